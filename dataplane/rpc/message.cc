@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/rpc/message.h"
+
+namespace sluice::rpc {
+namespace {
+
+struct AuthDecode {
+  OpaqueAuth auth;
+  bool too_long = false;
+};
+
+AuthDecode decode_auth(xdr::Reader& reader) noexcept {
+  AuthDecode result;
+  result.auth.flavor = static_cast<AuthFlavor>(reader.u32());
+  const std::uint32_t bytes = reader.u32();
+  result.too_long = reader.ok() && bytes > kMaxAuthBytes;
+  if (!result.too_long) result.auth.body = reader.opaque_fixed(bytes);
+  return result;
+}
+
+void encode_auth(xdr::Writer& writer, const OpaqueAuth& auth) noexcept {
+  writer.u32(static_cast<std::uint32_t>(auth.flavor));
+  writer.opaque(auth.body);
+}
+
+void encode_reply_start(xdr::Writer& writer, Xid xid, ReplyStat stat) noexcept {
+  writer.u32(static_cast<std::uint32_t>(xid));
+  writer.u32(static_cast<std::uint32_t>(MessageType::Reply));
+  writer.u32(static_cast<std::uint32_t>(stat));
+}
+
+VersionRange decode_range(xdr::Reader& reader) noexcept {
+  VersionRange range;
+  range.low = reader.u32();
+  range.high = reader.u32();
+  return range;
+}
+
+bool decode_accepted(xdr::Reader& reader, ReplyHeader& header) noexcept {
+  const AuthDecode verifier = decode_auth(reader);
+  if (verifier.too_long) return false;
+  header.verifier = verifier.auth;
+  const std::uint32_t stat = reader.u32();
+  if (stat > static_cast<std::uint32_t>(AcceptStat::SystemErr)) return false;
+  header.accept = static_cast<AcceptStat>(stat);
+  if (header.accept == AcceptStat::ProgMismatch) header.supported = decode_range(reader);
+  return reader.ok();
+}
+
+bool decode_denied(xdr::Reader& reader, ReplyHeader& header) noexcept {
+  const std::uint32_t stat = reader.u32();
+  if (stat > static_cast<std::uint32_t>(RejectStat::AuthError)) return false;
+  header.reject = static_cast<RejectStat>(stat);
+  if (header.reject == RejectStat::RpcMismatch)
+    header.supported = decode_range(reader);
+  else
+    header.auth = static_cast<AuthStat>(reader.u32());
+  return reader.ok();
+}
+
+}  // namespace
+
+CallDecodeResult decode_call(xdr::Reader& reader) noexcept {
+  CallDecodeResult result;
+  CallHeader& header = result.header;
+  header.xid = static_cast<Xid>(reader.u32());
+  const std::uint32_t type = reader.u32();
+  const std::uint32_t rpc_version = reader.u32();
+  if (!reader.ok()) return result;
+  if (type != static_cast<std::uint32_t>(MessageType::Call)) return result.status = CallDecode::NotACall, result;
+  if (rpc_version != kRpcVersion) return result.status = CallDecode::RpcMismatch, result;
+
+  header.program = reader.u32();
+  header.version = reader.u32();
+  header.procedure = reader.u32();
+  const AuthDecode credential = decode_auth(reader);
+  if (credential.too_long) return result.status = CallDecode::BadCred, result;
+  header.credential = credential.auth;
+  const AuthDecode verifier = decode_auth(reader);
+  if (verifier.too_long) return result.status = CallDecode::BadVerf, result;
+  header.verifier = verifier.auth;
+  result.status = reader.ok() ? CallDecode::Ok : CallDecode::Truncated;
+  return result;
+}
+
+void encode_call(xdr::Writer& writer, const CallHeader& header) noexcept {
+  writer.u32(static_cast<std::uint32_t>(header.xid));
+  writer.u32(static_cast<std::uint32_t>(MessageType::Call));
+  writer.u32(kRpcVersion);
+  writer.u32(header.program);
+  writer.u32(header.version);
+  writer.u32(header.procedure);
+  encode_auth(writer, header.credential);
+  encode_auth(writer, header.verifier);
+}
+
+ReplyDecodeResult decode_reply(xdr::Reader& reader) noexcept {
+  ReplyDecodeResult result;
+  ReplyHeader& header = result.header;
+  header.xid = static_cast<Xid>(reader.u32());
+  const std::uint32_t type = reader.u32();
+  const std::uint32_t stat = reader.u32();
+  if (!reader.ok() || type != static_cast<std::uint32_t>(MessageType::Reply)) return result;
+  if (stat > static_cast<std::uint32_t>(ReplyStat::Denied)) return result;
+  header.stat = static_cast<ReplyStat>(stat);
+  result.ok = header.stat == ReplyStat::Accepted ? decode_accepted(reader, header) : decode_denied(reader, header);
+  return result;
+}
+
+void encode_accepted(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier, AcceptStat stat) noexcept {
+  encode_reply_start(writer, xid, ReplyStat::Accepted);
+  encode_auth(writer, verifier);
+  writer.u32(static_cast<std::uint32_t>(stat));
+}
+
+void encode_prog_mismatch(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier,
+                          VersionRange supported) noexcept {
+  encode_accepted(writer, xid, verifier, AcceptStat::ProgMismatch);
+  writer.u32(supported.low);
+  writer.u32(supported.high);
+}
+
+void encode_rpc_mismatch(xdr::Writer& writer, Xid xid) noexcept {
+  encode_reply_start(writer, xid, ReplyStat::Denied);
+  writer.u32(static_cast<std::uint32_t>(RejectStat::RpcMismatch));
+  writer.u32(kRpcVersion);
+  writer.u32(kRpcVersion);
+}
+
+void encode_auth_error(xdr::Writer& writer, Xid xid, AuthStat stat) noexcept {
+  encode_reply_start(writer, xid, ReplyStat::Denied);
+  writer.u32(static_cast<std::uint32_t>(RejectStat::AuthError));
+  writer.u32(static_cast<std::uint32_t>(stat));
+}
+
+AuthSysDecodeResult decode_auth_sys(std::span<const std::byte> body) noexcept {
+  AuthSysDecodeResult result;
+  xdr::Reader reader(body);
+  AuthSys& sys = result.sys;
+  sys.stamp = reader.u32();
+  sys.machine_name = reader.string(kMaxMachineName);
+  sys.uid = reader.u32();
+  sys.gid = reader.u32();
+  const std::uint32_t count = reader.u32();
+  if (!reader.ok() || count > kMaxAuthSysGids) return result;
+  sys.gid_count = count;
+  for (std::uint32_t i = 0; i < count; ++i) sys.gids[i] = reader.u32();
+  result.ok = reader.ok();
+  return result;
+}
+
+void encode_auth_sys(xdr::Writer& writer, const AuthSys& sys) noexcept {
+  writer.u32(sys.stamp);
+  writer.string(sys.machine_name);
+  writer.u32(sys.uid);
+  writer.u32(sys.gid);
+  if (sys.gid_count > kMaxAuthSysGids) return writer.fail();
+  writer.u32(sys.gid_count);
+  for (std::uint32_t i = 0; i < sys.gid_count; ++i) writer.u32(sys.gids[i]);
+}
+
+}  // namespace sluice::rpc

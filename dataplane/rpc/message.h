@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ONC RPC call and reply headers (RFC 5531, section 9), decoded in place and encoded into the caller's room.
+// Credentials and verifiers of any flavor are carried whole as opaque bytes (RPCSEC_GSS included).
+// No allocation; any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "dataplane/xdr/cursor.h"
+
+namespace sluice::rpc {
+
+enum class Xid : std::uint32_t {};
+
+enum class MessageType : std::uint32_t { Call = 0, Reply = 1 };
+enum class ReplyStat : std::uint32_t { Accepted = 0, Denied = 1 };
+enum class AcceptStat : std::uint32_t {
+  Success = 0,
+  ProgUnavail = 1,
+  ProgMismatch = 2,
+  ProcUnavail = 3,
+  GarbageArgs = 4,
+  SystemErr = 5,
+};
+enum class RejectStat : std::uint32_t { RpcMismatch = 0, AuthError = 1 };
+enum class AuthStat : std::uint32_t {
+  Ok = 0,
+  BadCred = 1,
+  RejectedCred = 2,
+  BadVerf = 3,
+  RejectedVerf = 4,
+  TooWeak = 5,
+  InvalidResp = 6,
+  Failed = 7,
+  GssCredProblem = 13,
+  GssCtxProblem = 14,
+};
+enum class AuthFlavor : std::uint32_t { None = 0, Sys = 1, Short = 2, Dh = 3, RpcSecGss = 6 };
+
+inline constexpr std::uint32_t kRpcVersion = 2;
+/// RFC 5531, section 8.2: the body of an opaque_auth.
+inline constexpr std::uint32_t kMaxAuthBytes = 400;
+/// xid, msg_type, reply_stat, verifier flavor and length, accept_stat: the shortest accepted reply.
+inline constexpr std::size_t kMinReplyBytes = 24;
+/// xid, msg_type, reply_stat, reject_stat, auth_stat: the shortest reply of all (a denied one).
+inline constexpr std::size_t kMinDeniedReplyBytes = 20;
+/// xid, msg_type, rpcvers, prog, vers, proc, two empty opaque_auth.
+inline constexpr std::size_t kMinCallBytes = 40;
+
+/// `body` points into the message it was decoded from.
+struct OpaqueAuth {
+  AuthFlavor flavor = AuthFlavor::None;
+  std::span<const std::byte> body;
+};
+
+struct CallHeader {
+  Xid xid{};
+  std::uint32_t program = 0;
+  std::uint32_t version = 0;
+  std::uint32_t procedure = 0;
+  OpaqueAuth credential;
+  OpaqueAuth verifier;
+};
+
+enum class CallDecode {
+  Ok,
+  Truncated,    ///< shorter than its fields say; nothing can be answered but a transport error
+  NotACall,     ///< msg_type is not CALL
+  RpcMismatch,  ///< rpcvers is not 2: answer encode_rpc_mismatch()
+  BadCred,      ///< credential over kMaxAuthBytes: answer encode_auth_error(BadCred)
+  BadVerf,      ///< verifier over kMaxAuthBytes: answer encode_auth_error(BadVerf)
+};
+
+/// The header's xid is valid for every status but Truncated.
+struct CallDecodeResult {
+  CallDecode status = CallDecode::Truncated;
+  CallHeader header;
+};
+
+/// Consumes the call header; the reader then stands at the first argument byte.
+CallDecodeResult decode_call(xdr::Reader& reader) noexcept;
+void encode_call(xdr::Writer& writer, const CallHeader& header) noexcept;
+
+struct VersionRange {
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;
+};
+
+struct ReplyHeader {
+  Xid xid{};
+  ReplyStat stat = ReplyStat::Accepted;
+  OpaqueAuth verifier;                            ///< Accepted
+  AcceptStat accept = AcceptStat::Success;        ///< Accepted
+  RejectStat reject = RejectStat::RpcMismatch;    ///< Denied
+  AuthStat auth = AuthStat::Ok;                   ///< Denied with AuthError
+  VersionRange supported;                         ///< ProgMismatch or RpcMismatch
+
+  bool success() const noexcept { return stat == ReplyStat::Accepted && accept == AcceptStat::Success; }
+};
+
+struct ReplyDecodeResult {
+  bool ok = false;
+  ReplyHeader header;
+};
+
+/// Consumes the reply header; on success the reader then stands at the first result byte.
+ReplyDecodeResult decode_reply(xdr::Reader& reader) noexcept;
+
+/// Accepted reply with any accept_stat but ProgMismatch; the results follow when it is Success.
+void encode_accepted(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier, AcceptStat stat) noexcept;
+void encode_prog_mismatch(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier, VersionRange supported) noexcept;
+void encode_rpc_mismatch(xdr::Writer& writer, Xid xid) noexcept;
+void encode_auth_error(xdr::Writer& writer, Xid xid, AuthStat stat) noexcept;
+
+/// AUTH_SYS credential (RFC 5531, Appendix A). Views point into the credential's body.
+inline constexpr std::uint32_t kMaxMachineName = 255;
+inline constexpr std::uint32_t kMaxAuthSysGids = 16;
+
+struct AuthSys {
+  std::uint32_t stamp = 0;
+  std::string_view machine_name;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::uint32_t gid_count = 0;
+  std::uint32_t gids[kMaxAuthSysGids] = {};
+};
+
+struct AuthSysDecodeResult {
+  bool ok = false;
+  AuthSys sys;
+};
+
+AuthSysDecodeResult decode_auth_sys(std::span<const std::byte> body) noexcept;
+void encode_auth_sys(xdr::Writer& writer, const AuthSys& sys) noexcept;
+
+}  // namespace sluice::rpc

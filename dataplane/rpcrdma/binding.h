@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Upper-layer binding: what an RPC program lets the transport reduce (RFC 8166, section 6; rows V1-183 to V1-192).
+// Bindings are constants; any thread may read them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace sluice::rpcrdma {
+
+/// Eligibility is a property of single items: there is no way to mark a union (V1-075). An item not counted here is
+/// never reduced (V1-070, V1-184).
+struct ProcedureBinding {
+  std::uint8_t eligible_arguments = 0;  ///< most Read chunks with a Position other than zero
+  std::uint8_t eligible_results = 0;    ///< most Write chunks that results can fill
+};
+
+/// What a responder does with chunks for items that a procedure cannot have.
+enum class UnusableChunks : std::uint8_t {
+  Refuse,  ///< ERR_CHUNK (V1-189)
+  Ignore,  ///< Read chunks unused, Write chunks returned unused (NFSv2 and NFSv3, V1-194)
+};
+
+struct Binding {
+  std::uint32_t program = 0;
+  std::uint32_t version = 0;
+  std::span<const ProcedureBinding> procedures{};  ///< by procedure number; those beyond have no eligible item
+  UnusableChunks unusable = UnusableChunks::Refuse;
+
+  /// Upper bound of the RPC results in bytes (behind accept_stat), eligible items included, for the arguments
+  /// encoded in `arguments` (V1-118, V1-187). Null: the caller has to give the size.
+  std::uint64_t (*max_results_bytes)(std::uint32_t procedure, std::span<const std::byte> arguments) = nullptr;
+
+  ProcedureBinding procedure(std::uint32_t number) const noexcept {
+    return number < procedures.size() ? procedures[number] : ProcedureBinding{};
+  }
+};
+
+}  // namespace sluice::rpcrdma

@@ -2,12 +2,13 @@
 //
 // The seam between Sluice and an RDMA driver: Verbs semantics and names, polled only.
 //
-// Threads: a Device, its queue pairs and its connection events belong to one reactor; only that thread may call
-// them. Registration and creation are setup (they may allocate, block and throw SetupError); everything marked
-// noexcept is message path and does none of that.
+// Threads: a Device, its queue pairs and its connection events belong to one reactor; only that thread may
+// call them. Registration and creation are setup (they may allocate, block and throw SetupError); everything
+// marked noexcept is message path and does none of that.
 //
 // Ordering (InfiniBand Architecture Specification volume 1, 9.7 and 10.8.3.3, reliable connection):
-// - work requests of one queue pair start in the order posted; a Send posted after RDMA Writes is received only
+// - work requests of one queue pair start in the order posted; a Send posted after RDMA Writes is received
+// only
 //   after their data is placed;
 // - completions of the send queue and of the receive queue each come in posting order;
 // - an RDMA Read may complete after later Sends and Writes have started, unless those carry kFence;
@@ -65,8 +66,8 @@ struct SendWr {
   std::uint64_t wr_id = 0;
   std::span<const Sge> sges;
   std::uint64_t remote_address = 0;  ///< RdmaWrite, RdmaRead
-  Rkey rkey{};                       ///< RdmaWrite, RdmaRead: the peer's; SendWithInvalidate: the peer's handle to
-                                     ///< invalidate; LocalInvalidate: our window's
+  Rkey rkey{};  ///< RdmaWrite, RdmaRead: the peer's; SendWithInvalidate: the peer's handle to
+                ///< invalidate; LocalInvalidate: our window's
   SendOpcode opcode = SendOpcode::Send;
   std::uint8_t flags = kSignaled;
 };
@@ -94,9 +95,9 @@ enum class WcOpcode : std::uint8_t { Send, RdmaWrite, RdmaRead, LocalInvalidate,
 
 struct WorkCompletion {
   std::uint64_t wr_id = 0;
-  std::uint32_t byte_len = 0;      ///< Receive, RdmaRead: bytes placed. Only valid with Success.
+  std::uint32_t byte_len = 0;  ///< Receive, RdmaRead: bytes placed. Only valid with Success.
   QueuePairNumber qp{};
-  Rkey invalidated{};              ///< Receive with remote_invalidate: the handle the peer invalidated
+  Rkey invalidated{};  ///< Receive with remote_invalidate: the handle the peer invalidated
   WcStatus status = WcStatus::Success;
   WcOpcode opcode = WcOpcode::Send;
   bool remote_invalidate = false;
@@ -109,18 +110,19 @@ struct MemoryRegion {
 };
 
 /// A type 2 memory window: exposes a part of a region to the one queue pair it is bound on, until it is
-/// invalidated. Its number is the driver's.
+/// invalidated. A queue pair in Error grants no remote access, and destroying it unbinds its windows. The
+/// number is the driver's.
 struct MemoryWindow {
   std::uint32_t number = 0;
 };
 
 /// What connection management agrees on for one side of a queue pair.
 struct QueuePairLimits {
-  std::uint32_t send_depth = 256;        ///< work requests
-  std::uint32_t recv_depth = 256;        ///< work requests
+  std::uint32_t send_depth = 256;  ///< work requests
+  std::uint32_t recv_depth = 256;  ///< work requests
   std::uint32_t max_send_sge = 16;
-  std::uint8_t initiator_depth = 16;     ///< RDMA Reads we have outstanding; further ones wait in the queue
-  std::uint8_t rnr_retry = 7;            ///< 7 is without end
+  std::uint8_t initiator_depth = 16;  ///< RDMA Reads we have outstanding; further ones wait in the queue
+  std::uint8_t rnr_retry = 7;         ///< 7 is without end
 };
 
 struct DeviceLimits {
@@ -143,16 +145,18 @@ class QueuePair {
   virtual QueuePairNumber number() const noexcept = 0;
   virtual State state() const noexcept = 0;
 
-  /// Takes as many from the front as there is room for and returns how many. Zero in State::Error and State::Init.
+  /// Takes as many from the front as there is room for and returns how many. None in State::Init; in
+  /// State::Error they are taken and complete with WrFlushError.
   virtual std::size_t post_send(std::span<const SendWr> wrs) noexcept = 0;
-  /// As post_send(); legal in Init and ReadyToSend.
+  /// As post_send(), and legal in Init as well.
   virtual std::size_t post_recv(std::span<const RecvWr> wrs) noexcept = 0;
   /// Room for work requests in the send queue.
   virtual std::size_t send_room() const noexcept = 0;
 
-  /// Binds `window` to `bytes` inside the region of `lkey` with remote access, ordered before everything posted
-  /// later. Returns the new, unpredictable rkey, or nothing when the send queue is full. Remote offsets are the
-  /// virtual addresses of `bytes`. A window bound already has to be invalidated first (BindError otherwise).
+  /// Binds `window` to `bytes` inside the region of `lkey` with remote access, ordered before everything
+  /// posted later. Returns the new, unpredictable rkey, or nothing when the send queue is full. Remote
+  /// offsets are the virtual addresses of `bytes`. A window bound already has to be invalidated first
+  /// (BindError otherwise).
   virtual std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                           AccessFlags access) noexcept = 0;
 
@@ -164,14 +168,15 @@ class QueuePair {
 struct PeerAddress {
   std::array<std::uint8_t, 16> bytes{};
 
-  static constexpr PeerAddress from_ipv4(std::uint8_t a, std::uint8_t b, std::uint8_t c, std::uint8_t d) noexcept {
+  static constexpr PeerAddress from_ipv4(std::uint8_t a, std::uint8_t b, std::uint8_t c,
+                                         std::uint8_t d) noexcept {
     return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d}};
   }
   bool operator==(const PeerAddress&) const = default;
 };
 
-/// Connection management as the driver does it itself (loopback, later librdmacm). Drivers whose CM lives in the
-/// control plane (softroce) punt frames instead and have none.
+/// Connection management as the driver does it itself (loopback, later librdmacm). Drivers whose CM lives in
+/// the control plane (softroce) punt frames instead and have none.
 enum class CmEventType : std::uint8_t { ConnectRequest, Established, Rejected, Disconnected };
 
 inline constexpr std::size_t kMaxPrivateData = 92;  ///< InfiniBand CM REQ, the smallest of the messages
@@ -182,8 +187,8 @@ enum class CmId : std::uint32_t {};
 struct CmEvent {
   CmEventType type = CmEventType::ConnectRequest;
   CmId id{};
-  std::uint16_t port = 0;                ///< ConnectRequest
-  PeerAddress peer_address;              ///< ConnectRequest
+  std::uint16_t port = 0;    ///< ConnectRequest
+  PeerAddress peer_address;  ///< ConnectRequest
   std::uint8_t private_data_bytes = 0;
   std::byte private_data[kMaxPrivateData]{};
 };
@@ -210,7 +215,8 @@ class Device {
   virtual const std::string& name() const noexcept = 0;
   virtual DeviceLimits limits() const noexcept = 0;
 
-  /// Memory suited to the device (page aligned, zeroed), registered for local use. Lives as long as the device.
+  /// Memory suited to the device (page aligned, zeroed), registered for local use. Lives as long as the
+  /// device.
   virtual MemoryRegion allocate_memory(std::size_t bytes) = 0;
   /// Registers memory of the caller's for local use; it has to outlive the device.
   virtual MemoryRegion register_memory(std::span<std::byte> bytes) = 0;

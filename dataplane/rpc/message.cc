@@ -67,7 +67,8 @@ CallDecodeResult decode_call(xdr::Reader& reader) noexcept {
   const std::uint32_t type = reader.u32();
   const std::uint32_t rpc_version = reader.u32();
   if (!reader.ok()) return result;
-  if (type != static_cast<std::uint32_t>(MessageType::Call)) return result.status = CallDecode::NotACall, result;
+  if (type != static_cast<std::uint32_t>(MessageType::Call))
+    return result.status = CallDecode::NotACall, result;
   if (rpc_version != kRpcVersion) return result.status = CallDecode::RpcMismatch, result;
 
   header.program = reader.u32();
@@ -103,7 +104,8 @@ ReplyDecodeResult decode_reply(xdr::Reader& reader) noexcept {
   if (!reader.ok() || type != static_cast<std::uint32_t>(MessageType::Reply)) return result;
   if (stat > static_cast<std::uint32_t>(ReplyStat::Denied)) return result;
   header.stat = static_cast<ReplyStat>(stat);
-  result.ok = header.stat == ReplyStat::Accepted ? decode_accepted(reader, header) : decode_denied(reader, header);
+  result.ok =
+      header.stat == ReplyStat::Accepted ? decode_accepted(reader, header) : decode_denied(reader, header);
   return result;
 }
 

@@ -92,11 +92,11 @@ struct VersionRange {
 struct ReplyHeader {
   Xid xid{};
   ReplyStat stat = ReplyStat::Accepted;
-  OpaqueAuth verifier;                            ///< Accepted
-  AcceptStat accept = AcceptStat::Success;        ///< Accepted
-  RejectStat reject = RejectStat::RpcMismatch;    ///< Denied
-  AuthStat auth = AuthStat::Ok;                   ///< Denied with AuthError
-  VersionRange supported;                         ///< ProgMismatch or RpcMismatch
+  OpaqueAuth verifier;                          ///< Accepted
+  AcceptStat accept = AcceptStat::Success;      ///< Accepted
+  RejectStat reject = RejectStat::RpcMismatch;  ///< Denied
+  AuthStat auth = AuthStat::Ok;                 ///< Denied with AuthError
+  VersionRange supported;                       ///< ProgMismatch or RpcMismatch
 
   bool success() const noexcept { return stat == ReplyStat::Accepted && accept == AcceptStat::Success; }
 };
@@ -111,7 +111,8 @@ ReplyDecodeResult decode_reply(xdr::Reader& reader) noexcept;
 
 /// Accepted reply with any accept_stat but ProgMismatch; the results follow when it is Success.
 void encode_accepted(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier, AcceptStat stat) noexcept;
-void encode_prog_mismatch(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier, VersionRange supported) noexcept;
+void encode_prog_mismatch(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier,
+                          VersionRange supported) noexcept;
 void encode_rpc_mismatch(xdr::Writer& writer, Xid xid) noexcept;
 void encode_auth_error(xdr::Writer& writer, Xid xid, AuthStat stat) noexcept;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upper-layer binding: what an RPC program lets the transport reduce (RFC 8166, section 6; rows V1-183 to V1-192).
-// Bindings are constants; any thread may read them.
+// Upper-layer binding: what an RPC program lets the transport reduce (RFC 8166, section 6; rows V1-183 to
+// V1-192). Bindings are constants; any thread may read them.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace sluice::rpcrdma {
 
-/// Eligibility is a property of single items: there is no way to mark a union (V1-075). An item not counted here is
-/// never reduced (V1-070, V1-184).
+/// Eligibility is a property of single items: there is no way to mark a union (V1-075). An item not counted
+/// here is never reduced (V1-070, V1-184).
 struct ProcedureBinding {
   std::uint8_t eligible_arguments = 0;  ///< most Read chunks with a Position other than zero
   std::uint8_t eligible_results = 0;    ///< most Write chunks that results can fill
@@ -26,7 +26,8 @@ enum class UnusableChunks : std::uint8_t {
 struct Binding {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
-  std::span<const ProcedureBinding> procedures{};  ///< by procedure number; those beyond have no eligible item
+  std::span<const ProcedureBinding>
+      procedures{};  ///< by procedure number; those beyond have no eligible item
   UnusableChunks unusable = UnusableChunks::Refuse;
 
   /// Upper bound of the RPC results in bytes (behind accept_stat), eligible items included, for the arguments

@@ -2,9 +2,9 @@
 //
 // The version-neutral transport header of RPC-over-RDMA (RFC 8166, section 4; names as there).
 //
-// Chunk lists are views of validated wire bytes: a codec checks every count and discriminator once, against the
-// bytes that are there, and iteration then decodes in place. A view is valid as long as the message it came from.
-// No allocation; any thread.
+// Chunk lists are views of validated wire bytes: a codec checks every count and discriminator once, against
+// the bytes that are there, and iteration then decodes in place. A view is valid as long as the message it
+// came from. No allocation; any thread.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@
 
 namespace sluice::rpcrdma {
 
-/// Offset of a data item in the unreduced RPC message, in bytes; a multiple of four (RFC 8166, section 3.4.5).
+/// Offset of a data item in the unreduced RPC message, in bytes; a multiple of four (RFC 8166,
+/// section 3.4.5).
 enum class Position : std::uint32_t {};
 
 enum class Credits : std::uint32_t {};
@@ -44,8 +45,8 @@ inline constexpr std::size_t kFixedBytes = 16;
 /// A header with three empty chunk fields.
 inline constexpr std::size_t kMinMsgHeaderBytes = 28;
 
-/// Limits on what we take from a peer. A header that exceeds one is answered with ERR_CHUNK and counted. They are
-/// what fits a 4096-byte Receive, the largest the Linux kernel sends.
+/// Limits on what we take from a peer. A header that exceeds one is answered with ERR_CHUNK and counted. They
+/// are what fits a 4096-byte Receive, the largest the Linux kernel sends.
 inline constexpr std::uint32_t kMaxReadSegments = 160;
 inline constexpr std::uint32_t kMaxWriteChunks = 16;
 /// Segments of one Write or Reply chunk, and of a whole Write list.
@@ -148,8 +149,8 @@ struct FixedHeader {
 
 /// The caller guarantees kFixedBytes readable bytes.
 inline FixedHeader load_fixed(const std::byte* at) noexcept {
-  return {static_cast<rpc::Xid>(xdr::load_u32(at)), xdr::load_u32(at + 4), static_cast<Credits>(xdr::load_u32(at + 8)),
-          xdr::load_u32(at + 12)};
+  return {static_cast<rpc::Xid>(xdr::load_u32(at)), xdr::load_u32(at + 4),
+          static_cast<Credits>(xdr::load_u32(at + 8)), xdr::load_u32(at + 12)};
 }
 
 }  // namespace sluice::rpcrdma

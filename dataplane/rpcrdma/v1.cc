@@ -6,7 +6,8 @@
 namespace sluice::rpcrdma::v1 {
 namespace {
 
-/// Walks the chunk fields. Bounds are checked against the bytes left before each step, never by a count alone.
+/// Walks the chunk fields. Bounds are checked against the bytes left before each step, never by a count
+/// alone.
 class ChunkCursor {
  public:
   ChunkCursor(const std::byte* at, const std::byte* end) noexcept : at_(at), end_(end) {}

@@ -28,10 +28,10 @@ enum class Decode : std::uint8_t {
 struct Header {
   FixedHeader fixed;
   Procedure procedure = Procedure::Msg;
-  ChunkLists chunks;               ///< Msg, NoMsg, MsgP
-  std::size_t header_bytes = 0;    ///< where the payload stream begins
+  ChunkLists chunks;                   ///< Msg, NoMsg, MsgP
+  std::size_t header_bytes = 0;        ///< where the payload stream begins
   ErrorCode error = ErrorCode::Chunk;  ///< Error
-  rpc::VersionRange supported;     ///< Error with ErrorCode::Vers
+  rpc::VersionRange supported;         ///< Error with ErrorCode::Vers
 };
 
 struct DecodeResult {
@@ -44,7 +44,7 @@ DecodeResult decode(std::span<const std::byte> message) noexcept;
 
 /// The chunk lists of a call that a requester makes.
 struct CallChunks {
-  std::span<const ReadSegment> reads;                     ///< ascending positions (V1-081)
+  std::span<const ReadSegment> reads;  ///< ascending positions (V1-081)
   std::span<const std::span<const Segment>> writes;
   std::optional<std::span<const Segment>> reply;
 };
@@ -53,8 +53,8 @@ std::size_t header_bytes(const CallChunks& chunks) noexcept;
 void encode_call(xdr::Writer& writer, rpc::Xid xid, Credits requested, Procedure procedure,
                  const CallChunks& chunks) noexcept;
 
-/// The chunk lists of a call as its reply returns them: same chunks, segments, handles and offsets, with the lengths
-/// replaced by what was written (V1-095, V1-096, V1-124). A reply has no Read list (V1-090).
+/// The chunk lists of a call as its reply returns them: same chunks, segments, handles and offsets, with the
+/// lengths replaced by what was written (V1-095, V1-096, V1-124). A reply has no Read list (V1-090).
 struct ReplyChunks {
   WriteList writes;
   std::span<const std::uint64_t> written;  ///< bytes per Write chunk, in order; missing ones are zero

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The null service: procedure 0 of any program answers with no results, everything else PROC_UNAVAIL (RFC 5531,
-// section 12.1). Ping and benchmark program.
+// The null service: procedure 0 of any program answers with no results, everything else PROC_UNAVAIL (RFC
+// 5531, section 12.1). Ping and benchmark program.
 #pragma once
 
 #include "dataplane/service/service.h"

@@ -2,14 +2,15 @@
 //
 // What an RPC program implements to be served by a reactor, and what it sees of a call.
 //
-// Threads: a service and its calls belong to one reactor; everything here is called on it, and is message path: no
-// allocation, no lock, no system call, no exception, bounded work.
+// Threads: a service and its calls belong to one reactor; everything here is called on it, and is message
+// path: no allocation, no lock, no system call, no exception, bounded work.
 //
 // A call goes through
 //   place()    only if one eligible argument came as a Read chunk: the service says where its bytes go
 //   execute()  the arguments are complete; the service writes the results and completes now, or later by
 //              Call::complete()
-//   release()  exactly once after either of them was called: the reply is out, or the connection is gone. Memory named
+//   release()  exactly once after either of them was called: the reply is out, or the connection is gone.
+//   Memory named
 //              by a sink or a result item stays untouched by its owner until then.
 #pragma once
 
@@ -26,8 +27,8 @@
 
 namespace sluice::service {
 
-/// Pieces of registered memory that one call may name, in its sink and all its result items together: 1 MiB in 64 KiB
-/// blocks that start unaligned takes 17.
+/// Pieces of registered memory that one call may name, in its sink and all its result items together: 1 MiB
+/// in 64 KiB blocks that start unaligned takes 17.
 inline constexpr std::size_t kMaxPieces = 48;
 inline constexpr std::size_t kMaxResultItems = 8;
 inline constexpr std::size_t kCallStateBytes = 128;
@@ -47,8 +48,8 @@ enum class Placement : std::uint8_t {
 };
 
 enum class Execution : std::uint8_t {
-  Started,        ///< completed, or will be completed later
-  NeedsMemory,    ///< require_results() said no; execute() is called again when there is memory
+  Started,      ///< completed, or will be completed later
+  NeedsMemory,  ///< require_results() said no; execute() is called again when there is memory
 };
 
 /// One RPC being served, as its service sees it. Owned by the transport.
@@ -57,11 +58,12 @@ class Call {
   const rpc::CallHeader& header() const noexcept { return header_; }
   const rdma::PeerAddress& peer() const noexcept { return peer_; }
 
-  /// The XDR arguments. In place(), and in execute() after Placement::Sink, they end where the placed item's data
-  /// would stand (behind its count word).
+  /// The XDR arguments. In place(), and in execute() after Placement::Sink, they end where the placed item's
+  /// data would stand (behind its count word).
   std::span<const std::byte> arguments() const noexcept { return arguments_; }
-  /// Bytes of the item that came as a Read chunk: announced in place(), and in the sink when execute() is called after
-  /// Placement::Sink. The requester may count up to 3 bytes of XDR padding in (V1-086). Otherwise zero.
+  /// Bytes of the item that came as a Read chunk: announced in place(), and in the sink when execute() is
+  /// called after Placement::Sink. The requester may count up to 3 bytes of XDR padding in (V1-086).
+  /// Otherwise zero.
   std::uint32_t placed_bytes() const noexcept { return placed_bytes_; }
 
   /// place(): appends a piece of the sink. False when there are more than kMaxPieces.
@@ -71,14 +73,14 @@ class Call {
   /// complete() becomes SYSTEM_ERR.
   xdr::Writer& results() noexcept { return results_; }
 
-  /// Makes room for `bytes` of results not counting items. True at once for what fits the slot's own buffer. Only
-  /// before anything was written. False: return Execution::NeedsMemory without side effects.
+  /// Makes room for `bytes` of results not counting items. True at once for what fits the slot's own buffer.
+  /// Only before anything was written. False: return Execution::NeedsMemory without side effects.
   bool require_results(std::size_t bytes) noexcept {
     return bytes <= results_.remaining() || (grow_ != nullptr && grow_(*this, bytes));
   }
 
-  /// Names the data of an eligible result, after its count word was written: add the pieces, then the item. The
-  /// results continue behind it without pad; the transport supplies that where it is needed.
+  /// Names the data of an eligible result, after its count word was written: add the pieces, then the item.
+  /// The results continue behind it without pad; the transport supplies that where it is needed.
   bool add_result_piece(const rdma::Sge& piece) noexcept { return add_piece(piece); }
   bool add_result_item(std::uint32_t bytes) noexcept {
     if (item_count_ == kMaxResultItems) return false;
@@ -105,7 +107,7 @@ class Call {
   T& state() noexcept {
     static_assert(sizeof(T) <= kCallStateBytes && alignof(T) <= alignof(std::max_align_t));
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
-    return *reinterpret_cast<T*>(state_.data());
+    return *reinterpret_cast<T*>(state_bytes_.data());
   }
 
  protected:
@@ -132,7 +134,7 @@ class Call {
   bool (*grow_)(Call&, std::size_t) noexcept = nullptr;
   std::array<ResultItem, kMaxResultItems> items_;
   std::array<rdma::Sge, kMaxPieces> pieces_;
-  alignas(std::max_align_t) std::array<std::byte, kCallStateBytes> state_;
+  alignas(std::max_align_t) std::array<std::byte, kCallStateBytes> state_bytes_;
 };
 
 class Service {

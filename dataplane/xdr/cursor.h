@@ -3,8 +3,8 @@
 // Bounds-checked XDR cursors over byte spans (RFC 4506). No allocation, no copy, no exception.
 //
 // Both cursors fail stickily: after the first defect every read yields zero or an empty span, every write is
-// dropped, and ok() is false. A decoder therefore reads a whole structure and asks ok() once, but asks before it
-// loops on a count. Any thread may use a cursor; one cursor belongs to one thread.
+// dropped, and ok() is false. A decoder therefore reads a whole structure and asks ok() once, but asks before
+// it loops on a count. Any thread may use a cursor; one cursor belongs to one thread.
 #pragma once
 
 #include <bit>
@@ -18,8 +18,11 @@ namespace sluice::xdr {
 
 inline constexpr std::size_t kUnit = 4;
 
-/// Bytes of an item with its round-up to the XDR unit (RFC 4506, section 3). No overflow for lengths below 2^64 - 3.
-constexpr std::uint64_t padded(std::uint64_t bytes) noexcept { return (bytes + (kUnit - 1)) & ~std::uint64_t{kUnit - 1}; }
+/// Bytes of an item with its round-up to the XDR unit (RFC 4506, section 3). No overflow for lengths below
+/// 2^64 - 3.
+constexpr std::uint64_t padded(std::uint64_t bytes) noexcept {
+  return (bytes + (kUnit - 1)) & ~std::uint64_t{kUnit - 1};
+}
 
 /// Big-endian load and store of one XDR unit. The caller guarantees four readable (writable) bytes.
 inline std::uint32_t load_u32(const std::byte* from) noexcept {

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/rpcrdma/connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "dataplane/rpcrdma/requester.h"
+
+namespace sluice::rpcrdma {
+
+Connection::Connection(Shared& shared, rdma::Device& device, std::uint16_t number,
+                       const ConnectionCapacity& capacity)
+    : shared_(shared),
+      capacity_(capacity),
+      number_(number),
+      receive_region_(device.allocate_memory(std::size_t{capacity.receives()} * capacity.receive_bytes)),
+      responder_(shared, *this, capacity.call_slots,
+                 device.allocate_memory(std::max<std::size_t>(
+                     1, std::size_t{capacity.call_slots} * capacity.reply_buffer_bytes)),
+                 capacity.reply_buffer_bytes) {}
+
+Connection::~Connection() = default;
+
+void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
+                      const rdma::PeerAddress& peer, Requester* requester) noexcept {
+  ++generation_;
+  qp_ = std::move(qp);
+  config_ = config;
+  config_.receive_inline_bytes = std::min(config.receive_inline_bytes, capacity_.receive_bytes);
+  config_.credit_grant = std::min(config.credit_grant, capacity_.call_slots);
+  config_.credits_requested = std::min(config.credits_requested, capacity_.requests);
+  peer_ = peer;
+  close_reason_ = CloseReason::None;
+  state_ = State::Open;
+  waiting_ = touched_ = false;
+  send_room_ = 0;
+  responder_.open(config_.credit_grant);
+  requester_ = requester;
+  ++shared_.counters.connections_opened;
+
+  const std::uint32_t receives = config_.credit_grant + config_.credits_requested + kSpareReceives;
+  for (std::uint32_t i = 0; i < receives; ++i) repost(static_cast<std::uint16_t>(i));
+  flush_receives();
+  if (requester_ != nullptr) requester_->attach(*this);
+}
+
+void Connection::established() noexcept {
+  if (requester_ != nullptr) requester_->on_established();
+}
+
+void Connection::close(CloseReason reason) noexcept {
+  if (state_ != State::Open) return;
+  state_ = State::Draining;
+  close_reason_ = reason;
+  ++shared_.counters.connections_closed;
+  if (reason != CloseReason::PeerClosed && reason != CloseReason::LocalClose)
+    ++shared_.counters.connection_errors;
+  if (shared_.staged_for == this) {
+    // What is staged counts as posted by the slots and requests: they get their completions as flushed work.
+    flush_stage();
+    shared_.staged_for = nullptr;
+  }
+  flush_receives();
+  qp_->to_error();
+  touch();  // to be looked at by the engine's reaper
+  responder_.on_connection_lost();
+}
+
+bool Connection::reap() noexcept {
+  if (state_ != State::Draining || posted_receives_ > 0 || !responder_.quiescent() || !responder_.idle())
+    return false;
+  if (requester_ != nullptr && !requester_->quiescent()) return false;
+  qp_.reset();
+  state_ = State::Closed;
+  if (Requester* requester = std::exchange(requester_, nullptr)) requester->detach();
+  return true;
+}
+
+// --- RX
+// ---------------------------------------------------------------------------------------------------------
+
+void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
+  const WrId id = WrId::decode(wc.wr_id);
+  if (id.generation != generation_ || state_ == State::Closed) return;
+  if (wc.status != rdma::WcStatus::Success) return on_failed_completion(wc, id);
+  switch (id.kind) {
+    case WrKind::Receive:
+      --posted_receives_;
+      if (state_ != State::Open) return;
+      ++shared_.counters.messages_received;
+      shared_.counters.inline_bytes_received += wc.byte_len;
+      return classify(id.index, wc.byte_len);
+    case WrKind::Transfer:
+      return;
+    case WrKind::ReadsDone:
+      return responder_.on_reads_done(id.index);
+    case WrKind::ReplySent:
+      return responder_.on_reply_sent(id.index);
+    case WrKind::CallSent:
+      return requester_->on_call_sent(id.index);
+    case WrKind::Invalidated:
+      return requester_->on_invalidated(id.index);
+  }
+}
+
+void Connection::on_failed_completion(const rdma::WorkCompletion& wc, WrId id) noexcept {
+  const bool transfer = id.kind == WrKind::Transfer || id.kind == WrKind::ReadsDone;
+  switch (wc.status) {
+    case rdma::WcStatus::RemoteAccessError:
+      if (transfer) shared_.failed_transfers.add(peer_, responder_.xid_of(id.index));
+      close(CloseReason::RemoteAccess);
+      break;
+    case rdma::WcStatus::BindError:
+      ++shared_.counters.invalidation_errors;
+      close(CloseReason::InvalidationError);
+      break;
+    case rdma::WcStatus::WrFlushError:
+      close(CloseReason::PeerClosed);
+      break;
+    default:
+      close(CloseReason::TransportError);
+      break;
+  }
+  switch (id.kind) {
+    case WrKind::Receive:
+      --posted_receives_;
+      return;
+    case WrKind::Transfer:
+      return responder_.on_failed(id.index, false);
+    case WrKind::ReadsDone:
+    case WrKind::ReplySent:
+      return responder_.on_failed(id.index, true);
+    case WrKind::CallSent:
+      return requester_->on_call_sent(id.index);
+    case WrKind::Invalidated:
+      return requester_->on_invalidation_failed(id.index);
+  }
+}
+
+/// Decides what a message is and whose: direction follows from msg_type, never from the XID (V1-157). Where
+/// it cannot be known, a message that names one of our outstanding calls ends that call and is not answered
+///
+void Connection::classify(std::uint16_t buffer, std::uint32_t bytes) noexcept {
+  Counters& counters = shared_.counters;
+  ReceivedMessage message{buffer, receive_buffer(buffer).first(bytes), {}};
+  const v1::DecodeResult decoded = v1::decode(message.bytes);
+  message.header = decoded.header;
+  switch (decoded.status) {
+    case v1::Decode::Ok:
+      break;
+    case v1::Decode::Fragment:
+      ++counters.bad_fragment;
+      return repost(buffer);
+    case v1::Decode::BadError:
+      ++counters.bad_error_message;
+      return repost(buffer);
+    case v1::Decode::BadVersion:
+      ++counters.bad_version;
+      return unknown_direction(message, Refusal::ErrVers);
+    case v1::Decode::BadProcedure:
+      ++counters.bad_procedure;
+      return unknown_direction(message, Refusal::ErrChunk);
+    case v1::Decode::BadChunks:
+      ++counters.bad_chunk_lists;
+      return unknown_direction(message, Refusal::ErrChunk);
+    case v1::Decode::TooManySegments:
+      ++counters.too_many_segments;
+      return unknown_direction(message, Refusal::ErrChunk);
+  }
+  switch (message.header.procedure) {
+    case v1::Procedure::Msg:
+      return classify_msg(message);
+    case v1::Procedure::NoMsg:
+      // Only forward messages have chunks (V1-157): a reply to the side that opened the connection, else a
+      // call.
+      if (!config_.active) return to_responder(message, Refusal::None);
+      if (requester_ != nullptr && requester_->is_outstanding(message.header.fixed.xid))
+        return to_requester(message);
+      ++counters.reverse_chunks_refused;
+      return to_responder(message, Refusal::ErrChunk);
+    case v1::Procedure::Error:
+      if (requester_ != nullptr) requester_->on_error(message.header);
+      return repost(buffer);
+    case v1::Procedure::Done:
+      ++counters.done_dropped;
+      return repost(buffer);
+    case v1::Procedure::MsgP:
+      ++counters.msgp_refused;
+      if (config_.active) return repost(buffer);
+      return to_responder(message, Refusal::ErrChunk);
+  }
+}
+
+void Connection::classify_msg(const ReceivedMessage& message) noexcept {
+  const auto payload = message.payload();
+  if (payload.size() < 2 * xdr::kUnit) {
+    ++shared_.counters.no_payload;
+    return unknown_direction(message, Refusal::ErrChunk);
+  }
+  const std::uint32_t type = xdr::load_u32(payload.data() + xdr::kUnit);
+  if (type == static_cast<std::uint32_t>(rpc::MessageType::Reply)) return to_requester(message);
+  if (type != static_cast<std::uint32_t>(rpc::MessageType::Call)) {
+    ++shared_.counters.no_payload;
+    return unknown_direction(message, Refusal::ErrChunk);
+  }
+  if (config_.active && !message.header.chunks.empty()) {
+    ++shared_.counters.reverse_chunks_refused;
+    return to_responder(message, Refusal::ErrChunk);
+  }
+  to_responder(message, Refusal::None);
+}
+
+void Connection::to_responder(const ReceivedMessage& message, Refusal refusal) noexcept {
+  if (config_.credit_grant > 0) return responder_.on_call(message, refusal);
+  ++shared_.counters.direction_not_served;  // V1-171
+  repost(message.buffer);
+}
+
+void Connection::to_requester(const ReceivedMessage& message) noexcept {
+  if (requester_ != nullptr) return requester_->on_reply(message);
+  ++shared_.counters.unknown_xid;
+  repost(message.buffer);
+}
+
+void Connection::unknown_direction(const ReceivedMessage& message, Refusal refusal) noexcept {
+  if (requester_ != nullptr && requester_->is_outstanding(message.header.fixed.xid)) {
+    requester_->on_unusable(message.header.fixed.xid);
+    return repost(message.buffer);
+  }
+  to_responder(message, refusal);
+}
+
+// --- TX
+// ---------------------------------------------------------------------------------------------------------
+
+void Connection::repost(std::uint16_t buffer) noexcept {
+  if (staged_receives_ == kReceiveBatch) flush_receives();
+  touch();
+  const auto bytes = receive_buffer(buffer).first(config_.receive_inline_bytes);
+  receive_batch_[staged_receives_++] = {
+      wr_id(WrKind::Receive, buffer),
+      {bytes.data(), static_cast<std::uint32_t>(bytes.size()), receive_region_.lkey}};
+}
+
+void Connection::flush_receives() noexcept {
+  if (staged_receives_ == 0) return;
+  // The receive queue has room for every buffer there is; a queue pair in Error takes none.
+  posted_receives_ += static_cast<std::uint32_t>(qp_->post_recv({receive_batch_.data(), staged_receives_}));
+  staged_receives_ = 0;
+}
+
+SendStage& Connection::stage() noexcept {
+  if (shared_.staged_for != this) {
+    if (shared_.staged_for != nullptr) shared_.staged_for->flush_stage();
+    shared_.staged_for = this;
+    touch();
+  }
+  return shared_.stage;
+}
+
+bool Connection::stage_fits(std::size_t further) noexcept {
+  const std::size_t needed = shared_.stage.size() + further;
+  if (needed > send_room_) send_room_ = qp_->send_room();
+  return needed <= send_room_ && needed <= SendStage::kMaxWrs;
+}
+
+void Connection::flush_stage() noexcept {
+  flush_receives();
+  SendStage& stage = shared_.stage;
+  if (stage.empty()) return;
+  // All of it is taken: room was checked, and a queue pair in Error takes work requests to flush them.
+  send_room_ -= qp_->post_send(stage.wrs());
+  stage.clear();
+}
+
+void Connection::touch() noexcept {
+  if (touched_) return;
+  touched_ = true;
+  shared_.touched[shared_.touched_count++] = this;
+}
+
+void Connection::flush() noexcept {
+  touched_ = false;
+  if (state_ == State::Closed) return;
+  if (shared_.staged_for == this) flush_stage();
+  flush_receives();
+}
+
+void Connection::retry_waiting() noexcept {
+  waiting_ = false;
+  if (state_ != State::Open) return;
+  responder_.retry_send_room();
+  if (requester_ != nullptr) requester_->pump();
+}
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/rpcrdma/engine.h"
+
+namespace sluice::rpcrdma {
+
+Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(device), config_(config) {
+  shared_.call_memory =
+      BufferPool(device.allocate_memory(std::size_t{config.call_buffers} * config.call_buffer_bytes),
+                 config.call_buffer_bytes);
+  shared_.reply_memory =
+      BufferPool(device.allocate_memory(std::size_t{config.reply_buffers} * config.reply_buffer_bytes),
+                 config.reply_buffer_bytes);
+  const rdma::MemoryRegion pad = device.allocate_memory(xdr::kUnit);
+  shared_.zero_pad = {pad.bytes.data(), xdr::kUnit, pad.lkey};
+  shared_.stage.set_max_sge(std::min(queue_pair_limits().max_send_sge, device.limits().max_send_sge));
+  shared_.touched.resize(config.max_connections);
+  draining_.resize(config.max_connections);
+  closed_.resize(config.max_connections);
+  for (std::uint32_t i = 0; i < config.max_connections; ++i)
+    connections_.push_back(
+        std::make_unique<Connection>(shared_, device, static_cast<std::uint16_t>(i), config.capacity));
+}
+
+Engine::~Engine() = default;
+
+rdma::QueuePairLimits Engine::queue_pair_limits() const noexcept {
+  rdma::QueuePairLimits limits;
+  limits.send_depth = config_.capacity.send_depth;
+  limits.recv_depth = config_.capacity.receives();
+  return limits;
+}
+
+Connection* Engine::free_connection() noexcept {
+  for (auto& connection : connections_)
+    if (connection->state() == Connection::State::Closed && !connection->close_unreported())
+      return connection.get();
+  return nullptr;
+}
+
+std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
+  shared_.now_ns = now_ns;
+  const std::size_t count = device_.poll(completions_);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint16_t number = WrId::decode(completions_[i].wr_id).connection;
+    connections_[number]->on_completion(completions_[i]);
+  }
+  resume_memory_waiters();
+  if (shared_.touched_count > 0) end_turn();
+  for (std::size_t i = 0; i < draining_count_;) {
+    if (!draining_[i]->reap()) {
+      ++i;
+      continue;
+    }
+    closed_[closed_count_++] = draining_[i];
+    draining_[i] = draining_[--draining_count_];
+  }
+  return count;
+}
+
+/// Lets those go on that wait for memory, in order, as long as there is some.
+void Engine::resume_memory_waiters() noexcept {
+  while (!shared_.waiting_call_memory.empty() && shared_.call_memory.available() > 0) {
+    CallSlot& slot = *shared_.waiting_call_memory.pop_front();
+    slot.owner().resume(slot);
+  }
+  while (!shared_.waiting_reply_memory.empty() && shared_.reply_memory.available() > 0) {
+    CallSlot& slot = *shared_.waiting_reply_memory.pop_front();
+    slot.owner().resume(slot);
+    if (slot.state() == CallSlot::State::AwaitingReplyMemory) break;
+  }
+}
+
+/// TX: hands everything that was staged to the driver, and lets waiting calls use the room. Connections
+/// touched while this runs are looked at in the next turn.
+void Engine::end_turn() noexcept {
+  const std::size_t count = shared_.touched_count;
+  for (std::size_t i = 0; i < count; ++i) {
+    Connection& connection = *shared_.touched[i];
+    connection.flush();
+    if (connection.has_waiting()) connection.retry_waiting();
+    if (connection.take_draining()) draining_[draining_count_++] = &connection;
+  }
+  const std::size_t later = shared_.touched_count - count;
+  for (std::size_t i = 0; i < later; ++i) shared_.touched[i] = shared_.touched[count + i];
+  shared_.touched_count = later;
+}
+
+Connection* Engine::take_closed() noexcept {
+  if (closed_count_ == 0) return nullptr;
+  Connection* connection = closed_[--closed_count_];
+  connection->close_reported();
+  return connection;
+}
+
+}  // namespace sluice::rpcrdma

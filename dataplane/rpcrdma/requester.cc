@@ -1,0 +1,591 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/rpcrdma/requester.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <random>
+
+#include "dataplane/rpcrdma/connection.h"
+#include "dataplane/rpcrdma/shared.h"
+
+namespace sluice::rpcrdma {
+
+const char* to_string(CallStatus status) noexcept {
+  switch (status) {
+    case CallStatus::Ok:
+      return "ok";
+    case CallStatus::ChunkError:
+      return "RDMA_ERROR ERR_CHUNK";
+    case CallStatus::VersionError:
+      return "RDMA_ERROR ERR_VERS";
+    case CallStatus::UnusableReply:
+      return "unusable reply";
+    case CallStatus::TooLarge:
+      return "too large for the connection";
+    case CallStatus::TimedOut:
+      return "timed out";
+    case CallStatus::Cancelled:
+      return "cancelled";
+  }
+  return "?";
+}
+
+ItemResult Reply::item(std::size_t index, std::uint32_t count) const noexcept {
+  if (index >= write_items_ || index >= returned_.size() || returned_[index] == 0)
+    return {ItemResult::Where::Inline};
+  const std::uint64_t returned = returned_[index];
+  const bool agrees = count <= returned && returned <= xdr::padded(count);
+  return {agrees ? ItemResult::Where::Placed : ItemResult::Where::Defect};
+}
+
+Requester::Requester(Shared& shared, rdma::Device& device, const RequesterConfig& config)
+    : shared_(shared),
+      config_(config),
+      xid_sequence_(std::random_device{}()),
+      send_region_(device.allocate_memory(std::size_t{2} * config.inline_bytes * config.requests)),
+      long_memory_(config.reverse ? BufferPool{}
+                                  : BufferPool(device.allocate_memory(std::size_t{config.long_buffers} *
+                                                                      config.long_buffer_bytes),
+                                               config.long_buffer_bytes)),
+      slots_(std::make_unique<Slot[]>(config.requests)) {
+  if (!std::has_single_bit(config.requests) || config.requests > kMaxCredits)
+    throw rdma::SetupError("The number of requests of a requester has to be a power of two of at most 1024.");
+  if (!config.reverse)
+    for (std::uint32_t i = 0; i < config.windows; ++i) windows_.push_back(device.allocate_window());
+  free_windows_ = windows_.size();
+  by_sequence_.reserve(config.requests);
+  for (std::uint32_t i = 0; i < config.requests; ++i) {
+    slots_[i].index = static_cast<std::uint16_t>(i);
+    slots_[i].send_buffer = send_region_.bytes.data() + std::size_t{2} * config.inline_bytes * i;
+    free_.push_back(slots_[i]);
+  }
+  free_count_ = config.requests;
+}
+
+Requester::~Requester() = default;
+
+Requester::Slot* Requester::find(rpc::Xid xid) noexcept {
+  Slot& slot = slots_[static_cast<std::uint32_t>(xid) & (config_.requests - 1)];
+  return slot.xid == xid && slot.state == Slot::State::Outstanding ? &slot : nullptr;
+}
+
+bool Requester::is_outstanding(rpc::Xid xid) const noexcept {
+  return const_cast<Requester*>(this)->find(xid) != nullptr;
+}
+
+// --- From the caller
+// ----------------------------------------------------------------------------------------------
+
+std::optional<rpc::Xid> Requester::submit(const Request& request) noexcept {
+  Slot* slot = free_.front();
+  if (slot == nullptr) return std::nullopt;
+  if (request.payload.size() > config_.inline_bytes && request.payload.size() <= config_.long_buffer_bytes &&
+      long_memory_.available() == 0)
+    return std::nullopt;
+  free_.pop_front();
+  --free_count_;
+  slot->xid = static_cast<rpc::Xid>(++xid_sequence_ * config_.requests | slot->index);
+  slot->sequence = ++sequence_;
+  slot->completion = request.completion;
+  slot->context = request.context;
+  slot->deadline_ns = request.deadline_ns;
+  const rpc::Xid xid = slot->xid;
+  if (!copy_request(*slot, request)) {
+    end_call(*slot, CallStatus::TooLarge);
+    return xid;
+  }
+  slot->state = Slot::State::Waiting;
+  waiting_.push_back(*slot);
+  pump();
+  return xid;
+}
+
+bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
+  slot.read_items = slot.write_items = slot.piece_count = 0;
+  slot.max_reply_bytes = request.max_reply_bytes;
+  slot.force_long = request.as_long_call;
+  slot.force_reply_chunk = request.offer_reply_chunk;
+  if (request.payload.size() < rpc::kMinCallBytes || request.reads.size() > kMaxReadItems ||
+      request.writes.size() > kMaxWriteItems)
+    return false;
+
+  std::byte* payload = slot.send_buffer + config_.inline_bytes;
+  if (request.payload.size() > config_.inline_bytes) {
+    if (config_.reverse || request.payload.size() > config_.long_buffer_bytes) return false;
+    payload = slot.call_memory = long_memory_.acquire();
+  }
+  std::memcpy(payload, request.payload.data(), request.payload.size());
+  xdr::store_u32(payload, static_cast<std::uint32_t>(slot.xid));
+  slot.payload_bytes = static_cast<std::uint32_t>(request.payload.size());
+
+  const auto copy_pieces = [&](std::span<const rdma::Sge> pieces) {
+    if (slot.piece_count + pieces.size() > kMaxRequestPieces) return false;
+    for (const rdma::Sge& piece : pieces) slot.pieces[slot.piece_count++] = piece;
+    return true;
+  };
+  for (const ReadItem& item : request.reads) {
+    slot.read_positions[slot.read_items] = item.position;
+    slot.read_pieces[slot.read_items++] = static_cast<std::uint8_t>(item.pieces.size());
+    if (!copy_pieces(item.pieces)) return false;
+  }
+  for (const WriteItem& item : request.writes) {
+    slot.write_pieces[slot.write_items++] = static_cast<std::uint8_t>(item.pieces.size());
+    if (!copy_pieces(item.pieces)) return false;
+  }
+  return true;
+}
+
+bool Requester::cancel(rpc::Xid xid) noexcept {
+  Slot& slot = slots_[static_cast<std::uint32_t>(xid) & (config_.requests - 1)];
+  if (slot.xid != xid) return false;
+  if (slot.state == Slot::State::Waiting) {
+    waiting_.remove(slot);
+  } else if (slot.state == Slot::State::Outstanding) {
+    ++abandoned_;
+  } else {
+    return false;
+  }
+  end_call(slot, CallStatus::Cancelled);
+  return true;
+}
+
+void Requester::expire(std::uint64_t now_ns) noexcept {
+  for (std::uint32_t i = 0; i < config_.requests; ++i) {
+    Slot& slot = slots_[i];
+    if (slot.deadline_ns == 0 || slot.deadline_ns > now_ns) continue;
+    if (slot.state == Slot::State::Waiting)
+      waiting_.remove(slot);
+    else if (slot.state == Slot::State::Outstanding)
+      ++abandoned_;
+    else
+      continue;
+    end_call(slot, CallStatus::TimedOut);
+  }
+}
+
+void Requester::set_peer_ready(bool ready) noexcept {
+  peer_ready_ = ready;
+  pump();
+}
+
+// --- TX
+// -----------------------------------------------------------------------------------------------------------
+
+bool Requester::may_send() const noexcept {
+  if (!connected() || !peer_ready_ || !connection_->is_open()) return false;
+  const std::uint32_t in_flight = outstanding_ + abandoned_ + held_receives_;
+  const std::uint32_t requested = connection_->config().credits_requested;
+  // A zero grant stops new calls, but never the only one (V1-055).
+  const std::uint32_t limit = std::min(requested, std::max<std::uint32_t>(granted_, 1));
+  return in_flight < limit && (granted_ > 0 || in_flight == 0);
+}
+
+void Requester::pump() noexcept {
+  while (Slot* slot = unfenced_.pop_front()) {
+    fence(*slot);
+    if (slot->fence_unposted) return;
+  }
+  while (Slot* slot = waiting_.front()) {
+    if (!may_send()) {
+      ++shared_.counters.waits_credit;
+      return;
+    }
+    if (!send(*slot)) return;
+  }
+}
+
+rdma::Sge Requester::payload_of(const Slot& slot) const noexcept {
+  if (slot.call_memory != nullptr) return {slot.call_memory, slot.payload_bytes, long_memory_.lkey()};
+  return {slot.send_buffer + config_.inline_bytes, slot.payload_bytes, send_region_.lkey};
+}
+
+std::uint32_t Requester::segments_of(std::span<const rdma::Sge> pieces) const noexcept {
+  std::uint32_t segments = 0;
+  for (const rdma::Sge& piece : pieces)
+    segments += (piece.length + config_.max_segment_bytes - 1) / config_.max_segment_bytes;
+  return segments;
+}
+
+Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
+  const ConnectionConfig& connection = connection_->config();
+  Shape shape;
+  std::uint32_t read_segments = 0;
+  std::size_t write_bytes = 0;
+  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    const std::uint32_t segments = segments_of(pieces.first(slot.read_pieces[i]));
+    if (segments > 1 && config_.single_segment_chunks) return shape;
+    read_segments += segments;
+    pieces = pieces.subspan(slot.read_pieces[i]);
+  }
+  for (std::uint32_t i = 0; i < slot.write_items; ++i) {
+    const std::uint32_t segments = segments_of(pieces.first(slot.write_pieces[i]));
+    write_bytes += kDiscriminatorBytes + 4 + segments * kSegmentBytes;
+    shape.segments += segments;
+    pieces = pieces.subspan(slot.write_pieces[i]);
+  }
+
+  // The reply returns the Write list; what does not fit our Receive with it needs a Reply chunk.
+  std::size_t reply_chunk_header = 0;
+  if (slot.force_reply_chunk ||
+      kMinMsgHeaderBytes + write_bytes + slot.max_reply_bytes > connection.receive_inline_bytes) {
+    shape.reply_chunk_bytes = std::max<std::uint32_t>(slot.max_reply_bytes, rpc::kMinReplyBytes);
+    const std::uint32_t segments =
+        (shape.reply_chunk_bytes + config_.max_segment_bytes - 1) / config_.max_segment_bytes;
+    reply_chunk_header = 4 + segments * kSegmentBytes;
+    shape.segments += segments;
+  }
+  shape.header_bytes =
+      kMinMsgHeaderBytes + read_segments * kReadEntryBytes + write_bytes + reply_chunk_header;
+  shape.segments += read_segments;
+  shape.long_call = slot.force_long || shape.header_bytes + slot.payload_bytes > connection.send_inline_bytes;
+  if (shape.long_call) {
+    const std::uint32_t segments =
+        (slot.payload_bytes + config_.max_segment_bytes - 1) / config_.max_segment_bytes;
+    shape.header_bytes += segments * kReadEntryBytes;
+    shape.segments += segments;
+  }
+  if (config_.reverse && !shape.long_call && slot.read_items + slot.write_items == 0) {
+    shape.header_bytes = kMinMsgHeaderBytes;  // no Reply chunk in this direction
+    shape.reply_chunk_bytes = 0;
+    shape.segments = 0;
+  }
+  shape.possible =
+      shape.header_bytes <= connection.send_inline_bytes && shape.header_bytes <= config_.inline_bytes &&
+      shape.segments <= kMaxRequestSegments && shape.segments <= windows_.size() &&
+      shape.reply_chunk_bytes <= long_memory_.buffer_bytes() && (!config_.reverse || shape.segments == 0);
+  return shape;
+}
+
+/// Sends the first of the waiting calls, or ends it if it can never be sent. False when it has to wait
+/// longer.
+bool Requester::send(Slot& slot) noexcept {
+  const Shape shape = shape_of(slot);
+  if (!shape.possible) {
+    waiting_.pop_front();
+    end_call(slot, CallStatus::TooLarge);
+    return true;
+  }
+  SendStage& stage = connection_->stage();
+  if (!connection_->stage_fits(shape.segments + 1)) {
+    connection_->flush_stage();
+    if (!connection_->stage_fits(shape.segments + 1)) {
+      ++shared_.counters.waits_send_queue;
+      connection_->note_waiting();
+      return false;
+    }
+  }
+  if (!take_resources(slot, shape)) return false;
+  if (!stage.begin(rdma::SendOpcode::Send, connection_->wr_id(WrKind::CallSent, slot.index),
+                   rdma::kSignaled) ||
+      !stage_send(slot, shape)) {
+    return false;
+  }
+  waiting_.pop_front();
+  slot.state = Slot::State::Outstanding;
+  slot.send_posted = true;
+  ++posted_;
+  ++outstanding_;
+  ++shared_.counters.calls_sent;
+  return true;
+}
+
+/// Memory for the Reply chunk, and windows over all chunk memory.
+bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
+  slot.segment_count = 0;
+  slot.reply_chunk_bytes = shape.reply_chunk_bytes;
+  if (shape.segments == 0) return true;
+  if (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr) slot.reply_memory = long_memory_.acquire();
+  if (shape.segments > free_windows_ || (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr)) {
+    ++shared_.counters.waits_reply_memory;
+    connection_->note_waiting();
+    return false;
+  }
+  std::uint32_t read_pieces = 0;
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) read_pieces += slot.read_pieces[i];
+  const std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  const rdma::Sge payload = payload_of(slot);
+  const rdma::Sge reply{slot.reply_memory, shape.reply_chunk_bytes, long_memory_.lkey()};
+  connection_->forget_send_room();  // binding takes work requests past the stage
+  bool exposed = !shape.long_call || expose(slot, {&payload, 1}, rdma::kRemoteRead);
+  exposed = exposed && expose(slot, pieces.first(read_pieces), rdma::kRemoteRead);
+  slot.first_write_segment = slot.segment_count;
+  exposed = exposed && expose(slot, pieces.subspan(read_pieces), rdma::kRemoteWrite) &&
+            (shape.reply_chunk_bytes == 0 || expose(slot, {&reply, 1}, rdma::kRemoteWrite));
+  if (!exposed) connection_->close(CloseReason::InvalidationError);
+  return exposed;
+}
+
+/// Binds a window over each segment: read access for Read chunks, write access for Write and Reply chunks
+/// (V1-147).
+bool Requester::expose(Slot& slot, std::span<const rdma::Sge> pieces, rdma::AccessFlags access) noexcept {
+  for (rdma::Sge piece : pieces) {
+    while (piece.length > 0) {
+      const std::uint32_t bytes = std::min(piece.length, config_.max_segment_bytes);
+      const rdma::MemoryWindow window = windows_[--free_windows_];
+      slot.windows[slot.window_count++] = window;
+      const auto rkey =
+          connection_->queue_pair().bind_window(window, {piece.address, bytes}, piece.lkey, access);
+      if (!rkey) return false;
+      slot.segments[slot.segment_count++] = {*rkey, bytes, reinterpret_cast<std::uintptr_t>(piece.address)};
+      piece.address += bytes;
+      piece.length -= bytes;
+    }
+  }
+  return true;
+}
+
+bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
+  std::array<ReadSegment, kMaxRequestSegments> reads;
+  std::array<std::span<const Segment>, kMaxWriteItems> writes;
+  std::size_t read_count = 0;
+  std::span<const Segment> segments{slot.segments.data(), slot.segment_count};
+  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+
+  const auto take = [&](std::uint32_t count) {
+    const auto taken = segments.first(count);
+    segments = segments.subspan(count);
+    return taken;
+  };
+  if (shape.long_call) {
+    const rdma::Sge payload = payload_of(slot);
+    for (const Segment& segment : take(segments_of({&payload, 1})))
+      reads[read_count++] = {Position{0}, segment};
+  }
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    for (const Segment& segment : take(segments_of(pieces.first(slot.read_pieces[i]))))
+      reads[read_count++] = {slot.read_positions[i], segment};
+    pieces = pieces.subspan(slot.read_pieces[i]);
+  }
+  for (std::uint32_t i = 0; i < slot.write_items; ++i) {
+    writes[i] = take(segments_of(pieces.first(slot.write_pieces[i])));
+    slot.write_segments[i] = static_cast<std::uint8_t>(writes[i].size());
+    pieces = pieces.subspan(slot.write_pieces[i]);
+  }
+  v1::CallChunks chunks{{reads.data(), read_count}, {writes.data(), slot.write_items}, std::nullopt};
+  if (shape.reply_chunk_bytes > 0) chunks.reply = segments;
+
+  std::byte* header_at = slot.send_buffer + config_.inline_bytes - shape.header_bytes;
+  xdr::Writer header({header_at, shape.header_bytes});
+  v1::encode_call(header, slot.xid, static_cast<Credits>(connection_->config().credits_requested),
+                  shape.long_call ? v1::Procedure::NoMsg : v1::Procedure::Msg, chunks);
+  SendStage& stage = connection_->stage();
+  const rdma::Sge payload = payload_of(slot);
+  shared_.counters.inline_bytes_sent += shape.header_bytes + (shape.long_call ? 0 : payload.length);
+  return header.ok() &&
+         stage.append({header_at, static_cast<std::uint32_t>(shape.header_bytes), send_region_.lkey}) &&
+         (shape.long_call || stage.append(payload));
+}
+
+// --- RX
+// -----------------------------------------------------------------------------------------------------------
+
+void Requester::on_reply(const ReceivedMessage& message) noexcept {
+  Slot* slot = find(message.header.fixed.xid);
+  if (slot == nullptr) {
+    ++shared_.counters.unknown_xid;
+    if (abandoned_ > 0) --abandoned_;  // most likely the late answer to a call that was given up
+    connection_->repost(message.buffer);
+    return pump();
+  }
+  ++shared_.counters.replies_received;
+  slot->receive = message.buffer;
+  slot->holds_receive = true;
+  ++held_receives_;
+
+  const bool in_reply_chunk = message.header.procedure == v1::Procedure::NoMsg;
+  bool usable = check_returned_chunks(*slot, message.header);
+  if (usable && in_reply_chunk) {
+    // check_returned_chunks() has bounded the sum by what was offered.
+    const std::uint64_t bytes = message.header.chunks.reply->capacity();
+    slot->reply.message_ = {slot->reply_memory, bytes};
+    usable = bytes >= rpc::kMinDeniedReplyBytes;
+  } else {
+    slot->reply.message_ = message.payload();
+  }
+  if (usable && !in_reply_chunk)
+    usable = slot->reply.message_.size() >= rpc::kMinDeniedReplyBytes &&
+             static_cast<rpc::Xid>(xdr::load_u32(slot->reply.message_.data())) == slot->xid;
+  if (usable) granted_ = static_cast<std::uint32_t>(message.header.fixed.credits);
+  if (!usable) ++shared_.counters.unusable_reply;
+  end_call(*slot, usable ? CallStatus::Ok : CallStatus::UnusableReply);
+  pump();
+}
+
+/// The returned lists have to be what was offered, with lengths no larger (V1-110). An unused chunk may come
+/// back without segments, as old responders do (V1-109).
+bool Requester::check_returned_chunks(Slot& slot, const v1::Header& header) noexcept {
+  if (!header.chunks.reads.empty()) return false;  // V1-091
+  if (header.chunks.writes.size() > slot.write_items) return false;
+  std::fill_n(slot.returned.begin(), slot.write_items, 0);
+  std::size_t offered = slot.first_write_segment;
+  std::uint32_t item = 0;
+  for (const WriteChunk chunk : header.chunks.writes) {
+    const std::uint32_t count = slot.write_segments[item];
+    if (chunk.size() != count && chunk.size() != 0) return false;
+    for (std::uint32_t i = 0; i < chunk.size(); ++i) {
+      if (chunk[i].length > slot.segments[offered + i].length) return false;
+      slot.returned[item] += chunk[i].length;
+    }
+    offered += count;
+    ++item;
+  }
+  const bool in_reply_chunk = header.procedure == v1::Procedure::NoMsg;
+  if (!in_reply_chunk) return true;  // a returned Reply chunk does not matter then (V1-121)
+  if (!header.chunks.reply || slot.reply_chunk_bytes == 0) return false;
+  for (; item < slot.write_items; ++item) offered += slot.write_segments[item];
+  const WriteChunk& reply = *header.chunks.reply;
+  if (reply.size() != slot.segment_count - offered) return false;
+  bool partial = false;
+  for (std::uint32_t i = 0; i < reply.size(); ++i) {
+    const std::uint32_t room = slot.segments[offered + i].length;
+    if (reply[i].length > room || (partial && reply[i].length > 0)) return false;
+    partial = partial || reply[i].length < room;
+  }
+  return true;
+}
+
+void Requester::on_error(const v1::Header& header) noexcept {
+  Slot* slot = find(header.fixed.xid);
+  if (slot == nullptr) {
+    ++shared_.counters.unknown_xid;
+    return;
+  }
+  ++shared_.counters.errors_received;
+  slot->reply.supported_ = header.supported;
+  end_call(*slot, header.error == v1::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::ChunkError);
+  pump();
+}
+
+void Requester::on_unusable(rpc::Xid xid) noexcept {
+  ++shared_.counters.unusable_reply;
+  end_call(*find(xid), CallStatus::UnusableReply);
+  pump();
+}
+
+// --- Ends
+// ---------------------------------------------------------------------------------------------------------
+
+void Requester::end_call(Slot& slot, CallStatus status) noexcept {
+  if (slot.state == Slot::State::Outstanding) --outstanding_;
+  slot.reply.status_ = status;
+  slot.reply.xid_ = slot.xid;
+  slot.reply.write_items_ = slot.write_items;
+  slot.reply.returned_ = {slot.returned.data(), slot.write_items};
+  if (status != CallStatus::Ok) slot.reply.message_ = {};
+  if (slot.window_count == 0) return deliver(slot);
+  slot.state = Slot::State::Fencing;
+  fence(slot);
+}
+
+/// Ends the responder's access before the caller sees its memory again (RFC 8166, section 4.4.1).
+void Requester::fence(Slot& slot) noexcept {
+  SendStage& stage = connection_->stage();
+  if (!connection_->stage_fits(slot.window_count)) connection_->flush_stage();
+  slot.fence_unposted = !connection_->stage_fits(slot.window_count);
+  if (slot.fence_unposted) {
+    unfenced_.push_front(slot);
+    connection_->note_waiting();
+    return;
+  }
+  for (std::uint32_t i = 0; i < slot.window_count; ++i) {
+    stage.begin(rdma::SendOpcode::LocalInvalidate, connection_->wr_id(WrKind::Invalidated, slot.index), 0);
+    stage.last().rkey = slot.segments[i].handle;
+  }
+  stage.last().flags = rdma::kSignaled;
+  ++posted_;
+}
+
+void Requester::on_invalidated(std::uint16_t index) noexcept {
+  --posted_;
+  deliver(slots_[index]);
+  pump();
+}
+
+void Requester::on_invalidation_failed(std::uint16_t index) noexcept {
+  // The connection is being closed. The memory is handed back when its queue pair is gone (V1-143): detach().
+  Slot& slot = slots_[index];
+  if (!slot.fence_failed) --posted_;
+  slot.fence_failed = true;
+}
+
+void Requester::on_call_sent(std::uint16_t index) noexcept {
+  --posted_;
+  Slot& slot = slots_[index];
+  slot.send_posted = false;
+  if (slot.state == Slot::State::Draining) recycle(slot);
+}
+
+void Requester::deliver(Slot& slot) noexcept {
+  free_windows(slot);
+  slot.state = Slot::State::Draining;
+  if (slot.completion != nullptr) slot.completion(slot.context, slot.reply);
+  if (slot.holds_receive) {
+    slot.holds_receive = false;
+    --held_receives_;
+    if (connection_ != nullptr && connection_->is_open()) connection_->repost(slot.receive);
+  }
+  if (slot.reply_memory != nullptr) {
+    long_memory_.release(slot.reply_memory);
+    slot.reply_memory = nullptr;
+  }
+  if (!slot.send_posted) recycle(slot);
+}
+
+void Requester::free_windows(Slot& slot) noexcept {
+  while (slot.window_count > 0) windows_[free_windows_++] = slot.windows[--slot.window_count];
+}
+
+void Requester::recycle(Slot& slot) noexcept {
+  if (slot.call_memory != nullptr) {
+    long_memory_.release(slot.call_memory);
+    slot.call_memory = nullptr;
+  }
+  slot.state = Slot::State::Free;
+  free_.push_front(slot);
+  ++free_count_;
+}
+
+// --- Connections
+// --------------------------------------------------------------------------------------------------
+
+void Requester::attach(Connection& connection) noexcept {
+  connection_ = &connection;
+  established_ = false;
+  granted_ = 1;
+  ++attachments_;
+}
+
+void Requester::on_established() noexcept {
+  established_ = true;
+  pump();
+}
+
+void Requester::detach() noexcept {
+  connection_ = nullptr;
+  established_ = false;
+  granted_ = 1;
+  outstanding_ = abandoned_ = 0;
+  unfenced_ = {};
+  by_sequence_.clear();
+  for (std::uint32_t i = 0; i < config_.requests; ++i) {
+    Slot& slot = slots_[i];
+    slot.send_posted = slot.fence_unposted = slot.fence_failed = false;
+    if (slot.state == Slot::State::Waiting) free_windows(slot);
+    if (slot.state == Slot::State::Outstanding) {
+      free_windows(slot);
+      slot.state = Slot::State::Waiting;
+      by_sequence_.push_back(&slot);
+    } else if (slot.state == Slot::State::Fencing) {
+      deliver(slot);
+    } else if (slot.state == Slot::State::Draining) {
+      recycle(slot);
+    }
+  }
+  std::sort(by_sequence_.begin(), by_sequence_.end(),
+            [](const Slot* a, const Slot* b) { return a->sequence > b->sequence; });
+  for (Slot* slot : by_sequence_) waiting_.push_front(*slot);
+}
+
+}  // namespace sluice::rpcrdma

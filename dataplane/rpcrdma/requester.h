@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The requester role: RPC calls over one connection at a time, kept across a reconnect (RFC 8166; rows V1-040
+// to V1-069, V1-090 to V1-130, V1-138 to V1-174). One reactor, or the one thread of a client.
+//
+// A call waits in order for a credit, memory windows and long-message memory; it never goes out without them
+// (V1-056). Its chunk memory is fenced before its completion is called, whatever the outcome (V1-140,
+// V1-142).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "dataplane/rpcrdma/buffer_pool.h"
+#include "dataplane/rpcrdma/config.h"
+#include "dataplane/rpcrdma/intrusive_queue.h"
+#include "dataplane/rpcrdma/v1.h"
+
+namespace sluice::rpcrdma {
+
+class Connection;
+class Requester;
+struct ReceivedMessage;
+struct Shared;
+
+/// Registered pieces that one request may name, all its items together.
+inline constexpr std::size_t kMaxRequestPieces = 32;
+inline constexpr std::size_t kMaxReadItems = 8;
+inline constexpr std::size_t kMaxWriteItems = kMaxWriteChunks;
+/// Segments of one request, after splitting at RequesterConfig::max_segment_bytes.
+inline constexpr std::size_t kMaxRequestSegments = 168;
+
+/// A reduced argument: taken out of the payload, read by the responder from `pieces`.
+struct ReadItem {
+  Position position{};  ///< in the unreduced RPC message, behind the count word (V1-077)
+  std::span<const rdma::Sge> pieces;
+};
+
+/// Room for a reduced result. Empty pieces make a chunk without segments, which asks for that result inline.
+struct WriteItem {
+  std::span<const rdma::Sge> pieces;
+};
+
+enum class CallStatus : std::uint8_t {
+  Ok,             ///< a reply arrived; its RPC header is the caller's to judge
+  ChunkError,     ///< RDMA_ERROR, ERR_CHUNK (permanent, V1-027)
+  VersionError,   ///< RDMA_ERROR, ERR_VERS (V1-029)
+  UnusableReply,  ///< a reply that contradicts the call's chunks, or cannot be decoded (V1-036)
+  TooLarge,       ///< cannot be sent with this connection's thresholds or limits (V1-067, V1-168)
+  TimedOut,
+  Cancelled,
+};
+const char* to_string(CallStatus status) noexcept;
+
+struct ItemResult {
+  enum class Where : std::uint8_t {
+    Placed,  ///< `count` bytes are in the write item's pieces
+    Inline,  ///< the data follows its count word in the message (V1-190)
+    Defect,  ///< the returned chunk contradicts the count
+  };
+  Where where = Where::Defect;
+};
+
+/// What the caller's completion sees; valid during that call only.
+class Reply {
+ public:
+  CallStatus status() const noexcept { return status_; }
+  rpc::Xid xid() const noexcept { return xid_; }
+  /// CallStatus::Ok: the RPC reply message, without the results that were placed.
+  std::span<const std::byte> message() const noexcept { return message_; }
+  /// Where the data of the eligible result is that the call's write item `index` was for, given the count
+  /// word in the message. Only asked for results that are there: what comes back for absent ones does not
+  /// matter (V1-109).
+  ItemResult item(std::size_t index, std::uint32_t count) const noexcept;
+  /// CallStatus::VersionError: what the responder supports.
+  rpc::VersionRange supported() const noexcept { return supported_; }
+
+ private:
+  friend class Requester;
+  CallStatus status_ = CallStatus::Ok;
+  rpc::Xid xid_{};
+  std::span<const std::byte> message_;
+  rpc::VersionRange supported_;
+  std::size_t write_items_ = 0;
+  std::span<const std::uint64_t> returned_;  ///< bytes per write item
+};
+
+using Completion = void (*)(void* context, const Reply& reply) noexcept;
+
+struct Request {
+  /// The RPC call message with the reduced arguments taken out, pad included. Its first word is replaced by
+  /// the XID. Copied.
+  std::span<const std::byte> payload;
+  /// The memory of items stays the callee's until the completion; the arrays themselves are copied.
+  std::span<const ReadItem> reads;
+  std::span<const WriteItem> writes;
+  /// Upper bound of the RPC reply message without placed results (V1-118).
+  std::uint32_t max_reply_bytes = 0;
+  bool as_long_call = false;       ///< position-zero chunk even if it fits inline (V1-114)
+  bool offer_reply_chunk = false;  ///< Reply chunk even if the reply fits inline
+  std::uint64_t deadline_ns = 0;   ///< Shared::now_ns at which it ends as TimedOut; zero: never
+  Completion completion = nullptr;
+  void* context = nullptr;
+};
+
+struct RequesterConfig {
+  std::uint32_t requests = 128;          ///< request slots: calls queued and outstanding; a power of two
+  std::uint32_t inline_bytes = 4096;     ///< largest Send
+  std::uint32_t credits_requested = 64;  ///< constant in every call (V1-040)
+  std::uint32_t windows = 512;           ///< memory windows for all requests
+  std::uint32_t long_buffers = 8;        ///< for Long Calls and Reply chunks
+  std::uint32_t long_buffer_bytes = 128 * 1024;
+  std::uint32_t max_segment_bytes = 1u << 30;  ///< registration limit: longer pieces become several segments
+  bool single_segment_chunks = false;          ///< refuse items of several segments, for peers of F-03
+  bool reverse = false;  ///< calls of the side that did not open the connection: no chunks
+};
+
+class Requester {
+ public:
+  /// Setup.
+  Requester(Shared& shared, rdma::Device& device, const RequesterConfig& config);
+  ~Requester();
+  Requester(const Requester&) = delete;
+  Requester& operator=(const Requester&) = delete;
+
+  /// Takes a call. Nothing when all request slots are in use. The completion comes later, never from within
+  /// submit(), except for CallStatus::TooLarge, which comes at once.
+  std::optional<rpc::Xid> submit(const Request& request) noexcept;
+  /// Ends a call early: its completion comes as Cancelled once its memory is fenced. False when it has ended.
+  bool cancel(rpc::Xid xid) noexcept;
+  /// Reverse direction: calls wait until the peer's upper layer said it is ready (V1-170).
+  void set_peer_ready(bool ready) noexcept;
+  /// Ends calls whose deadline has passed. Linear in the request slots: once in a while.
+  void expire(std::uint64_t now_ns) noexcept;
+
+  std::uint32_t outstanding() const noexcept { return outstanding_; }
+  std::uint32_t free_requests() const noexcept { return free_count_; }
+  Credits granted() const noexcept { return static_cast<Credits>(granted_); }
+  bool is_outstanding(rpc::Xid xid) const noexcept;
+  bool connected() const noexcept { return connection_ != nullptr && established_; }
+  std::uint32_t reconnects() const noexcept { return attachments_ > 0 ? attachments_ - 1 : 0; }
+
+  // From the connection.
+  void attach(Connection& connection) noexcept;
+  void on_established() noexcept;
+  /// The queue pair is gone and with it all remote access: pending calls will be sent again (V1-152, V1-153).
+  void detach() noexcept;
+  bool quiescent() const noexcept { return posted_ == 0; }
+  void on_reply(const ReceivedMessage& message) noexcept;
+  void on_error(const v1::Header& header) noexcept;
+  void on_unusable(rpc::Xid xid) noexcept;
+  void on_call_sent(std::uint16_t slot) noexcept;
+  void on_invalidated(std::uint16_t slot) noexcept;
+  void on_invalidation_failed(std::uint16_t slot) noexcept;
+  /// Sends what credits and memory allow.
+  void pump() noexcept;
+
+ private:
+  struct Slot {
+    enum class State : std::uint8_t {
+      Free,
+      Waiting,      ///< for a credit, windows, memory, room in the send queue, or a connection
+      Outstanding,  ///< sent; waits for its reply
+      Fencing,      ///< ended; waits for the invalidation of its windows
+      Draining,     ///< completed; waits for the completion of its Send before the buffer is used again
+    };
+    State state = State::Free;
+    bool send_posted = false;
+    bool fence_unposted = false;  ///< Fencing, but its invalidations wait for room in the send queue
+    bool fence_failed = false;
+    bool holds_receive = false;
+    bool force_long = false;
+    bool force_reply_chunk = false;
+    std::uint16_t index = 0;
+    std::uint16_t receive = 0;
+    rpc::Xid xid{};
+    std::uint32_t payload_bytes = 0;
+    std::uint32_t max_reply_bytes = 0;
+    std::uint64_t deadline_ns = 0;
+    std::uint64_t sequence = 0;  ///< of submission: the order in which pending calls are sent again
+    Completion completion = nullptr;
+    void* context = nullptr;
+    std::byte* send_buffer = nullptr;   ///< header room of inline_bytes, then the payload
+    std::byte* call_memory = nullptr;   ///< payload that is longer than a Send
+    std::byte* reply_memory = nullptr;  ///< Reply chunk
+    std::uint8_t read_items = 0;
+    std::uint8_t write_items = 0;
+    std::uint8_t piece_count = 0;
+    std::uint16_t window_count = 0;
+    std::uint32_t reply_chunk_bytes = 0;
+    std::array<Position, kMaxReadItems> read_positions;
+    std::array<std::uint8_t, kMaxReadItems> read_pieces;  ///< pieces per item
+    std::array<std::uint8_t, kMaxWriteItems> write_pieces;
+    std::array<rdma::Sge, kMaxRequestPieces> pieces;  ///< of reads, then of writes
+    std::array<rdma::MemoryWindow, kMaxRequestSegments> windows;
+    std::array<Segment, kMaxRequestSegments> segments;  ///< as offered: reads, position zero, writes, reply
+    std::array<std::uint8_t, kMaxWriteItems> write_segments;  ///< segments per write item
+    std::uint16_t first_write_segment = 0;
+    std::uint16_t segment_count = 0;
+    std::array<std::uint64_t, kMaxWriteItems> returned;
+    Reply reply;
+    Slot* next = nullptr;
+  };
+
+  /// What a call looks like on the wire, given the connection's thresholds.
+  struct Shape {
+    bool long_call = false;
+    std::uint32_t reply_chunk_bytes = 0;  ///< zero: none
+    std::uint32_t segments = 0;
+    std::size_t header_bytes = 0;
+    bool possible = false;
+  };
+
+  Slot* find(rpc::Xid xid) noexcept;
+  rdma::Sge payload_of(const Slot& slot) const noexcept;
+  bool copy_request(Slot& slot, const Request& request) noexcept;
+  Shape shape_of(const Slot& slot) const noexcept;
+  std::uint32_t segments_of(std::span<const rdma::Sge> pieces) const noexcept;
+  bool may_send() const noexcept;
+  bool send(Slot& slot) noexcept;
+  bool take_resources(Slot& slot, const Shape& shape) noexcept;
+  bool expose(Slot& slot, std::span<const rdma::Sge> pieces, rdma::AccessFlags access) noexcept;
+  bool stage_send(Slot& slot, const Shape& shape) noexcept;
+  bool check_returned_chunks(Slot& slot, const v1::Header& header) noexcept;
+  void end_call(Slot& slot, CallStatus status) noexcept;
+  void fence(Slot& slot) noexcept;
+  void deliver(Slot& slot) noexcept;
+  void free_windows(Slot& slot) noexcept;
+  void recycle(Slot& slot) noexcept;
+
+  Shared& shared_;
+  const RequesterConfig config_;
+  Connection* connection_ = nullptr;
+  bool established_ = false;
+  bool peer_ready_ = true;
+  std::uint32_t attachments_ = 0;
+  std::uint32_t granted_ = 1;  ///< of the latest reply; one on a new connection (V1-046)
+  std::uint32_t outstanding_ = 0;
+  std::uint32_t abandoned_ = 0;  ///< ended by us, but the responder may still answer: they hold their credit
+  std::uint32_t held_receives_ = 0;  ///< by calls that are being fenced
+  std::uint64_t sequence_ = 0;
+  std::uint32_t posted_ = 0;  ///< signaled work requests that are out
+  std::uint32_t free_count_ = 0;
+  std::uint32_t xid_sequence_;
+  rdma::MemoryRegion send_region_;
+  BufferPool long_memory_;
+  std::vector<rdma::MemoryWindow> windows_;  ///< free ones
+  std::size_t free_windows_ = 0;
+  std::unique_ptr<Slot[]> slots_;
+  IntrusiveQueue<Slot, &Slot::next> free_;
+  IntrusiveQueue<Slot, &Slot::next> waiting_;
+  IntrusiveQueue<Slot, &Slot::next> unfenced_;  ///< Fencing, waiting for room in the send queue
+  std::vector<Slot*> by_sequence_;              ///< scratch of detach()
+};
+
+}  // namespace sluice::rpcrdma

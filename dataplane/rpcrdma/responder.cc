@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/rpcrdma/responder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/rpcrdma/connection.h"
+#include "dataplane/rpcrdma/shared.h"
+
+namespace sluice::rpcrdma {
+
+using State = CallSlot::State;
+
+namespace {
+
+std::uint64_t total_bytes(std::span<const rdma::Sge> pieces) noexcept {
+  std::uint64_t sum = 0;
+  for (const rdma::Sge& piece : pieces) sum += piece.length;
+  return sum;
+}
+
+}  // namespace
+
+Responder::Responder(Shared& shared, Connection& connection, std::uint32_t max_slots,
+                     rdma::MemoryRegion reply_region, std::uint32_t reply_buffer_bytes)
+    : shared_(shared),
+      connection_(connection),
+      reply_lkey_(reply_region.lkey),
+      slots_(std::make_unique<CallSlot[]>(max_slots)),
+      max_slots_(max_slots),
+      pending_(std::make_unique<Pending[]>(max_slots + kSpareReceives)),
+      pending_capacity_(max_slots + kSpareReceives) {
+  for (std::uint32_t i = 0; i < max_slots; ++i) {
+    CallSlot& slot = slots_[i];
+    slot.responder_ = this;
+    slot.index_ = static_cast<std::uint16_t>(i);
+    slot.reply_buffer_ = reply_region.bytes.subspan(std::size_t{i} * reply_buffer_bytes, reply_buffer_bytes);
+    slot.complete_ = &on_complete;
+    slot.grow_ = &on_grow;
+  }
+}
+
+void Responder::open(std::uint32_t grant) noexcept {
+  open_slots_ = std::min(grant, max_slots_);
+  grant_ = std::max<std::uint32_t>(open_slots_, 1);
+  free_ = {};
+  for (std::uint32_t i = 0; i < open_slots_; ++i)
+    if (slots_[i].state_ == State::Free) free_.push_back(slots_[i]);
+}
+
+void Responder::set_grant(std::uint32_t grant) noexcept {
+  grant_ = std::clamp<std::uint32_t>(grant, 1, std::max<std::uint32_t>(open_slots_, 1));
+}
+
+void Responder::on_call(const ReceivedMessage& message, Refusal refusal) noexcept {
+  if ((pending_count_ == 0 || serving_pending_) && !free_.empty()) return begin(message, refusal);
+  // The order of calls is kept; the message is classified again when its turn comes.
+  if (replying_ == 0) ++shared_.counters.credit_overruns;
+  ++shared_.counters.waits_call_slot;
+  if (pending_count_ == pending_capacity_) return connection_.close(CloseReason::TransportError);
+  pending_[(pending_head_ + pending_count_++) % pending_capacity_] = {
+      message.buffer, static_cast<std::uint32_t>(message.bytes.size())};
+}
+
+void Responder::begin(const ReceivedMessage& message, Refusal refusal) noexcept {
+  CallSlot& slot = *free_.pop_front();
+  ++busy_;
+  slot.message_ = message;
+  slot.peer_ = connection_.peer();
+  slot.refusal_ = refusal;
+  slot.state_ = State::Received;
+  slot.holds_receive_ = true;
+  slot.queued_ = slot.completed_ = slot.with_service_ = slot.into_sink_ = slot.impossible_ = false;
+  slot.auth_error_ = rpc::AuthStat::Ok;
+  slot.placed_bytes_ = 0;
+  slot.piece_count_ = slot.item_count_ = 0;
+  slot.payload_ = nullptr;
+  slot.received_ns_ = shared_.now_ns;
+  ++shared_.counters.calls_received;
+  advance(slot);
+}
+
+void Responder::advance(CallSlot& slot) noexcept {
+  slot.advancing_ = true;
+  State before;
+  do {
+    before = slot.state_;
+    if (slot.queued_ || !connection_.is_open()) break;
+    switch (before) {
+      case State::Received:
+        check_call(slot);
+        break;
+      case State::AwaitingCallMemory:
+        assemble_inline_parts(slot);
+        break;
+      case State::AwaitingReadRoom:
+        post_reads(slot);
+        break;
+      case State::AwaitingReplyMemory:
+        run_service(slot);
+        break;
+      case State::Pushing:
+        push_reply(slot);
+        break;
+      case State::Free:
+      case State::Pulling:
+      case State::Executing:
+      case State::Replying:
+        break;
+    }
+  } while (slot.state_ != before);
+  slot.advancing_ = false;
+  if (!connection_.is_open()) abandon(slot);
+}
+
+/// Frees a slot of a connection that has ended, unless the driver or the service still has it.
+void Responder::abandon(CallSlot& slot) noexcept {
+  switch (slot.state_) {
+    case State::AwaitingCallMemory:
+      shared_.waiting_call_memory.remove(slot);
+      break;
+    case State::AwaitingReplyMemory:
+      shared_.waiting_reply_memory.remove(slot);
+      break;
+    case State::Received:
+    case State::AwaitingReadRoom:
+    case State::Pushing:
+      break;
+    case State::Free:
+    case State::Pulling:
+    case State::Executing:
+    case State::Replying:
+      return;
+  }
+  slot.queued_ = false;
+  finish(slot);
+}
+
+// --- RX: from the Receive buffer to the service
+// -----------------------------------------------------------------
+
+void Responder::refuse_chunk(CallSlot& slot, std::uint64_t& counter) noexcept {
+  ++counter;
+  slot.refusal_ = Refusal::ErrChunk;
+  slot.state_ = State::Pushing;
+}
+
+void Responder::check_call(CallSlot& slot) noexcept {
+  Counters& counters = shared_.counters;
+  const v1::Header& header = slot.message_.header;
+  if (slot.refusal_ != Refusal::None) {
+    slot.state_ = State::Pushing;
+    return;
+  }
+  const bool has_chunks = !header.chunks.empty();
+  if (has_chunks && shared_.failed_transfers.take(slot.peer_, header.fixed.xid))
+    return refuse_chunk(slot, counters.failed_transfer_refused);
+
+  const bool long_call = header.procedure == v1::Procedure::NoMsg;
+  const auto payload = long_call ? std::span<const std::byte>{} : slot.message_.payload();
+  if (!long_call) {
+    if (payload.size() < xdr::kUnit) return refuse_chunk(slot, counters.no_payload);
+    if (static_cast<rpc::Xid>(xdr::load_u32(payload.data())) != header.fixed.xid)
+      return refuse_chunk(slot, counters.xid_mismatch);
+    if (header.chunks.reads.empty()) return dispatch(slot, payload);
+  }
+
+  slot.layout_ =
+      lay_out_call(header.chunks.reads, long_call, payload.size(), shared_.call_memory.buffer_bytes());
+  switch (slot.layout_.defect) {
+    case LayoutDefect::None:
+      break;
+    case LayoutDefect::Misaligned:
+      return refuse_chunk(slot, counters.misaligned_position);
+    case LayoutDefect::PositionZeroInMsg:
+      return refuse_chunk(slot, counters.position_zero_in_msg);
+    case LayoutDefect::NoPositionZero:
+      return refuse_chunk(slot, counters.no_position_zero);
+    case LayoutDefect::BadPosition:
+      return refuse_chunk(slot, counters.bad_position);
+    case LayoutDefect::TooLong:
+      return refuse_chunk(slot, counters.call_too_long);
+  }
+  if (long_call)
+    slot.state_ = State::AwaitingCallMemory;
+  else if (slot.layout_.chunk_count == 0)
+    dispatch(slot, payload);  // only empty segments
+  else
+    place_call(slot);
+}
+
+/// An RDMA_MSG with Read chunks: the RPC header is inline, so eligibility is judged and the service asked for
+/// a sink before anything is pulled.
+void Responder::place_call(CallSlot& slot) noexcept {
+  const auto payload = slot.message_.payload();
+  xdr::Reader reader(payload);
+  if (!decode_rpc(slot, reader)) return;
+
+  CallLayout& layout = slot.layout_;
+  if (!keep_eligible_chunks(slot)) return;
+  if (layout.chunk_count == 0) return dispatch(slot, payload);
+
+  const ReadChunk& chunk = layout.chunks[0];
+  if (layout.chunk_count == 1 && chunk.position == payload.size()) {
+    slot.arguments_ = reader.rest();
+    slot.placed_bytes_ = static_cast<std::uint32_t>(chunk.bytes);
+    enter_service(slot);
+    switch (slot.service_->place(slot)) {
+      case service::Placement::Sink:
+        if (total_bytes({slot.pieces_.data(), slot.piece_count_}) < chunk.bytes)
+          return complete(slot, rpc::AcceptStat::SystemErr);
+        slot.into_sink_ = true;
+        slot.state_ = State::AwaitingReadRoom;
+        return;
+      case service::Placement::Reply:
+        return;
+      case service::Placement::Assemble:
+        slot.piece_count_ = 0;
+        slot.placed_bytes_ = 0;
+        break;
+    }
+  }
+  slot.state_ = State::AwaitingCallMemory;
+}
+
+/// Drops the chunks that the binding has no item for, or refuses the call. False when it is refused.
+bool Responder::keep_eligible_chunks(CallSlot& slot) noexcept {
+  const Binding& binding = slot.service_->binding();
+  CallLayout& layout = slot.layout_;
+  const std::uint32_t eligible = binding.procedure(slot.header_.procedure).eligible_arguments;
+  if (layout.chunk_count <= eligible) return true;
+  if (binding.unusable == UnusableChunks::Refuse)
+    return refuse_chunk(slot, shared_.counters.not_eligible), false;
+  ++shared_.counters.not_eligible;
+  for (std::uint32_t i = eligible; i < layout.chunk_count; ++i)
+    layout.message_bytes -= xdr::padded(layout.chunks[i].bytes);
+  layout.chunk_count = eligible;
+  return true;
+}
+
+void Responder::enter_service(CallSlot& slot) noexcept {
+  if (!slot.with_service_) slot.state_bytes().fill(std::byte{0});
+  slot.with_service_ = true;
+  slot.state_ = State::Executing;
+}
+
+void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
+  slot.call_memory_ = shared_.call_memory.acquire();
+  if (slot.call_memory_ == nullptr) {
+    ++shared_.counters.waits_call_memory;
+    slot.queued_ = true;
+    shared_.waiting_call_memory.push_back(slot);
+    return;
+  }
+  const CallLayout& layout = slot.layout_;
+  // Round-up bytes that no RDMA Read brings are zero, not what an earlier call left there (V1-088).
+  for (std::uint32_t i = 0; i < layout.chunk_count; ++i) {
+    const std::uint64_t end = layout.chunks[i].position + layout.chunks[i].bytes;
+    std::memset(slot.call_memory_ + end, 0, xdr::padded(end) - end);
+  }
+  if (slot.message_.header.procedure == v1::Procedure::Msg) {
+    const auto payload = slot.message_.payload();
+    std::size_t from = 0;
+    std::size_t to = 0;
+    for (std::uint32_t i = 0; i <= layout.chunk_count; ++i) {
+      const std::size_t run = i < layout.chunk_count ? layout.chunks[i].position - to : payload.size() - from;
+      std::memcpy(slot.call_memory_ + to, payload.data() + from, run);
+      from += run;
+      to += run + (i < layout.chunk_count ? xdr::padded(layout.chunks[i].bytes) : 0);
+    }
+  }
+  slot.state_ = State::AwaitingReadRoom;
+}
+
+bool Responder::stage_reads(CallSlot& slot) noexcept {
+  SendStage& stage = connection_.stage();
+  Counters& counters = shared_.counters;
+  const std::uint64_t wr_id = connection_.wr_id(WrKind::Transfer, slot.index_);
+  std::uint64_t bytes_read = 0;
+  stage.begin_transfers();
+  bool fits;
+  if (slot.into_sink_) {
+    std::uint32_t piece = 0;
+    std::uint32_t piece_at = 0;
+    fits = for_each_read(slot.layout_, slot.message_.header.chunks.reads,
+                         [&](Segment remote, std::uint64_t, std::uint32_t bytes) {
+                           while (bytes > 0) {
+                             if (piece == slot.piece_count_) return false;
+                             rdma::Sge local = slot.pieces_[piece];
+                             local.address += piece_at;
+                             local.length = std::min(local.length - piece_at, bytes);
+                             if (!stage.transfer(rdma::SendOpcode::RdmaRead, wr_id, remote, local))
+                               return false;
+                             remote.offset += local.length;
+                             bytes -= local.length;
+                             bytes_read += local.length;
+                             piece_at += local.length;
+                             if (piece_at == slot.pieces_[piece].length) ++piece, piece_at = 0;
+                           }
+                           return true;
+                         });
+  } else {
+    fits = for_each_read(slot.layout_, slot.message_.header.chunks.reads,
+                         [&](const Segment& remote, std::uint64_t at, std::uint32_t bytes) {
+                           bytes_read += bytes;
+                           return stage.transfer(rdma::SendOpcode::RdmaRead, wr_id, remote,
+                                                 {slot.call_memory_ + at, bytes, shared_.call_memory.lkey()});
+                         });
+  }
+  if (fits) counters.rdma_read_bytes += bytes_read;
+  return fits;
+}
+
+void Responder::post_reads(CallSlot& slot) noexcept {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    SendStage& stage = connection_.stage();
+    const SendStage::Mark mark = stage.mark();
+    const bool staged = stage_reads(slot);
+    const std::size_t work_requests = stage.size() - mark.wrs;
+    if (staged && connection_.stage_fits()) {
+      stage.last().wr_id = connection_.wr_id(WrKind::ReadsDone, slot.index_);
+      stage.last().flags = rdma::kSignaled;
+      shared_.counters.rdma_reads += work_requests;
+      ++posted_;
+      slot.state_ = State::Pulling;
+      return;
+    }
+    stage.rollback(mark);
+    if (attempt == 0) connection_.flush_stage();
+  }
+  wait_for_send_room(slot);
+}
+
+void Responder::on_reads_done(std::uint16_t index) noexcept {
+  CallSlot& slot = slots_[index];
+  --posted_;
+  if (!connection_.is_open()) return finish(slot);
+  if (slot.into_sink_) {
+    run_service(slot);
+  } else {
+    slot.state_ = State::Executing;
+    dispatch(slot, {slot.call_memory_, slot.layout_.message_bytes});
+  }
+  advance(slot);
+}
+
+/// All of the call is in `message`, in one piece.
+void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noexcept {
+  if (message.size() < xdr::kUnit) return refuse_chunk(slot, shared_.counters.no_payload);
+  if (static_cast<rpc::Xid>(xdr::load_u32(message.data())) != slot.message_.header.fixed.xid)
+    return refuse_chunk(slot, shared_.counters.xid_mismatch);
+  xdr::Reader reader(message);
+  if (!decode_rpc(slot, reader)) return;
+  if (slot.call_memory_ != nullptr && slot.message_.header.procedure == v1::Procedure::NoMsg) {
+    const CallLayout pulled = slot.layout_;
+    if (!keep_eligible_chunks(slot)) return;
+    if (slot.layout_.chunk_count < pulled.chunk_count) {
+      close_gaps(slot, pulled);
+      reader = xdr::Reader({slot.call_memory_, slot.layout_.message_bytes});
+      rpc::decode_call(reader);
+    }
+  }
+  slot.arguments_ = reader.rest();
+  run_service(slot);
+}
+
+/// Moves the stream together over chunks that keep_eligible_chunks() dropped from an assembled message.
+void Responder::close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept {
+  std::uint64_t to = pulled.chunks[slot.layout_.chunk_count].position;
+  for (std::uint32_t i = slot.layout_.chunk_count; i < pulled.chunk_count; ++i) {
+    const std::uint64_t from = pulled.chunks[i].position + xdr::padded(pulled.chunks[i].bytes);
+    const std::uint64_t end =
+        i + 1 < pulled.chunk_count ? pulled.chunks[i + 1].position : pulled.message_bytes;
+    std::memmove(slot.call_memory_ + to, slot.call_memory_ + from, end - from);
+    to += end - from;
+  }
+}
+
+/// Decodes the RPC header and finds the service. False when the call is answered or refused already.
+bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
+  Counters& counters = shared_.counters;
+  const rpc::CallDecodeResult call = rpc::decode_call(reader);
+  slot.header_ = call.header;
+  if (call.status == rpc::CallDecode::Truncated || call.status == rpc::CallDecode::NotACall)
+    return refuse_chunk(slot, counters.no_payload), false;
+  if (!prepare_results(slot)) return false;
+
+  switch (call.status) {
+    case rpc::CallDecode::RpcMismatch:
+      ++counters.rpc_mismatch;
+      return answer(slot, CallSlot::Outcome::RpcMismatch), false;
+    case rpc::CallDecode::BadCred:
+    case rpc::CallDecode::BadVerf:
+      ++counters.rpc_bad_auth;
+      slot.auth_error_ =
+          call.status == rpc::CallDecode::BadCred ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf;
+      return answer(slot, CallSlot::Outcome::AuthError), false;
+    default:
+      break;
+  }
+  const ServiceLookup lookup = shared_.services.find(slot.header_.program, slot.header_.version);
+  slot.service_ = lookup.service;
+  if (lookup.service == nullptr) {
+    ++counters.program_unavailable;
+    slot.supported_ = lookup.supported;
+    slot.stat_ = lookup.program_known ? rpc::AcceptStat::ProgMismatch : rpc::AcceptStat::ProgUnavail;
+    return answer(slot, CallSlot::Outcome::AcceptError), false;
+  }
+  const Binding& binding = lookup.service->binding();
+  if (!slot.message_.header.chunks.writes.empty() && binding.unusable == UnusableChunks::Refuse &&
+      binding.procedure(slot.header_.procedure).eligible_results == 0)
+    return refuse_chunk(slot, counters.not_eligible), false;  // V1-189
+  return true;
+}
+
+void Responder::run_service(CallSlot& slot) noexcept {
+  enter_service(slot);
+  if (slot.service_->execute(slot) == service::Execution::Started) return;
+  if (slot.impossible_) return complete(slot, rpc::AcceptStat::SystemErr);
+  ++shared_.counters.waits_reply_memory;
+  slot.state_ = State::AwaitingReplyMemory;
+  slot.queued_ = true;
+  shared_.waiting_reply_memory.push_back(slot);
+}
+
+// --- From the service
+// ------------------------------------------------------------------------------------------
+
+void Responder::on_complete(service::Call& call, rpc::AcceptStat stat) noexcept {
+  auto& slot = static_cast<CallSlot&>(call);
+  slot.responder_->complete(slot, stat);
+}
+
+void Responder::complete(CallSlot& slot, rpc::AcceptStat stat) noexcept {
+  if (slot.completed_) return;
+  slot.stat_ = stat;
+  if (slot.auth_error_ != rpc::AuthStat::Ok)
+    answer(slot, CallSlot::Outcome::AuthError);
+  else
+    answer(slot,
+           stat == rpc::AcceptStat::Success ? CallSlot::Outcome::Success : CallSlot::Outcome::AcceptError);
+  if (!slot.advancing_) advance(slot);
+}
+
+void Responder::answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept {
+  slot.completed_ = true;
+  slot.outcome_ = outcome;
+  slot.state_ = State::Pushing;
+}
+
+bool Responder::on_grow(service::Call& call, std::size_t bytes) noexcept {
+  auto& slot = static_cast<CallSlot&>(call);
+  Shared& shared = slot.responder_->shared_;
+  if (slot.reply_memory_ != nullptr || bytes + rpc::kMinReplyBytes > shared.reply_memory.buffer_bytes()) {
+    slot.impossible_ = true;
+    return false;
+  }
+  slot.reply_memory_ = shared.reply_memory.acquire();
+  if (slot.reply_memory_ == nullptr) return false;
+  slot.payload_ = slot.reply_memory_;
+  slot.results_ = xdr::Writer(
+      {slot.reply_memory_ + rpc::kMinReplyBytes, shared.reply_memory.buffer_bytes() - rpc::kMinReplyBytes});
+  return true;
+}
+
+// --- Ends
+// -------------------------------------------------------------------------------------------------------
+
+void Responder::on_reply_sent(std::uint16_t index) noexcept {
+  --posted_;
+  --replying_;
+  finish(slots_[index]);
+  serve_pending();
+}
+
+void Responder::on_failed(std::uint16_t index, bool last) noexcept {
+  if (!last) return;
+  --posted_;
+  if (slots_[index].state_ == State::Replying) --replying_;
+  finish(slots_[index]);
+}
+
+void Responder::finish(CallSlot& slot) noexcept {
+  if (slot.with_service_) {
+    slot.service_->release(slot);
+    slot.with_service_ = false;
+  }
+  if (slot.call_memory_ != nullptr) {
+    shared_.call_memory.release(slot.call_memory_);
+    slot.call_memory_ = nullptr;
+  }
+  if (slot.reply_memory_ != nullptr) {
+    shared_.reply_memory.release(slot.reply_memory_);
+    slot.reply_memory_ = nullptr;
+  }
+  if (slot.holds_receive_ && connection_.is_open()) connection_.repost(slot.message_.buffer);
+  slot.holds_receive_ = false;
+  slot.state_ = State::Free;
+  --busy_;
+  if (slot.index_ < open_slots_) free_.push_front(slot);
+}
+
+void Responder::serve_pending() noexcept {
+  if (pending_count_ == 0) return;
+  serving_pending_ = true;
+  while (pending_count_ > 0 && !free_.empty() && connection_.is_open()) {
+    const Pending pending = pending_[pending_head_];
+    pending_head_ = (pending_head_ + 1) % pending_capacity_;
+    --pending_count_;
+    connection_.reconsider(pending.buffer, pending.bytes);
+  }
+  serving_pending_ = false;
+}
+
+void Responder::wait_for_send_room(CallSlot& slot) noexcept {
+  ++shared_.counters.waits_send_queue;
+  slot.queued_ = true;
+  waiting_send_room_.push_back(slot);
+  connection_.note_waiting();
+}
+
+void Responder::retry_send_room() noexcept {
+  while (CallSlot* slot = waiting_send_room_.pop_front()) {
+    resume(*slot);
+    if (!waiting_send_room_.remove(*slot)) continue;
+    waiting_send_room_.push_front(*slot);  // still no room: it keeps its place
+    return;
+  }
+}
+
+void Responder::on_connection_lost() noexcept {
+  pending_count_ = 0;
+  waiting_send_room_ = {};
+  for (std::uint32_t i = 0; i < max_slots_; ++i)
+    if (!slots_[i].advancing_) abandon(slots_[i]);  // one that is advancing abandons itself
+}
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The responder role of one connection: its call slots, and the state machine that takes a call through them
+// (RFC 8166; rows V1-022 to V1-060, V1-080 to V1-130). One reactor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "dataplane/rpcrdma/call_slot.h"
+#include "dataplane/rpcrdma/intrusive_queue.h"
+
+namespace sluice::rpcrdma {
+
+class Connection;
+struct Shared;
+
+class Responder {
+ public:
+  /// Setup: `reply_region` holds max_slots buffers of `reply_buffer_bytes`.
+  Responder(Shared& shared, Connection& connection, std::uint32_t max_slots, rdma::MemoryRegion reply_region,
+            std::uint32_t reply_buffer_bytes);
+
+  /// The connection starts; `grant` calls may be outstanding, at most max_slots.
+  void open(std::uint32_t grant) noexcept;
+  std::uint32_t slot_count() const noexcept { return open_slots_; }
+  Credits grant() const noexcept { return static_cast<Credits>(grant_); }
+  /// Takes effect with the next reply; calls in flight stay valid (V1-048). Clamped to 1 and the slots there
+  /// are.
+  void set_grant(std::uint32_t grant) noexcept;
+  std::uint32_t busy_slots() const noexcept { return busy_; }
+
+  /// A call, or a message to be refused (refusal other than None). Takes over the Receive buffer.
+  void on_call(const ReceivedMessage& message, Refusal refusal) noexcept;
+
+  void on_reads_done(std::uint16_t slot) noexcept;
+  void on_reply_sent(std::uint16_t slot) noexcept;
+  /// A work request of this slot failed or was flushed; `last` if it was the one that ends the set.
+  void on_failed(std::uint16_t slot, bool last) noexcept;
+  rpc::Xid xid_of(std::uint16_t slot) const noexcept { return slots_[slot].message_.header.fixed.xid; }
+
+  /// Slots that waited for room in the send queue.
+  void retry_send_room() noexcept;
+  /// A slot of this connection that waited for memory; it has been taken from its queue.
+  void resume(CallSlot& slot) noexcept {
+    slot.queued_ = false;
+    advance(slot);
+  }
+
+  /// The connection has ended: everything that waits is given up. Slots with posted work requests, and slots
+  /// the service has, become free later.
+  void on_connection_lost() noexcept;
+  bool quiescent() const noexcept { return posted_ == 0; }
+  bool idle() const noexcept { return busy_ == 0; }
+
+ private:
+  struct ReplyPlan;
+
+  // RX: from the Receive buffer to the service.
+  void begin(const ReceivedMessage& message, Refusal refusal) noexcept;
+  void advance(CallSlot& slot) noexcept;
+  void check_call(CallSlot& slot) noexcept;
+  void place_call(CallSlot& slot) noexcept;
+  bool keep_eligible_chunks(CallSlot& slot) noexcept;
+  void close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept;
+  void assemble_inline_parts(CallSlot& slot) noexcept;
+  bool stage_reads(CallSlot& slot) noexcept;
+  void post_reads(CallSlot& slot) noexcept;
+  void dispatch(CallSlot& slot, std::span<const std::byte> message) noexcept;
+  bool decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept;
+  void enter_service(CallSlot& slot) noexcept;
+  void run_service(CallSlot& slot) noexcept;
+  void refuse_chunk(CallSlot& slot, std::uint64_t& counter) noexcept;
+
+  // From the service.
+  static void on_complete(service::Call& call, rpc::AcceptStat stat) noexcept;
+  static bool on_grow(service::Call& call, std::size_t bytes) noexcept;
+  void complete(CallSlot& slot, rpc::AcceptStat stat) noexcept;
+  void answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept;
+
+  // TX: from the results to the Send.
+  bool prepare_results(CallSlot& slot) noexcept;
+  void finish_payload(CallSlot& slot) noexcept;
+  void push_reply(CallSlot& slot) noexcept;
+  bool plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
+  bool stage_reply(CallSlot& slot, const ReplyPlan& plan) noexcept;
+  bool stage_refusal(CallSlot& slot) noexcept;
+  bool stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources, const WriteChunk& target) noexcept;
+  std::span<const rdma::Sge> payload_sources(CallSlot& slot, const ReplyPlan& plan) noexcept;
+  std::span<const rdma::Sge> item_sources(CallSlot& slot, const service::ResultItem& item) noexcept;
+  void count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept;
+
+  void wait_for_send_room(CallSlot& slot) noexcept;
+  void abandon(CallSlot& slot) noexcept;
+  void finish(CallSlot& slot) noexcept;
+  void serve_pending() noexcept;
+
+  Shared& shared_;
+  Connection& connection_;
+  rdma::Lkey reply_lkey_;
+  std::unique_ptr<CallSlot[]> slots_;
+  std::uint32_t max_slots_;
+  std::uint32_t open_slots_ = 0;
+  std::uint32_t grant_ = 1;
+  std::uint32_t busy_ = 0;
+  std::uint32_t posted_ = 0;    ///< slots with a signaled work request out
+  std::uint32_t replying_ = 0;  ///< of those, with their Send
+  bool serving_pending_ = false;
+
+  IntrusiveQueue<CallSlot, &CallSlot::next> free_;
+  IntrusiveQueue<CallSlot, &CallSlot::next> waiting_send_room_;
+
+  /// Messages that wait for a slot: a client may send as soon as it has a reply, before we see its
+  /// completion.
+  struct Pending {
+    std::uint16_t buffer = 0;
+    std::uint32_t bytes = 0;
+  };
+  std::unique_ptr<Pending[]> pending_;
+  std::uint32_t pending_capacity_;
+  std::uint32_t pending_head_ = 0;
+  std::uint32_t pending_count_ = 0;
+};
+
+}  // namespace sluice::rpcrdma

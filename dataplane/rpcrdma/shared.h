@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the connections of one reactor share.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "dataplane/rpcrdma/buffer_pool.h"
+#include "dataplane/rpcrdma/call_slot.h"
+#include "dataplane/rpcrdma/counters.h"
+#include "dataplane/rpcrdma/intrusive_queue.h"
+#include "dataplane/rpcrdma/send_stage.h"
+#include "dataplane/service/service.h"
+
+namespace sluice::rpcrdma {
+
+class Connection;
+
+/// Calls whose RDMA Reads or Writes ended a connection with a remote access error. Their retransmission is
+/// answered with ERR_CHUNK instead of ending the next connection as well (RFC 8166, section 4.5.3; V1-039).
+/// The newest kEntries are remembered.
+class FailedTransfers {
+ public:
+  static constexpr std::size_t kEntries = 64;
+
+  void add(const rdma::PeerAddress& peer, rpc::Xid xid) noexcept {
+    Entry& entry = entries_[next_++ % kEntries];
+    live_ += entry.live ? 0 : 1;
+    entry = {peer, xid, true};
+  }
+  /// Forgets the entry that it finds: the XID may come again for another call.
+  bool take(const rdma::PeerAddress& peer, rpc::Xid xid) noexcept {
+    if (live_ == 0) return false;
+    for (Entry& entry : entries_) {
+      if (!entry.live || entry.xid != xid || entry.peer != peer) continue;
+      entry.live = false;
+      --live_;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Entry {
+    rdma::PeerAddress peer;
+    rpc::Xid xid{};
+    bool live = false;
+  };
+  std::array<Entry, kEntries> entries_{};
+  std::size_t next_ = 0;
+  std::size_t live_ = 0;
+};
+
+struct ServiceLookup {
+  service::Service* service = nullptr;
+  bool program_known = false;
+  rpc::VersionRange supported;
+};
+
+class ServiceTable {
+ public:
+  void add(service::Service& service) { services_.push_back(&service); }
+  ServiceLookup find(std::uint32_t program, std::uint32_t version) const noexcept {
+    ServiceLookup result;
+    for (service::Service* service : services_) {
+      const Binding& binding = service->binding();
+      if (binding.program != program) continue;
+      if (binding.version == version) return {service, true, {}};
+      result.supported.low =
+          result.program_known ? std::min(result.supported.low, binding.version) : binding.version;
+      result.supported.high = std::max(result.supported.high, binding.version);
+      result.program_known = true;
+    }
+    return result;
+  }
+  const std::vector<service::Service*>& all() const noexcept { return services_; }
+
+ private:
+  std::vector<service::Service*> services_;
+};
+
+struct Shared {
+  Counters counters;
+  ServiceTable services;
+  BufferPool call_memory;   ///< assembled calls
+  BufferPool reply_memory;  ///< payload of large replies
+  IntrusiveQueue<CallSlot, &CallSlot::next> waiting_call_memory;
+  IntrusiveQueue<CallSlot, &CallSlot::next> waiting_reply_memory;
+  FailedTransfers failed_transfers;
+  rdma::Sge zero_pad;  ///< three zero bytes, for XDR round-up between gathered pieces
+  std::uint64_t now_ns = 0;
+  /// Pieces of one reply's payload stream while it is staged.
+  std::array<rdma::Sge, service::kMaxPieces + 3 * service::kMaxResultItems + 1> sources;
+
+  /// One stage serves all connections of the reactor in turn; `staged_for` is the one whose requests it
+  /// holds.
+  SendStage stage;
+  Connection* staged_for = nullptr;
+
+  /// Connections that have something to flush, wait for, or end at the end of the turn.
+  std::vector<Connection*> touched;
+  std::size_t touched_count = 0;
+};
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What our work request identifiers say, so that a work completion finds its owner without a table.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice::rpcrdma {
+
+enum class WrKind : std::uint8_t {
+  Receive,      ///< index: Receive buffer
+  Transfer,     ///< RDMA Read or Write that is not the last of its set; index: call slot
+  ReadsDone,    ///< last RDMA Read of a call; index: call slot
+  ReplySent,    ///< Send of a reply; index: call slot
+  CallSent,     ///< Send of a call; index: request slot
+  Invalidated,  ///< last LocalInvalidate of a request; index: request slot
+};
+
+struct WrId {
+  WrKind kind = WrKind::Receive;
+  std::uint16_t generation = 0;  ///< of the connection: completions of an earlier life are dropped
+  std::uint16_t connection = 0;
+  std::uint16_t index = 0;
+
+  constexpr std::uint64_t encode() const noexcept {
+    return std::uint64_t{static_cast<std::uint8_t>(kind)} << 48 | std::uint64_t{generation} << 32 |
+           std::uint64_t{connection} << 16 | index;
+  }
+  static constexpr WrId decode(std::uint64_t wr_id) noexcept {
+    return {static_cast<WrKind>(wr_id >> 48), static_cast<std::uint16_t>(wr_id >> 32),
+            static_cast<std::uint16_t>(wr_id >> 16), static_cast<std::uint16_t>(wr_id)};
+  }
+};
+
+}  // namespace sluice::rpcrdma

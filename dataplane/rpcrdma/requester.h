@@ -96,8 +96,8 @@ struct Request {
   /// the XID. Copied.
   std::span<const std::byte> payload;
   /// The memory of items stays the callee's until the completion; the arrays themselves are copied.
-  std::span<const ReadItem> reads;
-  std::span<const WriteItem> writes;
+  std::span<const ReadItem> reads{};
+  std::span<const WriteItem> writes{};
   /// Upper bound of the RPC reply message without placed results (V1-118).
   std::uint32_t max_reply_bytes = 0;
   bool as_long_call = false;       ///< position-zero chunk even if it fits inline (V1-114)

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Connection management of loopback. A link's state word moves Free -> Claimed -> Requested -> Accepted ->
+// Established, or Requested -> Rejected; the link is free again when both sides have let go of it.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "pmd/loopback/device.h"
+
+namespace sluice::rdma::loopback {
+namespace {
+
+constexpr std::uint32_t kLinkBits = 8;
+static_assert(kMaxLinks == 1u << kLinkBits);
+
+LinkState state_of(const Link& link) noexcept {
+  return static_cast<LinkState>(link.state.load(std::memory_order_acquire));
+}
+
+void set_state(Link& link, LinkState state) noexcept {
+  link.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
+}
+
+}  // namespace
+
+LoopbackCm::~LoopbackCm() {
+  for (Listener& listener : fabric_.header().listeners)
+    if (listener.port.load() != 0 && listener.device.load() == device_) listener.port.store(0);
+}
+
+CmId LoopbackCm::id_of(std::uint32_t link) const noexcept {
+  return static_cast<CmId>(local_[link].generation << kLinkBits | link);
+}
+
+std::optional<std::uint32_t> LoopbackCm::number_of(CmId id) const noexcept {
+  const std::uint32_t number = static_cast<std::uint32_t>(id) & (kMaxLinks - 1);
+  if (number >= fabric_.links() || !local_[number].mine || id_of(number) != id) return std::nullopt;
+  return number;
+}
+
+Link* LoopbackCm::link_of(CmId id) noexcept {
+  const auto number = number_of(id);
+  return number ? &fabric_.link(*number) : nullptr;
+}
+
+void LoopbackCm::listen(std::uint16_t port) {
+  for (Listener& listener : fabric_.header().listeners) {
+    std::uint32_t unused = 0;
+    if (!listener.port.compare_exchange_strong(unused, kMaxLinks << 16)) continue;  // taken, not yet valid
+    listener.device.store(device_);
+    listener.port.store(port + 1u);
+    return;
+  }
+  throw SetupError("All " + std::to_string(kMaxListeners) + " listeners of the loopback fabric are in use.");
+}
+
+/// Several devices may listen on one port: requests go round.
+std::optional<std::uint32_t> LoopbackCm::listener(std::uint16_t port) noexcept {
+  for (std::uint32_t i = 0; i < kMaxListeners; ++i) {
+    const Listener& candidate = fabric_.header().listeners[(next_listener_ + i) % kMaxListeners];
+    if (candidate.port.load() != port + 1u) continue;
+    next_listener_ = (next_listener_ + i + 1) % kMaxListeners;
+    return candidate.device.load() % kMaxDevices;
+  }
+  return std::nullopt;
+}
+
+void LoopbackCm::set_private_data(Link& link, std::uint32_t side, std::span<const std::byte> data) noexcept {
+  const std::size_t bytes = std::min(data.size(), kMaxPrivateData);
+  if (bytes > 0) std::memcpy(link.private_data[side].data(), data.data(), bytes);
+  link.private_data_bytes[side].store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
+}
+
+void LoopbackCm::ring(Link& link, std::uint32_t side) noexcept {
+  const std::uint32_t device = link.devices[side].load(std::memory_order_relaxed) % kMaxDevices;
+  fabric_.header().devices[device].doorbell.fetch_add(1, std::memory_order_release);
+}
+
+std::optional<CmId> LoopbackCm::connect(QueuePair& qp, std::uint16_t port,
+                                        std::span<const std::byte> private_data) noexcept {
+  for (std::uint32_t i = 0; i < fabric_.links(); ++i) {
+    const std::uint32_t number = (next_link_ + i) % fabric_.links();
+    Link& link = fabric_.link(number);
+    auto free = static_cast<std::uint32_t>(LinkState::Free);
+    if (!link.state.compare_exchange_strong(free, static_cast<std::uint32_t>(LinkState::Claimed))) continue;
+    next_link_ = number + 1;
+    const std::uint32_t generation = (link.generation.load() + 1) & ((1u << (32 - kLinkBits)) - 1);
+    link.generation.store(generation, std::memory_order_relaxed);
+    for (Side& side : link.sides) {
+      side.produced.store(0, std::memory_order_relaxed);
+      side.consumed.store(0, std::memory_order_relaxed);
+      side.fault.store(0, std::memory_order_relaxed);
+      side.dead.store(0, std::memory_order_relaxed);
+      side.hazard.store(0, std::memory_order_relaxed);
+    }
+    link.closed.store(0, std::memory_order_relaxed);
+    link.users.store(2, std::memory_order_relaxed);
+    link.port.store(port, std::memory_order_relaxed);
+    link.connector_pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
+    link.devices[kConnector].store(device_, std::memory_order_relaxed);
+    set_private_data(link, kConnector, private_data);
+    local_[number] = {.mine = true,
+                      .side = kConnector,
+                      .generation = generation,
+                      .reported = LinkState::Requested,
+                      .qp = &static_cast<LoopbackQueuePair&>(qp)};
+    const auto target = listener(port);
+    if (!target) {  // nobody there: reject ourselves
+      set_private_data(link, kAcceptor, {});
+      link.devices[kAcceptor].store(device_, std::memory_order_relaxed);
+      drop_side(link);
+      set_state(link, LinkState::Rejected);
+      ring(link, kConnector);
+      return id_of(number);
+    }
+    link.devices[kAcceptor].store(*target, std::memory_order_relaxed);
+    set_state(link, LinkState::Requested);
+    ring(link, kAcceptor);
+    return id_of(number);
+  }
+  return std::nullopt;
+}
+
+bool LoopbackCm::accept(CmId id, QueuePair& qp, std::span<const std::byte> private_data) noexcept {
+  const auto number = number_of(id);
+  if (!number || local_[*number].side != kAcceptor) return false;
+  Link& link = fabric_.link(*number);
+  if (state_of(link) != LinkState::Requested) return false;
+  auto& loopback_qp = static_cast<LoopbackQueuePair&>(qp);
+  local_[*number].qp = &loopback_qp;
+  set_private_data(link, kAcceptor, private_data);
+  loopback_qp.attach(link, kAcceptor);
+  set_state(link, LinkState::Accepted);
+  ring(link, kConnector);
+  return true;
+}
+
+void LoopbackCm::reject(CmId id, std::span<const std::byte> private_data) noexcept {
+  const auto number = number_of(id);
+  if (!number || local_[*number].side != kAcceptor) return;
+  Link& link = fabric_.link(*number);
+  if (state_of(link) != LinkState::Requested) return;
+  set_private_data(link, kAcceptor, private_data);
+  local_[*number] = {};
+  drop_side(link);
+  set_state(link, LinkState::Rejected);
+  ring(link, kConnector);
+}
+
+void LoopbackCm::disconnect(CmId id) noexcept {
+  const auto number = number_of(id);
+  if (!number) return;
+  Link& link = fabric_.link(*number);
+  Local& local = local_[*number];
+  link.closed.fetch_or(1u << local.side, std::memory_order_release);
+  if (local.qp != nullptr) local.qp->to_error();
+  ring(link, 1 - local.side);
+  ring(link, local.side);
+}
+
+/// The last side that lets go frees the link.
+void LoopbackCm::drop_side(Link& link) noexcept {
+  if (link.users.fetch_sub(1, std::memory_order_acq_rel) == 1) set_state(link, LinkState::Free);
+}
+
+void LoopbackCm::let_go(Link& link, std::uint32_t side) noexcept {
+  for (std::uint32_t number = 0; number < fabric_.links(); ++number) {
+    Local& local = local_[number];
+    if (&fabric_.link(number) != &link || !local.mine || local.side != side) continue;
+    link.closed.fetch_or(1u << side, std::memory_order_release);
+    ring(link, 1 - side);
+    local = {};
+    drop_side(link);
+    return;
+  }
+}
+
+void LoopbackCm::abandon(CmId id) noexcept {
+  const auto number = number_of(id);
+  if (!number) return;
+  Link& link = fabric_.link(*number);
+  const std::uint32_t dead_side = 1 - local_[*number].side;
+  Side& side = link.sides[dead_side];
+  for (WindowEntry& window : side.windows) window.key.store(0, std::memory_order_relaxed);
+  side.hazard.store(0, std::memory_order_relaxed);
+  side.dead.store(1, std::memory_order_release);
+  link.closed.fetch_or(1u << dead_side, std::memory_order_release);
+  ring(link, local_[*number].side);
+  drop_side(link);
+}
+
+void LoopbackCm::fill(CmEvent& event, CmEventType type, std::uint32_t number,
+                      std::uint32_t from_side) noexcept {
+  const Link& link = fabric_.link(number);
+  event = {};
+  event.type = type;
+  event.id = id_of(number);
+  event.port = static_cast<std::uint16_t>(link.port.load(std::memory_order_relaxed));
+  event.peer_address = PeerAddress::from_ipv4(127, 0, 0, 1);
+  const std::uint32_t bytes = link.private_data_bytes[from_side].load(std::memory_order_relaxed);
+  event.private_data_bytes = static_cast<std::uint8_t>(std::min<std::size_t>(bytes, kMaxPrivateData));
+  std::copy_n(link.private_data[from_side].begin(), event.private_data_bytes, event.private_data);
+}
+
+bool LoopbackCm::look_as_acceptor(std::uint32_t number, CmEvent& event) noexcept {
+  Link& link = fabric_.link(number);
+  Local& local = local_[number];
+  const LinkState state = state_of(link);
+  const std::uint32_t generation = link.generation.load(std::memory_order_relaxed);
+  if (!local.mine) {
+    if (state != LinkState::Requested || link.devices[kAcceptor].load(std::memory_order_relaxed) != device_)
+      return false;
+    local = {.mine = true, .side = kAcceptor, .generation = generation, .reported = LinkState::Requested};
+    fill(event, CmEventType::ConnectRequest, number, kConnector);
+    return true;
+  }
+  if (state == LinkState::Established && local.reported == LinkState::Requested) {
+    local.reported = LinkState::Established;
+    fill(event, CmEventType::Established, number, kConnector);
+    return true;
+  }
+  return false;
+}
+
+bool LoopbackCm::look_as_connector(std::uint32_t number, CmEvent& event) noexcept {
+  Link& link = fabric_.link(number);
+  Local& local = local_[number];
+  if (local.reported != LinkState::Requested) return false;
+  switch (state_of(link)) {
+    case LinkState::Accepted:
+      local.reported = LinkState::Established;
+      local.qp->attach(link, kConnector);
+      set_state(link, LinkState::Established);
+      ring(link, kAcceptor);
+      fill(event, CmEventType::Established, number, kAcceptor);
+      return true;
+    case LinkState::Rejected:
+      fill(event, CmEventType::Rejected, number, kAcceptor);
+      local = {};
+      drop_side(link);
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// What is new on one link. False when there is nothing.
+bool LoopbackCm::look_at(std::uint32_t number, CmEvent& event) noexcept {
+  Local& local = local_[number];
+  if (local.mine && local.side == kConnector) {
+    if (look_as_connector(number, event)) return true;
+  } else if (look_as_acceptor(number, event)) {
+    return true;
+  }
+  if (!local.mine || local.disconnect_reported ||
+      fabric_.link(number).closed.load(std::memory_order_acquire) == 0)
+    return false;
+  local.disconnect_reported = true;
+  if (local.qp != nullptr) local.qp->to_error();
+  fill(event, CmEventType::Disconnected, number, 1 - local.side);
+  event.private_data_bytes = 0;
+  return true;
+}
+
+std::size_t LoopbackCm::poll_events(std::span<CmEvent> events) noexcept {
+  const std::uint32_t doorbell = fabric_.header().devices[device_].doorbell.load(std::memory_order_acquire);
+  if (doorbell == seen_doorbell_ && !more_) return 0;
+  seen_doorbell_ = doorbell;
+  std::size_t count = 0;
+  for (std::uint32_t number = 0; number < fabric_.links() && count < events.size(); ++number)
+    if (look_at(number, events[count])) ++count;
+  more_ = count > 0;  // one link may have two things to say
+  return count;
+}
+
+}  // namespace sluice::rdma::loopback

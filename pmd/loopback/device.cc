@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/loopback/device.h"
+
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+namespace sluice::rdma::loopback {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::uint32_t kMaxSge = 32;
+constexpr std::uint32_t kRegionBits = 16;  ///< of an lkey
+
+}  // namespace
+
+LoopbackDevice::LoopbackDevice(std::shared_ptr<Fabric> fabric, const DeviceConfig& config)
+    : fabric_(std::move(fabric)), config_(config), number_(claim_number()), cm_(*fabric_, number_) {
+  if (::getrandom(random_state_, sizeof random_state_, 0) != static_cast<ssize_t>(sizeof random_state_))
+    throw SetupError("Cannot get random numbers for steering tags from the kernel.");
+  random_state_[0] |= 1;  // the generator must not start from all zeros
+  queue_pairs_.reserve(config.max_queue_pairs);
+}
+
+LoopbackDevice::~LoopbackDevice() {
+  DeviceEntry& entry = fabric_->header().devices[number_];
+  entry.pid.store(0, std::memory_order_relaxed);
+  entry.in_use.store(0, std::memory_order_release);
+  for (const auto& bytes : owned_) ::munmap(bytes.data(), bytes.size());
+}
+
+std::uint32_t LoopbackDevice::claim_number() {
+  FabricHeader& header = fabric_->header();
+  for (std::uint32_t i = 0; i < kMaxDevices; ++i) {
+    std::uint32_t unused = 0;
+    if (!header.devices[i].in_use.compare_exchange_strong(unused, 1)) continue;
+    header.devices[i].pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
+    return i;
+  }
+  throw SetupError("All " + std::to_string(kMaxDevices) +
+                   " devices of the loopback fabric are in use: end another client first.");
+}
+
+DeviceLimits LoopbackDevice::limits() const noexcept {
+  return {.max_queue_pairs = config_.max_queue_pairs,
+          .max_send_sge = kMaxSge,
+          .max_windows = kMaxWindows,
+          .max_message_bytes = 1u << 30,
+          .max_send_bytes = kMaxSendBytes};
+}
+
+MemoryRegion LoopbackDevice::add_region(std::span<std::byte> bytes) {
+  if (regions_.size() >> kRegionBits != 0)
+    throw SetupError("Too many memory regions on the loopback device.");
+  const auto lkey = static_cast<Lkey>(static_cast<std::uint32_t>(random()) << kRegionBits | regions_.size());
+  regions_.push_back({bytes, lkey});
+  return regions_.back();
+}
+
+/// Across processes, a device that does not listen takes its memory from its arena, so that windows can name
+/// it.
+MemoryRegion LoopbackDevice::allocate_memory(std::size_t bytes) {
+  const std::size_t rounded = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
+  const bool is_creator = fabric_->header().creator_pid == static_cast<std::uint32_t>(::getpid());
+  if (fabric_->across_processes() && !is_creator) {
+    if (rounded > fabric_->arena_bytes() - arena_used_)
+      throw SetupError("The loopback arena of " + std::to_string(fabric_->arena_bytes() >> 20) +
+                       " MiB is used up: use fewer or smaller buffers.");
+    std::byte* memory = fabric_->arena(number_) + arena_used_;
+    arena_used_ += rounded;
+    std::memset(memory, 0, rounded);  // an earlier client may have used it
+    return add_region({memory, rounded});
+  }
+  void* memory =
+      ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    throw SetupError("Cannot get " + std::to_string(rounded >> 20) + " MiB of memory (" +
+                     std::strerror(errno) + "): lower the sizes in the configuration.");
+  owned_.push_back({static_cast<std::byte*>(memory), rounded});
+  return add_region(owned_.back());
+}
+
+MemoryRegion LoopbackDevice::register_memory(std::span<std::byte> bytes) {
+  return add_region(bytes);
+}
+
+MemoryWindow LoopbackDevice::allocate_window() {
+  if (window_owners_.size() == kMaxWindows)
+    throw SetupError("All " + std::to_string(kMaxWindows) +
+                     " memory windows of the loopback device are allocated.");
+  window_owners_.push_back(nullptr);
+  return {static_cast<std::uint32_t>(window_owners_.size() - 1)};
+}
+
+std::unique_ptr<QueuePair> LoopbackDevice::create_queue_pair(const QueuePairLimits& limits) {
+  if (queue_pairs_.size() == config_.max_queue_pairs)
+    throw SetupError("All " + std::to_string(config_.max_queue_pairs) +
+                     " queue pairs of the loopback device are in use.");
+  QueuePairLimits checked = limits;
+  checked.max_send_sge = std::min(limits.max_send_sge, kMaxSge);
+  auto qp = std::make_unique<LoopbackQueuePair>(*this, static_cast<QueuePairNumber>(next_qpn_++), checked);
+  queue_pairs_.push_back(qp.get());
+  return qp;
+}
+
+void LoopbackDevice::remove(LoopbackQueuePair& qp) noexcept {
+  std::erase(queue_pairs_, &qp);
+}
+
+bool LoopbackDevice::local_access(const Sge& sge) const noexcept {
+  const std::size_t number = static_cast<std::uint32_t>(sge.lkey) & ((1u << kRegionBits) - 1);
+  if (number >= regions_.size() || regions_[number].lkey != sge.lkey) return false;
+  const auto& bytes = regions_[number].bytes;
+  const auto address = reinterpret_cast<std::uintptr_t>(sge.address);
+  const auto base = reinterpret_cast<std::uintptr_t>(bytes.data());
+  return address >= base && address - base <= bytes.size() && sge.length <= bytes.size() - (address - base);
+}
+
+std::optional<std::uint64_t> LoopbackDevice::arena_offset(std::span<const std::byte> bytes) noexcept {
+  if (!fabric_->across_processes()) return 0;
+  const auto base = reinterpret_cast<std::uintptr_t>(fabric_->arena(number_));
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  if (address < base || address - base > fabric_->arena_bytes() ||
+      bytes.size() > fabric_->arena_bytes() - (address - base))
+    return std::nullopt;
+  return address - base;
+}
+
+/// xoroshiro128+ over a random start: tags vary and do not count. Not meant against a peer that collects
+/// them.
+std::uint64_t LoopbackDevice::random() noexcept {
+  const std::uint64_t a = random_state_[0];
+  std::uint64_t b = random_state_[1];
+  const std::uint64_t result = a + b;
+  b ^= a;
+  random_state_[0] = std::rotl(a, 24) ^ b ^ b << 16;
+  random_state_[1] = std::rotl(b, 37);
+  return result;
+}
+
+Rkey LoopbackDevice::next_rkey(std::uint32_t window) noexcept {
+  auto tag = static_cast<std::uint32_t>(random() >> 32) & ~(kMaxWindows - 1);
+  if (tag == 0) tag = kMaxWindows;  // zero means not bound
+  return static_cast<Rkey>(tag | window);
+}
+
+std::size_t LoopbackDevice::poll(std::span<WorkCompletion> completions) noexcept {
+  CompletionSink sink(completions);
+  const std::size_t count = queue_pairs_.size();
+  if (next_polled_ >= count) next_polled_ = 0;
+  for (std::size_t i = 0; i < count && !sink.full(); ++i) {
+    const std::size_t at = next_polled_ + i;
+    queue_pairs_[at < count ? at : at - count]->poll(sink);
+  }
+  ++next_polled_;
+  return sink.count();
+}
+
+std::uint32_t LoopbackDevice::peer_pid(CmId id) const noexcept {
+  const Link* link = const_cast<LoopbackDevice*>(this)->cm_.link_of(id);
+  return link == nullptr ? 0 : link->connector_pid.load(std::memory_order_relaxed);
+}
+
+std::unique_ptr<Loopback> make_device(std::shared_ptr<Fabric> fabric, const DeviceConfig& config) {
+  return std::make_unique<LoopbackDevice>(std::move(fabric), config);
+}
+
+}  // namespace sluice::rdma::loopback

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "pmd/loopback/queue_pair.h"
+
+namespace sluice::rdma::loopback {
+
+class LoopbackDevice;
+
+/// Connection management over the links' state words. Every transition has one owner.
+class LoopbackCm final : public ConnectionManager {
+ public:
+  LoopbackCm(Fabric& fabric, std::uint32_t device) noexcept : fabric_(fabric), device_(device) {}
+  ~LoopbackCm() override;
+
+  void listen(std::uint16_t port) override;
+  std::optional<CmId> connect(QueuePair& qp, std::uint16_t port,
+                              std::span<const std::byte> private_data) noexcept override;
+  bool accept(CmId id, QueuePair& qp, std::span<const std::byte> private_data) noexcept override;
+  void reject(CmId id, std::span<const std::byte> private_data) noexcept override;
+  void disconnect(CmId id) noexcept override;
+  std::size_t poll_events(std::span<CmEvent> events) noexcept override;
+
+  /// The queue pair of this link has gone.
+  void let_go(Link& link, std::uint32_t side) noexcept;
+  Link* link_of(CmId id) noexcept;
+  void abandon(CmId id) noexcept;
+
+ private:
+  /// What this device knows of a link that it takes part in.
+  struct Local {
+    bool mine = false;
+    std::uint32_t side = 0;
+    std::uint32_t generation = 0;
+    LinkState reported = LinkState::Free;
+    bool disconnect_reported = false;
+    LoopbackQueuePair* qp = nullptr;
+  };
+
+  CmId id_of(std::uint32_t link) const noexcept;
+  std::optional<std::uint32_t> number_of(CmId id) const noexcept;
+  std::optional<std::uint32_t> listener(std::uint16_t port) noexcept;
+  bool look_at(std::uint32_t number, CmEvent& event) noexcept;
+  bool look_as_acceptor(std::uint32_t number, CmEvent& event) noexcept;
+  bool look_as_connector(std::uint32_t number, CmEvent& event) noexcept;
+  void fill(CmEvent& event, CmEventType type, std::uint32_t number, std::uint32_t from_side) noexcept;
+  void set_private_data(Link& link, std::uint32_t side, std::span<const std::byte> data) noexcept;
+  void ring(Link& link, std::uint32_t side) noexcept;
+  void drop_side(Link& link) noexcept;
+
+  Fabric& fabric_;
+  const std::uint32_t device_;
+  std::uint32_t seen_doorbell_ = 0;
+  std::uint32_t next_link_ = 0;
+  std::uint32_t next_listener_ = 0;
+  bool more_ = false;  ///< the last scan stopped because there was no room for events
+  std::array<Local, kMaxLinks> local_{};
+};
+
+class LoopbackDevice final : public Loopback {
+ public:
+  LoopbackDevice(std::shared_ptr<Fabric> fabric, const DeviceConfig& config);
+  ~LoopbackDevice() override;
+
+  const std::string& name() const noexcept override { return config_.name; }
+  DeviceLimits limits() const noexcept override;
+  MemoryRegion allocate_memory(std::size_t bytes) override;
+  MemoryRegion register_memory(std::span<std::byte> bytes) override;
+  MemoryWindow allocate_window() override;
+  std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
+  ConnectionManager* connection_manager() noexcept override { return &cm_; }
+  std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
+  const Statistics& statistics() const noexcept override { return statistics_; }
+  DeviceConfig& config() noexcept override { return config_; }
+  std::uint32_t peer_pid(CmId id) const noexcept override;
+  void abandon(CmId id) noexcept override { cm_.abandon(id); }
+
+  // For queue pairs.
+  Fabric& fabric() noexcept { return *fabric_; }
+  LoopbackCm& cm() noexcept { return cm_; }
+  Statistics& stats() noexcept { return statistics_; }
+  std::uint32_t number() const noexcept { return number_; }
+  void remove(LoopbackQueuePair& qp) noexcept;
+  bool local_access(const Sge& sge) const noexcept;
+  std::vector<LoopbackQueuePair*>& window_owners() noexcept { return window_owners_; }
+  Rkey next_rkey(std::uint32_t window) noexcept;
+  /// Offset in this device's arena; nothing when `bytes` is not in it.
+  std::optional<std::uint64_t> arena_offset(std::span<const std::byte> bytes) noexcept;
+
+ private:
+  std::uint32_t claim_number();
+  std::uint64_t random() noexcept;
+  MemoryRegion add_region(std::span<std::byte> bytes);
+
+  std::shared_ptr<Fabric> fabric_;
+  DeviceConfig config_;
+  const std::uint32_t number_;
+  LoopbackCm cm_;
+  Statistics statistics_;
+  std::vector<MemoryRegion> regions_;
+  std::vector<std::span<std::byte>> owned_;  ///< mapped by us
+  std::vector<LoopbackQueuePair*> window_owners_;
+  std::vector<LoopbackQueuePair*> queue_pairs_;
+  std::size_t next_polled_ = 0;
+  std::uint32_t next_qpn_ = 1;
+  std::uint64_t arena_used_ = 0;
+  std::uint64_t random_state_[2];
+};
+
+}  // namespace sluice::rdma::loopback

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The memory that the two sides of loopback connections share: the wire, the steering tags and connection
+// management.
+//
+// In one process it is anonymous memory; across processes it is a file that the serving side creates. Whoever
+// may open that file is trusted with availability, not with memory: each side copies a word once and then
+// checks it, so that a peer that scribbles can end its own connections and nothing else.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "pmd/rdma.h"
+
+namespace sluice::rdma::loopback {
+
+inline constexpr std::size_t kCacheLine = 64;
+inline constexpr std::uint32_t kMaxLinks = 256;
+/// Memory windows of one device; its number is in the low bits of the rkey.
+inline constexpr std::uint32_t kMaxWindows = 4096;
+inline constexpr std::uint32_t kMaxDevices = 16;
+inline constexpr std::uint32_t kMaxListeners = 16;
+
+/// Bytes of one direction's wire. A Send with its record header has to fit a quarter.
+inline constexpr std::size_t kWireBytes = 256 * 1024;
+inline constexpr std::uint32_t kMaxSendBytes = kWireBytes / 4 - kCacheLine;
+
+/// A steering tag as its owner publishes it. `key` is written last and cleared first.
+struct alignas(32) WindowEntry {
+  std::atomic<std::uint32_t> key;  ///< rkey, or zero when not bound
+  std::atomic<std::uint32_t> access;
+  std::atomic<std::uint64_t> address;  ///< virtual, of the owner
+  std::atomic<std::uint64_t> bytes;
+  std::atomic<std::uint64_t> arena_offset;  ///< across processes: where `address` is in the owner's arena
+};
+static_assert(sizeof(WindowEntry) == 32);
+
+/// What one side of a link writes; only the other one reads it.
+struct Side {
+  // As sender.
+  alignas(kCacheLine) std::atomic<std::uint64_t> produced;  ///< free-running byte position of the wire
+  // As receiver.
+  alignas(
+      kCacheLine) std::atomic<std::uint64_t> consumed;  ///< of the other side's wire: acknowledges its Sends
+  std::atomic<std::uint32_t> fault;                     ///< WcStatus for the Send at `consumed`, or zero
+  std::atomic<std::uint32_t> dead;                      ///< this side's queue pair is in Error
+  // As initiator of RDMA Reads and Writes: the steering tag in use, so that its owner can fence.
+  alignas(kCacheLine) std::atomic<std::uint32_t> hazard;
+  // Set when connecting.
+  alignas(kCacheLine) std::atomic<std::uint32_t> rnr_retry;
+  std::atomic<std::uint32_t> arena;  ///< number of the arena its windows are in
+  std::array<WindowEntry, kMaxWindows> windows;
+  alignas(kCacheLine) std::array<std::byte, kWireBytes> wire;
+};
+
+enum class LinkState : std::uint32_t {
+  Free,
+  Claimed,    ///< the connecting side fills it in
+  Requested,  ///< waits for accept() or reject()
+  Accepted,   ///< the connecting side has yet to see it
+  Rejected,   ///< the connecting side has yet to see it
+  Established,
+};
+
+inline constexpr std::uint32_t kConnector = 0;
+inline constexpr std::uint32_t kAcceptor = 1;
+
+struct Link {
+  alignas(kCacheLine) std::atomic<std::uint32_t> state;
+  std::atomic<std::uint32_t> generation;
+  std::atomic<std::uint32_t> users;   ///< sides that have not let go; the last one frees the link
+  std::atomic<std::uint32_t> closed;  ///< bit of each side that has disconnected
+  std::atomic<std::uint32_t> port;
+  std::atomic<std::uint32_t> devices[2];  ///< device number of each side
+  std::atomic<std::uint32_t> connector_pid;
+  std::atomic<std::uint32_t> private_data_bytes[2];
+  std::array<std::byte, kMaxPrivateData> private_data[2];
+  Side sides[2];
+};
+
+struct DeviceEntry {
+  alignas(kCacheLine) std::atomic<std::uint32_t> in_use;
+  std::atomic<std::uint32_t> doorbell;  ///< connection management has something for this device
+  std::atomic<std::uint32_t> pid;
+};
+
+struct Listener {
+  std::atomic<std::uint32_t> port;  ///< plus one; zero is no listener
+  std::atomic<std::uint32_t> device;
+};
+
+struct FabricHeader {
+  std::uint64_t magic;
+  std::uint32_t layout_version;
+  std::uint32_t links;
+  std::uint64_t total_bytes;
+  std::uint64_t arena_bytes;  ///< of each device; zero in process, where memory is addressed directly
+  std::uint32_t creator_pid;
+  std::atomic<std::uint32_t> creator_alive;
+  std::array<DeviceEntry, kMaxDevices> devices;
+  std::array<Listener, kMaxListeners> listeners;
+};
+
+struct FabricConfig {
+  std::uint32_t links = 64;
+  /// Across processes: memory of each connecting device that steering tags can name.
+  std::uint64_t arena_bytes = 256ull << 20;
+};
+
+class Fabric {
+ public:
+  static std::shared_ptr<Fabric> in_process(const FabricConfig& config = {});
+  /// Creates the file anew (mode 0600) and removes it again in the end.
+  static std::shared_ptr<Fabric> create(const std::string& path, const FabricConfig& config = {});
+  static std::shared_ptr<Fabric> attach(const std::string& path);
+  ~Fabric();
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
+
+  FabricHeader& header() noexcept { return *header_; }
+  Link& link(std::uint32_t number) noexcept { return links_[number]; }
+  std::uint32_t links() const noexcept { return link_count_; }
+  bool across_processes() const noexcept { return arena_bytes_ > 0; }
+  std::uint64_t arena_bytes() const noexcept { return arena_bytes_; }
+  std::byte* arena(std::uint32_t device) noexcept { return arenas_ + device * arena_bytes_; }
+  /// The process that created the fabric has not ended it.
+  bool creator_alive() const noexcept { return header_->creator_alive.load(std::memory_order_acquire) != 0; }
+
+ private:
+  Fabric(std::byte* memory, std::size_t bytes, std::string path);
+  void initialise(const FabricConfig& config, bool shared);
+  void locate() noexcept;
+
+  std::byte* memory_;
+  std::size_t bytes_;
+  std::string path_;  ///< to be removed; empty when not the creator
+  FabricHeader* header_ = nullptr;
+  Link* links_ = nullptr;
+  std::byte* arenas_ = nullptr;
+  std::uint32_t link_count_ = 0;
+  std::uint64_t arena_bytes_ = 0;
+};
+
+}  // namespace sluice::rdma::loopback

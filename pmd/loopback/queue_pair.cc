@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/loopback/queue_pair.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "pmd/loopback/device.h"
+
+namespace sluice::rdma::loopback {
+namespace {
+
+// A record of the wire: this header, the bytes of the Send, round-up to a cache line.
+struct Record {
+  std::uint32_t length_and_kind;  ///< kind in the top byte
+  std::uint32_t rkey;             ///< Send with invalidate
+};
+static_assert(sizeof(Record) == 8);
+
+constexpr std::uint32_t kKindSend = 1;
+constexpr std::uint32_t kKindSendWithInvalidate = 2;
+constexpr std::uint32_t kKindSkip = 3;  ///< the rest of the wire up to its end
+constexpr std::uint32_t kKindShift = 24;
+constexpr std::uint32_t kLengthMask = (1u << kKindShift) - 1;
+static_assert(kMaxSendBytes <= kLengthMask);
+
+constexpr std::uint64_t record_bytes(std::uint64_t length) {
+  return (sizeof(Record) + length + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+constexpr std::size_t wire_offset(std::uint64_t position) {
+  return position & (kWireBytes - 1);
+}
+static_assert(std::has_single_bit(kWireBytes));
+
+constexpr std::uint32_t window_number(Rkey rkey) {
+  return static_cast<std::uint32_t>(rkey) & (kMaxWindows - 1);
+}
+
+}  // namespace
+
+LoopbackQueuePair::LoopbackQueuePair(LoopbackDevice& device, QueuePairNumber number,
+                                     const QueuePairLimits& limits)
+    : device_(device),
+      number_(number),
+      send_depth_(limits.send_depth),
+      recv_depth_(limits.recv_depth),
+      max_sge_(limits.max_send_sge),
+      rnr_retry_(limits.rnr_retry),
+      send_mask_(std::bit_ceil(limits.send_depth) - 1),
+      recv_mask_(std::bit_ceil(limits.recv_depth) - 1),
+      send_queue_(std::size_t{send_mask_} + 1),
+      send_sges_((std::size_t{send_mask_} + 1) * limits.max_send_sge),
+      recv_queue_(std::size_t{recv_mask_} + 1) {}
+
+LoopbackQueuePair::~LoopbackQueuePair() {
+  to_error();
+  unbind_all();
+  if (link_ != nullptr) device_.cm().let_go(*link_, side_);
+  device_.remove(*this);
+}
+
+void LoopbackQueuePair::attach(Link& link, std::uint32_t side) noexcept {
+  link_ = &link;
+  side_ = side;
+  own().rnr_retry.store(rnr_retry_, std::memory_order_relaxed);
+  own().arena.store(device_.number(), std::memory_order_relaxed);
+  if (state_ == State::Init) state_ = State::ReadyToSend;
+}
+
+// --- TX
+// ---------------------------------------------------------------------------------------------------------
+
+std::size_t LoopbackQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
+  if (state_ == State::Init) return 0;
+  std::size_t posted = 0;
+  while (posted < wrs.size() && tail_ - head_ < send_depth_ && add_entry(wrs[posted])) ++posted;
+  if (state_ == State::ReadyToSend) {
+    std::uint32_t no_copies = 0;  // those are for poll(), where each queue pair has its share
+    execute_posted(no_copies);
+    publish();
+  }
+  return posted;
+}
+
+bool LoopbackQueuePair::add_entry(const SendWr& wr) noexcept {
+  SendEntry& added = entry(tail_);
+  added = {.wr_id = wr.wr_id,
+           .remote_address = wr.remote_address,
+           .rkey = wr.rkey,
+           .delay_polls = device_.config().delay_invalidation_polls,
+           .sge_count = static_cast<std::uint16_t>(std::min<std::size_t>(wr.sges.size(), max_sge_)),
+           .opcode = wr.opcode,
+           .flags = wr.flags};
+  if (wr.sges.size() > max_sge_) added.status = WcStatus::LocalLengthError;
+  Sge* sges = sges_of(tail_);
+  for (std::size_t i = 0; i < added.sge_count; ++i) {
+    sges[i] = wr.sges[i];
+    added.bytes += sges[i].length;
+    if (!device_.local_access(sges[i])) added.status = WcStatus::LocalProtectionError;
+  }
+  ++tail_;
+  return true;
+}
+
+/// Starts work in order, as far as wire, copy budget and fences allow.
+void LoopbackQueuePair::execute_posted(std::uint32_t& copy_budget) noexcept {
+  while (execute_ != tail_ && execute(execute_, copy_budget)) ++execute_;
+}
+
+bool LoopbackQueuePair::execute(std::uint32_t index, std::uint32_t& copy_budget) noexcept {
+  SendEntry& work = entry(index);
+  if (work.status != WcStatus::Success)
+    return false;  // found out when posted; complete_sends() ends it in its turn
+  switch (work.opcode) {
+    case SendOpcode::Send:
+    case SendOpcode::SendWithInvalidate:
+      return put_on_wire(index);
+    case SendOpcode::RdmaWrite:
+    case SendOpcode::RdmaRead:
+      return copy_remote(index, copy_budget);
+    case SendOpcode::LocalInvalidate:
+      return invalidate_local(work);
+  }
+  return false;
+}
+
+bool LoopbackQueuePair::put_on_wire(std::uint32_t index) noexcept {
+  SendEntry& work = entry(index);
+  if (work.bytes > kMaxSendBytes) {
+    work.status = WcStatus::LocalLengthError;
+    return false;
+  }
+  const std::uint64_t needed = record_bytes(work.bytes);
+  const std::size_t offset = wire_offset(produced_);
+  const std::uint64_t skipped = offset + needed > kWireBytes ? kWireBytes - offset : 0;
+  if (produced_ + skipped + needed - acknowledged_ > kWireBytes) {
+    acknowledged_ =
+        std::max(acknowledged_, std::min(peer().consumed.load(std::memory_order_acquire), produced_));
+    if (produced_ + skipped + needed - acknowledged_ > kWireBytes) return false;
+  }
+  std::byte* wire = own().wire.data();
+  if (skipped > 0) {
+    const Record skip{kKindSkip << kKindShift, 0};
+    std::memcpy(wire + offset, &skip, sizeof skip);
+    produced_ += skipped;
+  }
+  std::byte* at = wire + wire_offset(produced_);
+  const bool invalidates = work.opcode == SendOpcode::SendWithInvalidate;
+  const Record record{work.bytes | (invalidates ? kKindSendWithInvalidate : kKindSend) << kKindShift,
+                      static_cast<std::uint32_t>(work.rkey)};
+  std::memcpy(at, &record, sizeof record);
+  at += sizeof record;
+  const Sge* sges = sges_of(index);
+  for (std::size_t i = 0; i < work.sge_count; ++i) {
+    std::memcpy(at, sges[i].address, sges[i].length);
+    at += sges[i].length;
+  }
+  produced_ += needed;
+  work.end_position = produced_;
+  work.stage = Stage::OnWire;
+  ++on_wire_;
+  ++device_.stats().sends;
+  return true;
+}
+
+void LoopbackQueuePair::publish() noexcept {
+  if (published_ == produced_) return;
+  published_ = produced_;
+  own().produced.store(produced_, std::memory_order_release);
+}
+
+/// Checks an access against what the owner published, with each word read once. Null when it is refused.
+std::byte* LoopbackQueuePair::remote_memory(const WindowEntry& window, std::uint64_t address,
+                                            std::uint32_t bytes, AccessFlags needed) noexcept {
+  const std::uint64_t base = window.address.load(std::memory_order_relaxed);
+  const std::uint64_t room = window.bytes.load(std::memory_order_relaxed);
+  if ((window.access.load(std::memory_order_relaxed) & needed) != needed) return nullptr;
+  if (address < base || address - base > room || bytes > room - (address - base)) return nullptr;
+  Fabric& fabric = device_.fabric();
+  if (!fabric.across_processes()) return reinterpret_cast<std::byte*>(address);
+  const std::uint64_t offset = window.arena_offset.load(std::memory_order_relaxed);
+  const std::uint32_t arena = peer().arena.load(std::memory_order_relaxed);
+  const std::uint64_t within = address - base;
+  if (arena >= kMaxDevices || offset > fabric.arena_bytes() || within > fabric.arena_bytes() - offset ||
+      bytes > fabric.arena_bytes() - offset - within)
+    return nullptr;
+  return fabric.arena(arena) + offset + within;
+}
+
+/// RDMA Read or Write, at most a slice of it. The hazard word tells the owner of the memory that we are at
+/// it: either we see the steering tag gone, or the owner sees the hazard and waits with the completion of its
+/// invalidation.
+bool LoopbackQueuePair::copy_remote(std::uint32_t index, std::uint32_t& copy_budget) noexcept {
+  SendEntry& work = entry(index);
+  const bool reading = work.opcode == SendOpcode::RdmaRead;
+  if (copy_budget == 0 && work.bytes > 0) return false;
+
+  const WindowEntry& window = peer().windows[window_number(work.rkey)];
+  const auto key = static_cast<std::uint32_t>(work.rkey);
+  own().hazard.store(key, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  std::byte* remote = nullptr;
+  if (key != 0 && window.key.load(std::memory_order_acquire) == key)
+    remote = remote_memory(window, work.remote_address, work.bytes, reading ? kRemoteRead : kRemoteWrite);
+  if (remote != nullptr) {
+    std::uint32_t sge_start = 0;
+    const Sge* sges = sges_of(index);
+    for (std::size_t i = 0; i < work.sge_count && copy_budget > 0; ++i) {
+      const std::uint32_t sge_end = sge_start + sges[i].length;
+      if (work.copied < sge_end) {
+        const std::uint32_t bytes = std::min(sge_end - work.copied, copy_budget);
+        std::byte* local = sges[i].address + (work.copied - sge_start);
+        if (reading)
+          std::memcpy(local, remote + work.copied, bytes);
+        else
+          std::memcpy(remote + work.copied, local, bytes);
+        work.copied += bytes;
+        copy_budget -= bytes;
+      }
+      sge_start = sge_end;
+    }
+  }
+  own().hazard.store(0, std::memory_order_release);
+
+  if (remote == nullptr) {
+    ++device_.stats().access_errors;
+    work.status = WcStatus::RemoteAccessError;
+    return false;
+  }
+  if (work.copied < work.bytes) return false;
+  work.stage = Stage::Done;
+  Statistics& stats = device_.stats();
+  ++(reading ? stats.reads : stats.writes);
+  (reading ? stats.read_bytes : stats.write_bytes) += work.bytes;
+  return true;
+}
+
+std::optional<Rkey> LoopbackQueuePair::bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
+                                                   AccessFlags access) noexcept {
+  if (state_ != State::ReadyToSend || window.number >= device_.window_owners().size() ||
+      device_.window_owners()[window.number] != nullptr ||
+      !device_.local_access({bytes.data(), static_cast<std::uint32_t>(bytes.size()), lkey}))
+    return std::nullopt;
+  const auto offset = device_.arena_offset(bytes);
+  if (!offset) return std::nullopt;
+  const Rkey rkey = device_.next_rkey(window.number);
+  WindowEntry& tag = own().windows[window.number];
+  tag.access.store(access, std::memory_order_relaxed);
+  tag.address.store(reinterpret_cast<std::uintptr_t>(bytes.data()), std::memory_order_relaxed);
+  tag.bytes.store(bytes.size(), std::memory_order_relaxed);
+  tag.arena_offset.store(*offset, std::memory_order_relaxed);
+  tag.key.store(static_cast<std::uint32_t>(rkey), std::memory_order_release);
+  device_.window_owners()[window.number] = this;
+  ++windows_bound_;
+  ++device_.stats().binds;
+  return rkey;
+}
+
+bool LoopbackQueuePair::invalidate_local(SendEntry& work) noexcept {
+  const std::uint32_t number = window_number(work.rkey);
+  WindowEntry& tag = own().windows[number];
+  const auto key = static_cast<std::uint32_t>(work.rkey);
+  auto& owners = device_.window_owners();
+  const bool bound = number < owners.size() && owners[number] == this && key != 0 &&
+                     (work.copied > 0 || tag.key.load(std::memory_order_relaxed) == key);
+  if (!bound || device_.config().refuse_invalidation) {
+    work.status = WcStatus::BindError;
+    return false;
+  }
+  work.copied = 1;  // the tag is cleared below; what is left is to wait for the peer
+  tag.key.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (peer().hazard.load(std::memory_order_acquire) == key) return false;
+  if (work.delay_polls > 0) return --work.delay_polls, false;
+  owners[number] = nullptr;
+  --windows_bound_;
+  ++device_.stats().invalidations;
+  work.stage = Stage::Done;
+  return true;
+}
+
+void LoopbackQueuePair::complete_entry(SendEntry& done, WcStatus status, CompletionSink& sink) noexcept {
+  ++head_;
+  if (status == WcStatus::Success && (done.flags & kSignaled) == 0) return;
+  WorkCompletion& wc = sink.add();
+  wc.wr_id = done.wr_id;
+  wc.qp = number_;
+  wc.status = status;
+  wc.byte_len = done.bytes;
+  switch (done.opcode) {
+    case SendOpcode::Send:
+    case SendOpcode::SendWithInvalidate:
+      wc.opcode = WcOpcode::Send;
+      break;
+    case SendOpcode::RdmaWrite:
+      wc.opcode = WcOpcode::RdmaWrite;
+      break;
+    case SendOpcode::RdmaRead:
+      wc.opcode = WcOpcode::RdmaRead;
+      break;
+    case SendOpcode::LocalInvalidate:
+      wc.opcode = WcOpcode::LocalInvalidate;
+      break;
+  }
+}
+
+void LoopbackQueuePair::complete_sends(CompletionSink& sink) noexcept {
+  if (head_ == tail_) return;
+  auto fault = WcStatus::Success;
+  if (on_wire_ > 0) {
+    // The peer stores its position first and the fault behind it.
+    fault = static_cast<WcStatus>(peer().fault.load(std::memory_order_acquire));
+    const std::uint64_t consumed = peer().consumed.load(std::memory_order_acquire);
+    if (consumed - acknowledged_ > produced_ - acknowledged_) return corrupt();
+    acknowledged_ = consumed;
+  }
+  while (head_ != tail_ && !sink.full()) {
+    SendEntry& work = entry(head_);
+    if (work.stage == Stage::Done) {
+      complete_entry(work, WcStatus::Success, sink);
+    } else if (work.stage == Stage::OnWire && acknowledged_ >= work.end_position) {
+      --on_wire_;
+      complete_entry(work, WcStatus::Success, sink);
+    } else if (work.stage == Stage::OnWire && fault != WcStatus::Success) {
+      complete_entry(work, fault <= WcStatus::RnrRetryExceeded ? fault : WcStatus::RemoteOperationError,
+                     sink);
+      return to_error();
+    } else if (work.stage == Stage::Posted && work.status != WcStatus::Success) {
+      complete_entry(work, work.status, sink);
+      return to_error();
+    } else {
+      return;
+    }
+  }
+}
+
+// --- RX
+// ---------------------------------------------------------------------------------------------------------
+
+std::size_t LoopbackQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
+  std::size_t posted = 0;
+  while (posted < wrs.size() && recv_tail_ - recv_head_ < recv_depth_)
+    recv_queue_[recv_tail_++ & recv_mask_] = wrs[posted++];
+  return posted;
+}
+
+void LoopbackQueuePair::receive(CompletionSink& sink) noexcept {
+  const std::uint64_t before = received_;
+  for (std::uint32_t taken = 0; taken < kReceivesPerPoll && !sink.full() && state_ == State::ReadyToSend;) {
+    if (received_ == available_) {
+      const std::uint64_t produced = peer().produced.load(std::memory_order_acquire);
+      if (produced - received_ > kWireBytes) return corrupt();
+      available_ = produced;
+      if (received_ == available_) break;
+    }
+    Record record;
+    const std::size_t offset = wire_offset(received_);
+    std::memcpy(&record, peer().wire.data() + offset, sizeof record);
+    const std::uint32_t kind = record.length_and_kind >> kKindShift;
+    const std::uint32_t length = record.length_and_kind & kLengthMask;
+    const std::uint64_t bytes = kind == kKindSkip ? kWireBytes - offset : record_bytes(length);
+    if (bytes > available_ - received_ || offset + bytes > kWireBytes || kind < kKindSend || kind > kKindSkip)
+      return corrupt();
+    if (kind != kKindSkip) {
+      if (recv_head_ == recv_tail_) {
+        not_ready();
+        break;
+      }
+      if (!receive_record(kind, length, static_cast<Rkey>(record.rkey),
+                          peer().wire.data() + offset + sizeof record, sink))
+        break;
+      ++taken;
+    }
+    received_ += bytes;
+  }
+  if (received_ != before && state_ == State::ReadyToSend)
+    own().consumed.store(received_, std::memory_order_release);
+}
+
+bool LoopbackQueuePair::receive_record(std::uint32_t kind, std::uint32_t length, Rkey rkey,
+                                       const std::byte* data, CompletionSink& sink) noexcept {
+  const RecvWr& wr = recv_queue_[recv_head_ & recv_mask_];
+  WorkCompletion& wc = sink.add();
+  wc.wr_id = wr.wr_id;
+  wc.qp = number_;
+  wc.opcode = WcOpcode::Receive;
+  wc.byte_len = length;
+  ++recv_head_;
+  rnr_polls_ = rnr_rounds_ = 0;
+  if (length > wr.sge.length) {
+    wc.status = WcStatus::LocalLengthError;
+    return refuse(WcStatus::RemoteInvalidRequest), false;
+  }
+  if (!device_.local_access({wr.sge.address, length, wr.sge.lkey})) {
+    wc.status = WcStatus::LocalProtectionError;
+    return refuse(WcStatus::RemoteOperationError), false;
+  }
+  std::memcpy(wr.sge.address, data, length);
+  ++device_.stats().receives;
+  if (kind != kKindSendWithInvalidate) return true;
+
+  const std::uint32_t number = window_number(rkey);
+  auto& owners = device_.window_owners();
+  WindowEntry& tag = own().windows[number];
+  if (number >= owners.size() || owners[number] != this ||
+      tag.key.load(std::memory_order_relaxed) != static_cast<std::uint32_t>(rkey)) {
+    wc.status = WcStatus::LocalProtectionError;
+    return refuse(WcStatus::RemoteAccessError), false;
+  }
+  // The peer starts its work in order: its Reads and Writes through this tag are over.
+  tag.key.store(0, std::memory_order_release);
+  owners[number] = nullptr;
+  --windows_bound_;
+  wc.invalidated = rkey;
+  wc.remote_invalidate = true;
+  return true;
+}
+
+/// Receiver not ready: the message stays on the wire, and the sender's patience is counted here.
+void LoopbackQueuePair::not_ready() noexcept {
+  if (++rnr_polls_ < device_.config().polls_per_rnr_round) return;
+  rnr_polls_ = 0;
+  ++device_.stats().rnr_rounds;
+  const std::uint32_t limit = peer().rnr_retry.load(std::memory_order_relaxed);
+  if (limit >= 7 || rnr_rounds_++ < limit) return;
+  refuse(WcStatus::RnrRetryExceeded);
+}
+
+/// Tells the sender why the Send at our position fails, and ends the connection.
+void LoopbackQueuePair::refuse(WcStatus senders_status) noexcept {
+  own().consumed.store(received_, std::memory_order_release);
+  own().fault.store(static_cast<std::uint32_t>(senders_status), std::memory_order_release);
+  to_error();
+}
+
+void LoopbackQueuePair::corrupt() noexcept {
+  ++device_.stats().corrupt_records;
+  to_error();
+}
+
+// --- Both
+// ---------------------------------------------------------------------------------------------------------
+
+void LoopbackQueuePair::unbind_all() noexcept {
+  if (windows_bound_ == 0) return;
+  auto& owners = device_.window_owners();
+  for (std::uint32_t number = 0; number < owners.size(); ++number) {
+    if (owners[number] != this) continue;
+    own().windows[number].key.store(0, std::memory_order_relaxed);
+    owners[number] = nullptr;
+  }
+  windows_bound_ = 0;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void LoopbackQueuePair::to_error() noexcept {
+  if (state_ == State::Error) return;
+  state_ = State::Error;
+  if (link_ == nullptr) return;
+  own().dead.store(1, std::memory_order_release);
+  // No remote access from here on; windows stay assigned until the queue pair is destroyed.
+  auto& owners = device_.window_owners();
+  for (std::uint32_t number = 0; windows_bound_ > 0 && number < owners.size(); ++number)
+    if (owners[number] == this) own().windows[number].key.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void LoopbackQueuePair::flush(CompletionSink& sink) noexcept {
+  // While the peer is in the middle of a copy, nobody may take memory back because of a flushed work request.
+  if (link_ != nullptr && peer().hazard.load(std::memory_order_acquire) != 0) return;
+  while (head_ != tail_ && !sink.full()) {
+    SendEntry& work = entry(head_);
+    if (work.stage == Stage::OnWire) --on_wire_;
+    ++device_.stats().flushed;
+    complete_entry(work, WcStatus::WrFlushError, sink);
+  }
+  while (recv_head_ != recv_tail_ && !sink.full()) {
+    WorkCompletion& wc = sink.add();
+    wc.wr_id = recv_queue_[recv_head_++ & recv_mask_].wr_id;
+    wc.qp = number_;
+    wc.opcode = WcOpcode::Receive;
+    wc.status = WcStatus::WrFlushError;
+    ++device_.stats().flushed;
+  }
+}
+
+void LoopbackQueuePair::poll(CompletionSink& sink) noexcept {
+  if (state_ == State::ReadyToSend) {
+    const bool peer_dead = peer().dead.load(std::memory_order_acquire) != 0;
+    std::uint32_t copy_budget = kCopyBytesPerPoll;
+    complete_sends(sink);
+    if (state_ == State::ReadyToSend) execute_posted(copy_budget);
+    if (state_ == State::ReadyToSend) {
+      publish();
+      receive(sink);
+    }
+    // What the peer sent before it ended has arrived by now, unless there was no room for it.
+    if (state_ == State::ReadyToSend && peer_dead && !sink.full()) {
+      complete_sends(sink);
+      if (head_ != tail_ && !sink.full()) complete_entry(entry(head_), WcStatus::RetryExceeded, sink);
+      to_error();
+    }
+  }
+  if (state_ == State::Error) flush(sink);
+}
+
+}  // namespace sluice::rdma::loopback

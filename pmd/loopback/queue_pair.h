@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pmd/loopback/loopback.h"
+
+namespace sluice::rdma::loopback {
+
+class LoopbackDevice;
+
+/// Where poll() puts work completions; progress stops when it is full.
+class CompletionSink {
+ public:
+  explicit CompletionSink(std::span<WorkCompletion> room) noexcept : room_(room) {}
+  bool full() const noexcept { return count_ == room_.size(); }
+  std::size_t count() const noexcept { return count_; }
+  WorkCompletion& add() noexcept { return room_[count_++] = {}; }
+
+ private:
+  std::span<WorkCompletion> room_;
+  std::size_t count_ = 0;
+};
+
+class LoopbackQueuePair final : public QueuePair {
+ public:
+  LoopbackQueuePair(LoopbackDevice& device, QueuePairNumber number, const QueuePairLimits& limits);
+  ~LoopbackQueuePair() override;
+
+  QueuePairNumber number() const noexcept override { return number_; }
+  State state() const noexcept override { return state_; }
+  std::size_t post_send(std::span<const SendWr> wrs) noexcept override;
+  std::size_t post_recv(std::span<const RecvWr> wrs) noexcept override;
+  std::size_t send_room() const noexcept override { return send_depth_ - (tail_ - head_); }
+  std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
+                                  AccessFlags access) noexcept override;
+  void to_error() noexcept override;
+
+  // For the device.
+  void attach(Link& link, std::uint32_t side) noexcept;
+  void poll(CompletionSink& sink) noexcept;
+  Link* link() noexcept { return link_; }
+  std::uint32_t side() const noexcept { return side_; }
+
+ private:
+  enum class Stage : std::uint8_t { Posted, OnWire, Done };
+  struct SendEntry {
+    std::uint64_t wr_id = 0;
+    std::uint64_t end_position = 0;  ///< of the wire, behind a Send's record
+    std::uint64_t remote_address = 0;
+    std::uint32_t bytes = 0;
+    std::uint32_t copied = 0;
+    Rkey rkey{};
+    std::uint32_t delay_polls = 0;
+    std::uint16_t sge_count = 0;
+    SendOpcode opcode = SendOpcode::Send;
+    std::uint8_t flags = 0;
+    Stage stage = Stage::Posted;
+    WcStatus status = WcStatus::Success;
+  };
+
+  SendEntry& entry(std::uint32_t index) noexcept { return send_queue_[index & send_mask_]; }
+  Sge* sges_of(std::uint32_t index) noexcept {
+    return &send_sges_[std::size_t{index & send_mask_} * max_sge_];
+  }
+
+  bool add_entry(const SendWr& wr) noexcept;
+  void execute_posted(std::uint32_t& copy_budget) noexcept;
+  bool execute(std::uint32_t index, std::uint32_t& copy_budget) noexcept;
+  bool put_on_wire(std::uint32_t index) noexcept;
+  bool copy_remote(std::uint32_t index, std::uint32_t& copy_budget) noexcept;
+  std::byte* remote_memory(const WindowEntry& window, std::uint64_t address, std::uint32_t bytes,
+                           AccessFlags needed) noexcept;
+  bool invalidate_local(SendEntry& entry) noexcept;
+  void publish() noexcept;
+  void complete_sends(CompletionSink& sink) noexcept;
+  void complete_entry(SendEntry& entry, WcStatus status, CompletionSink& sink) noexcept;
+  void receive(CompletionSink& sink) noexcept;
+  bool receive_record(std::uint32_t kind, std::uint32_t length, Rkey rkey, const std::byte* data,
+                      CompletionSink& sink) noexcept;
+  void not_ready() noexcept;
+  void refuse(WcStatus senders_status) noexcept;
+  void corrupt() noexcept;
+  void flush(CompletionSink& sink) noexcept;
+  void unbind_all() noexcept;
+  Side& own() noexcept { return link_->sides[side_]; }
+  Side& peer() noexcept { return link_->sides[1 - side_]; }
+
+  LoopbackDevice& device_;
+  const QueuePairNumber number_;
+  const std::uint32_t send_depth_;
+  const std::uint32_t recv_depth_;
+  const std::uint32_t max_sge_;
+  const std::uint8_t rnr_retry_;
+  std::uint32_t send_mask_;
+  std::uint32_t recv_mask_;
+  State state_ = State::Init;
+  Link* link_ = nullptr;
+  std::uint32_t side_ = 0;
+  std::uint32_t windows_bound_ = 0;
+
+  // Send queue: free-running indices, head <= execute <= tail. Work starts in order, and completes in order.
+  std::uint32_t head_ = 0;
+  std::uint32_t execute_ = 0;
+  std::uint32_t tail_ = 0;
+  std::uint32_t on_wire_ = 0;  ///< Sends not acknowledged yet
+  std::uint64_t produced_ = 0;
+  std::uint64_t published_ = 0;
+  std::uint64_t acknowledged_ = 0;  ///< last known position of the peer as receiver
+  std::vector<SendEntry> send_queue_;
+  std::vector<Sge> send_sges_;
+
+  // Receive queue.
+  std::uint32_t recv_head_ = 0;
+  std::uint32_t recv_tail_ = 0;
+  std::uint64_t received_ = 0;
+  std::uint64_t available_ = 0;  ///< last known position of the peer as sender
+  std::uint32_t rnr_polls_ = 0;
+  std::uint32_t rnr_rounds_ = 0;
+  std::vector<RecvWr> recv_queue_;
+};
+
+}  // namespace sluice::rdma::loopback

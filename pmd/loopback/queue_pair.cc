@@ -197,10 +197,9 @@ bool LoopbackQueuePair::copy_remote(std::uint32_t index, std::uint32_t& copy_bud
 
   const WindowEntry& window = peer().windows[window_number(work.rkey)];
   const auto key = static_cast<std::uint32_t>(work.rkey);
-  own().hazard.store(key, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  own().hazard.store(key, std::memory_order_seq_cst);
   std::byte* remote = nullptr;
-  if (key != 0 && window.key.load(std::memory_order_acquire) == key)
+  if (key != 0 && window.key.load(std::memory_order_seq_cst) == key)
     remote = remote_memory(window, work.remote_address, work.bytes, reading ? kRemoteRead : kRemoteWrite);
   if (remote != nullptr) {
     std::uint32_t sge_start = 0;
@@ -268,9 +267,8 @@ bool LoopbackQueuePair::invalidate_local(SendEntry& work) noexcept {
     return false;
   }
   work.copied = 1;  // the tag is cleared below; what is left is to wait for the peer
-  tag.key.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (peer().hazard.load(std::memory_order_acquire) == key) return false;
+  tag.key.store(0, std::memory_order_seq_cst);
+  if (peer().hazard.load(std::memory_order_seq_cst) == key) return false;
   if (work.delay_polls > 0) return --work.delay_polls, false;
   owners[number] = nullptr;
   --windows_bound_;
@@ -446,11 +444,10 @@ void LoopbackQueuePair::unbind_all() noexcept {
   auto& owners = device_.window_owners();
   for (std::uint32_t number = 0; number < owners.size(); ++number) {
     if (owners[number] != this) continue;
-    own().windows[number].key.store(0, std::memory_order_relaxed);
+    own().windows[number].key.store(0, std::memory_order_seq_cst);
     owners[number] = nullptr;
   }
   windows_bound_ = 0;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void LoopbackQueuePair::to_error() noexcept {
@@ -461,13 +458,12 @@ void LoopbackQueuePair::to_error() noexcept {
   // No remote access from here on; windows stay assigned until the queue pair is destroyed.
   auto& owners = device_.window_owners();
   for (std::uint32_t number = 0; windows_bound_ > 0 && number < owners.size(); ++number)
-    if (owners[number] == this) own().windows[number].key.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (owners[number] == this) own().windows[number].key.store(0, std::memory_order_seq_cst);
 }
 
 void LoopbackQueuePair::flush(CompletionSink& sink) noexcept {
   // While the peer is in the middle of a copy, nobody may take memory back because of a flushed work request.
-  if (link_ != nullptr && peer().hazard.load(std::memory_order_acquire) != 0) return;
+  if (link_ != nullptr && peer().hazard.load(std::memory_order_seq_cst) != 0) return;
   while (head_ != tail_ && !sink.full()) {
     SendEntry& work = entry(head_);
     if (work.stage == Stage::OnWire) --on_wire_;

@@ -253,8 +253,8 @@ SendStage& Connection::stage() noexcept {
   if (shared_.staged_for != this) {
     if (shared_.staged_for != nullptr) shared_.staged_for->flush_stage();
     shared_.staged_for = this;
-    touch();
   }
+  touch();
   return shared_.stage;
 }
 

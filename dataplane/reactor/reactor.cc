@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/reactor/reactor.h"
+
+#include <immintrin.h>
+#include <time.h>
+
+#include <algorithm>
+
+namespace sluice::reactor {
+namespace {
+
+/// Backing off: spin first, then give the core away for short times.
+constexpr std::uint32_t kIdleTurnsBeforeSleep = 50'000;
+constexpr long kIdleSleepNs = 50'000;
+
+}  // namespace
+
+Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::Layout& layout, Clock clock)
+    : config_(config),
+      engine_(engine),
+      cm_(*engine.device().connection_manager()),
+      layout_(layout),
+      area_(layout.reactors[config.number]),
+      clock_(clock),
+      now_ns_(clock()),
+      started_wall_ns_(segment::wall_ns()),
+      tracked_(engine.connection_count()) {
+  for (std::uint32_t i = 0; i < segment::kMaxConnections; ++i) area_.connections[i].write({});
+  area_.info.write({.state = segment::ReactorState::Starting,
+                    .cpu = config.cpu,
+                    .numa_node = config.numa_node,
+                    .started_ns = started_wall_ns_});
+}
+
+void Reactor::run() noexcept {
+  while (!stopped()) {
+    if (poll_once())
+      idle_turns_ = 0;
+    else
+      idle();
+  }
+  publish();
+  area_.info.write({.state = segment::ReactorState::Stopped,
+                    .cpu = config_.cpu,
+                    .numa_node = config_.numa_node,
+                    .connections = 0,
+                    .started_ns = started_wall_ns_});
+}
+
+bool Reactor::poll_once() noexcept {
+  const std::size_t completions = engine_.poll(now_ns_);  // RX, call slots, TX
+  counters_.work_completions += completions;
+  bool busy = completions > 0;
+  if (turns_to_housekeeping_-- == 0) {
+    turns_to_housekeeping_ = kTurnsPerHousekeeping;
+    busy |= housekeeping();
+  }
+  ++(busy ? counters_.polls_busy : counters_.polls_idle);
+  return busy;
+}
+
+/// What a turn does not need: clock, connection management, commands, background work, counters.
+bool Reactor::housekeeping() noexcept {
+  now_ns_ = clock_();
+  bool busy = poll_cm();
+  busy |= poll_commands();
+  tell_pending();
+  report_closed();
+  for (service::Service* service : engine_.shared().services.all()) busy |= service->background(now_ns_);
+  publish();
+  return busy;
+}
+
+void Reactor::idle() noexcept {
+  if (config_.idle == segment::IdlePolicy::Spin || ++idle_turns_ < kIdleTurnsBeforeSleep) {
+    _mm_pause();
+    return;
+  }
+  const timespec nap{0, kIdleSleepNs};
+  ::nanosleep(&nap, nullptr);
+  turns_to_housekeeping_ = 0;
+}
+
+// --- Connections
+// ----------------------------------------------------------------------------------------------
+
+bool Reactor::poll_cm() noexcept {
+  std::array<rdma::CmEvent, kCmEventsPerTurn> events;
+  const std::size_t count = cm_.poll_events(events);
+  for (const rdma::CmEvent& event : std::span(events.data(), count)) {
+    switch (event.type) {
+      case rdma::CmEventType::ConnectRequest:
+        on_connect_request(event);
+        break;
+      case rdma::CmEventType::Established:
+        if (rpcrdma::Connection* connection = find_connection(event.id)) {
+          connection->established();
+          Tracked& tracked = tracked_[connection->number()];
+          tracked.up = true;
+          send_event({.type = segment::EventType::ConnectionUp,
+                      .cm_id = static_cast<std::uint32_t>(event.id),
+                      .connection = connection->number(),
+                      .peer = connection->peer()});
+          publish_connection(connection->number());
+        }
+        break;
+      case rdma::CmEventType::Rejected:
+      case rdma::CmEventType::Disconnected:
+        if (rpcrdma::Connection* connection = find_connection(event.id))
+          connection->close(rpcrdma::CloseReason::PeerClosed);
+        if (PendingRequest* pending = find_pending(static_cast<std::uint32_t>(event.id)))
+          pending->used = false;
+        break;
+    }
+  }
+  return count > 0;
+}
+
+void Reactor::on_connect_request(const rdma::CmEvent& event) noexcept {
+  ++counters_.connect_requests;
+  const auto free = std::find_if(pending_.begin(), pending_.end(), [](const auto& p) { return !p.used; });
+  if (free == pending_.end()) {
+    ++counters_.connect_requests_refused;
+    cm_.reject(event.id, {});
+    return;
+  }
+  *free = {.used = true, .told = false, .event = event};
+}
+
+/// Connection requests go to the control plane; one that takes over is told again what its predecessor left.
+void Reactor::tell_pending() noexcept {
+  const std::uint32_t pid = layout_.control_plane.pid.load(std::memory_order_acquire);
+  if (pid != control_plane_pid_) {
+    control_plane_pid_ = pid;
+    ++counters_.control_plane_changes;
+    for (PendingRequest& pending : pending_) pending.told = false;
+  }
+  for (PendingRequest& pending : pending_) {
+    if (!pending.used || pending.told) continue;
+    segment::Event event{.type = segment::EventType::ConnectRequest,
+                         .cm_id = static_cast<std::uint32_t>(pending.event.id),
+                         .port = pending.event.port,
+                         .peer_pid = peer_pid ? peer_pid(pending.event.id) : 0,
+                         .peer = pending.event.peer_address,
+                         .private_data_bytes = pending.event.private_data_bytes};
+    std::copy_n(pending.event.private_data, pending.event.private_data_bytes, event.private_data);
+    pending.told = area_.events.push(event);
+    if (!pending.told) return;
+  }
+}
+
+Reactor::PendingRequest* Reactor::find_pending(std::uint32_t cm_id) noexcept {
+  for (PendingRequest& pending : pending_)
+    if (pending.used && static_cast<std::uint32_t>(pending.event.id) == cm_id) return &pending;
+  return nullptr;
+}
+
+rpcrdma::Connection* Reactor::find_connection(rdma::CmId id) noexcept {
+  for (std::uint16_t i = 0; i < tracked_.size(); ++i)
+    if (tracked_[i].cm_id == id && engine_.connection(i).is_open()) return &engine_.connection(i);
+  return nullptr;
+}
+
+void Reactor::report_closed() noexcept {
+  while (rpcrdma::Connection* connection = engine_.take_closed()) {
+    const Tracked tracked = std::exchange(tracked_[connection->number()], {});
+    send_event({.type = segment::EventType::ConnectionDown,
+                .cm_id = static_cast<std::uint32_t>(tracked.cm_id),
+                .connection = connection->number(),
+                .reason = static_cast<std::uint32_t>(connection->close_reason()),
+                .peer = connection->peer()});
+    publish_connection(connection->number());
+  }
+}
+
+// --- Commands
+// -------------------------------------------------------------------------------------------------
+
+bool Reactor::poll_commands() noexcept {
+  segment::Command command;
+  std::size_t count = 0;
+  while (count < kCommandsPerTurn && area_.commands.pop(command)) {
+    ++count;
+    const segment::CommandStatus status = carry_out(command);
+    ++(status == segment::CommandStatus::Done ? counters_.commands : counters_.commands_refused);
+    send_event({.type = segment::EventType::CommandDone,
+                .id = command.id,
+                .status = status,
+                .cm_id = command.cm_id,
+                .connection = command.connection,
+                .peer = {}});
+  }
+  return count > 0;
+}
+
+segment::CommandStatus Reactor::carry_out(const segment::Command& command) noexcept {
+  using segment::CommandStatus;
+  switch (command.type) {
+    case segment::CommandType::Accept:
+      return accept(command);
+    case segment::CommandType::Reject: {
+      PendingRequest* pending = find_pending(command.cm_id);
+      if (pending == nullptr) return CommandStatus::UnknownConnection;
+      const std::size_t bytes = std::min<std::size_t>(command.private_data_bytes, rdma::kMaxPrivateData);
+      cm_.reject(pending->event.id, {command.private_data, bytes});
+      pending->used = false;
+      return CommandStatus::Done;
+    }
+    case segment::CommandType::Abandon:
+      if (abandon) abandon(static_cast<rdma::CmId>(command.cm_id));
+      if (rpcrdma::Connection* connection = find_connection(static_cast<rdma::CmId>(command.cm_id)))
+        connection->close(rpcrdma::CloseReason::PeerClosed);
+      return CommandStatus::Done;
+    case segment::CommandType::Close:
+    case segment::CommandType::SetCredits: {
+      if (command.connection >= engine_.connection_count()) return CommandStatus::UnknownConnection;
+      rpcrdma::Connection& connection = engine_.connection(static_cast<std::uint16_t>(command.connection));
+      if (!connection.is_open()) return CommandStatus::UnknownConnection;
+      if (command.type == segment::CommandType::SetCredits) {
+        connection.responder().set_grant(command.credits);
+      } else {
+        cm_.disconnect(tracked_[command.connection].cm_id);
+        connection.close(rpcrdma::CloseReason::LocalClose);
+      }
+      return CommandStatus::Done;
+    }
+    case segment::CommandType::Shutdown:
+      stop();
+      return CommandStatus::Done;
+  }
+  return CommandStatus::Failed;
+}
+
+segment::CommandStatus Reactor::accept(const segment::Command& command) noexcept {
+  PendingRequest* pending = find_pending(command.cm_id);
+  if (pending == nullptr) return segment::CommandStatus::UnknownConnection;
+  const rdma::CmEvent event = pending->event;
+  pending->used = false;
+  rpcrdma::Connection* connection = engine_.free_connection();
+  if (connection == nullptr) {
+    ++counters_.connect_requests_refused;
+    cm_.reject(event.id, {});
+    return segment::CommandStatus::NoRoom;
+  }
+  std::unique_ptr<rdma::QueuePair> qp;
+  try {
+    qp = engine_.device().create_queue_pair(engine_.queue_pair_limits());
+  } catch (const std::exception&) {
+    ++counters_.connect_requests_refused;
+    cm_.reject(event.id, {});
+    return segment::CommandStatus::NoRoom;
+  }
+  rdma::QueuePair& queue_pair = *qp;
+  connection->open(std::move(qp),
+                   {.receive_inline_bytes = command.receive_inline_bytes,
+                    .send_inline_bytes = command.send_inline_bytes,
+                    .credit_grant = command.credits,
+                    .reply_chunks = config_.reply_chunks},
+                   event.peer_address, nullptr);
+  const std::size_t bytes = std::min<std::size_t>(command.private_data_bytes, rdma::kMaxPrivateData);
+  if (!cm_.accept(event.id, queue_pair, {command.private_data, bytes})) {
+    connection->close(rpcrdma::CloseReason::PeerClosed);
+    return segment::CommandStatus::Failed;
+  }
+  tracked_[connection->number()] = {.up = false,
+                                    .cm_id = event.id,
+                                    .peer_pid = peer_pid ? peer_pid(event.id) : 0,
+                                    .since_ns = segment::wall_ns()};
+  publish_connection(connection->number());
+  return segment::CommandStatus::Done;
+}
+
+// --- What others see
+// --------------------------------------------------------------------------------------------
+
+void Reactor::send_event(const segment::Event& event) noexcept {
+  if (!area_.events.push(event)) ++counters_.events_lost;
+}
+
+void Reactor::publish() noexcept {
+  std::size_t i = 0;
+  const auto set = [&](std::uint64_t value) { area_.counters[i++].store(value, std::memory_order_relaxed); };
+  const rpcrdma::Counters& transport = engine_.counters();
+#define SLUICE_COUNTER_SET(name, group, help) set(transport.name);
+  SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_SET)
+#undef SLUICE_COUNTER_SET
+#define SLUICE_COUNTER_SET(name, group, help) set(counters_.name);
+  SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_SET)
+#undef SLUICE_COUNTER_SET
+
+  std::uint32_t open = 0;
+  for (std::uint32_t number = 0; number < tracked_.size(); ++number) {
+    if (!engine_.connection(static_cast<std::uint16_t>(number)).is_open()) continue;
+    ++open;
+  }
+  area_.info.write({.state = segment::ReactorState::Running,
+                    .cpu = config_.cpu,
+                    .numa_node = config_.numa_node,
+                    .connections = open,
+                    .started_ns = started_wall_ns_});
+  if (publish_services) publish_services();
+}
+
+void Reactor::publish_connection(std::uint32_t number) noexcept {
+  rpcrdma::Connection& connection = engine_.connection(static_cast<std::uint16_t>(number));
+  segment::ConnectionInfo info;
+  switch (connection.state()) {
+    case rpcrdma::Connection::State::Closed:
+      return area_.connections[number].write(info);
+    case rpcrdma::Connection::State::Draining:
+      info.state = segment::ConnectionState::Closing;
+      break;
+    case rpcrdma::Connection::State::Open:
+      info.state = tracked_[number].up ? segment::ConnectionState::Open : segment::ConnectionState::Opening;
+      break;
+  }
+  info.cm_id = static_cast<std::uint32_t>(tracked_[number].cm_id);
+  info.peer_pid = tracked_[number].peer_pid;
+  info.version = rpcrdma::v1::kVersion;
+  info.peer = connection.peer();
+  info.credits_granted = static_cast<std::uint32_t>(connection.responder().grant());
+  info.slots_busy = connection.responder().busy_slots();
+  info.receive_inline_bytes = connection.config().receive_inline_bytes;
+  info.send_inline_bytes = connection.config().send_inline_bytes;
+  info.since_ns = tracked_[number].since_ns;
+  area_.connections[number].write(info);
+}
+
+}  // namespace sluice::reactor

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One polling loop on one core: an engine, its services, and the reactor's part of the shared segment.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dataplane/rpcrdma/engine.h"
+#include "dataplane/segment/segment.h"
+
+namespace sluice::reactor {
+
+/// Bounds of one turn's stages.
+inline constexpr std::size_t kCmEventsPerTurn = 8;
+inline constexpr std::size_t kCommandsPerTurn = 8;
+/// Turns between looks at connection management, commands, clock and counters: none of them is on the message
+/// path.
+inline constexpr std::uint32_t kTurnsPerHousekeeping = 256;
+/// Connection requests that wait for the control plane; further ones are refused.
+inline constexpr std::size_t kMaxPendingRequests = 64;
+
+struct ReactorConfig {
+  std::uint32_t number = 0;
+  std::uint32_t cpu = 0;
+  std::uint32_t numa_node = 0;
+  rpcrdma::ReplyChunkPolicy reply_chunks = rpcrdma::ReplyChunkPolicy::Always;
+  segment::IdlePolicy idle = segment::IdlePolicy::Spin;
+};
+
+/// Monotonic nanoseconds; cheap, not a system call.
+using Clock = std::uint64_t (*)() noexcept;
+
+class Reactor {
+ public:
+  /// Setup. Everything given has to outlive the reactor. `peer_pid` and `abandon` serve devices that know the
+  /// process at the other end, and may be empty.
+  Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::Layout& layout, Clock clock);
+
+  std::function<std::uint32_t(rdma::CmId)> peer_pid;
+  std::function<void(rdma::CmId)> abandon;
+  /// Called now and then from the loop, to show what services have (exports).
+  std::function<void()> publish_services;
+
+  /// The loop, until stop() or a Shutdown command.
+  void run() noexcept;
+  /// Any thread.
+  void stop() noexcept { stopped_.store(true, std::memory_order_relaxed); }
+  bool stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
+
+  /// One turn; true when it found work.
+  bool poll_once() noexcept;
+
+ private:
+  struct PendingRequest {
+    bool used = false;
+    bool told = false;  ///< the control plane that is there now has the event
+    rdma::CmEvent event;
+  };
+  struct Tracked {
+    bool up = false;
+    rdma::CmId cm_id{};
+    std::uint32_t peer_pid = 0;
+    std::uint64_t since_ns = 0;
+  };
+
+  bool housekeeping() noexcept;
+  bool poll_cm() noexcept;
+  void on_connect_request(const rdma::CmEvent& event) noexcept;
+  void tell_pending() noexcept;
+  bool poll_commands() noexcept;
+  segment::CommandStatus carry_out(const segment::Command& command) noexcept;
+  segment::CommandStatus accept(const segment::Command& command) noexcept;
+  PendingRequest* find_pending(std::uint32_t cm_id) noexcept;
+  rpcrdma::Connection* find_connection(rdma::CmId id) noexcept;
+  void report_closed() noexcept;
+  void send_event(const segment::Event& event) noexcept;
+  void publish() noexcept;
+  void publish_connection(std::uint32_t number) noexcept;
+  void idle() noexcept;
+
+  const ReactorConfig config_;
+  rpcrdma::Engine& engine_;
+  rdma::ConnectionManager& cm_;
+  segment::Layout& layout_;
+  segment::ReactorArea& area_;
+  const Clock clock_;
+  std::atomic<bool> stopped_{false};
+  std::uint64_t now_ns_;
+  std::uint32_t turns_to_housekeeping_ = 0;
+  std::uint32_t idle_turns_ = 0;
+  std::uint32_t control_plane_pid_ = 0;
+  std::uint64_t started_wall_ns_;
+
+  struct {
+#define SLUICE_COUNTER_FIELD(name, group, help) std::uint64_t name = 0;
+    SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_FIELD)
+#undef SLUICE_COUNTER_FIELD
+  } counters_;
+  std::array<PendingRequest, kMaxPendingRequests> pending_{};
+  std::vector<Tracked> tracked_;
+};
+
+}  // namespace sluice::reactor

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The configuration as the control plane publishes it for the data plane, which never parses text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "dataplane/segment/tables.h"
+
+namespace sluice::segment {
+
+inline constexpr std::uint32_t kMaxAllowed = 16;
+
+/// An address prefix. IPv4 is ::ffff:a.b.c.d with 96 added to its length.
+struct AllowedPrefix {
+  rdma::PeerAddress address;
+  std::uint32_t prefix_bits = 0;
+};
+
+struct ExportConfig {
+  char path[kMaxPathBytes]{};
+  std::uint32_t read_only = 0;
+  std::uint32_t root_squash = 1;
+  std::uint32_t all_squash = 0;
+  std::uint32_t anonuid = 65534;
+  std::uint32_t anongid = 65534;
+  std::uint64_t quota_bytes = 0;
+  std::uint32_t allowed_count = 0;  ///< zero: every address
+  std::array<AllowedPrefix, kMaxAllowed> allowed;
+};
+
+enum class Driver : std::uint32_t { Loopback };
+enum class IdlePolicy : std::uint32_t { Spin, Backoff };
+
+struct ConfigBlock {
+  std::uint64_t generation = 0;
+  std::uint32_t reactors = 1;
+  std::array<std::uint32_t, kMaxReactors> cpus{};
+  std::array<std::uint32_t, kMaxReactors> numa_nodes{};
+  Driver driver = Driver::Loopback;
+  IdlePolicy idle = IdlePolicy::Backoff;
+  char loopback_path[kMaxPathBytes] = "/dev/shm/sluice-loopback";
+  std::uint32_t loopback_links = 64;
+  std::uint64_t loopback_arena_bytes = 256ull << 20;
+  std::uint32_t port = 20049;
+
+  std::uint32_t max_connections = 32;  ///< of one reactor
+  std::uint32_t credits = 64;
+  std::uint32_t inline_bytes = 4096;
+  std::uint32_t reply_buffer_bytes = 8192;
+  std::uint32_t call_buffers = 8;
+  std::uint32_t large_reply_buffers = 16;
+  std::uint32_t reply_chunks_if_needed = 0;
+
+  std::uint64_t memory_bytes = 1ull << 30;  ///< of the memory exports, all together; used as files grow
+  std::uint32_t max_files = 100000;
+  std::array<std::byte, 16> handle_key{};  ///< of file handles: kept across restarts of the data plane
+  std::uint32_t export_count = 0;
+  std::array<ExportConfig, kMaxExports> exports;
+};
+
+}  // namespace sluice::segment

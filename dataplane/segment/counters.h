@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The counters of a reactor, listed once: the transport's struct, the shared block, the exporter, sluicectl
+// and the metrics reference all follow from this list. X(name, group, help): `group` is the word that the
+// metric's label gets.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+// clang-format off
+#define SLUICE_TRANSPORT_COUNTERS(X)                                                                            \
+  X(messages_received, rx, "Sends received")                                                                     \
+  X(calls_received, rx, "RPC calls taken into a call slot")                                                      \
+  X(replies_received, rx, "RPC replies received for calls of ours")                                              \
+  X(errors_received, rx, "RDMA_ERROR messages that ended a call of ours")                                        \
+  X(inline_bytes_received, rx, "Bytes received by Send")                                                         \
+  X(replies_sent, tx, "RPC replies sent")                                                                        \
+  X(calls_sent, tx, "RPC calls sent")                                                                            \
+  X(err_vers_sent, tx, "RDMA_ERROR ERR_VERS sent")                                                               \
+  X(err_chunk_sent, tx, "RDMA_ERROR ERR_CHUNK sent")                                                             \
+  X(inline_bytes_sent, tx, "Bytes sent by Send")                                                                 \
+  X(rdma_reads, rdma, "RDMA Read work requests posted")                                                          \
+  X(rdma_read_bytes, rdma, "Bytes asked for by RDMA Read")                                                       \
+  X(rdma_writes, rdma, "RDMA Write work requests posted")                                                        \
+  X(rdma_write_bytes, rdma, "Bytes placed by RDMA Write")                                                        \
+  X(waits_call_slot, wait, "Calls that waited for a call slot")                                                  \
+  X(waits_send_queue, wait, "Calls that waited for room in the send queue")                                      \
+  X(waits_call_memory, wait, "Calls that waited for a long-call buffer")                                         \
+  X(waits_reply_memory, wait, "Calls that waited for a large reply buffer")                                      \
+  X(waits_credit, wait, "Times that calls of ours waited for a credit")                                          \
+  X(bad_fragment, error, "Messages too short to be complete, dropped")                                           \
+  X(bad_version, error, "Messages with an unsupported rdma_vers")                                                \
+  X(bad_procedure, error, "Messages with an undefined rdma_proc")                                                \
+  X(bad_chunk_lists, error, "Messages whose chunk lists cannot be decoded")                                      \
+  X(too_many_segments, error, "Messages with more segments than the limit")                                      \
+  X(xid_mismatch, error, "Calls whose RPC XID differs from rdma_xid")                                            \
+  X(misaligned_position, error, "Calls with a Position that is not a multiple of four")                          \
+  X(position_zero_in_msg, error, "RDMA_MSG calls with a position-zero Read chunk")                               \
+  X(no_position_zero, error, "RDMA_NOMSG calls without a position-zero Read chunk")                              \
+  X(bad_position, error, "Calls with Positions beyond the message, overlapping or too many")                     \
+  X(call_too_long, error, "Calls longer than a long-call buffer")                                                \
+  X(no_payload, error, "Messages without a usable RPC header")                                                   \
+  X(not_eligible, error, "Calls with chunks for items that are not DDP-eligible")                                \
+  X(write_chunk_too_small, error, "Results that did not fit their Write chunk")                                  \
+  X(reply_too_large, error, "Replies that fit neither inline nor the Reply chunk")                               \
+  X(reverse_chunks_refused, error, "Reverse-direction calls with chunks")                                        \
+  X(done_dropped, error, "RDMA_DONE messages dropped")                                                           \
+  X(msgp_refused, error, "RDMA_MSGP messages refused")                                                           \
+  X(credit_overruns, error, "Calls beyond the credits granted")                                                  \
+  X(failed_transfer_refused, error, "Retransmissions refused because their RDMA failed before")                  \
+  X(rpc_mismatch, error, "Calls with an RPC version other than 2")                                               \
+  X(rpc_bad_auth, error, "Calls with an oversized credential or verifier")                                       \
+  X(program_unavailable, error, "Calls for a program or version that is not served")                             \
+  X(unknown_xid, error, "Replies and errors whose XID is not outstanding")                                       \
+  X(unusable_reply, error, "Replies that contradict their call")                                                 \
+  X(bad_error_message, error, "RDMA_ERROR messages that cannot be used, dropped")                                \
+  X(direction_not_served, error, "Calls in a direction that this connection does not serve")                     \
+  X(connections_opened, connection, "Connections opened")                                                        \
+  X(connections_closed, connection, "Connections closed")                                                        \
+  X(connection_errors, connection, "Connections closed by an error")                                             \
+  X(invalidation_errors, connection, "Memory that could not be invalidated")
+
+#define SLUICE_REACTOR_COUNTERS(X)                                                                               \
+  X(polls_busy, reactor, "Turns of the loop that found work")                                                    \
+  X(polls_idle, reactor, "Turns of the loop that found none")                                                    \
+  X(work_completions, reactor, "Work completions handled")                                                       \
+  X(commands, reactor, "Commands of the control plane carried out")                                              \
+  X(commands_refused, reactor, "Commands that could not be carried out")                                         \
+  X(events_lost, reactor, "Events that found their ring full; the tables hold their content")                    \
+  X(connect_requests, reactor, "Connection requests seen")                                                       \
+  X(connect_requests_refused, reactor, "Connection requests refused without asking the control plane")           \
+  X(control_plane_changes, reactor, "Control planes seen to take over")
+// clang-format on
+
+namespace sluice::segment {
+
+struct CounterInfo {
+  std::string_view name;
+  std::string_view group;
+  std::string_view help;
+};
+
+#define SLUICE_COUNTER_INFO(name, group, help) CounterInfo{#name, #group, help},
+inline constexpr CounterInfo kCounters[] = {SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_INFO)
+                                                SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_INFO)};
+#undef SLUICE_COUNTER_INFO
+inline constexpr std::size_t kCounterCount = std::size(kCounters);
+
+}  // namespace sluice::segment

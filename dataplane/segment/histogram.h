@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Latency histogram with log-linear buckets: 32 of equal width per power of two, so that a percentile is off
+// by at most 1/32 of its value. Counts are relaxed atomics with a single writer; zeroed memory is an empty
+// histogram.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+
+namespace sluice::segment {
+
+class Histogram {
+ public:
+  static constexpr std::uint32_t kSubBits = 5;
+  static constexpr std::uint32_t kSubBuckets = 1u << kSubBits;
+  /// Up to 2^40 ns, about 18 minutes; longer ones count in the last bucket.
+  static constexpr std::uint32_t kMaxBits = 40;
+  static constexpr std::uint32_t kBuckets = (kMaxBits - kSubBits + 1) * kSubBuckets;
+
+  static constexpr std::uint32_t bucket_of(std::uint64_t value) noexcept {
+    if (value < kSubBuckets) return static_cast<std::uint32_t>(value);
+    const auto bits = static_cast<std::uint32_t>(std::bit_width(value));
+    if (bits > kMaxBits) return kBuckets - 1;
+    const std::uint32_t shift = bits - kSubBits - 1;
+    return (shift + 1) * kSubBuckets + static_cast<std::uint32_t>(value >> shift) - kSubBuckets;
+  }
+  /// Largest value that counts in a bucket.
+  static constexpr std::uint64_t upper_bound(std::uint32_t bucket) noexcept {
+    if (bucket < kSubBuckets) return bucket;
+    const std::uint32_t shift = bucket / kSubBuckets - 1;
+    return ((std::uint64_t{bucket % kSubBuckets} + kSubBuckets + 1) << shift) - 1;
+  }
+
+  /// The one writer.
+  void record(std::uint64_t value) noexcept {
+    add(counts_[bucket_of(value)], 1);
+    add(sum_, value);
+  }
+
+  std::uint64_t count() const noexcept {
+    std::uint64_t total = 0;
+    for (const auto& count : counts_) total += count.load(std::memory_order_relaxed);
+    return total;
+  }
+  std::uint64_t sum() const noexcept { return sum_.load(std::memory_order_relaxed); }
+  std::uint64_t in_bucket(std::uint32_t bucket) const noexcept {
+    return counts_[bucket].load(std::memory_order_relaxed);
+  }
+
+  /// Value at or below which the fraction `quantile` (0 to 1) of all values lies; zero when there are none.
+  std::uint64_t percentile(double quantile) const noexcept {
+    const std::uint64_t total = count();
+    if (total == 0) return 0;
+    auto wanted = static_cast<std::uint64_t>(quantile * static_cast<double>(total));
+    wanted = wanted >= total ? total : wanted + 1;
+    std::uint64_t seen = 0;
+    for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
+      seen += in_bucket(bucket);
+      if (seen >= wanted) return upper_bound(bucket);
+    }
+    return upper_bound(kBuckets - 1);
+  }
+
+  void merge(const Histogram& other) noexcept {
+    for (std::uint32_t i = 0; i < kBuckets; ++i) add(counts_[i], other.in_bucket(i));
+    add(sum_, other.sum());
+  }
+
+ private:
+  static void add(std::atomic<std::uint64_t>& to, std::uint64_t value) noexcept {
+    to.store(to.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
+  }
+
+  std::array<std::atomic<std::uint64_t>, kBuckets> counts_{};
+  std::atomic<std::uint64_t> sum_{0};
+};
+
+}  // namespace sluice::segment

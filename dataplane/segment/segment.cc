@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/segment/segment.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <limits>
+
+namespace sluice::segment {
+namespace {
+
+struct File {
+  int fd;
+  ~File() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+Layout* map(int fd) {
+  void* memory = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED)
+    throw rdma::SetupError(std::string("Cannot map the shared segment (") + std::strerror(errno) + ").");
+  return static_cast<Layout*>(memory);
+}
+
+/// What is wrong with the file, or nothing.
+std::string defect_of(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || status.st_size != static_cast<off_t>(sizeof(Layout)))
+    return "it has another size";
+  std::array<std::byte, 24> head;
+  if (::pread(fd, head.data(), head.size(), 0) != static_cast<ssize_t>(head.size()))
+    return "it cannot be read";
+  std::uint64_t magic;
+  std::uint32_t version;
+  std::uint32_t counters;
+  std::memcpy(&magic, head.data(), sizeof magic);
+  std::memcpy(&version, head.data() + 8, sizeof version);
+  std::memcpy(&counters, head.data() + 12, sizeof counters);
+  if (magic != kMagic) return "it is no Sluice segment";
+  if (version != kLayoutVersion || counters != kCounterCount) return "it has another layout";
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t monotonic_ns() noexcept {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::steady_clock::now().time_since_epoch())
+                                        .count());
+}
+
+std::uint64_t wall_ns() noexcept {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::system_clock::now().time_since_epoch())
+                                        .count());
+}
+
+std::uint64_t heartbeat_age_ns(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
+  if (heartbeat.pid.load(std::memory_order_acquire) == 0) return std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t last = heartbeat.beat_ns.load(std::memory_order_relaxed);
+  return monotonic_now_ns > last ? monotonic_now_ns - last : 0;
+}
+
+bool alive(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
+  const auto pid = static_cast<pid_t>(heartbeat.pid.load(std::memory_order_acquire));
+  if (pid == 0 || heartbeat_age_ns(heartbeat, monotonic_now_ns) > kHeartbeatTimeoutNs) return false;
+  return ::kill(pid, 0) == 0 || errno == EPERM;
+}
+
+void start_heartbeat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns,
+                     std::uint64_t wall_now_ns) noexcept {
+  heartbeat.started_ns.store(wall_now_ns, std::memory_order_relaxed);
+  beat(heartbeat, monotonic_now_ns);
+  heartbeat.pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_release);
+}
+
+void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
+  heartbeat.beat_ns.store(monotonic_now_ns, std::memory_order_relaxed);
+  heartbeat.beats.store(heartbeat.beats.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
+  const std::string path = path_of(name);
+  {
+    const File existing{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
+    if (existing.fd >= 0 && defect_of(existing.fd).empty())
+      return std::unique_ptr<Segment>(new Segment(map(existing.fd), false));
+  }
+  // Made under another name first: nobody ever sees a segment without its header.
+  const std::string fresh = path + ".new";
+  ::unlink(fresh.c_str());
+  const File file{::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0660)};
+  if (file.fd < 0 || ::ftruncate(file.fd, static_cast<off_t>(sizeof(Layout))) != 0)
+    throw rdma::SetupError("Cannot create the shared segment " + path + " (" + std::strerror(errno) +
+                           "): /dev/shm has to be writable for this user.");
+  std::unique_ptr<Segment> segment(new Segment(map(file.fd), true));
+  Layout& layout = segment->layout();
+  layout.layout_version = kLayoutVersion;
+  layout.counter_count = kCounterCount;
+  layout.total_bytes = sizeof(Layout);
+  layout.magic = kMagic;
+  if (::rename(fresh.c_str(), path.c_str()) != 0)
+    throw rdma::SetupError("Cannot name the shared segment " + path + " (" + std::strerror(errno) + ").");
+  return segment;
+}
+
+std::unique_ptr<Segment> Segment::attach(const std::string& name) {
+  const std::string path = path_of(name);
+  const File file{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
+  if (file.fd < 0)
+    throw rdma::SetupError("There is no shared segment " + path + " (" + std::strerror(errno) +
+                           "): start sluice-controlplane first, with the same segment name.");
+  const std::string defect = defect_of(file.fd);
+  if (!defect.empty())
+    throw rdma::SetupError("The shared segment " + path + " cannot be used: " + defect +
+                           ". Stop both planes, remove the file and start programs of one release.");
+  return std::unique_ptr<Segment>(new Segment(map(file.fd), false));
+}
+
+void Segment::remove(const std::string& name) noexcept {
+  ::unlink(path_of(name).c_str());
+}
+
+Segment::~Segment() {
+  ::munmap(layout_, sizeof(Layout));
+}
+
+}  // namespace sluice::segment

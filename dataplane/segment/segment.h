@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The one shared memory segment between the planes: a file under /dev/shm with a versioned header and fixed
+// arrays.
+//
+// The control plane creates it; it outlives both. Who writes what stands at each member; everybody else
+// reads.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "dataplane/segment/config_block.h"
+#include "dataplane/segment/counters.h"
+#include "dataplane/segment/histogram.h"
+#include "dataplane/segment/messages.h"
+#include "dataplane/segment/ring.h"
+#include "dataplane/segment/seqlock.h"
+#include "dataplane/segment/tables.h"
+
+namespace sluice::segment {
+
+inline constexpr std::uint64_t kMagic = 0x736c756963653031;  // "sluice01"
+inline constexpr std::uint32_t kLayoutVersion = 1;
+/// A plane whose beat has not moved for this long counts as dead or stuck.
+inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
+
+/// Proof of life of one plane: its process, and a word that it keeps counting up.
+struct Heartbeat {
+  alignas(kCacheLine) std::atomic<std::uint32_t> pid;
+  std::atomic<std::uint64_t> beats;
+  std::atomic<std::uint64_t> beat_ns;     ///< monotonic clock, which is one for all processes
+  std::atomic<std::uint64_t> started_ns;  ///< wall clock
+};
+
+struct ReactorArea {
+  Ring<Command, 256> commands;  ///< control plane to reactor
+  Ring<Event, 512> events;      ///< reactor to control plane
+  Ring<Punt, 64> punt_up;       ///< reactor to control plane
+  Ring<Punt, 64> punt_down;     ///< control plane to reactor
+  alignas(kCacheLine) std::array<std::atomic<std::uint64_t>, kCounterCount> counters;  ///< reactor
+  alignas(kCacheLine) SeqLock<ReactorInfo> info;                                       ///< reactor
+  std::array<SeqLock<ConnectionInfo>, kMaxConnections> connections;                    ///< reactor
+  Histogram call_latency;  ///< reactor: from the Receive's completion to the post of the reply, ns
+};
+
+struct Layout {
+  std::uint64_t magic;
+  std::uint32_t layout_version;
+  std::uint32_t counter_count;
+  std::uint64_t total_bytes;
+  Heartbeat control_plane;
+  Heartbeat data_plane;
+  SeqLock<ConfigBlock> config;  ///< control plane
+  std::array<ReactorArea, kMaxReactors> reactors;
+  std::array<SeqLock<ExportInfo>, kMaxExports> exports;  ///< the reactor that owns the exports
+  SeqLock<MemoryTable> memory;                           ///< data plane, at start
+};
+
+/// Age of a heartbeat in nanoseconds; the largest value when there never was one.
+std::uint64_t heartbeat_age_ns(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
+/// Beats, and its process exists.
+bool alive(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
+/// Takes over a heartbeat for this process.
+void start_heartbeat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns,
+                     std::uint64_t wall_now_ns) noexcept;
+void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
+
+class Segment {
+ public:
+  /// Control plane: attaches to a segment of this layout, or makes a fresh one. `name` is a file name without
+  /// folder.
+  static std::unique_ptr<Segment> open_or_create(const std::string& name);
+  /// Data plane and onlookers. Throws rdma::SetupError when there is none of this layout.
+  static std::unique_ptr<Segment> attach(const std::string& name);
+  static void remove(const std::string& name) noexcept;
+  static std::string path_of(const std::string& name) { return "/dev/shm/" + name; }
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  Layout& layout() noexcept { return *layout_; }
+  bool created() const noexcept { return created_; }
+
+ private:
+  Segment(Layout* layout, bool created) : layout_(layout), created_(created) {}
+  Layout* layout_;
+  bool created_;
+};
+
+std::uint64_t monotonic_ns() noexcept;
+std::uint64_t wall_ns() noexcept;
+
+}  // namespace sluice::segment

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the data plane shows of itself. Each entry has one writer, the reactor it belongs to.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "pmd/rdma.h"
+
+namespace sluice::segment {
+
+inline constexpr std::uint32_t kMaxReactors = 8;
+inline constexpr std::uint32_t kMaxConnections = 256;  ///< of one reactor
+inline constexpr std::uint32_t kMaxExports = 32;
+inline constexpr std::uint32_t kMaxPathBytes = 256;
+inline constexpr std::uint32_t kMaxHandleBytes = 64;
+inline constexpr std::uint32_t kMaxMemoryEntries = 16;
+
+enum class ConnectionState : std::uint32_t { Unused, Opening, Open, Closing };
+
+struct ConnectionInfo {
+  ConnectionState state{};
+  std::uint32_t cm_id = 0;
+  std::uint32_t peer_pid = 0;
+  std::uint32_t version = 0;  ///< of RPC-over-RDMA
+  rdma::PeerAddress peer;
+  std::uint32_t credits_granted = 0;
+  std::uint32_t slots_busy = 0;
+  std::uint32_t receive_inline_bytes = 0;
+  std::uint32_t send_inline_bytes = 0;
+  std::uint64_t since_ns = 0;  ///< wall clock
+};
+
+struct ExportInfo {
+  std::uint32_t in_use = 0;
+  std::uint32_t read_only = 0;
+  char path[kMaxPathBytes]{};
+  std::uint32_t root_handle_bytes = 0;
+  std::byte root_handle[kMaxHandleBytes]{};
+  std::uint64_t quota_bytes = 0;  ///< zero: none but the arena
+  std::uint64_t used_bytes = 0;
+  std::uint64_t files = 0;
+  std::uint64_t calls = 0;
+  std::uint64_t errors = 0;
+};
+
+enum class ReactorState : std::uint32_t { Unused, Starting, Running, Stopped };
+
+struct ReactorInfo {
+  ReactorState state{};
+  std::uint32_t cpu = 0;
+  std::uint32_t numa_node = 0;
+  std::uint32_t connections = 0;
+  std::uint64_t started_ns = 0;  ///< wall clock
+};
+
+struct MemoryInfo {
+  char what[64]{};
+  std::uint64_t reserved_bytes = 0;
+};
+
+using MemoryTable = std::array<MemoryInfo, kMaxMemoryEntries>;
+
+}  // namespace sluice::segment

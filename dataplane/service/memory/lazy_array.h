@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A fixed array of zeroed elements whose pages become resident when they are first written. Allocated at
+// setup.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "pmd/rdma.h"
+
+namespace sluice::service::memory {
+
+template <typename T>
+class LazyArray {
+  static_assert(std::is_trivially_destructible_v<T>);
+
+ public:
+  explicit LazyArray(std::size_t count) : count_(count) {
+    void* memory =
+        ::mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+      throw rdma::SetupError("There is not enough address space for the configured max_files.");
+    elements_ = static_cast<T*>(memory);
+  }
+  ~LazyArray() { ::munmap(elements_, bytes()); }
+  LazyArray(const LazyArray&) = delete;
+  LazyArray& operator=(const LazyArray&) = delete;
+
+  std::size_t size() const noexcept { return count_; }
+  T& operator[](std::size_t i) noexcept { return elements_[i]; }
+  const T& operator[](std::size_t i) const noexcept { return elements_[i]; }
+
+ private:
+  std::size_t bytes() const noexcept { return count_ * sizeof(T) + 1; }
+  std::size_t count_;
+  T* elements_ = nullptr;
+};
+
+}  // namespace sluice::service::memory

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NFSACL version 3 as Linux and Solaris speak it. The export keeps modes, not access lists: GETACL shows the
+// mode as a list, SETACL takes a list that a mode can hold and refuses others with NFS3ERR_NOTSUPP.
+#include "dataplane/service/memory/memory_service.h"
+
+namespace sluice::service::memory {
+namespace {
+
+enum Mask : std::uint32_t { kAcl = 1, kAclCount = 2, kDefaultAcl = 4, kDefaultAclCount = 8, kAll = 15 };
+enum EntryType : std::uint32_t {
+  kUserObj = 1,
+  kUser = 2,
+  kGroupObj = 4,
+  kGroup = 8,
+  kClassObj = 16,
+  kOtherObj = 32
+};
+constexpr std::uint32_t kMaxAclEntries = 1024;
+
+/// An array of entries: count, then the XDR array (count, then type, id and permissions of each).
+struct ParsedAcl {
+  bool named_entries = false;  ///< users or groups besides the three of a mode
+  std::uint32_t entries = 0;
+  std::uint16_t mode = 0;
+};
+
+ParsedAcl get_acl_list(xdr::Reader& in) noexcept {
+  ParsedAcl acl;
+  in.u32();
+  acl.entries = in.u32();
+  if (acl.entries > kMaxAclEntries) in.fail();
+  for (std::uint32_t i = 0; i < acl.entries && in.ok(); ++i) {
+    const std::uint32_t type = in.u32();
+    in.u32();
+    const auto permissions = static_cast<std::uint16_t>(in.u32() & 7);
+    switch (type & 0xff) {
+      case kUserObj:
+        acl.mode = static_cast<std::uint16_t>((acl.mode & 077) | permissions << 6);
+        break;
+      case kGroupObj:
+        acl.mode = static_cast<std::uint16_t>((acl.mode & 0707) | permissions << 3);
+        break;
+      case kOtherObj:
+        acl.mode = static_cast<std::uint16_t>((acl.mode & 0770) | permissions);
+        break;
+      case kClassObj:
+        break;
+      default:
+        acl.named_entries = true;
+    }
+  }
+  return acl;
+}
+
+}  // namespace
+
+Execution MemoryService::AclService::execute(Call& call) noexcept {
+  switch (call.header().procedure) {
+    case 0:
+      call.complete(rpc::AcceptStat::Success);
+      break;
+    case 1:
+      if (memory_.authenticate(call)) get_acl(call);
+      break;
+    case 2:
+      if (memory_.authenticate(call)) set_acl(call);
+      break;
+    default:
+      call.complete(rpc::AcceptStat::ProcUnavail);
+  }
+  return Execution::Started;
+}
+
+void MemoryService::AclService::get_acl(Call& call) noexcept {
+  xdr::Reader in(call.arguments());
+  const auto handle = in.opaque(kMaxNfsHandle);
+  const std::uint32_t mask = in.u32();
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target object = memory_.target(call, handle);
+  const Status status = object.status == Status::Ok && (mask & ~kAll) != 0 ? Status::Inval : object.status;
+  if (status != Status::Ok) return memory_.end_with_attr(call, status, object.number);
+  const Inode& inode = memory_.fs_.inode(object.number);
+  xdr::Writer& out = call.results();
+  put_status(out, Status::Ok);
+  put_post_op_attr(out, memory_.fs_, object.number);
+  out.u32(mask);
+  constexpr std::uint32_t kEntries = 4;
+  out.u32(mask & (kAcl | kAclCount) ? kEntries : 0);
+  out.u32(mask & kAcl ? kEntries : 0);
+  if (mask & kAcl) {
+    const auto entry = [&](std::uint32_t type, std::uint32_t id, std::uint32_t permissions) {
+      out.u32(type);
+      out.u32(id);
+      out.u32(permissions & 7);
+    };
+    entry(kUserObj, inode.uid, inode.mode >> 6u);
+    entry(kGroupObj, inode.gid, inode.mode >> 3u);
+    entry(kClassObj, 0, inode.mode >> 3u);
+    entry(kOtherObj, 0, inode.mode);
+  }
+  out.u32(0);  // no default list
+  out.u32(0);
+  memory_.succeed(call, Status::Ok);
+}
+
+void MemoryService::AclService::set_acl(Call& call) noexcept {
+  xdr::Reader in(call.arguments());
+  const auto handle = in.opaque(kMaxNfsHandle);
+  const std::uint32_t mask = in.u32();
+  const ParsedAcl acl = get_acl_list(in);
+  const ParsedAcl default_acl = get_acl_list(in);
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target object = memory_.target(call, handle);
+  if (object.status != Status::Ok) return memory_.end_with_attr(call, object.status, 0);
+  Status status = Status::Ok;
+  if (acl.named_entries || ((mask & kDefaultAcl) && default_acl.entries > 0)) {
+    status = Status::NotSupp;
+  } else if (mask & kAcl) {
+    const auto mode = static_cast<std::uint16_t>((memory_.fs_.inode(object.number).mode & ~0777) | acl.mode);
+    status = memory_.set_attributes(object, {.mode = mode});
+  }
+  memory_.end_with_attr(call, status, object.number);
+}
+
+}  // namespace sluice::service::memory

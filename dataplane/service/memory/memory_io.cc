@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// READ, WRITE, COMMIT and READLINK: data goes straight between the requester's memory and the file's blocks.
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/service/memory/memory_service.h"
+
+namespace sluice::service::memory {
+namespace {
+
+enum StableHow : std::uint32_t { kUnstable = 0, kDataSync = 1, kFileSync = 2 };
+
+struct WriteArguments {
+  std::span<const std::byte> handle;
+  std::uint64_t offset = 0;
+  std::uint32_t count = 0;
+  std::uint32_t data_bytes = 0;
+};
+
+/// WRITE3args up to the count word of the data (RFC 1813, section 3.3.7).
+WriteArguments get_write_arguments(xdr::Reader& in) noexcept {
+  WriteArguments arguments;
+  arguments.handle = in.opaque(kMaxNfsHandle);
+  arguments.offset = in.u64();
+  arguments.count = in.u32();
+  if (in.u32() > kFileSync) in.fail();
+  arguments.data_bytes = in.u32();
+  if (arguments.data_bytes != arguments.count) in.fail();
+  return arguments;
+}
+
+}  // namespace
+
+// --- READ
+// -----------------------------------------------------------------------------------------------------------
+
+/// Names the blocks as the reply's data and pins them until it is out. Holes are read from a block of zeros.
+void MemoryService::add_file_data(Call& call, Inode& inode, std::uint64_t offset,
+                                  std::uint32_t bytes) noexcept {
+  BlockPool& blocks = fs_.blocks();
+  auto& transfer = call.state<Transfer>();
+  call.results().u32(bytes);
+  for (std::uint32_t left = bytes; left > 0;) {
+    const auto within = static_cast<std::uint32_t>(offset % kLargeBytes);
+    std::uint32_t run = std::min(left, kLargeBytes - within);
+    Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
+    if (inode.small && within >= kSmallBytes) block = 0;
+    if (inode.small && block != 0) run = std::min(run, kSmallBytes - within);
+    if (block != 0) {
+      blocks.pin(block);
+      transfer.pinned[transfer.blocks++] = block;
+      call.add_result_piece({blocks.data(block) + within, run, blocks.lkey()});
+    } else {
+      call.add_result_piece({zeros_.bytes.data(), run, zeros_.lkey});
+    }
+    offset += run;
+    left -= run;
+  }
+  call.add_result_item(bytes);
+}
+
+void MemoryService::read(Call& call, xdr::Reader& in) noexcept {
+  const auto handle = in.opaque(kMaxNfsHandle);
+  const std::uint64_t offset = in.u64();
+  std::uint32_t count = in.u32();
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target file = target(call, handle);
+  if (file.status != Status::Ok) return end_with_attr(call, file.status, 0);
+  Inode& inode = fs_.inode(file.number);
+  if (inode.type == FileType::Directory) return end_with_attr(call, Status::IsDir, file.number);
+  if (inode.type != FileType::Regular) return end_with_attr(call, Status::Inval, file.number);
+  // The owner may always: the client checked when the file was opened, and its mode may have changed since.
+  if (!owns(inode, file.credential) && !allows(inode, file.credential, kRead) &&
+      !allows(inode, file.credential, kExecute))
+    return end_with_attr(call, Status::Acces, file.number);
+
+  const std::uint64_t left = offset < inode.size ? inode.size - offset : 0;
+  count = static_cast<std::uint32_t>(std::min<std::uint64_t>({count, kMaxTransferBytes, left}));
+  inode.atime_ns = fs_.now_ns();
+  xdr::Writer& out = call.results();
+  put_status(out, Status::Ok);
+  put_post_op_attr(out, fs_, file.number);
+  out.u32(count);
+  out.boolean(count == left);  // eof
+  add_file_data(call, inode, offset, count);
+  succeed(call, Status::Ok);
+}
+
+void MemoryService::readlink(Call& call, xdr::Reader& in) noexcept {
+  const auto handle = in.opaque(kMaxNfsHandle);
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target link = target(call, handle);
+  if (link.status != Status::Ok) return end_with_attr(call, link.status, 0);
+  Inode& inode = fs_.inode(link.number);
+  if (inode.type != FileType::Symlink) return end_with_attr(call, Status::Inval, link.number);
+  put_status(call.results(), Status::Ok);
+  put_post_op_attr(call.results(), fs_, link.number);
+  add_file_data(call, inode, 0, static_cast<std::uint32_t>(inode.size));
+  succeed(call, Status::Ok);
+}
+
+// --- WRITE
+// ----------------------------------------------------------------------------------------------------------
+
+Status MemoryService::check_write(const Target& file, std::uint64_t offset, std::uint32_t bytes) noexcept {
+  Inode& inode = fs_.inode(file.number);
+  if (inode.type == FileType::Directory) return Status::IsDir;
+  if (inode.type != FileType::Regular) return Status::Inval;
+  if (file.options->read_only) return Status::RoFs;
+  if (!owns(inode, file.credential) && !allows(inode, file.credential, kWrite)) return Status::Acces;
+  if (bytes > kMaxTransferBytes) return Status::Inval;
+  if (offset > kMaxFileBytes - bytes) return Status::FBig;
+  return fs_.ensure_blocks(inode, offset, bytes);
+}
+
+void MemoryService::write_ok(Call& call, const WccBefore& before, std::uint32_t count) noexcept {
+  xdr::Writer& out = call.results();
+  put_status(out, Status::Ok);
+  put_wcc_data(out, fs_, before);
+  out.u32(count);
+  out.u32(kFileSync);
+  out.opaque_fixed(write_verifier_);
+  succeed(call, Status::Ok);
+}
+
+/// The data came with the call: it is copied.
+void MemoryService::write(Call& call, xdr::Reader& in) noexcept {
+  const WriteArguments arguments = get_write_arguments(in);
+  const auto data = in.opaque_fixed(arguments.data_bytes);
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target file = target(call, arguments.handle);
+  if (file.status != Status::Ok) return end_with_wcc(call, file.status, {});
+  const WccBefore before = wcc_before(fs_, file.number);
+  const Status status = check_write(file, arguments.offset, arguments.count);
+  if (status != Status::Ok) return end_with_wcc(call, status, before);
+
+  Inode& inode = fs_.inode(file.number);
+  std::uint64_t offset = arguments.offset;
+  for (std::size_t done = 0; done < data.size();) {
+    const std::size_t within = offset % kLargeBytes;
+    const std::size_t run = std::min(data.size() - done, kLargeBytes - within);
+    const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
+    std::memcpy(fs_.blocks().data(block) + within, data.data() + done, run);
+    done += run;
+    offset += run;
+  }
+  inode.size = std::max(inode.size, offset);
+  if (arguments.count > 0) inode.mtime_ns = inode.ctime_ns = fs_.now_ns();
+  write_ok(call, before, arguments.count);
+}
+
+/// The data waits in the requester's memory: everything is checked before it is pulled, and then it is pulled
+/// into the file's own blocks.
+Placement MemoryService::place(Call& call) noexcept {
+  if (call.header().procedure != ulb::kNfs3Write) return Placement::Assemble;
+  if (!authenticate(call)) return Placement::Reply;
+  xdr::Reader in(call.arguments());
+  const WriteArguments arguments = get_write_arguments(in);
+  const std::uint32_t placed = call.placed_bytes();
+  if (!in.ok() || in.remaining() != 0 || placed < arguments.count || placed > xdr::padded(arguments.count)) {
+    call.complete(rpc::AcceptStat::GarbageArgs);
+    return Placement::Reply;
+  }
+  const Target file = target(call, arguments.handle);
+  WccBefore before;
+  Status status = file.status;
+  if (status == Status::Ok) {
+    before = wcc_before(fs_, file.number);
+    status = check_write(file, arguments.offset, arguments.count);
+  }
+  if (status != Status::Ok) {
+    end_with_wcc(call, status, before);
+    return Placement::Reply;
+  }
+
+  Inode& inode = fs_.inode(file.number);
+  BlockPool& blocks = fs_.blocks();
+  auto& transfer = call.state<Transfer>();
+  transfer = {.inode = file.number,
+              .generation = inode.generation,
+              .offset = arguments.offset,
+              .bytes = arguments.count,
+              .blocks = 0,
+              .writing = true,
+              .pinned = {}};
+  std::uint64_t offset = arguments.offset;
+  for (std::uint32_t left = arguments.count; left > 0;) {
+    const auto within = static_cast<std::uint32_t>(offset % kLargeBytes);
+    const std::uint32_t run = std::min(left, kLargeBytes - within);
+    const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
+    blocks.pin(block);
+    transfer.pinned[transfer.blocks++] = block;
+    call.add_sink_piece({blocks.data(block) + within, run, blocks.lkey()});
+    offset += run;
+    left -= run;
+  }
+  if (placed > arguments.count) call.add_sink_piece({pad_.bytes.data(), placed - arguments.count, pad_.lkey});
+  return Placement::Sink;
+}
+
+/// The data has arrived in the blocks that were the file's when it was asked for.
+void MemoryService::commit_placed(Call& call) noexcept {
+  auto& transfer = call.state<Transfer>();
+  Inode& inode = fs_.inode(transfer.inode);
+  current_export_ = inode.export_id;
+  if (inode.generation != transfer.generation || inode.type != FileType::Regular || inode.links == 0)
+    return end_with_wcc(call, Status::Stale, {});
+  const WccBefore before = wcc_before(fs_, transfer.inode);
+  Status status = fs_.ensure_blocks(inode, transfer.offset, transfer.bytes);
+  if (status != Status::Ok) return end_with_wcc(call, status, before);
+
+  // A truncation or another WRITE may have given the file other blocks meanwhile.
+  std::uint64_t offset = transfer.offset;
+  const std::uint64_t end = offset + transfer.bytes;
+  for (std::uint32_t i = 0; i < transfer.blocks; ++i) {
+    const std::size_t within = offset % kLargeBytes;
+    const auto run = static_cast<std::size_t>(std::min<std::uint64_t>(end - offset, kLargeBytes - within));
+    const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
+    if (block != transfer.pinned[i])
+      std::memcpy(fs_.blocks().data(block) + within, fs_.blocks().data(transfer.pinned[i]) + within, run);
+    offset += run;
+  }
+  inode.size = std::max(inode.size, end);
+  inode.mtime_ns = inode.ctime_ns = fs_.now_ns();
+  transfer.writing = false;
+  write_ok(call, before, transfer.bytes);
+}
+
+void MemoryService::commit(Call& call, xdr::Reader& in) noexcept {
+  const auto handle = in.opaque(kMaxNfsHandle);
+  in.u64();
+  in.u32();
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target file = target(call, handle);
+  if (file.status != Status::Ok) return end_with_wcc(call, file.status, {});
+  const WccBefore before = wcc_before(fs_, file.number);
+  if (fs_.inode(file.number).type != FileType::Regular) return end_with_wcc(call, Status::Inval, before);
+  put_status(call.results(), Status::Ok);
+  put_wcc_data(call.results(), fs_, before);
+  call.results().opaque_fixed(write_verifier_);
+  succeed(call, Status::Ok);
+}
+
+void MemoryService::release(Call& call) noexcept {
+  auto& transfer = call.state<Transfer>();
+  Inode* inode = transfer.writing ? &fs_.inode(transfer.inode) : nullptr;
+  // A WRITE that was given up may have left bytes behind the end of the file, which has to read as zeros
+  // later.
+  if (inode != nullptr && inode->generation == transfer.generation && inode->type == FileType::Regular)
+    fs_.zero(*inode, std::max(inode->size, transfer.offset), transfer.offset + transfer.bytes);
+  for (std::uint32_t i = 0; i < transfer.blocks; ++i) fs_.blocks().unpin(transfer.pinned[i]);
+  transfer = {};
+}
+
+}  // namespace sluice::service::memory

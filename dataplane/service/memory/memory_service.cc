@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Dispatch, access control and the procedures about attributes and the file system as a whole.
+#include "dataplane/service/memory/memory_service.h"
+
+#include <algorithm>
+
+namespace sluice::service::memory {
+
+const std::array<MemoryService::Handler, ulb::kNfs3Procedures> MemoryService::kHandlers = {
+    &MemoryService::null,     &MemoryService::getattr,     &MemoryService::setattr, &MemoryService::lookup,
+    &MemoryService::access,   &MemoryService::readlink,    &MemoryService::read,    &MemoryService::write,
+    &MemoryService::create,   &MemoryService::mkdir,       &MemoryService::symlink, &MemoryService::mknod,
+    &MemoryService::remove,   &MemoryService::rmdir,       &MemoryService::rename,  &MemoryService::link,
+    &MemoryService::readdir,  &MemoryService::readdirplus, &MemoryService::fsstat,  &MemoryService::fsinfo,
+    &MemoryService::pathconf, &MemoryService::commit,
+};
+
+bool AddressPrefix::contains(const rdma::PeerAddress& peer) const noexcept {
+  for (std::uint32_t bit = 0; bit < std::min(bits, 128u); bit += 8) {
+    const std::uint32_t left = std::min(8u, bits - bit);
+    const auto mask = static_cast<std::uint8_t>(0xff << (8 - left));
+    if ((address.bytes[bit / 8] ^ peer.bytes[bit / 8]) & mask) return false;
+  }
+  return true;
+}
+
+MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros,
+                             const MemoryServiceConfig& config, FileSystem::Clock wall_clock)
+    : fs_(region, config.max_files, config.handle_key, wall_clock),
+      zeros_{zeros.bytes.first(kLargeBytes), zeros.lkey},
+      pad_{zeros.bytes.subspan(kLargeBytes), zeros.lkey},
+      exports_(config.exports),
+      statistics_(config.exports.size()),
+      acl_(*this) {
+  if (pad_.bytes.size() < xdr::kUnit)
+    throw rdma::SetupError("The memory export needs a region for holes and padding of more than 64 KiB.");
+  for (const ExportOptions& options : exports_) fs_.add_export(options.quota_bytes);
+  // Another one after each start (RFC 1813, section 3.3.7).
+  xdr::store_u64(write_verifier_.data(), wall_clock());
+}
+
+// --- Dispatch
+// -----------------------------------------------------------------------------------------------------
+
+Execution MemoryService::execute(Call& call) noexcept {
+  const std::uint32_t procedure = call.header().procedure;
+  if (procedure >= ulb::kNfs3Procedures) {
+    call.complete(rpc::AcceptStat::ProcUnavail);
+    return Execution::Started;
+  }
+  if (call.state<Transfer>().writing) {
+    commit_placed(call);
+    return Execution::Started;
+  }
+  if (procedure != ulb::kNfs3Null && !authenticate(call)) return Execution::Started;
+  const bool lists = procedure == ulb::kNfs3ReadDir || procedure == ulb::kNfs3ReadDirPlus;
+  if (lists && !call.require_results(kMaxReaddirBytes)) return Execution::NeedsMemory;
+  xdr::Reader in(call.arguments());
+  (this->*kHandlers[procedure])(call, in);
+  return Execution::Started;
+}
+
+void MemoryService::succeed(Call& call, Status status) noexcept {
+  ExportStatistics& statistics = statistics_[current_export_];
+  ++statistics.calls;
+  if (status != Status::Ok) ++statistics.errors;
+  call.complete(rpc::AcceptStat::Success);
+}
+
+void MemoryService::end_with_wcc(Call& call, Status status, const WccBefore& before) noexcept {
+  put_status(call.results(), status);
+  put_wcc_data(call.results(), fs_, before);
+  succeed(call, status);
+}
+
+void MemoryService::end_with_attr(Call& call, Status status, InodeNumber number) noexcept {
+  put_status(call.results(), status);
+  put_post_op_attr(call.results(), fs_, number);
+  succeed(call, status);
+}
+
+// --- Access
+// -------------------------------------------------------------------------------------------------------
+
+/// Only AUTH_NONE and AUTH_SYS are served.
+bool MemoryService::authenticate(Call& call) noexcept {
+  const rpc::OpaqueAuth& credential = call.header().credential;
+  if (credential.flavor == rpc::AuthFlavor::None) return true;
+  if (credential.flavor == rpc::AuthFlavor::Sys && rpc::decode_auth_sys(credential.body).ok) return true;
+  call.deny(rpc::AuthStat::BadCred);
+  return false;
+}
+
+MemoryService::Credential MemoryService::squash(const Call& call, const ExportOptions& options) noexcept {
+  Credential credential{.uid = options.anonuid, .gid = options.anongid};
+  if (call.header().credential.flavor != rpc::AuthFlavor::Sys || options.all_squash) return credential;
+  const rpc::AuthSys sys = rpc::decode_auth_sys(call.header().credential.body).sys;
+  const bool root = sys.uid == 0 && options.root_squash;
+  if (root) return credential;
+  const auto gid_of = [&](std::uint32_t gid) {
+    return gid == 0 && options.root_squash ? options.anongid : gid;
+  };
+  credential.uid = sys.uid;
+  credential.gid = gid_of(sys.gid);
+  credential.gid_count = sys.gid_count;
+  for (std::uint32_t i = 0; i < sys.gid_count; ++i) credential.gids[i] = gid_of(sys.gids[i]);
+  return credential;
+}
+
+MemoryService::Target MemoryService::target(Call& call, std::span<const std::byte> handle) noexcept {
+  Target result;
+  const FileSystem::Found found = fs_.find(handle);
+  result.status = found.status;
+  if (found.status != Status::Ok) return result;
+  current_export_ = fs_.inode(found.number).export_id;
+  const ExportOptions& options = exports_[current_export_];
+  const auto& allowed = options.allowed;
+  if (!allowed.empty() && std::none_of(allowed.begin(), allowed.end(),
+                                       [&](const auto& prefix) { return prefix.contains(call.peer()); })) {
+    result.status = Status::Acces;
+    return result;
+  }
+  result.number = found.number;
+  result.options = &options;
+  result.credential = squash(call, options);
+  return result;
+}
+
+bool MemoryService::in_group(const Credential& credential, std::uint32_t gid) noexcept {
+  return credential.gid == gid || std::find(credential.gids, credential.gids + credential.gid_count, gid) !=
+                                      credential.gids + credential.gid_count;
+}
+
+bool MemoryService::allows(const Inode& inode, const Credential& credential,
+                           std::uint16_t wanted) const noexcept {
+  if (credential.uid == 0) {
+    // Root may do all but execute what nobody may execute.
+    return (wanted & kExecute) == 0 || inode.type == FileType::Directory || (inode.mode & 0111) != 0;
+  }
+  std::uint16_t granted = inode.mode & 7;
+  if (credential.uid == inode.uid)
+    granted = inode.mode >> 6 & 7;
+  else if (in_group(credential, inode.gid))
+    granted = inode.mode >> 3 & 7;
+  return (granted & wanted) == wanted;
+}
+
+// --- Attributes
+// ---------------------------------------------------------------------------------------------------
+
+void MemoryService::null(Call& call, xdr::Reader&) noexcept {
+  call.complete(rpc::AcceptStat::Success);
+}
+
+void MemoryService::getattr(Call& call, xdr::Reader& in) noexcept {
+  const auto handle = in.opaque(kMaxNfsHandle);
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target object = target(call, handle);
+  put_status(call.results(), object.status);
+  if (object.status == Status::Ok) put_fattr3(call.results(), fs_.inode(object.number), object.number);
+  succeed(call, object.status);
+}
+
+Status MemoryService::set_attributes(const Target& object, const SetAttributes& set) noexcept {
+  Inode& inode = fs_.inode(object.number);
+  const Credential& who = object.credential;
+  if (object.options->read_only) return Status::RoFs;
+  const bool owner = owns(inode, who);
+  if (set.mode && !owner) return Status::Perm;
+  if (set.uid && *set.uid != inode.uid && who.uid != 0) return Status::Perm;
+  if (set.gid && *set.gid != inode.gid && who.uid != 0 && !(owner && in_group(who, *set.gid)))
+    return Status::Perm;
+  const bool client_times =
+      set.atime == SetAttributes::Time::Client || set.mtime == SetAttributes::Time::Client;
+  const bool times =
+      set.atime != SetAttributes::Time::DontChange || set.mtime != SetAttributes::Time::DontChange;
+  if (client_times && !owner) return Status::Perm;
+  if (times && !owner && !allows(inode, who, kWrite)) return Status::Acces;
+  if (set.size) {
+    if (inode.type == FileType::Directory) return Status::IsDir;
+    if (inode.type != FileType::Regular) return Status::Inval;
+    if (!owner && !allows(inode, who, kWrite)) return Status::Acces;
+    if (*set.size > kMaxFileBytes) return Status::FBig;
+    fs_.truncate(object.number, *set.size);
+    inode.mtime_ns = fs_.now_ns();
+  }
+  if (set.mode) inode.mode = *set.mode;
+  if (set.uid) inode.uid = *set.uid;
+  if (set.gid) inode.gid = *set.gid;
+  if (set.atime != SetAttributes::Time::DontChange)
+    inode.atime_ns = set.atime == SetAttributes::Time::Client ? set.atime_ns : fs_.now_ns();
+  if (set.mtime != SetAttributes::Time::DontChange)
+    inode.mtime_ns = set.mtime == SetAttributes::Time::Client ? set.mtime_ns : fs_.now_ns();
+  inode.ctime_ns = fs_.now_ns();
+  return Status::Ok;
+}
+
+void MemoryService::setattr(Call& call, xdr::Reader& in) noexcept {
+  const auto handle = in.opaque(kMaxNfsHandle);
+  const SetAttributes set = get_sattr3(in);
+  const bool guarded = in.boolean();
+  const std::uint64_t guard_ns = guarded ? get_time(in) : 0;
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target object = target(call, handle);
+  if (object.status != Status::Ok) return end_with_wcc(call, object.status, {});
+  const WccBefore before = wcc_before(fs_, object.number);
+  if (guarded && guard_ns != before.ctime_ns) return end_with_wcc(call, Status::NotSync, before);
+  end_with_wcc(call, set_attributes(object, set), before);
+}
+
+void MemoryService::access(Call& call, xdr::Reader& in) noexcept {
+  enum : std::uint32_t {
+    kReadBit = 1,
+    kLookupBit = 2,
+    kModifyBit = 4,
+    kExtendBit = 8,
+    kDeleteBit = 16,
+    kExecuteBit = 32
+  };
+  const auto handle = in.opaque(kMaxNfsHandle);
+  const std::uint32_t wanted = in.u32();
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target object = target(call, handle);
+  if (object.status != Status::Ok) return end_with_attr(call, object.status, 0);
+  const Inode& inode = fs_.inode(object.number);
+  const bool directory = inode.type == FileType::Directory;
+  std::uint32_t granted = 0;
+  if (allows(inode, object.credential, kRead)) granted |= kReadBit;
+  if (allows(inode, object.credential, kExecute)) granted |= directory ? kLookupBit : kExecuteBit;
+  if (!object.options->read_only && allows(inode, object.credential, kWrite))
+    granted |= kModifyBit | kExtendBit | (directory ? kDeleteBit : 0);
+  put_status(call.results(), Status::Ok);
+  put_post_op_attr(call.results(), fs_, object.number);
+  call.results().u32(granted & wanted);
+  succeed(call, Status::Ok);
+}
+
+// --- The file system as a whole
+// -------------------------------------------------------------------------------------
+
+void MemoryService::fsstat(Call& call, xdr::Reader& in) noexcept {
+  const auto handle = in.opaque(kMaxNfsHandle);
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target object = target(call, handle);
+  if (object.status != Status::Ok) return end_with_attr(call, object.status, 0);
+  const ExportUse& use = fs_.use(current_export_);
+  const BlockPool& blocks = fs_.blocks();
+  const std::uint64_t total = use.quota_bytes != 0 ? use.quota_bytes : blocks.capacity_bytes();
+  const std::uint64_t left = total > use.used_bytes ? total - use.used_bytes : 0;
+  const std::uint64_t free_bytes = std::min(left, blocks.free_bytes());
+  xdr::Writer& out = call.results();
+  put_status(out, Status::Ok);
+  put_post_op_attr(out, fs_, object.number);
+  for (const std::uint64_t value :
+       {total, free_bytes, free_bytes, std::uint64_t{fs_.max_files()}, fs_.free_files(), fs_.free_files()})
+    out.u64(value);
+  out.u32(0);  // invarsec: may change at once
+  succeed(call, Status::Ok);
+}
+
+void MemoryService::fsinfo(Call& call, xdr::Reader& in) noexcept {
+  enum : std::uint32_t { kLinks = 1, kSymlinks = 2, kHomogeneous = 8, kCanSetTime = 16 };
+  const auto handle = in.opaque(kMaxNfsHandle);
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target object = target(call, handle);
+  if (object.status != Status::Ok) return end_with_attr(call, object.status, 0);
+  xdr::Writer& out = call.results();
+  put_status(out, Status::Ok);
+  put_post_op_attr(out, fs_, object.number);
+  for (const std::uint32_t value : {kMaxTransferBytes, kMaxTransferBytes, kSmallBytes, kMaxTransferBytes,
+                                    kMaxTransferBytes, kSmallBytes, kMaxReaddirBytes})
+    out.u32(value);
+  out.u64(kMaxFileBytes);
+  put_time(out, 1);  // time_delta: a nanosecond
+  out.u32(kLinks | kSymlinks | kHomogeneous | kCanSetTime);
+  succeed(call, Status::Ok);
+}
+
+void MemoryService::pathconf(Call& call, xdr::Reader& in) noexcept {
+  const auto handle = in.opaque(kMaxNfsHandle);
+  if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
+  const Target object = target(call, handle);
+  if (object.status != Status::Ok) return end_with_attr(call, object.status, 0);
+  xdr::Writer& out = call.results();
+  put_status(out, Status::Ok);
+  put_post_op_attr(out, fs_, object.number);
+  out.u32(kMaxLinks);
+  out.u32(kMaxNameBytes);
+  out.boolean(true);   // no_trunc
+  out.boolean(true);   // chown_restricted
+  out.boolean(false);  // case_insensitive
+  out.boolean(true);   // case_preserving
+  succeed(call, Status::Ok);
+}
+
+}  // namespace sluice::service::memory

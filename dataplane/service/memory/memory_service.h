@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The embedded NFS version 3 export, held in registered memory (RFC 1813; NFSACL version 3).
+//
+// What it promises: a WRITE is in the export when it is answered, and answered FILE_SYNC, since nothing is
+// more stable here than memory; contents end with the data plane. The write verifier is another one after
+// each start, so that clients that hold unstable data know; a file that was there before a restart is stale
+// after it.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "dataplane/service/memory/filesystem.h"
+#include "dataplane/service/memory/nfs3_types.h"
+#include "dataplane/service/service.h"
+#include "dataplane/ulb/nfs3.h"
+
+namespace sluice::service::memory {
+
+/// RFC 1813, section 3.3.19: rtmax and wtmax.
+inline constexpr std::uint32_t kMaxTransferBytes = 1u << 20;
+inline constexpr std::uint32_t kMaxReaddirBytes = 64u << 10;
+/// A transfer that starts and ends within blocks.
+inline constexpr std::uint32_t kMaxTransferBlocks = kMaxTransferBytes / kLargeBytes + 1;
+
+struct AddressPrefix {
+  rdma::PeerAddress address;
+  std::uint32_t bits = 0;
+  bool contains(const rdma::PeerAddress& peer) const noexcept;
+};
+
+struct ExportOptions {
+  std::string path;
+  bool read_only = false;
+  bool root_squash = true;
+  bool all_squash = false;
+  std::uint32_t anonuid = 65534;
+  std::uint32_t anongid = 65534;
+  std::uint64_t quota_bytes = 0;
+  std::vector<AddressPrefix> allowed;  ///< empty: every client
+};
+
+struct MemoryServiceConfig {
+  std::uint32_t max_files = 100000;
+  HashKey handle_key{};
+  std::vector<ExportOptions> exports;
+};
+
+struct ExportStatistics {
+  std::uint64_t calls = 0;
+  std::uint64_t errors = 0;  ///< answered with an nfsstat3 other than NFS3_OK
+};
+
+class MemoryService final : public Service {
+ public:
+  /// Setup. `region` holds the files' data; `pad` is a few bytes for XDR round-up that a requester sends
+  /// along.
+  MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros, const MemoryServiceConfig& config,
+                FileSystem::Clock wall_clock);
+
+  const rpcrdma::Binding& binding() const noexcept override { return ulb::nfs3_binding(); }
+  Placement place(Call& call) noexcept override;
+  Execution execute(Call& call) noexcept override;
+  void release(Call& call) noexcept override;
+  bool background(std::uint64_t) noexcept override { return fs_.background(); }
+
+  FileSystem& file_system() noexcept { return fs_; }
+  const std::vector<ExportOptions>& exports() const noexcept { return exports_; }
+  const ExportStatistics& statistics(std::size_t export_id) const noexcept { return statistics_[export_id]; }
+  HandleBytes root_handle(std::uint32_t export_id) const noexcept {
+    return fs_.handle_of(fs_.root(export_id));
+  }
+
+  /// The NFSACL side of the same exports, to be registered as a service of its own.
+  Service& acl_service() noexcept { return acl_; }
+
+ private:
+  /// Who calls, after squashing.
+  struct Credential {
+    std::uint32_t uid = 0;
+    std::uint32_t gid = 0;
+    std::uint32_t gid_count = 0;
+    std::uint32_t gids[rpc::kMaxAuthSysGids] = {};
+  };
+  enum Permission : std::uint16_t { kExecute = 1, kWrite = 2, kRead = 4 };
+
+  /// What every procedure starts from: a credential, and the object that its first handle names.
+  struct Target {
+    Status status = Status::Stale;
+    InodeNumber number = 0;
+    Credential credential;
+    const ExportOptions* options = nullptr;
+  };
+
+  /// What a READ or WRITE keeps from its start to release().
+  struct Transfer {
+    InodeNumber inode;
+    std::uint32_t generation;
+    std::uint64_t offset;
+    std::uint32_t bytes;
+    std::uint16_t blocks;  ///< pinned
+    bool writing;          ///< placed WRITE that has not been committed
+    Block pinned[kMaxTransferBlocks];
+  };
+  static_assert(sizeof(Transfer) <= kCallStateBytes);
+
+  class AclService final : public Service {
+   public:
+    explicit AclService(MemoryService& memory) noexcept : memory_(memory) {}
+    const rpcrdma::Binding& binding() const noexcept override { return ulb::nfsacl3_binding(); }
+    Execution execute(Call& call) noexcept override;
+
+   private:
+    void get_acl(Call& call) noexcept;
+    void set_acl(Call& call) noexcept;
+    MemoryService& memory_;
+  };
+
+  using Handler = void (MemoryService::*)(Call&, xdr::Reader&) noexcept;
+  static const std::array<Handler, ulb::kNfs3Procedures> kHandlers;
+
+  // Access.
+  bool authenticate(Call& call) noexcept;
+  Credential squash(const Call& call, const ExportOptions& options) noexcept;
+  Target target(Call& call, std::span<const std::byte> handle) noexcept;
+  static bool in_group(const Credential& credential, std::uint32_t gid) noexcept;
+  bool allows(const Inode& inode, const Credential& credential, std::uint16_t wanted) const noexcept;
+  static bool owns(const Inode& inode, const Credential& credential) noexcept {
+    return credential.uid == 0 || credential.uid == inode.uid;
+  }
+  Status may_change_directory(const Target& directory, std::string_view name) noexcept;
+  Status may_remove(const Target& directory, const Inode& victim) const noexcept;
+  Status set_attributes(const Target& target, const SetAttributes& set) noexcept;
+
+  // Procedures, by RFC 1813 section 3.3.
+  void null(Call& call, xdr::Reader& in) noexcept;
+  void getattr(Call& call, xdr::Reader& in) noexcept;
+  void setattr(Call& call, xdr::Reader& in) noexcept;
+  void lookup(Call& call, xdr::Reader& in) noexcept;
+  void access(Call& call, xdr::Reader& in) noexcept;
+  void readlink(Call& call, xdr::Reader& in) noexcept;
+  void read(Call& call, xdr::Reader& in) noexcept;
+  void write(Call& call, xdr::Reader& in) noexcept;
+  void create(Call& call, xdr::Reader& in) noexcept;
+  void mkdir(Call& call, xdr::Reader& in) noexcept;
+  void symlink(Call& call, xdr::Reader& in) noexcept;
+  void mknod(Call& call, xdr::Reader& in) noexcept;
+  void remove(Call& call, xdr::Reader& in) noexcept;
+  void rmdir(Call& call, xdr::Reader& in) noexcept;
+  void rename(Call& call, xdr::Reader& in) noexcept;
+  void link(Call& call, xdr::Reader& in) noexcept;
+  void readdir(Call& call, xdr::Reader& in) noexcept;
+  void readdirplus(Call& call, xdr::Reader& in) noexcept;
+  void fsstat(Call& call, xdr::Reader& in) noexcept;
+  void fsinfo(Call& call, xdr::Reader& in) noexcept;
+  void pathconf(Call& call, xdr::Reader& in) noexcept;
+  void commit(Call& call, xdr::Reader& in) noexcept;
+
+  // Shared by them.
+  void add_file_data(Call& call, Inode& inode, std::uint64_t offset, std::uint32_t bytes) noexcept;
+  Status check_write(const Target& target, std::uint64_t offset, std::uint32_t bytes) noexcept;
+  void write_ok(Call& call, const WccBefore& before, std::uint32_t count) noexcept;
+  void commit_placed(Call& call) noexcept;
+  void end_create(Call& call, Status status, InodeNumber made, const WccBefore& before) noexcept;
+  void end_with_wcc(Call& call, Status status, const WccBefore& before) noexcept;
+  void end_with_attr(Call& call, Status status, InodeNumber number) noexcept;
+  void end_removal(Call& call, xdr::Reader& in, bool directory) noexcept;
+  void list_directory(Call& call, xdr::Reader& in, bool plus) noexcept;
+  void succeed(Call& call, Status status) noexcept;
+
+  FileSystem fs_;
+  rdma::MemoryRegion zeros_;  ///< kLargeBytes, for holes
+  rdma::MemoryRegion pad_;    ///< sink of round-up bytes
+  std::vector<ExportOptions> exports_;
+  std::vector<ExportStatistics> statistics_;
+  std::array<std::byte, 8> write_verifier_;
+  std::uint32_t current_export_ = 0;
+  AclService acl_;
+};
+
+}  // namespace sluice::service::memory

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/ulb/nfs3.h"
+
+#include <array>
+
+#include "dataplane/xdr/cursor.h"
+
+namespace sluice::ulb {
+namespace {
+
+// Sizes of RFC 1813 types, in bytes.
+constexpr std::uint64_t kFattr3 = 84;
+constexpr std::uint64_t kPostOpAttr = 4 + kFattr3;
+constexpr std::uint64_t kWccData = 4 + 24 + kPostOpAttr;
+constexpr std::uint64_t kPostOpHandle = 4 + 4 + 64;
+constexpr std::uint64_t kStatus = 4;
+constexpr std::uint64_t kMaxPath = 1024;
+constexpr std::uint32_t kMaxHandle = 64;
+
+constexpr std::array<rpcrdma::ProcedureBinding, kNfs3Procedures> procedure_table() {
+  std::array<rpcrdma::ProcedureBinding, kNfs3Procedures> table{};
+  table[kNfs3Write].eligible_arguments = 1;
+  table[kNfs3SymLink].eligible_arguments = 1;
+  table[kNfs3Read].eligible_results = 1;
+  table[kNfs3ReadLink].eligible_results = 1;
+  return table;
+}
+constexpr auto kProcedures = procedure_table();
+
+/// The count a READ-like call names; arguments too short to have one ask for nothing.
+std::uint64_t count_behind_handle(std::span<const std::byte> arguments, std::uint32_t bytes_between) {
+  xdr::Reader reader(arguments);
+  reader.opaque(kMaxHandle);
+  reader.skip(bytes_between);
+  return reader.u32();
+}
+
+std::uint64_t max_nfs3_results(std::uint32_t procedure, std::span<const std::byte> arguments) {
+  switch (procedure) {
+    case kNfs3Null:
+      return 0;
+    case kNfs3GetAttr:
+      return kStatus + kFattr3;
+    case kNfs3SetAttr:
+    case kNfs3Remove:
+    case kNfs3RmDir:
+      return kStatus + kWccData;
+    case kNfs3Lookup:
+      return kStatus + 4 + kMaxHandle + 2 * kPostOpAttr;
+    case kNfs3Access:
+      return kStatus + kPostOpAttr + 4;
+    case kNfs3ReadLink:
+      return kStatus + kPostOpAttr + 4 + kMaxPath;
+    case kNfs3Read:
+      return kStatus + kPostOpAttr + 12 + xdr::padded(count_behind_handle(arguments, 8));
+    case kNfs3Write:
+      return kStatus + kWccData + 16;
+    case kNfs3Create:
+    case kNfs3MkDir:
+    case kNfs3SymLink:
+    case kNfs3MkNod:
+      return kStatus + kPostOpHandle + kPostOpAttr + kWccData;
+    case kNfs3Rename:
+      return kStatus + 2 * kWccData;
+    case kNfs3Link:
+      return kStatus + kPostOpAttr + kWccData;
+    case kNfs3ReadDir:
+      return kStatus + kPostOpAttr + 16 + count_behind_handle(arguments, 16);
+    case kNfs3ReadDirPlus:
+      return kStatus + kPostOpAttr + 16 + count_behind_handle(arguments, 20);
+    case kNfs3FsStat:
+      return kStatus + kPostOpAttr + 52;
+    case kNfs3FsInfo:
+      return kStatus + kPostOpAttr + 48;
+    case kNfs3PathConf:
+      return kStatus + kPostOpAttr + 24;
+    case kNfs3Commit:
+      return kStatus + kWccData + 8;
+    default:
+      return 0;
+  }
+}
+
+/// GETACL: attributes, mask, and two lists of at most kMaxAclEntries entries of three words.
+std::uint64_t max_nfsacl_results(std::uint32_t procedure, std::span<const std::byte>) {
+  constexpr std::uint64_t kMaxAclEntries = 1024;
+  constexpr std::uint64_t kList = 8 + kMaxAclEntries * 12;
+  return procedure == 1 ? kStatus + kPostOpAttr + 4 + 2 * kList : kStatus + kPostOpAttr;
+}
+
+constexpr rpcrdma::Binding kNfs3{.program = kNfsProgram,
+                                 .version = kNfs3Version,
+                                 .procedures = kProcedures,
+                                 .unusable = rpcrdma::UnusableChunks::Ignore,
+                                 .max_results_bytes = &max_nfs3_results};
+constexpr rpcrdma::Binding kNfsAcl{.program = kNfsAclProgram,
+                                   .version = kNfs3Version,
+                                   .procedures = {},
+                                   .unusable = rpcrdma::UnusableChunks::Ignore,
+                                   .max_results_bytes = &max_nfsacl_results};
+
+}  // namespace
+
+const rpcrdma::Binding& nfs3_binding() noexcept {
+  return kNfs3;
+}
+const rpcrdma::Binding& nfsacl3_binding() noexcept {
+  return kNfsAcl;
+}
+
+}  // namespace sluice::ulb

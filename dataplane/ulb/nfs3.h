@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Upper-layer bindings of NFS version 3 and its companions (RFC 8267, section 4; rows V1-193 to V1-197).
+#pragma once
+
+#include "dataplane/rpcrdma/binding.h"
+
+namespace sluice::ulb {
+
+inline constexpr std::uint32_t kNfsProgram = 100003;
+inline constexpr std::uint32_t kNfsAclProgram = 100227;
+inline constexpr std::uint32_t kMountProgram = 100005;
+inline constexpr std::uint32_t kNfs3Version = 3;
+
+/// RFC 1813, section 3.
+enum Nfs3Procedure : std::uint32_t {
+  kNfs3Null = 0,
+  kNfs3GetAttr = 1,
+  kNfs3SetAttr = 2,
+  kNfs3Lookup = 3,
+  kNfs3Access = 4,
+  kNfs3ReadLink = 5,
+  kNfs3Read = 6,
+  kNfs3Write = 7,
+  kNfs3Create = 8,
+  kNfs3MkDir = 9,
+  kNfs3SymLink = 10,
+  kNfs3MkNod = 11,
+  kNfs3Remove = 12,
+  kNfs3RmDir = 13,
+  kNfs3Rename = 14,
+  kNfs3Link = 15,
+  kNfs3ReadDir = 16,
+  kNfs3ReadDirPlus = 17,
+  kNfs3FsStat = 18,
+  kNfs3FsInfo = 19,
+  kNfs3PathConf = 20,
+  kNfs3Commit = 21,
+};
+inline constexpr std::uint32_t kNfs3Procedures = 22;
+
+/// WRITE data, SYMLINK path, READ data and READLINK path are eligible; other chunks are ignored.
+const rpcrdma::Binding& nfs3_binding() noexcept;
+/// Nothing is eligible; chunks are ignored, as servers of the NFS family do.
+const rpcrdma::Binding& nfsacl3_binding() noexcept;
+
+}  // namespace sluice::ulb

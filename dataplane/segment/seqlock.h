@@ -40,7 +40,7 @@ class SeqLock {
       for (std::size_t w = 0; w < kWords; ++w) words[w] = words_[w].load(std::memory_order_acquire);
       if (sequence_.load(std::memory_order_relaxed) != before) continue;
       T value;
-      std::memcpy(&value, words.data(), sizeof value);
+      std::memcpy(static_cast<void*>(&value), words.data(), sizeof value);
       return value;
     }
     return std::nullopt;

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// sluice-dataplane: waits for a configuration in the shared segment, builds everything there will ever be,
+// and polls.
+#include <rte_cycles.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_launch.h>
+#include <rte_lcore.h>
+#include <spdlog/spdlog.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dataplane/reactor/reactor.h"
+#include "dataplane/service/memory/memory_service.h"
+#include "dataplane/service/null.h"
+#include "pmd/loopback/loopback.h"
+
+namespace sluice::reactor {
+namespace {
+
+constexpr int kHeartbeatsPerSecond = 10;
+constexpr std::size_t kPadBytes = 4096;
+/// Between the publishing of what exports hold, in nanoseconds.
+constexpr std::uint64_t kPublishIntervalNs = 200'000'000;
+
+std::atomic<bool> stop_requested{false};
+void on_signal(int) {
+  stop_requested.store(true);
+}
+
+// Clocks of the message path: the time-stamp counter, tied to the kernel's wall clock by the main thread.
+std::uint64_t tsc_ns() noexcept {
+  static const double ns_per_cycle = 1e9 / static_cast<double>(rte_get_tsc_hz());
+  return static_cast<std::uint64_t>(static_cast<double>(rte_rdtsc()) * ns_per_cycle);
+}
+std::atomic<std::uint64_t> wall_minus_tsc_ns{0};
+std::uint64_t tsc_wall_ns() noexcept {
+  return tsc_ns() + wall_minus_tsc_ns.load(std::memory_order_relaxed);
+}
+void tie_clocks() noexcept {
+  wall_minus_tsc_ns.store(segment::wall_ns() - tsc_ns(), std::memory_order_relaxed);
+}
+
+struct Options {
+  std::string segment = "sluice";
+  unsigned wait_seconds = 30;
+};
+
+/// Waits until there is a segment with a configuration in it.
+std::unique_ptr<segment::Segment> wait_for_segment(const Options& options, segment::ConfigBlock& config) {
+  std::string problem;
+  for (unsigned tenths = 0; tenths <= options.wait_seconds * 10 && !stop_requested; ++tenths) {
+    try {
+      auto segment = segment::Segment::attach(options.segment);
+      const auto published = segment->layout().config.read();
+      if (published && published->generation > 0) {
+        config = *published;
+        return segment;
+      }
+      problem = "The control plane has not published a configuration in segment '" + options.segment + "'.";
+    } catch (const rdma::SetupError& error) {
+      problem = error.what();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  throw rdma::SetupError(problem + " Start: sluice-controlplane --config FILE.");
+}
+
+/// EAL with the configured cores, without hugepages or PCI devices unless they are asked for.
+void start_eal(const segment::ConfigBlock& config, const std::string& segment_name) {
+  const auto main_cpu = static_cast<unsigned>(sched_getcpu());
+  std::string lcores = "0@" + std::to_string(main_cpu);
+  for (std::uint32_t i = 0; i < config.reactors; ++i)
+    lcores += "," + std::to_string(i + 1) + "@" + std::to_string(config.cpus[i]);
+  std::vector<std::string> arguments = {
+      "sluice-dataplane", "--lcores",       lcores,          "--no-huge",  "-m",          "64",
+      "--no-pci",         "--no-telemetry", "--file-prefix", segment_name, "--log-level", "error"};
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
+    throw rdma::SetupError("DPDK's environment did not start (" + std::string(rte_strerror(rte_errno)) +
+                           "): check reactor.cpus in the configuration against the processors there are.");
+}
+
+service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config) {
+  service::memory::MemoryServiceConfig memory{
+      .max_files = config.max_files, .handle_key = config.handle_key, .exports = {}};
+  for (std::uint32_t i = 0; i < config.export_count; ++i) {
+    const segment::ExportConfig& from = config.exports[i];
+    service::memory::ExportOptions options{.path = from.path,
+                                           .read_only = from.read_only != 0,
+                                           .root_squash = from.root_squash != 0,
+                                           .all_squash = from.all_squash != 0,
+                                           .anonuid = from.anonuid,
+                                           .anongid = from.anongid,
+                                           .quota_bytes = from.quota_bytes,
+                                           .allowed = {}};
+    for (std::uint32_t a = 0; a < from.allowed_count; ++a)
+      options.allowed.push_back({from.allowed[a].address, from.allowed[a].prefix_bits});
+    memory.exports.push_back(options);
+  }
+  return memory;
+}
+
+rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
+  rpcrdma::EngineConfig engine;
+  engine.max_connections = config.max_connections;
+  engine.capacity.call_slots = config.credits;
+  engine.capacity.receive_bytes = config.inline_bytes;
+  engine.capacity.reply_buffer_bytes = config.reply_buffer_bytes;
+  engine.call_buffers = config.call_buffers;
+  engine.reply_buffers = config.large_reply_buffers;
+  return engine;
+}
+
+/// One reactor with all that it polls. Members are built in order and destroyed in reverse.
+struct Core {
+  Core(const segment::ConfigBlock& config, std::uint32_t number,
+       std::shared_ptr<rdma::loopback::Fabric> fabric, segment::Layout& layout)
+      : device(rdma::loopback::make_device(std::move(fabric), {.name = "loopback" + std::to_string(number),
+                                                               .max_queue_pairs = config.max_connections})),
+        engine(*device, engine_config(config)),
+        memory(device->allocate_memory(config.memory_bytes),
+               device->allocate_memory(service::memory::kLargeBytes + kPadBytes), memory_config(config),
+               &tsc_wall_ns),
+        reactor({.number = number,
+                 .cpu = config.cpus[number],
+                 .numa_node = config.numa_nodes[number],
+                 .reply_chunks = config.reply_chunks_if_needed != 0 ? rpcrdma::ReplyChunkPolicy::IfNeeded
+                                                                    : rpcrdma::ReplyChunkPolicy::Always,
+                 .idle = config.idle},
+                engine, layout, &tsc_ns) {
+    engine.add_service(null);
+    engine.add_service(memory);
+    engine.add_service(memory.acl_service());
+    device->connection_manager()->listen(static_cast<std::uint16_t>(config.port));
+    reactor.peer_pid = [this](rdma::CmId id) { return device->peer_pid(id); };
+    reactor.abandon = [this](rdma::CmId id) { device->abandon(id); };
+  }
+
+  void publish_exports(segment::Layout& layout) {
+    const std::uint64_t now_ns = tsc_ns();
+    if (now_ns - published_ns < kPublishIntervalNs) return;
+    published_ns = now_ns;
+    for (std::uint32_t i = 0; i < memory.exports().size(); ++i) {
+      const service::memory::ExportUse& use = memory.file_system().use(i);
+      segment::ExportInfo info{.in_use = 1, .read_only = memory.exports()[i].read_only};
+      std::strncpy(info.path, memory.exports()[i].path.c_str(), sizeof info.path - 1);
+      const auto handle = memory.root_handle(i);
+      info.root_handle_bytes = handle.size();
+      std::copy(handle.begin(), handle.end(), info.root_handle);
+      info.quota_bytes = use.quota_bytes;
+      info.used_bytes = use.used_bytes;
+      info.files = use.files;
+      info.calls = memory.statistics(i).calls;
+      info.errors = memory.statistics(i).errors;
+      layout.exports[i].write(info);
+    }
+  }
+
+  std::unique_ptr<rdma::loopback::Loopback> device;
+  rpcrdma::Engine engine;
+  service::NullService null;
+  service::memory::MemoryService memory;
+  Reactor reactor;
+  std::uint64_t published_ns = 0;
+};
+
+void publish_memory(segment::Layout& layout, const segment::ConfigBlock& config) {
+  const std::uint64_t slots = std::uint64_t{config.max_connections} * config.credits * config.reactors;
+  const std::pair<const char*, std::uint64_t> parts[] = {
+      {"file data (resident as files grow)", config.memory_bytes},
+      {"Receive buffers", slots * config.inline_bytes},
+      {"reply buffers of call slots", slots * config.reply_buffer_bytes},
+      {"long-call buffers", std::uint64_t{config.call_buffers} * rpcrdma::EngineConfig{}.call_buffer_bytes},
+      {"large reply buffers",
+       std::uint64_t{config.large_reply_buffers} * rpcrdma::EngineConfig{}.reply_buffer_bytes},
+      {"call slots", slots * sizeof(rpcrdma::CallSlot)},
+      {"inodes and directory entries (resident as files are made)",
+       config.max_files * (sizeof(service::memory::Inode) + 2 * sizeof(service::memory::Entry))},
+      {"loopback wires (resident as connections are made)",
+       std::uint64_t{config.loopback_links} * sizeof(rdma::loopback::Link)},
+      {"shared segment", sizeof(segment::Layout)},
+  };
+  segment::MemoryTable table{};
+  std::size_t i = 0;
+  for (const auto& [what, bytes] : parts) {
+    std::strncpy(table[i].what, what, sizeof table[i].what - 1);
+    table[i++].reserved_bytes = bytes;
+  }
+  layout.memory.write(table);
+}
+
+int serve(const Options& options) {
+  segment::ConfigBlock config;
+  const auto segment = wait_for_segment(options, config);
+  segment::Layout& layout = segment->layout();
+  if (segment::alive(layout.data_plane, segment::monotonic_ns()))
+    throw rdma::SetupError("Another data plane (process " + std::to_string(layout.data_plane.pid.load()) +
+                           ") serves segment '" + options.segment +
+                           "': stop it first, or use another --segment.");
+  start_eal(config, options.segment);
+  tie_clocks();
+
+  const auto fabric = rdma::loopback::Fabric::create(
+      config.loopback_path, {.links = config.loopback_links, .arena_bytes = config.loopback_arena_bytes});
+  for (auto& entry : layout.exports) entry.write({});
+  std::vector<std::unique_ptr<Core>> cores;
+  for (std::uint32_t i = 0; i < config.reactors; ++i) {
+    cores.push_back(std::make_unique<Core>(config, i, fabric, layout));
+    Core& core = *cores.back();
+    if (i == 0) core.reactor.publish_services = [&core, &layout] { core.publish_exports(layout); };
+  }
+  publish_memory(layout, config);
+  segment::start_heartbeat(layout.data_plane, segment::monotonic_ns(), segment::wall_ns());
+
+  unsigned lcore;
+  std::size_t next = 0;
+  RTE_LCORE_FOREACH_WORKER(lcore) {
+    rte_eal_remote_launch(
+        [](void* reactor) {
+          static_cast<Reactor*>(reactor)->run();
+          return 0;
+        },
+        &cores[next++]->reactor, lcore);
+  }
+  spdlog::info("Serving {} export(s) on port {} with {} reactor(s)", config.export_count, config.port,
+               config.reactors);
+
+  bool running = true;
+  while (running && !stop_requested) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000 / kHeartbeatsPerSecond));
+    tie_clocks();
+    segment::beat(layout.data_plane, segment::monotonic_ns());
+    running =
+        std::none_of(cores.begin(), cores.end(), [](const auto& core) { return core->reactor.stopped(); });
+  }
+  for (auto& core : cores) core->reactor.stop();
+  rte_eal_mp_wait_lcore();
+  layout.data_plane.pid = 0;
+  spdlog::info("Stopped");
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice::reactor
+
+int main(int argc, char** argv) {
+  sluice::reactor::Options options;
+  CLI::App app{
+      "The Sluice data plane. Its configuration comes from sluice-controlplane, through shared memory."};
+  app.add_option("--segment", options.segment, "Name of the shared memory segment")->capture_default_str();
+  app.add_option("--wait", options.wait_seconds, "Seconds to wait for the control plane")
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  std::signal(SIGTERM, sluice::reactor::on_signal);
+  std::signal(SIGINT, sluice::reactor::on_signal);
+  try {
+    return sluice::reactor::serve(options);
+  } catch (const std::exception& error) {
+    spdlog::error("{}", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/admin/methods.h"
+
+#include <arpa/inet.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "controlplane/topology.h"
+#include "controlplane/version.h"
+
+namespace sluice::admin {
+namespace {
+
+using nlohmann::json;
+
+std::string address_text(const rdma::PeerAddress& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  const auto mapped = rdma::PeerAddress::from_ipv4(0, 0, 0, 0);
+  if (std::equal(mapped.bytes.begin(), mapped.bytes.begin() + 12, address.bytes.begin()))
+    ::inet_ntop(AF_INET, address.bytes.data() + 12, text, sizeof text);
+  else
+    ::inet_ntop(AF_INET6, address.bytes.data(), text, sizeof text);
+  return text;
+}
+
+double seconds_since(std::uint64_t wall_ns) {
+  const std::uint64_t now = segment::wall_ns();
+  return now > wall_ns ? static_cast<double>(now - wall_ns) * 1e-9 : 0;
+}
+
+json heartbeat(const segment::Heartbeat& beat) {
+  const std::uint64_t now = segment::monotonic_ns();
+  const bool alive = segment::alive(beat, now);
+  json result = {{"alive", alive}, {"pid", beat.pid.load()}};
+  if (beat.pid.load() != 0) {
+    result["heartbeat_age_s"] = static_cast<double>(segment::heartbeat_age_ns(beat, now)) * 1e-9;
+    result["uptime_s"] = alive ? seconds_since(beat.started_ns.load()) : 0.0;
+  }
+  return result;
+}
+
+const char* to_string(segment::ConnectionState state) {
+  switch (state) {
+    case segment::ConnectionState::Unused:
+      return "unused";
+    case segment::ConnectionState::Opening:
+      return "opening";
+    case segment::ConnectionState::Open:
+      return "open";
+    case segment::ConnectionState::Closing:
+      return "closing";
+  }
+  return "?";
+}
+
+const char* to_string(segment::ReactorState state) {
+  switch (state) {
+    case segment::ReactorState::Unused:
+      return "unused";
+    case segment::ReactorState::Starting:
+      return "starting";
+    case segment::ReactorState::Running:
+      return "running";
+    case segment::ReactorState::Stopped:
+      return "stopped";
+  }
+  return "?";
+}
+
+json connections(segment::Layout& layout, const config::Config& config) {
+  json list = json::array();
+  for (std::uint32_t reactor = 0; reactor < config.block.reactors; ++reactor) {
+    const auto& table = layout.reactors[reactor].connections;
+    for (std::uint32_t number = 0; number < table.size(); ++number) {
+      const auto info = table[number].read();
+      if (!info || info->state == segment::ConnectionState::Unused) continue;
+      list.push_back({{"reactor", reactor},
+                      {"connection", number},
+                      {"state", to_string(info->state)},
+                      {"peer", address_text(info->peer)},
+                      {"version", info->version},
+                      {"credits", info->credits_granted},
+                      {"receive_inline_bytes", info->receive_inline_bytes},
+                      {"send_inline_bytes", info->send_inline_bytes},
+                      {"age_s", seconds_since(info->since_ns)}});
+    }
+  }
+  return list;
+}
+
+json exports(segment::Layout& layout) {
+  json list = json::array();
+  for (const auto& entry : layout.exports) {
+    const auto info = entry.read();
+    if (!info || info->in_use == 0) continue;
+    list.push_back({{"path", info->path},
+                    {"read_only", info->read_only != 0},
+                    {"used_bytes", info->used_bytes},
+                    {"quota_bytes", info->quota_bytes},
+                    {"files", info->files},
+                    {"calls", info->calls},
+                    {"errors", info->errors}});
+  }
+  return list;
+}
+
+json counters_of(const segment::ReactorArea& area) {
+  json result;
+  for (std::size_t i = 0; i < segment::kCounterCount; ++i)
+    result[std::string(segment::kCounters[i].name)] = area.counters[i].load(std::memory_order_relaxed);
+  return result;
+}
+
+json reactors(segment::Layout& layout, const config::Config& config) {
+  json list = json::array();
+  for (std::uint32_t number = 0; number < config.block.reactors; ++number) {
+    const auto& area = layout.reactors[number];
+    const auto info = area.info.read();
+    if (!info) continue;
+    const json counters = counters_of(area);
+    list.push_back({{"reactor", number},
+                    {"state", to_string(info->state)},
+                    {"cpu", info->cpu},
+                    {"numa_node", info->numa_node},
+                    {"connections", info->connections},
+                    {"polls_busy", counters["polls_busy"]},
+                    {"polls_idle", counters["polls_idle"]},
+                    {"calls", counters["calls_received"]},
+                    {"uptime_s", seconds_since(info->started_ns)}});
+  }
+  return list;
+}
+
+/// VmRSS of the data plane, from /proc.
+std::uint64_t resident_bytes(std::uint32_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("VmRSS:", 0) == 0) return std::stoull(line.substr(6)) * 1024;
+  return 0;
+}
+
+json memory(segment::Layout& layout) {
+  json parts = json::array();
+  if (const auto table = layout.memory.read())
+    for (const auto& part : *table)
+      if (part.reserved_bytes > 0)
+        parts.push_back({{"what", part.what}, {"reserved_bytes", part.reserved_bytes}});
+  const std::uint32_t pid = layout.data_plane.pid.load();
+  return {{"resident_bytes", pid != 0 ? resident_bytes(pid) : 0}, {"parts", parts}};
+}
+
+}  // namespace
+
+void add_methods(Server& server, segment::Layout& layout, const config::Config& config,
+                 const cm::ConnectionKeeper& keeper) {
+  server.add("status", [&](const json&) -> json {
+    const auto& stats = keeper.statistics();
+    return {{"version", kVersion},
+            {"control_plane", heartbeat(layout.control_plane)},
+            {"data_plane", heartbeat(layout.data_plane)},
+            {"connections", connections(layout, config).size()},
+            {"exports", exports(layout).size()},
+            {"port", config.block.port},
+            {"admission",
+             {{"requests", stats.requests},
+              {"admitted", stats.admitted},
+              {"rejected", stats.rejected},
+              {"reaped", stats.reaped}}}};
+  });
+  server.add("connections", [&](const json&) { return connections(layout, config); });
+  server.add("exports", [&](const json&) { return exports(layout); });
+  server.add("reactors", [&](const json&) { return reactors(layout, config); });
+  server.add("topology", [&](const json&) {
+    json result = topology::describe();
+    result["reactor_cpus"] = json::array();
+    for (std::uint32_t i = 0; i < config.block.reactors; ++i)
+      result["reactor_cpus"].push_back(config.block.cpus[i]);
+    return result;
+  });
+  server.add("memory", [&](const json&) { return memory(layout); });
+  server.add("counters", [&](const json&) {
+    json list = json::array();
+    for (std::uint32_t i = 0; i < config.block.reactors; ++i) list.push_back(counters_of(layout.reactors[i]));
+    return list;
+  });
+  server.add("version", [](const json&) { return json{{"version", kVersion}}; });
+}
+
+}  // namespace sluice::admin

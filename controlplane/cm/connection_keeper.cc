@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/cm/connection_keeper.h"
+
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <cerrno>
+
+#include "dataplane/rpcrdma/private_data.h"
+
+namespace sluice::cm {
+namespace {
+
+bool process_exists(std::uint32_t pid) {
+  return ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
+}
+
+}  // namespace
+
+ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config& config)
+    : layout_(layout),
+      config_(config),
+      admission_({.max_connections = config.block.max_connections * config.block.reactors,
+                  .max_connections_per_client = config.max_connections_per_client,
+                  .max_requests_per_second = config.max_connection_requests_per_second}) {}
+
+void ConnectionKeeper::rebuild() {
+  admission_.forget_all();
+  reaping_.clear();
+  for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor)
+    for (const auto& entry : layout_.reactors[reactor].connections) {
+      const auto info = entry.read();
+      if (info && info->state != segment::ConnectionState::Unused) admission_.connected(info->peer);
+    }
+}
+
+bool ConnectionKeeper::command(std::uint32_t reactor, segment::Command command) {
+  command.id = next_command_++;
+  if (layout_.reactors[reactor].commands.push(command)) return true;
+  ++statistics_.commands_lost;
+  return false;
+}
+
+bool ConnectionKeeper::poll(std::uint64_t now_ns) {
+  bool any = false;
+  for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
+    segment::Event event;
+    auto& events = layout_.reactors[reactor].events;
+    for (std::uint32_t i = 0; i < events.capacity() && events.pop(event); ++i) {
+      any = true;
+      switch (event.type) {
+        case segment::EventType::ConnectRequest:
+          on_request(reactor, event, now_ns);
+          break;
+        case segment::EventType::ConnectionUp:
+          spdlog::debug("Connection {} of reactor {} is up", event.connection, reactor);
+          break;
+        case segment::EventType::ConnectionDown:
+          admission_.disconnected(event.peer);
+          spdlog::debug("Connection {} of reactor {} is down (reason {})", event.connection, reactor,
+                        event.reason);
+          break;
+        case segment::EventType::CommandDone:
+          if (event.status == segment::CommandStatus::Done) break;
+          spdlog::debug("Command {} of reactor {} was not done (status {})", event.id, reactor,
+                        static_cast<std::uint32_t>(event.status));
+          rebuild();  // a connection that was admitted may not have come about
+          break;
+      }
+    }
+  }
+  return any;
+}
+
+void ConnectionKeeper::on_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) {
+  ++statistics_.requests;
+  const policy::Verdict verdict = admission_.judge(event.peer, now_ns);
+  segment::Command answer{.cm_id = event.cm_id};
+  if (verdict != policy::Verdict::Admit) {
+    ++statistics_.rejected;
+    spdlog::warn("Connection request refused: {}", policy::to_string(verdict));
+    answer.type = segment::CommandType::Reject;
+    command(reactor, answer);
+    return;
+  }
+  const auto peer = rpcrdma::decode_private_data({event.private_data, event.private_data_bytes});
+  answer.type = segment::CommandType::Accept;
+  answer.credits = config_.block.credits;
+  answer.receive_inline_bytes = config_.block.inline_bytes;
+  answer.send_inline_bytes = rpcrdma::send_inline_bytes(peer, config_.block.inline_bytes);
+  const auto ours = rpcrdma::encode_private_data({.remote_invalidation = false,
+                                                  .send_bytes = config_.block.inline_bytes,
+                                                  .receive_bytes = config_.block.inline_bytes});
+  std::copy(ours.begin(), ours.end(), answer.private_data);
+  answer.private_data_bytes = ours.size();
+  if (command(reactor, answer))
+    ++statistics_.admitted;
+  else
+    admission_.disconnected(event.peer);
+}
+
+void ConnectionKeeper::reap() {
+  std::set<std::uint64_t> still_dead;
+  for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor)
+    for (const auto& entry : layout_.reactors[reactor].connections) {
+      const auto info = entry.read();
+      if (!info || info->state == segment::ConnectionState::Unused || info->peer_pid == 0 ||
+          process_exists(info->peer_pid))
+        continue;
+      const std::uint64_t key = std::uint64_t{reactor} << 32 | info->cm_id;
+      if (reaping_.count(key) == 0) {
+        if (!command(reactor, {.type = segment::CommandType::Abandon, .cm_id = info->cm_id})) continue;
+        ++statistics_.reaped;
+      }
+      still_dead.insert(key);
+    }
+  reaping_ = std::move(still_dead);
+}
+
+}  // namespace sluice::cm

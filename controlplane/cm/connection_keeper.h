@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The control plane's part in connections: answers requests that reactors tell of, keeps count, reaps what
+// dead client processes left. Its state is rebuilt from the connection table, so that any control plane can
+// take over. One thread.
+#pragma once
+
+#include <cstdint>
+#include <set>
+
+#include "controlplane/config/config.h"
+#include "controlplane/policy/admission.h"
+#include "dataplane/segment/segment.h"
+
+namespace sluice::cm {
+
+struct KeeperStatistics {
+  std::uint64_t requests = 0;
+  std::uint64_t admitted = 0;
+  std::uint64_t rejected = 0;
+  std::uint64_t reaped = 0;
+  std::uint64_t commands_lost = 0;  ///< command ring full
+};
+
+class ConnectionKeeper {
+ public:
+  ConnectionKeeper(segment::Layout& layout, const config::Config& config);
+
+  /// Reads the tables: what is connected counts. At start, and when the data plane has been started anew.
+  void rebuild();
+  /// Drains the event rings. True when there was something.
+  bool poll(std::uint64_t now_ns);
+  /// Abandons connections whose client process is gone.
+  void reap();
+  const KeeperStatistics& statistics() const { return statistics_; }
+  std::uint32_t connections() const { return admission_.connections(); }
+
+ private:
+  void on_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
+  bool command(std::uint32_t reactor, segment::Command command);
+
+  segment::Layout& layout_;
+  const config::Config& config_;
+  policy::Admission admission_;
+  KeeperStatistics statistics_;
+  std::uint32_t next_command_ = 1;
+  std::set<std::uint64_t> reaping_;
+};
+
+}  // namespace sluice::cm

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/config/config.h"
+
+#include <arpa/inet.h>
+
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <sstream>
+
+#define TOML_EXCEPTIONS 1
+#include <toml++/toml.h>
+
+namespace sluice::config {
+namespace {
+
+/// Reads keys out of tables, notes every defect, and in the end names the keys that nobody asked for.
+class Checker {
+ public:
+  explicit Checker(std::string name) : name_(std::move(name)) {}
+
+  void defect(const toml::source_region& where, const std::string& what) {
+    defects_ << name_ << ':' << where.begin.line << ": " << what << '\n';
+    failed_ = true;
+  }
+
+  const toml::node* take(const toml::table& table, const std::string& key) {
+    used_.insert(&table);
+    known_[&table].insert(key);
+    return table.get(key);
+  }
+
+  template <typename T>
+  void integer(const toml::table& table, const std::string& key, T& value, std::uint64_t low,
+               std::uint64_t high) {
+    const toml::node* node = take(table, key);
+    if (node == nullptr) return;
+    const auto given = node->value_exact<std::int64_t>();
+    if (!given || *given < 0 || static_cast<std::uint64_t>(*given) < low ||
+        static_cast<std::uint64_t>(*given) > high)
+      return defect(node->source(), key + " has to be a whole number from " + std::to_string(low) + " to " +
+                                        std::to_string(high) + ".");
+    value = static_cast<T>(*given);
+  }
+
+  template <typename T>
+  void boolean(const toml::table& table, const std::string& key, T& value) {
+    const toml::node* node = take(table, key);
+    if (node == nullptr) return;
+    const auto given = node->value_exact<bool>();
+    if (!given) return defect(node->source(), key + " has to be true or false.");
+    value = static_cast<T>(*given);
+  }
+
+  void text(const toml::table& table, const std::string& key, std::string& value, std::size_t max_bytes,
+            const std::vector<std::string>& allowed = {}) {
+    const toml::node* node = take(table, key);
+    if (node == nullptr) return;
+    const auto given = node->value_exact<std::string>();
+    if (!given) return defect(node->source(), key + " has to be a string.");
+    if (given->size() > max_bytes)
+      return defect(node->source(), key + " has to be at most " + std::to_string(max_bytes) + " bytes long.");
+    if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), *given) == allowed.end()) {
+      std::string list;
+      for (const auto& word : allowed) list += (list.empty() ? "\"" : ", \"") + word + "\"";
+      return defect(node->source(), key + " has to be one of " + list + ".");
+    }
+    value = *given;
+  }
+
+  const toml::table* table(const toml::table& parent, const std::string& key) {
+    const toml::node* node = take(parent, key);
+    if (node == nullptr) return nullptr;
+    if (!node->is_table()) return defect(node->source(), key + " has to be a table: [" + key + "]."), nullptr;
+    return node->as_table();
+  }
+
+  void reject_unknown() {
+    for (const toml::table* table : used_)
+      for (const auto& [key, node] : *table) {
+        if (known_[table].count(std::string(key.str())) != 0) continue;
+        std::string allowed;
+        for (const std::string& word : known_[table]) allowed += (allowed.empty() ? "" : ", ") + word;
+        defect(node.source(), "unknown key '" + std::string(key.str()) + "'; allowed here: " + allowed + ".");
+      }
+  }
+
+  void finish() {
+    reject_unknown();
+    if (failed_) throw ConfigError(defects_.str());
+  }
+
+ private:
+  std::string name_;
+  std::ostringstream defects_;
+  bool failed_ = false;
+  std::set<const toml::table*> used_;
+  std::map<const toml::table*, std::set<std::string>> known_;
+};
+
+/// "10.0.0.0/8", "192.0.2.7", "2001:db8::/32".
+bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix) {
+  const auto slash = text.find('/');
+  const std::string address = text.substr(0, slash);
+  in_addr v4{};
+  in6_addr v6{};
+  unsigned bits;
+  unsigned offset = 0;
+  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&v4);
+    prefix.address = rdma::PeerAddress::from_ipv4(bytes[0], bytes[1], bytes[2], bytes[3]);
+    bits = 32;
+    offset = 96;
+  } else if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1) {
+    std::memcpy(prefix.address.bytes.data(), &v6, sizeof v6);
+    bits = 128;
+  } else {
+    return false;
+  }
+  if (slash != std::string::npos) {
+    const std::string length = text.substr(slash + 1);
+    if (length.empty() || length.size() > 3 || length.find_first_not_of("0123456789") != std::string::npos)
+      return false;
+    if (std::stoul(length) > bits) return false;
+    bits = static_cast<unsigned>(std::stoul(length));
+  }
+  prefix.prefix_bits = bits + offset;
+  return true;
+}
+
+void read_export(Checker& check, const toml::table& table, segment::ExportConfig& out) {
+  std::string path;
+  check.text(table, "path", path, segment::kMaxPathBytes - 1);
+  if (path.empty() || path[0] != '/')
+    check.defect(table.source(), "path is needed and has to start with '/'.");
+  std::memcpy(out.path, path.c_str(), path.size() + 1);
+  check.boolean(table, "read_only", out.read_only);
+  check.boolean(table, "root_squash", out.root_squash);
+  check.boolean(table, "all_squash", out.all_squash);
+  check.integer(table, "anonuid", out.anonuid, 0, 0xffffffff);
+  check.integer(table, "anongid", out.anongid, 0, 0xffffffff);
+  check.integer(table, "quota_mib", out.quota_bytes, 0, 1u << 20);
+  out.quota_bytes <<= 20;
+  const toml::node* clients = check.take(table, "clients");
+  if (clients == nullptr) return;
+  const toml::array* list = clients->as_array();
+  if (list == nullptr || list->size() > segment::kMaxAllowed)
+    return check.defect(clients->source(), "clients has to be a list of at most " +
+                                               std::to_string(segment::kMaxAllowed) + " addresses.");
+  for (const toml::node& node : *list) {
+    const auto text = node.value_exact<std::string>();
+    if (!text || !parse_prefix(*text, out.allowed[out.allowed_count]))
+      check.defect(node.source(),
+                   "clients takes addresses and prefixes such as \"192.0.2.0/24\" or \"2001:db8::1\".");
+    else
+      ++out.allowed_count;
+  }
+}
+
+void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
+  const toml::node* node = check.take(root, "export");
+  if (node == nullptr) return;
+  const toml::array* list = node->as_array();
+  if (list == nullptr || !list->is_array_of_tables() || list->size() > segment::kMaxExports)
+    return check.defect(node->source(), "export has to be a list of at most " +
+                                            std::to_string(segment::kMaxExports) + " tables: [[export]].");
+  block.export_count = 0;
+  std::set<std::string> paths;
+  for (const toml::node& item : *list) {
+    segment::ExportConfig entry;
+    read_export(check, *item.as_table(), entry);
+    if (!paths.insert(entry.path).second)
+      check.defect(item.source(), "there is an export '" + std::string(entry.path) + "' already.");
+    block.exports[block.export_count++] = entry;
+  }
+}
+
+void read_reactors(Checker& check, const toml::table& root, Config& config) {
+  const toml::table* table = check.table(root, "reactor");
+  if (table == nullptr) return;
+  segment::ConfigBlock& block = config.block;
+  check.integer(*table, "count", block.reactors, 1, 1);
+  std::string idle = "backoff";
+  check.text(*table, "idle", idle, 16, {"spin", "backoff"});
+  block.idle = idle == "spin" ? segment::IdlePolicy::Spin : segment::IdlePolicy::Backoff;
+  const toml::node* cpus = check.take(*table, "cpus");
+  if (cpus == nullptr) return;
+  const toml::array* list = cpus->as_array();
+  if (list == nullptr || list->size() != block.reactors)
+    return check.defect(cpus->source(), "cpus has to be a list of as many processors as reactor.count says.");
+  config.choose_cpus = false;
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    const auto cpu = (*list)[i].value_exact<std::int64_t>();
+    if (!cpu || *cpu < 0 || *cpu > 4095)
+      check.defect(cpus->source(), "cpus takes processor numbers from 0 to 4095.");
+    else
+      block.cpus[i] = static_cast<std::uint32_t>(*cpu);
+  }
+}
+
+void read_transport(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
+  const toml::table* table = check.table(root, "transport");
+  if (table == nullptr) return;
+  check.integer(*table, "port", block.port, 1, 65535);
+  check.integer(*table, "credits", block.credits, 1, 1024);
+  check.integer(*table, "inline_bytes", block.inline_bytes, 1024, 65536);
+  check.integer(*table, "max_connections", block.max_connections, 1, segment::kMaxConnections);
+  check.integer(*table, "call_buffers", block.call_buffers, 1, 1024);
+  check.integer(*table, "large_reply_buffers", block.large_reply_buffers, 1, 4096);
+  std::string policy = "always";
+  check.text(*table, "reply_chunks", policy, 16, {"always", "if-needed"});
+  block.reply_chunks_if_needed = policy == "if-needed" ? 1 : 0;
+  // A reply's header can be as long as a Send, and results stand behind it.
+  block.reply_buffer_bytes = 2 * block.inline_bytes;
+}
+
+void read_device(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
+  const toml::table* table = check.table(root, "device");
+  if (table == nullptr) return;
+  std::string driver = "loopback";
+  check.text(*table, "driver", driver, 16, {"loopback"});
+  std::string path = block.loopback_path;
+  check.text(*table, "loopback_path", path, segment::kMaxPathBytes - 1);
+  std::memcpy(block.loopback_path, path.c_str(), path.size() + 1);
+  check.integer(*table, "loopback_links", block.loopback_links, 1, 256);
+  std::uint64_t arena_mib = block.loopback_arena_bytes >> 20;
+  check.integer(*table, "loopback_arena_mib", arena_mib, 16, 65536);
+  block.loopback_arena_bytes = arena_mib << 20;
+}
+
+void read_memory(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
+  const toml::table* table = check.table(root, "memory");
+  if (table == nullptr) return;
+  std::uint64_t mib = block.memory_bytes >> 20;
+  check.integer(*table, "size_mib", mib, 16, 1u << 20);
+  block.memory_bytes = mib << 20;
+  check.integer(*table, "max_files", block.max_files, 64, 8'000'000);
+}
+
+void read_control(Checker& check, const toml::table& root, Config& config) {
+  check.text(root, "segment", config.segment, 64);
+  check.text(root, "log_level", config.log_level, 16, {"debug", "info", "warn", "error"});
+  if (const toml::table* table = check.table(root, "admin"))
+    check.text(*table, "socket", config.admin_socket, 100);
+  if (const toml::table* table = check.table(root, "metrics"))
+    check.text(*table, "address", config.metrics_address, 100);
+  if (const toml::table* table = check.table(root, "mount")) {
+    check.boolean(*table, "enabled", config.mount_enabled);
+    check.boolean(*table, "rpcbind", config.mount_rpcbind);
+    check.integer(*table, "port", config.mount_port, 0, 65535);
+  }
+  if (const toml::table* table = check.table(root, "admission")) {
+    check.integer(*table, "max_connections_per_client", config.max_connections_per_client, 1,
+                  segment::kMaxConnections);
+    check.integer(*table, "max_requests_per_second", config.max_connection_requests_per_second, 1, 1'000'000);
+  }
+}
+
+}  // namespace
+
+Config defaults() {
+  Config config;
+  std::strcpy(config.block.exports[0].path, "/export");
+  config.block.export_count = 1;
+  return config;
+}
+
+Config parse(const std::string& text, const std::string& name) {
+  Config config = defaults();
+  toml::table root;
+  try {
+    root = toml::parse(text, name);
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(name + ':' + std::to_string(error.source().begin.line) + ": " +
+                      std::string(error.description()) + '\n');
+  }
+  Checker check(name);
+  read_control(check, root, config);
+  read_reactors(check, root, config);
+  read_transport(check, root, config.block);
+  read_device(check, root, config.block);
+  read_memory(check, root, config.block);
+  read_exports(check, root, config.block);
+  check.finish();
+  return config;
+}
+
+Config load_file(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw ConfigError("Cannot read the configuration file " + path + ".\n");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse(text.str(), path);
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/topology.h"
+
+#include <hwloc.h>
+
+#include <memory>
+#include <set>
+
+#include "pmd/rdma.h"
+
+namespace sluice::topology {
+namespace {
+
+using Topology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
+
+Topology load() {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0 || hwloc_topology_load(topology) != 0)
+    throw rdma::SetupError("hwloc cannot read this machine's topology.");
+  return {topology, &hwloc_topology_destroy};
+}
+
+std::uint32_t numa_node_of(hwloc_topology_t topology, hwloc_obj_t unit) {
+  hwloc_obj_t node = nullptr;
+  while ((node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr)
+    if (hwloc_bitmap_isset(node->cpuset, unit->os_index)) return node->os_index;
+  return 0;
+}
+
+}  // namespace
+
+std::vector<Processor> processors() {
+  const Topology topology = load();
+  std::vector<Processor> result;
+  hwloc_obj_t unit = nullptr;
+  while ((unit = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_PU, unit)) != nullptr) {
+    const hwloc_obj_t core = hwloc_get_ancestor_obj_by_type(topology.get(), HWLOC_OBJ_CORE, unit);
+    result.push_back({unit->os_index, core != nullptr ? core->logical_index : unit->logical_index,
+                      numa_node_of(topology.get(), unit)});
+  }
+  return result;
+}
+
+std::vector<Processor> choose(const std::vector<Processor>& available, std::size_t reactors) {
+  std::vector<Processor> first_of_core;
+  std::vector<Processor> siblings;
+  std::set<std::uint32_t> seen;
+  for (const Processor& processor : available)
+    (seen.insert(processor.core).second ? first_of_core : siblings).push_back(processor);
+  std::vector<Processor> order(first_of_core.begin() + (first_of_core.size() > reactors ? 1 : 0),
+                               first_of_core.end());
+  // Where every core is needed, the later ones first: the first serves interrupts.
+  if (first_of_core.size() <= reactors) std::reverse(order.begin(), order.end());
+  order.insert(order.end(), siblings.begin(), siblings.end());
+  if (order.size() < reactors)
+    throw rdma::SetupError("There are " + std::to_string(available.size()) + " processors for " +
+                           std::to_string(reactors) + " reactors: lower reactor.count.");
+  order.resize(reactors);
+  return order;
+}
+
+nlohmann::json describe() {
+  const Topology topology = load();
+  nlohmann::json result;
+  result["packages"] = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_PACKAGE);
+  result["cores"] = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_CORE);
+  result["numa_nodes"] = nlohmann::json::array();
+  hwloc_obj_t node = nullptr;
+  while ((node = hwloc_get_next_obj_by_type(topology.get(), HWLOC_OBJ_NUMANODE, node)) != nullptr)
+    result["numa_nodes"].push_back(
+        {{"node", node->os_index}, {"memory_bytes", node->attr->numanode.local_memory}});
+  result["processors"] = nlohmann::json::array();
+  for (const Processor& processor : processors())
+    result["processors"].push_back(
+        {{"cpu", processor.cpu}, {"core", processor.core}, {"numa_node", processor.numa_node}});
+  return result;
+}
+
+}  // namespace sluice::topology

@@ -70,6 +70,8 @@ class Connection {
   /// the connection is closed, and has to live that long.
   void open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
             const rdma::PeerAddress& peer, Requester* requester) noexcept;
+  /// Between open() and established(), on the side that connects: the peer's answer says what it receives.
+  void set_send_inline_bytes(std::uint32_t bytes) noexcept { config_.send_inline_bytes = bytes; }
   /// The queue pair is ReadyToSend.
   void established() noexcept;
   /// Ends the connection; harmless if it has ended.

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/client.h"
+
+#include <bit>
+#include <chrono>
+
+namespace sluice::bench {
+namespace {
+
+/// Turns between looks at connection management.
+constexpr std::uint32_t kTurnsPerCm = 1024;
+constexpr std::uint32_t kLongBufferBytes = 128 * 1024;
+
+rpcrdma::EngineConfig engine_config(const ClientConfig& config) {
+  rpcrdma::EngineConfig engine;
+  engine.max_connections = config.connections;
+  engine.capacity = {.call_slots = 0, .requests = config.depth, .receive_bytes = config.inline_bytes};
+  engine.call_buffers = engine.reply_buffers = 1;
+  return engine;
+}
+
+}  // namespace
+
+std::uint64_t now_ns() noexcept {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::steady_clock::now().time_since_epoch())
+                                        .count());
+}
+
+Client::Client(rdma::Device& device, const ClientConfig& config)
+    : device_(device),
+      config_(config),
+      engine_(device, engine_config(config)),
+      sessions_(config.connections) {
+  for (Session& session : sessions_) start(session);
+  const std::uint64_t deadline = now_ns() + static_cast<std::uint64_t>(config.timeout_s * 1e9);
+  for (Session& session : sessions_) {
+    while (!session.requester->connected()) {
+      turns_ = 0;
+      poll();
+      if (session.rejected)
+        throw ClientError("The server refused the connection on port " + std::to_string(config.port) +
+                          ": check the port, and the limits of its admission policy.");
+      if (now_ns() > deadline)
+        throw ClientError("The server does not answer on port " + std::to_string(config.port) +
+                          ": is its control plane running? It admits connections.");
+    }
+  }
+}
+
+Client::~Client() {
+  for (Session& session : sessions_)
+    if (session.connection != nullptr) session.connection->close(rpcrdma::CloseReason::LocalClose);
+  constexpr int kTurnsToDrain = 100'000;
+  for (int i = 0; i < kTurnsToDrain; ++i) {
+    engine_.poll(now_ns());
+    bool closed = true;
+    for (const Session& session : sessions_)
+      closed = closed && (session.connection == nullptr ||
+                          session.connection->state() == rpcrdma::Connection::State::Closed);
+    if (closed) return;
+  }
+}
+
+void Client::start(Session& session) {
+  session.requester = std::make_unique<rpcrdma::Requester>(
+      engine_.shared(), device_,
+      rpcrdma::RequesterConfig{.requests = std::bit_ceil(config_.depth * 2),
+                               .inline_bytes = config_.inline_bytes,
+                               .credits_requested = config_.depth,
+                               .windows = config_.depth * 4,
+                               .long_buffers = 4,
+                               .long_buffer_bytes = kLongBufferBytes});
+  session.connection = engine_.free_connection();
+  auto qp = device_.create_queue_pair(engine_.queue_pair_limits());
+  rdma::QueuePair& queue_pair = *qp;
+  // What we may send is known with the answer; until then the default holds (RFC 8797).
+  session.connection->open(std::move(qp),
+                           {.receive_inline_bytes = config_.inline_bytes,
+                            .credit_grant = 0,
+                            .credits_requested = config_.depth,
+                            .active = true},
+                           {}, session.requester.get());
+  const auto ours = rpcrdma::encode_private_data({.remote_invalidation = false,
+                                                  .send_bytes = config_.inline_bytes,
+                                                  .receive_bytes = config_.inline_bytes});
+  session.cm_id = device_.connection_manager()->connect(queue_pair, config_.port, ours);
+  if (!session.cm_id)
+    throw ClientError(
+        "No connection can be started: all links of the device are in use. End other clients first.");
+}
+
+void Client::poll_cm() {
+  rdma::CmEvent events[8];
+  const std::size_t count = device_.connection_manager()->poll_events(events);
+  for (const rdma::CmEvent& event : std::span(events, count))
+    for (Session& session : sessions_) {
+      if (session.cm_id != event.id) continue;
+      if (event.type == rdma::CmEventType::Rejected) session.rejected = true;
+      if (event.type == rdma::CmEventType::Disconnected)
+        throw ClientError("The server ended the connection (see its counters for the reason).");
+      if (event.type == rdma::CmEventType::Established) {
+        session.peer = rpcrdma::decode_private_data({event.private_data, event.private_data_bytes});
+        session.connection->set_send_inline_bytes(
+            rpcrdma::send_inline_bytes(session.peer, config_.inline_bytes));
+        session.connection->established();
+      }
+    }
+}
+
+std::size_t Client::poll() {
+  if (turns_-- == 0) {
+    turns_ = kTurnsPerCm;
+    poll_cm();
+  }
+  now_ns_ = now_ns();
+  const std::size_t count = engine_.poll(now_ns_);
+  if (count == 0) {
+    for (const Session& session : sessions_)
+      if (session.connection->state() != rpcrdma::Connection::State::Open)
+        throw ClientError("The connection was lost.");
+  }
+  return count;
+}
+
+Client::Answer Client::call(const rpcrdma::Request& request, std::vector<std::uint32_t> item_counts) {
+  struct Waiting {
+    bool done = false;
+    Answer answer;
+    std::vector<std::uint32_t> counts;
+  } waiting{.done = false, .answer = {}, .counts = std::move(item_counts)};
+  rpcrdma::Request waited = request;
+  waited.context = &waiting;
+  waited.completion = [](void* context, const rpcrdma::Reply& reply) noexcept {
+    auto& w = *static_cast<Waiting*>(context);
+    w.done = true;
+    w.answer.status = reply.status();
+    w.answer.message.assign(reply.message().begin(), reply.message().end());
+    for (std::size_t i = 0; i < w.counts.size(); ++i) w.answer.items.push_back(reply.item(i, w.counts[i]));
+  };
+  if (!sessions_[0].requester->submit(waited)) throw ClientError("All request slots are in use.");
+  const std::uint64_t deadline = now_ns() + static_cast<std::uint64_t>(config_.timeout_s * 1e9);
+  while (!waiting.done) {
+    poll();
+    if (now_ns_ > deadline) throw ClientError("The server did not answer a call in time.");
+  }
+  return waiting.answer;
+}
+
+CallBuilder::CallBuilder(std::uint32_t program, std::uint32_t version, std::uint32_t procedure, bool auth_sys)
+    : writer_(buffer_) {
+  std::array<std::byte, 64> body;
+  xdr::Writer credential(body);
+  rpc::encode_auth_sys(credential, {.machine_name = "sluice-bench"});
+  rpc::CallHeader header{
+      .program = program, .version = version, .procedure = procedure, .credential = {}, .verifier = {}};
+  if (auth_sys) header.credential = {rpc::AuthFlavor::Sys, credential.written()};
+  rpc::encode_call(writer_, header);
+}
+
+}  // namespace sluice::bench

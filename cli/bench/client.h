@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The requester side for tools: a device, an engine and connections to one server, all of one thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dataplane/rpcrdma/engine.h"
+#include "dataplane/rpcrdma/private_data.h"
+#include "dataplane/rpcrdma/requester.h"
+#include "pmd/rdma.h"
+
+namespace sluice::bench {
+
+/// The server cannot be reached, or does not answer as it should; what() says what to do.
+class ClientError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct ClientConfig {
+  std::uint16_t port = 20049;
+  std::uint32_t connections = 1;
+  std::uint32_t depth = 32;  ///< calls outstanding on each connection
+  std::uint32_t inline_bytes = 4096;
+  double timeout_s = 10;
+};
+
+std::uint64_t now_ns() noexcept;
+
+/// One connection and its requester.
+struct Session {
+  std::unique_ptr<rpcrdma::Requester> requester;
+  rpcrdma::Connection* connection = nullptr;
+  std::optional<rdma::CmId> cm_id;
+  std::optional<rpcrdma::PrivateData> peer;  ///< RFC 8797 private data of the answer
+  bool rejected = false;
+};
+
+class Client {
+ public:
+  /// Setup. Connects all sessions; throws ClientError.
+  Client(rdma::Device& device, const ClientConfig& config);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  /// One turn; returns the work completions handled. Throws ClientError when a connection is lost.
+  std::size_t poll();
+  std::vector<Session>& sessions() { return sessions_; }
+  rpcrdma::Engine& engine() { return engine_; }
+  rdma::Device& device() { return device_; }
+  std::uint64_t now() const { return now_ns_; }
+
+  struct Answer {
+    rpcrdma::CallStatus status{};
+    std::vector<std::byte> message;
+    std::vector<rpcrdma::ItemResult> items;
+  };
+  /// One call on the first session, waited for.
+  Answer call(const rpcrdma::Request& request, std::vector<std::uint32_t> item_counts = {});
+
+ private:
+  void start(Session& session);
+  void poll_cm();
+
+  rdma::Device& device_;
+  const ClientConfig config_;
+  rpcrdma::Engine engine_;
+  std::vector<Session> sessions_;
+  std::uint64_t now_ns_ = 0;
+  std::uint32_t turns_ = 0;
+};
+
+/// RPC call message: header with AUTH_SYS (uid 0) or AUTH_NONE, then what `arguments` writes.
+class CallBuilder {
+ public:
+  CallBuilder(const CallBuilder&) = delete;
+  CallBuilder& operator=(const CallBuilder&) = delete;
+  CallBuilder(std::uint32_t program, std::uint32_t version, std::uint32_t procedure, bool auth_sys = true);
+  xdr::Writer& arguments() { return writer_; }
+  std::span<const std::byte> message() const { return {buffer_.data(), writer_.position()}; }
+
+ private:
+  std::array<std::byte, 2048> buffer_{};
+  xdr::Writer writer_;
+};
+
+}  // namespace sluice::bench

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// sluice-bench: probes a server and runs load against it.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/bench/client.h"
+#include "cli/bench/mount_client.h"
+#include "cli/bench/nfs3_load.h"
+#include "dataplane/service/null.h"
+#include "pmd/loopback/loopback.h"
+
+namespace sluice::bench {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::string fabric = "/dev/shm/sluice-loopback";
+  ClientConfig client;
+  LoadConfig load;
+  std::string mount_host = "127.0.0.1";
+  std::uint16_t mount_port = 20048;
+  std::string path = "/export";
+  std::string mix = "getattr=40,lookup=20,read=30,write=10";
+  std::uint32_t file_mib = 16;
+  bool as_json = false;
+};
+
+void progress_line(const LoadResult& result) {
+  const double mb = static_cast<double>(result.bytes_read + result.bytes_written) / 1e6;
+  std::fprintf(stderr, "\r%6.1f s  %10.0f ops/s  %8.1f MB/s  %llu errors ", result.seconds,
+               static_cast<double>(result.operations) / result.seconds, mb / result.seconds,
+               static_cast<unsigned long long>(result.errors));
+}
+
+json report(const LoadResult& result, const segment::Histogram& latency) {
+  const double seconds = std::max(result.seconds, 1e-9);
+  json by_operation;
+  for (std::size_t i = 0; i < kOperations; ++i)
+    if (result.by_operation[i] > 0)
+      by_operation[to_string(static_cast<Operation>(i))] = result.by_operation[i];
+  return {{"seconds", seconds},
+          {"operations", result.operations},
+          {"operations_per_s", static_cast<double>(result.operations) / seconds},
+          {"read_MB_per_s", static_cast<double>(result.bytes_read) / 1e6 / seconds},
+          {"write_MB_per_s", static_cast<double>(result.bytes_written) / 1e6 / seconds},
+          {"by_operation", by_operation},
+          {"errors", result.errors},
+          {"verified_bytes", result.verified_bytes},
+          {"mismatches", result.mismatches},
+          {"latency_us",
+           {{"p50", static_cast<double>(latency.percentile(0.50)) / 1e3},
+            {"p90", static_cast<double>(latency.percentile(0.90)) / 1e3},
+            {"p99", static_cast<double>(latency.percentile(0.99)) / 1e3},
+            {"p99.9", static_cast<double>(latency.percentile(0.999)) / 1e3}}}};
+}
+
+void print_report(const json& r) {
+  std::printf("%.0f ops in %.2f s: %.0f ops/s, read %.1f MB/s, write %.1f MB/s\n",
+              r["operations"].get<double>(), r["seconds"].get<double>(), r["operations_per_s"].get<double>(),
+              r["read_MB_per_s"].get<double>(), r["write_MB_per_s"].get<double>());
+  const json& l = r["latency_us"];
+  std::printf("latency in us: p50 %.2f  p90 %.2f  p99 %.2f  p99.9 %.2f\n", l["p50"].get<double>(),
+              l["p90"].get<double>(), l["p99"].get<double>(), l["p99.9"].get<double>());
+  std::printf("errors %llu", static_cast<unsigned long long>(r["errors"].get<std::uint64_t>()));
+  if (r["verified_bytes"].get<std::uint64_t>() > 0)
+    std::printf(", %.1f MB verified, %llu blocks differ", r["verified_bytes"].get<double>() / 1e6,
+                static_cast<unsigned long long>(r["mismatches"].get<std::uint64_t>()));
+  std::printf("\n");
+}
+
+void parse_mix(const std::string& text, LoadConfig& load) {
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) {
+    const auto equals = part.find('=');
+    bool known = false;
+    for (std::size_t i = 0; i < kOperations && equals != std::string::npos; ++i) {
+      if (part.substr(0, equals) != to_string(static_cast<Operation>(i))) continue;
+      load.weights[i] = static_cast<std::uint32_t>(std::stoul(part.substr(equals + 1)));
+      known = true;
+    }
+    if (!known)
+      throw ClientError("--mix takes NAME=WEIGHT of null, getattr, lookup, read, write, with commas.");
+  }
+}
+
+int run_load(rdma::Device& device, Options& options, bool nfs) {
+  Client client(device, options.client);
+  Handle root;
+  if (nfs) root = mount_root(options.mount_host, options.mount_port, options.path);
+  Load load(client, options.load, options.client.depth, root);
+  load.prepare();
+  const bool live = ::isatty(STDERR_FILENO) != 0;
+  const LoadResult result = load.run(live ? &progress_line : nullptr);
+  if (live) std::fprintf(stderr, "\n");
+  load.clean_up();
+  const json r = report(result, load.latency());
+  if (options.as_json)
+    std::cout << r.dump(2) << '\n';
+  else
+    print_report(r);
+  return result.errors + result.mismatches == 0 ? 0 : 1;
+}
+
+int probe(rdma::Device& device, const Options& options) {
+  Client client(device, options.client);
+  const std::uint64_t begin = now_ns();
+  const CallBuilder null(service::kNullProgram, service::kNullVersion, 0, false);
+  const Client::Answer answer = client.call({.payload = null.message(), .max_reply_bytes = 64});
+  const Session& session = client.sessions()[0];
+  json r = {{"version", rpcrdma::v1::kVersion},
+            {"answer", rpcrdma::to_string(answer.status)},
+            {"round_trip_us", static_cast<double>(now_ns() - begin) / 1e3},
+            {"credits_requested", session.connection->config().credits_requested},
+            {"credits_granted", static_cast<std::uint32_t>(session.requester->granted())},
+            {"send_inline_bytes", session.connection->config().send_inline_bytes},
+            {"receive_inline_bytes", session.connection->config().receive_inline_bytes},
+            {"private_data", nullptr}};
+  if (session.peer)
+    r["private_data"] = {{"remote_invalidation", session.peer->remote_invalidation},
+                         {"send_bytes", session.peer->send_bytes},
+                         {"receive_bytes", session.peer->receive_bytes}};
+  if (options.as_json) {
+    std::cout << r.dump(2) << '\n';
+  } else {
+    for (const auto& [key, value] : r.items()) std::cout << key << ": " << value.dump() << '\n';
+  }
+  return answer.status == rpcrdma::CallStatus::Ok ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main(int argc, char** argv) {
+  using namespace sluice;
+  bench::Options options;
+  CLI::App app{"Probes an RPC-over-RDMA server and runs load against it."};
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.add_option("--fabric", options.fabric, "Loopback fabric of the server")->capture_default_str();
+  app.add_option("--port", options.client.port, "Port of the service")->capture_default_str();
+  app.add_option("--connections", options.client.connections, "Connections")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 32));
+  app.add_option("--depth", options.client.depth, "Calls outstanding on each connection")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 512));
+  app.add_option("--inline", options.client.inline_bytes, "Largest message without RDMA Read or Write")
+      ->capture_default_str()
+      ->check(CLI::Range(1024, 65536));
+  app.add_option("--seconds", options.load.seconds, "Duration")->capture_default_str();
+  app.add_option("--operations", options.load.max_operations,
+                 "End after so many operations; 0: after the duration");
+  app.add_flag("--json", options.as_json, "Print JSON");
+  CLI::App* probe = app.add_subcommand("probe", "Connect, call NULL, show what was agreed");
+  CLI::App* null = app.add_subcommand("null", "NULL calls");
+  CLI::App* nfs3 = app.add_subcommand("nfs3", "NFSv3 calls on a file of its own");
+  nfs3->add_option("--mix", options.mix, "NAME=WEIGHT,... of null, getattr, lookup, read, write")
+      ->capture_default_str();
+  nfs3->add_option("--block", options.load.block_bytes, "Bytes of each READ and WRITE")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  nfs3->add_option("--file-mib", options.file_mib, "MiB of the file")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  nfs3->add_option("--seed", options.load.seed, "Seed of the content and the order")->capture_default_str();
+  nfs3->add_flag("--verify", options.load.verify, "Check what is read");
+  nfs3->add_option("--mount-host", options.mount_host, "MOUNT server")->capture_default_str();
+  nfs3->add_option("--mount-port", options.mount_port, "Its TCP port")->capture_default_str();
+  nfs3->add_option("--path", options.path, "Export")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  options.load.file_bytes = std::uint64_t{options.file_mib} << 20;
+  try {
+    const auto device =
+        rdma::loopback::make_device(rdma::loopback::Fabric::attach(options.fabric), {.name = "bench"});
+    if (probe->parsed()) return bench::probe(*device, options);
+    if (null->parsed())
+      options.load.weights[0] = 1;
+    else
+      bench::parse_mix(options.mix, options.load);
+    return bench::run_load(*device, options, nfs3->parsed());
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 3;
+  }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/mount_client.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <rpc/rpc.h>
+
+#include <cstring>
+
+#include "cli/bench/client.h"
+#include "mount3.h"
+
+namespace sluice::bench {
+namespace {
+
+template <typename T>
+xdrproc_t proc_of(bool_t (*function)(XDR*, T*)) {
+  return reinterpret_cast<xdrproc_t>(reinterpret_cast<void (*)()>(function));
+}
+
+}  // namespace
+
+std::vector<std::byte> mount_root(const std::string& host, std::uint16_t port, const std::string& path) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  if (::inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1)
+    throw ClientError("The MOUNT host has to be an IPv4 address, such as 127.0.0.1.");
+  int socket = RPC_ANYSOCK;
+  CLIENT* client = clnttcp_create(&address, 100005, 3, &socket, 0, 0);
+  if (client == nullptr)
+    throw ClientError("There is no MOUNT server at " + host + " port " + std::to_string(port) +
+                      ": is sluice-controlplane running with mount.enabled? Or give --mount-port.");
+  char* argument = const_cast<char*>(path.c_str());
+  mnt_res result{};
+  const timeval kTimeout{10, 0};
+  const clnt_stat status = clnt_call(client, 1, proc_of(&xdr_mnt_dirpath), reinterpret_cast<char*>(&argument),
+                                     proc_of(&xdr_mnt_res), reinterpret_cast<char*>(&result), kTimeout);
+  std::vector<std::byte> handle;
+  if (status == RPC_SUCCESS && result.status == 0) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(result.mnt_res_u.ok.fhandle.mnt_fhandle3_val);
+    handle.assign(bytes, bytes + result.mnt_res_u.ok.fhandle.mnt_fhandle3_len);
+  }
+  clnt_freeres(client, proc_of(&xdr_mnt_res), reinterpret_cast<char*>(&result));
+  clnt_destroy(client);
+  if (handle.empty())
+    throw ClientError("MOUNT of " + path + " was refused (status " + std::to_string(result.status) +
+                      "): see 'sluicectl exports' for what there is.");
+  return handle;
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/nfs3_load.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/service/null.h"
+
+namespace sluice::bench {
+namespace {
+
+// More than any of the small replies takes; a READ's data is not counted.
+constexpr std::uint32_t kSmallReplyBytes = 512;
+constexpr std::uint32_t kFillBytes = 1u << 20;
+constexpr std::uint32_t kFileSync = 2;
+
+constexpr std::uint64_t mix(std::uint64_t x) noexcept {
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccd;
+  x ^= x >> 33;
+  x *= 0xc4ceb9fe1a85ec53;
+  return x ^ x >> 33;
+}
+
+/// Accepted, successful, and with NFS3_OK: the reader stands behind the status.
+bool nfs_ok(xdr::Reader& reader) noexcept {
+  const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
+  return reply.ok && reply.header.success() && reader.u32() == 0 && reader.ok();
+}
+
+void skip_post_op_attr(xdr::Reader& reader) noexcept {
+  if (reader.boolean()) reader.skip(84);
+}
+
+}  // namespace
+
+const char* to_string(Operation operation) {
+  switch (operation) {
+    case Operation::Null:
+      return "null";
+    case Operation::GetAttr:
+      return "getattr";
+    case Operation::Lookup:
+      return "lookup";
+    case Operation::Read:
+      return "read";
+    case Operation::Write:
+      return "write";
+  }
+  return "?";
+}
+
+Client::Answer expect_ok(Client::Answer answer, const char* what) {
+  xdr::Reader reader(answer.message);
+  if (answer.status != rpcrdma::CallStatus::Ok || !nfs_ok(reader))
+    throw ClientError(std::string(what) + " failed (" + rpcrdma::to_string(answer.status) +
+                      "): may the root of this client write to the export? See root_squash and read_only.");
+  return answer;
+}
+
+Load::Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle root)
+    : client_(client),
+      config_(config),
+      root_(std::move(root)),
+      name_("sluice-bench." + std::to_string(::getpid())),
+      latency_(std::make_unique<segment::Histogram>()),
+      random_(mix(config.seed + 1)) {
+  const std::size_t tasks = client.sessions().size() * depth;
+  const std::size_t block = std::max(config.block_bytes, 64u);
+  region_ = client.device().allocate_memory(std::max(tasks * block, std::size_t{kFillBytes}));
+  tasks_.resize(tasks);
+  for (std::size_t i = 0; i < tasks; ++i) {
+    tasks_[i].load = this;
+    tasks_[i].session = static_cast<std::uint32_t>(i % client.sessions().size());
+    tasks_[i].buffer = region_.bytes.subspan(i * block, block);
+  }
+  for (const std::uint32_t weight : config.weights) total_weight_ += weight;
+}
+
+Load::~Load() = default;
+
+/// Eight bytes are a function of the seed and their place: any block can be checked alone.
+void Load::fill(std::span<std::byte> bytes, std::uint64_t offset) const noexcept {
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
+    const std::uint64_t word = mix((offset + i) / 8 * 0x9e3779b97f4a7c15 + config_.seed);
+    std::memcpy(bytes.data() + i, &word, std::min<std::size_t>(8, bytes.size() - i));
+  }
+}
+
+bool Load::matches(std::span<const std::byte> bytes, std::uint64_t offset) const noexcept {
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
+    const std::uint64_t word = mix((offset + i) / 8 * 0x9e3779b97f4a7c15 + config_.seed);
+    if (std::memcmp(bytes.data() + i, &word, std::min<std::size_t>(8, bytes.size() - i)) != 0) return false;
+  }
+  return true;
+}
+
+void Load::prepare() {
+  const bool needs_file = total_weight_ > config_.weights[static_cast<std::size_t>(Operation::Null)];
+  const auto keep = [this](const CallBuilder& call) {
+    prebuilt_.emplace_back(call.message().begin(), call.message().end());
+  };
+  keep(CallBuilder(service::kNullProgram, service::kNullVersion, 0, false));
+  if (!needs_file) return;
+
+  CallBuilder create(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Create);
+  create.arguments().opaque(root_);
+  create.arguments().string(name_);
+  create.arguments().u32(0);  // UNCHECKED
+  for (const std::uint32_t word : {1u, 0666u, 0u, 0u, 0u, 0u, 0u}) create.arguments().u32(word);
+  const auto created =
+      expect_ok(client_.call({.payload = create.message(), .max_reply_bytes = kSmallReplyBytes}),
+                "CREATE of the test file");
+  xdr::Reader reader(created.message);
+  nfs_ok(reader);
+  if (!reader.boolean()) throw ClientError("CREATE answered no file handle.");
+  const auto handle = reader.opaque(64);
+  file_.assign(handle.begin(), handle.end());
+
+  CallBuilder getattr(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3GetAttr);
+  getattr.arguments().opaque(file_);
+  keep(getattr);
+  CallBuilder lookup(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Lookup);
+  lookup.arguments().opaque(root_);
+  lookup.arguments().string(name_);
+  keep(lookup);
+
+  const bool io = config_.weights[static_cast<std::size_t>(Operation::Read)] +
+                      config_.weights[static_cast<std::size_t>(Operation::Write)] >
+                  0;
+  for (std::uint64_t offset = 0; io && offset < config_.file_bytes; offset += kFillBytes) {
+    const auto bytes =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(kFillBytes, config_.file_bytes - offset));
+    fill(region_.bytes.first(bytes), offset);
+    CallBuilder write(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Write);
+    write.arguments().opaque(file_);
+    write.arguments().u64(offset);
+    for (const std::uint32_t word : {bytes, kFileSync, bytes}) write.arguments().u32(word);
+    const rdma::Sge piece{region_.bytes.data(), bytes, region_.lkey};
+    const rpcrdma::ReadItem item{static_cast<rpcrdma::Position>(write.message().size()), {&piece, 1}};
+    expect_ok(
+        client_.call({.payload = write.message(), .reads = {&item, 1}, .max_reply_bytes = kSmallReplyBytes}),
+        "WRITE to the test file");
+  }
+}
+
+void Load::clean_up() {
+  if (file_.empty()) return;
+  CallBuilder remove(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Remove);
+  remove.arguments().opaque(root_);
+  remove.arguments().string(name_);
+  expect_ok(client_.call({.payload = remove.message(), .max_reply_bytes = kSmallReplyBytes}),
+            "REMOVE of the test file");
+}
+
+Operation Load::pick() noexcept {
+  random_ = random_ * 6364136223846793005 + 1442695040888963407;
+  auto at = static_cast<std::uint32_t>((random_ >> 33) % total_weight_);
+  for (std::size_t i = 0; i < kOperations; ++i) {
+    if (at < config_.weights[i]) return static_cast<Operation>(i);
+    at -= config_.weights[i];
+  }
+  return Operation::Null;
+}
+
+std::uint64_t Load::pick_offset() noexcept {
+  random_ = random_ * 6364136223846793005 + 1442695040888963407;
+  const std::uint64_t blocks = std::max<std::uint64_t>(1, config_.file_bytes / config_.block_bytes);
+  return (random_ >> 33) % blocks * config_.block_bytes;
+}
+
+bool Load::submit(Task& task, std::span<const std::byte> message, std::span<const rpcrdma::ReadItem> reads,
+                  std::span<const rpcrdma::WriteItem> writes, std::uint32_t max_reply_bytes) {
+  task.started_ns = client_.now();
+  return client_.sessions()[task.session]
+      .requester
+      ->submit({.payload = message,
+                .reads = reads,
+                .writes = writes,
+                .max_reply_bytes = max_reply_bytes,
+                .completion = &completed,
+                .context = &task})
+      .has_value();
+}
+
+void Load::start(Task& task) {
+  task.operation = pick();
+  bool sent = false;
+  switch (task.operation) {
+    case Operation::Null:
+    case Operation::GetAttr:
+    case Operation::Lookup:
+      sent = submit(task, prebuilt_[static_cast<std::size_t>(task.operation)], {}, {},
+                    kSmallReplyBytes);
+      break;
+    case Operation::Read: {
+      task.offset = pick_offset();
+      CallBuilder read(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Read);
+      read.arguments().opaque(file_);
+      read.arguments().u64(task.offset);
+      read.arguments().u32(config_.block_bytes);
+      const rdma::Sge piece{task.buffer.data(), config_.block_bytes, region_.lkey};
+      const rpcrdma::WriteItem item{{&piece, 1}};
+      sent = submit(task, read.message(), {}, {&item, 1}, kSmallReplyBytes);
+      break;
+    }
+    case Operation::Write: {
+      task.offset = pick_offset();
+      if (config_.verify) fill(task.buffer.first(config_.block_bytes), task.offset);
+      CallBuilder write(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Write);
+      write.arguments().opaque(file_);
+      write.arguments().u64(task.offset);
+      for (const std::uint32_t word : {config_.block_bytes, kFileSync, config_.block_bytes})
+        write.arguments().u32(word);
+      const rdma::Sge piece{task.buffer.data(), config_.block_bytes, region_.lkey};
+      const rpcrdma::ReadItem item{static_cast<rpcrdma::Position>(write.message().size()), {&piece, 1}};
+      sent = submit(task, write.message(), {&item, 1}, {}, kSmallReplyBytes);
+      break;
+    }
+  }
+  task.busy = sent;
+  if (sent) ++busy_;
+}
+
+void Load::completed(void* context, const rpcrdma::Reply& reply) noexcept {
+  auto& task = *static_cast<Task*>(context);
+  task.load->finish(task, reply);
+}
+
+void Load::finish(Task& task, const rpcrdma::Reply& reply) noexcept {
+  task.busy = false;
+  --busy_;
+  latency_->record(now_ns() - task.started_ns);
+  ++result_.operations;
+  ++result_.by_operation[static_cast<std::size_t>(task.operation)];
+  xdr::Reader reader(reply.message());
+  bool ok = reply.status() == rpcrdma::CallStatus::Ok;
+  if (task.operation == Operation::Null) {
+    ok = ok && rpc::decode_reply(reader).header.success();
+  } else {
+    ok = ok && nfs_ok(reader);
+  }
+  if (ok && task.operation == Operation::Read) {
+    skip_post_op_attr(reader);
+    const std::uint32_t count = reader.u32();
+    reader.boolean();
+    ok = reader.u32() == count && count == config_.block_bytes &&
+         reply.item(0, count).where == rpcrdma::ItemResult::Where::Placed;
+    result_.bytes_read += count;
+    if (ok && config_.verify) {
+      result_.verified_bytes += count;
+      if (!matches(task.buffer.first(count), task.offset)) ++result_.mismatches;
+    }
+  }
+  if (ok && task.operation == Operation::Write) result_.bytes_written += config_.block_bytes;
+  if (!ok) ++result_.errors;
+}
+
+LoadResult Load::run(void (*progress)(const LoadResult&)) {
+  constexpr std::uint64_t kProgressNs = 200'000'000;
+  if (!config_.verify)
+    for (Task& task : tasks_) fill(task.buffer, 0);
+  result_ = {};
+  client_.poll();
+  const std::uint64_t begin = client_.now();
+  const std::uint64_t end = begin + static_cast<std::uint64_t>(config_.seconds * 1e9);
+  std::uint64_t shown = begin;
+  std::uint64_t started = 0;
+  while (client_.now() < end && (config_.max_operations == 0 || started < config_.max_operations)) {
+    for (Task& task : tasks_) {
+      if (task.busy || (config_.max_operations != 0 && started == config_.max_operations)) continue;
+      start(task);
+      started += task.busy ? 1 : 0;
+    }
+    client_.poll();
+    if (progress != nullptr && client_.now() - shown > kProgressNs) {
+      shown = client_.now();
+      result_.seconds = static_cast<double>(shown - begin) * 1e-9;
+      progress(result_);
+    }
+  }
+  result_.seconds = static_cast<double>(client_.now() - begin) * 1e-9;
+  const LoadResult result = result_;
+  while (busy_ > 0) client_.poll();
+  LoadResult drained = config_.max_operations != 0 ? result_ : result;
+  drained.seconds = result.seconds;
+  drained.errors = result_.errors;
+  drained.mismatches = result_.mismatches;
+  return drained;
+}
+
+}  // namespace sluice::bench

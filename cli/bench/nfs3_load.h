@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NFSv3 load: files of known content, and a mix of operations on them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/bench/client.h"
+#include "dataplane/segment/histogram.h"
+#include "dataplane/ulb/nfs3.h"
+
+namespace sluice::bench {
+
+using Handle = std::vector<std::byte>;
+
+enum class Operation : std::uint8_t { Null, GetAttr, Lookup, Read, Write };
+inline constexpr std::size_t kOperations = 5;
+const char* to_string(Operation operation);
+
+struct LoadConfig {
+  std::array<std::uint32_t, kOperations> weights{};  ///< of each Operation
+  std::uint32_t block_bytes = 4096;
+  std::uint64_t file_bytes = 16u << 20;
+  std::uint32_t seed = 1;
+  bool verify = false;
+  double seconds = 2;
+  std::uint64_t max_operations = 0;  ///< zero: only time ends it
+};
+
+struct LoadResult {
+  double seconds = 0;
+  std::uint64_t operations = 0;
+  std::array<std::uint64_t, kOperations> by_operation{};
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  std::uint64_t errors = 0;
+  std::uint64_t verified_bytes = 0;
+  std::uint64_t mismatches = 0;
+};
+
+/// Closed loop: `depth` calls outstanding on each session.
+class Load {
+ public:
+  /// Registers memory for depth * connections blocks. `root` is the directory for the file.
+  Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle root);
+  ~Load();
+
+  /// Makes the file and fills it with the content of the seed.
+  void prepare();
+  LoadResult run(void (*progress)(const LoadResult&) = nullptr);
+  void clean_up();
+  const segment::Histogram& latency() const { return *latency_; }
+
+ private:
+  struct Task {
+    Load* load = nullptr;
+    std::uint32_t session = 0;
+    Operation operation{};
+    std::uint64_t offset = 0;
+    std::uint64_t started_ns = 0;
+    std::span<std::byte> buffer;
+    bool busy = false;
+  };
+
+  void start(Task& task);
+  bool submit(Task& task, std::span<const std::byte> message, std::span<const rpcrdma::ReadItem> reads,
+              std::span<const rpcrdma::WriteItem> writes, std::uint32_t max_reply_bytes);
+  static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
+  void finish(Task& task, const rpcrdma::Reply& reply) noexcept;
+  Operation pick() noexcept;
+  std::uint64_t pick_offset() noexcept;
+  void fill(std::span<std::byte> bytes, std::uint64_t offset) const noexcept;
+  bool matches(std::span<const std::byte> bytes, std::uint64_t offset) const noexcept;
+
+  Client& client_;
+  const LoadConfig config_;
+  Handle root_;
+  Handle file_;
+  std::string name_;
+  rdma::MemoryRegion region_;
+  std::vector<Task> tasks_;
+  std::vector<std::vector<std::byte>> prebuilt_;  ///< NULL, GETATTR and LOOKUP never change
+  std::unique_ptr<segment::Histogram> latency_;
+  LoadResult result_;
+  std::uint64_t random_;
+  std::uint32_t total_weight_ = 0;
+  std::uint32_t busy_ = 0;
+};
+
+/// What NFS answers to a setup call; throws ClientError with `what` when it is no success.
+Client::Answer expect_ok(Client::Answer answer, const char* what);
+
+}  // namespace sluice::bench

@@ -81,20 +81,30 @@ Load::Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle
 
 Load::~Load() = default;
 
-/// Eight bytes are a function of the seed and their place: any block can be checked alone.
-void Load::fill(std::span<std::byte> bytes, std::uint64_t offset) const noexcept {
-  for (std::size_t i = 0; i < bytes.size(); i += 8) {
-    const std::uint64_t word = mix((offset + i) / 8 * 0x9e3779b97f4a7c15 + config_.seed);
-    std::memcpy(bytes.data() + i, &word, std::min<std::size_t>(8, bytes.size() - i));
+/// Each byte is a function of the seed and its place in the file: any block can be checked alone.
+template <typename Visit>
+void Load::for_each_word(std::size_t bytes, std::uint64_t offset, Visit&& visit) const noexcept {
+  for (std::size_t at = 0; at < bytes;) {
+    const std::uint64_t word = mix((offset + at) / 8 * 0x9e3779b97f4a7c15 + config_.seed);
+    const std::size_t skip = (offset + at) % 8;
+    const std::size_t run = std::min<std::size_t>(8 - skip, bytes - at);
+    visit(at, reinterpret_cast<const std::byte*>(&word) + skip, run);
+    at += run;
   }
 }
 
+void Load::fill(std::span<std::byte> bytes, std::uint64_t offset) const noexcept {
+  for_each_word(bytes.size(), offset, [&](std::size_t at, const std::byte* content, std::size_t run) {
+    std::memcpy(bytes.data() + at, content, run);
+  });
+}
+
 bool Load::matches(std::span<const std::byte> bytes, std::uint64_t offset) const noexcept {
-  for (std::size_t i = 0; i < bytes.size(); i += 8) {
-    const std::uint64_t word = mix((offset + i) / 8 * 0x9e3779b97f4a7c15 + config_.seed);
-    if (std::memcmp(bytes.data() + i, &word, std::min<std::size_t>(8, bytes.size() - i)) != 0) return false;
-  }
-  return true;
+  bool same = true;
+  for_each_word(bytes.size(), offset, [&](std::size_t at, const std::byte* content, std::size_t run) {
+    same = same && std::memcmp(bytes.data() + at, content, run) == 0;
+  });
+  return same;
 }
 
 void Load::prepare() {
@@ -192,8 +202,7 @@ void Load::start(Task& task) {
     case Operation::Null:
     case Operation::GetAttr:
     case Operation::Lookup:
-      sent = submit(task, prebuilt_[static_cast<std::size_t>(task.operation)], {}, {},
-                    kSmallReplyBytes);
+      sent = submit(task, prebuilt_[static_cast<std::size_t>(task.operation)], {}, {}, kSmallReplyBytes);
       break;
     case Operation::Read: {
       task.offset = pick_offset();

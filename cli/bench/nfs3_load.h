@@ -72,6 +72,8 @@ class Load {
   void finish(Task& task, const rpcrdma::Reply& reply) noexcept;
   Operation pick() noexcept;
   std::uint64_t pick_offset() noexcept;
+  template <typename Visit>
+  void for_each_word(std::size_t bytes, std::uint64_t offset, Visit&& visit) const noexcept;
   void fill(std::span<std::byte> bytes, std::uint64_t offset) const noexcept;
   bool matches(std::span<const std::byte> bytes, std::uint64_t offset) const noexcept;
 

@@ -360,8 +360,23 @@ void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noe
       rpc::decode_call(reader);
     }
   }
+  if (slot.call_memory_ != nullptr && !counts_agree(slot)) {
+    slot.stat_ = rpc::AcceptStat::GarbageArgs;
+    return answer(slot, CallSlot::Outcome::AcceptError);
+  }
   slot.arguments_ = reader.rest();
   run_service(slot);
+}
+
+/// An eligible item is a counted opaque: the word in front of it agrees with what its chunk holds, but for up to three
+/// bytes of round-up that old requesters send (V1-073, A-07).
+bool Responder::counts_agree(const CallSlot& slot) const noexcept {
+  for (std::uint32_t i = 0; i < slot.layout_.chunk_count; ++i) {
+    const ReadChunk& chunk = slot.layout_.chunks[i];
+    const std::uint32_t count = xdr::load_u32(slot.call_memory_ + chunk.position - xdr::kUnit);
+    if (chunk.bytes < count || chunk.bytes > xdr::padded(count)) return false;
+  }
+  return true;
 }
 
 /// Moves the stream together over chunks that keep_eligible_chunks() dropped from an assembled message.

@@ -68,6 +68,7 @@ class Responder {
   bool stage_reads(CallSlot& slot) noexcept;
   void post_reads(CallSlot& slot) noexcept;
   void dispatch(CallSlot& slot, std::span<const std::byte> message) noexcept;
+  bool counts_agree(const CallSlot& slot) const noexcept;
   bool decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept;
   void enter_service(CallSlot& slot) noexcept;
   void run_service(CallSlot& slot) noexcept;

@@ -321,7 +321,7 @@ void ServerLab::connect() {
       ASSERT_NE(connection, nullptr);
       auto qp = device->create_queue_pair(engine->queue_pair_limits());
       rdma::QueuePair& qp_ref = *qp;
-      connection->open(std::move(qp), options.connection, event.peer_address, nullptr);
+      connection->open(std::move(qp), options.connection, event.peer_address, requester_for_next_connection);
       ASSERT_TRUE(cm.accept(event.id, qp_ref, {}));
       connection->established();
     }

@@ -190,6 +190,7 @@ class ServerLab {
   std::unique_ptr<TestService> lenient;  ///< program + 1, UnusableChunks::Ignore
   std::unique_ptr<RawPeer> peer;
   rpcrdma::Connection* connection = nullptr;
+  rpcrdma::Requester* requester_for_next_connection = nullptr;  ///< for reverse calls
   std::uint64_t now_ns = 1;
 };
 

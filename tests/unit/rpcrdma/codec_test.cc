@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The version 1 codec against the worked examples, against the negative vectors, and against rpcgen-made code.
+// The version 1 codec against the worked examples, against the negative vectors, and against rpcgen-made
+// code.
 #include <gtest/gtest.h>
 #include <rpc/rpc.h>
 
@@ -66,14 +67,26 @@ Bytes round_trip(const Bytes& message) {
   EXPECT_TRUE(writer.ok());
   EXPECT_EQ(writer.position(), header.header_bytes);
   Bytes result(writer.written().begin(), writer.written().end());
-  result.insert(result.end(), message.begin() + static_cast<std::ptrdiff_t>(header.header_bytes), message.end());
+  result.insert(result.end(), message.begin() + static_cast<std::ptrdiff_t>(header.header_bytes),
+                message.end());
   return result;
 }
 
 TEST(V1Codec, V1_001_V1_002_V1_014_V1_015_V1_016_V1_017_worked_examples_survive_decode_and_encode_F_23) {
-  for (const auto vector : {std::span<const std::uint32_t>(golden::kE1), {golden::kE1r}, {golden::kE2}, {golden::kE2p},
-                            {golden::kE3}, {golden::kE3a}, {golden::kE3b}, {golden::kE4}, {golden::kE5}, {golden::kE6},
-                            {golden::kE7}, {golden::kE10}, {golden::kE10r}, {golden::kE11}}) {
+  for (const auto vector : {std::span<const std::uint32_t>(golden::kE1),
+                            {golden::kE1r},
+                            {golden::kE2},
+                            {golden::kE2p},
+                            {golden::kE3},
+                            {golden::kE3a},
+                            {golden::kE3b},
+                            {golden::kE4},
+                            {golden::kE5},
+                            {golden::kE6},
+                            {golden::kE7},
+                            {golden::kE10},
+                            {golden::kE10r},
+                            {golden::kE11}}) {
     const Bytes message = bytes_of(vector);
     EXPECT_EQ(round_trip(message), message) << std::hex << vector[0] << " with " << vector.size() << " words";
   }
@@ -93,7 +106,8 @@ TEST(V1Codec, V1_012_V1_077_F_25_position_counts_from_the_rpc_message) {
   const auto decoded = v1::decode(bytes_of(golden::kE2));
   ASSERT_EQ(decoded.header.chunks.reads.size(), 2u);
   for (std::uint32_t i = 0; i < 2; ++i) EXPECT_EQ(decoded.header.chunks.reads[i].position, Position{96});
-  EXPECT_EQ(decoded.header.chunks.reads[0].target.length + decoded.header.chunks.reads[1].target.length, 5001u);
+  EXPECT_EQ(decoded.header.chunks.reads[0].target.length + decoded.header.chunks.reads[1].target.length,
+            5001u);
   EXPECT_EQ(decoded.header.header_bytes + 96, bytes_of(golden::kE2).size());  // right behind the count word
 }
 
@@ -201,7 +215,8 @@ TEST(V1Codec, V1_004_V1_019_V1_131_V1_134_only_defined_values_are_emitted) {
   EXPECT_EQ(xdr::load_u32(out.data() + 16), 2u);
 }
 
-// --- Second opinion ---------------------------------------------------------------------------------------------
+// --- Second opinion
+// ---------------------------------------------------------------------------------------------
 
 bool rpcgen_accepts(const Bytes& message, rv1_message& decoded, std::uint32_t& consumed) {
   XDR xdrs;
@@ -281,8 +296,10 @@ void compare_with_rpcgen(const Bytes& message) {
     ASSERT_TRUE(accepted);
     EXPECT_EQ(consumed, ours.header.header_bytes);
     EXPECT_EQ(theirs.xid, static_cast<std::uint32_t>(ours.header.fixed.xid));
-    if (ours.header.procedure == v1::Procedure::Msg) expect_same_fields(ours.header, theirs.body.rv1_body_u.msg);
-    if (ours.header.procedure == v1::Procedure::NoMsg) expect_same_fields(ours.header, theirs.body.rv1_body_u.nomsg);
+    if (ours.header.procedure == v1::Procedure::Msg)
+      expect_same_fields(ours.header, theirs.body.rv1_body_u.msg);
+    if (ours.header.procedure == v1::Procedure::NoMsg)
+      expect_same_fields(ours.header, theirs.body.rv1_body_u.nomsg);
   } else if (ours.status == v1::Decode::BadChunks) {
     EXPECT_FALSE(accepted);
   }

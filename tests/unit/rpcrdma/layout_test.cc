@@ -42,7 +42,8 @@ TEST(CallLayout, V1_078_V1_089_V1_117_V1_032_defects_are_named) {
   EXPECT_EQ(defect({at(8, 4)}, true, 0), LayoutDefect::BadPosition);
   EXPECT_EQ(defect({at(4096, 64)}, false, 40), LayoutDefect::BadPosition);
   EXPECT_EQ(defect({at(96, 5001), at(100, 4)}, false, 200), LayoutDefect::BadPosition);
-  EXPECT_EQ(defect({at(96, 0xFFFFFFFF), at(96, 0xFFFFFFFF), at(96, 0xFFFFFFFF)}, false, 96), LayoutDefect::TooLong);
+  EXPECT_EQ(defect({at(96, 0xFFFFFFFF), at(96, 0xFFFFFFFF), at(96, 0xFFFFFFFF)}, false, 96),
+            LayoutDefect::TooLong);
   EXPECT_EQ(defect({at(96, 0)}, false, 96), LayoutDefect::None);
 }
 
@@ -60,10 +61,12 @@ TEST(CallLayout, V1_079_V1_082_V1_081_segments_of_a_position_are_one_chunk_in_an
     places.emplace_back(remote.offset, where);
     return true;
   });
-  EXPECT_EQ(places, (std::vector<std::pair<std::uint64_t, std::uint64_t>>{{100, 400}, {0, 96}, {200, 407}, {300, 416}}));
+  EXPECT_EQ(places, (std::vector<std::pair<std::uint64_t, std::uint64_t>>{
+                        {100, 400}, {0, 96}, {200, 407}, {300, 416}}));
 }
 
-/// Property: whatever way a message is cut into position-zero segments and chunks, every byte gets its place once.
+/// Property: whatever way a message is cut into position-zero segments and chunks, every byte gets its place
+/// once.
 TEST(CallLayout, V1_080_V1_112_V1_115_V1_116_V1_128_random_cuts_cover_the_message_once) {
   std::mt19937 random(3);
   const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
@@ -112,7 +115,8 @@ TEST(CallLayout, V1_080_V1_112_V1_115_V1_116_V1_128_random_cuts_cover_the_messag
 
 TEST(PrivateData, V1_061_V1_063_V1_069_round_trip_and_defaults) {
   for (std::uint32_t bytes = 1024; bytes <= 262144; bytes += 1024) {
-    const auto encoded = encode_private_data({.remote_invalidation = false, .send_bytes = bytes, .receive_bytes = 1024});
+    const auto encoded =
+        encode_private_data({.remote_invalidation = false, .send_bytes = bytes, .receive_bytes = 1024});
     const auto decoded = decode_private_data(encoded);
     ASSERT_TRUE(decoded);
     EXPECT_EQ(decoded->send_bytes, bytes);

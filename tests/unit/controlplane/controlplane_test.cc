@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <rpc/rpc.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "controlplane/admin/server.h"
+#include "controlplane/config/config.h"
+#include "controlplane/mount/mount_server.h"
+#include "controlplane/policy/admission.h"
+#include "controlplane/topology.h"
+#include "mount3.h"
+
+namespace sluice {
+namespace {
+
+// --- Configuration
+// ----------------------------------------------------------------------------------------------
+
+bool same(const config::Config& a, const config::Config& b) {
+  const auto& x = a.block;
+  const auto& y = b.block;
+  return x.reactors == y.reactors && x.idle == y.idle && x.port == y.port && x.credits == y.credits &&
+         x.inline_bytes == y.inline_bytes && x.max_connections == y.max_connections &&
+         x.call_buffers == y.call_buffers && x.large_reply_buffers == y.large_reply_buffers &&
+         x.reply_chunks_if_needed == y.reply_chunks_if_needed &&
+         x.reply_buffer_bytes == y.reply_buffer_bytes && std::string(x.loopback_path) == y.loopback_path &&
+         x.loopback_links == y.loopback_links && x.loopback_arena_bytes == y.loopback_arena_bytes &&
+         x.memory_bytes == y.memory_bytes && x.max_files == y.max_files && x.export_count == y.export_count &&
+         std::string(x.exports[0].path) == y.exports[0].path &&
+         x.exports[0].root_squash == y.exports[0].root_squash &&
+         x.exports[0].anonuid == y.exports[0].anonuid && a.segment == b.segment &&
+         a.admin_socket == b.admin_socket && a.metrics_address == b.metrics_address &&
+         a.log_level == b.log_level && a.mount_enabled == b.mount_enabled && a.mount_port == b.mount_port &&
+         a.mount_rpcbind == b.mount_rpcbind && a.choose_cpus == b.choose_cpus &&
+         a.max_connections_per_client == b.max_connections_per_client &&
+         a.max_connection_requests_per_second == b.max_connection_requests_per_second;
+}
+
+TEST(Config, the_sample_is_accepted_and_says_the_defaults) {
+  EXPECT_TRUE(same(config::load_file(SLUICE_SAMPLE_CONFIG), config::defaults()));
+  EXPECT_TRUE(same(config::parse("", "x"), config::defaults()));
+}
+
+TEST(Config, V1_180_the_port_is_20049_unless_set) {
+  EXPECT_EQ(config::defaults().block.port, 20049u);
+  EXPECT_EQ(config::parse("[transport]\nport = 2049\n", "x").block.port, 2049u);
+}
+
+TEST(Config, every_defect_is_named_with_file_and_line) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"segmnt = \"x\"", "f:1: unknown key 'segmnt'"},
+      {"\n[transport]\ncredits = 0", "f:3: credits has to be a whole number from 1 to 1024"},
+      {"[transport]\ncredits = \"many\"", "f:2: credits has to be"},
+      {"[reactor]\nidle = \"nap\"", "f:2: idle has to be one of \"spin\", \"backoff\""},
+      {"[reactor]\ncpus = [1, 2, 3]", "f:2: cpus has to be a list"},
+      {"[[export]]\nread_only = true", "path is needed"},
+      {"[[export]]\npath = \"/a\"\nread_only = 1", "f:3: read_only has to be true or false"},
+      {"[[export]]\npath = \"/a\"\n[[export]]\npath = \"/a\"", "there is an export '/a' already"},
+      {"[[export]]\npath = \"/a\"\nclients = [\"10.0.0.0/33\"]", "f:3: clients takes addresses"},
+      {"[[export]]\npath = \"/a\"\nclients = [\"host\"]", "f:3: clients takes addresses"},
+      {"transport = 3", "f:1: transport has to be a table"},
+      {"[transport\n", "f:1: "},
+      {"[device]\ndriver = \"magic\"", "f:2: driver has to be one of"},
+  };
+  for (const auto& [text, expected] : cases) {
+    try {
+      config::parse(text, "f");
+      ADD_FAILURE() << text;
+    } catch (const config::ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  }
+  // All of them at once.
+  try {
+    config::parse("a = 1\n[transport]\nport = 0\nb = 2\n", "f");
+    ADD_FAILURE();
+  } catch (const config::ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  }
+}
+
+TEST(Config, prefixes_of_both_families) {
+  const auto config = config::parse(
+      "[[export]]\npath = \"/a\"\nclients = [\"192.0.2.0/24\", \"2001:db8::/32\", \"10.1.2.3\"]\n", "f");
+  const auto& entry = config.block.exports[0];
+  ASSERT_EQ(entry.allowed_count, 3u);
+  EXPECT_EQ(entry.allowed[0].prefix_bits, 96u + 24);
+  EXPECT_EQ(entry.allowed[1].prefix_bits, 32u);
+  EXPECT_EQ(entry.allowed[1].address.bytes[0], 0x20);
+  EXPECT_EQ(entry.allowed[2].prefix_bits, 128u);
+}
+
+// --- Admission
+// --------------------------------------------------------------------------------------------------
+
+TEST(Admission, limits_in_all_of_a_client_and_by_rate) {
+  policy::Admission admission(
+      {.max_connections = 4, .max_connections_per_client = 2, .max_requests_per_second = 10});
+  const auto a = rdma::PeerAddress::from_ipv4(10, 0, 0, 1);
+  const auto b = rdma::PeerAddress::from_ipv4(10, 0, 0, 2);
+  const auto c = rdma::PeerAddress::from_ipv4(10, 0, 0, 3);
+  using policy::Verdict;
+  EXPECT_EQ(admission.judge(a, 0), Verdict::Admit);
+  EXPECT_EQ(admission.judge(a, 0), Verdict::Admit);
+  EXPECT_EQ(admission.judge(a, 0), Verdict::TooManyOfClient);
+  EXPECT_EQ(admission.judge(b, 0), Verdict::Admit);
+  EXPECT_EQ(admission.judge(b, 0), Verdict::Admit);
+  EXPECT_EQ(admission.judge(c, 0), Verdict::TooManyConnections);
+  admission.disconnected(a);
+  EXPECT_EQ(admission.judge(c, 0), Verdict::Admit);
+  for (int i = 0; i < 3; ++i) admission.judge(a, 0);
+  EXPECT_EQ(admission.judge(a, 0), Verdict::TooFast);
+  admission.disconnected(c);
+  EXPECT_EQ(admission.judge(a, 1'000'000'000), Verdict::Admit);
+}
+
+TEST(Topology, cores_of_their_own_and_the_first_left_free) {
+  using topology::Processor;
+  const std::vector<Processor> four = {{0, 0, 0}, {1, 1, 0}, {2, 2, 0}, {3, 3, 0}};
+  const auto two = topology::choose(four, 2);
+  EXPECT_EQ(two[0].cpu, 1u);
+  EXPECT_EQ(two[1].cpu, 2u);
+  const std::vector<Processor> threads = {{0, 0, 0}, {2, 0, 0}, {1, 1, 0}, {3, 1, 0}};
+  EXPECT_EQ(topology::choose(threads, 1)[0].cpu, 1u);
+  EXPECT_EQ(topology::choose(threads, 2)[0].cpu, 1u);
+  EXPECT_THROW(topology::choose(four, 5), rdma::SetupError);
+  EXPECT_FALSE(topology::processors().empty());
+}
+
+// --- Admin socket
+// -----------------------------------------------------------------------------------------------
+
+TEST(Admin, json_rpc_answers_and_errors) {
+  const std::string path = "/tmp/sluice-admin-test-" + std::to_string(::getpid());
+  admin::Server server(path);
+  server.add("echo", [](const nlohmann::json& params) { return params; });
+  server.add("fail",
+             [](const nlohmann::json&) -> nlohmann::json { throw admin::MethodError("No such thing."); });
+  const auto ask = [&](const std::string& text) { return nlohmann::json::parse(server.answer(text)); };
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":7,"method":"echo","params":{"a":1}})")["result"]["a"], 1);
+  EXPECT_EQ(ask("{")["error"]["code"], -32700);
+  EXPECT_EQ(ask("[]")["error"]["code"], -32600);
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":5})")["error"]["code"], -32600);
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"nope"})")["error"]["code"], -32601);
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"fail"})")["error"]["message"], "No such thing.");
+  EXPECT_EQ(server.answer(R"({"jsonrpc":"2.0","method":"echo"})"), "");
+
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::copy(path.begin(), path.end(), address.sun_path);
+  ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const std::string pipelined =
+      "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n{\"jsonrpc\":\"2.0\",\"id\":2,\"meth";
+  ASSERT_GT(::send(fd, pipelined.data(), pipelined.size(), 0), 0);
+  for (int i = 0; i < 5; ++i) server.poll(10);
+  const std::string rest = "od\":\"echo\"}\n";
+  ASSERT_GT(::send(fd, rest.data(), rest.size(), 0), 0);
+  for (int i = 0; i < 5; ++i) server.poll(10);
+  char buffer[512];
+  const std::string got(buffer, static_cast<std::size_t>(::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)));
+  EXPECT_EQ(std::count(got.begin(), got.end(), '\n'), 2);
+  // A line without end is cut off.
+  const std::string garbage(admin::kMaxRequestBytes + 4096, 'x');
+  std::size_t sent = 0;
+  ssize_t bytes = 1;
+  for (int i = 0; i < 1000 && sent < garbage.size() && bytes > 0; ++i) {
+    bytes = ::send(fd, garbage.data() + sent, garbage.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    sent += bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
+    server.poll(10);
+  }
+  server.poll(10);
+  EXPECT_LE(::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT), 0);
+  ::close(fd);
+}
+
+// --- MOUNT
+// ------------------------------------------------------------------------------------------------------
+
+template <typename T>
+xdrproc_t proc_of(bool_t (*function)(XDR*, T*)) {
+  return reinterpret_cast<xdrproc_t>(reinterpret_cast<void (*)()>(function));
+}
+
+TEST(Mount, V1_182_clients_get_handles_over_tcp_and_udp) {
+  const std::vector<std::byte> handle(24, std::byte{0x42});
+  mount::MountServer server(
+      0, false,
+      {.mount = [&](const std::string& path, const rdma::PeerAddress& client) -> mount::MountAnswer {
+         if (path == "/export" && client == rdma::PeerAddress::from_ipv4(127, 0, 0, 1))
+           return {mount::MountStatus::Ok, handle};
+         return {path == "/secret" ? mount::MountStatus::Acces : mount::MountStatus::NoEnt, {}};
+       },
+       .list =
+           [] {
+             return std::vector<std::string>{"/export", "/secret"};
+           }});
+  for (const bool tcp : {true, false}) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(server.port());
+    int socket = RPC_ANYSOCK;
+    CLIENT* client = tcp ? clnttcp_create(&address, 100005, 3, &socket, 0, 0)
+                         : clntudp_create(&address, 100005, 3, timeval{1, 0}, &socket);
+    ASSERT_NE(client, nullptr);
+    const timeval wait{10, 0};
+    const auto none = reinterpret_cast<xdrproc_t>(reinterpret_cast<void (*)()>(&xdr_void));
+    const auto mnt = [&](const char* path) {
+      char* argument = const_cast<char*>(path);
+      mnt_res result{};
+      EXPECT_EQ(clnt_call(client, 1, proc_of(&xdr_mnt_dirpath), reinterpret_cast<char*>(&argument),
+                          proc_of(&xdr_mnt_res), reinterpret_cast<char*>(&result), wait),
+                RPC_SUCCESS);
+      const unsigned status = result.status;
+      if (status == 0) {
+        EXPECT_EQ(result.mnt_res_u.ok.fhandle.mnt_fhandle3_len, 24u);
+        EXPECT_EQ(result.mnt_res_u.ok.fhandle.mnt_fhandle3_val[0], 0x42);
+        EXPECT_EQ(result.mnt_res_u.ok.auth_flavors.auth_flavors_val[0], AUTH_SYS);
+      }
+      clnt_freeres(client, proc_of(&xdr_mnt_res), reinterpret_cast<char*>(&result));
+      return status;
+    };
+    EXPECT_EQ(mnt("/export"), 0u);
+    EXPECT_EQ(mnt("/secret"), 13u);
+    EXPECT_EQ(mnt("/nothing"), 2u);
+    EXPECT_EQ(clnt_call(client, 0, none, nullptr, none, nullptr, wait), RPC_SUCCESS);
+    EXPECT_EQ(clnt_call(client, 4, none, nullptr, none, nullptr, wait), RPC_SUCCESS);
+    EXPECT_EQ(clnt_call(client, 9, none, nullptr, none, nullptr, wait), RPC_PROCUNAVAIL);
+    mnt_exports list = nullptr;
+    EXPECT_EQ(
+        clnt_call(client, 5, none, nullptr, proc_of(&xdr_mnt_exports), reinterpret_cast<char*>(&list), wait),
+        RPC_SUCCESS);
+    ASSERT_NE(list, nullptr);
+    EXPECT_STREQ(list->path, "/export");
+    EXPECT_STREQ(list->next->path, "/secret");
+    clnt_freeres(client, proc_of(&xdr_mnt_exports), reinterpret_cast<char*>(&list));
+    clnt_destroy(client);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "dataplane/segment/segment.h"
+
+namespace sluice::segment {
+namespace {
+
+TEST(Ring, two_threads_see_every_item_once_and_in_order) {
+  auto ring = std::make_unique<Ring<std::uint64_t, 64>>();
+  constexpr std::uint64_t kItems = 200'000;
+  std::thread producer([&] {
+    for (std::uint64_t i = 0; i < kItems;) i += ring->push(i) ? 1 : 0;
+  });
+  for (std::uint64_t expected = 0; expected < kItems;) {
+    std::uint64_t item;
+    if (!ring->pop(item)) continue;
+    ASSERT_EQ(item, expected++);
+  }
+  producer.join();
+}
+
+TEST(Ring, a_full_ring_takes_nothing) {
+  Ring<int, 4> ring{};
+  int item = 0;
+  EXPECT_FALSE(ring.pop(item));
+  for (int round = 0; round < 1000; ++round) {
+    for (int i = 0; i < 4; ++i) EXPECT_TRUE(ring.push(i));
+    EXPECT_FALSE(ring.push(9));
+    EXPECT_EQ(ring.size(), 4u);
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_TRUE(ring.pop(item));
+      EXPECT_EQ(item, i);
+    }
+  }
+}
+
+TEST(SeqLock, readers_never_see_a_torn_value) {
+  struct Wide {
+    std::uint64_t words[12] = {};
+  };
+  SeqLock<Wide> lock{};
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (std::uint64_t i = 1; !stop; ++i) {
+      Wide value;
+      std::fill(std::begin(value.words), std::end(value.words), i);
+      lock.write(value);
+    }
+  });
+  int seen = 0;
+  while (seen < 20000) {
+    const auto value = lock.read();
+    if (!value) continue;
+    ++seen;
+    for (const std::uint64_t word : value->words) ASSERT_EQ(word, value->words[0]);
+  }
+  stop = true;
+  writer.join();
+}
+
+TEST(Histogram, percentiles_are_within_a_bucket_of_the_exact_ones) {
+  auto histogram = std::make_unique<Histogram>();
+  std::vector<std::uint64_t> values;
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 50000; ++i) values.push_back(random() % (1ull << (random() % 38 + 1)));
+  for (const std::uint64_t value : values) histogram->record(value);
+  std::sort(values.begin(), values.end());
+  for (const double quantile : {0.0, 0.1, 0.5, 0.9, 0.99, 0.999}) {
+    const std::uint64_t exact =
+        values[static_cast<std::size_t>(quantile * static_cast<double>(values.size()))];
+    const std::uint64_t got = histogram->percentile(quantile);
+    EXPECT_GE(got, exact);
+    EXPECT_LE(got, exact + exact / 32 + 1);
+  }
+  for (std::uint32_t bucket = 0; bucket + 1 < Histogram::kBuckets; ++bucket) {
+    EXPECT_EQ(Histogram::bucket_of(Histogram::upper_bound(bucket)), bucket);
+    EXPECT_EQ(Histogram::bucket_of(Histogram::upper_bound(bucket) + 1), bucket + 1);
+  }
+}
+
+class SegmentFile : public testing::Test {
+ protected:
+  void TearDown() override { Segment::remove(name_); }
+  std::string name_ = "sluice-test-" + std::to_string(::getpid());
+};
+
+TEST_F(SegmentFile, what_one_process_writes_the_other_reads) {
+  EXPECT_THROW(Segment::attach(name_), rdma::SetupError);
+  const auto owner = Segment::open_or_create(name_);
+  EXPECT_TRUE(owner->created());
+  ConfigBlock config;
+  config.generation = 4;
+  config.credits = 17;
+  owner->layout().config.write(config);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto other = Segment::attach(name_);
+    const auto read = other->layout().config.read();
+    other->layout().reactors[0].events.push({.type = EventType::ConnectionUp, .connection = 3, .peer = {}});
+    ::_exit(read && read->generation == 4 && read->credits == 17 ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  Event event;
+  ASSERT_TRUE(owner->layout().reactors[0].events.pop(event));
+  EXPECT_EQ(event.connection, 3u);
+  EXPECT_FALSE(Segment::open_or_create(name_)->created());
+}
+
+TEST_F(SegmentFile, files_that_are_no_segment_are_refused_with_a_sentence) {
+  const auto write = [&](off_t size, std::uint64_t magic, std::uint32_t version) {
+    const int fd = ::open(Segment::path_of(name_).c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    ASSERT_EQ(::ftruncate(fd, size), 0);
+    ASSERT_EQ(::pwrite(fd, &magic, 8, 0), 8);
+    ASSERT_EQ(::pwrite(fd, &version, 4, 8), 4);
+    ::close(fd);
+  };
+  for (const auto& [size, magic, version] : {std::tuple{off_t{100}, kMagic, kLayoutVersion},
+                                             std::tuple{off_t{sizeof(Layout)}, kMagic + 1, kLayoutVersion},
+                                             std::tuple{off_t{sizeof(Layout)}, kMagic, kLayoutVersion + 1}}) {
+    write(size, magic, version);
+    try {
+      Segment::attach(name_);
+      FAIL();
+    } catch (const rdma::SetupError& error) {
+      EXPECT_NE(std::string(error.what()).find("cannot be used"), std::string::npos);
+    }
+    EXPECT_TRUE(Segment::open_or_create(name_)->created());  // the owner makes a fresh one
+  }
+}
+
+TEST_F(SegmentFile, heartbeats_tell_the_living_from_the_dead) {
+  const auto owner = Segment::open_or_create(name_);
+  Heartbeat& heart = owner->layout().data_plane;
+  EXPECT_FALSE(alive(heart, 1));
+  start_heartbeat(heart, 1000, 5);
+  EXPECT_TRUE(alive(heart, 1000));
+  EXPECT_FALSE(alive(heart, 1001 + kHeartbeatTimeoutNs));
+  beat(heart, 2000 + kHeartbeatTimeoutNs);
+  EXPECT_TRUE(alive(heart, 2000 + kHeartbeatTimeoutNs));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  heart.pid = static_cast<std::uint32_t>(child);
+  EXPECT_FALSE(alive(heart, 2000 + kHeartbeatTimeoutNs));
+}
+
+}  // namespace
+}  // namespace sluice::segment

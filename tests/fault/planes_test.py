@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The planes as processes, and what happens when one of them is killed. Speaks TAP.
+
+planes_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH SAMPLE_CONFIG"""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+CONTROL, DATA, CTL, BENCH, SAMPLE = sys.argv[1:6]
+PATIENCE_S = 120
+
+
+class Planes:
+    def __init__(self):
+        self.dir = tempfile.mkdtemp(prefix="sluice-fault-")
+        self.name = f"sluice-fault-{os.getpid()}"
+        self.fabric = f"/dev/shm/{self.name}-loopback"
+        self.socket = f"{self.dir}/admin.sock"
+        text = open(SAMPLE, encoding="utf-8").read()
+        for key, value in (("segment", self.name), ("loopback_path", self.fabric), ("socket", self.socket)):
+            text = re.sub(rf'^{key} = ".*?"', f'{key} = "{value}"', text, flags=re.M)
+        text = text.replace('address = "127.0.0.1:9464"', 'address = ""').replace("port = 20048", "port = 0")
+        text = text.replace("rpcbind = true", "rpcbind = false")
+        self.config = f"{self.dir}/sluice.toml"
+        with open(self.config, "w", encoding="utf-8") as file:
+            file.write(text)
+        self.control = self.data = None
+        self.log = open(f"{self.dir}/log", "a+", encoding="utf-8")
+
+    def run(self, *command):
+        return subprocess.Popen(command, stdout=self.log, stderr=self.log)
+
+    def start_control(self):
+        self.control = self.run(CONTROL, "--config", self.config)
+
+    def start_data(self):
+        self.data = self.run(DATA, "--segment", self.name)
+
+    def ctl(self, method):
+        done = subprocess.run([CTL, "--socket", self.socket, "--json", method], capture_output=True, text=True)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def wait(self, what, condition):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.05)
+        raise AssertionError(f"waited in vain: {what}")
+
+    def up(self):
+        self.wait("both planes up", lambda: (s := self.ctl("status")) and s["data_plane"]["alive"] and self.ctl("exports"))
+
+    def mount_port(self):
+        for line in reversed(open(f"{self.dir}/log", encoding="utf-8").read().splitlines()):
+            if found := re.search(r"MOUNT on port (\d+)", line):
+                return found.group(1)
+        raise AssertionError("no MOUNT port in the log")
+
+    def bench(self, *arguments):
+        return subprocess.Popen([BENCH, "--fabric", self.fabric, "--json", *arguments],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def load(self, seconds):
+        return self.bench("--seconds", str(seconds), "nfs3", "--verify", "--mount-port", self.mount_port())
+
+    def calls(self):
+        counters = self.ctl("counters")
+        return counters[0]["calls_received"] if counters else 0
+
+    def stop(self):
+        for process in (self.control, self.data):
+            if process and process.poll() is None:
+                process.terminate()
+                process.wait()
+        for path in (f"/dev/shm/{self.name}", self.fabric):
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+def finish(process):
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, f"exit {process.returncode}: {out} {err}"
+    return json.loads(out)
+
+
+def killing_the_control_plane_under_load_loses_no_call(planes):
+    load = planes.load(4)
+    planes.wait("load", lambda: planes.calls() > 2000)
+    assert load.poll() is None
+    planes.control.send_signal(signal.SIGKILL)
+    planes.control.wait()
+    unreachable = subprocess.run([CTL, "--socket", planes.socket, "status"], capture_output=True, text=True)
+    assert unreachable.returncode == 3 and "sluice-controlplane" in unreachable.stderr, unreachable
+    result = finish(load)
+    assert result["errors"] == 0 and result["mismatches"] == 0 and result["operations"] > 2000, result
+
+
+def a_new_control_plane_takes_over_and_no_client_notices(planes):
+    # Without a control plane: a connection request waits, and the next control plane answers it.
+    probe = planes.bench("probe")
+    time.sleep(0.2)
+    assert probe.poll() is None
+    planes.start_control()
+    assert finish(probe)["answer"] == "ok"
+    planes.up()
+    load = planes.load(3)
+    planes.wait("load", lambda: planes.ctl("connections") and planes.calls() > 0)
+    planes.control.send_signal(signal.SIGKILL)
+    planes.control.wait()
+    planes.start_control()
+    connections = planes.wait("the table rebuilt", lambda: planes.ctl("connections"))
+    assert connections[0]["state"] == "open" and connections[0]["credits"] == 64, connections
+    assert finish(load)["errors"] == 0
+
+
+def what_a_killed_client_leaves_is_reaped(planes):
+    load = planes.load(60)
+    planes.wait("a connection", lambda: planes.ctl("connections"))
+    planes.wait("load", lambda: planes.calls() > 0)
+    load.kill()
+    load.communicate()
+    planes.wait("no connection", lambda: planes.ctl("connections") == [])
+    assert finish(planes.bench("probe"))["answer"] == "ok"
+
+
+def a_killed_data_plane_is_noticed_and_comes_back_with_the_same_root(planes):
+    planes.data.send_signal(signal.SIGKILL)
+    planes.data.wait()
+    planes.wait("its death", lambda: not planes.ctl("status")["data_plane"]["alive"])
+    planes.start_data()
+    planes.up()
+    assert finish(planes.load(1))["errors"] == 0
+
+
+def a_second_plane_of_each_kind_is_refused_with_a_sentence(planes):
+    for command in ([CONTROL, "--config", planes.config], [DATA, "--segment", planes.name]):
+        second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert second.returncode == 1 and "stop it first" in second.stdout + second.stderr, second
+
+
+def bad_configuration_starts_nothing(planes):
+    bad = f"{planes.dir}/bad.toml"
+    with open(bad, "w", encoding="utf-8") as file:
+        file.write("[transport]\ncredits = 0\n")
+    done = subprocess.run([CONTROL, "--config", bad], capture_output=True, text=True)
+    assert done.returncode == 2 and "bad.toml:2: credits" in done.stderr, done
+
+
+def main():
+    tests = [bad_configuration_starts_nothing,
+             a_second_plane_of_each_kind_is_refused_with_a_sentence,
+             killing_the_control_plane_under_load_loses_no_call,
+             a_new_control_plane_takes_over_and_no_client_notices,
+             what_a_killed_client_leaves_is_reaped,
+             a_killed_data_plane_is_noticed_and_comes_back_with_the_same_root]
+    print(f"1..{len(tests)}")
+    planes = Planes()
+    failed = 0
+    try:
+        planes.start_control()
+        planes.start_data()
+        planes.up()
+        for number, test in enumerate(tests, 1):
+            try:
+                test(planes)
+                print(f"ok {number} {test.__name__}", flush=True)
+            except Exception as error:  # a failed test must not hide the others
+                failed += 1
+                print(f"not ok {number} {test.__name__}\n# {error}".replace("\n# ", "\n# "), flush=True)
+    finally:
+        planes.stop()
+        if failed:
+            planes.log.seek(0)
+            print("# " + planes.log.read()[-4000:].replace("\n", "\n# "))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

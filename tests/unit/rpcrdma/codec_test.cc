@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <rpc/rpc.h>
 
+#include <fstream>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "dataplane/rpcrdma/v1.h"
@@ -103,12 +105,13 @@ TEST(V1Codec, V1_006_V1_008_V1_007_sizes_are_those_of_the_format) {
 }
 
 TEST(V1Codec, V1_012_V1_077_F_25_position_counts_from_the_rpc_message) {
-  const auto decoded = v1::decode(bytes_of(golden::kE2));
+  const Bytes message = bytes_of(golden::kE2);
+  const auto decoded = v1::decode(message);
   ASSERT_EQ(decoded.header.chunks.reads.size(), 2u);
   for (std::uint32_t i = 0; i < 2; ++i) EXPECT_EQ(decoded.header.chunks.reads[i].position, Position{96});
   EXPECT_EQ(decoded.header.chunks.reads[0].target.length + decoded.header.chunks.reads[1].target.length,
             5001u);
-  EXPECT_EQ(decoded.header.header_bytes + 96, bytes_of(golden::kE2).size());  // right behind the count word
+  EXPECT_EQ(decoded.header.header_bytes + 96, message.size());  // right behind the count word
 }
 
 TEST(V1Codec, V1_017_extreme_offsets_round_trip) {
@@ -213,6 +216,45 @@ TEST(V1Codec, V1_004_V1_019_V1_131_V1_134_only_defined_values_are_emitted) {
   v1::encode_err_chunk(writer, failing, Credits{3});
   EXPECT_EQ(xdr::load_u32(out.data() + 12), 4u);
   EXPECT_EQ(xdr::load_u32(out.data() + 16), 2u);
+}
+
+// --- Real peers
+// -------------------------------------------------------------------------------------------------
+
+std::vector<Bytes> captured_messages() {
+  std::ifstream file(SLUICE_CAPTURED_MESSAGES);
+  std::vector<Bytes> messages;
+  for (std::string line; std::getline(file, line);) {
+    Bytes message;
+    for (std::size_t i = 0; i + 1 < line.size(); i += 2)
+      message.push_back(static_cast<std::byte>(std::stoul(line.substr(i, 2), nullptr, 16)));
+    messages.push_back(message);
+  }
+  return messages;
+}
+
+TEST(V1Codec, V1_002_V1_005_what_linux_kernels_sent_decodes_and_encodes_to_the_same_bytes) {
+  const auto messages = captured_messages();
+  ASSERT_GT(messages.size(), 40u);
+  int calls = 0;
+  int replies = 0;
+  for (const Bytes& message : messages) {
+    EXPECT_EQ(round_trip(message), message);
+    const auto decoded = v1::decode(message);
+    if (decoded.header.procedure != v1::Procedure::Msg) continue;
+    const auto payload = std::span(message).subspan(decoded.header.header_bytes);
+    EXPECT_EQ(xdr::load_u32(payload.data()), static_cast<std::uint32_t>(decoded.header.fixed.xid));
+    xdr::Reader reader(payload);
+    if (xdr::load_u32(payload.data() + 4) == 0) {
+      ++calls;
+      EXPECT_EQ(rpc::decode_call(reader).status, rpc::CallDecode::Ok);
+    } else {
+      ++replies;
+      EXPECT_TRUE(rpc::decode_reply(reader).ok);
+    }
+  }
+  EXPECT_GT(calls, 20);
+  EXPECT_GT(replies, 5);
 }
 
 // --- Second opinion

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The whole responder over loopback: a sequence of messages, each after a length byte pair, from one hostile
+// client.
+#include <cstdlib>
+
+#include "tests/conformance/lab.h"
+
+using namespace sluice;
+using namespace sluice::conformance;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static auto* lab = new ServerLab;
+  static const auto memory = lab->peer->expose(65536, rdma::kRemoteRead);
+  if (lab->connection->state() != rpcrdma::Connection::State::Open || lab->peer->failed) lab->reconnect();
+  for (int messages = 0; size >= 2 && messages < 8; ++messages) {
+    const std::size_t length = std::min<std::size_t>(size - 2, (data[0] | data[1] << 8) & 1023);
+    lab->peer->send({reinterpret_cast<const std::byte*>(data) + 2, length});
+    data += 2 + length;
+    size -= 2 + length;
+  }
+  lab->settle(60);
+  lab->service->complete_later();
+  lab->settle(60);
+  lab->peer->inbox.clear();
+  lab->peer->send_completions.clear();
+  lab->service->executed.clear();
+  lab->lenient->executed.clear();
+  lab->log.clear();
+  return 0;
+}

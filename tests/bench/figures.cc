@@ -123,8 +123,12 @@ class Server {
       : device_(rdma::loopback::make_device(std::move(fabric), {.name = "server"})),
         engine_(*device_, config()),
         memory_(device_->allocate_memory(256u << 20),
-                device_->allocate_memory(service::memory::kLargeBytes + 64), exports(), &wall_clock),
-        thread_([this] { run(); }) {}
+                device_->allocate_memory(service::memory::kLargeBytes + 64), exports(), &wall_clock) {
+    engine_.add_service(null_);
+    engine_.add_service(memory_);
+    device_->connection_manager()->listen(20049);
+    thread_ = std::thread([this] { run(); });
+  }
   ~Server() {
     stop_ = true;
     thread_.join();
@@ -148,10 +152,7 @@ class Server {
   }
   void run() {
     pin(kServerCpu);
-    engine_.add_service(null_);
-    engine_.add_service(memory_);
     auto& cm = *device_->connection_manager();
-    cm.listen(20049);
     std::uint64_t now = now_ns();
     for (std::uint64_t turn = 0; !stop_.load(std::memory_order_relaxed); ++turn) {
       engine_.poll(now);

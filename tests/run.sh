@@ -7,12 +7,14 @@
 # tests/run.sh coverage           the requirement coverage of the conformance and unit tests
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-readonly logs=build/test-logs
+readonly logs=build-logs
 
 setup() {  # DIRECTORY OPTION...
   local dir=$1
   shift
-  [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@" >"$dir.setup.log" 2>&1 || { cat "$dir.setup.log"; exit 1; }
+  mkdir -p "$logs"
+  local log="$logs/$(basename "$dir").setup.log"
+  [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@" >"$log" 2>&1 || { cat "$log"; exit 1; }
 }
 
 build() {  # DIRECTORY
@@ -41,7 +43,6 @@ options_tsan=(-Db_sanitize=thread -Db_lundef=false --buildtype=debugoptimized -D
 options_fuzz=(-Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false --buildtype=debugoptimized -Doptimization=1)
 
 bash deploy/install-packages.sh || exit 1
-mkdir -p build
 
 case "${1:-}" in
   bench)

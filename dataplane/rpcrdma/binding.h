@@ -10,8 +10,9 @@
 
 namespace sluice::rpcrdma {
 
-/// Eligible items are counted opaques (all that RFC 8267 names are). Eligibility is a property of single items: there is no way to mark a union (V1-075). An item not counted
-/// here is never reduced (V1-070, V1-184).
+/// Eligible items are counted opaques (all that RFC 8267 names are). Eligibility is a property of single
+/// items: there is no way to mark a union (V1-075). An item not counted here is never reduced (V1-070,
+/// V1-184).
 struct ProcedureBinding {
   std::uint8_t eligible_arguments = 0;  ///< most Read chunks with a Position other than zero
   std::uint8_t eligible_results = 0;    ///< most Write chunks that results can fill

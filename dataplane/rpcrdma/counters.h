@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the transport counts. Plain words of the owning reactor, which copies them to the shared segment between turns.
+// What the transport counts. Plain words of the owning reactor, which copies them to the shared segment
+// between turns.
 #pragma once
 
 #include <cstdint>

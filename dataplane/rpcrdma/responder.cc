@@ -368,8 +368,8 @@ void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noe
   run_service(slot);
 }
 
-/// An eligible item is a counted opaque: the word in front of it agrees with what its chunk holds, but for up to three
-/// bytes of round-up that old requesters send (V1-073, A-07).
+/// An eligible item is a counted opaque: the word in front of it agrees with what its chunk holds, but for up
+/// to three bytes of round-up that old requesters send (V1-073, A-07).
 bool Responder::counts_agree(const CallSlot& slot) const noexcept {
   for (std::uint32_t i = 0; i < slot.layout_.chunk_count; ++i) {
     const ReadChunk& chunk = slot.layout_.chunks[i];

@@ -227,7 +227,8 @@ void MemoryService::access(Call& call, xdr::Reader& in) noexcept {
   const bool directory = inode.type == FileType::Directory;
   std::uint32_t granted = 0;
   if (allows(inode, object.credential, kRead)) granted |= kReadBit;
-  if (allows(inode, object.credential, kExecute)) granted |= std::uint32_t{directory ? kLookupBit : kExecuteBit};
+  if (allows(inode, object.credential, kExecute))
+    granted |= std::uint32_t{directory ? kLookupBit : kExecuteBit};
   if (!object.options->read_only && allows(inode, object.credential, kWrite))
     granted |= kModifyBit | kExtendBit | (directory ? std::uint32_t{kDeleteBit} : 0u);
   put_status(call.results(), Status::Ok);

@@ -83,9 +83,19 @@ std::uint64_t max_nfs3_results(std::uint32_t procedure, std::span<const std::byt
 
 /// GETACL: attributes, mask, and two lists of at most kMaxAclEntries entries of three words.
 std::uint64_t max_nfsacl_results(std::uint32_t procedure, std::span<const std::byte>) {
+  if (procedure == 0) return 0;
   constexpr std::uint64_t kMaxAclEntries = 1024;
   constexpr std::uint64_t kList = 8 + kMaxAclEntries * 12;
   return procedure == 1 ? kStatus + kPostOpAttr + 4 + 2 * kList : kStatus + kPostOpAttr;
+}
+
+/// MNT: status, handle, flavors. DUMP and EXPORT have lists without a bound in the arguments or the protocol.
+std::uint64_t max_mount3_results(std::uint32_t procedure, std::span<const std::byte>) {
+  constexpr std::uint64_t kMaxFlavors = 16;
+  constexpr std::uint64_t kMaxLists = 64 << 10;
+  enum : std::uint32_t { kMnt = 1, kDump = 2, kExport = 5 };
+  if (procedure == kMnt) return kStatus + 4 + kMaxHandle + 4 + 4 * kMaxFlavors;
+  return procedure == kDump || procedure == kExport ? kMaxLists : 0;
 }
 
 constexpr rpcrdma::Binding kNfs3{.program = kNfsProgram,
@@ -99,6 +109,12 @@ constexpr rpcrdma::Binding kNfsAcl{.program = kNfsAclProgram,
                                    .unusable = rpcrdma::UnusableChunks::Ignore,
                                    .max_results_bytes = &max_nfsacl_results};
 
+constexpr rpcrdma::Binding kMount3{.program = kMountProgram,
+                                   .version = kNfs3Version,
+                                   .procedures = {},
+                                   .unusable = rpcrdma::UnusableChunks::Ignore,
+                                   .max_results_bytes = &max_mount3_results};
+
 }  // namespace
 
 const rpcrdma::Binding& nfs3_binding() noexcept {
@@ -106,6 +122,9 @@ const rpcrdma::Binding& nfs3_binding() noexcept {
 }
 const rpcrdma::Binding& nfsacl3_binding() noexcept {
   return kNfsAcl;
+}
+const rpcrdma::Binding& mount3_binding() noexcept {
+  return kMount3;
 }
 
 }  // namespace sluice::ulb

@@ -43,5 +43,7 @@ inline constexpr std::uint32_t kNfs3Procedures = 22;
 const rpcrdma::Binding& nfs3_binding() noexcept;
 /// Nothing is eligible; chunks are ignored, as servers of the NFS family do.
 const rpcrdma::Binding& nfsacl3_binding() noexcept;
+/// MOUNT version 3 (RFC 1813, Appendix I): nothing is eligible.
+const rpcrdma::Binding& mount3_binding() noexcept;
 
 }  // namespace sluice::ulb

@@ -70,6 +70,7 @@ Block BlockPool::allocate_small() noexcept {
 void BlockPool::give_back(Block block, bool small) noexcept {
   Page& page = pages_[block];
   page.small = small ? 1 : 0;
+  page.tail = 0;
   if (page.pins > 0)
     page.doomed = 1;
   else

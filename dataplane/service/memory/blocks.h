@@ -36,6 +36,13 @@ class BlockPool {
 
   void pin(Block block) noexcept { ++pages_[block].pins; }
   void unpin(Block block) noexcept;
+  std::uint32_t pins(Block block) const noexcept { return pages_[block].pins; }
+
+  /// For the owner of the block: what is behind the end of its file has to be cleared once the pins are gone.
+  /// Forgotten when the block is given back.
+  void mark_tail(Block block) noexcept { pages_[block].tail = 1; }
+  void clear_tail_mark(Block block) noexcept { pages_[block].tail = 0; }
+  bool tail_marked(Block block) const noexcept { return pages_[block].tail != 0; }
 
   std::byte* data(Block block) const noexcept {
     return region_.bytes.data() + std::size_t{block - 1} * kSmallBytes;
@@ -51,11 +58,12 @@ class BlockPool {
   struct Page {
     std::uint32_t next = 0;
     std::uint32_t previous = 0;
-    std::uint16_t pins = 0;
+    std::uint32_t pins = 0;
     std::uint8_t doomed = 0;      ///< given back while pinned
     std::uint8_t small = 0;       ///< of the block that starts here
     std::uint8_t free_small = 0;  ///< in the first page of a large block that is divided: how many are free
     std::uint8_t clean = 0;       ///< free small block: which list it is in
+    std::uint8_t tail = 0;        ///< mark_tail()
   };
   struct List {
     std::uint32_t head = 0;

@@ -6,8 +6,10 @@
 namespace sluice::service::memory {
 namespace {
 
-constexpr std::uint32_t kFormat = 0x534c4831;  // "SLH1"
-constexpr std::size_t kNamedBytes = 16;
+constexpr std::uint32_t kFormat = 0x534c4832;  // "SLH2"
+constexpr std::size_t kNamedBytes = 24;
+
+static_assert(kNamedBytes + sizeof(std::uint64_t) == kHandleBytes);
 
 }  // namespace
 
@@ -17,6 +19,7 @@ HandleBytes encode_handle(const HashKey& key, const FileHandle& handle) noexcept
   xdr::store_u32(out.data() + 4, handle.export_id);
   xdr::store_u32(out.data() + 8, handle.inode);
   xdr::store_u32(out.data() + 12, handle.generation);
+  xdr::store_u64(out.data() + 16, handle.token);
   xdr::store_u64(out.data() + kNamedBytes, siphash(key, std::span(out).first(kNamedBytes)));
   return out;
 }
@@ -26,7 +29,7 @@ std::optional<FileHandle> decode_handle(const HashKey& key, std::span<const std:
   if (xdr::load_u64(bytes.data() + kNamedBytes) != siphash(key, bytes.first(kNamedBytes)))
     return std::nullopt;
   return FileHandle{xdr::load_u32(bytes.data() + 4), xdr::load_u32(bytes.data() + 8),
-                    xdr::load_u32(bytes.data() + 12)};
+                    xdr::load_u32(bytes.data() + 12), xdr::load_u64(bytes.data() + 16)};
 }
 
 }  // namespace sluice::service::memory

@@ -12,13 +12,16 @@
 
 namespace sluice::service::memory {
 
-inline constexpr std::size_t kHandleBytes = 24;
+inline constexpr std::size_t kHandleBytes = 32;
 using HandleBytes = std::array<std::byte, kHandleBytes>;
 
 struct FileHandle {
   std::uint32_t export_id = 0;
   std::uint32_t inode = 0;
   std::uint32_t generation = 0;
+  /// The start of the file system that made it, so that what is lost with a restart stays stale; of an
+  /// export's root, what is the same after each start.
+  std::uint64_t token = 0;
 };
 
 HandleBytes encode_handle(const HashKey& key, const FileHandle& handle) noexcept;

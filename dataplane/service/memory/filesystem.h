@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory exports' file system: inodes, directories, and files whose data lies in registered blocks. One
-// reactor. Everything is allocated at setup; operations are O(1) but for the bounded loops named at them.
+// The memory exports' file system: inodes, directories, and files whose data lies in registered blocks.
+//
+// Threads: one reactor. Everything is allocated by the constructor and add_export(); every other operation is
+// O(1) or has its bound named at it.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +46,7 @@ enum class Status : std::uint32_t {
   TooSmall = 10005,
   ServerFault = 10006,
   BadType = 10007,
+  Jukebox = 10008,
 };
 
 /// ftype3.
@@ -60,14 +64,29 @@ enum class FileType : std::uint8_t {
 inline constexpr std::uint32_t kMaxNameBytes = 255;
 inline constexpr std::uint32_t kMaxSymlinkBytes = 1024;
 inline constexpr std::uint32_t kMaxLinks = 65000;
+/// How far RENAME looks for a cycle; a directory cannot be moved below deeper ones.
+inline constexpr std::uint32_t kMaxDirectoryDepth = 4096;
+
+/// A map page is a small block with the numbers of data blocks. It can stand in a list of pages to be
+/// reclaimed.
+inline constexpr std::uint32_t kMapEntries = kSmallBytes / sizeof(Block) - 2;
+struct MapPage {
+  std::uint32_t used;  ///< entries that are not zero
+  Block next;          ///< in the list of pages to be reclaimed
+  std::array<Block, kMapEntries> blocks;
+};
+static_assert(sizeof(MapPage) == kSmallBytes);
+inline constexpr std::uint32_t kRootEntries = kSmallBytes / sizeof(Block);
 inline constexpr std::uint32_t kDirectBlocks = 8;
-inline constexpr std::uint32_t kMapEntries = kSmallBytes / sizeof(Block);
-inline constexpr std::uint32_t kMaxFileBlocks = kDirectBlocks + kMapEntries * kMapEntries;
+inline constexpr std::uint32_t kMaxFileBlocks = kDirectBlocks + kRootEntries * kMapEntries;
 inline constexpr std::uint64_t kMaxFileBytes = std::uint64_t{kMaxFileBlocks} * kLargeBytes;
-/// Steps of reclaiming a removed file in one slice of background work.
+
+/// Map entries looked at in one slice of reclaiming.
 inline constexpr std::uint32_t kReclaimSteps = 64;
-/// Cookies are a directory's running number of the entry, and the entry's index in the low bits.
-inline constexpr std::uint32_t kCookieIndexBits = 24;
+/// Slices that one allocation may take when memory is short: more than two map pages.
+inline constexpr std::uint32_t kReclaimSlicesOnDemand = 40;
+/// Cookies below stand for "." and ".." (service) and for the beginning.
+inline constexpr std::uint64_t kFirstCookie = 3;
 
 using InodeNumber = std::uint32_t;
 using EntryNumber = std::uint32_t;
@@ -75,14 +94,15 @@ using EntryNumber = std::uint32_t;
 struct Inode {
   std::uint32_t generation;
   FileType type;
-  bool small;  ///< its data, at most kSmallBytes, is in one small block
+  bool small;      ///< its data, at most kSmallBytes, is in one small block
+  bool exclusive;  ///< create_verifier is one
   std::uint16_t mode;
   std::uint32_t uid;
   std::uint32_t gid;
   std::uint32_t links;
   std::uint32_t export_id;
   InodeNumber parent;  ///< of a directory
-  InodeNumber next;    ///< in the list of free or of reclaimed inodes
+  InodeNumber next;    ///< in the list of free inodes
   std::uint64_t size;
   std::uint64_t used_bytes;
   std::uint64_t atime_ns;
@@ -92,29 +112,34 @@ struct Inode {
   std::uint32_t device_major;
   std::uint32_t device_minor;
   std::array<Block, kDirectBlocks> direct;
-  Block map_root;  ///< small block of map blocks, each of kMapEntries data blocks
-  std::uint32_t reclaim_at;
-  EntryNumber first_entry;
-  EntryNumber last_entry;
+  Block map_root;          ///< small block of kRootEntries map pages
+  EntryNumber entry_root;  ///< of a directory: the tree of its entries
   std::uint32_t entries;
   std::uint64_t next_sequence;
 };
 
+/// A name in a directory. Entries of one directory form a treap (Seidel, Aragon: "Randomized search trees",
+/// 1996) ordered by `sequence`, the order of their making, so that a READDIR finds its place again in O(log
+/// n) also when the entry of its cookie is gone.
 struct Entry {
   InodeNumber directory;
   InodeNumber inode;
-  EntryNumber next;
-  EntryNumber previous;
+  EntryNumber left;
+  EntryNumber right;
+  EntryNumber parent;
+  std::uint32_t priority;
   EntryNumber hash_next;  ///< also the link of the free list
   std::uint8_t name_bytes;
   std::uint64_t sequence;
   char name[kMaxNameBytes];
 
   std::string_view name_view() const noexcept { return {name, name_bytes}; }
+  std::uint64_t cookie() const noexcept { return sequence; }
 };
 
 struct ExportUse {
   InodeNumber root = 0;
+  std::uint64_t root_token = 0;   ///< stands in the root's handle in place of the start
   std::uint64_t quota_bytes = 0;  ///< zero: as much as there is
   std::uint64_t used_bytes = 0;
   std::uint64_t files = 0;
@@ -136,18 +161,24 @@ class FileSystem {
   /// Setup. `wall_clock` gives nanoseconds since 1970 and is no system call.
   FileSystem(rdma::MemoryRegion region, std::uint32_t max_files, const HashKey& key, Clock wall_clock);
 
-  /// Setup. Roots keep their handle from one start to the next.
-  std::uint32_t add_export(std::uint64_t quota_bytes);
-  ExportUse& use(std::uint32_t export_id) noexcept { return exports_[export_id]; }
+  /// Setup. A root keeps its handle from one start to the next as long as path, place in the list and key
+  /// stay.
+  std::uint32_t add_export(std::string_view path, std::uint64_t quota_bytes);
+  const ExportUse& use(std::uint32_t export_id) const noexcept { return exports_[export_id]; }
   std::uint32_t export_count() const noexcept { return static_cast<std::uint32_t>(exports_.size()); }
   InodeNumber root(std::uint32_t export_id) const noexcept { return exports_[export_id].root; }
 
   Inode& inode(InodeNumber number) noexcept { return inodes_[number]; }
-  Entry& entry(EntryNumber number) noexcept { return entries_[number]; }
+  const Inode& inode(InodeNumber number) const noexcept { return inodes_[number]; }
+  const Entry& entry(EntryNumber number) const noexcept { return entries_[number]; }
   BlockPool& blocks() noexcept { return blocks_; }
   std::uint64_t now_ns() const noexcept { return clock_(); }
+  /// Another one after each start: wall clock at construction.
+  std::uint64_t start() const noexcept { return start_; }
   std::uint32_t max_files() const noexcept { return static_cast<std::uint32_t>(inodes_.size() - 1); }
   std::uint64_t free_files() const noexcept { return free_inodes_; }
+  /// Free, and going to be when what was removed has been reclaimed.
+  std::uint64_t free_bytes() const noexcept { return blocks_.free_bytes() + reclaimable_bytes_; }
 
   HandleBytes handle_of(InodeNumber number) const noexcept;
   struct Found {
@@ -157,45 +188,64 @@ class FileSystem {
   Found find(std::span<const std::byte> handle) noexcept;
 
   // Directories. Names are not "." or ".."; whoever calls has checked permissions and name length.
-  EntryNumber lookup(InodeNumber directory, std::string_view name) noexcept;
+  EntryNumber lookup(InodeNumber directory, std::string_view name) const noexcept;
   Found create(InodeNumber directory, std::string_view name, const NewInode& what) noexcept;
   Status link(InodeNumber directory, std::string_view name, InodeNumber target) noexcept;
   void remove_entry(EntryNumber number) noexcept;  ///< drops the link of its inode too
-  Status rename(EntryNumber from, InodeNumber to_directory, std::string_view to_name) noexcept;
-  bool is_within(InodeNumber directory, InodeNumber ancestor) noexcept;
-  static std::uint64_t cookie_of(const Entry& entry, EntryNumber number) noexcept {
-    return entry.sequence << kCookieIndexBits | number;
-  }
-  /// First entry behind a cookie (zero: the first of all), or none. O(1) while the cookie's entry exists;
-  /// otherwise at most one pass over the directory.
-  EntryNumber entry_after(InodeNumber directory, std::uint64_t cookie) noexcept;
+  /// Replaces `to_name` if it is there.
+  void rename(EntryNumber from, InodeNumber to_directory, std::string_view to_name) noexcept;
+  /// At most kMaxDirectoryDepth steps; deeper counts as within.
+  bool is_within(InodeNumber directory, InodeNumber ancestor) const noexcept;
+  /// First entry with a cookie above `cookie`, or none. O(log n) expected.
+  EntryNumber entry_after(InodeNumber directory, std::uint64_t cookie) const noexcept;
+  /// Next in the order of cookies, or none. O(1) amortized.
+  EntryNumber entry_next(EntryNumber number) const noexcept;
 
   // Files. `block` counts in kLargeBytes.
   Block block_of(const Inode& inode, std::uint32_t block) const noexcept;
-  /// Makes blocks [first, last] exist, or NoSpc / DQuot; those made stay. At most 18 for one WRITE.
+  /// Makes the blocks of a range exist, or NoSpc; those made stay. At most 18 for one WRITE.
   Status ensure_blocks(Inode& inode, std::uint64_t offset, std::uint32_t bytes) noexcept;
-  /// Passes over at most the file's blocks.
-  void truncate(InodeNumber number, std::uint64_t size) noexcept;
-  void zero(Inode& inode, std::uint64_t from, std::uint64_t to) noexcept;
+  /// At most 2 * kRootEntries steps. Jukebox, and nothing done, when a transfer is under way in the block
+  /// that is cut and there is no other for the file.
+  Status truncate(InodeNumber number, std::uint64_t size) noexcept;
 
-  /// Drops one link; a file without links is reclaimed in the background.
-  void drop_link(InodeNumber number) noexcept;
-  /// One bounded slice of scrubbing and reclaiming; true when there is more.
+  /// A WRITE ended without success: what it left in block `index` behind the end of the file goes, as soon as
+  /// no other transfer uses the block. Called before the WRITE unpins.
+  void forget_tail(Inode& inode, std::uint32_t index) noexcept;
+  /// Whether that has been put off until the caller, who holds the last pin of the block, calls forget_tail()
+  /// too.
+  bool must_forget_tail(const Inode& inode, std::uint32_t index, Block pinned) const noexcept;
+
+  /// One bounded slice of reclaiming and scrubbing; true when there is more.
   bool background() noexcept;
 
  private:
   InodeNumber new_inode(std::uint32_t export_id, const NewInode& what) noexcept;
   void free_inode(InodeNumber number) noexcept;
+  void drop_link(InodeNumber number) noexcept;
+
   EntryNumber add_entry(InodeNumber directory, std::string_view name, InodeNumber target) noexcept;
   void unlink_entry(EntryNumber number) noexcept;
   std::uint32_t bucket_of(InodeNumber directory, std::string_view name) const noexcept;
-  Block* slot_for(Inode& inode, std::uint32_t block) noexcept;
-  bool charge(Inode& inode, std::uint32_t bytes) noexcept;
-  void uncharge(Inode& inode, std::uint32_t bytes) noexcept;
+  void tree_append(Inode& directory, EntryNumber number) noexcept;
+  void tree_remove(Inode& directory, EntryNumber number) noexcept;
+
+  Block* root_of(const Inode& inode) const noexcept {
+    return reinterpret_cast<Block*>(blocks_.data(inode.map_root));
+  }
+  MapPage& map_page(Block block) const noexcept { return *reinterpret_cast<MapPage*>(blocks_.data(block)); }
+  bool put_block(Inode& inode, std::uint32_t block) noexcept;
   Block allocate(Inode& inode, bool small) noexcept;
+  Block take(bool small) noexcept;
+  bool charge(Inode& inode, std::uint64_t bytes) noexcept;
+  void uncharge(Inode& inode, std::uint64_t bytes) noexcept;
   void give_back(Inode& inode, Block& block, bool small) noexcept;
+  void drop_block(Inode& inode, std::uint32_t block) noexcept;
   bool grow_small(Inode& inode) noexcept;
-  bool reclaim_step(Inode& inode) noexcept;
+  bool cut_block(Inode& inode, std::uint32_t index, std::uint32_t keep_bytes) noexcept;
+  void drop_blocks_from(Inode& inode, std::uint32_t first) noexcept;
+  void drop_map_from(Inode& inode, std::uint32_t first) noexcept;
+  bool reclaim_slice() noexcept;
 
   BlockPool blocks_;
   LazyArray<Inode> inodes_;
@@ -203,13 +253,19 @@ class FileSystem {
   LazyArray<EntryNumber> buckets_;
   const HashKey key_;
   const Clock clock_;
+  const std::uint64_t start_;
+  std::uint64_t priority_state_;
   std::vector<ExportUse> exports_;
   InodeNumber free_inode_list_ = 0;
   InodeNumber never_used_inode_ = 1;
   std::uint64_t free_inodes_;
   EntryNumber free_entry_list_ = 0;
   EntryNumber never_used_entry_ = 1;
-  InodeNumber reclaim_head_ = 0;
+
+  Block reclaim_page_ = 0;  ///< being reclaimed
+  std::uint32_t reclaim_at_ = 0;
+  Block reclaim_list_ = 0;  ///< map pages that wait
+  std::uint64_t reclaimable_bytes_ = 0;
 };
 
 }  // namespace sluice::service::memory

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NFSACL version 3 as Linux and Solaris speak it. The export keeps modes, not access lists: GETACL shows the
-// mode as a list, SETACL takes a list that a mode can hold and refuses others with NFS3ERR_NOTSUPP.
+// NFSACL version 3 as Linux and Solaris speak it (there is no RFC; secattr is a mask and two lists, each a
+// count and a counted array of type, id and permissions). The export keeps modes, not access lists: GETACL
+// shows the mode as a list, SETACL takes a list that a mode can hold and refuses others with NFS3ERR_NOTSUPP.
 #include "dataplane/service/memory/memory_service.h"
 
 namespace sluice::service::memory {
@@ -18,37 +19,56 @@ enum EntryType : std::uint32_t {
 };
 constexpr std::uint32_t kMaxAclEntries = 1024;
 
-/// An array of entries: count, then the XDR array (count, then type, id and permissions of each).
+/// One list of entries.
 struct ParsedAcl {
   bool named_entries = false;  ///< users or groups besides the three of a mode
   std::uint32_t entries = 0;
-  std::uint16_t mode = 0;
+  std::uint32_t seen = 0;  ///< EntryType
+  bool repeated = false;
+  std::uint16_t owner = 0;
+  std::uint16_t group = 0;
+  std::uint16_t other = 0;
+  std::uint16_t mask = 7;
+
+  bool complete() const noexcept {
+    constexpr std::uint32_t kNeeded = kUserObj | kGroupObj | kOtherObj;
+    return !repeated && (seen & kNeeded) == kNeeded;
+  }
+  /// The mask limits the group (POSIX 1003.1e draft 17, section 23.1.5).
+  std::uint16_t mode() const noexcept {
+    return static_cast<std::uint16_t>(owner << 6 | (group & mask) << 3 | other);
+  }
 };
 
 ParsedAcl get_acl_list(xdr::Reader& in) noexcept {
+  constexpr std::uint32_t kDefaultFlag = 0x1000;  // set in the entries of a default list
   ParsedAcl acl;
-  in.u32();
+  in.u32();  // how many there are, whether they follow or not
   acl.entries = in.u32();
   if (acl.entries > kMaxAclEntries) in.fail();
   for (std::uint32_t i = 0; i < acl.entries && in.ok(); ++i) {
-    const std::uint32_t type = in.u32();
-    in.u32();
+    const std::uint32_t type = in.u32() & ~kDefaultFlag;
+    in.u32();  // id: that of the file's own owner and group, or of a named entry
     const auto permissions = static_cast<std::uint16_t>(in.u32() & 7);
-    switch (type & 0xff) {
+    switch (type) {
       case kUserObj:
-        acl.mode = static_cast<std::uint16_t>((acl.mode & 077) | permissions << 6);
+        acl.owner = permissions;
         break;
       case kGroupObj:
-        acl.mode = static_cast<std::uint16_t>((acl.mode & 0707) | permissions << 3);
+        acl.group = permissions;
         break;
       case kOtherObj:
-        acl.mode = static_cast<std::uint16_t>((acl.mode & 0770) | permissions);
+        acl.other = permissions;
         break;
       case kClassObj:
+        acl.mask = permissions;
         break;
       default:
         acl.named_entries = true;
+        continue;
     }
+    acl.repeated = acl.repeated || (acl.seen & type) != 0;
+    acl.seen |= type;
   }
   return acl;
 }
@@ -114,11 +134,18 @@ void MemoryService::AclService::set_acl(Call& call) noexcept {
   const Target object = memory_.target(call, handle);
   if (object.status != Status::Ok) return memory_.end_with_attr(call, object.status, 0);
   Status status = Status::Ok;
-  if (acl.named_entries || ((mask & kDefaultAcl) && default_acl.entries > 0)) {
+  if ((mask & ~kAll) != 0) {
+    status = Status::Inval;
+  } else if (object.options->read_only) {
+    status = Status::RoFs;
+  } else if (acl.named_entries || ((mask & kDefaultAcl) && default_acl.entries > 0)) {
     status = Status::NotSupp;
-  } else if (mask & kAcl) {
-    const auto mode = static_cast<std::uint16_t>((memory_.fs_.inode(object.number).mode & ~0777) | acl.mode);
-    status = memory_.set_attributes(object, {.mode = mode});
+  } else if ((mask & kAcl) &&
+             acl.entries > 0) {  // an empty list takes the list away: the mode is what is left
+    const auto kept = static_cast<std::uint16_t>(memory_.fs_.inode(object.number).mode & ~0777);
+    status = acl.complete()
+                 ? memory_.set_attributes(object, {.mode = static_cast<std::uint16_t>(kept | acl.mode())})
+                 : Status::Inval;
   }
   memory_.end_with_attr(call, status, object.number);
 }

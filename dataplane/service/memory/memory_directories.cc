@@ -13,24 +13,37 @@ namespace {
 constexpr std::uint32_t kMaxNameOnWire = 4096;
 constexpr std::uint64_t kDotCookie = 1;
 constexpr std::uint64_t kDotDotCookie = 2;
-constexpr std::uint16_t kSticky = 01000;
+static_assert(kDotDotCookie < kFirstCookie);
 
 bool is_dot(std::string_view name) noexcept {
   return name == "." || name == "..";
 }
 
-/// Ok for a name that a new or existing entry may have.
+/// Ok for a name that a new or existing entry may have (RFC 1813, section 3.2).
 Status check_name(std::string_view name) noexcept {
   if (name.size() > kMaxNameBytes) return Status::NameTooLong;
   if (name.empty() || name.find('/') != std::string_view::npos || name.find('\0') != std::string_view::npos)
-    return Status::Inval;
+    return Status::Acces;
   return Status::Ok;
+}
+
+Status check_path(std::string_view path) noexcept {
+  if (path.size() > kMaxSymlinkBytes) return Status::NameTooLong;
+  return path.empty() || path.find('\0') != std::string_view::npos ? Status::Inval : Status::Ok;
 }
 
 }  // namespace
 
+/// Whether `name` may be looked for in `directory`.
+Status MemoryService::may_search(const Target& directory, std::string_view name) const noexcept {
+  const Inode& inode = fs_.inode(directory.number);
+  if (inode.type != FileType::Directory) return Status::NotDir;
+  if (const Status status = check_name(name); status != Status::Ok) return status;
+  return allows(inode, directory.credential, kExecute) ? Status::Ok : Status::Acces;
+}
+
 /// Whether entries of `directory` may be added or removed, and `name` can be one.
-Status MemoryService::may_change_directory(const Target& directory, std::string_view name) noexcept {
+Status MemoryService::may_change_directory(const Target& directory, std::string_view name) const noexcept {
   const Inode& inode = fs_.inode(directory.number);
   if (inode.type != FileType::Directory) return Status::NotDir;
   if (directory.options->read_only) return Status::RoFs;
@@ -38,8 +51,9 @@ Status MemoryService::may_change_directory(const Target& directory, std::string_
   return allows(inode, directory.credential, kWrite | kExecute) ? Status::Ok : Status::Acces;
 }
 
+/// The sticky bit leaves an entry to its owner and the directory's.
 Status MemoryService::may_remove(const Target& directory, const Inode& victim) const noexcept {
-  const Inode& parent = const_cast<FileSystem&>(fs_).inode(directory.number);
+  const Inode& parent = fs_.inode(directory.number);
   const bool restricted = (parent.mode & kSticky) != 0 && !owns(parent, directory.credential);
   return restricted && !owns(victim, directory.credential) ? Status::Acces : Status::Ok;
 }
@@ -51,13 +65,9 @@ void MemoryService::lookup(Call& call, xdr::Reader& in) noexcept {
   const Target directory = target(call, handle);
   if (directory.status != Status::Ok) return end_with_attr(call, directory.status, 0);
   const Inode& inode = fs_.inode(directory.number);
-  Status status = check_name(name);
+  Status status = may_search(directory, name);
   InodeNumber found = 0;
-  if (inode.type != FileType::Directory) {
-    status = Status::NotDir;
-  } else if (status == Status::Ok && !allows(inode, directory.credential, kExecute)) {
-    status = Status::Acces;
-  } else if (status == Status::Ok) {
+  if (status == Status::Ok) {
     if (name == ".")
       found = directory.number;
     else if (name == "..")
@@ -90,6 +100,26 @@ void MemoryService::end_create(Call& call, Status status, InodeNumber made,
   succeed(call, status);
 }
 
+/// Makes an object with the attributes asked for, as far as the caller may set them; a directory with the
+/// set-group-id bit passes on its group.
+FileSystem::Found MemoryService::make(const Target& directory, std::string_view name, NewInode what,
+                                      const SetAttributes& set) noexcept {
+  const Inode& parent = fs_.inode(directory.number);
+  const Credential& who = directory.credential;
+  const bool inherits = (parent.mode & kSetGid) != 0;
+  what.uid = who.uid == 0 ? set.uid.value_or(0) : who.uid;
+  what.gid = inherits ? parent.gid : who.gid;
+  if (set.gid && (who.uid == 0 || in_group(who, *set.gid))) what.gid = *set.gid;
+  if (set.mode && what.type != FileType::Symlink) what.mode = *set.mode;
+  if (inherits && what.type == FileType::Directory) what.mode |= kSetGid;
+  const FileSystem::Found made = fs_.create(directory.number, name, what);
+  if (made.status != Status::Ok) return made;
+  Inode& inode = fs_.inode(made.number);
+  if (set.atime == SetAttributes::Time::Client) inode.atime_ns = set.atime_ns;
+  if (set.mtime == SetAttributes::Time::Client) inode.mtime_ns = set.mtime_ns;
+  return made;
+}
+
 void MemoryService::create(Call& call, xdr::Reader& in) noexcept {
   enum : std::uint32_t { kUnchecked = 0, kGuarded = 1, kExclusive = 2 };
   const auto handle = in.opaque(kMaxNfsHandle);
@@ -108,17 +138,17 @@ void MemoryService::create(Call& call, xdr::Reader& in) noexcept {
   const Target directory = target(call, handle);
   if (directory.status != Status::Ok) return end_create(call, directory.status, 0, {});
   const WccBefore before = wcc_before(fs_, directory.number);
-  Status status = may_change_directory(directory, name);
+  Status status = may_search(directory, name);
   if (status == Status::Ok && is_dot(name)) status = Status::Exist;
+  if (status == Status::Ok && set.size && *set.size > kMaxFileBytes) status = Status::FBig;
   if (status != Status::Ok) return end_create(call, status, 0, before);
 
   if (const EntryNumber existing = fs_.lookup(directory.number, name); existing != 0) {
     const InodeNumber number = fs_.entry(existing).inode;
-    Inode& inode = fs_.inode(number);
-    const bool replay =
-        how == kExclusive && inode.type == FileType::Regular && inode.create_verifier == verifier;
-    if (!replay && (how != kUnchecked || inode.type != FileType::Regular))
-      return end_create(call, Status::Exist, 0, before);
+    const Inode& inode = fs_.inode(number);
+    const bool regular = inode.type == FileType::Regular;
+    const bool replay = how == kExclusive && inode.exclusive && inode.create_verifier == verifier;
+    if (!regular || (how != kUnchecked && !replay)) return end_create(call, Status::Exist, 0, before);
     if (how == kUnchecked && set.size) {
       Target file = directory;
       file.number = number;
@@ -127,14 +157,16 @@ void MemoryService::create(Call& call, xdr::Reader& in) noexcept {
     return end_create(call, status, number, before);
   }
 
-  const FileSystem::Found made = fs_.create(directory.number, name,
-                                            {.type = FileType::Regular,
-                                             .mode = set.mode.value_or(0644),
-                                             .uid = directory.credential.uid,
-                                             .gid = directory.credential.gid});
+  status = may_change_directory(directory, name);
+  if (status != Status::Ok) return end_create(call, status, 0, before);
+  // After an exclusive CREATE the client sets the attributes; until then nobody else gets at the file.
+  const std::uint16_t mode = how == kExclusive ? 0600 : 0644;
+  const FileSystem::Found made = make(directory, name, {.type = FileType::Regular, .mode = mode}, set);
   if (made.status == Status::Ok) {
-    fs_.inode(made.number).create_verifier = verifier;
-    if (set.size) fs_.truncate(made.number, std::min(*set.size, kMaxFileBytes));
+    Inode& inode = fs_.inode(made.number);
+    inode.exclusive = how == kExclusive;
+    inode.create_verifier = verifier;
+    if (set.size) static_cast<void>(fs_.truncate(made.number, *set.size));  // a new file: it only grows
   }
   end_create(call, made.status, made.number, before);
 }
@@ -152,18 +184,14 @@ void MemoryService::mkdir(Call& call, xdr::Reader& in) noexcept {
     status = Status::Exist;
   if (status == Status::Ok && fs_.inode(directory.number).links >= kMaxLinks) status = Status::MLink;
   if (status != Status::Ok) return end_create(call, status, 0, before);
-  const FileSystem::Found made = fs_.create(directory.number, name,
-                                            {.type = FileType::Directory,
-                                             .mode = set.mode.value_or(0755),
-                                             .uid = directory.credential.uid,
-                                             .gid = directory.credential.gid});
+  const FileSystem::Found made = make(directory, name, {.type = FileType::Directory, .mode = 0755}, set);
   end_create(call, made.status, made.number, before);
 }
 
 void MemoryService::symlink(Call& call, xdr::Reader& in) noexcept {
   const auto handle = in.opaque(kMaxNfsHandle);
   const std::string_view name = in.string(kMaxNameOnWire);
-  get_sattr3(in);
+  const SetAttributes set = get_sattr3(in);
   const std::string_view path = in.string(kMaxNameOnWire);
   if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
   const Target directory = target(call, handle);
@@ -172,13 +200,9 @@ void MemoryService::symlink(Call& call, xdr::Reader& in) noexcept {
   Status status = may_change_directory(directory, name);
   if (status == Status::Ok && (is_dot(name) || fs_.lookup(directory.number, name) != 0))
     status = Status::Exist;
-  if (status == Status::Ok && path.size() > kMaxSymlinkBytes) status = Status::NameTooLong;
+  if (status == Status::Ok) status = check_path(path);
   if (status != Status::Ok) return end_create(call, status, 0, before);
-  const FileSystem::Found made = fs_.create(directory.number, name,
-                                            {.type = FileType::Symlink,
-                                             .mode = 0777,
-                                             .uid = directory.credential.uid,
-                                             .gid = directory.credential.gid});
+  const FileSystem::Found made = make(directory, name, {.type = FileType::Symlink, .mode = 0777}, set);
   if (made.status != Status::Ok) return end_create(call, made.status, 0, before);
   Inode& inode = fs_.inode(made.number);
   status = fs_.ensure_blocks(inode, 0, static_cast<std::uint32_t>(path.size()));
@@ -186,7 +210,7 @@ void MemoryService::symlink(Call& call, xdr::Reader& in) noexcept {
     fs_.remove_entry(fs_.lookup(directory.number, name));
     return end_create(call, status, 0, before);
   }
-  if (!path.empty()) std::memcpy(fs_.blocks().data(fs_.block_of(inode, 0)), path.data(), path.size());
+  std::memcpy(fs_.blocks().data(fs_.block_of(inode, 0)), path.data(), path.size());
   inode.size = path.size();
   end_create(call, Status::Ok, made.number, before);
 }
@@ -213,10 +237,7 @@ void MemoryService::mknod(Call& call, xdr::Reader& in) noexcept {
   if (status == Status::Ok && (is_dot(name) || fs_.lookup(directory.number, name) != 0))
     status = Status::Exist;
   if (status != Status::Ok) return end_create(call, status, 0, before);
-  what.mode = set.mode.value_or(0644);
-  what.uid = directory.credential.uid;
-  what.gid = directory.credential.gid;
-  const FileSystem::Found made = fs_.create(directory.number, name, what);
+  const FileSystem::Found made = make(directory, name, what, set);
   end_create(call, made.status, made.number, before);
 }
 
@@ -305,6 +326,8 @@ void MemoryService::rename(Call& call, xdr::Reader& in) noexcept {
     const Inode& inode = fs_.inode(moved);
     const bool directory = inode.type == FileType::Directory;
     if (const Status status = may_remove(from, inode); status != Status::Ok) return status;
+    const bool moves_directory = directory && from.number != to.number;
+    if (moves_directory && !allows(inode, from.credential, kWrite)) return Status::Acces;  // its ".." changes
     if (directory && fs_.is_within(to.number, moved)) return Status::Inval;
     if (const EntryNumber existing = fs_.lookup(to.number, to_name); existing != 0) {
       if (fs_.entry(existing).inode == moved) return Status::Ok;  // two names of one file: nothing to do
@@ -312,8 +335,11 @@ void MemoryService::rename(Call& call, xdr::Reader& in) noexcept {
       if (directory != (victim.type == FileType::Directory)) return Status::Exist;
       if (directory && victim.entries > 0) return Status::NotEmpty;
       if (const Status status = may_remove(to, victim); status != Status::Ok) return status;
+    } else if (moves_directory && fs_.inode(to.number).links >= kMaxLinks) {
+      return Status::MLink;
     }
-    return fs_.rename(entry, to.number, to_name);
+    fs_.rename(entry, to.number, to_name);
+    return Status::Ok;
   };
   const Status status = attempt();
   put_status(call.results(), status);
@@ -339,7 +365,7 @@ void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexc
   constexpr std::uint32_t kEndBytes = 8;                       // no entry follows, eof
   const auto handle = in.opaque(kMaxNfsHandle);
   const std::uint64_t cookie = in.u64();
-  in.u64();  // cookieverf: cookies never go stale here
+  const std::uint64_t cookie_verifier = in.u64();
   std::uint32_t names_left = plus ? in.u32() : kMaxReaddirBytes;
   std::uint32_t left = std::min(in.u32(), kMaxReaddirBytes);
   if (!in.ok()) return call.complete(rpc::AcceptStat::GarbageArgs);
@@ -350,20 +376,25 @@ void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexc
   if (!allows(inode, directory.credential, kRead))
     return end_with_attr(call, Status::Acces, directory.number);
 
+  // Cookies are good for one start of the file system: only a root's handle outlives it.
+  if (cookie != 0 && cookie_verifier != fs_.start())
+    return end_with_attr(call, Status::BadCookie, directory.number);
+
   xdr::Writer& out = call.results();
   put_status(out, Status::Ok);
   put_post_op_attr(out, fs_, directory.number);
-  out.u64(0);  // cookieverf
+  out.u64(fs_.start());
   const auto head = static_cast<std::uint32_t>(out.position()) - 4 + kEndBytes;
-  left = std::min<std::uint32_t>(left, static_cast<std::uint32_t>(out.position() + out.remaining()));
+  left = std::min<std::uint32_t>(left, static_cast<std::uint32_t>(out.position() + out.remaining()) - 4);
   left = left > head ? left - head : 0;
   bool any = false;
   const auto put = [&](std::string_view name, InodeNumber number, std::uint64_t its_cookie) {
     const auto name_bytes = static_cast<std::uint32_t>(kEntryBytes + xdr::padded(name.size()));
     const std::uint32_t bytes = name_bytes + (plus ? kPlusBytes : 0);
-    if (bytes > left || name_bytes > names_left) return false;
+    // dircount is advice: one entry is given in any case.
+    if (bytes > left || (any && name_bytes > names_left)) return false;
     left -= bytes;
-    names_left -= name_bytes;
+    names_left -= std::min(names_left, name_bytes);
     out.boolean(true);
     out.u64(number);
     out.string(name);
@@ -377,10 +408,9 @@ void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexc
   bool room = cookie >= kDotCookie || put(".", directory.number, kDotCookie);
   room = room && (cookie >= kDotDotCookie || put("..", inode.parent, kDotDotCookie));
   EntryNumber at = fs_.entry_after(directory.number, cookie <= kDotDotCookie ? 0 : cookie);
-  for (; room && at != 0; at = fs_.entry(at).next) {
+  for (; room && at != 0; at = fs_.entry_next(at)) {
     const Entry& entry = fs_.entry(at);
-    room = put(entry.name_view(), entry.inode, FileSystem::cookie_of(entry, at));
-    if (!room) break;
+    room = put(entry.name_view(), entry.inode, entry.cookie());
   }
   if (!any && !room) {
     out.rewind(0);

@@ -36,24 +36,29 @@ WriteArguments get_write_arguments(xdr::Reader& in) noexcept {
 // -----------------------------------------------------------------------------------------------------------
 
 /// Names the blocks as the reply's data and pins them until it is out. Holes are read from a block of zeros.
-void MemoryService::add_file_data(Call& call, Inode& inode, std::uint64_t offset,
+void MemoryService::add_file_data(Call& call, InodeNumber number, std::uint64_t offset,
                                   std::uint32_t bytes) noexcept {
+  Inode& inode = fs_.inode(number);
   BlockPool& blocks = fs_.blocks();
   auto& transfer = call.state<Transfer>();
+  transfer.inode = number;
+  transfer.generation = inode.generation;
+  transfer.offset = offset;
+  transfer.bytes = bytes;
   call.results().u32(bytes);
   for (std::uint32_t left = bytes; left > 0;) {
     const auto within = static_cast<std::uint32_t>(offset % kLargeBytes);
-    std::uint32_t run = std::min(left, kLargeBytes - within);
-    Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
-    if (inode.small && within >= kSmallBytes) block = 0;
-    if (inode.small && block != 0) run = std::min(run, kSmallBytes - within);
-    if (block != 0) {
-      blocks.pin(block);
-      transfer.pinned[transfer.blocks++] = block;
-      call.add_result_piece({blocks.data(block) + within, run, blocks.lkey()});
-    } else {
-      call.add_result_piece({zeros_.bytes.data(), run, zeros_.lkey});
-    }
+    const std::uint32_t run = std::min(left, kLargeBytes - within);
+    const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
+    // A small block may hold less than the file's size says: the rest is a hole.
+    const std::uint32_t there = block == 0    ? 0
+                                : inode.small ? kSmallBytes - std::min(within, kSmallBytes)
+                                              : run;
+    const std::uint32_t data = std::min(run, there);
+    transfer.pinned[transfer.blocks++] = block;
+    if (block != 0) blocks.pin(block);
+    if (data > 0) call.add_result_piece({blocks.data(block) + within, data, blocks.lkey()});
+    if (data < run) call.add_result_piece({zeros_.bytes.data(), run - data, zeros_.lkey});
     offset += run;
     left -= run;
   }
@@ -83,7 +88,7 @@ void MemoryService::read(Call& call, xdr::Reader& in) noexcept {
   put_post_op_attr(out, fs_, file.number);
   out.u32(count);
   out.boolean(count == left);  // eof
-  add_file_data(call, inode, offset, count);
+  add_file_data(call, file.number, offset, count);
   succeed(call, Status::Ok);
 }
 
@@ -96,7 +101,7 @@ void MemoryService::readlink(Call& call, xdr::Reader& in) noexcept {
   if (inode.type != FileType::Symlink) return end_with_attr(call, Status::Inval, link.number);
   put_status(call.results(), Status::Ok);
   put_post_op_attr(call.results(), fs_, link.number);
-  add_file_data(call, inode, 0, static_cast<std::uint32_t>(inode.size));
+  add_file_data(call, link.number, 0, static_cast<std::uint32_t>(inode.size));
   succeed(call, Status::Ok);
 }
 
@@ -124,6 +129,12 @@ void MemoryService::write_ok(Call& call, const WccBefore& before, std::uint32_t 
   succeed(call, Status::Ok);
 }
 
+void MemoryService::end_write(Inode& inode, std::uint64_t end, bool by_root) noexcept {
+  inode.size = std::max(inode.size, end);
+  inode.mtime_ns = inode.ctime_ns = fs_.now_ns();
+  if (!by_root) strip_set_id(inode);
+}
+
 /// The data came with the call: it is copied.
 void MemoryService::write(Call& call, xdr::Reader& in) noexcept {
   const WriteArguments arguments = get_write_arguments(in);
@@ -145,8 +156,7 @@ void MemoryService::write(Call& call, xdr::Reader& in) noexcept {
     done += run;
     offset += run;
   }
-  inode.size = std::max(inode.size, offset);
-  if (arguments.count > 0) inode.mtime_ns = inode.ctime_ns = fs_.now_ns();
+  if (arguments.count > 0) end_write(inode, offset, file.credential.uid == 0);
   write_ok(call, before, arguments.count);
 }
 
@@ -183,6 +193,7 @@ Placement MemoryService::place(Call& call) noexcept {
               .bytes = arguments.count,
               .blocks = 0,
               .writing = true,
+              .by_root = file.credential.uid == 0,
               .pinned = {}};
   std::uint64_t offset = arguments.offset;
   for (std::uint32_t left = arguments.count; left > 0;) {
@@ -204,7 +215,7 @@ void MemoryService::commit_placed(Call& call) noexcept {
   auto& transfer = call.state<Transfer>();
   Inode& inode = fs_.inode(transfer.inode);
   current_export_ = inode.export_id;
-  if (inode.generation != transfer.generation || inode.type != FileType::Regular || inode.links == 0)
+  if (inode.generation != transfer.generation || inode.type != FileType::Regular)
     return end_with_wcc(call, Status::Stale, {});
   const WccBefore before = wcc_before(fs_, transfer.inode);
   Status status = fs_.ensure_blocks(inode, transfer.offset, transfer.bytes);
@@ -221,8 +232,7 @@ void MemoryService::commit_placed(Call& call) noexcept {
       std::memcpy(fs_.blocks().data(block) + within, fs_.blocks().data(transfer.pinned[i]) + within, run);
     offset += run;
   }
-  inode.size = std::max(inode.size, end);
-  inode.mtime_ns = inode.ctime_ns = fs_.now_ns();
+  end_write(inode, end, transfer.by_root);
   transfer.writing = false;
   write_ok(call, before, transfer.bytes);
 }
@@ -242,14 +252,20 @@ void MemoryService::commit(Call& call, xdr::Reader& in) noexcept {
   succeed(call, Status::Ok);
 }
 
+/// A WRITE that was given up may have left bytes behind the end of the file, which have to read as zeros
+/// later. If another transfer uses the block, whoever is the last there sees to it.
 void MemoryService::release(Call& call) noexcept {
   auto& transfer = call.state<Transfer>();
-  Inode* inode = transfer.writing ? &fs_.inode(transfer.inode) : nullptr;
-  // A WRITE that was given up may have left bytes behind the end of the file, which has to read as zeros
-  // later.
-  if (inode != nullptr && inode->generation == transfer.generation && inode->type == FileType::Regular)
-    fs_.zero(*inode, std::max(inode->size, transfer.offset), transfer.offset + transfer.bytes);
-  for (std::uint32_t i = 0; i < transfer.blocks; ++i) fs_.blocks().unpin(transfer.pinned[i]);
+  Inode& inode = fs_.inode(transfer.inode);
+  const bool there = inode.generation == transfer.generation && inode.type != FileType::None;
+  for (std::uint32_t i = 0; i < transfer.blocks; ++i) {
+    const Block block = transfer.pinned[i];
+    if (block == 0) continue;
+    const auto index = static_cast<std::uint32_t>(transfer.offset / kLargeBytes) + i;
+    const bool given_up = transfer.writing && fs_.block_of(inode, index) == block;
+    if (there && (given_up || fs_.must_forget_tail(inode, index, block))) fs_.forget_tail(inode, index);
+    fs_.blocks().unpin(block);
+  }
   transfer = {};
 }
 

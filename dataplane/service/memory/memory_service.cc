@@ -31,13 +31,13 @@ MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros
       zeros_{zeros.bytes.first(kLargeBytes), zeros.lkey},
       pad_{zeros.bytes.subspan(kLargeBytes), zeros.lkey},
       exports_(config.exports),
-      statistics_(config.exports.size()),
+      statistics_(config.exports.size() + 1),
       acl_(*this) {
   if (pad_.bytes.size() < xdr::kUnit)
     throw rdma::SetupError("The memory export needs a region for holes and padding of more than 64 KiB.");
-  for (const ExportOptions& options : exports_) fs_.add_export(options.quota_bytes);
+  for (const ExportOptions& options : exports_) fs_.add_export(options.path, options.quota_bytes);
   // Another one after each start (RFC 1813, section 3.3.7).
-  xdr::store_u64(write_verifier_.data(), wall_clock());
+  xdr::store_u64(write_verifier_.data(), fs_.start());
 }
 
 // --- Dispatch
@@ -54,8 +54,11 @@ Execution MemoryService::execute(Call& call) noexcept {
     return Execution::Started;
   }
   if (procedure != ulb::kNfs3Null && !authenticate(call)) return Execution::Started;
-  const bool lists = procedure == ulb::kNfs3ReadDir || procedure == ulb::kNfs3ReadDirPlus;
-  if (lists && !call.require_results(kMaxReaddirBytes)) return Execution::NeedsMemory;
+  if (procedure == ulb::kNfs3ReadDir || procedure == ulb::kNfs3ReadDirPlus) {
+    const std::uint64_t wanted = binding().max_results_bytes(procedure, call.arguments());
+    if (!call.require_results(std::min<std::uint64_t>(wanted, kMaxReaddirBytes)))
+      return Execution::NeedsMemory;
+  }
   xdr::Reader in(call.arguments());
   (this->*kHandlers[procedure])(call, in);
   return Execution::Started;
@@ -63,8 +66,14 @@ Execution MemoryService::execute(Call& call) noexcept {
 
 void MemoryService::succeed(Call& call, Status status) noexcept {
   ExportStatistics& statistics = statistics_[current_export_];
+  const std::uint64_t failed = status != Status::Ok ? 1 : 0;
   ++statistics.calls;
-  if (status != Status::Ok) ++statistics.errors;
+  statistics.errors += failed;
+  if (call.header().program == ulb::kNfsProgram) {
+    ProcedureStatistics& procedure = statistics.procedures[call.header().procedure];
+    ++procedure.calls;
+    procedure.errors += failed;
+  }
   call.complete(rpc::AcceptStat::Success);
 }
 
@@ -83,8 +92,9 @@ void MemoryService::end_with_attr(Call& call, Status status, InodeNumber number)
 // --- Access
 // -------------------------------------------------------------------------------------------------------
 
-/// Only AUTH_NONE and AUTH_SYS are served.
+/// Only AUTH_NONE and AUTH_SYS are served. The start of every call: it belongs to no export yet.
 bool MemoryService::authenticate(Call& call) noexcept {
+  current_export_ = static_cast<std::uint32_t>(exports_.size());
   const rpc::OpaqueAuth& credential = call.header().credential;
   if (credential.flavor == rpc::AuthFlavor::None) return true;
   if (credential.flavor == rpc::AuthFlavor::Sys && rpc::decode_auth_sys(credential.body).ok) return true;
@@ -162,6 +172,13 @@ void MemoryService::getattr(Call& call, xdr::Reader& in) noexcept {
   succeed(call, object.status);
 }
 
+/// What a change by anyone but root takes away, so that a program cannot be made to run as another user.
+void MemoryService::strip_set_id(Inode& inode) noexcept {
+  if (inode.type != FileType::Regular) return;
+  inode.mode &= static_cast<std::uint16_t>(~kSetUid);
+  if ((inode.mode & 010) != 0) inode.mode &= static_cast<std::uint16_t>(~kSetGid);
+}
+
 Status MemoryService::set_attributes(const Target& object, const SetAttributes& set) noexcept {
   Inode& inode = fs_.inode(object.number);
   const Credential& who = object.credential;
@@ -182,10 +199,16 @@ Status MemoryService::set_attributes(const Target& object, const SetAttributes& 
     if (inode.type != FileType::Regular) return Status::Inval;
     if (!owner && !allows(inode, who, kWrite)) return Status::Acces;
     if (*set.size > kMaxFileBytes) return Status::FBig;
-    fs_.truncate(object.number, *set.size);
+    if (const Status status = fs_.truncate(object.number, *set.size); status != Status::Ok) return status;
     inode.mtime_ns = fs_.now_ns();
   }
-  if (set.mode) inode.mode = *set.mode;
+  const bool root = who.uid == 0;
+  if ((set.uid || set.gid || set.size) && !root) strip_set_id(inode);
+  if (set.mode) {
+    inode.mode = *set.mode;
+    if (!root && !in_group(who, set.gid.value_or(inode.gid)))
+      inode.mode &= static_cast<std::uint16_t>(~kSetGid);
+  }
   if (set.uid) inode.uid = *set.uid;
   if (set.gid) inode.gid = *set.gid;
   if (set.atime != SetAttributes::Time::DontChange)
@@ -246,10 +269,10 @@ void MemoryService::fsstat(Call& call, xdr::Reader& in) noexcept {
   const Target object = target(call, handle);
   if (object.status != Status::Ok) return end_with_attr(call, object.status, 0);
   const ExportUse& use = fs_.use(current_export_);
-  const BlockPool& blocks = fs_.blocks();
-  const std::uint64_t total = use.quota_bytes != 0 ? use.quota_bytes : blocks.capacity_bytes();
+  const std::uint64_t capacity = fs_.blocks().capacity_bytes();
+  const std::uint64_t total = use.quota_bytes != 0 ? std::min(use.quota_bytes, capacity) : capacity;
   const std::uint64_t left = total > use.used_bytes ? total - use.used_bytes : 0;
-  const std::uint64_t free_bytes = std::min(left, blocks.free_bytes());
+  const std::uint64_t free_bytes = std::min(left, fs_.free_bytes());
   xdr::Writer& out = call.results();
   put_status(out, Status::Ok);
   put_post_op_attr(out, fs_, object.number);

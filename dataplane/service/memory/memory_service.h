@@ -22,6 +22,9 @@ namespace sluice::service::memory {
 /// RFC 1813, section 3.3.19: rtmax and wtmax.
 inline constexpr std::uint32_t kMaxTransferBytes = 1u << 20;
 inline constexpr std::uint32_t kMaxReaddirBytes = 64u << 10;
+inline constexpr std::uint16_t kSetUid = 04000;
+inline constexpr std::uint16_t kSetGid = 02000;
+inline constexpr std::uint16_t kSticky = 01000;
 /// A transfer that starts and ends within blocks.
 inline constexpr std::uint32_t kMaxTransferBlocks = kMaxTransferBytes / kLargeBytes + 1;
 
@@ -39,24 +42,30 @@ struct ExportOptions {
   std::uint32_t anonuid = 65534;
   std::uint32_t anongid = 65534;
   std::uint64_t quota_bytes = 0;
-  std::vector<AddressPrefix> allowed;  ///< empty: every client
+  std::vector<AddressPrefix> allowed{};  ///< empty: every client
 };
 
 struct MemoryServiceConfig {
   std::uint32_t max_files = 100000;
   HashKey handle_key{};
-  std::vector<ExportOptions> exports;
+  std::vector<ExportOptions> exports{};
 };
 
-struct ExportStatistics {
+struct ProcedureStatistics {
   std::uint64_t calls = 0;
   std::uint64_t errors = 0;  ///< answered with an nfsstat3 other than NFS3_OK
 };
 
+/// Calls answered with an nfsstat3; NFSACL calls are in the sums only.
+struct ExportStatistics : ProcedureStatistics {
+  std::array<ProcedureStatistics, ulb::kNfs3Procedures> procedures{};
+};
+
 class MemoryService final : public Service {
  public:
-  /// Setup. `region` holds the files' data; `pad` is a few bytes for XDR round-up that a requester sends
-  /// along.
+  /// Setup. Both regions are zero and stay the service's. `region` holds the files' data; `zeros` is what
+  /// holes are read from (kLargeBytes, never written), and behind it a few bytes for XDR round-up that a
+  /// requester sends along.
   MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros, const MemoryServiceConfig& config,
                 FileSystem::Clock wall_clock);
 
@@ -68,6 +77,7 @@ class MemoryService final : public Service {
 
   FileSystem& file_system() noexcept { return fs_; }
   const std::vector<ExportOptions>& exports() const noexcept { return exports_; }
+  /// For the number behind the last export: calls whose handle named none.
   const ExportStatistics& statistics(std::size_t export_id) const noexcept { return statistics_[export_id]; }
   HandleBytes root_handle(std::uint32_t export_id) const noexcept {
     return fs_.handle_of(fs_.root(export_id));
@@ -100,9 +110,10 @@ class MemoryService final : public Service {
     std::uint32_t generation;
     std::uint64_t offset;
     std::uint32_t bytes;
-    std::uint16_t blocks;  ///< pinned
-    bool writing;          ///< placed WRITE that has not been committed
-    Block pinned[kMaxTransferBlocks];
+    std::uint16_t blocks;              ///< in `pinned`, from the one of `offset` on
+    bool writing;                      ///< placed WRITE that has not been committed
+    bool by_root;                      ///< the set-id bits of the file stay
+    Block pinned[kMaxTransferBlocks];  ///< zero: a hole
   };
   static_assert(sizeof(Transfer) <= kCallStateBytes);
 
@@ -130,9 +141,11 @@ class MemoryService final : public Service {
   static bool owns(const Inode& inode, const Credential& credential) noexcept {
     return credential.uid == 0 || credential.uid == inode.uid;
   }
-  Status may_change_directory(const Target& directory, std::string_view name) noexcept;
+  Status may_search(const Target& directory, std::string_view name) const noexcept;
+  Status may_change_directory(const Target& directory, std::string_view name) const noexcept;
   Status may_remove(const Target& directory, const Inode& victim) const noexcept;
   Status set_attributes(const Target& target, const SetAttributes& set) noexcept;
+  static void strip_set_id(Inode& inode) noexcept;
 
   // Procedures, by RFC 1813 section 3.3.
   void null(Call& call, xdr::Reader& in) noexcept;
@@ -159,10 +172,13 @@ class MemoryService final : public Service {
   void commit(Call& call, xdr::Reader& in) noexcept;
 
   // Shared by them.
-  void add_file_data(Call& call, Inode& inode, std::uint64_t offset, std::uint32_t bytes) noexcept;
+  FileSystem::Found make(const Target& directory, std::string_view name, NewInode what,
+                         const SetAttributes& set) noexcept;
+  void add_file_data(Call& call, InodeNumber number, std::uint64_t offset, std::uint32_t bytes) noexcept;
   Status check_write(const Target& target, std::uint64_t offset, std::uint32_t bytes) noexcept;
   void write_ok(Call& call, const WccBefore& before, std::uint32_t count) noexcept;
   void commit_placed(Call& call) noexcept;
+  void end_write(Inode& inode, std::uint64_t end, bool by_root) noexcept;
   void end_create(Call& call, Status status, InodeNumber made, const WccBefore& before) noexcept;
   void end_with_wcc(Call& call, Status status, const WccBefore& before) noexcept;
   void end_with_attr(Call& call, Status status, InodeNumber number) noexcept;

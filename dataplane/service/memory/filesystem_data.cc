@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The blocks of files: made, found, cut off, and reclaimed.
+//
+// Invariant: what a block holds behind the end of its file is zero, or the data of a WRITE that is under way
+// in it, or the block is marked to be cleared when the last transfer in it ends. So extending a file shows no
+// old data.
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/service/memory/filesystem.h"
+
+namespace sluice::service::memory {
+
+// --- Accounts ---------------------------------------------------------------------------------------------
+
+bool FileSystem::charge(Inode& inode, std::uint64_t bytes) noexcept {
+  ExportUse& use = exports_[inode.export_id];
+  if (use.quota_bytes != 0 && use.used_bytes + bytes > use.quota_bytes) return false;
+  use.used_bytes += bytes;
+  inode.used_bytes += bytes;
+  return true;
+}
+
+void FileSystem::uncharge(Inode& inode, std::uint64_t bytes) noexcept {
+  exports_[inode.export_id].used_bytes -= bytes;
+  inode.used_bytes -= bytes;
+}
+
+/// When memory is short, what was removed is reclaimed before its turn.
+Block FileSystem::take(bool small) noexcept {
+  for (std::uint32_t slice = 0;; ++slice) {
+    const Block block = small ? blocks_.allocate_small() : blocks_.allocate_large();
+    if (block != 0 || slice == kReclaimSlicesOnDemand || reclaimable_bytes_ == 0) return block;
+    reclaim_slice();
+  }
+}
+
+Block FileSystem::allocate(Inode& inode, bool small) noexcept {
+  const std::uint32_t bytes = small ? kSmallBytes : kLargeBytes;
+  if (!charge(inode, bytes)) return 0;
+  const Block block = take(small);
+  if (block == 0) uncharge(inode, bytes);
+  return block;
+}
+
+void FileSystem::give_back(Inode& inode, Block& block, bool small) noexcept {
+  uncharge(inode, small ? kSmallBytes : kLargeBytes);
+  if (small)
+    blocks_.free_small(block);
+  else
+    blocks_.free_large(block);
+  block = 0;
+}
+
+// --- Where blocks are
+// ---------------------------------------------------------------------------------------
+
+Block FileSystem::block_of(const Inode& inode, std::uint32_t block) const noexcept {
+  if (block < kDirectBlocks) return inode.direct[block];
+  if (inode.map_root == 0 || block >= kMaxFileBlocks) return 0;
+  const std::uint32_t at = block - kDirectBlocks;
+  const Block page = root_of(inode)[at / kMapEntries];
+  return page == 0 ? 0 : map_page(page).blocks[at % kMapEntries];
+}
+
+/// Makes a block exist, with its map pages. False when there is no room.
+bool FileSystem::put_block(Inode& inode, std::uint32_t block) noexcept {
+  if (block_of(inode, block) != 0) return true;
+  if (block < kDirectBlocks) return (inode.direct[block] = allocate(inode, inode.small)) != 0;
+  const std::uint32_t at = block - kDirectBlocks;
+  if (inode.map_root == 0 && (inode.map_root = allocate(inode, true)) == 0) return false;
+  Block& page = root_of(inode)[at / kMapEntries];
+  if (page == 0 && (page = allocate(inode, true)) == 0) return false;
+  MapPage& map = map_page(page);
+  if ((map.blocks[at % kMapEntries] = allocate(inode, false)) == 0) return false;
+  ++map.used;
+  return true;
+}
+
+/// The block becomes a hole. It is there.
+void FileSystem::drop_block(Inode& inode, std::uint32_t block) noexcept {
+  if (block < kDirectBlocks) return give_back(inode, inode.direct[block], inode.small);
+  const std::uint32_t at = block - kDirectBlocks;
+  MapPage& map = map_page(root_of(inode)[at / kMapEntries]);
+  give_back(inode, map.blocks[at % kMapEntries], false);
+  --map.used;
+}
+
+/// Moves the data of a small file to a large block. Transfers under way in the small one see to it
+/// themselves; what they have brought so far behind the end of the file does not come along.
+bool FileSystem::grow_small(Inode& inode) noexcept {
+  Block& block = inode.direct[0];
+  if (block != 0) {
+    const Block large = allocate(inode, false);
+    if (large == 0) return false;
+    std::memcpy(blocks_.data(large), blocks_.data(block), std::min<std::uint64_t>(inode.size, kSmallBytes));
+    give_back(inode, block, true);
+    block = large;
+  }
+  inode.small = false;
+  return true;
+}
+
+Status FileSystem::ensure_blocks(Inode& inode, std::uint64_t offset, std::uint32_t bytes) noexcept {
+  if (bytes == 0) return Status::Ok;
+  const std::uint64_t end = offset + bytes;
+  const bool fits_small = end <= kSmallBytes && inode.size <= kSmallBytes;
+  if (inode.used_bytes == 0) inode.small = fits_small;
+  if (inode.small && !fits_small && !grow_small(inode)) return Status::NoSpc;
+  for (std::uint64_t block = offset / kLargeBytes; block <= (end - 1) / kLargeBytes; ++block)
+    if (!put_block(inode, static_cast<std::uint32_t>(block))) return Status::NoSpc;
+  return Status::Ok;
+}
+
+// --- Cutting off
+// ----------------------------------------------------------------------------------------------
+
+/// Keeps the first bytes of a block. When a transfer is under way in it, the file gets another one: a WRITE
+/// that is answered later has to find its data, and a READ too. False when there is none.
+bool FileSystem::cut_block(Inode& inode, std::uint32_t index, std::uint32_t keep_bytes) noexcept {
+  const Block block = block_of(inode, index);
+  const std::uint32_t block_bytes = inode.small ? kSmallBytes : kLargeBytes;
+  if (block == 0 || keep_bytes >= block_bytes) return true;
+  if (blocks_.pins(block) == 0) {
+    std::memset(blocks_.data(block) + keep_bytes, 0, block_bytes - keep_bytes);
+    return true;
+  }
+  const Block fresh = take(inode.small);
+  if (fresh == 0) return false;
+  std::memcpy(blocks_.data(fresh), blocks_.data(block), keep_bytes);
+  const std::uint32_t at = index - std::min(index, kDirectBlocks);
+  (index < kDirectBlocks ? inode.direct[index]
+                         : map_page(root_of(inode)[at / kMapEntries]).blocks[at % kMapEntries]) = fresh;
+  if (inode.small)
+    blocks_.free_small(block);
+  else
+    blocks_.free_large(block);
+  return true;
+}
+
+/// Hands the map pages from `first` on (counted from the first mapped block) to the background.
+void FileSystem::drop_map_from(Inode& inode, std::uint32_t first) noexcept {
+  Block* root = root_of(inode);
+  std::uint32_t page = first / kMapEntries;
+  if (first % kMapEntries != 0) {
+    if (root[page] != 0)
+      for (std::uint32_t at = first; at % kMapEntries != 0; ++at)
+        if (map_page(root[page]).blocks[at % kMapEntries] != 0) drop_block(inode, at + kDirectBlocks);
+    ++page;
+  }
+  for (; page < kRootEntries; ++page) {
+    if (root[page] == 0) continue;
+    MapPage& map = map_page(root[page]);
+    const std::uint64_t bytes = std::uint64_t{map.used} * kLargeBytes + kSmallBytes;
+    uncharge(inode, bytes);
+    reclaimable_bytes_ += bytes;
+    map.next = reclaim_list_;
+    reclaim_list_ = root[page];
+    root[page] = 0;
+  }
+  if (first == 0) give_back(inode, inode.map_root, true);
+}
+
+void FileSystem::drop_blocks_from(Inode& inode, std::uint32_t first) noexcept {
+  for (std::uint32_t block = first; block < kDirectBlocks; ++block)
+    if (inode.direct[block] != 0) drop_block(inode, block);
+  if (inode.map_root != 0) drop_map_from(inode, std::max(first, kDirectBlocks) - kDirectBlocks);
+}
+
+Status FileSystem::truncate(InodeNumber number, std::uint64_t size) noexcept {
+  Inode& inode = inodes_[number];
+  if (size <= inode.size) {
+    const auto within = static_cast<std::uint32_t>(size % kLargeBytes);
+    const auto index = static_cast<std::uint32_t>(size / kLargeBytes);
+    if (within != 0 && size < inode.size && !cut_block(inode, index, within)) return Status::Jukebox;
+    drop_blocks_from(inode, within != 0 ? index + 1 : index);
+  } else if (inode.small && size > kSmallBytes) {
+    // Without room to move it, the data stays in the small block, and the rest is a hole until something is
+    // written.
+    static_cast<void>(grow_small(inode));
+  }
+  inode.size = size;
+  return Status::Ok;
+}
+
+void FileSystem::forget_tail(Inode& inode, std::uint32_t index) noexcept {
+  const Block block = block_of(inode, index);
+  if (blocks_.pins(block) > 1) return blocks_.mark_tail(block);
+  blocks_.clear_tail_mark(block);
+  const std::uint64_t begin = std::uint64_t{index} * kLargeBytes;
+  if (inode.size <= begin) return drop_block(inode, index);
+  const std::uint64_t keep = inode.size - begin;
+  const std::uint64_t block_bytes = inode.small ? kSmallBytes : kLargeBytes;
+  if (keep < block_bytes) std::memset(blocks_.data(block) + keep, 0, block_bytes - keep);
+}
+
+bool FileSystem::must_forget_tail(const Inode& inode, std::uint32_t index, Block pinned) const noexcept {
+  return block_of(inode, index) == pinned && blocks_.pins(pinned) == 1 && blocks_.tail_marked(pinned);
+}
+
+// --- Reclaiming
+// ---------------------------------------------------------------------------------------------
+
+/// True when there is more to reclaim.
+bool FileSystem::reclaim_slice() noexcept {
+  for (std::uint32_t step = 0; step < kReclaimSteps; ++step) {
+    if (reclaim_page_ == 0) {
+      if (reclaim_list_ == 0) return false;
+      reclaim_page_ = reclaim_list_;
+      reclaim_list_ = map_page(reclaim_page_).next;
+      reclaim_at_ = 0;
+    }
+    MapPage& map = map_page(reclaim_page_);
+    if (map.used == 0) {
+      blocks_.free_small(reclaim_page_);
+      reclaim_page_ = 0;
+      reclaimable_bytes_ -= kSmallBytes;
+    } else if (const Block block = map.blocks[reclaim_at_++]; block != 0) {
+      blocks_.free_large(block);
+      --map.used;
+      reclaimable_bytes_ -= kLargeBytes;
+    }
+  }
+  return reclaimable_bytes_ > 0;
+}
+
+}  // namespace sluice::service::memory

@@ -7,11 +7,13 @@
 #include <rte_errno.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
+#include <sched.h>
 #include <spdlog/spdlog.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstring>
@@ -75,10 +77,21 @@ std::unique_ptr<segment::Segment> wait_for_segment(const Options& options, segme
   throw rdma::SetupError(problem + " Start: sluice-controlplane --config FILE.");
 }
 
+/// A processor for everything but polling: one that no reactor has, where there is one.
+unsigned housekeeping_cpu(const segment::ConfigBlock& config) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    const auto* end = config.cpus.begin() + config.reactors;
+    if (CPU_ISSET(cpu, &allowed) && std::find(config.cpus.begin(), end, cpu) == end) return cpu;
+  }
+  return static_cast<unsigned>(sched_getcpu());
+}
+
 /// EAL with the configured cores, without hugepages or PCI devices unless they are asked for.
 void start_eal(const segment::ConfigBlock& config, const std::string& segment_name) {
-  const auto main_cpu = static_cast<unsigned>(sched_getcpu());
-  std::string lcores = "0@" + std::to_string(main_cpu);
+  std::string lcores = "0@" + std::to_string(housekeeping_cpu(config));
   for (std::uint32_t i = 0; i < config.reactors; ++i)
     lcores += "," + std::to_string(i + 1) + "@" + std::to_string(config.cpus[i]);
   std::vector<std::string> arguments = {

@@ -505,6 +505,45 @@ TEST(RequesterShapes, V1_092_V1_103_V1_195_V1_197_V1_193_V1_192_nfs_shapes_and_e
             binding.max_results_bytes(ulb::kNfs3ReadDir, {}));
 }
 
+TEST(RequesterShapes, V1_071_adjacent_items_are_two_chunks_at_two_positions) {
+  ClientLab lab;
+  const CallerMemory memory = caller_memory(lab, 4096);
+  const rdma::Sge first = memory.piece(0, 5);
+  const rdma::Sge second = memory.piece(1024, 8);
+  // Counts at 40 and 52; the first item's round-up is in the unreduced message (V1-077).
+  const rpcrdma::ReadItem items[] = {{rpcrdma::Position{44}, {&first, 1}},
+                                     {rpcrdma::Position{56}, {&second, 1}}};
+  const Bytes payload = test_call(0, TestService::kTwoSinks, {5, 8});
+  lab.submit({.payload = payload, .reads = items, .max_reply_bytes = 64});
+  lab.settle();
+  const Offer offer = offer_in(got(lab, 0));
+  ASSERT_EQ(offer.reads.size(), 2u);
+  EXPECT_EQ(offer.reads[0].position, rpcrdma::Position{44});
+  EXPECT_EQ(offer.reads[0].target.length, 5u);
+  EXPECT_EQ(offer.reads[1].position, rpcrdma::Position{56});
+  EXPECT_EQ(offer.reads[1].target.length, 8u);
+}
+
+TEST(RequesterShapes, V1_074_optional_data_keeps_its_discriminator_inline) {
+  ClientLab lab;
+  const CallerMemory memory = caller_memory(lab, 4096);
+  const rdma::Sge data = memory.piece(0, 64);
+  const rpcrdma::ReadItem item{rpcrdma::Position{48}, {&data, 1}};
+  // Present: the word 1 and the count stay, the data moves. Absent: the word 0, and no chunk.
+  const Bytes present = test_call(0, TestService::kSink, {1, 64});
+  lab.submit({.payload = present, .reads = {&item, 1}, .max_reply_bytes = 64});
+  lab.settle();
+  EXPECT_EQ(word_at(got(lab, 0), (28 + 24 + 40) / 4), 1u);
+  EXPECT_EQ(offer_in(got(lab, 0)).reads.size(), 1u);
+  lab.peer->send(ClientLab::success(xid_of(got(lab, 0)), 4));
+  lab.settle();
+  const Bytes absent = test_call(0, TestService::kSink, {0});
+  lab.submit({.payload = absent, .max_reply_bytes = 64});
+  lab.settle();
+  EXPECT_EQ(word_at(got(lab, 1), (28 + 40) / 4), 0u);
+  EXPECT_TRUE(offer_in(got(lab, 1)).reads.empty());
+}
+
 TEST(RequesterShapes, V1_070_V1_075_V1_183_V1_184_V1_185_V1_186_V1_187_bindings_name_items_and_bounds) {
   const rpcrdma::Binding empty{.program = 1, .version = 1};
   for (std::uint32_t procedure : {0u, 1u, 1000u}) {

@@ -19,7 +19,7 @@ def main():
                 break
         seed = {"v1_header": message,
                 "rpc_message": rpc,
-                "nfs3_args": bytes([rpc[23] if len(rpc) > 23 else 0, 0]) + rpc[40:],
+                "nfs3_args": bytes([0, rpc[23] & 31 if len(rpc) > 23 else 0]) + struct.pack("<H", len(rpc[40:])) + rpc[40:],
                 "responder": struct.pack("<H", min(len(message), 1023)) + message}[target]
         with open(f"{folder}/{number:03}", "wb") as file:
             file.write(seed)

@@ -48,15 +48,8 @@ void publish_config(segment::Layout& layout, config::Config& config) {
 
 bool allowed(const segment::ExportConfig& entry, const rdma::PeerAddress& client) {
   if (entry.allowed_count == 0) return true;
-  for (std::uint32_t i = 0; i < entry.allowed_count; ++i) {
-    const segment::AllowedPrefix& prefix = entry.allowed[i];
-    bool same = true;
-    for (std::uint32_t bit = 0; bit < prefix.prefix_bits && same; ++bit) {
-      const auto mask = static_cast<std::uint8_t>(0x80 >> (bit % 8));
-      same = ((prefix.address.bytes[bit / 8] ^ client.bytes[bit / 8]) & mask) == 0;
-    }
-    if (same) return true;
-  }
+  for (std::uint32_t i = 0; i < entry.allowed_count; ++i)
+    if (client.within(entry.allowed[i].address, entry.allowed[i].prefix_bits)) return true;
   return false;
 }
 

@@ -173,6 +173,13 @@ struct PeerAddress {
     return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d}};
   }
   bool operator==(const PeerAddress&) const = default;
+
+  /// Whether the first `bits` bits are those of `prefix`.
+  constexpr bool within(const PeerAddress& prefix, std::uint32_t bits) const noexcept {
+    for (std::uint32_t bit = 0; bit < bits && bit < 128; ++bit)
+      if ((bytes[bit / 8] ^ prefix.bytes[bit / 8]) & (0x80 >> bit % 8)) return false;
+    return true;
+  }
 };
 
 /// Connection management as the driver does it itself (loopback, later librdmacm). Drivers whose CM lives in

@@ -76,7 +76,6 @@ class CallSlot final : public service::Call {
   rpc::VersionRange supported_;        ///< of the program, when the call's version is not
   std::byte* call_memory_ = nullptr;   ///< assembled call
   std::byte* reply_memory_ = nullptr;  ///< payload of a large reply
-  std::uint64_t received_ns_ = 0;
 
   // Of the reply: the payload stream starts at payload_, in reply_buffer_ or in reply_memory_.
   std::byte* payload_ = nullptr;

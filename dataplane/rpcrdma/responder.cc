@@ -75,7 +75,6 @@ void Responder::begin(const ReceivedMessage& message, Refusal refusal) noexcept 
   slot.placed_bytes_ = 0;
   slot.piece_count_ = slot.item_count_ = 0;
   slot.payload_ = nullptr;
-  slot.received_ns_ = shared_.now_ns;
   ++shared_.counters.calls_received;
   advance(slot);
 }

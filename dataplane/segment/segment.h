@@ -16,7 +16,6 @@
 
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/counters.h"
-#include "dataplane/segment/histogram.h"
 #include "dataplane/segment/messages.h"
 #include "dataplane/segment/ring.h"
 #include "dataplane/segment/seqlock.h"
@@ -45,7 +44,6 @@ struct ReactorArea {
   alignas(kCacheLine) std::array<std::atomic<std::uint64_t>, kCounterCount> counters;  ///< reactor
   alignas(kCacheLine) SeqLock<ReactorInfo> info;                                       ///< reactor
   std::array<SeqLock<ConnectionInfo>, kMaxConnections> connections;                    ///< reactor
-  Histogram call_latency;  ///< reactor: from the Receive's completion to the post of the reply, ns
 };
 
 struct Layout {

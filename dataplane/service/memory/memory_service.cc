@@ -16,15 +16,6 @@ const std::array<MemoryService::Handler, ulb::kNfs3Procedures> MemoryService::kH
     &MemoryService::pathconf, &MemoryService::commit,
 };
 
-bool AddressPrefix::contains(const rdma::PeerAddress& peer) const noexcept {
-  for (std::uint32_t bit = 0; bit < std::min(bits, 128u); bit += 8) {
-    const std::uint32_t left = std::min(8u, bits - bit);
-    const auto mask = static_cast<std::uint8_t>(0xff << (8 - left));
-    if ((address.bytes[bit / 8] ^ peer.bytes[bit / 8]) & mask) return false;
-  }
-  return true;
-}
-
 MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros,
                              const MemoryServiceConfig& config, FileSystem::Clock wall_clock)
     : fs_(region, config.max_files, config.handle_key, wall_clock),

@@ -31,7 +31,7 @@ inline constexpr std::uint32_t kMaxTransferBlocks = kMaxTransferBytes / kLargeBy
 struct AddressPrefix {
   rdma::PeerAddress address;
   std::uint32_t bits = 0;
-  bool contains(const rdma::PeerAddress& peer) const noexcept;
+  bool contains(const rdma::PeerAddress& peer) const noexcept { return peer.within(address, bits); }
 };
 
 struct ExportOptions {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "dataplane/segment/histogram.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::segment {

@@ -12,7 +12,7 @@
 
 namespace sluice::service::memory {
 
-// --- Accounts ---------------------------------------------------------------------------------------------
+// --- Accounts ------------------------------------------------------------------------------------
 
 bool FileSystem::charge(Inode& inode, std::uint64_t bytes) noexcept {
   ExportUse& use = exports_[inode.export_id];
@@ -53,8 +53,7 @@ void FileSystem::give_back(Inode& inode, Block& block, bool small) noexcept {
   block = 0;
 }
 
-// --- Where blocks are
-// ---------------------------------------------------------------------------------------
+// --- Where blocks are ----------------------------------------------------------------------------
 
 Block FileSystem::block_of(const Inode& inode, std::uint32_t block) const noexcept {
   if (block < kDirectBlocks) return inode.direct[block];
@@ -113,8 +112,7 @@ Status FileSystem::ensure_blocks(Inode& inode, std::uint64_t offset, std::uint32
   return Status::Ok;
 }
 
-// --- Cutting off
-// ----------------------------------------------------------------------------------------------
+// --- Cutting off ---------------------------------------------------------------------------------
 
 /// Keeps the first bytes of a block. When a transfer is under way in it, the file gets another one: a WRITE
 /// that is answered later has to find its data, and a READ too. False when there is none.
@@ -199,8 +197,7 @@ bool FileSystem::must_forget_tail(const Inode& inode, std::uint32_t index, Block
   return block_of(inode, index) == pinned && blocks_.pins(pinned) == 1 && blocks_.tail_marked(pinned);
 }
 
-// --- Reclaiming
-// ---------------------------------------------------------------------------------------------
+// --- Reclaiming ----------------------------------------------------------------------------------
 
 /// True when there is more to reclaim.
 bool FileSystem::reclaim_slice() noexcept {

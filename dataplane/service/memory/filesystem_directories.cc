@@ -23,7 +23,7 @@ EntryNumber FileSystem::lookup(InodeNumber directory, std::string_view name) con
   return 0;
 }
 
-// --- The tree of a directory ----------------------------------------------------------------------------
+// --- The tree of a directory ---------------------------------------------------------------------
 
 /// The new entry has the highest sequence of all, so that its place is on the right edge.
 void FileSystem::tree_append(Inode& directory, EntryNumber number) noexcept {
@@ -94,8 +94,7 @@ EntryNumber FileSystem::entry_next(EntryNumber number) const noexcept {
   return above;
 }
 
-// --- Entries
-// ------------------------------------------------------------------------------------------------
+// --- Entries -------------------------------------------------------------------------------------
 
 EntryNumber FileSystem::add_entry(InodeNumber directory, std::string_view name, InodeNumber target) noexcept {
   EntryNumber number = free_entry_list_;

@@ -85,8 +85,7 @@ void MemoryService::lookup(Call& call, xdr::Reader& in) noexcept {
   succeed(call, Status::Ok);
 }
 
-// --- Making
-// -------------------------------------------------------------------------------------------------------
+// --- Making --------------------------------------------------------------------------------------
 
 void MemoryService::end_create(Call& call, Status status, InodeNumber made,
                                const WccBefore& before) noexcept {
@@ -264,8 +263,7 @@ void MemoryService::link(Call& call, xdr::Reader& in) noexcept {
   succeed(call, status);
 }
 
-// --- Removing and renaming
-// --------------------------------------------------------------------------------------------
+// --- Removing and renaming -----------------------------------------------------------------------
 
 void MemoryService::end_removal(Call& call, xdr::Reader& in, bool want_directory) noexcept {
   const auto handle = in.opaque(kMaxNfsHandle);
@@ -348,8 +346,7 @@ void MemoryService::rename(Call& call, xdr::Reader& in) noexcept {
   succeed(call, status);
 }
 
-// --- Listing
-// --------------------------------------------------------------------------------------------------------
+// --- Listing -------------------------------------------------------------------------------------
 
 void MemoryService::readdir(Call& call, xdr::Reader& in) noexcept {
   list_directory(call, in, false);

@@ -32,8 +32,7 @@ WriteArguments get_write_arguments(xdr::Reader& in) noexcept {
 
 }  // namespace
 
-// --- READ
-// -----------------------------------------------------------------------------------------------------------
+// --- READ ----------------------------------------------------------------------------------------
 
 /// Names the blocks as the reply's data and pins them until it is out. Holes are read from a block of zeros.
 void MemoryService::add_file_data(Call& call, InodeNumber number, std::uint64_t offset,
@@ -105,8 +104,7 @@ void MemoryService::readlink(Call& call, xdr::Reader& in) noexcept {
   succeed(call, Status::Ok);
 }
 
-// --- WRITE
-// ----------------------------------------------------------------------------------------------------------
+// --- WRITE ---------------------------------------------------------------------------------------
 
 Status MemoryService::check_write(const Target& file, std::uint64_t offset, std::uint32_t bytes) noexcept {
   Inode& inode = fs_.inode(file.number);

@@ -31,8 +31,7 @@ MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros
   xdr::store_u64(write_verifier_.data(), fs_.start());
 }
 
-// --- Dispatch
-// -----------------------------------------------------------------------------------------------------
+// --- Dispatch ------------------------------------------------------------------------------------
 
 Execution MemoryService::execute(Call& call) noexcept {
   const std::uint32_t procedure = call.header().procedure;
@@ -80,8 +79,7 @@ void MemoryService::end_with_attr(Call& call, Status status, InodeNumber number)
   succeed(call, status);
 }
 
-// --- Access
-// -------------------------------------------------------------------------------------------------------
+// --- Access --------------------------------------------------------------------------------------
 
 /// Only AUTH_NONE and AUTH_SYS are served. The start of every call: it belongs to no export yet.
 bool MemoryService::authenticate(Call& call) noexcept {
@@ -147,8 +145,7 @@ bool MemoryService::allows(const Inode& inode, const Credential& credential,
   return (granted & wanted) == wanted;
 }
 
-// --- Attributes
-// ---------------------------------------------------------------------------------------------------
+// --- Attributes ----------------------------------------------------------------------------------
 
 void MemoryService::null(Call& call, xdr::Reader&) noexcept {
   call.complete(rpc::AcceptStat::Success);
@@ -251,8 +248,7 @@ void MemoryService::access(Call& call, xdr::Reader& in) noexcept {
   succeed(call, Status::Ok);
 }
 
-// --- The file system as a whole
-// -------------------------------------------------------------------------------------
+// --- The file system as a whole ------------------------------------------------------------------
 
 void MemoryService::fsstat(Call& call, xdr::Reader& in) noexcept {
   const auto handle = in.opaque(kMaxNfsHandle);

@@ -470,6 +470,28 @@ TEST_F(Data, an_abandoned_write_does_not_harm_its_repetition) {
   EXPECT_EQ(lab.read_all(f), data);
 }
 
+TEST_F(Data, an_abandoned_write_does_not_harm_its_repetition_in_a_block_with_data) {
+  ASSERT_TRUE(lab.write(f, 0, pattern(6000, 1)).ok());
+  const Bytes data = pattern(50000, 4);
+  auto broken = std::make_unique<PlacedWrite>(lab, f, 5000, 50000);
+  PlacedWrite again(lab, f, 5000, 50000);
+  again.pull(data);
+  broken.reset();
+  ASSERT_TRUE(again.commit().ok());
+  EXPECT_EQ(lab.read(f, 5000, 50000).data, data);
+}
+
+TEST_F(Data, an_abandoned_write_in_a_small_file_that_grew_leaves_nothing) {
+  ASSERT_TRUE(lab.write(f, 0, pattern(100, 1)).ok());
+  auto broken = std::make_unique<PlacedWrite>(lab, f, 100, 3000);
+  broken->pull(pattern(3000, 2));
+  ASSERT_TRUE(lab.setattr(f, {.size = 10000}).ok());
+  broken.reset();
+  const Bytes all = lab.read_all(f);
+  EXPECT_EQ(part(all, 0, 100), pattern(100, 1));
+  EXPECT_TRUE(all_zero(part(all, 100, 9900)));
+}
+
 TEST_F(Data, what_two_abandoned_writes_left_goes_with_the_last) {
   auto one = std::make_unique<PlacedWrite>(lab, f, 0, 60000);
   auto two = std::make_unique<PlacedWrite>(lab, f, 30000, 30000);

@@ -281,6 +281,7 @@ TEST_P(Nfs3Model, random_operations_agree_with_containers) {
   lab.settle();
   const Result stat = lab.fsstat(lab.root());
   EXPECT_EQ(stat.numbers[1], stat.numbers[0]) << "blocks are missing";
+  EXPECT_EQ(lab.service().file_system().free_bytes(), 512u << 20) << "free memory is not what there is";
   EXPECT_EQ(stat.numbers[4], 29999u) << "inodes are missing";
   EXPECT_EQ(lab.service().file_system().use(0).used_bytes, 0u);
   EXPECT_TRUE(std::all_of(lab.arena().begin(), lab.arena().begin() + (64 << 20), [](std::byte b) {

@@ -76,6 +76,8 @@ Load::Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle
     tasks_[i].session = static_cast<std::uint32_t>(i % client.sessions().size());
     tasks_[i].buffer = region_.bytes.subspan(i * block, block);
   }
+  for (Task& task : tasks_) idle_.push_back(&task);
+  ended_.reserve(tasks);
   for (const std::uint32_t weight : config.weights) total_weight_ += weight;
 }
 
@@ -195,7 +197,7 @@ bool Load::submit(Task& task, std::span<const std::byte> message, std::span<cons
       .has_value();
 }
 
-void Load::start(Task& task) {
+bool Load::start(Task& task) {
   task.operation = pick();
   bool sent = false;
   switch (task.operation) {
@@ -229,8 +231,7 @@ void Load::start(Task& task) {
       break;
     }
   }
-  task.busy = sent;
-  if (sent) ++busy_;
+  return sent;
 }
 
 void Load::completed(void* context, const rpcrdma::Reply& reply) noexcept {
@@ -239,9 +240,8 @@ void Load::completed(void* context, const rpcrdma::Reply& reply) noexcept {
 }
 
 void Load::finish(Task& task, const rpcrdma::Reply& reply) noexcept {
-  task.busy = false;
-  --busy_;
-  latency_->record(now_ns() - task.started_ns);
+  idle_.push_back(&task);
+  ended_.push_back(task.started_ns);
   ++result_.operations;
   ++result_.by_operation[static_cast<std::size_t>(task.operation)];
   xdr::Reader reader(reply.message());
@@ -267,6 +267,14 @@ void Load::finish(Task& task, const rpcrdma::Reply& reply) noexcept {
   if (!ok) ++result_.errors;
 }
 
+/// One reading of the clock for all calls that ended in a turn: they ended before it.
+void Load::record_latencies() {
+  if (ended_.empty()) return;
+  const std::uint64_t now = now_ns();
+  for (const std::uint64_t started_ns : ended_) latency_->record(now - started_ns);
+  ended_.clear();
+}
+
 LoadResult Load::run(void (*progress)(const LoadResult&)) {
   constexpr std::uint64_t kProgressNs = 200'000'000;
   if (!config_.verify)
@@ -278,12 +286,17 @@ LoadResult Load::run(void (*progress)(const LoadResult&)) {
   std::uint64_t shown = begin;
   std::uint64_t started = 0;
   while (client_.now() < end && (config_.max_operations == 0 || started < config_.max_operations)) {
-    for (Task& task : tasks_) {
-      if (task.busy || (config_.max_operations != 0 && started == config_.max_operations)) continue;
-      start(task);
-      started += task.busy ? 1 : 0;
+    while (!idle_.empty() && (config_.max_operations == 0 || started < config_.max_operations)) {
+      Task& task = *idle_.back();
+      idle_.pop_back();
+      if (!start(task)) {
+        idle_.push_back(&task);
+        break;
+      }
+      ++started;
     }
     client_.poll();
+    record_latencies();
     if (progress != nullptr && client_.now() - shown > kProgressNs) {
       shown = client_.now();
       result_.seconds = static_cast<double>(shown - begin) * 1e-9;
@@ -292,7 +305,8 @@ LoadResult Load::run(void (*progress)(const LoadResult&)) {
   }
   result_.seconds = static_cast<double>(client_.now() - begin) * 1e-9;
   const LoadResult result = result_;
-  while (busy_ > 0) client_.poll();
+  while (idle_.size() < tasks_.size()) client_.poll();
+  record_latencies();
   LoadResult drained = config_.max_operations != 0 ? result_ : result;
   drained.seconds = result.seconds;
   drained.errors = result_.errors;

@@ -62,10 +62,10 @@ class Load {
     std::uint64_t offset = 0;
     std::uint64_t started_ns = 0;
     std::span<std::byte> buffer;
-    bool busy = false;
   };
 
-  void start(Task& task);
+  bool start(Task& task);
+  void record_latencies();
   bool submit(Task& task, std::span<const std::byte> message, std::span<const rpcrdma::ReadItem> reads,
               std::span<const rpcrdma::WriteItem> writes, std::uint32_t max_reply_bytes);
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
@@ -84,12 +84,13 @@ class Load {
   std::string name_;
   rdma::MemoryRegion region_;
   std::vector<Task> tasks_;
+  std::vector<Task*> idle_;
+  std::vector<std::uint64_t> ended_;              ///< start times of the calls that ended in this turn
   std::vector<std::vector<std::byte>> prebuilt_;  ///< NULL, GETATTR and LOOKUP never change
   std::unique_ptr<segment::Histogram> latency_;
   LoadResult result_;
   std::uint64_t random_;
   std::uint32_t total_weight_ = 0;
-  std::uint32_t busy_ = 0;
 };
 
 /// What NFS answers to a setup call; throws ClientError with `what` when it is no success.

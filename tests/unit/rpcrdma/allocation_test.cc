@@ -4,38 +4,10 @@
 // Write chunks, Long Calls and Reply chunks. A program of its own: it replaces the allocation functions.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester.h"
 #include "pmd/loopback/loopback.h"
-
-namespace {
-std::atomic<std::uint64_t> allocations{0};
-}
-
-void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes != 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new[](std::size_t bytes) {
-  return operator new(bytes);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
+#include "tests/unit/service/allocation_counter.h"
 
 namespace sluice::rpcrdma {
 namespace {
@@ -143,9 +115,9 @@ TEST(MessagePath, V1_021_nothing_is_allocated_after_start) {
     }
   };
   run(1000);
-  const std::uint64_t before = allocations;
+  const std::uint64_t before = service::test::allocations();
   run(20000);
-  EXPECT_EQ(allocations - before, 0u);
+  EXPECT_EQ(service::test::allocations() - before, 0u);
   EXPECT_EQ(tally.ok, 21000u);
   EXPECT_GT(server.counters().rdma_reads, 0u);
   EXPECT_GT(server.counters().rdma_writes, 0u);

@@ -52,7 +52,15 @@ struct Sge {
   Lkey lkey{};
 };
 
-enum class SendOpcode : std::uint8_t { Send, SendWithInvalidate, RdmaWrite, RdmaRead, LocalInvalidate };
+enum class SendOpcode : std::uint8_t {
+  Send,
+  SendWithInvalidate,
+  RdmaWrite,
+  RdmaRead,
+  LocalInvalidate,
+  SendWithImmediate,       ///< only where DeviceLimits::immediate_data
+  RdmaWriteWithImmediate,  ///< the same; consumes a Receive of the peer
+};
 
 enum SendFlags : std::uint8_t {
   kSignaled = 1,   ///< ask for a work completion on success; errors complete always
@@ -70,6 +78,7 @@ struct SendWr {
                 ///< invalidate; LocalInvalidate: our window's
   SendOpcode opcode = SendOpcode::Send;
   std::uint8_t flags = kSignaled;
+  std::uint32_t immediate = 0;  ///< SendWithImmediate, RdmaWriteWithImmediate
 };
 
 struct RecvWr {
@@ -101,6 +110,8 @@ struct WorkCompletion {
   WcStatus status = WcStatus::Success;
   WcOpcode opcode = WcOpcode::Send;
   bool remote_invalidate = false;
+  bool has_immediate = false;   ///< Receive
+  std::uint32_t immediate = 0;  ///< Receive with has_immediate
 };
 
 /// A registered range, for local use by its lkey. Remote access is only ever given through a MemoryWindow.
@@ -131,6 +142,45 @@ struct DeviceLimits {
   std::uint32_t max_windows = 0;
   std::uint32_t max_message_bytes = 0;  ///< of one RDMA Read or Write
   std::uint32_t max_send_bytes = 0;     ///< of one Send
+  bool immediate_data = false;
+};
+
+/// IPv6 address in network order; IPv4 as ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).
+struct PeerAddress {
+  std::array<std::uint8_t, 16> bytes{};
+
+  static constexpr PeerAddress from_ipv4(std::uint8_t a, std::uint8_t b, std::uint8_t c,
+                                         std::uint8_t d) noexcept {
+    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d}};
+  }
+  bool operator==(const PeerAddress&) const = default;
+
+  /// Whether the first `bits` bits are those of `prefix`.
+  constexpr bool within(const PeerAddress& prefix, std::uint32_t bits) const noexcept {
+    for (std::uint32_t bit = 0; bit < bits && bit < 128; ++bit)
+      if ((bytes[bit / 8] ^ prefix.bytes[bit / 8]) & (0x80 >> bit % 8)) return false;
+    return true;
+  }
+};
+
+/// Ethernet address of the next hop to a peer.
+using LinkAddress = std::array<std::uint8_t, 6>;
+
+/// What connection management has agreed on for a reliable connection, for drivers that leave it to the
+/// control plane.
+struct RcAttributes {
+  PeerAddress local;
+  PeerAddress remote;
+  LinkAddress remote_link{};
+  QueuePairNumber remote_qp{};
+  std::uint32_t send_psn = 0;             ///< 24 bits: of our first request
+  std::uint32_t receive_psn = 0;          ///< 24 bits: of the peer's first request
+  std::uint16_t path_mtu = 1024;          ///< bytes of payload: 256, 512, 1024, 2048 or 4096
+  std::uint8_t responder_resources = 16;  ///< RDMA Reads the peer may have outstanding at us
+  std::uint8_t initiator_depth = 16;      ///< RDMA Reads we may have outstanding at the peer
+  std::uint8_t ack_timeout = 14;          ///< 4.096 us * 2^n without progress until a retry
+  std::uint8_t retry_count = 7;           ///< retries without progress until RetryExceeded
+  std::uint8_t rnr_retry = 7;             ///< 7 is without end
 };
 
 class QueuePair {
@@ -162,24 +212,16 @@ class QueuePair {
 
   /// Moves to State::Error; outstanding work is flushed through poll().
   virtual void to_error() noexcept = 0;
-};
 
-/// IPv6 address in network order; IPv4 as ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).
-struct PeerAddress {
-  std::array<std::uint8_t, 16> bytes{};
-
-  static constexpr PeerAddress from_ipv4(std::uint8_t a, std::uint8_t b, std::uint8_t c,
-                                         std::uint8_t d) noexcept {
-    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d}};
+  /// Init to ReadyToSend, for drivers without a connection manager of their own. False when the attributes
+  /// cannot be, or the driver has one.
+  virtual bool connect(const RcAttributes& attributes) noexcept {
+    static_cast<void>(attributes);
+    return false;
   }
-  bool operator==(const PeerAddress&) const = default;
-
-  /// Whether the first `bits` bits are those of `prefix`.
-  constexpr bool within(const PeerAddress& prefix, std::uint32_t bits) const noexcept {
-    for (std::uint32_t bit = 0; bit < bits && bit < 128; ++bit)
-      if ((bytes[bit / 8] ^ prefix.bytes[bit / 8]) & (0x80 >> bit % 8)) return false;
-    return true;
-  }
+  /// Whether a message of the peer has arrived: passive connection management may have lost the peer's
+  /// ready-to-use message (InfiniBand 12.9.7.2, communication established).
+  virtual bool heard_from_peer() const noexcept { return true; }
 };
 
 /// Connection management as the driver does it itself (loopback, later librdmacm). Drivers whose CM lives in
@@ -216,6 +258,18 @@ class ConnectionManager {
   virtual std::size_t poll_events(std::span<CmEvent> events) noexcept = 0;
 };
 
+/// A message of queue pair 1, the general services interface: a management datagram with what is needed to
+/// answer it.
+struct Datagram {
+  static constexpr std::size_t kMaxBytes = 256;
+  PeerAddress local;
+  PeerAddress remote;
+  LinkAddress remote_link{};  ///< of the hop it came from; all zero when sending: the driver resolves it
+  std::uint32_t remote_qp = 1;
+  std::uint16_t bytes = 0;
+  std::array<std::byte, kMaxBytes> data{};
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -232,6 +286,21 @@ class Device {
   virtual std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) = 0;
   /// Nothing when the driver leaves connection management to the control plane.
   virtual ConnectionManager* connection_manager() noexcept = 0;
+
+  /// Drivers without a connection manager: management datagrams, in and out. A datagram that cannot be sent
+  /// now is lost, as on the wire.
+  virtual std::size_t receive_datagrams(std::span<Datagram> datagrams) noexcept {
+    static_cast<void>(datagrams);
+    return 0;
+  }
+  virtual bool send_datagram(const Datagram& datagram) noexcept {
+    static_cast<void>(datagram);
+    return false;
+  }
+  /// Addresses of the device's own, the first being the default; empty with a connection manager.
+  virtual std::span<const PeerAddress> addresses() const noexcept { return {}; }
+  /// Largest path MTU that its link carries.
+  virtual std::uint16_t max_path_mtu() const noexcept { return 4096; }
 
   /// Advances all queue pairs of the device by a bounded amount and returns their work completions.
   virtual std::size_t poll(std::span<WorkCompletion> completions) noexcept = 0;

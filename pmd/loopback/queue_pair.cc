@@ -92,6 +92,8 @@ bool LoopbackQueuePair::add_entry(const SendWr& wr) noexcept {
            .opcode = wr.opcode,
            .flags = wr.flags};
   if (wr.sges.size() > max_sge_) added.status = WcStatus::LocalLengthError;
+  if (wr.opcode == SendOpcode::SendWithImmediate || wr.opcode == SendOpcode::RdmaWriteWithImmediate)
+    added.status = WcStatus::LocalLengthError;  // DeviceLimits::immediate_data is false
   Sge* sges = sges_of(tail_);
   for (std::size_t i = 0; i < added.sge_count; ++i) {
     sges[i] = wr.sges[i];
@@ -120,6 +122,9 @@ bool LoopbackQueuePair::execute(std::uint32_t index, std::uint32_t& copy_budget)
       return copy_remote(index, copy_budget);
     case SendOpcode::LocalInvalidate:
       return invalidate_local(work);
+    case SendOpcode::SendWithImmediate:
+    case SendOpcode::RdmaWriteWithImmediate:
+      break;  // refused when posted
   }
   return false;
 }
@@ -298,6 +303,11 @@ void LoopbackQueuePair::complete_entry(SendEntry& done, WcStatus status, Complet
       break;
     case SendOpcode::LocalInvalidate:
       wc.opcode = WcOpcode::LocalInvalidate;
+      break;
+    case SendOpcode::SendWithImmediate:
+      break;
+    case SendOpcode::RdmaWriteWithImmediate:
+      wc.opcode = WcOpcode::RdmaWrite;
       break;
   }
 }

@@ -6,9 +6,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "pmd/rdma.h"
@@ -21,6 +25,10 @@ class DriverPair {
   virtual ~DriverPair() = default;
   virtual Device& left() = 0;
   virtual Device& right() = 0;
+  /// Carries what is on the way between the devices, for drivers that need it done.
+  virtual void carry() {}
+  virtual LinkAddress link_of_left() { return {}; }
+  virtual LinkAddress link_of_right() { return {}; }
 };
 
 using MakeDriverPair = std::function<std::unique_ptr<DriverPair>()>;
@@ -62,7 +70,7 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
  protected:
   void SetUp() override {
     pair_ = GetParam().second();
-    pair_->right().connection_manager()->listen(kPort);
+    if (ConnectionManager* cm = pair_->right().connection_manager()) cm->listen(kPort);
     connect();
   }
   void TearDown() override {
@@ -84,6 +92,7 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
     endpoint.completions.clear();
   }
   void establish() {
+    if (pair_->left().connection_manager() == nullptr) return establish_by_attributes();
     ASSERT_TRUE(pair_->left().connection_manager()->connect(*a.qp, kPort, {}).has_value());
     bool up = false;
     for (int i = 0; i < kPatience && !up; ++i) {
@@ -98,8 +107,33 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
     }
     ASSERT_TRUE(up);
   }
+  /// What connection management in the control plane would agree on.
+  void establish_by_attributes() {
+    const PeerAddress left = pair_->left().addresses()[0];
+    const PeerAddress right = pair_->right().addresses()[0];
+    const std::uint32_t left_psn = next_psn_ += 0x654321;
+    const std::uint32_t right_psn = next_psn_ += 0x654321;
+    attributes_.path_mtu = std::min(pair_->left().max_path_mtu(), pair_->right().max_path_mtu());
+    RcAttributes of_a = attributes_;
+    of_a.local = left;
+    of_a.remote = right;
+    of_a.remote_link = pair_->link_of_right();
+    of_a.remote_qp = b.qp->number();
+    of_a.send_psn = left_psn & 0xFFFFFF;
+    of_a.receive_psn = right_psn & 0xFFFFFF;
+    RcAttributes of_b = attributes_;
+    of_b.local = right;
+    of_b.remote = left;
+    of_b.remote_link = pair_->link_of_left();
+    of_b.remote_qp = a.qp->number();
+    of_b.send_psn = of_a.receive_psn;
+    of_b.receive_psn = of_a.send_psn;
+    ASSERT_TRUE(a.qp->connect(of_a));
+    ASSERT_TRUE(b.qp->connect(of_b));
+  }
 
   void turn() {
+    pair_->carry();
     for (Endpoint* endpoint : {&a, &b}) {
       WorkCompletion wcs[16];
       const std::size_t count = endpoint->device->poll(wcs);
@@ -109,10 +143,14 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
       }
     }
   }
+  /// Generous: it only bounds how long a failing test takes.
   bool until(const std::function<bool()>& condition) {
-    for (int i = 0; i < kPatience; ++i) {
-      if (condition()) return true;
-      turn();
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::chrono::steady_clock::now() < give_up) {
+      for (int i = 0; i < 100; ++i) {
+        if (condition()) return true;
+        turn();
+      }
     }
     return condition();
   }
@@ -150,8 +188,34 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
   static constexpr std::uint16_t kPort = 4242;
   static constexpr int kPatience = 100'000;
   std::unique_ptr<DriverPair> pair_;
+  RcAttributes attributes_;  ///< what establish_by_attributes() gives both sides
+  std::uint32_t next_psn_ = 0xFFFFF0;
   Endpoint a;
   Endpoint b;
 };
+
+/// One access that has to be refused: the initiator gets RemoteAccessError, nothing moves, both sides end.
+class Refusal : public DriverTest {
+ protected:
+  void expect_refused(SendOpcode opcode, std::uint64_t address, Rkey rkey, std::uint32_t bytes) {
+    std::memset(a.memory.bytes.data(), 0x11, 8192);
+    std::memset(b.memory.bytes.data(), 0x22, 8192);
+    b.completions.clear();
+    ASSERT_TRUE(b.post(opcode, 77, {b.sge(0, bytes)}, address, rkey));
+    EXPECT_EQ(status_of(b, 77), WcStatus::RemoteAccessError);
+    EXPECT_EQ(b.qp->state(), QueuePair::State::Error);
+    for (std::size_t i = 0; i < 8192; ++i) {
+      ASSERT_EQ(a.memory.bytes[i], std::byte{0x11});
+      ASSERT_EQ(b.memory.bytes[i], std::byte{0x22});
+    }
+    EXPECT_TRUE(until([&] { return a.qp->state() == QueuePair::State::Error; }));
+    connect();
+  }
+};
+
+using DriverParam = std::pair<const char*, MakeDriverPair>;
+inline std::string driver_name(const testing::TestParamInfo<DriverParam>& info) {
+  return info.param.first;
+}
 
 }  // namespace sluice::rdma::conformance

@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "dataplane/service/memory/siphash.h"
+#include "pmd/siphash.h"
 
 namespace sluice::service::memory {
 

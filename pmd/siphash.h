@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SipHash-2-4 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012): keyed, so that clients can
-// neither forge file handles nor choose names that collide.
+// SipHash-2-4 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012): a keyed
+// pseudo-random function, so that peers can neither forge file handles, nor choose names that collide, nor
+// guess steering tags. Any thread.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 #include <cstring>
 #include <span>
 
-namespace sluice::service::memory {
+namespace sluice {
 
 using HashKey = std::array<std::byte, 16>;
 
@@ -57,4 +58,4 @@ inline std::uint64_t siphash(const HashKey& key, std::span<const std::byte> data
   return v0 ^ v1 ^ v2 ^ v3;
 }
 
-}  // namespace sluice::service::memory
+}  // namespace sluice

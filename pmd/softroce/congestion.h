@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How fast one queue pair may send. Two controls, each for its own signal: a window of unacknowledged packets
+// that halves on loss and grows by one packet a round trip (RFC 5681), and a rate that congestion
+// notifications cut and time restores (DCQCN: Zhu and others, "Congestion control for large-scale RDMA
+// deployments", SIGCOMM 2015, section 5). Times are in nanoseconds.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace sluice::rdma::softroce {
+
+class CongestionWindow {
+ public:
+  static constexpr std::uint32_t kMin = 2;
+  static constexpr std::uint32_t kInitial = 64;
+
+  void open(std::uint32_t max_packets) noexcept {
+    max_ = std::max(max_packets, kMin);
+    window_ = std::min(kInitial, max_);
+    threshold_ = max_;
+    progress_ = 0;
+  }
+  std::uint32_t packets() const noexcept { return window_; }
+
+  void on_acknowledged(std::uint32_t packets) noexcept {
+    if (window_ >= max_) return;
+    if (window_ < threshold_) {
+      window_ = std::min(window_ + packets, max_);
+      return;
+    }
+    progress_ += packets;
+    if (progress_ < window_) return;
+    progress_ -= window_;
+    ++window_;
+  }
+  void on_loss() noexcept {
+    window_ = threshold_ = std::max(window_ / 2, kMin);
+    progress_ = 0;
+  }
+  void on_timeout() noexcept {
+    threshold_ = std::max(window_ / 2, kMin);
+    window_ = kMin;
+    progress_ = 0;
+  }
+
+ private:
+  std::uint32_t max_ = kInitial;
+  std::uint32_t window_ = kInitial;
+  std::uint32_t threshold_ = kInitial;  ///< below it the window grows with every acknowledgement
+  std::uint32_t progress_ = 0;
+};
+
+class CongestionRate {
+ public:
+  static constexpr double kLineRate = 12.5;  ///< bytes per nanosecond: 100 Gbit/s
+  static constexpr double kMinRate = 0.01;
+  static constexpr double kGain = 1.0 / 16;
+  static constexpr double kAdditiveStep = 0.05;
+  static constexpr int kFastRecoverySteps = 5;
+  static constexpr std::uint64_t kCutIntervalNs = 50'000;
+  static constexpr std::uint64_t kIncreaseIntervalNs = 300'000;
+  static constexpr std::uint64_t kAlphaIntervalNs = 55'000;
+
+  bool limited() const noexcept { return limited_; }
+  double bytes_per_ns() const noexcept { return limited_ ? rate_ : kLineRate; }
+
+  void on_notification(std::uint64_t now_ns) noexcept {
+    advance(now_ns);
+    if (limited_ && now_ns - last_cut_ns_ < kCutIntervalNs) return;
+    if (!limited_) {
+      limited_ = true;
+      rate_ = kLineRate;
+      alpha_ = 1;
+      next_send_ns_ = now_ns;
+    }
+    target_ = rate_;
+    rate_ = std::max(rate_ * (1 - alpha_ / 2), kMinRate);
+    alpha_ = (1 - kGain) * alpha_ + kGain;
+    last_cut_ns_ = last_alpha_ns_ = last_increase_ns_ = now_ns;
+    increases_ = 0;
+  }
+
+  /// When the next packet may go; zero: at once.
+  std::uint64_t wait_until(std::uint64_t now_ns) noexcept {
+    if (!limited_) return 0;
+    advance(now_ns);
+    return limited_ && next_send_ns_ > now_ns ? next_send_ns_ : 0;
+  }
+  void charge(std::uint32_t bytes, std::uint64_t now_ns) noexcept {
+    if (!limited_) return;
+    next_send_ns_ = std::max(next_send_ns_, now_ns) + static_cast<std::uint64_t>(bytes / rate_);
+  }
+
+ private:
+  /// Catches up with the timers, a bounded number of their periods at once.
+  void advance(std::uint64_t now_ns) noexcept {
+    constexpr int kMaxPeriods = 64;
+    for (int i = 0; limited_ && i < kMaxPeriods && now_ns - last_alpha_ns_ >= kAlphaIntervalNs; ++i) {
+      alpha_ *= 1 - kGain;
+      last_alpha_ns_ += kAlphaIntervalNs;
+    }
+    for (int i = 0; limited_ && i < kMaxPeriods && now_ns - last_increase_ns_ >= kIncreaseIntervalNs; ++i) {
+      last_increase_ns_ += kIncreaseIntervalNs;
+      if (++increases_ > kFastRecoverySteps) target_ += kAdditiveStep * increases_;
+      rate_ = (rate_ + target_) / 2;
+      if (rate_ >= kLineRate) limited_ = false;
+    }
+  }
+
+  bool limited_ = false;
+  double rate_ = kLineRate;
+  double target_ = kLineRate;
+  double alpha_ = 1;
+  int increases_ = 0;
+  std::uint64_t next_send_ns_ = 0;
+  std::uint64_t last_cut_ns_ = 0;
+  std::uint64_t last_alpha_ns_ = 0;
+  std::uint64_t last_increase_ns_ = 0;
+};
+
+/// Round-trip time and the retransmission timeout that follows from it (RFC 6298).
+class RoundTrip {
+ public:
+  static constexpr std::uint64_t kMinTimeoutNs = 2'000'000;
+
+  void open(std::uint64_t max_timeout_ns) noexcept {
+    *this = {};
+    max_timeout_ns_ = std::max(max_timeout_ns, kMinTimeoutNs);
+  }
+  void sample(std::uint64_t ns) noexcept {
+    if (smoothed_ns_ == 0) {
+      smoothed_ns_ = ns;
+      variation_ns_ = ns / 2;
+    } else {
+      const std::uint64_t error = ns > smoothed_ns_ ? ns - smoothed_ns_ : smoothed_ns_ - ns;
+      variation_ns_ = (3 * variation_ns_ + error) / 4;
+      smoothed_ns_ = (7 * smoothed_ns_ + ns) / 8;
+    }
+  }
+  /// Doubled with every retry in a row.
+  std::uint64_t timeout_ns(std::uint32_t retries) const noexcept {
+    const std::uint64_t base = smoothed_ns_ == 0 ? max_timeout_ns_ / 4 : smoothed_ns_ + 4 * variation_ns_;
+    const std::uint64_t first = std::clamp(base, kMinTimeoutNs, max_timeout_ns_);
+    return std::min(first << std::min(retries, 8u), max_timeout_ns_);
+  }
+
+ private:
+  std::uint64_t smoothed_ns_ = 0;
+  std::uint64_t variation_ns_ = 0;
+  std::uint64_t max_timeout_ns_ = kMinTimeoutNs;
+};
+
+}  // namespace sluice::rdma::softroce

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/softroce/device.h"
+
+#include <rte_cycles.h>
+#include <rte_mbuf.h>
+#include <rte_prefetch.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "pmd/softroce/byte_order.h"
+#include "pmd/softroce/port.h"
+
+namespace sluice::rdma::softroce {
+namespace {
+
+constexpr std::uint32_t kIndexBits = 10;
+static_assert(1u << kIndexBits == kMaxQueuePairs);
+constexpr std::uint32_t kGenerationBits = 24 - kIndexBits - kLaneBits;
+constexpr std::uint32_t kMaxMessage = 1u << 30;
+constexpr std::uint32_t kMaxSend = 1u << 20;
+
+constexpr std::uint32_t lane_of(std::uint32_t qpn) noexcept {
+  return qpn == kManagementQueuePair ? 0 : qpn & (kMaxLanes - 1);
+}
+constexpr std::uint32_t index_of(std::uint32_t qpn) noexcept {
+  return qpn >> kLaneBits & (kMaxQueuePairs - 1);
+}
+
+std::uint64_t clock_ns() noexcept {
+  static const double ns_per_cycle = 1e9 / static_cast<double>(rte_get_tsc_hz());
+  return static_cast<std::uint64_t>(static_cast<double>(rte_rdtsc()) * ns_per_cycle);
+}
+
+/// Largest path MTU whose packets a link of `link_mtu` carries, with the largest headers.
+std::uint16_t path_mtu_for(std::uint32_t link_mtu) noexcept {
+  constexpr std::uint32_t kOverhead = kIpv6Bytes + kUdpBytes + kMaxTransportHeaderBytes + kIcrcBytes;
+  std::uint16_t mtu = 4096;
+  while (mtu > 256 && mtu + kOverhead > link_mtu) mtu /= 2;
+  return mtu;
+}
+
+std::vector<PeerAddress> plain_addresses(const PortConfig& config) {
+  std::vector<PeerAddress> result;
+  for (const InterfaceAddress& own : config.addresses) result.push_back(own.address);
+  return result;
+}
+
+std::uint32_t random_word() {
+  std::uint32_t word = 0;
+  if (::getrandom(&word, sizeof word, 0) != static_cast<ssize_t>(sizeof word))
+    throw SetupError("Cannot get random numbers from the kernel.");
+  return word;
+}
+
+}  // namespace
+
+void TurnQueue::reserve(std::size_t queue_pairs) {
+  ring_.assign(queue_pairs, nullptr);
+}
+
+void TurnQueue::push(SoftQueuePair& qp) noexcept {
+  ring_[(head_ + count_++) % ring_.size()] = &qp;
+}
+
+SoftQueuePair* TurnQueue::pop() noexcept {
+  SoftQueuePair* qp = ring_[head_];
+  head_ = (head_ + 1) % ring_.size();
+  --count_;
+  return qp;
+}
+
+void TurnQueue::remove(const SoftQueuePair& qp) noexcept {
+  const std::size_t count = count_;
+  for (std::size_t i = 0; i < count; ++i)
+    if (SoftQueuePair* each = pop(); each != &qp) push(*each);
+}
+
+SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
+    : port_(std::move(port)),
+      config_(port_->config()),
+      lane_(lane),
+      name_(config_.name + "." + std::to_string(lane)),
+      mac_(port_->link_address()),
+      max_path_mtu_(path_mtu_for(config_.link_mtu)),
+      addresses_(plain_addresses(config_)),
+      neighbours_(config_, mac_),
+      transmitter_(name_, port_->transmit_path(lane), port_->frame_bytes(), port_->transmit_in_place(),
+                   port_->numa_node(), statistics_),
+      now_ns_(clock_ns()),
+      queue_pairs_(config_.max_queue_pairs),
+      generation_(random_word()) {
+  active_.reserve(config_.max_queue_pairs);
+  timed_.reserve(config_.max_queue_pairs);
+}
+
+SoftDevice::~SoftDevice() {
+  transmitter_.flush();
+}
+
+DeviceLimits SoftDevice::limits() const noexcept {
+  return {.max_queue_pairs = config_.max_queue_pairs,
+          .max_send_sge = kMaxPayloadPieces,
+          .max_windows = kMaxWindows,
+          .max_message_bytes = kMaxMessage,
+          .max_send_bytes = kMaxSend,
+          .immediate_data = true};
+}
+
+std::unique_ptr<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& limits) {
+  const auto free = std::find(queue_pairs_.begin(), queue_pairs_.end(), nullptr);
+  if (free == queue_pairs_.end())
+    throw SetupError("All " + std::to_string(config_.max_queue_pairs) + " queue pairs of " + name_ +
+                     " are in use.");
+  // Generations keep a packet for a queue pair that has gone from its successor. None is zero, so that no
+  // number is that of a management queue pair.
+  if ((++generation_ & ((1u << kGenerationBits) - 1)) == 0) ++generation_;
+  const auto index = static_cast<std::uint32_t>(free - queue_pairs_.begin());
+  const std::uint32_t number =
+      (generation_ & ((1u << kGenerationBits) - 1)) << (kIndexBits + kLaneBits) | index << kLaneBits | lane_;
+  auto qp = std::make_unique<SoftQueuePair>(*this, static_cast<QueuePairNumber>(number), limits);
+  *free = qp.get();
+  ++queue_pair_count_;
+  depth_ += qp->depth();
+  if (completions_.size() < 2 * depth_) {
+    std::vector<WorkCompletion> longer(4 * depth_);
+    for (std::size_t i = 0; i < completion_count_; ++i)
+      longer[i] = completions_[(completion_head_ + i) % completions_.size()];
+    completions_ = std::move(longer);
+    completion_head_ = 0;
+  }
+  return qp;
+}
+
+void SoftDevice::remove(SoftQueuePair& qp) noexcept {
+  const std::uint32_t index = index_of(static_cast<std::uint32_t>(qp.number()));
+  if (index >= queue_pairs_.size() || queue_pairs_[index] != &qp) return;
+  queue_pairs_[index] = nullptr;
+  --queue_pair_count_;
+  depth_ -= qp.depth();
+  active_.remove(qp);
+  timed_.remove(qp);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < completion_count_; ++i) {
+    const WorkCompletion each = completions_[(completion_head_ + i) % completions_.size()];
+    if (each.qp != qp.number()) completions_[(completion_head_ + kept++) % completions_.size()] = each;
+  }
+  completion_count_ = kept;
+}
+
+Route SoftDevice::route_to(const PeerAddress& local, const PeerAddress& remote, const LinkAddress& link,
+                           QueuePairNumber qp) const noexcept {
+  Route route;
+  route.source_mac = mac_;
+  route.destination_mac = link;
+  route.vlan = config_.vlan;
+  route.source = local;
+  route.destination = remote;
+  // One port for each queue pair, so that the network and RSS spread them (A17.3.1.1).
+  route.udp_source_port =
+      static_cast<std::uint16_t>(0xC000 | (static_cast<std::uint32_t>(qp) * 0x9E37u >> 8 & 0x3FFF));
+  return route;
+}
+
+// --- Turn
+
+std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
+  now_ns_ = clock_ns();
+  transmitter_.flush();  // what was posted since the last turn
+  if (completion_count_ <= completions_.size() / 2) {
+    receive();
+    mind_deadlines();
+    give_turns();
+  }
+  port_->transmit_for_others(lane_);
+  return drain(completions);
+}
+
+void SoftDevice::receive() noexcept {
+  rte_mbuf* buffers[kReceiveBurst];
+  const auto take = [&](std::uint16_t count) {
+    for (std::uint16_t i = 0; i < count; ++i) rte_prefetch0(rte_pktmbuf_mtod(buffers[i], void*));
+    for (std::uint16_t i = 0; i < count; ++i) {
+      rte_mbuf* buffer = buffers[i];
+      if (buffer->nb_segs > 1 && rte_pktmbuf_linearize(buffer) != 0) {
+        ++statistics_.frames_malformed;
+        rte_pktmbuf_free(buffer);
+        continue;
+      }
+      on_frame({rte_pktmbuf_mtod(buffer, const std::byte*), buffer->data_len}, buffer);
+    }
+  };
+  take(port_->receive_from_queue(lane_, buffers, kReceiveBurst));
+  for (std::uint32_t from = 0; from < config_.lanes; ++from)
+    take(port_->receive_from_lane(from, lane_, buffers, kReceiveBurst));
+}
+
+void SoftDevice::on_frame(std::span<const std::byte> bytes, rte_mbuf* buffer) noexcept {
+  const Frame frame = parse(bytes);
+  if (frame.kind == FrameKind::Roce) {
+    const std::uint32_t owner = lane_of(load_be32(frame.transport.data() + 4) & 0xFFFFFF);
+    if (owner != lane_) {
+      ++(port_->hand_over(lane_, owner, buffer) ? statistics_.handed_over : statistics_.hand_over_drops);
+      return;
+    }
+    on_roce(frame, bytes);
+  } else if (frame.kind == FrameKind::Malformed) {
+    ++statistics_.frames_malformed;
+  } else {
+    on_other(frame, bytes);
+  }
+  rte_pktmbuf_free(buffer);
+}
+
+void SoftDevice::on_roce(const Frame& frame, std::span<const std::byte> bytes) noexcept {
+  if (frame.vlan != config_.vlan || !neighbours_.is_own(frame.destination)) {
+    ++statistics_.frames_foreign;
+    return;
+  }
+  if (!icrc_correct(frame, bytes)) {
+    ++statistics_.icrc_errors;
+    return;
+  }
+  const auto packet = decode(frame.transport);
+  if (!packet) {
+    ++statistics_.frames_malformed;
+    return;
+  }
+  ++statistics_.packets_received;
+  statistics_.bytes_received += bytes.size();
+  // Full and limited members of the default partition differ in the top bit (10.9.1.1).
+  if ((packet->bth.partition_key & 0x7FFF) != 0x7FFF) {
+    ++statistics_.partition_errors;
+    return;
+  }
+  LinkAddress from;
+  std::memcpy(from.data(), bytes.data() + 6, from.size());
+  const std::uint32_t number = packet->bth.destination_qp;
+  if (number == kManagementQueuePair) return on_datagram(frame, from, *packet);
+  const std::uint32_t index = index_of(number);
+  SoftQueuePair* qp = index < queue_pairs_.size() ? queue_pairs_[index] : nullptr;
+  if (qp == nullptr || static_cast<std::uint32_t>(qp->number()) != number) {
+    ++statistics_.unknown_queue_pair;
+    return;
+  }
+  qp->on_packet(frame, from, *packet);
+}
+
+void SoftDevice::on_other(const Frame& frame, std::span<const std::byte> bytes) noexcept {
+  rte_mbuf* answer = transmitter_.frame_buffer();
+  std::size_t length = 0;
+  if (answer != nullptr && bytes.size() <= answer->buf_len - std::size_t{answer->data_off})
+    length = neighbours_.on_frame(frame, bytes, rte_pktmbuf_mtod(answer, std::byte*), statistics_);
+  if (length > 0) {
+    answer->data_len = static_cast<std::uint16_t>(length);
+    answer->pkt_len = answer->data_len;
+    transmitter_.send_frame(answer);
+  } else {
+    rte_pktmbuf_free(answer);
+    ++statistics_.frames_ignored;
+  }
+  if (unresolved_.waiting) send_resolved();
+}
+
+void SoftDevice::give_turns() noexcept {
+  for (std::size_t i = std::min(active_.size(), kTurnsPerPoll); i > 0; --i) {
+    if (transmitter_.room() == 0) transmitter_.flush();
+    if (transmitter_.room() == 0) return;
+    SoftQueuePair* qp = active_.pop();
+    qp->active = false;
+    if (qp->transmit()) activate(*qp);
+  }
+}
+
+void SoftDevice::activate(SoftQueuePair& qp) noexcept {
+  if (qp.active) return;
+  qp.active = true;
+  active_.push(qp);
+}
+
+void SoftDevice::watch(SoftQueuePair& qp) noexcept {
+  if (qp.timed) return;
+  qp.timed = true;
+  timed_.push(qp);
+}
+
+void SoftDevice::mind_deadlines() noexcept {
+  for (std::size_t i = std::min(timed_.size(), kDeadlinesPerPoll); i > 0; --i) {
+    SoftQueuePair* qp = timed_.pop();
+    qp->timed = false;
+    const std::uint64_t deadline = qp->deadline_ns();
+    if (deadline == 0) continue;
+    if (now_ns_ >= deadline)
+      qp->on_timer(now_ns_);
+    else
+      watch(*qp);
+  }
+}
+
+void SoftDevice::complete(const WorkCompletion& completion) noexcept {
+  completions_[(completion_head_ + completion_count_++) % completions_.size()] = completion;
+}
+
+std::size_t SoftDevice::drain(std::span<WorkCompletion> completions) noexcept {
+  const std::size_t count = std::min(completions.size(), completion_count_);
+  for (std::size_t i = 0; i < count; ++i) {
+    completions[i] = completions_[completion_head_];
+    if (++completion_head_ == completions_.size()) completion_head_ = 0;
+  }
+  completion_count_ -= count;
+  return count;
+}
+
+// --- Management datagrams
+
+void SoftDevice::on_datagram(const Frame& frame, const LinkAddress& from, const Packet& packet) noexcept {
+  if (packet.bth.opcode != Opcode::DatagramSendOnly || packet.deth.queue_key != kManagementQueueKey) {
+    ++statistics_.queue_key_errors;
+    return;
+  }
+  ++statistics_.datagrams_received;
+  if (datagram_count_ == kMaxDatagramsWaiting || packet.payload.size() > Datagram::kMaxBytes) {
+    ++statistics_.datagrams_dropped;
+    return;
+  }
+  Datagram& datagram = datagrams_[(datagram_head_ + datagram_count_++) % kMaxDatagramsWaiting];
+  datagram.local = frame.destination;
+  datagram.remote = frame.source;
+  datagram.remote_link = from;
+  datagram.remote_qp = packet.deth.source_qp;
+  datagram.bytes = static_cast<std::uint16_t>(packet.payload.size());
+  std::memcpy(datagram.data.data(), packet.payload.data(), packet.payload.size());
+}
+
+std::size_t SoftDevice::receive_datagrams(std::span<Datagram> datagrams) noexcept {
+  const std::size_t count = std::min(datagrams.size(), datagram_count_);
+  for (std::size_t i = 0; i < count; ++i) datagrams[i] = datagrams_[datagram_head_++ % kMaxDatagramsWaiting];
+  datagram_count_ -= count;
+  return count;
+}
+
+bool SoftDevice::send_datagram(const Datagram& datagram) noexcept {
+  if (datagram.bytes > Datagram::kMaxBytes || !neighbours_.is_own(datagram.local)) return false;
+  if (datagram.remote_link != LinkAddress{}) {
+    send_to(datagram, datagram.remote_link);
+  } else if (const auto link = neighbours_.find(datagram.remote)) {
+    send_to(datagram, *link);
+  } else {
+    if (unresolved_.waiting) ++statistics_.datagrams_dropped;
+    unresolved_ = {true, datagram};
+    rte_mbuf* question = transmitter_.frame_buffer();
+    if (question == nullptr) return false;
+    const std::size_t length = neighbours_.ask(datagram.remote, rte_pktmbuf_mtod(question, std::byte*));
+    question->data_len = static_cast<std::uint16_t>(length);
+    question->pkt_len = question->data_len;
+    if (length > 0)
+      transmitter_.send_frame(question);
+    else
+      rte_pktmbuf_free(question);
+  }
+  return true;
+}
+
+void SoftDevice::send_resolved() noexcept {
+  const auto link = neighbours_.find(unresolved_.datagram.remote);
+  if (!link) return;
+  unresolved_.waiting = false;
+  send_to(unresolved_.datagram, *link);
+}
+
+void SoftDevice::send_to(const Datagram& datagram, const LinkAddress& link) noexcept {
+  const Route route =
+      route_to(datagram.local, datagram.remote, link, static_cast<QueuePairNumber>(kManagementQueuePair));
+  Packet packet;
+  packet.bth.opcode = Opcode::DatagramSendOnly;
+  packet.kind = traits(packet.bth.opcode);
+  packet.bth.destination_qp = datagram.remote_qp;
+  packet.bth.psn = datagram_psn_ = psn_add(datagram_psn_, 1);
+  packet.deth = {kManagementQueueKey, kManagementQueuePair};
+  const std::span<const std::byte> payload{datagram.data.data(), datagram.bytes};
+  ++(transmitter_.send(route, packet, {&payload, 1}) ? statistics_.datagrams_sent
+                                                     : statistics_.datagrams_dropped);
+}
+
+}  // namespace sluice::rdma::softroce

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One lane of a port: receives, gives packets to queue pairs, lets queue pairs send, minds their deadlines.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pmd/softroce/memory.h"
+#include "pmd/softroce/neighbours.h"
+#include "pmd/softroce/queue_pair.h"
+#include "pmd/softroce/softroce.h"
+#include "pmd/softroce/transmitter.h"
+
+namespace sluice::rdma::softroce {
+
+class EthernetPort;
+
+/// Packets taken in one turn, from the ethdev and from each other lane.
+inline constexpr std::uint16_t kReceiveBurst = 32;
+/// Queue pairs that may send in one turn.
+inline constexpr std::size_t kTurnsPerPoll = 8;
+/// Deadlines looked at in one turn.
+inline constexpr std::size_t kDeadlinesPerPoll = 2;
+/// Management datagrams that wait to be taken.
+inline constexpr std::size_t kMaxDatagramsWaiting = 64;
+
+inline constexpr std::uint32_t kManagementQueuePair = 1;
+inline constexpr std::uint32_t kManagementQueueKey = 0x80010000;
+
+/// Queue pairs in the order in which they asked, each at most once.
+class TurnQueue {
+ public:
+  void reserve(std::size_t queue_pairs);
+  bool empty() const noexcept { return count_ == 0; }
+  std::size_t size() const noexcept { return count_; }
+  void push(SoftQueuePair& qp) noexcept;
+  SoftQueuePair* pop() noexcept;
+  void remove(const SoftQueuePair& qp) noexcept;
+
+ private:
+  std::vector<SoftQueuePair*> ring_;
+  std::size_t head_ = 0;
+  std::size_t count_ = 0;
+};
+
+class SoftDevice final : public SoftRoce {
+ public:
+  SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane);
+  ~SoftDevice() override;
+
+  const std::string& name() const noexcept override { return name_; }
+  DeviceLimits limits() const noexcept override;
+  MemoryRegion allocate_memory(std::size_t bytes) override { return memory_.allocate(bytes); }
+  MemoryRegion register_memory(std::span<std::byte> bytes) override { return memory_.add(bytes); }
+  MemoryWindow allocate_window() override { return memory_.allocate_window(); }
+  std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
+  ConnectionManager* connection_manager() noexcept override { return nullptr; }
+  std::size_t receive_datagrams(std::span<Datagram> datagrams) noexcept override;
+  bool send_datagram(const Datagram& datagram) noexcept override;
+  std::span<const PeerAddress> addresses() const noexcept override { return addresses_; }
+  std::uint16_t max_path_mtu() const noexcept override { return max_path_mtu_; }
+  std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
+  const Statistics& statistics() const noexcept override { return statistics_; }
+  void flush() noexcept override { transmitter_.flush(); }
+
+  // For queue pairs.
+  MemoryTable& memory() noexcept { return memory_; }
+  Transmitter& transmitter() noexcept { return transmitter_; }
+  Statistics& stats() noexcept { return statistics_; }
+  const PortConfig& config() const noexcept { return config_; }
+  std::uint64_t now_ns() const noexcept { return now_ns_; }
+  std::size_t completion_room() const noexcept { return completions_.size() - completion_count_; }
+  void complete(const WorkCompletion& completion) noexcept;
+  void activate(SoftQueuePair& qp) noexcept;
+  void watch(SoftQueuePair& qp) noexcept;
+  void remove(SoftQueuePair& qp) noexcept;
+  Route route_to(const PeerAddress& local, const PeerAddress& remote, const LinkAddress& link,
+                 QueuePairNumber qp) const noexcept;
+
+ private:
+  /// A datagram whose next hop is being asked for.
+  struct Unresolved {
+    bool waiting = false;
+    Datagram datagram;
+  };
+
+  void receive() noexcept;
+  void on_frame(std::span<const std::byte> bytes, struct rte_mbuf* buffer) noexcept;
+  void on_roce(const Frame& frame, std::span<const std::byte> bytes) noexcept;
+  void on_datagram(const Frame& frame, const LinkAddress& from, const Packet& packet) noexcept;
+  void on_other(const Frame& frame, std::span<const std::byte> bytes) noexcept;
+  void send_to(const Datagram& datagram, const LinkAddress& link) noexcept;
+  void send_resolved() noexcept;
+  void give_turns() noexcept;
+  void mind_deadlines() noexcept;
+  std::size_t drain(std::span<WorkCompletion> completions) noexcept;
+
+  std::shared_ptr<EthernetPort> port_;
+  const PortConfig& config_;
+  const std::uint32_t lane_;
+  const std::string name_;
+  const MacAddress mac_;
+  const std::uint16_t max_path_mtu_;
+  std::vector<PeerAddress> addresses_;
+  Statistics statistics_;
+  MemoryTable memory_;
+  Neighbours neighbours_;
+  Transmitter transmitter_;
+  std::uint64_t now_ns_ = 0;
+
+  /// By the index in their numbers; the generation above it tells a queue pair from its predecessor.
+  std::vector<SoftQueuePair*> queue_pairs_;
+  std::uint32_t generation_;
+  std::uint32_t queue_pair_count_ = 0;
+  TurnQueue active_;
+  TurnQueue timed_;
+
+  std::vector<WorkCompletion> completions_;  ///< ring, twice as long as all work that can be outstanding
+  std::size_t completion_head_ = 0;
+  std::size_t completion_count_ = 0;
+  std::size_t depth_ = 0;
+
+  std::array<Datagram, kMaxDatagramsWaiting> datagrams_;
+  std::size_t datagram_head_ = 0;
+  std::size_t datagram_count_ = 0;
+  Unresolved unresolved_;
+  std::uint32_t datagram_psn_ = 0;
+};
+
+}  // namespace sluice::rdma::softroce

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/softroce/frame.h"
+
+#include <isa-l/crc.h>
+
+#include <cstring>
+
+#include "pmd/softroce/byte_order.h"
+#include "pmd/softroce/wire.h"
+
+namespace sluice::rdma::softroce {
+namespace {
+
+constexpr std::uint16_t kEtherIpv4 = 0x0800;
+constexpr std::uint16_t kEtherArp = 0x0806;
+constexpr std::uint16_t kEtherVlan = 0x8100;
+constexpr std::uint16_t kEtherIpv6 = 0x86DD;
+constexpr std::uint8_t kProtocolUdp = 17;
+constexpr std::byte kIpv4NoOptions{0x45};
+constexpr std::uint16_t kDontFragment = 0x4000;
+constexpr std::uint16_t kFragmentMask = 0x3FFF;  // more-fragments flag and offset
+
+PeerAddress mapped_ipv4(const std::byte* at) noexcept {
+  return PeerAddress::from_ipv4(std::to_integer<std::uint8_t>(at[0]), std::to_integer<std::uint8_t>(at[1]),
+                                std::to_integer<std::uint8_t>(at[2]), std::to_integer<std::uint8_t>(at[3]));
+}
+
+bool parse_ipv4(Frame& frame, std::span<const std::byte> packet) noexcept {
+  if (packet.size() < kIpv4Bytes || packet[0] != kIpv4NoOptions) return false;
+  const std::size_t total = load_be16(packet.data() + 2);
+  if (total < kIpv4Bytes || total > packet.size()) return false;
+  if ((load_be16(packet.data() + 6) & kFragmentMask) != 0) return false;
+  if (internet_checksum(packet.first(kIpv4Bytes)) != 0) return false;
+  frame.kind = FrameKind::Ipv4;
+  frame.traffic_class = std::to_integer<std::uint8_t>(packet[1]);
+  frame.protocol = std::to_integer<std::uint8_t>(packet[9]);
+  frame.source = mapped_ipv4(packet.data() + 12);
+  frame.destination = mapped_ipv4(packet.data() + 16);
+  frame.transport_offset = static_cast<std::uint16_t>(frame.network_offset + kIpv4Bytes);
+  frame.transport = packet.first(total).subspan(kIpv4Bytes);
+  return true;
+}
+
+bool parse_ipv6(Frame& frame, std::span<const std::byte> packet) noexcept {
+  if (packet.size() < kIpv6Bytes || std::to_integer<unsigned>(packet[0]) >> 4 != 6) return false;
+  const std::size_t payload = load_be16(packet.data() + 4);
+  if (payload > packet.size() - kIpv6Bytes) return false;
+  frame.kind = FrameKind::Ipv6;
+  frame.traffic_class = static_cast<std::uint8_t>(load_be16(packet.data()) >> 4);
+  frame.protocol = std::to_integer<std::uint8_t>(packet[6]);
+  std::memcpy(frame.source.bytes.data(), packet.data() + 8, 16);
+  std::memcpy(frame.destination.bytes.data(), packet.data() + 24, 16);
+  frame.transport_offset = static_cast<std::uint16_t>(frame.network_offset + kIpv6Bytes);
+  frame.transport = packet.subspan(kIpv6Bytes, payload);
+  return true;
+}
+
+/// Where the packet is UDP to the RoCEv2 port, narrows it to the transport part.
+bool parse_roce(Frame& frame) noexcept {
+  const auto udp = frame.transport;
+  if (udp.size() < kUdpBytes || load_be16(udp.data() + 2) != kRoceUdpPort) return true;
+  const std::size_t length = load_be16(udp.data() + 4);
+  if (length < kUdpBytes + kBthBytes + kIcrcBytes || length > udp.size()) return false;
+  frame.kind = FrameKind::Roce;
+  frame.udp_source_port = load_be16(udp.data());
+  frame.transport_offset = static_cast<std::uint16_t>(frame.transport_offset + kUdpBytes);
+  frame.transport = udp.first(length - kIcrcBytes).subspan(kUdpBytes);
+  return true;
+}
+
+}  // namespace
+
+Frame parse(std::span<const std::byte> bytes) noexcept {
+  Frame frame;
+  if (bytes.size() < kEthernetBytes) {
+    frame.kind = FrameKind::Malformed;
+    return frame;
+  }
+  std::size_t offset = kEthernetBytes;
+  std::uint16_t type = load_be16(bytes.data() + 12);
+  if (type == kEtherVlan) {
+    if (bytes.size() < kEthernetBytes + kVlanBytes) {
+      frame.kind = FrameKind::Malformed;
+      return frame;
+    }
+    frame.vlan = load_be16(bytes.data() + 14) & 0x0FFF;
+    type = load_be16(bytes.data() + 16);
+    offset += kVlanBytes;
+  }
+  frame.network_offset = static_cast<std::uint16_t>(offset);
+  const auto packet = bytes.subspan(offset);
+  bool good = true;
+  if (type == kEtherIpv4)
+    good = parse_ipv4(frame, packet);
+  else if (type == kEtherIpv6)
+    good = parse_ipv6(frame, packet);
+  else if (type == kEtherArp)
+    frame.kind = FrameKind::Arp;
+  if (good && (frame.kind == FrameKind::Ipv4 || frame.kind == FrameKind::Ipv6) &&
+      frame.protocol == kProtocolUdp)
+    good = parse_roce(frame);
+  if (!good) frame.kind = FrameKind::Malformed;
+  return frame;
+}
+
+std::size_t network_header_bytes(const Route& route) noexcept {
+  return kEthernetBytes + (route.vlan == kNoVlan ? 0 : kVlanBytes) +
+         (is_ipv4(route.source) ? kIpv4Bytes : kIpv6Bytes) + kUdpBytes;
+}
+
+void write_network_headers(const Route& route, std::size_t transport_bytes, std::byte* out) noexcept {
+  std::byte* at = out;
+  std::memcpy(at, route.destination_mac.data(), 6);
+  std::memcpy(at + 6, route.source_mac.data(), 6);
+  at += 12;
+  if (route.vlan != kNoVlan) {
+    store_be16(at, kEtherVlan);
+    store_be16(at + 2, route.vlan);
+    at += kVlanBytes;
+  }
+  const bool v4 = is_ipv4(route.source);
+  store_be16(at, v4 ? kEtherIpv4 : kEtherIpv6);
+  at += 2;
+  const auto udp_bytes = static_cast<std::uint16_t>(kUdpBytes + transport_bytes);
+  if (v4) {
+    at[0] = kIpv4NoOptions;
+    at[1] = std::byte{route.traffic_class};
+    store_be16(at + 2, static_cast<std::uint16_t>(kIpv4Bytes + udp_bytes));
+    store_be16(at + 4, 0);  // never fragmented, so no identification (RFC 6864)
+    store_be16(at + 6, kDontFragment);
+    at[8] = std::byte{route.hop_limit};
+    at[9] = std::byte{kProtocolUdp};
+    store_be16(at + 10, 0);
+    std::memcpy(at + 12, route.source.bytes.data() + 12, 4);
+    std::memcpy(at + 16, route.destination.bytes.data() + 12, 4);
+    store_be16(at + 10, internet_checksum({at, kIpv4Bytes}));
+    at += kIpv4Bytes;
+  } else {
+    store_be32(at, 0x60000000u | std::uint32_t{route.traffic_class} << 20);
+    store_be16(at + 4, udp_bytes);
+    at[6] = std::byte{kProtocolUdp};
+    at[7] = std::byte{route.hop_limit};
+    std::memcpy(at + 8, route.source.bytes.data(), 16);
+    std::memcpy(at + 24, route.destination.bytes.data(), 16);
+    at += kIpv6Bytes;
+  }
+  store_be16(at, route.udp_source_port);
+  store_be16(at + 2, kRoceUdpPort);
+  store_be16(at + 4, udp_bytes);
+  store_be16(at + 6, 0);  // A17.3.1: the invariant CRC stands in for the UDP checksum
+}
+
+std::uint32_t icrc_start(const std::byte* network, std::size_t network_bytes) noexcept {
+  // Eight bytes of ones stand for the local routing header; fields that routers change count as ones
+  // (A17.3.3).
+  constexpr std::size_t kPseudo = 8;
+  std::byte masked[kPseudo + kIpv6Bytes + kUdpBytes + kBthBytes];
+  std::memset(masked, 0xFF, kPseudo);
+  std::byte* ip = masked + kPseudo;
+  const std::size_t ip_bytes = network_bytes - kUdpBytes;
+  std::memcpy(ip, network, network_bytes + kBthBytes);
+  if (ip_bytes == kIpv4Bytes) {
+    ip[1] = std::byte{0xFF};
+    ip[8] = std::byte{0xFF};
+    ip[10] = ip[11] = std::byte{0xFF};
+  } else {
+    ip[0] |= std::byte{0x0F};
+    ip[1] = ip[2] = ip[3] = std::byte{0xFF};
+    ip[7] = std::byte{0xFF};
+  }
+  ip[ip_bytes + 6] = ip[ip_bytes + 7] = std::byte{0xFF};
+  ip[network_bytes + 4] = std::byte{0xFF};
+  return crc32_gzip_refl(0, reinterpret_cast<const unsigned char*>(masked),
+                         kPseudo + network_bytes + kBthBytes);
+}
+
+std::uint32_t icrc_continue(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
+  return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+}
+
+bool icrc_correct(const Frame& frame, std::span<const std::byte> bytes) noexcept {
+  std::uint32_t crc = icrc_start(bytes.data() + frame.network_offset,
+                                 std::size_t{frame.transport_offset} - frame.network_offset);
+  crc = icrc_continue(crc, frame.transport.subspan(kBthBytes));
+  const auto expected = icrc_bytes(crc);
+  return std::memcmp(expected.data(), frame.transport.data() + frame.transport.size(), kIcrcBytes) == 0;
+}
+
+std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint32_t start) noexcept {
+  std::uint64_t sum = start;
+  std::size_t i = 0;
+  for (; i + 2 <= bytes.size(); i += 2) sum += load_be16(bytes.data() + i);
+  if (i < bytes.size()) sum += std::to_integer<std::uint32_t>(bytes[i]) << 8;
+  while (sum >> 16) sum = (sum & 0xFFFF) + (sum >> 16);
+  return static_cast<std::uint16_t>(~sum);
+}
+
+}  // namespace sluice::rdma::softroce

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What lies under the transport headers of a RoCEv2 packet: Ethernet with or without VLAN tag, IPv4 or IPv6,
+// UDP, and the invariant CRC at the end (annex A17.3; RFC 791, 8200, 768). Pure functions, any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "pmd/rdma.h"
+
+namespace sluice::rdma::softroce {
+
+using MacAddress = std::array<std::uint8_t, 6>;
+
+inline constexpr std::uint16_t kRoceUdpPort = 4791;
+inline constexpr std::size_t kEthernetBytes = 14;
+inline constexpr std::size_t kVlanBytes = 4;
+inline constexpr std::size_t kIpv4Bytes = 20;
+inline constexpr std::size_t kIpv6Bytes = 40;
+inline constexpr std::size_t kUdpBytes = 8;
+inline constexpr std::size_t kIcrcBytes = 4;
+inline constexpr std::size_t kMaxNetworkHeaderBytes = kEthernetBytes + kVlanBytes + kIpv6Bytes + kUdpBytes;
+
+inline constexpr std::uint16_t kNoVlan = 0xFFFF;
+
+/// Explicit congestion notification, the low bits of the traffic class (RFC 3168).
+inline constexpr std::uint8_t kEcnMask = 3;
+inline constexpr std::uint8_t kEcnCapable = 2;
+inline constexpr std::uint8_t kEcnCongested = 3;
+
+/// Addresses of one direction of a flow.
+struct Route {
+  MacAddress source_mac{};
+  MacAddress destination_mac{};
+  std::uint16_t vlan = kNoVlan;  ///< identifier, 0 to 4095
+  PeerAddress source;
+  PeerAddress destination;
+  std::uint16_t udp_source_port = 0xC000;  ///< entropy for ECMP and RSS
+  std::uint8_t traffic_class = kEcnCapable;
+  std::uint8_t hop_limit = 64;
+};
+
+constexpr bool is_ipv4(const PeerAddress& address) noexcept {
+  for (int i = 0; i < 10; ++i)
+    if (address.bytes[i] != 0) return false;
+  return address.bytes[10] == 0xFF && address.bytes[11] == 0xFF;
+}
+
+enum class FrameKind : std::uint8_t { Roce, Arp, Ipv4, Ipv6, Malformed, Other };
+
+/// A frame as it was received; offsets are from its first byte.
+struct Frame {
+  FrameKind kind = FrameKind::Other;
+  std::uint16_t vlan = kNoVlan;
+  std::uint16_t network_offset = 0;    ///< ARP, IPv4 or IPv6 header
+  std::uint16_t transport_offset = 0;  ///< Roce: base transport header; Ipv4, Ipv6: behind the IP header
+  std::uint16_t udp_source_port = 0;
+  std::uint8_t traffic_class = 0;
+  std::uint8_t protocol = 0;             ///< Ipv4, Ipv6: of what follows
+  std::span<const std::byte> transport;  ///< Roce: up to the invariant CRC; Ipv4, Ipv6: IP payload
+  PeerAddress source;                    ///< not for Arp
+  PeerAddress destination;
+};
+
+/// Looks at Ethernet, IP and UDP headers. `bytes` may have padding behind the packet. IP fragments and IPv4
+/// options are Malformed: RoCEv2 has neither.
+Frame parse(std::span<const std::byte> bytes) noexcept;
+
+/// Length of what write_network_headers() writes.
+std::size_t network_header_bytes(const Route& route) noexcept;
+
+/// Writes Ethernet, IP and UDP headers of a packet with `transport_bytes` behind the UDP header (including
+/// the invariant CRC).
+void write_network_headers(const Route& route, std::size_t transport_bytes, std::byte* out) noexcept;
+
+/// The invariant CRC's start value over everything that is masked: pseudo header, IP and UDP headers at
+/// `network` (`network_bytes` of them) and the base transport header behind them.
+std::uint32_t icrc_start(const std::byte* network, std::size_t network_bytes) noexcept;
+/// Goes on over what follows the base transport header.
+std::uint32_t icrc_continue(std::uint32_t crc, std::span<const std::byte> bytes) noexcept;
+/// As it stands in the packet.
+inline std::array<std::byte, kIcrcBytes> icrc_bytes(std::uint32_t crc) noexcept {
+  return {std::byte(crc), std::byte(crc >> 8), std::byte(crc >> 16), std::byte(crc >> 24)};
+}
+
+/// Whether the invariant CRC of a Roce frame is right.
+bool icrc_correct(const Frame& frame, std::span<const std::byte> bytes) noexcept;
+
+/// RFC 1071, over any number of parts of even length but for the last.
+std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint32_t start = 0) noexcept;
+
+}  // namespace sluice::rdma::softroce

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Registered memory and memory windows of one device. Reactor-owned; registration is setup.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "pmd/rdma.h"
+#include "pmd/siphash.h"
+
+namespace sluice::rdma::softroce {
+
+/// Windows of one device; the window's number is in the low bits of its rkey.
+inline constexpr std::uint32_t kMaxWindows = 4096;
+
+class MemoryTable {
+ public:
+  MemoryTable();
+  ~MemoryTable();
+  MemoryTable(const MemoryTable&) = delete;
+  MemoryTable& operator=(const MemoryTable&) = delete;
+
+  // Setup; SetupError with a sentence.
+  MemoryRegion allocate(std::size_t bytes);
+  MemoryRegion add(std::span<std::byte> bytes);
+  MemoryWindow allocate_window();
+
+  /// Whether all of `sge` lies in the region of its lkey.
+  bool local_access(const Sge& sge) const noexcept;
+
+  /// Exposes `bytes` to the queue pair `owner`. Nothing when the window is bound, or the memory not ours.
+  std::optional<Rkey> bind(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey, AccessFlags access,
+                           const QueuePair& owner) noexcept;
+  /// False when `rkey` is not bound to `owner`.
+  bool invalidate(Rkey rkey, const QueuePair& owner) noexcept;
+  void unbind_all(const QueuePair& owner) noexcept;
+  /// Memory for a remote access, or null when rkey, bounds, rights or queue pair do not allow it.
+  std::byte* remote(Rkey rkey, std::uint64_t address, std::uint64_t bytes, AccessFlags needed,
+                    const QueuePair& owner) const noexcept;
+
+ private:
+  struct Window {
+    const QueuePair* owner = nullptr;  ///< null when not bound
+    Rkey rkey{};
+    AccessFlags access = 0;
+    std::span<std::byte> bytes;
+  };
+  static constexpr std::uint32_t number_of(Rkey rkey) noexcept {
+    return static_cast<std::uint32_t>(rkey) & (kMaxWindows - 1);
+  }
+  std::uint64_t random() noexcept;
+
+  HashKey key_{};
+  std::uint64_t drawn_ = 0;
+  std::vector<MemoryRegion> regions_;
+  std::vector<std::span<std::byte>> owned_;
+  std::vector<Window> windows_;
+};
+
+}  // namespace sluice::rdma::softroce

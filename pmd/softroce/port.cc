@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/softroce/port.h"
+
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <rte_ring.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "pmd/softroce/device.h"
+
+namespace sluice::rdma::softroce {
+namespace {
+
+constexpr std::uint16_t kDescriptors = 1024;
+constexpr unsigned kPoolCache = 256;
+
+SetupError port_error(const PortConfig& config, const char* what, int error) {
+  return SetupError("softroce port " + config.name + ": cannot " + what + " (" + rte_strerror(error) +
+                    "): check the ethdev in [device] of the configuration.");
+}
+
+rte_ring* make_ring(const std::string& name, int numa_node) {
+  rte_ring* ring = rte_ring_create(name.c_str(), kHandOverDepth, numa_node, RING_F_SP_ENQ | RING_F_SC_DEQ);
+  if (ring == nullptr)
+    throw SetupError("Cannot make the ring '" + name + "' (" + rte_strerror(rte_errno) + ").");
+  return ring;
+}
+
+void free_all(rte_ring* ring) noexcept {
+  if (ring == nullptr) return;
+  void* buffer;
+  while (rte_ring_sc_dequeue(ring, &buffer) == 0) rte_pktmbuf_free(static_cast<rte_mbuf*>(buffer));
+  rte_ring_free(ring);
+}
+
+}  // namespace
+
+EthernetPort::EthernetPort(const PortConfig& config) : config_(config) {
+  if (config_.addresses.empty())
+    throw SetupError("softroce port " + config_.name +
+                     " has no address: set addresses = [\"192.0.2.1/24\"] in [device] of the configuration.");
+  if (config_.lanes < 1 || config_.lanes > kMaxLanes)
+    throw SetupError("softroce port " + config_.name + ": 1 to " + std::to_string(kMaxLanes) +
+                     " reactors can share a port.");
+  if (config_.max_queue_pairs > kMaxQueuePairs)
+    throw SetupError("softroce port " + config_.name + ": at most " + std::to_string(kMaxQueuePairs) +
+                     " queue pairs on a reactor.");
+  configure();
+}
+
+EthernetPort::~EthernetPort() {
+  rte_eth_dev_stop(config_.ethdev);
+  for (auto& row : to_lane_)
+    for (rte_ring* ring : row) free_all(ring);
+  for (rte_ring* ring : to_queue_) free_all(ring);
+  rte_eth_dev_close(config_.ethdev);
+  for (rte_mempool* pool : pools_) rte_mempool_free(pool);
+}
+
+void EthernetPort::configure() {
+  rte_eth_dev_info info;
+  if (const int error = rte_eth_dev_info_get(config_.ethdev, &info); error != 0)
+    throw port_error(config_, "ask about the ethdev", -error);
+  const int socket = rte_eth_dev_socket_id(config_.ethdev);
+  numa_node_ = socket < 0 ? 0 : socket;
+  queues_ = std::clamp<std::uint32_t>(
+      config_.hardware_queues, 1,
+      std::min<std::uint32_t>({config_.lanes, info.max_rx_queues, info.max_tx_queues}));
+  frame_bytes_ =
+      std::max<std::uint32_t>(config_.link_mtu + kEthernetBytes + kVlanBytes, config_.frame_buffer_bytes);
+
+  rte_eth_conf conf{};
+  if (queues_ > 1) {
+    conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+    conf.rx_adv_conf.rss_conf.rss_hf = (RTE_ETH_RSS_UDP | RTE_ETH_RSS_IP) & info.flow_type_rss_offloads;
+  }
+  conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+  const auto queues = static_cast<std::uint16_t>(queues_);
+  if (const int error = rte_eth_dev_configure(config_.ethdev, queues, queues, &conf); error != 0)
+    throw port_error(config_, "configure the ethdev", -error);
+  std::uint16_t rx = kDescriptors;
+  std::uint16_t tx = kDescriptors;
+  rte_eth_dev_adjust_nb_rx_tx_desc(config_.ethdev, &rx, &tx);
+  for (std::uint16_t queue = 0; queue < queues; ++queue) {
+    const std::string name = config_.name + "-rx" + std::to_string(queue);
+    pools_[queue] =
+        rte_pktmbuf_pool_create(name.c_str(), config_.receive_buffers, kPoolCache, 0,
+                                static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + frame_bytes_), numa_node_);
+    if (pools_[queue] == nullptr) throw port_error(config_, "make receive buffers", rte_errno);
+    const auto socket_id = static_cast<unsigned>(numa_node_);
+    if (const int error =
+            rte_eth_rx_queue_setup(config_.ethdev, queue, rx, socket_id, nullptr, pools_[queue]);
+        error != 0)
+      throw port_error(config_, "set up a receive queue", -error);
+    if (const int error = rte_eth_tx_queue_setup(config_.ethdev, queue, tx, socket_id, nullptr); error != 0)
+      throw port_error(config_, "set up a transmit queue", -error);
+  }
+  if (const int error = rte_eth_dev_start(config_.ethdev); error != 0)
+    throw port_error(config_, "start the ethdev", -error);
+  rte_eth_allmulticast_enable(config_.ethdev);  // neighbour solicitations; not every ethdev can or needs to
+  rte_ether_addr address;
+  rte_eth_macaddr_get(config_.ethdev, &address);
+  std::memcpy(mac_.data(), address.addr_bytes, mac_.size());
+
+  for (std::uint32_t from = 0; from < config_.lanes; ++from) {
+    for (std::uint32_t to = 0; to < config_.lanes; ++to)
+      if (from != to)
+        to_lane_[from][to] =
+            make_ring(config_.name + "-" + std::to_string(from) + "to" + std::to_string(to), numa_node_);
+    if (from >= queues_) to_queue_[from] = make_ring(config_.name + "-tx" + std::to_string(from), numa_node_);
+  }
+}
+
+std::unique_ptr<SoftRoce> EthernetPort::make_device(std::uint32_t lane) {
+  return std::make_unique<SoftDevice>(shared_from_this(), lane);
+}
+
+TransmitPath EthernetPort::transmit_path(std::uint32_t lane) const noexcept {
+  return {config_.ethdev, static_cast<std::uint16_t>(lane % queues_), to_queue_[lane]};
+}
+
+bool EthernetPort::hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buffer) noexcept {
+  if (to < config_.lanes && rte_ring_sp_enqueue(to_lane_[from][to], buffer) == 0) return true;
+  rte_pktmbuf_free(buffer);
+  return false;
+}
+
+std::uint16_t EthernetPort::receive_from_queue(std::uint32_t lane, rte_mbuf** buffers,
+                                               std::uint16_t room) noexcept {
+  if (lane >= queues_) return 0;
+  return rte_eth_rx_burst(config_.ethdev, static_cast<std::uint16_t>(lane), buffers, room);
+}
+
+std::uint16_t EthernetPort::receive_from_lane(std::uint32_t from, std::uint32_t to, rte_mbuf** buffers,
+                                              std::uint16_t room) noexcept {
+  if (from == to) return 0;
+  return static_cast<std::uint16_t>(
+      rte_ring_sc_dequeue_burst(to_lane_[from][to], reinterpret_cast<void**>(buffers), room, nullptr));
+}
+
+void EthernetPort::transmit_for_others(std::uint32_t lane) noexcept {
+  if (lane >= queues_) return;
+  for (std::uint32_t other = lane + queues_; other < config_.lanes; other += queues_) {
+    rte_mbuf* buffers[kTransmitBurst];
+    const unsigned count = rte_ring_sc_dequeue_burst(to_queue_[other], reinterpret_cast<void**>(buffers),
+                                                     kTransmitBurst, nullptr);
+    if (count == 0) continue;
+    const std::uint16_t sent = rte_eth_tx_burst(config_.ethdev, static_cast<std::uint16_t>(lane), buffers,
+                                                static_cast<std::uint16_t>(count));
+    for (unsigned i = sent; i < count; ++i) rte_pktmbuf_free(buffers[i]);  // lost, as in a full switch
+  }
+}
+
+std::shared_ptr<Port> Port::open(const PortConfig& config) {
+  return std::make_shared<EthernetPort>(config);
+}
+
+}  // namespace sluice::rdma::softroce

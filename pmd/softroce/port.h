@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "pmd/softroce/softroce.h"
+#include "pmd/softroce/transmitter.h"
+
+namespace sluice::rdma::softroce {
+
+/// Packets on their way from one lane to another.
+inline constexpr unsigned kHandOverDepth = 512;
+
+/// The ethdev, shared by its lanes. Rings between lanes have one producer and one consumer each.
+class EthernetPort final : public Port, public std::enable_shared_from_this<EthernetPort> {
+ public:
+  explicit EthernetPort(const PortConfig& config);
+  ~EthernetPort() override;
+
+  std::unique_ptr<SoftRoce> make_device(std::uint32_t lane) override;
+  const PortConfig& config() const noexcept override { return config_; }
+  LinkAddress link_address() const noexcept override { return mac_; }
+
+  int numa_node() const noexcept { return numa_node_; }
+  std::uint32_t frame_bytes() const noexcept { return frame_bytes_; }
+  TransmitPath transmit_path(std::uint32_t lane) const noexcept;
+  bool transmit_in_place() const noexcept { return config_.transmit_in_place; }
+  /// Cross-lane: called by lane `from` with a buffer for `to`; frees it and returns false when the ring is
+  /// full.
+  bool hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buffer) noexcept;
+  /// What has come for `lane`, from its hardware queue and from other lanes; at most kReceiveBurst each.
+  std::uint16_t receive_from_queue(std::uint32_t lane, rte_mbuf** buffers, std::uint16_t room) noexcept;
+  std::uint16_t receive_from_lane(std::uint32_t from, std::uint32_t to, rte_mbuf** buffers,
+                                  std::uint16_t room) noexcept;
+  /// Sends for lanes without a hardware queue; called by the lane that has it.
+  void transmit_for_others(std::uint32_t lane) noexcept;
+
+ private:
+  void configure();
+
+  PortConfig config_;
+  MacAddress mac_{};
+  int numa_node_ = 0;
+  std::uint32_t frame_bytes_ = 0;
+  std::uint32_t queues_ = 1;
+  std::array<rte_mempool*, kMaxLanes> pools_{};
+  std::array<std::array<rte_ring*, kMaxLanes>, kMaxLanes> to_lane_{};  ///< [from][to]
+  std::array<rte_ring*, kMaxLanes> to_queue_{};                        ///< by lane without a queue
+};
+
+}  // namespace sluice::rdma::softroce

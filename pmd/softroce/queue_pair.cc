@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/softroce/queue_pair.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "pmd/softroce/device.h"
+
+namespace sluice::rdma::softroce {
+namespace {
+
+constexpr bool valid_path_mtu(std::uint32_t bytes) noexcept {
+  return std::has_single_bit(bytes) && bytes >= 256 && bytes <= 4096;
+}
+
+}  // namespace
+
+SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const QueuePairLimits& limits)
+    : device_(device),
+      number_(number),
+      send_depth_(limits.send_depth),
+      recv_depth_(limits.recv_depth),
+      max_sge_(std::min<std::uint32_t>(limits.max_send_sge, kMaxPayloadPieces)),
+      send_mask_(std::bit_ceil(limits.send_depth) - 1),
+      recv_mask_(std::bit_ceil(limits.recv_depth) - 1),
+      send_queue_(std::size_t{send_mask_} + 1),
+      send_sges_((std::size_t{send_mask_} + 1) * max_sge_),
+      recv_queue_(std::size_t{recv_mask_} + 1) {
+  attributes_.initiator_depth = limits.initiator_depth;
+  attributes_.rnr_retry = limits.rnr_retry;
+}
+
+SoftQueuePair::~SoftQueuePair() {
+  device_.memory().unbind_all(*this);
+  device_.remove(*this);
+}
+
+bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
+  if (state_ != State::Init || !valid_path_mtu(attributes.path_mtu)) return false;
+  const std::uint8_t depth = std::min(attributes.initiator_depth, attributes_.initiator_depth);
+  const std::uint8_t rnr_retry = std::min(attributes.rnr_retry, attributes_.rnr_retry);
+  attributes_ = attributes;
+  attributes_.initiator_depth = depth;
+  attributes_.rnr_retry = rnr_retry;
+  route_ = device_.route_to(attributes.local, attributes.remote, attributes.remote_link, number_);
+  remote_qp_ = static_cast<std::uint32_t>(attributes.remote_qp);
+  path_mtu_ = attributes.path_mtu;
+  next_psn_ = unacked_psn_ = end_psn_ = attributes.send_psn & kPsnMask;
+  expected_psn_ = attributes.receive_psn & kPsnMask;
+  window_.open(device_.config().max_inflight_packets);
+  round_trip_.open(attributes.ack_timeout == 0 ? ~std::uint64_t{0} >> 16
+                                               : ack_timeout_ns(attributes.ack_timeout));
+  state_ = State::ReadyToSend;
+  return true;
+}
+
+std::size_t SoftQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
+  if (state_ == State::Init) return 0;
+  std::size_t posted = 0;
+  if (state_ == State::Error) {
+    for (; posted < wrs.size() && device_.completion_room() > 0; ++posted) {
+      add_entry(wrs[posted]);
+      complete(entry(head_), WcStatus::WrFlushError);
+    }
+    return posted;
+  }
+  while (posted < wrs.size() && tail_ - head_ < send_depth_) add_entry(wrs[posted++]);
+  if (posted > 0 && !active) {
+    // The first part goes at once; what is left waits for this queue pair's turn.
+    if (transmit()) want_turn();
+  }
+  return posted;
+}
+
+std::size_t SoftQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
+  std::size_t posted = 0;
+  if (state_ == State::Error) {
+    for (; posted < wrs.size() && device_.completion_room() > 0; ++posted) {
+      ++device_.stats().flushed;
+      device_.complete({.wr_id = wrs[posted].wr_id,
+                        .qp = number_,
+                        .status = WcStatus::WrFlushError,
+                        .opcode = WcOpcode::Receive});
+    }
+    return posted;
+  }
+  while (posted < wrs.size() && recv_tail_ - recv_head_ < recv_depth_)
+    recv_queue_[recv_tail_++ & recv_mask_] = wrs[posted++];
+  return posted;
+}
+
+std::optional<Rkey> SoftQueuePair::bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
+                                               AccessFlags access) noexcept {
+  if (state_ != State::ReadyToSend) return std::nullopt;
+  return device_.memory().bind(window, bytes, lkey, access, *this);
+}
+
+void SoftQueuePair::to_error() noexcept {
+  if (state_ == State::Error) return;
+  state_ = State::Error;
+  deadline_ns_ = 0;
+  read_count_ = 0;
+  ack_pending_ = nak_pending_ = false;
+  while (head_ != tail_) complete(entry(head_), WcStatus::WrFlushError);
+  next_ = started_ = head_;
+  while (recv_head_ != recv_tail_) {
+    ++device_.stats().flushed;
+    device_.complete({.wr_id = recv_queue_[recv_head_++ & recv_mask_].wr_id,
+                      .qp = number_,
+                      .status = WcStatus::WrFlushError,
+                      .opcode = WcOpcode::Receive});
+  }
+}
+
+/// The oldest request ends with `status`, all others are flushed.
+void SoftQueuePair::fail(WcStatus status) noexcept {
+  if (head_ != tail_) complete(entry(head_), status);
+  to_error();
+}
+
+void SoftQueuePair::on_packet(const Frame& frame, const LinkAddress& from, const Packet& packet) noexcept {
+  if (state_ == State::Init) return;
+  if (frame.source != route_.destination || frame.destination != route_.source) {
+    ++device_.stats().wrong_peer;
+    return;
+  }
+  const bool response = packet.kind.read_response || packet.bth.opcode == Opcode::Acknowledge;
+  if (state_ == State::Error) {
+    if (!response) on_request_in_error(packet);
+    return;
+  }
+  heard_ = true;
+  route_.destination_mac = from;  // follows a peer or router that moves
+  if ((frame.traffic_class & kEcnMask) == kEcnCongested) notify_congestion();
+  if (packet.bth.opcode == Opcode::CongestionNotification) {
+    ++device_.stats().cnps_received;
+    rate_.on_notification(device_.now_ns());
+  } else if (response) {
+    on_response(packet);
+  } else if (packet.bth.opcode != Opcode::DatagramSendOnly) {
+    on_request(packet);
+  }
+}
+
+/// Responses first: the peer's progress frees our memory too.
+bool SoftQueuePair::transmit() noexcept {
+  if (state_ != State::ReadyToSend) return false;
+  std::uint32_t budget = kPacketsPerTurn;
+  budget -= transmit_responses(budget);
+  if (state_ == State::ReadyToSend) budget -= transmit_requests(budget);
+  if (state_ != State::ReadyToSend) return false;
+  const bool responses = read_count_ > 0 || ack_pending_ || nak_pending_;
+  return responses || may_send_more();
+}
+
+bool SoftQueuePair::send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept {
+  packet.kind = traits(packet.bth.opcode);
+  packet.bth.destination_qp = remote_qp_;
+  return device_.transmitter().send(route_, packet, pieces);
+}
+
+void SoftQueuePair::notify_congestion() noexcept {
+  Statistics& stats = device_.stats();
+  ++stats.congestion_marks;
+  const std::uint64_t now = device_.now_ns();
+  if (now - last_notification_ns_ < kNotificationIntervalNs) return;
+  static constexpr std::array<std::byte, kCnpPayloadBytes> kReserved{};
+  const std::span<const std::byte> payload[] = {kReserved};
+  Packet packet;
+  packet.bth.opcode = Opcode::CongestionNotification;
+  packet.bth.becn = true;
+  if (!send_packet(packet, payload)) return;
+  last_notification_ns_ = now;
+  ++stats.cnps_sent;
+}
+
+void SoftQueuePair::want_turn() noexcept {
+  device_.activate(*this);
+}
+
+}  // namespace sluice::rdma::softroce

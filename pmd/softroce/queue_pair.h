@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A reliable connection (InfiniBand Architecture Specification volume 1, 9.7). requester.cc sends requests
+// and takes acknowledgements and read responses; responder.cc takes requests and sends the other two.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "pmd/softroce/congestion.h"
+#include "pmd/softroce/frame.h"
+#include "pmd/softroce/softroce.h"
+#include "pmd/softroce/wire.h"
+
+namespace sluice::rdma::softroce {
+
+class SoftDevice;
+
+/// Packets that one queue pair sends in its turn, before the next one's.
+inline constexpr std::uint32_t kPacketsPerTurn = 32;
+/// An RDMA Read goes out as several requests of at most this many response packets, so that the window also
+/// holds back the peer.
+inline constexpr std::uint32_t kReadRequestPackets = 16;
+/// Requests between two that ask for an acknowledgement, while there are more to send.
+inline constexpr std::uint32_t kAckRequestInterval = 16;
+/// RDMA Reads of the peer that wait for their responses, those that came again included.
+inline constexpr std::uint32_t kMaxReadsServed = 32;
+/// Largest message (InfiniBand 9.7.7).
+inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
+/// Least time between two congestion notifications to one peer.
+inline constexpr std::uint64_t kNotificationIntervalNs = 50'000;
+/// Code of the time that we ask a sender to wait for a Receive: 0.64 ms.
+inline constexpr std::uint8_t kRnrTimerCode = 12;
+
+class SoftQueuePair final : public QueuePair {
+ public:
+  SoftQueuePair(SoftDevice& device, QueuePairNumber number, const QueuePairLimits& limits);
+  ~SoftQueuePair() override;
+
+  QueuePairNumber number() const noexcept override { return number_; }
+  State state() const noexcept override { return state_; }
+  std::size_t post_send(std::span<const SendWr> wrs) noexcept override;
+  std::size_t post_recv(std::span<const RecvWr> wrs) noexcept override;
+  std::size_t send_room() const noexcept override { return send_depth_ - (tail_ - head_); }
+  std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
+                                  AccessFlags access) noexcept override;
+  void to_error() noexcept override;
+  bool connect(const RcAttributes& attributes) noexcept override;
+  bool heard_from_peer() const noexcept override { return heard_; }
+
+  // For the device.
+  void on_packet(const Frame& frame, const LinkAddress& from, const Packet& packet) noexcept;
+  /// Sends what there is, kPacketsPerTurn at most. True when it wants another turn.
+  bool transmit() noexcept;
+  /// At deadline_ns() or later.
+  void on_timer(std::uint64_t now_ns) noexcept;
+  std::uint64_t deadline_ns() const noexcept { return deadline_ns_; }
+  std::size_t depth() const noexcept { return std::size_t{send_depth_} + recv_depth_; }
+
+  bool active = false;  ///< in the device's list of those that want to transmit
+  bool timed = false;   ///< in the device's list of those with a deadline
+
+ private:
+  struct SendEntry {
+    std::uint64_t wr_id = 0;
+    std::uint64_t remote_address = 0;
+    std::uint32_t bytes = 0;
+    Rkey rkey{};
+    std::uint32_t immediate = 0;
+    std::uint32_t first_psn = 0;
+    std::uint32_t packets = 0;           ///< PSNs it takes; zero for local work
+    std::uint32_t packets_received = 0;  ///< RdmaRead
+    std::uint16_t sge_count = 0;
+    SendOpcode opcode = SendOpcode::Send;
+    std::uint8_t flags = 0;
+    bool done = false;  ///< local work
+    WcStatus status = WcStatus::Success;
+  };
+
+  /// An RDMA Read of the peer that is being answered.
+  struct ReadServed {
+    std::uint32_t first_psn = 0;
+    std::uint32_t packets = 0;
+    std::uint32_t next = 0;  ///< packet to send next
+    std::uint32_t msn = 0;
+    Rkey rkey{};
+    std::uint32_t bytes = 0;
+    std::uint64_t address = 0;
+  };
+
+  enum class Incoming : std::uint8_t { None, Send, Write };
+
+  SendEntry& entry(std::uint32_t index) noexcept { return send_queue_[index & send_mask_]; }
+  Sge* sges_of(std::uint32_t index) noexcept {
+    return &send_sges_[std::size_t{index & send_mask_} * max_sge_];
+  }
+  std::uint32_t packets_of(std::uint32_t bytes) const noexcept {
+    return bytes == 0 ? 1 : (bytes - 1) / path_mtu_ + 1;
+  }
+  bool send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept;
+  void fail(WcStatus status) noexcept;
+
+  // requester.cc
+  void add_entry(const SendWr& wr) noexcept;
+  std::uint32_t transmit_requests(std::uint32_t budget) noexcept;
+  bool may_send_more() const noexcept;
+  bool start(SendEntry& work) noexcept;
+  bool send_read_request(SendEntry& work) noexcept;
+  bool send_data_packet(SendEntry& work) noexcept;
+  std::size_t gather(std::uint32_t index, std::uint32_t offset, std::uint32_t bytes) noexcept;
+  void on_response(const Packet& packet) noexcept;
+  void on_acknowledge(const Packet& packet) noexcept;
+  void on_read_response(const Packet& packet) noexcept;
+  void acknowledge_through(std::uint32_t psn) noexcept;
+  void advance_unacknowledged(std::uint32_t psn) noexcept;
+  void go_back() noexcept;
+  void reposition() noexcept;
+  void complete_sends() noexcept;
+  void complete(SendEntry& work, WcStatus status) noexcept;
+  void set_deadline(std::uint64_t at_ns) noexcept;
+  void restart_timer() noexcept;
+  void on_rnr_nak(std::uint8_t code) noexcept;
+  bool outstanding() const noexcept { return unacked_psn_ != end_psn_; }
+
+  // responder.cc
+  void on_request(const Packet& packet) noexcept;
+  void on_duplicate(const Packet& packet) noexcept;
+  bool in_sequence(const OpcodeTraits& kind, Opcode opcode) const noexcept;
+  void on_send(const Packet& packet) noexcept;
+  void on_write(const Packet& packet) noexcept;
+  void on_read(const Packet& packet) noexcept;
+  void on_read_again(const Packet& packet) noexcept;
+  bool receive_ready() noexcept;
+  void end_message(const Packet& packet, std::uint32_t bytes) noexcept;
+  void accepted(const Packet& packet, std::uint32_t packets) noexcept;
+  void refuse(NakCode code) noexcept;
+  void on_request_in_error(const Packet& packet) noexcept;
+  void schedule_nak(Syndrome syndrome, std::uint8_t value) noexcept;
+  std::uint32_t transmit_responses(std::uint32_t budget) noexcept;
+  bool send_read_response(ReadServed& read) noexcept;
+  bool send_acknowledge(Syndrome syndrome, std::uint8_t value, std::uint32_t psn) noexcept;
+  void notify_congestion() noexcept;
+  void want_turn() noexcept;
+
+  SoftDevice& device_;
+  const QueuePairNumber number_;
+  const std::uint32_t send_depth_;
+  const std::uint32_t recv_depth_;
+  const std::uint32_t max_sge_;
+  const std::uint32_t send_mask_;
+  const std::uint32_t recv_mask_;
+  State state_ = State::Init;
+  bool heard_ = false;
+
+  // Of the connection.
+  Route route_;
+  std::uint32_t remote_qp_ = 0;
+  std::uint32_t path_mtu_ = 1024;
+  RcAttributes attributes_;
+
+  // Requester. Queue indices are free-running: head <= next <= started <= tail. Entries before `started`
+  // have their PSNs; `next` is behind it after going back.
+  std::uint32_t head_ = 0;
+  std::uint32_t next_ = 0;
+  std::uint32_t started_ = 0;
+  std::uint32_t tail_ = 0;
+  std::uint32_t next_packet_ = 0;    ///< of the entry at `next`
+  std::uint32_t next_psn_ = 0;       ///< to send
+  std::uint32_t unacked_psn_ = 0;    ///< oldest that is not acknowledged
+  std::uint32_t end_psn_ = 0;        ///< behind all that was ever sent
+  std::uint32_t reads_pending_ = 0;  ///< read requests on the wire
+  std::uint32_t since_ack_request_ = 0;
+  bool went_back_ = false;  ///< for the gap at unacked_psn_; nothing came since
+  std::uint32_t retries_ = 0;
+  std::uint32_t rnr_rounds_ = 0;
+  bool rnr_wait_ = false;
+  std::uint64_t last_progress_ns_ = 0;
+  std::uint64_t deadline_ns_ = 0;  ///< zero: none
+  std::uint64_t pace_until_ns_ = 0;
+  std::uint32_t timed_psn_ = 0;  ///< its acknowledgement is a round trip
+  std::uint64_t timed_since_ns_ = 0;
+  CongestionWindow window_;
+  CongestionRate rate_;
+  RoundTrip round_trip_;
+  std::uint32_t gather_entry_ = 0;  ///< where gather() stands
+  std::uint32_t gather_sge_ = 0;
+  std::uint32_t gather_sge_start_ = 0;
+  std::vector<SendEntry> send_queue_;
+  std::vector<Sge> send_sges_;
+  std::array<std::span<const std::byte>, 32> pieces_;
+
+  // Responder.
+  std::uint32_t expected_psn_ = 0;
+  std::uint32_t msn_ = 0;
+  Incoming incoming_ = Incoming::None;
+  std::uint32_t incoming_bytes_ = 0;  ///< of the Send so far; of the Write still to come
+  std::uint32_t write_bytes_ = 0;
+  std::uint64_t write_address_ = 0;
+  Rkey write_rkey_{};
+  bool gap_told_ = false;           ///< a NAK or RNR NAK for expected_psn_ is out
+  std::optional<NakCode> refused_;  ///< why expected_psn_ ended the connection
+  bool ack_pending_ = false;
+  bool nak_pending_ = false;
+  Syndrome nak_syndrome_ = Syndrome::Nak;
+  std::uint8_t nak_value_ = 0;
+  std::uint64_t last_notification_ns_ = 0;
+  std::array<ReadServed, kMaxReadsServed> reads_;  ///< by PSN
+  std::uint32_t read_count_ = 0;
+  std::uint32_t recv_head_ = 0;
+  std::uint32_t recv_tail_ = 0;
+  std::vector<RecvWr> recv_queue_;
+};
+
+}  // namespace sluice::rdma::softroce

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Responder half of a queue pair: InfiniBand 9.7.4 (validating and executing requests), 9.7.5 (responses) and
+// 9.9.3 (errors).
+#include <algorithm>
+#include <cstring>
+
+#include "pmd/softroce/device.h"
+#include "pmd/softroce/queue_pair.h"
+
+namespace sluice::rdma::softroce {
+
+void SoftQueuePair::on_request(const Packet& packet) noexcept {
+  const std::int32_t ahead = psn_distance(expected_psn_, packet.bth.psn);
+  if (ahead < 0) return on_duplicate(packet);
+  if (ahead > 0) {
+    if (gap_told_) return;
+    ++device_.stats().sequence_errors;
+    return schedule_nak(Syndrome::Nak, static_cast<std::uint8_t>(NakCode::SequenceError));
+  }
+  if (!in_sequence(packet.kind, packet.bth.opcode)) return refuse(NakCode::InvalidRequest);
+  if (packet.kind.send)
+    on_send(packet);
+  else if (packet.kind.write)
+    on_write(packet);
+  else
+    on_read(packet);
+}
+
+/// First, Middle and Last follow each other, and all but the last packet of a message are full (9.7.4.1.2 to
+/// 9.7.4.1.5).
+bool SoftQueuePair::in_sequence(const OpcodeTraits& kind, Opcode opcode) const noexcept {
+  if (!kind.send && !kind.write) return opcode == Opcode::ReadRequest && incoming_ == Incoming::None;
+  if (kind.first) return incoming_ == Incoming::None;
+  return incoming_ == (kind.send ? Incoming::Send : Incoming::Write);
+}
+
+namespace {
+
+bool length_fits(const Packet& packet, std::uint32_t path_mtu) noexcept {
+  const std::size_t bytes = packet.payload.size();
+  if (!packet.kind.last) return bytes == path_mtu && packet.bth.pad_bytes == 0;
+  if (bytes > path_mtu || packet.bth.pad_bytes != pad_bytes(bytes)) return false;
+  return packet.kind.first || bytes > 0;
+}
+
+}  // namespace
+
+bool SoftQueuePair::receive_ready() noexcept {
+  if (recv_head_ != recv_tail_) return true;
+  schedule_nak(Syndrome::RnrNak, kRnrTimerCode);
+  return false;
+}
+
+void SoftQueuePair::on_send(const Packet& packet) noexcept {
+  if (!length_fits(packet, path_mtu_)) return refuse(NakCode::InvalidRequest);
+  if (packet.kind.first) {
+    if (!receive_ready()) return;
+    incoming_bytes_ = 0;
+  }
+  const RecvWr& receive = recv_queue_[recv_head_ & recv_mask_];
+  const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
+  auto fault = WcStatus::Success;
+  if (bytes > receive.sge.length - incoming_bytes_)
+    fault = WcStatus::LocalLengthError;
+  else if (!device_.memory().local_access(receive.sge))
+    fault = WcStatus::LocalProtectionError;
+  if (fault != WcStatus::Success) {
+    device_.complete({.wr_id = receive.wr_id, .qp = number_, .status = fault, .opcode = WcOpcode::Receive});
+    ++recv_head_;
+    return refuse(fault == WcStatus::LocalLengthError ? NakCode::InvalidRequest : NakCode::RemoteOperational);
+  }
+  if (packet.kind.has_ieth &&
+      !device_.memory().invalidate(static_cast<Rkey>(packet.invalidate_rkey), *this)) {
+    ++device_.stats().access_errors;
+    return refuse(NakCode::RemoteAccess);
+  }
+  std::memcpy(receive.sge.address + incoming_bytes_, packet.payload.data(), bytes);
+  incoming_bytes_ += bytes;
+  incoming_ = Incoming::Send;
+  if (packet.kind.last) end_message(packet, incoming_bytes_);
+  accepted(packet, 1);
+}
+
+void SoftQueuePair::on_write(const Packet& packet) noexcept {
+  if (!length_fits(packet, path_mtu_)) return refuse(NakCode::InvalidRequest);
+  const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
+  if (packet.kind.first) {
+    write_address_ = packet.reth.address;
+    write_rkey_ = static_cast<Rkey>(packet.reth.rkey);
+    write_bytes_ = incoming_bytes_ = packet.reth.length;
+    if (write_bytes_ > kMaxMessageBytes) return refuse(NakCode::InvalidRequest);
+    // All of it is checked before any of it is placed; without data there is nothing to check (9.7.4.1.6).
+    if (write_bytes_ > 0 &&
+        device_.memory().remote(write_rkey_, write_address_, write_bytes_, kRemoteWrite, *this) == nullptr) {
+      ++device_.stats().access_errors;
+      return refuse(NakCode::RemoteAccess);
+    }
+  }
+  if (packet.kind.last ? bytes != incoming_bytes_ : bytes >= incoming_bytes_)
+    return refuse(NakCode::InvalidRequest);
+  if (packet.kind.has_immediate && !receive_ready()) return;
+  if (bytes > 0) {
+    // Again for each packet: the window may have been invalidated meanwhile.
+    std::byte* to = device_.memory().remote(write_rkey_, write_address_, bytes, kRemoteWrite, *this);
+    if (to == nullptr) {
+      ++device_.stats().access_errors;
+      return refuse(NakCode::RemoteAccess);
+    }
+    std::memcpy(to, packet.payload.data(), bytes);
+  }
+  write_address_ += bytes;
+  incoming_bytes_ -= bytes;
+  incoming_ = Incoming::Write;
+  if (packet.kind.last) end_message(packet, write_bytes_);
+  accepted(packet, 1);
+}
+
+void SoftQueuePair::end_message(const Packet& packet, std::uint32_t bytes) noexcept {
+  incoming_ = Incoming::None;
+  msn_ = psn_add(msn_, 1);
+  if (packet.kind.write && !packet.kind.has_immediate) return;
+  Statistics& stats = device_.stats();
+  ++stats.receives;
+  stats.solicited += packet.bth.solicited;
+  device_.complete({.wr_id = recv_queue_[recv_head_++ & recv_mask_].wr_id,
+                    .byte_len = bytes,
+                    .qp = number_,
+                    .invalidated = static_cast<Rkey>(packet.kind.has_ieth ? packet.invalidate_rkey : 0),
+                    .opcode = WcOpcode::Receive,
+                    .remote_invalidate = packet.kind.has_ieth,
+                    .has_immediate = packet.kind.has_immediate,
+                    .immediate = packet.kind.has_immediate ? packet.immediate : 0});
+}
+
+void SoftQueuePair::accepted(const Packet& packet, std::uint32_t packets) noexcept {
+  expected_psn_ = psn_add(expected_psn_, packets);
+  gap_told_ = false;
+  nak_pending_ = false;
+  if (!packet.bth.ack_request || packet.bth.opcode == Opcode::ReadRequest) return;
+  ack_pending_ = true;
+  want_turn();
+}
+
+void SoftQueuePair::on_read(const Packet& packet) noexcept {
+  const Reth& reth = packet.reth;
+  if (reth.length > kMaxMessageBytes || !packet.payload.empty() ||
+      read_count_ >= std::min<std::uint32_t>(attributes_.responder_resources, kMaxReadsServed))
+    return refuse(NakCode::InvalidRequest);
+  if (reth.length > 0 && device_.memory().remote(static_cast<Rkey>(reth.rkey), reth.address, reth.length,
+                                                 kRemoteRead, *this) == nullptr) {
+    ++device_.stats().access_errors;
+    return refuse(NakCode::RemoteAccess);
+  }
+  msn_ = psn_add(msn_, 1);
+  const std::uint32_t packets = packets_of(reth.length);
+  reads_[read_count_++] = {.first_psn = packet.bth.psn,
+                           .packets = packets,
+                           .msn = msn_,
+                           .rkey = static_cast<Rkey>(reth.rkey),
+                           .bytes = reth.length,
+                           .address = reth.address};
+  ++device_.stats().reads_served;
+  accepted(packet, packets);
+  want_turn();
+}
+
+/// Sends and Writes that came already are acknowledged again and not executed; RDMA Reads are (9.7.5.1.4).
+void SoftQueuePair::on_duplicate(const Packet& packet) noexcept {
+  ++device_.stats().duplicates;
+  if (packet.bth.opcode == Opcode::ReadRequest) return on_read_again(packet);
+  ack_pending_ = true;
+  want_turn();
+}
+
+/// The queue stays in PSN order. A Read that is still in it becomes what is asked for now, since the
+/// requester takes the responses for those of a new request; one that has left it comes back.
+void SoftQueuePair::on_read_again(const Packet& packet) noexcept {
+  ++device_.stats().duplicate_reads;
+  const Reth& reth = packet.reth;
+  const std::uint32_t psn = packet.bth.psn;
+  const std::uint32_t packets = packets_of(reth.length);
+  if (reth.length > kMaxMessageBytes || psn_distance(psn_add(psn, packets), expected_psn_) < 0) return;
+  if (reth.length > 0 && device_.memory().remote(static_cast<Rkey>(reth.rkey), reth.address, reth.length,
+                                                 kRemoteRead, *this) == nullptr)
+    return;  // invalidated since: whoever asks again has its data
+  const ReadServed again{.first_psn = psn,
+                         .packets = packets,
+                         .msn = msn_,
+                         .rkey = static_cast<Rkey>(reth.rkey),
+                         .bytes = reth.length,
+                         .address = reth.address};
+  std::uint32_t at = 0;
+  while (at < read_count_ && psn_distance(psn_add(reads_[at].first_psn, reads_[at].packets), psn) >= 0) ++at;
+  if (at == read_count_ || psn_distance(reads_[at].first_psn, psn) < 0) {
+    if (read_count_ == kMaxReadsServed) return;
+    std::copy_backward(reads_.begin() + at, reads_.begin() + read_count_, reads_.begin() + read_count_ + 1);
+    ++read_count_;
+  }
+  reads_[at] = again;
+  want_turn();
+}
+
+/// A fault that ends the connection: the NAK goes out at once, and again when the request comes again, so
+/// that the peer learns the reason on a bad link too.
+void SoftQueuePair::refuse(NakCode code) noexcept {
+  if (code == NakCode::InvalidRequest) ++device_.stats().invalid_requests;
+  refused_ = code;
+  send_acknowledge(Syndrome::Nak, static_cast<std::uint8_t>(code), expected_psn_);
+  to_error();
+}
+
+void SoftQueuePair::on_request_in_error(const Packet& packet) noexcept {
+  if (refused_ && packet.bth.psn == expected_psn_)
+    send_acknowledge(Syndrome::Nak, static_cast<std::uint8_t>(*refused_), expected_psn_);
+}
+
+void SoftQueuePair::schedule_nak(Syndrome syndrome, std::uint8_t value) noexcept {
+  gap_told_ = true;
+  nak_pending_ = true;
+  nak_syndrome_ = syndrome;
+  nak_value_ = value;
+  want_turn();
+}
+
+/// Read responses, acknowledgement, NAK: in the order of their PSNs.
+std::uint32_t SoftQueuePair::transmit_responses(std::uint32_t budget) noexcept {
+  std::uint32_t sent = 0;
+  while (read_count_ > 0 && sent < budget) {
+    ReadServed& read = reads_[0];
+    if (!send_read_response(read)) return sent;
+    ++sent;
+    if (++read.next < read.packets) continue;
+    std::copy(reads_.begin() + 1, reads_.begin() + read_count_, reads_.begin());
+    --read_count_;
+  }
+  if (read_count_ > 0 || sent == budget) return sent;
+  if (nak_pending_) {
+    if (!send_acknowledge(nak_syndrome_, nak_value_, expected_psn_)) return sent;
+    nak_pending_ = ack_pending_ = false;
+    ++sent;
+  } else if (ack_pending_) {
+    if (!send_acknowledge(Syndrome::Ack, kCreditsInvalid, psn_add(expected_psn_, kPsnMask))) return sent;
+    ack_pending_ = false;
+    ++sent;
+  }
+  return sent;
+}
+
+bool SoftQueuePair::send_read_response(ReadServed& read) noexcept {
+  const bool first = read.next == 0;
+  const bool last = read.next + 1 == read.packets;
+  const std::uint32_t offset = read.next * path_mtu_;
+  const std::uint32_t bytes = std::min(read.bytes - offset, path_mtu_);
+  std::span<const std::byte> payload;
+  if (bytes > 0) {
+    const std::byte* from =
+        device_.memory().remote(read.rkey, read.address + offset, bytes, kRemoteRead, *this);
+    if (from == nullptr) {
+      ++device_.stats().access_errors;
+      expected_psn_ = psn_add(read.first_psn, read.next);
+      refuse(NakCode::RemoteAccess);
+      return false;
+    }
+    payload = {from, bytes};
+  }
+  Packet packet;
+  packet.bth.opcode = first ? (last ? Opcode::ReadResponseOnly : Opcode::ReadResponseFirst)
+                            : (last ? Opcode::ReadResponseLast : Opcode::ReadResponseMiddle);
+  packet.bth.psn = psn_add(read.first_psn, read.next);
+  packet.aeth.msn = read.msn;
+  return send_packet(packet, {&payload, bytes > 0 ? 1u : 0u});
+}
+
+bool SoftQueuePair::send_acknowledge(Syndrome syndrome, std::uint8_t value, std::uint32_t psn) noexcept {
+  Packet packet;
+  packet.bth.opcode = Opcode::Acknowledge;
+  packet.bth.psn = psn;
+  packet.aeth = {syndrome, value, msn_};
+  if (!send_packet(packet, {})) return false;
+  Statistics& stats = device_.stats();
+  ++(syndrome == Syndrome::Ack ? stats.acks_sent
+                               : (syndrome == Syndrome::Nak ? stats.naks_sent : stats.rnr_naks_sent));
+  return true;
+}
+
+}  // namespace sluice::rdma::softroce

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/softroce/transmitter.h"
+
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_ring.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace sluice::rdma::softroce {
+namespace {
+
+// What waits in the ethdev's rings and in other lanes' rings, and what is staged.
+constexpr unsigned kHeaderBuffers = 4096 - 1;
+constexpr unsigned kFrameBuffers = 1024 - 1;
+constexpr unsigned kPieceBuffers = 2 * 4096 - 1;
+constexpr unsigned kCache = 256;
+constexpr std::uint16_t kHeaderRoom =
+    kMaxNetworkHeaderBytes + kMaxTransportHeaderBytes + kCopyBytes + 3 + kIcrcBytes + 16;
+
+std::byte* data_of(rte_mbuf* buffer) noexcept {
+  return rte_pktmbuf_mtod(buffer, std::byte*);
+}
+
+rte_mempool* make_pool(const std::string& name, unsigned count, std::uint16_t private_bytes,
+                       std::uint16_t room, int numa_node) {
+  rte_mempool* pool = rte_pktmbuf_pool_create(name.c_str(), count, kCache, private_bytes, room, numa_node);
+  if (pool == nullptr)
+    throw SetupError("Cannot make the packet buffers '" + name + "' (" + rte_strerror(rte_errno) +
+                     "): give DPDK more memory (--dpdk-memory).");
+  return pool;
+}
+
+void keep_memory(void*, void*) noexcept {}
+
+rte_mbuf_ext_shared_info& shared_info(rte_mbuf* buffer) noexcept {
+  return *static_cast<rte_mbuf_ext_shared_info*>(rte_mbuf_to_priv(buffer));
+}
+
+}  // namespace
+
+Transmitter::Transmitter(const std::string& name, const TransmitPath& path, std::uint32_t frame_bytes,
+                         bool in_place, int numa_node, Statistics& statistics)
+    : path_(path), in_place_(in_place), statistics_(statistics) {
+  const auto frame_room = static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + frame_bytes);
+  headers_ = make_pool(name + "-h", kHeaderBuffers, 0, RTE_PKTMBUF_HEADROOM + kHeaderRoom, numa_node);
+  frames_ = make_pool(name + "-f", kFrameBuffers, 0, frame_room, numa_node);
+  if (in_place_)
+    pieces_ =
+        make_pool(name + "-p", kPieceBuffers, RTE_ALIGN(sizeof(rte_mbuf_ext_shared_info), 8), 0, numa_node);
+}
+
+Transmitter::~Transmitter() {
+  for (std::uint32_t i = 0; i < staged_; ++i) rte_pktmbuf_free(packets_[i]);
+  for (rte_mempool* pool : {headers_, frames_, pieces_}) rte_mempool_free(pool);
+}
+
+bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last,
+                                  std::span<const std::byte> piece) noexcept {
+  rte_mbuf* buffer = rte_pktmbuf_alloc(pieces_);
+  if (buffer == nullptr) return false;
+  rte_mbuf_ext_shared_info& info = shared_info(buffer);
+  info.free_cb = keep_memory;
+  info.fcb_opaque = nullptr;
+  rte_mbuf_ext_refcnt_set(&info, 1);
+  auto* memory = const_cast<std::byte*>(piece.data());
+  rte_pktmbuf_attach_extbuf(buffer, memory, reinterpret_cast<rte_iova_t>(memory),
+                            static_cast<std::uint16_t>(piece.size()), &info);
+  buffer->data_len = static_cast<std::uint16_t>(piece.size());
+  buffer->pkt_len = buffer->data_len;
+  last->next = buffer;
+  last = buffer;
+  ++head->nb_segs;
+  head->pkt_len += buffer->data_len;
+  return true;
+}
+
+rte_mbuf* Transmitter::build(const Route& route, Packet& packet,
+                             std::span<const std::span<const std::byte>> pieces,
+                             std::size_t payload_bytes) noexcept {
+  const bool copy = payload_bytes <= kCopyBytes || !in_place_ || pieces.size() > 4;
+  rte_mbuf* head = rte_pktmbuf_alloc(copy && payload_bytes > kCopyBytes ? frames_ : headers_);
+  if (head == nullptr) return nullptr;
+
+  packet.bth.pad_bytes = pad_bytes(payload_bytes);
+  const std::size_t network_bytes = network_header_bytes(route);
+  const std::size_t transport_bytes =
+      packet.kind.header_bytes() + payload_bytes + packet.bth.pad_bytes + kIcrcBytes;
+  std::byte* at = data_of(head);
+  write_network_headers(route, transport_bytes, at);
+  encode_headers(packet, at + network_bytes);
+  const std::size_t link_bytes = kEthernetBytes + (route.vlan == kNoVlan ? 0 : kVlanBytes);
+  std::uint32_t crc = icrc_start(at + link_bytes, network_bytes - link_bytes);
+  std::size_t written = network_bytes + packet.kind.header_bytes();
+  std::byte* checked_from = at + network_bytes + kBthBytes;
+
+  if (copy) {
+    for (const auto& piece : pieces) {
+      std::memcpy(at + written, piece.data(), piece.size());
+      written += piece.size();
+    }
+    std::memset(at + written, 0, packet.bth.pad_bytes);
+    written += packet.bth.pad_bytes;
+    crc = icrc_continue(crc, {checked_from, at + written});
+    const auto check = icrc_bytes(crc);
+    std::memcpy(at + written, check.data(), check.size());
+    written += check.size();
+    head->data_len = static_cast<std::uint16_t>(written);
+    head->pkt_len = head->data_len;
+    return head;
+  }
+
+  head->data_len = static_cast<std::uint16_t>(written);
+  head->pkt_len = head->data_len;
+  crc = icrc_continue(crc, {checked_from, at + written});
+  rte_mbuf* last = head;
+  bool whole = true;
+  for (const auto& piece : pieces) {
+    crc = icrc_continue(crc, piece);
+    whole = whole && append_in_place(head, last, piece);
+  }
+  // Pad and CRC lie in the head buffer's spare room, in a buffer that points there.
+  std::byte* trailer = at + written;
+  std::memset(trailer, 0, packet.bth.pad_bytes);
+  crc = icrc_continue(crc, {trailer, packet.bth.pad_bytes});
+  const auto check = icrc_bytes(crc);
+  std::memcpy(trailer + packet.bth.pad_bytes, check.data(), check.size());
+  whole = whole && append_in_place(head, last, {trailer, packet.bth.pad_bytes + check.size()});
+  if (whole) return head;
+  rte_pktmbuf_free(head);
+  return nullptr;
+}
+
+bool Transmitter::send(const Route& route, Packet& packet,
+                       std::span<const std::span<const std::byte>> pieces) noexcept {
+  if (staged_ == kTransmitBurst) return false;
+  std::size_t payload_bytes = 0;
+  for (const auto& piece : pieces) payload_bytes += piece.size();
+  rte_mbuf* frame = build(route, packet, pieces, payload_bytes);
+  if (frame == nullptr) {
+    ++statistics_.buffer_waits;
+    return false;
+  }
+  ++statistics_.packets_sent;
+  statistics_.bytes_sent += frame->pkt_len;
+  packets_[staged_++] = frame;
+  return true;
+}
+
+void Transmitter::send_frame(rte_mbuf* frame) noexcept {
+  if (staged_ == kTransmitBurst) flush();
+  if (staged_ == kTransmitBurst) {
+    rte_pktmbuf_free(frame);
+    return;
+  }
+  packets_[staged_++] = frame;
+}
+
+rte_mbuf* Transmitter::frame_buffer() noexcept {
+  return rte_pktmbuf_alloc(frames_);
+}
+
+void Transmitter::flush() noexcept {
+  if (staged_ == 0) return;
+  std::uint32_t sent;
+  if (path_.to_owner != nullptr)
+    sent = rte_ring_sp_enqueue_burst(path_.to_owner, reinterpret_cast<void**>(packets_.data()), staged_,
+                                     nullptr);
+  else
+    sent = rte_eth_tx_burst(path_.ethdev, path_.queue, packets_.data(), static_cast<std::uint16_t>(staged_));
+  if (sent < staged_) {
+    ++statistics_.transmit_waits;
+    std::copy(packets_.begin() + sent, packets_.begin() + staged_, packets_.begin());
+  }
+  staged_ -= sent;
+}
+
+}  // namespace sluice::rdma::softroce

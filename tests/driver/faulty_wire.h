@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A cable between two ethdevs made of rings, which drops, duplicates, reorders, delays and corrupts frames by
+// a seed. Without faults it is a cable.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+
+struct rte_mbuf;
+struct rte_mempool;
+struct rte_ring;
+
+namespace sluice::rdma::conformance {
+
+struct WireFaults {
+  std::uint32_t per_mille = 0;  ///< of the frames, of each kind of fault
+  std::uint32_t seed = 1;
+};
+
+class FaultyWire {
+ public:
+  explicit FaultyWire(const WireFaults& faults);
+  ~FaultyWire();
+  FaultyWire(const FaultyWire&) = delete;
+  FaultyWire& operator=(const FaultyWire&) = delete;
+
+  std::uint16_t left() const noexcept { return ports_[0]; }
+  std::uint16_t right() const noexcept { return ports_[1]; }
+  /// Moves frames both ways.
+  void carry();
+
+  struct Counts {
+    std::uint64_t carried = 0, dropped = 0, duplicated = 0, reordered = 0, delayed = 0, corrupted = 0;
+  };
+  const Counts& counts() const noexcept { return counts_; }
+
+ private:
+  struct Late {
+    rte_mbuf* frame;
+    int turns;
+  };
+  struct Direction {
+    rte_ring* from = nullptr;
+    rte_ring* to = nullptr;
+    std::deque<Late> late;
+  };
+  void carry(Direction& direction);
+  void deliver(Direction& direction, rte_mbuf* frame);
+  bool happens() { return faults_.per_mille > 0 && random_() % 1000 < faults_.per_mille; }
+
+  WireFaults faults_;
+  std::mt19937 random_;
+  Counts counts_;
+  rte_mempool* pool_;
+  Direction directions_[2];
+  std::uint16_t ports_[2];
+};
+
+/// Starts DPDK once for this process, without hugepages or PCI devices.
+void start_dpdk();
+
+}  // namespace sluice::rdma::conformance

@@ -22,7 +22,10 @@ ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config
       config_(config),
       admission_({.max_connections = config.block.max_connections * config.block.reactors,
                   .max_connections_per_client = config.max_connections_per_client,
-                  .max_requests_per_second = config.max_connection_requests_per_second}) {}
+                  .max_requests_per_second = config.max_connection_requests_per_second}) {
+  if (config.block.driver == segment::Driver::SoftRoce)
+    punted_ = std::make_unique<PuntedConnections>(layout, config, admission_);
+}
 
 void ConnectionKeeper::rebuild() {
   admission_.forget_all();
@@ -32,6 +35,7 @@ void ConnectionKeeper::rebuild() {
       const auto info = entry.read();
       if (info && info->state != segment::ConnectionState::Unused) admission_.connected(info->peer);
     }
+  if (punted_) punted_->restore();
 }
 
 bool ConnectionKeeper::command(std::uint32_t reactor, segment::Command command) {
@@ -42,7 +46,7 @@ bool ConnectionKeeper::command(std::uint32_t reactor, segment::Command command) 
 }
 
 bool ConnectionKeeper::poll(std::uint64_t now_ns) {
-  bool any = false;
+  bool any = punted_ && punted_->poll(now_ns);
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
     segment::Event event;
     auto& events = layout_.reactors[reactor].events;
@@ -54,13 +58,16 @@ bool ConnectionKeeper::poll(std::uint64_t now_ns) {
           break;
         case segment::EventType::ConnectionUp:
           spdlog::debug("Connection {} of reactor {} is up", event.connection, reactor);
+          if (punted_) punted_->on_connection_up(event, now_ns);
           break;
         case segment::EventType::ConnectionDown:
           admission_.disconnected(event.peer);
           spdlog::debug("Connection {} of reactor {} is down (reason {})", event.connection, reactor,
                         event.reason);
+          if (punted_) punted_->on_connection_down(event, now_ns);
           break;
         case segment::EventType::CommandDone:
+          if (punted_) punted_->on_command_done(reactor, event, now_ns);
           if (event.status == segment::CommandStatus::Done) break;
           spdlog::debug("Command {} of reactor {} was not done (status {})", event.id, reactor,
                         static_cast<std::uint32_t>(event.status));

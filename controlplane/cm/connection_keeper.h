@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <set>
 
+#include "controlplane/cm/punted_connections.h"
 #include "controlplane/config/config.h"
 #include "controlplane/policy/admission.h"
 #include "dataplane/segment/segment.h"
@@ -42,6 +44,7 @@ class ConnectionKeeper {
   segment::Layout& layout_;
   const config::Config& config_;
   policy::Admission admission_;
+  std::unique_ptr<PuntedConnections> punted_;  ///< where the driver has no connection management of its own
   KeeperStatistics statistics_;
   std::uint32_t next_command_ = 1;
   std::set<std::uint64_t> reaping_;

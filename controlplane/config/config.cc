@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <sstream>
 
 #define TOML_EXCEPTIONS 1
@@ -216,11 +217,57 @@ void read_transport(Checker& check, const toml::table& root, segment::ConfigBloc
   block.reply_buffer_bytes = 2 * block.inline_bytes;
 }
 
+/// A list of addresses or prefixes; at most `room`.
+std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std::string& key,
+                            std::span<segment::AllowedPrefix> out) {
+  const toml::node* node = check.take(table, key);
+  if (node == nullptr) return 0;
+  const toml::array* list = node->as_array();
+  if (list == nullptr || list->size() > out.size())
+    return check.defect(node->source(),
+                        key + " has to be a list of at most " + std::to_string(out.size()) + " addresses."),
+           0;
+  std::uint32_t count = 0;
+  for (const toml::node& item : *list) {
+    const auto text = item.value_exact<std::string>();
+    if (!text || !parse_prefix(*text, out[count]))
+      check.defect(item.source(),
+                   key + " takes addresses and prefixes such as \"192.0.2.1/24\" or \"2001:db8::1/64\".");
+    else
+      ++count;
+  }
+  return count;
+}
+
+void read_softroce(Checker& check, const toml::table& table, segment::ConfigBlock& block) {
+  std::string ethdev;
+  check.text(table, "ethdev", ethdev, segment::kMaxPathBytes - 1);
+  std::memcpy(block.ethdev, ethdev.c_str(), ethdev.size() + 1);
+  block.address_count = read_prefixes(check, table, "addresses", block.addresses);
+  std::array<segment::AllowedPrefix, 2> gateways;
+  block.gateway_count = read_prefixes(check, table, "gateways", gateways);
+  for (std::uint32_t i = 0; i < block.gateway_count; ++i) block.gateways[i] = gateways[i].address;
+  check.integer(table, "vlan", block.vlan, 0, 4094);
+  check.integer(table, "mtu", block.mtu, 512, 9000);
+  check.integer(table, "hardware_queues", block.hardware_queues, 1, segment::kMaxReactors);
+  check.boolean(table, "hugepages", block.hugepages);
+  check.integer(table, "dpdk_memory_mib", block.dpdk_memory_mib, 64, 1u << 16);
+  if (block.driver != segment::Driver::SoftRoce) return;
+  if (ethdev.empty())
+    check.defect(table.source(),
+                 "driver \"softroce\" needs ethdev, such as "
+                 "\"net_af_packet0,iface=eth1,framesz=8192,blocksz=65536,framecnt=512\".");
+  if (block.address_count == 0)
+    check.defect(table.source(),
+                 "driver \"softroce\" needs addresses of its own, such as [\"192.0.2.1/24\"].");
+}
+
 void read_device(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
   const toml::table* table = check.table(root, "device");
   if (table == nullptr) return;
   std::string driver = "loopback";
-  check.text(*table, "driver", driver, 16, {"loopback"});
+  check.text(*table, "driver", driver, 16, {"loopback", "softroce"});
+  block.driver = driver == "softroce" ? segment::Driver::SoftRoce : segment::Driver::Loopback;
   std::string path = block.loopback_path;
   check.text(*table, "loopback_path", path, segment::kMaxPathBytes - 1);
   std::memcpy(block.loopback_path, path.c_str(), path.size() + 1);
@@ -228,6 +275,7 @@ void read_device(Checker& check, const toml::table& root, segment::ConfigBlock& 
   std::uint64_t arena_mib = block.loopback_arena_bytes >> 20;
   check.integer(*table, "loopback_arena_mib", arena_mib, 16, 65536);
   block.loopback_arena_bytes = arena_mib << 20;
+  read_softroce(check, *table, block);
 }
 
 void read_memory(Checker& check, const toml::table& root, segment::ConfigBlock& block) {

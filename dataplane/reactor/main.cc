@@ -5,6 +5,7 @@
 #include <rte_cycles.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
+#include <rte_ethdev.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <sched.h>
@@ -25,12 +26,17 @@
 #include "dataplane/service/memory/memory_service.h"
 #include "dataplane/service/null.h"
 #include "pmd/loopback/loopback.h"
+#include "pmd/softroce/softroce.h"
 
 namespace sluice::reactor {
 namespace {
 
 constexpr int kHeartbeatsPerSecond = 10;
 constexpr std::size_t kPadBytes = 4096;
+/// af_packet and memif want buffers for their own frame size, whatever the link's.
+constexpr std::uint32_t kFrameBufferBytes = 8192;
+/// Queue pairs of connections that are being drained while their successors are made.
+constexpr std::uint32_t kSpareQueuePairs = 8;
 /// Between the publishing of what exports hold, in nanoseconds.
 constexpr std::uint64_t kPublishIntervalNs = 200'000'000;
 
@@ -89,14 +95,33 @@ unsigned housekeeping_cpu(const segment::ConfigBlock& config) {
   return static_cast<unsigned>(sched_getcpu());
 }
 
+bool is_vdev(const segment::ConfigBlock& config) {
+  return std::strncmp(config.ethdev, "net_", 4) == 0;
+}
+
 /// EAL with the configured cores, without hugepages or PCI devices unless they are asked for.
 void start_eal(const segment::ConfigBlock& config, const std::string& segment_name) {
   std::string lcores = "0@" + std::to_string(housekeeping_cpu(config));
   for (std::uint32_t i = 0; i < config.reactors; ++i)
     lcores += "," + std::to_string(i + 1) + "@" + std::to_string(config.cpus[i]);
-  std::vector<std::string> arguments = {
-      "sluice-dataplane", "--lcores",       lcores,          "--no-huge",  "-m",          "64",
-      "--no-pci",         "--no-telemetry", "--file-prefix", segment_name, "--log-level", "error"};
+  std::vector<std::string> arguments = {"sluice-dataplane",
+                                        "--lcores",
+                                        lcores,
+                                        "-m",
+                                        std::to_string(config.dpdk_memory_mib),
+                                        "--no-telemetry",
+                                        "--file-prefix",
+                                        segment_name,
+                                        "--log-level",
+                                        "error"};
+  if (config.hugepages == 0) arguments.emplace_back("--no-huge");
+  if (config.driver == segment::Driver::SoftRoce && !is_vdev(config)) {
+    arguments.insert(arguments.end(), {"-a", config.ethdev});
+  } else {
+    arguments.emplace_back("--no-pci");
+    if (config.driver == segment::Driver::SoftRoce)
+      arguments.insert(arguments.end(), {"--vdev", config.ethdev});
+  }
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
@@ -135,12 +160,51 @@ rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
   return engine;
 }
 
+rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
+  rdma::softroce::PortConfig port;
+  if (rte_eth_dev_count_avail() == 0)
+    throw rdma::SetupError("DPDK finds no ethdev '" + std::string(config.ethdev) +
+                           "': check ethdev in [device] of the configuration.");
+  port.ethdev = rte_eth_find_next(0);
+  port.lanes = config.reactors;
+  port.hardware_queues = config.hardware_queues;
+  for (std::uint32_t i = 0; i < config.address_count; ++i)
+    port.addresses.push_back(
+        {config.addresses[i].address, static_cast<std::uint8_t>(config.addresses[i].prefix_bits)});
+  for (std::uint32_t i = 0; i < config.gateway_count; ++i) port.gateways.push_back(config.gateways[i]);
+  port.vlan = static_cast<std::uint16_t>(config.vlan);
+  port.link_mtu = static_cast<std::uint16_t>(config.mtu);
+  port.frame_buffer_bytes = kFrameBufferBytes;
+  port.max_queue_pairs = config.max_connections + kSpareQueuePairs;
+  // The memory of exports and buffers is not DPDK's own: a NIC cannot reach it without a mapping.
+  port.transmit_in_place = is_vdev(config);
+  return port;
+}
+
+/// What all reactors' devices stand on.
+struct Drivers {
+  explicit Drivers(const segment::ConfigBlock& config) {
+    if (config.driver == segment::Driver::SoftRoce)
+      port = rdma::softroce::Port::open(port_config(config));
+    else
+      fabric = rdma::loopback::Fabric::create(
+          config.loopback_path, {.links = config.loopback_links, .arena_bytes = config.loopback_arena_bytes});
+  }
+  std::shared_ptr<rdma::softroce::Port> port;
+  std::shared_ptr<rdma::loopback::Fabric> fabric;
+};
+
+std::unique_ptr<rdma::Device> make_device(Drivers& drivers, const segment::ConfigBlock& config,
+                                          std::uint32_t number) {
+  if (drivers.port) return drivers.port->make_device(number);
+  return rdma::loopback::make_device(drivers.fabric, {.name = "loopback" + std::to_string(number),
+                                                      .max_queue_pairs = config.max_connections});
+}
+
 /// One reactor with all that it polls. Members are built in order and destroyed in reverse.
 struct Core {
-  Core(const segment::ConfigBlock& config, std::uint32_t number,
-       std::shared_ptr<rdma::loopback::Fabric> fabric, segment::Layout& layout)
-      : device(rdma::loopback::make_device(std::move(fabric), {.name = "loopback" + std::to_string(number),
-                                                               .max_queue_pairs = config.max_connections})),
+  Core(const segment::ConfigBlock& config, std::uint32_t number, Drivers& drivers, segment::Layout& layout)
+      : device(make_device(drivers, config, number)),
         engine(*device, engine_config(config)),
         memory(device->allocate_memory(config.memory_bytes),
                device->allocate_memory(service::memory::kLargeBytes + kPadBytes), memory_config(config),
@@ -155,9 +219,11 @@ struct Core {
     engine.add_service(null);
     engine.add_service(memory);
     engine.add_service(memory.acl_service());
-    device->connection_manager()->listen(static_cast<std::uint16_t>(config.port));
-    reactor.peer_pid = [this](rdma::CmId id) { return device->peer_pid(id); };
-    reactor.abandon = [this](rdma::CmId id) { device->abandon(id); };
+    if (auto* cm = device->connection_manager()) cm->listen(static_cast<std::uint16_t>(config.port));
+    if (auto* loopback = dynamic_cast<rdma::loopback::Loopback*>(device.get())) {
+      reactor.peer_pid = [loopback](rdma::CmId id) { return loopback->peer_pid(id); };
+      reactor.abandon = [loopback](rdma::CmId id) { loopback->abandon(id); };
+    }
   }
 
   void publish_exports(segment::Layout& layout) {
@@ -180,7 +246,7 @@ struct Core {
     }
   }
 
-  std::unique_ptr<rdma::loopback::Loopback> device;
+  std::unique_ptr<rdma::Device> device;
   rpcrdma::Engine engine;
   service::NullService null;
   service::memory::MemoryService memory;
@@ -200,8 +266,10 @@ void publish_memory(segment::Layout& layout, const segment::ConfigBlock& config)
       {"call slots", slots * sizeof(rpcrdma::CallSlot)},
       {"inodes and directory entries (resident as files are made)",
        config.max_files * (sizeof(service::memory::Inode) + 2 * sizeof(service::memory::Entry))},
-      {"loopback wires (resident as connections are made)",
-       std::uint64_t{config.loopback_links} * sizeof(rdma::loopback::Link)},
+      config.driver == segment::Driver::Loopback
+          ? std::pair{"loopback wires (resident as connections are made)",
+                      std::uint64_t{config.loopback_links} * sizeof(rdma::loopback::Link)}
+          : std::pair{"packet buffers (DPDK)", std::uint64_t{config.dpdk_memory_mib} << 20},
       {"shared segment", sizeof(segment::Layout)},
   };
   segment::MemoryTable table{};
@@ -224,12 +292,11 @@ int serve(const Options& options) {
   start_eal(config, options.segment);
   tie_clocks();
 
-  const auto fabric = rdma::loopback::Fabric::create(
-      config.loopback_path, {.links = config.loopback_links, .arena_bytes = config.loopback_arena_bytes});
+  Drivers drivers(config);
   for (auto& entry : layout.exports) entry.write({});
   std::vector<std::unique_ptr<Core>> cores;
   for (std::uint32_t i = 0; i < config.reactors; ++i) {
-    cores.push_back(std::make_unique<Core>(config, i, fabric, layout));
+    cores.push_back(std::make_unique<Core>(config, i, drivers, layout));
     Core& core = *cores.back();
     if (i == 0) core.reactor.publish_services = [&core, &layout] { core.publish_exports(layout); };
   }

@@ -18,7 +18,7 @@ constexpr long kIdleSleepNs = 50'000;
 Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::Layout& layout, Clock clock)
     : config_(config),
       engine_(engine),
-      cm_(*engine.device().connection_manager()),
+      cm_(engine.device().connection_manager()),
       layout_(layout),
       area_(layout.reactors[config.number]),
       clock_(clock),
@@ -62,7 +62,7 @@ bool Reactor::poll_once() noexcept {
 /// What a turn does not need: clock, connection management, commands, background work, counters.
 bool Reactor::housekeeping() noexcept {
   now_ns_ = clock_();
-  bool busy = poll_cm();
+  bool busy = cm_ != nullptr ? poll_cm() : poll_datagrams();
   busy |= poll_commands();
   tell_pending();
   report_closed();
@@ -86,7 +86,7 @@ void Reactor::idle() noexcept {
 
 bool Reactor::poll_cm() noexcept {
   std::array<rdma::CmEvent, kCmEventsPerTurn> events;
-  const std::size_t count = cm_.poll_events(events);
+  const std::size_t count = cm_->poll_events(events);
   for (const rdma::CmEvent& event : std::span(events.data(), count)) {
     switch (event.type) {
       case rdma::CmEventType::ConnectRequest:
@@ -94,14 +94,11 @@ bool Reactor::poll_cm() noexcept {
         break;
       case rdma::CmEventType::Established:
         if (rpcrdma::Connection* connection = find_connection(event.id)) {
-          connection->established();
-          Tracked& tracked = tracked_[connection->number()];
-          tracked.up = true;
+          mark_up(*connection);
           send_event({.type = segment::EventType::ConnectionUp,
                       .cm_id = static_cast<std::uint32_t>(event.id),
                       .connection = connection->number(),
                       .peer = connection->peer()});
-          publish_connection(connection->number());
         }
         break;
       case rdma::CmEventType::Rejected:
@@ -116,12 +113,54 @@ bool Reactor::poll_cm() noexcept {
   return count > 0;
 }
 
+void Reactor::mark_up(rpcrdma::Connection& connection) noexcept {
+  Tracked& tracked = tracked_[connection.number()];
+  if (tracked.up) return;
+  tracked.up = true;
+  connection.established();
+  publish_connection(connection.number());
+}
+
+/// Management datagrams pass through uninterpreted, both ways. What the control plane has no room for is
+/// lost, as on the wire: its peers ask again.
+bool Reactor::poll_datagrams() noexcept {
+  std::array<rdma::Datagram, kDatagramsPerTurn> datagrams;
+  const std::size_t count = engine_.device().receive_datagrams(datagrams);
+  for (std::size_t i = 0; i < count; ++i)
+    if (!area_.punt_up.push({datagrams[i]})) ++counters_.punts_lost;
+  segment::Punt punt;
+  std::size_t sent = 0;
+  while (sent < kDatagramsPerTurn && area_.punt_down.pop(punt)) {
+    ++sent;
+    engine_.device().send_datagram(punt.datagram);
+  }
+  counters_.punts += count + sent;
+  tell_heard();
+  return count + sent > 0;
+}
+
+/// A packet on the queue pair says that the peer is ready, also when its message that says so was lost.
+void Reactor::tell_heard() noexcept {
+  for (std::uint16_t i = 0; i < tracked_.size(); ++i) {
+    Tracked& tracked = tracked_[i];
+    if (tracked.queue_pair == 0 || tracked.up || tracked.heard_told) continue;
+    rpcrdma::Connection& connection = engine_.connection(i);
+    if (!connection.is_open() || !connection.heard_from_peer()) continue;
+    tracked.heard_told = true;
+    send_event({.type = segment::EventType::ConnectionUp,
+                .cm_id = static_cast<std::uint32_t>(tracked.cm_id),
+                .connection = i,
+                .peer = connection.peer()});
+    mark_up(connection);
+  }
+}
+
 void Reactor::on_connect_request(const rdma::CmEvent& event) noexcept {
   ++counters_.connect_requests;
   const auto free = std::find_if(pending_.begin(), pending_.end(), [](const auto& p) { return !p.used; });
   if (free == pending_.end()) {
     ++counters_.connect_requests_refused;
-    cm_.reject(event.id, {});
+    cm_->reject(event.id, {});
     return;
   }
   *free = {.used = true, .told = false, .event = event};
@@ -181,28 +220,40 @@ bool Reactor::poll_commands() noexcept {
   std::size_t count = 0;
   while (count < kCommandsPerTurn && area_.commands.pop(command)) {
     ++count;
-    const segment::CommandStatus status = carry_out(command);
-    ++(status == segment::CommandStatus::Done ? counters_.commands : counters_.commands_refused);
-    send_event({.type = segment::EventType::CommandDone,
-                .id = command.id,
-                .status = status,
-                .cm_id = command.cm_id,
-                .connection = command.connection,
-                .peer = {}});
+    segment::Event done{.type = segment::EventType::CommandDone,
+                        .id = command.id,
+                        .cm_id = command.cm_id,
+                        .connection = command.connection,
+                        .peer = {}};
+    done.status = carry_out(command, done);
+    ++(done.status == segment::CommandStatus::Done ? counters_.commands : counters_.commands_refused);
+    send_event(done);
   }
   return count > 0;
 }
 
-segment::CommandStatus Reactor::carry_out(const segment::Command& command) noexcept {
+segment::CommandStatus Reactor::carry_out(const segment::Command& command, segment::Event& done) noexcept {
   using segment::CommandStatus;
   switch (command.type) {
     case segment::CommandType::Accept:
       return accept(command);
+    case segment::CommandType::Establish:
+      return establish(command, done);
+    case segment::CommandType::Established:
+    case segment::CommandType::Ended: {
+      rpcrdma::Connection* connection = find_connection(static_cast<rdma::CmId>(command.cm_id));
+      if (connection == nullptr) return CommandStatus::UnknownConnection;
+      if (command.type == segment::CommandType::Established)
+        mark_up(*connection);
+      else
+        connection->close(rpcrdma::CloseReason::PeerClosed);
+      return CommandStatus::Done;
+    }
     case segment::CommandType::Reject: {
       PendingRequest* pending = find_pending(command.cm_id);
       if (pending == nullptr) return CommandStatus::UnknownConnection;
       const std::size_t bytes = std::min<std::size_t>(command.private_data_bytes, rdma::kMaxPrivateData);
-      cm_.reject(pending->event.id, {command.private_data, bytes});
+      cm_->reject(pending->event.id, {command.private_data, bytes});
       pending->used = false;
       return CommandStatus::Done;
     }
@@ -219,7 +270,7 @@ segment::CommandStatus Reactor::carry_out(const segment::Command& command) noexc
       if (command.type == segment::CommandType::SetCredits) {
         connection.responder().set_grant(command.credits);
       } else {
-        cm_.disconnect(tracked_[command.connection].cm_id);
+        if (cm_ != nullptr) cm_->disconnect(tracked_[command.connection].cm_id);
         connection.close(rpcrdma::CloseReason::LocalClose);
       }
       return CommandStatus::Done;
@@ -239,33 +290,63 @@ segment::CommandStatus Reactor::accept(const segment::Command& command) noexcept
   rpcrdma::Connection* connection = engine_.free_connection();
   if (connection == nullptr) {
     ++counters_.connect_requests_refused;
-    cm_.reject(event.id, {});
+    cm_->reject(event.id, {});
     return segment::CommandStatus::NoRoom;
   }
+  rdma::QueuePair* qp = open_connection(*connection, command, event.peer_address);
+  if (qp == nullptr) {
+    cm_->reject(event.id, {});
+    return segment::CommandStatus::NoRoom;
+  }
+  const std::size_t bytes = std::min<std::size_t>(command.private_data_bytes, rdma::kMaxPrivateData);
+  if (!cm_->accept(event.id, *qp, {command.private_data, bytes})) {
+    connection->close(rpcrdma::CloseReason::PeerClosed);
+    return segment::CommandStatus::Failed;
+  }
+  tracked_[connection->number()] = {
+      .cm_id = event.id, .peer_pid = peer_pid ? peer_pid(event.id) : 0, .since_ns = segment::wall_ns()};
+  publish_connection(connection->number());
+  return segment::CommandStatus::Done;
+}
+
+rdma::QueuePair* Reactor::open_connection(rpcrdma::Connection& connection, const segment::Command& command,
+                                          const rdma::PeerAddress& peer) noexcept {
   std::unique_ptr<rdma::QueuePair> qp;
   try {
     qp = engine_.device().create_queue_pair(engine_.queue_pair_limits());
   } catch (const std::exception&) {
     ++counters_.connect_requests_refused;
-    cm_.reject(event.id, {});
+    return nullptr;
+  }
+  rdma::QueuePair* const result = qp.get();
+  connection.open(std::move(qp),
+                  {.receive_inline_bytes = command.receive_inline_bytes,
+                   .send_inline_bytes = command.send_inline_bytes,
+                   .credit_grant = command.credits,
+                   .reply_chunks = config_.reply_chunks},
+                  peer, nullptr);
+  return result;
+}
+
+segment::CommandStatus Reactor::establish(const segment::Command& command, segment::Event& done) noexcept {
+  ++counters_.connect_requests;
+  rpcrdma::Connection* connection = engine_.free_connection();
+  if (connection == nullptr) {
+    ++counters_.connect_requests_refused;
     return segment::CommandStatus::NoRoom;
   }
-  rdma::QueuePair& queue_pair = *qp;
-  connection->open(std::move(qp),
-                   {.receive_inline_bytes = command.receive_inline_bytes,
-                    .send_inline_bytes = command.send_inline_bytes,
-                    .credit_grant = command.credits,
-                    .reply_chunks = config_.reply_chunks},
-                   event.peer_address, nullptr);
-  const std::size_t bytes = std::min<std::size_t>(command.private_data_bytes, rdma::kMaxPrivateData);
-  if (!cm_.accept(event.id, queue_pair, {command.private_data, bytes})) {
-    connection->close(rpcrdma::CloseReason::PeerClosed);
+  rdma::QueuePair* qp = open_connection(*connection, command, command.attributes.remote);
+  if (qp == nullptr) return segment::CommandStatus::NoRoom;
+  tracked_[connection->number()] = {.cm_id = static_cast<rdma::CmId>(command.cm_id),
+                                    .since_ns = segment::wall_ns(),
+                                    .queue_pair = static_cast<std::uint32_t>(qp->number()),
+                                    .cm_state = command.cm_state};
+  if (!qp->connect(command.attributes)) {
+    connection->close(rpcrdma::CloseReason::LocalClose);
     return segment::CommandStatus::Failed;
   }
-  tracked_[connection->number()] = {.up = false,
-                                    .cm_id = event.id,
-                                    .peer_pid = peer_pid ? peer_pid(event.id) : 0,
-                                    .since_ns = segment::wall_ns()};
+  done.connection = connection->number();
+  done.queue_pair = static_cast<std::uint32_t>(qp->number());
   publish_connection(connection->number());
   return segment::CommandStatus::Done;
 }
@@ -323,6 +404,8 @@ void Reactor::publish_connection(std::uint32_t number) noexcept {
   info.receive_inline_bytes = connection.config().receive_inline_bytes;
   info.send_inline_bytes = connection.config().send_inline_bytes;
   info.since_ns = tracked_[number].since_ns;
+  info.queue_pair = tracked_[number].queue_pair;
+  info.cm_state = tracked_[number].cm_state;
   area_.connections[number].write(info);
 }
 

@@ -18,6 +18,7 @@ namespace sluice::reactor {
 /// Bounds of one turn's stages.
 inline constexpr std::size_t kCmEventsPerTurn = 8;
 inline constexpr std::size_t kCommandsPerTurn = 8;
+inline constexpr std::size_t kDatagramsPerTurn = 8;
 /// Turns between looks at connection management, commands, clock and counters: none of them is on the message
 /// path.
 inline constexpr std::uint32_t kTurnsPerHousekeeping = 256;
@@ -63,18 +64,27 @@ class Reactor {
   };
   struct Tracked {
     bool up = false;
+    bool heard_told = false;
     rdma::CmId cm_id{};
     std::uint32_t peer_pid = 0;
     std::uint64_t since_ns = 0;
+    std::uint32_t queue_pair = 0;
+    std::array<std::byte, segment::kCmStateBytes> cm_state{};
   };
 
   bool housekeeping() noexcept;
   bool poll_cm() noexcept;
+  bool poll_datagrams() noexcept;
+  void tell_heard() noexcept;
+  void mark_up(rpcrdma::Connection& connection) noexcept;
   void on_connect_request(const rdma::CmEvent& event) noexcept;
   void tell_pending() noexcept;
   bool poll_commands() noexcept;
-  segment::CommandStatus carry_out(const segment::Command& command) noexcept;
+  segment::CommandStatus carry_out(const segment::Command& command, segment::Event& done) noexcept;
   segment::CommandStatus accept(const segment::Command& command) noexcept;
+  segment::CommandStatus establish(const segment::Command& command, segment::Event& done) noexcept;
+  rdma::QueuePair* open_connection(rpcrdma::Connection& connection, const segment::Command& command,
+                                   const rdma::PeerAddress& peer) noexcept;
   PendingRequest* find_pending(std::uint32_t cm_id) noexcept;
   rpcrdma::Connection* find_connection(rdma::CmId id) noexcept;
   void report_closed() noexcept;
@@ -85,7 +95,7 @@ class Reactor {
 
   const ReactorConfig config_;
   rpcrdma::Engine& engine_;
-  rdma::ConnectionManager& cm_;
+  rdma::ConnectionManager* const cm_;  ///< null: connection management is the control plane's, by datagrams
   segment::Layout& layout_;
   segment::ReactorArea& area_;
   const Clock clock_;

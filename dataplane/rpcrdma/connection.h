@@ -99,6 +99,7 @@ class Connection {
     return receive_region_.bytes.subspan(std::size_t{index} * capacity_.receive_bytes,
                                          capacity_.receive_bytes);
   }
+  bool heard_from_peer() const noexcept { return qp_ != nullptr && qp_->heard_from_peer(); }
   /// Posts a Receive buffer again, before anything that is staged later (V1-052).
   void repost(std::uint16_t buffer) noexcept;
   /// The reactor's stage, holding only requests of this connection.

@@ -30,7 +30,9 @@ struct ExportConfig {
   std::array<AllowedPrefix, kMaxAllowed> allowed;
 };
 
-enum class Driver : std::uint32_t { Loopback };
+inline constexpr std::uint32_t kMaxAddresses = 8;
+
+enum class Driver : std::uint32_t { Loopback, SoftRoce };
 enum class IdlePolicy : std::uint32_t { Spin, Backoff };
 
 struct ConfigBlock {
@@ -43,6 +45,16 @@ struct ConfigBlock {
   char loopback_path[kMaxPathBytes] = "/dev/shm/sluice-loopback";
   std::uint32_t loopback_links = 64;
   std::uint64_t loopback_arena_bytes = 256ull << 20;
+  char ethdev[kMaxPathBytes]{};  ///< softroce: DPDK vdev with its arguments, or PCI address
+  std::uint32_t address_count = 0;
+  std::array<AllowedPrefix, kMaxAddresses> addresses;  ///< softroce: its own
+  std::uint32_t gateway_count = 0;
+  std::array<rdma::PeerAddress, 2> gateways;
+  std::uint32_t vlan = 0xFFFF;  ///< 0xFFFF: untagged
+  std::uint32_t mtu = 4200;     ///< of the link, in bytes of an IP packet
+  std::uint32_t hardware_queues = 1;
+  std::uint32_t hugepages = 0;
+  std::uint32_t dpdk_memory_mib = 192;
   std::uint32_t port = 20049;
 
   std::uint32_t max_connections = 32;  ///< of one reactor

@@ -71,6 +71,8 @@
   X(events_lost, reactor, "Events that found their ring full; the tables hold their content")                    \
   X(connect_requests, reactor, "Connection requests seen")                                                       \
   X(connect_requests_refused, reactor, "Connection requests refused without asking the control plane")           \
+  X(punts, reactor, "Management datagrams passed between network and control plane")                             \
+  X(punts_lost, reactor, "Management datagrams that found the control plane's ring full")                        \
   X(control_plane_changes, reactor, "Control planes seen to take over")
 // clang-format on
 

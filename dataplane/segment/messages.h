@@ -3,19 +3,25 @@
 // What the planes say to each other through a reactor's rings. Fixed size, trivially copyable.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
+#include "dataplane/segment/tables.h"
 #include "pmd/rdma.h"
 
 namespace sluice::segment {
 
 enum class CommandType : std::uint32_t {
-  Accept,      ///< a ConnectRequest: cm_id, credits, inline sizes, private data of the answer
-  Reject,      ///< a ConnectRequest: cm_id, private data of the answer
-  Close,       ///< a connection: connection
-  Abandon,     ///< a connection whose peer process has died: cm_id
-  SetCredits,  ///< a connection: connection, credits
-  Shutdown,    ///< the data plane ends
+  Accept,     ///< a ConnectRequest: cm_id, credits, inline sizes, private data of the answer
+  Reject,     ///< a ConnectRequest: cm_id, private data of the answer
+  Establish,  ///< makes a connection that the control plane's own connection management has agreed on: cm_id,
+              ///< credits, inline sizes, attributes, cm_state. CommandDone tells connection and queue_pair
+  Established,  ///< the peer is ready: cm_id
+  Ended,        ///< the peer has ended the connection: cm_id
+  Close,        ///< a connection: connection
+  Abandon,      ///< a connection whose peer process has died: cm_id
+  SetCredits,   ///< a connection: connection, credits
+  Shutdown,     ///< the data plane ends
 };
 
 struct Command {
@@ -28,6 +34,8 @@ struct Command {
   std::uint32_t send_inline_bytes = 0;     ///< the peer's
   std::uint32_t private_data_bytes = 0;
   std::byte private_data[rdma::kMaxPrivateData]{};
+  rdma::RcAttributes attributes{};                  ///< Establish
+  std::array<std::byte, kCmStateBytes> cm_state{};  ///< Establish
 };
 
 enum class EventType : std::uint32_t {
@@ -45,7 +53,8 @@ struct Event {
   CommandStatus status{};  ///< CommandDone
   std::uint32_t cm_id = 0;
   std::uint32_t connection = 0;
-  std::uint32_t reason = 0;  ///< ConnectionDown: rpcrdma::CloseReason
+  std::uint32_t queue_pair = 0;  ///< CommandDone of Establish
+  std::uint32_t reason = 0;      ///< ConnectionDown: rpcrdma::CloseReason
   std::uint32_t port = 0;
   std::uint32_t peer_pid = 0;  ///< loopback: process of the client; zero when not known
   rdma::PeerAddress peer;
@@ -53,12 +62,9 @@ struct Event {
   std::byte private_data[rdma::kMaxPrivateData]{};
 };
 
-/// A whole frame that the data plane does not interpret: connection-management datagrams, property messages.
+/// What the data plane does not interpret: management datagrams, for connection management.
 struct Punt {
-  std::uint32_t bytes = 0;
-  std::uint32_t queue_pair = 0;
-  std::byte frame[504]{};
+  rdma::Datagram datagram;
 };
-static_assert(sizeof(Punt) == 512);
 
 }  // namespace sluice::segment

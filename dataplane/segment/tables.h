@@ -17,6 +17,10 @@ inline constexpr std::uint32_t kMaxPathBytes = 256;
 inline constexpr std::uint32_t kMaxHandleBytes = 64;
 inline constexpr std::uint32_t kMaxMemoryEntries = 16;
 
+/// What connection management keeps with a connection, for a control plane that takes over. Opaque to the
+/// data plane.
+inline constexpr std::uint32_t kCmStateBytes = 80;
+
 enum class ConnectionState : std::uint32_t { Unused, Opening, Open, Closing };
 
 struct ConnectionInfo {
@@ -29,7 +33,9 @@ struct ConnectionInfo {
   std::uint32_t slots_busy = 0;
   std::uint32_t receive_inline_bytes = 0;
   std::uint32_t send_inline_bytes = 0;
-  std::uint64_t since_ns = 0;  ///< wall clock
+  std::uint64_t since_ns = 0;    ///< wall clock
+  std::uint32_t queue_pair = 0;  ///< number
+  std::array<std::byte, kCmStateBytes> cm_state{};
 };
 
 struct ExportInfo {

@@ -36,7 +36,9 @@ SoftQueuePair::~SoftQueuePair() {
 }
 
 bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
-  if (state_ != State::Init || !valid_path_mtu(attributes.path_mtu)) return false;
+  if (state_ != State::Init || !valid_path_mtu(attributes.path_mtu) ||
+      attributes.path_mtu > device_.max_path_mtu())
+    return false;
   const std::uint8_t depth = std::min(attributes.initiator_depth, attributes_.initiator_depth);
   const std::uint8_t rnr_retry = std::min(attributes.rnr_retry, attributes_.rnr_retry);
   attributes_ = attributes;

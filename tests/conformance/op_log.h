@@ -109,12 +109,14 @@ class LoggedQueuePair final : public rdma::QueuePair {
     switch (wr.opcode) {
       case rdma::SendOpcode::Send:
       case rdma::SendOpcode::SendWithInvalidate:
+      case rdma::SendOpcode::SendWithImmediate:
         op.kind = OpKind::PostSend;
         op.with_invalidate = wr.opcode == rdma::SendOpcode::SendWithInvalidate;
         for (const rdma::Sge& sge : wr.sges)
           op.content.insert(op.content.end(), sge.address, sge.address + sge.length);
         break;
       case rdma::SendOpcode::RdmaWrite:
+      case rdma::SendOpcode::RdmaWriteWithImmediate:
         op.kind = OpKind::PostWrite;
         break;
       case rdma::SendOpcode::RdmaRead:

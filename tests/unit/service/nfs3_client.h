@@ -109,7 +109,7 @@ class Lab {
     std::size_t arena_bytes = 64 << 20;
     std::uint32_t max_files = 30000;
     std::vector<ExportOptions> exports = {ExportOptions{.path = "/a", .root_squash = false}};
-    memory::HashKey key = {std::byte{7}};
+    HashKey key = {std::byte{7}};
   };
   Lab() : Lab(Options{}) {}
   explicit Lab(Options options);

@@ -10,13 +10,13 @@ namespace {
 
 TEST(SipHash, reference_vectors) {
   // SipHash-2-4 paper, Appendix A, and the authors' table: key 00 01 .. 0f, message 00 01 .. (n-1).
-  memory::HashKey key;
+  HashKey key;
   for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(i);
   Bytes message;
   for (std::uint32_t i = 0; i < 15; ++i) message.push_back(static_cast<std::byte>(i));
-  EXPECT_EQ(memory::siphash(key, message), 0xa129ca6149be45e5u);
-  EXPECT_EQ(memory::siphash(key, {}), 0x726fdb47dd0e0e31u);
-  EXPECT_EQ(memory::siphash(key, std::span(message).first(8)), 0x93f5f5799a932462u);
+  EXPECT_EQ(siphash(key, message), 0xa129ca6149be45e5u);
+  EXPECT_EQ(siphash(key, {}), 0x726fdb47dd0e0e31u);
+  EXPECT_EQ(siphash(key, std::span(message).first(8)), 0x93f5f5799a932462u);
 }
 
 TEST(FileHandles, mutations_are_never_accepted) {

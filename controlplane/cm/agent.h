@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// InfiniBand connection management (volume 1, 12.9; annex A11) for reliable connections over RoCE, passive
+// and active. A table says what each message, timer and wish of the consumer does in each state.
+//
+// It has no socket, clock or thread of its own: datagrams and the time come in by calls, and go out through
+// its Host. One thread. Nothing a peer sends throws, and what a peer may make us keep is bounded.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "controlplane/cm/mad.h"
+#include "pmd/rdma.h"
+
+namespace sluice::cm {
+
+enum class State : std::uint8_t {
+  RequestSent,      ///< active: waits for the peer's reply or reject
+  ReplyReceived,    ///< active: waits for the consumer, whose queue pair has to be ready first
+  RequestReceived,  ///< passive: waits for the consumer's accept or reject
+  ReplySent,        ///< passive: waits for ready-to-use, or to hear the peer on the queue pair
+  Established,      ///< waits for either side's wish to end
+  DisconnectSent,   ///< waits for the disconnect reply
+  TimeWait,         ///< waits until nothing of the connection can be on its way
+};
+inline constexpr std::size_t kStates = 7;
+const char* to_string(State state) noexcept;
+
+enum class Event : std::uint8_t {
+  RequestAgain,
+  Reply,
+  Reject,
+  ReceiptAcknowledged,
+  ReadyToUse,
+  DisconnectRequest,
+  DisconnectReply,
+  Timer,
+  Heard,     ///< a packet of the peer has reached the queue pair
+  Accepted,  ///< the consumer's wishes
+  Ready,
+  Refused,
+  Disconnect,
+};
+inline constexpr std::size_t kEvents = 13;
+
+/// Our communication identifier, never zero.
+enum class Id : std::uint32_t {};
+
+/// Where datagrams of a connection go. The link address is that of the hop the peer was last heard from; all
+/// zero when it is not known.
+struct Endpoint {
+  rdma::PeerAddress local;
+  rdma::PeerAddress remote;
+  rdma::LinkAddress link{};
+};
+
+/// What the consumer needs to know of the peer to set up its queue pair.
+struct PeerParameters {
+  Endpoint endpoint;
+  std::uint16_t port = 0;  ///< request: the service's
+  std::uint32_t qpn = 0;
+  std::uint32_t send_psn = 0;  ///< of the first packet that we send
+  std::uint16_t path_mtu = 1024;
+  std::uint8_t responder_resources = 0;  ///< RDMA Reads the peer will have outstanding at us, at most
+  std::uint8_t initiator_depth = 0;      ///< RDMA Reads we may have outstanding at the peer
+  std::uint8_t ack_timeout = 0;
+  std::uint8_t retry_count = 7;
+  std::uint8_t rnr_retry = 7;
+  std::vector<std::byte> private_data;  ///< the consumer's own part
+};
+
+/// What the consumer says of its own queue pair.
+struct OwnParameters {
+  std::uint32_t qpn = 0;
+  std::uint32_t receive_psn = 0;  ///< of the first packet that the peer shall send
+  std::uint8_t responder_resources = 16;
+  std::uint8_t initiator_depth = 16;
+  std::uint8_t rnr_retry = 7;
+  std::vector<std::byte> private_data;
+};
+
+/// What a successor needs to go on with a connection: trivially copyable, for the connection table.
+struct Snapshot {
+  std::uint32_t id = 0;
+  std::uint32_t remote_id = 0;
+  std::uint64_t transaction_id = 0;
+  std::uint32_t local_qpn = 0;
+  std::uint32_t remote_qpn = 0;
+  Endpoint endpoint;
+};
+
+struct AgentConfig {
+  std::uint64_t seed = 0;  ///< of communication identifiers
+  std::uint32_t max_connections = 1024;
+  std::uint32_t max_half_open =
+      128;  ///< requests that the consumer has not answered, or the peer not confirmed
+  std::uint8_t response_timeout = 17;  ///< 4.096 us * 2^n: how long a peer may take to answer; 0.5 s
+  std::uint8_t max_retries = 15;
+  std::uint64_t consumer_timeout_ns = 10'000'000'000;  ///< for accept() or reject()
+  std::uint64_t time_wait_ns = 1'000'000'000;
+  std::uint8_t ack_timeout = 16;  ///< told to the peer: for its retries, 0.27 s
+};
+
+struct AgentStatistics {
+#define SLUICE_CM_STATISTICS(X)                                           \
+  X(received, "datagrams received")                                       \
+  X(sent, "datagrams sent")                                               \
+  X(malformed, "datagrams that are no connection-management message")     \
+  X(unexpected, "messages that mean nothing in their connection's state") \
+  X(unknown, "messages for connections that are not known")               \
+  X(requests, "connection requests")                                      \
+  X(duplicate_requests, "connection requests that came again")            \
+  X(stale, "requests for a queue pair that another connection has")       \
+  X(refused_service, "requests for a service that nobody offers")         \
+  X(refused_parameters, "requests whose parameters cannot be")            \
+  X(refused_resources, "requests beyond what is kept")                    \
+  X(retransmissions, "messages sent again")                               \
+  X(timeouts, "messages that were never answered")                        \
+  X(established, "connections established")                               \
+  X(ended, "connections ended")
+#define SLUICE_CM_FIELD(name, help) std::uint64_t name = 0;
+  SLUICE_CM_STATISTICS(SLUICE_CM_FIELD)
+#undef SLUICE_CM_FIELD
+};
+
+class Agent {
+ public:
+  /// What the agent asks of its owner. No call back into the agent from within, but for accept(), reject()
+  /// and ready().
+  class Host {
+   public:
+    virtual ~Host() = default;
+    virtual void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) = 0;
+    /// Passive: to be answered by accept() or reject(), now or later.
+    virtual void on_request(Id id, const PeerParameters& peer) = 0;
+    /// Active: the queue pair is to be connected, then ready() called; or disconnect().
+    virtual void on_reply(Id id, const PeerParameters& peer) = 0;
+    /// Passive: the peer is ready.
+    virtual void on_established(Id id) = 0;
+    /// The connection has not come about; the id is gone.
+    virtual void on_rejected(Id id, RejectReason reason, std::span<const std::byte> private_data) = 0;
+    /// The connection has ended: the queue pair goes to Error.
+    virtual void on_disconnected(Id id) = 0;
+  };
+
+  Agent(Host& host, const AgentConfig& config);
+
+  void listen(std::uint16_t port) { ports_.push_back(port); }
+  void on_mad(const Endpoint& from, std::span<const std::byte> mad, std::uint64_t now_ns);
+  /// Does what is due.
+  void advance(std::uint64_t now_ns);
+
+  /// Nothing when there are too many connections.
+  std::optional<Id> connect(const Endpoint& to, std::uint16_t port, std::uint16_t path_mtu,
+                            const OwnParameters& own, std::uint64_t now_ns);
+  // False when the id is not known, or its state does not allow it.
+  bool accept(Id id, const OwnParameters& own, std::uint64_t now_ns);
+  bool reject(Id id, RejectReason reason, std::span<const std::byte> private_data, std::uint64_t now_ns);
+  bool ready(Id id, std::uint64_t now_ns);
+  bool disconnect(Id id, std::uint64_t now_ns);
+  /// The peer's ready-to-use may have been lost (12.9.7.2).
+  bool heard(Id id, std::uint64_t now_ns);
+
+  std::optional<Snapshot> snapshot(Id id) const;
+  /// Takes over an established connection of a predecessor. False when it is known already.
+  bool restore(const Snapshot& snapshot);
+
+  std::optional<State> state(Id id) const;
+  std::size_t connections() const { return entries_.size(); }
+  const AgentStatistics& statistics() const { return statistics_; }
+
+ private:
+  struct Entry {
+    Id id{};
+    State state = State::RequestReceived;
+    Endpoint endpoint;
+    std::uint32_t remote_id = 0;
+    std::uint64_t transaction_id = 0;
+    std::uint32_t local_qpn = 0;
+    std::uint32_t remote_qpn = 0;
+    std::uint16_t path_mtu = 0;
+    std::uint8_t ack_timeout = 0;
+    OwnParameters own;
+    std::array<std::byte, kMadBytes> last_sent{};  ///< repeated when asked for again, or not answered
+    bool has_sent = false;
+    std::uint32_t retries_left = 0;
+    std::uint64_t retry_interval_ns = 0;
+    std::uint64_t deadline_ns = 0;  ///< zero: none
+  };
+  /// What comes with an event.
+  struct Input {
+    const Message* message = nullptr;
+    std::uint64_t now_ns = 0;
+    std::uint64_t transaction_id = 0;
+  };
+  using Handler = void (Agent::*)(Entry&, const Input&);
+  static const Handler kTable[kStates][kEvents];
+
+  bool dispatch(Id id, Event event, const Input& input);
+  Entry* find(std::uint32_t id);
+  Entry* find_remote(const rdma::PeerAddress& remote, std::uint32_t remote_id);
+  Entry* find_queue_pair(const rdma::PeerAddress& remote, std::uint32_t qpn);
+  Entry& create(const Endpoint& endpoint);
+  void on_request(const Endpoint& from, const Message& message, std::uint64_t now_ns);
+  std::optional<RejectReason> judge(const ConnectRequest& request) const;
+  void refuse(const Endpoint& to, const Message& message, RejectReason reason);
+  std::uint32_t half_open() const;
+
+  void send(Entry& entry, const Body& body);
+  void send_again(Entry& entry);
+  void expect_answer(Entry& entry, std::uint64_t now_ns);
+  void enter_time_wait(Entry& entry, std::uint64_t now_ns);
+  void forget(Entry& entry);
+  DisconnectReply disconnect_reply(const Entry& entry) const;
+
+  // Handlers of the table.
+  void repeat(Entry& entry, const Input& input);
+  void ask_for_patience(Entry& entry, const Input& input);
+  void request_rejected(Entry& entry, const Input& input);
+  void reply_arrived(Entry& entry, const Input& input);
+  void wait_longer(Entry& entry, const Input& input);
+  void established(Entry& entry, const Input& input);
+  void reply_rejected(Entry& entry, const Input& input);
+  void peer_disconnects(Entry& entry, const Input& input);
+  void answer_disconnect(Entry& entry, const Input& input);
+  void disconnected(Entry& entry, const Input& input);
+  void retry_request(Entry& entry, const Input& input);
+  void retry_reply(Entry& entry, const Input& input);
+  void retry_disconnect(Entry& entry, const Input& input);
+  void consumer_too_slow(Entry& entry, const Input& input);
+  void release(Entry& entry, const Input& input);
+  void send_reply(Entry& entry, const Input& input);
+  void send_ready(Entry& entry, const Input& input);
+  void start_disconnect(Entry& entry, const Input& input);
+  void withdraw(Entry& entry, const Input& input);
+  bool retry(Entry& entry, std::uint64_t now_ns);
+
+  Host& host_;
+  const AgentConfig config_;
+  std::mt19937_64 random_;
+  std::vector<std::uint16_t> ports_;
+  std::map<std::uint32_t, Entry> entries_;
+  std::uint64_t next_transaction_;
+  AgentStatistics statistics_;
+};
+
+}  // namespace sluice::cm

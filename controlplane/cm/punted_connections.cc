@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/cm/punted_connections.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/rpcrdma/private_data.h"
+
+namespace sluice::cm {
+namespace {
+
+static_assert(sizeof(Snapshot) <= segment::kCmStateBytes);
+
+/// Management datagrams are reactor 0's (pmd/softroce/softroce.h).
+constexpr std::uint32_t kManagementReactor = 0;
+constexpr std::uint32_t kPuntsPerPoll = 64;
+constexpr std::uint8_t kMaxReads = 16;
+constexpr std::uint8_t kRnrForEver = 7;
+constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 4 s until a silent peer is given up
+
+}  // namespace
+
+PuntedConnections::PuntedConnections(segment::Layout& layout, const config::Config& config,
+                                     policy::Admission& admission)
+    : layout_(layout),
+      config_(config),
+      admission_(admission),
+      agent_(*this, {.max_connections = 2 * config.block.max_connections * config.block.reactors}) {
+  agent_.listen(static_cast<std::uint16_t>(config.block.port));
+}
+
+bool PuntedConnections::poll(std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  bool any = false;
+  segment::Punt punt;
+  for (std::uint32_t i = 0; i < kPuntsPerPoll && layout_.reactors[kManagementReactor].punt_up.pop(punt);
+       ++i) {
+    any = true;
+    const rdma::Datagram& datagram = punt.datagram;
+    const std::size_t bytes = std::min<std::size_t>(datagram.bytes, datagram.data.size());
+    agent_.on_mad({datagram.local, datagram.remote, datagram.remote_link},
+                  std::span(datagram.data).first(bytes), now_ns);
+  }
+  agent_.advance(now_ns);
+  return any;
+}
+
+void PuntedConnections::send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) {
+  segment::Punt punt;
+  punt.datagram.local = to.local;
+  punt.datagram.remote = to.remote;
+  punt.datagram.remote_link = to.link;
+  punt.datagram.bytes = kMadBytes;
+  std::copy(mad.begin(), mad.end(), punt.datagram.data.begin());
+  layout_.reactors[kManagementReactor].punt_down.push(punt);  // full: lost as on the wire, and sent again
+}
+
+bool PuntedConnections::command(std::uint32_t reactor, segment::Command command) {
+  command.id = next_command_++;
+  return layout_.reactors[reactor].commands.push(command);
+}
+
+std::uint32_t PuntedConnections::least_loaded() const {
+  std::array<std::uint32_t, segment::kMaxReactors> load{};
+  for (const auto& [id, known] : known_) ++load[known.reactor];
+  const auto end = load.begin() + config_.block.reactors;
+  return static_cast<std::uint32_t>(std::min_element(load.begin(), end) - load.begin());
+}
+
+void PuntedConnections::refuse(Id id, RejectReason reason) {
+  ++rejected_;
+  agent_.reject(id, reason, {}, now_ns_);
+}
+
+void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
+  const policy::Verdict verdict = admission_.judge(peer.endpoint.remote, now_ns_);
+  if (verdict != policy::Verdict::Admit) {
+    spdlog::warn("Connection request refused: {}", policy::to_string(verdict));
+    return refuse(id);
+  }
+  const std::uint32_t inline_bytes = config_.block.inline_bytes;
+  const auto theirs = rpcrdma::decode_private_data(peer.private_data);
+  const auto ours = rpcrdma::encode_private_data(
+      {.remote_invalidation = false, .send_bytes = inline_bytes, .receive_bytes = inline_bytes});
+  Known known{.reactor = least_loaded(), .peer = peer.endpoint.remote, .own = {}};
+  known.own.receive_psn = random_() & 0xFFFFFF;
+  known.own.responder_resources = std::min(peer.responder_resources, kMaxReads);
+  known.own.initiator_depth = std::min(peer.initiator_depth, kMaxReads);
+  known.own.rnr_retry = kRnrForEver;
+  known.own.private_data.assign(ours.begin(), ours.end());
+
+  segment::Command make{.type = segment::CommandType::Establish,
+                        .cm_id = static_cast<std::uint32_t>(id),
+                        .credits = config_.block.credits,
+                        .receive_inline_bytes = inline_bytes,
+                        .send_inline_bytes = rpcrdma::send_inline_bytes(theirs, inline_bytes),
+                        .attributes = {.local = peer.endpoint.local,
+                                       .remote = peer.endpoint.remote,
+                                       .remote_link = peer.endpoint.link,
+                                       .remote_qp = static_cast<rdma::QueuePairNumber>(peer.qpn),
+                                       .send_psn = peer.send_psn,
+                                       .receive_psn = known.own.receive_psn,
+                                       .path_mtu = peer.path_mtu,
+                                       .responder_resources = known.own.responder_resources,
+                                       .initiator_depth = known.own.initiator_depth,
+                                       .ack_timeout = kAckTimeout,
+                                       .retry_count = 7,
+                                       .rnr_retry = kRnrForEver}};
+  if (const auto snapshot = agent_.snapshot(id))
+    std::memcpy(make.cm_state.data(), &*snapshot, sizeof *snapshot);
+  if (!command(known.reactor, make)) {
+    admission_.disconnected(known.peer);
+    return refuse(id);
+  }
+  known_[id] = std::move(known);
+}
+
+void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Event& event,
+                                        std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  const auto at = known_.find(static_cast<Id>(event.cm_id));
+  if (at == known_.end() || at->second.made || at->second.reactor != reactor) return;
+  Known& known = at->second;
+  if (event.status != segment::CommandStatus::Done) {
+    const Id id = at->first;
+    admission_.disconnected(known.peer);
+    known_.erase(at);
+    return refuse(id, event.status == segment::CommandStatus::Failed ? RejectReason::InvalidPathMtu
+                                                                     : RejectReason::NoResources);
+  }
+  known.made = true;
+  known.own.qpn = event.queue_pair;
+  if (agent_.accept(at->first, known.own, now_ns)) {
+    ++admitted_;
+  } else {
+    // The peer has given up meanwhile.
+    command(reactor, {.type = segment::CommandType::Ended, .cm_id = event.cm_id});
+  }
+}
+
+void PuntedConnections::on_connection_up(const segment::Event& event, std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  agent_.heard(static_cast<Id>(event.cm_id), now_ns);
+}
+
+void PuntedConnections::on_connection_down(const segment::Event& event, std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  known_.erase(static_cast<Id>(event.cm_id));
+  agent_.disconnect(static_cast<Id>(event.cm_id), now_ns);
+}
+
+void PuntedConnections::on_established(Id id) {
+  const auto at = known_.find(id);
+  if (at == known_.end()) return;
+  command(at->second.reactor,
+          {.type = segment::CommandType::Established, .cm_id = static_cast<std::uint32_t>(id)});
+}
+
+void PuntedConnections::on_rejected(Id id, RejectReason, std::span<const std::byte>) {
+  on_disconnected(id);
+}
+
+void PuntedConnections::on_disconnected(Id id) {
+  const auto at = known_.find(id);
+  if (at == known_.end()) return;
+  command(at->second.reactor, {.type = segment::CommandType::Ended, .cm_id = static_cast<std::uint32_t>(id)});
+}
+
+void PuntedConnections::restore() {
+  for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor)
+    for (const auto& entry : layout_.reactors[reactor].connections) {
+      const auto info = entry.read();
+      if (!info || info->state == segment::ConnectionState::Unused || info->queue_pair == 0) continue;
+      Snapshot snapshot;
+      std::memcpy(&snapshot, info->cm_state.data(), sizeof snapshot);
+      snapshot.local_qpn = info->queue_pair;
+      if (!agent_.restore(snapshot)) continue;
+      known_[static_cast<Id>(snapshot.id)] = {.reactor = reactor,
+                                              .made = true,
+                                              .peer = info->peer,
+                                              .own = {.qpn = info->queue_pair, .private_data = {}}};
+    }
+}
+
+}  // namespace sluice::cm

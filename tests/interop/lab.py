@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Linux guest and a network of its own, for tests against a real kernel.
+
+A network namespace holds two links to the guest: `roce`, whose host side belongs to Sluice alone, since a kernel that
+owned its address would answer RoCE packets with port-unreachable; and `plain`, for MOUNT over TCP. Everything ends
+with the Lab."""
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROCE_HOST, ROCE_GUEST, ROCE_OTHER = "10.77.0.1", "10.77.0.2", "10.77.0.3"
+PLAIN_HOST, PLAIN_GUEST = "10.78.0.1", "10.78.0.2"
+MTU = 4200  # carries a path MTU of 4096
+
+
+def mac(guest, link):
+    return f"52:54:00:00:{guest:02x}:{link:02x}"
+
+
+def run(*command, **more):
+    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more).stdout
+
+
+def build_image():
+    """The folder with the guest's kernel and initial RAM disk."""
+    done = subprocess.run([f"{HERE}/image.sh"], check=True, text=True, stdout=subprocess.PIPE)
+    return done.stdout.strip().splitlines()[-1]
+
+
+class Failed(AssertionError):
+    pass
+
+
+class Guest:
+    """One virtual machine. sh() runs a script in it and returns its output."""
+
+    def __init__(self, lab, number, image, taps, cpus=1, memory_mib=1024):
+        self.lab = lab
+        self.dir = f"{lab.dir}/guest{number}"
+        os.makedirs(self.dir)
+        self.console = f"{self.dir}/console"
+        self.next = 1
+        command = [
+            "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35,i8042=off",
+            "-smp", str(cpus), "-m", str(memory_mib), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+            "-serial", f"file:{self.console}", "-kernel", f"{image}/vmlinux", "-initrd", f"{image}/initrd.cpio",
+            "-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable",
+            "-fsdev", f"local,id=host,path={self.dir},security_model=none,multidevs=remap",
+            "-device", "virtio-9p-pci,fsdev=host,mount_tag=host", "-device", "virtio-rng-pci"]
+        for link, tap in enumerate(taps):
+            command += ["-netdev", f"tap,id=n{link},ifname={tap},script=no,downscript=no",
+                        "-device", f"virtio-net-pci,netdev=n{link},mac={mac(number, link)},romfile=,host_mtu={MTU}"]
+        self.process = lab.start(*command, log=f"{self.dir}/qemu.log")
+        lab.wait("the guest is up", lambda: os.path.exists(f"{self.dir}/up"), 120)
+
+    def begin(self, script):
+        """Starts a script; end() waits for it. The guest runs one after the other."""
+        number, self.next = self.next, self.next + 1
+        part = f"{self.dir}/{number}.part"
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(". /etc/setup.sh\n" + script + "\n")
+        os.rename(part, f"{self.dir}/{number}.sh")
+        return number
+
+    def end(self, number, timeout=180):
+        rc = f"{self.dir}/{number}.rc"
+        try:
+            self.lab.wait(f"script {number} of the guest", lambda: os.path.exists(rc), timeout)
+        except Failed as error:
+            raise Failed(f"{error}\n{self.output(number)}\n--- console\n{self.tail()}") from None
+        status = int(open(rc, encoding="ascii").read())
+        if status != 0:
+            raise Failed(f"status {status} in the guest:\n{self.output(number)}\n--- console\n{self.tail()}")
+        return self.output(number)
+
+    def sh(self, script, timeout=180):
+        return self.end(self.begin("set -e\n" + script), timeout)
+
+    def output(self, number):
+        try:
+            return open(f"{self.dir}/{number}.out", encoding="utf-8", errors="replace").read()
+        except OSError:
+            return ""
+
+    def tail(self, lines=15):
+        text = open(self.console, encoding="utf-8", errors="replace").read() if os.path.exists(self.console) else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+
+class Lab:
+    def __init__(self):
+        self.name = f"sluice-{os.getpid()}"
+        self.dir = tempfile.mkdtemp(prefix="sluice-interop-")
+        self.processes = []
+        run("ip", "netns", "add", self.name)
+        self.ip("link", "set", "lo", "up")
+
+    def netns(self, *command):
+        return ("ip", "netns", "exec", self.name) + command
+
+    def ip(self, *words):
+        return run("ip", "-n", self.name, *words)
+
+    def add_tap(self, name, mtu=MTU + 100, address=None, bridge=None):
+        self.ip("tuntap", "add", "dev", name, "mode", "tap")
+        self.ip("link", "set", name, "mtu", str(mtu))
+        run(*self.netns("sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1"))
+        if address:
+            self.ip("addr", "add", address, "dev", name)
+        if bridge:
+            self.ip("link", "set", name, "master", bridge)
+        self.ip("link", "set", name, "up")
+
+    def start(self, *command, log=None, namespace=True):
+        output = open(log or f"{self.dir}/log", "a", encoding="utf-8")
+        process = subprocess.Popen(self.netns(*command) if namespace else command, stdout=output, stderr=output,
+                                   start_new_session=True)
+        self.processes.append(process)
+        return process
+
+    def kill(self, process, how=signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, how)
+            process.wait()
+
+    def wait(self, what, condition, timeout=60):
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.05)
+        raise Failed(f"waited {timeout} s in vain: {what}")
+
+    def capture(self, tap, file, snap=0, filter_=""):
+        """Everything on a tap, until stop_capture()."""
+        process = self.start("tcpdump", "-i", tap, "-s", str(snap), "-B", "65536", "-U", "-Z", "root", "-w", file, filter_,
+                             log=f"{file}.log")
+        self.wait("tcpdump listens", lambda: "listening" in open(f"{file}.log", encoding="utf-8").read())
+        return process
+
+    def stop_capture(self, process):
+        time.sleep(0.5)  # what the kernel still holds
+        self.kill(process, signal.SIGINT)
+
+    def close(self):
+        for process in reversed(self.processes):
+            self.kill(process)
+        subprocess.run(["ip", "netns", "del", self.name], check=False)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Planes:
+    """Both Sluice planes over softroce on the tap `roce` of a Lab."""
+
+    def __init__(self, lab, control, data, ctl, loss_note=""):
+        self.lab, self.control_path, self.data_path, self.ctl_path = lab, control, data, ctl
+        self.segment = lab.name
+        self.socket = f"{lab.dir}/admin.sock"
+        self.config = f"{lab.dir}/sluice.toml"
+        self.log = f"{lab.dir}/planes.log"
+        with open(self.config, "w", encoding="utf-8") as file:
+            file.write(f"""
+segment = "{self.segment}"
+log_level = "debug"
+[device]
+driver = "softroce"
+ethdev = "net_af_packet0,iface=roce,framesz=8192,blocksz=65536,framecnt=512,qdisc_bypass=1"
+addresses = ["{ROCE_HOST}/24"]
+mtu = {MTU}
+[memory]
+size_mib = 512
+[[export]]
+path = "/export"
+root_squash = false
+[admin]
+socket = "{self.socket}"
+[metrics]
+address = ""
+[mount]
+port = 20048
+rpcbind = false
+""")
+        self.control = self.data = None
+
+    def start_control(self):
+        self.control = self.lab.start(self.control_path, "--config", self.config, log=self.log)
+
+    def start_data(self):
+        self.data = self.lab.start(self.data_path, "--segment", self.segment, log=self.log)
+
+    def start(self):
+        self.start_control()
+        self.start_data()
+        self.lab.wait("both planes are up", self.up)
+
+    def up(self):
+        import json
+        done = subprocess.run(self.lab.netns(self.ctl_path, "--socket", self.socket, "--json", "status"),
+                              capture_output=True, text=True, check=False)
+        return done.returncode == 0 and json.loads(done.stdout)["data_plane"]["alive"]
+
+    def text(self):
+        return open(self.log, encoding="utf-8", errors="replace").read() if os.path.exists(self.log) else ""
+
+    def close(self):
+        for process in (self.data, self.control):
+            if process:
+                self.lab.kill(process)
+        for leftover in (f"/dev/shm/{self.segment}",):
+            if os.path.exists(leftover):
+                os.unlink(leftover)

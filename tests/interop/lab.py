@@ -138,7 +138,7 @@ class Lab:
 
     def capture(self, tap, file, snap=0, filter_=""):
         """Everything on a tap, until stop_capture()."""
-        process = self.start("tcpdump", "-i", tap, "-s", str(snap), "-B", "65536", "-U", "-Z", "root", "-w", file, filter_,
+        process = self.start("tcpdump", "-i", tap, "-s", str(snap), "--immediate-mode", "-B", "65536", "-U", "-Z", "root", "-w", file, filter_,
                              log=f"{file}.log")
         self.wait("tcpdump listens", lambda: "listening" in open(f"{file}.log", encoding="utf-8").read())
         return process

@@ -41,3 +41,18 @@ drop_caches() {
   sync
   echo 3 > /proc/sys/vm/drop_caches
 }
+
+# lossy CARD PERCENT: loses that share of the packets, both ways.
+lossy() {
+  modprobe -a sch_netem sch_ingress ifb cls_matchall act_mirred
+  ip link set ifb0 mtu 9000 up
+  tc qdisc add dev "$1" root netem limit 20000 loss "$2%"
+  tc qdisc add dev "$1" ingress
+  tc filter add dev "$1" parent ffff: matchall action mirred egress redirect dev ifb0
+  tc qdisc add dev ifb0 root netem limit 20000 loss "$2%"
+}
+lossless() {
+  tc qdisc del dev "$1" root
+  tc qdisc del dev "$1" ingress
+  tc qdisc del dev ifb0 root
+}

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""An unmodified Linux kernel as NFS/RDMA client of Sluice. Speaks TAP.
+
+linux_client_test.py CONTROLPLANE DATAPLANE SLUICECTL [NAME...]   (NAME: only those tests)"""
+import os
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Failed, Guest, Lab, Planes, build_image, mac  # noqa: E402
+
+MOUNT = (f"mount -t nfs -o proto=rdma,port=20049,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048 "
+         f"{ROCE_HOST}:/export /mnt/nfs")
+SNAP = 256  # bytes of each packet that the long captures keep: all headers
+
+
+class Bench:
+    """The guest, the planes, and what the tests share."""
+
+    def __init__(self, control, data, ctl):
+        self.lab = Lab()
+        self.captures = []
+        try:
+            image = build_image()
+            self.lab.add_tap("roce")
+            self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
+            self.planes = Planes(self.lab, control, data, ctl)
+            self.planes.start()
+            self.guest = Guest(self.lab, 1, image, ["roce", "plain"])
+            self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24")
+            self.guest.sh(f"for i in $(seq 50); do ping -c 1 -W 1 {ROCE_HOST} && exit 0; sleep 0.1; done; exit 1")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        if hasattr(self, "planes"):
+            self.planes.close()
+        self.lab.close()
+
+    def sh(self, script, timeout=240):
+        return self.guest.sh(script, timeout)
+
+
+def mount_and_unmount(b):
+    b.sh(MOUNT + "\ngrep -q 'proto=rdma' /proc/mounts\numount /mnt/nfs\n" + MOUNT)
+
+
+def tree_is_read_back(b):
+    b.sh("""
+rm -rf /tmp/tree; mkdir /tmp/tree
+for i in $(seq 40); do mkdir -p /tmp/tree/d$((i % 7)); head -c $((i * i * 97)) /dev/urandom > /tmp/tree/d$((i % 7))/f$i; done
+for n in 1 511 1023 4095 4096 4097 65535 65536 65537 1048576 3145729; do head -c $n /dev/urandom > /tmp/tree/size$n; done
+cp -r /tmp/tree /mnt/nfs/tree
+drop_caches
+cd /tmp/tree && find . -type f | sort | xargs sha256sum > /tmp/sums
+cd /mnt/nfs/tree && sha256sum -c /tmp/sums > /tmp/checked || { grep -v OK /tmp/checked; exit 1; }
+cd /; test "$(find /mnt/nfs/tree | wc -l)" = "$(find /tmp/tree | wc -l)"
+rm -r /mnt/nfs/tree; test ! -e /mnt/nfs/tree""")
+
+
+def one_mebibyte_io(b):
+    b.sh("""
+head -c 8388608 /dev/urandom > /tmp/big
+dd if=/tmp/big of=/mnt/nfs/big bs=1M oflag=direct
+dd if=/mnt/nfs/big of=/tmp/back bs=1M iflag=direct
+cmp /tmp/big /tmp/back
+dd if=/tmp/big of=/mnt/nfs/odd bs=1023 count=9 oflag=direct
+dd if=/mnt/nfs/odd of=/tmp/back bs=4096 iflag=direct
+head -c $((1023 * 9)) /tmp/big | cmp - /tmp/back""")
+
+
+def random_io(b):
+    print("# " + b.sh("random_io /mnt/nfs/random 30 4711").strip())
+
+
+def ten_thousand_files(b):
+    b.sh("""
+mkdir /mnt/nfs/many; cd /mnt/nfs/many
+for i in $(seq 10000); do : > file-with-a-rather-long-name-$i; done
+cd /; drop_caches
+test "$(ls /mnt/nfs/many | wc -l)" = 10000
+test "$(ls /mnt/nfs/many | sort -u | wc -l)" = 10000
+rm -r /mnt/nfs/many""", 400)
+
+
+def long_symlinks(b):
+    b.sh("""
+target=$(printf 'x%.0s' $(seq 1000))
+ln -s $target /mnt/nfs/link
+drop_caches
+test "$(readlink /mnt/nfs/link)" = "$target"
+rm /mnt/nfs/link""")
+
+
+def rename_storm(b):
+    b.sh("""
+mkdir -p /mnt/nfs/a /mnt/nfs/b; echo content > /mnt/nfs/a/0
+for i in $(seq 500); do
+  mv /mnt/nfs/a/$((i - 1)) /mnt/nfs/b/x; mv /mnt/nfs/b/x /mnt/nfs/a/$i
+done
+test "$(cat /mnt/nfs/a/500)" = content; test "$(ls /mnt/nfs/a /mnt/nfs/b | grep -c 500)" = 1
+for i in $(seq 50); do ln /mnt/nfs/a/500 /mnt/nfs/b/l$i; done
+test "$(stat -c %h /mnt/nfs/a/500)" = 51
+rm -r /mnt/nfs/a /mnt/nfs/b""")
+
+
+def fio_with_verification(b):
+    b.sh("""
+cd /tmp
+fio --name=mixed --directory=/mnt/nfs --size=16m --rw=randrw --bs=4k --iodepth=8 --ioengine=libaio --direct=1 --verify=crc32c \
+  --verify_fatal=1 --number_ios=3000 --output=/tmp/fio.log || { cat /tmp/fio.log; exit 1; }
+fio --name=stream --directory=/mnt/nfs --size=32m --rw=write --bs=1m --ioengine=psync --direct=1 --verify=crc32c --verify_fatal=1 \
+  --do_verify=1 --output=/tmp/fio.log || { cat /tmp/fio.log; exit 1; }
+rm /mnt/nfs/mixed* /mnt/nfs/stream*""", 300)
+
+
+def remount(b):
+    b.sh("echo kept > /mnt/nfs/kept; umount /mnt/nfs\n" + MOUNT + "\ntest \"$(cat /mnt/nfs/kept)\" = kept")
+
+
+def one_percent_loss(b):
+    b.sh(f"lossy $(card {mac(1, 0)}) 1")
+    try:
+        tree_is_read_back(b)
+        print("# " + b.sh("random_io /mnt/nfs/lossy 10 4712", 400).strip())
+    finally:
+        b.sh(f"lossless $(card {mac(1, 0)})")
+
+
+def control_plane_killed(b):
+    job = b.guest.begin("set -e\nrandom_io /mnt/nfs/across 8 4713")
+    time.sleep(2)
+    b.lab.kill(b.planes.control)
+    time.sleep(2)
+    b.planes.start_control()
+    b.guest.end(job)
+    b.lab.wait("the new control plane is up", b.planes.up)
+    remount(b)  # the new one answers the end of an old connection, and a new request
+
+
+def data_plane_killed(b):
+    """The memory export dies with its process: it promises nothing about data beyond that. What it does promise is
+    that a hard mount goes on with the new one, and that handles of files that are gone say so."""
+    job = b.guest.begin("set -e\nfor i in $(seq 40); do stat -f /mnt/nfs > /dev/null; sleep 0.2; done")
+    time.sleep(2)
+    b.lab.kill(b.planes.data)
+    time.sleep(1)
+    b.planes.start_data()
+    b.guest.end(job, 120)
+    b.sh("cat /mnt/nfs/kept 2> /tmp/why && exit 1; grep -qE 'No such file|Stale' /tmp/why; "
+         "echo again > /mnt/nfs/again; drop_caches; test \"$(cat /mnt/nfs/again)\" = again", 120)
+
+
+def rping_is_refused(b):
+    """rping is no RPC program: it is told so at connection time by its private data, or gets no answer to its first
+    message; in any case Sluice serves on."""
+    b.sh(f"timeout 5 rping -c -a {ROCE_HOST} -p 20050 -C 1 && exit 1; true")
+    b.sh("stat -f /mnt/nfs")
+
+
+def packets_are_well_formed(b):
+    """Dissected by Wireshark's InfiniBand and RPC-over-RDMA dissectors."""
+    for file in b.captures:
+        done = subprocess.run(["tshark", "-r", file, "-q", "-z", "io,phs"], capture_output=True, text=True, check=True)
+        if "infiniband" not in done.stdout:
+            raise Failed(f"no InfiniBand packets in {file}")
+        bad = subprocess.run(["tshark", "-r", file, "-Y", "_ws.malformed && !nfs", "-c", "5"], capture_output=True, text=True, check=True)
+        if bad.stdout.strip():
+            raise Failed(f"malformed packets:\n{bad.stdout}")
+
+
+TESTS = (mount_and_unmount, tree_is_read_back, one_mebibyte_io, random_io, ten_thousand_files, long_symlinks, rename_storm,
+         fio_with_verification, remount, rping_is_refused, one_percent_loss, control_plane_killed, data_plane_killed,
+         packets_are_well_formed)
+CAPTURED_WHOLE = ("mount_and_unmount", "tree_is_read_back", "long_symlinks", "remount")
+
+
+def main():
+    control, data, ctl = sys.argv[1:4]
+    names = sys.argv[4:]
+    tests = [test for test in TESTS if not names or test.__name__ in names]
+    if shutil.which("qemu-system-x86_64") is None:
+        print("1..0 # SKIP qemu-system-x86_64 is not installed: run deploy/install-packages.sh")
+        return 0
+    print(f"1..{len(tests)}", flush=True)
+    bench = Bench(control, data, ctl)
+    failed = 0
+    try:
+        if names and "mount_and_unmount" not in names:
+            bench.sh(MOUNT)
+        for number, test in enumerate(tests, 1):
+            started = time.monotonic()
+            capture = None
+            if test is not packets_are_well_formed:
+                file = f"{bench.lab.dir}/{test.__name__}.pcap"
+                capture = bench.lab.capture("roce", file, 0 if test.__name__ in CAPTURED_WHOLE else SNAP)
+                if test.__name__ in CAPTURED_WHOLE:
+                    bench.captures.append(file)
+            try:
+                test(bench)
+                print(f"ok {number} {test.__name__} # {time.monotonic() - started:.1f} s", flush=True)
+            except Exception as error:  # every test reports
+                failed += 1
+                print(f"not ok {number} {test.__name__}", flush=True)
+                text = str(error) if isinstance(error, Failed) else traceback.format_exc()
+                for line in (text + "\n--- planes\n" + "\n".join(bench.planes.text().splitlines()[-15:])).splitlines():
+                    print("# " + line, flush=True)
+            finally:
+                if capture:
+                    bench.lab.stop_capture(capture)
+    finally:
+        if os.environ.get("SLUICE_INTEROP_KEEP"):
+            shutil.copytree(bench.lab.dir, os.environ["SLUICE_INTEROP_KEEP"], dirs_exist_ok=True,
+                            ignore=shutil.ignore_patterns("*.sock"))
+        bench.close()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,8 +27,9 @@ std::uint64_t now_ns() noexcept {
                                         .count());
 }
 
-Client::Client(rdma::Device& device, const ClientConfig& config)
+Client::Client(rdma::Device& device, rdma::ConnectionManager& manager, const ClientConfig& config)
     : device_(device),
+      manager_(manager),
       config_(config),
       engine_(device, engine_config(config)),
       sessions_(config.connections) {
@@ -49,11 +50,16 @@ Client::Client(rdma::Device& device, const ClientConfig& config)
 }
 
 Client::~Client() {
-  for (Session& session : sessions_)
-    if (session.connection != nullptr) session.connection->close(rpcrdma::CloseReason::LocalClose);
+  for (Session& session : sessions_) {
+    if (session.connection == nullptr) continue;
+    session.connection->close(rpcrdma::CloseReason::LocalClose);
+    if (session.cm_id) manager_.disconnect(*session.cm_id);
+  }
   constexpr int kTurnsToDrain = 100'000;
+  rdma::CmEvent events[8];
   for (int i = 0; i < kTurnsToDrain; ++i) {
     engine_.poll(now_ns());
+    manager_.poll_events(events);  // so that the peer is told
     bool closed = true;
     for (const Session& session : sessions_)
       closed = closed && (session.connection == nullptr ||
@@ -84,7 +90,7 @@ void Client::start(Session& session) {
   const auto ours = rpcrdma::encode_private_data({.remote_invalidation = false,
                                                   .send_bytes = config_.inline_bytes,
                                                   .receive_bytes = config_.inline_bytes});
-  session.cm_id = device_.connection_manager()->connect(queue_pair, config_.port, ours);
+  session.cm_id = manager_.connect(queue_pair, config_.port, ours);
   if (!session.cm_id)
     throw ClientError(
         "No connection can be started: all links of the device are in use. End other clients first.");
@@ -92,7 +98,7 @@ void Client::start(Session& session) {
 
 void Client::poll_cm() {
   rdma::CmEvent events[8];
-  const std::size_t count = device_.connection_manager()->poll_events(events);
+  const std::size_t count = manager_.poll_events(events);
   for (const rdma::CmEvent& event : std::span(events, count))
     for (Session& session : sessions_) {
       if (session.cm_id != event.id) continue;

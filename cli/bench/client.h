@@ -43,7 +43,10 @@ struct Session {
 class Client {
  public:
   /// Setup. Connects all sessions; throws ClientError.
-  Client(rdma::Device& device, const ClientConfig& config);
+  Client(rdma::Device& device, rdma::ConnectionManager& manager, const ClientConfig& config);
+  /// For a device with a connection manager of its own.
+  Client(rdma::Device& device, const ClientConfig& config)
+      : Client(device, *device.connection_manager(), config) {}
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -68,6 +71,7 @@ class Client {
   void poll_cm();
 
   rdma::Device& device_;
+  rdma::ConnectionManager& manager_;
   const ClientConfig config_;
   rpcrdma::Engine engine_;
   std::vector<Session> sessions_;

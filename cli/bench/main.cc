@@ -10,10 +10,10 @@
 #include <sstream>
 
 #include "cli/bench/client.h"
+#include "cli/bench/device.h"
 #include "cli/bench/mount_client.h"
 #include "cli/bench/nfs3_load.h"
 #include "dataplane/service/null.h"
-#include "pmd/loopback/loopback.h"
 
 namespace sluice::bench {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 
 struct Options {
-  std::string fabric = "/dev/shm/sluice-loopback";
+  DeviceOptions device;
   ClientConfig client;
   LoadConfig load;
   std::string mount_host = "127.0.0.1";
@@ -90,8 +90,8 @@ void parse_mix(const std::string& text, LoadConfig& load) {
   }
 }
 
-int run_load(rdma::Device& device, Options& options, bool nfs) {
-  Client client(device, options.client);
+int run_load(ToolDevice& device, Options& options, bool nfs) {
+  Client client(*device.device, device.manager(), options.client);
   Handle root;
   if (nfs) root = mount_root(options.mount_host, options.mount_port, options.path);
   Load load(client, options.load, options.client.depth, root);
@@ -108,8 +108,8 @@ int run_load(rdma::Device& device, Options& options, bool nfs) {
   return result.errors + result.mismatches == 0 ? 0 : 1;
 }
 
-int probe(rdma::Device& device, const Options& options) {
-  Client client(device, options.client);
+int probe(ToolDevice& device, const Options& options) {
+  Client client(*device.device, device.manager(), options.client);
   const std::uint64_t begin = now_ns();
   const CallBuilder null(service::kNullProgram, service::kNullVersion, 0, false);
   const Client::Answer answer = client.call({.payload = null.message(), .max_reply_bytes = 64});
@@ -143,7 +143,19 @@ int main(int argc, char** argv) {
   CLI::App app{"Probes an RPC-over-RDMA server and runs load against it."};
   app.require_subcommand(1);
   app.fallthrough();
-  app.add_option("--fabric", options.fabric, "Loopback fabric of the server")->capture_default_str();
+  app.add_option("--device", options.device.driver, "RDMA driver")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"loopback", "softroce"}));
+  app.add_option("--fabric", options.device.fabric, "loopback: fabric of the server")->capture_default_str();
+  app.add_option("--ethdev", options.device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
+  app.add_option("--address", options.device.address, "softroce: address of our own, with prefix length");
+  app.add_option("--server", options.device.server, "softroce: address of the server");
+  app.add_option("--mtu", options.device.mtu, "softroce: bytes of an IP packet on the link")
+      ->capture_default_str()
+      ->check(CLI::Range(512, 9000));
+  app.add_option(
+      "--cpu", options.device.cpu,
+      "Processor to run on; default: the first that may be used, since reactors start at the second");
   app.add_option("--port", options.client.port, "Port of the service")->capture_default_str();
   app.add_option("--connections", options.client.connections, "Connections")
       ->capture_default_str()
@@ -177,14 +189,13 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   options.load.file_bytes = std::uint64_t{options.file_mib} << 20;
   try {
-    const auto device =
-        rdma::loopback::make_device(rdma::loopback::Fabric::attach(options.fabric), {.name = "bench"});
-    if (probe->parsed()) return bench::probe(*device, options);
+    bench::ToolDevice device = bench::open_device(options.device);
+    if (probe->parsed()) return bench::probe(device, options);
     if (null->parsed())
       options.load.weights[0] = 1;
     else
       bench::parse_mix(options.mix, options.load);
-    return bench::run_load(*device, options, nfs3->parsed());
+    return bench::run_load(device, options, nfs3->parsed());
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 3;

@@ -53,18 +53,94 @@ def resident_mib(pid):
         return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1)) / 1024
 
 
+MEMIF_FIGURES = ("memif_null_rps", "memif_null_p50_us", "memif_read1m_gbps", "memif_write1m_gbps", "memif_null_vs_libtirpc_tcp")
+
+
+def memif_ethdev(folder, role):
+    return f"net_memif0,role={role},id=0,socket={folder}/memif.sock,socket-abstract=no,bsize=8192,rsize=10"
+
+
+def memif(build, wanted):
+    """softroce over memif between a data plane and sluice-bench, one core each; TCP on loopback as baseline."""
+    with tempfile.TemporaryDirectory() as folder:
+        name = f"sluice-bench-{os.getpid()}"
+        with open(f"{folder}/sluice.toml", "w", encoding="utf-8") as file:
+            file.write(f"""segment = "{name}"
+[reactor]
+idle = "spin"
+[device]
+driver = "softroce"
+ethdev = "{memif_ethdev(folder, 'server')}"
+addresses = ["192.0.2.1/24"]
+[admin]
+socket = "{folder}/admin"
+[metrics]
+address = ""
+[mount]
+port = 20049
+rpcbind = false
+""")
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        planes = [subprocess.Popen([f"{build}/controlplane/sluice-controlplane", "--config", f"{folder}/sluice.toml"], **quiet),
+                  subprocess.Popen([f"{build}/sluice-dataplane", "--segment", name], **quiet)]
+        try:
+            for _ in range(300):
+                done = subprocess.run([f"{build}/cli/sluicectl", "--socket", f"{folder}/admin", "--json", "exports"],
+                                      capture_output=True, text=True)
+                if done.returncode == 0 and json.loads(done.stdout):
+                    break
+                time.sleep(0.1)
+            client = [f"{build}/cli/sluice-bench", "--device", "softroce", "--ethdev", memif_ethdev(folder, "client"),
+                      "--address", "192.0.2.2/24", "--server", "192.0.2.1", "--json", "--seconds", "1"]
+
+            def load(*words):
+                done = subprocess.run([*client, *words], capture_output=True, text=True, check=True)
+                return json.loads(done.stdout)
+
+            large = ["--depth", "16", "nfs3", "--mount-port", "20049", "--file-mib", "64", "--block", "1048576", "--mix"]
+            rounds = []
+            for _ in range(RUNS):
+                tcp = json.loads(subprocess.run([f"{build}/tests/bench/tcp_baseline", "0.5"], capture_output=True, text=True,
+                                                check=True).stdout)
+                null = load("--depth", "64", "null")
+                rounds.append({
+                    "memif_null_rps": (null["operations_per_s"], tcp["null_rps"]),
+                    "memif_null_p50_us": (load("--depth", "1", "null")["latency_us"]["p50"], tcp["null_p50_us"]),
+                    "memif_read1m_gbps": (load(*large, "read=1")["read_MB_per_s"] / 1e3, tcp["read1m_gbps"]),
+                    "memif_write1m_gbps": (load(*large, "write=1")["write_MB_per_s"] / 1e3, tcp["write1m_gbps"]),
+                    "memif_null_vs_libtirpc_tcp": (null["operations_per_s"], tcp["libtirpc_rps"]),
+                })
+        finally:
+            for process in planes:
+                process.terminate()
+                process.wait()
+            if os.path.exists(f"/dev/shm/{name}"):
+                os.unlink(f"/dev/shm/{name}")
+    about = {"memif_null_rps": ("RPC/s", 2e6), "memif_null_p50_us": ("us", 4), "memif_read1m_gbps": ("GB/s", 3),
+             "memif_write1m_gbps": ("GB/s", 3), "memif_null_vs_libtirpc_tcp": ("RPC/s", 10)}
+    for figure in wanted:
+        value, baseline = (statistics.median(one[figure][i] for one in rounds) for i in (0, 1))
+        unit, goal = about[figure]
+        print(json.dumps({"figure": figure, "value": round(value, 2), "unit": unit, "baseline": round(baseline, 2),
+                          "ratio": round(value / baseline, 2), "goal": goal}), flush=True)
+
+
 def main():
     build, wanted = sys.argv[1], sys.argv[2:]
     figures = f"{build}/tests/bench/figures"
     known = subprocess.run([figures, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    unknown = set(wanted) - set(known) - {"dataplane_rss_mib"}
+    every = [*known, "dataplane_rss_mib", *MEMIF_FIGURES]
+    unknown = set(wanted) - set(every)
     if unknown:
-        sys.exit(f"Unknown figures {sorted(unknown)}: there are {known + ['dataplane_rss_mib']}.")
+        sys.exit(f"Unknown figures {sorted(unknown)}: there are {every}.")
     here = [name for name in known if not wanted or name in wanted]
     if here:
         subprocess.run([figures, *here], check=True)
     if not wanted or "dataplane_rss_mib" in wanted:
         dataplane_rss_mib(build)
+    over_memif = [name for name in MEMIF_FIGURES if not wanted or name in wanted]
+    if over_memif:
+        memif(build, over_memif)
 
 
 if __name__ == "__main__":

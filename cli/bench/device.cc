@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/device.h"
+
+#include <arpa/inet.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "cli/bench/client.h"
+#include "controlplane/cm/device_manager.h"
+#include "pmd/loopback/loopback.h"
+#include "pmd/softroce/softroce.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr std::uint32_t kFrameBufferBytes = 8192;  // what memif and af_packet want
+
+int choose_cpu(int wanted) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  if (wanted >= 0) {
+    if (wanted < CPU_SETSIZE && CPU_ISSET(wanted, &allowed)) return wanted;
+    throw rdma::SetupError("This process may not use processor " + std::to_string(wanted) +
+                           ": choose another --cpu.");
+  }
+  // Reactors are placed from the second processor on; the first is left to everything else.
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed)) return cpu;
+  return 0;
+}
+
+void pin(int cpu) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  sched_setaffinity(0, sizeof one, &one);
+}
+
+rdma::PeerAddress parse_address(const std::string& text, unsigned& bits) {
+  const auto slash = text.find('/');
+  const std::string address = text.substr(0, slash);
+  in_addr v4{};
+  in6_addr v6{};
+  rdma::PeerAddress result;
+  unsigned offset = 0;
+  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) {
+    const auto* b = reinterpret_cast<const std::uint8_t*>(&v4);
+    result = rdma::PeerAddress::from_ipv4(b[0], b[1], b[2], b[3]);
+    offset = 96;
+  } else if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1) {
+    std::memcpy(result.bytes.data(), &v6, sizeof v6);
+  } else {
+    throw rdma::SetupError("'" + text +
+                           "' is no IP address: give --address 192.0.2.2/24 and --server 192.0.2.1.");
+  }
+  bits =
+      slash == std::string::npos ? 128 : static_cast<unsigned>(std::stoul(text.substr(slash + 1))) + offset;
+  return result;
+}
+
+void start_dpdk(const DeviceOptions& options, int cpu) {
+  std::vector<std::string> words{"sluice-bench",
+                                 "--lcores",
+                                 "0@" + std::to_string(cpu),
+                                 "--no-huge",
+                                 "-m",
+                                 std::to_string(options.dpdk_memory_mib),
+                                 "--no-telemetry",
+                                 "--log-level",
+                                 "error",
+                                 "--file-prefix",
+                                 "sluice-bench-" + std::to_string(::getpid())};
+  if (options.ethdev.rfind("net_", 0) == 0)
+    words.insert(words.end(), {"--no-pci", "--vdev", options.ethdev});
+  else
+    words.insert(words.end(), {"-a", options.ethdev});
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0 || rte_eth_dev_count_avail() == 0)
+    throw rdma::SetupError("DPDK does not start with --ethdev '" + options.ethdev + "' (" +
+                           rte_strerror(rte_errno) + ").");
+}
+
+}  // namespace
+
+ToolDevice open_device(const DeviceOptions& options) {
+  const int cpu = choose_cpu(options.cpu);
+  ToolDevice result;
+  if (options.driver == "loopback") {
+    pin(cpu);
+    result.device =
+        rdma::loopback::make_device(rdma::loopback::Fabric::attach(options.fabric), {.name = "bench"});
+    return result;
+  }
+  unsigned bits = 0;
+  unsigned server_bits = 0;
+  const rdma::PeerAddress own = parse_address(options.address, bits);
+  const rdma::PeerAddress server = parse_address(options.server, server_bits);
+  start_dpdk(options, cpu);
+  rdma::softroce::PortConfig config;
+  config.name = "bench";
+  config.ethdev = rte_eth_find_next(0);
+  config.addresses = {{own, static_cast<std::uint8_t>(bits)}};
+  config.link_mtu = options.mtu;
+  config.frame_buffer_bytes = kFrameBufferBytes;
+  config.max_queue_pairs = 64;
+  const auto port = rdma::softroce::Port::open(config);
+  result.foundation = port;
+  result.device = port->make_device(0);
+  result.own_manager = std::make_unique<cm::DeviceManager>(*result.device, &now_ns, server);
+  return result;
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The device that a tool speaks through, and connection management for it. Setup.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pmd/rdma.h"
+
+namespace sluice::bench {
+
+struct DeviceOptions {
+  std::string driver = "loopback";
+  std::string fabric = "/dev/shm/sluice-loopback";  ///< loopback: the server's
+  // softroce:
+  std::string ethdev;   ///< DPDK vdev with its arguments, or PCI address
+  std::string address;  ///< our own, with prefix length
+  std::string server;   ///< the server's
+  std::uint16_t mtu = 4200;
+  std::uint32_t dpdk_memory_mib = 192;
+  int cpu = -1;  ///< to run on; -1: the first that this process may use
+};
+
+/// The device and what it stands on.
+struct ToolDevice {
+  std::shared_ptr<void> foundation;
+  std::unique_ptr<rdma::Device> device;
+  std::unique_ptr<rdma::ConnectionManager> own_manager;
+
+  rdma::ConnectionManager& manager() { return own_manager ? *own_manager : *device->connection_manager(); }
+};
+
+/// Moves this thread to its processor and opens the device. Throws rdma::SetupError.
+ToolDevice open_device(const DeviceOptions& options);
+
+}  // namespace sluice::bench

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the same messages cost over TCP on this machine's loopback, with the kernel's sockets and with libtirpc: baselines
+// for the figures over RDMA. tcp_baseline SECONDS: one line of JSON. Client and server have a processor each.
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <rpc/rpc.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// An RPC NULL call and its reply, with AUTH_NONE and record marks (RFC 5531).
+constexpr std::size_t kCallBytes = 44;
+constexpr std::size_t kReplyBytes = 28;
+constexpr std::size_t kBlockBytes = 1 << 20;
+constexpr u_long kProgram = 0x20000099;
+constexpr u_long kVersion = 1;
+
+void pin(unsigned cpu) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cpu % std::max(1u, std::thread::hardware_concurrency()), &one);
+  sched_setaffinity(0, sizeof one, &one);
+}
+
+struct Listener {
+  int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  Listener() {
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    if (::bind(socket, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(socket, 1) != 0 ||
+        ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+      throw std::runtime_error("no loopback socket");
+  }
+  ~Listener() { ::close(socket); }
+};
+
+void no_delay(int socket) {
+  const int one = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+bool receive_all(int socket, char* to, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t got = ::recv(socket, to, bytes, 0);
+    if (got <= 0) return false;
+    to += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+  return true;
+}
+bool send_all(int socket, const char* from, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t sent = ::send(socket, from, bytes, MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    from += sent;
+    bytes -= static_cast<std::size_t>(sent);
+  }
+  return true;
+}
+
+/// `depth` calls outstanding; the server answers each. Calls per second, and the median round trip at depth 1.
+std::pair<double, double> exchange(std::size_t call, std::size_t reply, unsigned depth, double seconds) {
+  Listener listener;
+  std::thread server([&] {
+    pin(1);
+    const int socket = ::accept(listener.socket, nullptr, nullptr);
+    no_delay(socket);
+    std::vector<char> in(call);
+    std::vector<char> out(reply);
+    while (receive_all(socket, in.data(), call) && send_all(socket, out.data(), reply)) {
+    }
+    ::close(socket);
+  });
+  pin(0);
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  ::connect(socket, reinterpret_cast<sockaddr*>(&listener.address), sizeof listener.address);
+  no_delay(socket);
+  std::vector<char> out(call);
+  std::vector<char> in(reply);
+  std::vector<double> round_trips;
+  std::size_t calls = 0;
+  for (unsigned i = 1; i < depth; ++i) send_all(socket, out.data(), call);
+  const auto begin = Clock::now();
+  auto at = begin;
+  while (std::chrono::duration<double>(at - begin).count() < seconds) {
+    send_all(socket, out.data(), call);
+    receive_all(socket, in.data(), reply);
+    const auto now = Clock::now();
+    round_trips.push_back(std::chrono::duration<double, std::micro>(now - at).count());
+    at = now;
+    ++calls;
+  }
+  const double rate = static_cast<double>(calls) / std::chrono::duration<double>(at - begin).count();
+  ::shutdown(socket, SHUT_RDWR);
+  ::close(socket);
+  server.join();
+  std::nth_element(round_trips.begin(), round_trips.begin() + static_cast<std::ptrdiff_t>(round_trips.size() / 2),
+                   round_trips.end());
+  return {rate, round_trips[round_trips.size() / 2]};
+}
+
+extern "C" void null_program(svc_req*, SVCXPRT* transport) {
+  svc_sendreply(transport, reinterpret_cast<xdrproc_t>(reinterpret_cast<void*>(xdr_void)), nullptr);
+}
+
+/// NULL calls of libtirpc's client to libtirpc's server, one outstanding: it cannot do more.
+double libtirpc_calls(double seconds) {
+  Listener listener;
+  const pid_t server = ::fork();
+  if (server == 0) {
+    pin(1);
+    SVCXPRT* transport = svc_vc_create(listener.socket, 0, 0);
+    if (transport == nullptr || !svc_reg(transport, kProgram, kVersion, null_program, nullptr)) ::_exit(1);
+    svc_run();
+    ::_exit(0);
+  }
+  pin(0);
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  ::connect(socket, reinterpret_cast<sockaddr*>(&listener.address), sizeof listener.address);
+  no_delay(socket);
+  netbuf address{sizeof listener.address, sizeof listener.address, &listener.address};
+  CLIENT* client = clnt_vc_create(socket, &address, kProgram, kVersion, 0, 0);
+  if (client == nullptr) throw std::runtime_error("no libtirpc client");
+  const auto begin = Clock::now();
+  std::size_t calls = 0;
+  const timeval patience{5, 0};
+  const auto nothing = reinterpret_cast<xdrproc_t>(reinterpret_cast<void*>(xdr_void));
+  while (std::chrono::duration<double>(Clock::now() - begin).count() < seconds) {
+    if (clnt_call(client, 0, nothing, nullptr, nothing, nullptr, patience) != RPC_SUCCESS)
+      throw std::runtime_error("a libtirpc call failed");
+    ++calls;
+  }
+  const double rate = static_cast<double>(calls) / std::chrono::duration<double>(Clock::now() - begin).count();
+  clnt_destroy(client);
+  ::kill(server, SIGKILL);
+  return rate;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const double seconds = argc > 1 ? std::atof(argv[1]) : 1;
+  const double libtirpc = libtirpc_calls(seconds);
+  const auto pipelined = exchange(kCallBytes, kReplyBytes, 64, seconds);
+  const auto alone = exchange(kCallBytes, kReplyBytes, 1, seconds);
+  const auto reads = exchange(128, kBlockBytes, 4, seconds);
+  const auto writes = exchange(kBlockBytes, 160, 1, seconds);
+  std::printf("{\"null_rps\": %.0f, \"null_p50_us\": %.2f, \"read1m_gbps\": %.3f, \"write1m_gbps\": %.3f, \"libtirpc_rps\": %.0f}\n",
+              pipelined.first, alone.second, reads.first * kBlockBytes / 1e9, writes.first * kBlockBytes / 1e9,
+              libtirpc);
+  return 0;
+}

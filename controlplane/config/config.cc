@@ -182,7 +182,7 @@ void read_reactors(Checker& check, const toml::table& root, Config& config) {
   const toml::table* table = check.table(root, "reactor");
   if (table == nullptr) return;
   segment::ConfigBlock& block = config.block;
-  check.integer(*table, "count", block.reactors, 1, 1);
+  check.integer(*table, "count", block.reactors, 1, segment::kMaxReactors);
   std::string idle = "backoff";
   check.text(*table, "idle", idle, 16, {"spin", "backoff"});
   block.idle = idle == "spin" ? segment::IdlePolicy::Spin : segment::IdlePolicy::Backoff;

@@ -206,9 +206,6 @@ struct Core {
   Core(const segment::ConfigBlock& config, std::uint32_t number, Drivers& drivers, segment::Layout& layout)
       : device(make_device(drivers, config, number)),
         engine(*device, engine_config(config)),
-        memory(device->allocate_memory(config.memory_bytes),
-               device->allocate_memory(service::memory::kLargeBytes + kPadBytes), memory_config(config),
-               &tsc_wall_ns),
         reactor({.number = number,
                  .cpu = config.cpus[number],
                  .numa_node = config.numa_nodes[number],
@@ -217,8 +214,6 @@ struct Core {
                  .idle = config.idle},
                 engine, layout, &tsc_ns) {
     engine.add_service(null);
-    engine.add_service(memory);
-    engine.add_service(memory.acl_service());
     if (auto* cm = device->connection_manager()) cm->listen(static_cast<std::uint16_t>(config.port));
     if (auto* loopback = dynamic_cast<rdma::loopback::Loopback*>(device.get())) {
       reactor.peer_pid = [loopback](rdma::CmId id) { return loopback->peer_pid(id); };
@@ -226,10 +221,42 @@ struct Core {
     }
   }
 
+  std::unique_ptr<rdma::Device> device;
+  rpcrdma::Engine engine;
+  service::NullService null;
+  Reactor reactor;
+};
+
+/// The exports, which belong to one reactor; the others hand it their calls.
+struct Exports {
+  Exports(const segment::ConfigBlock& config, Core& owner)
+      : data(owner.device->allocate_memory(config.memory_bytes)),
+        zeros(owner.device->allocate_memory(service::memory::kLargeBytes + kPadBytes)),
+        memory(data, zeros, memory_config(config), &tsc_wall_ns),
+        owner_(owner) {
+    owner.engine.add_service(memory);
+    owner.engine.add_service(memory.acl_service());
+  }
+
+  /// Setup: `borrower` serves its connections' calls through the owner.
+  void lend_to(Core& borrower) {
+    std::vector<service::Handover::KeyPair> keys;
+    for (const rdma::MemoryRegion& region : {data, zeros})
+      keys.push_back({region.lkey, borrower.device->register_memory(region.bytes).lkey});
+    handovers_.push_back(std::make_unique<service::Handover>(std::move(keys)));
+    service::Handover& handover = *handovers_.back();
+    for (service::Service* real : {static_cast<service::Service*>(&memory), &memory.acl_service()}) {
+      borrowed_.push_back(std::make_unique<service::BorrowedService>(handover, *real));
+      borrower.engine.add_service(*borrowed_.back());
+    }
+    borrower.reactor.borrow_from(handover);
+    owner_.reactor.lend_to(handover);
+  }
+
   void publish_exports(segment::Layout& layout) {
     const std::uint64_t now_ns = tsc_ns();
-    if (now_ns - published_ns < kPublishIntervalNs) return;
-    published_ns = now_ns;
+    if (now_ns - published_ns_ < kPublishIntervalNs) return;
+    published_ns_ = now_ns;
     for (std::uint32_t i = 0; i < memory.exports().size(); ++i) {
       const service::memory::ExportUse& use = memory.file_system().use(i);
       segment::ExportInfo info{.in_use = 1, .read_only = memory.exports()[i].read_only};
@@ -246,12 +273,15 @@ struct Core {
     }
   }
 
-  std::unique_ptr<rdma::Device> device;
-  rpcrdma::Engine engine;
-  service::NullService null;
+  rdma::MemoryRegion data;
+  rdma::MemoryRegion zeros;
   service::memory::MemoryService memory;
-  Reactor reactor;
-  std::uint64_t published_ns = 0;
+
+ private:
+  Core& owner_;
+  std::uint64_t published_ns_ = 0;
+  std::vector<std::unique_ptr<service::Handover>> handovers_;
+  std::vector<std::unique_ptr<service::BorrowedService>> borrowed_;
 };
 
 void publish_memory(segment::Layout& layout, const segment::ConfigBlock& config) {
@@ -295,11 +325,11 @@ int serve(const Options& options) {
   Drivers drivers(config);
   for (auto& entry : layout.exports) entry.write({});
   std::vector<std::unique_ptr<Core>> cores;
-  for (std::uint32_t i = 0; i < config.reactors; ++i) {
+  for (std::uint32_t i = 0; i < config.reactors; ++i)
     cores.push_back(std::make_unique<Core>(config, i, drivers, layout));
-    Core& core = *cores.back();
-    if (i == 0) core.reactor.publish_services = [&core, &layout] { core.publish_exports(layout); };
-  }
+  Exports exports(config, *cores[0]);
+  for (std::uint32_t i = 1; i < config.reactors; ++i) exports.lend_to(*cores[i]);
+  cores[0]->reactor.publish_services = [&exports, &layout] { exports.publish_exports(layout); };
   publish_memory(layout, config);
   segment::start_heartbeat(layout.data_plane, segment::monotonic_ns(), segment::wall_ns());
 

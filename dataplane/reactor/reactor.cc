@@ -51,6 +51,8 @@ bool Reactor::poll_once() noexcept {
   const std::size_t completions = engine_.poll(now_ns_);  // RX, call slots, TX
   counters_.work_completions += completions;
   bool busy = completions > 0;
+  for (service::Handover* handover : lent_) busy |= handover->serve();
+  for (service::Handover* handover : borrowed_) busy |= handover->collect();
   if (turns_to_housekeeping_-- == 0) {
     turns_to_housekeeping_ = kTurnsPerHousekeeping;
     busy |= housekeeping();

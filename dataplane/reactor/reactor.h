@@ -12,6 +12,7 @@
 
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/segment.h"
+#include "dataplane/service/handover.h"
 
 namespace sluice::reactor {
 
@@ -44,6 +45,10 @@ class Reactor {
 
   std::function<std::uint32_t(rdma::CmId)> peer_pid;
   std::function<void(rdma::CmId)> abandon;
+  /// Setup: calls of this reactor's that others serve, and calls of others that this one serves. They outlive
+  /// it.
+  void borrow_from(service::Handover& handover) { borrowed_.push_back(&handover); }
+  void lend_to(service::Handover& handover) { lent_.push_back(&handover); }
   /// Called now and then from the loop, to show what services have (exports).
   std::function<void()> publish_services;
 
@@ -113,6 +118,8 @@ class Reactor {
   } counters_;
   std::array<PendingRequest, kMaxPendingRequests> pending_{};
   std::vector<Tracked> tracked_;
+  std::vector<service::Handover*> borrowed_;
+  std::vector<service::Handover*> lent_;
 };
 
 }  // namespace sluice::reactor

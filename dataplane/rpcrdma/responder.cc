@@ -37,6 +37,8 @@ Responder::Responder(Shared& shared, Connection& connection, std::uint32_t max_s
     slot.reply_buffer_ = reply_region.bytes.subspan(std::size_t{i} * reply_buffer_bytes, reply_buffer_bytes);
     slot.complete_ = &on_complete;
     slot.grow_ = &on_grow;
+    slot.placed_ = &on_placed;
+    slot.await_memory_ = &on_await_memory;
   }
 }
 
@@ -204,22 +206,28 @@ void Responder::place_call(CallSlot& slot) noexcept {
     slot.arguments_ = reader.rest();
     slot.placed_bytes_ = static_cast<std::uint32_t>(chunk.bytes);
     enter_service(slot);
-    switch (slot.service_->place(slot)) {
-      case service::Placement::Sink:
-        if (total_bytes({slot.pieces_.data(), slot.piece_count_}) < chunk.bytes)
-          return complete(slot, rpc::AcceptStat::SystemErr);
-        slot.into_sink_ = true;
-        slot.state_ = State::AwaitingReadRoom;
-        return;
-      case service::Placement::Reply:
-        return;
-      case service::Placement::Assemble:
-        slot.piece_count_ = 0;
-        slot.placed_bytes_ = 0;
-        break;
-    }
+    return placed(slot, slot.service_->place(slot));
   }
   slot.state_ = State::AwaitingCallMemory;
+}
+
+void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
+  switch (placement) {
+    case service::Placement::Sink:
+      if (total_bytes({slot.pieces_.data(), slot.piece_count_}) < slot.layout_.chunks[0].bytes)
+        return complete(slot, rpc::AcceptStat::SystemErr);
+      slot.into_sink_ = true;
+      slot.state_ = State::AwaitingReadRoom;
+      return;
+    case service::Placement::Assemble:
+      slot.piece_count_ = 0;
+      slot.placed_bytes_ = 0;
+      slot.state_ = State::AwaitingCallMemory;
+      return;
+    case service::Placement::Reply:
+    case service::Placement::Later:
+      return;
+  }
 }
 
 /// Drops the chunks that the binding has no item for, or refuses the call. False when it is refused.
@@ -430,6 +438,10 @@ bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
 void Responder::run_service(CallSlot& slot) noexcept {
   enter_service(slot);
   if (slot.service_->execute(slot) == service::Execution::Started) return;
+  await_reply_memory(slot);
+}
+
+void Responder::await_reply_memory(CallSlot& slot) noexcept {
   if (slot.impossible_) return complete(slot, rpc::AcceptStat::SystemErr);
   ++shared_.counters.waits_reply_memory;
   slot.state_ = State::AwaitingReplyMemory;
@@ -475,6 +487,20 @@ bool Responder::on_grow(service::Call& call, std::size_t bytes) noexcept {
   slot.results_ = xdr::Writer(
       {slot.reply_memory_ + rpc::kMinReplyBytes, shared.reply_memory.buffer_bytes() - rpc::kMinReplyBytes});
   return true;
+}
+
+/// Of a call that another reactor has placed: the slot is Executing until then.
+void Responder::on_placed(service::Call& call, service::Placement placement) noexcept {
+  auto& slot = static_cast<CallSlot&>(call);
+  if (slot.completed_) return;
+  slot.responder_->placed(slot, placement);
+  slot.responder_->advance(slot);
+}
+
+void Responder::on_await_memory(service::Call& call) noexcept {
+  auto& slot = static_cast<CallSlot&>(call);
+  slot.responder_->await_reply_memory(slot);
+  slot.responder_->advance(slot);
 }
 
 // --- Ends

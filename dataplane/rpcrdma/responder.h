@@ -62,6 +62,8 @@ class Responder {
   void advance(CallSlot& slot) noexcept;
   void check_call(CallSlot& slot) noexcept;
   void place_call(CallSlot& slot) noexcept;
+  void placed(CallSlot& slot, service::Placement placement) noexcept;
+  void await_reply_memory(CallSlot& slot) noexcept;
   bool keep_eligible_chunks(CallSlot& slot) noexcept;
   void close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept;
   void assemble_inline_parts(CallSlot& slot) noexcept;
@@ -77,6 +79,8 @@ class Responder {
   // From the service.
   static void on_complete(service::Call& call, rpc::AcceptStat stat) noexcept;
   static bool on_grow(service::Call& call, std::size_t bytes) noexcept;
+  static void on_placed(service::Call& call, service::Placement placement) noexcept;
+  static void on_await_memory(service::Call& call) noexcept;
   void complete(CallSlot& slot, rpc::AcceptStat stat) noexcept;
   void answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept;
 

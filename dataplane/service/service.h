@@ -45,12 +45,15 @@ enum class Placement : std::uint8_t {
   Sink,      ///< pull the bytes into the pieces added by Call::add_sink_piece(), which hold them all
   Assemble,  ///< pull them into memory of the transport's; execute() then sees all arguments in one piece
   Reply,     ///< do not pull: the call is answered already (the service has called complete())
+  Later,     ///< Call::placed() will tell
 };
 
 enum class Execution : std::uint8_t {
   Started,      ///< completed, or will be completed later
   NeedsMemory,  ///< require_results() said no; execute() is called again when there is memory
 };
+
+class HandedCall;
 
 /// One RPC being served, as its service sees it. Owned by the transport.
 class Call {
@@ -102,6 +105,11 @@ class Call {
     complete_(*this, rpc::AcceptStat::SystemErr);
   }
 
+  /// After Placement::Later: one of the others. Once per call.
+  void placed(Placement placement) noexcept { placed_(*this, placement); }
+  /// After execute() has said Started: what Execution::NeedsMemory would have said.
+  void await_memory() noexcept { await_memory_(*this); }
+
   /// Room for the service's own state from place() to release(); zeroed before the first of them.
   template <typename T>
   T& state() noexcept {
@@ -111,6 +119,8 @@ class Call {
   }
 
  protected:
+  friend class HandedCall;  // takes a call over to another reactor: dataplane/service/handover.h
+
   Call() = default;
   ~Call() = default;
   Call(const Call&) = delete;
@@ -132,6 +142,8 @@ class Call {
   xdr::Writer results_;
   void (*complete_)(Call&, rpc::AcceptStat) noexcept = nullptr;
   bool (*grow_)(Call&, std::size_t) noexcept = nullptr;
+  void (*placed_)(Call&, Placement) noexcept = nullptr;
+  void (*await_memory_)(Call&) noexcept = nullptr;
   std::array<ResultItem, kMaxResultItems> items_;
   std::array<rdma::Sge, kMaxPieces> pieces_;
   alignas(std::max_align_t) std::array<std::byte, kCallStateBytes> state_bytes_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the same messages cost over TCP on this machine's loopback, with the kernel's sockets and with libtirpc: baselines
-// for the figures over RDMA. tcp_baseline SECONDS: one line of JSON. Client and server have a processor each.
+// What the same messages cost over TCP on this machine's loopback, with the kernel's sockets and with
+// libtirpc: baselines for the figures over RDMA. tcp_baseline SECONDS: one line of JSON. Client and server
+// have a processor each.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <rpc/rpc.h>
@@ -73,7 +74,8 @@ bool send_all(int socket, const char* from, std::size_t bytes) {
   return true;
 }
 
-/// `depth` calls outstanding; the server answers each. Calls per second, and the median round trip at depth 1.
+/// `depth` calls outstanding; the server answers each. Calls per second, and the median round trip at
+/// depth 1.
 std::pair<double, double> exchange(std::size_t call, std::size_t reply, unsigned depth, double seconds) {
   Listener listener;
   std::thread server([&] {
@@ -109,7 +111,8 @@ std::pair<double, double> exchange(std::size_t call, std::size_t reply, unsigned
   ::shutdown(socket, SHUT_RDWR);
   ::close(socket);
   server.join();
-  std::nth_element(round_trips.begin(), round_trips.begin() + static_cast<std::ptrdiff_t>(round_trips.size() / 2),
+  std::nth_element(round_trips.begin(),
+                   round_trips.begin() + static_cast<std::ptrdiff_t>(round_trips.size() / 2),
                    round_trips.end());
   return {rate, round_trips[round_trips.size() / 2]};
 }
@@ -145,7 +148,8 @@ double libtirpc_calls(double seconds) {
       throw std::runtime_error("a libtirpc call failed");
     ++calls;
   }
-  const double rate = static_cast<double>(calls) / std::chrono::duration<double>(Clock::now() - begin).count();
+  const double rate =
+      static_cast<double>(calls) / std::chrono::duration<double>(Clock::now() - begin).count();
   clnt_destroy(client);
   ::kill(server, SIGKILL);
   return rate;
@@ -160,8 +164,10 @@ int main(int argc, char** argv) {
   const auto alone = exchange(kCallBytes, kReplyBytes, 1, seconds);
   const auto reads = exchange(128, kBlockBytes, 4, seconds);
   const auto writes = exchange(kBlockBytes, 160, 1, seconds);
-  std::printf("{\"null_rps\": %.0f, \"null_p50_us\": %.2f, \"read1m_gbps\": %.3f, \"write1m_gbps\": %.3f, \"libtirpc_rps\": %.0f}\n",
-              pipelined.first, alone.second, reads.first * kBlockBytes / 1e9, writes.first * kBlockBytes / 1e9,
-              libtirpc);
+  std::printf(
+      "{\"null_rps\": %.0f, \"null_p50_us\": %.2f, \"read1m_gbps\": %.3f, \"write1m_gbps\": %.3f, "
+      "\"libtirpc_rps\": %.0f}\n",
+      pipelined.first, alone.second, reads.first * kBlockBytes / 1e9, writes.first * kBlockBytes / 1e9,
+      libtirpc);
   return 0;
 }

@@ -123,7 +123,7 @@ TEST(Credits, a_client_may_send_as_soon_as_it_has_a_reply) {
       lab.peer->send(RawCall{.xid = xid}.with(test_call(xid, 0)));
       ++xid;
     }
-    lab.engine->poll(++lab.now_ns);
+    lab.turn();
   }
   EXPECT_GE(answered, 1000u);
   EXPECT_EQ(lab.engine->counters().credit_overruns, 0u);
@@ -254,7 +254,7 @@ TEST(Reconnect, other_connections_notice_nothing) {
   ASSERT_NE(second, nullptr);
   // The first connection is ended by a bad handle while the second has a call with the service.
   other.send(RawCall{.xid = 9}.with(test_call(9, TestService::kLater)));
-  for (int i = 0; i < 50; ++i) lab.engine->poll(++lab.now_ns);
+  for (int i = 0; i < 50; ++i) lab.turn();
   ASSERT_EQ(lab.service->held(), 1u);
   const rpcrdma::Segment nowhere{rdma::Rkey{0x12345678}, 64, 0x1000};
   lab.exchange(RawCall{.xid = 1, .reads = {{44, nowhere}}}.with(test_call(1, TestService::kSink, {64})));
@@ -262,7 +262,7 @@ TEST(Reconnect, other_connections_notice_nothing) {
   EXPECT_EQ(second->state(), rpcrdma::Connection::State::Open);
   lab.service->complete_later();
   for (int i = 0; i < 50; ++i) {
-    lab.engine->poll(++lab.now_ns);
+    lab.turn();
     lab.peer->poll();  // the raw device is one: completions of both raw queue pairs come there
   }
   EXPECT_EQ(lab.engine->counters().replies_sent, 1u);

@@ -295,10 +295,23 @@ ServerLab::ServerLab(LabOptions lab_options) : options(std::move(lab_options)) {
   engine = std::make_unique<rpcrdma::Engine>(*device, options.engine);
   service = std::make_unique<TestService>(*device);
   lenient = std::make_unique<TestService>(*device, kTestProgram + 1, rpcrdma::UnusableChunks::Ignore);
-  engine->add_service(*service);
-  engine->add_service(*lenient);
+  if (kHandedOver) {
+    handover = std::make_unique<service::Handover>(std::vector<service::Handover::KeyPair>{});
+    for (TestService* real : {service.get(), lenient.get()}) {
+      borrowed.push_back(std::make_unique<service::BorrowedService>(*handover, *real));
+      engine->add_service(*borrowed.back());
+    }
+  } else {
+    engine->add_service(*service);
+    engine->add_service(*lenient);
+  }
   device->connection_manager()->listen(kPort);
   connect();
+}
+
+bool ServerLab::turn() {
+  engine->poll(now_ns += 1000);
+  return handover && (handover->serve() | handover->collect());
 }
 
 ServerLab::~ServerLab() {
@@ -347,8 +360,8 @@ void ServerLab::settle(int turns) {
       turns,
       [&] {
         const std::uint64_t before = log.ops().size();
-        engine->poll(now_ns += 1000);
-        return log.ops().size() != before;
+        const bool handed = turn();
+        return handed || log.ops().size() != before;
       },
       [&] {
         const std::size_t before = peer->inbox.size() + peer->send_completions.size();

@@ -14,6 +14,7 @@
 
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester.h"
+#include "dataplane/service/handover.h"
 #include "dataplane/service/service.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/conformance/op_log.h"
@@ -75,6 +76,12 @@ inline bool has_pattern(std::span<const std::byte> bytes, std::uint32_t seed) {
 ///   6 LATER   () -> () completed by TestService::complete_later()
 ///   7 TWO_SINKS (opaque<> [eligible], uint32, opaque<> [eligible]) -> (length, sum, word, length, sum)
 inline constexpr std::uint32_t kTestProgram = 0x20000099;
+
+#ifdef SLUICE_LAB_HANDED_OVER
+inline constexpr bool kHandedOver = true;
+#else
+inline constexpr bool kHandedOver = false;
+#endif
 
 class TestService final : public service::Service {
  public:
@@ -173,6 +180,8 @@ class ServerLab {
   void reconnect();
   /// Turns of both sides until nothing moves any more (or `turns`, which bounds it).
   void settle(int turns = 200);
+  /// One turn of the server's loop; true when calls moved between reactors.
+  bool turn();
   /// Sends and settles; returns the messages that came back.
   std::vector<Received> exchange(std::span<const std::byte> message);
   /// One reply is expected: fails the test otherwise.
@@ -188,6 +197,9 @@ class ServerLab {
   std::unique_ptr<rpcrdma::Engine> engine;
   std::unique_ptr<TestService> service;
   std::unique_ptr<TestService> lenient;  ///< program + 1, UnusableChunks::Ignore
+  /// Where the suite runs with calls handed to another reactor: here the same thread plays both.
+  std::unique_ptr<service::Handover> handover;
+  std::vector<std::unique_ptr<service::BorrowedService>> borrowed;
   std::unique_ptr<RawPeer> peer;
   rpcrdma::Connection* connection = nullptr;
   rpcrdma::Requester* requester_for_next_connection = nullptr;  ///< for reverse calls

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls that reach one reactor and belong to a service of another. The transport's work (RDMA, headers,
+// credits) stays with the reactor that has the connection; place(), execute() and release() happen on the
+// service's. No lock: two rings of pointers, single producer and single consumer each.
+//
+//   borrower (has the connection)            owner (has the service)
+//   BorrowedService::place/execute  -------> Handover::serve() calls the service
+//   Handover::collect()             <------- the answer; the call goes on
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dataplane/segment/ring.h"
+#include "dataplane/service/service.h"
+
+namespace sluice::service {
+
+/// Calls of one borrower that one owner may have at once, those being released included.
+inline constexpr std::uint32_t kMaxHandedCalls = 4096;
+/// Calls served, and answers collected, in one turn.
+inline constexpr std::uint32_t kHandoversPerTurn = 64;
+
+/// What the owner sees of a call: a copy of its description, whose results and sink it fills in. It is the
+/// borrower's but between its two rings.
+class HandedCall final : public Call {
+ public:
+  enum class Step : std::uint8_t { Place, Execute, Release };
+
+  HandedCall() noexcept;
+
+  // Borrower.
+  void take_over(Call& call, Service& service, Step step) noexcept;
+  /// Gives the borrower's call what the service did. `lkey_of` translates the owner's lkeys.
+  template <typename Translate>
+  void give_back(const Translate& lkey_of) noexcept;
+  /// The results' room has grown.
+  void renew_results() noexcept { results_ = call_->results(); }
+
+  // Owner.
+  void serve() noexcept;
+
+ private:
+  friend class Handover;
+  friend class BorrowedService;
+
+  static void on_complete(Call& call, rpc::AcceptStat stat) noexcept;
+  static bool on_grow(Call& call, std::size_t bytes) noexcept;
+
+  class Handover* handover_ = nullptr;
+  Call* call_ = nullptr;  ///< the borrower's; null once it is released
+  Service* service_ = nullptr;
+  Step step_ = Step::Place;
+  Placement placement_ = Placement::Reply;
+  bool serving_ = false;  ///< on the owner's stack
+  bool completed_ = false;
+  bool needs_memory_ = false;
+  rpc::AcceptStat stat_ = rpc::AcceptStat::Success;
+  std::size_t wanted_ = 0;  ///< bytes of results that there was no room for
+};
+
+/// The two rings between one borrower and one owner.
+class Handover {
+ public:
+  struct KeyPair {
+    rdma::Lkey owner;
+    rdma::Lkey borrower;
+  };
+
+  /// Setup. `keys` names every region that the owner's services hand out, as both reactors' devices know it.
+  /// None: the reactors share one device.
+  explicit Handover(std::vector<KeyPair> keys);
+
+  /// Owner's reactor: serves what has come. True when there was something.
+  bool serve() noexcept;
+  /// Borrower's reactor: goes on with calls that have been answered. True when there was something.
+  bool collect() noexcept;
+
+  /// Borrower: calls that could not be handed over because too many were.
+  std::uint64_t refused() const noexcept { return refused_; }
+
+ private:
+  friend class BorrowedService;
+  friend class HandedCall;
+  using CallRing = segment::Ring<HandedCall*, kMaxHandedCalls>;
+
+  HandedCall* acquire() noexcept;
+  void release(HandedCall& handed) noexcept { free_.push_back(&handed); }
+  // Never full: each of the kMaxHandedCalls is in one ring at most.
+  void to_owner(HandedCall& handed) noexcept { static_cast<void>(to_owner_->push(&handed)); }
+  void to_borrower(HandedCall& handed) noexcept { static_cast<void>(to_borrower_->push(&handed)); }
+  void go_on(HandedCall& handed) noexcept;
+  rdma::Lkey borrowers_key(rdma::Lkey owners) const noexcept;
+
+  const std::vector<KeyPair> keys_;
+  std::unique_ptr<CallRing> to_owner_;
+  std::unique_ptr<CallRing> to_borrower_;
+  std::unique_ptr<HandedCall[]> calls_;
+  std::vector<HandedCall*> free_;  ///< borrower's
+  std::uint64_t refused_ = 0;
+};
+
+/// Stands for a service of another reactor.
+class BorrowedService final : public Service {
+ public:
+  BorrowedService(Handover& handover, Service& real) : handover_(handover), real_(real) {}
+
+  const rpcrdma::Binding& binding() const noexcept override { return real_.binding(); }
+  Placement place(Call& call) noexcept override;
+  Execution execute(Call& call) noexcept override;
+  void release(Call& call) noexcept override;
+
+ private:
+  /// In the call's state.
+  struct Ticket {
+    HandedCall* handed;
+  };
+  bool hand_over(Call& call, HandedCall::Step step) noexcept;
+
+  Handover& handover_;
+  Service& real_;
+};
+
+}  // namespace sluice::service

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Two threads as two reactors: one has calls, the other the service.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include "dataplane/service/handover.h"
+
+namespace sluice::service {
+namespace {
+
+constexpr rdma::Lkey kOwnersKey{11};
+constexpr rdma::Lkey kBorrowersKey{22};
+
+/// Sums its arguments. Wants more room for every third call, answers every fifth later, places what is
+/// announced.
+class SummingService final : public Service {
+ public:
+  const rpcrdma::Binding& binding() const noexcept override { return binding_; }
+  Placement place(Call& call) noexcept override {
+    call.state<std::uint64_t>() = 7;
+    if (call.placed_bytes() == 1) {
+      call.complete(rpc::AcceptStat::GarbageArgs);
+      return Placement::Reply;
+    }
+    if (call.placed_bytes() == 2) return Placement::Assemble;
+    call.add_sink_piece({sink_.data(), 32, kOwnersKey});
+    return Placement::Sink;
+  }
+  Execution execute(Call& call) noexcept override {
+    xdr::Reader reader(call.arguments());
+    const std::uint32_t a = reader.u32();
+    const std::uint32_t b = reader.u32();
+    if (a % 3 == 0 && !call.require_results(512)) return Execution::NeedsMemory;
+    if (a % 7 == 0) {
+      call.deny(rpc::AuthStat::TooWeak);
+      return Execution::Started;
+    }
+    call.results().u32(a + b);
+    call.results().u32(static_cast<std::uint32_t>(call.state<std::uint64_t>()));
+    call.add_result_piece({sink_.data(), 16, kOwnersKey});
+    call.add_result_item(16);
+    if (a % 5 == 0)
+      later_.push_back(&call);
+    else
+      call.complete(rpc::AcceptStat::Success);
+    return Execution::Started;
+  }
+  void release(Call& call) noexcept override {
+    static_cast<void>(call);
+    released_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void finish_later() {
+    while (!later_.empty()) {
+      later_.front()->complete(rpc::AcceptStat::Success);
+      later_.pop_front();
+    }
+  }
+  std::uint64_t released() const { return released_.load(std::memory_order_relaxed); }
+
+ private:
+  rpcrdma::Binding binding_{};
+  std::array<std::byte, 64> sink_{};
+  std::deque<Call*> later_;
+  std::atomic<std::uint64_t> released_{0};
+};
+
+class TransportCall final : public Call {
+ public:
+  TransportCall() {
+    complete_ = [](Call& call, rpc::AcceptStat accepted) noexcept {
+      auto& self = static_cast<TransportCall&>(call);
+      self.stat = accepted;
+      self.denied = self.auth_error_ != rpc::AuthStat::Ok;
+      self.done = true;
+    };
+    grow_ = [](Call& call, std::size_t wanted) noexcept {
+      auto& self = static_cast<TransportCall&>(call);
+      ++self.grown;
+      if (!self.memory) return false;
+      EXPECT_EQ(wanted, 512u);
+      self.results_ = xdr::Writer(self.large);
+      return true;
+    };
+    placed_ = [](Call& call, Placement where) noexcept {
+      static_cast<TransportCall&>(call).placement = where;
+    };
+    await_memory_ = [](Call& call) noexcept { static_cast<TransportCall&>(call).waits = true; };
+  }
+  void start(std::uint32_t a, std::uint32_t b, std::uint32_t placed_bytes = 0) {
+    xdr::store_u32(bytes.data(), a);
+    xdr::store_u32(bytes.data() + 4, b);
+    arguments_ = bytes;
+    placed_bytes_ = placed_bytes;
+    results_ = xdr::Writer(small);
+    piece_count_ = item_count_ = 0;
+    auth_error_ = rpc::AuthStat::Ok;
+    done = denied = waits = false;
+    placement.reset();
+    state_bytes_.fill(std::byte{0});
+  }
+  std::uint32_t result(std::size_t at) const {
+    return xdr::load_u32((grown > 0 && memory ? large.data() : small.data()) + at);
+  }
+  const rdma::Sge& piece(std::size_t i) const { return pieces_[i]; }
+  std::size_t pieces() const { return piece_count_; }
+  std::size_t items() const { return item_count_; }
+
+  bool memory = true;
+  int grown = 0;
+  bool done = false;
+  bool denied = false;
+  bool waits = false;
+  std::optional<Placement> placement;
+  rpc::AcceptStat stat{};
+  std::array<std::byte, 8> bytes{};
+  std::array<std::byte, 64> small{};
+  std::array<std::byte, 512> large{};
+};
+
+struct TwoReactors {
+  TwoReactors() {
+    owner = std::thread([this] {
+      while (!stop.load(std::memory_order_acquire)) {
+        if (!handover.serve()) std::this_thread::yield();
+        service.finish_later();
+      }
+      while (handover.serve()) {
+      }
+    });
+  }
+  ~TwoReactors() {
+    stop.store(true, std::memory_order_release);
+    owner.join();
+  }
+  template <typename Condition>
+  void until(Condition condition) {
+    while (!condition())
+      if (!handover.collect()) std::this_thread::yield();
+  }
+
+  SummingService service;
+  Handover handover{{{kOwnersKey, kBorrowersKey}}};
+  BorrowedService borrowed{handover, service};
+  std::atomic<bool> stop{false};
+  std::thread owner;
+};
+
+TEST(Handover, calls_are_served_by_the_other_reactor_and_come_back_whole) {
+  TwoReactors two;
+  std::vector<std::unique_ptr<TransportCall>> calls;
+  for (int i = 0; i < 64; ++i) calls.push_back(std::make_unique<TransportCall>());
+  for (std::uint32_t round = 0; round < 300; ++round) {
+    for (std::uint32_t i = 0; i < calls.size(); ++i) {
+      calls[i]->grown = 0;
+      calls[i]->start(round + i, i);
+      ASSERT_EQ(two.borrowed.execute(*calls[i]), Execution::Started);
+    }
+    for (std::uint32_t i = 0; i < calls.size(); ++i) {
+      TransportCall& call = *calls[i];
+      const std::uint32_t a = round + i;
+      two.until([&] { return call.done; });
+      ASSERT_EQ(call.grown, a % 3 == 0 ? 1 : 0);
+      ASSERT_EQ(call.denied, a % 7 == 0);
+      if (!call.denied) {
+        ASSERT_EQ(call.stat, rpc::AcceptStat::Success);
+        ASSERT_EQ(call.result(0), a + i);
+        ASSERT_EQ(call.results().position(), 8u);
+        ASSERT_EQ(call.items(), 1u);
+        ASSERT_EQ(call.piece(0).lkey, kBorrowersKey);
+      }
+      two.borrowed.release(call);
+    }
+  }
+  two.until([&] { return two.service.released() == 300 * 64; });
+}
+
+TEST(Handover, placement_comes_later_and_state_stays_with_the_call) {
+  TwoReactors two;
+  TransportCall call;
+  call.start(1, 2, 30);
+  ASSERT_EQ(two.borrowed.place(call), Placement::Later);
+  two.until([&] { return call.placement.has_value(); });
+  EXPECT_EQ(call.placement, Placement::Sink);
+  ASSERT_EQ(call.pieces(), 1u);
+  EXPECT_EQ(call.piece(0).lkey, kBorrowersKey);
+  ASSERT_EQ(two.borrowed.execute(call), Execution::Started);
+  two.until([&] { return call.done; });
+  EXPECT_EQ(call.result(0), 3u);
+  EXPECT_EQ(call.result(4), 7u);
+  two.borrowed.release(call);
+
+  call.start(1, 2, 1);
+  ASSERT_EQ(two.borrowed.place(call), Placement::Later);
+  two.until([&] { return call.done; });
+  EXPECT_EQ(call.stat, rpc::AcceptStat::GarbageArgs);
+  two.borrowed.release(call);
+
+  call.start(1, 2, 2);
+  ASSERT_EQ(two.borrowed.place(call), Placement::Later);
+  two.until([&] { return call.placement.has_value(); });
+  EXPECT_EQ(call.placement, Placement::Assemble);
+  two.borrowed.release(call);
+}
+
+TEST(Handover, a_call_without_memory_waits_and_comes_again) {
+  TwoReactors two;
+  TransportCall call;
+  call.memory = false;
+  call.start(3, 1);
+  two.borrowed.execute(call);
+  two.until([&] { return call.waits; });
+  call.memory = true;
+  two.borrowed.execute(call);
+  two.until([&] { return call.done; });
+  EXPECT_EQ(call.result(0), 4u);
+  two.borrowed.release(call);
+}
+
+TEST(Handover, too_many_calls_are_refused_and_counted) {
+  SummingService service;
+  Handover handover({});
+  BorrowedService borrowed(handover, service);
+  std::vector<std::unique_ptr<TransportCall>> calls;
+  for (std::uint32_t i = 0; i <= kMaxHandedCalls; ++i) {
+    calls.push_back(std::make_unique<TransportCall>());
+    calls.back()->start(1, 1);
+    borrowed.execute(*calls.back());
+  }
+  EXPECT_TRUE(calls.back()->done);
+  EXPECT_EQ(calls.back()->stat, rpc::AcceptStat::SystemErr);
+  EXPECT_EQ(handover.refused(), 1u);
+  EXPECT_FALSE(calls.front()->done);
+  while (handover.serve() | handover.collect()) {
+  }
+  EXPECT_TRUE(calls.front()->done);
+}
+
+}  // namespace
+}  // namespace sluice::service

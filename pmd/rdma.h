@@ -52,6 +52,12 @@ struct Sge {
   Lkey lkey{};
 };
 
+inline std::uint64_t total_bytes(std::span<const Sge> pieces) noexcept {
+  std::uint64_t sum = 0;
+  for (const Sge& piece : pieces) sum += piece.length;
+  return sum;
+}
+
 enum class SendOpcode : std::uint8_t {
   Send,
   SendWithInvalidate,

@@ -1,28 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/methods.h"
 
-#include <arpa/inet.h>
-
 #include <fstream>
 #include <sstream>
 
 #include "controlplane/topology.h"
 #include "controlplane/version.h"
+#include "dataplane/rpc/netid.h"
 
 namespace sluice::admin {
 namespace {
 
 using nlohmann::json;
-
-std::string address_text(const rdma::PeerAddress& address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  const auto mapped = rdma::PeerAddress::from_ipv4(0, 0, 0, 0);
-  if (std::equal(mapped.bytes.begin(), mapped.bytes.begin() + 12, address.bytes.begin()))
-    ::inet_ntop(AF_INET, address.bytes.data() + 12, text, sizeof text);
-  else
-    ::inet_ntop(AF_INET6, address.bytes.data(), text, sizeof text);
-  return text;
-}
 
 double seconds_since(std::uint64_t wall_ns) {
   const std::uint64_t now = segment::wall_ns();
@@ -78,7 +67,7 @@ json connections(segment::Layout& layout, const config::Config& config) {
       list.push_back({{"reactor", reactor},
                       {"connection", number},
                       {"state", to_string(info->state)},
-                      {"peer", address_text(info->peer)},
+                      {"peer", rpc::to_string(info->peer)},
                       {"version", info->version},
                       {"credits", info->credits_granted},
                       {"receive_inline_bytes", info->receive_inline_bytes},
@@ -150,6 +139,18 @@ json memory(segment::Layout& layout) {
   return {{"resident_bytes", pid != 0 ? resident_bytes(pid) : 0}, {"parts", parts}};
 }
 
+/// Where clients find the service, as rpcbind would say it (RFC 8166, section 9).
+json services(const config::Config& config) {
+  json list = json::array();
+  for (std::uint32_t i = 0; i < config.block.address_count; ++i) {
+    const rdma::PeerAddress& address = config.block.addresses[i].address;
+    list.push_back(
+        {{"netid", rpc::netid(address)},
+         {"address", rpc::universal_address(address, static_cast<std::uint16_t>(config.block.port))}});
+  }
+  return list;
+}
+
 }  // namespace
 
 void add_methods(Server& server, segment::Layout& layout, const config::Config& config,
@@ -162,6 +163,7 @@ void add_methods(Server& server, segment::Layout& layout, const config::Config& 
             {"connections", connections(layout, config).size()},
             {"exports", exports(layout).size()},
             {"port", config.block.port},
+            {"services", services(config)},
             {"admission",
              {{"requests", stats.requests},
               {"admitted", stats.admitted},

@@ -24,7 +24,7 @@ ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config
                   .max_connections_per_client = config.max_connections_per_client,
                   .max_requests_per_second = config.max_connection_requests_per_second}) {
   if (config.block.driver == segment::Driver::SoftRoce)
-    punted_ = std::make_unique<PuntedConnections>(layout, config, admission_);
+    punted_ = std::make_unique<PuntedConnections>(layout, config, admission_, statistics_);
 }
 
 void ConnectionKeeper::rebuild() {

@@ -23,10 +23,11 @@ constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 4 s until 
 }  // namespace
 
 PuntedConnections::PuntedConnections(segment::Layout& layout, const config::Config& config,
-                                     policy::Admission& admission)
+                                     policy::Admission& admission, KeeperStatistics& statistics)
     : layout_(layout),
       config_(config),
       admission_(admission),
+      keeper_statistics_(statistics),
       agent_(*this, {.max_connections = 2 * config.block.max_connections * config.block.reactors}) {
   agent_.listen(static_cast<std::uint16_t>(config.block.port));
 }
@@ -59,7 +60,9 @@ void PuntedConnections::send_mad(const Endpoint& to, std::span<const std::byte, 
 
 bool PuntedConnections::command(std::uint32_t reactor, segment::Command command) {
   command.id = next_command_++;
-  return layout_.reactors[reactor].commands.push(command);
+  if (layout_.reactors[reactor].commands.push(command)) return true;
+  ++keeper_statistics_.commands_lost;
+  return false;
 }
 
 std::uint32_t PuntedConnections::least_loaded() const {
@@ -70,11 +73,12 @@ std::uint32_t PuntedConnections::least_loaded() const {
 }
 
 void PuntedConnections::refuse(Id id, RejectReason reason) {
-  ++rejected_;
+  ++keeper_statistics_.rejected;
   agent_.reject(id, reason, {}, now_ns_);
 }
 
 void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
+  ++keeper_statistics_.requests;
   const policy::Verdict verdict = admission_.judge(peer.endpoint.remote, now_ns_);
   if (verdict != policy::Verdict::Admit) {
     spdlog::warn("Connection request refused: {}", policy::to_string(verdict));
@@ -133,7 +137,7 @@ void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   known.made = true;
   known.own.qpn = event.queue_pair;
   if (agent_.accept(at->first, known.own, now_ns)) {
-    ++admitted_;
+    ++keeper_statistics_.admitted;
   } else {
     // The peer has given up meanwhile.
     command(reactor, {.type = segment::CommandType::Ended, .cm_id = event.cm_id});

@@ -15,9 +15,18 @@
 
 namespace sluice::cm {
 
+struct KeeperStatistics {
+  std::uint64_t requests = 0;
+  std::uint64_t admitted = 0;
+  std::uint64_t rejected = 0;
+  std::uint64_t reaped = 0;
+  std::uint64_t commands_lost = 0;  ///< command ring full
+};
+
 class PuntedConnections final : public Agent::Host {
  public:
-  PuntedConnections(segment::Layout& layout, const config::Config& config, policy::Admission& admission);
+  PuntedConnections(segment::Layout& layout, const config::Config& config, policy::Admission& admission,
+                    KeeperStatistics& statistics);
 
   /// Datagrams and timers. True when there was something.
   bool poll(std::uint64_t now_ns);
@@ -29,8 +38,6 @@ class PuntedConnections final : public Agent::Host {
   void restore();
 
   const AgentStatistics& statistics() const { return agent_.statistics(); }
-  std::uint64_t rejected() const { return rejected_; }
-  std::uint64_t admitted() const { return admitted_; }
 
  private:
   /// A connection whose queue pair is being made, or has been.
@@ -55,11 +62,10 @@ class PuntedConnections final : public Agent::Host {
   segment::Layout& layout_;
   const config::Config& config_;
   policy::Admission& admission_;
+  KeeperStatistics& keeper_statistics_;
   Agent agent_;
   std::uint64_t now_ns_ = 0;
   std::uint32_t next_command_ = 1;
-  std::uint64_t rejected_ = 0;
-  std::uint64_t admitted_ = 0;
   std::map<Id, Known> known_;
   std::mt19937 random_{std::random_device{}()};
 };

@@ -8,6 +8,7 @@
 
 #include "dataplane/rpcrdma/connection.h"
 #include "dataplane/rpcrdma/shared.h"
+#include "pmd/siphash.h"
 
 namespace sluice::rpcrdma {
 
@@ -48,6 +49,11 @@ Requester::Requester(Shared& shared, rdma::Device& device, const RequesterConfig
                                   : BufferPool(device.allocate_memory(std::size_t{config.long_buffers} *
                                                                       config.long_buffer_bytes),
                                                config.long_buffer_bytes)),
+      bounce_memory_(config.bounce_buffers == 0
+                         ? BufferPool{}
+                         : BufferPool(device.allocate_memory(std::size_t{config.bounce_buffers} *
+                                                             config.bounce_buffer_bytes),
+                                      config.bounce_buffer_bytes)),
       slots_(std::make_unique<Slot[]>(config.requests)) {
   if (!std::has_single_bit(config.requests) || config.requests > kMaxCredits)
     throw rdma::SetupError("The number of requests of a requester has to be a power of two of at most 1024.");
@@ -83,6 +89,7 @@ std::optional<rpc::Xid> Requester::submit(const Request& request) noexcept {
   if (request.payload.size() > config_.inline_bytes && request.payload.size() <= config_.long_buffer_bytes &&
       long_memory_.available() == 0)
     return std::nullopt;
+  if (needs_bounce(request) && bounce_memory_.available() == 0) return std::nullopt;
   free_.pop_front();
   --free_count_;
   slot->xid = static_cast<rpc::Xid>(++xid_sequence_ * config_.requests | slot->index);
@@ -119,21 +126,103 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
   xdr::store_u32(payload, static_cast<std::uint32_t>(slot.xid));
   slot.payload_bytes = static_cast<std::uint32_t>(request.payload.size());
 
-  const auto copy_pieces = [&](std::span<const rdma::Sge> pieces) {
-    if (slot.piece_count + pieces.size() > kMaxRequestPieces) return false;
-    for (const rdma::Sge& piece : pieces) slot.pieces[slot.piece_count++] = piece;
-    return true;
-  };
+  if (needs_bounce(request)) slot.bounce_memory = bounce_memory_.acquire();
+  slot.bounce_used = 0;
+  slot.callers_piece_count = 0;
   for (const ReadItem& item : request.reads) {
     slot.read_positions[slot.read_items] = item.position;
-    slot.read_pieces[slot.read_items++] = static_cast<std::uint8_t>(item.pieces.size());
-    if (!copy_pieces(item.pieces)) return false;
+    const std::uint8_t before = slot.piece_count;
+    const bool bounced = config_.single_segment_chunks && item.pieces.size() > 1;
+    if (!(bounced ? bounce_argument(slot, item.pieces) : copy_pieces(slot, item.pieces))) return false;
+    slot.read_pieces[slot.read_items++] = static_cast<std::uint8_t>(slot.piece_count - before);
   }
   for (const WriteItem& item : request.writes) {
-    slot.write_pieces[slot.write_items++] = static_cast<std::uint8_t>(item.pieces.size());
-    if (!copy_pieces(item.pieces)) return false;
+    const std::uint8_t before = slot.piece_count;
+    slot.bounced[slot.write_items] = {};
+    const bool bounced = result_needs_bounce(item.pieces);
+    if (!(bounced ? bounce_result(slot, slot.write_items, item.pieces) : copy_pieces(slot, item.pieces)))
+      return false;
+    slot.write_pieces[slot.write_items++] = static_cast<std::uint8_t>(slot.piece_count - before);
   }
   return true;
+}
+
+bool Requester::copy_pieces(Slot& slot, std::span<const rdma::Sge> pieces) noexcept {
+  if (slot.piece_count + pieces.size() > kMaxRequestPieces) return false;
+  for (const rdma::Sge& piece : pieces) slot.pieces[slot.piece_count++] = piece;
+  return true;
+}
+
+// --- Bounce buffers
+
+bool Requester::result_needs_bounce(std::span<const rdma::Sge> pieces) const noexcept {
+  if (config_.single_segment_chunks && pieces.size() > 1) return true;
+  return config_.round_up_write_chunks && rdma::total_bytes(pieces) % xdr::kUnit != 0;
+}
+
+bool Requester::needs_bounce(const Request& request) const noexcept {
+  for (const ReadItem& item : request.reads)
+    if (config_.single_segment_chunks && item.pieces.size() > 1) return true;
+  for (const WriteItem& item : request.writes)
+    if (result_needs_bounce(item.pieces)) return true;
+  return false;
+}
+
+std::byte* Requester::bounce_room(Slot& slot, std::uint64_t bytes) noexcept {
+  if (slot.bounce_memory == nullptr || bytes > config_.bounce_buffer_bytes - slot.bounce_used) return nullptr;
+  std::byte* room = slot.bounce_memory + slot.bounce_used;
+  slot.bounce_used += static_cast<std::uint32_t>(xdr::padded(bytes));
+  return room;
+}
+
+bool Requester::bounce_argument(Slot& slot, std::span<const rdma::Sge> pieces) noexcept {
+  const std::uint64_t bytes = rdma::total_bytes(pieces);
+  std::byte* to = bounce_room(slot, bytes);
+  if (to == nullptr) return false;
+  const rdma::Sge whole{to, static_cast<std::uint32_t>(bytes), bounce_memory_.lkey()};
+  for (const rdma::Sge& piece : pieces) {
+    std::memcpy(to, piece.address, piece.length);
+    to += piece.length;
+  }
+  return copy_pieces(slot, {&whole, 1});
+}
+
+bool Requester::bounce_result(Slot& slot, std::uint32_t item, std::span<const rdma::Sge> pieces) noexcept {
+  const std::uint64_t bytes = rdma::total_bytes(pieces);
+  const std::uint64_t offered = config_.round_up_write_chunks ? xdr::padded(bytes) : bytes;
+  std::byte* from = bounce_room(slot, offered);
+  if (from == nullptr || slot.callers_piece_count + pieces.size() > kMaxRequestPieces) return false;
+  slot.bounced[item] = {from, slot.callers_piece_count, static_cast<std::uint8_t>(pieces.size())};
+  for (const rdma::Sge& piece : pieces) slot.callers_pieces[slot.callers_piece_count++] = piece;
+  const rdma::Sge whole{from, static_cast<std::uint32_t>(offered), bounce_memory_.lkey()};
+  return copy_pieces(slot, {&whole, 1});
+}
+
+/// Copies what was placed to where the caller wants it; the room for round-up stays behind.
+void Requester::return_bounced(Slot& slot) noexcept {
+  for (std::uint32_t i = 0; i < slot.write_items; ++i) {
+    const Bounced& bounced = slot.bounced[i];
+    if (bounced.from == nullptr) continue;
+    const std::byte* from = bounced.from;
+    std::uint64_t left = slot.returned[i];
+    for (std::uint32_t p = 0; p < bounced.pieces && left > 0; ++p) {
+      const rdma::Sge& to = slot.callers_pieces[bounced.first_piece + p];
+      const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, to.length));
+      std::memcpy(to.address, from, bytes);
+      from += bytes;
+      left -= bytes;
+    }
+  }
+}
+
+std::uint64_t Requester::sum_arguments(const Slot& slot) const noexcept {
+  static constexpr HashKey kKey{};
+  std::uint64_t sum = 0;
+  std::uint32_t pieces = 0;
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) pieces += slot.read_pieces[i];
+  for (std::uint32_t i = 0; i < pieces; ++i)
+    sum = sum * 31 + siphash(kKey, {slot.pieces[i].address, slot.pieces[i].length});
+  return sum;
 }
 
 bool Requester::cancel(rpc::Xid xid) noexcept {
@@ -214,9 +303,7 @@ Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
   std::size_t write_bytes = 0;
   std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
   for (std::uint32_t i = 0; i < slot.read_items; ++i) {
-    const std::uint32_t segments = segments_of(pieces.first(slot.read_pieces[i]));
-    if (segments > 1 && config_.single_segment_chunks) return shape;
-    read_segments += segments;
+    read_segments += segments_of(pieces.first(slot.read_pieces[i]));
     pieces = pieces.subspan(slot.read_pieces[i]);
   }
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {
@@ -313,6 +400,7 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
   slot.first_write_segment = slot.segment_count;
   exposed = exposed && expose(slot, pieces.subspan(read_pieces), rdma::kRemoteWrite) &&
             (shape.reply_chunk_bytes == 0 || expose(slot, {&reply, 1}, rdma::kRemoteWrite));
+  if (config_.check_exposed_memory) slot.exposed_sum = sum_arguments(slot);
   if (!exposed) connection_->close(CloseReason::InvalidationError);
   return exposed;
 }
@@ -518,6 +606,9 @@ void Requester::on_call_sent(std::uint16_t index) noexcept {
 }
 
 void Requester::deliver(Slot& slot) noexcept {
+  if (config_.check_exposed_memory && slot.window_count > 0 && slot.exposed_sum != sum_arguments(slot))
+    ++shared_.counters.exposed_memory_changed;
+  if (slot.bounce_memory != nullptr && slot.reply.status_ == CallStatus::Ok) return_bounced(slot);
   free_windows(slot);
   slot.state = Slot::State::Draining;
   if (slot.completion != nullptr) slot.completion(slot.context, slot.reply);
@@ -541,6 +632,10 @@ void Requester::recycle(Slot& slot) noexcept {
   if (slot.call_memory != nullptr) {
     long_memory_.release(slot.call_memory);
     slot.call_memory = nullptr;
+  }
+  if (slot.bounce_memory != nullptr) {
+    bounce_memory_.release(slot.bounce_memory);
+    slot.bounce_memory = nullptr;
   }
   slot.state = Slot::State::Free;
   free_.push_front(slot);

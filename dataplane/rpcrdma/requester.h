@@ -115,7 +115,17 @@ struct RequesterConfig {
   std::uint32_t long_buffers = 8;        ///< for Long Calls and Reply chunks
   std::uint32_t long_buffer_bytes = 128 * 1024;
   std::uint32_t max_segment_bytes = 1u << 30;  ///< registration limit: longer pieces become several segments
-  bool single_segment_chunks = false;          ///< refuse items of several segments, for peers of F-03
+  /// For peers that take one segment in a chunk only (F-03): items in several pieces go through a bounce
+  /// buffer.
+  bool single_segment_chunks = false;
+  /// For old responders that want room for XDR round-up in Write chunks (V1-103): items of other lengths go
+  /// through a bounce buffer.
+  bool round_up_write_chunks = false;
+  std::uint32_t bounce_buffers = 0;  ///< needed by the two above: one for each call that is so treated
+  std::uint32_t bounce_buffer_bytes = 1u << 20;
+  /// Debugging: the caller must not change arguments while the responder may read them (V1-141). Sums them
+  /// when they are exposed and when they are not any more; a difference is counted in exposed_memory_changed.
+  bool check_exposed_memory = false;
   bool reverse = false;  ///< calls of the side that did not open the connection: no chunks
 };
 
@@ -160,6 +170,13 @@ class Requester {
   void pump() noexcept;
 
  private:
+  /// A result whose Write chunk is in the bounce buffer, and the caller's pieces that it belongs to.
+  struct Bounced {
+    std::byte* from = nullptr;  ///< null: it is not bounced
+    std::uint8_t first_piece = 0;
+    std::uint8_t pieces = 0;
+  };
+
   struct Slot {
     enum class State : std::uint8_t {
       Free,
@@ -187,6 +204,9 @@ class Requester {
     std::byte* send_buffer = nullptr;   ///< header room of inline_bytes, then the payload
     std::byte* call_memory = nullptr;   ///< payload that is longer than a Send
     std::byte* reply_memory = nullptr;  ///< Reply chunk
+    std::byte* bounce_memory = nullptr;
+    std::uint32_t bounce_used = 0;
+    std::uint64_t exposed_sum = 0;  ///< check_exposed_memory
     std::uint8_t read_items = 0;
     std::uint8_t write_items = 0;
     std::uint8_t piece_count = 0;
@@ -202,6 +222,9 @@ class Requester {
     std::uint16_t first_write_segment = 0;
     std::uint16_t segment_count = 0;
     std::array<std::uint64_t, kMaxWriteItems> returned;
+    std::array<Bounced, kMaxWriteItems> bounced;
+    std::array<rdma::Sge, kMaxRequestPieces> callers_pieces;  ///< of bounced results
+    std::uint8_t callers_piece_count = 0;
     Reply reply;
     Slot* next = nullptr;
   };
@@ -218,6 +241,14 @@ class Requester {
   Slot* find(rpc::Xid xid) noexcept;
   rdma::Sge payload_of(const Slot& slot) const noexcept;
   bool copy_request(Slot& slot, const Request& request) noexcept;
+  bool copy_pieces(Slot& slot, std::span<const rdma::Sge> pieces) noexcept;
+  bool needs_bounce(const Request& request) const noexcept;
+  bool result_needs_bounce(std::span<const rdma::Sge> pieces) const noexcept;
+  bool bounce_argument(Slot& slot, std::span<const rdma::Sge> pieces) noexcept;
+  bool bounce_result(Slot& slot, std::uint32_t item, std::span<const rdma::Sge> pieces) noexcept;
+  std::byte* bounce_room(Slot& slot, std::uint64_t bytes) noexcept;
+  void return_bounced(Slot& slot) noexcept;
+  std::uint64_t sum_arguments(const Slot& slot) const noexcept;
   Shape shape_of(const Slot& slot) const noexcept;
   std::uint32_t segments_of(std::span<const rdma::Sge> pieces) const noexcept;
   bool may_send() const noexcept;
@@ -248,6 +279,7 @@ class Requester {
   std::uint32_t xid_sequence_;
   rdma::MemoryRegion send_region_;
   BufferPool long_memory_;
+  BufferPool bounce_memory_;
   std::vector<rdma::MemoryWindow> windows_;  ///< free ones
   std::size_t free_windows_ = 0;
   std::unique_ptr<Slot[]> slots_;

@@ -11,16 +11,6 @@ namespace sluice::rpcrdma {
 
 using State = CallSlot::State;
 
-namespace {
-
-std::uint64_t total_bytes(std::span<const rdma::Sge> pieces) noexcept {
-  std::uint64_t sum = 0;
-  for (const rdma::Sge& piece : pieces) sum += piece.length;
-  return sum;
-}
-
-}  // namespace
-
 Responder::Responder(Shared& shared, Connection& connection, std::uint32_t max_slots,
                      rdma::MemoryRegion reply_region, std::uint32_t reply_buffer_bytes)
     : shared_(shared),
@@ -214,7 +204,7 @@ void Responder::place_call(CallSlot& slot) noexcept {
 void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
   switch (placement) {
     case service::Placement::Sink:
-      if (total_bytes({slot.pieces_.data(), slot.piece_count_}) < slot.layout_.chunks[0].bytes)
+      if (rdma::total_bytes({slot.pieces_.data(), slot.piece_count_}) < slot.layout_.chunks[0].bytes)
         return complete(slot, rpc::AcceptStat::SystemErr);
       slot.into_sink_ = true;
       slot.state_ = State::AwaitingReadRoom;

@@ -54,6 +54,7 @@
   X(rpc_bad_auth, error, "Calls with an oversized credential or verifier")                                       \
   X(program_unavailable, error, "Calls for a program or version that is not served")                             \
   X(unknown_xid, error, "Replies and errors whose XID is not outstanding")                                       \
+  X(exposed_memory_changed, error, "Calls whose arguments changed while the responder could read them")          \
   X(unusable_reply, error, "Replies that contradict their call")                                                 \
   X(bad_error_message, error, "RDMA_ERROR messages that cannot be used, dropped")                                \
   X(direction_not_served, error, "Calls in a direction that this connection does not serve")                     \

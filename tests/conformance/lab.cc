@@ -253,7 +253,7 @@ void RawPeer::write_remote(const rpcrdma::Segment& segment, std::span<const std:
   ASSERT_EQ(qp_->post_send({&wr, 1}), 1u);
 }
 
-void RawPeer::read_remote(const rpcrdma::Segment& segment, std::size_t bytes) {
+std::span<const std::byte> RawPeer::read_remote(const rpcrdma::Segment& segment, std::size_t bytes) {
   const rdma::MemoryRegion sink = allocate(bytes);
   const rdma::Sge sge{sink.bytes.data(), static_cast<std::uint32_t>(bytes), sink.lkey};
   const rdma::SendWr wr{.wr_id = next_send_++,
@@ -261,7 +261,8 @@ void RawPeer::read_remote(const rpcrdma::Segment& segment, std::size_t bytes) {
                         .remote_address = segment.offset,
                         .rkey = segment.handle,
                         .opcode = rdma::SendOpcode::RdmaRead};
-  ASSERT_EQ(qp_->post_send({&wr, 1}), 1u);
+  EXPECT_EQ(qp_->post_send({&wr, 1}), 1u);
+  return sink.bytes.first(bytes);
 }
 
 void RawPeer::poll() {

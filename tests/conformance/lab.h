@@ -147,7 +147,8 @@ class RawPeer {
   };
   Exposed expose(std::size_t bytes, rdma::AccessFlags access);
   void write_remote(const rpcrdma::Segment& segment, std::span<const std::byte> bytes);
-  void read_remote(const rpcrdma::Segment& segment, std::size_t bytes);
+  /// Where the bytes will be once the RDMA Read is complete.
+  std::span<const std::byte> read_remote(const rpcrdma::Segment& segment, std::size_t bytes);
 
   void poll();
   std::vector<Received> inbox;

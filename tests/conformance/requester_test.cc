@@ -238,6 +238,99 @@ TEST(RequesterReplies, V1_098_V1_100_V1_104_V1_105_V1_121_V1_125_F_05_all_good_f
   }
 }
 
+TEST(RequesterReplies, V1_103_room_for_round_up_only_with_the_switch_and_never_in_the_callers_buffer) {
+  for (const bool round_up : {false, true}) {
+    LabOptions options;
+    options.requester.round_up_write_chunks = round_up;
+    options.requester.bounce_buffers = 2;
+    ClientLab lab(options);
+    const CallerMemory memory = caller_memory(lab, 4096);
+    std::memset(memory.region.bytes.data(), 0xEE, 4096);
+    const rdma::Sge piece = memory.piece(0, 1501);
+    const rpcrdma::WriteItem item{{&piece, 1}};
+    const Bytes payload = null_call();
+    const auto xid = lab.submit({.payload = payload, .writes = {&item, 1}, .max_reply_bytes = 64}, {1501});
+    lab.settle();
+    Offer offer = offer_in(got(lab, 0));
+    ASSERT_EQ(offer.writes.at(0).size(), 1u);
+    EXPECT_EQ(offer.writes[0][0].length, round_up ? 1504u : 1501u);
+    Bytes data(offer.writes[0][0].length);
+    fill_pattern(data, 3);
+    lab.peer->write_remote(offer.writes[0][0], data);
+    lab.peer->send(RawCall{.xid = *xid, .writes = offer.writes}.with(accepted(*xid, {1501})));
+    lab.settle();
+    ASSERT_EQ(lab.finished.size(), 1u);
+    EXPECT_EQ(lab.finished[0].items.at(0).where, Where::Placed);
+    EXPECT_TRUE(std::equal(data.begin(), data.begin() + 1501, memory.region.bytes.begin()));
+    EXPECT_EQ(memory.region.bytes[1501], std::byte{0xEE});
+  }
+}
+
+TEST(RequesterShapes, F_03_scattered_items_go_as_one_segment_to_peers_that_take_no_more) {
+  LabOptions options;
+  options.requester.single_segment_chunks = true;
+  options.requester.bounce_buffers = 1;
+  ClientLab lab(options);
+  const CallerMemory memory = caller_memory(lab, 32768);
+  fill_pattern(memory.region.bytes, 5);
+  const std::array<rdma::Sge, 3> argument = {memory.piece(0, 1000), memory.piece(4096, 24),
+                                             memory.piece(8192, 977)};
+  const std::array<rdma::Sge, 2> result = {memory.piece(16384, 600), memory.piece(20480, 600)};
+  Bytes expected;
+  for (const rdma::Sge& piece : argument)
+    expected.insert(expected.end(), piece.address, piece.address + piece.length);
+  Bytes payload = null_call();
+  append(payload, words({static_cast<std::uint32_t>(expected.size())}));
+  const rpcrdma::ReadItem read{rpcrdma::Position{static_cast<std::uint32_t>(payload.size())}, argument};
+  const rpcrdma::WriteItem write{result};
+  const rpcrdma::Request request{
+      .payload = payload, .reads = {&read, 1}, .writes = {&write, 1}, .max_reply_bytes = 64};
+  const auto xid = lab.submit(request, {1200});
+  ASSERT_TRUE(xid);
+  EXPECT_FALSE(lab.submit(request)) << "there is one bounce buffer: the second call waits for it";
+  lab.settle();
+  Offer offer = offer_in(got(lab, 0));
+  ASSERT_EQ(offer.reads.size(), 1u);
+  EXPECT_EQ(offer.reads[0].target.length, expected.size());
+  ASSERT_EQ(offer.writes.at(0).size(), 1u);
+  EXPECT_EQ(offer.writes[0][0].length, 1200u);
+  const auto fetched = lab.peer->read_remote(offer.reads[0].target, expected.size());
+  lab.settle();
+  EXPECT_TRUE(std::equal(fetched.begin(), fetched.end(), expected.begin()));
+  Bytes data(1200);
+  fill_pattern(data, 9);
+  lab.peer->write_remote(offer.writes[0][0], data);
+  lab.peer->send(RawCall{.xid = *xid, .credits = 4, .writes = offer.writes}.with(accepted(*xid, {1200})));
+  lab.settle();
+  ASSERT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(lab.finished[0].items.at(0).where, Where::Placed);
+  EXPECT_TRUE(std::equal(data.begin(), data.begin() + 600, memory.region.bytes.begin() + 16384));
+  EXPECT_TRUE(std::equal(data.begin() + 600, data.end(), memory.region.bytes.begin() + 20480));
+  EXPECT_TRUE(lab.submit(request));
+}
+
+TEST(RequesterMemory, V1_141_a_change_of_exposed_arguments_is_noticed_when_asked_for) {
+  for (const bool check : {false, true})
+    for (const bool change : {false, true}) {
+      LabOptions options;
+      options.requester.check_exposed_memory = check;
+      ClientLab lab(options);
+      const CallerMemory memory = caller_memory(lab, 4096);
+      const rdma::Sge piece = memory.piece(0, 2000);
+      Bytes payload = null_call();
+      append(payload, words({2000}));
+      const rpcrdma::ReadItem read{rpcrdma::Position{static_cast<std::uint32_t>(payload.size())},
+                                   {&piece, 1}};
+      const auto xid = lab.submit({.payload = payload, .reads = {&read, 1}, .max_reply_bytes = 64});
+      lab.settle();
+      if (change) memory.region.bytes[1234] ^= std::byte{1};
+      lab.peer->send(ClientLab::success(*xid, 4));
+      lab.settle();
+      ASSERT_EQ(lab.finished.size(), 1u);
+      EXPECT_EQ(lab.engine->counters().exposed_memory_changed, check && change ? 1u : 0u);
+    }
+}
+
 TEST(RequesterReplies, V1_109_F_07_a_failed_read_does_not_care_what_its_chunk_looks_like) {
   for (const int form : {0, 1, 2}) {
     ClientLab lab;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what is missing, builds, starts both planes on their defaults, runs NFS I/O over RDMA semantics through
-# sluice-bench, says what it did, and stops again. Needs neither hugepages nor RDMA hardware.
+# Installs what is missing, builds, starts both planes on their defaults, runs NFS I/O over RDMA through sluice-bench, says what it
+# did, and stops again. The two speak RoCEv2 to each other, each with its own network stack. Needs neither hugepages nor RDMA hardware.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 [ "$(id -u)" -eq 0 ] || { echo "Run this as root: it installs packages and makes /run/sluice." >&2; exit 1; }
@@ -17,16 +17,22 @@ ninja -C build sluice-dataplane controlplane/sluice-controlplane cli/sluicectl c
 
 work=$(mktemp -d)
 # A set-up of its own, so that a Sluice that runs already is not disturbed.
+memif="id=0,socket=$work/memif.sock,socket-abstract=no,bsize=8192,rsize=10"
 sed -e 's|^segment = .*|segment = "sluice-quickstart"|' \
-    -e 's|^loopback_path = .*|loopback_path = "/dev/shm/sluice-quickstart-loopback"|' \
+    -e 's|^driver = .*|driver = "softroce"|' \
+    -e "s|^ethdev = .*|ethdev = \"net_memif0,role=server,$memif\"|" \
+    -e 's|^addresses = .*|addresses = ["192.0.2.1/24"]|' \
     -e "s|^socket = .*|socket = \"$work/admin.sock\"|" deploy/sluice.toml >"$work/sluice.toml"
-fabric=/dev/shm/sluice-quickstart-loopback
+bench() {
+  build/cli/sluice-bench --device softroce --ethdev "net_memif0,role=client,$memif" --address 192.0.2.2/24 \
+    --server 192.0.2.1 "$@"
+}
 pids=()
 stop() {
   trap - EXIT INT TERM
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
   for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
-  rm -rf "$work" /dev/shm/sluice-quickstart "$fabric"
+  rm -rf "$work" /dev/shm/sluice-quickstart
 }
 trap stop EXIT INT TERM
 
@@ -45,11 +51,11 @@ ctl exports | grep -q /export || { cat "$work"/*.log; echo "The planes did not s
 ctl status
 
 step "Probe: what a connection agrees on"
-build/cli/sluice-bench --fabric "$fabric" probe
+bench probe
 step "NFSv3: a mix of GETATTR, LOOKUP, READ and WRITE, every READ checked"
-build/cli/sluice-bench --fabric "$fabric" --seconds 3 nfs3 --verify
+bench --seconds 3 nfs3 --verify
 step "NFSv3: 1 MiB READ and WRITE"
-build/cli/sluice-bench --fabric "$fabric" --seconds 2 --depth 4 nfs3 --mix read=1,write=1 --block 1048576 --verify
+bench --seconds 2 --depth 4 nfs3 --mix read=1,write=1 --block 1048576 --verify
 
 step "What the planes say now"
 ctl exports
@@ -69,7 +75,8 @@ Done, and stopped. To run it for yourself:
   build/controlplane/sluice-controlplane --config deploy/sluice.toml &
   build/sluice-dataplane &
   build/cli/sluicectl status
-A Linux client mounts an export over RDMA with
-  mount -t nfs -o vers=3,proto=rdma,port=20049,mountproto=tcp,mountport=20048,nolock SERVER:/export /mnt
-as soon as the data plane drives a RoCE device; this release's driver is loopback, for programs on this machine.
+With driver "softroce" and an ethdev on a network interface in deploy/sluice.toml, a Linux client mounts it over RDMA:
+  rdma link add rxe0 type rxe netdev eth0        # unless it has an RDMA NIC
+  mount -t nfs -o vers=3,proto=rdma,port=20049,nolock,mountproto=tcp,mountport=20048,mountaddr=HOST SLUICE:/export /mnt
+SLUICE is the address in [device], HOST one of this machine's own.
 TEXT

@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROCE_HOST, ROCE_GUEST, ROCE_OTHER = "10.77.0.1", "10.77.0.2", "10.77.0.3"
 PLAIN_HOST, PLAIN_GUEST = "10.78.0.1", "10.78.0.2"
 MTU = 4200  # carries a path MTU of 4096
+ETHDEV = "net_af_packet0,iface=roce,framesz=8192,blocksz=65536,framecnt=512,qdisc_bypass=1"
 
 
 def mac(guest, link):
@@ -157,7 +158,7 @@ class Lab:
 class Planes:
     """Both Sluice planes over softroce on the tap `roce` of a Lab."""
 
-    def __init__(self, lab, control, data, ctl, loss_note=""):
+    def __init__(self, lab, control, data, ctl):
         self.lab, self.control_path, self.data_path, self.ctl_path = lab, control, data, ctl
         self.segment = lab.name
         self.socket = f"{lab.dir}/admin.sock"
@@ -169,7 +170,7 @@ segment = "{self.segment}"
 log_level = "debug"
 [device]
 driver = "softroce"
-ethdev = "net_af_packet0,iface=roce,framesz=8192,blocksz=65536,framecnt=512,qdisc_bypass=1"
+ethdev = "{ETHDEV}"
 addresses = ["{ROCE_HOST}/24"]
 mtu = {MTU}
 [memory]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An unmodified Linux kernel as NFS/RDMA client of Sluice. Speaks TAP.
 
-linux_client_test.py CONTROLPLANE DATAPLANE SLUICECTL [NAME...]   (NAME: only those tests)"""
+linux_client_test.py CONTROLPLANE DATAPLANE SLUICECTL RPING_PEER [NAME...]   (NAME: only those tests)"""
 import os
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Failed, Guest, Lab, Planes, build_image, mac  # noqa: E402
+from lab import ETHDEV, MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, ROCE_OTHER, Failed, Guest, Lab, Planes, build_image, mac  # noqa: E402
 
 MOUNT = (f"mount -t nfs -o proto=rdma,port=20049,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048 "
          f"{ROCE_HOST}:/export /mnt/nfs")
@@ -21,8 +21,9 @@ SNAP = 256  # bytes of each packet that the long captures keep: all headers
 class Bench:
     """The guest, the planes, and what the tests share."""
 
-    def __init__(self, control, data, ctl):
+    def __init__(self, control, data, ctl, rping_peer):
         self.lab = Lab()
+        self.rping_peer = rping_peer
         self.captures = []
         try:
             image = build_image()
@@ -156,11 +157,40 @@ def data_plane_killed(b):
          "echo again > /mnt/nfs/again; drop_caches; test \"$(cat /mnt/nfs/again)\" = again", 120)
 
 
-def rping_is_refused(b):
-    """rping is no RPC program: it is told so at connection time by its private data, or gets no answer to its first
-    message; in any case Sluice serves on."""
-    b.sh(f"timeout 5 rping -c -a {ROCE_HOST} -p 20050 -C 1 && exit 1; true")
-    b.sh("stat -f /mnt/nfs")
+def rping_peer(b, role, port, rounds, size):
+    """Our side of rping, on an address of its own on the same link. It shares a processor with nobody that matters."""
+    log = f"{b.lab.dir}/rping-{role}-{size}"
+    process = b.lab.start(b.rping_peer, role, ETHDEV, f"{ROCE_OTHER}/24", ROCE_GUEST, str(port), str(rounds), str(size), log=log)
+    return process, log
+
+
+def rping(b, role):
+    for number, size in enumerate((64, 4096, 5000, 60000)):
+        port = 7174 + number
+        if role == "client":
+            job = b.guest.begin(f"timeout 60 rping -s -a {ROCE_GUEST} -p {port} -C 20 -S {size} -V")
+            time.sleep(1.5)  # until it listens
+        ours, log = rping_peer(b, role, port, 20, size)
+        if role == "server":
+            time.sleep(1)
+            job = b.guest.begin(f"timeout 60 rping -c -a {ROCE_OTHER} -p {port} -C 20 -S {size} -V")
+        b.lab.wait("our side ends", lambda: ours.poll() is not None, 60)
+        if ours.returncode != 0:
+            raise Failed(open(log, encoding="utf-8").read())
+        b.guest.end(job, 90)
+
+
+def rping_from_the_guest(b):
+    rping(b, "server")
+
+
+def rping_to_the_guest(b):
+    rping(b, "client")
+
+
+def connecting_to_nobody_is_refused(b):
+    b.sh(f"timeout 20 rping -c -a {ROCE_HOST} -p 20050 -C 1 > /tmp/refused 2>&1 && exit 1; grep -q REJECTED /tmp/refused || "
+         "{ cat /tmp/refused; exit 1; }\nstat -f /mnt/nfs > /dev/null")
 
 
 def packets_are_well_formed(b):
@@ -175,20 +205,20 @@ def packets_are_well_formed(b):
 
 
 TESTS = (mount_and_unmount, tree_is_read_back, one_mebibyte_io, random_io, ten_thousand_files, long_symlinks, rename_storm,
-         fio_with_verification, remount, rping_is_refused, one_percent_loss, control_plane_killed, data_plane_killed,
+         fio_with_verification, remount, rping_from_the_guest, rping_to_the_guest,
+         connecting_to_nobody_is_refused, one_percent_loss, control_plane_killed, data_plane_killed,
          packets_are_well_formed)
 CAPTURED_WHOLE = ("mount_and_unmount", "tree_is_read_back", "long_symlinks", "remount")
 
 
 def main():
-    control, data, ctl = sys.argv[1:4]
-    names = sys.argv[4:]
+    programs, names = sys.argv[1:5], sys.argv[5:]
     tests = [test for test in TESTS if not names or test.__name__ in names]
     if shutil.which("qemu-system-x86_64") is None:
         print("1..0 # SKIP qemu-system-x86_64 is not installed: run deploy/install-packages.sh")
         return 0
     print(f"1..{len(tests)}", flush=True)
-    bench = Bench(control, data, ctl)
+    bench = Bench(*programs)
     failed = 0
     try:
         if names and "mount_and_unmount" not in names:

@@ -308,6 +308,12 @@ class Device {
   /// Largest path MTU that its link carries.
   virtual std::uint16_t max_path_mtu() const noexcept { return 4096; }
 
+  /// The driver's own counters, in the order of its statistics table; how many were written.
+  virtual std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept {
+    static_cast<void>(values);
+    return 0;
+  }
+
   /// Advances all queue pairs of the device by a bounded amount and returns their work completions.
   virtual std::size_t poll(std::span<WorkCompletion> completions) noexcept = 0;
 };

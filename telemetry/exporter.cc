@@ -5,6 +5,8 @@
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
 
+#include "pmd/softroce/statistics.h"
+
 namespace sluice::telemetry {
 namespace {
 
@@ -36,6 +38,7 @@ class SegmentCollector final : public prometheus::Collectable {
                    {{"reactor", std::to_string(r)}}, true));
       families.push_back(std::move(family));
     }
+    add_device_statistics(families);
     families.push_back(heartbeats());
     families.push_back(connections());
     families.push_back(rings());
@@ -44,6 +47,23 @@ class SegmentCollector final : public prometheus::Collectable {
   }
 
  private:
+  void add_device_statistics(std::vector<MetricFamily>& families) const {
+    const auto config = layout_.config.read();
+    if (!config || config->driver != segment::Driver::SoftRoce) return;
+    for (std::size_t i = 0; i < std::size(rdma::softroce::kStatistics); ++i) {
+      const auto& info = rdma::softroce::kStatistics[i];
+      MetricFamily family{"sluice_roce_" + std::string(info.name) + "_total",
+                          "softroce: " + std::string(info.help),
+                          MetricType::Counter,
+                          {}};
+      for (std::uint32_t r = 0; r < reactors_; ++r)
+        family.metric.push_back(metric(
+            static_cast<double>(layout_.reactors[r].device_statistics[i].load(std::memory_order_relaxed)),
+            {{"reactor", std::to_string(r)}}, true));
+      families.push_back(std::move(family));
+    }
+  }
+
   MetricFamily heartbeats() const {
     MetricFamily family{"sluice_plane_up", "Whether a plane's heartbeat beats", MetricType::Gauge, {}};
     const std::uint64_t now = segment::monotonic_ns();

@@ -7,9 +7,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 namespace {
 
@@ -23,7 +26,7 @@ class Unreachable : public std::runtime_error {
 };
 
 /// One request, one answer.
-json ask(const std::string& path, const std::string& method) {
+json ask(const std::string& path, const std::string& method, const json& parameters = json::object()) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -32,7 +35,8 @@ json ask(const std::string& path, const std::string& method) {
     throw Unreachable(
         "Cannot reach the control plane at " + path + " (" + std::strerror(errno) +
         "): is sluice-controlplane running? Use --socket if its configuration names another path.");
-  const std::string request = json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}}.dump() + "\n";
+  const std::string request =
+      json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump() + "\n";
   std::string answer;
   char buffer[4096];
   ssize_t bytes = ::send(fd, request.data(), request.size(), MSG_NOSIGNAL);
@@ -104,6 +108,43 @@ void print(const json& result, bool as_json) {
     print_pairs(result, "");
 }
 
+struct CaptureOptions {
+  std::string file;
+  unsigned seconds = 10;
+  std::uint64_t packets = 0;
+  std::uint32_t snap = 9216;
+};
+
+json result_of(const json& answer) {
+  if (answer.contains("error"))
+    throw std::runtime_error(answer["error"].value("message", "The control plane answered with an error."));
+  return answer["result"];
+}
+
+/// Starts a capture, waits for its end, and returns what came of it.
+json capture(const std::string& socket, const CaptureOptions& options) {
+  const json started = result_of(ask(socket, "capture_start",
+                                     {{"file", std::filesystem::absolute(options.file).string()},
+                                      {"packets", options.packets},
+                                      {"snap", options.snap}}));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options.seconds);
+  constexpr auto kPatience = std::chrono::seconds(5);
+  bool stopped = false;
+  for (;;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const json status = result_of(ask(socket, "capture_status"));
+    const bool ours = status.value("id", std::uint64_t{0}) == started["id"].get<std::uint64_t>();
+    if (ours && status["state"] == "failed") throw std::runtime_error(status.value("problem", ""));
+    if (ours && status["state"] == "done") return status;
+    const auto now = std::chrono::steady_clock::now();
+    if (now > end + kPatience) throw std::runtime_error("The data plane does not answer: is it running?");
+    if (now > end && !stopped) {
+      ask(socket, "capture_stop");
+      stopped = true;
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -125,10 +166,22 @@ int main(int argc, char** argv) {
            {"topology", "Processors and NUMA nodes, and which of them poll"},
            {"memory", "Where the data plane's memory goes"},
            {"counters", "All counters of each reactor"},
+           {"devices", "What each reactor's device counts"},
            {"version", "Version of the control plane"}})
     app.add_subcommand(name, help)->callback([&method, name = name] { method = name; });
+  CaptureOptions options;
+  CLI::App* capturing =
+      app.add_subcommand("capture", "Write a device's packets to a pcapng file, for Wireshark");
+  capturing->add_option("file", options.file, "File, written by the data plane")->required();
+  capturing->add_option("--seconds", options.seconds, "Duration")->capture_default_str();
+  capturing->add_option("--packets", options.packets, "End after so many packets; 0: no limit");
+  capturing->add_option("--snap", options.snap, "Bytes kept of each packet")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {
+    if (capturing->parsed()) {
+      print(capture(socket, options), as_json);
+      return kOk;
+    }
     const json answer = ask(socket, method);
     if (answer.contains("error")) {
       std::cerr << answer["error"].value("message", "The control plane answered with an error.") << '\n';
@@ -139,5 +192,8 @@ int main(int argc, char** argv) {
   } catch (const Unreachable& error) {
     std::cerr << error.what() << '\n';
     return kUnreachable;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return kErrorAnswer;
   }
 }

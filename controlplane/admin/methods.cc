@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/methods.h"
 
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
 #include "controlplane/topology.h"
 #include "controlplane/version.h"
 #include "dataplane/rpc/netid.h"
+#include "pmd/softroce/statistics.h"
 
 namespace sluice::admin {
 namespace {
@@ -151,6 +153,48 @@ json services(const config::Config& config) {
   return list;
 }
 
+json start_capture(segment::Layout& layout, const json& parameters) {
+  const std::string path = parameters.value("file", "");
+  if (path.empty() || path[0] != '/' || path.size() >= segment::kMaxPathBytes)
+    throw std::runtime_error("file has to be an absolute path of fewer than " +
+                             std::to_string(segment::kMaxPathBytes) + " bytes.");
+  segment::CaptureRequest request = layout.capture_request.read().value_or(segment::CaptureRequest{});
+  ++request.id;
+  request.run = 1;
+  request.snap_bytes = parameters.value("snap", 9216u);
+  request.max_packets = parameters.value("packets", std::uint64_t{0});
+  std::memset(request.path, 0, sizeof request.path);
+  std::memcpy(request.path, path.data(), path.size());
+  layout.capture_request.write(request);
+  return {{"id", request.id}};
+}
+
+json capture_status(const segment::Layout& layout) {
+  const auto status = layout.capture_status.read();
+  if (!status) return {{"state", "none"}};
+  static constexpr const char* kStates[] = {"none", "running", "done", "failed"};
+  return {{"id", status->id},
+          {"state", kStates[static_cast<std::size_t>(status->state) % 4]},
+          {"packets", status->packets},
+          {"dropped", status->dropped},
+          {"problem", status->problem}};
+}
+
+static_assert(std::size(rdma::softroce::kStatistics) <= segment::kMaxDeviceStatistics);
+
+json device_statistics(const segment::Layout& layout, const config::Config& config) {
+  json list = json::array();
+  if (config.block.driver != segment::Driver::SoftRoce) return list;
+  for (std::uint32_t reactor = 0; reactor < config.block.reactors; ++reactor) {
+    json values = {{"reactor", reactor}, {"driver", "softroce"}};
+    for (std::size_t i = 0; i < std::size(rdma::softroce::kStatistics); ++i)
+      values[std::string(rdma::softroce::kStatistics[i].name)] =
+          layout.reactors[reactor].device_statistics[i].load();
+    list.push_back(values);
+  }
+  return list;
+}
+
 }  // namespace
 
 void add_methods(Server& server, segment::Layout& layout, const config::Config& config,
@@ -186,6 +230,16 @@ void add_methods(Server& server, segment::Layout& layout, const config::Config& 
     for (std::uint32_t i = 0; i < config.block.reactors; ++i) list.push_back(counters_of(layout.reactors[i]));
     return list;
   });
+  server.add("devices", [&](const json&) { return device_statistics(layout, config); });
+  server.add("capture_start", [&](const json& parameters) { return start_capture(layout, parameters); });
+  server.add("capture_stop", [&](const json&) -> json {
+    auto request = layout.capture_request.read().value_or(segment::CaptureRequest{});
+    ++request.id;
+    request.run = 0;
+    layout.capture_request.write(request);
+    return {{"id", request.id}};
+  });
+  server.add("capture_status", [&](const json&) { return capture_status(layout); });
   server.add("version", [](const json&) { return json{{"version", kVersion}}; });
 }
 

@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <string>
@@ -26,12 +27,14 @@
 #include "dataplane/service/memory/memory_service.h"
 #include "dataplane/service/null.h"
 #include "pmd/loopback/loopback.h"
+#include "pmd/softroce/capture.h"
 #include "pmd/softroce/softroce.h"
 
 namespace sluice::reactor {
 namespace {
 
-constexpr int kHeartbeatsPerSecond = 10;
+constexpr std::chrono::milliseconds kBeatInterval{100};
+constexpr int kCaptureTurnsPerBeat = 20;
 constexpr std::size_t kPadBytes = 4096;
 /// af_packet and memif want buffers for their own frame size, whatever the link's.
 constexpr std::uint32_t kFrameBufferBytes = 8192;
@@ -311,6 +314,63 @@ void publish_memory(segment::Layout& layout, const segment::ConfigBlock& config)
   layout.memory.write(table);
 }
 
+/// Captures packets when the control plane asks for it; on the main thread, where files may be written.
+class CaptureKeeper {
+ public:
+  CaptureKeeper(segment::Layout& layout, std::shared_ptr<rdma::softroce::Port> port)
+      : layout_(layout), port_(std::move(port)) {
+    if (const auto request = layout_.capture_request.read()) seen_ = request->id;
+  }
+  ~CaptureKeeper() { stop(segment::CaptureState::Done); }
+
+  bool running() const { return capture_ != nullptr; }
+  void turn() {
+    const auto request = layout_.capture_request.read();
+    if (request && request->id != seen_) begin(*request);
+    if (capture_ == nullptr) return;
+    status_.packets += capture_->write();
+    status_.dropped = capture_->dropped();
+    if (limit_ > 0 && status_.packets >= limit_) return stop(segment::CaptureState::Done);
+    layout_.capture_status.write(status_);
+  }
+
+ private:
+  void begin(const segment::CaptureRequest& request) {
+    stop(segment::CaptureState::Done);
+    seen_ = request.id;
+    if (request.run == 0) return;
+    status_ = {.id = request.id, .state = segment::CaptureState::Running};
+    limit_ = request.max_packets;
+    try {
+      if (!port_) throw rdma::SetupError("The loopback driver has no packets to capture.");
+      capture_ = std::make_unique<rdma::softroce::Capture>(port_->config(), request.path, request.snap_bytes);
+      port_->set_capture(capture_.get());
+    } catch (const std::exception& error) {
+      status_.state = segment::CaptureState::Failed;
+      std::strncpy(status_.problem, error.what(), sizeof status_.problem - 1);
+    }
+    layout_.capture_status.write(status_);
+  }
+  void stop(segment::CaptureState state) {
+    if (capture_ == nullptr) return;
+    port_->set_capture(nullptr);
+    std::this_thread::sleep_for(kLanesForget);
+    status_.packets += capture_->write();
+    status_.dropped = capture_->dropped();
+    capture_.reset();
+    status_.state = state;
+    layout_.capture_status.write(status_);
+  }
+
+  static constexpr std::chrono::milliseconds kLanesForget{50};  // far more than a turn
+  segment::Layout& layout_;
+  std::shared_ptr<rdma::softroce::Port> port_;
+  std::unique_ptr<rdma::softroce::Capture> capture_;
+  std::uint64_t seen_ = 0;
+  std::uint64_t limit_ = 0;
+  segment::CaptureStatus status_;
+};
+
 int serve(const Options& options) {
   segment::ConfigBlock config;
   const auto segment = wait_for_segment(options, config);
@@ -346,9 +406,13 @@ int serve(const Options& options) {
   spdlog::info("Serving {} export(s) on port {} with {} reactor(s)", config.export_count, config.port,
                config.reactors);
 
+  CaptureKeeper captures(layout, drivers.port);
   bool running = true;
   while (running && !stop_requested) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1000 / kHeartbeatsPerSecond));
+    for (int i = 0; i < kCaptureTurnsPerBeat; ++i) {
+      std::this_thread::sleep_for(kBeatInterval / kCaptureTurnsPerBeat);
+      captures.turn();
+    }
     tie_clocks();
     segment::beat(layout.data_plane, segment::monotonic_ns());
     running =

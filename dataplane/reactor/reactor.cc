@@ -370,6 +370,10 @@ void Reactor::publish() noexcept {
 #define SLUICE_COUNTER_SET(name, group, help) set(counters_.name);
   SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_SET)
 #undef SLUICE_COUNTER_SET
+  std::array<std::uint64_t, segment::kMaxDeviceStatistics> statistics;
+  const std::size_t known = engine_.device().read_statistics(statistics);
+  for (std::size_t k = 0; k < known; ++k)
+    area_.device_statistics[k].store(statistics[k], std::memory_order_relaxed);
 
   std::uint32_t open = 0;
   for (std::uint32_t number = 0; number < tracked_.size(); ++number) {

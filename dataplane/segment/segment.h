@@ -42,6 +42,7 @@ struct ReactorArea {
   Ring<Punt, 64> punt_up;       ///< reactor to control plane
   Ring<Punt, 64> punt_down;     ///< control plane to reactor
   alignas(kCacheLine) std::array<std::atomic<std::uint64_t>, kCounterCount> counters;  ///< reactor
+  std::array<std::atomic<std::uint64_t>, kMaxDeviceStatistics> device_statistics;      ///< reactor
   alignas(kCacheLine) SeqLock<ReactorInfo> info;                                       ///< reactor
   std::array<SeqLock<ConnectionInfo>, kMaxConnections> connections;                    ///< reactor
 };
@@ -57,6 +58,8 @@ struct Layout {
   std::array<ReactorArea, kMaxReactors> reactors;
   std::array<SeqLock<ExportInfo>, kMaxExports> exports;  ///< the reactor that owns the exports
   SeqLock<MemoryTable> memory;                           ///< data plane, at start
+  SeqLock<CaptureRequest> capture_request;               ///< control plane
+  SeqLock<CaptureStatus> capture_status;                 ///< data plane
 };
 
 /// Age of a heartbeat in nanoseconds; the largest value when there never was one.

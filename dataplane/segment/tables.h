@@ -61,6 +61,27 @@ struct ReactorInfo {
   std::uint64_t started_ns = 0;  ///< wall clock
 };
 
+inline constexpr std::uint32_t kMaxDeviceStatistics = 64;
+
+/// Asks the data plane to copy a device's packets to a file. A new id is a new request.
+struct CaptureRequest {
+  std::uint64_t id = 0;
+  std::uint32_t run = 0;  ///< zero: end the capture
+  std::uint32_t snap_bytes = 0;
+  std::uint64_t max_packets = 0;  ///< zero: no limit
+  char path[kMaxPathBytes]{};
+};
+
+enum class CaptureState : std::uint32_t { None, Running, Done, Failed };
+
+struct CaptureStatus {
+  std::uint64_t id = 0;
+  CaptureState state{};
+  std::uint64_t packets = 0;
+  std::uint64_t dropped = 0;  ///< for want of room
+  char problem[256]{};        ///< Failed
+};
+
 struct MemoryInfo {
   char what[64]{};
   std::uint64_t reserved_bytes = 0;

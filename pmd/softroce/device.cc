@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "pmd/softroce/byte_order.h"
+#include "pmd/softroce/capture.h"
 #include "pmd/softroce/port.h"
 
 namespace sluice::rdma::softroce {
@@ -86,8 +87,8 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
       max_path_mtu_(path_mtu_for(config_.link_mtu)),
       addresses_(plain_addresses(config_)),
       neighbours_(config_, mac_),
-      transmitter_(name_, port_->transmit_path(lane), port_->frame_bytes(), port_->transmit_in_place(),
-                   port_->numa_node(), statistics_),
+      transmitter_(name_, *port_, lane, port_->transmit_path(lane), port_->frame_bytes(),
+                   port_->transmit_in_place(), port_->numa_node(), statistics_),
       now_ns_(clock_ns()),
       queue_pairs_(config_.max_queue_pairs),
       generation_(random_word()) {
@@ -163,6 +164,17 @@ Route SoftDevice::route_to(const PeerAddress& local, const PeerAddress& remote, 
   return route;
 }
 
+std::size_t SoftDevice::read_statistics(std::span<std::uint64_t> values) const noexcept {
+  std::size_t count = 0;
+  const auto add = [&](std::uint64_t value) {
+    if (count < values.size()) values[count++] = value;
+  };
+#define SLUICE_STATISTIC_ADD(name, help) add(statistics_.name);
+  SLUICE_SOFTROCE_STATISTICS(SLUICE_STATISTIC_ADD)
+#undef SLUICE_STATISTIC_ADD
+  return count;
+}
+
 // --- Turn
 
 std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
@@ -180,6 +192,7 @@ std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
 void SoftDevice::receive() noexcept {
   rte_mbuf* buffers[kReceiveBurst];
   const auto take = [&](std::uint16_t count) {
+    if (Capture* capture = port_->capture()) capture->add(lane_, {buffers, count}, Capture::Way::In);
     for (std::uint16_t i = 0; i < count; ++i) rte_prefetch0(rte_pktmbuf_mtod(buffers[i], void*));
     for (std::uint16_t i = 0; i < count; ++i) {
       rte_mbuf* buffer = buffers[i];

@@ -66,6 +66,7 @@ class SoftDevice final : public SoftRoce {
   std::uint16_t max_path_mtu() const noexcept override { return max_path_mtu_; }
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
   const Statistics& statistics() const noexcept override { return statistics_; }
+  std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
   void flush() noexcept override { transmitter_.flush(); }
 
   // For queue pairs.

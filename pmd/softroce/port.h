@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -23,6 +24,9 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   const PortConfig& config() const noexcept override { return config_; }
   LinkAddress link_address() const noexcept override { return mac_; }
 
+  void set_capture(Capture* capture) noexcept override { capture_.store(capture, std::memory_order_release); }
+  Capture* capture() const noexcept { return capture_.load(std::memory_order_acquire); }
+
   int numa_node() const noexcept { return numa_node_; }
   std::uint32_t frame_bytes() const noexcept { return frame_bytes_; }
   TransmitPath transmit_path(std::uint32_t lane) const noexcept;
@@ -41,6 +45,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   void configure();
 
   PortConfig config_;
+  std::atomic<Capture*> capture_{nullptr};
   MacAddress mac_{};
   int numa_node_ = 0;
   std::uint32_t frame_bytes_ = 0;

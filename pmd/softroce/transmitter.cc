@@ -10,6 +10,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "pmd/softroce/capture.h"
+#include "pmd/softroce/port.h"
+
 namespace sluice::rdma::softroce {
 namespace {
 
@@ -42,9 +45,10 @@ rte_mbuf_ext_shared_info& shared_info(rte_mbuf* buffer) noexcept {
 
 }  // namespace
 
-Transmitter::Transmitter(const std::string& name, const TransmitPath& path, std::uint32_t frame_bytes,
-                         bool in_place, int numa_node, Statistics& statistics)
-    : path_(path), in_place_(in_place), statistics_(statistics) {
+Transmitter::Transmitter(const std::string& name, const EthernetPort& port, std::uint32_t lane,
+                         const TransmitPath& path, std::uint32_t frame_bytes, bool in_place, int numa_node,
+                         Statistics& statistics)
+    : port_(port), lane_(lane), path_(path), in_place_(in_place), statistics_(statistics) {
   const auto frame_room = static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + frame_bytes);
   headers_ = make_pool(name + "-h", kHeaderBuffers, 0, RTE_PKTMBUF_HEADROOM + kHeaderRoom, numa_node);
   frames_ = make_pool(name + "-f", kFrameBuffers, 0, frame_room, numa_node);
@@ -165,6 +169,8 @@ rte_mbuf* Transmitter::frame_buffer() noexcept {
 
 void Transmitter::flush() noexcept {
   if (staged_ == 0) return;
+  if (Capture* capture = port_.capture())
+    capture->add(lane_, {packets_.data() + captured_, staged_ - captured_}, Capture::Way::Out);
   std::uint32_t sent;
   if (path_.to_owner != nullptr)
     sent = rte_ring_sp_enqueue_burst(path_.to_owner, reinterpret_cast<void**>(packets_.data()), staged_,
@@ -176,6 +182,7 @@ void Transmitter::flush() noexcept {
     std::copy(packets_.begin() + sent, packets_.begin() + staged_, packets_.begin());
   }
   staged_ -= sent;
+  captured_ = staged_;  // what is left was copied already
 }
 
 }  // namespace sluice::rdma::softroce

@@ -18,6 +18,8 @@ struct rte_ring;
 
 namespace sluice::rdma::softroce {
 
+class EthernetPort;
+
 /// Packets staged at most, and so the most that one turn sends.
 inline constexpr std::uint32_t kTransmitBurst = 64;
 /// Payloads up to this are copied behind their headers: cheaper than two more buffers.
@@ -35,8 +37,8 @@ struct TransmitPath {
 class Transmitter {
  public:
   /// Setup. Pools are named after `name`.
-  Transmitter(const std::string& name, const TransmitPath& path, std::uint32_t frame_bytes, bool in_place,
-              int numa_node, Statistics& statistics);
+  Transmitter(const std::string& name, const EthernetPort& port, std::uint32_t lane, const TransmitPath& path,
+              std::uint32_t frame_bytes, bool in_place, int numa_node, Statistics& statistics);
   ~Transmitter();
   Transmitter(const Transmitter&) = delete;
   Transmitter& operator=(const Transmitter&) = delete;
@@ -63,6 +65,8 @@ class Transmitter {
                   std::size_t payload_bytes) noexcept;
   bool append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<const std::byte> piece) noexcept;
 
+  const EthernetPort& port_;
+  const std::uint32_t lane_;
   const TransmitPath path_;
   const bool in_place_;
   Statistics& statistics_;
@@ -70,6 +74,7 @@ class Transmitter {
   rte_mempool* frames_ = nullptr;   ///< whole frames
   rte_mempool* pieces_ = nullptr;   ///< buffers that only point to payload
   std::uint32_t staged_ = 0;
+  std::uint32_t captured_ = 0;  ///< of these
   std::array<rte_mbuf*, kTransmitBurst> packets_{};
 };
 

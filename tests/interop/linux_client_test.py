@@ -3,6 +3,7 @@
 """An unmodified Linux kernel as NFS/RDMA client of Sluice. Speaks TAP.
 
 linux_client_test.py CONTROLPLANE DATAPLANE SLUICECTL RPING_PEER [NAME...]   (NAME: only those tests)"""
+import json
 import os
 import shutil
 import subprocess
@@ -188,6 +189,25 @@ def rping_to_the_guest(b):
     rping(b, "client")
 
 
+def capture_opens_in_wireshark(b):
+    file = f"{b.lab.dir}/sluice.pcapng"
+    capture = b.lab.start(b.planes.ctl_path, "--socket", b.planes.socket, "--json", "capture", file, "--seconds", "4",
+                          log=f"{b.lab.dir}/capture.json")
+    time.sleep(1)
+    b.sh("dd if=/dev/urandom of=/mnt/nfs/seen bs=64k count=4 oflag=direct 2> /dev/null; drop_caches; cat /mnt/nfs/seen > /dev/null")
+    b.lab.wait("the capture ends", lambda: capture.poll() is not None, 30)
+    status = json.load(open(f"{b.lab.dir}/capture.json", encoding="utf-8"))
+    if status["state"] != "done" or status["dropped"] != 0:
+        raise Failed(str(status))
+    packets = subprocess.run(["tshark", "-r", file, "-T", "fields", "-e", "infiniband.bth.opcode", "-e", "frame.packet_flags_direction"],
+                             capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
+    if len(packets) != status["packets"] or not packets:
+        raise Failed(f"{len(packets)} packets in the file, {status['packets']} were counted")
+    if not any(line.startswith("12") for line in packets):
+        raise Failed("no RDMA Read request among what was captured while the client wrote")
+    b.captures.append(file)
+
+
 def connecting_to_nobody_is_refused(b):
     b.sh(f"timeout 20 rping -c -a {ROCE_HOST} -p 20050 -C 1 > /tmp/refused 2>&1 && exit 1; grep -q REJECTED /tmp/refused || "
          "{ cat /tmp/refused; exit 1; }\nstat -f /mnt/nfs > /dev/null")
@@ -206,7 +226,7 @@ def packets_are_well_formed(b):
 
 TESTS = (mount_and_unmount, tree_is_read_back, one_mebibyte_io, random_io, ten_thousand_files, long_symlinks, rename_storm,
          fio_with_verification, remount, rping_from_the_guest, rping_to_the_guest,
-         connecting_to_nobody_is_refused, one_percent_loss, control_plane_killed, data_plane_killed,
+         connecting_to_nobody_is_refused, capture_opens_in_wireshark, one_percent_loss, control_plane_killed, data_plane_killed,
          packets_are_well_formed)
 CAPTURED_WHOLE = ("mount_and_unmount", "tree_is_read_back", "long_symlinks", "remount")
 

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/softroce/capture.h"
+
+#include <fcntl.h>
+#include <rte_cycles.h>
+#include <rte_errno.h>
+#include <rte_mbuf.h>
+#include <rte_pcapng.h>
+#include <rte_ring.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace sluice::rdma::softroce {
+namespace {
+
+constexpr unsigned kBuffers = 4095;
+constexpr std::uint16_t kWriteBurst = 64;
+
+}  // namespace
+
+Capture::Capture(const PortConfig& port, const std::string& path, std::uint32_t snap_bytes)
+    : ethdev_(port.ethdev), snap_bytes_(std::clamp<std::uint32_t>(snap_bytes, 64, 9216)) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+  if (fd < 0)
+    throw SetupError("Cannot write the capture to " + path + " (" + std::strerror(errno) +
+                     "): name a file in a folder that the data plane may write to.");
+  file_ = rte_pcapng_fdopen(fd, nullptr, nullptr, "sluice", nullptr);
+  pool_ =
+      rte_pktmbuf_pool_create("capture", kBuffers, 128, 0,
+                              static_cast<std::uint16_t>(rte_pcapng_mbuf_size(snap_bytes_)), SOCKET_ID_ANY);
+  for (std::uint32_t lane = 0; lane < port.lanes; ++lane)
+    lanes_[lane].ring = rte_ring_create(("capture" + std::to_string(lane)).c_str(), kCaptureDepth,
+                                        SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
+  if (file_ == nullptr || pool_ == nullptr || lanes_[port.lanes - 1].ring == nullptr)
+    throw SetupError("There is no memory for a capture (" + std::string(rte_strerror(rte_errno)) +
+                     "): raise dpdk_memory_mib in the configuration, or capture fewer bytes of each packet.");
+}
+
+Capture::~Capture() {
+  write();
+  for (Lane& lane : lanes_) rte_ring_free(lane.ring);
+  if (file_ != nullptr) rte_pcapng_close(file_);
+  rte_mempool_free(pool_);
+}
+
+void Capture::add(std::uint32_t number, std::span<rte_mbuf* const> packets, Way way) noexcept {
+  Lane& lane = lanes_[number];
+  for (rte_mbuf* packet : packets) {
+    rte_mbuf* copy = rte_pcapng_copy(ethdev_, 0, packet, pool_, snap_bytes_, rte_get_tsc_cycles(),
+                                     way == Way::In ? RTE_PCAPNG_DIRECTION_IN : RTE_PCAPNG_DIRECTION_OUT);
+    if (copy != nullptr && rte_ring_sp_enqueue(lane.ring, copy) == 0) continue;
+    rte_pktmbuf_free(copy);
+    lane.dropped.store(lane.dropped.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+}
+
+std::uint64_t Capture::write() {
+  std::uint64_t written = 0;
+  for (Lane& lane : lanes_) {
+    if (lane.ring == nullptr) continue;
+    rte_mbuf* packets[kWriteBurst];
+    unsigned count;
+    while ((count = rte_ring_sc_dequeue_burst(lane.ring, reinterpret_cast<void**>(packets), kWriteBurst,
+                                              nullptr)) > 0) {
+      rte_pcapng_write_packets(file_, packets, static_cast<std::uint16_t>(count));
+      rte_pktmbuf_free_bulk(packets, count);
+      written += count;
+    }
+  }
+  return written;
+}
+
+std::uint64_t Capture::dropped() const noexcept {
+  std::uint64_t sum = 0;
+  for (const Lane& lane : lanes_) sum += lane.dropped.load(std::memory_order_relaxed);
+  return sum;
+}
+
+}  // namespace sluice::rdma::softroce

@@ -123,7 +123,7 @@ class CongestionRate {
 /// Round-trip time and the retransmission timeout that follows from it (RFC 6298).
 class RoundTrip {
  public:
-  static constexpr std::uint64_t kMinTimeoutNs = 2'000'000;
+  static constexpr std::uint64_t kMinTimeoutNs = 4'000'000;
 
   void open(std::uint64_t max_timeout_ns) noexcept {
     *this = {};

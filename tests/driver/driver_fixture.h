@@ -111,8 +111,9 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
   void establish_by_attributes() {
     const PeerAddress left = pair_->left().addresses()[0];
     const PeerAddress right = pair_->right().addresses()[0];
-    const std::uint32_t left_psn = next_psn_ += 0x654321;
-    const std::uint32_t right_psn = next_psn_ += 0x654321;
+    const std::uint32_t left_psn = next_psn_;  // the first ones are about to wrap
+    const std::uint32_t right_psn = next_psn_ + 10;
+    next_psn_ += 0x654321;
     attributes_.path_mtu = std::min(pair_->left().max_path_mtu(), pair_->right().max_path_mtu());
     RcAttributes of_a = attributes_;
     of_a.local = left;

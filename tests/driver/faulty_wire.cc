@@ -9,6 +9,7 @@
 #include <rte_ring.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <stdexcept>
 #include <vector>
 
@@ -81,7 +82,32 @@ FaultyWire::~FaultyWire() {
   rte_mempool_free(pool_);
 }
 
+void FaultyWire::inject(bool to_right, std::span<const std::byte> bytes) {
+  rte_mbuf* frame = rte_pktmbuf_alloc(pool_);
+  if (frame == nullptr) throw std::runtime_error("the wire has no frames left");
+  std::memcpy(rte_pktmbuf_append(frame, static_cast<std::uint16_t>(bytes.size())), bytes.data(),
+              bytes.size());
+  deliver(directions_[to_right ? 0 : 1], frame);
+}
+
+/// Congestion experienced, in an IPv4 header behind an untagged Ethernet header; the header checksum is made
+/// good.
+void FaultyWire::mark(rte_mbuf* frame) {
+  auto* ip = rte_pktmbuf_mtod_offset(frame, std::uint8_t*, 14);
+  if (frame->data_len < 34 || ip[0] != 0x45) return;
+  ip[1] |= 3;
+  ip[10] = ip[11] = 0;
+  std::uint32_t sum = 0;
+  for (int i = 0; i < 20; i += 2) sum += static_cast<std::uint32_t>(ip[i] << 8 | ip[i + 1]);
+  while (sum >> 16) sum = (sum & 0xFFFF) + (sum >> 16);
+  ip[10] = static_cast<std::uint8_t>(~sum >> 8);
+  ip[11] = static_cast<std::uint8_t>(~sum);
+  ++counts_.marked;
+}
+
 void FaultyWire::deliver(Direction& direction, rte_mbuf* frame) {
+  if (watch)
+    watch(&direction == &directions_[0], {rte_pktmbuf_mtod(frame, const std::byte*), frame->data_len});
   if (rte_ring_sp_enqueue(direction.to, frame) != 0) {
     ++counts_.dropped;
     rte_pktmbuf_free(frame);
@@ -107,6 +133,7 @@ void FaultyWire::carry(Direction& direction) {
       rte_pktmbuf_free(frame);
       continue;
     }
+    if (faults_.marks_per_mille > 0 && random_() % 1000 < faults_.marks_per_mille) mark(frame);
     if (happens()) {
       ++counts_.corrupted;
       auto* bytes = rte_pktmbuf_mtod(frame, std::uint8_t*);

@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -20,6 +22,7 @@ namespace sluice::rdma::conformance {
 struct WireFaults {
   std::uint32_t per_mille = 0;  ///< of the frames, of each kind of fault
   std::uint32_t seed = 1;
+  std::uint32_t marks_per_mille = 0;  ///< of the frames get a congestion mark
 };
 
 class FaultyWire {
@@ -33,9 +36,14 @@ class FaultyWire {
   std::uint16_t right() const noexcept { return ports_[1]; }
   /// Moves frames both ways.
   void carry();
+  /// A frame that nobody sent.
+  void inject(bool to_right, std::span<const std::byte> frame);
+  /// Called with every frame that arrives.
+  std::function<void(bool to_right, std::span<const std::byte> frame)> watch;
 
   struct Counts {
-    std::uint64_t carried = 0, dropped = 0, duplicated = 0, reordered = 0, delayed = 0, corrupted = 0;
+    std::uint64_t carried = 0, dropped = 0, marked = 0, duplicated = 0, reordered = 0, delayed = 0,
+                  corrupted = 0;
   };
   const Counts& counts() const noexcept { return counts_; }
 
@@ -51,6 +59,7 @@ class FaultyWire {
   };
   void carry(Direction& direction);
   void deliver(Direction& direction, rte_mbuf* frame);
+  void mark(rte_mbuf* frame);
   bool happens() { return faults_.per_mille > 0 && random_() % 1000 < faults_.per_mille; }
 
   WireFaults faults_;

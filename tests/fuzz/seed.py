@@ -1,14 +1,32 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the fuzzers' corpora from what real kernels sent: seed.py CAPTURED_MESSAGES TARGET FOLDER"""
+"""Makes the fuzzers' corpora from what real kernels sent: seed.py GOLDEN_FOLDER TARGET FOLDER"""
 import os
 import struct
 import sys
 
 
+def packets(path):
+    data = open(path, "rb").read()
+    at = 24
+    while at < len(data):
+        length = struct.unpack("<I", data[at + 8:at + 12])[0]
+        yield data[at + 16:at + 16 + length]
+        at += 16 + length
+
+
 def main():
-    source, target, folder = sys.argv[1:4]
+    golden, target, folder = sys.argv[1:4]
     os.makedirs(folder, exist_ok=True)
+    if target in ("roce_frame", "cm_agent"):
+        for number, packet in enumerate(packets(f"{golden}/captured_packets.pcap")):
+            datagram = packet[42] == 0x64
+            if target == "cm_agent" and not datagram:
+                continue
+            with open(f"{folder}/{number:03}", "wb") as file:
+                file.write(packet if target == "roce_frame" else bytes([1, 0]) + packet[62:62 + 256])
+        return
+    source = f"{golden}/captured_messages.txt"
     for number, line in enumerate(open(source, encoding="ascii")):
         message = bytes.fromhex(line.strip())
         words = struct.unpack(f">{len(message) // 4}I", message[:len(message) // 4 * 4])

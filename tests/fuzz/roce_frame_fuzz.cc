@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Frames from the link: parsing, invariant CRC and transport headers read nothing outside; what decodes
+// encodes to the same bytes; whatever a host answers fits its buffer.
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "pmd/softroce/frame.h"
+#include "pmd/softroce/neighbours.h"
+#include "pmd/softroce/wire.h"
+
+using namespace sluice::rdma;
+using namespace sluice::rdma::softroce;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::vector<std::byte> frame(reinterpret_cast<const std::byte*>(data),
+                                     reinterpret_cast<const std::byte*>(data) + size);
+  static const PortConfig config = [] {
+    PortConfig made;
+    made.addresses = {{PeerAddress::from_ipv4(10, 77, 0, 1), 120}, {PeerAddress{{0xfe, 0x80}}, 64}};
+    return made;
+  }();
+  static Neighbours neighbours(config, {2, 0, 0, 0, 0, 1});
+  static Statistics statistics;
+  const Frame parsed = parse(frame);
+  if (parsed.kind != FrameKind::Roce) {
+    std::vector<std::byte> answer(kMaxAnswerBytes);
+    if (neighbours.on_frame(parsed, frame, answer.data(), statistics) > answer.size()) std::abort();
+    return 0;
+  }
+  icrc_correct(parsed, frame);
+  const auto packet = decode(parsed.transport);
+  if (!packet) return 0;
+  std::byte headers[kMaxTransportHeaderBytes];
+  const std::size_t bytes = encode_headers(*packet, headers);
+  if (bytes > sizeof headers ||
+      bytes + packet->payload.size() + packet->bth.pad_bytes != parsed.transport.size())
+    std::abort();
+  const auto again = decode(std::span(headers).first(bytes));
+  // Alone, headers decode when there is no pad to account for.
+  if (packet->bth.pad_bytes == 0 && (!again || again->bth.psn != packet->bth.psn)) std::abort();
+  return 0;
+}

@@ -113,7 +113,9 @@ class Call {
   /// Room for the service's own state from place() to release(); zeroed before the first of them.
   template <typename T>
   T& state() noexcept {
-    static_assert(sizeof(T) <= kCallStateBytes && alignof(T) <= alignof(std::max_align_t));
+    static_assert(sizeof(T) <= kCallStateBytes);
+    static_assert(alignof(T) <=
+                  alignof(std::max_align_t));  // NOLINT(misc-redundant-expression): not for every T
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
     return *reinterpret_cast<T*>(state_bytes_.data());
   }

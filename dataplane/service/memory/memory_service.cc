@@ -23,6 +23,7 @@ MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros
       pad_{zeros.bytes.subspan(kLargeBytes), zeros.lkey},
       exports_(config.exports),
       statistics_(config.exports.size() + 1),
+      replies_(config.handle_key),
       acl_(*this) {
   if (pad_.bytes.size() < xdr::kUnit)
     throw rdma::SetupError("The memory export needs a region for holes and padding of more than 64 KiB.");
@@ -30,6 +31,18 @@ MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros
   // Another one after each start (RFC 1813, section 3.3.7).
   xdr::store_u64(write_verifier_.data(), fs_.start());
 }
+
+namespace {
+
+/// Procedures whose second execution gives another answer than their first.
+constexpr bool must_not_repeat(std::uint32_t procedure) noexcept {
+  constexpr std::uint32_t kSetAttr = 2;  // guarded by a ctime that it changes
+  constexpr std::uint32_t kFirst = 8;    // CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME,
+  constexpr std::uint32_t kLast = 15;    // LINK
+  return procedure == kSetAttr || (procedure >= kFirst && procedure <= kLast);
+}
+
+}  // namespace
 
 // --- Dispatch ------------------------------------------------------------------------------------
 
@@ -49,9 +62,22 @@ Execution MemoryService::execute(Call& call) noexcept {
     if (!call.require_results(std::min<std::uint64_t>(wanted, kMaxReaddirBytes)))
       return Execution::NeedsMemory;
   }
+  keep_reply_ = must_not_repeat(procedure);
+  if (keep_reply_ && answer_again(call)) return keep_reply_ = false, Execution::Started;
   xdr::Reader in(call.arguments());
   (this->*kHandlers[procedure])(call, in);
+  keep_reply_ = false;
   return Execution::Started;
+}
+
+bool MemoryService::answer_again(Call& call) noexcept {
+  reply_key_ = replies_.key_of(call);
+  const auto results = replies_.find(reply_key_, fs_.now_ns());
+  if (results.empty()) return false;
+  ++statistics_[current_export_].repeated;
+  call.results().opaque_fixed(results);
+  call.complete(rpc::AcceptStat::Success);
+  return true;
 }
 
 void MemoryService::succeed(Call& call, Status status) noexcept {
@@ -64,6 +90,7 @@ void MemoryService::succeed(Call& call, Status status) noexcept {
     ++procedure.calls;
     procedure.errors += failed;
   }
+  if (keep_reply_) replies_.keep(reply_key_, call.results().written(), fs_.now_ns());
   call.complete(rpc::AcceptStat::Success);
 }
 

@@ -14,6 +14,7 @@
 
 #include "dataplane/service/memory/filesystem.h"
 #include "dataplane/service/memory/nfs3_types.h"
+#include "dataplane/service/memory/reply_cache.h"
 #include "dataplane/service/service.h"
 #include "dataplane/ulb/nfs3.h"
 
@@ -59,6 +60,7 @@ struct ProcedureStatistics {
 /// Calls answered with an nfsstat3; NFSACL calls are in the sums only.
 struct ExportStatistics : ProcedureStatistics {
   std::array<ProcedureStatistics, ulb::kNfs3Procedures> procedures{};
+  std::uint64_t repeated = 0;  ///< answered from the reply cache
 };
 
 class MemoryService final : public Service {
@@ -185,6 +187,7 @@ class MemoryService final : public Service {
   void end_removal(Call& call, xdr::Reader& in, bool directory) noexcept;
   void list_directory(Call& call, xdr::Reader& in, bool plus) noexcept;
   void succeed(Call& call, Status status) noexcept;
+  bool answer_again(Call& call) noexcept;
 
   FileSystem fs_;
   rdma::MemoryRegion zeros_;  ///< kLargeBytes, for holes
@@ -193,6 +196,9 @@ class MemoryService final : public Service {
   std::vector<ExportStatistics> statistics_;
   std::array<std::byte, 8> write_verifier_;
   std::uint32_t current_export_ = 0;
+  ReplyCache replies_;
+  bool keep_reply_ = false;  ///< of the call that is being executed
+  ReplyCache::Key reply_key_;
   AclService acl_;
 };
 

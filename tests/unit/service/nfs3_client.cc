@@ -294,7 +294,9 @@ Handle Lab::root(std::uint32_t export_id) {
 }
 
 void Lab::prepare(TestCall& call, std::uint32_t procedure, const Caller& caller) {
+  static std::uint32_t next_xid = 1;
   call.header() = {};
+  call.header().xid = static_cast<rpc::Xid>(next_xid++);
   call.header().program = ulb::kNfsProgram;
   call.header().version = ulb::kNfs3Version;
   call.header().procedure = procedure;

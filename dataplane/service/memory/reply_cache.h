@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Duplicate request cache (Juszczak: "Improving the performance and correctness of an NFS server", 1989): a
+// procedure that must not be executed twice is answered from here when its call comes again, as it does after
+// a reconnect (RFC 8166, section 4.2.1; V1-152).
+//
+// A call is the same when client, XID, procedure and arguments are. Fixed size; the oldest entry of a set
+// gives way.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "dataplane/service/service.h"
+#include "pmd/siphash.h"
+
+namespace sluice::service::memory {
+
+/// The longest results of a procedure that is kept: CREATE's handle, attributes and directory data.
+inline constexpr std::size_t kMaxKeptReplyBytes = 320;
+inline constexpr std::size_t kReplySets = 512;
+inline constexpr std::size_t kReplyWays = 8;
+/// A client gives up a call, or reuses its XID, long after that.
+inline constexpr std::uint64_t kKeepReplyNs = 120'000'000'000;
+
+class ReplyCache {
+ public:
+  struct Key {
+    rdma::PeerAddress peer;
+    rpc::Xid xid{};
+    std::uint32_t procedure = 0;
+    std::uint64_t arguments = 0;  ///< keyed hash
+    bool operator==(const Key&) const = default;
+  };
+
+  explicit ReplyCache(const HashKey& key)
+      : hash_key_(key), entries_(std::make_unique<Entry[]>(kReplySets * kReplyWays)) {}
+
+  Key key_of(const Call& call) const noexcept {
+    return {call.peer(), call.header().xid, call.header().procedure, siphash(hash_key_, call.arguments())};
+  }
+
+  /// The results of that call, or an empty span.
+  std::span<const std::byte> find(const Key& key, std::uint64_t now_ns) noexcept {
+    for (Entry& entry : set_of(key))
+      if (entry.bytes > 0 && entry.key == key && now_ns - entry.made_ns < kKeepReplyNs)
+        return {entry.results.data(), entry.bytes};
+    return {};
+  }
+
+  void keep(const Key& key, std::span<const std::byte> results, std::uint64_t now_ns) noexcept {
+    if (results.empty() || results.size() > kMaxKeptReplyBytes) return;
+    Entry* oldest = nullptr;
+    for (Entry& entry : set_of(key))
+      if (oldest == nullptr || entry.bytes == 0 || entry.made_ns < oldest->made_ns) {
+        oldest = &entry;
+        if (entry.bytes == 0) break;
+      }
+    oldest->key = key;
+    oldest->made_ns = now_ns;
+    oldest->bytes = static_cast<std::uint32_t>(results.size());
+    std::memcpy(oldest->results.data(), results.data(), results.size());
+  }
+
+ private:
+  struct Entry {
+    Key key;
+    std::uint64_t made_ns = 0;
+    std::uint32_t bytes = 0;  ///< zero: empty
+    std::array<std::byte, kMaxKeptReplyBytes> results;
+  };
+  std::span<Entry> set_of(const Key& key) noexcept {
+    const std::uint64_t hash = key.arguments ^ (static_cast<std::uint64_t>(key.xid) * 0x9E3779B97F4A7C15u);
+    return {&entries_[(hash >> 32) % kReplySets * kReplyWays], kReplyWays};
+  }
+
+  const HashKey hash_key_;
+  std::unique_ptr<Entry[]> entries_;
+};
+
+}  // namespace sluice::service::memory

@@ -134,7 +134,8 @@ Client::Answer Client::call(const rpcrdma::Request& request, std::vector<std::ui
     bool done = false;
     Answer answer;
     std::vector<std::uint32_t> counts;
-  } waiting{.done = false, .answer = {}, .counts = std::move(item_counts)};
+  } waiting;
+  waiting.counts = std::move(item_counts);
   rpcrdma::Request waited = request;
   waited.context = &waiting;
   waited.completion = [](void* context, const rpcrdma::Reply& reply) noexcept {

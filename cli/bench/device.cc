@@ -81,6 +81,7 @@ void start_dpdk(const DeviceOptions& options, int cpu) {
   else
     words.insert(words.end(), {"-a", options.ethdev});
   std::vector<char*> argv;
+  argv.reserve(words.size());
   for (std::string& word : words) argv.push_back(word.data());
   if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0 || rte_eth_dev_count_avail() == 0)
     throw rdma::SetupError("DPDK does not start with --ethdev '" + options.ethdev + "' (" +

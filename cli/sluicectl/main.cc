@@ -44,7 +44,7 @@ json ask(const std::string& path, const std::string& method, const json& paramet
          (bytes = ::recv(fd, buffer, sizeof buffer, 0)) > 0)
     answer.append(buffer, static_cast<std::size_t>(bytes));
   ::close(fd);
-  const json parsed = json::parse(answer, nullptr, false);
+  json parsed = json::parse(answer, nullptr, false);
   if (parsed.is_discarded()) throw Unreachable("The control plane at " + path + " closed the connection.");
   return parsed;
 }
@@ -132,7 +132,7 @@ json capture(const std::string& socket, const CaptureOptions& options) {
   bool stopped = false;
   for (;;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const json status = result_of(ask(socket, "capture_status"));
+    json status = result_of(ask(socket, "capture_status"));
     const bool ours = status.value("id", std::uint64_t{0}) == started["id"].get<std::uint64_t>();
     if (ours && status["state"] == "failed") throw std::runtime_error(status.value("problem", ""));
     if (ours && status["state"] == "done") return status;

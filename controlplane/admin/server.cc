@@ -37,7 +37,7 @@ Server::Server(const std::string& path) : path_(path) {
   if (path.size() >= sizeof address.sun_path)
     throw rdma::SetupError("The admin socket's path " + path +
                            " is too long: use one of fewer than 108 bytes.");
-  std::strcpy(address.sun_path, path.c_str());
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   ::unlink(path.c_str());

@@ -13,7 +13,7 @@
 namespace sluice::admin {
 
 inline constexpr std::size_t kMaxClients = 32;
-inline constexpr std::size_t kMaxRequestBytes = 64 * 1024;
+inline constexpr std::size_t kMaxRequestBytes = 64u << 10;
 inline constexpr std::size_t kMaxUnsentBytes = 8 << 20;
 
 /// Error of a method, for the client.

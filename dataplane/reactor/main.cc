@@ -126,6 +126,7 @@ void start_eal(const segment::ConfigBlock& config, const std::string& segment_na
       arguments.insert(arguments.end(), {"--vdev", config.ethdev});
   }
   std::vector<char*> argv;
+  argv.reserve(arguments.size());
   for (std::string& argument : arguments) argv.push_back(argument.data());
   if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
     throw rdma::SetupError("DPDK's environment did not start (" + std::string(rte_strerror(rte_errno)) +

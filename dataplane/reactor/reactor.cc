@@ -143,7 +143,8 @@ bool Reactor::poll_datagrams() noexcept {
 
 /// A packet on the queue pair says that the peer is ready, also when its message that says so was lost.
 void Reactor::tell_heard() noexcept {
-  for (std::uint16_t i = 0; i < tracked_.size(); ++i) {
+  const auto count = static_cast<std::uint16_t>(tracked_.size());
+  for (std::uint16_t i = 0; i < count; ++i) {
     Tracked& tracked = tracked_[i];
     if (tracked.queue_pair == 0 || tracked.up || tracked.heard_told) continue;
     rpcrdma::Connection& connection = engine_.connection(i);
@@ -197,7 +198,8 @@ Reactor::PendingRequest* Reactor::find_pending(std::uint32_t cm_id) noexcept {
 }
 
 rpcrdma::Connection* Reactor::find_connection(rdma::CmId id) noexcept {
-  for (std::uint16_t i = 0; i < tracked_.size(); ++i)
+  const auto count = static_cast<std::uint16_t>(tracked_.size());
+  for (std::uint16_t i = 0; i < count; ++i)
     if (tracked_[i].cm_id == id && engine_.connection(i).is_open()) return &engine_.connection(i);
   return nullptr;
 }

@@ -50,9 +50,8 @@ CallLayout lay_out_call(const ReadList& reads, bool long_call, std::uint64_t inl
     if (position == 0) {
       if (!long_call) return layout.defect = LayoutDefect::PositionZeroInMsg, layout;
       layout.stream_bytes += read.target.length;
-    } else if (position < rpc::kMinCallBytes) {
-      return layout.defect = LayoutDefect::BadPosition, layout;
-    } else if (read.target.length > 0 && !add_to_chunk(layout, position, read.target.length)) {
+    } else if (position < rpc::kMinCallBytes ||
+               (read.target.length > 0 && !add_to_chunk(layout, position, read.target.length))) {
       return layout.defect = LayoutDefect::BadPosition, layout;
     }
   }

@@ -27,7 +27,7 @@ inline constexpr std::uint32_t kMaxDevices = 16;
 inline constexpr std::uint32_t kMaxListeners = 16;
 
 /// Bytes of one direction's wire. A Send with its record header has to fit a quarter.
-inline constexpr std::size_t kWireBytes = 256 * 1024;
+inline constexpr std::size_t kWireBytes = 256u << 10;
 inline constexpr std::uint32_t kMaxSendBytes = kWireBytes / 4 - kCacheLine;
 
 /// A steering tag as its owner publishes it. `key` is written last and cleared first.

@@ -147,9 +147,8 @@ void SoftQueuePair::on_packet(const Frame& frame, const LinkAddress& from, const
 /// Responses first: the peer's progress frees our memory too.
 bool SoftQueuePair::transmit() noexcept {
   if (state_ != State::ReadyToSend) return false;
-  std::uint32_t budget = kPacketsPerTurn;
-  budget -= transmit_responses(budget);
-  if (state_ == State::ReadyToSend) budget -= transmit_requests(budget);
+  const std::uint32_t budget = kPacketsPerTurn - transmit_responses(kPacketsPerTurn);
+  if (state_ == State::ReadyToSend) transmit_requests(budget);
   if (state_ != State::ReadyToSend) return false;
   const bool responses = read_count_ > 0 || ack_pending_ || nak_pending_;
   return responses || may_send_more();

@@ -105,7 +105,7 @@ class SoftQueuePair final : public QueuePair {
 
   // requester.cc
   void add_entry(const SendWr& wr) noexcept;
-  std::uint32_t transmit_requests(std::uint32_t budget) noexcept;
+  void transmit_requests(std::uint32_t budget) noexcept;
   bool may_send_more() const noexcept;
   bool start(SendEntry& work) noexcept;
   bool send_read_request(SendEntry& work) noexcept;

@@ -84,7 +84,7 @@ bool SoftQueuePair::may_send_more() const noexcept {
   return work.opcode != SendOpcode::RdmaRead || reads_pending_ < attributes_.initiator_depth;
 }
 
-std::uint32_t SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
+void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
   std::uint32_t sent = 0;
   bool local_work = false;
   while (sent < budget && may_send_more()) {
@@ -124,7 +124,6 @@ std::uint32_t SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
     if (deadline_ns_ == 0) restart_timer();
   }
   if (local_work || (next_ != tail_ && entry(next_).status != WcStatus::Success)) complete_sends();
-  return sent;
 }
 
 /// Gives an entry its PSNs, or does it where it is local work. False when that failed.

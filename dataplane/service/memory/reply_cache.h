@@ -53,12 +53,10 @@ class ReplyCache {
 
   void keep(const Key& key, std::span<const std::byte> results, std::uint64_t now_ns) noexcept {
     if (results.empty() || results.size() > kMaxKeptReplyBytes) return;
-    Entry* oldest = nullptr;
-    for (Entry& entry : set_of(key))
-      if (oldest == nullptr || entry.bytes == 0 || entry.made_ns < oldest->made_ns) {
-        oldest = &entry;
-        if (entry.bytes == 0) break;
-      }
+    const auto set = set_of(key);
+    Entry* oldest = &set.front();
+    for (Entry& entry : set)
+      if (entry.bytes == 0 || (oldest->bytes != 0 && entry.made_ns < oldest->made_ns)) oldest = &entry;
     oldest->key = key;
     oldest->made_ns = now_ns;
     oldest->bytes = static_cast<std::uint32_t>(results.size());

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The loopback driver between two threads (for the thread sanitizer) and between two processes, one of which
+// is killed.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "pmd/loopback/loopback.h"
+#include "tests/driver/driver_fixture.h"
+
+namespace sluice::rdma::conformance {
+namespace {
+
+constexpr std::uint16_t kPort = 4242;
+constexpr std::size_t kBytes = 1 << 20;
+constexpr auto kPatience = std::chrono::seconds(30);
+
+/// One side: a device, a queue pair, memory, and what completed.
+struct Party {
+  std::unique_ptr<loopback::Loopback> device;
+  std::unique_ptr<QueuePair> qp;
+  MemoryRegion memory;
+  std::vector<WorkCompletion> completions;
+  std::optional<CmId> id;
+
+  explicit Party(std::shared_ptr<loopback::Fabric> fabric, const char* name)
+      : device(loopback::make_device(std::move(fabric), {.name = name})) {
+    memory = device->allocate_memory(2 * kBytes);
+    qp = device->create_queue_pair({});
+  }
+  Sge sge(std::size_t at, std::uint32_t bytes) const {
+    return {memory.bytes.data() + at, bytes, memory.lkey};
+  }
+  void poll() {
+    WorkCompletion wcs[16];
+    const std::size_t count = device->poll(wcs);
+    completions.insert(completions.end(), wcs, wcs + count);
+    if (count == 0) std::this_thread::yield();
+  }
+  template <typename Condition>
+  bool until(Condition condition) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      poll();
+    }
+    return true;
+  }
+  std::optional<WorkCompletion> await(std::uint64_t wr_id) {
+    std::optional<WorkCompletion> found;
+    until([&] {
+      for (const WorkCompletion& wc : completions)
+        if (wc.wr_id == wr_id) found = wc;
+      return found.has_value();
+    });
+    return found;
+  }
+  bool post(const SendWr& wr) { return qp->post_send({&wr, 1}) == 1; }
+  bool receive(std::uint64_t wr_id, const Sge& into) {
+    const RecvWr wr{wr_id, into};
+    return qp->post_recv({&wr, 1}) == 1;
+  }
+  bool connect() {
+    id = device->connection_manager()->connect(*qp, kPort, {});
+    return id && until_event(CmEventType::Established);
+  }
+  bool accept() {
+    return until_event(CmEventType::ConnectRequest) && device->connection_manager()->accept(*id, *qp, {}) &&
+           until([&] { return qp->state() == QueuePair::State::ReadyToSend; });
+  }
+  bool until_event(CmEventType type) {
+    bool seen = false;
+    return until([&] {
+      CmEvent events[4];
+      const std::size_t count = device->connection_manager()->poll_events(events);
+      for (const CmEvent& event : std::span(events, count)) {
+        id = event.id;
+        seen = seen || event.type == type;
+      }
+      return seen;
+    });
+  }
+};
+
+/// What the exposing side says of its memory, in a Send.
+struct Invitation {
+  std::uint64_t address;
+  std::uint32_t rkey;
+};
+
+std::byte pattern(std::uint32_t round, std::size_t i) {
+  return static_cast<std::byte>(round * 131 + i * 7 + (i >> 8));
+}
+
+/// Rounds of Writes into the other's memory, each announced by a Send; sizes and places by a seed.
+constexpr std::uint32_t kRounds = 1500;
+
+void write_rounds(Party& party) {
+  ASSERT_TRUE(party.receive(1, party.sge(0, sizeof(Invitation))));
+  ASSERT_TRUE(party.connect());
+  ASSERT_TRUE(party.await(1));
+  Invitation invitation;
+  std::memcpy(&invitation, party.memory.bytes.data(), sizeof invitation);
+  std::mt19937 random(1);
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    const std::uint32_t header[3] = {round, static_cast<std::uint32_t>(random() % (kBytes - 8192)),
+                                     static_cast<std::uint32_t>(1 + random() % 8192)};
+    party.completions.clear();
+    ASSERT_TRUE(party.receive(2, party.sge(64, 16)));  // the answer's
+    std::byte* source = party.memory.bytes.data() + kBytes;
+    for (std::size_t i = 0; i < header[2]; ++i) source[i] = pattern(round, i);
+    std::memcpy(party.memory.bytes.data() + 128, header, sizeof header);
+    const Sge data = party.sge(kBytes, header[2]);
+    const Sge word = party.sge(128, sizeof header);
+    ASSERT_TRUE(party.post({.wr_id = 3,
+                            .sges = {&data, 1},
+                            .remote_address = invitation.address + header[1],
+                            .rkey = static_cast<Rkey>(invitation.rkey),
+                            .opcode = SendOpcode::RdmaWrite}));
+    ASSERT_TRUE(party.post({.wr_id = 4, .sges = {&word, 1}, .opcode = SendOpcode::Send}));
+    ASSERT_TRUE(party.await(2)) << round;
+    ASSERT_EQ(party.await(4)->status, WcStatus::Success);
+    // And back by a Read.
+    const Sge back = party.sge(kBytes + 65536, header[2]);
+    ASSERT_TRUE(party.post({.wr_id = 5,
+                            .sges = {&back, 1},
+                            .remote_address = invitation.address + header[1],
+                            .rkey = static_cast<Rkey>(invitation.rkey),
+                            .opcode = SendOpcode::RdmaRead}));
+    ASSERT_EQ(party.await(5)->status, WcStatus::Success);
+    ASSERT_EQ(std::memcmp(source, back.address, header[2]), 0) << round;
+  }
+}
+
+void check_rounds(Party& party) {
+  ASSERT_TRUE(party.receive(10, party.sge(0, 16)));
+  party.device->connection_manager()->listen(kPort);
+  ASSERT_TRUE(party.accept());
+  const MemoryWindow window = party.device->allocate_window();
+  const auto exposed = party.memory.bytes.subspan(kBytes);
+  const auto rkey = party.qp->bind_window(window, exposed, party.memory.lkey, kRemoteWrite | kRemoteRead);
+  ASSERT_TRUE(rkey);
+  const Invitation invitation{reinterpret_cast<std::uintptr_t>(exposed.data()),
+                              static_cast<std::uint32_t>(*rkey)};
+  std::memcpy(party.memory.bytes.data() + 256, &invitation, sizeof invitation);
+  const Sge word = party.sge(256, sizeof invitation);
+  ASSERT_TRUE(party.post({.wr_id = 11, .sges = {&word, 1}, .opcode = SendOpcode::Send}));
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    ASSERT_TRUE(party.await(10)) << round;
+    std::uint32_t header[3];
+    std::memcpy(header, party.memory.bytes.data(), sizeof header);
+    ASSERT_EQ(header[0], round);
+    for (std::size_t i = 0; i < header[2]; ++i) ASSERT_EQ(exposed[header[1] + i], pattern(round, i)) << round;
+    party.completions.clear();
+    ASSERT_TRUE(party.receive(10, party.sge(0, 16)));
+    const Sge answer = party.sge(512, 4);
+    ASSERT_TRUE(party.post({.wr_id = 12, .sges = {&answer, 1}, .opcode = SendOpcode::Send}));
+    ASSERT_TRUE(party.await(12));
+  }
+}
+
+TEST(LoopbackThreads, reads_writes_and_sends_cross_threads_in_order) {
+  const auto fabric = loopback::Fabric::in_process({.links = 4});
+  Party left(fabric, "left");
+  Party right(fabric, "right");
+  right.device->connection_manager()->listen(kPort);
+  std::thread other([&] { check_rounds(right); });
+  write_rounds(left);
+  // The last answer is out before the queue pairs go.
+  other.join();
+}
+
+class LoopbackProcesses : public testing::Test {
+ protected:
+  LoopbackProcesses() : path_("/dev/shm/sluice-driver-" + std::to_string(::getpid())) {}
+
+  /// A client process: connects, exposes a pattern, lets the server read it and write it back changed.
+  pid_t start_client(bool hang) {
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    ::_exit(client(hang));
+  }
+  int client(bool hang) {
+    Party party(loopback::Fabric::attach(path_), "client");
+    if (!party.receive(1, party.sge(0, 16)) || !party.connect()) return 2;
+    const auto exposed = party.memory.bytes.subspan(kBytes);
+    for (std::size_t i = 0; i < kBytes; ++i) exposed[i] = pattern(1, i);
+    const auto rkey = party.qp->bind_window(party.device->allocate_window(), exposed, party.memory.lkey,
+                                            kRemoteRead | kRemoteWrite);
+    if (!rkey) return 3;
+    const Invitation invitation{reinterpret_cast<std::uintptr_t>(exposed.data()),
+                                static_cast<std::uint32_t>(*rkey)};
+    std::memcpy(party.memory.bytes.data() + 256, &invitation, sizeof invitation);
+    const Sge word = party.sge(256, sizeof invitation);
+    if (!party.post({.wr_id = 2, .sges = {&word, 1}, .opcode = SendOpcode::Send})) return 4;
+    while (hang) ::pause();
+    if (!party.await(1)) return 5;
+    for (std::size_t i = 0; i < kBytes; ++i)
+      if (exposed[i] != pattern(2, i)) return 6;
+    return 0;
+  }
+  Invitation welcome(Party& party) {
+    EXPECT_TRUE(party.receive(10, party.sge(0, sizeof(Invitation))));
+    EXPECT_TRUE(party.accept());
+    EXPECT_TRUE(party.await(10));
+    Invitation invitation{};
+    std::memcpy(&invitation, party.memory.bytes.data(), sizeof invitation);
+    return invitation;
+  }
+  void serve(Party& party) {
+    const Invitation invitation = welcome(party);
+    const Sge data = party.sge(kBytes, kBytes);
+    ASSERT_TRUE(party.post({.wr_id = 11,
+                            .sges = {&data, 1},
+                            .remote_address = invitation.address,
+                            .rkey = static_cast<Rkey>(invitation.rkey),
+                            .opcode = SendOpcode::RdmaRead}));
+    ASSERT_EQ(party.await(11)->status, WcStatus::Success);
+    for (std::size_t i = 0; i < kBytes; ++i) {
+      ASSERT_EQ(data.address[i], pattern(1, i));
+      data.address[i] = pattern(2, i);
+    }
+    ASSERT_TRUE(party.post({.wr_id = 12,
+                            .sges = {&data, 1},
+                            .remote_address = invitation.address,
+                            .rkey = static_cast<Rkey>(invitation.rkey),
+                            .opcode = SendOpcode::RdmaWrite}));
+    const Sge word = party.sge(512, 4);
+    ASSERT_TRUE(party.post({.wr_id = 13, .sges = {&word, 1}, .opcode = SendOpcode::Send}));
+    ASSERT_EQ(party.await(13)->status, WcStatus::Success);
+  }
+  static int status_of(pid_t pid) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  const std::string path_;
+};
+
+TEST_F(LoopbackProcesses, a_client_in_another_process_is_read_from_and_written_to) {
+  auto fabric = loopback::Fabric::create(path_, {.links = 2, .arena_bytes = 8 * kBytes});
+  Party server(fabric, "server");
+  server.device->connection_manager()->listen(kPort);
+  const pid_t pid = start_client(false);
+  serve(server);
+  EXPECT_EQ(status_of(pid), 0);
+}
+
+TEST_F(LoopbackProcesses, a_killed_client_is_let_go_of_and_its_link_used_again) {
+  auto fabric = loopback::Fabric::create(path_, {.links = 1, .arena_bytes = 8 * kBytes});
+  Party server(fabric, "server");
+  server.device->connection_manager()->listen(kPort);
+  for (int round = 0; round < 3; ++round) {
+    const pid_t dying = start_client(true);
+    welcome(server);
+    ASSERT_TRUE(server.receive(20, server.sge(0, 16)));
+    EXPECT_EQ(server.device->peer_pid(*server.id), static_cast<std::uint32_t>(dying));
+    ::kill(dying, SIGKILL);
+    ::waitpid(dying, nullptr, 0);
+    server.device->abandon(*server.id);
+    ASSERT_TRUE(server.until([&] { return server.qp->state() == QueuePair::State::Error; }));
+    EXPECT_EQ(server.await(20)->status, WcStatus::WrFlushError);
+    server.qp = server.device->create_queue_pair({});
+    server.completions.clear();
+  }
+  const pid_t living = start_client(false);
+  serve(server);
+  EXPECT_EQ(status_of(living), 0);
+}
+
+}  // namespace
+}  // namespace sluice::rdma::conformance

@@ -60,12 +60,13 @@ def memif_ethdev(folder, role):
     return f"net_memif0,role={role},id=0,socket={folder}/memif.sock,socket-abstract=no,bsize=8192,rsize=10"
 
 
-def memif(build, wanted):
-    """softroce over memif between a data plane and sluice-bench, one core each; TCP on loopback as baseline."""
-    with tempfile.TemporaryDirectory() as folder:
-        name = f"sluice-bench-{os.getpid()}"
+class MemifPlanes:
+    """A data plane on memif with its control plane; client() is the command of a sluice-bench that speaks to it."""
+
+    def __init__(self, build, folder):
+        self.build, self.folder, self.name = build, folder, f"sluice-bench-{os.getpid()}"
         with open(f"{folder}/sluice.toml", "w", encoding="utf-8") as file:
-            file.write(f"""segment = "{name}"
+            file.write(f"""segment = "{self.name}"
 [reactor]
 idle = "spin"
 [device]
@@ -76,60 +77,101 @@ addresses = ["192.0.2.1/24"]
 socket = "{folder}/admin"
 [metrics]
 address = ""
+[admission]
+max_connections_per_client = 64
 [mount]
 port = 20049
 rpcbind = false
 """)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        planes = [subprocess.Popen([f"{build}/controlplane/sluice-controlplane", "--config", f"{folder}/sluice.toml"], **quiet),
-                  subprocess.Popen([f"{build}/sluice-dataplane", "--segment", name], **quiet)]
+        self.control = subprocess.Popen([f"{build}/controlplane/sluice-controlplane", "--config", f"{folder}/sluice.toml"], **quiet)
+        self.data = subprocess.Popen([f"{build}/sluice-dataplane", "--segment", self.name], **quiet)
+        for _ in range(300):
+            done = subprocess.run([f"{build}/cli/sluicectl", "--socket", f"{folder}/admin", "--json", "exports"],
+                                  capture_output=True, text=True)
+            if done.returncode == 0 and json.loads(done.stdout):
+                return
+            time.sleep(0.1)
+        raise RuntimeError("the planes did not start")
+
+    def client(self, *words):
+        return [f"{self.build}/cli/sluice-bench", "--device", "softroce", "--ethdev", memif_ethdev(self.folder, "client"),
+                "--address", "192.0.2.2/24", "--server", "192.0.2.1", "--json", *words]
+
+    def load(self, *words):
+        return json.loads(subprocess.run(self.client("--seconds", "1", *words), capture_output=True, text=True, check=True).stdout)
+
+    def close(self):
+        for process in (self.data, self.control):
+            process.terminate()
+            process.wait()
+        if os.path.exists(f"/dev/shm/{self.name}"):
+            os.unlink(f"/dev/shm/{self.name}")
+
+
+def report(figure, pairs, unit, goal):
+    value, baseline = (statistics.median(pair[i] for pair in pairs) for i in (0, 1))
+    print(json.dumps({"figure": figure, "value": round(value, 2), "unit": unit, "baseline": round(baseline, 2),
+                      "ratio": round(value / baseline, 2), "goal": goal}), flush=True)
+
+
+def memif(build, wanted):
+    """softroce over memif between a data plane and sluice-bench, one core each; TCP on loopback as baseline."""
+    about = {"memif_null_rps": ("RPC/s", 2e6), "memif_null_p50_us": ("us", 4), "memif_read1m_gbps": ("GB/s", 3),
+             "memif_write1m_gbps": ("GB/s", 3), "memif_null_vs_libtirpc_tcp": ("RPC/s", 10)}
+    large = ["--depth", "16", "nfs3", "--mount-port", "20049", "--file-mib", "64", "--block", "1048576", "--mix"]
+    rounds = []
+    with tempfile.TemporaryDirectory() as folder:
+        planes = MemifPlanes(build, folder)
         try:
-            for _ in range(300):
-                done = subprocess.run([f"{build}/cli/sluicectl", "--socket", f"{folder}/admin", "--json", "exports"],
-                                      capture_output=True, text=True)
-                if done.returncode == 0 and json.loads(done.stdout):
-                    break
-                time.sleep(0.1)
-            client = [f"{build}/cli/sluice-bench", "--device", "softroce", "--ethdev", memif_ethdev(folder, "client"),
-                      "--address", "192.0.2.2/24", "--server", "192.0.2.1", "--json", "--seconds", "1"]
-
-            def load(*words):
-                done = subprocess.run([*client, *words], capture_output=True, text=True, check=True)
-                return json.loads(done.stdout)
-
-            large = ["--depth", "16", "nfs3", "--mount-port", "20049", "--file-mib", "64", "--block", "1048576", "--mix"]
-            rounds = []
             for _ in range(RUNS):
                 tcp = json.loads(subprocess.run([f"{build}/tests/bench/tcp_baseline", "0.5"], capture_output=True, text=True,
                                                 check=True).stdout)
-                null = load("--depth", "64", "null")
+                null = planes.load("--depth", "64", "null")
                 rounds.append({
                     "memif_null_rps": (null["operations_per_s"], tcp["null_rps"]),
-                    "memif_null_p50_us": (load("--depth", "1", "null")["latency_us"]["p50"], tcp["null_p50_us"]),
-                    "memif_read1m_gbps": (load(*large, "read=1")["read_MB_per_s"] / 1e3, tcp["read1m_gbps"]),
-                    "memif_write1m_gbps": (load(*large, "write=1")["write_MB_per_s"] / 1e3, tcp["write1m_gbps"]),
+                    "memif_null_p50_us": (planes.load("--depth", "1", "null")["latency_us"]["p50"], tcp["null_p50_us"]),
+                    "memif_read1m_gbps": (planes.load(*large, "read=1")["read_MB_per_s"] / 1e3, tcp["read1m_gbps"]),
+                    "memif_write1m_gbps": (planes.load(*large, "write=1")["write_MB_per_s"] / 1e3, tcp["write1m_gbps"]),
                     "memif_null_vs_libtirpc_tcp": (null["operations_per_s"], tcp["libtirpc_rps"]),
                 })
         finally:
-            for process in planes:
-                process.terminate()
-                process.wait()
-            if os.path.exists(f"/dev/shm/{name}"):
-                os.unlink(f"/dev/shm/{name}")
-    about = {"memif_null_rps": ("RPC/s", 2e6), "memif_null_p50_us": ("us", 4), "memif_read1m_gbps": ("GB/s", 3),
-             "memif_write1m_gbps": ("GB/s", 3), "memif_null_vs_libtirpc_tcp": ("RPC/s", 10)}
+            planes.close()
     for figure in wanted:
-        value, baseline = (statistics.median(one[figure][i] for one in rounds) for i in (0, 1))
-        unit, goal = about[figure]
-        print(json.dumps({"figure": figure, "value": round(value, 2), "unit": unit, "baseline": round(baseline, 2),
-                          "ratio": round(value / baseline, 2), "goal": goal}), flush=True)
+        report(figure, [one[figure] for one in rounds], *about[figure])
+
+
+def conn_idle_bytes(build):
+    """Resident memory of a data plane for each connection that is open and has had a few calls; what a connection may come
+    to use (its share of the slots' buffers) is the baseline."""
+    pairs = []
+    connections = 32
+    for _ in range(RUNS):
+        with tempfile.TemporaryDirectory() as folder:
+            planes = MemifPlanes(build, folder)
+            try:
+                planes.load("--connections", "1", "--depth", "1", "--operations", "100", "null")
+                before = resident_mib(planes.data.pid)
+                client = subprocess.Popen(planes.client("--connections", str(connections), "--depth", "1", "--seconds", "3", "null"),
+                                          stdout=subprocess.DEVNULL)
+                time.sleep(2)
+                after = resident_mib(planes.data.pid)
+                client.wait()
+                done = subprocess.run([f"{build}/cli/sluicectl", "--socket", f"{folder}/admin", "--json", "memory"],
+                                      capture_output=True, text=True, check=True)
+                shares = ("Receive buffers", "reply buffers of call slots", "call slots")
+                reserved = sum(part["reserved_bytes"] for part in json.loads(done.stdout)["parts"] if part["what"] in shares)
+                pairs.append(((after - before) * 1048576 / (connections - 1), reserved / connections))
+            finally:
+                planes.close()
+    report("conn_idle_bytes", pairs, "bytes", None)
 
 
 def main():
     build, wanted = sys.argv[1], sys.argv[2:]
     figures = f"{build}/tests/bench/figures"
     known = subprocess.run([figures, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    every = [*known, "dataplane_rss_mib", *MEMIF_FIGURES]
+    every = [*known, "dataplane_rss_mib", *MEMIF_FIGURES, "conn_idle_bytes"]
     unknown = set(wanted) - set(every)
     if unknown:
         sys.exit(f"Unknown figures {sorted(unknown)}: there are {every}.")
@@ -141,6 +183,8 @@ def main():
     over_memif = [name for name in MEMIF_FIGURES if not wanted or name in wanted]
     if over_memif:
         memif(build, over_memif)
+    if not wanted or "conn_idle_bytes" in wanted:
+        conn_idle_bytes(build)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,8 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
     const std::uint32_t left_psn = next_psn_;  // the first ones are about to wrap
     const std::uint32_t right_psn = next_psn_ + 10;
     next_psn_ += 0x654321;
-    attributes_.path_mtu = std::min(pair_->left().max_path_mtu(), pair_->right().max_path_mtu());
+    attributes_.path_mtu =
+        path_mtu_ != 0 ? path_mtu_ : std::min(pair_->left().max_path_mtu(), pair_->right().max_path_mtu());
     RcAttributes of_a = attributes_;
     of_a.local = left;
     of_a.remote = right;
@@ -190,6 +191,7 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
   static constexpr int kPatience = 100'000;
   std::unique_ptr<DriverPair> pair_;
   RcAttributes attributes_;  ///< what establish_by_attributes() gives both sides
+  std::uint16_t path_mtu_ = 0;  ///< zero: the largest that both carry
   std::uint32_t next_psn_ = 0xFFFFF0;
   Endpoint a;
   Endpoint b;

@@ -168,6 +168,23 @@ TEST_F(Bulk, ten_percent_of_every_fault_changes_nothing) {
     ASSERT_NO_FATAL_FAILURE(run({.per_mille = 100, .seed = seed}, 120));
 }
 
+TEST_F(Bulk, every_path_mtu_does) {
+  for (const auto mtu : std::initializer_list<std::uint16_t>{256, 512, 1024, 2048, 4096}) {
+    path_mtu_ = mtu;
+    ASSERT_NO_FATAL_FAILURE(run({.per_mille = 5, .seed = mtu}, 60)) << mtu;
+  }
+}
+
+TEST_F(SoftRoceTest, path_mtus_that_cannot_be_are_refused) {
+  open({.link_mtu = 1500});
+  for (const auto mtu : std::initializer_list<std::uint16_t>{0, 128, 1000, 2048, 8192}) {
+    auto qp = a.device->create_queue_pair({});
+    RcAttributes attributes;
+    attributes.path_mtu = mtu;
+    EXPECT_FALSE(qp->connect(attributes)) << mtu;
+  }
+}
+
 TEST_F(SoftRoceTest, a_dead_wire_ends_in_bounded_retries) {
   attributes_.ack_timeout = 8;  // 1 ms
   attributes_.retry_count = 3;

@@ -249,8 +249,7 @@ def main():
             if test is not packets_are_well_formed:
                 file = f"{bench.lab.dir}/{test.__name__}.pcap"
                 capture = bench.lab.capture("roce", file, 0 if test.__name__ in CAPTURED_WHOLE else SNAP)
-                if test.__name__ in CAPTURED_WHOLE:
-                    bench.captures.append(file)
+                bench.captures.append(file)
             try:
                 test(bench)
                 print(f"ok {number} {test.__name__} # {time.monotonic() - started:.1f} s", flush=True)

@@ -1,87 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/v1.h"
 
-#include <algorithm>
-
 namespace sluice::rpcrdma::v1 {
 namespace {
 
-/// Walks the chunk fields. Bounds are checked against the bytes left before each step, never by a count
-/// alone.
-class ChunkCursor {
- public:
-  ChunkCursor(const std::byte* at, const std::byte* end) noexcept : at_(at), end_(end) {}
-
-  Decode status() const noexcept { return status_; }
-  const std::byte* at() const noexcept { return at_; }
-
-  ReadList read_list() noexcept {
-    const std::byte* entries = at_;
-    std::uint32_t count = 0;
-    while (discriminator()) {
-      if (count == kMaxReadSegments) return reject(Decode::TooManySegments), ReadList{};
-      if (!take(kReadSegmentBytes)) return {};
-      ++count;
-    }
-    return {entries, count};
+constexpr Decode decode_of(ChunkDefect defect) noexcept {
+  switch (defect) {
+    case ChunkDefect::None:
+      return Decode::Ok;
+    case ChunkDefect::Malformed:
+      return Decode::BadChunks;
+    case ChunkDefect::TooMany:
+      return Decode::TooManySegments;
   }
-
-  WriteList write_list() noexcept {
-    const std::byte* entries = at_;
-    std::uint32_t chunks = 0;
-    std::uint32_t segments = 0;
-    while (discriminator()) {
-      if (chunks == kMaxWriteChunks) return reject(Decode::TooManySegments), WriteList{};
-      segments += segment_array(kMaxWriteSegments - segments);
-      if (status_ != Decode::Ok) return {};
-      ++chunks;
-    }
-    return {entries, chunks, segments};
-  }
-
-  std::optional<WriteChunk> reply_chunk() noexcept {
-    if (!discriminator()) return std::nullopt;
-    const std::byte* count_word = at_;
-    segment_array(kMaxWriteSegments);
-    return WriteChunk(count_word);
-  }
-
- private:
-  std::size_t left() const noexcept { return static_cast<std::size_t>(end_ - at_); }
-
-  void reject(Decode why) noexcept {
-    if (status_ == Decode::Ok) status_ = why;
-  }
-
-  bool take(std::size_t bytes) noexcept {
-    if (bytes > left()) return reject(Decode::BadChunks), false;
-    at_ += bytes;
-    return true;
-  }
-
-  /// Only 0 and 1 are XDR booleans (V1-013); after a defect it says "end of list" so that loops end.
-  bool discriminator() noexcept {
-    if (status_ != Decode::Ok || left() < kDiscriminatorBytes) return reject(Decode::BadChunks), false;
-    const std::uint32_t word = xdr::load_u32(at_);
-    at_ += kDiscriminatorBytes;
-    if (word > 1) reject(Decode::BadChunks);
-    return word == 1;
-  }
-
-  std::uint32_t segment_array(std::uint32_t limit) noexcept {
-    if (left() < 4) return reject(Decode::BadChunks), 0;
-    const std::uint32_t count = xdr::load_u32(at_);
-    at_ += 4;
-    if (std::uint64_t{count} * kSegmentBytes > left()) return reject(Decode::BadChunks), 0;
-    if (count > limit) return reject(Decode::TooManySegments), 0;
-    at_ += std::size_t{count} * kSegmentBytes;
-    return count;
-  }
-
-  const std::byte* at_;
-  const std::byte* end_;
-  Decode status_ = Decode::Ok;
-};
+  return Decode::BadChunks;
+}
 
 Decode decode_error(std::span<const std::byte> message, Header& header) noexcept {
   xdr::Reader reader(message.subspan(kFixedBytes));
@@ -102,11 +35,9 @@ constexpr std::size_t kMsgPWordsBytes = 8;
 Decode decode_chunk_fields(std::span<const std::byte> message, std::size_t from, Header& header) noexcept {
   if (message.size() < from) return Decode::BadChunks;
   ChunkCursor cursor(message.data() + from, message.data() + message.size());
-  header.chunks.reads = cursor.read_list();
-  header.chunks.writes = cursor.write_list();
-  header.chunks.reply = cursor.reply_chunk();
+  header.chunks = cursor.lists();
   header.header_bytes = static_cast<std::size_t>(cursor.at() - message.data());
-  return cursor.status();
+  return decode_of(cursor.defect());
 }
 
 void encode_fixed(xdr::Writer& writer, rpc::Xid xid, std::uint32_t version, Credits credits,
@@ -115,30 +46,6 @@ void encode_fixed(xdr::Writer& writer, rpc::Xid xid, std::uint32_t version, Cred
   writer.u32(version);
   writer.u32(static_cast<std::uint32_t>(credits));
   writer.u32(static_cast<std::uint32_t>(procedure));
-}
-
-void encode_segment(xdr::Writer& writer, const Segment& segment) noexcept {
-  writer.u32(static_cast<std::uint32_t>(segment.handle));
-  writer.u32(segment.length);
-  writer.u64(segment.offset);
-}
-
-void encode_segments(xdr::Writer& writer, std::span<const Segment> segments) noexcept {
-  writer.u32(static_cast<std::uint32_t>(segments.size()));
-  for (const Segment& segment : segments) encode_segment(writer, segment);
-}
-
-/// Fills segments in array order, each completely before the next (V1-094).
-void encode_filled(xdr::Writer& writer, const WriteChunk& chunk, std::uint64_t written) noexcept {
-  const std::uint32_t count = chunk.size();
-  writer.u32(count);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    Segment segment = chunk[i];
-    segment.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(segment.length, written));
-    written -= segment.length;
-    encode_segment(writer, segment);
-  }
-  if (written != 0) writer.fail();
 }
 
 }  // namespace
@@ -179,50 +86,23 @@ DecodeResult decode(std::span<const std::byte> message) noexcept {
 }
 
 std::size_t header_bytes(const CallChunks& chunks) noexcept {
-  std::size_t bytes = kMinMsgHeaderBytes + chunks.reads.size() * kReadEntryBytes;
-  for (const auto& chunk : chunks.writes) bytes += kDiscriminatorBytes + 4 + chunk.size() * kSegmentBytes;
-  if (chunks.reply) bytes += 4 + chunks.reply->size() * kSegmentBytes;
-  return bytes;
+  return kFixedBytes + chunks_bytes(chunks);
 }
 
 void encode_call(xdr::Writer& writer, rpc::Xid xid, Credits requested, Procedure procedure,
                  const CallChunks& chunks) noexcept {
   encode_fixed(writer, xid, kVersion, requested, procedure);
-  for (const ReadSegment& read : chunks.reads) {
-    writer.u32(1);
-    writer.u32(static_cast<std::uint32_t>(read.position));
-    encode_segment(writer, read.target);
-  }
-  writer.u32(0);
-  for (const auto& chunk : chunks.writes) {
-    writer.u32(1);
-    encode_segments(writer, chunk);
-  }
-  writer.u32(0);
-  writer.boolean(chunks.reply.has_value());
-  if (chunks.reply) encode_segments(writer, *chunks.reply);
+  encode_chunks(writer, chunks);
 }
 
 std::size_t header_bytes(const ReplyChunks& chunks) noexcept {
-  std::size_t bytes = kMinMsgHeaderBytes + chunks.writes.size() * (kDiscriminatorBytes + 4) +
-                      chunks.writes.total_segments() * kSegmentBytes;
-  if (chunks.reply) bytes += chunks.reply->encoded_bytes();
-  return bytes;
+  return kFixedBytes + chunks_bytes(chunks);
 }
 
 void encode_reply(xdr::Writer& writer, rpc::Xid xid, Credits granted, Procedure procedure,
                   const ReplyChunks& chunks) noexcept {
   encode_fixed(writer, xid, kVersion, granted, procedure);
-  writer.u32(0);
-  std::size_t i = 0;
-  for (const WriteChunk chunk : chunks.writes) {
-    writer.u32(1);
-    encode_filled(writer, chunk, i < chunks.written.size() ? chunks.written[i] : 0);
-    ++i;
-  }
-  writer.u32(0);
-  writer.boolean(chunks.reply.has_value());
-  if (chunks.reply) encode_filled(writer, *chunks.reply, chunks.reply_written);
+  encode_chunks(writer, chunks);
 }
 
 void encode_err_vers(xdr::Writer& writer, const FixedHeader& failing, Credits granted) noexcept {

@@ -6,9 +6,12 @@
 
 #include <span>
 
-#include "dataplane/rpcrdma/header.h"
+#include "dataplane/rpcrdma/chunk_codec.h"
 
 namespace sluice::rpcrdma::v1 {
+
+using rpcrdma::CallChunks;
+using rpcrdma::ReplyChunks;
 
 inline constexpr std::uint32_t kVersion = 1;
 
@@ -42,25 +45,9 @@ struct DecodeResult {
 /// Decodes one received Send. An RDMA_ERROR is decoded whatever its version (V1-018, V1-025).
 DecodeResult decode(std::span<const std::byte> message) noexcept;
 
-/// The chunk lists of a call that a requester makes.
-struct CallChunks {
-  std::span<const ReadSegment> reads;  ///< ascending positions (V1-081)
-  std::span<const std::span<const Segment>> writes;
-  std::optional<std::span<const Segment>> reply;
-};
-
 std::size_t header_bytes(const CallChunks& chunks) noexcept;
 void encode_call(xdr::Writer& writer, rpc::Xid xid, Credits requested, Procedure procedure,
                  const CallChunks& chunks) noexcept;
-
-/// The chunk lists of a call as its reply returns them: same chunks, segments, handles and offsets, with the
-/// lengths replaced by what was written (V1-095, V1-096, V1-124). A reply has no Read list (V1-090).
-struct ReplyChunks {
-  WriteList writes;
-  std::span<const std::uint64_t> written;  ///< bytes per Write chunk, in order; missing ones are zero
-  std::optional<WriteChunk> reply;
-  std::uint64_t reply_written = 0;
-};
 
 std::size_t header_bytes(const ReplyChunks& chunks) noexcept;
 void encode_reply(xdr::Writer& writer, rpc::Xid xid, Credits granted, Procedure procedure,

@@ -7,7 +7,7 @@
 
 #include "controlplane/topology.h"
 #include "controlplane/version.h"
-#include "dataplane/rpc/netid.h"
+#include "dataplane/rpcrdma/netid.h"
 #include "pmd/softroce/statistics.h"
 
 namespace sluice::admin {
@@ -69,7 +69,7 @@ json connections(segment::Layout& layout, const config::Config& config) {
       list.push_back({{"reactor", reactor},
                       {"connection", number},
                       {"state", to_string(info->state)},
-                      {"peer", rpc::to_string(info->peer)},
+                      {"peer", rpcrdma::to_string(info->peer)},
                       {"version", info->version},
                       {"credits", info->credits_granted},
                       {"receive_inline_bytes", info->receive_inline_bytes},
@@ -147,8 +147,8 @@ json services(const config::Config& config) {
   for (std::uint32_t i = 0; i < config.block.address_count; ++i) {
     const rdma::PeerAddress& address = config.block.addresses[i].address;
     list.push_back(
-        {{"netid", rpc::netid(address)},
-         {"address", rpc::universal_address(address, static_cast<std::uint16_t>(config.block.port))}});
+        {{"netid", rpcrdma::netid(address)},
+         {"address", rpcrdma::universal_address(address, static_cast<std::uint16_t>(config.block.port))}});
   }
   return list;
 }

@@ -190,7 +190,7 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
   static constexpr std::uint16_t kPort = 4242;
   static constexpr int kPatience = 100'000;
   std::unique_ptr<DriverPair> pair_;
-  RcAttributes attributes_;  ///< what establish_by_attributes() gives both sides
+  RcAttributes attributes_;     ///< what establish_by_attributes() gives both sides
   std::uint16_t path_mtu_ = 0;  ///< zero: the largest that both carry
   std::uint32_t next_psn_ = 0xFFFFF0;
   Endpoint a;

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "dataplane/rpc/message.h"
-#include "dataplane/rpc/netid.h"
 
 namespace sluice::rpc {
 namespace {
@@ -174,15 +173,6 @@ TEST(RpcReply, every_arm_round_trips_and_tirpc_agrees) {
           [&](const rpc_msg& m) {
             EXPECT_EQ(static_cast<std::uint32_t>(m.rjcted_rply.rj_why), static_cast<std::uint32_t>(stat));
           });
-}
-
-TEST(Netid, V1_179_rdma_names_ipv4_and_rdma6_names_ipv6) {
-  const auto v4 = rdma::PeerAddress::from_ipv4(192, 0, 2, 1);
-  EXPECT_STREQ(netid(v4), "rdma");
-  EXPECT_EQ(universal_address(v4, 20049), "192.0.2.1.78.81");
-  const rdma::PeerAddress v6{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
-  EXPECT_STREQ(netid(v6), "rdma6");
-  EXPECT_EQ(universal_address(v6, 20049), "2001:db8::1.78.81");
 }
 
 }  // namespace

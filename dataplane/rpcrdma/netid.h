@@ -10,7 +10,7 @@
 
 #include "pmd/rdma.h"
 
-namespace sluice::rpc {
+namespace sluice::rpcrdma {
 
 inline bool is_mapped_ipv4(const rdma::PeerAddress& address) {
   return address.within(rdma::PeerAddress::from_ipv4(0, 0, 0, 0), 96);
@@ -35,4 +35,4 @@ inline std::string universal_address(const rdma::PeerAddress& address, std::uint
   return to_string(address) + '.' + std::to_string(port >> 8) + '.' + std::to_string(port & 0xFF);
 }
 
-}  // namespace sluice::rpc
+}  // namespace sluice::rpcrdma

@@ -167,11 +167,14 @@ def conn_idle_bytes(build):
     report("conn_idle_bytes", pairs, "bytes", None)
 
 
+GUEST_FIGURES = ("guest_vs_knfsd_read4k", "guest_vs_knfsd_read1m")
+
+
 def main():
     build, wanted = sys.argv[1], sys.argv[2:]
     figures = f"{build}/tests/bench/figures"
     known = subprocess.run([figures, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    every = [*known, "dataplane_rss_mib", *MEMIF_FIGURES, "conn_idle_bytes"]
+    every = [*known, "dataplane_rss_mib", *MEMIF_FIGURES, "conn_idle_bytes", *GUEST_FIGURES]
     unknown = set(wanted) - set(every)
     if unknown:
         sys.exit(f"Unknown figures {sorted(unknown)}: there are {every}.")
@@ -185,6 +188,10 @@ def main():
         memif(build, over_memif)
     if not wanted or "conn_idle_bytes" in wanted:
         conn_idle_bytes(build)
+    in_guests = [name for name in GUEST_FIGURES if not wanted or name in wanted]
+    if in_guests:
+        subprocess.run(["tests/interop/guest_bench.py", f"{build}/controlplane/sluice-controlplane", f"{build}/sluice-dataplane",
+                        f"{build}/cli/sluicectl", *in_guests], check=True)
 
 
 if __name__ == "__main__":

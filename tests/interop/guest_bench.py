@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sluice against the kernel's own NFS server over the same virtual link: two guests, the client and the server, where the
+server is first knfsd over rxe and then Sluice's data plane on af_packet, in the same guest with the same processors.
+
+guest_bench.py CONTROLPLANE DATAPLANE SLUICECTL [FIGURE...]     one line of JSON for each figure"""
+import glob
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Guest, Lab, build_image, mac  # noqa: E402
+
+RUNS = 5
+SECONDS = 4
+FILE_MIB = 64
+JOBS = {"guest_vs_knfsd_read4k": ("--rw=randread --bs=4k --iodepth=16", "iops", "ops/s"),
+        "guest_vs_knfsd_read1m": ("--rw=read --bs=1m --iodepth=4", "bw_bytes", "MB/s")}
+
+
+def libraries_of(file):
+    return re.findall(r"=> (/\S+)", subprocess.run(["ldd", file], capture_output=True, text=True, check=True).stdout)
+
+
+def pack(folder, programs):
+    """The programs with all they load, and the DPDK drivers they need."""
+    os.makedirs(f"{folder}/lib")
+    os.makedirs(f"{folder}/pmds")
+    wanted = set()
+    for program in programs:
+        shutil.copy(program, folder)
+        wanted.update(libraries_of(program))
+    where = os.path.dirname(sorted(glob.glob("/usr/lib/*/dpdk/pmds-*/librte_net_af_packet.so.*"))[-1])
+    for driver in ("net_af_packet", "bus_vdev", "mempool_ring"):
+        file, = glob.glob(f"{where}/librte_{driver}.so.*.*")
+        # A driver that is loaded under two names would register itself with two copies of its bus.
+        name = os.path.basename(file).rsplit(".", 1)[0]
+        shutil.copy(file, f"{folder}/lib/{name}")
+        os.symlink(f"../lib/{name}", f"{folder}/pmds/{os.path.basename(file)}")
+        wanted.update(libraries_of(file))
+    for library in wanted:
+        shutil.copy(library, f"{folder}/lib")
+    return where
+
+
+def sluice_in_guest(server, where):
+    with open(f"{server.dir}/sluice.toml", "w", encoding="utf-8") as file:
+        file.write(f"""
+[device]
+driver = "softroce"
+ethdev = "net_af_packet0,iface=roce0,framesz=8192,blocksz=65536,framecnt=512,qdisc_bypass=1"
+addresses = ["{ROCE_HOST}/24"]
+mtu = {MTU}
+[memory]
+size_mib = 256
+[[export]]
+path = "/export"
+root_squash = false
+[admin]
+socket = "/tmp/admin.sock"
+[metrics]
+address = ""
+[mount]
+port = 20048
+rpcbind = false
+""")
+    server.sh(f"""
+plain_link {mac(2, 1)} {PLAIN_HOST}/24
+ip link set $(card {mac(2, 0)}) name roce0
+ip link set roce0 mtu {MTU} up
+ln -sfn /run /var/run
+mkdir -p {os.path.dirname(where)}; ln -s /mnt/host/sluice/pmds {where}
+export LD_LIBRARY_PATH=/mnt/host/sluice/lib
+/mnt/host/sluice/sluice-controlplane --config /mnt/host/sluice.toml > /mnt/host/control.log 2>&1 &
+/mnt/host/sluice/sluice-dataplane > /mnt/host/data.log 2>&1 &
+for i in $(seq 300); do /mnt/host/sluice/sluicectl --socket /tmp/admin.sock exports 2> /dev/null | grep -q /export && exit 0; usleep 100000; done
+cat /mnt/host/control.log /mnt/host/data.log; exit 1""")
+
+
+def knfsd_in_guest(server):
+    server.sh(f"plain_link {mac(2, 1)} {PLAIN_HOST}/24\nrdma_link {mac(2, 0)} {ROCE_HOST}/24 {MTU}\nnfsd_on_rdma")
+
+
+def measure(client, mount_options, wanted):
+    client.sh(f"mount -t nfs -o proto=rdma,port=20049,vers=3,nolock,{mount_options} {ROCE_HOST}:/export /mnt/nfs\n"
+              f"dd if=/dev/urandom of=/mnt/nfs/data bs=1M count={FILE_MIB} 2> /dev/null", 300)
+    results = {}
+    for figure in wanted:
+        options, field, _ = JOBS[figure]
+        values = []
+        for _ in range(RUNS):
+            text = client.sh(f"fio --name=job --filename=/mnt/nfs/data --size={FILE_MIB}m {options} --direct=1 --ioengine=libaio "
+                             f"--time_based --runtime={SECONDS} --output-format=json", 120)
+            values.append(json.loads(text[text.index("{"):])["jobs"][0]["read"][field])
+        results[figure] = statistics.median(values)
+    client.sh("umount /mnt/nfs")
+    return results
+
+
+def main():
+    programs, wanted = sys.argv[1:4], sys.argv[4:] or list(JOBS)
+    image = build_image()
+    results = {}
+    for kind in ("knfsd", "sluice"):
+        lab = Lab()
+        try:
+            for bridge in ("roce", "plain"):
+                lab.ip("link", "add", bridge, "type", "bridge")
+                lab.ip("link", "set", bridge, "mtu", str(MTU + 100), "up")
+            for number in (1, 2):
+                for bridge in ("roce", "plain"):
+                    lab.add_tap(f"{bridge}{number}", bridge=bridge)
+            server = Guest(lab, 2, image, ["roce2", "plain2"], cpus=2, memory_mib=1536)
+            if kind == "knfsd":
+                knfsd_in_guest(server)
+            else:
+                where = pack(f"{server.dir}/sluice", programs)
+                sluice_in_guest(server, where)
+            client = Guest(lab, 1, image, ["roce1", "plain1"])
+            client.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24\nsleep 1")
+            options = f"mountproto=tcp,mountaddr={PLAIN_HOST}" + (",mountport=20048" if kind == "sluice" else "")
+            results[kind] = measure(client, options, wanted)
+        finally:
+            lab.close()
+    for figure in wanted:
+        scale = 1e6 if JOBS[figure][1] == "bw_bytes" else 1
+        value, baseline = results["sluice"][figure] / scale, results["knfsd"][figure] / scale
+        print(json.dumps({"figure": figure, "value": round(value, 1), "unit": JOBS[figure][2], "baseline": round(baseline, 1),
+                          "ratio": round(value / baseline, 2), "goal": 2}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

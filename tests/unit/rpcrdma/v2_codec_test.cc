@@ -88,12 +88,15 @@ TEST(V2Codec, examples_say_what_they_are_for) {
   const auto part = decode(bytes_of(golden::kC1)).header;
   EXPECT_TRUE(part.more());
   EXPECT_FALSE(decode(bytes_of(golden::kC2)).header.more());
-  const auto read = decode(bytes_of(golden::kD)).header;
+  const Bytes read_message = bytes_of(golden::kD);  // headers are views of it
+  const auto read = decode(read_message).header;
   EXPECT_EQ(read.invalidate, rdma::Rkey{0x8A01});
   EXPECT_EQ(read.header_bytes, 60u);
   EXPECT_EQ((*read.chunks.writes.begin())[0].length, 4096u);
-  EXPECT_EQ((*decode(bytes_of(golden::kE)).header.chunks.writes.begin()).capacity(), 1001u);
-  const auto long_call = decode(bytes_of(golden::kI)).header;
+  const Bytes read_reply = bytes_of(golden::kE);
+  EXPECT_EQ((*decode(read_reply).header.chunks.writes.begin()).capacity(), 1001u);
+  const Bytes long_message = bytes_of(golden::kI);
+  const auto long_call = decode(long_message).header;
   EXPECT_EQ(long_call.type, HeaderType::NoMsg);
   EXPECT_EQ(long_call.chunks.reads.size(), 2u);
   EXPECT_EQ(long_call.chunks.reply->capacity(), 16384u);

@@ -149,6 +149,7 @@ struct DeviceLimits {
   std::uint32_t max_message_bytes = 0;  ///< of one RDMA Read or Write
   std::uint32_t max_send_bytes = 0;     ///< of one Send
   bool immediate_data = false;
+  bool remote_invalidation = false;  ///< SendWithInvalidate, and Receives of it
 };
 
 /// IPv6 address in network order; IPv4 as ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).

@@ -405,7 +405,7 @@ void Reactor::publish_connection(std::uint32_t number) noexcept {
   }
   info.cm_id = static_cast<std::uint32_t>(tracked_[number].cm_id);
   info.peer_pid = tracked_[number].peer_pid;
-  info.version = rpcrdma::v1::kVersion;
+  info.version = connection.version();
   info.peer = connection.peer();
   info.credits_granted = static_cast<std::uint32_t>(connection.responder().grant());
   info.slots_busy = connection.responder().busy_slots();

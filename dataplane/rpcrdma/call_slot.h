@@ -5,27 +5,42 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "dataplane/rpcrdma/buffer_pool.h"
 #include "dataplane/rpcrdma/call_layout.h"
-#include "dataplane/rpcrdma/v1.h"
+#include "dataplane/rpcrdma/v2.h"
 #include "dataplane/service/service.h"
 
 namespace sluice::rpcrdma {
 
 class Responder;
 
+/// An error that has no Receive of its own behind it.
+inline constexpr std::uint16_t kNoReceive = 0xffff;
+
 /// A message as it lies in its Receive buffer.
 struct ReceivedMessage {
-  std::uint16_t buffer = 0;  ///< index of the Receive buffer
+  std::uint16_t buffer = 0;  ///< index of the Receive buffer, or kNoReceive
   std::span<const std::byte> bytes;
-  v1::Header header;
+  MessageHeader header{};
+  std::byte* assembly = nullptr;      ///< payload of a continued message, in Shared::assembly_memory
+  std::uint32_t assembled_bytes = 0;  ///< of it
 
-  std::span<const std::byte> payload() const noexcept { return bytes.subspan(header.header_bytes); }
+  std::span<const std::byte> payload() const noexcept {
+    if (assembly != nullptr) return {assembly, assembled_bytes};
+    return bytes.subspan(header.header_bytes);
+  }
 };
 
-/// Why a call gets an RDMA_ERROR instead of a reply.
-enum class Refusal : std::uint8_t { None, ErrVers, ErrChunk };
+/// Why a call gets an error message instead of a reply. Version 1 has ERR_VERS and ERR_CHUNK only: everything
+/// but Version is the latter.
+using Refusal = std::optional<v2::Error>;
+inline constexpr v2::Error kRefuseVersion{.code = v2::ErrorCode::Vers};
+inline constexpr v2::Error kRefuseXdr{.code = v2::ErrorCode::BadXdr};
+inline constexpr v2::Error kRefuseFlags{.code = v2::ErrorCode::InvalFlag};
+inline constexpr v2::Error kRefuseSystem{.code = v2::ErrorCode::System};
 
 class CallSlot final : public service::Call {
  public:
@@ -60,7 +75,7 @@ class CallSlot final : public service::Call {
 
   // Of the call.
   State state_ = State::Free;
-  Refusal refusal_ = Refusal::None;
+  Refusal refusal_;
   bool advancing_ = false;  ///< advance() is on the stack: complete() only changes the state
   bool completed_ = false;
   bool with_service_ = false;  ///< place() or execute() was called, so release() is due
@@ -74,12 +89,15 @@ class CallSlot final : public service::Call {
   CallLayout layout_;
   service::Service* service_ = nullptr;
   rpc::VersionRange supported_;        ///< of the program, when the call's version is not
-  std::byte* call_memory_ = nullptr;   ///< assembled call
+  std::byte* call_memory_ = nullptr;   ///< call with its Read chunks
   std::byte* reply_memory_ = nullptr;  ///< payload of a large reply
 
   // Of the reply: the payload stream starts at payload_, in reply_buffer_ or in reply_memory_.
   std::byte* payload_ = nullptr;
   std::uint32_t payload_bytes_ = 0;
+  std::uint64_t continued_bytes_ = 0;  ///< of the payload stream, sent in parts so far (version 2)
+  std::uint32_t parts_posted_ = 0;     ///< parts whose Sends are not complete
+  v2::CreditWord credit_;              ///< of the reply's last Send
 };
 
 }  // namespace sluice::rpcrdma

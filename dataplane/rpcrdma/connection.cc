@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dataplane/rpcrdma/requester.h"
+#include "dataplane/rpcrdma/v1.h"
 
 namespace sluice::rpcrdma {
 
@@ -14,10 +15,12 @@ Connection::Connection(Shared& shared, rdma::Device& device, std::uint16_t numbe
       capacity_(capacity),
       number_(number),
       receive_region_(device.allocate_memory(std::size_t{capacity.receives()} * capacity.receive_bytes)),
-      responder_(shared, *this, capacity.call_slots,
-                 device.allocate_memory(std::max<std::size_t>(
-                     1, std::size_t{capacity.call_slots} * capacity.reply_buffer_bytes)),
-                 capacity.reply_buffer_bytes) {}
+      responder_(shared, *this, capacity.slots(), capacity.receives(),
+                 device.allocate_memory(std::size_t{capacity.slots()} * capacity.reply_buffer_bytes),
+                 capacity.reply_buffer_bytes),
+      deferred_(capacity.receives() + 1),
+      spare_receives_(capacity.receives()),
+      control_region_(device.allocate_memory(kControlBuffers * kControlBytes)) {}
 
 Connection::~Connection() = default;
 
@@ -34,9 +37,11 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
   state_ = State::Open;
   waiting_ = touched_ = false;
   send_room_ = 0;
-  responder_.open(config_.credit_grant);
   requester_ = requester;
   ++shared_.counters.connections_opened;
+  open_version_2();
+  responder_.open(config_.max_version >= v2::kVersion ? std::max(config_.credit_grant, kLeastSlots)
+                                                      : config_.credit_grant);
 
   const std::uint32_t receives = config_.credit_grant + config_.credits_requested + kSpareReceives;
   for (std::uint32_t i = 0; i < receives; ++i) repost(static_cast<std::uint16_t>(i));
@@ -45,6 +50,8 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
 }
 
 void Connection::established() noexcept {
+  established_ns_ = last_send_ns_ = shared_.now_ns;
+  if (opening_ == Opening::Properties) send_greeting();
   if (requester_ != nullptr) requester_->on_established();
 }
 
@@ -53,8 +60,7 @@ void Connection::close(CloseReason reason) noexcept {
   state_ = State::Draining;
   close_reason_ = reason;
   ++shared_.counters.connections_closed;
-  if (reason != CloseReason::PeerClosed && reason != CloseReason::LocalClose)
-    ++shared_.counters.connection_errors;
+  if (is_failure(reason)) ++shared_.counters.connection_errors;
   if (shared_.staged_for == this) {
     // What is staged counts as posted by the slots and requests: they get their completions as flushed work.
     flush_stage();
@@ -63,11 +69,13 @@ void Connection::close(CloseReason reason) noexcept {
   flush_receives();
   qp_->to_error();
   touch();  // to be looked at by the engine's reaper
+  close_version_2();
   responder_.on_connection_lost();
 }
 
 bool Connection::reap() noexcept {
-  if (state_ != State::Draining || posted_receives_ > 0 || !responder_.quiescent() || !responder_.idle())
+  if (state_ != State::Draining || posted_receives_ > 0 || !responder_.quiescent() || !responder_.idle() ||
+      free_control_count_ < kControlBuffers)
     return false;
   if (requester_ != nullptr && !requester_->quiescent()) return false;
   qp_.reset();
@@ -89,6 +97,8 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
       if (state_ != State::Open) return;
       ++shared_.counters.messages_received;
       shared_.counters.inline_bytes_received += wc.byte_len;
+      if (version_ != v1::kVersion && is_version_2(id.index, wc.byte_len))
+        return arrive({id.index, wc.byte_len, wc.remote_invalidate ? wc.invalidated : rdma::Rkey{}});
       return classify(id.index, wc.byte_len);
     case WrKind::Transfer:
       return;
@@ -100,6 +110,8 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
       return requester_->on_call_sent(id.index);
     case WrKind::Invalidated:
       return requester_->on_invalidated(id.index);
+    case WrKind::ControlSent:
+      return on_control_sent(id.index);
   }
 }
 
@@ -134,6 +146,8 @@ void Connection::on_failed_completion(const rdma::WorkCompletion& wc, WrId id) n
       return requester_->on_call_sent(id.index);
     case WrKind::Invalidated:
       return requester_->on_invalidation_failed(id.index);
+    case WrKind::ControlSent:
+      return on_control_sent(id.index);
   }
 }
 
@@ -142,9 +156,12 @@ void Connection::on_failed_completion(const rdma::WorkCompletion& wc, WrId id) n
 ///
 void Connection::classify(std::uint16_t buffer, std::uint32_t bytes) noexcept {
   Counters& counters = shared_.counters;
-  ReceivedMessage message{buffer, receive_buffer(buffer).first(bytes), {}};
+  ReceivedMessage message{.buffer = buffer, .bytes = receive_buffer(buffer).first(bytes), .header = {}};
   const v1::DecodeResult decoded = v1::decode(message.bytes);
-  message.header = decoded.header;
+  message.header = {.fixed = decoded.header.fixed,
+                    .no_msg = decoded.header.procedure == v1::Procedure::NoMsg,
+                    .chunks = decoded.header.chunks,
+                    .header_bytes = decoded.header.header_bytes};
   switch (decoded.status) {
     case v1::Decode::Ok:
       break;
@@ -156,30 +173,31 @@ void Connection::classify(std::uint16_t buffer, std::uint32_t bytes) noexcept {
       return repost(buffer);
     case v1::Decode::BadVersion:
       ++counters.bad_version;
-      return unknown_direction(message, Refusal::ErrVers);
+      return unknown_direction(message, kRefuseVersion);
     case v1::Decode::BadProcedure:
       ++counters.bad_procedure;
-      return unknown_direction(message, Refusal::ErrChunk);
+      return unknown_direction(message, kRefuseXdr);
     case v1::Decode::BadChunks:
       ++counters.bad_chunk_lists;
-      return unknown_direction(message, Refusal::ErrChunk);
+      return unknown_direction(message, kRefuseXdr);
     case v1::Decode::TooManySegments:
       ++counters.too_many_segments;
-      return unknown_direction(message, Refusal::ErrChunk);
+      return unknown_direction(message, kRefuseXdr);
   }
-  switch (message.header.procedure) {
+  if (version_ == 0 && decoded.header.procedure != v1::Procedure::Error) fix_version(v1::kVersion);
+  switch (decoded.header.procedure) {
     case v1::Procedure::Msg:
       return classify_msg(message);
     case v1::Procedure::NoMsg:
       // Only forward messages have chunks (V1-157): a reply to the side that opened the connection, else a
       // call.
-      if (!config_.active) return to_responder(message, Refusal::None);
+      if (!config_.active) return to_responder(message, std::nullopt);
       if (requester_ != nullptr && requester_->is_outstanding(message.header.fixed.xid))
         return to_requester(message);
       ++counters.reverse_chunks_refused;
-      return to_responder(message, Refusal::ErrChunk);
+      return to_responder(message, kRefuseXdr);
     case v1::Procedure::Error:
-      if (requester_ != nullptr) requester_->on_error(message.header);
+      if (requester_ != nullptr) requester_->on_error(decoded.header);
       return repost(buffer);
     case v1::Procedure::Done:
       ++counters.done_dropped;
@@ -187,7 +205,7 @@ void Connection::classify(std::uint16_t buffer, std::uint32_t bytes) noexcept {
     case v1::Procedure::MsgP:
       ++counters.msgp_refused;
       if (config_.active) return repost(buffer);
-      return to_responder(message, Refusal::ErrChunk);
+      return to_responder(message, kRefuseXdr);
   }
 }
 
@@ -195,22 +213,22 @@ void Connection::classify_msg(const ReceivedMessage& message) noexcept {
   const auto payload = message.payload();
   if (payload.size() < 2 * xdr::kUnit) {
     ++shared_.counters.no_payload;
-    return unknown_direction(message, Refusal::ErrChunk);
+    return unknown_direction(message, kRefuseXdr);
   }
   const std::uint32_t type = xdr::load_u32(payload.data() + xdr::kUnit);
   if (type == static_cast<std::uint32_t>(rpc::MessageType::Reply)) return to_requester(message);
   if (type != static_cast<std::uint32_t>(rpc::MessageType::Call)) {
     ++shared_.counters.no_payload;
-    return unknown_direction(message, Refusal::ErrChunk);
+    return unknown_direction(message, kRefuseXdr);
   }
   if (config_.active && !message.header.chunks.empty()) {
     ++shared_.counters.reverse_chunks_refused;
-    return to_responder(message, Refusal::ErrChunk);
+    return to_responder(message, kRefuseXdr);
   }
-  to_responder(message, Refusal::None);
+  to_responder(message, std::nullopt);
 }
 
-void Connection::to_responder(const ReceivedMessage& message, Refusal refusal) noexcept {
+void Connection::to_responder(const ReceivedMessage& message, const Refusal& refusal) noexcept {
   if (config_.credit_grant > 0) return responder_.on_call(message, refusal);
   ++shared_.counters.direction_not_served;  // V1-171
   repost(message.buffer);
@@ -222,7 +240,7 @@ void Connection::to_requester(const ReceivedMessage& message) noexcept {
   repost(message.buffer);
 }
 
-void Connection::unknown_direction(const ReceivedMessage& message, Refusal refusal) noexcept {
+void Connection::unknown_direction(const ReceivedMessage& message, const Refusal& refusal) noexcept {
   if (requester_ != nullptr && requester_->is_outstanding(message.header.fixed.xid)) {
     requester_->on_unusable(message.header.fixed.xid);
     return repost(message.buffer);
@@ -234,6 +252,10 @@ void Connection::unknown_direction(const ReceivedMessage& message, Refusal refus
 // ---------------------------------------------------------------------------------------------------------
 
 void Connection::repost(std::uint16_t buffer) noexcept {
+  if (speaks_version_2() && posted_receives_ + staged_receives_ >= flow_.most_receives()) {
+    spare_receives_[spare_receive_count_++] = buffer;
+    return;
+  }
   if (staged_receives_ == kReceiveBatch) flush_receives();
   touch();
   const auto bytes = receive_buffer(buffer).first(config_.receive_inline_bytes);
@@ -282,13 +304,18 @@ void Connection::touch() noexcept {
 void Connection::flush() noexcept {
   touched_ = false;
   if (state_ == State::Closed) return;
+  if (speaks_version_2() && state_ == State::Open && opening_ == Opening::None &&
+      flow_.grant_due(posted_receives_ + staged_receives_))
+    send_grant();
   if (shared_.staged_for == this) flush_stage();
   flush_receives();
 }
 
 void Connection::retry_waiting() noexcept {
-  waiting_ = false;
+  waiting_ = tx_waiting_ = false;
   if (state_ != State::Open) return;
+  if (opening_ == Opening::Properties && version_ != 0) send_greeting();
+  if (outgoing_ != nullptr) send_properties();
   responder_.retry_send_room();
   if (requester_ != nullptr) requester_->pump();
 }

@@ -8,12 +8,19 @@
 // construction.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include "dataplane/rpcrdma/agreement.h"
 #include "dataplane/rpcrdma/config.h"
+#include "dataplane/rpcrdma/flow_control.h"
+#include "dataplane/rpcrdma/inbound_sequence.h"
 #include "dataplane/rpcrdma/responder.h"
 #include "dataplane/rpcrdma/shared.h"
 #include "dataplane/rpcrdma/wr_id.h"
@@ -30,7 +37,8 @@ struct ConnectionCapacity {
   std::uint32_t reply_buffer_bytes = 8192;  ///< of each call slot
   std::uint32_t send_depth = 1024;          ///< of the queue pairs; SendStage::kMaxWrs or more
 
-  std::uint32_t receives() const noexcept { return call_slots + requests + kSpareReceives; }
+  std::uint32_t slots() const noexcept { return std::max(call_slots, kLeastSlots); }
+  std::uint32_t receives() const noexcept { return slots() + requests + kSpareReceives; }
 };
 
 enum class CloseReason : std::uint8_t {
@@ -40,7 +48,23 @@ enum class CloseReason : std::uint8_t {
   TransportError,     ///< a work completion with an error
   RemoteAccess,       ///< the peer's memory refused an RDMA Read or Write
   InvalidationError,  ///< memory could not be fenced (RFC 8166, section 4.5.4; V1-143)
+  CreditOverrun,      ///< version 2: the peer sent more than it was granted (V2-043)
+  NoAnswer,           ///< version 2: the first message was never answered (V2-015)
+  SequenceTimeout,    ///< version 2: a continued message that did not go on (V2-095)
+  NotAuthenticated,   ///< version 2: the peer did not show who it is (V2-062)
+  NoCommonVersion,    ///< version 2: the server speaks none of our versions (V2-014)
 };
+
+/// The connection has not come to its end by itself: an error that is counted.
+constexpr bool is_failure(CloseReason reason) noexcept {
+  return reason != CloseReason::None && reason != CloseReason::PeerClosed &&
+         reason != CloseReason::LocalClose;
+}
+
+/// Judges a set of properties that can be decoded; `first` is set for the one set that fixes properties 1 to
+/// 5 (D2-24). False: there is no room for it now, ask again.
+using PropertySink = bool (*)(void* context, Connection& connection, std::span<const std::byte> body,
+                              bool first) noexcept;
 
 class Connection {
  public:
@@ -71,11 +95,46 @@ class Connection {
   void open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
             const rdma::PeerAddress& peer, Requester* requester) noexcept;
   /// Between open() and established(), on the side that connects: the peer's answer says what it receives.
+  /// Holds for version 1 only (D2-06).
   void set_send_inline_bytes(std::uint32_t bytes) noexcept { config_.send_inline_bytes = bytes; }
   /// The queue pair is ReadyToSend.
   void established() noexcept;
   /// Ends the connection; harmless if it has ended.
   void close(CloseReason reason) noexcept;
+
+  /// Of RPC-over-RDMA; zero until the client's first message has settled it.
+  std::uint32_t version() const noexcept { return version_; }
+  std::uint32_t max_version() const noexcept { return config_.max_version; }
+  bool speaks_version_2() const noexcept { return version_ == v2::kVersion; }
+  /// Version 2, active side: the server has not confirmed the version yet.
+  bool negotiating() const noexcept { return negotiation_ == v2::Negotiation::Open; }
+  const v2::FlowControl& flow_control() const noexcept { return flow_; }
+  const v2::Agreement& agreement() const noexcept { return agreement_; }
+  /// What we have told the peer, or its defaults.
+  v2::Parameters own_parameters() const noexcept;
+  /// Largest Send that the peer takes now.
+  std::uint32_t send_bytes() const noexcept {
+    return speaks_version_2() ? agreement_.send_bytes : config_.send_inline_bytes;
+  }
+  /// Calls that the peer may have outstanding: takes effect with the next message, calls in flight stay valid
+  /// (V1-048, V2-037). Clamped to what there is room for.
+  void set_credits(std::uint32_t credits) noexcept;
+
+  // Version 2: properties. Without a sink they are applied here, by v2::agree().
+  void set_property_sink(PropertySink sink, void* context) noexcept {
+    property_sink_ = sink;
+    property_context_ = context;
+  }
+  void apply(const v2::Agreement& agreement) noexcept { agreement_ = agreement; }
+  /// Sends host authentication, in as many parts as it takes. False when the set before is still on its way.
+  bool send_host_authentication(std::span<const std::byte> octets) noexcept;
+  /// Ends Version2Config::hold_calls.
+  void admit() noexcept;
+  bool holds_calls() const noexcept { return held_; }
+  /// Timers; about once in a millisecond.
+  void tick() noexcept;
+  /// There may be assembly memory again for what waits for it.
+  void resume_deferred() noexcept;
   /// True once, when a draining connection has nothing out any more; it is Closed then and may be opened
   /// again.
   bool reap() noexcept;
@@ -113,21 +172,111 @@ class Connection {
     waiting_ = true;
     touch();
   }
-  /// Classifies a message again that had to wait for a slot.
-  void reconsider(std::uint16_t buffer, std::uint32_t bytes) noexcept { classify(buffer, bytes); }
+  // Sending in version 2, for the two roles.
+  struct Speaker {
+    enum class Kind : std::uint8_t { None, Reply, Call, Properties };
+    Kind kind = Kind::None;
+    std::uint16_t index = 0;
+    bool operator==(const Speaker&) const = default;
+  };
+  /// Whether a message may go out now: a credit is there, and nobody else is in the middle of a continued
+  /// message. If not, the speaker's role is asked again (retry_waiting()) when that has changed.
+  bool may_speak(Speaker who) noexcept;
+  /// The credit word of the next message; `freed` Receives will be posted in front of it.
+  v2::CreditWord offer(std::uint32_t freed = 0) const noexcept {
+    return flow_.offer(posted_receives_ + staged_receives_ + freed);
+  }
+  void count_send(v2::CreditWord word) noexcept {
+    flow_.on_send(word);
+    last_send_ns_ = shared_.now_ns;
+  }
+  void count_error_send() noexcept { flow_.on_send_error(); }
+
+  /// A message that is longer than a Send (V2-084).
+  struct Continued {
+    Speaker speaker;
+    rpc::Xid xid{};
+    v2::HeaderType type = v2::HeaderType::Msg;
+    bool response = false;
+    std::span<const rdma::Sge> payload;
+    std::uint64_t payload_bytes = 0;
+    std::size_t last_header_bytes = 0;  ///< of the part with the chunks
+  };
+  /// Stages parts behind the first `sent` bytes until what is left fits the last part, which is the speaker's
+  /// to stage; then it calls end_sequence(). False: it has to wait, and is asked again.
+  bool stage_parts(const Continued& message, std::uint64_t& sent, std::uint32_t& posted) noexcept;
+  /// Adds what is left behind `from` to the last work request.
+  bool append_payload(std::span<const rdma::Sge> payload, std::uint64_t from) noexcept;
+  void end_sequence() noexcept {
+    speaker_ = {};
+    if (tx_waiting_) note_waiting();
+  }
+
+  /// What has to be said before anything else.
+  enum class Opening : std::uint8_t { None, Properties, Call };
+  Opening opening() const noexcept { return opening_; }
+  /// The first call is not suited as greeting: properties are.
+  void greet_with_properties() noexcept {
+    opening_ = Opening::Properties;
+    send_greeting();
+  }
+  /// A call has gone out as greeting.
+  void greeted() noexcept;
 
  private:
   /// The engine looks at this connection at the end of the turn.
   void touch() noexcept;
   void classify(std::uint16_t buffer, std::uint32_t bytes) noexcept;
   void classify_msg(const ReceivedMessage& message) noexcept;
-  void to_responder(const ReceivedMessage& message, Refusal refusal) noexcept;
+  void to_responder(const ReceivedMessage& message, const Refusal& refusal) noexcept;
   void to_requester(const ReceivedMessage& message) noexcept;
-  void unknown_direction(const ReceivedMessage& message, Refusal refusal) noexcept;
+  void unknown_direction(const ReceivedMessage& message, const Refusal& refusal) noexcept;
+  // Version 2 (connection_v2.cc).
+  void open_version_2() noexcept;
+  void close_version_2() noexcept;
+  /// Whether a message is to be judged by the rules of version 2; the first message settles that.
+  bool is_version_2(std::uint16_t buffer, std::uint32_t bytes) noexcept;
+  void fix_version(std::uint32_t version) noexcept;
+  void fall_back(rpc::VersionRange supported) noexcept;
+
+  /// A completed Receive of version 2.
+  struct Arrived {
+    std::uint16_t buffer = 0;
+    std::uint32_t bytes = 0;
+    rdma::Rkey invalidated{};
+  };
+  void arrive(const Arrived& arrived) noexcept;
+  /// False: it has to wait for memory or for the control plane, and nothing has happened yet.
+  bool take(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept;
+  bool take_part(const Arrived& arrived, const v2::Header& header, v2::InboundSequence::Step step) noexcept;
+  void take_message(const Arrived& arrived, const v2::Header& header, bool assembled) noexcept;
+  void take_error(const v2::Header& header) noexcept;
+  bool take_properties(std::span<const std::byte> body, const v2::Header& header, Refusal& refusal) noexcept;
+  /// Ends what the message is about: an ERROR to its sender, or the end of our own RPC (D2-07). The message's
+  /// Receive is used up.
+  void fault(const Arrived& arrived, rpc::Xid xid, bool response, const v2::Error& error) noexcept;
+  void fault(const Arrived& arrived, const v2::Header& header, const v2::Error& error) noexcept {
+    fault(arrived, header.fixed.xid, header.response(), error);
+  }
+  void break_sequence(const Arrived& arrived, const v2::Header& header, const v2::Error& error) noexcept;
+  void drop_assembly() noexcept;
+  void defer(const Arrived& arrived) noexcept;
+  void send_grant() noexcept;
+  void send_greeting() noexcept;
+  void send_properties() noexcept;
+  void on_control_sent(std::uint16_t index) noexcept;
+  /// A control buffer and the start of its Send; room in the send queue is there.
+  std::optional<std::uint16_t> begin_control(Speaker speaker) noexcept;
+  std::span<std::byte> control_buffer(std::uint16_t index) noexcept {
+    return control_region_.bytes.subspan(std::size_t{index} * kControlBytes, kControlBytes);
+  }
   void on_failed_completion(const rdma::WorkCompletion& wc, WrId id) noexcept;
   void flush_receives() noexcept;
 
   static constexpr std::size_t kReceiveBatch = 64;
+  /// Buffers for grants, properties and headers of parts; a part waits for one.
+  static constexpr std::size_t kControlBuffers = 32;
+  static constexpr std::size_t kControlBytes = 128;
 
   Shared& shared_;
   const ConnectionCapacity capacity_;
@@ -148,6 +297,44 @@ class Connection {
   std::array<rdma::RecvWr, kReceiveBatch> receive_batch_;
   Responder responder_;
   Requester* requester_ = nullptr;
+
+  // Version 2.
+  std::uint32_t version_ = 0;
+  v2::Negotiation negotiation_ = v2::Negotiation::Fixed;
+  v2::FlowControl flow_;
+  v2::Agreement agreement_;
+  v2::InboundSequence sequence_;
+  std::byte* assembly_ = nullptr;  ///< parts of the sequence in progress
+  std::uint32_t assembled_bytes_ = 0;
+  std::uint64_t last_part_ns_ = 0;
+  std::uint64_t last_send_ns_ = 0;
+  std::uint64_t established_ns_ = 0;
+  std::vector<Arrived> deferred_;  ///< ring: what take() could not take, and all that came after it
+  std::size_t deferred_head_ = 0;
+  std::size_t deferred_count_ = 0;
+  std::vector<std::uint16_t> spare_receives_;  ///< not posted, since the window is smaller
+  std::size_t spare_receive_count_ = 0;
+
+  Speaker speaker_;          ///< in the middle of a continued message
+  bool tx_waiting_ = false;  ///< somebody waits for a credit, a control buffer or the end of a sequence
+  Opening opening_ = Opening::None;
+  bool awaits_assembly_ = false;  ///< in Shared::awaiting_assembly
+  bool held_ = false;
+  bool properties_told_ = false;  ///< the peer's first set has come
+  bool undelivered_ = false;      ///< joined properties in assembly_ that the sink has no room for
+  rdma::MemoryRegion control_region_;
+  std::array<Speaker, kControlBuffers> control_speakers_;
+  std::array<std::uint16_t, kControlBuffers> free_controls_;
+  std::size_t free_control_count_ = kControlBuffers;
+  std::uint32_t own_xid_ = 0;  ///< of properties
+
+  std::byte* outgoing_ = nullptr;  ///< host authentication on its way, in Shared::assembly_memory
+  std::uint32_t outgoing_bytes_ = 0;
+  std::uint64_t outgoing_sent_ = 0;
+  std::uint32_t outgoing_posted_ = 0;
+
+  PropertySink property_sink_ = nullptr;
+  void* property_context_ = nullptr;
 };
 
 }  // namespace sluice::rpcrdma

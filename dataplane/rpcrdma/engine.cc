@@ -10,6 +10,12 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(devic
   shared_.reply_memory =
       BufferPool(device.allocate_memory(std::size_t{config.reply_buffers} * config.reply_buffer_bytes),
                  config.reply_buffer_bytes);
+  shared_.assembly_memory =
+      BufferPool(device.allocate_memory(std::size_t{config.assembly_buffers} * config.call_buffer_bytes),
+                 config.call_buffer_bytes);
+  shared_.awaiting_assembly.resize(config.max_connections);
+  shared_.remote_invalidation = device.limits().remote_invalidation;
+  shared_.max_send_bytes = device.limits().max_send_bytes;
   const rdma::MemoryRegion pad = device.allocate_memory(xdr::kUnit);
   shared_.zero_pad = {pad.bytes.data(), xdr::kUnit, pad.lkey};
   shared_.stage.set_max_sge(std::min(queue_pair_limits().max_send_sge, device.limits().max_send_sge));
@@ -45,6 +51,7 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
     connections_[number]->on_completion(completions_[i]);
   }
   resume_memory_waiters();
+  if (now_ns >= next_tick_ns_) tick(now_ns);
   if (shared_.touched_count > 0) end_turn();
   for (std::size_t i = 0; i < draining_count_;) {
     if (!draining_[i]->reap()) {
@@ -68,6 +75,21 @@ void Engine::resume_memory_waiters() noexcept {
     slot.owner().resume(slot);
     if (slot.state() == CallSlot::State::AwaitingReplyMemory) break;
   }
+  while (shared_.awaiting_assembly_count > 0 && shared_.assembly_memory.available() > 0) {
+    Connection& connection = *shared_.awaiting_assembly[0];
+    --shared_.awaiting_assembly_count;
+    std::copy_n(shared_.awaiting_assembly.begin() + 1, shared_.awaiting_assembly_count,
+                shared_.awaiting_assembly.begin());
+    connection.resume_deferred();
+  }
+}
+
+/// One connection at a time, so that each has its turn once in kTickNs.
+void Engine::tick(std::uint64_t now_ns) noexcept {
+  constexpr std::uint64_t kTickNs = 1'000'000;
+  next_tick_ns_ = now_ns + kTickNs / connections_.size();
+  connections_[next_ticked_]->tick();
+  next_ticked_ = (next_ticked_ + 1) % connections_.size();
 }
 
 /// TX: hands everything that was staged to the driver, and lets waiting calls use the room. Connections

@@ -19,6 +19,7 @@ struct EngineConfig {
   std::uint32_t call_buffer_bytes = (1u << 20) + (64u << 10);  ///< longest assembled call
   std::uint32_t reply_buffers = 16;
   std::uint32_t reply_buffer_bytes = 128u << 10;  ///< longest reply without eligible items
+  std::uint32_t assembly_buffers = 8;             ///< version 2: continued messages that come in at once
 };
 
 /// Work completions taken from the device in one turn.
@@ -54,6 +55,7 @@ class Engine {
 
  private:
   void resume_memory_waiters() noexcept;
+  void tick(std::uint64_t now_ns) noexcept;
   void end_turn() noexcept;
 
   rdma::Device& device_;
@@ -64,6 +66,8 @@ class Engine {
   std::size_t draining_count_ = 0;
   std::vector<Connection*> closed_;
   std::size_t closed_count_ = 0;
+  std::uint64_t next_tick_ns_ = 0;
+  std::size_t next_ticked_ = 0;
   std::array<rdma::WorkCompletion, kCompletionsPerTurn> completions_;
 };
 

@@ -147,6 +147,15 @@ struct FixedHeader {
   std::uint32_t procedure = 0;
 };
 
+/// What the two roles need of a message with an RPC payload or chunks, in every version.
+struct MessageHeader {
+  FixedHeader fixed{};
+  bool no_msg = false;  ///< RDMA_NOMSG: the payload is in the position-zero chunk or in the Reply chunk
+  ChunkLists chunks{};
+  std::size_t header_bytes = 0;  ///< where the payload stream begins
+  rdma::Rkey invalidate{};       ///< version 2: handle that the responder may invalidate; zero: none
+};
+
 /// The caller guarantees kFixedBytes readable bytes.
 inline FixedHeader load_fixed(const std::byte* at) noexcept {
   return {static_cast<rpc::Xid>(xdr::load_u32(at)), xdr::load_u32(at + 4),

@@ -18,6 +18,8 @@ const char* to_string(CallStatus status) noexcept {
       return "ok";
     case CallStatus::ChunkError:
       return "RDMA_ERROR ERR_CHUNK";
+    case CallStatus::Refused:
+      return "RDMA2_ERROR";
     case CallStatus::VersionError:
       return "RDMA_ERROR ERR_VERS";
     case CallStatus::UnusableReply:
@@ -33,11 +35,18 @@ const char* to_string(CallStatus status) noexcept {
 }
 
 ItemResult Reply::item(std::size_t index, std::uint32_t count) const noexcept {
-  if (index >= write_items_ || index >= returned_.size() || returned_[index] == 0)
-    return {ItemResult::Where::Inline};
-  const std::uint64_t returned = returned_[index];
+  using Where = ItemResult::Where;
+  const bool offered = index < write_items_ && index < returned_.size();
+  const std::uint64_t returned = offered ? returned_[index] : 0;
+  if (version_2_) {
+    // A result that its chunk could have taken may not come inline, and round-up is no part of it (V2-071,
+    // V2-096).
+    if (!offered || write_segments_[index] == 0) return {Where::Inline};
+    return {returned == count ? Where::Placed : Where::Defect};
+  }
+  if (returned == 0) return {Where::Inline};
   const bool agrees = count <= returned && returned <= xdr::padded(count);
-  return {agrees ? ItemResult::Where::Placed : ItemResult::Where::Defect};
+  return {agrees ? Where::Placed : Where::Defect};
 }
 
 Requester::Requester(Shared& shared, rdma::Device& device, const RequesterConfig& config)
@@ -45,10 +54,11 @@ Requester::Requester(Shared& shared, rdma::Device& device, const RequesterConfig
       config_(config),
       xid_sequence_(std::random_device{}()),
       send_region_(device.allocate_memory(std::size_t{2} * config.inline_bytes * config.requests)),
-      long_memory_(config.reverse ? BufferPool{}
-                                  : BufferPool(device.allocate_memory(std::size_t{config.long_buffers} *
-                                                                      config.long_buffer_bytes),
-                                               config.long_buffer_bytes)),
+      long_memory_(config.reverse && !config.reverse_chunks
+                       ? BufferPool{}
+                       : BufferPool(device.allocate_memory(std::size_t{config.long_buffers} *
+                                                           config.long_buffer_bytes),
+                                    config.long_buffer_bytes)),
       bounce_memory_(config.bounce_buffers == 0
                          ? BufferPool{}
                          : BufferPool(device.allocate_memory(std::size_t{config.bounce_buffers} *
@@ -57,7 +67,7 @@ Requester::Requester(Shared& shared, rdma::Device& device, const RequesterConfig
       slots_(std::make_unique<Slot[]>(config.requests)) {
   if (!std::has_single_bit(config.requests) || config.requests > kMaxCredits)
     throw rdma::SetupError("The number of requests of a requester has to be a power of two of at most 1024.");
-  if (!config.reverse)
+  if (!config.reverse || config.reverse_chunks)
     for (std::uint32_t i = 0; i < config.windows; ++i) windows_.push_back(device.allocate_window());
   free_windows_ = windows_.size();
   by_sequence_.reserve(config.requests);
@@ -86,8 +96,8 @@ bool Requester::is_outstanding(rpc::Xid xid) const noexcept {
 std::optional<rpc::Xid> Requester::submit(const Request& request) noexcept {
   Slot* slot = free_.front();
   if (slot == nullptr) return std::nullopt;
-  if (request.payload.size() > config_.inline_bytes && request.payload.size() <= config_.long_buffer_bytes &&
-      long_memory_.available() == 0)
+  if (request.payload.size() > config_.inline_bytes &&
+      request.payload.size() <= long_memory_.buffer_bytes() && long_memory_.available() == 0)
     return std::nullopt;
   if (needs_bounce(request) && bounce_memory_.available() == 0) return std::nullopt;
   free_.pop_front();
@@ -113,13 +123,18 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
   slot.max_reply_bytes = request.max_reply_bytes;
   slot.force_long = request.as_long_call;
   slot.force_reply_chunk = request.offer_reply_chunk;
+  slot.repeatable = request.repeatable;
+  slot.resent = slot.unreduced = slot.results_in_reply = slot.in_sequence = slot.cancelled = false;
+  slot.continued_bytes = 0;
+  slot.reply_chunk_least = 0;
+  slot.max_segments = ~std::uint32_t{0};
   if (request.payload.size() < rpc::kMinCallBytes || request.reads.size() > kMaxReadItems ||
       request.writes.size() > kMaxWriteItems)
     return false;
 
   std::byte* payload = slot.send_buffer + config_.inline_bytes;
   if (request.payload.size() > config_.inline_bytes) {
-    if (config_.reverse || request.payload.size() > config_.long_buffer_bytes) return false;
+    if (request.payload.size() > long_memory_.buffer_bytes()) return false;
     payload = slot.call_memory = long_memory_.acquire();
   }
   std::memcpy(payload, request.payload.data(), request.payload.size());
@@ -138,6 +153,9 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
   }
   for (const WriteItem& item : request.writes) {
     const std::uint8_t before = slot.piece_count;
+    const std::uint64_t room = rdma::total_bytes(item.pieces);
+    slot.write_offers[slot.write_items] = static_cast<std::uint32_t>(
+        item.first_offer_bytes > 0 ? std::min<std::uint64_t>(item.first_offer_bytes, room) : room);
     slot.bounced[slot.write_items] = {};
     const bool bounced = result_needs_bounce(item.pieces);
     if (!(bounced ? bounce_result(slot, slot.write_items, item.pieces) : copy_pieces(slot, item.pieces)))
@@ -227,30 +245,36 @@ std::uint64_t Requester::sum_arguments(const Slot& slot) const noexcept {
 
 bool Requester::cancel(rpc::Xid xid) noexcept {
   Slot& slot = slots_[static_cast<std::uint32_t>(xid) & (config_.requests - 1)];
-  if (slot.xid != xid) return false;
-  if (slot.state == Slot::State::Waiting) {
-    waiting_.remove(slot);
-  } else if (slot.state == Slot::State::Outstanding) {
-    ++abandoned_;
-  } else {
-    return false;
+  return slot.xid == xid && give_up(slot, CallStatus::Cancelled);
+}
+
+/// Ends a call before its reply. False when it has ended.
+bool Requester::give_up(Slot& slot, CallStatus status) noexcept {
+  switch (slot.state) {
+    case Slot::State::Waiting:
+      if (slot.in_sequence) {
+        // The responder waits for the other parts, and would take no other message.
+        slot.cancelled = true;
+        slot.cancelled_as = status;
+        slot.deadline_ns = 0;
+        return true;
+      }
+      waiting_.remove(slot);
+      break;
+    case Slot::State::Outstanding:
+      ++abandoned_;
+      break;
+    default:
+      return false;
   }
-  end_call(slot, CallStatus::Cancelled);
+  end_call(slot, status);
   return true;
 }
 
 void Requester::expire(std::uint64_t now_ns) noexcept {
-  for (std::uint32_t i = 0; i < config_.requests; ++i) {
-    Slot& slot = slots_[i];
-    if (slot.deadline_ns == 0 || slot.deadline_ns > now_ns) continue;
-    if (slot.state == Slot::State::Waiting)
-      waiting_.remove(slot);
-    else if (slot.state == Slot::State::Outstanding)
-      ++abandoned_;
-    else
-      continue;
-    end_call(slot, CallStatus::TimedOut);
-  }
+  for (std::uint32_t i = 0; i < config_.requests; ++i)
+    if (slots_[i].deadline_ns != 0 && slots_[i].deadline_ns <= now_ns)
+      give_up(slots_[i], CallStatus::TimedOut);
 }
 
 void Requester::set_peer_ready(bool ready) noexcept {
@@ -261,8 +285,13 @@ void Requester::set_peer_ready(bool ready) noexcept {
 // --- TX
 // -----------------------------------------------------------------------------------------------------------
 
-bool Requester::may_send() const noexcept {
-  if (!connected() || !peer_ready_ || !connection_->is_open()) return false;
+bool Requester::version_2() const noexcept {
+  return connection_ != nullptr && connection_->speaks_version_2();
+}
+
+bool Requester::may_send(const Slot& slot) noexcept {
+  if (!connected() || !peer_ready_ || !connection_->is_open() || connection_->version() == 0) return false;
+  if (version_2()) return connection_->may_speak({Connection::Speaker::Kind::Call, slot.index});
   const std::uint32_t in_flight = outstanding_ + abandoned_ + held_receives_;
   const std::uint32_t requested = connection_->config().credits_requested;
   // A zero grant stops new calls, but never the only one (V1-055).
@@ -276,7 +305,7 @@ void Requester::pump() noexcept {
     if (slot->fence_unposted) return;
   }
   while (Slot* slot = waiting_.front()) {
-    if (!may_send()) {
+    if (!may_send(*slot)) {
       ++shared_.counters.waits_credit;
       return;
     }
@@ -289,14 +318,103 @@ rdma::Sge Requester::payload_of(const Slot& slot) const noexcept {
   return {slot.send_buffer + config_.inline_bytes, slot.payload_bytes, send_region_.lkey};
 }
 
+std::uint32_t Requester::max_segment_bytes() const noexcept {
+  return version_2() ? std::min(config_.max_segment_bytes, connection_->agreement().max_segment_bytes)
+                     : config_.max_segment_bytes;
+}
+
+std::uint32_t Requester::segments_of(std::uint64_t bytes) const noexcept {
+  return static_cast<std::uint32_t>((bytes + max_segment_bytes() - 1) / max_segment_bytes());
+}
+
 std::uint32_t Requester::segments_of(std::span<const rdma::Sge> pieces) const noexcept {
   std::uint32_t segments = 0;
-  for (const rdma::Sge& piece : pieces)
-    segments += (piece.length + config_.max_segment_bytes - 1) / config_.max_segment_bytes;
+  for (const rdma::Sge& piece : pieces) segments += segments_of(std::uint64_t{piece.length});
   return segments;
 }
 
 Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
+  return version_2() ? shape_v2(slot) : shape_v1(slot);
+}
+
+/// The first `bytes` of some pieces, in segments.
+static std::uint32_t count_segments(std::span<const rdma::Sge> pieces, std::uint64_t bytes,
+                                    std::uint32_t max_segment_bytes) noexcept {
+  std::uint32_t segments = 0;
+  for (const rdma::Sge& piece : pieces) {
+    const std::uint64_t taken = std::min<std::uint64_t>(piece.length, bytes);
+    segments += static_cast<std::uint32_t>((taken + max_segment_bytes - 1) / max_segment_bytes);
+    bytes -= taken;
+  }
+  return segments;
+}
+
+/// The shape in version 2, with fewer and fewer segments until the responder takes them (V2-051): a continued
+/// message takes the place of the position-zero chunk and of the Reply chunk.
+Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
+  std::uint64_t reply_bytes = slot.max_reply_bytes;
+  if (slot.results_in_reply)
+    for (std::uint32_t i = 0; i < slot.write_items; ++i) reply_bytes += xdr::padded(slot.write_offers[i]);
+  const bool chunks = !config_.reverse || (config_.reverse_chunks &&
+                                           connection_->agreement().reverse == v2::ReverseSupport::General);
+  const bool reply_chunk = chunks && (slot.force_reply_chunk || slot.results_in_reply ||
+                                      slot.reply_chunk_least > 0 || reply_bytes > config_.continue_up_to);
+  const bool long_call = chunks && !no_msg_refused_ &&
+                         (slot.force_long || slot.unreduced ||
+                          slot.payload_bytes > std::max(config_.continue_up_to, connection_->send_bytes()));
+  for (const auto& [by_chunk, with_reply] :
+       {std::pair{long_call, reply_chunk}, std::pair{false, reply_chunk}, std::pair{false, false}}) {
+    const Shape shape = shape_v2(slot, by_chunk, with_reply);
+    if (shape.possible && (chunks || shape.segments == 0)) return shape;
+  }
+  return {};
+}
+
+Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool reply_chunk) const noexcept {
+  Shape shape;
+  const std::uint32_t limit = connection_->send_bytes();
+  std::uint32_t read_segments = 0;
+  std::uint32_t write_segments = 0;
+  std::size_t write_bytes = 0;
+  std::uint64_t reply_bytes = slot.max_reply_bytes;
+  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    if (!slot.unreduced) read_segments += segments_of(pieces.first(slot.read_pieces[i]));
+    pieces = pieces.subspan(slot.read_pieces[i]);
+  }
+  for (std::uint32_t i = 0; i < slot.write_items; ++i) {
+    if (slot.results_in_reply) {
+      reply_bytes += xdr::padded(slot.write_offers[i]);
+    } else {
+      const std::uint32_t segments =
+          count_segments(pieces.first(slot.write_pieces[i]), slot.write_offers[i], max_segment_bytes());
+      write_bytes += kDiscriminatorBytes + 4 + segments * kSegmentBytes;
+      write_segments += segments;
+    }
+    pieces = pieces.subspan(slot.write_pieces[i]);
+  }
+  std::uint32_t reply_segments = 0;
+  if (reply_chunk) {
+    const std::uint64_t room =
+        std::max<std::uint64_t>({reply_bytes, slot.reply_chunk_least, rpc::kMinReplyBytes});
+    if (room > long_memory_.buffer_bytes()) return shape;
+    shape.reply_chunk_bytes = static_cast<std::uint32_t>(room);
+    reply_segments = segments_of(room);
+  }
+  if (long_call) read_segments += segments_of(std::uint64_t{slot.payload_bytes});
+  shape.long_call = long_call;
+  shape.segments = read_segments + write_segments + reply_segments;
+  shape.header_bytes = v2::kMinMsgHeaderBytes + read_segments * kReadEntryBytes + write_bytes +
+                       (reply_chunk ? 4 + reply_segments * kSegmentBytes : 0);
+  shape.continued = !long_call && shape.header_bytes + slot.payload_bytes > limit;
+  const std::uint32_t most = std::min(connection_->agreement().max_segments, slot.max_segments);
+  shape.possible = shape.header_bytes + xdr::kUnit <= limit && shape.header_bytes <= config_.inline_bytes &&
+                   shape.segments <= most && shape.segments <= kMaxRequestSegments &&
+                   shape.segments <= windows_.size();
+  return shape;
+}
+
+Requester::Shape Requester::shape_v1(const Slot& slot) const noexcept {
   const ConnectionConfig& connection = connection_->config();
   Shape shape;
   std::uint32_t read_segments = 0;
@@ -348,12 +466,19 @@ Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
 /// Sends the first of the waiting calls, or ends it if it can never be sent. False when it has to wait
 /// longer.
 bool Requester::send(Slot& slot) noexcept {
+  if (slot.unreduced && slot.call_memory == nullptr && !unreduce(slot)) return false;
   const Shape shape = shape_of(slot);
   if (!shape.possible) {
     waiting_.pop_front();
     end_call(slot, CallStatus::TooLarge);
     return true;
   }
+  if (version_2() && connection_->opening() == Connection::Opening::Call &&
+      (shape.segments > 0 || shape.header_bytes + slot.payload_bytes > v2::kMaxFirstMessageBytes)) {
+    connection_->greet_with_properties();  // V2-006, V2-007
+    return false;
+  }
+  if (shape.continued && !stage_parts(slot, shape)) return false;
   SendStage& stage = connection_->stage();
   if (!connection_->stage_fits(shape.segments + 1)) {
     connection_->flush_stage();
@@ -364,9 +489,13 @@ bool Requester::send(Slot& slot) noexcept {
     }
   }
   if (!take_resources(slot, shape)) return false;
+  const SendStage::Mark mark = stage.mark();
   if (!stage.begin(rdma::SendOpcode::Send, connection_->wr_id(WrKind::CallSent, slot.index),
                    rdma::kSignaled) ||
       !stage_send(slot, shape)) {
+    // Only pieces can be short in an empty stage, and a call has few.
+    stage.rollback(mark);
+    connection_->close(CloseReason::TransportError);
     return false;
   }
   waiting_.pop_front();
@@ -375,12 +504,36 @@ bool Requester::send(Slot& slot) noexcept {
   ++posted_;
   ++outstanding_;
   ++shared_.counters.calls_sent;
+  if (shape.continued) connection_->end_sequence();
+  slot.in_sequence = false;
+  slot.sent_no_msg = shape.long_call;
+  if (slot.cancelled) {
+    ++abandoned_;
+    end_call(slot, slot.cancelled_as);
+  }
   return true;
+}
+
+/// Version 2: all of a continued call but its last part. False: it waits, as the first of all calls.
+bool Requester::stage_parts(Slot& slot, const Shape& shape) noexcept {
+  const rdma::Sge payload = payload_of(slot);
+  const std::uint32_t before = slot.parts_posted;
+  const bool done = connection_->stage_parts({.speaker = {Connection::Speaker::Kind::Call, slot.index},
+                                              .xid = slot.xid,
+                                              .payload = {&payload, 1},
+                                              .payload_bytes = payload.length,
+                                              .last_header_bytes = shape.header_bytes},
+                                             slot.continued_bytes, slot.parts_posted);
+  posted_ += slot.parts_posted - before;
+  slot.in_sequence = slot.continued_bytes > 0;
+  return done && connection_->may_speak({Connection::Speaker::Kind::Call, slot.index});
 }
 
 /// Memory for the Reply chunk, and windows over all chunk memory.
 bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
   slot.segment_count = 0;
+  slot.invalidate = {};
+  slot.invalidated = false;
   slot.reply_chunk_bytes = shape.reply_chunk_bytes;
   if (shape.segments == 0) return true;
   if (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr) slot.reply_memory = long_memory_.acquire();
@@ -389,36 +542,54 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
     connection_->note_waiting();
     return false;
   }
-  std::uint32_t read_pieces = 0;
-  for (std::uint32_t i = 0; i < slot.read_items; ++i) read_pieces += slot.read_pieces[i];
-  const std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
   const rdma::Sge payload = payload_of(slot);
   const rdma::Sge reply{slot.reply_memory, shape.reply_chunk_bytes, long_memory_.lkey()};
   connection_->forget_send_room();  // binding takes work requests past the stage
-  bool exposed = !shape.long_call || expose(slot, {&payload, 1}, rdma::kRemoteRead);
-  exposed = exposed && expose(slot, pieces.first(read_pieces), rdma::kRemoteRead);
+  bool exposed = !shape.long_call || expose(slot, {&payload, 1}, payload.length, rdma::kRemoteRead);
+  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    const auto item = pieces.first(slot.read_pieces[i]);
+    exposed = exposed && (slot.unreduced || expose(slot, item, rdma::total_bytes(item), rdma::kRemoteRead));
+    pieces = pieces.subspan(item.size());
+  }
   slot.first_write_segment = slot.segment_count;
-  exposed = exposed && expose(slot, pieces.subspan(read_pieces), rdma::kRemoteWrite) &&
-            (shape.reply_chunk_bytes == 0 || expose(slot, {&reply, 1}, rdma::kRemoteWrite));
+  for (std::uint32_t i = 0; i < slot.write_items; ++i) {
+    const std::uint16_t before = slot.segment_count;
+    const auto item = pieces.first(slot.write_pieces[i]);
+    const std::uint64_t offered = version_2() ? slot.write_offers[i] : rdma::total_bytes(item);
+    exposed = exposed && (slot.results_in_reply || expose(slot, item, offered, rdma::kRemoteWrite));
+    slot.write_segments[i] = static_cast<std::uint8_t>(slot.segment_count - before);
+    pieces = pieces.subspan(item.size());
+  }
+  exposed = exposed &&
+            (shape.reply_chunk_bytes == 0 || expose(slot, {&reply, 1}, reply.length, rdma::kRemoteWrite));
   if (config_.check_exposed_memory) slot.exposed_sum = sum_arguments(slot);
-  if (!exposed) connection_->close(CloseReason::InvalidationError);
-  return exposed;
+  if (!exposed) {
+    connection_->close(CloseReason::InvalidationError);
+    return false;
+  }
+  if (version_2() && config_.remote_invalidation && shared_.remote_invalidation)
+    slot.invalidate = slot.segments[0].handle;
+  return true;
 }
 
-/// Binds a window over each segment: read access for Read chunks, write access for Write and Reply chunks
-/// (V1-147).
-bool Requester::expose(Slot& slot, std::span<const rdma::Sge> pieces, rdma::AccessFlags access) noexcept {
+/// Binds a window over each segment of the first `bytes`: read access for Read chunks, write access for Write
+/// and Reply chunks (V1-147).
+bool Requester::expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint64_t bytes,
+                       rdma::AccessFlags access) noexcept {
   for (rdma::Sge piece : pieces) {
+    piece.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length, bytes));
+    bytes -= piece.length;
     while (piece.length > 0) {
-      const std::uint32_t bytes = std::min(piece.length, config_.max_segment_bytes);
+      const std::uint32_t length = std::min(piece.length, max_segment_bytes());
       const rdma::MemoryWindow window = windows_[--free_windows_];
       slot.windows[slot.window_count++] = window;
       const auto rkey =
-          connection_->queue_pair().bind_window(window, {piece.address, bytes}, piece.lkey, access);
+          connection_->queue_pair().bind_window(window, {piece.address, length}, piece.lkey, access);
       if (!rkey) return false;
-      slot.segments[slot.segment_count++] = {*rkey, bytes, reinterpret_cast<std::uintptr_t>(piece.address)};
-      piece.address += bytes;
-      piece.length -= bytes;
+      slot.segments[slot.segment_count++] = {*rkey, length, reinterpret_cast<std::uintptr_t>(piece.address)};
+      piece.address += length;
+      piece.length -= length;
     }
   }
   return true;
@@ -436,34 +607,44 @@ bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
     segments = segments.subspan(count);
     return taken;
   };
-  if (shape.long_call) {
-    const rdma::Sge payload = payload_of(slot);
-    for (const Segment& segment : take(segments_of({&payload, 1})))
+  if (shape.long_call)
+    for (const Segment& segment : take(segments_of(std::uint64_t{slot.payload_bytes})))
       reads[read_count++] = {Position{0}, segment};
-  }
-  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+  for (std::uint32_t i = 0; i < slot.read_items && !slot.unreduced; ++i) {
     for (const Segment& segment : take(segments_of(pieces.first(slot.read_pieces[i]))))
       reads[read_count++] = {slot.read_positions[i], segment};
     pieces = pieces.subspan(slot.read_pieces[i]);
   }
-  for (std::uint32_t i = 0; i < slot.write_items; ++i) {
-    writes[i] = take(segments_of(pieces.first(slot.write_pieces[i])));
-    slot.write_segments[i] = static_cast<std::uint8_t>(writes[i].size());
-    pieces = pieces.subspan(slot.write_pieces[i]);
-  }
-  v1::CallChunks chunks{{reads.data(), read_count}, {writes.data(), slot.write_items}, std::nullopt};
+  const std::size_t write_count = slot.results_in_reply ? 0 : slot.write_items;
+  if (shape.segments == 0) std::fill_n(slot.write_segments.begin(), slot.write_items, std::uint8_t{0});
+  for (std::size_t i = 0; i < write_count; ++i) writes[i] = take(slot.write_segments[i]);
+  CallChunks chunks{{reads.data(), read_count}, {writes.data(), write_count}, std::nullopt};
   if (shape.reply_chunk_bytes > 0) chunks.reply = segments;
 
   std::byte* header_at = slot.send_buffer + config_.inline_bytes - shape.header_bytes;
   xdr::Writer header({header_at, shape.header_bytes});
-  v1::encode_call(header, slot.xid, static_cast<Credits>(connection_->config().credits_requested),
-                  shape.long_call ? v1::Procedure::NoMsg : v1::Procedure::Msg, chunks);
+  v2::CreditWord credit;
+  if (version_2()) {
+    credit = connection_->offer();
+    v2::encode_call(header, {.xid = slot.xid, .credit = credit},
+                    shape.long_call ? v2::HeaderType::NoMsg : v2::HeaderType::Msg, slot.invalidate, chunks);
+  } else {
+    v1::encode_call(header, slot.xid, static_cast<Credits>(connection_->config().credits_requested),
+                    shape.long_call ? v1::Procedure::NoMsg : v1::Procedure::Msg, chunks);
+  }
   SendStage& stage = connection_->stage();
   const rdma::Sge payload = payload_of(slot);
-  shared_.counters.inline_bytes_sent += shape.header_bytes + (shape.long_call ? 0 : payload.length);
-  return header.ok() &&
-         stage.append({header_at, static_cast<std::uint32_t>(shape.header_bytes), send_region_.lkey}) &&
-         (shape.long_call || stage.append(payload));
+  if (!header.ok() ||
+      !stage.append({header_at, static_cast<std::uint32_t>(shape.header_bytes), send_region_.lkey}) ||
+      (!shape.long_call && !connection_->append_payload({&payload, 1}, slot.continued_bytes)))
+    return false;
+  if (version_2()) {
+    connection_->count_send(credit);
+    if (connection_->opening() == Connection::Opening::Call) connection_->greeted();
+  }
+  shared_.counters.inline_bytes_sent +=
+      shape.header_bytes + (shape.long_call ? 0 : payload.length - slot.continued_bytes);
+  return true;
 }
 
 // --- RX
@@ -471,18 +652,28 @@ bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
 
 void Requester::on_reply(const ReceivedMessage& message) noexcept {
   Slot* slot = find(message.header.fixed.xid);
+  const rdma::Rkey invalidated = version_2() ? message.header.invalidate : rdma::Rkey{};
+  if (invalidated != rdma::Rkey{} && (slot == nullptr || slot->invalidate != invalidated)) {
+    // Memory of another call may be gone (V2-129).
+    if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
+    ++shared_.counters.invalidation_errors;
+    return connection_->close(CloseReason::InvalidationError);
+  }
   if (slot == nullptr) {
     ++shared_.counters.unknown_xid;
     if (abandoned_ > 0) --abandoned_;  // most likely the late answer to a call that was given up
+    if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
     connection_->repost(message.buffer);
     return pump();
   }
   ++shared_.counters.replies_received;
   slot->receive = message.buffer;
   slot->holds_receive = true;
+  slot->invalidated = invalidated != rdma::Rkey{};
+  slot->assembly = message.assembly;
   ++held_receives_;
 
-  const bool in_reply_chunk = message.header.procedure == v1::Procedure::NoMsg;
+  const bool in_reply_chunk = message.header.no_msg;
   bool usable = check_returned_chunks(*slot, message.header);
   if (usable && in_reply_chunk) {
     // check_returned_chunks() has bounded the sum by what was offered.
@@ -503,9 +694,9 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
 
 /// The returned lists have to be what was offered, with lengths no larger (V1-110). An unused chunk may come
 /// back without segments, as old responders do (V1-109).
-bool Requester::check_returned_chunks(Slot& slot, const v1::Header& header) noexcept {
+bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) noexcept {
   if (!header.chunks.reads.empty()) return false;  // V1-091
-  if (header.chunks.writes.size() > slot.write_items) return false;
+  if (header.chunks.writes.size() > (slot.results_in_reply ? 0u : slot.write_items)) return false;
   std::fill_n(slot.returned.begin(), slot.write_items, 0);
   std::size_t offered = slot.first_write_segment;
   std::uint32_t item = 0;
@@ -519,7 +710,7 @@ bool Requester::check_returned_chunks(Slot& slot, const v1::Header& header) noex
     offered += count;
     ++item;
   }
-  const bool in_reply_chunk = header.procedure == v1::Procedure::NoMsg;
+  const bool in_reply_chunk = header.no_msg;
   if (!in_reply_chunk) return true;  // a returned Reply chunk does not matter then (V1-121)
   if (!header.chunks.reply || slot.reply_chunk_bytes == 0) return false;
   for (; item < slot.write_items; ++item) offered += slot.write_segments[item];
@@ -541,8 +732,134 @@ void Requester::on_error(const v1::Header& header) noexcept {
     return;
   }
   ++shared_.counters.errors_received;
-  slot->reply.supported_ = header.supported;
+  slot->reply.error_ = {.code = v2::ErrorCode::Vers, .supported = header.supported};
   end_call(*slot, header.error == v1::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::ChunkError);
+  pump();
+}
+
+void Requester::on_error(rpc::Xid xid, const v2::Error& error) noexcept {
+  Slot* slot = find(xid);
+  if (slot == nullptr) {
+    ++shared_.counters.unknown_xid;
+    return pump();
+  }
+  ++shared_.counters.errors_received;
+  if (error.code == v2::ErrorCode::InvalHtype && slot->sent_no_msg) no_msg_refused_ = true;
+  if (!slot->resent && replan(*slot, error)) {
+    resend(*slot);
+  } else {
+    slot->reply.error_ = error;
+    end_call(*slot, error.code == v2::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::Refused);
+  }
+  pump();
+}
+
+/// What the responder's refusal asks for, if a call can be changed so (draft, sections 6.4.3 and 6.5). False:
+/// it has to end.
+bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
+  switch (error.code) {
+    case v2::ErrorCode::ReadChunks:
+      slot.unreduced = error.maximum == 0 && slot.read_items > 0 && !slot.sent_no_msg;  // V2-114
+      return slot.unreduced;
+    case v2::ErrorCode::WriteChunks:
+      slot.results_in_reply = slot.write_items > 0;  // V2-116
+      return slot.results_in_reply;
+    case v2::ErrorCode::Segments:
+      if (error.maximum >= slot.segment_count) return false;
+      slot.max_segments = error.maximum;
+      return shape_of(slot).possible;
+    case v2::ErrorCode::WriteResource: {
+      if (!slot.repeatable || error.chunk_index == 0 || error.chunk_index > slot.write_items) return false;
+      const std::uint32_t item = error.chunk_index - 1;
+      std::uint32_t first = 0;
+      for (std::uint32_t i = 0; i < slot.read_items; ++i) first += slot.read_pieces[i];
+      for (std::uint32_t i = 0; i < item; ++i) first += slot.write_pieces[i];
+      const std::uint64_t room = rdma::total_bytes({&slot.pieces[first], slot.write_pieces[item]});
+      if (error.bytes_needed > room || error.bytes_needed <= slot.write_offers[item]) return false;
+      slot.write_offers[item] = error.bytes_needed;
+      return true;
+    }
+    case v2::ErrorCode::ReplyResource:
+      if (!slot.repeatable || error.bytes_needed <= slot.reply_chunk_bytes ||
+          error.bytes_needed > long_memory_.buffer_bytes())
+        return false;
+      slot.reply_chunk_least = error.bytes_needed;
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Puts the arguments back into the payload, for a responder that takes no Read chunks. False: no memory for
+/// it now.
+bool Requester::unreduce(Slot& slot) noexcept {
+  std::uint64_t bytes = slot.payload_bytes;
+  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    bytes += xdr::padded(rdma::total_bytes(pieces.first(slot.read_pieces[i])));
+    pieces = pieces.subspan(slot.read_pieces[i]);
+  }
+  if (bytes > long_memory_.buffer_bytes()) {
+    waiting_.pop_front();
+    end_call(slot, CallStatus::TooLarge);
+    return false;
+  }
+  std::byte* whole = long_memory_.acquire();
+  if (whole == nullptr) {
+    ++shared_.counters.waits_reply_memory;
+    connection_->note_waiting();
+    return false;
+  }
+  const std::byte* payload = payload_of(slot).address;
+  std::uint64_t from = 0;
+  std::uint64_t to = 0;
+  pieces = {slot.pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    const std::uint64_t run = static_cast<std::uint32_t>(slot.read_positions[i]) - to;
+    std::memcpy(whole + to, payload + from, run);
+    from += run;
+    to += run;
+    for (const rdma::Sge& piece : pieces.first(slot.read_pieces[i])) {
+      std::memcpy(whole + to, piece.address, piece.length);
+      to += piece.length;
+    }
+    std::memset(whole + to, 0, xdr::padded(to) - to);
+    to = xdr::padded(to);
+    pieces = pieces.subspan(slot.read_pieces[i]);
+  }
+  std::memcpy(whole + to, payload + from, slot.payload_bytes - from);
+  slot.call_memory = whole;
+  slot.payload_bytes = static_cast<std::uint32_t>(bytes);
+  return true;
+}
+
+/// Fences what was exposed, then sends the call again with the same XID.
+void Requester::resend(Slot& slot) noexcept {
+  --outstanding_;
+  ++shared_.counters.calls_replanned;
+  slot.resent = true;
+  slot.state = Slot::State::Resending;
+  slot.continued_bytes = 0;
+  if (slot.window_count > 0)
+    fence(slot);
+  else
+    requeue(slot);
+}
+
+/// Back to the calls that wait, once nothing of it is out any more.
+void Requester::requeue(Slot& slot) noexcept {
+  if (slot.state != Slot::State::Resending || slot.send_posted || slot.parts_posted > 0 || slot.fencing)
+    return;
+  free_windows(slot);
+  if (slot.reply_memory != nullptr) long_memory_.release(std::exchange(slot.reply_memory, nullptr));
+  slot.state = Slot::State::Waiting;
+  waiting_.push_front(slot);
+}
+
+/// The calls that were sent in version 2 have not been seen by the server.
+void Requester::on_fallback() noexcept {
+  for (std::uint32_t i = 0; i < config_.requests; ++i)
+    if (slots_[i].state == Slot::State::Outstanding) resend(slots_[i]);
   pump();
 }
 
@@ -561,23 +878,33 @@ void Requester::end_call(Slot& slot, CallStatus status) noexcept {
   slot.reply.xid_ = slot.xid;
   slot.reply.write_items_ = slot.write_items;
   slot.reply.returned_ = {slot.returned.data(), slot.write_items};
+  slot.reply.write_segments_ = {slot.write_segments.data(), slot.write_items};
+  slot.reply.version_2_ = version_2();
   if (status != CallStatus::Ok) slot.reply.message_ = {};
-  if (slot.window_count == 0) return deliver(slot);
   slot.state = Slot::State::Fencing;
+  if (fenced_by_us(slot) == 0) return deliver(slot);
   fence(slot);
+}
+
+/// Windows that the responder has not invalidated for us.
+std::uint32_t Requester::fenced_by_us(const Slot& slot) const noexcept {
+  return slot.window_count - (slot.window_count > 0 && slot.invalidated ? 1u : 0u);
 }
 
 /// Ends the responder's access before the caller sees its memory again (RFC 8166, section 4.4.1).
 void Requester::fence(Slot& slot) noexcept {
   SendStage& stage = connection_->stage();
-  if (!connection_->stage_fits(slot.window_count)) connection_->flush_stage();
-  slot.fence_unposted = !connection_->stage_fits(slot.window_count);
+  const std::uint32_t count = fenced_by_us(slot);
+  slot.fencing = true;
+  if (!connection_->stage_fits(count)) connection_->flush_stage();
+  slot.fence_unposted = !connection_->stage_fits(count);
   if (slot.fence_unposted) {
     unfenced_.push_front(slot);
     connection_->note_waiting();
     return;
   }
   for (std::uint32_t i = 0; i < slot.window_count; ++i) {
+    if (slot.invalidated && slot.segments[i].handle == slot.invalidate) continue;
     stage.begin(rdma::SendOpcode::LocalInvalidate, connection_->wr_id(WrKind::Invalidated, slot.index), 0);
     stage.last().rkey = slot.segments[i].handle;
   }
@@ -587,7 +914,12 @@ void Requester::fence(Slot& slot) noexcept {
 
 void Requester::on_invalidated(std::uint16_t index) noexcept {
   --posted_;
-  deliver(slots_[index]);
+  Slot& slot = slots_[index];
+  slot.fencing = false;
+  if (slot.state == Slot::State::Resending)
+    requeue(slot);
+  else
+    deliver(slot);
   pump();
 }
 
@@ -602,7 +934,16 @@ void Requester::on_call_sent(std::uint16_t index) noexcept {
   --posted_;
   Slot& slot = slots_[index];
   slot.send_posted = false;
-  if (slot.state == Slot::State::Draining) recycle(slot);
+  if (slot.state == Slot::State::Draining && slot.parts_posted == 0) recycle(slot);
+  if (slot.state == Slot::State::Resending) {
+    requeue(slot);
+    pump();
+  }
+}
+
+void Requester::on_part_sent(std::uint16_t index) noexcept {
+  --posted_;
+  --slots_[index].parts_posted;  // the Send of the last part completes later
 }
 
 void Requester::deliver(Slot& slot) noexcept {
@@ -621,6 +962,7 @@ void Requester::deliver(Slot& slot) noexcept {
     long_memory_.release(slot.reply_memory);
     slot.reply_memory = nullptr;
   }
+  if (slot.assembly != nullptr) shared_.assembly_memory.release(std::exchange(slot.assembly, nullptr));
   if (!slot.send_posted) recycle(slot);
 }
 
@@ -649,6 +991,7 @@ void Requester::attach(Connection& connection) noexcept {
   connection_ = &connection;
   established_ = false;
   granted_ = 1;
+  no_msg_refused_ = false;
   ++attachments_;
 }
 
@@ -666,9 +1009,14 @@ void Requester::detach() noexcept {
   by_sequence_.clear();
   for (std::uint32_t i = 0; i < config_.requests; ++i) {
     Slot& slot = slots_[i];
-    slot.send_posted = slot.fence_unposted = slot.fence_failed = false;
+    slot.send_posted = slot.fence_unposted = slot.fence_failed = slot.fencing = slot.in_sequence = false;
+    slot.parts_posted = 0;
+    slot.continued_bytes = 0;
     if (slot.state == Slot::State::Waiting) free_windows(slot);
-    if (slot.state == Slot::State::Outstanding) {
+    if (slot.state == Slot::State::Waiting && slot.cancelled) {
+      waiting_.remove(slot);
+      end_call(slot, slot.cancelled_as);
+    } else if (slot.state == Slot::State::Outstanding || slot.state == Slot::State::Resending) {
       free_windows(slot);
       slot.state = Slot::State::Waiting;
       by_sequence_.push_back(&slot);

@@ -19,6 +19,7 @@
 #include "dataplane/rpcrdma/config.h"
 #include "dataplane/rpcrdma/intrusive_queue.h"
 #include "dataplane/rpcrdma/v1.h"
+#include "dataplane/rpcrdma/v2.h"
 
 namespace sluice::rpcrdma {
 
@@ -43,11 +44,14 @@ struct ReadItem {
 /// Room for a reduced result. Empty pieces make a chunk without segments, which asks for that result inline.
 struct WriteItem {
   std::span<const rdma::Sge> pieces;
+  /// Version 2: offered at first; the rest only when the responder asks for it (V2-105). Zero: all.
+  std::uint32_t first_offer_bytes = 0;
 };
 
 enum class CallStatus : std::uint8_t {
   Ok,             ///< a reply arrived; its RPC header is the caller's to judge
   ChunkError,     ///< RDMA_ERROR, ERR_CHUNK (permanent, V1-027)
+  Refused,        ///< RDMA2_ERROR; Reply::error() says why
   VersionError,   ///< RDMA_ERROR, ERR_VERS (V1-029)
   UnusableReply,  ///< a reply that contradicts the call's chunks, or cannot be decoded (V1-036)
   TooLarge,       ///< cannot be sent with this connection's thresholds or limits (V1-067, V1-168)
@@ -77,16 +81,20 @@ class Reply {
   /// matter (V1-109).
   ItemResult item(std::size_t index, std::uint32_t count) const noexcept;
   /// CallStatus::VersionError: what the responder supports.
-  rpc::VersionRange supported() const noexcept { return supported_; }
+  rpc::VersionRange supported() const noexcept { return error_.supported; }
+  /// CallStatus::Refused.
+  const v2::Error& error() const noexcept { return error_; }
 
  private:
   friend class Requester;
   CallStatus status_ = CallStatus::Ok;
   rpc::Xid xid_{};
   std::span<const std::byte> message_;
-  rpc::VersionRange supported_;
+  v2::Error error_;
+  bool version_2_ = false;
   std::size_t write_items_ = 0;
-  std::span<const std::uint64_t> returned_;  ///< bytes per write item
+  std::span<const std::uint64_t> returned_;       ///< bytes per write item
+  std::span<const std::uint8_t> write_segments_;  ///< offered, per write item
 };
 
 using Completion = void (*)(void* context, const Reply& reply) noexcept;
@@ -102,7 +110,10 @@ struct Request {
   std::uint32_t max_reply_bytes = 0;
   bool as_long_call = false;       ///< position-zero chunk even if it fits inline (V1-114)
   bool offer_reply_chunk = false;  ///< Reply chunk even if the reply fits inline
-  std::uint64_t deadline_ns = 0;   ///< Shared::now_ns at which it ends as TimedOut; zero: never
+  /// Version 2: may be executed twice, so that it is sent again when the responder asks for larger chunks
+  /// (D2-47).
+  bool repeatable = false;
+  std::uint64_t deadline_ns = 0;  ///< Shared::now_ns at which it ends as TimedOut; zero: never
   Completion completion = nullptr;
   void* context = nullptr;
 };
@@ -126,7 +137,11 @@ struct RequesterConfig {
   /// Debugging: the caller must not change arguments while the responder may read them (V1-141). Sums them
   /// when they are exposed and when they are not any more; a difference is counted in exposed_memory_changed.
   bool check_exposed_memory = false;
-  bool reverse = false;  ///< calls of the side that did not open the connection: no chunks
+  bool reverse = false;  ///< calls of the side that did not open the connection: no chunks in version 1
+  bool reverse_chunks = false;  ///< version 2: such calls may have chunks, if the peer takes them (V2-135)
+  /// Version 2: calls and replies up to this size are continued rather than moved by chunks.
+  std::uint32_t continue_up_to = 16 * 1024;
+  bool remote_invalidation = true;  ///< version 2: name a handle that the responder may invalidate
 };
 
 class Requester {
@@ -162,6 +177,10 @@ class Requester {
   bool quiescent() const noexcept { return posted_ == 0; }
   void on_reply(const ReceivedMessage& message) noexcept;
   void on_error(const v1::Header& header) noexcept;
+  void on_error(rpc::Xid xid, const v2::Error& error) noexcept;
+  /// The connection goes on with version 1: what was sent in version 2 is sent again.
+  void on_fallback() noexcept;
+  void on_part_sent(std::uint16_t slot) noexcept;
   void on_unusable(rpc::Xid xid) noexcept;
   void on_call_sent(std::uint16_t slot) noexcept;
   void on_invalidated(std::uint16_t slot) noexcept;
@@ -184,14 +203,25 @@ class Requester {
       Outstanding,  ///< sent; waits for its reply
       Fencing,      ///< ended; waits for the invalidation of its windows
       Draining,     ///< completed; waits for the completion of its Send before the buffer is used again
+      Resending,    ///< refused, to be sent in another shape: waits until its memory is fenced and its Send
+                    ///< complete
     };
     State state = State::Free;
     bool send_posted = false;
     bool fence_unposted = false;  ///< Fencing, but its invalidations wait for room in the send queue
     bool fence_failed = false;
+    bool fencing = false;  ///< its invalidations are not complete
     bool holds_receive = false;
     bool force_long = false;
     bool force_reply_chunk = false;
+    bool repeatable = false;
+    bool resent = false;            ///< once is enough (V2-105, V2-114)
+    bool unreduced = false;         ///< its arguments are in the payload: the responder takes no Read chunks
+    bool sent_no_msg = false;       ///< as RDMA2_NOMSG
+    bool results_in_reply = false;  ///< no Write chunks: the responder fills none
+    bool in_sequence = false;       ///< some of its parts have gone out
+    bool cancelled = false;         ///< in the middle of its parts: it ends when they are out
+    CallStatus cancelled_as = CallStatus::Cancelled;
     std::uint16_t index = 0;
     std::uint16_t receive = 0;
     rpc::Xid xid{};
@@ -204,6 +234,14 @@ class Requester {
     std::byte* send_buffer = nullptr;   ///< header room of inline_bytes, then the payload
     std::byte* call_memory = nullptr;   ///< payload that is longer than a Send
     std::byte* reply_memory = nullptr;  ///< Reply chunk
+    std::byte* assembly = nullptr;      ///< continued reply, in Shared::assembly_memory
+    std::uint64_t continued_bytes = 0;  ///< of the payload, sent in parts
+    std::uint32_t parts_posted = 0;
+    std::uint32_t reply_chunk_least = 0;                     ///< asked for by the responder
+    std::uint32_t max_segments = ~std::uint32_t{0};          ///< asked for by the responder
+    std::array<std::uint32_t, kMaxWriteItems> write_offers;  ///< bytes per write item
+    rdma::Rkey invalidate{};                                 ///< handle that the responder may invalidate
+    bool invalidated = false;                                ///< it has
     std::byte* bounce_memory = nullptr;
     std::uint32_t bounce_used = 0;
     std::uint64_t exposed_sum = 0;  ///< check_exposed_memory
@@ -232,6 +270,7 @@ class Requester {
   /// What a call looks like on the wire, given the connection's thresholds.
   struct Shape {
     bool long_call = false;
+    bool continued = false;
     std::uint32_t reply_chunk_bytes = 0;  ///< zero: none
     std::uint32_t segments = 0;
     std::size_t header_bytes = 0;
@@ -250,13 +289,27 @@ class Requester {
   void return_bounced(Slot& slot) noexcept;
   std::uint64_t sum_arguments(const Slot& slot) const noexcept;
   Shape shape_of(const Slot& slot) const noexcept;
+  Shape shape_v1(const Slot& slot) const noexcept;
+  Shape shape_v2(const Slot& slot) const noexcept;
+  Shape shape_v2(const Slot& slot, bool long_call, bool reply_chunk) const noexcept;
   std::uint32_t segments_of(std::span<const rdma::Sge> pieces) const noexcept;
-  bool may_send() const noexcept;
+  std::uint32_t segments_of(std::uint64_t bytes) const noexcept;
+  std::uint32_t max_segment_bytes() const noexcept;
+  bool version_2() const noexcept;
+  bool may_send(const Slot& slot) noexcept;
   bool send(Slot& slot) noexcept;
   bool take_resources(Slot& slot, const Shape& shape) noexcept;
-  bool expose(Slot& slot, std::span<const rdma::Sge> pieces, rdma::AccessFlags access) noexcept;
+  bool expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint64_t bytes,
+              rdma::AccessFlags access) noexcept;
   bool stage_send(Slot& slot, const Shape& shape) noexcept;
-  bool check_returned_chunks(Slot& slot, const v1::Header& header) noexcept;
+  bool check_returned_chunks(Slot& slot, const MessageHeader& header) noexcept;
+  bool stage_parts(Slot& slot, const Shape& shape) noexcept;
+  bool give_up(Slot& slot, CallStatus status) noexcept;
+  bool replan(Slot& slot, const v2::Error& error) noexcept;
+  bool unreduce(Slot& slot) noexcept;
+  void resend(Slot& slot) noexcept;
+  void requeue(Slot& slot) noexcept;
+  std::uint32_t fenced_by_us(const Slot& slot) const noexcept;
   void end_call(Slot& slot, CallStatus status) noexcept;
   void fence(Slot& slot) noexcept;
   void deliver(Slot& slot) noexcept;
@@ -269,7 +322,8 @@ class Requester {
   bool established_ = false;
   bool peer_ready_ = true;
   std::uint32_t attachments_ = 0;
-  std::uint32_t granted_ = 1;  ///< of the latest reply; one on a new connection (V1-046)
+  bool no_msg_refused_ = false;  ///< version 2: the responder does not know RDMA2_NOMSG
+  std::uint32_t granted_ = 1;    ///< version 1: of the latest reply; one on a new connection (V1-046)
   std::uint32_t outstanding_ = 0;
   std::uint32_t abandoned_ = 0;  ///< ended by us, but the responder may still answer: they hold their credit
   std::uint32_t held_receives_ = 0;  ///< by calls that are being fenced

@@ -12,14 +12,15 @@ namespace sluice::rpcrdma {
 using State = CallSlot::State;
 
 Responder::Responder(Shared& shared, Connection& connection, std::uint32_t max_slots,
-                     rdma::MemoryRegion reply_region, std::uint32_t reply_buffer_bytes)
+                     std::uint32_t max_receives, rdma::MemoryRegion reply_region,
+                     std::uint32_t reply_buffer_bytes)
     : shared_(shared),
       connection_(connection),
       reply_lkey_(reply_region.lkey),
       slots_(std::make_unique<CallSlot[]>(max_slots)),
       max_slots_(max_slots),
-      pending_(std::make_unique<Pending[]>(max_slots + kSpareReceives)),
-      pending_capacity_(max_slots + kSpareReceives) {
+      pending_(std::make_unique<Pending[]>(std::size_t{2} * max_receives)),
+      pending_capacity_(2 * max_receives) {
   for (std::uint32_t i = 0; i < max_slots; ++i) {
     CallSlot& slot = slots_[i];
     slot.responder_ = this;
@@ -44,29 +45,34 @@ void Responder::set_grant(std::uint32_t grant) noexcept {
   grant_ = std::clamp<std::uint32_t>(grant, 1, std::max<std::uint32_t>(open_slots_, 1));
 }
 
-void Responder::on_call(const ReceivedMessage& message, Refusal refusal) noexcept {
-  if ((pending_count_ == 0 || serving_pending_) && !free_.empty()) return begin(message, refusal);
-  // The order of calls is kept; the message is classified again when its turn comes.
-  if (replying_ == 0) ++shared_.counters.credit_overruns;
+void Responder::on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept {
+  const bool held = connection_.holds_calls();
+  const bool first = pending_count_ == 0 || serving_pending_ || (held && refusal);
+  if (first && !free_.empty() && (!held || refusal)) return begin(message, refusal);
+  // The order of calls is kept.
+  if (replying_ == 0 && !connection_.speaks_version_2()) ++shared_.counters.credit_overruns;
   ++shared_.counters.waits_call_slot;
-  if (pending_count_ == pending_capacity_) return connection_.close(CloseReason::TransportError);
-  pending_[(pending_head_ + pending_count_++) % pending_capacity_] = {
-      message.buffer, static_cast<std::uint32_t>(message.bytes.size())};
+  if (pending_count_ == pending_capacity_) {
+    if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
+    return connection_.close(CloseReason::TransportError);
+  }
+  pending_[(pending_head_ + pending_count_++) % pending_capacity_] = {message, refusal};
 }
 
-void Responder::begin(const ReceivedMessage& message, Refusal refusal) noexcept {
+void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) noexcept {
   CallSlot& slot = *free_.pop_front();
   ++busy_;
   slot.message_ = message;
   slot.peer_ = connection_.peer();
   slot.refusal_ = refusal;
   slot.state_ = State::Received;
-  slot.holds_receive_ = true;
+  slot.holds_receive_ = message.buffer != kNoReceive;
   slot.queued_ = slot.completed_ = slot.with_service_ = slot.into_sink_ = slot.impossible_ = false;
   slot.auth_error_ = rpc::AuthStat::Ok;
   slot.placed_bytes_ = 0;
   slot.piece_count_ = slot.item_count_ = 0;
   slot.payload_ = nullptr;
+  slot.continued_bytes_ = 0;
   ++shared_.counters.calls_received;
   advance(slot);
 }
@@ -124,55 +130,97 @@ void Responder::abandon(CallSlot& slot) noexcept {
       return;
   }
   slot.queued_ = false;
-  finish(slot);
+  if (slot.parts_posted_ == 0) finish(slot);  // else with the last of them
 }
 
 // --- RX: from the Receive buffer to the service
 // -----------------------------------------------------------------
 
-void Responder::refuse_chunk(CallSlot& slot, std::uint64_t& counter) noexcept {
+/// Version 1 answers every error but Vers with ERR_CHUNK.
+void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error) noexcept {
   ++counter;
-  slot.refusal_ = Refusal::ErrChunk;
+  slot.refusal_ = error;
   slot.state_ = State::Pushing;
+}
+
+/// Steps 9 and 11 of the order of checks of version 2, as far as they go beyond version 1.
+bool Responder::within_version_2(CallSlot& slot) noexcept {
+  Counters& counters = shared_.counters;
+  const ChunkLists& chunks = slot.message_.header.chunks;
+  const Version2Config& limits = connection_.config().version2;
+  const auto wraps = [](const Segment& segment) { return segment.offset + segment.length < segment.offset; };
+  std::uint32_t positions = 0;
+  Position last{0};
+  for (std::uint32_t i = 0; i < chunks.reads.size(); ++i) {
+    const ReadSegment read = chunks.reads[i];
+    if (read.position < last || wraps(read.target)) return refuse(slot, counters.bad_position), false;
+    if (read.position != last) ++positions;
+    last = read.position;
+  }
+  std::uint32_t segments = chunks.reads.size() + chunks.writes.total_segments();
+  for (const WriteChunk chunk : chunks.writes)
+    for (std::uint32_t i = 0; i < chunk.size(); ++i)
+      if (wraps(chunk[i])) return refuse(slot, counters.bad_chunk_lists), false;
+  if (chunks.reply) {
+    segments += chunks.reply->size();
+    for (std::uint32_t i = 0; i < chunks.reply->size(); ++i)
+      if (wraps((*chunks.reply)[i])) return refuse(slot, counters.bad_chunk_lists), false;
+  }
+  const std::uint32_t max_read_chunks = std::min(limits.max_read_chunks, kMaxReadPositions);
+  if (positions > max_read_chunks)
+    return refuse(slot, counters.too_many_chunks,
+                  {.code = v2::ErrorCode::ReadChunks, .maximum = max_read_chunks}),
+           false;
+  if (chunks.writes.size() > limits.max_write_chunks) {
+    v2::Error error{.code = v2::ErrorCode::WriteChunks, .maximum = limits.max_write_chunks};
+    if (limits.max_write_chunks == 0) error = {.code = v2::ErrorCode::ReplyResource};
+    return refuse(slot, counters.too_many_chunks, error), false;
+  }
+  const std::uint32_t max_segments = connection_.own_parameters().max_segments;
+  if (segments > max_segments)
+    return refuse(slot, counters.too_many_segments,
+                  {.code = v2::ErrorCode::Segments, .maximum = max_segments}),
+           false;
+  return true;
 }
 
 void Responder::check_call(CallSlot& slot) noexcept {
   Counters& counters = shared_.counters;
-  const v1::Header& header = slot.message_.header;
-  if (slot.refusal_ != Refusal::None) {
+  const MessageHeader& header = slot.message_.header;
+  if (slot.refusal_) {
     slot.state_ = State::Pushing;
     return;
   }
   const bool has_chunks = !header.chunks.empty();
   if (has_chunks && shared_.failed_transfers.take(slot.peer_, header.fixed.xid))
-    return refuse_chunk(slot, counters.failed_transfer_refused);
+    return refuse(slot, counters.failed_transfer_refused, kRefuseSystem);
+  if (has_chunks && connection_.speaks_version_2() && !within_version_2(slot)) return;
 
-  const bool long_call = header.procedure == v1::Procedure::NoMsg;
-  const auto payload = long_call ? std::span<const std::byte>{} : slot.message_.payload();
-  if (!long_call) {
-    if (payload.size() < xdr::kUnit) return refuse_chunk(slot, counters.no_payload);
+  const auto payload = header.no_msg ? std::span<const std::byte>{} : slot.message_.payload();
+  if (!header.no_msg) {
+    if (payload.size() < xdr::kUnit) return refuse(slot, counters.no_payload);
     if (static_cast<rpc::Xid>(xdr::load_u32(payload.data())) != header.fixed.xid)
-      return refuse_chunk(slot, counters.xid_mismatch);
+      return refuse(slot, counters.xid_mismatch);
     if (header.chunks.reads.empty()) return dispatch(slot, payload);
   }
 
   slot.layout_ =
-      lay_out_call(header.chunks.reads, long_call, payload.size(), shared_.call_memory.buffer_bytes());
+      lay_out_call(header.chunks.reads, header.no_msg, payload.size(), shared_.call_memory.buffer_bytes());
   switch (slot.layout_.defect) {
     case LayoutDefect::None:
       break;
     case LayoutDefect::Misaligned:
-      return refuse_chunk(slot, counters.misaligned_position);
+      return refuse(slot, counters.misaligned_position);
     case LayoutDefect::PositionZeroInMsg:
-      return refuse_chunk(slot, counters.position_zero_in_msg);
+      return refuse(slot, counters.position_zero_in_msg);
     case LayoutDefect::NoPositionZero:
-      return refuse_chunk(slot, counters.no_position_zero);
+      return refuse(slot, counters.no_position_zero);
     case LayoutDefect::BadPosition:
-      return refuse_chunk(slot, counters.bad_position);
+      return refuse(slot, counters.bad_position);
     case LayoutDefect::TooLong:
-      return refuse_chunk(slot, counters.call_too_long);
+      return refuse(slot, counters.call_too_long, kRefuseSystem);
   }
-  if (long_call)
+  if (header.no_msg)
     slot.state_ = State::AwaitingCallMemory;
   else if (slot.layout_.chunk_count == 0)
     dispatch(slot, payload);  // only empty segments
@@ -193,6 +241,9 @@ void Responder::place_call(CallSlot& slot) noexcept {
 
   const ReadChunk& chunk = layout.chunks[0];
   if (layout.chunk_count == 1 && chunk.position == payload.size()) {
+    // Round-up is no part of a chunk in version 2 (V2-071).
+    if (connection_.speaks_version_2() && xdr::load_u32(&payload[chunk.position - xdr::kUnit]) != chunk.bytes)
+      return refuse(slot, shared_.counters.count_mismatch);
     slot.arguments_ = reader.rest();
     slot.placed_bytes_ = static_cast<std::uint32_t>(chunk.bytes);
     enter_service(slot);
@@ -226,8 +277,7 @@ bool Responder::keep_eligible_chunks(CallSlot& slot) noexcept {
   CallLayout& layout = slot.layout_;
   const std::uint32_t eligible = binding.procedure(slot.header_.procedure).eligible_arguments;
   if (layout.chunk_count <= eligible) return true;
-  if (binding.unusable == UnusableChunks::Refuse)
-    return refuse_chunk(slot, shared_.counters.not_eligible), false;
+  if (binding.unusable == UnusableChunks::Refuse) return refuse(slot, shared_.counters.not_eligible), false;
   ++shared_.counters.not_eligible;
   for (std::uint32_t i = eligible; i < layout.chunk_count; ++i)
     layout.message_bytes -= xdr::padded(layout.chunks[i].bytes);
@@ -255,7 +305,7 @@ void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
     const std::uint64_t end = layout.chunks[i].position + layout.chunks[i].bytes;
     std::memset(slot.call_memory_ + end, 0, xdr::padded(end) - end);
   }
-  if (slot.message_.header.procedure == v1::Procedure::Msg) {
+  if (!slot.message_.header.no_msg) {
     const auto payload = slot.message_.payload();
     std::size_t from = 0;
     std::size_t to = 0;
@@ -343,12 +393,12 @@ void Responder::on_reads_done(std::uint16_t index) noexcept {
 
 /// All of the call is in `message`, in one piece.
 void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noexcept {
-  if (message.size() < xdr::kUnit) return refuse_chunk(slot, shared_.counters.no_payload);
+  if (message.size() < xdr::kUnit) return refuse(slot, shared_.counters.no_payload);
   if (static_cast<rpc::Xid>(xdr::load_u32(message.data())) != slot.message_.header.fixed.xid)
-    return refuse_chunk(slot, shared_.counters.xid_mismatch);
+    return refuse(slot, shared_.counters.xid_mismatch);
   xdr::Reader reader(message);
   if (!decode_rpc(slot, reader)) return;
-  if (slot.call_memory_ != nullptr && slot.message_.header.procedure == v1::Procedure::NoMsg) {
+  if (slot.call_memory_ != nullptr && slot.message_.header.no_msg) {
     const CallLayout pulled = slot.layout_;
     if (!keep_eligible_chunks(slot)) return;
     if (slot.layout_.chunk_count < pulled.chunk_count) {
@@ -358,6 +408,7 @@ void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noe
     }
   }
   if (slot.call_memory_ != nullptr && !counts_agree(slot)) {
+    if (connection_.speaks_version_2()) return refuse(slot, shared_.counters.count_mismatch);  // D2-49
     slot.stat_ = rpc::AcceptStat::GarbageArgs;
     return answer(slot, CallSlot::Outcome::AcceptError);
   }
@@ -366,12 +417,13 @@ void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noe
 }
 
 /// An eligible item is a counted opaque: the word in front of it agrees with what its chunk holds, but for up
-/// to three bytes of round-up that old requesters send (V1-073, A-07).
+/// to three bytes of round-up that old requesters of version 1 send (V1-073, A-07).
 bool Responder::counts_agree(const CallSlot& slot) const noexcept {
   for (std::uint32_t i = 0; i < slot.layout_.chunk_count; ++i) {
     const ReadChunk& chunk = slot.layout_.chunks[i];
     const std::uint32_t count = xdr::load_u32(slot.call_memory_ + chunk.position - xdr::kUnit);
-    if (chunk.bytes < count || chunk.bytes > xdr::padded(count)) return false;
+    const std::uint64_t most = connection_.speaks_version_2() ? count : xdr::padded(count);
+    if (chunk.bytes < count || chunk.bytes > most) return false;
   }
   return true;
 }
@@ -393,8 +445,10 @@ bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
   Counters& counters = shared_.counters;
   const rpc::CallDecodeResult call = rpc::decode_call(reader);
   slot.header_ = call.header;
+  if (call.status == rpc::CallDecode::NotACall && connection_.speaks_version_2())
+    return refuse(slot, counters.direction_mismatch, kRefuseFlags), false;  // D2-11
   if (call.status == rpc::CallDecode::Truncated || call.status == rpc::CallDecode::NotACall)
-    return refuse_chunk(slot, counters.no_payload), false;
+    return refuse(slot, counters.no_payload), false;
   if (!prepare_results(slot)) return false;
 
   switch (call.status) {
@@ -420,8 +474,8 @@ bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
   }
   const Binding& binding = lookup.service->binding();
   if (!slot.message_.header.chunks.writes.empty() && binding.unusable == UnusableChunks::Refuse &&
-      binding.procedure(slot.header_.procedure).eligible_results == 0)
-    return refuse_chunk(slot, counters.not_eligible), false;  // V1-189
+      !connection_.speaks_version_2() && binding.procedure(slot.header_.procedure).eligible_results == 0)
+    return refuse(slot, counters.not_eligible), false;  // V1-189
   return true;
 }
 
@@ -503,6 +557,11 @@ void Responder::on_reply_sent(std::uint16_t index) noexcept {
   serve_pending();
 }
 
+void Responder::on_part_sent(std::uint16_t index) noexcept {
+  CallSlot& slot = slots_[index];
+  if (--slot.parts_posted_ == 0 && !connection_.is_open() && slot.state_ == State::Pushing) finish(slot);
+}
+
 void Responder::on_failed(std::uint16_t index, bool last) noexcept {
   if (!last) return;
   --posted_;
@@ -523,6 +582,10 @@ void Responder::finish(CallSlot& slot) noexcept {
     shared_.reply_memory.release(slot.reply_memory_);
     slot.reply_memory_ = nullptr;
   }
+  if (slot.message_.assembly != nullptr) {
+    shared_.assembly_memory.release(slot.message_.assembly);
+    slot.message_.assembly = nullptr;
+  }
   if (slot.holds_receive_ && connection_.is_open()) connection_.repost(slot.message_.buffer);
   slot.holds_receive_ = false;
   slot.state_ = State::Free;
@@ -531,13 +594,13 @@ void Responder::finish(CallSlot& slot) noexcept {
 }
 
 void Responder::serve_pending() noexcept {
-  if (pending_count_ == 0) return;
+  if (pending_count_ == 0 || connection_.holds_calls()) return;
   serving_pending_ = true;
   while (pending_count_ > 0 && !free_.empty() && connection_.is_open()) {
     const Pending pending = pending_[pending_head_];
     pending_head_ = (pending_head_ + 1) % pending_capacity_;
     --pending_count_;
-    connection_.reconsider(pending.buffer, pending.bytes);
+    begin(pending.message, pending.refusal);
   }
   serving_pending_ = false;
 }
@@ -547,6 +610,12 @@ void Responder::wait_for_send_room(CallSlot& slot) noexcept {
   slot.queued_ = true;
   waiting_send_room_.push_back(slot);
   connection_.note_waiting();
+}
+
+/// The connection asks again when a credit has come or a continued message has ended.
+void Responder::wait_for_credit(CallSlot& slot) noexcept {
+  slot.queued_ = true;
+  waiting_send_room_.push_back(slot);
 }
 
 void Responder::retry_send_room() noexcept {
@@ -559,6 +628,10 @@ void Responder::retry_send_room() noexcept {
 }
 
 void Responder::on_connection_lost() noexcept {
+  for (std::uint32_t i = 0; i < pending_count_; ++i) {
+    std::byte* assembly = pending_[(pending_head_ + i) % pending_capacity_].message.assembly;
+    if (assembly != nullptr) shared_.assembly_memory.release(assembly);
+  }
   pending_count_ = 0;
   waiting_send_room_ = {};
   for (std::uint32_t i = 0; i < max_slots_; ++i)

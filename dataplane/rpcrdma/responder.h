@@ -19,8 +19,8 @@ struct Shared;
 class Responder {
  public:
   /// Setup: `reply_region` holds max_slots buffers of `reply_buffer_bytes`.
-  Responder(Shared& shared, Connection& connection, std::uint32_t max_slots, rdma::MemoryRegion reply_region,
-            std::uint32_t reply_buffer_bytes);
+  Responder(Shared& shared, Connection& connection, std::uint32_t max_slots, std::uint32_t max_receives,
+            rdma::MemoryRegion reply_region, std::uint32_t reply_buffer_bytes);
 
   /// The connection starts; `grant` calls may be outstanding, at most max_slots.
   void open(std::uint32_t grant) noexcept;
@@ -31,11 +31,15 @@ class Responder {
   void set_grant(std::uint32_t grant) noexcept;
   std::uint32_t busy_slots() const noexcept { return busy_; }
 
-  /// A call, or a message to be refused (refusal other than None). Takes over the Receive buffer.
-  void on_call(const ReceivedMessage& message, Refusal refusal) noexcept;
+  /// A call, or a message to be refused. Takes over the Receive buffer and the assembled payload.
+  void on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept;
+  /// Calls that waited for a slot, or to be admitted.
+  void serve_pending() noexcept;
 
   void on_reads_done(std::uint16_t slot) noexcept;
   void on_reply_sent(std::uint16_t slot) noexcept;
+  /// Version 2: a part of a continued reply has gone out, or was flushed.
+  void on_part_sent(std::uint16_t slot) noexcept;
   /// A work request of this slot failed or was flushed; `last` if it was the one that ends the set.
   void on_failed(std::uint16_t slot, bool last) noexcept;
   rpc::Xid xid_of(std::uint16_t slot) const noexcept { return slots_[slot].message_.header.fixed.xid; }
@@ -58,7 +62,7 @@ class Responder {
   struct ReplyPlan;
 
   // RX: from the Receive buffer to the service.
-  void begin(const ReceivedMessage& message, Refusal refusal) noexcept;
+  void begin(const ReceivedMessage& message, const Refusal& refusal) noexcept;
   void advance(CallSlot& slot) noexcept;
   void check_call(CallSlot& slot) noexcept;
   void place_call(CallSlot& slot) noexcept;
@@ -74,7 +78,8 @@ class Responder {
   bool decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept;
   void enter_service(CallSlot& slot) noexcept;
   void run_service(CallSlot& slot) noexcept;
-  void refuse_chunk(CallSlot& slot, std::uint64_t& counter) noexcept;
+  void refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error = kRefuseXdr) noexcept;
+  bool within_version_2(CallSlot& slot) noexcept;
 
   // From the service.
   static void on_complete(service::Call& call, rpc::AcceptStat stat) noexcept;
@@ -89,17 +94,21 @@ class Responder {
   void finish_payload(CallSlot& slot) noexcept;
   void push_reply(CallSlot& slot) noexcept;
   bool plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
-  bool stage_reply(CallSlot& slot, const ReplyPlan& plan) noexcept;
+  bool choose_version_1(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
+  bool choose_version_2(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
+  bool stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept;
+  bool stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
   bool stage_refusal(CallSlot& slot) noexcept;
+  rdma::Rkey handle_to_invalidate(const CallSlot& slot) noexcept;
   bool stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources, const WriteChunk& target) noexcept;
   std::span<const rdma::Sge> payload_sources(CallSlot& slot, const ReplyPlan& plan) noexcept;
   std::span<const rdma::Sge> item_sources(CallSlot& slot, const service::ResultItem& item) noexcept;
   void count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept;
 
   void wait_for_send_room(CallSlot& slot) noexcept;
+  void wait_for_credit(CallSlot& slot) noexcept;
   void abandon(CallSlot& slot) noexcept;
   void finish(CallSlot& slot) noexcept;
-  void serve_pending() noexcept;
 
   Shared& shared_;
   Connection& connection_;
@@ -119,8 +128,8 @@ class Responder {
   /// Messages that wait for a slot: a client may send as soon as it has a reply, before we see its
   /// completion.
   struct Pending {
-    std::uint16_t buffer = 0;
-    std::uint32_t bytes = 0;
+    ReceivedMessage message;
+    Refusal refusal;
   };
   std::unique_ptr<Pending[]> pending_;
   std::uint32_t pending_capacity_;

@@ -7,18 +7,23 @@
 #include "dataplane/rpcrdma/connection.h"
 #include "dataplane/rpcrdma/responder.h"
 #include "dataplane/rpcrdma/shared.h"
+#include "dataplane/rpcrdma/v1.h"
 
 namespace sluice::rpcrdma {
 
 using State = CallSlot::State;
 
 struct Responder::ReplyPlan {
-  v1::Procedure procedure = v1::Procedure::Msg;
+  enum class Mechanism : std::uint8_t { Inline, ReplyChunk, Continued };
+  Mechanism mechanism = Mechanism::Inline;
   std::uint32_t items_in_chunks =
       0;  ///< bit i: result item i goes to a Write chunk, else it is in the payload
   std::array<std::uint64_t, kMaxWriteChunks> written{};
   std::uint64_t payload_bytes = 0;  ///< payload stream with the items that stay in it
   std::size_t header_bytes = 0;
+  rdma::Rkey invalidate{};
+
+  bool in_reply_chunk() const noexcept { return mechanism == Mechanism::ReplyChunk; }
 };
 
 static_assert(service::kMaxResultItems <= 32, "items_in_chunks is a bit mask");
@@ -34,9 +39,11 @@ bool Responder::prepare_results(CallSlot& slot) noexcept {
   }
   constexpr std::size_t kLargestErrorReply = 32;  // PROG_MISMATCH with its range
   const ChunkLists& chunks = slot.message_.header.chunks;
-  const std::size_t headroom = v1::header_bytes(v1::ReplyChunks{chunks.writes, {}, chunks.reply, 0});
+  const ReplyChunks returned{chunks.writes, {}, chunks.reply, 0};
+  const std::size_t headroom =
+      connection_.speaks_version_2() ? v2::header_bytes(returned) : v1::header_bytes(returned);
   if (headroom + kLargestErrorReply > slot.reply_buffer_.size())
-    return refuse_chunk(slot, shared_.counters.reply_too_large), false;
+    return refuse(slot, shared_.counters.reply_too_large, kRefuseSystem), false;
   slot.payload_ = slot.reply_buffer_.data() + headroom;
   slot.results_ = xdr::Writer(slot.reply_buffer_.subspan(headroom + rpc::kMinReplyBytes));
   return true;
@@ -73,11 +80,11 @@ void Responder::finish_payload(CallSlot& slot) noexcept {
   slot.payload_bytes_ = static_cast<std::uint32_t>(writer.position());
 }
 
-/// Chooses the mechanism. False: no RPC reply is possible, the answer is ERR_CHUNK (V1-037, V1-038, V1-107).
+/// Chooses the mechanism. False: no RPC reply is possible, the answer is the slot's refusal (V1-037, V1-038,
+/// V1-107; V2-102, V2-103).
 bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
   Counters& counters = shared_.counters;
-  plan.header_bytes = v1::header_bytes(v1::ReplyChunks{chunks.writes, {}, chunks.reply, 0});
   plan.payload_bytes = slot.payload_bytes_;
   std::uint32_t send_pieces = 1;
 
@@ -90,7 +97,12 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
       ++chunk;
       const std::uint32_t number = chunk_index++;
       if (target.size() > 0) {
-        if (target.capacity() < item.bytes) return ++counters.write_chunk_too_small, false;
+        if (target.capacity() < item.bytes) {
+          ++counters.write_chunk_too_small;
+          slot.refusal_ = v2::Error{
+              .code = v2::ErrorCode::WriteResource, .chunk_index = number + 1, .bytes_needed = item.bytes};
+          return false;
+        }
         plan.items_in_chunks |= 1u << i;
         plan.written[number] = item.bytes;
         continue;
@@ -100,19 +112,72 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
     plan.payload_bytes += xdr::padded(item.bytes);
     send_pieces += item.pieces + 2;
   }
+  const bool pieces_fit = send_pieces <= connection_.stage().max_sge();
+  return connection_.speaks_version_2() ? choose_version_2(slot, plan, pieces_fit)
+                                        : choose_version_1(slot, plan, pieces_fit);
+}
 
-  const bool inline_fits = plan.header_bytes + plan.payload_bytes <= connection_.config().send_inline_bytes &&
-                           send_pieces <= connection_.stage().max_sge();
-  const bool chunk_fits = chunks.reply && plan.payload_bytes <= chunks.reply->capacity() &&
-                          plan.header_bytes <= connection_.config().send_inline_bytes;
+bool Responder::choose_version_1(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
+  const ChunkLists& chunks = slot.message_.header.chunks;
+  const std::uint32_t limit = connection_.send_bytes();
+  plan.header_bytes = v1::header_bytes(ReplyChunks{chunks.writes, {}, chunks.reply, 0});
+  const bool inline_fits = plan.header_bytes + plan.payload_bytes <= limit && pieces_fit;
+  const bool chunk_fits =
+      chunks.reply && plan.payload_bytes <= chunks.reply->capacity() && plan.header_bytes <= limit;
   const bool chunk_wanted = slot.outcome_ == CallSlot::Outcome::Success &&
                             connection_.config().reply_chunks == ReplyChunkPolicy::Always;
   if (chunk_fits && (chunk_wanted || !inline_fits)) {
-    plan.procedure = v1::Procedure::NoMsg;
+    plan.mechanism = ReplyPlan::Mechanism::ReplyChunk;
     return true;
   }
-  if (!inline_fits) ++counters.reply_too_large;
-  return inline_fits;
+  if (inline_fits) return true;
+  ++shared_.counters.reply_too_large;
+  slot.refusal_ = kRefuseXdr;
+  return false;
+}
+
+/// Inline, Reply chunk, continuation, error: in this order (D2-42 to D2-44).
+bool Responder::choose_version_2(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
+  const ChunkLists& chunks = slot.message_.header.chunks;
+  const std::uint32_t limit = connection_.send_bytes();
+  plan.invalidate = handle_to_invalidate(slot);
+  plan.header_bytes = v2::header_bytes(ReplyChunks{chunks.writes, {}, {}, 0});
+  const bool continues = slot.continued_bytes_ > 0;  // what has begun in parts ends so
+  if (!continues && plan.header_bytes + plan.payload_bytes <= limit && pieces_fit) return true;
+  if (!continues && chunks.reply && plan.payload_bytes <= chunks.reply->capacity()) {
+    const std::size_t header_bytes = v2::header_bytes(ReplyChunks{chunks.writes, {}, chunks.reply, 0});
+    if (header_bytes <= limit) {
+      plan.header_bytes = header_bytes;
+      plan.mechanism = ReplyPlan::Mechanism::ReplyChunk;
+      return true;
+    }
+  }
+  if (connection_.config().version2.continue_replies && plan.header_bytes + xdr::kUnit <= limit) {
+    plan.mechanism = ReplyPlan::Mechanism::Continued;
+    return true;
+  }
+  ++shared_.counters.reply_too_large;
+  slot.refusal_ = v2::Error{.code = v2::ErrorCode::ReplyResource,
+                            .bytes_needed = static_cast<std::uint32_t>(plan.payload_bytes)};
+  return false;
+}
+
+/// A handle that the call does not offer is none that we may invalidate (D2-51).
+rdma::Rkey Responder::handle_to_invalidate(const CallSlot& slot) noexcept {
+  const MessageHeader& header = slot.message_.header;
+  if (header.invalidate == rdma::Rkey{} || !shared_.remote_invalidation) return {};
+  const auto in = [&header](const WriteChunk& chunk) {
+    for (std::uint32_t i = 0; i < chunk.size(); ++i)
+      if (chunk[i].handle == header.invalidate) return true;
+    return false;
+  };
+  for (std::uint32_t i = 0; i < header.chunks.reads.size(); ++i)
+    if (header.chunks.reads[i].target.handle == header.invalidate) return header.invalidate;
+  for (const WriteChunk chunk : header.chunks.writes)
+    if (in(chunk)) return header.invalidate;
+  if (header.chunks.reply && in(*header.chunks.reply)) return header.invalidate;
+  ++shared_.counters.unmatched_invalidate;
+  return {};
 }
 
 std::span<const rdma::Sge> Responder::item_sources(CallSlot& slot, const service::ResultItem& item) noexcept {
@@ -180,29 +245,55 @@ bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
   return true;
 }
 
-bool Responder::stage_reply(CallSlot& slot, const ReplyPlan& plan) noexcept {
+/// Version 2: all of a continued reply but its last part. False: it waits.
+bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
+  return connection_.stage_parts({.speaker = {Connection::Speaker::Kind::Reply, slot.index_},
+                                  .xid = slot.message_.header.fixed.xid,
+                                  .response = true,
+                                  .payload = payload_sources(slot, plan),
+                                  .payload_bytes = plan.payload_bytes,
+                                  .last_header_bytes = plan.header_bytes},
+                                 slot.continued_bytes_, slot.parts_posted_);
+}
+
+bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
   SendStage& stage = connection_.stage();
   std::uint32_t item = 0;
-  std::uint32_t number = 0;
   for (const WriteChunk chunk : chunks.writes) {
     if (item == slot.item_count_) break;
     if (plan.items_in_chunks >> item & 1 && !stage_writes(slot, item_sources(slot, slot.items_[item]), chunk))
       return false;
     ++item;
-    ++number;
   }
-  const bool in_reply_chunk = plan.procedure == v1::Procedure::NoMsg;
+  const bool in_reply_chunk = plan.in_reply_chunk();
   if (in_reply_chunk && !stage_writes(slot, payload_sources(slot, plan), *chunks.reply)) return false;
 
-  xdr::Writer header(slot.reply_buffer_.first(plan.header_bytes));
-  v1::encode_reply(header, slot.message_.header.fixed.xid, grant(), plan.procedure,
-                   {chunks.writes, plan.written, chunks.reply, in_reply_chunk ? plan.payload_bytes : 0});
-  if (!stage.begin(rdma::SendOpcode::Send, connection_.wr_id(WrKind::ReplySent, slot.index_),
-                   rdma::kSignaled) ||
-      !stage.append({slot.reply_buffer_.data(), static_cast<std::uint32_t>(plan.header_bytes), reply_lkey_}))
+  const rpc::Xid xid = slot.message_.header.fixed.xid;
+  const bool version_2 = connection_.speaks_version_2();
+  // The header ends where the payload begins, so that both are one piece.
+  std::byte* header_at = slot.reply_buffer_.data();
+  if (version_2 && slot.reply_memory_ == nullptr) header_at = slot.payload_ - plan.header_bytes;
+  xdr::Writer header({header_at, plan.header_bytes});
+  if (version_2) {
+    slot.credit_ = connection_.offer(slot.holds_receive_ ? 1 : 0);
+    ReplyChunks returned{chunks.writes, plan.written, {}, 0};
+    if (in_reply_chunk) returned.reply = chunks.reply, returned.reply_written = plan.payload_bytes;
+    v2::encode_reply(header, {.xid = xid, .credit = slot.credit_},
+                     in_reply_chunk ? v2::HeaderType::NoMsg : v2::HeaderType::Msg, returned);
+  } else {
+    v1::encode_reply(header, xid, grant(), in_reply_chunk ? v1::Procedure::NoMsg : v1::Procedure::Msg,
+                     {chunks.writes, plan.written, chunks.reply, in_reply_chunk ? plan.payload_bytes : 0});
+  }
+  const bool invalidates = plan.invalidate != rdma::Rkey{};
+  if (!stage.begin(invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send,
+                   connection_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled))
     return false;
+  stage.last().rkey = plan.invalidate;
+  if (!stage.append({header_at, static_cast<std::uint32_t>(plan.header_bytes), reply_lkey_})) return false;
   if (in_reply_chunk) return true;
+  if (plan.mechanism == ReplyPlan::Mechanism::Continued)
+    return connection_.append_payload(payload_sources(slot, plan), slot.continued_bytes_);
   if (slot.item_count_ == 0 && slot.reply_memory_ == nullptr)
     return stage.append({slot.payload_, slot.payload_bytes_, reply_lkey_});
   for (const rdma::Sge& piece : payload_sources(slot, plan))
@@ -211,11 +302,20 @@ bool Responder::stage_reply(CallSlot& slot, const ReplyPlan& plan) noexcept {
 }
 
 bool Responder::stage_refusal(CallSlot& slot) noexcept {
+  const FixedHeader& failing = slot.message_.header.fixed;
+  const std::uint32_t version = connection_.version();
+  const bool version_2 = connection_.speaks_version_2();
   xdr::Writer writer(slot.reply_buffer_);
-  if (slot.refusal_ == Refusal::ErrVers)
-    v1::encode_err_vers(writer, slot.message_.header.fixed, grant());
-  else
-    v1::encode_err_chunk(writer, slot.message_.header.fixed, grant());
+  if (slot.refusal_->code == v2::ErrorCode::Vers) {
+    // A connection keeps its version (D2-02).
+    const rpc::VersionRange range = version == 0 ? rpc::VersionRange{v1::kVersion, connection_.max_version()}
+                                                 : rpc::VersionRange{version, version};
+    v1::encode_err_vers(writer, failing, grant(), range);
+  } else if (version_2) {
+    v2::encode_error(writer, failing.xid, connection_.offer().limit, *slot.refusal_);
+  } else {
+    v1::encode_err_chunk(writer, failing, grant());
+  }
   SendStage& stage = connection_.stage();
   return stage.begin(rdma::SendOpcode::Send, connection_.wr_id(WrKind::ReplySent, slot.index_),
                      rdma::kSignaled) &&
@@ -224,24 +324,32 @@ bool Responder::stage_refusal(CallSlot& slot) noexcept {
 }
 
 void Responder::push_reply(CallSlot& slot) noexcept {
+  const bool version_2 = connection_.speaks_version_2();
+  const Connection::Speaker speaker{Connection::Speaker::Kind::Reply, slot.index_};
   ReplyPlan plan;
-  if (slot.refusal_ == Refusal::None) {
+  if (!slot.refusal_) {
     finish_payload(slot);
-    if (!plan_reply(slot, plan)) slot.refusal_ = Refusal::ErrChunk;
+    plan_reply(slot, plan);
+  }
+  if (version_2) {
+    const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
+    if ((continued && !stage_parts(slot, plan)) || !connection_.may_speak(speaker))
+      return wait_for_credit(slot);
   }
   for (int attempt = 0; attempt < 2; ++attempt) {
     SendStage& stage = connection_.stage();
     const SendStage::Mark mark = stage.mark();
-    const bool staged = slot.refusal_ == Refusal::None ? stage_reply(slot, plan) : stage_refusal(slot);
+    const bool staged = slot.refusal_ ? stage_refusal(slot) : stage_reply(slot, plan);
     if (staged && connection_.stage_fits()) {
       shared_.counters.rdma_writes += stage.size() - mark.wrs - 1;
       count_sent(slot, plan);
       // The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
-      connection_.repost(slot.message_.buffer);
+      if (slot.holds_receive_) connection_.repost(slot.message_.buffer);
       slot.holds_receive_ = false;
       ++posted_;
       ++replying_;
       slot.state_ = State::Replying;
+      if (plan.mechanism == ReplyPlan::Mechanism::Continued) connection_.end_sequence();
       return;
     }
     stage.rollback(mark);
@@ -252,18 +360,19 @@ void Responder::push_reply(CallSlot& slot) noexcept {
 
 void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept {
   Counters& counters = shared_.counters;
-  if (slot.refusal_ == Refusal::ErrVers) {
-    ++counters.err_vers_sent;
+  if (slot.refusal_) {
+    if (connection_.version() != v1::kVersion) connection_.count_error_send();
+    ++(slot.refusal_->code == v2::ErrorCode::Vers ? counters.err_vers_sent
+       : connection_.speaks_version_2()           ? counters.v2_errors_sent
+                                                  : counters.err_chunk_sent);
     return;
   }
-  if (slot.refusal_ == Refusal::ErrChunk) {
-    ++counters.err_chunk_sent;
-    return;
-  }
+  if (connection_.speaks_version_2()) connection_.count_send(slot.credit_);
+  if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
   ++counters.replies_sent;
-  const bool in_reply_chunk = plan.procedure == v1::Procedure::NoMsg;
-  counters.inline_bytes_sent += plan.header_bytes + (in_reply_chunk ? 0 : plan.payload_bytes);
-  if (in_reply_chunk) counters.rdma_write_bytes += plan.payload_bytes;
+  counters.inline_bytes_sent +=
+      plan.header_bytes + (plan.in_reply_chunk() ? 0 : plan.payload_bytes - slot.continued_bytes_);
+  if (plan.in_reply_chunk()) counters.rdma_write_bytes += plan.payload_bytes;
   for (std::uint64_t bytes : plan.written) counters.rdma_write_bytes += bytes;
 }
 

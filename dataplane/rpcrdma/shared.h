@@ -12,6 +12,7 @@
 #include "dataplane/rpcrdma/counters.h"
 #include "dataplane/rpcrdma/intrusive_queue.h"
 #include "dataplane/rpcrdma/send_stage.h"
+#include "dataplane/rpcrdma/version_memory.h"
 #include "dataplane/service/service.h"
 
 namespace sluice::rpcrdma {
@@ -88,7 +89,14 @@ struct Shared {
   BufferPool reply_memory;  ///< payload of large replies
   IntrusiveQueue<CallSlot, &CallSlot::next> waiting_call_memory;
   IntrusiveQueue<CallSlot, &CallSlot::next> waiting_reply_memory;
+  BufferPool assembly_memory;  ///< version 2: continued calls and properties, while their parts come
+  std::vector<Connection*> awaiting_assembly;  ///< in order
+  std::size_t awaiting_assembly_count = 0;
   FailedTransfers failed_transfers;
+  VersionMemory version_memory;
+  // Of the device.
+  bool remote_invalidation = false;
+  std::uint32_t max_send_bytes = ~std::uint32_t{0};
   rdma::Sge zero_pad;  ///< three zero bytes, for XDR round-up between gathered pieces
   std::uint64_t now_ns = 0;
   /// Pieces of one reply's payload stream while it is staged.

@@ -105,11 +105,12 @@ void encode_reply(xdr::Writer& writer, rpc::Xid xid, Credits granted, Procedure 
   encode_chunks(writer, chunks);
 }
 
-void encode_err_vers(xdr::Writer& writer, const FixedHeader& failing, Credits granted) noexcept {
+void encode_err_vers(xdr::Writer& writer, const FixedHeader& failing, Credits granted,
+                     rpc::VersionRange supported) noexcept {
   encode_fixed(writer, failing.xid, failing.version, granted, Procedure::Error);
   writer.u32(static_cast<std::uint32_t>(ErrorCode::Vers));
-  writer.u32(kVersion);
-  writer.u32(kVersion);
+  writer.u32(supported.low);
+  writer.u32(supported.high);
 }
 
 void encode_err_chunk(xdr::Writer& writer, const FixedHeader& failing, Credits granted) noexcept {

@@ -55,8 +55,10 @@ void encode_reply(xdr::Writer& writer, rpc::Xid xid, Credits granted, Procedure 
 
 inline constexpr std::size_t kErrVersBytes = 28;
 inline constexpr std::size_t kErrChunkBytes = 20;
-/// Both echo the failing message's XID and version (V1-024).
-void encode_err_vers(xdr::Writer& writer, const FixedHeader& failing, Credits granted) noexcept;
+/// Both echo the failing message's XID and version (V1-024). The form of ERR_VERS is the same for all
+/// versions (RFC 8166, section 7; D2-01).
+void encode_err_vers(xdr::Writer& writer, const FixedHeader& failing, Credits granted,
+                     rpc::VersionRange supported = {kVersion, kVersion}) noexcept;
 void encode_err_chunk(xdr::Writer& writer, const FixedHeader& failing, Credits granted) noexcept;
 
 }  // namespace sluice::rpcrdma::v1

@@ -213,30 +213,24 @@ void encode_error(xdr::Writer& writer, rpc::Xid xid, std::uint16_t limit, const 
   }
 }
 
-void encode_err_vers(xdr::Writer& writer, const FixedHeader& failing, Credits granted,
-                     rpc::VersionRange supported) noexcept {
-  writer.u32(static_cast<std::uint32_t>(failing.xid));
-  writer.u32(failing.version);
-  writer.u32(static_cast<std::uint32_t>(granted));
-  writer.u32(static_cast<std::uint32_t>(HeaderType::Error));
-  writer.u32(kRfc8166ErrVers);
-  writer.u32(supported.low);
-  writer.u32(supported.high);
+void encode_connprop(xdr::Writer& writer, const Prefix& prefix) noexcept {
+  encode_prefix(writer, prefix, HeaderType::ConnProp);
 }
 
-void encode_properties(xdr::Writer& writer, const Prefix& prefix, const Properties& properties) noexcept {
-  encode_prefix(writer, prefix, HeaderType::ConnProp);
-  const auto& authentication = properties.host_authentication;
-  writer.u32(authentication ? 6 : 5);
-  encode_word_property(writer, PropertyId::MaxSendSize, properties.max_send_bytes);
-  encode_word_property(writer, PropertyId::ReceiveBufferSize, properties.receive_buffer_bytes);
-  encode_word_property(writer, PropertyId::MaxSegmentSize, properties.max_segment_bytes);
-  encode_word_property(writer, PropertyId::MaxSegmentCount, properties.max_segments);
-  encode_word_property(writer, PropertyId::ReverseSupport, static_cast<std::uint32_t>(properties.reverse));
-  if (!authentication) return;
+void encode_parameters(xdr::Writer& writer, const Parameters& parameters) noexcept {
+  writer.u32(5);
+  encode_word_property(writer, PropertyId::MaxSendSize, parameters.max_send_bytes);
+  encode_word_property(writer, PropertyId::ReceiveBufferSize, parameters.receive_buffer_bytes);
+  encode_word_property(writer, PropertyId::MaxSegmentSize, parameters.max_segment_bytes);
+  encode_word_property(writer, PropertyId::MaxSegmentCount, parameters.max_segments);
+  encode_word_property(writer, PropertyId::ReverseSupport, static_cast<std::uint32_t>(parameters.reverse));
+}
+
+void encode_host_authentication(xdr::Writer& writer, std::span<const std::byte> octets) noexcept {
+  writer.u32(1);
   writer.u32(static_cast<std::uint32_t>(PropertyId::HostAuthentication));
-  writer.u32(static_cast<std::uint32_t>(4 + xdr::padded(authentication->size())));
-  writer.opaque(*authentication);
+  writer.u32(static_cast<std::uint32_t>(4 + xdr::padded(octets.size())));
+  writer.opaque(octets);
 }
 
 }  // namespace sluice::rpcrdma::v2

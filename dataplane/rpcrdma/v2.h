@@ -56,7 +56,7 @@ enum class ErrorCode : std::uint32_t {
 /// The body of RDMA2_ERROR; which fields mean something depends on the code. Other codes have none (V2-121).
 struct Error {
   ErrorCode code = ErrorCode::System;
-  rpc::VersionRange supported;     ///< Vers
+  rpc::VersionRange supported{};   ///< Vers
   std::uint32_t maximum = 0;       ///< ReadChunks, WriteChunks, Segments
   std::uint32_t chunk_index = 0;   ///< WriteResource: from 1; 0 is unknown
   std::uint32_t bytes_needed = 0;  ///< WriteResource, ReplyResource
@@ -76,16 +76,16 @@ enum class Decode : std::uint8_t {
 };
 
 struct Header {
-  FixedHeader fixed;  ///< its procedure word is the header type; its credits word is `credit`
-  CreditWord credit;
+  FixedHeader fixed{};  ///< its procedure word is the header type; its credits word is `credit`
+  CreditWord credit{};
   HeaderType type = HeaderType::Msg;
   std::uint32_t flags = 0;
   rdma::Rkey invalidate{};       ///< Msg, NoMsg: handle that the responder may invalidate; zero: none
-  ChunkLists chunks;             ///< Msg, NoMsg
+  ChunkLists chunks{};           ///< Msg, NoMsg
   std::size_t header_bytes = 0;  ///< where the payload begins
-  Error error;                   ///< Error
+  Error error{};                 ///< Error
   std::span<const std::byte>
-      properties;  ///< ConnProp: the body, or a part of it with kMore or after such a part
+      properties{};  ///< ConnProp: the body, or a part of it with kMore or after such a part
 
   bool response() const noexcept { return (flags & kResponse) != 0; }
   bool more() const noexcept { return (flags & kMore) != 0; }
@@ -125,13 +125,18 @@ inline constexpr std::uint32_t kDefaultReceiveBytes = 4096;
 inline constexpr std::uint32_t kDefaultSegmentBytes = 1u << 20;
 inline constexpr std::uint32_t kDefaultSegmentCount = 16;
 
-/// What a peer has said of itself; what it has not said has its default (V2-052).
-struct Properties {
+/// Properties 1 to 5 of one end; what it has not said has its default (V2-052).
+struct Parameters {
   std::uint32_t max_send_bytes = kDefaultSendBytes;
   std::uint32_t receive_buffer_bytes = kDefaultReceiveBytes;
   std::uint32_t max_segment_bytes = kDefaultSegmentBytes;
-  std::uint32_t max_segments = kDefaultSegmentCount;
+  std::uint32_t max_segments = kDefaultSegmentCount;  ///< in one header, all its lists together
   ReverseSupport reverse = ReverseSupport::Inline;
+  bool operator==(const Parameters&) const = default;
+};
+
+/// What a peer has said of itself.
+struct Properties : Parameters {
   std::optional<std::span<const std::byte>> host_authentication;
 };
 
@@ -143,7 +148,7 @@ std::optional<Properties> decode_properties(std::span<const std::byte> body) noe
 
 struct Prefix {
   rpc::Xid xid{};
-  CreditWord credit;
+  CreditWord credit{};
   std::uint32_t flags = 0;
 };
 
@@ -158,13 +163,15 @@ void encode_reply(xdr::Writer& writer, const Prefix& prefix, HeaderType type,
 /// XID zero (V2-041).
 void encode_grant(xdr::Writer& writer, CreditWord credit) noexcept;
 
-/// RESPONSE is set, and nothing is granted in an error (V2-044). Not for ErrorCode::Vers.
+/// RESPONSE is set, and nothing is granted in an error (V2-044). Not for ErrorCode::Vers, whose form is
+/// version 1's.
 void encode_error(xdr::Writer& writer, rpc::Xid xid, std::uint16_t limit, const Error& error) noexcept;
-/// In the form of RFC 8166, which every version understands (D2-01); echoes XID and version of `failing`.
-void encode_err_vers(xdr::Writer& writer, const FixedHeader& failing, Credits granted,
-                     rpc::VersionRange supported) noexcept;
 
-/// A whole ConnProp with properties 1 to 5, and 6 where it is given.
-void encode_properties(xdr::Writer& writer, const Prefix& prefix, const Properties& properties) noexcept;
+/// The prefix of a ConnProp, or of a part of one.
+void encode_connprop(xdr::Writer& writer, const Prefix& prefix) noexcept;
+/// The body of a ConnProp with properties 1 to 5.
+void encode_parameters(xdr::Writer& writer, const Parameters& parameters) noexcept;
+/// The body of a ConnProp with property 6 alone.
+void encode_host_authentication(xdr::Writer& writer, std::span<const std::byte> octets) noexcept;
 
 }  // namespace sluice::rpcrdma::v2

@@ -14,6 +14,7 @@ enum class WrKind : std::uint8_t {
   ReplySent,    ///< Send of a reply; index: call slot
   CallSent,     ///< Send of a call; index: request slot
   Invalidated,  ///< last LocalInvalidate of a request; index: request slot
+  ControlSent,  ///< version 2: grant, properties, or a part of a message; index: control buffer
 };
 
 struct WrId {

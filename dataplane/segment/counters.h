@@ -18,6 +18,7 @@
   X(inline_bytes_received, rx, "Bytes received by Send")                                                         \
   X(replies_sent, tx, "RPC replies sent")                                                                        \
   X(calls_sent, tx, "RPC calls sent")                                                                            \
+  X(calls_replanned, tx, "RPC calls sent again in the shape that the responder asked for")                       \
   X(err_vers_sent, tx, "RDMA_ERROR ERR_VERS sent")                                                               \
   X(err_chunk_sent, tx, "RDMA_ERROR ERR_CHUNK sent")                                                             \
   X(inline_bytes_sent, tx, "Bytes sent by Send")                                                                 \
@@ -30,6 +31,15 @@
   X(waits_call_memory, wait, "Calls that waited for a long-call buffer")                                         \
   X(waits_reply_memory, wait, "Calls that waited for a large reply buffer")                                      \
   X(waits_credit, wait, "Times that calls of ours waited for a credit")                                          \
+  X(waits_assembly, wait, "Times that continued messages waited for memory")                                     \
+  X(grants_received, rx, "Version 2 messages with nothing but credits received")                                 \
+  X(grants_sent, tx, "Version 2 messages with nothing but credits sent")                                         \
+  X(parts_received, rx, "Parts of continued messages received")                                                  \
+  X(parts_sent, tx, "Parts of continued messages sent, the last ones not counted")                               \
+  X(properties_received, rx, "Sets of transport properties received")                                            \
+  X(properties_sent, tx, "Sets of transport properties sent")                                                    \
+  X(v2_errors_sent, tx, "RDMA2_ERROR messages sent, ERR_VERS not counted")                                       \
+  X(remote_invalidations, rdma, "Replies that invalidated a handle of the requester")                            \
   X(bad_fragment, error, "Messages too short to be complete, dropped")                                           \
   X(bad_version, error, "Messages with an unsupported rdma_vers")                                                \
   X(bad_procedure, error, "Messages with an undefined rdma_proc")                                                \
@@ -42,6 +52,8 @@
   X(bad_position, error, "Calls with Positions beyond the message, overlapping or too many")                     \
   X(call_too_long, error, "Calls longer than a long-call buffer")                                                \
   X(no_payload, error, "Messages without a usable RPC header")                                                   \
+  X(too_many_chunks, error, "Calls with more Read or Write chunks than the limit")                               \
+  X(count_mismatch, error, "Calls whose Read chunks differ from their count words")                              \
   X(not_eligible, error, "Calls with chunks for items that are not DDP-eligible")                                \
   X(write_chunk_too_small, error, "Results that did not fit their Write chunk")                                  \
   X(reply_too_large, error, "Replies that fit neither inline nor the Reply chunk")                               \
@@ -57,10 +69,22 @@
   X(exposed_memory_changed, error, "Calls whose arguments changed while the responder could read them")          \
   X(unusable_reply, error, "Replies that contradict their call")                                                 \
   X(bad_error_message, error, "RDMA_ERROR messages that cannot be used, dropped")                                \
+  X(bad_flags, error, "Version 2 messages with flags that are unknown or cannot be")                             \
+  X(broken_sequences, error, "Continued messages that were broken or did not go on")                             \
+  X(parts_dropped, error, "Parts of continued messages that were given up")                                      \
+  X(direction_mismatch, error, "Messages whose RESPONSE flag and msg_type disagree")                             \
+  X(faulty_responses, error, "Version 2 responses with a defect, dropped")                                       \
+  X(bad_properties, error, "Sets of transport properties that cannot be decoded")                                \
+  X(late_properties, error, "Properties that came after the first set, ignored")                                 \
+  X(clamped_properties, error, "Property values out of range")                                                   \
+  X(grants_capped, error, "Grants of more credits than can be counted")                                          \
+  X(zero_limits, error, "Credit words with a limit of zero")                                                     \
+  X(unmatched_invalidate, error, "Calls whose handle to invalidate is in none of their segments")                \
   X(direction_not_served, error, "Calls in a direction that this connection does not serve")                     \
   X(connections_opened, connection, "Connections opened")                                                        \
   X(connections_closed, connection, "Connections closed")                                                        \
   X(connection_errors, connection, "Connections closed by an error")                                             \
+  X(fallbacks, connection, "Connections that went on with version 1")                                            \
   X(invalidation_errors, connection, "Memory that could not be invalidated")
 
 #define SLUICE_REACTOR_COUNTERS(X)                                                                               \

@@ -51,7 +51,8 @@ DeviceLimits LoopbackDevice::limits() const noexcept {
           .max_send_sge = kMaxSge,
           .max_windows = kMaxWindows,
           .max_message_bytes = 1u << 30,
-          .max_send_bytes = kMaxSendBytes};
+          .max_send_bytes = kMaxSendBytes,
+          .remote_invalidation = true};
 }
 
 MemoryRegion LoopbackDevice::add_region(std::span<std::byte> bytes) {

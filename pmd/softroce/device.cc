@@ -106,7 +106,8 @@ DeviceLimits SoftDevice::limits() const noexcept {
           .max_windows = kMaxWindows,
           .max_message_bytes = kMaxMessage,
           .max_send_bytes = kMaxSend,
-          .immediate_data = true};
+          .immediate_data = true,
+          .remote_invalidation = true};
 }
 
 std::unique_ptr<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& limits) {

@@ -224,11 +224,16 @@ rdma::MemoryRegion RawPeer::allocate(std::size_t bytes) {
   return part;
 }
 
-void RawPeer::send(std::span<const std::byte> bytes) {
+void RawPeer::send(std::span<const std::byte> bytes, rdma::Rkey invalidate) {
   const rdma::MemoryRegion copy = allocate(bytes.size());
   std::copy(bytes.begin(), bytes.end(), copy.bytes.begin());
   const rdma::Sge sge{copy.bytes.data(), static_cast<std::uint32_t>(bytes.size()), copy.lkey};
-  const rdma::SendWr wr{.wr_id = next_send_++, .sges = {&sge, 1}};
+  const bool invalidates = invalidate != rdma::Rkey{};
+  const rdma::SendWr wr{
+      .wr_id = next_send_++,
+      .sges = {&sge, 1},
+      .rkey = invalidate,
+      .opcode = invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send};
   ASSERT_EQ(qp_->post_send({&wr, 1}), 1u);
 }
 
@@ -474,7 +479,8 @@ void ClientLab::completed(void* context, const rpcrdma::Reply& reply) noexcept {
                     .xid = reply.xid(),
                     .message = Bytes(reply.message().begin(), reply.message().end()),
                     .items = {},
-                    .supported = reply.supported()};
+                    .supported = reply.supported(),
+                    .error = reply.error()};
   for (std::size_t i = 0; i < pending->item_counts.size(); ++i)
     finished.items.push_back(reply.item(i, pending->item_counts[i]));
   ClientLab& lab = *pending->lab;

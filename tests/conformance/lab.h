@@ -139,7 +139,8 @@ class RawPeer {
   void adopt(rdma::QueuePair& qp) { qp_ = &qp; }
   void post_receives();
 
-  void send(std::span<const std::byte> bytes);
+  /// With an rkey of the engine's: Send With Invalidate.
+  void send(std::span<const std::byte> bytes, rdma::Rkey invalidate = {});
   /// Exposes fresh memory of this size; `access` kRemoteRead or kRemoteWrite.
   struct Exposed {
     std::span<std::byte> bytes;
@@ -213,7 +214,8 @@ struct Finished {
   rpc::Xid xid{};
   Bytes message;
   std::vector<rpcrdma::ItemResult> items;
-  rpc::VersionRange supported;
+  rpc::VersionRange supported{};
+  rpcrdma::v2::Error error{};
 };
 
 /// Our engine as requester (client), a raw server.

@@ -180,7 +180,7 @@ TEST(V2Codec, a_version_error_is_understood_in_both_forms_while_the_version_is_o
             Decode::NoVersion2);
   Bytes ours(28);
   xdr::Writer writer(ours);
-  encode_err_vers(writer, load_fixed(rfc8166.data()), Credits{32}, {1, 2});
+  v1::encode_err_vers(writer, load_fixed(rfc8166.data()), Credits{32}, {1, 2});
   EXPECT_EQ(ours, rfc8166);
 }
 
@@ -305,24 +305,31 @@ TEST(V2Properties, what_does_not_fit_is_refused_whole) {
 
 TEST(V2Properties, what_is_encoded_decodes_to_the_same) {
   const std::array<std::byte, 7> secret{std::byte{9}, std::byte{8}};
-  Properties properties{.max_send_bytes = 8192,
-                        .receive_buffer_bytes = 16384,
-                        .max_segment_bytes = 65536,
-                        .max_segments = 4,
-                        .reverse = ReverseSupport::None,
-                        .host_authentication = secret};
-  Bytes message(256);
-  xdr::Writer writer(message);
-  encode_properties(writer, {rpc::Xid{1}, {.granted = 3, .limit = 4}}, properties);
-  message.resize(writer.position());
-  const auto back = properties_in(message);
+  const Parameters parameters{.max_send_bytes = 8192,
+                              .receive_buffer_bytes = 16384,
+                              .max_segment_bytes = 65536,
+                              .max_segments = 4,
+                              .reverse = ReverseSupport::None};
+  const auto encoded = [](auto&& body) {
+    Bytes message(256);
+    xdr::Writer writer(message);
+    encode_connprop(writer, {rpc::Xid{1}, {.granted = 3, .limit = 4}});
+    body(writer);
+    message.resize(writer.position());
+    return message;
+  };
+  const Bytes with_parameters = encoded([&](xdr::Writer& writer) { encode_parameters(writer, parameters); });
+  auto back = properties_in(with_parameters);
   ASSERT_TRUE(back);
-  EXPECT_EQ(back->max_send_bytes, 8192u);
-  EXPECT_EQ(back->receive_buffer_bytes, 16384u);
-  EXPECT_EQ(back->max_segment_bytes, 65536u);
-  EXPECT_EQ(back->max_segments, 4u);
-  EXPECT_EQ(back->reverse, ReverseSupport::None);
-  EXPECT_TRUE(std::equal(secret.begin(), secret.end(), back->host_authentication->begin()));
+  EXPECT_EQ(static_cast<const Parameters&>(*back), parameters);
+  EXPECT_FALSE(back->host_authentication);
+  const Bytes with_secret = encoded([&](xdr::Writer& writer) { encode_host_authentication(writer, secret); });
+  back = properties_in(with_secret);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(static_cast<const Parameters&>(*back), Parameters{});
+  ASSERT_TRUE(back->host_authentication);
+  EXPECT_TRUE(std::equal(secret.begin(), secret.end(), back->host_authentication->begin(),
+                         back->host_authentication->end()));
 }
 
 // --- Second opinion

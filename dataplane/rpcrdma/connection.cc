@@ -309,6 +309,7 @@ void Connection::flush() noexcept {
     send_grant();
   if (shared_.staged_for == this) flush_stage();
   flush_receives();
+  if (waiting_) touch();  // again in the next turn
 }
 
 void Connection::retry_waiting() noexcept {

@@ -209,6 +209,10 @@ class Connection {
   bool append_payload(std::span<const rdma::Sge> payload, std::uint64_t from) noexcept;
   void end_sequence() noexcept {
     speaker_ = {};
+    wake_speakers();
+  }
+  /// What may_speak() depends on has changed.
+  void wake_speakers() noexcept {
     if (tx_waiting_) note_waiting();
   }
 

@@ -191,7 +191,7 @@ void Connection::arrive(const Arrived& arrived) noexcept {
     case Decode::BadError:
       ++counters.bad_error_message;
       flow_.on_error();
-      if (tx_waiting_) note_waiting();
+      wake_speakers();
       return repost(arrived.buffer);
     case Decode::NoVersion2:
       return fall_back({});
@@ -200,7 +200,7 @@ void Connection::arrive(const Arrived& arrived) noexcept {
   }
   if (header.type == HeaderType::Error && decoded.status == Decode::Ok) {
     flow_.on_error();
-    if (tx_waiting_) note_waiting();
+    wake_speakers();
     take_error(header);
     if (is_open()) repost(arrived.buffer);
     return;
@@ -210,7 +210,7 @@ void Connection::arrive(const Arrived& arrived) noexcept {
   if (version_ == 0) fix_version(v2::kVersion);
   if (!flow_.on_credits(header.credit)) ++counters.grants_capped;
   if (header.credit.limit == 0) ++counters.zero_limits;
-  if (tx_waiting_) note_waiting();
+  wake_speakers();
   if (opening_ == Opening::Properties) send_greeting();
 
   if (grant_only) {
@@ -475,9 +475,12 @@ bool Connection::may_speak(Speaker who) noexcept {
                      (opening_ == Opening::Properties && who.kind == Speaker::Kind::Properties) ||
                      (opening_ == Opening::Call && who.kind == Speaker::Kind::Call);
   const bool turn = speaker_.kind == Speaker::Kind::None || speaker_ == who;
-  // A call against the flow leaves the last credit to replies that are due (D2-17).
-  const bool yields = who.kind == Speaker::Kind::Call && !config_.active &&
-                      speaker_.kind == Speaker::Kind::None && responder_.busy_slots() > 0;
+  // A call against the flow leaves the last credit to replies (D2-17). A client with a window of two keeps
+  // one credit open without granting another: a single call may use it while no reply is due.
+  const bool alone = flow_.peer_limit() <= v2::FlowControl::kMinWindow && responder_.busy_slots() == 0 &&
+                     (requester_ == nullptr || requester_->awaited_replies() == 0);
+  const bool yields =
+      who.kind == Speaker::Kind::Call && !config_.active && speaker_.kind == Speaker::Kind::None && !alone;
   if (opens && turn && flow_.balance() >= (yields ? 2 : 1)) return true;
   ++shared_.counters.waits_credit;
   tx_waiting_ = true;
@@ -524,7 +527,7 @@ void Connection::on_control_sent(std::uint16_t index) noexcept {
       break;
   }
   if (!is_open()) return;
-  if (tx_waiting_) note_waiting();
+  wake_speakers();
   touch();  // a grant may have waited for the buffer
 }
 
@@ -595,7 +598,7 @@ void Connection::send_greeting() noexcept {
   shared_.stage.append(
       {control_buffer(*control).data(), static_cast<std::uint32_t>(writer.position()), control_region_.lkey});
   opening_ = Opening::None;
-  if (tx_waiting_) note_waiting();
+  wake_speakers();
   count_send(credit);
   ++shared_.counters.properties_sent;
 }

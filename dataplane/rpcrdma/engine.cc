@@ -98,8 +98,9 @@ void Engine::end_turn() noexcept {
   const std::size_t count = shared_.touched_count;
   for (std::size_t i = 0; i < count; ++i) {
     Connection& connection = *shared_.touched[i];
-    connection.flush();
+    // Payload before grants: a credit that is spent on a grant is not there for what waits (D2-15).
     if (connection.has_waiting()) connection.retry_waiting();
+    connection.flush();
     if (connection.take_draining()) draining_[draining_count_++] = &connection;
   }
   const std::size_t later = shared_.touched_count - count;

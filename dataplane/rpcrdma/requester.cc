@@ -54,7 +54,7 @@ Requester::Requester(Shared& shared, rdma::Device& device, const RequesterConfig
       config_(config),
       xid_sequence_(std::random_device{}()),
       send_region_(device.allocate_memory(std::size_t{2} * config.inline_bytes * config.requests)),
-      long_memory_(config.reverse && !config.reverse_chunks
+      long_memory_(config.long_buffers == 0
                        ? BufferPool{}
                        : BufferPool(device.allocate_memory(std::size_t{config.long_buffers} *
                                                            config.long_buffer_bytes),

@@ -163,6 +163,8 @@ class Requester {
   void expire(std::uint64_t now_ns) noexcept;
 
   std::uint32_t outstanding() const noexcept { return outstanding_; }
+  /// With those of calls that were given up.
+  std::uint32_t awaited_replies() const noexcept { return outstanding_ + abandoned_; }
   std::uint32_t free_requests() const noexcept { return free_count_; }
   Credits granted() const noexcept { return static_cast<Credits>(granted_); }
   bool is_outstanding(rpc::Xid xid) const noexcept;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "dataplane/rpcrdma/connection.h"
 #include "dataplane/rpcrdma/shared.h"
@@ -516,6 +517,8 @@ void Responder::answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept {
   slot.completed_ = true;
   slot.outcome_ = outcome;
   slot.state_ = State::Pushing;
+  // The reply may wait for a credit that comes only when continued calls find memory: it holds none.
+  release_assembly(slot);
 }
 
 bool Responder::on_grow(service::Call& call, std::size_t bytes) noexcept {
@@ -582,15 +585,18 @@ void Responder::finish(CallSlot& slot) noexcept {
     shared_.reply_memory.release(slot.reply_memory_);
     slot.reply_memory_ = nullptr;
   }
-  if (slot.message_.assembly != nullptr) {
-    shared_.assembly_memory.release(slot.message_.assembly);
-    slot.message_.assembly = nullptr;
-  }
+  release_assembly(slot);
   if (slot.holds_receive_ && connection_.is_open()) connection_.repost(slot.message_.buffer);
   slot.holds_receive_ = false;
   slot.state_ = State::Free;
-  --busy_;
+  if (--busy_ == 0) connection_.wake_speakers();
   if (slot.index_ < open_slots_) free_.push_front(slot);
+}
+
+void Responder::release_assembly(CallSlot& slot) noexcept {
+  if (slot.message_.assembly == nullptr) return;
+  shared_.assembly_memory.release(std::exchange(slot.message_.assembly, nullptr));
+  slot.arguments_ = {};
 }
 
 void Responder::serve_pending() noexcept {
@@ -619,12 +625,14 @@ void Responder::wait_for_credit(CallSlot& slot) noexcept {
 }
 
 void Responder::retry_send_room() noexcept {
+  retrying_ = true;
   while (CallSlot* slot = waiting_send_room_.pop_front()) {
     resume(*slot);
     if (!waiting_send_room_.remove(*slot)) continue;
     waiting_send_room_.push_front(*slot);  // still no room: it keeps its place
-    return;
+    break;
   }
+  retrying_ = false;
 }
 
 void Responder::on_connection_lost() noexcept {

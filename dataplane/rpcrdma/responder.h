@@ -109,6 +109,7 @@ class Responder {
   void wait_for_credit(CallSlot& slot) noexcept;
   void abandon(CallSlot& slot) noexcept;
   void finish(CallSlot& slot) noexcept;
+  void release_assembly(CallSlot& slot) noexcept;
 
   Shared& shared_;
   Connection& connection_;
@@ -121,6 +122,7 @@ class Responder {
   std::uint32_t posted_ = 0;    ///< slots with a signaled work request out
   std::uint32_t replying_ = 0;  ///< of those, with their Send
   bool serving_pending_ = false;
+  bool retrying_ = false;  ///< the first of waiting_send_room_ has its turn
 
   IntrusiveQueue<CallSlot, &CallSlot::next> free_;
   IntrusiveQueue<CallSlot, &CallSlot::next> waiting_send_room_;

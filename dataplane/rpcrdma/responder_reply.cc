@@ -332,6 +332,8 @@ void Responder::push_reply(CallSlot& slot) noexcept {
     plan_reply(slot, plan);
   }
   if (version_2) {
+    // One that has begun in parts has to stay the first.
+    if (!retrying_ && !waiting_send_room_.empty()) return wait_for_credit(slot);
     const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
     if ((continued && !stage_parts(slot, plan)) || !connection_.may_speak(speaker))
       return wait_for_credit(slot);

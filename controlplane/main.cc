@@ -16,6 +16,8 @@
 #include "controlplane/cm/connection_keeper.h"
 #include "controlplane/config/config.h"
 #include "controlplane/mount/mount_server.h"
+#include "controlplane/properties/property_exchange.h"
+#include "controlplane/properties/psk.h"
 #include "controlplane/topology.h"
 #include "dataplane/segment/segment.h"
 #include "telemetry/exporter.h"
@@ -76,6 +78,15 @@ mount::Exports mount_exports(segment::Layout& layout, const config::Config& conf
   return exports;
 }
 
+properties::PropertyExchange::HandshakeFactory handshakes(const config::Config& config) {
+  if (config.authentication_method == "none") return {};
+  const properties::PskIdentity identity{config.authentication_name,
+                                         properties::read_key_file(config.authentication_key_file)};
+  return [identity] {
+    return std::make_unique<properties::PskHandshake>(properties::PskHandshake::Role::Server, identity);
+  };
+}
+
 int run(config::Config config) {
   spdlog::set_level(spdlog::level::from_str(config.log_level));
   if (config.choose_cpus) {
@@ -95,6 +106,7 @@ int run(config::Config config) {
 
   cm::ConnectionKeeper keeper(layout, config);
   keeper.rebuild();
+  properties::PropertyExchange exchange(layout, config, handshakes(config));
   admin::Server admin(config.admin_socket);
   admin::add_methods(admin, layout, config, keeper);
   std::unique_ptr<telemetry::Exporter> exporter;
@@ -120,6 +132,7 @@ int run(config::Config config) {
     const std::uint64_t now = segment::monotonic_ns();
     segment::beat(layout.control_plane, now);
     keeper.poll(now);
+    exchange.poll(now);
     if (now - reaped_ns < kReapIntervalNs) continue;
     reaped_ns = now;
     keeper.reap();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/client.h"
 
+#include "controlplane/properties/psk.h"
+#include "dataplane/rpcrdma/agreement.h"
+
 #include <bit>
 #include <chrono>
 
@@ -36,7 +39,7 @@ Client::Client(rdma::Device& device, rdma::ConnectionManager& manager, const Cli
   for (Session& session : sessions_) start(session);
   const std::uint64_t deadline = now_ns() + static_cast<std::uint64_t>(config.timeout_s * 1e9);
   for (Session& session : sessions_) {
-    while (!session.requester->connected()) {
+    while (!ready(session)) {
       turns_ = 0;
       poll();
       if (session.rejected)
@@ -47,6 +50,34 @@ Client::Client(rdma::Device& device, rdma::ConnectionManager& manager, const Cli
                           ": is its control plane running? It admits connections.");
     }
   }
+}
+
+bool Client::ready(Session& session) {
+  using Verdict = properties::HostHandshake::Verdict;
+  if (!session.requester->connected() || session.connection->negotiating()) return false;
+  if (!session.handshake) return true;
+  if (!session.connection->speaks_version_2())
+    throw ClientError("The server speaks version 1 only, in which hosts cannot authenticate themselves.");
+  if (session.verdict == Verdict::Refused)
+    throw ClientError("The server does not know the key that we have.");
+  return session.verdict == Verdict::Accepted;
+}
+
+bool Client::on_properties(void* context, rpcrdma::Connection& connection, std::span<const std::byte> body,
+                           bool first) noexcept {
+  auto& session = *static_cast<Session*>(context);
+  const auto properties = rpcrdma::v2::decode_properties(body);
+  if (!properties) return true;
+  if (first) {
+    connection.apply(rpcrdma::v2::agree(connection.own_parameters(), *properties));
+    if (session.handshake) connection.send_host_authentication(session.handshake->begin());
+  }
+  if (session.handshake && properties->host_authentication) {
+    const auto step = session.handshake->on_octets(*properties->host_authentication);
+    session.verdict = step.verdict;
+    if (!step.answer.empty()) connection.send_host_authentication(step.answer);
+  }
+  return true;
 }
 
 Client::~Client() {
@@ -85,8 +116,14 @@ void Client::start(Session& session) {
                            {.receive_inline_bytes = config_.inline_bytes,
                             .credit_grant = 0,
                             .credits_requested = config_.depth,
-                            .active = true},
+                            .active = true,
+                            .max_version = config_.version},
                            {}, session.requester.get());
+  if (!config_.psk_file.empty())
+    session.handshake = std::make_unique<properties::PskHandshake>(
+        properties::PskHandshake::Role::Client,
+        properties::PskIdentity{"sluice-bench", properties::read_key_file(config_.psk_file)});
+  session.connection->set_property_sink(&on_properties, &session);
   const auto ours = rpcrdma::encode_private_data({.remote_invalidation = false,
                                                   .send_bytes = config_.inline_bytes,
                                                   .receive_bytes = config_.inline_bytes});

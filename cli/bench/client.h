@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "controlplane/properties/host_handshake.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/private_data.h"
 #include "dataplane/rpcrdma/requester.h"
@@ -26,6 +27,8 @@ struct ClientConfig {
   std::uint32_t connections = 1;
   std::uint32_t depth = 32;  ///< calls outstanding on each connection
   std::uint32_t inline_bytes = 4096;
+  std::uint32_t version = 1;  ///< of RPC-over-RDMA: the one to begin with
+  std::string psk_file{};     ///< version 2: shows the server who we are, and demands the same; empty: no
   double timeout_s = 10;
 };
 
@@ -38,6 +41,8 @@ struct Session {
   std::optional<rdma::CmId> cm_id;
   std::optional<rpcrdma::PrivateData> peer;  ///< RFC 8797 private data of the answer
   bool rejected = false;
+  std::unique_ptr<properties::HostHandshake> handshake;
+  properties::HostHandshake::Verdict verdict = properties::HostHandshake::Verdict::Pending;
 };
 
 class Client {
@@ -69,6 +74,9 @@ class Client {
  private:
   void start(Session& session);
   void poll_cm();
+  bool ready(Session& session);
+  static bool on_properties(void* context, rpcrdma::Connection& connection, std::span<const std::byte> body,
+                            bool first) noexcept;
 
   rdma::Device& device_;
   rdma::ConnectionManager& manager_;

@@ -108,24 +108,43 @@ int run_load(ToolDevice& device, Options& options, bool nfs) {
   return result.errors + result.mismatches == 0 ? 0 : 1;
 }
 
+json parameters(const rpcrdma::v2::Parameters& p) {
+  return {{"max_send_bytes", p.max_send_bytes},
+          {"receive_buffer_bytes", p.receive_buffer_bytes},
+          {"max_segment_bytes", p.max_segment_bytes},
+          {"max_segments", p.max_segments},
+          {"reverse_support", static_cast<std::uint32_t>(p.reverse)}};
+}
+
 int probe(ToolDevice& device, const Options& options) {
   Client client(*device.device, device.manager(), options.client);
   const std::uint64_t begin = now_ns();
   const CallBuilder null(service::kNullProgram, service::kNullVersion, 0, false);
   const Client::Answer answer = client.call({.payload = null.message(), .max_reply_bytes = 64});
   const Session& session = client.sessions()[0];
-  json r = {{"version", rpcrdma::v1::kVersion},
+  const rpcrdma::Connection& connection = *session.connection;
+  json r = {{"version", connection.version()},
             {"answer", rpcrdma::to_string(answer.status)},
             {"round_trip_us", static_cast<double>(now_ns() - begin) / 1e3},
             {"credits_requested", session.connection->config().credits_requested},
             {"credits_granted", static_cast<std::uint32_t>(session.requester->granted())},
-            {"send_inline_bytes", session.connection->config().send_inline_bytes},
+            {"send_inline_bytes", connection.send_bytes()},
             {"receive_inline_bytes", session.connection->config().receive_inline_bytes},
             {"private_data", nullptr}};
   if (session.peer)
     r["private_data"] = {{"remote_invalidation", session.peer->remote_invalidation},
                          {"send_bytes", session.peer->send_bytes},
                          {"receive_bytes", session.peer->receive_bytes}};
+  if (connection.speaks_version_2()) {
+    const rpcrdma::v2::FlowControl& flow = connection.flow_control();
+    r.erase("credits_requested");
+    r["credits_granted"] = flow.balance();
+    r["window"] = flow.window();
+    r["server_window"] = flow.peer_limit();
+    r["properties"] = parameters(connection.own_parameters());
+    r["server_properties"] =
+        connection.heard_properties() ? parameters(connection.peer_parameters()) : json(nullptr);
+  }
   if (options.as_json) {
     std::cout << r.dump(2) << '\n';
   } else {
@@ -166,6 +185,12 @@ int main(int argc, char** argv) {
   app.add_option("--inline", options.client.inline_bytes, "Largest message without RDMA Read or Write")
       ->capture_default_str()
       ->check(CLI::Range(1024, 65536));
+  app.add_option("--rpcrdma", options.client.version,
+                 "Version of RPC-over-RDMA; 2 falls back to 1 where the server knows no other")
+      ->capture_default_str()
+      ->check(CLI::IsMember({1, 2}));
+  app.add_option("--psk", options.client.psk_file,
+                 "Version 2: file with the key that host authentication uses");
   app.add_option("--seconds", options.load.seconds, "Duration")->capture_default_str();
   app.add_option("--operations", options.load.max_operations,
                  "End after so many operations; 0: after the duration");

@@ -59,6 +59,16 @@ const char* to_string(segment::ReactorState state) {
   return "?";
 }
 
+json properties(const segment::PropertyInfo& p) {
+  return {{"max_send_bytes", p.max_send_bytes},
+          {"receive_buffer_bytes", p.receive_buffer_bytes},
+          {"max_segment_bytes", p.max_segment_bytes},
+          {"max_segments", p.max_segments},
+          {"reverse_support", p.reverse == 0   ? "none"
+                              : p.reverse == 1 ? "inline"
+                                               : "general"}};
+}
+
 json connections(segment::Layout& layout, const config::Config& config) {
   json list = json::array();
   for (std::uint32_t reactor = 0; reactor < config.block.reactors; ++reactor) {
@@ -75,6 +85,14 @@ json connections(segment::Layout& layout, const config::Config& config) {
                       {"receive_inline_bytes", info->receive_inline_bytes},
                       {"send_inline_bytes", info->send_inline_bytes},
                       {"age_s", seconds_since(info->since_ns)}});
+      if (info->version != 2) continue;
+      json& entry = list.back();
+      entry["window"] = info->window;
+      entry["client_window"] = info->peer_window;
+      entry["properties"] = properties(info->own_properties);
+      entry["client_properties"] =
+          info->heard_properties != 0 ? properties(info->peer_properties) : json(nullptr);
+      entry["held"] = info->held != 0;
     }
   }
   return list;

@@ -207,6 +207,9 @@ void read_transport(Checker& check, const toml::table& root, segment::ConfigBloc
   check.integer(*table, "port", block.port, 1, 65535);
   check.integer(*table, "credits", block.credits, 1, 1024);
   check.integer(*table, "inline_bytes", block.inline_bytes, 1024, 65536);
+  check.integer(*table, "max_version", block.max_version, 1, 2);
+  check.integer(*table, "max_segments", block.max_segments, 1, 160);
+  check.integer(*table, "keep_alive_s", block.keep_alive_s, 0, 3600);
   check.integer(*table, "max_connections", block.max_connections, 1, segment::kMaxConnections);
   check.integer(*table, "call_buffers", block.call_buffers, 1, 1024);
   check.integer(*table, "large_reply_buffers", block.large_reply_buffers, 1, 4096);
@@ -298,6 +301,18 @@ void read_control(Checker& check, const toml::table& root, Config& config) {
     check.boolean(*table, "enabled", config.mount_enabled);
     check.boolean(*table, "rpcbind", config.mount_rpcbind);
     check.integer(*table, "port", config.mount_port, 0, 65535);
+  }
+  if (const toml::table* table = check.table(root, "host_authentication")) {
+    check.text(*table, "method", config.authentication_method, 16, {"none", "psk"});
+    check.boolean(*table, "required", config.authentication_required);
+    check.text(*table, "key_file", config.authentication_key_file, 255);
+    check.text(*table, "name", config.authentication_name, 64);
+    check.integer(*table, "timeout_s", config.authentication_timeout_s, 1, 600);
+    if (config.authentication_method == "psk" && config.authentication_key_file.empty())
+      check.defect(table->source(), "method \"psk\" needs a key_file.");
+    if (config.authentication_method == "none" && config.authentication_required)
+      check.defect(table->source(), "required needs a method other than \"none\".");
+    config.block.hold_calls = config.authentication_required ? 1 : 0;
   }
   if (const toml::table* table = check.table(root, "admission")) {
     check.integer(*table, "max_connections_per_client", config.max_connections_per_client, 1,

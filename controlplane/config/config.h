@@ -28,6 +28,11 @@ struct Config {
   bool mount_enabled = true;
   std::uint16_t mount_port = 20048;
   bool mount_rpcbind = true;
+  std::string authentication_method = "none";  ///< of hosts, in version 2
+  bool authentication_required = false;
+  std::string authentication_key_file;
+  std::string authentication_name = "sluice";  ///< ours
+  std::uint32_t authentication_timeout_s = 10;
   std::uint32_t max_connections_per_client = 16;
   std::uint32_t max_connection_requests_per_second = 200;
 };

@@ -153,6 +153,14 @@ service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& c
   return memory;
 }
 
+rpcrdma::Version2Config version_2_config(const segment::ConfigBlock& config) {
+  rpcrdma::Version2Config version2;
+  version2.parameters.max_segments = config.max_segments;
+  version2.keep_alive_ns = std::uint64_t{config.keep_alive_s} * 1'000'000'000;
+  version2.hold_calls = config.hold_calls != 0;
+  return version2;
+}
+
 rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
   rpcrdma::EngineConfig engine;
   engine.max_connections = config.max_connections;
@@ -215,6 +223,8 @@ struct Core {
                  .numa_node = config.numa_nodes[number],
                  .reply_chunks = config.reply_chunks_if_needed != 0 ? rpcrdma::ReplyChunkPolicy::IfNeeded
                                                                     : rpcrdma::ReplyChunkPolicy::Always,
+                 .max_version = config.max_version,
+                 .version2 = version_2_config(config),
                  .idle = config.idle},
                 engine, layout, &tsc_ns) {
     engine.add_service(null);

@@ -24,7 +24,8 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
       clock_(clock),
       now_ns_(clock()),
       started_wall_ns_(segment::wall_ns()),
-      tracked_(engine.connection_count()) {
+      tracked_(engine.connection_count()),
+      properties_(area_) {
   for (std::uint32_t i = 0; i < segment::kMaxConnections; ++i) area_.connections[i].write({});
   area_.info.write({.state = segment::ReactorState::Starting,
                     .cpu = config.cpu,
@@ -65,9 +66,11 @@ bool Reactor::poll_once() noexcept {
 bool Reactor::housekeeping() noexcept {
   now_ns_ = clock_();
   bool busy = cm_ != nullptr ? poll_cm() : poll_datagrams();
+  busy |= poll_properties();
   busy |= poll_commands();
   tell_pending();
   report_closed();
+  show_negotiated();
   for (service::Service* service : engine_.shared().services.all()) busy |= service->background(now_ns_);
   publish();
   return busy;
@@ -139,6 +142,39 @@ bool Reactor::poll_datagrams() noexcept {
   counters_.punts += count + sent;
   tell_heard();
   return count + sent > 0;
+}
+
+bool Reactor::poll_properties() noexcept {
+  return properties_.poll([this](std::uint16_t number, std::uint32_t cm_id,
+                                 std::span<const std::byte> octets) {
+    if (number >= tracked_.size()) return true;
+    rpcrdma::Connection& connection = engine_.connection(number);
+    const bool gone = !connection.is_open() || static_cast<std::uint32_t>(tracked_[number].cm_id) != cm_id;
+    return gone || connection.send_host_authentication(octets);
+  });
+}
+
+bool Reactor::on_properties(void* reactor, rpcrdma::Connection& connection, std::span<const std::byte> body,
+                            bool first) noexcept {
+  auto& self = *static_cast<Reactor*>(reactor);
+  const std::uint16_t number = connection.number();
+  return self.properties_.take(number, static_cast<std::uint32_t>(self.tracked_[number].cm_id), body, first);
+}
+
+/// The version of a connection and the properties of version 2 are known only when the client has spoken.
+void Reactor::show_negotiated() noexcept {
+  const auto count = static_cast<std::uint16_t>(tracked_.size());
+  for (std::uint16_t i = 0; i < count; ++i) {
+    Tracked& tracked = tracked_[i];
+    const rpcrdma::Connection& connection = engine_.connection(i);
+    if (!connection.is_open()) continue;
+    if (connection.version() == tracked.version_shown &&
+        connection.heard_properties() == tracked.negotiated_shown)
+      continue;
+    tracked.version_shown = connection.version();
+    tracked.negotiated_shown = connection.heard_properties();
+    publish_connection(i);
+  }
 }
 
 /// A packet on the queue pair says that the peer is ready, also when its message that says so was lost.
@@ -272,11 +308,32 @@ segment::CommandStatus Reactor::carry_out(const segment::Command& command, segme
       rpcrdma::Connection& connection = engine_.connection(static_cast<std::uint16_t>(command.connection));
       if (!connection.is_open()) return CommandStatus::UnknownConnection;
       if (command.type == segment::CommandType::SetCredits) {
-        connection.responder().set_grant(command.credits);
+        connection.set_credits(command.credits);
       } else {
         if (cm_ != nullptr) cm_->disconnect(tracked_[command.connection].cm_id);
-        connection.close(rpcrdma::CloseReason::LocalClose);
+        const bool given =
+            command.reason <= static_cast<std::uint32_t>(rpcrdma::CloseReason::NoCommonVersion) &&
+            command.reason != 0;
+        connection.close(given ? static_cast<rpcrdma::CloseReason>(command.reason)
+                               : rpcrdma::CloseReason::LocalClose);
       }
+      return CommandStatus::Done;
+    }
+    case segment::CommandType::SetParameters:
+    case segment::CommandType::Admit: {
+      if (command.connection >= engine_.connection_count()) return CommandStatus::UnknownConnection;
+      rpcrdma::Connection& connection = engine_.connection(static_cast<std::uint16_t>(command.connection));
+      if (!connection.is_open() ||
+          static_cast<std::uint32_t>(tracked_[command.connection].cm_id) != command.cm_id)
+        return CommandStatus::UnknownConnection;
+      if (command.type == segment::CommandType::Admit)
+        connection.admit();
+      else
+        connection.apply({.send_bytes = command.parameters.send_bytes,
+                          .max_segment_bytes = command.parameters.max_segment_bytes,
+                          .max_segments = command.parameters.max_segments,
+                          .reverse = static_cast<rpcrdma::v2::ReverseSupport>(command.parameters.reverse)});
+      publish_connection(command.connection);
       return CommandStatus::Done;
     }
     case segment::CommandType::Shutdown:
@@ -327,8 +384,11 @@ rdma::QueuePair* Reactor::open_connection(rpcrdma::Connection& connection, const
                   {.receive_inline_bytes = command.receive_inline_bytes,
                    .send_inline_bytes = command.send_inline_bytes,
                    .credit_grant = command.credits,
-                   .reply_chunks = config_.reply_chunks},
+                   .reply_chunks = config_.reply_chunks,
+                   .max_version = config_.max_version,
+                   .version2 = config_.version2},
                   peer, nullptr);
+  connection.set_property_sink(&on_properties, this);
   return result;
 }
 
@@ -410,7 +470,22 @@ void Reactor::publish_connection(std::uint32_t number) noexcept {
   info.credits_granted = static_cast<std::uint32_t>(connection.responder().grant());
   info.slots_busy = connection.responder().busy_slots();
   info.receive_inline_bytes = connection.config().receive_inline_bytes;
-  info.send_inline_bytes = connection.config().send_inline_bytes;
+  info.send_inline_bytes = connection.send_bytes();
+  if (connection.speaks_version_2()) {
+    const auto show = [](const rpcrdma::v2::Parameters& p) {
+      return segment::PropertyInfo{.max_send_bytes = p.max_send_bytes,
+                                   .receive_buffer_bytes = p.receive_buffer_bytes,
+                                   .max_segment_bytes = p.max_segment_bytes,
+                                   .max_segments = p.max_segments,
+                                   .reverse = static_cast<std::uint32_t>(p.reverse)};
+    };
+    info.window = connection.flow_control().window();
+    info.peer_window = connection.flow_control().peer_limit();
+    info.own_properties = show(connection.own_parameters());
+    info.peer_properties = show(connection.peer_parameters());
+    info.heard_properties = connection.heard_properties();
+    info.held = connection.holds_calls();
+  }
   info.since_ns = tracked_[number].since_ns;
   info.queue_pair = tracked_[number].queue_pair;
   info.cm_state = tracked_[number].cm_state;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/reactor/property_relay.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/service/handover.h"
@@ -31,6 +32,8 @@ struct ReactorConfig {
   std::uint32_t cpu = 0;
   std::uint32_t numa_node = 0;
   rpcrdma::ReplyChunkPolicy reply_chunks = rpcrdma::ReplyChunkPolicy::Always;
+  std::uint32_t max_version = 1;
+  rpcrdma::Version2Config version2;
   segment::IdlePolicy idle = segment::IdlePolicy::Spin;
 };
 
@@ -74,12 +77,18 @@ class Reactor {
     std::uint32_t peer_pid = 0;
     std::uint64_t since_ns = 0;
     std::uint32_t queue_pair = 0;
+    bool negotiated_shown = false;  ///< the table has what version 2 has agreed on
+    std::uint32_t version_shown = 0;
     std::array<std::byte, segment::kCmStateBytes> cm_state{};
   };
 
   bool housekeeping() noexcept;
   bool poll_cm() noexcept;
   bool poll_datagrams() noexcept;
+  bool poll_properties() noexcept;
+  static bool on_properties(void* reactor, rpcrdma::Connection& connection, std::span<const std::byte> body,
+                            bool first) noexcept;
+  void show_negotiated() noexcept;
   void tell_heard() noexcept;
   void mark_up(rpcrdma::Connection& connection) noexcept;
   void on_connect_request(const rdma::CmEvent& event) noexcept;
@@ -118,6 +127,7 @@ class Reactor {
   } counters_;
   std::array<PendingRequest, kMaxPendingRequests> pending_{};
   std::vector<Tracked> tracked_;
+  PropertyRelay properties_;
   std::vector<service::Handover*> borrowed_;
   std::vector<service::Handover*> lent_;
 };

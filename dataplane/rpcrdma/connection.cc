@@ -184,7 +184,13 @@ void Connection::classify(std::uint16_t buffer, std::uint32_t bytes) noexcept {
       ++counters.too_many_segments;
       return unknown_direction(message, kRefuseXdr);
   }
-  if (version_ == 0 && decoded.header.procedure != v1::Procedure::Error) fix_version(v1::kVersion);
+  if (version_ == 0 && decoded.header.procedure != v1::Procedure::Error) {
+    if (supported_versions().low > v1::kVersion) {
+      ++counters.bad_version;
+      return responder_.on_call(message, kRefuseVersion);
+    }
+    fix_version(v1::kVersion);
+  }
   switch (decoded.header.procedure) {
     case v1::Procedure::Msg:
       return classify_msg(message);

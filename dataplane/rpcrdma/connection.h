@@ -23,6 +23,7 @@
 #include "dataplane/rpcrdma/inbound_sequence.h"
 #include "dataplane/rpcrdma/responder.h"
 #include "dataplane/rpcrdma/shared.h"
+#include "dataplane/rpcrdma/v1.h"
 #include "dataplane/rpcrdma/wr_id.h"
 
 namespace sluice::rpcrdma {
@@ -104,12 +105,19 @@ class Connection {
 
   /// Of RPC-over-RDMA; zero until the client's first message has settled it.
   std::uint32_t version() const noexcept { return version_; }
-  std::uint32_t max_version() const noexcept { return config_.max_version; }
+  /// What this end serves. Version 1 has no way to show who a host is.
+  rpc::VersionRange supported_versions() const noexcept {
+    return {config_.max_version >= v2::kVersion && config_.version2.hold_calls ? v2::kVersion : v1::kVersion,
+            config_.max_version};
+  }
   bool speaks_version_2() const noexcept { return version_ == v2::kVersion; }
   /// Version 2, active side: the server has not confirmed the version yet.
   bool negotiating() const noexcept { return negotiation_ == v2::Negotiation::Open; }
   const v2::FlowControl& flow_control() const noexcept { return flow_; }
   const v2::Agreement& agreement() const noexcept { return agreement_; }
+  /// What the peer has told, or the defaults.
+  const v2::Parameters& peer_parameters() const noexcept { return peer_parameters_; }
+  bool heard_properties() const noexcept { return properties_told_; }
   /// What we have told the peer, or its defaults.
   v2::Parameters own_parameters() const noexcept;
   /// Largest Send that the peer takes now.
@@ -125,7 +133,7 @@ class Connection {
     property_sink_ = sink;
     property_context_ = context;
   }
-  void apply(const v2::Agreement& agreement) noexcept { agreement_ = agreement; }
+  void apply(const v2::Agreement& agreement) noexcept;
   /// Sends host authentication, in as many parts as it takes. False when the set before is still on its way.
   bool send_host_authentication(std::span<const std::byte> octets) noexcept;
   /// Ends Version2Config::hold_calls.
@@ -307,6 +315,7 @@ class Connection {
   v2::Negotiation negotiation_ = v2::Negotiation::Fixed;
   v2::FlowControl flow_;
   v2::Agreement agreement_;
+  v2::Parameters peer_parameters_;
   v2::InboundSequence sequence_;
   std::byte* assembly_ = nullptr;  ///< parts of the sequence in progress
   std::uint32_t assembled_bytes_ = 0;

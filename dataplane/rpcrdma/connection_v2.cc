@@ -75,6 +75,7 @@ void Connection::open_version_2() noexcept {
   flow_.open(config_.credit_grant + config_.credits_requested, config_.active);
   agreement_ = {};
   agreement_.send_bytes = std::min(v2::kDefaultSendBytes, own_parameters().max_send_bytes);
+  peer_parameters_ = {};
   sequence_ = {};
   assembly_ = nullptr;
   deferred_head_ = deferred_count_ = spare_receive_count_ = 0;
@@ -408,6 +409,14 @@ void Connection::take_error(const v2::Header& header) noexcept {
     ++shared_.counters.unknown_xid;
 }
 
+/// Nothing lifts a limit of ours, or lets the message path run in pieces without end (V2-065).
+void Connection::apply(const v2::Agreement& agreement) noexcept {
+  agreement_ = agreement;
+  agreement_.send_bytes = std::clamp(agreement.send_bytes, v2::kLeastThreshold,
+                                     std::max(v2::kLeastThreshold, own_parameters().max_send_bytes));
+  agreement_.max_segment_bytes = std::max(agreement.max_segment_bytes, v2::kLeastSegmentBytes);
+}
+
 /// False: the sink has no room. A refusal is for the sender.
 bool Connection::take_properties(std::span<const std::byte> body, const v2::Header& header,
                                  Refusal& refusal) noexcept {
@@ -428,6 +437,7 @@ bool Connection::take_properties(std::span<const std::byte> body, const v2::Head
     apply(v2::agree(own_parameters(), *properties, &counters.clamped_properties));
   }
   ++counters.properties_received;
+  if (!properties_told_) peer_parameters_ = *properties;
   properties_told_ = true;
   return true;
 }

@@ -308,8 +308,8 @@ bool Responder::stage_refusal(CallSlot& slot) noexcept {
   xdr::Writer writer(slot.reply_buffer_);
   if (slot.refusal_->code == v2::ErrorCode::Vers) {
     // A connection keeps its version (D2-02).
-    const rpc::VersionRange range = version == 0 ? rpc::VersionRange{v1::kVersion, connection_.max_version()}
-                                                 : rpc::VersionRange{version, version};
+    const rpc::VersionRange range =
+        version == 0 ? connection_.supported_versions() : rpc::VersionRange{version, version};
     v1::encode_err_vers(writer, failing, grant(), range);
   } else if (version_2) {
     v2::encode_error(writer, failing.xid, connection_.offer().limit, *slot.refusal_);

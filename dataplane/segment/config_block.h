@@ -60,6 +60,10 @@ struct ConfigBlock {
   std::uint32_t max_connections = 32;  ///< of one reactor
   std::uint32_t credits = 64;
   std::uint32_t inline_bytes = 4096;
+  std::uint32_t max_version = 2;     ///< of RPC-over-RDMA
+  std::uint32_t max_segments = 128;  ///< version 2: in one header of a client
+  std::uint32_t keep_alive_s = 0;    ///< version 2; zero: none
+  std::uint32_t hold_calls = 0;      ///< version 2: until the client has shown who it is
   std::uint32_t reply_buffer_bytes = 8192;
   std::uint32_t call_buffers = 8;
   std::uint32_t large_reply_buffers = 16;

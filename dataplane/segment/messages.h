@@ -16,12 +16,22 @@ enum class CommandType : std::uint32_t {
   Reject,     ///< a ConnectRequest: cm_id, private data of the answer
   Establish,  ///< makes a connection that the control plane's own connection management has agreed on: cm_id,
               ///< credits, inline sizes, attributes, cm_state. CommandDone tells connection and queue_pair
-  Established,  ///< the peer is ready: cm_id
-  Ended,        ///< the peer has ended the connection: cm_id
-  Close,        ///< a connection: connection
-  Abandon,      ///< a connection whose peer process has died: cm_id
-  SetCredits,   ///< a connection: connection, credits
-  Shutdown,     ///< the data plane ends
+  Established,    ///< the peer is ready: cm_id
+  Ended,          ///< the peer has ended the connection: cm_id
+  Close,          ///< a connection: connection, reason
+  Abandon,        ///< a connection whose peer process has died: cm_id
+  SetCredits,     ///< a connection: connection, credits
+  SetParameters,  ///< version 2, what follows from the peer's properties: connection, cm_id, parameters
+  Admit,          ///< version 2: the peer has shown who it is: connection, cm_id
+  Shutdown,       ///< the data plane ends
+};
+
+/// What rpcrdma::v2::Agreement says.
+struct Parameters {
+  std::uint32_t send_bytes = 0;
+  std::uint32_t max_segment_bytes = 0;
+  std::uint32_t max_segments = 0;
+  std::uint32_t reverse = 0;
 };
 
 struct Command {
@@ -30,6 +40,8 @@ struct Command {
   std::uint32_t cm_id = 0;
   std::uint32_t connection = 0;
   std::uint32_t credits = 0;
+  std::uint32_t reason = 0;                ///< Close: rpcrdma::CloseReason
+  Parameters parameters{};                 ///< SetParameters
   std::uint32_t receive_inline_bytes = 0;  ///< ours
   std::uint32_t send_inline_bytes = 0;     ///< the peer's
   std::uint32_t private_data_bytes = 0;
@@ -65,6 +77,19 @@ struct Event {
 /// What the data plane does not interpret: management datagrams, for connection management.
 struct Punt {
   rdma::Datagram datagram;
+};
+
+/// A part of the body of an RDMA2_CONNPROP on its way up, or of host authentication on its way down. The
+/// parts of one are neighbours in their ring. Ring full: the rest waits.
+struct PropertyPart {
+  static constexpr std::uint32_t kBytes = 480;
+  std::uint32_t connection = 0;
+  std::uint32_t cm_id = 0;
+  std::uint32_t first_set = 0;  ///< up: the set that fixes properties 1 to 5
+  std::uint32_t total_bytes = 0;
+  std::uint32_t offset = 0;
+  std::uint32_t bytes = 0;  ///< in this part
+  std::array<std::byte, kBytes> octets{};
 };
 
 }  // namespace sluice::segment

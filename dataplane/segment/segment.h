@@ -24,7 +24,7 @@
 namespace sluice::segment {
 
 inline constexpr std::uint64_t kMagic = 0x736c756963653031;  // "sluice01"
-inline constexpr std::uint32_t kLayoutVersion = 2;
+inline constexpr std::uint32_t kLayoutVersion = 3;
 /// A plane whose beat has not moved for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
@@ -37,10 +37,12 @@ struct Heartbeat {
 };
 
 struct ReactorArea {
-  Ring<Command, 256> commands;  ///< control plane to reactor
-  Ring<Event, 512> events;      ///< reactor to control plane
-  Ring<Punt, 64> punt_up;       ///< reactor to control plane
-  Ring<Punt, 64> punt_down;     ///< control plane to reactor
+  Ring<Command, 256> commands;             ///< control plane to reactor
+  Ring<Event, 512> events;                 ///< reactor to control plane
+  Ring<Punt, 64> punt_up;                  ///< reactor to control plane
+  Ring<Punt, 64> punt_down;                ///< control plane to reactor
+  Ring<PropertyPart, 64> properties_up;    ///< reactor to control plane
+  Ring<PropertyPart, 64> properties_down;  ///< control plane to reactor
   alignas(kCacheLine) std::array<std::atomic<std::uint64_t>, kCounterCount> counters;  ///< reactor
   std::array<std::atomic<std::uint64_t>, kMaxDeviceStatistics> device_statistics;      ///< reactor
   alignas(kCacheLine) SeqLock<ReactorInfo> info;                                       ///< reactor

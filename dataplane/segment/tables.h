@@ -23,6 +23,15 @@ inline constexpr std::uint32_t kCmStateBytes = 80;
 
 enum class ConnectionState : std::uint32_t { Unused, Opening, Open, Closing };
 
+/// Transport properties 1 to 5.
+struct PropertyInfo {
+  std::uint32_t max_send_bytes = 0;
+  std::uint32_t receive_buffer_bytes = 0;
+  std::uint32_t max_segment_bytes = 0;
+  std::uint32_t max_segments = 0;
+  std::uint32_t reverse = 0;
+};
+
 struct ConnectionInfo {
   ConnectionState state{};
   std::uint32_t cm_id = 0;
@@ -33,8 +42,14 @@ struct ConnectionInfo {
   std::uint32_t slots_busy = 0;
   std::uint32_t receive_inline_bytes = 0;
   std::uint32_t send_inline_bytes = 0;
-  std::uint64_t since_ns = 0;    ///< wall clock
-  std::uint32_t queue_pair = 0;  ///< number
+  std::uint32_t window = 0;            ///< version 2: Receives that the peer may use
+  std::uint32_t peer_window = 0;       ///< version 2: the same of the peer
+  PropertyInfo own_properties;         ///< version 2
+  PropertyInfo peer_properties;        ///< version 2
+  std::uint32_t heard_properties = 0;  ///< version 2: the peer has told its properties
+  std::uint32_t held = 0;              ///< version 2: calls wait until the peer has shown who it is
+  std::uint64_t since_ns = 0;          ///< wall clock
+  std::uint32_t queue_pair = 0;        ///< number
   std::array<std::byte, kCmStateBytes> cm_state{};
 };
 

@@ -17,7 +17,8 @@ PATIENCE_S = 120
 
 
 class Planes:
-    def __init__(self):
+    def __init__(self, version, psk=False):
+        self.version = version
         self.dir = tempfile.mkdtemp(prefix="sluice-fault-")
         self.name = f"sluice-fault-{os.getpid()}"
         self.fabric = f"/dev/shm/{self.name}-loopback"
@@ -27,6 +28,13 @@ class Planes:
             text = re.sub(rf'^{key} = ".*?"', f'{key} = "{value}"', text, flags=re.M)
         text = text.replace('address = "127.0.0.1:9464"', 'address = ""').replace("port = 20048", "port = 0")
         text = text.replace("rpcbind = true", "rpcbind = false")
+        self.key = f"{self.dir}/key"
+        for name, key in (("key", "the key of this test"), ("wrong-key", "some other key of a test")):
+            with open(os.open(f"{self.dir}/{name}", os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
+                file.write(key)
+        if psk:
+            text = text.replace('method = "none"', 'method = "psk"').replace("required = false", "required = true")
+            text = text.replace('key_file = ""', f'key_file = "{self.key}"').replace("timeout_s = 10", "timeout_s = 1")
         self.config = f"{self.dir}/sluice.toml"
         with open(self.config, "w", encoding="utf-8") as file:
             file.write(text)
@@ -64,8 +72,8 @@ class Planes:
                 return found.group(1)
         raise AssertionError("no MOUNT port in the log")
 
-    def bench(self, *arguments):
-        return subprocess.Popen([BENCH, "--fabric", self.fabric, "--json", *arguments],
+    def bench(self, *arguments, version=None):
+        return subprocess.Popen([BENCH, "--fabric", self.fabric, "--rpcrdma", str(version or self.version), "--json", *arguments],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def load(self, seconds):
@@ -118,6 +126,9 @@ def a_new_control_plane_takes_over_and_no_client_notices(planes):
     planes.start_control()
     connections = planes.wait("the table rebuilt", lambda: planes.ctl("connections"))
     assert connections[0]["state"] == "open" and connections[0]["credits"] == 64, connections
+    assert connections[0]["version"] == planes.version, connections
+    if planes.version == 2:
+        assert connections[0]["client_properties"]["receive_buffer_bytes"] == 4096, connections
     assert finish(load)["errors"] == 0
 
 
@@ -154,33 +165,59 @@ def bad_configuration_starts_nothing(planes):
     assert done.returncode == 2 and "bad.toml:2: credits" in done.stderr, done
 
 
+def hosts_have_to_show_who_they_are(planes):
+    assert finish(planes.bench("--psk", planes.key, "probe"))["version"] == 2
+    load = planes.bench("--psk", planes.key, "--seconds", "1", "nfs3", "--verify", "--mount-port", planes.mount_port())
+    assert finish(load)["errors"] == 0
+    wrong = planes.bench("--psk", f"{planes.dir}/wrong-key", "probe")
+    _, err = wrong.communicate(timeout=PATIENCE_S)
+    assert wrong.returncode == 3 and "does not know the key" in err, err
+    silent = planes.bench("probe")
+    _, err = silent.communicate(timeout=PATIENCE_S)
+    assert silent.returncode == 3, err
+    old = planes.bench("probe", version=1)
+    out, _ = old.communicate(timeout=PATIENCE_S)
+    assert json.loads(out)["answer"] == "RDMA_ERROR ERR_VERS", out
+    planes.wait("no connection", lambda: planes.ctl("connections") == [])
+
+
+class Tap:
+    def __init__(self, count):
+        self.number = self.failed = 0
+        print(f"1..{count}")
+
+    def run(self, planes, tests, what):
+        before = self.failed
+        try:
+            planes.start_control()
+            planes.start_data()
+            planes.up()
+            for test in tests:
+                self.number += 1
+                try:
+                    test(planes)
+                    print(f"ok {self.number} {test.__name__} {what}", flush=True)
+                except Exception as error:  # a failed test must not hide the others
+                    self.failed += 1
+                    print(f"not ok {self.number} {test.__name__} {what}\n# {error}", flush=True)
+        finally:
+            planes.stop()
+            if self.failed > before:
+                planes.log.seek(0)
+                print("# " + planes.log.read()[-4000:].replace("\n", "\n# "))
+
+
 def main():
-    tests = [bad_configuration_starts_nothing,
-             a_second_plane_of_each_kind_is_refused_with_a_sentence,
-             killing_the_control_plane_under_load_loses_no_call,
-             a_new_control_plane_takes_over_and_no_client_notices,
-             what_a_killed_client_leaves_is_reaped,
-             a_killed_data_plane_is_noticed_and_comes_back_with_the_same_root]
-    print(f"1..{len(tests)}")
-    planes = Planes()
-    failed = 0
-    try:
-        planes.start_control()
-        planes.start_data()
-        planes.up()
-        for number, test in enumerate(tests, 1):
-            try:
-                test(planes)
-                print(f"ok {number} {test.__name__}", flush=True)
-            except Exception as error:  # a failed test must not hide the others
-                failed += 1
-                print(f"not ok {number} {test.__name__}\n# {error}".replace("\n# ", "\n# "), flush=True)
-    finally:
-        planes.stop()
-        if failed:
-            planes.log.seek(0)
-            print("# " + planes.log.read()[-4000:].replace("\n", "\n# "))
-    return 1 if failed else 0
+    both = [killing_the_control_plane_under_load_loses_no_call,
+            a_new_control_plane_takes_over_and_no_client_notices,
+            what_a_killed_client_leaves_is_reaped,
+            a_killed_data_plane_is_noticed_and_comes_back_with_the_same_root]
+    once = [bad_configuration_starts_nothing, a_second_plane_of_each_kind_is_refused_with_a_sentence]
+    tap = Tap(len(once) + 2 * len(both) + 1)
+    tap.run(Planes(1), once + both, "v1")
+    tap.run(Planes(2), both, "v2")
+    tap.run(Planes(2, psk=True), [hosts_have_to_show_who_they_are], "V2_062")
+    return 1 if tap.failed else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The control plane's part in version 2: judges the transport properties that clients tell (draft, section
+// 5), sends reactors what follows from them, and lets hosts authenticate themselves. A connection whose
+// properties have not been judged runs on the defaults. One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "controlplane/config/config.h"
+#include "controlplane/properties/host_handshake.h"
+#include "dataplane/segment/segment.h"
+
+namespace sluice::properties {
+
+struct ExchangeStatistics {
+  std::uint64_t sets = 0;
+  std::uint64_t clamped = 0;  ///< values out of range
+  std::uint64_t authenticated = 0;
+  std::uint64_t refused = 0;  ///< did not show who they are, or not in time
+  std::uint64_t parts_lost = 0;
+  std::uint64_t commands_lost = 0;  ///< command ring full
+};
+
+class PropertyExchange {
+ public:
+  using HandshakeFactory = std::function<std::unique_ptr<HostHandshake>()>;
+
+  /// `make_handshake` is empty where hosts cannot authenticate themselves.
+  PropertyExchange(segment::Layout& layout, const config::Config& config, HandshakeFactory make_handshake);
+
+  /// True when there was something.
+  bool poll(std::uint64_t now_ns);
+  const ExchangeStatistics& statistics() const { return statistics_; }
+
+ private:
+  struct Key {
+    std::uint32_t reactor = 0;
+    std::uint32_t connection = 0;
+    std::uint32_t cm_id = 0;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Peer {
+    std::unique_ptr<HostHandshake> handshake;
+    bool ended = false;  ///< admitted or refused
+    std::uint64_t since_ns = 0;
+  };
+  struct Downward {
+    Key to;
+    std::vector<std::byte> octets;
+    std::size_t sent = 0;
+  };
+
+  void on_part(std::uint32_t reactor, const segment::PropertyPart& part);
+  void on_set(const Key& from, bool first, std::span<const std::byte> body);
+  void on_authentication(const Key& from, std::span<const std::byte> octets);
+  void close(const Key& connection);
+  bool send_parts();
+  void look_at_connections(std::uint64_t now_ns);
+  bool command(std::uint32_t reactor, segment::Command command);
+
+  segment::Layout& layout_;
+  const config::Config& config_;
+  HandshakeFactory make_handshake_;
+  ExchangeStatistics statistics_;
+  struct Incoming {
+    Key from;
+    std::vector<std::byte> body;
+  };
+  std::array<Incoming, segment::kMaxReactors> incoming_;
+  std::map<Key, Peer> peers_;
+  std::vector<Downward> downward_;  ///< in order
+  std::uint64_t now_ns_ = 0;
+  std::uint64_t looked_ns_ = 0;
+};
+
+}  // namespace sluice::properties

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/reactor/property_relay.h"
+
+#include <algorithm>
+
+namespace sluice::reactor {
+
+PropertyRelay::PropertyRelay(segment::ReactorArea& area) : area_(area) {
+  for (Box& box : outboxes_) box.octets.resize(rpcrdma::kMaxPropertyBytes);
+  inbox_.octets.resize(rpcrdma::kMaxPropertyBytes);
+}
+
+bool PropertyRelay::take(std::uint16_t connection, std::uint32_t cm_id, std::span<const std::byte> body,
+                         bool first) noexcept {
+  if (outbox_count_ == kOutboxes || body.size() > rpcrdma::kMaxPropertyBytes) return false;
+  Box& box = outboxes_[(first_outbox_ + outbox_count_++) % kOutboxes];
+  box.connection = connection;
+  box.cm_id = cm_id;
+  box.first = first;
+  box.bytes = static_cast<std::uint32_t>(body.size());
+  box.sent = 0;
+  std::copy(body.begin(), body.end(), box.octets.begin());
+  push_parts();
+  return true;
+}
+
+bool PropertyRelay::push_parts() noexcept {
+  bool any = false;
+  for (std::size_t i = 0; i < kPartsPerTurn && outbox_count_ > 0; ++i) {
+    Box& box = outboxes_[first_outbox_];
+    segment::PropertyPart part{
+        .connection = box.connection,
+        .cm_id = box.cm_id,
+        .first_set = box.first ? 1u : 0u,
+        .total_bytes = box.bytes,
+        .offset = box.sent,
+        .bytes = std::min<std::uint32_t>(box.bytes - box.sent, segment::PropertyPart::kBytes)};
+    std::copy_n(box.octets.begin() + box.sent, part.bytes, part.octets.begin());
+    if (!area_.properties_up.push(part)) break;
+    any = true;
+    box.sent += part.bytes;
+    if (box.sent < box.bytes) continue;
+    first_outbox_ = (first_outbox_ + 1) % kOutboxes;
+    --outbox_count_;
+  }
+  return any;
+}
+
+bool PropertyRelay::pop_part() noexcept {
+  segment::PropertyPart part;
+  if (!area_.properties_down.pop(part)) return false;
+  // A control plane that died in the middle of a set leaves a part of it.
+  if (part.offset == 0)
+    inbox_.connection = static_cast<std::uint16_t>(part.connection), inbox_.cm_id = part.cm_id,
+    inbox_.bytes = 0;
+  const bool fits = part.bytes <= segment::PropertyPart::kBytes && part.offset == inbox_.bytes &&
+                    part.cm_id == inbox_.cm_id && inbox_.bytes + part.bytes <= inbox_.octets.size();
+  if (!fits) return true;
+  std::copy_n(part.octets.begin(), part.bytes, inbox_.octets.begin() + inbox_.bytes);
+  inbox_.bytes += part.bytes;
+  whole_ = inbox_.bytes == part.total_bytes;
+  return true;
+}
+
+}  // namespace sluice::reactor

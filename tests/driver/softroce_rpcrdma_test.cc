@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RPC-over-RDMA, both versions, over softroce on wires that drop, duplicate, reorder, delay and corrupt
+// frames.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+
+#include "dataplane/rpcrdma/engine.h"
+#include "dataplane/rpcrdma/requester.h"
+#include "tests/conformance/lab.h"
+#include "tests/conformance/raw_call.h"
+#include "tests/driver/softroce_pair.h"
+
+namespace sluice::rdma::conformance {
+namespace {
+
+using sluice::conformance::Bytes;
+using sluice::conformance::TestService;
+
+struct Case {
+  const char* name;
+  std::uint32_t version;
+  std::uint32_t per_mille;
+};
+
+class Faulty : public testing::TestWithParam<Case> {
+ protected:
+  struct End {
+    Device* device = nullptr;
+    std::unique_ptr<rpcrdma::Engine> engine;
+    rpcrdma::Connection* connection = nullptr;
+  };
+
+  void SetUp() override {
+    pair_ = std::make_unique<SoftRocePair>(
+        SoftRocePair::Options{.faults = {.per_mille = GetParam().per_mille, .seed = 7}});
+    ends_[0].device = &pair_->left();
+    ends_[1].device = &pair_->right();
+    for (End& end : ends_) {
+      rpcrdma::EngineConfig engine;
+      engine.max_connections = 2;
+      engine.capacity.requests = 32;
+      end.engine = std::make_unique<rpcrdma::Engine>(*end.device, engine);
+    }
+    service_ = std::make_unique<TestService>(*ends_[1].device);
+    ends_[1].engine->add_service(*service_);
+    requester_ = std::make_unique<rpcrdma::Requester>(ends_[0].engine->shared(), *ends_[0].device,
+                                                      rpcrdma::RequesterConfig{.requests = 32});
+    memory_ = ends_[0].device->allocate_memory(2u << 20);
+    connect();
+  }
+  void TearDown() override {
+    for (End& end : ends_) end.connection->close(rpcrdma::CloseReason::LocalClose);
+    for (int i = 0; i < 2000; ++i) turn();
+  }
+
+  void connect() {
+    for (int side = 0; side < 2; ++side) {
+      End& end = ends_[side];
+      end.connection = end.engine->free_connection();
+      rpcrdma::ConnectionConfig config;
+      config.active = side == 0;
+      config.credit_grant = side == 0 ? 0 : 32;
+      config.credits_requested = side == 0 ? 32 : 0;
+      config.send_inline_bytes = config.receive_inline_bytes;
+      config.max_version = GetParam().version;
+      end.connection->open(end.device->create_queue_pair(end.engine->queue_pair_limits()), config,
+                           PeerAddress::from_ipv4(192, 0, 2, 9), side == 0 ? requester_.get() : nullptr);
+    }
+    for (int side = 0; side < 2; ++side) {
+      RcAttributes attributes;
+      attributes.local = ends_[side].device->addresses()[0];
+      attributes.remote = ends_[1 - side].device->addresses()[0];
+      attributes.remote_link = side == 0 ? pair_->link_of_right() : pair_->link_of_left();
+      attributes.remote_qp = ends_[1 - side].connection->queue_pair().number();
+      attributes.send_psn = side == 0 ? 100 : 200;
+      attributes.receive_psn = side == 0 ? 200 : 100;
+      attributes.path_mtu = 1024;
+      attributes.ack_timeout = 10;  // 4 ms
+      ASSERT_TRUE(ends_[side].connection->queue_pair().connect(attributes));
+    }
+    for (End& end : ends_) end.connection->established();
+  }
+
+  void turn() {
+    pair_->carry();
+    now_ns_ += 20'000;
+    for (End& end : ends_) end.engine->poll(now_ns_);
+  }
+
+  std::unique_ptr<SoftRocePair> pair_;
+  End ends_[2];
+  std::unique_ptr<TestService> service_;
+  std::unique_ptr<rpcrdma::Requester> requester_;
+  MemoryRegion memory_;
+  std::uint64_t now_ns_ = 1;
+};
+
+struct Job {
+  std::uint32_t tag = 0;
+  std::uint32_t bytes = 0;
+  std::uint32_t at = 0;
+  std::map<std::uint32_t, int>* ended = nullptr;
+  bool good = false;
+  const MemoryRegion* memory = nullptr;
+};
+
+void completed(void* context, const rpcrdma::Reply& reply) noexcept {
+  Job& job = *static_cast<Job*>(context);
+  ++(*job.ended)[job.tag];
+  if (reply.status() != rpcrdma::CallStatus::Ok) return;
+  const auto message = reply.message();
+  switch (job.tag % 4) {
+    case 0:  // NULL
+      job.good = message.size() == 24;
+      break;
+    case 1:  // NAME, continued or by a long call: the length comes back
+      job.good = message.size() == 28 && xdr::load_u32(&message[24]) == job.bytes;
+      break;
+    case 2:  // LIST: the answer is long
+      job.good = message.size() == 28 + xdr::padded(job.bytes) &&
+                 sluice::conformance::has_pattern(message.subspan(28, job.bytes), 1);
+      break;
+    case 3:  // SOURCE, by a Write chunk
+      job.good = reply.item(0, job.bytes).where == rpcrdma::ItemResult::Where::Placed &&
+                 sluice::conformance::has_pattern(job.memory->bytes.subspan(job.at, job.bytes), 1);
+      break;
+  }
+}
+
+TEST_P(Faulty, V2_032_V2_084_every_call_ends_once_with_what_it_asked_for) {
+  std::map<std::uint32_t, int> ended;
+  std::vector<std::unique_ptr<Job>> jobs;
+  constexpr std::uint32_t kCalls = 240;
+  std::uint32_t submitted = 0;
+  // Generous: it only bounds how long a failing test takes.
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (ended.size() < kCalls && std::chrono::steady_clock::now() < give_up) {
+    while (submitted < kCalls && requester_->free_requests() > 8) {
+      const std::uint32_t tag = submitted;
+      jobs.push_back(std::make_unique<Job>(Job{.tag = tag, .ended = &ended, .memory = &memory_}));
+      Job& job = *jobs.back();
+      rpcrdma::Request request{
+          .payload = {}, .max_reply_bytes = 64, .completion = &completed, .context = &job};
+      Bytes payload = sluice::conformance::test_call(0, TestService::kNull);
+      rdma::Sge piece;
+      rpcrdma::WriteItem item;
+      job.bytes = 1000 + 977 * (tag % 12);
+      if (tag % 4 == 1) {
+        payload = sluice::conformance::test_call(0, TestService::kName, {job.bytes});
+        payload.resize(44 + xdr::padded(job.bytes));
+      } else if (tag % 4 == 2) {
+        payload = sluice::conformance::test_call(0, TestService::kList, {job.bytes});
+        request.max_reply_bytes = 64 + job.bytes;
+      } else if (tag % 4 == 3) {
+        job.bytes *= 4;
+        job.at = tag % 32 * 65536;
+        payload = sluice::conformance::test_call(0, TestService::kSource, {job.bytes});
+        piece = {memory_.bytes.data() + job.at, job.bytes, memory_.lkey};
+        item.pieces = {&piece, 1};
+        request.writes = {&item, 1};
+      }
+      request.payload = payload;
+      if (!requester_->submit(request)) {
+        jobs.pop_back();
+        break;
+      }
+      ++submitted;
+    }
+    turn();
+    if (!ends_[0].connection->is_open() || !ends_[1].connection->is_open()) break;
+  }
+  for (const End& end : ends_)
+    EXPECT_TRUE(end.connection->is_open())
+        << "close reason " << static_cast<int>(end.connection->close_reason());
+  ASSERT_EQ(ended.size(), kCalls);
+  for (const auto& job : jobs) {
+    EXPECT_EQ(ended[job->tag], 1);
+    EXPECT_TRUE(job->good) << job->tag;
+  }
+  EXPECT_EQ(service_->executed.size(), kCalls);
+  EXPECT_EQ(ends_[0].connection->version(), GetParam().version);
+  if (GetParam().version == 2) {
+    EXPECT_GT(ends_[0].engine->counters().parts_received, 10u);
+    EXPECT_GT(ends_[1].engine->counters().remote_invalidations, 10u);
+  }
+  if (GetParam().per_mille > 0) {
+    EXPECT_GT(pair_->wire().counts().dropped, 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Wires, Faulty,
+                         testing::Values(Case{"v1_clean", 1, 0}, Case{"v1_1_percent", 1, 10},
+                                         Case{"v1_5_percent", 1, 50}, Case{"v2_clean", 2, 0},
+                                         Case{"v2_1_percent", 2, 10}, Case{"v2_5_percent", 2, 50}),
+                         [](const auto& chosen) { return std::string(chosen.param.name); });
+
+}  // namespace
+}  // namespace sluice::rdma::conformance

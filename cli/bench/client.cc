@@ -4,6 +4,7 @@
 #include "controlplane/properties/psk.h"
 #include "dataplane/rpcrdma/agreement.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 
@@ -13,6 +14,7 @@ namespace {
 /// Turns between looks at connection management.
 constexpr std::uint32_t kTurnsPerCm = 1024;
 constexpr std::uint32_t kLongBufferBytes = 128 * 1024;
+constexpr std::uint32_t kMaxLongBuffers = 32;
 
 rpcrdma::EngineConfig engine_config(const ClientConfig& config) {
   rpcrdma::EngineConfig engine;
@@ -106,7 +108,7 @@ void Client::start(Session& session) {
                                .inline_bytes = config_.inline_bytes,
                                .credits_requested = config_.depth,
                                .windows = config_.depth * 4,
-                               .long_buffers = 4,
+                               .long_buffers = std::clamp(config_.depth, 4u, kMaxLongBuffers),
                                .long_buffer_bytes = kLongBufferBytes});
   session.connection = engine_.free_connection();
   auto qp = device_.create_queue_pair(engine_.queue_pair_limits());
@@ -161,7 +163,8 @@ std::size_t Client::poll() {
   if (count == 0) {
     for (const Session& session : sessions_)
       if (session.connection->state() != rpcrdma::Connection::State::Open)
-        throw ClientError("The connection was lost.");
+        throw ClientError(std::string("The connection was lost, because ") +
+                          rpcrdma::to_string(session.connection->close_reason()) + '.');
   }
   return count;
 }

@@ -34,6 +34,9 @@ enum class ChunkDefect : std::uint8_t {
   TooMany,  ///< well formed as far as read, but over our limits
 };
 
+/// Three empty chunk fields.
+inline constexpr std::size_t kEmptyChunksBytes = 3 * kDiscriminatorBytes;
+
 /// Walks the chunk fields. Bounds are checked against the bytes left before each step, never by a count
 /// alone.
 class ChunkCursor {
@@ -42,6 +45,13 @@ class ChunkCursor {
 
   ChunkDefect defect() const noexcept { return defect_; }
   const std::byte* at() const noexcept { return at_; }
+
+  /// Most messages have no chunk: true when all three fields are empty, and passed.
+  bool skip_empty() noexcept {
+    if (left() < kEmptyChunksBytes || xdr::load_u64(at_) != 0 || xdr::load_u32(at_ + 8) != 0) return false;
+    at_ += kEmptyChunksBytes;
+    return true;
+  }
 
   ChunkLists lists() noexcept {
     ChunkLists result;
@@ -120,9 +130,6 @@ class ChunkCursor {
   ChunkDefect defect_ = ChunkDefect::None;
 };
 
-/// Three empty chunk fields.
-inline constexpr std::size_t kEmptyChunksBytes = 3 * kDiscriminatorBytes;
-
 inline std::size_t chunks_bytes(const CallChunks& chunks) noexcept {
   std::size_t bytes = kEmptyChunksBytes + chunks.reads.size() * kReadEntryBytes;
   for (const auto& chunk : chunks.writes) bytes += kDiscriminatorBytes + 4 + chunk.size() * kSegmentBytes;
@@ -162,6 +169,7 @@ inline void encode_filled(xdr::Writer& writer, const WriteChunk& chunk, std::uin
 }
 
 inline void encode_chunks(xdr::Writer& writer, const CallChunks& chunks) noexcept {
+  if (chunks.reads.empty() && chunks.writes.empty() && !chunks.reply) return writer.words(0, 0, 0);
   for (const ReadSegment& read : chunks.reads) {
     writer.u32(1);
     writer.u32(static_cast<std::uint32_t>(read.position));
@@ -178,6 +186,7 @@ inline void encode_chunks(xdr::Writer& writer, const CallChunks& chunks) noexcep
 }
 
 inline void encode_chunks(xdr::Writer& writer, const ReplyChunks& chunks) noexcept {
+  if (chunks.writes.empty() && !chunks.reply) return writer.words(0, 0, 0);
   writer.u32(0);
   std::size_t i = 0;
   for (const WriteChunk chunk : chunks.writes) {

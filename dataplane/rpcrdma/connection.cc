@@ -9,6 +9,34 @@
 
 namespace sluice::rpcrdma {
 
+const char* to_string(CloseReason reason) noexcept {
+  switch (reason) {
+    case CloseReason::None:
+      return "it has not been closed";
+    case CloseReason::PeerClosed:
+      return "the peer ended it";
+    case CloseReason::LocalClose:
+      return "we ended it";
+    case CloseReason::TransportError:
+      return "of an error of the transport";
+    case CloseReason::RemoteAccess:
+      return "the peer's memory refused an access";
+    case CloseReason::InvalidationError:
+      return "memory could not be fenced";
+    case CloseReason::CreditOverrun:
+      return "the peer sent more than it was granted";
+    case CloseReason::NoAnswer:
+      return "the first message was not answered";
+    case CloseReason::SequenceTimeout:
+      return "a continued message did not go on";
+    case CloseReason::NotAuthenticated:
+      return "the peer did not show who it is";
+    case CloseReason::NoCommonVersion:
+      return "there is no common version of RPC-over-RDMA";
+  }
+  return "?";
+}
+
 Connection::Connection(Shared& shared, rdma::Device& device, std::uint16_t number,
                        const ConnectionCapacity& capacity)
     : shared_(shared),
@@ -50,7 +78,7 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
 }
 
 void Connection::established() noexcept {
-  established_ns_ = last_send_ns_ = shared_.now_ns;
+  last_send_ns_ = shared_.now_ns;
   if (opening_ == Opening::Properties) send_greeting();
   if (requester_ != nullptr) requester_->on_established();
 }
@@ -158,10 +186,11 @@ void Connection::classify(std::uint16_t buffer, std::uint32_t bytes) noexcept {
   Counters& counters = shared_.counters;
   ReceivedMessage message{.buffer = buffer, .bytes = receive_buffer(buffer).first(bytes), .header = {}};
   const v1::DecodeResult decoded = v1::decode(message.bytes);
-  message.header = {.fixed = decoded.header.fixed,
-                    .no_msg = decoded.header.procedure == v1::Procedure::NoMsg,
-                    .chunks = decoded.header.chunks,
-                    .header_bytes = decoded.header.header_bytes};
+  // From the wire again: what was stored word by word a moment ago is slow to read as a whole.
+  if (bytes >= kFixedBytes) message.header.fixed = load_fixed(message.bytes.data());
+  message.header.no_msg = decoded.header.procedure == v1::Procedure::NoMsg;
+  if (!decoded.header.chunks.empty()) message.header.chunks = decoded.header.chunks;
+  message.header.header_bytes = decoded.header.header_bytes;
   switch (decoded.status) {
     case v1::Decode::Ok:
       break;
@@ -308,13 +337,14 @@ void Connection::touch() noexcept {
 }
 
 void Connection::flush() noexcept {
+  if (state_ != State::Closed) {
+    if (speaks_version_2() && state_ == State::Open && opening_ == Opening::None &&
+        flow_.grant_due(posted_receives_ + staged_receives_))
+      send_grant();
+    if (shared_.staged_for == this) flush_stage();
+    flush_receives();
+  }
   touched_ = false;
-  if (state_ == State::Closed) return;
-  if (speaks_version_2() && state_ == State::Open && opening_ == Opening::None &&
-      flow_.grant_due(posted_receives_ + staged_receives_))
-    send_grant();
-  if (shared_.staged_for == this) flush_stage();
-  flush_receives();
   if (waiting_) touch();  // again in the next turn
 }
 

@@ -56,6 +56,9 @@ enum class CloseReason : std::uint8_t {
   NoCommonVersion,    ///< version 2: the server speaks none of our versions (V2-014)
 };
 
+/// As it stands behind "because".
+const char* to_string(CloseReason reason) noexcept;
+
 /// The connection has not come to its end by itself: an error that is counted.
 constexpr bool is_failure(CloseReason reason) noexcept {
   return reason != CloseReason::None && reason != CloseReason::PeerClosed &&
@@ -298,7 +301,13 @@ class Connection {
   CloseReason close_reason_ = CloseReason::None;
   bool waiting_ = false;
   bool drain_listed_ = false;
-  bool touched_ = false;  ///< in Shared::touched
+  bool touched_ = false;     ///< in Shared::touched
+  bool tx_waiting_ = false;  ///< somebody waits for a credit, a control buffer or the end of a sequence
+  Opening opening_ = Opening::None;
+  Speaker speaker_;  ///< in the middle of a continued message
+  std::uint32_t version_ = 0;
+  v2::FlowControl flow_;
+  v2::Agreement agreement_;
   ConnectionConfig config_;
   rdma::PeerAddress peer_;
   std::unique_ptr<rdma::QueuePair> qp_;
@@ -311,26 +320,20 @@ class Connection {
   Requester* requester_ = nullptr;
 
   // Version 2.
-  std::uint32_t version_ = 0;
   v2::Negotiation negotiation_ = v2::Negotiation::Fixed;
-  v2::FlowControl flow_;
-  v2::Agreement agreement_;
   v2::Parameters peer_parameters_;
   v2::InboundSequence sequence_;
   std::byte* assembly_ = nullptr;  ///< parts of the sequence in progress
   std::uint32_t assembled_bytes_ = 0;
   std::uint64_t last_part_ns_ = 0;
   std::uint64_t last_send_ns_ = 0;
-  std::uint64_t established_ns_ = 0;
+  std::uint64_t asked_ns_ = 0;     ///< when the first message was seen to wait for its answer
   std::vector<Arrived> deferred_;  ///< ring: what take() could not take, and all that came after it
   std::size_t deferred_head_ = 0;
   std::size_t deferred_count_ = 0;
   std::vector<std::uint16_t> spare_receives_;  ///< not posted, since the window is smaller
   std::size_t spare_receive_count_ = 0;
 
-  Speaker speaker_;          ///< in the middle of a continued message
-  bool tx_waiting_ = false;  ///< somebody waits for a credit, a control buffer or the end of a sequence
-  Opening opening_ = Opening::None;
   bool awaits_assembly_ = false;  ///< in Shared::awaiting_assembly
   bool held_ = false;
   bool properties_told_ = false;  ///< the peer's first set has come

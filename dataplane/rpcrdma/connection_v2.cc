@@ -80,7 +80,8 @@ void Connection::open_version_2() noexcept {
   assembly_ = nullptr;
   deferred_head_ = deferred_count_ = spare_receive_count_ = 0;
   speaker_ = {};
-  established_ns_ = last_send_ns_ = shared_.now_ns;
+  asked_ns_ = 0;
+  last_send_ns_ = shared_.now_ns;
   outgoing_posted_ = 0;
   free_control_count_ = kControlBuffers;
   for (std::size_t i = 0; i < kControlBuffers; ++i) free_controls_[i] = static_cast<std::uint16_t>(i);
@@ -219,7 +220,11 @@ void Connection::arrive(const Arrived& arrived) noexcept {
     touch();
     return repost(arrived.buffer);
   }
-  if (deferred_count_ > 0 || undelivered_ || !take(arrived, decoded)) defer(arrived);
+  const bool plain = decoded.status == Decode::Ok && header.flags <= v2::kResponse &&
+                     header.type != HeaderType::ConnProp && sequence_.idle();
+  if (deferred_count_ > 0 || undelivered_) return defer(arrived);
+  if (plain) return take_message(arrived, header, false);
+  if (!take(arrived, decoded)) defer(arrived);
 }
 
 void Connection::defer(const Arrived& arrived) noexcept {
@@ -345,14 +350,14 @@ bool Connection::take_part(const Arrived& arrived, const v2::Header& header, Ste
 /// Step 10: the RPC message has to be what its header says.
 void Connection::take_message(const Arrived& arrived, const v2::Header& header, bool assembled) noexcept {
   Counters& counters = shared_.counters;
-  ReceivedMessage message{
-      .buffer = arrived.buffer,
-      .bytes = receive_buffer(arrived.buffer).first(arrived.bytes),
-      .header = {.fixed = header.fixed,
-                 .no_msg = header.type == HeaderType::NoMsg,
-                 .chunks = header.chunks,
-                 .header_bytes = header.header_bytes,
-                 .invalidate = header.response() ? arrived.invalidated : header.invalidate}};
+  ReceivedMessage message{.buffer = arrived.buffer,
+                          .bytes = receive_buffer(arrived.buffer).first(arrived.bytes)};
+  // From the wire again: what was stored word by word a moment ago is slow to read as a whole.
+  message.header.fixed = load_fixed(message.bytes.data());
+  message.header.no_msg = header.type == HeaderType::NoMsg;
+  if (!header.chunks.empty()) message.header.chunks = header.chunks;
+  message.header.header_bytes = header.header_bytes;
+  message.header.invalidate = header.response() ? arrived.invalidated : header.invalidate;
   if (assembled) {
     message.assembly = std::exchange(assembly_, nullptr);
     message.assembled_bytes = assembled_bytes_;
@@ -671,7 +676,9 @@ void Connection::tick() noexcept {
   const auto passed = [this](std::uint64_t since, std::uint64_t limit) {
     return shared_.now_ns > since && shared_.now_ns - since > limit;
   };
-  if (negotiating() && opening_ == Opening::None && passed(last_send_ns_, timers.first_answer_ns))
+  // Connections are made outside of turns, where the clock may stand still: its first tick starts the timer.
+  if (negotiating() && opening_ == Opening::None && asked_ns_ == 0) asked_ns_ = shared_.now_ns;
+  if (negotiating() && asked_ns_ > 0 && passed(asked_ns_, timers.first_answer_ns))
     return close(CloseReason::NoAnswer);
   if (sequence_.in_progress() && passed(last_part_ns_, timers.sequence_idle_ns)) {
     ++shared_.counters.broken_sequences;

@@ -19,7 +19,8 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(devic
   const rdma::MemoryRegion pad = device.allocate_memory(xdr::kUnit);
   shared_.zero_pad = {pad.bytes.data(), xdr::kUnit, pad.lkey};
   shared_.stage.set_max_sge(std::min(queue_pair_limits().max_send_sge, device.limits().max_send_sge));
-  shared_.touched.resize(config.max_connections);
+  // While a turn ends, each may be in it and among those of the next turn.
+  shared_.touched.resize(2 * std::size_t{config.max_connections});
   draining_.resize(config.max_connections);
   closed_.resize(config.max_connections);
   for (std::uint32_t i = 0; i < config.max_connections; ++i)

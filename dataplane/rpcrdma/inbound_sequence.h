@@ -32,6 +32,8 @@ class InboundSequence {
     Dropped,  ///< a later part of a sequence that was given up
   };
 
+  /// No message is in parts: the next one without MORE is whole.
+  bool idle() const noexcept { return !current_ && drained_ == 0; }
   bool in_progress() const noexcept { return current_.has_value(); }
   const Identity& current() const noexcept { return *current_; }
   const Identity& broken() const noexcept { return broken_; }
@@ -50,7 +52,10 @@ class InboundSequence {
     }
     for (auto& given_up : draining_) {
       if (!given_up || given_up->xid != message.xid || given_up->response != message.response) continue;
-      if (!more) given_up.reset();
+      if (!more) {
+        given_up.reset();
+        --drained_;
+      }
       return Step::Dropped;
     }
     if (!more) return Step::Whole;
@@ -68,12 +73,17 @@ class InboundSequence {
 
  private:
   /// A sequence that was given up, and the one that broke it: the oldest is forgotten.
-  void drain(const Identity& identity) noexcept { draining_[next_drained_++ % draining_.size()] = identity; }
+  void drain(const Identity& identity) noexcept {
+    auto& place = draining_[next_drained_++ % draining_.size()];
+    drained_ += place ? 0 : 1;
+    place = identity;
+  }
 
   std::optional<Identity> current_;
   Identity broken_;
   std::array<std::optional<Identity>, 2> draining_;
   std::uint32_t next_drained_ = 0;
+  std::uint32_t drained_ = 0;
 };
 
 }  // namespace sluice::rpcrdma::v2

@@ -362,6 +362,11 @@ Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
   const bool long_call = chunks && !no_msg_refused_ &&
                          (slot.force_long || slot.unreduced ||
                           slot.payload_bytes > std::max(config_.continue_up_to, connection_->send_bytes()));
+  if (slot.read_items + slot.write_items == 0 && !long_call && !reply_chunk) {
+    Shape plain{.header_bytes = v2::kMinMsgHeaderBytes, .possible = true};
+    plain.continued = plain.header_bytes + slot.payload_bytes > connection_->send_bytes();
+    return plain;
+  }
   for (const auto& [by_chunk, with_reply] :
        {std::pair{long_call, reply_chunk}, std::pair{false, reply_chunk}, std::pair{false, false}}) {
     const Shape shape = shape_v2(slot, by_chunk, with_reply);
@@ -596,6 +601,7 @@ bool Requester::expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint6
 }
 
 bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
+  if (shape.segments == 0 && slot.write_items == 0) return stage_send(slot, shape, {});
   std::array<ReadSegment, kMaxRequestSegments> reads;
   std::array<std::span<const Segment>, kMaxWriteItems> writes;
   std::size_t read_count = 0;
@@ -620,7 +626,10 @@ bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
   for (std::size_t i = 0; i < write_count; ++i) writes[i] = take(slot.write_segments[i]);
   CallChunks chunks{{reads.data(), read_count}, {writes.data(), write_count}, std::nullopt};
   if (shape.reply_chunk_bytes > 0) chunks.reply = segments;
+  return stage_send(slot, shape, chunks);
+}
 
+bool Requester::stage_send(Slot& slot, const Shape& shape, const CallChunks& chunks) noexcept {
   std::byte* header_at = slot.send_buffer + config_.inline_bytes - shape.header_bytes;
   xdr::Writer header({header_at, shape.header_bytes});
   v2::CreditWord credit;

@@ -239,11 +239,10 @@ class Requester {
     std::byte* assembly = nullptr;      ///< continued reply, in Shared::assembly_memory
     std::uint64_t continued_bytes = 0;  ///< of the payload, sent in parts
     std::uint32_t parts_posted = 0;
-    std::uint32_t reply_chunk_least = 0;                     ///< asked for by the responder
-    std::uint32_t max_segments = ~std::uint32_t{0};          ///< asked for by the responder
-    std::array<std::uint32_t, kMaxWriteItems> write_offers;  ///< bytes per write item
-    rdma::Rkey invalidate{};                                 ///< handle that the responder may invalidate
-    bool invalidated = false;                                ///< it has
+    std::uint32_t reply_chunk_least = 0;             ///< asked for by the responder
+    std::uint32_t max_segments = ~std::uint32_t{0};  ///< asked for by the responder
+    rdma::Rkey invalidate{};                         ///< handle that the responder may invalidate
+    bool invalidated = false;                        ///< it has
     std::byte* bounce_memory = nullptr;
     std::uint32_t bounce_used = 0;
     std::uint64_t exposed_sum = 0;  ///< check_exposed_memory
@@ -255,7 +254,8 @@ class Requester {
     std::array<Position, kMaxReadItems> read_positions;
     std::array<std::uint8_t, kMaxReadItems> read_pieces;  ///< pieces per item
     std::array<std::uint8_t, kMaxWriteItems> write_pieces;
-    std::array<rdma::Sge, kMaxRequestPieces> pieces;  ///< of reads, then of writes
+    std::array<std::uint32_t, kMaxWriteItems> write_offers;  ///< bytes per write item
+    std::array<rdma::Sge, kMaxRequestPieces> pieces;         ///< of reads, then of writes
     std::array<rdma::MemoryWindow, kMaxRequestSegments> windows;
     std::array<Segment, kMaxRequestSegments> segments;  ///< as offered: reads, position zero, writes, reply
     std::array<std::uint8_t, kMaxWriteItems> write_segments;  ///< segments per write item
@@ -304,6 +304,7 @@ class Requester {
   bool expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint64_t bytes,
               rdma::AccessFlags access) noexcept;
   bool stage_send(Slot& slot, const Shape& shape) noexcept;
+  bool stage_send(Slot& slot, const Shape& shape, const CallChunks& chunks) noexcept;
   bool check_returned_chunks(Slot& slot, const MessageHeader& header) noexcept;
   bool stage_parts(Slot& slot, const Shape& shape) noexcept;
   bool give_up(Slot& slot, CallStatus status) noexcept;

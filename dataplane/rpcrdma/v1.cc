@@ -35,17 +35,14 @@ constexpr std::size_t kMsgPWordsBytes = 8;
 Decode decode_chunk_fields(std::span<const std::byte> message, std::size_t from, Header& header) noexcept {
   if (message.size() < from) return Decode::BadChunks;
   ChunkCursor cursor(message.data() + from, message.data() + message.size());
-  header.chunks = cursor.lists();
+  if (!cursor.skip_empty()) header.chunks = cursor.lists();
   header.header_bytes = static_cast<std::size_t>(cursor.at() - message.data());
   return decode_of(cursor.defect());
 }
 
 void encode_fixed(xdr::Writer& writer, rpc::Xid xid, std::uint32_t version, Credits credits,
                   Procedure procedure) noexcept {
-  writer.u32(static_cast<std::uint32_t>(xid));
-  writer.u32(version);
-  writer.u32(static_cast<std::uint32_t>(credits));
-  writer.u32(static_cast<std::uint32_t>(procedure));
+  writer.words(xid, version, credits, procedure);
 }
 
 }  // namespace
@@ -62,7 +59,10 @@ DecodeResult decode(std::span<const std::byte> message) noexcept {
     result.status = decode_error(message, header);
     return result;
   }
-  if (header.fixed.version != kVersion) return result.status = Decode::BadVersion, result;
+  if (header.fixed.version != kVersion) {
+    result.status = Decode::BadVersion;
+    return result;
+  }
 
   header.procedure = static_cast<Procedure>(header.fixed.procedure);
   switch (header.procedure) {

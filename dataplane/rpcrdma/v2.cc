@@ -47,7 +47,7 @@ Decode decode_chunk_fields(std::span<const std::byte> message, Header& header) n
   if (message.size() < kMinMsgHeaderBytes) return Decode::BadXdr;
   header.invalidate = static_cast<rdma::Rkey>(xdr::load_u32(message.data() + kPrefixBytes));
   ChunkCursor cursor(message.data() + kPrefixBytes + 4, message.data() + message.size());
-  header.chunks = cursor.lists();
+  if (!cursor.skip_empty()) header.chunks = cursor.lists();
   header.header_bytes = static_cast<std::size_t>(cursor.at() - message.data());
   if (cursor.defect() == ChunkDefect::Malformed) return Decode::BadXdr;
   const bool left_over = header.header_bytes < message.size();
@@ -59,11 +59,7 @@ Decode decode_chunk_fields(std::span<const std::byte> message, Header& header) n
 }
 
 void encode_prefix(xdr::Writer& writer, const Prefix& prefix, HeaderType type) noexcept {
-  writer.u32(static_cast<std::uint32_t>(prefix.xid));
-  writer.u32(kVersion);
-  writer.u32(prefix.credit.word());
-  writer.u32(static_cast<std::uint32_t>(type));
-  writer.u32(prefix.flags);
+  writer.words(prefix.xid, kVersion, prefix.credit.word(), type, prefix.flags);
 }
 
 void encode_word_property(xdr::Writer& writer, PropertyId id, std::uint32_t value) noexcept {
@@ -86,7 +82,10 @@ DecodeResult decode(std::span<const std::byte> message, Negotiation negotiation)
     result.status = decode_error(message, negotiation, header);
     return result;
   }
-  if (header.fixed.version != kVersion) return result.status = Decode::BadVersion, result;
+  if (header.fixed.version != kVersion) {
+    result.status = Decode::BadVersion;
+    return result;
+  }
   if (message.size() < kPrefixBytes) return result;
   header.flags = xdr::load_u32(message.data() + kFixedBytes);
   header.header_bytes = kPrefixBytes;

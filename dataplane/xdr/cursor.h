@@ -136,6 +136,13 @@ class Writer {
     at_ += kUnit;
   }
 
+  /// Several units, all of them or none.
+  template <typename... Words>
+  void words(Words... values) noexcept {
+    if (remaining() < sizeof...(values) * kUnit) return fail();
+    ((store_u32(at_, static_cast<std::uint32_t>(values)), at_ += kUnit), ...);
+  }
+
   void i32(std::int32_t value) noexcept { u32(static_cast<std::uint32_t>(value)); }
 
   void u64(std::uint64_t value) noexcept {

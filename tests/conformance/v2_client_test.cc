@@ -242,7 +242,7 @@ TEST(V2ClientCredits, V2_040_keep_alive) {
   }
 }
 
-TEST(V2ClientThresholds, V2_049_long_calls_or_continuation_and_reply_chunks) {
+TEST(V2ClientThresholds, V2_049_V2_104_long_calls_or_continuation_and_reply_chunks) {
   const auto shape = [](std::uint32_t receive_bytes, std::uint32_t call_bytes, std::uint32_t reply_bytes) {
     Client lab;
     lab.peer->send(Header{.xid = 7, .credit = 0x00400100, .type = kConnProp}.then({1, 2, 4, receive_bytes}));
@@ -386,7 +386,7 @@ TEST(V2ClientContinuation, V2_086_V2_094_V2_107_a_broken_reply_ends_its_call_and
 
 // --- I: errors, and what may be tried again
 
-TEST(V2ClientErrors, V2_107_V2_108_faulty_replies_end_the_call_and_draw_no_error) {
+TEST(V2ClientErrors, V2_107_V2_108_V2_146_faulty_replies_end_the_call_and_draw_no_error) {
   const auto outcome = [](const std::function<Bytes(std::uint32_t, const Bytes&)>& reply) {
     ReadClient lab;
     const Bytes call = lab.read(4096, 16);
@@ -672,7 +672,7 @@ TEST(V2Reverse, V2_134_V2_137_chunks_at_level_inline_are_refused) {
   EXPECT_TRUE(is_success(lab.sent().at(0), 4));
 }
 
-TEST(V2Reverse, V2_133_calls_at_level_none_get_an_error_and_no_more) {
+TEST(V2Reverse, V2_057_V2_133_calls_at_level_none_get_an_error_and_no_more) {
   LabOptions options = Client::defaults();
   options.connection.credit_grant = 0;
   Client lab(options);

@@ -97,7 +97,7 @@ TEST(V2Version, V2_005_a_message_too_short_for_the_prefix_is_dropped) {
   EXPECT_TRUE(lab.alive2());
 }
 
-TEST(V2Version, V2_011_V2_046_messages_of_4096_bytes_are_served_from_the_second_on) {
+TEST(V2Version, V2_011_V2_019_V2_046_messages_of_4096_bytes_are_served_from_the_second_on) {
   Server lab;
   lab.hello();
   Bytes name = test_call(0x51, TestService::kName, {4096 - 36 - 44});
@@ -388,7 +388,7 @@ TEST(V2Properties, V2_047_V2_048_thresholds_follow_from_both_ends) {
   }
 }
 
-TEST(V2Properties, V2_052_V2_053_V2_056_unknown_ones_are_skipped_and_the_order_does_not_matter) {
+TEST(V2Properties, V2_052_V2_053_V2_056_V2_061_unknown_ones_are_skipped_and_the_order_does_not_matter) {
   const auto after = [](std::initializer_list<std::uint32_t> body) {
     Server lab;
     lab.peer->send(Header{.xid = 1, .credit = 0x00400040, .type = kConnProp}.then(body));

@@ -96,7 +96,7 @@ TEST_P(DriverTest, writes_are_placed_before_a_later_send_is_received) {
   }
 }
 
-TEST_P(DriverTest, reads_bring_the_memory_and_more_than_the_depth_wait) {
+TEST_P(DriverTest, V2_045_reads_bring_the_memory_and_more_than_the_depth_wait) {
   fill(a, 0, 1u << 20, 5);
   const Window window = expose(a, 0, 1u << 20, kRemoteRead);
   for (std::uint64_t i = 0; i < 64; ++i)

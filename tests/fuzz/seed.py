@@ -35,7 +35,12 @@ def main():
             if words[at] == words[0]:
                 rpc = message[at * 4:]
                 break
+        # The same message as version 2 has it; replies are told from calls by a flag.
+        reply = len(rpc) > 8 and rpc[7] == 1
+        version_2 = message[:4] + struct.pack(">II", 2, 0x00400008) + message[12:16] + struct.pack(">II", int(reply), 0) + message[16:]
         seed = {"v1_header": message,
+                "v2_header": version_2,
+                "v2_peer": bytes([int(reply)]) + struct.pack("<H", min(len(version_2), 1023)) + version_2,
                 "rpc_message": rpc,
                 "nfs3_args": bytes([0, rpc[23] & 31 if len(rpc) > 23 else 0]) + struct.pack("<H", len(rpc[40:])) + rpc[40:],
                 "responder": struct.pack("<H", min(len(message), 1023)) + message}[target]

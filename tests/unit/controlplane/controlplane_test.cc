@@ -47,7 +47,7 @@ TEST(Config, the_sample_is_accepted_and_says_the_defaults) {
   EXPECT_TRUE(same(config::parse("", "x"), config::defaults()));
 }
 
-TEST(Config, V1_180_the_port_is_20049_unless_set) {
+TEST(Config, V1_180_V2_153_the_port_is_20049_unless_set) {
   EXPECT_EQ(config::defaults().block.port, 20049u);
   EXPECT_EQ(config::parse("[transport]\nport = 2049\n", "x").block.port, 2049u);
 }

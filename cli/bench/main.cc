@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/bench/bulk_load.h"
 #include "cli/bench/client.h"
 #include "cli/bench/device.h"
 #include "cli/bench/mount_client.h"
@@ -24,6 +25,7 @@ struct Options {
   DeviceOptions device;
   ClientConfig client;
   LoadConfig load;
+  BulkConfig bulk;
   std::string mount_host = "127.0.0.1";
   std::uint16_t mount_port = 20048;
   std::string path = "/export";
@@ -106,6 +108,24 @@ int run_load(ToolDevice& device, Options& options, bool nfs) {
   else
     print_report(r);
   return result.errors + result.mismatches == 0 ? 0 : 1;
+}
+
+int bulk_load(ToolDevice& device, Options& options) {
+  Client client(*device.device, device.manager(), options.client);
+  options.bulk.depth = options.client.depth;
+  options.bulk.seconds = options.load.seconds;
+  const BulkResult result = run_bulk(client, options.bulk);
+  const double per_s = static_cast<double>(result.operations) / std::max(result.seconds, 1e-9);
+  const json r = {{"seconds", result.seconds},
+                  {"operations", result.operations},
+                  {"operations_per_s", per_s},
+                  {"errors", result.errors}};
+  if (options.as_json)
+    std::cout << r.dump(2) << '\n';
+  else
+    std::printf("%.0f ops in %.2f s: %.0f ops/s\nerrors %llu\n", static_cast<double>(result.operations),
+                result.seconds, per_s, static_cast<unsigned long long>(result.errors));
+  return result.errors == 0 ? 0 : 1;
 }
 
 json parameters(const rpcrdma::v2::Parameters& p) {
@@ -197,6 +217,13 @@ int main(int argc, char** argv) {
   app.add_flag("--json", options.as_json, "Print JSON");
   CLI::App* probe = app.add_subcommand("probe", "Connect, call NULL, show what was agreed");
   CLI::App* null = app.add_subcommand("null", "NULL calls");
+  CLI::App* bulk = app.add_subcommand("bulk", "Calls and replies of a given size that cannot be reduced");
+  bulk->add_option("--call-bytes", options.bulk.call_bytes, "Bytes of each call's arguments")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65536));
+  bulk->add_option("--reply-bytes", options.bulk.reply_bytes, "Bytes of each reply's results")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65536));
   CLI::App* nfs3 = app.add_subcommand("nfs3", "NFSv3 calls on a file of its own");
   nfs3->add_option("--mix", options.mix, "NAME=WEIGHT,... of null, getattr, lookup, read, write")
       ->capture_default_str();
@@ -216,6 +243,7 @@ int main(int argc, char** argv) {
   try {
     bench::ToolDevice device = bench::open_device(options.device);
     if (probe->parsed()) return bench::probe(device, options);
+    if (bulk->parsed()) return bench::bulk_load(device, options);
     if (null->parsed())
       options.load.weights[0] = 1;
     else

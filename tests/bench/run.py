@@ -53,7 +53,8 @@ def resident_mib(pid):
         return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1)) / 1024
 
 
-MEMIF_FIGURES = ("memif_null_rps", "memif_null_p50_us", "memif_read1m_gbps", "memif_write1m_gbps", "memif_null_vs_libtirpc_tcp")
+MEMIF_FIGURES = ("memif_null_rps", "memif_null_p50_us", "memif_read1m_gbps", "memif_write1m_gbps", "memif_null_vs_libtirpc_tcp",
+                 "v2_vs_v1_null", "v2_vs_v1_getattr", "v2_vs_v1_8k_call", "v2_vs_v1_8k_reply")
 
 
 def memif_ethdev(folder, role):
@@ -118,7 +119,8 @@ def report(figure, pairs, unit, goal):
 def memif(build, wanted):
     """softroce over memif between a data plane and sluice-bench, one core each; TCP on loopback as baseline."""
     about = {"memif_null_rps": ("RPC/s", 2e6), "memif_null_p50_us": ("us", 4), "memif_read1m_gbps": ("GB/s", 3),
-             "memif_write1m_gbps": ("GB/s", 3), "memif_null_vs_libtirpc_tcp": ("RPC/s", 10)}
+             "memif_write1m_gbps": ("GB/s", 3), "memif_null_vs_libtirpc_tcp": ("RPC/s", 10),
+             "v2_vs_v1_null": ("RPC/s", 0.95), "v2_vs_v1_getattr": ("RPC/s", 0.95), "v2_vs_v1_8k_call": ("RPC/s", 1), "v2_vs_v1_8k_reply": ("RPC/s", 1)}
     large = ["--depth", "16", "nfs3", "--mount-port", "20049", "--file-mib", "64", "--block", "1048576", "--mix"]
     rounds = []
     with tempfile.TemporaryDirectory() as folder:
@@ -128,12 +130,20 @@ def memif(build, wanted):
                 tcp = json.loads(subprocess.run([f"{build}/tests/bench/tcp_baseline", "0.5"], capture_output=True, text=True,
                                                 check=True).stdout)
                 null = planes.load("--depth", "64", "null")
+                bulk = {name: [planes.load("--rpcrdma", version, "--inline", inline, "--depth", "8", "bulk", "--call-bytes", call,
+                                           "--reply-bytes", reply)["operations_per_s"] for version, inline in (("2", "4096"), ("1", "1024"))]
+                        for name, call, reply in (("call", "8192", "0"), ("reply", "0", "8192"))}
                 rounds.append({
                     "memif_null_rps": (null["operations_per_s"], tcp["null_rps"]),
                     "memif_null_p50_us": (planes.load("--depth", "1", "null")["latency_us"]["p50"], tcp["null_p50_us"]),
                     "memif_read1m_gbps": (planes.load(*large, "read=1")["read_MB_per_s"] / 1e3, tcp["read1m_gbps"]),
                     "memif_write1m_gbps": (planes.load(*large, "write=1")["write_MB_per_s"] / 1e3, tcp["write1m_gbps"]),
                     "memif_null_vs_libtirpc_tcp": (null["operations_per_s"], tcp["libtirpc_rps"]),
+                    "v2_vs_v1_null": [planes.load("--rpcrdma", version, "--depth", "64", "null")["operations_per_s"] for version in "21"],
+                    "v2_vs_v1_getattr": [planes.load("--rpcrdma", version, "--depth", "64", "nfs3", "--mount-port", "20049", "--mix",
+                                                     "getattr=1")["operations_per_s"] for version in "21"],
+                    "v2_vs_v1_8k_call": bulk["call"],
+                    "v2_vs_v1_8k_reply": bulk["reply"],
                 })
         finally:
             planes.close()

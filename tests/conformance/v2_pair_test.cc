@@ -60,6 +60,7 @@ struct PairOptions {
   std::uint32_t assembly_buffers = 4;
   bool announce = true;
   rpcrdma::v2::ReverseSupport reverse = rpcrdma::v2::ReverseSupport::Inline;
+  bool hold_calls = false;  ///< at the server
 };
 
 /// Client and server, each with a requester and the test program.
@@ -123,6 +124,7 @@ class Pair {
     config.credit_grant = std::max(1u, window / 2);
     config.credits_requested = window - config.credit_grant;
     config.version2.announce = options.announce;
+    config.version2.hold_calls = options.hold_calls && side == 1;
     config.version2.parameters.reverse = options.reverse;
     connection->open(ends[side].device->create_queue_pair(ends[side].engine->queue_pair_limits()), config,
                      rdma::PeerAddress::from_ipv4(10, 0, 0, 1), ends[side].requester.get());
@@ -245,6 +247,54 @@ TEST(V2Pair, V2_006_V2_010_V2_058_both_ends_tell_their_properties) {
     EXPECT_FALSE(end.connection->negotiating());
     EXPECT_EQ(end.engine->counters().properties_received, 1u);
     EXPECT_EQ(end.connection->agreement().max_segments, 128u);
+  }
+}
+
+/// A handshake of three rounds of 10 KB, and no call before it is over (V2-063).
+struct Rounds {
+  rpcrdma::Connection* connection = nullptr;
+  bool server = false;
+  std::uint32_t seen = 0;
+  Bytes octets = Bytes(10'000, std::byte{0x5a});
+
+  static bool on_properties(void* context, rpcrdma::Connection& connection, std::span<const std::byte> body,
+                            bool) noexcept {
+    auto& self = *static_cast<Rounds*>(context);
+    const auto properties = rpcrdma::v2::decode_properties(body);
+    if (!properties->host_authentication) return true;
+    EXPECT_TRUE(std::equal(self.octets.begin(), self.octets.end(), properties->host_authentication->begin(),
+                           properties->host_authentication->end()));
+    ++self.seen;
+    if (self.seen < 3 || self.server) {
+      EXPECT_TRUE(connection.send_host_authentication(self.octets));
+    }
+    if (self.seen == 3 && self.server) connection.admit();
+    return true;
+  }
+};
+
+TEST(V2Pair, V2_062_V2_063_a_handshake_of_several_large_rounds_comes_before_calls) {
+  Pair pair({.hold_calls = true});
+  Rounds rounds[2];
+  for (int side = 0; side < 2; ++side) {
+    rounds[side].server = side == 1;
+    pair.ends[side].connection->set_property_sink(&Rounds::on_properties, &rounds[side]);
+  }
+  ASSERT_TRUE(pair.call(0, test_call(0, 0), 1));
+  pair.settle();
+  EXPECT_TRUE(pair.ends[1].connection->holds_calls());
+  EXPECT_TRUE(pair.ends[0].finished.empty());
+  EXPECT_TRUE(pair.ends[0].connection->send_host_authentication(rounds[0].octets));
+  pair.settle();
+  EXPECT_EQ(rounds[0].seen, 3u);
+  EXPECT_EQ(rounds[1].seen, 3u);
+  ASSERT_EQ(pair.ends[0].finished.size(), 1u);
+  EXPECT_EQ(pair.ends[0].finished[0].status, CallStatus::Ok);
+  EXPECT_GE(pair.ends[0].engine->counters().parts_sent, 6u);
+  for (const auto& end : pair.ends) {
+    EXPECT_EQ(end.observer.overruns, 0u);
+    EXPECT_EQ(end.observer.mixed, 0u);
+    EXPECT_EQ(end.engine->shared().assembly_memory.available(), pair.options.assembly_buffers);
   }
 }
 

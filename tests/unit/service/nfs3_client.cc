@@ -279,10 +279,21 @@ Lab::Lab(Options options)
   config.max_files = options.max_files;
   config.handle_key = options.key;
   config.exports = options.exports;
+#ifdef SLUICE_NFS3_OVER_VERSION
+  arena_ = transport_->server_device().register_memory(arena_.bytes);
+  zeros_ = transport_->server_device().register_memory(zeros_.bytes);
+#endif
   service_ = std::make_unique<MemoryService>(arena_, zeros_, config, &test_clock);
+#ifdef SLUICE_NFS3_OVER_VERSION
+  transport_->add_service(*service_);
+  transport_->add_service(service_->acl_service());
+#endif
 }
 
 Lab::~Lab() {
+#ifdef SLUICE_NFS3_OVER_VERSION
+  transport_.reset();
+#endif
   service_.reset();
   ::munmap(arena_.bytes.data(), arena_.bytes.size());
   ::munmap(zeros_.bytes.data(), zeros_.bytes.size());
@@ -315,17 +326,30 @@ Result Lab::run(Service& service, std::uint32_t program, std::uint32_t procedure
   TestCall call;
   prepare(call, procedure, caller);
   call.header().program = program;
+  rpc::ReplyHeader outcome;
+  Bytes results;
+#ifdef SLUICE_NFS3_OVER_VERSION
+  static_cast<void>(service);
+  const Transport::Answer answer = transport_->call(call.header(), caller.peer, arguments);
+  outcome = answer.header;
+  results = answer.results;
+#else
   call.start(arguments);
   EXPECT_EQ(call.execute(service), Execution::Started);
   EXPECT_EQ(call.completions(), 1);
+  outcome.stat = call.denied() ? rpc::ReplyStat::Denied : rpc::ReplyStat::Accepted;
+  outcome.auth = call.auth_error();
+  outcome.accept = call.accepted();
+  if (outcome.success()) results = call.results();
+  call.release(service);
+#endif
   Result result;
-  if (call.denied()) {
-    result.denied = call.auth_error();
-  } else if (call.accepted() == rpc::AcceptStat::Success && program == ulb::kNfsProgram) {
-    result = decode(procedure, call.results());
-  } else if (call.accepted() == rpc::AcceptStat::Success) {
+  if (outcome.stat == rpc::ReplyStat::Denied) {
+    result.denied = outcome.auth;
+  } else if (outcome.accept == rpc::AcceptStat::Success && program == ulb::kNfsProgram) {
+    result = decode(procedure, results);
+  } else if (outcome.accept == rpc::AcceptStat::Success) {
     result.accepted = rpc::AcceptStat::Success;
-    const Bytes results = call.results();
     xdr::Reader in(results);
     result.status = procedure == 0 ? Status::Ok : static_cast<Status>(in.u32());
     if (procedure != 0) result.attr = take_post_op_attr(in);
@@ -339,9 +363,8 @@ Result Lab::run(Service& service, std::uint32_t program, std::uint32_t procedure
     EXPECT_TRUE(in.ok());
     EXPECT_EQ(in.remaining(), 0u);
   } else {
-    result.accepted = call.accepted();
+    result.accepted = outcome.accept;
   }
-  call.release(service);
   return result;
 }
 

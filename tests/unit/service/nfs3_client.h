@@ -13,6 +13,9 @@
 
 #include "dataplane/service/memory/memory_service.h"
 #include "tests/unit/service/call_harness.h"
+#ifdef SLUICE_NFS3_OVER_VERSION
+#include "tests/unit/service/nfs3_transport.h"
+#endif
 
 namespace sluice::service::memory {
 inline void PrintTo(Status status, std::ostream* out) {
@@ -119,6 +122,7 @@ class Lab {
 
   MemoryService& service() { return *service_; }
   std::span<std::byte> arena() { return arena_.bytes; }
+  rdma::Lkey arena_lkey() const { return arena_.lkey; }
   std::span<std::byte> zeros() { return zeros_.bytes; }
   Handle root(std::uint32_t export_id = 0);
   void settle() {
@@ -177,6 +181,9 @@ class Lab {
   Result run(Service& service, std::uint32_t program, std::uint32_t procedure, const Bytes& arguments,
              const Caller& caller);
 
+#ifdef SLUICE_NFS3_OVER_VERSION
+  std::unique_ptr<Transport> transport_ = std::make_unique<Transport>(SLUICE_NFS3_OVER_VERSION);
+#endif
   rdma::MemoryRegion arena_;
   rdma::MemoryRegion zeros_;
   std::unique_ptr<MemoryService> service_;

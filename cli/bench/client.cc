@@ -16,10 +16,18 @@ constexpr std::uint32_t kTurnsPerCm = 1024;
 constexpr std::uint32_t kLongBufferBytes = 128 * 1024;
 constexpr std::uint32_t kMaxLongBuffers = 32;
 
+/// In version 2 a reply may come in parts, each of which takes a Receive: the server should not wait for
+/// them.
+constexpr std::uint32_t kLeastWindow = 64;
+
+std::uint32_t credits_of(const ClientConfig& config) {
+  return config.version >= 2 ? std::max(config.depth, kLeastWindow) : config.depth;
+}
+
 rpcrdma::EngineConfig engine_config(const ClientConfig& config) {
   rpcrdma::EngineConfig engine;
   engine.max_connections = config.connections;
-  engine.capacity = {.call_slots = 0, .requests = config.depth, .receive_bytes = config.inline_bytes};
+  engine.capacity = {.call_slots = 0, .requests = credits_of(config), .receive_bytes = config.inline_bytes};
   engine.call_buffers = engine.reply_buffers = 1;
   return engine;
 }
@@ -106,7 +114,7 @@ void Client::start(Session& session) {
       engine_.shared(), device_,
       rpcrdma::RequesterConfig{.requests = std::bit_ceil(config_.depth * 2),
                                .inline_bytes = config_.inline_bytes,
-                               .credits_requested = config_.depth,
+                               .credits_requested = credits_of(config_),
                                .windows = config_.depth * 4,
                                .long_buffers = std::clamp(config_.depth, 4u, kMaxLongBuffers),
                                .long_buffer_bytes = kLongBufferBytes});
@@ -117,7 +125,7 @@ void Client::start(Session& session) {
   session.connection->open(std::move(qp),
                            {.receive_inline_bytes = config_.inline_bytes,
                             .credit_grant = 0,
-                            .credits_requested = config_.depth,
+                            .credits_requested = credits_of(config_),
                             .active = true,
                             .max_version = config_.version},
                            {}, session.requester.get());

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -51,12 +52,16 @@ json ask(const std::string& path, const std::string& method, const json& paramet
 
 std::string text_of(const json& value) {
   if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "-";
   if (value.is_number_float()) {
     char text[32];
     std::snprintf(text, sizeof text, "%.1f", value.get<double>());
     return text;
   }
-  return value.dump();
+  if (!value.is_object()) return value.dump();
+  std::string text;
+  for (const auto& [key, part] : value.items()) text += (text.empty() ? "" : "/") + text_of(part);
+  return text;
 }
 
 void print_pairs(const json& object, const std::string& indent) {
@@ -84,7 +89,10 @@ void print_table(const json& rows) {
   }
   std::vector<std::string> columns;
   std::vector<std::size_t> widths;
-  for (const auto& [key, value] : rows[0].items()) columns.push_back(key), widths.push_back(key.size());
+  for (const json& row : rows)
+    for (const auto& [key, value] : row.items())
+      if (std::find(columns.begin(), columns.end(), key) == columns.end())
+        columns.push_back(key), widths.push_back(key.size());
   for (const json& row : rows)
     for (std::size_t c = 0; c < columns.size(); ++c)
       widths[c] = std::max(widths[c], text_of(row.value(columns[c], json())).size());
@@ -160,7 +168,10 @@ int main(int argc, char** argv) {
   app.add_flag("--json", as_json, "Print JSON");
   for (const auto& [name, help] : std::vector<std::pair<std::string, std::string>>{
            {"status", "Both planes at a glance"},
-           {"connections", "Connections: peer, version, credits, inline thresholds"},
+           {"connections",
+            "Connections: peer, version, credits, inline thresholds; properties of version 2 as segment "
+            "bytes/segments/"
+            "Send bytes/Receive bytes/reverse calls"},
            {"exports", "Exports: space, files, calls"},
            {"reactors", "Polling cores and what they did"},
            {"topology", "Processors and NUMA nodes, and which of them poll"},

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An unmodified Linux kernel as NFS/RDMA client of Sluice. Speaks TAP.
 
-linux_client_test.py CONTROLPLANE DATAPLANE SLUICECTL RPING_PEER [NAME...]   (NAME: only those tests)"""
+linux_client_test.py CONTROLPLANE DATAPLANE SLUICECTL RPING_PEER SLUICE_BENCH [NAME...]   (NAME: only those tests)"""
 import json
 import os
 import shutil
@@ -22,9 +22,10 @@ SNAP = 256  # bytes of each packet that the long captures keep: all headers
 class Bench:
     """The guest, the planes, and what the tests share."""
 
-    def __init__(self, control, data, ctl, rping_peer):
+    def __init__(self, control, data, ctl, rping_peer, sluice_bench):
         self.lab = Lab()
         self.rping_peer = rping_peer
+        self.sluice_bench = sluice_bench
         self.captures = []
         try:
             image = build_image()
@@ -189,6 +190,30 @@ def rping_to_the_guest(b):
     rping(b, "client")
 
 
+def V2_013_V2_014_version_2_falls_back_before_a_linux_server(b):
+    """Our client begins with version 2; the kernel's server answers ERR_VERS, and one connection goes on with version 1."""
+    b.sh("nfsd_on_rdma")
+    file = f"{b.lab.dir}/fallback.pcap"
+    capture = b.lab.capture("roce", file, 0)
+    probe = b.lab.start(b.sluice_bench, "--device", "softroce", "--ethdev", ETHDEV, "--address", f"{ROCE_OTHER}/24", "--server",
+                        ROCE_GUEST, "--rpcrdma", "2", "--json", "probe", log=f"{b.lab.dir}/probe.json")
+    b.lab.wait("the probe ends", lambda: probe.poll() is not None, 60)
+    b.lab.stop_capture(capture)
+    text = open(f"{b.lab.dir}/probe.json", encoding="utf-8").read()
+    if probe.returncode != 0:
+        raise Failed(text)
+    answer = json.loads(text)
+    if answer["version"] != 1 or answer["answer"] != "ok":
+        raise Failed(text)
+    # What the server sent: ERR_VERS, then the reply in version 1, both to the same queue pair.
+    sends = subprocess.run(["tshark", "-r", file, "-Y", f"ip.src == {ROCE_GUEST} && infiniband.bth.opcode == 4", "-T", "fields",
+                            "-e", "infiniband.bth.destqp", "-e", "rpcordma.version"], capture_output=True, text=True, check=True).stdout
+    b.captures.append(file)
+    lines = [line.split("\t") for line in sends.splitlines()]
+    if len(lines) != 2 or lines[0][0] != lines[1][0] or lines[1][1] != "1":
+        raise Failed(f"queue pair and version of what the server sent: {lines}")
+
+
 def capture_opens_in_wireshark(b):
     file = f"{b.lab.dir}/sluice.pcapng"
     capture = b.lab.start(b.planes.ctl_path, "--socket", b.planes.socket, "--json", "capture", file, "--seconds", "4",
@@ -226,13 +251,14 @@ def packets_are_well_formed(b):
 
 TESTS = (mount_and_unmount, tree_is_read_back, one_mebibyte_io, random_io, ten_thousand_files, long_symlinks, rename_storm,
          fio_with_verification, remount, rping_from_the_guest, rping_to_the_guest,
-         connecting_to_nobody_is_refused, capture_opens_in_wireshark, one_percent_loss, control_plane_killed, data_plane_killed,
+         connecting_to_nobody_is_refused, V2_013_V2_014_version_2_falls_back_before_a_linux_server,
+         capture_opens_in_wireshark, one_percent_loss, control_plane_killed, data_plane_killed,
          packets_are_well_formed)
 CAPTURED_WHOLE = ("mount_and_unmount", "tree_is_read_back", "long_symlinks", "remount")
 
 
 def main():
-    programs, names = sys.argv[1:5], sys.argv[5:]
+    programs, names = sys.argv[1:6], sys.argv[6:]
     tests = [test for test in TESTS if not names or test.__name__ in names]
     if shutil.which("qemu-system-x86_64") is None:
         print("1..0 # SKIP qemu-system-x86_64 is not installed: run deploy/install-packages.sh")

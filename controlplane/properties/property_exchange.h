@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <tuple>
 
 #include "controlplane/config/config.h"
 #include "controlplane/properties/host_handshake.h"
@@ -41,7 +42,10 @@ class PropertyExchange {
     std::uint32_t reactor = 0;
     std::uint32_t connection = 0;
     std::uint32_t cm_id = 0;
-    auto operator<=>(const Key&) const = default;
+    bool operator==(const Key&) const = default;
+    bool operator<(const Key& other) const {
+      return std::tie(reactor, connection, cm_id) < std::tie(other.reactor, other.connection, other.cm_id);
+    }
   };
   struct Peer {
     std::unique_ptr<HostHandshake> handshake;

@@ -12,11 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 ROOT, BUILD = (os.path.abspath(path) for path in sys.argv[1:3])
 FOLDERS = ("dataplane", "controlplane", "pmd", "cli", "telemetry")
+STATE = os.path.join(BUILD, "clang-tidy")
+GCC_ONLY = ("-mmemset-strategy=", "-mmemcpy-strategy=")
 
 
 def sources():
     with open(os.path.join(BUILD, "compile_commands.json"), encoding="utf-8") as file:
         commands = json.load(file)
+    for entry in commands:
+        entry["command"] = " ".join(word for word in entry["command"].split(" ") if not word.startswith(GCC_ONLY))
+    with open(os.path.join(STATE, "compile_commands.json"), "w", encoding="utf-8") as file:
+        json.dump(commands, file)
     found = {}
     for entry in commands:
         path = os.path.abspath(os.path.join(entry["directory"], entry["file"]))
@@ -40,10 +46,10 @@ def context():
 def check(item):
     name, command = item
     digest = hashlib.sha256(CONTEXT + command.encode() + open(os.path.join(ROOT, name), "rb").read()).hexdigest()
-    stamp = os.path.join(BUILD, "clang-tidy", digest)
+    stamp = os.path.join(STATE, digest)
     if os.path.exists(stamp):
         return name, ""
-    done = subprocess.run(["clang-tidy", "--quiet", "-p", BUILD, "--extra-arg=-Wno-unknown-warning-option",
+    done = subprocess.run(["clang-tidy", "--quiet", "-p", STATE, "--extra-arg=-Wno-unknown-warning-option",
                            os.path.join(ROOT, name)], capture_output=True, text=True)
     if done.returncode == 0:
         open(stamp, "w", encoding="ascii").close()
@@ -52,7 +58,7 @@ def check(item):
 
 
 CONTEXT = context()
-os.makedirs(os.path.join(BUILD, "clang-tidy"), exist_ok=True)
+os.makedirs(STATE, exist_ok=True)
 ITEMS = sources()
 print(f"1..{len(ITEMS)}", flush=True)
 failed = 0

@@ -264,6 +264,11 @@ bool Requester::give_up(Slot& slot, CallStatus status) noexcept {
     case Slot::State::Outstanding:
       ++abandoned_;
       break;
+    case Slot::State::Resending:
+      slot.cancelled = true;
+      slot.cancelled_as = status;
+      slot.deadline_ns = 0;
+      return true;
     default:
       return false;
   }
@@ -327,26 +332,18 @@ std::uint32_t Requester::segments_of(std::uint64_t bytes) const noexcept {
   return static_cast<std::uint32_t>((bytes + max_segment_bytes() - 1) / max_segment_bytes());
 }
 
-std::uint32_t Requester::segments_of(std::span<const rdma::Sge> pieces) const noexcept {
+std::uint32_t Requester::segments_of(std::span<const rdma::Sge> pieces, std::uint64_t bytes) const noexcept {
   std::uint32_t segments = 0;
-  for (const rdma::Sge& piece : pieces) segments += segments_of(std::uint64_t{piece.length});
+  for (const rdma::Sge& piece : pieces) {
+    const std::uint64_t taken = std::min<std::uint64_t>(piece.length, bytes);
+    segments += segments_of(taken);
+    bytes -= taken;
+  }
   return segments;
 }
 
 Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
   return version_2() ? shape_v2(slot) : shape_v1(slot);
-}
-
-/// The first `bytes` of some pieces, in segments.
-static std::uint32_t count_segments(std::span<const rdma::Sge> pieces, std::uint64_t bytes,
-                                    std::uint32_t max_segment_bytes) noexcept {
-  std::uint32_t segments = 0;
-  for (const rdma::Sge& piece : pieces) {
-    const std::uint64_t taken = std::min<std::uint64_t>(piece.length, bytes);
-    segments += static_cast<std::uint32_t>((taken + max_segment_bytes - 1) / max_segment_bytes);
-    bytes -= taken;
-  }
-  return segments;
 }
 
 /// The shape in version 2, with fewer and fewer segments until the responder takes them (V2-051): a continued
@@ -391,8 +388,7 @@ Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool repl
     if (slot.results_in_reply) {
       reply_bytes += xdr::padded(slot.write_offers[i]);
     } else {
-      const std::uint32_t segments =
-          count_segments(pieces.first(slot.write_pieces[i]), slot.write_offers[i], max_segment_bytes());
+      const std::uint32_t segments = segments_of(pieces.first(slot.write_pieces[i]), slot.write_offers[i]);
       write_bytes += kDiscriminatorBytes + 4 + segments * kSegmentBytes;
       write_segments += segments;
     }
@@ -861,6 +857,7 @@ void Requester::requeue(Slot& slot) noexcept {
     return;
   free_windows(slot);
   if (slot.reply_memory != nullptr) long_memory_.release(std::exchange(slot.reply_memory, nullptr));
+  if (slot.cancelled) return end_call(slot, slot.cancelled_as);
   slot.state = Slot::State::Waiting;
   waiting_.push_front(slot);
 }

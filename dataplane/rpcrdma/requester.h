@@ -222,7 +222,7 @@ class Requester {
     bool sent_no_msg = false;       ///< as RDMA2_NOMSG
     bool results_in_reply = false;  ///< no Write chunks: the responder fills none
     bool in_sequence = false;       ///< some of its parts have gone out
-    bool cancelled = false;         ///< in the middle of its parts: it ends when they are out
+    bool cancelled = false;         ///< in the middle of its parts, or Resending: it ends when that is over
     CallStatus cancelled_as = CallStatus::Cancelled;
     std::uint16_t index = 0;
     std::uint16_t receive = 0;
@@ -294,7 +294,9 @@ class Requester {
   Shape shape_v1(const Slot& slot) const noexcept;
   Shape shape_v2(const Slot& slot) const noexcept;
   Shape shape_v2(const Slot& slot, bool long_call, bool reply_chunk) const noexcept;
-  std::uint32_t segments_of(std::span<const rdma::Sge> pieces) const noexcept;
+  /// Of the first `bytes` of some pieces.
+  std::uint32_t segments_of(std::span<const rdma::Sge> pieces,
+                            std::uint64_t bytes = ~std::uint64_t{0}) const noexcept;
   std::uint32_t segments_of(std::uint64_t bytes) const noexcept;
   std::uint32_t max_segment_bytes() const noexcept;
   bool version_2() const noexcept;

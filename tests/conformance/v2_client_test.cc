@@ -519,6 +519,27 @@ TEST(V2ClientErrors, V2_077_V2_105_write_resource_is_tried_again_with_more) {
   EXPECT_EQ(lab.finished.size(), 2u);
 }
 
+TEST(V2ClientErrors, V2_145_a_call_that_is_cancelled_while_it_waits_to_be_sent_again_ends) {
+  ReadClient lab;
+  const Bytes call = lab.read(1u << 20, 0, repeatable(), 65536);
+  lab.peer->send(error(word_at(call, 0), 8, {1, 1u << 20}));
+  // One turn: the refusal has come, the invalidation of what was offered has not.
+  bool cancelled = false;
+  for (int i = 0; i < 50 && !cancelled; ++i) {
+    lab.peer->poll();
+    lab.engine->poll(lab.now_ns += 1000);
+    if (lab.engine->counters().calls_replanned == 0) continue;
+    cancelled = lab.requester->cancel(static_cast<rpc::Xid>(word_at(call, 0)));
+    break;
+  }
+  EXPECT_TRUE(cancelled);
+  lab.peer->inbox.clear();
+  lab.settle();
+  ASSERT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(lab.finished[0].status, CallStatus::Cancelled);
+  EXPECT_TRUE(lab.sent().empty());
+}
+
 TEST(V2ClientErrors, V2_105_reply_resource_is_tried_again_with_more) {
   Client lab;
   lab.confirm();

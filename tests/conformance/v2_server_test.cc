@@ -800,7 +800,15 @@ TEST(V2Continuation, V2_023_a_part_with_an_unknown_flag_leaves_no_hole) {
       lab.answer(Header{.xid = 5, .flags = kMore | 8}.with(std::span(payload).subspan(16, 4))), 5, 4));
   EXPECT_TRUE(lab.ask(Header{.xid = 5}.with(std::span(payload).subspan(20))).empty());
   EXPECT_TRUE(lab.service->executed.empty());
+  EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
   EXPECT_TRUE(lab.alive2());
+  // A message of an unknown type breaks what it comes in the middle of: one error for each.
+  lab.peer->send(Header{.xid = 6, .flags = kMore}.with(std::span(payload).first(16)));
+  const auto answers = lab.ask(Header{.xid = 7, .type = 9}.bytes());
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_TRUE(is_error(answers[0], 6, 4));
+  EXPECT_TRUE(is_error(answers[1], 7, 3));
+  EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
 }
 
 TEST(V2Continuation, V2_092_a_message_that_never_ends_is_bounded) {

@@ -963,6 +963,37 @@ TEST(V2Replies, V2_090_V2_085_a_continued_reply_waits_for_credits_and_is_not_int
   EXPECT_TRUE(is_success(answers[5], 6));
 }
 
+TEST(V2Replies, V2_098_a_reply_that_has_begun_in_parts_ends_so_whatever_the_threshold_becomes) {
+  Server lab;
+  lab.hello(1);  // after the greeting there is one credit
+  lab.ask(Header{.xid = 5, .credit = 0x00400000}.with(test_call(5, TestService::kList, {9000})));
+  std::vector<Bytes> parts = lab.answers();
+  ASSERT_EQ(parts.size(), 1u);
+  lab.connection->apply({.send_bytes = 32768});
+  for (const Bytes& part : lab.ask(grant(9))) parts.push_back(part);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(word_at(parts[1], 4), kResponse);
+  Bytes payload;
+  for (const Bytes& part : parts) append(payload, std::span(part).subspan(36));
+  ASSERT_EQ(payload.size(), 9028u);
+  EXPECT_TRUE(has_pattern(std::span(payload).subspan(28, 9000), 1));
+}
+
+TEST(V2Replies, V2_092_a_reply_that_waits_for_a_credit_holds_no_memory_of_its_call) {
+  Server lab;
+  lab.hello(0);
+  const Bytes payload = test_call(5, 0);
+  lab.peer->send(Header{.xid = 5, .credit = 0x00400000, .flags = kMore}.with(std::span(payload).first(20)));
+  lab.peer->send(Header{.xid = 5, .credit = 0x00400000}.with(std::span(payload).subspan(20)));
+  lab.settle();
+  EXPECT_EQ(lab.service->executed.size(), 1u);
+  EXPECT_TRUE(lab.answers().empty());
+  EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
+  lab.ask(grant(1));
+  ASSERT_EQ(lab.answers().size(), 1u);
+  EXPECT_TRUE(is_success(lab.answers()[0], 5));
+}
+
 TEST(V2Replies, V2_102_V2_118_a_write_chunk_that_is_too_short) {
   Server lab;
   lab.hello();

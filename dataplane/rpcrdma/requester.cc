@@ -469,6 +469,11 @@ Requester::Shape Requester::shape_v1(const Slot& slot) const noexcept {
 bool Requester::send(Slot& slot) noexcept {
   if (slot.unreduced && slot.call_memory == nullptr && !unreduce(slot)) return false;
   const Shape shape = shape_of(slot);
+  if (!shape.possible && slot.in_sequence) {
+    // Its last part cannot be sent with limits that have shrunk meanwhile; the responder waits for it.
+    connection_->close(CloseReason::TransportError);
+    return false;
+  }
   if (!shape.possible) {
     waiting_.pop_front();
     end_call(slot, CallStatus::TooLarge);
@@ -505,7 +510,8 @@ bool Requester::send(Slot& slot) noexcept {
   ++posted_;
   ++outstanding_;
   ++shared_.counters.calls_sent;
-  if (shape.continued) connection_->end_sequence();
+  // Also when the rest has fitted since the threshold was raised.
+  if (slot.in_sequence) connection_->end_sequence();
   slot.in_sequence = false;
   slot.sent_no_msg = shape.long_call;
   if (slot.cancelled) {

@@ -325,6 +325,28 @@ TEST(V2ClientContinuation, V2_020_V2_084_V2_090_parts_wait_for_credits) {
   EXPECT_EQ(lab.finished.size(), 1u);
 }
 
+TEST(V2ClientContinuation, V2_085_a_threshold_raised_in_the_middle_leaves_the_way_free_for_others) {
+  Client lab;
+  lab.answer(grant(1));
+  const Bytes payload = name_call(12000);
+  const auto xid = lab.submit({.payload = payload, .max_reply_bytes = 64});
+  lab.settle();
+  std::vector<Bytes> parts = lab.sent();
+  ASSERT_EQ(parts.size(), 1u);
+  lab.connection->apply({.send_bytes = 32768});
+  lab.answer(grant(9));
+  ASSERT_EQ(lab.sent().size(), 1u);
+  parts.push_back(lab.sent()[0]);
+  EXPECT_EQ(word_at(parts[1], 4), 0u);
+  Bytes joined;
+  for (const Bytes& part : parts) append(joined, std::span(part).subspan(36));
+  EXPECT_TRUE(std::equal(joined.begin() + 4, joined.end(), payload.begin() + 4, payload.end()));
+  lab.answer(null_call(77));  // a reply of ours may go out now
+  EXPECT_EQ(lab.sent().size(), 1u);
+  lab.answer(success(*xid));
+  EXPECT_EQ(lab.finished.size(), 1u);
+}
+
 TEST(V2ClientContinuation, V2_145_a_call_that_is_cancelled_in_the_middle_is_sent_to_its_end) {
   Client lab;
   lab.answer(grant(2));

@@ -5,7 +5,12 @@
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
 
+#include <cassert>
+#include <map>
+
+#include "dataplane/segment/version.h"
 #include "pmd/softroce/statistics.h"
+#include "telemetry/schema.h"
 
 namespace sluice::telemetry {
 namespace {
@@ -14,107 +19,258 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-ClientMetric metric(double value, std::vector<ClientMetric::Label> labels, bool counter) {
-  ClientMetric result;
-  result.label = std::move(labels);
-  (counter ? result.counter.value : result.gauge.value) = value;
-  return result;
+/// Sub-buckets of the histograms that make one bucket of a metric: two buckets per power of two, from 256 ns
+/// to 17 s.
+constexpr std::uint32_t kBucketsJoined = segment::Histogram::kSubBuckets / 2;
+constexpr std::uint64_t kFirstBoundNs = 256;
+constexpr std::uint64_t kLastBoundNs = std::uint64_t{1} << 34;
+
+/// Metrics by name, as the schema says.
+class Families {
+ public:
+  Families() {
+    static constexpr MetricType kTypes[] = {MetricType::Counter, MetricType::Gauge, MetricType::Histogram};
+    for (const MetricInfo& info : schema()) {
+      by_name_[info.name] = families_.size();
+      families_.push_back({info.name, info.help, kTypes[static_cast<std::size_t>(info.type)], {}});
+      labels_.push_back(&info.labels);
+    }
+  }
+
+  void add(const std::string& name, double value, const std::vector<std::string>& labels) {
+    ClientMetric& metric = place(name, labels);
+    (families_[by_name_.at(name)].type == MetricType::Counter ? metric.counter.value : metric.gauge.value) =
+        value;
+  }
+  ClientMetric& place(const std::string& name, const std::vector<std::string>& labels) {
+    const std::size_t at = by_name_.at(name);
+    assert(labels.size() == labels_[at]->size());
+    ClientMetric metric;
+    for (std::size_t i = 0; i < labels.size(); ++i) metric.label.push_back({(*labels_[at])[i], labels[i]});
+    families_[at].metric.push_back(std::move(metric));
+    return families_[at].metric.back();
+  }
+
+  std::vector<MetricFamily> take() {
+    std::erase_if(families_, [](const MetricFamily& family) { return family.metric.empty(); });
+    return std::move(families_);
+  }
+
+ private:
+  std::vector<MetricFamily> families_;
+  std::vector<const std::vector<std::string>*> labels_;
+  std::map<std::string, std::size_t> by_name_;
+};
+
+template <typename T>
+double value_of(const std::atomic<T>& word) {
+  return static_cast<double>(word.load(std::memory_order_relaxed));
+}
+
+void fill(ClientMetric& metric, const segment::Histogram& histogram) {
+  std::uint64_t seen = 0;
+  for (std::uint32_t bucket = 0; bucket < segment::Histogram::kBuckets; ++bucket) {
+    seen += histogram.in_bucket(bucket);
+    const std::uint64_t bound = segment::Histogram::upper_bound(bucket);
+    if ((bucket + 1) % kBucketsJoined != 0 || bound + 1 < kFirstBoundNs || bound >= kLastBoundNs) continue;
+    metric.histogram.bucket.push_back({seen, static_cast<double>(bound) * 1e-9});
+  }
+  metric.histogram.bucket.push_back({seen, std::numeric_limits<double>::infinity()});
+  metric.histogram.sample_count = seen;
+  metric.histogram.sample_sum = static_cast<double>(histogram.sum()) * 1e-9;
 }
 
 class SegmentCollector final : public prometheus::Collectable {
  public:
-  SegmentCollector(const segment::Layout& layout, std::uint32_t reactors)
-      : layout_(layout), reactors_(reactors) {}
+  explicit SegmentCollector(const segment::Layout& layout) : layout_(layout) {}
 
   std::vector<MetricFamily> Collect() const override {
-    std::vector<MetricFamily> families;
-    for (std::size_t i = 0; i < segment::kCounterCount; ++i) {
-      const segment::CounterInfo& info = segment::kCounters[i];
-      MetricFamily family{
-          "sluice_" + std::string(info.name) + "_total", std::string(info.help), MetricType::Counter, {}};
-      for (std::uint32_t r = 0; r < reactors_; ++r)
-        family.metric.push_back(
-            metric(static_cast<double>(layout_.reactors[r].counters[i].load(std::memory_order_relaxed)),
-                   {{"reactor", std::to_string(r)}}, true));
-      families.push_back(std::move(family));
-    }
-    add_device_statistics(families);
-    families.push_back(heartbeats());
-    families.push_back(connections());
-    families.push_back(rings());
+    Families families;
+    const auto config = layout_.config.read();
+    if (!config) return {};
+    add_planes(families, *config);
+    for (std::uint32_t number = 0; number < config->reactors; ++number)
+      add_reactor(families, *config, layout_.reactors[number], std::to_string(number));
+    add_calls(families, *config);
     add_exports(families);
-    return families;
+    add_control(families);
+    return families.take();
   }
 
  private:
-  void add_device_statistics(std::vector<MetricFamily>& families) const {
-    const auto config = layout_.config.read();
-    if (!config || config->driver != segment::Driver::SoftRoce) return;
-    for (std::size_t i = 0; i < std::size(rdma::softroce::kStatistics); ++i) {
-      const auto& info = rdma::softroce::kStatistics[i];
-      MetricFamily family{"sluice_roce_" + std::string(info.name) + "_total",
-                          "softroce: " + std::string(info.help),
-                          MetricType::Counter,
-                          {}};
-      for (std::uint32_t r = 0; r < reactors_; ++r)
-        family.metric.push_back(metric(
-            static_cast<double>(layout_.reactors[r].device_statistics[i].load(std::memory_order_relaxed)),
-            {{"reactor", std::to_string(r)}}, true));
-      families.push_back(std::move(family));
-    }
+  using Config = segment::ConfigBlock;
+  using Area = segment::ReactorArea;
+
+  static std::uint32_t classes(const Config& config) {
+    return std::clamp<std::uint32_t>(config.class_count, 1, segment::kMaxClasses);
+  }
+  static std::string class_name(const Config& config, std::uint32_t number) {
+    const auto& name = config.class_names[number];
+    return {name.data(), ::strnlen(name.data(), name.size())};
   }
 
-  MetricFamily heartbeats() const {
-    MetricFamily family{"sluice_plane_up", "Whether a plane's heartbeat beats", MetricType::Gauge, {}};
+  void add_planes(Families& families, const Config& config) const {
     const std::uint64_t now = segment::monotonic_ns();
-    family.metric.push_back(
-        metric(segment::alive(layout_.control_plane, now), {{"plane", "control"}}, false));
-    family.metric.push_back(metric(segment::alive(layout_.data_plane, now), {{"plane", "data"}}, false));
-    return family;
-  }
-
-  MetricFamily connections() const {
-    MetricFamily family{"sluice_connections", "Connections that are open", MetricType::Gauge, {}};
-    for (std::uint32_t r = 0; r < reactors_; ++r) {
-      const auto info = layout_.reactors[r].info.read();
-      family.metric.push_back(metric(info ? info->connections : 0, {{"reactor", std::to_string(r)}}, false));
+    families.add("sluice_build_info", 1, {kVersion});
+    const std::pair<const char*, const segment::Heartbeat*> planes[] = {{"control", &layout_.control_plane},
+                                                                        {"data", &layout_.data_plane}};
+    for (const auto& [plane, heartbeat] : planes) {
+      families.add("sluice_plane_up", segment::alive(*heartbeat, now), {plane});
+      if (heartbeat->pid.load(std::memory_order_acquire) == 0) continue;
+      families.add("sluice_heartbeat_age_seconds",
+                   static_cast<double>(segment::heartbeat_age_ns(*heartbeat, now)) * 1e-9, {plane});
+      families.add("sluice_plane_start_time_seconds", value_of(heartbeat->started_ns) * 1e-9, {plane});
     }
-    return family;
+    families.add("sluice_draining", value_of(layout_.draining), {});
+    families.add("sluice_config_generation", static_cast<double>(config.generation), {"control"});
+    families.add("sluice_config_generation", value_of(layout_.generation_applied), {"data"});
+    if (const auto memory = layout_.memory.read())
+      for (const segment::MemoryInfo& part : *memory)
+        if (part.reserved_bytes > 0)
+          families.add("sluice_memory_reserved_bytes", static_cast<double>(part.reserved_bytes), {part.what});
   }
 
-  MetricFamily rings() const {
-    MetricFamily family{
-        "sluice_ring_used_slots", "Messages waiting in a ring between the planes", MetricType::Gauge, {}};
-    for (std::uint32_t r = 0; r < reactors_; ++r) {
-      const auto& area = layout_.reactors[r];
-      const std::string reactor = std::to_string(r);
-      family.metric.push_back(
-          metric(area.commands.size(), {{"reactor", reactor}, {"ring", "commands"}}, false));
-      family.metric.push_back(metric(area.events.size(), {{"reactor", reactor}, {"ring", "events"}}, false));
+  void add_reactor(Families& families, const Config& config, const Area& area,
+                   const std::string& reactor) const {
+    if (const auto info = area.info.read())
+      families.add("sluice_reactor_info", 1,
+                   {reactor, std::to_string(info->cpu), std::to_string(info->numa_node)});
+    for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i)
+      families.add("sluice_reactor_" + std::string(segment::kReactorCounters[i].name) + "_total",
+                   value_of(area.counters[i]), {reactor});
+    for (std::size_t state = 0; state < segment::kSlotStateCount; ++state)
+      families.add("sluice_call_slots", value_of(area.slots_in_state[state]),
+                   {reactor, segment::kSlotStates[state]});
+    if (config.driver == segment::Driver::SoftRoce)
+      for (std::size_t i = 0; i < std::size(rdma::softroce::kStatistics); ++i)
+        families.add("sluice_roce_" + std::string(rdma::softroce::kStatistics[i].name) + "_total",
+                     value_of(area.device_statistics[i]), {reactor});
+    for (std::uint32_t number = 0; number < classes(config); ++number)
+      add_transport(families, area.transport_counters[number], reactor, class_name(config, number));
+    add_connections(families, config, area, reactor);
+    const auto ring = [&](const char* name, const auto& of) {
+      families.add("sluice_ring_used_slots", of.size(), {reactor, name});
+      families.add("sluice_ring_slots", of.capacity(), {reactor, name});
+    };
+    ring("commands", area.commands);
+    ring("events", area.events);
+    ring("punt_up", area.punt_up);
+    ring("punt_down", area.punt_down);
+    ring("properties_up", area.properties_up);
+    ring("properties_down", area.properties_down);
+  }
+
+  template <typename Counters>
+  static void add_transport(Families& families, const Counters& counters, const std::string& reactor,
+                            const std::string& client_class) {
+    for (std::size_t i = 0; i < segment::kTransportCounterCount; ++i) {
+      const segment::CounterInfo& info = segment::kTransportCounters[i];
+      const double value = value_of(counters[i]);
+      const std::string name(info.name);
+      if (info.group == "error")
+        families.add("sluice_protocol_errors_total", value, {reactor, client_class, name});
+      else if (info.group == "wait")
+        families.add("sluice_waits_total", value, {reactor, client_class, name.substr(6)});
+      else if (info.group == "bytes")
+        families.add("sluice_bytes_total", value,
+                     {reactor, client_class,
+                      name == "inline_bytes_received" || name == "rdma_read_bytes" ? "in" : "out",
+                      name.rfind("inline", 0) == 0 ? "inline" : "ddp"});
+      else
+        families.add("sluice_" + name + "_total", value, {reactor, client_class});
     }
-    return family;
   }
 
-  void add_exports(std::vector<MetricFamily>& families) const {
-    MetricFamily used{"sluice_export_used_bytes", "Bytes that an export's files take", MetricType::Gauge, {}};
-    MetricFamily files{"sluice_export_files", "Files and directories of an export", MetricType::Gauge, {}};
-    MetricFamily calls{"sluice_export_calls_total", "NFS calls on an export", MetricType::Counter, {}};
-    MetricFamily errors{
-        "sluice_export_errors_total", "NFS calls answered with an error", MetricType::Counter, {}};
+  static void add_connections(Families& families, const Config& config, const Area& area,
+                              const std::string& reactor) {
+    struct Sums {
+      double connections = 0, granted = 0, used = 0;
+    };
+    std::array<Sums, segment::kMaxClasses> sums{};
+    for (std::uint32_t i = 0; i < std::min(config.max_connections, segment::kMaxConnections); ++i) {
+      const segment::ConnectionUse& use = area.use[i];
+      if (use.open.load(std::memory_order_relaxed) == 0) continue;
+      Sums& of = sums[use.client_class.load(std::memory_order_relaxed) % segment::kMaxClasses];
+      of.connections += 1;
+      of.granted += value_of(use.granted);
+      of.used += value_of(use.busy);
+    }
+    for (std::uint32_t number = 0; number < classes(config); ++number) {
+      const std::string name = class_name(config, number);
+      families.add("sluice_connections", sums[number].connections, {reactor, name});
+      families.add("sluice_credits_granted", sums[number].granted, {reactor, name});
+      families.add("sluice_credits_used", sums[number].used, {reactor, name});
+    }
+  }
+
+  /// Of all reactors together, and only what was ever called: a procedure nobody uses has no series.
+  void add_calls(Families& families, const Config& config) const {
+    const segment::CallTable& first = layout_.reactors[0].calls;
+    const std::uint32_t procedures =
+        std::min(first.procedures.load(std::memory_order_acquire), segment::kMaxProcedures);
+    for (std::uint32_t number = 0; number < classes(config); ++number)
+      for (std::uint32_t procedure = 0; procedure < procedures; ++procedure) {
+        segment::Histogram latency;
+        std::array<std::uint64_t, segment::kCallStatusCount> calls{};
+        std::uint64_t total = 0;
+        for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
+          const segment::ProcedureUse& use = layout_.reactors[reactor].calls.use[number][procedure];
+          std::uint64_t of_reactor = 0;
+          for (std::size_t status = 0; status < calls.size(); ++status) {
+            const std::uint64_t count = use.calls[status].load(std::memory_order_relaxed);
+            calls[status] += count;
+            of_reactor += count;
+          }
+          if (of_reactor > 0) latency.merge(use.latency);
+          total += of_reactor;
+        }
+        if (total == 0) continue;
+        const segment::ProcedureInfo& info = first.info[procedure];
+        const std::vector<std::string> labels = {class_name(config, number), info.program_name,
+                                                 std::to_string(info.version), info.procedure_name};
+        for (std::size_t status = 0; status < calls.size(); ++status) {
+          if (calls[status] == 0) continue;
+          std::vector<std::string> with_status = labels;
+          with_status.emplace_back(segment::kCallStatuses[status]);
+          families.add("sluice_rpc_calls_total", static_cast<double>(calls[status]), with_status);
+        }
+        fill(families.place("sluice_rpc_latency_seconds", labels), latency);
+      }
+  }
+
+  void add_exports(Families& families) const {
+    const segment::CallTable& table = layout_.reactors[0].calls;
+    std::array<std::string, segment::kMaxNfsProcedures> names;
+    constexpr std::uint32_t kNfs = 100003;
+    for (const segment::ProcedureInfo& info : table.info)
+      if (info.program == kNfs && info.procedure < names.size()) names[info.procedure] = info.procedure_name;
     for (const auto& entry : layout_.exports) {
       const auto info = entry.read();
       if (!info || info->in_use == 0) continue;
-      const std::vector<ClientMetric::Label> labels = {{"export", info->path}};
-      used.metric.push_back(metric(static_cast<double>(info->used_bytes), labels, false));
-      files.metric.push_back(metric(static_cast<double>(info->files), labels, false));
-      calls.metric.push_back(metric(static_cast<double>(info->calls), labels, true));
-      errors.metric.push_back(metric(static_cast<double>(info->errors), labels, true));
+      const std::string path = info->path;
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        if (names[i].empty() || info->procedure_calls[i] == 0) continue;
+        families.add("sluice_export_calls_total", static_cast<double>(info->procedure_calls[i]),
+                     {path, names[i]});
+        families.add("sluice_export_errors_total", static_cast<double>(info->procedure_errors[i]),
+                     {path, names[i]});
+      }
+      families.add("sluice_export_read_bytes_total", static_cast<double>(info->read_bytes), {path});
+      families.add("sluice_export_written_bytes_total", static_cast<double>(info->written_bytes), {path});
+      families.add("sluice_export_used_bytes", static_cast<double>(info->used_bytes), {path});
+      families.add("sluice_export_quota_bytes", static_cast<double>(info->quota_bytes), {path});
+      families.add("sluice_export_files", static_cast<double>(info->files), {path});
     }
-    for (MetricFamily* family : {&used, &files, &calls, &errors}) families.push_back(std::move(*family));
+  }
+
+  void add_control(Families& families) const {
+    for (std::size_t i = 0; i < segment::kControlCounterCount; ++i)
+      families.add("sluice_" + std::string(segment::kControlCounters[i].family) + "_total",
+                   value_of(layout_.control_counters[i]), {std::string(segment::kControlCounters[i].value)});
+    families.add("sluice_credit_recomputation_seconds", value_of(layout_.recomputation_ns) * 1e-9, {});
   }
 
   const segment::Layout& layout_;
-  const std::uint32_t reactors_;
 };
 
 }  // namespace
@@ -124,11 +280,13 @@ struct Exporter::State {
   std::unique_ptr<prometheus::Exposer> exposer;
 };
 
-Exporter::Exporter(const std::string& address, const segment::Layout& layout, std::uint32_t reactors)
+Exporter::Exporter(const std::string& address, const segment::Layout& layout)
     : state_(std::make_unique<State>()) {
-  state_->collector = std::make_shared<SegmentCollector>(layout, reactors);
+  state_->collector = std::make_shared<SegmentCollector>(layout);
   try {
-    state_->exposer = std::make_unique<prometheus::Exposer>(address, 1);
+    state_->exposer = std::make_unique<prometheus::Exposer>(
+        std::vector<std::string>{"listening_ports", address, "num_threads", std::to_string(kScrapers),
+                                 "request_timeout_ms", std::to_string(kScrapeTimeoutMs)});
   } catch (const std::exception&) {
     throw rdma::SetupError("Cannot serve metrics on " + address +
                            ": set metrics.address to another host:port, or to \"\" for none.");

@@ -1,208 +1,229 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // sluicectl: asks the control plane over its admin socket.
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <filesystem>
+#include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
-#include <thread>
+#include <sstream>
+
+#include "cli/sluicectl/client.h"
+#include "cli/sluicectl/commands.h"
+#include "cli/sluicectl/print.h"
 
 namespace {
 
-using nlohmann::json;
+using namespace sluice::ctl;
 
-enum ExitCode { kOk = 0, kErrorAnswer = 1, kUnreachable = 3 };
+enum ExitCode { kOk = 0, kErrorAnswer = 1, kUnreachable = 3, kForbidden = 4, kDefects = 5 };
 
-class Unreachable : public std::runtime_error {
- public:
+struct Defects : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// One request, one answer.
-json ask(const std::string& path, const std::string& method, const json& parameters = json::object()) {
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
-  if (fd < 0 || ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-    throw Unreachable(
-        "Cannot reach the control plane at " + path + " (" + std::strerror(errno) +
-        "): is sluice-controlplane running? Use --socket if its configuration names another path.");
-  const std::string request =
-      json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump() + "\n";
-  std::string answer;
-  char buffer[4096];
-  ssize_t bytes = ::send(fd, request.data(), request.size(), MSG_NOSIGNAL);
-  while (bytes > 0 && answer.find('\n') == std::string::npos &&
-         (bytes = ::recv(fd, buffer, sizeof buffer, 0)) > 0)
-    answer.append(buffer, static_cast<std::size_t>(bytes));
-  ::close(fd);
-  json parsed = json::parse(answer, nullptr, false);
-  if (parsed.is_discarded()) throw Unreachable("The control plane at " + path + " closed the connection.");
-  return parsed;
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("Cannot read " + path + ".");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
-std::string text_of(const json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_null()) return "-";
-  if (value.is_number_float()) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.1f", value.get<double>());
-    return text;
-  }
-  if (!value.is_object()) return value.dump();
-  std::string text;
-  for (const auto& [key, part] : value.items()) text += (text.empty() ? "" : "/") + text_of(part);
-  return text;
-}
+/// What all commands share, and what the chosen one does.
+struct Session {
+  std::string socket = "/run/sluice/admin.sock";
+  bool as_json = false;
+  std::function<void(const Client&)> chosen;
 
-void print_pairs(const json& object, const std::string& indent) {
-  for (const auto& [key, value] : object.items()) {
-    if (value.is_object()) {
-      std::cout << indent << key << ":\n";
-      print_pairs(value, indent + "  ");
-    } else if (value.is_array() && !value.empty() && value[0].is_object()) {
-      std::cout << indent << key << ":\n";
-      for (const json& element : value) {
-        std::cout << indent << "  -";
-        for (const auto& [name, part] : element.items()) std::cout << ' ' << name << '=' << text_of(part);
-        std::cout << '\n';
-      }
-    } else {
-      std::cout << indent << key << ": " << text_of(value) << '\n';
-    }
-  }
-}
-
-void print_table(const json& rows) {
-  if (rows.empty()) {
-    std::cout << "none\n";
-    return;
-  }
-  std::vector<std::string> columns;
-  std::vector<std::size_t> widths;
-  for (const json& row : rows)
-    for (const auto& [key, value] : row.items())
-      if (std::find(columns.begin(), columns.end(), key) == columns.end())
-        columns.push_back(key), widths.push_back(key.size());
-  for (const json& row : rows)
-    for (std::size_t c = 0; c < columns.size(); ++c)
-      widths[c] = std::max(widths[c], text_of(row.value(columns[c], json())).size());
-  const auto line = [&](auto&& cell) {
-    for (std::size_t c = 0; c < columns.size(); ++c) {
-      const std::string text = cell(c);
-      std::cout << text << std::string(widths[c] - text.size() + 2, ' ');
-    }
-    std::cout << '\n';
-  };
-  line([&](std::size_t c) { return columns[c]; });
-  for (const json& row : rows) line([&](std::size_t c) { return text_of(row.value(columns[c], json())); });
-}
-
-void print(const json& result, bool as_json) {
-  if (as_json)
-    std::cout << result.dump(2) << '\n';
-  else if (result.is_array())
-    print_table(result);
-  else
-    print_pairs(result, "");
-}
-
-struct CaptureOptions {
-  std::string file;
-  unsigned seconds = 10;
-  std::uint64_t packets = 0;
-  std::uint32_t snap = 9216;
+  void show(const json& result) const { print(result, as_json); }
 };
 
-json result_of(const json& answer) {
-  if (answer.contains("error"))
-    throw std::runtime_error(answer["error"].value("message", "The control plane answered with an error."));
-  return answer["result"];
+CLI::App* command(CLI::App& parent, Session& session, const std::string& name, const std::string& help,
+                  std::function<void(const Client&)> action) {
+  CLI::App* app = parent.add_subcommand(name, help);
+  app->callback([&session, action = std::move(action)] {
+    if (!session.chosen) session.chosen = action;  // a subcommand's comes first
+  });
+  return app;
 }
 
-/// Starts a capture, waits for its end, and returns what came of it.
-json capture(const std::string& socket, const CaptureOptions& options) {
-  const json started = result_of(ask(socket, "capture_start",
-                                     {{"file", std::filesystem::absolute(options.file).string()},
-                                      {"packets", options.packets},
-                                      {"snap", options.snap}}));
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options.seconds);
-  constexpr auto kPatience = std::chrono::seconds(5);
-  bool stopped = false;
-  for (;;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    json status = result_of(ask(socket, "capture_status"));
-    const bool ours = status.value("id", std::uint64_t{0}) == started["id"].get<std::uint64_t>();
-    if (ours && status["state"] == "failed") throw std::runtime_error(status.value("problem", ""));
-    if (ours && status["state"] == "done") return status;
-    const auto now = std::chrono::steady_clock::now();
-    if (now > end + kPatience) throw std::runtime_error("The data plane does not answer: is it running?");
-    if (now > end && !stopped) {
-      ask(socket, "capture_stop");
-      stopped = true;
-    }
-  }
+void add_views(CLI::App& app, Session& session) {
+  for (const auto& [name, help] : std::vector<std::pair<std::string, std::string>>{
+           {"status", "Both planes at a glance"},
+           {"reactors", "Polling cores and what they did"},
+           {"devices", "What each reactor's device counts"},
+           {"credits", "Credit policy: call slots of each reactor, and who is granted what"},
+           {"properties", "Transport properties of version 2 connections, ours and the client's"},
+           {"topology", "Processors and NUMA nodes, and which of them poll"},
+           {"memory", "Where the data plane's memory goes"},
+           {"counters", "All counters of each reactor"},
+           {"version", "Version of the control plane"}})
+    command(app, session, name, help,
+            [&session, name = name](const Client& client) { session.show(client.ask(name)); });
+}
+
+void add_connections(CLI::App& app, Session& session) {
+  static std::string peer;
+  static std::string of_class;
+  CLI::App* connections =
+      command(app, session, "connections", "Connections: peer, class, version, credits, calls",
+              [&](const Client& client) {
+                session.show(client.ask("connections", {{"peer", peer}, {"class", of_class}}));
+              });
+  connections->add_option("--peer", peer, "Only those of this address");
+  connections->add_option("--class", of_class, "Only those of this class of clients");
+  static std::uint32_t reactor = 0;
+  static std::uint32_t number = 0;
+  CLI::App* close = command(*connections, session, "close", "End a connection", [&](const Client& client) {
+    session.show(client.ask("connection_close", {{"reactor", reactor}, {"connection", number}}));
+  });
+  close->add_option("reactor", reactor, "As 'sluicectl connections' shows it")->required();
+  close->add_option("connection", number, "As 'sluicectl connections' shows it")->required();
+
+  static TraceOptions trace_options;
+  CLI::App* tracing =
+      command(app, session, "trace", "The next calls of a connection, and how long each was in each state",
+              [&](const Client& client) { session.show(trace(client, trace_options)); });
+  tracing->add_option("reactor", trace_options.reactor, "As 'sluicectl connections' shows it")->required();
+  tracing->add_option("connection", trace_options.connection, "As 'sluicectl connections' shows it")
+      ->required();
+  tracing->add_option("--calls", trace_options.calls, "End after so many calls")->capture_default_str();
+  tracing->add_option("--seconds", trace_options.seconds, "End after so long")->capture_default_str();
+}
+
+void add_exports(CLI::App& app, Session& session) {
+  CLI::App* exports = command(app, session, "exports", "Exports: space, files, calls",
+                              [&](const Client& client) { session.show(client.ask("exports")); });
+  static std::string path;
+  static bool read_only = false;
+  static bool no_root_squash = false;
+  static bool all_squash = false;
+  static std::uint32_t anonuid = 65534;
+  static std::uint32_t anongid = 65534;
+  static std::uint64_t quota_mib = 0;
+  static std::vector<std::string> clients;
+  const auto not_saved = [&] {
+    if (!session.as_json)
+      std::cout << "In force, but not in the configuration file: change that too, to keep it.\n";
+  };
+  CLI::App* add =
+      command(*exports, session, "add", "Add an export, or change one", [&, not_saved](const Client& client) {
+        const json result = client.ask("export_add", {{"path", path},
+                                                      {"read_only", read_only},
+                                                      {"root_squash", !no_root_squash},
+                                                      {"all_squash", all_squash},
+                                                      {"anonuid", anonuid},
+                                                      {"anongid", anongid},
+                                                      {"quota_mib", quota_mib},
+                                                      {"clients", clients}});
+        wait_until_in_force(client);
+        session.show(result);
+        not_saved();
+      });
+  add->add_option("path", path, "Begins with '/'")->required();
+  add->add_flag("--read-only", read_only, "Nothing can be changed");
+  add->add_flag("--no-root-squash", no_root_squash, "A client's root is root");
+  add->add_flag("--all-squash", all_squash, "Everybody becomes anonuid and anongid");
+  add->add_option("--anonuid", anonuid, "User of those who are squashed")->capture_default_str();
+  add->add_option("--anongid", anongid, "Group of those who are squashed")->capture_default_str();
+  add->add_option("--quota-mib", quota_mib, "Most space; 0: as much as there is")->capture_default_str();
+  add->add_option("--client", clients, "Address or prefix that may use it, repeatable; none: every client");
+  CLI::App* remove =
+      command(*exports, session, "remove", "Remove an export; what is in it comes back with it",
+              [&, not_saved](const Client& client) {
+                const json result = client.ask("export_remove", {{"path", path}});
+                wait_until_in_force(client);
+                session.show(result);
+                not_saved();
+              });
+  remove->add_option("path", path, "As 'sluicectl exports' shows it")->required();
+}
+
+void add_config(CLI::App& app, Session& session) {
+  CLI::App* config = app.add_subcommand("config", "The configuration");
+  config->require_subcommand(1);
+  command(*config, session, "show", "What is in force, every key",
+          [&](const Client& client) { session.show(client.ask("config_show")); });
+  static std::string file;
+  CLI::App* check = command(
+      *config, session, "check", "Check a file, and tell what it would change", [&](const Client& client) {
+        const json result = client.ask("config_check", {{"text", read_file(file)}, {"name", file}});
+        if (!result["ok"].get<bool>()) throw Defects(result["defects"].get<std::string>());
+        session.show(result["changes"]);
+      });
+  check->add_option("file", file, "Configuration file")->required();
+  command(*config, session, "reload", "Read the file again; calls go on, and what wants a restart is said",
+          [&](const Client& client) {
+            const json changes = client.ask("config_reload");
+            wait_until_in_force(client);
+            session.show(changes);
+          });
+  static std::string level;
+  CLI::App* log = command(app, session, "log-level", "Set what both planes log, until the next reload",
+                          [&](const Client& client) {
+                            session.show(client.ask("log_level", {{"level", level}}));
+                          });
+  log->add_option("level", level, "debug, info, warn or error")->required();
+}
+
+void add_operations(CLI::App& app, Session& session) {
+  static CaptureOptions capture_options;
+  CLI::App* capturing =
+      command(app, session, "capture", "Write a device's packets to a pcapng file, for Wireshark",
+              [&](const Client& client) { session.show(capture(client, capture_options)); });
+  capturing->add_option("file", capture_options.file, "File, written by the data plane")->required();
+  capturing->add_option("--seconds", capture_options.seconds, "Duration")->capture_default_str();
+  capturing->add_option("--packets", capture_options.packets, "End after so many packets; 0: no limit");
+  capturing->add_option("--snap", capture_options.snap, "Bytes kept of each packet")->capture_default_str();
+
+  static DrainOptions drain_options;
+  CLI::App* draining =
+      command(app, session, "drain",
+              "Refuse new connections and end those there are, each when it has no call; for upgrades",
+              [&](const Client& client) { session.show(drain(client, drain_options)); });
+  draining->add_option("--seconds", drain_options.seconds, "Longest wait until all are gone")
+      ->capture_default_str();
+  draining->add_flag("--stop", drain_options.stop, "Admit connections again");
+  draining->add_flag("--no-wait", drain_options.no_wait, "Only begin");
+
+  static double interval = 1;
+  static unsigned turns = 0;
+  CLI::App* live = command(app, session, "top", "A live view: reactors, exports, the busiest connections",
+                           [&](const Client& client) { top(client, interval, turns); });
+  live->add_option("--interval", interval, "Seconds between two looks")->capture_default_str();
+  live->add_option("--turns", turns, "End after so many; 0: when interrupted");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string socket = "/run/sluice/admin.sock";
-  bool as_json = false;
-  std::string method;
+  Session session;
   CLI::App app{
       "Administers Sluice through its control plane.\nExit codes: 0 done, 1 an error was answered, 3 the "
-      "control plane cannot be reached, others: wrong usage."};
+      "control "
+      "plane cannot be reached, 4 you may not do that, 5 the configuration has defects, others: wrong "
+      "usage."};
   app.require_subcommand(1);
   app.fallthrough();
-  app.add_option("--socket", socket, "Admin socket of the control plane")->capture_default_str();
-  app.add_flag("--json", as_json, "Print JSON");
-  for (const auto& [name, help] : std::vector<std::pair<std::string, std::string>>{
-           {"status", "Both planes at a glance"},
-           {"connections",
-            "Connections: peer, version, credits, inline thresholds; properties of version 2 as segment "
-            "bytes/segments/"
-            "Send bytes/Receive bytes/reverse calls"},
-           {"exports", "Exports: space, files, calls"},
-           {"reactors", "Polling cores and what they did"},
-           {"topology", "Processors and NUMA nodes, and which of them poll"},
-           {"memory", "Where the data plane's memory goes"},
-           {"counters", "All counters of each reactor"},
-           {"devices", "What each reactor's device counts"},
-           {"version", "Version of the control plane"}})
-    app.add_subcommand(name, help)->callback([&method, name = name] { method = name; });
-  CaptureOptions options;
-  CLI::App* capturing =
-      app.add_subcommand("capture", "Write a device's packets to a pcapng file, for Wireshark");
-  capturing->add_option("file", options.file, "File, written by the data plane")->required();
-  capturing->add_option("--seconds", options.seconds, "Duration")->capture_default_str();
-  capturing->add_option("--packets", options.packets, "End after so many packets; 0: no limit");
-  capturing->add_option("--snap", options.snap, "Bytes kept of each packet")->capture_default_str();
+  app.add_option("--socket", session.socket, "Admin socket of the control plane")->capture_default_str();
+  app.add_flag("--json", session.as_json, "Print JSON");
+  add_views(app, session);
+  add_connections(app, session);
+  add_exports(app, session);
+  add_config(app, session);
+  add_operations(app, session);
   CLI11_PARSE(app, argc, argv);
   try {
-    if (capturing->parsed()) {
-      print(capture(socket, options), as_json);
-      return kOk;
-    }
-    const json answer = ask(socket, method);
-    if (answer.contains("error")) {
-      std::cerr << answer["error"].value("message", "The control plane answered with an error.") << '\n';
-      return kErrorAnswer;
-    }
-    print(answer["result"], as_json);
+    session.chosen(Client(session.socket));
     return kOk;
   } catch (const Unreachable& error) {
     std::cerr << error.what() << '\n';
     return kUnreachable;
+  } catch (const Forbidden& error) {
+    std::cerr << error.what() << '\n';
+    return kForbidden;
+  } catch (const Defects& error) {
+    std::cerr << error.what();
+    return kDefects;
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return kErrorAnswer;

@@ -5,9 +5,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "controlplane/control_plane.h"
 #include "controlplane/topology.h"
-#include "controlplane/version.h"
 #include "dataplane/rpcrdma/netid.h"
+#include "dataplane/segment/version.h"
 #include "pmd/softroce/statistics.h"
 
 namespace sluice::admin {
@@ -69,33 +70,123 @@ json properties(const segment::PropertyInfo& p) {
                                                : "general"}};
 }
 
-json connections(segment::Layout& layout, const config::Config& config) {
-  json list = json::array();
+json describe_connection(const segment::ReactorArea& area, const segment::ConnectionInfo& info,
+                         std::uint32_t reactor, std::uint32_t number, const config::Config& config) {
+  const segment::ConnectionUse& use = area.use[number];
+  const std::size_t client_class = info.client_class < config.classes.size() ? info.client_class : 0;
+  json entry = {{"reactor", reactor},
+                {"connection", number},
+                {"state", to_string(info.state)},
+                {"peer", rpcrdma::to_string(info.peer)},
+                {"class", config.classes[client_class].name},
+                {"version", info.version},
+                {"credits", use.granted.load()},
+                {"busy", use.busy.load()},
+                {"calls", use.calls.load()},
+                {"receive_inline_bytes", info.receive_inline_bytes},
+                {"send_inline_bytes", info.send_inline_bytes},
+                {"age_s", seconds_since(info.since_ns)}};
+  if (info.version != 2) return entry;
+  entry["window"] = info.window;
+  entry["client_window"] = info.peer_window;
+  entry["held"] = info.held != 0;
+  return entry;
+}
+
+template <typename Each>
+void for_each_connection(const segment::Layout& layout, const config::Config& config, const Each& each) {
   for (std::uint32_t reactor = 0; reactor < config.block.reactors; ++reactor) {
-    const auto& table = layout.reactors[reactor].connections;
-    for (std::uint32_t number = 0; number < table.size(); ++number) {
-      const auto info = table[number].read();
-      if (!info || info->state == segment::ConnectionState::Unused) continue;
-      list.push_back({{"reactor", reactor},
-                      {"connection", number},
-                      {"state", to_string(info->state)},
-                      {"peer", rpcrdma::to_string(info->peer)},
-                      {"version", info->version},
-                      {"credits", info->credits_granted},
-                      {"receive_inline_bytes", info->receive_inline_bytes},
-                      {"send_inline_bytes", info->send_inline_bytes},
-                      {"age_s", seconds_since(info->since_ns)}});
-      if (info->version != 2) continue;
-      json& entry = list.back();
-      entry["window"] = info->window;
-      entry["client_window"] = info->peer_window;
-      entry["properties"] = properties(info->own_properties);
-      entry["client_properties"] =
-          info->heard_properties != 0 ? properties(info->peer_properties) : json(nullptr);
-      entry["held"] = info->held != 0;
+    const segment::ReactorArea& area = layout.reactors[reactor];
+    for (std::uint32_t number = 0; number < config.block.max_connections; ++number) {
+      if (area.use[number].open.load(std::memory_order_relaxed) == 0) continue;
+      const auto info = area.connections[number].read();
+      if (info && info->state != segment::ConnectionState::Unused) each(area, *info, reactor, number);
     }
   }
+}
+
+std::uint32_t count_connections(const segment::Layout& layout, const config::Config& config) {
+  std::uint32_t count = 0;
+  for (std::uint32_t reactor = 0; reactor < config.block.reactors; ++reactor)
+    if (const auto info = layout.reactors[reactor].info.read()) count += info->connections;
+  return count;
+}
+
+json connections(const segment::Layout& layout, const config::Config& config, const json& parameters) {
+  const std::string peer = parameters.value("peer", "");
+  const std::string of_class = parameters.value("class", "");
+  json list = json::array();
+  for_each_connection(layout, config, [&](const auto& area, const auto& info, auto reactor, auto number) {
+    json entry = describe_connection(area, info, reactor, number, config);
+    if ((peer.empty() || entry["peer"] == peer) && (of_class.empty() || entry["class"] == of_class))
+      list.push_back(std::move(entry));
+  });
   return list;
+}
+
+/// Of version 2 connections.
+json properties_of_all(const segment::Layout& layout, const config::Config& config) {
+  json list = json::array();
+  for_each_connection(layout, config, [&](const auto&, const auto& info, auto reactor, auto number) {
+    if (info.version != 2) return;
+    list.push_back(
+        {{"reactor", reactor},
+         {"connection", number},
+         {"peer", rpcrdma::to_string(info.peer)},
+         {"ours", properties(info.own_properties)},
+         {"client", info.heard_properties != 0 ? properties(info.peer_properties) : json(nullptr)}});
+  });
+  return list;
+}
+
+/// What policy gives to whom.
+json credits(const segment::Layout& layout, controlplane::ControlPlane& plane) {
+  const config::Config& config = plane.config();
+  struct Sums {
+    std::uint64_t connections = 0, granted = 0, used = 0, idle = 0;
+  };
+  std::vector<Sums> sums(config.classes.size());
+  json per_reactor = json::array();
+  const std::uint64_t now = segment::monotonic_ns();
+  for (std::uint32_t reactor = 0; reactor < config.block.reactors; ++reactor) {
+    Sums of_reactor;
+    const policy::CreditPolicy& policy = plane.credits().policy(reactor);
+    for (std::uint32_t number = 0; number < config.block.max_connections; ++number) {
+      const segment::ConnectionUse& use = layout.reactors[reactor].use[number];
+      if (use.open.load(std::memory_order_relaxed) == 0) continue;
+      const std::uint32_t client_class = use.client_class.load(std::memory_order_relaxed);
+      for (Sums* of : {&of_reactor, &sums[client_class < sums.size() ? client_class : 0]}) {
+        ++of->connections;
+        of->granted += use.granted.load(std::memory_order_relaxed);
+        of->used += use.busy.load(std::memory_order_relaxed);
+        of->idle += policy.idle(number, now) ? 1 : 0;
+      }
+    }
+    per_reactor.push_back({{"reactor", reactor},
+                           {"slots", policy.limits().slots},
+                           {"connections", of_reactor.connections},
+                           {"idle", of_reactor.idle},
+                           {"granted", of_reactor.granted},
+                           {"used", of_reactor.used}});
+  }
+  json per_class = json::array();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const policy::ClientClass& client_class = config.classes[i];
+    per_class.push_back({{"class", client_class.name},
+                         {"weight", client_class.credits.weight},
+                         {"min_credits", client_class.credits.min_credits},
+                         {"max_credits", client_class.credits.max_credits},
+                         {"connections", sums[i].connections},
+                         {"idle", sums[i].idle},
+                         {"granted", sums[i].granted},
+                         {"used", sums[i].used}});
+  }
+  const policy::CreditStatistics& statistics = plane.credits().statistics();
+  return {{"reactors", per_reactor},
+          {"classes", per_class},
+          {"recomputations", statistics.recomputations},
+          {"last_recomputation_ms", static_cast<double>(statistics.last_recomputation_ns) * 1e-6},
+          {"grants_changed", statistics.changes}};
 }
 
 json exports(segment::Layout& layout) {
@@ -109,15 +200,22 @@ json exports(segment::Layout& layout) {
                     {"quota_bytes", info->quota_bytes},
                     {"files", info->files},
                     {"calls", info->calls},
-                    {"errors", info->errors}});
+                    {"errors", info->errors},
+                    {"read_bytes", info->read_bytes},
+                    {"written_bytes", info->written_bytes}});
   }
   return list;
 }
 
 json counters_of(const segment::ReactorArea& area) {
   json result;
-  for (std::size_t i = 0; i < segment::kCounterCount; ++i)
-    result[std::string(segment::kCounters[i].name)] = area.counters[i].load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < segment::kTransportCounterCount; ++i) {
+    std::uint64_t sum = 0;
+    for (const auto& of_class : area.transport_counters) sum += of_class[i].load(std::memory_order_relaxed);
+    result[std::string(segment::kTransportCounters[i].name)] = sum;
+  }
+  for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i)
+    result[std::string(segment::kReactorCounters[i].name)] = area.counters[i].load(std::memory_order_relaxed);
   return result;
 }
 
@@ -136,6 +234,11 @@ json reactors(segment::Layout& layout, const config::Config& config) {
                     {"polls_busy", counters["polls_busy"]},
                     {"polls_idle", counters["polls_idle"]},
                     {"calls", counters["calls_received"]},
+                    {"bytes_in", counters["inline_bytes_received"].get<std::uint64_t>() +
+                                     counters["rdma_read_bytes"].get<std::uint64_t>()},
+                    {"bytes_out", counters["inline_bytes_sent"].get<std::uint64_t>() +
+                                      counters["rdma_write_bytes"].get<std::uint64_t>()},
+                    {"errors", counters["connection_errors"]},
                     {"uptime_s", seconds_since(info->started_ns)}});
   }
   return list;
@@ -213,52 +316,208 @@ json device_statistics(const segment::Layout& layout, const config::Config& conf
   return list;
 }
 
-}  // namespace
+// --- Changes -------------------------------------------------------------------------------------
 
-void add_methods(Server& server, segment::Layout& layout, const config::Config& config,
-                 const cm::ConnectionKeeper& keeper) {
-  server.add("status", [&](const json&) -> json {
-    const auto& stats = keeper.statistics();
-    return {{"version", kVersion},
-            {"control_plane", heartbeat(layout.control_plane)},
-            {"data_plane", heartbeat(layout.data_plane)},
-            {"connections", connections(layout, config).size()},
-            {"exports", exports(layout).size()},
-            {"port", config.block.port},
-            {"services", services(config)},
-            {"admission",
-             {{"requests", stats.requests},
-              {"admitted", stats.admitted},
-              {"rejected", stats.rejected},
-              {"reaped", stats.reaped}}}};
+std::uint32_t number_of(const json& parameters, const char* name) {
+  if (!parameters.contains(name) || !parameters[name].is_number_unsigned())
+    throw MethodError(std::string(name) + " is needed: a number, as 'sluicectl connections' shows it.");
+  return parameters[name].get<std::uint32_t>();
+}
+
+/// A command on the connection that the parameters name.
+void command_on(controlplane::ControlPlane& plane, const json& parameters, const segment::Command& command) {
+  const std::uint32_t reactor = number_of(parameters, "reactor");
+  const std::uint32_t connection = number_of(parameters, "connection");
+  if (plane.command(reactor, connection, command)) return;
+  throw MethodError("There is no connection " + std::to_string(connection) + " on reactor " +
+                    std::to_string(reactor) + ": 'sluicectl connections' lists those there are.");
+}
+
+json trace_read(const segment::Layout& layout, const config::Config& config, const json& parameters) {
+  const std::uint32_t reactor = number_of(parameters, "reactor");
+  const std::uint32_t connection = number_of(parameters, "connection");
+  if (reactor >= config.block.reactors)
+    throw MethodError("There is no reactor " + std::to_string(reactor) + ".");
+  const segment::TraceRing& ring = layout.reactors[reactor].trace;
+  const segment::CallTable& table = layout.reactors[reactor].calls;
+  const std::uint64_t end = ring.written.load(std::memory_order_acquire);
+  std::uint64_t at = std::min(parameters.value("from", end), end);
+  at = std::max(at, end > ring.records.size() ? end - ring.records.size() : 0);
+  json calls = json::array();
+  for (; at < end; ++at) {
+    const auto record = ring.records[at % ring.records.size()].read();
+    if (!record || record->connection != connection) continue;
+    json states = json::object();
+    for (std::size_t i = 1; i < segment::kSlotStateCount; ++i)
+      if (record->state_ns[i] > 0)
+        states[segment::kSlotStates[i]] = static_cast<double>(record->state_ns[i]) * 1e-3;
+    std::string procedure = std::to_string(record->program) + '.' + std::to_string(record->version) + '.' +
+                            std::to_string(record->procedure);
+    for (const segment::ProcedureInfo& info : table.info)
+      if (info.program != 0 && info.program == record->program && info.version == record->version &&
+          info.procedure == record->procedure)
+        procedure = std::string(info.program_name) + '.' + info.procedure_name;
+    calls.push_back(
+        {{"xid", record->xid},
+         {"procedure", procedure},
+         {"status",
+          segment::kCallStatuses[static_cast<std::size_t>(record->status) % segment::kCallStatusCount]},
+         {"call_bytes", record->call_bytes},
+         {"reply_bytes", record->reply_bytes},
+         {"total_us", static_cast<double>(record->total_ns) * 1e-3},
+         {"states_us", states}});
+  }
+  return {{"next", end}, {"calls", calls}};
+}
+
+json to_json(const config::Changes& changes) {
+  return {{"in_force", changes.live},
+          {"restart_control_plane", changes.restart_control},
+          {"restart_both_planes", changes.restart_both}};
+}
+
+json check_config(const json& parameters, const config::Config& running) {
+  const std::string text = parameters.value("text", "");
+  try {
+    const config::Config next = config::parse(text, parameters.value("name", "configuration"));
+    return {{"ok", true}, {"changes", to_json(config::compare(running, next))}};
+  } catch (const config::ConfigError& error) {
+    return {{"ok", false}, {"defects", error.what()}};
+  }
+}
+
+/// An export with the file's own keys, and their defaults and checks.
+segment::ExportConfig parse_export(const json& parameters) {
+  std::ostringstream text;
+  text << "[[export]]\n";
+  for (const auto& [key, value] : parameters.items()) {
+    if (key.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") != std::string::npos)
+      throw MethodError("There is no key '" + key + "' of an export.");
+    text << key << " = " << value.dump() << '\n';
+  }
+  try {
+    return config::parse(text.str(), "export").block.exports[0];
+  } catch (const config::ConfigError& error) {
+    throw MethodError(error.what());
+  }
+}
+
+json drain_status(const segment::Layout& layout, controlplane::ControlPlane& plane) {
+  return {{"draining", plane.draining()}, {"connections", count_connections(layout, plane.config())}};
+}
+
+void add_changes(Server& server, controlplane::ControlPlane& plane) {
+  segment::Layout& layout = plane.layout();
+  server.add("config_reload", Access::Change, [&](const json&) -> json {
+    try {
+      return to_json(plane.reload());
+    } catch (const config::ConfigError& error) {
+      throw MethodError("The configuration was not reloaded; the old one stays in force:\n" +
+                        std::string(error.what()));
+    }
   });
-  server.add("connections", [&](const json&) { return connections(layout, config); });
-  server.add("exports", [&](const json&) { return exports(layout); });
-  server.add("reactors", [&](const json&) { return reactors(layout, config); });
-  server.add("topology", [&](const json&) {
-    json result = topology::describe();
-    result["reactor_cpus"] = json::array();
-    for (std::uint32_t i = 0; i < config.block.reactors; ++i)
-      result["reactor_cpus"].push_back(config.block.cpus[i]);
-    return result;
+  server.add("log_level", Access::Change, [&](const json& parameters) -> json {
+    const std::string level = parameters.value("level", "");
+    if (level != "debug" && level != "info" && level != "warn" && level != "error")
+      throw MethodError("level has to be one of debug, info, warn, error.");
+    plane.set_log_level(level);
+    return {{"log_level", level}};
   });
-  server.add("memory", [&](const json&) { return memory(layout); });
-  server.add("counters", [&](const json&) {
-    json list = json::array();
-    for (std::uint32_t i = 0; i < config.block.reactors; ++i) list.push_back(counters_of(layout.reactors[i]));
-    return list;
+  server.add("export_add", Access::Change, [&](const json& parameters) -> json {
+    const segment::ExportConfig entry = parse_export(parameters);
+    plane.set_export(entry);
+    return {{"path", entry.path}, {"saved", false}};
   });
-  server.add("devices", [&](const json&) { return device_statistics(layout, config); });
-  server.add("capture_start", [&](const json& parameters) { return start_capture(layout, parameters); });
-  server.add("capture_stop", [&](const json&) -> json {
+  server.add("export_remove", Access::Change, [&](const json& parameters) -> json {
+    const std::string path = parameters.value("path", "");
+    if (!plane.remove_export(path))
+      throw MethodError("There is no export '" + path + "': 'sluicectl exports' lists those there are.");
+    return {{"path", path}, {"saved", false}};
+  });
+  server.add("connection_close", Access::Change, [&](const json& parameters) -> json {
+    command_on(plane, parameters, {.type = segment::CommandType::Close});
+    return {{"closing", true}};
+  });
+  server.add("drain_start", Access::Change, [&](const json&) {
+    plane.set_draining(true);
+    return drain_status(layout, plane);
+  });
+  server.add("drain_stop", Access::Change, [&](const json&) {
+    plane.set_draining(false);
+    return drain_status(layout, plane);
+  });
+  server.add("trace_start", Access::Change, [&](const json& parameters) -> json {
+    command_on(plane, parameters, {.type = segment::CommandType::Trace, .on = 1});
+    return {{"next", layout.reactors[number_of(parameters, "reactor")].trace.written.load()}};
+  });
+  server.add("trace_stop", Access::Change, [&](const json& parameters) -> json {
+    command_on(plane, parameters, {.type = segment::CommandType::Trace, .on = 0});
+    return json::object();
+  });
+  server.add("capture_start", Access::Change,
+             [&](const json& parameters) { return start_capture(layout, parameters); });
+  server.add("capture_stop", Access::Change, [&](const json&) -> json {
     auto request = layout.capture_request.read().value_or(segment::CaptureRequest{});
     ++request.id;
     request.run = 0;
     layout.capture_request.write(request);
     return {{"id", request.id}};
   });
-  server.add("capture_status", [&](const json&) { return capture_status(layout); });
-  server.add("version", [](const json&) { return json{{"version", kVersion}}; });
+}
+
+}  // namespace
+
+void add_methods(Server& server, controlplane::ControlPlane& plane) {
+  segment::Layout& layout = plane.layout();
+  const auto read = [&server](const std::string& name, Method method) {
+    server.add(name, Access::Read, std::move(method));
+  };
+  read("status", [&](const json&) -> json {
+    const policy::Admission& admission = plane.keeper().admission();
+    json requests;
+    for (std::size_t i = 0; i < std::size(policy::kVerdicts); ++i)
+      requests[policy::kVerdicts[i]] = admission.count(static_cast<policy::Verdict>(i));
+    return {
+        {"version", kVersion},
+        {"control_plane", heartbeat(layout.control_plane)},
+        {"data_plane", heartbeat(layout.data_plane)},
+        {"configuration", {{"generation", plane.config().block.generation}, {"in_force", plane.in_force()}}},
+        {"draining", plane.draining()},
+        {"connections", count_connections(layout, plane.config())},
+        {"exports", exports(layout).size()},
+        {"port", plane.config().block.port},
+        {"services", services(plane.config())},
+        {"connection_requests", requests},
+        {"reaped", plane.keeper().statistics().reaped}};
+  });
+  read("connections",
+       [&](const json& parameters) { return connections(layout, plane.config(), parameters); });
+  read("properties", [&](const json&) { return properties_of_all(layout, plane.config()); });
+  read("credits", [&](const json&) { return credits(layout, plane); });
+  read("exports", [&](const json&) { return exports(layout); });
+  read("reactors", [&](const json&) { return reactors(layout, plane.config()); });
+  read("topology", [&](const json&) {
+    json result = topology::describe();
+    result["reactor_cpus"] = json::array();
+    for (std::uint32_t i = 0; i < plane.config().block.reactors; ++i)
+      result["reactor_cpus"].push_back(plane.config().block.cpus[i]);
+    return result;
+  });
+  read("memory", [&](const json&) { return memory(layout); });
+  read("counters", [&](const json&) {
+    json list = json::array();
+    for (std::uint32_t i = 0; i < plane.config().block.reactors; ++i)
+      list.push_back(counters_of(layout.reactors[i]));
+    return list;
+  });
+  read("devices", [&](const json&) { return device_statistics(layout, plane.config()); });
+  read("config_show", [&](const json&) { return config::describe(plane.config()); });
+  read("config_check", [&](const json& parameters) { return check_config(parameters, plane.config()); });
+  read("drain_status", [&](const json&) { return drain_status(layout, plane); });
+  read("trace_read", [&](const json& parameters) { return trace_read(layout, plane.config(), parameters); });
+  read("capture_status", [&](const json&) { return capture_status(layout); });
+  read("version", [](const json&) { return json{{"version", kVersion}}; });
+  add_changes(server, plane);
 }
 
 }  // namespace sluice::admin

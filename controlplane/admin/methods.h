@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the admin socket answers, read from the shared segment.
+// What the admin socket answers.
 #pragma once
 
 #include "controlplane/admin/server.h"
-#include "controlplane/cm/connection_keeper.h"
-#include "controlplane/config/config.h"
-#include "dataplane/segment/segment.h"
+
+namespace sluice::controlplane {
+class ControlPlane;
+}
 
 namespace sluice::admin {
 
-void add_methods(Server& server, segment::Layout& layout, const config::Config& config,
-                 const cm::ConnectionKeeper& keeper);
+/// `plane` has to outlive the server.
+void add_methods(Server& server, controlplane::ControlPlane& plane);
 
 }  // namespace sluice::admin

@@ -2,12 +2,14 @@
 #include "controlplane/admin/server.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -23,15 +25,35 @@ using nlohmann::json;
 constexpr int kParseError = -32700;
 constexpr int kInvalidRequest = -32600;
 constexpr int kMethodNotFound = -32601;
+constexpr int kInvalidParameters = -32602;
+constexpr int kInternalError = -32603;
 constexpr int kMethodFailed = -32000;
+constexpr int kForbidden = -32001;
 
 json error_answer(const json& id, int code, const std::string& message) {
   return {{"jsonrpc", "2.0"}, {"id", id}, {"error", {{"code", code}, {"message", message}}}};
 }
 
+/// What a peer sent may be in it, and need not be UTF-8.
+std::string to_line(const json& answer) {
+  return answer.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::int64_t gid_of(const std::string& group, const char* key) {
+  if (group.empty()) return -1;
+  const struct group* entry = ::getgrnam(group.c_str());
+  if (entry == nullptr)
+    throw rdma::SetupError("There is no group '" + group + "', which " + key +
+                           " in [admin] names: make it (groupadd --system " + group + "), or name another.");
+  return entry->gr_gid;
+}
+
 }  // namespace
 
-Server::Server(const std::string& path) : path_(path) {
+Server::Server(const std::string& path, const std::string& change_group, const std::string& read_group)
+    : path_(path),
+      change_gid_(gid_of(change_group, "change_group")),
+      read_gid_(gid_of(read_group, "read_group")) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
@@ -42,8 +64,9 @@ Server::Server(const std::string& path) : path_(path) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   ::unlink(path.c_str());
   listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  // Everybody may connect; the credentials decide.
   if (listener_ < 0 || ::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-      ::chmod(path.c_str(), 0660) != 0 || ::listen(listener_, 16) != 0)
+      ::chmod(path.c_str(), 0666) != 0 || ::listen(listener_, 16) != 0)
     throw rdma::SetupError("Cannot listen on the admin socket " + path + " (" + std::strerror(errno) +
                            "): its folder has to exist and be writable.");
 }
@@ -54,35 +77,62 @@ Server::~Server() {
   ::unlink(path_.c_str());
 }
 
-std::string Server::answer(const std::string& message) const {
+Access Server::access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gids) const {
+  if (uid == 0 || uid == ::geteuid()) return Access::Change;
+  const auto member = [&](std::int64_t gid) {
+    return gid >= 0 && std::find(gids.begin(), gids.end(), gid) != gids.end();
+  };
+  if (member(change_gid_)) return Access::Change;
+  return member(read_gid_) ? Access::Read : Access::None;
+}
+
+std::string Server::answer(const std::string& message, Access access) const {
   const json request = json::parse(message, nullptr, false);
-  if (request.is_discarded()) return error_answer(nullptr, kParseError, "This is no JSON.").dump();
-  if (!request.is_object() || request.value("jsonrpc", "") != "2.0" || !request.contains("method") ||
-      !request["method"].is_string())
-    return error_answer(nullptr, kInvalidRequest, "This is no JSON-RPC 2.0 request.").dump();
+  if (request.is_discarded()) return to_line(error_answer(nullptr, kParseError, "This is no JSON."));
+  if (!request.is_object() || !request.contains("jsonrpc") || request["jsonrpc"] != "2.0" ||
+      !request.contains("method") || !request["method"].is_string())
+    return to_line(error_answer(nullptr, kInvalidRequest, "This is no JSON-RPC 2.0 request."));
   const bool notification = !request.contains("id");
   const json id = notification ? json(nullptr) : request["id"];
-  const auto method = methods_.find(request["method"].get<std::string>());
-  if (method == methods_.end())
-    return notification ? ""
-                        : error_answer(id, kMethodNotFound,
-                                       "There is no method '" + request["method"].get<std::string>() + "'.")
-                              .dump();
+  const auto fail = [&](int code, const std::string& what) {
+    return notification ? "" : to_line(error_answer(id, code, what));
+  };
+  if (!id.is_null() && !id.is_string() && !id.is_number())
+    return to_line(error_answer(nullptr, kInvalidRequest, "An id has to be a string or a number."));
+  const std::string name = request["method"].get<std::string>();
+  const auto method = methods_.find(name);
+  if (method == methods_.end()) return fail(kMethodNotFound, "There is no method '" + name + "'.");
+  if (access < method->second.needed)
+    return fail(kForbidden,
+                "You may look but not change anything: ask to be a member of the group that "
+                "change_group in [admin] names, or be root.");
+  const json parameters = request.contains("params") ? request["params"] : json::object();
+  if (!parameters.is_object()) return fail(kInvalidParameters, "params has to be an object.");
   try {
-    const json result = method->second(request.value("params", json::object()));
-    return notification ? "" : json{{"jsonrpc", "2.0"}, {"id", id}, {"result", result}}.dump();
+    const json result = method->second.method(parameters);
+    return notification ? "" : to_line({{"jsonrpc", "2.0"}, {"id", id}, {"result", result}});
+  } catch (const json::exception&) {
+    return fail(kInvalidParameters, "A parameter of '" + name + "' is of the wrong type.");
+  } catch (const std::runtime_error& error) {
+    return fail(kMethodFailed, error.what());
   } catch (const std::exception& error) {
-    return notification ? "" : error_answer(id, kMethodFailed, error.what()).dump();
+    return fail(kInternalError, error.what());
   }
 }
 
 void Server::poll(int timeout_ms) {
   std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
-  for (const auto& client : clients_)
-    fds.push_back({client->fd, static_cast<short>(client->unsent.empty() ? POLLIN : POLLIN | POLLOUT), 0});
-  if (::poll(fds.data(), fds.size(), timeout_ms) <= 0) return;
+  for (const auto& client : clients_) {
+    // A whole request that had to wait for its turn is waiting now; a slow reader's further ones are not
+    // read.
+    const bool ready = client->received.find('\n') != std::string::npos;
+    if (ready && client->unsent.empty()) timeout_ms = 0;
+    fds.push_back({client->fd, static_cast<short>(client->unsent.empty() ? POLLIN : POLLOUT), 0});
+  }
+  if (::poll(fds.data(), fds.size(), timeout_ms) < 0) return;
   for (std::size_t i = clients_.size(); i-- > 0;) {
-    if (fds[i + 1].revents == 0 || serve(*clients_[i])) continue;
+    const bool ready = clients_[i]->received.find('\n') != std::string::npos;
+    if ((fds[i + 1].revents == 0 && !ready) || serve(*clients_[i])) continue;
     ::close(clients_[i]->fd);
     clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -92,32 +142,69 @@ void Server::poll(int timeout_ms) {
 void Server::accept_client() {
   const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd < 0) return;
-  if (clients_.size() == kMaxClients) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  std::vector<std::uint32_t> gids(256);
+  socklen_t gid_bytes = static_cast<socklen_t>(gids.size() * sizeof gids[0]);
+  const bool known = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0;
+  const bool grouped = ::getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, gids.data(), &gid_bytes) == 0;
+  gids.resize(grouped ? gid_bytes / sizeof gids[0] : 0);
+  gids.push_back(peer.gid);
+  const Access access = known ? access_of(peer.uid, gids) : Access::None;
+  std::string refusal;
+  if (access == Access::None)
+    refusal =
+        "You may not use this socket: ask to be a member of the group that read_group or change_group in "
+        "[admin] names, or be root.";
+  else if (clients_.size() == kMaxClients)
+    refusal = "There are " + std::to_string(kMaxClients) + " clients already: try again later.";
+  if (!refusal.empty()) {
+    const std::string line = to_line(error_answer(nullptr, kForbidden, refusal)) + '\n';
+    ::send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::close(fd);
     return;
   }
-  clients_.push_back(std::make_unique<Client>(Client{fd, {}, {}}));
+  clients_.push_back(std::make_unique<Client>(Client{fd, access, {}, {}}));
 }
 
 bool Server::serve(Client& client) {
-  return receive(client) && send(client);
+  if (!client.unsent.empty()) return send(client);
+  const bool open = receive(client);
+  answer_lines(client);
+  const bool sent = send(client);
+  const bool more = !client.unsent.empty() || client.received.find('\n') != std::string::npos;
+  return sent && client.received.size() <= kMaxRequestBytes && client.unsent.size() <= kMaxUnsentBytes &&
+         (open || more);
 }
 
+/// False when the client has closed its side.
 bool Server::receive(Client& client) {
   char buffer[4096];
-  ssize_t bytes;
-  while ((bytes = ::recv(client.fd, buffer, sizeof buffer, 0)) > 0) {
+  while (client.received.size() <= kMaxRequestBytes) {
+    const ssize_t bytes = ::recv(client.fd, buffer, sizeof buffer, 0);
+    if (bytes == 0) return false;
+    if (bytes < 0) return errno == EAGAIN || errno == EINTR;
     client.received.append(buffer, static_cast<std::size_t>(bytes));
-    std::size_t end;
-    while ((end = client.received.find('\n')) != std::string::npos) {
-      const std::string reply = answer(client.received.substr(0, end));
-      client.received.erase(0, end + 1);
-      if (!reply.empty()) client.unsent += reply + '\n';
-    }
-    if (client.received.size() > kMaxRequestBytes || client.unsent.size() > kMaxUnsentBytes) return false;
+    if (client.received.find('\n') != std::string::npos) return true;
   }
-  if (bytes == 0) return !client.unsent.empty() && send(client) && false;
-  return errno == EAGAIN || errno == EINTR;
+  return true;
+}
+
+void Server::answer_lines(Client& client) {
+  std::size_t end;
+  for (int i = 0; i < kRequestsPerTurn && client.unsent.empty() &&
+                  (end = client.received.find('\n')) != std::string::npos;
+       ++i) {
+    const std::string reply = answer(client.received.substr(0, end), client.access);
+    client.received.erase(0, end + 1);
+    if (!reply.empty()) client.unsent = reply + '\n';
+    if (!send(client)) return;
+  }
+  if (client.received.size() > kMaxRequestBytes && client.unsent.empty())
+    client.unsent =
+        to_line(error_answer(nullptr, kInvalidRequest,
+                             "A request has at most " + std::to_string(kMaxRequestBytes) + " bytes.")) +
+        '\n';
 }
 
 bool Server::send(Client& client) {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The admin socket: JSON-RPC 2.0, one message per line, over a UNIX stream socket. One thread; polled.
+//
+// Who may do what follows from the credentials that the kernel gives of the process at the other end: root
+// and the user of the control plane may do everything, so may members of one group, and members of another
+// may look. Everybody else is told so and disconnected.
 #pragma once
 
 #include <functional>
@@ -14,46 +18,64 @@ namespace sluice::admin {
 
 inline constexpr std::size_t kMaxClients = 32;
 inline constexpr std::size_t kMaxRequestBytes = 64u << 10;
-inline constexpr std::size_t kMaxUnsentBytes = 8 << 20;
+/// Answers that a client has not read; it is disconnected above.
+inline constexpr std::size_t kMaxUnsentBytes = 16u << 20;
+/// Requests of one client that are answered before it is the next one's turn.
+inline constexpr int kRequestsPerTurn = 16;
 
-/// Error of a method, for the client.
+/// Error of a method, for the client: a sentence that says what to do.
 class MethodError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
+enum class Access : std::uint8_t { None, Read, Change };
+
 using Method = std::function<nlohmann::json(const nlohmann::json& params)>;
 
 class Server {
  public:
-  /// Makes the socket (mode 0660), and its folder if that is missing. Throws rdma::SetupError.
-  explicit Server(const std::string& path);
+  /// Makes the socket, and its folder if that is missing. Groups by name, empty for none. Throws
+  /// rdma::SetupError.
+  Server(const std::string& path, const std::string& change_group, const std::string& read_group);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  void add(const std::string& name, Method method) { methods_[name] = std::move(method); }
+  void add(const std::string& name, Access needed, Method method) {
+    methods_[name] = {needed, std::move(method)};
+  }
   /// Waits at most `timeout_ms` for clients and serves what there is.
   void poll(int timeout_ms);
 
   /// The answer to one message; empty for a notification. Public for tests.
-  std::string answer(const std::string& message) const;
+  std::string answer(const std::string& message, Access access) const;
+  /// What a process of this user and these groups may do. Public for tests.
+  Access access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gids) const;
 
  private:
+  struct Entry {
+    Access needed = Access::Change;
+    Method method;
+  };
   struct Client {
     int fd;
+    Access access;
     std::string received;
     std::string unsent;
   };
   void accept_client();
   bool serve(Client& client);
   bool receive(Client& client);
+  void answer_lines(Client& client);
   static bool send(Client& client);
 
   std::string path_;
   int listener_ = -1;
+  std::int64_t change_gid_ = -1;  ///< -1: none
+  std::int64_t read_gid_ = -1;
   std::vector<std::unique_ptr<Client>> clients_;
-  std::map<std::string, Method> methods_;
+  std::map<std::string, Entry> methods_;
 };
 
 }  // namespace sluice::admin

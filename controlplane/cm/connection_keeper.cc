@@ -17,14 +17,11 @@ bool process_exists(std::uint32_t pid) {
 
 }  // namespace
 
-ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config& config)
-    : layout_(layout),
-      config_(config),
-      admission_({.max_connections = config.block.max_connections * config.block.reactors,
-                  .max_connections_per_client = config.max_connections_per_client,
-                  .max_requests_per_second = config.max_connection_requests_per_second}) {
+ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config& config,
+                                   const policy::CreditKeeper& credits)
+    : layout_(layout), config_(config), credits_(credits), admission_(config.admission_limits()) {
   if (config.block.driver == segment::Driver::SoftRoce)
-    punted_ = std::make_unique<PuntedConnections>(layout, config, admission_, statistics_);
+    punted_ = std::make_unique<PuntedConnections>(layout, config, credits, admission_, statistics_);
 }
 
 void ConnectionKeeper::rebuild() {
@@ -81,7 +78,9 @@ bool ConnectionKeeper::poll(std::uint64_t now_ns) {
 
 void ConnectionKeeper::on_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) {
   ++statistics_.requests;
-  const policy::Verdict verdict = admission_.judge(event.peer, now_ns);
+  const policy::CreditKeeper::Start start = credits_.start_of(reactor, event.peer);
+  const policy::Verdict verdict =
+      admission_.judge(event.peer, config_.classes[start.client_class].max_connections_per_client, now_ns);
   segment::Command answer{.cm_id = event.cm_id};
   if (verdict != policy::Verdict::Admit) {
     ++statistics_.rejected;
@@ -93,6 +92,8 @@ void ConnectionKeeper::on_request(std::uint32_t reactor, const segment::Event& e
   const auto peer = rpcrdma::decode_private_data({event.private_data, event.private_data_bytes});
   answer.type = segment::CommandType::Accept;
   answer.credits = config_.block.credits;
+  answer.first_grant = start.credits;
+  answer.client_class = start.client_class;
   answer.receive_inline_bytes = config_.block.inline_bytes;
   answer.send_inline_bytes = rpcrdma::send_inline_bytes(peer, config_.block.inline_bytes);
   const auto ours = rpcrdma::encode_private_data({.remote_invalidation = false,

@@ -12,13 +12,20 @@
 #include "controlplane/cm/punted_connections.h"
 #include "controlplane/config/config.h"
 #include "controlplane/policy/admission.h"
+#include "controlplane/policy/credit_keeper.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::cm {
 
 class ConnectionKeeper {
  public:
-  ConnectionKeeper(segment::Layout& layout, const config::Config& config);
+  ConnectionKeeper(segment::Layout& layout, const config::Config& config,
+                   const policy::CreditKeeper& credits);
+
+  /// The configuration has changed.
+  void reconfigure() { admission_.set_limits(config_.admission_limits()); }
+  void set_draining(bool draining) { admission_.set_draining(draining); }
+  bool draining() const { return admission_.draining(); }
 
   /// Reads the tables: what is connected counts. At start, and when the data plane has been started anew.
   void rebuild();
@@ -27,6 +34,9 @@ class ConnectionKeeper {
   /// Abandons connections whose client process is gone.
   void reap();
   const KeeperStatistics& statistics() const { return statistics_; }
+  const policy::Admission& admission() const { return admission_; }
+  /// Of connection management in the control plane; null where the driver has its own.
+  const AgentStatistics* agent() const { return punted_ ? &punted_->statistics() : nullptr; }
   std::uint32_t connections() const { return admission_.connections(); }
 
  private:
@@ -35,6 +45,7 @@ class ConnectionKeeper {
 
   segment::Layout& layout_;
   const config::Config& config_;
+  const policy::CreditKeeper& credits_;
   policy::Admission admission_;
   std::unique_ptr<PuntedConnections> punted_;  ///< where the driver has no connection management of its own
   KeeperStatistics statistics_;

@@ -23,9 +23,11 @@ constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 4 s until 
 }  // namespace
 
 PuntedConnections::PuntedConnections(segment::Layout& layout, const config::Config& config,
-                                     policy::Admission& admission, KeeperStatistics& statistics)
+                                     const policy::CreditKeeper& credits, policy::Admission& admission,
+                                     KeeperStatistics& statistics)
     : layout_(layout),
       config_(config),
+      credits_(credits),
       admission_(admission),
       keeper_statistics_(statistics),
       agent_(*this, {.max_connections = 2 * config.block.max_connections * config.block.reactors}) {
@@ -79,16 +81,21 @@ void PuntedConnections::refuse(Id id, RejectReason reason) {
 
 void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
   ++keeper_statistics_.requests;
-  const policy::Verdict verdict = admission_.judge(peer.endpoint.remote, now_ns_);
+  const std::uint32_t reactor = least_loaded();
+  const policy::CreditKeeper::Start start = credits_.start_of(reactor, peer.endpoint.remote);
+  const policy::Verdict verdict = admission_.judge(
+      peer.endpoint.remote, config_.classes[start.client_class].max_connections_per_client, now_ns_);
   if (verdict != policy::Verdict::Admit) {
     spdlog::warn("Connection request refused: {}", policy::to_string(verdict));
-    return refuse(id);
+    // What may go better later is a lack of resources; what somebody decided is his refusal.
+    return refuse(id,
+                  verdict == policy::Verdict::Draining ? RejectReason::Consumer : RejectReason::NoResources);
   }
   const std::uint32_t inline_bytes = config_.block.inline_bytes;
   const auto theirs = rpcrdma::decode_private_data(peer.private_data);
   const auto ours = rpcrdma::encode_private_data(
       {.remote_invalidation = false, .send_bytes = inline_bytes, .receive_bytes = inline_bytes});
-  Known known{.reactor = least_loaded(), .peer = peer.endpoint.remote, .own = {}};
+  Known known{.reactor = reactor, .peer = peer.endpoint.remote, .own = {}};
   known.own.receive_psn = random_() & 0xFFFFFF;
   known.own.responder_resources = std::min(peer.responder_resources, kMaxReads);
   known.own.initiator_depth = std::min(peer.initiator_depth, kMaxReads);
@@ -98,6 +105,8 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
   segment::Command make{.type = segment::CommandType::Establish,
                         .cm_id = static_cast<std::uint32_t>(id),
                         .credits = config_.block.credits,
+                        .first_grant = start.credits,
+                        .client_class = start.client_class,
                         .receive_inline_bytes = inline_bytes,
                         .send_inline_bytes = rpcrdma::send_inline_bytes(theirs, inline_bytes),
                         .attributes = {.local = peer.endpoint.local,

@@ -11,6 +11,7 @@
 #include "controlplane/cm/agent.h"
 #include "controlplane/config/config.h"
 #include "controlplane/policy/admission.h"
+#include "controlplane/policy/credit_keeper.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::cm {
@@ -25,7 +26,8 @@ struct KeeperStatistics {
 
 class PuntedConnections final : public Agent::Host {
  public:
-  PuntedConnections(segment::Layout& layout, const config::Config& config, policy::Admission& admission,
+  PuntedConnections(segment::Layout& layout, const config::Config& config,
+                    const policy::CreditKeeper& credits, policy::Admission& admission,
                     KeeperStatistics& statistics);
 
   /// Datagrams and timers. True when there was something.
@@ -61,6 +63,7 @@ class PuntedConnections final : public Agent::Host {
 
   segment::Layout& layout_;
   const config::Config& config_;
+  const policy::CreditKeeper& credits_;
   policy::Admission& admission_;
   KeeperStatistics& keeper_statistics_;
   Agent agent_;

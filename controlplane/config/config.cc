@@ -2,8 +2,11 @@
 #include "controlplane/config/config.h"
 
 #include <arpa/inet.h>
+#include <spdlog/common.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -131,7 +134,30 @@ bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix) {
   return true;
 }
 
+/// A list of addresses or prefixes; at most `room`.
+std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std::string& key,
+                            std::span<segment::AllowedPrefix> out) {
+  const toml::node* node = check.take(table, key);
+  if (node == nullptr) return 0;
+  const toml::array* list = node->as_array();
+  if (list == nullptr || list->size() > out.size())
+    return check.defect(node->source(),
+                        key + " has to be a list of at most " + std::to_string(out.size()) + " addresses."),
+           0;
+  std::uint32_t count = 0;
+  for (const toml::node& item : *list) {
+    const auto text = item.value_exact<std::string>();
+    if (!text || !parse_prefix(*text, out[count]))
+      check.defect(item.source(),
+                   key + " takes addresses and prefixes such as \"192.0.2.0/24\" or \"2001:db8::1\".");
+    else
+      ++count;
+  }
+  return count;
+}
+
 void read_export(Checker& check, const toml::table& table, segment::ExportConfig& out) {
+  out.in_use = 1;
   std::string path;
   check.text(table, "path", path, segment::kMaxPathBytes - 1);
   if (path.empty() || path[0] != '/')
@@ -144,20 +170,7 @@ void read_export(Checker& check, const toml::table& table, segment::ExportConfig
   check.integer(table, "anongid", out.anongid, 0, 0xffffffff);
   check.integer(table, "quota_mib", out.quota_bytes, 0, 1u << 20);
   out.quota_bytes <<= 20;
-  const toml::node* clients = check.take(table, "clients");
-  if (clients == nullptr) return;
-  const toml::array* list = clients->as_array();
-  if (list == nullptr || list->size() > segment::kMaxAllowed)
-    return check.defect(clients->source(), "clients has to be a list of at most " +
-                                               std::to_string(segment::kMaxAllowed) + " addresses.");
-  for (const toml::node& node : *list) {
-    const auto text = node.value_exact<std::string>();
-    if (!text || !parse_prefix(*text, out.allowed[out.allowed_count]))
-      check.defect(node.source(),
-                   "clients takes addresses and prefixes such as \"192.0.2.0/24\" or \"2001:db8::1\".");
-    else
-      ++out.allowed_count;
-  }
+  out.allowed_count = read_prefixes(check, table, "clients", out.allowed);
 }
 
 void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
@@ -167,14 +180,15 @@ void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock&
   if (list == nullptr || !list->is_array_of_tables() || list->size() > segment::kMaxExports)
     return check.defect(node->source(), "export has to be a list of at most " +
                                             std::to_string(segment::kMaxExports) + " tables: [[export]].");
-  block.export_count = 0;
+  block.exports = {};
+  std::uint32_t count = 0;
   std::set<std::string> paths;
   for (const toml::node& item : *list) {
     segment::ExportConfig entry;
     read_export(check, *item.as_table(), entry);
     if (!paths.insert(entry.path).second)
       check.defect(item.source(), "there is an export '" + std::string(entry.path) + "' already.");
-    block.exports[block.export_count++] = entry;
+    block.exports[count++] = entry;
   }
 }
 
@@ -218,28 +232,6 @@ void read_transport(Checker& check, const toml::table& root, segment::ConfigBloc
   block.reply_chunks_if_needed = policy == "if-needed" ? 1 : 0;
   // A reply's header can be as long as a Send, and results stand behind it.
   block.reply_buffer_bytes = 2 * block.inline_bytes;
-}
-
-/// A list of addresses or prefixes; at most `room`.
-std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std::string& key,
-                            std::span<segment::AllowedPrefix> out) {
-  const toml::node* node = check.take(table, key);
-  if (node == nullptr) return 0;
-  const toml::array* list = node->as_array();
-  if (list == nullptr || list->size() > out.size())
-    return check.defect(node->source(),
-                        key + " has to be a list of at most " + std::to_string(out.size()) + " addresses."),
-           0;
-  std::uint32_t count = 0;
-  for (const toml::node& item : *list) {
-    const auto text = item.value_exact<std::string>();
-    if (!text || !parse_prefix(*text, out[count]))
-      check.defect(item.source(),
-                   key + " takes addresses and prefixes such as \"192.0.2.1/24\" or \"2001:db8::1/64\".");
-    else
-      ++count;
-  }
-  return count;
 }
 
 void read_softroce(Checker& check, const toml::table& table, segment::ConfigBlock& block) {
@@ -293,8 +285,11 @@ void read_memory(Checker& check, const toml::table& root, segment::ConfigBlock& 
 void read_control(Checker& check, const toml::table& root, Config& config) {
   check.text(root, "segment", config.segment, 64);
   check.text(root, "log_level", config.log_level, 16, {"debug", "info", "warn", "error"});
-  if (const toml::table* table = check.table(root, "admin"))
+  if (const toml::table* table = check.table(root, "admin")) {
     check.text(*table, "socket", config.admin_socket, 100);
+    check.text(*table, "change_group", config.admin_change_group, 64);
+    check.text(*table, "read_group", config.admin_read_group, 64);
+  }
   if (const toml::table* table = check.table(root, "metrics"))
     check.text(*table, "address", config.metrics_address, 100);
   if (const toml::table* table = check.table(root, "mount")) {
@@ -314,19 +309,98 @@ void read_control(Checker& check, const toml::table& root, Config& config) {
       check.defect(table->source(), "required needs a method other than \"none\".");
     config.block.hold_calls = config.authentication_required ? 1 : 0;
   }
-  if (const toml::table* table = check.table(root, "admission")) {
-    check.integer(*table, "max_connections_per_client", config.max_connections_per_client, 1,
-                  segment::kMaxConnections);
-    check.integer(*table, "max_requests_per_second", config.max_connection_requests_per_second, 1, 1'000'000);
+}
+
+void read_class(Checker& check, const toml::table& table, const segment::ConfigBlock& block,
+                policy::ClientClass& out) {
+  out.credits.max_credits = block.credits;
+  std::int64_t weight = 1;
+  check.integer(table, "weight", weight, 1, 1000);
+  out.credits.weight = static_cast<double>(weight);
+  check.integer(table, "min_credits", out.credits.min_credits, 1, block.credits);
+  check.integer(table, "max_credits", out.credits.max_credits, 1, block.credits);
+  check.integer(table, "max_connections_per_client", out.max_connections_per_client, 1,
+                segment::kMaxConnections);
+  if (out.credits.min_credits > out.credits.max_credits)
+    check.defect(table.source(), "min_credits is above max_credits.");
+}
+
+/// After the transport's, whose credits bound those of each class.
+void read_policy(Checker& check, const toml::table& root, Config& config) {
+  config.classes[0].credits.max_credits = config.block.credits;
+  if (const toml::table* table = check.table(root, "policy")) {
+    check.integer(*table, "slots", config.policy_slots, 0, 1u << 24);
+    check.integer(*table, "idle_s", config.policy_idle_s, 1, 86400);
+    check.integer(*table, "interval_ms", config.policy_interval_ms, 50, 60000);
+    read_class(check, *table, config.block, config.classes[0]);
   }
+  if (const toml::table* table = check.table(root, "admission")) {
+    check.integer(*table, "max_connections", config.max_connections, 0,
+                  segment::kMaxConnections * segment::kMaxReactors);
+    check.integer(*table, "max_requests_per_second", config.max_requests_per_second, 1, 1'000'000);
+    check.integer(*table, "max_requests_per_second_per_client", config.max_requests_per_second_per_client, 1,
+                  1'000'000);
+  }
+  const toml::node* node = check.take(root, "client_class");
+  if (node == nullptr) return;
+  const toml::array* list = node->as_array();
+  if (list == nullptr || !list->is_array_of_tables() || list->size() >= segment::kMaxClasses)
+    return check.defect(node->source(), "client_class has to be a list of at most " +
+                                            std::to_string(segment::kMaxClasses - 1) +
+                                            " tables: [[client_class]].");
+  std::set<std::string> names = {config.classes[0].name};
+  for (const toml::node& item : *list) {
+    const toml::table& table = *item.as_table();
+    policy::ClientClass out;
+    out.name.clear();
+    check.text(table, "name", out.name, segment::kMaxNameBytes - 1);
+    if (out.name.empty() ||
+        out.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != std::string::npos)
+      check.defect(table.source(), "name is needed, of small letters, digits, '-' and '_'.");
+    else if (!names.insert(out.name).second)
+      check.defect(table.source(), "there is a class '" + out.name + "' already.");
+    std::array<segment::AllowedPrefix, segment::kMaxAllowed> clients;
+    const std::uint32_t count = read_prefixes(check, table, "clients", clients);
+    if (count == 0) check.defect(table.source(), "clients is needed: the addresses that are in this class.");
+    out.clients.assign(clients.begin(), clients.begin() + count);
+    read_class(check, table, config.block, out);
+    config.classes.push_back(std::move(out));
+  }
+}
+
+void fill_derived(Config& config) {
+  config.block.class_count = static_cast<std::uint32_t>(config.classes.size());
+  config.block.class_names = {};
+  for (std::size_t i = 0; i < config.classes.size(); ++i)
+    std::copy_n(config.classes[i].name.begin(),
+                std::min<std::size_t>(config.classes[i].name.size(), segment::kMaxNameBytes - 1),
+                config.block.class_names[i].begin());
+  config.block.log_level = static_cast<std::uint32_t>(spdlog::level::from_str(config.log_level));
 }
 
 }  // namespace
 
+policy::CreditLimits Config::credit_limits() const {
+  policy::CreditLimits limits;
+  limits.slots = policy_slots != 0 ? policy_slots : std::uint64_t{block.max_connections} * block.credits;
+  limits.idle_ns = std::uint64_t{policy_idle_s} * 1'000'000'000;
+  for (const policy::ClientClass& client_class : classes) limits.classes.push_back(client_class.credits);
+  return limits;
+}
+
+policy::AdmissionLimits Config::admission_limits() const {
+  const std::uint32_t room = block.max_connections * block.reactors;
+  return {.max_connections = max_connections != 0 ? std::min(max_connections, room) : room,
+          .max_requests_per_second = max_requests_per_second,
+          .max_requests_per_second_per_client = max_requests_per_second_per_client};
+}
+
 Config defaults() {
   Config config;
   std::strcpy(config.block.exports[0].path, "/export");
-  config.block.export_count = 1;
+  config.block.exports[0].in_use = 1;
+  config.classes[0].credits.max_credits = config.block.credits;
+  fill_derived(config);
   return config;
 }
 
@@ -346,7 +420,9 @@ Config parse(const std::string& text, const std::string& name) {
   read_device(check, root, config.block);
   read_memory(check, root, config.block);
   read_exports(check, root, config.block);
+  read_policy(check, root, config);
   check.finish();
+  fill_derived(config);
   return config;
 }
 
@@ -355,7 +431,9 @@ Config load_file(const std::string& path) {
   if (!file) throw ConfigError("Cannot read the configuration file " + path + ".\n");
   std::ostringstream text;
   text << file.rdbuf();
-  return parse(text.str(), path);
+  Config config = parse(text.str(), path);
+  config.file = std::filesystem::absolute(path).string();
+  return config;
 }
 
 }  // namespace sluice::config

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "controlplane/policy/admission.h"
+#include "controlplane/policy/client_classes.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
@@ -22,7 +24,10 @@ struct Config {
   bool choose_cpus = true;     ///< reactor.cpus is not given: the topology decides
 
   std::string segment = "sluice";
+  std::string file{};  ///< it was read from; empty: built-in defaults
   std::string admin_socket = "/run/sluice/admin.sock";
+  std::string admin_change_group{};                ///< may do everything; root always may
+  std::string admin_read_group{};                  ///< may look; empty: nobody
   std::string metrics_address = "127.0.0.1:9464";  ///< empty: no exporter
   std::string log_level = "info";
   bool mount_enabled = true;
@@ -33,8 +38,18 @@ struct Config {
   std::string authentication_key_file;
   std::string authentication_name = "sluice";  ///< ours
   std::uint32_t authentication_timeout_s = 10;
-  std::uint32_t max_connections_per_client = 16;
-  std::uint32_t max_connection_requests_per_second = 200;
+
+  // Policy.
+  std::vector<policy::ClientClass> classes{1};  ///< the first is "default"
+  std::uint64_t policy_slots = 0;               ///< of one reactor; zero: all there are
+  std::uint32_t policy_idle_s = 30;
+  std::uint32_t policy_interval_ms = 500;
+  std::uint32_t max_connections = 0;  ///< in all; zero: all there is room for
+  std::uint32_t max_requests_per_second = 200;
+  std::uint32_t max_requests_per_second_per_client = 50;
+
+  policy::CreditLimits credit_limits() const;
+  policy::AdmissionLimits admission_limits() const;
 };
 
 /// The built-in defaults: one export /export, served from memory.

@@ -1,42 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/policy/admission.h"
 
-namespace sluice::policy {
+#include <algorithm>
 
-const char* to_string(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::Admit:
-      return "admitted";
-    case Verdict::TooManyConnections:
-      return "too many connections";
-    case Verdict::TooManyOfClient:
-      return "too many connections of this client";
-    case Verdict::TooFast:
-      return "too many connection requests";
-  }
-  return "?";
+namespace sluice::policy {
+namespace {
+
+constexpr std::uint64_t kSecondNs = 1'000'000'000;
+
+}  // namespace
+
+bool TokenBucket::take(std::uint32_t per_second, std::uint64_t now_ns) {
+  const std::uint64_t interval_ns = kSecondNs / std::max(per_second, 1u);
+  spent_until_ns_ = std::max(spent_until_ns_, now_ns);
+  if (spent_until_ns_ + interval_ns > now_ns + kSecondNs) return false;
+  spent_until_ns_ += interval_ns;
+  return true;
 }
 
-Verdict Admission::judge(const rdma::PeerAddress& client, std::uint64_t now_ns) {
-  constexpr std::uint64_t kWindowNs = 1'000'000'000;
-  if (now_ns - window_start_ns_ >= kWindowNs) {
-    window_start_ns_ = now_ns;
-    in_window_ = 0;
-  }
-  if (++in_window_ > limits_.max_requests_per_second) return Verdict::TooFast;
+Verdict Admission::judge(const rdma::PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns) {
+  const Verdict verdict = decide(client, max_of_client, now_ns);
+  ++counts_[static_cast<std::size_t>(verdict)];
+  if (verdict == Verdict::Admit) connected(client);
+  return verdict;
+}
+
+Verdict Admission::decide(const rdma::PeerAddress& client, std::uint32_t max_of_client,
+                          std::uint64_t now_ns) {
+  if (draining_) return Verdict::Draining;
+  // A client's own limit first: one that asks too often does not use up what others may ask.
+  if (clients_.size() >= total_ + kMaxRemembered) forget_quiet(now_ns);
+  Client* known = nullptr;
+  if (const auto at = clients_.find(client.bytes); at != clients_.end())
+    known = &at->second;
+  else if (clients_.size() < total_ + kMaxRemembered)
+    known = &clients_[client.bytes];
+  if (known != nullptr && !known->requests.take(limits_.max_requests_per_second_per_client, now_ns))
+    return Verdict::TooFastOfClient;
+  if (!requests_.take(limits_.max_requests_per_second, now_ns)) return Verdict::TooFast;
   if (total_ >= limits_.max_connections) return Verdict::TooManyConnections;
-  const auto of_client = per_client_.find(client.bytes);
-  if (of_client != per_client_.end() && of_client->second >= limits_.max_connections_per_client)
-    return Verdict::TooManyOfClient;
-  connected(client);
+  if (known != nullptr && known->connections >= max_of_client) return Verdict::TooManyOfClient;
   return Verdict::Admit;
 }
 
+void Admission::forget_quiet(std::uint64_t now_ns) {
+  std::erase_if(clients_, [&](const auto& entry) {
+    return entry.second.connections == 0 && entry.second.requests.full(now_ns);
+  });
+}
+
 void Admission::disconnected(const rdma::PeerAddress& client) {
-  const auto of_client = per_client_.find(client.bytes);
-  if (of_client == per_client_.end()) return;
+  const auto at = clients_.find(client.bytes);
+  if (at == clients_.end() || at->second.connections == 0) return;
   --total_;
-  if (--of_client->second == 0) per_client_.erase(of_client);
+  --at->second.connections;
+}
+
+void Admission::forget_all() {
+  for (auto& [address, client] : clients_) client.connections = 0;
+  total_ = 0;
 }
 
 }  // namespace sluice::policy

@@ -1,43 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may connect: limits per client and in all, and a limit on the rate of requests. Pure bookkeeping; one
-// thread.
+// Who may connect: limits in all and per client, limits on the rate of requests, and none at all while the
+// appliance is drained. Pure bookkeeping; one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
-#include <string>
 
 #include "pmd/rdma.h"
 
 namespace sluice::policy {
 
+// X(name, what): the words are metric labels.
+#define SLUICE_VERDICTS(X)                                          \
+  X(Admit, "admitted")                                              \
+  X(TooManyConnections, "too many connections")                     \
+  X(TooManyOfClient, "too many connections of this client")         \
+  X(TooFast, "too many connection requests")                        \
+  X(TooFastOfClient, "too many connection requests of this client") \
+  X(Draining, "the appliance is being drained")
+
+enum class Verdict : std::uint8_t {
+#define SLUICE_VERDICT(name, what) name,
+  SLUICE_VERDICTS(SLUICE_VERDICT)
+#undef SLUICE_VERDICT
+};
+inline constexpr const char* kVerdicts[] = {
+#define SLUICE_VERDICT(name, what) what,
+    SLUICE_VERDICTS(SLUICE_VERDICT)
+#undef SLUICE_VERDICT
+};
+inline const char* to_string(Verdict verdict) {
+  return kVerdicts[static_cast<std::size_t>(verdict)];
+}
+
 struct AdmissionLimits {
   std::uint32_t max_connections = 0;
-  std::uint32_t max_connections_per_client = 0;
   std::uint32_t max_requests_per_second = 0;
+  std::uint32_t max_requests_per_second_per_client = 0;
 };
 
-enum class Verdict { Admit, TooManyConnections, TooManyOfClient, TooFast };
-const char* to_string(Verdict verdict);
+/// So many at once and so many per second after that.
+class TokenBucket {
+ public:
+  bool take(std::uint32_t per_second, std::uint64_t now_ns);
+  /// As it was in the beginning.
+  bool full(std::uint64_t now_ns) const { return spent_until_ns_ <= now_ns; }
+
+ private:
+  std::uint64_t spent_until_ns_ = 0;
+};
 
 class Admission {
  public:
   explicit Admission(const AdmissionLimits& limits) : limits_(limits) {}
 
-  /// Judges a request; an admitted one counts from here on.
-  Verdict judge(const rdma::PeerAddress& client, std::uint64_t now_ns);
-  void connected(const rdma::PeerAddress& client) { ++per_client_[client.bytes], ++total_; }
+  void set_limits(const AdmissionLimits& limits) { limits_ = limits; }
+  void set_draining(bool draining) { draining_ = draining; }
+  bool draining() const { return draining_; }
+
+  /// Judges a request; an admitted one counts from here on. `max_of_client` is the limit of its class.
+  Verdict judge(const rdma::PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
+  void connected(const rdma::PeerAddress& client) { ++clients_[client.bytes].connections, ++total_; }
   void disconnected(const rdma::PeerAddress& client);
-  void forget_all() { per_client_.clear(), total_ = 0; }
+  void forget_all();
   std::uint32_t connections() const { return total_; }
+  /// Clients that it knows something about.
+  std::size_t remembered() const { return clients_.size(); }
+  /// Requests by verdict, since the start.
+  std::uint64_t count(Verdict verdict) const { return counts_[static_cast<std::size_t>(verdict)]; }
 
  private:
+  /// Clients without connections that are remembered for the rate of their requests.
+  static constexpr std::size_t kMaxRemembered = 4096;
+  struct Client {
+    std::uint32_t connections = 0;
+    TokenBucket requests;
+  };
+  Verdict decide(const rdma::PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
+  void forget_quiet(std::uint64_t now_ns);
+
   AdmissionLimits limits_;
-  std::map<std::array<std::uint8_t, 16>, std::uint32_t> per_client_;
+  bool draining_ = false;
+  std::map<std::array<std::uint8_t, 16>, Client> clients_;
   std::uint32_t total_ = 0;
-  std::uint64_t window_start_ns_ = 0;
-  std::uint32_t in_window_ = 0;
+  TokenBucket requests_;
+  std::array<std::uint64_t, std::size(kVerdicts)> counts_{};
 };
 
 }  // namespace sluice::policy

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "dataplane/reactor/reactor.h"
+#include "dataplane/segment/notify.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "dataplane/service/null.h"
 #include "pmd/loopback/loopback.h"
@@ -133,12 +134,17 @@ void start_eal(const segment::ConfigBlock& config, const std::string& segment_na
                            "): check reactor.cpus in the configuration against the processors there are.");
 }
 
-service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config) {
-  service::memory::MemoryServiceConfig memory{
-      .max_files = config.max_files, .handle_key = config.handle_key, .exports = {}};
-  for (std::uint32_t i = 0; i < config.export_count; ++i) {
+static_assert(segment::kMaxExports == service::memory::kMaxExports);
+
+/// Each at its place, up to the last that is in use.
+std::vector<service::memory::ExportOptions> export_options(const segment::ConfigBlock& config) {
+  std::vector<service::memory::ExportOptions> exports;
+  std::size_t places = config.exports.size();
+  while (places > 0 && config.exports[places - 1].in_use == 0) --places;
+  for (std::size_t i = 0; i < places; ++i) {
     const segment::ExportConfig& from = config.exports[i];
     service::memory::ExportOptions options{.path = from.path,
+                                           .in_use = from.in_use != 0,
                                            .read_only = from.read_only != 0,
                                            .root_squash = from.root_squash != 0,
                                            .all_squash = from.all_squash != 0,
@@ -148,9 +154,13 @@ service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& c
                                            .allowed = {}};
     for (std::uint32_t a = 0; a < from.allowed_count; ++a)
       options.allowed.push_back({from.allowed[a].address, from.allowed[a].prefix_bits});
-    memory.exports.push_back(options);
+    exports.push_back(std::move(options));
   }
-  return memory;
+  return exports;
+}
+
+service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config) {
+  return {.max_files = config.max_files, .handle_key = config.handle_key, .exports = export_options(config)};
 }
 
 rpcrdma::Version2Config version_2_config(const segment::ConfigBlock& config) {
@@ -267,12 +277,41 @@ struct Exports {
     owner_.reactor.lend_to(handover);
   }
 
-  void publish_exports(segment::Layout& layout) {
+  /// Any thread but the reactor's: what it has to do, and gives back when it is done.
+  void offer(std::vector<service::memory::ExportOptions>* exports) {
+    offered_.store(exports, std::memory_order_release);
+  }
+  std::vector<service::memory::ExportOptions>* take_back() {
+    return returned_.exchange(nullptr, std::memory_order_acquire);
+  }
+
+  /// The reactor, between turns.
+  void work(segment::Layout& layout) {
+    if (auto* exports = offered_.exchange(nullptr, std::memory_order_acquire)) {
+      memory.exchange_exports(*exports);
+      published_ns_ = 0;
+      returned_.store(exports, std::memory_order_release);
+    }
+    publish(layout);
+  }
+
+  rdma::MemoryRegion data;
+  rdma::MemoryRegion zeros;
+  service::memory::MemoryService memory;
+
+ private:
+  void publish(segment::Layout& layout) {
     const std::uint64_t now_ns = tsc_ns();
     if (now_ns - published_ns_ < kPublishIntervalNs) return;
     published_ns_ = now_ns;
-    for (std::uint32_t i = 0; i < memory.exports().size(); ++i) {
+    for (std::uint32_t i = 0; i < segment::kMaxExports; ++i) {
+      if (i >= memory.exports().size() || !memory.exports()[i].in_use) {
+        if (const auto shown = layout.exports[i].read(); !shown || shown->in_use != 0)
+          layout.exports[i].write({});
+        continue;
+      }
       const service::memory::ExportUse& use = memory.file_system().use(i);
+      const service::memory::ExportStatistics& statistics = memory.statistics(i);
       segment::ExportInfo info{.in_use = 1, .read_only = memory.exports()[i].read_only};
       std::strncpy(info.path, memory.exports()[i].path.c_str(), sizeof info.path - 1);
       const auto handle = memory.root_handle(i);
@@ -281,18 +320,21 @@ struct Exports {
       info.quota_bytes = use.quota_bytes;
       info.used_bytes = use.used_bytes;
       info.files = use.files;
-      info.calls = memory.statistics(i).calls;
-      info.errors = memory.statistics(i).errors;
+      info.calls = statistics.calls;
+      info.errors = statistics.errors;
+      info.read_bytes = statistics.read_bytes;
+      info.written_bytes = statistics.written_bytes;
+      for (std::size_t p = 0; p < statistics.procedures.size(); ++p) {
+        info.procedure_calls[p] = statistics.procedures[p].calls;
+        info.procedure_errors[p] = statistics.procedures[p].errors;
+      }
       layout.exports[i].write(info);
     }
   }
 
-  rdma::MemoryRegion data;
-  rdma::MemoryRegion zeros;
-  service::memory::MemoryService memory;
-
- private:
   Core& owner_;
+  std::atomic<std::vector<service::memory::ExportOptions>*> offered_{nullptr};
+  std::atomic<std::vector<service::memory::ExportOptions>*> returned_{nullptr};
   std::uint64_t published_ns_ = 0;
   std::vector<std::unique_ptr<service::Handover>> handovers_;
   std::vector<std::unique_ptr<service::BorrowedService>> borrowed_;
@@ -382,6 +424,75 @@ class CaptureKeeper {
   segment::CaptureStatus status_;
 };
 
+/// Brings changes of the configuration into force, as far as they need no restart: exports and log level. On
+/// the main thread; the reactor does no more than exchange two lists.
+class ConfigKeeper {
+ public:
+  ConfigKeeper(segment::Layout& layout, Exports& exports, const segment::ConfigBlock& started)
+      : layout_(layout), exports_(exports) {
+    set_level(started);
+    layout_.generation_applied = generation_ = started.generation;
+    sequence_ = layout.config.sequence();
+  }
+
+  void turn() {
+    if (pending_) {
+      if (exports_.take_back() == nullptr) return;
+      pending_.reset();
+      layout_.generation_applied = generation_;
+      spdlog::info("Configuration {} is in force", generation_);
+    }
+    if (layout_.config.sequence() == sequence_) return;
+    sequence_ = layout_.config.sequence();
+    const auto config = layout_.config.read();
+    if (!config || config->generation == generation_) return;
+    generation_ = config->generation;
+    set_level(*config);
+    pending_ = std::make_unique<std::vector<service::memory::ExportOptions>>(export_options(*config));
+    exports_.offer(pending_.get());
+  }
+
+ private:
+  static void set_level(const segment::ConfigBlock& config) {
+    spdlog::set_level(static_cast<spdlog::level::level_enum>(
+        std::min<std::uint32_t>(config.log_level, spdlog::level::level_enum::off)));
+  }
+
+  segment::Layout& layout_;
+  Exports& exports_;
+  std::uint64_t generation_ = 0;
+  std::uint32_t sequence_ = 0;
+  std::unique_ptr<std::vector<service::memory::ExportOptions>> pending_;
+};
+
+/// A reactor that does not turn is not alive, whatever the main thread does.
+class Pulse {
+ public:
+  Pulse(const segment::Layout& layout, std::uint32_t reactors) : layout_(layout), turns_(reactors) {}
+
+  /// Whether every reactor has turned since the last time.
+  bool beats() {
+    bool all = true;
+    for (std::size_t i = 0; i < turns_.size(); ++i) {
+      const std::uint64_t turns = turns_of(layout_.reactors[i]);
+      all &= std::exchange(turns_[i], turns) != turns;
+    }
+    return all;
+  }
+
+ private:
+  static std::uint64_t turns_of(const segment::ReactorArea& area) {
+    std::uint64_t turns = 0;
+    for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i)
+      if (segment::kReactorCounters[i].name.starts_with("polls_"))
+        turns += area.counters[i].load(std::memory_order_relaxed);
+    return turns;
+  }
+
+  const segment::Layout& layout_;
+  std::vector<std::uint64_t> turns_;
+};
+
 int serve(const Options& options) {
   segment::ConfigBlock config;
   const auto segment = wait_for_segment(options, config);
@@ -400,7 +511,8 @@ int serve(const Options& options) {
     cores.push_back(std::make_unique<Core>(config, i, drivers, layout));
   Exports exports(config, *cores[0]);
   for (std::uint32_t i = 1; i < config.reactors; ++i) exports.lend_to(*cores[i]);
-  cores[0]->reactor.publish_services = [&exports, &layout] { exports.publish_exports(layout); };
+  cores[0]->reactor.publish_services = [&exports, &layout] { exports.work(layout); };
+  for (auto& core : cores) core->reactor.measure_calls();
   publish_memory(layout, config);
   segment::start_heartbeat(layout.data_plane, segment::monotonic_ns(), segment::wall_ns());
 
@@ -414,21 +526,28 @@ int serve(const Options& options) {
         },
         &cores[next++]->reactor, lcore);
   }
-  spdlog::info("Serving {} export(s) on port {} with {} reactor(s)", config.export_count, config.port,
-               config.reactors);
+  spdlog::info("Serving on port {} with {} reactor(s)", config.port, config.reactors);
 
+  ConfigKeeper changes(layout, exports, config);
   CaptureKeeper captures(layout, drivers.port);
+  Pulse pulse(layout, config.reactors);
+  notify::ready();
   bool running = true;
   while (running && !stop_requested) {
     for (int i = 0; i < kCaptureTurnsPerBeat; ++i) {
       std::this_thread::sleep_for(kBeatInterval / kCaptureTurnsPerBeat);
       captures.turn();
+      changes.turn();
     }
     tie_clocks();
-    segment::beat(layout.data_plane, segment::monotonic_ns());
+    if (pulse.beats()) {
+      segment::beat(layout.data_plane, segment::monotonic_ns());
+      notify::alive();
+    }
     running =
         std::none_of(cores.begin(), cores.end(), [](const auto& core) { return core->reactor.stopped(); });
   }
+  notify::stopping();
   for (auto& core : cores) core->reactor.stop();
   rte_eal_mp_wait_lcore();
   layout.data_plane.pid = 0;

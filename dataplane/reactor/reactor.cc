@@ -26,7 +26,11 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
       started_wall_ns_(segment::wall_ns()),
       tracked_(engine.connection_count()),
       properties_(area_) {
-  for (std::uint32_t i = 0; i < segment::kMaxConnections; ++i) area_.connections[i].write({});
+  // What a predecessor left; places that were never used stay untouched, so that they take no memory.
+  for (auto& entry : area_.connections)
+    if (entry.sequence() != 0) entry.write({});
+  for (auto& use : area_.use)
+    if (use.open.load(std::memory_order_relaxed) != 0) use.open.store(0, std::memory_order_relaxed);
   area_.info.write({.state = segment::ReactorState::Starting,
                     .cpu = config.cpu,
                     .numa_node = config.numa_node,
@@ -70,7 +74,7 @@ bool Reactor::housekeeping() noexcept {
   busy |= poll_commands();
   tell_pending();
   report_closed();
-  show_negotiated();
+  look_at_connections();
   for (service::Service* service : engine_.shared().services.all()) busy |= service->background(now_ns_);
   publish();
   return busy;
@@ -140,7 +144,6 @@ bool Reactor::poll_datagrams() noexcept {
     engine_.device().send_datagram(punt.datagram);
   }
   counters_.punts += count + sent;
-  tell_heard();
   return count + sent > 0;
 }
 
@@ -161,37 +164,54 @@ bool Reactor::on_properties(void* reactor, rpcrdma::Connection& connection, std:
   return self.properties_.take(number, static_cast<std::uint32_t>(self.tracked_[number].cm_id), body, first);
 }
 
-/// The version of a connection and the properties of version 2 are known only when the client has spoken.
-void Reactor::show_negotiated() noexcept {
-  const auto count = static_cast<std::uint16_t>(tracked_.size());
-  for (std::uint16_t i = 0; i < count; ++i) {
-    Tracked& tracked = tracked_[i];
-    const rpcrdma::Connection& connection = engine_.connection(i);
+/// Some of them each time, in turn.
+void Reactor::look_at_connections() noexcept {
+  const auto count = static_cast<std::uint32_t>(tracked_.size());
+  for (std::uint32_t i = 0; i < std::min(count, kConnectionsPerLook); ++i) {
+    const std::uint32_t number = next_look_;
+    next_look_ = next_look_ + 1 == count ? 0 : next_look_ + 1;
+    rpcrdma::Connection& connection = engine_.connection(static_cast<std::uint16_t>(number));
     if (!connection.is_open()) continue;
-    if (connection.version() == tracked.version_shown &&
-        connection.heard_properties() == tracked.negotiated_shown)
-      continue;
-    tracked.version_shown = connection.version();
-    tracked.negotiated_shown = connection.heard_properties();
-    publish_connection(i);
+    Tracked& tracked = tracked_[number];
+    show_negotiated(connection, tracked);
+    tell_heard(connection, tracked);
+    show_use(connection);
+    if (!tracked.drains || !connection.responder().idle()) continue;
+    if (cm_ != nullptr) cm_->disconnect(tracked.cm_id);
+    connection.close(rpcrdma::CloseReason::LocalClose);
   }
 }
 
+/// The version of a connection and the properties of version 2 are known only when the client has spoken.
+void Reactor::show_negotiated(rpcrdma::Connection& connection, Tracked& tracked) noexcept {
+  if (connection.version() == tracked.version_shown &&
+      connection.heard_properties() == tracked.negotiated_shown)
+    return;
+  tracked.version_shown = connection.version();
+  tracked.negotiated_shown = connection.heard_properties();
+  publish_connection(connection.number());
+}
+
 /// A packet on the queue pair says that the peer is ready, also when its message that says so was lost.
-void Reactor::tell_heard() noexcept {
-  const auto count = static_cast<std::uint16_t>(tracked_.size());
-  for (std::uint16_t i = 0; i < count; ++i) {
-    Tracked& tracked = tracked_[i];
-    if (tracked.queue_pair == 0 || tracked.up || tracked.heard_told) continue;
-    rpcrdma::Connection& connection = engine_.connection(i);
-    if (!connection.is_open() || !connection.heard_from_peer()) continue;
-    tracked.heard_told = true;
-    send_event({.type = segment::EventType::ConnectionUp,
-                .cm_id = static_cast<std::uint32_t>(tracked.cm_id),
-                .connection = i,
-                .peer = connection.peer()});
-    mark_up(connection);
-  }
+void Reactor::tell_heard(rpcrdma::Connection& connection, Tracked& tracked) noexcept {
+  if (tracked.queue_pair == 0 || tracked.up || tracked.heard_told || !connection.heard_from_peer()) return;
+  tracked.heard_told = true;
+  send_event({.type = segment::EventType::ConnectionUp,
+              .cm_id = static_cast<std::uint32_t>(tracked.cm_id),
+              .connection = connection.number(),
+              .peer = connection.peer()});
+  mark_up(connection);
+}
+
+void Reactor::show_use(rpcrdma::Connection& connection) noexcept {
+  segment::ConnectionUse& use = area_.use[connection.number()];
+  rpcrdma::Responder& responder = connection.responder();
+  use.open.store(connection.is_open(), std::memory_order_relaxed);
+  use.client_class.store(connection.client_class(), std::memory_order_relaxed);
+  use.calls.store(responder.calls(), std::memory_order_relaxed);
+  use.granted.store(static_cast<std::uint32_t>(responder.grant()), std::memory_order_relaxed);
+  use.busy.store(responder.busy_slots(), std::memory_order_relaxed);
+  use.peak_busy.store(responder.take_peak(), std::memory_order_relaxed);
 }
 
 void Reactor::on_connect_request(const rdma::CmEvent& event) noexcept {
@@ -243,6 +263,7 @@ rpcrdma::Connection* Reactor::find_connection(rdma::CmId id) noexcept {
 void Reactor::report_closed() noexcept {
   while (rpcrdma::Connection* connection = engine_.take_closed()) {
     const Tracked tracked = std::exchange(tracked_[connection->number()], {});
+    --open_;
     send_event({.type = segment::EventType::ConnectionDown,
                 .cm_id = static_cast<std::uint32_t>(tracked.cm_id),
                 .connection = connection->number(),
@@ -267,7 +288,7 @@ bool Reactor::poll_commands() noexcept {
                         .peer = {}};
     done.status = carry_out(command, done);
     ++(done.status == segment::CommandStatus::Done ? counters_.commands : counters_.commands_refused);
-    send_event(done);
+    if (command.id != 0) send_event(done);
   }
   return count > 0;
 }
@@ -302,45 +323,68 @@ segment::CommandStatus Reactor::carry_out(const segment::Command& command, segme
       if (rpcrdma::Connection* connection = find_connection(static_cast<rdma::CmId>(command.cm_id)))
         connection->close(rpcrdma::CloseReason::PeerClosed);
       return CommandStatus::Done;
-    case segment::CommandType::Close:
-    case segment::CommandType::SetCredits: {
-      if (command.connection >= engine_.connection_count()) return CommandStatus::UnknownConnection;
-      rpcrdma::Connection& connection = engine_.connection(static_cast<std::uint16_t>(command.connection));
-      if (!connection.is_open()) return CommandStatus::UnknownConnection;
-      if (command.type == segment::CommandType::SetCredits) {
-        connection.set_credits(command.credits);
-      } else {
-        if (cm_ != nullptr) cm_->disconnect(tracked_[command.connection].cm_id);
-        const bool given =
-            command.reason <= static_cast<std::uint32_t>(rpcrdma::CloseReason::NoCommonVersion) &&
-            command.reason != 0;
-        connection.close(given ? static_cast<rpcrdma::CloseReason>(command.reason)
-                               : rpcrdma::CloseReason::LocalClose);
-      }
-      return CommandStatus::Done;
-    }
-    case segment::CommandType::SetParameters:
-    case segment::CommandType::Admit: {
-      if (command.connection >= engine_.connection_count()) return CommandStatus::UnknownConnection;
-      rpcrdma::Connection& connection = engine_.connection(static_cast<std::uint16_t>(command.connection));
-      if (!connection.is_open() ||
-          static_cast<std::uint32_t>(tracked_[command.connection].cm_id) != command.cm_id)
-        return CommandStatus::UnknownConnection;
-      if (command.type == segment::CommandType::Admit)
-        connection.admit();
-      else
-        connection.apply({.send_bytes = command.parameters.send_bytes,
-                          .max_segment_bytes = command.parameters.max_segment_bytes,
-                          .max_segments = command.parameters.max_segments,
-                          .reverse = static_cast<rpcrdma::v2::ReverseSupport>(command.parameters.reverse)});
-      publish_connection(command.connection);
-      return CommandStatus::Done;
-    }
     case segment::CommandType::Shutdown:
       stop();
       return CommandStatus::Done;
+    case segment::CommandType::Close:
+    case segment::CommandType::Drain:
+    case segment::CommandType::SetCredits:
+    case segment::CommandType::SetParameters:
+    case segment::CommandType::Admit:
+    case segment::CommandType::Trace:
+      break;
   }
-  return CommandStatus::Failed;
+  rpcrdma::Connection* const connection = named(command);
+  if (connection == nullptr) return CommandStatus::UnknownConnection;
+  carry_out_on(*connection, command);
+  return CommandStatus::Done;
+}
+
+/// The connection that a command means, unless it is another one by now.
+rpcrdma::Connection* Reactor::named(const segment::Command& command) noexcept {
+  if (command.connection >= engine_.connection_count()) return nullptr;
+  rpcrdma::Connection& connection = engine_.connection(static_cast<std::uint16_t>(command.connection));
+  const bool same = static_cast<std::uint32_t>(tracked_[command.connection].cm_id) == command.cm_id;
+  return connection.is_open() && same ? &connection : nullptr;
+}
+
+void Reactor::carry_out_on(rpcrdma::Connection& connection, const segment::Command& command) noexcept {
+  Tracked& tracked = tracked_[connection.number()];
+  switch (command.type) {
+    case segment::CommandType::Close: {
+      if (cm_ != nullptr) cm_->disconnect(tracked.cm_id);
+      const bool given =
+          command.reason <= static_cast<std::uint32_t>(rpcrdma::CloseReason::NoCommonVersion) &&
+          command.reason != 0;
+      connection.close(given ? static_cast<rpcrdma::CloseReason>(command.reason)
+                             : rpcrdma::CloseReason::LocalClose);
+      return;
+    }
+    case segment::CommandType::Drain:
+      tracked.drains = true;
+      connection.set_credits(1);
+      return;
+    case segment::CommandType::SetCredits:
+      if (!tracked.drains) connection.set_credits(command.first_grant);
+      if (connection.client_class() == command.client_class) return show_use(connection);
+      connection.set_client_class(command.client_class);
+      break;
+    case segment::CommandType::Trace:
+      connection.responder().set_traced(command.on != 0);
+      return;
+    case segment::CommandType::Admit:
+      connection.admit();
+      break;
+    case segment::CommandType::SetParameters:
+      connection.apply({.send_bytes = command.parameters.send_bytes,
+                        .max_segment_bytes = command.parameters.max_segment_bytes,
+                        .max_segments = command.parameters.max_segments,
+                        .reverse = static_cast<rpcrdma::v2::ReverseSupport>(command.parameters.reverse)});
+      break;
+    default:
+      return;
+  }
+  publish_connection(connection.number());
 }
 
 segment::CommandStatus Reactor::accept(const segment::Command& command) noexcept {
@@ -384,11 +428,14 @@ rdma::QueuePair* Reactor::open_connection(rpcrdma::Connection& connection, const
                   {.receive_inline_bytes = command.receive_inline_bytes,
                    .send_inline_bytes = command.send_inline_bytes,
                    .credit_grant = command.credits,
+                   .first_grant = command.first_grant,
+                   .client_class = command.client_class,
                    .reply_chunks = config_.reply_chunks,
                    .max_version = config_.max_version,
                    .version2 = config_.version2},
                   peer, nullptr);
   connection.set_property_sink(&on_properties, this);
+  ++open_;
   return result;
 }
 
@@ -423,29 +470,28 @@ void Reactor::send_event(const segment::Event& event) noexcept {
 }
 
 void Reactor::publish() noexcept {
-  std::size_t i = 0;
-  const auto set = [&](std::uint64_t value) { area_.counters[i++].store(value, std::memory_order_relaxed); };
-  const rpcrdma::Counters& transport = engine_.counters();
-#define SLUICE_COUNTER_SET(name, group, help) set(transport.name);
-  SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_SET)
-#undef SLUICE_COUNTER_SET
-#define SLUICE_COUNTER_SET(name, group, help) set(counters_.name);
+  std::atomic<std::uint64_t>* to = nullptr;
+#define SLUICE_COUNTER_SET(name, group, help) to++->store(from.name, std::memory_order_relaxed);
+  for (std::uint32_t client_class = 0; client_class < engine_.shared().classes_seen; ++client_class) {
+    to = area_.transport_counters[client_class].data();
+    const rpcrdma::Counters& from = engine_.counters(client_class);
+    SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_SET)
+  }
+  to = area_.counters.data();
+  const auto& from = counters_;
   SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_SET)
 #undef SLUICE_COUNTER_SET
+  for (std::size_t state = 0; state < segment::kSlotStateCount; ++state)
+    area_.slots_in_state[state].store(engine_.shared().slots_in_state[state], std::memory_order_relaxed);
   std::array<std::uint64_t, segment::kMaxDeviceStatistics> statistics;
   const std::size_t known = engine_.device().read_statistics(statistics);
   for (std::size_t k = 0; k < known; ++k)
     area_.device_statistics[k].store(statistics[k], std::memory_order_relaxed);
 
-  std::uint32_t open = 0;
-  for (std::uint32_t number = 0; number < tracked_.size(); ++number) {
-    if (!engine_.connection(static_cast<std::uint16_t>(number)).is_open()) continue;
-    ++open;
-  }
   area_.info.write({.state = segment::ReactorState::Running,
                     .cpu = config_.cpu,
                     .numa_node = config_.numa_node,
-                    .connections = open,
+                    .connections = open_,
                     .started_ns = started_wall_ns_});
   if (publish_services) publish_services();
 }
@@ -455,6 +501,7 @@ void Reactor::publish_connection(std::uint32_t number) noexcept {
   segment::ConnectionInfo info;
   switch (connection.state()) {
     case rpcrdma::Connection::State::Closed:
+      area_.use[number].open.store(0, std::memory_order_relaxed);
       return area_.connections[number].write(info);
     case rpcrdma::Connection::State::Draining:
       info.state = segment::ConnectionState::Closing;
@@ -467,8 +514,8 @@ void Reactor::publish_connection(std::uint32_t number) noexcept {
   info.peer_pid = tracked_[number].peer_pid;
   info.version = connection.version();
   info.peer = connection.peer();
-  info.credits_granted = static_cast<std::uint32_t>(connection.responder().grant());
-  info.slots_busy = connection.responder().busy_slots();
+  info.client_class = connection.client_class();
+  show_use(connection);
   info.receive_inline_bytes = connection.config().receive_inline_bytes;
   info.send_inline_bytes = connection.send_bytes();
   if (connection.speaks_version_2()) {

@@ -24,6 +24,9 @@ inline constexpr std::size_t kDatagramsPerTurn = 8;
 /// Turns between looks at connection management, commands, clock and counters: none of them is on the message
 /// path.
 inline constexpr std::uint32_t kTurnsPerHousekeeping = 256;
+/// Connections that are looked at in one housekeeping: what they have negotiated, use, and whether they are
+/// drained.
+inline constexpr std::uint32_t kConnectionsPerLook = 64;
 /// Connection requests that wait for the control plane; further ones are refused.
 inline constexpr std::size_t kMaxPendingRequests = 64;
 
@@ -37,8 +40,8 @@ struct ReactorConfig {
   segment::IdlePolicy idle = segment::IdlePolicy::Spin;
 };
 
-/// Monotonic nanoseconds; cheap, not a system call.
-using Clock = std::uint64_t (*)() noexcept;
+/// Monotonic nanoseconds.
+using rpcrdma::Clock;
 
 class Reactor {
  public:
@@ -54,6 +57,12 @@ class Reactor {
   void lend_to(service::Handover& handover) { lent_.push_back(&handover); }
   /// Called now and then from the loop, to show what services have (exports).
   std::function<void()> publish_services;
+
+  /// Setup, when the engine has all its services: counts and times calls.
+  void measure_calls() {
+    engine_.measure(area_.calls, clock_);
+    engine_.shared().trace = &area_.trace;
+  }
 
   /// The loop, until stop() or a Shutdown command.
   void run() noexcept;
@@ -73,6 +82,7 @@ class Reactor {
   struct Tracked {
     bool up = false;
     bool heard_told = false;
+    bool drains = false;
     rdma::CmId cm_id{};
     std::uint32_t peer_pid = 0;
     std::uint64_t since_ns = 0;
@@ -88,8 +98,12 @@ class Reactor {
   bool poll_properties() noexcept;
   static bool on_properties(void* reactor, rpcrdma::Connection& connection, std::span<const std::byte> body,
                             bool first) noexcept;
-  void show_negotiated() noexcept;
-  void tell_heard() noexcept;
+  void look_at_connections() noexcept;
+  void show_negotiated(rpcrdma::Connection& connection, Tracked& tracked) noexcept;
+  void tell_heard(rpcrdma::Connection& connection, Tracked& tracked) noexcept;
+  void show_use(rpcrdma::Connection& connection) noexcept;
+  void carry_out_on(rpcrdma::Connection& connection, const segment::Command& command) noexcept;
+  rpcrdma::Connection* named(const segment::Command& command) noexcept;
   void mark_up(rpcrdma::Connection& connection) noexcept;
   void on_connect_request(const rdma::CmEvent& event) noexcept;
   void tell_pending() noexcept;
@@ -127,6 +141,8 @@ class Reactor {
   } counters_;
   std::array<PendingRequest, kMaxPendingRequests> pending_{};
   std::vector<Tracked> tracked_;
+  std::uint32_t next_look_ = 0;
+  std::uint32_t open_ = 0;  ///< connections
   PropertyRelay properties_;
   std::vector<service::Handover*> borrowed_;
   std::vector<service::Handover*> lent_;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace sluice::rpcrdma {
 
@@ -30,6 +31,9 @@ struct Binding {
   std::span<const ProcedureBinding>
       procedures{};  ///< by procedure number; those beyond have no eligible item
   UnusableChunks unusable = UnusableChunks::Refuse;
+  std::string_view name{};  ///< of the program, for people
+  /// By procedure number, for people; calls of those beyond are not told apart in statistics.
+  std::span<const std::string_view> procedure_names{};
 
   /// Upper bound of the RPC results in bytes (behind accept_stat), eligible items included, for the arguments
   /// encoded in `arguments` (V1-118, V1-187). Null: the caller has to give the size.

@@ -11,6 +11,7 @@
 #include "dataplane/rpcrdma/buffer_pool.h"
 #include "dataplane/rpcrdma/call_layout.h"
 #include "dataplane/rpcrdma/v2.h"
+#include "dataplane/segment/trace.h"
 #include "dataplane/service/service.h"
 
 namespace sluice::rpcrdma {
@@ -56,6 +57,8 @@ class CallSlot final : public service::Call {
     Replying,             ///< RDMA Writes and Send are posted: waits for the Send's completion
   };
 
+  static_assert(static_cast<std::size_t>(State::Replying) + 1 == segment::kSlotStateCount);
+
   /// How the RPC ends, when it ends with an RPC reply.
   enum class Outcome : std::uint8_t { Success, AcceptError, AuthError, RpcMismatch };
 
@@ -85,6 +88,8 @@ class CallSlot final : public service::Call {
   bool impossible_ = false;  ///< the service asked for more result memory than there ever is
   Outcome outcome_ = Outcome::Success;
   rpc::AcceptStat stat_ = rpc::AcceptStat::Success;
+  std::uint64_t begun_ns_ = 0;
+  std::uint16_t procedure_ = segment::kOtherProcedure;  ///< in the call table
   ReceivedMessage message_;
   CallLayout layout_;
   service::Service* service_ = nullptr;
@@ -98,6 +103,10 @@ class CallSlot final : public service::Call {
   std::uint64_t continued_bytes_ = 0;  ///< of the payload stream, sent in parts so far (version 2)
   std::uint32_t parts_posted_ = 0;     ///< parts whose Sends are not complete
   v2::CreditWord credit_;              ///< of the reply's last Send
+
+  // Of a connection that is traced.
+  std::uint64_t state_since_ns_ = 0;
+  std::array<std::uint64_t, segment::kSlotStateCount> state_ns_{};
 };
 
 }  // namespace sluice::rpcrdma

@@ -64,6 +64,9 @@ struct ConnectionConfig {
 
   /// As responder: calls we grant, each backed by one call slot. Zero: the peer's calls are not served.
   std::uint32_t credit_grant = 64;
+  /// The calls that the first reply grants; zero: all of credit_grant.
+  std::uint32_t first_grant = 0;
+  std::uint32_t client_class = 0;  ///< counters and latencies are kept by it
   ReplyChunkPolicy reply_chunks = ReplyChunkPolicy::Always;
 
   /// As requester: calls we may have outstanding at once. Zero: no calls are made.

@@ -60,16 +60,18 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
   config_.receive_inline_bytes = std::min(config.receive_inline_bytes, capacity_.receive_bytes);
   config_.credit_grant = std::min(config.credit_grant, capacity_.call_slots);
   config_.credits_requested = std::min(config.credits_requested, capacity_.requests);
+  set_client_class(config.client_class);
   peer_ = peer;
   close_reason_ = CloseReason::None;
   state_ = State::Open;
   waiting_ = touched_ = false;
   send_room_ = 0;
   requester_ = requester;
-  ++shared_.counters.connections_opened;
+  ++counters().connections_opened;
   open_version_2();
   responder_.open(config_.max_version >= v2::kVersion ? std::max(config_.credit_grant, kLeastSlots)
                                                       : config_.credit_grant);
+  if (config_.first_grant != 0) set_credits(config_.first_grant);
 
   const std::uint32_t receives = config_.credit_grant + config_.credits_requested + kSpareReceives;
   for (std::uint32_t i = 0; i < receives; ++i) repost(static_cast<std::uint16_t>(i));
@@ -87,8 +89,8 @@ void Connection::close(CloseReason reason) noexcept {
   if (state_ != State::Open) return;
   state_ = State::Draining;
   close_reason_ = reason;
-  ++shared_.counters.connections_closed;
-  if (is_failure(reason)) ++shared_.counters.connection_errors;
+  ++counters().connections_closed;
+  if (is_failure(reason)) ++counters().connection_errors;
   if (shared_.staged_for == this) {
     // What is staged counts as posted by the slots and requests: they get their completions as flushed work.
     flush_stage();
@@ -123,8 +125,8 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
     case WrKind::Receive:
       --posted_receives_;
       if (state_ != State::Open) return;
-      ++shared_.counters.messages_received;
-      shared_.counters.inline_bytes_received += wc.byte_len;
+      ++counters().messages_received;
+      counters().inline_bytes_received += wc.byte_len;
       if (version_ != v1::kVersion && is_version_2(id.index, wc.byte_len))
         return arrive({id.index, wc.byte_len, wc.remote_invalidate ? wc.invalidated : rdma::Rkey{}});
       return classify(id.index, wc.byte_len);
@@ -151,7 +153,7 @@ void Connection::on_failed_completion(const rdma::WorkCompletion& wc, WrId id) n
       close(CloseReason::RemoteAccess);
       break;
     case rdma::WcStatus::BindError:
-      ++shared_.counters.invalidation_errors;
+      ++counters().invalidation_errors;
       close(CloseReason::InvalidationError);
       break;
     case rdma::WcStatus::WrFlushError:
@@ -183,7 +185,7 @@ void Connection::on_failed_completion(const rdma::WorkCompletion& wc, WrId id) n
 /// it cannot be known, a message that names one of our outstanding calls ends that call and is not answered
 ///
 void Connection::classify(std::uint16_t buffer, std::uint32_t bytes) noexcept {
-  Counters& counters = shared_.counters;
+  Counters& counters = this->counters();
   ReceivedMessage message{.buffer = buffer, .bytes = receive_buffer(buffer).first(bytes), .header = {}};
   const v1::DecodeResult decoded = v1::decode(message.bytes);
   // From the wire again: what was stored word by word a moment ago is slow to read as a whole.
@@ -247,17 +249,17 @@ void Connection::classify(std::uint16_t buffer, std::uint32_t bytes) noexcept {
 void Connection::classify_msg(const ReceivedMessage& message) noexcept {
   const auto payload = message.payload();
   if (payload.size() < 2 * xdr::kUnit) {
-    ++shared_.counters.no_payload;
+    ++counters().no_payload;
     return unknown_direction(message, kRefuseXdr);
   }
   const std::uint32_t type = xdr::load_u32(payload.data() + xdr::kUnit);
   if (type == static_cast<std::uint32_t>(rpc::MessageType::Reply)) return to_requester(message);
   if (type != static_cast<std::uint32_t>(rpc::MessageType::Call)) {
-    ++shared_.counters.no_payload;
+    ++counters().no_payload;
     return unknown_direction(message, kRefuseXdr);
   }
   if (config_.active && !message.header.chunks.empty()) {
-    ++shared_.counters.reverse_chunks_refused;
+    ++counters().reverse_chunks_refused;
     return to_responder(message, kRefuseXdr);
   }
   to_responder(message, std::nullopt);
@@ -265,13 +267,13 @@ void Connection::classify_msg(const ReceivedMessage& message) noexcept {
 
 void Connection::to_responder(const ReceivedMessage& message, const Refusal& refusal) noexcept {
   if (config_.credit_grant > 0) return responder_.on_call(message, refusal);
-  ++shared_.counters.direction_not_served;  // V1-171
+  ++counters().direction_not_served;  // V1-171
   repost(message.buffer);
 }
 
 void Connection::to_requester(const ReceivedMessage& message) noexcept {
   if (requester_ != nullptr) return requester_->on_reply(message);
-  ++shared_.counters.unknown_xid;
+  ++counters().unknown_xid;
   repost(message.buffer);
 }
 

@@ -88,6 +88,14 @@ class Connection {
   bool is_open() const noexcept { return state_ == State::Open; }
   CloseReason close_reason() const noexcept { return close_reason_; }
   const ConnectionConfig& config() const noexcept { return config_; }
+  /// Of the client's class.
+  Counters& counters() noexcept { return *counters_; }
+  std::uint32_t client_class() const noexcept { return config_.client_class; }
+  void set_client_class(std::uint32_t client_class) noexcept {
+    config_.client_class = std::min(client_class, segment::kMaxClasses - 1);
+    counters_ = &shared_.counters[config_.client_class];
+    shared_.classes_seen = std::max(shared_.classes_seen, config_.client_class + 1);
+  }
   const rdma::PeerAddress& peer() const noexcept { return peer_; }
   Responder& responder() noexcept { return responder_; }
   Requester* requester() noexcept { return requester_; }
@@ -294,6 +302,7 @@ class Connection {
   static constexpr std::size_t kControlBytes = 128;
 
   Shared& shared_;
+  Counters* counters_ = &shared_.counters[0];
   const ConnectionCapacity capacity_;
   const std::uint16_t number_;
   std::uint16_t generation_ = 0;

@@ -138,7 +138,7 @@ void Connection::fall_back(rpc::VersionRange supported) noexcept {
   negotiation_ = v2::Negotiation::Fixed;
   if (supported.low > v1::kVersion || supported.high < v1::kVersion)
     return close(CloseReason::NoCommonVersion);
-  ++shared_.counters.fallbacks;
+  ++counters().fallbacks;
   version_ = v1::kVersion;
   opening_ = Opening::None;
   held_ = false;
@@ -148,9 +148,9 @@ void Connection::fall_back(rpc::VersionRange supported) noexcept {
 
 void Connection::set_credits(std::uint32_t credits) noexcept {
   responder_.set_grant(credits);
-  if (!speaks_version_2()) return;
   const auto grant = static_cast<std::uint32_t>(responder_.grant());
   flow_.set_window(std::min(grant, config_.credit_grant) + config_.credits_requested);
+  if (!speaks_version_2()) return;
   while (spare_receive_count_ > 0 && posted_receives_ + staged_receives_ < flow_.most_receives())
     repost(spare_receives_[--spare_receive_count_]);
 }
@@ -163,7 +163,7 @@ void Connection::admit() noexcept {
 // --- RX
 
 void Connection::arrive(const Arrived& arrived) noexcept {
-  Counters& counters = shared_.counters;
+  Counters& counters = this->counters();
   const v2::DecodeResult decoded =
       v2::decode(receive_buffer(arrived.buffer).first(arrived.bytes), negotiation_);
   const v2::Header& header = decoded.header;
@@ -251,7 +251,7 @@ void Connection::resume_deferred() noexcept {
 
 /// Steps 5 to 10 of the order of checks.
 bool Connection::take(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept {
-  Counters& counters = shared_.counters;
+  Counters& counters = this->counters();
   const v2::Header& header = decoded.header;
   const bool more_than_parts = (header.flags & ~v2::kKnownFlags) != 0 || header.type == HeaderType::NoMsg;
   Refusal refusal;
@@ -320,7 +320,7 @@ bool Connection::take(const Arrived& arrived, const v2::DecodeResult& decoded) n
 
 /// Parts are copied out, so that no Receive is held while a message grows (D2-41).
 bool Connection::take_part(const Arrived& arrived, const v2::Header& header, Step step) noexcept {
-  Counters& counters = shared_.counters;
+  Counters& counters = this->counters();
   const bool properties = header.type == HeaderType::ConnProp;
   const auto part = properties ? header.properties
                                : std::span<const std::byte>(receive_buffer(arrived.buffer))
@@ -349,7 +349,7 @@ bool Connection::take_part(const Arrived& arrived, const v2::Header& header, Ste
 
 /// Step 10: the RPC message has to be what its header says.
 void Connection::take_message(const Arrived& arrived, const v2::Header& header, bool assembled) noexcept {
-  Counters& counters = shared_.counters;
+  Counters& counters = this->counters();
   ReceivedMessage message{.buffer = arrived.buffer,
                           .bytes = receive_buffer(arrived.buffer).first(arrived.bytes)};
   // From the wire again: what was stored word by word a moment ago is slow to read as a whole.
@@ -403,7 +403,7 @@ void Connection::take_message(const Arrived& arrived, const v2::Header& header, 
 void Connection::take_error(const v2::Header& header) noexcept {
   const bool usable = header.flags == v2::kResponse;
   if (!usable) {
-    ++shared_.counters.bad_error_message;
+    ++counters().bad_error_message;
     return;
   }
   if (header.error.code == v2::ErrorCode::Vers && negotiating()) return fall_back(header.error.supported);
@@ -411,7 +411,7 @@ void Connection::take_error(const v2::Header& header) noexcept {
   if (requester_ != nullptr)
     requester_->on_error(header.fixed.xid, header.error);
   else
-    ++shared_.counters.unknown_xid;
+    ++counters().unknown_xid;
 }
 
 /// Nothing lifts a limit of ours, or lets the message path run in pieces without end (V2-065).
@@ -425,7 +425,7 @@ void Connection::apply(const v2::Agreement& agreement) noexcept {
 /// False: the sink has no room. A refusal is for the sender.
 bool Connection::take_properties(std::span<const std::byte> body, const v2::Header& header,
                                  Refusal& refusal) noexcept {
-  Counters& counters = shared_.counters;
+  Counters& counters = this->counters();
   const auto properties = header.response() ? std::nullopt : v2::decode_properties(body);
   if (!properties) {
     ++counters.bad_properties;
@@ -452,7 +452,7 @@ void Connection::fault(const Arrived& arrived, rpc::Xid xid, bool response, cons
     return responder_.on_call(
         {.buffer = arrived.buffer, .bytes = {}, .header = {.fixed = {.xid = xid, .version = v2::kVersion}}},
         error);
-  ++shared_.counters.faulty_responses;
+  ++counters().faulty_responses;
   if (requester_ != nullptr && requester_->is_outstanding(xid)) requester_->on_unusable(xid);
   repost(arrived.buffer);
 }
@@ -470,7 +470,7 @@ void Connection::break_sequence(const Arrived& arrived, const v2::Header& header
     return fault(arrived, header, error);
   }
   if (header.response()) {
-    ++shared_.counters.faulty_responses;
+    ++counters().faulty_responses;
     if (requester_ != nullptr && requester_->is_outstanding(header.fixed.xid))
       requester_->on_unusable(header.fixed.xid);
     return fault(arrived, broken.xid, false, kRefuseFlags);
@@ -497,14 +497,14 @@ bool Connection::may_speak(Speaker who) noexcept {
   const bool yields =
       who.kind == Speaker::Kind::Call && !config_.active && speaker_.kind == Speaker::Kind::None && !alone;
   if (opens && turn && flow_.balance() >= (yields ? 2 : 1)) return true;
-  ++shared_.counters.waits_credit;
+  ++counters().waits_credit;
   tx_waiting_ = true;
   return false;
 }
 
 std::optional<std::uint16_t> Connection::begin_control(Speaker speaker) noexcept {
   if (free_control_count_ == 0) {
-    ++shared_.counters.waits_send_queue;
+    ++counters().waits_send_queue;
     tx_waiting_ = true;
     return std::nullopt;
   }
@@ -512,7 +512,7 @@ std::optional<std::uint16_t> Connection::begin_control(Speaker speaker) noexcept
   if (!stage_fits(1) || stage.mark().sges + stage.max_sge() > SendStage::kMaxSges) {
     flush_stage();
     if (!stage_fits(1)) {
-      ++shared_.counters.waits_send_queue;
+      ++counters().waits_send_queue;
       note_waiting();
       return std::nullopt;
     }
@@ -574,8 +574,8 @@ bool Connection::stage_parts(const Continued& message, std::uint64_t& sent, std:
     append_pieces(stage, message.payload, sent, bytes);
     speaker_ = message.speaker;
     count_send(credit);
-    ++shared_.counters.parts_sent;
-    shared_.counters.inline_bytes_sent += header_bytes + bytes;
+    ++counters().parts_sent;
+    counters().inline_bytes_sent += header_bytes + bytes;
     sent += bytes;
     ++posted;
   }
@@ -594,7 +594,7 @@ void Connection::send_grant() noexcept {
   shared_.stage.append(
       {control_buffer(*control).data(), static_cast<std::uint32_t>(writer.position()), control_region_.lkey});
   count_send(credit);
-  ++shared_.counters.grants_sent;
+  ++counters().grants_sent;
 }
 
 /// Properties 1 to 5, in one message that every peer can receive (V2-058).
@@ -615,7 +615,7 @@ void Connection::send_greeting() noexcept {
   opening_ = Opening::None;
   wake_speakers();
   count_send(credit);
-  ++shared_.counters.properties_sent;
+  ++counters().properties_sent;
 }
 
 void Connection::greeted() noexcept {
@@ -664,7 +664,7 @@ void Connection::send_properties() noexcept {
   outgoing_sent_ = outgoing_bytes_;
   ++outgoing_posted_;
   count_send(credit);
-  ++shared_.counters.properties_sent;
+  ++counters().properties_sent;
   end_sequence();
 }
 
@@ -681,7 +681,7 @@ void Connection::tick() noexcept {
   if (negotiating() && asked_ns_ > 0 && passed(asked_ns_, timers.first_answer_ns))
     return close(CloseReason::NoAnswer);
   if (sequence_.in_progress() && passed(last_part_ns_, timers.sequence_idle_ns)) {
-    ++shared_.counters.broken_sequences;
+    ++counters().broken_sequences;
     return close(CloseReason::SequenceTimeout);
   }
   if (undelivered_ || (deferred_count_ > 0 && !awaits_assembly_)) resume_deferred();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/engine.h"
 
+#include <cstring>
+
 namespace sluice::rpcrdma {
 
 Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(device), config_(config) {
@@ -30,6 +32,29 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(devic
 
 Engine::~Engine() = default;
 
+void ServiceTable::describe(segment::CallTable& table) {
+  const auto name = [](auto& to, std::string_view from) {
+    std::memset(to, 0, sizeof to);
+    std::memcpy(to, from.data(), std::min(from.size(), sizeof to - 1));
+  };
+  std::uint16_t next = segment::kOtherProcedure;
+  name(table.info[next].program_name, "other");
+  name(table.info[next++].procedure_name, "other");
+  first_procedures_.assign(services_.size(), segment::kOtherProcedure);
+  for (std::size_t i = 0; i < services_.size(); ++i) {
+    const Binding& binding = services_[i]->binding();
+    if (next + binding.procedure_names.size() > table.info.size()) continue;
+    first_procedures_[i] = next;
+    for (std::uint32_t procedure = 0; procedure < binding.procedure_names.size(); ++procedure) {
+      segment::ProcedureInfo& info = table.info[next++];
+      info = {.program = binding.program, .version = binding.version, .procedure = procedure};
+      name(info.program_name, binding.name);
+      name(info.procedure_name, binding.procedure_names[procedure]);
+    }
+  }
+  table.procedures.store(next, std::memory_order_release);
+}
+
 rdma::QueuePairLimits Engine::queue_pair_limits() const noexcept {
   rdma::QueuePairLimits limits;
   limits.send_depth = config_.capacity.send_depth;
@@ -47,6 +72,7 @@ Connection* Engine::free_connection() noexcept {
 std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
   shared_.now_ns = now_ns;
   const std::size_t count = device_.poll(completions_);
+  if (count > 0) shared_.call_times.begin_turn();
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint16_t number = WrId::decode(completions_[i].wr_id).connection;
     connections_[number]->on_completion(completions_[i]);
@@ -104,6 +130,7 @@ void Engine::end_turn() noexcept {
     connection.flush();
     if (connection.take_draining()) draining_[draining_count_++] = &connection;
   }
+  shared_.call_times.end_turn();
   const std::size_t later = shared_.touched_count - count;
   for (std::size_t i = 0; i < later; ++i) shared_.touched[i] = shared_.touched[count + i];
   shared_.touched_count = later;

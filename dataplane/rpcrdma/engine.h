@@ -35,10 +35,15 @@ class Engine {
 
   rdma::Device& device() noexcept { return device_; }
   Shared& shared() noexcept { return shared_; }
-  Counters& counters() noexcept { return shared_.counters; }
+  Counters& counters(std::uint32_t client_class = 0) noexcept { return shared_.counters[client_class]; }
   const EngineConfig& config() const noexcept { return config_; }
   /// Setup. The service has to outlive the engine.
   void add_service(service::Service& service) { shared_.services.add(service); }
+  /// Setup, when all services are there: calls are counted and timed in `table` from here on.
+  void measure(segment::CallTable& table, Clock clock) {
+    shared_.services.describe(table);
+    shared_.call_times.measure(table, clock);
+  }
 
   /// A connection that may be opened, or null when all are in use: refuse the peer, and count.
   Connection* free_connection() noexcept;

@@ -311,7 +311,7 @@ void Requester::pump() noexcept {
   }
   while (Slot* slot = waiting_.front()) {
     if (!may_send(*slot)) {
-      ++shared_.counters.waits_credit;
+      ++counters().waits_credit;
       return;
     }
     if (!send(*slot)) return;
@@ -489,7 +489,7 @@ bool Requester::send(Slot& slot) noexcept {
   if (!connection_->stage_fits(shape.segments + 1)) {
     connection_->flush_stage();
     if (!connection_->stage_fits(shape.segments + 1)) {
-      ++shared_.counters.waits_send_queue;
+      ++counters().waits_send_queue;
       connection_->note_waiting();
       return false;
     }
@@ -509,7 +509,7 @@ bool Requester::send(Slot& slot) noexcept {
   slot.send_posted = true;
   ++posted_;
   ++outstanding_;
-  ++shared_.counters.calls_sent;
+  ++counters().calls_sent;
   // Also when the rest has fitted since the threshold was raised.
   if (slot.in_sequence) connection_->end_sequence();
   slot.in_sequence = false;
@@ -545,7 +545,7 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
   if (shape.segments == 0) return true;
   if (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr) slot.reply_memory = long_memory_.acquire();
   if (shape.segments > free_windows_ || (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr)) {
-    ++shared_.counters.waits_reply_memory;
+    ++counters().waits_reply_memory;
     connection_->note_waiting();
     return false;
   }
@@ -653,7 +653,7 @@ bool Requester::stage_send(Slot& slot, const Shape& shape, const CallChunks& chu
     connection_->count_send(credit);
     if (connection_->opening() == Connection::Opening::Call) connection_->greeted();
   }
-  shared_.counters.inline_bytes_sent +=
+  counters().inline_bytes_sent +=
       shape.header_bytes + (shape.long_call ? 0 : payload.length - slot.continued_bytes);
   return true;
 }
@@ -667,17 +667,17 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
   if (invalidated != rdma::Rkey{} && (slot == nullptr || slot->invalidate != invalidated)) {
     // Memory of another call may be gone (V2-129).
     if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
-    ++shared_.counters.invalidation_errors;
+    ++counters().invalidation_errors;
     return connection_->close(CloseReason::InvalidationError);
   }
   if (slot == nullptr) {
-    ++shared_.counters.unknown_xid;
+    ++counters().unknown_xid;
     if (abandoned_ > 0) --abandoned_;  // most likely the late answer to a call that was given up
     if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
     connection_->repost(message.buffer);
     return pump();
   }
-  ++shared_.counters.replies_received;
+  ++counters().replies_received;
   slot->receive = message.buffer;
   slot->holds_receive = true;
   slot->invalidated = invalidated != rdma::Rkey{};
@@ -698,7 +698,7 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
     usable = slot->reply.message_.size() >= rpc::kMinDeniedReplyBytes &&
              static_cast<rpc::Xid>(xdr::load_u32(slot->reply.message_.data())) == slot->xid;
   if (usable) granted_ = static_cast<std::uint32_t>(message.header.fixed.credits);
-  if (!usable) ++shared_.counters.unusable_reply;
+  if (!usable) ++counters().unusable_reply;
   end_call(*slot, usable ? CallStatus::Ok : CallStatus::UnusableReply);
   pump();
 }
@@ -739,10 +739,10 @@ bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) n
 void Requester::on_error(const v1::Header& header) noexcept {
   Slot* slot = find(header.fixed.xid);
   if (slot == nullptr) {
-    ++shared_.counters.unknown_xid;
+    ++counters().unknown_xid;
     return;
   }
-  ++shared_.counters.errors_received;
+  ++counters().errors_received;
   slot->reply.error_ = {.code = v2::ErrorCode::Vers, .supported = header.supported};
   end_call(*slot, header.error == v1::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::ChunkError);
   pump();
@@ -751,10 +751,10 @@ void Requester::on_error(const v1::Header& header) noexcept {
 void Requester::on_error(rpc::Xid xid, const v2::Error& error) noexcept {
   Slot* slot = find(xid);
   if (slot == nullptr) {
-    ++shared_.counters.unknown_xid;
+    ++counters().unknown_xid;
     return pump();
   }
-  ++shared_.counters.errors_received;
+  ++counters().errors_received;
   if (error.code == v2::ErrorCode::InvalHtype && slot->sent_no_msg) no_msg_refused_ = true;
   if (!slot->resent && replan(*slot, error)) {
     resend(*slot);
@@ -817,7 +817,7 @@ bool Requester::unreduce(Slot& slot) noexcept {
   }
   std::byte* whole = long_memory_.acquire();
   if (whole == nullptr) {
-    ++shared_.counters.waits_reply_memory;
+    ++counters().waits_reply_memory;
     connection_->note_waiting();
     return false;
   }
@@ -847,7 +847,7 @@ bool Requester::unreduce(Slot& slot) noexcept {
 /// Fences what was exposed, then sends the call again with the same XID.
 void Requester::resend(Slot& slot) noexcept {
   --outstanding_;
-  ++shared_.counters.calls_replanned;
+  ++counters().calls_replanned;
   slot.resent = true;
   slot.state = Slot::State::Resending;
   slot.continued_bytes = 0;
@@ -876,7 +876,7 @@ void Requester::on_fallback() noexcept {
 }
 
 void Requester::on_unusable(rpc::Xid xid) noexcept {
-  ++shared_.counters.unusable_reply;
+  ++counters().unusable_reply;
   end_call(*find(xid), CallStatus::UnusableReply);
   pump();
 }
@@ -960,7 +960,7 @@ void Requester::on_part_sent(std::uint16_t index) noexcept {
 
 void Requester::deliver(Slot& slot) noexcept {
   if (config_.check_exposed_memory && slot.window_count > 0 && slot.exposed_sum != sum_arguments(slot))
-    ++shared_.counters.exposed_memory_changed;
+    ++counters().exposed_memory_changed;
   if (slot.bounce_memory != nullptr && slot.reply.status_ == CallStatus::Ok) return_bounced(slot);
   free_windows(slot);
   slot.state = Slot::State::Draining;
@@ -998,6 +998,10 @@ void Requester::recycle(Slot& slot) noexcept {
 
 // --- Connections
 // --------------------------------------------------------------------------------------------------
+
+Counters& Requester::counters() noexcept {
+  return connection_ != nullptr ? connection_->counters() : shared_.counters[0];
+}
 
 void Requester::attach(Connection& connection) noexcept {
   connection_ = &connection;

@@ -17,6 +17,7 @@
 
 #include "dataplane/rpcrdma/buffer_pool.h"
 #include "dataplane/rpcrdma/config.h"
+#include "dataplane/rpcrdma/counters.h"
 #include "dataplane/rpcrdma/intrusive_queue.h"
 #include "dataplane/rpcrdma/v1.h"
 #include "dataplane/rpcrdma/v2.h"
@@ -323,6 +324,7 @@ class Requester {
 
   Shared& shared_;
   const RequesterConfig config_;
+  Counters& counters() noexcept;
   Connection* connection_ = nullptr;
   bool established_ = false;
   bool peer_ready_ = true;

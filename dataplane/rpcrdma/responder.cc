@@ -32,9 +32,76 @@ Responder::Responder(Shared& shared, Connection& connection, std::uint32_t max_s
     slot.placed_ = &on_placed;
     slot.await_memory_ = &on_await_memory;
   }
+  shared_.slots_in_state[static_cast<std::size_t>(State::Free)] += max_slots;
+}
+
+void Responder::set_state(CallSlot& slot, State state) noexcept {
+  if (traced_) note_state(slot);
+  --shared_.slots_in_state[static_cast<std::size_t>(slot.state_)];
+  ++shared_.slots_in_state[static_cast<std::size_t>(state)];
+  slot.state_ = state;
+}
+
+void Responder::note_state(CallSlot& slot) noexcept {
+  const std::uint64_t now_ns = shared_.call_times.now_ns();
+  if (slot.state_ == State::Free)
+    slot.state_ns_ = {};
+  else
+    slot.state_ns_[static_cast<std::size_t>(slot.state_)] += now_ns - slot.state_since_ns_;
+  slot.state_since_ns_ = now_ns;
+}
+
+segment::CallStatus Responder::status_of(const CallSlot& slot) const noexcept {
+  using segment::CallStatus;
+  if (slot.refusal_) return CallStatus::rdma_error;
+  switch (slot.outcome_) {
+    case CallSlot::Outcome::Success:
+      return CallStatus::success;
+    case CallSlot::Outcome::AuthError:
+      return CallStatus::auth_error;
+    case CallSlot::Outcome::RpcMismatch:
+      return CallStatus::rpc_mismatch;
+    case CallSlot::Outcome::AcceptError:
+      break;
+  }
+  switch (slot.stat_) {
+    case rpc::AcceptStat::Success:
+      return CallStatus::success;
+    case rpc::AcceptStat::ProgUnavail:
+      return CallStatus::prog_unavail;
+    case rpc::AcceptStat::ProgMismatch:
+      return CallStatus::prog_mismatch;
+    case rpc::AcceptStat::ProcUnavail:
+      return CallStatus::proc_unavail;
+    case rpc::AcceptStat::GarbageArgs:
+      return CallStatus::garbage_args;
+    case rpc::AcceptStat::SystemErr:
+      break;
+  }
+  return CallStatus::system_err;
+}
+
+/// A call of a traced connection whose reply is out.
+void Responder::note_call(const CallSlot& slot) noexcept {
+  if (shared_.trace == nullptr) return;
+  segment::TraceRecord record{.connection = connection_.number(),
+                              .xid = static_cast<std::uint32_t>(slot.message_.header.fixed.xid),
+                              .program = slot.header_.program,
+                              .version = slot.header_.version,
+                              .procedure = slot.header_.procedure,
+                              .status = status_of(slot),
+                              .begun_ns = slot.begun_ns_,
+                              .total_ns = slot.state_since_ns_ - slot.begun_ns_,
+                              .call_bytes = slot.arguments_.size() + slot.placed_bytes_,
+                              .reply_bytes = slot.payload_bytes_,
+                              .state_ns = slot.state_ns_};
+  for (std::uint32_t i = 0; i < slot.item_count_; ++i) record.reply_bytes += slot.items_[i].bytes;
+  shared_.trace->add(record);
 }
 
 void Responder::open(std::uint32_t grant) noexcept {
+  calls_ = peak_busy_ = 0;
+  traced_ = false;
   open_slots_ = std::min(grant, max_slots_);
   grant_ = std::max<std::uint32_t>(open_slots_, 1);
   free_ = {};
@@ -51,8 +118,8 @@ void Responder::on_call(const ReceivedMessage& message, const Refusal& refusal) 
   const bool first = pending_count_ == 0 || serving_pending_ || (held && refusal);
   if (first && !free_.empty() && (!held || refusal)) return begin(message, refusal);
   // The order of calls is kept.
-  if (replying_ == 0 && !connection_.speaks_version_2()) ++shared_.counters.credit_overruns;
-  ++shared_.counters.waits_call_slot;
+  if (replying_ == 0 && !connection_.speaks_version_2()) ++connection_.counters().credit_overruns;
+  ++connection_.counters().waits_call_slot;
   if (pending_count_ == pending_capacity_) {
     if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
     return connection_.close(CloseReason::TransportError);
@@ -63,10 +130,15 @@ void Responder::on_call(const ReceivedMessage& message, const Refusal& refusal) 
 void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) noexcept {
   CallSlot& slot = *free_.pop_front();
   ++busy_;
+  peak_busy_ = std::max(peak_busy_, busy_);
+  ++calls_;
+  slot.begun_ns_ = shared_.call_times.turn_ns();
+  slot.procedure_ = segment::kOtherProcedure;
+  slot.header_.program = 0;
   slot.message_ = message;
   slot.peer_ = connection_.peer();
   slot.refusal_ = refusal;
-  slot.state_ = State::Received;
+  set_state(slot, State::Received);
   slot.holds_receive_ = message.buffer != kNoReceive;
   slot.queued_ = slot.completed_ = slot.with_service_ = slot.into_sink_ = slot.impossible_ = false;
   slot.auth_error_ = rpc::AuthStat::Ok;
@@ -74,7 +146,7 @@ void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) no
   slot.piece_count_ = slot.item_count_ = 0;
   slot.payload_ = nullptr;
   slot.continued_bytes_ = 0;
-  ++shared_.counters.calls_received;
+  ++connection_.counters().calls_received;
   advance(slot);
 }
 
@@ -141,12 +213,12 @@ void Responder::abandon(CallSlot& slot) noexcept {
 void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error) noexcept {
   ++counter;
   slot.refusal_ = error;
-  slot.state_ = State::Pushing;
+  set_state(slot, State::Pushing);
 }
 
 /// Steps 9 and 11 of the order of checks of version 2, as far as they go beyond version 1.
 bool Responder::within_version_2(CallSlot& slot) noexcept {
-  Counters& counters = shared_.counters;
+  Counters& counters = connection_.counters();
   const ChunkLists& chunks = slot.message_.header.chunks;
   const Version2Config& limits = connection_.config().version2;
   const auto wraps = [](const Segment& segment) { return segment.offset + segment.length < segment.offset; };
@@ -186,10 +258,10 @@ bool Responder::within_version_2(CallSlot& slot) noexcept {
 }
 
 void Responder::check_call(CallSlot& slot) noexcept {
-  Counters& counters = shared_.counters;
+  Counters& counters = connection_.counters();
   const MessageHeader& header = slot.message_.header;
   if (slot.refusal_) {
-    slot.state_ = State::Pushing;
+    set_state(slot, State::Pushing);
     return;
   }
   const bool has_chunks = !header.chunks.empty();
@@ -222,7 +294,7 @@ void Responder::check_call(CallSlot& slot) noexcept {
       return refuse(slot, counters.call_too_long, kRefuseSystem);
   }
   if (header.no_msg)
-    slot.state_ = State::AwaitingCallMemory;
+    set_state(slot, State::AwaitingCallMemory);
   else if (slot.layout_.chunk_count == 0)
     dispatch(slot, payload);  // only empty segments
   else
@@ -244,13 +316,13 @@ void Responder::place_call(CallSlot& slot) noexcept {
   if (layout.chunk_count == 1 && chunk.position == payload.size()) {
     // Round-up is no part of a chunk in version 2 (V2-071).
     if (connection_.speaks_version_2() && xdr::load_u32(&payload[chunk.position - xdr::kUnit]) != chunk.bytes)
-      return refuse(slot, shared_.counters.count_mismatch);
+      return refuse(slot, connection_.counters().count_mismatch);
     slot.arguments_ = reader.rest();
     slot.placed_bytes_ = static_cast<std::uint32_t>(chunk.bytes);
     enter_service(slot);
     return placed(slot, slot.service_->place(slot));
   }
-  slot.state_ = State::AwaitingCallMemory;
+  set_state(slot, State::AwaitingCallMemory);
 }
 
 void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
@@ -259,12 +331,12 @@ void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
       if (rdma::total_bytes({slot.pieces_.data(), slot.piece_count_}) < slot.layout_.chunks[0].bytes)
         return complete(slot, rpc::AcceptStat::SystemErr);
       slot.into_sink_ = true;
-      slot.state_ = State::AwaitingReadRoom;
+      set_state(slot, State::AwaitingReadRoom);
       return;
     case service::Placement::Assemble:
       slot.piece_count_ = 0;
       slot.placed_bytes_ = 0;
-      slot.state_ = State::AwaitingCallMemory;
+      set_state(slot, State::AwaitingCallMemory);
       return;
     case service::Placement::Reply:
     case service::Placement::Later:
@@ -278,8 +350,9 @@ bool Responder::keep_eligible_chunks(CallSlot& slot) noexcept {
   CallLayout& layout = slot.layout_;
   const std::uint32_t eligible = binding.procedure(slot.header_.procedure).eligible_arguments;
   if (layout.chunk_count <= eligible) return true;
-  if (binding.unusable == UnusableChunks::Refuse) return refuse(slot, shared_.counters.not_eligible), false;
-  ++shared_.counters.not_eligible;
+  if (binding.unusable == UnusableChunks::Refuse)
+    return refuse(slot, connection_.counters().not_eligible), false;
+  ++connection_.counters().not_eligible;
   for (std::uint32_t i = eligible; i < layout.chunk_count; ++i)
     layout.message_bytes -= xdr::padded(layout.chunks[i].bytes);
   layout.chunk_count = eligible;
@@ -289,13 +362,13 @@ bool Responder::keep_eligible_chunks(CallSlot& slot) noexcept {
 void Responder::enter_service(CallSlot& slot) noexcept {
   if (!slot.with_service_) slot.state_bytes().fill(std::byte{0});
   slot.with_service_ = true;
-  slot.state_ = State::Executing;
+  set_state(slot, State::Executing);
 }
 
 void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
   slot.call_memory_ = shared_.call_memory.acquire();
   if (slot.call_memory_ == nullptr) {
-    ++shared_.counters.waits_call_memory;
+    ++connection_.counters().waits_call_memory;
     slot.queued_ = true;
     shared_.waiting_call_memory.push_back(slot);
     return;
@@ -317,12 +390,12 @@ void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
       to += run + (i < layout.chunk_count ? xdr::padded(layout.chunks[i].bytes) : 0);
     }
   }
-  slot.state_ = State::AwaitingReadRoom;
+  set_state(slot, State::AwaitingReadRoom);
 }
 
 bool Responder::stage_reads(CallSlot& slot) noexcept {
   SendStage& stage = connection_.stage();
-  Counters& counters = shared_.counters;
+  Counters& counters = connection_.counters();
   const std::uint64_t wr_id = connection_.wr_id(WrKind::Transfer, slot.index_);
   std::uint64_t bytes_read = 0;
   stage.begin_transfers();
@@ -368,9 +441,9 @@ void Responder::post_reads(CallSlot& slot) noexcept {
     if (staged && connection_.stage_fits()) {
       stage.last().wr_id = connection_.wr_id(WrKind::ReadsDone, slot.index_);
       stage.last().flags = rdma::kSignaled;
-      shared_.counters.rdma_reads += work_requests;
+      connection_.counters().rdma_reads += work_requests;
       ++posted_;
-      slot.state_ = State::Pulling;
+      set_state(slot, State::Pulling);
       return;
     }
     stage.rollback(mark);
@@ -386,7 +459,7 @@ void Responder::on_reads_done(std::uint16_t index) noexcept {
   if (slot.into_sink_) {
     run_service(slot);
   } else {
-    slot.state_ = State::Executing;
+    set_state(slot, State::Executing);
     dispatch(slot, {slot.call_memory_, slot.layout_.message_bytes});
   }
   advance(slot);
@@ -394,9 +467,9 @@ void Responder::on_reads_done(std::uint16_t index) noexcept {
 
 /// All of the call is in `message`, in one piece.
 void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noexcept {
-  if (message.size() < xdr::kUnit) return refuse(slot, shared_.counters.no_payload);
+  if (message.size() < xdr::kUnit) return refuse(slot, connection_.counters().no_payload);
   if (static_cast<rpc::Xid>(xdr::load_u32(message.data())) != slot.message_.header.fixed.xid)
-    return refuse(slot, shared_.counters.xid_mismatch);
+    return refuse(slot, connection_.counters().xid_mismatch);
   xdr::Reader reader(message);
   if (!decode_rpc(slot, reader)) return;
   if (slot.call_memory_ != nullptr && slot.message_.header.no_msg) {
@@ -409,7 +482,7 @@ void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noe
     }
   }
   if (slot.call_memory_ != nullptr && !counts_agree(slot)) {
-    if (connection_.speaks_version_2()) return refuse(slot, shared_.counters.count_mismatch);  // D2-49
+    if (connection_.speaks_version_2()) return refuse(slot, connection_.counters().count_mismatch);  // D2-49
     slot.stat_ = rpc::AcceptStat::GarbageArgs;
     return answer(slot, CallSlot::Outcome::AcceptError);
   }
@@ -443,7 +516,7 @@ void Responder::close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept {
 
 /// Decodes the RPC header and finds the service. False when the call is answered or refused already.
 bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
-  Counters& counters = shared_.counters;
+  Counters& counters = connection_.counters();
   const rpc::CallDecodeResult call = rpc::decode_call(reader);
   slot.header_ = call.header;
   if (call.status == rpc::CallDecode::NotACall && connection_.speaks_version_2())
@@ -467,6 +540,9 @@ bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
   }
   const ServiceLookup lookup = shared_.services.find(slot.header_.program, slot.header_.version);
   slot.service_ = lookup.service;
+  if (lookup.first_procedure != segment::kOtherProcedure &&
+      slot.header_.procedure < lookup.service->binding().procedure_names.size())
+    slot.procedure_ = static_cast<std::uint16_t>(lookup.first_procedure + slot.header_.procedure);
   if (lookup.service == nullptr) {
     ++counters.program_unavailable;
     slot.supported_ = lookup.supported;
@@ -488,8 +564,8 @@ void Responder::run_service(CallSlot& slot) noexcept {
 
 void Responder::await_reply_memory(CallSlot& slot) noexcept {
   if (slot.impossible_) return complete(slot, rpc::AcceptStat::SystemErr);
-  ++shared_.counters.waits_reply_memory;
-  slot.state_ = State::AwaitingReplyMemory;
+  ++connection_.counters().waits_reply_memory;
+  set_state(slot, State::AwaitingReplyMemory);
   slot.queued_ = true;
   shared_.waiting_reply_memory.push_back(slot);
 }
@@ -516,7 +592,7 @@ void Responder::complete(CallSlot& slot, rpc::AcceptStat stat) noexcept {
 void Responder::answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept {
   slot.completed_ = true;
   slot.outcome_ = outcome;
-  slot.state_ = State::Pushing;
+  set_state(slot, State::Pushing);
   // The reply may wait for a credit that comes only when continued calls find memory: it holds none.
   release_assembly(slot);
 }
@@ -588,7 +664,9 @@ void Responder::finish(CallSlot& slot) noexcept {
   release_assembly(slot);
   if (slot.holds_receive_ && connection_.is_open()) connection_.repost(slot.message_.buffer);
   slot.holds_receive_ = false;
-  slot.state_ = State::Free;
+  const bool replied = slot.state_ == State::Replying;
+  set_state(slot, State::Free);
+  if (traced_ && replied) note_call(slot);
   if (--busy_ == 0) connection_.wake_speakers();
   if (slot.index_ < open_slots_) free_.push_front(slot);
 }
@@ -612,7 +690,7 @@ void Responder::serve_pending() noexcept {
 }
 
 void Responder::wait_for_send_room(CallSlot& slot) noexcept {
-  ++shared_.counters.waits_send_queue;
+  ++connection_.counters().waits_send_queue;
   slot.queued_ = true;
   waiting_send_room_.push_back(slot);
   connection_.note_waiting();

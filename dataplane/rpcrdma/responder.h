@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "dataplane/rpcrdma/call_slot.h"
 #include "dataplane/rpcrdma/intrusive_queue.h"
@@ -29,6 +30,13 @@ class Responder {
   /// Takes effect with the next reply; calls in flight stay valid (V1-048). Clamped to 1 and the slots there
   /// are.
   void set_grant(std::uint32_t grant) noexcept;
+  /// Calls taken since the connection was opened.
+  std::uint64_t calls() const noexcept { return calls_; }
+  /// Most calls in slots at once since the last time this was asked.
+  std::uint32_t take_peak() noexcept { return std::exchange(peak_busy_, busy_); }
+  /// The calls of a traced connection are noted in Shared::trace.
+  void set_traced(bool traced) noexcept { traced_ = traced; }
+  bool traced() const noexcept { return traced_; }
   std::uint32_t busy_slots() const noexcept { return busy_; }
 
   /// A call, or a message to be refused. Takes over the Receive buffer and the assembled payload.
@@ -60,6 +68,11 @@ class Responder {
 
  private:
   struct ReplyPlan;
+
+  void set_state(CallSlot& slot, CallSlot::State state) noexcept;
+  void note_state(CallSlot& slot) noexcept;
+  void note_call(const CallSlot& slot) noexcept;
+  segment::CallStatus status_of(const CallSlot& slot) const noexcept;
 
   // RX: from the Receive buffer to the service.
   void begin(const ReceivedMessage& message, const Refusal& refusal) noexcept;
@@ -122,6 +135,9 @@ class Responder {
   std::uint32_t posted_ = 0;    ///< slots with a signaled work request out
   std::uint32_t replying_ = 0;  ///< of those, with their Send
   bool serving_pending_ = false;
+  std::uint32_t peak_busy_ = 0;
+  std::uint64_t calls_ = 0;
+  bool traced_ = false;
   bool retrying_ = false;  ///< the first of waiting_send_room_ has its turn
 
   IntrusiveQueue<CallSlot, &CallSlot::next> free_;

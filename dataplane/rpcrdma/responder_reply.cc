@@ -43,7 +43,7 @@ bool Responder::prepare_results(CallSlot& slot) noexcept {
   const std::size_t headroom =
       connection_.speaks_version_2() ? v2::header_bytes(returned) : v1::header_bytes(returned);
   if (headroom + kLargestErrorReply > slot.reply_buffer_.size())
-    return refuse(slot, shared_.counters.reply_too_large, kRefuseSystem), false;
+    return refuse(slot, connection_.counters().reply_too_large, kRefuseSystem), false;
   slot.payload_ = slot.reply_buffer_.data() + headroom;
   slot.results_ = xdr::Writer(slot.reply_buffer_.subspan(headroom + rpc::kMinReplyBytes));
   return true;
@@ -84,7 +84,7 @@ void Responder::finish_payload(CallSlot& slot) noexcept {
 /// V1-107; V2-102, V2-103).
 bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
-  Counters& counters = shared_.counters;
+  Counters& counters = connection_.counters();
   plan.payload_bytes = slot.payload_bytes_;
   std::uint32_t send_pieces = 1;
 
@@ -131,7 +131,7 @@ bool Responder::choose_version_1(CallSlot& slot, ReplyPlan& plan, bool pieces_fi
     return true;
   }
   if (inline_fits) return true;
-  ++shared_.counters.reply_too_large;
+  ++connection_.counters().reply_too_large;
   slot.refusal_ = kRefuseXdr;
   return false;
 }
@@ -156,7 +156,7 @@ bool Responder::choose_version_2(CallSlot& slot, ReplyPlan& plan, bool pieces_fi
     plan.mechanism = ReplyPlan::Mechanism::Continued;
     return true;
   }
-  ++shared_.counters.reply_too_large;
+  ++connection_.counters().reply_too_large;
   slot.refusal_ = v2::Error{.code = v2::ErrorCode::ReplyResource,
                             .bytes_needed = static_cast<std::uint32_t>(plan.payload_bytes)};
   return false;
@@ -176,7 +176,7 @@ rdma::Rkey Responder::handle_to_invalidate(const CallSlot& slot) noexcept {
   for (const WriteChunk chunk : header.chunks.writes)
     if (in(chunk)) return header.invalidate;
   if (header.chunks.reply && in(*header.chunks.reply)) return header.invalidate;
-  ++shared_.counters.unmatched_invalidate;
+  ++connection_.counters().unmatched_invalidate;
   return {};
 }
 
@@ -343,14 +343,14 @@ void Responder::push_reply(CallSlot& slot) noexcept {
     const SendStage::Mark mark = stage.mark();
     const bool staged = slot.refusal_ ? stage_refusal(slot) : stage_reply(slot, plan);
     if (staged && connection_.stage_fits()) {
-      shared_.counters.rdma_writes += stage.size() - mark.wrs - 1;
+      connection_.counters().rdma_writes += stage.size() - mark.wrs - 1;
       count_sent(slot, plan);
       // The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
       if (slot.holds_receive_) connection_.repost(slot.message_.buffer);
       slot.holds_receive_ = false;
       ++posted_;
       ++replying_;
-      slot.state_ = State::Replying;
+      set_state(slot, State::Replying);
       if (plan.mechanism == ReplyPlan::Mechanism::Continued) connection_.end_sequence();
       return;
     }
@@ -361,7 +361,8 @@ void Responder::push_reply(CallSlot& slot) noexcept {
 }
 
 void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept {
-  Counters& counters = shared_.counters;
+  Counters& counters = connection_.counters();
+  shared_.call_times.replied(connection_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
   if (slot.refusal_) {
     if (connection_.version() != v1::kVersion) connection_.count_error_send();
     ++(slot.refusal_->code == v2::ErrorCode::Vers ? counters.err_vers_sent

@@ -9,10 +9,12 @@
 
 #include "dataplane/rpcrdma/buffer_pool.h"
 #include "dataplane/rpcrdma/call_slot.h"
+#include "dataplane/rpcrdma/call_times.h"
 #include "dataplane/rpcrdma/counters.h"
 #include "dataplane/rpcrdma/intrusive_queue.h"
 #include "dataplane/rpcrdma/send_stage.h"
 #include "dataplane/rpcrdma/version_memory.h"
+#include "dataplane/segment/trace.h"
 #include "dataplane/service/service.h"
 
 namespace sluice::rpcrdma {
@@ -56,6 +58,7 @@ class FailedTransfers {
 
 struct ServiceLookup {
   service::Service* service = nullptr;
+  std::uint16_t first_procedure = segment::kOtherProcedure;  ///< in the call table
   bool program_known = false;
   rpc::VersionRange supported;
 };
@@ -63,12 +66,18 @@ struct ServiceLookup {
 class ServiceTable {
  public:
   void add(service::Service& service) { services_.push_back(&service); }
+  /// Setup, when all services are there: gives their procedures places in the call table.
+  void describe(segment::CallTable& table);
   ServiceLookup find(std::uint32_t program, std::uint32_t version) const noexcept {
     ServiceLookup result;
-    for (service::Service* service : services_) {
-      const Binding& binding = service->binding();
+    for (std::size_t i = 0; i < services_.size(); ++i) {
+      const Binding& binding = services_[i]->binding();
       if (binding.program != program) continue;
-      if (binding.version == version) return {service, true, {}};
+      if (binding.version == version)
+        return {services_[i],
+                i < first_procedures_.size() ? first_procedures_[i] : segment::kOtherProcedure,
+                true,
+                {}};
       result.supported.low =
           result.program_known ? std::min(result.supported.low, binding.version) : binding.version;
       result.supported.high = std::max(result.supported.high, binding.version);
@@ -80,10 +89,15 @@ class ServiceTable {
 
  private:
   std::vector<service::Service*> services_;
+  std::vector<std::uint16_t> first_procedures_;  ///< kOtherProcedure where the table had no room
 };
 
 struct Shared {
-  Counters counters;
+  std::array<Counters, segment::kMaxClasses> counters;  ///< by class of client
+  std::uint32_t classes_seen = 1;
+  std::array<std::uint32_t, segment::kSlotStateCount> slots_in_state{};
+  CallTimes call_times;
+  segment::TraceRing* trace = nullptr;  ///< of connections that are traced
   ServiceTable services;
   BufferPool call_memory;   ///< assembled calls
   BufferPool reply_memory;  ///< payload of large replies

@@ -6,11 +6,13 @@
 #include <array>
 #include <cstdint>
 
+#include "dataplane/segment/call_table.h"
 #include "dataplane/segment/tables.h"
 
 namespace sluice::segment {
 
 inline constexpr std::uint32_t kMaxAllowed = 16;
+inline constexpr std::uint32_t kMaxNameBytes = 32;  ///< of a class of clients, with its final zero
 
 /// An address prefix. IPv4 is ::ffff:a.b.c.d with 96 added to its length.
 struct AllowedPrefix {
@@ -19,6 +21,7 @@ struct AllowedPrefix {
 };
 
 struct ExportConfig {
+  std::uint32_t in_use = 0;
   char path[kMaxPathBytes]{};
   std::uint32_t read_only = 0;
   std::uint32_t root_squash = 1;
@@ -56,6 +59,9 @@ struct ConfigBlock {
   std::uint32_t hugepages = 0;
   std::uint32_t dpdk_memory_mib = 192;
   std::uint32_t port = 20049;
+  std::uint32_t class_count = 1;  ///< of clients
+  std::array<std::array<char, kMaxNameBytes>, kMaxClasses> class_names{};
+  std::uint32_t log_level = 2;  ///< spdlog's
 
   std::uint32_t max_connections = 32;  ///< of one reactor
   std::uint32_t credits = 64;
@@ -71,9 +77,8 @@ struct ConfigBlock {
 
   std::uint64_t memory_bytes = 1ull << 30;  ///< of the memory exports, all together; used as files grow
   std::uint32_t max_files = 100000;
-  std::array<std::byte, 16> handle_key{};  ///< of file handles: kept across restarts of the data plane
-  std::uint32_t export_count = 0;
-  std::array<ExportConfig, kMaxExports> exports;
+  std::array<std::byte, 16> handle_key{};         ///< of file handles: kept across restarts of the data plane
+  std::array<ExportConfig, kMaxExports> exports;  ///< the place is part of the handles: a path keeps it
 };
 
 }  // namespace sluice::segment

@@ -15,17 +15,17 @@
   X(calls_received, rx, "RPC calls taken into a call slot")                                                      \
   X(replies_received, rx, "RPC replies received for calls of ours")                                              \
   X(errors_received, rx, "RDMA_ERROR messages that ended a call of ours")                                        \
-  X(inline_bytes_received, rx, "Bytes received by Send")                                                         \
+  X(inline_bytes_received, bytes, "Bytes received by Send")                                                         \
   X(replies_sent, tx, "RPC replies sent")                                                                        \
   X(calls_sent, tx, "RPC calls sent")                                                                            \
   X(calls_replanned, tx, "RPC calls sent again in the shape that the responder asked for")                       \
   X(err_vers_sent, tx, "RDMA_ERROR ERR_VERS sent")                                                               \
   X(err_chunk_sent, tx, "RDMA_ERROR ERR_CHUNK sent")                                                             \
-  X(inline_bytes_sent, tx, "Bytes sent by Send")                                                                 \
+  X(inline_bytes_sent, bytes, "Bytes sent by Send")                                                                 \
   X(rdma_reads, rdma, "RDMA Read work requests posted")                                                          \
-  X(rdma_read_bytes, rdma, "Bytes asked for by RDMA Read")                                                       \
+  X(rdma_read_bytes, bytes, "Bytes asked for by RDMA Read")                                                       \
   X(rdma_writes, rdma, "RDMA Write work requests posted")                                                        \
-  X(rdma_write_bytes, rdma, "Bytes placed by RDMA Write")                                                        \
+  X(rdma_write_bytes, bytes, "Bytes placed by RDMA Write")                                                        \
   X(waits_call_slot, wait, "Calls that waited for a call slot")                                                  \
   X(waits_send_queue, wait, "Calls that waited for room in the send queue")                                      \
   X(waits_call_memory, wait, "Calls that waited for a long-call buffer")                                         \
@@ -99,6 +99,40 @@
   X(punts, reactor, "Management datagrams passed between network and control plane")                             \
   X(punts_lost, reactor, "Management datagrams that found the control plane's ring full")                        \
   X(control_plane_changes, reactor, "Control planes seen to take over")
+
+// The control plane's. X(name, family, value): one metric for each family, whose label tells its values apart.
+#define SLUICE_CONTROL_COUNTERS(X)                                                              \
+  X(requests_admitted, connection_requests, admitted)                                           \
+  X(requests_beyond_limit, connection_requests, too_many_connections)                           \
+  X(requests_beyond_client_limit, connection_requests, too_many_of_client)                      \
+  X(requests_too_fast, connection_requests, too_fast)                                           \
+  X(requests_too_fast_of_client, connection_requests, too_fast_of_client)                       \
+  X(requests_while_draining, connection_requests, draining)                                     \
+  X(cm_received, cm_messages, received)                                                         \
+  X(cm_sent, cm_messages, sent)                                                                 \
+  X(cm_malformed, cm_messages, malformed)                                                       \
+  X(cm_unexpected, cm_messages, unexpected)                                                     \
+  X(cm_unknown, cm_messages, unknown)                                                           \
+  X(cm_requests, cm_messages, requests)                                                         \
+  X(cm_duplicate_requests, cm_messages, duplicate_requests)                                     \
+  X(cm_stale, cm_messages, stale)                                                               \
+  X(cm_refused_service, cm_messages, refused_service)                                           \
+  X(cm_refused_parameters, cm_messages, refused_parameters)                                     \
+  X(cm_refused_resources, cm_messages, refused_resources)                                       \
+  X(cm_retransmissions, cm_messages, retransmissions)                                           \
+  X(cm_timeouts, cm_messages, timeouts)                                                         \
+  X(cm_established, cm_messages, established)                                                   \
+  X(cm_ended, cm_messages, ended)                                                               \
+  X(properties_sets, property_exchange, sets)                                                   \
+  X(properties_clamped, property_exchange, clamped)                                             \
+  X(properties_authenticated, property_exchange, authenticated)                                 \
+  X(properties_refused, property_exchange, refused)                                             \
+  X(properties_parts_lost, property_exchange, parts_lost)                                       \
+  X(properties_commands_lost, property_exchange, commands_lost)                                 \
+  X(policy_recomputations, credit_policy, recomputations)                                       \
+  X(policy_changes, credit_policy, grants_changed)                                              \
+  X(keeper_reaped, connection_keeper, reaped)                                                   \
+  X(keeper_commands_lost, connection_keeper, commands_lost)
 // clang-format on
 
 namespace sluice::segment {
@@ -109,10 +143,28 @@ struct CounterInfo {
   std::string_view help;
 };
 
-#define SLUICE_COUNTER_INFO(name, group, help) CounterInfo{#name, #group, help},
-inline constexpr CounterInfo kCounters[] = {SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_INFO)
-                                                SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_INFO)};
+struct ControlCounterInfo {
+  std::string_view family;
+  std::string_view value;
+};
+
+#define SLUICE_COUNTER_INFO(name, family, value) ControlCounterInfo{#family, #value},
+inline constexpr ControlCounterInfo kControlCounters[] = {SLUICE_CONTROL_COUNTERS(SLUICE_COUNTER_INFO)};
 #undef SLUICE_COUNTER_INFO
-inline constexpr std::size_t kCounterCount = std::size(kCounters);
+#define SLUICE_COUNTER_INFO(name, family, value) name,
+enum class ControlCounter : std::size_t { SLUICE_CONTROL_COUNTERS(SLUICE_COUNTER_INFO) };
+#undef SLUICE_COUNTER_INFO
+inline constexpr std::size_t kControlCounterCount = std::size(kControlCounters);
+
+#define SLUICE_COUNTER_INFO(name, group, help) CounterInfo{#name, #group, help},
+/// Kept by class of client.
+inline constexpr CounterInfo kTransportCounters[] = {SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_INFO)};
+/// Of the reactor as a whole.
+inline constexpr CounterInfo kReactorCounters[] = {SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_INFO)};
+#undef SLUICE_COUNTER_INFO
+inline constexpr std::size_t kTransportCounterCount = std::size(kTransportCounters);
+inline constexpr std::size_t kReactorCounterCount = std::size(kReactorCounters);
+inline constexpr std::uint32_t kCounterCount =
+    kTransportCounterCount + kReactorCounterCount + kControlCounterCount;
 
 }  // namespace sluice::segment

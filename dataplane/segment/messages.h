@@ -19,8 +19,10 @@ enum class CommandType : std::uint32_t {
   Established,    ///< the peer is ready: cm_id
   Ended,          ///< the peer has ended the connection: cm_id
   Close,          ///< a connection: connection, reason
+  Drain,          ///< closes a connection as soon as it has no call: connection, cm_id
   Abandon,        ///< a connection whose peer process has died: cm_id
-  SetCredits,     ///< a connection: connection, credits
+  SetCredits,     ///< a connection: connection, cm_id, first_grant, client_class
+  Trace,          ///< notes the calls of a connection, or ends that: connection, cm_id, on
   SetParameters,  ///< version 2, what follows from the peer's properties: connection, cm_id, parameters
   Admit,          ///< version 2: the peer has shown who it is: connection, cm_id
   Shutdown,       ///< the data plane ends
@@ -36,10 +38,13 @@ struct Parameters {
 
 struct Command {
   CommandType type{};
-  std::uint32_t id = 0;  ///< comes back in CommandDone
+  std::uint32_t id = 0;  ///< comes back in CommandDone; zero: nobody wants to know
   std::uint32_t cm_id = 0;
   std::uint32_t connection = 0;
-  std::uint32_t credits = 0;
+  std::uint32_t credits = 0;      ///< most that the connection can ever have
+  std::uint32_t first_grant = 0;  ///< that it has now
+  std::uint32_t client_class = 0;
+  std::uint32_t on = 0;                    ///< Trace
   std::uint32_t reason = 0;                ///< Close: rpcrdma::CloseReason
   Parameters parameters{};                 ///< SetParameters
   std::uint32_t receive_inline_bytes = 0;  ///< ours

@@ -14,17 +14,19 @@
 #include <memory>
 #include <string>
 
+#include "dataplane/segment/call_table.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/counters.h"
 #include "dataplane/segment/messages.h"
 #include "dataplane/segment/ring.h"
 #include "dataplane/segment/seqlock.h"
 #include "dataplane/segment/tables.h"
+#include "dataplane/segment/trace.h"
 
 namespace sluice::segment {
 
 inline constexpr std::uint64_t kMagic = 0x736c756963653031;  // "sluice01"
-inline constexpr std::uint32_t kLayoutVersion = 3;
+inline constexpr std::uint32_t kLayoutVersion = 4;
 /// A plane whose beat has not moved for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
@@ -43,25 +45,37 @@ struct ReactorArea {
   Ring<Punt, 64> punt_down;                ///< control plane to reactor
   Ring<PropertyPart, 64> properties_up;    ///< reactor to control plane
   Ring<PropertyPart, 64> properties_down;  ///< control plane to reactor
-  alignas(kCacheLine) std::array<std::atomic<std::uint64_t>, kCounterCount> counters;  ///< reactor
-  std::array<std::atomic<std::uint64_t>, kMaxDeviceStatistics> device_statistics;      ///< reactor
-  alignas(kCacheLine) SeqLock<ReactorInfo> info;                                       ///< reactor
-  std::array<SeqLock<ConnectionInfo>, kMaxConnections> connections;                    ///< reactor
+  // The rest is the reactor's.
+  alignas(kCacheLine) std::array<std::array<std::atomic<std::uint64_t>, kTransportCounterCount>,
+                                 kMaxClasses> transport_counters;
+  std::array<std::atomic<std::uint64_t>, kReactorCounterCount> counters;
+  std::array<std::atomic<std::uint64_t>, kMaxDeviceStatistics> device_statistics;
+  std::array<std::atomic<std::uint32_t>, kSlotStateCount> slots_in_state;
+  alignas(kCacheLine) SeqLock<ReactorInfo> info;
+  std::array<SeqLock<ConnectionInfo>, kMaxConnections> connections;
+  alignas(kCacheLine) std::array<ConnectionUse, kMaxConnections> use;
+  alignas(kCacheLine) CallTable calls;
+  TraceRing trace;
 };
 
 struct Layout {
   std::uint64_t magic;
   std::uint32_t layout_version;
-  std::uint32_t counter_count;
+  std::uint32_t counter_count;  ///< of all kinds
   std::uint64_t total_bytes;
   Heartbeat control_plane;
   Heartbeat data_plane;
   SeqLock<ConfigBlock> config;  ///< control plane
+  std::atomic<std::uint64_t>
+      generation_applied;  ///< data plane: of the configuration, what can change while it runs
   std::array<ReactorArea, kMaxReactors> reactors;
   std::array<SeqLock<ExportInfo>, kMaxExports> exports;  ///< the reactor that owns the exports
   SeqLock<MemoryTable> memory;                           ///< data plane, at start
   SeqLock<CaptureRequest> capture_request;               ///< control plane
-  SeqLock<CaptureStatus> capture_status;                 ///< data plane
+  std::array<std::atomic<std::uint64_t>, kControlCounterCount> control_counters;  ///< control plane
+  std::atomic<std::uint64_t> recomputation_ns;  ///< control plane: how long the last one of credits took
+  std::atomic<std::uint32_t> draining;          ///< control plane
+  SeqLock<CaptureStatus> capture_status;        ///< data plane
 };
 
 /// Age of a heartbeat in nanoseconds; the largest value when there never was one.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "pmd/rdma.h"
@@ -11,8 +12,9 @@
 namespace sluice::segment {
 
 inline constexpr std::uint32_t kMaxReactors = 8;
-inline constexpr std::uint32_t kMaxConnections = 256;  ///< of one reactor
+inline constexpr std::uint32_t kMaxConnections = 16384;  ///< of one reactor
 inline constexpr std::uint32_t kMaxExports = 32;
+inline constexpr std::uint32_t kMaxNfsProcedures = 24;
 inline constexpr std::uint32_t kMaxPathBytes = 256;
 inline constexpr std::uint32_t kMaxHandleBytes = 64;
 inline constexpr std::uint32_t kMaxMemoryEntries = 16;
@@ -38,8 +40,7 @@ struct ConnectionInfo {
   std::uint32_t peer_pid = 0;
   std::uint32_t version = 0;  ///< of RPC-over-RDMA
   rdma::PeerAddress peer;
-  std::uint32_t credits_granted = 0;
-  std::uint32_t slots_busy = 0;
+  std::uint32_t client_class = 0;
   std::uint32_t receive_inline_bytes = 0;
   std::uint32_t send_inline_bytes = 0;
   std::uint32_t window = 0;            ///< version 2: Receives that the peer may use
@@ -53,6 +54,16 @@ struct ConnectionInfo {
   std::array<std::byte, kCmStateBytes> cm_state{};
 };
 
+/// What a connection does, for credit policy and onlookers: single words that need no lock.
+struct ConnectionUse {
+  std::atomic<std::uint32_t> open;
+  std::atomic<std::uint32_t> client_class;
+  std::atomic<std::uint64_t> calls;      ///< taken since it was opened
+  std::atomic<std::uint32_t> granted;    ///< credits that the next reply grants
+  std::atomic<std::uint32_t> busy;       ///< call slots
+  std::atomic<std::uint32_t> peak_busy;  ///< most since it was published before
+};
+
 struct ExportInfo {
   std::uint32_t in_use = 0;
   std::uint32_t read_only = 0;
@@ -64,6 +75,10 @@ struct ExportInfo {
   std::uint64_t files = 0;
   std::uint64_t calls = 0;
   std::uint64_t errors = 0;
+  std::uint64_t read_bytes = 0;
+  std::uint64_t written_bytes = 0;
+  std::array<std::uint64_t, kMaxNfsProcedures> procedure_calls{};
+  std::array<std::uint64_t, kMaxNfsProcedures> procedure_errors{};
 };
 
 enum class ReactorState : std::uint32_t { Unused, Starting, Running, Stopped };

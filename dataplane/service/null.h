@@ -49,7 +49,9 @@ class NullService final : public Service {
     return Execution::Started;
   }
 
-  rpcrdma::Binding binding_{.program = kNullProgram, .version = kNullVersion};
+  static constexpr std::string_view kNames[] = {"null", "bulk"};
+  rpcrdma::Binding binding_{
+      .program = kNullProgram, .version = kNullVersion, .name = "null", .procedure_names = kNames};
 };
 
 }  // namespace sluice::service

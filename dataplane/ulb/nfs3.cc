@@ -98,15 +98,26 @@ std::uint64_t max_mount3_results(std::uint32_t procedure, std::span<const std::b
   return procedure == kDump || procedure == kExport ? kMaxLists : 0;
 }
 
+constexpr std::string_view kNfs3Names[] = {
+    "null",    "getattr",     "setattr", "lookup", "access",   "readlink", "read",   "write",
+    "create",  "mkdir",       "symlink", "mknod",  "remove",   "rmdir",    "rename", "link",
+    "readdir", "readdirplus", "fsstat",  "fsinfo", "pathconf", "commit"};
+static_assert(std::size(kNfs3Names) == kNfs3Procedures);
+constexpr std::string_view kNfsAclNames[] = {"null", "getacl", "setacl"};
+
 constexpr rpcrdma::Binding kNfs3{.program = kNfsProgram,
                                  .version = kNfs3Version,
                                  .procedures = kProcedures,
                                  .unusable = rpcrdma::UnusableChunks::Ignore,
+                                 .name = "nfs",
+                                 .procedure_names = kNfs3Names,
                                  .max_results_bytes = &max_nfs3_results};
 constexpr rpcrdma::Binding kNfsAcl{.program = kNfsAclProgram,
                                    .version = kNfs3Version,
                                    .procedures = {},
                                    .unusable = rpcrdma::UnusableChunks::Ignore,
+                                   .name = "nfsacl",
+                                   .procedure_names = kNfsAclNames,
                                    .max_results_bytes = &max_nfsacl_results};
 
 constexpr rpcrdma::Binding kMount3{.program = kMountProgram,

@@ -128,7 +128,8 @@ def a_new_control_plane_takes_over_and_no_client_notices(planes):
     assert connections[0]["state"] == "open" and connections[0]["credits"] == 64, connections
     assert connections[0]["version"] == planes.version, connections
     if planes.version == 2:
-        assert connections[0]["client_properties"]["receive_buffer_bytes"] == 4096, connections
+        properties = planes.ctl("properties")
+        assert properties[0]["client"]["receive_buffer_bytes"] == 4096, properties
     assert finish(load)["errors"] == 0
 
 

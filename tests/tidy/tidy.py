@@ -56,7 +56,7 @@ def headers_compile_alone():
     unique = " ".join(sorted(set(flags))).split()
 
     def check(header):
-        done = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-x", "c++", *unique, f"-I{ROOT}", "-include",
+        done = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-x", "c++", '-DSLUICE_VERSION=""', *unique, f"-I{ROOT}", "-include",
                                os.path.join(ROOT, header), "/dev/null"], cwd=BUILD, capture_output=True, text=True)
         return None if done.returncode == 0 else f"{header}: {done.stderr.splitlines()[0] if done.stderr else ''}"
 

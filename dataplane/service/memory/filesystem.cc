@@ -29,20 +29,25 @@ FileSystem::FileSystem(rdma::MemoryRegion region, std::uint32_t max_files, const
       clock_(wall_clock),
       start_(wall_clock()),
       priority_state_(hash_text(key, "treap priorities") | 1),
-      free_inodes_(max_files) {}
+      free_inodes_(max_files) {
+  exports_.reserve(kMaxExports);
+}
 
-std::uint32_t FileSystem::add_export(std::string_view path, std::uint64_t quota_bytes) {
-  const auto id = static_cast<std::uint32_t>(exports_.size());
-  exports_.push_back({.root_token = hash_text(key_, path), .quota_bytes = quota_bytes});
+bool FileSystem::set_export(std::uint32_t id, std::string_view path, std::uint64_t quota_bytes) noexcept {
+  const std::uint64_t token = hash_text(key_, path);
+  while (exports_.size() <= id) exports_.emplace_back();  // reserved
+  ExportUse& use = exports_[id];
+  use.quota_bytes = quota_bytes;
+  if (use.root != 0 && use.root_token == token) return true;
   const InodeNumber number = new_inode(id, {.type = FileType::Directory, .mode = 0777});
-  if (number == 0)
-    throw rdma::SetupError("max_files is smaller than the number of exports: raise max_files.");
+  if (number == 0) return false;
   Inode& root = inodes_[number];
   root.generation = kRootGeneration;
   root.links = 2;
   root.parent = number;
-  exports_[id].root = number;
-  return id;
+  use.root = number;
+  use.root_token = token;
+  return true;
 }
 
 HandleBytes FileSystem::handle_of(InodeNumber number) const noexcept {

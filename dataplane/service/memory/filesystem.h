@@ -2,7 +2,7 @@
 //
 // The memory exports' file system: inodes, directories, and files whose data lies in registered blocks.
 //
-// Threads: one reactor. Everything is allocated by the constructor and add_export(); every other operation is
+// Threads: one reactor. Everything is allocated by the constructor; every other operation is
 // O(1) or has its bound named at it.
 #pragma once
 
@@ -137,6 +137,9 @@ struct Entry {
   std::uint64_t cookie() const noexcept { return sequence; }
 };
 
+/// Of one file system.
+inline constexpr std::uint32_t kMaxExports = 32;
+
 struct ExportUse {
   InodeNumber root = 0;
   std::uint64_t root_token = 0;   ///< stands in the root's handle in place of the start
@@ -161,9 +164,9 @@ class FileSystem {
   /// Setup. `wall_clock` gives nanoseconds since 1970 and is no system call.
   FileSystem(rdma::MemoryRegion region, std::uint32_t max_files, const HashKey& key, Clock wall_clock);
 
-  /// Setup. A root keeps its handle from one start to the next as long as path, place in the list and key
-  /// stay.
-  std::uint32_t add_export(std::string_view path, std::uint64_t quota_bytes);
+  /// Makes the root of an export, or finds it: a root keeps its handle from one start to the next as long as
+  /// path, `id` and key stay. `id` is below kMaxExports. False when there is no inode left.
+  bool set_export(std::uint32_t id, std::string_view path, std::uint64_t quota_bytes) noexcept;
   const ExportUse& use(std::uint32_t export_id) const noexcept { return exports_[export_id]; }
   std::uint32_t export_count() const noexcept { return static_cast<std::uint32_t>(exports_.size()); }
   InodeNumber root(std::uint32_t export_id) const noexcept { return exports_[export_id].root; }

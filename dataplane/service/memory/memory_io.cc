@@ -87,6 +87,7 @@ void MemoryService::read(Call& call, xdr::Reader& in) noexcept {
   put_post_op_attr(out, fs_, file.number);
   out.u32(count);
   out.boolean(count == left);  // eof
+  statistics_[current_export_].read_bytes += count;
   add_file_data(call, file.number, offset, count);
   succeed(call, Status::Ok);
 }
@@ -124,6 +125,7 @@ void MemoryService::write_ok(Call& call, const WccBefore& before, std::uint32_t 
   out.u32(count);
   out.u32(kFileSync);
   out.opaque_fixed(write_verifier_);
+  statistics_[current_export_].written_bytes += count;
   succeed(call, Status::Ok);
 }
 

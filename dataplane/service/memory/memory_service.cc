@@ -22,14 +22,33 @@ MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros
       zeros_{zeros.bytes.first(kLargeBytes), zeros.lkey},
       pad_{zeros.bytes.subspan(kLargeBytes), zeros.lkey},
       exports_(config.exports),
-      statistics_(config.exports.size() + 1),
+      statistics_(kMaxExports + 1),
       replies_(config.handle_key),
       acl_(*this) {
   if (pad_.bytes.size() < xdr::kUnit)
     throw rdma::SetupError("The memory export needs a region for holes and padding of more than 64 KiB.");
-  for (const ExportOptions& options : exports_) fs_.add_export(options.path, options.quota_bytes);
+  if (exports_.size() > kMaxExports)
+    throw rdma::SetupError("There are more than " + std::to_string(kMaxExports) + " exports: remove some.");
+  if (!make_roots())
+    throw rdma::SetupError("max_files is smaller than the number of exports: raise max_files.");
   // Another one after each start (RFC 1813, section 3.3.7).
   xdr::store_u64(write_verifier_.data(), fs_.start());
+}
+
+bool MemoryService::make_roots() noexcept {
+  bool all = true;
+  for (std::uint32_t id = 0; id < exports_.size(); ++id) {
+    ExportOptions& options = exports_[id];
+    if (!options.in_use) continue;
+    options.in_use = fs_.set_export(id, options.path, options.quota_bytes);
+    all &= options.in_use;
+  }
+  return all;
+}
+
+void MemoryService::exchange_exports(std::vector<ExportOptions>& exports) noexcept {
+  exports_.swap(exports);
+  make_roots();  // one without an inode for its root is not in use
 }
 
 namespace {
@@ -110,7 +129,7 @@ void MemoryService::end_with_attr(Call& call, Status status, InodeNumber number)
 
 /// Only AUTH_NONE and AUTH_SYS are served. The start of every call: it belongs to no export yet.
 bool MemoryService::authenticate(Call& call) noexcept {
-  current_export_ = static_cast<std::uint32_t>(exports_.size());
+  current_export_ = kNoExport;
   const rpc::OpaqueAuth& credential = call.header().credential;
   if (credential.flavor == rpc::AuthFlavor::None) return true;
   if (credential.flavor == rpc::AuthFlavor::Sys && rpc::decode_auth_sys(credential.body).ok) return true;
@@ -139,8 +158,13 @@ MemoryService::Target MemoryService::target(Call& call, std::span<const std::byt
   const FileSystem::Found found = fs_.find(handle);
   result.status = found.status;
   if (found.status != Status::Ok) return result;
-  current_export_ = fs_.inode(found.number).export_id;
-  const ExportOptions& options = exports_[current_export_];
+  const std::uint32_t id = fs_.inode(found.number).export_id;
+  if (id >= exports_.size() || !exports_[id].in_use) {
+    result.status = Status::Stale;
+    return result;
+  }
+  current_export_ = id;
+  const ExportOptions& options = exports_[id];
   const auto& allowed = options.allowed;
   if (!allowed.empty() && std::none_of(allowed.begin(), allowed.end(),
                                        [&](const auto& prefix) { return prefix.contains(call.peer()); })) {

@@ -37,6 +37,7 @@ struct AddressPrefix {
 
 struct ExportOptions {
   std::string path;
+  bool in_use = true;  ///< false: handles are stale until an export of this path is here again
   bool read_only = false;
   bool root_squash = true;
   bool all_squash = false;
@@ -49,7 +50,7 @@ struct ExportOptions {
 struct MemoryServiceConfig {
   std::uint32_t max_files = 100000;
   HashKey handle_key{};
-  std::vector<ExportOptions> exports{};
+  std::vector<ExportOptions> exports{};  ///< the place of each is part of its handles; at most kMaxExports
 };
 
 struct ProcedureStatistics {
@@ -61,7 +62,12 @@ struct ProcedureStatistics {
 struct ExportStatistics : ProcedureStatistics {
   std::array<ProcedureStatistics, ulb::kNfs3Procedures> procedures{};
   std::uint64_t repeated = 0;  ///< answered from the reply cache
+  std::uint64_t read_bytes = 0;
+  std::uint64_t written_bytes = 0;
 };
+
+/// Stands for "none" where an export's number is asked for.
+inline constexpr std::uint32_t kNoExport = kMaxExports;
 
 class MemoryService final : public Service {
  public:
@@ -79,7 +85,11 @@ class MemoryService final : public Service {
 
   FileSystem& file_system() noexcept { return fs_; }
   const std::vector<ExportOptions>& exports() const noexcept { return exports_; }
-  /// For the number behind the last export: calls whose handle named none.
+  /// The reactor, between turns: `exports` are in force from here on, and the caller gets the old ones.
+  /// Nothing is allocated or freed. What was in an export that goes stays in memory, and is there again when
+  /// the export comes back.
+  void exchange_exports(std::vector<ExportOptions>& exports) noexcept;
+  /// For kNoExport: calls whose handle named none.
   const ExportStatistics& statistics(std::size_t export_id) const noexcept { return statistics_[export_id]; }
   HandleBytes root_handle(std::uint32_t export_id) const noexcept {
     return fs_.handle_of(fs_.root(export_id));
@@ -133,6 +143,8 @@ class MemoryService final : public Service {
 
   using Handler = void (MemoryService::*)(Call&, xdr::Reader&) noexcept;
   static const std::array<Handler, ulb::kNfs3Procedures> kHandlers;
+
+  bool make_roots() noexcept;
 
   // Access.
   bool authenticate(Call& call) noexcept;
@@ -195,7 +207,7 @@ class MemoryService final : public Service {
   std::vector<ExportOptions> exports_;
   std::vector<ExportStatistics> statistics_;
   std::array<std::byte, 8> write_verifier_;
-  std::uint32_t current_export_ = 0;
+  std::uint32_t current_export_ = kNoExport;
   ReplyCache replies_;
   bool keep_reply_ = false;  ///< of the call that is being executed
   ReplyCache::Key reply_key_;

@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 #include <rpc/rpc.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <sstream>
 
-#include "controlplane/admin/server.h"
 #include "controlplane/config/config.h"
+#include "controlplane/config/describe.h"
 #include "controlplane/mount/mount_server.h"
 #include "controlplane/policy/admission.h"
 #include "controlplane/topology.h"
@@ -22,29 +21,9 @@ namespace {
 // --- Configuration
 // ----------------------------------------------------------------------------------------------
 
-bool same(const config::Config& a, const config::Config& b) {
-  const auto& x = a.block;
-  const auto& y = b.block;
-  return x.reactors == y.reactors && x.idle == y.idle && x.port == y.port && x.credits == y.credits &&
-         x.inline_bytes == y.inline_bytes && x.max_connections == y.max_connections &&
-         x.call_buffers == y.call_buffers && x.large_reply_buffers == y.large_reply_buffers &&
-         x.reply_chunks_if_needed == y.reply_chunks_if_needed &&
-         x.reply_buffer_bytes == y.reply_buffer_bytes && std::string(x.loopback_path) == y.loopback_path &&
-         x.loopback_links == y.loopback_links && x.loopback_arena_bytes == y.loopback_arena_bytes &&
-         x.memory_bytes == y.memory_bytes && x.max_files == y.max_files && x.export_count == y.export_count &&
-         std::string(x.exports[0].path) == y.exports[0].path &&
-         x.exports[0].root_squash == y.exports[0].root_squash &&
-         x.exports[0].anonuid == y.exports[0].anonuid && a.segment == b.segment &&
-         a.admin_socket == b.admin_socket && a.metrics_address == b.metrics_address &&
-         a.log_level == b.log_level && a.mount_enabled == b.mount_enabled && a.mount_port == b.mount_port &&
-         a.mount_rpcbind == b.mount_rpcbind && a.choose_cpus == b.choose_cpus &&
-         a.max_connections_per_client == b.max_connections_per_client &&
-         a.max_connection_requests_per_second == b.max_connection_requests_per_second;
-}
-
 TEST(Config, the_sample_is_accepted_and_says_the_defaults) {
-  EXPECT_TRUE(same(config::load_file(SLUICE_SAMPLE_CONFIG), config::defaults()));
-  EXPECT_TRUE(same(config::parse("", "x"), config::defaults()));
+  EXPECT_EQ(config::describe(config::load_file(SLUICE_SAMPLE_CONFIG)), config::describe(config::defaults()));
+  EXPECT_EQ(config::describe(config::parse("", "x")), config::describe(config::defaults()));
 }
 
 TEST(Config, V1_180_V2_153_the_port_is_20049_unless_set) {
@@ -101,24 +80,46 @@ TEST(Config, prefixes_of_both_families) {
 // --------------------------------------------------------------------------------------------------
 
 TEST(Admission, limits_in_all_of_a_client_and_by_rate) {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
   policy::Admission admission(
-      {.max_connections = 4, .max_connections_per_client = 2, .max_requests_per_second = 10});
+      {.max_connections = 4, .max_requests_per_second = 10, .max_requests_per_second_per_client = 5});
   const auto a = rdma::PeerAddress::from_ipv4(10, 0, 0, 1);
   const auto b = rdma::PeerAddress::from_ipv4(10, 0, 0, 2);
   const auto c = rdma::PeerAddress::from_ipv4(10, 0, 0, 3);
   using policy::Verdict;
-  EXPECT_EQ(admission.judge(a, 0), Verdict::Admit);
-  EXPECT_EQ(admission.judge(a, 0), Verdict::Admit);
-  EXPECT_EQ(admission.judge(a, 0), Verdict::TooManyOfClient);
-  EXPECT_EQ(admission.judge(b, 0), Verdict::Admit);
-  EXPECT_EQ(admission.judge(b, 0), Verdict::Admit);
-  EXPECT_EQ(admission.judge(c, 0), Verdict::TooManyConnections);
+  EXPECT_EQ(admission.judge(a, 2, kSecond), Verdict::Admit);
+  EXPECT_EQ(admission.judge(a, 2, kSecond), Verdict::Admit);
+  EXPECT_EQ(admission.judge(a, 2, kSecond), Verdict::TooManyOfClient);
+  EXPECT_EQ(admission.judge(b, 2, kSecond), Verdict::Admit);
+  EXPECT_EQ(admission.judge(b, 2, kSecond), Verdict::Admit);
+  EXPECT_EQ(admission.judge(c, 2, kSecond), Verdict::TooManyConnections);
   admission.disconnected(a);
-  EXPECT_EQ(admission.judge(c, 0), Verdict::Admit);
-  for (int i = 0; i < 3; ++i) admission.judge(a, 0);
-  EXPECT_EQ(admission.judge(a, 0), Verdict::TooFast);
+  EXPECT_EQ(admission.judge(c, 2, kSecond), Verdict::Admit);
+  for (int i = 0; i < 2; ++i) admission.judge(a, 2, kSecond);
+  EXPECT_EQ(admission.judge(a, 2, kSecond), Verdict::TooFastOfClient);
+  EXPECT_EQ(admission.judge(c, 2, kSecond), Verdict::TooManyConnections);
+  EXPECT_EQ(admission.judge(c, 2, kSecond), Verdict::TooFast)
+      << "the eleventh that is not its client's fault";
   admission.disconnected(c);
-  EXPECT_EQ(admission.judge(a, 1'000'000'000), Verdict::Admit);
+  EXPECT_EQ(admission.judge(a, 2, 2 * kSecond), Verdict::Admit);
+  EXPECT_EQ(admission.count(Verdict::Admit), 6u);
+  admission.set_draining(true);
+  EXPECT_EQ(admission.judge(b, 9, 3 * kSecond), Verdict::Draining);
+}
+
+TEST(Admission, many_addresses_cannot_make_it_remember_without_bound) {
+  policy::Admission admission(
+      {.max_connections = 1, .max_requests_per_second = 1'000'000, .max_requests_per_second_per_client = 1});
+  const auto first = rdma::PeerAddress::from_ipv4(10, 9, 9, 9);
+  EXPECT_EQ(admission.judge(first, 1, 1), policy::Verdict::Admit);
+  for (std::uint32_t i = 0; i < 20000; ++i)
+    admission.judge(
+        rdma::PeerAddress::from_ipv4(10, 0, static_cast<std::uint8_t>(i >> 8), static_cast<std::uint8_t>(i)),
+        1, 1 + i);
+  EXPECT_LE(admission.remembered(), 4097u);
+  EXPECT_EQ(admission.connections(), 1u);
+  admission.disconnected(first);
+  EXPECT_EQ(admission.connections(), 0u);
 }
 
 TEST(Topology, cores_of_their_own_and_the_first_left_free) {
@@ -132,53 +133,6 @@ TEST(Topology, cores_of_their_own_and_the_first_left_free) {
   EXPECT_EQ(topology::choose(threads, 2)[0].cpu, 1u);
   EXPECT_THROW(topology::choose(four, 5), rdma::SetupError);
   EXPECT_FALSE(topology::processors().empty());
-}
-
-// --- Admin socket
-// -----------------------------------------------------------------------------------------------
-
-TEST(Admin, json_rpc_answers_and_errors) {
-  const std::string path = "/tmp/sluice-admin-test-" + std::to_string(::getpid());
-  admin::Server server(path);
-  server.add("echo", [](const nlohmann::json& params) { return params; });
-  server.add("fail",
-             [](const nlohmann::json&) -> nlohmann::json { throw admin::MethodError("No such thing."); });
-  const auto ask = [&](const std::string& text) { return nlohmann::json::parse(server.answer(text)); };
-  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":7,"method":"echo","params":{"a":1}})")["result"]["a"], 1);
-  EXPECT_EQ(ask("{")["error"]["code"], -32700);
-  EXPECT_EQ(ask("[]")["error"]["code"], -32600);
-  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":5})")["error"]["code"], -32600);
-  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"nope"})")["error"]["code"], -32601);
-  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"fail"})")["error"]["message"], "No such thing.");
-  EXPECT_EQ(server.answer(R"({"jsonrpc":"2.0","method":"echo"})"), "");
-
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::copy(path.begin(), path.end(), address.sun_path);
-  ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  const std::string pipelined =
-      "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n{\"jsonrpc\":\"2.0\",\"id\":2,\"meth";
-  ASSERT_GT(::send(fd, pipelined.data(), pipelined.size(), 0), 0);
-  for (int i = 0; i < 5; ++i) server.poll(10);
-  const std::string rest = "od\":\"echo\"}\n";
-  ASSERT_GT(::send(fd, rest.data(), rest.size(), 0), 0);
-  for (int i = 0; i < 5; ++i) server.poll(10);
-  char buffer[512];
-  const std::string got(buffer, static_cast<std::size_t>(::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)));
-  EXPECT_EQ(std::count(got.begin(), got.end(), '\n'), 2);
-  // A line without end is cut off.
-  const std::string garbage(admin::kMaxRequestBytes + 4096, 'x');
-  std::size_t sent = 0;
-  ssize_t bytes = 1;
-  for (int i = 0; i < 1000 && sent < garbage.size() && bytes > 0; ++i) {
-    bytes = ::send(fd, garbage.data() + sent, garbage.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
-    sent += bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
-    server.poll(10);
-  }
-  server.poll(10);
-  EXPECT_LE(::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT), 0);
-  ::close(fd);
 }
 
 // --- MOUNT

@@ -395,7 +395,7 @@ TEST_F(Nfs3Repeated, a_removal_and_a_creation_that_come_again_get_their_first_an
   const Bytes removed = results_of(700, kRemove, "f");
   EXPECT_EQ(status_of(removed), 0u);
   EXPECT_EQ(results_of(700, kRemove, "f"), removed);
-  EXPECT_EQ(lab.service().statistics(1).repeated, 1u);
+  EXPECT_EQ(lab.service().statistics(service::memory::kNoExport).repeated, 1u);
   const Bytes made = results_of(701, kMkDir, "d");
   EXPECT_EQ(status_of(made), 0u);
   EXPECT_EQ(results_of(701, kMkDir, "d"), made);
@@ -665,7 +665,7 @@ TEST_F(Nfs3, statistics_count_calls_and_errors_by_procedure_and_export) {
   EXPECT_EQ(two.service().statistics(1).errors, 1u);
   EXPECT_EQ(two.service().statistics(1).procedures[ulb::kNfs3Lookup].errors, 1u);
   EXPECT_EQ(two.service().statistics(1).procedures[ulb::kNfs3GetAttr].calls, 1u);
-  EXPECT_EQ(two.service().statistics(2).errors, 1u) << "a handle of no export";
+  EXPECT_EQ(two.service().statistics(service::memory::kNoExport).errors, 1u) << "a handle of no export";
 }
 
 }  // namespace

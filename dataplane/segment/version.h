@@ -3,6 +3,7 @@
 
 namespace sluice {
 
-inline constexpr const char* kVersion = "0.1.0";
+/// As meson.build says it.
+inline constexpr const char* kVersion = SLUICE_VERSION;
 
 }  // namespace sluice

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/sluicectl/client.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace sluice::ctl {
+namespace {
+
+constexpr int kForbidden = -32001;
+constexpr timeval kPatience{30, 0};
+
+struct Socket {
+  int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ~Socket() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+}  // namespace
+
+json Client::ask(const std::string& method, const json& parameters) const {
+  const Socket socket;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path_.c_str(), sizeof address.sun_path - 1);
+  if (socket.fd < 0 || ::connect(socket.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    throw Unreachable(
+        "Cannot reach the control plane at " + path_ + " (" + std::strerror(errno) +
+        "): is sluice-controlplane running? Use --socket if its configuration names another path.");
+  ::setsockopt(socket.fd, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
+  const std::string request =
+      json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump() + "\n";
+  // One that may not use the socket has its answer, and the other side closed, before it has asked.
+  for (std::size_t sent = 0; sent < request.size();) {
+    const ssize_t bytes = ::send(socket.fd, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+    if (bytes <= 0) break;
+    sent += static_cast<std::size_t>(bytes);
+  }
+  std::string answer;
+  char buffer[65536];
+  ssize_t bytes = 0;
+  while (answer.find('\n') == std::string::npos && (bytes = ::recv(socket.fd, buffer, sizeof buffer, 0)) > 0)
+    answer.append(buffer, static_cast<std::size_t>(bytes));
+  const json parsed = json::parse(answer, nullptr, false);
+  if (parsed.is_discarded())
+    throw Unreachable("The control plane at " + path_ + " gave no answer: see its log.");
+  if (!parsed.contains("error")) return parsed.value("result", json());
+  const json& error = parsed["error"];
+  const std::string message = error.value("message", "The control plane answered with an error.");
+  if (error.value("code", 0) == kForbidden) throw Forbidden(message);
+  throw std::runtime_error(message);
+}
+
+}  // namespace sluice::ctl

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/config/describe.h"
+
+#include <algorithm>
+#include <set>
+
+#include "dataplane/rpcrdma/netid.h"
+
+namespace sluice::config {
+namespace {
+
+using nlohmann::json;
+
+std::string to_text(const segment::AllowedPrefix& prefix) {
+  const bool v4 = rpcrdma::is_mapped_ipv4(prefix.address) && prefix.prefix_bits >= 96;
+  return rpcrdma::to_string(prefix.address) + '/' + std::to_string(prefix.prefix_bits - (v4 ? 96 : 0));
+}
+
+template <typename Prefixes>
+json to_json(const Prefixes& prefixes, std::size_t count) {
+  json list = json::array();
+  for (std::size_t i = 0; i < count; ++i) list.push_back(to_text(prefixes[i]));
+  return list;
+}
+
+json describe_export(const segment::ExportConfig& entry) {
+  return {{"path", entry.path},
+          {"read_only", entry.read_only != 0},
+          {"root_squash", entry.root_squash != 0},
+          {"all_squash", entry.all_squash != 0},
+          {"anonuid", entry.anonuid},
+          {"anongid", entry.anongid},
+          {"quota_mib", entry.quota_bytes >> 20},
+          {"clients", to_json(entry.allowed, entry.allowed_count)}};
+}
+
+json describe_class(const policy::ClientClass& entry) {
+  return {{"weight", static_cast<std::uint64_t>(entry.credits.weight)},
+          {"min_credits", entry.credits.min_credits},
+          {"max_credits", entry.credits.max_credits},
+          {"max_connections_per_client", entry.max_connections_per_client}};
+}
+
+json describe_device(const segment::ConfigBlock& block) {
+  json gateways = json::array();
+  for (std::uint32_t i = 0; i < block.gateway_count; ++i)
+    gateways.push_back(rpcrdma::to_string(block.gateways[i]));
+  json device = {{"driver", block.driver == segment::Driver::SoftRoce ? "softroce" : "loopback"},
+                 {"loopback_path", block.loopback_path},
+                 {"loopback_links", block.loopback_links},
+                 {"loopback_arena_mib", block.loopback_arena_bytes >> 20},
+                 {"ethdev", block.ethdev},
+                 {"addresses", to_json(block.addresses, block.address_count)},
+                 {"gateways", gateways},
+                 {"mtu", block.mtu},
+                 {"hardware_queues", block.hardware_queues},
+                 {"hugepages", block.hugepages != 0},
+                 {"dpdk_memory_mib", block.dpdk_memory_mib}};
+  if (block.vlan <= 4094) device["vlan"] = block.vlan;
+  return device;
+}
+
+/// Tables and keys of which a change takes effect at once.
+bool is_live(const std::string& key) {
+  static const char* kLive[] = {"log_level", "export",    "client_class",
+                                "policy",    "admission", "host_authentication.timeout_s"};
+  return std::any_of(std::begin(kLive), std::end(kLive), [&](const std::string& live) {
+    return key == live ||
+           (key.size() > live.size() && key.compare(0, live.size(), live) == 0 && key[live.size()] == '.');
+  });
+}
+
+/// Of the control plane alone.
+bool is_control(const std::string& key) {
+  return key.rfind("admin.", 0) == 0 || key.rfind("metrics.", 0) == 0 || key.rfind("mount.", 0) == 0 ||
+         (key.rfind("host_authentication.", 0) == 0 && key != "host_authentication.required");
+}
+
+}  // namespace
+
+json describe(const Config& config) {
+  const segment::ConfigBlock& block = config.block;
+  json result = {
+      {"segment", config.segment},
+      {"log_level", config.log_level},
+      {"reactor",
+       {{"count", block.reactors}, {"idle", block.idle == segment::IdlePolicy::Spin ? "spin" : "backoff"}}},
+      {"transport",
+       {{"port", block.port},
+        {"credits", block.credits},
+        {"inline_bytes", block.inline_bytes},
+        {"max_version", block.max_version},
+        {"max_segments", block.max_segments},
+        {"keep_alive_s", block.keep_alive_s},
+        {"max_connections", block.max_connections},
+        {"call_buffers", block.call_buffers},
+        {"large_reply_buffers", block.large_reply_buffers},
+        {"reply_chunks", block.reply_chunks_if_needed != 0 ? "if-needed" : "always"}}},
+      {"host_authentication",
+       {{"method", config.authentication_method},
+        {"required", config.authentication_required},
+        {"key_file", config.authentication_key_file},
+        {"name", config.authentication_name},
+        {"timeout_s", config.authentication_timeout_s}}},
+      {"device", describe_device(block)},
+      {"memory", {{"size_mib", block.memory_bytes >> 20}, {"max_files", block.max_files}}},
+      {"admin",
+       {{"socket", config.admin_socket},
+        {"change_group", config.admin_change_group},
+        {"read_group", config.admin_read_group}}},
+      {"metrics", {{"address", config.metrics_address}}},
+      {"mount",
+       {{"enabled", config.mount_enabled}, {"port", config.mount_port}, {"rpcbind", config.mount_rpcbind}}},
+      {"policy", describe_class(config.classes[0])},
+      {"admission",
+       {{"max_connections", config.max_connections},
+        {"max_requests_per_second", config.max_requests_per_second},
+        {"max_requests_per_second_per_client", config.max_requests_per_second_per_client}}},
+      {"client_class", json::array()},
+      {"export", json::array()}};
+  result["policy"]["slots"] = config.policy_slots;
+  result["policy"]["idle_s"] = config.policy_idle_s;
+  result["policy"]["interval_ms"] = config.policy_interval_ms;
+  if (!config.choose_cpus)
+    result["reactor"]["cpus"] =
+        std::vector<std::uint32_t>(block.cpus.begin(), block.cpus.begin() + block.reactors);
+  for (std::size_t i = 1; i < config.classes.size(); ++i) {
+    json entry = describe_class(config.classes[i]);
+    entry["name"] = config.classes[i].name;
+    entry["clients"] = to_json(config.classes[i].clients, config.classes[i].clients.size());
+    result["client_class"].push_back(entry);
+  }
+  for (const segment::ExportConfig& entry : block.exports)
+    if (entry.in_use != 0) result["export"].push_back(describe_export(entry));
+  return result;
+}
+
+Changes compare(const Config& running, const Config& next) {
+  // Keys of lists are named by what they are about, not by their place.
+  const auto flat = [](const Config& config) {
+    std::map<std::string, json> keys;
+    const json described = describe(config);
+    for (const auto& [name, value] : described.items()) {
+      if (name == "export" || name == "client_class") {
+        for (const json& entry : value)
+          keys[name + '.' + entry[name == "export" ? "path" : "name"].get<std::string>()] = entry;
+      } else if (value.is_object()) {
+        for (const auto& [key, inner] : value.items()) keys[name + '.' + key] = inner;
+      } else {
+        keys[name] = value;
+      }
+    }
+    return keys;
+  };
+  const auto before = flat(running);
+  const auto after = flat(next);
+  std::set<std::string> names;
+  for (const auto& [key, value] : before)
+    if (const auto at = after.find(key); at == after.end() || at->second != value) names.insert(key);
+  for (const auto& [key, value] : after)
+    if (before.count(key) == 0) names.insert(key);
+  Changes changes;
+  for (const std::string& key : names)
+    (is_live(key)      ? changes.live
+     : is_control(key) ? changes.restart_control
+                       : changes.restart_both)
+        .push_back(key);
+  return changes;
+}
+
+Config live_part(const Config& running, const Config& next) {
+  Config result = running;
+  result.log_level = next.log_level;
+  result.authentication_timeout_s = next.authentication_timeout_s;
+  result.classes = next.classes;
+  for (policy::ClientClass& entry : result.classes) {
+    // Connections were made with room for so many.
+    entry.credits.max_credits = std::min(entry.credits.max_credits, running.block.credits);
+    entry.credits.min_credits = std::min(entry.credits.min_credits, entry.credits.max_credits);
+  }
+  result.policy_slots = next.policy_slots;
+  result.policy_idle_s = next.policy_idle_s;
+  result.policy_interval_ms = next.policy_interval_ms;
+  result.max_connections = next.max_connections;
+  result.max_requests_per_second = next.max_requests_per_second;
+  result.max_requests_per_second_per_client = next.max_requests_per_second_per_client;
+  result.block.exports = next.block.exports;
+  result.block.class_count = next.block.class_count;
+  result.block.class_names = next.block.class_names;
+  result.block.log_level = next.block.log_level;
+  return result;
+}
+
+void keep_places(const segment::ConfigBlock& before, segment::ConfigBlock& block) {
+  const auto wanted = block.exports;
+  block.exports = before.exports;
+  for (segment::ExportConfig& entry : block.exports) entry.in_use = 0;
+  const auto place_of = [&](const segment::ExportConfig& entry) -> segment::ExportConfig* {
+    segment::ExportConfig* unused = nullptr;
+    for (segment::ExportConfig& place : block.exports) {
+      if (std::string_view(place.path) == entry.path) return &place;
+      if (unused == nullptr && place.path[0] == '\0') unused = &place;
+    }
+    return unused;
+  };
+  for (const segment::ExportConfig& entry : wanted) {
+    if (entry.in_use == 0) continue;
+    segment::ExportConfig* const place = place_of(entry);
+    if (place == nullptr)
+      throw ConfigError("There is no place for export " + std::string(entry.path) + ": " +
+                        std::to_string(block.exports.size()) +
+                        " paths were exported since the data plane was started. Start it again to free those "
+                        "that are gone.\n");
+    *place = entry;
+  }
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/control_plane.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/random.h>
+
+#include <cstring>
+
+#include "controlplane/admin/methods.h"
+#include "controlplane/properties/psk.h"
+#include "controlplane/topology.h"
+
+namespace sluice::controlplane {
+namespace {
+
+constexpr std::uint64_t kLookIntervalNs = 500'000'000;
+constexpr std::uint64_t kDrainIntervalNs = 50'000'000;
+
+config::Config with_cpus(config::Config config) {
+  if (!config.choose_cpus) return config;
+  const auto chosen = topology::choose(topology::processors(), config.block.reactors);
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    config.block.cpus[i] = chosen[i].cpu;
+    config.block.numa_nodes[i] = chosen[i].numa_node;
+  }
+  return config;
+}
+
+segment::Layout& free_layout(segment::Segment& segment, const std::string& name) {
+  segment::Layout& layout = segment.layout();
+  if (segment::alive(layout.control_plane, segment::monotonic_ns()))
+    throw rdma::SetupError("Another control plane (process " +
+                           std::to_string(layout.control_plane.pid.load()) + ") owns segment '" + name +
+                           "': stop it first, or set another segment name.");
+  return layout;
+}
+
+bool allowed(const segment::ExportConfig& entry, const rdma::PeerAddress& client) {
+  if (entry.allowed_count == 0) return true;
+  for (std::uint32_t i = 0; i < std::min(entry.allowed_count, segment::kMaxAllowed); ++i)
+    if (client.within(entry.allowed[i].address, entry.allowed[i].prefix_bits)) return true;
+  return false;
+}
+
+properties::PropertyExchange::HandshakeFactory handshakes(const config::Config& config) {
+  if (config.authentication_method == "none") return {};
+  const properties::PskIdentity identity{config.authentication_name,
+                                         properties::read_key_file(config.authentication_key_file)};
+  return [identity] {
+    return std::make_unique<properties::PskHandshake>(properties::PskHandshake::Role::Server, identity);
+  };
+}
+
+}  // namespace
+
+ControlPlane::ControlPlane(config::Config config)
+    : config_(with_cpus(std::move(config))),
+      segment_(segment::Segment::open_or_create(config_.segment)),
+      layout_(free_layout(*segment_, config_.segment)) {
+  spdlog::set_level(spdlog::level::from_str(config_.log_level));
+  publish(config_);
+  credits_ = std::make_unique<policy::CreditKeeper>(layout_, config_);
+  keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_);
+  keeper_->rebuild();
+  exchange_ = std::make_unique<properties::PropertyExchange>(layout_, config_, handshakes(config_));
+  admin_ = std::make_unique<admin::Server>(config_.admin_socket, config_.admin_change_group,
+                                           config_.admin_read_group);
+  admin::add_methods(*admin_, *this);
+  if (!config_.metrics_address.empty())
+    exporter_ = std::make_unique<telemetry::Exporter>(config_.metrics_address, layout_);
+  if (config_.mount_enabled) {
+    mount_ = std::make_unique<mount::MountServer>(config_.mount_port, config_.mount_rpcbind, mount_exports());
+    spdlog::info("MOUNT on port {}{}", mount_->port(),
+                 mount_->registered() ? ", registered with rpcbind" : "");
+  }
+  data_plane_pid_ = layout_.data_plane.pid.load();
+  data_plane_alive_ = segment::alive(layout_.data_plane, segment::monotonic_ns());
+  layout_.draining = 0;
+  segment::start_heartbeat(layout_.control_plane, segment::monotonic_ns(), segment::wall_ns());
+  spdlog::info("Control plane of segment '{}' is up{}", config_.segment,
+               keeper_->connections() > 0
+                   ? ", with " + std::to_string(keeper_->connections()) + " connections taken over"
+                   : "");
+}
+
+ControlPlane::~ControlPlane() {
+  layout_.control_plane.pid = 0;
+}
+
+/// What the data plane already has stays what it has: the key of its file handles, and the places of exports.
+void ControlPlane::publish(config::Config next) {
+  const auto published = layout_.config.read();
+  if (published && published->generation > 0) {
+    next.block.handle_key = published->handle_key;
+    next.block.generation = published->generation + 1;
+    config::keep_places(*published, next.block);
+  } else {
+    if (::getrandom(next.block.handle_key.data(), next.block.handle_key.size(), 0) !=
+        static_cast<ssize_t>(next.block.handle_key.size()))
+      throw rdma::SetupError("Cannot get random bytes for the key of file handles.");
+    next.block.generation = 1;
+  }
+  config_ = std::move(next);
+  layout_.config.write(config_.block);
+}
+
+config::Changes ControlPlane::reload() {
+  if (config_.file.empty())
+    throw config::ConfigError(
+        "The control plane runs on its built-in defaults: start it with --config FILE to have something to "
+        "reload.\n");
+  const config::Config next = config::load_file(config_.file);
+  config::Changes changes = config::compare(config_, next);
+  publish(config::live_part(config_, next));
+  spdlog::set_level(spdlog::level::from_str(config_.log_level));
+  credits_->reconfigure();
+  keeper_->reconfigure();
+  spdlog::info("Configuration {} read from {}: {} changes in force, {} want a restart",
+               config_.block.generation, config_.file, changes.live.size(),
+               changes.restart_control.size() + changes.restart_both.size());
+  return changes;
+}
+
+void ControlPlane::set_log_level(const std::string& level) {
+  config::Config next = config_;
+  next.log_level = level;
+  next.block.log_level = static_cast<std::uint32_t>(spdlog::level::from_str(level));
+  publish(std::move(next));
+  spdlog::set_level(spdlog::level::from_str(level));
+}
+
+void ControlPlane::set_export(const segment::ExportConfig& entry) {
+  config::Config next = config_;
+  segment::ExportConfig* place = nullptr;
+  for (segment::ExportConfig& known : next.block.exports)
+    if (std::string_view(known.path) == entry.path || (place == nullptr && known.in_use == 0)) place = &known;
+  if (place == nullptr)
+    throw config::ConfigError("There are " + std::to_string(next.block.exports.size()) +
+                              " exports already: remove one first.\n");
+  *place = entry;
+  publish(std::move(next));
+}
+
+bool ControlPlane::remove_export(const std::string& path) {
+  config::Config next = config_;
+  for (segment::ExportConfig& entry : next.block.exports) {
+    if (entry.in_use == 0 || path != entry.path) continue;
+    entry.in_use = 0;
+    publish(std::move(next));
+    return true;
+  }
+  return false;
+}
+
+bool ControlPlane::in_force() const {
+  return !segment::alive(layout_.data_plane, segment::monotonic_ns()) ||
+         layout_.generation_applied.load() == config_.block.generation;
+}
+
+/// Called on MOUNT's thread: what is published counts.
+mount::Exports ControlPlane::mount_exports() {
+  mount::Exports exports;
+  exports.list = [this] {
+    std::vector<std::string> paths;
+    if (const auto published = layout_.config.read())
+      for (const segment::ExportConfig& entry : published->exports)
+        if (entry.in_use != 0) paths.emplace_back(entry.path);
+    return paths;
+  };
+  exports.mount = [this](const std::string& path, const rdma::PeerAddress& client) -> mount::MountAnswer {
+    const auto published = layout_.config.read();
+    if (!published) return {mount::MountStatus::ServerFault, {}};
+    for (std::uint32_t i = 0; i < published->exports.size(); ++i) {
+      const segment::ExportConfig& entry = published->exports[i];
+      if (entry.in_use == 0 || path != entry.path) continue;
+      if (!allowed(entry, client)) return {mount::MountStatus::Acces, {}};
+      const auto info = layout_.exports[i].read();
+      if (!info || info->in_use == 0 || info->root_handle_bytes > segment::kMaxHandleBytes)
+        return {mount::MountStatus::ServerFault, {}};
+      return {mount::MountStatus::Ok, {info->root_handle, info->root_handle + info->root_handle_bytes}};
+    }
+    return {mount::MountStatus::NoEnt, {}};
+  };
+  return exports;
+}
+
+void ControlPlane::set_draining(bool draining) {
+  keeper_->set_draining(draining);
+  layout_.draining = draining ? 1 : 0;
+  spdlog::info("{}", draining ? "Draining: new connections are refused" : "No longer draining");
+}
+
+bool ControlPlane::command(std::uint32_t reactor, std::uint32_t connection, segment::Command command) {
+  if (reactor >= config_.block.reactors || connection >= config_.block.max_connections) return false;
+  const auto info = layout_.reactors[reactor].connections[connection].read();
+  if (!info || info->state == segment::ConnectionState::Unused) return false;
+  command.connection = connection;
+  command.cm_id = info->cm_id;
+  return layout_.reactors[reactor].commands.push(command);
+}
+
+/// Again and again, since commands may be lost and a connection may just be coming about.
+void ControlPlane::drain(std::uint64_t now_ns) {
+  if (!draining() || now_ns - drained_ns_ < kDrainIntervalNs) return;
+  drained_ns_ = now_ns;
+  for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
+    auto& area = layout_.reactors[reactor];
+    for (std::uint32_t number = 0; number < config_.block.max_connections; ++number) {
+      if (area.use[number].open.load(std::memory_order_relaxed) == 0) continue;
+      if (area.commands.size() > area.commands.capacity() / 2) break;  // the rest next time
+      command(reactor, number, {.type = segment::CommandType::Drain});
+    }
+  }
+}
+
+void ControlPlane::look_at_data_plane(std::uint64_t now_ns) {
+  if (now_ns - looked_ns_ < kLookIntervalNs) return;
+  looked_ns_ = now_ns;
+  keeper_->reap();
+  const bool alive = segment::alive(layout_.data_plane, now_ns);
+  const std::uint32_t pid = layout_.data_plane.pid.load();
+  if (alive && (!data_plane_alive_ || pid != data_plane_pid_)) {
+    keeper_->rebuild();
+    spdlog::info("Data plane (process {}) is up", pid);
+  } else if (!alive && data_plane_alive_) {
+    spdlog::error("The data plane (process {}) does not beat any more: start sluice-dataplane again",
+                  data_plane_pid_);
+  }
+  data_plane_alive_ = alive;
+  data_plane_pid_ = pid;
+}
+
+void ControlPlane::poll(int timeout_ms) {
+  admin_->poll(timeout_ms);
+  const std::uint64_t now = segment::monotonic_ns();
+  segment::beat(layout_.control_plane, now);
+  keeper_->poll(now);
+  exchange_->poll(now);
+  credits_->poll(now);
+  drain(now);
+  look_at_data_plane(now);
+  show_statistics();
+}
+
+/// For the exporter, which reads the segment.
+void ControlPlane::show_statistics() {
+  using segment::ControlCounter;
+  const auto show = [this](ControlCounter counter, std::uint64_t value) {
+    layout_.control_counters[static_cast<std::size_t>(counter)].store(value, std::memory_order_relaxed);
+  };
+  for (std::size_t i = 0; i < std::size(policy::kVerdicts); ++i)
+    show(static_cast<ControlCounter>(static_cast<std::size_t>(ControlCounter::requests_admitted) + i),
+         keeper_->admission().count(static_cast<policy::Verdict>(i)));
+  if (const cm::AgentStatistics* agent = keeper_->agent()) {
+#define SLUICE_CM_SHOW(name, help) show(ControlCounter::cm_##name, agent->name);
+    SLUICE_CM_STATISTICS(SLUICE_CM_SHOW)
+#undef SLUICE_CM_SHOW
+  }
+  const properties::ExchangeStatistics& exchange = exchange_->statistics();
+  show(ControlCounter::properties_sets, exchange.sets);
+  show(ControlCounter::properties_clamped, exchange.clamped);
+  show(ControlCounter::properties_authenticated, exchange.authenticated);
+  show(ControlCounter::properties_refused, exchange.refused);
+  show(ControlCounter::properties_parts_lost, exchange.parts_lost);
+  show(ControlCounter::properties_commands_lost, exchange.commands_lost);
+  const policy::CreditStatistics& credits = credits_->statistics();
+  show(ControlCounter::policy_recomputations, credits.recomputations);
+  show(ControlCounter::policy_changes, credits.changes);
+  layout_.recomputation_ns.store(credits.last_recomputation_ns, std::memory_order_relaxed);
+  show(ControlCounter::keeper_reaped, keeper_->statistics().reaped);
+  show(ControlCounter::keeper_commands_lost, keeper_->statistics().commands_lost);
+}
+
+}  // namespace sluice::controlplane

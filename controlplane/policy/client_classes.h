@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which class a client is in: the one with the longest prefix that has its address; class 0, "default", has
+// everybody else.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "controlplane/policy/credit_policy.h"
+#include "dataplane/segment/config_block.h"
+
+namespace sluice::policy {
+
+struct ClientClass {
+  std::string name = "default";
+  std::vector<segment::AllowedPrefix> clients{};
+  ClassLimits credits;
+  std::uint32_t max_connections_per_client = 16;
+};
+
+inline std::uint32_t class_of(const std::vector<ClientClass>& classes, const rdma::PeerAddress& client) {
+  std::uint32_t found = 0;
+  std::uint32_t longest = 0;
+  for (std::uint32_t i = 1; i < classes.size(); ++i)
+    for (const segment::AllowedPrefix& prefix : classes[i].clients) {
+      if (!client.within(prefix.address, prefix.prefix_bits) || prefix.prefix_bits < longest) continue;
+      found = i;
+      longest = prefix.prefix_bits;
+    }
+  return found;
+}
+
+}  // namespace sluice::policy

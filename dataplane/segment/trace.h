@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// States of call slots by name, and what is noted of the calls of a connection that is being traced.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "dataplane/segment/call_table.h"
+#include "dataplane/segment/seqlock.h"
+
+namespace sluice::segment {
+
+/// rpcrdma::CallSlot::State, as metrics and people call them.
+inline constexpr const char* kSlotStates[] = {
+    "free",    "received",  "awaiting_call_memory",  "awaiting_read_room",
+    "pulling", "executing", "awaiting_reply_memory", "pushing",
+    "replying"};
+inline constexpr std::size_t kSlotStateCount = std::size(kSlotStates);
+
+struct TraceRecord {
+  std::uint32_t connection = 0;
+  std::uint32_t xid = 0;
+  std::uint32_t program = 0;
+  std::uint32_t version = 0;
+  std::uint32_t procedure = 0;
+  CallStatus status{};
+  std::uint64_t begun_ns = 0;     ///< reactor's clock
+  std::uint64_t total_ns = 0;     ///< until the Send of the reply was complete
+  std::uint64_t call_bytes = 0;   ///< arguments, those in Read chunks too
+  std::uint64_t reply_bytes = 0;  ///< results, those in Write chunks too
+  std::array<std::uint64_t, kSlotStateCount> state_ns{};
+};
+
+/// The newest records of a reactor; record n is in place n modulo kRecords.
+struct TraceRing {
+  static constexpr std::uint32_t kRecords = 256;
+  std::atomic<std::uint64_t> written;
+  std::array<SeqLock<TraceRecord>, kRecords> records;
+
+  void add(const TraceRecord& record) noexcept {
+    const std::uint64_t at = written.load(std::memory_order_relaxed);
+    records[at % kRecords].write(record);
+    written.store(at + 1, std::memory_order_release);
+  }
+};
+
+}  // namespace sluice::segment

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "telemetry/schema.h"
+
+#include <set>
+#include <sstream>
+
+#include "dataplane/segment/counters.h"
+#include "dataplane/segment/trace.h"
+#include "pmd/softroce/statistics.h"
+
+namespace sluice::telemetry {
+namespace {
+
+/// Transport counters that have a metric of their own; the others are values of a label.
+bool stands_alone(std::string_view group) {
+  return group != "error" && group != "wait" && group != "bytes";
+}
+
+std::vector<MetricInfo> build() {
+  std::vector<MetricInfo> all = {
+      {"sluice_build_info",
+       Type::Gauge,
+       {"version"},
+       "Always 1; the label tells the control plane's version"},
+      {"sluice_plane_up", Type::Gauge, {"plane"}, "Whether a plane's heartbeat beats"},
+      {"sluice_heartbeat_age_seconds",
+       Type::Gauge,
+       {"plane"},
+       "Since a plane's last heartbeat; none when it never beat"},
+      {"sluice_plane_start_time_seconds",
+       Type::Gauge,
+       {"plane"},
+       "When a plane was started, in seconds since 1970"},
+      {"sluice_draining",
+       Type::Gauge,
+       {},
+       "Whether new connections are refused because the appliance is being drained"},
+      {"sluice_config_generation",
+       Type::Gauge,
+       {"plane"},
+       "Configuration that is published (control) and in force (data)"},
+      {"sluice_memory_reserved_bytes",
+       Type::Gauge,
+       {"part"},
+       "Memory that the data plane has reserved, by purpose"},
+      {"sluice_reactor_info",
+       Type::Gauge,
+       {"reactor", "cpu", "numa_node"},
+       "Always 1; the labels tell where a reactor polls"},
+      {"sluice_connections", Type::Gauge, {"reactor", "class"}, "Connections that are open"},
+      {"sluice_credits_granted",
+       Type::Gauge,
+       {"reactor", "class"},
+       "Credits that open connections are granted, together"},
+      {"sluice_credits_used",
+       Type::Gauge,
+       {"reactor", "class"},
+       "Call slots of open connections that have a call"},
+      {"sluice_call_slots", Type::Gauge, {"reactor", "state"}, "Call slots in each state"},
+      {"sluice_rpc_calls_total",
+       Type::Counter,
+       {"class", "program", "version", "procedure", "status"},
+       "RPC calls answered, by what they asked for and how they ended"},
+      {"sluice_rpc_latency_seconds",
+       Type::Histogram,
+       {"class", "program", "version", "procedure"},
+       "From the turn of the loop that took a call to the end of the one that gave its reply to the device"},
+      {"sluice_bytes_total",
+       Type::Counter,
+       {"reactor", "class", "direction", "path"},
+       "Bytes in and out: inline by Send, or placed directly (ddp) by RDMA Read and Write"},
+      {"sluice_waits_total",
+       Type::Counter,
+       {"reactor", "class", "reason"},
+       "Waits of calls and messages, by what they waited for"},
+      {"sluice_protocol_errors_total",
+       Type::Counter,
+       {"reactor", "class", "kind"},
+       "Messages that break RPC-over-RDMA or RPC, by defect"},
+      {"sluice_export_calls_total", Type::Counter, {"export", "procedure"}, "NFS calls on an export"},
+      {"sluice_export_errors_total",
+       Type::Counter,
+       {"export", "procedure"},
+       "NFS calls on an export that were answered with an error"},
+      {"sluice_export_read_bytes_total", Type::Counter, {"export"}, "Bytes read from an export"},
+      {"sluice_export_written_bytes_total", Type::Counter, {"export"}, "Bytes written to an export"},
+      {"sluice_export_used_bytes", Type::Gauge, {"export"}, "Bytes that an export's files take"},
+      {"sluice_export_quota_bytes",
+       Type::Gauge,
+       {"export"},
+       "Most bytes that an export's files may take; 0: as much as there is"},
+      {"sluice_export_files", Type::Gauge, {"export"}, "Files and directories of an export"},
+      {"sluice_ring_used_slots",
+       Type::Gauge,
+       {"reactor", "ring"},
+       "Messages waiting in a ring between the planes"},
+      {"sluice_ring_slots", Type::Gauge, {"reactor", "ring"}, "Room of a ring between the planes"},
+      {"sluice_connection_requests_total",
+       Type::Counter,
+       {"verdict"},
+       "Connection requests, by what became of them"},
+      {"sluice_cm_messages_total", Type::Counter, {"event"}, "What connection management saw and did"},
+      {"sluice_property_exchange_total",
+       Type::Counter,
+       {"event"},
+       "Transport properties and host authentication of version 2"},
+      {"sluice_credit_policy_total", Type::Counter, {"event"}, "Work of the credit policy"},
+      {"sluice_connection_keeper_total",
+       Type::Counter,
+       {"event"},
+       "Connections of dead processes that were ended, and commands that found their ring full"},
+      {"sluice_credit_recomputation_seconds",
+       Type::Gauge,
+       {},
+       "How long the last recomputation of all grants took"},
+  };
+  for (const auto& counter : segment::kTransportCounters)
+    if (stands_alone(counter.group))
+      all.push_back({"sluice_" + std::string(counter.name) + "_total",
+                     Type::Counter,
+                     {"reactor", "class"},
+                     std::string(counter.help)});
+  for (const auto& counter : segment::kReactorCounters)
+    all.push_back({"sluice_reactor_" + std::string(counter.name) + "_total",
+                   Type::Counter,
+                   {"reactor"},
+                   std::string(counter.help)});
+  for (const auto& statistic : rdma::softroce::kStatistics)
+    all.push_back({"sluice_roce_" + std::string(statistic.name) + "_total",
+                   Type::Counter,
+                   {"reactor"},
+                   "softroce: " + std::string(statistic.help)});
+  return all;
+}
+
+void list_values(std::ostringstream& out, const char* metric, const char* label,
+                 const std::vector<std::pair<std::string, std::string>>& values) {
+  out << "\n## " << label << " of " << metric << "\n\n| value | meaning |\n|---|---|\n";
+  for (const auto& [value, meaning] : values) out << "| `" << value << "` | " << meaning << " |\n";
+}
+
+}  // namespace
+
+const std::vector<MetricInfo>& schema() {
+  static const std::vector<MetricInfo> all = build();
+  return all;
+}
+
+std::string reference() {
+  std::ostringstream out;
+  out << "# Metrics\n\n"
+         "Made from `telemetry/schema.cc` by `sluice-metrics-reference`; a test compares the two. A `class` "
+         "is one of\n"
+         "clients (`[[client_class]]` in the configuration; \"default\" has everybody else), of which there "
+         "are at most "
+      << segment::kMaxClasses
+      << ".\nCounters begin again at zero with the plane that keeps them.\n\n"
+         "| metric | type | labels | meaning |\n|---|---|---|---|\n";
+  static constexpr const char* kTypes[] = {"counter", "gauge", "histogram"};
+  for (const MetricInfo& metric : schema()) {
+    std::string labels;
+    for (const std::string& label : metric.labels) labels += (labels.empty() ? "" : ", ") + label;
+    out << "| `" << metric.name << "` | " << kTypes[static_cast<std::size_t>(metric.type)] << " | " << labels
+        << " | " << metric.help << " |\n";
+  }
+  std::vector<std::pair<std::string, std::string>> errors;
+  std::vector<std::pair<std::string, std::string>> waits;
+  for (const auto& counter : segment::kTransportCounters) {
+    if (counter.group == "error") errors.emplace_back(counter.name, counter.help);
+    if (counter.group == "wait") waits.emplace_back(counter.name.substr(6), counter.help);
+  }
+  list_values(out, "sluice_protocol_errors_total", "kind", errors);
+  list_values(out, "sluice_waits_total", "reason", waits);
+  return out.str();
+}
+
+}  // namespace sluice::telemetry

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/control_plane.h"
 
+#include <sched.h>
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
 
@@ -35,6 +36,15 @@ segment::Layout& free_layout(segment::Segment& segment, const std::string& name)
   return layout;
 }
 
+/// Neither we nor the exporter's and MOUNT's threads run where a reactor polls, if there is any other processor.
+void keep_off_reactors(const segment::ConfigBlock& block) {
+  cpu_set_t cpus;
+  if (::sched_getaffinity(0, sizeof cpus, &cpus) != 0) return;
+  for (std::uint32_t i = 0; i < block.reactors; ++i)
+    if (block.cpus[i] < CPU_SETSIZE) CPU_CLR(block.cpus[i], &cpus);
+  if (CPU_COUNT(&cpus) > 0) ::sched_setaffinity(0, sizeof cpus, &cpus);
+}
+
 bool allowed(const segment::ExportConfig& entry, const rdma::PeerAddress& client) {
   if (entry.allowed_count == 0) return true;
   for (std::uint32_t i = 0; i < std::min(entry.allowed_count, segment::kMaxAllowed); ++i)
@@ -59,6 +69,7 @@ ControlPlane::ControlPlane(config::Config config)
       layout_(free_layout(*segment_, config_.segment)) {
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
   publish(config_);
+  keep_off_reactors(config_.block);
   credits_ = std::make_unique<policy::CreditKeeper>(layout_, config_);
   keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_);
   keeper_->rebuild();

@@ -37,18 +37,17 @@ const char* to_string(CloseReason reason) noexcept {
   return "?";
 }
 
-Connection::Connection(Shared& shared, rdma::Device& device, std::uint16_t number,
-                       const ConnectionCapacity& capacity)
+Connection::Connection(Shared& shared, std::uint16_t number, const ConnectionCapacity& capacity,
+                       const ConnectionMemory& memory)
     : shared_(shared),
       capacity_(capacity),
       number_(number),
-      receive_region_(device.allocate_memory(std::size_t{capacity.receives()} * capacity.receive_bytes)),
-      responder_(shared, *this, capacity.slots(), capacity.receives(),
-                 device.allocate_memory(std::size_t{capacity.slots()} * capacity.reply_buffer_bytes),
+      receive_region_(memory.receives),
+      responder_(shared, *this, capacity.slots(), capacity.receives(), memory.replies,
                  capacity.reply_buffer_bytes),
       deferred_(capacity.receives() + 1),
       spare_receives_(capacity.receives()),
-      control_region_(device.allocate_memory(kControlBuffers * kControlBytes)) {}
+      control_region_(memory.control) {}
 
 Connection::~Connection() = default;
 

@@ -42,6 +42,17 @@ struct ConnectionCapacity {
   std::uint32_t receives() const noexcept { return slots() + requests + kSpareReceives; }
 };
 
+/// Version 2: buffers of messages that no slot or request stands behind.
+inline constexpr std::size_t kControlBuffers = 32;
+inline constexpr std::size_t kControlBytes = 128;
+
+/// Registered memory of one connection.
+struct ConnectionMemory {
+  rdma::MemoryRegion receives;  ///< capacity.receives() buffers of receive_bytes
+  rdma::MemoryRegion replies;   ///< capacity.slots() buffers of reply_buffer_bytes
+  rdma::MemoryRegion control;   ///< kControlBuffers of kControlBytes
+};
+
 enum class CloseReason : std::uint8_t {
   None,
   PeerClosed,         ///< connection management said so
@@ -78,7 +89,8 @@ class Connection {
     Draining,  ///< ended: waits until everything posted has been flushed
   };
 
-  Connection(Shared& shared, rdma::Device& device, std::uint16_t number, const ConnectionCapacity& capacity);
+  Connection(Shared& shared, std::uint16_t number, const ConnectionCapacity& capacity,
+             const ConnectionMemory& memory);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -298,8 +310,6 @@ class Connection {
 
   static constexpr std::size_t kReceiveBatch = 64;
   /// Buffers for grants, properties and headers of parts; a part waits for one.
-  static constexpr std::size_t kControlBuffers = 32;
-  static constexpr std::size_t kControlBytes = 128;
 
   Shared& shared_;
   Counters* counters_ = &shared_.counters[0];

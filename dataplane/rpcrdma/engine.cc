@@ -25,9 +25,22 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(devic
   shared_.touched.resize(2 * std::size_t{config.max_connections});
   draining_.resize(config.max_connections);
   closed_.resize(config.max_connections);
+  // A region for all of a kind: drivers and NICs have room for a few thousand.
+  const ConnectionCapacity& capacity = config.capacity;
+  const std::size_t receive_bytes = std::size_t{capacity.receives()} * capacity.receive_bytes;
+  const std::size_t reply_bytes = std::size_t{capacity.slots()} * capacity.reply_buffer_bytes;
+  constexpr std::size_t control_bytes = kControlBuffers * kControlBytes;
+  const rdma::MemoryRegion receives = device.allocate_memory(config.max_connections * receive_bytes);
+  const rdma::MemoryRegion replies = device.allocate_memory(config.max_connections * reply_bytes);
+  const rdma::MemoryRegion control = device.allocate_memory(config.max_connections * control_bytes);
+  const auto part = [](const rdma::MemoryRegion& all, std::size_t bytes, std::uint32_t i) -> rdma::MemoryRegion {
+    return {all.bytes.subspan(i * bytes, bytes), all.lkey};
+  };
   for (std::uint32_t i = 0; i < config.max_connections; ++i)
-    connections_.push_back(
-        std::make_unique<Connection>(shared_, device, static_cast<std::uint16_t>(i), config.capacity));
+    connections_.push_back(std::make_unique<Connection>(
+        shared_, static_cast<std::uint16_t>(i), capacity,
+        ConnectionMemory{part(receives, receive_bytes, i), part(replies, reply_bytes, i),
+                         part(control, control_bytes, i)}));
 }
 
 Engine::~Engine() = default;

@@ -16,7 +16,7 @@
 namespace sluice::rdma::softroce {
 namespace {
 
-constexpr std::uint32_t kIndexBits = 10;
+constexpr std::uint32_t kIndexBits = 14;
 static_assert(1u << kIndexBits == kMaxQueuePairs);
 constexpr std::uint32_t kGenerationBits = 24 - kIndexBits - kLaneBits;
 constexpr std::uint32_t kMaxMessage = 1u << 30;
@@ -126,7 +126,7 @@ std::unique_ptr<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& 
   ++queue_pair_count_;
   depth_ += qp->depth();
   if (completions_.size() < 2 * depth_) {
-    std::vector<WorkCompletion> longer(4 * depth_);
+    ZeroedArray<WorkCompletion> longer(4 * depth_);
     for (std::size_t i = 0; i < completion_count_; ++i)
       longer[i] = completions_[(completion_head_ + i) % completions_.size()];
     completions_ = std::move(longer);
@@ -323,6 +323,7 @@ std::size_t SoftDevice::drain(std::span<WorkCompletion> completions) noexcept {
     if (++completion_head_ == completions_.size()) completion_head_ = 0;
   }
   completion_count_ -= count;
+  if (completion_count_ == 0) completion_head_ = 0;  // the same few cache lines again
   return count;
 }
 

@@ -15,6 +15,7 @@
 #include "pmd/softroce/queue_pair.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/softroce/transmitter.h"
+#include "pmd/softroce/zeroed_array.h"
 
 namespace sluice::rdma::softroce {
 
@@ -121,7 +122,7 @@ class SoftDevice final : public SoftRoce {
   TurnQueue active_;
   TurnQueue timed_;
 
-  std::vector<WorkCompletion> completions_;  ///< ring, twice as long as all work that can be outstanding
+  ZeroedArray<WorkCompletion> completions_;  ///< ring, twice as long as all work that can be outstanding
   std::size_t completion_head_ = 0;
   std::size_t completion_count_ = 0;
   std::size_t depth_ = 0;

@@ -14,6 +14,7 @@
 #include "pmd/softroce/frame.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/softroce/wire.h"
+#include "pmd/softroce/zeroed_array.h"
 
 namespace sluice::rdma::softroce {
 
@@ -188,8 +189,8 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t gather_entry_ = 0;  ///< where gather() stands
   std::uint32_t gather_sge_ = 0;
   std::uint32_t gather_sge_start_ = 0;
-  std::vector<SendEntry> send_queue_;
-  std::vector<Sge> send_sges_;
+  ZeroedArray<SendEntry> send_queue_;
+  ZeroedArray<Sge> send_sges_;
   std::array<std::span<const std::byte>, 32> pieces_;
 
   // Responder.
@@ -211,7 +212,7 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t read_count_ = 0;
   std::uint32_t recv_head_ = 0;
   std::uint32_t recv_tail_ = 0;
-  std::vector<RecvWr> recv_queue_;
+  ZeroedArray<RecvWr> recv_queue_;
 };
 
 }  // namespace sluice::rdma::softroce

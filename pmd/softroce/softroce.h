@@ -19,7 +19,7 @@ namespace sluice::rdma::softroce {
 
 inline constexpr std::uint32_t kLaneBits = 3;
 inline constexpr std::uint32_t kMaxLanes = 1u << kLaneBits;
-inline constexpr std::uint32_t kMaxQueuePairs = 1024;  ///< of one lane
+inline constexpr std::uint32_t kMaxQueuePairs = 16384;  ///< of one lane
 
 struct InterfaceAddress {
   PeerAddress address;

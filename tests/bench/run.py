@@ -10,6 +10,9 @@ import sys
 import tempfile
 import time
 
+from operations import OPERATIONS
+from planes import MemifPlanes, resident_mib
+
 RUNS = 5
 
 
@@ -48,66 +51,8 @@ def dataplane_rss_mib(build):
                       "baseline": round(baseline, 1), "ratio": round(value / baseline, 2), "goal": 256}))
 
 
-def resident_mib(pid):
-    with open(f"/proc/{pid}/status", encoding="utf-8") as status:
-        return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1)) / 1024
-
-
 MEMIF_FIGURES = ("memif_null_rps", "memif_null_p50_us", "memif_read1m_gbps", "memif_write1m_gbps", "memif_null_vs_libtirpc_tcp",
                  "v2_vs_v1_null", "v2_vs_v1_getattr", "v2_vs_v1_8k_call", "v2_vs_v1_8k_reply")
-
-
-def memif_ethdev(folder, role):
-    return f"net_memif0,role={role},id=0,socket={folder}/memif.sock,socket-abstract=no,bsize=8192,rsize=10"
-
-
-class MemifPlanes:
-    """A data plane on memif with its control plane; client() is the command of a sluice-bench that speaks to it."""
-
-    def __init__(self, build, folder):
-        self.build, self.folder, self.name = build, folder, f"sluice-bench-{os.getpid()}"
-        with open(f"{folder}/sluice.toml", "w", encoding="utf-8") as file:
-            file.write(f"""segment = "{self.name}"
-[reactor]
-idle = "spin"
-[device]
-driver = "softroce"
-ethdev = "{memif_ethdev(folder, 'server')}"
-addresses = ["192.0.2.1/24"]
-[admin]
-socket = "{folder}/admin"
-[metrics]
-address = ""
-[admission]
-max_connections_per_client = 64
-[mount]
-port = 20049
-rpcbind = false
-""")
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.control = subprocess.Popen([f"{build}/controlplane/sluice-controlplane", "--config", f"{folder}/sluice.toml"], **quiet)
-        self.data = subprocess.Popen([f"{build}/sluice-dataplane", "--segment", self.name], **quiet)
-        for _ in range(300):
-            done = subprocess.run([f"{build}/cli/sluicectl", "--socket", f"{folder}/admin", "--json", "exports"],
-                                  capture_output=True, text=True)
-            if done.returncode == 0 and json.loads(done.stdout):
-                return
-            time.sleep(0.1)
-        raise RuntimeError("the planes did not start")
-
-    def client(self, *words):
-        return [f"{self.build}/cli/sluice-bench", "--device", "softroce", "--ethdev", memif_ethdev(self.folder, "client"),
-                "--address", "192.0.2.2/24", "--server", "192.0.2.1", "--json", *words]
-
-    def load(self, *words):
-        return json.loads(subprocess.run(self.client("--seconds", "1", *words), capture_output=True, text=True, check=True).stdout)
-
-    def close(self):
-        for process in (self.data, self.control):
-            process.terminate()
-            process.wait()
-        if os.path.exists(f"/dev/shm/{self.name}"):
-            os.unlink(f"/dev/shm/{self.name}")
 
 
 def report(figure, pairs, unit, goal):
@@ -184,7 +129,7 @@ def main():
     build, wanted = sys.argv[1], sys.argv[2:]
     figures = f"{build}/tests/bench/figures"
     known = subprocess.run([figures, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    every = [*known, "dataplane_rss_mib", *MEMIF_FIGURES, "conn_idle_bytes", *GUEST_FIGURES]
+    every = [*known, "dataplane_rss_mib", *MEMIF_FIGURES, "conn_idle_bytes", *OPERATIONS, *GUEST_FIGURES]
     unknown = set(wanted) - set(every)
     if unknown:
         sys.exit(f"Unknown figures {sorted(unknown)}: there are {every}.")
@@ -198,6 +143,9 @@ def main():
         memif(build, over_memif)
     if not wanted or "conn_idle_bytes" in wanted:
         conn_idle_bytes(build)
+    for name, measure in OPERATIONS.items():
+        if not wanted or name in wanted:
+            measure(build)
     in_guests = [name for name in GUEST_FIGURES if not wanted or name in wanted]
     if in_guests:
         subprocess.run(["tests/interop/guest_bench.py", f"{build}/controlplane/sluice-controlplane", f"{build}/sluice-dataplane",

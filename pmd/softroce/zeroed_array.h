@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A fixed array of zeroed elements, of which only what is used becomes resident. Allocated at setup.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace sluice::rdma::softroce {
+
+template <typename T>
+class ZeroedArray {
+  static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= alignof(std::max_align_t));
+
+ public:
+  ZeroedArray() = default;
+  explicit ZeroedArray(std::size_t count)
+      : elements_(static_cast<T*>(std::calloc(count + 1, sizeof(T)))), count_(count) {
+    if (elements_ == nullptr) throw std::bad_alloc();
+  }
+  ~ZeroedArray() { std::free(elements_); }
+  ZeroedArray(ZeroedArray&& other) noexcept
+      : elements_(std::exchange(other.elements_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  ZeroedArray& operator=(ZeroedArray&& other) noexcept {
+    std::swap(elements_, other.elements_);
+    std::swap(count_, other.count_);
+    return *this;
+  }
+
+  std::size_t size() const noexcept { return count_; }
+  T& operator[](std::size_t i) noexcept { return elements_[i]; }
+  const T& operator[](std::size_t i) const noexcept { return elements_[i]; }
+
+ private:
+  T* elements_ = nullptr;
+  std::size_t count_ = 0;
+};
+
+}  // namespace sluice::rdma::softroce

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long the credit policy takes for many connections on a segment, where there is too little for all and
+// every fourth connection has changed its mind. Prints medians as JSON.
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "controlplane/policy/credit_policy.h"
+#include "dataplane/segment/segment.h"
+
+namespace {
+
+using namespace sluice;
+
+double median_ms(std::uint32_t connections) {
+  policy::CreditPolicy policy(
+      {.slots = 3 * std::uint64_t{connections}, .classes = {{1, 1, 64}, {3, 1, 64}, {2, 2, 16}}},
+      connections);
+  for (std::uint32_t i = 0; i < connections; ++i) policy.joined(i, i % 3, policy.first_grant(i % 3), 1);
+  std::vector<double> times;
+  for (std::uint64_t round = 1; round <= 51; ++round) {
+    const std::uint64_t now_ns = round * 500'000'000;
+    const std::uint64_t begun_ns = segment::monotonic_ns();
+    for (std::uint32_t i = 0; i < connections; ++i)
+      policy.observed(i, round, (i + round) % 4 == 0 ? 1 : policy.granted(i), now_ns);
+    policy.recompute(now_ns);
+    times.push_back(static_cast<double>(segment::monotonic_ns() - begun_ns) * 1e-6);
+  }
+  std::nth_element(times.begin(), times.begin() + 25, times.end());
+  return times[25];
+}
+
+}  // namespace
+
+int main() {
+  std::printf("{\"ms_1000\": %.4f, \"ms_10000\": %.4f}\n", median_ms(1000), median_ms(10000));
+}

@@ -36,7 +36,8 @@ segment::Layout& free_layout(segment::Segment& segment, const std::string& name)
   return layout;
 }
 
-/// Neither we nor the exporter's and MOUNT's threads run where a reactor polls, if there is any other processor.
+/// Neither we nor the exporter's and MOUNT's threads run where a reactor polls, if there is any other
+/// processor.
 void keep_off_reactors(const segment::ConfigBlock& block) {
   cpu_set_t cpus;
   if (::sched_getaffinity(0, sizeof cpus, &cpus) != 0) return;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # tests/run.sh                    every suite, under every build; ends in one line 'N passed, N failed'
-# tests/run.sh SUITE...           some of: unit conformance fault fuzz interop tidy
+# tests/run.sh SUITE...           some of: unit conformance fault operations fuzz interop tidy
 # tests/run.sh bench [FIGURE...]  the figures, one line of JSON each
 # tests/run.sh coverage           the requirement coverage of the conformance and unit tests
 set -uo pipefail
@@ -61,7 +61,7 @@ case "${1:-}" in
 esac
 
 suites=("$@")
-[ $# -eq 0 ] && suites=(tidy unit conformance fault fuzz interop)
+[ $# -eq 0 ] && suites=(tidy unit conformance fault operations fuzz interop)
 wants() { [[ " ${suites[*]} " == *" $1 "* ]]; }
 
 setup build "${options_normal[@]}"
@@ -74,8 +74,8 @@ for suite in "${suites[@]}"; do
       build build-fuzz
       run_suites build-fuzz fuzz
       ;;
-    tidy | unit | conformance | fault | interop) run_suites build "$suite" ;;
-    *) echo "Unknown suite '$suite': there are unit conformance fault fuzz interop tidy bench coverage." >&2; exit 2 ;;
+    tidy | unit | conformance | fault | operations | interop) run_suites build "$suite" ;;
+    *) echo "Unknown suite '$suite': there are unit conformance fault operations fuzz interop tidy bench coverage." >&2; exit 2 ;;
   esac
   case "$suite" in unit | conformance | fault) in_all_builds+=("$suite") ;; esac
 done

@@ -336,7 +336,7 @@ void read_policy(Checker& check, const toml::table& root, Config& config) {
   }
   if (const toml::table* table = check.table(root, "admission")) {
     check.integer(*table, "max_connections", config.max_connections, 0,
-                  segment::kMaxConnections * segment::kMaxReactors);
+                  std::uint64_t{segment::kMaxConnections} * segment::kMaxReactors);
     check.integer(*table, "max_requests_per_second", config.max_requests_per_second, 1, 1'000'000);
     check.integer(*table, "max_requests_per_second_per_client", config.max_requests_per_second_per_client, 1,
                   1'000'000);

@@ -145,7 +145,8 @@ Changes compare(const Config& running, const Config& next) {
         for (const json& entry : value)
           keys[name + '.' + entry[name == "export" ? "path" : "name"].get<std::string>()] = entry;
       } else if (value.is_object()) {
-        for (const auto& [key, inner] : value.items()) keys[name + '.' + key] = inner;
+        for (const auto& [key, inner] : value.items())
+          keys[std::string(name).append(1, '.').append(key)] = inner;
       } else {
         keys[name] = value;
       }

@@ -33,7 +33,8 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(devic
   const rdma::MemoryRegion receives = device.allocate_memory(config.max_connections * receive_bytes);
   const rdma::MemoryRegion replies = device.allocate_memory(config.max_connections * reply_bytes);
   const rdma::MemoryRegion control = device.allocate_memory(config.max_connections * control_bytes);
-  const auto part = [](const rdma::MemoryRegion& all, std::size_t bytes, std::uint32_t i) -> rdma::MemoryRegion {
+  const auto part = [](const rdma::MemoryRegion& all, std::size_t bytes,
+                       std::uint32_t i) -> rdma::MemoryRegion {
     return {all.bytes.subspan(i * bytes, bytes), all.lkey};
   };
   for (std::uint32_t i = 0; i < config.max_connections; ++i)

@@ -29,8 +29,34 @@ Layout* map(int fd) {
   return static_cast<Layout*>(memory);
 }
 
+/// What makes the file somebody else's, or nothing. Everybody may make files in /dev/shm.
+std::string foreigner(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return "it is not a file";
+  if (status.st_uid == 0 || status.st_uid == ::geteuid()) return {};
+  return "it belongs to user " + std::to_string(status.st_uid);
+}
+
+/// The data plane that lives with the file, whatever its version; zero when there is none.
+std::uint32_t living_data_plane(int fd) {
+  std::array<std::byte, sizeof(Heartbeat)> head;
+  std::uint64_t magic = 0;
+  if (::pread(fd, &magic, sizeof magic, 0) != sizeof magic || magic != kMagic) return 0;
+  if (::pread(fd, head.data(), head.size(), offsetof(Layout, data_plane)) !=
+      static_cast<ssize_t>(head.size()))
+    return 0;
+  std::uint32_t pid;
+  std::memcpy(&pid, head.data() + offsetof(Heartbeat, pid), sizeof pid);
+  std::uint64_t beat_ns;
+  std::memcpy(&beat_ns, head.data() + offsetof(Heartbeat, beat_ns), sizeof beat_ns);
+  const std::uint64_t now_ns = monotonic_ns();
+  const bool beats = now_ns < beat_ns || now_ns - beat_ns < kHeartbeatTimeoutNs;
+  return pid != 0 && beats && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM) ? pid : 0;
+}
+
 /// What is wrong with the file, or nothing.
 std::string defect_of(int fd) {
+  if (std::string foreign = foreigner(fd); !foreign.empty()) return foreign;
   struct stat status {};
   if (::fstat(fd, &status) != 0 || status.st_size != static_cast<off_t>(sizeof(Layout)))
     return "it has another size";
@@ -89,9 +115,21 @@ void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
 std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
   const std::string path = path_of(name);
   {
-    const File existing{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
+    const File existing{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
+    if (existing.fd < 0 && errno != ENOENT)
+      throw rdma::SetupError("Cannot use the shared segment " + path + " (" + std::strerror(errno) +
+                             "): remove it if it is not another Sluice's, or set another segment name.");
     if (existing.fd >= 0 && defect_of(existing.fd).empty())
       return std::unique_ptr<Segment>(new Segment(map(existing.fd), false));
+    if (existing.fd >= 0) {
+      if (const std::string foreign = foreigner(existing.fd); !foreign.empty())
+        throw rdma::SetupError("The shared segment " + path + " cannot be used: " + foreign +
+                               ". Remove it, or set another segment name.");
+      if (const std::uint32_t pid = living_data_plane(existing.fd); pid != 0)
+        throw rdma::SetupError("A data plane of another release (process " + std::to_string(pid) +
+                               ") works with the shared segment " + path +
+                               ": stop it first, then start both planes of one release.");
+    }
   }
   // Made under another name first: nobody ever sees a segment without its header.
   const std::string fresh = path + ".new";
@@ -113,7 +151,7 @@ std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
 
 std::unique_ptr<Segment> Segment::attach(const std::string& name) {
   const std::string path = path_of(name);
-  const File file{::open(path.c_str(), O_RDWR | O_CLOEXEC)};
+  const File file{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
   if (file.fd < 0)
     throw rdma::SetupError("There is no shared segment " + path + " (" + std::strerror(errno) +
                            "): start sluice-controlplane first, with the same segment name.");

@@ -58,6 +58,8 @@ struct ReactorArea {
   TraceRing trace;
 };
 
+/// Magic, version and heartbeats stand at the same place in every version: one release can tell whether a
+/// plane of another is alive.
 struct Layout {
   std::uint64_t magic;
   std::uint32_t layout_version;
@@ -90,7 +92,8 @@ void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
 class Segment {
  public:
   /// Control plane: attaches to a segment of this layout, or makes a fresh one. `name` is a file name without
-  /// folder.
+  /// folder. Throws rdma::SetupError when the file there is another user's, or a data plane of another
+  /// release works with it.
   static std::unique_ptr<Segment> open_or_create(const std::string& name);
   /// Data plane and onlookers. Throws rdma::SetupError when there is none of this layout.
   static std::unique_ptr<Segment> attach(const std::string& name);

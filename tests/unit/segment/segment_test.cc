@@ -140,6 +140,49 @@ TEST_F(SegmentFile, files_that_are_no_segment_are_refused_with_a_sentence) {
   }
 }
 
+TEST_F(SegmentFile, another_users_file_is_refused_and_left_alone) {
+  Segment::open_or_create(name_);
+  const std::string path = Segment::path_of(name_);
+  if (::geteuid() != 0 || ::chown(path.c_str(), 12345, 12345) != 0)
+    GTEST_SKIP() << "only root gives files away";
+  for (const bool create : {true, false}) {
+    try {
+      create ? Segment::open_or_create(name_) : Segment::attach(name_);
+      FAIL();
+    } catch (const rdma::SetupError& error) {
+      EXPECT_NE(std::string(error.what()).find("belongs to user 12345"), std::string::npos) << error.what();
+    }
+  }
+  ::unlink(path.c_str());
+  ASSERT_EQ(::symlink("/etc/hostname", path.c_str()), 0);
+  EXPECT_THROW(Segment::open_or_create(name_), rdma::SetupError);
+  EXPECT_THROW(Segment::attach(name_), rdma::SetupError);
+}
+
+TEST_F(SegmentFile, a_data_plane_of_another_release_keeps_its_segment) {
+  const auto owner = Segment::open_or_create(name_);
+  start_heartbeat(owner->layout().data_plane, monotonic_ns(), wall_ns());
+  ConfigBlock config;
+  config.generation = 7;
+  owner->layout().config.write(config);
+  owner->layout().layout_version = kLayoutVersion + 1;
+  for (const off_t size : {off_t{sizeof(Layout)}, off_t{sizeof(Layout) / 2}}) {
+    ASSERT_EQ(::truncate(Segment::path_of(name_).c_str(), size), 0);
+    try {
+      Segment::open_or_create(name_);
+      FAIL();
+    } catch (const rdma::SetupError& error) {
+      EXPECT_NE(std::string(error.what()).find("of another release (process " + std::to_string(::getpid())),
+                std::string::npos)
+          << error.what();
+    }
+  }
+  ASSERT_EQ(::truncate(Segment::path_of(name_).c_str(), sizeof(Layout)), 0);
+  EXPECT_EQ(owner->layout().config.read()->generation, 7u);
+  owner->layout().data_plane.pid = 0;
+  EXPECT_TRUE(Segment::open_or_create(name_)->created());
+}
+
 TEST_F(SegmentFile, heartbeats_tell_the_living_from_the_dead) {
   const auto owner = Segment::open_or_create(name_);
   Heartbeat& heart = owner->layout().data_plane;

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# build-package.sh FOLDER: builds the Debian package and leaves it in FOLDER. Works on a copy of the sources.
+set -euo pipefail
+[ $# -eq 1 ] || { echo "usage: build-package.sh FOLDER" >&2; exit 2; }
+source=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
+mkdir -p "$1"
+out=$(readlink -f "$1")
+copy=$(mktemp -d)/sluice
+trap 'rm -rf "$(dirname "$copy")"' EXIT
+mkdir "$copy"
+for part in meson.build README.md LICENSE dataplane controlplane pmd cli telemetry deploy; do cp -r "$source/$part" "$copy/"; done
+mv "$copy/deploy/debian" "$copy/debian"
+cd "$copy"
+dpkg-buildpackage -b -us -uc
+cp ../sluice_*.deb "$out/"

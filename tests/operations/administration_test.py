@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What an administrator does while clients are served, through sluicectl. Speaks TAP.
+
+administration_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH DEPLOY"""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from planes import Planes, finish, run_tap
+
+CONTROL, DATA, CTL, BENCH, DEPLOY = sys.argv[1:6]
+planes = Planes(CONTROL, DATA, CTL, BENCH)
+
+
+def exports():
+    return {entry["path"]: entry for entry in planes.ctl("exports")}
+
+
+def a_reload_changes_exports_policy_and_log_level_and_loses_no_call():
+    load = planes.nfs_load(6)
+    planes.wait("load", lambda: exports()["/export"]["calls"] > 1000)
+    extra = '[[export]]\npath = "/more"\nread_only = true\n[policy]\nmax_credits = 8\nweight = 3\n' \
+            '[[client_class]]\nname = "lab"\nclients = ["192.0.2.0/24"]\nmax_credits = 4\n'
+    planes.write_config({'log_level = "info"': 'log_level = "debug"', "quota_mib = 512": "quota_mib = 256"}, extra)
+    changes = planes.ctl("config", "reload")
+    assert changes["restart_both_planes"] == [] and changes["restart_control_plane"] == [], changes
+    assert {"log_level", "export./more", "export./export", "client_class.lab", "policy.max_credits"} <= set(changes["in_force"]), changes
+    assert exports()["/more"]["read_only"] and exports()["/export"]["quota_bytes"] == 256 << 20
+    # The client's class is another one now, and so is what it is granted.
+    planes.wait("the grant of its new class", lambda: [(c["class"], c["credits"]) for c in planes.ctl("connections")] == [("lab", 4)])
+    shown = planes.ctl("config", "show")
+    assert shown["log_level"] == "debug" and shown["policy"]["weight"] == 3, shown
+    result = finish(load)
+    assert result["errors"] == 0 and result["operations"] > 1000, result
+    assert "[debug]" in planes.text_of_log()
+
+
+def exports_are_added_changed_and_removed_under_load():
+    load = planes.nfs_load(5)
+    planes.wait("load", lambda: planes.ctl("connections"))
+    for _ in range(5):
+        planes.ctl("exports", "add", "/runtime", "--quota-mib", "7", "--client", "192.0.2.0/24", "--client", "2001:db8::/32")
+        assert exports()["/runtime"]["quota_bytes"] == 7 << 20
+        planes.ctl("exports", "add", "/runtime", "--read-only")
+        assert exports()["/runtime"]["read_only"] and exports()["/runtime"]["quota_bytes"] == 0
+        planes.ctl("exports", "remove", "/runtime")
+        assert "/runtime" not in exports()
+    assert finish(load)["errors"] == 0
+    for words in (["exports", "remove", "/runtime"], ["exports", "add", "relative"], ["exports", "add", "/x", "--client", "nonsense"]):
+        done = planes.run_ctl(*words)
+        assert done.returncode == 1 and done.stderr.strip().endswith("."), done
+
+
+def what_is_in_an_export_comes_back_with_it():
+    calls = exports()["/export"]["calls"]
+    load = planes.nfs_load(4)
+    planes.wait("a file that is used", lambda: (e := exports()["/export"])["files"] > 1 and e["calls"] > calls + 1000)
+    planes.ctl("exports", "remove", "/export")
+    load.communicate()  # its handles are stale
+    done = planes.nfs_load(1)
+    _, err = done.communicate()
+    assert done.returncode != 0 and err, "an export that is gone was mounted"
+    planes.ctl("config", "reload")
+    assert exports()["/export"]["files"] > 1
+    assert finish(planes.nfs_load(1))["errors"] == 0
+
+
+def a_bad_file_changes_nothing_and_its_defects_are_told():
+    with open(planes.config, encoding="utf-8") as file:
+        good = file.read()
+    before = planes.ctl("config", "show")
+    with open(planes.config, "w", encoding="utf-8") as file:
+        file.write(good.replace("credits = 64", "credits = 0").replace('idle = "backoff"', 'idle = "nap"'))
+    done = planes.run_ctl("config", "reload")
+    assert done.returncode == 1 and "sluice.toml:" in done.stderr and "credits has to be" in done.stderr and "idle has to be" in done.stderr, done
+    check = planes.run_ctl("config", "check", planes.config)
+    assert check.returncode == 5 and check.stderr.count("sluice.toml:") == 2, check
+    assert planes.ctl("config", "show") == before
+    with open(planes.config, "w", encoding="utf-8") as file:
+        file.write(good.replace("credits = 64", "credits = 32").replace("port = 0", "port = 1"))
+    changes = planes.ctl("config", "check", planes.config)
+    assert changes == {"in_force": [], "restart_both_planes": ["transport.credits"], "restart_control_plane": ["mount.port"]} or \
+        "transport.credits" in changes["restart_both_planes"], changes
+    changes = planes.ctl("config", "reload")
+    assert "transport.credits" in changes["restart_both_planes"] and changes["restart_control_plane"] == ["mount.port"], changes
+    assert planes.ctl("config", "show")["transport"]["credits"] == 64
+    with open(planes.config, "w", encoding="utf-8") as file:
+        file.write(good)
+    generation = planes.ctl("status")["configuration"]["generation"]
+    planes.control.send_signal(signal.SIGHUP)
+    planes.wait("the reload by signal", lambda: planes.ctl("status")["configuration"]["generation"] > generation)
+
+
+def a_trace_shows_calls_with_their_states():
+    load = planes.nfs_load(4)
+    connection = planes.wait("a connection", lambda: [c for c in planes.ctl("connections") if c["calls"] > 100])[0]
+    where = (str(connection["reactor"]), str(connection["connection"]))
+    calls = planes.ctl("trace", *where, "--calls", "50")
+    assert len(calls) == 50, len(calls)
+    procedures = {call["procedure"] for call in calls}
+    assert procedures <= {"nfs.read", "nfs.write", "nfs.getattr"} and len(procedures) > 1, procedures
+    for call in calls:
+        assert call["status"] == "success" and "replying" in call["states_us"], call
+        assert sum(call["states_us"].values()) <= call["total_us"] * 1.01 + 1, call
+        if call["procedure"] == "nfs.write":
+            assert "pulling" in call["states_us"] and call["call_bytes"] > 65536, call
+        if call["procedure"] == "nfs.read":
+            assert call["reply_bytes"] >= 65536, call
+    finish(load)
+    assert planes.run_ctl("trace", "0", "31").returncode == 1
+
+
+def a_connection_is_closed_and_its_client_comes_back_or_ends():
+    load = planes.load("--seconds", "4", "--depth", "4", "null")
+    connection = planes.wait("a connection", lambda: planes.ctl("connections"))[0]
+    planes.ctl("connections", "close", str(connection["reactor"]), str(connection["connection"]))
+    planes.wait("its end", lambda: not planes.ctl("connections"))
+    load.communicate()
+    done = planes.run_ctl("connections", "close", "0", "0")
+    assert done.returncode == 1 and "sluicectl connections" in done.stderr, done
+
+
+def credits_properties_and_the_other_views_have_their_say():
+    load = planes.load("--seconds", "3", "--rpcrdma", "2", "--depth", "4", "null")
+    planes.wait("a connection", lambda: [p for p in planes.ctl("properties") if p["client"]])
+    credits = planes.ctl("credits")
+    assert credits["reactors"][0]["connections"] == 1 and credits["classes"][0]["granted"] + credits["classes"][-1]["granted"] > 0, credits
+    for view in ("status", "reactors", "devices", "topology", "memory", "counters", "version", "connections", "credits", "properties"):
+        assert planes.ctl(view), view
+        text = planes.run_ctl(view)
+        assert text.returncode == 0 and text.stdout.strip(), view
+    top = planes.run_ctl("top", "--interval", "0.2", "--turns", "2")
+    assert top.returncode == 0 and top.stdout.count("calls/s") >= 9 and "192.0.2.2" in top.stdout, top.stdout
+    finish(load)
+
+
+def the_log_level_changes_for_both_planes():
+    assert planes.ctl("log-level", "error") == {"log_level": "error"}
+    assert planes.ctl("config", "show")["log_level"] == "error"
+    assert planes.run_ctl("log-level", "loud").returncode == 1
+    planes.ctl("log-level", "info")
+
+
+def draining_ends_connections_without_an_error_and_refuses_new_ones():
+    load = planes.load("--seconds", "3", "--depth", "4", "null")
+    planes.wait("a connection", lambda: planes.ctl("connections"))
+    assert planes.ctl("drain", "--seconds", "20") == {"connections": 0, "draining": True}
+    load.communicate()
+    refused = planes.load("--seconds", "1", "null")
+    _, err = refused.communicate()
+    assert refused.returncode != 0 and "refused" in err, err
+    assert planes.ctl("status")["connection_requests"]["the appliance is being drained"] > 0
+    assert planes.ctl("drain", "--stop")["draining"] is False
+    assert finish(planes.load("--seconds", "1", "null"))["operations"] > 0
+
+
+def who_is_in_no_group_is_refused_and_who_may_look_cannot_change():
+    if os.geteuid() != 0:
+        return
+    os.chmod(planes.dir, 0o755)
+    shutil.copy(CTL, f"{planes.dir}/sluicectl")
+    planes.control.terminate()
+    planes.control.wait()
+    planes.write_config({f'socket = "{planes.socket}"': f'socket = "{planes.socket}"\nchange_group = "adm"\nread_group = "daemon"'})
+    planes.start_control()
+    planes.wait("the control plane", lambda: planes.ctl("status"))
+
+    def as_user(uid, groups, *words):
+        return subprocess.run([f"{planes.dir}/sluicectl", "--socket", planes.socket, *words], capture_output=True, text=True,
+                              user=uid, group=uid, extra_groups=groups)
+
+    stranger = as_user(54321, [], "status")
+    assert stranger.returncode == 4 and "group" in stranger.stderr, stranger
+    reader = as_user(54321, [1], "status")
+    assert reader.returncode == 0, reader
+    for words in (["config", "reload"], ["drain"], ["exports", "remove", "/export"], ["log-level", "debug"], ["connections", "close", "0", "0"]):
+        assert as_user(54321, [1], *words).returncode == 4, words
+    assert as_user(54321, [4], "log-level", "info").returncode == 0
+
+
+def exit_codes_tell_scripts_what_happened():
+    assert planes.run_ctl("nonsense").returncode not in (0, 1, 3, 4, 5)
+    assert subprocess.run([CTL, "--socket", "/nowhere/admin.sock", "status"], capture_output=True).returncode == 3
+    assert planes.run_ctl("--help").returncode == 0
+
+
+def bad_clients_of_the_admin_socket_do_not_stop_the_planes():
+    load = planes.load("--seconds", "3", "--depth", "16", "null")
+    clients = []
+    for text in (b"{" * 200000, b"\xff\xfe\n" * 100, b'{"jsonrpc":"2.0","id":1,"method":"counters"}\n' * 2000, b"") * 10:
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(0.05)
+        try:
+            client.connect(planes.socket)
+            client.sendall(text)
+        except OSError:
+            pass
+        clients.append(client)
+    assert finish(load)["operations"] > 0
+    for client in clients:
+        client.close()
+    planes.wait("an answer", lambda: planes.ctl("status"))
+
+
+def manual_and_completion_know_every_command():
+    words = set()
+    for path in ([], ["config"], ["exports"], ["connections"]):
+        text = subprocess.run([CTL, *path, "--help"], capture_output=True, text=True, check=True).stdout
+        words |= set(re.findall(r"^  ([a-z][\w-]*) ", text[text.index("Subcommands:"):], re.M))
+    assert {"status", "reload", "add", "close", "top"} <= words, words
+    for file in ("man/sluicectl.8", "completion/sluicectl"):
+        with open(f"{DEPLOY}/{file}", encoding="utf-8") as opened:
+            known = set(re.findall(r"[a-z][\w-]*", opened.read()))
+        assert words <= known, (file, words - known)
+    done = subprocess.run(["bash", "-c", f"source {DEPLOY}/completion/sluicectl; COMP_WORDS=(sluicectl config re); COMP_CWORD=2; "
+                           "_sluicectl; echo ${COMPREPLY[@]}"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "reload", done
+    for page in os.listdir(f"{DEPLOY}/man"):
+        shown = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", f"{DEPLOY}/man/{page}"], capture_output=True, text=True,
+                               env={**os.environ, "MANPAGER": "cat"})
+        assert shown.returncode == 0 and "NAME" in shown.stdout and not shown.stderr.strip(), (page, shown.stderr)
+
+
+def main():
+    planes.start()
+    try:
+        return run_tap([(f.__name__, f) for f in (
+            a_reload_changes_exports_policy_and_log_level_and_loses_no_call, exports_are_added_changed_and_removed_under_load,
+            what_is_in_an_export_comes_back_with_it, a_bad_file_changes_nothing_and_its_defects_are_told,
+            a_trace_shows_calls_with_their_states, a_connection_is_closed_and_its_client_comes_back_or_ends,
+            credits_properties_and_the_other_views_have_their_say, the_log_level_changes_for_both_planes,
+            draining_ends_connections_without_an_error_and_refuses_new_ones, exit_codes_tell_scripts_what_happened,
+            bad_clients_of_the_admin_socket_do_not_stop_the_planes, who_is_in_no_group_is_refused_and_who_may_look_cannot_change,
+            manual_and_completion_know_every_command)])
+    finally:
+        planes.stop()
+        if os.environ.get("VERBOSE"):
+            print("".join(f"# {line}\n" for line in planes.text_of_log().splitlines()))
+
+
+sys.exit(main())

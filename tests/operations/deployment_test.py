@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Debian package is built, installed and run as its units would; units, sluice-tune and samples. Speaks TAP.
+
+deployment_test.py SOURCE VERSION CONTROLPLANE"""
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+from planes import PATIENCE_S, run_tap
+
+SOURCE, VERSION, CONTROL = sys.argv[1:4]
+DEPLOY = f"{SOURCE}/deploy"
+folder = tempfile.mkdtemp(prefix="sluice-deployment-")
+ROOT = os.geteuid() == 0
+
+
+def run(*command, **options):
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def the_package_is_built():
+    done = run("bash", f"{DEPLOY}/build-package.sh", folder)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    packages = glob.glob(f"{folder}/sluice_{VERSION}_*.deb")
+    assert len(packages) == 1, os.listdir(folder)
+    listing = run("dpkg-deb", "-c", packages[0]).stdout
+    for path in ("usr/bin/sluicectl", "usr/bin/sluice-controlplane", "usr/bin/sluice-dataplane", "usr/bin/sluice-bench", "usr/bin/sluice-tune",
+                 "etc/sluice/sluice.toml", "systemd/system/sluice-controlplane.service", "systemd/system/sluice-dataplane.service",
+                 "sysusers.d/sluice.conf", "tmpfiles.d/sluice.conf", "share/man/man8/sluicectl.8", "share/man/man5/sluice.toml.5",
+                 "bash-completion/completions/sluicectl", "doc/sluice/upgrade.md", "share/sluice/rules.yml", "share/sluice/sluice.json"):
+        assert path in listing, f"{path} is not in the package:\n{listing}"
+    assert "/etc/sluice/sluice.toml" in run("dpkg-deb", "-I", packages[0], "conffiles").stdout
+
+
+def it_is_installed_and_both_planes_run_as_its_user():
+    if not ROOT:
+        return
+    [package] = glob.glob(f"{folder}/sluice_*.deb")
+    done = run("dpkg", "-i", package, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    planes = []
+    try:
+        assert run("getent", "passwd", "sluice").returncode == 0
+        for group in ("sluice-admin", "sluice-monitor"):
+            assert run("getent", "group", group).returncode == 0
+        run("systemd-tmpfiles", "--create", "sluice.conf")
+        config = f"{folder}/sluice.toml"
+        with open("/etc/sluice/sluice.toml", encoding="utf-8") as file:
+            text = file.read()
+        text = re.sub('^segment = ".*?"', f'segment = "sluice-package-{os.getpid()}"', text, flags=re.M)
+        text = text.replace('"/dev/shm/sluice-loopback"', f'"/dev/shm/sluice-package-{os.getpid()}-loopback"')
+        text = text.replace("port = 20048", "port = 0").replace("rpcbind = true", "rpcbind = false").replace("127.0.0.1:9464", "127.0.0.1:19465")
+        text = text.replace('change_group = ""', 'change_group = "sluice-admin"').replace('read_group = ""', 'read_group = "sluice-monitor"')
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(folder, 0o755)
+
+        def start(unit, *words):
+            with open(f"{DEPLOY}/systemd/{unit}.service", encoding="utf-8") as file:
+                capabilities = re.search(r"^CapabilityBoundingSet=(.*)$", file.read(), re.M).group(1).lower().replace("cap_", "")
+            keep = ",".join(f"+{name}" for name in capabilities.split())
+            confine = [f"--bounding-set=-all{',' + keep if keep else ''}", f"--inh-caps=-all{',' + keep if keep else ''}", "--no-new-privs"]
+            if keep:
+                confine.append(f"--ambient-caps={keep}")
+            log = open(f"{folder}/{unit}.log", "w", encoding="utf-8")
+            planes.append(subprocess.Popen(["setpriv", "--reuid=sluice", "--regid=sluice", "--init-groups", *confine, f"/usr/bin/{unit}", *words],
+                                           stdout=log, stderr=log))
+
+        start("sluice-controlplane", "--config", config)
+        start("sluice-dataplane", "--segment", f"sluice-package-{os.getpid()}")
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            status = run("sluicectl", "--json", "status")
+            if status.returncode == 0 and json.loads(status.stdout)["data_plane"]["alive"]:
+                break
+            assert time.monotonic() < deadline, (status, [open(f"{folder}/{u}.log", encoding="utf-8").read() for u in
+                                                         ("sluice-controlplane", "sluice-dataplane")])
+            time.sleep(0.1)
+        assert json.loads(status.stdout)["version"] == VERSION
+        probe = run("setpriv", "--reuid=sluice", "--regid=sluice", "--clear-groups", "sluice-bench", "--fabric",
+                    f"/dev/shm/sluice-package-{os.getpid()}-loopback", "probe")
+        assert probe.returncode == 0, probe
+        assert run("man", "-w", "sluicectl").returncode == 0
+    finally:
+        for plane in planes:
+            plane.terminate()
+            plane.wait()
+        for path in glob.glob(f"/dev/shm/sluice-package-{os.getpid()}*"):
+            os.unlink(path)
+        run("dpkg", "--purge", "sluice")
+    assert run("dpkg", "-s", "sluice").returncode != 0
+
+
+def units_are_well_formed_and_exposed_below_3():
+    for unit in ("sluice-controlplane.service", "sluice-dataplane.service"):
+        with open(f"{DEPLOY}/systemd/{unit}", encoding="utf-8") as file:
+            text = file.read()
+        path = f"{folder}/{unit}"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(re.sub(r"^ExecStart=@bindir@/\S+", "ExecStart=/bin/true", re.sub("^Documentation=.*\n", "", text, flags=re.M), flags=re.M))
+        verified = run("systemd-analyze", "verify", path)
+        assert verified.returncode == 0 and not re.search(rf"{unit}:\d+", verified.stderr), verified
+        done = run("systemd-analyze", "security", "--offline=true", "--threshold=30", path)
+        level = re.search(r"exposure level for .*?: ([\d.]+)", done.stdout)
+        assert done.returncode == 0 and level and float(level.group(1)) < 3.0, done.stdout[-400:] + done.stderr
+        for word in ("WatchdogSec=", "Restart=always", "Type=notify", "User=sluice"):
+            assert word in text, (unit, word)
+
+
+def samples_are_accepted():
+    for sample in ("sluice.toml", "samples/two-ports.toml"):
+        done = run(CONTROL, "--check", "--config", f"{DEPLOY}/{sample}")
+        assert done.returncode == 0, done.stderr
+
+
+def a_fake_host(**files):
+    root = tempfile.mkdtemp(dir=folder)
+    standard = {"/sys/devices/system/cpu/online": "0-3", "/sys/devices/system/cpu/isolated": "", "/proc/irq/7/smp_affinity_list": "0-3",
+                "/sys/devices/system/cpu/cpu2/cpufreq/scaling_governor": "powersave",
+                "/proc/meminfo": "HugePages_Total: 10\nHugePages_Free: 4\nHugepagesize: 2048 kB\n", "/proc/sys/vm/nr_hugepages": "10",
+                "/sys/class/net/eth1/mtu": "1500", "/sys/class/net/eth1/operstate": "up",
+                "/proc/net/fib_trie": "        |-- 192.0.2.1\n           /32 host LOCAL\n"}
+    for path, text in {**standard, **files}.items():
+        os.makedirs(os.path.dirname(root + path), exist_ok=True)
+        with open(root + path, "w", encoding="utf-8") as file:
+            file.write(text)
+    os.makedirs(root + "/dev/shm")
+    config = f"{root}/sluice.toml"
+    with open(config, "w", encoding="utf-8") as file:
+        file.write('[reactor]\ncount = 2\ncpus = [2, 3]\n[device]\ndriver = "softroce"\nhugepages = true\ndpdk_memory_mib = 64\nmtu = 4200\n'
+                   'ethdev = "net_af_packet0,iface=eth1"\naddresses = ["192.0.2.1/24"]\n')
+    return root, config
+
+
+def tune(root, config, *words):
+    done = run(sys.executable, f"{DEPLOY}/sluice-tune", "--root", root, "--config", config, "--json", *words)
+    return done.returncode, {f["what"]: f for f in json.loads(done.stdout)}
+
+
+def sluice_tune_finds_what_is_wrong_and_sets_what_it_can():
+    root, config = a_fake_host()
+    code, found = tune(root, config)
+    assert code == 1
+    for what in ("interrupts", "frequency", "hugepages", "MTU", "addresses"):
+        assert found[what]["state"] == "bad" and found[what]["do"], (what, found)
+    assert found["isolated processors"]["state"] == "advice" and "isolcpus=2,3" in found["isolated processors"]["do"]
+    tune(root, config, "--apply")
+    for path, text in (("/proc/irq/7/smp_affinity_list", "0,1"), ("/sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "performance"),
+                       ("/proc/sys/vm/nr_hugepages", "38"), ("/sys/class/net/eth1/mtu", "4200")):
+        with open(root + path, encoding="utf-8") as file:
+            assert file.read() == text, path
+
+
+def sluice_tune_is_content_with_a_host_that_is_ready():
+    root, config = a_fake_host(**{"/sys/devices/system/cpu/isolated": "2-3", "/proc/irq/7/smp_affinity_list": "0-1",
+                                  "/sys/devices/system/cpu/cpu2/cpufreq/scaling_governor": "performance",
+                                  "/proc/meminfo": "HugePages_Total: 64\nHugePages_Free: 64\nHugepagesize: 2048 kB\n",
+                                  "/sys/class/net/eth1/mtu": "9000", "/proc/net/fib_trie": ""})
+    code, found = tune(root, config)
+    assert code == 0 and all(f["state"] != "bad" for f in found.values()), found
+    shared = {f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": "2-3" for cpu in (2, 3)}
+    code, found = tune(*a_fake_host(**shared))
+    assert found["reactor processors"]["state"] == "bad" and "share a core" in found["reactor processors"]["found"]
+
+
+sys.exit(run_tap([(f.__name__, f) for f in (
+    the_package_is_built, it_is_installed_and_both_planes_run_as_its_user, units_are_well_formed_and_exposed_below_3, samples_are_accepted,
+    sluice_tune_finds_what_is_wrong_and_sets_what_it_can, sluice_tune_is_content_with_a_host_that_is_ready)]))

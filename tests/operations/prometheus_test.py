@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus server scrapes Sluice under load; rules, dashboard and reference agree with what it gets. Speaks TAP.
+
+prometheus_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH METRICS_REFERENCE DEPLOY"""
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+
+from planes import PATIENCE_S, Planes, finish, run_tap
+
+CONTROL, DATA, CTL, BENCH, REFERENCE, DEPLOY = sys.argv[1:7]
+MAX_SERIES = 5000
+
+planes = Planes(CONTROL, DATA, CTL, BENCH, '[[client_class]]\nname = "lab"\nclients = ["192.0.2.0/24"]\nweight = 2\n')
+server = None
+url = f"http://127.0.0.1:{40000 + os.getpid() % 20000}"
+
+
+def scrape():
+    return urllib.request.urlopen(f"http://{planes.metrics}/metrics", timeout=20).read().decode()
+
+
+def samples(text, name):
+    """[(labels, value)] of one series name."""
+    found = []
+    for line in text.splitlines():
+        if match := re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line):
+            found.append((dict(re.findall(r'(\w+)="([^"]*)"', match.group(1) or "")), float(match.group(2))))
+    return found
+
+
+def total(text, name, **labels):
+    return sum(value for have, value in samples(text, name) if labels.items() <= have.items())
+
+
+def query(expression):
+    with urllib.request.urlopen(f"{url}/api/v1/query?" + urllib.parse.urlencode({"query": expression}), timeout=20) as answer:
+        return json.load(answer)["data"]["result"]
+
+
+def start_prometheus():
+    folder = f"{planes.dir}/prometheus"
+    os.makedirs(folder)
+    with open(f"{DEPLOY}/prometheus/sluice.yml", encoding="utf-8") as file:
+        config = file.read()
+    config = config.replace("scrape_interval: 15s", "scrape_interval: 1s\n  evaluation_interval: 1s").replace("127.0.0.1:9464", planes.metrics)
+    config = config.replace("rules.yml", f"{DEPLOY}/prometheus/rules.yml")
+    with open(f"{folder}/prometheus.yml", "w", encoding="utf-8") as file:
+        file.write(config)
+    return subprocess.Popen(["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+                             f"--web.listen-address={url[7:]}", "--log.level=error"], stdout=planes.log, stderr=planes.log)
+
+
+def rules_and_configuration_are_what_promtool_wants():
+    for command in (["check", "rules", "rules.yml"], ["test", "rules", "rules_test.yml"], ["check", "config", "sluice.yml"]):
+        done = subprocess.run(["promtool", *command], cwd=f"{DEPLOY}/prometheus", capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    with open(f"{DEPLOY}/prometheus/rules.yml", encoding="utf-8") as rules, open(f"{DEPLOY}/prometheus/rules_test.yml", encoding="utf-8") as tests:
+        tested = set(re.findall(r"alertname: (\w+)", tests.read()))
+        assert tested == set(re.findall(r"alert: (\w+)", rules.read())), "an alert without a test"
+
+
+def the_reference_is_made_from_the_schema():
+    made = subprocess.run([REFERENCE], capture_output=True, text=True, check=True).stdout
+    with open(f"{DEPLOY}/docs/metrics.md", encoding="utf-8") as file:
+        assert made == file.read(), "make deploy/docs/metrics.md again: telemetry/sluice-metrics-reference > deploy/docs/metrics.md"
+
+
+def a_server_scrapes_under_load_and_counts_what_was_done():
+    load = planes.nfs_load(20)
+    planes.wait("load", lambda: total(scrape(), "sluice_rpc_calls_total", procedure="write") > 1000)
+    planes.wait("the server to scrape", lambda: query('up{job="sluice"} == 1'))
+    time.sleep(12)  # rates want some scrapes
+    done = finish(load)
+    assert done["errors"] == 0, done
+    time.sleep(1)  # what exports hold is shown some times a second
+    text = scrape()
+    # Everything that the client counted is here, in its class, and nothing failed.
+    assert total(text, "sluice_rpc_calls_total", **{"class": "lab"}, status="success") >= done["operations"]
+    assert total(text, "sluice_rpc_calls_total", **{"class": "default"}) == 0
+    assert total(text, "sluice_rpc_latency_seconds_count", procedure="read") == total(text, "sluice_rpc_calls_total", procedure="read")
+    assert total(text, "sluice_export_calls_total", procedure="write") == total(text, "sluice_rpc_calls_total", procedure="write", status="success")
+    # 64 KiB goes by RDMA, in both directions.
+    assert total(text, "sluice_bytes_total", path="ddp", direction="out") >= total(text, "sluice_export_read_bytes_total") * 0.99
+    assert total(text, "sluice_bytes_total", path="ddp", direction="in") >= total(text, "sluice_export_written_bytes_total") * 0.99
+    assert total(text, "sluice_roce_packets_sent_total") > 0
+    slots = total(text, "sluice_call_slots")
+    assert slots == 32 * 64, slots
+
+
+def metrics_are_what_promtool_wants():
+    done = subprocess.run(["promtool", "check", "metrics"], input=scrape(), capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr.strip(), done.stdout + done.stderr
+
+
+def only_documented_series_and_not_too_many():
+    with open(f"{DEPLOY}/docs/metrics.md", encoding="utf-8") as file:
+        known = set(re.findall(r"^\| `(\w+)` \| (?:counter|gauge|histogram)", file.read(), re.M))
+    text = scrape()
+    shown = set(re.findall(r"^# TYPE (\w+)", text, re.M))
+    shown = {name for name in shown if not name.startswith("exposer_")}  # the library's own
+    assert shown <= known, shown - known
+    series = [line for line in text.splitlines() if line and line[0] != "#"]
+    assert len(series) < MAX_SERIES, len(series)
+    assert len(series) == len(set(line.rsplit(" ", 1)[0] for line in series)), "a series twice"
+
+
+def latency_buckets_are_cumulative_and_end_in_the_count():
+    text = scrape()
+    by_procedure = {}
+    for labels, value in samples(text, "sluice_rpc_latency_seconds_bucket"):
+        by_procedure.setdefault((labels["class"], labels["program"], labels["procedure"]), []).append((float(labels["le"]), value))
+    assert by_procedure
+    for (_, program, procedure), buckets in by_procedure.items():
+        assert buckets == sorted(buckets) and [v for _, v in buckets] == sorted(v for _, v in buckets)
+        assert buckets[-1][1] == total(text, "sluice_rpc_latency_seconds_count", program=program, procedure=procedure)
+
+
+def every_query_of_the_dashboard_returns_data():
+    with open(f"{DEPLOY}/grafana/sluice.json", encoding="utf-8") as file:
+        dashboard = json.load(file)
+    load = planes.nfs_load(10)
+    time.sleep(6)
+    empty = []
+    count = 0
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            count += 1
+            expression = target["expr"].replace("$instance", ".*").replace("$__rate_interval", "20s")
+            if not query(expression):
+                empty.append(f"{panel['title']}: {expression}")
+    finish(load)
+    assert count > 20 and not empty, "\n".join(empty)
+
+
+def all_alerts_are_loaded_and_none_fires():
+    with urllib.request.urlopen(f"{url}/api/v1/rules", timeout=20) as answer:
+        groups = json.load(answer)["data"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert rules and all(rule["health"] == "ok" for rule in rules), rules
+    firing = [rule["name"] for rule in rules if rule.get("state") == "firing"]
+    assert not firing, firing
+
+
+def slow_and_many_scrapers_disturb_nobody():
+    host, port = planes.metrics.split(":")
+    slow = []
+    for _ in range(32):
+        client = socket.create_connection((host, int(port)))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + (b"\r\n" if len(slow) % 2 else b""))
+        slow.append(client)
+    load = planes.load("--seconds", "3", "--depth", "16", "null")
+    assert planes.ctl("status")["data_plane"]["alive"]
+    assert finish(load)["operations"] > 0
+    assert planes.ctl("status")["data_plane"]["alive"]
+    for client in slow:
+        client.close()
+    deadline = time.monotonic() + PATIENCE_S
+    while True:  # a scraper that keeps its place is cut off
+        try:
+            assert "sluice_plane_up" in scrape()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, "metrics do not come back"
+
+
+def main():
+    global server
+    planes.start()
+    server = start_prometheus()
+    try:
+        return run_tap([(f.__name__, f) for f in (
+            rules_and_configuration_are_what_promtool_wants, the_reference_is_made_from_the_schema,
+            a_server_scrapes_under_load_and_counts_what_was_done, metrics_are_what_promtool_wants,
+            only_documented_series_and_not_too_many, latency_buckets_are_cumulative_and_end_in_the_count,
+            every_query_of_the_dashboard_returns_data, all_alerts_are_loaded_and_none_fires,
+            slow_and_many_scrapers_disturb_nobody)])
+    finally:
+        server.terminate()
+        server.wait()
+        planes.stop()
+        if os.environ.get("VERBOSE"):
+            print("".join(f"# {line}\n" for line in planes.text_of_log().splitlines()))
+
+
+sys.exit(main())

@@ -46,6 +46,14 @@ json capture(const Client& client, const CaptureOptions& options) {
 
 json trace(const Client& client, const TraceOptions& options) {
   json of = {{"reactor", options.reactor}, {"connection", options.connection}};
+  if (options.start) return client.ask("trace_start", of);
+  if (options.stop) return client.ask("trace_stop", of);
+  if (options.last) {
+    json noted = client.ask("trace_read", of)["calls"];
+    if (noted.size() > options.calls)
+      noted.erase(noted.begin(), noted.end() - static_cast<std::ptrdiff_t>(options.calls));
+    return noted;
+  }
   json from = client.ask("trace_start", of)["next"];
   json calls = json::array();
   const auto end = SteadyClock::now() + std::chrono::seconds(options.seconds);

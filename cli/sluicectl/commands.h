@@ -24,8 +24,12 @@ struct TraceOptions {
   std::uint32_t connection = 0;
   std::size_t calls = 20;
   unsigned seconds = 10;
+  bool start = false;  ///< note calls from now on
+  bool last = false;   ///< the last ones that were noted
+  bool stop = false;
 };
-/// The next calls of a connection, with the time that each spent in each state.
+/// The next calls of a connection, with the time that each spent in each state; or the last ones since it is
+/// being noted.
 json trace(const Client& client, const TraceOptions& options);
 
 struct DrainOptions {

@@ -73,6 +73,12 @@ void add_connections(CLI::App& app, Session& session) {
   connections->add_option("--class", of_class, "Only those of this class of clients");
   static std::uint32_t reactor = 0;
   static std::uint32_t number = 0;
+  CLI::App* one =
+      command(*connections, session, "show", "Everything about a connection", [&](const Client& client) {
+        session.show(client.ask("connection_show", {{"reactor", reactor}, {"connection", number}}));
+      });
+  one->add_option("reactor", reactor, "As 'sluicectl connections' shows it")->required();
+  one->add_option("connection", number, "As 'sluicectl connections' shows it")->required();
   CLI::App* close = command(*connections, session, "close", "End a connection", [&](const Client& client) {
     session.show(client.ask("connection_close", {{"reactor", reactor}, {"connection", number}}));
   });
@@ -88,6 +94,10 @@ void add_connections(CLI::App& app, Session& session) {
       ->required();
   tracing->add_option("--calls", trace_options.calls, "End after so many calls")->capture_default_str();
   tracing->add_option("--seconds", trace_options.seconds, "End after so long")->capture_default_str();
+  tracing->add_flag("--start", trace_options.start,
+                    "Note its calls from now on; the reactor keeps the last 256");
+  tracing->add_flag("--last", trace_options.last, "The last calls that were noted");
+  tracing->add_flag("--stop", trace_options.stop, "Note no more");
 }
 
 void add_exports(CLI::App& app, Session& session) {
@@ -105,6 +115,11 @@ void add_exports(CLI::App& app, Session& session) {
     if (!session.as_json)
       std::cout << "In force, but not in the configuration file: change that too, to keep it.\n";
   };
+  CLI::App* stats =
+      command(*exports, session, "stats", "Calls and errors by procedure", [&](const Client& client) {
+        session.show(client.ask("export_stats", {{"path", path}}));
+      });
+  stats->add_option("path", path, "Only of this export");
   CLI::App* add =
       command(*exports, session, "add", "Add an export, or change one", [&, not_saved](const Client& client) {
         const json result = client.ask("export_add", {{"path", path},

@@ -124,17 +124,38 @@ json connections(const segment::Layout& layout, const config::Config& config, co
   return list;
 }
 
+json both_properties(const segment::ConnectionInfo& info) {
+  return {{"ours", properties(info.own_properties)},
+          {"client", info.heard_properties != 0 ? properties(info.peer_properties) : json(nullptr)}};
+}
+
+/// Everything about one.
+json show_connection(const segment::Layout& layout, const config::Config& config, std::uint32_t reactor,
+                     std::uint32_t number) {
+  const bool there = reactor < config.block.reactors && number < config.block.max_connections;
+  const auto info = there ? layout.reactors[reactor].connections[number].read() : std::nullopt;
+  if (!info || info->state == segment::ConnectionState::Unused)
+    throw MethodError("There is no connection " + std::to_string(number) + " on reactor " +
+                      std::to_string(reactor) + ": 'sluicectl connections' lists those there are.");
+  json entry = describe_connection(layout.reactors[reactor], *info, reactor, number, config);
+  entry["peak_busy"] = layout.reactors[reactor].use[number].peak_busy.load();
+  entry["queue_pair"] = info->queue_pair;
+  entry["cm_id"] = info->cm_id;
+  if (info->peer_pid != 0) entry["client_process"] = info->peer_pid;
+  if (info->version == 2) entry["properties"] = both_properties(*info);
+  return entry;
+}
+
 /// Of version 2 connections.
 json properties_of_all(const segment::Layout& layout, const config::Config& config) {
   json list = json::array();
   for_each_connection(layout, config, [&](const auto&, const auto& info, auto reactor, auto number) {
     if (info.version != 2) return;
-    list.push_back(
-        {{"reactor", reactor},
-         {"connection", number},
-         {"peer", rpcrdma::to_string(info.peer)},
-         {"ours", properties(info.own_properties)},
-         {"client", info.heard_properties != 0 ? properties(info.peer_properties) : json(nullptr)}});
+    json entry = both_properties(info);
+    entry["reactor"] = reactor;
+    entry["connection"] = number;
+    entry["peer"] = rpcrdma::to_string(info.peer);
+    list.push_back(std::move(entry));
   });
   return list;
 }
@@ -203,6 +224,26 @@ json exports(segment::Layout& layout) {
                     {"errors", info->errors},
                     {"read_bytes", info->read_bytes},
                     {"written_bytes", info->written_bytes}});
+  }
+  return list;
+}
+
+/// Calls and errors of one export by procedure, those that were ever called.
+json export_statistics(const segment::Layout& layout, const std::string& path) {
+  constexpr std::uint32_t kNfs = 100003;
+  json list = json::array();
+  for (const auto& entry : layout.exports) {
+    const auto info = entry.read();
+    if (!info || info->in_use == 0 || (!path.empty() && path != info->path)) continue;
+    for (const segment::ProcedureInfo& procedure : layout.reactors[0].calls.info) {
+      if (procedure.program != kNfs || procedure.procedure >= segment::kMaxNfsProcedures ||
+          info->procedure_calls[procedure.procedure] == 0)
+        continue;
+      list.push_back({{"path", info->path},
+                      {"procedure", procedure.procedure_name},
+                      {"calls", info->procedure_calls[procedure.procedure]},
+                      {"errors", info->procedure_errors[procedure.procedure]}});
+    }
   }
   return list;
 }
@@ -341,7 +382,7 @@ json trace_read(const segment::Layout& layout, const config::Config& config, con
   const segment::TraceRing& ring = layout.reactors[reactor].trace;
   const segment::CallTable& table = layout.reactors[reactor].calls;
   const std::uint64_t end = ring.written.load(std::memory_order_acquire);
-  std::uint64_t at = std::min(parameters.value("from", end), end);
+  std::uint64_t at = std::min(parameters.value("from", std::uint64_t{0}), end);
   at = std::max(at, end > ring.records.size() ? end - ring.records.size() : 0);
   json calls = json::array();
   for (; at < end; ++at) {
@@ -492,6 +533,12 @@ void add_methods(Server& server, controlplane::ControlPlane& plane) {
   });
   read("connections",
        [&](const json& parameters) { return connections(layout, plane.config(), parameters); });
+  read("connection_show", [&](const json& parameters) {
+    return show_connection(layout, plane.config(), number_of(parameters, "reactor"),
+                           number_of(parameters, "connection"));
+  });
+  read("export_stats",
+       [&](const json& parameters) { return export_statistics(layout, parameters.value("path", "")); });
   read("properties", [&](const json&) { return properties_of_all(layout, plane.config()); });
   read("credits", [&](const json&) { return credits(layout, plane); });
   read("exports", [&](const json&) { return exports(layout); });

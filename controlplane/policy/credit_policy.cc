@@ -28,7 +28,8 @@ const ClassLimits& CreditPolicy::class_of(std::uint32_t client_class) const {
 std::uint32_t CreditPolicy::first_grant(std::uint32_t client_class) const {
   const ClassLimits& limits = class_of(client_class);
   const double fair = std::min<double>(shares_.level * limits.weight, limits.max_credits);
-  return std::max(static_cast<std::uint32_t>(fair), limits.min_credits);
+  constexpr double kRounding = 1e-6;  // of fair_shares()
+  return std::max(static_cast<std::uint32_t>(fair + kRounding), limits.min_credits);
 }
 
 void CreditPolicy::joined(std::uint32_t connection, std::uint32_t client_class, std::uint32_t granted,

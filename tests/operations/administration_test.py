@@ -113,8 +113,22 @@ def a_trace_shows_calls_with_their_states():
             assert "pulling" in call["states_us"] and call["call_bytes"] > 65536, call
         if call["procedure"] == "nfs.read":
             assert call["reply_bytes"] >= 65536, call
+    # The last calls, when they have been noted for a while.
+    planes.ctl("trace", *where, "--start")
+    last = planes.wait("noted calls", lambda: len(noted := planes.ctl("trace", *where, "--last", "--calls", "30")) == 30 and noted)
+    assert all(call["status"] == "success" for call in last)
+    planes.ctl("trace", *where, "--stop")
+    time.sleep(0.5)
+    one, other = (planes.ctl("trace", *where, "--last") for _ in range(2))
+    assert one == other, "calls are still noted"
+    shown = planes.ctl("connections", "show", *where)
+    assert shown["calls"] > 100 and shown["peer"] == "192.0.2.2" and shown["queue_pair"] > 0, shown
+    statistics = {s["procedure"]: s for s in planes.ctl("exports", "stats", "/export")}
+    assert statistics["write"]["calls"] > 0 and statistics["read"]["errors"] == 0, statistics
     finish(load)
-    assert planes.run_ctl("trace", "0", "31").returncode == 1
+    for words in (["trace", "0", "31"], ["connections", "show", "0", "31"], ["connections", "show", "9", "0"]):
+        done = planes.run_ctl(*words)
+        assert done.returncode == 1 and "sluicectl connections" in done.stderr, done
 
 
 def a_connection_is_closed_and_its_client_comes_back_or_ends():

@@ -65,6 +65,128 @@ TEST(Config, every_defect_is_named_with_file_and_line) {
   }
 }
 
+/// Every key that there is, with values of every wrong kind.
+TEST(Config, no_key_takes_a_value_of_another_kind) {
+  const auto refused = [](const std::string& text, int line, const std::string& key) {
+    try {
+      config::parse(text, "f");
+      ADD_FAILURE() << text;
+    } catch (const config::ConfigError& error) {
+      const std::string expected = "f:" + std::to_string(line) + ": ";
+      const std::string what = error.what();
+      EXPECT_NE(what.find(expected), std::string::npos) << text << what;
+      EXPECT_NE(what.find(key), std::string::npos) << text << what;
+      EXPECT_GT(what.size(), expected.size() + key.size() + 10) << "says what is allowed";
+    }
+  };
+  const auto wrong_values = [](const nlohmann::json& right) -> std::vector<std::string> {
+    if (right.is_boolean()) return {"1", "\"true\"", "[]", "{}"};
+    if (right.is_number()) return {"-1", "1.5", "\"3\"", "true", "[1]", "99999999999999"};
+    if (right.is_array()) return {"3", "\"x\"", "[true]", "[\"not an address\"]", "true"};
+    return {"3", "true", "[]", '"' + std::string(600, 'x') + '"'};
+  };
+  std::size_t tried = 0;
+  const auto try_all = [&](const std::string& head, int lines, const nlohmann::json& table,
+                           const std::string& skip) {
+    for (const auto& [key, right] : table.items()) {
+      if (key == skip) continue;
+      for (const std::string& wrong : wrong_values(right)) {
+        refused(head + key + " = " + wrong + "\n", lines + 1, key);
+        ++tried;
+      }
+    }
+  };
+  nlohmann::json all =
+      config::describe(config::parse("[reactor]\ncpus = [1]\n[device]\nvlan = 3\n[[client_class]]\nname = "
+                                     "\"a\"\nclients = [\"10.0.0.0/8\"]\n",
+                                     "f"));
+  nlohmann::json top = nlohmann::json::object();
+  for (const auto& [name, table] : all.items()) {
+    if (name == "export")
+      try_all("[[export]]\npath = \"/x\"\n", 2, table[0], "path");
+    else if (name == "client_class")
+      try_all("[[client_class]]\nname = \"a\"\n", 2, table[0], "name");
+    else if (table.is_object())
+      try_all("[" + name + "]\n", 1, table, "");
+    else
+      top[name] = table;
+    if (table.is_structured()) {
+      refused(name + " = 3\n", 1, name);
+      refused("[" + name + "]\nno_such_key = 1\n", name == "export" || name == "client_class" ? 1 : 2,
+              name == "export" || name == "client_class" ? name : "no_such_key");
+    }
+  }
+  try_all("", 0, top, "");
+  EXPECT_GT(tried, 250u);
+}
+
+TEST(Config, what_contradicts_itself_is_refused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[policy]\nmin_credits = 9\nmax_credits = 3\n", "min_credits is above max_credits"},
+      {"[transport]\ncredits = 8\n[policy]\nmax_credits = 9\n",
+       "max_credits has to be a whole number from 1 to 8"},
+      {"[[client_class]]\nname = \"a\"\n", "clients is needed"},
+      {"[[client_class]]\nclients = [\"10.0.0.0/8\"]\n", "name is needed"},
+      {"[[client_class]]\nname = \"A b\"\nclients = [\"10.0.0.0/8\"]\n", "of small letters"},
+      {"[[client_class]]\nname = \"default\"\nclients = [\"10.0.0.0/8\"]\n",
+       "there is a class 'default' already"},
+      {"[device]\ndriver = \"softroce\"\n", "needs ethdev"},
+      {"[host_authentication]\nmethod = \"psk\"\n", "needs a key_file"},
+  };
+  for (const auto& [text, expected] : cases) {
+    try {
+      config::parse(text, "f");
+      ADD_FAILURE() << text;
+    } catch (const config::ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Config, a_reload_tells_what_takes_effect_and_what_wants_a_restart) {
+  const auto before = config::parse("[[export]]\npath = \"/a\"\n[[export]]\npath = \"/b\"\n", "f");
+  const auto after = config::parse(
+      "log_level = \"debug\"\n[transport]\ncredits = 32\n[admin]\nread_group = "
+      "\"adm\"\n[policy]\nmax_credits = 32\nslots = 7\n"
+      "[[export]]\npath = \"/b\"\nread_only = true\n[[export]]\npath = \"/c\"\n",
+      "f");
+  const config::Changes changes = config::compare(before, after);
+  EXPECT_EQ(changes.live, (std::vector<std::string>{"export./a", "export./b", "export./c", "log_level",
+                                                    "policy.max_credits", "policy.slots"}));
+  EXPECT_EQ(changes.restart_control, std::vector<std::string>{"admin.read_group"});
+  EXPECT_EQ(changes.restart_both, std::vector<std::string>{"transport.credits"});
+  const config::Config live = config::live_part(before, after);
+  EXPECT_EQ(live.block.credits, 64u);
+  EXPECT_EQ(live.admin_read_group, "");
+  EXPECT_EQ(live.policy_slots, 7u);
+  EXPECT_EQ(live.log_level, "debug");
+}
+
+TEST(Config, an_export_keeps_its_place_whatever_comes_and_goes) {
+  const auto block_of = [](const std::string& paths) {
+    std::string text;
+    for (const char path : paths) text += std::string("[[export]]\npath = \"/") + path + "\"\n";
+    return config::parse(text, "f").block;
+  };
+  segment::ConfigBlock block = block_of("abc");
+  segment::ConfigBlock next = block_of("cd");
+  config::keep_places(block, next);
+  EXPECT_STREQ(next.exports[2].path, "/c");
+  EXPECT_STREQ(next.exports[3].path, "/d");
+  EXPECT_EQ(next.exports[0].in_use + next.exports[1].in_use, 0u);
+  segment::ConfigBlock again = block_of("dab");
+  config::keep_places(next, again);
+  EXPECT_STREQ(again.exports[0].path, "/a");
+  EXPECT_EQ(again.exports[0].in_use, 1u);
+  EXPECT_EQ(again.exports[2].in_use, 0u);
+  EXPECT_EQ(again.exports[3].in_use, 1u);
+  // There is a place for so many paths until the data plane is started again.
+  for (std::size_t i = 0; i < again.exports.size(); ++i)
+    std::snprintf(again.exports[i].path, sizeof again.exports[i].path, "/old%zu", i);
+  segment::ConfigBlock more = block_of("z");
+  EXPECT_THROW(config::keep_places(again, more), config::ConfigError);
+}
+
 TEST(Config, prefixes_of_both_families) {
   const auto config = config::parse(
       "[[export]]\npath = \"/a\"\nclients = [\"192.0.2.0/24\", \"2001:db8::/32\", \"10.1.2.3\"]\n", "f");

@@ -41,8 +41,17 @@ void turn_until_quiet(int turns, Left&& left, Right&& right) {
 // --- The test program
 // -------------------------------------------------------------------------------------------
 
+constexpr std::string_view kTestNames[] = {"null", "sink", "source", "pair",
+                                           "list", "name", "later",  "two_sinks"};
+
 TestService::TestService(rdma::Device& device, std::uint32_t program, rpcrdma::UnusableChunks unusable)
-    : binding_{.program = program, .version = 1, .procedures = kTestProcedures, .unusable = unusable},
+    : binding_{.program = program,
+               .version = 1,
+               .procedures = kTestProcedures,
+               .unusable = unusable,
+               .name = "test",
+               .procedure_names = program == kTestProgram ? std::span<const std::string_view>(kTestNames)
+                                                          : std::span<const std::string_view>{}},
       source_(device.allocate_memory(kSourceBytes)),
       sink_(device.allocate_memory(kSourceBytes)) {
   fill_pattern(source_.bytes, 1);

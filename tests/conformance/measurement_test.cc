@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is counted and timed of calls: by class, procedure and status, slots by state, and the traces of one
+// connection.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/lab.h"
+#include "tests/conformance/raw_call.h"
+
+namespace sluice::conformance {
+namespace {
+
+std::uint64_t time_ns = 0;
+/// Each look at it is a microsecond later.
+std::uint64_t ticking_clock() noexcept {
+  return time_ns += 1000;
+}
+
+class Measurement : public ::testing::Test {
+ protected:
+  Measurement() {
+    lab.engine->measure(*table, &ticking_clock);
+    lab.engine->shared().trace = trace.get();
+  }
+  Bytes ask(std::uint32_t procedure, std::uint32_t program = kTestProgram) {
+    const std::uint32_t xid = ++xid_;
+    Bytes message = test_call(xid, procedure);
+    xdr::store_u32(message.data() + 12, program);
+    return lab.call(RawCall{.xid = xid}.with(message));
+  }
+  std::uint64_t calls(std::uint16_t procedure, segment::CallStatus status,
+                      std::uint32_t client_class = 0) const {
+    return table->use[client_class][procedure].calls[static_cast<std::size_t>(status)].load();
+  }
+  std::uint32_t slots(rpcrdma::CallSlot::State state) const {
+    return lab.engine->shared().slots_in_state[static_cast<std::size_t>(state)];
+  }
+
+  std::unique_ptr<segment::CallTable> table = std::make_unique<segment::CallTable>();
+  std::unique_ptr<segment::TraceRing> trace = std::make_unique<segment::TraceRing>();
+  ServerLab lab;
+  std::uint32_t xid_ = 100;
+};
+
+using segment::CallStatus;
+
+TEST_F(Measurement, calls_count_by_procedure_and_status) {
+  ASSERT_EQ(table->procedures.load(), 1u + TestService::kTwoSinks + 1u);
+  EXPECT_STREQ(table->info[1 + TestService::kList].procedure_name, "list");
+  for (int i = 0; i < 3; ++i) ask(TestService::kNull);
+  ask(99);
+  ask(0, 0x31000000);
+  // An opaque argument that is not there.
+  ask(TestService::kName);
+  EXPECT_EQ(calls(1 + TestService::kNull, CallStatus::success), 3u);
+  EXPECT_EQ(calls(1 + TestService::kName, CallStatus::garbage_args), 1u);
+  EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::proc_unavail), 1u);
+  EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::prog_unavail), 1u);
+  // A message that never becomes a call: the XIDs differ.
+  lab.exchange(RawCall{.xid = 7}.with(test_call(8, 0)));
+  EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::rdma_error), 1u);
+  for (std::uint32_t procedure = 0; procedure < table->procedures; ++procedure) {
+    std::uint64_t all = 0;
+    for (const auto& count : table->use[0][procedure].calls) all += count;
+    EXPECT_EQ(table->use[0][procedure].latency.count(), all) << procedure;
+  }
+  EXPECT_GT(table->use[0][1].latency.sum(), 0u);
+}
+
+TEST_F(Measurement, a_connection_counts_for_its_class) {
+  ask(TestService::kNull);
+  lab.connection->set_client_class(3);
+  ask(TestService::kNull);
+  ask(TestService::kNull);
+  EXPECT_EQ(calls(1, CallStatus::success), 1u);
+  EXPECT_EQ(calls(1, CallStatus::success, 3), 2u);
+  EXPECT_EQ(lab.engine->counters(0).calls_received, 1u);
+  EXPECT_EQ(lab.engine->counters(3).calls_received, 2u);
+  lab.exchange(words({1, 9, 1, 0}));  // a version that nobody speaks
+  EXPECT_EQ(lab.engine->counters(3).bad_version, 1u);
+  EXPECT_EQ(lab.engine->counters(0).bad_version, 0u);
+  // There is no class of this number: the last one takes it.
+  lab.connection->set_client_class(1000);
+  ask(TestService::kNull);
+  EXPECT_EQ(lab.engine->counters(segment::kMaxClasses - 1).calls_received, 1u);
+}
+
+TEST_F(Measurement, slots_are_in_one_state_each) {
+  using State = rpcrdma::CallSlot::State;
+  const std::uint32_t all = slots(State::Free);
+  EXPECT_EQ(all, lab.engine->connection_count() * lab.engine->config().capacity.slots());
+  for (std::uint32_t xid = 1; xid <= 4; ++xid)
+    lab.peer->send(RawCall{.xid = xid}.with(test_call(xid, TestService::kLater)));
+  lab.settle();
+  EXPECT_EQ(slots(State::Executing), 4u);
+  EXPECT_EQ(slots(State::Free), all - 4);
+  EXPECT_EQ(lab.connection->responder().take_peak(), 4u);
+  EXPECT_EQ(lab.connection->responder().calls(), 4u);
+  lab.service->complete_later();
+  lab.settle();
+  EXPECT_EQ(slots(State::Free), all);
+  EXPECT_EQ(lab.connection->responder().take_peak(), 4u) << "they were there since the last time";
+  EXPECT_EQ(lab.connection->responder().take_peak(), 0u);
+}
+
+TEST_F(Measurement, a_traced_connection_leaves_its_calls_with_their_states) {
+  ask(TestService::kNull);
+  EXPECT_EQ(trace->written.load(), 0u);
+  lab.connection->responder().set_traced(true);
+  const auto exposed = lab.peer->expose(3000, rdma::kRemoteRead);
+  fill_pattern(exposed.bytes, 4);
+  Bytes message = test_call(500, TestService::kSink);
+  append(message, words({3000}));
+  const auto position = static_cast<std::uint32_t>(message.size());
+  append(message, words({77}));
+  lab.call(RawCall{.xid = 500, .reads = {{position, exposed.segment}}}.with(message));
+  lab.settle();
+  ASSERT_EQ(trace->written.load(), 1u);
+  const auto record = trace->records[0].read();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->xid, 500u);
+  EXPECT_EQ(record->procedure, TestService::kSink);
+  EXPECT_EQ(record->status, CallStatus::success);
+  EXPECT_GE(record->call_bytes, 3000u);
+  const auto in = [&](rpcrdma::CallSlot::State state) {
+    return record->state_ns[static_cast<std::size_t>(state)];
+  };
+  EXPECT_GT(in(rpcrdma::CallSlot::State::Pulling), 0u);
+  EXPECT_GT(in(rpcrdma::CallSlot::State::Replying), 0u);
+  std::uint64_t sum = 0;
+  for (const std::uint64_t ns : record->state_ns) sum += ns;
+  EXPECT_LE(sum, record->total_ns);
+  lab.connection->responder().set_traced(false);
+  ask(TestService::kNull);
+  EXPECT_EQ(trace->written.load(), 1u);
+}
+
+TEST_F(Measurement, the_trace_keeps_the_newest_calls) {
+  lab.connection->responder().set_traced(true);
+  for (std::uint32_t i = 0; i < segment::TraceRing::kRecords + 10; ++i) ask(TestService::kNull);
+  lab.settle();
+  EXPECT_EQ(trace->written.load(), segment::TraceRing::kRecords + 10u);
+  EXPECT_EQ(trace->records[9].read()->xid, xid_);
+}
+
+TEST_F(Measurement, a_first_grant_is_less_than_there_is_room_for) {
+  lab.options.connection.credit_grant = 16;
+  lab.options.connection.first_grant = 5;
+  lab.reconnect();
+  EXPECT_EQ(word_at(ask(TestService::kNull), 2), 5u);
+  lab.connection->set_credits(16);
+  EXPECT_EQ(word_at(ask(TestService::kNull), 2), 16u);
+}
+
+}  // namespace
+}  // namespace sluice::conformance

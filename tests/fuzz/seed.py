@@ -26,6 +26,16 @@ def main():
             with open(f"{folder}/{number:03}", "wb") as file:
                 file.write(packet if target == "roce_frame" else bytes([1, 0]) + packet[62:62 + 256])
         return
+    if target == "config":
+        for number, sample in enumerate(("sluice.toml", "samples/two-ports.toml")):
+            with open(f"{golden}/../../deploy/{sample}", "rb") as source, open(f"{folder}/{number:03}", "wb") as file:
+                file.write(source.read())
+        return
+    if target == "admin_request":
+        for number, method in enumerate(("echo", "number", "change", "none")):
+            with open(f"{folder}/{number:03}", "w", encoding="ascii") as file:
+                file.write('{"jsonrpc": "2.0", "id": 1, "method": "%s", "params": {"n": [1, "x", null]}}' % method)
+        return
     source = f"{golden}/captured_messages.txt"
     for number, line in enumerate(open(source, encoding="ascii")):
         message = bytes.fromhex(line.strip())

@@ -106,6 +106,7 @@ void ControlPlane::publish(config::Config next) {
     next.block.handle_key = published->handle_key;
     next.block.generation = published->generation + 1;
     config::keep_places(*published, next.block);
+    config::keep_classes(*published, next);
   } else {
     if (::getrandom(next.block.handle_key.data(), next.block.handle_key.size(), 0) !=
         static_cast<ssize_t>(next.block.handle_key.size()))

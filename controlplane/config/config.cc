@@ -368,6 +368,8 @@ void read_policy(Checker& check, const toml::table& root, Config& config) {
   }
 }
 
+}  // namespace
+
 void fill_derived(Config& config) {
   config.block.class_count = static_cast<std::uint32_t>(config.classes.size());
   config.block.class_names = {};
@@ -377,8 +379,6 @@ void fill_derived(Config& config) {
                 config.block.class_names[i].begin());
   config.block.log_level = static_cast<std::uint32_t>(spdlog::level::from_str(config.log_level));
 }
-
-}  // namespace
 
 policy::CreditLimits Config::credit_limits() const {
   policy::CreditLimits limits;

@@ -52,6 +52,8 @@ struct Config {
   policy::AdmissionLimits admission_limits() const;
 };
 
+/// What the data plane's block says of classes and log level follows from the rest.
+void fill_derived(Config& config);
 /// The built-in defaults: one export /export, served from memory.
 Config defaults();
 /// Throws ConfigError.

@@ -2,6 +2,7 @@
 #include "controlplane/config/describe.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "dataplane/rpcrdma/netid.h"
@@ -125,6 +126,7 @@ json describe(const Config& config) {
     result["reactor"]["cpus"] =
         std::vector<std::uint32_t>(block.cpus.begin(), block.cpus.begin() + block.reactors);
   for (std::size_t i = 1; i < config.classes.size(); ++i) {
+    if (config.classes[i].clients.empty()) continue;  // gone: keep_classes()
     json entry = describe_class(config.classes[i]);
     entry["name"] = config.classes[i].name;
     entry["clients"] = to_json(config.classes[i].clients, config.classes[i].clients.size());
@@ -214,6 +216,35 @@ void keep_places(const segment::ConfigBlock& before, segment::ConfigBlock& block
                         "that are gone.\n");
     *place = entry;
   }
+}
+
+void keep_classes(const segment::ConfigBlock& before, Config& config) {
+  const auto name_of = [](const auto& name) {
+    return std::string(name.data(), ::strnlen(name.data(), name.size()));
+  };
+  std::vector<policy::ClientClass> placed = {config.classes[0]};
+  std::vector<policy::ClientClass> left(config.classes.begin() + 1, config.classes.end());
+  for (std::uint32_t i = 1; i < std::min(before.class_count, segment::kMaxClasses); ++i) {
+    const std::string name = name_of(before.class_names[i]);
+    const auto at =
+        std::find_if(left.begin(), left.end(), [&](const auto& entry) { return entry.name == name; });
+    if (at == left.end()) {
+      placed.push_back({.name = name, .clients = {}, .credits = config.classes[0].credits});
+    } else {
+      placed.push_back(*at);
+      left.erase(at);
+    }
+  }
+  for (const policy::ClientClass& entry : left) {
+    const auto gone =
+        std::find_if(placed.begin() + 1, placed.end(), [](const auto& old) { return old.clients.empty(); });
+    if (placed.size() < segment::kMaxClasses)
+      placed.push_back(entry);
+    else if (gone != placed.end())
+      *gone = entry;
+  }
+  config.classes = std::move(placed);
+  fill_derived(config);
 }
 
 }  // namespace sluice::config

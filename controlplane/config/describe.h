@@ -29,4 +29,8 @@ Config live_part(const Config& running, const Config& next);
 /// Throws ConfigError when there is no place left.
 void keep_places(const segment::ConfigBlock& before, segment::ConfigBlock& block);
 
+/// The same for classes of clients, whose counters are kept by number: a class keeps the number that its name
+/// has in `before`. One that is gone stays without clients; it is not described.
+void keep_classes(const segment::ConfigBlock& before, Config& config);
+
 }  // namespace sluice::config

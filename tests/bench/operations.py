@@ -14,7 +14,7 @@ from planes import MemifPlanes, resident_mib
 
 RUNS = 5
 MANY = 10000
-TRANSPORT = f"max_connections = {MANY}\ncredits = 4"
+TRANSPORT = f"max_connections = {MANY + 10}\ncredits = 4"
 
 
 def say(figure, value, unit, baseline, ratio, goal):
@@ -49,21 +49,21 @@ def idle_connections(build):
     """Connections that one reactor holds without a call: memory of each, while another client is served. Baseline: what
     that client gets when there are no others."""
     with tempfile.TemporaryDirectory() as folder:
-        planes = MemifPlanes(build, folder, TRANSPORT, f"max_connections_per_client = {MANY}\nmax_credits = 4")
+        planes = MemifPlanes(build, folder, TRANSPORT, f"max_connections_per_client = {MANY + 10}\nmax_credits = 4")
         try:
             alone = statistics.median(planes.load("--depth", "4", "null")["operations_per_s"] for _ in range(RUNS))
             empty = resident_mib(planes.data.pid)
             planes.control.kill()
             planes.control.wait()
-            simulate_peers(planes, MANY - 10)
+            simulate_peers(planes, MANY)
             planes.start_control()
             among = statistics.median(planes.load("--depth", "4", "null")["operations_per_s"] for _ in range(RUNS))
             full = resident_mib(planes.data.pid)
             held = ask(f"{folder}/admin", "status")["connections"]
         finally:
             planes.close()
-    say("idle_connections", held, "connections", MANY - 10, among / alone, MANY - 10)
-    say("idle_connection_bytes", (full - empty) * 1048576 / (MANY - 10), "bytes resident", empty * 1048576 / MANY, full / empty, None)
+    say("idle_connections", held, "connections", MANY, among / alone, MANY)
+    say("idle_connection_bytes", (full - empty) * 1048576 / MANY, "bytes resident", empty * 1048576 / MANY, full / empty, None)
 
 
 def cp_restart_ms(build):
@@ -85,7 +85,7 @@ def cp_restart_ms(build):
         return (time.monotonic() - began) * 1000
 
     with tempfile.TemporaryDirectory() as folder:
-        planes = MemifPlanes(build, folder, TRANSPORT, f"max_connections_per_client = {MANY}\nmax_credits = 4", "127.0.0.1:19464")
+        planes = MemifPlanes(build, folder, TRANSPORT, f"max_connections_per_client = {MANY + 10}\nmax_credits = 4", "127.0.0.1:19464")
         try:
             empty = statistics.median(restart(planes, 0) for _ in range(RUNS))
             planes.control.kill()

@@ -32,6 +32,7 @@ def the_package_is_built():
     listing = run("dpkg-deb", "-c", packages[0]).stdout
     for path in ("usr/bin/sluicectl", "usr/bin/sluice-controlplane", "usr/bin/sluice-dataplane", "usr/bin/sluice-bench", "usr/bin/sluice-tune",
                  "etc/sluice/sluice.toml", "systemd/system/sluice-controlplane.service", "systemd/system/sluice-dataplane.service",
+                 "systemd/system/sluice-controlplane@.service", "systemd/system/sluice-dataplane@.service",
                  "sysusers.d/sluice.conf", "tmpfiles.d/sluice.conf", "share/man/man8/sluicectl.8", "share/man/man5/sluice.toml.5",
                  "bash-completion/completions/sluicectl", "doc/sluice/upgrade.md", "share/sluice/rules.yml", "share/sluice/sluice.json"):
         assert path in listing, f"{path} is not in the package:\n{listing}"
@@ -100,7 +101,7 @@ def it_is_installed_and_both_planes_run_as_its_user():
 def units_are_well_formed_and_exposed_below_3():
     for unit in ("sluice-controlplane.service", "sluice-dataplane.service"):
         with open(f"{DEPLOY}/systemd/{unit}", encoding="utf-8") as file:
-            text = file.read()
+            text = file.read().replace("@instance@", "")
         path = f"{folder}/{unit}"
         with open(path, "w", encoding="utf-8") as file:
             file.write(re.sub(r"^ExecStart=@bindir@/\S+", "ExecStart=/bin/true", re.sub("^Documentation=.*\n", "", text, flags=re.M), flags=re.M))

@@ -187,6 +187,31 @@ TEST(Config, an_export_keeps_its_place_whatever_comes_and_goes) {
   EXPECT_THROW(config::keep_places(again, more), config::ConfigError);
 }
 
+TEST(Config, a_class_keeps_its_number_whatever_comes_and_goes) {
+  const auto config_of = [](const std::string& names) {
+    std::string text;
+    for (const char name : names)
+      text += std::string("[[client_class]]\nname = \"") + name + "\"\nclients = [\"10.0.0.0/8\"]\n";
+    return config::parse(text, "f");
+  };
+  config::Config before = config_of("abc");
+  config::Config next = config_of("dc");
+  config::keep_classes(before.block, next);
+  ASSERT_EQ(next.classes.size(), 5u);
+  EXPECT_EQ(next.classes[3].name, "c");
+  EXPECT_EQ(next.classes[4].name, "d");
+  EXPECT_TRUE(next.classes[1].clients.empty());
+  EXPECT_EQ(config::describe(next)["client_class"].size(), 2u);
+  EXPECT_EQ(next.block.class_count, 5u);
+  EXPECT_STREQ(next.block.class_names[4].data(), "d");
+  // Where there are too many, one that is gone gives its number.
+  config::Config many = config_of("efgh");
+  config::keep_classes(next.block, many);
+  ASSERT_EQ(many.classes.size(), segment::kMaxClasses);
+  EXPECT_EQ(many.classes[5].name, "e");
+  EXPECT_EQ(config::describe(many)["client_class"].size(), 4u);
+}
+
 TEST(Config, prefixes_of_both_families) {
   const auto config = config::parse(
       "[[export]]\npath = \"/a\"\nclients = [\"192.0.2.0/24\", \"2001:db8::/32\", \"10.1.2.3\"]\n", "f");

@@ -351,7 +351,9 @@ void Responder::push_reply(CallSlot& slot) noexcept {
       ++posted_;
       ++replying_;
       set_state(slot, State::Replying);
-      if (plan.mechanism == ReplyPlan::Mechanism::Continued) connection_.end_sequence();
+      // A refusal may end it too: a threshold that was lowered in the middle.
+      if (plan.mechanism == ReplyPlan::Mechanism::Continued || slot.continued_bytes_ > 0)
+        connection_.end_sequence();
       return;
     }
     stage.rollback(mark);

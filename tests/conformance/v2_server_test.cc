@@ -979,6 +979,27 @@ TEST(V2Replies, V2_098_a_reply_that_has_begun_in_parts_ends_so_whatever_the_thre
   EXPECT_TRUE(has_pattern(std::span(payload).subspan(28, 9000), 1));
 }
 
+TEST(V2Replies, V2_098_V2_103_a_threshold_too_low_for_the_last_part_ends_the_reply_and_nothing_else) {
+  Server lab;
+  lab.hello(1);
+  // Its Write chunk makes the header of the last part longer than the smallest threshold.
+  const auto memory = lab.peer->expose(80 * 64, rdma::kRemoteWrite);
+  std::vector<rpcrdma::Segment> chunk;
+  for (std::uint32_t i = 0; i < 80; ++i)
+    chunk.push_back({memory.segment.handle, 64, memory.segment.offset + 64 * i});
+  lab.ask(Header{.xid = 4, .credit = 0x00400000, .writes = {chunk}}.with(
+      test_call(4, TestService::kPair, {4096, 9000})));
+  ASSERT_EQ(lab.answers().size(), 1u);
+  lab.connection->apply({.send_bytes = 1024});
+  lab.peer->inbox.clear();
+  const auto rest = lab.ask(grant(9));
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_TRUE(is_error(rest[0], 4, 9)) << "REPLY_RESOURCE";
+  lab.peer->inbox.clear();
+  lab.peer->send(null_call(6));  // in the slot that has become free, and one in another
+  EXPECT_EQ(lab.ask(null_call(7)).size(), 2u) << "the way is free for others";
+}
+
 TEST(V2Replies, V2_092_a_reply_that_waits_for_a_credit_holds_no_memory_of_its_call) {
   Server lab;
   lab.hello(0);

@@ -51,6 +51,10 @@ struct Header {
   }
 };
 
+inline std::uint32_t handle(const rpcrdma::Segment& segment) {
+  return static_cast<std::uint32_t>(segment.handle);
+}
+
 inline Bytes null_call(std::uint32_t xid, std::uint32_t credit = 0x00400001) {
   return Header{.xid = xid, .credit = credit}.with(test_call(xid, 0));
 }

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What comes back: replies, errors, and what is tried again after them.
+#include <cstring>
+
+#include "dataplane/rpcrdma/connection.h"
+#include "dataplane/rpcrdma/requester.h"
+#include "dataplane/rpcrdma/shared.h"
+
+namespace sluice::rpcrdma {
+
+void Requester::on_reply(const ReceivedMessage& message) noexcept {
+  Slot* slot = find(message.header.fixed.xid);
+  const rdma::Rkey invalidated = version_2() ? message.header.invalidate : rdma::Rkey{};
+  if (invalidated != rdma::Rkey{} && (slot == nullptr || slot->invalidate != invalidated)) {
+    // Memory of another call may be gone (V2-129).
+    if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
+    ++counters().invalidation_errors;
+    return connection_->close(CloseReason::InvalidationError);
+  }
+  if (slot == nullptr) {
+    ++counters().unknown_xid;
+    if (abandoned_ > 0) --abandoned_;  // most likely the late answer to a call that was given up
+    if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
+    connection_->repost(message.buffer);
+    return pump();
+  }
+  ++counters().replies_received;
+  slot->receive = message.buffer;
+  slot->holds_receive = true;
+  slot->invalidated = invalidated != rdma::Rkey{};
+  slot->assembly = message.assembly;
+  ++held_receives_;
+
+  const bool in_reply_chunk = message.header.no_msg;
+  bool usable = check_returned_chunks(*slot, message.header);
+  if (usable && in_reply_chunk) {
+    // check_returned_chunks() has bounded the sum by what was offered.
+    const std::uint64_t bytes = message.header.chunks.reply->capacity();
+    slot->reply.message_ = {slot->reply_memory, bytes};
+    usable = bytes >= rpc::kMinDeniedReplyBytes;
+  } else {
+    slot->reply.message_ = message.payload();
+  }
+  if (usable && !in_reply_chunk)
+    usable = slot->reply.message_.size() >= rpc::kMinDeniedReplyBytes &&
+             static_cast<rpc::Xid>(xdr::load_u32(slot->reply.message_.data())) == slot->xid;
+  if (usable) granted_ = static_cast<std::uint32_t>(message.header.fixed.credits);
+  if (!usable) ++counters().unusable_reply;
+  end_call(*slot, usable ? CallStatus::Ok : CallStatus::UnusableReply);
+  pump();
+}
+
+/// The returned lists have to be what was offered, with lengths no larger (V1-110). An unused chunk may come
+/// back without segments, as old responders do (V1-109).
+bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) noexcept {
+  if (!header.chunks.reads.empty()) return false;  // V1-091
+  if (header.chunks.writes.size() > (slot.results_in_reply ? 0u : slot.write_items)) return false;
+  std::fill_n(slot.returned.begin(), slot.write_items, 0);
+  std::size_t offered = slot.first_write_segment;
+  std::uint32_t item = 0;
+  for (const WriteChunk chunk : header.chunks.writes) {
+    const std::uint32_t count = slot.write_segments[item];
+    if (chunk.size() != count && chunk.size() != 0) return false;
+    for (std::uint32_t i = 0; i < chunk.size(); ++i) {
+      if (chunk[i].length > slot.segments[offered + i].length) return false;
+      slot.returned[item] += chunk[i].length;
+    }
+    offered += count;
+    ++item;
+  }
+  const bool in_reply_chunk = header.no_msg;
+  if (!in_reply_chunk) return true;  // a returned Reply chunk does not matter then (V1-121)
+  if (!header.chunks.reply || slot.reply_chunk_bytes == 0) return false;
+  for (; item < slot.write_items; ++item) offered += slot.write_segments[item];
+  const WriteChunk& reply = *header.chunks.reply;
+  if (reply.size() != slot.segment_count - offered) return false;
+  bool partial = false;
+  for (std::uint32_t i = 0; i < reply.size(); ++i) {
+    const std::uint32_t room = slot.segments[offered + i].length;
+    if (reply[i].length > room || (partial && reply[i].length > 0)) return false;
+    partial = partial || reply[i].length < room;
+  }
+  return true;
+}
+
+void Requester::on_error(const v1::Header& header) noexcept {
+  Slot* slot = find(header.fixed.xid);
+  if (slot == nullptr) {
+    ++counters().unknown_xid;
+    return;
+  }
+  ++counters().errors_received;
+  slot->reply.error_ = {.code = v2::ErrorCode::Vers, .supported = header.supported};
+  end_call(*slot, header.error == v1::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::ChunkError);
+  pump();
+}
+
+void Requester::on_error(rpc::Xid xid, const v2::Error& error) noexcept {
+  Slot* slot = find(xid);
+  if (slot == nullptr) {
+    ++counters().unknown_xid;
+    return pump();
+  }
+  ++counters().errors_received;
+  if (error.code == v2::ErrorCode::InvalHtype && slot->sent_no_msg) no_msg_refused_ = true;
+  if (!slot->resent && replan(*slot, error)) {
+    resend(*slot);
+  } else {
+    slot->reply.error_ = error;
+    end_call(*slot, error.code == v2::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::Refused);
+  }
+  pump();
+}
+
+/// What the responder's refusal asks for, if a call can be changed so (draft, sections 6.4.3 and 6.5). False:
+/// it has to end.
+bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
+  switch (error.code) {
+    case v2::ErrorCode::ReadChunks:
+      slot.unreduced = error.maximum == 0 && slot.read_items > 0 && !slot.sent_no_msg;  // V2-114
+      return slot.unreduced;
+    case v2::ErrorCode::WriteChunks:
+      slot.results_in_reply = slot.write_items > 0;  // V2-116
+      return slot.results_in_reply;
+    case v2::ErrorCode::Segments:
+      if (error.maximum >= slot.segment_count) return false;
+      slot.max_segments = error.maximum;
+      return shape_of(slot).possible;
+    case v2::ErrorCode::WriteResource: {
+      if (!slot.repeatable || error.chunk_index == 0 || error.chunk_index > slot.write_items) return false;
+      const std::uint32_t item = error.chunk_index - 1;
+      std::uint32_t first = 0;
+      for (std::uint32_t i = 0; i < slot.read_items; ++i) first += slot.read_pieces[i];
+      for (std::uint32_t i = 0; i < item; ++i) first += slot.write_pieces[i];
+      const std::uint64_t room = rdma::total_bytes({&slot.pieces[first], slot.write_pieces[item]});
+      if (error.bytes_needed > room || error.bytes_needed <= slot.write_offers[item]) return false;
+      slot.write_offers[item] = error.bytes_needed;
+      return true;
+    }
+    case v2::ErrorCode::ReplyResource:
+      if (!slot.repeatable || error.bytes_needed <= slot.reply_chunk_bytes ||
+          error.bytes_needed > long_memory_.buffer_bytes())
+        return false;
+      slot.reply_chunk_least = error.bytes_needed;
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Puts the arguments back into the payload, for a responder that takes no Read chunks. False: no memory for
+/// it now.
+bool Requester::unreduce(Slot& slot) noexcept {
+  std::uint64_t bytes = slot.payload_bytes;
+  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    bytes += xdr::padded(rdma::total_bytes(pieces.first(slot.read_pieces[i])));
+    pieces = pieces.subspan(slot.read_pieces[i]);
+  }
+  if (bytes > long_memory_.buffer_bytes()) {
+    waiting_.pop_front();
+    end_call(slot, CallStatus::TooLarge);
+    return false;
+  }
+  std::byte* whole = long_memory_.acquire();
+  if (whole == nullptr) {
+    ++counters().waits_reply_memory;
+    connection_->note_waiting();
+    return false;
+  }
+  const std::byte* payload = payload_of(slot).address;
+  std::uint64_t from = 0;
+  std::uint64_t to = 0;
+  pieces = {slot.pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    const std::uint64_t run = static_cast<std::uint32_t>(slot.read_positions[i]) - to;
+    std::memcpy(whole + to, payload + from, run);
+    from += run;
+    to += run;
+    for (const rdma::Sge& piece : pieces.first(slot.read_pieces[i])) {
+      std::memcpy(whole + to, piece.address, piece.length);
+      to += piece.length;
+    }
+    std::memset(whole + to, 0, xdr::padded(to) - to);
+    to = xdr::padded(to);
+    pieces = pieces.subspan(slot.read_pieces[i]);
+  }
+  std::memcpy(whole + to, payload + from, slot.payload_bytes - from);
+  slot.call_memory = whole;
+  slot.payload_bytes = static_cast<std::uint32_t>(bytes);
+  return true;
+}
+
+/// Fences what was exposed, then sends the call again with the same XID.
+void Requester::resend(Slot& slot) noexcept {
+  --outstanding_;
+  ++counters().calls_replanned;
+  slot.resent = true;
+  slot.state = Slot::State::Resending;
+  slot.continued_bytes = 0;
+  if (slot.window_count > 0)
+    fence(slot);
+  else
+    requeue(slot);
+}
+
+/// Back to the calls that wait, once nothing of it is out any more.
+void Requester::requeue(Slot& slot) noexcept {
+  if (slot.state != Slot::State::Resending || slot.send_posted || slot.parts_posted > 0 || slot.fencing)
+    return;
+  free_windows(slot);
+  if (slot.reply_memory != nullptr) long_memory_.release(std::exchange(slot.reply_memory, nullptr));
+  if (slot.cancelled) return end_call(slot, slot.cancelled_as);
+  slot.state = Slot::State::Waiting;
+  waiting_.push_front(slot);
+}
+
+/// The calls that were sent in version 2 have not been seen by the server.
+void Requester::on_fallback() noexcept {
+  for (std::uint32_t i = 0; i < config_.requests; ++i)
+    if (slots_[i].state == Slot::State::Outstanding) resend(slots_[i]);
+  pump();
+}
+
+void Requester::on_unusable(rpc::Xid xid) noexcept {
+  ++counters().unusable_reply;
+  end_call(*find(xid), CallStatus::UnusableReply);
+  pump();
+}
+
+}  // namespace sluice::rpcrdma

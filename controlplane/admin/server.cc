@@ -130,6 +130,7 @@ void Server::poll(int timeout_ms) {
     fds.push_back({client->fd, static_cast<short>(client->unsent.empty() ? POLLIN : POLLOUT), 0});
   }
   if (::poll(fds.data(), fds.size(), timeout_ms) < 0) return;
+  ++turn_;
   for (std::size_t i = clients_.size(); i-- > 0;) {
     const bool ready = clients_[i]->received.find('\n') != std::string::npos;
     if ((fds[i + 1].revents == 0 && !ready) || serve(*clients_[i])) continue;
@@ -156,15 +157,27 @@ void Server::accept_client() {
     refusal =
         "You may not use this socket: ask to be a member of the group that read_group or change_group in "
         "[admin] names, or be root.";
-  else if (clients_.size() == kMaxClients)
-    refusal = "There are " + std::to_string(kMaxClients) + " clients already: try again later.";
+  else if (!make_room())
+    refusal = "There are " + std::to_string(kMaxClients) + " clients at work already: try again later.";
   if (!refusal.empty()) {
     const std::string line = to_line(error_answer(nullptr, kForbidden, refusal)) + '\n';
     ::send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::close(fd);
     return;
   }
-  clients_.push_back(std::make_unique<Client>(Client{fd, access, {}, {}}));
+  clients_.push_back(std::make_unique<Client>(Client{fd, access, {}, {}, turn_}));
+}
+
+/// False when all clients are waiting for answers.
+bool Server::make_room() {
+  if (clients_.size() < kMaxClients) return true;
+  const auto quietest = std::min_element(clients_.begin(), clients_.end(), [](const auto& a, const auto& b) {
+    return std::pair(a->busy(), a->spoke) < std::pair(b->busy(), b->spoke);
+  });
+  if ((*quietest)->busy()) return false;
+  ::close((*quietest)->fd);
+  clients_.erase(quietest);
+  return true;
 }
 
 bool Server::serve(Client& client) {
@@ -185,6 +198,7 @@ bool Server::receive(Client& client) {
     if (bytes == 0) return false;
     if (bytes < 0) return errno == EAGAIN || errno == EINTR;
     client.received.append(buffer, static_cast<std::size_t>(bytes));
+    client.spoke = turn_;
     if (client.received.find('\n') != std::string::npos) return true;
   }
   return true;

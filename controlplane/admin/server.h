@@ -16,6 +16,7 @@
 
 namespace sluice::admin {
 
+/// One more takes the place of the one that has been silent longest.
 inline constexpr std::size_t kMaxClients = 32;
 inline constexpr std::size_t kMaxRequestBytes = 64u << 10;
 /// Answers that a client has not read; it is disconnected above.
@@ -63,8 +64,11 @@ class Server {
     Access access;
     std::string received;
     std::string unsent;
+    std::uint64_t spoke = 0;  ///< in which turn
+    bool busy() const { return !unsent.empty() || received.find('\n') != std::string::npos; }
   };
   void accept_client();
+  bool make_room();
   bool serve(Client& client);
   bool receive(Client& client);
   void answer_lines(Client& client);
@@ -75,6 +79,7 @@ class Server {
   std::int64_t change_gid_ = -1;  ///< -1: none
   std::int64_t read_gid_ = -1;
   std::vector<std::unique_ptr<Client>> clients_;
+  std::uint64_t turn_ = 0;
   std::map<std::string, Entry> methods_;
 };
 

@@ -150,17 +150,32 @@ TEST_F(AdminSocket, a_slow_reader_is_served_no_more_than_it_reads) {
   ::close(fd);
 }
 
-TEST_F(AdminSocket, clients_beyond_the_limit_are_told_so) {
+TEST_F(AdminSocket, one_client_too_many_takes_the_place_of_the_one_that_was_silent_longest) {
   std::vector<int> clients;
   for (std::size_t i = 0; i < admin::kMaxClients; ++i) clients.push_back(connect());
+  const std::string request = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n";
+  say(clients[0], request);
+  EXPECT_NE(line(clients[0]).find("\"result\""), std::string::npos);
+  EXPECT_TRUE(works());
+  EXPECT_TRUE(line(clients[1]).empty()) << "closed";
+  say(clients[0], request);
+  EXPECT_NE(line(clients[0]).find("\"result\""), std::string::npos) << "it spoke later than others";
+  for (const int fd : clients) ::close(fd);
+}
+
+TEST_F(AdminSocket, one_client_too_many_is_told_so_where_all_wait_for_answers) {
+  std::vector<int> clients;
+  for (std::size_t i = 0; i < admin::kMaxClients; ++i) {
+    clients.push_back(connect());
+    say(clients.back(), "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"big\"}\n");
+  }
+  for (int i = 0; i < 50; ++i) server.poll(1);
   const int one_more = connect();
   EXPECT_NE(line(one_more).find("try again later"), std::string::npos);
   ::close(one_more);
-  ::close(clients.back());
-  clients.pop_back();
-  server.poll(1);
-  EXPECT_TRUE(works());
   for (const int fd : clients) ::close(fd);
+  for (int i = 0; i < 5; ++i) server.poll(1);
+  EXPECT_TRUE(works());
 }
 
 TEST_F(AdminSocket, one_that_asks_without_end_does_not_keep_others_waiting) {

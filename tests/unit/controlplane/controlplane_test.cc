@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "controlplane/config/config.h"
@@ -24,6 +25,33 @@ namespace {
 TEST(Config, the_sample_is_accepted_and_says_the_defaults) {
   EXPECT_EQ(config::describe(config::load_file(SLUICE_SAMPLE_CONFIG)), config::describe(config::defaults()));
   EXPECT_EQ(config::describe(config::parse("", "x")), config::describe(config::defaults()));
+}
+
+TEST(Config, the_sample_has_every_key_and_says_what_it_is_for) {
+  std::map<std::string, std::string> lines;  // by table and key
+  std::string table;
+  std::ifstream file(SLUICE_SAMPLE_CONFIG);
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("# ", 0) == 0) line.erase(0, 2);  // what is commented out is there too
+    std::smatch head;
+    if (std::regex_match(line, head, std::regex(R"(\[+([a-z_]+)\]+\s*(#.*)?)"))) table = head[1];
+    const auto equals = line.find(" = ");
+    if (equals != std::string::npos && line.find_first_of(" #") == equals)
+      lines[table + '.' + line.substr(0, equals)] = line;
+  }
+  const auto described =
+      config::describe(config::parse("[reactor]\ncpus = [1]\n[device]\nvlan = 3\n[[client_class]]\nname = "
+                                     "\"a\"\nclients = [\"10.0.0.0/8\"]\n",
+                                     "f"));
+  for (const auto& [name, value] : described.items()) {
+    if (!value.is_structured()) {
+      EXPECT_EQ(lines.count('.' + name), 1u) << name;
+      continue;
+    }
+    const nlohmann::json& keys = value.is_array() ? value[0] : value;
+    for (const auto& [key, ignored] : keys.items())
+      EXPECT_EQ(lines.count(name + '.' + key), 1u) << name << '.' << key;
+  }
 }
 
 TEST(Config, V1_180_V2_153_the_port_is_20049_unless_set) {

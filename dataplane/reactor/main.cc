@@ -432,7 +432,6 @@ class ConfigKeeper {
       : layout_(layout), exports_(exports) {
     set_level(started);
     layout_.generation_applied = generation_ = started.generation;
-    sequence_ = layout.config.sequence();
   }
 
   void turn() {
@@ -461,7 +460,7 @@ class ConfigKeeper {
   segment::Layout& layout_;
   Exports& exports_;
   std::uint64_t generation_ = 0;
-  std::uint32_t sequence_ = 0;
+  std::uint32_t sequence_ = 0;  ///< so that what was published since the start is looked at
   std::unique_ptr<std::vector<service::memory::ExportOptions>> pending_;
 };
 

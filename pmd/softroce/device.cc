@@ -111,14 +111,18 @@ DeviceLimits SoftDevice::limits() const noexcept {
 }
 
 std::unique_ptr<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& limits) {
-  const auto free = std::find(queue_pairs_.begin(), queue_pairs_.end(), nullptr);
-  if (free == queue_pairs_.end())
+  // In turn, so that a number comes again as late as possible.
+  const auto from = queue_pairs_.begin() + next_index_;
+  auto free = std::find(from, queue_pairs_.end(), nullptr);
+  if (free == queue_pairs_.end()) free = std::find(queue_pairs_.begin(), from, nullptr);
+  if (free == queue_pairs_.end() || *free != nullptr)
     throw SetupError("All " + std::to_string(config_.max_queue_pairs) + " queue pairs of " + name_ +
                      " are in use.");
   // Generations keep a packet for a queue pair that has gone from its successor. None is zero, so that no
   // number is that of a management queue pair.
   if ((++generation_ & ((1u << kGenerationBits) - 1)) == 0) ++generation_;
   const auto index = static_cast<std::uint32_t>(free - queue_pairs_.begin());
+  next_index_ = index + 1 == queue_pairs_.size() ? 0 : index + 1;
   const std::uint32_t number =
       (generation_ & ((1u << kGenerationBits) - 1)) << (kIndexBits + kLaneBits) | index << kLaneBits | lane_;
   auto qp = std::make_unique<SoftQueuePair>(*this, static_cast<QueuePairNumber>(number), limits);

@@ -117,6 +117,7 @@ class SoftDevice final : public SoftRoce {
 
   /// By the index in their numbers; the generation above it tells a queue pair from its predecessor.
   std::vector<SoftQueuePair*> queue_pairs_;
+  std::uint32_t next_index_ = 0;  ///< of queue_pairs_, where the next one is looked for
   std::uint32_t generation_;
   std::uint32_t queue_pair_count_ = 0;
   TurnQueue active_;

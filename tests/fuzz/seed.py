@@ -26,6 +26,12 @@ def main():
             with open(f"{folder}/{number:03}", "wb") as file:
                 file.write(packet if target == "roce_frame" else bytes([1, 0]) + packet[62:62 + 256])
         return
+    if target == "nfs4_compound":
+        for number, line in enumerate(open(f"{golden}/captured_compounds.txt", encoding="ascii")):
+            kind, _, message = line.split()
+            with open(f"{folder}/{number:03}", "wb") as file:
+                file.write(bytes([kind == "reply"]) + bytes.fromhex(message))
+        return
     if target == "config":
         for number, sample in enumerate(("sluice.toml", "samples/two-ports.toml")):
             with open(f"{golden}/../../deploy/{sample}", "rb") as source, open(f"{folder}/{number:03}", "wb") as file:

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/ulb/nfs4.h"
+
+#include <algorithm>
+
+#include "dataplane/ulb/nfs4_grammar.h"
+
+namespace sluice::ulb {
+namespace {
+
+/// Moves behind one element, whatever is in it.
+void skip(const char*& grammar) noexcept {
+  int depth = 0;
+  if (*grammar == '?' || *grammar == '*') ++grammar;
+  do {
+    switch (*grammar++) {
+      case '[':
+      case '(':
+      case '{':
+        ++depth;
+        break;
+      case ']':
+      case ')':
+      case '}':
+        --depth;
+        break;
+      default:
+        break;
+    }
+  } while (depth > 0);
+}
+
+bool ends(char letter) noexcept {
+  return letter == '\0' || letter == ']' || letter == ')' || letter == ';';
+}
+
+}  // namespace
+
+CompoundWalker::CompoundWalker(std::span<const std::byte> message, What what) noexcept
+    : message_(message), what_(what), in_(message) {
+  if (is_reply()) {
+    status_ = in_.u32();
+    opaque();  // tag
+  } else {
+    opaque();
+    minor_version_ = in_.u32();
+    if (what == What::CallbackCall) in_.u32();  // callback_ident
+  }
+  operations_ = left_ = in_.u32();
+  // Each has its number at least.
+  failed_ = !in_.ok() || left_ > in_.remaining() / xdr::kUnit;
+}
+
+const char* CompoundWalker::grammar_of(std::uint32_t number, Operation& operation) const noexcept {
+  if (number == kNfs4Illegal) {
+    operation.name = "illegal";
+    return is_reply() ? "w" : "";
+  }
+  const bool callback = what_ == What::CallbackCall || what_ == What::CallbackReply;
+  const auto table = callback ? std::span<const OperationGrammar>(kNfs4Callbacks)
+                              : std::span<const OperationGrammar>(kNfs4Operations);
+  if (number >= table.size() || table[number].name == nullptr) return nullptr;
+  operation.name = table[number].name;
+  return is_reply() ? table[number].results : table[number].arguments;
+}
+
+bool CompoundWalker::next(Operation& operation) noexcept {
+  if (failed_ || left_ == 0) return false;
+  operation = {.begin = in_.position()};
+  operation.number = in_.u32();
+  const char* grammar = grammar_of(operation.number, operation);
+  if (grammar == nullptr) {
+    failed_ = true;
+    return false;
+  }
+  if (is_reply()) {
+    xdr::Reader ahead = in_;
+    operation.status = ahead.u32();
+  }
+  current_ = &operation;
+  sequence(grammar);
+  current_ = nullptr;
+  operation.end = in_.position();
+  --left_;
+  failed_ = !good();
+  return !failed_;
+}
+
+void CompoundWalker::sequence(const char*& grammar) noexcept {
+  while (!ends(*grammar) && good()) element(grammar);
+}
+
+void CompoundWalker::element(const char*& grammar) noexcept {
+  switch (*grammar) {
+    case 'w':
+      in_.u32();
+      ++grammar;
+      return;
+    case 'd':
+      in_.u64();
+      ++grammar;
+      return;
+    case 'o':
+      opaque();
+      ++grammar;
+      return;
+    case 'E':
+      item();
+      ++grammar;
+      return;
+    case '[':
+      return repeated(grammar, true);
+    case '*':
+      return repeated(grammar, false);
+    case '?':
+      return optional(grammar);
+    case '{':
+      return choice(grammar);
+    default:
+      failed_ = true;  // the grammar is ours: this cannot be
+      return;
+  }
+}
+
+void CompoundWalker::item() noexcept {
+  const auto data = opaque();
+  if (!in_.ok() || current_ == nullptr) return;
+  current_->has_item = true;
+  current_->item_at = static_cast<std::size_t>(data.data() - message_.data());
+  current_->item_bytes = static_cast<std::uint32_t>(data.size());
+}
+
+std::span<const std::byte> CompoundWalker::opaque() noexcept {
+  return in_.opaque(static_cast<std::uint32_t>(std::min<std::size_t>(in_.remaining(), ~std::uint32_t{0})));
+}
+
+bool CompoundWalker::boolean() noexcept {
+  const std::uint32_t word = in_.u32();
+  failed_ |= word > 1;
+  return good() && word == 1;
+}
+
+/// "[x]" has a count in front, "*(x)" a word in front of each that says whether there is one more.
+void CompoundWalker::repeated(const char*& grammar, bool counted) noexcept {
+  const char* const body = grammar + (counted ? 1 : 2);
+  std::uint32_t count = counted ? in_.u32() : 0;
+  // Every element takes a word at least.
+  if (counted && count > in_.remaining() / xdr::kUnit) failed_ = true;
+  while (good() && (counted ? count-- > 0 : boolean())) {
+    const char* each = body;
+    sequence(each);
+  }
+  skip(grammar);
+}
+
+void CompoundWalker::optional(const char*& grammar) noexcept {
+  if (boolean()) {
+    const char* body = grammar + 2;
+    sequence(body);
+  }
+  skip(grammar);
+}
+
+void CompoundWalker::choice(const char*& grammar) noexcept {
+  const std::uint32_t wanted = in_.u32();
+  const char* arm = grammar + 1;
+  bool taken = false;
+  while (good() && !taken && *arm != '}') {
+    bool matches = *arm == '_';
+    std::uint32_t value = 0;
+    for (; *arm != ':'; ++arm)
+      if (*arm != '_') value = value * 10 + static_cast<std::uint32_t>(*arm - '0');
+    matches = matches || value == wanted;
+    ++arm;
+    if (matches) {
+      sequence(arm);
+      taken = true;
+    } else {
+      while (*arm != ';') skip(arm);
+      ++arm;
+    }
+  }
+  if (!taken) failed_ = true;
+  skip(grammar);
+}
+
+}  // namespace sluice::ulb

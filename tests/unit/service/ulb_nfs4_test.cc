@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// COMPOUNDs of NFS version 4: those that real Linux kernels sent, with the operations that Wireshark sees in
+// them; written ones for what was not captured; and broken ones.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "dataplane/ulb/nfs4.h"
+#include "dataplane/ulb/nfs4_grammar.h"
+
+namespace sluice::ulb {
+namespace {
+
+using What = CompoundWalker::What;
+using Bytes = std::vector<std::byte>;
+
+struct Captured {
+  What what;
+  std::vector<std::uint32_t> operations;
+  Bytes message;
+};
+
+std::vector<Captured> captured() {
+  std::vector<Captured> all;
+  std::ifstream file(SLUICE_CAPTURED_COMPOUNDS);
+  for (std::string kind, operations, hex; file >> kind >> operations >> hex;) {
+    Captured one{kind == "call" ? What::Call : What::Reply, {}, {}};
+    std::istringstream list(operations);
+    for (std::string number; std::getline(list, number, ',');)
+      one.operations.push_back(static_cast<std::uint32_t>(std::stoul(number)));
+    for (std::size_t i = 0; i < hex.size(); i += 2)
+      one.message.push_back(static_cast<std::byte>(std::stoul(hex.substr(i, 2), nullptr, 16)));
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+std::vector<CompoundWalker::Operation> walk(CompoundWalker& walker) {
+  std::vector<CompoundWalker::Operation> all;
+  CompoundWalker::Operation operation;
+  while (walker.next(operation)) all.push_back(operation);
+  return all;
+}
+
+class Writer {
+ public:
+  Writer& w(std::initializer_list<std::uint32_t> words) {
+    for (const std::uint32_t word : words)
+      for (int shift = 24; shift >= 0; shift -= 8) bytes_.push_back(static_cast<std::byte>(word >> shift));
+    return *this;
+  }
+  Writer& d(std::uint64_t value) {
+    return w({static_cast<std::uint32_t>(value >> 32), static_cast<std::uint32_t>(value)});
+  }
+  Writer& o(std::size_t bytes) {
+    w({static_cast<std::uint32_t>(bytes)});
+    bytes_.resize(bytes_.size() + xdr::padded(bytes), std::byte{0xAB});
+    return *this;
+  }
+  Writer& stateid() { return w({1, 2, 3, 4}); }
+  Writer& call(std::uint32_t operations, std::uint32_t minor = 2) { return o(0).w({minor, operations}); }
+  Writer& reply(std::uint32_t operations) { return w({0}).o(0).w({operations}); }
+  const Bytes& bytes() const { return bytes_; }
+
+ private:
+  Bytes bytes_;
+};
+
+TEST(Nfs4Compound, what_kernels_sent_is_stepped_over_as_Wireshark_does) {
+  const auto all = captured();
+  ASSERT_GE(all.size(), 60u);
+  for (const Captured& one : all) {
+    CompoundWalker walker(one.message, one.what);
+    std::vector<std::uint32_t> numbers;
+    std::size_t end = 0;
+    for (const auto& operation : walk(walker)) {
+      numbers.push_back(operation.number);
+      EXPECT_TRUE(end == 0 || operation.begin == end);
+      end = operation.end;
+    }
+    EXPECT_TRUE(walker.complete());
+    EXPECT_EQ(numbers, one.operations);
+    EXPECT_EQ(end, one.message.size());
+  }
+}
+
+TEST(Nfs4Compound, X_13_items_are_found_in_calls) {
+  Writer call;
+  call.call(5);
+  call.w({22}).o(28);                             // PUTFH
+  call.w({38}).stateid().d(4096).w({2}).o(1001);  // WRITE
+  call.w({6, 5}).o(77).o(3).w({1, 2}).o(4);       // CREATE of a symbolic link
+  call.w({6, 2}).o(3).w({0}).o(0);                // CREATE of a directory: no item
+  call.w({9}).w({2, 0, 0});                       // GETATTR
+  CompoundWalker walker(call.bytes(), What::Call);
+  const auto operations = walk(walker);
+  ASSERT_EQ(operations.size(), 5u);
+  EXPECT_TRUE(walker.complete());
+  EXPECT_EQ(walker.minor_version(), 2u);
+  EXPECT_FALSE(operations[0].has_item);
+  ASSERT_TRUE(operations[1].has_item);
+  EXPECT_STREQ(operations[1].name, "write");
+  EXPECT_EQ(operations[1].item_bytes, 1001u);
+  EXPECT_EQ(operations[1].item_at, operations[1].begin + 4 + 16 + 8 + 4 + 4);
+  EXPECT_EQ(operations[1].end, operations[1].item_at + 1004);
+  ASSERT_TRUE(operations[2].has_item);
+  EXPECT_EQ(operations[2].item_bytes, 77u);
+  EXPECT_FALSE(operations[3].has_item);
+}
+
+TEST(Nfs4Compound, X_13_items_are_found_in_replies) {
+  Writer reply;
+  reply.reply(4);
+  reply.w({22, 0});             // PUTFH
+  reply.w({25, 0, 1}).o(8193);  // READ
+  reply.w({27, 0}).o(300);      // READLINK
+  reply.w({25, 5});             // READ that failed
+  CompoundWalker walker(reply.bytes(), What::Reply);
+  const auto operations = walk(walker);
+  ASSERT_EQ(operations.size(), 4u);
+  EXPECT_TRUE(walker.complete());
+  EXPECT_EQ(operations[1].item_bytes, 8193u);
+  EXPECT_EQ(operations[2].item_bytes, 300u);
+  EXPECT_FALSE(operations[3].has_item);
+  EXPECT_EQ(operations[3].status, 5u);
+}
+
+TEST(Nfs4Compound, operations_that_were_not_captured) {
+  Writer call;
+  call.call(7);
+  call.w({12, 1, 0}).d(0).d(100).w({1, 7}).stateid().w({1}).d(9).o(16);  // LOCK by a new owner
+  call.w({12, 1, 0}).d(0).d(100).w({0}).stateid().w({3});                // and by one that is known
+  // OPEN: EXCLUSIVE4_1, by a delegation.
+  call.w({18, 0, 1, 0}).d(5).o(12).w({1, 3, 8, 9}).w({1, 2}).o(8).w({2}).stateid().o(6);
+  call.w({60}).stateid().stateid().d(0).d(0).d(4096).w({1, 0, 2, 3}).o(3).o(5).w({1}).o(7);  // COPY from two
+                                                                                             // places
+  call.w({68}).stateid().d(0).w({65536});                                                    // READ_PLUS
+  call.w({51, 0, 1, 1, 1}).d(0).d(0).stateid().o(12);  // LAYOUTRETURN of a file
+  call.w({51, 0, 1, 1, 3});                            // and of all
+  CompoundWalker walker(call.bytes(), What::Call);
+  EXPECT_EQ(walk(walker).size(), 7u);
+  EXPECT_TRUE(walker.complete());
+
+  Writer reply;
+  reply.reply(5);
+  reply.w({12, 10010}).d(0).d(1).w({2}).d(7).o(9);  // LOCK denied
+  reply.w({26, 0, 1, 2}).w({1}).d(3).o(5).w({1, 0}).o(8).w({1}).d(4).o(6).w({0}).o(0).w({0, 1});  // READDIR,
+                                                                                                  // two
+                                                                                                  // entries
+  // OPEN with a write delegation, limited by blocks.
+  reply.w({18, 0})
+      .stateid()
+      .w({1})
+      .d(1)
+      .d(2)
+      .w({4, 1, 0xF})
+      .w({2})
+      .stateid()
+      .w({0, 2, 7, 8})
+      .w({0, 0, 0})
+      .o(4);
+  reply.w({68, 0, 1, 2}).w({0}).d(0).o(100).w({1}).d(100).d(5000);  // READ_PLUS: data and a hole, neither
+                                                                    // eligible
+  reply.w({10044, 10044});
+  CompoundWalker back(reply.bytes(), What::Reply);
+  const auto operations = walk(back);
+  EXPECT_EQ(operations.size(), 5u);
+  EXPECT_TRUE(back.complete());
+  for (const auto& operation : operations) EXPECT_FALSE(operation.has_item);
+}
+
+TEST(Nfs4Compound, callbacks) {
+  Writer call;
+  call.o(0).w({1, 0x40000000, 2});
+  call.w({11}).stateid().w({1, 0, 7, 0, 0});  // CB_SEQUENCE
+  call.w({4}).stateid().w({0}).o(28);         // CB_RECALL
+  CompoundWalker walker(call.bytes(), What::CallbackCall);
+  const auto operations = walk(walker);
+  ASSERT_EQ(operations.size(), 2u);
+  EXPECT_STREQ(operations[1].name, "recall");
+  EXPECT_TRUE(walker.complete());
+  Writer reply;
+  reply.reply(2).w({11, 0}).stateid().w({1, 0, 7, 7}).w({4, 0});
+  CompoundWalker back(reply.bytes(), What::CallbackReply);
+  EXPECT_EQ(walk(back).size(), 2u);
+  EXPECT_TRUE(back.complete());
+}
+
+TEST(Nfs4Compound, cut_anywhere_it_is_never_complete) {
+  for (const Captured& one : captured()) {
+    for (std::size_t bytes = 0; bytes < one.message.size(); ++bytes) {
+      // A copy of its own, so that a byte too many is found out.
+      const Bytes cut(one.message.begin(), one.message.begin() + static_cast<std::ptrdiff_t>(bytes));
+      CompoundWalker walker(cut, one.what);
+      walk(walker);
+      EXPECT_FALSE(walker.complete()) << bytes;
+    }
+    Bytes longer = one.message;
+    longer.resize(longer.size() + 4);
+    CompoundWalker walker(longer, one.what);
+    walk(walker);
+    EXPECT_FALSE(walker.complete()) << "something is left over";
+  }
+}
+
+TEST(Nfs4Compound, counts_and_choices_that_lie_end_the_walk) {
+  for (const Bytes& message :
+       {Writer().call(1000000).w({24}).bytes(),        // more operations than words
+        Writer().call(1).w({9, 0x40000000}).bytes(),   // an endless bitmap
+        Writer().call(1).w({22, 0xFFFFFFFF}).bytes(),  // a handle of 4 GiB
+        Writer().call(1).w({72}).bytes(),              // no such operation
+        Writer().call(1).w({2}).bytes(), Writer().call(1).w({0xFFFFFFFF}).bytes(),
+        Writer().call(1).w({6, 6}).o(1).w({0}).o(0).w({1}).bytes(),                // something behind it
+        Writer().call(1).w({12, 1, 0}).d(0).d(1).w({2}).stateid().w({1}).bytes(),  // no such arm
+        Writer().call(2).w({24}).bytes()}) {
+    CompoundWalker walker(message, What::Call);
+    walk(walker);
+    EXPECT_FALSE(walker.complete());
+  }
+  // A list that says again and again that there is more.
+  Writer reply;
+  reply.reply(1).w({26, 0, 1, 2});
+  for (int i = 0; i < 1000; ++i) reply.w({1}).d(1).o(0).w({0}).o(0);
+  CompoundWalker walker(reply.bytes(), What::Reply);
+  walk(walker);
+  EXPECT_FALSE(walker.complete());
+}
+
+TEST(Nfs4Compound, noise_is_stepped_over_within_the_message) {
+  std::mt19937 random(11);
+  auto all = captured();
+  for (int round = 0; round < 20000; ++round) {
+    Captured& one = all[random() % all.size()];
+    Bytes noisy = one.message;
+    for (int i = 0; i < 3; ++i) noisy[random() % noisy.size()] = static_cast<std::byte>(random());
+    CompoundWalker walker(noisy, one.what);
+    for (const auto& operation : walk(walker)) {
+      EXPECT_LE(operation.end, noisy.size());
+      if (operation.has_item) {
+        EXPECT_LE(operation.item_at + operation.item_bytes, operation.end);
+      }
+    }
+  }
+}
+
+TEST(Nfs4Grammar, X_13_only_what_RFC_8267_names_is_eligible) {
+  std::vector<std::string> eligible;
+  for (const OperationGrammar& operation : kNfs4Operations) {
+    if (operation.name == nullptr) continue;
+    if (std::string(operation.arguments).find('E') != std::string::npos)
+      eligible.push_back(std::string(operation.name) + " call");
+    if (std::string(operation.results).find('E') != std::string::npos)
+      eligible.push_back(std::string(operation.name) + " reply");
+  }
+  EXPECT_EQ(eligible,
+            (std::vector<std::string>{"create call", "read reply", "readlink reply", "write call"}));
+  for (const OperationGrammar& operation : kNfs4Callbacks)
+    if (operation.name != nullptr) {
+      EXPECT_EQ((std::string(operation.arguments) + operation.results).find('E'), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace sluice::ulb

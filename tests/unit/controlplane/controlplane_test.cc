@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <regex>
 #include <sstream>
 
 #include "controlplane/config/config.h"
@@ -33,8 +32,12 @@ TEST(Config, the_sample_has_every_key_and_says_what_it_is_for) {
   std::ifstream file(SLUICE_SAMPLE_CONFIG);
   for (std::string line; std::getline(file, line);) {
     if (line.rfind("# ", 0) == 0) line.erase(0, 2);  // what is commented out is there too
-    std::smatch head;
-    if (std::regex_match(line, head, std::regex(R"(\[+([a-z_]+)\]+\s*(#.*)?)"))) table = head[1];
+    // A head stands alone on its line, but for a comment.
+    const auto name = line.find_first_not_of('[');
+    const auto end = line.find(']');
+    const auto behind = end == std::string::npos ? end : line.find_first_not_of("] ", end);
+    if (name != 0 && end != std::string::npos && (behind == std::string::npos || line[behind] == '#'))
+      table = line.substr(name, end - name);
     const auto equals = line.find(" = ");
     if (equals != std::string::npos && line.find_first_of(" #") == equals)
       lines[table + '.' + line.substr(0, equals)] = line;

@@ -77,13 +77,11 @@ bool ConnectionKeeper::poll(std::uint64_t now_ns) {
 }
 
 void ConnectionKeeper::on_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) {
-  ++statistics_.requests;
   const policy::CreditKeeper::Start start = credits_.start_of(reactor, event.peer);
   const policy::Verdict verdict =
       admission_.judge(event.peer, config_.classes[start.client_class].max_connections_per_client, now_ns);
   segment::Command answer{.cm_id = event.cm_id};
   if (verdict != policy::Verdict::Admit) {
-    ++statistics_.rejected;
     spdlog::warn("Connection request refused: {}", policy::to_string(verdict));
     answer.type = segment::CommandType::Reject;
     command(reactor, answer);
@@ -101,10 +99,7 @@ void ConnectionKeeper::on_request(std::uint32_t reactor, const segment::Event& e
                                                   .receive_bytes = config_.block.inline_bytes});
   std::copy(ours.begin(), ours.end(), answer.private_data);
   answer.private_data_bytes = ours.size();
-  if (command(reactor, answer))
-    ++statistics_.admitted;
-  else
-    admission_.disconnected(event.peer);
+  if (!command(reactor, answer)) admission_.disconnected(event.peer);
 }
 
 void ConnectionKeeper::reap() {

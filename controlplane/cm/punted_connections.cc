@@ -75,12 +75,10 @@ std::uint32_t PuntedConnections::least_loaded() const {
 }
 
 void PuntedConnections::refuse(Id id, RejectReason reason) {
-  ++keeper_statistics_.rejected;
   agent_.reject(id, reason, {}, now_ns_);
 }
 
 void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
-  ++keeper_statistics_.requests;
   const std::uint32_t reactor = least_loaded();
   const policy::CreditKeeper::Start start = credits_.start_of(reactor, peer.endpoint.remote);
   const policy::Verdict verdict = admission_.judge(
@@ -145,12 +143,9 @@ void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   }
   known.made = true;
   known.own.qpn = event.queue_pair;
-  if (agent_.accept(at->first, known.own, now_ns)) {
-    ++keeper_statistics_.admitted;
-  } else {
-    // The peer has given up meanwhile.
+  // The peer may have given up meanwhile.
+  if (!agent_.accept(at->first, known.own, now_ns))
     command(reactor, {.type = segment::CommandType::Ended, .cm_id = event.cm_id});
-  }
 }
 
 void PuntedConnections::on_connection_up(const segment::Event& event, std::uint64_t now_ns) {

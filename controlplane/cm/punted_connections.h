@@ -17,9 +17,6 @@
 namespace sluice::cm {
 
 struct KeeperStatistics {
-  std::uint64_t requests = 0;
-  std::uint64_t admitted = 0;
-  std::uint64_t rejected = 0;
   std::uint64_t reaped = 0;
   std::uint64_t commands_lost = 0;  ///< command ring full
 };

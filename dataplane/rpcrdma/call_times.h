@@ -23,7 +23,6 @@ class CallTimes {
     table_ = &table;
     clock_ = clock;
   }
-  bool measures() const noexcept { return table_ != nullptr; }
   std::uint64_t now_ns() const noexcept { return clock_ != nullptr ? clock_() : 0; }
 
   /// Before the work completions of a turn are handled.

@@ -11,7 +11,7 @@ namespace {
 /// Moves behind one element, whatever is in it.
 void skip(const char*& grammar) noexcept {
   int depth = 0;
-  if (*grammar == '?' || *grammar == '*') ++grammar;
+  if (*grammar == '*') ++grammar;
   do {
     switch (*grammar++) {
       case '[':
@@ -112,8 +112,6 @@ void CompoundWalker::element(const char*& grammar) noexcept {
       return repeated(grammar, true);
     case '*':
       return repeated(grammar, false);
-    case '?':
-      return optional(grammar);
     case '{':
       return choice(grammar);
     default:
@@ -149,14 +147,6 @@ void CompoundWalker::repeated(const char*& grammar, bool counted) noexcept {
   while (good() && (counted ? count-- > 0 : boolean())) {
     const char* each = body;
     sequence(each);
-  }
-  skip(grammar);
-}
-
-void CompoundWalker::optional(const char*& grammar) noexcept {
-  if (boolean()) {
-    const char* body = grammar + 2;
-    sequence(body);
   }
   skip(grammar);
 }

@@ -55,7 +55,6 @@ class CompoundWalker {
   void sequence(const char*& grammar) noexcept;
   void element(const char*& grammar) noexcept;
   void repeated(const char*& grammar, bool counted) noexcept;
-  void optional(const char*& grammar) noexcept;
   void choice(const char*& grammar) noexcept;
   void item() noexcept;
   std::span<const std::byte> opaque() noexcept;

@@ -5,12 +5,9 @@
 // RFC 8267, section 6.1. Not to be changed by hand.
 //
 //   w  a word             o  an opaque or string         [x]  a counted array
-//   d  two words          E  one that is DDP-eligible    ?(x) what may be missing      *(x) a list
+//   d  two words          E  one that is DDP-eligible    *(x) a list
 //   {1:x;2:y;_:z;}  a word that says which one follows; without _ no other value is possible
 #pragma once
-
-#include <cstdint>
-#include <span>
 
 namespace sluice::ulb {
 

@@ -73,7 +73,7 @@ class Xdr:
             assert self.named(base) == "o", base
             return "E"
         if kind == "*":
-            return self.optional(base)
+            return self.list_of(base)
         one = self.named(base)
         if kind == "<>":
             return f"[{one}]"
@@ -84,12 +84,11 @@ class Xdr:
     def number(self, size):
         return int(size, 0) if size[0].isdigit() else self.constants[size]
 
-    def optional(self, base):
-        """A pointer; of a structure that ends with one to its own kind, a list."""
-        kind, members = self.types[base]
-        if kind == "struct" and members[-1][0] == base and members[-1][2] == "*":
-            return "*" + "(" + "".join(self.grammar_of(m, base) for m in members[:-1]) + ")"
-        return "?" + "(" + self.named(base) + ")"
+    def list_of(self, base):
+        """A pointer to a structure that ends with one to its own kind; there is no other in NFS."""
+        _, members = self.types[base]
+        assert members[-1][0] == base and members[-1][2] == "*", base
+        return "*(" + "".join(self.grammar_of(m, base) for m in members[:-1]) + ")"
 
     def named(self, name):
         if name in BASIC:
@@ -129,12 +128,9 @@ def main():
 // RFC 8267, section 6.1. Not to be changed by hand.
 //
 //   w  a word             o  an opaque or string         [x]  a counted array
-//   d  two words          E  one that is DDP-eligible    ?(x) what may be missing      *(x) a list
+//   d  two words          E  one that is DDP-eligible    *(x) a list
 //   {1:x;2:y;_:z;}  a word that says which one follows; without _ no other value is possible
 #pragma once
-
-#include <cstdint>
-#include <span>
 
 namespace sluice::ulb {
 

@@ -58,6 +58,7 @@ bool Reactor::poll_once() noexcept {
   bool busy = completions > 0;
   for (service::Handover* handover : lent_) busy |= handover->serve();
   for (service::Handover* handover : borrowed_) busy |= handover->collect();
+  for (service::Poller* poller : pollers_) busy |= poller->poll(now_ns_);
   if (turns_to_housekeeping_-- == 0) {
     turns_to_housekeeping_ = kTurnsPerHousekeeping;
     busy |= housekeeping();

@@ -55,6 +55,8 @@ class Reactor {
   /// it.
   void borrow_from(service::Handover& handover) { borrowed_.push_back(&handover); }
   void lend_to(service::Handover& handover) { lent_.push_back(&handover); }
+  /// Setup: polled in every turn. It outlives the reactor.
+  void add_poller(service::Poller& poller) { pollers_.push_back(&poller); }
   /// Called now and then from the loop, to show what services have (exports).
   std::function<void()> publish_services;
 
@@ -146,6 +148,7 @@ class Reactor {
   PropertyRelay properties_;
   std::vector<service::Handover*> borrowed_;
   std::vector<service::Handover*> lent_;
+  std::vector<service::Poller*> pollers_;
 };
 
 }  // namespace sluice::reactor

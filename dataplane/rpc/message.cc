@@ -60,6 +60,17 @@ bool decode_denied(xdr::Reader& reader, ReplyHeader& header) noexcept {
 
 }  // namespace
 
+bool is_wrapped(const OpaqueAuth& credential) noexcept {
+  if (credential.flavor != AuthFlavor::RpcSecGss) return false;
+  enum : std::uint32_t { kGssVersion = 1, kProcedureData = 0, kServiceNone = 1 };
+  xdr::Reader reader(credential.body);
+  const std::uint32_t version = reader.u32();
+  const std::uint32_t procedure = reader.u32();
+  reader.u32();  // seq_num
+  const std::uint32_t service = reader.u32();
+  return !reader.ok() || version != kGssVersion || procedure != kProcedureData || service != kServiceNone;
+}
+
 CallDecodeResult decode_call(xdr::Reader& reader) noexcept {
   CallDecodeResult result;
   CallHeader& header = result.header;

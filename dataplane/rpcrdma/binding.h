@@ -19,6 +19,12 @@ struct ProcedureBinding {
   std::uint8_t eligible_results = 0;    ///< most Write chunks that results can fill
 };
 
+/// An eligible item in an encoded argument or result.
+struct Item {
+  std::size_t offset = 0;   ///< of its data, behind the count word
+  std::uint32_t bytes = 0;  ///< without round-up
+};
+
 /// What a responder does with chunks for items that a procedure cannot have.
 enum class UnusableChunks : std::uint8_t {
   Refuse,  ///< ERR_CHUNK (V1-189)
@@ -38,6 +44,15 @@ struct Binding {
   /// Upper bound of the RPC results in bytes (behind accept_stat), eligible items included, for the arguments
   /// encoded in `arguments` (V1-118, V1-187). Null: the caller has to give the size.
   std::uint64_t (*max_results_bytes)(std::uint32_t procedure, std::span<const std::byte> arguments) = nullptr;
+
+  /// The eligible items in `arguments` (behind the RPC header) or `results` (behind accept_stat), in order;
+  /// as many as `items` has room for. Null: there are none, or nobody has to find them.
+  using FindItems = std::size_t (*)(std::uint32_t procedure, std::span<const std::byte> encoded,
+                                    std::span<Item> items);
+  FindItems argument_items = nullptr;
+  FindItems result_items = nullptr;
+  /// Read chunks are refused that do not stand where argument_items says.
+  bool checks_positions = false;
 
   ProcedureBinding procedure(std::uint32_t number) const noexcept {
     return number < procedures.size() ? procedures[number] : ProcedureBinding{};

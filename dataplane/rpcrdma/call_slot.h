@@ -70,6 +70,8 @@ class CallSlot final : public service::Call {
   friend class Responder;
 
   std::array<std::byte, service::kCallStateBytes>& state_bytes() noexcept { return Call::state_bytes_; }
+  std::span<const std::byte>& message_span() noexcept { return Call::message_; }
+  const std::span<const std::byte>& message_span() const noexcept { return Call::message_; }
 
   // Set once.
   Responder* responder_ = nullptr;

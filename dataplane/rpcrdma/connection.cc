@@ -70,6 +70,8 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
   open_version_2();
   responder_.open(config_.max_version >= v2::kVersion ? std::max(config_.credit_grant, kLeastSlots)
                                                       : config_.credit_grant);
+  credits_ = config_.first_grant != 0 ? config_.first_grant : config_.credit_grant;
+  credit_limit_ = ~std::uint32_t{0};
   if (config_.first_grant != 0) set_credits(config_.first_grant);
 
   const std::uint32_t receives = config_.credit_grant + config_.credits_requested + kSpareReceives;
@@ -109,8 +111,27 @@ bool Connection::reap() noexcept {
   if (requester_ != nullptr && !requester_->quiescent()) return false;
   qp_.reset();
   state_ = State::Closed;
-  if (Requester* requester = std::exchange(requester_, nullptr)) requester->detach();
+  Requester* const requester = std::exchange(requester_, nullptr);
+  if (requester == nullptr) return true;
+  requester->detach();
+  if (std::exchange(requester_borrowed_, false)) {
+    requester->cancel_all();
+    shared_.callers.push_back(requester);
+  }
   return true;
+}
+
+bool Connection::call_back(std::span<const std::byte> call, CallBackDone done, void* context) noexcept {
+  if (!is_open() || config_.credits_requested == 0) return false;
+  if (requester_ == nullptr) {
+    if (shared_.callers.empty()) return false;
+    requester_ = shared_.callers.back();
+    shared_.callers.pop_back();
+    requester_borrowed_ = true;
+    requester_->attach(*this);
+    requester_->on_established();
+  }
+  return requester_->call_back(call, done, context);
 }
 
 // --- RX

@@ -81,7 +81,7 @@ constexpr bool is_failure(CloseReason reason) noexcept {
 using PropertySink = bool (*)(void* context, Connection& connection, std::span<const std::byte> body,
                               bool first) noexcept;
 
-class Connection {
+class Connection final : public service::Client {
  public:
   enum class State : std::uint8_t {
     Closed,    ///< no queue pair
@@ -95,7 +95,7 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  std::uint16_t number() const noexcept { return number_; }
+  std::uint16_t number() const noexcept override { return number_; }
   State state() const noexcept { return state_; }
   bool is_open() const noexcept { return state_ == State::Open; }
   CloseReason close_reason() const noexcept { return close_reason_; }
@@ -150,6 +150,10 @@ class Connection {
   /// Calls that the peer may have outstanding: takes effect with the next message, calls in flight stay valid
   /// (V1-048, V2-037). Clamped to what there is room for.
   void set_credits(std::uint32_t credits) noexcept;
+  void limit_credits(std::uint32_t limit) noexcept override;
+  /// Needs ConnectionConfig::credits_requested, and a requester of Shared::callers, which stays with the
+  /// connection until that ends.
+  bool call_back(std::span<const std::byte> call, CallBackDone done, void* context) noexcept override;
 
   // Version 2: properties. Without a sink they are applied here, by v2::agree().
   void set_property_sink(PropertySink sink, void* context) noexcept {
@@ -337,6 +341,9 @@ class Connection {
   std::array<rdma::RecvWr, kReceiveBatch> receive_batch_;
   Responder responder_;
   Requester* requester_ = nullptr;
+  bool requester_borrowed_ = false;                 ///< from Shared::callers
+  std::uint32_t credits_ = 0;                       ///< as set
+  std::uint32_t credit_limit_ = ~std::uint32_t{0};  ///< by a service
 
   // Version 2.
   v2::Negotiation negotiation_ = v2::Negotiation::Fixed;

@@ -147,12 +147,19 @@ void Connection::fall_back(rpc::VersionRange supported) noexcept {
 }
 
 void Connection::set_credits(std::uint32_t credits) noexcept {
-  responder_.set_grant(credits);
+  credits_ = credits;
+  responder_.set_grant(std::min(credits, credit_limit_));
   const auto grant = static_cast<std::uint32_t>(responder_.grant());
   flow_.set_window(std::min(grant, config_.credit_grant) + config_.credits_requested);
   if (!speaks_version_2()) return;
   while (spare_receive_count_ > 0 && posted_receives_ + staged_receives_ < flow_.most_receives())
     repost(spare_receives_[--spare_receive_count_]);
+}
+
+void Connection::limit_credits(std::uint32_t limit) noexcept {
+  if (limit == credit_limit_) return;
+  credit_limit_ = std::max<std::uint32_t>(limit, 1);
+  if (is_open()) set_credits(credits_);
 }
 
 void Connection::admit() noexcept {

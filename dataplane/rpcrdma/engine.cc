@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "dataplane/rpcrdma/requester.h"
+
 namespace sluice::rpcrdma {
 
 Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(device), config_(config) {
@@ -23,6 +25,16 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(devic
   shared_.stage.set_max_sge(std::min(queue_pair_limits().max_send_sge, device.limits().max_send_sge));
   // While a turn ends, each may be in it and among those of the next turn.
   shared_.touched.resize(2 * std::size_t{config.max_connections});
+  for (std::uint32_t i = 0; i < config.callers; ++i) {
+    callers_.push_back(std::make_unique<Requester>(shared_, device,
+                                                   RequesterConfig{.requests = kCallBacksAtOnce,
+                                                                   .inline_bytes = kCallBackBytes,
+                                                                   .credits_requested = kCallBacksAtOnce,
+                                                                   .windows = 0,
+                                                                   .long_buffers = 0,
+                                                                   .reverse = true}));
+    shared_.callers.push_back(callers_.back().get());
+  }
   draining_.resize(config.max_connections);
   closed_.resize(config.max_connections);
   // A region for all of a kind: drivers and NICs have room for a few thousand.

@@ -20,7 +20,13 @@ struct EngineConfig {
   std::uint32_t reply_buffers = 16;
   std::uint32_t reply_buffer_bytes = 128u << 10;  ///< longest reply without eligible items
   std::uint32_t assembly_buffers = 8;             ///< version 2: continued messages that come in at once
+  std::uint32_t callers = 0;                      ///< connections that may be called back at a time
 };
+
+/// Calls in the reverse direction that one connection may have waiting, and outstanding if the peer grants
+/// as many.
+inline constexpr std::uint32_t kCallBacksAtOnce = 8;
+inline constexpr std::uint32_t kCallBackBytes = 4096;  ///< of the longest
 
 /// Work completions taken from the device in one turn.
 inline constexpr std::size_t kCompletionsPerTurn = 64;
@@ -66,6 +72,7 @@ class Engine {
   rdma::Device& device_;
   const EngineConfig config_;
   Shared shared_;
+  std::vector<std::unique_ptr<Requester>> callers_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> draining_;
   std::size_t draining_count_ = 0;

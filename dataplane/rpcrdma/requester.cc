@@ -175,6 +175,23 @@ bool Requester::cancel(rpc::Xid xid) noexcept {
   return slot.xid == xid && give_up(slot, CallStatus::Cancelled);
 }
 
+void Requester::cancel_all() noexcept {
+  for (std::uint32_t i = 0; i < config_.requests; ++i) give_up(slots_[i], CallStatus::Cancelled);
+}
+
+bool Requester::call_back(std::span<const std::byte> call, service::Client::CallBackDone done,
+                          void* context) noexcept {
+  Slot* const slot = free_.front();
+  if (slot == nullptr || call.size() > config_.inline_bytes) return false;
+  slot->call_back_done = done;
+  slot->call_back_context = context;
+  const auto finished = [](void* which, const Reply& reply) noexcept {
+    const Slot& ended = *static_cast<const Slot*>(which);
+    ended.call_back_done(ended.call_back_context, reply.message());
+  };
+  return submit({.payload = call, .completion = finished, .context = slot}).has_value();
+}
+
 /// Ends a call before its reply. False when it has ended.
 bool Requester::give_up(Slot& slot, CallStatus status) noexcept {
   switch (slot.state) {

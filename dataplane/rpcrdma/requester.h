@@ -21,6 +21,7 @@
 #include "dataplane/rpcrdma/intrusive_queue.h"
 #include "dataplane/rpcrdma/v1.h"
 #include "dataplane/rpcrdma/v2.h"
+#include "dataplane/service/service.h"
 
 namespace sluice::rpcrdma {
 
@@ -158,6 +159,10 @@ class Requester {
   std::optional<rpc::Xid> submit(const Request& request) noexcept;
   /// Ends a call early: its completion comes as Cancelled once its memory is fenced. False when it has ended.
   bool cancel(rpc::Xid xid) noexcept;
+  /// Ends all calls.
+  void cancel_all() noexcept;
+  /// Reverse direction: a whole RPC message; see service::Client::call_back().
+  bool call_back(std::span<const std::byte> call, service::Client::CallBackDone done, void* context) noexcept;
   /// Reverse direction: calls wait until the peer's upper layer said it is ready (V1-170).
   void set_peer_ready(bool ready) noexcept;
   /// Ends calls whose deadline has passed. Linear in the request slots: once in a while.
@@ -234,6 +239,8 @@ class Requester {
     std::uint64_t sequence = 0;  ///< of submission: the order in which pending calls are sent again
     Completion completion = nullptr;
     void* context = nullptr;
+    service::Client::CallBackDone call_back_done = nullptr;  ///< with its own context
+    void* call_back_context = nullptr;
     std::byte* send_buffer = nullptr;   ///< header room of inline_bytes, then the payload
     std::byte* call_memory = nullptr;   ///< payload that is longer than a Send
     std::byte* reply_memory = nullptr;  ///< Reply chunk

@@ -80,12 +80,14 @@ void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) no
   slot.header_.program = 0;
   slot.message_ = message;
   slot.peer_ = connection_.peer();
+  slot.client_ = &connection_;
   slot.refusal_ = refusal;
   set_state(slot, State::Received);
   slot.holds_receive_ = message.buffer != kNoReceive;
   slot.queued_ = slot.completed_ = slot.with_service_ = slot.into_sink_ = slot.impossible_ = false;
   slot.auth_error_ = rpc::AuthStat::Ok;
   slot.placed_bytes_ = 0;
+  slot.results_offset_ = rpc::kMinReplyBytes;
   slot.piece_count_ = slot.item_count_ = 0;
   slot.payload_ = nullptr;
   slot.continued_bytes_ = 0;
@@ -256,10 +258,12 @@ void Responder::place_call(CallSlot& slot) noexcept {
   if (layout.chunk_count == 0) return dispatch(slot, payload);
 
   const ReadChunk& chunk = layout.chunks[0];
-  if (layout.chunk_count == 1 && chunk.position == payload.size()) {
+  if (layout.chunk_count == 1 && chunk.position == payload.size() &&
+      !slot.service_->binding().checks_positions) {
     // Round-up is no part of a chunk in version 2 (V2-071).
     if (connection_.speaks_version_2() && xdr::load_u32(&payload[chunk.position - xdr::kUnit]) != chunk.bytes)
       return refuse(slot, connection_.counters().count_mismatch);
+    slot.message_span() = payload;
     slot.arguments_ = reader.rest();
     slot.placed_bytes_ = static_cast<std::uint32_t>(chunk.bytes);
     enter_service(slot);
@@ -429,7 +433,10 @@ void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noe
     slot.stat_ = rpc::AcceptStat::GarbageArgs;
     return answer(slot, CallSlot::Outcome::AcceptError);
   }
+  slot.message_span() = message.first(reader.position() + reader.remaining());
   slot.arguments_ = reader.rest();
+  if (slot.layout_.chunk_count > 0 && slot.call_memory_ != nullptr && !chunks_stand_at_items(slot))
+    return refuse(slot, connection_.counters().not_eligible);
   run_service(slot);
 }
 
@@ -441,6 +448,23 @@ bool Responder::counts_agree(const CallSlot& slot) const noexcept {
     const std::uint32_t count = xdr::load_u32(slot.call_memory_ + chunk.position - xdr::kUnit);
     const std::uint64_t most = connection_.speaks_version_2() ? count : xdr::padded(count);
     if (chunk.bytes < count || chunk.bytes > most) return false;
+  }
+  return true;
+}
+
+/// Where the procedure alone does not tell what is eligible: a COMPOUND (RFC 8267, section 6).
+bool Responder::chunks_stand_at_items(const CallSlot& slot) const noexcept {
+  const Binding& binding = slot.service_->binding();
+  if (!binding.checks_positions) return true;
+  if (rpc::is_wrapped(slot.header_.credential)) return false;
+  std::array<Item, kMaxReadPositions + service::kMaxResultItems> items;
+  const std::size_t count = binding.argument_items(slot.header_.procedure, slot.arguments_, items);
+  const std::size_t arguments_at = slot.message_span().size() - slot.arguments_.size();
+  std::size_t next = 0;
+  for (std::uint32_t i = 0; i < slot.layout_.chunk_count; ++i) {
+    const std::size_t position = slot.layout_.chunks[i].position;
+    while (next < count && arguments_at + items[next].offset < position) ++next;
+    if (next == count || arguments_at + items[next].offset != position) return false;
   }
   return true;
 }
@@ -665,6 +689,7 @@ void Responder::on_connection_lost() noexcept {
   waiting_send_room_ = {};
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (!slots_[i].advancing_) abandon(slots_[i]);  // one that is advancing abandons itself
+  for (service::Service* service : shared_.services.all()) service->client_gone(connection_);
 }
 
 }  // namespace sluice::rpcrdma

@@ -88,6 +88,7 @@ class Responder {
   void post_reads(CallSlot& slot) noexcept;
   void dispatch(CallSlot& slot, std::span<const std::byte> message) noexcept;
   bool counts_agree(const CallSlot& slot) const noexcept;
+  bool chunks_stand_at_items(const CallSlot& slot) const noexcept;
   bool decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept;
   void enter_service(CallSlot& slot) noexcept;
   void run_service(CallSlot& slot) noexcept;

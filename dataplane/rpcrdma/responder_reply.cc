@@ -57,6 +57,11 @@ void Responder::finish_payload(CallSlot& slot) noexcept {
   }
   const rpc::Xid xid = slot.message_.header.fixed.xid;
   const std::size_t results = slot.results_.position();
+  if (slot.outcome_ == CallSlot::Outcome::Success && slot.results_offset_ != rpc::kMinReplyBytes) {
+    xdr::store_u32(slot.payload_, static_cast<std::uint32_t>(xid));
+    slot.payload_bytes_ = static_cast<std::uint32_t>(slot.results_offset_ + results);
+    return;
+  }
   xdr::Writer writer({slot.payload_, rpc::kMinReplyBytes + 2 * xdr::kUnit});
   switch (slot.outcome_) {
     case CallSlot::Outcome::Success:
@@ -201,7 +206,7 @@ std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const Repl
   for (std::uint32_t i = 0; i < slot.item_count_; ++i) {
     if (plan.items_in_chunks >> i & 1) continue;
     const service::ResultItem& item = slot.items_[i];
-    const auto item_at = static_cast<std::uint32_t>(rpc::kMinReplyBytes) + item.offset;
+    const auto item_at = slot.results_offset_ + item.offset;
     if (item_at > at) sources[count++] = {slot.payload_ + at, item_at - at, lkey};
     at = item_at;
     std::uint32_t left = item.bytes;

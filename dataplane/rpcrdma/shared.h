@@ -20,6 +20,7 @@
 namespace sluice::rpcrdma {
 
 class Connection;
+class Requester;
 
 /// Calls whose RDMA Reads or Writes ended a connection with a remote access error. Their retransmission is
 /// answered with ERR_CHUNK instead of ending the next connection as well (RFC 8166, section 4.5.3; V1-039).
@@ -108,6 +109,7 @@ struct Shared {
   std::size_t awaiting_assembly_count = 0;
   FailedTransfers failed_transfers;
   VersionMemory version_memory;
+  std::vector<Requester*> callers;  ///< for calls in the reverse direction, of connections that need one
   // Of the device.
   bool remote_invalidation = false;
   std::uint32_t max_send_bytes = ~std::uint32_t{0};

@@ -55,12 +55,35 @@ enum class Execution : std::uint8_t {
 
 class HandedCall;
 
+/// The side that opened a connection, for services that keep something for each or call it back (RFC 8167).
+/// Lives as long as the reactor; Service::client_gone() says when it stands for somebody else.
+class Client {
+ public:
+  /// Among the connections of the reactor.
+  virtual std::uint16_t number() const noexcept = 0;
+  /// At most this many calls at once, below what the credit policy grants; ~0: what the policy grants.
+  virtual void limit_credits(std::uint32_t limit) noexcept = 0;
+
+  /// `reply` is the RPC reply message, valid during the call only; empty when there is none.
+  using CallBackDone = void (*)(void* context, std::span<const std::byte> reply) noexcept;
+  /// A call in the reverse direction: a whole RPC message, which is copied; its XID is replaced. False when
+  /// it cannot be sent: nothing more will come of it.
+  virtual bool call_back(std::span<const std::byte> call, CallBackDone done, void* context) noexcept = 0;
+
+ protected:
+  ~Client() = default;
+};
+
 /// One RPC being served, as its service sees it. Owned by the transport.
 class Call {
  public:
   const rpc::CallHeader& header() const noexcept { return header_; }
   const rdma::PeerAddress& peer() const noexcept { return peer_; }
+  /// Null for calls of another reactor's connections.
+  Client* client() const noexcept { return client_; }
 
+  /// The RPC message from its XID on, to where arguments() ends.
+  std::span<const std::byte> message() const noexcept { return message_; }
   /// The XDR arguments. In place(), and in execute() after Placement::Sink, they end where the placed item's
   /// data would stand (behind its count word).
   std::span<const std::byte> arguments() const noexcept { return arguments_; }
@@ -95,6 +118,14 @@ class Call {
     items_[item_count_++] = {static_cast<std::uint32_t>(results_.position()), bytes, first,
                              static_cast<std::uint16_t>(piece_count_ - first)};
     return true;
+  }
+
+  /// Before anything is written, and behind require_results(): results() takes the RPC reply message from
+  /// behind its XID, verifier and accept_stat included. Whatever it says, end it with AcceptStat::Success.
+  void write_whole_reply() noexcept {
+    constexpr std::size_t kAhead = rpc::kMinReplyBytes - xdr::kUnit;
+    results_ = xdr::Writer({results_.written().data() - kAhead, results_.remaining() + kAhead});
+    results_offset_ = xdr::kUnit;
   }
 
   /// Ends the call. With any status but Success the results and items are dropped. Once per call.
@@ -136,8 +167,11 @@ class Call {
 
   rpc::CallHeader header_;
   rdma::PeerAddress peer_;
+  Client* client_ = nullptr;
+  std::span<const std::byte> message_;
   std::span<const std::byte> arguments_;
   std::uint32_t placed_bytes_ = 0;
+  std::uint32_t results_offset_ = rpc::kMinReplyBytes;  ///< of results_ in the reply
   std::uint16_t piece_count_ = 0;
   std::uint16_t item_count_ = 0;
   rpc::AuthStat auth_error_ = rpc::AuthStat::Ok;
@@ -151,6 +185,14 @@ class Call {
   alignas(std::max_align_t) std::array<std::byte, kCallStateBytes> state_bytes_;
 };
 
+/// What has work in every turn of a reactor's loop, whether there are calls or not.
+class Poller {
+ public:
+  virtual ~Poller() = default;
+  /// A bounded slice. True when it found work.
+  virtual bool poll(std::uint64_t now_ns) noexcept = 0;
+};
+
 class Service {
  public:
   virtual ~Service() = default;
@@ -159,6 +201,9 @@ class Service {
   virtual Placement place(Call& call) noexcept { return static_cast<void>(call), Placement::Assemble; }
   virtual Execution execute(Call& call) noexcept = 0;
   virtual void release(Call& call) noexcept { static_cast<void>(call); }
+  /// The connection has ended. Its calls that were not completed yet still have to be: their replies go
+  /// nowhere.
+  virtual void client_gone(Client& client) noexcept { static_cast<void>(client); }
   /// A bounded slice of background work (scrubbing, timers); `now_ns` is monotonic. True when there is more.
   virtual bool background(std::uint64_t now_ns) noexcept { return static_cast<void>(now_ns), false; }
 };

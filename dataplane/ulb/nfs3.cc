@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "dataplane/xdr/cursor.h"
+#include "dataplane/ulb/items.h"
 
 namespace sluice::ulb {
 namespace {
@@ -81,6 +81,38 @@ std::uint64_t max_nfs3_results(std::uint32_t procedure, std::span<const std::byt
   }
 }
 
+/// WRITE: handle, offset, count, stability, data. SYMLINK: directory, name, attributes, path.
+std::size_t nfs3_argument_items(std::uint32_t procedure, std::span<const std::byte> arguments,
+                                std::span<rpcrdma::Item> items) {
+  xdr::Reader reader(arguments);
+  reader.opaque(kMaxHandle);
+  if (procedure == kNfs3Write) {
+    reader.skip(16);
+  } else if (procedure == kNfs3SymLink) {
+    reader.opaque(kMaxPath);
+    // sattr3: mode, uid, gid, size behind a flag each; two times, with a value when set to the client's.
+    constexpr std::uint32_t kToClientTime = 2;
+    for (const std::uint32_t bytes : {4, 4, 4, 8})
+      if (reader.u32() != 0) reader.skip(bytes);
+    for (int time = 0; time < 2; ++time)
+      if (reader.u32() == kToClientTime) reader.skip(8);
+  } else {
+    return 0;
+  }
+  return item_here(reader, items);
+}
+
+/// READ: attributes, count, eof, data. READLINK: attributes, path.
+std::size_t nfs3_result_items(std::uint32_t procedure, std::span<const std::byte> results,
+                              std::span<rpcrdma::Item> items) {
+  if (procedure != kNfs3Read && procedure != kNfs3ReadLink) return 0;
+  xdr::Reader reader(results);
+  if (reader.u32() != 0) return 0;
+  if (reader.u32() != 0) reader.skip(kFattr3);
+  if (procedure == kNfs3Read) reader.skip(8);
+  return item_here(reader, items);
+}
+
 /// GETACL: attributes, mask, and two lists of at most kMaxAclEntries entries of three words.
 std::uint64_t max_nfsacl_results(std::uint32_t procedure, std::span<const std::byte>) {
   if (procedure == 0) return 0;
@@ -111,7 +143,9 @@ constexpr rpcrdma::Binding kNfs3{.program = kNfsProgram,
                                  .unusable = rpcrdma::UnusableChunks::Ignore,
                                  .name = "nfs",
                                  .procedure_names = kNfs3Names,
-                                 .max_results_bytes = &max_nfs3_results};
+                                 .max_results_bytes = &max_nfs3_results,
+                                 .argument_items = &nfs3_argument_items,
+                                 .result_items = &nfs3_result_items};
 constexpr rpcrdma::Binding kNfsAcl{.program = kNfsAclProgram,
                                    .version = kNfs3Version,
                                    .procedures = {},

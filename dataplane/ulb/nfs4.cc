@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "dataplane/ulb/nfs3.h"
 #include "dataplane/ulb/nfs4_grammar.h"
 
 namespace sluice::ulb {
@@ -29,6 +30,40 @@ void skip(const char*& grammar) noexcept {
     }
   } while (depth > 0);
 }
+
+std::size_t items_of(CompoundWalker walker, std::span<rpcrdma::Item> items) {
+  std::size_t count = 0;
+  CompoundWalker::Operation operation;
+  while (count < items.size() && walker.next(operation))
+    if (operation.has_item) items[count++] = {operation.item_at, operation.item_bytes};
+  return count;
+}
+
+std::size_t nfs4_argument_items(std::uint32_t procedure, std::span<const std::byte> arguments,
+                                std::span<rpcrdma::Item> items) {
+  if (procedure != kNfs4Compound) return 0;
+  return items_of({arguments, CompoundWalker::What::Call}, items);
+}
+
+std::size_t nfs4_result_items(std::uint32_t procedure, std::span<const std::byte> results,
+                              std::span<rpcrdma::Item> items) {
+  if (procedure != kNfs4Compound) return 0;
+  return items_of({results, CompoundWalker::What::Reply}, items);
+}
+
+/// A call has as many Read chunks, and its reply as many Write chunks, as COMPOUNDs may have items.
+constexpr rpcrdma::ProcedureBinding kProcedures[] = {{},
+                                                     {.eligible_arguments = 255, .eligible_results = 255}};
+constexpr std::string_view kNames[] = {"null", "compound"};
+constexpr rpcrdma::Binding kNfs4{.program = kNfsProgram,
+                                 .version = kNfs4Version,
+                                 .procedures = kProcedures,
+                                 .unusable = rpcrdma::UnusableChunks::Ignore,
+                                 .name = "nfs",
+                                 .procedure_names = kNames,
+                                 .argument_items = &nfs4_argument_items,
+                                 .result_items = &nfs4_result_items,
+                                 .checks_positions = true};
 
 bool ends(char letter) noexcept {
   return letter == '\0' || letter == ']' || letter == ')' || letter == ';';
@@ -172,6 +207,10 @@ void CompoundWalker::choice(const char*& grammar) noexcept {
   }
   if (!taken) failed_ = true;
   skip(grammar);
+}
+
+const rpcrdma::Binding& nfs4_binding() noexcept {
+  return kNfs4;
 }
 
 }  // namespace sluice::ulb

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 
+#include "dataplane/rpcrdma/binding.h"
 #include "dataplane/xdr/cursor.h"
 
 namespace sluice::ulb {
@@ -71,5 +72,9 @@ class CompoundWalker {
   std::uint32_t left_ = 0;
   Operation* current_ = nullptr;
 };
+
+/// Each WRITE, symbolic link's CREATE, READ and READLINK of a COMPOUND has an eligible item; Read chunks that
+/// stand elsewhere are refused.
+const rpcrdma::Binding& nfs4_binding() noexcept;
 
 }  // namespace sluice::ulb

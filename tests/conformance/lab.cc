@@ -4,6 +4,11 @@
 #include <numeric>
 
 namespace sluice::conformance {
+
+// Not inline: gcc 12 takes a vector that was just made for one that cannot grow.
+void append(Bytes& to, std::span<const std::byte> more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
 namespace {
 
 constexpr std::size_t kSourceBytes = 1u << 20;

@@ -34,9 +34,7 @@ inline Bytes words(std::initializer_list<std::uint32_t> list) {
   }
   return bytes;
 }
-inline void append(Bytes& to, std::span<const std::byte> more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
+void append(Bytes& to, std::span<const std::byte> more);
 inline std::uint32_t word_at(std::span<const std::byte> bytes, std::size_t index) {
   return (index + 1) * 4 <= bytes.size() ? xdr::load_u32(bytes.data() + index * 4) : 0xDEADDEADu;
 }

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a reactor shows of the upstream servers that it forwards calls to. Written by the reactor, relaxed.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "dataplane/segment/histogram.h"
+
+namespace sluice::segment {
+
+inline constexpr std::uint32_t kMaxUpstreams = 8;
+
+// X(name, help)
+#define SLUICE_UPSTREAM_COUNTERS(X)                                                                  \
+  X(calls, "Calls sent to the upstream, those sent again included")                                  \
+  X(replies, "Replies of the upstream that a call waited for")                                       \
+  X(resent, "Calls sent again because their connection was lost")                                    \
+  X(timeouts, "Calls answered with SYSTEM_ERR because the upstream did not answer in time")          \
+  X(abandoned, "Calls whose client went away before they were answered")                             \
+  X(unmatched_replies, "Replies that no call waits for: late, of clients that are gone, or made up") \
+  X(bad_records, "Records that are no RPC message")                                                  \
+  X(long_records, "Records longer than any reply can be; they end the connection")                   \
+  X(duplicate_xids, "Calls with RPCSEC_GSS whose XID was outstanding already; SYSTEM_ERR")           \
+  X(connects, "Connections to the upstream that came up")                                            \
+  X(connect_failures, "Connections to the upstream that did not come up")                            \
+  X(disconnects, "Connections to the upstream that ended")                                           \
+  X(callbacks, "Calls of the upstream that were passed on to their client")                          \
+  X(callbacks_refused, "Calls of the upstream that no client could take")                            \
+  X(waits_number, "Calls that waited because upstream.max_calls were outstanding")                   \
+  X(waits_room, "Calls that waited for the connection or for room in its queue")                     \
+  X(waits_memory, "Replies that waited for memory")                                                  \
+  X(sent_bytes, "Bytes sent to the upstream")                                                        \
+  X(received_bytes, "Bytes received from the upstream")
+
+enum class UpstreamCounter : std::uint32_t {
+#define SLUICE_UPSTREAM_COUNTER(name, help) name,
+  SLUICE_UPSTREAM_COUNTERS(SLUICE_UPSTREAM_COUNTER)
+#undef SLUICE_UPSTREAM_COUNTER
+      kCount
+};
+
+/// One upstream as one reactor sees it.
+struct UpstreamArea {
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(UpstreamCounter::kCount)> counters{};
+  std::atomic<std::uint32_t> connections{0};   ///< up
+  std::atomic<std::uint32_t> connecting{0};    ///< coming up, or waiting to try again
+  std::atomic<std::uint32_t> outstanding{0};   ///< calls sent and not answered
+  std::atomic<std::uint32_t> waiting{0};       ///< calls that could not be sent yet
+  std::atomic<std::uint32_t> credit_limit{0};  ///< of each client, since it is slow; zero: none
+  Histogram upstream_ns;                       ///< from the call's Send to the last byte of its reply
+  Histogram gateway_ns;                        ///< from the service's first sight of the call to its Send
+};
+
+}  // namespace sluice::segment

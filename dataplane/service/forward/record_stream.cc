@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/service/forward/record_stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/xdr/cursor.h"
+
+namespace sluice::forward {
+namespace {
+
+constexpr std::uint32_t kLastFragment = 1u << 31;
+
+}  // namespace
+
+std::span<std::byte> RecordStream::room() noexcept {
+  if (memory_ != nullptr && fragment_left_ > 0) return {memory_ + joined_, fragment_left_};
+  if (begin_ == filled_ || filled_ == buffer_.size() || begin_ > buffer_.size() / 2) compact();
+  return buffer_.subspan(filled_);
+}
+
+void RecordStream::received(std::size_t bytes) noexcept {
+  if (memory_ != nullptr && fragment_left_ > 0) {
+    joined_ += bytes;
+    fragment_left_ -= bytes;
+  } else {
+    filled_ += bytes;
+  }
+}
+
+void RecordStream::compact() noexcept {
+  const std::size_t moved = filled_ - begin_;
+  if (moved > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, moved);
+  at_ -= begin_;
+  begin_ = 0;
+  filled_ = moved;
+}
+
+/// Reads a mark, and moves what is joined so far up to the fragment's data.
+bool RecordStream::begin_fragment() noexcept {
+  const std::uint32_t mark = xdr::load_u32(&buffer_[at_]);
+  at_ += xdr::kUnit;
+  last_ = (mark & kLastFragment) != 0;
+  fragment_left_ = mark & ~kLastFragment;
+  in_fragment_ = true;
+  if (memory_ == nullptr) {
+    if (joined_ > 0) std::memmove(&buffer_[at_ - joined_], &buffer_[begin_], joined_);
+    begin_ = at_ - joined_;
+  }
+  return ++fragments_ <= kMaxFragments && joined_ + fragment_left_ <= max_record_bytes_;
+}
+
+RecordStream::Step RecordStream::next() noexcept {
+  if (std::exchange(kept_, false)) return Step::Record;
+  for (;;) {
+    if (!in_fragment_) {
+      if (joined_ == 0) begin_ = at_;
+      if (unread() < xdr::kUnit && memory_ == nullptr && joined_ + xdr::kUnit > buffer_.size())
+        return Step::NeedMemory;
+      if (unread() < xdr::kUnit) return Step::NeedBytes;
+      if (!begin_fragment()) return Step::TooLong;
+    }
+    if (memory_ == nullptr && joined_ + fragment_left_ > buffer_.size()) return Step::NeedMemory;
+    const std::size_t here = std::min(fragment_left_, unread());
+    if (memory_ != nullptr) {
+      if (here > 0) std::memcpy(memory_ + joined_, &buffer_[at_], here);
+      begin_ = at_ + here;
+    }
+    // In the buffer a fragment counts as joined when all of it is there, so that its data stays in one piece.
+    if (memory_ == nullptr && here < fragment_left_) return Step::NeedBytes;
+    joined_ += here;
+    at_ += here;
+    fragment_left_ -= here;
+    if (fragment_left_ > 0) return Step::NeedBytes;
+    in_fragment_ = false;
+    if (!last_) continue;
+    record_ = {memory_ != nullptr ? memory_ : &buffer_[begin_], joined_};
+    joined_ = 0;
+    fragments_ = 0;
+    return Step::Record;
+  }
+}
+
+void RecordStream::lend(std::byte* memory) noexcept {
+  memory_ = memory;
+  if (joined_ > 0) std::memcpy(memory_, &buffer_[begin_], joined_);
+  begin_ = at_;
+}
+
+void RecordStream::reset() noexcept {
+  record_ = {};
+  kept_ = in_fragment_ = last_ = false;
+  fragments_ = 0;
+  fragment_left_ = joined_ = begin_ = at_ = filled_ = 0;
+  memory_ = nullptr;
+}
+
+}  // namespace sluice::forward

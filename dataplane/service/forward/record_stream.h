@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RPC records out of a byte stream (RFC 5531, section 11): fragments joined, marks dropped, each record in
+// one piece. The stream's bytes come into a small buffer, where short records stay; a record that does not
+// fit it goes on in memory of its own, into which its bytes are then received directly. One reactor; no
+// allocation.
+//
+// The input is hostile. A record is bounded in length and in fragments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace sluice::forward {
+
+/// Most fragments of one record. Servers send one or a few; each costs a move of the record's bytes.
+inline constexpr std::uint32_t kMaxFragments = 256;
+
+class RecordStream {
+ public:
+  enum class Step : std::uint8_t {
+    Record,      ///< record() is complete
+    NeedBytes,   ///< receive into room()
+    NeedMemory,  ///< the record does not fit the buffer: lend()
+    TooLong,  ///< longer than any record may be, or in too many fragments: the stream is of no use any more
+  };
+
+  /// Setup. `buffer` outlives the stream.
+  RecordStream(std::span<std::byte> buffer, std::uint32_t max_record_bytes) noexcept
+      : buffer_(buffer), max_record_bytes_(max_record_bytes) {}
+
+  /// Where the next bytes of the stream go; never empty after NeedBytes.
+  std::span<std::byte> room() noexcept;
+  void received(std::size_t bytes) noexcept;
+  /// Looks for the next record; the one before is given up, unless it was taken.
+  Step next() noexcept;
+  std::span<std::byte> record() const noexcept { return record_; }
+  /// After Record: the same record again at the next next().
+  void keep() noexcept { kept_ = true; }
+
+  /// After NeedMemory: `memory` has room for max_record_bytes, and is the stream's until taken.
+  void lend(std::byte* memory) noexcept;
+  /// The memory that record() or a part of one is in, which is the caller's from now on; null: in the buffer.
+  std::byte* take_memory() noexcept { return std::exchange(memory_, nullptr); }
+  bool in_memory() const noexcept { return memory_ != nullptr; }
+
+  /// Forgets everything; the memory has been taken.
+  void reset() noexcept;
+
+ private:
+  std::size_t unread() const noexcept { return filled_ - at_; }
+  void compact() noexcept;
+  bool begin_fragment() noexcept;
+
+  const std::span<std::byte> buffer_;
+  const std::uint32_t max_record_bytes_;
+  std::span<std::byte> record_;
+  bool kept_ = false;
+  bool in_fragment_ = false;
+  bool last_ = false;
+  std::uint32_t fragments_ = 0;
+  std::size_t fragment_left_ = 0;
+  std::size_t joined_ = 0;  ///< bytes of the record that are in place: at begin_, or in memory_
+  std::size_t begin_ = 0;   ///< of the record in the buffer, when it is not in memory
+  std::size_t at_ = 0;      ///< first byte of the buffer that was not looked at
+  std::size_t filled_ = 0;
+  std::byte* memory_ = nullptr;
+};
+
+}  // namespace sluice::forward

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a stream has still to send, in order: short messages are copied into a ring, long ones are named where
+// they are. One reactor; no allocation after construction.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+
+namespace sluice::forward {
+
+inline constexpr std::size_t kSendRingBytes = 64u << 10;
+/// Messages up to this size are copied.
+inline constexpr std::size_t kMaxCopiedBytes = 4096;
+/// Long messages queued, each with what is between it and the next.
+inline constexpr std::uint32_t kMaxSendPieces = 64;
+/// Pieces of one Send.
+inline constexpr std::size_t kMaxSendVectors = 16;
+
+class SendQueue {
+ public:
+  SendQueue() : ring_(new std::byte[kSendRingBytes]) {}  // not zeroed: resident as it is used
+
+  bool empty() const noexcept { return pieces_ == 0; }
+  /// Room for a message of `copied` bytes and, if it is long, the rest of it by reference.
+  bool room_for(std::size_t copied) const noexcept {
+    return pieces_ + 3 <= kMaxSendPieces && copied <= kSendRingBytes - in_ring_;
+  }
+
+  /// After room_for().
+  void copy(std::span<const std::byte> bytes) noexcept {
+    while (!bytes.empty()) {
+      const std::size_t at = (ring_head_ + in_ring_) % kSendRingBytes;
+      const std::size_t here = std::min(bytes.size(), kSendRingBytes - at);
+      std::memcpy(&ring_[at], bytes.data(), here);
+      in_ring_ += here;
+      if (pieces_ > 0 && newest().owner == nullptr && newest().data + newest().bytes == &ring_[at])
+        newest().bytes += here;
+      else
+        add({&ring_[at], here, nullptr});
+      bytes = bytes.subspan(here);
+    }
+  }
+  /// After room_for(). `bytes` stay untouched until sent() has reported `owner`, which is not null.
+  void refer(std::span<const std::byte> bytes, void* owner) noexcept {
+    add({bytes.data(), bytes.size(), owner});
+  }
+
+  /// The first of it, as vectors for one Send, valid until sent().
+  std::span<iovec> gather() noexcept {
+    std::size_t count = 0;
+    for (std::uint32_t i = 0; i < pieces_ && count < kMaxSendVectors; ++i) {
+      const Piece& piece = queue_[(first_ + i) % kMaxSendPieces];
+      vectors_[count++] = {const_cast<std::byte*>(piece.data), piece.bytes};
+    }
+    return {vectors_.data(), count};
+  }
+
+  /// `bytes` of the first are gone; calls `done(owner)` for each long message that is.
+  template <typename Done>
+  void sent(std::size_t bytes, Done&& done) noexcept {
+    while (bytes > 0 && pieces_ > 0) {
+      Piece& piece = queue_[first_];
+      const std::size_t here = std::min(bytes, piece.bytes);
+      bytes -= here;
+      piece.data += here;
+      piece.bytes -= here;
+      if (piece.owner == nullptr) {
+        in_ring_ -= here;
+        ring_head_ = (ring_head_ + here) % kSendRingBytes;
+      }
+      if (piece.bytes > 0) return;
+      void* const owner = piece.owner;
+      first_ = (first_ + 1) % kMaxSendPieces;
+      --pieces_;
+      if (owner != nullptr) done(owner);
+    }
+  }
+
+  /// Nothing of it will be sent.
+  void clear() noexcept {
+    pieces_ = first_ = 0;
+    ring_head_ = in_ring_ = 0;
+  }
+
+ private:
+  struct Piece {
+    const std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    void* owner = nullptr;  ///< null: in the ring
+  };
+  Piece& newest() noexcept { return queue_[(first_ + pieces_ - 1) % kMaxSendPieces]; }
+  void add(const Piece& piece) noexcept { queue_[(first_ + pieces_++) % kMaxSendPieces] = piece; }
+
+  std::unique_ptr<std::byte[]> ring_;
+  std::size_t ring_head_ = 0;
+  std::size_t in_ring_ = 0;
+  std::array<Piece, kMaxSendPieces> queue_;
+  std::uint32_t first_ = 0;
+  std::uint32_t pieces_ = 0;
+  std::array<iovec, kMaxSendVectors> vectors_;
+};
+
+}  // namespace sluice::forward

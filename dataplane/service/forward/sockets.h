@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sockets towards upstream servers. Any thread.
+#pragma once
+
+namespace sluice::forward {
+
+/// A TCP socket to connect with, blocking, with the options that upstream connections have: no delay, and the
+/// loss of a silent peer noticed in `peer_timeout_ms`. With `privileged`, bound to a port below 1024.
+/// Negative: minus errno.
+int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noexcept;
+
+}  // namespace sluice::forward

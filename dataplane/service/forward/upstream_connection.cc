@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/service/forward/upstream_connection.h"
+
+#include <netinet/tcp.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "dataplane/service/forward/sockets.h"
+#include "dataplane/service/forward/upstream.h"
+
+namespace sluice::forward {
+namespace {
+
+constexpr std::uint32_t kLastFragment = 1u << 31;
+/// Record mark and XID.
+constexpr std::size_t kHeadBytes = 2 * xdr::kUnit;
+
+std::array<std::byte, kHeadBytes> head_of(std::size_t message_bytes, std::uint32_t xid) noexcept {
+  std::array<std::byte, kHeadBytes> head;
+  xdr::store_u32(head.data(), kLastFragment | static_cast<std::uint32_t>(message_bytes));
+  xdr::store_u32(head.data() + xdr::kUnit, xid);
+  return head;
+}
+
+}  // namespace
+
+UpstreamConnection::UpstreamConnection(Upstream& upstream, Uring& uring)
+    : upstream_(upstream),
+      uring_(uring),
+      stream_bytes_(new std::byte[kStreamBytes]),
+      stream_({stream_bytes_.get(), kStreamBytes}, kMaxRecordBytes) {}
+
+UpstreamConnection::~UpstreamConnection() {
+  if (socket_ >= 0) ::close(socket_);
+}
+
+// --- The connection
+
+void UpstreamConnection::open() noexcept {
+  const UpstreamConfig& config = upstream_.config();
+  socket_ = connecting_socket(config.address.ss_family, config.privileged_port, kPeerTimeoutMs);
+  if (socket_ < 0) {
+    upstream_.count(Upstream::Counter::connect_failures);
+    return finish_closing();
+  }
+  state_ = State::Connecting;
+  connecting_ = true;
+  uring_.connect(this, socket_, reinterpret_cast<const sockaddr*>(&config.address), config.address_bytes);
+}
+
+void UpstreamConnection::on_connected(int result) noexcept {
+  connecting_ = false;
+  if (result < 0 || state_ == State::Closing) {
+    if (result < 0) upstream_.count(Upstream::Counter::connect_failures);
+    return finish_closing();
+  }
+  upstream_.count(Upstream::Counter::connects);
+  state_ = State::Up;
+  retry_after_ns_ = kFirstRetryNs;
+  handle_records();
+  pump();
+}
+
+void UpstreamConnection::lose() noexcept {
+  if (state_ != State::Up && state_ != State::Connecting) return;
+  if (state_ == State::Up) upstream_.count(Upstream::Counter::disconnects);
+  state_ = State::Closing;
+  ::shutdown(socket_, SHUT_RDWR);  // ends what io_uring has of it
+  if (!busy()) finish_closing();
+}
+
+void UpstreamConnection::finish_closing() noexcept {
+  if (socket_ >= 0) ::close(socket_);
+  socket_ = -1;
+  ++epoch_;
+  queue_.clear();
+  if (std::byte* memory = stream_.take_memory()) upstream_.memory().records.release(memory);
+  stream_.reset();
+  // Out of reach of what the lost calls may set off.
+  state_ = State::Closing;
+  unsent_ = nullptr;
+  upstream_.on_lost(*this);
+  unsent_ = calls_.first();
+  if (calls_.empty() || retiring_) {
+    state_ = State::Idle;
+    return;
+  }
+  state_ = State::Retrying;
+  retry_ns_ = upstream_.now_ns() + retry_after_ns_;
+  retry_after_ns_ = std::min(2 * retry_after_ns_, kLastRetryNs);
+  upstream_.to_be_retried(*this);
+}
+
+void UpstreamConnection::tick(std::uint64_t now_ns) noexcept {
+  if (state_ == State::Retrying && now_ns >= retry_ns_) open();
+}
+
+void UpstreamConnection::retire() noexcept {
+  retiring_ = true;
+  client_ = nullptr;
+  if (state_ == State::Retrying) state_ = State::Idle;
+  lose();
+}
+
+// --- TX
+
+void UpstreamConnection::submit(Exchange& exchange) noexcept {
+  exchange.connection = this;
+  exchange.state = Exchange::State::Numbered;
+  calls_.push_back(exchange);
+  if (unsent_ == nullptr) unsent_ = &exchange;
+  if (state_ == State::Idle) open();
+  pump();
+  if (exchange.state == Exchange::State::Numbered) upstream_.count(Upstream::Counter::waits_room);
+}
+
+void UpstreamConnection::remove(Exchange& exchange) noexcept {
+  if (unsent_ == &exchange) unsent_ = exchange.next;
+  calls_.remove(exchange);
+  exchange.connection = nullptr;
+}
+
+void UpstreamConnection::pump() noexcept {
+  while (state_ == State::Up && unsent_ != nullptr && enqueue(*unsent_)) unsent_ = unsent_->next;
+}
+
+bool UpstreamConnection::enqueue(Exchange& exchange) noexcept {
+  const auto message = exchange.call->message();
+  const bool copied = message.size() <= kMaxCopiedBytes;
+  const auto rest = message.subspan(xdr::kUnit);
+  if (!queue_.room_for(kHeadBytes + (copied ? rest.size() : 0))) return false;
+  queue_.copy(head_of(message.size(), exchange.xid));
+  if (copied)
+    queue_.copy(rest);
+  else
+    queue_.refer(rest, &exchange);
+  exchange.referenced = !copied;
+  exchange.state = Exchange::State::Sent;
+  upstream_.on_sending(exchange);
+  touch();
+  return true;
+}
+
+bool UpstreamConnection::answer(std::uint32_t xid, std::span<const std::byte> message) noexcept {
+  if (state_ != State::Up || message.size() < xdr::kUnit || !queue_.room_for(xdr::kUnit + message.size()))
+    return false;
+  queue_.copy(head_of(message.size(), xid));
+  queue_.copy(message.subspan(xdr::kUnit));
+  touch();
+  return true;
+}
+
+void UpstreamConnection::touch() noexcept {
+  if (!dirty) upstream_.to_be_flushed(*this);
+}
+
+void UpstreamConnection::flush() noexcept {
+  if (state_ != State::Up || sending_ || queue_.empty()) return;
+  const auto vectors = queue_.gather();
+  message_.msg_iov = vectors.data();
+  message_.msg_iovlen = vectors.size();
+  sending_ = true;
+  uring_.send(this, socket_, &message_);
+}
+
+void UpstreamConnection::on_sent(int result) noexcept {
+  sending_ = false;
+  if (state_ == State::Closing) {
+    if (!busy()) finish_closing();
+    return;
+  }
+  if (result <= 0) return lose();
+  upstream_.count(Upstream::Counter::sent_bytes, static_cast<std::uint64_t>(result));
+  queue_.sent(static_cast<std::size_t>(result), [this](void* owner) {
+    auto& exchange = *static_cast<Exchange*>(owner);
+    exchange.referenced = false;
+    upstream_.on_message_sent(exchange);
+  });
+  pump();
+  flush();
+}
+
+// --- RX
+
+void UpstreamConnection::on_received(int result) noexcept {
+  receiving_ = false;
+  if (state_ == State::Closing) {
+    if (!busy()) finish_closing();
+    return;
+  }
+  if (result <= 0) return lose();
+  upstream_.count(Upstream::Counter::received_bytes, static_cast<std::uint64_t>(result));
+  stream_.received(static_cast<std::size_t>(result));
+  handle_records();
+}
+
+void UpstreamConnection::resume() noexcept {
+  if (state_ == State::Up && !receiving_) handle_records();
+}
+
+void UpstreamConnection::handle_records() noexcept {
+  while (state_ == State::Up) {
+    switch (stream_.next()) {
+      case RecordStream::Step::Record:
+        if (!upstream_.on_record(*this, stream_.record())) {
+          stream_.keep();
+          return upstream_.stall(*this);
+        }
+        if (std::byte* memory = stream_.take_memory()) upstream_.memory().records.release(memory);
+        break;
+      case RecordStream::Step::NeedBytes: {
+        const auto room = stream_.room();
+        receiving_ = true;
+        return uring_.receive(this, socket_, room.data(), room.size());
+      }
+      case RecordStream::Step::NeedMemory: {
+        std::byte* const memory = upstream_.memory().records.acquire();
+        if (memory == nullptr) return upstream_.stall(*this);
+        stream_.lend(memory);
+        break;
+      }
+      case RecordStream::Step::TooLong:
+        upstream_.count(Upstream::Counter::long_records);
+        return lose();
+    }
+  }
+}
+
+}  // namespace sluice::forward

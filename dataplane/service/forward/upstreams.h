@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All upstream servers of one reactor, and the programs that they serve.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dataplane/service/forward/forward_service.h"
+#include "dataplane/service/forward/upstream.h"
+#include "dataplane/service/forward/uring.h"
+#include "pmd/rdma.h"
+
+namespace sluice::forward {
+
+struct Route {
+  std::uint32_t program = 0;
+  std::uint32_t version = 0;
+};
+
+struct UpstreamSetup {
+  UpstreamConfig config;
+  std::vector<Route> routes;
+  segment::UpstreamArea* area = nullptr;
+};
+
+struct UpstreamsConfig {
+  std::uint32_t record_buffers = 32;  ///< of kMaxRecordBytes, for long replies
+  std::uint32_t item_buffers = 512;   ///< of kItemBytes, for the data of short ones
+  std::vector<UpstreamSetup> upstreams;
+};
+
+class Upstreams final : public service::Poller {
+ public:
+  /// Setup. Throws rdma::SetupError.
+  Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept);
+
+  /// They belong to the engine of the same reactor.
+  const std::vector<std::unique_ptr<ForwardService>>& services() const noexcept { return services_; }
+
+  bool poll(std::uint64_t now_ns) noexcept override;
+
+ private:
+  ReplyMemory memory_;
+  Uring uring_;
+  std::vector<std::unique_ptr<Upstream>> upstreams_;
+  std::vector<std::unique_ptr<ForwardService>> services_;
+};
+
+}  // namespace sluice::forward

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/service/forward/uring.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+#include "pmd/rdma.h"
+
+namespace sluice::forward {
+
+Uring::Uring() {
+  // The kernel's part of completions is done when the reactor enters it, not by interrupting the reactor.
+  io_uring_params parameters{};
+  parameters.flags = IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+                     IORING_SETUP_TASKRUN_FLAG;
+  int error = io_uring_queue_init_params(kRingEntries, &ring_, &parameters);
+  if (error == -EINVAL) {  // before Linux 6.1
+    parameters = {};
+    parameters.flags = IORING_SETUP_R_DISABLED | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+    error = io_uring_queue_init_params(kRingEntries, &ring_, &parameters);
+  }
+  if (error < 0)
+    throw rdma::SetupError(
+        std::string("The kernel gives no io_uring (") + std::strerror(-error) +
+        "), which upstreams need: Linux 5.19 or later, sysctl kernel.io_uring_disabled = 0, "
+        "and a unit or container that allows io_uring_setup.");
+}
+
+Uring::~Uring() {
+  io_uring_queue_exit(&ring_);
+}
+
+io_uring_sqe& Uring::prepare() noexcept {
+  io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+  if (entry == nullptr) {
+    enter();
+    entry = io_uring_get_sqe(&ring_);
+  }
+  ++waiting_;
+  return *entry;
+}
+
+void Uring::finish(io_uring_sqe& entry, void* target, Kind kind) noexcept {
+  entry.user_data = reinterpret_cast<std::uint64_t>(target) | static_cast<std::uint64_t>(kind);
+}
+
+void Uring::connect(void* target, int socket, const sockaddr* address, socklen_t bytes) noexcept {
+  io_uring_sqe& entry = prepare();
+  io_uring_prep_connect(&entry, socket, address, bytes);
+  finish(entry, target, Kind::Connect);
+}
+
+void Uring::receive(void* target, int socket, std::byte* to, std::size_t bytes) noexcept {
+  io_uring_sqe& entry = prepare();
+  io_uring_prep_recv(&entry, socket, to, bytes, 0);
+  finish(entry, target, Kind::Receive);
+}
+
+void Uring::send(void* target, int socket, const msghdr* message) noexcept {
+  io_uring_sqe& entry = prepare();
+  io_uring_prep_sendmsg(&entry, socket, message, MSG_NOSIGNAL);
+  finish(entry, target, Kind::Send);
+}
+
+bool Uring::kernel_has_work() const noexcept {
+  return (__atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) !=
+         0;
+}
+
+void Uring::enter() noexcept {
+  if (!enabled_) {
+    enabled_ = true;
+    ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
+  }
+  io_uring_submit_and_get_events(&ring_);
+  waiting_ = 0;
+}
+
+}  // namespace sluice::forward

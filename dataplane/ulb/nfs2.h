@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Upper-layer bindings of NFS version 2 and its companions (RFC 1094; RFC 8267, section 4).
+#pragma once
+
+#include "dataplane/rpcrdma/binding.h"
+
+namespace sluice::ulb {
+
+inline constexpr std::uint32_t kNfs2Version = 2;
+
+/// RFC 1094, section 2.2.
+enum Nfs2Procedure : std::uint32_t {
+  kNfs2Null = 0,
+  kNfs2GetAttr = 1,
+  kNfs2SetAttr = 2,
+  kNfs2Root = 3,
+  kNfs2Lookup = 4,
+  kNfs2ReadLink = 5,
+  kNfs2Read = 6,
+  kNfs2WriteCache = 7,
+  kNfs2Write = 8,
+  kNfs2Create = 9,
+  kNfs2Remove = 10,
+  kNfs2Rename = 11,
+  kNfs2Link = 12,
+  kNfs2SymLink = 13,
+  kNfs2MkDir = 14,
+  kNfs2RmDir = 15,
+  kNfs2ReadDir = 16,
+  kNfs2StatFs = 17,
+};
+inline constexpr std::uint32_t kNfs2Procedures = 18;
+
+/// WRITE data, SYMLINK path, READ data and READLINK path are eligible; other chunks are ignored.
+const rpcrdma::Binding& nfs2_binding() noexcept;
+/// NFSACL version 2: nothing is eligible.
+const rpcrdma::Binding& nfsacl2_binding() noexcept;
+
+}  // namespace sluice::ulb

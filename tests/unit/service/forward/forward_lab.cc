@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/service/forward/forward_lab.h"
+
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include <chrono>
+
+namespace sluice::forward_test {
+namespace {
+
+constexpr std::uint32_t kCallBacks = 8;
+
+std::uint64_t lab_clock() noexcept {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) +
+         ForwardLab::skipped_ns;
+}
+
+rpcrdma::EngineConfig client_engine() {
+  rpcrdma::EngineConfig config;
+  config.max_connections = 2;
+  config.capacity.call_slots = kCallBacks;
+  config.capacity.requests = 64;
+  return config;
+}
+
+rpcrdma::EngineConfig server_engine(const ForwardOptions& options) {
+  rpcrdma::EngineConfig config;
+  config.max_connections = 8;
+  config.capacity.call_slots = options.credits;
+  config.capacity.requests = rpcrdma::kCallBacksAtOnce;
+  config.reply_buffers = options.reply_buffers;
+  config.reply_buffer_bytes = forward::kMaxRecordBytes;
+  config.callers = options.callers;
+  return config;
+}
+
+}  // namespace
+
+LabClient::LabClient(std::shared_ptr<rdma::loopback::Fabric> fabric, const ForwardOptions& options,
+                     int number)
+    : device(rdma::loopback::make_device(std::move(fabric), {.name = "client" + std::to_string(number)})),
+      engine(*device, client_engine()),
+      reverse(*device),
+      requester(engine.shared(), *device,
+                {.requests = 64, .credits_requested = 64, .long_buffer_bytes = 2u << 20}),
+      region(device->allocate_memory(8u << 20)) {
+  engine.add_service(reverse);
+  connection = engine.free_connection();
+  connection->open(device->create_queue_pair(engine.queue_pair_limits()),
+                   {.send_inline_bytes = 4096,
+                    .credit_grant = kCallBacks,
+                    .credits_requested = 64,
+                    .active = true,
+                    .max_version = options.version},
+                   rdma::PeerAddress::from_ipv4(10, 0, 0, 1), &requester);
+}
+
+std::span<std::byte> LabClient::memory(std::size_t bytes) {
+  const auto part = region.bytes.subspan(region_used, bytes);
+  region_used += xdr::padded(bytes);
+  return part;
+}
+
+void LabClient::completed(void* context, const rpcrdma::Reply& reply) noexcept {
+  const Ticket& ticket = *static_cast<Ticket*>(context);
+  Outcome outcome{.status = reply.status(),
+                  .message = Bytes(reply.message().begin(), reply.message().end()),
+                  .items = {}};
+  for (std::size_t i = 0; i < ticket.item_counts.size(); ++i)
+    outcome.items.push_back(reply.item(i, ticket.item_counts[i]));
+  ticket.client->finished[ticket.index] = std::move(outcome);
+}
+
+std::size_t LabClient::submit(rpcrdma::Request request, std::vector<std::uint32_t> item_counts) {
+  const std::size_t index = finished.size();
+  finished.emplace_back();
+  tickets_.push_back({this, index, std::move(item_counts)});
+  request.completion = &completed;
+  request.context = &tickets_.back();
+  EXPECT_TRUE(requester.submit(request).has_value());
+  return index;
+}
+
+void LabClient::disconnect() {
+  connection->close(rpcrdma::CloseReason::LocalClose);
+}
+
+ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
+  fabric = rdma::loopback::Fabric::in_process({.links = 8});
+  device = rdma::loopback::make_device(fabric, {.name = "gateway"});
+  raw_device = rdma::loopback::make_device(fabric, {.name = "raw"});
+  engine = std::make_unique<rpcrdma::Engine>(*device, server_engine(options));
+  forward::UpstreamSetup setup;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(upstream.port());
+  std::memcpy(&setup.config.address, &address, sizeof address);
+  setup.config.address_bytes = sizeof address;
+  setup.config.name = "fake";
+  setup.config.shared_connections = options.shared_connections;
+  setup.config.max_calls = options.max_calls;
+  setup.config.max_clients = engine->connection_count();
+  setup.config.call_timeout_ns = options.call_timeout_ns;
+  setup.config.privileged_port = options.privileged_port;
+  setup.config.credits = options.credits;
+  setup.routes = options.routes;
+  setup.area = area.get();
+  upstreams =
+      std::make_unique<forward::Upstreams>(*device,
+                                           forward::UpstreamsConfig{.record_buffers = options.record_buffers,
+                                                                    .item_buffers = options.item_buffers,
+                                                                    .upstreams = {setup}},
+                                           &lab_clock);
+  for (const auto& service : upstreams->services()) engine->add_service(*service);
+  device->connection_manager()->listen(conformance::kPort);
+}
+
+ForwardLab::~ForwardLab() = default;
+
+LabClient& ForwardLab::add_client() {
+  clients.push_back(std::make_unique<LabClient>(fabric, options, static_cast<int>(clients.size())));
+  LabClient& client = *clients.back();
+  rdma::ConnectionManager& cm = *client.device->connection_manager();
+  client.cm_id = cm.connect(client.connection->queue_pair(), conformance::kPort, {});
+  bool up = false;
+  EXPECT_TRUE(until([&] {
+    accept_clients();
+    rdma::CmEvent events[4];
+    const std::size_t count = cm.poll_events(events);
+    for (const rdma::CmEvent& event : std::span(events, count))
+      up = up || event.type == rdma::CmEventType::Established;
+    return up;
+  }));
+  client.connection->established();
+  return client;
+}
+
+std::unique_ptr<conformance::RawPeer> ForwardLab::add_raw_peer() {
+  auto peer = std::make_unique<conformance::RawPeer>(*raw_device, 4096, 64);
+  peer->owned_qp = peer->make_queue_pair();
+  rdma::ConnectionManager& cm = *raw_device->connection_manager();
+  EXPECT_TRUE(cm.connect(*peer->owned_qp, conformance::kPort, {}).has_value());
+  bool up = false;
+  EXPECT_TRUE(until([&] {
+    accept_clients();
+    rdma::CmEvent events[4];
+    const std::size_t count = cm.poll_events(events);
+    for (const rdma::CmEvent& event : std::span(events, count))
+      up = up || event.type == rdma::CmEventType::Established;
+    return up;
+  }));
+  raw_peers.push_back(peer.get());
+  return peer;
+}
+
+void ForwardLab::accept_clients() {
+  rdma::ConnectionManager& cm = *device->connection_manager();
+  rdma::CmEvent events[4];
+  const std::size_t count = cm.poll_events(events);
+  for (const rdma::CmEvent& event : std::span(events, count)) {
+    if (event.type != rdma::CmEventType::ConnectRequest) continue;
+    rpcrdma::Connection* connection = engine->free_connection();
+    ASSERT_NE(connection, nullptr);
+    auto qp = device->create_queue_pair(engine->queue_pair_limits());
+    rdma::QueuePair& queue_pair = *qp;
+    connection->open(std::move(qp),
+                     {.send_inline_bytes = 4096,
+                      .credit_grant = options.credits,
+                      .credits_requested = rpcrdma::kCallBacksAtOnce,
+                      .max_version = 2},
+                     event.peer_address, nullptr);
+    ASSERT_TRUE(cm.accept(event.id, queue_pair, {}));
+    connection->established();
+  }
+}
+
+void ForwardLab::disconnect(LabClient& client) {
+  client.disconnect();
+  EXPECT_TRUE(until([&] { return client.connection->state() == rpcrdma::Connection::State::Closed; }));
+}
+
+void ForwardLab::turn() {
+  const std::uint64_t now_ns = lab_clock();
+  for (const auto& client : clients) client->poll(now_ns);
+  for (conformance::RawPeer* peer : raw_peers) peer->poll();
+  engine->poll(now_ns);
+  while (engine->take_closed() != nullptr) {
+  }
+  upstreams->poll(now_ns);
+  upstream.poll();
+}
+
+testing::AssertionResult ForwardLab::until(const std::function<bool()>& reached) {
+  constexpr int kTurns = 200'000;
+  constexpr int kTurnsBeforeSleep = 2000;
+  for (int i = 0; i < kTurns; ++i) {
+    if (reached()) return testing::AssertionSuccess();
+    turn();
+    if (i > kTurnsBeforeSleep) ::usleep(50);
+  }
+  return testing::AssertionFailure() << "it never came to this";
+}
+
+void ForwardLab::turns(int count) {
+  for (int i = 0; i < count; ++i) {
+    turn();
+    ::usleep(10);
+  }
+}
+
+Outcome ForwardLab::call(LabClient& client, rpcrdma::Request request,
+                         std::vector<std::uint32_t> item_counts) {
+  const std::size_t index = client.submit(std::move(request), std::move(item_counts));
+  EXPECT_TRUE(until([&] { return client.finished[index].has_value(); }));
+  return client.finished[index].value_or(Outcome{});
+}
+
+Bytes call_of(std::uint32_t program, std::uint32_t version, std::uint32_t procedure, const Bytes& arguments) {
+  Bytes call = conformance::rpc_call(0, program, version, procedure);
+  append(call, arguments);
+  return call;
+}
+
+Bytes nfs3(std::uint32_t procedure, const Bytes& arguments) {
+  return call_of(ulb::kNfsProgram, 3, procedure, arguments);
+}
+
+Bytes opaque(std::span<const std::byte> data) {
+  Bytes bytes = words({static_cast<std::uint32_t>(data.size())});
+  append(bytes, data);
+  bytes.resize(xdr::padded(bytes.size()));
+  return bytes;
+}
+
+}  // namespace sluice::forward_test

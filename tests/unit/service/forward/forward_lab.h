@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The gateway between RDMA clients of ours and an upstream of the test's, all in one thread: client engines,
+// the server's engine with its upstreams, and the fake upstream take turns.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "dataplane/service/forward/upstreams.h"
+#include "dataplane/ulb/nfs3.h"
+#include "dataplane/ulb/nfs4.h"
+#include "tests/conformance/lab.h"
+#include "tests/unit/service/forward/fake_upstream.h"
+
+namespace sluice::forward_test {
+
+using rpcrdma::CallStatus;
+
+struct ForwardOptions {
+  std::uint32_t version = 1;
+  std::uint32_t credits = 16;
+  std::uint32_t record_buffers = 4;
+  std::uint32_t item_buffers = 16;
+  std::uint32_t reply_buffers = 4;
+  std::uint32_t shared_connections = 2;
+  std::uint32_t max_calls = 64;
+  std::uint32_t callers = 4;
+  std::uint64_t call_timeout_ns = 3'600'000'000'000;
+  bool privileged_port = false;
+  std::vector<forward::Route> routes = {
+      {ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {ulb::kMountProgram, 3}, {0x20000123, 1}};
+};
+
+struct Outcome {
+  CallStatus status{};
+  Bytes message;
+  std::vector<rpcrdma::ItemResult> items;
+};
+
+/// An RDMA client: an engine, one connection, and a program that can be called back.
+class LabClient {
+ public:
+  LabClient(std::shared_ptr<rdma::loopback::Fabric> fabric, const ForwardOptions& options, int number);
+
+  /// Its result will be in `finished`; the index there.
+  std::size_t submit(rpcrdma::Request request, std::vector<std::uint32_t> item_counts = {});
+  void poll(std::uint64_t now_ns) { engine.poll(now_ns); }
+  /// Registered, of its own.
+  std::span<std::byte> memory(std::size_t bytes);
+  rdma::Sge piece(std::span<std::byte> bytes) const {
+    return {bytes.data(), static_cast<std::uint32_t>(bytes.size()), region.lkey};
+  }
+  void disconnect();
+
+  std::unique_ptr<rdma::loopback::Loopback> device;
+  rpcrdma::Engine engine;
+  conformance::TestService reverse;
+  rpcrdma::Requester requester;
+  rdma::MemoryRegion region;
+  std::size_t region_used = 0;
+  rpcrdma::Connection* connection = nullptr;
+  std::optional<rdma::CmId> cm_id;
+  std::deque<std::optional<Outcome>> finished;
+
+ private:
+  struct Ticket {
+    LabClient* client = nullptr;
+    std::size_t index = 0;
+    std::vector<std::uint32_t> item_counts;
+  };
+  static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
+  std::deque<Ticket> tickets_;
+};
+
+class ForwardLab {
+ public:
+  explicit ForwardLab(ForwardOptions options = {});
+  ~ForwardLab();
+
+  /// Connects a client more.
+  LabClient& add_client();
+  std::unique_ptr<conformance::RawPeer> add_raw_peer();
+  void disconnect(LabClient& client);
+
+  void turn();
+  /// Takes turns until it is so; fails the test if it never is.
+  testing::AssertionResult until(const std::function<bool()>& reached);
+  /// Turns for things that should not happen.
+  void turns(int count = 300);
+  void pass(std::uint64_t ns) { skipped_ns += ns; }
+
+  Outcome call(LabClient& client, rpcrdma::Request request, std::vector<std::uint32_t> item_counts = {});
+  std::uint64_t count(segment::UpstreamCounter counter) const {
+    return area->counters[static_cast<std::size_t>(counter)].load();
+  }
+
+  const ForwardOptions options;
+  FakeUpstream upstream;
+  std::unique_ptr<segment::UpstreamArea> area = std::make_unique<segment::UpstreamArea>();
+  std::shared_ptr<rdma::loopback::Fabric> fabric;
+  std::unique_ptr<rdma::loopback::Loopback> device;
+  std::unique_ptr<rpcrdma::Engine> engine;
+  std::unique_ptr<forward::Upstreams> upstreams;
+  std::deque<std::unique_ptr<LabClient>> clients;
+  std::unique_ptr<rdma::Device> raw_device;
+  std::vector<conformance::RawPeer*> raw_peers;
+  static inline std::uint64_t skipped_ns = 0;  ///< time that a test has let pass
+
+ private:
+  void accept_clients();
+};
+
+/// RPC call with AUTH_NONE; the XID is the requester's to set.
+Bytes call_of(std::uint32_t program, std::uint32_t version, std::uint32_t procedure,
+              const Bytes& arguments = {});
+Bytes nfs3(std::uint32_t procedure, const Bytes& arguments = {});
+Bytes opaque(std::span<const std::byte> data);
+
+}  // namespace sluice::forward_test

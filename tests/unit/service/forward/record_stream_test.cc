@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RFC 5531, section 11, against a stream cut in every way.
+#include "dataplane/service/forward/record_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/unit/service/forward/fake_upstream.h"
+
+namespace sluice::forward_test {
+namespace {
+
+using forward::RecordStream;
+using Step = RecordStream::Step;
+
+constexpr std::size_t kBuffer = 64;
+constexpr std::uint32_t kLongest = 300;
+
+struct Reader {
+  Bytes buffer = Bytes(kBuffer);
+  Bytes memory = Bytes(kLongest);
+  RecordStream stream{buffer, kLongest};
+  std::vector<Bytes> records;
+  bool too_long = false;
+  std::size_t lent = 0;
+
+  /// As much of `bytes` as a receive of at most `most` bytes takes; all records that are complete then.
+  std::size_t feed(std::span<const std::byte> bytes, std::size_t most) {
+    const auto room = stream.room();
+    EXPECT_FALSE(room.empty());
+    const std::size_t taken = std::min({room.size(), bytes.size(), most});
+    std::copy_n(bytes.begin(), taken, room.begin());
+    stream.received(taken);
+    drain();
+    return taken;
+  }
+  void drain() {
+    for (;;) {
+      switch (stream.next()) {
+        case Step::Record:
+          records.emplace_back(stream.record().begin(), stream.record().end());
+          stream.take_memory();
+          break;
+        case Step::NeedBytes:
+          return;
+        case Step::NeedMemory:
+          ++lent;
+          stream.lend(memory.data());
+          break;
+        case Step::TooLong:
+          too_long = true;
+          return;
+      }
+    }
+  }
+  void feed_all(const Bytes& bytes, const std::function<std::size_t()>& most) {
+    drain();
+    for (std::size_t at = 0; at < bytes.size() && !too_long;)
+      at += feed(std::span(bytes).subspan(at), most());
+  }
+};
+
+TEST(RecordStream, records_come_whole_however_the_stream_is_cut) {
+  std::mt19937 engine(7);
+  const auto random = [&] { return static_cast<std::uint32_t>(engine()); };
+  for (int round = 0; round < 3000; ++round) {
+    Bytes wire;
+    std::vector<Bytes> sent;
+    for (std::uint32_t i = 0; i < 1 + random() % 6; ++i) {
+      const Bytes message = pattern(random() % (random() % 2 ? 40 : kLongest + 1), random());
+      sent.push_back(message);
+      std::size_t at = 0;
+      const std::uint32_t pieces = 1 + random() % 5;
+      for (std::uint32_t piece = 0; piece < pieces; ++piece) {
+        const bool last = piece + 1 == pieces;
+        const std::size_t bytes = last ? message.size() - at : random() % (message.size() - at + 1);
+        append(wire, fragment(std::span(message).subspan(at, bytes), last));
+        at += bytes;
+      }
+    }
+    Reader reader;
+    const std::size_t most = 1 + random() % 90;
+    reader.feed_all(wire, [&] { return 1 + random() % most; });
+    ASSERT_EQ(reader.records, sent) << "round " << round;
+    ASSERT_FALSE(reader.too_long);
+  }
+}
+
+TEST(RecordStream, short_records_need_no_memory_and_long_ones_one_loan) {
+  Reader reader;
+  Bytes wire;
+  for (const std::size_t bytes : {60u, 4u, 60u, 0u}) append(wire, record(pattern(bytes, 1)));
+  reader.feed_all(wire, [] { return kBuffer; });
+  EXPECT_EQ(reader.records.size(), 4u);
+  EXPECT_EQ(reader.lent, 0u);
+  reader.feed_all(record(pattern(kLongest, 2)), [] { return kBuffer; });
+  EXPECT_EQ(reader.records.back(), pattern(kLongest, 2));
+  EXPECT_EQ(reader.lent, 1u);
+}
+
+TEST(RecordStream, the_bytes_of_a_long_record_are_received_where_they_belong) {
+  Reader reader;
+  const Bytes wire = record(pattern(200, 3));
+  reader.drain();
+  ASSERT_EQ(reader.feed(wire, 20), 20u);
+  const auto room = reader.stream.room();
+  EXPECT_EQ(room.data(), reader.memory.data() + 16);
+  EXPECT_EQ(room.size(), 200u - 16);  // not beyond the record
+}
+
+TEST(RecordStream, a_mark_beyond_the_longest_record_ends_the_stream) {
+  for (const std::uint32_t mark : {0x80000000u + kLongest + 1, 0xffffffffu, 0x7fffffffu}) {
+    Reader reader;
+    reader.feed_all(words({mark}), [] { return kBuffer; });
+    EXPECT_TRUE(reader.too_long) << std::hex << mark;
+  }
+  Reader reader;  // in the sum of its fragments
+  Bytes wire = fragment(pattern(kLongest, 1), false);
+  append(wire, fragment(pattern(1, 1), true));
+  reader.feed_all(wire, [] { return kBuffer; });
+  EXPECT_TRUE(reader.too_long);
+}
+
+TEST(RecordStream, fragments_without_end_end_the_stream) {
+  Reader reader;
+  Bytes wire;
+  for (std::uint32_t i = 0; i <= forward::kMaxFragments; ++i) append(wire, fragment({}, false));
+  reader.feed_all(wire, [] { return kBuffer; });
+  EXPECT_TRUE(reader.too_long);
+}
+
+TEST(RecordStream, a_record_that_is_kept_comes_again) {
+  Reader reader;
+  std::copy_n(record(words({1, 2})).begin(), 12, reader.stream.room().begin());
+  reader.stream.received(12);
+  ASSERT_EQ(reader.stream.next(), Step::Record);
+  reader.stream.keep();
+  ASSERT_EQ(reader.stream.next(), Step::Record);
+  EXPECT_EQ(word_at(reader.stream.record(), 1), 2u);
+  EXPECT_EQ(reader.stream.next(), Step::NeedBytes);
+}
+
+}  // namespace
+}  // namespace sluice::forward_test

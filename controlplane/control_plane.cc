@@ -8,8 +8,11 @@
 #include <cstring>
 
 #include "controlplane/admin/methods.h"
+#include "controlplane/config/upstreams.h"
+#include "controlplane/mount/upstream_mount.h"
 #include "controlplane/properties/psk.h"
 #include "controlplane/topology.h"
+#include "dataplane/ulb/nfs3.h"
 
 namespace sluice::controlplane {
 namespace {
@@ -143,6 +146,8 @@ void ControlPlane::set_log_level(const std::string& level) {
 }
 
 void ControlPlane::set_export(const segment::ExportConfig& entry) {
+  if (!config::serves_exports(config_.block))
+    throw config::ConfigError("NFS version 3 is forwarded to an upstream: there are no exports here.\n");
   config::Config next = config_;
   segment::ExportConfig* place = nullptr;
   for (segment::ExportConfig& known : next.block.exports)
@@ -172,6 +177,8 @@ bool ControlPlane::in_force() const {
 
 /// Called on MOUNT's thread: what is published counts.
 mount::Exports ControlPlane::mount_exports() {
+  if (const auto* upstream = config::upstream_of(config_.block, {ulb::kNfsProgram, ulb::kNfs3Version}))
+    return mount::exports_of(*upstream);
   mount::Exports exports;
   exports.list = [this] {
     std::vector<std::string> paths;

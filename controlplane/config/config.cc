@@ -1,160 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/config/config.h"
 
-#include <arpa/inet.h>
 #include <spdlog/common.h>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <map>
 #include <set>
-#include <span>
 #include <sstream>
 
-#define TOML_EXCEPTIONS 1
-#include <toml++/toml.h>
+#include "controlplane/config/checker.h"
+#include "controlplane/config/upstreams.h"
 
 namespace sluice::config {
 namespace {
-
-/// Reads keys out of tables, notes every defect, and in the end names the keys that nobody asked for.
-class Checker {
- public:
-  explicit Checker(std::string name) : name_(std::move(name)) {}
-
-  void defect(const toml::source_region& where, const std::string& what) {
-    defects_ << name_ << ':' << where.begin.line << ": " << what << '\n';
-    failed_ = true;
-  }
-
-  const toml::node* take(const toml::table& table, const std::string& key) {
-    used_.insert(&table);
-    known_[&table].insert(key);
-    return table.get(key);
-  }
-
-  template <typename T>
-  void integer(const toml::table& table, const std::string& key, T& value, std::uint64_t low,
-               std::uint64_t high) {
-    const toml::node* node = take(table, key);
-    if (node == nullptr) return;
-    const auto given = node->value_exact<std::int64_t>();
-    if (!given || *given < 0 || static_cast<std::uint64_t>(*given) < low ||
-        static_cast<std::uint64_t>(*given) > high)
-      return defect(node->source(), key + " has to be a whole number from " + std::to_string(low) + " to " +
-                                        std::to_string(high) + ".");
-    value = static_cast<T>(*given);
-  }
-
-  template <typename T>
-  void boolean(const toml::table& table, const std::string& key, T& value) {
-    const toml::node* node = take(table, key);
-    if (node == nullptr) return;
-    const auto given = node->value_exact<bool>();
-    if (!given) return defect(node->source(), key + " has to be true or false.");
-    value = static_cast<T>(*given);
-  }
-
-  void text(const toml::table& table, const std::string& key, std::string& value, std::size_t max_bytes,
-            const std::vector<std::string>& allowed = {}) {
-    const toml::node* node = take(table, key);
-    if (node == nullptr) return;
-    const auto given = node->value_exact<std::string>();
-    if (!given) return defect(node->source(), key + " has to be a string.");
-    if (given->size() > max_bytes)
-      return defect(node->source(), key + " has to be at most " + std::to_string(max_bytes) + " bytes long.");
-    if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), *given) == allowed.end()) {
-      std::string list;
-      for (const auto& word : allowed) list += (list.empty() ? "\"" : ", \"") + word + "\"";
-      return defect(node->source(), key + " has to be one of " + list + ".");
-    }
-    value = *given;
-  }
-
-  const toml::table* table(const toml::table& parent, const std::string& key) {
-    const toml::node* node = take(parent, key);
-    if (node == nullptr) return nullptr;
-    if (!node->is_table()) return defect(node->source(), key + " has to be a table: [" + key + "]."), nullptr;
-    return node->as_table();
-  }
-
-  void reject_unknown() {
-    for (const toml::table* table : used_)
-      for (const auto& [key, node] : *table) {
-        if (known_[table].count(std::string(key.str())) != 0) continue;
-        std::string allowed;
-        for (const std::string& word : known_[table]) allowed += (allowed.empty() ? "" : ", ") + word;
-        defect(node.source(), "unknown key '" + std::string(key.str()) + "'; allowed here: " + allowed + ".");
-      }
-  }
-
-  void finish() {
-    reject_unknown();
-    if (failed_) throw ConfigError(defects_.str());
-  }
-
- private:
-  std::string name_;
-  std::ostringstream defects_;
-  bool failed_ = false;
-  std::set<const toml::table*> used_;
-  std::map<const toml::table*, std::set<std::string>> known_;
-};
-
-/// "10.0.0.0/8", "192.0.2.7", "2001:db8::/32".
-bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix) {
-  const auto slash = text.find('/');
-  const std::string address = text.substr(0, slash);
-  in_addr v4{};
-  in6_addr v6{};
-  unsigned bits;
-  unsigned offset = 0;
-  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) {
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&v4);
-    prefix.address = rdma::PeerAddress::from_ipv4(bytes[0], bytes[1], bytes[2], bytes[3]);
-    bits = 32;
-    offset = 96;
-  } else if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1) {
-    std::memcpy(prefix.address.bytes.data(), &v6, sizeof v6);
-    bits = 128;
-  } else {
-    return false;
-  }
-  if (slash != std::string::npos) {
-    const std::string length = text.substr(slash + 1);
-    if (length.empty() || length.size() > 3 || length.find_first_not_of("0123456789") != std::string::npos)
-      return false;
-    if (std::stoul(length) > bits) return false;
-    bits = static_cast<unsigned>(std::stoul(length));
-  }
-  prefix.prefix_bits = bits + offset;
-  return true;
-}
-
-/// A list of addresses or prefixes; at most `room`.
-std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std::string& key,
-                            std::span<segment::AllowedPrefix> out) {
-  const toml::node* node = check.take(table, key);
-  if (node == nullptr) return 0;
-  const toml::array* list = node->as_array();
-  if (list == nullptr || list->size() > out.size())
-    return check.defect(node->source(),
-                        key + " has to be a list of at most " + std::to_string(out.size()) + " addresses."),
-           0;
-  std::uint32_t count = 0;
-  for (const toml::node& item : *list) {
-    const auto text = item.value_exact<std::string>();
-    if (!text || !parse_prefix(*text, out[count]))
-      check.defect(item.source(),
-                   key + " takes addresses and prefixes such as \"192.0.2.0/24\" or \"2001:db8::1\".");
-    else
-      ++count;
-  }
-  return count;
-}
 
 void read_export(Checker& check, const toml::table& table, segment::ExportConfig& out) {
   out.in_use = 1;
@@ -421,6 +281,7 @@ Config parse(const std::string& text, const std::string& name) {
   read_memory(check, root, config.block);
   read_exports(check, root, config.block);
   read_policy(check, root, config);
+  read_upstreams(check, root, config.block);
   check.finish();
   fill_derived(config);
   return config;

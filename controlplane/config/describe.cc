@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "controlplane/config/upstreams.h"
 #include "dataplane/rpcrdma/netid.h"
 
 namespace sluice::config {
@@ -117,6 +118,11 @@ json describe(const Config& config) {
        {{"max_connections", config.max_connections},
         {"max_requests_per_second", config.max_requests_per_second},
         {"max_requests_per_second_per_client", config.max_requests_per_second_per_client}}},
+      {"forward",
+       {{"record_buffers", block.record_buffers},
+        {"item_buffers", block.item_buffers},
+        {"callback_clients", block.callback_clients}}},
+      {"upstream", describe_upstreams(block)},
       {"client_class", json::array()},
       {"export", json::array()}};
   result["policy"]["slots"] = config.policy_slots;
@@ -143,7 +149,7 @@ Changes compare(const Config& running, const Config& next) {
     std::map<std::string, json> keys;
     const json described = describe(config);
     for (const auto& [name, value] : described.items()) {
-      if (name == "export" || name == "client_class") {
+      if (value.is_array()) {
         for (const json& entry : value)
           keys[name + '.' + entry[name == "export" ? "path" : "name"].get<std::string>()] = entry;
       } else if (value.is_object()) {

@@ -53,14 +53,13 @@ void answer_mnt(SVCXPRT* transport) {
     return;
   }
   MountAnswer answer = current_exports->mount(path, address_of(transport));
-  static int flavors[] = {AUTH_SYS, AUTH_NONE};
   mnt_res result{};
   result.status = static_cast<unsigned>(answer.status);
   if (answer.status == MountStatus::Ok) {
     result.mnt_res_u.ok.fhandle.mnt_fhandle3_len = static_cast<unsigned>(answer.handle.size());
     result.mnt_res_u.ok.fhandle.mnt_fhandle3_val = reinterpret_cast<char*>(answer.handle.data());
-    result.mnt_res_u.ok.auth_flavors.auth_flavors_len = 2;
-    result.mnt_res_u.ok.auth_flavors.auth_flavors_val = flavors;
+    result.mnt_res_u.ok.auth_flavors.auth_flavors_len = static_cast<unsigned>(answer.flavors.size());
+    result.mnt_res_u.ok.auth_flavors.auth_flavors_val = answer.flavors.data();
   }
   svc_sendreply(transport, proc_of(&xdr_mnt_res), reinterpret_cast<char*>(&result));
   svc_freeargs(transport, proc_of(&xdr_mnt_dirpath), reinterpret_cast<char*>(&path));

@@ -22,6 +22,7 @@ enum class MountStatus : std::uint32_t { Ok = 0, Perm = 1, NoEnt = 2, Acces = 13
 struct MountAnswer {
   MountStatus status = MountStatus::NoEnt;
   std::vector<std::byte> handle;
+  std::vector<int> flavors{1, 0};  ///< of authentication: AUTH_SYS, AUTH_NONE
 };
 
 /// What the server asks; called on its thread.

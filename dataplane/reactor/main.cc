@@ -25,6 +25,8 @@
 
 #include "dataplane/reactor/reactor.h"
 #include "dataplane/segment/notify.h"
+#include "dataplane/service/forward/sockets.h"
+#include "dataplane/service/forward/upstreams.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "dataplane/service/null.h"
 #include "pmd/loopback/loopback.h"
@@ -179,7 +181,51 @@ rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
   engine.capacity.reply_buffer_bytes = config.reply_buffer_bytes;
   engine.call_buffers = config.call_buffers;
   engine.reply_buffers = config.large_reply_buffers;
+  if (config.upstream_count > 0) {
+    engine.reply_buffer_bytes = forward::kMaxRecordBytes;
+    engine.callers = std::min(config.callback_clients, config.max_connections);
+    engine.capacity.requests = rpcrdma::kCallBacksAtOnce;
+  }
   return engine;
+}
+
+forward::UpstreamConfig upstream_config(const segment::ConfigBlock& config,
+                                        const segment::UpstreamConfig& from) {
+  forward::UpstreamConfig upstream{.name = from.name,
+                                   .shared_connections = from.connections,
+                                   .max_calls = from.max_calls,
+                                   .max_clients = config.max_connections,
+                                   .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
+                                   .privileged_port = from.privileged_port != 0,
+                                   .credits = config.credits};
+  const auto port = static_cast<std::uint16_t>(from.port);
+  upstream.address_bytes = forward::socket_address(from.address, port, upstream.address);
+  return upstream;
+}
+
+forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area) {
+  forward::UpstreamsConfig upstreams{
+      .record_buffers = config.record_buffers, .item_buffers = config.item_buffers, .upstreams = {}};
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
+    const segment::UpstreamConfig& from = config.upstreams[i];
+    forward::UpstreamSetup setup{
+        .config = upstream_config(config, from), .routes = {}, .area = &area.upstreams[i]};
+    for (std::uint32_t r = 0; r < from.route_count; ++r)
+      setup.routes.push_back({from.routes[r].program, from.routes[r].version});
+    upstreams.upstreams.push_back(std::move(setup));
+  }
+  return upstreams;
+}
+
+/// Whether an upstream serves what this service would.
+bool is_forwarded(const segment::ConfigBlock& config, const service::Service& service) {
+  const rpcrdma::Binding& binding = service.binding();
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i)
+    for (std::uint32_t r = 0; r < config.upstreams[i].route_count; ++r)
+      if (config.upstreams[i].routes[r].program == binding.program &&
+          config.upstreams[i].routes[r].version == binding.version)
+        return true;
+  return false;
 }
 
 rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
@@ -238,6 +284,12 @@ struct Core {
                  .idle = config.idle},
                 engine, layout, &tsc_ns) {
     engine.add_service(null);
+    if (config.upstream_count > 0) {
+      upstreams = std::make_unique<forward::Upstreams>(
+          *device, upstreams_config(config, layout.reactors[number]), &tsc_ns);
+      for (const auto& service : upstreams->services()) engine.add_service(*service);
+      reactor.add_poller(*upstreams);
+    }
     if (auto* cm = device->connection_manager()) cm->listen(static_cast<std::uint16_t>(config.port));
     if (auto* loopback = dynamic_cast<rdma::loopback::Loopback*>(device.get())) {
       reactor.peer_pid = [loopback](rdma::CmId id) { return loopback->peer_pid(id); };
@@ -248,6 +300,7 @@ struct Core {
   std::unique_ptr<rdma::Device> device;
   rpcrdma::Engine engine;
   service::NullService null;
+  std::unique_ptr<forward::Upstreams> upstreams;
   Reactor reactor;
 };
 
@@ -258,8 +311,11 @@ struct Exports {
         zeros(owner.device->allocate_memory(service::memory::kLargeBytes + kPadBytes)),
         memory(data, zeros, memory_config(config), &tsc_wall_ns),
         owner_(owner) {
-    owner.engine.add_service(memory);
-    owner.engine.add_service(memory.acl_service());
+    for (service::Service* served : {static_cast<service::Service*>(&memory), &memory.acl_service()}) {
+      if (is_forwarded(config, *served)) continue;
+      served_.push_back(served);
+      owner.engine.add_service(*served);
+    }
   }
 
   /// Setup: `borrower` serves its connections' calls through the owner.
@@ -269,7 +325,7 @@ struct Exports {
       keys.push_back({region.lkey, borrower.device->register_memory(region.bytes).lkey});
     handovers_.push_back(std::make_unique<service::Handover>(std::move(keys)));
     service::Handover& handover = *handovers_.back();
-    for (service::Service* real : {static_cast<service::Service*>(&memory), &memory.acl_service()}) {
+    for (service::Service* real : served_) {
       borrowed_.push_back(std::make_unique<service::BorrowedService>(handover, *real));
       borrower.engine.add_service(*borrowed_.back());
     }
@@ -333,6 +389,7 @@ struct Exports {
   }
 
   Core& owner_;
+  std::vector<service::Service*> served_;
   std::atomic<std::vector<service::memory::ExportOptions>*> offered_{nullptr};
   std::atomic<std::vector<service::memory::ExportOptions>*> returned_{nullptr};
   std::uint64_t published_ns_ = 0;

@@ -432,6 +432,7 @@ rdma::QueuePair* Reactor::open_connection(rpcrdma::Connection& connection, const
                    .first_grant = command.first_grant,
                    .client_class = command.client_class,
                    .reply_chunks = config_.reply_chunks,
+                   .credits_requested = engine_.config().capacity.requests,
                    .max_version = config_.max_version,
                    .version2 = config_.version2},
                   peer, nullptr);

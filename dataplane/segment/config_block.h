@@ -8,6 +8,7 @@
 
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/tables.h"
+#include "dataplane/segment/upstreams.h"
 
 namespace sluice::segment {
 
@@ -31,6 +32,27 @@ struct ExportConfig {
   std::uint64_t quota_bytes = 0;
   std::uint32_t allowed_count = 0;  ///< zero: every address
   std::array<AllowedPrefix, kMaxAllowed> allowed;
+};
+
+inline constexpr std::uint32_t kMaxRoutes = 16;  ///< of one upstream
+
+/// Calls of a program and version go to the upstream that has it.
+struct RouteConfig {
+  std::uint32_t program = 0;
+  std::uint32_t version = 0;
+};
+
+struct UpstreamConfig {
+  char name[kMaxNameBytes]{};
+  rdma::PeerAddress address;
+  std::uint32_t port = 2049;
+  std::uint32_t connections = 4;  ///< shared ones
+  std::uint32_t max_calls = 1024;
+  std::uint32_t call_timeout_s = 120;
+  std::uint32_t privileged_port = 0;
+  std::uint32_t mount_port = 0;  ///< zero: rpcbind there is asked
+  std::uint32_t route_count = 0;
+  std::array<RouteConfig, kMaxRoutes> routes;
 };
 
 inline constexpr std::uint32_t kMaxAddresses = 8;
@@ -77,7 +99,13 @@ struct ConfigBlock {
 
   std::uint64_t memory_bytes = 1ull << 30;  ///< of the memory exports, all together; used as files grow
   std::uint32_t max_files = 100000;
-  std::array<std::byte, 16> handle_key{};         ///< of file handles: kept across restarts of the data plane
+  std::array<std::byte, 16> handle_key{};  ///< of file handles: kept across restarts of the data plane
+  std::uint32_t upstream_count = 0;
+  std::array<UpstreamConfig, kMaxUpstreams> upstreams;
+  std::uint32_t record_buffers = 32;    ///< of one reactor, for long replies of upstreams
+  std::uint32_t item_buffers = 512;     ///< of one reactor, for the data of short ones
+  std::uint32_t callback_clients = 64;  ///< of one reactor, that upstreams may call back
+
   std::array<ExportConfig, kMaxExports> exports;  ///< the place is part of the handles: a path keeps it
 };
 

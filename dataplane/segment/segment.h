@@ -26,7 +26,7 @@
 namespace sluice::segment {
 
 inline constexpr std::uint64_t kMagic = 0x736c756963653031;  // "sluice01"
-inline constexpr std::uint32_t kLayoutVersion = 4;
+inline constexpr std::uint32_t kLayoutVersion = 5;
 /// A plane whose beat has not moved for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
@@ -56,6 +56,7 @@ struct ReactorArea {
   alignas(kCacheLine) std::array<ConnectionUse, kMaxConnections> use;
   alignas(kCacheLine) CallTable calls;
   TraceRing trace;
+  std::array<UpstreamArea, kMaxUpstreams> upstreams;
 };
 
 /// Magic, version and heartbeats stand at the same place in every version: one release can tell whether a

@@ -9,6 +9,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
+
+#include "dataplane/rpcrdma/netid.h"
 
 namespace sluice::forward {
 namespace {
@@ -44,6 +47,25 @@ int bind_privileged(int socket, int family) noexcept {
 }
 
 }  // namespace
+
+socklen_t socket_address(const rdma::PeerAddress& host, std::uint16_t port,
+                         sockaddr_storage& address) noexcept {
+  address = {};
+  if (rpcrdma::is_mapped_ipv4(host)) {
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    four.sin_port = htons(port);
+    std::memcpy(&four.sin_addr, &host.bytes[12], sizeof four.sin_addr);
+    std::memcpy(&address, &four, sizeof four);
+    return sizeof four;
+  }
+  sockaddr_in6 six{};
+  six.sin6_family = AF_INET6;
+  six.sin6_port = htons(port);
+  std::memcpy(&six.sin6_addr, host.bytes.data(), sizeof six.sin6_addr);
+  std::memcpy(&address, &six, sizeof six);
+  return sizeof six;
+}
 
 int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noexcept {
   const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);

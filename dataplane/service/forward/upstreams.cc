@@ -33,6 +33,7 @@ Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::u
               pool(device, config.item_buffers, kItemBytes)} {
   for (const UpstreamSetup& setup : config.upstreams) {
     check_privilege(setup.config);
+    std::construct_at(setup.area);  // a predecessor's
     upstreams_.push_back(std::make_unique<Upstream>(setup.config, uring_, memory_, *setup.area, clock));
     for (const Route& route : setup.routes)
       services_.push_back(std::make_unique<ForwardService>(*upstreams_.back(),

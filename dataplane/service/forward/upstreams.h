@@ -22,7 +22,7 @@ struct Route {
 struct UpstreamSetup {
   UpstreamConfig config;
   std::vector<Route> routes;
-  segment::UpstreamArea* area = nullptr;
+  segment::UpstreamArea* area = nullptr;  ///< begins at zero
 };
 
 struct UpstreamsConfig {

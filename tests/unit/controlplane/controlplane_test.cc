@@ -21,6 +21,11 @@ namespace {
 // --- Configuration
 // ----------------------------------------------------------------------------------------------
 
+/// With what is not there by default.
+constexpr const char* kEveryKey =
+    "[reactor]\ncpus = [1]\n[device]\nvlan = 3\n[[client_class]]\nname = \"a\"\nclients = [\"10.0.0.0/8\"]\n"
+    "[[upstream]]\nname = \"u\"\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n";
+
 TEST(Config, the_sample_is_accepted_and_says_the_defaults) {
   EXPECT_EQ(config::describe(config::load_file(SLUICE_SAMPLE_CONFIG)), config::describe(config::defaults()));
   EXPECT_EQ(config::describe(config::parse("", "x")), config::describe(config::defaults()));
@@ -42,10 +47,7 @@ TEST(Config, the_sample_has_every_key_and_says_what_it_is_for) {
     if (equals != std::string::npos && line.find_first_of(" #") == equals)
       lines[table + '.' + line.substr(0, equals)] = line;
   }
-  const auto described =
-      config::describe(config::parse("[reactor]\ncpus = [1]\n[device]\nvlan = 3\n[[client_class]]\nname = "
-                                     "\"a\"\nclients = [\"10.0.0.0/8\"]\n",
-                                     "f"));
+  const auto described = config::describe(config::parse(kEveryKey, "f"));
   for (const auto& [name, value] : described.items()) {
     if (!value.is_structured()) {
       EXPECT_EQ(lines.count('.' + name), 1u) << name;
@@ -127,24 +129,23 @@ TEST(Config, no_key_takes_a_value_of_another_kind) {
       }
     }
   };
-  nlohmann::json all =
-      config::describe(config::parse("[reactor]\ncpus = [1]\n[device]\nvlan = 3\n[[client_class]]\nname = "
-                                     "\"a\"\nclients = [\"10.0.0.0/8\"]\n",
-                                     "f"));
+  nlohmann::json all = config::describe(config::parse(kEveryKey, "f"));
   nlohmann::json top = nlohmann::json::object();
   for (const auto& [name, table] : all.items()) {
     if (name == "export")
       try_all("[[export]]\npath = \"/x\"\n", 2, table[0], "path");
     else if (name == "client_class")
       try_all("[[client_class]]\nname = \"a\"\n", 2, table[0], "name");
+    else if (name == "upstream")
+      try_all("[[upstream]]\n", 1, table[0], "");
     else if (table.is_object())
       try_all("[" + name + "]\n", 1, table, "");
     else
       top[name] = table;
     if (table.is_structured()) {
       refused(name + " = 3\n", 1, name);
-      refused("[" + name + "]\nno_such_key = 1\n", name == "export" || name == "client_class" ? 1 : 2,
-              name == "export" || name == "client_class" ? name : "no_such_key");
+      refused("[" + name + "]\nno_such_key = 1\n", table.is_array() ? 1 : 2,
+              table.is_array() ? name : "no_such_key");
     }
   }
   try_all("", 0, top, "");
@@ -163,6 +164,19 @@ TEST(Config, what_contradicts_itself_is_refused) {
        "there is a class 'default' already"},
       {"[device]\ndriver = \"softroce\"\n", "needs ethdev"},
       {"[host_authentication]\nmethod = \"psk\"\n", "needs a key_file"},
+      {"[[upstream]]\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n", "name is needed"},
+      {"[[upstream]]\nname = \"u\"\nprograms = [\"nfs4\"]\n", "address is needed"},
+      {"[[upstream]]\nname = \"u\"\naddress = \"192.0.2.0/24\"\nprograms = [\"nfs4\"]\n",
+       "address is needed"},
+      {"[[upstream]]\nname = \"u\"\naddress = \"192.0.2.1\"\n", "programs is needed"},
+      {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs5\"]\n", "programs takes \"nfs2\""},
+      {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs4\", \"100003.4\"]\n",
+       "has 100003.4 already"},
+      {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n[[export]]\npath = \"/a\"\n",
+       "take one of them out"},
+      {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n"
+       "[[upstream]]\nname = \"v\"\naddress = \"::2\"\nprograms = [\"nfs3\"]\n",
+       "upstream 'u' has nfs3 already"},
   };
   for (const auto& [text, expected] : cases) {
     try {

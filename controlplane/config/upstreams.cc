@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/config/upstreams.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <optional>
+
+#include "dataplane/rpcrdma/netid.h"
+#include "dataplane/ulb/bindings.h"
+#include "dataplane/ulb/nfs3.h"
+
+namespace sluice::config {
+namespace {
+
+bool takes(const segment::UpstreamConfig& upstream, const segment::RouteConfig& route) {
+  const auto* end = upstream.routes.begin() + upstream.route_count;
+  return std::any_of(upstream.routes.begin(), end, [&](const segment::RouteConfig& known) {
+    return known.program == route.program && known.version == route.version;
+  });
+}
+
+/// "nfs3", or a program and a version as numbers: "100003.3".
+std::optional<segment::RouteConfig> parse_route(const std::string& text) {
+  for (const ulb::NamedProgram& named : ulb::named_programs())
+    if (named.name == text) return segment::RouteConfig{named.program, named.version};
+  segment::RouteConfig route;
+  const char* const end = text.data() + text.size();
+  const auto [dot, program_error] = std::from_chars(text.data(), end, route.program);
+  if (program_error != std::errc{} || dot == end || *dot != '.') return std::nullopt;
+  const auto [rest, version_error] = std::from_chars(dot + 1, end, route.version);
+  if (version_error != std::errc{} || rest != end) return std::nullopt;
+  return route;
+}
+
+std::string to_text(const segment::RouteConfig& route) {
+  for (const ulb::NamedProgram& named : ulb::named_programs())
+    if (named.program == route.program && named.version == route.version) return std::string(named.name);
+  return std::to_string(route.program) + '.' + std::to_string(route.version);
+}
+
+std::string named_programs() {
+  std::string list;
+  for (const ulb::NamedProgram& named : ulb::named_programs())
+    list += (list.empty() ? "\"" : ", \"") + std::string(named.name) + '"';
+  return list;
+}
+
+void read_routes(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
+  const toml::node* node = check.take(table, "programs");
+  if (node == nullptr) return check.defect(table.source(), "programs is needed: what this upstream serves.");
+  const toml::array* list = node->as_array();
+  if (list == nullptr || list->empty() || list->size() > out.routes.size())
+    return check.defect(node->source(), "programs has to be a list of 1 to " +
+                                            std::to_string(out.routes.size()) + " programs.");
+  for (const toml::node& item : *list) {
+    const auto text = item.value_exact<std::string>();
+    const auto route = text ? parse_route(*text) : std::nullopt;
+    if (!route)
+      check.defect(item.source(), "programs takes " + named_programs() +
+                                      ", or numbers of a program and version such as \"100003.3\".");
+    else if (takes(out, *route))
+      check.defect(item.source(), "programs has " + *text + " already.");
+    else
+      out.routes[out.route_count++] = *route;
+  }
+}
+
+void read_upstream(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
+  std::string name;
+  check.text(table, "name", name, segment::kMaxNameBytes - 1);
+  if (name.empty() || name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != std::string::npos)
+    check.defect(table.source(), "name is needed, of small letters, digits, '-' and '_'.");
+  std::memcpy(out.name, name.c_str(), name.size() + 1);
+  std::string address;
+  check.text(table, "address", address, 64);
+  segment::AllowedPrefix parsed;
+  if (address.empty() || address.find('/') != std::string::npos || !parse_prefix(address, parsed))
+    check.defect(table.source(), "address is needed: an IPv4 or IPv6 address such as \"192.0.2.10\".");
+  out.address = parsed.address;
+  check.integer(table, "port", out.port, 1, 65535);
+  check.integer(table, "connections", out.connections, 1, 64);
+  check.integer(table, "max_calls", out.max_calls, 16, 65536);
+  out.max_calls = std::bit_ceil(out.max_calls);
+  check.integer(table, "call_timeout_s", out.call_timeout_s, 0, 3600);
+  check.boolean(table, "privileged_port", out.privileged_port);
+  check.integer(table, "mount_port", out.mount_port, 0, 65535);
+  read_routes(check, table, out);
+}
+
+}  // namespace
+
+void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
+  if (const toml::table* table = check.table(root, "forward")) {
+    check.integer(*table, "record_buffers", block.record_buffers, 1, 4096);
+    check.integer(*table, "item_buffers", block.item_buffers, 1, 65536);
+    check.integer(*table, "callback_clients", block.callback_clients, 0, 4096);
+  }
+  const toml::node* node = check.take(root, "upstream");
+  if (node == nullptr) return;
+  const toml::array* list = node->as_array();
+  if (list == nullptr || !list->is_array_of_tables() || list->size() > segment::kMaxUpstreams)
+    return check.defect(node->source(), "upstream has to be a list of at most " +
+                                            std::to_string(segment::kMaxUpstreams) +
+                                            " tables: [[upstream]].");
+  for (const toml::node& item : *list) {
+    segment::UpstreamConfig entry;
+    read_upstream(check, *item.as_table(), entry);
+    for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
+      const segment::UpstreamConfig& other = block.upstreams[i];
+      if (std::string_view(other.name) == entry.name)
+        check.defect(item.source(), "there is an upstream '" + std::string(entry.name) + "' already.");
+      for (std::uint32_t r = 0; r < entry.route_count; ++r)
+        if (takes(other, entry.routes[r]))
+          check.defect(item.source(), "upstream '" + std::string(other.name) + "' has " +
+                                          to_text(entry.routes[r]) + " already.");
+    }
+    block.upstreams[block.upstream_count++] = entry;
+  }
+  if (!serves_exports(block)) {
+    if (root.contains("export"))
+      check.defect(node->source(),
+                   "an upstream has nfs3, which [[export]] is served with: take one of them out.");
+    block.exports = {};
+  }
+}
+
+bool serves_exports(const segment::ConfigBlock& block) {
+  return upstream_of(block, {ulb::kNfsProgram, ulb::kNfs3Version}) == nullptr;
+}
+
+const segment::UpstreamConfig* upstream_of(const segment::ConfigBlock& block,
+                                           const segment::RouteConfig& route) {
+  for (std::uint32_t i = 0; i < block.upstream_count; ++i)
+    if (takes(block.upstreams[i], route)) return &block.upstreams[i];
+  return nullptr;
+}
+
+nlohmann::json describe_upstreams(const segment::ConfigBlock& block) {
+  nlohmann::json list = nlohmann::json::array();
+  for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
+    const segment::UpstreamConfig& entry = block.upstreams[i];
+    nlohmann::json programs = nlohmann::json::array();
+    for (std::uint32_t r = 0; r < entry.route_count; ++r) programs.push_back(to_text(entry.routes[r]));
+    list.push_back({{"name", entry.name},
+                    {"address", rpcrdma::to_string(entry.address)},
+                    {"port", entry.port},
+                    {"programs", programs},
+                    {"connections", entry.connections},
+                    {"max_calls", entry.max_calls},
+                    {"call_timeout_s", entry.call_timeout_s},
+                    {"privileged_port", entry.privileged_port != 0},
+                    {"mount_port", entry.mount_port}});
+  }
+  return list;
+}
+
+}  // namespace sluice::config

@@ -311,11 +311,9 @@ struct Exports {
         zeros(owner.device->allocate_memory(service::memory::kLargeBytes + kPadBytes)),
         memory(data, zeros, memory_config(config), &tsc_wall_ns),
         owner_(owner) {
-    for (service::Service* served : {static_cast<service::Service*>(&memory), &memory.acl_service()}) {
-      if (is_forwarded(config, *served)) continue;
-      served_.push_back(served);
-      owner.engine.add_service(*served);
-    }
+    // Access control lists are of the same files.
+    if (!is_forwarded(config, memory)) served_ = {&memory, &memory.acl_service()};
+    for (service::Service* served : served_) owner.engine.add_service(*served);
   }
 
   /// Setup: `borrower` serves its connections' calls through the owner.

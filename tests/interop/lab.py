@@ -18,6 +18,16 @@ MTU = 4200  # carries a path MTU of 4096
 ETHDEV = "net_af_packet0,iface=roce,framesz=8192,blocksz=65536,framecnt=512,qdisc_bypass=1"
 
 
+# What the planes serve: files in memory.
+EXPORT = """
+[memory]
+size_mib = 512
+[[export]]
+path = "/export"
+root_squash = false
+"""
+
+
 def mac(guest, link):
     return f"52:54:00:00:{guest:02x}:{link:02x}"
 
@@ -158,7 +168,7 @@ class Lab:
 class Planes:
     """Both Sluice planes over softroce on the tap `roce` of a Lab."""
 
-    def __init__(self, lab, control, data, ctl):
+    def __init__(self, lab, control, data, ctl, serves=EXPORT):
         self.lab, self.control_path, self.data_path, self.ctl_path = lab, control, data, ctl
         self.segment = lab.name
         self.socket = f"{lab.dir}/admin.sock"
@@ -173,11 +183,7 @@ driver = "softroce"
 ethdev = "{ETHDEV}"
 addresses = ["{ROCE_HOST}/24"]
 mtu = {MTU}
-[memory]
-size_mib = 512
-[[export]]
-path = "/export"
-root_squash = false
+{serves}
 [admin]
 socket = "{self.socket}"
 [metrics]

@@ -92,6 +92,7 @@ class SegmentCollector final : public prometheus::Collectable {
     for (std::uint32_t number = 0; number < config->reactors; ++number)
       add_reactor(families, *config, layout_.reactors[number], std::to_string(number));
     add_calls(families, *config);
+    add_upstreams(families, *config);
     add_exports(families);
     add_control(families);
     return families.take();
@@ -236,6 +237,30 @@ class SegmentCollector final : public prometheus::Collectable {
         }
         fill(families.place("sluice_rpc_latency_seconds", labels), latency);
       }
+  }
+
+  void add_upstreams(Families& families, const Config& config) const {
+    for (std::uint32_t i = 0; i < std::min(config.upstream_count, segment::kMaxUpstreams); ++i) {
+      const std::string name = config.upstreams[i].name;
+      segment::Histogram upstream;
+      segment::Histogram gateway;
+      for (std::uint32_t number = 0; number < config.reactors; ++number) {
+        const segment::UpstreamArea& area = layout_.reactors[number].upstreams[i];
+        const std::string reactor = std::to_string(number);
+        families.add("sluice_upstream_connections", value_of(area.connections), {reactor, name, "up"});
+        families.add("sluice_upstream_connections", value_of(area.connecting), {reactor, name, "coming"});
+        families.add("sluice_upstream_calls", value_of(area.outstanding), {reactor, name, "outstanding"});
+        families.add("sluice_upstream_calls", value_of(area.waiting), {reactor, name, "waiting"});
+        families.add("sluice_upstream_credit_limit", value_of(area.credit_limit), {reactor, name});
+        for (std::size_t c = 0; c < std::size(segment::kUpstreamCounters); ++c)
+          families.add("sluice_upstream_" + std::string(segment::kUpstreamCounters[c].name) + "_total",
+                       value_of(area.counters[c]), {reactor, name});
+        upstream.merge(area.upstream_ns);
+        gateway.merge(area.gateway_ns);
+      }
+      fill(families.place("sluice_upstream_latency_seconds", {name, "upstream"}), upstream);
+      fill(families.place("sluice_upstream_latency_seconds", {name, "gateway"}), gateway);
+    }
   }
 
   void add_exports(Families& families) const {

@@ -6,6 +6,7 @@
 
 #include "dataplane/segment/counters.h"
 #include "dataplane/segment/trace.h"
+#include "dataplane/segment/upstreams.h"
 #include "pmd/softroce/statistics.h"
 
 namespace sluice::telemetry {
@@ -90,6 +91,24 @@ std::vector<MetricInfo> build() {
        {"export"},
        "Most bytes that an export's files may take; 0: as much as there is"},
       {"sluice_export_files", Type::Gauge, {"export"}, "Files and directories of an export"},
+      {"sluice_upstream_connections",
+       Type::Gauge,
+       {"reactor", "upstream", "state"},
+       "Connections to an upstream that are up, or coming up (also: waiting to try again)"},
+      {"sluice_upstream_calls",
+       Type::Gauge,
+       {"reactor", "upstream", "state"},
+       "Calls outstanding at an upstream, or waiting to be sent"},
+      {"sluice_upstream_credit_limit",
+       Type::Gauge,
+       {"reactor", "upstream"},
+       "Credits that each client is left with because the upstream is slow; 0: what the policy grants"},
+      {"sluice_upstream_latency_seconds",
+       Type::Histogram,
+       {"upstream", "part"},
+       "Time of forwarded calls: at the upstream, from the call's Send to the last byte of its reply, and in "
+       "the "
+       "gateway before that"},
       {"sluice_ring_used_slots",
        Type::Gauge,
        {"reactor", "ring"},
@@ -124,6 +143,11 @@ std::vector<MetricInfo> build() {
     all.push_back({"sluice_reactor_" + std::string(counter.name) + "_total",
                    Type::Counter,
                    {"reactor"},
+                   std::string(counter.help)});
+  for (const auto& counter : segment::kUpstreamCounters)
+    all.push_back({"sluice_upstream_" + std::string(counter.name) + "_total",
+                   Type::Counter,
+                   {"reactor", "upstream"},
                    std::string(counter.help)});
   for (const auto& statistic : rdma::softroce::kStatistics)
     all.push_back({"sluice_roce_" + std::string(statistic.name) + "_total",

@@ -153,6 +153,14 @@ void add_exports(CLI::App& app, Session& session) {
   remove->add_option("path", path, "As 'sluicectl exports' shows it")->required();
 }
 
+void add_upstreams(CLI::App& app, Session& session) {
+  CLI::App* upstreams =
+      command(app, session, "upstreams", "Upstream servers: state, calls in flight, where a call's time goes",
+              [&](const Client& client) { session.show(client.ask("upstreams")); });
+  command(*upstreams, session, "stats", "All counters of each",
+          [&](const Client& client) { session.show(client.ask("upstream_counters")); });
+}
+
 void add_config(CLI::App& app, Session& session) {
   CLI::App* config = app.add_subcommand("config", "The configuration");
   config->require_subcommand(1);
@@ -224,6 +232,7 @@ int main(int argc, char** argv) {
   add_views(app, session);
   add_connections(app, session);
   add_exports(app, session);
+  add_upstreams(app, session);
   add_config(app, session);
   add_operations(app, session);
   CLI11_PARSE(app, argc, argv);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/methods.h"
 
+#include "controlplane/admin/upstreams.h"
+
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -540,6 +542,8 @@ void add_methods(Server& server, controlplane::ControlPlane& plane) {
   read("export_stats",
        [&](const json& parameters) { return export_statistics(layout, parameters.value("path", "")); });
   read("properties", [&](const json&) { return properties_of_all(layout, plane.config()); });
+  read("upstreams", [&](const json&) { return upstreams(layout, plane.config().block); });
+  read("upstream_counters", [&](const json&) { return upstream_counters(layout, plane.config().block); });
   read("credits", [&](const json&) { return credits(layout, plane); });
   read("exports", [&](const json&) { return exports(layout); });
   read("reactors", [&](const json&) { return reactors(layout, plane.config()); });

@@ -81,6 +81,7 @@ void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) no
   slot.message_ = message;
   slot.peer_ = connection_.peer();
   slot.client_ = &connection_;
+  slot.offered_results_ = message.header.chunks.writes.size();
   slot.refusal_ = refusal;
   set_state(slot, State::Received);
   slot.holds_receive_ = message.buffer != kNoReceive;
@@ -428,15 +429,15 @@ void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noe
       rpc::decode_call(reader);
     }
   }
+  slot.message_span() = message.first(reader.position() + reader.remaining());
+  slot.arguments_ = reader.rest();
+  if (slot.call_memory_ != nullptr && !chunks_stand_at_items(slot))
+    return refuse(slot, connection_.counters().not_eligible);
   if (slot.call_memory_ != nullptr && !counts_agree(slot)) {
     if (connection_.speaks_version_2()) return refuse(slot, connection_.counters().count_mismatch);  // D2-49
     slot.stat_ = rpc::AcceptStat::GarbageArgs;
     return answer(slot, CallSlot::Outcome::AcceptError);
   }
-  slot.message_span() = message.first(reader.position() + reader.remaining());
-  slot.arguments_ = reader.rest();
-  if (slot.layout_.chunk_count > 0 && slot.call_memory_ != nullptr && !chunks_stand_at_items(slot))
-    return refuse(slot, connection_.counters().not_eligible);
   run_service(slot);
 }
 
@@ -455,7 +456,7 @@ bool Responder::counts_agree(const CallSlot& slot) const noexcept {
 /// Where the procedure alone does not tell what is eligible: a COMPOUND (RFC 8267, section 6).
 bool Responder::chunks_stand_at_items(const CallSlot& slot) const noexcept {
   const Binding& binding = slot.service_->binding();
-  if (!binding.checks_positions) return true;
+  if (!binding.checks_positions || slot.layout_.chunk_count == 0) return true;
   if (rpc::is_wrapped(slot.header_.credential)) return false;
   std::array<Item, kMaxReadPositions + service::kMaxResultItems> items;
   const std::size_t count = binding.argument_items(slot.header_.procedure, slot.arguments_, items);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "dataplane/segment/counters.h"
 #include "dataplane/segment/histogram.h"
 
 namespace sluice::segment {
@@ -40,6 +41,12 @@ enum class UpstreamCounter : std::uint32_t {
   SLUICE_UPSTREAM_COUNTERS(SLUICE_UPSTREAM_COUNTER)
 #undef SLUICE_UPSTREAM_COUNTER
       kCount
+};
+
+inline constexpr CounterInfo kUpstreamCounters[] = {
+#define SLUICE_UPSTREAM_COUNTER(name, help) {#name, "upstream", help},
+    SLUICE_UPSTREAM_COUNTERS(SLUICE_UPSTREAM_COUNTER)
+#undef SLUICE_UPSTREAM_COUNTER
 };
 
 /// One upstream as one reactor sees it.

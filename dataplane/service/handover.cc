@@ -18,6 +18,7 @@ void HandedCall::take_over(Call& call, Service& service, Step step) noexcept {
   auth_error_ = rpc::AuthStat::Ok;
   header_ = call.header_;
   peer_ = call.peer_;
+  offered_results_ = call.offered_results_;
   arguments_ = call.arguments_;
   placed_bytes_ = call.placed_bytes_;
   results_ = call.results_;

@@ -128,6 +128,9 @@ class Call {
     results_offset_ = xdr::kUnit;
   }
 
+  /// Results that the client wants placed directly: naming more items only makes the reply piecemeal.
+  std::uint32_t offered_results() const noexcept { return offered_results_; }
+
   /// Ends the call. With any status but Success the results and items are dropped. Once per call.
   void complete(rpc::AcceptStat stat) noexcept { complete_(*this, stat); }
   /// Ends the call with MSG_DENIED, AUTH_ERROR.
@@ -168,6 +171,7 @@ class Call {
   rpc::CallHeader header_;
   rdma::PeerAddress peer_;
   Client* client_ = nullptr;
+  std::uint32_t offered_results_ = 0;
   std::span<const std::byte> message_;
   std::span<const std::byte> arguments_;
   std::uint32_t placed_bytes_ = 0;

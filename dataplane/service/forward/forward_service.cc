@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/service/forward/forward_service.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "dataplane/ulb/nfs3.h"
@@ -42,7 +43,9 @@ ForwardService::Delivery ForwardService::deliver(Exchange& exchange, const Reply
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
   if (reply.ok && reply.header.success() && binding_.result_items != nullptr &&
       !rpc::is_wrapped(call.header().credential))
-    item_count = binding_.result_items(call.header().procedure, reader.rest(), items);
+    item_count = binding_.result_items(
+        call.header().procedure, reader.rest(),
+        std::span(items).first(std::min<std::size_t>(items.size(), call.offered_results())));
   const std::size_t results_at = record.bytes.size() - reader.remaining();
 
   std::size_t results_bytes = xdr::padded(record.bytes.size());

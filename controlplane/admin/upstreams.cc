@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/admin/upstreams.h"
+
+#include <algorithm>
+#include <array>
+
+#include "dataplane/rpcrdma/netid.h"
+
+namespace sluice::admin {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kCounters = std::size(segment::kUpstreamCounters);
+
+/// Of all reactors.
+struct Sum {
+  std::array<std::uint64_t, kCounters> counters{};
+  std::uint32_t connections = 0, connecting = 0, outstanding = 0, waiting = 0, credit_limit = 0;
+  segment::Histogram upstream_ns;
+  segment::Histogram gateway_ns;
+  std::uint64_t calls = 0;     ///< answered, as the transport counts them
+  std::uint64_t total_ns = 0;  ///< of those
+
+  std::uint64_t operator[](segment::UpstreamCounter counter) const {
+    return counters[static_cast<std::size_t>(counter)];
+  }
+};
+
+bool is_routed(const segment::UpstreamConfig& upstream, const segment::ProcedureInfo& info) {
+  const auto* const end = upstream.routes.begin() + upstream.route_count;
+  return std::any_of(upstream.routes.begin(), end, [&](const segment::RouteConfig& route) {
+    return route.program == info.program && route.version == info.version;
+  });
+}
+
+/// The time that its calls took from end to end.
+void add_calls(Sum& sum, const segment::CallTable& table, const segment::UpstreamConfig& upstream) {
+  const std::uint32_t procedures =
+      std::min(table.procedures.load(std::memory_order_acquire), segment::kMaxProcedures);
+  for (std::uint32_t procedure = 0; procedure < procedures; ++procedure) {
+    if (!is_routed(upstream, table.info[procedure])) continue;
+    for (const auto& of_class : table.use) {
+      sum.calls += of_class[procedure].latency.count();
+      sum.total_ns += of_class[procedure].latency.sum();
+    }
+  }
+}
+
+void sum_up(Sum& sum, const segment::Layout& layout, const segment::ConfigBlock& config,
+            std::uint32_t number) {
+  for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
+    const segment::UpstreamArea& area = layout.reactors[reactor].upstreams[number];
+    for (std::size_t i = 0; i < kCounters; ++i)
+      sum.counters[i] += area.counters[i].load(std::memory_order_relaxed);
+    sum.connections += area.connections.load(std::memory_order_relaxed);
+    sum.connecting += area.connecting.load(std::memory_order_relaxed);
+    sum.outstanding += area.outstanding.load(std::memory_order_relaxed);
+    sum.waiting += area.waiting.load(std::memory_order_relaxed);
+    // The narrowest; zero is none.
+    const std::uint32_t limit = area.credit_limit.load(std::memory_order_relaxed);
+    if (limit != 0) sum.credit_limit = sum.credit_limit == 0 ? limit : std::min(sum.credit_limit, limit);
+    sum.upstream_ns.merge(area.upstream_ns);
+    sum.gateway_ns.merge(area.gateway_ns);
+    add_calls(sum, layout.reactors[reactor].calls, config.upstreams[number]);
+  }
+}
+
+double microseconds(std::uint64_t ns) {
+  return static_cast<double>(ns) * 1e-3;
+}
+double mean_us(std::uint64_t sum_ns, std::uint64_t count) {
+  return count == 0 ? 0 : microseconds(sum_ns) / static_cast<double>(count);
+}
+
+const char* state_of(const Sum& sum) {
+  if (sum.connections > 0) return sum.credit_limit > 0 ? "slow" : "up";
+  return sum.connecting > 0 ? "unreachable" : "idle";
+}
+
+}  // namespace
+
+json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  json list = json::array();
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
+    const segment::UpstreamConfig& upstream = config.upstreams[i];
+    Sum sum;
+    sum_up(sum, layout, config, i);
+    const double total = mean_us(sum.total_ns, sum.calls);
+    const double gateway = mean_us(sum.gateway_ns.sum(), sum.gateway_ns.count());
+    const double away = mean_us(sum.upstream_ns.sum(), sum.upstream_ns.count());
+    using Counter = segment::UpstreamCounter;
+    list.push_back(
+        {{"name", upstream.name},
+         {"address", rpcrdma::to_string(upstream.address)},
+         {"port", upstream.port},
+         {"state", state_of(sum)},
+         {"connections", sum.connections},
+         {"connecting", sum.connecting},
+         {"outstanding", sum.outstanding},
+         {"waiting", sum.waiting},
+         {"credit_limit", sum.credit_limit},
+         {"calls", sum[Counter::calls]},
+         {"replies", sum[Counter::replies]},
+         {"resent", sum[Counter::resent]},
+         {"timeouts", sum[Counter::timeouts]},
+         {"upstream_p50_us", microseconds(sum.upstream_ns.percentile(0.5))},
+         {"upstream_p99_us", microseconds(sum.upstream_ns.percentile(0.99))},
+         {"mean_us",
+          {{"upstream", away}, {"gateway", gateway}, {"rdma", std::max(0.0, total - gateway - away)}}}});
+  }
+  return list;
+}
+
+json upstream_counters(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  json list = json::array();
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
+    Sum sum;
+    sum_up(sum, layout, config, i);
+    json entry = {{"name", config.upstreams[i].name}};
+    for (std::size_t c = 0; c < kCounters; ++c)
+      entry[std::string(segment::kUpstreamCounters[c].name)] = sum.counters[c];
+    list.push_back(entry);
+  }
+  return list;
+}
+
+}  // namespace sluice::admin

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What 'sluicectl upstreams' shows.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "dataplane/segment/segment.h"
+
+namespace sluice::admin {
+
+/// Each upstream of all reactors together: state, calls, and where the time of a call goes.
+nlohmann::json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config);
+/// All counters of each upstream.
+nlohmann::json upstream_counters(const segment::Layout& layout, const segment::ConfigBlock& config);
+
+}  // namespace sluice::admin

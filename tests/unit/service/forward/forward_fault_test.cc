@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Upstreams that lie, end, or stay silent, and clients that go away: who gets what, and what is counted.
+#include "tests/unit/service/forward/forward_lab.h"
+
+namespace sluice::forward_test {
+namespace {
+
+using Counter = segment::UpstreamCounter;
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+Bytes plain(std::uint32_t word = 0) {
+  return call_of(0x20000123, 1, 7, words({word}));
+}
+Bytes compound() {
+  return call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, words({0, 1, 0}));
+}
+Bytes echo(const FakeUpstream::Call& call) {
+  return success(call.xid(), words({word_at(call.message, 10)}));
+}
+
+/// A client with all its credits, and the upstream silent from here on.
+LabClient& warmed_client(ForwardLab& lab) {
+  LabClient& client = lab.add_client();
+  lab.upstream.answer = echo;
+  lab.call(client, {.payload = plain(), .max_reply_bytes = 64});
+  lab.upstream.answer = nullptr;
+  lab.upstream.calls.clear();
+  client.finished.clear();
+  return client;
+}
+
+TEST(ForwardFault, calls_of_a_connection_that_is_lost_are_sent_again_with_their_xids) {
+  ForwardLab lab({.shared_connections = 1});
+  LabClient& client = warmed_client(lab);
+  for (std::uint32_t i = 0; i < 5; ++i) client.submit({.payload = plain(i), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 5; }));
+  const auto first = lab.upstream.calls;
+  lab.upstream.calls.clear();
+  lab.upstream.close(first[0].connection);
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 5; }));
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(lab.upstream.calls[i].message, first[i].message);
+    lab.upstream.send(lab.upstream.calls[i].connection, record(echo(lab.upstream.calls[i])));
+  }
+  ASSERT_TRUE(lab.until([&] { return client.finished.back().has_value(); }));
+  for (std::uint32_t i = 0; i < 5; ++i) EXPECT_EQ(word_at(client.finished[i]->message, 6), i);
+  EXPECT_EQ(lab.count(Counter::resent), 5u);
+  EXPECT_EQ(lab.count(Counter::disconnects), 1u);
+}
+
+TEST(ForwardFault, an_upstream_that_is_away_gets_the_calls_when_it_is_back) {
+  ForwardLab lab({.shared_connections = 1});
+  LabClient& client = warmed_client(lab);
+  lab.upstream.shut();
+  lab.upstream.close(0);
+  lab.turns();
+  const std::size_t waiting = client.submit({.payload = plain(3), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::connect_failures) > 0; }));
+  EXPECT_FALSE(client.finished[waiting].has_value());
+  lab.upstream.answer = echo;
+  lab.upstream.reopen();
+  ASSERT_TRUE(lab.until([&] {
+    lab.pass(kSecond / 1000);
+    return client.finished[waiting].has_value();
+  }));
+  EXPECT_EQ(word_at(client.finished[waiting]->message, 6), 3u);
+}
+
+TEST(ForwardFault, a_connection_that_ends_in_the_middle_of_a_record_loses_no_call) {
+  for (const std::size_t sent : {2u, 6u, 20u, 100u, 50'000u}) {
+    ForwardLab lab({.shared_connections = 1});
+    LabClient& client = warmed_client(lab);
+    client.submit({.payload = plain(), .max_reply_bytes = 100'000});
+    ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
+    const Bytes reply = record(success(lab.upstream.calls[0].xid(), pattern(60'000, 1)));
+    lab.upstream.send(0, std::span(reply).first(sent));
+    lab.turns(50);
+    lab.upstream.close(0);
+    lab.upstream.answer = echo;
+    ASSERT_TRUE(lab.until([&] { return client.finished[0].has_value(); })) << sent;
+    EXPECT_EQ(client.finished[0]->status, CallStatus::Ok);
+    EXPECT_EQ(client.finished[0]->message.size(), kResultsAt + 4);
+  }
+}
+
+TEST(ForwardFault, a_lie_about_a_records_length_costs_the_connection_and_no_call) {
+  ForwardLab lab({.shared_connections = 1});
+  LabClient& client = warmed_client(lab);
+  for (const std::uint32_t mark : {0xffffffffu, 0x80000000u + forward::kMaxRecordBytes + 1, 0x7fffffffu}) {
+    const std::uint64_t before = lab.count(Counter::long_records);
+    lab.upstream.answer = nullptr;
+    const std::size_t index = client.submit({.payload = plain(), .max_reply_bytes = 64});
+    const std::size_t calls = lab.upstream.calls.size();
+    ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() > calls; }));
+    lab.upstream.send(lab.upstream.calls.back().connection, words({mark, 1, 2, 3}));
+    lab.upstream.answer = echo;
+    ASSERT_TRUE(lab.until([&] { return client.finished[index].has_value(); }));
+    EXPECT_EQ(lab.count(Counter::long_records), before + 1);
+  }
+  // Shorter than any message.
+  lab.upstream.send(lab.upstream.calls.back().connection, record(words({1, 1})));
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::bad_records) == 1; }));
+  EXPECT_EQ(lab.call(client, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
+}
+
+TEST(ForwardFault, replies_that_no_call_waits_for_go_to_nobody) {
+  ForwardLab lab({.shared_connections = 2});
+  LabClient& client = warmed_client(lab);
+  LabClient& other = warmed_client(lab);
+  client.submit({.payload = plain(1), .max_reply_bytes = 64});
+  other.submit({.payload = compound(), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 2; }));
+  const auto calls = lab.upstream.calls;
+  // XIDs that were never given; the other client's, on a connection that is not its; something that is no
+  // reply.
+  for (std::uint32_t i = 0; i < 200; ++i)
+    lab.upstream.send(calls[0].connection, record(success(calls[0].xid() + 1 + i * 7919)));
+  lab.upstream.send(calls[0].connection, record(success(calls[1].xid(), words({66}))));
+  lab.upstream.send(calls[1].connection, record(success(calls[0].xid(), words({66}))));
+  lab.upstream.send(calls[0].connection, record(words({calls[0].xid(), 2, 0, 0, 0, 0})));
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::unmatched_replies) >= 202; }));
+  lab.turns();
+  EXPECT_FALSE(client.finished[0].has_value());
+  EXPECT_FALSE(other.finished[0].has_value());
+  EXPECT_EQ(lab.count(Counter::bad_records), 1u);
+  for (const auto& call : calls) {
+    lab.upstream.send(call.connection,
+                      record(success(call.xid(), words({call.connection == calls[0].connection}))));
+    lab.upstream.send(call.connection, record(success(call.xid(), words({77}))));  // once more
+  }
+  ASSERT_TRUE(lab.until([&] { return client.finished[0].has_value() && other.finished[0].has_value(); }));
+  EXPECT_EQ(word_at(client.finished[0]->message, 6), 1u);
+  EXPECT_EQ(word_at(other.finished[0]->message, 6), 0u);
+  lab.turns(50);
+  EXPECT_EQ(lab.count(Counter::unmatched_replies), 204u);
+}
+
+TEST(ForwardFault, garbage_for_the_body_of_a_reply_goes_to_its_client_alone) {
+  ForwardLab lab;
+  LabClient& client = warmed_client(lab);
+  const Bytes garbage[] = {words({0, 0, 0, 0, 0xffffffff}), words({9, 9, 9, 9, 9, 9}),
+                           words({0, 0, 0xffffffff, 1, 2, 3}), pattern(5000, 3)};
+  for (const Bytes& body : garbage) {
+    lab.upstream.answer = [&](const auto& call) {
+      Bytes reply = words({call.xid(), 1});
+      append(reply, body);
+      return reply;
+    };
+    const Outcome outcome = lab.call(
+        client,
+        {.payload = call_of(ulb::kNfsProgram, 3, ulb::kNfs3Read, words({0})), .max_reply_bytes = 8000});
+    EXPECT_EQ(outcome.status, CallStatus::Ok);
+    EXPECT_EQ(outcome.message.size(), 8 + xdr::padded(body.size()));
+  }
+}
+
+TEST(ForwardFault, a_call_that_is_never_answered_ends_in_time) {
+  ForwardLab lab({.call_timeout_ns = 100 * kSecond});
+  LabClient& client = warmed_client(lab);
+  client.submit({.payload = plain(), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
+  lab.turns();
+  EXPECT_FALSE(client.finished[0].has_value());
+  lab.pass(101 * kSecond);
+  ASSERT_TRUE(lab.until([&] { return client.finished[0].has_value(); }));
+  EXPECT_EQ(word_at(client.finished[0]->message, 5), static_cast<std::uint32_t>(rpc::AcceptStat::SystemErr));
+  EXPECT_EQ(lab.count(Counter::timeouts), 1u);
+  // Its reply comes too late, and is nobody's.
+  lab.upstream.send(0, record(echo(lab.upstream.calls[0])));
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::unmatched_replies) == 1; }));
+}
+
+TEST(ForwardFault, an_upstream_that_takes_no_bytes_stops_nobody_else) {
+  ForwardLab lab({.credits = 32, .shared_connections = 1, .call_timeout_ns = 100 * kSecond});
+  LabClient& client = warmed_client(lab);
+  LabClient& other = warmed_client(lab);
+  lab.upstream.reads = false;
+  const auto data = client.memory(1u << 20);
+  const rdma::Sge piece = client.piece(data);
+  Bytes arguments = opaque(pattern(32, 1));
+  append(arguments, words({0, 0, 1u << 20, 2, 1u << 20}));
+  const Bytes call = call_of(ulb::kNfsProgram, 3, ulb::kNfs3Write, arguments);
+  const rpcrdma::ReadItem item{.position = rpcrdma::Position{static_cast<std::uint32_t>(call.size())},
+                               .pieces = {&piece, 1}};
+  for (int i = 0; i < 7; ++i) client.submit({.payload = call, .reads = {&item, 1}, .max_reply_bytes = 200});
+  lab.turns(500);
+  EXPECT_EQ(lab.call(other, {.payload = call_of(77, 1, 0), .max_reply_bytes = 64}).status, CallStatus::Ok);
+  // The client goes away while its calls are half sent; then the time is over for the connection.
+  lab.disconnect(client);
+  lab.pass(101 * kSecond);
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::disconnects) > 0; }));
+  lab.upstream.reads = true;
+  lab.upstream.answer = echo;
+  EXPECT_EQ(lab.call(other, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
+  EXPECT_EQ(lab.engine->shared().call_memory.available(), lab.engine->config().call_buffers);
+}
+
+TEST(ForwardFault, clients_that_go_away_get_nothing_and_leave_nothing) {
+  ForwardLab lab({.shared_connections = 1});
+  for (int round = 0; round < 6; ++round) {
+    LabClient& client = warmed_client(lab);
+    LabClient& stays = warmed_client(lab);
+    for (std::uint32_t i = 0; i < 6; ++i) {
+      client.submit({.payload = plain(i), .max_reply_bytes = 64});
+      client.submit({.payload = compound(), .max_reply_bytes = 64});
+    }
+    stays.submit({.payload = plain(9), .max_reply_bytes = 64});
+    ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 13; }));
+    const auto calls = lab.upstream.calls;
+    lab.disconnect(client);
+    lab.turns(20);
+    for (const auto& call : calls)
+      if (lab.upstream.open(call.connection)) lab.upstream.send(call.connection, record(echo(call)));
+    ASSERT_TRUE(lab.until([&] { return stays.finished[0].has_value(); }));
+    EXPECT_EQ(word_at(stays.finished[0]->message, 6), 9u);
+    lab.disconnect(stays);
+    lab.upstream.calls.clear();
+  }
+  EXPECT_EQ(lab.count(Counter::abandoned), 6u * 12);
+  EXPECT_TRUE(lab.until([&] {
+    lab.pass(forward::kCreditIntervalNs);
+    return lab.area->outstanding.load() + lab.area->waiting.load() == 0;
+  }));
+}
+
+TEST(ForwardFault, a_reply_that_comes_before_its_call_is_sent_waits_for_the_end_of_that) {
+  ForwardLab lab({.shared_connections = 1});
+  LabClient& client = warmed_client(lab);
+  const auto data = client.memory(1u << 20);
+  const rdma::Sge piece = client.piece(data);
+  Bytes arguments = opaque(pattern(32, 1));
+  append(arguments, words({0, 0, 1u << 20, 2, 1u << 20}));
+  const Bytes call = call_of(ulb::kNfsProgram, 3, ulb::kNfs3Write, arguments);
+  const rpcrdma::ReadItem item{.position = rpcrdma::Position{static_cast<std::uint32_t>(call.size())},
+                               .pieces = {&piece, 1}};
+  // One call tells which number is next; the upstream is full of the first of two when the second is
+  // answered.
+  lab.upstream.answer = [](const auto& seen) { return success(seen.xid(), words({0})); };
+  ASSERT_EQ(lab.call(client, {.payload = call, .reads = {&item, 1}, .max_reply_bytes = 200}).status,
+            CallStatus::Ok);
+  const std::uint32_t last_xid = lab.upstream.calls.back().xid();
+  lab.upstream.reads = false;
+  for (int i = 0; i < 8; ++i) client.submit({.payload = call, .reads = {&item, 1}, .max_reply_bytes = 200});
+  lab.turns(500);
+  std::size_t early = 0;
+  for (std::uint32_t generation = 1; generation <= 8; ++generation)
+    for (std::uint32_t number = 0; number < 8; ++number) {
+      const std::uint32_t xid =
+          ((last_xid / lab.options.max_calls + generation) * lab.options.max_calls) | number;
+      lab.upstream.send(0, record(success(xid, words({0}))));
+      ++early;
+    }
+  lab.turns(500);
+  lab.upstream.reads = true;
+  ASSERT_TRUE(lab.until([&] { return client.finished.back().has_value(); }));
+  for (const auto& outcome : client.finished) EXPECT_EQ(outcome->status, CallStatus::Ok);
+  EXPECT_GT(early, lab.count(Counter::unmatched_replies));
+}
+
+TEST(ForwardFault, a_slow_upstream_narrows_the_credits_of_its_clients) {
+  ForwardLab lab({.credits = 16});
+  LabClient& client = warmed_client(lab);
+  rpcrdma::Connection& connection = lab.engine->connection(0);
+  EXPECT_EQ(static_cast<std::uint32_t>(connection.responder().grant()), 16u);
+  client.submit({.payload = plain(), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
+  for (const std::uint32_t expected : {8u, 4u, 2u, 1u, 1u}) {
+    lab.pass(forward::kSlowNs);
+    lab.turns(3);
+    EXPECT_EQ(static_cast<std::uint32_t>(connection.responder().grant()), expected);
+  }
+  EXPECT_EQ(lab.area->credit_limit.load(), 1u);
+  lab.upstream.send(0, record(echo(lab.upstream.calls[0])));
+  lab.upstream.answer = echo;
+  ASSERT_TRUE(lab.until([&] { return client.finished[0].has_value(); }));
+  ASSERT_TRUE(lab.until([&] {
+    lab.pass(forward::kCreditIntervalNs);
+    return static_cast<std::uint32_t>(connection.responder().grant()) == 16u;
+  }));
+}
+
+TEST(ForwardFault, a_privileged_port_is_used_where_it_is_wanted) {
+  ForwardLab lab({.privileged_port = true});
+  LabClient& client = warmed_client(lab);
+  lab.upstream.answer = echo;
+  lab.call(client, {.payload = compound(), .max_reply_bytes = 64});
+  for (std::size_t i = 0; i < lab.upstream.connections(); ++i) EXPECT_LT(lab.upstream.peer_port(i), 1024);
+}
+
+}  // namespace
+}  // namespace sluice::forward_test

@@ -57,7 +57,8 @@ struct OpaqueAuth {
 };
 
 /// RPCSEC_GSS with integrity or privacy (RFC 2203, section 5.3.2): arguments and results are wrapped, so that
-/// nothing in them may be reduced (RFC 8166, section 8.2.2; V1-176). What cannot be decoded counts as wrapped.
+/// nothing in them may be reduced (RFC 8166, section 8.2.2; V1-176). What cannot be decoded counts as
+/// wrapped.
 bool is_wrapped(const OpaqueAuth& credential) noexcept;
 
 struct CallHeader {

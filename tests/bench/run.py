@@ -127,15 +127,16 @@ GUEST_FIGURES = ("guest_vs_knfsd_read4k", "guest_vs_knfsd_read1m")
 
 def main():
     build, wanted = sys.argv[1], sys.argv[2:]
-    figures = f"{build}/tests/bench/figures"
-    known = subprocess.run([figures, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    known = {name: program for program in ("figures", "forward") for name in
+             subprocess.run([f"{build}/tests/bench/{program}", "--list"], capture_output=True, text=True, check=True).stdout.split()}
     every = [*known, "dataplane_rss_mib", *MEMIF_FIGURES, "conn_idle_bytes", *OPERATIONS, *GUEST_FIGURES]
     unknown = set(wanted) - set(every)
     if unknown:
         sys.exit(f"Unknown figures {sorted(unknown)}: there are {every}.")
-    here = [name for name in known if not wanted or name in wanted]
-    if here:
-        subprocess.run([figures, *here], check=True)
+    for program in ("figures", "forward"):
+        here = [name for name in known if known[name] == program and (not wanted or name in wanted)]
+        if here:
+            subprocess.run([f"{build}/tests/bench/{program}", *here], check=True)
     if not wanted or "dataplane_rss_mib" in wanted:
         dataplane_rss_mib(build)
     over_memif = [name for name in MEMIF_FIGURES if not wanted or name in wanted]

@@ -32,6 +32,16 @@ def main():
             with open(f"{folder}/{number:03}", "wb") as file:
                 file.write(bytes([kind == "reply"]) + bytes.fromhex(message))
         return
+    if target == "upstream_stream":
+        for number, line in enumerate(open(f"{golden}/captured_compounds.txt", encoding="ascii")):
+            message = bytes.fromhex(line.split()[2])
+            fragments = [message[:40], message[40:]] if number % 2 else [message]
+            with open(f"{folder}/{number:03}", "wb") as file:
+                file.write(bytes([number]))
+                for fragment in fragments:
+                    mark = len(fragment) | (0x80000000 if fragment is fragments[-1] else 0)
+                    file.write(mark.to_bytes(4, "big") + fragment)
+        return
     if target == "config":
         for number, sample in enumerate(("sluice.toml", "samples/two-ports.toml")):
             with open(f"{golden}/../../deploy/{sample}", "rb") as source, open(f"{folder}/{number:03}", "wb") as file:

@@ -16,13 +16,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Failed, Guest, Lab, Planes, build_image, mac  # noqa: E402
 
 NFS_PORT, MOUNT_PORT = 2049, 20047
-UPSTREAM = f"""
+UPSTREAM = """
 [[upstream]]
-name = "ganesha"
-address = "127.0.0.1"
-port = {NFS_PORT}
+name = "upstream"
+address = "{address}"
+port = {nfs}
 programs = ["nfs3", "nfs4"]
-mount_port = {MOUNT_PORT}
+mount_port = {mount}
 """
 GANESHA = """
 NFS_CORE_PARAM {{ Protocols = 3, 4; NFS_Port = {nfs}; MNT_Port = {mount}; Enable_NLM = false; Enable_RQUOTA = false; }}
@@ -70,14 +70,21 @@ class Bench:
             self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
             self.upstream = Upstream(self.lab)
             self.upstream.start()
-            self.planes = Planes(self.lab, control, data, ctl, UPSTREAM)
-            self.planes.start()
+            self.programs = control, data, ctl
+            self.serve(UPSTREAM.format(address="127.0.0.1", nfs=NFS_PORT, mount=MOUNT_PORT))
             self.guest = Guest(self.lab, 1, image, ["roce", "plain"])
             self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24\nmodprobe nfsv4")
             self.guest.sh(f"for i in $(seq 50); do ping -c 1 -W 1 {ROCE_HOST} && exit 0; sleep 0.1; done; exit 1")
         except BaseException:
             self.close()
             raise
+
+    def serve(self, upstream):
+        """Both planes, with this upstream."""
+        if hasattr(self, "planes"):
+            self.planes.close()
+        self.planes = Planes(self.lab, *self.programs, upstream)
+        self.planes.start()
 
     def close(self):
         if hasattr(self, "planes"):
@@ -88,7 +95,7 @@ class Bench:
         return self.guest.sh(script, timeout)
 
     def counters(self):
-        done = subprocess.run(self.lab.netns(self.planes.ctl_path, "--socket", self.planes.socket, "--json", "upstreams"),
+        done = subprocess.run(self.lab.netns(self.planes.ctl_path, "--socket", self.planes.socket, "--json", "upstreams", "stats"),
                               capture_output=True, text=True, check=True)
         return json.loads(done.stdout)[0]
 
@@ -145,7 +152,163 @@ def tree(version):
     return test
 
 
-TESTS = [tree("3"), tree("4.0"), tree("4.1"), tree("4.2")]
+class OtherMounted:
+    """A second mount in the guest, of version 4.0 over TCP straight to the upstream, which takes it for another client."""
+
+    def __init__(self, b):
+        self.b = b
+
+    def __enter__(self):
+        self.b.sh(f"mount -t nfs -o proto=tcp,port={NFS_PORT},vers=4.0 {PLAIN_HOST}:/vfs /mnt/other")
+
+    def __exit__(self, *ignored):
+        self.b.guest.sh("umount /mnt/other")
+
+
+def locks_between_two_mounts(b):
+    """Byte ranges and whole files, of two clients of the upstream."""
+    with Mounted(b, "4.1"), OtherMounted(b):
+        for kind in ("fcntl", "flock"):
+            b.sh(f"""
+rm -f /tmp/held; locks {kind} /mnt/nfs/locked 0 hold 4 > /tmp/held &
+for i in $(seq 100); do grep -q held /tmp/held && break; sleep 0.1; done; grep -q held /tmp/held
+status=0; locks {kind} /mnt/other/locked 0 try > /tmp/tried || status=$?; test $status = 2
+locks {kind} /mnt/other/locked 0 wait | grep -q had; wait
+locks {kind} /mnt/other/locked 0 try; locks {kind} /mnt/nfs/locked 0 try""")
+        b.sh("""
+rm -f /tmp/held; locks fcntl /mnt/other/locked 10 hold 3 > /tmp/held &
+for i in $(seq 100); do grep -q held /tmp/held && break; sleep 0.1; done
+locks fcntl /mnt/nfs/locked 11 try
+status=0; locks fcntl /mnt/nfs/locked 10 try > /tmp/tried || status=$?; test $status = 2; wait""")
+
+
+def a_delegation_of_linux_is_recalled_in_the_reverse_direction(b):
+    """The upstream is the guest's own kernel, since nfs-ganesha delegates nothing with the file systems that it has here. Its
+    CB_RECALL goes over TCP to the gateway and over RDMA to the client."""
+    b.sh("nfsd_on_tcp")
+    b.serve(UPSTREAM.format(address=PLAIN_GUEST, nfs=2049, mount=0))
+    # By the gateway itself: what it sends passes the tap by.
+    packets = f"{b.lab.dir}/recall.pcapng"
+    capture = b.lab.start(b.planes.ctl_path, "--socket", b.planes.socket, "capture", packets, "--seconds", "20", "--snap", "4200")
+    b.lab.wait("packets are captured", lambda: os.path.exists(packets))
+    text = b.sh(mount_command("4.1", "/") + """
+mount -t nfs -o proto=tcp,vers=4.0 127.0.0.1:/ /mnt/other
+echo one > /export/delegated
+for i in 1 2 3; do cat /mnt/nfs/delegated > /dev/null; done
+exec 3< /mnt/nfs/delegated
+echo "two and more" > /mnt/other/delegated
+exec 3<&-; cat /mnt/nfs/delegated
+umount /mnt/other; umount /mnt/nfs""")
+    b.lab.wait("the capture ends", lambda: capture.poll() is not None)
+    if "two and more" not in text:
+        raise Failed(f"the client read: {text}")
+    # The gateway's call: CALL, RPC version 2, the program that Linux clients are called back with, version 1, CB_COMPOUND. Then
+    # the client gives the delegation back.
+    call_back = "00:00:00:00:00:00:00:02:40:00:00:00:00:00:00:01:00:00:00:01"
+    wanted = {"CB_COMPOUND": f"ip.src == {ROCE_HOST} && frame contains {call_back}", "DELEGRETURN": f"ip.src == {ROCE_GUEST} && nfs.opcode == 8"}
+    frames = {}
+    for name, expression in wanted.items():
+        frames[name] = [int(n) for n in subprocess.run(["tshark", "-r", packets, "-Y", expression, "-T", "fields", "-e", "frame.number"],
+                                                       capture_output=True, text=True, check=True).stdout.split()]
+    if not (frames["CB_COMPOUND"] and frames["DELEGRETURN"]) or frames["CB_COMPOUND"][0] > frames["DELEGRETURN"][0]:
+        raise Failed(f"on the wire: {frames}; counters: {b.counters()}")
+
+
+def open_files_are_renamed_and_removed(b):
+    for version in ("3", "4.2"):
+        with Mounted(b, version):
+            b.sh("""
+echo content > /mnt/nfs/a; exec 5< /mnt/nfs/a; mv /mnt/nfs/a /mnt/nfs/b; rm /mnt/nfs/b
+test "$(cat <&5)" = content; exec 5<&-; test ! -e /mnt/nfs/b
+mkdir /mnt/nfs/x /mnt/nfs/y; for i in $(seq 100); do echo $i > /mnt/nfs/x/f; mv /mnt/nfs/x/f /mnt/nfs/y/$i; done
+test "$(ls /mnt/nfs/y | wc -l)" = 100; test "$(cat /mnt/nfs/y/77)" = 77; rm -r /mnt/nfs/x /mnt/nfs/y""")
+
+
+def sparse_files_and_copies(b):
+    """ALLOCATE, DEALLOCATE, SEEK and COPY as far as the upstream has them; what it has not, the client does by itself. What
+    counts is the content."""
+    with Mounted(b, "4.2"):
+        b.sh("""
+dd if=/dev/zero of=/mnt/nfs/sparse bs=1 count=1 seek=8000000 2> /dev/null
+echo far | dd of=/mnt/nfs/sparse bs=1 seek=5000000 conv=notrunc 2> /dev/null
+drop_caches; test "$(dd if=/mnt/nfs/sparse bs=1 skip=5000000 count=3 2> /dev/null)" = far
+test "$(head -c 4999999 /mnt/nfs/sparse | tr -d '\\000' | wc -c)" = 0
+head -c 3000000 /dev/urandom > /mnt/nfs/from; cp /mnt/nfs/from /mnt/nfs/to; drop_caches; cmp /mnt/nfs/from /mnt/nfs/to
+fallocate -l 100000 /mnt/nfs/room || echo "no ALLOCATE"
+fallocate -p -o 4096 -l 4096 /mnt/nfs/to || echo "no DEALLOCATE"
+rm -f /mnt/nfs/sparse /mnt/nfs/from /mnt/nfs/to /mnt/nfs/room""")
+
+
+def ten_thousand_files_in_a_folder(b):
+    folder = f"{b.upstream.dir}/vfs/many"
+    os.mkdir(folder)
+    for i in range(10000):
+        with open(f"{folder}/file-with-a-rather-long-name-{i}", "w", encoding="ascii"):
+            pass
+    for version in ("3", "4.1"):
+        with Mounted(b, version):
+            b.sh("ls /mnt/nfs/many > /tmp/listed; test \"$(wc -l < /tmp/listed)\" = 10000; test \"$(sort -u /tmp/listed | wc -l)\" = 10000")
+    shutil.rmtree(folder)
+
+
+def fio_verifies_with_four_jobs(b):
+    for version in ("3", "4.1"):
+        with Mounted(b, version):
+            b.sh("""
+cd /tmp
+fio --name=mixed --directory=/mnt/nfs --size=8m --numjobs=4 --rw=randrw --bs=4k --iodepth=8 --ioengine=libaio --direct=1 --verify=crc32c \\
+  --verify_fatal=1 --number_ios=800 --output=/tmp/fio.log || { cat /tmp/fio.log; exit 1; }
+rm /mnt/nfs/mixed*; cd /""", 300)
+
+
+def across(b, version, what):
+    """Work that goes on while something ends and comes back."""
+    with Mounted(b, version):
+        job = b.guest.begin("set -e\nrandom_io /mnt/nfs/across 12 4713; drop_caches; "
+                            "echo kept > /mnt/nfs/kept; test \"$(cat /mnt/nfs/kept)\" = kept; rm /mnt/nfs/across")
+        time.sleep(3)
+        what()
+        print("# " + b.guest.end(job, 240).strip())
+
+
+def upstream_is_killed(version):
+    def test(b):
+        def restart():
+            b.upstream.stop()
+            time.sleep(1)
+            b.upstream.start()
+        before = b.counters()
+        across(b, version, restart)
+        after = b.counters()
+        if after["disconnects"] == before["disconnects"]:
+            raise Failed("the gateway has not noticed")
+    test.__name__ = f"upstream_is_killed_under_version_{version.replace('.', '_')}"
+    return test
+
+
+def control_plane_is_killed(b):
+    def restart():
+        b.lab.kill(b.planes.control)
+        time.sleep(2)
+        b.planes.start_control()
+    across(b, "4.1", restart)
+    b.lab.wait("the new control plane is up", b.planes.up)
+
+
+def data_plane_is_killed(b):
+    """What a client has done is at the upstream: nothing is lost with the gateway."""
+    def restart():
+        b.lab.kill(b.planes.data)
+        time.sleep(1)
+        b.planes.start_data()
+    across(b, "4.1", restart)
+
+
+TESTS = [tree("3"), tree("4.0"), tree("4.1"), tree("4.2"), locks_between_two_mounts,
+         open_files_are_renamed_and_removed, sparse_files_and_copies,
+         ten_thousand_files_in_a_folder, fio_verifies_with_four_jobs, upstream_is_killed("3"), upstream_is_killed("4.0"),
+         upstream_is_killed("4.1"), control_plane_is_killed, data_plane_is_killed,
+         a_delegation_of_linux_is_recalled_in_the_reverse_direction]
 
 
 def main():

@@ -19,7 +19,8 @@ constexpr std::uint32_t kLongest = 1024;
 
 using Bytes = std::vector<std::byte>;
 
-/// The same without a buffer: until a record is too long, or has too many fragments.
+/// The same without a buffer: until a record cannot be, or has too many fragments. Of one that is too long,
+/// its first word.
 std::vector<Bytes> records_of(std::span<const std::byte> stream) {
   std::vector<Bytes> records;
   Bytes record;
@@ -27,11 +28,12 @@ std::vector<Bytes> records_of(std::span<const std::byte> stream) {
   while (stream.size() >= 4) {
     const std::uint32_t mark = xdr::load_u32(stream.data());
     const std::size_t bytes = mark & 0x7fffffff;
-    if (++fragments > forward::kMaxFragments || record.size() + bytes > kLongest) break;
+    if (++fragments > forward::kMaxFragments || record.size() + bytes > forward::kMaxSkippedBytes) break;
     if (stream.size() - 4 < bytes) break;
     record.insert(record.end(), stream.begin() + 4, stream.begin() + 4 + static_cast<std::ptrdiff_t>(bytes));
     stream = stream.subspan(4 + bytes);
     if ((mark & 0x80000000) == 0) continue;
+    if (record.size() > kLongest) record.resize(4);
     records.push_back(std::move(record));
     record.clear();
     fragments = 0;
@@ -71,13 +73,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (bool usable = true; usable;) {
     switch (stream.next()) {
       case forward::RecordStream::Step::Record:
+      case forward::RecordStream::Step::Skipped:
         records.emplace_back(stream.record().begin(), stream.record().end());
         stream.take_memory();
         break;
       case forward::RecordStream::Step::NeedMemory:
         stream.lend(memory.data());
         break;
-      case forward::RecordStream::Step::TooLong:
+      case forward::RecordStream::Step::Broken:
         usable = false;
         break;
       case forward::RecordStream::Step::NeedBytes: {

@@ -27,7 +27,8 @@ struct Exchange {
   bool wanted;          ///< somebody waits for the reply
   bool referenced;      ///< the send queue names the call's memory
   bool resent;
-  bool has_record;  ///< `memory` is of ReplyMemory::records, else of ReplyMemory::items
+  std::uint8_t strikes;  ///< connections that were lost with this call alone on them
+  bool has_record;       ///< `memory` is of ReplyMemory::records, else of ReplyMemory::items
   std::uint32_t xid;
   std::uint32_t number;
   std::uint32_t record_bytes;  ///< Held

@@ -14,13 +14,13 @@ constexpr std::uint32_t kLastFragment = 1u << 31;
 }  // namespace
 
 std::span<std::byte> RecordStream::room() noexcept {
-  if (memory_ != nullptr && fragment_left_ > 0) return {memory_ + joined_, fragment_left_};
+  if (memory_ != nullptr && fragment_left_ > 0 && !skipping_) return {memory_ + joined_, fragment_left_};
   if (begin_ == filled_ || filled_ == buffer_.size() || begin_ > buffer_.size() / 2) compact();
   return buffer_.subspan(filled_);
 }
 
 void RecordStream::received(std::size_t bytes) noexcept {
-  if (memory_ != nullptr && fragment_left_ > 0) {
+  if (memory_ != nullptr && fragment_left_ > 0 && !skipping_) {
     joined_ += bytes;
     fragment_left_ -= bytes;
   } else {
@@ -47,18 +47,57 @@ bool RecordStream::begin_fragment() noexcept {
     if (joined_ > 0) std::memmove(&buffer_[at_ - joined_], &buffer_[begin_], joined_);
     begin_ = at_ - joined_;
   }
-  return ++fragments_ <= kMaxFragments && joined_ + fragment_left_ <= max_record_bytes_;
+  return ++fragments_ <= kMaxFragments;
+}
+
+/// The record has become too long: keeps its first word, and gives up the rest that is there.
+bool RecordStream::begin_skipping() noexcept {
+  const std::byte* const joined = memory_ != nullptr ? memory_ : &buffer_[begin_];
+  std::copy_n(joined, std::min(joined_, skipped_head_.size()), skipped_head_.begin());
+  skipping_ = true;
+  skipped_ = joined_;
+  joined_ = 0;
+  begin_ = at_;
+  return skipped_ + fragment_left_ <= kMaxSkippedBytes;
+}
+
+RecordStream::Step RecordStream::skip() noexcept {
+  for (;;) {
+    if (!in_fragment_) {
+      begin_ = at_;
+      if (unread() < xdr::kUnit) return Step::NeedBytes;
+      if (!begin_fragment() || skipped_ + fragment_left_ > kMaxSkippedBytes) return Step::Broken;
+    }
+    const std::size_t here = std::min(fragment_left_, unread());
+    if (skipped_ < skipped_head_.size())
+      std::copy_n(buffer_.begin() + static_cast<std::ptrdiff_t>(at_),
+                  std::min<std::size_t>(here, skipped_head_.size() - skipped_),
+                  skipped_head_.begin() + static_cast<std::ptrdiff_t>(skipped_));
+    skipped_ += here;
+    at_ += here;
+    begin_ = at_;
+    fragment_left_ -= here;
+    if (fragment_left_ > 0) return Step::NeedBytes;
+    in_fragment_ = false;
+    if (!last_) continue;
+    skipping_ = false;
+    fragments_ = 0;
+    record_ = skipped_head_;
+    return Step::Skipped;
+  }
 }
 
 RecordStream::Step RecordStream::next() noexcept {
   if (std::exchange(kept_, false)) return Step::Record;
+  if (skipping_) return skip();
   for (;;) {
     if (!in_fragment_) {
       if (joined_ == 0) begin_ = at_;
       if (unread() < xdr::kUnit && memory_ == nullptr && joined_ + xdr::kUnit > buffer_.size())
         return Step::NeedMemory;
       if (unread() < xdr::kUnit) return Step::NeedBytes;
-      if (!begin_fragment()) return Step::TooLong;
+      if (!begin_fragment()) return Step::Broken;
+      if (joined_ + fragment_left_ > max_record_bytes_) return begin_skipping() ? skip() : Step::Broken;
     }
     if (memory_ == nullptr && joined_ + fragment_left_ > buffer_.size()) return Step::NeedMemory;
     const std::size_t here = std::min(fragment_left_, unread());
@@ -89,7 +128,7 @@ void RecordStream::lend(std::byte* memory) noexcept {
 
 void RecordStream::reset() noexcept {
   record_ = {};
-  kept_ = in_fragment_ = last_ = false;
+  kept_ = in_fragment_ = last_ = skipping_ = false;
   fragments_ = 0;
   fragment_left_ = joined_ = begin_ = at_ = filled_ = 0;
   memory_ = nullptr;

@@ -5,9 +5,11 @@
 // fit it goes on in memory of its own, into which its bytes are then received directly. One reactor; no
 // allocation.
 //
-// The input is hostile. A record is bounded in length and in fragments.
+// The input is hostile. A record is bounded in length and in fragments; one that is longer than the caller
+// can use is stepped over, since the stream behind it is of use to others.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,6 +19,8 @@ namespace sluice::forward {
 
 /// Most fragments of one record. Servers send one or a few; each costs a move of the record's bytes.
 inline constexpr std::uint32_t kMaxFragments = 256;
+/// Longest record that is stepped over. What says that it is longer is no record.
+inline constexpr std::uint64_t kMaxSkippedBytes = 64u << 20;
 
 class RecordStream {
  public:
@@ -24,7 +28,8 @@ class RecordStream {
     Record,      ///< record() is complete
     NeedBytes,   ///< receive into room()
     NeedMemory,  ///< the record does not fit the buffer: lend()
-    TooLong,  ///< longer than any record may be, or in too many fragments: the stream is of no use any more
+    Skipped,     ///< one was longer than max_record_bytes; record() is its first word
+    Broken,      ///< no record is so long, or in so many fragments: the stream is of no use any more
   };
 
   /// Setup. `buffer` outlives the stream.
@@ -53,6 +58,8 @@ class RecordStream {
   std::size_t unread() const noexcept { return filled_ - at_; }
   void compact() noexcept;
   bool begin_fragment() noexcept;
+  bool begin_skipping() noexcept;
+  Step skip() noexcept;
 
   const std::span<std::byte> buffer_;
   const std::uint32_t max_record_bytes_;
@@ -60,6 +67,9 @@ class RecordStream {
   bool kept_ = false;
   bool in_fragment_ = false;
   bool last_ = false;
+  bool skipping_ = false;
+  std::uint64_t skipped_ = 0;                ///< bytes of the record, when skipping
+  std::array<std::byte, 4> skipped_head_{};  ///< its first
   std::uint32_t fragments_ = 0;
   std::size_t fragment_left_ = 0;
   std::size_t joined_ = 0;  ///< bytes of the record that are in place: at begin_, or in memory_

@@ -255,6 +255,13 @@ bool Upstream::on_record(UpstreamConnection& connection, std::span<std::byte> re
   return true;
 }
 
+/// Whoever asked for so much gets an error, and nobody else notices.
+void Upstream::on_long_record(UpstreamConnection& connection, std::span<const std::byte> xid) noexcept {
+  count(Counter::long_records);
+  Exchange* const exchange = find(connection, xdr::load_u32(xid.data()));
+  if (exchange != nullptr && exchange->state == Exchange::State::Sent && exchange->wanted) give_up(*exchange);
+}
+
 bool Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept {
   Exchange* const found = find(connection, xdr::load_u32(record.data()));
   if (found == nullptr || found->state != Exchange::State::Sent || !found->wanted) {
@@ -314,6 +321,7 @@ bool Upstream::deliver_held(Exchange& exchange) noexcept {
 
 void Upstream::answered(Exchange& exchange) noexcept {
   if (exchange.connection == nullptr) return;  // it was held
+  exchange.connection->note_answer();
   area_.upstream_ns.record(clock_() - exchange.sent_ns);
   count(Counter::replies);
   unlink(exchange);
@@ -405,11 +413,13 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
   publish();
 }
 
-/// Calls are in order of arrival: only the first ones can be too old.
 void Upstream::expire(ExchangeList& calls, std::uint64_t now_ns) noexcept {
   for (Exchange* exchange = calls.first(); exchange != nullptr;) {
     Exchange* const next = exchange->next;
-    if (now_ns - exchange->begun_ns < config_.call_timeout_ns) return;
+    if (now_ns - exchange->begun_ns < config_.call_timeout_ns) {
+      exchange = next;
+      continue;
+    }
     UpstreamConnection* const connection = exchange->connection;
     if (exchange->referenced) {
       // The upstream takes no bytes: the others of the connection are sent again.

@@ -28,6 +28,8 @@ inline constexpr std::uint32_t kMaxRecordBytes = (1u << 20) + (64u << 10);
 inline constexpr std::uint32_t kItemBytes = kStreamBytes;
 /// Calls of one upstream that are with their clients at once.
 inline constexpr std::uint32_t kMaxCallBacks = 256;
+/// Connections that a call may lose, alone on them, while others are answered.
+inline constexpr std::uint8_t kMaxStrikes = 3;
 /// Looks at connections and at how long calls take.
 inline constexpr std::uint64_t kTickNs = 20'000'000;
 /// A call that waits longer makes its upstream slow: the credits of its clients are halved, down to one.
@@ -84,6 +86,8 @@ class Upstream {
   /// False: there is no memory for what the record is, which has to come again.
   bool on_record(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
   void on_message_sent(Exchange& exchange) noexcept;
+  /// A reply, presumably, that is longer than any reply can be.
+  void on_long_record(UpstreamConnection& connection, std::span<const std::byte> xid) noexcept;
   void on_lost(UpstreamConnection& connection) noexcept;
   void to_be_flushed(UpstreamConnection& connection) noexcept;
   void stall(UpstreamConnection& connection) noexcept;

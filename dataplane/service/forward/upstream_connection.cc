@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "dataplane/service/forward/sockets.h"
 #include "dataplane/service/forward/upstream.h"
@@ -57,7 +58,6 @@ void UpstreamConnection::on_connected(int result) noexcept {
   }
   upstream_.count(Upstream::Counter::connects);
   state_ = State::Up;
-  retry_after_ns_ = kFirstRetryNs;
   handle_records();
   pump();
 }
@@ -80,9 +80,13 @@ void UpstreamConnection::finish_closing() noexcept {
   // Out of reach of what the lost calls may set off.
   state_ = State::Closing;
   unsent_ = nullptr;
+  const bool unanswered = calls_.first() != nullptr && calls_.first()->state == Exchange::State::Sent;
+  judge_suspect();
+  suspicious_ = suspicious_ || unanswered;
   upstream_.on_lost(*this);
   unsent_ = calls_.first();
   if (calls_.empty() || retiring_) {
+    suspicious_ = false;
     state_ = State::Idle;
     return;
   }
@@ -119,10 +123,31 @@ void UpstreamConnection::remove(Exchange& exchange) noexcept {
   if (unsent_ == &exchange) unsent_ = exchange.next;
   calls_.remove(exchange);
   exchange.connection = nullptr;
+  if (!suspicious_ || state_ != State::Up) return;
+  suspicious_ = false;
+  for (const Exchange* left = calls_.first(); left != nullptr; left = left->next)
+    suspicious_ = suspicious_ || left->resent;
+  pump();
 }
 
 void UpstreamConnection::pump() noexcept {
-  while (state_ == State::Up && unsent_ != nullptr && enqueue(*unsent_)) unsent_ = unsent_->next;
+  while (state_ == State::Up && unsent_ != nullptr && !(suspicious_ && unsent_ != calls_.first()) &&
+         enqueue(*unsent_))
+    unsent_ = unsent_->next;
+}
+
+/// The call that may be why the connection was lost, since nothing else was on it. It goes behind the others,
+/// and has a strike against it if the upstream has answered others since the last one: else the upstream may
+/// be why.
+void UpstreamConnection::judge_suspect() noexcept {
+  Exchange* const first = calls_.first();
+  if (!suspicious_ || first == nullptr || first->state != Exchange::State::Sent) return;
+  calls_.remove(*first);
+  calls_.push_back(*first);
+  if (!first->wanted || !std::exchange(answered_, false)) return;
+  if (++first->strikes < kMaxStrikes) return;
+  upstream_.count(Upstream::Counter::given_up);
+  first->wanted = false;
 }
 
 bool UpstreamConnection::enqueue(Exchange& exchange) noexcept {
@@ -220,8 +245,12 @@ void UpstreamConnection::handle_records() noexcept {
         stream_.lend(memory);
         break;
       }
-      case RecordStream::Step::TooLong:
-        upstream_.count(Upstream::Counter::long_records);
+      case RecordStream::Step::Skipped:
+        if (std::byte* memory = stream_.take_memory()) upstream_.memory().records.release(memory);
+        upstream_.on_long_record(*this, stream_.record());
+        break;
+      case RecordStream::Step::Broken:
+        upstream_.count(Upstream::Counter::bad_records);
         return lose();
     }
   }

@@ -4,7 +4,8 @@
 // lost with calls on it. One reactor.
 //
 // Calls are sent in order of their arrival. Those that a lost connection leaves unanswered are sent again on
-// the next one, with the XIDs they had, as an RPC client over TCP does.
+// the next one, with the XIDs they had, as an RPC client over TCP does. One at a time, then: a call that
+// makes the upstream end the connection shows itself so, and does not take the others with it for ever.
 #pragma once
 
 #include <netinet/in.h>
@@ -60,6 +61,11 @@ class UpstreamConnection {
 
   /// Takes a call that has its XID.
   void submit(Exchange& exchange) noexcept;
+  /// The upstream has answered a call: it is there.
+  void note_answer() noexcept {
+    answered_ = true;
+    retry_after_ns_ = kFirstRetryNs;
+  }
   /// A call is over: it is not on this connection any more. Its memory is not named by the queue.
   void remove(Exchange& exchange) noexcept;
   /// Answers a call of the upstream with an RPC message whose XID is replaced. False: it is lost.
@@ -86,6 +92,7 @@ class UpstreamConnection {
   void open() noexcept;
   bool make_socket() noexcept;
   void pump() noexcept;
+  void judge_suspect() noexcept;
   bool enqueue(Exchange& exchange) noexcept;
   void handle_records() noexcept;
   void finish_closing() noexcept;
@@ -99,6 +106,8 @@ class UpstreamConnection {
   bool receiving_ = false;
   bool sending_ = false;
   bool retiring_ = false;
+  bool suspicious_ = false;  ///< calls that were sent before go out one at a time
+  bool answered_ = false;    ///< since the last strike
   int socket_ = -1;
   std::uint32_t epoch_ = 0;
   service::Client* client_ = nullptr;

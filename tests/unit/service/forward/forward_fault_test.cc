@@ -31,6 +31,11 @@ LabClient& warmed_client(ForwardLab& lab) {
   return client;
 }
 
+bool all_finished(const LabClient& client) {
+  return std::all_of(client.finished.begin(), client.finished.end(),
+                     [](const auto& outcome) { return outcome.has_value(); });
+}
+
 TEST(ForwardFault, calls_of_a_connection_that_is_lost_are_sent_again_with_their_xids) {
   ForwardLab lab({.shared_connections = 1});
   LabClient& client = warmed_client(lab);
@@ -39,12 +44,10 @@ TEST(ForwardFault, calls_of_a_connection_that_is_lost_are_sent_again_with_their_
   const auto first = lab.upstream.calls;
   lab.upstream.calls.clear();
   lab.upstream.close(first[0].connection);
-  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 5; }));
-  for (std::size_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(lab.upstream.calls[i].message, first[i].message);
-    lab.upstream.send(lab.upstream.calls[i].connection, record(echo(lab.upstream.calls[i])));
-  }
+  lab.upstream.answer = echo;
   ASSERT_TRUE(lab.until([&] { return client.finished.back().has_value(); }));
+  ASSERT_EQ(lab.upstream.calls.size(), 5u);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(lab.upstream.calls[i].message, first[i].message);
   for (std::uint32_t i = 0; i < 5; ++i) EXPECT_EQ(word_at(client.finished[i]->message, 6), i);
   EXPECT_EQ(lab.count(Counter::resent), 5u);
   EXPECT_EQ(lab.count(Counter::disconnects), 1u);
@@ -88,8 +91,8 @@ TEST(ForwardFault, a_connection_that_ends_in_the_middle_of_a_record_loses_no_cal
 TEST(ForwardFault, a_lie_about_a_records_length_costs_the_connection_and_no_call) {
   ForwardLab lab({.shared_connections = 1});
   LabClient& client = warmed_client(lab);
-  for (const std::uint32_t mark : {0xffffffffu, 0x80000000u + forward::kMaxRecordBytes + 1, 0x7fffffffu}) {
-    const std::uint64_t before = lab.count(Counter::long_records);
+  for (const std::uint32_t mark : {0xffffffffu, 0x7fffffffu}) {
+    const std::uint64_t before = lab.count(Counter::bad_records);
     lab.upstream.answer = nullptr;
     const std::size_t index = client.submit({.payload = plain(), .max_reply_bytes = 64});
     const std::size_t calls = lab.upstream.calls.size();
@@ -97,12 +100,86 @@ TEST(ForwardFault, a_lie_about_a_records_length_costs_the_connection_and_no_call
     lab.upstream.send(lab.upstream.calls.back().connection, words({mark, 1, 2, 3}));
     lab.upstream.answer = echo;
     ASSERT_TRUE(lab.until([&] { return client.finished[index].has_value(); }));
-    EXPECT_EQ(lab.count(Counter::long_records), before + 1);
+    EXPECT_EQ(lab.count(Counter::bad_records), before + 1);
   }
   // Shorter than any message.
   lab.upstream.send(lab.upstream.calls.back().connection, record(words({1, 1})));
-  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::bad_records) == 1; }));
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::bad_records) == 3; }));
   EXPECT_EQ(lab.call(client, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
+}
+
+TEST(ForwardFault, a_reply_longer_than_any_can_be_costs_its_own_call_alone) {
+  ForwardLab lab({.shared_connections = 1});
+  LabClient& greedy = warmed_client(lab);
+  LabClient& other = warmed_client(lab);
+  other.submit({.payload = plain(5), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
+  greedy.submit({.payload = plain(), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 2; }));
+  lab.upstream.send(0, record(success(lab.upstream.calls[1].xid(), Bytes(forward::kMaxRecordBytes + 4))));
+  lab.upstream.send(0, record(echo(lab.upstream.calls[0])));
+  ASSERT_TRUE(lab.until([&] { return other.finished[0].has_value() && greedy.finished[0].has_value(); }));
+  EXPECT_EQ(word_at(greedy.finished[0]->message, 5), static_cast<std::uint32_t>(rpc::AcceptStat::SystemErr));
+  EXPECT_EQ(word_at(other.finished[0]->message, 6), 5u);
+  EXPECT_EQ(lab.count(Counter::long_records), 1u);
+  EXPECT_EQ(lab.count(Counter::disconnects), 0u);
+}
+
+TEST(ForwardFault, a_call_that_ends_every_connection_is_given_up_and_takes_nobody_with_it) {
+  ForwardLab lab({.shared_connections = 1});
+  LabClient& client = warmed_client(lab);
+  constexpr std::uint32_t kPoison = 666;
+  std::size_t lost = 0;
+  // Others go on calling: by their replies the upstream is known to be there.
+  LabClient& other = warmed_client(lab);
+  lab.upstream.calls.clear();
+  for (std::uint32_t i = 0; i < 8; ++i)
+    client.submit({.payload = plain(i == 3 ? kPoison : i), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 8; }));
+  lab.upstream.close(lab.upstream.calls[0].connection);
+  lab.upstream.answer = [&](const auto& call) {
+    if (word_at(call.message, 10) != kPoison) return echo(call);
+    ++lost;
+    lab.upstream.close(call.connection);
+    return Bytes{};
+  };
+  ASSERT_TRUE(lab.until([&] {
+    lab.pass(kSecond / 1000);
+    if (other.finished.empty() || other.finished.back())
+      other.submit({.payload = plain(9), .max_reply_bytes = 64});
+    return all_finished(client);
+  }));
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    const bool failed = word_at(client.finished[i]->message, 5) != 0;
+    EXPECT_EQ(failed, i == 3) << i;
+  }
+  EXPECT_GE(lost, forward::kMaxStrikes);
+  EXPECT_EQ(lab.count(Counter::given_up), 1u);
+  ASSERT_TRUE(lab.until([&] { return other.finished.back().has_value(); }));
+  for (const auto& outcome : other.finished) EXPECT_EQ(word_at(outcome->message, 6), 9u);
+  // All at once again.
+  lab.upstream.answer = nullptr;
+  lab.upstream.calls.clear();
+  for (std::uint32_t i = 0; i < 8; ++i) client.submit({.payload = plain(i), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 8; }));
+}
+
+TEST(ForwardFault, an_upstream_that_ends_all_connections_for_a_while_costs_no_call) {
+  ForwardLab lab({.shared_connections = 1});
+  LabClient& client = warmed_client(lab);
+  std::size_t ended = 0;
+  lab.upstream.answer = [&](const auto& call) {
+    if (++ended > 12) return echo(call);
+    lab.upstream.close(call.connection);
+    return Bytes{};
+  };
+  for (std::uint32_t i = 0; i < 5; ++i) client.submit({.payload = plain(i), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] {
+    lab.pass(kSecond / 100);
+    return all_finished(client);
+  }));
+  for (std::uint32_t i = 0; i < 5; ++i) EXPECT_EQ(word_at(client.finished[i]->message, 6), i);
+  EXPECT_EQ(lab.count(Counter::given_up), 0u);
 }
 
 TEST(ForwardFault, replies_that_no_call_waits_for_go_to_nobody) {

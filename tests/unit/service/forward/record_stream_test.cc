@@ -23,7 +23,8 @@ struct Reader {
   Bytes memory = Bytes(kLongest);
   RecordStream stream{buffer, kLongest};
   std::vector<Bytes> records;
-  bool too_long = false;
+  bool broken = false;
+  std::vector<std::uint32_t> skipped;  ///< first words
   std::size_t lent = 0;
 
   /// As much of `bytes` as a receive of at most `most` bytes takes; all records that are complete then.
@@ -49,16 +50,19 @@ struct Reader {
           ++lent;
           stream.lend(memory.data());
           break;
-        case Step::TooLong:
-          too_long = true;
+        case Step::Skipped:
+          skipped.push_back(word_at(stream.record(), 0));
+          stream.take_memory();
+          break;
+        case Step::Broken:
+          broken = true;
           return;
       }
     }
   }
   void feed_all(const Bytes& bytes, const std::function<std::size_t()>& most) {
     drain();
-    for (std::size_t at = 0; at < bytes.size() && !too_long;)
-      at += feed(std::span(bytes).subspan(at), most());
+    for (std::size_t at = 0; at < bytes.size() && !broken;) at += feed(std::span(bytes).subspan(at), most());
   }
 };
 
@@ -84,7 +88,7 @@ TEST(RecordStream, records_come_whole_however_the_stream_is_cut) {
     const std::size_t most = 1 + random() % 90;
     reader.feed_all(wire, [&] { return 1 + random() % most; });
     ASSERT_EQ(reader.records, sent) << "round " << round;
-    ASSERT_FALSE(reader.too_long);
+    ASSERT_FALSE(reader.broken);
   }
 }
 
@@ -110,25 +114,56 @@ TEST(RecordStream, the_bytes_of_a_long_record_are_received_where_they_belong) {
   EXPECT_EQ(room.size(), 200u - 16);  // not beyond the record
 }
 
-TEST(RecordStream, a_mark_beyond_the_longest_record_ends_the_stream) {
-  for (const std::uint32_t mark : {0x80000000u + kLongest + 1, 0xffffffffu, 0x7fffffffu}) {
+TEST(RecordStream, records_that_are_too_long_are_stepped_over_however_they_are_cut) {
+  std::mt19937 engine(8);
+  const auto random = [&] { return static_cast<std::uint32_t>(engine()); };
+  for (int round = 0; round < 1000; ++round) {
+    Bytes wire;
+    std::vector<Bytes> fitting;
+    std::vector<std::uint32_t> skipped;
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      Bytes message = words({i});
+      append(message, pattern(random() % (3 * kLongest), i));
+      if (message.size() > kLongest)
+        skipped.push_back(i);
+      else
+        fitting.push_back(message);
+      std::size_t at = 0;
+      for (std::uint32_t piece = random() % 4; at < message.size(); ++piece) {
+        const std::size_t bytes = piece > 5 ? message.size() - at : random() % (message.size() - at + 1);
+        append(wire, fragment(std::span(message).subspan(at, bytes), at + bytes == message.size()));
+        at += bytes;
+      }
+    }
+    Reader reader;
+    reader.feed_all(wire, [&] { return 1 + random() % 90; });
+    ASSERT_EQ(reader.records, fitting) << "round " << round;
+    ASSERT_EQ(reader.skipped, skipped);
+    ASSERT_FALSE(reader.broken);
+  }
+}
+
+TEST(RecordStream, a_mark_that_no_record_has_breaks_the_stream) {
+  constexpr auto kTooLong = static_cast<std::uint32_t>(forward::kMaxSkippedBytes) + 1;
+  for (const std::uint32_t mark : {0xffffffffu, 0x7fffffffu, 0x80000000u | kTooLong}) {
     Reader reader;
     reader.feed_all(words({mark}), [] { return kBuffer; });
-    EXPECT_TRUE(reader.too_long) << std::hex << mark;
+    EXPECT_TRUE(reader.broken) << std::hex << mark;
   }
   Reader reader;  // in the sum of its fragments
   Bytes wire = fragment(pattern(kLongest, 1), false);
-  append(wire, fragment(pattern(1, 1), true));
+  append(wire, fragment(pattern(1, 1), false));
+  append(wire, words({kTooLong - 1}));
   reader.feed_all(wire, [] { return kBuffer; });
-  EXPECT_TRUE(reader.too_long);
+  EXPECT_TRUE(reader.broken);
 }
 
-TEST(RecordStream, fragments_without_end_end_the_stream) {
+TEST(RecordStream, fragments_without_end_break_the_stream) {
   Reader reader;
   Bytes wire;
   for (std::uint32_t i = 0; i <= forward::kMaxFragments; ++i) append(wire, fragment({}, false));
   reader.feed_all(wire, [] { return kBuffer; });
-  EXPECT_TRUE(reader.too_long);
+  EXPECT_TRUE(reader.broken);
 }
 
 TEST(RecordStream, a_record_that_is_kept_comes_again) {

@@ -61,6 +61,7 @@ constexpr rpcrdma::Binding kNfs4{.program = kNfsProgram,
                                  .unusable = rpcrdma::UnusableChunks::Ignore,
                                  .name = "nfs",
                                  .procedure_names = kNames,
+                                 .max_results_bytes = &max_nfs4_results,
                                  .argument_items = &nfs4_argument_items,
                                  .result_items = &nfs4_result_items,
                                  .checks_positions = true};

@@ -73,6 +73,11 @@ class CompoundWalker {
   Operation* current_ = nullptr;
 };
 
+/// Upper bound of the results of a COMPOUND, eligible items included. What the protocol bounds nowhere
+/// (owners, lists) has bounds here that servers keep; a reply beyond them needs a Reply chunk that nobody
+/// offered.
+std::uint64_t max_nfs4_results(std::uint32_t procedure, std::span<const std::byte> arguments);
+
 /// Each WRITE, symbolic link's CREATE, READ and READLINK of a COMPOUND has an eligible item; Read chunks that
 /// stand elsewhere are refused.
 const rpcrdma::Binding& nfs4_binding() noexcept;

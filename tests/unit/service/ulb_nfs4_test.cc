@@ -246,6 +246,53 @@ TEST(Nfs4Compound, noise_is_stepped_over_within_the_message) {
   }
 }
 
+TEST(Nfs4Results, V1_118_V1_187_what_kernels_answered_is_within_the_estimate) {
+  const auto all = captured();
+  std::size_t pairs = 0;
+  for (std::size_t i = 0; i + 1 < all.size(); ++i) {
+    if (all[i].what != What::Call || all[i + 1].what != What::Reply) continue;
+    if (all[i].operations != all[i + 1].operations) continue;
+    const std::uint64_t most = max_nfs4_results(kNfs4Compound, all[i].message);
+    EXPECT_GE(most, all[i + 1].message.size());
+    // None of them asks for access control lists: a few kilobytes for each operation do, and what is read.
+    std::uint64_t asked = 0;
+    for (const std::uint32_t operation : all[i].operations)
+      asked += operation == 25 || operation == 26 ? 1 << 20 : 0;
+    EXPECT_LE(most, asked + 160'000 * all[i].operations.size()) << all[i].operations[0];
+    ++pairs;
+  }
+  EXPECT_GE(pairs, 25u);
+}
+
+TEST(Nfs4Results, V1_118_what_the_arguments_ask_for_counts) {
+  const auto most = [](std::uint32_t operations, const Bytes& body) {
+    Bytes message = Writer().o(0).w({1, operations}).bytes();
+    message.insert(message.end(), body.begin(), body.end());
+    return max_nfs4_results(kNfs4Compound, message);
+  };
+  const auto read = [](std::uint32_t count) { return Writer().w({25, 1, 2, 3, 4}).d(0).w({count}).bytes(); };
+  EXPECT_EQ(most(1, read(5000)) - most(1, read(1000)), 4000u);
+  EXPECT_GE(most(1, read(1 << 20)), (1u << 20) + 28);
+  EXPECT_LE(most(1, read(1 << 20)), (1u << 20) + 100);
+  const auto read_dir = [](std::uint32_t count) {
+    return Writer().w({26}).d(0).d(0).w({100, count, 0}).bytes();
+  };
+  EXPECT_EQ(most(1, read_dir(9000)) - most(1, read_dir(1000)), 8000u);
+  // The access control list is attribute 12.
+  const Bytes some = Writer().w({9, 2, 0x0010011a, 0x00b0a23a}).bytes();
+  const Bytes with_list = Writer().w({9, 2, 0x0010111a, 0x00b0a23a}).bytes();
+  EXPECT_EQ(most(1, with_list) - most(1, some), 64u << 10);
+  // What cannot be stepped over has room that hardly any reply exceeds; what is not there asks for nothing.
+  EXPECT_GE(most(1, Writer().w({4711}).bytes()), 64u << 10);
+  EXPECT_GE(most(1, Writer().w({25, 1}).bytes()), 64u << 10);
+  EXPECT_EQ(max_nfs4_results(0, {}), 0u);
+}
+
+TEST(Nfs4Results, every_operation_has_a_bound) {
+  for (const OperationGrammar& operation : kNfs4Operations)
+    EXPECT_EQ(operation.name != nullptr, operation.results != nullptr);
+}
+
 TEST(Nfs4Grammar, X_13_only_what_RFC_8267_names_is_eligible) {
   std::vector<std::string> eligible;
   for (const OperationGrammar& operation : kNfs4Operations) {

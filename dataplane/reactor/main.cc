@@ -401,9 +401,15 @@ void publish_memory(segment::Layout& layout, const segment::ConfigBlock& config)
       {"file data (resident as files grow)", config.memory_bytes},
       {"Receive buffers", slots * config.inline_bytes},
       {"reply buffers of call slots", slots * config.reply_buffer_bytes},
-      {"long-call buffers", std::uint64_t{config.call_buffers} * rpcrdma::EngineConfig{}.call_buffer_bytes},
-      {"large reply buffers",
-       std::uint64_t{config.large_reply_buffers} * rpcrdma::EngineConfig{}.reply_buffer_bytes},
+      {"long-call buffers",
+       std::uint64_t{config.reactors} * config.call_buffers * rpcrdma::EngineConfig{}.call_buffer_bytes},
+      {"large reply buffers", std::uint64_t{config.reactors} * config.large_reply_buffers *
+                                  engine_config(config).reply_buffer_bytes},
+      {"replies of upstreams", config.upstream_count == 0
+                                   ? 0
+                                   : std::uint64_t{config.reactors} *
+                                         (config.record_buffers * std::uint64_t{forward::kMaxRecordBytes} +
+                                          config.item_buffers * std::uint64_t{forward::kItemBytes})},
       {"call slots", slots * sizeof(rpcrdma::CallSlot)},
       {"inodes and directory entries (resident as files are made)",
        config.max_files * (sizeof(service::memory::Inode) + 2 * sizeof(service::memory::Entry))},

@@ -2,7 +2,6 @@
 //
 // The figures of the transport and the memory export: figures [NAME...]. One line of JSON each, medians of
 // kRuns runs, with a baseline of the same run.
-#include <pthread.h>
 #include <rpc/rpc.h>
 #include <x86intrin.h>
 
@@ -21,49 +20,15 @@
 #include "dataplane/service/null.h"
 #include "pmd/loopback/loopback.h"
 #include "rpcrdma_v1.h"
+#include "tests/bench/figure.h"
 #include "tests/golden/v1_vectors.h"
 
 namespace sluice::bench {
 namespace {
 
-constexpr int kRuns = 5;
 constexpr double kSecondsPerRun = 1.0;
 constexpr int kServerCpu = 1;
 constexpr int kClientCpu = 0;
-
-void pin(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-struct Sample {
-  double value = 0;
-  double baseline = 0;
-};
-
-void print_figure(const char* name, const char* unit, double goal, const std::function<Sample()>& measure) {
-  std::vector<double> values;
-  std::vector<double> baselines;
-  for (int run = 0; run < kRuns; ++run) {
-    const Sample sample = measure();
-    values.push_back(sample.value);
-    baselines.push_back(sample.baseline);
-  }
-  const double value = median(values);
-  const double baseline = median(baselines);
-  std::printf(
-      "{\"figure\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", \"baseline\": %.4g, \"ratio\": %.3g, "
-      "\"goal\": %g}\n",
-      name, value, unit, baseline, value / baseline, goal);
-  std::fflush(stdout);
-}
 
 // --- Codec
 // ------------------------------------------------------------------------------------------------------
@@ -324,13 +289,6 @@ double memcpy_bytes_per_second(std::size_t block) {
   return static_cast<double>(copied) * 1e9 / static_cast<double>(now - begin);
 }
 
-struct Figure {
-  const char* name;
-  const char* unit;
-  double goal;
-  Sample (*measure)();
-};
-
 constexpr std::uint32_t kMegabyte = 1u << 20;
 
 constexpr Figure kFigures[] = {
@@ -388,14 +346,5 @@ constexpr Figure kFigures[] = {
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> wanted(argv + 1, argv + argc);
-  for (const auto& figure : sluice::bench::kFigures) {
-    if (wanted == std::vector<std::string>{"--list"}) {
-      std::puts(figure.name);
-      continue;
-    }
-    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), figure.name) == wanted.end()) continue;
-    sluice::bench::print_figure(figure.name, figure.unit, figure.goal, figure.measure);
-  }
-  return 0;
+  return sluice::bench::print_figures(sluice::bench::kFigures, argc, argv);
 }

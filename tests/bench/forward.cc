@@ -5,7 +5,6 @@
 // each, medians of kRuns runs. Client and reactor share a processor, the upstream has the other.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,24 +22,17 @@
 #include "dataplane/service/forward/upstreams.h"
 #include "dataplane/ulb/nfs3.h"
 #include "pmd/loopback/loopback.h"
+#include "tests/bench/figure.h"
 
 namespace sluice::bench {
 namespace {
 
-constexpr int kRuns = 5;
 constexpr double kSeconds = 1.0;
 constexpr int kUpstreamCpu = 1;
 constexpr int kGatewayCpu = 0;
 constexpr std::uint32_t kReadBytes = 1u << 20;
 constexpr std::uint32_t kLastFragment = 1u << 31;
 constexpr std::size_t kProcedureAt = 20;  // in a call message
-
-void pin(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-}
 
 /// Answers GETATTR and READ with constant results, polling its connections.
 class NullUpstream {
@@ -370,18 +362,6 @@ Rate straight(std::uint32_t procedure, std::uint32_t depth) {
 
 // --- Figures
 
-struct Sample {
-  double value = 0;
-  double baseline = 0;
-};
-
-struct Figure {
-  const char* name;
-  const char* unit;
-  double goal;
-  Sample (*measure)();
-};
-
 constexpr std::uint32_t kDepth = 128;
 constexpr std::uint32_t kReadDepth = 8;
 
@@ -409,39 +389,9 @@ constexpr Figure kFigures[] = {
      }},
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-void print(const Figure& figure) {
-  std::vector<double> values;
-  std::vector<double> baselines;
-  for (int run = 0; run < kRuns; ++run) {
-    const Sample sample = figure.measure();
-    values.push_back(sample.value);
-    baselines.push_back(sample.baseline);
-  }
-  std::printf(
-      "{\"figure\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", \"baseline\": %.4g, \"ratio\": %.3g, "
-      "\"goal\": %g}\n",
-      figure.name, median(values), figure.unit, median(baselines), median(values) / median(baselines),
-      figure.goal);
-  std::fflush(stdout);
-}
-
 }  // namespace
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> wanted(argv + 1, argv + argc);
-  for (const auto& figure : sluice::bench::kFigures) {
-    if (wanted == std::vector<std::string>{"--list"}) {
-      std::puts(figure.name);
-      continue;
-    }
-    if (wanted.empty() || std::find(wanted.begin(), wanted.end(), figure.name) != wanted.end())
-      sluice::bench::print(figure);
-  }
-  return 0;
+  return sluice::bench::print_figures(sluice::bench::kFigures, argc, argv);
 }

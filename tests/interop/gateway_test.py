@@ -10,10 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Failed, Guest, Lab, Planes, build_image, mac  # noqa: E402
+from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Failed, Guest, Lab, Planes, build_image, mac, run_tests  # noqa: E402
 
 NFS_PORT, MOUNT_PORT = 2049, 20047
 UPSTREAM = """
@@ -319,26 +318,7 @@ def main():
             print(f"1..0 # SKIP {needed} is not installed: run deploy/install-packages.sh")
             return 0
     print(f"1..{len(tests)}", flush=True)
-    bench = Bench(*programs)
-    failed = 0
-    try:
-        for number, test in enumerate(tests, 1):
-            started = time.monotonic()
-            try:
-                test(bench)
-                print(f"ok {number} {test.__name__} # {time.monotonic() - started:.1f} s", flush=True)
-            except Exception as error:  # every test reports
-                failed += 1
-                print(f"not ok {number} {test.__name__}", flush=True)
-                text = str(error) if isinstance(error, Failed) else traceback.format_exc()
-                for line in (text + "\n--- planes\n" + "\n".join(bench.planes.text().splitlines()[-15:])).splitlines():
-                    print("# " + line, flush=True)
-    finally:
-        if os.environ.get("SLUICE_INTEROP_KEEP"):
-            shutil.copytree(bench.lab.dir, os.environ["SLUICE_INTEROP_KEEP"], dirs_exist_ok=True,
-                            ignore=shutil.ignore_patterns("*.sock"))
-        bench.close()
-    return 1 if failed else 0
+    return 1 if run_tests(Bench(*programs), tests) else 0
 
 
 if __name__ == "__main__":

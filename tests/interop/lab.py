@@ -4,12 +4,14 @@
 A network namespace holds two links to the guest: `roce`, whose host side belongs to Sluice alone, since a kernel that
 owned its address would answer RoCE packets with port-unreachable; and `plain`, for MOUNT over TCP. Everything ends
 with the Lab."""
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
+import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROCE_HOST, ROCE_GUEST, ROCE_OTHER = "10.77.0.1", "10.77.0.2", "10.77.0.3"
@@ -163,6 +165,31 @@ class Lab:
             self.kill(process)
         subprocess.run(["ip", "netns", "del", self.name], check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def run_tests(bench, tests, around=None):
+    """Runs each test on the bench, and reports in TAP; returns how many failed. `around(test)` is a context for each. What the bench
+    leaves goes to the folder that SLUICE_INTEROP_KEEP names."""
+    failed = 0
+    try:
+        for number, test in enumerate(tests, 1):
+            started = time.monotonic()
+            try:
+                with around(test) if around else contextlib.nullcontext():
+                    test(bench)
+                print(f"ok {number} {test.__name__} # {time.monotonic() - started:.1f} s", flush=True)
+            except Exception as error:  # every test reports
+                failed += 1
+                print(f"not ok {number} {test.__name__}", flush=True)
+                text = str(error) if isinstance(error, Failed) else traceback.format_exc()
+                for line in (text + "\n--- planes\n" + "\n".join(bench.planes.text().splitlines()[-15:])).splitlines():
+                    print("# " + line, flush=True)
+    finally:
+        if os.environ.get("SLUICE_INTEROP_KEEP"):
+            shutil.copytree(bench.lab.dir, os.environ["SLUICE_INTEROP_KEEP"], dirs_exist_ok=True,
+                            ignore=shutil.ignore_patterns("*.sock"))
+        bench.close()
+    return failed
 
 
 class Planes:

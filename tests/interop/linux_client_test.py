@@ -3,16 +3,16 @@
 """An unmodified Linux kernel as NFS/RDMA client of Sluice. Speaks TAP.
 
 linux_client_test.py CONTROLPLANE DATAPLANE SLUICECTL RPING_PEER SLUICE_BENCH [NAME...]   (NAME: only those tests)"""
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from lab import ETHDEV, MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, ROCE_OTHER, Failed, Guest, Lab, Planes, build_image, mac  # noqa: E402
+from lab import ETHDEV, MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, ROCE_OTHER, Failed, Guest, Lab, Planes, build_image, mac, run_tests  # noqa: E402
 
 MOUNT = (f"mount -t nfs -o proto=rdma,port=20049,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048 "
          f"{ROCE_HOST}:/export /mnt/nfs")
@@ -257,6 +257,21 @@ TESTS = (mount_and_unmount, tree_is_read_back, one_mebibyte_io, random_io, ten_t
 CAPTURED_WHOLE = ("mount_and_unmount", "tree_is_read_back", "long_symlinks", "remount")
 
 
+@contextlib.contextmanager
+def captured(bench, test):
+    """The packets of a test, for packets_are_well_formed."""
+    if test is packets_are_well_formed:
+        yield
+        return
+    file = f"{bench.lab.dir}/{test.__name__}.pcap"
+    capture = bench.lab.capture("roce", file, 0 if test.__name__ in CAPTURED_WHOLE else SNAP)
+    bench.captures.append(file)
+    try:
+        yield
+    finally:
+        bench.lab.stop_capture(capture)
+
+
 def main():
     programs, names = sys.argv[1:6], sys.argv[6:]
     tests = [test for test in TESTS if not names or test.__name__ in names]
@@ -265,35 +280,9 @@ def main():
         return 0
     print(f"1..{len(tests)}", flush=True)
     bench = Bench(*programs)
-    failed = 0
-    try:
-        if names and "mount_and_unmount" not in names:
-            bench.sh(MOUNT)
-        for number, test in enumerate(tests, 1):
-            started = time.monotonic()
-            capture = None
-            if test is not packets_are_well_formed:
-                file = f"{bench.lab.dir}/{test.__name__}.pcap"
-                capture = bench.lab.capture("roce", file, 0 if test.__name__ in CAPTURED_WHOLE else SNAP)
-                bench.captures.append(file)
-            try:
-                test(bench)
-                print(f"ok {number} {test.__name__} # {time.monotonic() - started:.1f} s", flush=True)
-            except Exception as error:  # every test reports
-                failed += 1
-                print(f"not ok {number} {test.__name__}", flush=True)
-                text = str(error) if isinstance(error, Failed) else traceback.format_exc()
-                for line in (text + "\n--- planes\n" + "\n".join(bench.planes.text().splitlines()[-15:])).splitlines():
-                    print("# " + line, flush=True)
-            finally:
-                if capture:
-                    bench.lab.stop_capture(capture)
-    finally:
-        if os.environ.get("SLUICE_INTEROP_KEEP"):
-            shutil.copytree(bench.lab.dir, os.environ["SLUICE_INTEROP_KEEP"], dirs_exist_ok=True,
-                            ignore=shutil.ignore_patterns("*.sock"))
-        bench.close()
-    return 1 if failed else 0
+    if names and "mount_and_unmount" not in names:
+        bench.sh(MOUNT)
+    return 1 if run_tests(bench, tests, lambda test: captured(bench, test)) else 0
 
 
 if __name__ == "__main__":

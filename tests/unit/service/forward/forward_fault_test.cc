@@ -254,14 +254,8 @@ TEST(ForwardFault, an_upstream_that_takes_no_bytes_stops_nobody_else) {
   LabClient& client = warmed_client(lab);
   LabClient& other = warmed_client(lab);
   lab.upstream.reads = false;
-  const auto data = client.memory(1u << 20);
-  const rdma::Sge piece = client.piece(data);
-  Bytes arguments = opaque(pattern(32, 1));
-  append(arguments, words({0, 0, 1u << 20, 2, 1u << 20}));
-  const Bytes call = call_of(ulb::kNfsProgram, 3, ulb::kNfs3Write, arguments);
-  const rpcrdma::ReadItem item{.position = rpcrdma::Position{static_cast<std::uint32_t>(call.size())},
-                               .pieces = {&piece, 1}};
-  for (int i = 0; i < 7; ++i) client.submit({.payload = call, .reads = {&item, 1}, .max_reply_bytes = 200});
+  const LongWrite write(client, 1u << 20);
+  for (int i = 0; i < 7; ++i) client.submit(write.request());
   lab.turns(500);
   EXPECT_EQ(lab.call(other, {.payload = call_of(77, 1, 0), .max_reply_bytes = 64}).status, CallStatus::Ok);
   // The client goes away while its calls are half sent; then the time is over for the connection.
@@ -305,21 +299,14 @@ TEST(ForwardFault, clients_that_go_away_get_nothing_and_leave_nothing) {
 TEST(ForwardFault, a_reply_that_comes_before_its_call_is_sent_waits_for_the_end_of_that) {
   ForwardLab lab({.shared_connections = 1});
   LabClient& client = warmed_client(lab);
-  const auto data = client.memory(1u << 20);
-  const rdma::Sge piece = client.piece(data);
-  Bytes arguments = opaque(pattern(32, 1));
-  append(arguments, words({0, 0, 1u << 20, 2, 1u << 20}));
-  const Bytes call = call_of(ulb::kNfsProgram, 3, ulb::kNfs3Write, arguments);
-  const rpcrdma::ReadItem item{.position = rpcrdma::Position{static_cast<std::uint32_t>(call.size())},
-                               .pieces = {&piece, 1}};
+  const LongWrite write(client, 1u << 20);
   // One call tells which number is next; the upstream is full of the first of two when the second is
   // answered.
   lab.upstream.answer = [](const auto& seen) { return success(seen.xid(), words({0})); };
-  ASSERT_EQ(lab.call(client, {.payload = call, .reads = {&item, 1}, .max_reply_bytes = 200}).status,
-            CallStatus::Ok);
+  ASSERT_EQ(lab.call(client, write.request()).status, CallStatus::Ok);
   const std::uint32_t last_xid = lab.upstream.calls.back().xid();
   lab.upstream.reads = false;
-  for (int i = 0; i < 8; ++i) client.submit({.payload = call, .reads = {&item, 1}, .max_reply_bytes = 200});
+  for (int i = 0; i < 8; ++i) client.submit(write.request());
   lab.turns(500);
   std::size_t early = 0;
   for (std::uint32_t generation = 1; generation <= 8; ++generation)

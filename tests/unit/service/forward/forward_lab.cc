@@ -126,15 +126,7 @@ LabClient& ForwardLab::add_client() {
   LabClient& client = *clients.back();
   rdma::ConnectionManager& cm = *client.device->connection_manager();
   client.cm_id = cm.connect(client.connection->queue_pair(), conformance::kPort, {});
-  bool up = false;
-  EXPECT_TRUE(until([&] {
-    accept_clients();
-    rdma::CmEvent events[4];
-    const std::size_t count = cm.poll_events(events);
-    for (const rdma::CmEvent& event : std::span(events, count))
-      up = up || event.type == rdma::CmEventType::Established;
-    return up;
-  }));
+  await_established(cm);
   client.connection->established();
   return client;
 }
@@ -144,6 +136,12 @@ std::unique_ptr<conformance::RawPeer> ForwardLab::add_raw_peer() {
   peer->owned_qp = peer->make_queue_pair();
   rdma::ConnectionManager& cm = *raw_device->connection_manager();
   EXPECT_TRUE(cm.connect(*peer->owned_qp, conformance::kPort, {}).has_value());
+  await_established(cm);
+  raw_peers.push_back(peer.get());
+  return peer;
+}
+
+void ForwardLab::await_established(rdma::ConnectionManager& cm) {
   bool up = false;
   EXPECT_TRUE(until([&] {
     accept_clients();
@@ -153,8 +151,14 @@ std::unique_ptr<conformance::RawPeer> ForwardLab::add_raw_peer() {
       up = up || event.type == rdma::CmEventType::Established;
     return up;
   }));
-  raw_peers.push_back(peer.get());
-  return peer;
+}
+
+LongWrite::LongWrite(LabClient& client, std::uint32_t bytes)
+    : data(client.memory(bytes)), piece(client.piece(data)) {
+  Bytes arguments = opaque(pattern(32, 5));
+  append(arguments, words({0, 0, bytes, 2, bytes}));
+  call = nfs3(ulb::kNfs3Write, arguments);
+  item = {.position = rpcrdma::Position{static_cast<std::uint32_t>(call.size())}, .pieces = {&piece, 1}};
 }
 
 void ForwardLab::accept_clients() {

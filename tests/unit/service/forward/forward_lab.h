@@ -113,6 +113,18 @@ class ForwardLab {
 
  private:
   void accept_clients();
+  /// Until `cm` says that its connection is there.
+  void await_established(rdma::ConnectionManager& cm);
+};
+
+/// A WRITE of version 3 with its data in a Read chunk.
+struct LongWrite {
+  LongWrite(LabClient& client, std::uint32_t bytes);
+  rpcrdma::Request request() const { return {.payload = call, .reads = {&item, 1}, .max_reply_bytes = 200}; }
+  Bytes call;
+  std::span<std::byte> data;
+  rdma::Sge piece;
+  rpcrdma::ReadItem item;
 };
 
 /// RPC call with AUTH_NONE; the XID is the requester's to set.

@@ -123,17 +123,12 @@ TEST_P(Versions, write_data_of_a_read_chunk_stands_in_the_message_again) {
   ForwardLab lab(options());
   LabClient& client = lab.add_client();
   lab.upstream.answer = [](const auto& call) { return success(call.xid(), words({0})); };
-  for (const std::size_t bytes : {5u, 4096u, 65'537u, 1u << 20}) {
+  for (const std::uint32_t bytes : {5u, 4096u, 65'537u, 1u << 20}) {
     client.region_used = 0;
-    const auto data = client.memory(bytes);
-    conformance::fill_pattern(data, 6);
-    Bytes arguments = nfs3_handle();
-    append(arguments, words({0, 0, static_cast<std::uint32_t>(bytes), 2, static_cast<std::uint32_t>(bytes)}));
-    const Bytes call = nfs3(ulb::kNfs3Write, arguments);
-    const rdma::Sge piece = client.piece(data);
-    const rpcrdma::ReadItem item{.position = rpcrdma::Position{static_cast<std::uint32_t>(call.size())},
-                                 .pieces = {&piece, 1}};
-    const Outcome outcome = lab.call(client, {.payload = call, .reads = {&item, 1}, .max_reply_bytes = 200});
+    const LongWrite write(client, bytes);
+    conformance::fill_pattern(write.data, 6);
+    const Bytes& call = write.call;
+    const Outcome outcome = lab.call(client, write.request());
     ASSERT_EQ(outcome.status, CallStatus::Ok) << bytes;
     const Bytes& seen = lab.upstream.calls.back().message;
     ASSERT_EQ(seen.size(), call.size() + xdr::padded(bytes));

@@ -5,7 +5,6 @@ import os
 import socket
 import statistics
 import subprocess
-import tempfile
 import threading
 import time
 import urllib.request
@@ -22,8 +21,8 @@ def say(figure, value, unit, baseline, ratio, goal):
                       "ratio": round(ratio, 3), "goal": goal}), flush=True)
 
 
-def simulate_peers(planes, count):
-    done = subprocess.run([f"{planes.build}/tests/bench/simulated_peers", planes.name, str(count), "4"], capture_output=True, text=True)
+def simulate_peers(build, planes, count):
+    done = subprocess.run([f"{build}/tests/bench/simulated_peers", planes.name, str(count), "4"], capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["made"] == count, done
 
 
@@ -48,20 +47,19 @@ def ask(path, method):
 def idle_connections(build):
     """Connections that one reactor holds without a call: memory of each, while another client is served. Baseline: what
     that client gets when there are no others."""
-    with tempfile.TemporaryDirectory() as folder:
-        planes = MemifPlanes(build, folder, TRANSPORT, f"max_connections_per_client = {MANY + 10}\nmax_credits = 4")
-        try:
-            alone = statistics.median(planes.load("--depth", "4", "null")["operations_per_s"] for _ in range(RUNS))
-            empty = resident_mib(planes.data.pid)
-            planes.control.kill()
-            planes.control.wait()
-            simulate_peers(planes, MANY)
-            planes.start_control()
-            among = statistics.median(planes.load("--depth", "4", "null")["operations_per_s"] for _ in range(RUNS))
-            full = resident_mib(planes.data.pid)
-            held = ask(f"{folder}/admin", "status")["connections"]
-        finally:
-            planes.close()
+    planes = MemifPlanes(build, TRANSPORT, f"max_connections_per_client = {MANY + 10}\nmax_credits = 4")
+    try:
+        alone = statistics.median(planes.load("--depth", "4", "null")["operations_per_s"] for _ in range(RUNS))
+        empty = resident_mib(planes.data.pid)
+        planes.control.kill()
+        planes.control.wait()
+        simulate_peers(build, planes, MANY)
+        planes.start_control()
+        among = statistics.median(planes.load("--depth", "4", "null")["operations_per_s"] for _ in range(RUNS))
+        full = resident_mib(planes.data.pid)
+        held = ask(planes.socket, "status")["connections"]
+    finally:
+        planes.stop()
     say("idle_connections", held, "connections", MANY, among / alone, MANY)
     say("idle_connection_bytes", (full - empty) * 1048576 / MANY, "bytes resident", empty * 1048576 / MANY, full / empty, None)
 
@@ -75,7 +73,7 @@ def cp_restart_ms(build):
         began = time.monotonic()
         planes.start_control()
         while True:
-            status = ask(f"{planes.folder}/admin", "status")
+            status = ask(planes.socket, "status")
             if status and status["control_plane"]["alive"] and status["connections"] == connections:
                 break
             time.sleep(0.001)
@@ -84,44 +82,42 @@ def cp_restart_ms(build):
             pass
         return (time.monotonic() - began) * 1000
 
-    with tempfile.TemporaryDirectory() as folder:
-        planes = MemifPlanes(build, folder, TRANSPORT, f"max_connections_per_client = {MANY + 10}\nmax_credits = 4", "127.0.0.1:19464")
-        try:
-            empty = statistics.median(restart(planes, 0) for _ in range(RUNS))
-            planes.control.kill()
-            planes.control.wait()
-            simulate_peers(planes, MANY)
-            full = statistics.median(restart(planes, MANY) for _ in range(RUNS))
-        finally:
-            planes.close()
+    planes = MemifPlanes(build, TRANSPORT, f"max_connections_per_client = {MANY + 10}\nmax_credits = 4", "127.0.0.1:19464")
+    try:
+        empty = statistics.median(restart(planes, 0) for _ in range(RUNS))
+        planes.control.kill()
+        planes.control.wait()
+        simulate_peers(build, planes, MANY)
+        full = statistics.median(restart(planes, MANY) for _ in range(RUNS))
+    finally:
+        planes.stop()
     say("cp_restart_ms", full, "ms", empty, full / empty, 500)
 
 
 def scrape_cost_ratio(build):
     """NULL calls over memif while metrics are scraped every second, against the same without; turn by turn."""
-    with tempfile.TemporaryDirectory() as folder:
-        planes = MemifPlanes(build, folder, metrics="127.0.0.1:19464")
-        stop, scraping = threading.Event(), threading.Event()
+    planes = MemifPlanes(build, metrics="127.0.0.1:19464")
+    stop, scraping = threading.Event(), threading.Event()
 
-        def scraper():
-            os.sched_setaffinity(0, {0})  # this thread; the reactor polls elsewhere
-            while not stop.wait(1):
-                if scraping.is_set():
-                    urllib.request.urlopen("http://127.0.0.1:19464/metrics", timeout=5).read()
+    def scraper():
+        os.sched_setaffinity(0, {0})  # this thread; the reactor polls elsewhere
+        while not stop.wait(1):
+            if scraping.is_set():
+                urllib.request.urlopen("http://127.0.0.1:19464/metrics", timeout=5).read()
 
-        thread = threading.Thread(target=scraper)
-        thread.start()
-        rates = {False: [], True: []}
-        try:
-            for _ in range(RUNS):
-                for scraped in (False, True):
-                    (scraping.set if scraped else scraping.clear)()
-                    done = subprocess.run(planes.client("--seconds", "3", "--depth", "64", "null"), capture_output=True, text=True, check=True)
-                    rates[scraped].append(json.loads(done.stdout)["operations_per_s"])
-        finally:
-            stop.set()
-            thread.join()
-            planes.close()
+    thread = threading.Thread(target=scraper)
+    thread.start()
+    rates = {False: [], True: []}
+    try:
+        for _ in range(RUNS):
+            for scraped in (False, True):
+                (scraping.set if scraped else scraping.clear)()
+                done = subprocess.run(planes.over_memif("--seconds", "3", "--depth", "64", "null"), capture_output=True, text=True, check=True)
+                rates[scraped].append(json.loads(done.stdout)["operations_per_s"])
+    finally:
+        stop.set()
+        thread.join()
+        planes.stop()
     without, scraped = statistics.median(rates[False]), statistics.median(rates[True])
     say("scrape_cost_ratio", scraped, "RPC/s", without, scraped / without, None)
 

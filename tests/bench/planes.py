@@ -4,9 +4,10 @@ import json
 import os
 import re
 import subprocess
-import time
+import sys
 
-QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import planes_of_tests  # noqa: E402
 
 
 def resident_mib(pid):
@@ -14,27 +15,23 @@ def resident_mib(pid):
         return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1)) / 1024
 
 
-def memif_ethdev(folder, role):
-    return f"net_memif0,role={role},id=0,socket={folder}/memif.sock,socket-abstract=no,bsize=8192,rsize=10"
+class MemifPlanes(planes_of_tests.Planes):
+    """A data plane on memif with its control plane."""
 
-
-class MemifPlanes:
-    """A data plane on memif with its control plane; client() is the command of a sluice-bench that speaks to it."""
-
-    def __init__(self, build, folder, transport="", policy="max_connections_per_client = 64", metrics=""):
-        self.build, self.folder, self.name = build, folder, f"sluice-bench-{os.getpid()}"
-        with open(f"{folder}/sluice.toml", "w", encoding="utf-8") as file:
-            file.write(f"""segment = "{self.name}"
+    def __init__(self, build, transport="", policy="max_connections_per_client = 64", metrics=""):
+        super().__init__("bench", f"{build}/controlplane/sluice-controlplane", f"{build}/sluice-dataplane",
+                         f"{build}/cli/sluicectl", f"{build}/cli/sluice-bench")
+        self.write_config(f"""segment = "{self.name}"
 [reactor]
 idle = "spin"
 [transport]
 {transport}
 [device]
 driver = "softroce"
-ethdev = "{memif_ethdev(folder, 'server')}"
+ethdev = "{planes_of_tests.memif_ethdev(self.dir, 'server')}"
 addresses = ["192.0.2.1/24"]
 [admin]
-socket = "{folder}/admin"
+socket = "{self.socket}"
 [metrics]
 address = "{metrics}"
 [policy]
@@ -43,30 +40,7 @@ address = "{metrics}"
 port = 20049
 rpcbind = false
 """)
-        self.start_control()
-        self.data = subprocess.Popen([f"{build}/sluice-dataplane", "--segment", self.name], **QUIET)
-        for _ in range(300):
-            done = subprocess.run([f"{build}/cli/sluicectl", "--socket", f"{folder}/admin", "--json", "exports"],
-                                  capture_output=True, text=True)
-            if done.returncode == 0 and json.loads(done.stdout):
-                return
-            time.sleep(0.1)
-        raise RuntimeError("the planes did not start")
-
-    def start_control(self):
-        self.control = subprocess.Popen([f"{self.build}/controlplane/sluice-controlplane", "--config", f"{self.folder}/sluice.toml"],
-                                        **QUIET)
-
-    def client(self, *words):
-        return [f"{self.build}/cli/sluice-bench", "--device", "softroce", "--ethdev", memif_ethdev(self.folder, "client"),
-                "--address", "192.0.2.2/24", "--server", "192.0.2.1", "--json", *words]
+        self.start()
 
     def load(self, *words):
-        return json.loads(subprocess.run(self.client("--seconds", "1", *words), capture_output=True, text=True, check=True).stdout)
-
-    def close(self):
-        for process in (self.data, self.control):
-            process.terminate()
-            process.wait()
-        if os.path.exists(f"/dev/shm/{self.name}"):
-            os.unlink(f"/dev/shm/{self.name}")
+        return json.loads(subprocess.run(self.over_memif("--seconds", "1", *words), capture_output=True, text=True, check=True).stdout)

@@ -68,30 +68,29 @@ def memif(build, wanted):
              "v2_vs_v1_null": ("RPC/s", 0.95), "v2_vs_v1_getattr": ("RPC/s", 0.95), "v2_vs_v1_8k_call": ("RPC/s", 1), "v2_vs_v1_8k_reply": ("RPC/s", 1)}
     large = ["--depth", "16", "nfs3", "--mount-port", "20049", "--file-mib", "64", "--block", "1048576", "--mix"]
     rounds = []
-    with tempfile.TemporaryDirectory() as folder:
-        planes = MemifPlanes(build, folder)
-        try:
-            for _ in range(RUNS):
-                tcp = json.loads(subprocess.run([f"{build}/tests/bench/tcp_baseline", "0.5"], capture_output=True, text=True,
-                                                check=True).stdout)
-                null = planes.load("--depth", "64", "null")
-                bulk = {name: [planes.load("--rpcrdma", version, "--inline", inline, "--depth", "8", "bulk", "--call-bytes", call,
-                                           "--reply-bytes", reply)["operations_per_s"] for version, inline in (("2", "4096"), ("1", "1024"))]
-                        for name, call, reply in (("call", "8192", "0"), ("reply", "0", "8192"))}
-                rounds.append({
-                    "memif_null_rps": (null["operations_per_s"], tcp["null_rps"]),
-                    "memif_null_p50_us": (planes.load("--depth", "1", "null")["latency_us"]["p50"], tcp["null_p50_us"]),
-                    "memif_read1m_gbps": (planes.load(*large, "read=1")["read_MB_per_s"] / 1e3, tcp["read1m_gbps"]),
-                    "memif_write1m_gbps": (planes.load(*large, "write=1")["write_MB_per_s"] / 1e3, tcp["write1m_gbps"]),
-                    "memif_null_vs_libtirpc_tcp": (null["operations_per_s"], tcp["libtirpc_rps"]),
-                    "v2_vs_v1_null": [planes.load("--rpcrdma", version, "--depth", "64", "null")["operations_per_s"] for version in "21"],
-                    "v2_vs_v1_getattr": [planes.load("--rpcrdma", version, "--depth", "64", "nfs3", "--mount-port", "20049", "--mix",
-                                                     "getattr=1")["operations_per_s"] for version in "21"],
-                    "v2_vs_v1_8k_call": bulk["call"],
-                    "v2_vs_v1_8k_reply": bulk["reply"],
-                })
-        finally:
-            planes.close()
+    planes = MemifPlanes(build)
+    try:
+        for _ in range(RUNS):
+            tcp = json.loads(subprocess.run([f"{build}/tests/bench/tcp_baseline", "0.5"], capture_output=True, text=True,
+                                            check=True).stdout)
+            null = planes.load("--depth", "64", "null")
+            bulk = {name: [planes.load("--rpcrdma", version, "--inline", inline, "--depth", "8", "bulk", "--call-bytes", call,
+                                       "--reply-bytes", reply)["operations_per_s"] for version, inline in (("2", "4096"), ("1", "1024"))]
+                    for name, call, reply in (("call", "8192", "0"), ("reply", "0", "8192"))}
+            rounds.append({
+                "memif_null_rps": (null["operations_per_s"], tcp["null_rps"]),
+                "memif_null_p50_us": (planes.load("--depth", "1", "null")["latency_us"]["p50"], tcp["null_p50_us"]),
+                "memif_read1m_gbps": (planes.load(*large, "read=1")["read_MB_per_s"] / 1e3, tcp["read1m_gbps"]),
+                "memif_write1m_gbps": (planes.load(*large, "write=1")["write_MB_per_s"] / 1e3, tcp["write1m_gbps"]),
+                "memif_null_vs_libtirpc_tcp": (null["operations_per_s"], tcp["libtirpc_rps"]),
+                "v2_vs_v1_null": [planes.load("--rpcrdma", version, "--depth", "64", "null")["operations_per_s"] for version in "21"],
+                "v2_vs_v1_getattr": [planes.load("--rpcrdma", version, "--depth", "64", "nfs3", "--mount-port", "20049", "--mix",
+                                                 "getattr=1")["operations_per_s"] for version in "21"],
+                "v2_vs_v1_8k_call": bulk["call"],
+                "v2_vs_v1_8k_reply": bulk["reply"],
+            })
+    finally:
+        planes.stop()
     for figure in wanted:
         report(figure, [one[figure] for one in rounds], *about[figure])
 
@@ -102,23 +101,20 @@ def conn_idle_bytes(build):
     pairs = []
     connections = 32
     for _ in range(RUNS):
-        with tempfile.TemporaryDirectory() as folder:
-            planes = MemifPlanes(build, folder)
-            try:
-                planes.load("--connections", "1", "--depth", "1", "--operations", "100", "null")
-                before = resident_mib(planes.data.pid)
-                client = subprocess.Popen(planes.client("--connections", str(connections), "--depth", "1", "--seconds", "3", "null"),
-                                          stdout=subprocess.DEVNULL)
-                time.sleep(2)
-                after = resident_mib(planes.data.pid)
-                client.wait()
-                done = subprocess.run([f"{build}/cli/sluicectl", "--socket", f"{folder}/admin", "--json", "memory"],
-                                      capture_output=True, text=True, check=True)
-                shares = ("Receive buffers", "reply buffers of call slots", "call slots")
-                reserved = sum(part["reserved_bytes"] for part in json.loads(done.stdout)["parts"] if part["what"] in shares)
-                pairs.append(((after - before) * 1048576 / (connections - 1), reserved / connections))
-            finally:
-                planes.close()
+        planes = MemifPlanes(build)
+        try:
+            planes.load("--connections", "1", "--depth", "1", "--operations", "100", "null")
+            before = resident_mib(planes.data.pid)
+            client = subprocess.Popen(planes.over_memif("--connections", str(connections), "--depth", "1", "--seconds", "3", "null"),
+                                      stdout=subprocess.DEVNULL)
+            time.sleep(2)
+            after = resident_mib(planes.data.pid)
+            client.wait()
+            shares = ("Receive buffers", "reply buffers of call slots", "call slots")
+            reserved = sum(part["reserved_bytes"] for part in planes.ctl("memory")["parts"] if part["what"] in shares)
+            pairs.append(((after - before) * 1048576 / (connections - 1), reserved / connections))
+        finally:
+            planes.stop()
     report("conn_idle_bytes", pairs, "bytes", None)
 
 

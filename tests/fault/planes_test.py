@@ -9,20 +9,21 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import planes_of_tests  # noqa: E402
+from planes_of_tests import PATIENCE_S, finish  # noqa: E402
+
 CONTROL, DATA, CTL, BENCH, SAMPLE = sys.argv[1:6]
-PATIENCE_S = 120
 
 
-class Planes:
+class Planes(planes_of_tests.Planes):
     def __init__(self, version, psk=False):
+        super().__init__("fault", CONTROL, DATA, CTL, BENCH)
         self.version = version
-        self.dir = tempfile.mkdtemp(prefix="sluice-fault-")
-        self.name = f"sluice-fault-{os.getpid()}"
         self.fabric = f"/dev/shm/{self.name}-loopback"
-        self.socket = f"{self.dir}/admin.sock"
+        self.leftovers.append(self.fabric)
         text = open(SAMPLE, encoding="utf-8").read()
         for key, value in (("segment", self.name), ("loopback_path", self.fabric), ("socket", self.socket)):
             text = re.sub(rf'^{key} = ".*?"', f'{key} = "{value}"', text, flags=re.M)
@@ -35,42 +36,7 @@ class Planes:
         if psk:
             text = text.replace('method = "none"', 'method = "psk"').replace("required = false", "required = true")
             text = text.replace('key_file = ""', f'key_file = "{self.key}"').replace("timeout_s = 10", "timeout_s = 1")
-        self.config = f"{self.dir}/sluice.toml"
-        with open(self.config, "w", encoding="utf-8") as file:
-            file.write(text)
-        self.control = self.data = None
-        self.log = open(f"{self.dir}/log", "a+", encoding="utf-8")
-
-    def run(self, *command):
-        return subprocess.Popen(command, stdout=self.log, stderr=self.log)
-
-    def start_control(self):
-        self.control = self.run(CONTROL, "--config", self.config)
-
-    def start_data(self):
-        self.data = self.run(DATA, "--segment", self.name)
-
-    def ctl(self, method):
-        done = subprocess.run([CTL, "--socket", self.socket, "--json", method], capture_output=True, text=True)
-        return json.loads(done.stdout) if done.returncode == 0 else None
-
-    def wait(self, what, condition):
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            value = condition()
-            if value:
-                return value
-            time.sleep(0.05)
-        raise AssertionError(f"waited in vain: {what}")
-
-    def up(self):
-        self.wait("both planes up", lambda: (s := self.ctl("status")) and s["data_plane"]["alive"] and self.ctl("exports"))
-
-    def mount_port(self):
-        for line in reversed(open(f"{self.dir}/log", encoding="utf-8").read().splitlines()):
-            if found := re.search(r"MOUNT on port (\d+)", line):
-                return found.group(1)
-        raise AssertionError("no MOUNT port in the log")
+        self.write_config(text)
 
     def bench(self, *arguments, version=None):
         return subprocess.Popen([BENCH, "--fabric", self.fabric, "--rpcrdma", str(version or self.version), "--json", *arguments],
@@ -82,21 +48,6 @@ class Planes:
     def calls(self):
         counters = self.ctl("counters")
         return counters[0]["calls_received"] if counters else 0
-
-    def stop(self):
-        for process in (self.control, self.data):
-            if process and process.poll() is None:
-                process.terminate()
-                process.wait()
-        for path in (f"/dev/shm/{self.name}", self.fabric):
-            if os.path.exists(path):
-                os.unlink(path)
-
-
-def finish(process):
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, f"exit {process.returncode}: {out} {err}"
-    return json.loads(out)
 
 
 def killing_the_control_plane_under_load_loses_no_call(planes):

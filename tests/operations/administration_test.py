@@ -3,7 +3,6 @@
 """What an administrator does while clients are served, through sluicectl. Speaks TAP.
 
 administration_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH DEPLOY"""
-import json
 import os
 import re
 import shutil

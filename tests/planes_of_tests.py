@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both planes as processes, for tests and benchmarks: what all of them do alike."""
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+
+PATIENCE_S = 120
+
+
+def memif_ethdev(folder, role):
+    return f"net_memif0,role={role},id=0,socket={folder}/memif.sock,socket-abstract=no,bsize=8192,rsize=10"
+
+
+class Planes:
+    """The processes of one segment, which is called after the folder that they work in. write_config() comes first."""
+
+    def __init__(self, purpose, control, data, ctl, bench):
+        self.programs = {"control": control, "data": data, "ctl": ctl, "bench": bench}
+        self.dir = tempfile.mkdtemp(prefix=f"sluice-{purpose}-")
+        self.name = os.path.basename(self.dir)
+        self.socket = f"{self.dir}/admin.sock"
+        self.config = f"{self.dir}/sluice.toml"
+        self.log = open(f"{self.dir}/log", "a+", encoding="utf-8")
+        self.leftovers = [f"/dev/shm/{self.name}", f"{self.dir}/memif.sock"]
+        self.control = self.data = None
+
+    def write_config(self, text):
+        with open(self.config, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def run(self, *command):
+        return subprocess.Popen(command, stdout=self.log, stderr=self.log)
+
+    def start_control(self):
+        self.control = self.run(self.programs["control"], "--config", self.config)
+
+    def start_data(self):
+        self.data = self.run(self.programs["data"], "--segment", self.name)
+
+    def start(self):
+        self.start_control()
+        self.start_data()
+        self.up()
+
+    def up(self):
+        self.wait("both planes up", lambda: (s := self.ctl("status")) and s["data_plane"]["alive"] and self.ctl("exports"))
+
+    def run_ctl(self, *words):
+        return subprocess.run([self.programs["ctl"], "--socket", self.socket, *words], capture_output=True, text=True, check=False)
+
+    def ctl(self, *words):
+        """The answer as JSON, or None when there is none."""
+        done = self.run_ctl("--json", *words)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def wait(self, what, condition):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.05)
+        raise AssertionError(f"waited in vain: {what}")
+
+    def text_of_log(self):
+        with open(f"{self.dir}/log", encoding="utf-8") as file:
+            return file.read()
+
+    def mount_port(self):
+        """Where the last control plane that was started answers MOUNT."""
+        return re.findall(r"MOUNT on port (\d+)", self.text_of_log())[-1]
+
+    def over_memif(self, *words):
+        """The command of a sluice-bench at the other end of the data plane's memif."""
+        return [self.programs["bench"], "--device", "softroce", "--ethdev", memif_ethdev(self.dir, "client"), "--address",
+                "192.0.2.2/24", "--server", "192.0.2.1", "--json", *words]
+
+    def stop(self):
+        for process in (self.data, self.control):
+            if process and process.poll() is None:
+                process.terminate()
+                process.wait()
+        for path in self.leftovers:
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+def finish(process):
+    """The JSON that a process prints; it has to end well."""
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, f"exit {process.returncode}: {out} {err}"
+    return json.loads(out)

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -70,7 +71,7 @@ class Bench:
             self.upstream = Upstream(self.lab)
             self.upstream.start()
             self.programs = control, data, ctl
-            self.serve(UPSTREAM.format(address="127.0.0.1", nfs=NFS_PORT, mount=MOUNT_PORT))
+            self.serve(UPSTREAM.format(address="127.0.0.1", nfs=NFS_PORT, mount=0))
             self.guest = Guest(self.lab, 1, image, ["roce", "plain"])
             self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24\nmodprobe nfsv4")
             self.guest.sh(f"for i in $(seq 50); do ping -c 1 -W 1 {ROCE_HOST} && exit 0; sleep 0.1; done; exit 1")
@@ -162,6 +163,18 @@ class OtherMounted:
 
     def __exit__(self, *ignored):
         self.b.guest.sh("umount /mnt/other")
+
+
+def exports_of_the_upstream_are_listed(b):
+    """EXPORT of MOUNT version 3, asked at the gateway, which asks the upstream where its rpcbind says."""
+    call = struct.pack(">10I", 7, 0, 2, 100005, 3, 5, 0, 0, 0, 0)
+    script = ("import socket, sys\ns = socket.create_connection(('127.0.0.1', 20048))\n"
+              f"s.sendall(bytes.fromhex('{(struct.pack('>I', 1 << 31 | len(call)) + call).hex()}'))\nprint(s.recv(65536).hex())")
+    done = subprocess.run(b.lab.netns(sys.executable, "-c", script), capture_output=True, text=True, check=True)
+    reply = bytes.fromhex(done.stdout.strip())
+    for path in ("/mem", f"{b.upstream.dir}/vfs"):
+        if struct.pack(">I", len(path)) + path.encode() not in reply:
+            raise Failed(f"{path} is not in {reply}")
 
 
 def locks_between_two_mounts(b):
@@ -303,7 +316,7 @@ def data_plane_is_killed(b):
     across(b, "4.1", restart)
 
 
-TESTS = [tree("3"), tree("4.0"), tree("4.1"), tree("4.2"), locks_between_two_mounts,
+TESTS = [exports_of_the_upstream_are_listed, tree("3"), tree("4.0"), tree("4.1"), tree("4.2"), locks_between_two_mounts,
          open_files_are_renamed_and_removed, sparse_files_and_copies,
          ten_thousand_files_in_a_folder, fio_verifies_with_four_jobs, upstream_is_killed("3"), upstream_is_killed("4.0"),
          upstream_is_killed("4.1"), control_plane_is_killed, data_plane_is_killed,

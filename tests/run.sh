@@ -17,10 +17,16 @@ setup() {  # DIRECTORY OPTION...
   [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@" >"$log" 2>&1 || { cat "$log"; exit 1; }
 }
 
-build() {  # DIRECTORY
-  echo "== building $1"
+build() {  # DIRECTORY [SUITE...]: everything, or what these suites need
+  local dir=$1 log="$logs/$(basename "$1").build.log" targets=()
+  shift
+  echo "== building $dir"
   mkdir -p "$logs"
-  ninja -C "$1" >"$logs/$(basename "$1").build.log" 2>&1 || { tail -60 "$logs/$(basename "$1").build.log"; exit 1; }
+  if [ $# -gt 0 ]; then
+    ninja -C "$dir" build.ninja >"$log" 2>&1 || { tail -60 "$log"; exit 1; }
+    read -ra targets <<<"$(python3 tests/targets.py "$dir" "$@")"
+  fi
+  ninja -C "$dir" "${targets[@]}" >"$log" 2>&1 || { tail -60 "$log"; exit 1; }
 }
 
 results=()
@@ -71,7 +77,7 @@ for suite in "${suites[@]}"; do
   case "$suite" in
     fuzz)
       CC=clang CXX=clang++ setup build-fuzz "${options_fuzz[@]}"
-      build build-fuzz
+      build build-fuzz fuzz
       run_suites build-fuzz fuzz
       ;;
     tidy | unit | conformance | fault | operations | interop) run_suites build "$suite" ;;
@@ -82,11 +88,11 @@ done
 if [ ${#in_all_builds[@]} -gt 0 ]; then
   export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
   setup build-asan "${options_asan[@]}"
-  build build-asan
+  build build-asan "${in_all_builds[@]}"
   for suite in "${in_all_builds[@]}"; do run_suites build-asan "$suite"; done
   export TSAN_OPTIONS=halt_on_error=1
   setup build-tsan "${options_tsan[@]}"
-  build build-tsan
+  build build-tsan tsan
   run_suites build-tsan tsan
 fi
 python3 tests/summary.py "${results[@]}"

@@ -210,6 +210,11 @@ void Upstream::to_be_flushed(UpstreamConnection& connection) noexcept {
   dirty_.push_back(&connection);
 }
 
+/// Once, however often it fails at once: the list has room for each connection before and after a look.
+void Upstream::to_be_retried(UpstreamConnection& connection) noexcept {
+  if (!std::exchange(connection.listed, true)) retrying_.push_back(&connection);
+}
+
 void Upstream::flush() noexcept {
   for (std::size_t i = 0; i < dirty_.size(); ++i) {
     dirty_[i]->dirty = false;
@@ -393,8 +398,9 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
   const std::size_t retrying = retrying_.size();
   for (std::size_t i = 0; i < retrying; ++i) {
     UpstreamConnection& connection = *retrying_[i];
+    connection.listed = false;
     connection.tick(now_ns);
-    if (connection.state() == UpstreamConnection::State::Retrying) retrying_.push_back(&connection);
+    if (connection.state() == UpstreamConnection::State::Retrying) to_be_retried(connection);
   }
   retrying_.erase(retrying_.begin(), retrying_.begin() + static_cast<std::ptrdiff_t>(retrying));
   std::erase_if(retiring_, [this](UpstreamConnection* connection) {

@@ -98,7 +98,7 @@ class Upstream {
     value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
   }
   void on_sending(Exchange& exchange) noexcept;
-  void to_be_retried(UpstreamConnection& connection) noexcept { retrying_.push_back(&connection); }
+  void to_be_retried(UpstreamConnection& connection) noexcept;
 
  private:
   /// A call of the upstream that its client has.

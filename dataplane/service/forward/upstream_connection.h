@@ -86,11 +86,11 @@ class UpstreamConnection {
   // For the upstream.
   bool dirty = false;    ///< among those to be flushed
   bool stalled = false;  ///< among those that wait for memory
+  bool listed = false;   ///< among those that are looked at until they connect again
   RecordStream& stream() noexcept { return stream_; }
 
  private:
   void open() noexcept;
-  bool make_socket() noexcept;
   void pump() noexcept;
   void judge_suspect() noexcept;
   bool enqueue(Exchange& exchange) noexcept;

@@ -13,7 +13,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Failed, Guest, Lab, Planes, build_image, mac, run_tests  # noqa: E402
+from lab import PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Failed, Planes, build_image, run_tests  # noqa: E402
 
 NFS_PORT, MOUNT_PORT = 2049, 20047
 UPSTREAM = """
@@ -61,38 +61,27 @@ class Upstream:
         self.lab.kill(self.process, how)
 
 
-class Bench:
-    def __init__(self, control, data, ctl):
-        self.lab = Lab()
-        try:
-            image = build_image()
-            self.lab.add_tap("roce")
-            self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
-            self.upstream = Upstream(self.lab)
-            self.upstream.start()
-            self.programs = control, data, ctl
-            self.serve(UPSTREAM.format(address="127.0.0.1", nfs=NFS_PORT, mount=0))
-            self.guest = Guest(self.lab, 1, image, ["roce", "plain"])
-            self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24\nmodprobe nfsv4")
-            self.guest.sh(f"for i in $(seq 50); do ping -c 1 -W 1 {ROCE_HOST} && exit 0; sleep 0.1; done; exit 1")
-        except BaseException:
-            self.close()
-            raise
+class GatewayBench(Bench):
+    def __init__(self, *programs):
+        self.programs = programs
+        super().__init__()
+
+    def set_up(self):
+        image = build_image()
+        self.lab.add_tap("roce")
+        self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
+        self.upstream = Upstream(self.lab)
+        self.upstream.start()
+        self.serve(UPSTREAM.format(address="127.0.0.1", nfs=NFS_PORT, mount=0))
+        self.connect_guest(image)
+        self.guest.sh("modprobe nfsv4")
 
     def serve(self, upstream):
         """Both planes, with this upstream."""
-        if hasattr(self, "planes"):
+        if self.planes:
             self.planes.close()
         self.planes = Planes(self.lab, *self.programs, upstream)
         self.planes.start()
-
-    def close(self):
-        if hasattr(self, "planes"):
-            self.planes.close()
-        self.lab.close()
-
-    def sh(self, script, timeout=240):
-        return self.guest.sh(script, timeout)
 
     def counters(self):
         done = subprocess.run(self.lab.netns(self.planes.ctl_path, "--socket", self.planes.socket, "--json", "upstreams", "stats"),
@@ -331,7 +320,7 @@ def main():
             print(f"1..0 # SKIP {needed} is not installed: run deploy/install-packages.sh")
             return 0
     print(f"1..{len(tests)}", flush=True)
-    return 1 if run_tests(Bench(*programs), tests) else 0
+    return 1 if run_tests(GatewayBench(*programs), tests) else 0
 
 
 if __name__ == "__main__":

@@ -167,6 +167,33 @@ class Lab:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
+class Bench:
+    """What the tests of a lab have in common: a lab, planes and a guest, which a subclass makes in set_up()."""
+
+    def __init__(self):
+        self.lab = Lab()
+        self.planes = None
+        try:
+            self.set_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        if self.planes:
+            self.planes.close()
+        self.lab.close()
+
+    def sh(self, script, timeout=240):
+        return self.guest.sh(script, timeout)
+
+    def connect_guest(self, image):
+        """The guest on both links, once it reaches the planes."""
+        self.guest = Guest(self.lab, 1, image, ["roce", "plain"])
+        self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24")
+        self.guest.sh(f"for i in $(seq 50); do ping -c 1 -W 1 {ROCE_HOST} && exit 0; sleep 0.1; done; exit 1")
+
+
 def run_tests(bench, tests, around=None):
     """Runs each test on the bench, and reports in TAP; returns how many failed. `around(test)` is a context for each. What the bench
     leaves goes to the folder that SLUICE_INTEROP_KEEP names."""

@@ -12,41 +12,30 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from lab import ETHDEV, MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, ROCE_OTHER, Failed, Guest, Lab, Planes, build_image, mac, run_tests  # noqa: E402
+from lab import ETHDEV, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, ROCE_OTHER, Bench, Failed, Planes, build_image, mac, run_tests  # noqa: E402
 
 MOUNT = (f"mount -t nfs -o proto=rdma,port=20049,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048 "
          f"{ROCE_HOST}:/export /mnt/nfs")
 SNAP = 256  # bytes of each packet that the long captures keep: all headers
 
 
-class Bench:
+class ClientBench(Bench):
     """The guest, the planes, and what the tests share."""
 
     def __init__(self, control, data, ctl, rping_peer, sluice_bench):
-        self.lab = Lab()
+        self.programs = control, data, ctl
         self.rping_peer = rping_peer
         self.sluice_bench = sluice_bench
         self.captures = []
-        try:
-            image = build_image()
-            self.lab.add_tap("roce")
-            self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
-            self.planes = Planes(self.lab, control, data, ctl)
-            self.planes.start()
-            self.guest = Guest(self.lab, 1, image, ["roce", "plain"])
-            self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24")
-            self.guest.sh(f"for i in $(seq 50); do ping -c 1 -W 1 {ROCE_HOST} && exit 0; sleep 0.1; done; exit 1")
-        except BaseException:
-            self.close()
-            raise
+        super().__init__()
 
-    def close(self):
-        if hasattr(self, "planes"):
-            self.planes.close()
-        self.lab.close()
-
-    def sh(self, script, timeout=240):
-        return self.guest.sh(script, timeout)
+    def set_up(self):
+        image = build_image()
+        self.lab.add_tap("roce")
+        self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
+        self.planes = Planes(self.lab, *self.programs)
+        self.planes.start()
+        self.connect_guest(image)
 
 
 def mount_and_unmount(b):
@@ -279,7 +268,7 @@ def main():
         print("1..0 # SKIP qemu-system-x86_64 is not installed: run deploy/install-packages.sh")
         return 0
     print(f"1..{len(tests)}", flush=True)
-    bench = Bench(*programs)
+    bench = ClientBench(*programs)
     if names and "mount_and_unmount" not in names:
         bench.sh(MOUNT)
     return 1 if run_tests(bench, tests, lambda test: captured(bench, test)) else 0

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "controlplane/admin/methods.h"
+#include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 #include "controlplane/mount/upstream_mount.h"
 #include "controlplane/properties/psk.h"
@@ -147,7 +148,7 @@ void ControlPlane::set_log_level(const std::string& level) {
 
 void ControlPlane::set_export(const segment::ExportConfig& entry) {
   if (!config::serves_exports(config_.block))
-    throw config::ConfigError("NFS version 3 is forwarded to an upstream: there are no exports here.\n");
+    throw config::ConfigError("NFS version 3 goes to another server: there are no exports here.\n");
   config::Config next = config_;
   segment::ExportConfig* place = nullptr;
   for (segment::ExportConfig& known : next.block.exports)
@@ -179,6 +180,8 @@ bool ControlPlane::in_force() const {
 mount::Exports ControlPlane::mount_exports() {
   if (const auto* upstream = config::upstream_of(config_.block, {ulb::kNfsProgram, ulb::kNfs3Version}))
     return mount::exports_of(*upstream);
+  if (config_.block.reverse.in_use != 0)
+    return mount::exports_of(config::mount_of_server(config_.block.reverse));
   mount::Exports exports;
   exports.list = [this] {
     std::vector<std::string> paths;
@@ -211,7 +214,7 @@ void ControlPlane::set_draining(bool draining) {
 }
 
 bool ControlPlane::command(std::uint32_t reactor, std::uint32_t connection, segment::Command command) {
-  if (reactor >= config_.block.reactors || connection >= config_.block.max_connections) return false;
+  if (reactor >= config_.block.reactors || connection >= config_.block.all_connections()) return false;
   const auto info = layout_.reactors[reactor].connections[connection].read();
   if (!info || info->state == segment::ConnectionState::Unused) return false;
   command.connection = connection;
@@ -225,8 +228,9 @@ void ControlPlane::drain(std::uint64_t now_ns) {
   drained_ns_ = now_ns;
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
     auto& area = layout_.reactors[reactor];
-    for (std::uint32_t number = 0; number < config_.block.max_connections; ++number) {
-      if (area.use[number].open.load(std::memory_order_relaxed) == 0) continue;
+    for (std::uint32_t number = 0; number < config_.block.all_connections(); ++number) {
+      if (area.use[number].open.load(std::memory_order_relaxed) != segment::ConnectionUse::kOfClient)
+        continue;
       if (area.commands.size() > area.commands.capacity() / 2) break;  // the rest next time
       command(reactor, number, {.type = segment::CommandType::Drain});
     }

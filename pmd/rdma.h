@@ -170,6 +170,14 @@ struct PeerAddress {
   }
 };
 
+/// Of a device's own addresses, the first of the remote one's family; all zero when there is none.
+inline PeerAddress local_for(std::span<const PeerAddress> own, const PeerAddress& remote) noexcept {
+  constexpr PeerAddress kV4 = PeerAddress::from_ipv4(0, 0, 0, 0);
+  for (const PeerAddress& address : own)
+    if (address.within(kV4, 96) == remote.within(kV4, 96)) return address;
+  return {};
+}
+
 /// Ethernet address of the next hop to a peer.
 using LinkAddress = std::array<std::uint8_t, 6>;
 

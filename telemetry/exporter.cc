@@ -7,6 +7,8 @@
 
 #include <cassert>
 #include <map>
+#include <memory>
+#include <optional>
 
 #include "dataplane/segment/version.h"
 #include "pmd/softroce/statistics.h"
@@ -18,6 +20,9 @@ namespace {
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
+
+// Scrapes run on threads of civetweb's, whose stacks are of 100 KiB: histograms and the configuration are on
+// the heap.
 
 /// Sub-buckets of the histograms that make one bucket of a metric: two buckets per power of two, from 256 ns
 /// to 17 s.
@@ -86,21 +91,26 @@ class SegmentCollector final : public prometheus::Collectable {
 
   std::vector<MetricFamily> Collect() const override {
     Families families;
-    const auto config = layout_.config.read();
-    if (!config) return {};
-    add_planes(families, *config);
-    for (std::uint32_t number = 0; number < config->reactors; ++number)
-      add_reactor(families, *config, layout_.reactors[number], std::to_string(number));
-    add_calls(families, *config);
-    add_upstreams(families, *config);
-    add_exports(families);
-    add_control(families);
-    return families.take();
+    const auto config = std::make_unique<std::optional<Config>>(layout_.config.read());
+    if (!*config) return {};
+    return collect(families, **config);
   }
 
  private:
   using Config = segment::ConfigBlock;
   using Area = segment::ReactorArea;
+
+  std::vector<MetricFamily> collect(Families& families, const Config& config) const {
+    add_planes(families, config);
+    for (std::uint32_t number = 0; number < config.reactors; ++number)
+      add_reactor(families, config, layout_.reactors[number], std::to_string(number));
+    add_calls(families, config);
+    add_upstreams(families, config);
+    add_ingress(families, config);
+    add_exports(families);
+    add_control(families);
+    return families.take();
+  }
 
   static std::uint32_t classes(const Config& config) {
     return std::clamp<std::uint32_t>(config.class_count, 1, segment::kMaxClasses);
@@ -188,9 +198,9 @@ class SegmentCollector final : public prometheus::Collectable {
       double connections = 0, granted = 0, used = 0;
     };
     std::array<Sums, segment::kMaxClasses> sums{};
-    for (std::uint32_t i = 0; i < std::min(config.max_connections, segment::kMaxConnections); ++i) {
+    for (std::uint32_t i = 0; i < std::min(config.all_connections(), segment::kMaxConnections); ++i) {
       const segment::ConnectionUse& use = area.use[i];
-      if (use.open.load(std::memory_order_relaxed) == 0) continue;
+      if (use.open.load(std::memory_order_relaxed) != segment::ConnectionUse::kOfClient) continue;
       Sums& of = sums[use.client_class.load(std::memory_order_relaxed) % segment::kMaxClasses];
       of.connections += 1;
       of.granted += value_of(use.granted);
@@ -211,7 +221,7 @@ class SegmentCollector final : public prometheus::Collectable {
         std::min(first.procedures.load(std::memory_order_acquire), segment::kMaxProcedures);
     for (std::uint32_t number = 0; number < classes(config); ++number)
       for (std::uint32_t procedure = 0; procedure < procedures; ++procedure) {
-        segment::Histogram latency;
+        const auto latency = std::make_unique<segment::Histogram>();
         std::array<std::uint64_t, segment::kCallStatusCount> calls{};
         std::uint64_t total = 0;
         for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
@@ -222,7 +232,7 @@ class SegmentCollector final : public prometheus::Collectable {
             calls[status] += count;
             of_reactor += count;
           }
-          if (of_reactor > 0) latency.merge(use.latency);
+          if (of_reactor > 0) latency->merge(use.latency);
           total += of_reactor;
         }
         if (total == 0) continue;
@@ -235,15 +245,15 @@ class SegmentCollector final : public prometheus::Collectable {
           with_status.emplace_back(segment::kCallStatuses[status]);
           families.add("sluice_rpc_calls_total", static_cast<double>(calls[status]), with_status);
         }
-        fill(families.place("sluice_rpc_latency_seconds", labels), latency);
+        fill(families.place("sluice_rpc_latency_seconds", labels), *latency);
       }
   }
 
   void add_upstreams(Families& families, const Config& config) const {
     for (std::uint32_t i = 0; i < std::min(config.upstream_count, segment::kMaxUpstreams); ++i) {
       const std::string name = config.upstreams[i].name;
-      segment::Histogram upstream;
-      segment::Histogram gateway;
+      const auto upstream = std::make_unique<segment::Histogram>();
+      const auto gateway = std::make_unique<segment::Histogram>();
       for (std::uint32_t number = 0; number < config.reactors; ++number) {
         const segment::UpstreamArea& area = layout_.reactors[number].upstreams[i];
         const std::string reactor = std::to_string(number);
@@ -255,12 +265,29 @@ class SegmentCollector final : public prometheus::Collectable {
         for (std::size_t c = 0; c < std::size(segment::kUpstreamCounters); ++c)
           families.add("sluice_upstream_" + std::string(segment::kUpstreamCounters[c].name) + "_total",
                        value_of(area.counters[c]), {reactor, name});
-        upstream.merge(area.upstream_ns);
-        gateway.merge(area.gateway_ns);
+        upstream->merge(area.upstream_ns);
+        gateway->merge(area.gateway_ns);
       }
-      fill(families.place("sluice_upstream_latency_seconds", {name, "upstream"}), upstream);
-      fill(families.place("sluice_upstream_latency_seconds", {name, "gateway"}), gateway);
+      fill(families.place("sluice_upstream_latency_seconds", {name, "upstream"}), *upstream);
+      fill(families.place("sluice_upstream_latency_seconds", {name, "gateway"}), *gateway);
     }
+  }
+
+  void add_ingress(Families& families, const Config& config) const {
+    if (config.reverse.in_use == 0) return;
+    const auto latency = std::make_unique<segment::Histogram>();
+    for (std::uint32_t number = 0; number < config.reactors; ++number) {
+      const segment::IngressArea& area = layout_.reactors[number].ingress;
+      const std::string reactor = std::to_string(number);
+      families.add("sluice_ingress_clients", value_of(area.clients), {reactor, "all"});
+      families.add("sluice_ingress_clients", value_of(area.connected), {reactor, "connected"});
+      families.add("sluice_ingress_calls", value_of(area.outstanding), {reactor});
+      for (std::size_t c = 0; c < std::size(segment::kIngressCounters); ++c)
+        families.add("sluice_ingress_" + std::string(segment::kIngressCounters[c].name) + "_total",
+                     value_of(area.counters[c]), {reactor});
+      latency->merge(area.server_ns);
+    }
+    fill(families.place("sluice_ingress_latency_seconds", {}), *latency);
   }
 
   void add_exports(Families& families) const {

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "dataplane/segment/counters.h"
+#include "dataplane/segment/ingress.h"
 #include "dataplane/segment/trace.h"
 #include "dataplane/segment/upstreams.h"
 #include "pmd/softroce/statistics.h"
@@ -109,6 +110,15 @@ std::vector<MetricInfo> build() {
        "Time of forwarded calls: at the upstream, from the call's Send to the last byte of its reply, and in "
        "the "
        "gateway before that"},
+      {"sluice_ingress_clients",
+       Type::Gauge,
+       {"reactor", "state"},
+       "TCP clients of the reverse gateway, and how many of them have a connection to the server"},
+      {"sluice_ingress_calls", Type::Gauge, {"reactor"}, "Calls of TCP clients taken and not answered"},
+      {"sluice_ingress_latency_seconds",
+       Type::Histogram,
+       {},
+       "Time of the reverse gateway's calls, from their last byte to the server's reply"},
       {"sluice_ring_used_slots",
        Type::Gauge,
        {"reactor", "ring"},
@@ -148,6 +158,11 @@ std::vector<MetricInfo> build() {
     all.push_back({"sluice_upstream_" + std::string(counter.name) + "_total",
                    Type::Counter,
                    {"reactor", "upstream"},
+                   std::string(counter.help)});
+  for (const auto& counter : segment::kIngressCounters)
+    all.push_back({"sluice_ingress_" + std::string(counter.name) + "_total",
+                   Type::Counter,
+                   {"reactor"},
                    std::string(counter.help)});
   for (const auto& statistic : rdma::softroce::kStatistics)
     all.push_back({"sluice_roce_" + std::string(statistic.name) + "_total",

@@ -153,12 +153,17 @@ void add_exports(CLI::App& app, Session& session) {
   remove->add_option("path", path, "As 'sluicectl exports' shows it")->required();
 }
 
-void add_upstreams(CLI::App& app, Session& session) {
+void add_gateways(CLI::App& app, Session& session) {
   CLI::App* upstreams =
       command(app, session, "upstreams", "Upstream servers: state, calls in flight, where a call's time goes",
               [&](const Client& client) { session.show(client.ask("upstreams")); });
   command(*upstreams, session, "stats", "All counters of each",
           [&](const Client& client) { session.show(client.ask("upstream_counters")); });
+  CLI::App* reverse =
+      command(app, session, "reverse", "The reverse gateway: TCP clients, their calls to the RDMA server",
+              [&](const Client& client) { session.show(client.ask("reverse")); });
+  command(*reverse, session, "stats", "All its counters",
+          [&](const Client& client) { session.show(client.ask("reverse_counters")); });
 }
 
 void add_config(CLI::App& app, Session& session) {
@@ -232,7 +237,7 @@ int main(int argc, char** argv) {
   add_views(app, session);
   add_connections(app, session);
   add_exports(app, session);
-  add_upstreams(app, session);
+  add_gateways(app, session);
   add_config(app, session);
   add_operations(app, session);
   CLI11_PARSE(app, argc, argv);

@@ -80,6 +80,7 @@ json describe_connection(const segment::ReactorArea& area, const segment::Connec
                 {"connection", number},
                 {"state", to_string(info.state)},
                 {"peer", rpcrdma::to_string(info.peer)},
+                {"outgoing", info.outgoing != 0},
                 {"class", config.classes[client_class].name},
                 {"version", info.version},
                 {"credits", use.granted.load()},
@@ -99,7 +100,7 @@ template <typename Each>
 void for_each_connection(const segment::Layout& layout, const config::Config& config, const Each& each) {
   for (std::uint32_t reactor = 0; reactor < config.block.reactors; ++reactor) {
     const segment::ReactorArea& area = layout.reactors[reactor];
-    for (std::uint32_t number = 0; number < config.block.max_connections; ++number) {
+    for (std::uint32_t number = 0; number < config.block.all_connections(); ++number) {
       if (area.use[number].open.load(std::memory_order_relaxed) == 0) continue;
       const auto info = area.connections[number].read();
       if (info && info->state != segment::ConnectionState::Unused) each(area, *info, reactor, number);
@@ -134,7 +135,7 @@ json both_properties(const segment::ConnectionInfo& info) {
 /// Everything about one.
 json show_connection(const segment::Layout& layout, const config::Config& config, std::uint32_t reactor,
                      std::uint32_t number) {
-  const bool there = reactor < config.block.reactors && number < config.block.max_connections;
+  const bool there = reactor < config.block.reactors && number < config.block.all_connections();
   const auto info = there ? layout.reactors[reactor].connections[number].read() : std::nullopt;
   if (!info || info->state == segment::ConnectionState::Unused)
     throw MethodError("There is no connection " + std::to_string(number) + " on reactor " +
@@ -174,9 +175,9 @@ json credits(const segment::Layout& layout, controlplane::ControlPlane& plane) {
   for (std::uint32_t reactor = 0; reactor < config.block.reactors; ++reactor) {
     Sums of_reactor;
     const policy::CreditPolicy& policy = plane.credits().policy(reactor);
-    for (std::uint32_t number = 0; number < config.block.max_connections; ++number) {
+    for (std::uint32_t number = 0; number < config.block.all_connections(); ++number) {
       const segment::ConnectionUse& use = layout.reactors[reactor].use[number];
-      if (use.open.load(std::memory_order_relaxed) == 0) continue;
+      if (use.open.load(std::memory_order_relaxed) != segment::ConnectionUse::kOfClient) continue;
       const std::uint32_t client_class = use.client_class.load(std::memory_order_relaxed);
       for (Sums* of : {&of_reactor, &sums[client_class < sums.size() ? client_class : 0]}) {
         ++of->connections;
@@ -544,6 +545,8 @@ void add_methods(Server& server, controlplane::ControlPlane& plane) {
   read("properties", [&](const json&) { return properties_of_all(layout, plane.config()); });
   read("upstreams", [&](const json&) { return upstreams(layout, plane.config().block); });
   read("upstream_counters", [&](const json&) { return upstream_counters(layout, plane.config().block); });
+  read("reverse", [&](const json&) { return reverse(layout, plane.config().block); });
+  read("reverse_counters", [&](const json&) { return reverse_counters(layout, plane.config().block); });
   read("credits", [&](const json&) { return credits(layout, plane); });
   read("exports", [&](const json&) { return exports(layout); });
   read("reactors", [&](const json&) { return reactors(layout, plane.config()); });

@@ -125,4 +125,42 @@ json upstream_counters(const segment::Layout& layout, const segment::ConfigBlock
   return list;
 }
 
+json reverse(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  if (config.reverse.in_use == 0) return json::object();
+  std::uint32_t clients = 0, connected = 0, outstanding = 0;
+  segment::Histogram server_ns;
+  for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
+    const segment::IngressArea& area = layout.reactors[reactor].ingress;
+    clients += area.clients.load(std::memory_order_relaxed);
+    connected += area.connected.load(std::memory_order_relaxed);
+    outstanding += area.outstanding.load(std::memory_order_relaxed);
+    server_ns.merge(area.server_ns);
+  }
+  const json counters = reverse_counters(layout, config);
+  json shown = {{"listen_port", config.reverse.listen_port},
+                {"server", rpcrdma::to_string(config.reverse.server)},
+                {"server_port", config.reverse.server_port},
+                {"state", clients == 0     ? "idle"
+                          : connected == 0 ? "unreachable"
+                                           : "up"},
+                {"clients", clients},
+                {"connected", connected},
+                {"outstanding", outstanding},
+                {"server_p50_us", microseconds(server_ns.percentile(0.5))},
+                {"server_p99_us", microseconds(server_ns.percentile(0.99))}};
+  for (const char* counter : {"calls", "replies", "failures", "timeouts"}) shown[counter] = counters[counter];
+  return shown;
+}
+
+json reverse_counters(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  json shown = json::object();
+  for (std::size_t c = 0; c < std::size(segment::kIngressCounters); ++c) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
+      sum += layout.reactors[reactor].ingress.counters[c].load(std::memory_order_relaxed);
+    shown[std::string(segment::kIngressCounters[c].name)] = sum;
+  }
+  return shown;
+}
+
 }  // namespace sluice::admin

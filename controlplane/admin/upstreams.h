@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What 'sluicectl upstreams' shows.
+// What 'sluicectl upstreams' and 'sluicectl reverse' show.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,5 +13,9 @@ namespace sluice::admin {
 nlohmann::json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config);
 /// All counters of each upstream.
 nlohmann::json upstream_counters(const segment::Layout& layout, const segment::ConfigBlock& config);
+
+/// The reverse gateway: state, clients, calls; and all its counters.
+nlohmann::json reverse(const segment::Layout& layout, const segment::ConfigBlock& config);
+nlohmann::json reverse_counters(const segment::Layout& layout, const segment::ConfigBlock& config);
 
 }  // namespace sluice::admin

@@ -30,7 +30,8 @@ void ConnectionKeeper::rebuild() {
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor)
     for (const auto& entry : layout_.reactors[reactor].connections) {
       const auto info = entry.read();
-      if (info && info->state != segment::ConnectionState::Unused) admission_.connected(info->peer);
+      if (info && info->state != segment::ConnectionState::Unused && info->outgoing == 0)
+        admission_.connected(info->peer);
     }
   if (punted_) punted_->restore();
 }
@@ -53,15 +54,18 @@ bool ConnectionKeeper::poll(std::uint64_t now_ns) {
         case segment::EventType::ConnectRequest:
           on_request(reactor, event, now_ns);
           break;
+        case segment::EventType::ConnectWanted:
+          if (punted_) punted_->on_connect_wanted(reactor, event, now_ns);
+          break;
         case segment::EventType::ConnectionUp:
           spdlog::debug("Connection {} of reactor {} is up", event.connection, reactor);
           if (punted_) punted_->on_connection_up(event, now_ns);
           break;
         case segment::EventType::ConnectionDown:
-          admission_.disconnected(event.peer);
+          if (event.outgoing == 0) admission_.disconnected(event.peer);
           spdlog::debug("Connection {} of reactor {} is down (reason {})", event.connection, reactor,
                         event.reason);
-          if (punted_) punted_->on_connection_down(event, now_ns);
+          if (punted_) punted_->on_connection_down(reactor, event, now_ns);
           break;
         case segment::EventType::CommandDone:
           if (punted_) punted_->on_command_done(reactor, event, now_ns);

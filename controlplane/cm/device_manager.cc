@@ -10,13 +10,6 @@ namespace {
 constexpr std::size_t kDatagramsPerPoll = 16;
 constexpr std::uint8_t kMaxReads = 16;
 
-rdma::PeerAddress local_for(const rdma::Device& device, const rdma::PeerAddress& remote) {
-  constexpr rdma::PeerAddress kV4 = rdma::PeerAddress::from_ipv4(0, 0, 0, 0);
-  for (const rdma::PeerAddress& own : device.addresses())
-    if (own.within(kV4, 96) == remote.within(kV4, 96)) return own;
-  return {};
-}
-
 }  // namespace
 
 DeviceManager::DeviceManager(rdma::Device& device, ClockNs clock, const rdma::PeerAddress& server,
@@ -26,13 +19,14 @@ DeviceManager::DeviceManager(rdma::Device& device, ClockNs clock, const rdma::Pe
 std::optional<rdma::CmId> DeviceManager::connect(rdma::QueuePair& qp, std::uint16_t port,
                                                  std::span<const std::byte> private_data) noexcept {
   const std::uint32_t psn = random_() & 0xFFFFFF;
-  const auto id = agent_.connect({local_for(device_, server_), server_}, port, device_.max_path_mtu(),
-                                 {.qpn = static_cast<std::uint32_t>(qp.number()),
-                                  .receive_psn = psn,
-                                  .responder_resources = kMaxReads,
-                                  .initiator_depth = kMaxReads,
-                                  .private_data = {private_data.begin(), private_data.end()}},
-                                 clock_());
+  const auto id =
+      agent_.connect({rdma::local_for(device_.addresses(), server_), server_}, port, device_.max_path_mtu(),
+                     {.qpn = static_cast<std::uint32_t>(qp.number()),
+                      .receive_psn = psn,
+                      .responder_resources = kMaxReads,
+                      .initiator_depth = kMaxReads,
+                      .private_data = {private_data.begin(), private_data.end()}},
+                     clock_());
   if (!id) return std::nullopt;
   links_[*id] = {&qp, psn, {}};
   return static_cast<rdma::CmId>(*id);

@@ -30,7 +30,7 @@ PuntedConnections::PuntedConnections(segment::Layout& layout, const config::Conf
       credits_(credits),
       admission_(admission),
       keeper_statistics_(statistics),
-      agent_(*this, {.max_connections = 2 * config.block.max_connections * config.block.reactors}) {
+      agent_(*this, {.max_connections = 2 * config.block.all_connections() * config.block.reactors}) {
   agent_.listen(static_cast<std::uint16_t>(config.block.port));
 }
 
@@ -106,27 +106,82 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
                         .first_grant = start.credits,
                         .client_class = start.client_class,
                         .receive_inline_bytes = inline_bytes,
-                        .send_inline_bytes = rpcrdma::send_inline_bytes(theirs, inline_bytes),
-                        .attributes = {.local = peer.endpoint.local,
-                                       .remote = peer.endpoint.remote,
-                                       .remote_link = peer.endpoint.link,
-                                       .remote_qp = static_cast<rdma::QueuePairNumber>(peer.qpn),
-                                       .send_psn = peer.send_psn,
-                                       .receive_psn = known.own.receive_psn,
-                                       .path_mtu = peer.path_mtu,
-                                       .responder_resources = known.own.responder_resources,
-                                       .initiator_depth = known.own.initiator_depth,
-                                       .ack_timeout = kAckTimeout,
-                                       .retry_count = 7,
-                                       .rnr_retry = kRnrForEver}};
-  if (const auto snapshot = agent_.snapshot(id))
-    std::memcpy(make.cm_state.data(), &*snapshot, sizeof *snapshot);
-  if (!command(known.reactor, make)) {
+                        .send_inline_bytes = rpcrdma::send_inline_bytes(theirs, inline_bytes)};
+  if (!command(known.reactor, with_attributes(make, id, peer, known.own))) {
     admission_.disconnected(known.peer);
     return refuse(id);
   }
   known_[id] = std::move(known);
 }
+
+/// With what the queue pair has to know, and what a control plane that takes over has to.
+segment::Command PuntedConnections::with_attributes(segment::Command command, Id id,
+                                                    const PeerParameters& peer,
+                                                    const OwnParameters& own) const {
+  command.attributes = {.local = peer.endpoint.local,
+                        .remote = peer.endpoint.remote,
+                        .remote_link = peer.endpoint.link,
+                        .remote_qp = static_cast<rdma::QueuePairNumber>(peer.qpn),
+                        .send_psn = peer.send_psn,
+                        .receive_psn = own.receive_psn,
+                        .path_mtu = peer.path_mtu,
+                        .responder_resources = own.responder_resources,
+                        .initiator_depth = own.initiator_depth,
+                        .ack_timeout = kAckTimeout,
+                        .retry_count = 7,
+                        .rnr_retry = kRnrForEver};
+  if (const auto snapshot = agent_.snapshot(id))
+    std::memcpy(command.cm_state.data(), &*snapshot, sizeof *snapshot);
+  return command;
+}
+
+// --- Connections to servers
+
+void PuntedConnections::on_connect_wanted(std::uint32_t reactor, const segment::Event& event,
+                                          std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  Known known{.reactor = reactor,
+              .outgoing = true,
+              .connection = event.connection,
+              .peer = event.peer,
+              .own = {.qpn = event.queue_pair,
+                      .receive_psn = static_cast<std::uint32_t>(random_() & 0xFFFFFF),
+                      .responder_resources = kMaxReads,
+                      .initiator_depth = kMaxReads,
+                      .rnr_retry = kRnrForEver,
+                      .private_data = {}}};
+  const std::size_t bytes = std::min<std::size_t>(event.private_data_bytes, rdma::kMaxPrivateData);
+  known.own.private_data.assign(event.private_data, event.private_data + bytes);
+  const auto id = agent_.connect({event.local, event.peer, {}}, static_cast<std::uint16_t>(event.port),
+                                 static_cast<std::uint16_t>(event.path_mtu), known.own, now_ns);
+  if (!id) return tell_failed(known);
+  known_[*id] = std::move(known);
+}
+
+void PuntedConnections::on_reply(Id id, const PeerParameters& peer) {
+  const auto at = known_.find(id);
+  if (at == known_.end()) return;
+  Known& known = at->second;
+  known.own.responder_resources = std::min(peer.responder_resources, kMaxReads);
+  known.own.initiator_depth = std::min(peer.initiator_depth, kMaxReads);
+  const segment::Command connect{
+      .type = segment::CommandType::Connect,
+      .cm_id = static_cast<std::uint32_t>(id),
+      .connection = known.connection,
+      .queue_pair = known.own.qpn,
+      .send_inline_bytes = rpcrdma::send_inline_bytes(rpcrdma::decode_private_data(peer.private_data),
+                                                      config_.block.inline_bytes)};
+  // Without room for the command the agent gives up when nobody has answered the reply, and tells so.
+  command(known.reactor, with_attributes(connect, id, peer, known.own));
+}
+
+void PuntedConnections::tell_failed(const Known& known) {
+  command(known.reactor, {.type = segment::CommandType::ConnectFailed,
+                          .connection = known.connection,
+                          .queue_pair = known.own.qpn});
+}
+
+// --- What reactors tell
 
 void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Event& event,
                                         std::uint64_t now_ns) {
@@ -134,6 +189,13 @@ void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   const auto at = known_.find(static_cast<Id>(event.cm_id));
   if (at == known_.end() || at->second.made || at->second.reactor != reactor) return;
   Known& known = at->second;
+  if (known.outgoing) {
+    known.made = event.status == segment::CommandStatus::Done && agent_.ready(at->first, now_ns);
+    if (known.made) return;
+    agent_.disconnect(at->first, now_ns);
+    known_.erase(at);
+    return;
+  }
   if (event.status != segment::CommandStatus::Done) {
     const Id id = at->first;
     admission_.disconnected(known.peer);
@@ -153,10 +215,16 @@ void PuntedConnections::on_connection_up(const segment::Event& event, std::uint6
   agent_.heard(static_cast<Id>(event.cm_id), now_ns);
 }
 
-void PuntedConnections::on_connection_down(const segment::Event& event, std::uint64_t now_ns) {
+void PuntedConnections::on_connection_down(std::uint32_t reactor, const segment::Event& event,
+                                           std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  known_.erase(static_cast<Id>(event.cm_id));
-  agent_.disconnect(static_cast<Id>(event.cm_id), now_ns);
+  auto id = static_cast<Id>(event.cm_id);
+  // One that was given up on its way has no identifier of ours.
+  if (event.outgoing != 0)
+    for (const auto& [other, known] : known_)
+      if (known.outgoing && known.reactor == reactor && known.own.qpn == event.queue_pair) id = other;
+  known_.erase(id);
+  agent_.disconnect(id, now_ns);
 }
 
 void PuntedConnections::on_established(Id id) {
@@ -166,7 +234,14 @@ void PuntedConnections::on_established(Id id) {
           {.type = segment::CommandType::Established, .cm_id = static_cast<std::uint32_t>(id)});
 }
 
-void PuntedConnections::on_rejected(Id id, RejectReason, std::span<const std::byte>) {
+void PuntedConnections::on_rejected(Id id, RejectReason reason, std::span<const std::byte>) {
+  const auto at = known_.find(id);
+  if (at != known_.end() && at->second.outgoing) {
+    spdlog::warn("The server has refused a connection (reason {})", static_cast<unsigned>(reason));
+    tell_failed(at->second);
+    known_.erase(at);
+    return;
+  }
   on_disconnected(id);
 }
 
@@ -181,12 +256,15 @@ void PuntedConnections::restore() {
     for (const auto& entry : layout_.reactors[reactor].connections) {
       const auto info = entry.read();
       if (!info || info->state == segment::ConnectionState::Unused || info->queue_pair == 0) continue;
+      // Reactors ask again for those that are on their way.
+      if (info->outgoing != 0 && info->state == segment::ConnectionState::Opening) continue;
       Snapshot snapshot;
       std::memcpy(&snapshot, info->cm_state.data(), sizeof snapshot);
       snapshot.local_qpn = info->queue_pair;
       if (!agent_.restore(snapshot)) continue;
       known_[static_cast<Id>(snapshot.id)] = {.reactor = reactor,
                                               .made = true,
+                                              .outgoing = info->outgoing != 0,
                                               .peer = info->peer,
                                               .own = {.qpn = info->queue_pair, .private_data = {}}};
     }

@@ -31,8 +31,10 @@ class PuntedConnections final : public Agent::Host {
   bool poll(std::uint64_t now_ns);
   /// What reactors tell.
   void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
+  /// The data plane wants a connection to a server.
+  void on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
   void on_connection_up(const segment::Event& event, std::uint64_t now_ns);
-  void on_connection_down(const segment::Event& event, std::uint64_t now_ns);
+  void on_connection_down(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
   /// Takes over what a predecessor has left in the connection tables.
   void restore();
 
@@ -43,19 +45,24 @@ class PuntedConnections final : public Agent::Host {
   struct Known {
     std::uint32_t reactor = 0;
     bool made = false;
+    bool outgoing = false;
+    std::uint32_t connection = 0;  ///< outgoing
     rdma::PeerAddress peer;
     OwnParameters own;
   };
 
   void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) override;
   void on_request(Id id, const PeerParameters& peer) override;
-  void on_reply(Id, const PeerParameters&) override {}  // the data plane opens no connections
+  void on_reply(Id id, const PeerParameters& peer) override;
   void on_established(Id id) override;
   void on_rejected(Id id, RejectReason reason, std::span<const std::byte> private_data) override;
   void on_disconnected(Id id) override;
 
   bool command(std::uint32_t reactor, segment::Command command);
   std::uint32_t least_loaded() const;
+  void tell_failed(const Known& known);
+  segment::Command with_attributes(segment::Command command, Id id, const PeerParameters& peer,
+                                   const OwnParameters& own) const;
   void refuse(Id id, RejectReason reason = RejectReason::NoResources);
 
   segment::Layout& layout_;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/rpcrdma/netid.h"
+
 namespace sluice::config {
 
 bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix) {
@@ -56,6 +58,11 @@ std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std:
       ++count;
   }
   return count;
+}
+
+std::string to_text(const segment::AllowedPrefix& prefix) {
+  const bool v4 = rpcrdma::is_mapped_ipv4(prefix.address) && prefix.prefix_bits >= 96;
+  return rpcrdma::to_string(prefix.address) + '/' + std::to_string(prefix.prefix_bits - (v4 ? 96 : 0));
 }
 
 }  // namespace sluice::config

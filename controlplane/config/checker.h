@@ -105,6 +105,8 @@ class Checker {
 
 /// "10.0.0.0/8", "192.0.2.7", "2001:db8::/32".
 bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix);
+/// The other way round.
+std::string to_text(const segment::AllowedPrefix& prefix);
 /// A list of such; returns how many are in `out`.
 std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std::string& key,
                             std::span<segment::AllowedPrefix> out);

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "controlplane/config/checker.h"
+#include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 
 namespace sluice::config {
@@ -282,6 +283,7 @@ Config parse(const std::string& text, const std::string& name) {
   read_exports(check, root, config.block);
   read_policy(check, root, config);
   read_upstreams(check, root, config.block);
+  read_reverse(check, root, config.block);
   check.finish();
   fill_derived(config);
   return config;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/rpcrdma/netid.h"
 
@@ -12,11 +13,6 @@ namespace sluice::config {
 namespace {
 
 using nlohmann::json;
-
-std::string to_text(const segment::AllowedPrefix& prefix) {
-  const bool v4 = rpcrdma::is_mapped_ipv4(prefix.address) && prefix.prefix_bits >= 96;
-  return rpcrdma::to_string(prefix.address) + '/' + std::to_string(prefix.prefix_bits - (v4 ? 96 : 0));
-}
 
 template <typename Prefixes>
 json to_json(const Prefixes& prefixes, std::size_t count) {
@@ -123,6 +119,7 @@ json describe(const Config& config) {
         {"item_buffers", block.item_buffers},
         {"callback_clients", block.callback_clients}}},
       {"upstream", describe_upstreams(block)},
+      {"reverse", describe_reverse(block)},
       {"client_class", json::array()},
       {"export", json::array()}};
   result["policy"]["slots"] = config.policy_slots;

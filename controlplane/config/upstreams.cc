@@ -118,7 +118,7 @@ void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBloc
     }
     block.upstreams[block.upstream_count++] = entry;
   }
-  if (!serves_exports(block)) {
+  if (!serves_exports_beside_upstreams(block)) {
     if (root.contains("export"))
       check.defect(node->source(),
                    "an upstream has nfs3, which [[export]] is served with: take one of them out.");
@@ -127,6 +127,10 @@ void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBloc
 }
 
 bool serves_exports(const segment::ConfigBlock& block) {
+  return block.reverse.in_use == 0 && serves_exports_beside_upstreams(block);
+}
+
+bool serves_exports_beside_upstreams(const segment::ConfigBlock& block) {
   return upstream_of(block, {ulb::kNfsProgram, ulb::kNfs3Version}) == nullptr;
 }
 

@@ -17,6 +17,8 @@ const segment::UpstreamConfig* upstream_of(const segment::ConfigBlock& block,
                                            const segment::RouteConfig& route);
 /// Whether NFS version 3 is that of the exports in memory.
 bool serves_exports(const segment::ConfigBlock& block);
+/// The same, were it not for the reverse gateway.
+bool serves_exports_beside_upstreams(const segment::ConfigBlock& block);
 nlohmann::json describe_upstreams(const segment::ConfigBlock& block);
 
 }  // namespace sluice::config

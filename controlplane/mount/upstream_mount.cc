@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "dataplane/rpcrdma/netid.h"
-#include "dataplane/service/forward/sockets.h"
+#include "dataplane/tcp/sockets.h"
 #include "mount3.h"
 
 namespace sluice::mount {
@@ -44,9 +44,8 @@ Client connect(const segment::UpstreamConfig& upstream) {
   } else {
     sockaddr_storage address{};
     const socklen_t bytes =
-        forward::socket_address(upstream.address, static_cast<std::uint16_t>(upstream.mount_port), address);
-    const int socket =
-        forward::connecting_socket(address.ss_family, upstream.privileged_port != 0, kPatienceMs);
+        tcp::socket_address(upstream.address, static_cast<std::uint16_t>(upstream.mount_port), address);
+    const int socket = tcp::connecting_socket(address.ss_family, upstream.privileged_port != 0, kPatienceMs);
     if (socket >= 0 && ::connect(socket, reinterpret_cast<const sockaddr*>(&address), bytes) == 0) {
       netbuf to{static_cast<unsigned>(sizeof address), static_cast<unsigned>(bytes), &address};
       client = clnt_vc_create(socket, &to, kProgram, kVersion3, 0, 0);

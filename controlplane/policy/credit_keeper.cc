@@ -8,7 +8,7 @@ namespace sluice::policy {
 CreditKeeper::CreditKeeper(segment::Layout& layout, const config::Config& config)
     : layout_(layout), config_(config) {
   for (std::uint32_t i = 0; i < config.block.reactors; ++i)
-    reactors_.emplace_back(config.credit_limits(), config.block.max_connections);
+    reactors_.emplace_back(config.credit_limits(), config.block.all_connections());
 }
 
 void CreditKeeper::reconfigure() {
@@ -32,8 +32,9 @@ void CreditKeeper::look(std::uint32_t reactor, std::uint64_t now_ns) {
     if (sequence != seen.sequence) {
       const auto info = area.connections[number].read();
       if (!info) continue;
-      const bool open =
-          info->state == segment::ConnectionState::Open || info->state == segment::ConnectionState::Opening;
+      // What a server may call us is no part of what is shared out.
+      const bool open = info->outgoing == 0 && (info->state == segment::ConnectionState::Open ||
+                                                info->state == segment::ConnectionState::Opening);
       const bool another = open && (!seen.open || info->cm_id != seen.cm_id);
       if (another) {
         of.policy.joined(number, info->client_class, use.granted.load(std::memory_order_relaxed), now_ns);

@@ -23,12 +23,13 @@
 #include <thread>
 #include <vector>
 
+#include "dataplane/ingress/ingress.h"
 #include "dataplane/reactor/reactor.h"
 #include "dataplane/segment/notify.h"
-#include "dataplane/service/forward/sockets.h"
 #include "dataplane/service/forward/upstreams.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "dataplane/service/null.h"
+#include "dataplane/tcp/sockets.h"
 #include "pmd/loopback/loopback.h"
 #include "pmd/softroce/capture.h"
 #include "pmd/softroce/softroce.h"
@@ -175,18 +176,42 @@ rpcrdma::Version2Config version_2_config(const segment::ConfigBlock& config) {
 
 rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
   rpcrdma::EngineConfig engine;
-  engine.max_connections = config.max_connections;
+  engine.max_connections = config.all_connections();
   engine.capacity.call_slots = config.credits;
   engine.capacity.receive_bytes = config.inline_bytes;
   engine.capacity.reply_buffer_bytes = config.reply_buffer_bytes;
   engine.call_buffers = config.call_buffers;
   engine.reply_buffers = config.large_reply_buffers;
   if (config.upstream_count > 0) {
-    engine.reply_buffer_bytes = forward::kMaxRecordBytes;
+    engine.reply_buffer_bytes = tcp::kMaxRecordBytes;
     engine.callers = std::min(config.callback_clients, config.max_connections);
     engine.capacity.requests = rpcrdma::kCallBacksAtOnce;
   }
+  if (config.reverse.in_use != 0)
+    engine.capacity.requests = std::max(engine.capacity.requests, config.reverse.calls);
   return engine;
+}
+
+DialConfig dial_config(const segment::ConfigBlock& config) {
+  return {.server = config.reverse.server,
+          .port = static_cast<std::uint16_t>(config.reverse.server_port),
+          .inline_bytes = config.inline_bytes,
+          .credits_requested = config.reverse.calls,
+          .call_backs = std::min<std::uint32_t>(ingress::kMaxCallBacks, config.credits)};
+}
+
+ingress::IngressConfig ingress_config(const segment::ConfigBlock& config) {
+  const segment::ReverseConfig& from = config.reverse;
+  ingress::IngressConfig to{.allowed = {from.allowed.begin(), from.allowed.begin() + from.allowed_count},
+                            .clients = from.clients,
+                            .calls = from.calls,
+                            .inline_bytes = config.inline_bytes,
+                            .record_buffers = from.record_buffers,
+                            .item_buffers = from.item_buffers,
+                            .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000};
+  to.address_bytes =
+      tcp::socket_address(from.listen_address, static_cast<std::uint16_t>(from.listen_port), to.address);
+  return to;
 }
 
 forward::UpstreamConfig upstream_config(const segment::ConfigBlock& config,
@@ -194,12 +219,12 @@ forward::UpstreamConfig upstream_config(const segment::ConfigBlock& config,
   forward::UpstreamConfig upstream{.name = from.name,
                                    .shared_connections = from.connections,
                                    .max_calls = from.max_calls,
-                                   .max_clients = config.max_connections,
+                                   .max_clients = config.all_connections(),
                                    .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
                                    .privileged_port = from.privileged_port != 0,
                                    .credits = config.credits};
   const auto port = static_cast<std::uint16_t>(from.port);
-  upstream.address_bytes = forward::socket_address(from.address, port, upstream.address);
+  upstream.address_bytes = tcp::socket_address(from.address, port, upstream.address);
   return upstream;
 }
 
@@ -243,7 +268,7 @@ rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
   port.vlan = static_cast<std::uint16_t>(config.vlan);
   port.link_mtu = static_cast<std::uint16_t>(config.mtu);
   port.frame_buffer_bytes = kFrameBufferBytes;
-  port.max_queue_pairs = config.max_connections + kSpareQueuePairs;
+  port.max_queue_pairs = config.all_connections() + kSpareQueuePairs;
   // The memory of exports and buffers is not DPDK's own: a NIC cannot reach it without a mapping.
   port.transmit_in_place = is_vdev(config);
   return port;
@@ -254,6 +279,8 @@ struct Drivers {
   explicit Drivers(const segment::ConfigBlock& config) {
     if (config.driver == segment::Driver::SoftRoce)
       port = rdma::softroce::Port::open(port_config(config));
+    else if (config.reverse.in_use != 0)  // the server's, who is on this machine
+      fabric = rdma::loopback::Fabric::attach(config.loopback_path);
     else
       fabric = rdma::loopback::Fabric::create(
           config.loopback_path, {.links = config.loopback_links, .arena_bytes = config.loopback_arena_bytes});
@@ -266,7 +293,7 @@ std::unique_ptr<rdma::Device> make_device(Drivers& drivers, const segment::Confi
                                           std::uint32_t number) {
   if (drivers.port) return drivers.port->make_device(number);
   return rdma::loopback::make_device(drivers.fabric, {.name = "loopback" + std::to_string(number),
-                                                      .max_queue_pairs = config.max_connections});
+                                                      .max_queue_pairs = config.all_connections()});
 }
 
 /// One reactor with all that it polls. Members are built in order and destroyed in reverse.
@@ -281,7 +308,8 @@ struct Core {
                                                                     : rpcrdma::ReplyChunkPolicy::Always,
                  .max_version = config.max_version,
                  .version2 = version_2_config(config),
-                 .idle = config.idle},
+                 .idle = config.idle,
+                 .dial = dial_config(config)},
                 engine, layout, &tsc_ns) {
     engine.add_service(null);
     if (config.upstream_count > 0) {
@@ -290,7 +318,13 @@ struct Core {
       for (const auto& service : upstreams->services()) engine.add_service(*service);
       reactor.add_poller(*upstreams);
     }
-    if (auto* cm = device->connection_manager()) cm->listen(static_cast<std::uint16_t>(config.port));
+    if (config.reverse.in_use != 0) {
+      ingress = std::make_unique<ingress::Ingress>(engine, reactor, ingress_config(config),
+                                                   layout.reactors[number].ingress, &tsc_ns);
+      reactor.add_poller(*ingress);
+    }
+    if (auto* cm = device->connection_manager(); cm != nullptr && config.reverse.in_use == 0)
+      cm->listen(static_cast<std::uint16_t>(config.port));
     if (auto* loopback = dynamic_cast<rdma::loopback::Loopback*>(device.get())) {
       reactor.peer_pid = [loopback](rdma::CmId id) { return loopback->peer_pid(id); };
       reactor.abandon = [loopback](rdma::CmId id) { loopback->abandon(id); };
@@ -302,17 +336,25 @@ struct Core {
   service::NullService null;
   std::unique_ptr<forward::Upstreams> upstreams;
   Reactor reactor;
+  std::unique_ptr<ingress::Ingress> ingress;
 };
+
+/// Of files: none where nobody can reach them.
+std::uint64_t served_bytes(const segment::ConfigBlock& config) {
+  constexpr std::uint64_t kLeast = 16u << 20;
+  return config.reverse.in_use != 0 ? kLeast : config.memory_bytes;
+}
 
 /// The exports, which belong to one reactor; the others hand it their calls.
 struct Exports {
   Exports(const segment::ConfigBlock& config, Core& owner)
-      : data(owner.device->allocate_memory(config.memory_bytes)),
+      : data(owner.device->allocate_memory(served_bytes(config))),
         zeros(owner.device->allocate_memory(service::memory::kLargeBytes + kPadBytes)),
         memory(data, zeros, memory_config(config), &tsc_wall_ns),
         owner_(owner) {
     // Access control lists are of the same files.
-    if (!is_forwarded(config, memory)) served_ = {&memory, &memory.acl_service()};
+    if (config.reverse.in_use == 0 && !is_forwarded(config, memory))
+      served_ = {&memory, &memory.acl_service()};
     for (service::Service* served : served_) owner.engine.add_service(*served);
   }
 
@@ -395,21 +437,29 @@ struct Exports {
   std::vector<std::unique_ptr<service::BorrowedService>> borrowed_;
 };
 
+std::uint64_t reverse_bytes(const segment::ReverseConfig& config) {
+  return config.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
+         config.item_buffers * std::uint64_t{tcp::kStreamBytes} +
+         config.clients * ingress::client_bytes(config.calls);
+}
+
 void publish_memory(segment::Layout& layout, const segment::ConfigBlock& config) {
-  const std::uint64_t slots = std::uint64_t{config.max_connections} * config.credits * config.reactors;
+  const std::uint64_t slots = std::uint64_t{config.all_connections()} * config.credits * config.reactors;
   const std::pair<const char*, std::uint64_t> parts[] = {
-      {"file data (resident as files grow)", config.memory_bytes},
+      {"file data (resident as files grow)", served_bytes(config)},
       {"Receive buffers", slots * config.inline_bytes},
       {"reply buffers of call slots", slots * config.reply_buffer_bytes},
       {"long-call buffers",
        std::uint64_t{config.reactors} * config.call_buffers * rpcrdma::EngineConfig{}.call_buffer_bytes},
       {"large reply buffers", std::uint64_t{config.reactors} * config.large_reply_buffers *
                                   engine_config(config).reply_buffer_bytes},
-      {"replies of upstreams", config.upstream_count == 0
-                                   ? 0
-                                   : std::uint64_t{config.reactors} *
-                                         (config.record_buffers * std::uint64_t{forward::kMaxRecordBytes} +
-                                          config.item_buffers * std::uint64_t{forward::kItemBytes})},
+      {"replies of upstreams",
+       config.upstream_count == 0
+           ? 0
+           : std::uint64_t{config.reactors} * (config.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
+                                               config.item_buffers * std::uint64_t{forward::kItemBytes})},
+      {"calls and replies of the reverse gateway",
+       config.reverse.in_use == 0 ? 0 : config.reactors * reverse_bytes(config.reverse)},
       {"call slots", slots * sizeof(rpcrdma::CallSlot)},
       {"inodes and directory entries (resident as files are made)",
        config.max_files * (sizeof(service::memory::Inode) + 2 * sizeof(service::memory::Entry))},

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "dataplane/rpcrdma/private_data.h"
+
 namespace sluice::reactor {
 namespace {
 
@@ -103,13 +105,7 @@ bool Reactor::poll_cm() noexcept {
         on_connect_request(event);
         break;
       case rdma::CmEventType::Established:
-        if (rpcrdma::Connection* connection = find_connection(event.id)) {
-          mark_up(*connection);
-          send_event({.type = segment::EventType::ConnectionUp,
-                      .cm_id = static_cast<std::uint32_t>(event.id),
-                      .connection = connection->number(),
-                      .peer = connection->peer()});
-        }
+        on_established(event);
         break;
       case rdma::CmEventType::Rejected:
       case rdma::CmEventType::Disconnected:
@@ -121,6 +117,20 @@ bool Reactor::poll_cm() noexcept {
     }
   }
   return count > 0;
+}
+
+void Reactor::on_established(const rdma::CmEvent& event) noexcept {
+  rpcrdma::Connection* const connection = find_connection(event.id);
+  if (connection == nullptr) return;
+  if (tracked_[connection->number()].outgoing)
+    connection->set_send_inline_bytes(rpcrdma::send_inline_bytes(
+        rpcrdma::decode_private_data({event.private_data, event.private_data_bytes}),
+        config_.dial.inline_bytes));
+  mark_up(*connection);
+  send_event({.type = segment::EventType::ConnectionUp,
+              .cm_id = static_cast<std::uint32_t>(event.id),
+              .connection = connection->number(),
+              .peer = connection->peer()});
 }
 
 void Reactor::mark_up(rpcrdma::Connection& connection) noexcept {
@@ -195,7 +205,9 @@ void Reactor::show_negotiated(rpcrdma::Connection& connection, Tracked& tracked)
 
 /// A packet on the queue pair says that the peer is ready, also when its message that says so was lost.
 void Reactor::tell_heard(rpcrdma::Connection& connection, Tracked& tracked) noexcept {
-  if (tracked.queue_pair == 0 || tracked.up || tracked.heard_told || !connection.heard_from_peer()) return;
+  if (tracked.queue_pair == 0 || tracked.outgoing || tracked.up || tracked.heard_told ||
+      !connection.heard_from_peer())
+    return;
   tracked.heard_told = true;
   send_event({.type = segment::EventType::ConnectionUp,
               .cm_id = static_cast<std::uint32_t>(tracked.cm_id),
@@ -207,7 +219,9 @@ void Reactor::tell_heard(rpcrdma::Connection& connection, Tracked& tracked) noex
 void Reactor::show_use(rpcrdma::Connection& connection) noexcept {
   segment::ConnectionUse& use = area_.use[connection.number()];
   rpcrdma::Responder& responder = connection.responder();
-  use.open.store(connection.is_open(), std::memory_order_relaxed);
+  const std::uint32_t whose = tracked_[connection.number()].outgoing ? segment::ConnectionUse::kToServer
+                                                                     : segment::ConnectionUse::kOfClient;
+  use.open.store(connection.is_open() ? whose : 0, std::memory_order_relaxed);
   use.client_class.store(connection.client_class(), std::memory_order_relaxed);
   use.calls.store(responder.calls(), std::memory_order_relaxed);
   use.granted.store(static_cast<std::uint32_t>(responder.grant()), std::memory_order_relaxed);
@@ -233,7 +247,14 @@ void Reactor::tell_pending() noexcept {
     control_plane_pid_ = pid;
     ++counters_.control_plane_changes;
     for (PendingRequest& pending : pending_) pending.told = false;
+    for (Tracked& tracked : tracked_) {
+      if (!tracked.outgoing || tracked.up || tracked.untold || cm_ != nullptr) continue;
+      tracked.untold = true;
+      ++untold_;
+    }
   }
+  for (std::size_t i = 0; untold_ > 0 && i < tracked_.size(); ++i)
+    if (tracked_[i].untold && !tell_wanted(static_cast<std::uint16_t>(i))) return;
   for (PendingRequest& pending : pending_) {
     if (!pending.used || pending.told) continue;
     segment::Event event{.type = segment::EventType::ConnectRequest,
@@ -246,6 +267,27 @@ void Reactor::tell_pending() noexcept {
     pending.told = area_.events.push(event);
     if (!pending.told) return;
   }
+}
+
+/// Asks the control plane for a connection that was dialed. False: there is no room to.
+bool Reactor::tell_wanted(std::uint16_t number) noexcept {
+  Tracked& tracked = tracked_[number];
+  const auto data = rpcrdma::encode_private_data({.remote_invalidation = false,
+                                                  .send_bytes = config_.dial.inline_bytes,
+                                                  .receive_bytes = config_.dial.inline_bytes});
+  segment::Event event{.type = segment::EventType::ConnectWanted,
+                       .connection = number,
+                       .queue_pair = tracked.queue_pair,
+                       .port = config_.dial.port,
+                       .peer = config_.dial.server,
+                       .local = rdma::local_for(engine_.device().addresses(), config_.dial.server),
+                       .path_mtu = engine_.device().max_path_mtu(),
+                       .private_data_bytes = data.size()};
+  std::copy(data.begin(), data.end(), event.private_data);
+  if (!area_.events.push(event)) return false;
+  tracked.untold = false;
+  --untold_;
+  return true;
 }
 
 Reactor::PendingRequest* Reactor::find_pending(std::uint32_t cm_id) noexcept {
@@ -265,9 +307,12 @@ void Reactor::report_closed() noexcept {
   while (rpcrdma::Connection* connection = engine_.take_closed()) {
     const Tracked tracked = std::exchange(tracked_[connection->number()], {});
     --open_;
+    if (tracked.untold) --untold_;
     send_event({.type = segment::EventType::ConnectionDown,
                 .cm_id = static_cast<std::uint32_t>(tracked.cm_id),
                 .connection = connection->number(),
+                .queue_pair = tracked.queue_pair,
+                .outgoing = tracked.outgoing,
                 .reason = static_cast<std::uint32_t>(connection->close_reason()),
                 .peer = connection->peer()});
     publish_connection(connection->number());
@@ -301,6 +346,14 @@ segment::CommandStatus Reactor::carry_out(const segment::Command& command, segme
       return accept(command);
     case segment::CommandType::Establish:
       return establish(command, done);
+    case segment::CommandType::Connect:
+      return connect(command, done);
+    case segment::CommandType::ConnectFailed:
+      if (rpcrdma::Connection* connection = dialed(command)) {
+        connection->close(rpcrdma::CloseReason::PeerClosed);
+        return CommandStatus::Done;
+      }
+      return CommandStatus::UnknownConnection;
     case segment::CommandType::Established:
     case segment::CommandType::Ended: {
       rpcrdma::Connection* connection = find_connection(static_cast<rdma::CmId>(command.cm_id));
@@ -399,7 +452,7 @@ segment::CommandStatus Reactor::accept(const segment::Command& command) noexcept
     cm_->reject(event.id, {});
     return segment::CommandStatus::NoRoom;
   }
-  rdma::QueuePair* qp = open_connection(*connection, command, event.peer_address);
+  rdma::QueuePair* qp = open_connection(*connection, connection_config(command), event.peer_address, nullptr);
   if (qp == nullptr) {
     cm_->reject(event.id, {});
     return segment::CommandStatus::NoRoom;
@@ -415,8 +468,22 @@ segment::CommandStatus Reactor::accept(const segment::Command& command) noexcept
   return segment::CommandStatus::Done;
 }
 
-rdma::QueuePair* Reactor::open_connection(rpcrdma::Connection& connection, const segment::Command& command,
-                                          const rdma::PeerAddress& peer) noexcept {
+rpcrdma::ConnectionConfig Reactor::connection_config(const segment::Command& command) const noexcept {
+  return {.receive_inline_bytes = command.receive_inline_bytes,
+          .send_inline_bytes = command.send_inline_bytes,
+          .credit_grant = command.credits,
+          .first_grant = command.first_grant,
+          .client_class = command.client_class,
+          .reply_chunks = config_.reply_chunks,
+          .credits_requested = engine_.config().callers > 0 ? rpcrdma::kCallBacksAtOnce : 0,
+          .max_version = config_.max_version,
+          .version2 = config_.version2};
+}
+
+rdma::QueuePair* Reactor::open_connection(rpcrdma::Connection& connection,
+                                          const rpcrdma::ConnectionConfig& config,
+                                          const rdma::PeerAddress& peer,
+                                          rpcrdma::Requester* requester) noexcept {
   std::unique_ptr<rdma::QueuePair> qp;
   try {
     qp = engine_.device().create_queue_pair(engine_.queue_pair_limits());
@@ -425,18 +492,9 @@ rdma::QueuePair* Reactor::open_connection(rpcrdma::Connection& connection, const
     return nullptr;
   }
   rdma::QueuePair* const result = qp.get();
-  connection.open(std::move(qp),
-                  {.receive_inline_bytes = command.receive_inline_bytes,
-                   .send_inline_bytes = command.send_inline_bytes,
-                   .credit_grant = command.credits,
-                   .first_grant = command.first_grant,
-                   .client_class = command.client_class,
-                   .reply_chunks = config_.reply_chunks,
-                   .credits_requested = engine_.config().capacity.requests,
-                   .max_version = config_.max_version,
-                   .version2 = config_.version2},
-                  peer, nullptr);
-  connection.set_property_sink(&on_properties, this);
+  connection.open(std::move(qp), config, peer, requester);
+  // A server's properties need nobody's judgement.
+  connection.set_property_sink(config.active ? nullptr : &on_properties, this);
   ++open_;
   return result;
 }
@@ -448,7 +506,8 @@ segment::CommandStatus Reactor::establish(const segment::Command& command, segme
     ++counters_.connect_requests_refused;
     return segment::CommandStatus::NoRoom;
   }
-  rdma::QueuePair* qp = open_connection(*connection, command, command.attributes.remote);
+  rdma::QueuePair* qp =
+      open_connection(*connection, connection_config(command), command.attributes.remote, nullptr);
   if (qp == nullptr) return segment::CommandStatus::NoRoom;
   tracked_[connection->number()] = {.cm_id = static_cast<rdma::CmId>(command.cm_id),
                                     .since_ns = segment::wall_ns(),
@@ -461,6 +520,75 @@ segment::CommandStatus Reactor::establish(const segment::Command& command, segme
   done.connection = connection->number();
   done.queue_pair = static_cast<std::uint32_t>(qp->number());
   publish_connection(connection->number());
+  return segment::CommandStatus::Done;
+}
+
+// --- Connections to a server
+
+rpcrdma::Connection* Reactor::dial(rpcrdma::Requester& requester, service::Service& callee) noexcept {
+  rpcrdma::Connection* const connection = engine_.free_connection();
+  if (connection == nullptr) return nullptr;
+  const DialConfig& dial = config_.dial;
+  rpcrdma::Version2Config version2 = config_.version2;
+  version2.hold_calls = false;
+  rdma::QueuePair* const qp = open_connection(*connection,
+                                              {.receive_inline_bytes = dial.inline_bytes,
+                                               .credit_grant = dial.call_backs,
+                                               .reply_chunks = config_.reply_chunks,
+                                               .credits_requested = dial.credits_requested,
+                                               .sole_service = &callee,
+                                               .active = true,
+                                               .max_version = config_.max_version,
+                                               .version2 = version2},
+                                              dial.server, &requester);
+  if (qp == nullptr) return nullptr;
+  Tracked& tracked = tracked_[connection->number()];
+  tracked = {.outgoing = true,
+             .since_ns = segment::wall_ns(),
+             .queue_pair = static_cast<std::uint32_t>(qp->number())};
+  if (cm_ == nullptr) {
+    tracked.untold = true;
+    ++untold_;
+  } else {
+    const auto data = rpcrdma::encode_private_data(
+        {.remote_invalidation = false, .send_bytes = dial.inline_bytes, .receive_bytes = dial.inline_bytes});
+    const auto id = cm_->connect(*qp, dial.port, data);
+    if (id)
+      tracked.cm_id = *id;
+    else
+      connection->close(rpcrdma::CloseReason::PeerClosed);
+  }
+  publish_connection(connection->number());
+  return connection;
+}
+
+void Reactor::hang_up(rpcrdma::Connection& connection) noexcept {
+  if (cm_ != nullptr) cm_->disconnect(tracked_[connection.number()].cm_id);
+  connection.close(rpcrdma::CloseReason::LocalClose);
+}
+
+/// The connection that was dialed and that a command means, unless it is another one by now.
+rpcrdma::Connection* Reactor::dialed(const segment::Command& command) noexcept {
+  if (command.connection >= engine_.connection_count()) return nullptr;
+  rpcrdma::Connection& connection = engine_.connection(static_cast<std::uint16_t>(command.connection));
+  const Tracked& tracked = tracked_[command.connection];
+  const bool same = tracked.outgoing && !tracked.up && tracked.queue_pair == command.queue_pair;
+  return connection.is_open() && same ? &connection : nullptr;
+}
+
+segment::CommandStatus Reactor::connect(const segment::Command& command, segment::Event& done) noexcept {
+  rpcrdma::Connection* const connection = dialed(command);
+  if (connection == nullptr) return segment::CommandStatus::UnknownConnection;
+  Tracked& tracked = tracked_[command.connection];
+  tracked.cm_id = static_cast<rdma::CmId>(command.cm_id);
+  tracked.cm_state = command.cm_state;
+  done.queue_pair = tracked.queue_pair;
+  connection->set_send_inline_bytes(command.send_inline_bytes);
+  if (!connection->queue_pair().connect(command.attributes)) {
+    connection->close(rpcrdma::CloseReason::LocalClose);
+    return segment::CommandStatus::Failed;
+  }
+  mark_up(*connection);
   return segment::CommandStatus::Done;
 }
 
@@ -535,6 +663,7 @@ void Reactor::publish_connection(std::uint32_t number) noexcept {
     info.heard_properties = connection.heard_properties();
     info.held = connection.holds_calls();
   }
+  info.outgoing = tracked_[number].outgoing;
   info.since_ns = tracked_[number].since_ns;
   info.queue_pair = tracked_[number].queue_pair;
   info.cm_state = tracked_[number].cm_state;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/ingress/dialer.h"
 #include "dataplane/reactor/property_relay.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/segment.h"
@@ -30,6 +31,15 @@ inline constexpr std::uint32_t kConnectionsPerLook = 64;
 /// Connection requests that wait for the control plane; further ones are refused.
 inline constexpr std::size_t kMaxPendingRequests = 64;
 
+/// The server that the reverse gateway's connections go to, and how.
+struct DialConfig {
+  rdma::PeerAddress server;
+  std::uint16_t port = 0;
+  std::uint32_t inline_bytes = 4096;
+  std::uint32_t credits_requested = 0;
+  std::uint32_t call_backs = 0;  ///< credits for the server's own calls
+};
+
 struct ReactorConfig {
   std::uint32_t number = 0;
   std::uint32_t cpu = 0;
@@ -38,12 +48,13 @@ struct ReactorConfig {
   std::uint32_t max_version = 1;
   rpcrdma::Version2Config version2;
   segment::IdlePolicy idle = segment::IdlePolicy::Spin;
+  DialConfig dial{};
 };
 
 /// Monotonic nanoseconds.
 using rpcrdma::Clock;
 
-class Reactor {
+class Reactor final : public ingress::Dialer {
  public:
   /// Setup. Everything given has to outlive the reactor. `peer_pid` and `abandon` serve devices that know the
   /// process at the other end, and may be empty.
@@ -75,6 +86,9 @@ class Reactor {
   /// One turn; true when it found work.
   bool poll_once() noexcept;
 
+  rpcrdma::Connection* dial(rpcrdma::Requester& requester, service::Service& callee) noexcept override;
+  void hang_up(rpcrdma::Connection& connection) noexcept override;
+
  private:
   struct PendingRequest {
     bool used = false;
@@ -85,6 +99,8 @@ class Reactor {
     bool up = false;
     bool heard_told = false;
     bool drains = false;
+    bool outgoing = false;  ///< dialed
+    bool untold = false;    ///< dialed; the control plane that is there now has not been asked yet
     rdma::CmId cm_id{};
     std::uint32_t peer_pid = 0;
     std::uint64_t since_ns = 0;
@@ -109,12 +125,17 @@ class Reactor {
   void mark_up(rpcrdma::Connection& connection) noexcept;
   void on_connect_request(const rdma::CmEvent& event) noexcept;
   void tell_pending() noexcept;
+  bool tell_wanted(std::uint16_t number) noexcept;
+  void on_established(const rdma::CmEvent& event) noexcept;
+  segment::CommandStatus connect(const segment::Command& command, segment::Event& done) noexcept;
+  rpcrdma::Connection* dialed(const segment::Command& command) noexcept;
   bool poll_commands() noexcept;
   segment::CommandStatus carry_out(const segment::Command& command, segment::Event& done) noexcept;
   segment::CommandStatus accept(const segment::Command& command) noexcept;
   segment::CommandStatus establish(const segment::Command& command, segment::Event& done) noexcept;
-  rdma::QueuePair* open_connection(rpcrdma::Connection& connection, const segment::Command& command,
-                                   const rdma::PeerAddress& peer) noexcept;
+  rdma::QueuePair* open_connection(rpcrdma::Connection& connection, const rpcrdma::ConnectionConfig& config,
+                                   const rdma::PeerAddress& peer, rpcrdma::Requester* requester) noexcept;
+  rpcrdma::ConnectionConfig connection_config(const segment::Command& command) const noexcept;
   PendingRequest* find_pending(std::uint32_t cm_id) noexcept;
   rpcrdma::Connection* find_connection(rdma::CmId id) noexcept;
   void report_closed() noexcept;
@@ -144,7 +165,8 @@ class Reactor {
   std::array<PendingRequest, kMaxPendingRequests> pending_{};
   std::vector<Tracked> tracked_;
   std::uint32_t next_look_ = 0;
-  std::uint32_t open_ = 0;  ///< connections
+  std::uint32_t open_ = 0;    ///< connections
+  std::uint32_t untold_ = 0;  ///< connections whose Tracked::untold is set
   PropertyRelay properties_;
   std::vector<service::Handover*> borrowed_;
   std::vector<service::Handover*> lent_;

@@ -23,6 +23,19 @@ struct ProcedureBinding {
 struct Item {
   std::size_t offset = 0;   ///< of its data, behind the count word
   std::uint32_t bytes = 0;  ///< without round-up
+  bool placed = false;      ///< its data is not there: it was taken out, round-up included
+};
+
+/// Tells which of a reply's eligible items were taken out of it.
+class PlacedResults {
+ public:
+  /// Of the item `index`, counted from zero, with this count word.
+  virtual bool placed(std::size_t index, std::uint32_t bytes) noexcept = 0;
+  /// The results cannot be stepped over: there may be further items.
+  virtual void unreadable() noexcept = 0;
+
+ protected:
+  ~PlacedResults() = default;
 };
 
 /// What a responder does with chunks for items that a procedure cannot have.
@@ -45,12 +58,16 @@ struct Binding {
   /// encoded in `arguments` (V1-118, V1-187). Null: the caller has to give the size.
   std::uint64_t (*max_results_bytes)(std::uint32_t procedure, std::span<const std::byte> arguments) = nullptr;
 
-  /// The eligible items in `arguments` (behind the RPC header) or `results` (behind accept_stat), in order;
-  /// as many as `items` has room for. Null: there are none, or nobody has to find them.
-  using FindItems = std::size_t (*)(std::uint32_t procedure, std::span<const std::byte> encoded,
-                                    std::span<Item> items);
-  FindItems argument_items = nullptr;
-  FindItems result_items = nullptr;
+  /// The eligible items in `arguments` (behind the RPC header), in order; as many as `items` has room for.
+  /// Null: there are none, or nobody has to find them. So with the following.
+  std::size_t (*argument_items)(std::uint32_t procedure, std::span<const std::byte> arguments,
+                                std::span<Item> items) = nullptr;
+  /// The same of `results` (behind accept_stat), out of which some may have been taken; null: none.
+  std::size_t (*result_items)(std::uint32_t procedure, std::span<const std::byte> results,
+                              PlacedResults* placed, std::span<Item> items) = nullptr;
+  /// Most bytes of each eligible item that the results of a call with these arguments can have, in order.
+  std::size_t (*expected_items)(std::uint32_t procedure, std::span<const std::byte> arguments,
+                                std::span<std::uint32_t> most_bytes) = nullptr;
   /// Read chunks are refused that do not stand where argument_items says.
   bool checks_positions = false;
 

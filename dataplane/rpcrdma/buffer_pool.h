@@ -23,6 +23,10 @@ class BufferPool {
       free_.push_back(region.bytes.data() + (i - 1) * buffer_bytes);
   }
 
+  /// Setup: with memory of the device's.
+  BufferPool(rdma::Device& device, std::size_t buffers, std::size_t buffer_bytes)
+      : BufferPool(device.allocate_memory(buffers * buffer_bytes), buffer_bytes) {}
+
   std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
   std::size_t available() const noexcept { return available_; }
   rdma::Lkey lkey() const noexcept { return region_.lkey; }

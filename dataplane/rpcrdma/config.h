@@ -8,6 +8,10 @@
 
 #include "dataplane/rpcrdma/v2.h"
 
+namespace sluice::service {
+class Service;
+}
+
 namespace sluice::rpcrdma {
 
 /// What every version 1 peer can receive (RFC 8166, section 3.3.2; V1-061).
@@ -71,6 +75,9 @@ struct ConnectionConfig {
 
   /// As requester: calls we may have outstanding at once. Zero: no calls are made.
   std::uint32_t credits_requested = 0;
+
+  /// Serves all calls that come on this connection, whatever their program; null: those of the engine do.
+  service::Service* sole_service = nullptr;
 
   /// True on the side that opened the connection: its calls are the forward direction.
   bool active = false;

@@ -70,6 +70,7 @@ Requester::Requester(Shared& shared, rdma::Device& device, const RequesterConfig
     for (std::uint32_t i = 0; i < config.windows; ++i) windows_.push_back(device.allocate_window());
   free_windows_ = windows_.size();
   by_sequence_.reserve(config.requests);
+  if (config.keep_xids) xids_.resize(config.requests);
   for (std::uint32_t i = 0; i < config.requests; ++i) {
     slots_[i].index = static_cast<std::uint16_t>(i);
     slots_[i].send_buffer = send_region_.bytes.data() + std::size_t{2} * config.inline_bytes * i;
@@ -80,8 +81,17 @@ Requester::Requester(Shared& shared, rdma::Device& device, const RequesterConfig
 
 Requester::~Requester() = default;
 
+/// The only one that the call can be in.
+Requester::Slot& Requester::slot_of(rpc::Xid xid) noexcept {
+  if (!config_.keep_xids) return slots_[static_cast<std::uint32_t>(xid) & (config_.requests - 1)];
+  for (std::uint32_t i = 0; i < config_.requests; ++i)
+    if (xids_[i] == xid && slots_[i].state != Slot::State::Free && slots_[i].state != Slot::State::Draining)
+      return slots_[i];
+  return slots_[0];
+}
+
 Requester::Slot* Requester::find(rpc::Xid xid) noexcept {
-  Slot& slot = slots_[static_cast<std::uint32_t>(xid) & (config_.requests - 1)];
+  Slot& slot = slot_of(xid);
   return slot.xid == xid && slot.state == Slot::State::Outstanding ? &slot : nullptr;
 }
 
@@ -102,6 +112,10 @@ std::optional<rpc::Xid> Requester::submit(const Request& request) noexcept {
   free_.pop_front();
   --free_count_;
   slot->xid = static_cast<rpc::Xid>(++xid_sequence_ * config_.requests | slot->index);
+  if (config_.keep_xids && request.payload.size() >= xdr::kUnit) {
+    slot->xid = static_cast<rpc::Xid>(xdr::load_u32(request.payload.data()));
+    xids_[slot->index] = slot->xid;
+  }
   slot->sequence = ++sequence_;
   slot->completion = request.completion;
   slot->context = request.context;
@@ -171,7 +185,7 @@ bool Requester::copy_pieces(Slot& slot, std::span<const rdma::Sge> pieces) noexc
 }
 
 bool Requester::cancel(rpc::Xid xid) noexcept {
-  Slot& slot = slots_[static_cast<std::uint32_t>(xid) & (config_.requests - 1)];
+  Slot& slot = slot_of(xid);
   return slot.xid == xid && give_up(slot, CallStatus::Cancelled);
 }
 

@@ -82,6 +82,10 @@ class Reply {
   /// word in the message. Only asked for results that are there: what comes back for absent ones does not
   /// matter (V1-109).
   ItemResult item(std::size_t index, std::uint32_t count) const noexcept;
+  /// Bytes that came back in the chunk of write item `index`.
+  std::uint64_t returned(std::size_t index) const noexcept {
+    return index < returned_.size() ? returned_[index] : 0;
+  }
   /// CallStatus::VersionError: what the responder supports.
   rpc::VersionRange supported() const noexcept { return error_.supported; }
   /// CallStatus::Refused.
@@ -103,7 +107,7 @@ using Completion = void (*)(void* context, const Reply& reply) noexcept;
 
 struct Request {
   /// The RPC call message with the reduced arguments taken out, pad included. Its first word is replaced by
-  /// the XID. Copied.
+  /// the XID, unless RequesterConfig::keep_xids. Copied.
   std::span<const std::byte> payload;
   /// The memory of items stays the callee's until the completion; the arrays themselves are copied.
   std::span<const ReadItem> reads{};
@@ -143,6 +147,9 @@ struct RequesterConfig {
   bool reverse_chunks = false;  ///< version 2: such calls may have chunks, if the peer takes them (V2-135)
   /// Version 2: calls and replies up to this size are continued rather than moved by chunks.
   std::uint32_t continue_up_to = 16 * 1024;
+  /// Calls keep the XIDs that they come with, for callers whose XIDs are signed, or mean something to the
+  /// responder. No two outstanding ones may have the same.
+  bool keep_xids = false;
   bool remote_invalidation = true;  ///< version 2: name a handle that the responder may invalidate
 };
 
@@ -175,6 +182,8 @@ class Requester {
   Credits granted() const noexcept { return static_cast<Credits>(granted_); }
   bool is_outstanding(rpc::Xid xid) const noexcept;
   bool connected() const noexcept { return connection_ != nullptr && established_; }
+  /// To a connection, be it established, on its way or ending.
+  bool attached() const noexcept { return connection_ != nullptr; }
   std::uint32_t reconnects() const noexcept { return attachments_ > 0 ? attachments_ - 1 : 0; }
 
   // From the connection.
@@ -287,6 +296,7 @@ class Requester {
     bool possible = false;
   };
 
+  Slot& slot_of(rpc::Xid xid) noexcept;
   Slot* find(rpc::Xid xid) noexcept;
   rdma::Sge payload_of(const Slot& slot) const noexcept;
   bool copy_request(Slot& slot, const Request& request) noexcept;
@@ -345,6 +355,7 @@ class Requester {
   std::uint32_t posted_ = 0;  ///< signaled work requests that are out
   std::uint32_t free_count_ = 0;
   std::uint32_t xid_sequence_;
+  std::vector<rpc::Xid> xids_;  ///< by slot; keep_xids
   rdma::MemoryRegion send_region_;
   BufferPool long_memory_;
   BufferPool bounce_memory_;

@@ -506,7 +506,10 @@ bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
     default:
       break;
   }
-  const ServiceLookup lookup = shared_.services.find(slot.header_.program, slot.header_.version);
+  service::Service* const sole = connection_.config().sole_service;
+  const ServiceLookup lookup = sole != nullptr
+                                   ? ServiceLookup{.service = sole}
+                                   : shared_.services.find(slot.header_.program, slot.header_.version);
   slot.service_ = lookup.service;
   if (lookup.first_procedure != segment::kOtherProcedure &&
       slot.header_.procedure < lookup.service->binding().procedure_names.size())
@@ -691,6 +694,7 @@ void Responder::on_connection_lost() noexcept {
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (!slots_[i].advancing_) abandon(slots_[i]);  // one that is advancing abandons itself
   for (service::Service* service : shared_.services.all()) service->client_gone(connection_);
+  if (service::Service* const sole = connection_.config().sole_service) sole->client_gone(connection_);
 }
 
 }  // namespace sluice::rpcrdma

@@ -61,7 +61,7 @@ struct ServiceLookup {
   service::Service* service = nullptr;
   std::uint16_t first_procedure = segment::kOtherProcedure;  ///< in the call table
   bool program_known = false;
-  rpc::VersionRange supported;
+  rpc::VersionRange supported{};
 };
 
 class ServiceTable {

@@ -55,6 +55,24 @@ struct UpstreamConfig {
   std::array<RouteConfig, kMaxRoutes> routes;
 };
 
+/// The reverse gateway: TCP clients in, calls out to an RPC-over-RDMA server.
+struct ReverseConfig {
+  std::uint32_t in_use = 0;
+  rdma::PeerAddress listen_address;  ///< all zero: every address of the host, of both families
+  std::uint32_t listen_port = 2049;
+  rdma::PeerAddress server;
+  std::uint32_t server_port = 20049;
+  std::uint32_t clients = 16;  ///< of one reactor
+  std::uint32_t calls = 64;    ///< of one client at once; a power of two
+  std::uint32_t record_buffers = 32;
+  std::uint32_t item_buffers = 256;
+  std::uint32_t call_timeout_s = 120;
+  rdma::PeerAddress mount_address;  ///< of the server's MOUNT over TCP, which ours asks
+  std::uint32_t mount_port = 0;     ///< zero: rpcbind there is asked
+  std::uint32_t allowed_count = 0;  ///< zero: every address
+  std::array<AllowedPrefix, kMaxAllowed> allowed;
+};
+
 inline constexpr std::uint32_t kMaxAddresses = 8;
 
 enum class Driver : std::uint32_t { Loopback, SoftRoce };
@@ -105,6 +123,12 @@ struct ConfigBlock {
   std::uint32_t record_buffers = 32;    ///< of one reactor, for long replies of upstreams
   std::uint32_t item_buffers = 512;     ///< of one reactor, for the data of short ones
   std::uint32_t callback_clients = 64;  ///< of one reactor, that upstreams may call back
+  ReverseConfig reverse;
+
+  /// Of one reactor: those of clients, and those of the reverse gateway to its server.
+  std::uint32_t all_connections() const noexcept {
+    return max_connections + (reverse.in_use != 0 ? reverse.clients : 0);
+  }
 
   std::array<ExportConfig, kMaxExports> exports;  ///< the place is part of the handles: a path keeps it
 };

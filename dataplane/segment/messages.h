@@ -16,6 +16,9 @@ enum class CommandType : std::uint32_t {
   Reject,     ///< a ConnectRequest: cm_id, private data of the answer
   Establish,  ///< makes a connection that the control plane's own connection management has agreed on: cm_id,
               ///< credits, inline sizes, attributes, cm_state. CommandDone tells connection and queue_pair
+  Connect,  ///< a connection that ConnectWanted asked for is agreed on: connection, queue_pair, cm_id, inline
+            ///< size of the peer, attributes, cm_state
+  ConnectFailed,  ///< it has not come about: connection, queue_pair
   Established,    ///< the peer is ready: cm_id
   Ended,          ///< the peer has ended the connection: cm_id
   Close,          ///< a connection: connection, reason
@@ -41,6 +44,7 @@ struct Command {
   std::uint32_t id = 0;  ///< comes back in CommandDone; zero: nobody wants to know
   std::uint32_t cm_id = 0;
   std::uint32_t connection = 0;
+  std::uint32_t queue_pair = 0;   ///< Connect, ConnectFailed
   std::uint32_t credits = 0;      ///< most that the connection can ever have
   std::uint32_t first_grant = 0;  ///< that it has now
   std::uint32_t client_class = 0;
@@ -51,12 +55,15 @@ struct Command {
   std::uint32_t send_inline_bytes = 0;     ///< the peer's
   std::uint32_t private_data_bytes = 0;
   std::byte private_data[rdma::kMaxPrivateData]{};
-  rdma::RcAttributes attributes{};                  ///< Establish
-  std::array<std::byte, kCmStateBytes> cm_state{};  ///< Establish
+  rdma::RcAttributes attributes{};                  ///< Establish, Connect
+  std::array<std::byte, kCmStateBytes> cm_state{};  ///< Establish, Connect
 };
 
 enum class EventType : std::uint32_t {
   ConnectRequest,  ///< asks for Accept or Reject. Ring full: the request stays pending and is told again
+  ConnectWanted,   ///< asks for a connection to a server: connection, queue_pair, port, peer, local,
+                   ///< path_mtu, private data. Ring
+                   ///< full: told later, and again to a control plane that takes over
   ConnectionUp,    ///< Ring full: lost and counted; the connection table has it
   ConnectionDown,  ///< the same
   CommandDone,     ///< the same; status tells
@@ -70,11 +77,14 @@ struct Event {
   CommandStatus status{};  ///< CommandDone
   std::uint32_t cm_id = 0;
   std::uint32_t connection = 0;
-  std::uint32_t queue_pair = 0;  ///< CommandDone of Establish
+  std::uint32_t queue_pair = 0;  ///< CommandDone of Establish; ConnectWanted; ConnectionDown
+  std::uint32_t outgoing = 0;    ///< ConnectionDown: the data plane opened it
   std::uint32_t reason = 0;      ///< ConnectionDown: rpcrdma::CloseReason
   std::uint32_t port = 0;
   std::uint32_t peer_pid = 0;  ///< loopback: process of the client; zero when not known
   rdma::PeerAddress peer;
+  rdma::PeerAddress local{};   ///< ConnectWanted
+  std::uint32_t path_mtu = 0;  ///< ConnectWanted: largest of the device
   std::uint32_t private_data_bytes = 0;
   std::byte private_data[rdma::kMaxPrivateData]{};
 };

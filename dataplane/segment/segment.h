@@ -17,6 +17,7 @@
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/counters.h"
+#include "dataplane/segment/ingress.h"
 #include "dataplane/segment/messages.h"
 #include "dataplane/segment/ring.h"
 #include "dataplane/segment/seqlock.h"
@@ -26,7 +27,7 @@
 namespace sluice::segment {
 
 inline constexpr std::uint64_t kMagic = 0x736c756963653031;  // "sluice01"
-inline constexpr std::uint32_t kLayoutVersion = 5;
+inline constexpr std::uint32_t kLayoutVersion = 6;
 /// A plane whose beat has not moved for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
@@ -57,6 +58,7 @@ struct ReactorArea {
   alignas(kCacheLine) CallTable calls;
   TraceRing trace;
   std::array<UpstreamArea, kMaxUpstreams> upstreams;
+  IngressArea ingress;
 };
 
 /// Magic, version and heartbeats stand at the same place in every version: one release can tell whether a

@@ -4,8 +4,10 @@
 // atomics, so that a torn read is detected and not undefined. Zeroed memory holds a zeroed value.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -33,17 +35,20 @@ class SeqLock {
   /// Any reader. Nothing when the writer kept writing, or died while it wrote.
   std::optional<T> read() const noexcept {
     constexpr int kTries = 1000;
+    // In place: some readers have small stacks, and some values are large.
+    std::optional<T> value(std::in_place);
+    auto* const bytes = reinterpret_cast<std::byte*>(&*value);
     for (int i = 0; i < kTries; ++i) {
       const std::uint32_t before = sequence_.load(std::memory_order_acquire);
       if (before & 1) continue;
-      std::array<std::uint64_t, kWords> words;
-      for (std::size_t w = 0; w < kWords; ++w) words[w] = words_[w].load(std::memory_order_acquire);
-      if (sequence_.load(std::memory_order_relaxed) != before) continue;
-      T value;
-      std::memcpy(static_cast<void*>(&value), words.data(), sizeof value);
-      return value;
+      for (std::size_t w = 0; w < kWords; ++w) {
+        const std::uint64_t word = words_[w].load(std::memory_order_acquire);
+        std::memcpy(bytes + w * sizeof word, &word, std::min(sizeof word, sizeof(T) - w * sizeof word));
+      }
+      if (sequence_.load(std::memory_order_relaxed) == before) return value;
     }
-    return std::nullopt;
+    value.reset();
+    return value;
   }
 
   /// Changes with every write.

@@ -49,6 +49,7 @@ struct ConnectionInfo {
   PropertyInfo peer_properties;        ///< version 2
   std::uint32_t heard_properties = 0;  ///< version 2: the peer has told its properties
   std::uint32_t held = 0;              ///< version 2: calls wait until the peer has shown who it is
+  std::uint32_t outgoing = 0;          ///< we opened it, to a server
   std::uint64_t since_ns = 0;          ///< wall clock
   std::uint32_t queue_pair = 0;        ///< number
   std::array<std::byte, kCmStateBytes> cm_state{};
@@ -56,7 +57,9 @@ struct ConnectionInfo {
 
 /// What a connection does, for credit policy and onlookers: single words that need no lock.
 struct ConnectionUse {
-  std::atomic<std::uint32_t> open;
+  static constexpr std::uint32_t kOfClient = 1;
+  static constexpr std::uint32_t kToServer = 2;
+  std::atomic<std::uint32_t> open;  ///< zero, or one of these
   std::atomic<std::uint32_t> client_class;
   std::atomic<std::uint64_t> calls;      ///< taken since it was opened
   std::atomic<std::uint32_t> granted;    ///< credits that the next reply grants

@@ -11,12 +11,22 @@
 namespace sluice::ulb {
 
 /// The counted opaque that the reader stands at, as the only item; none when it is not all there.
-inline std::size_t item_here(xdr::Reader& reader, std::span<rpcrdma::Item> items) noexcept {
+inline std::size_t item_here(xdr::Reader& reader, std::span<rpcrdma::Item> items,
+                             rpcrdma::PlacedResults* placed = nullptr) noexcept {
   const std::uint32_t bytes = reader.u32();
   const std::size_t offset = reader.position();
-  reader.skip(xdr::padded(bytes));
+  const bool taken_out = reader.ok() && placed != nullptr && placed->placed(0, bytes);
+  if (!taken_out) reader.skip(xdr::padded(bytes));
+  if (!reader.ok() && placed != nullptr) placed->unreadable();
   if (!reader.ok() || items.empty()) return 0;
-  items[0] = {offset, bytes};
+  items[0] = {offset, bytes, taken_out};
+  return 1;
+}
+
+/// The only item of the results is of so many bytes at most.
+inline std::size_t expect_item(std::uint64_t bytes, std::span<std::uint32_t> most_bytes) noexcept {
+  if (most_bytes.empty()) return 0;
+  most_bytes[0] = static_cast<std::uint32_t>(bytes);
   return 1;
 }
 

@@ -43,12 +43,18 @@ std::size_t nfs2_argument_items(std::uint32_t procedure, std::span<const std::by
 
 /// READ: attributes, data. READLINK: path.
 std::size_t nfs2_result_items(std::uint32_t procedure, std::span<const std::byte> results,
-                              std::span<rpcrdma::Item> items) {
+                              rpcrdma::PlacedResults* placed, std::span<rpcrdma::Item> items) {
   if (procedure != kNfs2Read && procedure != kNfs2ReadLink) return 0;
   xdr::Reader reader(results);
   if (reader.u32() != 0) return 0;
   if (procedure == kNfs2Read) reader.skip(kFattr);
-  return item_here(reader, items);
+  return item_here(reader, items, placed);
+}
+
+std::size_t nfs2_expected_items(std::uint32_t procedure, std::span<const std::byte>,
+                                std::span<std::uint32_t> most_bytes) {
+  if (procedure == kNfs2Read) return expect_item(kMaxData, most_bytes);
+  return procedure == kNfs2ReadLink ? expect_item(kMaxPath, most_bytes) : 0;
 }
 
 std::uint64_t max_nfs2_results(std::uint32_t procedure, std::span<const std::byte> arguments) {
@@ -103,7 +109,8 @@ constexpr rpcrdma::Binding kNfs2{.program = kNfsProgram,
                                  .procedure_names = kNames,
                                  .max_results_bytes = &max_nfs2_results,
                                  .argument_items = &nfs2_argument_items,
-                                 .result_items = &nfs2_result_items};
+                                 .result_items = &nfs2_result_items,
+                                 .expected_items = &nfs2_expected_items};
 constexpr rpcrdma::Binding kNfsAcl2{.program = kNfsAclProgram,
                                     .version = kNfs2Version,
                                     .procedures = {},

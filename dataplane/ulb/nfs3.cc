@@ -104,13 +104,19 @@ std::size_t nfs3_argument_items(std::uint32_t procedure, std::span<const std::by
 
 /// READ: attributes, count, eof, data. READLINK: attributes, path.
 std::size_t nfs3_result_items(std::uint32_t procedure, std::span<const std::byte> results,
-                              std::span<rpcrdma::Item> items) {
+                              rpcrdma::PlacedResults* placed, std::span<rpcrdma::Item> items) {
   if (procedure != kNfs3Read && procedure != kNfs3ReadLink) return 0;
   xdr::Reader reader(results);
   if (reader.u32() != 0) return 0;
   if (reader.u32() != 0) reader.skip(kFattr3);
   if (procedure == kNfs3Read) reader.skip(8);
-  return item_here(reader, items);
+  return item_here(reader, items, placed);
+}
+
+std::size_t nfs3_expected_items(std::uint32_t procedure, std::span<const std::byte> arguments,
+                                std::span<std::uint32_t> most_bytes) {
+  if (procedure == kNfs3Read) return expect_item(count_behind_handle(arguments, 8), most_bytes);
+  return procedure == kNfs3ReadLink ? expect_item(kMaxPath, most_bytes) : 0;
 }
 
 /// GETACL: attributes, mask, and two lists of at most kMaxAclEntries entries of three words.
@@ -145,7 +151,8 @@ constexpr rpcrdma::Binding kNfs3{.program = kNfsProgram,
                                  .procedure_names = kNfs3Names,
                                  .max_results_bytes = &max_nfs3_results,
                                  .argument_items = &nfs3_argument_items,
-                                 .result_items = &nfs3_result_items};
+                                 .result_items = &nfs3_result_items,
+                                 .expected_items = &nfs3_expected_items};
 constexpr rpcrdma::Binding kNfsAcl{.program = kNfsAclProgram,
                                    .version = kNfs3Version,
                                    .procedures = {},

@@ -31,24 +31,28 @@ void skip(const char*& grammar) noexcept {
   } while (depth > 0);
 }
 
-std::size_t items_of(CompoundWalker walker, std::span<rpcrdma::Item> items) {
+std::size_t items_of(CompoundWalker& walker, std::span<rpcrdma::Item> items) {
   std::size_t count = 0;
   CompoundWalker::Operation operation;
   while (count < items.size() && walker.next(operation))
-    if (operation.has_item) items[count++] = {operation.item_at, operation.item_bytes};
+    if (operation.has_item) items[count++] = {operation.item_at, operation.item_bytes, operation.item_placed};
   return count;
 }
 
 std::size_t nfs4_argument_items(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<rpcrdma::Item> items) {
   if (procedure != kNfs4Compound) return 0;
-  return items_of({arguments, CompoundWalker::What::Call}, items);
+  CompoundWalker walker(arguments, CompoundWalker::What::Call);
+  return items_of(walker, items);
 }
 
 std::size_t nfs4_result_items(std::uint32_t procedure, std::span<const std::byte> results,
-                              std::span<rpcrdma::Item> items) {
+                              rpcrdma::PlacedResults* placed, std::span<rpcrdma::Item> items) {
   if (procedure != kNfs4Compound) return 0;
-  return items_of({results, CompoundWalker::What::Reply}, items);
+  CompoundWalker walker(results, CompoundWalker::What::Reply, placed);
+  const std::size_t count = items_of(walker, items);
+  if (placed != nullptr && count < items.size() && !walker.complete()) placed->unreadable();
+  return count;
 }
 
 /// A call has as many Read chunks, and its reply as many Write chunks, as COMPOUNDs may have items.
@@ -64,6 +68,7 @@ constexpr rpcrdma::Binding kNfs4{.program = kNfsProgram,
                                  .max_results_bytes = &max_nfs4_results,
                                  .argument_items = &nfs4_argument_items,
                                  .result_items = &nfs4_result_items,
+                                 .expected_items = &expected_nfs4_items,
                                  .checks_positions = true};
 
 bool ends(char letter) noexcept {
@@ -72,8 +77,9 @@ bool ends(char letter) noexcept {
 
 }  // namespace
 
-CompoundWalker::CompoundWalker(std::span<const std::byte> message, What what) noexcept
-    : message_(message), what_(what), in_(message) {
+CompoundWalker::CompoundWalker(std::span<const std::byte> message, What what,
+                               rpcrdma::PlacedResults* placed) noexcept
+    : message_(message), what_(what), placed_(placed), in_(message) {
   if (is_reply()) {
     status_ = in_.u32();
     opaque();  // tag
@@ -157,6 +163,17 @@ void CompoundWalker::element(const char*& grammar) noexcept {
 }
 
 void CompoundWalker::item() noexcept {
+  if (placed_ != nullptr && current_ != nullptr) {
+    xdr::Reader ahead = in_;
+    const std::uint32_t bytes = ahead.u32();
+    if (ahead.ok() && placed_->placed(items_++, bytes)) {
+      in_ = ahead;
+      current_->has_item = current_->item_placed = true;
+      current_->item_at = in_.position();
+      current_->item_bytes = bytes;
+      return;
+    }
+  }
   const auto data = opaque();
   if (!in_.ok() || current_ == nullptr) return;
   current_->has_item = true;

@@ -35,10 +35,13 @@ class CompoundWalker {
     bool has_item = false;         ///< DDP-eligible; an operation has one at most
     std::size_t item_at = 0;       ///< its data, behind the count word
     std::uint32_t item_bytes = 0;  ///< without round-up
+    bool item_placed = false;      ///< its data was taken out
   };
 
-  /// `message` is the argument of the COMPOUND, or its result.
-  CompoundWalker(std::span<const std::byte> message, What what) noexcept;
+  /// `message` is the argument of the COMPOUND, or its result, out of which items may have been taken; null:
+  /// none.
+  CompoundWalker(std::span<const std::byte> message, What what,
+                 rpcrdma::PlacedResults* placed = nullptr) noexcept;
 
   /// False when all operations were stepped over, or one cannot be: complete() tells which.
   bool next(Operation& operation) noexcept;
@@ -64,6 +67,8 @@ class CompoundWalker {
 
   const std::span<const std::byte> message_;
   const What what_;
+  rpcrdma::PlacedResults* const placed_;
+  std::size_t items_ = 0;  ///< of results, so far
   xdr::Reader in_;
   bool failed_ = false;
   std::uint32_t minor_version_ = 0;
@@ -77,6 +82,10 @@ class CompoundWalker {
 /// (owners, lists) has bounds here that servers keep; a reply beyond them needs a Reply chunk that nobody
 /// offered.
 std::uint64_t max_nfs4_results(std::uint32_t procedure, std::span<const std::byte> arguments);
+
+/// Most bytes of the READs and READLINKs of a COMPOUND, in order; as many as there is room for.
+std::size_t expected_nfs4_items(std::uint32_t procedure, std::span<const std::byte> arguments,
+                                std::span<std::uint32_t> most_bytes);
 
 /// Each WRITE, symbolic link's CREATE, READ and READLINK of a COMPOUND has an eligible item; Read chunks that
 /// stand elsewhere are refused.

@@ -127,4 +127,19 @@ std::uint64_t max_nfs4_results(std::uint32_t procedure, std::span<const std::byt
   return walker.complete() ? bytes : bytes + kUnknownOperation;
 }
 
+std::size_t expected_nfs4_items(std::uint32_t procedure, std::span<const std::byte> arguments,
+                                std::span<std::uint32_t> most_bytes) {
+  if (procedure != kNfs4Compound) return 0;
+  CompoundWalker walker(arguments, CompoundWalker::What::Call);
+  CompoundWalker::Operation operation;
+  std::size_t count = 0;
+  while (count < most_bytes.size() && walker.next(operation)) {
+    if (operation.number == kRead)
+      most_bytes[count++] = static_cast<std::uint32_t>(word(arguments, operation.begin + 4 + 24));
+    else if (operation.number == kReadLink)
+      most_bytes[count++] = kPath;
+  }
+  return count;
+}
+
 }  // namespace sluice::ulb

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "cli/bench/client.h"
-#include "dataplane/service/forward/sockets.h"
 #include "dataplane/service/forward/upstreams.h"
+#include "dataplane/tcp/sockets.h"
 #include "dataplane/ulb/nfs3.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/bench/figure.h"
@@ -215,7 +215,7 @@ class Gateway {
     config.max_connections = 2;
     config.capacity.call_slots = 128;
     config.capacity.requests = rpcrdma::kCallBacksAtOnce;
-    config.reply_buffer_bytes = forward::kMaxRecordBytes;
+    config.reply_buffer_bytes = tcp::kMaxRecordBytes;
     return config;
   }
   static rpcrdma::EngineConfig client_config() {
@@ -229,7 +229,7 @@ class Gateway {
     forward::UpstreamSetup setup;
     setup.config.name = "null";
     setup.config.address_bytes =
-        forward::socket_address(rdma::PeerAddress::from_ipv4(127, 0, 0, 1), port, setup.config.address);
+        tcp::socket_address(rdma::PeerAddress::from_ipv4(127, 0, 0, 1), port, setup.config.address);
     setup.config.shared_connections = 1;
     setup.config.max_clients = 2;
     setup.config.credits = 128;
@@ -309,10 +309,10 @@ Rate through_gateway(std::uint32_t procedure, std::uint32_t depth) {
 Rate straight(std::uint32_t procedure, std::uint32_t depth) {
   pin(kGatewayCpu);
   NullUpstream upstream;
-  const int socket = forward::connecting_socket(AF_INET, false, 30'000);
+  const int socket = tcp::connecting_socket(AF_INET, false, 30'000);
   sockaddr_storage address;
   const socklen_t address_bytes =
-      forward::socket_address(rdma::PeerAddress::from_ipv4(127, 0, 0, 1), upstream.port(), address);
+      tcp::socket_address(rdma::PeerAddress::from_ipv4(127, 0, 0, 1), upstream.port(), address);
   if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), address_bytes) != 0)
     throw std::runtime_error("cannot connect");
   const auto message = call_message(procedure);

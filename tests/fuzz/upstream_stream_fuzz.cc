@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dataplane/rpc/message.h"
-#include "dataplane/service/forward/record_stream.h"
+#include "dataplane/tcp/record_stream.h"
 #include "dataplane/ulb/bindings.h"
 
 using namespace sluice;
@@ -28,7 +28,7 @@ std::vector<Bytes> records_of(std::span<const std::byte> stream) {
   while (stream.size() >= 4) {
     const std::uint32_t mark = xdr::load_u32(stream.data());
     const std::size_t bytes = mark & 0x7fffffff;
-    if (++fragments > forward::kMaxFragments || record.size() + bytes > forward::kMaxSkippedBytes) break;
+    if (++fragments > tcp::kMaxFragments || record.size() + bytes > tcp::kMaxSkippedBytes) break;
     if (stream.size() - 4 < bytes) break;
     record.insert(record.end(), stream.begin() + 4, stream.begin() + 4 + static_cast<std::ptrdiff_t>(bytes));
     stream = stream.subspan(4 + bytes);
@@ -41,21 +41,36 @@ std::vector<Bytes> records_of(std::span<const std::byte> stream) {
   return records;
 }
 
+/// Every second item was taken out.
+struct EverySecond final : rpcrdma::PlacedResults {
+  bool placed(std::size_t index, std::uint32_t) noexcept override { return index % 2 == 0; }
+  void unreadable() noexcept override {}
+};
+
 void check_items(const rpcrdma::Binding& binding, std::span<const std::byte> encoded) {
   std::array<rpcrdma::Item, 8> items;
+  std::array<std::uint32_t, 8> most_bytes;
+  EverySecond taken_out;
   const std::size_t procedures = std::max<std::size_t>(binding.procedures.size(), 2);
-  for (std::uint32_t procedure = 0; procedure < procedures; ++procedure)
-    for (const auto find : {binding.argument_items, binding.result_items}) {
-      if (find == nullptr) continue;
-      const std::size_t count = find(procedure, encoded, items);
+  for (std::uint32_t procedure = 0; procedure < procedures; ++procedure) {
+    for (int way = 0; way < 3; ++way) {
+      std::size_t count = 0;
+      if (way == 0 && binding.argument_items != nullptr)
+        count = binding.argument_items(procedure, encoded, items);
+      else if (way > 0 && binding.result_items != nullptr)
+        count = binding.result_items(procedure, encoded, way == 1 ? nullptr : &taken_out, items);
       if (count > items.size()) std::abort();
       std::size_t end = 0;
       for (std::size_t i = 0; i < count; ++i) {
-        if (items[i].offset < end || items[i].offset + xdr::padded(items[i].bytes) > encoded.size())
-          std::abort();
-        end = items[i].offset + items[i].bytes;
+        const std::size_t there = items[i].placed ? 0 : items[i].bytes;
+        if (items[i].offset < end || items[i].offset + xdr::padded(there) > encoded.size()) std::abort();
+        end = items[i].offset + there;
       }
     }
+    if (binding.expected_items != nullptr &&
+        binding.expected_items(procedure, encoded, most_bytes) > most_bytes.size())
+      std::abort();
+  }
 }
 
 }  // namespace
@@ -67,23 +82,23 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                    reinterpret_cast<const std::byte*>(data) + size);
   Bytes buffer(kBuffer);
   Bytes memory(kLongest);
-  forward::RecordStream stream(buffer, kLongest);
+  tcp::RecordStream stream(buffer, kLongest);
   std::vector<Bytes> records;
   std::size_t at = 0;
   for (bool usable = true; usable;) {
     switch (stream.next()) {
-      case forward::RecordStream::Step::Record:
-      case forward::RecordStream::Step::Skipped:
+      case tcp::RecordStream::Step::Record:
+      case tcp::RecordStream::Step::Skipped:
         records.emplace_back(stream.record().begin(), stream.record().end());
         stream.take_memory();
         break;
-      case forward::RecordStream::Step::NeedMemory:
+      case tcp::RecordStream::Step::NeedMemory:
         stream.lend(memory.data());
         break;
-      case forward::RecordStream::Step::Broken:
+      case tcp::RecordStream::Step::Broken:
         usable = false;
         break;
-      case forward::RecordStream::Step::NeedBytes: {
+      case tcp::RecordStream::Step::NeedBytes: {
         const auto room = stream.room();
         if (room.empty()) std::abort();
         const std::size_t here = std::min({room.size(), most, sent.size() - at});

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gateway between an unmodified Linux kernel and nfs-ganesha: NFS/RDMA in the guest, TCP to the upstream. Speaks TAP.
 
-gateway_test.py CONTROLPLANE DATAPLANE SLUICECTL [NAME...]   (NAME: only those tests)"""
+gateway_test.py CONTROLPLANE DATAPLANE SLUICECTL BINDINGS_TEST [NAME...]   (NAME: only those tests)"""
 import json
 import os
 import shutil
@@ -13,7 +13,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from lab import PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Failed, Planes, build_image, run_tests  # noqa: E402
+from lab import PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Failed, Planes, build_image, run, run_tests  # noqa: E402
 
 NFS_PORT, MOUNT_PORT = 2049, 20047
 UPSTREAM = """
@@ -24,12 +24,14 @@ port = {nfs}
 programs = ["nfs3", "nfs4"]
 mount_port = {mount}
 """
+# A Linux client renews its lease every five seconds at most often: a shorter one expires under a client that is idle.
 GANESHA = """
 NFS_CORE_PARAM {{ Protocols = 3, 4; NFS_Port = {nfs}; MNT_Port = {mount}; Enable_NLM = false; Enable_RQUOTA = false; }}
-NFSV4 {{ Grace_Period = 4; Lease_Lifetime = 4; Minor_Versions = 0, 1, 2; Delegations = true; RecoveryBackend = "fs";
+NFSV4 {{ Grace_Period = 5; Lease_Lifetime = 15; Minor_Versions = 0, 1, 2; Delegations = true; RecoveryBackend = "fs";
   RecoveryRoot = "{dir}/recovery"; Only_Numeric_Owners = true; }}
 EXPORT_DEFAULTS {{ SecType = sys; Access_Type = RW; Squash = No_Root_Squash; Protocols = 3, 4; Transports = TCP; Delegations = RW; }}
-EXPORT {{ Export_Id = 1; Path = /mem; Pseudo = /mem; FSAL {{ Name = MEM; Inode_Size = 0; }} }}
+EXPORT {{ Export_Id = 1; Path = /mem; Pseudo = /mem; FSAL {{ Name = MEM; }} }}
+MEM {{ Inode_Size = 2097152; }}
 EXPORT {{ Export_Id = 2; Path = {dir}/vfs; Pseudo = /vfs; FSAL {{ Name = VFS; }} }}
 LOG {{ Default_Log_Level = EVENT; }}
 """
@@ -63,7 +65,7 @@ class Upstream:
 
 class GatewayBench(Bench):
     def __init__(self, *programs):
-        self.programs = programs
+        *self.programs, self.bindings_test = programs
         super().__init__()
 
     def set_up(self):
@@ -166,6 +168,16 @@ def exports_of_the_upstream_are_listed(b):
             raise Failed(f"{path} is not in {reply}")
 
 
+def files_of_the_upstreams_own_memory(b):
+    """nfs-ganesha's FSAL_MEM, whose files are of 2 MiB at most."""
+    for version in ("3", "4.1"):
+        with Mounted(b, version, "/mem"):
+            b.sh("""
+mkdir /mnt/nfs/of; cd /mnt/nfs/of
+for n in 1 4095 4097 65537 1048576; do head -c $n /dev/urandom > /tmp/data; cp /tmp/data f$n; drop_caches; cmp /tmp/data f$n; done
+ln -s f1 link; test "$(readlink link)" = f1; mv f1 g; test "$(ls | wc -l)" = 6; cd /; rm -r /mnt/nfs/of""")
+
+
 def locks_between_two_mounts(b):
     """Byte ranges and whole files, of two clients of the upstream."""
     with Mounted(b, "4.1"), OtherMounted(b):
@@ -215,6 +227,22 @@ umount /mnt/other; umount /mnt/nfs""")
         raise Failed(f"on the wire: {frames}; counters: {b.counters()}")
 
 
+def access_control_lists(b):
+    """Of version 4, to the guest's own kernel, which keeps them as those of POSIX. After the test that has started it."""
+    b.serve(UPSTREAM.format(address=PLAIN_GUEST, nfs=2049, mount=0))
+    b.sh(mount_command("4.1", "/") + """
+echo secret > /mnt/nfs/listed; chmod 600 /mnt/nfs/listed
+nfs4_setfacl -a A::1234:R /mnt/nfs/listed
+nfs4_getfacl /mnt/nfs/listed | grep -q '^A::1234:'
+getfacl -n /export/listed 2> /dev/null | grep -q '^user:1234:r--'
+setfacl -m u:4321:rw /export/listed; drop_caches
+nfs4_getfacl /mnt/nfs/listed > /tmp/listed; grep -q '^A::4321:' /tmp/listed; grep -q '^A::1234:' /tmp/listed
+for i in $(seq 300); do nfs4_setfacl -a A::$((2000 + i)):R /mnt/nfs/listed || break; done
+test "$(nfs4_getfacl /mnt/nfs/listed | grep -c '^A::2')" -gt 100
+nfs4_setfacl -x A::1234:R /mnt/nfs/listed || nfs4_setfacl -s A::OWNER@:RW /mnt/nfs/listed
+umount /mnt/nfs""")
+
+
 def open_files_are_renamed_and_removed(b):
     for version in ("3", "4.2"):
         with Mounted(b, version):
@@ -238,6 +266,31 @@ head -c 3000000 /dev/urandom > /mnt/nfs/from; cp /mnt/nfs/from /mnt/nfs/to; drop
 fallocate -l 100000 /mnt/nfs/room || echo "no ALLOCATE"
 fallocate -p -o 4096 -l 4096 /mnt/nfs/to || echo "no DEALLOCATE"
 rm -f /mnt/nfs/sparse /mnt/nfs/from /mnt/nfs/to /mnt/nfs/room""")
+
+
+def compounds_are_stepped_over_as_wireshark_does(b):
+    """Those of a Linux client and nfs-ganesha, captured between the gateway and the upstream."""
+    packets = f"{b.lab.dir}/compounds.pcap"
+    capture = b.lab.capture("lo", packets, filter_=f"tcp port {NFS_PORT}")
+    for version in ("4.0", "4.1", "4.2"):
+        with Mounted(b, version):
+            b.sh("""
+mkdir /mnt/nfs/fresh; cd /mnt/nfs/fresh; echo text > a; ln a b; ln -s a c; mv b d; chmod 640 a; drop_caches
+cat a c > /dev/null; ls -l > /dev/null; head -c 70000 /dev/urandom > big; drop_caches; sha256sum big > /dev/null
+truncate -s 100000 big; locks fcntl big 0 try; fallocate -l 200000 big || true; cp big copy; stat -f . > /dev/null
+cd /; rm -r /mnt/nfs/fresh""")
+    b.lab.stop_capture(capture)
+    compounds = f"{b.lab.dir}/compounds.txt"
+    golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/captured_compounds.py")
+    with open(compounds, "w", encoding="ascii") as file:
+        subprocess.run([sys.executable, golden, packets, str(NFS_PORT)], stdout=file, check=True)
+    lines = open(compounds, encoding="ascii").read().splitlines()
+    operations = {number for line in lines for number in line.split()[1].split(",")}
+    print(f"# {len(lines)} calls and replies with {len(operations)} different operations")
+    done = subprocess.run([b.bindings_test, "--gtest_filter=Nfs4Compound.what_kernels_sent*"], capture_output=True, text=True, check=False,
+                          env={**os.environ, "SLUICE_FRESH_COMPOUNDS": compounds})
+    if done.returncode != 0 or len(lines) < 200 or len(operations) < 20:
+        raise Failed(done.stdout[-3000:])
 
 
 def ten_thousand_files_in_a_folder(b):
@@ -287,6 +340,20 @@ def upstream_is_killed(version):
     return test
 
 
+def idle_connections_that_end_come_back_with_the_next_call(b):
+    """Servers end idle connections after some minutes; here the kernel does it for nfs-ganesha, at once."""
+    for version in ("3", "4.1"):
+        with Mounted(b, version):
+            b.sh("echo before > /mnt/nfs/idle")
+            before = b.counters()
+            run(*b.lab.netns("ss", "-K", "-t", "state", "established", f"( sport = :{NFS_PORT} )"))
+            b.lab.wait("the gateway sees it", lambda old=before: b.counters()["disconnects"] > old["disconnects"])
+            b.sh('drop_caches; test "$(cat /mnt/nfs/idle)" = before; rm /mnt/nfs/idle')
+            after = b.counters()
+            if after["connects"] == before["connects"] or after["timeouts"] != before["timeouts"]:
+                raise Failed(f"before: {before}; after: {after}")
+
+
 def control_plane_is_killed(b):
     def restart():
         b.lab.kill(b.planes.control)
@@ -305,15 +372,16 @@ def data_plane_is_killed(b):
     across(b, "4.1", restart)
 
 
-TESTS = [exports_of_the_upstream_are_listed, tree("3"), tree("4.0"), tree("4.1"), tree("4.2"), locks_between_two_mounts,
-         open_files_are_renamed_and_removed, sparse_files_and_copies,
+TESTS = [exports_of_the_upstream_are_listed, tree("3"), tree("4.0"), tree("4.1"), tree("4.2"), files_of_the_upstreams_own_memory,
+         locks_between_two_mounts,
+         open_files_are_renamed_and_removed, sparse_files_and_copies, compounds_are_stepped_over_as_wireshark_does,
          ten_thousand_files_in_a_folder, fio_verifies_with_four_jobs, upstream_is_killed("3"), upstream_is_killed("4.0"),
          upstream_is_killed("4.1"), control_plane_is_killed, data_plane_is_killed,
-         a_delegation_of_linux_is_recalled_in_the_reverse_direction]
+         idle_connections_that_end_come_back_with_the_next_call, a_delegation_of_linux_is_recalled_in_the_reverse_direction, access_control_lists]
 
 
 def main():
-    programs, names = sys.argv[1:4], sys.argv[4:]
+    programs, names = sys.argv[1:5], sys.argv[5:]
     tests = [test for test in TESTS if not names or test.__name__ in names]
     for needed in ("qemu-system-x86_64", "ganesha.nfsd"):
         if shutil.which(needed) is None:

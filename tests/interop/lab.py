@@ -17,7 +17,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROCE_HOST, ROCE_GUEST, ROCE_OTHER = "10.77.0.1", "10.77.0.2", "10.77.0.3"
 PLAIN_HOST, PLAIN_GUEST = "10.78.0.1", "10.78.0.2"
 MTU = 4200  # carries a path MTU of 4096
-ETHDEV = "net_af_packet0,iface=roce,framesz=8192,blocksz=65536,framecnt=512,qdisc_bypass=1"
+
+
+def ethdev(interface):
+    return f"net_af_packet0,iface={interface},framesz=8192,blocksz=65536,framecnt=512,qdisc_bypass=1"
+
+
+ETHDEV = ethdev("roce")
 
 
 # What the planes serve: files in memory.
@@ -209,7 +215,7 @@ def run_tests(bench, tests, around=None):
                 failed += 1
                 print(f"not ok {number} {test.__name__}", flush=True)
                 text = str(error) if isinstance(error, Failed) else traceback.format_exc()
-                for line in (text + "\n--- planes\n" + "\n".join(bench.planes.text().splitlines()[-15:])).splitlines():
+                for line in (text + "\n--- planes\n" + bench.planes.state()).splitlines():
                     print("# " + line, flush=True)
     finally:
         if os.environ.get("SLUICE_INTEROP_KEEP"):
@@ -220,30 +226,29 @@ def run_tests(bench, tests, around=None):
 
 
 class Planes:
-    """Both Sluice planes over softroce on the tap `roce` of a Lab."""
+    """Both Sluice planes, over softroce on an interface of a Lab (its tap `roce` if no other is named) if no other device is."""
 
-    def __init__(self, lab, control, data, ctl, serves=EXPORT):
+    def __init__(self, lab, control, data, ctl, serves=EXPORT, *, name="", interface="roce", address=ROCE_HOST, mount_port=20048,
+                 device=None):
         self.lab, self.control_path, self.data_path, self.ctl_path = lab, control, data, ctl
-        self.segment = lab.name
-        self.socket = f"{lab.dir}/admin.sock"
-        self.config = f"{lab.dir}/sluice.toml"
-        self.log = f"{lab.dir}/planes.log"
+        self.segment = lab.name + name
+        self.socket = f"{lab.dir}/admin{name}.sock"
+        self.config = f"{lab.dir}/sluice{name}.toml"
+        self.log = f"{lab.dir}/planes{name}.log"
+        device = device or f'driver = "softroce"\nethdev = "{ethdev(interface)}"\naddresses = ["{address}/24"]\nmtu = {MTU}'
         with open(self.config, "w", encoding="utf-8") as file:
             file.write(f"""
 segment = "{self.segment}"
 log_level = "debug"
 [device]
-driver = "softroce"
-ethdev = "{ETHDEV}"
-addresses = ["{ROCE_HOST}/24"]
-mtu = {MTU}
+{device}
 {serves}
 [admin]
 socket = "{self.socket}"
 [metrics]
 address = ""
 [mount]
-port = 20048
+port = {mount_port}
 rpcbind = false
 """)
         self.control = self.data = None
@@ -264,6 +269,14 @@ rpcbind = false
         done = subprocess.run(self.lab.netns(self.ctl_path, "--socket", self.socket, "--json", "status"),
                               capture_output=True, text=True, check=False)
         return done.returncode == 0 and json.loads(done.stdout)["data_plane"]["alive"]
+
+    def state(self):
+        """What a failure is looked into with."""
+        shown = self.text().splitlines()[-15:]
+        for what in (["counters"], ["upstreams", "stats"]):
+            done = subprocess.run(self.lab.netns(self.ctl_path, "--socket", self.socket, *what), capture_output=True, text=True, check=False)
+            shown += done.stdout.splitlines()
+        return "\n".join(shown)
 
     def text(self):
         return open(self.log, encoding="utf-8", errors="replace").read() if os.path.exists(self.log) else ""

@@ -44,7 +44,7 @@ ForwardService::Delivery ForwardService::deliver(Exchange& exchange, const Reply
   if (reply.ok && reply.header.success() && binding_.result_items != nullptr &&
       !rpc::is_wrapped(call.header().credential))
     item_count = binding_.result_items(
-        call.header().procedure, reader.rest(),
+        call.header().procedure, reader.rest(), nullptr,
         std::span(items).first(std::min<std::size_t>(items.size(), call.offered_results())));
   const std::size_t results_at = record.bytes.size() - reader.remaining();
 

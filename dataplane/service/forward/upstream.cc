@@ -20,7 +20,7 @@ rpc::Xid xid_of(std::uint32_t xid) noexcept {
 
 }  // namespace
 
-Upstream::Upstream(const UpstreamConfig& config, Uring& uring, ReplyMemory& memory,
+Upstream::Upstream(const UpstreamConfig& config, tcp::Uring& uring, ReplyMemory& memory,
                    segment::UpstreamArea& area, std::uint64_t (*clock)() noexcept)
     : config_(config),
       uring_(uring),

@@ -22,10 +22,8 @@
 
 namespace sluice::forward {
 
-/// Longest record, reply or call of an upstream: 1 MiB of data and what is around it.
-inline constexpr std::uint32_t kMaxRecordBytes = (1u << 20) + (64u << 10);
 /// Data of a reply that came with others, on its way to an RDMA Write.
-inline constexpr std::uint32_t kItemBytes = kStreamBytes;
+inline constexpr std::uint32_t kItemBytes = tcp::kStreamBytes;
 /// Calls of one upstream that are with their clients at once.
 inline constexpr std::uint32_t kMaxCallBacks = 256;
 /// Connections that a call may lose, alone on them, while others are answered.
@@ -60,7 +58,7 @@ class Upstream {
   using Counter = segment::UpstreamCounter;
 
   /// Setup. All that is given outlives it.
-  Upstream(const UpstreamConfig& config, Uring& uring, ReplyMemory& memory, segment::UpstreamArea& area,
+  Upstream(const UpstreamConfig& config, tcp::Uring& uring, ReplyMemory& memory, segment::UpstreamArea& area,
            std::uint64_t (*clock)() noexcept);
   ~Upstream();
   Upstream(const Upstream&) = delete;
@@ -132,7 +130,7 @@ class Upstream {
   void publish() noexcept;
 
   const UpstreamConfig config_;
-  Uring& uring_;
+  tcp::Uring& uring_;
   ReplyMemory& memory_;
   segment::UpstreamArea& area_;
   std::uint64_t (*const clock_)() noexcept;

@@ -7,30 +7,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "dataplane/service/forward/sockets.h"
 #include "dataplane/service/forward/upstream.h"
+#include "dataplane/tcp/sockets.h"
 
 namespace sluice::forward {
-namespace {
-
-constexpr std::uint32_t kLastFragment = 1u << 31;
-/// Record mark and XID.
-constexpr std::size_t kHeadBytes = 2 * xdr::kUnit;
-
-std::array<std::byte, kHeadBytes> head_of(std::size_t message_bytes, std::uint32_t xid) noexcept {
-  std::array<std::byte, kHeadBytes> head;
-  xdr::store_u32(head.data(), kLastFragment | static_cast<std::uint32_t>(message_bytes));
-  xdr::store_u32(head.data() + xdr::kUnit, xid);
-  return head;
-}
-
-}  // namespace
-
-UpstreamConnection::UpstreamConnection(Upstream& upstream, Uring& uring)
+UpstreamConnection::UpstreamConnection(Upstream& upstream, tcp::Uring& uring)
     : upstream_(upstream),
       uring_(uring),
-      stream_bytes_(new std::byte[kStreamBytes]),
-      stream_({stream_bytes_.get(), kStreamBytes}, kMaxRecordBytes) {}
+      stream_bytes_(new std::byte[tcp::kStreamBytes]),
+      stream_({stream_bytes_.get(), tcp::kStreamBytes}, tcp::kMaxRecordBytes) {}
 
 UpstreamConnection::~UpstreamConnection() {
   if (socket_ >= 0) ::close(socket_);
@@ -40,7 +25,7 @@ UpstreamConnection::~UpstreamConnection() {
 
 void UpstreamConnection::open() noexcept {
   const UpstreamConfig& config = upstream_.config();
-  socket_ = connecting_socket(config.address.ss_family, config.privileged_port, kPeerTimeoutMs);
+  socket_ = tcp::connecting_socket(config.address.ss_family, config.privileged_port, tcp::kPeerTimeoutMs);
   if (socket_ < 0) {
     upstream_.count(Upstream::Counter::connect_failures);
     return finish_closing();
@@ -152,10 +137,10 @@ void UpstreamConnection::judge_suspect() noexcept {
 
 bool UpstreamConnection::enqueue(Exchange& exchange) noexcept {
   const auto message = exchange.call->message();
-  const bool copied = message.size() <= kMaxCopiedBytes;
+  const bool copied = message.size() <= tcp::kMaxCopiedBytes;
   const auto rest = message.subspan(xdr::kUnit);
-  if (!queue_.room_for(kHeadBytes + (copied ? rest.size() : 0))) return false;
-  queue_.copy(head_of(message.size(), exchange.xid));
+  if (!queue_.room_for(tcp::kRecordHeadBytes + (copied ? rest.size() : 0))) return false;
+  queue_.copy(tcp::record_head(message.size(), exchange.xid));
   if (copied)
     queue_.copy(rest);
   else
@@ -170,7 +155,7 @@ bool UpstreamConnection::enqueue(Exchange& exchange) noexcept {
 bool UpstreamConnection::answer(std::uint32_t xid, std::span<const std::byte> message) noexcept {
   if (state_ != State::Up || message.size() < xdr::kUnit || !queue_.room_for(xdr::kUnit + message.size()))
     return false;
-  queue_.copy(head_of(message.size(), xid));
+  queue_.copy(tcp::record_head(message.size(), xid));
   queue_.copy(message.subspan(xdr::kUnit));
   touch();
   return true;
@@ -227,29 +212,29 @@ void UpstreamConnection::resume() noexcept {
 void UpstreamConnection::handle_records() noexcept {
   while (state_ == State::Up) {
     switch (stream_.next()) {
-      case RecordStream::Step::Record:
+      case tcp::RecordStream::Step::Record:
         if (!upstream_.on_record(*this, stream_.record())) {
           stream_.keep();
           return upstream_.stall(*this);
         }
         if (std::byte* memory = stream_.take_memory()) upstream_.memory().records.release(memory);
         break;
-      case RecordStream::Step::NeedBytes: {
+      case tcp::RecordStream::Step::NeedBytes: {
         const auto room = stream_.room();
         receiving_ = true;
         return uring_.receive(this, socket_, room.data(), room.size());
       }
-      case RecordStream::Step::NeedMemory: {
+      case tcp::RecordStream::Step::NeedMemory: {
         std::byte* const memory = upstream_.memory().records.acquire();
         if (memory == nullptr) return upstream_.stall(*this);
         stream_.lend(memory);
         break;
       }
-      case RecordStream::Step::Skipped:
+      case tcp::RecordStream::Step::Skipped:
         if (std::byte* memory = stream_.take_memory()) upstream_.memory().records.release(memory);
         upstream_.on_long_record(*this, stream_.record());
         break;
-      case RecordStream::Step::Broken:
+      case tcp::RecordStream::Step::Broken:
         upstream_.count(Upstream::Counter::bad_records);
         return lose();
     }

@@ -15,19 +15,15 @@
 #include <memory>
 
 #include "dataplane/service/forward/exchange.h"
-#include "dataplane/service/forward/record_stream.h"
-#include "dataplane/service/forward/send_queue.h"
-#include "dataplane/service/forward/uring.h"
+#include "dataplane/tcp/record_stream.h"
+#include "dataplane/tcp/send_queue.h"
+#include "dataplane/tcp/uring.h"
 
 namespace sluice::forward {
 
-/// Short replies stay in it; longer ones go on in memory of their own.
-inline constexpr std::size_t kStreamBytes = 16u << 10;
 /// Between attempts to connect: doubled from the first to the last.
 inline constexpr std::uint64_t kFirstRetryNs = 50'000'000;
 inline constexpr std::uint64_t kLastRetryNs = 3'000'000'000;
-/// A peer that takes neither bytes nor probes for so long is lost (TCP_USER_TIMEOUT, keep-alive).
-inline constexpr unsigned kPeerTimeoutMs = 30'000;
 
 class UpstreamConnection {
  public:
@@ -39,7 +35,7 @@ class UpstreamConnection {
     Retrying,    ///< waits for the time of the next attempt
   };
 
-  UpstreamConnection(Upstream& upstream, Uring& uring);
+  UpstreamConnection(Upstream& upstream, tcp::Uring& uring);
   ~UpstreamConnection();
   UpstreamConnection(const UpstreamConnection&) = delete;
   UpstreamConnection& operator=(const UpstreamConnection&) = delete;
@@ -87,7 +83,7 @@ class UpstreamConnection {
   bool dirty = false;    ///< among those to be flushed
   bool stalled = false;  ///< among those that wait for memory
   bool listed = false;   ///< among those that are looked at until they connect again
-  RecordStream& stream() noexcept { return stream_; }
+  tcp::RecordStream& stream() noexcept { return stream_; }
 
  private:
   void open() noexcept;
@@ -100,7 +96,7 @@ class UpstreamConnection {
   void touch() noexcept;
 
   Upstream& upstream_;
-  Uring& uring_;
+  tcp::Uring& uring_;
   State state_ = State::Idle;
   bool connecting_ = false;  ///< io_uring has one
   bool receiving_ = false;
@@ -113,9 +109,9 @@ class UpstreamConnection {
   service::Client* client_ = nullptr;
   ExchangeList calls_;
   Exchange* unsent_ = nullptr;  ///< first of calls_ that is Numbered
-  SendQueue queue_;
+  tcp::SendQueue queue_;
   std::unique_ptr<std::byte[]> stream_bytes_;
-  RecordStream stream_;
+  tcp::RecordStream stream_;
   msghdr message_{};
   std::uint64_t retry_ns_ = 0;
   std::uint64_t retry_after_ns_ = kFirstRetryNs;

@@ -5,20 +5,16 @@
 
 #include <cstring>
 
-#include "dataplane/service/forward/sockets.h"
+#include "dataplane/tcp/sockets.h"
 #include "dataplane/ulb/bindings.h"
 
 namespace sluice::forward {
 namespace {
 
-rpcrdma::BufferPool pool(rdma::Device& device, std::uint32_t buffers, std::size_t bytes) {
-  return {device.allocate_memory(buffers * bytes), bytes};
-}
-
 /// Said at the start, not when the first call fails.
 void check_privilege(const UpstreamConfig& config) {
   if (!config.privileged_port) return;
-  const int socket = connecting_socket(config.address.ss_family, true, kPeerTimeoutMs);
+  const int socket = tcp::connecting_socket(config.address.ss_family, true, tcp::kPeerTimeoutMs);
   if (socket < 0)
     throw rdma::SetupError("Upstream '" + config.name + "' wants a port below 1024 (" +
                            std::strerror(-socket) +
@@ -29,8 +25,8 @@ void check_privilege(const UpstreamConfig& config) {
 }  // namespace
 
 Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept)
-    : memory_{pool(device, config.record_buffers, kMaxRecordBytes),
-              pool(device, config.item_buffers, kItemBytes)} {
+    : memory_{{device, config.record_buffers, tcp::kMaxRecordBytes},
+              {device, config.item_buffers, kItemBytes}} {
   for (const UpstreamSetup& setup : config.upstreams) {
     check_privilege(setup.config);
     std::construct_at(setup.area);  // a predecessor's
@@ -43,15 +39,17 @@ Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::u
 
 bool Upstreams::poll(std::uint64_t now_ns) noexcept {
   for (const auto& upstream : upstreams_) upstream->flush();
-  const std::size_t count = uring_.poll([](void* target, Uring::Kind kind, int result) {
+  const std::size_t count = uring_.poll([](void* target, tcp::Uring::Kind kind, int result) {
     auto& connection = *static_cast<UpstreamConnection*>(target);
     switch (kind) {
-      case Uring::Kind::Connect:
+      case tcp::Uring::Kind::Connect:
         return connection.on_connected(result);
-      case Uring::Kind::Receive:
+      case tcp::Uring::Kind::Receive:
         return connection.on_received(result);
-      case Uring::Kind::Send:
+      case tcp::Uring::Kind::Send:
         return connection.on_sent(result);
+      case tcp::Uring::Kind::Accept:
+        return;
     }
   });
   for (const auto& upstream : upstreams_) {

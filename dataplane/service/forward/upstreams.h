@@ -9,7 +9,7 @@
 
 #include "dataplane/service/forward/forward_service.h"
 #include "dataplane/service/forward/upstream.h"
-#include "dataplane/service/forward/uring.h"
+#include "dataplane/tcp/uring.h"
 #include "pmd/rdma.h"
 
 namespace sluice::forward {
@@ -26,7 +26,7 @@ struct UpstreamSetup {
 };
 
 struct UpstreamsConfig {
-  std::uint32_t record_buffers = 32;  ///< of kMaxRecordBytes, for long replies
+  std::uint32_t record_buffers = 32;  ///< of tcp::kMaxRecordBytes, for long replies
   std::uint32_t item_buffers = 512;   ///< of kItemBytes, for the data of short ones
   std::vector<UpstreamSetup> upstreams;
 };
@@ -43,7 +43,7 @@ class Upstreams final : public service::Poller {
 
  private:
   ReplyMemory memory_;
-  Uring uring_;
+  tcp::Uring uring_;
   std::vector<std::unique_ptr<Upstream>> upstreams_;
   std::vector<std::unique_ptr<ForwardService>> services_;
 };

@@ -174,6 +174,15 @@ TEST(Config, what_contradicts_itself_is_refused) {
        "has 100003.4 already"},
       {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n[[export]]\npath = \"/a\"\n",
        "take one of them out"},
+      {"[reverse]\ningress = \"tcp\"\nserver = \"192.0.2.0/24\"\n",
+       "server has to be an IPv4 or IPv6 address"},
+      {"[reverse]\ningress = \"tcp\"\nclients = 64\ncalls = 64\n", "clients times calls is above 2048"},
+      {"[reverse]\ningress = \"tcp\"\n[[export]]\npath = \"/a\"\n", "not for [[export]]"},
+      {"[reverse]\ningress = \"tcp\"\n[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n",
+       "MOUNT can ask that or the server of [reverse]"},
+      {"[device]\ndriver = \"softroce\"\nethdev = \"x\"\naddresses = [\"192.0.2.1/24\"]\n[reverse]\ningress "
+       "= \"tcp\"\n",
+       "server is needed"},
       {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n"
        "[[upstream]]\nname = \"v\"\naddress = \"::2\"\nprograms = [\"nfs3\"]\n",
        "upstream 'u' has nfs3 already"},

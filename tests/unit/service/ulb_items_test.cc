@@ -3,6 +3,7 @@
 // Eligible items in calls and replies of NFS versions 2 and 3 (RFC 1094, RFC 1813; RFC 8267, section 4).
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "dataplane/ulb/bindings.h"
 #include "dataplane/ulb/nfs2.h"
 #include "dataplane/ulb/nfs3.h"
+#include "dataplane/ulb/nfs4.h"
 #include "dataplane/xdr/cursor.h"
 
 namespace sluice::ulb {
@@ -38,10 +40,34 @@ class Builder {
   Bytes bytes_;
 };
 
-using Find = rpcrdma::Binding::FindItems;
+using Find = std::function<std::size_t(std::uint32_t, const Bytes&, std::span<rpcrdma::Item>)>;
+
+/// All of a reply's items were taken out.
+struct AllPlaced final : rpcrdma::PlacedResults {
+  bool placed(std::size_t, std::uint32_t) noexcept override { return true; }
+  void unreadable() noexcept override { ADD_FAILURE(); }
+};
+
+/// Without the data of its items, they have to be found in the same places, marked.
+Find replies_of(const rpcrdma::Binding& binding) {
+  return [&binding](std::uint32_t procedure, const Bytes& encoded, std::span<rpcrdma::Item> items) {
+    const std::size_t count = binding.result_items(procedure, encoded, nullptr, items);
+    if (count == 0) return count;
+    Bytes reduced = encoded;
+    const auto data = reduced.begin() + static_cast<std::ptrdiff_t>(items[0].offset);
+    reduced.erase(data, data + static_cast<std::ptrdiff_t>(xdr::padded(items[0].bytes)));
+    std::array<rpcrdma::Item, 2> found;
+    AllPlaced all;
+    EXPECT_EQ(binding.result_items(procedure, reduced, &all, found), 1u);
+    EXPECT_TRUE(found[0].placed);
+    EXPECT_EQ(found[0].offset, items[0].offset);
+    EXPECT_EQ(found[0].bytes, items[0].bytes);
+    return count;
+  };
+}
 
 /// The one item, or none. What is cut off anywhere has none, and never one beyond its end.
-std::optional<rpcrdma::Item> item_of(Find find, std::uint32_t procedure, const Bytes& encoded) {
+std::optional<rpcrdma::Item> item_of(const Find& find, std::uint32_t procedure, const Bytes& encoded) {
   std::array<rpcrdma::Item, 2> items;
   for (std::size_t bytes = 0; bytes < encoded.size(); ++bytes) {
     const Bytes cut(encoded.begin(), encoded.begin() + static_cast<std::ptrdiff_t>(bytes));
@@ -51,7 +77,7 @@ std::optional<rpcrdma::Item> item_of(Find find, std::uint32_t procedure, const B
   if (find(procedure, encoded, items) == 0) return std::nullopt;
   return items[0];
 }
-void expect_item(Find find, std::uint32_t procedure, const Bytes& encoded, std::size_t offset,
+void expect_item(const Find& find, std::uint32_t procedure, const Bytes& encoded, std::size_t offset,
                  std::uint32_t bytes) {
   const auto item = item_of(find, procedure, encoded);
   ASSERT_TRUE(item.has_value());
@@ -62,7 +88,7 @@ void expect_item(Find find, std::uint32_t procedure, const Bytes& encoded, std::
 constexpr std::size_t kFattr3 = 84, kFattr2 = 68, kHandle2 = 32;
 
 TEST(Items, V1_193_X_13_of_calls_of_version_3) {
-  const auto find = nfs3_binding().argument_items;
+  const Find find = nfs3_binding().argument_items;
   expect_item(find, kNfs3Write, Builder().opaque(33).words({0, 0, 5, 2}).opaque(5).bytes(), 40 + 16 + 4, 5);
   // Mode, no owner, group, size, time by the server, time by the client.
   expect_item(
@@ -79,7 +105,7 @@ TEST(Items, V1_193_X_13_of_calls_of_version_3) {
 }
 
 TEST(Items, V1_195_X_13_of_replies_of_version_3) {
-  const auto find = nfs3_binding().result_items;
+  const auto find = replies_of(nfs3_binding());
   expect_item(find, kNfs3Read, Builder().words({0, 1}).fixed(kFattr3).words({7, 1}).opaque(7).bytes(),
               8 + kFattr3 + 8 + 4, 7);
   expect_item(find, kNfs3Read, Builder().words({0, 0, 0, 1}).opaque(0).bytes(), 20, 0);
@@ -90,13 +116,13 @@ TEST(Items, V1_195_X_13_of_replies_of_version_3) {
 }
 
 TEST(Items, V1_193_X_13_of_version_2) {
-  const auto calls = nfs2_binding().argument_items;
+  const Find calls = nfs2_binding().argument_items;
   expect_item(calls, kNfs2Write, Builder().fixed(kHandle2).words({0, 0, 0}).opaque(9).bytes(), kHandle2 + 16,
               9);
   expect_item(calls, kNfs2SymLink, Builder().fixed(kHandle2).opaque(5).opaque(17).fixed(32).bytes(),
               kHandle2 + 12 + 4, 17);
   EXPECT_FALSE(item_of(calls, kNfs2Create, Builder().fixed(kHandle2).opaque(5).fixed(32).bytes()));
-  const auto replies = nfs2_binding().result_items;
+  const auto replies = replies_of(nfs2_binding());
   expect_item(replies, kNfs2Read, Builder().words({0}).fixed(kFattr2).opaque(11).bytes(), 4 + kFattr2 + 4,
               11);
   expect_item(replies, kNfs2ReadLink, Builder().words({0}).opaque(11).bytes(), 8, 11);
@@ -112,6 +138,57 @@ TEST(Items, V1_118_largest_results_of_version_2) {
   EXPECT_EQ(most(kNfs2Lookup), 4 + kHandle2 + kFattr2);
   EXPECT_EQ(most(kNfs2Read), 4 + kFattr2 + 4 + 8192);
   EXPECT_GE(most(kNfs2ReadDir, Builder().fixed(kHandle2).words({0, 4096}).bytes()), 4096u);
+}
+
+TEST(Items, V1_118_what_a_reply_may_have_is_what_its_call_asks_for) {
+  std::array<std::uint32_t, 4> most{};
+  const auto count = [&most](const rpcrdma::Binding& binding, std::uint32_t procedure,
+                             const Bytes& arguments) {
+    return binding.expected_items(procedure, arguments, most);
+  };
+  ASSERT_EQ(count(nfs3_binding(), kNfs3Read, Builder().opaque(33).words({0, 0, 70'000}).bytes()), 1u);
+  EXPECT_EQ(most[0], 70'000u);
+  ASSERT_EQ(count(nfs3_binding(), kNfs3ReadLink, Builder().opaque(8).bytes()), 1u);
+  EXPECT_EQ(most[0], 1024u);
+  EXPECT_EQ(count(nfs3_binding(), kNfs3Write, Builder().opaque(8).words({0, 0, 4, 2}).opaque(4).bytes()), 0u);
+  ASSERT_EQ(count(nfs2_binding(), kNfs2Read, Builder().fixed(kHandle2).words({0, 512, 0}).bytes()), 1u);
+  EXPECT_EQ(most[0], 8192u);
+  // PUTFH, READ of 5000, READLINK, GETATTR, READ of 12.
+  const Bytes compound = Builder()
+                             .opaque(0)
+                             .words({1, 5, 22})
+                             .opaque(8)
+                             .words({25, 1, 2, 3, 4, 0, 0, 5000, 27, 9, 1, 7, 25, 1, 2, 3, 4, 0, 0, 12})
+                             .bytes();
+  ASSERT_EQ(count(nfs4_binding(), kNfs4Compound, compound), 3u);
+  EXPECT_EQ(most[0], 5000u);
+  EXPECT_EQ(most[1], 4096u);
+  EXPECT_EQ(most[2], 12u);
+}
+
+TEST(Items, X_13_of_a_compounds_results_only_some_were_taken_out) {
+  struct First final : rpcrdma::PlacedResults {
+    bool placed(std::size_t index, std::uint32_t bytes) noexcept override { return index == 0 && bytes == 5; }
+    void unreadable() noexcept override { lost = true; }
+    bool lost = false;
+  };
+  // READ whose 5 bytes are elsewhere, READLINK with its 3, READ with none.
+  const Bytes reply =
+      Builder().words({0}).opaque(2).words({3, 25, 0, 1, 5, 27, 0}).opaque(3).words({25, 0, 1, 0}).bytes();
+  std::array<rpcrdma::Item, 4> items;
+  First first;
+  ASSERT_EQ(nfs4_binding().result_items(kNfs4Compound, reply, &first, items), 3u);
+  EXPECT_TRUE(items[0].placed);
+  EXPECT_EQ(items[0].offset, 32u);
+  EXPECT_FALSE(items[1].placed);
+  EXPECT_EQ(items[1].offset, 44u);
+  EXPECT_EQ(items[1].bytes, 3u);
+  EXPECT_EQ(items[2].offset, reply.size());
+  EXPECT_FALSE(first.lost);
+  // Behind an operation that nobody knows there may be more.
+  const Bytes unknown = Builder().words({0}).opaque(2).words({2, 25, 0, 1, 5, 4711, 0}).bytes();
+  EXPECT_EQ(nfs4_binding().result_items(kNfs4Compound, unknown, &first, items), 1u);
+  EXPECT_TRUE(first.lost);
 }
 
 TEST(Items, every_program_with_a_name_has_its_binding) {

@@ -116,7 +116,7 @@ TEST(ForwardFault, a_reply_longer_than_any_can_be_costs_its_own_call_alone) {
   ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
   greedy.submit({.payload = plain(), .max_reply_bytes = 64});
   ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 2; }));
-  lab.upstream.send(0, record(success(lab.upstream.calls[1].xid(), Bytes(forward::kMaxRecordBytes + 4))));
+  lab.upstream.send(0, record(success(lab.upstream.calls[1].xid(), Bytes(tcp::kMaxRecordBytes + 4))));
   lab.upstream.send(0, record(echo(lab.upstream.calls[0])));
   ASSERT_TRUE(lab.until([&] { return other.finished[0].has_value() && greedy.finished[0].has_value(); }));
   EXPECT_EQ(word_at(greedy.finished[0]->message, 5), static_cast<std::uint32_t>(rpc::AcceptStat::SystemErr));

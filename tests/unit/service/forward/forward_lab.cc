@@ -11,12 +11,6 @@ namespace {
 
 constexpr std::uint32_t kCallBacks = 8;
 
-std::uint64_t lab_clock() noexcept {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) +
-         ForwardLab::skipped_ns;
-}
-
 rpcrdma::EngineConfig client_engine() {
   rpcrdma::EngineConfig config;
   config.max_connections = 2;
@@ -31,12 +25,18 @@ rpcrdma::EngineConfig server_engine(const ForwardOptions& options) {
   config.capacity.call_slots = options.credits;
   config.capacity.requests = rpcrdma::kCallBacksAtOnce;
   config.reply_buffers = options.reply_buffers;
-  config.reply_buffer_bytes = forward::kMaxRecordBytes;
+  config.reply_buffer_bytes = tcp::kMaxRecordBytes;
   config.callers = options.callers;
   return config;
 }
 
 }  // namespace
+
+std::uint64_t ForwardLab::clock() noexcept {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) +
+         skipped_ns;
+}
 
 LabClient::LabClient(std::shared_ptr<rdma::loopback::Fabric> fabric, const ForwardOptions& options,
                      int number)
@@ -114,7 +114,7 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
                                            forward::UpstreamsConfig{.record_buffers = options.record_buffers,
                                                                     .item_buffers = options.item_buffers,
                                                                     .upstreams = {setup}},
-                                           &lab_clock);
+                                           &clock);
   for (const auto& service : upstreams->services()) engine->add_service(*service);
   device->connection_manager()->listen(conformance::kPort);
 }
@@ -188,7 +188,7 @@ void ForwardLab::disconnect(LabClient& client) {
 }
 
 void ForwardLab::turn() {
-  const std::uint64_t now_ns = lab_clock();
+  const std::uint64_t now_ns = clock();
   for (const auto& client : clients) client->poll(now_ns);
   for (conformance::RawPeer* peer : raw_peers) peer->poll();
   engine->poll(now_ns);
@@ -196,6 +196,7 @@ void ForwardLab::turn() {
   }
   upstreams->poll(now_ns);
   upstream.poll();
+  if (beside) beside();
 }
 
 testing::AssertionResult ForwardLab::until(const std::function<bool()>& reached) {

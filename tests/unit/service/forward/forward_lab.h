@@ -88,6 +88,9 @@ class ForwardLab {
   void disconnect(LabClient& client);
 
   void turn();
+  /// Takes connections that somebody asks for.
+  void accept_clients();
+  static std::uint64_t clock() noexcept;
   /// Takes turns until it is so; fails the test if it never is.
   testing::AssertionResult until(const std::function<bool()>& reached);
   /// Turns for things that should not happen.
@@ -109,10 +112,10 @@ class ForwardLab {
   std::deque<std::unique_ptr<LabClient>> clients;
   std::unique_ptr<rdma::Device> raw_device;
   std::vector<conformance::RawPeer*> raw_peers;
+  std::function<void()> beside;                ///< what else has a turn
   static inline std::uint64_t skipped_ns = 0;  ///< time that a test has let pass
 
  private:
-  void accept_clients();
   /// Until `cm` says that its connection is there.
   void await_established(rdma::ConnectionManager& cm);
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RFC 5531, section 11, against a stream cut in every way.
-#include "dataplane/service/forward/record_stream.h"
+#include "dataplane/tcp/record_stream.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 namespace sluice::forward_test {
 namespace {
 
-using forward::RecordStream;
-using Step = RecordStream::Step;
+using tcp::RecordStream;
+using Step = tcp::RecordStream::Step;
 
 constexpr std::size_t kBuffer = 64;
 constexpr std::uint32_t kLongest = 300;
@@ -21,7 +21,7 @@ constexpr std::uint32_t kLongest = 300;
 struct Reader {
   Bytes buffer = Bytes(kBuffer);
   Bytes memory = Bytes(kLongest);
-  RecordStream stream{buffer, kLongest};
+  tcp::RecordStream stream{buffer, kLongest};
   std::vector<Bytes> records;
   bool broken = false;
   std::vector<std::uint32_t> skipped;  ///< first words
@@ -144,7 +144,7 @@ TEST(RecordStream, records_that_are_too_long_are_stepped_over_however_they_are_c
 }
 
 TEST(RecordStream, a_mark_that_no_record_has_breaks_the_stream) {
-  constexpr auto kTooLong = static_cast<std::uint32_t>(forward::kMaxSkippedBytes) + 1;
+  constexpr auto kTooLong = static_cast<std::uint32_t>(tcp::kMaxSkippedBytes) + 1;
   for (const std::uint32_t mark : {0xffffffffu, 0x7fffffffu, 0x80000000u | kTooLong}) {
     Reader reader;
     reader.feed_all(words({mark}), [] { return kBuffer; });
@@ -161,7 +161,7 @@ TEST(RecordStream, a_mark_that_no_record_has_breaks_the_stream) {
 TEST(RecordStream, fragments_without_end_break_the_stream) {
   Reader reader;
   Bytes wire;
-  for (std::uint32_t i = 0; i <= forward::kMaxFragments; ++i) append(wire, fragment({}, false));
+  for (std::uint32_t i = 0; i <= tcp::kMaxFragments; ++i) append(wire, fragment({}, false));
   reader.feed_all(wire, [] { return kBuffer; });
   EXPECT_TRUE(reader.broken);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/service/forward/sockets.h"
+#include "dataplane/tcp/sockets.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -13,7 +13,7 @@
 
 #include "dataplane/rpcrdma/netid.h"
 
-namespace sluice::forward {
+namespace sluice::tcp {
 namespace {
 
 // Above those that services of old are at.
@@ -67,19 +67,64 @@ socklen_t socket_address(const rdma::PeerAddress& host, std::uint16_t port,
   return sizeof six;
 }
 
-int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noexcept {
-  const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+rdma::PeerAddress peer_address(const sockaddr_storage& address) noexcept {
+  rdma::PeerAddress result;
+  if (address.ss_family == AF_INET) {
+    sockaddr_in four;
+    std::memcpy(&four, &address, sizeof four);
+    const std::uint32_t host = ntohl(four.sin_addr.s_addr);
+    return rdma::PeerAddress::from_ipv4(
+        static_cast<std::uint8_t>(host >> 24), static_cast<std::uint8_t>(host >> 16),
+        static_cast<std::uint8_t>(host >> 8), static_cast<std::uint8_t>(host));
+  }
+  sockaddr_in6 six;
+  std::memcpy(&six, &address, sizeof six);
+  std::memcpy(result.bytes.data(), &six.sin6_addr, sizeof six.sin6_addr);
+  return result;
+}
+
+int listening_socket(const sockaddr* address, socklen_t bytes) noexcept {
+  const int fd = ::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
+  const int on = 1;
+  const int off = 0;
+  const int backlog = 64;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+  if (address->sa_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (::bind(fd, address, bytes) == 0 && ::listen(fd, backlog) == 0) return fd;
+  const int error = errno;
+  ::close(fd);
+  return -error;
+}
+
+std::uint16_t local_port(int socket) noexcept {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes);
+  in_port_t port = 0;  // at the same place in both families
+  std::memcpy(&port, reinterpret_cast<const std::byte*>(&address) + offsetof(sockaddr_in, sin_port),
+              sizeof port);
+  return ntohs(port);
+}
+
+void tune(int fd, unsigned peer_timeout_ms) noexcept {
   const int on = 1;
   const int probe_after_s = static_cast<int>(peer_timeout_ms / 3000);
   const int probes = 2;
-  const int attempts = 3;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &probe_after_s, sizeof probe_after_s);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &probe_after_s, sizeof probe_after_s);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &peer_timeout_ms, sizeof peer_timeout_ms);
+}
+
+int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noexcept {
+  const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -errno;
+  const int attempts = 3;
+  tune(fd, peer_timeout_ms);
   ::setsockopt(fd, IPPROTO_TCP, TCP_SYNCNT, &attempts, sizeof attempts);
   if (!privileged) return fd;
   const int bound = bind_privileged(fd, family);
@@ -88,4 +133,4 @@ int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noe
   return bound;
 }
 
-}  // namespace sluice::forward
+}  // namespace sluice::tcp

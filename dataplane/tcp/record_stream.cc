@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/service/forward/record_stream.h"
+#include "dataplane/tcp/record_stream.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "dataplane/xdr/cursor.h"
 
-namespace sluice::forward {
+namespace sluice::tcp {
 namespace {
 
 constexpr std::uint32_t kLastFragment = 1u << 31;
@@ -134,4 +134,4 @@ void RecordStream::reset() noexcept {
   memory_ = nullptr;
 }
 
-}  // namespace sluice::forward
+}  // namespace sluice::tcp

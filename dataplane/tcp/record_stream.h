@@ -15,12 +15,30 @@
 #include <span>
 #include <utility>
 
-namespace sluice::forward {
+#include "dataplane/xdr/cursor.h"
 
+namespace sluice::tcp {
+
+/// Longest record, call or reply: 1 MiB of data and what is around it.
+inline constexpr std::uint32_t kMaxRecordBytes = (1u << 20) + (64u << 10);
+/// Buffer of one stream: short records stay in it, longer ones go on in memory of their own.
+inline constexpr std::size_t kStreamBytes = 16u << 10;
 /// Most fragments of one record. Servers send one or a few; each costs a move of the record's bytes.
 inline constexpr std::uint32_t kMaxFragments = 256;
 /// Longest record that is stepped over. What says that it is longer is no record.
 inline constexpr std::uint64_t kMaxSkippedBytes = 64u << 20;
+
+/// Record mark and XID.
+inline constexpr std::size_t kRecordHeadBytes = 2 * xdr::kUnit;
+/// In front of a message of `message_bytes`, its XID included, that goes out in one fragment.
+inline std::array<std::byte, kRecordHeadBytes> record_head(std::size_t message_bytes,
+                                                           std::uint32_t xid) noexcept {
+  constexpr std::uint32_t kLastFragment = 1u << 31;
+  std::array<std::byte, kRecordHeadBytes> head;
+  xdr::store_u32(head.data(), kLastFragment | static_cast<std::uint32_t>(message_bytes));
+  xdr::store_u32(head.data() + xdr::kUnit, xid);
+  return head;
+}
 
 class RecordStream {
  public:
@@ -79,4 +97,4 @@ class RecordStream {
   std::byte* memory_ = nullptr;
 };
 
-}  // namespace sluice::forward
+}  // namespace sluice::tcp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/service/forward/uring.h"
+#include "dataplane/tcp/uring.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include "pmd/rdma.h"
 
-namespace sluice::forward {
+namespace sluice::tcp {
 
 Uring::Uring() {
   // The kernel's part of completions is done when the reactor enters it, not by interrupting the reactor.
@@ -23,10 +23,10 @@ Uring::Uring() {
     error = io_uring_queue_init_params(kRingEntries, &ring_, &parameters);
   }
   if (error < 0)
-    throw rdma::SetupError(
-        std::string("The kernel gives no io_uring (") + std::strerror(-error) +
-        "), which upstreams need: Linux 5.19 or later, sysctl kernel.io_uring_disabled = 0, "
-        "and a unit or container that allows io_uring_setup.");
+    throw rdma::SetupError(std::string("The kernel gives no io_uring (") + std::strerror(-error) +
+                           "), which upstreams and the reverse gateway need: Linux 5.19 or later, sysctl "
+                           "kernel.io_uring_disabled = 0, "
+                           "and a unit or container that allows io_uring_setup.");
 }
 
 Uring::~Uring() {
@@ -65,6 +65,12 @@ void Uring::send(void* target, int socket, const msghdr* message) noexcept {
   finish(entry, target, Kind::Send);
 }
 
+void Uring::accept(void* target, int socket, sockaddr* address, socklen_t* bytes) noexcept {
+  io_uring_sqe& entry = prepare();
+  io_uring_prep_accept(&entry, socket, address, bytes, SOCK_CLOEXEC);
+  finish(entry, target, Kind::Accept);
+}
+
 bool Uring::kernel_has_work() const noexcept {
   return (__atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) !=
          0;
@@ -79,4 +85,4 @@ void Uring::enter() noexcept {
   waiting_ = 0;
 }
 
-}  // namespace sluice::forward
+}  // namespace sluice::tcp

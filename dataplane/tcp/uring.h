@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice::forward {
+namespace sluice::tcp {
 
 /// Operations that may wait for submission in one turn; more are submitted at once.
 inline constexpr unsigned kRingEntries = 1024;
@@ -19,7 +19,7 @@ inline constexpr std::size_t kUringCompletionsPerTurn = 256;
 class Uring {
  public:
   /// What an operation is for; the low bits of its user data.
-  enum class Kind : std::uint8_t { Connect, Receive, Send };
+  enum class Kind : std::uint8_t { Connect, Receive, Send, Accept };
 
   /// Setup; any thread. Throws rdma::SetupError where the kernel has no io_uring, or forbids it.
   Uring();
@@ -31,6 +31,8 @@ class Uring {
   void connect(void* target, int socket, const sockaddr* address, socklen_t bytes) noexcept;
   void receive(void* target, int socket, std::byte* to, std::size_t bytes) noexcept;
   void send(void* target, int socket, const msghdr* message) noexcept;
+  /// The result is the new socket; `address` says whose.
+  void accept(void* target, int socket, sockaddr* address, socklen_t* bytes) noexcept;
 
   /// Submits, and calls `handle(void* target, Kind, int result)` for what is complete. The first call fixes
   /// the thread. Returns the completions handled.
@@ -62,4 +64,4 @@ class Uring {
   bool enabled_ = false;
 };
 
-}  // namespace sluice::forward
+}  // namespace sluice::tcp

@@ -14,7 +14,7 @@
 #include <memory>
 #include <span>
 
-namespace sluice::forward {
+namespace sluice::tcp {
 
 inline constexpr std::size_t kSendRingBytes = 64u << 10;
 /// Messages up to this size are copied.
@@ -29,9 +29,10 @@ class SendQueue {
   SendQueue() : ring_(new std::byte[kSendRingBytes]) {}  // not zeroed: resident as it is used
 
   bool empty() const noexcept { return pieces_ == 0; }
-  /// Room for a message of `copied` bytes and, if it is long, the rest of it by reference.
-  bool room_for(std::size_t copied) const noexcept {
-    return pieces_ + 3 <= kMaxSendPieces && copied <= kSendRingBytes - in_ring_;
+  /// Room for a message of which `copied` bytes are copied, in one run, and the rest is named in `referred`
+  /// pieces.
+  bool room_for(std::size_t copied, std::size_t referred = 1) const noexcept {
+    return pieces_ + 2 + referred <= kMaxSendPieces && copied <= kSendRingBytes - in_ring_;
   }
 
   /// After room_for().
@@ -108,4 +109,4 @@ class SendQueue {
   std::array<iovec, kMaxSendVectors> vectors_;
 };
 
-}  // namespace sluice::forward
+}  // namespace sluice::tcp

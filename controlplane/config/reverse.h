@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The [reverse] table of the configuration: TCP clients whose calls go to an RPC-over-RDMA server.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "controlplane/config/checker.h"
+#include "dataplane/segment/config_block.h"
+
+namespace sluice::config {
+
+/// After the device, the exports and the upstreams. Reads it into the block; defects go to `check`.
+void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock& block);
+nlohmann::json describe_reverse(const segment::ConfigBlock& block);
+/// The server's MOUNT, as that of an upstream.
+segment::UpstreamConfig mount_of_server(const segment::ReverseConfig& reverse);
+
+}  // namespace sluice::config

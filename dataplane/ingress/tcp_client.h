@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One client of the reverse gateway: its TCP connection, its calls, and its connection to the server. One
+// reactor; no allocation after construction.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dataplane/ingress/exchange.h"
+#include "dataplane/rpcrdma/engine.h"
+#include "dataplane/rpcrdma/intrusive_queue.h"
+#include "dataplane/rpcrdma/requester.h"
+#include "dataplane/segment/ingress.h"
+#include "dataplane/tcp/record_stream.h"
+#include "dataplane/tcp/send_queue.h"
+
+namespace sluice::ingress {
+
+class Ingress;
+
+/// Calls of the server that one client may have at a time.
+inline constexpr std::size_t kMaxCallBacks = 16;
+/// Longest wait for a client's answer to one.
+inline constexpr std::uint64_t kCallBackTimeoutNs = 30'000'000'000;
+/// A client that takes none of our bytes, or stops in the middle of a long record, for so long is ended: the
+/// memory is wanted by others.
+inline constexpr std::uint64_t kStuckNs = 30'000'000'000;
+/// Between attempts to connect to the server: doubled from the first to the last.
+inline constexpr std::uint64_t kFirstDialNs = 50'000'000;
+inline constexpr std::uint64_t kLastDialNs = 3'000'000'000;
+/// One client holds no more than this part of the long buffers.
+inline constexpr std::uint32_t kShareOfRecords = 4;
+
+/// Memory that one client takes, roughly, with its requester's.
+std::uint64_t client_bytes(std::uint32_t calls) noexcept;
+
+class TcpClient {
+ public:
+  enum class State : std::uint8_t {
+    Free,
+    Open,
+    Closing,  ///< waits for what io_uring, the requester and the connection to the server still have of it
+  };
+
+  TcpClient(Ingress& ingress, rpcrdma::Engine& engine);
+  ~TcpClient();
+  TcpClient(const TcpClient&) = delete;
+  TcpClient& operator=(const TcpClient&) = delete;
+
+  State state() const noexcept { return state_; }
+  bool connected() const noexcept { return requester_.connected(); }
+  std::uint32_t outstanding() const noexcept { return in_use_; }
+
+  /// Takes over a socket.
+  void open(int socket) noexcept;
+  void on_received(int result) noexcept;
+  void on_sent(int result) noexcept;
+  void flush() noexcept;
+  /// What the next call waited for may be there.
+  void resume() noexcept;
+  void tick(std::uint64_t now_ns) noexcept;
+
+  /// A call of the server's.
+  void on_call_back(service::Call& call) noexcept;
+  /// The connection to the server has ended.
+  void on_server_gone() noexcept;
+
+ private:
+  struct CallBack {
+    service::Call* call = nullptr;
+    std::uint32_t xid = 0;
+    std::uint64_t begun_ns = 0;
+  };
+  struct Reduction;
+
+  void lose() noexcept;
+  void finish_closing() noexcept;
+  void dial() noexcept;
+  void handle_records() noexcept;
+  void stall() noexcept;
+  bool on_record(std::span<std::byte> record) noexcept;
+  bool on_call(std::span<std::byte> record) noexcept;
+  bool wait(segment::IngressCounter why) noexcept;
+  void answer_bad_call(Exchange& exchange, const rpc::CallDecodeResult& call) noexcept;
+  bool begin(Exchange& exchange, const rpc::CallHeader& header, std::span<std::byte> record,
+             std::size_t arguments_at) noexcept;
+  void on_answer(std::span<const std::byte> record) noexcept;
+  bool is_outstanding(std::uint32_t xid) const noexcept;
+  Exchange* take_exchange(std::uint32_t xid) noexcept;
+
+  void reduce(const Exchange& exchange, std::span<std::byte> record, std::size_t arguments_at,
+              rdma::Lkey lkey, Reduction& reduction) noexcept;
+  std::uint32_t plan_reply(Exchange& exchange, const rpc::CallHeader& header,
+                           std::span<const std::byte> arguments) noexcept;
+  void release_record() noexcept;
+  Loan borrow(std::size_t bytes) noexcept;
+  void give_back(Loan& loan) noexcept;
+  static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
+  void on_reply(Exchange& exchange, const rpcrdma::Reply& reply) noexcept;
+  void note_answer() noexcept;
+  void on_timeout(const Exchange& exchange) noexcept;
+  bool build(Exchange& exchange, const rpcrdma::Reply& reply) noexcept;
+  void fail(Exchange& exchange) noexcept;
+  void answer_small(Exchange& exchange, std::size_t bytes) noexcept;
+  void make_ready(Exchange& exchange) noexcept;
+  void pump() noexcept;
+  void free(Exchange& exchange) noexcept;
+  void refuse(CallBack& call_back) noexcept;
+  void touch() noexcept;
+
+  Ingress& ingress_;
+  State state_ = State::Free;
+  bool receiving_ = false;  ///< io_uring has one
+  bool sending_ = false;
+  bool dirty_ = false;
+  bool stalled_ = false;
+  int socket_ = -1;
+  std::uint64_t moved_ns_ = 0;     ///< when bytes came or went last
+  std::uint64_t answered_ns_ = 0;  ///< when the server answered last
+  rpcrdma::Connection* connection_ = nullptr;
+  bool was_connected_ = false;
+  std::uint64_t dial_ns_ = 0;
+  std::uint64_t dial_after_ns_ = kFirstDialNs;
+  std::uint32_t records_held_ = 0;
+  rpcrdma::Requester requester_;
+  std::unique_ptr<std::byte[]> stream_bytes_;
+  tcp::RecordStream stream_;
+  tcp::SendQueue queue_;
+  msghdr message_{};
+  std::vector<Exchange> exchanges_;
+  std::unique_ptr<std::array<std::byte, kSmallReplyBytes>[]> small_replies_;
+  std::vector<std::uint32_t> xids_;  ///< by exchange
+  rpcrdma::IntrusiveQueue<Exchange, &Exchange::next> free_;
+  rpcrdma::IntrusiveQueue<Exchange, &Exchange::next> ready_;
+  std::uint32_t in_use_ = 0;
+  std::array<CallBack, kMaxCallBacks> call_backs_;
+};
+
+}  // namespace sluice::ingress

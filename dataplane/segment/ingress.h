@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a reactor shows of the reverse gateway: clients that come over TCP, and calls that go out over RDMA.
+// Written by the reactor, relaxed.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "dataplane/segment/counters.h"
+#include "dataplane/segment/histogram.h"
+
+namespace sluice::segment {
+
+// X(name, help)
+#define SLUICE_INGRESS_COUNTERS(X)                                                                         \
+  X(clients_accepted, "TCP connections of clients that were taken")                                        \
+  X(clients_refused, "TCP connections closed at once: an address that is not allowed, or all are in use")  \
+  X(clients_ended, "TCP connections of clients that have ended")                                           \
+  X(clients_stuck, "TCP connections ended because a record, or our answers, did not move on")              \
+  X(calls, "Calls of clients sent on to the server")                                                       \
+  X(replies, "Replies of the server given to clients")                                                     \
+  X(failures, "Calls answered with SYSTEM_ERR: the server could not be given them, or its reply not used") \
+  X(timeouts, "Calls answered with SYSTEM_ERR because the server did not answer in time")                  \
+  X(bad_records, "Records of clients that are no RPC message, and lengths that no record has")             \
+  X(long_records, "Records of clients that are longer than any call")                                      \
+  X(bad_calls, "Calls answered here: another RPC version, or credentials too long")                        \
+  X(duplicate_calls, "Calls dropped because one with their XID is outstanding")                            \
+  X(reduced_calls, "Calls whose data the server reads by RDMA")                                            \
+  X(placed_replies, "Replies whose data the server wrote by RDMA")                                         \
+  X(dials, "Connections to the server that were begun")                                                    \
+  X(dials_failed, "Connections to the server that there was no room for")                                  \
+  X(disconnects, "Connections to the server that ended, or never came up, under a client")                 \
+  X(callbacks, "Calls of the server passed on to clients")                                                 \
+  X(callbacks_refused, "Calls of the server that no client could take or answer")                          \
+  X(waits_call, "Times that a client's next call waited because as many as may be were outstanding")       \
+  X(waits_memory, "Times that a client's next call waited for memory")                                     \
+  X(sent_bytes, "Bytes sent to clients")                                                                   \
+  X(received_bytes, "Bytes received from clients")
+
+enum class IngressCounter : std::uint32_t {
+#define SLUICE_INGRESS_COUNTER(name, help) name,
+  SLUICE_INGRESS_COUNTERS(SLUICE_INGRESS_COUNTER)
+#undef SLUICE_INGRESS_COUNTER
+      kCount
+};
+
+inline constexpr CounterInfo kIngressCounters[] = {
+#define SLUICE_INGRESS_COUNTER(name, help) {#name, "ingress", help},
+    SLUICE_INGRESS_COUNTERS(SLUICE_INGRESS_COUNTER)
+#undef SLUICE_INGRESS_COUNTER
+};
+
+struct IngressArea {
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(IngressCounter::kCount)> counters{};
+  std::atomic<std::uint32_t> clients{0};      ///< TCP connections
+  std::atomic<std::uint32_t> connected{0};    ///< of these, with a connection to the server
+  std::atomic<std::uint32_t> outstanding{0};  ///< calls taken and not answered
+  Histogram server_ns;                        ///< from taking a call to its reply
+};
+
+}  // namespace sluice::segment

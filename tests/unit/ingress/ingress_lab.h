@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TCP clients, the reverse gateway, RPC-over-RDMA, the gateway, and an upstream of the test's: what a client
+// sends has to reach the upstream byte by byte, and the other way round, whatever became of it between.
+#pragma once
+
+#include "tests/unit/ingress/ingress_side.h"
+#include "tests/unit/service/forward/forward_lab.h"
+
+namespace sluice::ingress_test {
+
+class IngressLab {
+ public:
+  explicit IngressLab(SideOptions side_options = {}, forward_test::ForwardOptions options = {})
+      : forward(std::move(options)), side(forward.fabric, side_options, &forward_test::ForwardLab::clock) {
+    forward.beside = [this] {
+      forward.accept_clients();
+      side.poll(forward_test::ForwardLab::clock());
+    };
+  }
+
+  testing::AssertionResult until(const std::function<bool()>& reached) { return forward.until(reached); }
+  void turns(int count = 300) { forward.turns(count); }
+  /// Sends a call and waits for its reply.
+  Bytes call(TcpPeer& peer, const Bytes& message) {
+    peer.send_record(message);
+    return answer(peer);
+  }
+  Bytes answer(TcpPeer& peer) {
+    std::optional<Bytes> record;
+    EXPECT_TRUE(until([&] {
+      record = peer.take_record();
+      return record.has_value() || peer.ended();
+    }));
+    return record.value_or(Bytes{});
+  }
+
+  forward_test::ForwardLab forward;
+  IngressSide side;
+};
+
+}  // namespace sluice::ingress_test

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Servers that lie to the reverse gateway: each lie costs the call that it is about, and nobody else.
+#include <chrono>
+
+#include "tests/conformance/raw_call.h"
+#include "tests/unit/ingress/ingress_side.h"
+#include "tests/unit/service/forward/forward_lab.h"
+
+namespace sluice::ingress_test {
+namespace {
+
+using conformance::RawCall;
+using forward_test::nfs3;
+using forward_test::opaque;
+using forward_test::pattern;
+using forward_test::success;
+
+constexpr std::uint32_t kCount = 9000;
+
+/// The server's side, written by hand.
+class RawServer {
+ public:
+  RawServer() {
+    raw_device->connection_manager()->listen(conformance::kPort);
+    client = &side.add_peer();
+  }
+
+  void turn() {
+    side.poll(clock());
+    std::array<rdma::CmEvent, 4> events;
+    rdma::ConnectionManager& cm = *raw_device->connection_manager();
+    const std::size_t count = cm.poll_events(events);
+    for (const rdma::CmEvent& event : std::span(events).first(count)) {
+      if (event.type != rdma::CmEventType::ConnectRequest) continue;
+      peer = std::make_unique<conformance::RawPeer>(*raw_device, 4096, 64);
+      peer->owned_qp = peer->make_queue_pair();
+      EXPECT_TRUE(cm.accept(event.id, *peer->owned_qp, {}));
+    }
+    if (peer) peer->poll();
+  }
+  testing::AssertionResult until(const std::function<bool()>& reached) {
+    for (int i = 0; i < 100'000; ++i) {
+      if (reached()) return testing::AssertionSuccess();
+      turn();
+    }
+    return testing::AssertionFailure() << "it never came to this";
+  }
+  /// The next call as the server gets it.
+  RawCall next_call() {
+    EXPECT_TRUE(until([&] { return peer && peer->inbox.size() > seen_; }));
+    RawCall call{.credits = 8};
+    if (!peer || peer->inbox.size() <= seen_) return call;
+    const Bytes message = peer->inbox[seen_++].bytes;
+    const auto decoded = rpcrdma::v1::decode(message);
+    EXPECT_EQ(decoded.status, rpcrdma::v1::Decode::Ok);
+    call.xid = static_cast<std::uint32_t>(decoded.header.fixed.xid);
+    for (const auto chunk : decoded.header.chunks.writes) {
+      call.writes.emplace_back();
+      for (std::uint32_t i = 0; i < chunk.size(); ++i) call.writes.back().push_back(chunk[i]);
+    }
+    return call;
+  }
+  Bytes answer() {
+    std::optional<Bytes> record;
+    EXPECT_TRUE(until([&] { return (record = client->take_record()).has_value() || client->ended(); }));
+    return record.value_or(Bytes{});
+  }
+  void read(std::uint32_t xid) {
+    Bytes arguments = opaque(pattern(32, 5));
+    append(arguments, words({0, 0, kCount}));
+    Bytes call = nfs3(ulb::kNfs3Read, arguments);
+    xdr::store_u32(call.data(), xid);
+    client->send_record(call);
+  }
+  /// Afterwards all is as it should be.
+  void expect_healthy() {
+    read(0x99);
+    RawCall call = next_call();
+    ASSERT_EQ(call.writes.size(), 1u);
+    const Bytes data = pattern(kCount, 3);
+    peer->write_remote(call.writes[0][0], data);
+    call.writes[0][0].length = kCount;
+    peer->send(call.with(results(0x99, kCount)));
+    Bytes whole = results(0x99, kCount);
+    append(whole, data);
+    EXPECT_EQ(answer(), whole);
+  }
+  static Bytes results(std::uint32_t xid, std::uint32_t count) {
+    return success(xid, words({0, 0, count, 1, count}));
+  }
+  static std::uint64_t clock() noexcept { return forward_test::ForwardLab::clock(); }
+
+  std::shared_ptr<rdma::loopback::Fabric> fabric = rdma::loopback::Fabric::in_process({.links = 8});
+  std::unique_ptr<rdma::Device> raw_device = rdma::loopback::make_device(fabric, {.name = "raw"});
+  IngressSide side{fabric, {}, &clock};
+  std::unique_ptr<conformance::RawPeer> peer;
+  TcpPeer* client = nullptr;
+
+ private:
+  std::size_t seen_ = 0;
+};
+
+const Bytes kSystemError = words({7, 1, 0, 0, 0, 5});
+
+TEST(IngressServer, V1_104_the_pad_of_placed_data_is_the_gateways) {
+  RawServer server;
+  server.read(7);
+  RawCall call = server.next_call();
+  const Bytes data = pattern(8191, 3);
+  server.peer->write_remote(call.writes[0][0], data);
+  call.writes[0][0].length = 8191;
+  server.peer->send(call.with(RawServer::results(7, 8191)));
+  Bytes whole = RawServer::results(7, 8191);
+  append(whole, data);
+  whole.push_back(std::byte{0});
+  EXPECT_EQ(server.answer(), whole);
+}
+
+TEST(IngressServer, V1_110_a_chunk_that_contradicts_its_count_costs_the_call) {
+  for (const std::uint32_t length : {1u, kCount - 4, kCount - 1}) {
+    RawServer server;
+    server.read(7);
+    RawCall call = server.next_call();
+    call.writes[0][0].length = length;
+    server.peer->send(call.with(RawServer::results(7, kCount)));
+    EXPECT_EQ(server.answer(), kSystemError);
+    server.expect_healthy();
+    EXPECT_EQ(server.side.count(Counter::failures), 1u);
+  }
+}
+
+TEST(IngressServer, V1_109_F_07_the_chunk_of_a_failed_read_does_not_matter) {
+  RawServer server;
+  server.read(7);
+  const RawCall call = server.next_call();
+  server.peer->send(call.with(success(7, words({70, 0}))));  // NFS3ERR_STALE, the chunk as it was offered
+  EXPECT_EQ(server.answer(), success(7, words({70, 0})));
+  server.expect_healthy();
+}
+
+TEST(IngressServer, data_without_a_place_in_the_reply_costs_the_call) {
+  RawServer server;
+  server.read(7);
+  const RawCall call = server.next_call();
+  server.peer->send(call.with(success(7, words({0, 0, kCount}))));  // ends before the count of its data
+  EXPECT_EQ(server.answer(), kSystemError);
+  server.expect_healthy();
+}
+
+TEST(IngressServer, replies_that_are_none_cost_the_call) {
+  RawServer server;
+  server.read(7);
+  RawCall call = server.next_call();
+  call.writes.clear();
+  server.peer->send(call.with(words({7, 1, 0, 0, 400, 0, 0})));  // a verifier beyond the message
+  EXPECT_EQ(server.answer(), kSystemError);
+  server.read(7);
+  call = server.next_call();
+  server.peer->send(words({7, 1, 8, 4, 2}));  // RDMA_ERROR, ERR_CHUNK
+  EXPECT_EQ(server.answer(), kSystemError);
+  server.expect_healthy();
+  EXPECT_EQ(server.side.count(Counter::failures), 2u);
+}
+
+TEST(IngressServer, replies_with_other_XIDs_go_to_nobody) {
+  RawServer server;
+  server.read(7);
+  RawCall call = server.next_call();
+  call.writes.clear();
+  for (const std::uint32_t xid : {0u, 8u, 0xFFFFFFFFu}) {
+    call.xid = xid;
+    server.peer->send(call.with(success(xid, words({70, 0}))));
+  }
+  for (int i = 0; i < 200; ++i) server.turn();
+  EXPECT_EQ(server.client->received(), 0u);
+  call.xid = 7;
+  server.peer->send(call.with(success(7, words({70, 0}))));
+  EXPECT_EQ(server.answer(), success(7, words({70, 0})));
+}
+
+TEST(IngressServer, V1_200_more_calls_than_a_client_may_have_are_refused) {
+  RawServer server;
+  server.read(7);
+  RawCall call = server.next_call();
+  call.writes.clear();
+  server.peer->send(call.with(success(7, words({70, 0}))));
+  server.answer();
+  const std::size_t before = server.peer->inbox.size();
+  for (std::uint32_t i = 0; i < 4; ++i)
+    server.peer->send(RawCall{.xid = 100 + i}.with(conformance::rpc_call(100 + i, 0x40000000, 1, 1)));
+  for (int i = 0; i < 4; ++i) server.answer();
+  server.client->send_record(success(101, words({5})));
+  ASSERT_TRUE(server.until([&] { return server.peer->inbox.size() > before; }));
+  const Bytes& reply = server.peer->inbox.back().bytes;
+  EXPECT_EQ(word_at(reply, 0), 101u);
+  EXPECT_EQ(Bytes(reply.end() - 28, reply.end()), success(101, words({5})));
+}
+
+}  // namespace
+}  // namespace sluice::ingress_test

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The reverse gateway's half of a test: an engine with an Ingress over the loopback driver, and TCP clients
+// of the test's own, in one thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dataplane/ingress/ingress.h"
+#include "pmd/loopback/loopback.h"
+#include "tests/conformance/lab.h"
+
+namespace sluice::ingress_test {
+
+using conformance::append;
+using conformance::Bytes;
+using conformance::word_at;
+using conformance::words;
+using Counter = ingress::Ingress::Counter;
+
+struct SideOptions {
+  std::uint32_t version = 1;
+  std::uint32_t clients = 4;
+  std::uint32_t calls = 8;
+  std::uint32_t record_buffers = 32;
+  std::uint32_t item_buffers = 16;
+  std::uint64_t call_timeout_ns = 0;
+  std::vector<segment::AllowedPrefix> allowed{};
+};
+
+/// A client's socket. Nothing blocks: what does not go out at once waits for poll().
+class TcpPeer {
+ public:
+  explicit TcpPeer(std::uint16_t port);
+  ~TcpPeer();
+  TcpPeer(const TcpPeer&) = delete;
+  TcpPeer& operator=(const TcpPeer&) = delete;
+
+  void send(std::span<const std::byte> bytes) { append(out_, bytes); }
+  void send_record(std::span<const std::byte> message);
+  void poll();
+  /// The next whole record; one fragment is what the gateway sends.
+  std::optional<Bytes> take_record();
+  bool ended() const { return ended_; }
+  std::size_t received() const { return in_.size(); }
+  void shut();
+
+  bool reads = true;  ///< false: takes no bytes
+
+ private:
+  int socket_;
+  bool ended_ = false;
+  Bytes in_;
+  Bytes out_;
+};
+
+class IngressSide final : public ingress::Dialer {
+ public:
+  IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& options,
+              rpcrdma::Clock clock);
+  ~IngressSide();
+
+  TcpPeer& add_peer() {
+    peers.push_back(std::make_unique<TcpPeer>(ingress->port()));
+    return *peers.back();
+  }
+  void poll(std::uint64_t now_ns);
+  std::uint64_t count(Counter counter) const {
+    return area->counters[static_cast<std::size_t>(counter)].load();
+  }
+
+  rpcrdma::Connection* dial(rpcrdma::Requester& requester, service::Service& callee) noexcept override;
+  void hang_up(rpcrdma::Connection& connection) noexcept override;
+
+  const SideOptions options;
+  bool may_dial = true;
+  std::unique_ptr<rdma::loopback::Loopback> device;
+  rpcrdma::Engine engine;
+  std::unique_ptr<segment::IngressArea> area = std::make_unique<segment::IngressArea>();
+  std::unique_ptr<ingress::Ingress> ingress;
+  std::vector<std::unique_ptr<TcpPeer>> peers;
+  std::vector<rpcrdma::Connection*> connections;  ///< in the order in which they were dialed
+
+ private:
+  struct Dialed {
+    rdma::CmId id{};
+    rpcrdma::Connection* connection = nullptr;
+  };
+  std::vector<Dialed> dialed_;
+};
+
+}  // namespace sluice::ingress_test

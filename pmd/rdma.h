@@ -196,6 +196,8 @@ struct RcAttributes {
   std::uint8_t ack_timeout = 14;          ///< 4.096 us * 2^n without progress until a retry
   std::uint8_t retry_count = 7;           ///< retries without progress until RetryExceeded
   std::uint8_t rnr_retry = 7;             ///< 7 is without end
+  std::uint8_t service_level = 0;         ///< 0 to 7; of a VLAN, its priority
+  std::uint8_t traffic_class = 0;         ///< of the IP header: DSCP and ECN
 };
 
 class QueuePair {

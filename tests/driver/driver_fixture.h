@@ -27,6 +27,10 @@ class DriverPair {
   virtual Device& right() = 0;
   /// Carries what is on the way between the devices, for drivers that need it done.
   virtual void carry() {}
+  /// What the sender of a message that is too long for its Receive is told.
+  virtual WcStatus refusal_of_too_long() { return WcStatus::RemoteInvalidRequest; }
+  /// Whether an access through a window is held to the window's bounds, not only to its region's.
+  virtual bool holds_window_bounds() { return true; }
   virtual LinkAddress link_of_left() { return {}; }
   virtual LinkAddress link_of_right() { return {}; }
 };
@@ -204,6 +208,7 @@ class Refusal : public DriverTest {
     std::memset(a.memory.bytes.data(), 0x11, 8192);
     std::memset(b.memory.bytes.data(), 0x22, 8192);
     b.completions.clear();
+    ASSERT_TRUE(a.receive(76, a.sge(8192, 64)));  // by whose flushing a device may tell of the end
     ASSERT_TRUE(b.post(opcode, 77, {b.sge(0, bytes)}, address, rkey));
     EXPECT_EQ(status_of(b, 77), WcStatus::RemoteAccessError);
     EXPECT_EQ(b.qp->state(), QueuePair::State::Error);

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Completion queues, which can never overrun: a queue pair takes room for all that it may have outstanding.
+#pragma once
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace sluice::rdma::verbs {
+
+/// What a work request is found again by, in 64 bits: the place of its queue pair, which use of that place,
+/// which of its queues, and where in that queue.
+struct Cookie {
+  std::uint16_t place = 0;
+  std::uint16_t generation = 0;  ///< 15 bits
+  bool receive = false;
+  std::uint32_t index = 0;
+
+  static constexpr std::uint16_t kGenerations = 1u << 15;
+  constexpr std::uint64_t packed() const noexcept {
+    return std::uint64_t{place} << 48 | std::uint64_t{generation} << 33 | std::uint64_t{receive} << 32 |
+           index;
+  }
+  static constexpr Cookie unpacked(std::uint64_t word) noexcept {
+    return {static_cast<std::uint16_t>(word >> 48), static_cast<std::uint16_t>(word >> 33 & 0x7FFF),
+            (word >> 32 & 1) != 0, static_cast<std::uint32_t>(word)};
+  }
+};
+
+/// One completion, whichever interface it came by. Valid fields as in ibv_wc.
+struct Completion {
+  std::uint64_t wr_id = 0;
+  ibv_wc_status status = IBV_WC_SUCCESS;
+  std::uint32_t byte_len = 0;
+  std::uint32_t immediate = 0;    ///< host order
+  std::uint32_t invalidated = 0;  ///< rkey
+  unsigned flags = 0;             ///< ibv_wc_flags
+};
+
+class CompletionQueue {
+ public:
+  /// Setup; null when the device refuses. `extended` is what is wished for.
+  static std::unique_ptr<CompletionQueue> create(ibv_context* context, std::uint32_t entries, bool extended,
+                                                 bool in_software);
+  ~CompletionQueue();
+  CompletionQueue(const CompletionQueue&) = delete;
+  CompletionQueue& operator=(const CompletionQueue&) = delete;
+
+  ibv_cq* handle() const noexcept { return cq_; }
+  bool extended() const noexcept { return extended_ != nullptr; }
+
+  /// Room for completions of another queue pair. False: none.
+  bool take_room(std::uint32_t entries) noexcept;
+  /// A queue pair is gone; its completions may still be in the queue.
+  void leave_room(std::uint32_t entries) noexcept { left_ += entries; }
+
+  /// Calls `each(const Completion&)` for at most `limit` completions, and returns how many.
+  template <typename Each>
+  std::size_t poll(std::size_t limit, const Each& each) noexcept {
+    std::size_t count = 0;
+    if (extended_ == nullptr)
+      count = poll_classic(limit, each);
+    else if (!in_software_)
+      count = poll_extended(limit, each);
+    else
+      while (count < limit && poll_extended(1, each) == 1) ++count;
+    // Empty: what was left here is out.
+    if (count < limit && left_ > 0) used_ -= left_, left_ = 0;
+    return count;
+  }
+
+ private:
+  CompletionQueue(ibv_cq* cq, ibv_cq_ex* extended, std::uint32_t entries, bool in_software)
+      : cq_(cq), extended_(extended), entries_(entries), in_software_(in_software) {}
+
+  unsigned flags_of(unsigned given) const noexcept {
+    // What the kernel calls "with invalidate" programs call "checksum is right", which no RC completion says.
+    return in_software_ && (given & IBV_WC_IP_CSUM_OK) ? given | IBV_WC_WITH_INV : given;
+  }
+
+  template <typename Each>
+  std::size_t poll_extended(std::size_t limit, const Each& each) noexcept {
+    ibv_poll_cq_attr attributes{};
+    if (limit == 0 || ibv_start_poll(extended_, &attributes) != 0) return 0;
+    std::size_t count = 0;
+    do {
+      Completion completion{.wr_id = extended_->wr_id, .status = extended_->status};
+      if (completion.status == IBV_WC_SUCCESS && Cookie::unpacked(completion.wr_id).receive) {
+        completion.byte_len = ibv_wc_read_byte_len(extended_);
+        completion.flags = flags_of(ibv_wc_read_wc_flags(extended_));
+        if (completion.flags & IBV_WC_WITH_INV)
+          completion.invalidated = ibv_wc_read_invalidated_rkey(extended_);
+        else if (completion.flags & IBV_WC_WITH_IMM)
+          completion.immediate = be32toh(ibv_wc_read_imm_data(extended_));
+      } else if (completion.status == IBV_WC_SUCCESS) {
+        completion.byte_len = ibv_wc_read_byte_len(extended_);
+      }
+      each(completion);
+    } while (++count < limit && ibv_next_poll(extended_) == 0);
+    ibv_end_poll(extended_);
+    return count;
+  }
+
+  template <typename Each>
+  std::size_t poll_classic(std::size_t limit, const Each& each) noexcept {
+    constexpr int kBatch = 16;
+    ibv_wc completions[kBatch];
+    std::size_t count = 0;
+    while (count < limit) {
+      const int room = static_cast<int>(limit - count < kBatch ? limit - count : kBatch);
+      const int got = ibv_poll_cq(cq_, room, completions);
+      for (int i = 0; i < got; ++i) {
+        const ibv_wc& wc = completions[i];
+        Completion completion{.wr_id = wc.wr_id, .status = wc.status};
+        if (wc.status == IBV_WC_SUCCESS) {
+          completion.byte_len = wc.byte_len;
+          completion.flags = flags_of(wc.wc_flags);
+          if (completion.flags & IBV_WC_WITH_INV)
+            completion.invalidated = wc.invalidated_rkey;
+          else if (completion.flags & IBV_WC_WITH_IMM)
+            completion.immediate = be32toh(wc.imm_data);
+        }
+        each(completion);
+      }
+      if (got > 0) count += static_cast<std::size_t>(got);
+      if (got < room) break;
+    }
+    return count;
+  }
+
+  ibv_cq* const cq_;
+  ibv_cq_ex* const extended_;  ///< the same, or null
+  const std::uint32_t entries_;
+  /// rxe: rdma-core 44 ends a batch in ibv_next_poll() and again in ibv_end_poll(), and so skips completions; and
+  /// Linux 6.1 hands the kernel's own flags to programs, in which another bit is that of an invalidation.
+  const bool in_software_;
+  std::uint32_t used_ = 0;
+  std::uint32_t left_ = 0;  ///< of `used_`, until the queue was seen empty
+};
+
+}  // namespace sluice::rdma::verbs

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "pmd/verbs/completion_queue.h"
+#include "pmd/verbs/memory.h"
+#include "pmd/verbs/queue_pair.h"
+#include "pmd/verbs/verbs.h"
+
+namespace sluice::rdma::verbs {
+
+/// Asynchronous events taken in one look.
+inline constexpr std::size_t kEventsPerLook = 64;
+
+/// Work completions that wait for the next poll; enough for all that can be outstanding.
+struct CompletionRing {
+  void grow(std::size_t capacity);
+  bool empty() const noexcept { return count == 0; }
+  void push(const WorkCompletion& completion) noexcept;
+  std::size_t pop(std::span<WorkCompletion> into) noexcept;
+  void remove(QueuePairNumber qp) noexcept;
+
+  std::vector<WorkCompletion> ring;
+  std::size_t head = 0;
+  std::size_t count = 0;
+};
+
+class VerbsDevice final : public Verbs {
+ public:
+  explicit VerbsDevice(const DeviceConfig& config);
+  ~VerbsDevice() override;
+
+  const std::string& name() const noexcept override { return name_; }
+  DeviceLimits limits() const noexcept override { return limits_; }
+  MemoryRegion allocate_memory(std::size_t bytes) override { return memory_.allocate(bytes); }
+  MemoryRegion register_memory(std::span<std::byte> bytes) override { return memory_.add(bytes); }
+  MemoryWindow allocate_window() override { return memory_.allocate_window(); }
+  std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
+  ConnectionManager* connection_manager() noexcept override { return nullptr; }
+  std::span<const PeerAddress> addresses() const noexcept override { return addresses_; }
+  std::uint16_t max_path_mtu() const noexcept override { return max_path_mtu_; }
+  std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
+  std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
+
+  void look() noexcept override;
+  Condition condition() const noexcept override { return condition_.load(std::memory_order_relaxed); }
+  const std::string& device_name() const noexcept override { return config_.device; }
+  Statistics statistics() const noexcept override;
+  bool has_extended_posting() const noexcept override { return extended_posting_; }
+  bool has_extended_polling() const noexcept override { return extended_polling_; }
+
+  // For queue pairs.
+  struct Place {
+    VerbsQueuePair* qp = nullptr;
+    std::uint16_t generation = 0;
+  };
+  /// SetupError when all are taken.
+  Place& take_place(VerbsQueuePair& qp, std::uint16_t& number);
+  void leave_place(VerbsQueuePair& qp) noexcept;
+  /// A completion queue with room for so many; SetupError.
+  CompletionQueue& completion_queue(std::uint32_t entries);
+  /// Setup: a queue pair with so many work requests comes, or goes.
+  void add_depth(std::size_t depth);
+  void remove_depth(std::size_t depth) noexcept { depth_ -= depth; }
+  /// Of completions that wait: what a queue pair that is lost may post.
+  std::size_t completion_room() const noexcept { return flushed_.ring.size() - flushed_.count; }
+  ibv_pd* protection_domain() noexcept { return pd_; }
+  ibv_context* context() noexcept { return context_; }
+  const ibv_device_attr& attributes() const noexcept { return attributes_; }
+  std::uint8_t port() const noexcept { return config_.port; }
+  bool wants_extended() const noexcept { return wants_extended_; }
+  bool in_software() const noexcept { return in_software_; }
+  void note_posting(bool extended) noexcept { extended_posting_ = extended; }
+  MemoryTable& memory() noexcept { return memory_; }
+  Statistics& stats() noexcept { return statistics_; }
+  void complete(const WorkCompletion& completion) noexcept;
+  void forget_completions_of(QueuePairNumber qp) noexcept { flushed_.remove(qp); }
+  void add_staged(VerbsQueuePair& qp) noexcept { staged_.push_back(&qp); }
+  void remove_staged(VerbsQueuePair& qp) noexcept;
+  /// From within a poll of completions: the queue pair is to go to Error after it.
+  void add_failed(VerbsQueuePair& qp) noexcept { failed_.push_back(&qp); }
+  /// The index of the RoCEv2 GID that is this address; nothing when the port has none.
+  std::optional<std::uint8_t> gid_index(const PeerAddress& local) noexcept;
+
+ private:
+  enum class Request : std::uint8_t { None, LookAtQueuePairs, Detach, Attach };
+
+  void attach();
+  void detach() noexcept;
+  void carry_out() noexcept;
+  void read_gids();
+  void on_event(const ibv_async_event& event) noexcept;
+  bool is_present() const noexcept;
+  void close_context() noexcept;
+  void request(Request wanted) noexcept;
+
+  DeviceConfig config_;
+  std::string name_;
+  ibv_context* context_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  std::string node_path_;  ///< is there as long as the device is
+  ibv_device_attr attributes_{};
+  DeviceLimits limits_{};
+  std::uint16_t max_path_mtu_ = 1024;
+  bool in_software_ = false;
+  bool wants_extended_ = false;
+  bool extended_posting_ = false;
+  bool extended_polling_ = false;
+  std::vector<ibv_gid_entry> gids_;
+  std::vector<PeerAddress> addresses_;
+  MemoryTable memory_;
+  std::vector<std::unique_ptr<CompletionQueue>> completion_queues_;
+  std::size_t next_queue_ = 0;
+  std::vector<Place> places_;
+  std::vector<VerbsQueuePair*> staged_;
+  std::vector<VerbsQueuePair*> failed_;
+  CompletionRing flushed_;
+  std::size_t depth_ = 0;  ///< of all queue pairs
+  /// While poll() runs: where its caller wants completions.
+  std::span<WorkCompletion> room_;
+  std::size_t room_used_ = 0;
+  Statistics statistics_;
+
+  // Between the reactor and the thread that looks.
+  std::mutex context_lock_;  ///< of `context_`: only tried by the reactor, never waited for
+  std::atomic<Request> request_{Request::None};
+  std::atomic<Condition> condition_{Condition::Up};
+  std::vector<std::atomic<std::uint32_t>> ended_;  ///< by place: queue pair number that an event has ended
+  std::atomic<std::uint64_t> queue_pair_events_{0};
+  std::atomic<std::uint64_t> overruns_{0};
+  std::atomic<std::uint64_t> port_down_{0};
+  std::atomic<std::uint64_t> port_up_{0};
+};
+
+}  // namespace sluice::rdma::verbs

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/verbs/memory.h"
+
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace sluice::rdma::verbs {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::uint32_t kRegionBits = 12;  ///< of an lkey
+
+unsigned verbs_access(AccessFlags access) noexcept {
+  unsigned flags = 0;
+  if (access & kRemoteRead) flags |= IBV_ACCESS_REMOTE_READ;
+  if (access & kRemoteWrite) flags |= IBV_ACCESS_REMOTE_WRITE;
+  return flags;
+}
+
+}  // namespace
+
+MemoryTable::MemoryTable() {
+  if (::getrandom(key_.data(), key_.size(), 0) != static_cast<ssize_t>(key_.size()))
+    throw SetupError("Cannot get random numbers for steering tags from the kernel.");
+  tag_ = static_cast<std::uint32_t>(random()) << kRegionBits;
+}
+
+MemoryTable::~MemoryTable() {
+  detach();
+  for (const auto& bytes : owned_) ::munmap(bytes.data(), bytes.size());
+}
+
+std::uint64_t MemoryTable::random() noexcept {
+  ++drawn_;
+  return siphash(key_, std::as_bytes(std::span(&drawn_, 1)));
+}
+
+// --- Regions
+
+void MemoryTable::register_region(Region& region) {
+  if (pd_ == nullptr) return;
+  const int access = IBV_ACCESS_LOCAL_WRITE | (windows_possible_ ? IBV_ACCESS_MW_BIND : 0);
+  region.handle = ibv_reg_mr(pd_, region.bytes.data(), region.bytes.size(), access);
+  if (region.handle == nullptr)
+    throw SetupError("Cannot register " + std::to_string(region.bytes.size() >> 20) +
+                     " MiB of memory with the RDMA device (" + std::strerror(errno) +
+                     "): raise the limit of locked memory (LimitMEMLOCK of the service, or ulimit -l), or "
+                     "make [memory] size_mib smaller.");
+  region.device_lkey = region.handle->lkey;
+}
+
+MemoryRegion MemoryTable::add(std::span<std::byte> bytes) {
+  if (regions_.size() >> kRegionBits != 0) throw SetupError("Too many memory regions on the RDMA device.");
+  Region region{.bytes = bytes};
+  register_region(region);
+  regions_.push_back(region);
+  return {bytes, static_cast<Lkey>(tag_ | static_cast<std::uint32_t>(regions_.size() - 1))};
+}
+
+MemoryRegion MemoryTable::allocate(std::size_t bytes) {
+  const std::size_t rounded = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
+  void* memory =
+      ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    throw SetupError("Cannot allocate " + std::to_string(rounded >> 20) + " MiB of memory for RDMA (" +
+                     std::strerror(errno) + "): make the exports or the number of connections smaller.");
+  ::madvise(memory, rounded, MADV_HUGEPAGE);  // fewer entries in the device's tables, where there are any
+  owned_.push_back({static_cast<std::byte*>(memory), rounded});
+  return add(owned_.back().first(bytes));
+}
+
+const MemoryTable::Region* MemoryTable::find(Lkey lkey) const noexcept {
+  const std::uint32_t word = static_cast<std::uint32_t>(lkey) ^ tag_;
+  return word < regions_.size() ? &regions_[word] : nullptr;
+}
+
+bool MemoryTable::covers(const Sge& sge) const noexcept {
+  const Region* region = find(sge.lkey);
+  if (region == nullptr || sge.address < region->bytes.data()) return false;
+  const auto offset = static_cast<std::size_t>(sge.address - region->bytes.data());
+  return offset <= region->bytes.size() && sge.length <= region->bytes.size() - offset;
+}
+
+// --- Windows
+
+void MemoryTable::make_window(Window& window) {
+  window.owner = nullptr;
+  window.drawn.reset();
+  window.handle = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+  if (window.handle == nullptr)
+    throw SetupError("The RDMA device gives no more memory windows (" + std::string(std::strerror(errno)) +
+                     "): make the number of connections or of calls at once smaller.");
+  window.rkey = window.handle->rkey;
+}
+
+MemoryWindow MemoryTable::allocate_window() {
+  if (!windows_possible_)
+    throw SetupError(
+        "The RDMA device has no memory windows of type 2: it can serve clients, but not be one. Use another "
+        "device for the reverse gateway, for upstreams that call back, and for sluice-bench.");
+  Window window;
+  if (pd_ != nullptr) make_window(window);
+  windows_.push_back(window);
+  index_windows();
+  return {static_cast<std::uint32_t>(windows_.size() - 1)};
+}
+
+void MemoryTable::index_windows() {
+  window_index_.clear();
+  for (std::uint32_t i = 0; i < windows_.size(); ++i)
+    if (windows_[i].handle != nullptr) window_index_.emplace_back(windows_[i].handle->rkey >> kKeyBits, i);
+  std::sort(window_index_.begin(), window_index_.end());
+}
+
+MemoryTable::Window* MemoryTable::window_of(std::uint32_t rkey) noexcept {
+  const auto at = std::lower_bound(window_index_.begin(), window_index_.end(),
+                                   std::pair{rkey >> kKeyBits, std::uint32_t{0}});
+  if (at == window_index_.end() || at->first != rkey >> kKeyBits) return nullptr;
+  return &windows_[at->second];
+}
+
+/// At random among those that were not used for longest: a tag that an old peer may know does not come back
+/// soon.
+std::uint32_t MemoryTable::draw_key(Window& window) noexcept {
+  const std::uint32_t last = window.rkey & (kKeys - 1);
+  if (window.drawn.count() >= kKeys - 1) window.drawn.reset();
+  window.drawn.set(last);
+  auto key = static_cast<std::uint32_t>(random() & (kKeys - 1));
+  while (window.drawn.test(key)) key = (key + 1) & (kKeys - 1);  // at most kKeys - 1 steps
+  window.drawn.set(key);
+  return key;
+}
+
+std::optional<MemoryTable::Binding> MemoryTable::bind(MemoryWindow window, std::span<std::byte> bytes,
+                                                      Lkey lkey, AccessFlags access,
+                                                      const QueuePair& owner) noexcept {
+  const Region* region = find(lkey);
+  if (window.number >= windows_.size() || region == nullptr) return std::nullopt;
+  Window& entry = windows_[window.number];
+  if (entry.handle == nullptr || region->handle == nullptr || entry.owner != nullptr) return std::nullopt;
+  entry.owner = &owner;
+  entry.rkey = (entry.handle->rkey & ~(kKeys - 1)) | draw_key(entry);
+  return Binding{.window = entry.handle,
+                 .rkey = entry.rkey,
+                 .info = {.mr = region->handle,
+                          .addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
+                          .length = bytes.size(),
+                          .mw_access_flags = verbs_access(access)}};
+}
+
+void MemoryTable::unbind(std::uint32_t rkey, const QueuePair& owner) noexcept {
+  Window* window = window_of(rkey);
+  if (window != nullptr && window->owner == &owner && window->rkey == rkey) window->owner = nullptr;
+}
+
+bool MemoryTable::bound(std::uint32_t rkey, const QueuePair& owner) const noexcept {
+  const Window* window = const_cast<MemoryTable*>(this)->window_of(rkey);
+  return window != nullptr && window->owner == &owner && window->rkey == rkey;
+}
+
+/// A window that is bound to a queue pair can only be invalidated by it; one in Error cannot.
+void MemoryTable::release_all(const QueuePair& owner) noexcept {
+  bool changed = false;
+  for (Window& window : windows_) {
+    if (window.owner != &owner) continue;
+    changed = true;
+    window.owner = nullptr;
+    if (window.handle == nullptr) continue;
+    ibv_dealloc_mw(window.handle);
+    window.handle = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+    window.drawn.reset();
+    if (window.handle != nullptr) window.rkey = window.handle->rkey;
+  }
+  if (changed) index_windows();
+}
+
+// --- The device comes and goes
+
+void MemoryTable::attach(ibv_pd* pd, bool windows) {
+  pd_ = pd;
+  windows_possible_ = windows;
+  try {
+    for (Region& region : regions_) register_region(region);
+    for (Window& window : windows_) make_window(window);
+  } catch (...) {
+    detach();
+    throw;
+  }
+  index_windows();
+}
+
+void MemoryTable::detach() noexcept {
+  for (Window& window : windows_) {
+    if (window.handle != nullptr) ibv_dealloc_mw(window.handle);
+    window.handle = nullptr;
+    window.owner = nullptr;
+  }
+  for (Region& region : regions_) {
+    if (region.handle != nullptr) ibv_dereg_mr(region.handle);
+    region.handle = nullptr;
+    region.device_lkey = kNoKey;
+  }
+  window_index_.clear();
+  pd_ = nullptr;
+}
+
+}  // namespace sluice::rdma::verbs

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Registered memory and memory windows of one device. They outlive the NIC: when it comes back, the same
+// memory is registered again under the same Lkey of ours.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "pmd/rdma.h"
+#include "pmd/siphash.h"
+
+namespace sluice::rdma::verbs {
+
+/// The low 8 bits of a type 2 window's rkey are its owner's to choose (InfiniBand Architecture Specification
+/// volume 1, 10.6.7.2.4).
+inline constexpr std::uint32_t kKeyBits = 8;
+inline constexpr std::uint32_t kKeys = 1u << kKeyBits;
+
+class MemoryTable {
+ public:
+  MemoryTable();
+  ~MemoryTable();
+  MemoryTable(const MemoryTable&) = delete;
+  MemoryTable& operator=(const MemoryTable&) = delete;
+
+  // Setup; SetupError with a sentence.
+  MemoryRegion allocate(std::size_t bytes);
+  MemoryRegion add(std::span<std::byte> bytes);
+  MemoryWindow allocate_window();
+  /// A device is there: registers everything in its protection domain. On SetupError nothing is registered.
+  void attach(ibv_pd* pd, bool windows);
+  /// Takes everything back, before the protection domain goes.
+  void detach() noexcept;
+
+  /// The device's lkey, or one that it does not know.
+  std::uint32_t device_lkey(Lkey lkey) const noexcept {
+    const Region* region = find(lkey);
+    return region != nullptr ? region->device_lkey : kNoKey;
+  }
+  /// Whether all of `sge` lies in the region of its lkey.
+  bool covers(const Sge& sge) const noexcept;
+
+  struct Binding {
+    ibv_mw* window = nullptr;
+    std::uint32_t rkey = 0;
+    ibv_mw_bind_info info{};
+  };
+  /// Takes a window for `owner`. Nothing when it is bound already, or there is no such window or region.
+  std::optional<Binding> bind(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey, AccessFlags access,
+                              const QueuePair& owner) noexcept;
+  /// The owner's window with this rkey is bound no longer.
+  void unbind(std::uint32_t rkey, const QueuePair& owner) noexcept;
+  /// Whether it is the rkey of a window that is bound to `owner`.
+  bool bound(std::uint32_t rkey, const QueuePair& owner) const noexcept;
+  /// Setup: the owner is about to go, or its queue pair in the device is. Its windows are made anew.
+  void release_all(const QueuePair& owner) noexcept;
+
+ private:
+  static constexpr std::uint32_t kNoKey = 0;
+  struct Region {
+    std::span<std::byte> bytes;
+    ibv_mr* handle = nullptr;
+    std::uint32_t device_lkey = kNoKey;
+  };
+  struct Window {
+    ibv_mw* handle = nullptr;
+    const QueuePair* owner = nullptr;  ///< null: not bound
+    std::uint32_t rkey = 0;
+    std::bitset<kKeys> drawn;  ///< keys used, until all have been
+  };
+
+  const Region* find(Lkey lkey) const noexcept;
+  void register_region(Region& region);
+  void make_window(Window& window);
+  void index_windows();
+  Window* window_of(std::uint32_t rkey) noexcept;
+  std::uint32_t draw_key(Window& window) noexcept;
+  std::uint64_t random() noexcept;
+
+  ibv_pd* pd_ = nullptr;
+  bool windows_possible_ = false;
+  HashKey key_{};
+  std::uint64_t drawn_ = 0;
+  std::uint32_t tag_ = 0;  ///< above the index in our lkeys
+  std::vector<Region> regions_;
+  std::vector<std::span<std::byte>> owned_;
+  std::vector<Window> windows_;
+  /// The device's part of their rkeys, and which they are; sorted.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> window_index_;
+};
+
+}  // namespace sluice::rdma::verbs

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "pmd/rdma.h"
+#include "pmd/verbs/completion_queue.h"
+
+namespace sluice::rdma::verbs {
+
+class VerbsDevice;
+
+/// Pieces of one work request.
+inline constexpr std::uint32_t kMaxSge = 16;
+/// Data that goes into the work request itself, where the device takes that much.
+inline constexpr std::uint32_t kWantedInline = 256;
+/// Work requests that go to a device of the classic interface at once.
+inline constexpr std::uint32_t kClassicBatch = 16;
+
+/// A ring of what was posted and has not completed. Indices run on and wrap.
+template <typename Entry>
+class PostedRing {
+ public:
+  explicit PostedRing(std::uint32_t depth) : depth_(depth) {
+    std::uint32_t size = 1;
+    while (size < depth) size *= 2;
+    entries_.resize(size);
+    mask_ = size - 1;
+  }
+  std::uint32_t depth() const noexcept { return depth_; }
+  std::uint32_t room() const noexcept { return depth_ - (head_ - tail_); }
+  bool empty() const noexcept { return head_ == tail_; }
+  std::uint32_t head() const noexcept { return head_; }
+  std::uint32_t tail() const noexcept { return tail_; }
+  /// Whether `index` is outstanding.
+  bool holds(std::uint32_t index) const noexcept { return index - tail_ < head_ - tail_; }
+  Entry& at(std::uint32_t index) noexcept { return entries_[index & mask_]; }
+  std::uint32_t push(const Entry& entry) noexcept {
+    at(head_) = entry;
+    return head_++;
+  }
+  Entry pop() noexcept { return at(tail_++); }
+
+ private:
+  const std::uint32_t depth_;
+  std::uint32_t mask_ = 0;
+  std::uint32_t head_ = 0;
+  std::uint32_t tail_ = 0;
+  std::vector<Entry> entries_;
+};
+
+class VerbsQueuePair final : public QueuePair {
+ public:
+  /// Setup; SetupError. Takes a place of the device's.
+  VerbsQueuePair(VerbsDevice& device, const QueuePairLimits& limits);
+  ~VerbsQueuePair() override;
+
+  QueuePairNumber number() const noexcept override { return number_; }
+  State state() const noexcept override { return state_; }
+  std::size_t post_send(std::span<const SendWr> wrs) noexcept override;
+  std::size_t post_recv(std::span<const RecvWr> wrs) noexcept override;
+  std::size_t send_room() const noexcept override { return sends_.room(); }
+  std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
+                                  AccessFlags access) noexcept override;
+  void to_error() noexcept override;
+  bool connect(const RcAttributes& attributes) noexcept override;
+  bool heard_from_peer() const noexcept override { return heard_; }
+
+  // For the device.
+  std::uint16_t place() const noexcept { return place_; }
+  std::uint16_t generation() const noexcept { return generation_; }
+  void on_completion(const Cookie& cookie, const Completion& completion) noexcept;
+  /// Hands over what was staged. The queue pair is lost when the provider refuses.
+  void ring_doorbell() noexcept;
+  /// Error in the device as well.
+  void enter_error() noexcept;
+  /// The queue pair in the device goes, or has gone; everything outstanding completes as flushed.
+  void lose() noexcept;
+
+ private:
+  struct SendEntry {
+    std::uint64_t wr_id = 0;
+    std::uint32_t rkey = 0;  ///< LocalInvalidate: of the window
+    WcOpcode opcode = WcOpcode::Send;
+    bool signaled = false;  ///< the caller wants to know
+  };
+
+  void make(const QueuePairLimits& limits);
+  void to_init();
+  bool can_inline(const SendWr& wr) const noexcept;
+  void stage(const SendWr& wr) noexcept;
+  unsigned flags_for(std::uint8_t flags, bool& signaled) noexcept;
+  std::uint64_t send_cookie(std::uint32_t index) const noexcept {
+    return Cookie{place_, generation_, false, index}.packed();
+  }
+  void begin_batch() noexcept;
+  void stage_extended(const SendWr& wr, std::uint64_t cookie, unsigned flags, bool inlined) noexcept;
+  void stage_classic(const SendWr& wr, std::uint64_t cookie, unsigned flags, bool inlined) noexcept;
+  ibv_send_wr& next_classic(std::uint64_t cookie, unsigned flags) noexcept;
+  void post_classic() noexcept;
+  std::uint32_t gather(const SendWr& wr, std::span<ibv_sge> into) const noexcept;
+  void on_send(std::uint32_t index, const Completion& completion) noexcept;
+  void on_receive(std::uint32_t index, const Completion& completion) noexcept;
+  void flush_sends_after_device() noexcept;
+  void flush_receives_after_device() noexcept;
+
+  VerbsDevice& device_;
+  ibv_qp* qp_ = nullptr;          ///< null: lost
+  ibv_qp_ex* extended_ = nullptr;  ///< the same, where the provider has the extended interface
+  CompletionQueue* completions_ = nullptr;
+  QueuePairNumber number_{};
+  std::uint16_t place_ = 0;
+  std::uint16_t generation_ = 0;
+  State state_ = State::Init;
+  bool heard_ = false;
+  bool staged_ = false;  ///< between ibv_wr_start() and ibv_wr_complete(), or in `chain_`
+  const std::uint8_t rnr_retry_;
+  std::uint32_t max_inline_ = 0;
+  std::uint32_t since_signaled_ = 0;
+  PostedRing<SendEntry> sends_;
+  PostedRing<std::uint64_t> receives_;
+  // Where those begin that the device does not have.
+  std::uint32_t device_sends_ = 0;
+  std::uint32_t device_receives_ = 0;
+
+  // Classic interface: work requests until the doorbell.
+  std::uint32_t chain_length_ = 0;
+  std::array<ibv_send_wr, kClassicBatch> chain_;
+  std::array<std::array<ibv_sge, kMaxSge>, kClassicBatch> chain_sges_;
+};
+
+}  // namespace sluice::rdma::verbs

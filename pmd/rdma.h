@@ -221,7 +221,8 @@ class QueuePair {
   virtual std::size_t send_room() const noexcept = 0;
 
   /// Binds `window` to `bytes` inside the region of `lkey` with remote access, ordered before everything
-  /// posted later. Returns the new, unpredictable rkey, or nothing when the send queue is full. Remote
+  /// posted later; it reaches the device with the next post_send() or Device::poll(). Returns the new,
+  /// unpredictable rkey, or nothing when the send queue is full. Remote
   /// offsets are the virtual addresses of `bytes`. A window bound already has to be invalidated first
   /// (BindError otherwise).
   virtual std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,

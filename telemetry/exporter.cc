@@ -12,6 +12,7 @@
 
 #include "dataplane/segment/version.h"
 #include "pmd/softroce/statistics.h"
+#include "pmd/verbs/statistics.h"
 #include "telemetry/schema.h"
 
 namespace sluice::telemetry {
@@ -152,6 +153,10 @@ class SegmentCollector final : public prometheus::Collectable {
     for (std::size_t state = 0; state < segment::kSlotStateCount; ++state)
       families.add("sluice_call_slots", value_of(area.slots_in_state[state]),
                    {reactor, segment::kSlotStates[state]});
+    if (config.driver == segment::Driver::Verbs)
+      for (std::size_t i = 0; i < std::size(rdma::verbs::kStatistics); ++i)
+        families.add("sluice_verbs_" + std::string(rdma::verbs::kStatistics[i].name) + "_total",
+                     value_of(area.device_statistics[i]), {reactor});
     if (config.driver == segment::Driver::SoftRoce)
       for (std::size_t i = 0; i < std::size(rdma::softroce::kStatistics); ++i)
         families.add("sluice_roce_" + std::string(rdma::softroce::kStatistics[i].name) + "_total",

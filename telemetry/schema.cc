@@ -9,6 +9,7 @@
 #include "dataplane/segment/trace.h"
 #include "dataplane/segment/upstreams.h"
 #include "pmd/softroce/statistics.h"
+#include "pmd/verbs/statistics.h"
 
 namespace sluice::telemetry {
 namespace {
@@ -169,6 +170,11 @@ std::vector<MetricInfo> build() {
                    Type::Counter,
                    {"reactor"},
                    "softroce: " + std::string(statistic.help)});
+  for (const auto& statistic : rdma::verbs::kStatistics)
+    all.push_back({"sluice_verbs_" + std::string(statistic.name) + "_total",
+                   Type::Counter,
+                   {"reactor"},
+                   "verbs: " + std::string(statistic.help)});
   return all;
 }
 

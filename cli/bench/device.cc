@@ -12,8 +12,10 @@
 
 #include "cli/bench/client.h"
 #include "controlplane/cm/device_manager.h"
+#include "controlplane/cm/rdma_cm_manager.h"
 #include "pmd/loopback/loopback.h"
 #include "pmd/softroce/softroce.h"
+#include "pmd/verbs/verbs.h"
 
 namespace sluice::bench {
 namespace {
@@ -101,6 +103,12 @@ ToolDevice open_device(const DeviceOptions& options) {
   }
   unsigned bits = 0;
   unsigned server_bits = 0;
+  if (options.driver == "verbs") {
+    pin(cpu);
+    result.device = rdma::verbs::open({.device = options.rdma_device, .max_queue_pairs = 64});
+    result.own_manager = std::make_unique<cm::RdmaCmManager>(parse_address(options.server, server_bits));
+    return result;
+  }
   const rdma::PeerAddress own = parse_address(options.address, bits);
   const rdma::PeerAddress server = parse_address(options.server, server_bits);
   start_dpdk(options, cpu);

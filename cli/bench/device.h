@@ -17,7 +17,8 @@ struct DeviceOptions {
   // softroce:
   std::string ethdev;   ///< DPDK vdev with its arguments, or PCI address
   std::string address;  ///< our own, with prefix length
-  std::string server;   ///< the server's
+  std::string server;   ///< the server's; verbs too
+  std::string rdma_device;  ///< verbs: such as "mlx5_0"; empty: the first that can be used
   std::uint16_t mtu = 4200;
   std::uint32_t dpdk_memory_mib = 192;
   int cpu = -1;  ///< to run on; -1: the first that this process may use

@@ -184,11 +184,13 @@ int main(int argc, char** argv) {
   app.fallthrough();
   app.add_option("--device", options.device.driver, "RDMA driver")
       ->capture_default_str()
-      ->check(CLI::IsMember({"loopback", "softroce"}));
+      ->check(CLI::IsMember({"loopback", "softroce", "verbs"}));
   app.add_option("--fabric", options.device.fabric, "loopback: fabric of the server")->capture_default_str();
   app.add_option("--ethdev", options.device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
   app.add_option("--address", options.device.address, "softroce: address of our own, with prefix length");
-  app.add_option("--server", options.device.server, "softroce: address of the server");
+  app.add_option("--server", options.device.server, "softroce, verbs: address of the server");
+  app.add_option("--rdma-device", options.device.rdma_device,
+                 "verbs: RDMA device; default: the first that can be used");
   app.add_option("--mtu", options.device.mtu, "softroce: bytes of an IP packet on the link")
       ->capture_default_str()
       ->check(CLI::Range(512, 9000));

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "controlplane/cm/kernel_connections.h"
+#include "controlplane/cm/punted_connections.h"
 #include "dataplane/rpcrdma/private_data.h"
 
 namespace sluice::cm {
@@ -20,8 +22,9 @@ bool process_exists(std::uint32_t pid) {
 ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config& config,
                                    const policy::CreditKeeper& credits)
     : layout_(layout), config_(config), credits_(credits), admission_(config.admission_limits()) {
-  if (config.block.driver == segment::Driver::SoftRoce)
-    punted_ = std::make_unique<PuntedConnections>(layout, config, credits, admission_, statistics_);
+  const ConnectionContext context{layout, config, credits, admission_, statistics_};
+  if (config.block.driver == segment::Driver::SoftRoce) managed_ = std::make_unique<PuntedConnections>(context);
+  if (config.block.driver == segment::Driver::Verbs) managed_ = std::make_unique<KernelConnections>(context);
 }
 
 void ConnectionKeeper::rebuild() {
@@ -33,7 +36,7 @@ void ConnectionKeeper::rebuild() {
       if (info && info->state != segment::ConnectionState::Unused && info->outgoing == 0)
         admission_.connected(info->peer);
     }
-  if (punted_) punted_->restore();
+  if (managed_) managed_->restore();
 }
 
 bool ConnectionKeeper::command(std::uint32_t reactor, segment::Command command) {
@@ -44,7 +47,7 @@ bool ConnectionKeeper::command(std::uint32_t reactor, segment::Command command) 
 }
 
 bool ConnectionKeeper::poll(std::uint64_t now_ns) {
-  bool any = punted_ && punted_->poll(now_ns);
+  bool any = managed_ && managed_->poll(now_ns);
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
     segment::Event event;
     auto& events = layout_.reactors[reactor].events;
@@ -55,20 +58,20 @@ bool ConnectionKeeper::poll(std::uint64_t now_ns) {
           on_request(reactor, event, now_ns);
           break;
         case segment::EventType::ConnectWanted:
-          if (punted_) punted_->on_connect_wanted(reactor, event, now_ns);
+          if (managed_) managed_->on_connect_wanted(reactor, event, now_ns);
           break;
         case segment::EventType::ConnectionUp:
           spdlog::debug("Connection {} of reactor {} is up", event.connection, reactor);
-          if (punted_) punted_->on_connection_up(event, now_ns);
+          if (managed_) managed_->on_connection_up(event, now_ns);
           break;
         case segment::EventType::ConnectionDown:
           if (event.outgoing == 0) admission_.disconnected(event.peer);
           spdlog::debug("Connection {} of reactor {} is down (reason {})", event.connection, reactor,
                         event.reason);
-          if (punted_) punted_->on_connection_down(reactor, event, now_ns);
+          if (managed_) managed_->on_connection_down(reactor, event, now_ns);
           break;
         case segment::EventType::CommandDone:
-          if (punted_) punted_->on_command_done(reactor, event, now_ns);
+          if (managed_) managed_->on_command_done(reactor, event, now_ns);
           if (event.status == segment::CommandStatus::Done) break;
           spdlog::debug("Command {} of reactor {} was not done (status {})", event.id, reactor,
                         static_cast<std::uint32_t>(event.status));

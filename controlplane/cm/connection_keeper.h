@@ -9,7 +9,7 @@
 #include <memory>
 #include <set>
 
-#include "controlplane/cm/punted_connections.h"
+#include "controlplane/cm/connections.h"
 #include "controlplane/config/config.h"
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/credit_keeper.h"
@@ -36,7 +36,7 @@ class ConnectionKeeper {
   const KeeperStatistics& statistics() const { return statistics_; }
   const policy::Admission& admission() const { return admission_; }
   /// Of connection management in the control plane; null where the driver has its own.
-  const AgentStatistics* agent() const { return punted_ ? &punted_->statistics() : nullptr; }
+  const AgentStatistics* agent() const { return managed_ ? &managed_->statistics() : nullptr; }
   std::uint32_t connections() const { return admission_.connections(); }
 
  private:
@@ -47,7 +47,7 @@ class ConnectionKeeper {
   const config::Config& config_;
   const policy::CreditKeeper& credits_;
   policy::Admission admission_;
-  std::unique_ptr<PuntedConnections> punted_;  ///< where the driver has no connection management of its own
+  std::unique_ptr<Connections> managed_;  ///< where the driver has no connection management of its own
   KeeperStatistics statistics_;
   std::uint32_t next_command_ = 1;
   std::set<std::uint64_t> reaping_;

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dataplane/rpcrdma/private_data.h"
-
 namespace sluice::cm {
 namespace {
 
@@ -16,29 +14,23 @@ static_assert(sizeof(Snapshot) <= segment::kCmStateBytes);
 /// Management datagrams are reactor 0's (pmd/softroce/softroce.h).
 constexpr std::uint32_t kManagementReactor = 0;
 constexpr std::uint32_t kPuntsPerPoll = 64;
-constexpr std::uint8_t kMaxReads = 16;
 constexpr std::uint8_t kRnrForEver = 7;
 constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 4 s until a silent peer is given up
 
 }  // namespace
 
-PuntedConnections::PuntedConnections(segment::Layout& layout, const config::Config& config,
-                                     const policy::CreditKeeper& credits, policy::Admission& admission,
-                                     KeeperStatistics& statistics)
-    : layout_(layout),
-      config_(config),
-      credits_(credits),
-      admission_(admission),
-      keeper_statistics_(statistics),
-      agent_(*this, {.max_connections = 2 * config.block.all_connections() * config.block.reactors}) {
-  agent_.listen(static_cast<std::uint16_t>(config.block.port));
+PuntedConnections::PuntedConnections(const ConnectionContext& context)
+    : Connections(context),
+      agent_(*this, {.max_connections =
+                         2 * context.config.block.all_connections() * context.config.block.reactors}) {
+  agent_.listen(static_cast<std::uint16_t>(context.config.block.port));
 }
 
 bool PuntedConnections::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
   bool any = false;
   segment::Punt punt;
-  for (std::uint32_t i = 0; i < kPuntsPerPoll && layout_.reactors[kManagementReactor].punt_up.pop(punt);
+  for (std::uint32_t i = 0; i < kPuntsPerPoll && context_.layout.reactors[kManagementReactor].punt_up.pop(punt);
        ++i) {
     any = true;
     const rdma::Datagram& datagram = punt.datagram;
@@ -57,21 +49,7 @@ void PuntedConnections::send_mad(const Endpoint& to, std::span<const std::byte, 
   punt.datagram.remote_link = to.link;
   punt.datagram.bytes = kMadBytes;
   std::copy(mad.begin(), mad.end(), punt.datagram.data.begin());
-  layout_.reactors[kManagementReactor].punt_down.push(punt);  // full: lost as on the wire, and sent again
-}
-
-bool PuntedConnections::command(std::uint32_t reactor, segment::Command command) {
-  command.id = next_command_++;
-  if (layout_.reactors[reactor].commands.push(command)) return true;
-  ++keeper_statistics_.commands_lost;
-  return false;
-}
-
-std::uint32_t PuntedConnections::least_loaded() const {
-  std::array<std::uint32_t, segment::kMaxReactors> load{};
-  for (const auto& [id, known] : known_) ++load[known.reactor];
-  const auto end = load.begin() + config_.block.reactors;
-  return static_cast<std::uint32_t>(std::min_element(load.begin(), end) - load.begin());
+  context_.layout.reactors[kManagementReactor].punt_down.push(punt);  // full: lost as on the wire, and sent again
 }
 
 void PuntedConnections::refuse(Id id, RejectReason reason) {
@@ -79,36 +57,19 @@ void PuntedConnections::refuse(Id id, RejectReason reason) {
 }
 
 void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
-  const std::uint32_t reactor = least_loaded();
-  const policy::CreditKeeper::Start start = credits_.start_of(reactor, peer.endpoint.remote);
-  const policy::Verdict verdict = admission_.judge(
-      peer.endpoint.remote, config_.classes[start.client_class].max_connections_per_client, now_ns_);
-  if (verdict != policy::Verdict::Admit) {
-    spdlog::warn("Connection request refused: {}", policy::to_string(verdict));
-    // What may go better later is a lack of resources; what somebody decided is his refusal.
+  Known known{.reactor = least_loaded(~0u), .peer = peer.endpoint.remote, .own = {}};
+  policy::Verdict verdict{};
+  const auto make = admit(id, known, peer.private_data, verdict, now_ns_);
+  // What may go better later is a lack of resources; what somebody decided is his refusal.
+  if (!make)
     return refuse(id,
                   verdict == policy::Verdict::Draining ? RejectReason::Consumer : RejectReason::NoResources);
-  }
-  const std::uint32_t inline_bytes = config_.block.inline_bytes;
-  const auto theirs = rpcrdma::decode_private_data(peer.private_data);
-  const auto ours = rpcrdma::encode_private_data(
-      {.remote_invalidation = false, .send_bytes = inline_bytes, .receive_bytes = inline_bytes});
-  Known known{.reactor = reactor, .peer = peer.endpoint.remote, .own = {}};
   known.own.receive_psn = random_() & 0xFFFFFF;
   known.own.responder_resources = std::min(peer.responder_resources, kMaxReads);
   known.own.initiator_depth = std::min(peer.initiator_depth, kMaxReads);
   known.own.rnr_retry = kRnrForEver;
-  known.own.private_data.assign(ours.begin(), ours.end());
-
-  segment::Command make{.type = segment::CommandType::Establish,
-                        .cm_id = static_cast<std::uint32_t>(id),
-                        .credits = config_.block.credits,
-                        .first_grant = start.credits,
-                        .client_class = start.client_class,
-                        .receive_inline_bytes = inline_bytes,
-                        .send_inline_bytes = rpcrdma::send_inline_bytes(theirs, inline_bytes)};
-  if (!command(known.reactor, with_attributes(make, id, peer, known.own))) {
-    admission_.disconnected(known.peer);
+  if (!command(known.reactor, with_attributes(*make, id, peer, known.own))) {
+    context_.admission.disconnected(known.peer);
     return refuse(id);
   }
   known_[id] = std::move(known);
@@ -164,21 +125,9 @@ void PuntedConnections::on_reply(Id id, const PeerParameters& peer) {
   Known& known = at->second;
   known.own.responder_resources = std::min(peer.responder_resources, kMaxReads);
   known.own.initiator_depth = std::min(peer.initiator_depth, kMaxReads);
-  const segment::Command connect{
-      .type = segment::CommandType::Connect,
-      .cm_id = static_cast<std::uint32_t>(id),
-      .connection = known.connection,
-      .queue_pair = known.own.qpn,
-      .send_inline_bytes = rpcrdma::send_inline_bytes(rpcrdma::decode_private_data(peer.private_data),
-                                                      config_.block.inline_bytes)};
+  const segment::Command connect = connect_command(id, known, peer.private_data);
   // Without room for the command the agent gives up when nobody has answered the reply, and tells so.
   command(known.reactor, with_attributes(connect, id, peer, known.own));
-}
-
-void PuntedConnections::tell_failed(const Known& known) {
-  command(known.reactor, {.type = segment::CommandType::ConnectFailed,
-                          .connection = known.connection,
-                          .queue_pair = known.own.qpn});
 }
 
 // --- What reactors tell
@@ -198,7 +147,7 @@ void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   }
   if (event.status != segment::CommandStatus::Done) {
     const Id id = at->first;
-    admission_.disconnected(known.peer);
+    context_.admission.disconnected(known.peer);
     known_.erase(at);
     return refuse(id, event.status == segment::CommandStatus::Failed ? RejectReason::InvalidPathMtu
                                                                      : RejectReason::NoResources);
@@ -252,8 +201,8 @@ void PuntedConnections::on_disconnected(Id id) {
 }
 
 void PuntedConnections::restore() {
-  for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor)
-    for (const auto& entry : layout_.reactors[reactor].connections) {
+  for (std::uint32_t reactor = 0; reactor < context_.config.block.reactors; ++reactor)
+    for (const auto& entry : context_.layout.reactors[reactor].connections) {
       const auto info = entry.read();
       if (!info || info->state == segment::ConnectionState::Unused || info->queue_pair == 0) continue;
       // Reactors ask again for those that are on their way.

@@ -118,12 +118,44 @@ void read_softroce(Checker& check, const toml::table& table, segment::ConfigBloc
                  "driver \"softroce\" needs addresses of its own, such as [\"192.0.2.1/24\"].");
 }
 
+/// "mlx5_0", or "mlx5_0/2" for its second port.
+void read_verbs(Checker& check, const toml::table& table, segment::ConfigBlock& block) {
+  check.integer(table, "traffic_class", block.traffic_class, 0, 255);
+  check.integer(table, "service_level", block.service_level, 0, segment::kMaxServiceLevel);
+  const toml::node* node = check.take(table, "devices");
+  if (node == nullptr) return;
+  const toml::array* list = node->as_array();
+  if (list == nullptr || list->size() > block.verbs_ports.size())
+    return check.defect(node->source(), "devices has to be a list of at most " +
+                                            std::to_string(block.verbs_ports.size()) +
+                                            " RDMA devices, such as [\"mlx5_0\", \"mlx5_1/2\"].");
+  for (const toml::node& item : *list) {
+    const std::string text = item.value_exact<std::string>().value_or("");
+    const std::size_t slash = text.find('/');
+    const std::string name = text.substr(0, slash);
+    const std::string port = slash == std::string::npos ? "1" : text.substr(slash + 1);
+    if (name.empty() || name.size() >= segment::kMaxDeviceName || port.size() != 1 || port[0] < '1' ||
+        port[0] > '9') {
+      check.defect(item.source(), "devices takes names of RDMA devices, with a port from 1 to 9 behind a slash "
+                                  "where it is not the first: \"mlx5_0\" or \"mlx5_0/2\".");
+      continue;
+    }
+    segment::VerbsPort& to = block.verbs_ports[block.verbs_port_count++];
+    std::memcpy(to.device, name.c_str(), name.size() + 1);
+    to.port = static_cast<std::uint32_t>(port[0] - '0');
+  }
+  if (block.verbs_port_count > block.reactors)
+    check.defect(node->source(), "each of devices needs a reactor that polls it: raise reactor.count.");
+}
+
 void read_device(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
   const toml::table* table = check.table(root, "device");
   if (table == nullptr) return;
   std::string driver = "loopback";
-  check.text(*table, "driver", driver, 16, {"loopback", "softroce"});
-  block.driver = driver == "softroce" ? segment::Driver::SoftRoce : segment::Driver::Loopback;
+  check.text(*table, "driver", driver, 16, {"loopback", "softroce", "verbs"});
+  block.driver = driver == "softroce" ? segment::Driver::SoftRoce
+                 : driver == "verbs"  ? segment::Driver::Verbs
+                                      : segment::Driver::Loopback;
   std::string path = block.loopback_path;
   check.text(*table, "loopback_path", path, segment::kMaxPathBytes - 1);
   std::memcpy(block.loopback_path, path.c_str(), path.size() + 1);
@@ -132,6 +164,7 @@ void read_device(Checker& check, const toml::table& root, segment::ConfigBlock& 
   check.integer(*table, "loopback_arena_mib", arena_mib, 16, 65536);
   block.loopback_arena_bytes = arena_mib << 20;
   read_softroce(check, *table, block);
+  read_verbs(check, *table, block);
 }
 
 void read_memory(Checker& check, const toml::table& root, segment::ConfigBlock& block) {

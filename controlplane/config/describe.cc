@@ -39,11 +39,28 @@ json describe_class(const policy::ClientClass& entry) {
           {"max_connections_per_client", entry.max_connections_per_client}};
 }
 
+const char* to_string(segment::Driver driver) {
+  switch (driver) {
+    case segment::Driver::Loopback:
+      return "loopback";
+    case segment::Driver::SoftRoce:
+      return "softroce";
+    case segment::Driver::Verbs:
+      return "verbs";
+  }
+  return "?";
+}
+
 json describe_device(const segment::ConfigBlock& block) {
   json gateways = json::array();
   for (std::uint32_t i = 0; i < block.gateway_count; ++i)
     gateways.push_back(rpcrdma::to_string(block.gateways[i]));
-  json device = {{"driver", block.driver == segment::Driver::SoftRoce ? "softroce" : "loopback"},
+  json devices = json::array();
+  for (std::uint32_t i = 0; i < block.verbs_port_count; ++i)
+    devices.push_back(block.verbs_ports[i].device + ('/' + std::to_string(block.verbs_ports[i].port)));
+  json device = {{"driver", to_string(block.driver)},
+                 {"devices", devices},
+                 {"traffic_class", block.traffic_class},
                  {"loopback_path", block.loopback_path},
                  {"loopback_links", block.loopback_links},
                  {"loopback_arena_mib", block.loopback_arena_bytes >> 20},
@@ -55,6 +72,7 @@ json describe_device(const segment::ConfigBlock& block) {
                  {"hugepages", block.hugepages != 0},
                  {"dpdk_memory_mib", block.dpdk_memory_mib}};
   if (block.vlan <= 4094) device["vlan"] = block.vlan;
+  if (block.service_level <= segment::kMaxServiceLevel) device["service_level"] = block.service_level;
   return device;
 }
 

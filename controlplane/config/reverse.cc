@@ -48,7 +48,7 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
   check.integer(*table, "mount_port", reverse.mount_port, 0, 65535);
   reverse.allowed_count = read_prefixes(check, *table, "allowed", reverse.allowed);
   if (reverse.in_use == 0) return;
-  if (reverse.server == rdma::PeerAddress{} && block.driver == segment::Driver::SoftRoce)
+  if (reverse.server == rdma::PeerAddress{} && block.driver != segment::Driver::Loopback)
     check.defect(table->source(), "server is needed: the address of the RPC-over-RDMA server.");
   if (reverse.clients * reverse.calls > kMaxCallsOfAll)
     check.defect(table->source(), "clients times calls is above " + std::to_string(kMaxCallsOfAll) +

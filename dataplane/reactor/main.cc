@@ -5,7 +5,6 @@
 #include <rte_cycles.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
-#include <rte_ethdev.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <sched.h>
@@ -24,7 +23,9 @@
 #include <vector>
 
 #include "dataplane/ingress/ingress.h"
+#include "dataplane/reactor/devices.h"
 #include "dataplane/reactor/reactor.h"
+#include "dataplane/reactor/settings.h"
 #include "dataplane/segment/notify.h"
 #include "dataplane/service/forward/upstreams.h"
 #include "dataplane/service/memory/memory_service.h"
@@ -40,10 +41,6 @@ namespace {
 constexpr std::chrono::milliseconds kBeatInterval{100};
 constexpr int kCaptureTurnsPerBeat = 20;
 constexpr std::size_t kPadBytes = 4096;
-/// af_packet and memif want buffers for their own frame size, whatever the link's.
-constexpr std::uint32_t kFrameBufferBytes = 8192;
-/// Queue pairs of connections that are being drained while their successors are made.
-constexpr std::uint32_t kSpareQueuePairs = 8;
 /// Between the publishing of what exports hold, in nanoseconds.
 constexpr std::uint64_t kPublishIntervalNs = 200'000'000;
 
@@ -102,10 +99,6 @@ unsigned housekeeping_cpu(const segment::ConfigBlock& config) {
   return static_cast<unsigned>(sched_getcpu());
 }
 
-bool is_vdev(const segment::ConfigBlock& config) {
-  return std::strncmp(config.ethdev, "net_", 4) == 0;
-}
-
 /// EAL with the configured cores, without hugepages or PCI devices unless they are asked for.
 void start_eal(const segment::ConfigBlock& config, const std::string& segment_name) {
   std::string lcores = "0@" + std::to_string(housekeeping_cpu(config));
@@ -137,169 +130,10 @@ void start_eal(const segment::ConfigBlock& config, const std::string& segment_na
                            "): check reactor.cpus in the configuration against the processors there are.");
 }
 
-static_assert(segment::kMaxExports == service::memory::kMaxExports);
-
-/// Each at its place, up to the last that is in use.
-std::vector<service::memory::ExportOptions> export_options(const segment::ConfigBlock& config) {
-  std::vector<service::memory::ExportOptions> exports;
-  std::size_t places = config.exports.size();
-  while (places > 0 && config.exports[places - 1].in_use == 0) --places;
-  for (std::size_t i = 0; i < places; ++i) {
-    const segment::ExportConfig& from = config.exports[i];
-    service::memory::ExportOptions options{.path = from.path,
-                                           .in_use = from.in_use != 0,
-                                           .read_only = from.read_only != 0,
-                                           .root_squash = from.root_squash != 0,
-                                           .all_squash = from.all_squash != 0,
-                                           .anonuid = from.anonuid,
-                                           .anongid = from.anongid,
-                                           .quota_bytes = from.quota_bytes,
-                                           .allowed = {}};
-    for (std::uint32_t a = 0; a < from.allowed_count; ++a)
-      options.allowed.push_back({from.allowed[a].address, from.allowed[a].prefix_bits});
-    exports.push_back(std::move(options));
-  }
-  return exports;
-}
-
-service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config) {
-  return {.max_files = config.max_files, .handle_key = config.handle_key, .exports = export_options(config)};
-}
-
-rpcrdma::Version2Config version_2_config(const segment::ConfigBlock& config) {
-  rpcrdma::Version2Config version2;
-  version2.parameters.max_segments = config.max_segments;
-  version2.keep_alive_ns = std::uint64_t{config.keep_alive_s} * 1'000'000'000;
-  version2.hold_calls = config.hold_calls != 0;
-  return version2;
-}
-
-rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
-  rpcrdma::EngineConfig engine;
-  engine.max_connections = config.all_connections();
-  engine.capacity.call_slots = config.credits;
-  engine.capacity.receive_bytes = config.inline_bytes;
-  engine.capacity.reply_buffer_bytes = config.reply_buffer_bytes;
-  engine.call_buffers = config.call_buffers;
-  engine.reply_buffers = config.large_reply_buffers;
-  if (config.upstream_count > 0) {
-    engine.reply_buffer_bytes = tcp::kMaxRecordBytes;
-    engine.callers = std::min(config.callback_clients, config.max_connections);
-    engine.capacity.requests = rpcrdma::kCallBacksAtOnce;
-  }
-  if (config.reverse.in_use != 0)
-    engine.capacity.requests = std::max(engine.capacity.requests, config.reverse.calls);
-  return engine;
-}
-
-DialConfig dial_config(const segment::ConfigBlock& config) {
-  return {.server = config.reverse.server,
-          .port = static_cast<std::uint16_t>(config.reverse.server_port),
-          .inline_bytes = config.inline_bytes,
-          .credits_requested = config.reverse.calls,
-          .call_backs = std::min<std::uint32_t>(ingress::kMaxCallBacks, config.credits)};
-}
-
-ingress::IngressConfig ingress_config(const segment::ConfigBlock& config) {
-  const segment::ReverseConfig& from = config.reverse;
-  ingress::IngressConfig to{.allowed = {from.allowed.begin(), from.allowed.begin() + from.allowed_count},
-                            .clients = from.clients,
-                            .calls = from.calls,
-                            .inline_bytes = config.inline_bytes,
-                            .record_buffers = from.record_buffers,
-                            .item_buffers = from.item_buffers,
-                            .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000};
-  to.address_bytes =
-      tcp::socket_address(from.listen_address, static_cast<std::uint16_t>(from.listen_port), to.address);
-  return to;
-}
-
-forward::UpstreamConfig upstream_config(const segment::ConfigBlock& config,
-                                        const segment::UpstreamConfig& from) {
-  forward::UpstreamConfig upstream{.name = from.name,
-                                   .shared_connections = from.connections,
-                                   .max_calls = from.max_calls,
-                                   .max_clients = config.all_connections(),
-                                   .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
-                                   .privileged_port = from.privileged_port != 0,
-                                   .credits = config.credits};
-  const auto port = static_cast<std::uint16_t>(from.port);
-  upstream.address_bytes = tcp::socket_address(from.address, port, upstream.address);
-  return upstream;
-}
-
-forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area) {
-  forward::UpstreamsConfig upstreams{
-      .record_buffers = config.record_buffers, .item_buffers = config.item_buffers, .upstreams = {}};
-  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
-    const segment::UpstreamConfig& from = config.upstreams[i];
-    forward::UpstreamSetup setup{
-        .config = upstream_config(config, from), .routes = {}, .area = &area.upstreams[i]};
-    for (std::uint32_t r = 0; r < from.route_count; ++r)
-      setup.routes.push_back({from.routes[r].program, from.routes[r].version});
-    upstreams.upstreams.push_back(std::move(setup));
-  }
-  return upstreams;
-}
-
-/// Whether an upstream serves what this service would.
-bool is_forwarded(const segment::ConfigBlock& config, const service::Service& service) {
-  const rpcrdma::Binding& binding = service.binding();
-  for (std::uint32_t i = 0; i < config.upstream_count; ++i)
-    for (std::uint32_t r = 0; r < config.upstreams[i].route_count; ++r)
-      if (config.upstreams[i].routes[r].program == binding.program &&
-          config.upstreams[i].routes[r].version == binding.version)
-        return true;
-  return false;
-}
-
-rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
-  rdma::softroce::PortConfig port;
-  if (rte_eth_dev_count_avail() == 0)
-    throw rdma::SetupError("DPDK finds no ethdev '" + std::string(config.ethdev) +
-                           "': check ethdev in [device] of the configuration.");
-  port.ethdev = rte_eth_find_next(0);
-  port.lanes = config.reactors;
-  port.hardware_queues = config.hardware_queues;
-  for (std::uint32_t i = 0; i < config.address_count; ++i)
-    port.addresses.push_back(
-        {config.addresses[i].address, static_cast<std::uint8_t>(config.addresses[i].prefix_bits)});
-  for (std::uint32_t i = 0; i < config.gateway_count; ++i) port.gateways.push_back(config.gateways[i]);
-  port.vlan = static_cast<std::uint16_t>(config.vlan);
-  port.link_mtu = static_cast<std::uint16_t>(config.mtu);
-  port.frame_buffer_bytes = kFrameBufferBytes;
-  port.max_queue_pairs = config.all_connections() + kSpareQueuePairs;
-  // The memory of exports and buffers is not DPDK's own: a NIC cannot reach it without a mapping.
-  port.transmit_in_place = is_vdev(config);
-  return port;
-}
-
-/// What all reactors' devices stand on.
-struct Drivers {
-  explicit Drivers(const segment::ConfigBlock& config) {
-    if (config.driver == segment::Driver::SoftRoce)
-      port = rdma::softroce::Port::open(port_config(config));
-    else if (config.reverse.in_use != 0)  // the server's, who is on this machine
-      fabric = rdma::loopback::Fabric::attach(config.loopback_path);
-    else
-      fabric = rdma::loopback::Fabric::create(
-          config.loopback_path, {.links = config.loopback_links, .arena_bytes = config.loopback_arena_bytes});
-  }
-  std::shared_ptr<rdma::softroce::Port> port;
-  std::shared_ptr<rdma::loopback::Fabric> fabric;
-};
-
-std::unique_ptr<rdma::Device> make_device(Drivers& drivers, const segment::ConfigBlock& config,
-                                          std::uint32_t number) {
-  if (drivers.port) return drivers.port->make_device(number);
-  return rdma::loopback::make_device(drivers.fabric, {.name = "loopback" + std::to_string(number),
-                                                      .max_queue_pairs = config.all_connections()});
-}
-
 /// One reactor with all that it polls. Members are built in order and destroyed in reverse.
 struct Core {
   Core(const segment::ConfigBlock& config, std::uint32_t number, Drivers& drivers, segment::Layout& layout)
-      : device(make_device(drivers, config, number)),
+      : device(drivers.make_device(config, number)),
         engine(*device, engine_config(config)),
         reactor({.number = number,
                  .cpu = config.cpus[number],
@@ -443,6 +277,14 @@ std::uint64_t reverse_bytes(const segment::ReverseConfig& config) {
          config.clients * ingress::client_bytes(config.calls);
 }
 
+std::pair<const char*, std::uint64_t> driver_memory(const segment::ConfigBlock& config) {
+  if (config.driver == segment::Driver::Loopback)
+    return {"loopback wires (resident as connections are made)",
+            std::uint64_t{config.loopback_links} * sizeof(rdma::loopback::Link)};
+  return {config.driver == segment::Driver::SoftRoce ? "packet buffers (DPDK)" : "DPDK's own",
+          std::uint64_t{config.dpdk_memory_mib} << 20};
+}
+
 void publish_memory(segment::Layout& layout, const segment::ConfigBlock& config) {
   const std::uint64_t slots = std::uint64_t{config.all_connections()} * config.credits * config.reactors;
   const std::pair<const char*, std::uint64_t> parts[] = {
@@ -463,10 +305,7 @@ void publish_memory(segment::Layout& layout, const segment::ConfigBlock& config)
       {"call slots", slots * sizeof(rpcrdma::CallSlot)},
       {"inodes and directory entries (resident as files are made)",
        config.max_files * (sizeof(service::memory::Inode) + 2 * sizeof(service::memory::Entry))},
-      config.driver == segment::Driver::Loopback
-          ? std::pair{"loopback wires (resident as connections are made)",
-                      std::uint64_t{config.loopback_links} * sizeof(rdma::loopback::Link)}
-          : std::pair{"packet buffers (DPDK)", std::uint64_t{config.dpdk_memory_mib} << 20},
+      driver_memory(config),
       {"shared segment", sizeof(segment::Layout)},
   };
   segment::MemoryTable table{};
@@ -506,7 +345,7 @@ class CaptureKeeper {
     status_ = {.id = request.id, .state = segment::CaptureState::Running};
     limit_ = request.max_packets;
     try {
-      if (!port_) throw rdma::SetupError("The loopback driver has no packets to capture.");
+      if (!port_) throw rdma::SetupError("Only the softroce driver has packets to capture.");
       capture_ = std::make_unique<rdma::softroce::Capture>(port_->config(), request.path, request.snap_bytes);
       port_->set_capture(capture_.get());
     } catch (const std::exception& error) {
@@ -639,7 +478,7 @@ int serve(const Options& options) {
   spdlog::info("Serving on port {} with {} reactor(s)", config.port, config.reactors);
 
   ConfigKeeper changes(layout, exports, config);
-  CaptureKeeper captures(layout, drivers.port);
+  CaptureKeeper captures(layout, drivers.port());
   Pulse pulse(layout, config.reactors);
   notify::ready();
   bool running = true;
@@ -649,6 +488,7 @@ int serve(const Options& options) {
       captures.turn();
       changes.turn();
     }
+    drivers.look();
     tie_clocks();
     if (pulse.beats()) {
       segment::beat(layout.data_plane, segment::monotonic_ns());

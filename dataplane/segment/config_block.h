@@ -75,7 +75,16 @@ struct ReverseConfig {
 
 inline constexpr std::uint32_t kMaxAddresses = 8;
 
-enum class Driver : std::uint32_t { Loopback, SoftRoce };
+enum class Driver : std::uint32_t { Loopback, SoftRoce, Verbs };
+
+inline constexpr std::uint32_t kMaxDeviceName = 64;
+inline constexpr std::uint32_t kMaxServiceLevel = 7;
+
+/// A port of an RDMA device of the kernel's.
+struct VerbsPort {
+  char device[kMaxDeviceName]{};
+  std::uint32_t port = 1;
+};
 enum class IdlePolicy : std::uint32_t { Spin, Backoff };
 
 struct ConfigBlock {
@@ -91,6 +100,10 @@ struct ConfigBlock {
   char ethdev[kMaxPathBytes]{};  ///< softroce: DPDK vdev with its arguments, or PCI address
   std::uint32_t address_count = 0;
   std::array<AllowedPrefix, kMaxAddresses> addresses;  ///< softroce: its own
+  std::uint32_t verbs_port_count = 0;  ///< verbs; zero: the first device that can be used
+  std::array<VerbsPort, kMaxReactors> verbs_ports{};
+  std::uint32_t traffic_class = 0;     ///< verbs
+  std::uint32_t service_level = 0xFF;  ///< verbs; above kMaxServiceLevel: what the kernel's priorities say
   std::uint32_t gateway_count = 0;
   std::array<rdma::PeerAddress, 2> gateways;
   std::uint32_t vlan = 0xFFFF;  ///< 0xFFFF: untagged
@@ -128,6 +141,11 @@ struct ConfigBlock {
   /// Of one reactor: those of clients, and those of the reverse gateway to its server.
   std::uint32_t all_connections() const noexcept {
     return max_connections + (reverse.in_use != 0 ? reverse.clients : 0);
+  }
+
+  /// The port that a reactor polls; null when it is the first that can be used.
+  const VerbsPort* verbs_port(std::uint32_t reactor) const noexcept {
+    return verbs_port_count > 0 ? &verbs_ports[reactor % verbs_port_count] : nullptr;
   }
 
   std::array<ExportConfig, kMaxExports> exports;  ///< the place is part of the handles: a path keeps it

@@ -178,6 +178,7 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
     const auto range = endpoint.memory.bytes.subspan(at, bytes);
     const auto rkey = endpoint.qp->bind_window(w.window, range, endpoint.memory.lkey, access);
     EXPECT_TRUE(rkey.has_value());
+    endpoint.device->poll({});  // nothing is posted behind it that would take it along
     w.rkey = rkey.value_or(Rkey{});
     w.address = reinterpret_cast<std::uintptr_t>(range.data());
     return w;

@@ -7,24 +7,18 @@ guest_bench.py CONTROLPLANE DATAPLANE SLUICECTL [FIGURE...]     one line of JSON
 import glob
 import json
 import os
-import re
 import shutil
 import statistics
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Guest, Lab, build_image, mac  # noqa: E402
+from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Guest, Lab, build_image, libraries_of, mac  # noqa: E402
 
 RUNS = 5
 SECONDS = 4
 FILE_MIB = 64
 JOBS = {"guest_vs_knfsd_read4k": ("--rw=randread --bs=4k --iodepth=16", "iops", "ops/s"),
         "guest_vs_knfsd_read1m": ("--rw=read --bs=1m --iodepth=4", "bw_bytes", "MB/s")}
-
-
-def libraries_of(file):
-    return re.findall(r"=> (/\S+)", subprocess.run(["ldd", file], capture_output=True, text=True, check=True).stdout)
 
 
 def pack(folder, programs):

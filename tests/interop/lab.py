@@ -6,6 +6,7 @@ owned its address would answer RoCE packets with port-unreachable; and `plain`, 
 with the Lab."""
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -48,6 +49,10 @@ def build_image():
     """The folder with the guest's kernel and initial RAM disk."""
     done = subprocess.run([f"{HERE}/image.sh"], check=True, text=True, stdout=subprocess.PIPE)
     return done.stdout.strip().splitlines()[-1]
+
+
+def libraries_of(file):
+    return re.findall(r"=> (/\S+)", run("ldd", file))
 
 
 class Failed(AssertionError):

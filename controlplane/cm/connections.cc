@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/cm/connections.h"
+
+#include <spdlog/spdlog.h>
+
+#include <array>
+
+#include "dataplane/rpcrdma/private_data.h"
+
+namespace sluice::cm {
+
+bool Connections::command(std::uint32_t reactor, segment::Command command) {
+  command.id = next_command_++;
+  if (context_.layout.reactors[reactor].commands.push(command)) return true;
+  ++context_.statistics.commands_lost;
+  return false;
+}
+
+std::uint32_t Connections::least_loaded(std::uint32_t among) const {
+  std::array<std::uint32_t, segment::kMaxReactors> load{};
+  for (const auto& [id, known] : known_) ++load[known.reactor];
+  std::uint32_t best = segment::kMaxReactors;
+  for (std::uint32_t reactor = 0; reactor < context_.config.block.reactors; ++reactor)
+    if ((among >> reactor & 1) != 0 && (best == segment::kMaxReactors || load[reactor] < load[best]))
+      best = reactor;
+  return best;
+}
+
+std::optional<segment::Command> Connections::admit(Id id, Known& known,
+                                                   std::span<const std::byte> private_data,
+                                                   policy::Verdict& verdict, std::uint64_t now_ns) {
+  const config::Config& config = context_.config;
+  const policy::CreditKeeper::Start start = context_.credits.start_of(known.reactor, known.peer);
+  verdict = context_.admission.judge(
+      known.peer, config.classes[start.client_class].max_connections_per_client, now_ns);
+  if (verdict != policy::Verdict::Admit) {
+    spdlog::warn("Connection request refused: {}", policy::to_string(verdict));
+    return std::nullopt;
+  }
+  const std::uint32_t inline_bytes = config.block.inline_bytes;
+  const auto ours = rpcrdma::encode_private_data(
+      {.remote_invalidation = false, .send_bytes = inline_bytes, .receive_bytes = inline_bytes});
+  known.own.private_data.assign(ours.begin(), ours.end());
+  return segment::Command{
+      .type = segment::CommandType::Establish,
+      .cm_id = static_cast<std::uint32_t>(id),
+      .credits = config.block.credits,
+      .first_grant = start.credits,
+      .client_class = start.client_class,
+      .receive_inline_bytes = inline_bytes,
+      .send_inline_bytes =
+          rpcrdma::send_inline_bytes(rpcrdma::decode_private_data(private_data), inline_bytes)};
+}
+
+segment::Command Connections::connect_command(Id id, const Known& known,
+                                              std::span<const std::byte> private_data) const {
+  return {.type = segment::CommandType::Connect,
+          .cm_id = static_cast<std::uint32_t>(id),
+          .connection = known.connection,
+          .queue_pair = known.own.qpn,
+          .send_inline_bytes = rpcrdma::send_inline_bytes(rpcrdma::decode_private_data(private_data),
+                                                          context_.config.block.inline_bytes)};
+}
+
+void Connections::tell_failed(const Known& known) {
+  command(known.reactor, {.type = segment::CommandType::ConnectFailed,
+                          .connection = known.connection,
+                          .queue_pair = known.own.qpn});
+}
+
+}  // namespace sluice::cm

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/cm/kernel_connections.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace sluice::cm {
+namespace {
+
+RdmaCmOptions options_of(const segment::ConfigBlock& block) {
+  RdmaCmOptions options{.traffic_class = static_cast<std::uint8_t>(block.traffic_class), .service_level = {}};
+  if (block.service_level <= segment::kMaxServiceLevel)
+    options.service_level = static_cast<std::uint8_t>(block.service_level);
+  return options;
+}
+
+}  // namespace
+
+KernelConnections::KernelConnections(const ConnectionContext& context)
+    : Connections(context), manager_(*this, options_of(context.config.block)) {
+  if (context.config.block.reverse.in_use == 0)
+    manager_.listen(static_cast<std::uint16_t>(context.config.block.port));
+}
+
+bool KernelConnections::poll(std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  return manager_.poll();
+}
+
+/// Those whose device the peer has come to, a bit for each.
+std::uint32_t KernelConnections::reactors_of(const RdmaCmPeer& peer) const {
+  const segment::ConfigBlock& block = context_.config.block;
+  std::uint32_t among = 0;
+  for (std::uint32_t reactor = 0; reactor < block.reactors; ++reactor) {
+    const segment::VerbsPort* port = block.verbs_port(reactor);
+    if (port == nullptr || (peer.device == port->device && peer.device_port == port->port))
+      among |= 1u << reactor;
+  }
+  return among;
+}
+
+void KernelConnections::on_request(Id id, const RdmaCmPeer& peer) {
+  const std::uint32_t reactor = least_loaded(reactors_of(peer));
+  if (reactor >= context_.config.block.reactors) {
+    spdlog::warn("A connection request came by {} port {}, which no reactor polls: add it to devices in [device]",
+                 peer.device, peer.device_port);
+    return manager_.reject(id, {});
+  }
+  Known known{.reactor = reactor, .peer = peer.attributes.remote, .own = {}};
+  policy::Verdict verdict{};
+  auto make = admit(id, known, peer.private_data, verdict, now_ns_);
+  if (!make) return manager_.reject(id, {});
+  make->attributes = peer.attributes;
+  if (!command(reactor, *make)) {
+    context_.admission.disconnected(known.peer);
+    return manager_.reject(id, {});
+  }
+  known_[id] = std::move(known);
+}
+
+void KernelConnections::on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t) {
+  Known known{.reactor = reactor,
+              .outgoing = true,
+              .connection = event.connection,
+              .peer = event.peer,
+              .own = {.qpn = event.queue_pair, .private_data = {}}};
+  const std::size_t bytes = std::min<std::size_t>(event.private_data_bytes, rdma::kMaxPrivateData);
+  const auto id = manager_.connect(event.local, event.peer, static_cast<std::uint16_t>(event.port),
+                                   event.queue_pair, {event.private_data, bytes});
+  if (!id) return tell_failed(known);
+  known_[*id] = std::move(known);
+}
+
+void KernelConnections::on_reply(Id id, const RdmaCmPeer& peer) {
+  const auto at = known_.find(id);
+  if (at == known_.end()) return manager_.disconnect(id);
+  segment::Command connect = connect_command(id, at->second, peer.private_data);
+  connect.attributes = peer.attributes;
+  if (command(at->second.reactor, connect)) return;
+  tell_failed(at->second);
+  known_.erase(at);
+  manager_.disconnect(id);
+}
+
+void KernelConnections::on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t) {
+  const auto at = known_.find(static_cast<Id>(event.cm_id));
+  if (at == known_.end() || at->second.made || at->second.reactor != reactor) return;
+  Known& known = at->second;
+  const Id id = at->first;
+  const bool done = event.status == segment::CommandStatus::Done;
+  if (known.outgoing) {
+    known.made = done && manager_.ready(id);
+    if (known.made) return;
+    known_.erase(at);
+    return manager_.disconnect(id);
+  }
+  if (!done) {
+    context_.admission.disconnected(known.peer);
+    known_.erase(at);
+    return manager_.reject(id, {});
+  }
+  known.made = true;
+  known.own.qpn = event.queue_pair;
+  // The peer may have given up meanwhile.
+  if (!manager_.accept(id, event.queue_pair, known.own.private_data))
+    command(reactor, {.type = segment::CommandType::Ended, .cm_id = event.cm_id});
+}
+
+void KernelConnections::on_connection_up(const segment::Event& event, std::uint64_t) {
+  manager_.heard(static_cast<Id>(event.cm_id));
+}
+
+void KernelConnections::on_connection_down(std::uint32_t reactor, const segment::Event& event, std::uint64_t) {
+  auto id = static_cast<Id>(event.cm_id);
+  // One that was given up on its way has no identifier of ours.
+  if (event.outgoing != 0)
+    for (const auto& [other, known] : known_)
+      if (known.outgoing && known.reactor == reactor && known.own.qpn == event.queue_pair) id = other;
+  known_.erase(id);
+  manager_.disconnect(id);
+}
+
+void KernelConnections::on_established(Id id) {
+  const auto at = known_.find(id);
+  if (at == known_.end()) return;
+  command(at->second.reactor,
+          {.type = segment::CommandType::Established, .cm_id = static_cast<std::uint32_t>(id)});
+}
+
+void KernelConnections::on_rejected(Id id, const std::string& why) {
+  const auto at = known_.find(id);
+  if (at == known_.end()) return;
+  spdlog::warn("No connection to the server: {}", why);
+  tell_failed(at->second);
+  known_.erase(at);
+}
+
+void KernelConnections::on_disconnected(Id id) {
+  const auto at = known_.find(id);
+  if (at == known_.end()) return manager_.disconnect(id);
+  command(at->second.reactor, {.type = segment::CommandType::Ended, .cm_id = static_cast<std::uint32_t>(id)});
+}
+
+/// The kernel ends a process's connections with it: what a predecessor had is gone, and peers connect again.
+void KernelConnections::restore() {
+  for (std::uint32_t reactor = 0; reactor < context_.config.block.reactors; ++reactor)
+    for (const auto& entry : context_.layout.reactors[reactor].connections) {
+      const auto info = entry.read();
+      // Those that the data plane opens, and are on their way, are asked for again.
+      if (!info || info->state != segment::ConnectionState::Open || info->queue_pair == 0) continue;
+      if (known_.count(static_cast<Id>(info->cm_id)) != 0) continue;
+      command(reactor, {.type = segment::CommandType::Ended, .cm_id = info->cm_id});
+    }
+}
+
+}  // namespace sluice::cm

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Connections of the verbs driver: the kernel's connection management through librdmacm, queue pairs in the data
+// plane. One thread.
+#pragma once
+
+#include "controlplane/cm/connections.h"
+#include "controlplane/cm/rdma_cm.h"
+
+namespace sluice::cm {
+
+class KernelConnections final : public Connections, private RdmaCm::Host {
+ public:
+  /// Throws rdma::SetupError.
+  explicit KernelConnections(const ConnectionContext& context);
+
+  bool poll(std::uint64_t now_ns) override;
+  void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
+  void on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
+  void on_connection_up(const segment::Event& event, std::uint64_t now_ns) override;
+  void on_connection_down(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
+  void restore() override;
+  const AgentStatistics& statistics() const override { return manager_.statistics(); }
+
+ private:
+  void on_request(Id id, const RdmaCmPeer& peer) override;
+  void on_reply(Id id, const RdmaCmPeer& peer) override;
+  void on_established(Id id) override;
+  void on_rejected(Id id, const std::string& why) override;
+  void on_disconnected(Id id) override;
+
+  std::uint32_t reactors_of(const RdmaCmPeer& peer) const;
+
+  RdmaCm manager_;
+  std::uint64_t now_ns_ = 0;
+};
+
+}  // namespace sluice::cm

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/cm/rdma_cm.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+namespace sluice::cm {
+namespace {
+
+constexpr int kBacklog = 128;
+constexpr int kResolveMs = 2000;
+constexpr std::uint8_t kMaxReads = 16;
+constexpr std::uint8_t kRetries = 7;
+constexpr std::uint8_t kRnrForEver = 7;
+constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 4 s until a silent peer is given up
+constexpr std::uint32_t kEventsPerPoll = 64;
+
+rdma::PeerAddress address_of(const sockaddr* from) {
+  rdma::PeerAddress to;
+  if (from->sa_family == AF_INET) {
+    const auto* b = reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(from)->sin_addr);
+    to = rdma::PeerAddress::from_ipv4(b[0], b[1], b[2], b[3]);
+  } else if (from->sa_family == AF_INET6) {
+    std::memcpy(to.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, to.bytes.size());
+  }
+  return to;
+}
+
+sockaddr_storage socket_address(const rdma::PeerAddress& from, std::uint16_t port) {
+  sockaddr_storage to{};
+  if (from.within(rdma::PeerAddress::from_ipv4(0, 0, 0, 0), 96)) {
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&to);
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    std::memcpy(&v4->sin_addr, from.bytes.data() + 12, 4);
+  } else {
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&to);
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    std::memcpy(&v6->sin6_addr, from.bytes.data(), from.bytes.size());
+  }
+  return to;
+}
+
+constexpr std::uint16_t bytes_of(ibv_mtu mtu) {
+  return static_cast<std::uint16_t>(128u << mtu);
+}
+
+}  // namespace
+
+RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
+    : host_(host), options_(options), next_id_(std::random_device{}()) {
+  channel_ = rdma_create_event_channel();
+  if (channel_ == nullptr)
+    throw rdma::SetupError(
+        "The kernel's RDMA connection management cannot be used (" + std::string(std::strerror(errno)) +
+        "): load rdma_ucm, and check the rights on /dev/infiniband/rdma_cm. On a machine without an RDMA NIC set "
+        "driver = \"softroce\" in [device].");
+  ::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
+}
+
+RdmaCm::~RdmaCm() {
+  while (!entries_.empty()) forget(entries_.begin()->first);
+  if (listener_ != nullptr) rdma_destroy_id(listener_);
+  rdma_destroy_event_channel(channel_);
+}
+
+void RdmaCm::listen(std::uint16_t port) {
+  const auto fail = [port](const char* what) -> rdma::SetupError {
+    return rdma::SetupError("Cannot listen for RDMA connections on port " + std::to_string(port) + " (" + what +
+                            ": " + std::strerror(errno) +
+                            "): is another server there, such as the kernel's? `rdma resource show cm_id` tells.");
+  };
+  if (rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP) != 0) throw fail("no identifier");
+  set_type_of_service(listener_);
+  sockaddr_storage any{};
+  any.ss_family = AF_INET6;
+  reinterpret_cast<sockaddr_in6*>(&any)->sin6_port = htons(port);
+  if (rdma_bind_addr(listener_, reinterpret_cast<sockaddr*>(&any)) != 0) throw fail("bind");
+  if (rdma_listen(listener_, kBacklog) != 0) throw fail("listen");
+}
+
+void RdmaCm::set_type_of_service(rdma_cm_id* id) {
+  std::uint8_t tos = options_.traffic_class;
+  if (tos != 0) rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos);
+}
+
+/// Not one of those that a predecessor may have left in the connection table.
+Id RdmaCm::next_id() {
+  do {
+    ++next_id_;
+  } while (next_id_ == 0 || entries_.count(static_cast<Id>(next_id_)) != 0);
+  return static_cast<Id>(next_id_);
+}
+
+void RdmaCm::forget(Id id) {
+  const auto at = entries_.find(id);
+  if (at == entries_.end()) return;
+  rdma_destroy_id(at->second.id);
+  entries_.erase(at);
+}
+
+// --- Wishes
+
+std::optional<Id> RdmaCm::connect(const rdma::PeerAddress& local, const rdma::PeerAddress& remote,
+                                  std::uint16_t port, std::uint32_t queue_pair,
+                                  std::span<const std::byte> private_data) {
+  Entry entry{.stage = Stage::Resolving,
+              .passive = false,
+              .queue_pair = queue_pair,
+              .private_data = {private_data.begin(), private_data.end()}};
+  const Id id = next_id();
+  if (rdma_create_id(channel_, &entry.id, reinterpret_cast<void*>(static_cast<std::uintptr_t>(id)),
+                     RDMA_PS_TCP) != 0)
+    return std::nullopt;
+  set_type_of_service(entry.id);
+  sockaddr_storage from = socket_address(local, 0);
+  sockaddr_storage to = socket_address(remote, port);
+  const bool any = local == rdma::PeerAddress{};
+  if (rdma_resolve_addr(entry.id, any ? nullptr : reinterpret_cast<sockaddr*>(&from),
+                        reinterpret_cast<sockaddr*>(&to), kResolveMs) != 0) {
+    rdma_destroy_id(entry.id);
+    return std::nullopt;
+  }
+  entries_[id] = std::move(entry);
+  return id;
+}
+
+rdma_conn_param RdmaCm::parameters_of(const Entry& entry) const {
+  rdma_conn_param parameters{};
+  parameters.private_data = entry.private_data.data();
+  parameters.private_data_len = static_cast<std::uint8_t>(entry.private_data.size());
+  parameters.responder_resources = entry.responder_resources;
+  parameters.initiator_depth = entry.initiator_depth;
+  parameters.flow_control = 1;
+  parameters.retry_count = kRetries;
+  parameters.rnr_retry_count = kRnrForEver;
+  parameters.qp_num = entry.queue_pair;
+  return parameters;
+}
+
+bool RdmaCm::accept(Id id, std::uint32_t queue_pair, std::span<const std::byte> private_data) {
+  const auto at = entries_.find(id);
+  if (at == entries_.end() || at->second.stage != Stage::Requested) return false;
+  Entry& entry = at->second;
+  entry.queue_pair = queue_pair;
+  entry.private_data.assign(private_data.begin(), private_data.end());
+  rdma_conn_param parameters = parameters_of(entry);
+  if (rdma_accept(entry.id, &parameters) != 0) {
+    forget(id);
+    return false;
+  }
+  ++statistics_.sent;
+  entry.stage = Stage::Accepted;
+  return true;
+}
+
+void RdmaCm::reject(Id id, std::span<const std::byte> private_data) {
+  const auto at = entries_.find(id);
+  if (at == entries_.end()) return;
+  rdma_reject(at->second.id, private_data.data(), static_cast<std::uint8_t>(private_data.size()));
+  ++statistics_.sent;
+  forget(id);
+}
+
+bool RdmaCm::ready(Id id) {
+  const auto at = entries_.find(id);
+  if (at == entries_.end() || at->second.stage != Stage::Replied) return false;
+  if (rdma_establish(at->second.id) != 0) return false;
+  at->second.stage = Stage::Established;
+  ++statistics_.sent;
+  ++statistics_.established;
+  return true;
+}
+
+void RdmaCm::heard(Id id) {
+  const auto at = entries_.find(id);
+  if (at != entries_.end() && at->second.stage == Stage::Accepted)
+    rdma_notify(at->second.id, IBV_EVENT_COMM_EST);
+}
+
+void RdmaCm::disconnect(Id id) {
+  const auto at = entries_.find(id);
+  if (at == entries_.end()) return;
+  if (at->second.stage >= Stage::Accepted) {
+    rdma_disconnect(at->second.id);
+    ++statistics_.sent;
+    ++statistics_.ended;
+  }
+  forget(id);
+}
+
+// --- What the kernel tells
+
+bool RdmaCm::poll() {
+  bool any = false;
+  for (std::uint32_t i = 0; i < kEventsPerPoll; ++i) {
+    rdma_cm_event* from = nullptr;
+    if (rdma_get_cm_event(channel_, &from) != 0) break;
+    any = true;
+    ++statistics_.received;
+    Event event{.type = from->event, .status = from->status, .id = from->id, .private_data = {}};
+    event.parameters = from->param.conn;
+    const auto* bytes = static_cast<const std::byte*>(from->param.conn.private_data);
+    if (bytes != nullptr && from->event <= RDMA_CM_EVENT_DISCONNECTED)
+      event.private_data.assign(bytes, bytes + from->param.conn.private_data_len);
+    // An identifier cannot go before its events are acknowledged.
+    rdma_ack_cm_event(from);
+    handle(event);
+  }
+  return any;
+}
+
+void RdmaCm::handle(const Event& event) {
+  if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event);
+  const auto id = static_cast<Id>(reinterpret_cast<std::uintptr_t>(event.id->context));
+  const auto at = entries_.find(id);
+  if (at == entries_.end()) return;
+  Entry& entry = at->second;
+  switch (event.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      if (rdma_resolve_route(entry.id, kResolveMs) != 0) fail(id, event);
+      return;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED: {
+      rdma_conn_param parameters = parameters_of(entry);
+      if (rdma_connect(entry.id, &parameters) != 0) return fail(id, event);
+      ++statistics_.sent;
+      entry.stage = Stage::Connecting;
+      return;
+    }
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      return on_response(id, entry, event);
+    case RDMA_CM_EVENT_ESTABLISHED:
+      if (entry.stage == Stage::Established) return;
+      entry.stage = Stage::Established;
+      ++statistics_.established;
+      return host_.on_established(id);
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_REJECTED:
+      return fail(id, event);
+    case RDMA_CM_EVENT_DISCONNECTED:
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return host_.on_disconnected(id);
+    default:
+      return;
+  }
+}
+
+void RdmaCm::fail(Id id, const Event& event) {
+  ++statistics_.timeouts;
+  const auto at = entries_.find(id);
+  const bool passive = at->second.passive;
+  const std::string why = std::string(rdma_event_str(event.type)) + ", status " + std::to_string(event.status);
+  if (passive) return host_.on_disconnected(id);
+  forget(id);
+  host_.on_rejected(id, why);
+}
+
+/// Both steps to ready-to-send, in the driver's terms.
+std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
+  int mask = 0;
+  ibv_qp_attr receive{};
+  receive.qp_state = IBV_QPS_RTR;
+  if (rdma_init_qp_attr(entry.id, &receive, &mask) != 0) return std::nullopt;
+  ibv_qp_attr send{};
+  send.qp_state = IBV_QPS_RTS;
+  if (rdma_init_qp_attr(entry.id, &send, &mask) != 0) return std::nullopt;
+  // What the peer may read at once is what we answer, and the other way round.
+  entry.responder_resources = std::min(event.parameters.responder_resources, kMaxReads);
+  entry.initiator_depth = std::min(event.parameters.initiator_depth, kMaxReads);
+  RdmaCmPeer peer{.device = ibv_get_device_name(entry.id->verbs->device),
+                  .device_port = entry.id->port_num,
+                  .attributes = {.local = address_of(rdma_get_local_addr(entry.id)),
+                                 .remote = address_of(rdma_get_peer_addr(entry.id)),
+                                 .remote_qp = static_cast<rdma::QueuePairNumber>(receive.dest_qp_num),
+                                 .send_psn = send.sq_psn,
+                                 .receive_psn = receive.rq_psn,
+                                 .path_mtu = bytes_of(receive.path_mtu),
+                                 .responder_resources = entry.responder_resources,
+                                 .initiator_depth = entry.initiator_depth,
+                                 .ack_timeout = kAckTimeout,
+                                 .retry_count = kRetries,
+                                 .rnr_retry = kRnrForEver,
+                                 .service_level = options_.service_level.value_or(receive.ah_attr.sl),
+                                 .traffic_class = receive.ah_attr.grh.traffic_class},
+                  .private_data = event.private_data};
+  return peer;
+}
+
+void RdmaCm::on_request(const Event& event) {
+  ++statistics_.requests;
+  const Id id = next_id();
+  event.id->context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(id));
+  Entry& entry = entries_[id];
+  entry.id = event.id;
+  const auto peer = describe(entry, event);
+  if (!peer) {
+    ++statistics_.refused_parameters;
+    return reject(id, {});
+  }
+  host_.on_request(id, *peer);
+}
+
+void RdmaCm::on_response(Id id, Entry& entry, const Event& event) {
+  const auto peer = describe(entry, event);
+  if (!peer) return fail(id, event);
+  entry.stage = Stage::Replied;
+  host_.on_reply(id, *peer);
+}
+
+}  // namespace sluice::cm

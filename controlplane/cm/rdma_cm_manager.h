@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernel's connection management for a verbs device, in the process that polls it: for clients and tests, which
+// have no control plane. One thread, the device's.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "controlplane/cm/rdma_cm.h"
+#include "pmd/rdma.h"
+
+namespace sluice::cm {
+
+class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host {
+ public:
+  /// `server` is whom connect() speaks to; listening needs none. Throws rdma::SetupError.
+  explicit RdmaCmManager(const rdma::PeerAddress& server = {}) : manager_(*this, {}), server_(server) {}
+
+  void listen(std::uint16_t port) override { manager_.listen(port); }
+  std::optional<rdma::CmId> connect(rdma::QueuePair& qp, std::uint16_t port,
+                                    std::span<const std::byte> private_data) noexcept override;
+  bool accept(rdma::CmId id, rdma::QueuePair& qp, std::span<const std::byte> private_data) noexcept override;
+  void reject(rdma::CmId id, std::span<const std::byte> private_data) noexcept override;
+  void disconnect(rdma::CmId id) noexcept override;
+  std::size_t poll_events(std::span<rdma::CmEvent> events) noexcept override;
+
+ private:
+  struct Link {
+    rdma::QueuePair* qp = nullptr;
+    rdma::RcAttributes attributes;
+    std::vector<std::byte> private_data;  ///< the peer's
+  };
+
+  void on_request(Id id, const RdmaCmPeer& peer) override;
+  void on_reply(Id id, const RdmaCmPeer& peer) override;
+  void on_established(Id id) override;
+  void on_rejected(Id id, const std::string& why) override;
+  void on_disconnected(Id id) override;
+  void add_event(rdma::CmEventType type, Id id);
+
+  RdmaCm manager_;
+  const rdma::PeerAddress server_;
+  std::map<Id, Link> links_;
+  std::deque<rdma::CmEvent> events_;
+};
+
+}  // namespace sluice::cm

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the published configuration means to each part of the data plane. Setup.
+#pragma once
+
+#include <vector>
+
+#include "dataplane/ingress/ingress.h"
+#include "dataplane/reactor/reactor.h"
+#include "dataplane/rpcrdma/engine.h"
+#include "dataplane/segment/config_block.h"
+#include "dataplane/segment/segment.h"
+#include "dataplane/service/forward/upstreams.h"
+#include "dataplane/service/memory/memory_service.h"
+
+namespace sluice::reactor {
+
+/// Each at its place, up to the last that is in use.
+std::vector<service::memory::ExportOptions> export_options(const segment::ConfigBlock& config);
+service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config);
+rpcrdma::Version2Config version_2_config(const segment::ConfigBlock& config);
+rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config);
+DialConfig dial_config(const segment::ConfigBlock& config);
+ingress::IngressConfig ingress_config(const segment::ConfigBlock& config);
+forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area);
+/// Whether an upstream serves what this service would.
+bool is_forwarded(const segment::ConfigBlock& config, const service::Service& service);
+
+}  // namespace sluice::reactor

@@ -5,9 +5,12 @@
 // on.
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 
 #include "controlplane/control_plane.h"
 #include "dataplane/segment/notify.h"
@@ -23,10 +26,13 @@ void on_signal(int number) {
   (number == SIGHUP ? reload_requested : stop_requested).store(true);
 }
 
-int run(config::Config config) {
+enum class Outcome { Stopped, WantsNewProcess };
+
+Outcome run(config::Config config) {
   ControlPlane plane(std::move(config));
   notify::ready();
   while (!stop_requested) {
+    if (plane.keeper().wants_new_process()) return Outcome::WantsNewProcess;
     plane.poll(kTickMs);
     notify::alive();
     if (!reload_requested.exchange(false)) continue;
@@ -39,7 +45,7 @@ int run(config::Config config) {
     }
   }
   notify::stopping();
-  return 0;
+  return Outcome::Stopped;
 }
 
 }  // namespace
@@ -56,7 +62,14 @@ int main(int argc, char** argv) {
   try {
     const auto config = file.empty() ? sluice::config::defaults() : sluice::config::load_file(file);
     if (check_only) return 0;
-    return sluice::controlplane::run(config);
+    using sluice::controlplane::Outcome;
+    if (sluice::controlplane::run(config) == Outcome::Stopped) return 0;
+    // What it has to know is in the segment.
+    spdlog::warn("An RDMA device is being taken away: the control plane starts anew, to let go of it");
+    ::close_range(STDERR_FILENO + 1, ~0u, 0);
+    ::execv("/proc/self/exe", argv);
+    spdlog::error("The control plane cannot start itself anew ({}): start it again", std::strerror(errno));
+    return 1;
   } catch (const sluice::config::ConfigError& error) {
     std::fprintf(stderr, "%s", error.what());
     return 2;

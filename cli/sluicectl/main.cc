@@ -50,7 +50,7 @@ void add_views(CLI::App& app, Session& session) {
   for (const auto& [name, help] : std::vector<std::pair<std::string, std::string>>{
            {"status", "Both planes at a glance"},
            {"reactors", "Polling cores and what they did"},
-           {"devices", "What each reactor's device counts"},
+           {"devices", "RDMA ports of this machine, and what each reactor's device counts"},
            {"credits", "Credit policy: call slots of each reactor, and who is granted what"},
            {"properties", "Transport properties of version 2 connections, ours and the client's"},
            {"topology", "Processors and NUMA nodes, and which of them poll"},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/methods.h"
 
+#include "controlplane/admin/devices.h"
 #include "controlplane/admin/upstreams.h"
 
 #include <cstring>
@@ -11,7 +12,6 @@
 #include "controlplane/topology.h"
 #include "dataplane/rpcrdma/netid.h"
 #include "dataplane/segment/version.h"
-#include "pmd/softroce/statistics.h"
 
 namespace sluice::admin {
 namespace {
@@ -345,21 +345,6 @@ json capture_status(const segment::Layout& layout) {
           {"problem", status->problem}};
 }
 
-static_assert(std::size(rdma::softroce::kStatistics) <= segment::kMaxDeviceStatistics);
-
-json device_statistics(const segment::Layout& layout, const config::Config& config) {
-  json list = json::array();
-  if (config.block.driver != segment::Driver::SoftRoce) return list;
-  for (std::uint32_t reactor = 0; reactor < config.block.reactors; ++reactor) {
-    json values = {{"reactor", reactor}, {"driver", "softroce"}};
-    for (std::size_t i = 0; i < std::size(rdma::softroce::kStatistics); ++i)
-      values[std::string(rdma::softroce::kStatistics[i].name)] =
-          layout.reactors[reactor].device_statistics[i].load();
-    list.push_back(values);
-  }
-  return list;
-}
-
 // --- Changes -------------------------------------------------------------------------------------
 
 std::uint32_t number_of(const json& parameters, const char* name) {
@@ -564,7 +549,7 @@ void add_methods(Server& server, controlplane::ControlPlane& plane) {
       list.push_back(counters_of(layout.reactors[i]));
     return list;
   });
-  read("devices", [&](const json&) { return device_statistics(layout, plane.config()); });
+  read("devices", [&](const json&) { return describe_devices(layout, plane.config().block); });
   read("config_show", [&](const json&) { return config::describe(plane.config()); });
   read("config_check", [&](const json& parameters) { return check_config(parameters, plane.config()); });
   read("drain_status", [&](const json&) { return drain_status(layout, plane); });

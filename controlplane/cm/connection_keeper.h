@@ -37,6 +37,7 @@ class ConnectionKeeper {
   const policy::Admission& admission() const { return admission_; }
   /// Of connection management in the control plane; null where the driver has its own.
   const AgentStatistics* agent() const { return managed_ ? &managed_->statistics() : nullptr; }
+  bool wants_new_process() const { return managed_ && managed_->wants_new_process(); }
   std::uint32_t connections() const { return admission_.connections(); }
 
  private:

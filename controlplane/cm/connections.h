@@ -52,6 +52,8 @@ class Connections {
   /// Takes over what a predecessor has left in the connection tables.
   virtual void restore() = 0;
   virtual const AgentStatistics& statistics() const = 0;
+  /// Only a new process can go on.
+  virtual bool wants_new_process() const { return false; }
 
  protected:
   /// A connection whose queue pair is being made, or has been.

@@ -8,6 +8,9 @@
 namespace sluice::cm {
 namespace {
 
+/// Between looks for devices that come and go.
+constexpr std::uint64_t kLookIntervalNs = 200'000'000;
+
 RdmaCmOptions options_of(const segment::ConfigBlock& block) {
   RdmaCmOptions options{.traffic_class = static_cast<std::uint8_t>(block.traffic_class), .service_level = {}};
   if (block.service_level <= segment::kMaxServiceLevel)
@@ -17,15 +20,38 @@ RdmaCmOptions options_of(const segment::ConfigBlock& block) {
 
 }  // namespace
 
-KernelConnections::KernelConnections(const ConnectionContext& context)
-    : Connections(context), manager_(*this, options_of(context.config.block)) {
-  if (context.config.block.reverse.in_use == 0)
-    manager_.listen(static_cast<std::uint16_t>(context.config.block.port));
+KernelConnections::KernelConnections(const ConnectionContext& context) : Connections(context) {
+  try {
+    open();
+  } catch (const rdma::SetupError& error) {
+    if (!segment::alive(context.layout.data_plane, segment::monotonic_ns())) throw;
+    spdlog::warn("{}", error.what());
+  }
+}
+
+void KernelConnections::open() {
+  const segment::ConfigBlock& block = context_.config.block;
+  auto manager = std::make_unique<RdmaCm>(static_cast<RdmaCm::Host&>(*this), options_of(block));
+  if (block.reverse.in_use == 0) manager->listen(static_cast<std::uint16_t>(block.port));
+  manager_ = std::move(manager);
 }
 
 bool KernelConnections::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  return manager_.poll();
+  if (now_ns - looked_ns_ >= kLookIntervalNs) {
+    looked_ns_ = now_ns;
+    if (manager_) {
+      device_goes_ = manager_->device_goes();
+    } else {
+      try {
+        open();
+        spdlog::info("The RDMA device is there: connections are taken");
+      } catch (const rdma::SetupError&) {
+        return false;
+      }
+    }
+  }
+  return manager_ && manager_->poll();
 }
 
 /// Those whose device the peer has come to, a bit for each.
@@ -45,16 +71,16 @@ void KernelConnections::on_request(Id id, const RdmaCmPeer& peer) {
   if (reactor >= context_.config.block.reactors) {
     spdlog::warn("A connection request came by {} port {}, which no reactor polls: add it to devices in [device]",
                  peer.device, peer.device_port);
-    return manager_.reject(id, {});
+    return manager_->reject(id, {});
   }
   Known known{.reactor = reactor, .peer = peer.attributes.remote, .own = {}};
   policy::Verdict verdict{};
   auto make = admit(id, known, peer.private_data, verdict, now_ns_);
-  if (!make) return manager_.reject(id, {});
+  if (!make) return manager_->reject(id, {});
   make->attributes = peer.attributes;
   if (!command(reactor, *make)) {
     context_.admission.disconnected(known.peer);
-    return manager_.reject(id, {});
+    return manager_->reject(id, {});
   }
   known_[id] = std::move(known);
 }
@@ -66,7 +92,8 @@ void KernelConnections::on_connect_wanted(std::uint32_t reactor, const segment::
               .peer = event.peer,
               .own = {.qpn = event.queue_pair, .private_data = {}}};
   const std::size_t bytes = std::min<std::size_t>(event.private_data_bytes, rdma::kMaxPrivateData);
-  const auto id = manager_.connect(event.local, event.peer, static_cast<std::uint16_t>(event.port),
+  if (!manager_) return tell_failed(known);
+  const auto id = manager_->connect(event.local, event.peer, static_cast<std::uint16_t>(event.port),
                                    event.queue_pair, {event.private_data, bytes});
   if (!id) return tell_failed(known);
   known_[*id] = std::move(known);
@@ -74,13 +101,13 @@ void KernelConnections::on_connect_wanted(std::uint32_t reactor, const segment::
 
 void KernelConnections::on_reply(Id id, const RdmaCmPeer& peer) {
   const auto at = known_.find(id);
-  if (at == known_.end()) return manager_.disconnect(id);
+  if (at == known_.end()) return manager_->disconnect(id);
   segment::Command connect = connect_command(id, at->second, peer.private_data);
   connect.attributes = peer.attributes;
   if (command(at->second.reactor, connect)) return;
   tell_failed(at->second);
   known_.erase(at);
-  manager_.disconnect(id);
+  manager_->disconnect(id);
 }
 
 void KernelConnections::on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t) {
@@ -90,25 +117,25 @@ void KernelConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   const Id id = at->first;
   const bool done = event.status == segment::CommandStatus::Done;
   if (known.outgoing) {
-    known.made = done && manager_.ready(id);
+    known.made = done && manager_->ready(id);
     if (known.made) return;
     known_.erase(at);
-    return manager_.disconnect(id);
+    return manager_->disconnect(id);
   }
   if (!done) {
     context_.admission.disconnected(known.peer);
     known_.erase(at);
-    return manager_.reject(id, {});
+    return manager_->reject(id, {});
   }
   known.made = true;
   known.own.qpn = event.queue_pair;
   // The peer may have given up meanwhile.
-  if (!manager_.accept(id, event.queue_pair, known.own.private_data))
+  if (!manager_->accept(id, event.queue_pair, known.own.private_data))
     command(reactor, {.type = segment::CommandType::Ended, .cm_id = event.cm_id});
 }
 
 void KernelConnections::on_connection_up(const segment::Event& event, std::uint64_t) {
-  manager_.heard(static_cast<Id>(event.cm_id));
+  if (manager_) manager_->heard(static_cast<Id>(event.cm_id));
 }
 
 void KernelConnections::on_connection_down(std::uint32_t reactor, const segment::Event& event, std::uint64_t) {
@@ -118,7 +145,7 @@ void KernelConnections::on_connection_down(std::uint32_t reactor, const segment:
     for (const auto& [other, known] : known_)
       if (known.outgoing && known.reactor == reactor && known.own.qpn == event.queue_pair) id = other;
   known_.erase(id);
-  manager_.disconnect(id);
+  if (manager_) manager_->disconnect(id);
 }
 
 void KernelConnections::on_established(Id id) {
@@ -138,7 +165,7 @@ void KernelConnections::on_rejected(Id id, const std::string& why) {
 
 void KernelConnections::on_disconnected(Id id) {
   const auto at = known_.find(id);
-  if (at == known_.end()) return manager_.disconnect(id);
+  if (at == known_.end()) return manager_->disconnect(id);
   command(at->second.reactor, {.type = segment::CommandType::Ended, .cm_id = static_cast<std::uint32_t>(id)});
 }
 

@@ -4,6 +4,8 @@
 // plane. One thread.
 #pragma once
 
+#include <memory>
+
 #include "controlplane/cm/connections.h"
 #include "controlplane/cm/rdma_cm.h"
 
@@ -11,7 +13,7 @@ namespace sluice::cm {
 
 class KernelConnections final : public Connections, private RdmaCm::Host {
  public:
-  /// Throws rdma::SetupError.
+  /// Throws rdma::SetupError, unless a data plane is at work: then connection management comes with the device.
   explicit KernelConnections(const ConnectionContext& context);
 
   bool poll(std::uint64_t now_ns) override;
@@ -20,7 +22,8 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   void on_connection_up(const segment::Event& event, std::uint64_t now_ns) override;
   void on_connection_down(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
   void restore() override;
-  const AgentStatistics& statistics() const override { return manager_.statistics(); }
+  const AgentStatistics& statistics() const override { return manager_ ? manager_->statistics() : none_; }
+  bool wants_new_process() const override { return device_goes_; }
 
  private:
   void on_request(Id id, const RdmaCmPeer& peer) override;
@@ -29,10 +32,14 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   void on_rejected(Id id, const std::string& why) override;
   void on_disconnected(Id id) override;
 
+  void open();
   std::uint32_t reactors_of(const RdmaCmPeer& peer) const;
 
-  RdmaCm manager_;
+  std::unique_ptr<RdmaCm> manager_;  ///< null until there is a device
+  const AgentStatistics none_;
+  bool device_goes_ = false;
   std::uint64_t now_ns_ = 0;
+  std::uint64_t looked_ns_ = 0;
 };
 
 }  // namespace sluice::cm

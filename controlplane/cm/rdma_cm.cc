@@ -3,7 +3,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -265,9 +265,15 @@ void RdmaCm::fail(Id id, const Event& event) {
   host_.on_rejected(id, why);
 }
 
+bool RdmaCm::device_goes() const {
+  return std::any_of(device_nodes_.begin(), device_nodes_.end(),
+                     [](const std::string& node) { return ::access(node.c_str(), F_OK) != 0; });
+}
+
 /// Both steps to ready-to-send, in the driver's terms.
 std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
   int mask = 0;
+  device_nodes_.insert(entry.id->verbs->device->dev_path);
   ibv_qp_attr receive{};
   receive.qp_state = IBV_QPS_RTR;
   if (rdma_init_qp_attr(entry.id, &receive, &mask) != 0) return std::nullopt;

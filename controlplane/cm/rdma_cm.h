@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -71,6 +72,10 @@ class RdmaCm {
   /// Ends the connection; the id is gone.
   void disconnect(Id id);
 
+  /// A device that librdmacm has opened is being taken away. The kernel waits until nobody has it open, and
+  /// librdmacm lets go of it only with its process. Makes system calls.
+  bool device_goes() const;
+
   const AgentStatistics& statistics() const { return statistics_; }
 
  private:
@@ -109,6 +114,7 @@ class RdmaCm {
   rdma_cm_id* listener_ = nullptr;
   std::uint32_t next_id_;
   std::map<Id, Entry> entries_;
+  std::set<std::string> device_nodes_;  ///< are there as long as their devices are
   AgentStatistics statistics_;
 };
 

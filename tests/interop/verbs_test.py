@@ -135,7 +135,105 @@ def a_kernel_client_mounts_writes_and_reads(bench):
         bench.unmount()
 
 
-TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads]
+def random_files_are_read_back(bench):
+    bench.mount()
+    try:
+        print("# " + bench.sh("random_io /mnt/nfs/random 10 4711").strip())
+        bench.sh("fio --name=verify --directory=/mnt/nfs --numjobs=4 --size=8m --rw=randrw --bsrange=1k-256k --verify=crc32c "
+                 "--direct=1 --ioengine=libaio --iodepth=4 --do_verify=1 --verify_fatal=1 > /tmp/fio.out || { cat /tmp/fio.out; exit 1; }")
+    finally:
+        bench.unmount()
+
+
+def administrators_see_ports_and_their_limits(bench):
+    seen = bench.ctl("devices")
+    port, = seen["rdma_ports"]
+    wanted = {"device": "rxe0", "port": 1, "provider": "software", "state": "active", "path_mtu": 4096, "sluice": "usable; polled if it is the first that is"}
+    wrong = {key: port[key] for key, value in wanted.items() if port[key] != value}
+    if wrong or ROCE_HOST not in port["addresses"] or min(port["queue_pairs"], port["windows"], port["completions"]) == 0:
+        raise Failed(f"{wrong} in {port}")
+    polled, = seen["polled"]
+    if polled["driver"] != "verbs" or polled["work_completions"] == 0 or polled["unsignaled"] == 0 or polled["inline_sends"] == 0:
+        raise Failed(str(polled))
+
+
+def under_random_io(bench, disturb, seconds=15):
+    """What disturb() does while a file is read and written at random, and every byte compared."""
+    bench.mount()
+    job = bench.guest.begin(f"set -e\nrandom_io /mnt/nfs/across {seconds} 4713; drop_caches; rm /mnt/nfs/across")
+    disturb()
+    print("# " + bench.guest.end(job, 100).strip())
+    bench.unmount()
+
+
+def a_device_that_goes_and_comes_back_loses_nothing(bench):
+    def disturb():
+        bench.lab.wait("I/O runs", lambda: bench.ctl("devices")["polled"][0]["work_completions"] > 0)
+        bench.sluice("sleep 3; rdma link delete rxe0 & for i in $(seq 20); do usleep 500000; kill -0 $! || exit 0; done\n"
+                     "echo still there after 10 s; exit 1", 30)
+        gone = bench.ctl("devices")
+        if gone["rdma_ports"] or gone["polled"][0]["device_lost"] == 0:
+            raise Failed(str(gone))
+        bench.sluice(f"rdma link add rxe0 type rxe netdev $(card {mac(2, 0)})")
+        bench.lab.wait("the device is polled again", lambda: bench.ctl("devices")["polled"][0]["device_returned"] > 0)
+    under_random_io(bench, disturb)
+
+
+def the_control_plane_is_restarted_under_io(bench):
+    def disturb():
+        bench.sluice("sleep 3; kill -9 $(cat /tmp/admin-control.pid); sleep 2")
+        bench.start_control("admin")
+    under_random_io(bench, disturb)
+
+
+def a_client_that_vanishes_is_let_go_and_comes_back(bench):
+    def disturb():
+        bench.sluice("sleep 2")
+        bench.lab.ip("link", "set", "roce1", "down")
+        bench.lab.wait("its connection has ended", lambda: not [c for c in bench.ctl("connections") if c["state"] == "open"], 60)
+        bench.lab.ip("link", "set", "roce1", "up")
+    under_random_io(bench, disturb)
+
+
+def kernel_servers(bench):
+    if not getattr(bench, "nfsd", False):
+        bench.sh("nfsd_on_rdma\necho Y > /proc/fs/nfsd/v4_end_grace")
+        bench.nfsd = True
+
+
+def the_requester_side_reads_and_writes_the_kernels_server(bench):
+    kernel_servers(bench)
+    for mix in ("read=1", "write=1,read=1,getattr=1,lookup=1"):
+        for block in (4096, 65536, 1048576):
+            text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --server {ROCE_GUEST} --seconds 2 --depth 4 --json "
+                                f"nfs3 --mount-host {PLAIN_GUEST} --mount-port 20048 --verify --file-mib 8 --block {block} --mix {mix}", 120)
+            report = json.loads(text)
+            if report["errors"] or report["mismatches"] or not report["verified_bytes"]:
+                raise Failed(text)
+
+
+def version_4_1_is_forwarded(bench):
+    kernel_servers(bench)
+    bench.start("forward", f"""
+[[upstream]]
+name = "nas"
+address = "{PLAIN_GUEST}"
+programs = ["nfs"]
+""", mount_port=20050, port=20051)
+    try:
+        bench.sh(f"mount -t nfs -o proto=rdma,port=20051,vers=4.1 {ROCE_HOST}:/ /mnt/other")
+        try:
+            print("# " + bench.sh("random_io /mnt/other/forwarded 8 4715; drop_caches; rm /mnt/other/forwarded").strip())
+        finally:
+            bench.unmount("/mnt/other")
+    finally:
+        bench.stop("forward")
+
+
+TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads, random_files_are_read_back,
+         administrators_see_ports_and_their_limits, a_device_that_goes_and_comes_back_loses_nothing,
+         the_control_plane_is_restarted_under_io, a_client_that_vanishes_is_let_go_and_comes_back,
+         the_requester_side_reads_and_writes_the_kernels_server, version_4_1_is_forwarded]
 
 
 def main():

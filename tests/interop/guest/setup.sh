@@ -31,7 +31,7 @@ nfsd_on_rdma() {
   mount -t nfsd nfsd /proc/fs/nfsd
   echo 1048576 > /proc/fs/nfsd/max_block_size
   rpcbind -w
-  rpc.mountd
+  rpc.mountd -p 20048
   exportfs -i -o rw,no_root_squash,insecure,fsid=0,no_subtree_check '*:/export'
   rpc.nfsd -V 3 --tcp 4
   echo "rdma 20049" > /proc/fs/nfsd/portlist
@@ -44,7 +44,7 @@ nfsd_on_tcp() {
   modprobe nfsd
   mount -t nfsd nfsd /proc/fs/nfsd
   rpcbind -w
-  rpc.mountd
+  rpc.mountd -p 20048
   exportfs -i -o rw,no_root_squash,insecure,fsid=0,no_subtree_check '*:/export'
   rpc.nfsd -N 3 --tcp 4  # with version 3 comes lockd, whose own grace nobody can end
   echo Y > /proc/fs/nfsd/v4_end_grace

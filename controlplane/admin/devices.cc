@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/admin/devices.h"
+
+#include <string>
+#include <vector>
+
+#include "dataplane/rpcrdma/netid.h"
+#include "pmd/softroce/statistics.h"
+#include "pmd/verbs/verbs.h"
+
+namespace sluice::admin {
+namespace {
+
+using nlohmann::json;
+
+static_assert(std::size(rdma::softroce::kStatistics) <= segment::kMaxDeviceStatistics);
+static_assert(std::size(rdma::verbs::kStatistics) <= segment::kMaxDeviceStatistics);
+
+template <typename Names>
+json counted(const segment::ReactorArea& area, std::uint32_t reactor, const char* driver, const Names& names) {
+  json values = {{"reactor", reactor}, {"driver", driver}};
+  for (std::size_t i = 0; i < std::size(names); ++i)
+    values[std::string(names[i].name)] = area.device_statistics[i].load();
+  return values;
+}
+
+/// Which reactors a configuration gives it.
+std::string use_of(const segment::ConfigBlock& block, const rdma::verbs::PortInfo& port) {
+  if (!port.problem.empty()) return port.problem;
+  if (block.driver != segment::Driver::Verbs) return "usable; set driver = \"verbs\" in [device] for it";
+  if (block.verbs_port_count == 0) return "usable; polled if it is the first that is";
+  std::string reactors;
+  for (std::uint32_t reactor = 0; reactor < block.reactors; ++reactor) {
+    const segment::VerbsPort& polled = *block.verbs_port(reactor);
+    if (port.device == polled.device && port.port == polled.port)
+      reactors += (reactors.empty() ? "" : ", ") + std::to_string(reactor);
+  }
+  return reactors.empty() ? "usable; not among devices in [device]" : "polled by reactor " + reactors;
+}
+
+json describe_port(const segment::ConfigBlock& block, const rdma::verbs::PortInfo& port) {
+  std::string addresses;
+  for (const rdma::PeerAddress& address : port.addresses)
+    addresses += (addresses.empty() ? "" : " ") + rpcrdma::to_string(address);
+  return {{"device", port.device},
+          {"port", port.port},
+          {"provider", port.provider},
+          {"firmware", port.firmware},
+          {"state", port.active ? "active" : "down"},
+          {"path_mtu", port.active_mtu},
+          {"mbit_per_s", port.speed_mbps},
+          {"addresses", addresses},
+          {"queue_pairs", port.max_queue_pairs},
+          {"work_requests", port.max_work_requests},
+          {"pieces", port.max_sge},
+          {"completions", port.max_completions},
+          {"reads", port.max_reads},
+          {"windows", port.windows ? port.max_windows : 0},
+          {"remote_invalidation", port.remote_invalidation},
+          {"sluice", use_of(block, port)}};
+}
+
+}  // namespace
+
+json describe_devices(const segment::Layout& layout, const segment::ConfigBlock& block) {
+  json polled = json::array();
+  for (std::uint32_t reactor = 0; reactor < block.reactors; ++reactor) {
+    const segment::ReactorArea& area = layout.reactors[reactor];
+    if (block.driver == segment::Driver::SoftRoce)
+      polled.push_back(counted(area, reactor, "softroce", rdma::softroce::kStatistics));
+    if (block.driver == segment::Driver::Verbs)
+      polled.push_back(counted(area, reactor, "verbs", rdma::verbs::kStatistics));
+  }
+  json ports = json::array();
+  for (const rdma::verbs::PortInfo& port : rdma::verbs::list_ports()) ports.push_back(describe_port(block, port));
+  json result = {{"polled", polled}, {"rdma_ports", ports}};
+  if (ports.empty()) result["hint"] = rdma::verbs::no_devices_hint();
+  return result;
+}
+
+}  // namespace sluice::admin

@@ -4,6 +4,7 @@
 #include <spdlog/common.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -134,7 +135,10 @@ void read_verbs(Checker& check, const toml::table& table, segment::ConfigBlock& 
     const std::size_t slash = text.find('/');
     const std::string name = text.substr(0, slash);
     const std::string port = slash == std::string::npos ? "1" : text.substr(slash + 1);
-    if (name.empty() || name.size() >= segment::kMaxDeviceName || port.size() != 1 || port[0] < '1' ||
+    const bool odd = std::any_of(name.begin(), name.end(), [](unsigned char c) {
+      return std::isalnum(c) == 0 && c != '_' && c != '-' && c != '.';
+    });
+    if (name.empty() || odd || name.size() >= segment::kMaxDeviceName || port.size() != 1 || port[0] < '1' ||
         port[0] > '9') {
       check.defect(item.source(), "devices takes names of RDMA devices, with a port from 1 to 9 behind a slash "
                                   "where it is not the first: \"mlx5_0\" or \"mlx5_0/2\".");

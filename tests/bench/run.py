@@ -118,7 +118,7 @@ def conn_idle_bytes(build):
     report("conn_idle_bytes", pairs, "bytes", None)
 
 
-GUEST_FIGURES = ("guest_vs_knfsd_read4k", "guest_vs_knfsd_read1m")
+GUEST_FIGURES = ("guest_vs_knfsd_read4k", "guest_vs_knfsd_read1m", "verbs_vs_knfsd_read4k", "verbs_vs_knfsd_read1m")
 
 
 def main():

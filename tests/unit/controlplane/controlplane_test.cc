@@ -64,6 +64,24 @@ TEST(Config, V1_180_V2_153_the_port_is_20049_unless_set) {
   EXPECT_EQ(config::parse("[transport]\nport = 2049\n", "x").block.port, 2049u);
 }
 
+TEST(Config, reactors_take_the_rdma_ports_in_turn) {
+  const config::Config config = config::parse(
+      "[reactor]\ncount = 3\n[device]\ndriver = \"verbs\"\ndevices = [\"mlx5_0\", \"mlx5_1/2\"]\ntraffic_class = 104\n",
+      "test");
+  const segment::ConfigBlock& block = config.block;
+  EXPECT_EQ(block.driver, segment::Driver::Verbs);
+  EXPECT_EQ(block.traffic_class, 104u);
+  EXPECT_GT(block.service_level, segment::kMaxServiceLevel);
+  const char* devices[] = {"mlx5_0", "mlx5_1", "mlx5_0"};
+  const std::uint32_t ports[] = {1, 2, 1};
+  for (std::uint32_t reactor = 0; reactor < 3; ++reactor) {
+    ASSERT_NE(block.verbs_port(reactor), nullptr);
+    EXPECT_STREQ(block.verbs_port(reactor)->device, devices[reactor]);
+    EXPECT_EQ(block.verbs_port(reactor)->port, ports[reactor]);
+  }
+  EXPECT_EQ(config::parse("[device]\ndriver = \"verbs\"\n", "test").block.verbs_port(0), nullptr);
+}
+
 TEST(Config, every_defect_is_named_with_file_and_line) {
   const std::pair<const char*, const char*> cases[] = {
       {"segmnt = \"x\"", "f:1: unknown key 'segmnt'"},
@@ -163,6 +181,11 @@ TEST(Config, what_contradicts_itself_is_refused) {
       {"[[client_class]]\nname = \"default\"\nclients = [\"10.0.0.0/8\"]\n",
        "there is a class 'default' already"},
       {"[device]\ndriver = \"softroce\"\n", "needs ethdev"},
+      {"[device]\ndriver = \"verbs\"\ndevices = [\"a\", \"b\"]\n", "needs a reactor that polls it"},
+      {"[device]\ndevices = [\"mlx5_0/0\"]\n", "with a port from 1 to 9"},
+      {"[device]\ndevices = [\"/1\"]\n", "takes names of RDMA devices"},
+      {"[device]\ndevices = \"mlx5_0\"\n", "has to be a list of at most 8 RDMA devices"},
+      {"[device]\nservice_level = 8\n", "whole number from 0 to 7"},
       {"[host_authentication]\nmethod = \"psk\"\n", "needs a key_file"},
       {"[[upstream]]\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n", "name is needed"},
       {"[[upstream]]\nname = \"u\"\nprograms = [\"nfs4\"]\n", "address is needed"},

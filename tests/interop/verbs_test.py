@@ -202,25 +202,22 @@ def a_client_that_vanishes_is_let_go_and_comes_back(bench):
     bench.unmount()
 
 
-def kernel_servers(bench):
-    if not getattr(bench, "nfsd", False):
-        bench.sh("nfsd_on_rdma\necho Y > /proc/fs/nfsd/v4_end_grace")
-        bench.nfsd = True
-
-
 def the_requester_side_reads_and_writes_the_kernels_server(bench):
-    kernel_servers(bench)
+    bench.sh("nfsd_on_rdma")
     for mix, block in (("read=1", 4096), ("read=1", 1048576), ("write=1,read=1,getattr=1,lookup=1", 65536)):
         text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --server {ROCE_GUEST} --seconds 2 --depth 4 --json "
                             f"nfs3 --mount-host {PLAIN_GUEST} --mount-port 20048 --verify --file-mib 4 --block {block} --mix {mix}", 120)
         report = json.loads(text)
         if report["errors"] or report["mismatches"] or not report["verified_bytes"]:
             raise Failed(text)
+    bench.sh("rpc.nfsd 0; umount /proc/fs/nfsd; killall rpc.mountd rpcbind; umount /export")
 
 
 def version_4_1_is_forwarded(bench):
-    kernel_servers(bench)
+    bench.sh("nfsd_on_tcp")
     bench.start("forward", f"""
+[memory]
+size_mib = 16
 [[upstream]]
 name = "nas"
 address = "{PLAIN_GUEST}"

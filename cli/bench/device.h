@@ -15,9 +15,9 @@ struct DeviceOptions {
   std::string driver = "loopback";
   std::string fabric = "/dev/shm/sluice-loopback";  ///< loopback: the server's
   // softroce:
-  std::string ethdev;   ///< DPDK vdev with its arguments, or PCI address
-  std::string address;  ///< our own, with prefix length
-  std::string server;   ///< the server's; verbs too
+  std::string ethdev;       ///< DPDK vdev with its arguments, or PCI address
+  std::string address;      ///< our own, with prefix length
+  std::string server;       ///< the server's; verbs too
   std::string rdma_device;  ///< verbs: such as "mlx5_0"; empty: the first that can be used
   std::uint16_t mtu = 4200;
   std::uint32_t dpdk_memory_mib = 192;

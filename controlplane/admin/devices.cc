@@ -17,7 +17,8 @@ static_assert(std::size(rdma::softroce::kStatistics) <= segment::kMaxDeviceStati
 static_assert(std::size(rdma::verbs::kStatistics) <= segment::kMaxDeviceStatistics);
 
 template <typename Names>
-json counted(const segment::ReactorArea& area, std::uint32_t reactor, const char* driver, const Names& names) {
+json counted(const segment::ReactorArea& area, std::uint32_t reactor, const char* driver,
+             const Names& names) {
   json values = {{"reactor", reactor}, {"driver", driver}};
   for (std::size_t i = 0; i < std::size(names); ++i)
     values[std::string(names[i].name)] = area.device_statistics[i].load();
@@ -72,7 +73,8 @@ json describe_devices(const segment::Layout& layout, const segment::ConfigBlock&
       polled.push_back(counted(area, reactor, "verbs", rdma::verbs::kStatistics));
   }
   json ports = json::array();
-  for (const rdma::verbs::PortInfo& port : rdma::verbs::list_ports()) ports.push_back(describe_port(block, port));
+  for (const rdma::verbs::PortInfo& port : rdma::verbs::list_ports())
+    ports.push_back(describe_port(block, port));
   json result = {{"polled", polled}, {"rdma_ports", ports}};
   if (ports.empty()) result["hint"] = rdma::verbs::no_devices_hint();
   return result;

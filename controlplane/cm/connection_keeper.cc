@@ -23,7 +23,8 @@ ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config
                                    const policy::CreditKeeper& credits)
     : layout_(layout), config_(config), credits_(credits), admission_(config.admission_limits()) {
   const ConnectionContext context{layout, config, credits, admission_, statistics_};
-  if (config.block.driver == segment::Driver::SoftRoce) managed_ = std::make_unique<PuntedConnections>(context);
+  if (config.block.driver == segment::Driver::SoftRoce)
+    managed_ = std::make_unique<PuntedConnections>(context);
   if (config.block.driver == segment::Driver::Verbs) managed_ = std::make_unique<KernelConnections>(context);
 }
 

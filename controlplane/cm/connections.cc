@@ -31,8 +31,8 @@ std::optional<segment::Command> Connections::admit(Id id, Known& known,
                                                    policy::Verdict& verdict, std::uint64_t now_ns) {
   const config::Config& config = context_.config;
   const policy::CreditKeeper::Start start = context_.credits.start_of(known.reactor, known.peer);
-  verdict = context_.admission.judge(
-      known.peer, config.classes[start.client_class].max_connections_per_client, now_ns);
+  verdict = context_.admission.judge(known.peer,
+                                     config.classes[start.client_class].max_connections_per_client, now_ns);
   if (verdict != policy::Verdict::Admit) {
     spdlog::warn("Connection request refused: {}", policy::to_string(verdict));
     return std::nullopt;
@@ -41,15 +41,14 @@ std::optional<segment::Command> Connections::admit(Id id, Known& known,
   const auto ours = rpcrdma::encode_private_data(
       {.remote_invalidation = false, .send_bytes = inline_bytes, .receive_bytes = inline_bytes});
   known.own.private_data.assign(ours.begin(), ours.end());
-  return segment::Command{
-      .type = segment::CommandType::Establish,
-      .cm_id = static_cast<std::uint32_t>(id),
-      .credits = config.block.credits,
-      .first_grant = start.credits,
-      .client_class = start.client_class,
-      .receive_inline_bytes = inline_bytes,
-      .send_inline_bytes =
-          rpcrdma::send_inline_bytes(rpcrdma::decode_private_data(private_data), inline_bytes)};
+  return segment::Command{.type = segment::CommandType::Establish,
+                          .cm_id = static_cast<std::uint32_t>(id),
+                          .credits = config.block.credits,
+                          .first_grant = start.credits,
+                          .client_class = start.client_class,
+                          .receive_inline_bytes = inline_bytes,
+                          .send_inline_bytes = rpcrdma::send_inline_bytes(
+                              rpcrdma::decode_private_data(private_data), inline_bytes)};
 }
 
 segment::Command Connections::connect_command(Id id, const Known& known,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What both kinds of connection management in the control plane have in common: our own over datagrams, and the
-// kernel's. Queue pairs are the data plane's, and made by commands. One thread.
+// What both kinds of connection management in the control plane have in common: our own over datagrams, and
+// the kernel's. Queue pairs are the data plane's, and made by commands. One thread.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,8 @@ class Connections {
   // What reactors tell.
   virtual void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) = 0;
   /// The data plane wants a connection to a server.
-  virtual void on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) = 0;
+  virtual void on_connect_wanted(std::uint32_t reactor, const segment::Event& event,
+                                 std::uint64_t now_ns) = 0;
   virtual void on_connection_up(const segment::Event& event, std::uint64_t now_ns) = 0;
   virtual void on_connection_down(std::uint32_t reactor, const segment::Event& event,
                                   std::uint64_t now_ns) = 0;
@@ -70,8 +71,8 @@ class Connections {
   /// Of those in `among`, a bit for each, the one with the fewest connections.
   std::uint32_t least_loaded(std::uint32_t among) const;
   void tell_failed(const Known& known);
-  /// The peer's request is judged. When it is admitted: `known.own.private_data` is our answer, and the command that
-  /// makes its queue pair comes back, but for the attributes.
+  /// The peer's request is judged. When it is admitted: `known.own.private_data` is our answer, and the
+  /// command that makes its queue pair comes back, but for the attributes.
   std::optional<segment::Command> admit(Id id, Known& known, std::span<const std::byte> private_data,
                                         policy::Verdict& verdict, std::uint64_t now_ns);
   /// The queue pair that was dialed is agreed on, but for the attributes.

@@ -3,7 +3,14 @@
 
 #include <spdlog/spdlog.h>
 
+#include <sys/prctl.h>
+
 #include <algorithm>
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "dataplane/segment/kept_channel.h"
 
 namespace sluice::cm {
 namespace {
@@ -20,7 +27,8 @@ RdmaCmOptions options_of(const segment::ConfigBlock& block) {
 
 }  // namespace
 
-KernelConnections::KernelConnections(const ConnectionContext& context) : Connections(context) {
+KernelConnections::KernelConnections(const ConnectionContext& context)
+    : Connections(context), token_(std::random_device{}() | 1) {
   try {
     open();
   } catch (const rdma::SetupError& error) {
@@ -34,6 +42,17 @@ void KernelConnections::open() {
   auto manager = std::make_unique<RdmaCm>(static_cast<RdmaCm::Host&>(*this), options_of(block));
   if (block.reverse.in_use == 0) manager->listen(static_cast<std::uint16_t>(block.port));
   manager_ = std::move(manager);
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // so that the data plane may have a descriptor of ours
+  context_.layout.kept_channel.store(segment::kept_channel(token_, manager_->kept_channel()),
+                                     std::memory_order_release);
+}
+
+/// With what the queue pair has to know, and what keeps the connection without us.
+segment::Command KernelConnections::with_state(segment::Command command, const RdmaCmPeer& peer) const {
+  command.attributes = peer.attributes;
+  const segment::KeptConnection kept{.token = token_};
+  std::memcpy(command.cm_state.data(), &kept, sizeof kept);
+  return command;
 }
 
 bool KernelConnections::poll(std::uint64_t now_ns) {
@@ -69,16 +88,16 @@ std::uint32_t KernelConnections::reactors_of(const RdmaCmPeer& peer) const {
 void KernelConnections::on_request(Id id, const RdmaCmPeer& peer) {
   const std::uint32_t reactor = least_loaded(reactors_of(peer));
   if (reactor >= context_.config.block.reactors) {
-    spdlog::warn("A connection request came by {} port {}, which no reactor polls: add it to devices in [device]",
-                 peer.device, peer.device_port);
+    spdlog::warn(
+        "A connection request came by {} port {}, which no reactor polls: add it to devices in [device]",
+        peer.device, peer.device_port);
     return manager_->reject(id, {});
   }
   Known known{.reactor = reactor, .peer = peer.attributes.remote, .own = {}};
   policy::Verdict verdict{};
   auto make = admit(id, known, peer.private_data, verdict, now_ns_);
   if (!make) return manager_->reject(id, {});
-  make->attributes = peer.attributes;
-  if (!command(reactor, *make)) {
+  if (!command(reactor, with_state(*make, peer))) {
     context_.admission.disconnected(known.peer);
     return manager_->reject(id, {});
   }
@@ -94,7 +113,7 @@ void KernelConnections::on_connect_wanted(std::uint32_t reactor, const segment::
   const std::size_t bytes = std::min<std::size_t>(event.private_data_bytes, rdma::kMaxPrivateData);
   if (!manager_) return tell_failed(known);
   const auto id = manager_->connect(event.local, event.peer, static_cast<std::uint16_t>(event.port),
-                                   event.queue_pair, {event.private_data, bytes});
+                                    event.queue_pair, {event.private_data, bytes});
   if (!id) return tell_failed(known);
   known_[*id] = std::move(known);
 }
@@ -102,9 +121,8 @@ void KernelConnections::on_connect_wanted(std::uint32_t reactor, const segment::
 void KernelConnections::on_reply(Id id, const RdmaCmPeer& peer) {
   const auto at = known_.find(id);
   if (at == known_.end()) return manager_->disconnect(id);
-  segment::Command connect = connect_command(id, at->second, peer.private_data);
-  connect.attributes = peer.attributes;
-  if (command(at->second.reactor, connect)) return;
+  const segment::Command connect = connect_command(id, at->second, peer.private_data);
+  if (command(at->second.reactor, with_state(connect, peer))) return;
   tell_failed(at->second);
   known_.erase(at);
   manager_->disconnect(id);
@@ -138,7 +156,8 @@ void KernelConnections::on_connection_up(const segment::Event& event, std::uint6
   if (manager_) manager_->heard(static_cast<Id>(event.cm_id));
 }
 
-void KernelConnections::on_connection_down(std::uint32_t reactor, const segment::Event& event, std::uint64_t) {
+void KernelConnections::on_connection_down(std::uint32_t reactor, const segment::Event& event,
+                                           std::uint64_t) {
   auto id = static_cast<Id>(event.cm_id);
   // One that was given up on its way has no identifier of ours.
   if (event.outgoing != 0)
@@ -169,16 +188,30 @@ void KernelConnections::on_disconnected(Id id) {
   command(at->second.reactor, {.type = segment::CommandType::Ended, .cm_id = static_cast<std::uint32_t>(id)});
 }
 
-/// The kernel ends a process's connections with it: what a predecessor had is gone, and peers connect again.
+/// The data plane has kept a predecessor's connections; they count as ours. Those of ours that it does not
+/// have any more are over.
 void KernelConnections::restore() {
+  std::set<Id> there;
   for (std::uint32_t reactor = 0; reactor < context_.config.block.reactors; ++reactor)
     for (const auto& entry : context_.layout.reactors[reactor].connections) {
+      if (entry.sequence() == 0) continue;
       const auto info = entry.read();
-      // Those that the data plane opens, and are on their way, are asked for again.
-      if (!info || info->state != segment::ConnectionState::Open || info->queue_pair == 0) continue;
-      if (known_.count(static_cast<Id>(info->cm_id)) != 0) continue;
-      command(reactor, {.type = segment::CommandType::Ended, .cm_id = info->cm_id});
+      if (!info || info->state == segment::ConnectionState::Unused || info->queue_pair == 0) continue;
+      const auto id = static_cast<Id>(info->cm_id);
+      there.insert(id);
+      // Reactors ask again for those that they open.
+      if (info->state != segment::ConnectionState::Open || known_.count(id) != 0) continue;
+      known_[id] = {.reactor = reactor,
+                    .made = true,
+                    .outgoing = info->outgoing != 0,
+                    .peer = info->peer,
+                    .own = {.qpn = info->queue_pair, .private_data = {}}};
     }
+  for (auto at = known_.begin(); at != known_.end();) {
+    const bool over = at->second.made && there.count(at->first) == 0;
+    if (over && manager_) manager_->disconnect(at->first);
+    at = over ? known_.erase(at) : std::next(at);
+  }
 }
 
 }  // namespace sluice::cm

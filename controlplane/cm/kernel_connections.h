@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections of the verbs driver: the kernel's connection management through librdmacm, queue pairs in the data
-// plane. One thread.
+// Connections of the verbs driver: the kernel's connection management through librdmacm, queue pairs in the
+// data plane. One thread.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@ namespace sluice::cm {
 
 class KernelConnections final : public Connections, private RdmaCm::Host {
  public:
-  /// Throws rdma::SetupError, unless a data plane is at work: then connection management comes with the device.
+  /// Throws rdma::SetupError, unless a data plane is at work: then connection management comes with the
+  /// device.
   explicit KernelConnections(const ConnectionContext& context);
 
   bool poll(std::uint64_t now_ns) override;
@@ -33,10 +34,12 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   void on_disconnected(Id id) override;
 
   void open();
+  segment::Command with_state(segment::Command command, const RdmaCmPeer& peer) const;
   std::uint32_t reactors_of(const RdmaCmPeer& peer) const;
 
   std::unique_ptr<RdmaCm> manager_;  ///< null until there is a device
   const AgentStatistics none_;
+  const std::uint32_t token_;  ///< of our channel
   bool device_goes_ = false;
   std::uint64_t now_ns_ = 0;
   std::uint64_t looked_ns_ = 0;

@@ -30,8 +30,8 @@ bool PuntedConnections::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
   bool any = false;
   segment::Punt punt;
-  for (std::uint32_t i = 0; i < kPuntsPerPoll && context_.layout.reactors[kManagementReactor].punt_up.pop(punt);
-       ++i) {
+  for (std::uint32_t i = 0;
+       i < kPuntsPerPoll && context_.layout.reactors[kManagementReactor].punt_up.pop(punt); ++i) {
     any = true;
     const rdma::Datagram& datagram = punt.datagram;
     const std::size_t bytes = std::min<std::size_t>(datagram.bytes, datagram.data.size());
@@ -49,7 +49,8 @@ void PuntedConnections::send_mad(const Endpoint& to, std::span<const std::byte, 
   punt.datagram.remote_link = to.link;
   punt.datagram.bytes = kMadBytes;
   std::copy(mad.begin(), mad.end(), punt.datagram.data.begin());
-  context_.layout.reactors[kManagementReactor].punt_down.push(punt);  // full: lost as on the wire, and sent again
+  context_.layout.reactors[kManagementReactor].punt_down.push(
+      punt);  // full: lost as on the wire, and sent again
 }
 
 void PuntedConnections::refuse(Id id, RejectReason reason) {

@@ -24,7 +24,8 @@ constexpr std::uint32_t kEventsPerPoll = 64;
 rdma::PeerAddress address_of(const sockaddr* from) {
   rdma::PeerAddress to;
   if (from->sa_family == AF_INET) {
-    const auto* b = reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(from)->sin_addr);
+    const auto* b =
+        reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(from)->sin_addr);
     to = rdma::PeerAddress::from_ipv4(b[0], b[1], b[2], b[3]);
   } else if (from->sa_family == AF_INET6) {
     std::memcpy(to.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, to.bytes.size());
@@ -57,25 +58,34 @@ constexpr std::uint16_t bytes_of(ibv_mtu mtu) {
 RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
     : host_(host), options_(options), next_id_(std::random_device{}()) {
   channel_ = rdma_create_event_channel();
-  if (channel_ == nullptr)
-    throw rdma::SetupError(
-        "The kernel's RDMA connection management cannot be used (" + std::string(std::strerror(errno)) +
-        "): load rdma_ucm, and check the rights on /dev/infiniband/rdma_cm. On a machine without an RDMA NIC set "
-        "driver = \"softroce\" in [device].");
-  ::fcntl(channel_->fd, F_SETFL, ::fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
+  kept_ = channel_ != nullptr ? rdma_create_event_channel() : nullptr;
+  if (kept_ == nullptr)
+    throw rdma::SetupError("The kernel's RDMA connection management cannot be used (" +
+                           std::string(std::strerror(errno)) +
+                           "): load rdma_ucm, and check the rights on /dev/infiniband/rdma_cm. On a machine "
+                           "without an RDMA NIC set "
+                           "driver = \"softroce\" in [device].");
+  for (const rdma_event_channel* channel : {channel_, kept_})
+    ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
 }
 
 RdmaCm::~RdmaCm() {
   while (!entries_.empty()) forget(entries_.begin()->first);
   if (listener_ != nullptr) rdma_destroy_id(listener_);
+  rdma_destroy_event_channel(kept_);
   rdma_destroy_event_channel(channel_);
+}
+
+bool RdmaCm::keep(const Entry& entry) {
+  return rdma_migrate_id(entry.id, kept_) == 0;
 }
 
 void RdmaCm::listen(std::uint16_t port) {
   const auto fail = [port](const char* what) -> rdma::SetupError {
-    return rdma::SetupError("Cannot listen for RDMA connections on port " + std::to_string(port) + " (" + what +
-                            ": " + std::strerror(errno) +
-                            "): is another server there, such as the kernel's? `rdma resource show cm_id` tells.");
+    return rdma::SetupError(
+        "Cannot listen for RDMA connections on port " + std::to_string(port) + " (" + what + ": " +
+        std::strerror(errno) +
+        "): is another server there, such as the kernel's? `rdma resource show cm_id` tells.");
   };
   if (rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP) != 0) throw fail("no identifier");
   set_type_of_service(listener_);
@@ -152,7 +162,7 @@ bool RdmaCm::accept(Id id, std::uint32_t queue_pair, std::span<const std::byte> 
   entry.queue_pair = queue_pair;
   entry.private_data.assign(private_data.begin(), private_data.end());
   rdma_conn_param parameters = parameters_of(entry);
-  if (rdma_accept(entry.id, &parameters) != 0) {
+  if (!keep(entry) || rdma_accept(entry.id, &parameters) != 0) {
     forget(id);
     return false;
   }
@@ -172,7 +182,7 @@ void RdmaCm::reject(Id id, std::span<const std::byte> private_data) {
 bool RdmaCm::ready(Id id) {
   const auto at = entries_.find(id);
   if (at == entries_.end() || at->second.stage != Stage::Replied) return false;
-  if (rdma_establish(at->second.id) != 0) return false;
+  if (!keep(at->second) || rdma_establish(at->second.id) != 0) return false;
   at->second.stage = Stage::Established;
   ++statistics_.sent;
   ++statistics_.established;
@@ -199,10 +209,15 @@ void RdmaCm::disconnect(Id id) {
 // --- What the kernel tells
 
 bool RdmaCm::poll() {
+  const bool any = poll(*channel_);
+  return poll(*kept_) || any;
+}
+
+bool RdmaCm::poll(rdma_event_channel& channel) {
   bool any = false;
   for (std::uint32_t i = 0; i < kEventsPerPoll; ++i) {
     rdma_cm_event* from = nullptr;
-    if (rdma_get_cm_event(channel_, &from) != 0) break;
+    if (rdma_get_cm_event(&channel, &from) != 0) break;
     any = true;
     ++statistics_.received;
     Event event{.type = from->event, .status = from->status, .id = from->id, .private_data = {}};
@@ -259,7 +274,8 @@ void RdmaCm::fail(Id id, const Event& event) {
   ++statistics_.timeouts;
   const auto at = entries_.find(id);
   const bool passive = at->second.passive;
-  const std::string why = std::string(rdma_event_str(event.type)) + ", status " + std::to_string(event.status);
+  const std::string why =
+      std::string(rdma_event_str(event.type)) + ", status " + std::to_string(event.status);
   if (passive) return host_.on_disconnected(id);
   forget(id);
   host_.on_rejected(id, why);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Connection management by librdmacm for queue pairs that are made elsewhere: what a queue pair has to know
-// (rdma_init_qp_attr) goes out through a Host, the number of the queue pair comes back by accept() and connect().
-// One thread. Polled: no call waits.
+// (rdma_init_qp_attr) goes out through a Host, the number of the queue pair comes back by accept() and
+// connect(). One thread. Polled: no call waits.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -62,8 +62,9 @@ class RdmaCm {
   bool poll();
 
   // False, or nothing, when the id is not known, or the kernel refuses.
-  std::optional<Id> connect(const rdma::PeerAddress& local, const rdma::PeerAddress& remote, std::uint16_t port,
-                            std::uint32_t queue_pair, std::span<const std::byte> private_data);
+  std::optional<Id> connect(const rdma::PeerAddress& local, const rdma::PeerAddress& remote,
+                            std::uint16_t port, std::uint32_t queue_pair,
+                            std::span<const std::byte> private_data);
   bool accept(Id id, std::uint32_t queue_pair, std::span<const std::byte> private_data);
   void reject(Id id, std::span<const std::byte> private_data);
   bool ready(Id id);
@@ -75,6 +76,9 @@ class RdmaCm {
   /// A device that librdmacm has opened is being taken away. The kernel waits until nobody has it open, and
   /// librdmacm lets go of it only with its process. Makes system calls.
   bool device_goes() const;
+
+  /// The channel that established connections are on: while anybody has it open, the kernel keeps them.
+  int kept_channel() const { return kept_->fd; }
 
   const AgentStatistics& statistics() const { return statistics_; }
 
@@ -110,7 +114,11 @@ class RdmaCm {
 
   Host& host_;
   const RdmaCmOptions options_;
-  rdma_event_channel* channel_ = nullptr;
+  bool keep(const Entry& entry);
+  bool poll(rdma_event_channel& channel);
+
+  rdma_event_channel* channel_ = nullptr;  ///< of listening, and of connections that are coming about
+  rdma_event_channel* kept_ = nullptr;
   rdma_cm_id* listener_ = nullptr;
   std::uint32_t next_id_;
   std::map<Id, Entry> entries_;

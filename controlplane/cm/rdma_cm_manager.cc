@@ -7,8 +7,7 @@ namespace sluice::cm {
 
 std::optional<rdma::CmId> RdmaCmManager::connect(rdma::QueuePair& qp, std::uint16_t port,
                                                  std::span<const std::byte> private_data) noexcept {
-  const auto id =
-      manager_.connect({}, server_, port, static_cast<std::uint32_t>(qp.number()), private_data);
+  const auto id = manager_.connect({}, server_, port, static_cast<std::uint32_t>(qp.number()), private_data);
   if (!id) return std::nullopt;
   links_[*id] = {.qp = &qp, .attributes = {}, .private_data = {}};
   return static_cast<rdma::CmId>(*id);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernel's connection management for a verbs device, in the process that polls it: for clients and tests, which
-// have no control plane. One thread, the device's.
+// The kernel's connection management for a verbs device, in the process that polls it: for clients and tests,
+// which have no control plane. One thread, the device's.
 #pragma once
 
 #include <deque>

@@ -140,8 +140,9 @@ void read_verbs(Checker& check, const toml::table& table, segment::ConfigBlock& 
     });
     if (name.empty() || odd || name.size() >= segment::kMaxDeviceName || port.size() != 1 || port[0] < '1' ||
         port[0] > '9') {
-      check.defect(item.source(), "devices takes names of RDMA devices, with a port from 1 to 9 behind a slash "
-                                  "where it is not the first: \"mlx5_0\" or \"mlx5_0/2\".");
+      check.defect(item.source(),
+                   "devices takes names of RDMA devices, with a port from 1 to 9 behind a slash "
+                   "where it is not the first: \"mlx5_0\" or \"mlx5_0/2\".");
       continue;
     }
     segment::VerbsPort& to = block.verbs_ports[block.verbs_port_count++];

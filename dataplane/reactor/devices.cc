@@ -62,7 +62,8 @@ Drivers::Drivers(const segment::ConfigBlock& config) {
   }
 }
 
-std::unique_ptr<rdma::Device> Drivers::make_device(const segment::ConfigBlock& config, std::uint32_t reactor) {
+std::unique_ptr<rdma::Device> Drivers::make_device(const segment::ConfigBlock& config,
+                                                   std::uint32_t reactor) {
   switch (config.driver) {
     case segment::Driver::SoftRoce:
       return port_->make_device(reactor);
@@ -82,8 +83,12 @@ std::unique_ptr<rdma::Device> Drivers::make_device(const segment::ConfigBlock& c
       return made;
     }
   }
-  return rdma::loopback::make_device(fabric_, {.name = "loopback" + std::to_string(reactor),
-                                               .max_queue_pairs = config.all_connections()});
+  return rdma::loopback::make_device(
+      fabric_, {.name = "loopback" + std::to_string(reactor), .max_queue_pairs = config.all_connections()});
+}
+
+void Drivers::probe(std::uint32_t reactor, std::uint32_t queue_pair) {
+  if (reactor < verbs_.size()) verbs_[reactor]->probe(static_cast<rdma::QueuePairNumber>(queue_pair));
 }
 
 void Drivers::look() {

@@ -26,6 +26,8 @@ class Drivers {
   std::unique_ptr<rdma::Device> make_device(const segment::ConfigBlock& config, std::uint32_t reactor);
   /// The main thread, again and again while the devices live: what drivers look for besides their polling.
   void look();
+  /// The main thread: whether the peer of a verbs queue pair is there. One that is not ends it.
+  void probe(std::uint32_t reactor, std::uint32_t queue_pair);
   /// Null but for softroce.
   const std::shared_ptr<rdma::softroce::Port>& port() const { return port_; }
 

@@ -24,6 +24,7 @@
 
 #include "dataplane/ingress/ingress.h"
 #include "dataplane/reactor/devices.h"
+#include "dataplane/reactor/kept_connections.h"
 #include "dataplane/reactor/reactor.h"
 #include "dataplane/reactor/settings.h"
 #include "dataplane/segment/notify.h"
@@ -478,6 +479,7 @@ int serve(const Options& options) {
   spdlog::info("Serving on port {} with {} reactor(s)", config.port, config.reactors);
 
   ConfigKeeper changes(layout, exports, config);
+  KeptConnections kept(layout, drivers);
   CaptureKeeper captures(layout, drivers.port());
   Pulse pulse(layout, config.reactors);
   notify::ready();
@@ -489,6 +491,7 @@ int serve(const Options& options) {
       changes.turn();
     }
     drivers.look();
+    kept.turn();
     tie_clocks();
     if (pulse.beats()) {
       segment::beat(layout.data_plane, segment::monotonic_ns());

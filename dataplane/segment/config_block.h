@@ -100,7 +100,7 @@ struct ConfigBlock {
   char ethdev[kMaxPathBytes]{};  ///< softroce: DPDK vdev with its arguments, or PCI address
   std::uint32_t address_count = 0;
   std::array<AllowedPrefix, kMaxAddresses> addresses;  ///< softroce: its own
-  std::uint32_t verbs_port_count = 0;  ///< verbs; zero: the first device that can be used
+  std::uint32_t verbs_port_count = 0;                  ///< verbs; zero: the first device that can be used
   std::array<VerbsPort, kMaxReactors> verbs_ports{};
   std::uint32_t traffic_class = 0;     ///< verbs
   std::uint32_t service_level = 0xFF;  ///< verbs; above kMaxServiceLevel: what the kernel's priorities say

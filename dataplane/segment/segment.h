@@ -27,7 +27,7 @@
 namespace sluice::segment {
 
 inline constexpr std::uint64_t kMagic = 0x736c756963653031;  // "sluice01"
-inline constexpr std::uint32_t kLayoutVersion = 7;
+inline constexpr std::uint32_t kLayoutVersion = 8;
 /// A plane whose beat has not moved for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
@@ -80,6 +80,7 @@ struct Layout {
   std::array<std::atomic<std::uint64_t>, kControlCounterCount> control_counters;  ///< control plane
   std::atomic<std::uint64_t> recomputation_ns;  ///< control plane: how long the last one of credits took
   std::atomic<std::uint32_t> draining;          ///< control plane
+  std::atomic<std::uint64_t> kept_channel;      ///< control plane, verbs: segment/kept_channel.h
   SeqLock<CaptureStatus> capture_status;        ///< data plane
 };
 

@@ -18,7 +18,8 @@ std::unique_ptr<CompletionQueue> CompletionQueue::create(ibv_context* context, s
       cq = ibv_create_cq_ex(context, &attributes);
     }
     if (cq != nullptr)
-      return std::unique_ptr<CompletionQueue>(new CompletionQueue(ibv_cq_ex_to_cq(cq), cq, entries, in_software));
+      return std::unique_ptr<CompletionQueue>(
+          new CompletionQueue(ibv_cq_ex_to_cq(cq), cq, entries, in_software));
   }
   ibv_cq* cq = ibv_create_cq(context, static_cast<int>(entries), nullptr, nullptr, 0);
   if (cq == nullptr) return nullptr;

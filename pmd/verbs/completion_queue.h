@@ -134,8 +134,8 @@ class CompletionQueue {
   ibv_cq* const cq_;
   ibv_cq_ex* const extended_;  ///< the same, or null
   const std::uint32_t entries_;
-  /// rxe: rdma-core 44 ends a batch in ibv_next_poll() and again in ibv_end_poll(), and so skips completions; and
-  /// Linux 6.1 hands the kernel's own flags to programs, in which another bit is that of an invalidation.
+  /// rxe: rdma-core 44 ends a batch in ibv_next_poll() and again in ibv_end_poll(), and so skips completions;
+  /// and Linux 6.1 hands the kernel's own flags to programs, in which another bit is that of an invalidation.
   const bool in_software_;
   std::uint32_t used_ = 0;
   std::uint32_t left_ = 0;  ///< of `used_`, until the queue was seen empty

@@ -136,7 +136,8 @@ const char* to_string(Condition condition) noexcept {
 }
 
 std::string no_devices_hint() {
-  return "This machine has no RDMA device that its kernel shows to programs. With an RDMA NIC, load its driver "
+  return "This machine has no RDMA device that its kernel shows to programs. With an RDMA NIC, load its "
+         "driver "
          "and ib_uverbs (`rdma link` and /dev/infiniband show it); without one, set driver = \"softroce\" in "
          "[device], which speaks RoCEv2 over any network card.";
 }
@@ -162,8 +163,11 @@ std::vector<PortInfo> list_ports() {
       ibv_port_attr port{};
       if (ibv_query_port(context, number, &port) != 0) continue;
       constexpr std::uint32_t kLaneMbps[] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000};
-      const std::uint32_t lanes = port.active_width == 1 ? 1 : port.active_width == 2 ? 4
-                                  : port.active_width == 4 ? 8 : port.active_width == 8 ? 12 : 2;
+      const std::uint32_t lanes = port.active_width == 1   ? 1
+                                  : port.active_width == 2 ? 4
+                                  : port.active_width == 4 ? 8
+                                  : port.active_width == 8 ? 12
+                                                           : 2;
       std::uint32_t speed = 0;
       for (std::uint32_t bit = 0; bit < std::size(kLaneMbps); ++bit)
         if (port.active_speed == 1u << bit) speed = kLaneMbps[bit] * lanes;
@@ -235,7 +239,9 @@ void CompletionRing::remove(QueuePairNumber qp) noexcept {
 VerbsDevice::VerbsDevice(const DeviceConfig& config)
     : config_(config),
       places_(config.max_queue_pairs + kSparePlaces),
-      ended_(config.max_queue_pairs + kSparePlaces) {
+      numbers_(config.max_queue_pairs + kSparePlaces),
+      ended_(config.max_queue_pairs + kSparePlaces),
+      probed_(config.max_queue_pairs + kSparePlaces) {
   staged_.reserve(places_.size());
   failed_.reserve(places_.size());
   attach();
@@ -254,8 +260,8 @@ void VerbsDevice::attach() {
     config_.device = ibv_get_device_name(context_->device);
     // rdma-core 44's rxe loses lists of pieces that come by the extended interface.
     in_software_ = provider_of(*context_->device) == kSoftwareProvider;
-    wants_extended_ = config_.interface == Interface::Extended ||
-                      (config_.interface == Interface::Newest && !in_software_);
+    wants_extended_ =
+        config_.interface == Interface::Extended || (config_.interface == Interface::Newest && !in_software_);
     name_ = config_.device + "/" + std::to_string(config_.port);
     node_path_ = context_->device->dev_path;
     ibv_port_attr port{};
@@ -266,19 +272,20 @@ void VerbsDevice::attach() {
     if (const std::string problem = problem_of(port, !addresses_.empty()); !problem.empty())
       throw SetupError("The RDMA device " + name_ + " cannot be used: " + problem + ".");
     max_path_mtu_ = bytes_of(port.active_mtu);
-    limits_ = {.max_queue_pairs = config_.max_queue_pairs,
-               .max_send_sge = std::min(kMaxSge, static_cast<std::uint32_t>(std::max(attributes_.max_sge, 1))),
-               .max_windows = has_windows(attributes_)
-                                  ? std::min(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw))
-                                  : 0,
-               .max_message_bytes = port.max_msg_sz,
-               .max_send_bytes = std::min(kMaxSend, port.max_msg_sz),
-               .immediate_data = true,
-               .remote_invalidation = has_remote_invalidation(attributes_)};
+    limits_ = {
+        .max_queue_pairs = config_.max_queue_pairs,
+        .max_send_sge = std::min(kMaxSge, static_cast<std::uint32_t>(std::max(attributes_.max_sge, 1))),
+        .max_windows = has_windows(attributes_)
+                           ? std::min(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw))
+                           : 0,
+        .max_message_bytes = port.max_msg_sz,
+        .max_send_bytes = std::min(kMaxSend, port.max_msg_sz),
+        .immediate_data = true,
+        .remote_invalidation = has_remote_invalidation(attributes_)};
     pd_ = ibv_alloc_pd(context_);
     if (pd_ == nullptr)
-      throw SetupError("The RDMA device " + name_ + " gives no protection domain (" +
-                       std::strerror(errno) + ").");
+      throw SetupError("The RDMA device " + name_ + " gives no protection domain (" + std::strerror(errno) +
+                       ").");
     memory_.attach(pd_, has_windows(attributes_));
     const int flags = ::fcntl(context_->async_fd, F_GETFL);
     ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK);
@@ -325,6 +332,7 @@ std::unique_ptr<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits&
     if (context_ == nullptr)
       throw SetupError("The RDMA device " + name_ + " has been taken away: Sluice waits for it.");
     auto qp = std::make_unique<VerbsQueuePair>(*this, limits);
+    numbers_[qp->place()].store(static_cast<std::uint32_t>(qp->number()), std::memory_order_relaxed);
     ++statistics_.queue_pairs_made;
     return qp;
   } catch (...) {
@@ -348,6 +356,7 @@ VerbsDevice::Place& VerbsDevice::take_place(VerbsQueuePair& qp, std::uint16_t& n
 
 void VerbsDevice::leave_place(VerbsQueuePair& qp) noexcept {
   places_[qp.place()].qp = nullptr;
+  numbers_[qp.place()].store(0, std::memory_order_relaxed);
   std::erase(failed_, &qp);
 }
 
@@ -364,10 +373,12 @@ CompletionQueue& VerbsDevice::completion_queue(std::uint32_t entries) {
   const auto most = static_cast<std::uint32_t>(std::max(attributes_.max_cqe, 1));
   const std::uint64_t all = std::uint64_t{entries} * places_.size();
   const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
-  auto queue = entries <= size ? CompletionQueue::create(context_, size, wants_extended_, in_software_) : nullptr;
+  auto queue =
+      entries <= size ? CompletionQueue::create(context_, size, wants_extended_, in_software_) : nullptr;
   if (queue == nullptr || !queue->take_room(entries))
-    throw SetupError("The RDMA device " + name_ + " makes no completion queue with " + std::to_string(entries) +
-                     " entries (it has " + std::to_string(most) + "): make [transport] credits smaller.");
+    throw SetupError("The RDMA device " + name_ + " makes no completion queue with " +
+                     std::to_string(entries) + " entries (it has " + std::to_string(most) +
+                     "): make [transport] credits smaller.");
   extended_polling_ = queue->extended();
   completion_queues_.push_back(std::move(queue));
   return *completion_queues_.back();
@@ -413,10 +424,10 @@ std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
   room_ = {};
   room_used_ = 0;
   while (!failed_.empty()) [[unlikely]] {
-    VerbsQueuePair* const qp = failed_.back();
-    failed_.pop_back();
-    qp->enter_error();
-  }
+      VerbsQueuePair* const qp = failed_.back();
+      failed_.pop_back();
+      qp->enter_error();
+    }
   return count;
 }
 
@@ -430,10 +441,12 @@ void VerbsDevice::carry_out() noexcept {
       return;
     case Request::LookAtQueuePairs:
       for (std::size_t i = 0; i < places_.size(); ++i) {
-        const std::uint32_t number = ended_[i].exchange(0, std::memory_order_relaxed);
-        if (number != 0 && places_[i].qp != nullptr &&
-            static_cast<std::uint32_t>(places_[i].qp->number()) == number)
-          places_[i].qp->to_error();
+        const std::uint32_t ended = ended_[i].exchange(0, std::memory_order_relaxed);
+        const std::uint32_t probed = probed_[i].exchange(0, std::memory_order_relaxed);
+        VerbsQueuePair* const qp = places_[i].qp;
+        const std::uint32_t number = qp != nullptr ? static_cast<std::uint32_t>(qp->number()) : 0;
+        if (number != 0 && ended == number) qp->to_error();
+        if (number != 0 && probed == number) qp->probe();
       }
       return;
     case Request::Detach:
@@ -491,6 +504,14 @@ void VerbsDevice::look() noexcept {
     ibv_ack_async_event(&event);
   }
   if (!is_present()) request(Request::Detach);
+}
+
+void VerbsDevice::probe(QueuePairNumber number) noexcept {
+  for (std::size_t i = 0; i < numbers_.size(); ++i)
+    if (numbers_[i].load(std::memory_order_relaxed) == static_cast<std::uint32_t>(number)) {
+      probed_[i].store(static_cast<std::uint32_t>(number), std::memory_order_relaxed);
+      request(Request::LookAtQueuePairs);
+    }
 }
 
 void VerbsDevice::on_event(const ibv_async_event& event) noexcept {

@@ -52,6 +52,7 @@ class VerbsDevice final : public Verbs {
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
 
   void look() noexcept override;
+  void probe(QueuePairNumber number) noexcept override;
   Condition condition() const noexcept override { return condition_.load(std::memory_order_relaxed); }
   const std::string& device_name() const noexcept override { return config_.device; }
   Statistics statistics() const noexcept override;
@@ -134,7 +135,9 @@ class VerbsDevice final : public Verbs {
   std::mutex context_lock_;  ///< of `context_`: only tried by the reactor, never waited for
   std::atomic<Request> request_{Request::None};
   std::atomic<Condition> condition_{Condition::Up};
-  std::vector<std::atomic<std::uint32_t>> ended_;  ///< by place: queue pair number that an event has ended
+  std::vector<std::atomic<std::uint32_t>> numbers_;  ///< by place: of the queue pair there
+  std::vector<std::atomic<std::uint32_t>> ended_;    ///< by place: the number of one that an event has ended
+  std::vector<std::atomic<std::uint32_t>> probed_;   ///< by place: the number of one that is to be probed
   std::atomic<std::uint64_t> queue_pair_events_{0};
   std::atomic<std::uint64_t> overruns_{0};
   std::atomic<std::uint64_t> port_down_{0};

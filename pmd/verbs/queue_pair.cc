@@ -100,10 +100,7 @@ ibv_mtu mtu_of(std::uint16_t bytes) noexcept {
 // --- Setup and teardown
 
 VerbsQueuePair::VerbsQueuePair(VerbsDevice& device, const QueuePairLimits& limits)
-    : device_(device),
-      rnr_retry_(limits.rnr_retry),
-      sends_(limits.send_depth),
-      receives_(limits.recv_depth) {
+    : device_(device), rnr_retry_(limits.rnr_retry), sends_(limits.send_depth), receives_(limits.recv_depth) {
   generation_ = device_.take_place(*this, place_).generation;
   try {
     completions_ = &device_.completion_queue(limits.send_depth + limits.recv_depth);
@@ -128,8 +125,8 @@ void VerbsQueuePair::make(const QueuePairLimits& limits) {
   wanted.qp_type = IBV_QPT_RC;
   wanted.cap = {.max_send_wr = limits.send_depth,
                 .max_recv_wr = limits.recv_depth,
-                .max_send_sge = std::min({limits.max_send_sge, kMaxSge,
-                                          static_cast<std::uint32_t>(std::max(device.max_sge, 1))}),
+                .max_send_sge = std::min(
+                    {limits.max_send_sge, kMaxSge, static_cast<std::uint32_t>(std::max(device.max_sge, 1))}),
                 .max_recv_sge = 1,
                 .max_inline_data = kWantedInline};
   wanted.pd = device_.protection_domain();
@@ -166,8 +163,8 @@ void VerbsQueuePair::to_init() {
   attributes.pkey_index = 0;
   attributes.port_num = device_.port();
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-  const int failed = ibv_modify_qp(
-      qp_, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  const int failed =
+      ibv_modify_qp(qp_, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   if (failed != 0)
     throw SetupError("The RDMA device " + device_.device_name() + " refuses a queue pair on port " +
                      std::to_string(device_.port()) + " (" + std::strerror(failed) + ").");
@@ -441,6 +438,15 @@ void VerbsQueuePair::ring_doorbell() noexcept {
   lose();
 }
 
+/// No bytes need no key (InfiniBand volume 1, 9.7.4.1.5).
+void VerbsQueuePair::probe() noexcept {
+  if (state_ != State::ReadyToSend || !sends_.empty()) return;  // what is outstanding tells as much
+  const SendWr nothing{.sges = {}, .opcode = SendOpcode::RdmaWrite, .flags = 0};
+  since_signaled_ = sends_.depth();
+  stage(nothing);
+  ring_doorbell();
+}
+
 std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
   std::size_t count = std::min<std::size_t>(wrs.size(), receives_.room());
   if (state_ == State::Error) count = std::min(count, device_.completion_room());
@@ -558,18 +564,16 @@ void VerbsQueuePair::on_receive(std::uint32_t index, const Completion& completio
   device_.complete(out);
 }
 
-/// What was posted in Error, or belongs to a queue pair that was taken, ends here, after what the device flushes:
-/// not every provider looks at what is posted in Error.
+/// What was posted in Error, or belongs to a queue pair that was taken, ends here, after what the device
+/// flushes: not every provider looks at what is posted in Error.
 void VerbsQueuePair::flush_sends_after_device() noexcept {
   if (state_ != State::Error || sends_.tail() != device_sends_) return;
   while (!sends_.empty()) {
     const SendEntry entry = sends_.pop();
     ++device_sends_;
     ++device_.stats().flushed_by_driver;
-    device_.complete({.wr_id = entry.wr_id,
-                      .qp = number_,
-                      .status = WcStatus::WrFlushError,
-                      .opcode = entry.opcode});
+    device_.complete(
+        {.wr_id = entry.wr_id, .qp = number_, .status = WcStatus::WrFlushError, .opcode = entry.opcode});
   }
 }
 

@@ -76,6 +76,8 @@ class VerbsQueuePair final : public QueuePair {
   void on_completion(const Cookie& cookie, const Completion& completion) noexcept;
   /// Hands over what was staged. The queue pair is lost when the provider refuses.
   void ring_doorbell() noexcept;
+  /// Writes nothing to the peer's memory, which its device acknowledges.
+  void probe() noexcept;
   /// Error in the device as well.
   void enter_error() noexcept;
   /// The queue pair in the device goes, or has gone; everything outstanding completes as flushed.
@@ -109,7 +111,7 @@ class VerbsQueuePair final : public QueuePair {
   void flush_receives_after_device() noexcept;
 
   VerbsDevice& device_;
-  ibv_qp* qp_ = nullptr;          ///< null: lost
+  ibv_qp* qp_ = nullptr;           ///< null: lost
   ibv_qp_ex* extended_ = nullptr;  ///< the same, where the provider has the extended interface
   CompletionQueue* completions_ = nullptr;
   QueuePairNumber number_{};

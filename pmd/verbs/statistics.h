@@ -9,27 +9,27 @@
 
 namespace sluice::rdma::verbs {
 
-/// What happened, of one reactor's device. Written by that reactor, but for the asynchronous events, which the
-/// thread that looks for them counts.
-#define SLUICE_VERBS_STATISTICS(X)                                                      \
-  X(work_completions, "work completions taken from completion queues")                  \
-  X(doorbells, "batches of send work requests handed to the device")                    \
-  X(receive_doorbells, "batches of Receives handed to the device")                      \
-  X(send_requests, "send work requests posted")                                         \
-  X(inline_sends, "of those, with their data inline")                                   \
-  X(unsignaled, "of those, without a work completion of their own")                     \
-  X(windows_bound, "memory windows bound")                                              \
-  X(error_completions, "work completions with an error, flushed ones not counted")      \
-  X(stale_completions, "work completions of queue pairs that are gone")                 \
-  X(post_failures, "work requests that the provider refused")                           \
-  X(flushed_by_driver, "work requests ended by the driver: their queue pair was taken") \
-  X(queue_pairs_made, "queue pairs made")                                               \
-  X(queue_pairs_refused, "queue pairs that could not be made")                          \
-  X(queue_pair_events, "queue pairs that an asynchronous event has ended")              \
+/// What happened, of one reactor's device. Written by that reactor, but for the asynchronous events, which
+/// the thread that looks for them counts.
+#define SLUICE_VERBS_STATISTICS(X)                                                       \
+  X(work_completions, "work completions taken from completion queues")                   \
+  X(doorbells, "batches of send work requests handed to the device")                     \
+  X(receive_doorbells, "batches of Receives handed to the device")                       \
+  X(send_requests, "send work requests posted")                                          \
+  X(inline_sends, "of those, with their data inline")                                    \
+  X(unsignaled, "of those, without a work completion of their own")                      \
+  X(windows_bound, "memory windows bound")                                               \
+  X(error_completions, "work completions with an error, flushed ones not counted")       \
+  X(stale_completions, "work completions of queue pairs that are gone")                  \
+  X(post_failures, "work requests that the provider refused")                            \
+  X(flushed_by_driver, "work requests ended by the driver: their queue pair was taken")  \
+  X(queue_pairs_made, "queue pairs made")                                                \
+  X(queue_pairs_refused, "queue pairs that could not be made")                           \
+  X(queue_pair_events, "queue pairs that an asynchronous event has ended")               \
   X(completion_queue_overruns, "completion queues that an asynchronous event has ended") \
-  X(port_down, "times that the port went down")                                         \
-  X(port_up, "times that the port came up")                                             \
-  X(device_lost, "times that the device was taken away")                                \
+  X(port_down, "times that the port went down")                                          \
+  X(port_up, "times that the port came up")                                              \
+  X(device_lost, "times that the device was taken away")                                 \
   X(device_returned, "times that it came back")
 
 struct Statistics {

@@ -40,6 +40,9 @@ class Verbs : public Device {
   /// Any one other thread, again and again: looks for asynchronous events, and for a device that has gone or
   /// come back. Makes system calls; what there is to do the reactor does in its next poll().
   virtual void look() noexcept = 0;
+  /// The same thread: something is sent to the peer of a queue pair that it does not notice; without an
+  /// answer the queue pair goes to Error.
+  virtual void probe(QueuePairNumber number) noexcept = 0;
   virtual Condition condition() const noexcept = 0;
   /// As the kernel calls it.
   virtual const std::string& device_name() const noexcept = 0;
@@ -59,8 +62,8 @@ struct PortInfo {
   std::uint8_t port = 1;
   bool active = false;
   bool ethernet = false;
-  std::uint32_t active_mtu = 0;      ///< bytes
-  std::uint32_t speed_mbps = 0;      ///< zero: not known
+  std::uint32_t active_mtu = 0;        ///< bytes
+  std::uint32_t speed_mbps = 0;        ///< zero: not known
   std::vector<PeerAddress> addresses;  ///< its RoCEv2 GIDs, in the table's order
   std::uint32_t max_queue_pairs = 0;
   std::uint32_t max_work_requests = 0;  ///< of one queue pair's queue

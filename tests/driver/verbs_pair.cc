@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The driver suite over an RDMA device of the kernel's, by both interfaces of libibverbs. Without such a device there
-// is nothing to judge: tests/interop/verbs_test.py runs it in a guest that has rxe.
+// The driver suite over an RDMA device of the kernel's, by both interfaces of libibverbs. Without such a
+// device there is nothing to judge: tests/interop/verbs_test.py runs it in a guest that has rxe.
 #include <cstdlib>
 
 #include "pmd/verbs/verbs.h"
@@ -45,9 +45,8 @@ INSTANTIATE_TEST_SUITE_P(Verbs, Refusal, testing::Values(kNewest, kExtended), dr
 
 TEST(VerbsDevice, uses_the_interface_that_was_asked_for) {
   for (const bool extended : {false, true}) {
-    const auto device =
-        verbs::open({.device = {},
-                     .interface = extended ? verbs::Interface::Extended : verbs::Interface::Classic});
+    const auto device = verbs::open(
+        {.device = {}, .interface = extended ? verbs::Interface::Extended : verbs::Interface::Classic});
     const auto qp = device->create_queue_pair({});
     EXPECT_EQ(device->has_extended_posting(), extended);
     EXPECT_EQ(device->has_extended_polling(), extended);

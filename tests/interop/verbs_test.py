@@ -106,7 +106,7 @@ class VerbsBench(Bench):
         self.sluice(f"kill $(cat /tmp/{name}-data.pid); sleep 1; kill $(cat /tmp/{name}-control.pid)")
 
     def ctl(self, *words, name="admin"):
-        return json.loads(self.sluice(f"{SLUICE}/sluicectl --socket /tmp/{name}.sock --json {' '.join(words)}"))
+        return json.loads(self.sluice(f"{SLUICE}/sluicectl --socket /tmp/{name}.sock --json {' '.join(map(str, words))}"))
 
     def mount(self, options="", where="/mnt/nfs", version="3"):
         extra = f",mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048,nolock" if version == "3" else ""
@@ -180,10 +180,21 @@ def a_device_that_goes_and_comes_back_loses_nothing(bench):
 
 
 def the_control_plane_is_restarted_under_io(bench):
+    def queue_pair():
+        connection, = bench.ctl("connections")
+        return bench.ctl("connections", "show", connection["reactor"], connection["connection"])["queue_pair"]
+
     def disturb():
-        bench.sluice("sleep 3; kill -9 $(cat /tmp/admin-control.pid); sleep 2")
+        bench.sluice("sleep 3")
+        before = queue_pair()
+        bench.sluice("kill -9 $(cat /tmp/admin-control.pid); sleep 4")
         bench.start_control("admin")
+        bench.lab.wait("the control plane answers", lambda: "data_plane" in bench.sluice(f"{CTL} --json status 2>&1 || true"), 20)
+        if queue_pair() != before:
+            raise Failed(f"another connection: {before}, {queue_pair()}")
     under_random_io(bench, disturb)
+    # That the peer of a connection which nobody but the data plane keeps has gone is found out, too.
+    bench.lab.wait("the connection has ended", lambda: not bench.ctl("connections"), 40)
 
 
 def a_client_that_vanishes_is_let_go_and_comes_back(bench):

@@ -66,7 +66,8 @@ TEST(Config, V1_180_V2_153_the_port_is_20049_unless_set) {
 
 TEST(Config, reactors_take_the_rdma_ports_in_turn) {
   const config::Config config = config::parse(
-      "[reactor]\ncount = 3\n[device]\ndriver = \"verbs\"\ndevices = [\"mlx5_0\", \"mlx5_1/2\"]\ntraffic_class = 104\n",
+      "[reactor]\ncount = 3\n[device]\ndriver = \"verbs\"\ndevices = [\"mlx5_0\", "
+      "\"mlx5_1/2\"]\ntraffic_class = 104\n",
       "test");
   const segment::ConfigBlock& block = config.block;
   EXPECT_EQ(block.driver, segment::Driver::Verbs);

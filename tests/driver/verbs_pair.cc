@@ -83,9 +83,10 @@ TEST(VerbsDevice, completion_queues_have_room_for_all_that_can_be_outstanding) {
   const auto device = verbs::open({.device = {}, .max_queue_pairs = 20});
   const MemoryRegion memory = device->allocate_memory(4096);
   std::vector<std::unique_ptr<QueuePair>> made;
-  constexpr std::uint32_t kDepth = 1024;
+  constexpr std::size_t kDepth = 1024;
   for (int i = 0; i < 20; ++i) {
-    made.push_back(device->create_queue_pair({.send_depth = kDepth, .recv_depth = kDepth}));
+    made.push_back(device->create_queue_pair(
+        {.send_depth = std::uint32_t{kDepth}, .recv_depth = std::uint32_t{kDepth}}));
     std::vector<RecvWr> wrs(kDepth, RecvWr{1, {memory.bytes.data(), 64, memory.lkey}});
     ASSERT_EQ(made.back()->post_recv(wrs), kDepth);
   }

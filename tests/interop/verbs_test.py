@@ -4,6 +4,7 @@
 client, or its server.
 
 verbs_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH DRIVER_TEST [TEST...]      results in TAP"""
+import contextlib
 import json
 import os
 import shutil
@@ -135,6 +136,16 @@ def a_kernel_client_mounts_writes_and_reads(bench):
         bench.unmount()
 
 
+def both_versions_work_by_ipv6_to_an_address_that_is_new(bench):
+    bench.server.sh(f"ip addr add fd77::1/64 dev $(card {mac(2, 0)}) nodad; sleep 1")
+    for version in (1, 2):
+        text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --server fd77::1 --rpcrdma {version} --seconds 2 --json "
+                            "nfs3 --mount-host 127.0.0.1 --mount-port 20048 --verify --file-mib 4 --block 16384 --mix write=1,read=1", 60)
+        report = json.loads(text)
+        if report["errors"] or report["mismatches"] or not report["verified_bytes"]:
+            raise Failed(text)
+
+
 def random_files_are_read_back(bench):
     bench.mount()
     try:
@@ -213,19 +224,62 @@ def a_client_that_vanishes_is_let_go_and_comes_back(bench):
     bench.unmount()
 
 
+@contextlib.contextmanager
+def kernel_server(bench, how):
+    bench.sh(how)
+    try:
+        yield
+    finally:
+        bench.sh("rpc.nfsd 0; umount /proc/fs/nfsd; killall rpc.mountd rpcbind; umount /export")
+
+
 def the_requester_side_reads_and_writes_the_kernels_server(bench):
-    bench.sh("nfsd_on_rdma")
+    with kernel_server(bench, "nfsd_on_rdma"):
+        read_and_write_by_bench(bench)
+
+
+def read_and_write_by_bench(bench):
     for mix, block in (("read=1", 4096), ("read=1", 1048576), ("write=1,read=1,getattr=1,lookup=1", 65536)):
         text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --server {ROCE_GUEST} --seconds 2 --depth 4 --json "
                             f"nfs3 --mount-host {PLAIN_GUEST} --mount-port 20048 --verify --file-mib 4 --block {block} --mix {mix}", 120)
         report = json.loads(text)
         if report["errors"] or report["mismatches"] or not report["verified_bytes"]:
             raise Failed(text)
-    bench.sh("rpc.nfsd 0; umount /proc/fs/nfsd; killall rpc.mountd rpcbind; umount /export")
+
+
+def tcp_clients_reach_the_kernels_server_by_rdma(bench):
+    with kernel_server(bench, "nfsd_on_rdma"):
+        bench.start("reverse", f"""
+[memory]
+size_mib = 16
+[reverse]
+ingress = "tcp"
+listen_port = 2050
+server = "{ROCE_GUEST}"
+mount_address = "{PLAIN_GUEST}"
+mount_port = 20048
+clients = 4
+""", mount_port=20051, port=20052)
+        try:
+            bench.sh(f"mount -t nfs -o proto=tcp,port=2050,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20051 "
+                     f"{PLAIN_HOST}:/export /mnt/other")
+            try:
+                print("# " + bench.sh("random_io /mnt/other/reversed 8 4716; drop_caches; rm /mnt/other/reversed").strip())
+                connection, = bench.ctl("connections", name="reverse")
+                if connection["state"] != "open":
+                    raise Failed(str(connection))
+            finally:
+                bench.unmount("/mnt/other")
+        finally:
+            bench.stop("reverse")
 
 
 def version_4_1_is_forwarded(bench):
-    bench.sh("nfsd_on_tcp")
+    with kernel_server(bench, "nfsd_on_tcp"):
+        forward_to_it(bench)
+
+
+def forward_to_it(bench):
     bench.start("forward", f"""
 [memory]
 size_mib = 16
@@ -244,10 +298,12 @@ programs = ["nfs4"]
         bench.stop("forward")
 
 
-TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads, random_files_are_read_back,
+TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads,
+         both_versions_work_by_ipv6_to_an_address_that_is_new, random_files_are_read_back,
          administrators_see_ports_and_their_limits, a_device_that_goes_and_comes_back_loses_nothing,
          the_control_plane_is_restarted_under_io, a_client_that_vanishes_is_let_go_and_comes_back,
-         the_requester_side_reads_and_writes_the_kernels_server, version_4_1_is_forwarded]
+         the_requester_side_reads_and_writes_the_kernels_server, tcp_clients_reach_the_kernels_server_by_rdma,
+         version_4_1_is_forwarded]
 
 
 def main():

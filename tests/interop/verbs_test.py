@@ -274,6 +274,37 @@ clients = 4
             bench.stop("reverse")
 
 
+def two_devices_are_polled_by_a_reactor_each(bench):
+    bench.server.sh(f"rdma link add rxe1 type rxe netdev $(card {mac(2, 1)})")
+    try:
+        bench.start("two", """
+[memory]
+size_mib = 32
+[reactor]
+count = 2
+[[export]]
+path = "/export"
+root_squash = false
+""", device='devices = ["rxe0", "rxe1/1"]', mount_port=20054, port=20055)
+        try:
+            for device, address in (("rxe0", ROCE_HOST), ("rxe1", PLAIN_HOST)):
+                text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --rdma-device {device} --server {address} --port 20055 --seconds 2 --json "
+                                    "nfs3 --mount-host 127.0.0.1 --mount-port 20054 --verify --file-mib 2 --block 16384 --mix write=1,read=1", 60)
+                report = json.loads(text)
+                if report["errors"] or report["mismatches"] or not report["verified_bytes"]:
+                    raise Failed(text)
+            seen = bench.ctl("devices", name="two")
+            uses = {port["device"]: port["sluice"] for port in seen["rdma_ports"]}
+            if uses != {"rxe0": "polled by reactor 0", "rxe1": "polled by reactor 1"}:
+                raise Failed(str(uses))
+            if min(polled["work_completions"] for polled in seen["polled"]) == 0:
+                raise Failed(str(seen["polled"]))
+        finally:
+            bench.stop("two")
+    finally:
+        bench.server.sh("rdma link delete rxe1")
+
+
 def version_4_1_is_forwarded(bench):
     with kernel_server(bench, "nfsd_on_tcp"):
         forward_to_it(bench)
@@ -303,7 +334,7 @@ TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads
          administrators_see_ports_and_their_limits, a_device_that_goes_and_comes_back_loses_nothing,
          the_control_plane_is_restarted_under_io, a_client_that_vanishes_is_let_go_and_comes_back,
          the_requester_side_reads_and_writes_the_kernels_server, tcp_clients_reach_the_kernels_server_by_rdma,
-         version_4_1_is_forwarded]
+         version_4_1_is_forwarded, two_devices_are_polled_by_a_reactor_each]
 
 
 def main():

@@ -257,12 +257,12 @@ void VerbsDevice::attach() {
   context_ = open_by_name(config_.device, config_.port);
   if (context_ == nullptr) throw SetupError(no_such_device(config_.device));
   try {
-    config_.device = ibv_get_device_name(context_->device);
+    if (config_.device.empty()) config_.device = ibv_get_device_name(context_->device);
     // rdma-core 44's rxe loses lists of pieces that come by the extended interface.
     in_software_ = provider_of(*context_->device) == kSoftwareProvider;
     wants_extended_ =
         config_.interface == Interface::Extended || (config_.interface == Interface::Newest && !in_software_);
-    name_ = config_.device + "/" + std::to_string(config_.port);
+    if (name_.empty()) name_ = config_.device + "/" + std::to_string(config_.port);
     node_path_ = context_->device->dev_path;
     ibv_port_attr port{};
     if (ibv_query_device(context_, &attributes_) != 0 || ibv_query_port(context_, config_.port, &port) != 0)

@@ -305,12 +305,12 @@ std::size_t VerbsQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
   return count;
 }
 
-void VerbsQueuePair::stage(const SendWr& wr) noexcept {
+void VerbsQueuePair::stage(const SendWr& wr, bool probe) noexcept {
   ++device_.stats().send_requests;
   SendEntry entry{.wr_id = wr.wr_id,
                   .rkey = static_cast<std::uint32_t>(wr.rkey),
                   .opcode = completion_opcode(wr.opcode),
-                  .signaled = true};
+                  .probe = probe};
   const unsigned flags = flags_for(wr.flags, entry.signaled);
   const std::uint64_t cookie = send_cookie(sends_.push(entry));
   if (state_ == State::Error) return;
@@ -443,7 +443,7 @@ void VerbsQueuePair::probe() noexcept {
   if (state_ != State::ReadyToSend || !sends_.empty()) return;  // what is outstanding tells as much
   const SendWr nothing{.sges = {}, .opcode = SendOpcode::RdmaWrite, .flags = 0};
   since_signaled_ = sends_.depth();
-  stage(nothing);
+  stage(nothing, true);
   ring_doorbell();
 }
 
@@ -532,8 +532,7 @@ void VerbsQueuePair::on_send(std::uint32_t index, const Completion& completion) 
     const WcStatus status = last ? status_of(completion, entry.opcode) : WcStatus::Success;
     if (status == WcStatus::Success && entry.opcode == WcOpcode::LocalInvalidate)
       device_.memory().unbind(entry.rkey, *this);
-    const bool tell = entry.signaled || (status != WcStatus::Success);
-    if (tell)
+    if (!entry.probe && (entry.signaled || status != WcStatus::Success))
       device_.complete({.wr_id = entry.wr_id,
                         .byte_len = completion.byte_len,
                         .qp = number_,
@@ -572,6 +571,7 @@ void VerbsQueuePair::flush_sends_after_device() noexcept {
     const SendEntry entry = sends_.pop();
     ++device_sends_;
     ++device_.stats().flushed_by_driver;
+    if (entry.probe) continue;
     device_.complete(
         {.wr_id = entry.wr_id, .qp = number_, .status = WcStatus::WrFlushError, .opcode = entry.opcode});
   }

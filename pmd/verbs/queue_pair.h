@@ -89,12 +89,13 @@ class VerbsQueuePair final : public QueuePair {
     std::uint32_t rkey = 0;  ///< LocalInvalidate: of the window
     WcOpcode opcode = WcOpcode::Send;
     bool signaled = false;  ///< the caller wants to know
+    bool probe = false;     ///< nobody's but the driver's
   };
 
   void make(const QueuePairLimits& limits);
   void to_init();
   bool can_inline(const SendWr& wr) const noexcept;
-  void stage(const SendWr& wr) noexcept;
+  void stage(const SendWr& wr, bool probe = false) noexcept;
   unsigned flags_for(std::uint8_t flags, bool& signaled) noexcept;
   std::uint64_t send_cookie(std::uint32_t index) const noexcept {
     return Cookie{place_, generation_, false, index}.packed();

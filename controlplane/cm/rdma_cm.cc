@@ -59,12 +59,13 @@ RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
     : host_(host), options_(options), next_id_(std::random_device{}()) {
   channel_ = rdma_create_event_channel();
   kept_ = channel_ != nullptr ? rdma_create_event_channel() : nullptr;
-  if (kept_ == nullptr)
-    throw rdma::SetupError("The kernel's RDMA connection management cannot be used (" +
-                           std::string(std::strerror(errno)) +
+  if (kept_ == nullptr) {
+    const std::string why = std::strerror(errno);
+    if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
+    throw rdma::SetupError("The kernel's RDMA connection management cannot be used (" + why +
                            "): load rdma_ucm, and check the rights on /dev/infiniband/rdma_cm. On a machine "
-                           "without an RDMA NIC set "
-                           "driver = \"softroce\" in [device].");
+                           "without an RDMA NIC set driver = \"softroce\" in [device].");
+  }
   for (const rdma_event_channel* channel : {channel_, kept_})
     ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
 }
@@ -240,11 +241,11 @@ void RdmaCm::handle(const Event& event) {
   Entry& entry = at->second;
   switch (event.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-      if (rdma_resolve_route(entry.id, kResolveMs) != 0) fail(id, event);
+      if (rdma_resolve_route(entry.id, kResolveMs) != 0) fail(id, std::strerror(errno));
       return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: {
       rdma_conn_param parameters = parameters_of(entry);
-      if (rdma_connect(entry.id, &parameters) != 0) return fail(id, event);
+      if (rdma_connect(entry.id, &parameters) != 0) return fail(id, std::strerror(errno));
       ++statistics_.sent;
       entry.stage = Stage::Connecting;
       return;
@@ -261,7 +262,7 @@ void RdmaCm::handle(const Event& event) {
     case RDMA_CM_EVENT_CONNECT_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_REJECTED:
-      return fail(id, event);
+      return fail(id, std::string(rdma_event_str(event.type)) + ", status " + std::to_string(event.status));
     case RDMA_CM_EVENT_DISCONNECTED:
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       return host_.on_disconnected(id);
@@ -270,13 +271,9 @@ void RdmaCm::handle(const Event& event) {
   }
 }
 
-void RdmaCm::fail(Id id, const Event& event) {
+void RdmaCm::fail(Id id, const std::string& why) {
   ++statistics_.timeouts;
-  const auto at = entries_.find(id);
-  const bool passive = at->second.passive;
-  const std::string why =
-      std::string(rdma_event_str(event.type)) + ", status " + std::to_string(event.status);
-  if (passive) return host_.on_disconnected(id);
+  if (entries_.at(id).passive) return host_.on_disconnected(id);
   forget(id);
   host_.on_rejected(id, why);
 }
@@ -334,7 +331,7 @@ void RdmaCm::on_request(const Event& event) {
 
 void RdmaCm::on_response(Id id, Entry& entry, const Event& event) {
   const auto peer = describe(entry, event);
-  if (!peer) return fail(id, event);
+  if (!peer) return fail(id, "the kernel does not tell what the queue pair needs");
   entry.stage = Stage::Replied;
   host_.on_reply(id, *peer);
 }

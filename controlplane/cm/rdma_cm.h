@@ -105,7 +105,7 @@ class RdmaCm {
   void handle(const Event& event);
   void on_request(const Event& event);
   void on_response(Id id, Entry& entry, const Event& event);
-  void fail(Id id, const Event& event);
+  void fail(Id id, const std::string& why);
   std::optional<RdmaCmPeer> describe(Entry& entry, const Event& event);
   void set_type_of_service(rdma_cm_id* id);
   rdma_conn_param parameters_of(const Entry& entry) const;

@@ -43,10 +43,11 @@ run_suites() {  # DIRECTORY SUITE...
 }
 
 options_normal=(--buildtype=release)
-options_asan=(-Db_sanitize=address,undefined -Db_lundef=false --buildtype=debugoptimized -Doptimization=1)
-options_tsan=(-Db_sanitize=thread -Db_lundef=false --buildtype=debugoptimized -Doptimization=1)
+# -g1: reports name lines; what a debugger wants besides takes as long to compile as the code.
+options_asan=(-Db_sanitize=address,undefined -Db_lundef=false --buildtype=debugoptimized -Doptimization=1 -Dcpp_args=-g1)
+options_tsan=(-Db_sanitize=thread -Db_lundef=false --buildtype=debugoptimized -Doptimization=1 -Dcpp_args=-g1)
 
-options_fuzz=(-Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false --buildtype=debugoptimized -Doptimization=1)
+options_fuzz=(-Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false --buildtype=debugoptimized -Doptimization=1 -Dcpp_args=-g1)
 
 bash deploy/install-packages.sh || exit 1
 

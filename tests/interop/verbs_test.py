@@ -139,7 +139,7 @@ def a_kernel_client_mounts_writes_and_reads(bench):
 def both_versions_work_by_ipv6_to_an_address_that_is_new(bench):
     bench.server.sh(f"ip addr add fd77::1/64 dev $(card {mac(2, 0)}) nodad; sleep 1")
     for version in (1, 2):
-        text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --server fd77::1 --rpcrdma {version} --seconds 2 --json "
+        text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --server fd77::1 --rpcrdma {version} --seconds 1 --json "
                             "nfs3 --mount-host 127.0.0.1 --mount-port 20048 --verify --file-mib 4 --block 16384 --mix write=1,read=1", 60)
         report = json.loads(text)
         if report["errors"] or report["mismatches"] or not report["verified_bytes"]:
@@ -149,8 +149,8 @@ def both_versions_work_by_ipv6_to_an_address_that_is_new(bench):
 def random_files_are_read_back(bench):
     bench.mount()
     try:
-        print("# " + bench.sh("random_io /mnt/nfs/random 10 4711").strip())
-        bench.sh("fio --name=verify --directory=/mnt/nfs --numjobs=4 --size=8m --rw=randrw --bsrange=1k-256k --verify=crc32c "
+        print("# " + bench.sh("random_io /mnt/nfs/random 5 4711").strip())
+        bench.sh("fio --name=verify --directory=/mnt/nfs --numjobs=4 --size=4m --rw=randrw --bsrange=4k-256k --verify=crc32c "
                  "--direct=1 --ioengine=libaio --iodepth=4 --do_verify=1 --verify_fatal=1 > /tmp/fio.out || { cat /tmp/fio.out; exit 1; }")
     finally:
         bench.unmount()
@@ -168,7 +168,7 @@ def administrators_see_ports_and_their_limits(bench):
         raise Failed(str(polled))
 
 
-def under_random_io(bench, disturb, seconds=15):
+def under_random_io(bench, disturb, seconds=10):
     """What disturb() does while a file is read and written at random, and every byte compared."""
     bench.mount()
     job = bench.guest.begin(f"set -e\nrandom_io /mnt/nfs/across {seconds} 4713; drop_caches; rm /mnt/nfs/across")
@@ -180,7 +180,7 @@ def under_random_io(bench, disturb, seconds=15):
 def a_device_that_goes_and_comes_back_loses_nothing(bench):
     def disturb():
         bench.lab.wait("I/O runs", lambda: bench.ctl("devices")["polled"][0]["work_completions"] > 0)
-        bench.sluice("sleep 3; rdma link delete rxe0 & for i in $(seq 20); do usleep 500000; kill -0 $! || exit 0; done\n"
+        bench.sluice("sleep 2; rdma link delete rxe0 & for i in $(seq 20); do usleep 500000; kill -0 $! || exit 0; done\n"
                      "echo still there after 10 s; exit 1", 30)
         gone = bench.ctl("devices")
         if gone["rdma_ports"] or gone["polled"][0]["device_lost"] == 0:
@@ -196,9 +196,9 @@ def the_control_plane_is_restarted_under_io(bench):
         return bench.ctl("connections", "show", connection["reactor"], connection["connection"])["queue_pair"]
 
     def disturb():
-        bench.sluice("sleep 3")
+        bench.sluice("sleep 1")
         before = queue_pair()
-        bench.sluice("kill -9 $(cat /tmp/admin-control.pid); sleep 4")
+        bench.sluice("kill -9 $(cat /tmp/admin-control.pid); sleep 2")
         bench.start_control("admin")
         bench.lab.wait("the control plane answers", lambda: "data_plane" in bench.sluice(f"{CTL} --json status 2>&1 || true"), 20)
         if queue_pair() != before:
@@ -212,8 +212,8 @@ def a_client_that_vanishes_is_let_go_and_comes_back(bench):
     bench.mount()
     bench.sh("dd if=/dev/urandom of=/tmp/data bs=1M count=32 2> /dev/null; cp /tmp/data /mnt/nfs/data; sync")
     job = bench.guest.begin("set -e\nfio --name=read --filename=/mnt/nfs/data --size=32m --rw=read --bs=1m --iodepth=8 --direct=1 "
-                            "--ioengine=libaio --time_based --runtime=20 > /tmp/fio.out\ncmp /tmp/data /mnt/nfs/data; rm /mnt/nfs/data")
-    bench.sluice("sleep 3")
+                            "--ioengine=libaio --time_based --runtime=8 > /tmp/fio.out\ncmp /tmp/data /mnt/nfs/data; rm /mnt/nfs/data")
+    bench.sluice("sleep 1")
     errors = bench.ctl("devices")["polled"][0]["error_completions"]
     bench.lab.ip("link", "set", "roce1", "down")
     try:
@@ -240,7 +240,7 @@ def the_requester_side_reads_and_writes_the_kernels_server(bench):
 
 def read_and_write_by_bench(bench):
     for mix, block in (("read=1", 4096), ("read=1", 1048576), ("write=1,read=1,getattr=1,lookup=1", 65536)):
-        text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --server {ROCE_GUEST} --seconds 2 --depth 4 --json "
+        text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --server {ROCE_GUEST} --seconds 1 --depth 4 --json "
                             f"nfs3 --mount-host {PLAIN_GUEST} --mount-port 20048 --verify --file-mib 4 --block {block} --mix {mix}", 120)
         report = json.loads(text)
         if report["errors"] or report["mismatches"] or not report["verified_bytes"]:
@@ -264,7 +264,7 @@ clients = 4
             bench.sh(f"mount -t nfs -o proto=tcp,port=2050,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20051 "
                      f"{PLAIN_HOST}:/export /mnt/other")
             try:
-                print("# " + bench.sh("random_io /mnt/other/reversed 8 4716; drop_caches; rm /mnt/other/reversed").strip())
+                print("# " + bench.sh("random_io /mnt/other/reversed 4 4716; drop_caches; rm /mnt/other/reversed").strip())
                 connection, = bench.ctl("connections", name="reverse")
                 if connection["state"] != "open":
                     raise Failed(str(connection))
@@ -288,7 +288,7 @@ root_squash = false
 """, device='devices = ["rxe0", "rxe1/1"]', mount_port=20054, port=20055)
         try:
             for device, address in (("rxe0", ROCE_HOST), ("rxe1", PLAIN_HOST)):
-                text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --rdma-device {device} --server {address} --port 20055 --seconds 2 --json "
+                text = bench.sluice(f"{SLUICE}/sluice-bench --device verbs --rdma-device {device} --server {address} --port 20055 --seconds 1 --json "
                                     "nfs3 --mount-host 127.0.0.1 --mount-port 20054 --verify --file-mib 2 --block 16384 --mix write=1,read=1", 60)
                 report = json.loads(text)
                 if report["errors"] or report["mismatches"] or not report["verified_bytes"]:
@@ -322,7 +322,7 @@ programs = ["nfs4"]
     try:
         bench.sh(f"mount -t nfs -o proto=rdma,port=20051,vers=4.1 {ROCE_HOST}:/ /mnt/other")
         try:
-            print("# " + bench.sh("random_io /mnt/other/forwarded 8 4715; drop_caches; rm /mnt/other/forwarded").strip())
+            print("# " + bench.sh("random_io /mnt/other/forwarded 4 4715; drop_caches; rm /mnt/other/forwarded").strip())
         finally:
             bench.unmount("/mnt/other")
     finally:

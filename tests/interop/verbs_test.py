@@ -16,7 +16,6 @@ from lab import (MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Fai
                  libraries_of, mac, run_tests)
 
 SLUICE = "/mnt/host/sluice"
-CTL = f"{SLUICE}/sluicectl --socket /tmp/admin.sock"
 # What rdma-core 44's rxe cannot do by the extended interface: lists of pieces.
 LISTS = ("gather_lists_and_unsignaled_requests", "writes_are_placed_before_a_later_send_is_received",
          "V2_045_reads_bring_the_memory_and_more_than_the_depth_wait")
@@ -107,7 +106,9 @@ class VerbsBench(Bench):
         self.sluice(f"kill $(cat /tmp/{name}-data.pid); sleep 1; kill $(cat /tmp/{name}-control.pid)")
 
     def ctl(self, *words, name="admin"):
-        return json.loads(self.sluice(f"{SLUICE}/sluicectl --socket /tmp/{name}.sock --json {' '.join(map(str, words))}"))
+        """The answer of a control plane, which may just be starting anew."""
+        ask = f"{SLUICE}/sluicectl --socket /tmp/{name}.sock --json {' '.join(map(str, words))}"
+        return json.loads(self.sluice(f"for i in $(seq 50); do text=$({ask} 2> /dev/null) && echo \"$text\" && exit 0; usleep 200000; done; {ask}"))
 
     def mount(self, options="", where="/mnt/nfs", version="3"):
         extra = f",mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048,nolock" if version == "3" else ""
@@ -200,7 +201,6 @@ def the_control_plane_is_restarted_under_io(bench):
         before = queue_pair()
         bench.sluice("kill -9 $(cat /tmp/admin-control.pid); sleep 2")
         bench.start_control("admin")
-        bench.lab.wait("the control plane answers", lambda: "data_plane" in bench.sluice(f"{CTL} --json status 2>&1 || true"), 20)
         if queue_pair() != before:
             raise Failed(f"another connection: {before}, {queue_pair()}")
     under_random_io(bench, disturb)

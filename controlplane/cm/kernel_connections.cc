@@ -2,7 +2,6 @@
 #include "controlplane/cm/kernel_connections.h"
 
 #include <spdlog/spdlog.h>
-
 #include <sys/prctl.h>
 
 #include <algorithm>

@@ -71,7 +71,9 @@ RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
 }
 
 RdmaCm::~RdmaCm() {
-  while (!entries_.empty()) forget(entries_.begin()->first);
+  // Those on the kept channel live on where somebody else has it open, and end with it where nobody has.
+  for (const auto& [id, entry] : entries_)
+    if (entry.stage < Stage::Accepted) rdma_destroy_id(entry.id);
   if (listener_ != nullptr) rdma_destroy_id(listener_);
   rdma_destroy_event_channel(kept_);
   rdma_destroy_event_channel(channel_);

@@ -199,10 +199,11 @@ def the_control_plane_is_restarted_under_io(bench):
     def disturb():
         bench.sluice("sleep 1")
         before = queue_pair()
-        bench.sluice("kill -9 $(cat /tmp/admin-control.pid); sleep 2")
-        bench.start_control("admin")
-        if queue_pair() != before:
-            raise Failed(f"another connection: {before}, {queue_pair()}")
+        for how in ("KILL", "TERM"):
+            bench.sluice(f"kill -{how} $(cat /tmp/admin-control.pid); sleep 2")
+            bench.start_control("admin")
+            if queue_pair() != before:
+                raise Failed(f"another connection after {how}: {before}, {queue_pair()}")
     under_random_io(bench, disturb)
     # That the peer of a connection which nobody but the data plane keeps has gone is found out, too.
     bench.lab.wait("the connection has ended", lambda: not bench.ctl("connections"), 40)

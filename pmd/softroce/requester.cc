@@ -450,7 +450,9 @@ void SoftQueuePair::on_timer(std::uint64_t now_ns) noexcept {
       attributes_.ack_timeout == 0
           ? ~std::uint64_t{0}
           : ack_timeout_ns(attributes_.ack_timeout) * (std::uint64_t{attributes_.retry_count} + 1);
-  if (now_ns - last_progress_ns_ >= patience) return fail(WcStatus::RetryExceeded);
+  // Time alone may have passed without us.
+  const bool retried = retries_ >= attributes_.retry_count;
+  if (retried && now_ns - last_progress_ns_ >= patience) return fail(WcStatus::RetryExceeded);
   ++retries_;
   window_.on_timeout();
   go_back();

@@ -5,8 +5,10 @@
 // its own datagrams.
 #include <time.h>
 
+#include <chrono>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "controlplane/cm/device_manager.h"
 #include "pmd/softroce/byte_order.h"
@@ -196,6 +198,18 @@ TEST_F(SoftRoceTest, a_dead_wire_ends_in_bounded_retries) {
 }
 
 // --- What no decent peer sends
+
+TEST_F(SoftRoceTest, time_in_which_nobody_polled_is_no_retry) {
+  attributes_.ack_timeout = 8;  // with its retries less than the pause
+  attributes_.retry_count = 1;
+  open({});
+  ASSERT_TRUE(b.receive(1, b.sge(0, 100)));
+  ASSERT_TRUE(a.post(SendOpcode::Send, 2, {a.sge(0, 100)}));
+  a.device->poll({});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(status_of(a, 2), WcStatus::Success);
+  EXPECT_EQ(status_of(b, 1), WcStatus::Success);
+}
 
 TEST_F(SoftRoceTest, packets_that_are_not_the_peers_change_nothing) {
   open();

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An unmodified Linux kernel as NFS/RDMA client of Sluice. Speaks TAP.
 
-linux_client_test.py CONTROLPLANE DATAPLANE SLUICECTL RPING_PEER SLUICE_BENCH [NAME...]   (NAME: only those tests)"""
+linux_client_test.py CONTROLPLANE DATAPLANE SLUICECTL RPING_PEER SLUICE_BENCH PERFTEST_PEER [NAME...]   (NAME: only those tests)"""
 import contextlib
 import json
 import os
@@ -22,8 +22,9 @@ SNAP = 256  # bytes of each packet that the long captures keep: all headers
 class ClientBench(Bench):
     """The guest, the planes, and what the tests share."""
 
-    def __init__(self, control, data, ctl, rping_peer, sluice_bench):
+    def __init__(self, control, data, ctl, rping_peer, sluice_bench, perftest_peer):
         self.programs = control, data, ctl
+        self.perftest_peer = perftest_peer
         self.rping_peer = rping_peer
         self.sluice_bench = sluice_bench
         self.captures = []
@@ -179,6 +180,25 @@ def rping_to_the_guest(b):
     rping(b, "client")
 
 
+def perftest_measures_us(b):
+    """Clients of perftest in the guest: messages to and fro, many RDMA Reads outstanding, many RDMA Writes."""
+    for program, options, size, wanted in (("send_lat", "-n 500", 64, "500 messages, not written"), ("send_lat", "-n 100", 60000, "100 messages, not written"),
+                                           ("read_bw", "-n 400 -o 16", 65536, "0 messages, not written"), ("read_bw", "-n 50 -o 16", 1048576, "0 messages, not written"),
+                                           ("write_bw", "-n 400", 65536, "0 messages, written"), ("write_bw", "-n 50", 1048576, "0 messages, written")):
+        log = f"{b.lab.dir}/perftest-{program}-{size}"
+        ours = b.lab.start(b.perftest_peer, program, ETHDEV, f"{ROCE_OTHER}/24", ROCE_GUEST, mac(1, 0), str(size), log=log)
+        b.lab.wait("our side listens", lambda: "listening" in open(log, encoding="utf-8").read() or ours.poll() is not None)
+        text = b.sh(f"timeout 60 ib_{program} -d rxe0 -x 1 -s {size} {options} {PLAIN_HOST} 2>&1", 90)
+        b.lab.wait("our side ends", lambda: ours.poll() is not None, 60)
+        said = open(log, encoding="utf-8").read()
+        if ours.returncode != 0 or wanted not in said:
+            raise Failed(f"{said}\n{text}")
+        measured = [line.split() for line in text.splitlines() if line.strip().startswith(f"{size} ")]
+        if len(measured) != 1:
+            raise Failed(text)
+        print("# ib_" + program, *measured[0])
+
+
 def V2_013_V2_014_version_2_falls_back_before_a_linux_server(b):
     """Our client begins with version 2; the kernel's server answers ERR_VERS, and one connection goes on with version 1."""
     b.sh("nfsd_on_rdma")
@@ -239,7 +259,7 @@ def packets_are_well_formed(b):
 
 
 TESTS = (mount_and_unmount, tree_is_read_back, one_mebibyte_io, random_io, ten_thousand_files, long_symlinks, rename_storm,
-         fio_with_verification, remount, rping_from_the_guest, rping_to_the_guest,
+         fio_with_verification, remount, rping_from_the_guest, rping_to_the_guest, perftest_measures_us,
          connecting_to_nobody_is_refused, V2_013_V2_014_version_2_falls_back_before_a_linux_server,
          capture_opens_in_wireshark, one_percent_loss, control_plane_killed, data_plane_killed,
          packets_are_well_formed)
@@ -262,7 +282,7 @@ def captured(bench, test):
 
 
 def main():
-    programs, names = sys.argv[1:6], sys.argv[6:]
+    programs, names = sys.argv[1:7], sys.argv[7:]
     tests = [test for test in TESTS if not names or test.__name__ in names]
     if shutil.which("qemu-system-x86_64") is None:
         print("1..0 # SKIP qemu-system-x86_64 is not installed: run deploy/install-packages.sh")

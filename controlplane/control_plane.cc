@@ -254,16 +254,17 @@ void ControlPlane::look_at_data_plane(std::uint64_t now_ns) {
   data_plane_pid_ = pid;
 }
 
-void ControlPlane::poll(int timeout_ms) {
+bool ControlPlane::poll(int timeout_ms) {
   admin_->poll(timeout_ms);
   const std::uint64_t now = segment::monotonic_ns();
   segment::beat(layout_.control_plane, now);
-  keeper_->poll(now);
-  exchange_->poll(now);
+  bool any = keeper_->poll(now);
+  any |= exchange_->poll(now);
   credits_->poll(now);
   drain(now);
   look_at_data_plane(now);
   show_statistics();
+  return any;
 }
 
 /// For the exporter, which reads the segment.

@@ -28,8 +28,9 @@ class ControlPlane {
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
-  /// Waits at most `timeout_ms` for administrators, and does what there is to do.
-  void poll(int timeout_ms);
+  /// Waits at most `timeout_ms` for administrators, and does what there is to do; false: the data plane had
+  /// nothing.
+  bool poll(int timeout_ms);
 
   const config::Config& config() const { return config_; }
   segment::Layout& layout() { return layout_; }

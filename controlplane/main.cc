@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -18,7 +19,9 @@
 namespace sluice::controlplane {
 namespace {
 
-constexpr int kTickMs = 2;
+/// A turn that finds nothing makes the next one later.
+constexpr int kShortestTickMs = 2;
+constexpr int kLongestTickMs = 16;
 
 std::atomic<bool> stop_requested{false};
 std::atomic<bool> reload_requested{false};
@@ -31,9 +34,10 @@ enum class Outcome { Stopped, WantsNewProcess };
 Outcome run(config::Config config) {
   ControlPlane plane(std::move(config));
   notify::ready();
+  int tick_ms = kShortestTickMs;
   while (!stop_requested) {
     if (plane.keeper().wants_new_process()) return Outcome::WantsNewProcess;
-    plane.poll(kTickMs);
+    tick_ms = plane.poll(tick_ms) ? kShortestTickMs : std::min(2 * tick_ms, kLongestTickMs);
     notify::alive();
     if (!reload_requested.exchange(false)) continue;
     try {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/rdma.h"
 
+#include <time.h>
+
 namespace sluice::rdma {
 
 const char* to_string(WcStatus status) noexcept {
@@ -27,6 +29,12 @@ const char* to_string(WcStatus status) noexcept {
       return "receiver-not-ready retries exceeded";
   }
   return "unknown";
+}
+
+void Device::wait(std::uint64_t limit_ns) noexcept {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  const timespec nap{static_cast<time_t>(limit_ns / kSecond), static_cast<long>(limit_ns % kSecond)};
+  ::nanosleep(&nap, nullptr);
 }
 
 }  // namespace sluice::rdma

@@ -108,6 +108,24 @@ const char* to_string(WcStatus status) noexcept;
 
 enum class WcOpcode : std::uint8_t { Send, RdmaWrite, RdmaRead, LocalInvalidate, BindWindow, Receive };
 
+/// What a request of the send queue completes as.
+constexpr WcOpcode completion_opcode(SendOpcode opcode) noexcept {
+  switch (opcode) {
+    case SendOpcode::Send:
+    case SendOpcode::SendWithInvalidate:
+    case SendOpcode::SendWithImmediate:
+      return WcOpcode::Send;
+    case SendOpcode::RdmaWrite:
+    case SendOpcode::RdmaWriteWithImmediate:
+      return WcOpcode::RdmaWrite;
+    case SendOpcode::RdmaRead:
+      return WcOpcode::RdmaRead;
+    case SendOpcode::LocalInvalidate:
+      return WcOpcode::LocalInvalidate;
+  }
+  return WcOpcode::Send;
+}
+
 struct WorkCompletion {
   std::uint64_t wr_id = 0;
   std::uint32_t byte_len = 0;  ///< Receive, RdmaRead: bytes placed. Only valid with Success.
@@ -328,6 +346,12 @@ class Device {
 
   /// Advances all queue pairs of the device by a bounded amount and returns their work completions.
   virtual std::size_t poll(std::span<WorkCompletion> completions) noexcept = 0;
+
+  /// Not message path: gives the processor away for at most `limit_ns`, when the polls since the last wait
+  /// have found nothing. May return at once.
+  virtual void wait(std::uint64_t limit_ns) noexcept;
+  /// Whether wait() ends when there is something for poll().
+  virtual bool wakes() const noexcept { return false; }
 };
 
 }  // namespace sluice::rdma

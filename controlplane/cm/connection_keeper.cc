@@ -8,7 +8,6 @@
 
 #include "controlplane/cm/kernel_connections.h"
 #include "controlplane/cm/punted_connections.h"
-#include "dataplane/rpcrdma/private_data.h"
 
 namespace sluice::cm {
 namespace {
@@ -21,11 +20,13 @@ bool process_exists(std::uint32_t pid) {
 
 ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config& config,
                                    const policy::CreditKeeper& credits)
-    : layout_(layout), config_(config), credits_(credits), admission_(config.admission_limits()) {
-  const ConnectionContext context{layout, config, credits, admission_, statistics_};
+    : layout_(layout),
+      config_(config),
+      admission_(config.admission_limits()),
+      context_{layout, config, credits, admission_, statistics_} {
   if (config.block.driver == segment::Driver::SoftRoce)
-    managed_ = std::make_unique<PuntedConnections>(context);
-  if (config.block.driver == segment::Driver::Verbs) managed_ = std::make_unique<KernelConnections>(context);
+    managed_ = std::make_unique<PuntedConnections>(context_);
+  if (config.block.driver == segment::Driver::Verbs) managed_ = std::make_unique<KernelConnections>(context_);
 }
 
 void ConnectionKeeper::rebuild() {
@@ -85,29 +86,16 @@ bool ConnectionKeeper::poll(std::uint64_t now_ns) {
 }
 
 void ConnectionKeeper::on_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) {
-  const policy::CreditKeeper::Start start = credits_.start_of(reactor, event.peer);
-  const policy::Verdict verdict =
-      admission_.judge(event.peer, config_.classes[start.client_class].max_connections_per_client, now_ns);
-  segment::Command answer{.cm_id = event.cm_id};
-  if (verdict != policy::Verdict::Admit) {
-    spdlog::warn("Connection request refused: {}", policy::to_string(verdict));
-    answer.type = segment::CommandType::Reject;
-    command(reactor, answer);
+  policy::Verdict verdict{};
+  auto accept =
+      judge(context_, reactor, event.peer, {event.private_data, event.private_data_bytes}, verdict, now_ns);
+  if (!accept) {
+    command(reactor, {.type = segment::CommandType::Reject, .cm_id = event.cm_id});
     return;
   }
-  const auto peer = rpcrdma::decode_private_data({event.private_data, event.private_data_bytes});
-  answer.type = segment::CommandType::Accept;
-  answer.credits = config_.block.credits;
-  answer.first_grant = start.credits;
-  answer.client_class = start.client_class;
-  answer.receive_inline_bytes = config_.block.inline_bytes;
-  answer.send_inline_bytes = rpcrdma::send_inline_bytes(peer, config_.block.inline_bytes);
-  const auto ours = rpcrdma::encode_private_data({.remote_invalidation = false,
-                                                  .send_bytes = config_.block.inline_bytes,
-                                                  .receive_bytes = config_.block.inline_bytes});
-  std::copy(ours.begin(), ours.end(), answer.private_data);
-  answer.private_data_bytes = ours.size();
-  if (!command(reactor, answer)) admission_.disconnected(event.peer);
+  accept->type = segment::CommandType::Accept;
+  accept->cm_id = event.cm_id;
+  if (!command(reactor, *accept)) admission_.disconnected(event.peer);
 }
 
 void ConnectionKeeper::reap() {

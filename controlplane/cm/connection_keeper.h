@@ -46,10 +46,10 @@ class ConnectionKeeper {
 
   segment::Layout& layout_;
   const config::Config& config_;
-  const policy::CreditKeeper& credits_;
   policy::Admission admission_;
-  std::unique_ptr<Connections> managed_;  ///< where the driver has no connection management of its own
   KeeperStatistics statistics_;
+  const ConnectionContext context_;
+  std::unique_ptr<Connections> managed_;  ///< where the driver has no connection management of its own
   std::uint32_t next_command_ = 1;
   std::set<std::uint64_t> reaping_;
 };

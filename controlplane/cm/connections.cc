@@ -3,6 +3,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
 
 #include "dataplane/rpcrdma/private_data.h"
@@ -26,29 +27,40 @@ std::uint32_t Connections::least_loaded(std::uint32_t among) const {
   return best;
 }
 
-std::optional<segment::Command> Connections::admit(Id id, Known& known,
-                                                   std::span<const std::byte> private_data,
-                                                   policy::Verdict& verdict, std::uint64_t now_ns) {
-  const config::Config& config = context_.config;
-  const policy::CreditKeeper::Start start = context_.credits.start_of(known.reactor, known.peer);
-  verdict = context_.admission.judge(known.peer,
-                                     config.classes[start.client_class].max_connections_per_client, now_ns);
+std::optional<segment::Command> judge(const ConnectionContext& context, std::uint32_t reactor,
+                                      const rdma::PeerAddress& peer, std::span<const std::byte> private_data,
+                                      policy::Verdict& verdict, std::uint64_t now_ns) {
+  const config::Config& config = context.config;
+  const policy::CreditKeeper::Start start = context.credits.start_of(reactor, peer);
+  verdict =
+      context.admission.judge(peer, config.classes[start.client_class].max_connections_per_client, now_ns);
   if (verdict != policy::Verdict::Admit) {
     spdlog::warn("Connection request refused: {}", policy::to_string(verdict));
     return std::nullopt;
   }
   const std::uint32_t inline_bytes = config.block.inline_bytes;
+  segment::Command command{.credits = config.block.credits,
+                           .first_grant = start.credits,
+                           .client_class = start.client_class,
+                           .receive_inline_bytes = inline_bytes,
+                           .send_inline_bytes = rpcrdma::send_inline_bytes(
+                               rpcrdma::decode_private_data(private_data), inline_bytes)};
   const auto ours = rpcrdma::encode_private_data(
       {.remote_invalidation = false, .send_bytes = inline_bytes, .receive_bytes = inline_bytes});
-  known.own.private_data.assign(ours.begin(), ours.end());
-  return segment::Command{.type = segment::CommandType::Establish,
-                          .cm_id = static_cast<std::uint32_t>(id),
-                          .credits = config.block.credits,
-                          .first_grant = start.credits,
-                          .client_class = start.client_class,
-                          .receive_inline_bytes = inline_bytes,
-                          .send_inline_bytes = rpcrdma::send_inline_bytes(
-                              rpcrdma::decode_private_data(private_data), inline_bytes)};
+  std::copy(ours.begin(), ours.end(), command.private_data);
+  command.private_data_bytes = ours.size();
+  return command;
+}
+
+std::optional<segment::Command> Connections::admit(Id id, Known& known,
+                                                   std::span<const std::byte> private_data,
+                                                   policy::Verdict& verdict, std::uint64_t now_ns) {
+  auto command = judge(context_, known.reactor, known.peer, private_data, verdict, now_ns);
+  if (!command) return command;
+  known.own.private_data.assign(command->private_data, command->private_data + command->private_data_bytes);
+  command->type = segment::CommandType::Establish;
+  command->cm_id = static_cast<std::uint32_t>(id);
+  return command;
 }
 
 segment::Command Connections::connect_command(Id id, const Known& known,

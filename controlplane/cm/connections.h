@@ -35,6 +35,12 @@ struct ConnectionContext {
   KeeperStatistics& statistics;
 };
 
+/// A peer's request is judged. When it is admitted: a command with what its connection is to be, and our
+/// private data.
+std::optional<segment::Command> judge(const ConnectionContext& context, std::uint32_t reactor,
+                                      const rdma::PeerAddress& peer, std::span<const std::byte> private_data,
+                                      policy::Verdict& verdict, std::uint64_t now_ns);
+
 class Connections {
  public:
   explicit Connections(const ConnectionContext& context) : context_(context) {}
@@ -71,8 +77,7 @@ class Connections {
   /// Of those in `among`, a bit for each, the one with the fewest connections.
   std::uint32_t least_loaded(std::uint32_t among) const;
   void tell_failed(const Known& known);
-  /// The peer's request is judged. When it is admitted: `known.own.private_data` is our answer, and the
-  /// command that makes its queue pair comes back, but for the attributes.
+  /// judge(), and our answer is kept in `known`. The command makes the queue pair, but for the attributes.
   std::optional<segment::Command> admit(Id id, Known& known, std::span<const std::byte> private_data,
                                         policy::Verdict& verdict, std::uint64_t now_ns);
   /// The queue pair that was dialed is agreed on, but for the attributes.

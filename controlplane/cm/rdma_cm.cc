@@ -298,22 +298,24 @@ std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
   // What the peer may read at once is what we answer, and the other way round.
   entry.responder_resources = std::min(event.parameters.responder_resources, kMaxReads);
   entry.initiator_depth = std::min(event.parameters.initiator_depth, kMaxReads);
-  RdmaCmPeer peer{.device = ibv_get_device_name(entry.id->verbs->device),
-                  .device_port = entry.id->port_num,
-                  .attributes = {.local = address_of(rdma_get_local_addr(entry.id)),
-                                 .remote = address_of(rdma_get_peer_addr(entry.id)),
-                                 .remote_qp = static_cast<rdma::QueuePairNumber>(receive.dest_qp_num),
-                                 .send_psn = send.sq_psn,
-                                 .receive_psn = receive.rq_psn,
-                                 .path_mtu = bytes_of(receive.path_mtu),
-                                 .responder_resources = entry.responder_resources,
-                                 .initiator_depth = entry.initiator_depth,
-                                 .ack_timeout = kAckTimeout,
-                                 .retry_count = kRetries,
-                                 .rnr_retry = kRnrForEver,
-                                 .service_level = options_.service_level.value_or(receive.ah_attr.sl),
-                                 .traffic_class = receive.ah_attr.grh.traffic_class},
-                  .private_data = event.private_data};
+  RdmaCmPeer peer{
+      .device = ibv_get_device_name(entry.id->verbs->device),
+      .device_port = entry.id->port_num,
+      .attributes = {.local = address_of(rdma_get_local_addr(entry.id)),
+                     .remote = address_of(rdma_get_peer_addr(entry.id)),
+                     .remote_qp = static_cast<rdma::QueuePairNumber>(receive.dest_qp_num),
+                     .send_psn = send.sq_psn,
+                     .receive_psn = receive.rq_psn,
+                     .path_mtu = bytes_of(receive.path_mtu),
+                     .responder_resources = entry.responder_resources,
+                     .initiator_depth = entry.initiator_depth,
+                     .ack_timeout = kAckTimeout,
+                     .retry_count = kRetries,
+                     .rnr_retry = kRnrForEver,
+                     .service_level = options_.service_level.value_or(receive.ah_attr.sl),
+                     .traffic_class = options_.traffic_class != 0 ? options_.traffic_class
+                                                                  : receive.ah_attr.grh.traffic_class},
+      .private_data = event.private_data};
   return peer;
 }
 

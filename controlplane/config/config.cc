@@ -121,6 +121,7 @@ void read_softroce(Checker& check, const toml::table& table, segment::ConfigBloc
 
 /// "mlx5_0", or "mlx5_0/2" for its second port.
 void read_verbs(Checker& check, const toml::table& table, segment::ConfigBlock& block) {
+  check.integer(table, "shared_receives", block.shared_receives, 0, segment::kMaxSharedReceives);
   check.integer(table, "traffic_class", block.traffic_class, 0, 255);
   check.integer(table, "service_level", block.service_level, 0, segment::kMaxServiceLevel);
   const toml::node* node = check.take(table, "devices");

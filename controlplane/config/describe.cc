@@ -60,6 +60,7 @@ json describe_device(const segment::ConfigBlock& block) {
     devices.push_back(block.verbs_ports[i].device + ('/' + std::to_string(block.verbs_ports[i].port)));
   json device = {{"driver", to_string(block.driver)},
                  {"devices", devices},
+                 {"shared_receives", block.shared_receives},
                  {"traffic_class", block.traffic_class},
                  {"loopback_path", block.loopback_path},
                  {"loopback_links", block.loopback_links},

@@ -71,7 +71,9 @@ std::unique_ptr<rdma::Device> Drivers::make_device(const segment::ConfigBlock& c
       break;
     case segment::Driver::Verbs: {
       rdma::verbs::DeviceConfig device{.device = {},
-                                       .max_queue_pairs = config.all_connections() + kSpareQueuePairs};
+                                       .max_queue_pairs = config.all_connections() + kSpareQueuePairs,
+                                       .shared_receives = config.shared_receives,
+                                       .shared_receive_bytes = config.inline_bytes};
       if (const segment::VerbsPort* port = config.verbs_port(reactor)) {
         device.device = port->device;
         device.port = static_cast<std::uint8_t>(port->port);

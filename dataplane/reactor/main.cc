@@ -40,7 +40,8 @@ namespace sluice::reactor {
 namespace {
 
 constexpr std::chrono::milliseconds kBeatInterval{100};
-constexpr int kCaptureTurnsPerBeat = 20;
+constexpr int kCaptureTurnsPerBeat = 20;  // while packets are captured
+constexpr int kIdleTurnsPerBeat = 5;
 constexpr std::size_t kPadBytes = 4096;
 /// Between the publishing of what exports hold, in nanoseconds.
 constexpr std::uint64_t kPublishIntervalNs = 200'000'000;
@@ -291,6 +292,8 @@ void publish_memory(segment::Layout& layout, const segment::ConfigBlock& config)
   const std::pair<const char*, std::uint64_t> parts[] = {
       {"file data (resident as files grow)", served_bytes(config)},
       {"Receive buffers", slots * config.inline_bytes},
+      {"Receives that connections share",
+       std::uint64_t{config.reactors} * config.shared_receives * config.inline_bytes},
       {"reply buffers of call slots", slots * config.reply_buffer_bytes},
       {"long-call buffers",
        std::uint64_t{config.reactors} * config.call_buffers * rpcrdma::EngineConfig{}.call_buffer_bytes},
@@ -485,8 +488,9 @@ int serve(const Options& options) {
   notify::ready();
   bool running = true;
   while (running && !stop_requested) {
-    for (int i = 0; i < kCaptureTurnsPerBeat; ++i) {
-      std::this_thread::sleep_for(kBeatInterval / kCaptureTurnsPerBeat);
+    const int turns = captures.running() ? kCaptureTurnsPerBeat : kIdleTurnsPerBeat;
+    for (int i = 0; i < turns; ++i) {
+      std::this_thread::sleep_for(kBeatInterval / turns);
       captures.turn();
       changes.turn();
     }

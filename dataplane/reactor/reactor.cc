@@ -2,7 +2,6 @@
 #include "dataplane/reactor/reactor.h"
 
 #include <immintrin.h>
-#include <time.h>
 
 #include <algorithm>
 
@@ -11,9 +10,13 @@
 namespace sluice::reactor {
 namespace {
 
-/// Backing off: spin first, then give the core away for short times.
-constexpr std::uint32_t kIdleTurnsBeforeSleep = 50'000;
-constexpr long kIdleSleepNs = 50'000;
+/// Backing off: spins for as long as being late would cost, then gives the core away.
+constexpr std::uint64_t kSpinNs = 50'000;
+constexpr std::uint64_t kNapNs = 50'000;
+/// When what comes ends it: for as long as there has been nothing, and as timers and commands of the control
+/// plane may wait.
+constexpr std::uint64_t kLongestWaitNs = 10'000'000;
+constexpr std::uint64_t kHouseIntervalNs = 1'000'000;
 
 }  // namespace
 
@@ -42,7 +45,7 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
 void Reactor::run() noexcept {
   while (!stopped()) {
     if (poll_once())
-      idle_turns_ = 0;
+      idle_since_ns_ = 0;
     else
       idle();
   }
@@ -71,7 +74,7 @@ bool Reactor::poll_once() noexcept {
 
 /// What a turn does not need: clock, connection management, commands, background work, counters.
 bool Reactor::housekeeping() noexcept {
-  now_ns_ = clock_();
+  now_ns_ = kept_house_ns_ = clock_();
   bool busy = cm_ != nullptr ? poll_cm() : poll_datagrams();
   busy |= poll_properties();
   busy |= poll_commands();
@@ -84,13 +87,15 @@ bool Reactor::housekeeping() noexcept {
 }
 
 void Reactor::idle() noexcept {
-  if (config_.idle == segment::IdlePolicy::Spin || ++idle_turns_ < kIdleTurnsBeforeSleep) {
-    _mm_pause();
-    return;
-  }
-  const timespec nap{0, kIdleSleepNs};
-  ::nanosleep(&nap, nullptr);
-  turns_to_housekeeping_ = 0;
+  if (config_.idle == segment::IdlePolicy::Spin) return _mm_pause();
+  const std::uint64_t now_ns = clock_();
+  if (idle_since_ns_ == 0) idle_since_ns_ = now_ns;
+  if (now_ns - idle_since_ns_ < kSpinNs) return _mm_pause();
+  rdma::Device& device = engine_.device();
+  const bool only_device = pollers_.empty() && lent_.empty() && borrowed_.empty();
+  device.wait(only_device && device.wakes() ? std::min(now_ns - idle_since_ns_, kLongestWaitNs) : kNapNs);
+  now_ns_ = clock_();
+  if (now_ns_ - kept_house_ns_ >= kHouseIntervalNs) turns_to_housekeeping_ = 0;
 }
 
 // --- Connections

@@ -153,7 +153,8 @@ class Reactor final : public ingress::Dialer {
   std::atomic<bool> stopped_{false};
   std::uint64_t now_ns_;
   std::uint32_t turns_to_housekeeping_ = 0;
-  std::uint32_t idle_turns_ = 0;
+  std::uint64_t kept_house_ns_ = 0;
+  std::uint64_t idle_since_ns_ = 0;  ///< zero: was busy
   std::uint32_t control_plane_pid_ = 0;
   std::uint64_t started_wall_ns_;
 

@@ -79,6 +79,7 @@ enum class Driver : std::uint32_t { Loopback, SoftRoce, Verbs };
 
 inline constexpr std::uint32_t kMaxDeviceName = 64;
 inline constexpr std::uint32_t kMaxServiceLevel = 7;
+inline constexpr std::uint32_t kMaxSharedReceives = 65536;
 
 /// A port of an RDMA device of the kernel's.
 struct VerbsPort {
@@ -102,6 +103,7 @@ struct ConfigBlock {
   std::array<AllowedPrefix, kMaxAddresses> addresses;  ///< softroce: its own
   std::uint32_t verbs_port_count = 0;                  ///< verbs; zero: the first device that can be used
   std::array<VerbsPort, kMaxReactors> verbs_ports{};
+  std::uint32_t shared_receives = 0;   ///< verbs, of one reactor; zero: each connection has its own
   std::uint32_t traffic_class = 0;     ///< verbs
   std::uint32_t service_level = 0xFF;  ///< verbs; above kMaxServiceLevel: what the kernel's priorities say
   std::uint32_t gateway_count = 0;

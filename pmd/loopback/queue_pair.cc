@@ -290,26 +290,7 @@ void LoopbackQueuePair::complete_entry(SendEntry& done, WcStatus status, Complet
   wc.qp = number_;
   wc.status = status;
   wc.byte_len = done.bytes;
-  switch (done.opcode) {
-    case SendOpcode::Send:
-    case SendOpcode::SendWithInvalidate:
-      wc.opcode = WcOpcode::Send;
-      break;
-    case SendOpcode::RdmaWrite:
-      wc.opcode = WcOpcode::RdmaWrite;
-      break;
-    case SendOpcode::RdmaRead:
-      wc.opcode = WcOpcode::RdmaRead;
-      break;
-    case SendOpcode::LocalInvalidate:
-      wc.opcode = WcOpcode::LocalInvalidate;
-      break;
-    case SendOpcode::SendWithImmediate:
-      break;
-    case SendOpcode::RdmaWriteWithImmediate:
-      wc.opcode = WcOpcode::RdmaWrite;
-      break;
-  }
+  wc.opcode = completion_opcode(done.opcode);
 }
 
 void LoopbackQueuePair::complete_sends(CompletionSink& sink) noexcept {

@@ -10,23 +10,6 @@
 namespace sluice::rdma::softroce {
 namespace {
 
-constexpr WcOpcode completion_opcode(SendOpcode opcode) noexcept {
-  switch (opcode) {
-    case SendOpcode::Send:
-    case SendOpcode::SendWithInvalidate:
-    case SendOpcode::SendWithImmediate:
-      return WcOpcode::Send;
-    case SendOpcode::RdmaWrite:
-    case SendOpcode::RdmaWriteWithImmediate:
-      return WcOpcode::RdmaWrite;
-    case SendOpcode::RdmaRead:
-      return WcOpcode::RdmaRead;
-    case SendOpcode::LocalInvalidate:
-      return WcOpcode::LocalInvalidate;
-  }
-  return WcOpcode::Send;
-}
-
 struct DataOpcodes {
   Opcode first, middle, last, only;
 };

@@ -3,12 +3,14 @@
 
 namespace sluice::rdma::verbs {
 
-std::unique_ptr<CompletionQueue> CompletionQueue::create(ibv_context* context, std::uint32_t entries,
-                                                         bool extended, bool in_software) {
+std::unique_ptr<CompletionQueue> CompletionQueue::create(ibv_context* context, ibv_comp_channel* channel,
+                                                         std::uint32_t entries, bool extended,
+                                                         bool in_software) {
   if (extended) {
     ibv_cq_init_attr_ex attributes{};
     attributes.cqe = entries;
-    attributes.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM;
+    attributes.channel = channel;
+    attributes.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM;
     attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
     attributes.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
     ibv_cq_ex* cq = ibv_create_cq_ex(context, &attributes);
@@ -21,7 +23,7 @@ std::unique_ptr<CompletionQueue> CompletionQueue::create(ibv_context* context, s
       return std::unique_ptr<CompletionQueue>(
           new CompletionQueue(ibv_cq_ex_to_cq(cq), cq, entries, in_software));
   }
-  ibv_cq* cq = ibv_create_cq(context, static_cast<int>(entries), nullptr, nullptr, 0);
+  ibv_cq* cq = ibv_create_cq(context, static_cast<int>(entries), nullptr, channel, 0);
   if (cq == nullptr) return nullptr;
   return std::unique_ptr<CompletionQueue>(new CompletionQueue(cq, nullptr, entries, in_software));
 }

@@ -33,7 +33,9 @@ struct Cookie {
 /// One completion, whichever interface it came by. Valid fields as in ibv_wc.
 struct Completion {
   std::uint64_t wr_id = 0;
+  std::uint32_t queue_pair = 0;  ///< number
   ibv_wc_status status = IBV_WC_SUCCESS;
+  bool in_receive = true;  ///< Receive: the data is in its buffer, and not where an RDMA Write put it
   std::uint32_t byte_len = 0;
   std::uint32_t immediate = 0;    ///< host order
   std::uint32_t invalidated = 0;  ///< rkey
@@ -43,19 +45,23 @@ struct Completion {
 class CompletionQueue {
  public:
   /// Setup; null when the device refuses. `extended` is what is wished for.
-  static std::unique_ptr<CompletionQueue> create(ibv_context* context, std::uint32_t entries, bool extended,
-                                                 bool in_software);
+  static std::unique_ptr<CompletionQueue> create(ibv_context* context, ibv_comp_channel* channel,
+                                                 std::uint32_t entries, bool extended, bool in_software);
   ~CompletionQueue();
   CompletionQueue(const CompletionQueue&) = delete;
   CompletionQueue& operator=(const CompletionQueue&) = delete;
 
   ibv_cq* handle() const noexcept { return cq_; }
+  std::uint32_t entries() const noexcept { return entries_; }
   bool extended() const noexcept { return extended_ != nullptr; }
 
   /// Room for completions of another queue pair. False: none.
   bool take_room(std::uint32_t entries) noexcept;
   /// A queue pair is gone; its completions may still be in the queue.
   void leave_room(std::uint32_t entries) noexcept { left_ += entries; }
+
+  /// The next completion that comes is told by the channel.
+  bool arm() noexcept { return ibv_req_notify_cq(cq_, 0) == 0; }
 
   /// Calls `each(const Completion&)` for at most `limit` completions, and returns how many.
   template <typename Each>
@@ -87,9 +93,12 @@ class CompletionQueue {
     if (limit == 0 || ibv_start_poll(extended_, &attributes) != 0) return 0;
     std::size_t count = 0;
     do {
-      Completion completion{.wr_id = extended_->wr_id, .status = extended_->status};
+      Completion completion{.wr_id = extended_->wr_id,
+                            .queue_pair = ibv_wc_read_qp_num(extended_),
+                            .status = extended_->status};
       if (completion.status == IBV_WC_SUCCESS && Cookie::unpacked(completion.wr_id).receive) {
         completion.byte_len = ibv_wc_read_byte_len(extended_);
+        completion.in_receive = ibv_wc_read_opcode(extended_) != IBV_WC_RECV_RDMA_WITH_IMM;
         completion.flags = flags_of(ibv_wc_read_wc_flags(extended_));
         if (completion.flags & IBV_WC_WITH_INV)
           completion.invalidated = ibv_wc_read_invalidated_rkey(extended_);
@@ -114,9 +123,10 @@ class CompletionQueue {
       const int got = ibv_poll_cq(cq_, room, completions);
       for (int i = 0; i < got; ++i) {
         const ibv_wc& wc = completions[i];
-        Completion completion{.wr_id = wc.wr_id, .status = wc.status};
+        Completion completion{.wr_id = wc.wr_id, .queue_pair = wc.qp_num, .status = wc.status};
         if (wc.status == IBV_WC_SUCCESS) {
           completion.byte_len = wc.byte_len;
+          completion.in_receive = wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM;
           completion.flags = flags_of(wc.wc_flags);
           if (completion.flags & IBV_WC_WITH_INV)
             completion.invalidated = wc.invalidated_rkey;

@@ -245,6 +245,14 @@ VerbsDevice::VerbsDevice(const DeviceConfig& config)
   staged_.reserve(places_.size());
   failed_.reserve(places_.size());
   attach();
+  if (config_.shared_receives == 0) return;
+  try {
+    shared_ =
+        std::make_unique<SharedReceives>(memory_, pd_, config_.shared_receives, config_.shared_receive_bytes);
+  } catch (...) {
+    close_context();
+    throw;
+  }
 }
 
 VerbsDevice::~VerbsDevice() {
@@ -287,6 +295,8 @@ void VerbsDevice::attach() {
       throw SetupError("The RDMA device " + name_ + " gives no protection domain (" + std::strerror(errno) +
                        ").");
     memory_.attach(pd_, has_windows(attributes_));
+    if (shared_) shared_->attach(pd_);
+    make_channel();
     const int flags = ::fcntl(context_->async_fd, F_GETFL);
     ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK);
   } catch (...) {
@@ -299,6 +309,10 @@ void VerbsDevice::attach() {
 void VerbsDevice::close_context() noexcept {
   if (context_ == nullptr) return;
   completion_queues_.clear();
+  if (channel_ != nullptr) ibv_destroy_comp_channel(channel_);
+  channel_ = nullptr;
+  armed_ = false;
+  if (shared_) shared_->detach();
   memory_.detach();
   if (pd_ != nullptr) ibv_dealloc_pd(pd_);
   pd_ = nullptr;
@@ -306,24 +320,31 @@ void VerbsDevice::close_context() noexcept {
   context_ = nullptr;
 }
 
+/// Without one the reactor sleeps by time: no reason to refuse a device.
+void VerbsDevice::make_channel() noexcept {
+  channel_ = ibv_create_comp_channel(context_);
+  if (channel_ == nullptr) return;
+  const int flags = ::fcntl(channel_->fd, F_GETFL);
+  ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK);
+}
+
 void VerbsDevice::read_gids() {
   gids_ = gids_of(context_);
   addresses_ = addresses_of(gids_, config_.port);
 }
 
+/// The table as it is now: addresses come and go, and a bond that changes its link moves them to other
+/// indices.
 std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) noexcept {
-  // Addresses may have come since the table was read.
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    for (const ibv_gid_entry& entry : gids_)
-      if (is_roce_v2(entry, config_.port) && address_of(entry) == local)
-        return static_cast<std::uint8_t>(entry.gid_index);
-    if (context_ == nullptr) return std::nullopt;
-    try {
-      read_gids();
-    } catch (const std::bad_alloc&) {
-      return std::nullopt;
-    }
+  if (context_ == nullptr) return std::nullopt;
+  try {
+    read_gids();
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
   }
+  for (const ibv_gid_entry& entry : gids_)
+    if (is_roce_v2(entry, config_.port) && address_of(entry) == local)
+      return static_cast<std::uint8_t>(entry.gid_index);
   return std::nullopt;
 }
 
@@ -333,6 +354,7 @@ std::unique_ptr<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits&
       throw SetupError("The RDMA device " + name_ + " has been taken away: Sluice waits for it.");
     auto qp = std::make_unique<VerbsQueuePair>(*this, limits);
     numbers_[qp->place()].store(static_cast<std::uint32_t>(qp->number()), std::memory_order_relaxed);
+    if (shared_) places_by_number_[static_cast<std::uint32_t>(qp->number())] = qp->place();
     ++statistics_.queue_pairs_made;
     return qp;
   } catch (...) {
@@ -369,18 +391,22 @@ void VerbsDevice::add_depth(std::size_t depth) {
 CompletionQueue& VerbsDevice::completion_queue(std::uint32_t entries) {
   for (const auto& queue : completion_queues_)
     if (queue->take_room(entries)) return *queue;
-  // As many as the device makes at a time, so that there are few to poll.
+  // As many as the device makes at a time, so that there are few to poll. All shared Receives may complete in
+  // any one of them.
   const auto most = static_cast<std::uint32_t>(std::max(attributes_.max_cqe, 1));
-  const std::uint64_t all = std::uint64_t{entries} * places_.size();
+  const std::uint32_t shared = shared_ ? shared_->count() : 0;
+  const std::uint64_t all = std::uint64_t{entries} * places_.size() + shared;
   const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
-  auto queue =
-      entries <= size ? CompletionQueue::create(context_, size, wants_extended_, in_software_) : nullptr;
-  if (queue == nullptr || !queue->take_room(entries))
+  auto queue = entries + shared <= size
+                   ? CompletionQueue::create(context_, channel_, size, wants_extended_, in_software_)
+                   : nullptr;
+  if (queue == nullptr || !queue->take_room(entries + shared))
     throw SetupError("The RDMA device " + name_ + " makes no completion queue with " +
-                     std::to_string(entries) + " entries (it has " + std::to_string(most) +
+                     std::to_string(entries + shared) + " entries (it has " + std::to_string(most) +
                      "): make [transport] credits smaller.");
   extended_polling_ = queue->extended();
   completion_queues_.push_back(std::move(queue));
+  armed_ = false;
   return *completion_queues_.back();
 }
 
@@ -410,16 +436,11 @@ std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
   for (std::size_t i = 0; i < queues && room_used_ < room_.size(); ++i) {
     if (++next_queue_ >= queues) next_queue_ = 0;
     statistics_.work_completions += completion_queues_[next_queue_]->poll(
-        room_.size() - room_used_, [this](const Completion& completion) noexcept {
-          const Cookie cookie = Cookie::unpacked(completion.wr_id);
-          const bool known = cookie.place < places_.size() && places_[cookie.place].qp != nullptr &&
-                             places_[cookie.place].generation == cookie.generation;
-          if (known)
-            places_[cookie.place].qp->on_completion(cookie, completion);
-          else
-            ++statistics_.stale_completions;
-        });
+        room_.size() - room_used_,
+        [this](const Completion& completion) noexcept { on_completion(completion); });
   }
+  if (shared_ && !shared_->post()) [[unlikely]]
+    request(Request::Detach);
   const std::size_t count = waiting + room_used_;
   room_ = {};
   room_used_ = 0;
@@ -429,6 +450,57 @@ std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
       qp->enter_error();
     }
   return count;
+}
+
+void VerbsDevice::on_completion(const Completion& completion) noexcept {
+  const Cookie cookie = Cookie::unpacked(completion.wr_id);
+  if (shared_ && cookie.receive) return on_shared_receive(cookie.index, completion);
+  const bool known = cookie.place < places_.size() && places_[cookie.place].qp != nullptr &&
+                     places_[cookie.place].generation == cookie.generation;
+  if (known)
+    places_[cookie.place].qp->on_completion(cookie, completion);
+  else
+    ++statistics_.stale_completions;
+}
+
+void VerbsDevice::on_shared_receive(std::uint32_t index, const Completion& completion) noexcept {
+  const auto place = places_by_number_.find(completion.queue_pair);
+  if (place == places_by_number_.end()) {
+    ++statistics_.stale_completions;
+  } else {
+    const std::uint32_t length =
+        completion.status == IBV_WC_SUCCESS && completion.in_receive ? completion.byte_len : 0;
+    places_[place->second].qp->on_shared_receive(completion, shared_->message(index, length));
+  }
+  if (!shared_->give_back(index)) request(Request::Detach);
+}
+
+void VerbsDevice::take_completions_of(VerbsQueuePair& qp, CompletionQueue& queue) noexcept {
+  if (!shared_) return;
+  // As many as it may hold at most.
+  queue.poll(queue.entries(), [this](const Completion& completion) noexcept { on_completion(completion); });
+  places_by_number_.erase(static_cast<std::uint32_t>(qp.number()));
+}
+
+/// Armed first, and then polled once more by the caller: what came in between is not slept on.
+void VerbsDevice::wait(std::uint64_t limit_ns) noexcept {
+  if (channel_ == nullptr) return Device::wait(limit_ns);
+  if (!armed_) {
+    armed_ = std::all_of(completion_queues_.begin(), completion_queues_.end(),
+                         [](const auto& queue) { return queue->arm(); });
+    if (!armed_) Device::wait(limit_ns);
+    return;
+  }
+  ++statistics_.waits;
+  pollfd ready{.fd = channel_->fd, .events = POLLIN, .revents = 0};
+  const timespec limit{0, static_cast<long>(std::min<std::uint64_t>(limit_ns, 999'999'999))};
+  if (::ppoll(&ready, 1, &limit, nullptr) <= 0) return;
+  ++statistics_.wakeups;
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  for (std::size_t i = 0; i < completion_queues_.size(); ++i)
+    if (ibv_get_cq_event(channel_, &queue, &context) == 0) ibv_ack_cq_events(queue, 1);
+  armed_ = false;
 }
 
 /// What the thread that looks has found. It never waits for that thread.

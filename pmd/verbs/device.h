@@ -9,11 +9,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
 #include "pmd/verbs/queue_pair.h"
+#include "pmd/verbs/shared_receives.h"
 #include "pmd/verbs/verbs.h"
 
 namespace sluice::rdma::verbs {
@@ -50,6 +52,8 @@ class VerbsDevice final : public Verbs {
   std::uint16_t max_path_mtu() const noexcept override { return max_path_mtu_; }
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
+  void wait(std::uint64_t limit_ns) noexcept override;
+  bool wakes() const noexcept override { return channel_ != nullptr; }
 
   void look() noexcept override;
   void probe(QueuePairNumber number) noexcept override;
@@ -67,6 +71,10 @@ class VerbsDevice final : public Verbs {
   /// SetupError when all are taken.
   Place& take_place(VerbsQueuePair& qp, std::uint16_t& number);
   void leave_place(VerbsQueuePair& qp) noexcept;
+  /// Null: queue pairs have Receives of their own.
+  SharedReceives* shared_receives() noexcept { return shared_.get(); }
+  /// The queue pair is about to be destroyed: what it has taken of the shared Receives comes back.
+  void take_completions_of(VerbsQueuePair& qp, CompletionQueue& queue) noexcept;
   /// A completion queue with room for so many; SetupError.
   CompletionQueue& completion_queue(std::uint32_t entries);
   /// Setup: a queue pair with so many work requests comes, or goes.
@@ -102,13 +110,18 @@ class VerbsDevice final : public Verbs {
   void on_event(const ibv_async_event& event) noexcept;
   bool is_present() const noexcept;
   void close_context() noexcept;
+  void on_completion(const Completion& completion) noexcept;
+  void on_shared_receive(std::uint32_t index, const Completion& completion) noexcept;
+  void make_channel() noexcept;
   void request(Request wanted) noexcept;
 
   DeviceConfig config_;
   std::string name_;
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
-  std::string node_path_;  ///< is there as long as the device is
+  ibv_comp_channel* channel_ = nullptr;  ///< null: the device has none, and wait() sleeps
+  bool armed_ = false;                   ///< and polled since
+  std::string node_path_;                ///< is there as long as the device is
   ibv_device_attr attributes_{};
   DeviceLimits limits_{};
   std::uint16_t max_path_mtu_ = 1024;
@@ -119,6 +132,8 @@ class VerbsDevice final : public Verbs {
   std::vector<ibv_gid_entry> gids_;
   std::vector<PeerAddress> addresses_;
   MemoryTable memory_;
+  std::unique_ptr<SharedReceives> shared_;
+  std::unordered_map<std::uint32_t, std::uint16_t> places_by_number_;  ///< with shared Receives
   std::vector<std::unique_ptr<CompletionQueue>> completion_queues_;
   std::size_t next_queue_ = 0;
   std::vector<Place> places_;

@@ -51,23 +51,6 @@ WcStatus status_of(const Completion& completion, WcOpcode opcode) noexcept {
              : WcStatus::LocalProtectionError;
 }
 
-constexpr WcOpcode completion_opcode(SendOpcode opcode) noexcept {
-  switch (opcode) {
-    case SendOpcode::RdmaWrite:
-    case SendOpcode::RdmaWriteWithImmediate:
-      return WcOpcode::RdmaWrite;
-    case SendOpcode::RdmaRead:
-      return WcOpcode::RdmaRead;
-    case SendOpcode::LocalInvalidate:
-      return WcOpcode::LocalInvalidate;
-    case SendOpcode::Send:
-    case SendOpcode::SendWithInvalidate:
-    case SendOpcode::SendWithImmediate:
-      break;
-  }
-  return WcOpcode::Send;
-}
-
 constexpr ibv_wr_opcode verbs_opcode(SendOpcode opcode) noexcept {
   switch (opcode) {
     case SendOpcode::Send:
@@ -100,16 +83,20 @@ ibv_mtu mtu_of(std::uint16_t bytes) noexcept {
 // --- Setup and teardown
 
 VerbsQueuePair::VerbsQueuePair(VerbsDevice& device, const QueuePairLimits& limits)
-    : device_(device), rnr_retry_(limits.rnr_retry), sends_(limits.send_depth), receives_(limits.recv_depth) {
+    : device_(device),
+      shares_receives_(device.shared_receives() != nullptr),
+      rnr_retry_(limits.rnr_retry),
+      sends_(limits.send_depth),
+      receives_(limits.recv_depth) {
   generation_ = device_.take_place(*this, place_).generation;
   try {
-    completions_ = &device_.completion_queue(limits.send_depth + limits.recv_depth);
+    completions_ = &device_.completion_queue(completion_entries());
     make(limits);
     to_init();
     device_.add_depth(std::size_t{limits.send_depth} + limits.recv_depth);
   } catch (...) {
     if (qp_ != nullptr) ibv_destroy_qp(qp_);
-    if (completions_ != nullptr) completions_->leave_room(limits.send_depth + limits.recv_depth);
+    if (completions_ != nullptr) completions_->leave_room(completion_entries());
     device_.leave_place(*this);
     throw;
   }
@@ -124,11 +111,12 @@ void VerbsQueuePair::make(const QueuePairLimits& limits) {
   wanted.recv_cq = completions_->handle();
   wanted.qp_type = IBV_QPT_RC;
   wanted.cap = {.max_send_wr = limits.send_depth,
-                .max_recv_wr = limits.recv_depth,
+                .max_recv_wr = shares_receives_ ? 0 : limits.recv_depth,
                 .max_send_sge = std::min(
                     {limits.max_send_sge, kMaxSge, static_cast<std::uint32_t>(std::max(device.max_sge, 1))}),
-                .max_recv_sge = 1,
+                .max_recv_sge = shares_receives_ ? 0u : 1u,
                 .max_inline_data = kWantedInline};
+  if (shares_receives_) wanted.srq = device_.shared_receives()->handle();
   wanted.pd = device_.protection_domain();
   // The second try is without inline data, which some devices count otherwise; the last one classic.
   for (int attempt = 0; attempt < 4 && qp_ == nullptr; ++attempt) {
@@ -187,13 +175,14 @@ void VerbsQueuePair::lose() noexcept {
   }
   chain_length_ = 0;
   device_.memory().release_all(*this);
+  device_.take_completions_of(*this, *completions_);
   // From here on the device touches no memory for this queue pair.
   ibv_destroy_qp(qp_);
   qp_ = nullptr;
   extended_ = nullptr;
   device_sends_ = sends_.tail();
   device_receives_ = receives_.tail();
-  completions_->leave_room(sends_.depth() + receives_.depth());
+  completions_->leave_room(completion_entries());
   completions_ = nullptr;
   flush_sends_after_device();
   flush_receives_after_device();
@@ -451,7 +440,7 @@ std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
   std::size_t count = std::min<std::size_t>(wrs.size(), receives_.room());
   if (state_ == State::Error) count = std::min(count, device_.completion_room());
   std::size_t done = 0;
-  while (state_ != State::Error && done < count) {
+  while (state_ != State::Error && !shares_receives_ && done < count) {
     std::array<ibv_recv_wr, kClassicBatch> chain;
     std::array<ibv_sge, kClassicBatch> sges;
     const std::size_t part = std::min<std::size_t>(count - done, kClassicBatch);
@@ -460,7 +449,7 @@ std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
       sges[i] = {.addr = reinterpret_cast<std::uintptr_t>(wr.sge.address),
                  .length = wr.sge.length,
                  .lkey = device_.memory().device_lkey(wr.sge.lkey)};
-      chain[i] = {.wr_id = Cookie{place_, generation_, true, receives_.push(wr.wr_id)}.packed(),
+      chain[i] = {.wr_id = Cookie{place_, generation_, true, receives_.push(wr)}.packed(),
                   .next = i + 1 < part ? &chain[i + 1] : nullptr,
                   .sg_list = &sges[i],
                   .num_sge = wr.sge.length > 0 ? 1 : 0};
@@ -473,7 +462,7 @@ std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
     ++device_.stats().post_failures;
     lose();
   }
-  for (; done < count; ++done) receives_.push(wrs[done].wr_id);
+  for (; done < count; ++done) receives_.push(wrs[done]);
   flush_receives_after_device();
   return count;
 }
@@ -511,16 +500,45 @@ std::optional<Rkey> VerbsQueuePair::bind_window(MemoryWindow window, std::span<s
 void VerbsQueuePair::on_completion(const Cookie& cookie, const Completion& completion) noexcept {
   if (completion.status != IBV_WC_SUCCESS && completion.status != IBV_WC_WR_FLUSH_ERR)
     ++device_.stats().error_completions;
-  if (cookie.receive)
-    on_receive(cookie.index, completion);
-  else
+  if (!cookie.receive)
     on_send(cookie.index, completion);
-  if (completion.status != IBV_WC_SUCCESS && state_ != State::Error) {
+  else if (receives_.holds(cookie.index))
+    on_receive(receives_.pop().wr_id, completion);
+  after_completion(completion.status);
+}
+
+void VerbsQueuePair::after_completion(ibv_wc_status status) noexcept {
+  if (status != IBV_WC_SUCCESS && state_ != State::Error) {
     state_ = State::Error;
     device_.add_failed(*this);
   }
   flush_sends_after_device();
   flush_receives_after_device();
+}
+
+void VerbsQueuePair::on_shared_receive(const Completion& completion,
+                                       std::span<const std::byte> message) noexcept {
+  if (state_ == State::Error) return;
+  Completion judged = completion;
+  if (receives_.empty()) {
+    ++device_.stats().receive_overruns;
+    return after_completion(IBV_WC_RNR_RETRY_EXC_ERR);
+  }
+  const RecvWr to = receives_.pop();
+  if (completion.status == IBV_WC_SUCCESS) judged.status = copy(message, to.sge);
+  if (judged.status != IBV_WC_SUCCESS && judged.status != IBV_WC_WR_FLUSH_ERR)
+    ++device_.stats().error_completions;
+  on_receive(to.wr_id, judged);
+  after_completion(judged.status);
+}
+
+/// As the device would judge it.
+ibv_wc_status VerbsQueuePair::copy(std::span<const std::byte> message, const Sge& to) const noexcept {
+  if (message.empty()) return IBV_WC_SUCCESS;
+  if (message.size() > to.length) return IBV_WC_LOC_LEN_ERR;
+  if (!device_.memory().covers(to)) return IBV_WC_LOC_PROT_ERR;
+  std::memcpy(to.address, message.data(), message.size());
+  return IBV_WC_SUCCESS;
 }
 
 void VerbsQueuePair::on_send(std::uint32_t index, const Completion& completion) noexcept {
@@ -542,9 +560,8 @@ void VerbsQueuePair::on_send(std::uint32_t index, const Completion& completion) 
   }
 }
 
-void VerbsQueuePair::on_receive(std::uint32_t index, const Completion& completion) noexcept {
-  if (!receives_.holds(index)) return;
-  WorkCompletion out{.wr_id = 0, .qp = number_, .opcode = WcOpcode::Receive};
+void VerbsQueuePair::on_receive(std::uint64_t wr_id, const Completion& completion) noexcept {
+  WorkCompletion out{.wr_id = wr_id, .qp = number_, .opcode = WcOpcode::Receive};
   out.status = status_of(completion, WcOpcode::Receive);
   if (out.status == WcStatus::Success) {
     heard_ = true;
@@ -559,7 +576,6 @@ void VerbsQueuePair::on_receive(std::uint32_t index, const Completion& completio
       out.immediate = completion.immediate;
     }
   }
-  out.wr_id = receives_.pop();
   device_.complete(out);
 }
 
@@ -578,11 +594,11 @@ void VerbsQueuePair::flush_sends_after_device() noexcept {
 }
 
 void VerbsQueuePair::flush_receives_after_device() noexcept {
-  if (state_ != State::Error || receives_.tail() != device_receives_) return;
+  if (state_ != State::Error || (!shares_receives_ && receives_.tail() != device_receives_)) return;
   while (!receives_.empty()) {
     ++device_receives_;
     ++device_.stats().flushed_by_driver;
-    device_.complete({.wr_id = receives_.pop(),
+    device_.complete({.wr_id = receives_.pop().wr_id,
                       .qp = number_,
                       .status = WcStatus::WrFlushError,
                       .opcode = WcOpcode::Receive});

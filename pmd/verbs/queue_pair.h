@@ -74,6 +74,8 @@ class VerbsQueuePair final : public QueuePair {
   std::uint16_t place() const noexcept { return place_; }
   std::uint16_t generation() const noexcept { return generation_; }
   void on_completion(const Cookie& cookie, const Completion& completion) noexcept;
+  /// A message that lies in a shared Receive, for the first Receive posted here.
+  void on_shared_receive(const Completion& completion, std::span<const std::byte> message) noexcept;
   /// Hands over what was staged. The queue pair is lost when the provider refuses.
   void ring_doorbell() noexcept;
   /// Writes nothing to the peer's memory, which its device acknowledges.
@@ -93,6 +95,10 @@ class VerbsQueuePair final : public QueuePair {
   };
 
   void make(const QueuePairLimits& limits);
+  /// What it can have outstanding at the device, but for shared Receives.
+  std::uint32_t completion_entries() const noexcept {
+    return sends_.depth() + (shares_receives_ ? 0 : receives_.depth());
+  }
   void to_init();
   bool can_inline(const SendWr& wr) const noexcept;
   void stage(const SendWr& wr, bool probe = false) noexcept;
@@ -107,11 +113,14 @@ class VerbsQueuePair final : public QueuePair {
   void post_classic() noexcept;
   std::uint32_t gather(const SendWr& wr, std::span<ibv_sge> into) const noexcept;
   void on_send(std::uint32_t index, const Completion& completion) noexcept;
-  void on_receive(std::uint32_t index, const Completion& completion) noexcept;
+  void on_receive(std::uint64_t wr_id, const Completion& completion) noexcept;
+  ibv_wc_status copy(std::span<const std::byte> message, const Sge& to) const noexcept;
+  void after_completion(ibv_wc_status status) noexcept;
   void flush_sends_after_device() noexcept;
   void flush_receives_after_device() noexcept;
 
   VerbsDevice& device_;
+  const bool shares_receives_;     ///< those posted here wait for messages from the device's
   ibv_qp* qp_ = nullptr;           ///< null: lost
   ibv_qp_ex* extended_ = nullptr;  ///< the same, where the provider has the extended interface
   CompletionQueue* completions_ = nullptr;
@@ -125,7 +134,7 @@ class VerbsQueuePair final : public QueuePair {
   std::uint32_t max_inline_ = 0;
   std::uint32_t since_signaled_ = 0;
   PostedRing<SendEntry> sends_;
-  PostedRing<std::uint64_t> receives_;
+  PostedRing<RecvWr> receives_;
   // Where those begin that the device does not have.
   std::uint32_t device_sends_ = 0;
   std::uint32_t device_receives_ = 0;

@@ -13,6 +13,8 @@ namespace sluice::rdma::verbs {
 /// the thread that looks for them counts.
 #define SLUICE_VERBS_STATISTICS(X)                                                       \
   X(work_completions, "work completions taken from completion queues")                   \
+  X(waits, "times that the reactor slept until something comes, for a limited time")     \
+  X(wakeups, "of those, ended by a work completion")                                     \
   X(doorbells, "batches of send work requests handed to the device")                     \
   X(receive_doorbells, "batches of Receives handed to the device")                       \
   X(send_requests, "send work requests posted")                                          \
@@ -22,6 +24,7 @@ namespace sluice::rdma::verbs {
   X(error_completions, "work completions with an error, flushed ones not counted")       \
   X(stale_completions, "work completions of queue pairs that are gone")                  \
   X(post_failures, "work requests that the provider refused")                            \
+  X(receive_overruns, "queue pairs ended: more came than they had Receives posted for")  \
   X(flushed_by_driver, "work requests ended by the driver: their queue pair was taken")  \
   X(queue_pairs_made, "queue pairs made")                                                \
   X(queue_pairs_refused, "queue pairs that could not be made")                           \

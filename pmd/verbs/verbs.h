@@ -30,6 +30,8 @@ struct DeviceConfig {
   std::uint8_t port = 1;
   std::uint32_t max_queue_pairs = 128;
   Interface interface = Interface::Newest;
+  std::uint32_t shared_receives = 0;          ///< in one queue for all queue pairs; zero: each has its own
+  std::uint32_t shared_receive_bytes = 4096;  ///< of each of them: the longest message
 };
 
 enum class Condition : std::uint8_t { Up, PortDown, Gone };

@@ -31,6 +31,8 @@ class DriverPair {
   virtual WcStatus refusal_of_too_long() { return WcStatus::RemoteInvalidRequest; }
   /// Whether an access through a window is held to the window's bounds, not only to its region's.
   virtual bool holds_window_bounds() { return true; }
+  /// Whether a message is received, and then judged, for which its queue pair has no Receive, or a short one.
+  virtual bool shares_receives() { return false; }
   virtual LinkAddress link_of_left() { return {}; }
   virtual LinkAddress link_of_right() { return {}; }
 };

@@ -10,11 +10,15 @@
 namespace sluice::rdma::conformance {
 namespace {
 
+constexpr std::uint32_t kShared = 32;
+constexpr std::uint32_t kSharedBytes = 1u << 20;  // of the longest Send in the suite
+
 class VerbsPair final : public DriverPair {
  public:
-  explicit VerbsPair(verbs::Interface interface)
-      : left_(verbs::open({.device = {}, .max_queue_pairs = 16, .interface = interface})),
-        right_(verbs::open({.device = {}, .max_queue_pairs = 16, .interface = interface})) {}
+  explicit VerbsPair(verbs::Interface interface, std::uint32_t shared_receives = 0)
+      : left_(open(interface, shared_receives)),
+        right_(open(interface, shared_receives)),
+        shares_receives_(shared_receives > 0) {}
   verbs::Verbs& left() override { return *left_; }
   verbs::Verbs& right() override { return *right_; }
   void carry() override {
@@ -25,23 +29,143 @@ class VerbsPair final : public DriverPair {
   // Of Linux 6.1's rxe: it answers an operation error, and knows no bounds but the region's.
   WcStatus refusal_of_too_long() override { return WcStatus::RemoteOperationError; }
   bool holds_window_bounds() override { return false; }
+  bool shares_receives() override { return shares_receives_; }
 
  private:
+  static std::unique_ptr<verbs::Verbs> open(verbs::Interface interface, std::uint32_t shared_receives) {
+    return verbs::open({.device = {},
+                        .max_queue_pairs = 16,
+                        .interface = interface,
+                        .shared_receives = shared_receives,
+                        .shared_receive_bytes = kSharedBytes});
+  }
   static constexpr std::uint32_t kTurnsPerLook = 1000;
   std::unique_ptr<verbs::Verbs> left_;
   std::unique_ptr<verbs::Verbs> right_;
+  const bool shares_receives_;
   std::uint32_t turns_ = 0;
 };
 
-DriverParam over(const char* name, verbs::Interface interface) {
-  return {name, [=] { return std::make_unique<VerbsPair>(interface); }};
+DriverParam over(const char* name, verbs::Interface interface, std::uint32_t shared_receives = 0) {
+  return {name, [=] { return std::make_unique<VerbsPair>(interface, shared_receives); }};
 }
 
 const DriverParam kNewest = over("newest", verbs::Interface::Newest);
 const DriverParam kExtended = over("extended", verbs::Interface::Extended);
 
-INSTANTIATE_TEST_SUITE_P(Verbs, DriverTest, testing::Values(kNewest, kExtended), driver_name);
+const DriverParam kSharing = over("sharing", verbs::Interface::Newest, kShared);
+
+INSTANTIATE_TEST_SUITE_P(Verbs, DriverTest, testing::Values(kNewest, kExtended, kSharing), driver_name);
 INSTANTIATE_TEST_SUITE_P(Verbs, Refusal, testing::Values(kNewest, kExtended), driver_name);
+
+class SharedReceives : public DriverTest {
+ protected:
+  /// Both work requests of a message of `bytes`, from a to b, which differ by `seed`.
+  void send(std::uint64_t wr_id, std::uint32_t bytes, std::uint32_t seed) {
+    fill(a, at(wr_id), bytes, seed);
+    ASSERT_TRUE(a.post(SendOpcode::Send, wr_id, {a.sge(at(wr_id), bytes)}));
+  }
+  void receive(std::uint64_t wr_id) { ASSERT_TRUE(b.receive(wr_id, b.sge(at(wr_id), kMessageBytes))); }
+  static std::size_t at(std::uint64_t wr_id) { return wr_id * kMessageBytes; }
+  static constexpr std::uint32_t kMessageBytes = 4096;
+};
+INSTANTIATE_TEST_SUITE_P(Verbs, SharedReceives, testing::Values(kSharing), driver_name);
+
+TEST_P(SharedReceives, more_messages_than_there_are_of_them_wait_and_arrive_in_order) {
+  constexpr std::uint64_t kMessages = 3 * kShared;
+  for (std::uint64_t i = 0; i < kMessages; ++i) receive(i);
+  for (std::uint64_t i = 0; i < kMessages; ++i)
+    send(i, static_cast<std::uint32_t>(1 + i * 41), static_cast<std::uint32_t>(i));
+  ASSERT_TRUE(until([&] { return b.completions.size() == kMessages; }));
+  for (std::uint64_t i = 0; i < kMessages; ++i) {
+    EXPECT_EQ(b.completions[i].wr_id, i);
+    EXPECT_EQ(b.completions[i].status, WcStatus::Success);
+    EXPECT_EQ(b.completions[i].byte_len, 1 + i * 41);
+    EXPECT_TRUE(same(a, at(i), b, at(i), 1 + i * 41)) << i;
+  }
+}
+
+TEST_P(SharedReceives, a_peer_that_sends_more_than_it_may_ends_its_own_queue_pair_only) {
+  receive(1);
+  for (const std::uint64_t wr_id : {1, 2, 3}) send(wr_id, 64, 7);
+  EXPECT_EQ(status_of(b, 1), WcStatus::Success);
+  EXPECT_TRUE(until([&] { return b.qp->state() == QueuePair::State::Error; }));
+  // Its owner learns of it by what it posts next.
+  receive(4);
+  EXPECT_EQ(status_of(b, 4), WcStatus::WrFlushError);
+  EXPECT_EQ(dynamic_cast<verbs::Verbs&>(pair_->right()).statistics().receive_overruns, 1u);
+
+  connect();
+  receive(5);
+  send(5, 64, 8);
+  EXPECT_EQ(status_of(b, 5), WcStatus::Success);
+}
+
+TEST_P(SharedReceives, a_message_longer_than_the_receive_it_is_for_is_not_written) {
+  std::memset(b.memory.bytes.data(), 0x33, 256);
+  ASSERT_TRUE(b.receive(1, b.sge(0, 63)));
+  send(2, 64, 9);
+  EXPECT_EQ(status_of(b, 1), WcStatus::LocalLengthError);
+  EXPECT_EQ(b.qp->state(), QueuePair::State::Error);
+  for (std::size_t i = 0; i < 256; ++i) ASSERT_EQ(b.memory.bytes[i], std::byte{0x33});
+}
+
+TEST_P(SharedReceives, a_receive_outside_of_regions_is_a_local_protection_error) {
+  std::byte outside[64]{};
+  ASSERT_TRUE(b.receive(1, {outside, 64, b.memory.lkey}));
+  send(2, 64, 10);
+  EXPECT_EQ(status_of(b, 1), WcStatus::LocalProtectionError);
+  EXPECT_EQ(outside[0], std::byte{0});
+}
+
+TEST_P(SharedReceives, none_is_lost_with_queue_pairs_that_end_with_messages_in_them) {
+  for (std::uint32_t round = 0; round < 3 * kShared; ++round) {
+    for (const std::uint64_t wr_id : {1, 2, 3, 4}) receive(wr_id);
+    for (const std::uint64_t wr_id : {1, 2, 3, 4}) send(wr_id, 64, round);
+    // Some have arrived and nobody has looked, some are on their way.
+    if (round % 2 == 0) {
+      ASSERT_EQ(status_of(a, 1), WcStatus::Success);
+    }
+    connect();
+  }
+  for (std::uint64_t i = 0; i < kShared; ++i) receive(i);
+  for (std::uint64_t i = 0; i < kShared; ++i) send(i, 64, 11);
+  // All of them at once, without one being given back in between.
+  ASSERT_TRUE(until([&] { return a.completions.size() == kShared; }));
+  EXPECT_TRUE(until([&] { return b.completions.size() == kShared; }));
+}
+
+TEST(VerbsDevice, more_shared_receives_than_the_device_has_are_refused_with_a_sentence) {
+  try {
+    verbs::open({.device = {}, .shared_receives = 1u << 30});
+    FAIL();
+  } catch (const SetupError& error) {
+    EXPECT_NE(std::string(error.what()).find("make shared_receives in [device] smaller"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(VerbsDevice, a_wait_ends_when_a_completion_comes) {
+  const auto device = verbs::open({.device = {}});
+  ASSERT_TRUE(device->wakes());
+  device->wait(0);  // while there is nothing that could complete
+  const auto qp = device->create_queue_pair({});
+  const MemoryRegion memory = device->allocate_memory(4096);
+  const RecvWr wr{1, {memory.bytes.data(), 64, memory.lkey}};
+  WorkCompletion completion;
+  device->wait(0);  // from here on a completion is told of
+  ASSERT_EQ(device->poll({&completion, 1}), 0u);
+  device->wait(0);
+  EXPECT_EQ(device->statistics().wakeups, 0u);
+  ASSERT_EQ(qp->post_recv({&wr, 1}), 1u);
+  qp->to_error();
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (device->statistics().wakeups == 0 && std::chrono::steady_clock::now() < give_up)
+    device->wait(500'000'000);
+  EXPECT_EQ(device->statistics().wakeups, 1u);
+  EXPECT_EQ(device->poll({&completion, 1}), 1u);
+  EXPECT_EQ(completion.status, WcStatus::WrFlushError);
+}
 
 TEST(VerbsDevice, uses_the_interface_that_was_asked_for) {
   for (const bool extended : {false, true}) {

@@ -86,10 +86,11 @@ def knfsd_in_guest(server):
     server.sh(f"plain_link {mac(2, 1)} {PLAIN_HOST}/24\nrdma_link {mac(2, 0)} {ROCE_HOST}/24 {MTU}\nnfsd_on_rdma")
 
 
-def processor_seconds(server):
-    """What all processors of the guest have done since it started, but for idling."""
-    user, nice, system, idle, wait, *interrupts = map(int, server.sh("head -1 /proc/stat").split()[1:8])
-    return (user + nice + system + sum(interrupts)) / 100
+def processor_seconds(guest):
+    """Of all processors of the guest since it started: what they were busy, and all."""
+    user, nice, system, idle, wait, *interrupts = map(int, guest.sh("head -1 /proc/stat").split()[1:8])
+    busy = user + nice + system + sum(interrupts)
+    return busy / 100, (busy + idle + wait) / 100
 
 
 def measure(client, server, mount_options, jobs):
@@ -98,14 +99,16 @@ def measure(client, server, mount_options, jobs):
     results = {}
     for job in jobs:
         options, field, _ = job
-        values, calls, before = [], 0, processor_seconds(server)
+        values, calls, before, client_before = [], 0, processor_seconds(server)[0], processor_seconds(client)
         for _ in range(RUNS):
             text = client.sh(f"fio --name=job --filename=/mnt/nfs/data --size={FILE_MIB}m {options} --direct=1 --ioengine=libaio "
                              f"--time_based --runtime={SECONDS} --output-format=json", 120)
             read = json.loads(text[text.index("{"):])["jobs"][0]["read"]
             values.append(read[field])
             calls += read["total_ios"]
-        results[job] = statistics.median(values), 1e6 * (processor_seconds(server) - before) / calls
+        used = 1e6 * (processor_seconds(server)[0] - before) / calls
+        busy, elapsed = (after - earlier for after, earlier in zip(processor_seconds(client), client_before))
+        results[job] = statistics.median(values), used, busy / elapsed
     client.sh("umount /mnt/nfs")
     return results
 
@@ -141,10 +144,11 @@ def main():
     for figure in wanted:
         job, kind, goal = FIGURES[figure]
         scale = 1e6 if job[1] == "bw_bytes" else 1
-        (value, used), (baseline, baseline_used) = results[kind][job], results["knfsd"][job]
+        (value, used, busy), (baseline, baseline_used, baseline_busy) = results[kind][job], results["knfsd"][job]
         print(json.dumps({"figure": figure, "value": round(value / scale, 1), "unit": job[2], "baseline": round(baseline / scale, 1),
                           "ratio": round(value / baseline, 2), "goal": goal, "server_us_per_call": round(used),
-                          "baseline_server_us_per_call": round(baseline_used)}), flush=True)
+                          "baseline_server_us_per_call": round(baseline_used), "client_busy": round(busy, 2),
+                          "baseline_client_busy": round(baseline_busy, 2)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -67,11 +67,12 @@ TEST(Config, V1_180_V2_153_the_port_is_20049_unless_set) {
 TEST(Config, reactors_take_the_rdma_ports_in_turn) {
   const config::Config config = config::parse(
       "[reactor]\ncount = 3\n[device]\ndriver = \"verbs\"\ndevices = [\"mlx5_0\", "
-      "\"mlx5_1/2\"]\ntraffic_class = 104\n",
+      "\"mlx5_1/2\"]\ntraffic_class = 104\nshared_receives = 512\n",
       "test");
   const segment::ConfigBlock& block = config.block;
   EXPECT_EQ(block.driver, segment::Driver::Verbs);
   EXPECT_EQ(block.traffic_class, 104u);
+  EXPECT_EQ(block.shared_receives, 512u);
   EXPECT_GT(block.service_level, segment::kMaxServiceLevel);
   const char* devices[] = {"mlx5_0", "mlx5_1", "mlx5_0"};
   const std::uint32_t ports[] = {1, 2, 1};

@@ -44,10 +44,18 @@ run_suites() {  # DIRECTORY SUITE...
 
 options_normal=(--buildtype=release)
 # -g1: reports name lines; what a debugger wants besides takes as long to compile as the code.
-options_asan=(-Db_sanitize=address,undefined -Db_lundef=false --buildtype=debugoptimized -Doptimization=1 -Dcpp_args=-g1)
-options_tsan=(-Db_sanitize=thread -Db_lundef=false --buildtype=debugoptimized -Doptimization=1 -Dcpp_args=-g1)
+options_sanitizer=(-Db_lundef=false --buildtype=debugoptimized -Doptimization=1 -Dcpp_args=-g1)
 
-options_fuzz=(-Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false --buildtype=debugoptimized -Doptimization=1 -Dcpp_args=-g1)
+# ASan and UBSan, by clang: the fuzz targets need it, and stand on the same libraries as the tests.
+build_asan() {  # SUITE...
+  CC=clang CXX=clang++ setup build-asan -Db_sanitize=address,undefined -Dwerror=false "${options_sanitizer[@]}"
+  build build-asan "$@"
+}
+# TSan: the tests that have threads.
+build_tsan() {
+  setup build-tsan -Db_sanitize=thread "${options_sanitizer[@]}"
+  build build-tsan tsan
+}
 
 bash deploy/install-packages.sh || exit 1
 
@@ -69,31 +77,31 @@ esac
 
 suites=("$@")
 [ $# -eq 0 ] && suites=(tidy unit conformance fault operations fuzz interop)
-wants() { [[ " ${suites[*]} " == *" $1 "* ]]; }
 
 setup build "${options_normal[@]}"
 build build
-in_all_builds=()
+sanitized=()
 for suite in "${suites[@]}"; do
   case "$suite" in
-    fuzz)
-      CC=clang CXX=clang++ setup build-fuzz "${options_fuzz[@]}"
-      build build-fuzz fuzz
-      run_suites build-fuzz fuzz
-      ;;
-    tidy | unit | conformance | fault | operations | interop) run_suites build "$suite" ;;
+    unit | conformance | fault | fuzz) sanitized+=("$suite") ;;
+    tidy | operations | interop) ;;
     *) echo "Unknown suite '$suite': there are unit conformance fault operations fuzz interop tidy bench coverage." >&2; exit 2 ;;
   esac
-  case "$suite" in unit | conformance | fault) in_all_builds+=("$suite") ;; esac
 done
-if [ ${#in_all_builds[@]} -gt 0 ]; then
+# They compile while the suites run, which wait for a good part of their time.
+if [ ${#sanitized[@]} -gt 0 ]; then
+  (renice -n 19 -p "$BASHPID" >/dev/null; build_asan "${sanitized[@]}" && { [ "${sanitized[*]}" = fuzz ] || build_tsan; }) >"$logs/sanitizers.log" 2>&1 &
+  sanitizers=$!
+fi
+for suite in "${suites[@]}"; do
+  [ "$suite" = fuzz ] || run_suites build "$suite"
+done
+if [ ${#sanitized[@]} -gt 0 ]; then
+  echo "== building build-asan build-tsan"
+  wait "$sanitizers" || { cat "$logs/sanitizers.log"; exit 1; }
   export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-  setup build-asan "${options_asan[@]}"
-  build build-asan "${in_all_builds[@]}"
-  for suite in "${in_all_builds[@]}"; do run_suites build-asan "$suite"; done
+  for suite in "${sanitized[@]}"; do run_suites build-asan "$suite"; done
   export TSAN_OPTIONS=halt_on_error=1
-  setup build-tsan "${options_tsan[@]}"
-  build build-tsan tsan
-  run_suites build-tsan tsan
+  [ "${sanitized[*]}" = fuzz ] || run_suites build-tsan tsan
 fi
 python3 tests/summary.py "${results[@]}"

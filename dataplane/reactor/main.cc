@@ -178,7 +178,7 @@ struct Core {
 /// Of files: none where nobody can reach them.
 std::uint64_t served_bytes(const segment::ConfigBlock& config) {
   constexpr std::uint64_t kLeast = 16u << 20;
-  return config.reverse.in_use != 0 ? kLeast : config.memory_bytes;
+  return serves_memory(config) ? config.memory_bytes : kLeast;
 }
 
 /// The exports, which belong to one reactor; the others hand it their calls.
@@ -189,8 +189,7 @@ struct Exports {
         memory(data, zeros, memory_config(config), &tsc_wall_ns),
         owner_(owner) {
     // Access control lists are of the same files.
-    if (config.reverse.in_use == 0 && !is_forwarded(config, memory))
-      served_ = {&memory, &memory.acl_service()};
+    if (serves_memory(config)) served_ = {&memory, &memory.acl_service()};
     for (service::Service* served : served_) owner.engine.add_service(*served);
   }
 

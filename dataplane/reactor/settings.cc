@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "dataplane/tcp/sockets.h"
+#include "dataplane/ulb/nfs3.h"
 
 namespace sluice::reactor {
 namespace {
@@ -114,14 +115,14 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
   return upstreams;
 }
 
-bool is_forwarded(const segment::ConfigBlock& config, const service::Service& service) {
-  const rpcrdma::Binding& binding = service.binding();
+bool serves_memory(const segment::ConfigBlock& config) {
+  const rpcrdma::Binding& binding = ulb::nfs3_binding();
   for (std::uint32_t i = 0; i < config.upstream_count; ++i)
     for (std::uint32_t r = 0; r < config.upstreams[i].route_count; ++r)
       if (config.upstreams[i].routes[r].program == binding.program &&
           config.upstreams[i].routes[r].version == binding.version)
-        return true;
-  return false;
+        return false;
+  return config.reverse.in_use == 0;
 }
 
 }  // namespace sluice::reactor

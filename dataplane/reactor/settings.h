@@ -23,7 +23,7 @@ rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config);
 DialConfig dial_config(const segment::ConfigBlock& config);
 ingress::IngressConfig ingress_config(const segment::ConfigBlock& config);
 forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area);
-/// Whether an upstream serves what this service would.
-bool is_forwarded(const segment::ConfigBlock& config, const service::Service& service);
+/// Whether files in memory are served: not by the reverse gateway, nor where NFS 3 goes to an upstream.
+bool serves_memory(const segment::ConfigBlock& config);
 
 }  // namespace sluice::reactor

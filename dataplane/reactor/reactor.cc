@@ -10,11 +10,12 @@
 namespace sluice::reactor {
 namespace {
 
-/// Backing off: spins for as long as being late would cost, then gives the core away.
-constexpr std::uint64_t kSpinNs = 50'000;
+/// Backing off: a nap makes what comes late, and is for when nobody has said anything for a while.
+constexpr std::uint64_t kSpinBeforeNapNs = 1'000'000;
 constexpr std::uint64_t kNapNs = 50'000;
-/// When what comes ends it: for as long as there has been nothing, and as timers and commands of the control
-/// plane may wait.
+/// A wait that what comes ends costs about as much as it is spun for; it lasts for as long as there has been
+/// nothing, and as timers and commands of the control plane may wait.
+constexpr std::uint64_t kSpinBeforeWaitNs = 50'000;
 constexpr std::uint64_t kLongestWaitNs = 10'000'000;
 constexpr std::uint64_t kHouseIntervalNs = 1'000'000;
 
@@ -90,10 +91,11 @@ void Reactor::idle() noexcept {
   if (config_.idle == segment::IdlePolicy::Spin) return _mm_pause();
   const std::uint64_t now_ns = clock_();
   if (idle_since_ns_ == 0) idle_since_ns_ = now_ns;
-  if (now_ns - idle_since_ns_ < kSpinNs) return _mm_pause();
+  const std::uint64_t idle_ns = now_ns - idle_since_ns_;
   rdma::Device& device = engine_.device();
-  const bool only_device = pollers_.empty() && lent_.empty() && borrowed_.empty();
-  device.wait(only_device && device.wakes() ? std::min(now_ns - idle_since_ns_, kLongestWaitNs) : kNapNs);
+  const bool woken = device.wakes() && pollers_.empty() && lent_.empty() && borrowed_.empty();
+  if (idle_ns < (woken ? kSpinBeforeWaitNs : kSpinBeforeNapNs)) return _mm_pause();
+  device.wait(woken ? std::min(idle_ns, kLongestWaitNs) : kNapNs);
   now_ns_ = clock_();
   if (now_ns_ - kept_house_ns_ >= kHouseIntervalNs) turns_to_housekeeping_ = 0;
 }

@@ -12,7 +12,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from lab import ETHDEV, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, ROCE_OTHER, Bench, Failed, Planes, build_image, mac, run_tests  # noqa: E402
+from lab import ETHDEV, EXPORT, MTU, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, ROCE_OTHER, Bench, Failed, Planes, build_image, mac, run_tests  # noqa: E402
 
 MOUNT = (f"mount -t nfs -o proto=rdma,port=20049,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048 "
          f"{ROCE_HOST}:/export /mnt/nfs")
@@ -199,6 +199,30 @@ def perftest_measures_us(b):
         print("# ib_" + program, *measured[0])
 
 
+def two_reactors_have_a_hardware_queue_each(b):
+    """The kernel spreads flows over af_packet's queues as a NIC does by RSS: a queue pair's packets come by either, and get to its owner."""
+    planes = Planes(b.lab, *b.programs, EXPORT + "[reactor]\ncount = 2\n", name="two", mount_port=20060,
+                    device=f'driver = "softroce"\nethdev = "{ETHDEV},qpairs=2"\nhardware_queues = 2\ndpdk_memory_mib = 384\n'
+                           f'addresses = ["{ROCE_OTHER}/24"]\nmtu = {MTU}')
+    planes.start()
+    try:
+        b.sh("head -c 3000000 /dev/urandom > /tmp/data")
+        for _ in range(20):  # each connection is a flow of its own
+            b.sh(f"{MOUNT.replace('20048', '20060').replace(ROCE_HOST, ROCE_OTHER).replace('/mnt/nfs', '/mnt/other')}\n"
+                 "cp /tmp/data /mnt/other/data; drop_caches; cmp /tmp/data /mnt/other/data; umount /mnt/other")
+            seen = json.loads(subprocess.run(b.lab.netns(planes.ctl_path, "--socket", planes.socket, "--json", "devices"), capture_output=True,
+                                             text=True, check=True).stdout)["polled"]
+            received, handed_over = (sum(polled[what] for polled in seen) for what in ("packets_received", "handed_over"))
+            if min(handed_over, received - handed_over) > 1000:
+                break
+        else:
+            raise Failed(str(seen))
+        if any(polled["hand_over_drops"] for polled in seen):
+            raise Failed(str(seen))
+    finally:
+        planes.close()
+
+
 def V2_013_V2_014_version_2_falls_back_before_a_linux_server(b):
     """Our client begins with version 2; the kernel's server answers ERR_VERS, and one connection goes on with version 1."""
     b.sh("nfsd_on_rdma")
@@ -259,7 +283,7 @@ def packets_are_well_formed(b):
 
 
 TESTS = (mount_and_unmount, tree_is_read_back, one_mebibyte_io, random_io, ten_thousand_files, long_symlinks, rename_storm,
-         fio_with_verification, remount, rping_from_the_guest, rping_to_the_guest, perftest_measures_us,
+         fio_with_verification, remount, rping_from_the_guest, rping_to_the_guest, perftest_measures_us, two_reactors_have_a_hardware_queue_each,
          connecting_to_nobody_is_refused, V2_013_V2_014_version_2_falls_back_before_a_linux_server,
          capture_opens_in_wireshark, one_percent_loss, control_plane_killed, data_plane_killed,
          packets_are_well_formed)

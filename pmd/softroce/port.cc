@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/softroce/port.h"
 
+#include <rte_bus.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
@@ -8,6 +9,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <string_view>
 
 #include "pmd/softroce/device.h"
 
@@ -76,6 +79,13 @@ void EthernetPort::configure() {
   if (queues_ > 1) {
     conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
     conf.rx_adv_conf.rss_conf.rss_hf = (RTE_ETH_RSS_UDP | RTE_ETH_RSS_IP) & info.flow_type_rss_offloads;
+  }
+  // A virtual ethdev takes the frames of what it stands on.
+  if (info.device != nullptr && std::string_view(rte_bus_name(rte_dev_bus(info.device))) == "pci") {
+    if (config_.link_mtu > info.max_mtu)
+      throw SetupError("The network card of softroce carries packets of at most " +
+                       std::to_string(info.max_mtu) + " bytes: make mtu in [device] as small.");
+    conf.rxmode.mtu = config_.link_mtu;
   }
   conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
   const auto queues = static_cast<std::uint16_t>(queues_);

@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Sluice against the kernel's own NFS server over the same virtual link: two guests, the client and the server, where the
-server is first knfsd over rxe and then Sluice's data plane, on af_packet or by the verbs driver on rxe, in the same guest with the
+server is first knfsd over rxe and then Sluice's data plane, on virtio by DPDK or by the verbs driver on rxe, in the same guest with the
 same processors.
 
 guest_bench.py CONTROLPLANE DATAPLANE SLUICECTL [FIGURE...]     one line of JSON for each figure"""
-import glob
 import json
 import os
-import shutil
 import statistics
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Guest, Lab, build_image, libraries_of, mac  # noqa: E402
+from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Guest, Lab, build_image, mac, pack  # noqa: E402
 
 RUNS = 5
 SECONDS = 4
@@ -24,37 +22,22 @@ READ1M = ("--rw=read --bs=1m --iodepth=4", "bw_bytes", "MB/s")
 FIGURES = {"guest_vs_knfsd_read4k": (READ4K, "softroce", 2), "guest_vs_knfsd_read1m": (READ1M, "softroce", 2),
            "verbs_vs_knfsd_read4k": (READ4K, "verbs", 1.5), "verbs_vs_knfsd_read1m": (READ1M, "verbs", 1.5)}
 SOFTROCE = f"""driver = "softroce"
-ethdev = "net_af_packet0,iface=roce0,framesz=8192,blocksz=65536,framecnt=512,qdisc_bypass=1"
+ethdev = "%s"
+hugepages = true
 addresses = ["{ROCE_HOST}/24"]
 mtu = {MTU}"""
 
 
-def pack(folder, programs):
-    """The programs with all they load, and the DPDK drivers they need."""
-    os.makedirs(f"{folder}/lib")
-    os.makedirs(f"{folder}/pmds")
-    wanted = set()
-    for program in programs:
-        shutil.copy(program, folder)
-        wanted.update(libraries_of(program))
-    where = os.path.dirname(sorted(glob.glob("/usr/lib/*/dpdk/pmds-*/librte_net_af_packet.so.*"))[-1])
-    for driver in ("net_af_packet", "bus_vdev", "mempool_ring"):
-        file, = glob.glob(f"{where}/librte_{driver}.so.*.*")
-        # A driver that is loaded under two names would register itself with two copies of its bus.
-        name = os.path.basename(file).rsplit(".", 1)[0]
-        shutil.copy(file, f"{folder}/lib/{name}")
-        os.symlink(f"../lib/{name}", f"{folder}/pmds/{os.path.basename(file)}")
-        wanted.update(libraries_of(file))
-    for library in wanted:
-        shutil.copy(library, f"{folder}/lib")
-    return where
-
-
 def sluice_in_guest(server, where, kind):
+    """softroce takes the card from the kernel, and drives it itself."""
+    if kind == "softroce":
+        device, link = SOFTROCE % server.sh(f"take_card {mac(2, 0)}").split()[-1], ""
+    else:
+        device, link = 'driver = "verbs"', f"rdma_link {mac(2, 0)} {ROCE_HOST}/24 {MTU}"
     with open(f"{server.dir}/sluice.toml", "w", encoding="utf-8") as file:
         file.write(f"""
 [device]
-{SOFTROCE if kind == "softroce" else 'driver = "verbs"'}
+{device}
 [memory]
 size_mib = 256
 [[export]]
@@ -68,8 +51,6 @@ address = ""
 port = 20048
 rpcbind = false
 """)
-    link = (f"ip link set $(card {mac(2, 0)}) name roce0\nip link set roce0 mtu {MTU} up" if kind == "softroce" else
-            f"rdma_link {mac(2, 0)} {ROCE_HOST}/24 {MTU}")
     server.sh(f"""
 plain_link {mac(2, 1)} {PLAIN_HOST}/24
 {link}
@@ -133,7 +114,7 @@ def main():
             if kind == "knfsd":
                 knfsd_in_guest(server)
             else:
-                where = pack(f"{server.dir}/sluice", programs)
+                where = pack(f"{server.dir}/sluice", programs, ["net_virtio", "bus_pci", "bus_vdev", "mempool_ring"])
                 sluice_in_guest(server, where, kind)
             client = Guest(lab, 1, image, ["roce1", "plain1"])
             client.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24\nsleep 1")

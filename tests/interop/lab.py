@@ -5,6 +5,7 @@ A network namespace holds two links to the guest: `roce`, whose host side belong
 owned its address would answer RoCE packets with port-unreachable; and `plain`, for MOUNT over TCP. Everything ends
 with the Lab."""
 import contextlib
+import glob
 import os
 import re
 import shutil
@@ -53,6 +54,27 @@ def build_image():
 
 def libraries_of(file):
     return re.findall(r"=> (/\S+)", run("ldd", file))
+
+
+def pack(folder, programs, drivers=()):
+    """The programs with all they load, and the DPDK drivers they need; where those are looked for."""
+    os.makedirs(f"{folder}/lib")
+    os.makedirs(f"{folder}/pmds")
+    wanted = set()
+    for program in programs:
+        shutil.copy(program, folder)
+        wanted.update(libraries_of(program))
+    where = os.path.dirname(sorted(glob.glob("/usr/lib/*/dpdk/pmds-*/librte_mempool_ring.so.*"))[-1])
+    for driver in drivers:
+        file, = glob.glob(f"{where}/librte_{driver}.so.*.*")
+        # A driver that is loaded under two names would register itself with two copies of its bus.
+        name = os.path.basename(file).rsplit(".", 1)[0]
+        shutil.copy(file, f"{folder}/lib/{name}")
+        os.symlink(f"../lib/{name}", f"{folder}/pmds/{os.path.basename(file)}")
+        wanted.update(libraries_of(file))
+    for library in wanted:
+        shutil.copy(library, f"{folder}/lib")
+    return where
 
 
 class Failed(AssertionError):

@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The verbs driver on a real kernel's RDMA: Sluice runs in one Linux guest, on its rxe, and another Linux guest is its
-client, or its server.
+client, or its server. And softroce there, on a network card that DPDK drives.
 
 verbs_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH DRIVER_TEST [TEST...]      results in TAP"""
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from lab import (MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Failed, Guest, build_image,  # noqa: E402
-                 libraries_of, mac, run_tests)
+                 mac, pack, run_tests)
 
 SLUICE = "/mnt/host/sluice"
 # What rdma-core 44's rxe cannot do by the extended interface: lists of pieces.
@@ -23,7 +22,6 @@ CONFIG = """
 log_level = "debug"
 segment = "%s"
 [device]
-driver = "verbs"
 %s
 [admin]
 socket = "/tmp/%s.sock"
@@ -62,13 +60,9 @@ class VerbsBench(Bench):
         self.lab.add_tap("bond3", bridge="bond")
         self.server = Guest(self.lab, 2, image, ["roce2", "plain2", "bond2", "bond3"], cpus=2, memory_mib=1536)
         self.guest = Guest(self.lab, 1, image, ["roce1", "plain1", "bond1"])
-        os.makedirs(f"{self.server.dir}/sluice/lib")
-        for program in self.programs:
-            shutil.copy(program, f"{self.server.dir}/sluice")
-            for library in libraries_of(program):
-                shutil.copy(library, f"{self.server.dir}/sluice/lib")
+        drivers = pack(f"{self.server.dir}/sluice", self.programs, ["net_virtio", "bus_pci", "bus_vdev", "mempool_ring"])
         self.server.sh(f"rdma_link {mac(2, 0)} {ROCE_HOST}/24 {MTU}\nplain_link {mac(2, 1)} {PLAIN_HOST}/24\n"
-                       "ln -sfn /run /var/run")
+                       f"ln -sfn /run /var/run; mkdir -p {os.path.dirname(drivers)}; ln -s {SLUICE}/pmds {drivers}")
         self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24")
         self.planes = self
         self.start("admin", EXPORT)
@@ -88,10 +82,10 @@ class VerbsBench(Bench):
     def sluice(self, script, timeout=180):
         return self.server.sh(f"export LD_LIBRARY_PATH={SLUICE}/lib\n{script}", timeout)
 
-    def start(self, name, serves, *, device="", mount_port=20048, port=20049):
+    def start(self, name, serves, *, driver="verbs", device="", mount_port=20048, port=20049):
         """Both planes in the server guest."""
         with open(f"{self.server.dir}/{name}.toml", "w", encoding="utf-8") as file:
-            file.write(CONFIG % (name, device, name, mount_port, port) + serves)
+            file.write(CONFIG % (name, f'driver = "{driver}"\n{device}', name, mount_port, port) + serves)
         self.start_control(name)
         self.sluice(f"{SLUICE}/sluice-dataplane --segment {name} >> /mnt/host/{name}-data.log 2>&1 &\n"
                     f"echo $! > /tmp/{name}-data.pid\n"
@@ -289,6 +283,27 @@ rdma link add rxe2 type rxe netdev bond0""")
         bench.guest.sh("rdma link delete rxe2")
 
 
+def softroce_takes_a_network_card_from_the_kernel(bench):
+    """A PCI ethdev, with hugepages and without sending in place: virtio, bound to uio_pci_generic."""
+    pci = bench.server.sh(f"take_card {mac(2, 3)}").split()[-1]
+    bench.guest.sh(f"card=$(card {mac(1, 2)}); ip link set $card mtu {MTU} up; ip addr add 10.81.0.1/24 dev $card\n"
+                   "rdma link add rxe3 type rxe netdev $card")
+    bench.start("pci", EXPORT, driver="softroce", mount_port=20061, port=20062,
+                device=f'ethdev = "{pci}"\nhugepages = true\naddresses = ["10.81.0.3/24"]\nmtu = {MTU}')
+    try:
+        bench.sh(f"mount -t nfs -o proto=rdma,port=20062,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20061 10.81.0.3:/export /mnt/other")
+        try:
+            print("# " + bench.sh("random_io /mnt/other/pci 4 4720; drop_caches; rm /mnt/other/pci").strip())
+            polled, = bench.ctl("devices", name="pci")["polled"]
+            if polled["receives"] == 0 or polled["icrc_errors"] or polled["frames_malformed"]:
+                raise Failed(str(polled))
+        finally:
+            bench.unmount("/mnt/other")
+    finally:
+        bench.stop("pci")
+        bench.guest.sh("rdma link delete rxe3")
+
+
 def a_client_that_vanishes_is_let_go_and_comes_back(bench):
     bench.mount()
     bench.sh("dd if=/dev/urandom of=/tmp/data bs=1M count=32 2> /dev/null; cp /tmp/data /mnt/nfs/data; sync")
@@ -416,7 +431,8 @@ TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads
          the_control_plane_is_restarted_under_io, a_client_that_vanishes_is_let_go_and_comes_back,
          the_requester_side_reads_and_writes_the_kernels_server, tcp_clients_reach_the_kernels_server_by_rdma,
          version_4_1_is_forwarded, two_devices_are_polled_by_a_reactor_each,
-         receives_are_shared_and_packets_carry_the_traffic_class, a_vlan_is_crossed, a_bond_changes_its_link_under_io]
+         receives_are_shared_and_packets_carry_the_traffic_class, a_vlan_is_crossed, a_bond_changes_its_link_under_io,
+         softroce_takes_a_network_card_from_the_kernel]
 
 
 def main():

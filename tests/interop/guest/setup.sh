@@ -15,6 +15,20 @@ rdma_link() {
   rdma link add rxe0 type rxe netdev "$name"
 }
 
+# take_card MAC: gives that card to DPDK, and huge pages; prints its PCI address.
+take_card() {
+  local pci
+  pci=$(basename "$(dirname "$(readlink -f "/sys/class/net/$(card "$1")/device")")")
+  modprobe uio_pci_generic
+  echo uio_pci_generic > "/sys/bus/pci/devices/$pci/driver_override"
+  echo "$pci" > "/sys/bus/pci/devices/$pci/driver/unbind"
+  echo "$pci" > /sys/bus/pci/drivers_probe
+  mkdir -p /dev/hugepages
+  mount -t hugetlbfs none /dev/hugepages
+  echo 160 > /proc/sys/vm/nr_hugepages
+  echo "$pci"
+}
+
 # plain_link MAC ADDRESS
 plain_link() {
   local name

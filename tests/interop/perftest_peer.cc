@@ -25,12 +25,12 @@
 
 #include "cli/bench/client.h"
 #include "cli/bench/device.h"
+#include "tests/interop/until.h"
 
 namespace sluice::interop {
 namespace {
 
 constexpr std::uint16_t kPort = 18515;
-constexpr std::uint64_t kPatienceNs = 60'000'000'000;
 constexpr std::uint32_t kReceives = 64;
 constexpr std::uint32_t kOwnPsn = 0xFFFFF8;  // about to wrap
 constexpr std::size_t kOwnBytes = 4096;      // perftest walks through a page at least
@@ -185,11 +185,8 @@ class Peer {
   }
   template <typename Condition>
   void until(const char* what, Condition condition) {
-    const std::uint64_t end = bench::now_ns() + kPatienceNs;
-    while (!condition()) {
-      turn();
-      if (bench::now_ns() > end) throw std::runtime_error(std::string("waited in vain: ") + what);
-    }
+    interop::until(
+        what, [this] { turn(); }, condition);
   }
   std::string read(std::size_t bytes) {
     std::string out;

@@ -17,13 +17,13 @@
 #include "cli/bench/client.h"
 #include "cli/bench/device.h"
 #include "dataplane/xdr/cursor.h"
+#include "tests/interop/until.h"
 
 namespace sluice::interop {
 namespace {
 
 constexpr std::size_t kInfoBytes = 16;  // address, rkey, length
 constexpr std::size_t kMaxBytes = 1 << 20;
-constexpr std::uint64_t kPatienceNs = 30'000'000'000;
 
 struct Info {
   std::uint64_t address;
@@ -115,11 +115,8 @@ class Peer {
   }
   template <typename Condition>
   void until(const char* what, Condition condition) {
-    const std::uint64_t end = bench::now_ns() + kPatienceNs;
-    while (!condition()) {
-      turn();
-      if (bench::now_ns() > end) throw std::runtime_error(std::string("waited in vain: ") + what);
-    }
+    interop::until(
+        what, [this] { turn(); }, condition);
   }
   void await_event(rdma::CmEventType type) {
     until("connection management", [&] { return seen_[static_cast<std::size_t>(type)]; });

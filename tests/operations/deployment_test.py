@@ -25,7 +25,7 @@ def run(*command, **options):
 
 
 def the_package_is_built():
-    """Without optimization and debugging information: it is the packaging that is judged, and takes half the time."""
+    """Without optimization and debugging information: it is the packaging that is judged."""
     done = run("bash", f"{DEPLOY}/build-package.sh", folder, env={**os.environ, "DEB_BUILD_OPTIONS": "noopt", "DEB_CXXFLAGS_STRIP": "-g"})
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     packages = glob.glob(f"{folder}/sluice_{VERSION}_*.deb")

@@ -3,7 +3,7 @@
 """clang-tidy over everything that is delivered. Speaks TAP. clang_tidy.py SOURCE_ROOT BUILD_ROOT
 
 A file that was clean is not looked at again until it, a header of the project or the configuration changes. The analyzer, which
-takes as long as all other checks together, runs with SLUICE_ANALYZE=1 in the environment only."""
+takes long, runs with SLUICE_ANALYZE=1 in the environment only."""
 import hashlib
 import json
 import os

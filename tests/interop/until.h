@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "cli/bench/client.h"
+
+namespace sluice::interop {
+
+/// Calls `turn()` until `condition()` holds; throws when that takes longer than any peer should.
+template <typename Turn, typename Condition>
+void until(const char* what, Turn turn, Condition condition) {
+  constexpr std::uint64_t kPatienceNs = 60'000'000'000;
+  const std::uint64_t end = bench::now_ns() + kPatienceNs;
+  while (!condition()) {
+    turn();
+    if (bench::now_ns() > end) throw std::runtime_error(std::string("waited in vain: ") + what);
+  }
+}
+
+}  // namespace sluice::interop

@@ -14,21 +14,16 @@ SharedReceives::SharedReceives(MemoryTable& memory, ibv_pd* pd, std::uint32_t co
   make_queue(pd);  // before there is memory for more Receives than it takes
   try {
     region_ = memory.allocate(std::size_t{count} * bytes);
-    fill();
   } catch (...) {
     detach();
     throw;
   }
+  fill();
 }
 
 void SharedReceives::attach(ibv_pd* pd) {
   make_queue(pd);
-  try {
-    fill();
-  } catch (...) {
-    detach();
-    throw;
-  }
+  fill();
 }
 
 void SharedReceives::make_queue(ibv_pd* pd) {
@@ -50,9 +45,10 @@ void SharedReceives::fill() {
   batched_ = 0;
   bool taken = true;
   for (std::uint32_t i = 0; taken && i < count_; ++i) taken = give_back(i);
-  if (!taken || !post())
-    throw SetupError("The RDMA device " + std::string(ibv_get_device_name(srq_->context->device)) +
-                     " takes no Receives: see the kernel's log.");
+  if (taken && post()) return;
+  const std::string device = ibv_get_device_name(srq_->context->device);
+  detach();
+  throw SetupError("The RDMA device " + device + " takes no Receives: see the kernel's log.");
 }
 
 void SharedReceives::detach() noexcept {

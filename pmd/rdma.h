@@ -8,8 +8,7 @@
 //
 // Ordering (InfiniBand Architecture Specification volume 1, 9.7 and 10.8.3.3, reliable connection):
 // - work requests of one queue pair start in the order posted; a Send posted after RDMA Writes is received
-// only
-//   after their data is placed;
+//   only after their data is placed;
 // - completions of the send queue and of the receive queue each come in posting order;
 // - an RDMA Read may complete after later Sends and Writes have started, unless those carry kFence;
 // - the first work completion with an error moves the queue pair to State::Error, and everything else that is
@@ -240,9 +239,8 @@ class QueuePair {
 
   /// Binds `window` to `bytes` inside the region of `lkey` with remote access, ordered before everything
   /// posted later; it reaches the device with the next post_send() or Device::poll(). Returns the new,
-  /// unpredictable rkey, or nothing when the send queue is full. Remote
-  /// offsets are the virtual addresses of `bytes`. A window bound already has to be invalidated first
-  /// (BindError otherwise).
+  /// unpredictable rkey, or nothing when the send queue is full. Remote offsets are the virtual addresses
+  /// of `bytes`. A window bound already has to be invalidated first (BindError otherwise).
   virtual std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                           AccessFlags access) noexcept = 0;
 
@@ -260,8 +258,8 @@ class QueuePair {
   virtual bool heard_from_peer() const noexcept { return true; }
 };
 
-/// Connection management as the driver does it itself (loopback, later librdmacm). Drivers whose CM lives in
-/// the control plane (softroce) punt frames instead and have none.
+/// Connection management as the driver does it itself (loopback). That of softroce and verbs is done by the
+/// control plane: they have none.
 enum class CmEventType : std::uint8_t { ConnectRequest, Established, Rejected, Disconnected };
 
 inline constexpr std::size_t kMaxPrivateData = 92;  ///< InfiniBand CM REQ, the smallest of the messages

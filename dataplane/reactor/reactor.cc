@@ -101,7 +101,6 @@ void Reactor::idle() noexcept {
 }
 
 // --- Connections
-// ----------------------------------------------------------------------------------------------
 
 bool Reactor::poll_cm() noexcept {
   std::array<rdma::CmEvent, kCmEventsPerTurn> events;
@@ -327,7 +326,6 @@ void Reactor::report_closed() noexcept {
 }
 
 // --- Commands
-// -------------------------------------------------------------------------------------------------
 
 bool Reactor::poll_commands() noexcept {
   segment::Command command;
@@ -600,7 +598,6 @@ segment::CommandStatus Reactor::connect(const segment::Command& command, segment
 }
 
 // --- What others see
-// --------------------------------------------------------------------------------------------
 
 void Reactor::send_event(const segment::Event& event) noexcept {
   if (!area_.events.push(event)) ++counters_.events_lost;

@@ -135,7 +135,6 @@ bool Connection::call_back(std::span<const std::byte> call, CallBackDone done, v
 }
 
 // --- RX
-// ---------------------------------------------------------------------------------------------------------
 
 void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
   const WrId id = WrId::decode(wc.wr_id);
@@ -306,7 +305,6 @@ void Connection::unknown_direction(const ReceivedMessage& message, const Refusal
 }
 
 // --- TX
-// ---------------------------------------------------------------------------------------------------------
 
 void Connection::repost(std::uint16_t buffer) noexcept {
   if (speaks_version_2() && posted_receives_ + staged_receives_ >= flow_.most_receives()) {

@@ -313,7 +313,6 @@ class Connection final : public service::Client {
   void flush_receives() noexcept;
 
   static constexpr std::size_t kReceiveBatch = 64;
-  /// Buffers for grants, properties and headers of parts; a part waits for one.
 
   Shared& shared_;
   Counters* counters_ = &shared_.counters[0];
@@ -362,9 +361,9 @@ class Connection final : public service::Client {
 
   bool awaits_assembly_ = false;  ///< in Shared::awaiting_assembly
   bool held_ = false;
-  bool properties_told_ = false;  ///< the peer's first set has come
-  bool undelivered_ = false;      ///< joined properties in assembly_ that the sink has no room for
-  rdma::MemoryRegion control_region_;
+  bool properties_told_ = false;       ///< the peer's first set has come
+  bool undelivered_ = false;           ///< joined properties in assembly_ that the sink has no room for
+  rdma::MemoryRegion control_region_;  ///< buffers for grants, properties and headers of parts
   std::array<Speaker, kControlBuffers> control_speakers_;
   std::array<std::uint16_t, kControlBuffers> free_controls_;
   std::size_t free_control_count_ = kControlBuffers;

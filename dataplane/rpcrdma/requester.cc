@@ -100,7 +100,6 @@ bool Requester::is_outstanding(rpc::Xid xid) const noexcept {
 }
 
 // --- From the caller
-// ----------------------------------------------------------------------------------------------
 
 std::optional<rpc::Xid> Requester::submit(const Request& request) noexcept {
   Slot* slot = free_.front();
@@ -246,7 +245,6 @@ void Requester::set_peer_ready(bool ready) noexcept {
 }
 
 // --- TX
-// -----------------------------------------------------------------------------------------------------------
 
 bool Requester::version_2() const noexcept {
   return connection_ != nullptr && connection_->speaks_version_2();
@@ -471,7 +469,6 @@ bool Requester::stage_send(Slot& slot, const Shape& shape, const CallChunks& chu
 }
 
 // --- Ends
-// ---------------------------------------------------------------------------------------------------------
 
 void Requester::end_call(Slot& slot, CallStatus status) noexcept {
   if (slot.state == Slot::State::Outstanding) --outstanding_;
@@ -586,7 +583,6 @@ void Requester::recycle(Slot& slot) noexcept {
 }
 
 // --- Connections
-// --------------------------------------------------------------------------------------------------
 
 Counters& Requester::counters() noexcept {
   return connection_ != nullptr ? connection_->counters() : shared_.counters[0];

@@ -153,7 +153,6 @@ void Responder::abandon(CallSlot& slot) noexcept {
 }
 
 // --- RX: from the Receive buffer to the service
-// -----------------------------------------------------------------
 
 /// Version 1 answers every error but Vers with ERR_CHUNK.
 void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error) noexcept {
@@ -542,7 +541,6 @@ void Responder::await_reply_memory(CallSlot& slot) noexcept {
 }
 
 // --- From the service
-// ------------------------------------------------------------------------------------------
 
 void Responder::on_complete(service::Call& call, rpc::AcceptStat stat) noexcept {
   auto& slot = static_cast<CallSlot&>(call);
@@ -598,7 +596,6 @@ void Responder::on_await_memory(service::Call& call) noexcept {
 }
 
 // --- Ends
-// -------------------------------------------------------------------------------------------------------
 
 void Responder::on_reply_sent(std::uint16_t index) noexcept {
   --posted_;

@@ -62,8 +62,8 @@ struct Command {
 enum class EventType : std::uint32_t {
   ConnectRequest,  ///< asks for Accept or Reject. Ring full: the request stays pending and is told again
   ConnectWanted,   ///< asks for a connection to a server: connection, queue_pair, port, peer, local,
-                   ///< path_mtu, private data. Ring
-                   ///< full: told later, and again to a control plane that takes over
+                   ///< path_mtu, private data. Ring full: told later, and again to a control plane
+                   ///< that takes over
   ConnectionUp,    ///< Ring full: lost and counted; the connection table has it
   ConnectionDown,  ///< the same
   CommandDone,     ///< the same; status tells

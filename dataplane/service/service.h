@@ -10,8 +10,7 @@
 //   execute()  the arguments are complete; the service writes the results and completes now, or later by
 //              Call::complete()
 //   release()  exactly once after either of them was called: the reply is out, or the connection is gone.
-//   Memory named
-//              by a sink or a result item stays untouched by its owner until then.
+//              Memory named by a sink or a result item stays untouched by its owner until then.
 #pragma once
 
 #include <array>

@@ -68,7 +68,6 @@ void LoopbackQueuePair::attach(Link& link, std::uint32_t side) noexcept {
 }
 
 // --- TX
-// ---------------------------------------------------------------------------------------------------------
 
 std::size_t LoopbackQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
   if (state_ == State::Init) return 0;
@@ -324,7 +323,6 @@ void LoopbackQueuePair::complete_sends(CompletionSink& sink) noexcept {
 }
 
 // --- RX
-// ---------------------------------------------------------------------------------------------------------
 
 std::size_t LoopbackQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
   std::size_t posted = 0;
@@ -428,7 +426,6 @@ void LoopbackQueuePair::corrupt() noexcept {
 }
 
 // --- Both
-// ---------------------------------------------------------------------------------------------------------
 
 void LoopbackQueuePair::unbind_all() noexcept {
   if (windows_bound_ == 0) return;

@@ -444,11 +444,11 @@ std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
   const std::size_t count = waiting + room_used_;
   room_ = {};
   room_used_ = 0;
-  while (!failed_.empty()) [[unlikely]] {
-      VerbsQueuePair* const qp = failed_.back();
-      failed_.pop_back();
-      qp->enter_error();
-    }
+  while (!failed_.empty()) {
+    VerbsQueuePair* const qp = failed_.back();
+    failed_.pop_back();
+    qp->enter_error();
+  }
   return count;
 }
 

@@ -31,7 +31,6 @@ constexpr int kServerCpu = 1;
 constexpr int kClientCpu = 0;
 
 // --- Codec
-// ------------------------------------------------------------------------------------------------------
 
 std::vector<std::byte> read_chunk_call() {
   // E2 with its first segment alone: a call with one Read chunk.
@@ -77,7 +76,6 @@ double rpcgen_decode_ns() {
 }
 
 // --- A server in this process
-// -----------------------------------------------------------------------------------
 
 std::uint64_t wall_clock() noexcept {
   return now_ns();
@@ -188,7 +186,6 @@ double per_second(const LoadOutcome& outcome) {
 }
 
 // --- Baselines
-// --------------------------------------------------------------------------------------------------
 
 /// Two Sends per round trip, of a NULL call's and its reply's size, with nothing in between but the driver.
 double raw_round_trips_per_second(std::uint32_t depth) {

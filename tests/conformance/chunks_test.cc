@@ -196,7 +196,6 @@ TEST(ReadChunks, V1_057_one_read_at_a_time_serves_sixteen_calls) {
 }
 
 // --- Long calls
-// ---------------------------------------------------------------------------------------------------
 
 struct LongCall {
   RawCall call;
@@ -301,7 +300,6 @@ TEST(LongCalls, longer_than_the_limit_is_refused_and_a_shortage_of_buffers_is_a_
 }
 
 // --- Write chunks
-// -------------------------------------------------------------------------------------------------
 
 TEST(WriteChunks, V1_093_V1_094_V1_095_V1_101_V1_102_V1_106_V1_127_F_05_F_06_F_30_E3_becomes_E3a) {
   ServerLab lab;

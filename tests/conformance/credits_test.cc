@@ -168,7 +168,6 @@ TEST(Credits, V1_068_two_programs_share_a_connection) {
 }
 
 // --- Lost connections
-// ---------------------------------------------------------------------------------------------
 
 TEST(Reconnect, V1_059_V1_156_V1_173_a_new_connection_has_fresh_receives) {
   ServerLab lab;

@@ -44,7 +44,6 @@ void turn_until_quiet(int turns, Left&& left, Right&& right) {
 }  // namespace
 
 // --- The test program
-// -------------------------------------------------------------------------------------------
 
 constexpr std::string_view kTestNames[] = {"null", "sink", "source", "pair",
                                            "list", "name", "later",  "two_sinks"};
@@ -202,7 +201,6 @@ void TestService::complete_later(rpc::AcceptStat stat) {
 }
 
 // --- The raw peer
-// -----------------------------------------------------------------------------------------------
 
 RawPeer::RawPeer(rdma::Device& device, std::uint32_t receive_bytes, std::uint32_t receives)
     : device_(device),
@@ -305,7 +303,6 @@ void RawPeer::poll() {
 }
 
 // --- Our engine as server
-// ----------------------------------------------------------------------------------------
 
 ServerLab::ServerLab(LabOptions lab_options) : options(std::move(lab_options)) {
   fabric = rdma::loopback::Fabric::in_process({.links = 8});
@@ -414,7 +411,6 @@ bool ServerLab::alive(std::uint32_t xid) {
 }
 
 // --- Our engine as client
-// ----------------------------------------------------------------------------------------
 
 ClientLab::ClientLab(LabOptions lab_options) : options(std::move(lab_options)) {
   fabric = rdma::loopback::Fabric::in_process({.links = 8});

@@ -64,14 +64,15 @@ inline bool has_pattern(std::span<const std::byte> bytes, std::uint32_t seed) {
 
 /// Program 0x20000099 version 1:
 ///   0 NULL
-///   1 SINK    (opaque<> data [eligible], uint32 trailer) -> (uint32 length, uint32 sum of bytes, uint32
-///   trailer) 2 SOURCE  (uint32 bytes) -> (uint32 status 0, opaque<> data [eligible], uint32 5) 3 PAIR
-///   (uint32 a, uint32 b) -> (status, opaque<> [eligible] when a > 0; status, opaque<> [eligible] when b >
-///   0),
-///             the status is 0 with data and 5 without
-///   4 LIST    (uint32 bytes) -> (opaque<> of that many bytes, not eligible)
-///   5 NAME    (opaque<> name, not eligible) -> (uint32 length)
-///   6 LATER   () -> () completed by TestService::complete_later()
+///   1 SINK      (opaque<> data [eligible], uint32 trailer) -> (uint32 length, uint32 sum of bytes,
+///                                                              uint32 trailer)
+///   2 SOURCE    (uint32 bytes) -> (uint32 status 0, opaque<> data [eligible], uint32 5)
+///   3 PAIR      (uint32 a, uint32 b) -> (status, opaque<> [eligible] when a > 0;
+///                                        status, opaque<> [eligible] when b > 0),
+///               the status is 0 with data and 5 without
+///   4 LIST      (uint32 bytes) -> (opaque<> of that many bytes, not eligible)
+///   5 NAME      (opaque<> name, not eligible) -> (uint32 length)
+///   6 LATER     () -> () completed by TestService::complete_later()
 ///   7 TWO_SINKS (opaque<> [eligible], uint32, opaque<> [eligible]) -> (length, sum, word, length, sum)
 inline constexpr std::uint32_t kTestProgram = 0x20000099;
 

@@ -444,7 +444,6 @@ TEST(RequesterReplies, V1_036_A_35_messages_that_cannot_be_parsed_end_the_call_t
 }
 
 // --- Shapes
-// -----------------------------------------------------------------------------------------------------------
 
 TEST(RequesterShapes, V1_005_V1_040_V1_084_V1_072_a_write_is_E2) {
   LabOptions options;
@@ -648,7 +647,6 @@ TEST(RequesterShapes, V1_070_V1_075_V1_183_V1_184_V1_185_V1_186_V1_187_bindings_
 }
 
 // --- Memory
-// -----------------------------------------------------------------------------------------------------------
 
 TEST(RequesterMemory, V1_139_V1_140_V1_144_V1_150_F_29_chunk_memory_is_fenced_before_the_caller_has_it_back) {
   ClientLab lab;
@@ -812,7 +810,6 @@ TEST(RequesterMemory, V1_136_the_requester_never_reads_or_writes_the_responder) 
 }
 
 // --- Reconnects
-// ---------------------------------------------------------------------------------------------------
 
 TEST(RequesterReconnect,
      V1_059_V1_152_V1_153_V1_156_pending_calls_are_sent_again_with_their_xids_and_fresh_handles) {

@@ -245,7 +245,6 @@ TEST(ReverseServer, V1_172_V1_173_a_callback_waits_for_the_client_to_come_back) 
 }
 
 // --- RPCSEC_GSS
-// ---------------------------------------------------------------------------------------------------
 
 /// Flavor 6 with as much as RFC 5531 lets a credential and a verifier hold.
 Bytes gss_call(std::uint32_t xid, std::uint32_t procedure) {

@@ -19,7 +19,6 @@ namespace sluice {
 namespace {
 
 // --- Configuration
-// ----------------------------------------------------------------------------------------------
 
 /// With what is not there by default.
 constexpr const char* kEveryKey =
@@ -303,7 +302,6 @@ TEST(Config, prefixes_of_both_families) {
 }
 
 // --- Admission
-// --------------------------------------------------------------------------------------------------
 
 TEST(Admission, limits_in_all_of_a_client_and_by_rate) {
   constexpr std::uint64_t kSecond = 1'000'000'000;
@@ -362,7 +360,6 @@ TEST(Topology, cores_of_their_own_and_the_first_left_free) {
 }
 
 // --- MOUNT
-// ------------------------------------------------------------------------------------------------------
 
 template <typename T>
 xdrproc_t proc_of(bool_t (*function)(XDR*, T*)) {

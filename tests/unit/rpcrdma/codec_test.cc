@@ -219,7 +219,6 @@ TEST(V1Codec, V1_004_V1_019_V1_131_V1_134_only_defined_values_are_emitted) {
 }
 
 // --- Real peers
-// -------------------------------------------------------------------------------------------------
 
 std::vector<Bytes> captured_messages() {
   std::ifstream file(SLUICE_CAPTURED_MESSAGES);
@@ -258,7 +257,6 @@ TEST(V1Codec, V1_002_V1_005_what_linux_kernels_sent_decodes_and_encodes_to_the_s
 }
 
 // --- Second opinion
-// ---------------------------------------------------------------------------------------------
 
 bool rpcgen_accepts(const Bytes& message, rv1_message& decoded, std::uint32_t& consumed) {
   XDR xdrs;

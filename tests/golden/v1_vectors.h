@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Worked examples (E) and negative vectors (N) of the version 1 requirements, sections 1.5 and 1.6, as XDR words.
+// Worked examples (E) and negative vectors (N) of version 1, as XDR words: the requirements (tests/conformance/requirements/v1.md)
+// call them by these names.
 #pragma once
 
 #include <cstdint>

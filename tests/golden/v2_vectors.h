@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The worked examples of version 2, word by word (requirements, section 1.10).
+// Worked examples of version 2, word by word.
 #pragma once
 
 #include <array>

@@ -2,23 +2,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """clang-tidy over everything that is delivered. Speaks TAP. clang_tidy.py SOURCE_ROOT BUILD_ROOT
 
-A file that was clean is not looked at again until it, a header of the project or the configuration changes. The analyzer, which
-takes long, runs with SLUICE_ANALYZE=1 in the environment only."""
+A file that was clean is not looked at again until it, a header of the project that it includes, its command or the configuration
+changes. The analyzer, which takes long, runs with SLUICE_ANALYZE=1 in the environment only."""
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-ROOT, BUILD = (os.path.abspath(path) for path in sys.argv[1:3])
+from layers import project_includes
+from tree import Tree
+
+TREE, BUILD = Tree(sys.argv[1]), os.path.abspath(sys.argv[2])
 FOLDERS = ("dataplane", "controlplane", "pmd", "cli", "telemetry")
 STATE = os.path.join(BUILD, "clang-tidy")
+CONFIGURATION = os.path.join(TREE.root, ".clang-tidy")
 CHECKS = [] if os.environ.get("SLUICE_ANALYZE") else ["--checks=-clang-analyzer-*"]
 GCC_ONLY = ("-mmemset-strategy=", "-mmemcpy-strategy=")
 
 
 def sources():
+    """(name, command) of each; leaves the commands where clang-tidy looks for them, without what clang does not know."""
     with open(os.path.join(BUILD, "compile_commands.json"), encoding="utf-8") as file:
         commands = json.load(file)
     for entry in commands:
@@ -27,47 +34,74 @@ def sources():
         json.dump(commands, file)
     found = {}
     for entry in commands:
-        path = os.path.abspath(os.path.join(entry["directory"], entry["file"]))
-        name = os.path.relpath(path, ROOT)
+        name = os.path.relpath(os.path.join(entry["directory"], entry["file"]), TREE.root)
         if name.endswith(".cc") and name.split("/")[0] in FOLDERS:
             found[name] = entry["command"]
     return sorted(found.items())
 
 
-def context():
-    """What every file's result depends on besides itself."""
-    digest = hashlib.sha256(open(os.path.join(ROOT, ".clang-tidy"), "rb").read() + repr(CHECKS).encode())
-    for folder in FOLDERS:
-        for where, _, names in sorted(os.walk(os.path.join(ROOT, folder))):
-            for name in sorted(names):
-                if name.endswith(".h"):
-                    digest.update(open(os.path.join(where, name), "rb").read())
-    return digest.digest()
+def with_headers(name):
+    """The file and those of the project that it includes."""
+    found, left = set(), [name]
+    while left:
+        current = left.pop()
+        if current not in found and os.path.exists(os.path.join(TREE.root, current)):
+            found.add(current)
+            left += project_includes(TREE, current)
+    return sorted(found)
+
+
+def stamp_of(name, command):
+    """Where it is noted that all this was clean."""
+    with open(CONFIGURATION, "rb") as file:
+        digest = hashlib.sha256(file.read() + repr((CHECKS, command)).encode())
+    for part in with_headers(name):
+        digest.update(f"\n{part}\n{TREE.text(part)}".encode())
+    return os.path.join(STATE, digest.hexdigest())
+
+
+def clang_tidy(*arguments):
+    done = subprocess.run(["clang-tidy", "--quiet", *CHECKS, *arguments], capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stdout or done.stderr or "fails"
 
 
 def check(item):
     name, command = item
-    digest = hashlib.sha256(CONTEXT + command.encode() + open(os.path.join(ROOT, name), "rb").read()).hexdigest()
-    stamp = os.path.join(STATE, digest)
+    stamp = stamp_of(name, command)
     if os.path.exists(stamp):
         return name, ""
-    done = subprocess.run(["clang-tidy", "--quiet", "-p", STATE, "--extra-arg=-Wno-unknown-warning-option", *CHECKS,
-                           os.path.join(ROOT, name)], capture_output=True, text=True)
-    if done.returncode == 0:
+    findings = clang_tidy("-p", STATE, "--extra-arg=-Wno-unknown-warning-option", os.path.join(TREE.root, name))
+    if not findings:
         open(stamp, "w", encoding="ascii").close()
-        return name, ""
-    return name, done.stdout or done.stderr
+    return name, findings
 
 
-CONTEXT = context()
-os.makedirs(STATE, exist_ok=True)
-ITEMS = sources()
-print(f"1..{len(ITEMS)}", flush=True)
-failed = 0
-with ThreadPoolExecutor(os.cpu_count()) as pool:
-    for number, (name, findings) in enumerate(pool.map(check, ITEMS), 1):
-        print(f"{'not ok' if findings else 'ok'} {number} {name}", flush=True)
-        failed += bool(findings)
-        for line in findings.splitlines():
-            print("# " + line.replace(ROOT + "/", ""))
-sys.exit(1 if failed else 0)
+def notices_a_finding():
+    with tempfile.TemporaryDirectory() as folder:
+        source = os.path.join(folder, "null.cc")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write("int* none() { return 0; }\n")
+        said = clang_tidy(f"--config-file={CONFIGURATION}", source, "--", "-std=c++20")
+    return "" if "modernize-use-nullptr" in said else said or "a pointer that is 0 was not noticed"
+
+
+def main():
+    if not shutil.which("clang-tidy"):
+        print("1..0 # SKIP clang-tidy is not installed")
+        return 0
+    os.makedirs(STATE, exist_ok=True)
+    items = sources()
+    print(f"1..{len(items) + 1}", flush=True)
+    failed = False
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = [("notices_a_finding", notices_a_finding())]
+        for number, (name, findings) in enumerate((result for part in (results, pool.map(check, items)) for result in part), 1):
+            print(f"{'not ok' if findings else 'ok'} {number} {name}", flush=True)
+            failed = failed or bool(findings)
+            for line in findings.splitlines():
+                print("# " + line.replace(TREE.root + "/", ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each check of tidy passes on a small sound project and notices what is broken in it. Speaks TAP. tidy_test.py SOURCE_ROOT"""
+import os
+import shutil
+import sys
+import tempfile
+
+import lengths
+import tidy
+from tree import Tree
+
+ROOT = os.path.abspath(sys.argv[1])
+LICENSE = "SPDX-License-Identifier: Apache-2.0"
+TABLE = """| id | requirement | shown |
+|---|---|---|
+| V1-001 | One. | test |
+| V1-002 | Two. | not shown: there is no such device |
+| A-01 | question | decision |
+"""
+SOUND = {
+    ".clang-format": "BasedOnStyle: Google\n",
+    "README.md": "See V1-001 to V1-002.\n",
+    "pmd/rdma.h": f"// {LICENSE}\n#pragma once\n",
+    "pmd/rdma.cc": f"// {LICENSE}\n#include \"pmd/rdma.h\"\n",
+    "dataplane/rpc/message.h": f"// {LICENSE}\n#pragma once\n#include \"dataplane/xdr/cursor.h\"  // A-01\n",
+    "tests/unit/rpc/message_test.cc": f"// {LICENSE}\n#include \"dataplane/rpc/message.h\"\nTEST(Message, V1_001_is_read) {{}}\n",
+    "tests/run.sh": f"# {LICENSE}\n",
+    "tests/conformance/requirements/v1.md": TABLE,
+}
+
+
+class Project:
+    """The sound one, with the layers of the real one; exceptions are left out, since they name files of that."""
+
+    def __init__(self):
+        self.root = tempfile.mkdtemp()
+        for name, text in SOUND.items():
+            self.write(name, text)
+        with open(os.path.join(ROOT, tidy.LAYERS), encoding="utf-8") as file:
+            self.write(tidy.LAYERS, file.read().split("[[exception]]")[0])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.root)
+
+    def write(self, name, text):
+        path = os.path.join(self.root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def add(self, name, text):
+        with open(os.path.join(self.root, name), encoding="utf-8") as file:
+            self.write(name, file.read() + text)
+
+    def findings(self):
+        """Name of the check -> what it says, of those that say something."""
+        tree = Tree(self.root)
+        checks = tidy.CHECKS if shutil.which("clang-format") else set(tidy.CHECKS) - {tidy.sources_are_formatted}
+        return {check.__name__: wrong for check in checks for wrong in [check(tree)] if wrong}
+
+
+def a_sound_project_passes():
+    with Project() as project:
+        assert project.findings() == {}, project.findings()
+
+
+def noticed(check, name, text, expected=None):
+    """A test: the file, with the text at its end, is noticed by this check and no other."""
+    def test():
+        with Project() as project:
+            if name in SOUND or name == tidy.LAYERS:
+                project.add(name, text)
+            else:
+                project.write(name, text)
+            findings = project.findings()
+            assert list(findings) == [check], findings
+            assert any((expected or name) in line for line in findings[check]), findings
+    test.__name__ = f"{check}: {expected or name}"
+    return test
+
+
+def include(source, included):
+    return noticed("includes_follow_the_layers", source, f"// {LICENSE}\n#include \"{included}\"\n", f"{source} includes {included}")
+
+
+def exception(file, included, reason):
+    return f"[[exception]]\nfile = \"{file}\"\nincludes = \"{included}\"\nreason = \"{reason}\"\n"
+
+
+def an_exception_is_for_one_include():
+    with Project() as project:
+        source = f"// {LICENSE}\n#include \"dataplane/ulb/nfs3.h\"\n"
+        project.write("dataplane/rpcrdma/engine.h", source)
+        project.add(tidy.LAYERS, exception("dataplane/rpcrdma/engine.h", "dataplane/ulb/nfs3.h", "known"))
+        assert project.findings() == {}, project.findings()
+        project.write("dataplane/rpcrdma/other.h", source)
+        assert list(project.findings()) == ["includes_follow_the_layers"]
+
+
+def lines_of(count):
+    return "int f(int a,\n      int b) {\n" + "  if (a) { b = '{'; }  // {\n" * (count - 3) + "}\n"
+
+
+def functions_are_measured():
+    text = ("namespace n {\n#define M(x) {\\\n  x\n" + lines_of(71) + "struct S {\n  S() : a_{1}, b_(2) {\n    go();\n  }\n  int g() const;\n};\n"
+            + lines_of(70) + "}  // namespace n\n")
+    found = [(first, lines) for first, lines, _ in lengths.cpp_functions(text)]
+    assert found == [(4, 71), (76, 3), (81, 70)], found
+
+
+def long_functions_and_files_are_reported():
+    with Project() as project:
+        project.write("pmd/long.cc", lines_of(71) + lines_of(70))
+        project.write("pmd/file.h", "\n" * 600)
+        project.write("pmd/longer.h", "\n" * 601)
+        said = tidy.report(Tree(project.root))
+        assert [line for line in said if "71 lines: pmd/long.cc:1 " in line] and not [line for line in said if line.startswith("70 lines")], said
+        assert "601 lines: pmd/longer.h" in said and not [line for line in said if "pmd/file.h" in line], said
+
+
+TESTS = [
+    a_sound_project_passes,
+    noticed("top_level_is_fixed", "notes/today.md", "A note.\n", "notes"),
+    noticed("every_source_says_its_license", "pmd/bare.cc", "int x;\n"),
+    noticed("every_source_says_its_license", "tests/bare.py", "print()\n"),
+    noticed("sources_are_formatted", "pmd/rdma.cc", "int  x;\n"),
+    noticed("no_path_of_a_machine", "tests/run.sh", "cat /" + "home/somebody/x\n"),
+    noticed("no_path_of_a_machine", "README.md", "In /" + "work/x.\n"),
+    include("dataplane/rpcrdma/engine.h", "pmd/softroce/softroce.h"),
+    include("dataplane/service/service.h", "pmd/verbs/verbs.h"),
+    include("dataplane/tcp/sockets.h", "dataplane/reactor/reactor.h"),
+    include("pmd/softroce/device.h", "pmd/verbs/device.h"),
+    include("controlplane/control_plane.h", "dataplane/reactor/reactor.h"),
+    include("dataplane/rpcrdma/engine.cc", "dataplane/ulb/nfs3.h"),
+    include("dataplane/rpcrdma/engine.cc", "dataplane/service/handover.h"),
+    include("controlplane/config/config.h", "controlplane/cm/agent.h"),
+    include("telemetry/exporter.h", "pmd/softroce/device.h"),
+    include("dataplane/rpc/message.cc", "tests/unit/rpc/lab.h"),
+    noticed("includes_follow_the_layers", "dataplane/xdr/cursor.h", f"// {LICENSE}\n#include \"../rpc/message.h\"\n", "includes dataplane/rpc/message.h"),
+    noticed("includes_follow_the_layers", "dataplane/new/thing.h", f"// {LICENSE}\n", "no entry"),
+    noticed("includes_follow_the_layers", tidy.LAYERS, "\"pmd/a\" = [\"pmd/b\"]\n\"pmd/b\" = []\n", "pmd/b, which is not above it"),
+    noticed("includes_follow_the_layers", tidy.LAYERS, exception("pmd/rdma.cc", "pmd/rdma.h", "gone"), "is not needed"),
+    an_exception_is_for_one_include,
+    noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-001 | Again. | test |\n", "twice"),
+    noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-003 | Three. | not shown |\n", "how it is shown"),
+    noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-003 | | test |\n", "empty cell"),
+    noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| A-1 | question | decision |\n", "form of an id"),
+    noticed("cited_requirements_exist", "pmd/rdma.cc", "// V1-003\n", "V1-003"),
+    noticed("cited_requirements_exist", "pmd/rdma.cc", "// " + "V1-" + "03\n", "V1-03"),
+    noticed("cited_requirements_exist", "pmd/rdma.cc", "// From A-01 to A-02\n", "A-02"),
+    noticed("cited_requirements_exist", "README.md", "D2-07\n", "D2-07"),
+    noticed("cited_requirements_exist", "tests/unit/rpc/message_test.cc", "TEST(Message, V1_001_V2_002_F_03) {}\n", "V2-002"),
+    noticed("cited_requirements_exist", "tests/unit/rpc/message_test.cc", "TEST(Message, V1_001_V1_002_F_03) {}\n", "F-03"),
+    functions_are_measured,
+    long_functions_and_files_are_reported,
+]
+
+
+def main():
+    print(f"1..{len(TESTS)}")
+    failed = False
+    for number, test in enumerate(TESTS, 1):
+        if test.__name__.startswith("sources_are_formatted") and not shutil.which("clang-format"):
+            print(f"ok {number} {test.__name__} # SKIP clang-format is not installed")
+            continue
+        try:
+            test()
+            print(f"ok {number} {test.__name__}", flush=True)
+        except AssertionError as error:
+            failed = True
+            print(f"not ok {number} {test.__name__}\n# {error}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

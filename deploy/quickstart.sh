@@ -2,27 +2,47 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Installs what is missing, builds, starts both planes on their defaults, runs NFS I/O over RDMA through sluice-bench, says what it
-# did, and stops again. The two speak RoCEv2 to each other, each with its own network stack. Needs neither hugepages nor RDMA hardware.
+# did, and stops again. The two speak RoCEv2 to each other, each with its own network stack. Needs neither hugepages nor RDMA hardware,
+# and root's rights for missing packages only: ports, segment and sockets are its own, beside a Sluice that runs already.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-[ "$(id -u)" -eq 0 ] || { echo "Run this as root: it installs packages and makes /run/sluice." >&2; exit 1; }
 
 step() { printf '\n== %s\n' "$*"; }
 
 step "Packages"
-bash deploy/install-packages.sh
+bash deploy/install-packages.sh product
 step "Build"
+mkdir -p build
+[ -w build ] || { echo "$PWD/build belongs to $(stat -c %U build): remove it, or run this as that user." >&2; exit 1; }
 [ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
 ninja -C build sluice-dataplane controlplane/sluice-controlplane cli/sluicectl cli/sluice-bench | tail -n 1
 
 work=$(mktemp -d)
-# A set-up of its own, so that a Sluice that runs already is not disturbed.
+segment=sluice-quickstart-$$
+# Free for TCP, and the first for UDP too.
+read -r mount_port metrics_port < <(python3 - <<'PYTHON'
+import socket
+
+while True:
+    tcp, other, udp = socket.socket(), socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
+    tcp.bind(("", 0))
+    other.bind(("127.0.0.1", 0))
+    try:
+        udp.bind(("", tcp.getsockname()[1]))
+    except OSError:
+        continue
+    print(tcp.getsockname()[1], other.getsockname()[1])
+    break
+PYTHON
+)
 memif="id=0,socket=$work/memif.sock,socket-abstract=no,bsize=8192,rsize=10"
-sed -e 's|^segment = .*|segment = "sluice-quickstart"|' \
+sed -e "s|^segment = .*|segment = \"$segment\"|" \
     -e 's|^driver = .*|driver = "softroce"|' \
     -e "s|^ethdev = .*|ethdev = \"net_memif0,role=server,$memif\"|" \
     -e 's|^addresses = .*|addresses = ["192.0.2.1/24"]|' \
-    -e "s|^socket = .*|socket = \"$work/admin.sock\"|" deploy/sluice.toml >"$work/sluice.toml"
+    -e "s|^socket = .*|socket = \"$work/admin.sock\"|" \
+    -e "s|^address = \"127.0.0.1:9464\"|address = \"127.0.0.1:$metrics_port\"|" \
+    -e "s|^port = 20048|port = $mount_port|" -e 's|^rpcbind = true|rpcbind = false|' deploy/sluice.toml >"$work/sluice.toml"
 bench() {
   build/cli/sluice-bench --device softroce --ethdev "net_memif0,role=client,$memif" --address 192.0.2.2/24 \
     --server 192.0.2.1 "$@"
@@ -32,15 +52,14 @@ stop() {
   trap - EXIT INT TERM
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
   for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
-  rm -rf "$work" /dev/shm/sluice-quickstart
+  rm -rf "$work" "/dev/shm/$segment"
 }
 trap stop EXIT INT TERM
 
 step "Start: control plane, data plane"
-rm -f /dev/shm/sluice-quickstart
 build/controlplane/sluice-controlplane --config "$work/sluice.toml" >"$work/controlplane.log" 2>&1 &
 pids+=($!)
-build/sluice-dataplane --segment sluice-quickstart >"$work/dataplane.log" 2>&1 &
+build/sluice-dataplane --segment "$segment" >"$work/dataplane.log" 2>&1 &
 pids+=($!)
 ctl() { build/cli/sluicectl --socket "$work/admin.sock" "$@"; }
 for _ in $(seq 100); do
@@ -53,17 +72,19 @@ ctl status
 step "Probe: what a connection agrees on"
 bench probe
 step "NFSv3: a mix of GETATTR, LOOKUP, READ and WRITE, every READ checked"
-bench --seconds 3 nfs3 --verify
+bench --seconds 3 nfs3 --mount-port "$mount_port" --verify
 step "NFSv3: 1 MiB READ and WRITE"
-bench --seconds 2 --depth 4 nfs3 --mix read=1,write=1 --block 1048576 --verify
+bench --seconds 2 --depth 4 nfs3 --mount-port "$mount_port" --mix read=1,write=1 --block 1048576 --verify
 
 step "What the planes say now"
 ctl exports
 ctl reactors
-step "Metrics (http://127.0.0.1:9464/metrics while it runs)"
-python3 - <<'PYTHON'
+step "Metrics (http://127.0.0.1:9464/metrics by default)"
+python3 - "$metrics_port" <<'PYTHON'
+import sys
 import urllib.request
-for line in urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=10).read().decode().splitlines():
+
+for line in urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/metrics", timeout=10).read().decode().splitlines():
     if line.startswith(("sluice_calls_received", "sluice_rdma", "sluice_plane_up", "sluice_export")):
         print(line)
 PYTHON
@@ -71,7 +92,7 @@ PYTHON
 stop
 cat <<'TEXT'
 
-Done, and stopped. To run it for yourself:
+Done, and stopped. To run it for yourself, as root:
   build/controlplane/sluice-controlplane --config deploy/sluice.toml &
   build/sluice-dataplane &
   build/cli/sluicectl status

@@ -150,7 +150,7 @@ TESTS = [
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-003 | | test |\n", "empty cell"),
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| A-1 | question | decision |\n", "form of an id"),
     noticed("cited_requirements_exist", "pmd/rdma.cc", "// V1-003\n", "V1-003"),
-    noticed("cited_requirements_exist", "pmd/rdma.cc", "// " + "V1-" + "03\n", "V1-03"),
+    noticed("cited_requirements_exist", "pmd/rdma.cc", "// V1-" "03\n", "V1-" "03"),
     noticed("cited_requirements_exist", "pmd/rdma.cc", "// From A-01 to A-02\n", "A-02"),
     noticed("cited_requirements_exist", "README.md", "D2-07\n", "D2-07"),
     noticed("cited_requirements_exist", "tests/unit/rpc/message_test.cc", "TEST(Message, V1_001_V2_002_F_03) {}\n", "V2-002"),

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of each tier, in the order in which each lane takes them."""
+from steps import Build, Command, Suite
+
+PRODUCT = ("sluice-dataplane", "controlplane/sluice-controlplane", "cli/sluicectl", "cli/sluice-bench")
+PYTHON = "python3"
+
+# On ONE build with ASan and UBSan: all that needs no kernel of its own. On the release build: a short real thing of each kind.
+# The product is built alone, so that the run can be compared with it.
+QUICK = [
+    Build("product", targets=PRODUCT),
+    Build("sanitized tests", after=("product",), lane="back", directory="build-asan", suites=("unit", "conformance", "fault", "fuzz")),
+    Suite("style", after=("product",), suite="style"),
+    Suite("unit", after=("sanitized tests",), directory="build-asan", suite="unit"),
+    Suite("conformance", after=("sanitized tests",), directory="build-asan", suite="conformance"),
+    Suite("fault", after=("sanitized tests",), directory="build-asan", suite="fault"),
+    Suite("fuzz", after=("sanitized tests",), directory="build-asan", suite="fuzz"),
+]
+
+REST = [
+    Build("interop programs", after=("product",), suites=("interop", "operations", "fault")),
+    Suite("linux_client", after=("interop programs",), suite="interop", tests=("linux_client",)),
+    Suite("gateway", after=("interop programs",), suite="interop", tests=("gateway",)),
+    Suite("reverse", after=("interop programs",), suite="interop", tests=("reverse",)),
+    Suite("verbs", after=("interop programs",), suite="interop", tests=("verbs",)),
+    Suite("operations", after=("interop programs",), suite="operations"),
+    Suite("fault release", after=("interop programs",), suite="fault"),
+    Build("threaded tests", after=("product",), lane="back", directory="build-tsan", suites=("tsan",)),
+    Suite("tsan", after=("threaded tests",), lane="back", directory="build-tsan", suite="tsan"),
+    Suite("tidy", after=("product",), lane="back", suite="tidy"),
+]
+
+
+def coverage(steps):
+    """Row by row over what the other steps have run."""
+    ran = [step for step in steps if isinstance(step, Suite) and step.suite in ("unit", "conformance", "interop")]
+    return Command("coverage", after=tuple(step.name for step in ran), junit_file="build-logs/coverage.junit.xml",
+                   command=(PYTHON, "tests/conformance/coverage.py", "--junit", "build-logs/coverage.junit.xml",
+                            *(step.junit() for step in ran)))
+
+
+ALL = [*QUICK, *REST]
+GROUPS = {
+    "quick": [step.name for step in QUICK],
+    "rest": [step.name for step in REST] + ["coverage"],
+    "all": [step.name for step in ALL] + ["coverage"],
+    "interop": ["linux_client", "gateway", "reverse", "verbs"],
+    "fault": ["fault", "fault release"],
+    "coverage": ["coverage"],
+}

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run of meson's test runner has shown, from the two logs that it writes.
+
+The JUnit file counts the cases, but knows nothing of a TAP program that was ended in the middle or printed too few cases: such a
+program fails in the JSON log only, so both are read."""
+import dataclasses
+import json
+import os
+import xml.etree.ElementTree as ElementTree
+
+
+@dataclasses.dataclass
+class Outcome:
+    passed: int = 0
+    failed: list = dataclasses.field(default_factory=list)  # names
+    skipped: list = dataclasses.field(default_factory=list)  # (name, reason)
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+
+    def line(self):
+        text = f"{self.passed} passed, {len(self.failed)} failed"
+        return f"{text}, {len(self.skipped)} skipped" if self.skipped else text
+
+
+def short(text):
+    """The line of a skipped case that says why: gtest puts the place before it, TAP a plan."""
+    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
+    reason = lines[-1] if lines else "no reason given"
+    return reason.split("# SKIP", 1)[-1].strip()
+
+
+def read_junit(path):
+    """An outcome, and the programs in which a case failed."""
+    outcome, programs = Outcome(), set()
+    for suite in ElementTree.parse(path).getroot().iter("testsuite"):
+        for case in suite.iter("testcase"):
+            name = ".".join(dict.fromkeys(part for part in (suite.get("name"), case.get("classname"), case.get("name")) if part))
+            if case.find("failure") is not None or case.find("error") is not None:
+                outcome.failed.append(name)
+                programs.add(program_of(suite, case))
+            elif (skipped := case.find("skipped")) is not None:
+                outcome.skipped.append((name, short(skipped.text or case.findtext("system-out"))))
+            else:
+                outcome.passed += 1
+    return outcome, programs
+
+
+def program_of(suite, case):
+    """meson calls a program's cases PROJECT.PROGRAM or PROJECT.PROGRAM.SUITE, and one without cases PROJECT."""
+    parts = suite.get("name").split(".")
+    return parts[1] if len(parts) > 1 else case.get("name")
+
+
+def read_meson(build, log):
+    """The outcome of `meson test --logbase LOG`."""
+    base = f"{build}/meson-logs/{log}"
+    if not os.path.exists(f"{base}.json"):
+        return Outcome(failed=[f"{log}: no test ran"])
+    outcome, programs = read_junit(f"{base}.junit.xml") if os.path.exists(f"{base}.junit.xml") else (Outcome(), set())
+    with open(f"{base}.json", encoding="utf-8") as file:
+        for test in map(json.loads, file):
+            if test["result"] not in ("OK", "SKIP", "EXPECTEDFAIL") and test["name"] not in programs:
+                outcome.failed.append(f"{test['name']} ({test['result']}, exit {test['returncode']})")
+    if not outcome.passed and not outcome.failed and not outcome.skipped:
+        outcome.failed.append(f"{log}: no test ran")
+    return outcome

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a run: a build, a suite of meson's, or a command of its own. Each leaves its output in a file of build-logs."""
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+
+from results import Outcome, read_junit, read_meson
+
+LOGS = "build-logs"
+
+
+class Failed(Exception):
+    """A step that nothing after it can do without."""
+
+
+@dataclasses.dataclass
+class Step:
+    name: str
+    after: tuple = ()   # names of the steps that this one needs
+    lane: str = "front"  # the steps of a lane run one after the other; those of lane "back" give way to the front's
+
+    kind = "suite"
+
+    def run_logged(self, command, env=None, suffix=""):
+        """The exit status; output goes to the step's log."""
+        nice = ["nice", "-n", "19"] if self.lane == "back" else []
+        with open(self.log(suffix), "w", encoding="utf-8") as log:
+            return subprocess.run(nice + command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False,
+                                  env={**os.environ, **(env or {})}).returncode
+
+    def log(self, suffix=""):
+        return f"{LOGS}/{self.name.replace(' ', '-')}{suffix}.log"
+
+    def tail(self, lines=60, suffix=""):
+        with open(self.log(suffix), encoding="utf-8", errors="replace") as log:
+            return "".join(log.readlines()[-lines:])
+
+
+# Settings of a build directory. The cache of compilations and the quick linker are used where they are installed.
+def linker():
+    return {"CC_LD": "mold", "CXX_LD": "mold"} if shutil.which("mold") else {}
+
+
+# -g1: reports name lines; what a debugger wants besides takes as long to compile as the code.
+SANITIZER = ["-Db_lundef=false", "--buildtype=debugoptimized", "-Doptimization=1", "-Dcpp_args=-g1"]
+DIRECTORIES = {
+    "build": (["--buildtype=release"], {}),
+    # clang: the fuzz targets need it, and stand on the same libraries as the tests.
+    "build-asan": (["-Db_sanitize=address,undefined", "-Dwerror=false", *SANITIZER], {"CC": "clang", "CXX": "clang++"}),
+    "build-tsan": (["-Db_sanitize=thread", *SANITIZER], {}),
+}
+# What the tests of a sanitized build run with.
+ENVIRONMENT = {
+    "build-asan": {"ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+                   "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"},
+    "build-tsan": {"TSAN_OPTIONS": "halt_on_error=1"},
+}
+
+
+@dataclasses.dataclass
+class Build(Step):
+    """Targets of a build directory: those named, and those that the tests of the named suites need."""
+    directory: str = "build"
+    targets: tuple = ()
+    suites: tuple = ()
+
+    kind = "build"
+
+    def run(self):
+        options, env = DIRECTORIES[self.directory]
+        if not os.path.exists(f"{self.directory}/build.ninja"):
+            self.must(["meson", "setup", self.directory, *options], {**linker(), **env}, "-setup")
+        elif not os.path.exists(f"{self.directory}/tests"):  # the quick start's, made before GoogleTest was installed
+            self.must(["meson", "setup", "--reconfigure", self.directory], suffix="-setup")
+        self.must(["ninja", "-C", self.directory, "build.ninja"])
+        self.must(["ninja", "-C", self.directory, *self.targets, *self.targets_of_suites()])
+        return Outcome()
+
+    def must(self, command, env=None, suffix=""):
+        if self.run_logged(command, env, suffix) != 0:
+            raise Failed(f"{' '.join(command[:3])} failed:\n{self.tail(suffix=suffix)}")
+
+    def targets_of_suites(self):
+        wanted = {f"sluice:{suite}" for suite in self.suites}
+        files = {target["id"]: target["filename"] for target in self.introspect("--targets")}
+        needed = {file for test in self.introspect("--tests") if wanted & set(test["suite"])
+                  for target in test["depends"] for file in files[target]}
+        return sorted(os.path.relpath(file, self.directory) for file in needed)
+
+    def introspect(self, what):
+        return json.loads(subprocess.run(["meson", "introspect", self.directory, what], capture_output=True, text=True, check=True).stdout)
+
+
+@dataclasses.dataclass
+class Suite(Step):
+    """Tests of a meson suite, or single ones of it by name."""
+    directory: str = "build"
+    suite: str = ""
+    tests: tuple = ()
+
+    def run(self):
+        logbase = "testlog-" + self.name.replace(" ", "-")
+        for ending in ("json", "junit.xml", "txt"):  # meson writes none when there is nothing to run
+            if os.path.exists(old := f"{self.directory}/meson-logs/{logbase}.{ending}"):
+                os.unlink(old)
+        what = ["--suite", self.suite] if self.suite else []
+        self.run_logged(["meson", "test", "-C", self.directory, "--no-rebuild", "--print-errorlogs", "--logbase", logbase, *what, *self.tests],
+                        ENVIRONMENT.get(self.directory))
+        outcome = read_meson(self.directory, logbase)
+        if outcome.failed:
+            print(self.failures(), flush=True)
+        return outcome
+
+    def failures(self):
+        """meson's own account of what failed, less what passed."""
+        with open(self.log(), encoding="utf-8", errors="replace") as log:
+            return "".join(line for line in log if not re.search(r"^ *\d+/\d+ .* (OK|SKIP) ", line))[-20000:]
+
+    def junit(self):
+        return f"{self.directory}/meson-logs/testlog-{self.name.replace(' ', '-')}.junit.xml"
+
+
+@dataclasses.dataclass
+class Command(Step):
+    """A program that may write a JUnit file; without one it counts as one case. What it prints in JSON, figures, is shown."""
+    command: tuple = ()
+    junit_file: str = ""
+
+    def run(self):
+        if self.junit_file and os.path.exists(self.junit_file):
+            os.unlink(self.junit_file)
+        status = self.run_logged([*self.command])
+        for line in self.tail(1000).splitlines():
+            if line.startswith('{"figure"'):
+                print(line, flush=True)
+        if self.junit_file and os.path.exists(self.junit_file):
+            outcome, _ = read_junit(self.junit_file)
+        else:
+            outcome = Outcome(passed=int(status == 0))
+        if status != 0 and not outcome.failed:
+            outcome.failed.append(f"{self.name} (exit {status})")
+        if outcome.failed:
+            print(self.tail(), flush=True)
+        return outcome
+
+
+@dataclasses.dataclass
+class Preparation(Command):
+    """Makes ready what suites would make for themselves. One that fails says so when the suite does the same."""
+    kind = "build"
+
+    def run(self):
+        self.run_logged([*self.command])
+        return Outcome()

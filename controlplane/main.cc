@@ -7,12 +7,12 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 
+#include "cli/arguments.h"
 #include "controlplane/control_plane.h"
 #include "dataplane/segment/notify.h"
 
@@ -58,10 +58,12 @@ Outcome run(config::Config config) {
 int main(int argc, char** argv) {
   std::string file;
   bool check_only = false;
-  CLI::App app{"The Sluice control plane: configuration, connections, administration, metrics, MOUNT."};
-  app.add_option("--config", file, "Configuration file (TOML); without it the built-in defaults hold");
-  app.add_flag("--check", check_only, "Check the configuration file and end");
-  CLI11_PARSE(app, argc, argv);
+  sluice::cli::Program program(
+      "The Sluice control plane: configuration, connections, administration, metrics, MOUNT.");
+  program.command().option("--config", file,
+                           "Configuration file (TOML); without it the built-in defaults hold");
+  program.command().flag("--check", check_only, "Check the configuration file and end");
+  if (const auto ended = program.parse(argc, argv)) return *ended;
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) ::signal(number, sluice::controlplane::on_signal);
   try {
     const auto config = file.empty() ? sluice::config::defaults() : sluice::config::load_file(file);

@@ -3,12 +3,12 @@
 // sluice-bench: probes a server and runs load against it.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/arguments.h"
 #include "cli/bench/bulk_load.h"
 #include "cli/bench/client.h"
 #include "cli/bench/device.h"
@@ -179,78 +179,72 @@ int probe(ToolDevice& device, const Options& options) {
 int main(int argc, char** argv) {
   using namespace sluice;
   bench::Options options;
-  CLI::App app{"Probes an RPC-over-RDMA server and runs load against it."};
-  app.require_subcommand(1);
-  app.fallthrough();
-  app.add_option("--device", options.device.driver, "RDMA driver")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"loopback", "softroce", "verbs"}));
-  app.add_option("--fabric", options.device.fabric, "loopback: fabric of the server")->capture_default_str();
-  app.add_option("--ethdev", options.device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
-  app.add_option("--address", options.device.address, "softroce: address of our own, with prefix length");
-  app.add_option("--server", options.device.server, "softroce, verbs: address of the server");
-  app.add_option("--rdma-device", options.device.rdma_device,
-                 "verbs: RDMA device; default: the first that can be used");
-  app.add_option("--mtu", options.device.mtu, "softroce: bytes of an IP packet on the link")
-      ->capture_default_str()
-      ->check(CLI::Range(512, 9000));
-  app.add_option(
-      "--cpu", options.device.cpu,
-      "Processor to run on; default: the first that may be used, since reactors start at the second");
-  app.add_option("--port", options.client.port, "Port of the service")->capture_default_str();
-  app.add_option("--connections", options.client.connections, "Connections")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 32));
-  app.add_option("--depth", options.client.depth, "Calls outstanding on each connection")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 512));
-  app.add_option("--inline", options.client.inline_bytes, "Largest message without RDMA Read or Write")
-      ->capture_default_str()
-      ->check(CLI::Range(1024, 65536));
-  app.add_option("--rpcrdma", options.client.version,
-                 "Version of RPC-over-RDMA; 2 falls back to 1 where the server knows no other")
-      ->capture_default_str()
-      ->check(CLI::IsMember({1, 2}));
-  app.add_option("--psk", options.client.psk_file,
-                 "Version 2: file with the key that host authentication uses");
-  app.add_option("--seconds", options.load.seconds, "Duration")->capture_default_str();
-  app.add_option("--operations", options.load.max_operations,
-                 "End after so many operations; 0: after the duration");
-  app.add_flag("--json", options.as_json, "Print JSON");
-  CLI::App* probe = app.add_subcommand("probe", "Connect, call NULL, show what was agreed");
-  CLI::App* null = app.add_subcommand("null", "NULL calls");
-  CLI::App* bulk = app.add_subcommand("bulk", "Calls and replies of a given size that cannot be reduced");
-  bulk->add_option("--call-bytes", options.bulk.call_bytes, "Bytes of each call's arguments")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 65536));
-  bulk->add_option("--reply-bytes", options.bulk.reply_bytes, "Bytes of each reply's results")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 65536));
-  CLI::App* nfs3 = app.add_subcommand("nfs3", "NFSv3 calls on a file of its own");
-  nfs3->add_option("--mix", options.mix, "NAME=WEIGHT,... of null, getattr, lookup, read, write")
-      ->capture_default_str();
-  nfs3->add_option("--block", options.load.block_bytes, "Bytes of each READ and WRITE")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
-  nfs3->add_option("--file-mib", options.file_mib, "MiB of the file")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
-  nfs3->add_option("--seed", options.load.seed, "Seed of the content and the order")->capture_default_str();
-  nfs3->add_flag("--verify", options.load.verify, "Check what is read");
-  nfs3->add_option("--mount-host", options.mount_host, "MOUNT server")->capture_default_str();
-  nfs3->add_option("--mount-port", options.mount_port, "Its TCP port")->capture_default_str();
-  nfs3->add_option("--path", options.path, "Export")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  cli::Program program("Probes an RPC-over-RDMA server and runs load against it.");
+  cli::Command& app = program.command();
+  app.requires_subcommand();
+  app.options_fall_through();
+  app.option("--device", options.device.driver, "RDMA driver")
+      .shows_default()
+      .one_of({"loopback", "softroce", "verbs"});
+  app.option("--fabric", options.device.fabric, "loopback: fabric of the server").shows_default();
+  app.option("--ethdev", options.device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
+  app.option("--address", options.device.address, "softroce: address of our own, with prefix length");
+  app.option("--server", options.device.server, "softroce, verbs: address of the server");
+  app.option("--rdma-device", options.device.rdma_device,
+             "verbs: RDMA device; default: the first that can be used");
+  app.option("--mtu", options.device.mtu, "softroce: bytes of an IP packet on the link")
+      .shows_default()
+      .from_to(512, 9000);
+  app.option("--cpu", options.device.cpu,
+             "Processor to run on; default: the first that may be used, since reactors start at the second");
+  app.option("--port", options.client.port, "Port of the service").shows_default();
+  app.option("--connections", options.client.connections, "Connections").shows_default().from_to(1, 32);
+  app.option("--depth", options.client.depth, "Calls outstanding on each connection")
+      .shows_default()
+      .from_to(1, 512);
+  app.option("--inline", options.client.inline_bytes, "Largest message without RDMA Read or Write")
+      .shows_default()
+      .from_to(1024, 65536);
+  app.option("--rpcrdma", options.client.version,
+             "Version of RPC-over-RDMA; 2 falls back to 1 where the server knows no other")
+      .shows_default()
+      .one_of({1, 2});
+  app.option("--psk", options.client.psk_file, "Version 2: file with the key that host authentication uses");
+  app.option("--seconds", options.load.seconds, "Duration").shows_default();
+  app.option("--operations", options.load.max_operations,
+             "End after so many operations; 0: after the duration");
+  app.flag("--json", options.as_json, "Print JSON");
+  cli::Command probe = app.subcommand("probe", "Connect, call NULL, show what was agreed");
+  cli::Command null = app.subcommand("null", "NULL calls");
+  cli::Command bulk = app.subcommand("bulk", "Calls and replies of a given size that cannot be reduced");
+  bulk.option("--call-bytes", options.bulk.call_bytes, "Bytes of each call's arguments")
+      .shows_default()
+      .from_to(0, 65536);
+  bulk.option("--reply-bytes", options.bulk.reply_bytes, "Bytes of each reply's results")
+      .shows_default()
+      .from_to(0, 65536);
+  cli::Command nfs3 = app.subcommand("nfs3", "NFSv3 calls on a file of its own");
+  nfs3.option("--mix", options.mix, "NAME=WEIGHT,... of null, getattr, lookup, read, write").shows_default();
+  nfs3.option("--block", options.load.block_bytes, "Bytes of each READ and WRITE")
+      .shows_default()
+      .from_to(1, 1 << 20);
+  nfs3.option("--file-mib", options.file_mib, "MiB of the file").shows_default().from_to(1, 65536);
+  nfs3.option("--seed", options.load.seed, "Seed of the content and the order").shows_default();
+  nfs3.flag("--verify", options.load.verify, "Check what is read");
+  nfs3.option("--mount-host", options.mount_host, "MOUNT server").shows_default();
+  nfs3.option("--mount-port", options.mount_port, "Its TCP port").shows_default();
+  nfs3.option("--path", options.path, "Export").shows_default();
+  if (const auto ended = program.parse(argc, argv)) return *ended;
   options.load.file_bytes = std::uint64_t{options.file_mib} << 20;
   try {
     bench::ToolDevice device = bench::open_device(options.device);
-    if (probe->parsed()) return bench::probe(device, options);
-    if (bulk->parsed()) return bench::bulk_load(device, options);
-    if (null->parsed())
+    if (probe.chosen()) return bench::probe(device, options);
+    if (bulk.chosen()) return bench::bulk_load(device, options);
+    if (null.chosen())
       options.load.weights[0] = 1;
     else
       bench::parse_mix(options.mix, options.load);
-    return bench::run_load(device, options, nfs3->parsed());
+    return bench::run_load(device, options, nfs3.chosen());
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return 3;

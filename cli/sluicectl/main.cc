@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // sluicectl: asks the control plane over its admin socket.
-#include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>
 #include <sstream>
 
+#include "cli/arguments.h"
 #include "cli/sluicectl/client.h"
 #include "cli/sluicectl/commands.h"
 #include "cli/sluicectl/print.h"
@@ -13,6 +13,7 @@
 namespace {
 
 using namespace sluice::ctl;
+namespace cli = sluice::cli;
 
 enum ExitCode { kOk = 0, kErrorAnswer = 1, kUnreachable = 3, kForbidden = 4, kDefects = 5 };
 
@@ -37,16 +38,16 @@ struct Session {
   void show(const json& result) const { print(result, as_json); }
 };
 
-CLI::App* command(CLI::App& parent, Session& session, const std::string& name, const std::string& help,
-                  std::function<void(const Client&)> action) {
-  CLI::App* app = parent.add_subcommand(name, help);
-  app->callback([&session, action = std::move(action)] {
+cli::Command command(cli::Command& parent, Session& session, const std::string& name, const std::string& help,
+                     std::function<void(const Client&)> action) {
+  cli::Command made = parent.subcommand(name, help);
+  made.on_chosen([&session, action = std::move(action)] {
     if (!session.chosen) session.chosen = action;  // a subcommand's comes first
   });
-  return app;
+  return made;
 }
 
-void add_views(CLI::App& app, Session& session) {
+void add_views(cli::Command& app, Session& session) {
   for (const auto& [name, help] : std::vector<std::pair<std::string, std::string>>{
            {"status", "Both planes at a glance"},
            {"reactors", "Polling cores and what they did"},
@@ -61,48 +62,46 @@ void add_views(CLI::App& app, Session& session) {
             [&session, name = name](const Client& client) { session.show(client.ask(name)); });
 }
 
-void add_connections(CLI::App& app, Session& session) {
+void add_connections(cli::Command& app, Session& session) {
   static std::string peer;
   static std::string of_class;
-  CLI::App* connections =
+  cli::Command connections =
       command(app, session, "connections", "Connections: peer, class, version, credits, calls",
               [&](const Client& client) {
                 session.show(client.ask("connections", {{"peer", peer}, {"class", of_class}}));
               });
-  connections->add_option("--peer", peer, "Only those of this address");
-  connections->add_option("--class", of_class, "Only those of this class of clients");
+  connections.option("--peer", peer, "Only those of this address");
+  connections.option("--class", of_class, "Only those of this class of clients");
   static std::uint32_t reactor = 0;
   static std::uint32_t number = 0;
-  CLI::App* one =
-      command(*connections, session, "show", "Everything about a connection", [&](const Client& client) {
+  cli::Command one =
+      command(connections, session, "show", "Everything about a connection", [&](const Client& client) {
         session.show(client.ask("connection_show", {{"reactor", reactor}, {"connection", number}}));
       });
-  one->add_option("reactor", reactor, "As 'sluicectl connections' shows it")->required();
-  one->add_option("connection", number, "As 'sluicectl connections' shows it")->required();
-  CLI::App* close = command(*connections, session, "close", "End a connection", [&](const Client& client) {
+  one.option("reactor", reactor, "As 'sluicectl connections' shows it").required();
+  one.option("connection", number, "As 'sluicectl connections' shows it").required();
+  cli::Command close = command(connections, session, "close", "End a connection", [&](const Client& client) {
     session.show(client.ask("connection_close", {{"reactor", reactor}, {"connection", number}}));
   });
-  close->add_option("reactor", reactor, "As 'sluicectl connections' shows it")->required();
-  close->add_option("connection", number, "As 'sluicectl connections' shows it")->required();
+  close.option("reactor", reactor, "As 'sluicectl connections' shows it").required();
+  close.option("connection", number, "As 'sluicectl connections' shows it").required();
 
   static TraceOptions trace_options;
-  CLI::App* tracing =
+  cli::Command tracing =
       command(app, session, "trace", "The next calls of a connection, and how long each was in each state",
               [&](const Client& client) { session.show(trace(client, trace_options)); });
-  tracing->add_option("reactor", trace_options.reactor, "As 'sluicectl connections' shows it")->required();
-  tracing->add_option("connection", trace_options.connection, "As 'sluicectl connections' shows it")
-      ->required();
-  tracing->add_option("--calls", trace_options.calls, "End after so many calls")->capture_default_str();
-  tracing->add_option("--seconds", trace_options.seconds, "End after so long")->capture_default_str();
-  tracing->add_flag("--start", trace_options.start,
-                    "Note its calls from now on; the reactor keeps the last 256");
-  tracing->add_flag("--last", trace_options.last, "The last calls that were noted");
-  tracing->add_flag("--stop", trace_options.stop, "Note no more");
+  tracing.option("reactor", trace_options.reactor, "As 'sluicectl connections' shows it").required();
+  tracing.option("connection", trace_options.connection, "As 'sluicectl connections' shows it").required();
+  tracing.option("--calls", trace_options.calls, "End after so many calls").shows_default();
+  tracing.option("--seconds", trace_options.seconds, "End after so long").shows_default();
+  tracing.flag("--start", trace_options.start, "Note its calls from now on; the reactor keeps the last 256");
+  tracing.flag("--last", trace_options.last, "The last calls that were noted");
+  tracing.flag("--stop", trace_options.stop, "Note no more");
 }
 
-void add_exports(CLI::App& app, Session& session) {
-  CLI::App* exports = command(app, session, "exports", "Exports: space, files, calls",
-                              [&](const Client& client) { session.show(client.ask("exports")); });
+void add_exports(cli::Command& app, Session& session) {
+  cli::Command exports = command(app, session, "exports", "Exports: space, files, calls",
+                                 [&](const Client& client) { session.show(client.ask("exports")); });
   static std::string path;
   static bool read_only = false;
   static bool no_root_squash = false;
@@ -115,13 +114,13 @@ void add_exports(CLI::App& app, Session& session) {
     if (!session.as_json)
       std::cout << "In force, but not in the configuration file: change that too, to keep it.\n";
   };
-  CLI::App* stats =
-      command(*exports, session, "stats", "Calls and errors by procedure", [&](const Client& client) {
+  cli::Command stats =
+      command(exports, session, "stats", "Calls and errors by procedure", [&](const Client& client) {
         session.show(client.ask("export_stats", {{"path", path}}));
       });
-  stats->add_option("path", path, "Only of this export");
-  CLI::App* add =
-      command(*exports, session, "add", "Add an export, or change one", [&, not_saved](const Client& client) {
+  stats.option("path", path, "Only of this export");
+  cli::Command add =
+      command(exports, session, "add", "Add an export, or change one", [&, not_saved](const Client& client) {
         const json result = client.ask("export_add", {{"path", path},
                                                       {"read_only", read_only},
                                                       {"root_squash", !no_root_squash},
@@ -134,113 +133,113 @@ void add_exports(CLI::App& app, Session& session) {
         session.show(result);
         not_saved();
       });
-  add->add_option("path", path, "Begins with '/'")->required();
-  add->add_flag("--read-only", read_only, "Nothing can be changed");
-  add->add_flag("--no-root-squash", no_root_squash, "A client's root is root");
-  add->add_flag("--all-squash", all_squash, "Everybody becomes anonuid and anongid");
-  add->add_option("--anonuid", anonuid, "User of those who are squashed")->capture_default_str();
-  add->add_option("--anongid", anongid, "Group of those who are squashed")->capture_default_str();
-  add->add_option("--quota-mib", quota_mib, "Most space; 0: as much as there is")->capture_default_str();
-  add->add_option("--client", clients, "Address or prefix that may use it, repeatable; none: every client");
-  CLI::App* remove =
-      command(*exports, session, "remove", "Remove an export; what is in it comes back with it",
+  add.option("path", path, "Begins with '/'").required();
+  add.flag("--read-only", read_only, "Nothing can be changed");
+  add.flag("--no-root-squash", no_root_squash, "A client's root is root");
+  add.flag("--all-squash", all_squash, "Everybody becomes anonuid and anongid");
+  add.option("--anonuid", anonuid, "User of those who are squashed").shows_default();
+  add.option("--anongid", anongid, "Group of those who are squashed").shows_default();
+  add.option("--quota-mib", quota_mib, "Most space; 0: as much as there is").shows_default();
+  add.option("--client", clients, "Address or prefix that may use it, repeatable; none: every client");
+  cli::Command remove =
+      command(exports, session, "remove", "Remove an export; what is in it comes back with it",
               [&, not_saved](const Client& client) {
                 const json result = client.ask("export_remove", {{"path", path}});
                 wait_until_in_force(client);
                 session.show(result);
                 not_saved();
               });
-  remove->add_option("path", path, "As 'sluicectl exports' shows it")->required();
+  remove.option("path", path, "As 'sluicectl exports' shows it").required();
 }
 
-void add_gateways(CLI::App& app, Session& session) {
-  CLI::App* upstreams =
+void add_gateways(cli::Command& app, Session& session) {
+  cli::Command upstreams =
       command(app, session, "upstreams", "Upstream servers: state, calls in flight, where a call's time goes",
               [&](const Client& client) { session.show(client.ask("upstreams")); });
-  command(*upstreams, session, "stats", "All counters of each",
+  command(upstreams, session, "stats", "All counters of each",
           [&](const Client& client) { session.show(client.ask("upstream_counters")); });
-  CLI::App* reverse =
+  cli::Command reverse =
       command(app, session, "reverse", "The reverse gateway: TCP clients, their calls to the RDMA server",
               [&](const Client& client) { session.show(client.ask("reverse")); });
-  command(*reverse, session, "stats", "All its counters",
+  command(reverse, session, "stats", "All its counters",
           [&](const Client& client) { session.show(client.ask("reverse_counters")); });
 }
 
-void add_config(CLI::App& app, Session& session) {
-  CLI::App* config = app.add_subcommand("config", "The configuration");
-  config->require_subcommand(1);
-  command(*config, session, "show", "What is in force, every key",
+void add_config(cli::Command& app, Session& session) {
+  cli::Command config = app.subcommand("config", "The configuration");
+  config.requires_subcommand();
+  command(config, session, "show", "What is in force, every key",
           [&](const Client& client) { session.show(client.ask("config_show")); });
   static std::string file;
-  CLI::App* check = command(
-      *config, session, "check", "Check a file, and tell what it would change", [&](const Client& client) {
+  cli::Command check = command(
+      config, session, "check", "Check a file, and tell what it would change", [&](const Client& client) {
         const json result = client.ask("config_check", {{"text", read_file(file)}, {"name", file}});
         if (!result["ok"].get<bool>()) throw Defects(result["defects"].get<std::string>());
         session.show(result["changes"]);
       });
-  check->add_option("file", file, "Configuration file")->required();
-  command(*config, session, "reload", "Read the file again; calls go on, and what wants a restart is said",
+  check.option("file", file, "Configuration file").required();
+  command(config, session, "reload", "Read the file again; calls go on, and what wants a restart is said",
           [&](const Client& client) {
             const json changes = client.ask("config_reload");
             wait_until_in_force(client);
             session.show(changes);
           });
   static std::string level;
-  CLI::App* log = command(app, session, "log-level", "Set what both planes log, until the next reload",
-                          [&](const Client& client) {
-                            session.show(client.ask("log_level", {{"level", level}}));
-                          });
-  log->add_option("level", level, "debug, info, warn or error")->required();
+  cli::Command log = command(app, session, "log-level", "Set what both planes log, until the next reload",
+                             [&](const Client& client) {
+                               session.show(client.ask("log_level", {{"level", level}}));
+                             });
+  log.option("level", level, "debug, info, warn or error").required();
 }
 
-void add_operations(CLI::App& app, Session& session) {
+void add_operations(cli::Command& app, Session& session) {
   static CaptureOptions capture_options;
-  CLI::App* capturing =
+  cli::Command capturing =
       command(app, session, "capture", "Write a device's packets to a pcapng file, for Wireshark",
               [&](const Client& client) { session.show(capture(client, capture_options)); });
-  capturing->add_option("file", capture_options.file, "File, written by the data plane")->required();
-  capturing->add_option("--seconds", capture_options.seconds, "Duration")->capture_default_str();
-  capturing->add_option("--packets", capture_options.packets, "End after so many packets; 0: no limit");
-  capturing->add_option("--snap", capture_options.snap, "Bytes kept of each packet")->capture_default_str();
+  capturing.option("file", capture_options.file, "File, written by the data plane").required();
+  capturing.option("--seconds", capture_options.seconds, "Duration").shows_default();
+  capturing.option("--packets", capture_options.packets, "End after so many packets; 0: no limit");
+  capturing.option("--snap", capture_options.snap, "Bytes kept of each packet").shows_default();
 
   static DrainOptions drain_options;
-  CLI::App* draining =
+  cli::Command draining =
       command(app, session, "drain",
               "Refuse new connections and end those there are, each when it has no call; for upgrades",
               [&](const Client& client) { session.show(drain(client, drain_options)); });
-  draining->add_option("--seconds", drain_options.seconds, "Longest wait until all are gone")
-      ->capture_default_str();
-  draining->add_flag("--stop", drain_options.stop, "Admit connections again");
-  draining->add_flag("--no-wait", drain_options.no_wait, "Only begin");
+  draining.option("--seconds", drain_options.seconds, "Longest wait until all are gone").shows_default();
+  draining.flag("--stop", drain_options.stop, "Admit connections again");
+  draining.flag("--no-wait", drain_options.no_wait, "Only begin");
 
   static double interval = 1;
   static unsigned turns = 0;
-  CLI::App* live = command(app, session, "top", "A live view: reactors, exports, the busiest connections",
-                           [&](const Client& client) { top(client, interval, turns); });
-  live->add_option("--interval", interval, "Seconds between two looks")->capture_default_str();
-  live->add_option("--turns", turns, "End after so many; 0: when interrupted");
+  cli::Command live = command(app, session, "top", "A live view: reactors, exports, the busiest connections",
+                              [&](const Client& client) { top(client, interval, turns); });
+  live.option("--interval", interval, "Seconds between two looks").shows_default();
+  live.option("--turns", turns, "End after so many; 0: when interrupted");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Session session;
-  CLI::App app{
+  cli::Program program(
       "Administers Sluice through its control plane.\nExit codes: 0 done, 1 an error was answered, 3 the "
       "control "
       "plane cannot be reached, 4 you may not do that, 5 the configuration has defects, others: wrong "
-      "usage."};
-  app.require_subcommand(1);
-  app.fallthrough();
-  app.add_option("--socket", session.socket, "Admin socket of the control plane")->capture_default_str();
-  app.add_flag("--json", session.as_json, "Print JSON");
+      "usage.");
+  cli::Command& app = program.command();
+  app.requires_subcommand();
+  app.options_fall_through();
+  app.option("--socket", session.socket, "Admin socket of the control plane").shows_default();
+  app.flag("--json", session.as_json, "Print JSON");
   add_views(app, session);
   add_connections(app, session);
   add_exports(app, session);
   add_gateways(app, session);
   add_config(app, session);
   add_operations(app, session);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto ended = program.parse(argc, argv)) return *ended;
   try {
     session.chosen(Client(session.socket));
     return kOk;

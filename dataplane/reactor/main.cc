@@ -12,7 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -22,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "cli/arguments.h"
 #include "dataplane/ingress/ingress.h"
 #include "dataplane/reactor/devices.h"
 #include "dataplane/reactor/kept_connections.h"
@@ -516,12 +516,13 @@ int serve(const Options& options) {
 
 int main(int argc, char** argv) {
   sluice::reactor::Options options;
-  CLI::App app{
-      "The Sluice data plane. Its configuration comes from sluice-controlplane, through shared memory."};
-  app.add_option("--segment", options.segment, "Name of the shared memory segment")->capture_default_str();
-  app.add_option("--wait", options.wait_seconds, "Seconds to wait for the control plane")
-      ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  sluice::cli::Program program(
+      "The Sluice data plane. Its configuration comes from sluice-controlplane, through shared memory.");
+  program.command().option("--segment", options.segment, "Name of the shared memory segment").shows_default();
+  program.command()
+      .option("--wait", options.wait_seconds, "Seconds to wait for the control plane")
+      .shows_default();
+  if (const auto ended = program.parse(argc, argv)) return *ended;
   std::signal(SIGTERM, sluice::reactor::on_signal);
   std::signal(SIGINT, sluice::reactor::on_signal);
   try {

@@ -3,11 +3,14 @@
 
 #include <sys/mman.h>
 
+#include "tests/unit/service/nfs3_transport.h"
+
 namespace sluice::service::test {
 namespace {
 
 constexpr std::uint64_t kBillion = 1'000'000'000;
 std::uint64_t now_ns = 1'700'000'000 * kBillion;
+std::uint32_t over_version = 0;
 
 rdma::MemoryRegion map_region(std::size_t bytes, std::uint32_t lkey) {
   void* memory =
@@ -273,27 +276,30 @@ Result decode(std::uint32_t procedure, const Bytes& results) {
 
 // --- Lab
 
+void call_over_version(std::uint32_t version) noexcept {
+  over_version = version;
+}
+
 Lab::Lab(Options options)
-    : arena_(map_region(options.arena_bytes, 11)), zeros_(map_region(memory::kLargeBytes + 64, 12)) {
+    : transport_(over_version > 0 ? std::make_unique<Transport>(over_version) : nullptr),
+      arena_(map_region(options.arena_bytes, 11)),
+      zeros_(map_region(memory::kLargeBytes + 64, 12)) {
   MemoryServiceConfig config;
   config.max_files = options.max_files;
   config.handle_key = options.key;
   config.exports = options.exports;
-#ifdef SLUICE_NFS3_OVER_VERSION
-  arena_ = transport_->server_device().register_memory(arena_.bytes);
-  zeros_ = transport_->server_device().register_memory(zeros_.bytes);
-#endif
+  if (transport_) {
+    arena_ = transport_->server_device().register_memory(arena_.bytes);
+    zeros_ = transport_->server_device().register_memory(zeros_.bytes);
+  }
   service_ = std::make_unique<MemoryService>(arena_, zeros_, config, &test_clock);
-#ifdef SLUICE_NFS3_OVER_VERSION
+  if (!transport_) return;
   transport_->add_service(*service_);
   transport_->add_service(service_->acl_service());
-#endif
 }
 
 Lab::~Lab() {
-#ifdef SLUICE_NFS3_OVER_VERSION
   transport_.reset();
-#endif
   service_.reset();
   ::munmap(arena_.bytes.data(), arena_.bytes.size());
   ::munmap(zeros_.bytes.data(), zeros_.bytes.size());
@@ -328,21 +334,20 @@ Result Lab::run(Service& service, std::uint32_t program, std::uint32_t procedure
   call.header().program = program;
   rpc::ReplyHeader outcome;
   Bytes results;
-#ifdef SLUICE_NFS3_OVER_VERSION
-  static_cast<void>(service);
-  const Transport::Answer answer = transport_->call(call.header(), caller.peer, arguments);
-  outcome = answer.header;
-  results = answer.results;
-#else
-  call.start(arguments);
-  EXPECT_EQ(call.execute(service), Execution::Started);
-  EXPECT_EQ(call.completions(), 1);
-  outcome.stat = call.denied() ? rpc::ReplyStat::Denied : rpc::ReplyStat::Accepted;
-  outcome.auth = call.auth_error();
-  outcome.accept = call.accepted();
-  if (outcome.success()) results = call.results();
-  call.release(service);
-#endif
+  if (transport_) {
+    const Transport::Answer answer = transport_->call(call.header(), caller.peer, arguments);
+    outcome = answer.header;
+    results = answer.results;
+  } else {
+    call.start(arguments);
+    EXPECT_EQ(call.execute(service), Execution::Started);
+    EXPECT_EQ(call.completions(), 1);
+    outcome.stat = call.denied() ? rpc::ReplyStat::Denied : rpc::ReplyStat::Accepted;
+    outcome.auth = call.auth_error();
+    outcome.accept = call.accepted();
+    if (outcome.success()) results = call.results();
+    call.release(service);
+  }
   Result result;
   if (outcome.stat == rpc::ReplyStat::Denied) {
     result.denied = outcome.auth;

@@ -13,9 +13,6 @@
 
 #include "dataplane/service/memory/memory_service.h"
 #include "tests/unit/service/call_harness.h"
-#ifdef SLUICE_NFS3_OVER_VERSION
-#include "tests/unit/service/nfs3_transport.h"
-#endif
 
 namespace sluice::service::memory {
 inline void PrintTo(Status status, std::ostream* out) {
@@ -105,7 +102,10 @@ Bytes bytes_of(std::string_view text);
 std::string numbered(std::string_view prefix, std::uint64_t number);
 Bytes pattern(std::size_t bytes, std::uint32_t seed);
 
-/// A MemoryService with its memory. The default has one export where root is root.
+class Transport;
+
+/// A MemoryService with its memory. The default has one export where root is root. Calls go straight to the
+/// service, or over RPC-over-RDMA when the program was started with --over.
 class Lab {
  public:
   struct Options {
@@ -181,14 +181,15 @@ class Lab {
   Result run(Service& service, std::uint32_t program, std::uint32_t procedure, const Bytes& arguments,
              const Caller& caller);
 
-#ifdef SLUICE_NFS3_OVER_VERSION
-  std::unique_ptr<Transport> transport_ = std::make_unique<Transport>(SLUICE_NFS3_OVER_VERSION);
-#endif
+  std::unique_ptr<Transport> transport_;  ///< none: calls go straight to the service
   rdma::MemoryRegion arena_;
   rdma::MemoryRegion zeros_;
   std::unique_ptr<MemoryService> service_;
   std::array<std::byte, 400> credential_{};
 };
+
+/// Labs made from now on call over this version of RPC-over-RDMA; zero: straight to the service.
+void call_over_version(std::uint32_t version) noexcept;
 
 /// WRITE arguments without the data, as they stand in front of a Read chunk.
 Bytes write_head(const Handle& file, std::uint64_t offset, std::uint32_t count, std::uint32_t stable = 0);

@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kSourceBytes = 1u << 20;
 constexpr std::size_t kRawArenaBytes = 8u << 20;
 constexpr std::uint32_t kStatusNoData = 5;
+bool calls_are_handed_over = false;
 
 constexpr rpcrdma::ProcedureBinding kTestProcedures[] = {
     {0, 0},  // NULL
@@ -304,6 +305,10 @@ void RawPeer::poll() {
 
 // --- Our engine as server
 
+void hand_calls_over() noexcept {
+  calls_are_handed_over = true;
+}
+
 ServerLab::ServerLab(LabOptions lab_options) : options(std::move(lab_options)) {
   fabric = rdma::loopback::Fabric::in_process({.links = 8});
   device = std::make_unique<LoggedDevice>(rdma::loopback::make_device(fabric, {.name = "server"}), log);
@@ -312,7 +317,7 @@ ServerLab::ServerLab(LabOptions lab_options) : options(std::move(lab_options)) {
   engine = std::make_unique<rpcrdma::Engine>(*device, options.engine);
   service = std::make_unique<TestService>(*device);
   lenient = std::make_unique<TestService>(*device, kTestProgram + 1, rpcrdma::UnusableChunks::Ignore);
-  if (kHandedOver) {
+  if (calls_are_handed_over) {
     handover = std::make_unique<service::Handover>(std::vector<service::Handover::KeyPair>{});
     for (TestService* real : {service.get(), lenient.get()}) {
       borrowed.push_back(std::make_unique<service::BorrowedService>(*handover, *real));

@@ -76,11 +76,8 @@ inline bool has_pattern(std::span<const std::byte> bytes, std::uint32_t seed) {
 ///   7 TWO_SINKS (opaque<> [eligible], uint32, opaque<> [eligible]) -> (length, sum, word, length, sum)
 inline constexpr std::uint32_t kTestProgram = 0x20000099;
 
-#ifdef SLUICE_LAB_HANDED_OVER
-inline constexpr bool kHandedOver = true;
-#else
-inline constexpr bool kHandedOver = false;
-#endif
+/// Servers made from now on have their calls served by another reactor.
+void hand_calls_over() noexcept;
 
 class TestService final : public service::Service {
  public:

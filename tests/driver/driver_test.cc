@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rules of pmd/rdma.h, for any driver. A driver is added to the instantiation at the end.
+// The rules of pmd/rdma.h, for any driver: it is compiled once, and a file for each driver instantiates it.
 #include <set>
 #include <string>
 #include <utility>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/reactor/reactor.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 
+#include "dataplane/reactor/cpu.h"
 #include "dataplane/rpcrdma/private_data.h"
 
 namespace sluice::reactor {
@@ -88,13 +87,13 @@ bool Reactor::housekeeping() noexcept {
 }
 
 void Reactor::idle() noexcept {
-  if (config_.idle == segment::IdlePolicy::Spin) return _mm_pause();
+  if (config_.idle == segment::IdlePolicy::Spin) return cpu::pause();
   const std::uint64_t now_ns = clock_();
   if (idle_since_ns_ == 0) idle_since_ns_ = now_ns;
   const std::uint64_t idle_ns = now_ns - idle_since_ns_;
   rdma::Device& device = engine_.device();
   const bool woken = device.wakes() && pollers_.empty() && lent_.empty() && borrowed_.empty();
-  if (idle_ns < (woken ? kSpinBeforeWaitNs : kSpinBeforeNapNs)) return _mm_pause();
+  if (idle_ns < (woken ? kSpinBeforeWaitNs : kSpinBeforeNapNs)) return cpu::pause();
   device.wait(woken ? std::min(idle_ns, kLongestWaitNs) : kNapNs);
   now_ns_ = clock_();
   if (now_ns_ - kept_house_ns_ >= kHouseIntervalNs) turns_to_housekeeping_ = 0;

@@ -3,7 +3,6 @@
 // The figures of the transport and the memory export: figures [NAME...]. One line of JSON each, medians of
 // kRuns runs, with a baseline of the same run.
 #include <rpc/rpc.h>
-#include <x86intrin.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "cli/bench/nfs3_load.h"
+#include "dataplane/reactor/cpu.h"
 #include "dataplane/rpcrdma/v1.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "dataplane/service/null.h"
@@ -83,7 +83,7 @@ std::uint64_t wall_clock() noexcept {
 
 /// As cheap as the data plane's clock; its unit does not matter here.
 std::uint64_t tsc_ns() noexcept {
-  return __rdtsc();
+  return cpu::ticks();
 }
 
 class Server {

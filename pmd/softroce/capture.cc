@@ -7,17 +7,43 @@
 #include <rte_mbuf.h>
 #include <rte_pcapng.h>
 #include <rte_ring.h>
+#include <rte_version.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <type_traits>
 
 namespace sluice::rdma::softroce {
 namespace {
 
 constexpr unsigned kBuffers = 4095;
 constexpr std::uint16_t kWriteBurst = 64;
+
+/// DPDK 22.11 to 23.07 want the time of a packet, later ones take it themselves; 23.03 added a comment.
+template <class CopyFunction>
+rte_mbuf* copy_with(CopyFunction* function, std::uint16_t ethdev, const rte_mbuf* packet, rte_mempool* pool,
+                    std::uint32_t bytes, rte_pcapng_direction direction) noexcept {
+  constexpr std::uint32_t kQueue = 0;
+  if constexpr (std::is_invocable_v<CopyFunction, std::uint16_t, std::uint32_t, const rte_mbuf*, rte_mempool*,
+                                    std::uint32_t, rte_pcapng_direction, const char*>)
+    return function(ethdev, kQueue, packet, pool, bytes, direction, nullptr);
+  else if constexpr (std::is_invocable_v<CopyFunction, std::uint16_t, std::uint32_t, const rte_mbuf*,
+                                         rte_mempool*, std::uint32_t, std::uint64_t, rte_pcapng_direction>)
+    return function(ethdev, kQueue, packet, pool, bytes, rte_get_tsc_cycles(), direction);
+  else
+    return function(ethdev, kQueue, packet, pool, bytes, rte_get_tsc_cycles(), direction, nullptr);
+}
+
+/// The file's description of the interface, which DPDK before 23.03 writes for every ethdev by itself.
+bool describe_interface([[maybe_unused]] rte_pcapng* file, [[maybe_unused]] std::uint16_t ethdev) {
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+  return rte_pcapng_add_interface(file, ethdev, nullptr, nullptr, nullptr) >= 0;
+#else
+  return true;
+#endif
+}
 
 }  // namespace
 
@@ -34,7 +60,8 @@ Capture::Capture(const PortConfig& port, const std::string& path, std::uint32_t 
   for (std::uint32_t lane = 0; lane < port.lanes; ++lane)
     lanes_[lane].ring = rte_ring_create(("capture" + std::to_string(lane)).c_str(), kCaptureDepth,
                                         SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
-  if (file_ == nullptr || pool_ == nullptr || lanes_[port.lanes - 1].ring == nullptr)
+  const bool described = file_ != nullptr && describe_interface(file_, ethdev_);
+  if (!described || pool_ == nullptr || lanes_[port.lanes - 1].ring == nullptr)
     throw SetupError("There is no memory for a capture (" + std::string(rte_strerror(rte_errno)) +
                      "): raise dpdk_memory_mib in the configuration, or capture fewer bytes of each packet.");
 }
@@ -49,8 +76,8 @@ Capture::~Capture() {
 void Capture::add(std::uint32_t number, std::span<rte_mbuf* const> packets, Way way) noexcept {
   Lane& lane = lanes_[number];
   for (rte_mbuf* packet : packets) {
-    rte_mbuf* copy = rte_pcapng_copy(ethdev_, 0, packet, pool_, snap_bytes_, rte_get_tsc_cycles(),
-                                     way == Way::In ? RTE_PCAPNG_DIRECTION_IN : RTE_PCAPNG_DIRECTION_OUT);
+    rte_mbuf* copy = copy_with(&rte_pcapng_copy, ethdev_, packet, pool_, snap_bytes_,
+                               way == Way::In ? RTE_PCAPNG_DIRECTION_IN : RTE_PCAPNG_DIRECTION_OUT);
     if (copy != nullptr && rte_ring_sp_enqueue(lane.ring, copy) == 0) continue;
     rte_pktmbuf_free(copy);
     lane.dropped.store(lane.dropped.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

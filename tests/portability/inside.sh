@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What run.sh does inside a root. inside.sh COMMAND [ARGUMENT]; tells of each judgement in a line 'result passed|failed|skipped NAME'.
+set -euo pipefail
+cd /sluice
+readonly product=(sluice-dataplane controlplane/sluice-controlplane cli/sluicectl cli/sluice-bench)
+apt=(apt-get -qq -o Dpkg::Use-Pty=0)
+
+judge() { # NAME COMMAND...
+  local name=$1
+  shift
+  if "$@"; then echo "result passed $name"; else echo "result failed $name"; fi
+}
+
+# The newest lists, for half a day.
+online() { [ -n "$(find /var/lib/apt/lists -name '*Packages*' -mmin -720)" ] || "${apt[@]}" update; }
+
+# --- Packages
+
+no_daemon_is_enabled() { # one is installed for the first time, as on a machine that has none
+  "${apt[@]}" -y purge prometheus
+  bash deploy/install-packages.sh tests
+  dpkg-query -W prometheus
+  [ "$(systemctl --root=/ is-enabled prometheus)" = disabled ]
+}
+
+packages() {
+  judge "every package of the tests' list exists and installs" bash deploy/install-packages.sh tests
+  judge "a daemon that the tests need is not enabled by installing it" no_daemon_is_enabled
+  judge "no policy of the installation is left behind" [ ! -e /usr/sbin/policy-rc.d -a -z "$(ls /run/systemd/system-preset)" ]
+}
+
+# --- Builds
+
+configured() { # NAME OPTION...
+  local dir=/build/$1
+  shift
+  # It stands for what the packages and options were.
+  [ -e "$dir/build.ninja" ] || { rm -rf "$dir" && meson setup "$dir" "$@"; }
+}
+
+built() { # NAME [TARGET...]
+  local dir=/build/$1
+  shift
+  ninja -k 0 -C "$dir" "$@"
+}
+
+suites() {
+  local targets outcome line number word
+  configured suites --buildtype=release -Dtests=enabled && built suites build.ninja
+  read -ra targets <<<"$(python3 tests/targets.py /build/suites unit conformance)"
+  judge "the product builds with $(c++ --version | head -n 1) and DPDK $(pkg-config --modversion libdpdk)" built suites "${product[@]}"
+  judge "unit and conformance tests build" built suites "${targets[@]}"
+  meson test -C /build/suites --no-rebuild --print-errorlogs --suite unit --suite conformance || true
+  line=$(python3 tests/summary.py /build/suites/meson-logs/testlog.junit.xml | tee /dev/stderr | tail -n 1)
+  # Each of its tests counts as one of ours.
+  while read -r number outcome; do
+    for ((word = 0; word < number; ++word)); do echo "result $outcome unit or conformance test"; done
+  done < <(tr ',' '\n' <<<"$line")
+}
+
+# gcc 12 to 14 and clang 14 to 19, as far as the release has them.
+compilers() { apt-cache pkgnames | grep -E '^(g\+\+-1[2-4]|clang-1[4-9])$' | sort -V; }
+
+# gcc warns of what its optimizer sees; clang's warnings need none.
+product() { # PACKAGE
+  local cxx=${1/clang-/clang++-} options=(--buildtype=release)
+  [ "$cxx" = "$1" ] || options=(--buildtype=debug -Ddebug=false)
+  "${apt[@]}" -y install --no-install-recommends ccache mold "$1"
+  bash deploy/install-packages.sh product
+  export CXX=$cxx CC=${cxx/++/}
+  CC=${CC/#g-/gcc-}
+  configured "$cxx" "${options[@]}" -Dtests=disabled
+  judge "the product compiles with $cxx and DPDK $(pkg-config --modversion libdpdk)" built "$cxx" "${product[@]}"
+}
+
+cross() {
+  local package tools=() libraries=()
+  # Of the product's packages, those that exist for ARM64 are libraries and their headers; programs run here.
+  while read -r package; do
+    case $package in
+      g++) tools+=(g++-aarch64-linux-gnu) ;;
+      *-dev) if apt-cache show "$package:arm64" >/dev/null 2>&1; then libraries+=("$package:arm64"); else libraries+=("$package"); fi ;;
+      *) tools+=("$package") ;;
+    esac
+  done < <(sed -e 's/#.*//' -e 's/ *|.*//' -e '/^ *$/d' deploy/packages.txt)
+  "${apt[@]}" -y install --no-install-recommends ccache "${tools[@]}" "${libraries[@]}"
+  cat >/build/arm64.ini <<'INI'
+[binaries]
+c = ['ccache', 'aarch64-linux-gnu-gcc']
+cpp = ['ccache', 'aarch64-linux-gnu-g++']
+ar = 'aarch64-linux-gnu-ar'
+strip = 'aarch64-linux-gnu-strip'
+pkg-config = 'pkg-config'
+[properties]
+pkg_config_libdir = '/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig'
+[host_machine]
+system = 'linux'
+cpu_family = 'aarch64'
+cpu = 'armv8-a'
+endian = 'little'
+INI
+  configured arm64 --buildtype=release --cross-file /build/arm64.ini -Dtests=disabled
+  judge "the product compiles for ARM64, DPDK and all" built arm64 "${product[@]}"
+  judge "it is ARM64's" bash -c 'aarch64-linux-gnu-readelf -h /build/arm64/sluice-dataplane | grep -q "Machine: *AArch64"'
+}
+
+"$@"

@@ -36,9 +36,7 @@ std::vector<std::byte> start(std::byte number) {
 
 /// Name with its length, and a fresh nonce.
 std::vector<std::byte> introduction(const std::string& name) {
-  std::vector<std::byte> text;
-  text.reserve(1 + name.size() + kNonceBytes);
-  text.push_back(static_cast<std::byte>(name.size()));
+  std::vector<std::byte> text(1, static_cast<std::byte>(name.size()));
   append(text, std::as_bytes(std::span(name)));
   std::array<std::byte, kNonceBytes> nonce;
   if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), nonce.size()) != 1)

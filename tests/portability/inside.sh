@@ -80,7 +80,7 @@ cross() {
   # Of the product's packages, those that exist for ARM64 are libraries and their headers; programs run here.
   while read -r package; do
     case $package in
-      g++) tools+=(g++-aarch64-linux-gnu) ;;
+      g++) tools+=(g++-aarch64-linux-gnu cpp) ;; # cpp: for rpcgen
       *-dev) if apt-cache show "$package:arm64" >/dev/null 2>&1; then libraries+=("$package:arm64"); else libraries+=("$package"); fi ;;
       *) tools+=("$package") ;;
     esac

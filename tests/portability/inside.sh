@@ -47,17 +47,13 @@ built() { # NAME [TARGET...]
 }
 
 suites() {
-  local targets outcome line number word
-  configured suites --buildtype=release -Dtests=enabled && built suites build.ninja
-  read -ra targets <<<"$(python3 tests/targets.py /build/suites unit conformance)"
+  local targets
+  configured suites --buildtype=release && built suites build.ninja
   judge "the product builds with $(c++ --version | head -n 1) and DPDK $(pkg-config --modversion libdpdk)" built suites "${product[@]}"
+  read -ra targets <<<"$(python3 tests/portability/suites.py targets /build/suites)"
   judge "unit and conformance tests build" built suites "${targets[@]}"
   meson test -C /build/suites --no-rebuild --print-errorlogs --suite unit --suite conformance || true
-  line=$(python3 tests/summary.py /build/suites/meson-logs/testlog.junit.xml | tee /dev/stderr | tail -n 1)
-  # Each of its tests counts as one of ours.
-  while read -r number outcome; do
-    for ((word = 0; word < number; ++word)); do echo "result $outcome unit or conformance test"; done
-  done < <(tr ',' '\n' <<<"$line")
+  python3 tests/portability/suites.py results /build/suites
 }
 
 # gcc 12 to 14 and clang 14 to 19, as far as the release has them.
@@ -71,7 +67,7 @@ product() { # PACKAGE
   bash deploy/install-packages.sh product
   export CXX=$cxx CC=${cxx/++/}
   CC=${CC/#g-/gcc-}
-  configured "$cxx" "${options[@]}" -Dtests=disabled
+  configured "$cxx" "${options[@]}"
   judge "the product compiles with $cxx and DPDK $(pkg-config --modversion libdpdk)" built "$cxx" "${product[@]}"
 }
 
@@ -101,7 +97,7 @@ cpu_family = 'aarch64'
 cpu = 'armv8-a'
 endian = 'little'
 INI
-  configured arm64 --buildtype=release --cross-file /build/arm64.ini -Dtests=disabled
+  configured arm64 --buildtype=release --cross-file /build/arm64.ini
   judge "the product compiles for ARM64, DPDK and all" built arm64 "${product[@]}"
   judge "it is ARM64's" bash -c 'aarch64-linux-gnu-readelf -h /build/arm64/sluice-dataplane | grep -q "Machine: *AArch64"'
 }

@@ -65,7 +65,8 @@ step() { # ROOT COMMAND...: counts what it tells in lines 'result passed|failed|
   results=$(grep '^result ' "$log") || results="result failed $*"
   sed 's/^result /   /' <<<"$results"
   grep -q '^result failed' <<<"$results" && { echo "   see $log:"; grep -E 'error:|warning:|^FAILED|^E: |\[  FAILED' "$log" | head -n 20 | sed 's/^/   /'; }
-  passed=$((passed + $(grep -c '^result passed' <<<"$results")))
+  # A judgement is one, or that of as many cases as it says.
+  passed=$((passed + $(awk '/^result passed/ { n += $4 == "cases" ? $3 : 1 } END { print n + 0 }' <<<"$results")))
   failed=$((failed + $(grep -c '^result failed' <<<"$results")))
   skipped=$((skipped + $(grep -c '^result skipped' <<<"$results")))
 }

@@ -12,7 +12,7 @@ TABLES = {"v1.md": "| V1-001 | One. | test |\n| V1-002 | Two. | not shown: there
           "v2.md": "| V2-001 | One. | test |\n"}
 PASSED = '<testcase name="{}" status="run" result="completed"/>'
 FAILED = '<testcase name="{}" status="run" result="completed"><failure message="no"/></testcase>'
-SKIPPED = '<testcase name="{}" status="run" result="skipped"><skipped message="no device"/></testcase>'
+SKIPPED = '<testcase name="{}"><skipped message="no device"/></testcase>'
 DISABLED = '<testcase name="DISABLED_{}" status="notrun" result="suppressed"/>'
 
 

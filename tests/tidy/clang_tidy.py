@@ -2,11 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """clang-tidy over everything that is delivered. Speaks TAP. clang_tidy.py SOURCE_ROOT BUILD_ROOT
 
-A file that was clean is not looked at again until it, a header of the project that it includes, its command or the configuration
-changes. The analyzer, which takes long, runs with SLUICE_ANALYZE=1 in the environment only."""
+Most of the time goes to system headers, so the sources of a folder are looked at as one translation unit; only if that has
+findings, of which some may come of putting them together, each is looked at alone, and that decides. A file that was clean is
+not looked at again until it, a header of the project that it includes, its flags or the configuration changes. What a check
+finds in a main file only it does not find so: of those of .clang-tidy that is misc-unused-using-decls, which tidy.py stands in for.
+
+With SLUICE_ANALYZE=1 in the environment each file is looked at alone and by the analyzer, which takes long."""
+import collections
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,90 +22,125 @@ from concurrent.futures import ThreadPoolExecutor
 from layers import project_includes
 from tree import Tree
 
-TREE, BUILD = Tree(sys.argv[1]), os.path.abspath(sys.argv[2])
 FOLDERS = ("dataplane", "controlplane", "pmd", "cli", "telemetry")
-STATE = os.path.join(BUILD, "clang-tidy")
-CONFIGURATION = os.path.join(TREE.root, ".clang-tidy")
-CHECKS = [] if os.environ.get("SLUICE_ANALYZE") else ["--checks=-clang-analyzer-*"]
-GCC_ONLY = ("-mmemset-strategy=", "-mmemcpy-strategy=")
+ANALYZE = bool(os.environ.get("SLUICE_ANALYZE"))
+CHECKS = [] if ANALYZE else ["--checks=-clang-analyzer-*"]
+NAMES_A_FILE = ("-o", "-c", "-MF", "-MQ", "-MT")
+NOT_FOR_CLANG = ("-MD", "-mmemset-strategy=", "-mmemcpy-strategy=")
 
 
-def sources():
-    """(name, command) of each; leaves the commands where clang-tidy looks for them, without what clang does not know."""
-    with open(os.path.join(BUILD, "compile_commands.json"), encoding="utf-8") as file:
-        commands = json.load(file)
-    for entry in commands:
-        entry["command"] = " ".join(word for word in entry["command"].split(" ") if not word.startswith(GCC_ONLY))
-    with open(os.path.join(STATE, "compile_commands.json"), "w", encoding="utf-8") as file:
-        json.dump(commands, file)
-    found = {}
-    for entry in commands:
-        name = os.path.relpath(os.path.join(entry["directory"], entry["file"]), TREE.root)
-        if name.endswith(".cc") and name.split("/")[0] in FOLDERS:
-            found[name] = entry["command"]
-    return sorted(found.items())
+def flags_of(command):
+    """What decides how a source is read: neither the compiler nor the files."""
+    words = shlex.split(command)
+    while words and not words[0].startswith("-"):  # the compiler, perhaps behind ccache
+        words.pop(0)
+    left = [word for before, word in zip([""] + words, words) if before not in NAMES_A_FILE and word not in NAMES_A_FILE]
+    return tuple(word for word in left if not word.startswith(NOT_FOR_CLANG))
 
 
-def with_headers(name):
-    """The file and those of the project that it includes."""
-    found, left = set(), [name]
-    while left:
-        current = left.pop()
-        if current not in found and os.path.exists(os.path.join(TREE.root, current)):
-            found.add(current)
-            left += project_includes(TREE, current)
-    return sorted(found)
+class ClangTidy:
+    def __init__(self, tree, build):
+        self.tree, self.build = tree, os.path.abspath(build)
+        self.state = os.path.join(self.build, "clang-tidy")
+        self.configuration = os.path.join(tree.root, ".clang-tidy")
+        os.makedirs(self.state, exist_ok=True)
 
+    def groups(self):
+        """Sources that one translation unit may hold: of one folder and compiled alike. Largest first. With the flags."""
+        with open(os.path.join(self.build, "compile_commands.json"), encoding="utf-8") as file:
+            commands = json.load(file)
+        found = collections.defaultdict(dict)
+        known = set()
+        for entry in commands:
+            name = os.path.relpath(os.path.join(entry["directory"], entry["file"]), self.tree.root)
+            if name.endswith(".cc") and name.split("/")[0] in FOLDERS and name not in known:
+                known.add(name)
+                found[os.path.dirname(name), flags_of(entry["command"])][name] = None
+        return sorted(((sorted(names), flags) for (_, flags), names in found.items()), key=lambda group: -len(group[0]))
 
-def stamp_of(name, command):
-    """Where it is noted that all this was clean."""
-    with open(CONFIGURATION, "rb") as file:
-        digest = hashlib.sha256(file.read() + repr((CHECKS, command)).encode())
-    for part in with_headers(name):
-        digest.update(f"\n{part}\n{TREE.text(part)}".encode())
-    return os.path.join(STATE, digest.hexdigest())
+    def with_headers(self, name):
+        """The file and those of the project that it includes."""
+        found, left = set(), [name]
+        while left:
+            current = left.pop()
+            if current not in found and os.path.exists(os.path.join(self.tree.root, current)):
+                found.add(current)
+                left += project_includes(self.tree, current)
+        return sorted(found)
 
+    def stamp(self, name, flags):
+        """The file that is there when all this was clean."""
+        with open(self.configuration, "rb") as file:
+            digest = hashlib.sha256(file.read() + repr((CHECKS, flags)).encode())
+        for part in self.with_headers(name):
+            digest.update(f"\n{part}\n{self.tree.text(part)}".encode())
+        return os.path.join(self.state, digest.hexdigest())
 
-def clang_tidy(*arguments):
-    done = subprocess.run(["clang-tidy", "--quiet", *CHECKS, *arguments], capture_output=True, text=True)
-    return "" if done.returncode == 0 else done.stdout or done.stderr or "fails"
+    def run(self, source, flags):
+        done = subprocess.run(["clang-tidy", "--quiet", *CHECKS, f"--config-file={self.configuration}", source, "--", *flags,
+                               "-Wno-unknown-warning-option"], cwd=self.build, capture_output=True, text=True)
+        return "" if done.returncode == 0 else done.stdout or done.stderr or "clang-tidy fails"
 
+    def together(self, paths, flags):
+        with tempfile.NamedTemporaryFile("w", suffix=".cc", dir=self.state, encoding="utf-8") as unit:
+            unit.writelines(f'#include "{path}"  // NOLINT(bugprone-suspicious-include)\n' for path in paths)
+            unit.flush()
+            return self.run(unit.name, flags)
 
-def check(item):
-    name, command = item
-    stamp = stamp_of(name, command)
-    if os.path.exists(stamp):
-        return name, ""
-    findings = clang_tidy("-p", STATE, "--extra-arg=-Wno-unknown-warning-option", os.path.join(TREE.root, name))
-    if not findings:
-        open(stamp, "w", encoding="ascii").close()
-    return name, findings
+    def look_at(self, paths, flags):
+        """Findings of each."""
+        if len(paths) > 1 and not ANALYZE and not self.together(paths, flags):
+            return [""] * len(paths)
+        return [self.run(path, flags) for path in paths]
 
+    def check(self, group):
+        """(name, findings) of each."""
+        names, flags = group
+        stamps = {name: self.stamp(name, flags) for name in names}
+        left = [name for name in names if not os.path.exists(stamps[name])]
+        findings = dict(zip(left, self.look_at([os.path.join(self.tree.root, name) for name in left], flags)))
+        for name in left:
+            if not findings[name]:
+                open(stamps[name], "w", encoding="ascii").close()
+        return [(name, findings.get(name, "")) for name in names]
 
-def notices_a_finding():
-    with tempfile.TemporaryDirectory() as folder:
-        source = os.path.join(folder, "null.cc")
-        with open(source, "w", encoding="utf-8") as file:
-            file.write("int* none() { return 0; }\n")
-        said = clang_tidy(f"--config-file={CONFIGURATION}", source, "--", "-std=c++20")
-    return "" if "modernize-use-nullptr" in said else said or "a pointer that is 0 was not noticed"
+    def findings_of(self, *texts):
+        """What look_at() finds in made-up sources."""
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, FOLDERS[0], f"{number}.cc") for number in range(len(texts))]
+            os.mkdir(os.path.dirname(paths[0]))
+            for path, text in zip(paths, texts):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+            return self.look_at(paths, ("-std=c++20",))
+
+    def notices_a_finding(self):
+        sound, null = self.findings_of("int* one() { return nullptr; }\n", "int* two() { return 0; }\n")
+        return sound or ("" if "modernize-use-nullptr" in null else null or "a pointer that is 0 was not noticed")
+
+    def takes_apart_what_does_not_fit_together(self):
+        text = "namespace {{\nint one() {{ return 1; }}\n}}  // namespace\nint {}() {{ return one(); }}\n"
+        return "".join(self.findings_of(text.format("two"), text.format("three")))
 
 
 def main():
     if not shutil.which("clang-tidy"):
         print("1..0 # SKIP clang-tidy is not installed")
         return 0
-    os.makedirs(STATE, exist_ok=True)
-    items = sources()
-    print(f"1..{len(items) + 1}", flush=True)
-    failed = False
+    tidy = ClangTidy(Tree(sys.argv[1]), sys.argv[2])
+    groups = tidy.groups()
+    print(f"1..{sum(len(names) for names, _ in groups) + 2}", flush=True)
+    failed, number = False, 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = [("notices_a_finding", notices_a_finding())]
-        for number, (name, findings) in enumerate((result for part in (results, pool.map(check, items)) for result in part), 1):
-            print(f"{'not ok' if findings else 'ok'} {number} {name}", flush=True)
-            failed = failed or bool(findings)
-            for line in findings.splitlines():
-                print("# " + line.replace(TREE.root + "/", ""))
+        itself = [pool.submit(lambda test=test: [(test.__name__, test())])
+                  for test in (tidy.notices_a_finding, tidy.takes_apart_what_does_not_fit_together)]
+        for done in [*itself, *(pool.submit(tidy.check, group) for group in groups)]:
+            for name, findings in done.result():
+                number += 1
+                print(f"{'not ok' if findings else 'ok'} {number} {name}", flush=True)
+                failed = failed or bool(findings)
+                for line in findings.splitlines():
+                    print("# " + line.replace(tidy.tree.root + "/", ""))
     return 1 if failed else 0
 
 

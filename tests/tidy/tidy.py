@@ -77,6 +77,13 @@ def cited_requirements_exist(tree):
     return wrong
 
 
+def using_declarations_are_used(tree):
+    """Of sources: a header's may be for others."""
+    return [f"{name} does not use {used}" for name in tree.named(".cc")
+            for used in re.findall(r"^[ \t]*using (?!namespace\b)[\w:]*::(\w+);", tree.text(name), re.M)
+            if len(re.findall(rf"\b{used}\b", lengths.blanked(tree.text(name)))) < 2]
+
+
 def report(tree):
     """Lengths: to be seen, not to fail."""
     measured = tree.code + tree.named(".py")
@@ -90,7 +97,7 @@ def report(tree):
 
 
 CHECKS = [top_level_is_fixed, every_source_says_its_license, sources_are_formatted, no_path_of_a_machine, includes_follow_the_layers,
-          requirement_tables_are_sound, cited_requirements_exist]
+          using_declarations_are_used, requirement_tables_are_sound, cited_requirements_exist]
 
 
 def main():

@@ -146,6 +146,7 @@ TESTS = [
     noticed("includes_follow_the_layers", tidy.LAYERS, exception("pmd/rdma.cc", "pmd/rdma.h", "gone"), "is not needed"),
     noticed("includes_follow_the_layers", tidy.LAYERS, exception("pmd/rdma.cc", "pmd/rdma.h", ""), "gives no reason"),
     an_exception_is_for_one_include,
+    noticed("using_declarations_are_used", "pmd/rdma.cc", "using std::max;  // max\nusing std::size_t;\nsize_t n;\n", "max"),
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-001 | Again. | test |\n", "twice"),
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-003 | Three. | not shown |\n", "how it is shown"),
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-003 | | test |\n", "empty cell"),

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requirement rows at the requester, judged by a raw server: whose memory is open and for how long, and
+// reconnects.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "tests/conformance/raw_server.h"
+
+namespace sluice::conformance {
+namespace {
+
+using rpcrdma::CallStatus;
+
+TEST(RequesterMemory, V1_141_a_change_of_exposed_arguments_is_noticed_when_asked_for) {
+  for (const bool check : {false, true})
+    for (const bool change : {false, true}) {
+      LabOptions options;
+      options.requester.check_exposed_memory = check;
+      ClientLab lab(options);
+      const CallerMemory memory = caller_memory(lab, 4096);
+      const rdma::Sge piece = memory.piece(0, 2000);
+      Bytes payload = null_call();
+      append(payload, words({2000}));
+      const rpcrdma::ReadItem read{rpcrdma::Position{static_cast<std::uint32_t>(payload.size())},
+                                   {&piece, 1}};
+      const auto xid = lab.submit({.payload = payload, .reads = {&read, 1}, .max_reply_bytes = 64});
+      lab.settle();
+      if (change) memory.region.bytes[1234] ^= std::byte{1};
+      lab.peer->send(ClientLab::success(*xid, 4));
+      lab.settle();
+      ASSERT_EQ(lab.finished.size(), 1u);
+      EXPECT_EQ(lab.engine->counters().exposed_memory_changed, check && change ? 1u : 0u);
+    }
+}
+
+TEST(RequesterMemory, V1_139_V1_140_V1_144_V1_150_F_29_chunk_memory_is_fenced_before_the_caller_has_it_back) {
+  ClientLab lab;
+  const CallerMemory memory = caller_memory(lab, 4096);
+  const rdma::Sge piece = memory.piece(0, 64);
+  const rpcrdma::WriteItem item{{&piece, 1}};
+  std::set<std::uint32_t> handles;
+  std::uint32_t previous = 0;
+  std::uint32_t steps_of_one = 0;
+  std::size_t invalidated_at_completion = 0;
+  lab.on_reply = [&](const rpcrdma::Reply&) {
+    invalidated_at_completion = lab.log.count(OpKind::InvalidateDone);
+  };
+  for (std::size_t i = 0; i < 50; ++i) {
+    lab.submit({.payload = null_call(), .writes = {&item, 1}, .max_reply_bytes = 64});
+    lab.settle();
+    const auto segment = offer_in(got(lab, i)).writes.at(0).at(0);
+    const auto handle = static_cast<std::uint32_t>(segment.handle);
+    handles.insert(handle);
+    steps_of_one += handle == previous + 1;
+    previous = handle;
+    lab.peer->send(RawCall{.xid = xid_of(got(lab, i)), .credits = 16}.with(accepted(xid_of(got(lab, i)))));
+    lab.settle();
+    ASSERT_EQ(lab.finished.size(), i + 1);
+    EXPECT_EQ(invalidated_at_completion, i + 1);
+  }
+  EXPECT_GE(handles.size(), 48u);  // 20 of their bits are random: now and then two are the same
+  EXPECT_LT(steps_of_one, 5u);
+  for (const Op& op : lab.log.all(OpKind::PostSend)) EXPECT_FALSE(op.with_invalidate);
+  // The handle of a finished call is refused.
+  const auto stale = offer_in(got(lab, 49)).writes.at(0).at(0);
+  const std::byte before = memory.region.bytes[0];
+  lab.peer->write_remote(stale, Bytes(64, std::byte{0x66}));
+  lab.settle();
+  EXPECT_EQ(lab.peer->first_error, rdma::WcStatus::RemoteAccessError);
+  EXPECT_EQ(memory.region.bytes[0], before);
+}
+
+TEST(RequesterMemory, V1_147_rights_are_those_of_the_chunk) {
+  ClientLab lab;
+  const CallerMemory memory = caller_memory(lab, 4096);
+  const rdma::Sge piece = memory.piece(0, 64);
+  const rpcrdma::ReadItem read{rpcrdma::Position{44}, {&piece, 1}};
+  const rdma::Sge room = memory.piece(1024, 64);
+  const rpcrdma::WriteItem write{{&room, 1}};
+  lab.submit({.payload = test_call(0, TestService::kSink, {64}),
+              .reads = {&read, 1},
+              .writes = {&write, 1},
+              .max_reply_bytes = 64,
+              .offer_reply_chunk = true});
+  lab.settle();
+  const auto binds = lab.log.all(OpKind::Bind);
+  ASSERT_EQ(binds.size(), 3u);
+  EXPECT_EQ(binds[0].access, rdma::kRemoteRead);
+  EXPECT_EQ(binds[1].access, rdma::kRemoteWrite);
+  EXPECT_EQ(binds[2].access, rdma::kRemoteWrite);
+  // No binding covers bytes of the Send (V1-003).
+  for (const Op& bind : binds) EXPECT_NE(bind.remote_address, 0u);
+  lab.peer->write_remote(offer_in(got(lab, 0)).reads.at(0).target, Bytes(8, std::byte{1}));
+  lab.settle();
+  EXPECT_EQ(lab.peer->first_error, rdma::WcStatus::RemoteAccessError);
+}
+
+TEST(RequesterMemory, V1_142_V1_108_cancelled_and_timed_out_calls_are_fenced_too) {
+  for (const bool cancel : {true, false}) {
+    ClientLab lab;
+    const CallerMemory memory = caller_memory(lab, 4096);
+    const rdma::Sge piece = memory.piece(0, 64);
+    const rpcrdma::WriteItem item{{&piece, 1}};
+    const auto xid = lab.submit(
+        {.payload = null_call(), .writes = {&item, 1}, .max_reply_bytes = 64, .deadline_ns = 1'000'000'000});
+    lab.settle();
+    if (cancel)
+      EXPECT_TRUE(lab.requester->cancel(rpc::Xid{*xid}));
+    else
+      lab.requester->expire(2'000'000'000);
+    lab.settle();
+    ASSERT_EQ(lab.finished.size(), 1u);
+    EXPECT_EQ(lab.finished[0].status, cancel ? CallStatus::Cancelled : CallStatus::TimedOut);
+    EXPECT_EQ(lab.log.count(OpKind::InvalidateDone), 1u);
+    // Its credit is with the server until that answers: the next call has to wait (V1-043).
+    lab.submit_null();
+    lab.settle();
+    EXPECT_EQ(lab.peer->inbox.size(), 1u);
+    lab.peer->send(ClientLab::success(*xid, 4));
+    lab.settle();
+    EXPECT_EQ(lab.peer->inbox.size(), 2u);
+    EXPECT_EQ(lab.finished.size(), 1u);
+  }
+}
+
+TEST(RequesterMemory, V1_143_X_18_memory_that_cannot_be_fenced_costs_the_connection_first) {
+  ClientLab lab;
+  auto broken = std::make_unique<LoggedDevice>(
+      rdma::loopback::make_device(lab.fabric, {.name = "broken", .refuse_invalidation = true}), lab.log);
+  OpLog& log = lab.log;
+  rpcrdma::EngineConfig config;
+  config.max_connections = 1;
+  config.capacity.requests = 8;
+  rpcrdma::Engine engine(*broken, config);
+  rpcrdma::Requester requester(engine.shared(), *broken, {.requests = 8});
+  RawPeer peer(*lab.raw_device, 1024, 16);
+  auto raw_qp = peer.make_queue_pair();
+  auto* connection = engine.free_connection();
+  auto qp = broken->create_queue_pair(engine.queue_pair_limits());
+  auto& ref = *qp;
+  connection->open(std::move(qp), {.credit_grant = 0, .credits_requested = 8, .active = true}, {},
+                   &requester);
+  auto& cm = *broken->connection_manager();
+  auto& raw_cm = *lab.raw_device->connection_manager();
+  ASSERT_TRUE(cm.connect(ref, kPort, {}));
+  rdma::CmEvent events[4];
+  for (int i = 0; i < 20; ++i) {
+    std::size_t count = raw_cm.poll_events(events);
+    for (const auto& event : std::span(events, count))
+      if (event.type == rdma::CmEventType::ConnectRequest) {
+        ASSERT_TRUE(raw_cm.accept(event.id, *raw_qp, {}));
+      }
+    count = cm.poll_events(events);
+    for (const auto& event : std::span(events, count))
+      if (event.type == rdma::CmEventType::Established) connection->established();
+  }
+  ASSERT_TRUE(requester.connected());
+  const rdma::MemoryRegion memory = broken->allocate_memory(4096);
+  const rdma::Sge piece{memory.bytes.data(), 64, memory.lkey};
+  const rpcrdma::WriteItem item{{&piece, 1}};
+  struct Seen {
+    rpcrdma::Connection* connection;
+    bool open_at_completion = true;
+    int completions = 0;
+  } seen{connection};
+  const Bytes payload = null_call();
+  const auto xid = requester.submit({.payload = payload,
+                                     .writes = {&item, 1},
+                                     .max_reply_bytes = 64,
+                                     .completion =
+                                         [](void* context, const rpcrdma::Reply&) noexcept {
+                                           auto& s = *static_cast<Seen*>(context);
+                                           ++s.completions;
+                                           s.open_at_completion = s.connection->is_open();
+                                         },
+                                     .context = &seen});
+  ASSERT_TRUE(xid);
+  for (int i = 0; i < 20; ++i) engine.poll(1), peer.poll();
+  peer.send(ClientLab::success(static_cast<std::uint32_t>(*xid), 4));
+  for (int i = 0; i < 50; ++i) engine.poll(1), peer.poll();
+  EXPECT_EQ(seen.completions, 1);
+  EXPECT_FALSE(seen.open_at_completion);
+  EXPECT_EQ(connection->close_reason(), rpcrdma::CloseReason::InvalidationError);
+  static_cast<void>(log);
+  raw_qp.reset();
+}
+
+TEST(RequesterMemory, V1_136_the_requester_never_reads_or_writes_the_responder) {
+  ClientLab lab;
+  OfferedCall call;
+  const std::uint32_t xid = submit_offered(lab, call);
+  lab.peer->send(RawCall{.xid = xid, .credits = 4}.with(accepted(xid)));
+  lab.settle();
+  EXPECT_EQ(lab.log.count(OpKind::PostRead) + lab.log.count(OpKind::PostWrite), 0u);
+}
+
+TEST(RequesterReconnect,
+     V1_059_V1_152_V1_153_V1_156_pending_calls_are_sent_again_with_their_xids_and_fresh_handles) {
+  ClientLab lab;
+  const CallerMemory memory = caller_memory(lab, 4096);
+  const rdma::Sge piece = memory.piece(0, 64);
+  const rpcrdma::WriteItem item{{&piece, 1}};
+  lab.submit_null();
+  lab.settle();
+  lab.peer->send(ClientLab::success(xid_of(got(lab, 0)), 32));
+  lab.settle();
+  for (int i = 0; i < 3; ++i)
+    lab.submit({.payload = null_call(), .writes = {&item, 1}, .max_reply_bytes = 64});
+  lab.settle();
+  ASSERT_EQ(lab.peer->inbox.size(), 4u);
+  std::vector<std::uint32_t> xids;
+  std::vector<rdma::Rkey> handles;
+  for (std::size_t i = 1; i < 4; ++i) {
+    xids.push_back(xid_of(got(lab, i)));
+    handles.push_back(offer_in(got(lab, i)).writes.at(0).at(0).handle);
+  }
+  lab.disconnect();
+  EXPECT_EQ(lab.finished.size(), 1u);  // nothing is reported as lost
+  lab.log.clear();
+  lab.connect();
+  ASSERT_EQ(lab.peer->inbox.size(), 1u);  // one credit at first
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(xid_of(got(lab, i)), xids[i]);
+    EXPECT_NE(offer_in(got(lab, i)).writes.at(0).at(0).handle, handles[i]);
+    lab.peer->send(RawCall{.xid = xids[i], .credits = 1}.with(accepted(xids[i])));
+    lab.settle();
+  }
+  EXPECT_EQ(lab.finished.size(), 4u);
+  for (const Finished& finished : lab.finished) EXPECT_EQ(finished.status, CallStatus::Ok);
+}
+
+TEST(RequesterReconnect, V1_153_a_late_write_on_the_old_connection_is_refused) {
+  ClientLab lab;
+  const CallerMemory memory = caller_memory(lab, 4096);
+  const rdma::Sge piece = memory.piece(0, 64);
+  const rpcrdma::WriteItem item{{&piece, 1}};
+  lab.submit({.payload = null_call(), .writes = {&item, 1}, .max_reply_bytes = 64});
+  lab.settle();
+  const auto segment = offer_in(got(lab, 0)).writes.at(0).at(0);
+  lab.connection->close(rpcrdma::CloseReason::LocalClose);
+  lab.peer->write_remote(segment, Bytes(64, std::byte{0x66}));
+  lab.settle();
+  EXPECT_TRUE(lab.peer->failed);
+  EXPECT_NE(memory.region.bytes[0], std::byte{0x66});
+}
+
+}  // namespace
+}  // namespace sluice::conformance

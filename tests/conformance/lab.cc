@@ -311,7 +311,8 @@ void hand_calls_over() noexcept {
 
 ServerLab::ServerLab(LabOptions lab_options) : options(std::move(lab_options)) {
   fabric = rdma::loopback::Fabric::in_process({.links = 8});
-  device = std::make_unique<LoggedDevice>(rdma::loopback::make_device(fabric, {.name = "server"}), log);
+  device = std::make_unique<LoggedDevice>(rdma::loopback::make_device(fabric, {.name = "server"}), log,
+                                          options.remote_invalidation);
   raw_device = rdma::loopback::make_device(fabric, {.name = "raw"});
   options.engine.max_connections = 8;
   engine = std::make_unique<rpcrdma::Engine>(*device, options.engine);
@@ -419,7 +420,8 @@ bool ServerLab::alive(std::uint32_t xid) {
 
 ClientLab::ClientLab(LabOptions lab_options) : options(std::move(lab_options)) {
   fabric = rdma::loopback::Fabric::in_process({.links = 8});
-  device = std::make_unique<LoggedDevice>(rdma::loopback::make_device(fabric, {.name = "client"}), log);
+  device = std::make_unique<LoggedDevice>(rdma::loopback::make_device(fabric, {.name = "client"}), log,
+                                          options.remote_invalidation);
   raw_device = rdma::loopback::make_device(fabric, {.name = "raw"});
   options.engine.max_connections = 4;
   options.engine.capacity.requests = std::max(options.engine.capacity.requests, 64u);

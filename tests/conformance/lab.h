@@ -123,7 +123,7 @@ struct LabOptions {
   rpcrdma::RequesterConfig requester;    ///< when our engine is the requester
   std::uint32_t raw_receive_bytes = 1024;
   std::uint32_t raw_receives = 64;
-  std::uint8_t server_initiator_depth = 16;
+  bool remote_invalidation = true;  ///< a feature of our engine's device
 };
 
 /// The side that is not our engine: posts Receives, sends bytes, exposes memory, and judges nothing.

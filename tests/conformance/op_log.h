@@ -159,11 +159,19 @@ class LoggedConnectionManager final : public rdma::ConnectionManager {
 
 class LoggedDevice final : public rdma::Device {
  public:
-  LoggedDevice(std::unique_ptr<rdma::Device> inner, OpLog& log)
-      : inner_(std::move(inner)), cm_(*inner_->connection_manager()), log_(log) {}
+  /// `remote_invalidation`: false for a device without SendWithInvalidate.
+  LoggedDevice(std::unique_ptr<rdma::Device> inner, OpLog& log, bool remote_invalidation = true)
+      : inner_(std::move(inner)),
+        cm_(*inner_->connection_manager()),
+        log_(log),
+        remote_invalidation_(remote_invalidation) {}
 
   const std::string& name() const noexcept override { return inner_->name(); }
-  rdma::DeviceLimits limits() const noexcept override { return inner_->limits(); }
+  rdma::DeviceLimits limits() const noexcept override {
+    rdma::DeviceLimits limits = inner_->limits();
+    limits.remote_invalidation = limits.remote_invalidation && remote_invalidation_;
+    return limits;
+  }
   rdma::MemoryRegion allocate_memory(std::size_t bytes) override { return inner_->allocate_memory(bytes); }
   rdma::MemoryRegion register_memory(std::span<std::byte> bytes) override {
     return inner_->register_memory(bytes);
@@ -191,6 +199,7 @@ class LoggedDevice final : public rdma::Device {
   std::unique_ptr<rdma::Device> inner_;
   LoggedConnectionManager cm_;
   OpLog& log_;
+  bool remote_invalidation_;
 };
 
 }  // namespace sluice::conformance

@@ -359,6 +359,8 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
     connection_->note_waiting();
     return false;
   }
+  // What an earlier reply left there must not pass for this call's.
+  if (shape.reply_chunk_bytes > 0) xdr::store_u32(slot.reply_memory, ~static_cast<std::uint32_t>(slot.xid));
   const rdma::Sge payload = payload_of(slot);
   const rdma::Sge reply{slot.reply_memory, shape.reply_chunk_bytes, long_memory_.lkey()};
   connection_->forget_send_room();  // binding takes work requests past the stage

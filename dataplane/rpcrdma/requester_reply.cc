@@ -32,19 +32,15 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
   slot->assembly = message.assembly;
   ++held_receives_;
 
-  const bool in_reply_chunk = message.header.no_msg;
   bool usable = check_returned_chunks(*slot, message.header);
-  if (usable && in_reply_chunk) {
+  if (usable) {
     // check_returned_chunks() has bounded the sum by what was offered.
-    const std::uint64_t bytes = message.header.chunks.reply->capacity();
-    slot->reply.message_ = {slot->reply_memory, bytes};
-    usable = bytes >= rpc::kMinDeniedReplyBytes;
-  } else {
-    slot->reply.message_ = message.payload();
+    std::span<const std::byte>& reply = slot->reply.message_;
+    reply = message.payload();
+    if (message.header.no_msg) reply = {slot->reply_memory, message.header.chunks.reply->capacity()};
+    usable = reply.size() >= rpc::kMinDeniedReplyBytes &&
+             static_cast<rpc::Xid>(xdr::load_u32(reply.data())) == slot->xid;
   }
-  if (usable && !in_reply_chunk)
-    usable = slot->reply.message_.size() >= rpc::kMinDeniedReplyBytes &&
-             static_cast<rpc::Xid>(xdr::load_u32(slot->reply.message_.data())) == slot->xid;
   if (usable) granted_ = static_cast<std::uint32_t>(message.header.fixed.credits);
   if (!usable) ++counters().unusable_reply;
   end_call(*slot, usable ? CallStatus::Ok : CallStatus::UnusableReply);

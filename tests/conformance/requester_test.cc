@@ -159,6 +159,61 @@ TEST(RequesterReplies,
   with_offered([](RawCall& r, const Offer&) { return accepted(r.xid + 1); });
 }
 
+/// The server answers by Reply chunk, having written this much of `message` there.
+const Finished& answer_by_reply_chunk(ClientLab& lab, std::uint32_t xid, const Bytes& message,
+                                      std::size_t written) {
+  const Offer offer = offer_in(lab.peer->inbox.back().bytes);
+  if (written > 0) lab.peer->write_remote(offer.reply->at(0), std::span(message).first(written));
+  RawCall reply{.xid = xid, .credits = 16, .proc = 1, .reply = offer.reply};
+  set_lengths(*reply.reply, {static_cast<std::uint32_t>(message.size())});
+  lab.peer->send(reply.header());
+  lab.settle();
+  return lab.finished.back();
+}
+
+TEST(RequesterReplies, V1_036_A_17_the_xid_in_a_reply_chunk_is_compared_too) {
+  LabOptions options;
+  options.requester.long_buffers = 1;  // each Reply chunk where the one before was
+  ClientLab lab(options);
+  const auto submit = [&lab] {
+    const auto xid = lab.submit({.payload = null_call(), .max_reply_bytes = 4096, .offer_reply_chunk = true});
+    lab.settle();
+    return xid.value_or(0);
+  };
+  std::uint32_t xid = submit();
+  const Finished good = answer_by_reply_chunk(lab, xid, accepted(xid, {1, 2}), 32);
+  EXPECT_EQ(good.status, CallStatus::Ok);
+  EXPECT_EQ(good.message, accepted(xid, {1, 2}));
+  xid = submit();
+  EXPECT_EQ(answer_by_reply_chunk(lab, xid, accepted(xid + 77, {1, 2}), 32).status,
+            CallStatus::UnusableReply);
+  xid = submit();
+  EXPECT_EQ(answer_by_reply_chunk(lab, xid, accepted(xid, {1, 2}), 32).status, CallStatus::Ok);
+  // A chunk that nobody wrote holds no reply, least of all that of the call before.
+  xid = submit();
+  EXPECT_EQ(answer_by_reply_chunk(lab, xid, accepted(xid, {1, 2}), 0).status, CallStatus::UnusableReply);
+  EXPECT_EQ(lab.engine->counters().unusable_reply, 2u);
+  EXPECT_EQ(lab.peer->inbox.size(), 4u);
+  xid = submit();
+  EXPECT_EQ(answer_by_reply_chunk(lab, xid, accepted(xid), 24).status, CallStatus::Ok);
+}
+
+/// The call is made again, with the same buffer: what an earlier server wrote there has the right XID.
+TEST(RequesterReplies, V1_036_A_17_a_reply_of_the_same_xid_from_before_a_reconnect_is_none) {
+  LabOptions options;
+  options.requester.long_buffers = 1;
+  ClientLab lab(options);
+  lab.submit({.payload = null_call(), .max_reply_bytes = 4096, .offer_reply_chunk = true});
+  lab.settle();
+  const std::uint32_t xid = xid_of(got(lab, 0));
+  lab.peer->write_remote(offer_in(got(lab, 0)).reply->at(0), accepted(xid, {1, 2}));
+  lab.settle();
+  lab.disconnect();
+  lab.connect();
+  ASSERT_EQ(xid_of(got(lab, 0)), xid);
+  EXPECT_EQ(answer_by_reply_chunk(lab, xid, accepted(xid, {1, 2}), 0).status, CallStatus::UnusableReply);
+}
+
 TEST(RequesterReplies, V1_091_V1_122_N19_and_N20_against_a_call_without_chunks) {
   for (const auto vector : {std::span<const std::uint32_t>(golden::kN19), {golden::kN20}}) {
     ClientLab lab;

@@ -136,7 +136,8 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
   slot.force_long = request.as_long_call;
   slot.force_reply_chunk = request.offer_reply_chunk;
   slot.repeatable = request.repeatable;
-  slot.resent = slot.unreduced = slot.results_in_reply = slot.in_sequence = slot.cancelled = false;
+  slot.resent = slot.unreduced = slot.whole = slot.results_in_reply = slot.in_sequence = slot.cancelled =
+      false;
   slot.continued_bytes = 0;
   slot.reply_chunk_least = 0;
   slot.max_segments = ~std::uint32_t{0};
@@ -277,7 +278,7 @@ void Requester::pump() noexcept {
 /// Sends the first of the waiting calls, or ends it if it can never be sent. False when it has to wait
 /// longer.
 bool Requester::send(Slot& slot) noexcept {
-  if (slot.unreduced && slot.call_memory == nullptr && !unreduce(slot)) return false;
+  if (slot.unreduced && !slot.whole && !unreduce(slot)) return false;
   const Shape shape = shape_of(slot);
   if (!shape.possible && slot.in_sequence) {
     // Its last part cannot be sent with limits that have shrunk meanwhile; the responder waits for it.

@@ -233,7 +233,8 @@ class Requester {
     bool force_reply_chunk = false;
     bool repeatable = false;
     bool resent = false;            ///< once is enough (V2-105, V2-114)
-    bool unreduced = false;         ///< its arguments are in the payload: the responder takes no Read chunks
+    bool unreduced = false;         ///< its arguments go in the payload: the responder takes no Read chunks
+    bool whole = false;             ///< they have been put there
     bool sent_no_msg = false;       ///< as RDMA2_NOMSG
     bool results_in_reply = false;  ///< no Write chunks: the responder fills none
     bool in_sequence = false;       ///< some of its parts have gone out

@@ -159,32 +159,39 @@ bool Requester::unreduce(Slot& slot) noexcept {
     end_call(slot, CallStatus::TooLarge);
     return false;
   }
-  std::byte* whole = long_memory_.acquire();
-  if (whole == nullptr) {
-    ++counters().waits_reply_memory;
-    connection_->note_waiting();
-    return false;
-  }
-  const std::byte* payload = payload_of(slot).address;
-  std::uint64_t from = 0;
-  std::uint64_t to = 0;
-  pieces = {slot.pieces.data(), slot.piece_count};
-  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
-    const std::uint64_t run = static_cast<std::uint32_t>(slot.read_positions[i]) - to;
-    std::memcpy(whole + to, payload + from, run);
-    from += run;
-    to += run;
-    for (const rdma::Sge& piece : pieces.first(slot.read_pieces[i])) {
-      std::memcpy(whole + to, piece.address, piece.length);
-      to += piece.length;
+  if (slot.call_memory == nullptr) {
+    std::byte* const whole = long_memory_.acquire();
+    if (whole == nullptr) {
+      ++counters().waits_reply_memory;
+      connection_->note_waiting();
+      return false;
     }
-    std::memset(whole + to, 0, xdr::padded(to) - to);
-    to = xdr::padded(to);
-    pieces = pieces.subspan(slot.read_pieces[i]);
+    std::memcpy(whole, payload_of(slot).address, slot.payload_bytes);
+    slot.call_memory = whole;
   }
-  std::memcpy(whole + to, payload + from, slot.payload_bytes - from);
-  slot.call_memory = whole;
+  // In place, from the end: nothing is overwritten that has not moved yet.
+  std::byte* const whole = slot.call_memory;
+  std::uint64_t from = slot.payload_bytes;
+  std::uint64_t to = bytes;
+  for (std::uint32_t i = slot.read_items; i-- > 0;) {
+    pieces = {slot.pieces.data(), slot.piece_count};
+    for (std::uint32_t before = 0; before < i; ++before) pieces = pieces.subspan(slot.read_pieces[before]);
+    pieces = pieces.first(slot.read_pieces[i]);
+    const auto item_at = static_cast<std::uint32_t>(slot.read_positions[i]);
+    const std::uint64_t item_end = item_at + xdr::padded(rdma::total_bytes(pieces));
+    const std::uint64_t run = to - item_end;
+    from -= run;
+    std::memmove(whole + item_end, whole + from, run);
+    to = item_at;
+    std::byte* at = whole + item_at;
+    for (const rdma::Sge& piece : pieces) {
+      std::memcpy(at, piece.address, piece.length);
+      at += piece.length;
+    }
+    std::memset(at, 0, static_cast<std::size_t>(whole + item_end - at));
+  }
   slot.payload_bytes = static_cast<std::uint32_t>(bytes);
+  slot.whole = true;
   return true;
 }
 

@@ -505,6 +505,58 @@ TEST(V2ClientErrors, V2_114_without_read_chunks_the_call_goes_as_a_whole) {
   EXPECT_EQ(lab.finished[0].error.code, ErrorCode::ReadChunks);
 }
 
+/// The whole of a call whose two arguments were in Read chunks, as a position-zero chunk has it.
+Bytes whole_call(std::uint32_t xid, std::uint32_t first, std::uint32_t second, std::uint32_t tail) {
+  Bytes whole = test_call(xid, TestService::kTwoSinks, {first});
+  whole.resize(44 + xdr::padded(first));
+  fill_pattern(std::span(whole).subspan(44, first), 3);
+  append(whole, words({77, second}));
+  const std::size_t at = whole.size();
+  whole.resize(at + xdr::padded(second) + tail);
+  fill_pattern(std::span(whole).subspan(at, second), 4);
+  fill_pattern(std::span(whole).subspan(at + xdr::padded(second)), 5);
+  return whole;
+}
+
+TEST(V2ClientErrors, V2_114_a_call_longer_than_a_send_goes_as_a_whole_too) {
+  struct Case {
+    std::uint32_t first, second, tail;
+  };
+  for (const Case& c :
+       {Case{1001, 6, 100}, Case{1001, 6, 5000}, Case{5, 4097, 4100}, Case{3001, 3002, 12000}}) {
+    Client lab;
+    lab.confirm();
+    const rdma::MemoryRegion memory = lab.device->allocate_memory(16384);
+    fill_pattern(memory.bytes.first(c.first), 3);
+    fill_pattern(memory.bytes.subspan(8192, c.second), 4);
+    const rdma::Sge pieces[] = {{memory.bytes.data(), c.first, memory.lkey},
+                                {memory.bytes.data() + 8192, c.second, memory.lkey}};
+    const auto second_at = static_cast<std::uint32_t>(44 + xdr::padded(c.first) + 8);
+    const rpcrdma::ReadItem items[] = {{rpcrdma::Position{44}, {&pieces[0], 1}},
+                                       {rpcrdma::Position{second_at}, {&pieces[1], 1}}};
+    Bytes payload = test_call(0, TestService::kTwoSinks, {c.first, 77, c.second});
+    payload.resize(52 + c.tail);
+    fill_pattern(std::span(payload).subspan(52), 5);
+    const auto xid = lab.submit({.payload = payload, .reads = items, .max_reply_bytes = 64});
+    lab.settle();
+    lab.answer(error(*xid, 5, {0}));
+    ASSERT_EQ(lab.sent().size(), 1u);
+    const Bytes again = lab.sent()[0];
+    const Bytes expected = whole_call(*xid, c.first, c.second, c.tail);
+    EXPECT_EQ(word_at(again, 3), kNoMsg);
+    ASSERT_EQ(word_at(again, 9), expected.size());
+    const auto whole = lab.peer->read_remote({static_cast<rdma::Rkey>(word_at(again, 8)), 0,
+                                              std::uint64_t{word_at(again, 10)} << 32 | word_at(again, 11)},
+                                             expected.size());
+    lab.settle();
+    EXPECT_TRUE(std::equal(whole.begin(), whole.end(), expected.begin(), expected.end()));
+    lab.answer(error(*xid, 5, {0}));
+    EXPECT_TRUE(lab.sent().empty());
+    ASSERT_EQ(lab.finished.size(), 1u);
+    EXPECT_EQ(lab.finished[0].error.code, ErrorCode::ReadChunks);
+  }
+}
+
 TEST(V2ClientErrors, V2_116_without_write_chunks_a_reply_chunk_takes_all) {
   ReadClient lab;
   const Bytes call = lab.read(4096, 16);
@@ -659,6 +711,30 @@ TEST(V2ClientInvalidation, V2_126_not_named_when_it_is_switched_off) {
   EXPECT_EQ(word_at(lab.read(4096, 16), 5), 0u);
 }
 
+TEST(V2ClientInvalidation, V2_126_not_named_nor_invalidated_by_a_device_without_it) {
+  LabOptions options = Client::defaults();
+  options.remote_invalidation = false;
+  ReadClient lab(options);
+  const Bytes call = lab.read(4096, 16);
+  EXPECT_EQ(word_at(call, 5), 0u);
+  EXPECT_EQ(word_at(call, 7), 1u);  // though there is a handle
+  ReadClient with_it;
+  const Bytes named = with_it.read(4096, 16);
+  EXPECT_EQ(word_at(named, 5), word_at(named, 9));
+  for (const bool feature : {false, true}) {
+    LabOptions server_options = Server::defaults();
+    server_options.remote_invalidation = feature;
+    Server server(server_options);
+    server.hello();
+    const auto memory = server.peer->expose(64, rdma::kRemoteWrite);
+    EXPECT_TRUE(has_pattern(memory.bytes, 1) == false);
+    server.answer(Header{.xid = 1, .invalidate = handle(memory.segment), .writes = {{memory.segment}}}.with(
+        test_call(1, TestService::kSource, {64})));
+    EXPECT_TRUE(has_pattern(memory.bytes, 1));
+    EXPECT_EQ(server.log.all(OpKind::PostSend).back().with_invalidate, feature);
+  }
+}
+
 TEST(V2ClientInvalidation, V2_129_the_handle_of_another_call_ends_the_connection) {
   ReadClient lab;
   const Bytes first = lab.read(4096, 16);
@@ -699,7 +775,7 @@ TEST(V2Reverse, V2_026_V2_134_inline_calls_are_served_and_xids_are_two_spaces) {
   EXPECT_TRUE(is_success(lab.sent().at(0), 5));
 }
 
-TEST(V2Reverse, V2_134_V2_137_chunks_at_level_inline_are_refused) {
+TEST(V2Reverse, V2_134_chunks_at_level_inline_are_refused) {
   Client lab(reverse_client(rpcrdma::v2::ReverseSupport::Inline));
   lab.confirm();
   const auto memory = lab.peer->expose(64, rdma::kRemoteRead | rdma::kRemoteWrite);
@@ -713,6 +789,32 @@ TEST(V2Reverse, V2_134_V2_137_chunks_at_level_inline_are_refused) {
   EXPECT_EQ(lab.sent().size(), 2u);  // continued: the Reply chunk is not used
   lab.answer(null_call(4));
   EXPECT_TRUE(is_success(lab.sent().at(0), 4));
+}
+
+TEST(V2Reverse, V2_137_what_a_silent_server_takes_is_seen_from_each_of_its_calls) {
+  Client lab(reverse_client(rpcrdma::v2::ReverseSupport::General));
+  lab.confirm();  // a grant: it announces nothing
+  const auto sink = lab.peer->expose(16384, rdma::kRemoteWrite);
+  for (std::uint32_t xid = 1; xid < 7; xid += 3) {
+    std::fill(sink.bytes.begin(), sink.bytes.end(), std::byte{0});
+    lab.log.clear();
+    lab.answer(
+        Header{.xid = xid, .writes = {{sink.segment}}}.with(test_call(xid, TestService::kSource, {64})));
+    ASSERT_EQ(lab.sent().size(), 1u);
+    EXPECT_EQ(word_at(lab.sent()[0], 10), 64u);
+    EXPECT_TRUE(has_pattern(sink.bytes.first(64), 1));
+    EXPECT_EQ(lab.log.count(OpKind::PostWrite), 1u);
+    // Without lists the same result is inline, and a long one in parts.
+    lab.log.clear();
+    lab.answer(Header{.xid = xid + 1}.with(test_call(xid + 1, TestService::kSource, {64})));
+    ASSERT_EQ(lab.sent().size(), 1u);
+    EXPECT_TRUE(is_success(lab.sent()[0], xid + 1));
+    EXPECT_TRUE(has_pattern(std::span(lab.sent()[0]).subspan(60 + 8, 64), 1));
+    lab.answer(Header{.xid = xid + 2}.with(test_call(xid + 2, TestService::kList, {5000})));
+    EXPECT_EQ(lab.sent().size(), 2u);
+    for (const Bytes& part : lab.sent()) EXPECT_EQ(word_at(part, 3), kMsg);
+    EXPECT_EQ(lab.log.count(OpKind::PostWrite) + lab.log.count(OpKind::PostRead), 0u);
+  }
 }
 
 TEST(V2Reverse, V2_057_V2_133_calls_at_level_none_get_an_error_and_no_more) {

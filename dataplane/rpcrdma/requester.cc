@@ -137,7 +137,7 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
   slot.force_reply_chunk = request.offer_reply_chunk;
   slot.repeatable = request.repeatable;
   slot.resent = slot.unreduced = slot.whole = slot.results_in_reply = slot.in_sequence = slot.cancelled =
-      false;
+      slot.answered = false;
   slot.continued_bytes = 0;
   slot.reply_chunk_least = 0;
   slot.max_segments = ~std::uint32_t{0};
@@ -210,6 +210,7 @@ bool Requester::call_back(std::span<const std::byte> call, service::Client::Call
 bool Requester::give_up(Slot& slot, CallStatus status) noexcept {
   switch (slot.state) {
     case Slot::State::Waiting:
+      if (slot.answered) return false;
       if (slot.in_sequence) {
         // The responder waits for the other parts, and would take no other message.
         slot.cancelled = true;
@@ -326,7 +327,7 @@ bool Requester::send(Slot& slot) noexcept {
   slot.in_sequence = false;
   slot.sent_no_msg = shape.long_call;
   if (slot.cancelled) {
-    ++abandoned_;
+    abandoned_ += slot.answered ? 0 : 1;
     end_call(slot, slot.cancelled_as);
   }
   return true;
@@ -473,8 +474,7 @@ bool Requester::stage_send(Slot& slot, const Shape& shape, const CallChunks& chu
 
 // --- Ends
 
-void Requester::end_call(Slot& slot, CallStatus status) noexcept {
-  if (slot.state == Slot::State::Outstanding) --outstanding_;
+void Requester::set_outcome(Slot& slot, CallStatus status) noexcept {
   slot.reply.status_ = status;
   slot.reply.xid_ = slot.xid;
   slot.reply.write_items_ = slot.write_items;
@@ -482,6 +482,11 @@ void Requester::end_call(Slot& slot, CallStatus status) noexcept {
   slot.reply.write_segments_ = {slot.write_segments.data(), slot.write_items};
   slot.reply.version_2_ = version_2();
   if (status != CallStatus::Ok) slot.reply.message_ = {};
+}
+
+void Requester::end_call(Slot& slot, CallStatus status) noexcept {
+  if (slot.state == Slot::State::Outstanding) --outstanding_;
+  set_outcome(slot, status);
   slot.state = Slot::State::Fencing;
   if (fenced_by_us(slot) == 0) return deliver(slot);
   fence(slot);

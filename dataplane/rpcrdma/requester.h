@@ -239,6 +239,7 @@ class Requester {
     bool results_in_reply = false;  ///< no Write chunks: the responder fills none
     bool in_sequence = false;       ///< some of its parts have gone out
     bool cancelled = false;         ///< in the middle of its parts, or Resending: it ends when that is over
+    bool answered = false;          ///< in the middle of its parts, and its caller knows
     CallStatus cancelled_as = CallStatus::Cancelled;
     std::uint16_t index = 0;
     std::uint16_t receive = 0;
@@ -329,11 +330,13 @@ class Requester {
   bool check_returned_chunks(Slot& slot, const MessageHeader& header) noexcept;
   bool stage_parts(Slot& slot, const Shape& shape) noexcept;
   bool give_up(Slot& slot, CallStatus status) noexcept;
+  bool refuse_in_parts(rpc::Xid xid, const v2::Error& error) noexcept;
   bool replan(Slot& slot, const v2::Error& error) noexcept;
   bool unreduce(Slot& slot) noexcept;
   void resend(Slot& slot) noexcept;
   void requeue(Slot& slot) noexcept;
   std::uint32_t fenced_by_us(const Slot& slot) const noexcept;
+  void set_outcome(Slot& slot, CallStatus status) noexcept;
   void end_call(Slot& slot, CallStatus status) noexcept;
   void fence(Slot& slot) noexcept;
   void deliver(Slot& slot) noexcept;

@@ -2,6 +2,7 @@
 //
 // What comes back: replies, errors, and what is tried again after them.
 #include <cstring>
+#include <utility>
 
 #include "dataplane/rpcrdma/connection.h"
 #include "dataplane/rpcrdma/requester.h"
@@ -95,7 +96,7 @@ void Requester::on_error(const v1::Header& header) noexcept {
 void Requester::on_error(rpc::Xid xid, const v2::Error& error) noexcept {
   Slot* slot = find(xid);
   if (slot == nullptr) {
-    ++counters().unknown_xid;
+    if (!refuse_in_parts(xid, error)) ++counters().unknown_xid;
     return pump();
   }
   ++counters().errors_received;
@@ -107,6 +108,26 @@ void Requester::on_error(rpc::Xid xid, const v2::Error& error) noexcept {
     end_call(*slot, error.code == v2::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::Refused);
   }
   pump();
+}
+
+/// The responder has given up a call of which parts are still to go: its caller hears of it now (V2-120).
+/// What is left goes out without chunks, for the responder drops it up to the last part (D2-40). False: there
+/// is no such call.
+bool Requester::refuse_in_parts(rpc::Xid xid, const v2::Error& error) noexcept {
+  Slot& slot = slot_of(xid);
+  if (slot.xid != xid || slot.state != Slot::State::Waiting || !slot.in_sequence || slot.answered)
+    return false;
+  ++counters().errors_received;
+  if (!std::exchange(slot.cancelled, true))
+    slot.cancelled_as = error.code == v2::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::Refused;
+  slot.answered = true;
+  slot.deadline_ns = 0;
+  slot.read_items = slot.write_items = 0;
+  slot.max_segments = 0;
+  slot.reply.error_ = error;
+  set_outcome(slot, slot.cancelled_as);
+  if (slot.completion != nullptr) std::exchange(slot.completion, nullptr)(slot.context, slot.reply);
+  return true;
 }
 
 /// What the responder's refusal asks for, if a call can be changed so (draft, sections 6.4.3 and 6.5). False:

@@ -557,6 +557,66 @@ TEST(V2ClientErrors, V2_114_a_call_longer_than_a_send_goes_as_a_whole_too) {
   }
 }
 
+TEST(V2ClientErrors, V2_120_an_error_in_the_middle_of_a_call_ends_it_at_once) {
+  ReadClient lab;
+  lab.disconnect();
+  lab.connect();
+  lab.answer(grant(2));
+  const rdma::Sge piece{lab.memory.bytes.data(), 4096, lab.memory.lkey};
+  const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
+  lab.peer->inbox.clear();
+  const auto xid = lab.submit(
+      {.payload = name_call(16000), .writes = {&item, 1}, .max_reply_bytes = 64, .repeatable = true});
+  lab.settle();
+  ASSERT_EQ(lab.sent().size(), 2u);
+  for (const Bytes& part : lab.sent()) EXPECT_EQ(word_at(part, 4), kMore);
+  lab.answer(error(*xid, 10));
+  ASSERT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(lab.finished[0].status, CallStatus::Refused);
+  EXPECT_EQ(lab.finished[0].error.code, ErrorCode::System);
+  EXPECT_FALSE(lab.requester->cancel(static_cast<rpc::Xid>(*xid)));
+  // What is left is dropped by the responder, up to the last part (D2-40): no chunks go with it.
+  const auto next = lab.submit_null();
+  lab.answer(grant(60));
+  const auto rest = lab.sent();
+  ASSERT_EQ(rest.size(), 3u);
+  EXPECT_EQ(word_at(rest[0], 4), kMore);
+  EXPECT_EQ(word_at(rest[1], 4), 0u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(word_at(rest[i], 0), *xid);
+    for (std::size_t word = 5; word < 9; ++word) EXPECT_EQ(word_at(rest[i], word), 0u);
+  }
+  EXPECT_EQ(lab.log.count(OpKind::Bind), 0u);
+  EXPECT_EQ(lab.requester->awaited_replies(), 1u);  // that of the next call
+  lab.answer(error(*xid, 10));
+  EXPECT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(word_at(rest[2], 0), *next);
+  lab.answer(success(*next));
+  ASSERT_EQ(lab.finished.size(), 2u);
+  EXPECT_EQ(lab.finished[1].status, CallStatus::Ok);
+  EXPECT_EQ(lab.requester->free_requests(), lab.options.requester.requests);
+}
+
+TEST(V2ClientErrors, V2_120_a_call_that_has_ended_in_the_middle_ends_once_when_its_connection_is_lost) {
+  Client lab;
+  lab.answer(grant(2));
+  const auto xid = lab.submit({.payload = name_call(16000), .max_reply_bytes = 64});
+  lab.settle();
+  lab.answer(error(*xid, 10));
+  ASSERT_EQ(lab.finished.size(), 1u);
+  lab.disconnect();
+  EXPECT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(lab.requester->free_requests(), lab.options.requester.requests);
+  lab.connect();
+  lab.confirm();
+  EXPECT_EQ(lab.finished.size(), 1u);
+  const auto next = lab.submit_null();
+  lab.settle();
+  ASSERT_EQ(lab.sent().size(), 1u);
+  lab.answer(success(*next));
+  EXPECT_EQ(lab.finished.size(), 2u);
+}
+
 TEST(V2ClientErrors, V2_116_without_write_chunks_a_reply_chunk_takes_all) {
   ReadClient lab;
   const Bytes call = lab.read(4096, 16);

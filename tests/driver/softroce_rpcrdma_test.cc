@@ -23,6 +23,7 @@ struct Case {
   const char* name;
   std::uint32_t version;
   std::uint32_t per_mille;
+  std::uint8_t read_depth = 16;  ///< RDMA Reads that the server may have outstanding
 };
 
 class Faulty : public testing::TestWithParam<Case> {
@@ -79,6 +80,7 @@ class Faulty : public testing::TestWithParam<Case> {
       attributes.receive_psn = side == 0 ? 200 : 100;
       attributes.path_mtu = 1024;
       attributes.ack_timeout = 10;  // 4 ms
+      (side == 0 ? attributes.responder_resources : attributes.initiator_depth) = GetParam().read_depth;
       ASSERT_TRUE(ends_[side].connection->queue_pair().connect(attributes));
     }
     for (End& end : ends_) end.connection->established();
@@ -190,6 +192,58 @@ TEST_P(Faulty, V2_032_V2_084_every_call_ends_once_with_what_it_asked_for) {
     EXPECT_GT(pair_->wire().counts().dropped, 0u);
   }
 }
+
+/// The client's port refuses more than it agreed to: one too many would end the connection.
+class ReadDepth : public Faulty {};
+TEST_P(ReadDepth, V1_057_V2_045_sixteen_calls_with_read_chunks_are_served) {
+  constexpr std::uint32_t kCalls = 16;
+  constexpr std::uint32_t kBytes = 12'000;
+  std::map<std::uint32_t, int> ended;
+  std::vector<Job> jobs(kCalls);
+  sluice::conformance::fill_pattern(memory_.bytes, 7);
+  // The first reply brings the credits.
+  const Bytes null = sluice::conformance::test_call(0, TestService::kNull);
+  Job first{.tag = 0, .ended = &ended, .memory = &memory_};
+  ASSERT_TRUE(requester_->submit(
+      {.payload = null, .max_reply_bytes = 64, .completion = &completed, .context = &first}));
+  const auto run_until = [&](std::size_t count) {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (ended.size() < count && ends_[0].connection->is_open() &&
+           std::chrono::steady_clock::now() < give_up)
+      turn();
+  };
+  run_until(1);
+  for (std::uint32_t i = 0; i < kCalls; ++i) {
+    jobs[i] = {.tag = 1 + 4 * i, .bytes = kBytes, .ended = &ended, .memory = &memory_};
+    // In four pieces that are not adjacent: as many RDMA Reads.
+    rdma::Sge pieces[4];
+    for (std::uint32_t p = 0; p < 4; ++p)
+      pieces[p] = {memory_.bytes.data() + 65536 * i + 4096 * p, kBytes / 4, memory_.lkey};
+    const rpcrdma::ReadItem item{rpcrdma::Position{44}, pieces};
+    ASSERT_TRUE(
+        requester_->submit({.payload = sluice::conformance::test_call(0, TestService::kSink, {kBytes}),
+                            .reads = {&item, 1},
+                            .max_reply_bytes = 64,
+                            .completion =
+                                [](void* context, const rpcrdma::Reply& reply) noexcept {
+                                  Job& job = *static_cast<Job*>(context);
+                                  ++(*job.ended)[job.tag];
+                                  job.good = reply.status() == rpcrdma::CallStatus::Ok &&
+                                             xdr::load_u32(&reply.message()[24]) == job.bytes;
+                                },
+                            .context = &jobs[i]}));
+  }
+  run_until(1 + kCalls);
+  EXPECT_TRUE(ends_[0].connection->is_open());
+  EXPECT_TRUE(ends_[1].connection->is_open());
+  for (const Job& job : jobs) EXPECT_TRUE(job.good) << job.tag;
+  EXPECT_GE(ends_[1].engine->counters().rdma_reads, 4 * kCalls);
+}
+
+INSTANTIATE_TEST_SUITE_P(Depths, ReadDepth,
+                         testing::Values(Case{"v1_one", 1, 0, 1}, Case{"v1_one_on_a_bad_link", 1, 20, 1},
+                                         Case{"v1_three", 1, 0, 3}, Case{"v2_one", 2, 0, 1}),
+                         [](const auto& chosen) { return std::string(chosen.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Wires, Faulty,
                          testing::Values(Case{"v1_clean", 1, 0}, Case{"v1_1_percent", 1, 10},

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "tests/conformance/raw_call.h"
+#include "tests/conformance/v2_lab.h"
 #include "tests/unit/ingress/ingress_side.h"
 #include "tests/unit/service/forward/forward_lab.h"
 
@@ -21,7 +22,7 @@ constexpr std::uint32_t kCount = 9000;
 /// The server's side, written by hand.
 class RawServer {
  public:
-  RawServer() {
+  explicit RawServer(std::uint32_t version = 1) : side(fabric, {.version = version}, &clock) {
     raw_device->connection_manager()->listen(conformance::kPort);
     client = &side.add_peer();
   }
@@ -37,7 +38,10 @@ class RawServer {
       peer->owned_qp = peer->make_queue_pair();
       EXPECT_TRUE(cm.accept(event.id, *peer->owned_qp, {}));
     }
-    if (peer) peer->poll();
+    if (!peer) return;
+    peer->poll();
+    const bool greeted = side.options.version == 2 && !peer->inbox.empty();
+    if (greeted && !std::exchange(granted_, true)) peer->send(conformance::v2::grant(200));
   }
   testing::AssertionResult until(const std::function<bool()>& reached) {
     for (int i = 0; i < 100'000; ++i) {
@@ -60,6 +64,18 @@ class RawServer {
       for (std::uint32_t i = 0; i < chunk.size(); ++i) call.writes.back().push_back(chunk[i]);
     }
     return call;
+  }
+  /// The chunk lists of the next call, in either version.
+  rpcrdma::ChunkLists next_lists() {
+    namespace v2 = conformance::v2;
+    while (until([&] { return peer && peer->inbox.size() > seen_; })) {
+      const Bytes& message = peer->inbox[seen_++].bytes;
+      if (word_at(message, 1) == 1) return rpcrdma::v1::decode(message).header.chunks;
+      if (!v2::is_grant(message) && word_at(message, 3) != v2::kConnProp)
+        return rpcrdma::v2::decode(message).header.chunks;
+    }
+    ADD_FAILURE() << "there was no call";
+    return {};
   }
   Bytes answer() {
     std::optional<Bytes> record;
@@ -93,12 +109,13 @@ class RawServer {
 
   std::shared_ptr<rdma::loopback::Fabric> fabric = rdma::loopback::Fabric::in_process({.links = 8});
   std::unique_ptr<rdma::Device> raw_device = rdma::loopback::make_device(fabric, {.name = "raw"});
-  IngressSide side{fabric, {}, &clock};
+  IngressSide side;
   std::unique_ptr<conformance::RawPeer> peer;
   TcpPeer* client = nullptr;
 
  private:
   std::size_t seen_ = 0;
+  bool granted_ = false;  ///< version 2
 };
 
 const Bytes kSystemError = words({7, 1, 0, 0, 0, 5});
@@ -115,6 +132,44 @@ TEST(IngressServer, V1_104_the_pad_of_placed_data_is_the_gateways) {
   append(whole, data);
   whole.push_back(std::byte{0});
   EXPECT_EQ(server.answer(), whole);
+}
+
+/// RFC 2203: version 1, DATA, sequence number, service, handle.
+Bytes gss_call(std::uint32_t service, std::uint32_t procedure, const Bytes& arguments) {
+  Bytes credential = words({1, 0, 77, service});
+  append(credential, opaque(pattern(8, 1)));
+  Bytes call = words({7, 0, 2, ulb::kNfsProgram, 3, procedure, 6});
+  append(call, opaque(credential));
+  append(call, words({6}));
+  append(call, opaque(pattern(28, 2)));
+  append(call, arguments);
+  return call;
+}
+
+TEST(IngressServer, V1_176_V2_150_F_28_nothing_is_reduced_under_integrity_or_privacy) {
+  Bytes read = opaque(pattern(32, 5));
+  append(read, words({0, 0, 65536}));
+  Bytes write = read;
+  append(write, words({2}));
+  append(write, opaque(pattern(65536, 3)));
+  for (const std::uint32_t version : {1u, 2u})
+    for (const std::uint32_t service : {1u, 2u, 3u}) {  // authentication alone, integrity, privacy
+      SCOPED_TRACE("version " + std::to_string(version) + ", service " + std::to_string(service));
+      const bool reduces = service == 1;
+      RawServer writes(version);
+      writes.client->send_record(gss_call(service, ulb::kNfs3Write, write));
+      const rpcrdma::ChunkLists of_write = writes.next_lists();
+      EXPECT_EQ(of_write.writes.size(), 0u);
+      ASSERT_GT(of_write.reads.size(), 0u);
+      for (std::uint32_t i = 0; i < of_write.reads.size(); ++i)
+        EXPECT_EQ(of_write.reads[i].position != rpcrdma::Position{0}, reduces);
+      RawServer reads(version);
+      reads.client->send_record(gss_call(service, ulb::kNfs3Read, read));
+      const rpcrdma::ChunkLists of_read = reads.next_lists();
+      EXPECT_EQ(of_read.writes.size(), reduces ? 1u : 0u);
+      EXPECT_EQ(of_read.reads.size(), 0u);
+      EXPECT_EQ(of_read.reply.has_value(), !reduces);
+    }
 }
 
 TEST(IngressServer, V1_110_a_chunk_that_contradicts_its_count_costs_the_call) {

@@ -65,7 +65,7 @@ TEST(ReadChunks, V1_080_F_03_thirty_two_segments_at_one_position) {
   EXPECT_TRUE(has_pattern(lab.service->last_data, 4));
 }
 
-TEST(ReadChunks, V1_086_V1_088_padding_of_old_requesters_is_accepted) {
+TEST(ReadChunks, V1_086_padding_of_old_requesters_is_accepted) {
   ServerLab lab;
   // As an own segment of three bytes, and as a longer last segment.
   for (const auto& cuts : {std::vector<std::uint32_t>{4096, 905, 3}, std::vector<std::uint32_t>{4096, 908}}) {
@@ -181,7 +181,7 @@ TEST(ReadChunks, V1_149_offsets_are_opaque_start_values) {
   EXPECT_EQ(lab.log.all(OpKind::PostRead).at(0).remote_address, memory.segment.offset + 4097);
 }
 
-TEST(ReadChunks, V1_057_one_read_at_a_time_serves_sixteen_calls) {
+TEST(ReadChunks, sixteen_calls_with_read_chunks_at_once_are_served) {
   ServerLab lab;
   for (std::uint32_t i = 0; i < 16; ++i) {
     const SinkCall call = sink_call(lab, 2000, {1000, 1000}, i);
@@ -228,6 +228,38 @@ TEST(LongCalls, V1_112_V1_113_V1_115_V1_007_F_04_position_zero_chunks_of_1_2_8_a
     ASSERT_EQ(accept_stat(reply), 0u) << segments;
     EXPECT_TRUE(has_pattern(lab.service->last_data, segments));
   }
+}
+
+TEST(LongCalls, V1_088_what_is_in_round_up_is_ignored_and_never_seen) {
+  constexpr std::uint32_t kBytes = 5001;
+  ServerLab lab;
+  const auto memory = lab.peer->expose(kBytes + 3, rdma::kRemoteRead);
+  std::fill(memory.bytes.begin(), memory.bytes.begin() + kBytes, std::byte{0x11});
+  std::fill(memory.bytes.begin() + kBytes, memory.bytes.end(), std::byte{0xEE});
+  std::vector<Bytes> calls;
+  // In the chunk of the item, in a segment of its own, and in a position-zero chunk.
+  calls.push_back(RawCall{.xid = 1, .reads = {{44, memory.segment}}}.with(
+      test_call(1, TestService::kSink, {kBytes, 0xABCD})));
+  calls.push_back(RawCall{
+      .xid = 2, .reads = {{44, part(memory.segment, 0, kBytes)}, {44, part(memory.segment, kBytes, 3)}}}
+                      .with(test_call(2, TestService::kSink, {kBytes, 0xABCD})));
+  Bytes whole = test_call(3, TestService::kSink, {kBytes});
+  append(whole, memory.bytes);
+  append(whole, words({0xABCD}));
+  calls.push_back(long_call(lab, whole, {static_cast<std::uint32_t>(whole.size())}, 3).call.header());
+  for (const Bytes& call : calls) {
+    lab.service->last_data.clear();
+    const Bytes reply = lab.call(call);
+    ASSERT_EQ(accept_stat(reply), 0u);
+    EXPECT_EQ(word_at(reply, 13), kBytes);
+    EXPECT_EQ(word_at(reply, 14), kBytes * 0x11);
+    EXPECT_EQ(word_at(reply, 15), 0xABCDu);
+    EXPECT_EQ(lab.service->last_data, Bytes(kBytes, std::byte{0x11}));
+  }
+  // Inline.
+  Bytes name = test_call(4, TestService::kName, {5, 0x11111111, 0x11EEEEEE});
+  EXPECT_EQ(accept_stat(lab.call(RawCall{.xid = 4}.with(name))), 0u);
+  EXPECT_EQ(lab.service->last_data, Bytes(5, std::byte{0x11}));
 }
 
 TEST(LongCalls, V1_114_a_short_call_may_be_long) {

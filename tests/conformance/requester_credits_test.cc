@@ -11,7 +11,7 @@ namespace {
 
 using rpcrdma::CallStatus;
 
-TEST(RequesterCredits, V1_040_V1_046_V1_053_one_call_until_the_first_reply) {
+TEST(RequesterCredits, V1_040_V1_046_one_call_until_the_first_reply) {
   ClientLab lab;
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(lab.submit_null());
   lab.settle();
@@ -23,7 +23,7 @@ TEST(RequesterCredits, V1_040_V1_046_V1_053_one_call_until_the_first_reply) {
   for (const auto& call : lab.peer->inbox) EXPECT_EQ(word_at(call.bytes, 2), 32u);
 }
 
-TEST(RequesterCredits, V1_043_V1_044_V1_045_V1_049_the_latest_grant_limits_what_is_outstanding) {
+TEST(RequesterCredits, V1_043_V1_044_V1_049_the_latest_grant_limits_what_is_outstanding) {
   ClientLab lab;
   for (int i = 0; i < 60; ++i) lab.submit_null();
   lab.settle();
@@ -41,6 +41,65 @@ TEST(RequesterCredits, V1_043_V1_044_V1_045_V1_049_the_latest_grant_limits_what_
   EXPECT_EQ(sent, answered + 2);
   answer(8);
   EXPECT_EQ(lab.requester->outstanding(), 8u);
+}
+
+TEST(RequesterCredits, V1_045_the_reply_that_came_last_counts_whatever_call_it_answers) {
+  struct Case {
+    std::size_t first, second;  // of the calls
+    std::uint32_t grants[2];
+  };
+  for (const Case& order : {Case{4, 1, {9, 2}}, Case{1, 4, {9, 2}}, Case{4, 1, {2, 9}}, Case{1, 4, {2, 9}}}) {
+    ClientLab lab;
+    for (int i = 0; i < 30; ++i) lab.submit_null();
+    lab.settle();
+    lab.peer->send(ClientLab::success(xid_of(got(lab, 0)), 4));
+    lab.settle();
+    ASSERT_EQ(lab.peer->inbox.size(), 1u + 4);
+    lab.peer->send(ClientLab::success(xid_of(got(lab, order.first)), order.grants[0]));
+    lab.peer->send(ClientLab::success(xid_of(got(lab, order.second)), order.grants[1]));
+    lab.settle();
+    EXPECT_EQ(static_cast<std::uint32_t>(lab.requester->granted()), order.grants[1]);
+    EXPECT_EQ(lab.requester->outstanding(), order.grants[1] == 9 ? 9u : 8u);
+    // Only below the limit does another go out.
+    const std::size_t sent = lab.peer->inbox.size();
+    lab.peer->send(ClientLab::success(xid_of(got(lab, 2)), order.grants[1]));
+    lab.settle();
+    EXPECT_EQ(lab.peer->inbox.size(), sent + (order.grants[1] == 9 ? 1 : 0));
+  }
+}
+
+/// Of the log alone: as many Receives as calls are out whenever one more goes out.
+TEST(RequesterCredits, V1_053_F_17_every_outstanding_call_has_a_receive) {
+  for (const bool with_chunks : {false, true}) {
+    LabOptions options;
+    options.connection.credit_grant = 0;  // no Receives for calls of the peer's
+    ClientLab lab(options);
+    const CallerMemory memory = caller_memory(lab, 4096);
+    const rdma::Sge piece = memory.piece(0, 64);
+    const rpcrdma::WriteItem item{{&piece, 1}};
+    for (int i = 0; i < 120; ++i)
+      lab.submit({.payload = null_call(),
+                  .writes = {&item, with_chunks ? std::size_t{1} : 0},
+                  .max_reply_bytes = 64});
+    lab.settle();
+    for (std::size_t answered = 0; lab.finished.size() < 120 && answered < lab.peer->inbox.size();) {
+      for (; answered < lab.peer->inbox.size(); ++answered)
+        lab.peer->send(ClientLab::success(xid_of(got(lab, answered)), 32));
+      lab.settle();
+    }
+    ASSERT_EQ(lab.finished.size(), 120u);
+    int posted = 0;
+    int outstanding = 0;
+    int most = 0;
+    for (const Op& op : lab.log.ops()) {
+      if (op.kind == OpKind::PostReceive) ++posted;
+      if (op.kind == OpKind::ReceiveDone) --posted, --outstanding;
+      if (op.kind != OpKind::PostSend) continue;
+      most = std::max(most, ++outstanding);
+      ASSERT_GE(posted, outstanding);
+    }
+    EXPECT_EQ(most, 32);
+  }
 }
 
 TEST(RequesterCredits, V1_055_A_13_a_zero_grant_never_stops_the_only_call) {
@@ -100,7 +159,7 @@ TEST(RequesterErrors, V1_025_an_error_of_any_version_completes_the_call) {
   }
 }
 
-TEST(RequesterErrors, V1_028_V1_133_V1_155_strays_change_nothing_and_are_not_answered) {
+TEST(RequesterErrors, V1_028_V1_133_strays_change_nothing_and_are_not_answered) {
   ClientLab lab;
   lab.submit_null();
   lab.settle();
@@ -117,6 +176,47 @@ TEST(RequesterErrors, V1_028_V1_133_V1_155_strays_change_nothing_and_are_not_ans
   lab.settle();
   EXPECT_EQ(lab.finished.size(), 1u);
   EXPECT_EQ(lab.finished[0].status, CallStatus::Ok);
+}
+
+TEST(RequesterErrors, V1_155_a_late_duplicate_does_not_end_the_next_call_of_its_slot) {
+  LabOptions options;
+  options.requester.requests = 1;
+  ClientLab lab(options);
+  const auto balance = [&lab] {
+    return lab.log.count(OpKind::PostReceive) - lab.log.count(OpKind::ReceiveDone);
+  };
+  const std::size_t receives = balance();
+  const auto retired = lab.submit_null();
+  lab.settle();
+  lab.peer->send(ClientLab::success(*retired, 4));
+  lab.settle();
+  ASSERT_EQ(lab.finished.size(), 1u);
+  const auto next = lab.submit_null();  // there is no other slot
+  lab.settle();
+  ASSERT_NE(next, retired);
+  for (const Bytes& late :
+       {ClientLab::success(*retired, 4), words({*retired, 1, 4, 4, 2}), ClientLab::success(*next + 1, 4)})
+    lab.peer->send(late);
+  lab.settle();
+  EXPECT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(lab.requester->outstanding(), 1u);
+  EXPECT_EQ(lab.engine->counters().unknown_xid, 3u);
+  EXPECT_EQ(balance(), receives);
+  lab.peer->send(ClientLab::success(*next, 4));
+  lab.settle();
+  ASSERT_EQ(lab.finished.size(), 2u);
+  EXPECT_EQ(lab.finished[1].status, CallStatus::Ok);
+}
+
+TEST(RequesterErrors, V1_027_a_call_that_may_be_repeated_ends_with_ERR_CHUNK_too) {
+  ClientLab lab;
+  const auto xid = lab.submit({.payload = null_call(), .max_reply_bytes = 64, .repeatable = true});
+  lab.settle();
+  lab.peer->send(words({*xid, 1, 8, 4, 2}));
+  lab.settle();
+  ASSERT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(lab.finished[0].status, CallStatus::ChunkError);
+  EXPECT_EQ(lab.peer->inbox.size(), 1u);
 }
 
 }  // namespace

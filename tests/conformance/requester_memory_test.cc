@@ -13,6 +13,7 @@ namespace sluice::conformance {
 namespace {
 
 using rpcrdma::CallStatus;
+using Where = rpcrdma::ItemResult::Where;
 
 TEST(RequesterMemory, V1_141_a_change_of_exposed_arguments_is_noticed_when_asked_for) {
   for (const bool check : {false, true})
@@ -98,10 +99,17 @@ TEST(RequesterMemory, V1_147_rights_are_those_of_the_chunk) {
   EXPECT_EQ(lab.peer->first_error, rdma::WcStatus::RemoteAccessError);
 }
 
-TEST(RequesterMemory, V1_142_V1_108_cancelled_and_timed_out_calls_are_fenced_too) {
+TEST(RequesterMemory, V1_142_cancelled_and_timed_out_calls_are_fenced_before_the_caller_has_its_memory_back) {
   for (const bool cancel : {true, false}) {
     ClientLab lab;
     const CallerMemory memory = caller_memory(lab, 4096);
+    // The caller uses its memory again as soon as it has it back.
+    std::size_t fenced = 0;
+    lab.on_reply = [&](const rpcrdma::Reply& reply) {
+      if (reply.status() == CallStatus::Ok) return;
+      fenced = lab.log.count(OpKind::InvalidateDone);
+      fill_pattern(memory.region.bytes, 3);
+    };
     const rdma::Sge piece = memory.piece(0, 64);
     const rpcrdma::WriteItem item{{&piece, 1}};
     const auto xid = lab.submit(
@@ -114,7 +122,7 @@ TEST(RequesterMemory, V1_142_V1_108_cancelled_and_timed_out_calls_are_fenced_too
     lab.settle();
     ASSERT_EQ(lab.finished.size(), 1u);
     EXPECT_EQ(lab.finished[0].status, cancel ? CallStatus::Cancelled : CallStatus::TimedOut);
-    EXPECT_EQ(lab.log.count(OpKind::InvalidateDone), 1u);
+    EXPECT_EQ(fenced, 1u);
     // Its credit is with the server until that answers: the next call has to wait (V1-043).
     lab.submit_null();
     lab.settle();
@@ -123,6 +131,49 @@ TEST(RequesterMemory, V1_142_V1_108_cancelled_and_timed_out_calls_are_fenced_too
     lab.settle();
     EXPECT_EQ(lab.peer->inbox.size(), 2u);
     EXPECT_EQ(lab.finished.size(), 1u);
+    // The server writes late.
+    lab.peer->write_remote(offer_in(got(lab, 0)).writes.at(0).at(0), Bytes(64, std::byte{0x66}));
+    lab.settle();
+    EXPECT_EQ(lab.peer->first_error, rdma::WcStatus::RemoteAccessError);
+    EXPECT_TRUE(has_pattern(memory.region.bytes, 3));
+  }
+}
+
+TEST(RequesterMemory, V1_108_what_a_server_wrote_into_room_that_it_returns_unused_is_no_data) {
+  for (const bool bounced : {false, true}) {
+    LabOptions options;
+    options.requester.requests = 1;
+    options.requester.round_up_write_chunks = bounced;
+    options.requester.bounce_buffers = 1;
+    ClientLab lab(options);
+    const CallerMemory memory = caller_memory(lab, 4096);
+    const rdma::Sge piece = memory.piece(0, 61);
+    const rpcrdma::WriteItem item{{&piece, 1}};
+    std::vector<Where> where;
+    std::uint64_t returned = 0;
+    lab.on_reply = [&](const rpcrdma::Reply& reply) {
+      returned = reply.returned(0);
+      where = {reply.item(0, 16).where, reply.item(0, 61).where};
+    };
+    // All of it used, then a part of it, then nothing: what was returned before does not count.
+    for (const std::uint32_t used : {61u, 16u, 0u}) {
+      lab.peer->inbox.clear();
+      std::memset(memory.region.bytes.data(), 0xEE, 64);
+      const auto xid = lab.submit({.payload = null_call(), .writes = {&item, 1}, .max_reply_bytes = 64});
+      lab.settle();
+      Offer offer = offer_in(got(lab, 0));
+      lab.peer->write_remote(offer.writes.at(0).at(0),
+                             Bytes(offer.writes[0][0].length, std::byte{0x66}));  // garbage behind `used`
+      set_lengths(offer.writes[0], {used});
+      lab.peer->send(RawCall{.xid = *xid, .credits = 4, .writes = offer.writes}.with(accepted(*xid)));
+      lab.settle();
+      EXPECT_EQ(lab.finished.back().status, CallStatus::Ok);
+      EXPECT_EQ(returned, used);
+      const Where partly = used == 0 ? Where::Inline : used == 16 ? Where::Placed : Where::Defect;
+      const Where whole = used == 0 ? Where::Inline : used == 61 ? Where::Placed : Where::Defect;
+      EXPECT_EQ(where, (std::vector{partly, whole}));
+      for (std::size_t i = used; bounced && i < 64; ++i) EXPECT_EQ(memory.region.bytes[i], std::byte{0xEE});
+    }
   }
 }
 

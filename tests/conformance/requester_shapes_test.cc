@@ -7,6 +7,7 @@
 #include <array>
 
 #include "dataplane/ulb/nfs3.h"
+#include "dataplane/ulb/nfs4.h"
 #include "tests/conformance/raw_server.h"
 #include "tests/golden/v1_vectors.h"
 
@@ -106,6 +107,76 @@ TEST(RequesterShapes, V1_009_V1_062_V1_064_V1_066_V1_112_threshold_decides_betwe
   EXPECT_EQ(lab.finished.size(), 2u);
 }
 
+TEST(RequesterShapes, V1_009_V1_064_F_12_segments_in_the_header_count_against_the_threshold) {
+  for (const std::uint32_t segments : {0u, 1u, 20u})
+    for (const bool reads : {true, false})
+      for (const std::uint32_t total : {1023u, 1024u, 1025u}) {
+        ClientLab lab;  // the peer takes 1024
+        const CallerMemory memory = caller_memory(lab, 4096);
+        std::vector<rdma::Sge> pieces;
+        for (std::uint32_t i = 0; i < segments; ++i) pieces.push_back(memory.piece(64 * i, 32));
+        const std::size_t items = segments > 0 ? 1 : 0;
+        const rpcrdma::ReadItem read{rpcrdma::Position{44}, pieces};
+        const rpcrdma::WriteItem write{pieces};
+        const std::size_t header = 28 + (reads ? 24 * segments : 8 * items + 16 * segments);
+        Bytes payload = null_call();
+        payload.resize(total - header);
+        rpcrdma::Request request{.payload = payload, .max_reply_bytes = 64};
+        if (reads)
+          request.reads = {&read, items};
+        else
+          request.writes = {&write, items};
+        lab.submit(request);
+        lab.settle();
+        SCOPED_TRACE(std::to_string(segments) + " segments, " + std::to_string(total) + " bytes");
+        EXPECT_FALSE(lab.peer->failed);
+        ASSERT_EQ(lab.peer->inbox.size(), 1u);
+        const bool fits = total <= 1024;
+        EXPECT_EQ(word_at(got(lab, 0), 3), fits ? 0u : 1u);
+        EXPECT_EQ(got(lab, 0).size(), fits ? total : header + 24);
+      }
+}
+
+TEST(RequesterShapes, V1_009_no_call_of_any_size_is_too_long_for_the_peers_receives) {
+  LabOptions options;
+  options.requester.windows = 2048;
+  ClientLab lab(options);
+  const CallerMemory memory = caller_memory(lab, 4096);
+  std::uint32_t seed = 1;
+  const auto random = [&seed](std::uint32_t below) {
+    return (seed = seed * 1664525 + 1013904223) / 65536 % below;
+  };
+  std::uint32_t longest = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    const rdma::Sge pieces[] = {memory.piece(0, 32),   memory.piece(64, 32),  memory.piece(128, 32),
+                                memory.piece(192, 32), memory.piece(256, 32), memory.piece(320, 32)};
+    const rpcrdma::ReadItem read{rpcrdma::Position{44}, std::span(pieces).first(random(4))};
+    const rpcrdma::WriteItem write{std::span(pieces).subspan(3, random(4))};
+    Bytes payload = null_call();
+    payload.resize(40 + random(1100));
+    const auto xid = lab.submit({.payload = payload,
+                                 .reads = {&read, read.pieces.empty() ? 0u : 1u},
+                                 .writes = {&write, write.pieces.empty() ? 0u : 1u},
+                                 .max_reply_bytes = 64});
+    // Both sides until the call is there, and its reply back.
+    for (int turn = 0; turn < 100 && lab.peer->inbox.empty(); ++turn)
+      lab.engine->poll(lab.now_ns += 1000), lab.peer->poll();
+    ASSERT_EQ(lab.peer->inbox.size(), 1u) << i;
+    longest = std::max<std::uint32_t>(longest, static_cast<std::uint32_t>(got(lab, 0).size()));
+    lab.peer->inbox.clear();
+    lab.peer->send(ClientLab::success(*xid, 8));
+    for (int turn = 0; turn < 100 && lab.finished.empty(); ++turn)
+      lab.peer->poll(), lab.engine->poll(lab.now_ns += 1000);
+    ASSERT_EQ(lab.finished.size(), 1u) << i;
+    lab.finished.clear();
+    lab.log.clear();
+    lab.peer->send_completions.clear();
+  }
+  EXPECT_FALSE(lab.peer->failed);
+  EXPECT_TRUE(lab.connection->is_open());
+  EXPECT_EQ(longest, 1024u);
+}
+
 TEST(RequesterShapes, V1_005_V1_013_V1_138_long_call_content_starts_with_the_xid) {
   ClientLab lab;
   Bytes payload = null_call();
@@ -166,7 +237,7 @@ TEST(RequesterShapes, V1_118_V1_119_V1_177_A_20_F_15_reply_chunk_exactly_when_th
   }
 }
 
-TEST(RequesterShapes, V1_056_V1_130_shortage_of_windows_delays_a_call) {
+TEST(RequesterShapes, V1_056_shortage_of_windows_delays_a_call) {
   LabOptions options;
   options.requester.windows = 2;
   ClientLab lab(options);
@@ -186,7 +257,7 @@ TEST(RequesterShapes, V1_056_V1_130_shortage_of_windows_delays_a_call) {
   EXPECT_EQ(lab.finished.size(), 5u);
 }
 
-TEST(RequesterShapes, V1_092_V1_103_V1_195_V1_197_V1_193_V1_192_nfs_shapes_and_estimates) {
+TEST(RequesterShapes, V1_092_V1_103_V1_195_V1_193_V1_192_nfs_shapes_and_estimates) {
   // READ of count N: the caller gives N bytes, and that is what is offered, without room for padding.
   ClientLab lab;
   const CallerMemory memory = caller_memory(lab, 4096);
@@ -200,15 +271,32 @@ TEST(RequesterShapes, V1_092_V1_103_V1_195_V1_197_V1_193_V1_192_nfs_shapes_and_e
   EXPECT_EQ(binding.procedure(ulb::kNfs3Write).eligible_arguments, 1);
   EXPECT_EQ(binding.procedure(ulb::kNfs3SymLink).eligible_arguments, 1);
   EXPECT_EQ(binding.procedure(ulb::kNfs3ReadDir).eligible_results, 0);
-  Bytes readdir(4 + 24 + 16 + 4);
-  xdr::Writer writer(readdir);
-  writer.opaque(std::array<std::byte, 24>{});
-  writer.u64(0);
-  writer.u64(0);
-  writer.u32(8192);
-  EXPECT_GE(binding.max_results_bytes(ulb::kNfs3ReadDir, readdir), 8192u + 88);
-  EXPECT_EQ(binding.max_results_bytes(ulb::kNfs3ReadDir, {}),
-            binding.max_results_bytes(ulb::kNfs3ReadDir, {}));
+}
+
+TEST(RequesterShapes, V1_197_a_reply_chunk_for_readdir_is_sized_by_the_count_asked_for) {
+  const auto& binding = ulb::nfs3_binding();
+  EXPECT_EQ(binding.procedure(ulb::kNfs3ReadDir).eligible_results, 0);
+  constexpr std::uint32_t kAround = 4 + 88 + 16;  // status, attributes, cookie verifier, list's end, eof
+  EXPECT_EQ(binding.max_results_bytes(ulb::kNfs3ReadDir, {}), kAround);
+  for (const std::uint32_t count : {512u, 8192u}) {
+    Bytes arguments = words({24});
+    arguments.resize(4 + 24);
+    append(arguments, words({0, 0, 0, 0, count}));
+    const std::uint64_t results = binding.max_results_bytes(ulb::kNfs3ReadDir, arguments);
+    EXPECT_EQ(results, count + kAround);
+    ClientLab lab;
+    Bytes payload = rpc_call(0, 100003, 3, ulb::kNfs3ReadDir);
+    append(payload, arguments);
+    lab.submit(
+        {.payload = payload, .max_reply_bytes = static_cast<std::uint32_t>(rpc::kMinReplyBytes + results)});
+    lab.settle();
+    const Offer offer = offer_in(got(lab, 0));
+    EXPECT_TRUE(offer.writes.empty());
+    ASSERT_EQ(offer.reply.has_value(), count == 8192);
+    if (!offer.reply) continue;
+    ASSERT_EQ(offer.reply->size(), 1u);
+    EXPECT_GE((*offer.reply)[0].length, 8192u + rpc::kMinReplyBytes + kAround);
+  }
 }
 
 TEST(RequesterShapes, V1_071_adjacent_items_are_two_chunks_at_two_positions) {
@@ -250,7 +338,7 @@ TEST(RequesterShapes, V1_074_optional_data_keeps_its_discriminator_inline) {
   EXPECT_TRUE(offer_in(got(lab, 1)).reads.empty());
 }
 
-TEST(RequesterShapes, V1_070_V1_075_V1_183_V1_184_V1_185_V1_186_V1_187_bindings_name_items_and_bounds) {
+TEST(RequesterShapes, V1_070_V1_075_V1_183_V1_184_V1_187_bindings_name_items_and_bounds) {
   const rpcrdma::Binding empty{.program = 1, .version = 1};
   for (std::uint32_t procedure : {0u, 1u, 1000u}) {
     EXPECT_EQ(empty.procedure(procedure).eligible_arguments, 0);
@@ -258,6 +346,80 @@ TEST(RequesterShapes, V1_070_V1_075_V1_183_V1_184_V1_185_V1_186_V1_187_bindings_
   }
   EXPECT_EQ(empty.max_results_bytes, nullptr);  // the caller has to give the size: Request::max_reply_bytes
   EXPECT_NE(ulb::nfs3_binding().max_results_bytes, nullptr);
+}
+
+/// A COMPOUND of one WRITE and one READ; the data of the WRITE is `data`.
+Bytes compound_arguments(const Bytes& data) {
+  Bytes out = words({0, 1, 2, 38, 1, 2, 3, 4, 0, 0, 2, static_cast<std::uint32_t>(data.size())});
+  append(out, data);
+  append(out, words({25, 1, 2, 3, 4, 0, 0, 100}));
+  return out;
+}
+
+TEST(Bindings, V1_185_what_looks_like_an_item_within_an_item_is_none) {
+  std::array<rpcrdma::Item, 8> items;
+  const auto& nfs4 = ulb::nfs4_binding();
+  const Bytes inner = compound_arguments(words({1, 2, 3}));
+  for (const bool whole : {true, false}) {  // a message of its own, or an operation of this one
+    const Bytes data = whole ? inner : Bytes(inner.begin() + 12, inner.end());
+    const Bytes outer = compound_arguments(data);
+    ASSERT_EQ(nfs4.argument_items(ulb::kNfs4Compound, outer, items), 1u);
+    EXPECT_EQ(items[0].offset, 48u);
+    EXPECT_EQ(items[0].bytes, data.size());
+  }
+  // Results: a READ whose data is the results of a READ.
+  Bytes results = words({0, 0, 2, 25, 0, 1, 12, 25, 0, 0, 25, 0, 1, 4, 7});
+  ASSERT_EQ(nfs4.result_items(ulb::kNfs4Compound, results, nullptr, items), 2u);
+  EXPECT_EQ(items[0].offset, 28u);
+  EXPECT_EQ(items[0].bytes, 12u);
+  EXPECT_EQ(items[1].offset, 56u);
+  // NFS version 3: a WRITE whose data is the arguments of a WRITE.
+  const Bytes write = words({4, 9, 0, 0, 4, 2, 4, 7});
+  Bytes nested = words({4, 9, 0, 0, 32, 2, 32});
+  append(nested, write);
+  ASSERT_EQ(ulb::nfs3_binding().argument_items(ulb::kNfs3Write, nested, items), 1u);
+  EXPECT_EQ(items[0].offset, 28u);
+  EXPECT_EQ(items[0].bytes, 32u);
+}
+
+TEST(Bindings, V1_186_the_binding_says_which_result_belongs_to_which_chunk) {
+  struct Order final : rpcrdma::PlacedResults {
+    bool placed(std::size_t index, std::uint32_t bytes) noexcept override {
+      asked.emplace_back(index, bytes);
+      return true;
+    }
+    void unreadable() noexcept override { ADD_FAILURE(); }
+    std::vector<std::pair<std::size_t, std::uint32_t>> asked;
+  };
+  using Asked = std::vector<std::pair<std::size_t, std::uint32_t>>;
+  const auto& nfs4 = ulb::nfs4_binding();
+  // READ, GETATTR, READLINK, READ: a chunk for each that may have data, in the order of the operations.
+  const Bytes call = words({0, 1, 4, 25, 1, 2, 3, 4, 0, 0, 1000, 9, 1, 0x18, 27, 25, 1, 2, 3, 4, 0, 0, 3000});
+  std::array<std::uint32_t, 8> most{};
+  ASSERT_EQ(nfs4.expected_items(ulb::kNfs4Compound, call, most), 3u);
+  EXPECT_EQ(most[0], 1000u);
+  EXPECT_EQ(most[2], 3000u);
+  // All of the unions have data.
+  std::array<rpcrdma::Item, 8> items;
+  Order all;
+  ASSERT_EQ(
+      nfs4.result_items(ulb::kNfs4Compound,
+                        words({0, 0, 4, 25, 0, 0, 900, 9, 0, 0, 0, 27, 0, 30, 25, 0, 1, 2000}), &all, items),
+      3u);
+  EXPECT_EQ(all.asked, (Asked{{0, 900}, {1, 30}, {2, 2000}}));
+  // An arm without data is nobody's: what follows it is not taken for its result.
+  Order failed;
+  ASSERT_EQ(nfs4.result_items(ulb::kNfs4Compound, words({70, 0, 3, 25, 0, 0, 900, 9, 0, 0, 0, 27, 70}),
+                              &failed, items),
+            1u);
+  EXPECT_EQ(failed.asked, (Asked{{0, 900}}));
+  // NFS version 3: READ with data, and failed.
+  const auto& nfs3 = ulb::nfs3_binding();
+  Order read, no_read;
+  EXPECT_EQ(nfs3.result_items(ulb::kNfs3Read, words({0, 0, 8, 1, 8}), &read, items), 1u);
+  EXPECT_EQ(read.asked, (Asked{{0, 8}}));
+  EXPECT_EQ(nfs3.result_items(ulb::kNfs3Read, words({70, 0}), &no_read, items), 0u);
+  EXPECT_TRUE(no_read.asked.empty());
 }
 
 }  // namespace

@@ -277,7 +277,7 @@ TEST(Gss, V1_175_credentials_and_verifiers_are_carried_whole_also_in_long_calls)
   EXPECT_EQ(word_at(client.peer->inbox.at(0).bytes, 3), 1u);
 }
 
-TEST(Gss, V1_176_V1_177_A_16_F_28_a_protected_call_is_made_without_reduction) {
+TEST(Gss, V1_177_A_16_F_28_a_protected_call_may_have_a_reply_chunk) {
   // The caller under integrity or privacy names no items and adds its overhead to the bound of the reply.
   ClientLab lab;
   lab.submit({.payload = gss_call(0, TestService::kSource), .max_reply_bytes = 5000});

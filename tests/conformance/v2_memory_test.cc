@@ -76,7 +76,7 @@ TEST(V2Reduction, V2_071_V2_072_V2_073_V2_074_counts_and_discriminators_stay_and
   EXPECT_EQ(lab.sent().at(0).size(), 80u);
 }
 
-TEST(V2Reduction, V2_149_V2_150_V2_151_protected_calls_have_no_items_and_may_be_long) {
+TEST(V2Reduction, V2_149_V2_151_protected_calls_may_be_long) {
   Client lab;
   lab.confirm();
   // Integrity or privacy: the caller names no items; large tokens and bodies are continued or long.
@@ -156,7 +156,7 @@ TEST(V2Memory, V2_143_V2_144_V2_145_handles_are_closed_before_the_caller_goes_on
   EXPECT_NE(memory.bytes[0], std::byte{0x66});
 }
 
-TEST(V2Memory, V2_141_V2_142_a_handle_of_nobody_or_of_another_connection_ends_the_offender) {
+TEST(V2Memory, V2_141_a_handle_of_nobody_or_of_an_earlier_connection_ends_the_offender) {
   Server lab;
   lab.hello();
   const auto old = lab.peer->expose(64, rdma::kRemoteWrite);

@@ -655,6 +655,27 @@ TEST(V2Chunks, V2_083_V2_147_lengths_beyond_all_limits) {
   EXPECT_EQ(lab.log.count(OpKind::PostRead), 0u);
 }
 
+TEST(V2Chunks, V2_083_chunks_to_be_written_may_not_wrap_either) {
+  Server lab;
+  lab.hello();
+  const auto memory = lab.peer->expose(64, rdma::kRemoteWrite);
+  const Bytes source = test_call(14, TestService::kSource, {16});
+  const Bytes list = test_call(14, TestService::kList, {9000});
+  lab.log.clear();
+  for (const Segment& wraps : {Segment{memory.segment.handle, 2, ~std::uint64_t{0}},
+                               Segment{memory.segment.handle, 0xFFFFFFFF, ~std::uint64_t{0} - 0xFFFFFFFD}}) {
+    EXPECT_TRUE(is_error(lab.answer(Header{.xid = 14, .writes = {{wraps}}}.with(source)), 14, 2));
+    EXPECT_TRUE(
+        is_error(lab.answer(Header{.xid = 14, .writes = {{memory.segment, wraps}}}.with(source)), 14, 2));
+    EXPECT_TRUE(is_error(lab.answer(Header{.xid = 14, .reply = {{wraps}}}.with(list)), 14, 2));
+    EXPECT_TRUE(
+        is_error(lab.answer(Header{.xid = 14, .reply = {{memory.segment, wraps}}}.with(list)), 14, 2));
+  }
+  EXPECT_EQ(lab.log.count(OpKind::PostWrite), 0u);
+  EXPECT_TRUE(lab.service->executed.empty());
+  EXPECT_TRUE(lab.alive2());
+}
+
 TEST(V2Chunks, V2_155_an_ineligible_argument_that_is_reduced_is_refused) {
   Server lab;
   lab.hello();

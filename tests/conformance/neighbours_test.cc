@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requirement rows about two live connections of one engine.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/raw_server.h"
+#include "tests/conformance/second_peer.h"
+
+namespace sluice::conformance {
+namespace {
+
+using rpcrdma::CallStatus;
+
+/// A call that makes the server read from, or write to, this segment.
+Bytes call_with(std::uint32_t xid, const rpcrdma::Segment& segment, bool reads) {
+  return reads ? RawCall{.xid = xid, .reads = {{44, segment}}}.with(
+                     test_call(xid, TestService::kSink, {segment.length}))
+               : RawCall{.xid = xid, .writes = {{segment}}}.with(
+                     test_call(xid, TestService::kSource, {segment.length}));
+}
+
+TEST(Neighbours, V1_145_a_server_reaches_no_memory_by_a_handle_of_another_client) {
+  for (const bool reads : {true, false}) {
+    ServerLab lab;
+    SecondClient victim(lab);
+    const auto memory = victim.peer().expose(64, reads ? rdma::kRemoteRead : rdma::kRemoteWrite);
+    fill_pattern(memory.bytes, 9);
+    // The handle is live, and the segment is all that the call of the other client names.
+    EXPECT_TRUE(lab.exchange(call_with(1, memory.segment, reads)).empty());
+    EXPECT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::RemoteAccess);
+    EXPECT_TRUE(lab.service->last_data.empty());
+    EXPECT_TRUE(has_pattern(memory.bytes, 9));
+    EXPECT_FALSE(victim.peer().failed);
+    ASSERT_TRUE(victim.connection->is_open());
+    const auto answers = victim.exchange(call_with(2, memory.segment, reads));
+    ASSERT_EQ(answers.size(), 1u);
+    EXPECT_EQ(word_at(answers[0].bytes, 3), 0u);
+    EXPECT_TRUE(has_pattern(reads ? std::span<const std::byte>(lab.service->last_data) : memory.bytes,
+                            reads ? 9 : 1));
+  }
+}
+
+TEST(Neighbours, V1_145_a_handle_given_to_one_server_is_refused_to_another) {
+  for (const bool reads : {true, false}) {
+    ClientLab lab;
+    SecondServer other(lab);
+    const CallerMemory memory = caller_memory(lab, 64);
+    fill_pattern(memory.region.bytes, 9);
+    const rdma::Sge piece = memory.piece(0, 64);
+    const rpcrdma::ReadItem read{rpcrdma::Position{44}, {&piece, 1}};
+    const rpcrdma::WriteItem write{{&piece, 1}};
+    const Bytes payload = test_call(0, TestService::kSink, {64});
+    rpcrdma::Request request{.payload = payload, .max_reply_bytes = 64};
+    if (reads)
+      request.reads = {&read, 1};
+    else
+      request.writes = {&write, 1};
+    const auto xid = lab.submit(request);
+    lab.settle();
+    const Offer offer = offer_in(got(lab, 0));
+    const rpcrdma::Segment segment = reads ? offer.reads.at(0).target : offer.writes.at(0).at(0);
+    std::span<const std::byte> stolen;
+    if (reads)
+      stolen = other.peer().read_remote(segment, 64);
+    else
+      other.peer().write_remote(segment, Bytes(64, std::byte{0x66}));
+    other.settle();
+    EXPECT_EQ(other.peer().first_error, rdma::WcStatus::RemoteAccessError);
+    EXPECT_FALSE(other.connection->is_open());
+    EXPECT_TRUE(has_pattern(memory.region.bytes, 9));
+    if (reads) {
+      EXPECT_FALSE(has_pattern(stolen, 9));
+    }
+    // It is good for the server that it was given to.
+    ASSERT_TRUE(lab.connection->is_open());
+    if (reads)
+      stolen = lab.peer->read_remote(segment, 64);
+    else
+      lab.peer->write_remote(segment, Bytes(64, std::byte{0x66}));
+    lab.peer->send(ClientLab::success(*xid, 4));
+    lab.settle();
+    EXPECT_FALSE(lab.peer->failed);
+    ASSERT_EQ(lab.finished.size(), 1u);
+    EXPECT_EQ(lab.finished[0].status, CallStatus::Ok);
+    if (reads)
+      EXPECT_TRUE(has_pattern(stolen, 9));
+    else
+      EXPECT_EQ(memory.region.bytes[63], std::byte{0x66});
+  }
+}
+
+}  // namespace
+}  // namespace sluice::conformance

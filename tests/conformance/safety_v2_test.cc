@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Version 2: what a peer may not do to memory, and what a connection may not keep when it ends.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/safety_lab.h"
+#include "tests/conformance/v2_lab.h"
+
+namespace sluice::conformance::v2 {
+namespace {
+
+using rpcrdma::CallStatus;
+using rpcrdma::CloseReason;
+
+// --- Memory of continued messages
+
+std::size_t free_assemblies(ServerLab& lab) {
+  return lab.engine->shared().assembly_memory.available();
+}
+
+/// A NULL call in two parts.
+void send_in_parts(RawPeer& peer, std::uint32_t xid) {
+  const Bytes payload = test_call(xid, TestService::kNull);
+  peer.send(Header{.xid = xid, .flags = kMore}.with(std::span(payload).first(20)));
+  peer.send(Header{.xid = xid}.with(std::span(payload).subspan(20)));
+}
+
+TEST(SafetyV2Close, V2_095_a_continued_call_that_waits_for_a_slot_gives_back_its_memory) {
+  LabOptions options = Server::defaults();
+  // More Receives than slots: two calls, and what reverse calls may bring.
+  options.connection.credit_grant = 2;
+  options.engine.capacity.requests = 32;
+  options.connection.credits_requested = 32;
+  Server lab(options);
+  lab.hello();
+  const std::size_t all = free_assemblies(lab);
+  for (const std::uint32_t xid : {5u, 6u})
+    lab.ask(Header{.xid = xid}.with(test_call(xid, TestService::kLater)));
+  ASSERT_EQ(lab.service->held(), 2u);
+  send_in_parts(*lab.peer, 7);
+  lab.settle();
+  ASSERT_EQ(lab.counters().waits_call_slot, 1u);
+  ASSERT_EQ(free_assemblies(lab), all - 1);
+  lab.peer->owned_qp.reset();
+  lab.settle();
+  ASSERT_FALSE(lab.connection->is_open());
+  EXPECT_EQ(free_assemblies(lab), all);
+  lab.service->complete_later();
+  lab.settle();
+  EXPECT_EQ(lab.connection->state(), rpcrdma::Connection::State::Closed);
+  EXPECT_EQ(free_assemblies(lab), all);
+}
+
+TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assembly_memory) {
+  LabOptions options = Server::defaults();
+  options.engine.assembly_buffers = 1;
+  options.raw_receives = 64;
+  options.raw_receive_bytes = 4096;
+  Server lab(options);
+  lab.hello();
+  const Bytes payload = test_call(5, TestService::kNull);
+  lab.ask(Header{.xid = 5, .flags = kMore}.with(std::span(payload).first(20)));
+  ASSERT_EQ(free_assemblies(lab), 0u);
+
+  const auto hello = [](SecondClient& client) {
+    client.send(Header{.xid = 1, .credit = 0x00400010u, .type = kConnProp}.then({0}));
+    client.peer->inbox.clear();
+  };
+  SecondClient second(lab);
+  SecondClient third(lab, "third");
+  hello(third);
+  // More often than there are connections.
+  for (std::uint32_t i = 0; i < lab.options.engine.max_connections + 2; ++i) {
+    hello(second);
+    send_in_parts(*second.peer, 6);
+    second.turns();
+    ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 1u);
+    if (i == 0) {
+      send_in_parts(*third.peer, 8);
+      third.turns();
+      ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 2u);
+      // The second leaves from the front of the queue; the third stays.
+      second.disconnect();
+      ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 1u);
+      EXPECT_EQ(lab.engine->shared().awaiting_assembly[0], third.connection);
+      third.disconnect();
+      third.connect();
+      hello(third);
+    } else {
+      second.disconnect();
+    }
+    ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 0u) << "after " << i + 1 << " connections";
+    second.connect();
+  }
+  send_in_parts(*third.peer, 9);
+  third.turns();
+  EXPECT_TRUE(third.peer->inbox.empty());
+  EXPECT_TRUE(is_success(lab.answer(Header{.xid = 5}.with(std::span(payload).subspan(20))), 5));
+  third.turns();
+  bool answered = false;
+  for (const Received& received : third.peer->inbox) answered = answered || is_success(received.bytes, 9);
+  EXPECT_TRUE(answered);
+  EXPECT_EQ(free_assemblies(lab), 1u);
+}
+
+TEST(SafetyV2Close, V2_062_host_authentication_on_its_way_gives_back_its_memory) {
+  struct Case {
+    std::uint16_t credits;  ///< of the server's, after its greeting
+    std::size_t octets;
+    std::size_t posted;  ///< Sends that are not complete when the connection ends
+  };
+  // It waits for its first credit; all of it is out; its second part waits for a credit.
+  for (const Case& some : {Case{0, 64, 0}, Case{1, 64, 1}, Case{1, 6000, 1}}) {
+    Server lab;
+    lab.hello(some.credits);
+    const std::size_t all = free_assemblies(lab);
+    lab.log.clear();
+    ASSERT_TRUE(lab.connection->send_host_authentication(Bytes(some.octets)));
+    lab.turn();
+    ASSERT_EQ(lab.log.count(OpKind::PostSend), some.posted);
+    ASSERT_EQ(free_assemblies(lab), all - 1);
+    lab.connection->close(CloseReason::LocalClose);
+    // The driver has the buffer until the Sends are flushed.
+    EXPECT_EQ(free_assemblies(lab), some.posted > 0 ? all - 1 : all);
+    lab.settle();
+    EXPECT_EQ(free_assemblies(lab), all) << some.octets << " octets with " << some.credits << " credits";
+    EXPECT_EQ(lab.connection->state(), rpcrdma::Connection::State::Closed);
+    lab.reconnect();
+    lab.hello(16);
+    EXPECT_TRUE(lab.connection->send_host_authentication(Bytes(64)));
+  }
+}
+
+// --- Chunks
+
+TEST(SafetyV2Chunks, V2_083_segments_of_write_and_reply_chunks_do_not_wrap) {
+  Server lab;
+  lab.hello();
+  const auto memory = lab.peer->expose(4096, rdma::kRemoteWrite);
+  const std::uint64_t near_end = ~std::uint64_t{0};
+  // The first segment has room for all: what is refused is the list, not an access.
+  const std::vector<rpcrdma::Segment> wraps = {memory.segment, {memory.segment.handle, 2, near_end}};
+  const std::vector<rpcrdma::Segment> ends = {memory.segment, {memory.segment.handle, 2, near_end - 2}};
+  struct Form {
+    std::vector<std::vector<rpcrdma::Segment>> writes;
+    std::optional<std::vector<rpcrdma::Segment>> reply;
+    bool taken;
+  };
+  std::uint32_t xid = 0x100;
+  for (const Form& form : {Form{{wraps}, {}, false}, Form{{{memory.segment}, wraps}, {}, false},
+                           Form{{}, wraps, false}, Form{{ends}, {}, true}, Form{{}, ends, true}}) {
+    ++xid;
+    lab.log.clear();
+    const Bytes answer = lab.answer(Header{.xid = xid, .writes = form.writes, .reply = form.reply}.with(
+        test_call(xid, TestService::kSource, {64})));
+    EXPECT_EQ(is_error(answer, xid, 2), !form.taken) << std::hex << xid;
+    EXPECT_EQ(lab.log.count(OpKind::PostWrite) > 0, form.taken && !form.writes.empty()) << std::hex << xid;
+    ASSERT_TRUE(lab.connection->is_open());
+  }
+  EXPECT_TRUE(lab.alive2());
+}
+
+TEST(SafetyV2Chunks, V2_083_segments_of_read_chunks_do_not_wrap) {
+  Server lab;
+  lab.hello();
+  const auto memory = lab.peer->expose(64, rdma::kRemoteRead);
+  const rpcrdma::Segment wraps{memory.segment.handle, 2, ~std::uint64_t{0}};
+  const Bytes call = test_call(9, TestService::kSink, {66});
+  lab.log.clear();
+  EXPECT_TRUE(
+      is_error(lab.answer(Header{.xid = 9, .reads = {{44, memory.segment}, {44, wraps}}}.with(call)), 9, 2));
+  EXPECT_EQ(lab.log.count(OpKind::PostRead), 0u);
+  EXPECT_TRUE(lab.connection->is_open());
+  EXPECT_TRUE(lab.alive2());
+}
+
+// --- Properties
+
+/// A set with one unknown property, `bytes` in all.
+Bytes unknown_property(std::uint32_t bytes) {
+  Bytes body = words({1, 0x77, bytes - 12});
+  body.resize(bytes);
+  return body;
+}
+
+TEST(SafetyV2Properties, V2_064_D2_25_a_set_of_properties_is_at_most_64_KiB) {
+  constexpr std::uint32_t kLimit = 64u << 10;
+  constexpr std::size_t kPart = 4000;
+  for (const std::uint32_t bytes : {kLimit, kLimit + 4}) {
+    Server lab;
+    lab.hello();
+    ASSERT_GT(lab.engine->shared().assembly_memory.buffer_bytes(), kLimit + 4);
+    const std::uint64_t before = lab.counters().late_properties;
+    const Bytes body = unknown_property(bytes);
+    for (std::size_t at = 0; at < body.size(); at += kPart) {
+      const std::size_t part = std::min(kPart, body.size() - at);
+      const std::uint32_t flags = at + part < body.size() ? kMore : 0;
+      Bytes message = Header{.xid = 9, .type = kConnProp, .flags = flags}.prefix();
+      append(message, std::span(body).subspan(at, part));
+      lab.peer->send(message);
+      lab.settle();
+    }
+    const auto answers = lab.answers();
+    EXPECT_EQ(lab.counters().late_properties, before + (bytes > kLimit ? 0 : 1));
+    ASSERT_EQ(answers.size(), bytes > kLimit ? 1u : 0u);
+    if (bytes > kLimit) {
+      EXPECT_TRUE(is_error(answers[0], 9, 10));
+    }
+    EXPECT_EQ(free_assemblies(lab), lab.options.engine.assembly_buffers);
+    lab.peer->inbox.clear();
+    EXPECT_TRUE(lab.alive2());
+    // Nor do we send more.
+    EXPECT_FALSE(lab.connection->send_host_authentication(Bytes(kLimit)));
+    EXPECT_EQ(free_assemblies(lab), lab.options.engine.assembly_buffers);
+  }
+}
+
+class ReadClient : public Client {
+ public:
+  explicit ReadClient(const LabOptions& chosen = defaults()) : Client(chosen) {
+    memory = device->allocate_memory(1u << 18);
+  }
+  /// A call whose one Write chunk has `pieces` pieces of `bytes`; what was sent for it.
+  Bytes read(std::uint32_t bytes, std::uint32_t pieces = 1, rpcrdma::Request more = {},
+             std::uint32_t first_offer = 0) {
+    std::vector<rdma::Sge> list;
+    for (std::uint32_t i = 0; i < pieces; ++i)
+      list.push_back({memory.bytes.data() + std::size_t{i} * 2 * bytes, bytes, memory.lkey});
+    const rpcrdma::WriteItem item{.pieces = list, .first_offer_bytes = first_offer};
+    const Bytes payload = test_call(0, TestService::kSource, {bytes});
+    more.payload = payload;
+    more.writes = {&item, 1};
+    more.max_reply_bytes = 64;
+    peer->inbox.clear();
+    submit(more);
+    settle();
+    const auto calls = sent();
+    EXPECT_EQ(calls.size(), 1u);
+    return calls.empty() ? Bytes{} : calls.front();
+  }
+  rdma::MemoryRegion memory;
+};
+
+TEST(SafetyV2Properties, V2_065_a_largest_segment_of_one_byte_is_taken_as_4096) {
+  ReadClient lab;
+  lab.answer(Header{.xid = 1, .credit = 0x004000c8, .type = kConnProp}.then({1, 3, 4, 1}));
+  EXPECT_EQ(lab.connection->agreement().max_segment_bytes, 4096u);
+  EXPECT_EQ(lab.engine->counters().clamped_properties, 1u);
+  const auto decoded = rpcrdma::v2::decode(lab.read(16384));
+  ASSERT_EQ(decoded.header.chunks.writes.size(), 1u);
+  const rpcrdma::WriteChunk chunk = *decoded.header.chunks.writes.begin();
+  ASSERT_EQ(chunk.size(), 4u);
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(chunk[i].length, 4096u);
+
+  // Both those that judge properties and the connection keep to it: the judge may be another process.
+  rpcrdma::v2::Parameters peer;
+  peer.max_segment_bytes = 1;
+  EXPECT_EQ(rpcrdma::v2::agree({}, peer).max_segment_bytes, 4096u);
+  rpcrdma::v2::Agreement judged = lab.connection->agreement();
+  judged.max_segment_bytes = 1;
+  lab.connection->apply(judged);
+  EXPECT_EQ(lab.connection->agreement().max_segment_bytes, 4096u);
+}
+
+// --- Thresholds
+
+TEST(SafetyV2Chunks, V2_047_chunk_lists_count_against_the_threshold) {
+  constexpr std::uint32_t kThreshold = 4096;
+  constexpr std::uint32_t kWithChunk = 36 + 8 + 16;
+  for (const std::uint32_t total : {kThreshold - 4, kThreshold, kThreshold + 4}) {
+    ReadClient lab;
+    lab.confirm();
+    const rdma::Sge piece{lab.memory.bytes.data(), 64, lab.memory.lkey};
+    const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
+    Bytes payload = test_call(0, TestService::kName, {total - kWithChunk - 44});
+    payload.resize(total - kWithChunk);
+    lab.submit({.payload = payload, .writes = {&item, 1}, .max_reply_bytes = 64});
+    lab.settle();
+    const auto parts = lab.sent();
+    ASSERT_EQ(parts.size(), total > kThreshold ? 2u : 1u) << total;
+    for (const Bytes& part : parts) EXPECT_LE(part.size(), kThreshold);
+    if (parts.size() == 1) {
+      EXPECT_EQ(parts[0].size(), total);
+    }
+  }
+}
+
+// --- Remote invalidation
+
+TEST(SafetyV2Invalidation, V2_128_V2_129_only_the_end_of_its_call_may_invalidate_a_handle) {
+  struct Form {
+    const char* what;
+    Bytes (*message)(std::uint32_t xid);
+  };
+  const Form forms[] = {
+      {"grant", [](std::uint32_t) { return grant(1); }},
+      {"properties", [](std::uint32_t) { return Header{.xid = 7, .type = kConnProp}.then({0}); }},
+      {"error of another call", [](std::uint32_t xid) { return error(xid + 1, 10); }},
+      {"error of the call", [](std::uint32_t xid) { return error(xid, 10); }},
+      {"first part of the reply",
+       [](std::uint32_t xid) {
+         return Header{.xid = xid, .flags = kResponse | kMore}.with(words({xid, 1, 0}));
+       }},
+      {"call against the flow", [](std::uint32_t) { return null_call(3); }},
+      {"unknown type",
+       [](std::uint32_t xid) {
+         return Header{.xid = xid, .type = 99, .flags = kResponse}.then({0, 0, 0, 0});
+       }},
+      {"reply to nobody", [](std::uint32_t xid) { return success(xid + 1); }},
+  };
+  for (const Form& form : forms) {
+    LabOptions options = Client::defaults();
+    options.connection.credit_grant = 8;
+    ReadClient lab(options);
+    lab.confirm();
+    const Bytes call = lab.read(4096);
+    const std::uint32_t xid = word_at(call, 0);
+    const auto named = static_cast<rdma::Rkey>(word_at(call, 5));
+    ASSERT_NE(named, rdma::Rkey{});
+    lab.peer->send(form.message(xid), named);
+    lab.settle();
+    EXPECT_FALSE(lab.connection->is_open()) << form.what;
+    EXPECT_EQ(lab.connection->close_reason(), CloseReason::InvalidationError) << form.what;
+    EXPECT_EQ(lab.engine->counters().invalidation_errors, 1u) << form.what;
+    EXPECT_TRUE(lab.finished.empty()) << form.what;
+    // It is sent again, with another handle.
+    lab.disconnect();
+    lab.connect();
+    lab.peer->inbox.clear();
+    lab.peer->send(grant(200));
+    lab.settle();
+    const auto again = lab.sent();
+    ASSERT_EQ(again.size(), 1u) << form.what;
+    EXPECT_EQ(word_at(again[0], 0), xid) << form.what;
+    EXPECT_NE(static_cast<rdma::Rkey>(word_at(again[0], 5)), named) << form.what;
+  }
+}
+
+// --- Windows
+
+TEST(SafetyV2Windows, V2_127_V2_145_all_windows_are_free_again_however_a_call_ends) {
+  constexpr std::uint32_t kWindows = 2;
+  LabOptions options = Client::defaults();
+  options.requester.windows = kWindows;
+  ReadClient lab(options);
+  lab.confirm();
+  const auto segment = [](const Bytes& call, std::size_t at) {
+    return rpcrdma::Segment{static_cast<rdma::Rkey>(word_at(call, at)), 4096,
+                            std::uint64_t{word_at(call, at + 2)} << 32 | word_at(call, at + 3)};
+  };
+  const auto reply = [&](const Bytes& call) {
+    const std::uint32_t xid = word_at(call, 0);
+    return Header{.xid = xid, .flags = kResponse, .writes = {{segment(call, 9), segment(call, 13)}}}.with(
+        words({xid, 1, 0, 0, 0, 0, 0, 8192}));
+  };
+  // The responder has invalidated one of the two handles, or none.
+  for (const bool remote : {true, false}) {
+    const Bytes call = lab.read(4096, kWindows);
+    lab.peer->send(reply(call), remote ? static_cast<rdma::Rkey>(word_at(call, 5)) : rdma::Rkey{});
+    lab.settle();
+    EXPECT_EQ(lab.finished.back().status, CallStatus::Ok);
+  }
+  // Cancelled, while it is out.
+  Bytes call = lab.read(4096, kWindows);
+  EXPECT_TRUE(lab.requester->cancel(static_cast<rpc::Xid>(word_at(call, 0))));
+  lab.settle();
+  EXPECT_EQ(lab.finished.back().status, CallStatus::Cancelled);
+  lab.answer(success(word_at(call, 0)));  // late: its credit comes back
+  // Sent again with more room, and cancelled while it waits for that.
+  rpcrdma::Request repeatable;
+  repeatable.repeatable = true;
+  for (const bool cancel : {false, true}) {
+    call = lab.read(4096, kWindows, repeatable, 4096);
+    const auto xid = static_cast<rpc::Xid>(word_at(call, 0));
+    const std::size_t before = lab.finished.size();
+    const std::uint64_t replanned = lab.engine->counters().calls_replanned;
+    lab.peer->inbox.clear();
+    lab.peer->send(error(word_at(call, 0), 8, {1, 8192}));
+    for (int i = 0; i < 50 && lab.engine->counters().calls_replanned == replanned; ++i) {
+      lab.peer->poll();
+      lab.engine->poll(lab.now_ns += 1000);
+    }
+    if (cancel) {
+      EXPECT_TRUE(lab.requester->cancel(xid));
+    }
+    lab.settle();
+    ASSERT_EQ(lab.sent().size(), cancel ? 0u : 1u);
+    if (!cancel) lab.answer(reply(lab.sent().at(0)));
+    ASSERT_EQ(lab.finished.size(), before + 1);
+    EXPECT_EQ(lab.finished.back().status, cancel ? CallStatus::Cancelled : CallStatus::Ok);
+  }
+  call = lab.read(4096, kWindows);
+  lab.answer(reply(call));
+  EXPECT_EQ(lab.finished.back().status, CallStatus::Ok);
+  EXPECT_TRUE(lab.connection->is_open());
+  EXPECT_EQ(lab.engine->counters().invalidation_errors, 0u);
+}
+
+}  // namespace
+}  // namespace sluice::conformance::v2

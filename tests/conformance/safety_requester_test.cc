@@ -262,6 +262,48 @@ TEST(SafetyRequester, V1_142_V1_056_calls_that_are_given_up_give_back_their_wind
   }
 }
 
+// --- Buffers
+
+TEST(SafetyRequester, V1_056_buffers_of_long_calls_and_replies_come_back_however_a_call_ends) {
+  LabOptions options;
+  options.requester.long_buffers = 2;
+  Caller lab(options);
+  const std::uint32_t inline_bytes = options.requester.inline_bytes;
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    Bytes payload = rpc_call(0, kTestProgram, 1, TestService::kName);
+    payload.resize(inline_bytes + 4);
+    const auto xid = lab.submit({.payload = payload, .max_reply_bytes = 64, .offer_reply_chunk = true});
+    ASSERT_TRUE(xid) << "call " << i << " has no buffer";
+    lab.settle();
+    ASSERT_EQ(lab.calls_of(*xid).size(), 1u) << "call " << i << " has no buffer for its reply";
+    if (i % 2 == 0)
+      lab.answer(ClientLab::success(*xid, 16));
+    else
+      EXPECT_TRUE(lab.requester->cancel(rpc::Xid{*xid}));
+    lab.settle();
+    ASSERT_EQ(lab.finished.size(), i + 1);
+    EXPECT_EQ(lab.finished[i].status, i % 2 == 0 ? CallStatus::Ok : CallStatus::Cancelled);
+  }
+}
+
+TEST(SafetyRequester, V1_056_F_03_bounce_buffers_come_back_however_a_call_ends) {
+  LabOptions options;
+  options.requester.single_segment_chunks = true;
+  options.requester.bounce_buffers = 1;
+  Caller lab(options);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    const std::uint32_t xid = lab.submit_read(2);
+    ASSERT_NE(xid, 0u) << "call " << i << " has no buffer";
+    lab.settle();
+    if (i % 2 == 0)
+      lab.answer(ClientLab::success(xid, 16));
+    else
+      EXPECT_TRUE(lab.requester->cancel(rpc::Xid{xid}));
+    lab.settle();
+    ASSERT_EQ(lab.finished.size(), i + 1);
+  }
+}
+
 // --- Memory that cannot be fenced
 
 TEST(SafetyRequester, V1_143_memory_that_cannot_be_fenced_is_the_callers_when_the_queue_pair_is_gone) {

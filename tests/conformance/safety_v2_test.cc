@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: what a peer may not do to memory, and what a connection may not keep when it ends.
+// Version 2: lines between what a peer says and the memory of others: segments, thresholds, properties,
+// invalidations, windows.
 #include <gtest/gtest.h>
 
-#include "tests/conformance/safety_lab.h"
 #include "tests/conformance/v2_lab.h"
 
 namespace sluice::conformance::v2 {
@@ -11,125 +11,6 @@ namespace {
 
 using rpcrdma::CallStatus;
 using rpcrdma::CloseReason;
-
-// --- Memory of continued messages
-
-std::size_t free_assemblies(ServerLab& lab) {
-  return lab.engine->shared().assembly_memory.available();
-}
-
-/// A NULL call in two parts.
-void send_in_parts(RawPeer& peer, std::uint32_t xid) {
-  const Bytes payload = test_call(xid, TestService::kNull);
-  peer.send(Header{.xid = xid, .flags = kMore}.with(std::span(payload).first(20)));
-  peer.send(Header{.xid = xid}.with(std::span(payload).subspan(20)));
-}
-
-TEST(SafetyV2Close, V2_095_a_continued_call_that_waits_for_a_slot_gives_back_its_memory) {
-  LabOptions options = Server::defaults();
-  // More Receives than slots: two calls, and what reverse calls may bring.
-  options.connection.credit_grant = 2;
-  options.engine.capacity.requests = 32;
-  options.connection.credits_requested = 32;
-  Server lab(options);
-  lab.hello();
-  const std::size_t all = free_assemblies(lab);
-  for (const std::uint32_t xid : {5u, 6u})
-    lab.ask(Header{.xid = xid}.with(test_call(xid, TestService::kLater)));
-  ASSERT_EQ(lab.service->held(), 2u);
-  send_in_parts(*lab.peer, 7);
-  lab.settle();
-  ASSERT_EQ(lab.counters().waits_call_slot, 1u);
-  ASSERT_EQ(free_assemblies(lab), all - 1);
-  lab.peer->owned_qp.reset();
-  lab.settle();
-  ASSERT_FALSE(lab.connection->is_open());
-  EXPECT_EQ(free_assemblies(lab), all);
-  lab.service->complete_later();
-  lab.settle();
-  EXPECT_EQ(lab.connection->state(), rpcrdma::Connection::State::Closed);
-  EXPECT_EQ(free_assemblies(lab), all);
-}
-
-TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assembly_memory) {
-  LabOptions options = Server::defaults();
-  options.engine.assembly_buffers = 1;
-  options.raw_receives = 64;
-  options.raw_receive_bytes = 4096;
-  Server lab(options);
-  lab.hello();
-  const Bytes payload = test_call(5, TestService::kNull);
-  lab.ask(Header{.xid = 5, .flags = kMore}.with(std::span(payload).first(20)));
-  ASSERT_EQ(free_assemblies(lab), 0u);
-
-  const auto hello = [](SecondClient& client) {
-    client.send(Header{.xid = 1, .credit = 0x00400010u, .type = kConnProp}.then({0}));
-    client.peer->inbox.clear();
-  };
-  SecondClient second(lab);
-  SecondClient third(lab, "third");
-  hello(third);
-  // More often than there are connections.
-  for (std::uint32_t i = 0; i < lab.options.engine.max_connections + 2; ++i) {
-    hello(second);
-    send_in_parts(*second.peer, 6);
-    second.turns();
-    ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 1u);
-    if (i == 0) {
-      send_in_parts(*third.peer, 8);
-      third.turns();
-      ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 2u);
-      // The second leaves from the front of the queue; the third stays.
-      second.disconnect();
-      ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 1u);
-      EXPECT_EQ(lab.engine->shared().awaiting_assembly[0], third.connection);
-      third.disconnect();
-      third.connect();
-      hello(third);
-    } else {
-      second.disconnect();
-    }
-    ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 0u) << "after " << i + 1 << " connections";
-    second.connect();
-  }
-  send_in_parts(*third.peer, 9);
-  third.turns();
-  EXPECT_TRUE(third.peer->inbox.empty());
-  EXPECT_TRUE(is_success(lab.answer(Header{.xid = 5}.with(std::span(payload).subspan(20))), 5));
-  third.turns();
-  bool answered = false;
-  for (const Received& received : third.peer->inbox) answered = answered || is_success(received.bytes, 9);
-  EXPECT_TRUE(answered);
-  EXPECT_EQ(free_assemblies(lab), 1u);
-}
-
-TEST(SafetyV2Close, V2_062_host_authentication_on_its_way_gives_back_its_memory) {
-  struct Case {
-    std::uint16_t credits;  ///< of the server's, after its greeting
-    std::size_t octets;
-    std::size_t posted;  ///< Sends that are not complete when the connection ends
-  };
-  // It waits for its first credit; all of it is out; its second part waits for a credit.
-  for (const Case& some : {Case{0, 64, 0}, Case{1, 64, 1}, Case{1, 6000, 1}}) {
-    Server lab;
-    lab.hello(some.credits);
-    const std::size_t all = free_assemblies(lab);
-    lab.log.clear();
-    ASSERT_TRUE(lab.connection->send_host_authentication(Bytes(some.octets)));
-    lab.turn();
-    ASSERT_EQ(lab.log.count(OpKind::PostSend), some.posted);
-    ASSERT_EQ(free_assemblies(lab), all - 1);
-    lab.connection->close(CloseReason::LocalClose);
-    // The driver has the buffer until the Sends are flushed.
-    EXPECT_EQ(free_assemblies(lab), some.posted > 0 ? all - 1 : all);
-    lab.settle();
-    EXPECT_EQ(free_assemblies(lab), all) << some.octets << " octets with " << some.credits << " credits";
-    EXPECT_EQ(lab.connection->state(), rpcrdma::Connection::State::Closed);
-    lab.reconnect();
-    lab.hello(16);
-    EXPECT_TRUE(lab.connection->send_host_authentication(Bytes(64)));
-  }
-}
 
 // --- Chunks
 
@@ -206,12 +87,12 @@ TEST(SafetyV2Properties, V2_064_D2_25_a_set_of_properties_is_at_most_64_KiB) {
     if (bytes > kLimit) {
       EXPECT_TRUE(is_error(answers[0], 9, 10));
     }
-    EXPECT_EQ(free_assemblies(lab), lab.options.engine.assembly_buffers);
+    EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
     lab.peer->inbox.clear();
     EXPECT_TRUE(lab.alive2());
     // Nor do we send more.
     EXPECT_FALSE(lab.connection->send_host_authentication(Bytes(kLimit)));
-    EXPECT_EQ(free_assemblies(lab), lab.options.engine.assembly_buffers);
+    EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
   }
 }
 

@@ -3,11 +3,69 @@
 import json
 import os
 import re
+import shutil
+import socket
 import subprocess
+import sys
 import tempfile
 import time
+import traceback
 
 PATIENCE_S = 120
+
+
+class Failed(AssertionError):
+    """What was seen, where the test's own lines say nothing more."""
+
+
+class Skipped(Exception):
+    """What one test lacks here, as a sentence."""
+
+
+def run_test(number, name, test, explain=lambda: ""):
+    """Calls a test and prints its line of TAP, with what explain() returns if it failed. Whether it did not fail."""
+    started = time.monotonic()
+    try:
+        test()
+    except Skipped as lacks:
+        print(f"ok {number} {name} # SKIP {lacks}", flush=True)
+    except Exception as error:  # a failed test must not hide the others
+        print(f"not ok {number} {name}", flush=True)
+        text = str(error) if isinstance(error, Failed) else traceback.format_exc()[-3000:]
+        print("".join(f"# {line}\n" for line in f"{text}\n{explain()}".splitlines()), end="", flush=True)
+        return False
+    else:
+        print(f"ok {number} {name} # {time.monotonic() - started:.1f} s", flush=True)
+    return True
+
+
+def skip_all(sentence):
+    """Ends a TAP program that cannot run here."""
+    print(f"1..0 # SKIP {sentence}", flush=True)
+    sys.exit(0)
+
+
+def missing(*programs):
+    """A sentence about those of the programs that are not installed, or None."""
+    absent = [program for program in programs if shutil.which(program) is None]
+    if not absent:
+        return None
+    return f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed: run deploy/install-packages.sh."
+
+
+def need(*programs, root_for=None):
+    """Skips the whole program without these others, or without the rights of root that it wants for something."""
+    if root_for and os.geteuid() != 0:
+        skip_all(f"Only root may have {root_for}: run the tests as root.")
+    if sentence := missing(*programs):
+        skip_all(sentence)
+
+
+def free_port():
+    """A TCP port of 127.0.0.1 that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def memif_ethdev(folder, role):

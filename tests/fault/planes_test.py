@@ -3,6 +3,7 @@
 """The planes as processes, and what happens when one of them is killed. Speaks TAP.
 
 planes_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH SAMPLE_CONFIG"""
+import functools
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import planes_of_tests  # noqa: E402
-from planes_of_tests import PATIENCE_S, finish  # noqa: E402
+from planes_of_tests import PATIENCE_S, finish, run_test  # noqa: E402
 
 CONTROL, DATA, CTL, BENCH, SAMPLE = sys.argv[1:6]
 
@@ -146,12 +147,7 @@ class Tap:
             planes.up()
             for test in tests:
                 self.number += 1
-                try:
-                    test(planes)
-                    print(f"ok {self.number} {test.__name__} {what}", flush=True)
-                except Exception as error:  # a failed test must not hide the others
-                    self.failed += 1
-                    print(f"not ok {self.number} {test.__name__} {what}\n# {error}", flush=True)
+                self.failed += not run_test(self.number, f"{test.__name__} {what}", functools.partial(test, planes))
         finally:
             planes.stop()
             if self.failed > before:

@@ -3,17 +3,16 @@
 import os
 import subprocess
 import sys
-import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import planes_of_tests as common  # noqa: E402
-from planes_of_tests import PATIENCE_S, finish  # noqa: E402,F401
+from planes_of_tests import PATIENCE_S, Skipped, finish, free_port, missing, need, run_test  # noqa: E402,F401
 
 
 class Planes(common.Planes):
     def __init__(self, control, data, ctl, bench, extra=""):
         super().__init__("operations", control, data, ctl, bench)
-        self.metrics = f"127.0.0.1:{20000 + os.getpid() % 20000}"
+        self.metrics = f"127.0.0.1:{free_port()}"
         self.extra = extra
         self.write_config()
 
@@ -56,14 +55,5 @@ quota_mib = 512
 def run_tap(tests):
     """Runs (name, function) pairs; exits as TAP wants it."""
     print(f"1..{len(tests)}", flush=True)
-    failed = 0
-    for number, (name, test) in enumerate(tests, 1):
-        try:
-            test()
-            print(f"ok {number} {name}", flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failed += 1
-            print(f"not ok {number} {name}", flush=True)
-            text = "".join(traceback.format_exception(error))[-3000:]
-            print("".join(f"# {line}\n" for line in text.splitlines()), end="", flush=True)
-    return 1 if failed else 0
+    passed = [run_test(number, name, test) for number, (name, test) in enumerate(tests, 1)]
+    return 0 if all(passed) else 1

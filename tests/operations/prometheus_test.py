@@ -10,52 +10,19 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.parse
-import urllib.request
 
-from planes import PATIENCE_S, Planes, finish, run_tap
+from planes import PATIENCE_S, Planes, finish, free_port, need, run_tap
+from prometheus_server import Prometheus, samples, total
 
 CONTROL, DATA, CTL, BENCH, REFERENCE, DEPLOY = sys.argv[1:7]
 MAX_SERIES = 5000
 
 planes = Planes(CONTROL, DATA, CTL, BENCH, '[[client_class]]\nname = "lab"\nclients = ["192.0.2.0/24"]\nweight = 2\n')
 server = None
-url = f"http://127.0.0.1:{40000 + os.getpid() % 20000}"
 
 
 def scrape():
-    return urllib.request.urlopen(f"http://{planes.metrics}/metrics", timeout=20).read().decode()
-
-
-def samples(text, name):
-    """[(labels, value)] of one series name."""
-    found = []
-    for line in text.splitlines():
-        if match := re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line):
-            found.append((dict(re.findall(r'(\w+)="([^"]*)"', match.group(1) or "")), float(match.group(2))))
-    return found
-
-
-def total(text, name, **labels):
-    return sum(value for have, value in samples(text, name) if labels.items() <= have.items())
-
-
-def query(expression):
-    with urllib.request.urlopen(f"{url}/api/v1/query?" + urllib.parse.urlencode({"query": expression}), timeout=20) as answer:
-        return json.load(answer)["data"]["result"]
-
-
-def start_prometheus():
-    folder = f"{planes.dir}/prometheus"
-    os.makedirs(folder)
-    with open(f"{DEPLOY}/prometheus/sluice.yml", encoding="utf-8") as file:
-        config = file.read()
-    config = config.replace("scrape_interval: 15s", "scrape_interval: 1s\n  evaluation_interval: 1s").replace("127.0.0.1:9464", planes.metrics)
-    config = config.replace("rules.yml", f"{DEPLOY}/prometheus/rules.yml")
-    with open(f"{folder}/prometheus.yml", "w", encoding="utf-8") as file:
-        file.write(config)
-    return subprocess.Popen(["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-                             f"--web.listen-address={url[7:]}", "--log.level=error"], stdout=planes.log, stderr=planes.log)
+    return server.exposition()
 
 
 def rules_and_configuration_are_what_promtool_wants():
@@ -74,16 +41,20 @@ def the_reference_is_made_from_the_schema():
 
 
 def a_server_scrapes_under_load_and_counts_what_was_done():
-    load = planes.nfs_load(20)
+    load = planes.nfs_load(5)
     planes.wait("load", lambda: total(scrape(), "sluice_rpc_calls_total", procedure="write") > 1000)
-    planes.wait("the server to scrape", lambda: query('up{job="sluice"} == 1'))
-    time.sleep(12)  # rates want some scrapes
+    server.scrapes(2)  # rates want some
     done = finish(load)
     assert done["errors"] == 0, done
-    time.sleep(1)  # what exports hold is shown some times a second
+    # What exports hold is shown some times a second.
+    planes.wait("the export's calls", lambda: total(text := scrape(), "sluice_export_calls_total", procedure="write")
+                == total(text, "sluice_rpc_calls_total", procedure="write", status="success"))
     text = scrape()
     # Everything that the client counted is here, in its class, and nothing failed.
-    assert total(text, "sluice_rpc_calls_total", **{"class": "lab"}, status="success") >= done["operations"]
+    counted = total(text, "sluice_rpc_calls_total", **{"class": "lab"}, status="success")
+    assert counted >= done["operations"]
+    server.scrapes(1)
+    assert server.number('sum(sluice_rpc_calls_total{class="lab", status="success"})') == counted
     assert total(text, "sluice_rpc_calls_total", **{"class": "default"}) == 0
     assert total(text, "sluice_rpc_latency_seconds_count", procedure="read") == total(text, "sluice_rpc_calls_total", procedure="read")
     assert total(text, "sluice_export_calls_total", procedure="write") == total(text, "sluice_rpc_calls_total", procedure="write", status="success")
@@ -126,24 +97,18 @@ def latency_buckets_are_cumulative_and_end_in_the_count():
 def every_query_of_the_dashboard_returns_data():
     with open(f"{DEPLOY}/grafana/sluice.json", encoding="utf-8") as file:
         dashboard = json.load(file)
-    load = planes.nfs_load(10)
-    time.sleep(6)
-    empty = []
-    count = 0
-    for panel in dashboard["panels"]:
-        for target in panel["targets"]:
-            count += 1
-            expression = target["expr"].replace("$instance", ".*").replace("$__rate_interval", "20s")
-            if not query(expression):
-                empty.append(f"{panel['title']}: {expression}")
+    queries = [(panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "20s"))
+               for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(queries) > 20, queries
+    load = planes.nfs_load(5)
+    server.scrapes(3)
+    empty = [f"{title}: {expression}" for title, expression in queries if not server.query(expression)]
     finish(load)
-    assert count > 20 and not empty, "\n".join(empty)
+    assert not empty, "\n".join(empty)
 
 
 def all_alerts_are_loaded_and_none_fires():
-    with urllib.request.urlopen(f"{url}/api/v1/rules", timeout=20) as answer:
-        groups = json.load(answer)["data"]["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
+    rules = [rule for group in server.api("rules")["groups"] for rule in group["rules"]]
     assert rules and all(rule["health"] == "ok" for rule in rules), rules
     firing = [rule["name"] for rule in rules if rule.get("state") == "firing"]
     assert not firing, firing
@@ -174,8 +139,9 @@ def slow_and_many_scrapers_disturb_nobody():
 
 def main():
     global server
+    need("prometheus", "promtool")
     planes.start()
-    server = start_prometheus()
+    server = Prometheus(planes.run, f"{planes.dir}/prometheus", DEPLOY, planes.metrics, f"127.0.0.1:{free_port()}")
     try:
         return run_tap([(f.__name__, f) for f in (
             rules_and_configuration_are_what_promtool_wants, the_reference_is_made_from_the_schema,
@@ -184,8 +150,8 @@ def main():
             every_query_of_the_dashboard_returns_data, all_alerts_are_loaded_and_none_fires,
             slow_and_many_scrapers_disturb_nobody)])
     finally:
-        server.terminate()
-        server.wait()
+        server.process.terminate()
+        server.process.wait()
         planes.stop()
         if os.environ.get("VERBOSE"):
             print("".join(f"# {line}\n" for line in planes.text_of_log().splitlines()))

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Prometheus server with the configuration that is shipped, and what it and an exporter say."""
+import json
+import os
+import re
+import sys
+import time
+import urllib.parse
+import urllib.request
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from planes_of_tests import PATIENCE_S  # noqa: E402
+
+
+def samples(text, name):
+    """[(labels, value)] of one series name in an exposition."""
+    found = []
+    for line in text.splitlines():
+        if match := re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line):
+            found.append((dict(re.findall(r'(\w+)="([^"]*)"', match.group(1) or "")), float(match.group(2))))
+    return found
+
+
+def total(text, name, **labels):
+    return sum(value for have, value in samples(text, name) if labels.items() <= have.items())
+
+
+class Prometheus:
+    """Scrapes `metrics` each second. `start` makes a process of a command."""
+
+    def __init__(self, start, folder, deploy, metrics, address):
+        self.url = f"http://{address}"
+        self.metrics = metrics
+        os.makedirs(folder)
+        with open(f"{deploy}/prometheus/sluice.yml", encoding="utf-8") as file:
+            config = file.read()
+        for shipped, here in (("scrape_interval: 15s", "scrape_interval: 1s\n  evaluation_interval: 1s"), ("127.0.0.1:9464", metrics),
+                              ("rules.yml", f"{deploy}/prometheus/rules.yml")):
+            assert shipped in config, shipped
+            config = config.replace(shipped, here)
+        with open(f"{folder}/prometheus.yml", "w", encoding="utf-8") as file:
+            file.write(config)
+        self.process = start("prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+                             f"--web.listen-address={address}", "--log.level=error")
+
+    def api(self, path):
+        """The data of an answer, or None while the server starts."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}", timeout=20) as answer:
+                return json.load(answer)["data"]
+        except OSError:
+            return None
+
+    def query(self, expression):
+        data = self.api("query?" + urllib.parse.urlencode({"query": expression}))
+        return data and data["result"]
+
+    def number(self, expression):
+        """The value of an expression with one result; 0 without any."""
+        return sum(float(result["value"][1]) for result in self.query(expression) or [])
+
+    def scrapes(self, more):
+        """Waits until the server has so many more samples of the exporter."""
+        until = time.time() + more
+        deadline = time.monotonic() + PATIENCE_S
+        while self.number('timestamp(up{job="sluice"}) and up{job="sluice"} == 1') < until:
+            assert time.monotonic() < deadline, f"Prometheus scrapes {self.metrics} no more"
+            time.sleep(0.1)
+
+    def exposition(self):
+        return urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=20).read().decode()

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the guest that judges Sluice: Debian's own kernel and NFS, RDMA and fio programs, as a kernel file and an
-# initial RAM disk. Prints the folder they are in. Kept in a cache that is named by a hash of what goes in; a second call takes no time.
+# initial RAM disk. Prints the folder they are in. Kept in a cache that is named by a hash of what goes in; a second call takes no time,
+# and one beside another waits for it. Exit status 75: the packages cannot be fetched.
 #
 # image.sh [--force]
 set -euo pipefail
@@ -21,6 +22,9 @@ programs="bash mount umount kmod ip tc rdma tcpdump rping ibv_devinfo ib_send_la
 key=$({ cat "$0" "$here"/guest/*; echo "$kernel_package"; apt-cache policy fio nfs-common rdma-core "$kernel_package" | grep Candidate; } |
   sha256sum | cut -c1-16)
 image="$cache/$key"
+mkdir -p "$cache"
+exec 9> "$cache/$key.lock"
+flock 9
 if [ "${1:-}" != --force ] && [ -e "$image/complete" ]; then
   echo "$image"
   exit 0
@@ -33,7 +37,7 @@ mkdir -p "$image"
   cd "$work"
 
   # The kernel as an ELF file starts without a boot loader and without unpacking itself.
-  apt-get download -q "$kernel_package"
+  apt-get download -q "$kernel_package" || exit 75
   dpkg -x "$kernel_package"_*.deb kernel
   python3 - "kernel/boot/vmlinuz-$release" "$image/vmlinux" <<'PYTHON'
 import subprocess
@@ -51,7 +55,7 @@ for magic, tool in ((b"\xfd7zXZ\0", ["xz", "-dc"]), (b"\x28\xb5\x2f\xfd", ["zstd
 sys.exit("no kernel found in " + sys.argv[1])
 PYTHON
 
-  mmdebstrap --quiet --variant=extract --include="$user_packages" "$suite" base
+  mmdebstrap --quiet --variant=extract --include="$user_packages" "$suite" base || exit 75
   for program in random_io locks; do gcc -O2 -static -o $program "$here/guest/$program.c"; done
 
   # Only what the tests call, and the libraries these load.

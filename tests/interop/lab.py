@@ -5,19 +5,26 @@ A network namespace holds two links to the guest: `roce`, whose host side belong
 owned its address would answer RoCE packets with port-unreachable; and `plain`, for MOUNT over TCP. Everything ends
 with the Lab."""
 import contextlib
+import ctypes
+import functools
 import glob
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+from planes_of_tests import Failed, need, run_test, skip_all  # noqa: E402
+
 ROCE_HOST, ROCE_GUEST, ROCE_OTHER = "10.77.0.1", "10.77.0.2", "10.77.0.3"
 PLAIN_HOST, PLAIN_GUEST = "10.78.0.1", "10.78.0.2"
+BOOT_PATIENCE_S = 240
 MTU = 4200  # carries a path MTU of 4096
 
 
@@ -46,10 +53,32 @@ def run(*command, **more):
     return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more).stdout
 
 
+NO_MIRROR = 75  # of image.sh
+
+
 def build_image():
     """The folder with the guest's kernel and initial RAM disk."""
-    done = subprocess.run([f"{HERE}/image.sh"], check=True, text=True, stdout=subprocess.PIPE)
+    done = subprocess.run([f"{HERE}/image.sh"], check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode == NO_MIRROR:
+        skip_all("The guest's packages cannot be fetched from the Debian mirror that apt-get uses here.")
+    if done.returncode != 0:
+        raise Failed(f"image.sh: {done.stderr[-2000:]}")
     return done.stdout.strip().splitlines()[-1]
+
+
+def need_lab(*programs):
+    """Skips the whole program where there can be no lab, or where these programs are missing."""
+    need("qemu-system-x86_64", "mmdebstrap", "ip", "tcpdump", "tshark", *programs, root_for="network namespaces and taps")
+    if not os.path.exists("/dev/net/tun"):
+        skip_all("There is no /dev/net/tun for the guest's network cards: load the module tun, or give the device to the container.")
+    trial = f"sluice-trial-{os.getpid()}"
+    try:
+        for command in (["netns", "add", trial], ["-n", trial, "tuntap", "add", "dev", "trial", "mode", "tap"]):
+            done = subprocess.run(["ip", *command], text=True, capture_output=True, check=False)
+            if done.returncode != 0:
+                skip_all(f"Network namespaces with taps are not allowed here (ip {' '.join(command)}: {done.stderr.strip()}).")
+    finally:
+        subprocess.run(["ip", "netns", "del", trial], capture_output=True, check=False)
 
 
 def libraries_of(file):
@@ -77,10 +106,6 @@ def pack(folder, programs, drivers=()):
     return where
 
 
-class Failed(AssertionError):
-    pass
-
-
 class Guest:
     """One virtual machine. sh() runs a script in it and returns its output."""
 
@@ -101,10 +126,16 @@ class Guest:
             command += ["-netdev", f"tap,id=n{link},ifname={tap},script=no,downscript=no",
                         "-device", f"virtio-net-pci,netdev=n{link},mac={mac(number, link)},romfile=,host_mtu={MTU}"]
         self.process = lab.start(*command, log=f"{self.dir}/qemu.log")
-        lab.wait("the guest is up", lambda: os.path.exists(f"{self.dir}/up"), 120)
+
+    def booted(self):
+        if self.process.poll() is not None:
+            with open(f"{self.dir}/qemu.log", encoding="utf-8", errors="replace") as log:
+                raise Failed(f"QEMU has ended: {log.read()[-1000:]}")
+        return os.path.exists(f"{self.dir}/up")
 
     def begin(self, script):
-        """Starts a script; end() waits for it. The guest runs one after the other."""
+        """Starts a script, as soon as the guest has booted; end() waits for it. The guest runs one after the other."""
+        self.lab.wait("the guest to boot", self.booted, BOOT_PATIENCE_S)
         number, self.next = self.next, self.next + 1
         part = f"{self.dir}/{number}.part"
         with open(part, "w", encoding="utf-8") as file:
@@ -144,6 +175,23 @@ class Lab:
         self.processes = []
         run("ip", "netns", "add", self.name)
         self.ip("link", "set", "lo", "up")
+
+    @contextlib.contextmanager
+    def inside(self):
+        """This thread is in the namespace; sockets that it makes stay there."""
+        libc = ctypes.CDLL(None, use_errno=True)
+
+        def enter(path):
+            with open(path, "rb") as file:
+                if libc.setns(file.fileno(), 0) != 0:  # any kind of namespace
+                    raise OSError(ctypes.get_errno(), f"setns {path}")
+
+        with open("/proc/thread-self/ns/net", "rb") as own:
+            enter(f"/run/netns/{self.name}")
+            try:
+                yield
+            finally:
+                enter(f"/proc/self/fd/{own.fileno()}")
 
     def netns(self, *command):
         return ("ip", "netns", "exec", self.name) + command
@@ -220,6 +268,40 @@ class Bench:
     def sh(self, script, timeout=240):
         return self.guest.sh(script, timeout)
 
+    def packets_of(self, interface="plain"):
+        """How many the guest has sent there."""
+        link, = json.loads(self.lab.ip("-s", "-j", "link", "show", interface))
+        return link["stats64"]["rx"]["packets"]
+
+    def sends(self, interface, packets=300):
+        """Waits until the guest has sent so many more."""
+        before = self.packets_of(interface)
+        self.lab.wait(f"the guest to send by {interface}", lambda: self.packets_of(interface) >= before + packets, 240)
+
+    @contextlib.contextmanager
+    def while_it_runs(self, script):
+        """The script, which is `told` when the body is through."""
+        told = f"{self.guest.dir}/told"
+        job = self.guest.begin(f"set -e\ntold() {{ [ -e /mnt/host/told ]; }}\n{script}")
+        try:
+            yield
+        finally:
+            open(told, "w", encoding="ascii").close()
+            try:
+                print("# " + self.guest.end(job, 240).strip())
+            finally:
+                os.unlink(told)
+
+    @contextlib.contextmanager
+    def under_random_io(self, file, seed, interface="roce"):
+        """During the body, and before and after it, the guest reads and writes the file at random and compares every byte."""
+        with self.while_it_runs(f"random_io {file} 1000 {seed} & running=$!\n"
+                                "until told || ! kill -0 $running; do usleep 100000; done 2> /dev/null\n"
+                                f"kill $running || true; wait $running; drop_caches; rm {file}"):
+            self.sends(interface)
+            yield
+            self.sends(interface)
+
     def connect_guest(self, image):
         """The guest on both links, once it reaches the planes."""
         self.guest = Guest(self.lab, 1, image, ["roce", "plain"])
@@ -230,33 +312,25 @@ class Bench:
 def run_tests(bench, tests, around=None):
     """Runs each test on the bench, and reports in TAP; returns how many failed. `around(test)` is a context for each. What the bench
     leaves goes to the folder that SLUICE_INTEROP_KEEP names."""
-    failed = 0
+    def within(test):
+        with around(test) if around else contextlib.nullcontext():
+            test(bench)
+
     try:
-        for number, test in enumerate(tests, 1):
-            started = time.monotonic()
-            try:
-                with around(test) if around else contextlib.nullcontext():
-                    test(bench)
-                print(f"ok {number} {test.__name__} # {time.monotonic() - started:.1f} s", flush=True)
-            except Exception as error:  # every test reports
-                failed += 1
-                print(f"not ok {number} {test.__name__}", flush=True)
-                text = str(error) if isinstance(error, Failed) else traceback.format_exc()
-                for line in (text + "\n--- planes\n" + bench.planes.state()).splitlines():
-                    print("# " + line, flush=True)
+        return [run_test(number, test.__name__, functools.partial(within, test), lambda: "--- planes\n" + bench.planes.state() if bench.planes else "")
+                for number, test in enumerate(tests, 1)].count(False)
     finally:
         if os.environ.get("SLUICE_INTEROP_KEEP"):
             shutil.copytree(bench.lab.dir, os.environ["SLUICE_INTEROP_KEEP"], dirs_exist_ok=True,
                             ignore=shutil.ignore_patterns("*.sock"))
         bench.close()
-    return failed
 
 
 class Planes:
     """Both Sluice planes, over softroce on an interface of a Lab (its tap `roce` if no other is named) if no other device is."""
 
     def __init__(self, lab, control, data, ctl, serves=EXPORT, *, name="", interface="roce", address=ROCE_HOST, mount_port=20048,
-                 device=None):
+                 device=None, metrics=""):
         self.lab, self.control_path, self.data_path, self.ctl_path = lab, control, data, ctl
         self.segment = lab.name + name
         self.socket = f"{lab.dir}/admin{name}.sock"
@@ -273,7 +347,7 @@ log_level = "debug"
 [admin]
 socket = "{self.socket}"
 [metrics]
-address = ""
+address = "{metrics}"
 [mount]
 port = {mount_port}
 rpcbind = false
@@ -292,7 +366,6 @@ rpcbind = false
         self.lab.wait("both planes are up", self.up)
 
     def up(self):
-        import json
         done = subprocess.run(self.lab.netns(self.ctl_path, "--socket", self.socket, "--json", "status"),
                               capture_output=True, text=True, check=False)
         return done.returncode == 0 and json.loads(done.stdout)["data_plane"]["alive"]

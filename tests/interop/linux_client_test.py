@@ -6,13 +6,12 @@ linux_client_test.py CONTROLPLANE DATAPLANE SLUICECTL RPING_PEER SLUICE_BENCH PE
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from lab import ETHDEV, EXPORT, MTU, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, ROCE_OTHER, Bench, Failed, Planes, build_image, mac, run_tests  # noqa: E402
+from lab import ETHDEV, EXPORT, MTU, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, ROCE_OTHER, Bench, Failed, Planes, build_image, mac, need_lab, run_tests  # noqa: E402
 
 MOUNT = (f"mount -t nfs -o proto=rdma,port=20049,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048 "
          f"{ROCE_HOST}:/export /mnt/nfs")
@@ -126,25 +125,22 @@ def one_percent_loss(b):
 
 
 def control_plane_killed(b):
-    job = b.guest.begin("set -e\nrandom_io /mnt/nfs/across 8 4713")
-    time.sleep(2)
-    b.lab.kill(b.planes.control)
-    time.sleep(2)
-    b.planes.start_control()
-    b.guest.end(job)
-    b.lab.wait("the new control plane is up", b.planes.up)
+    with b.under_random_io("/mnt/nfs/across", 4713):
+        b.lab.kill(b.planes.control)
+        b.sends("roce")
+        b.planes.start_control()
+        b.lab.wait("the new control plane is up", b.planes.up)
     remount(b)  # the new one answers the end of an old connection, and a new request
 
 
 def data_plane_killed(b):
     """The memory export dies with its process: it promises nothing about data beyond that. What it does promise is
     that a hard mount goes on with the new one, and that handles of files that are gone say so."""
-    job = b.guest.begin("set -e\nfor i in $(seq 40); do stat -f /mnt/nfs > /dev/null; sleep 0.2; done")
-    time.sleep(2)
-    b.lab.kill(b.planes.data)
-    time.sleep(1)
-    b.planes.start_data()
-    b.guest.end(job, 120)
+    with b.while_it_runs("until told; do stat -f /mnt/nfs > /dev/null; done"):
+        b.sends("roce", 50)
+        b.lab.kill(b.planes.data)
+        b.planes.start_data()
+        b.sends("roce", 50)
     b.sh("cat /mnt/nfs/kept 2> /tmp/why && exit 1; grep -qE 'No such file|Stale' /tmp/why; "
          "echo again > /mnt/nfs/again; drop_caches; test \"$(cat /mnt/nfs/again)\" = again", 120)
 
@@ -160,11 +156,14 @@ def rping(b, role):
     for number, size in enumerate((64, 4096, 5000, 60000)):
         port = 7174 + number
         if role == "client":
-            job = b.guest.begin(f"timeout 60 rping -s -a {ROCE_GUEST} -p {port} -C 20 -S {size} -V")
-            time.sleep(1.5)  # until it listens
+            listens = f"listens-{port}"
+            job = b.guest.begin(f"timeout 60 rping -s -a {ROCE_GUEST} -p {port} -C 20 -S {size} -V & peer=$!\n"
+                                f"until rdma resource show cm_id | grep -q 'state LISTEN.*:{port}'; do kill -0 $peer || exit 1; usleep 50000; done\n"
+                                f"touch /mnt/host/{listens}; wait $peer")
+            b.lab.wait("the guest listens", lambda: os.path.exists(f"{b.guest.dir}/{listens}"))
         ours, log = rping_peer(b, role, port, 20, size)
         if role == "server":
-            time.sleep(1)
+            b.lab.wait("our side listens", lambda: "listening" in open(log, encoding="utf-8").read() or ours.poll() is not None)
             job = b.guest.begin(f"timeout 60 rping -c -a {ROCE_OTHER} -p {port} -C 20 -S {size} -V")
         b.lab.wait("our side ends", lambda: ours.poll() is not None, 60)
         if ours.returncode != 0:
@@ -308,11 +307,9 @@ def captured(bench, test):
 def main():
     programs, names = sys.argv[1:7], sys.argv[7:]
     tests = [test for test in TESTS if not names or test.__name__ in names]
-    if shutil.which("qemu-system-x86_64") is None:
-        print("1..0 # SKIP qemu-system-x86_64 is not installed: run deploy/install-packages.sh")
-        return 0
-    print(f"1..{len(tests)}", flush=True)
+    need_lab()
     bench = ClientBench(*programs)
+    print(f"1..{len(tests)}", flush=True)
     if names and "mount_and_unmount" not in names:
         bench.sh(MOUNT)
     return 1 if run_tests(bench, tests, lambda test: captured(bench, test)) else 0

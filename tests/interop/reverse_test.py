@@ -10,14 +10,13 @@ import os
 import random
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from gateway_test import MOUNT_PORT, NFS_PORT, TREE, UPSTREAM, Upstream  # noqa: E402
-from lab import EXPORT, MTU, PLAIN_GUEST, PLAIN_HOST, Bench, Failed, Guest, Planes, build_image, mac, run_tests  # noqa: E402
+from lab import EXPORT, MTU, PLAIN_GUEST, PLAIN_HOST, Bench, Failed, Guest, Planes, build_image, mac, need_lab, run_tests  # noqa: E402
 
 NEAR, FAR = "192.168.77.1", "192.168.77.2"  # the two ends of the RoCE path
-FAR_MOUNT, NEAR_MOUNT, INGRESS = 20046, 20048, 2050
+FAR_MOUNT, NEAR_MOUNT, INGRESS = 20046, 20045, 2050
 REVERSE = """
 [transport]
 max_version = {version}
@@ -47,6 +46,8 @@ class Sluice(Planes):
 
 
 class ReverseBench(Bench):
+    links = ("plain",)
+
     def __init__(self, *programs):
         self.programs = programs
         self.near = self.far = None
@@ -56,12 +57,11 @@ class ReverseBench(Bench):
         self.lab.ip("link", "add", "near", "type", "veth", "peer", "name", "far")
         for interface in ("near", "far"):
             self.lab.ip("link", "set", interface, "mtu", str(MTU + 100), "up")
+        self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
+        self.guest = Guest(self.lab, 1, build_image(), self.links)
         self.upstream = Upstream(self.lab)
         self.upstream.start()
-        image = build_image()
-        self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
-        self.guest = Guest(self.lab, 1, image, ["plain"])
-        self.guest.sh(f"plain_link {mac(1, 0)} {PLAIN_GUEST}/24\nmodprobe nfsv4")
+        self.guest.sh(f"plain_link {mac(1, self.links.index('plain'))} {PLAIN_GUEST}/24\nmodprobe nfsv4")
         self.rng = random.Random(7)
 
     def serve(self, version, far, device=None):
@@ -187,13 +187,13 @@ def killed(end, plane, nfs):
         b.serve(2 if nfs == "3" else 1, UPSTREAM.format(address="127.0.0.1", nfs=NFS_PORT, mount=MOUNT_PORT))
         b.sh(mount_command(b, nfs, f"{b.upstream.dir}/vfs" if nfs == "3" else "/vfs"))
         try:
-            job = b.guest.begin("set -e\nrandom_io /mnt/nfs/across 12 4713; rm /mnt/nfs/across")
-            time.sleep(3)
             sluice = getattr(b, end)
-            b.lab.kill(getattr(sluice, plane))
-            time.sleep(2)
-            (sluice.start_control if plane == "control" else sluice.start_data)()
-            print("# " + b.guest.end(job, 240).strip())
+            with b.under_random_io("/mnt/nfs/across", 4713, "plain"):
+                b.lab.kill(getattr(sluice, plane))
+                if plane == "control":
+                    b.sends("plain")
+                (sluice.start_control if plane == "control" else sluice.start_data)()
+                b.lab.wait("both planes are up", sluice.up)
         finally:
             b.sh("umount -f /mnt/nfs")
     test.__name__ = f"{plane}_plane_of_the_{end}_sluice_is_killed_under_version_{nfs.replace('.', '_')}"
@@ -229,5 +229,7 @@ TESTS = [memory(1), memory(2), libnfs_over_the_loopback_driver, forwarded(1, "3"
 
 if __name__ == "__main__":
     chosen = [test for test in TESTS if len(sys.argv) < 5 or test.__name__ in sys.argv[4:]]
+    need_lab("ganesha.nfsd", "nfs-cp")
+    bench = ReverseBench(*sys.argv[1:4])
     print(f"1..{len(chosen)}", flush=True)
-    sys.exit(1 if run_tests(ReverseBench(*sys.argv[1:4]), chosen) else 0)
+    sys.exit(1 if run_tests(bench, chosen) else 0)

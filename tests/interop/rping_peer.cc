@@ -43,6 +43,8 @@ class Peer {
 
   void serve(std::uint16_t port, int rounds) {
     manager_.listen(port);
+    std::printf("listening\n");
+    std::fflush(stdout);
     await_event(rdma::CmEventType::ConnectRequest);
     make_queue_pair();
     if (!manager_.accept(id_, *qp_, {})) throw std::runtime_error("accept failed");

@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from lab import (MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Failed, Guest, build_image,  # noqa: E402
-                 mac, pack, run_tests)
+                 mac, need_lab, pack, run_tests)
 
 SLUICE = "/mnt/host/sluice"
 # What rdma-core 44's rxe cannot do by the extended interface: lists of pieces.
@@ -98,7 +98,8 @@ class VerbsBench(Bench):
                     f"echo $! > /tmp/{name}-control.pid\n")
 
     def stop(self, name):
-        self.sluice(f"kill $(cat /tmp/{name}-data.pid); sleep 1; kill $(cat /tmp/{name}-control.pid)")
+        self.sluice("".join(f"kill $(cat /tmp/{name}-{plane}.pid)\nwhile kill -0 $(cat /tmp/{name}-{plane}.pid) 2> /dev/null; do usleep 50000; done\n"
+                            for plane in ("data", "control")))
 
     def ctl(self, *words, name="admin"):
         """The answer of a control plane, which may just be starting anew."""
@@ -164,26 +165,22 @@ def administrators_see_ports_and_their_limits(bench):
         raise Failed(str(polled))
 
 
-def under_random_io(bench, disturb, seconds=10):
-    """What disturb() does while a file is read and written at random, and every byte compared."""
+@contextlib.contextmanager
+def mounted_under_random_io(bench):
     bench.mount()
-    job = bench.guest.begin(f"set -e\nrandom_io /mnt/nfs/across {seconds} 4713; drop_caches; rm /mnt/nfs/across")
-    disturb()
-    print("# " + bench.guest.end(job, 100).strip())
+    with bench.under_random_io("/mnt/nfs/across", 4713, "roce1"):
+        yield
     bench.unmount()
 
 
 def a_device_that_goes_and_comes_back_loses_nothing(bench):
-    def disturb():
-        bench.lab.wait("I/O runs", lambda: bench.ctl("devices")["polled"][0]["work_completions"] > 0)
-        bench.sluice("sleep 2; rdma link delete rxe0 & for i in $(seq 20); do usleep 500000; kill -0 $! || exit 0; done\n"
-                     "echo still there after 10 s; exit 1", 30)
+    with mounted_under_random_io(bench):
+        bench.sluice("timeout 20 rdma link delete rxe0", 60)  # which ends when nobody uses the device any more
         gone = bench.ctl("devices")
         if gone["rdma_ports"] or gone["polled"][0]["device_lost"] == 0:
             raise Failed(str(gone))
         bench.sluice(f"rdma link add rxe0 type rxe netdev $(card {mac(2, 0)})")
         bench.lab.wait("the device is polled again", lambda: bench.ctl("devices")["polled"][0]["device_returned"] > 0)
-    under_random_io(bench, disturb)
 
 
 def the_control_plane_is_restarted_under_io(bench):
@@ -193,14 +190,13 @@ def the_control_plane_is_restarted_under_io(bench):
 
     # The control plane that is ended is each time the one that has made the connection.
     for how in ("KILL", "TERM"):
-        def disturb():
-            bench.sluice("sleep 1")
+        with mounted_under_random_io(bench):
             before = queue_pair()
-            bench.sluice(f"kill -{how} $(cat /tmp/admin-control.pid); sleep 2")
+            bench.sluice(f"kill -{how} $(cat /tmp/admin-control.pid); while kill -0 $(cat /tmp/admin-control.pid) 2> /dev/null; do usleep 50000; done")
+            bench.sends("roce1")
             bench.start_control("admin")
             if queue_pair() != before:
                 raise Failed(f"another connection after {how}: {before}, {queue_pair()}")
-        under_random_io(bench, disturb, 6)
         # That the peer of a connection which nobody but the data plane keeps has gone is found out, too.
         bench.lab.wait("the connection has ended", lambda: not bench.ctl("connections"), 40)
 
@@ -438,8 +434,10 @@ TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads
 def main():
     programs, wanted = sys.argv[1:6], sys.argv[6:]
     tests = [test for test in TESTS if not wanted or test.__name__ in wanted]
+    need_lab()
+    bench = VerbsBench(programs)
     print(f"1..{len(tests)}", flush=True)
-    return run_tests(VerbsBench(programs), tests) != 0
+    return run_tests(bench, tests) != 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // random_io FILE SECONDS SEED: random reads, writes, truncations, mappings and reopenings of one file, each
-// compared with a copy in memory. Says what it did; ends with 1 at the first difference.
+// compared with a copy in memory, until the time is over or SIGTERM comes. Says what it did; ends with 1 at
+// the first difference.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,12 @@ static unsigned char buffer[kMaxIo];
 static off_t size;
 static int file = -1;
 static const char* path;
+static volatile sig_atomic_t told_to_end;
+
+static void end_soon(int signal) {
+  (void)signal;
+  told_to_end = 1;
+}
 
 static void fail(const char* what) {
   fprintf(stderr, "random_io: %s: %s\n", what, strerror(errno));
@@ -86,10 +94,13 @@ int main(int argc, char** argv) {
   if (argc != 4) return fprintf(stderr, "usage: random_io FILE SECONDS SEED\n"), 2;
   path = argv[1];
   srandom((unsigned)atoi(argv[3]));
+  // Without SA_RESTART a system call would end with EINTR, which is no difference of the file's.
+  const struct sigaction action = {.sa_handler = end_soon, .sa_flags = SA_RESTART};
+  sigaction(SIGTERM, &action, NULL);
   open_file(O_TRUNC);
   const time_t end = time(NULL) + atoi(argv[2]);
   unsigned long count[5] = {0};
-  while (time(NULL) < end) {
+  while (!told_to_end && time(NULL) < end) {
     switch (random() % 16) {
       case 0:
         do_truncate();

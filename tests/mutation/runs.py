@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the test programs of the mutated tree: once to see which test reaches which mutant, then each mutant against the tests that reach it."""
+import os
+import resource
+import signal
+import subprocess
+import tempfile
+from collections import defaultdict
+
+QUICK_US = 500_000  # the first batch of a program's tests
+SANITIZERS = {"ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1:hard_rss_limit_mb=6000"}
+
+
+class Test:
+    def __init__(self, name, spent_us, reaches):
+        self.name, self.spent_us, self.reaches = name, spent_us, reaches
+
+
+def run(path, tests, deadline_s, extra):
+    """The exit status, or None when it had to be killed. A process group of its own, so that what it started goes too."""
+    arguments = [path, "--gtest_fail_fast", "--gtest_brief=1"]
+    if tests is not None:
+        arguments.append("--gtest_filter=" + ":".join(tests))
+    environment = dict(os.environ, **SANITIZERS, **extra)
+    with tempfile.TemporaryDirectory(prefix="sluice-mutant-") as folder:
+        process = subprocess.Popen(arguments, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   start_new_session=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
+        try:
+            status = process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+        return status
+
+
+def reached(path, deadline_s=900):
+    """([Test] that pass without a mutant, names of those that do not) of a program, which runs twice: once for what it reaches, and
+    once as with a mutant, so that no leak and no crash of its own counts as noticing one."""
+    with tempfile.NamedTemporaryFile("r", prefix="sluice-reached-", suffix=".txt") as file:
+        status = subprocess_status(path, file.name, deadline_s)
+        tests, failing = [], []
+        for line in file.read().splitlines():
+            name, outcome, spent, *numbers = line.split()
+            if outcome == "passed":
+                tests.append(Test(name, int(spent), set(map(int, numbers))))
+            elif outcome == "failed":
+                failing.append(name)
+    if status is None:
+        failing.append("(it did not end)")
+    if tests and run(path, [test.name for test in tests], deadline_s, {}) != 0:
+        return [], failing + ["(it fails with those tests left out)"]
+    return tests, failing
+
+
+def subprocess_status(path, file, deadline_s):
+    process = subprocess.Popen([path, "--gtest_brief=1"], env=dict(os.environ, **SANITIZERS, SLUICE_MUTATION_REACHED=file), stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return process.wait(deadline_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return None
+
+
+class Coverage:
+    """Which tests reach which mutant, and so what has to be run for one."""
+
+    def __init__(self):
+        self.of = defaultdict(lambda: defaultdict(list))  # mutant -> program's path -> [Test]
+
+    def add(self, path, tests):
+        for test in tests:
+            for number in test.reaches:
+                self.of[number][path].append(test)
+
+    def batches(self, number):
+        """[(path, [test name], microseconds)], what is quick first: the first failure ends the search."""
+        batches = []
+        for path, tests in self.of[number].items():
+            quick, slow, spent = [], [], 0
+            for test in sorted(tests, key=lambda t: t.spent_us):
+                spent += test.spent_us
+                (quick if spent <= QUICK_US or not quick else slow).append(test)
+            batches += [(path, [t.name for t in part], sum(t.spent_us for t in part)) for part in (quick, slow) if part]
+        return sorted(batches, key=lambda b: b[2])
+
+
+def outcome(coverage, number, patience):
+    """('noticed'|'hung'|'survived'|'not covered', what noticed it)"""
+    batches = coverage.batches(number)
+    if not batches:
+        return "not covered", ""
+    for path, tests, spent_us in batches:
+        status = run(path, tests, patience["least_s"] + patience["factor"] * spent_us / 1e6, {"SLUICE_MUTANT": str(number)})
+        if status is None:
+            return "hung", os.path.basename(path)
+        if status != 0:
+            return "noticed", os.path.basename(path)
+    return "survived", ", ".join(sorted({os.path.basename(path) for path, _, _ in batches}))

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mutated tree: a copy of the project beside its build, in which sources hold mutants. Everything is made once, and again only where a file differs."""
+import json
+import os
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+import points as P
+
+SUPPORT = "tests/mutation/support"
+# Compiling is what takes long, and nearly everything includes a mutated header: without optimization and debug information it takes a third of the
+# time. AddressSanitizer notices what is left out: leaks, and reads behind a bound.
+OPTIONS = ["-Db_sanitize=address", "-Dwerror=false", "-Dwarning_level=0", "-Db_lundef=false", "-Doptimization=0", "-Ddebug=false"]
+LISTENER = ("gtest_dep = dependency('gtest_main')", "gtest_dep = declare_dependency(dependencies: dependency('gtest_main'), "
+            f"include_directories: sluice_inc, sources: files('{SUPPORT.removeprefix('tests/')}/reached.cc'))")
+SWITCH = re.compile(r"sluice::mutation::(?:on|moved|moved_in_constexpr)\((\d+)")
+
+
+class Problem(Exception):
+    """Said in a sentence, without a trace."""
+
+
+def write_if_changed(path, content):
+    try:
+        with open(path, "rb") as file:
+            if file.read() == content:
+                return False
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(content)
+    return True
+
+
+class Tree:
+    def __init__(self, root, work, jobs, say):
+        self.root, self.work, self.jobs, self.say = root, work, jobs, say
+        self.source = os.path.join(work, "sluice")
+        self.build = os.path.join(self.source, "build")
+        self.log = os.path.join(work, "build.log")
+
+    def tracked(self):
+        listed = subprocess.run(["git", "-C", self.root, "ls-files", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True)
+        if listed.returncode == 0:
+            return [f for f in listed.stdout.splitlines() if os.path.isfile(os.path.join(self.root, f))]
+        return [os.path.relpath(os.path.join(d, f), self.root) for d, _, names in os.walk(self.root) if "/build" not in d for f in names]
+
+    def copy(self, mutated):
+        """Brings the copy up to the project; `mutated`: {file: content} of what is to differ. Times of files are kept, so that what was built stays."""
+        for name in self.tracked():
+            source, target = os.path.join(self.root, name), os.path.join(self.source, name)
+            with open(source, "rb") as file:
+                content = file.read()
+            if name == "tests/meson.build":
+                if LISTENER[0].encode() not in content:
+                    raise Problem(f"tests/meson.build has no line \"{LISTENER[0]}\" that the listener of mutation testing could replace.")
+                content = content.replace(LISTENER[0].encode(), LISTENER[1].encode())
+            changed = write_if_changed(target, mutated.get(name, content))
+            if changed and name not in mutated:
+                shutil.copystat(source, target)
+        beside = os.path.join(os.path.dirname(self.root), "shared")
+        link = os.path.join(self.work, "shared")
+        if os.path.isdir(beside) and not os.path.islink(link):
+            os.symlink(beside, link)
+
+    def configure(self):
+        if os.path.exists(os.path.join(self.build, "build.ninja")):
+            subprocess.run(["ninja", "-C", self.build, "build.ninja"], capture_output=True)
+            return
+        environment = dict(os.environ, CC="clang", CXX="clang++")
+        if shutil.which("mold"):
+            environment.update(CC_LD="mold", CXX_LD="mold")
+        done = subprocess.run(["meson", "setup", self.build, self.source, *OPTIONS], capture_output=True, text=True, env=environment)
+        if done.returncode != 0:
+            raise Problem("The mutated tree cannot be configured:\n" + done.stdout[-2000:] + done.stderr[-1000:])
+
+    def introspect(self, what):
+        return json.loads(subprocess.run(["meson", "introspect", self.build, what], capture_output=True, text=True, check=True).stdout)
+
+    def programs(self, names):
+        """{name: path} of the tests in googletest that are called so and are there."""
+        return {test["name"]: test["cmd"][0] for test in self.introspect("--tests") if test["name"] in names and test["protocol"] == "gtest"}
+
+    def units(self):
+        """{source: compiler's arguments} of the copy, by name relative to the project."""
+        with open(os.path.join(self.build, "compile_commands.json"), encoding="utf-8") as file:
+            entries = json.load(file)
+        return {os.path.relpath(os.path.realpath(os.path.join(e["directory"], e["file"])), os.path.realpath(self.source)):
+                P.flags_of(e["command"], e["directory"]) for e in entries}
+
+    def rejected_by(self, output):
+        """Numbers of the mutants on the lines that the compiler complains of; None where one cannot be told."""
+        numbers, unknown = set(), []
+        for name, line in set(re.findall(r"^(\S+?):(\d+):\d+: (?:fatal )?error:", output, re.M)):
+            with open(os.path.normpath(os.path.join(self.build, name)), encoding="utf-8") as file:
+                lines = file.read().split("\n")
+            found = []
+            for reach in (0, 1, 3, 8):  # an expression of several lines
+                found = SWITCH.findall("\n".join(lines[max(0, int(line) - 1 - reach):int(line) + reach]))
+                if found:
+                    break
+            numbers.update(map(int, found))
+            if not found:
+                unknown.append(f"{name}:{line}")
+        return numbers, unknown
+
+    def check(self, names):
+        """Compiles nothing but looks at each mutated source: cheaper than a build that fails. Returns (numbers, unknown)."""
+        units = self.units()
+        flags = next(iter(f for n, f in units.items() if n.startswith("pmd/softroce/")), next(iter(units.values())))
+
+        def look(name):
+            command = ["clang++", "-fsyntax-only", *[f for f in units.get(name, flags) if not f.startswith("-working-directory")],
+                       *([] if name in units else ["-xc++"]), os.path.relpath(os.path.join(self.source, name), self.build)]
+            return subprocess.run(command, cwd=self.build, capture_output=True, text=True).stderr
+
+        with ThreadPoolExecutor(self.jobs) as pool:
+            output = "".join(pool.map(look, sorted(names)))
+        return self.rejected_by(output)
+
+    def compile(self, paths):
+        """Builds the programs. Returns (numbers, unknown) of what does not compile; both empty when all is well."""
+        targets = [os.path.relpath(path, self.build) for path in paths]
+        with open(self.log, "w", encoding="utf-8") as log:
+            done = subprocess.run(["nice", "-n", "10", "ninja", "-C", self.build, f"-j{self.jobs}", "-k0", *targets], stdout=log, stderr=subprocess.STDOUT)
+        if done.returncode == 0:
+            return set(), []
+        with open(self.log, encoding="utf-8") as log:
+            output = log.read()
+        numbers, unknown = self.rejected_by(output)
+        if not numbers:
+            raise Problem(f"The mutated tree does not build; see {self.log}:\n" + output[-1500:])
+        return numbers, unknown

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The segment's file: what is there already, what is wrong with it, what is left behind, and whose heart
+// beats in it.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "dataplane/segment/segment.h"
+
+namespace sluice::segment {
+namespace {
+
+constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+
+class SegmentFiles : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove_all(path_); }
+
+  /// What the exception says; empty when there is none.
+  template <typename Action>
+  static std::string refusal(Action action) {
+    try {
+      action();
+    } catch (const rdma::SetupError& error) {
+      return error.what();
+    }
+    return {};
+  }
+  std::string open_refusal() {
+    return refusal([&] { Segment::open_or_create(name_); });
+  }
+  std::string attach_refusal() {
+    return refusal([&] { Segment::attach(name_); });
+  }
+  static std::size_t open_files() {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+  }
+  bool mapped() const {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);)
+      if (line.find(name_) != std::string::npos) return true;
+    return false;
+  }
+  /// A file of the right size whose head says what a segment's says, but for what `spoil` changes.
+  template <typename Spoil>
+  void make_file(off_t bytes, Spoil spoil) {
+    struct {
+      std::uint64_t magic = kMagic;
+      std::uint32_t version = kLayoutVersion;
+      std::uint32_t counters = kCounterCount;
+    } head;
+    spoil(head);
+    const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    ASSERT_EQ(::ftruncate(fd, bytes), 0);
+    ASSERT_EQ(::pwrite(fd, &head, 16, 0), 16);
+    ::close(fd);
+  }
+
+  std::string name_ = "sluice-files-test-" + std::to_string(::getpid());
+  std::string path_ = Segment::path_of(name_);
+};
+
+TEST_F(SegmentFiles, a_fresh_one_has_its_head_its_mode_and_nothing_else) {
+  const mode_t before = ::umask(0);
+  const auto segment = Segment::open_or_create(name_);
+  ::umask(before);
+  const Layout& layout = segment->layout();
+  EXPECT_EQ(layout.magic, kMagic);
+  EXPECT_EQ(layout.layout_version, kLayoutVersion);
+  EXPECT_EQ(layout.counter_count, kCounterCount);
+  EXPECT_EQ(layout.total_bytes, sizeof(Layout));
+  EXPECT_EQ(layout.data_plane.pid, 0u);
+  struct stat status {};
+  ASSERT_EQ(::stat(path_.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0660u);
+  EXPECT_EQ(status.st_size, static_cast<off_t>(sizeof(Layout)));
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
+}
+
+TEST_F(SegmentFiles, descriptors_and_memory_are_let_go_of) {
+  const std::size_t before = open_files();
+  {
+    const auto owner = Segment::open_or_create(name_);
+    const auto again = Segment::open_or_create(name_);
+    const auto other = Segment::attach(name_);
+    EXPECT_EQ(open_files(), before);
+    EXPECT_TRUE(mapped());
+  }
+  EXPECT_FALSE(mapped());
+}
+
+TEST_F(SegmentFiles, what_an_owner_that_died_while_it_made_one_left_is_in_nobodys_way) {
+  std::ofstream(path_ + ".new") << "half";
+  EXPECT_TRUE(Segment::open_or_create(name_)->created());
+  EXPECT_EQ(attach_refusal(), "");
+}
+
+TEST_F(SegmentFiles, a_removed_one_is_gone) {
+  Segment::open_or_create(name_);
+  Segment::remove(name_);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  EXPECT_NE(attach_refusal().find("There is no shared segment " + path_), std::string::npos);
+}
+
+TEST_F(SegmentFiles, each_defect_has_its_sentence) {
+  make_file(sizeof(Layout) - 1, [](auto&) {});
+  EXPECT_NE(attach_refusal().find("it has another size"), std::string::npos) << attach_refusal();
+  make_file(sizeof(Layout) + 1, [](auto&) {});
+  EXPECT_NE(attach_refusal().find("it has another size"), std::string::npos) << attach_refusal();
+  make_file(sizeof(Layout), [](auto& head) { head.magic += 1; });
+  EXPECT_NE(attach_refusal().find("it is no Sluice segment"), std::string::npos) << attach_refusal();
+  make_file(sizeof(Layout), [](auto& head) { head.version += 1; });
+  EXPECT_NE(attach_refusal().find("it has another layout"), std::string::npos) << attach_refusal();
+  make_file(sizeof(Layout), [](auto& head) { head.counters += 1; });
+  EXPECT_NE(attach_refusal().find("it has another layout"), std::string::npos) << attach_refusal();
+  make_file(sizeof(Layout), [](auto&) {});
+  EXPECT_EQ(attach_refusal(), "");
+  EXPECT_FALSE(Segment::open_or_create(name_)->created());
+}
+
+TEST_F(SegmentFiles, a_pipe_is_refused_by_both_planes_and_left_alone) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_NE(attach_refusal().find("it is not a file"), std::string::npos);
+  EXPECT_NE(open_refusal().find("it is not a file"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_fifo(path_));
+}
+
+TEST_F(SegmentFiles, a_folder_is_refused_and_left_alone) {
+  std::filesystem::create_directory(path_);
+  EXPECT_NE(open_refusal().find("Cannot use the shared segment"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_directory(path_));
+}
+
+TEST_F(SegmentFiles, where_no_file_can_be_made_a_sentence_says_so) {
+  const std::string said = refusal([&] { Segment::open_or_create(name_ + "/in-no-folder"); });
+  EXPECT_NE(said.find("Cannot create the shared segment"), std::string::npos) << said;
+}
+
+/// The owner replaces the file of another release unless a data plane lives with it.
+class OtherRelease : public SegmentFiles {
+ protected:
+  void SetUp() override {
+    owner_ = Segment::open_or_create(name_);
+    start_heartbeat(owner_->layout().data_plane, monotonic_ns(), wall_ns());
+    owner_->layout().layout_version = kLayoutVersion + 1;
+  }
+  std::unique_ptr<Segment> owner_;
+};
+
+TEST_F(OtherRelease, whose_data_plane_lives_is_left_alone) {
+  EXPECT_NE(open_refusal().find("of another release (process " + std::to_string(::getpid())),
+            std::string::npos);
+}
+TEST_F(OtherRelease, whose_data_plane_has_a_beat_from_later_lives) {
+  beat(owner_->layout().data_plane, monotonic_ns() + 60'000'000'000);
+  EXPECT_NE(open_refusal().find("of another release"), std::string::npos);
+}
+TEST_F(OtherRelease, whose_heart_stands_still_is_replaced) {
+  beat(owner_->layout().data_plane, monotonic_ns() - kHeartbeatTimeoutNs - 1'000'000);
+  EXPECT_EQ(open_refusal(), "");
+}
+TEST_F(OtherRelease, whose_process_is_gone_is_replaced) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  owner_->layout().data_plane.pid = static_cast<std::uint32_t>(child);
+  EXPECT_EQ(open_refusal(), "");
+}
+TEST_F(OtherRelease, that_is_no_segment_at_all_is_replaced_whatever_stands_in_it) {
+  owner_->layout().magic = kMagic + 1;
+  EXPECT_EQ(open_refusal(), "");
+}
+TEST_F(OtherRelease, that_is_cut_short_before_its_heartbeat_is_replaced) {
+  ASSERT_EQ(::truncate(path_.c_str(), offsetof(Layout, data_plane) + sizeof(Heartbeat) - 1), 0);
+  EXPECT_EQ(open_refusal(), "");
+}
+
+TEST(Hearts, age_is_that_of_the_last_beat) {
+  Heartbeat heart{};
+  EXPECT_EQ(heartbeat_age_ns(heart, 5), kNever);
+  start_heartbeat(heart, 1000, 77);
+  EXPECT_EQ(heart.started_ns, 77u);
+  EXPECT_EQ(heart.beats, 1u);
+  EXPECT_EQ(heart.pid, static_cast<std::uint32_t>(::getpid()));
+  EXPECT_EQ(heartbeat_age_ns(heart, 1003), 3u);
+  EXPECT_EQ(heartbeat_age_ns(heart, 1000), 0u);
+  EXPECT_EQ(heartbeat_age_ns(heart, 999), 0u);
+  beat(heart, 2000);
+  EXPECT_EQ(heart.beats, 2u);
+  EXPECT_EQ(heartbeat_age_ns(heart, 2001), 1u);
+}
+
+TEST(Hearts, one_is_alive_until_the_timeout_is_over) {
+  Heartbeat heart{};
+  start_heartbeat(heart, 1000, 77);
+  EXPECT_TRUE(alive(heart, 1000 + kHeartbeatTimeoutNs));
+  EXPECT_FALSE(alive(heart, 1001 + kHeartbeatTimeoutNs));
+}
+
+TEST(Hearts, a_process_of_another_user_is_alive_too) {
+  Heartbeat heart{};
+  start_heartbeat(heart, 1000, 77);
+  heart.pid = static_cast<std::uint32_t>(::getppid());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool other = ::geteuid() != 0 || ::setuid(65534) == 0;
+    ::_exit(other && alive(heart, 1000) ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace sluice::segment

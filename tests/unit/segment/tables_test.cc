@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What stands in the segment: rings, histograms, locks, traces and the configuration's small questions, at
+// the ends of their ranges.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+
+#include "dataplane/segment/call_table.h"
+#include "dataplane/segment/config_block.h"
+#include "dataplane/segment/kept_channel.h"
+#include "dataplane/segment/ring.h"
+#include "dataplane/segment/trace.h"
+
+namespace sluice::segment {
+namespace {
+
+TEST(Ring, its_size_is_what_was_pushed_and_not_popped) {
+  Ring<int, 4> ring{};
+  int item = 0;
+  EXPECT_EQ(ring.size(), 0u);
+  for (std::uint32_t pushed = 1; pushed <= 4; ++pushed) {
+    ASSERT_TRUE(ring.push(1));
+    EXPECT_EQ(ring.size(), pushed);
+  }
+  ASSERT_TRUE(ring.pop(item));
+  EXPECT_EQ(ring.size(), 3u);
+}
+
+/// Head and tail are read one after the other: an onlooker may see a head that is behind by more than the
+/// ring holds.
+TEST(Ring, its_size_is_never_more_than_it_holds) {
+  Ring<int, 4> ring{};
+  const std::uint32_t tail = 9;  // the first member
+  std::memcpy(static_cast<void*>(&ring), &tail, sizeof tail);
+  EXPECT_EQ(ring.size(), 4u);
+}
+
+TEST(Histogram, no_value_and_the_largest) {
+  auto histogram = std::make_unique<Histogram>();
+  EXPECT_EQ(histogram->percentile(0.5), 0u);
+  EXPECT_EQ(histogram->count(), 0u);
+  histogram->record(7);
+  histogram->record(20);
+  EXPECT_EQ(histogram->count(), 2u);
+  EXPECT_EQ(histogram->sum(), 27u);
+  EXPECT_EQ(histogram->percentile(0.0), 7u);
+  EXPECT_EQ(histogram->percentile(0.5), 20u);
+  EXPECT_EQ(histogram->percentile(1.0), 20u);
+}
+
+TEST(Histogram, what_is_longer_than_its_range_counts_in_the_last_bucket) {
+  constexpr std::uint64_t kRange = std::uint64_t{1} << Histogram::kMaxBits;
+  constexpr std::uint32_t kLast = Histogram::kBuckets - 1;
+  EXPECT_EQ(Histogram::upper_bound(kLast), kRange - 1);
+  EXPECT_EQ(Histogram::bucket_of(kRange - 1), kLast);
+  EXPECT_EQ(Histogram::bucket_of(kRange), kLast);
+  EXPECT_EQ(Histogram::bucket_of(~std::uint64_t{0}), kLast);
+  // The bucket before ends where a 32nd of the last power of two begins.
+  EXPECT_EQ(Histogram::upper_bound(kLast - 1), kRange - kRange / 64 - 1);
+  EXPECT_EQ(Histogram::bucket_of(kRange - kRange / 64 - 1), kLast - 1);
+  auto histogram = std::make_unique<Histogram>();
+  histogram->record(~std::uint64_t{0});
+  EXPECT_EQ(histogram->in_bucket(kLast), 1u);
+  EXPECT_EQ(histogram->percentile(1.0), kRange - 1);
+}
+
+TEST(Histogram, buckets_are_exact_below_64_and_halve_their_precision_with_each_power_of_two) {
+  for (std::uint32_t value = 0; value < 64; ++value) {
+    EXPECT_EQ(Histogram::bucket_of(value), value);
+    EXPECT_EQ(Histogram::upper_bound(value), value);
+  }
+  EXPECT_EQ(Histogram::bucket_of(64), 64u);
+  EXPECT_EQ(Histogram::bucket_of(65), 64u);
+  EXPECT_EQ(Histogram::upper_bound(64), 65u);
+  EXPECT_EQ(Histogram::upper_bound(95), 127u);
+  EXPECT_EQ(Histogram::upper_bound(96), 131u);
+}
+
+TEST(Histogram, merging_adds_every_bucket_and_the_sum) {
+  auto a = std::make_unique<Histogram>();
+  auto b = std::make_unique<Histogram>();
+  a->record(5);
+  b->record(5);
+  b->record(0);
+  b->record(~std::uint64_t{0} >> 8);
+  a->merge(*b);
+  EXPECT_EQ(a->count(), 4u);
+  EXPECT_EQ(a->in_bucket(5), 2u);
+  EXPECT_EQ(a->in_bucket(0), 1u);
+  EXPECT_EQ(a->in_bucket(Histogram::kBuckets - 1), 1u);
+  EXPECT_EQ(a->sum(), 10u + (~std::uint64_t{0} >> 8));
+}
+
+struct Odd {
+  char bytes[13] = {};
+};
+
+TEST(SeqLock, sizes_that_are_no_multiple_of_a_word_come_back_whole) {
+  SeqLock<Odd> lock{};
+  Odd value;
+  std::memcpy(value.bytes, "twelve bytes", 13);
+  const std::uint32_t before = lock.sequence();
+  lock.write(value);
+  EXPECT_NE(lock.sequence(), before);
+  const auto read = lock.read();
+  ASSERT_TRUE(read);
+  EXPECT_STREQ(read->bytes, "twelve bytes");
+}
+
+TEST(SeqLock, what_a_writer_left_half_written_is_no_value_until_the_next_write) {
+  SeqLock<Odd> lock{};
+  lock.write({"first"});
+  const std::uint32_t torn = lock.sequence() + 1;  // as a writer that died leaves it
+  static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof torn);
+  std::memcpy(static_cast<void*>(&lock), &torn, sizeof torn);
+  EXPECT_FALSE(lock.read());
+  lock.write({"second"});
+  ASSERT_TRUE(lock.read());
+  EXPECT_STREQ(lock.read()->bytes, "second");
+  EXPECT_EQ(lock.sequence() % 2, 0u);
+}
+
+TEST(Trace, a_ring_keeps_the_newest_records_in_their_places) {
+  auto ring = std::make_unique<TraceRing>();
+  for (std::uint32_t xid = 0; xid < TraceRing::kRecords + 2; ++xid) {
+    TraceRecord record;
+    record.xid = xid;
+    EXPECT_EQ(ring->written, xid);
+    ring->add(record);
+  }
+  EXPECT_EQ(ring->written, TraceRing::kRecords + 2);
+  EXPECT_EQ(ring->records[0].read()->xid, TraceRing::kRecords);
+  EXPECT_EQ(ring->records[1].read()->xid, TraceRing::kRecords + 1);
+  EXPECT_EQ(ring->records[2].read()->xid, 2u);
+}
+
+TEST(CallTable, calls_are_counted_by_what_became_of_them) {
+  auto use = std::make_unique<ProcedureUse>();
+  use->count(CallStatus::success);
+  use->count(CallStatus::rdma_error);
+  use->count(CallStatus::rdma_error);
+  EXPECT_EQ(use->calls[static_cast<std::size_t>(CallStatus::success)], 1u);
+  EXPECT_EQ(use->calls[static_cast<std::size_t>(CallStatus::rdma_error)], 2u);
+  EXPECT_EQ(use->calls[static_cast<std::size_t>(CallStatus::garbage_args)], 0u);
+}
+
+TEST(ConfigBlock, connections_are_those_of_clients_and_of_the_reverse_gateway_when_there_is_one) {
+  ConfigBlock config;
+  config.max_connections = 10;
+  config.reverse.clients = 3;
+  EXPECT_EQ(config.all_connections(), 10u);
+  config.reverse.in_use = 1;
+  EXPECT_EQ(config.all_connections(), 13u);
+}
+
+TEST(ConfigBlock, reactors_share_the_ports_in_turn) {
+  ConfigBlock config;
+  EXPECT_EQ(config.verbs_port(0), nullptr);
+  config.verbs_port_count = 1;
+  EXPECT_EQ(config.verbs_port(3), &config.verbs_ports[0]);
+  config.verbs_port_count = 2;
+  EXPECT_EQ(config.verbs_port(0), &config.verbs_ports[0]);
+  EXPECT_EQ(config.verbs_port(1), &config.verbs_ports[1]);
+  EXPECT_EQ(config.verbs_port(2), &config.verbs_ports[0]);
+}
+
+TEST(KeptChannel, a_token_and_a_descriptor_go_into_one_word) {
+  const std::uint64_t channel = kept_channel(0x89ABCDEF, 0x7FFFFFFF);
+  EXPECT_EQ(token_of(channel), 0x89ABCDEFu);
+  EXPECT_EQ(descriptor_of(channel), 0x7FFFFFFF);
+  EXPECT_EQ(kept_channel(1, 0), std::uint64_t{1} << 32);
+}
+
+}  // namespace
+}  // namespace sluice::segment

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the gateway costs: a client over loopback RDMA, the reactor with its upstream, and a null upstream
-// that answers at once, against the same upstream straight over TCP. forward [FIGURE...]: one line of JSON
-// each, medians of kRuns runs. Client and reactor share a processor, the upstream has the other.
+// that answers at once, against the same upstream straight over TCP. Client and reactor share a processor,
+// the upstream has the other.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -22,12 +22,11 @@
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/ulb/nfs3.h"
 #include "pmd/loopback/loopback.h"
-#include "tests/bench/figure.h"
+#include "tests/bench/worker.h"
 
 namespace sluice::bench {
 namespace {
 
-constexpr double kSeconds = 1.0;
 constexpr int kUpstreamCpu = 1;
 constexpr int kGatewayCpu = 0;
 constexpr std::uint32_t kReadBytes = 1u << 20;
@@ -176,7 +175,7 @@ class Gateway {
     connect();
   }
 
-  Rate run(std::uint32_t procedure, std::uint32_t depth) {
+  Rate run(std::uint32_t procedure, std::uint32_t depth, double seconds) {
     const auto message = call_message(procedure);
     rate_.latency_ns.reserve(1u << 20);
     std::vector<Call> calls(depth);
@@ -191,7 +190,7 @@ class Gateway {
     }
     const std::uint64_t begin = now_ns();
     std::uint64_t now = begin;
-    for (std::uint64_t turn = 0; static_cast<double>(now - begin) < kSeconds * 1e9; ++turn) {
+    for (std::uint64_t turn = 0; static_cast<double>(now - begin) < seconds * 1e9; ++turn) {
       poll(now);
       if (turn % 16 == 0) now = now_ns();
     }
@@ -297,16 +296,16 @@ class Gateway {
   bool stopping_ = false;
 };
 
-Rate through_gateway(std::uint32_t procedure, std::uint32_t depth) {
+Rate through_gateway(std::uint32_t procedure, std::uint32_t depth, double seconds) {
   pin(kGatewayCpu);
   NullUpstream upstream;
-  return Gateway(upstream.port(), depth).run(procedure, depth);
+  return Gateway(upstream.port(), depth).run(procedure, depth, seconds);
 }
 
 // --- Straight over TCP
 
 /// `depth` calls outstanding on one connection, polled without blocking; what can be sent together is.
-Rate straight(std::uint32_t procedure, std::uint32_t depth) {
+Rate straight(std::uint32_t procedure, std::uint32_t depth, double seconds) {
   pin(kGatewayCpu);
   NullUpstream upstream;
   const int socket = tcp::connecting_socket(AF_INET, false, 30'000);
@@ -334,7 +333,7 @@ Rate straight(std::uint32_t procedure, std::uint32_t depth) {
   };
   for (std::uint32_t i = 0; i < depth; ++i) submit();
   std::size_t filled = 0;
-  while (static_cast<double>(now - begin) < kSeconds * 1e9) {
+  while (static_cast<double>(now - begin) < seconds * 1e9) {
     if (!out.empty()) {
       if (::send(socket, out.data(), out.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(out.size()))
         throw std::runtime_error("cannot send");
@@ -360,38 +359,38 @@ Rate straight(std::uint32_t procedure, std::uint32_t depth) {
   return rate;
 }
 
-// --- Figures
-
 constexpr std::uint32_t kDepth = 128;
 constexpr std::uint32_t kReadDepth = 8;
 
-constexpr Figure kFigures[] = {
-    {"gateway_added_us", "us", 10,
-     [] {
-       const double direct = straight(ulb::kNfs3GetAttr, 1).p50_us();
-       return Sample{through_gateway(ulb::kNfs3GetAttr, 1).p50_us() - direct, direct};
-     }},
-    {"forward_getattr_rps", "RPC/s", 3e5,
-     [] {
-       return Sample{through_gateway(ulb::kNfs3GetAttr, kDepth).per_second(),
-                     straight(ulb::kNfs3GetAttr, kDepth).per_second()};
-     }},
-    {"forward_vs_direct_tcp", "times the calls/s at depth 1", 0,
-     [] {
-       const double direct = straight(ulb::kNfs3GetAttr, 1).per_second();
-       return Sample{through_gateway(ulb::kNfs3GetAttr, 1).per_second() / direct, 1};
-     }},
-    {"forward_read_gbps", "GB/s", 2,
-     [] {
-       const double scale = kReadBytes / 1e9;
-       return Sample{through_gateway(ulb::kNfs3Read, kReadDepth).per_second() * scale,
-                     straight(ulb::kNfs3Read, kReadDepth).per_second() * scale};
-     }},
+using Run = Rate (*)(std::uint32_t procedure, std::uint32_t depth, double seconds);
+
+template <Run kRun>
+double getattr_p50_us(double seconds) {
+  return kRun(ulb::kNfs3GetAttr, 1, seconds).p50_us();
+}
+template <Run kRun, std::uint32_t kCalls>
+double getattr_per_second(double seconds) {
+  return kRun(ulb::kNfs3GetAttr, kCalls, seconds).per_second();
+}
+template <Run kRun>
+double read_bytes_per_second(double seconds) {
+  return kRun(ulb::kNfs3Read, kReadDepth, seconds).per_second() * kReadBytes;
+}
+
+constexpr Side kSides[] = {
+    {"gateway_p50_us", getattr_p50_us<through_gateway>},
+    {"straight_p50_us", getattr_p50_us<straight>},
+    {"gateway_alone", getattr_per_second<through_gateway, 1>},
+    {"straight_alone", getattr_per_second<straight, 1>},
+    {"gateway", getattr_per_second<through_gateway, kDepth>},
+    {"straight", getattr_per_second<straight, kDepth>},
+    {"gateway_read", read_bytes_per_second<through_gateway>},
+    {"straight_read", read_bytes_per_second<straight>},
 };
 
 }  // namespace
 }  // namespace sluice::bench
 
-int main(int argc, char** argv) {
-  return sluice::bench::print_figures(sluice::bench::kFigures, argc, argv);
+int main() {
+  return sluice::bench::serve(sluice::bench::kSides);
 }

@@ -1,73 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of operation: many connections, the control plane's restart, the price of being looked at."""
+"""Figures of operation: many connections, the control plane's restart, the price of being looked at, memory."""
 import json
 import os
+import re
 import socket
-import statistics
 import subprocess
+import tempfile
 import threading
 import time
 import urllib.request
 
-from planes import MemifPlanes, resident_mib
+from pairs import Pair, alternate, placement_probe, say
+from planes import MemifPlanes, ask, resident_mib
 
-RUNS = 5
 MANY = 10000
 TRANSPORT = f"max_connections = {MANY + 10}\ncredits = 4"
-
-
-def say(figure, value, unit, baseline, ratio, goal):
-    print(json.dumps({"figure": figure, "value": round(value, 3), "unit": unit, "baseline": round(baseline, 3),
-                      "ratio": round(ratio, 3), "goal": goal}), flush=True)
+POLICY = f"max_connections_per_client = {MANY + 10}\nmax_credits = 4"
+MEMORY_RUNS = 3  # what memory is resident does not depend on how fast a machine is
 
 
 def simulate_peers(build, planes, count):
+    """Gives a data plane connections, and its control plane's successor what belongs to them."""
+    planes.control.kill()
+    planes.control.wait()
     done = subprocess.run([f"{build}/tests/bench/simulated_peers", planes.name, str(count), "4"], capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["made"] == count, done
-
-
-def ask(path, method):
-    """One question to the admin socket, or None while nobody answers."""
-    try:
-        with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(5)
-            client.connect(path)
-            client.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode() + b"\n")
-            answer = b""
-            while not answer.endswith(b"\n"):
-                part = client.recv(65536)
-                if not part:
-                    return None
-                answer += part
-            return json.loads(answer)["result"]
-    except OSError:
-        return None
+    planes.start_control()
 
 
 def idle_connections(build):
-    """Connections that one reactor holds without a call: memory of each, while another client is served. Baseline: what
-    that client gets when there are no others."""
-    planes = MemifPlanes(build, TRANSPORT, f"max_connections_per_client = {MANY + 10}\nmax_credits = 4")
-    try:
-        alone = statistics.median(planes.load("--depth", "4", "null")["operations_per_s"] for _ in range(RUNS))
-        empty = resident_mib(planes.data.pid)
-        planes.control.kill()
-        planes.control.wait()
-        simulate_peers(build, planes, MANY)
-        planes.start_control()
-        among = statistics.median(planes.load("--depth", "4", "null")["operations_per_s"] for _ in range(RUNS))
-        full = resident_mib(planes.data.pid)
-        held = ask(planes.socket, "status")["connections"]
-    finally:
-        planes.stop()
-    say("idle_connections", held, "connections", MANY, among / alone, MANY)
-    say("idle_connection_bytes", (full - empty) * 1048576 / MANY, "bytes resident", empty * 1048576 / MANY, full / empty, None)
+    """NULL calls of one client among connections that one reactor holds without a call, against the same at a data plane without
+    any, while the other one is paused; and the memory of each."""
+    with MemifPlanes(build, TRANSPORT, POLICY) as crowded, MemifPlanes(build, TRANSPORT, POLICY) as empty, \
+            placement_probe(build) as probe:
+        def null_of(planes, other):
+            return other.beside(lambda: planes.load("--depth", "4", "null", seconds=0.3)["operations_per_s"])
+
+        empty.load("--depth", "4", "null")
+        crowded.load("--depth", "4", "null")
+        before = resident_mib(crowded.data.pid)
+        simulate_peers(build, crowded, MANY)
+        crowded.up()
+        memory = resident_mib(crowded.data.pid) - before
+        both_paused = crowded.beside(empty.beside(probe.side("round_trip_ns", 0)))
+        pairs, dropped = alternate(null_of(crowded, empty), null_of(empty, crowded), both_paused)
+        held = ask(crowded.socket, "status")["connections"]
+    say("idle_connections", pairs, dropped, "RPC/s", 0.9, held=held, held_goal=MANY, bytes_each=round(memory * 1048576 / MANY))
 
 
 def cp_restart_ms(build):
-    """From the start of a new control plane's process until it has taken over all connections, and administrators, MOUNT
-    and metrics are answered. Baseline: the same with an empty table."""
-    def restart(planes, connections):
+    """From the start of a new control plane's process until it has taken over 10,000 connections, and administrators, MOUNT and
+    metrics are answered, against the same with an empty table."""
+    def restart(planes, metrics, connections):
         planes.control.kill()
         planes.control.wait()
         began = time.monotonic()
@@ -77,57 +61,99 @@ def cp_restart_ms(build):
             if status and status["control_plane"]["alive"] and status["connections"] == connections:
                 break
             time.sleep(0.001)
-        urllib.request.urlopen("http://127.0.0.1:19464/metrics", timeout=5).read()
-        with socket.create_connection(("127.0.0.1", 20049), timeout=5):
+        urllib.request.urlopen(f"http://{metrics}/metrics", timeout=5).read()
+        with socket.create_connection(("127.0.0.1", int(planes.mount_port())), timeout=5):
             pass
         return (time.monotonic() - began) * 1000
 
-    planes = MemifPlanes(build, TRANSPORT, f"max_connections_per_client = {MANY + 10}\nmax_credits = 4", "127.0.0.1:19464")
-    try:
-        empty = statistics.median(restart(planes, 0) for _ in range(RUNS))
-        planes.control.kill()
-        planes.control.wait()
-        simulate_peers(build, planes, MANY)
-        full = statistics.median(restart(planes, MANY) for _ in range(RUNS))
-    finally:
-        planes.stop()
-    say("cp_restart_ms", full, "ms", empty, full / empty, 500)
+    ports = "127.0.0.1:19464", "127.0.0.1:19465"
+    with MemifPlanes(build, TRANSPORT, POLICY, ports[0]) as full, MemifPlanes(build, TRANSPORT, POLICY, ports[1]) as empty:
+        simulate_peers(build, full, MANY)
+        full.up()
+        pairs, dropped = alternate(empty.beside(lambda: restart(full, ports[0], MANY)), full.beside(lambda: restart(empty, ports[1], 0)))
+    say("cp_restart_ms", pairs, dropped, "ms", 29, "lower")
 
 
 def scrape_cost_ratio(build):
-    """NULL calls over memif while metrics are scraped every second, against the same without; turn by turn."""
-    planes = MemifPlanes(build, metrics="127.0.0.1:19464")
-    stop, scraping = threading.Event(), threading.Event()
+    """NULL calls over memif while metrics are scraped every second, against the same without."""
+    address = "127.0.0.1:19464"
+    stop = threading.Event()
 
     def scraper():
         os.sched_setaffinity(0, {0})  # this thread; the reactor polls elsewhere
         while not stop.wait(1):
-            if scraping.is_set():
-                urllib.request.urlopen("http://127.0.0.1:19464/metrics", timeout=5).read()
+            urllib.request.urlopen(f"http://{address}/metrics", timeout=5).read()
 
-    thread = threading.Thread(target=scraper)
-    thread.start()
-    rates = {False: [], True: []}
-    try:
-        for _ in range(RUNS):
-            for scraped in (False, True):
-                (scraping.set if scraped else scraping.clear)()
-                done = subprocess.run(planes.over_memif("--seconds", "3", "--depth", "64", "null"), capture_output=True, text=True, check=True)
-                rates[scraped].append(json.loads(done.stdout)["operations_per_s"])
-    finally:
-        stop.set()
-        thread.join()
-        planes.stop()
-    without, scraped = statistics.median(rates[False]), statistics.median(rates[True])
-    say("scrape_cost_ratio", scraped, "RPC/s", without, scraped / without, None)
+    with MemifPlanes(build, metrics=address) as planes, placement_probe(build) as probe:
+        def null():
+            return planes.load("--depth", "64", "null", seconds=1.2)["operations_per_s"]
 
+        def scraped():
+            stop.clear()
+            thread = threading.Thread(target=scraper)
+            thread.start()
+            result = null()
+            stop.set()
+            thread.join()
+            return result
 
-def policy_10k_ms(build):
-    """Recomputation of the grants of 10,000 connections that want more than there is. Baseline: of 1,000."""
-    done = subprocess.run([f"{build}/tests/bench/policy"], capture_output=True, text=True, check=True)
-    figure = json.loads(done.stdout)
-    say("policy_10k_ms", figure["ms_10000"], "ms", figure["ms_1000"], figure["ms_10000"] / figure["ms_1000"], 10)
+        pairs, dropped = alternate(scraped, null, planes.beside(probe.side("round_trip_ns", 0)), most=20)
+    say("scrape_cost_ratio", pairs, dropped, "RPC/s")
 
 
-OPERATIONS = {"idle_connections": idle_connections, "cp_restart_ms": cp_restart_ms, "policy_10k_ms": policy_10k_ms,
-              "scrape_cost_ratio": scrape_cost_ratio}
+def dataplane_rss_mib(build):
+    """Resident memory of an idle data plane with the default configuration, and of an empty process."""
+    pairs = []
+    with tempfile.TemporaryDirectory() as folder:
+        name = f"sluice-bench-{os.getpid()}"
+        text = open("deploy/sluice.toml", encoding="utf-8").read()
+        for key, value in (("segment", name), ("loopback_path", f"/dev/shm/{name}-loopback"), ("socket", f"{folder}/admin")):
+            text = re.sub(rf'^{key} = ".*?"', f'{key} = "{value}"', text, flags=re.M)
+        text = text.replace('address = "127.0.0.1:9464"', 'address = ""').replace("enabled = true ", "enabled = false ")
+        config = f"{folder}/sluice.toml"
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(text)
+        for _ in range(MEMORY_RUNS):
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            control = subprocess.Popen([f"{build}/controlplane/sluice-controlplane", "--config", config], **quiet)
+            data = subprocess.Popen([f"{build}/sluice-dataplane", "--segment", name], **quiet)
+            for _ in range(300):
+                done = subprocess.run([f"{build}/cli/sluicectl", "--socket", f"{folder}/admin", "--json", "exports"],
+                                      capture_output=True, text=True)
+                if done.returncode == 0 and json.loads(done.stdout):
+                    break
+                time.sleep(0.1)
+            time.sleep(1)
+            pairs.append(Pair("memory", resident_mib(data.pid), resident_mib(os.getpid())))
+            for process in (data, control):
+                process.terminate()
+                process.wait()
+        for path in (f"/dev/shm/{name}", f"/dev/shm/{name}-loopback"):
+            if os.path.exists(path):
+                os.unlink(path)
+    say("dataplane_rss_mib", pairs, 0, "MiB", better="lower", value_goal=256)
+
+
+def conn_idle_bytes(build):
+    """Resident memory of a data plane for each connection that is open and has had a few calls, and what a connection may come
+    to use, its share of the slots' buffers."""
+    pairs = []
+    connections = 32
+    for _ in range(MEMORY_RUNS):
+        with MemifPlanes(build) as planes:
+            planes.load("--connections", "1", "--depth", "1", "--operations", "100", "null")
+            before = resident_mib(planes.data.pid)
+            client = subprocess.Popen(planes.over_memif("--connections", str(connections), "--depth", "1", "--seconds", "3", "null"),
+                                      stdout=subprocess.DEVNULL)
+            time.sleep(2)
+            after = resident_mib(planes.data.pid)
+            client.wait()
+            shares = ("Receive buffers", "reply buffers of call slots", "call slots")
+            reserved = sum(part["reserved_bytes"] for part in planes.ctl("memory")["parts"] if part["what"] in shares)
+            pairs.append(Pair("memory", (after - before) * 1048576 / (connections - 1), reserved / connections))
+    say("conn_idle_bytes", pairs, 0, "bytes", better="lower")
+
+
+TARGETS = ["tests/bench/placement", "tests/bench/simulated_peers"]
+FIGURES = {measure.__name__: measure for measure in (idle_connections, cp_restart_ms, scrape_cost_ratio, dataplane_rss_mib,
+                                                     conn_idle_bytes)}

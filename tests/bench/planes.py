@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both planes as processes, to be measured."""
+import contextlib
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 
@@ -15,8 +18,26 @@ def resident_mib(pid):
         return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1)) / 1024
 
 
+def ask(path, method):
+    """One question to the admin socket, or None while nobody answers."""
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5)
+            client.connect(path)
+            client.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode() + b"\n")
+            answer = b""
+            while not answer.endswith(b"\n"):
+                part = client.recv(65536)
+                if not part:
+                    return None
+                answer += part
+            return json.loads(answer)["result"]
+    except OSError:
+        return None
+
+
 class MemifPlanes(planes_of_tests.Planes):
-    """A data plane on memif with its control plane."""
+    """A data plane on memif with its control plane. Its reactor polls all the time."""
 
     def __init__(self, build, transport="", policy="max_connections_per_client = 64", metrics=""):
         super().__init__("bench", f"{build}/controlplane/sluice-controlplane", f"{build}/sluice-dataplane",
@@ -30,6 +51,9 @@ idle = "spin"
 driver = "softroce"
 ethdev = "{planes_of_tests.memif_ethdev(self.dir, 'server')}"
 addresses = ["192.0.2.1/24"]
+[[export]]
+path = "/export"
+root_squash = false
 [admin]
 socket = "{self.socket}"
 [metrics]
@@ -37,10 +61,33 @@ address = "{metrics}"
 [policy]
 {policy}
 [mount]
-port = 20049
+port = 0
 rpcbind = false
 """)
         self.start()
 
-    def load(self, *words):
-        return json.loads(subprocess.run(self.over_memif("--seconds", "1", *words), capture_output=True, text=True, check=True).stdout)
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        self.stop()
+
+    def load(self, *words, seconds=0.4):
+        return json.loads(subprocess.run(self.over_memif("--seconds", str(seconds), *words), capture_output=True, text=True, check=True).stdout)
+
+    @contextlib.contextmanager
+    def paused(self):
+        """Leaves the reactor's processor to others, for less time than the control plane waits for a sign of life."""
+        os.kill(self.data.pid, signal.SIGSTOP)
+        os.waitpid(self.data.pid, os.WUNTRACED)
+        try:
+            yield
+        finally:
+            os.kill(self.data.pid, signal.SIGCONT)
+
+    def beside(self, side):
+        """A side that is measured while the reactor is paused."""
+        def measure():
+            with self.paused():
+                return side()
+        return measure

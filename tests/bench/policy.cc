@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How long the credit policy takes for many connections on a segment, where there is too little for all and
-// every fourth connection has changed its mind. Prints medians as JSON.
-#include <algorithm>
-#include <cstdio>
+// every fourth connection has changed its mind.
 #include <vector>
 
 #include "controlplane/policy/credit_policy.h"
 #include "dataplane/segment/segment.h"
+#include "tests/bench/worker.h"
 
+namespace sluice::bench {
 namespace {
 
-using namespace sluice;
-
 double median_ms(std::uint32_t connections) {
+  pin(kServerCpu);
   policy::CreditPolicy policy(
       {.slots = 3 * std::uint64_t{connections}, .classes = {{1, 1, 64}, {3, 1, 64}, {2, 2, 16}}},
       connections);
@@ -27,12 +26,15 @@ double median_ms(std::uint32_t connections) {
     policy.recompute(now_ns);
     times.push_back(static_cast<double>(segment::monotonic_ns() - begun_ns) * 1e-6);
   }
-  std::nth_element(times.begin(), times.begin() + 25, times.end());
-  return times[25];
+  return median(std::move(times));
 }
 
+constexpr Side kSides[] = {{"ms_1000", [](double) { return median_ms(1000); }},
+                           {"ms_10000", [](double) { return median_ms(10'000); }}};
+
 }  // namespace
+}  // namespace sluice::bench
 
 int main() {
-  std::printf("{\"ms_1000\": %.4f, \"ms_10000\": %.4f}\n", median_ms(1000), median_ms(10000));
+  return sluice::bench::serve(sluice::bench::kSides);
 }

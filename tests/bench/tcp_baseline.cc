@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the same messages cost over TCP on this machine's loopback, with the kernel's sockets and with
-// libtirpc: baselines for the figures over RDMA. tcp_baseline SECONDS: one line of JSON. Client and server
-// have a processor each.
+// libtirpc: baselines for the figures over RDMA. Client and server have a processor each.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <rpc/rpc.h>
-#include <sched.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "tests/bench/worker.h"
+
+namespace sluice::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -28,13 +28,6 @@ constexpr std::size_t kReplyBytes = 28;
 constexpr std::size_t kBlockBytes = 1 << 20;
 constexpr u_long kProgram = 0x20000099;
 constexpr u_long kVersion = 1;
-
-void pin(unsigned cpu) {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(cpu % std::max(1u, std::thread::hardware_concurrency()), &one);
-  sched_setaffinity(0, sizeof one, &one);
-}
 
 struct Listener {
   int socket = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -79,7 +72,7 @@ bool send_all(int socket, const char* from, std::size_t bytes) {
 std::pair<double, double> exchange(std::size_t call, std::size_t reply, unsigned depth, double seconds) {
   Listener listener;
   std::thread server([&] {
-    pin(1);
+    pin(kServerCpu);
     const int socket = ::accept(listener.socket, nullptr, nullptr);
     no_delay(socket);
     std::vector<char> in(call);
@@ -88,7 +81,7 @@ std::pair<double, double> exchange(std::size_t call, std::size_t reply, unsigned
     }
     ::close(socket);
   });
-  pin(0);
+  pin(kClientCpu);
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   ::connect(socket, reinterpret_cast<sockaddr*>(&listener.address), sizeof listener.address);
   no_delay(socket);
@@ -111,10 +104,7 @@ std::pair<double, double> exchange(std::size_t call, std::size_t reply, unsigned
   ::shutdown(socket, SHUT_RDWR);
   ::close(socket);
   server.join();
-  std::nth_element(round_trips.begin(),
-                   round_trips.begin() + static_cast<std::ptrdiff_t>(round_trips.size() / 2),
-                   round_trips.end());
-  return {rate, round_trips[round_trips.size() / 2]};
+  return {rate, median(std::move(round_trips))};
 }
 
 extern "C" void null_program(svc_req*, SVCXPRT* transport) {
@@ -126,13 +116,13 @@ double libtirpc_calls(double seconds) {
   Listener listener;
   const pid_t server = ::fork();
   if (server == 0) {
-    pin(1);
+    pin(kServerCpu);
     SVCXPRT* transport = svc_vc_create(listener.socket, 0, 0);
     if (transport == nullptr || !svc_reg(transport, kProgram, kVersion, null_program, nullptr)) ::_exit(1);
     svc_run();
     ::_exit(0);
   }
-  pin(0);
+  pin(kClientCpu);
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   ::connect(socket, reinterpret_cast<sockaddr*>(&listener.address), sizeof listener.address);
   no_delay(socket);
@@ -152,22 +142,21 @@ double libtirpc_calls(double seconds) {
       static_cast<double>(calls) / std::chrono::duration<double>(Clock::now() - begin).count();
   clnt_destroy(client);
   ::kill(server, SIGKILL);
+  ::waitpid(server, nullptr, 0);
   return rate;
 }
 
-}  // namespace
+constexpr Side kSides[] = {
+    {"null", [](double seconds) { return exchange(kCallBytes, kReplyBytes, 64, seconds).first; }},
+    {"null_p50_us", [](double seconds) { return exchange(kCallBytes, kReplyBytes, 1, seconds).second; }},
+    {"read1m", [](double seconds) { return exchange(128, kBlockBytes, 4, seconds).first * kBlockBytes; }},
+    {"write1m", [](double seconds) { return exchange(kBlockBytes, 160, 1, seconds).first * kBlockBytes; }},
+    {"libtirpc_null", libtirpc_calls},
+};
 
-int main(int argc, char** argv) {
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 1;
-  const double libtirpc = libtirpc_calls(seconds);
-  const auto pipelined = exchange(kCallBytes, kReplyBytes, 64, seconds);
-  const auto alone = exchange(kCallBytes, kReplyBytes, 1, seconds);
-  const auto reads = exchange(128, kBlockBytes, 4, seconds);
-  const auto writes = exchange(kBlockBytes, 160, 1, seconds);
-  std::printf(
-      "{\"null_rps\": %.0f, \"null_p50_us\": %.2f, \"read1m_gbps\": %.3f, \"write1m_gbps\": %.3f, "
-      "\"libtirpc_rps\": %.0f}\n",
-      pipelined.first, alone.second, reads.first * kBlockBytes / 1e9, writes.first * kBlockBytes / 1e9,
-      libtirpc);
-  return 0;
+}  // namespace
+}  // namespace sluice::bench
+
+int main() {
+  return sluice::bench::serve(sluice::bench::kSides);
 }

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons both sides of which one program measures."""
+import dataclasses
+
+from pairs import Worker, alternate, placement_probe, say
+
+
+@dataclasses.dataclass
+class Comparison:
+    program: str
+    value: str
+    baseline: str
+    unit: str
+    goal: float = None
+    better: str = "higher"
+    seconds: float = 0.3
+    processors: int = 2
+
+
+# A goal that was absolute is what it was in relation to the baseline measured with it.
+COMPARISONS = {
+    "v1_decode_ns": Comparison("codec", "decode_ns", "rpcgen_decode_ns", "ns", 0.3, "lower", processors=1),
+    "v1_decode_vs_rpcgen": Comparison("codec", "rpcgen_decode_ns", "decode_ns", "ns", 5, processors=1),
+    "loopback_null_vs_driver": Comparison("loopback", "null", "driver", "RPC/s"),
+    "loopback_null_rps": Comparison("loopback", "null", "driver", "RPC/s", 0.21),
+    "loopback_getattr_rps": Comparison("loopback", "getattr", "null", "RPC/s", 0.43),
+    "loopback_read4k_rps": Comparison("loopback", "read4k_one_connection", "null_one_connection", "RPC/s", 0.22),
+    "loopback_read1m_vs_memcpy": Comparison("loopback", "read1m", "memcpy1m", "bytes/s", 0.7),
+    "loopback_write1m_vs_memcpy": Comparison("loopback", "write1m", "memcpy1m", "bytes/s", 0.7),
+    "loopback_v2_null_rps": Comparison("loopback", "null_v2", "null", "RPC/s", 0.83),
+    "loopback_v2_getattr_rps": Comparison("loopback", "getattr_v2", "getattr", "RPC/s", 0.7),
+    "loopback_null_p99_us": Comparison("loopback", "null_p99_us", "driver_round_trip_us", "us", None, "lower"),
+    "gateway_added_us": Comparison("forward", "gateway_p50_us", "straight_p50_us", "us", 2.2, "lower"),
+    "forward_getattr_rps": Comparison("forward", "gateway", "straight", "RPC/s", 0.037),
+    "forward_vs_direct_tcp": Comparison("forward", "gateway_alone", "straight_alone", "RPC/s"),
+    "forward_read_gbps": Comparison("forward", "gateway_read", "straight_read", "bytes/s", 0.53),
+    "policy_10k_ms": Comparison("policy", "ms_10000", "ms_1000", "ms", None, "lower", processors=1),
+    "softroce_packets_vs_memif": Comparison("memif_pair", "driver_packets", "packets", "packets/s"),
+}
+
+
+def compare(build, figure):
+    c = COMPARISONS[figure]
+    with Worker(f"{build}/tests/bench/{c.program}") as worker, placement_probe(build) as probe:
+        round_trip = probe.side("round_trip_ns", 0) if c.processors == 2 else None
+        pairs, dropped = alternate(worker.side(c.value, c.seconds), worker.side(c.baseline, c.seconds), round_trip)
+    say(figure, pairs, dropped, c.unit, c.goal, c.better)
+
+
+TARGETS = sorted({f"tests/bench/{c.program}" for c in COMPARISONS.values()} | {"tests/bench/placement"})
+FIGURES = {name: lambda build, name=name: compare(build, name) for name in COMPARISONS}

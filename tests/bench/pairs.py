@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons that hold on a machine whose speed changes: two sides are measured in turn, in short rounds, and a figure is
+the median of the ratios of the rounds.
+
+Where the sides use two processors, the host may move these between rounds: a cache line then takes several times as long from
+one to the other. Each round is filed by how long it takes, and ratios are taken among rounds of one placement."""
+import collections
+import json
+import os
+import statistics
+import subprocess
+
+PAIRS = 15
+# A cache line's round trip takes about 60 ns between threads of a core or neighbours, 300 ns across the host.
+NEAR_BELOW_NS = 150
+
+Pair = collections.namedtuple("Pair", "placement value baseline")
+
+
+def placement_of(round_trip_ns):
+    return "near" if round_trip_ns < NEAR_BELOW_NS else "far"
+
+
+def alternate(value, baseline, round_trip=None, wanted=PAIRS, most=3 * PAIRS):
+    """Calls both in turn, the other one first each time, until there are `wanted` pairs. round_trip() is asked before, between
+    and after them; a round during which the placement changed is dropped, and one in which a side has None to say. At most
+    `most` rounds."""
+    pairs, dropped = [], 0
+
+    def placement():
+        return placement_of(round_trip()) if round_trip else "one core"
+
+    while len(pairs) < wanted and len(pairs) + dropped < most:
+        seen, measured = {placement()}, {}
+        sides = (("value", value), ("baseline", baseline))
+        for name, side in sides if (len(pairs) + dropped) % 2 == 0 else reversed(sides):
+            measured[name] = side()
+            seen.add(placement())
+        if len(seen) == 1 and None not in measured.values():
+            pairs.append(Pair(seen.pop(), **measured))
+        else:
+            dropped += 1
+    return pairs, dropped
+
+
+def quartiles(values):
+    """First quartile, median, third quartile."""
+    if len(values) == 1:
+        return [values[0]] * 3
+    return statistics.quantiles(values, n=4, method="inclusive")
+
+
+def rounded(number):
+    return float(f"{number:.4g}")
+
+
+def summary(pairs):
+    """For each placement that was met: what its pairs say."""
+    result = {}
+    for placement in sorted({pair.placement for pair in pairs}, reverse=True):
+        here = [pair for pair in pairs if pair.placement == placement]
+        first, middle, third = quartiles([pair.value / pair.baseline for pair in here])
+        result[placement] = {"ratio": rounded(middle), "quartiles": [rounded(first), rounded(third)], "pairs": len(here),
+                             "value": rounded(statistics.median(pair.value for pair in here)),
+                             "baseline": rounded(statistics.median(pair.baseline for pair in here))}
+    return result
+
+
+def say(figure, pairs, dropped, unit, goal=None, better="higher", **more):
+    """One line of JSON. `goal` is of the ratio, at least or (better="lower") at most."""
+    assert pairs, f"All of {dropped} rounds were dropped: something else keeps the processors busy."
+    print(json.dumps({"figure": figure, "unit": unit, "goal": goal, "better": better, "dropped": dropped, **summary(pairs), **more}),
+          flush=True)
+
+
+class Worker:
+    """A program that measures when it is asked to: a line 'SIDE SECONDS' in, a line with a number out."""
+
+    def __init__(self, *command):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, f"{self.process.args[0]} gave no answer to {words}."
+        return float(answer)
+
+    def side(self, *words):
+        return lambda: self.ask(*words)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def placement_probe(build):
+    """A worker whose round_trip() is that of a cache line between the first two processors."""
+    return Worker(os.path.join(build, "tests/bench/placement"))

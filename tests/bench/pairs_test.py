@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The arithmetic of comparisons, on sides and placements that are made up."""
+import contextlib
+import io
+import itertools
+import json
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from pairs import NEAR_BELOW_NS, PAIRS, Pair, Worker, alternate, placement_of, quartiles, say, summary  # noqa: E402
+
+
+def numbers(*values):
+    return itertools.cycle(values).__next__
+
+
+class Alternation(unittest.TestCase):
+    def test_sides_take_turns_and_each_goes_first_as_often(self):
+        order = []
+        pairs, dropped = alternate(lambda: order.append("A") or 6.0, lambda: order.append("B") or 2.0, wanted=4)
+        self.assertEqual("".join(order), "ABBAABBA")
+        self.assertEqual(pairs, [Pair("one core", 6.0, 2.0)] * 4)
+        self.assertEqual(dropped, 0)
+
+    def test_at_least_fifteen_pairs_are_taken(self):
+        self.assertGreaterEqual(PAIRS, 15)
+        self.assertEqual(len(alternate(numbers(1), numbers(1))[0]), PAIRS)
+
+    def test_a_slow_minute_does_not_move_the_ratio(self):
+        speed = itertools.chain([100.0] * 16, itertools.repeat(50.0))  # half as fast from the middle of a pair on
+        pairs, _ = alternate(lambda: 3 * next(speed), lambda: next(speed), wanted=15)
+        self.assertEqual(summary(pairs)["one core"]["ratio"], 3)
+
+    def test_a_round_during_which_the_placement_changed_is_dropped(self):
+        for trips in ((50, 300, 300), (50, 50, 300), (300, 300, 50), (50, 300, 50)):
+            probed = itertools.chain(trips, itertools.repeat(50))
+            pairs, dropped = alternate(numbers(1), numbers(1), lambda: next(probed), wanted=2)  # pylint: disable=cell-var-from-loop
+            self.assertEqual((len(pairs), dropped), (2, 1), trips)
+            self.assertEqual({pair.placement for pair in pairs}, {"near"})
+
+    def test_a_round_in_which_a_side_could_not_be_measured_is_dropped(self):
+        pairs, dropped = alternate(numbers(None, 1.0, 1.0), numbers(1.0, 1.0, None), wanted=1)
+        self.assertEqual((pairs, dropped), ([Pair("one core", 1.0, 1.0)], 1))
+
+    def test_rounds_end_when_the_placement_never_stays(self):
+        pairs, dropped = alternate(numbers(1), numbers(1), numbers(50, 300), wanted=5, most=9)
+        self.assertEqual((pairs, dropped), ([], 9))
+
+
+class Arithmetic(unittest.TestCase):
+    def test_placement_is_told_by_the_round_trip(self):
+        self.assertEqual([placement_of(ns) for ns in (58, NEAR_BELOW_NS - 1, NEAR_BELOW_NS, 320)], ["near", "near", "far", "far"])
+
+    def test_quartiles(self):
+        self.assertEqual(quartiles([5.0]), [5.0, 5.0, 5.0])
+        self.assertEqual(quartiles([4.0, 1.0, 3.0, 2.0, 5.0]), [2.0, 3.0, 4.0])
+
+    def test_the_ratio_is_the_median_of_ratios_not_the_ratio_of_medians(self):
+        pairs = [Pair("near", 10.0, 1.0), Pair("near", 20.0, 4.0), Pair("near", 30.0, 2.0)]
+        self.assertEqual(summary(pairs)["near"], {"ratio": 10.0, "quartiles": [7.5, 12.5], "pairs": 3, "value": 20.0, "baseline": 2.0})
+
+    def test_each_placement_is_by_itself(self):
+        pairs = [Pair("near", 8.0, 2.0), Pair("far", 3.0, 3.0), Pair("near", 8.0, 2.0)]
+        told = summary(pairs)
+        self.assertEqual((told["near"]["ratio"], told["near"]["pairs"]), (4.0, 2))
+        self.assertEqual((told["far"]["ratio"], told["far"]["pairs"]), (1.0, 1))
+
+    def test_a_figure_is_one_line_of_json(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            say("name", [Pair("far", 1.0, 4.0)], 2, "RPC/s", 0.2, idle=0.01)
+        told = json.loads(out.getvalue())
+        self.assertEqual(out.getvalue().count("\n"), 1)
+        self.assertEqual((told["figure"], told["goal"], told["dropped"], told["idle"]), ("name", 0.2, 2, 0.01))
+        self.assertEqual(told["far"]["ratio"], 0.25)
+
+    def test_no_pairs_are_no_figure(self):
+        with self.assertRaises(AssertionError):
+            say("name", [], 9, "RPC/s")
+
+
+class Workers(unittest.TestCase):
+    def test_a_worker_answers_line_by_line(self):
+        with Worker(sys.executable, "-uc", "while True: print(2 * float(input().split()[1]))") as worker:
+            self.assertEqual([worker.side("any", 0.25)(), worker.ask("any", 3)], [0.5, 6.0])
+
+    def test_a_worker_that_ends_is_noticed(self):
+        with Worker(sys.executable, "-c", "input()") as worker:
+            with self.assertRaises(AssertionError):
+                worker.ask("any", 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A driver alone: Sends of a NULL call's and its reply's size, answered as they come. One end of it, polled
+// by one thread; Device is the driver's class, so that its calls cost what they cost below RPC-over-RDMA.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+
+#include "cli/bench/client.h"
+#include "pmd/rdma.h"
+
+namespace sluice::bench {
+
+// An RPC NULL call and its reply with AUTH_NONE (RFC 5531), behind a version 1 header without chunks (RFC
+// 8166).
+inline constexpr std::uint32_t kNullCallBytes = 28 + 40;
+inline constexpr std::uint32_t kNullReplyBytes = 28 + 24;
+
+class PingPong {
+ public:
+  static constexpr std::uint32_t kBuffers = 256;
+  static constexpr std::uint32_t kBufferBytes = 128;
+
+  PingPong(rdma::Device& device, rdma::ConnectionManager& manager)
+      : device_(device),
+        manager_(manager),
+        memory_(device.allocate_memory(kBuffers * kBufferBytes)),
+        qp_(device.create_queue_pair({.send_depth = 512, .recv_depth = 512})) {
+    for (std::uint32_t i = 0; i < kBuffers; ++i) repost(i);
+  }
+
+  /// Answers until `stop`; `listening` says that a client may come.
+  void answer(std::atomic<bool>& listening, const std::atomic<bool>& stop) {
+    manager_.listen(kPort);
+    listening = true;
+    rdma::CmEvent event;
+    for (std::uint64_t turn = 0; !stop.load(std::memory_order_relaxed); ++turn) {
+      this->turn(kNullReplyBytes);
+      if (turn % kTurnsPerCm == 0 && manager_.poll_events({&event, 1}) == 1 &&
+          event.type == rdma::CmEventType::ConnectRequest)
+        manager_.accept(event.id, *qp_, {});
+    }
+  }
+
+  void connect() {
+    manager_.connect(*qp_, kPort, {});
+    const std::uint64_t begun_ns = now_ns();
+    rdma::CmEvent event;
+    while (manager_.poll_events({&event, 1}) == 0 || event.type != rdma::CmEventType::Established) {
+      turn(0);
+      if (now_ns() - begun_ns > 10'000'000'000) throw std::runtime_error("The other end does not answer.");
+    }
+  }
+
+  /// Round trips per second with `depth` of them under way.
+  double calls_per_second(std::uint32_t depth, double seconds) {
+    for (std::uint32_t i = 0; i < depth; ++i) {
+      const rdma::Sge sge = buffer(i, kNullCallBytes);
+      const rdma::SendWr wr{.wr_id = 0, .sges = {&sge, 1}};
+      qp_->post_send({&wr, 1});
+    }
+    const std::uint64_t begin = now_ns();
+    std::uint64_t done = 0;
+    std::uint64_t now = begin;
+    for (std::uint64_t turn = 0; static_cast<double>(now - begin) < seconds * 1e9; ++turn) {
+      done += this->turn(kNullCallBytes);
+      if (turn % 64 == 0) now = now_ns();
+    }
+    return static_cast<double>(done) * 1e9 / static_cast<double>(now - begin);
+  }
+
+ private:
+  static constexpr std::uint16_t kPort = 1;
+  static constexpr std::uint64_t kTurnsPerCm = 1024;
+
+  rdma::Sge buffer(std::uint64_t i, std::uint32_t bytes) {
+    return {memory_.bytes.data() + i * kBufferBytes, bytes, memory_.lkey};
+  }
+  void repost(std::uint64_t i) {
+    const rdma::RecvWr wr{i, buffer(i, kBufferBytes)};
+    qp_->post_recv({&wr, 1});
+  }
+  /// Handles what is there; `answer_bytes` are sent for each message that came.
+  std::size_t turn(std::uint32_t answer_bytes) {
+    rdma::WorkCompletion completions[64];
+    rdma::Sge sges[64];
+    rdma::SendWr wrs[64];
+    std::size_t sends = 0;
+    const std::size_t count = device_.poll(completions);
+    for (const auto& wc : std::span(completions, count)) {
+      if (wc.status != rdma::WcStatus::Success) throw std::runtime_error("The connection was lost.");
+      if (wc.opcode != rdma::WcOpcode::Receive) continue;
+      repost(wc.wr_id);
+      sges[sends] = buffer(wc.wr_id, answer_bytes);
+      wrs[sends] = {.wr_id = 0, .sges = {&sges[sends], 1}};
+      ++sends;
+    }
+    if (sends > 0) qp_->post_send({wrs, sends});
+    return sends;
+  }
+
+  rdma::Device& device_;
+  rdma::ConnectionManager& manager_;
+  rdma::MemoryRegion memory_;
+  std::unique_ptr<rdma::QueuePair> qp_;
+};
+
+}  // namespace sluice::bench

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long a cache line takes from one of the two processors to the other and back: the median over short
+// batches, since a processor that is taken away meanwhile spoils a few of them only.
+#include <atomic>
+#include <thread>
+
+#include "cli/bench/client.h"
+#include "tests/bench/worker.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr std::uint32_t kBatches = 1000;
+constexpr std::uint32_t kRoundTrips = 16;  // of a batch
+
+double round_trip_ns(double) {
+  alignas(64) std::atomic<std::uint32_t> line{0};
+  std::thread other([&] {
+    pin(kServerCpu);
+    for (std::uint32_t turn = 0; turn < kBatches * kRoundTrips; ++turn) {
+      while (line.load(std::memory_order_acquire) != 2 * turn + 1) {
+      }
+      line.store(2 * turn + 2, std::memory_order_release);
+    }
+  });
+  pin(kClientCpu);
+  std::vector<double> batches;
+  std::uint64_t begun_ns = now_ns();
+  for (std::uint32_t turn = 0; turn < kBatches * kRoundTrips; ++turn) {
+    line.store(2 * turn + 1, std::memory_order_release);
+    while (line.load(std::memory_order_acquire) != 2 * turn + 2) {
+    }
+    if ((turn + 1) % kRoundTrips != 0) continue;
+    const std::uint64_t now = now_ns();
+    batches.push_back(static_cast<double>(now - begun_ns) / kRoundTrips);
+    begun_ns = now;
+  }
+  other.join();
+  return median(batches);
+}
+
+constexpr Side kSides[] = {{"round_trip_ns", round_trip_ns}};
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main() {
+  return sluice::bench::serve(sluice::bench::kSides);
+}

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call costs the server's processor: nfs-ganesha's export in memory over TCP, divided by Sluice's over softroce on memif.
+Both servers are kept to the second processor and have more calls outstanding than they can answer, from a client on the first
+one that does as little as it can. A process's time is that of its processor clock, user and system, over the round; a reactor
+polls all the time, so its time is all that passes; rounds in which it was not the bottleneck are dropped, and what it polled in
+vain in the others is counted as if it were needed, and printed."""
+import statistics
+import time
+
+from ganesha import EXPORT, MOUNT_PORT, NFS_PORT, Ganesha, lacks
+from pairs import Worker, alternate, placement_probe, say
+from planes import MemifPlanes, ask, planes_of_tests
+
+SECONDS = 0.5
+SERVER_CPU = 1
+MOST_IDLE = 0.1  # of a reactor that is called the bottleneck
+CALLS = {"cpu_null_vs_ganesha": "null", "cpu_getattr_vs_ganesha": "getattr", "cpu_read4k_vs_ganesha": "read4k",
+         "cpu_read1m_vs_ganesha": "read1m"}
+
+
+def processor_s(pid):
+    """What a process has had of processors, by its clock (clock_getcpuclockid(3))."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+class IdleTurns:
+    """The share of a reactor's time that went into turns that found nothing, over each round. Such a turn is taken to last as
+    long as when there is nothing to do at all; while a client writes to what is looked at it lasts longer."""
+
+    def __init__(self, planes):
+        self.planes = planes
+        before = self.now()
+        time.sleep(1)
+        after = self.now()
+        self.seconds_each = (after[1] - before[1]) / (after[0] - before[0])
+        self.shares = []
+
+    def now(self):
+        return ask(self.planes.socket, "counters")[0]["polls_idle"], processor_s(self.planes.data.pid)
+
+    def during(self, side):
+        def measure():
+            before = self.now()
+            result = side()
+            after = self.now()
+            share = (after[0] - before[0]) * self.seconds_each / (after[1] - before[1])
+            if share > MOST_IDLE:
+                return None
+            self.shares.append(share)
+            return result
+        return measure
+
+
+def compare(build, figure):
+    reason = lacks()
+    if reason:
+        return print(f'{{"figure": "{figure}", "skipped": "{reason}"}}', flush=True)
+    call = CALLS[figure]
+    with MemifPlanes(build, "credits = 128", "max_credits = 128") as planes, Ganesha(SERVER_CPU) as ganesha, \
+            placement_probe(build) as probe:
+        over_tcp = ganesha.enter(f"{build}/tests/bench/tcp_saturate", NFS_PORT, MOUNT_PORT, EXPORT, ganesha.process.pid)
+        over_rdma = [f"{build}/tests/bench/rdma_saturate", planes_of_tests.memif_ethdev(planes.dir, "client"), planes.mount_port(),
+                     planes.data.pid]
+        with Worker(*map(str, over_tcp)) as theirs, Worker(*map(str, over_rdma)) as ours:
+            idle = IdleTurns(planes)
+            pairs, dropped = alternate(planes.beside(theirs.side(call, SECONDS)), idle.during(ours.side(call, SECONDS)),
+                                       planes.beside(probe.side("round_trip_ns", 0)))
+    say(figure, pairs, dropped, "ns of the server's processor per call", reactor_idle=round(statistics.median(idle.shares or [1]), 3))
+
+
+FIGURES = {name: lambda build, name=name: compare(build, name) for name in CALLS}
+TARGETS = ["tests/bench/rdma_saturate", "tests/bench/tcp_saturate"]

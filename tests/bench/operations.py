@@ -97,7 +97,7 @@ def scrape_cost_ratio(build):
             thread.join()
             return result
 
-        pairs, dropped = alternate(scraped, null, planes.beside(probe.side("round_trip_ns", 0)), most=20)
+        pairs, dropped = alternate(scraped, null, planes.beside(probe.side("round_trip_ns", 0)), most=30)
     say("scrape_cost_ratio", pairs, dropped, "RPC/s")
 
 

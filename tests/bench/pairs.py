@@ -3,28 +3,35 @@
 the median of the ratios of the rounds.
 
 Where the sides use two processors, the host may move these between rounds: a cache line then takes several times as long from
-one to the other. Each round is filed by how long it takes, and ratios are taken among rounds of one placement."""
+one to the other. Each round is filed by how long it takes, and ratios are taken among rounds of one placement. Rounds in which
+other programs took much of the processors say nothing."""
 import collections
 import json
+import math
 import os
 import statistics
 import subprocess
+import time
 
 PAIRS = 15
 # A cache line's round trip takes about 60 ns between threads of a core or neighbours, 300 ns across the host.
 NEAR_BELOW_NS = 150
+CROWDED = "crowded"
+CROWDED_PAUSE_S = 0.2
 
 Pair = collections.namedtuple("Pair", "placement value baseline")
 
 
 def placement_of(round_trip_ns):
+    if math.isnan(round_trip_ns):
+        return CROWDED
     return "near" if round_trip_ns < NEAR_BELOW_NS else "far"
 
 
-def alternate(value, baseline, round_trip=None, wanted=PAIRS, most=3 * PAIRS):
+def alternate(value, baseline, round_trip=None, wanted=PAIRS, most=4 * PAIRS, pause=time.sleep):
     """Calls both in turn, the other one first each time, until there are `wanted` pairs. round_trip() is asked before, between
-    and after them; a round during which the placement changed is dropped, and one in which a side has None to say. At most
-    `most` rounds."""
+    and after them, and is not a number when the processors were taken away meanwhile. A round is dropped when that happened,
+    when the placement changed, or when a side has None to say. At most `most` rounds."""
     pairs, dropped = [], 0
 
     def placement():
@@ -34,9 +41,12 @@ def alternate(value, baseline, round_trip=None, wanted=PAIRS, most=3 * PAIRS):
         seen, measured = {placement()}, {}
         sides = (("value", value), ("baseline", baseline))
         for name, side in sides if (len(pairs) + dropped) % 2 == 0 else reversed(sides):
-            measured[name] = side()
-            seen.add(placement())
-        if len(seen) == 1 and None not in measured.values():
+            if CROWDED not in seen:
+                measured[name] = side()
+                seen.add(placement())
+        if CROWDED in seen:
+            pause(CROWDED_PAUSE_S)
+        if len(seen) == 1 and len(measured) == 2 and None not in measured.values():
             pairs.append(Pair(seen.pop(), **measured))
         else:
             dropped += 1

@@ -5,6 +5,7 @@ import contextlib
 import io
 import itertools
 import json
+import math
 import os
 import sys
 import unittest
@@ -41,6 +42,14 @@ class Alternation(unittest.TestCase):
             self.assertEqual((len(pairs), dropped), (2, 1), trips)
             self.assertEqual({pair.placement for pair in pairs}, {"near"})
 
+    def test_a_round_in_which_the_processors_were_taken_away_is_dropped(self):
+        for trips, calls in (((math.nan,), 1), ((50, math.nan), 2), ((50, 50, math.nan), 3)):
+            probed, counted, waited = itertools.chain(trips, itertools.repeat(50)), [], []
+            pairs, dropped = alternate(lambda: counted.append(1) or 1.0, lambda: counted.append(1) or 1.0,  # pylint: disable=cell-var-from-loop
+                                       lambda: next(probed), wanted=1, pause=waited.append)  # pylint: disable=cell-var-from-loop
+            self.assertEqual((pairs, dropped, len(waited)), ([Pair("near", 1.0, 1.0)], 1, 1))
+            self.assertEqual(len(counted), calls - 1 + 2)
+
     def test_a_round_in_which_a_side_could_not_be_measured_is_dropped(self):
         pairs, dropped = alternate(numbers(None, 1.0, 1.0), numbers(1.0, 1.0, None), wanted=1)
         self.assertEqual((pairs, dropped), ([Pair("one core", 1.0, 1.0)], 1))
@@ -52,7 +61,8 @@ class Alternation(unittest.TestCase):
 
 class Arithmetic(unittest.TestCase):
     def test_placement_is_told_by_the_round_trip(self):
-        self.assertEqual([placement_of(ns) for ns in (58, NEAR_BELOW_NS - 1, NEAR_BELOW_NS, 320)], ["near", "near", "far", "far"])
+        self.assertEqual([placement_of(ns) for ns in (58, NEAR_BELOW_NS - 1, NEAR_BELOW_NS, 320, math.nan)],
+                         ["near", "near", "far", "far", "crowded"])
 
     def test_quartiles(self):
         self.assertEqual(quartiles([5.0]), [5.0, 5.0, 5.0])

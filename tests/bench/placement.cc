@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long a cache line takes from one of the two processors to the other and back: the median over short
-// batches, since a processor that is taken away meanwhile spoils a few of them only.
+// How long a cache line takes from one of the two processors to the other and back, by the median over short
+// batches, which a processor that is taken away meanwhile does not move much. Not a number when the
+// processors were taken away for a good part of the time, so that nothing can be measured.
 #include <atomic>
+#include <limits>
+#include <numeric>
 #include <thread>
 
 #include "cli/bench/client.h"
@@ -11,8 +14,10 @@
 namespace sluice::bench {
 namespace {
 
-constexpr std::uint32_t kBatches = 1000;
+constexpr std::uint32_t kBatches = 5000;
 constexpr std::uint32_t kRoundTrips = 16;  // of a batch
+/// How much longer all batches may take than as many of the median's length.
+constexpr double kCrowded = 2;
 
 double round_trip_ns(double) {
   alignas(64) std::atomic<std::uint32_t> line{0};
@@ -37,7 +42,9 @@ double round_trip_ns(double) {
     begun_ns = now;
   }
   other.join();
-  return median(batches);
+  const double whole = std::accumulate(batches.begin(), batches.end(), 0.0);
+  const double typical = median(std::move(batches));
+  return whole > kCrowded * typical * kBatches ? std::numeric_limits<double>::quiet_NaN() : typical;
 }
 
 constexpr Side kSides[] = {{"round_trip_ns", round_trip_ns}};

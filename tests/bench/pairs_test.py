@@ -5,12 +5,12 @@ import contextlib
 import io
 import itertools
 import json
-import math
 import os
 import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import table  # noqa: E402
 from pairs import NEAR_BELOW_NS, PAIRS, Pair, Worker, alternate, placement_of, quartiles, say, summary  # noqa: E402
 
 
@@ -42,14 +42,6 @@ class Alternation(unittest.TestCase):
             self.assertEqual((len(pairs), dropped), (2, 1), trips)
             self.assertEqual({pair.placement for pair in pairs}, {"near"})
 
-    def test_a_round_in_which_the_processors_were_taken_away_is_dropped(self):
-        for trips, calls in (((math.nan,), 1), ((50, math.nan), 2), ((50, 50, math.nan), 3)):
-            probed, counted, waited = itertools.chain(trips, itertools.repeat(50)), [], []
-            pairs, dropped = alternate(lambda: counted.append(1) or 1.0, lambda: counted.append(1) or 1.0,  # pylint: disable=cell-var-from-loop
-                                       lambda: next(probed), wanted=1, pause=waited.append)  # pylint: disable=cell-var-from-loop
-            self.assertEqual((pairs, dropped, len(waited)), ([Pair("near", 1.0, 1.0)], 1, 1))
-            self.assertEqual(len(counted), calls - 1 + 2)
-
     def test_a_round_in_which_a_side_could_not_be_measured_is_dropped(self):
         pairs, dropped = alternate(numbers(None, 1.0, 1.0), numbers(1.0, 1.0, None), wanted=1)
         self.assertEqual((pairs, dropped), ([Pair("one core", 1.0, 1.0)], 1))
@@ -61,8 +53,7 @@ class Alternation(unittest.TestCase):
 
 class Arithmetic(unittest.TestCase):
     def test_placement_is_told_by_the_round_trip(self):
-        self.assertEqual([placement_of(ns) for ns in (58, NEAR_BELOW_NS - 1, NEAR_BELOW_NS, 320, math.nan)],
-                         ["near", "near", "far", "far", "crowded"])
+        self.assertEqual([placement_of(ns) for ns in (58, NEAR_BELOW_NS - 1, NEAR_BELOW_NS, 320)], ["near", "near", "far", "far"])
 
     def test_quartiles(self):
         self.assertEqual(quartiles([5.0]), [5.0, 5.0, 5.0])
@@ -90,6 +81,31 @@ class Arithmetic(unittest.TestCase):
     def test_no_pairs_are_no_figure(self):
         with self.assertRaises(AssertionError):
             say("name", [], 9, "RPC/s")
+
+
+class Table(unittest.TestCase):
+    ROW = "| `name` | A : B | - | - | 0.5 |"
+
+    def told(self, count):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            say("name", [Pair("near", 2e6, 4e6)] * count + [Pair("far", 1500.0, 1000.0)] * 5, 0, "RPC/s")
+        return json.loads(out.getvalue())
+
+    def test_a_row_gets_ratios_and_absolute_values(self):
+        self.assertEqual(table.filled(f"before\n{self.ROW}\n| `other` | A : B | - | - |  |", {"name": self.told(10)}).split("\n")[1],
+                         "| `name` | A : B | near **0.5** (0.5 to 0.5), far **1.5** (1.5 to 1.5) "
+                         "| 2 million/s : 4 million/s, 1,500/s : 1,000/s | 0.5 |")
+
+    def test_too_few_pairs_are_left_out(self):
+        self.assertTrue(table.complete(self.told(10)))
+        self.assertFalse(table.complete(self.told(9)))
+        self.assertFalse(table.complete({"figure": "name", "failed": "why"}))
+
+    def test_units(self):
+        self.assertEqual([table.readable(*of) for of in ((9.61e9, "bytes/s"), (868000.0, "bytes"), (31.5, "MiB"), (674.8, "ns of it"),
+                                                         (370000.0, "ns of it"), (1.85, "us"), (16000.0, "RPC/s"))],
+                         ["9.61 GB/s", "868 KB", "31.5 MiB", "675 ns", "370 us", "1.85 us", "16,000/s"])
 
 
 class Workers(unittest.TestCase):

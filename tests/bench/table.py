@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""table.py README < RESULTS: writes what run.py has printed into the table of figures, columns 'ratio' and 'absolute'. Figures
+with fewer pairs than a comparison takes are left as they are."""
+import json
+import re
+import sys
+
+from pairs import PAIRS
+
+PLACEMENTS = ("near", "far", "one core", "memory")
+IS_RESULT = re.compile(r'\{"figure"')  # among what else a run prints
+
+
+def readable(number, unit):
+    """Seconds, bytes and counts with three digits: 1.84 million/s, 9.6 GB/s."""
+    if unit in ("ns", "us", "ms", "MiB") or unit.startswith("ns "):
+        return f"{number:.3g} {unit.split()[0]}" if number < 1000 else f"{number / 1000:.3g} us" if unit.startswith("ns") else f"{number:.0f} {unit}"
+    if unit.startswith("bytes"):
+        for scale, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1, "B")):
+            if number >= scale:
+                return f"{number / scale:.3g} {name}{unit.removeprefix('bytes')}"
+    if number >= 1e6:
+        return f"{number / 1e6:.3g} million/s"
+    return f"{float(f'{number:.3g}'):,.0f}/s"
+
+
+def cells(told):
+    ratios, absolutes = [], []
+    here = [placement for placement in PLACEMENTS if placement in told]
+    for placement in here:
+        of = told[placement]
+        name = f"{placement} " if len(here) > 1 or placement in ("near", "far") else ""
+        ratios.append(f"{name}**{of['ratio']:.3g}** ({of['quartiles'][0]:.3g} to {of['quartiles'][1]:.3g})")
+        absolutes.append(f"{readable(of['value'], told['unit'])} : {readable(of['baseline'], told['unit'])}")
+    return ", ".join(ratios), ", ".join(absolutes)
+
+
+def complete(told):
+    if "failed" in told or "skipped" in told or not any(placement in told for placement in PLACEMENTS):
+        return False
+    return "memory" in told or sum(told[placement]["pairs"] for placement in PLACEMENTS if placement in told) >= PAIRS
+
+
+def filled(text, results):
+    """The text with the rows of these results renewed."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        parts = line.split(" | ")
+        told = results.get(parts[0].removeprefix("| `").removesuffix("`"))
+        if line.startswith("| `") and told and len(parts) == 5:
+            lines[number] = " | ".join([*parts[:2], *cells(told), parts[4]])
+    return "\n".join(lines)
+
+
+def main():
+    results = {told["figure"]: told for told in map(json.loads, filter(IS_RESULT.match, sys.stdin)) if complete(told)}
+    with open(sys.argv[1], encoding="utf-8") as file:
+        text = file.read()
+    with open(sys.argv[1], "w", encoding="utf-8") as file:
+        file.write(filled(text, results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of each tier, in the order in which each lane takes them."""
-from steps import Build, Command, Suite
+from steps import Build, Command, Preparation, Suite
 
 PRODUCT = ("sluice-dataplane", "controlplane/sluice-controlplane", "cli/sluicectl", "cli/sluice-bench")
 PYTHON = "python3"
@@ -11,6 +11,8 @@ QUICK = [
     Build("product", targets=PRODUCT),
     Build("sanitized tests", after=("product",), lane="back", directory="build-asan", suites=("unit", "conformance", "fault", "fuzz")),
     Suite("style", after=("product",), suite="style"),
+    Preparation("guest image", after=("product",), command=("bash", "tests/interop/image.sh")),
+    Suite("real", after=("product", "guest image"), suite="real"),
     Suite("unit", after=("sanitized tests",), directory="build-asan", suite="unit"),
     Suite("conformance", after=("sanitized tests",), directory="build-asan", suite="conformance"),
     Suite("fault", after=("sanitized tests",), directory="build-asan", suite="fault"),
@@ -28,6 +30,9 @@ REST = [
     Build("threaded tests", after=("product",), lane="back", directory="build-tsan", suites=("tsan",)),
     Suite("tsan", after=("threaded tests",), lane="back", directory="build-tsan", suite="tsan"),
     Suite("tidy", after=("product",), lane="back", suite="tidy"),
+    Command("mutation", after=("product",), lane="back", junit_file="build-logs/mutation.junit.xml",
+            command=(PYTHON, "tests/mutation/mutate.py", "--sample", "15", "--seed", "16", "--threshold", "0.8", "--junit",
+                     "build-logs/mutation.junit.xml")),
 ]
 
 

@@ -39,9 +39,10 @@ class Step:
             return "".join(log.readlines()[-lines:])
 
 
-# Settings of a build directory. The cache of compilations and the quick linker are used where they are installed.
-def linker():
-    return {"CC_LD": "mold", "CXX_LD": "mold"} if shutil.which("mold") else {}
+# The cache of compilations and the quick linker are used where they are installed. meson finds the cache itself for the compiler
+# that it chooses, not for one that it is told.
+LINKER = {"CC_LD": "mold", "CXX_LD": "mold"} if shutil.which("mold") else {}
+CACHED = "ccache " if shutil.which("ccache") else ""
 
 
 # -g1: reports name lines; what a debugger wants besides takes as long to compile as the code.
@@ -49,7 +50,7 @@ SANITIZER = ["-Db_lundef=false", "--buildtype=debugoptimized", "-Doptimization=1
 DIRECTORIES = {
     "build": (["--buildtype=release"], {}),
     # clang: the fuzz targets need it, and stand on the same libraries as the tests.
-    "build-asan": (["-Db_sanitize=address,undefined", "-Dwerror=false", *SANITIZER], {"CC": "clang", "CXX": "clang++"}),
+    "build-asan": (["-Db_sanitize=address,undefined", "-Dwerror=false", *SANITIZER], {"CC": f"{CACHED}clang", "CXX": f"{CACHED}clang++"}),
     "build-tsan": (["-Db_sanitize=thread", *SANITIZER], {}),
 }
 # What the tests of a sanitized build run with.
@@ -72,7 +73,7 @@ class Build(Step):
     def run(self):
         options, env = DIRECTORIES[self.directory]
         if not os.path.exists(f"{self.directory}/build.ninja"):
-            self.must(["meson", "setup", self.directory, *options], {**linker(), **env}, "-setup")
+            self.must(["meson", "setup", self.directory, *options], {**LINKER, **env}, "-setup")
         elif not os.path.exists(f"{self.directory}/tests"):  # the quick start's, made before GoogleTest was installed
             self.must(["meson", "setup", "--reconfigure", self.directory], suffix="-setup")
         self.must(["ninja", "-C", self.directory, "build.ninja"])

@@ -36,12 +36,12 @@ std::vector<std::byte> start(std::byte number) {
 
 /// Name with its length, and a fresh nonce.
 std::vector<std::byte> introduction(const std::string& name) {
-  std::vector<std::byte> text(1, static_cast<std::byte>(name.size()));
-  append(text, std::as_bytes(std::span(name)));
-  std::array<std::byte, kNonceBytes> nonce;
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), nonce.size()) != 1)
+  std::vector<std::byte> text(1 + name.size() + kNonceBytes);
+  text[0] = static_cast<std::byte>(name.size());
+  std::memcpy(text.data() + 1, name.data(), name.size());
+  std::byte* const nonce = text.data() + 1 + name.size();
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce), kNonceBytes) != 1)
     throw std::runtime_error("OpenSSL has no random bytes for a challenge.");
-  append(text, nonce);
   return text;
 }
 

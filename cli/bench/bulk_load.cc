@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "cli/bench/interrupt.h"
 #include "dataplane/service/null.h"
 
 namespace sluice::bench {
@@ -44,7 +45,8 @@ BulkResult run_bulk(Client& client, const BulkConfig& config) {
   client.poll();
   const std::uint64_t begin = client.now();
   const auto duration = static_cast<std::uint64_t>(config.seconds * 1e9);
-  while (client.now() - begin < duration) {
+  const Interruptible interruptible;
+  while (client.now() - begin < duration && !interruptible.told_to_end()) {
     while (counted.outstanding < config.depth && requester.submit(request)) ++counted.outstanding;
     client.poll();
   }

@@ -285,7 +285,8 @@ LoadResult Load::run(void (*progress)(const LoadResult&)) {
   const std::uint64_t end = begin + static_cast<std::uint64_t>(config_.seconds * 1e9);
   std::uint64_t shown = begin;
   std::uint64_t started = 0;
-  while (client_.now() < end && (config_.max_operations == 0 || started < config_.max_operations)) {
+  while (client_.now() < end && !interruptible_.told_to_end() &&
+         (config_.max_operations == 0 || started < config_.max_operations)) {
     while (!idle_.empty() && (config_.max_operations == 0 || started < config_.max_operations)) {
       Task& task = *idle_.back();
       idle_.pop_back();

@@ -123,6 +123,10 @@ class Planes:
             time.sleep(0.05)
         raise AssertionError(f"waited in vain: {what}")
 
+    def loaded(self, calls=1000):
+        """Waits for a connection with so many calls, and returns it."""
+        return self.wait("load", lambda: [c for c in self.ctl("connections") or [] if c["calls"] > calls])[0]
+
     def text_of_log(self):
         with open(f"{self.dir}/log", encoding="utf-8") as file:
             return file.read()
@@ -144,6 +148,12 @@ class Planes:
         for path in self.leftovers:
             if os.path.exists(path):
                 os.unlink(path)
+
+
+def end(load):
+    """Ends a load of sluice-bench that runs; what finish() returns."""
+    load.terminate()
+    return finish(load)
 
 
 def finish(process):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from planes import Planes, Skipped, finish, run_tap
+from planes import PATIENCE_S, Planes, Skipped, end, finish, run_tap
 
 CONTROL, DATA, CTL, BENCH, DEPLOY = sys.argv[1:6]
 planes = Planes(CONTROL, DATA, CTL, BENCH)
@@ -23,8 +23,8 @@ def exports():
 
 
 def a_reload_changes_exports_policy_and_log_level_and_loses_no_call():
-    load = planes.nfs_load(6)
-    planes.wait("load", lambda: exports()["/export"]["calls"] > 1000)
+    load = planes.nfs_load()
+    planes.loaded()
     extra = '[[export]]\npath = "/more"\nread_only = true\n[policy]\nmax_credits = 8\nweight = 3\n' \
             '[[client_class]]\nname = "lab"\nclients = ["192.0.2.0/24"]\nmax_credits = 4\n'
     planes.write_config({'log_level = "info"': 'log_level = "debug"', "quota_mib = 512": "quota_mib = 256"}, extra)
@@ -36,14 +36,14 @@ def a_reload_changes_exports_policy_and_log_level_and_loses_no_call():
     planes.wait("the grant of its new class", lambda: [(c["class"], c["credits"]) for c in planes.ctl("connections")] == [("lab", 4)])
     shown = planes.ctl("config", "show")
     assert shown["log_level"] == "debug" and shown["policy"]["weight"] == 3, shown
-    result = finish(load)
+    result = end(load)
     assert result["errors"] == 0 and result["operations"] > 1000, result
     assert "[debug]" in planes.text_of_log()
 
 
 def exports_are_added_changed_and_removed_under_load():
-    load = planes.nfs_load(5)
-    planes.wait("load", lambda: planes.ctl("connections"))
+    load = planes.nfs_load()
+    planes.loaded()
     for _ in range(5):
         planes.ctl("exports", "add", "/runtime", "--quota-mib", "7", "--client", "192.0.2.0/24", "--client", "2001:db8::/32")
         assert exports()["/runtime"]["quota_bytes"] == 7 << 20
@@ -51,24 +51,25 @@ def exports_are_added_changed_and_removed_under_load():
         assert exports()["/runtime"]["read_only"] and exports()["/runtime"]["quota_bytes"] == 0
         planes.ctl("exports", "remove", "/runtime")
         assert "/runtime" not in exports()
-    assert finish(load)["errors"] == 0
+    assert end(load)["errors"] == 0
     for words in (["exports", "remove", "/runtime"], ["exports", "add", "relative"], ["exports", "add", "/x", "--client", "nonsense"]):
         done = planes.run_ctl(*words)
         assert done.returncode == 1 and done.stderr.strip().endswith("."), done
 
 
 def what_is_in_an_export_comes_back_with_it():
-    calls = exports()["/export"]["calls"]
-    load = planes.nfs_load(4)
-    planes.wait("a file that is used", lambda: (e := exports()["/export"])["files"] > 1 and e["calls"] > calls + 1000)
+    load = planes.nfs_load()
+    planes.loaded()
+    assert exports()["/export"]["files"] > 1
     planes.ctl("exports", "remove", "/export")
+    load.terminate()
     load.communicate()  # its handles are stale
-    done = planes.nfs_load(1)
+    done = planes.nfs_load(seconds=1)
     _, err = done.communicate()
     assert done.returncode != 0 and err, "an export that is gone was mounted"
     planes.ctl("config", "reload")
     assert exports()["/export"]["files"] > 1
-    assert finish(planes.nfs_load(1))["errors"] == 0
+    assert finish(planes.nfs_load(seconds=1))["errors"] == 0
 
 
 def a_bad_file_changes_nothing_and_its_defects_are_told():
@@ -98,8 +99,8 @@ def a_bad_file_changes_nothing_and_its_defects_are_told():
 
 
 def a_trace_shows_calls_with_their_states():
-    load = planes.nfs_load(4)
-    connection = planes.wait("a connection", lambda: [c for c in planes.ctl("connections") if c["calls"] > 100])[0]
+    load = planes.nfs_load()
+    connection = planes.loaded()
     where = (str(connection["reactor"]), str(connection["connection"]))
     calls = planes.ctl("trace", *where, "--calls", "50")
     assert len(calls) == 50, len(calls)
@@ -124,7 +125,7 @@ def a_trace_shows_calls_with_their_states():
     assert shown["calls"] > 100 and shown["peer"] == "192.0.2.2" and shown["queue_pair"] > 0, shown
     statistics = {s["procedure"]: s for s in planes.ctl("exports", "stats", "/export")}
     assert statistics["write"]["calls"] > 0 and statistics["read"]["errors"] == 0, statistics
-    finish(load)
+    end(load)
     for words in (["trace", "0", "31"], ["connections", "show", "0", "31"], ["connections", "show", "9", "0"]):
         done = planes.run_ctl(*words)
         assert done.returncode == 1 and "sluicectl connections" in done.stderr, done
@@ -141,8 +142,9 @@ def a_connection_is_closed_and_its_client_comes_back_or_ends():
 
 
 def credits_properties_and_the_other_views_have_their_say():
-    load = planes.load("--seconds", "3", "--rpcrdma", "2", "--depth", "4", "null")
+    load = planes.load("--seconds", str(PATIENCE_S), "--rpcrdma", "2", "--depth", "4", "null")
     planes.wait("a connection", lambda: [p for p in planes.ctl("properties") if p["client"]])
+    planes.loaded()
     credits = planes.ctl("credits")
     assert credits["reactors"][0]["connections"] == 1 and credits["classes"][0]["granted"] + credits["classes"][-1]["granted"] > 0, credits
     for view in ("status", "reactors", "devices", "topology", "memory", "counters", "version", "connections", "credits", "properties"):
@@ -151,7 +153,7 @@ def credits_properties_and_the_other_views_have_their_say():
         assert text.returncode == 0 and text.stdout.strip(), view
     top = planes.run_ctl("top", "--interval", "0.2", "--turns", "2")
     assert top.returncode == 0 and top.stdout.count("calls/s") >= 9 and "192.0.2.2" in top.stdout, top.stdout
-    finish(load)
+    end(load)
 
 
 def the_log_level_changes_for_both_planes():
@@ -205,7 +207,8 @@ def exit_codes_tell_scripts_what_happened():
 
 
 def bad_clients_of_the_admin_socket_do_not_stop_the_planes():
-    load = planes.load("--seconds", "3", "--depth", "16", "null")
+    load = planes.load("--seconds", str(PATIENCE_S), "--depth", "16", "null")
+    planes.loaded()
     clients = []
     for text in (b"{" * 200000, b"\xff\xfe\n" * 100, b'{"jsonrpc":"2.0","id":1,"method":"counters"}\n' * 2000, b"") * 10:
         client = socket.socket(socket.AF_UNIX)
@@ -216,7 +219,7 @@ def bad_clients_of_the_admin_socket_do_not_stop_the_planes():
         except OSError:
             pass
         clients.append(client)
-    assert finish(load)["operations"] > 0
+    assert end(load)["operations"] > 0
     for client in clients:
         client.close()
     planes.wait("an answer", lambda: planes.ctl("status"))

@@ -6,7 +6,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import planes_of_tests as common  # noqa: E402
-from planes_of_tests import PATIENCE_S, Skipped, finish, free_port, missing, need, run_test  # noqa: E402,F401
+from planes_of_tests import PATIENCE_S, Skipped, end, finish, free_port, missing, need, run_test  # noqa: E402,F401
 
 
 class Planes(common.Planes):
@@ -47,7 +47,8 @@ quota_mib = 512
     def load(self, *words):
         return subprocess.Popen(self.over_memif(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def nfs_load(self, seconds, *words):
+    def nfs_load(self, *words, seconds=PATIENCE_S):
+        """Verbs and their weights as clients have them; end() ends it."""
         return self.load("--seconds", str(seconds), *words, "nfs3", "--mount-port", self.mount_port(), "--file-mib", "16", "--block",
                          "65536", "--mix", "read=3,write=1,getattr=6")
 

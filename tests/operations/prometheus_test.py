@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from planes import PATIENCE_S, Planes, finish, free_port, need, run_tap
+from planes import PATIENCE_S, Planes, end, finish, free_port, need, run_tap
 from prometheus_server import Prometheus, samples, total
 
 CONTROL, DATA, CTL, BENCH, REFERENCE, DEPLOY = sys.argv[1:7]
@@ -41,10 +41,10 @@ def the_reference_is_made_from_the_schema():
 
 
 def a_server_scrapes_under_load_and_counts_what_was_done():
-    load = planes.nfs_load(5)
+    load = planes.nfs_load()
     planes.wait("load", lambda: total(scrape(), "sluice_rpc_calls_total", procedure="write") > 1000)
     server.scrapes(2)  # rates want some
-    done = finish(load)
+    done = end(load)
     assert done["errors"] == 0, done
     # What exports hold is shown some times a second.
     planes.wait("the export's calls", lambda: total(text := scrape(), "sluice_export_calls_total", procedure="write")
@@ -100,10 +100,11 @@ def every_query_of_the_dashboard_returns_data():
     queries = [(panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "20s"))
                for panel in dashboard["panels"] for target in panel["targets"]]
     assert len(queries) > 20, queries
-    load = planes.nfs_load(5)
+    load = planes.nfs_load()
+    planes.loaded()
     server.scrapes(3)
     empty = [f"{title}: {expression}" for title, expression in queries if not server.query(expression)]
-    finish(load)
+    end(load)
     assert not empty, "\n".join(empty)
 
 
@@ -122,7 +123,7 @@ def slow_and_many_scrapers_disturb_nobody():
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + (b"\r\n" if len(slow) % 2 else b""))
         slow.append(client)
-    load = planes.load("--seconds", "3", "--depth", "16", "null")
+    load = planes.load("--seconds", "1", "--depth", "16", "null")
     assert planes.ctl("status")["data_plane"]["alive"]
     assert finish(load)["operations"] > 0
     assert planes.ctl("status")["data_plane"]["alive"]

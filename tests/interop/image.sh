@@ -56,7 +56,7 @@ sys.exit("no kernel found in " + sys.argv[1])
 PYTHON
 
   mmdebstrap --quiet --variant=extract --include="$user_packages" "$suite" base || exit 75
-  for program in random_io locks; do gcc -O2 -static -o $program "$here/guest/$program.c"; done
+  for program in random_io locks names; do gcc -O2 -static -o $program "$here/guest/$program.c"; done
 
   # Only what the tests call, and the libraries these load.
   mkdir -p root/{bin,sbin,proc,sys,dev,run,tmp,etc,export,mnt/host,mnt/nfs,mnt/other,root,usr/bin,usr/sbin,usr/lib,var/lib/nfs/{sm,sm.bak,v4recovery,rpc_pipefs}}
@@ -93,7 +93,7 @@ PYTHON
   done
   ln -sf bash root/bin/sh
   for link in modprobe insmod rmmod; do ln -sf /bin/kmod "root/sbin/$link"; done
-  cp random_io locks root/usr/bin/
+  cp random_io locks names root/usr/bin/
   cp "$here/guest/init" root/init
   cp "$here/guest/setup.sh" root/etc/setup.sh
   chmod 755 root/init

@@ -143,7 +143,7 @@ class Guest:
         os.rename(part, f"{self.dir}/{number}.sh")
         return number
 
-    def end(self, number, timeout=180):
+    def end(self, number, timeout=480):
         rc = f"{self.dir}/{number}.rc"
         try:
             self.lab.wait(f"script {number} of the guest", lambda: os.path.exists(rc), timeout)
@@ -154,7 +154,7 @@ class Guest:
             raise Failed(f"status {status} in the guest:\n{self.output(number)}\n--- console\n{self.tail()}")
         return self.output(number)
 
-    def sh(self, script, timeout=180):
+    def sh(self, script, timeout=480):
         return self.end(self.begin("set -e\n" + script), timeout)
 
     def output(self, number):
@@ -221,7 +221,7 @@ class Lab:
             os.killpg(process.pid, how)
             process.wait()
 
-    def wait(self, what, condition, timeout=60):
+    def wait(self, what, condition, timeout=120):
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             value = condition()
@@ -265,7 +265,7 @@ class Bench:
             self.planes.close()
         self.lab.close()
 
-    def sh(self, script, timeout=240):
+    def sh(self, script, timeout=480):
         return self.guest.sh(script, timeout)
 
     def packets_of(self, interface="plain"):
@@ -288,7 +288,7 @@ class Bench:
         finally:
             open(told, "w", encoding="ascii").close()
             try:
-                print("# " + self.guest.end(job, 240).strip())
+                print("# " + self.guest.end(job).strip())
             finally:
                 os.unlink(told)
 

@@ -12,7 +12,7 @@ namespace sluice::interop {
 /// Calls `turn()` until `condition()` holds; throws when that takes longer than any peer should.
 template <typename Turn, typename Condition>
 void until(const char* what, Turn turn, Condition condition) {
-  constexpr std::uint64_t kPatienceNs = 60'000'000'000;
+  constexpr std::uint64_t kPatienceNs = 300'000'000'000;
   const std::uint64_t end = bench::now_ns() + kPatienceNs;
   while (!condition()) {
     turn();

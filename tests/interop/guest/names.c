@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What shells need a process each for:
+// names create FOLDER COUNT: makes so many empty files, by eight processes.
+// names rename FROM TO COUNT: FROM/0 becomes TO/x, FROM/1, TO/x and so on to FROM/COUNT.
+// names link FILE FOLDER COUNT: so many more links to a file, FOLDER/1 to FOLDER/COUNT.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { kProcesses = 8, kPath = 512 };
+
+static int fail(const char* what) {
+  fprintf(stderr, "names: %s: %s\n", what, strerror(errno));
+  return 1;
+}
+
+static int create(const char* folder, int count) {
+  char path[kPath];
+  for (int process = 0; process < kProcesses; ++process) {
+    if (fork() != 0) continue;
+    for (int i = 1 + process; i <= count; i += kProcesses) {
+      snprintf(path, sizeof path, "%s/file-with-a-rather-long-name-%d", folder, i);
+      const int file = open(path, O_WRONLY | O_CREAT | O_EXCL, 0644);
+      if (file < 0 || close(file) != 0) _exit(fail(path));
+    }
+    _exit(0);
+  }
+  int failed = 0;
+  for (int status = 0; wait(&status) > 0;) failed |= status != 0;
+  return failed;
+}
+
+static int rename_to_and_fro(const char* from, const char* to, int count) {
+  char here[kPath], there[kPath];
+  snprintf(there, sizeof there, "%s/x", to);
+  for (int i = 0; i < count; ++i) {
+    snprintf(here, sizeof here, "%s/%d", from, i);
+    if (rename(here, there) != 0) return fail(here);
+    snprintf(here, sizeof here, "%s/%d", from, i + 1);
+    if (rename(there, here) != 0) return fail(here);
+  }
+  return 0;
+}
+
+static int link_often(const char* file, const char* folder, int count) {
+  char path[kPath];
+  for (int i = 1; i <= count; ++i) {
+    snprintf(path, sizeof path, "%s/%d", folder, i);
+    if (link(file, path) != 0) return fail(path);
+  }
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  if (argc == 4 && strcmp(argv[1], "create") == 0) return create(argv[2], atoi(argv[3]));
+  if (argc == 5 && strcmp(argv[1], "rename") == 0) return rename_to_and_fro(argv[2], argv[3], atoi(argv[4]));
+  if (argc == 5 && strcmp(argv[1], "link") == 0) return link_often(argv[2], argv[3], atoi(argv[4]));
+  fprintf(stderr, "usage: names create FOLDER COUNT | rename FROM TO COUNT | link FILE FOLDER COUNT\n");
+  return 2;
+}

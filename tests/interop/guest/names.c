@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What shells need a process each for:
-// names create FOLDER COUNT: makes so many empty files, by eight processes.
+// names create FOLDER COUNT: makes so many empty files.
 // names rename FROM TO COUNT: FROM/0 becomes TO/x, FROM/1, TO/x and so on to FROM/COUNT.
 // names link FILE FOLDER COUNT: so many more links to a file, FOLDER/1 to FOLDER/COUNT.
 #include <errno.h>
@@ -9,10 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { kProcesses = 8, kPath = 512 };
+enum { kPath = 512 };
 
 static int fail(const char* what) {
   fprintf(stderr, "names: %s: %s\n", what, strerror(errno));
@@ -21,18 +20,12 @@ static int fail(const char* what) {
 
 static int create(const char* folder, int count) {
   char path[kPath];
-  for (int process = 0; process < kProcesses; ++process) {
-    if (fork() != 0) continue;
-    for (int i = 1 + process; i <= count; i += kProcesses) {
-      snprintf(path, sizeof path, "%s/file-with-a-rather-long-name-%d", folder, i);
-      const int file = open(path, O_WRONLY | O_CREAT | O_EXCL, 0644);
-      if (file < 0 || close(file) != 0) _exit(fail(path));
-    }
-    _exit(0);
+  for (int i = 1; i <= count; ++i) {
+    snprintf(path, sizeof path, "%s/file-with-a-rather-long-name-%d", folder, i);
+    const int file = open(path, O_WRONLY | O_CREAT, 0644);
+    if (file < 0 || close(file) != 0) return fail(path);
   }
-  int failed = 0;
-  for (int status = 0; wait(&status) > 0;) failed |= status != 0;
-  return failed;
+  return 0;
 }
 
 static int rename_to_and_fro(const char* from, const char* to, int count) {

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <functional>
 
-#include "cli/bench/client.h"
 #include "dataplane/rpcrdma/v1.h"
 #include "rpcrdma_v1.h"
 #include "tests/bench/worker.h"
@@ -26,10 +25,10 @@ std::vector<std::byte> read_chunk_call() {
 
 /// Nanoseconds that `work` takes, each time.
 double ns_each(double seconds, const std::function<void()>& work) {
-  const std::uint64_t begin = now_ns();
+  const std::uint64_t begin = thread_ns();
   std::uint64_t now = begin;
   std::uint64_t rounds = 0;
-  for (; static_cast<double>(now - begin) < seconds * 1e9; now = now_ns(), ++rounds) work();
+  for (; static_cast<double>(now - begin) < seconds * 1e9; now = thread_ns(), ++rounds) work();
   return static_cast<double>(now - begin) / static_cast<double>(rounds);
 }
 

@@ -7,6 +7,8 @@ import subprocess
 import tempfile
 import time
 
+from planes import planes_of_tests
+
 NFS_PORT, MOUNT_PORT, EXPORT = 2049, 20047, "/mem"
 CONFIG = """
 NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {nfs}; MNT_Port = {mount}; Enable_NLM = false; Enable_RQUOTA = false; }}
@@ -23,10 +25,7 @@ def lacks():
     """What keeps it from running here, as a sentence, or None."""
     if os.geteuid() != 0:
         return "A network namespace for nfs-ganesha takes root."
-    missing = [name for name in ("ganesha.nfsd", "rpcbind", "unshare", "nsenter", "taskset") if not shutil.which(name)]
-    if missing:
-        return f"There is no {', no '.join(missing)}: install what tests need."
-    return None
+    return planes_of_tests.missing("ganesha.nfsd", "rpcbind", "unshare", "nsenter", "taskset", "ip", "ss")
 
 
 class Ganesha:

@@ -11,7 +11,7 @@ import time
 import urllib.request
 
 from pairs import Pair, alternate, placement_probe, say
-from planes import MemifPlanes, ask, resident_mib
+from planes import MemifPlanes, ask, planes_of_tests, resident_mib
 
 MANY = 10000
 TRANSPORT = f"max_connections = {MANY + 10}\ncredits = 4"
@@ -45,7 +45,7 @@ def idle_connections(build):
         both_paused = crowded.beside(empty.beside(probe.side("round_trip_ns", 0)))
         pairs, dropped = alternate(null_of(crowded, empty), null_of(empty, crowded), both_paused)
         held = ask(crowded.socket, "status")["connections"]
-    say("idle_connections", pairs, dropped, "RPC/s", 0.9, held=held, held_goal=MANY, bytes_each=round(memory * 1048576 / MANY))
+    say("idle_connections", pairs, dropped, "RPC/s", held=held, held_goal=MANY, bytes_each=round(memory * 1048576 / MANY))
 
 
 def cp_restart_ms(build):
@@ -66,7 +66,7 @@ def cp_restart_ms(build):
             pass
         return (time.monotonic() - began) * 1000
 
-    ports = "127.0.0.1:19464", "127.0.0.1:19465"
+    ports = [f"127.0.0.1:{planes_of_tests.free_port()}" for _ in range(2)]
     with MemifPlanes(build, TRANSPORT, POLICY, ports[0]) as full, MemifPlanes(build, TRANSPORT, POLICY, ports[1]) as empty:
         simulate_peers(build, full, MANY)
         full.up()
@@ -76,7 +76,7 @@ def cp_restart_ms(build):
 
 def scrape_cost_ratio(build):
     """NULL calls over memif while metrics are scraped every second, against the same without."""
-    address = "127.0.0.1:19464"
+    address = f"127.0.0.1:{planes_of_tests.free_port()}"
     stop = threading.Event()
 
     def scraper():
@@ -145,7 +145,8 @@ def conn_idle_bytes(build):
             before = resident_mib(planes.data.pid)
             client = subprocess.Popen(planes.over_memif("--connections", str(connections), "--depth", "1", "--seconds", "3", "null"),
                                       stdout=subprocess.DEVNULL)
-            time.sleep(2)
+            planes.wait("all connected", lambda: (ask(planes.socket, "status") or {}).get("connections") == connections)
+            time.sleep(1)
             after = resident_mib(planes.data.pid)
             client.wait()
             shares = ("Receive buffers", "reply buffers of call slots", "call slots")

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -69,8 +70,10 @@ rpcbind = false
     def __enter__(self):
         return self
 
-    def __exit__(self, *ignored):
+    def __exit__(self, *failed):
         self.stop()
+        if failed == (None, None, None):
+            shutil.rmtree(self.dir)
 
     def load(self, *words, seconds=0.4):
         return json.loads(subprocess.run(self.over_memif("--seconds", str(seconds), *words), capture_output=True, text=True, check=True).stdout)

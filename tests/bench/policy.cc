@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "controlplane/policy/credit_policy.h"
-#include "dataplane/segment/segment.h"
 #include "tests/bench/worker.h"
 
 namespace sluice::bench {
@@ -20,11 +19,11 @@ double median_ms(std::uint32_t connections) {
   std::vector<double> times;
   for (std::uint64_t round = 1; round <= 51; ++round) {
     const std::uint64_t now_ns = round * 500'000'000;
-    const std::uint64_t begun_ns = segment::monotonic_ns();
+    const std::uint64_t begun_ns = thread_ns();
     for (std::uint32_t i = 0; i < connections; ++i)
       policy.observed(i, round, (i + round) % 4 == 0 ? 1 : policy.granted(i), now_ns);
     policy.recompute(now_ns);
-    times.push_back(static_cast<double>(segment::monotonic_ns() - begun_ns) * 1e-6);
+    times.push_back(static_cast<double>(thread_ns() - begun_ns) * 1e-6);
   }
   return median(std::move(times));
 }

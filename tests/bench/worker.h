@@ -5,8 +5,10 @@
 #pragma once
 
 #include <pthread.h>
+#include <time.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <iostream>
 #include <span>
@@ -24,6 +26,13 @@ inline void pin(int cpu) {
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+/// Time that this thread has had of a processor: for work on one core, whoever else is on it.
+inline std::uint64_t thread_ns() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<std::uint64_t>(used.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(used.tv_nsec);
 }
 
 inline double median(std::vector<double> values) {

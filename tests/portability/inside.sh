@@ -13,8 +13,21 @@ judge() { # NAME COMMAND...
   if "$@"; then echo "result passed $name"; else echo "result failed $name"; fi
 }
 
-# The newest lists, for half a day.
-online() { [ -n "$(find /var/lib/apt/lists -name '*Packages*' -mmin -720)" ] || "${apt[@]}" update; }
+# Lists of half a day ago will do, if there are any.
+online() { [ -n "$(find /var/lib/apt/lists -name '*Packages*' -mmin -720)" ] || "${apt[@]}" update --error-on=any; }
+
+# Installs what the rest stands on; without a network that is no fault of Sluice's.
+needs() { # NAME COMMAND...
+  local name=$1
+  shift
+  "$@" && return
+  if "${apt[@]}" update --error-on=any; then
+    echo "result failed $name: its packages do not install"
+  else
+    echo "result skipped $name: packages are missing, and no mirror of Debian answers"
+  fi
+  exit 0
+}
 
 # --- Packages
 
@@ -26,6 +39,7 @@ no_daemon_is_enabled() { # one is installed for the first time, as on a machine 
 }
 
 packages() {
+  needs "packages" online
   judge "every package of the tests' list exists and installs" bash deploy/install-packages.sh tests
   judge "a daemon that the tests need is not enabled by installing it" no_daemon_is_enabled
   judge "no policy of the installation is left behind" [ ! -e /usr/sbin/policy-rc.d -a -z "$(ls /run/systemd/system-preset)" ]
@@ -48,6 +62,7 @@ built() { # NAME [TARGET...]
 
 suites() {
   local targets
+  needs "unit and conformance" bash deploy/install-packages.sh tests
   configured suites --buildtype=release && built suites build.ninja
   judge "the product builds with $(c++ --version | head -n 1) and DPDK $(pkg-config --modversion libdpdk)" built suites "${product[@]}"
   read -ra targets <<<"$(python3 tests/portability/suites.py targets /build/suites)"
@@ -63,8 +78,8 @@ compilers() { apt-cache pkgnames | grep -E '^(g\+\+-1[2-4]|clang-1[4-9])$' | sor
 product() { # PACKAGE
   local cxx=${1/clang-/clang++-} options=(--buildtype=release)
   [ "$cxx" = "$1" ] || options=(--buildtype=debug -Ddebug=false)
-  "${apt[@]}" -y install --no-install-recommends ccache mold "$1"
-  bash deploy/install-packages.sh product
+  needs "the product with $cxx" "${apt[@]}" -y install --no-install-recommends ccache mold "$1"
+  needs "the product with $cxx" bash deploy/install-packages.sh product
   export CXX=$cxx CC=${cxx/++/}
   CC=${CC/#g-/gcc-}
   configured "$cxx" "${options[@]}"
@@ -81,7 +96,7 @@ cross() {
       *) tools+=("$package") ;;
     esac
   done < <(sed -e 's/#.*//' -e 's/ *|.*//' -e '/^ *$/d' deploy/packages.txt)
-  "${apt[@]}" -y install --no-install-recommends ccache "${tools[@]}" "${libraries[@]}"
+  needs "ARM64" "${apt[@]}" -y install --no-install-recommends ccache "${tools[@]}" "${libraries[@]}"
   cat >/build/arm64.ini <<'INI'
 [binaries]
 c = ['ccache', 'aarch64-linux-gnu-gcc']
@@ -102,4 +117,4 @@ INI
   judge "it is ARM64's" bash -c 'aarch64-linux-gnu-readelf -h /build/arm64/sluice-dataplane | grep -q "Machine: *AArch64"'
 }
 
-"$@"
+"$@"; exit

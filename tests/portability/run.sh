@@ -40,8 +40,13 @@ inside() { # ROOT COMMAND...
     mount --bind "$source" "$root/sluice"
     mount -o remount,bind,ro "$root/sluice"
     exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 TERM=dumb CCACHE_DIR=/ccache \
-      DEBIAN_FRONTEND=noninteractive bash /sluice/tests/portability/inside.sh "$@"' _ "$root" "$source" "$cache" "$@"
+      DEBIAN_FRONTEND=noninteractive bash /sluice/tests/portability/inside.sh "$@"' _ "$root" "$source" "$cache" "$@" &
+  child=$!
+  wait "$child"
 }
+# What runs in a root is the first process there, and unshare waits for it: neither minds a polite signal.
+child=
+trap '[ -z "$child" ] || kill -KILL "$child" 2>/dev/null; exit 130' INT TERM
 
 # Makes a root unless it is there, then sees that it has its packages.
 prepared() { # ROOT RELEASE [ARCHITECTURES]

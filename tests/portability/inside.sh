@@ -50,6 +50,7 @@ packages() {
 configured() { # NAME OPTION...
   local dir=/build/$1
   shift
+  if command -v mold >/dev/null; then export CC_LD=mold CXX_LD=mold; fi
   # It stands for what the packages and options were.
   [ -e "$dir/build.ninja" ] || { rm -rf "$dir" && meson setup "$dir" "$@"; }
 }

@@ -6,6 +6,7 @@
 #include <prometheus/metric_family.h>
 
 #include <cassert>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>

@@ -2,6 +2,7 @@
 //
 // sluicectl: asks the control plane over its admin socket.
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <sstream>
 

@@ -2,6 +2,7 @@
 #include "cli/sluicectl/print.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 #include <string>
 #include <vector>

@@ -3,6 +3,7 @@
 // One line of the admin socket: the answer is JSON-RPC 2.0, in one line, or nothing.
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 

@@ -2,6 +2,7 @@
 //
 // A sequence of management datagrams against an agent whose consumer accepts everything: it neither crashes
 // nor keeps more than it says, and forgets all of it in the end.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 

@@ -6,6 +6,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "controlplane/admin/server.h"
 #include "pmd/rdma.h"
 

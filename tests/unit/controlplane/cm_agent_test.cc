@@ -4,6 +4,7 @@
 // agents face each other; a third hand writes messages that no agent would.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <random>

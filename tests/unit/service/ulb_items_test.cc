@@ -3,6 +3,7 @@
 // Eligible items in calls and replies of NFS versions 2 and 3 (RFC 1094, RFC 1813; RFC 8267, section 4).
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <initializer_list>
 #include <optional>

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The congestion controls of a queue pair, number by number.
+#include "pmd/softroce/congestion.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::rdma::softroce {
+namespace {
+
+constexpr std::uint64_t kStart = 1'000'000;
+
+TEST(CongestionWindowNumbers, slow_start_ends_at_the_threshold_and_then_it_is_one_packet_a_round_trip) {
+  CongestionWindow window;
+  window.open(256);
+  window.on_timeout();  // threshold 32
+  EXPECT_EQ(window.packets(), 2u);
+  window.on_acknowledged(29);
+  EXPECT_EQ(window.packets(), 31u);
+  window.on_acknowledged(1);
+  EXPECT_EQ(window.packets(), 32u);
+  window.on_acknowledged(31);
+  EXPECT_EQ(window.packets(), 32u);
+  window.on_acknowledged(1);
+  EXPECT_EQ(window.packets(), 33u);
+  window.on_acknowledged(40);  // seven of them count for the next round
+  EXPECT_EQ(window.packets(), 34u);
+  window.on_acknowledged(26);
+  EXPECT_EQ(window.packets(), 34u);
+  window.on_acknowledged(1);
+  EXPECT_EQ(window.packets(), 35u);
+}
+
+TEST(CongestionWindowNumbers, it_stays_between_its_least_and_what_the_receiver_takes) {
+  CongestionWindow window;
+  window.open(70);
+  window.on_acknowledged(100);
+  EXPECT_EQ(window.packets(), 70u);
+  window.on_acknowledged(1000);
+  EXPECT_EQ(window.packets(), 70u);
+  window.open(1);
+  EXPECT_EQ(window.packets(), CongestionWindow::kMin);
+  window.on_loss();
+  EXPECT_EQ(window.packets(), CongestionWindow::kMin);
+  window.open(64);
+  EXPECT_EQ(window.packets(), 64u);
+}
+
+TEST(CongestionWindowNumbers, loss_forgets_the_progress_of_its_round) {
+  for (const bool timeout : {false, true}) {
+    CongestionWindow window;
+    window.open(256);
+    window.on_loss();  // 32, and no slow start
+    window.on_acknowledged(31);
+    timeout ? window.on_timeout() : window.on_loss();
+    if (timeout) window.on_acknowledged(14);
+    ASSERT_EQ(window.packets(), 16u);
+    window.on_acknowledged(15);
+    EXPECT_EQ(window.packets(), 16u);
+    window.on_acknowledged(1);
+    EXPECT_EQ(window.packets(), 17u);
+  }
+}
+
+TEST(CongestionWindowNumbers, opening_starts_anew) {
+  CongestionWindow window;
+  window.open(256);
+  window.on_loss();
+  window.on_acknowledged(31);
+  window.open(128);
+  EXPECT_EQ(window.packets(), 64u);
+  window.on_acknowledged(10);  // slow start again
+  EXPECT_EQ(window.packets(), 74u);
+}
+
+TEST(CongestionRateNumbers,
+     the_first_notification_halves_the_line_rate_and_the_next_counts_after_an_interval) {
+  CongestionRate rate;
+  rate.on_notification(kStart);
+  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 6.25);
+  rate.on_notification(kStart + CongestionRate::kCutIntervalNs - 1);
+  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 6.25);
+  rate.on_notification(kStart + CongestionRate::kCutIntervalNs);
+  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 3.125);
+}
+
+TEST(CongestionRateNumbers, a_quiet_interval_makes_the_next_cut_smaller) {
+  CongestionRate rate;
+  rate.on_notification(kStart);
+  rate.on_notification(kStart + CongestionRate::kAlphaIntervalNs);
+  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 6.25 * (1 - 15.0 / 16 / 2));
+  CongestionRate later;
+  later.on_notification(kStart);
+  later.on_notification(kStart + 2 * CongestionRate::kAlphaIntervalNs);
+  EXPECT_DOUBLE_EQ(later.bytes_per_ns(), 6.25 * (1 - 15.0 / 16 * 15 / 16 / 2));
+  // The cut itself moves it half way back: (15/16)(15/16) + 1/16.
+  const double before = later.bytes_per_ns();
+  later.on_notification(kStart + 2 * CongestionRate::kAlphaIntervalNs + CongestionRate::kCutIntervalNs);
+  EXPECT_DOUBLE_EQ(later.bytes_per_ns(), before * (1 - (15.0 / 16 * 15 / 16 * 15 / 16 + 1.0 / 16) / 2));
+}
+
+TEST(CongestionRateNumbers, five_halvings_of_the_gap_and_then_steps_until_the_line_rate_is_back) {
+  CongestionRate rate;
+  rate.on_notification(kStart);
+  std::uint64_t now = kStart;
+  EXPECT_EQ(rate.wait_until(now + CongestionRate::kIncreaseIntervalNs - 1), 0u);
+  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 6.25);
+  double gap = 6.25;
+  for (int step = 0; step < CongestionRate::kFastRecoverySteps; ++step) {
+    rate.wait_until(now += CongestionRate::kIncreaseIntervalNs);
+    EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), CongestionRate::kLineRate - (gap /= 2)) << step;
+  }
+  EXPECT_TRUE(rate.limited());
+  rate.wait_until(now += CongestionRate::kIncreaseIntervalNs);  // the target rises by 6 * 0.05
+  EXPECT_FALSE(rate.limited());
+  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), CongestionRate::kLineRate);
+}
+
+TEST(CongestionRateNumbers, recovery_aims_at_the_rate_before_the_cut_and_rises_beyond_in_growing_steps) {
+  CongestionRate rate;
+  rate.on_notification(kStart);
+  std::uint64_t now = kStart + CongestionRate::kCutIntervalNs;
+  rate.on_notification(now);  // from 6.25 to 3.125
+  double expected = 3.125;
+  double target = 6.25;
+  for (int step = 1; step <= 8; ++step) {
+    if (step > CongestionRate::kFastRecoverySteps) target += CongestionRate::kAdditiveStep * step;
+    expected = (expected + target) / 2;
+    rate.wait_until(now += CongestionRate::kIncreaseIntervalNs);
+    EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), expected) << step;
+  }
+}
+
+TEST(CongestionRateNumbers, a_cut_begins_recovery_anew) {
+  CongestionRate rate;
+  rate.on_notification(kStart);
+  std::uint64_t now = kStart;
+  for (int step = 0; step < 3; ++step) rate.wait_until(now += CongestionRate::kIncreaseIntervalNs);
+  rate.on_notification(now += CongestionRate::kCutIntervalNs);
+  double expected = rate.bytes_per_ns();
+  const double target = CongestionRate::kLineRate - 6.25 / 8;
+  for (int step = 0; step < CongestionRate::kFastRecoverySteps; ++step) {
+    rate.wait_until(now += CongestionRate::kIncreaseIntervalNs);
+    EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), expected = (expected + target) / 2) << step;
+  }
+}
+
+TEST(CongestionRateNumbers, it_is_never_cut_below_its_least) {
+  CongestionRate rate;
+  for (int cut = 0; cut < 20; ++cut)
+    rate.on_notification(kStart + static_cast<std::uint64_t>(cut) * CongestionRate::kCutIntervalNs);
+  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), CongestionRate::kMinRate);
+}
+
+TEST(CongestionRateNumbers, packets_wait_for_the_time_that_those_before_take) {
+  CongestionRate rate;
+  rate.charge(1'000'000, kStart);  // costs nothing yet
+  rate.on_notification(kStart);
+  EXPECT_EQ(rate.wait_until(kStart), 0u);
+  rate.charge(6250, kStart);
+  EXPECT_EQ(rate.wait_until(kStart), kStart + 1000);
+  rate.charge(625, kStart + 10);
+  EXPECT_EQ(rate.wait_until(kStart + 10), kStart + 1100);
+  EXPECT_EQ(rate.wait_until(kStart + 1099), kStart + 1100);
+  EXPECT_EQ(rate.wait_until(kStart + 1100), 0u);
+  rate.charge(625, kStart + 5000);  // idle time is not saved up
+  EXPECT_EQ(rate.wait_until(kStart + 5000), kStart + 5100);
+}
+
+TEST(RoundTripNumbers, the_timeout_is_the_mean_and_four_variations) {
+  RoundTrip trip;
+  trip.open(1'000'000'000);
+  trip.sample(10'000'000);
+  EXPECT_EQ(trip.timeout_ns(0), 30'000'000u);
+  trip.sample(20'000'000);
+  EXPECT_EQ(trip.timeout_ns(0), 36'250'000u);
+  trip.sample(1'250'000);
+  EXPECT_EQ(trip.timeout_ns(0), 38'750'000u);
+  EXPECT_EQ(trip.timeout_ns(1), 77'500'000u);
+  EXPECT_EQ(trip.timeout_ns(2), 155'000'000u);
+  trip.open(1'000'000'000);
+  EXPECT_EQ(trip.timeout_ns(0), 250'000'000u);
+}
+
+TEST(RoundTripNumbers, doubling_ends_with_the_eighth_retry_and_the_least_timeout_holds) {
+  RoundTrip trip;
+  trip.open(10'000'000'000'000);
+  trip.sample(1'000'000);
+  EXPECT_EQ(trip.timeout_ns(0), RoundTrip::kMinTimeoutNs);
+  EXPECT_EQ(trip.timeout_ns(8), RoundTrip::kMinTimeoutNs << 8);
+  EXPECT_EQ(trip.timeout_ns(9), RoundTrip::kMinTimeoutNs << 8);
+  trip.open(1);
+  EXPECT_EQ(trip.timeout_ns(3), RoundTrip::kMinTimeoutNs);
+}
+
+}  // namespace
+}  // namespace sluice::rdma::softroce

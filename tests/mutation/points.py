@@ -7,9 +7,11 @@ A place ('point') is a dict, so that it can be stored and compared:
   change                   what is changed, in words with the code
   text                     the source line, without indentation
   template, spans          what stands there in the mutated source: {0}, {1} are the source of spans, {id} is the mutant's number
+  constant                 whether it is in a function that the compiler may evaluate
 """
 import os
 import re
+import zlib
 
 from clang import cindex
 from clang.cindex import CursorKind as K
@@ -42,6 +44,7 @@ class Finder:
         self.file, self.source = file, source
         self.lines = source.split(b"\n")
         self.points = {}
+        self.constant = False  # within a function that is constexpr
 
     def slice(self, start, end):
         return self.source[start:end].decode()
@@ -54,7 +57,7 @@ class Finder:
         if start < end and key not in self.points:
             text = squeezed(self.lines[line - 1].decode())
             self.points[key] = {"file": self.file, "line": line, "start": start, "end": end, "kind": kind, "change": change, "text": text,
-                                "template": template, "spans": spans}
+                                "template": template, "spans": spans, "constant": self.constant}
 
     def negate(self, cursor):
         start, end = cursor.extent.start.offset, cursor.extent.end.offset
@@ -115,7 +118,8 @@ class Finder:
             return
         if self.source[start - 1:start] == b"<" or self.source[end:end + 1] == b">":
             return  # a template's argument
-        up = zero or (start + len(self.file)) % 2
+        line = self.lines[cursor.extent.start.line - 1].strip()
+        up = zero or zlib.crc32(line + text.encode()) % 2  # by chance, but the same wherever the line moves to
         function = "moved_in_constexpr" if in_constexpr else "moved"
         step = 1 if up else -1
         whole_start, whole_end = within.extent.start.offset, within.extent.end.offset
@@ -151,6 +155,7 @@ class Finder:
             if "consteval" in head:
                 return
             in_constexpr = "constexpr" in head
+        self.constant = in_constexpr
         children = list(cursor.get_children())
         if kind in (K.VAR_DECL, K.PARM_DECL):
             head = self.slice(cursor.extent.start.offset, max(cursor.location.offset, cursor.extent.start.offset))
@@ -192,6 +197,7 @@ class Finder:
                 self.statement(child, in_loop, in_switch)
             self.walk(child, in_constexpr, child.hash in decided or (is_condition and kind in (K.PAREN_EXPR, K.UNEXPOSED_EXPR)), in_loop, in_switch,
                       above, within)
+            self.constant = in_constexpr
 
     def is_dimension(self, declared, child):
         return self.source[child.extent.start.offset - 1:child.extent.start.offset] == b"[" and child.extent.start.offset < declared.extent.end.offset

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mutated tree: a copy of the project beside its build, in which sources hold mutants. Everything is made once, and again only where a file differs."""
+import hashlib
 import json
 import os
 import re
@@ -106,8 +107,15 @@ class Tree:
                 unknown.append(f"{name}:{line}")
         return numbers, unknown
 
-    def check(self, names):
-        """Compiles nothing but looks at each mutated source: cheaper than a build that fails. Returns (numbers, unknown)."""
+    def check(self, mutated):
+        """Compiles nothing but looks at each mutated source ({name: content}) that it has not seen yet: cheaper than a build that fails. Returns
+        (numbers, unknown)."""
+        path = os.path.join(self.work, "checked.json")
+        seen = {}
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                seen = json.load(file)
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in mutated.items()}
         units = self.units()
         flags = next(iter(f for n, f in units.items() if n.startswith("pmd/softroce/")), next(iter(units.values())))
 
@@ -117,15 +125,25 @@ class Tree:
             return subprocess.run(command, cwd=self.build, capture_output=True, text=True).stderr
 
         with ThreadPoolExecutor(self.jobs) as pool:
-            output = "".join(pool.map(look, sorted(names)))
-        return self.rejected_by(output)
+            output = "".join(pool.map(look, sorted(name for name in digests if seen.get(name) != digests[name])))
+        rejected, unknown = self.rejected_by(output)
+        if not rejected and not unknown:
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(digests, file)
+        return rejected, unknown
 
     def compile(self, paths):
         """Builds the programs. Returns (numbers, unknown) of what does not compile; both empty when all is well."""
         targets = [os.path.relpath(path, self.build) for path in paths]
         with open(self.log, "w", encoding="utf-8") as log:
-            done = subprocess.run(["nice", "-n", "10", "ninja", "-C", self.build, f"-j{self.jobs}", "-k0", *targets], stdout=log, stderr=subprocess.STDOUT)
-        if done.returncode == 0:
+            ninja = subprocess.Popen(["nice", "-n", "10", "ninja", "-C", self.build, f"-j{self.jobs}", "-k0", *targets], stdout=log, stderr=subprocess.STDOUT)
+            try:
+                status = ninja.wait()
+            finally:  # also when this program is ended
+                if ninja.poll() is None:
+                    ninja.terminate()
+                    ninja.wait()
+        if status == 0:
             return set(), []
         with open(self.log, encoding="utf-8") as log:
             output = log.read()

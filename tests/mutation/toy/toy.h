@@ -7,12 +7,14 @@ int limited(int value);
 int drained(int left);
 int never_called(int value);
 
-/// A constant and a function that the compiler evaluates.
+/// One that the program runs too, and one that only the compiler does.
 constexpr int doubled(int value) {
   return value * 2;
 }
-static_assert(doubled(2) == 4);
-inline constexpr int kFour = doubled(2);
+constexpr int tripled(int value) {
+  return value * 3;
+}
+static_assert(doubled(2) == 4 && tripled(2) == 6);
 
 struct Handle {
   int* open = nullptr;

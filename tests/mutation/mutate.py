@@ -50,6 +50,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("wanted", nargs="*", metavar="FOLDER|FILE", help="what to break; without: " + " ".join(FOLDERS))
     parser.add_argument("--sample", type=int, default=60, help="mutants of each folder; 0 for all there are (default: %(default)s)")
+    parser.add_argument("--run", type=int, default=0, metavar="N", help="of each folder's sample only so many, when there is no time for all that are built")
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="compilers, and mutants, at once (default: %(default)s)")
     parser.add_argument("--work", default=os.path.join(ROOT, "build-mutate"), help="where the mutated tree is kept (default: build-mutate)")
@@ -92,19 +93,25 @@ def parsed(job):
     return P.points_of(root, unit, flags, files)
 
 
-def kept_points(tree, files):
-    """all_points(), or what it found the last time when no file differs."""
-    path = os.path.join(tree.work, "points.json")
-    known = {f: digest(os.path.join(ROOT, f)) for f in [*files, "tests/mutation/points.py"]}
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            kept = json.load(file)
-        if kept["sources"] == known:
-            return kept["points"]
-    points = all_points(tree, files)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump({"sources": known, "points": points}, file)
-    return points
+class Found:
+    """all_points() and which of them do not compile, kept in the tree as long as no source differs."""
+
+    def __init__(self, tree, files):
+        self.path = os.path.join(tree.work, "points.json")
+        self.sources = {f: digest(os.path.join(ROOT, f)) for f in [*files, "tests/mutation/points.py"]}
+        self.points, self.rejected = None, set()
+        if os.path.exists(self.path):
+            with open(self.path, encoding="utf-8") as file:
+                kept = json.load(file)
+            if kept["sources"] == self.sources:
+                self.points, self.rejected = kept["points"], set(kept.get("rejected", []))
+        if self.points is None:
+            self.points = all_points(tree, files)
+            self.keep(set())
+
+    def keep(self, rejected):
+        with open(self.path, "w", encoding="utf-8") as file:
+            json.dump({"sources": self.sources, "points": self.points, "rejected": sorted(rejected)}, file)
 
 
 def all_points(tree, files):
@@ -321,12 +328,13 @@ def first_time(tree, files, state, entries, options):
     begun = time.monotonic()
     tree.copy({})
     tree.configure()
-    points = kept_points(tree, files)
-    for entry in stale(entries, points):
+    found = Found(tree, files)
+    for entry in stale(entries, found.points):
         raise T.Problem(f"equivalent.txt: {entry['file']} has no such mutant any more: {entry['change']} in '{entry['line']}'")
-    sample = Sample(points, files, options, {(e["file"], e["line"], e["change"]) for e in entries})
+    sample = Sample(found.points, files, options, {(e["file"], e["line"], e["change"]) for e in entries})
+    sample.rejected = found.rejected
     folders = sorted(set(files.values()))
-    say(f"== {len(points)} places can be broken, {len(sample.equivalent)} of them without effect; seed {options.seed}")
+    say(f"== {len(found.points)} places can be broken, {len(sample.equivalent)} of them without effect; seed {options.seed}")
     if options.list:
         for point in sorted(sample.points(), key=lambda p: (p["file"], p["line"])):
             say(f"{point['file']}:{point['line']}: {point['change']}")
@@ -334,12 +342,15 @@ def first_time(tree, files, state, entries, options):
     programs = programs_for(tree, folders)
     say(f"== building {len(programs)} test programs with {len(sample.points())} mutants: {' '.join(sorted(programs))}")
     build(tree, sample, list(programs.values()))
+    found.keep(sample.rejected)
     say(f"== {time.monotonic() - begun:.0f} s; {len(sample.rejected)} mutants do not compile and were replaced; which test reaches which")
     coverage = covered(list(programs.values()), options.jobs)
-    say(f"== {time.monotonic() - begun:.0f} s; running {len(sample.points())} mutants")
-    results = outcomes(coverage, sample.points(), options.jobs)
-    state.save(results, sample.points(), sorted({p["file"] for f in folders for p in sample.built_of(f)}))
-    scores = {folder: report(folder, sample.of(folder), results, options) for folder in folders if sample.of(folder)}
+    run = {folder: sample.of(folder)[:options.run or None] for folder in folders}
+    points = [p for folder in folders for p in run[folder]]
+    say(f"== {time.monotonic() - begun:.0f} s; running {len(points)} mutants")
+    results = outcomes(coverage, points, options.jobs)
+    state.save(results, points, sorted({p["file"] for f in folders for p in sample.built_of(f)}))
+    scores = {folder: report(folder, points, results, options) for folder, points in run.items() if points}
     say(f"== {time.monotonic() - begun:.0f} s in all")
     return scores
 

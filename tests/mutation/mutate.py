@@ -18,7 +18,7 @@ try:
     import clang.cindex  # noqa: F401
 except ImportError:  # Debian's package is the system interpreter's
     if sys.executable == "/usr/bin/python3" or not os.path.exists("/usr/bin/python3"):
-        sys.exit("Mutation testing needs libclang's bindings: install python3-clang-14, or python3-clang of another release.")
+        sys.exit("Mutation testing needs libclang's bindings: install python3-clang.")
     os.execv("/usr/bin/python3", ["/usr/bin/python3", *sys.argv])
 
 import points as P

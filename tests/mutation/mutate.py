@@ -186,14 +186,14 @@ class Sample:
         return mutated
 
 
-def build(tree, sample, paths):
+def build(tree, sample, programs):
     """Looks at the mutated sources first, and builds once they stand."""
     while True:
         mutated = sample.sources(tree)
         tree.copy(mutated)
         rejected, unknown = tree.check(mutated)
         if not rejected and not unknown:
-            rejected, unknown = tree.compile(paths)
+            rejected, unknown = tree.compile(programs)
             if not rejected:
                 return
         if unknown and not rejected:
@@ -201,13 +201,13 @@ def build(tree, sample, paths):
         sample.rejected |= rejected
 
 
-def covered(paths, jobs):
+def covered(programs, jobs):
     coverage = runs.Coverage()
     with ThreadPoolExecutor(jobs) as pool:
-        for path, (tests, failing) in zip(paths, pool.map(runs.reached, paths)):
-            coverage.add(path, tests)
+        for command, (tests, failing) in zip(programs, pool.map(runs.reached, programs)):
+            coverage.add(command, tests)
             for name in failing:
-                say(f"   left out, since it fails without a mutant: {os.path.basename(path)} {name}")
+                say(f"   left out, since it fails without a mutant: {runs.title(command)} {name}")
     return coverage
 
 

@@ -16,9 +16,9 @@ class Test:
         self.name, self.spent_us, self.reaches = name, spent_us, reaches
 
 
-def run(path, tests, deadline_s, extra):
+def run(command, tests, deadline_s, extra):
     """The exit status, or None when it had to be killed. A process group of its own, so that what it started goes too."""
-    arguments = [path, "--gtest_fail_fast", "--gtest_brief=1"]
+    arguments = [*command, "--gtest_fail_fast", "--gtest_brief=1"]
     if tests is not None:
         arguments.append("--gtest_filter=" + ":".join(tests))
     environment = dict(os.environ, **SANITIZERS, **extra)
@@ -37,11 +37,11 @@ def run(path, tests, deadline_s, extra):
         return status
 
 
-def reached(path, deadline_s=900):
+def reached(command, deadline_s=900):
     """([Test] that pass without a mutant, names of those that do not) of a program, which runs twice: once for what it reaches, and
     once as with a mutant, so that no leak and no crash of its own counts as noticing one."""
     with tempfile.NamedTemporaryFile("r", prefix="sluice-reached-", suffix=".txt") as file:
-        status = subprocess_status(path, file.name, deadline_s)
+        status = subprocess_status(command, file.name, deadline_s)
         tests, failing = [], []
         for line in file.read().splitlines():
             name, outcome, spent, *numbers = line.split()
@@ -51,13 +51,13 @@ def reached(path, deadline_s=900):
                 failing.append(name)
     if status is None:
         failing.append("(it did not end)")
-    if tests and run(path, [test.name for test in tests], deadline_s, {}) != 0:
+    if tests and run(command, [test.name for test in tests], deadline_s, {}) != 0:
         return [], failing + ["(it fails with those tests left out)"]
     return tests, failing
 
 
-def subprocess_status(path, file, deadline_s):
-    process = subprocess.Popen([path, "--gtest_brief=1"], env=dict(os.environ, **SANITIZERS, SLUICE_MUTATION_REACHED=file), stdin=subprocess.DEVNULL,
+def subprocess_status(command, file, deadline_s):
+    process = subprocess.Popen([*command, "--gtest_brief=1"], env=dict(os.environ, **SANITIZERS, SLUICE_MUTATION_REACHED=file), stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         return process.wait(deadline_s)
@@ -71,23 +71,28 @@ class Coverage:
     """Which tests reach which mutant, and so what has to be run for one."""
 
     def __init__(self):
-        self.of = defaultdict(lambda: defaultdict(list))  # mutant -> program's path -> [Test]
+        self.of = defaultdict(lambda: defaultdict(list))  # mutant -> program's command -> [Test]
 
-    def add(self, path, tests):
+    def add(self, command, tests):
         for test in tests:
             for number in test.reaches:
-                self.of[number][path].append(test)
+                self.of[number][command].append(test)
 
     def batches(self, number):
-        """[(path, [test name], microseconds)], what is quick first: the first failure ends the search."""
+        """[(command, [test name], microseconds)], what is quick first: the first failure ends the search."""
         batches = []
-        for path, tests in self.of[number].items():
+        for command, tests in self.of[number].items():
             quick, slow, spent = [], [], 0
             for test in sorted(tests, key=lambda t: t.spent_us):
                 spent += test.spent_us
                 (quick if spent <= QUICK_US or not quick else slow).append(test)
-            batches += [(path, [t.name for t in part], sum(t.spent_us for t in part)) for part in (quick, slow) if part]
+            batches += [(command, [t.name for t in part], sum(t.spent_us for t in part)) for part in (quick, slow) if part]
         return sorted(batches, key=lambda b: b[2])
+
+
+def title(command):
+    """The program, and how it runs where it runs in several ways."""
+    return " ".join([os.path.basename(command[0]), *(a for a in command[1:] if not a.startswith("--gtest"))])
 
 
 def outcome(coverage, number, patience):
@@ -95,10 +100,10 @@ def outcome(coverage, number, patience):
     batches = coverage.batches(number)
     if not batches:
         return "not covered", ""
-    for path, tests, spent_us in batches:
-        status = run(path, tests, patience["least_s"] + patience["factor"] * spent_us / 1e6, {"SLUICE_MUTANT": str(number)})
+    for command, tests, spent_us in batches:
+        status = run(command, tests, patience["least_s"] + patience["factor"] * spent_us / 1e6, {"SLUICE_MUTANT": str(number)})
         if status is None:
-            return "hung", os.path.basename(path)
+            return "hung", title(command)
         if status != 0:
-            return "noticed", os.path.basename(path)
-    return "survived", ", ".join(sorted({os.path.basename(path) for path, _, _ in batches}))
+            return "noticed", title(command)
+    return "survived", ", ".join(sorted({title(command) for command, _, _ in batches}))

@@ -61,10 +61,10 @@ def main():
     mutate.PATIENCE = {"least_s": 2, "factor": 10}
     with tempfile.TemporaryDirectory() as folder:
         program = built(folder, sample.points())
-        tests, failing = runs.reached(program)
+        tests, failing = runs.reached((program,))
         checks.append(("a test that fails without a mutant is left out and named", failing == ["Toy.fails_by_itself"] and len(tests) == 4))
         coverage = runs.Coverage()
-        coverage.add(program, tests)
+        coverage.add((program,), tests)
         results = mutate.outcomes(coverage, sample.points(), 2)
     seen = {p["change"]: results[p["id"]][0] for p in sample.points()}
     for change in sorted(set(EXPECTED) | set(seen)):

@@ -14,8 +14,9 @@ SUPPORT = "tests/mutation/support"
 # Compiling is what takes long, and nearly everything includes a mutated header: without optimization and debug information it takes a third of the
 # time. AddressSanitizer notices what is left out: leaks, and reads behind a bound.
 OPTIONS = ["-Db_sanitize=address", "-Dwerror=false", "-Dwarning_level=0", "-Db_lundef=false", "-Doptimization=0", "-Ddebug=false"]
-LISTENER = ("gtest_dep = dependency('gtest_main')", "gtest_dep = declare_dependency(dependencies: dependency('gtest_main'), "
-            f"include_directories: sluice_inc, sources: files('{SUPPORT.removeprefix('tests/')}/reached.cc'))")
+# Before the first folder of tests: whatever is linked with googletest from there on has the listener.
+LISTENED = "subdir('golden')"
+LISTENER = f"gtest_dep = declare_dependency(dependencies: gtest_dep, include_directories: sluice_inc, sources: files('{SUPPORT.removeprefix('tests/')}/reached.cc'))"
 SWITCH = re.compile(r"sluice::mutation::(?:on|moved|moved_in_constexpr)\((\d+)")
 
 
@@ -55,9 +56,9 @@ class Tree:
             with open(source, "rb") as file:
                 content = file.read()
             if name == "tests/meson.build":
-                if LISTENER[0].encode() not in content:
-                    raise Problem(f"tests/meson.build has no line \"{LISTENER[0]}\" that the listener of mutation testing could replace.")
-                content = content.replace(LISTENER[0].encode(), LISTENER[1].encode())
+                if content.count(LISTENED.encode()) != 1:
+                    raise Problem(f"tests/meson.build has no line \"{LISTENED}\" before which the listener of mutation testing could stand.")
+                content = content.replace(LISTENED.encode(), f"{LISTENER}\n{LISTENED}".encode())
             changed = write_if_changed(target, mutated.get(name, content))
             if changed and name not in mutated:
                 shutil.copystat(source, target)
@@ -81,8 +82,8 @@ class Tree:
         return json.loads(subprocess.run(["meson", "introspect", self.build, what], capture_output=True, text=True, check=True).stdout)
 
     def programs(self, names):
-        """{name: path} of the tests in googletest that are called so and are there."""
-        return {test["name"]: test["cmd"][0] for test in self.introspect("--tests") if test["name"] in names and test["protocol"] == "gtest"}
+        """{name: (path, argument...)} of the tests in googletest that are called so and are there."""
+        return {test["name"]: tuple(test["cmd"]) for test in self.introspect("--tests") if test["name"] in names and test["protocol"] == "gtest"}
 
     def units(self):
         """{source: compiler's arguments} of the copy, by name relative to the project."""
@@ -132,9 +133,9 @@ class Tree:
                 json.dump(digests, file)
         return rejected, unknown
 
-    def compile(self, paths):
-        """Builds the programs. Returns (numbers, unknown) of what does not compile; both empty when all is well."""
-        targets = [os.path.relpath(path, self.build) for path in paths]
+    def compile(self, programs):
+        """Builds the programs, given as commands. Returns (numbers, unknown) of what does not compile; both empty when all is well."""
+        targets = sorted({os.path.relpath(path, self.build) for path, *_ in programs})
         with open(self.log, "w", encoding="utf-8") as log:
             ninja = subprocess.Popen(["nice", "-n", "10", "ninja", "-C", self.build, f"-j{self.jobs}", "-k0", *targets], stdout=log, stderr=subprocess.STDOUT)
             try:

@@ -19,7 +19,8 @@ case "${1:-}" in
   bench)
     mkdir -p build-logs
     [ -f build/build.ninja ] || meson setup build --buildtype=release >build-logs/bench-setup.log 2>&1 || { cat build-logs/bench-setup.log; exit 1; }
-    ninja -C build >build-logs/bench.log 2>&1 || { tail -60 build-logs/bench.log; exit 1; }
+    read -ra targets < <(python3 tests/bench/run.py --targets | tr '\n' ' ')
+    ninja -C build "${targets[@]}" >build-logs/bench.log 2>&1 || { tail -60 build-logs/bench.log; exit 1; }
     exec python3 tests/bench/run.py build "${@:2}"
     ;;
   mutate) exec python3 tests/mutation/mutate.py "${@:2}" ;;

@@ -21,15 +21,12 @@ QUICK = [
 
 REST = [
     Build("interop programs", after=("product",), suites=("interop", "operations", "fault")),
-    Suite("linux_client", after=("interop programs",), suite="interop", tests=("linux_client",)),
-    Suite("gateway", after=("interop programs",), suite="interop", tests=("gateway",)),
-    Suite("reverse", after=("interop programs",), suite="interop", tests=("reverse",)),
-    Suite("verbs", after=("interop programs",), suite="interop", tests=("verbs",)),
+    Suite("interop", after=("interop programs",), suite="interop"),
     Suite("operations", after=("interop programs",), suite="operations"),
     Suite("fault release", after=("interop programs",), suite="fault"),
     Build("threaded tests", after=("product",), lane="back", directory="build-tsan", suites=("tsan",)),
     Suite("tsan", after=("threaded tests",), lane="back", directory="build-tsan", suite="tsan"),
-    Suite("tidy", after=("product",), lane="back", suite="tidy"),
+    Suite("tidy", after=("product",), lane="back", suite="tidy", tests=("headers", "clang_tidy")),
     Command("mutation", after=("product",), lane="back", junit_file="build-logs/mutation.junit.xml",
             command=(PYTHON, "tests/mutation/mutate.py", "--sample", "15", "--seed", "16", "--threshold", "0.8", "--junit",
                      "build-logs/mutation.junit.xml")),
@@ -49,7 +46,7 @@ GROUPS = {
     "quick": [step.name for step in QUICK],
     "rest": [step.name for step in REST] + ["coverage"],
     "all": [step.name for step in ALL] + ["coverage"],
-    "interop": ["linux_client", "gateway", "reverse", "verbs"],
     "fault": ["fault", "fault release"],
+    "tidy": ["style", "tidy"],
     "coverage": ["coverage"],
 }

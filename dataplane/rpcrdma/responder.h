@@ -34,8 +34,8 @@ class Responder {
   std::uint64_t calls() const noexcept { return calls_; }
   /// Most calls in slots at once since the last time this was asked.
   std::uint32_t take_peak() noexcept { return std::exchange(peak_busy_, busy_); }
-  /// The calls of a traced connection are noted in Shared::trace.
-  void set_traced(bool traced) noexcept { traced_ = traced; }
+  /// The calls of a traced connection are noted in Shared::trace, from the first that begins afterwards.
+  void set_traced(bool traced) noexcept;
   bool traced() const noexcept { return traced_; }
   std::uint32_t busy_slots() const noexcept { return busy_; }
 

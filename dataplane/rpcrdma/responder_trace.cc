@@ -9,7 +9,14 @@ namespace sluice::rpcrdma {
 
 using State = CallSlot::State;
 
+void Responder::set_traced(bool traced) noexcept {
+  traced_ = traced;
+  for (std::uint32_t i = 0; i < max_slots_; ++i) slots_[i].state_since_ns_ = 0;
+}
+
+/// Of a call that was there before the trace nothing is known of the states that it has been in.
 void Responder::note_state(CallSlot& slot) noexcept {
+  if (slot.state_ != State::Free && slot.state_since_ns_ == 0) return;
   const std::uint64_t now_ns = shared_.call_times.now_ns();
   if (slot.state_ == State::Free)
     slot.state_ns_ = {};
@@ -50,7 +57,7 @@ segment::CallStatus Responder::status_of(const CallSlot& slot) const noexcept {
 
 /// A call of a traced connection whose reply is out.
 void Responder::note_call(const CallSlot& slot) noexcept {
-  if (shared_.trace == nullptr) return;
+  if (shared_.trace == nullptr || slot.state_since_ns_ == 0) return;
   segment::TraceRecord record{.connection = connection_.number(),
                               .xid = static_cast<std::uint32_t>(slot.message_.header.fixed.xid),
                               .program = slot.header_.program,

@@ -135,6 +135,24 @@ TEST_F(Measurement, a_traced_connection_leaves_its_calls_with_their_states) {
   EXPECT_EQ(trace->written.load(), 1u);
 }
 
+TEST_F(Measurement, a_trace_begins_with_the_first_call_after_it) {
+  time_ns = 3600'000'000'000;
+  const auto later = [&](std::uint32_t xid) {
+    lab.peer->send(RawCall{.xid = xid}.with(test_call(xid, TestService::kLater)));
+    lab.settle();
+  };
+  later(600);
+  lab.connection->responder().set_traced(true);
+  later(601);
+  lab.service->complete_later();
+  lab.settle();
+  ASSERT_EQ(trace->written.load(), 1u) << "of call 600 nobody has seen the states";
+  const auto record = trace->records[0].read();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->xid, 601u);
+  for (const std::uint64_t ns : record->state_ns) EXPECT_LE(ns, record->total_ns);
+}
+
 TEST_F(Measurement, the_trace_keeps_the_newest_calls) {
   lab.connection->responder().set_traced(true);
   for (std::uint32_t i = 0; i < segment::TraceRing::kRecords + 10; ++i) ask(TestService::kNull);

@@ -187,18 +187,6 @@ TEST_F(SoftRoceTest, path_mtus_that_cannot_be_are_refused) {
   }
 }
 
-TEST_F(SoftRoceTest, the_largest_path_mtu_is_what_the_link_carries_with_the_largest_headers) {
-  constexpr std::uint16_t kOverhead = kIpv6Bytes + kUdpBytes + kMaxTransportHeaderBytes + kIcrcBytes;
-  for (const auto mtu : std::initializer_list<std::uint16_t>{512, 1024, 2048}) {
-    open({.link_mtu = static_cast<std::uint16_t>(mtu + kOverhead)});
-    EXPECT_EQ(a.device->max_path_mtu(), mtu);
-    open({.link_mtu = static_cast<std::uint16_t>(mtu + kOverhead - 1)});
-    EXPECT_EQ(a.device->max_path_mtu(), mtu / 2);
-  }
-  open({.link_mtu = 300});  // there is none below
-  EXPECT_EQ(a.device->max_path_mtu(), 256);
-}
-
 TEST_F(SoftRoceTest, a_dead_wire_ends_in_bounded_retries) {
   attributes_.ack_timeout = 8;  // 1 ms
   attributes_.retry_count = 3;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/conformance/safety_lab.h"
+#include "tests/conformance/second_peer.h"
 #include "tests/conformance/v2_lab.h"
 
 namespace sluice::conformance::v2 {
@@ -64,7 +65,7 @@ TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assem
 
   const auto hello = [](SecondClient& client) {
     client.send(Header{.xid = 1, .credit = 0x00400010u, .type = kConnProp}.then({0}));
-    client.peer->inbox.clear();
+    client.peer().inbox.clear();
   };
   SecondClient second(lab);
   SecondClient third(lab, "third");
@@ -72,11 +73,11 @@ TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assem
   // More often than there are connections.
   for (std::uint32_t i = 0; i < lab.options.engine.max_connections + 2; ++i) {
     hello(second);
-    send_in_parts(*second.peer, 6);
+    send_in_parts(second.peer(), 6);
     second.turns();
     ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 1u);
     if (i == 0) {
-      send_in_parts(*third.peer, 8);
+      send_in_parts(third.peer(), 8);
       third.turns();
       ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 2u);
       // The second leaves from the front of the queue; the third stays.
@@ -92,13 +93,13 @@ TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assem
     ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 0u) << "after " << i + 1 << " connections";
     second.connect();
   }
-  send_in_parts(*third.peer, 9);
+  send_in_parts(third.peer(), 9);
   third.turns();
-  EXPECT_TRUE(third.peer->inbox.empty());
+  EXPECT_TRUE(third.peer().inbox.empty());
   EXPECT_TRUE(is_success(lab.answer(Header{.xid = 5}.with(std::span(payload).subspan(20))), 5));
   third.turns();
   bool answered = false;
-  for (const Received& received : third.peer->inbox) answered = answered || is_success(received.bytes, 9);
+  for (const Received& received : third.peer().inbox) answered = answered || is_success(received.bytes, 9);
   EXPECT_TRUE(answered);
   EXPECT_EQ(free_assemblies(lab), 1u);
 }

@@ -135,7 +135,8 @@ TEST(SafetyRequester, V1_118_A_20_write_lists_that_come_back_count_against_our_r
                                    .writes = std::span(&item, segments > 0 ? 1 : 0),
                                    .max_reply_bytes = total - header});
       lab.settle();
-      const auto call = rpcrdma::v1::decode(lab.calls_of(*xid).at(0));
+      const Bytes message = lab.calls_of(*xid).at(0);
+      const auto call = rpcrdma::v1::decode(message);
       EXPECT_EQ(call.header.chunks.reply.has_value(), total > kReceive)
           << segments << " segments, " << total << " bytes";
     }
@@ -161,7 +162,8 @@ TEST(SafetyRequester, V1_110_V1_126_a_reply_chunk_with_a_gap_is_no_reply) {
     const std::uint32_t xid =
         *lab.submit({.payload = payload, .max_reply_bytes = 3000, .offer_reply_chunk = true});
     lab.settle();
-    const auto call = rpcrdma::v1::decode(lab.calls_of(xid).at(0));
+    const Bytes message = lab.calls_of(xid).at(0);
+    const auto call = rpcrdma::v1::decode(message);
     ASSERT_TRUE(call.header.chunks.reply);
     ASSERT_EQ(call.header.chunks.reply->size(), 3u);
     std::vector<rpcrdma::Segment> returned;

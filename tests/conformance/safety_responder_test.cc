@@ -6,6 +6,7 @@
 
 #include "tests/conformance/raw_call.h"
 #include "tests/conformance/safety_lab.h"
+#include "tests/conformance/second_peer.h"
 
 namespace sluice::conformance {
 namespace {
@@ -18,7 +19,7 @@ Bytes later_call(std::uint32_t xid) {
 void expect_all_slots(ServerLab& lab, SecondClient& client) {
   constexpr std::uint32_t kCalls = 8;
   const std::size_t before = lab.service->held();
-  for (std::uint32_t i = 0; i < kCalls; ++i) client.peer->send(later_call(0x900 + i));
+  for (std::uint32_t i = 0; i < kCalls; ++i) client.peer().send(later_call(0x900 + i));
   client.turns();
   EXPECT_EQ(lab.service->held(), before + kCalls);
   lab.service->complete_later();
@@ -67,7 +68,7 @@ TEST(SafetyResponder, closing_takes_calls_out_of_the_queue_for_call_memory) {
   lab.settle();
   ASSERT_EQ(lab.service->held(), 1u);
   SecondClient second(lab);
-  for (const std::uint32_t xid : {2u, 3u}) send_long_call(*second.peer, test_call(xid, TestService::kLater));
+  for (const std::uint32_t xid : {2u, 3u}) send_long_call(second.peer(), test_call(xid, TestService::kLater));
   second.turns();
   ASSERT_EQ(lab.engine->counters().waits_call_memory, 2u);
   ASSERT_FALSE(lab.engine->shared().waiting_call_memory.empty());
@@ -96,7 +97,7 @@ TEST(SafetyResponder, closing_takes_calls_out_of_the_queue_for_reply_memory) {
   for (int i = 0; i < 20; ++i) lab.turn();
   ASSERT_EQ(lab.engine->shared().reply_memory.available(), 0u);
   SecondClient second(lab);
-  for (const std::uint32_t xid : {2u, 3u}) list_call(*second.peer, xid);
+  for (const std::uint32_t xid : {2u, 3u}) list_call(second.peer(), xid);
   second.turns();
   ASSERT_EQ(lab.engine->counters().waits_reply_memory, 2u);
   ASSERT_FALSE(lab.engine->shared().waiting_reply_memory.empty());

@@ -127,7 +127,8 @@ TEST(SafetyV2Properties, V2_065_a_largest_segment_of_one_byte_is_taken_as_4096) 
   lab.answer(Header{.xid = 1, .credit = 0x004000c8, .type = kConnProp}.then({1, 3, 4, 1}));
   EXPECT_EQ(lab.connection->agreement().max_segment_bytes, 4096u);
   EXPECT_EQ(lab.engine->counters().clamped_properties, 1u);
-  const auto decoded = rpcrdma::v2::decode(lab.read(16384));
+  const Bytes call = lab.read(16384);
+  const auto decoded = rpcrdma::v2::decode(call);
   ASSERT_EQ(decoded.header.chunks.writes.size(), 1u);
   const rpcrdma::WriteChunk chunk = *decoded.header.chunks.writes.begin();
   ASSERT_EQ(chunk.size(), 4u);

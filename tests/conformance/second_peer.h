@@ -4,8 +4,11 @@
 // does must not be the other's matter.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/conformance/lab.h"
@@ -15,36 +18,65 @@ namespace sluice::conformance {
 /// A further client of a ServerLab's server.
 class SecondClient {
  public:
-  explicit SecondClient(ServerLab& lab)
-      : lab_(lab),
-        device_(rdma::loopback::make_device(lab.fabric, {.name = "second"})),
-        peer_(*device_, lab.options.raw_receive_bytes, lab.options.raw_receives) {
-    peer_.owned_qp = peer_.make_queue_pair();
+  explicit SecondClient(ServerLab& lab, const std::string& name = "second")
+      : lab_(lab), device_(rdma::loopback::make_device(lab.fabric, {.name = name})) {
+    connect();
+  }
+  ~SecondClient() {
+    if (peer_) peer_->owned_qp.reset();
+  }
+  SecondClient(const SecondClient&) = delete;
+  SecondClient& operator=(const SecondClient&) = delete;
+
+  void connect() {
+    peer_ = std::make_unique<RawPeer>(*device_, lab_.options.raw_receive_bytes, lab_.options.raw_receives);
+    peer_->owned_qp = peer_->make_queue_pair();
     rdma::ConnectionManager& own_cm = *device_->connection_manager();
-    rdma::ConnectionManager& cm = *lab.device->connection_manager();
-    EXPECT_TRUE(own_cm.connect(*peer_.owned_qp, kPort, {}).has_value());
-    rdma::CmEvent events[4];
-    for (int i = 0; i < 100; ++i) {
-      const std::size_t count = cm.poll_events(events);
+    ASSERT_TRUE(own_cm.connect(*peer_->owned_qp, kPort, {}).has_value());
+    bool up = false;
+    for (int i = 0; i < 100 && !up; ++i) {
+      rdma::CmEvent events[4];
+      const std::size_t count = lab_.device->connection_manager()->poll_events(events);
       for (const rdma::CmEvent& event : std::span(events, count))
         if (event.type == rdma::CmEventType::ConnectRequest) take(event);
-      own_cm.poll_events(events);
+      const std::size_t own_count = own_cm.poll_events(events);
+      for (const rdma::CmEvent& event : std::span(events, own_count))
+        up = up || event.type == rdma::CmEventType::Established;
     }
-    EXPECT_NE(connection, nullptr);
-    settle();
+    ASSERT_TRUE(up);
+    turns();
   }
-  ~SecondClient() { peer_.owned_qp.reset(); }
+  /// The connection ends, and its place with the server is free again.
+  void disconnect() {
+    peer_->owned_qp.reset();
+    turns();
+    while (lab_.engine->take_closed() != nullptr) {
+    }
+    ASSERT_EQ(connection->state(), rpcrdma::Connection::State::Closed);
+  }
+
+  /// Turns of the server and of this client, while the lab's own peer stands still.
+  void turns(int count = 60) {
+    for (int i = 0; i < count; ++i) {
+      lab_.turn();
+      if (peer_->owned_qp) peer_->poll();
+    }
+  }
+  void send(std::span<const std::byte> message) {
+    peer_->send(message);
+    turns();
+  }
 
   /// One turn of all three sides; false when nothing moved.
   bool turn() {
     const auto moved = [this] {
-      return lab_.log.ops().size() + peer_.inbox.size() + peer_.send_completions.size() +
+      return lab_.log.ops().size() + peer_->inbox.size() + peer_->send_completions.size() +
              lab_.peer->inbox.size() + lab_.peer->send_completions.size();
     };
     const std::size_t before = moved();
     const bool handed = lab_.turn();
     lab_.peer->poll();
-    peer_.poll();
+    peer_->poll();
     return handed || moved() != before;
   }
   void settle() {
@@ -52,12 +84,12 @@ class SecondClient {
   }
   /// What comes back for a message.
   std::vector<Received> exchange(std::span<const std::byte> message) {
-    peer_.inbox.clear();
-    peer_.send(message);
+    peer_->inbox.clear();
+    peer_->send(message);
     settle();
-    return peer_.inbox;
+    return peer_->inbox;
   }
-  RawPeer& peer() { return peer_; }
+  RawPeer& peer() { return *peer_; }
 
   rpcrdma::Connection* connection = nullptr;
 
@@ -75,7 +107,7 @@ class SecondClient {
 
   ServerLab& lab_;
   std::unique_ptr<rdma::Device> device_;
-  RawPeer peer_;
+  std::unique_ptr<RawPeer> peer_;
 };
 
 /// A further server of a ClientLab's engine, and a connection to it with a requester of its own.

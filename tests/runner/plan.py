@@ -26,7 +26,7 @@ REST = [
     Suite("fault release", after=("interop programs",), suite="fault"),
     Build("threaded tests", after=("product",), lane="back", directory="build-tsan", suites=("tsan",)),
     Suite("tsan", after=("threaded tests",), lane="back", directory="build-tsan", suite="tsan"),
-    Suite("tidy", after=("product",), lane="back", suite="tidy", tests=("headers", "clang_tidy")),
+    Suite("tidy", after=("product",), lane="back", suite="tidy", tests=("headers", "clang_tidy", "mutation_selftest")),
     Command("mutation", after=("product",), lane="back", junit_file="build-logs/mutation.junit.xml",
             command=(PYTHON, "tests/mutation/mutate.py", "--sample", "15", "--seed", "16", "--threshold", "0.8", "--junit",
                      "build-logs/mutation.junit.xml")),

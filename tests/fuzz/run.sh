@@ -3,4 +3,4 @@
 # run.sh FUZZER TARGET TESTS_FOLDER CORPUS [SECONDS]: seeds the corpus and runs; short by default.
 set -euo pipefail
 python3 "$3/fuzz/seed.py" "$3/golden" "$2" "$4"
-exec "$1" -max_total_time="${5:-15}" -max_len=8192 -rss_limit_mb=4096 -print_final_stats=1 "$4"
+exec "$1" -max_total_time="${5:-10}" -max_len=8192 -rss_limit_mb=4096 -print_final_stats=1 "$4"

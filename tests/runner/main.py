@@ -4,6 +4,7 @@
 main.py [TIER | SUITE...]"""
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -11,11 +12,8 @@ import traceback
 
 import plan
 from results import Outcome
-from steps import LOGS, Failed
+from steps import DEADLINE, LOGS, RUNNING, Failed, Unfinished, end_process
 
-# Where a run is ended from outside after some time, one that ends before keeps its results: seconds since 1970 after which
-# no further step starts.
-DEADLINE = float(os.environ.get("SLUICE_TEST_DEADLINE") or "inf")
 QUICK_RESULTS = f"{LOGS}/quick.json"
 
 
@@ -52,6 +50,9 @@ class Run:
         begun = time.monotonic()
         try:
             outcome = step.run()
+        except Unfinished:
+            self.left_out.append(step.name)
+            return
         except Failed as error:
             print(error, flush=True)
             outcome = Outcome(failed=[step.name])
@@ -132,7 +133,7 @@ def report(run, words):
     for name in total.failed:
         print(f"FAILED {name}")
     if run.left_out:
-        print(f"NOT RUN, since the time was over: {', '.join(run.left_out)}")
+        print(f"NOT RUN to the end, since the time was over: {', '.join(run.left_out)}")
     print(total.line())
     return 1 if total.failed or not total.passed else 0
 
@@ -147,7 +148,13 @@ def main():
         os.unlink(f"{LOGS}/ccache.log")
     os.environ["CCACHE_STATSLOG"] = os.path.abspath(f"{LOGS}/ccache.log")
     os.environ["CCACHE_SLOPPINESS"] = "locale"  # the package is built in another one, from the same sources
-    run.run()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run.run()
+    except KeyboardInterrupt:
+        for process in list(RUNNING):
+            end_process(process)
+        return 130
     return report(run, words)
 
 

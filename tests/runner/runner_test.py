@@ -4,6 +4,7 @@
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import main  # noqa: E402
 from results import Outcome, read_meson  # noqa: E402
-from steps import Command, Failed, Step  # noqa: E402
+from steps import Command, Failed, Step, Unfinished, finish  # noqa: E402
 
 # Programs that speak TAP, and what the runner has to make of each: passed, failed, skipped.
 PROGRAMS = {
@@ -93,6 +94,18 @@ def after_the_deadline_no_step_starts_and_the_run_says_which():
     assert not first.ran and not last.ran and run.left_out == ["first", "last"], run.left_out
 
 
+def what_does_not_end_in_time_is_ended_and_left_out():
+    process = subprocess.Popen(["sh", "-c", "sleep 600 & wait"], start_new_session=True)
+    try:
+        finish(process, time.time() + 0.2)
+        raise AssertionError("it was waited for")
+    except Unfinished:
+        assert process.poll() is not None
+    os.killpg(process.pid, signal.SIGKILL)  # the sleep, which meson's tests would not leave behind
+    run = run_of(Fake("suite", error=Unfinished()))
+    assert run.left_out == ["suite"] and not run.outcomes
+
+
 def a_command_that_fails_is_a_failed_case():
     with tempfile.TemporaryDirectory() as folder:
         here = os.getcwd()
@@ -115,7 +128,7 @@ def every_step_comes_after_what_it_needs():
 
 TESTS = [what_programs_say_is_counted_as_they_ended, a_suite_without_tests_fails, a_suite_whose_build_failed_fails_too,
          a_fault_of_the_runner_is_a_failure, after_the_deadline_no_step_starts_and_the_run_says_which,
-         a_command_that_fails_is_a_failed_case, every_step_comes_after_what_it_needs]
+         what_does_not_end_in_time_is_ended_and_left_out, a_command_that_fails_is_a_failed_case, every_step_comes_after_what_it_needs]
 
 if __name__ == "__main__":
     print(f"1..{len(TESTS)}", flush=True)

@@ -5,15 +5,51 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 
 from results import Outcome, read_junit, read_meson
 
 LOGS = "build-logs"
 
 
+# Where a run is ended from outside after some time, one that ends before keeps its results: after DEADLINE, in seconds since 1970,
+# no further step starts, and what still runs GRACE_S later is ended.
+DEADLINE = float(os.environ.get("SLUICE_TEST_DEADLINE") or "inf")
+GRACE_S = 1500
+
+
 class Failed(Exception):
     """A step that nothing after it can do without."""
+
+
+class Unfinished(Exception):
+    """A step that was ended for want of time."""
+
+
+RUNNING = set()  # processes of steps; each has a session of its own
+
+
+def end_process(process):
+    process.terminate()  # meson ends its tests, which are in process groups of their own
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def finish(process, end):
+    """The exit status, once the process has ended by itself before `end`, in seconds since 1970."""
+    RUNNING.add(process)
+    try:
+        return process.wait(None if end == float("inf") else max(end - time.time(), 0))
+    except subprocess.TimeoutExpired:
+        end_process(process)
+        raise Unfinished from None
+    finally:
+        RUNNING.discard(process)
 
 
 @dataclasses.dataclass
@@ -28,8 +64,9 @@ class Step:
         """The exit status; output goes to the step's log."""
         nice = ["nice", "-n", "19"] if self.lane == "back" else []
         with open(self.log(suffix), "w", encoding="utf-8") as log:
-            return subprocess.run(nice + command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False,
-                                  env={**os.environ, **(env or {})}).returncode
+            process = subprocess.Popen(nice + command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                       env={**os.environ, **(env or {})}, start_new_session=True)
+            return finish(process, DEADLINE + GRACE_S)
 
     def log(self, suffix=""):
         return f"{LOGS}/{self.name.replace(' ', '-')}{suffix}.log"

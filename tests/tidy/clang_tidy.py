@@ -63,7 +63,7 @@ class ClangTidy:
         found, left = set(), [name]
         while left:
             current = left.pop()
-            if current not in found and os.path.exists(os.path.join(self.tree.root, current)):
+            if current not in found and os.path.isfile(os.path.join(self.tree.root, current)):
                 found.add(current)
                 left += project_includes(self.tree, current)
         return sorted(found)

@@ -56,7 +56,7 @@ def project_includes(tree, name):
         beside = os.path.normpath(os.path.join(os.path.dirname(name), included))
         if included.startswith(tuple(folder + "/" for folder in FOLDERS)):
             yield included
-        elif os.path.exists(os.path.join(tree.root, beside)):
+        elif os.path.isfile(os.path.join(tree.root, beside)):
             yield beside
 
 

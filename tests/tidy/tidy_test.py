@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 import lengths
+import layers  # noqa: E402
 import tidy
 from tree import Tree
 
@@ -91,6 +92,13 @@ def exception(file, included, reason):
     return f"[[exception]]\nfile = \"{file}\"\nincludes = \"{included}\"\nreason = \"{reason}\"\n"
 
 
+def a_folder_that_is_called_like_a_header_is_no_include():
+    with Project() as project:
+        project.write("dataplane/service/memory/blocks.cc", f"// {LICENSE}\n")
+        project.write("dataplane/service/call.cc", f"// {LICENSE}\n#include <memory>\n")
+        assert list(layers.project_includes(Tree(project.root), "dataplane/service/call.cc")) == []
+
+
 def an_exception_is_for_one_include():
     with Project() as project:
         source = f"// {LICENSE}\n#include \"dataplane/ulb/nfs3.h\"\n"
@@ -124,6 +132,7 @@ def long_functions_and_files_are_reported():
 
 TESTS = [
     a_sound_project_passes,
+    a_folder_that_is_called_like_a_header_is_no_include,
     noticed("top_level_is_fixed", "notes/today.md", "A note.\n", "notes"),
     noticed("every_source_says_its_license", "pmd/bare.cc", "int x;\n"),
     noticed("every_source_says_its_license", "tests/bare.py", "print()\n"),

@@ -59,7 +59,7 @@ def main():
     sample = mutate.Sample(points, FILES, argparse.Namespace(sample=0, seed=1), {EQUIVALENT})
     checks.append(("an equivalent mutant is left out", [p["change"] for p in sample.equivalent] == [EQUIVALENT[2]]))
     mutate.PATIENCE = {"least_s": 2, "factor": 10}
-    mutate.say = lambda *words: print("#", *words)
+    mutate.say = lambda *words: print("# " + " ".join(words).replace("\n", "\n# "))
     with tempfile.TemporaryDirectory() as folder:
         program = built(folder, sample.points())
         tests, failing = runs.reached((program,))

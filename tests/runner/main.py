@@ -101,7 +101,8 @@ def cache_hits():
 
 
 def figure(name, seconds, product_s, goal):
-    print(json.dumps({"figure": name, "value": round(seconds / product_s, 2), "unit": "product builds", "minutes": round(seconds / 60, 1),
+    """A build that came from the cache is nothing to compare with."""
+    print(json.dumps({"figure": name, "value": None if cache_hits() else round(seconds / product_s, 2), "unit": "product builds", "minutes": round(seconds / 60, 1),
                       "product_build_minutes": round(product_s / 60, 1), "cache_hits": cache_hits(), "goal": goal}))
 
 

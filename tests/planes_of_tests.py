@@ -39,6 +39,13 @@ def run_test(number, name, test, explain=lambda: ""):
     return True
 
 
+def run_tap(tests):
+    """Runs (name, function) pairs; exits as TAP wants it."""
+    print(f"1..{len(tests)}", flush=True)
+    passed = [run_test(number, name, test) for number, (name, test) in enumerate(tests, 1)]
+    return 0 if all(passed) else 1
+
+
 def skip_all(sentence):
     """Ends a TAP program that cannot run here."""
     print(f"1..0 # SKIP {sentence}", flush=True)
@@ -50,7 +57,7 @@ def missing(*programs):
     absent = [program for program in programs if shutil.which(program) is None]
     if not absent:
         return None
-    return f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed: run deploy/install-packages.sh."
+    return f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed: run deploy/install-packages.sh tests."
 
 
 def need(*programs, root_for=None):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both planes on memif, with a client beside them, and a small TAP runner."""
+"""Both planes on memif, with a client beside them."""
 import os
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import planes_of_tests as common  # noqa: E402
-from planes_of_tests import PATIENCE_S, Skipped, end, finish, free_port, missing, need, run_test  # noqa: E402,F401
+from planes_of_tests import PATIENCE_S, Skipped, end, finish, free_port, missing, need, run_tap  # noqa: E402,F401
 
 
 class Planes(common.Planes):
@@ -51,10 +51,3 @@ quota_mib = 512
         """Verbs and their weights as clients have them; end() ends it."""
         return self.load("--seconds", str(seconds), *words, "nfs3", "--mount-port", self.mount_port(), "--file-mib", "16", "--block",
                          "65536", "--mix", "read=3,write=1,getattr=6")
-
-
-def run_tap(tests):
-    """Runs (name, function) pairs; exits as TAP wants it."""
-    print(f"1..{len(tests)}", flush=True)
-    passed = [run_test(number, name, test) for number, (name, test) in enumerate(tests, 1)]
-    return 0 if all(passed) else 1

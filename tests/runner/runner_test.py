@@ -11,8 +11,9 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
 import main  # noqa: E402
+from planes_of_tests import run_tap  # noqa: E402
 from results import Outcome, read_meson  # noqa: E402
 from steps import Command, Failed, Step, Unfinished, finish  # noqa: E402
 
@@ -131,13 +132,4 @@ TESTS = [what_programs_say_is_counted_as_they_ended, a_suite_without_tests_fails
          what_does_not_end_in_time_is_ended_and_left_out, a_command_that_fails_is_a_failed_case, every_step_comes_after_what_it_needs]
 
 if __name__ == "__main__":
-    print(f"1..{len(TESTS)}", flush=True)
-    broken = 0
-    for number, test in enumerate(TESTS, 1):
-        try:
-            test()
-            print(f"ok {number} {test.__name__}", flush=True)
-        except AssertionError as error:
-            broken += 1
-            print(f"not ok {number} {test.__name__}\n# {error}", flush=True)
-    sys.exit(1 if broken else 0)
+    sys.exit(run_tap([(test.__name__, test) for test in TESTS]))

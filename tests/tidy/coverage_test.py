@@ -7,6 +7,9 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from planes_of_tests import run_tap  # noqa: E402
+
 PROGRAM = os.path.join(os.path.abspath(sys.argv[1]), "tests", "conformance", "coverage.py")
 TABLES = {"v1.md": "| V1-001 | One. | test |\n| V1-002 | Two. | not shown: there is no such device |\n| A-01 | question | decision |\n",
           "v2.md": "| V2-001 | One. | test |\n"}
@@ -82,18 +85,5 @@ TESTS = [rows_with_passed_tests_are_shown, a_row_without_a_test_fails, a_row_who
          one_test_may_show_rows_of_both_versions, a_test_of_no_row_fails, a_test_of_a_row_that_is_not_shown_fails, a_table_that_says_nothing_fails]
 
 
-def main():
-    print(f"1..{len(TESTS)}")
-    failed = False
-    for number, test in enumerate(TESTS, 1):
-        try:
-            test()
-            print(f"ok {number} {test.__name__}", flush=True)
-        except AssertionError as error:
-            failed = True
-            print(f"not ok {number} {test.__name__}\n# {error}", flush=True)
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tap([(test.__name__, test) for test in TESTS]))

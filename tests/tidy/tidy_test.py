@@ -6,6 +6,9 @@ import shutil
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from planes_of_tests import Skipped, missing, run_tap  # noqa: E402
+
 import lengths
 import layers  # noqa: E402
 import tidy
@@ -171,21 +174,13 @@ TESTS = [
 ]
 
 
-def main():
-    print(f"1..{len(TESTS)}")
-    failed = False
-    for number, test in enumerate(TESTS, 1):
-        if test.__name__.startswith("sources_are_formatted") and not shutil.which("clang-format"):
-            print(f"ok {number} {test.__name__} # SKIP clang-format is not installed")
-            continue
-        try:
-            test()
-            print(f"ok {number} {test.__name__}", flush=True)
-        except AssertionError as error:
-            failed = True
-            print(f"not ok {number} {test.__name__}\n# {error}", flush=True)
-    return 1 if failed else 0
+def formatter_wanted(test):
+    def wanted():
+        if test.__name__.startswith("sources_are_formatted") and (lacks := missing("clang-format")):
+            raise Skipped(lacks)
+        test()
+    return wanted
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tap([(test.__name__, formatter_wanted(test)) for test in TESTS]))

@@ -11,18 +11,10 @@
 
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/wire.h"
+#include "tests/unit/pmd/hex.h"
 
 namespace sluice::rdma::softroce {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-Bytes from_hex(std::string_view hex) {
-  Bytes out;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
-    out.push_back(static_cast<std::byte>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
-  return out;
-}
 
 const PeerAddress kFour = PeerAddress::from_ipv4(192, 0, 2, 1);
 const PeerAddress kOtherFour = PeerAddress::from_ipv4(192, 0, 2, 2);

@@ -9,18 +9,10 @@
 #include <vector>
 
 #include "pmd/softroce/byte_order.h"
+#include "tests/unit/pmd/hex.h"
 
 namespace sluice::rdma::softroce {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-Bytes from_hex(std::string_view hex) {
-  Bytes out;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
-    out.push_back(static_cast<std::byte>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
-  return out;
-}
 
 constexpr MacAddress kOurMac{2, 0, 0, 0, 0, 1};
 constexpr MacAddress kPeerMac{2, 0, 0, 0, 0, 2};

@@ -37,7 +37,7 @@ FOLDERS = {
     "dataplane/rpcrdma": TRANSPORT,
     "dataplane/segment": ["segment"],
     "dataplane/service/forward": ["forward"],
-    "pmd/softroce": ["softroce_parts", "softroce", "softroce_driver"],
+    "pmd/softroce": ["roce_wire", "softroce_parts", "softroce", "softroce_driver"],
 }
 PATIENCE = {"least_s": 20, "factor": 10}  # a run that takes longer than this hangs
 

@@ -13,6 +13,7 @@
 #include "controlplane/mount/upstream_mount.h"
 #include "controlplane/properties/psk.h"
 #include "controlplane/topology.h"
+#include "dataplane/base/setup_error.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::controlplane {
@@ -34,9 +35,8 @@ config::Config with_cpus(config::Config config) {
 segment::Layout& free_layout(segment::Segment& segment, const std::string& name) {
   segment::Layout& layout = segment.layout();
   if (segment::alive(layout.control_plane, segment::monotonic_ns()))
-    throw rdma::SetupError("Another control plane (process " +
-                           std::to_string(layout.control_plane.pid.load()) + ") owns segment '" + name +
-                           "': stop it first, or set another segment name.");
+    throw SetupError("Another control plane (process " + std::to_string(layout.control_plane.pid.load()) +
+                     ") owns segment '" + name + "': stop it first, or set another segment name.");
   return layout;
 }
 
@@ -50,7 +50,7 @@ void keep_off_reactors(const segment::ConfigBlock& block) {
   if (CPU_COUNT(&cpus) > 0) ::sched_setaffinity(0, sizeof cpus, &cpus);
 }
 
-bool allowed(const segment::ExportConfig& entry, const rdma::PeerAddress& client) {
+bool allowed(const segment::ExportConfig& entry, const PeerAddress& client) {
   if (entry.allowed_count == 0) return true;
   for (std::uint32_t i = 0; i < std::min(entry.allowed_count, segment::kMaxAllowed); ++i)
     if (client.within(entry.allowed[i].address, entry.allowed[i].prefix_bits)) return true;
@@ -114,7 +114,7 @@ void ControlPlane::publish(config::Config next) {
   } else {
     if (::getrandom(next.block.handle_key.data(), next.block.handle_key.size(), 0) !=
         static_cast<ssize_t>(next.block.handle_key.size()))
-      throw rdma::SetupError("Cannot get random bytes for the key of file handles.");
+      throw SetupError("Cannot get random bytes for the key of file handles.");
     next.block.generation = 1;
   }
   config_ = std::move(next);
@@ -190,7 +190,7 @@ mount::Exports ControlPlane::mount_exports() {
         if (entry.in_use != 0) paths.emplace_back(entry.path);
     return paths;
   };
-  exports.mount = [this](const std::string& path, const rdma::PeerAddress& client) -> mount::MountAnswer {
+  exports.mount = [this](const std::string& path, const PeerAddress& client) -> mount::MountAnswer {
     const auto published = layout_.config.read();
     if (!published) return {mount::MountStatus::ServerFault, {}};
     for (std::uint32_t i = 0; i < published->exports.size(); ++i) {

@@ -15,6 +15,7 @@
 #include "controlplane/mount/mount_server.h"
 #include "controlplane/policy/credit_keeper.h"
 #include "controlplane/properties/property_exchange.h"
+#include "dataplane/base/setup_error.h"
 #include "dataplane/segment/segment.h"
 #include "telemetry/exporter.h"
 
@@ -22,7 +23,7 @@ namespace sluice::controlplane {
 
 class ControlPlane {
  public:
-  /// Takes over the segment, or makes it. Throws rdma::SetupError and config::ConfigError.
+  /// Takes over the segment, or makes it. Throws SetupError and config::ConfigError.
   explicit ControlPlane(config::Config config);
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;

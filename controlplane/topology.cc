@@ -7,7 +7,7 @@
 #include <memory>
 #include <set>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/setup_error.h"
 
 namespace sluice::topology {
 namespace {
@@ -17,7 +17,7 @@ using Topology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destro
 Topology load() {
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0 || hwloc_topology_load(topology) != 0)
-    throw rdma::SetupError("hwloc cannot read this machine's topology.");
+    throw SetupError("hwloc cannot read this machine's topology.");
   return {topology, &hwloc_topology_destroy};
 }
 
@@ -54,8 +54,8 @@ std::vector<Processor> choose(const std::vector<Processor>& available, std::size
   if (first_of_core.size() <= reactors) std::reverse(order.begin(), order.end());
   order.insert(order.end(), siblings.begin(), siblings.end());
   if (order.size() < reactors)
-    throw rdma::SetupError("There are " + std::to_string(available.size()) + " processors for " +
-                           std::to_string(reactors) + " reactors: lower reactor.count.");
+    throw SetupError("There are " + std::to_string(available.size()) + " processors for " +
+                     std::to_string(reactors) + " reactors: lower reactor.count.");
   order.resize(reactors);
   return order;
 }

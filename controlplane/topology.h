@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "dataplane/base/setup_error.h"
+
 namespace sluice::topology {
 
 struct Processor {
@@ -18,7 +20,7 @@ struct Processor {
 /// Processors this process may use, in the machine's order.
 std::vector<Processor> processors();
 /// One processor on a core of its own for each reactor; the first core is left to the rest of the system
-/// where there are enough others. Throws rdma::SetupError when there are fewer processors than reactors.
+/// where there are enough others. Throws SetupError when there are fewer processors than reactors.
 std::vector<Processor> choose(const std::vector<Processor>& available, std::size_t reactors);
 nlohmann::json describe();
 

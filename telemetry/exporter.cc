@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "dataplane/base/setup_error.h"
 #include "dataplane/segment/version.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"
@@ -346,8 +347,8 @@ Exporter::Exporter(const std::string& address, const segment::Layout& layout)
         std::vector<std::string>{"listening_ports", address, "num_threads", std::to_string(kScrapers),
                                  "request_timeout_ms", std::to_string(kScrapeTimeoutMs)});
   } catch (const std::exception&) {
-    throw rdma::SetupError("Cannot serve metrics on " + address +
-                           ": set metrics.address to another host:port, or to \"\" for none.");
+    throw SetupError("Cannot serve metrics on " + address +
+                     ": set metrics.address to another host:port, or to \"\" for none.");
   }
   state_->exposer->RegisterCollectable(state_->collector);
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "dataplane/base/setup_error.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::telemetry {
@@ -18,7 +19,7 @@ inline constexpr int kScrapeTimeoutMs = 10'000;
 
 class Exporter {
  public:
-  /// Listens on "host:port". `layout` has to outlive it. Throws rdma::SetupError.
+  /// Listens on "host:port". `layout` has to outlive it. Throws SetupError.
   Exporter(const std::string& address, const segment::Layout& layout);
   ~Exporter();
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cli/bench/interrupt.h"
-#include "dataplane/service/null.h"
+#include "dataplane/service/api/null.h"
 
 namespace sluice::bench {
 namespace {

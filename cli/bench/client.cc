@@ -2,7 +2,7 @@
 #include "cli/bench/client.h"
 
 #include "controlplane/properties/psk.h"
-#include "dataplane/rpcrdma/agreement.h"
+#include "dataplane/rpcrdma/v2/agreement.h"
 
 #include <algorithm>
 #include <bit>
@@ -172,7 +172,7 @@ std::size_t Client::poll() {
     for (const Session& session : sessions_)
       if (session.connection->state() != rpcrdma::Connection::State::Open)
         throw ClientError(std::string("The connection was lost, because ") +
-                          rpcrdma::to_string(session.connection->close_reason()) + '.');
+                          to_string(session.connection->close_reason()) + '.');
   }
   return count;
 }

@@ -10,9 +10,9 @@
 
 #include "controlplane/properties/host_handshake.h"
 #include "dataplane/rpcrdma/engine.h"
-#include "dataplane/rpcrdma/private_data.h"
-#include "dataplane/rpcrdma/requester.h"
-#include "pmd/rdma.h"
+#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/requester/requester.h"
+#include "pmd/device.h"
 
 namespace sluice::bench {
 

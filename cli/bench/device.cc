@@ -13,6 +13,7 @@
 #include "cli/bench/client.h"
 #include "controlplane/cm/device_manager.h"
 #include "controlplane/cm/rdma_cm_manager.h"
+#include "dataplane/base/setup_error.h"
 #include "pmd/loopback/loopback.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/verbs/verbs.h"
@@ -28,8 +29,8 @@ int choose_cpu(int wanted) {
   sched_getaffinity(0, sizeof allowed, &allowed);
   if (wanted >= 0) {
     if (wanted < CPU_SETSIZE && CPU_ISSET(wanted, &allowed)) return wanted;
-    throw rdma::SetupError("This process may not use processor " + std::to_string(wanted) +
-                           ": choose another --cpu.");
+    throw SetupError("This process may not use processor " + std::to_string(wanted) +
+                     ": choose another --cpu.");
   }
   // Reactors are placed from the second processor on; the first is left to everything else.
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
@@ -44,22 +45,21 @@ void pin(int cpu) {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-rdma::PeerAddress parse_address(const std::string& text, unsigned& bits) {
+PeerAddress parse_address(const std::string& text, unsigned& bits) {
   const auto slash = text.find('/');
   const std::string address = text.substr(0, slash);
   in_addr v4{};
   in6_addr v6{};
-  rdma::PeerAddress result;
+  PeerAddress result;
   unsigned offset = 0;
   if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) {
     const auto* b = reinterpret_cast<const std::uint8_t*>(&v4);
-    result = rdma::PeerAddress::from_ipv4(b[0], b[1], b[2], b[3]);
+    result = PeerAddress::from_ipv4(b[0], b[1], b[2], b[3]);
     offset = 96;
   } else if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1) {
     std::memcpy(result.bytes.data(), &v6, sizeof v6);
   } else {
-    throw rdma::SetupError("'" + text +
-                           "' is no IP address: give --address 192.0.2.2/24 and --server 192.0.2.1.");
+    throw SetupError("'" + text + "' is no IP address: give --address 192.0.2.2/24 and --server 192.0.2.1.");
   }
   bits =
       slash == std::string::npos ? 128 : static_cast<unsigned>(std::stoul(text.substr(slash + 1))) + offset;
@@ -86,8 +86,8 @@ void start_dpdk(const DeviceOptions& options, int cpu) {
   argv.reserve(words.size());
   for (std::string& word : words) argv.push_back(word.data());
   if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0 || rte_eth_dev_count_avail() == 0)
-    throw rdma::SetupError("DPDK does not start with --ethdev '" + options.ethdev + "' (" +
-                           rte_strerror(rte_errno) + ").");
+    throw SetupError("DPDK does not start with --ethdev '" + options.ethdev + "' (" +
+                     rte_strerror(rte_errno) + ").");
 }
 
 }  // namespace
@@ -109,8 +109,8 @@ ToolDevice open_device(const DeviceOptions& options) {
     result.own_manager = std::make_unique<cm::RdmaCmManager>(parse_address(options.server, server_bits));
     return result;
   }
-  const rdma::PeerAddress own = parse_address(options.address, bits);
-  const rdma::PeerAddress server = parse_address(options.server, server_bits);
+  const PeerAddress own = parse_address(options.address, bits);
+  const PeerAddress server = parse_address(options.server, server_bits);
   start_dpdk(options, cpu);
   rdma::softroce::PortConfig config;
   config.name = "bench";

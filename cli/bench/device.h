@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "pmd/rdma.h"
+#include "pmd/device.h"
 
 namespace sluice::bench {
 
@@ -33,7 +33,7 @@ struct ToolDevice {
   rdma::ConnectionManager& manager() { return own_manager ? *own_manager : *device->connection_manager(); }
 };
 
-/// Moves this thread to its processor and opens the device. Throws rdma::SetupError.
+/// Moves this thread to its processor and opens the device. Throws SetupError.
 ToolDevice open_device(const DeviceOptions& options);
 
 }  // namespace sluice::bench

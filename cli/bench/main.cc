@@ -14,7 +14,7 @@
 #include "cli/bench/device.h"
 #include "cli/bench/mount_client.h"
 #include "cli/bench/nfs3_load.h"
-#include "dataplane/service/null.h"
+#include "dataplane/service/api/null.h"
 
 namespace sluice::bench {
 namespace {
@@ -144,7 +144,7 @@ int probe(ToolDevice& device, const Options& options) {
   const Session& session = client.sessions()[0];
   const rpcrdma::Connection& connection = *session.connection;
   json r = {{"version", connection.version()},
-            {"answer", rpcrdma::to_string(answer.status)},
+            {"answer", to_string(answer.status)},
             {"round_trip_us", static_cast<double>(now_ns() - begin) / 1e3},
             {"credits_requested", session.connection->config().credits_requested},
             {"credits_granted", static_cast<std::uint32_t>(session.requester->granted())},

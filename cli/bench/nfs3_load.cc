@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dataplane/service/null.h"
+#include "dataplane/service/api/null.h"
 
 namespace sluice::bench {
 namespace {
@@ -55,7 +55,7 @@ const char* to_string(Operation operation) {
 Client::Answer expect_ok(Client::Answer answer, const char* what) {
   xdr::Reader reader(answer.message);
   if (answer.status != rpcrdma::CallStatus::Ok || !nfs_ok(reader))
-    throw ClientError(std::string(what) + " failed (" + rpcrdma::to_string(answer.status) +
+    throw ClientError(std::string(what) + " failed (" + to_string(answer.status) +
                       "): may the root of this client write to the export? See root_squash and read_only.");
   return answer;
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/rpcrdma/netid.h"
+#include "dataplane/base/net_address.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/verbs.h"
 
@@ -41,8 +41,8 @@ std::string use_of(const segment::ConfigBlock& block, const rdma::verbs::PortInf
 
 json describe_port(const segment::ConfigBlock& block, const rdma::verbs::PortInfo& port) {
   std::string addresses;
-  for (const rdma::PeerAddress& address : port.addresses)
-    addresses += (addresses.empty() ? "" : " ") + rpcrdma::to_string(address);
+  for (const PeerAddress& address : port.addresses)
+    addresses += (addresses.empty() ? "" : " ") + to_string(address);
   return {{"device", port.device},
           {"port", port.port},
           {"provider", port.provider},

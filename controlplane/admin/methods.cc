@@ -10,7 +10,7 @@
 
 #include "controlplane/control_plane.h"
 #include "controlplane/topology.h"
-#include "dataplane/rpcrdma/netid.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/segment/version.h"
 
 namespace sluice::admin {
@@ -79,7 +79,7 @@ json describe_connection(const segment::ReactorArea& area, const segment::Connec
   json entry = {{"reactor", reactor},
                 {"connection", number},
                 {"state", to_string(info.state)},
-                {"peer", rpcrdma::to_string(info.peer)},
+                {"peer", to_string(info.peer)},
                 {"outgoing", info.outgoing != 0},
                 {"class", config.classes[client_class].name},
                 {"version", info.version},
@@ -157,7 +157,7 @@ json properties_of_all(const segment::Layout& layout, const config::Config& conf
     json entry = both_properties(info);
     entry["reactor"] = reactor;
     entry["connection"] = number;
-    entry["peer"] = rpcrdma::to_string(info.peer);
+    entry["peer"] = to_string(info.peer);
     list.push_back(std::move(entry));
   });
   return list;
@@ -310,10 +310,9 @@ json memory(segment::Layout& layout) {
 json services(const config::Config& config) {
   json list = json::array();
   for (std::uint32_t i = 0; i < config.block.address_count; ++i) {
-    const rdma::PeerAddress& address = config.block.addresses[i].address;
-    list.push_back(
-        {{"netid", rpcrdma::netid(address)},
-         {"address", rpcrdma::universal_address(address, static_cast<std::uint16_t>(config.block.port))}});
+    const PeerAddress& address = config.block.addresses[i].address;
+    list.push_back({{"netid", netid(address)},
+                    {"address", universal_address(address, static_cast<std::uint16_t>(config.block.port))}});
   }
   return list;
 }

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/setup_error.h"
 
 namespace sluice::admin {
 namespace {
@@ -43,8 +43,8 @@ std::int64_t gid_of(const std::string& group, const char* key) {
   if (group.empty()) return -1;
   const struct group* entry = ::getgrnam(group.c_str());
   if (entry == nullptr)
-    throw rdma::SetupError("There is no group '" + group + "', which " + key +
-                           " in [admin] names: make it (groupadd --system " + group + "), or name another.");
+    throw SetupError("There is no group '" + group + "', which " + key +
+                     " in [admin] names: make it (groupadd --system " + group + "), or name another.");
   return entry->gr_gid;
 }
 
@@ -57,8 +57,7 @@ Server::Server(const std::string& path, const std::string& change_group, const s
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
-    throw rdma::SetupError("The admin socket's path " + path +
-                           " is too long: use one of fewer than 108 bytes.");
+    throw SetupError("The admin socket's path " + path + " is too long: use one of fewer than 108 bytes.");
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
@@ -67,8 +66,8 @@ Server::Server(const std::string& path, const std::string& change_group, const s
   // Everybody may connect; the credentials decide.
   if (listener_ < 0 || ::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
       ::chmod(path.c_str(), 0666) != 0 || ::listen(listener_, 16) != 0)
-    throw rdma::SetupError("Cannot listen on the admin socket " + path + " (" + std::strerror(errno) +
-                           "): its folder has to exist and be writable.");
+    throw SetupError("Cannot listen on the admin socket " + path + " (" + std::strerror(errno) +
+                     "): its folder has to exist and be writable.");
 }
 
 Server::~Server() {

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/base/setup_error.h"
+
 namespace sluice::admin {
 
 /// One more takes the place of the one that has been silent longest.
@@ -39,7 +41,7 @@ using Method = std::function<nlohmann::json(const nlohmann::json& params)>;
 class Server {
  public:
   /// Makes the socket, and its folder if that is missing. Groups by name, empty for none. Throws
-  /// rdma::SetupError.
+  /// SetupError.
   Server(const std::string& path, const std::string& change_group, const std::string& read_group);
   ~Server();
   Server(const Server&) = delete;

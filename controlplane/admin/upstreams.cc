@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "dataplane/rpcrdma/netid.h"
+#include "dataplane/base/net_address.h"
 
 namespace sluice::admin {
 namespace {
@@ -92,7 +92,7 @@ json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config
     using Counter = segment::UpstreamCounter;
     list.push_back(
         {{"name", upstream.name},
-         {"address", rpcrdma::to_string(upstream.address)},
+         {"address", to_string(upstream.address)},
          {"port", upstream.port},
          {"state", state_of(sum)},
          {"connections", sum.connections},
@@ -138,7 +138,7 @@ json reverse(const segment::Layout& layout, const segment::ConfigBlock& config) 
   }
   const json counters = reverse_counters(layout, config);
   json shown = {{"listen_port", config.reverse.listen_port},
-                {"server", rpcrdma::to_string(config.reverse.server)},
+                {"server", to_string(config.reverse.server)},
                 {"server_port", config.reverse.server_port},
                 {"state", clients == 0     ? "idle"
                           : connected == 0 ? "unreachable"

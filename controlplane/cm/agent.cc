@@ -64,13 +64,13 @@ Agent::Entry* Agent::find(std::uint32_t id) {
   return at == entries_.end() ? nullptr : &at->second;
 }
 
-Agent::Entry* Agent::find_remote(const rdma::PeerAddress& remote, std::uint32_t remote_id) {
+Agent::Entry* Agent::find_remote(const PeerAddress& remote, std::uint32_t remote_id) {
   for (auto& [id, entry] : entries_)
     if (entry.remote_id == remote_id && entry.endpoint.remote == remote) return &entry;
   return nullptr;
 }
 
-Agent::Entry* Agent::find_queue_pair(const rdma::PeerAddress& remote, std::uint32_t qpn) {
+Agent::Entry* Agent::find_queue_pair(const PeerAddress& remote, std::uint32_t qpn) {
   for (auto& [id, entry] : entries_)
     if (entry.remote_qpn == qpn && entry.endpoint.remote == remote && entry.state != State::TimeWait &&
         entry.state != State::DisconnectSent)

@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "controlplane/cm/mad.h"
-#include "pmd/rdma.h"
+#include "dataplane/base/net_address.h"
+#include "pmd/queue_pair.h"
 
 namespace sluice::cm {
 
@@ -54,9 +55,9 @@ enum class Id : std::uint32_t {};
 /// Where datagrams of a connection go. The link address is that of the hop the peer was last heard from; all
 /// zero when it is not known.
 struct Endpoint {
-  rdma::PeerAddress local;
-  rdma::PeerAddress remote;
-  rdma::LinkAddress link{};
+  PeerAddress local;
+  PeerAddress remote;
+  LinkAddress link{};
 };
 
 /// What the consumer needs to know of the peer to set up its queue pair.
@@ -203,8 +204,8 @@ class Agent {
 
   bool dispatch(Id id, Event event, const Input& input);
   Entry* find(std::uint32_t id);
-  Entry* find_remote(const rdma::PeerAddress& remote, std::uint32_t remote_id);
-  Entry* find_queue_pair(const rdma::PeerAddress& remote, std::uint32_t qpn);
+  Entry* find_remote(const PeerAddress& remote, std::uint32_t remote_id);
+  Entry* find_queue_pair(const PeerAddress& remote, std::uint32_t qpn);
   Entry& create(const Endpoint& endpoint);
   void on_request(const Endpoint& from, const Message& message, std::uint64_t now_ns);
   std::optional<RejectReason> judge(const ConnectRequest& request) const;

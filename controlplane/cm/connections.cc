@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "dataplane/rpcrdma/private_data.h"
+#include "dataplane/rpcrdma/link/private_data.h"
 
 namespace sluice::cm {
 
@@ -28,7 +28,7 @@ std::uint32_t Connections::least_loaded(std::uint32_t among) const {
 }
 
 std::optional<segment::Command> judge(const ConnectionContext& context, std::uint32_t reactor,
-                                      const rdma::PeerAddress& peer, std::span<const std::byte> private_data,
+                                      const PeerAddress& peer, std::span<const std::byte> private_data,
                                       policy::Verdict& verdict, std::uint64_t now_ns) {
   const config::Config& config = context.config;
   const policy::CreditKeeper::Start start = context.credits.start_of(reactor, peer);

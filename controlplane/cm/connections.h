@@ -38,7 +38,7 @@ struct ConnectionContext {
 /// A peer's request is judged. When it is admitted: a command with what its connection is to be, and our
 /// private data.
 std::optional<segment::Command> judge(const ConnectionContext& context, std::uint32_t reactor,
-                                      const rdma::PeerAddress& peer, std::span<const std::byte> private_data,
+                                      const PeerAddress& peer, std::span<const std::byte> private_data,
                                       policy::Verdict& verdict, std::uint64_t now_ns);
 
 class Connections {
@@ -69,7 +69,7 @@ class Connections {
     bool made = false;
     bool outgoing = false;
     std::uint32_t connection = 0;  ///< outgoing
-    rdma::PeerAddress peer;
+    PeerAddress peer;
     OwnParameters own;
   };
 

@@ -12,7 +12,7 @@ constexpr std::uint8_t kMaxReads = 16;
 
 }  // namespace
 
-DeviceManager::DeviceManager(rdma::Device& device, ClockNs clock, const rdma::PeerAddress& server,
+DeviceManager::DeviceManager(rdma::Device& device, ClockNs clock, const PeerAddress& server,
                              const AgentConfig& config)
     : device_(device), clock_(clock), server_(server), agent_(*this, config) {}
 
@@ -20,7 +20,7 @@ std::optional<rdma::CmId> DeviceManager::connect(rdma::QueuePair& qp, std::uint1
                                                  std::span<const std::byte> private_data) noexcept {
   const std::uint32_t psn = random_() & 0xFFFFFF;
   const auto id =
-      agent_.connect({rdma::local_for(device_.addresses(), server_), server_}, port, device_.max_path_mtu(),
+      agent_.connect({local_for(device_.addresses(), server_), server_}, port, device_.max_path_mtu(),
                      {.qpn = static_cast<std::uint32_t>(qp.number()),
                       .receive_psn = psn,
                       .responder_resources = kMaxReads,

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "controlplane/cm/agent.h"
-#include "pmd/rdma.h"
+#include "pmd/device.h"
 
 namespace sluice::cm {
 
@@ -19,7 +19,7 @@ using ClockNs = std::uint64_t (*)() noexcept;
 class DeviceManager final : public rdma::ConnectionManager, private Agent::Host {
  public:
   /// `server` is whom connect() speaks to; listening needs none.
-  DeviceManager(rdma::Device& device, ClockNs clock, const rdma::PeerAddress& server = {},
+  DeviceManager(rdma::Device& device, ClockNs clock, const PeerAddress& server = {},
                 const AgentConfig& config = {});
 
   void listen(std::uint16_t port) override { agent_.listen(port); }
@@ -52,7 +52,7 @@ class DeviceManager final : public rdma::ConnectionManager, private Agent::Host 
 
   rdma::Device& device_;
   const ClockNs clock_;
-  const rdma::PeerAddress server_;
+  const PeerAddress server_;
   Agent agent_;
   std::mt19937 random_{std::random_device{}()};
   std::map<Id, Link> links_;

@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "dataplane/base/setup_error.h"
 #include "dataplane/segment/kept_channel.h"
 
 namespace sluice::cm {
@@ -30,7 +31,7 @@ KernelConnections::KernelConnections(const ConnectionContext& context)
     : Connections(context), token_(std::random_device{}() | 1) {
   try {
     open();
-  } catch (const rdma::SetupError& error) {
+  } catch (const SetupError& error) {
     if (!segment::alive(context.layout.data_plane, segment::monotonic_ns())) throw;
     spdlog::warn("{}", error.what());
   }
@@ -64,7 +65,7 @@ bool KernelConnections::poll(std::uint64_t now_ns) {
       try {
         open();
         spdlog::info("The RDMA device is there: connections are taken");
-      } catch (const rdma::SetupError&) {
+      } catch (const SetupError&) {
         return false;
       }
     }

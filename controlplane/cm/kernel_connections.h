@@ -8,12 +8,13 @@
 
 #include "controlplane/cm/connections.h"
 #include "controlplane/cm/rdma_cm.h"
+#include "dataplane/base/setup_error.h"
 
 namespace sluice::cm {
 
 class KernelConnections final : public Connections, private RdmaCm::Host {
  public:
-  /// Throws rdma::SetupError, unless a data plane is at work: then connection management comes with the
+  /// Throws SetupError, unless a data plane is at work: then connection management comes with the
   /// device.
   explicit KernelConnections(const ConnectionContext& context);
 

@@ -278,9 +278,9 @@ std::optional<IpAddressing> decode_ip_addressing(std::span<const std::byte> priv
   reader.bytes(result.source.bytes);
   reader.bytes(result.destination.bytes);
   if (version == 4) {
-    for (rdma::PeerAddress* address : {&result.source, &result.destination}) {
+    for (PeerAddress* address : {&result.source, &result.destination}) {
       const auto& b = address->bytes;
-      *address = rdma::PeerAddress::from_ipv4(b[12], b[13], b[14], b[15]);
+      *address = PeerAddress::from_ipv4(b[12], b[13], b[14], b[15]);
     }
   }
   return result;
@@ -288,11 +288,11 @@ std::optional<IpAddressing> decode_ip_addressing(std::span<const std::byte> priv
 
 std::array<std::byte, IpAddressing::kBytes> encode_ip_addressing(const IpAddressing& addressing) {
   std::array<std::byte, IpAddressing::kBytes> bytes{};
-  const bool v4 = addressing.source.within(rdma::PeerAddress::from_ipv4(0, 0, 0, 0), 96);
+  const bool v4 = addressing.source.within(PeerAddress::from_ipv4(0, 0, 0, 0), 96);
   bytes[1] = std::byte{static_cast<unsigned char>(v4 ? 0x40 : 0x60)};
   Writer writer(bytes.data() + 2);
   writer.number(addressing.source_port, 2);
-  for (rdma::PeerAddress address : {addressing.source, addressing.destination}) {
+  for (PeerAddress address : {addressing.source, addressing.destination}) {
     if (v4) std::fill_n(address.bytes.begin(), 12, std::uint8_t{0});
     writer.bytes(address.bytes);
   }

@@ -11,7 +11,7 @@
 #include <span>
 #include <variant>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/net_address.h"
 
 namespace sluice::cm {
 
@@ -185,8 +185,8 @@ std::array<std::byte, kMadBytes> encode(const Message& message);
 struct IpAddressing {
   static constexpr std::size_t kBytes = 36;
   std::uint16_t source_port = 0;
-  rdma::PeerAddress source;
-  rdma::PeerAddress destination;
+  PeerAddress source;
+  PeerAddress destination;
 };
 /// Nothing for an unknown version.
 std::optional<IpAddressing> decode_ip_addressing(std::span<const std::byte> private_data);

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <random>
 
+#include "dataplane/base/setup_error.h"
+
 namespace sluice::cm {
 namespace {
 
@@ -21,21 +23,21 @@ constexpr std::uint8_t kRnrForEver = 7;
 constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 3.8 s until a silent peer is given up
 constexpr std::uint32_t kEventsPerPoll = 64;
 
-rdma::PeerAddress address_of(const sockaddr* from) {
-  rdma::PeerAddress to;
+PeerAddress address_of(const sockaddr* from) {
+  PeerAddress to;
   if (from->sa_family == AF_INET) {
     const auto* b =
         reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in*>(from)->sin_addr);
-    to = rdma::PeerAddress::from_ipv4(b[0], b[1], b[2], b[3]);
+    to = PeerAddress::from_ipv4(b[0], b[1], b[2], b[3]);
   } else if (from->sa_family == AF_INET6) {
     std::memcpy(to.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, to.bytes.size());
   }
   return to;
 }
 
-sockaddr_storage socket_address(const rdma::PeerAddress& from, std::uint16_t port) {
+sockaddr_storage socket_address(const PeerAddress& from, std::uint16_t port) {
   sockaddr_storage to{};
-  if (from.within(rdma::PeerAddress::from_ipv4(0, 0, 0, 0), 96)) {
+  if (from.within(PeerAddress::from_ipv4(0, 0, 0, 0), 96)) {
     auto* v4 = reinterpret_cast<sockaddr_in*>(&to);
     v4->sin_family = AF_INET;
     v4->sin_port = htons(port);
@@ -62,9 +64,9 @@ RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
   if (kept_ == nullptr) {
     const std::string why = std::strerror(errno);
     if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
-    throw rdma::SetupError("The kernel's RDMA connection management cannot be used (" + why +
-                           "): load rdma_ucm, and check the rights on /dev/infiniband/rdma_cm. On a machine "
-                           "without an RDMA NIC set driver = \"softroce\" in [device].");
+    throw SetupError("The kernel's RDMA connection management cannot be used (" + why +
+                     "): load rdma_ucm, and check the rights on /dev/infiniband/rdma_cm. On a machine "
+                     "without an RDMA NIC set driver = \"softroce\" in [device].");
   }
   for (const rdma_event_channel* channel : {channel_, kept_})
     ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
@@ -84,11 +86,10 @@ bool RdmaCm::keep(const Entry& entry) {
 }
 
 void RdmaCm::listen(std::uint16_t port) {
-  const auto fail = [port](const char* what) -> rdma::SetupError {
-    return rdma::SetupError(
-        "Cannot listen for RDMA connections on port " + std::to_string(port) + " (" + what + ": " +
-        std::strerror(errno) +
-        "): is another server there, such as the kernel's? `rdma resource show cm_id` tells.");
+  const auto fail = [port](const char* what) -> SetupError {
+    return SetupError("Cannot listen for RDMA connections on port " + std::to_string(port) + " (" + what +
+                      ": " + std::strerror(errno) +
+                      "): is another server there, such as the kernel's? `rdma resource show cm_id` tells.");
   };
   if (rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP) != 0) throw fail("no identifier");
   set_type_of_service(listener_);
@@ -121,9 +122,8 @@ void RdmaCm::forget(Id id) {
 
 // --- Wishes
 
-std::optional<Id> RdmaCm::connect(const rdma::PeerAddress& local, const rdma::PeerAddress& remote,
-                                  std::uint16_t port, std::uint32_t queue_pair,
-                                  std::span<const std::byte> private_data) {
+std::optional<Id> RdmaCm::connect(const PeerAddress& local, const PeerAddress& remote, std::uint16_t port,
+                                  std::uint32_t queue_pair, std::span<const std::byte> private_data) {
   Entry entry{.stage = Stage::Resolving,
               .passive = false,
               .queue_pair = queue_pair,
@@ -135,7 +135,7 @@ std::optional<Id> RdmaCm::connect(const rdma::PeerAddress& local, const rdma::Pe
   set_type_of_service(entry.id);
   sockaddr_storage from = socket_address(local, 0);
   sockaddr_storage to = socket_address(remote, port);
-  const bool any = local == rdma::PeerAddress{};
+  const bool any = local == PeerAddress{};
   if (rdma_resolve_addr(entry.id, any ? nullptr : reinterpret_cast<sockaddr*>(&from),
                         reinterpret_cast<sockaddr*>(&to), kResolveMs) != 0) {
     rdma_destroy_id(entry.id);

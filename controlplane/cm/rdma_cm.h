@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "controlplane/cm/agent.h"
-#include "pmd/rdma.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/base/setup_error.h"
+#include "pmd/queue_pair.h"
 
 namespace sluice::cm {
 
@@ -50,21 +52,20 @@ class RdmaCm {
     virtual void on_disconnected(Id id) = 0;
   };
 
-  /// Throws rdma::SetupError when this machine has no RDMA.
+  /// Throws SetupError when this machine has no RDMA.
   RdmaCm(Host& host, const RdmaCmOptions& options);
   ~RdmaCm();
   RdmaCm(const RdmaCm&) = delete;
   RdmaCm& operator=(const RdmaCm&) = delete;
 
-  /// On all addresses of both families. Throws rdma::SetupError.
+  /// On all addresses of both families. Throws SetupError.
   void listen(std::uint16_t port);
   /// True when there was something.
   bool poll();
 
   // False, or nothing, when the id is not known, or the kernel refuses.
-  std::optional<Id> connect(const rdma::PeerAddress& local, const rdma::PeerAddress& remote,
-                            std::uint16_t port, std::uint32_t queue_pair,
-                            std::span<const std::byte> private_data);
+  std::optional<Id> connect(const PeerAddress& local, const PeerAddress& remote, std::uint16_t port,
+                            std::uint32_t queue_pair, std::span<const std::byte> private_data);
   bool accept(Id id, std::uint32_t queue_pair, std::span<const std::byte> private_data);
   void reject(Id id, std::span<const std::byte> private_data);
   bool ready(Id id);

@@ -9,14 +9,16 @@
 #include <optional>
 
 #include "controlplane/cm/rdma_cm.h"
-#include "pmd/rdma.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/base/setup_error.h"
+#include "pmd/connection_manager.h"
 
 namespace sluice::cm {
 
 class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host {
  public:
-  /// `server` is whom connect() speaks to; listening needs none. Throws rdma::SetupError.
-  explicit RdmaCmManager(const rdma::PeerAddress& server = {}) : manager_(*this, {}), server_(server) {}
+  /// `server` is whom connect() speaks to; listening needs none. Throws SetupError.
+  explicit RdmaCmManager(const PeerAddress& server = {}) : manager_(*this, {}), server_(server) {}
 
   void listen(std::uint16_t port) override { manager_.listen(port); }
   std::optional<rdma::CmId> connect(rdma::QueuePair& qp, std::uint16_t port,
@@ -41,7 +43,7 @@ class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host
   void add_event(rdma::CmEventType type, Id id);
 
   RdmaCm manager_;
-  const rdma::PeerAddress server_;
+  const PeerAddress server_;
   std::map<Id, Link> links_;
   std::deque<rdma::CmEvent> events_;
 };

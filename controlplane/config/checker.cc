@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dataplane/rpcrdma/netid.h"
+#include "dataplane/base/net_address.h"
 
 namespace sluice::config {
 
@@ -19,7 +19,7 @@ bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix) {
   unsigned offset = 0;
   if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(&v4);
-    prefix.address = rdma::PeerAddress::from_ipv4(bytes[0], bytes[1], bytes[2], bytes[3]);
+    prefix.address = PeerAddress::from_ipv4(bytes[0], bytes[1], bytes[2], bytes[3]);
     bits = 32;
     offset = 96;
   } else if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1) {
@@ -61,8 +61,8 @@ std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std:
 }
 
 std::string to_text(const segment::AllowedPrefix& prefix) {
-  const bool v4 = rpcrdma::is_mapped_ipv4(prefix.address) && prefix.prefix_bits >= 96;
-  return rpcrdma::to_string(prefix.address) + '/' + std::to_string(prefix.prefix_bits - (v4 ? 96 : 0));
+  const bool v4 = is_mapped_ipv4(prefix.address) && prefix.prefix_bits >= 96;
+  return to_string(prefix.address) + '/' + std::to_string(prefix.prefix_bits - (v4 ? 96 : 0));
 }
 
 }  // namespace sluice::config

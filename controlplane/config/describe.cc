@@ -7,7 +7,7 @@
 
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
-#include "dataplane/rpcrdma/netid.h"
+#include "dataplane/base/net_address.h"
 
 namespace sluice::config {
 namespace {
@@ -53,8 +53,7 @@ const char* to_string(segment::Driver driver) {
 
 json describe_device(const segment::ConfigBlock& block) {
   json gateways = json::array();
-  for (std::uint32_t i = 0; i < block.gateway_count; ++i)
-    gateways.push_back(rpcrdma::to_string(block.gateways[i]));
+  for (std::uint32_t i = 0; i < block.gateway_count; ++i) gateways.push_back(to_string(block.gateways[i]));
   json devices = json::array();
   for (std::uint32_t i = 0; i < block.verbs_port_count; ++i)
     devices.push_back(block.verbs_ports[i].device + ('/' + std::to_string(block.verbs_ports[i].port)));

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "controlplane/config/upstreams.h"
-#include "dataplane/rpcrdma/netid.h"
+#include "dataplane/base/net_address.h"
 
 namespace sluice::config {
 namespace {
@@ -13,8 +13,7 @@ namespace {
 /// Memory windows of a device, two for each call.
 constexpr std::uint32_t kMaxCallsOfAll = 2048;
 
-void read_address(Checker& check, const toml::table& table, const std::string& key,
-                  rdma::PeerAddress& address) {
+void read_address(Checker& check, const toml::table& table, const std::string& key, PeerAddress& address) {
   std::string text;
   check.text(table, key, text, 64);
   if (text.empty()) return;
@@ -48,7 +47,7 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
   check.integer(*table, "mount_port", reverse.mount_port, 0, 65535);
   reverse.allowed_count = read_prefixes(check, *table, "allowed", reverse.allowed);
   if (reverse.in_use == 0) return;
-  if (reverse.server == rdma::PeerAddress{} && block.driver != segment::Driver::Loopback)
+  if (reverse.server == PeerAddress{} && block.driver != segment::Driver::Loopback)
     check.defect(table->source(), "server is needed: the address of the RPC-over-RDMA server.");
   if (reverse.clients * reverse.calls > kMaxCallsOfAll)
     check.defect(table->source(), "clients times calls is above " + std::to_string(kMaxCallsOfAll) +
@@ -67,8 +66,8 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
 
 nlohmann::json describe_reverse(const segment::ConfigBlock& block) {
   const segment::ReverseConfig& reverse = block.reverse;
-  const auto text = [](const rdma::PeerAddress& address) {
-    return address == rdma::PeerAddress{} ? std::string() : rpcrdma::to_string(address);
+  const auto text = [](const PeerAddress& address) {
+    return address == PeerAddress{} ? std::string() : to_string(address);
   };
   nlohmann::json allowed = nlohmann::json::array();
   for (std::uint32_t i = 0; i < reverse.allowed_count; ++i) allowed.push_back(to_text(reverse.allowed[i]));

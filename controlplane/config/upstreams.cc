@@ -7,7 +7,7 @@
 #include <cstring>
 #include <optional>
 
-#include "dataplane/rpcrdma/netid.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/ulb/bindings.h"
 #include "dataplane/ulb/nfs3.h"
 
@@ -148,7 +148,7 @@ nlohmann::json describe_upstreams(const segment::ConfigBlock& block) {
     nlohmann::json programs = nlohmann::json::array();
     for (std::uint32_t r = 0; r < entry.route_count; ++r) programs.push_back(to_text(entry.routes[r]));
     list.push_back({{"name", entry.name},
-                    {"address", rpcrdma::to_string(entry.address)},
+                    {"address", to_string(entry.address)},
                     {"port", entry.port},
                     {"programs", programs},
                     {"connections", entry.connections},

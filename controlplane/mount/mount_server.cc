@@ -15,6 +15,7 @@
 #include <deque>
 #include <thread>
 
+#include "dataplane/base/setup_error.h"
 #include "mount3.h"
 
 namespace sluice::mount {
@@ -27,14 +28,14 @@ enum Procedure : std::uint32_t { kNull = 0, kMnt = 1, kDump = 2, kUmnt = 3, kUmn
 /// libtirpc's dispatch function carries no context.
 const Exports* current_exports = nullptr;
 
-rdma::PeerAddress address_of(SVCXPRT* transport) {
+PeerAddress address_of(SVCXPRT* transport) {
   const netbuf* caller = svc_getrpccaller(transport);
-  rdma::PeerAddress address;
+  PeerAddress address;
   const auto* any = static_cast<const sockaddr*>(caller->buf);
   if (any != nullptr && any->sa_family == AF_INET) {
     const auto* bytes =
         reinterpret_cast<const std::uint8_t*>(&static_cast<const sockaddr_in*>(caller->buf)->sin_addr);
-    address = rdma::PeerAddress::from_ipv4(bytes[0], bytes[1], bytes[2], bytes[3]);
+    address = PeerAddress::from_ipv4(bytes[0], bytes[1], bytes[2], bytes[3]);
   } else if (any != nullptr && any->sa_family == AF_INET6) {
     std::memcpy(address.bytes.data(), &static_cast<const sockaddr_in6*>(caller->buf)->sin6_addr, 16);
   }
@@ -111,9 +112,8 @@ int bound_socket(int type, std::uint16_t port) {
       (type == SOCK_STREAM && ::listen(fd, 16) != 0)) {
     const int reason = errno;
     if (fd >= 0) ::close(fd);
-    throw rdma::SetupError("Cannot serve MOUNT on port " + std::to_string(port) + " (" +
-                           std::strerror(reason) +
-                           "): set mount.port to another one, or mount.enabled = false.");
+    throw SetupError("Cannot serve MOUNT on port " + std::to_string(port) + " (" + std::strerror(reason) +
+                     "): set mount.port to another one, or mount.enabled = false.");
   }
   return fd;
 }
@@ -158,7 +158,7 @@ MountServer::MountServer(std::uint16_t port, bool use_rpcbind, Exports exports)
   if (state_->tcp == nullptr || state_->udp == nullptr ||
       !svc_reg(state_->tcp, kProgram, kVersion3, dispatch, nullptr) ||
       !svc_reg(state_->udp, kProgram, kVersion3, dispatch, nullptr))
-    throw rdma::SetupError("libtirpc cannot serve MOUNT on port " + std::to_string(state_->port) + ".");
+    throw SetupError("libtirpc cannot serve MOUNT on port " + std::to_string(state_->port) + ".");
   if (use_rpcbind) {
     pmap_unset(kProgram, kVersion3);
     state_->registered = pmap_set(kProgram, kVersion3, IPPROTO_TCP, state_->port) &&

@@ -12,7 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/base/setup_error.h"
 
 namespace sluice::mount {
 
@@ -27,13 +28,13 @@ struct MountAnswer {
 
 /// What the server asks; called on its thread.
 struct Exports {
-  std::function<MountAnswer(const std::string& path, const rdma::PeerAddress& client)> mount;
+  std::function<MountAnswer(const std::string& path, const PeerAddress& client)> mount;
   std::function<std::vector<std::string>()> list;
 };
 
 class MountServer {
  public:
-  /// Throws rdma::SetupError when the port cannot be had. With `use_rpcbind` it registers where rpcbind runs.
+  /// Throws SetupError when the port cannot be had. With `use_rpcbind` it registers where rpcbind runs.
   MountServer(std::uint16_t port, bool use_rpcbind, Exports exports);
   ~MountServer();
   MountServer(const MountServer&) = delete;

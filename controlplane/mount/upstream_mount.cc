@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "dataplane/rpcrdma/netid.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/tcp/sockets.h"
 #include "mount3.h"
 
@@ -39,8 +39,8 @@ Client connect(const segment::UpstreamConfig& upstream) {
   CLIENT* client = nullptr;
   if (upstream.mount_port == 0) {
     timeval patience = kPatience;
-    client = clnt_create_timed(rpcrdma::to_string(upstream.address).c_str(), kProgram, kVersion3,
-                               rpcrdma::is_mapped_ipv4(upstream.address) ? "tcp" : "tcp6", &patience);
+    client = clnt_create_timed(to_string(upstream.address).c_str(), kProgram, kVersion3,
+                               is_mapped_ipv4(upstream.address) ? "tcp" : "tcp6", &patience);
   } else {
     sockaddr_storage address{};
     const socklen_t bytes =
@@ -104,9 +104,8 @@ std::vector<std::string> list(const segment::UpstreamConfig& upstream) {
 }  // namespace
 
 Exports exports_of(const segment::UpstreamConfig& upstream) {
-  return {
-      .mount = [upstream](const std::string& path, const rdma::PeerAddress&) { return ask(upstream, path); },
-      .list = [upstream] { return list(upstream); }};
+  return {.mount = [upstream](const std::string& path, const PeerAddress&) { return ask(upstream, path); },
+          .list = [upstream] { return list(upstream); }};
 }
 
 }  // namespace sluice::mount

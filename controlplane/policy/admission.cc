@@ -18,15 +18,14 @@ bool TokenBucket::take(std::uint32_t per_second, std::uint64_t now_ns) {
   return true;
 }
 
-Verdict Admission::judge(const rdma::PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns) {
+Verdict Admission::judge(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns) {
   const Verdict verdict = decide(client, max_of_client, now_ns);
   ++counts_[static_cast<std::size_t>(verdict)];
   if (verdict == Verdict::Admit) connected(client);
   return verdict;
 }
 
-Verdict Admission::decide(const rdma::PeerAddress& client, std::uint32_t max_of_client,
-                          std::uint64_t now_ns) {
+Verdict Admission::decide(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns) {
   if (draining_) return Verdict::Draining;
   // A client's own limit first: one that asks too often does not use up what others may ask.
   if (clients_.size() >= total_ + kMaxRemembered) forget_quiet(now_ns);
@@ -49,7 +48,7 @@ void Admission::forget_quiet(std::uint64_t now_ns) {
   });
 }
 
-void Admission::disconnected(const rdma::PeerAddress& client) {
+void Admission::disconnected(const PeerAddress& client) {
   const auto at = clients_.find(client.bytes);
   if (at == clients_.end() || at->second.connections == 0) return;
   --total_;

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <map>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/net_address.h"
 
 namespace sluice::policy {
 
@@ -61,9 +61,9 @@ class Admission {
   bool draining() const { return draining_; }
 
   /// Judges a request; an admitted one counts from here on. `max_of_client` is the limit of its class.
-  Verdict judge(const rdma::PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
-  void connected(const rdma::PeerAddress& client) { ++clients_[client.bytes].connections, ++total_; }
-  void disconnected(const rdma::PeerAddress& client);
+  Verdict judge(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
+  void connected(const PeerAddress& client) { ++clients_[client.bytes].connections, ++total_; }
+  void disconnected(const PeerAddress& client);
   void forget_all();
   std::uint32_t connections() const { return total_; }
   /// Clients that it knows something about.
@@ -78,7 +78,7 @@ class Admission {
     std::uint32_t connections = 0;
     TokenBucket requests;
   };
-  Verdict decide(const rdma::PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
+  Verdict decide(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
   void forget_quiet(std::uint64_t now_ns);
 
   AdmissionLimits limits_;

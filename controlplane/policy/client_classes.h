@@ -20,7 +20,7 @@ struct ClientClass {
   std::uint32_t max_connections_per_client = 16;
 };
 
-inline std::uint32_t class_of(const std::vector<ClientClass>& classes, const rdma::PeerAddress& client) {
+inline std::uint32_t class_of(const std::vector<ClientClass>& classes, const PeerAddress& client) {
   std::uint32_t found = 0;
   std::uint32_t longest = 0;
   for (std::uint32_t i = 1; i < classes.size(); ++i)

@@ -17,7 +17,7 @@ void CreditKeeper::reconfigure() {
   recomputed_ns_ = 0;
 }
 
-CreditKeeper::Start CreditKeeper::start_of(std::uint32_t reactor, const rdma::PeerAddress& client) const {
+CreditKeeper::Start CreditKeeper::start_of(std::uint32_t reactor, const PeerAddress& client) const {
   const std::uint32_t client_class = class_of(config_.classes, client);
   return {client_class, reactors_[reactor].policy.first_grant(client_class)};
 }

@@ -30,7 +30,7 @@ class CreditKeeper {
     std::uint32_t credits = 0;
   };
   /// What a new connection of this client gets.
-  Start start_of(std::uint32_t reactor, const rdma::PeerAddress& client) const;
+  Start start_of(std::uint32_t reactor, const PeerAddress& client) const;
 
   /// Looks and recomputes when it is time; tells reactors as far as their rings have room.
   void poll(std::uint64_t now_ns);
@@ -43,7 +43,7 @@ class CreditKeeper {
     bool open = false;
     std::uint32_t cm_id = 0;
     std::uint32_t client_class = 0;
-    rdma::PeerAddress peer;
+    PeerAddress peer;
   };
   struct OfReactor {
     OfReactor(const CreditLimits& limits, std::uint32_t connections)

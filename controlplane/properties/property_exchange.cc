@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "dataplane/rpcrdma/agreement.h"
-#include "dataplane/rpcrdma/config.h"
 #include "dataplane/rpcrdma/connection.h"
+#include "dataplane/rpcrdma/link/config.h"
+#include "dataplane/rpcrdma/v2/agreement.h"
 
 namespace sluice::properties {
 namespace {

@@ -4,8 +4,8 @@
 // reactor.
 #pragma once
 
-#include "dataplane/rpcrdma/requester.h"
-#include "dataplane/service/service.h"
+#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/service/api/service.h"
 
 namespace sluice::ingress {
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "dataplane/base/setup_error.h"
 #include "dataplane/tcp/sockets.h"
 
 namespace sluice::ingress {
@@ -32,9 +33,9 @@ Ingress::Ingress(rpcrdma::Engine& engine, Dialer& dialer, const IngressConfig& c
   listener_ =
       tcp::listening_socket(reinterpret_cast<const sockaddr*>(&config_.address), config_.address_bytes);
   if (listener_ < 0)
-    throw rdma::SetupError(std::string("The reverse gateway cannot listen (") + std::strerror(-listener_) +
-                           "): check listen_address and listen_port in [reverse]; ports below 1024 need "
-                           "CAP_NET_BIND_SERVICE.");
+    throw SetupError(std::string("The reverse gateway cannot listen (") + std::strerror(-listener_) +
+                     "): check listen_address and listen_port in [reverse]; ports below 1024 need "
+                     "CAP_NET_BIND_SERVICE.");
 }
 
 Ingress::~Ingress() {
@@ -61,7 +62,7 @@ void Ingress::give_back(Loan& loan) noexcept {
 // --- Clients
 
 bool Ingress::is_allowed() const noexcept {
-  const rdma::PeerAddress peer = tcp::peer_address(peer_);
+  const PeerAddress peer = tcp::peer_address(peer_);
   return config_.allowed.empty() ||
          std::any_of(config_.allowed.begin(), config_.allowed.end(),
                      [&](const auto& prefix) { return peer.within(prefix.address, prefix.prefix_bits); });

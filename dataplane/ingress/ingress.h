@@ -16,13 +16,14 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/base/setup_error.h"
 #include "dataplane/ingress/dialer.h"
 #include "dataplane/ingress/tcp_client.h"
-#include "dataplane/rpcrdma/buffer_pool.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/ingress.h"
 #include "dataplane/tcp/uring.h"
+#include "pmd/buffer_pool.h"
 
 namespace sluice::ingress {
 
@@ -42,15 +43,15 @@ struct IngressConfig {
 };
 
 struct Memory {
-  rpcrdma::BufferPool records;
-  rpcrdma::BufferPool items;
+  rdma::BufferPool records;
+  rdma::BufferPool items;
 };
 
 class Ingress final : public service::Poller {
  public:
   using Counter = segment::IngressCounter;
 
-  /// Setup. All that is given outlives it. Throws rdma::SetupError where it cannot listen.
+  /// Setup. All that is given outlives it. Throws SetupError where it cannot listen.
   Ingress(rpcrdma::Engine& engine, Dialer& dialer, const IngressConfig& config, segment::IngressArea& area,
           rpcrdma::Clock clock);
   ~Ingress() override;
@@ -100,13 +101,13 @@ class Ingress final : public service::Poller {
   class Callee final : public service::Service {
    public:
     explicit Callee(Ingress& ingress) : ingress_(ingress) {}
-    const rpcrdma::Binding& binding() const noexcept override { return binding_; }
+    const service::Binding& binding() const noexcept override { return binding_; }
     service::Execution execute(service::Call& call) noexcept override;
     void client_gone(service::Client& client) noexcept override;
 
    private:
     Ingress& ingress_;
-    const rpcrdma::Binding binding_{.unusable = rpcrdma::UnusableChunks::Ignore, .name = "callback"};
+    const service::Binding binding_{.unusable = service::UnusableChunks::Ignore, .name = "callback"};
   };
 
   void on_accepted(int result) noexcept;

@@ -95,9 +95,9 @@ void TcpClient::finish_closing() noexcept {
   if (socket_ >= 0) {
     ::close(std::exchange(socket_, -1));
     queue_.clear();
-    for (Exchange& exchange : exchanges_)
-      if (exchange.state == Exchange::State::Sending) free(exchange);
-    while (Exchange* const exchange = ready_.pop_front()) free(*exchange);
+    for (ClientCall& exchange : exchanges_)
+      if (exchange.state == ClientCall::State::Sending) free(exchange);
+    while (ClientCall* const exchange = ready_.pop_front()) free(*exchange);
     release_record();
     stream_.reset();
   }
@@ -124,7 +124,7 @@ void TcpClient::on_sent(int result) noexcept {
   moved_ns_ = ingress_.now_ns();
   ingress_.count(Ingress::Counter::sent_bytes, static_cast<std::uint64_t>(result));
   queue_.sent(static_cast<std::size_t>(result), [this](void* owner) {
-    auto& exchange = *static_cast<Exchange*>(owner);
+    auto& exchange = *static_cast<ClientCall*>(owner);
     if (--exchange.pieces_left == 0) free(exchange);
   });
   pump();
@@ -178,7 +178,7 @@ void TcpClient::handle_records() noexcept {
       case tcp::RecordStream::Step::Skipped:
         ingress_.count(Ingress::Counter::long_records);
         release_record();
-        if (Exchange* const exchange = take_exchange(xdr::load_u32(stream_.record().data())))
+        if (ClientCall* const exchange = take_exchange(xdr::load_u32(stream_.record().data())))
           fail(*exchange);
         else
           lose();  // no room for the answer
@@ -243,15 +243,15 @@ bool TcpClient::on_record(std::span<std::byte> record) noexcept {
 
 bool TcpClient::is_outstanding(std::uint32_t xid) const noexcept {
   for (std::size_t i = 0; i < xids_.size(); ++i)
-    if (xids_[i] == xid && exchanges_[i].state == Exchange::State::Outstanding) return true;
+    if (xids_[i] == xid && exchanges_[i].state == ClientCall::State::Outstanding) return true;
   return false;
 }
 
-Exchange* TcpClient::take_exchange(std::uint32_t xid) noexcept {
-  Exchange* const exchange = free_.pop_front();
+ClientCall* TcpClient::take_exchange(std::uint32_t xid) noexcept {
+  ClientCall* const exchange = free_.pop_front();
   if (exchange == nullptr) return nullptr;
   ++in_use_;
-  exchange->state = Exchange::State::Outstanding;
+  exchange->state = ClientCall::State::Outstanding;
   exchange->xid = xids_[exchange->index] = xid;
   exchange->submitting = exchange->refused = false;
   exchange->rooms_bytes = exchange->room_count = 0;
@@ -269,13 +269,13 @@ bool TcpClient::on_call(std::span<std::byte> record) noexcept {
   }
   const auto xid = static_cast<std::uint32_t>(call.header.xid);
   if (is_outstanding(xid)) return ingress_.count(Ingress::Counter::duplicate_calls), true;
-  Exchange* const exchange = requester_.free_requests() > 0 ? take_exchange(xid) : nullptr;
+  ClientCall* const exchange = requester_.free_requests() > 0 ? take_exchange(xid) : nullptr;
   if (exchange == nullptr) return wait(Ingress::Counter::waits_call);
   if (call.status != rpc::CallDecode::Ok) return answer_bad_call(*exchange, call), true;
 
   exchange->procedure = call.header.procedure;
   exchange->binding = rpc::is_wrapped(call.header.credential)
-                          ? rpcrdma::Binding{}
+                          ? service::Binding{}
                           : ulb::find_binding(call.header.program, call.header.version);
   if (begin(*exchange, call.header, record, record.size() - reader.remaining())) return true;
   free(*exchange);
@@ -287,7 +287,7 @@ bool TcpClient::wait(segment::IngressCounter why) noexcept {
   return false;
 }
 
-void TcpClient::answer_bad_call(Exchange& exchange, const rpc::CallDecodeResult& call) noexcept {
+void TcpClient::answer_bad_call(ClientCall& exchange, const rpc::CallDecodeResult& call) noexcept {
   ingress_.count(Ingress::Counter::bad_calls);
   const bool bad_credential = call.status == rpc::CallDecode::BadCred;
   xdr::Writer writer(*exchange.small);
@@ -300,7 +300,7 @@ void TcpClient::answer_bad_call(Exchange& exchange, const rpc::CallDecodeResult&
 }
 
 /// Hands the call to the requester. False: there is no memory for it.
-bool TcpClient::begin(Exchange& exchange, const rpc::CallHeader& header, std::span<std::byte> record,
+bool TcpClient::begin(ClientCall& exchange, const rpc::CallHeader& header, std::span<std::byte> record,
                       std::size_t arguments_at) noexcept {
   const bool in_memory = stream_.in_memory();
   const bool is_long = record.size() + kHeaderRoom > ingress_.config().inline_bytes;
@@ -358,9 +358,9 @@ bool TcpClient::begin(Exchange& exchange, const rpc::CallHeader& header, std::sp
 
 /// The eligible items of a call, each to be read from where it stands in `record`, and what is left without
 /// them.
-void TcpClient::reduce(const Exchange& exchange, std::span<std::byte> record, std::size_t arguments_at,
+void TcpClient::reduce(const ClientCall& exchange, std::span<std::byte> record, std::size_t arguments_at,
                        rdma::Lkey lkey, Reduction& reduction) noexcept {
-  std::array<rpcrdma::Item, rpcrdma::kMaxReadItems> items;
+  std::array<service::Item, rpcrdma::kMaxReadItems> items;
   const std::size_t found =
       exchange.binding.argument_items(exchange.procedure, record.subspan(arguments_at), items);
   const auto scratch = ingress_.scratch();
@@ -385,9 +385,9 @@ void TcpClient::reduce(const Exchange& exchange, std::span<std::byte> record, st
 }
 
 /// Rooms for the data that the call asks for, and how long the rest of its reply can be.
-std::uint32_t TcpClient::plan_reply(Exchange& exchange, const rpc::CallHeader& header,
+std::uint32_t TcpClient::plan_reply(ClientCall& exchange, const rpc::CallHeader& header,
                                     std::span<const std::byte> arguments) noexcept {
-  const rpcrdma::Binding& binding = exchange.binding;
+  const service::Binding& binding = exchange.binding;
   std::uint64_t most = rpc::kMinReplyBytes;
   if (header.credential.flavor != rpc::AuthFlavor::None && header.credential.flavor != rpc::AuthFlavor::Sys)
     most += rpc::kMaxAuthBytes;
@@ -434,14 +434,14 @@ void TcpClient::give_back(Loan& loan) noexcept {
 // --- Replies
 
 void TcpClient::completed(void* context, const rpcrdma::Reply& reply) noexcept {
-  auto& exchange = *static_cast<Exchange*>(context);
+  auto& exchange = *static_cast<ClientCall*>(context);
   if (exchange.submitting)
     exchange.refused = true;
   else
     exchange.client->on_reply(exchange, reply);
 }
 
-void TcpClient::on_reply(Exchange& exchange, const rpcrdma::Reply& reply) noexcept {
+void TcpClient::on_reply(ClientCall& exchange, const rpcrdma::Reply& reply) noexcept {
   give_back(exchange.call);
   if (state_ != State::Open) return free(exchange);
   ingress_.area().server_ns.record(ingress_.now_ns() - exchange.begun_ns);
@@ -461,20 +461,20 @@ void TcpClient::note_answer() noexcept {
 
 /// Calls that were given up keep their credits (V1-056): where nothing is answered at all, only a new
 /// connection has others.
-void TcpClient::on_timeout(const Exchange& exchange) noexcept {
+void TcpClient::on_timeout(const ClientCall& exchange) noexcept {
   ingress_.count(Ingress::Counter::timeouts);
   if (answered_ns_ < exchange.begun_ns && requester_.attached()) ingress_.dialer().hang_up(*connection_);
 }
 
 /// Puts the reply together from the message and the data that was placed. False: the two contradict each
 /// other, or there is no room for it.
-bool TcpClient::build(Exchange& exchange, const rpcrdma::Reply& reply) noexcept {
-  struct Placed final : rpcrdma::PlacedResults {
+bool TcpClient::build(ClientCall& exchange, const rpcrdma::Reply& reply) noexcept {
+  struct Placed final : service::PlacedResults {
     const rpcrdma::Reply& reply;
-    const Exchange& exchange;
+    const ClientCall& exchange;
     bool defect = false;
     bool lost = false;
-    Placed(const rpcrdma::Reply& r, const Exchange& e) : reply(r), exchange(e) {}
+    Placed(const rpcrdma::Reply& r, const ClientCall& e) : reply(r), exchange(e) {}
     void unreadable() noexcept override { lost = true; }
     bool placed(std::size_t index, std::uint32_t bytes) noexcept override {
       if (index >= exchange.room_count || exchange.room_bytes[index] == 0) return false;
@@ -499,7 +499,7 @@ bool TcpClient::build(Exchange& exchange, const rpcrdma::Reply& reply) noexcept 
   xdr::Reader reader(message);
   const rpc::ReplyDecodeResult header = rpc::decode_reply(reader);
   if (!header.ok) return false;
-  std::array<rpcrdma::Item, kMaxPlacedItems> items;
+  std::array<service::Item, kMaxPlacedItems> items;
   std::size_t count = 0;
   const std::size_t results_at = message.size() - reader.remaining();
   Placed placed(reply, exchange);
@@ -532,28 +532,28 @@ bool TcpClient::build(Exchange& exchange, const rpcrdma::Reply& reply) noexcept 
   return true;
 }
 
-void TcpClient::fail(Exchange& exchange) noexcept {
+void TcpClient::fail(ClientCall& exchange) noexcept {
   ingress_.count(Ingress::Counter::failures);
   xdr::Writer writer(*exchange.small);
   rpc::encode_accepted(writer, static_cast<rpc::Xid>(exchange.xid), {}, rpc::AcceptStat::SystemErr);
   answer_small(exchange, writer.position());
 }
 
-void TcpClient::answer_small(Exchange& exchange, std::size_t bytes) noexcept {
+void TcpClient::answer_small(ClientCall& exchange, std::size_t bytes) noexcept {
   exchange.total_bytes = static_cast<std::uint32_t>(bytes);
   exchange.pieces[0] = std::span(*exchange.small).subspan(xdr::kUnit, bytes - xdr::kUnit);
   exchange.piece_count = 1;
   make_ready(exchange);
 }
 
-void TcpClient::make_ready(Exchange& exchange) noexcept {
-  exchange.state = Exchange::State::Ready;
+void TcpClient::make_ready(ClientCall& exchange) noexcept {
+  exchange.state = ClientCall::State::Ready;
   ready_.push_back(exchange);
   pump();
 }
 
 void TcpClient::pump() noexcept {
-  while (Exchange* const exchange = ready_.front()) {
+  while (ClientCall* const exchange = ready_.front()) {
     const bool copied = exchange->total_bytes <= tcp::kMaxCopiedBytes;
     if (!queue_.room_for(xdr::kUnit + (copied ? exchange->total_bytes : xdr::kUnit),
                          copied ? 0 : exchange->piece_count))
@@ -567,17 +567,17 @@ void TcpClient::pump() noexcept {
       else
         queue_.refer(piece, exchange);
     }
-    exchange->state = Exchange::State::Sending;
+    exchange->state = ClientCall::State::Sending;
     exchange->pieces_left = exchange->piece_count;
     touch();
     if (copied) free(*exchange);
   }
 }
 
-void TcpClient::free(Exchange& exchange) noexcept {
+void TcpClient::free(ClientCall& exchange) noexcept {
   give_back(exchange.call);
   give_back(exchange.reply);
-  exchange.state = Exchange::State::Free;
+  exchange.state = ClientCall::State::Free;
   free_.push_front(exchange);
   --in_use_;
   ingress_.note_release();

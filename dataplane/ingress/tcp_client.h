@@ -11,10 +11,10 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/ingress/exchange.h"
+#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/ingress/client_call.h"
 #include "dataplane/rpcrdma/engine.h"
-#include "dataplane/rpcrdma/intrusive_queue.h"
-#include "dataplane/rpcrdma/requester.h"
+#include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/segment/ingress.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/tcp/send_queue.h"
@@ -86,30 +86,30 @@ class TcpClient {
   bool on_record(std::span<std::byte> record) noexcept;
   bool on_call(std::span<std::byte> record) noexcept;
   bool wait(segment::IngressCounter why) noexcept;
-  void answer_bad_call(Exchange& exchange, const rpc::CallDecodeResult& call) noexcept;
-  bool begin(Exchange& exchange, const rpc::CallHeader& header, std::span<std::byte> record,
+  void answer_bad_call(ClientCall& exchange, const rpc::CallDecodeResult& call) noexcept;
+  bool begin(ClientCall& exchange, const rpc::CallHeader& header, std::span<std::byte> record,
              std::size_t arguments_at) noexcept;
   void on_answer(std::span<const std::byte> record) noexcept;
   bool is_outstanding(std::uint32_t xid) const noexcept;
-  Exchange* take_exchange(std::uint32_t xid) noexcept;
+  ClientCall* take_exchange(std::uint32_t xid) noexcept;
 
-  void reduce(const Exchange& exchange, std::span<std::byte> record, std::size_t arguments_at,
+  void reduce(const ClientCall& exchange, std::span<std::byte> record, std::size_t arguments_at,
               rdma::Lkey lkey, Reduction& reduction) noexcept;
-  std::uint32_t plan_reply(Exchange& exchange, const rpc::CallHeader& header,
+  std::uint32_t plan_reply(ClientCall& exchange, const rpc::CallHeader& header,
                            std::span<const std::byte> arguments) noexcept;
   void release_record() noexcept;
   Loan borrow(std::size_t bytes) noexcept;
   void give_back(Loan& loan) noexcept;
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
-  void on_reply(Exchange& exchange, const rpcrdma::Reply& reply) noexcept;
+  void on_reply(ClientCall& exchange, const rpcrdma::Reply& reply) noexcept;
   void note_answer() noexcept;
-  void on_timeout(const Exchange& exchange) noexcept;
-  bool build(Exchange& exchange, const rpcrdma::Reply& reply) noexcept;
-  void fail(Exchange& exchange) noexcept;
-  void answer_small(Exchange& exchange, std::size_t bytes) noexcept;
-  void make_ready(Exchange& exchange) noexcept;
+  void on_timeout(const ClientCall& exchange) noexcept;
+  bool build(ClientCall& exchange, const rpcrdma::Reply& reply) noexcept;
+  void fail(ClientCall& exchange) noexcept;
+  void answer_small(ClientCall& exchange, std::size_t bytes) noexcept;
+  void make_ready(ClientCall& exchange) noexcept;
   void pump() noexcept;
-  void free(Exchange& exchange) noexcept;
+  void free(ClientCall& exchange) noexcept;
   void refuse(CallBack& call_back) noexcept;
   void touch() noexcept;
 
@@ -132,11 +132,11 @@ class TcpClient {
   tcp::RecordStream stream_;
   tcp::SendQueue queue_;
   msghdr message_{};
-  std::vector<Exchange> exchanges_;
+  std::vector<ClientCall> exchanges_;
   std::unique_ptr<std::array<std::byte, kSmallReplyBytes>[]> small_replies_;
   std::vector<std::uint32_t> xids_;  ///< by exchange
-  rpcrdma::IntrusiveQueue<Exchange, &Exchange::next> free_;
-  rpcrdma::IntrusiveQueue<Exchange, &Exchange::next> ready_;
+  IntrusiveQueue<ClientCall, &ClientCall::next> free_;
+  IntrusiveQueue<ClientCall, &ClientCall::next> ready_;
   std::uint32_t in_use_ = 0;
   std::array<CallBack, kMaxCallBacks> call_backs_;
 };

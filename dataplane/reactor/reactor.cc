@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "dataplane/reactor/cpu.h"
-#include "dataplane/rpcrdma/private_data.h"
+#include "dataplane/rpcrdma/link/private_data.h"
 
 namespace sluice::reactor {
 namespace {
@@ -285,7 +285,7 @@ bool Reactor::tell_wanted(std::uint16_t number) noexcept {
                        .queue_pair = tracked.queue_pair,
                        .port = config_.dial.port,
                        .peer = config_.dial.server,
-                       .local = rdma::local_for(engine_.device().addresses(), config_.dial.server),
+                       .local = local_for(engine_.device().addresses(), config_.dial.server),
                        .path_mtu = engine_.device().max_path_mtu(),
                        .private_data_bytes = data.size()};
   std::copy(data.begin(), data.end(), event.private_data);
@@ -485,8 +485,7 @@ rpcrdma::ConnectionConfig Reactor::connection_config(const segment::Command& com
 }
 
 rdma::QueuePair* Reactor::open_connection(rpcrdma::Connection& connection,
-                                          const rpcrdma::ConnectionConfig& config,
-                                          const rdma::PeerAddress& peer,
+                                          const rpcrdma::ConnectionConfig& config, const PeerAddress& peer,
                                           rpcrdma::Requester* requester) noexcept {
   std::unique_ptr<rdma::QueuePair> qp;
   try {

@@ -33,7 +33,7 @@ inline constexpr std::size_t kMaxPendingRequests = 64;
 
 /// The server that the reverse gateway's connections go to, and how.
 struct DialConfig {
-  rdma::PeerAddress server;
+  PeerAddress server;
   std::uint16_t port = 0;
   std::uint32_t inline_bytes = 4096;
   std::uint32_t credits_requested = 0;
@@ -134,7 +134,7 @@ class Reactor final : public ingress::Dialer {
   segment::CommandStatus accept(const segment::Command& command) noexcept;
   segment::CommandStatus establish(const segment::Command& command, segment::Event& done) noexcept;
   rdma::QueuePair* open_connection(rpcrdma::Connection& connection, const rpcrdma::ConnectionConfig& config,
-                                   const rdma::PeerAddress& peer, rpcrdma::Requester* requester) noexcept;
+                                   const PeerAddress& peer, rpcrdma::Requester* requester) noexcept;
   rpcrdma::ConnectionConfig connection_config(const segment::Command& command) const noexcept;
   PendingRequest* find_pending(std::uint32_t cm_id) noexcept;
   rpcrdma::Connection* find_connection(rdma::CmId id) noexcept;

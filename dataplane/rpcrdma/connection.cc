@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "dataplane/rpcrdma/requester.h"
-#include "dataplane/rpcrdma/v1.h"
+#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/rpcrdma/wire/v1.h"
 
 namespace sluice::rpcrdma {
 
@@ -52,7 +52,7 @@ Connection::Connection(Shared& shared, std::uint16_t number, const ConnectionCap
 Connection::~Connection() = default;
 
 void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
-                      const rdma::PeerAddress& peer, Requester* requester) noexcept {
+                      const PeerAddress& peer, Requester* requester) noexcept {
   ++generation_;
   qp_ = std::move(qp);
   config_ = config;

@@ -17,14 +17,14 @@
 #include <utility>
 #include <vector>
 
-#include "dataplane/rpcrdma/agreement.h"
-#include "dataplane/rpcrdma/config.h"
-#include "dataplane/rpcrdma/flow_control.h"
-#include "dataplane/rpcrdma/inbound_sequence.h"
-#include "dataplane/rpcrdma/responder.h"
+#include "dataplane/rpcrdma/link/config.h"
+#include "dataplane/rpcrdma/link/wr_id.h"
+#include "dataplane/rpcrdma/responder/responder.h"
 #include "dataplane/rpcrdma/shared.h"
-#include "dataplane/rpcrdma/v1.h"
-#include "dataplane/rpcrdma/wr_id.h"
+#include "dataplane/rpcrdma/v2/agreement.h"
+#include "dataplane/rpcrdma/v2/flow_control.h"
+#include "dataplane/rpcrdma/v2/inbound_sequence.h"
+#include "dataplane/rpcrdma/wire/v1.h"
 
 namespace sluice::rpcrdma {
 
@@ -108,7 +108,7 @@ class Connection final : public service::Client {
     counters_ = &shared_.counters[config_.client_class];
     shared_.classes_seen = std::max(shared_.classes_seen, config_.client_class + 1);
   }
-  const rdma::PeerAddress& peer() const noexcept { return peer_; }
+  const PeerAddress& peer() const noexcept { return peer_; }
   Responder& responder() noexcept { return responder_; }
   Requester* requester() noexcept { return requester_; }
   rdma::QueuePair& queue_pair() noexcept { return *qp_; }
@@ -116,8 +116,8 @@ class Connection final : public service::Client {
   /// Takes over a queue pair in State::Init and posts all Receives on it, so that the first call never meets
   /// an empty queue (V1-047). `config` is clamped to the capacity. The requester, if any, is attached until
   /// the connection is closed, and has to live that long.
-  void open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
-            const rdma::PeerAddress& peer, Requester* requester) noexcept;
+  void open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config, const PeerAddress& peer,
+            Requester* requester) noexcept;
   /// Between open() and established(), on the side that connects: the peer's answer says what it receives.
   /// Holds for version 1 only (D2-06).
   void set_send_inline_bytes(std::uint32_t bytes) noexcept { config_.send_inline_bytes = bytes; }
@@ -331,7 +331,7 @@ class Connection final : public service::Client {
   v2::FlowControl flow_;
   v2::Agreement agreement_;
   ConnectionConfig config_;
-  rdma::PeerAddress peer_;
+  PeerAddress peer_;
   std::unique_ptr<rdma::QueuePair> qp_;
   rdma::MemoryRegion receive_region_;
   std::size_t send_room_ = 0;  ///< at least this much; asked again when it does not do

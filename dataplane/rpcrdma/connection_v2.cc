@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "dataplane/rpcrdma/connection.h"
-#include "dataplane/rpcrdma/requester.h"
-#include "dataplane/rpcrdma/v1.h"
+#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/rpcrdma/wire/v1.h"
 
 namespace sluice::rpcrdma {
 

@@ -3,20 +3,20 @@
 
 #include <cstring>
 
-#include "dataplane/rpcrdma/requester.h"
+#include "dataplane/rpcrdma/requester/requester.h"
 
 namespace sluice::rpcrdma {
 
 Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(device), config_(config) {
   shared_.call_memory =
-      BufferPool(device.allocate_memory(std::size_t{config.call_buffers} * config.call_buffer_bytes),
-                 config.call_buffer_bytes);
+      rdma::BufferPool(device.allocate_memory(std::size_t{config.call_buffers} * config.call_buffer_bytes),
+                       config.call_buffer_bytes);
   shared_.reply_memory =
-      BufferPool(device.allocate_memory(std::size_t{config.reply_buffers} * config.reply_buffer_bytes),
-                 config.reply_buffer_bytes);
-  shared_.assembly_memory =
-      BufferPool(device.allocate_memory(std::size_t{config.assembly_buffers} * config.call_buffer_bytes),
-                 config.call_buffer_bytes);
+      rdma::BufferPool(device.allocate_memory(std::size_t{config.reply_buffers} * config.reply_buffer_bytes),
+                       config.reply_buffer_bytes);
+  shared_.assembly_memory = rdma::BufferPool(
+      device.allocate_memory(std::size_t{config.assembly_buffers} * config.call_buffer_bytes),
+      config.call_buffer_bytes);
   shared_.awaiting_assembly.resize(config.max_connections);
   shared_.remote_invalidation = device.limits().remote_invalidation;
   shared_.max_send_bytes = device.limits().max_send_bytes;
@@ -68,7 +68,7 @@ void ServiceTable::describe(segment::CallTable& table) {
   name(table.info[next++].procedure_name, "other");
   first_procedures_.assign(services_.size(), segment::kOtherProcedure);
   for (std::size_t i = 0; i < services_.size(); ++i) {
-    const Binding& binding = services_[i]->binding();
+    const service::Binding& binding = services_[i]->binding();
     if (next + binding.procedure_names.size() > table.info.size()) continue;
     first_procedures_[i] = next;
     for (std::uint32_t procedure = 0; procedure < binding.procedure_names.size(); ++procedure) {

@@ -7,15 +7,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/rpcrdma/buffer_pool.h"
-#include "dataplane/rpcrdma/call_slot.h"
-#include "dataplane/rpcrdma/call_times.h"
-#include "dataplane/rpcrdma/counters.h"
-#include "dataplane/rpcrdma/intrusive_queue.h"
-#include "dataplane/rpcrdma/send_stage.h"
-#include "dataplane/rpcrdma/version_memory.h"
+#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/rpcrdma/link/counters.h"
+#include "dataplane/rpcrdma/link/send_stage.h"
+#include "dataplane/rpcrdma/responder/call_slot.h"
+#include "dataplane/rpcrdma/responder/call_times.h"
+#include "dataplane/rpcrdma/v2/version_memory.h"
 #include "dataplane/segment/trace.h"
-#include "dataplane/service/service.h"
+#include "dataplane/service/api/service.h"
+#include "pmd/buffer_pool.h"
 
 namespace sluice::rpcrdma {
 
@@ -29,13 +29,13 @@ class FailedTransfers {
  public:
   static constexpr std::size_t kEntries = 64;
 
-  void add(const rdma::PeerAddress& peer, rpc::Xid xid) noexcept {
+  void add(const PeerAddress& peer, rpc::Xid xid) noexcept {
     Entry& entry = entries_[next_++ % kEntries];
     live_ += entry.live ? 0 : 1;
     entry = {peer, xid, true};
   }
   /// Forgets the entry that it finds: the XID may come again for another call.
-  bool take(const rdma::PeerAddress& peer, rpc::Xid xid) noexcept {
+  bool take(const PeerAddress& peer, rpc::Xid xid) noexcept {
     if (live_ == 0) return false;
     for (Entry& entry : entries_) {
       if (!entry.live || entry.xid != xid || entry.peer != peer) continue;
@@ -48,7 +48,7 @@ class FailedTransfers {
 
  private:
   struct Entry {
-    rdma::PeerAddress peer;
+    PeerAddress peer;
     rpc::Xid xid{};
     bool live = false;
   };
@@ -72,7 +72,7 @@ class ServiceTable {
   ServiceLookup find(std::uint32_t program, std::uint32_t version) const noexcept {
     ServiceLookup result;
     for (std::size_t i = 0; i < services_.size(); ++i) {
-      const Binding& binding = services_[i]->binding();
+      const service::Binding& binding = services_[i]->binding();
       if (binding.program != program) continue;
       if (binding.version == version)
         return {services_[i],
@@ -100,11 +100,11 @@ struct Shared {
   CallTimes call_times;
   segment::TraceRing* trace = nullptr;  ///< of connections that are traced
   ServiceTable services;
-  BufferPool call_memory;   ///< assembled calls
-  BufferPool reply_memory;  ///< payload of large replies
+  rdma::BufferPool call_memory;   ///< assembled calls
+  rdma::BufferPool reply_memory;  ///< payload of large replies
   IntrusiveQueue<CallSlot, &CallSlot::next> waiting_call_memory;
   IntrusiveQueue<CallSlot, &CallSlot::next> waiting_reply_memory;
-  BufferPool assembly_memory;  ///< version 2: continued calls and properties, while their parts come
+  rdma::BufferPool assembly_memory;  ///< version 2: continued calls and properties, while their parts come
   std::vector<Connection*> awaiting_assembly;  ///< in order
   std::size_t awaiting_assembly_count = 0;
   FailedTransfers failed_transfers;

@@ -17,7 +17,7 @@ inline constexpr std::uint32_t kMaxNameBytes = 32;  ///< of a class of clients, 
 
 /// An address prefix. IPv4 is ::ffff:a.b.c.d with 96 added to its length.
 struct AllowedPrefix {
-  rdma::PeerAddress address;
+  PeerAddress address;
   std::uint32_t prefix_bits = 0;
 };
 
@@ -44,7 +44,7 @@ struct RouteConfig {
 
 struct UpstreamConfig {
   char name[kMaxNameBytes]{};
-  rdma::PeerAddress address;
+  PeerAddress address;
   std::uint32_t port = 2049;
   std::uint32_t connections = 4;  ///< shared ones
   std::uint32_t max_calls = 1024;
@@ -58,16 +58,16 @@ struct UpstreamConfig {
 /// The reverse gateway: TCP clients in, calls out to an RPC-over-RDMA server.
 struct ReverseConfig {
   std::uint32_t in_use = 0;
-  rdma::PeerAddress listen_address;  ///< all zero: every address of the host, of both families
+  PeerAddress listen_address;  ///< all zero: every address of the host, of both families
   std::uint32_t listen_port = 2049;
-  rdma::PeerAddress server;
+  PeerAddress server;
   std::uint32_t server_port = 20049;
   std::uint32_t clients = 16;  ///< of one reactor
   std::uint32_t calls = 64;    ///< of one client at once; a power of two
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 256;
   std::uint32_t call_timeout_s = 120;
-  rdma::PeerAddress mount_address;  ///< of the server's MOUNT over TCP, which ours asks
+  PeerAddress mount_address;        ///< of the server's MOUNT over TCP, which ours asks
   std::uint32_t mount_port = 0;     ///< zero: rpcbind there is asked
   std::uint32_t allowed_count = 0;  ///< zero: every address
   std::array<AllowedPrefix, kMaxAllowed> allowed;
@@ -107,7 +107,7 @@ struct ConfigBlock {
   std::uint32_t traffic_class = 0;     ///< verbs
   std::uint32_t service_level = 0xFF;  ///< verbs; above kMaxServiceLevel: what the kernel's priorities say
   std::uint32_t gateway_count = 0;
-  std::array<rdma::PeerAddress, 2> gateways;
+  std::array<PeerAddress, 2> gateways;
   std::uint32_t vlan = 0xFFFF;  ///< 0xFFFF: untagged
   std::uint32_t mtu = 4200;     ///< of the link, in bytes of an IP packet
   std::uint32_t hardware_queues = 1;

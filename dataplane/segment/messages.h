@@ -7,7 +7,8 @@
 #include <cstdint>
 
 #include "dataplane/segment/tables.h"
-#include "pmd/rdma.h"
+#include "pmd/datagram.h"
+#include "pmd/rc_attributes.h"
 
 namespace sluice::segment {
 
@@ -82,8 +83,8 @@ struct Event {
   std::uint32_t reason = 0;      ///< ConnectionDown: rpcrdma::CloseReason
   std::uint32_t port = 0;
   std::uint32_t peer_pid = 0;  ///< loopback: process of the client; zero when not known
-  rdma::PeerAddress peer;
-  rdma::PeerAddress local{};   ///< ConnectWanted
+  PeerAddress peer;
+  PeerAddress local{};         ///< ConnectWanted
   std::uint32_t path_mtu = 0;  ///< ConnectWanted: largest of the device
   std::uint32_t private_data_bytes = 0;
   std::byte private_data[rdma::kMaxPrivateData]{};

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <limits>
 
+#include "dataplane/base/setup_error.h"
+
 namespace sluice::segment {
 namespace {
 
@@ -25,7 +27,7 @@ struct File {
 Layout* map(int fd) {
   void* memory = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED)
-    throw rdma::SetupError(std::string("Cannot map the shared segment (") + std::strerror(errno) + ").");
+    throw SetupError(std::string("Cannot map the shared segment (") + std::strerror(errno) + ").");
   return static_cast<Layout*>(memory);
 }
 
@@ -117,18 +119,18 @@ std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
   {
     const File existing{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
     if (existing.fd < 0 && errno != ENOENT)
-      throw rdma::SetupError("Cannot use the shared segment " + path + " (" + std::strerror(errno) +
-                             "): remove it if it is not another Sluice's, or set another segment name.");
+      throw SetupError("Cannot use the shared segment " + path + " (" + std::strerror(errno) +
+                       "): remove it if it is not another Sluice's, or set another segment name.");
     if (existing.fd >= 0 && defect_of(existing.fd).empty())
       return std::unique_ptr<Segment>(new Segment(map(existing.fd), false));
     if (existing.fd >= 0) {
       if (const std::string foreign = foreigner(existing.fd); !foreign.empty())
-        throw rdma::SetupError("The shared segment " + path + " cannot be used: " + foreign +
-                               ". Remove it, or set another segment name.");
+        throw SetupError("The shared segment " + path + " cannot be used: " + foreign +
+                         ". Remove it, or set another segment name.");
       if (const std::uint32_t pid = living_data_plane(existing.fd); pid != 0)
-        throw rdma::SetupError("A data plane of another release (process " + std::to_string(pid) +
-                               ") works with the shared segment " + path +
-                               ": stop it first, then start both planes of one release.");
+        throw SetupError("A data plane of another release (process " + std::to_string(pid) +
+                         ") works with the shared segment " + path +
+                         ": stop it first, then start both planes of one release.");
     }
   }
   // Made under another name first: nobody ever sees a segment without its header.
@@ -136,8 +138,8 @@ std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
   ::unlink(fresh.c_str());
   const File file{::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0660)};
   if (file.fd < 0 || ::ftruncate(file.fd, static_cast<off_t>(sizeof(Layout))) != 0)
-    throw rdma::SetupError("Cannot create the shared segment " + path + " (" + std::strerror(errno) +
-                           "): /dev/shm has to be writable for this user.");
+    throw SetupError("Cannot create the shared segment " + path + " (" + std::strerror(errno) +
+                     "): /dev/shm has to be writable for this user.");
   std::unique_ptr<Segment> segment(new Segment(map(file.fd), true));
   Layout& layout = segment->layout();
   layout.layout_version = kLayoutVersion;
@@ -145,7 +147,7 @@ std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
   layout.total_bytes = sizeof(Layout);
   layout.magic = kMagic;
   if (::rename(fresh.c_str(), path.c_str()) != 0)
-    throw rdma::SetupError("Cannot name the shared segment " + path + " (" + std::strerror(errno) + ").");
+    throw SetupError("Cannot name the shared segment " + path + " (" + std::strerror(errno) + ").");
   return segment;
 }
 
@@ -153,12 +155,12 @@ std::unique_ptr<Segment> Segment::attach(const std::string& name) {
   const std::string path = path_of(name);
   const File file{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
   if (file.fd < 0)
-    throw rdma::SetupError("There is no shared segment " + path + " (" + std::strerror(errno) +
-                           "): start sluice-controlplane first, with the same segment name.");
+    throw SetupError("There is no shared segment " + path + " (" + std::strerror(errno) +
+                     "): start sluice-controlplane first, with the same segment name.");
   const std::string defect = defect_of(file.fd);
   if (!defect.empty())
-    throw rdma::SetupError("The shared segment " + path + " cannot be used: " + defect +
-                           ". Stop both planes, remove the file and start programs of one release.");
+    throw SetupError("The shared segment " + path + " cannot be used: " + defect +
+                     ". Stop both planes, remove the file and start programs of one release.");
   return std::unique_ptr<Segment>(new Segment(map(file.fd), false));
 }
 

@@ -14,13 +14,14 @@
 #include <memory>
 #include <string>
 
+#include "dataplane/base/seqlock.h"
+#include "dataplane/base/setup_error.h"
+#include "dataplane/base/spsc_ring.h"
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/counters.h"
 #include "dataplane/segment/ingress.h"
 #include "dataplane/segment/messages.h"
-#include "dataplane/segment/ring.h"
-#include "dataplane/segment/seqlock.h"
 #include "dataplane/segment/tables.h"
 #include "dataplane/segment/trace.h"
 
@@ -40,12 +41,12 @@ struct Heartbeat {
 };
 
 struct ReactorArea {
-  Ring<Command, 256> commands;             ///< control plane to reactor
-  Ring<Event, 512> events;                 ///< reactor to control plane
-  Ring<Punt, 64> punt_up;                  ///< reactor to control plane
-  Ring<Punt, 64> punt_down;                ///< control plane to reactor
-  Ring<PropertyPart, 64> properties_up;    ///< reactor to control plane
-  Ring<PropertyPart, 64> properties_down;  ///< control plane to reactor
+  SpscRing<Command, 256> commands;             ///< control plane to reactor
+  SpscRing<Event, 512> events;                 ///< reactor to control plane
+  SpscRing<Punt, 64> punt_up;                  ///< reactor to control plane
+  SpscRing<Punt, 64> punt_down;                ///< control plane to reactor
+  SpscRing<PropertyPart, 64> properties_up;    ///< reactor to control plane
+  SpscRing<PropertyPart, 64> properties_down;  ///< control plane to reactor
   // The rest is the reactor's.
   alignas(kCacheLine) std::array<std::array<std::atomic<std::uint64_t>, kTransportCounterCount>,
                                  kMaxClasses> transport_counters;
@@ -96,10 +97,10 @@ void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
 class Segment {
  public:
   /// Control plane: attaches to a segment of this layout, or makes a fresh one. `name` is a file name without
-  /// folder. Throws rdma::SetupError when the file there is another user's, or a data plane of another
+  /// folder. Throws SetupError when the file there is another user's, or a data plane of another
   /// release works with it.
   static std::unique_ptr<Segment> open_or_create(const std::string& name);
-  /// Data plane and onlookers. Throws rdma::SetupError when there is none of this layout.
+  /// Data plane and onlookers. Throws SetupError when there is none of this layout.
   static std::unique_ptr<Segment> attach(const std::string& name);
   static void remove(const std::string& name) noexcept;
   static std::string path_of(const std::string& name) { return "/dev/shm/" + name; }

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/net_address.h"
 
 namespace sluice::segment {
 
@@ -39,7 +39,7 @@ struct ConnectionInfo {
   std::uint32_t cm_id = 0;
   std::uint32_t peer_pid = 0;
   std::uint32_t version = 0;  ///< of RPC-over-RDMA
-  rdma::PeerAddress peer;
+  PeerAddress peer;
   std::uint32_t client_class = 0;
   std::uint32_t receive_inline_bytes = 0;
   std::uint32_t send_inline_bytes = 0;

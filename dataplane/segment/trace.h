@@ -7,8 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "dataplane/base/seqlock.h"
 #include "dataplane/segment/call_table.h"
-#include "dataplane/segment/seqlock.h"
 
 namespace sluice::segment {
 

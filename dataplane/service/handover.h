@@ -13,8 +13,8 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/segment/ring.h"
-#include "dataplane/service/service.h"
+#include "dataplane/base/spsc_ring.h"
+#include "dataplane/service/api/service.h"
 
 namespace sluice::service {
 
@@ -84,7 +84,7 @@ class Handover {
  private:
   friend class BorrowedService;
   friend class HandedCall;
-  using CallRing = segment::Ring<HandedCall*, kMaxHandedCalls>;
+  using CallRing = SpscRing<HandedCall*, kMaxHandedCalls>;
 
   HandedCall* acquire() noexcept;
   void release(HandedCall& handed) noexcept { free_.push_back(&handed); }
@@ -107,7 +107,7 @@ class BorrowedService final : public Service {
  public:
   BorrowedService(Handover& handover, Service& real) : handover_(handover), real_(real) {}
 
-  const rpcrdma::Binding& binding() const noexcept override { return real_.binding(); }
+  const service::Binding& binding() const noexcept override { return real_.binding(); }
   Placement place(Call& call) noexcept override;
   Execution execute(Call& call) noexcept override;
   void release(Call& call) noexcept override;

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "dataplane/rpcrdma/netid.h"
+#include "dataplane/base/net_address.h"
 
 namespace sluice::tcp {
 namespace {
@@ -48,10 +48,9 @@ int bind_privileged(int socket, int family) noexcept {
 
 }  // namespace
 
-socklen_t socket_address(const rdma::PeerAddress& host, std::uint16_t port,
-                         sockaddr_storage& address) noexcept {
+socklen_t socket_address(const PeerAddress& host, std::uint16_t port, sockaddr_storage& address) noexcept {
   address = {};
-  if (rpcrdma::is_mapped_ipv4(host)) {
+  if (is_mapped_ipv4(host)) {
     sockaddr_in four{};
     four.sin_family = AF_INET;
     four.sin_port = htons(port);
@@ -67,15 +66,15 @@ socklen_t socket_address(const rdma::PeerAddress& host, std::uint16_t port,
   return sizeof six;
 }
 
-rdma::PeerAddress peer_address(const sockaddr_storage& address) noexcept {
-  rdma::PeerAddress result;
+PeerAddress peer_address(const sockaddr_storage& address) noexcept {
+  PeerAddress result;
   if (address.ss_family == AF_INET) {
     sockaddr_in four;
     std::memcpy(&four, &address, sizeof four);
     const std::uint32_t host = ntohl(four.sin_addr.s_addr);
-    return rdma::PeerAddress::from_ipv4(
-        static_cast<std::uint8_t>(host >> 24), static_cast<std::uint8_t>(host >> 16),
-        static_cast<std::uint8_t>(host >> 8), static_cast<std::uint8_t>(host));
+    return PeerAddress::from_ipv4(static_cast<std::uint8_t>(host >> 24),
+                                  static_cast<std::uint8_t>(host >> 16), static_cast<std::uint8_t>(host >> 8),
+                                  static_cast<std::uint8_t>(host));
   }
   sockaddr_in6 six;
   std::memcpy(&six, &address, sizeof six);

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/net_address.h"
 
 namespace sluice::tcp {
 
@@ -22,11 +22,10 @@ void tune(int socket, unsigned peer_timeout_ms) noexcept;
 int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noexcept;
 
 /// Fills `address`, of the family that the address is of; returns its size.
-socklen_t socket_address(const rdma::PeerAddress& host, std::uint16_t port,
-                         sockaddr_storage& address) noexcept;
+socklen_t socket_address(const PeerAddress& host, std::uint16_t port, sockaddr_storage& address) noexcept;
 
 /// The other way round, without the port.
-rdma::PeerAddress peer_address(const sockaddr_storage& address) noexcept;
+PeerAddress peer_address(const sockaddr_storage& address) noexcept;
 
 /// A TCP socket that listens there, as others of this program may (SO_REUSEPORT). Negative: minus errno.
 int listening_socket(const sockaddr* address, socklen_t bytes) noexcept;

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/setup_error.h"
 
 namespace sluice::tcp {
 
@@ -23,10 +23,10 @@ Uring::Uring() {
     error = io_uring_queue_init_params(kRingEntries, &ring_, &parameters);
   }
   if (error < 0)
-    throw rdma::SetupError(std::string("The kernel gives no io_uring (") + std::strerror(-error) +
-                           "), which upstreams and the reverse gateway need: Linux 5.19 or later, sysctl "
-                           "kernel.io_uring_disabled = 0, "
-                           "and a unit or container that allows io_uring_setup.");
+    throw SetupError(std::string("The kernel gives no io_uring (") + std::strerror(-error) +
+                     "), which upstreams and the reverse gateway need: Linux 5.19 or later, sysctl "
+                     "kernel.io_uring_disabled = 0, "
+                     "and a unit or container that allows io_uring_setup.");
 }
 
 Uring::~Uring() {

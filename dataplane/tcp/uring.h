@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/base/setup_error.h"
+
 namespace sluice::tcp {
 
 /// Operations that may wait for submission in one turn; more are submitted at once.
@@ -21,7 +23,7 @@ class Uring {
   /// What an operation is for; the low bits of its user data.
   enum class Kind : std::uint8_t { Connect, Receive, Send, Accept };
 
-  /// Setup; any thread. Throws rdma::SetupError where the kernel has no io_uring, or forbids it.
+  /// Setup; any thread. Throws SetupError where the kernel has no io_uring, or forbids it.
   Uring();
   ~Uring();
   Uring(const Uring&) = delete;

@@ -22,11 +22,11 @@ constexpr NamedProgram kNamed[] = {
 
 }  // namespace
 
-rpcrdma::Binding find_binding(std::uint32_t program, std::uint32_t version) noexcept {
-  for (const rpcrdma::Binding* binding : {&nfs2_binding(), &nfs3_binding(), &nfs4_binding(),
+service::Binding find_binding(std::uint32_t program, std::uint32_t version) noexcept {
+  for (const service::Binding* binding : {&nfs2_binding(), &nfs3_binding(), &nfs4_binding(),
                                           &nfsacl2_binding(), &nfsacl3_binding(), &mount3_binding()})
     if (binding->program == program && binding->version == version) return *binding;
-  return {.program = program, .version = version, .unusable = rpcrdma::UnusableChunks::Ignore};
+  return {.program = program, .version = version, .unusable = service::UnusableChunks::Ignore};
 }
 
 std::span<const NamedProgram> named_programs() noexcept {

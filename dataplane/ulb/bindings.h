@@ -6,13 +6,13 @@
 #include <span>
 #include <string_view>
 
-#include "dataplane/rpcrdma/binding.h"
+#include "dataplane/service/api/binding.h"
 
 namespace sluice::ulb {
 
 /// Of this version of this program; of one that has none, a binding without eligible items that ignores
 /// chunks.
-rpcrdma::Binding find_binding(std::uint32_t program, std::uint32_t version) noexcept;
+service::Binding find_binding(std::uint32_t program, std::uint32_t version) noexcept;
 
 /// A program and version with a name of its own in configurations, such as "nfs3".
 struct NamedProgram {

@@ -5,14 +5,14 @@
 
 #include <span>
 
-#include "dataplane/rpcrdma/binding.h"
+#include "dataplane/service/api/binding.h"
 #include "dataplane/xdr/cursor.h"
 
 namespace sluice::ulb {
 
 /// The counted opaque that the reader stands at, as the only item; none when it is not all there.
-inline std::size_t item_here(xdr::Reader& reader, std::span<rpcrdma::Item> items,
-                             rpcrdma::PlacedResults* placed = nullptr) noexcept {
+inline std::size_t item_here(xdr::Reader& reader, std::span<service::Item> items,
+                             service::PlacedResults* placed = nullptr) noexcept {
   const std::uint32_t bytes = reader.u32();
   const std::size_t offset = reader.position();
   const bool taken_out = reader.ok() && placed != nullptr && placed->placed(0, bytes);

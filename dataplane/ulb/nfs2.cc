@@ -17,8 +17,8 @@ constexpr std::uint32_t kMaxPath = 1024;
 constexpr std::uint32_t kMaxName = 255;
 constexpr std::uint64_t kMaxData = 8192;
 
-constexpr std::array<rpcrdma::ProcedureBinding, kNfs2Procedures> procedure_table() {
-  std::array<rpcrdma::ProcedureBinding, kNfs2Procedures> table{};
+constexpr std::array<service::ProcedureBinding, kNfs2Procedures> procedure_table() {
+  std::array<service::ProcedureBinding, kNfs2Procedures> table{};
   table[kNfs2Write].eligible_arguments = 1;
   table[kNfs2SymLink].eligible_arguments = 1;
   table[kNfs2Read].eligible_results = 1;
@@ -29,7 +29,7 @@ constexpr auto kProcedures = procedure_table();
 
 /// WRITE: handle, beginoffset, offset, totalcount, data. SYMLINK: directory, name, path, attributes.
 std::size_t nfs2_argument_items(std::uint32_t procedure, std::span<const std::byte> arguments,
-                                std::span<rpcrdma::Item> items) {
+                                std::span<service::Item> items) {
   xdr::Reader reader(arguments);
   reader.skip(kHandle);
   if (procedure == kNfs2Write)
@@ -43,7 +43,7 @@ std::size_t nfs2_argument_items(std::uint32_t procedure, std::span<const std::by
 
 /// READ: attributes, data. READLINK: path.
 std::size_t nfs2_result_items(std::uint32_t procedure, std::span<const std::byte> results,
-                              rpcrdma::PlacedResults* placed, std::span<rpcrdma::Item> items) {
+                              service::PlacedResults* placed, std::span<service::Item> items) {
   if (procedure != kNfs2Read && procedure != kNfs2ReadLink) return 0;
   xdr::Reader reader(results);
   if (reader.u32() != 0) return 0;
@@ -101,30 +101,30 @@ constexpr std::string_view kNames[] = {"null", "getattr", "setattr", "root",   "
 static_assert(std::size(kNames) == kNfs2Procedures);
 constexpr std::string_view kAclNames[] = {"null", "getacl", "setacl", "getattr", "access"};
 
-constexpr rpcrdma::Binding kNfs2{.program = kNfsProgram,
+constexpr service::Binding kNfs2{.program = kNfsProgram,
                                  .version = kNfs2Version,
                                  .procedures = kProcedures,
-                                 .unusable = rpcrdma::UnusableChunks::Ignore,
+                                 .unusable = service::UnusableChunks::Ignore,
                                  .name = "nfs",
                                  .procedure_names = kNames,
                                  .max_results_bytes = &max_nfs2_results,
                                  .argument_items = &nfs2_argument_items,
                                  .result_items = &nfs2_result_items,
                                  .expected_items = &nfs2_expected_items};
-constexpr rpcrdma::Binding kNfsAcl2{.program = kNfsAclProgram,
+constexpr service::Binding kNfsAcl2{.program = kNfsAclProgram,
                                     .version = kNfs2Version,
                                     .procedures = {},
-                                    .unusable = rpcrdma::UnusableChunks::Ignore,
+                                    .unusable = service::UnusableChunks::Ignore,
                                     .name = "nfsacl",
                                     .procedure_names = kAclNames,
                                     .max_results_bytes = &max_nfsacl2_results};
 
 }  // namespace
 
-const rpcrdma::Binding& nfs2_binding() noexcept {
+const service::Binding& nfs2_binding() noexcept {
   return kNfs2;
 }
-const rpcrdma::Binding& nfsacl2_binding() noexcept {
+const service::Binding& nfsacl2_binding() noexcept {
   return kNfsAcl2;
 }
 

@@ -3,7 +3,7 @@
 // Upper-layer bindings of NFS version 2 and its companions (RFC 1094; RFC 8267, section 4).
 #pragma once
 
-#include "dataplane/rpcrdma/binding.h"
+#include "dataplane/service/api/binding.h"
 
 namespace sluice::ulb {
 
@@ -33,8 +33,8 @@ enum Nfs2Procedure : std::uint32_t {
 inline constexpr std::uint32_t kNfs2Procedures = 18;
 
 /// WRITE data, SYMLINK path, READ data and READLINK path are eligible; other chunks are ignored.
-const rpcrdma::Binding& nfs2_binding() noexcept;
+const service::Binding& nfs2_binding() noexcept;
 /// NFSACL version 2: nothing is eligible.
-const rpcrdma::Binding& nfsacl2_binding() noexcept;
+const service::Binding& nfsacl2_binding() noexcept;
 
 }  // namespace sluice::ulb

@@ -17,8 +17,8 @@ constexpr std::uint64_t kStatus = 4;
 constexpr std::uint64_t kMaxPath = 1024;
 constexpr std::uint32_t kMaxHandle = 64;
 
-constexpr std::array<rpcrdma::ProcedureBinding, kNfs3Procedures> procedure_table() {
-  std::array<rpcrdma::ProcedureBinding, kNfs3Procedures> table{};
+constexpr std::array<service::ProcedureBinding, kNfs3Procedures> procedure_table() {
+  std::array<service::ProcedureBinding, kNfs3Procedures> table{};
   table[kNfs3Write].eligible_arguments = 1;
   table[kNfs3SymLink].eligible_arguments = 1;
   table[kNfs3Read].eligible_results = 1;
@@ -83,7 +83,7 @@ std::uint64_t max_nfs3_results(std::uint32_t procedure, std::span<const std::byt
 
 /// WRITE: handle, offset, count, stability, data. SYMLINK: directory, name, attributes, path.
 std::size_t nfs3_argument_items(std::uint32_t procedure, std::span<const std::byte> arguments,
-                                std::span<rpcrdma::Item> items) {
+                                std::span<service::Item> items) {
   xdr::Reader reader(arguments);
   reader.opaque(kMaxHandle);
   if (procedure == kNfs3Write) {
@@ -104,7 +104,7 @@ std::size_t nfs3_argument_items(std::uint32_t procedure, std::span<const std::by
 
 /// READ: attributes, count, eof, data. READLINK: attributes, path.
 std::size_t nfs3_result_items(std::uint32_t procedure, std::span<const std::byte> results,
-                              rpcrdma::PlacedResults* placed, std::span<rpcrdma::Item> items) {
+                              service::PlacedResults* placed, std::span<service::Item> items) {
   if (procedure != kNfs3Read && procedure != kNfs3ReadLink) return 0;
   xdr::Reader reader(results);
   if (reader.u32() != 0) return 0;
@@ -143,39 +143,39 @@ constexpr std::string_view kNfs3Names[] = {
 static_assert(std::size(kNfs3Names) == kNfs3Procedures);
 constexpr std::string_view kNfsAclNames[] = {"null", "getacl", "setacl"};
 
-constexpr rpcrdma::Binding kNfs3{.program = kNfsProgram,
+constexpr service::Binding kNfs3{.program = kNfsProgram,
                                  .version = kNfs3Version,
                                  .procedures = kProcedures,
-                                 .unusable = rpcrdma::UnusableChunks::Ignore,
+                                 .unusable = service::UnusableChunks::Ignore,
                                  .name = "nfs",
                                  .procedure_names = kNfs3Names,
                                  .max_results_bytes = &max_nfs3_results,
                                  .argument_items = &nfs3_argument_items,
                                  .result_items = &nfs3_result_items,
                                  .expected_items = &nfs3_expected_items};
-constexpr rpcrdma::Binding kNfsAcl{.program = kNfsAclProgram,
+constexpr service::Binding kNfsAcl{.program = kNfsAclProgram,
                                    .version = kNfs3Version,
                                    .procedures = {},
-                                   .unusable = rpcrdma::UnusableChunks::Ignore,
+                                   .unusable = service::UnusableChunks::Ignore,
                                    .name = "nfsacl",
                                    .procedure_names = kNfsAclNames,
                                    .max_results_bytes = &max_nfsacl_results};
 
-constexpr rpcrdma::Binding kMount3{.program = kMountProgram,
+constexpr service::Binding kMount3{.program = kMountProgram,
                                    .version = kNfs3Version,
                                    .procedures = {},
-                                   .unusable = rpcrdma::UnusableChunks::Ignore,
+                                   .unusable = service::UnusableChunks::Ignore,
                                    .max_results_bytes = &max_mount3_results};
 
 }  // namespace
 
-const rpcrdma::Binding& nfs3_binding() noexcept {
+const service::Binding& nfs3_binding() noexcept {
   return kNfs3;
 }
-const rpcrdma::Binding& nfsacl3_binding() noexcept {
+const service::Binding& nfsacl3_binding() noexcept {
   return kNfsAcl;
 }
-const rpcrdma::Binding& mount3_binding() noexcept {
+const service::Binding& mount3_binding() noexcept {
   return kMount3;
 }
 

@@ -3,7 +3,7 @@
 // Upper-layer bindings of NFS version 3 and its companions (RFC 8267, section 4; rows V1-193 to V1-197).
 #pragma once
 
-#include "dataplane/rpcrdma/binding.h"
+#include "dataplane/service/api/binding.h"
 
 namespace sluice::ulb {
 
@@ -40,10 +40,10 @@ enum Nfs3Procedure : std::uint32_t {
 inline constexpr std::uint32_t kNfs3Procedures = 22;
 
 /// WRITE data, SYMLINK path, READ data and READLINK path are eligible; other chunks are ignored.
-const rpcrdma::Binding& nfs3_binding() noexcept;
+const service::Binding& nfs3_binding() noexcept;
 /// Nothing is eligible; chunks are ignored, as servers of the NFS family do.
-const rpcrdma::Binding& nfsacl3_binding() noexcept;
+const service::Binding& nfsacl3_binding() noexcept;
 /// MOUNT version 3 (RFC 1813, Appendix I): nothing is eligible.
-const rpcrdma::Binding& mount3_binding() noexcept;
+const service::Binding& mount3_binding() noexcept;
 
 }  // namespace sluice::ulb

@@ -31,7 +31,7 @@ void skip(const char*& grammar) noexcept {
   } while (depth > 0);
 }
 
-std::size_t items_of(CompoundWalker& walker, std::span<rpcrdma::Item> items) {
+std::size_t items_of(CompoundWalker& walker, std::span<service::Item> items) {
   std::size_t count = 0;
   CompoundWalker::Operation operation;
   while (count < items.size() && walker.next(operation))
@@ -40,14 +40,14 @@ std::size_t items_of(CompoundWalker& walker, std::span<rpcrdma::Item> items) {
 }
 
 std::size_t nfs4_argument_items(std::uint32_t procedure, std::span<const std::byte> arguments,
-                                std::span<rpcrdma::Item> items) {
+                                std::span<service::Item> items) {
   if (procedure != kNfs4Compound) return 0;
   CompoundWalker walker(arguments, CompoundWalker::What::Call);
   return items_of(walker, items);
 }
 
 std::size_t nfs4_result_items(std::uint32_t procedure, std::span<const std::byte> results,
-                              rpcrdma::PlacedResults* placed, std::span<rpcrdma::Item> items) {
+                              service::PlacedResults* placed, std::span<service::Item> items) {
   if (procedure != kNfs4Compound) return 0;
   CompoundWalker walker(results, CompoundWalker::What::Reply, placed);
   const std::size_t count = items_of(walker, items);
@@ -56,13 +56,13 @@ std::size_t nfs4_result_items(std::uint32_t procedure, std::span<const std::byte
 }
 
 /// A call has as many Read chunks, and its reply as many Write chunks, as COMPOUNDs may have items.
-constexpr rpcrdma::ProcedureBinding kProcedures[] = {{},
+constexpr service::ProcedureBinding kProcedures[] = {{},
                                                      {.eligible_arguments = 255, .eligible_results = 255}};
 constexpr std::string_view kNames[] = {"null", "compound"};
-constexpr rpcrdma::Binding kNfs4{.program = kNfsProgram,
+constexpr service::Binding kNfs4{.program = kNfsProgram,
                                  .version = kNfs4Version,
                                  .procedures = kProcedures,
-                                 .unusable = rpcrdma::UnusableChunks::Ignore,
+                                 .unusable = service::UnusableChunks::Ignore,
                                  .name = "nfs",
                                  .procedure_names = kNames,
                                  .max_results_bytes = &max_nfs4_results,
@@ -78,7 +78,7 @@ bool ends(char letter) noexcept {
 }  // namespace
 
 CompoundWalker::CompoundWalker(std::span<const std::byte> message, What what,
-                               rpcrdma::PlacedResults* placed) noexcept
+                               service::PlacedResults* placed) noexcept
     : message_(message), what_(what), placed_(placed), in_(message) {
   if (is_reply()) {
     status_ = in_.u32();
@@ -227,7 +227,7 @@ void CompoundWalker::choice(const char*& grammar) noexcept {
   skip(grammar);
 }
 
-const rpcrdma::Binding& nfs4_binding() noexcept {
+const service::Binding& nfs4_binding() noexcept {
   return kNfs4;
 }
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <span>
 
-#include "dataplane/rpcrdma/binding.h"
+#include "dataplane/service/api/binding.h"
 #include "dataplane/xdr/cursor.h"
 
 namespace sluice::ulb {
@@ -41,7 +41,7 @@ class CompoundWalker {
   /// `message` is the argument of the COMPOUND, or its result, out of which items may have been taken; null:
   /// none.
   CompoundWalker(std::span<const std::byte> message, What what,
-                 rpcrdma::PlacedResults* placed = nullptr) noexcept;
+                 service::PlacedResults* placed = nullptr) noexcept;
 
   /// False when all operations were stepped over, or one cannot be: complete() tells which.
   bool next(Operation& operation) noexcept;
@@ -67,7 +67,7 @@ class CompoundWalker {
 
   const std::span<const std::byte> message_;
   const What what_;
-  rpcrdma::PlacedResults* const placed_;
+  service::PlacedResults* const placed_;
   std::size_t items_ = 0;  ///< of results, so far
   xdr::Reader in_;
   bool failed_ = false;
@@ -89,6 +89,6 @@ std::size_t expected_nfs4_items(std::uint32_t procedure, std::span<const std::by
 
 /// Each WRITE, symbolic link's CREATE, READ and READLINK of a COMPOUND has an eligible item; Read chunks that
 /// stand elsewhere are refused.
-const rpcrdma::Binding& nfs4_binding() noexcept;
+const service::Binding& nfs4_binding() noexcept;
 
 }  // namespace sluice::ulb

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/loopback/device.h"
 
 namespace sluice::rdma::loopback {

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "dataplane/base/setup_error.h"
+
 namespace sluice::rdma::loopback {
 namespace {
 

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <new>
 
+#include "dataplane/base/setup_error.h"
+
 namespace sluice::rdma::loopback {
 namespace {
 

@@ -15,7 +15,7 @@
 #include <memory>
 #include <string>
 
-#include "pmd/rdma.h"
+#include "pmd/connection_manager.h"
 
 namespace sluice::rdma::loopback {
 

@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
+#include "pmd/device.h"
 #include "pmd/loopback/fabric.h"
-#include "pmd/rdma.h"
 
 namespace sluice::rdma::loopback {
 

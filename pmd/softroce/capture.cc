@@ -15,6 +15,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "dataplane/base/setup_error.h"
+
 namespace sluice::rdma::softroce {
 namespace {
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/softroce/softroce.h"
 
 struct rte_mbuf;

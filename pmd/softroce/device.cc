@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/capture.h"
 #include "pmd/softroce/port.h"

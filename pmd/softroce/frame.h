@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/net_address.h"
 
 namespace sluice::rdma::softroce {
 

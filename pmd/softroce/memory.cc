@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string>
 
+#include "dataplane/base/setup_error.h"
+
 namespace sluice::rdma::softroce {
 namespace {
 

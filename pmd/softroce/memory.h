@@ -9,8 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "pmd/rdma.h"
-#include "pmd/siphash.h"
+#include "dataplane/base/setup_error.h"
+#include "dataplane/base/siphash.h"
+#include "pmd/queue_pair.h"
 
 namespace sluice::rdma::softroce {
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/softroce/device.h"
 
 namespace sluice::rdma::softroce {

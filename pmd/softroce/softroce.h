@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "pmd/rdma.h"
+#include "pmd/device.h"
 #include "pmd/softroce/statistics.h"
 
 namespace sluice::rdma::softroce {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/softroce/capture.h"
 #include "pmd/softroce/port.h"
 

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "dataplane/base/setup_error.h"
+
 namespace sluice::rdma::verbs {
 namespace {
 

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
 #include "pmd/verbs/queue_pair.h"

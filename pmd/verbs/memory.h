@@ -14,8 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "pmd/rdma.h"
-#include "pmd/siphash.h"
+#include "dataplane/base/setup_error.h"
+#include "dataplane/base/siphash.h"
+#include "pmd/queue_pair.h"
 
 namespace sluice::rdma::verbs {
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/verbs/device.h"
 
 namespace sluice::rdma::verbs {

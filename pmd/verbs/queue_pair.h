@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/setup_error.h"
+#include "pmd/queue_pair.h"
 #include "pmd/verbs/completion_queue.h"
 
 namespace sluice::rdma::verbs {

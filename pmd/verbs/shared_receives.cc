@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/verbs/completion_queue.h"
 
 namespace sluice::rdma::verbs {

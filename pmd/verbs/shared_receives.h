@@ -13,7 +13,8 @@
 #include <cstdint>
 #include <span>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/setup_error.h"
+#include "pmd/memory.h"
 #include "pmd/verbs/memory.h"
 
 namespace sluice::rdma::verbs {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "pmd/rdma.h"
+#include "pmd/device.h"
 #include "pmd/verbs/statistics.h"
 
 namespace sluice::rdma::verbs {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "dataplane/rpcrdma/v1.h"
+#include "dataplane/rpcrdma/wire/v1.h"
 #include "rpcrdma_v1.h"
 #include "tests/bench/worker.h"
 #include "tests/golden/v1_vectors.h"

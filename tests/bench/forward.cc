@@ -229,7 +229,7 @@ class Gateway {
     forward::UpstreamSetup setup;
     setup.config.name = "null";
     setup.config.address_bytes =
-        tcp::socket_address(rdma::PeerAddress::from_ipv4(127, 0, 0, 1), port, setup.config.address);
+        tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 1), port, setup.config.address);
     setup.config.shared_connections = 1;
     setup.config.max_clients = 2;
     setup.config.credits = 128;
@@ -312,7 +312,7 @@ Rate straight(std::uint32_t procedure, std::uint32_t depth, double seconds) {
   const int socket = tcp::connecting_socket(AF_INET, false, 30'000);
   sockaddr_storage address;
   const socklen_t address_bytes =
-      tcp::socket_address(rdma::PeerAddress::from_ipv4(127, 0, 0, 1), upstream.port(), address);
+      tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 1), upstream.port(), address);
   if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), address_bytes) != 0)
     throw std::runtime_error("cannot connect");
   const auto message = call_message(procedure);

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "cli/bench/nfs3_load.h"
+#include "dataplane/service/api/null.h"
 #include "dataplane/service/memory/memory_service.h"
-#include "dataplane/service/null.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/bench/ping_pong.h"
 #include "tests/bench/worker.h"

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "cli/bench/client.h"
-#include "pmd/rdma.h"
+#include "pmd/device.h"
 
 namespace sluice::bench {
 

@@ -8,8 +8,8 @@
 
 #include "cli/bench/device.h"
 #include "cli/bench/mount_client.h"
-#include "dataplane/rpcrdma/private_data.h"
-#include "dataplane/rpcrdma/v1.h"
+#include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/wire/v1.h"
 #include "pmd/softroce/softroce.h"
 #include "tests/bench/nfs_calls.h"
 #include "tests/bench/roce_requester.h"

@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "pmd/rdma.h"
+#include "pmd/queue_pair.h"
 #include "pmd/softroce/frame.h"
 #include "pmd/softroce/wire.h"
 
@@ -49,7 +49,7 @@ class AgreedQueuePair final : public rdma::QueuePair {
 class RoceRequester {
  public:
   /// IPv4 without VLAN. `own_link` is the ethdev's address.
-  RoceRequester(std::uint16_t ethdev, const AgreedQueuePair& agreed, const rdma::LinkAddress& own_link)
+  RoceRequester(std::uint16_t ethdev, const AgreedQueuePair& agreed, const LinkAddress& own_link)
       : ethdev_(ethdev),
         number_(static_cast<std::uint32_t>(agreed.number())),
         peer_(static_cast<std::uint32_t>(agreed.attributes().remote_qp)),

@@ -17,12 +17,12 @@ namespace {
 using namespace sluice;
 
 /// 10.x.y.z, none of them on the link.
-rdma::PeerAddress address_of(std::uint32_t peer) {
-  return rdma::PeerAddress::from_ipv4(10, static_cast<std::uint8_t>(peer >> 16),
-                                      static_cast<std::uint8_t>(peer >> 8), static_cast<std::uint8_t>(peer));
+PeerAddress address_of(std::uint32_t peer) {
+  return PeerAddress::from_ipv4(10, static_cast<std::uint8_t>(peer >> 16),
+                                static_cast<std::uint8_t>(peer >> 8), static_cast<std::uint8_t>(peer));
 }
 
-segment::Command connection_to(std::uint32_t peer, const rdma::PeerAddress& local, std::uint32_t credits) {
+segment::Command connection_to(std::uint32_t peer, const PeerAddress& local, std::uint32_t credits) {
   segment::Command command{.type = segment::CommandType::Establish,
                            .id = peer + 1,
                            .cm_id = peer + 1,

@@ -30,7 +30,7 @@ class Connection {
  public:
   explicit Connection(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_storage address;
-    const socklen_t bytes = tcp::socket_address(rdma::PeerAddress::from_ipv4(127, 0, 0, 1), port, address);
+    const socklen_t bytes = tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 1), port, address);
     if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), bytes) != 0)
       throw std::runtime_error("There is no server on port " + std::to_string(port) + ".");
     const int on = 1;

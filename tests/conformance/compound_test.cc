@@ -27,7 +27,7 @@ class CompoundService final : public service::Service {
   explicit CompoundService(rdma::Device& device) : file_(device.allocate_memory(kFileBytes)) {
     fill_pattern(file_.bytes, 77);
   }
-  const rpcrdma::Binding& binding() const noexcept override { return binding_; }
+  const service::Binding& binding() const noexcept override { return binding_; }
   std::span<const std::byte> file() const { return file_.bytes; }
   Bytes written;
   bool saw_getattr = false;
@@ -117,9 +117,9 @@ class CompoundService final : public service::Service {
     }
   }
 
-  static constexpr rpcrdma::ProcedureBinding kProcedures[] = {
+  static constexpr service::ProcedureBinding kProcedures[] = {
       {}, {.eligible_arguments = 4, .eligible_results = 4}};
-  rpcrdma::Binding binding_{.program = kNfsProgram, .version = kNfs4, .procedures = kProcedures};
+  service::Binding binding_{.program = kNfsProgram, .version = kNfs4, .procedures = kProcedures};
   rdma::MemoryRegion file_;
 };
 

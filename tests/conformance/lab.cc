@@ -16,7 +16,7 @@ constexpr std::size_t kRawArenaBytes = 8u << 20;
 constexpr std::uint32_t kStatusNoData = 5;
 bool calls_are_handed_over = false;
 
-constexpr rpcrdma::ProcedureBinding kTestProcedures[] = {
+constexpr service::ProcedureBinding kTestProcedures[] = {
     {0, 0},  // NULL
     {1, 0},  // SINK
     {0, 1},  // SOURCE
@@ -49,7 +49,7 @@ void turn_until_quiet(int turns, Left&& left, Right&& right) {
 constexpr std::string_view kTestNames[] = {"null", "sink", "source", "pair",
                                            "list", "name", "later",  "two_sinks"};
 
-TestService::TestService(rdma::Device& device, std::uint32_t program, rpcrdma::UnusableChunks unusable)
+TestService::TestService(rdma::Device& device, std::uint32_t program, service::UnusableChunks unusable)
     : binding_{.program = program,
                .version = 1,
                .procedures = kTestProcedures,
@@ -317,7 +317,7 @@ ServerLab::ServerLab(LabOptions lab_options) : options(std::move(lab_options)) {
   options.engine.max_connections = 8;
   engine = std::make_unique<rpcrdma::Engine>(*device, options.engine);
   service = std::make_unique<TestService>(*device);
-  lenient = std::make_unique<TestService>(*device, kTestProgram + 1, rpcrdma::UnusableChunks::Ignore);
+  lenient = std::make_unique<TestService>(*device, kTestProgram + 1, service::UnusableChunks::Ignore);
   if (calls_are_handed_over) {
     handover = std::make_unique<service::Handover>(std::vector<service::Handover::KeyPair>{});
     for (TestService* real : {service.get(), lenient.get()}) {
@@ -448,8 +448,7 @@ void ClientLab::connect() {
   ASSERT_NE(connection, nullptr);
   auto qp = device->create_queue_pair(engine->queue_pair_limits());
   rdma::QueuePair& qp_ref = *qp;
-  connection->open(std::move(qp), options.connection, rdma::PeerAddress::from_ipv4(10, 0, 0, 1),
-                   requester.get());
+  connection->open(std::move(qp), options.connection, PeerAddress::from_ipv4(10, 0, 0, 1), requester.get());
   cm_id = cm.connect(qp_ref, kPort, {});
   ASSERT_TRUE(cm_id.has_value());
   for (int i = 0; i < 100 && !requester->connected(); ++i) {

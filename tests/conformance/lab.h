@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "dataplane/rpcrdma/engine.h"
-#include "dataplane/rpcrdma/requester.h"
+#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/service/api/service.h"
 #include "dataplane/service/handover.h"
-#include "dataplane/service/service.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/conformance/op_log.h"
 
@@ -84,9 +84,9 @@ class TestService final : public service::Service {
   enum Procedure : std::uint32_t { kNull, kSink, kSource, kPair, kList, kName, kLater, kTwoSinks };
 
   explicit TestService(rdma::Device& device, std::uint32_t program = kTestProgram,
-                       rpcrdma::UnusableChunks unusable = rpcrdma::UnusableChunks::Refuse);
+                       service::UnusableChunks unusable = service::UnusableChunks::Refuse);
 
-  const rpcrdma::Binding& binding() const noexcept override { return binding_; }
+  const service::Binding& binding() const noexcept override { return binding_; }
   service::Placement place(service::Call& call) noexcept override;
   service::Execution execute(service::Call& call) noexcept override;
   void release(service::Call&) noexcept override { ++releases; }
@@ -106,7 +106,7 @@ class TestService final : public service::Service {
   service::Execution run_pair(service::Call& call, xdr::Reader& args);
   void add_data_result(service::Call& call, std::uint32_t from, std::uint32_t bytes);
 
-  rpcrdma::Binding binding_;
+  service::Binding binding_;
   rdma::MemoryRegion source_;
   rdma::MemoryRegion sink_;
   std::vector<service::Call*> later_;

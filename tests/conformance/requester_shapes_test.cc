@@ -339,7 +339,7 @@ TEST(RequesterShapes, V1_074_optional_data_keeps_its_discriminator_inline) {
 }
 
 TEST(RequesterShapes, V1_070_V1_075_V1_183_V1_184_V1_187_bindings_name_items_and_bounds) {
-  const rpcrdma::Binding empty{.program = 1, .version = 1};
+  const service::Binding empty{.program = 1, .version = 1};
   for (std::uint32_t procedure : {0u, 1u, 1000u}) {
     EXPECT_EQ(empty.procedure(procedure).eligible_arguments, 0);
     EXPECT_EQ(empty.procedure(procedure).eligible_results, 0);
@@ -357,7 +357,7 @@ Bytes compound_arguments(const Bytes& data) {
 }
 
 TEST(Bindings, V1_185_what_looks_like_an_item_within_an_item_is_none) {
-  std::array<rpcrdma::Item, 8> items;
+  std::array<service::Item, 8> items;
   const auto& nfs4 = ulb::nfs4_binding();
   const Bytes inner = compound_arguments(words({1, 2, 3}));
   for (const bool whole : {true, false}) {  // a message of its own, or an operation of this one
@@ -383,7 +383,7 @@ TEST(Bindings, V1_185_what_looks_like_an_item_within_an_item_is_none) {
 }
 
 TEST(Bindings, V1_186_the_binding_says_which_result_belongs_to_which_chunk) {
-  struct Order final : rpcrdma::PlacedResults {
+  struct Order final : service::PlacedResults {
     bool placed(std::size_t index, std::uint32_t bytes) noexcept override {
       asked.emplace_back(index, bytes);
       return true;
@@ -400,7 +400,7 @@ TEST(Bindings, V1_186_the_binding_says_which_result_belongs_to_which_chunk) {
   EXPECT_EQ(most[0], 1000u);
   EXPECT_EQ(most[2], 3000u);
   // All of the unions have data.
-  std::array<rpcrdma::Item, 8> items;
+  std::array<service::Item, 8> items;
   Order all;
   ASSERT_EQ(
       nfs4.result_items(ulb::kNfs4Compound,

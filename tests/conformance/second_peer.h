@@ -126,8 +126,7 @@ class SecondServer {
     connection = lab.engine->free_connection();
     auto qp = lab.device->create_queue_pair(lab.engine->queue_pair_limits());
     rdma::QueuePair& qp_ref = *qp;
-    connection->open(std::move(qp), lab.options.connection, rdma::PeerAddress::from_ipv4(10, 0, 0, 2),
-                     &requester);
+    connection->open(std::move(qp), lab.options.connection, PeerAddress::from_ipv4(10, 0, 0, 2), &requester);
     EXPECT_TRUE(cm.connect(qp_ref, kOwnPort, {}).has_value());
     rdma::CmEvent events[4];
     for (int i = 0; i < 100 && !requester.connected(); ++i) {

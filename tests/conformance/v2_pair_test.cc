@@ -127,7 +127,7 @@ class Pair {
     config.version2.hold_calls = options.hold_calls && side == 1;
     config.version2.parameters.reverse = options.reverse;
     connection->open(ends[side].device->create_queue_pair(ends[side].engine->queue_pair_limits()), config,
-                     rdma::PeerAddress::from_ipv4(10, 0, 0, 1), ends[side].requester.get());
+                     PeerAddress::from_ipv4(10, 0, 0, 1), ends[side].requester.get());
     return connection;
   }
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "pmd/rdma.h"
+#include "pmd/device.h"
 
 namespace sluice::rdma::conformance {
 

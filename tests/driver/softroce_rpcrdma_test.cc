@@ -8,7 +8,7 @@
 #include <map>
 
 #include "dataplane/rpcrdma/engine.h"
-#include "dataplane/rpcrdma/requester.h"
+#include "dataplane/rpcrdma/requester/requester.h"
 #include "tests/conformance/lab.h"
 #include "tests/conformance/raw_call.h"
 #include "tests/driver/softroce_pair.h"

@@ -4,6 +4,7 @@
 // device there is nothing to judge: tests/interop/verbs_test.py runs it in a guest that has rxe.
 #include <cstdlib>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/verbs/verbs.h"
 #include "tests/driver/driver_fixture.h"
 

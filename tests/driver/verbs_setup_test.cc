@@ -3,6 +3,7 @@
 // What the verbs driver does where there is no RDMA device, and the parts of it that need none.
 #include <gtest/gtest.h>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
 #include "pmd/verbs/queue_pair.h"

@@ -14,7 +14,7 @@ using namespace sluice::cm;
 namespace {
 
 constexpr std::uint32_t kMaxConnections = 16;
-const rdma::PeerAddress kServer = rdma::PeerAddress::from_ipv4(192, 0, 2, 1);
+const PeerAddress kServer = PeerAddress::from_ipv4(192, 0, 2, 1);
 
 struct Consumer final : Agent::Host {
   Agent* agent = nullptr;
@@ -37,11 +37,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Agent agent(consumer, {.seed = 1, .max_connections = kMaxConnections, .max_half_open = 8});
   consumer.agent = &agent;
   agent.listen(20049);
-  agent.connect({kServer, rdma::PeerAddress::from_ipv4(192, 0, 2, 2), {}}, 20049, 4096,
+  agent.connect({kServer, PeerAddress::from_ipv4(192, 0, 2, 2), {}}, 20049, 4096,
                 {.qpn = 7, .private_data = {}}, 1);
   while (size >= 2) {
     consumer.now += data[0] * std::uint64_t{20'000'000};
-    const auto peer = rdma::PeerAddress::from_ipv4(192, 0, 2, static_cast<std::uint8_t>(2 + data[1] % 3));
+    const auto peer = PeerAddress::from_ipv4(192, 0, 2, static_cast<std::uint8_t>(2 + data[1] % 3));
     data += 2;
     size -= 2;
     const std::size_t bytes = std::min(size, kMadBytes);

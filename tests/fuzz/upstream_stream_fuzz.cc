@@ -42,13 +42,13 @@ std::vector<Bytes> records_of(std::span<const std::byte> stream) {
 }
 
 /// Every second item was taken out.
-struct EverySecond final : rpcrdma::PlacedResults {
+struct EverySecond final : service::PlacedResults {
   bool placed(std::size_t index, std::uint32_t) noexcept override { return index % 2 == 0; }
   void unreadable() noexcept override {}
 };
 
-void check_items(const rpcrdma::Binding& binding, std::span<const std::byte> encoded) {
-  std::array<rpcrdma::Item, 8> items;
+void check_items(const service::Binding& binding, std::span<const std::byte> encoded) {
+  std::array<service::Item, 8> items;
   std::array<std::uint32_t, 8> most_bytes;
   EverySecond taken_out;
   const std::size_t procedures = std::max<std::size_t>(binding.procedures.size(), 2);

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "dataplane/rpcrdma/call_layout.h"
-#include "dataplane/rpcrdma/v1.h"
+#include "dataplane/rpcrdma/responder/call_layout.h"
+#include "dataplane/rpcrdma/wire/v1.h"
 
 using namespace sluice;
 using namespace sluice::rpcrdma;

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "dataplane/rpcrdma/v2.h"
+#include "dataplane/rpcrdma/wire/v2.h"
 
 using namespace sluice;
 using namespace sluice::rpcrdma;

@@ -51,7 +51,7 @@ struct Key {
   unsigned psn = 0;
   unsigned rkey = 0;
   unsigned long long address = 0;
-  rdma::PeerAddress gid;
+  PeerAddress gid;
 
   static constexpr std::size_t kBytes = 108;
   std::string text() const {
@@ -79,7 +79,7 @@ struct Key {
 
 class Peer {
  public:
-  Peer(bench::ToolDevice& tool, const Program& program, const rdma::LinkAddress& link, std::uint32_t bytes)
+  Peer(bench::ToolDevice& tool, const Program& program, const LinkAddress& link, std::uint32_t bytes)
       : device_(*tool.device),
         program_(program),
         link_(link),
@@ -211,7 +211,7 @@ class Peer {
 
   rdma::Device& device_;
   const Program& program_;
-  const rdma::LinkAddress link_;
+  const LinkAddress link_;
   const std::uint32_t bytes_;
   rdma::MemoryRegion data_;
   rdma::MemoryWindow window_;
@@ -221,12 +221,12 @@ class Peer {
   std::uint64_t messages_ = 0;
 };
 
-rdma::LinkAddress parse_link(const char* text) {
+LinkAddress parse_link(const char* text) {
   unsigned bytes[6];
   if (std::sscanf(text, "%x:%x:%x:%x:%x:%x", &bytes[0], &bytes[1], &bytes[2], &bytes[3], &bytes[4],
                   &bytes[5]) != 6)
     throw std::runtime_error(std::string("no Ethernet address: ") + text);
-  rdma::LinkAddress link;
+  LinkAddress link;
   std::copy(std::begin(bytes), std::end(bytes), link.begin());
   return link;
 }

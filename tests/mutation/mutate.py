@@ -32,6 +32,7 @@ TRANSPORT = ["rpc_message", "rpcrdma*codec", "message_path_allocation", "v1_conf
 # The tests that may notice what is broken in a folder: names of meson's tests, where * stands for anything. Few, since what a mutated header is in
 # has to be compiled: those that are about the folder.
 FOLDERS = {
+    "dataplane/base": ["segment", *TRANSPORT],
     "dataplane/xdr": TRANSPORT,
     "dataplane/rpc": TRANSPORT,
     "dataplane/rpcrdma": TRANSPORT,
@@ -65,11 +66,13 @@ def chosen(wanted):
     """{file: folder} of the sources to break, and the folders they are of."""
     files = {}
     for folder in FOLDERS:
-        for name in sorted(os.listdir(os.path.join(ROOT, folder))):
-            file = f"{folder}/{name}"
-            if name.endswith((".cc", ".h")) and (not wanted or folder in wanted or file in wanted):
-                files[file] = folder
-    left = [w for w in wanted if w not in FOLDERS and w not in files]
+        for path, _, names in os.walk(os.path.join(ROOT, folder)):
+            below = os.path.relpath(path, ROOT)
+            for name in sorted(names):
+                file = f"{below}/{name}"
+                if name.endswith((".cc", ".h")) and (not wanted or {folder, below, file} & set(wanted)):
+                    files[file] = folder
+    left = [w for w in wanted if w not in files and not any(f.startswith(w.rstrip("/") + "/") for f in files)]
     if left:
         raise T.Problem(f"{left[0]} is none of {', '.join(FOLDERS)}, and no source in one.")
     return files

@@ -9,13 +9,13 @@
 
 namespace sluice::forward {
 
-bool ForwardService::is_stateful(const rpcrdma::Binding& binding) noexcept {
+bool ForwardService::is_stateful(const service::Binding& binding) noexcept {
   return binding.program == ulb::kNfsProgram && binding.version >= ulb::kNfs4Version;
 }
 
 service::Execution ForwardService::execute(service::Call& call) noexcept {
-  auto& exchange = call.state<Exchange>();
-  if (exchange.state == Exchange::State::Held)
+  auto& exchange = call.state<ForwardedCall>();
+  if (exchange.state == ForwardedCall::State::Held)
     return upstream_.deliver_held(exchange) ? service::Execution::Started : service::Execution::NeedsMemory;
   if (call.client() == nullptr) {
     call.complete(rpc::AcceptStat::SystemErr);
@@ -32,12 +32,13 @@ service::Execution ForwardService::execute(service::Call& call) noexcept {
 }
 
 void ForwardService::release(service::Call& call) noexcept {
-  upstream_.release(call.state<Exchange>());
+  upstream_.release(call.state<ForwardedCall>());
 }
 
-ForwardService::Delivery ForwardService::deliver(Exchange& exchange, const ReplyRecord& record) noexcept {
+ForwardService::Delivery ForwardService::deliver(ForwardedCall& exchange,
+                                                 const ReplyRecord& record) noexcept {
   service::Call& call = *exchange.call;
-  std::array<rpcrdma::Item, service::kMaxResultItems> items;
+  std::array<service::Item, service::kMaxResultItems> items;
   std::size_t item_count = 0;
   xdr::Reader reader(record.bytes);
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
@@ -81,7 +82,7 @@ ForwardService::Delivery ForwardService::deliver(Exchange& exchange, const Reply
   }
   results.opaque_fixed(record.bytes.subspan(from));
   if (data_bytes == 0) upstream_.release(exchange);
-  exchange.state = Exchange::State::None;
+  exchange.state = ForwardedCall::State::None;
   call.complete(rpc::AcceptStat::Success);
   return Delivery::Done;
 }

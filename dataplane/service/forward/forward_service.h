@@ -7,17 +7,17 @@
 
 #include <string>
 
+#include "dataplane/service/api/service.h"
 #include "dataplane/service/forward/upstream.h"
-#include "dataplane/service/service.h"
 
 namespace sluice::forward {
 
 class ForwardService final : public service::Service {
  public:
-  ForwardService(Upstream& upstream, const rpcrdma::Binding& binding)
+  ForwardService(Upstream& upstream, const service::Binding& binding)
       : upstream_(upstream), binding_(binding), own_connections_(is_stateful(binding)) {}
 
-  const rpcrdma::Binding& binding() const noexcept override { return binding_; }
+  const service::Binding& binding() const noexcept override { return binding_; }
   service::Execution execute(service::Call& call) noexcept override;
   void release(service::Call& call) noexcept override;
   void client_gone(service::Client& client) noexcept override { upstream_.client_gone(client); }
@@ -33,13 +33,13 @@ class ForwardService final : public service::Service {
     NeedsResults,  ///< memory of the transport's: the call is executed again when there is some
   };
   /// Completes the call with a reply that agrees with its XID.
-  Delivery deliver(Exchange& exchange, const ReplyRecord& record) noexcept;
+  Delivery deliver(ForwardedCall& exchange, const ReplyRecord& record) noexcept;
 
  private:
-  static bool is_stateful(const rpcrdma::Binding& binding) noexcept;
+  static bool is_stateful(const service::Binding& binding) noexcept;
 
   Upstream& upstream_;
-  const rpcrdma::Binding binding_;
+  const service::Binding binding_;
   const bool own_connections_;
 };
 

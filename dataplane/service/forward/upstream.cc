@@ -58,7 +58,7 @@ void Upstream::know(service::Client& client) noexcept {
 }
 
 /// Null: there is none at the moment.
-UpstreamConnection* Upstream::connection_for(const Exchange& exchange) noexcept {
+UpstreamConnection* Upstream::connection_for(const ForwardedCall& exchange) noexcept {
   service::Client& client = *exchange.call->client();
   if (!exchange.own_connection) return connections_[client.number() % config_.shared_connections].get();
   UpstreamConnection*& own = own_[client.number()];
@@ -70,17 +70,17 @@ UpstreamConnection* Upstream::connection_for(const Exchange& exchange) noexcept 
   return own;
 }
 
-void Upstream::submit(Exchange& exchange) noexcept {
+void Upstream::submit(ForwardedCall& exchange) noexcept {
   know(*exchange.call->client());
-  exchange.state = Exchange::State::Queued;
+  exchange.state = ForwardedCall::State::Queued;
   queued_.push_back(exchange);
   serve_queued();
-  if (exchange.state == Exchange::State::Queued) count(Counter::waits_number);
+  if (exchange.state == ForwardedCall::State::Queued) count(Counter::waits_number);
 }
 
 void Upstream::serve_queued() noexcept {
   while (!queued_.empty() && !free_numbers_.empty()) {
-    Exchange& exchange = *queued_.first();
+    ForwardedCall& exchange = *queued_.first();
     UpstreamConnection* const connection = connection_for(exchange);
     if (connection == nullptr) return;
     queued_.remove(exchange);
@@ -95,7 +95,7 @@ void Upstream::serve_queued() noexcept {
 }
 
 /// False: the call has to keep its XID, and that is outstanding.
-bool Upstream::give_xid(Exchange& exchange) noexcept {
+bool Upstream::give_xid(ForwardedCall& exchange) noexcept {
   const std::uint32_t own_xid = xdr::load_u32(exchange.call->message().data());
   if (exchange.keeps_xid && find(*exchange.connection, own_xid) != nullptr) return false;
   exchange.number = free_numbers_.back();
@@ -112,22 +112,22 @@ bool Upstream::give_xid(Exchange& exchange) noexcept {
   return true;
 }
 
-Exchange* Upstream::find(UpstreamConnection& connection, std::uint32_t xid) noexcept {
-  Exchange* const exchange = numbers_[xid & (config_.max_calls - 1)];
+ForwardedCall* Upstream::find(UpstreamConnection& connection, std::uint32_t xid) noexcept {
+  ForwardedCall* const exchange = numbers_[xid & (config_.max_calls - 1)];
   if (exchange != nullptr && exchange->xid == xid && exchange->connection == &connection) return exchange;
   return find_kept(connection, xid);
 }
 
-Exchange* Upstream::find_kept(UpstreamConnection& connection, std::uint32_t xid) noexcept {
+ForwardedCall* Upstream::find_kept(UpstreamConnection& connection, std::uint32_t xid) noexcept {
   if (kept_xids_ == 0) return nullptr;
-  for (Exchange* exchange = connection.calls().first(); exchange != nullptr; exchange = exchange->next)
+  for (ForwardedCall* exchange = connection.calls().first(); exchange != nullptr; exchange = exchange->next)
     if (exchange->keeps_xid && exchange->xid == xid) return exchange;
   return nullptr;
 }
 
 /// Nothing finds the call any more.
-void Upstream::unlink(Exchange& exchange) noexcept {
-  if (exchange.state == Exchange::State::Queued) {
+void Upstream::unlink(ForwardedCall& exchange) noexcept {
+  if (exchange.state == ForwardedCall::State::Queued) {
     queued_.remove(exchange);
   } else if (exchange.connection != nullptr) {
     exchange.connection->remove(exchange);
@@ -135,18 +135,18 @@ void Upstream::unlink(Exchange& exchange) noexcept {
     free_numbers_.push_back(exchange.number);
     if (exchange.keeps_xid) --kept_xids_;
   }
-  exchange.state = Exchange::State::None;
+  exchange.state = ForwardedCall::State::None;
 }
 
 /// Ends a call without a reply of the upstream's.
-void Upstream::end(Exchange& exchange) noexcept {
-  exchange.state = Exchange::State::None;
+void Upstream::end(ForwardedCall& exchange) noexcept {
+  exchange.state = ForwardedCall::State::None;
   exchange.connection = nullptr;
   exchange.call->complete(rpc::AcceptStat::SystemErr);
 }
 
 /// Nobody waits for the reply any more, or has to wait.
-void Upstream::give_up(Exchange& exchange) noexcept {
+void Upstream::give_up(ForwardedCall& exchange) noexcept {
   if (exchange.referenced) {  // its memory is the queue's until it is sent, or the connection is lost
     exchange.wanted = false;
     return;
@@ -155,9 +155,9 @@ void Upstream::give_up(Exchange& exchange) noexcept {
   end(exchange);
 }
 
-void Upstream::give_up_calls_of(ExchangeList& calls, const service::Client& client) noexcept {
-  for (Exchange* exchange = calls.first(); exchange != nullptr;) {
-    Exchange* const next = exchange->next;
+void Upstream::give_up_calls_of(ForwardedCallList& calls, const service::Client& client) noexcept {
+  for (ForwardedCall* exchange = calls.first(); exchange != nullptr;) {
+    ForwardedCall* const next = exchange->next;
     if (exchange->call->client() == &client && exchange->wanted) {
       count(Counter::abandoned);
       give_up(*exchange);
@@ -182,7 +182,7 @@ void Upstream::client_gone(service::Client& client) noexcept {
   serve_queued();
 }
 
-void Upstream::release(Exchange& exchange) noexcept {
+void Upstream::release(ForwardedCall& exchange) noexcept {
   std::byte* const memory = std::exchange(exchange.memory, nullptr);
   if (memory == nullptr) return;
   (exchange.has_record ? memory_.records : memory_.items).release(memory);
@@ -190,19 +190,19 @@ void Upstream::release(Exchange& exchange) noexcept {
 
 // --- TX
 
-void Upstream::on_sending(Exchange& exchange) noexcept {
+void Upstream::on_sending(ForwardedCall& exchange) noexcept {
   exchange.sent_ns = clock_();
   area_.gateway_ns.record(exchange.sent_ns - exchange.begun_ns);
   count(Counter::calls);
   if (exchange.resent) count(Counter::resent);
 }
 
-void Upstream::on_message_sent(Exchange& exchange) noexcept {
+void Upstream::on_message_sent(ForwardedCall& exchange) noexcept {
   if (!exchange.wanted) {
     unlink(exchange);
     return end(exchange);
   }
-  if (exchange.state == Exchange::State::Held) deliver_or_wait(exchange);
+  if (exchange.state == ForwardedCall::State::Held) deliver_or_wait(exchange);
 }
 
 void Upstream::to_be_flushed(UpstreamConnection& connection) noexcept {
@@ -225,17 +225,17 @@ void Upstream::flush() noexcept {
 
 /// What the calls of a connection become that has ended. They are sent again unless nobody wants them.
 void Upstream::on_lost(UpstreamConnection& connection) noexcept {
-  for (Exchange* exchange = connection.calls().first(); exchange != nullptr;) {
-    Exchange* const next = exchange->next;
+  for (ForwardedCall* exchange = connection.calls().first(); exchange != nullptr;) {
+    ForwardedCall* const next = exchange->next;
     exchange->referenced = false;
     if (!exchange->wanted) {
       unlink(*exchange);
       end(*exchange);
-    } else if (exchange->state == Exchange::State::Held) {
+    } else if (exchange->state == ForwardedCall::State::Held) {
       deliver_or_wait(*exchange);
     } else {
-      exchange->resent = exchange->state == Exchange::State::Sent || exchange->resent;
-      exchange->state = Exchange::State::Numbered;
+      exchange->resent = exchange->state == ForwardedCall::State::Sent || exchange->resent;
+      exchange->state = ForwardedCall::State::Numbered;
     }
     exchange = next;
   }
@@ -263,17 +263,18 @@ bool Upstream::on_record(UpstreamConnection& connection, std::span<std::byte> re
 /// Whoever asked for so much gets an error, and nobody else notices.
 void Upstream::on_long_record(UpstreamConnection& connection, std::span<const std::byte> xid) noexcept {
   count(Counter::long_records);
-  Exchange* const exchange = find(connection, xdr::load_u32(xid.data()));
-  if (exchange != nullptr && exchange->state == Exchange::State::Sent && exchange->wanted) give_up(*exchange);
+  ForwardedCall* const exchange = find(connection, xdr::load_u32(xid.data()));
+  if (exchange != nullptr && exchange->state == ForwardedCall::State::Sent && exchange->wanted)
+    give_up(*exchange);
 }
 
 bool Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept {
-  Exchange* const found = find(connection, xdr::load_u32(record.data()));
-  if (found == nullptr || found->state != Exchange::State::Sent || !found->wanted) {
+  ForwardedCall* const found = find(connection, xdr::load_u32(record.data()));
+  if (found == nullptr || found->state != ForwardedCall::State::Sent || !found->wanted) {
     count(Counter::unmatched_replies);
     return true;
   }
-  Exchange& exchange = *found;
+  ForwardedCall& exchange = *found;
   const bool registered = connection.stream().in_memory();
   if (exchange.referenced) return hold(exchange, record);  // a reply before the end of the call
   if (registered) {
@@ -296,18 +297,18 @@ bool Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> rec
 }
 
 /// Of a held reply: the call is executed again when the transport has memory.
-void Upstream::wait_for_results(Exchange& exchange) noexcept {
+void Upstream::wait_for_results(ForwardedCall& exchange) noexcept {
   answered(exchange);
-  exchange.state = Exchange::State::Held;
+  exchange.state = ForwardedCall::State::Held;
   exchange.call->await_memory();
 }
 
-void Upstream::deliver_or_wait(Exchange& exchange) noexcept {
+void Upstream::deliver_or_wait(ForwardedCall& exchange) noexcept {
   if (!deliver_held(exchange)) wait_for_results(exchange);
 }
 
 /// Keeps the reply until it can be delivered. False: there is no memory.
-bool Upstream::hold(Exchange& exchange, std::span<const std::byte> record) noexcept {
+bool Upstream::hold(ForwardedCall& exchange, std::span<const std::byte> record) noexcept {
   if (exchange.memory == nullptr) {
     exchange.memory = memory_.records.acquire();
     if (exchange.memory == nullptr) return count(Counter::waits_memory), false;
@@ -315,16 +316,16 @@ bool Upstream::hold(Exchange& exchange, std::span<const std::byte> record) noexc
   }
   exchange.has_record = true;
   exchange.record_bytes = static_cast<std::uint32_t>(record.size());
-  exchange.state = Exchange::State::Held;
+  exchange.state = ForwardedCall::State::Held;
   return true;
 }
 
-bool Upstream::deliver_held(Exchange& exchange) noexcept {
+bool Upstream::deliver_held(ForwardedCall& exchange) noexcept {
   return exchange.service->deliver(exchange, {{exchange.memory, exchange.record_bytes}, true}) ==
          ForwardService::Delivery::Done;
 }
 
-void Upstream::answered(Exchange& exchange) noexcept {
+void Upstream::answered(ForwardedCall& exchange) noexcept {
   if (exchange.connection == nullptr) return;  // it was held
   exchange.connection->note_answer();
   area_.upstream_ns.record(clock_() - exchange.sent_ns);
@@ -419,9 +420,9 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
   publish();
 }
 
-void Upstream::expire(ExchangeList& calls, std::uint64_t now_ns) noexcept {
-  for (Exchange* exchange = calls.first(); exchange != nullptr;) {
-    Exchange* const next = exchange->next;
+void Upstream::expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept {
+  for (ForwardedCall* exchange = calls.first(); exchange != nullptr;) {
+    ForwardedCall* const next = exchange->next;
     if (now_ns - exchange->begun_ns < config_.call_timeout_ns) {
       exchange = next;
       continue;
@@ -450,7 +451,7 @@ void Upstream::expire(std::uint64_t now_ns) noexcept {
 void Upstream::judge_speed(std::uint64_t now_ns) noexcept {
   bool slow = !queued_.empty();
   for (const auto& connection : connections_) {
-    const Exchange* const oldest = connection->calls().first();
+    const ForwardedCall* const oldest = connection->calls().first();
     slow = slow || (oldest != nullptr && now_ns - oldest->begun_ns > kSlowNs);
   }
   const std::uint32_t before = credit_limit_;

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "dataplane/rpcrdma/buffer_pool.h"
 #include "dataplane/segment/upstreams.h"
-#include "dataplane/service/forward/exchange.h"
+#include "dataplane/service/forward/forwarded_call.h"
 #include "dataplane/service/forward/upstream_connection.h"
+#include "pmd/buffer_pool.h"
 
 namespace sluice::forward {
 
@@ -49,8 +49,8 @@ struct UpstreamConfig {
 
 /// Registered memory for replies, which all upstreams of a reactor share.
 struct ReplyMemory {
-  rpcrdma::BufferPool records;
-  rpcrdma::BufferPool items;
+  rdma::BufferPool records;
+  rdma::BufferPool items;
 };
 
 class Upstream {
@@ -67,12 +67,12 @@ class Upstream {
   const UpstreamConfig& config() const noexcept { return config_; }
 
   // For the services.
-  void submit(Exchange& exchange) noexcept;
+  void submit(ForwardedCall& exchange) noexcept;
   /// The reply that waited for memory. False: it waits longer.
-  bool deliver_held(Exchange& exchange) noexcept;
+  bool deliver_held(ForwardedCall& exchange) noexcept;
   /// The call is about to be completed with its reply.
-  void answered(Exchange& exchange) noexcept;
-  void release(Exchange& exchange) noexcept;
+  void answered(ForwardedCall& exchange) noexcept;
+  void release(ForwardedCall& exchange) noexcept;
   void client_gone(service::Client& client) noexcept;
 
   // For the reactor's loop.
@@ -83,7 +83,7 @@ class Upstream {
   // For its connections.
   /// False: there is no memory for what the record is, which has to come again.
   bool on_record(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
-  void on_message_sent(Exchange& exchange) noexcept;
+  void on_message_sent(ForwardedCall& exchange) noexcept;
   /// A reply, presumably, that is longer than any reply can be.
   void on_long_record(UpstreamConnection& connection, std::span<const std::byte> xid) noexcept;
   void on_lost(UpstreamConnection& connection) noexcept;
@@ -95,7 +95,7 @@ class Upstream {
     auto& value = area_.counters[static_cast<std::size_t>(counter)];
     value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
   }
-  void on_sending(Exchange& exchange) noexcept;
+  void on_sending(ForwardedCall& exchange) noexcept;
   void to_be_retried(UpstreamConnection& connection) noexcept;
 
  private:
@@ -107,25 +107,25 @@ class Upstream {
     std::uint32_t xid = 0;
   };
 
-  UpstreamConnection* connection_for(const Exchange& exchange) noexcept;
+  UpstreamConnection* connection_for(const ForwardedCall& exchange) noexcept;
   void know(service::Client& client) noexcept;
   void serve_queued() noexcept;
-  bool give_xid(Exchange& exchange) noexcept;
-  void unlink(Exchange& exchange) noexcept;
-  Exchange* find_kept(UpstreamConnection& connection, std::uint32_t xid) noexcept;
-  Exchange* find(UpstreamConnection& connection, std::uint32_t xid) noexcept;
+  bool give_xid(ForwardedCall& exchange) noexcept;
+  void unlink(ForwardedCall& exchange) noexcept;
+  ForwardedCall* find_kept(UpstreamConnection& connection, std::uint32_t xid) noexcept;
+  ForwardedCall* find(UpstreamConnection& connection, std::uint32_t xid) noexcept;
   bool on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
   void on_call(UpstreamConnection& connection, std::span<const std::byte> record) noexcept;
   static void on_call_back_done(void* context, std::span<const std::byte> reply) noexcept;
   void refuse_call(UpstreamConnection& connection, std::uint32_t xid, rpc::AcceptStat stat) noexcept;
-  bool hold(Exchange& exchange, std::span<const std::byte> record) noexcept;
-  void wait_for_results(Exchange& exchange) noexcept;
-  void deliver_or_wait(Exchange& exchange) noexcept;
-  void give_up(Exchange& exchange) noexcept;
-  void give_up_calls_of(ExchangeList& calls, const service::Client& client) noexcept;
-  void end(Exchange& exchange) noexcept;
+  bool hold(ForwardedCall& exchange, std::span<const std::byte> record) noexcept;
+  void wait_for_results(ForwardedCall& exchange) noexcept;
+  void deliver_or_wait(ForwardedCall& exchange) noexcept;
+  void give_up(ForwardedCall& exchange) noexcept;
+  void give_up_calls_of(ForwardedCallList& calls, const service::Client& client) noexcept;
+  void end(ForwardedCall& exchange) noexcept;
   void expire(std::uint64_t now_ns) noexcept;
-  void expire(ExchangeList& calls, std::uint64_t now_ns) noexcept;
+  void expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept;
   void judge_speed(std::uint64_t now_ns) noexcept;
   void publish() noexcept;
 
@@ -143,11 +143,11 @@ class Upstream {
   std::vector<UpstreamConnection*> dirty_;
   std::vector<UpstreamConnection*> stalled_;
 
-  std::vector<Exchange*> numbers_;  ///< by the low bits of the XID
+  std::vector<ForwardedCall*> numbers_;  ///< by the low bits of the XID
   std::vector<std::uint32_t> free_numbers_;
   std::uint32_t generation_;
   std::uint32_t kept_xids_ = 0;  ///< calls outstanding with a XID of their client's
-  ExchangeList queued_;          ///< for a number
+  ForwardedCallList queued_;     ///< for a number
 
   std::array<CallBack, kMaxCallBacks> call_backs_;
   std::vector<CallBack*> free_call_backs_;

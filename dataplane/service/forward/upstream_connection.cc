@@ -65,7 +65,7 @@ void UpstreamConnection::finish_closing() noexcept {
   // Out of reach of what the lost calls may set off.
   state_ = State::Closing;
   unsent_ = nullptr;
-  const bool unanswered = calls_.first() != nullptr && calls_.first()->state == Exchange::State::Sent;
+  const bool unanswered = calls_.first() != nullptr && calls_.first()->state == ForwardedCall::State::Sent;
   judge_suspect();
   suspicious_ = suspicious_ || unanswered;
   upstream_.on_lost(*this);
@@ -94,23 +94,23 @@ void UpstreamConnection::retire() noexcept {
 
 // --- TX
 
-void UpstreamConnection::submit(Exchange& exchange) noexcept {
+void UpstreamConnection::submit(ForwardedCall& exchange) noexcept {
   exchange.connection = this;
-  exchange.state = Exchange::State::Numbered;
+  exchange.state = ForwardedCall::State::Numbered;
   calls_.push_back(exchange);
   if (unsent_ == nullptr) unsent_ = &exchange;
   if (state_ == State::Idle) open();
   pump();
-  if (exchange.state == Exchange::State::Numbered) upstream_.count(Upstream::Counter::waits_room);
+  if (exchange.state == ForwardedCall::State::Numbered) upstream_.count(Upstream::Counter::waits_room);
 }
 
-void UpstreamConnection::remove(Exchange& exchange) noexcept {
+void UpstreamConnection::remove(ForwardedCall& exchange) noexcept {
   if (unsent_ == &exchange) unsent_ = exchange.next;
   calls_.remove(exchange);
   exchange.connection = nullptr;
   if (!suspicious_ || state_ != State::Up) return;
   suspicious_ = false;
-  for (const Exchange* left = calls_.first(); left != nullptr; left = left->next)
+  for (const ForwardedCall* left = calls_.first(); left != nullptr; left = left->next)
     suspicious_ = suspicious_ || left->resent;
   pump();
 }
@@ -125,8 +125,8 @@ void UpstreamConnection::pump() noexcept {
 /// and has a strike against it if the upstream has answered others since the last one: else the upstream may
 /// be why.
 void UpstreamConnection::judge_suspect() noexcept {
-  Exchange* const first = calls_.first();
-  if (!suspicious_ || first == nullptr || first->state != Exchange::State::Sent) return;
+  ForwardedCall* const first = calls_.first();
+  if (!suspicious_ || first == nullptr || first->state != ForwardedCall::State::Sent) return;
   calls_.remove(*first);
   calls_.push_back(*first);
   if (!first->wanted || !std::exchange(answered_, false)) return;
@@ -135,7 +135,7 @@ void UpstreamConnection::judge_suspect() noexcept {
   first->wanted = false;
 }
 
-bool UpstreamConnection::enqueue(Exchange& exchange) noexcept {
+bool UpstreamConnection::enqueue(ForwardedCall& exchange) noexcept {
   const auto message = exchange.call->message();
   const bool copied = message.size() <= tcp::kMaxCopiedBytes;
   const auto rest = message.subspan(xdr::kUnit);
@@ -146,7 +146,7 @@ bool UpstreamConnection::enqueue(Exchange& exchange) noexcept {
   else
     queue_.refer(rest, &exchange);
   exchange.referenced = !copied;
-  exchange.state = Exchange::State::Sent;
+  exchange.state = ForwardedCall::State::Sent;
   upstream_.on_sending(exchange);
   touch();
   return true;
@@ -183,7 +183,7 @@ void UpstreamConnection::on_sent(int result) noexcept {
   if (result <= 0) return lose();
   upstream_.count(Upstream::Counter::sent_bytes, static_cast<std::uint64_t>(result));
   queue_.sent(static_cast<std::size_t>(result), [this](void* owner) {
-    auto& exchange = *static_cast<Exchange*>(owner);
+    auto& exchange = *static_cast<ForwardedCall*>(owner);
     exchange.referenced = false;
     upstream_.on_message_sent(exchange);
   });

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "dataplane/service/forward/exchange.h"
+#include "dataplane/service/forward/forwarded_call.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/tcp/send_queue.h"
 #include "dataplane/tcp/uring.h"
@@ -45,7 +45,7 @@ class UpstreamConnection {
   service::Client* client() const noexcept { return client_; }
   /// Changes with every connection that is made, so that late answers are not given to the wrong one.
   std::uint32_t epoch() const noexcept { return epoch_; }
-  ExchangeList& calls() noexcept { return calls_; }
+  ForwardedCallList& calls() noexcept { return calls_; }
 
   void assign(service::Client& client) noexcept { client_ = &client; }
   /// The client is gone, and its calls have been given up: ends the connection, and is free when it has
@@ -56,14 +56,14 @@ class UpstreamConnection {
   void reuse() noexcept { retiring_ = false; }
 
   /// Takes a call that has its XID.
-  void submit(Exchange& exchange) noexcept;
+  void submit(ForwardedCall& exchange) noexcept;
   /// The upstream has answered a call: it is there.
   void note_answer() noexcept {
     answered_ = true;
     retry_after_ns_ = kFirstRetryNs;
   }
   /// A call is over: it is not on this connection any more. Its memory is not named by the queue.
-  void remove(Exchange& exchange) noexcept;
+  void remove(ForwardedCall& exchange) noexcept;
   /// Answers a call of the upstream with an RPC message whose XID is replaced. False: it is lost.
   bool answer(std::uint32_t xid, std::span<const std::byte> message) noexcept;
 
@@ -89,7 +89,7 @@ class UpstreamConnection {
   void open() noexcept;
   void pump() noexcept;
   void judge_suspect() noexcept;
-  bool enqueue(Exchange& exchange) noexcept;
+  bool enqueue(ForwardedCall& exchange) noexcept;
   void handle_records() noexcept;
   void finish_closing() noexcept;
   bool busy() const noexcept { return connecting_ || receiving_ || sending_; }
@@ -107,8 +107,8 @@ class UpstreamConnection {
   int socket_ = -1;
   std::uint32_t epoch_ = 0;
   service::Client* client_ = nullptr;
-  ExchangeList calls_;
-  Exchange* unsent_ = nullptr;  ///< first of calls_ that is Numbered
+  ForwardedCallList calls_;
+  ForwardedCall* unsent_ = nullptr;  ///< first of calls_ that is Numbered
   tcp::SendQueue queue_;
   std::unique_ptr<std::byte[]> stream_bytes_;
   tcp::RecordStream stream_;

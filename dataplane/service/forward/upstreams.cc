@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "dataplane/base/setup_error.h"
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/ulb/bindings.h"
 
@@ -16,9 +17,8 @@ void check_privilege(const UpstreamConfig& config) {
   if (!config.privileged_port) return;
   const int socket = tcp::connecting_socket(config.address.ss_family, true, tcp::kPeerTimeoutMs);
   if (socket < 0)
-    throw rdma::SetupError("Upstream '" + config.name + "' wants a port below 1024 (" +
-                           std::strerror(-socket) +
-                           "): give the data plane CAP_NET_BIND_SERVICE, or set privileged_port = false.");
+    throw SetupError("Upstream '" + config.name + "' wants a port below 1024 (" + std::strerror(-socket) +
+                     "): give the data plane CAP_NET_BIND_SERVICE, or set privileged_port = false.");
   ::close(socket);
 }
 

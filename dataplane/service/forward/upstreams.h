@@ -10,7 +10,7 @@
 #include "dataplane/service/forward/forward_service.h"
 #include "dataplane/service/forward/upstream.h"
 #include "dataplane/tcp/uring.h"
-#include "pmd/rdma.h"
+#include "pmd/device.h"
 
 namespace sluice::forward {
 
@@ -33,7 +33,7 @@ struct UpstreamsConfig {
 
 class Upstreams final : public service::Poller {
  public:
-  /// Setup. Throws rdma::SetupError.
+  /// Setup. Throws SetupError.
   Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept);
 
   /// They belong to the engine of the same reactor.

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "dataplane/service/memory/lazy_array.h"
-#include "pmd/rdma.h"
+#include "pmd/device.h"
 
 namespace sluice::service::memory {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "pmd/siphash.h"
+#include "dataplane/base/siphash.h"
 
 namespace sluice::service::memory {
 

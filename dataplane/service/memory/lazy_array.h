@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "pmd/rdma.h"
+#include "dataplane/base/setup_error.h"
 
 namespace sluice::service::memory {
 
@@ -23,7 +23,7 @@ class LazyArray {
     void* memory =
         ::mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
-      throw rdma::SetupError("There is not enough address space for the configured max_files.");
+      throw SetupError("There is not enough address space for the configured max_files.");
     elements_ = static_cast<T*>(memory);
   }
   ~LazyArray() { ::munmap(elements_, bytes()); }

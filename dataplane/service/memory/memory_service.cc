@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "dataplane/base/setup_error.h"
+
 namespace sluice::service::memory {
 
 const std::array<MemoryService::Handler, ulb::kNfs3Procedures> MemoryService::kHandlers = {
@@ -26,11 +28,10 @@ MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros
       replies_(config.handle_key),
       acl_(*this) {
   if (pad_.bytes.size() < xdr::kUnit)
-    throw rdma::SetupError("The memory export needs a region for holes and padding of more than 64 KiB.");
+    throw SetupError("The memory export needs a region for holes and padding of more than 64 KiB.");
   if (exports_.size() > kMaxExports)
-    throw rdma::SetupError("There are more than " + std::to_string(kMaxExports) + " exports: remove some.");
-  if (!make_roots())
-    throw rdma::SetupError("max_files is smaller than the number of exports: raise max_files.");
+    throw SetupError("There are more than " + std::to_string(kMaxExports) + " exports: remove some.");
+  if (!make_roots()) throw SetupError("max_files is smaller than the number of exports: raise max_files.");
   // Another one after each start (RFC 1813, section 3.3.7).
   xdr::store_u64(write_verifier_.data(), fs_.start());
 }

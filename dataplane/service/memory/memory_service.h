@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/service/api/service.h"
 #include "dataplane/service/memory/filesystem.h"
 #include "dataplane/service/memory/nfs3_types.h"
 #include "dataplane/service/memory/reply_cache.h"
-#include "dataplane/service/service.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::service::memory {
@@ -30,9 +30,9 @@ inline constexpr std::uint16_t kSticky = 01000;
 inline constexpr std::uint32_t kMaxTransferBlocks = kMaxTransferBytes / kLargeBytes + 1;
 
 struct AddressPrefix {
-  rdma::PeerAddress address;
+  PeerAddress address;
   std::uint32_t bits = 0;
-  bool contains(const rdma::PeerAddress& peer) const noexcept { return peer.within(address, bits); }
+  bool contains(const PeerAddress& peer) const noexcept { return peer.within(address, bits); }
 };
 
 struct ExportOptions {
@@ -77,7 +77,7 @@ class MemoryService final : public Service {
   MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros, const MemoryServiceConfig& config,
                 FileSystem::Clock wall_clock);
 
-  const rpcrdma::Binding& binding() const noexcept override { return ulb::nfs3_binding(); }
+  const service::Binding& binding() const noexcept override { return ulb::nfs3_binding(); }
   Placement place(Call& call) noexcept override;
   Execution execute(Call& call) noexcept override;
   void release(Call& call) noexcept override;
@@ -132,7 +132,7 @@ class MemoryService final : public Service {
   class AclService final : public Service {
    public:
     explicit AclService(MemoryService& memory) noexcept : memory_(memory) {}
-    const rpcrdma::Binding& binding() const noexcept override { return ulb::nfsacl3_binding(); }
+    const service::Binding& binding() const noexcept override { return ulb::nfsacl3_binding(); }
     Execution execute(Call& call) noexcept override;
 
    private:

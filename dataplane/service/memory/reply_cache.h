@@ -14,8 +14,8 @@
 #include <memory>
 #include <span>
 
-#include "dataplane/service/service.h"
-#include "pmd/siphash.h"
+#include "dataplane/base/siphash.h"
+#include "dataplane/service/api/service.h"
 
 namespace sluice::service::memory {
 
@@ -29,7 +29,7 @@ inline constexpr std::uint64_t kKeepReplyNs = 120'000'000'000;
 class ReplyCache {
  public:
   struct Key {
-    rdma::PeerAddress peer;
+    PeerAddress peer;
     rpc::Xid xid{};
     std::uint32_t procedure = 0;
     std::uint64_t arguments = 0;  ///< keyed hash

@@ -15,6 +15,7 @@
 #include "controlplane/mount/mount_server.h"
 #include "controlplane/policy/admission.h"
 #include "controlplane/topology.h"
+#include "dataplane/base/setup_error.h"
 #include "mount3.h"
 
 namespace sluice {
@@ -309,9 +310,9 @@ TEST(Admission, limits_in_all_of_a_client_and_by_rate) {
   constexpr std::uint64_t kSecond = 1'000'000'000;
   policy::Admission admission(
       {.max_connections = 4, .max_requests_per_second = 10, .max_requests_per_second_per_client = 5});
-  const auto a = rdma::PeerAddress::from_ipv4(10, 0, 0, 1);
-  const auto b = rdma::PeerAddress::from_ipv4(10, 0, 0, 2);
-  const auto c = rdma::PeerAddress::from_ipv4(10, 0, 0, 3);
+  const auto a = PeerAddress::from_ipv4(10, 0, 0, 1);
+  const auto b = PeerAddress::from_ipv4(10, 0, 0, 2);
+  const auto c = PeerAddress::from_ipv4(10, 0, 0, 3);
   using policy::Verdict;
   EXPECT_EQ(admission.judge(a, 2, kSecond), Verdict::Admit);
   EXPECT_EQ(admission.judge(a, 2, kSecond), Verdict::Admit);
@@ -336,12 +337,12 @@ TEST(Admission, limits_in_all_of_a_client_and_by_rate) {
 TEST(Admission, many_addresses_cannot_make_it_remember_without_bound) {
   policy::Admission admission(
       {.max_connections = 1, .max_requests_per_second = 1'000'000, .max_requests_per_second_per_client = 1});
-  const auto first = rdma::PeerAddress::from_ipv4(10, 9, 9, 9);
+  const auto first = PeerAddress::from_ipv4(10, 9, 9, 9);
   EXPECT_EQ(admission.judge(first, 1, 1), policy::Verdict::Admit);
   for (std::uint32_t i = 0; i < 20000; ++i)
     admission.judge(
-        rdma::PeerAddress::from_ipv4(10, 0, static_cast<std::uint8_t>(i >> 8), static_cast<std::uint8_t>(i)),
-        1, 1 + i);
+        PeerAddress::from_ipv4(10, 0, static_cast<std::uint8_t>(i >> 8), static_cast<std::uint8_t>(i)), 1,
+        1 + i);
   EXPECT_LE(admission.remembered(), 4097u);
   EXPECT_EQ(admission.connections(), 1u);
   admission.disconnected(first);
@@ -357,7 +358,7 @@ TEST(Topology, cores_of_their_own_and_the_first_left_free) {
   const std::vector<Processor> threads = {{0, 0, 0}, {2, 0, 0}, {1, 1, 0}, {3, 1, 0}};
   EXPECT_EQ(topology::choose(threads, 1)[0].cpu, 1u);
   EXPECT_EQ(topology::choose(threads, 2)[0].cpu, 1u);
-  EXPECT_THROW(topology::choose(four, 5), rdma::SetupError);
+  EXPECT_THROW(topology::choose(four, 5), SetupError);
   EXPECT_FALSE(topology::processors().empty());
 }
 
@@ -372,8 +373,8 @@ TEST(Mount, V1_182_clients_get_handles_over_tcp_and_udp) {
   const std::vector<std::byte> handle(24, std::byte{0x42});
   mount::MountServer server(
       0, false,
-      {.mount = [&](const std::string& path, const rdma::PeerAddress& client) -> mount::MountAnswer {
-         if (path == "/export" && client == rdma::PeerAddress::from_ipv4(127, 0, 0, 1))
+      {.mount = [&](const std::string& path, const PeerAddress& client) -> mount::MountAnswer {
+         if (path == "/export" && client == PeerAddress::from_ipv4(127, 0, 0, 1))
            return {mount::MountStatus::Ok, handle};
          return {path == "/secret" ? mount::MountStatus::Acces : mount::MountStatus::NoEnt, {}};
        },

@@ -83,7 +83,7 @@ IngressSide::IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const S
                                 .record_buffers = options.record_buffers,
                                 .item_buffers = options.item_buffers,
                                 .call_timeout_ns = options.call_timeout_ns};
-  config.address_bytes = tcp::socket_address(rdma::PeerAddress::from_ipv4(127, 0, 0, 1), 0, config.address);
+  config.address_bytes = tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 1), 0, config.address);
   ingress = std::make_unique<ingress::Ingress>(engine, *this, config, *area, clock);
 }
 
@@ -103,7 +103,7 @@ rpcrdma::Connection* IngressSide::dial(rpcrdma::Requester& requester, service::S
                     .sole_service = &callee,
                     .active = true,
                     .max_version = options.version},
-                   rdma::PeerAddress::from_ipv4(10, 0, 0, 1), &requester);
+                   PeerAddress::from_ipv4(10, 0, 0, 1), &requester);
   const auto id = device->connection_manager()->connect(connection->queue_pair(), conformance::kPort, {});
   if (id)
     dialed_.push_back({*id, connection});

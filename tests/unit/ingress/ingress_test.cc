@@ -379,7 +379,7 @@ TEST(IngressFault, clients_beyond_those_there_is_room_for_and_strangers_are_refu
   lab.turns();
   EXPECT_EQ(lab.call(lab.side.add_peer(), with_xid(nfs3(0), 5)), success(5));
 
-  IngressLab closed({.allowed = {{rdma::PeerAddress::from_ipv4(192, 0, 2, 0), 120}}});
+  IngressLab closed({.allowed = {{PeerAddress::from_ipv4(192, 0, 2, 0), 120}}});
   TcpPeer& stranger = closed.side.add_peer();
   ASSERT_TRUE(closed.until([&] { return stranger.ended(); }));
   EXPECT_EQ(closed.side.count(Counter::clients_refused), 1u);

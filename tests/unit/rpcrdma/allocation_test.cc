@@ -5,21 +5,21 @@
 #include <gtest/gtest.h>
 
 #include "dataplane/rpcrdma/engine.h"
-#include "dataplane/rpcrdma/requester.h"
+#include "dataplane/rpcrdma/requester/requester.h"
 #include "pmd/loopback/loopback.h"
-#include "tests/unit/service/allocation_counter.h"
+#include "tests/unit/base/allocation_counter.h"
 
 namespace sluice::rpcrdma {
 namespace {
 
 constexpr std::uint32_t kProgram = 0x20000077;
-constexpr ProcedureBinding kProcedures[] = {{0, 0}, {1, 0}, {0, 1}};
+constexpr service::ProcedureBinding kProcedures[] = {{0, 0}, {1, 0}, {0, 1}};
 
 /// 0 NULL, 1 takes an opaque, 2 gives 4096 bytes.
 class Program final : public service::Service {
  public:
   explicit Program(rdma::Device& device) : memory_(device.allocate_memory(8192)) {}
-  const Binding& binding() const noexcept override { return binding_; }
+  const service::Binding& binding() const noexcept override { return binding_; }
   service::Placement place(service::Call& call) noexcept override {
     call.add_sink_piece({memory_.bytes.data(), call.placed_bytes(), memory_.lkey});
     return service::Placement::Sink;
@@ -35,7 +35,7 @@ class Program final : public service::Service {
   }
 
  private:
-  Binding binding_{.program = kProgram, .version = 1, .procedures = kProcedures};
+  service::Binding binding_{.program = kProgram, .version = 1, .procedures = kProcedures};
   rdma::MemoryRegion memory_;
 };
 

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <limits>
 
+#include "dataplane/base/setup_error.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::segment {
@@ -29,7 +30,7 @@ class SegmentFiles : public testing::Test {
   static std::string refusal(Action action) {
     try {
       action();
-    } catch (const rdma::SetupError& error) {
+    } catch (const SetupError& error) {
       return error.what();
     }
     return {};

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "dataplane/base/setup_error.h"
 #include "dataplane/segment/histogram.h"
 #include "dataplane/segment/segment.h"
 
@@ -16,7 +17,7 @@ namespace sluice::segment {
 namespace {
 
 TEST(Ring, two_threads_see_every_item_once_and_in_order) {
-  auto ring = std::make_unique<Ring<std::uint64_t, 64>>();
+  auto ring = std::make_unique<SpscRing<std::uint64_t, 64>>();
   constexpr std::uint64_t kItems = 200'000;
   std::thread producer([&] {
     for (std::uint64_t i = 0; i < kItems;) i += ring->push(i) ? 1 : 0;
@@ -30,7 +31,7 @@ TEST(Ring, two_threads_see_every_item_once_and_in_order) {
 }
 
 TEST(Ring, a_full_ring_takes_nothing) {
-  Ring<int, 4> ring{};
+  SpscRing<int, 4> ring{};
   int item = 0;
   EXPECT_FALSE(ring.pop(item));
   for (int round = 0; round < 1000; ++round) {
@@ -95,7 +96,7 @@ class SegmentFile : public testing::Test {
 };
 
 TEST_F(SegmentFile, what_one_process_writes_the_other_reads) {
-  EXPECT_THROW(Segment::attach(name_), rdma::SetupError);
+  EXPECT_THROW(Segment::attach(name_), SetupError);
   const auto owner = Segment::open_or_create(name_);
   EXPECT_TRUE(owner->created());
   ConfigBlock config;
@@ -133,7 +134,7 @@ TEST_F(SegmentFile, files_that_are_no_segment_are_refused_with_a_sentence) {
     try {
       Segment::attach(name_);
       FAIL();
-    } catch (const rdma::SetupError& error) {
+    } catch (const SetupError& error) {
       EXPECT_NE(std::string(error.what()).find("cannot be used"), std::string::npos);
     }
     EXPECT_TRUE(Segment::open_or_create(name_)->created());  // the owner makes a fresh one
@@ -149,14 +150,14 @@ TEST_F(SegmentFile, another_users_file_is_refused_and_left_alone) {
     try {
       create ? Segment::open_or_create(name_) : Segment::attach(name_);
       FAIL();
-    } catch (const rdma::SetupError& error) {
+    } catch (const SetupError& error) {
       EXPECT_NE(std::string(error.what()).find("belongs to user 12345"), std::string::npos) << error.what();
     }
   }
   ::unlink(path.c_str());
   ASSERT_EQ(::symlink("/etc/hostname", path.c_str()), 0);
-  EXPECT_THROW(Segment::open_or_create(name_), rdma::SetupError);
-  EXPECT_THROW(Segment::attach(name_), rdma::SetupError);
+  EXPECT_THROW(Segment::open_or_create(name_), SetupError);
+  EXPECT_THROW(Segment::attach(name_), SetupError);
 }
 
 TEST_F(SegmentFile, a_data_plane_of_another_release_keeps_its_segment) {
@@ -171,7 +172,7 @@ TEST_F(SegmentFile, a_data_plane_of_another_release_keeps_its_segment) {
     try {
       Segment::open_or_create(name_);
       FAIL();
-    } catch (const rdma::SetupError& error) {
+    } catch (const SetupError& error) {
       EXPECT_NE(std::string(error.what()).find("of another release (process " + std::to_string(::getpid())),
                 std::string::npos)
           << error.what();

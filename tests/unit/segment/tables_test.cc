@@ -7,17 +7,17 @@
 #include <cstring>
 #include <memory>
 
+#include "dataplane/base/spsc_ring.h"
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/kept_channel.h"
-#include "dataplane/segment/ring.h"
 #include "dataplane/segment/trace.h"
 
 namespace sluice::segment {
 namespace {
 
 TEST(Ring, its_size_is_what_was_pushed_and_not_popped) {
-  Ring<int, 4> ring{};
+  SpscRing<int, 4> ring{};
   int item = 0;
   EXPECT_EQ(ring.size(), 0u);
   for (std::uint32_t pushed = 1; pushed <= 4; ++pushed) {
@@ -31,7 +31,7 @@ TEST(Ring, its_size_is_what_was_pushed_and_not_popped) {
 /// Head and tail are read one after the other: an onlooker may see a head that is behind by more than the
 /// ring holds.
 TEST(Ring, its_size_is_never_more_than_it_holds) {
-  Ring<int, 4> ring{};
+  SpscRing<int, 4> ring{};
   const std::uint32_t tail = 9;  // the first member
   std::memcpy(static_cast<void*>(&ring), &tail, sizeof tail);
   EXPECT_EQ(ring.size(), 4u);

@@ -21,7 +21,7 @@ constexpr rdma::Lkey kBorrowersKey{22};
 /// announced.
 class SummingService final : public Service {
  public:
-  const rpcrdma::Binding& binding() const noexcept override { return binding_; }
+  const service::Binding& binding() const noexcept override { return binding_; }
   Placement place(Call& call) noexcept override {
     call.state<std::uint64_t>() = 7;
     if (call.placed_bytes() == 1) {
@@ -64,7 +64,7 @@ class SummingService final : public Service {
   std::uint64_t released() const { return released_.load(std::memory_order_relaxed); }
 
  private:
-  rpcrdma::Binding binding_{};
+  service::Binding binding_{};
   std::array<std::byte, 64> sink_{};
   std::deque<Call*> later_;
   std::atomic<std::uint64_t> released_{0};

@@ -54,7 +54,7 @@ LabClient::LabClient(std::shared_ptr<rdma::loopback::Fabric> fabric, const Forwa
                     .credits_requested = 64,
                     .active = true,
                     .max_version = options.version},
-                   rdma::PeerAddress::from_ipv4(10, 0, 0, 1), &requester);
+                   PeerAddress::from_ipv4(10, 0, 0, 1), &requester);
 }
 
 std::span<std::byte> LabClient::memory(std::size_t bytes) {

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// IP addresses of peers, and how RPC names a transport and an address on it (RFC 5665; RFC 8166, section 9;
+// V1-179). Values; the text forms allocate and are for setup and administration.
+#pragma once
+
+#include <arpa/inet.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace sluice {
+
+/// IPv6 address in network order; IPv4 as ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).
+struct PeerAddress {
+  std::array<std::uint8_t, 16> bytes{};
+
+  static constexpr PeerAddress from_ipv4(std::uint8_t a, std::uint8_t b, std::uint8_t c,
+                                         std::uint8_t d) noexcept {
+    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d}};
+  }
+  bool operator==(const PeerAddress&) const = default;
+
+  /// Whether the first `bits` bits are those of `prefix`.
+  constexpr bool within(const PeerAddress& prefix, std::uint32_t bits) const noexcept {
+    for (std::uint32_t bit = 0; bit < bits && bit < 128; ++bit)
+      if ((bytes[bit / 8] ^ prefix.bytes[bit / 8]) & (0x80 >> bit % 8)) return false;
+    return true;
+  }
+};
+
+/// Of a device's own addresses, the first of the remote one's family; all zero when there is none.
+inline PeerAddress local_for(std::span<const PeerAddress> own, const PeerAddress& remote) noexcept {
+  constexpr PeerAddress kV4 = PeerAddress::from_ipv4(0, 0, 0, 0);
+  for (const PeerAddress& address : own)
+    if (address.within(kV4, 96) == remote.within(kV4, 96)) return address;
+  return {};
+}
+
+/// Ethernet address of the next hop to a peer.
+using LinkAddress = std::array<std::uint8_t, 6>;
+
+inline bool is_mapped_ipv4(const PeerAddress& address) {
+  return address.within(PeerAddress::from_ipv4(0, 0, 0, 0), 96);
+}
+
+/// "rdma" where addresses are IPv4, "rdma6" where they are IPv6.
+inline const char* netid(const PeerAddress& address) {
+  return is_mapped_ipv4(address) ? "rdma" : "rdma6";
+}
+
+inline std::string to_string(const PeerAddress& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (is_mapped_ipv4(address))
+    ::inet_ntop(AF_INET, address.bytes.data() + 12, text, sizeof text);
+  else
+    ::inet_ntop(AF_INET6, address.bytes.data(), text, sizeof text);
+  return text;
+}
+
+/// Host address, then the two bytes of the port in decimal: 192.0.2.1.78.81 is port 20049.
+inline std::string universal_address(const PeerAddress& address, std::uint16_t port) {
+  return to_string(address) + '.' + std::to_string(port >> 8) + '.' + std::to_string(port & 0xFF);
+}
+
+}  // namespace sluice

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Single-producer single-consumer ring of fixed slots, for two threads or two processes over shared memory.
+//
+// Indices run freely and are compared modulo 2^32; the slot count is a power of two. Zeroed memory is an
+// empty ring. A full ring takes nothing: the producer counts and does what is said for its kind of message.
+// Neither side trusts the other's index further than to the number of slots.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace sluice {
+
+inline constexpr std::size_t kCacheLine = 64;
+
+template <typename T, std::uint32_t Slots>
+class SpscRing {
+  static_assert(std::has_single_bit(Slots) && std::is_trivially_copyable_v<T>);
+
+ public:
+  static constexpr std::uint32_t capacity() noexcept { return Slots; }
+
+  /// Producer only. False when the ring is full.
+  bool push(const T& item) noexcept {
+    const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+    if (tail - head_.load(std::memory_order_acquire) >= Slots) return false;
+    slots_[tail & (Slots - 1)] = item;
+    tail_.store(tail + 1, std::memory_order_release);
+    return true;
+  }
+
+  /// Consumer only. False when the ring is empty.
+  bool pop(T& item) noexcept {
+    const std::uint32_t head = head_.load(std::memory_order_relaxed);
+    if (head == tail_.load(std::memory_order_acquire)) return false;
+    item = slots_[head & (Slots - 1)];
+    head_.store(head + 1, std::memory_order_release);
+    return true;
+  }
+
+  /// Either side, and onlookers: a moment's value.
+  std::uint32_t size() const noexcept {
+    const std::uint32_t used = tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire);
+    return used > Slots ? Slots : used;
+  }
+
+ private:
+  alignas(kCacheLine) std::atomic<std::uint32_t> tail_;  ///< written by the producer
+  alignas(kCacheLine) std::atomic<std::uint32_t> head_;  ///< written by the consumer
+  alignas(kCacheLine) std::array<T, Slots> slots_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/devices.h"
+
+#include <rte_ethdev.h>
+#include <spdlog/spdlog.h>
+
+#include <cstring>
+#include <string>
+
+#include "dataplane/base/setup_error.h"
+#include "pmd/loopback/loopback.h"
+
+namespace sluice::reactor {
+namespace {
+
+/// af_packet and memif want buffers for their own frame size, whatever the link's.
+constexpr std::uint32_t kFrameBufferBytes = 8192;
+/// Queue pairs of connections that are being drained while their successors are made.
+constexpr std::uint32_t kSpareQueuePairs = 8;
+
+rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
+  rdma::softroce::PortConfig port;
+  if (rte_eth_dev_count_avail() == 0)
+    throw SetupError("DPDK finds no ethdev '" + std::string(config.ethdev) +
+                     "': check ethdev in [device] of the configuration.");
+  port.ethdev = rte_eth_find_next(0);
+  port.lanes = config.reactors;
+  port.hardware_queues = config.hardware_queues;
+  for (std::uint32_t i = 0; i < config.address_count; ++i)
+    port.addresses.push_back(
+        {config.addresses[i].address, static_cast<std::uint8_t>(config.addresses[i].prefix_bits)});
+  for (std::uint32_t i = 0; i < config.gateway_count; ++i) port.gateways.push_back(config.gateways[i]);
+  port.vlan = static_cast<std::uint16_t>(config.vlan);
+  port.link_mtu = static_cast<std::uint16_t>(config.mtu);
+  port.frame_buffer_bytes = kFrameBufferBytes;
+  port.max_queue_pairs = config.all_connections() + kSpareQueuePairs;
+  // The memory of exports and buffers is not DPDK's own: a NIC cannot reach it without a mapping.
+  port.transmit_in_place = is_vdev(config);
+  return port;
+}
+
+}  // namespace
+
+bool is_vdev(const segment::ConfigBlock& config) {
+  return std::strncmp(config.ethdev, "net_", 4) == 0;
+}
+
+Drivers::Drivers(const segment::ConfigBlock& config) {
+  switch (config.driver) {
+    case segment::Driver::SoftRoce:
+      port_ = rdma::softroce::Port::open(port_config(config));
+      return;
+    case segment::Driver::Verbs:
+      return;
+    case segment::Driver::Loopback:
+      if (config.reverse.in_use != 0)  // the server's, who is on this machine
+        fabric_ = rdma::loopback::Fabric::attach(config.loopback_path);
+      else
+        fabric_ = rdma::loopback::Fabric::create(
+            config.loopback_path,
+            {.links = config.loopback_links, .arena_bytes = config.loopback_arena_bytes});
+      return;
+  }
+}
+
+std::unique_ptr<rdma::Device> Drivers::make_device(const segment::ConfigBlock& config,
+                                                   std::uint32_t reactor) {
+  switch (config.driver) {
+    case segment::Driver::SoftRoce:
+      return port_->make_device(reactor);
+    case segment::Driver::Loopback:
+      break;
+    case segment::Driver::Verbs: {
+      rdma::verbs::DeviceConfig device{.device = {},
+                                       .max_queue_pairs = config.all_connections() + kSpareQueuePairs,
+                                       .shared_receives = config.shared_receives,
+                                       .shared_receive_bytes = config.inline_bytes};
+      if (const segment::VerbsPort* port = config.verbs_port(reactor)) {
+        device.device = port->device;
+        device.port = static_cast<std::uint8_t>(port->port);
+      }
+      auto made = rdma::verbs::open(device);
+      spdlog::info("Reactor {} polls the RDMA device {}", reactor, made->name());
+      verbs_.push_back(made.get());
+      shown_.push_back(made->condition());
+      return made;
+    }
+  }
+  return rdma::loopback::make_device(
+      fabric_, {.name = "loopback" + std::to_string(reactor), .max_queue_pairs = config.all_connections()});
+}
+
+void Drivers::probe(std::uint32_t reactor, std::uint32_t queue_pair) {
+  if (reactor < verbs_.size()) verbs_[reactor]->probe(static_cast<rdma::QueuePairNumber>(queue_pair));
+}
+
+void Drivers::look() {
+  for (std::size_t i = 0; i < verbs_.size(); ++i) {
+    verbs_[i]->look();
+    const rdma::verbs::Condition condition = verbs_[i]->condition();
+    if (condition == shown_[i]) continue;
+    shown_[i] = condition;
+    spdlog::warn("The RDMA device {} is {}{}", verbs_[i]->name(), to_string(condition),
+                 condition == rdma::verbs::Condition::Gone
+                     ? ": its connections have ended, and Sluice waits for it"
+                     : "");
+  }
+}
+
+}  // namespace sluice::reactor

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/settings.h"
+
+#include <algorithm>
+
+#include "dataplane/tcp/sockets.h"
+#include "dataplane/ulb/nfs3.h"
+
+namespace sluice::reactor {
+namespace {
+
+static_assert(segment::kMaxExports == service::memory::kMaxExports);
+
+forward::UpstreamConfig upstream_config(const segment::ConfigBlock& config,
+                                        const segment::UpstreamConfig& from) {
+  forward::UpstreamConfig upstream{.name = from.name,
+                                   .shared_connections = from.connections,
+                                   .max_calls = from.max_calls,
+                                   .max_clients = config.all_connections(),
+                                   .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
+                                   .privileged_port = from.privileged_port != 0,
+                                   .credits = config.credits};
+  const auto port = static_cast<std::uint16_t>(from.port);
+  upstream.address_bytes = tcp::socket_address(from.address, port, upstream.address);
+  return upstream;
+}
+
+}  // namespace
+
+std::vector<service::memory::ExportOptions> export_options(const segment::ConfigBlock& config) {
+  std::vector<service::memory::ExportOptions> exports;
+  std::size_t places = config.exports.size();
+  while (places > 0 && config.exports[places - 1].in_use == 0) --places;
+  for (std::size_t i = 0; i < places; ++i) {
+    const segment::ExportConfig& from = config.exports[i];
+    service::memory::ExportOptions options{.path = from.path,
+                                           .in_use = from.in_use != 0,
+                                           .read_only = from.read_only != 0,
+                                           .root_squash = from.root_squash != 0,
+                                           .all_squash = from.all_squash != 0,
+                                           .anonuid = from.anonuid,
+                                           .anongid = from.anongid,
+                                           .quota_bytes = from.quota_bytes,
+                                           .allowed = {}};
+    for (std::uint32_t a = 0; a < from.allowed_count; ++a)
+      options.allowed.push_back({from.allowed[a].address, from.allowed[a].prefix_bits});
+    exports.push_back(std::move(options));
+  }
+  return exports;
+}
+
+service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config) {
+  return {.max_files = config.max_files, .handle_key = config.handle_key, .exports = export_options(config)};
+}
+
+rpcrdma::Version2Config version_2_config(const segment::ConfigBlock& config) {
+  rpcrdma::Version2Config version2;
+  version2.parameters.max_segments = config.max_segments;
+  version2.keep_alive_ns = std::uint64_t{config.keep_alive_s} * 1'000'000'000;
+  version2.hold_calls = config.hold_calls != 0;
+  return version2;
+}
+
+rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
+  rpcrdma::EngineConfig engine;
+  engine.max_connections = config.all_connections();
+  engine.capacity.call_slots = config.credits;
+  engine.capacity.receive_bytes = config.inline_bytes;
+  engine.capacity.reply_buffer_bytes = config.reply_buffer_bytes;
+  engine.call_buffers = config.call_buffers;
+  engine.reply_buffers = config.large_reply_buffers;
+  if (config.upstream_count > 0) {
+    engine.reply_buffer_bytes = tcp::kMaxRecordBytes;
+    engine.callers = std::min(config.callback_clients, config.max_connections);
+    engine.capacity.requests = rpcrdma::kCallBacksAtOnce;
+  }
+  if (config.reverse.in_use != 0)
+    engine.capacity.requests = std::max(engine.capacity.requests, config.reverse.calls);
+  return engine;
+}
+
+DialConfig dial_config(const segment::ConfigBlock& config) {
+  return {.server = config.reverse.server,
+          .port = static_cast<std::uint16_t>(config.reverse.server_port),
+          .inline_bytes = config.inline_bytes,
+          .credits_requested = config.reverse.calls,
+          .call_backs = std::min<std::uint32_t>(ingress::kMaxCallBacks, config.credits)};
+}
+
+ingress::IngressConfig ingress_config(const segment::ConfigBlock& config) {
+  const segment::ReverseConfig& from = config.reverse;
+  ingress::IngressConfig to{.allowed = {from.allowed.begin(), from.allowed.begin() + from.allowed_count},
+                            .clients = from.clients,
+                            .calls = from.calls,
+                            .inline_bytes = config.inline_bytes,
+                            .record_buffers = from.record_buffers,
+                            .item_buffers = from.item_buffers,
+                            .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000};
+  to.address_bytes =
+      tcp::socket_address(from.listen_address, static_cast<std::uint16_t>(from.listen_port), to.address);
+  return to;
+}
+
+forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area) {
+  forward::UpstreamsConfig upstreams{
+      .record_buffers = config.record_buffers, .item_buffers = config.item_buffers, .upstreams = {}};
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
+    const segment::UpstreamConfig& from = config.upstreams[i];
+    forward::UpstreamSetup setup{
+        .config = upstream_config(config, from), .routes = {}, .area = &area.upstreams[i]};
+    for (std::uint32_t r = 0; r < from.route_count; ++r)
+      setup.routes.push_back({from.routes[r].program, from.routes[r].version});
+    upstreams.upstreams.push_back(std::move(setup));
+  }
+  return upstreams;
+}
+
+bool serves_memory(const segment::ConfigBlock& config) {
+  const service::Binding& binding = ulb::nfs3_binding();
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i)
+    for (std::uint32_t r = 0; r < config.upstreams[i].route_count; ++r)
+      if (config.upstreams[i].routes[r].program == binding.program &&
+          config.upstreams[i].routes[r].version == binding.version)
+        return false;
+  return config.reverse.in_use == 0;
+}
+
+}  // namespace sluice::reactor

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What comes back: replies, errors, and what is tried again after them.
+#include <cstring>
+#include <utility>
+
+#include "dataplane/rpcrdma/connection.h"
+#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/rpcrdma/shared.h"
+
+namespace sluice::rpcrdma {
+
+void Requester::on_reply(const ReceivedMessage& message) noexcept {
+  Slot* slot = find(message.header.fixed.xid);
+  const rdma::Rkey invalidated = version_2() ? message.header.invalidate : rdma::Rkey{};
+  if (invalidated != rdma::Rkey{} && (slot == nullptr || slot->invalidate != invalidated)) {
+    // Memory of another call may be gone (V2-129).
+    if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
+    ++counters().invalidation_errors;
+    return connection_->close(CloseReason::InvalidationError);
+  }
+  if (slot == nullptr) {
+    ++counters().unknown_xid;
+    if (abandoned_ > 0) --abandoned_;  // most likely the late answer to a call that was given up
+    if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
+    connection_->repost(message.buffer);
+    return pump();
+  }
+  ++counters().replies_received;
+  slot->receive = message.buffer;
+  slot->holds_receive = true;
+  slot->invalidated = invalidated != rdma::Rkey{};
+  slot->assembly = message.assembly;
+  ++held_receives_;
+
+  bool usable = check_returned_chunks(*slot, message.header);
+  if (usable) {
+    // check_returned_chunks() has bounded the sum by what was offered.
+    std::span<const std::byte>& reply = slot->reply.message_;
+    reply = message.payload();
+    if (message.header.no_msg) reply = {slot->reply_memory, message.header.chunks.reply->capacity()};
+    usable = reply.size() >= rpc::kMinDeniedReplyBytes &&
+             static_cast<rpc::Xid>(xdr::load_u32(reply.data())) == slot->xid;
+  }
+  if (usable) granted_ = static_cast<std::uint32_t>(message.header.fixed.credits);
+  if (!usable) ++counters().unusable_reply;
+  end_call(*slot, usable ? CallStatus::Ok : CallStatus::UnusableReply);
+  pump();
+}
+
+/// The returned lists have to be what was offered, with lengths no larger (V1-110). An unused chunk may come
+/// back without segments, as old responders do (V1-109).
+bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) noexcept {
+  if (!header.chunks.reads.empty()) return false;  // V1-091
+  if (header.chunks.writes.size() > (slot.results_in_reply ? 0u : slot.write_items)) return false;
+  std::fill_n(slot.returned.begin(), slot.write_items, 0);
+  std::size_t offered = slot.first_write_segment;
+  std::uint32_t item = 0;
+  for (const WriteChunk chunk : header.chunks.writes) {
+    const std::uint32_t count = slot.write_segments[item];
+    if (chunk.size() != count && chunk.size() != 0) return false;
+    for (std::uint32_t i = 0; i < chunk.size(); ++i) {
+      if (chunk[i].length > slot.segments[offered + i].length) return false;
+      slot.returned[item] += chunk[i].length;
+    }
+    offered += count;
+    ++item;
+  }
+  const bool in_reply_chunk = header.no_msg;
+  if (!in_reply_chunk) return true;  // a returned Reply chunk does not matter then (V1-121)
+  if (!header.chunks.reply || slot.reply_chunk_bytes == 0) return false;
+  for (; item < slot.write_items; ++item) offered += slot.write_segments[item];
+  const WriteChunk& reply = *header.chunks.reply;
+  if (reply.size() != slot.segment_count - offered) return false;
+  bool partial = false;
+  for (std::uint32_t i = 0; i < reply.size(); ++i) {
+    const std::uint32_t room = slot.segments[offered + i].length;
+    if (reply[i].length > room || (partial && reply[i].length > 0)) return false;
+    partial = partial || reply[i].length < room;
+  }
+  return true;
+}
+
+void Requester::on_error(const v1::Header& header) noexcept {
+  Slot* slot = find(header.fixed.xid);
+  if (slot == nullptr) {
+    ++counters().unknown_xid;
+    return;
+  }
+  ++counters().errors_received;
+  slot->reply.error_ = {.code = v2::ErrorCode::Vers, .supported = header.supported};
+  end_call(*slot, header.error == v1::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::ChunkError);
+  pump();
+}
+
+void Requester::on_error(rpc::Xid xid, const v2::Error& error) noexcept {
+  Slot* slot = find(xid);
+  if (slot == nullptr) {
+    if (!refuse_in_parts(xid, error)) ++counters().unknown_xid;
+    return pump();
+  }
+  ++counters().errors_received;
+  if (error.code == v2::ErrorCode::InvalHtype && slot->sent_no_msg) no_msg_refused_ = true;
+  if (!slot->resent && replan(*slot, error)) {
+    resend(*slot);
+  } else {
+    slot->reply.error_ = error;
+    end_call(*slot, error.code == v2::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::Refused);
+  }
+  pump();
+}
+
+/// The responder has given up a call of which parts are still to go: its caller hears of it now (V2-120).
+/// What is left goes out without chunks, for the responder drops it up to the last part (D2-40). False: there
+/// is no such call.
+bool Requester::refuse_in_parts(rpc::Xid xid, const v2::Error& error) noexcept {
+  Slot& slot = slot_of(xid);
+  if (slot.xid != xid || slot.state != Slot::State::Waiting || !slot.in_sequence || slot.answered)
+    return false;
+  ++counters().errors_received;
+  if (!std::exchange(slot.cancelled, true))
+    slot.cancelled_as = error.code == v2::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::Refused;
+  slot.answered = true;
+  slot.deadline_ns = 0;
+  slot.read_items = slot.write_items = 0;
+  slot.max_segments = 0;
+  slot.reply.error_ = error;
+  set_outcome(slot, slot.cancelled_as);
+  if (slot.completion != nullptr) std::exchange(slot.completion, nullptr)(slot.context, slot.reply);
+  return true;
+}
+
+/// What the responder's refusal asks for, if a call can be changed so (draft, sections 6.4.3 and 6.5). False:
+/// it has to end.
+bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
+  switch (error.code) {
+    case v2::ErrorCode::ReadChunks:
+      slot.unreduced = error.maximum == 0 && slot.read_items > 0 && !slot.sent_no_msg;  // V2-114
+      return slot.unreduced;
+    case v2::ErrorCode::WriteChunks:
+      slot.results_in_reply = slot.write_items > 0;  // V2-116
+      return slot.results_in_reply;
+    case v2::ErrorCode::Segments:
+      if (error.maximum >= slot.segment_count) return false;
+      slot.max_segments = error.maximum;
+      return shape_of(slot).possible;
+    case v2::ErrorCode::WriteResource: {
+      if (!slot.repeatable || error.chunk_index == 0 || error.chunk_index > slot.write_items) return false;
+      const std::uint32_t item = error.chunk_index - 1;
+      std::uint32_t first = 0;
+      for (std::uint32_t i = 0; i < slot.read_items; ++i) first += slot.read_pieces[i];
+      for (std::uint32_t i = 0; i < item; ++i) first += slot.write_pieces[i];
+      const std::uint64_t room = rdma::total_bytes({&slot.pieces[first], slot.write_pieces[item]});
+      if (error.bytes_needed > room || error.bytes_needed <= slot.write_offers[item]) return false;
+      slot.write_offers[item] = error.bytes_needed;
+      return true;
+    }
+    case v2::ErrorCode::ReplyResource:
+      if (!slot.repeatable || error.bytes_needed <= slot.reply_chunk_bytes ||
+          error.bytes_needed > long_memory_.buffer_bytes())
+        return false;
+      slot.reply_chunk_least = error.bytes_needed;
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Puts the arguments back into the payload, for a responder that takes no Read chunks. False: no memory for
+/// it now.
+bool Requester::unreduce(Slot& slot) noexcept {
+  std::uint64_t bytes = slot.payload_bytes;
+  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    bytes += xdr::padded(rdma::total_bytes(pieces.first(slot.read_pieces[i])));
+    pieces = pieces.subspan(slot.read_pieces[i]);
+  }
+  if (bytes > long_memory_.buffer_bytes()) {
+    waiting_.pop_front();
+    end_call(slot, CallStatus::TooLarge);
+    return false;
+  }
+  if (slot.call_memory == nullptr) {
+    std::byte* const whole = long_memory_.acquire();
+    if (whole == nullptr) {
+      ++counters().waits_reply_memory;
+      connection_->note_waiting();
+      return false;
+    }
+    std::memcpy(whole, payload_of(slot).address, slot.payload_bytes);
+    slot.call_memory = whole;
+  }
+  // In place, from the end: nothing is overwritten that has not moved yet.
+  std::byte* const whole = slot.call_memory;
+  std::uint64_t from = slot.payload_bytes;
+  std::uint64_t to = bytes;
+  for (std::uint32_t i = slot.read_items; i-- > 0;) {
+    pieces = {slot.pieces.data(), slot.piece_count};
+    for (std::uint32_t before = 0; before < i; ++before) pieces = pieces.subspan(slot.read_pieces[before]);
+    pieces = pieces.first(slot.read_pieces[i]);
+    const auto item_at = static_cast<std::uint32_t>(slot.read_positions[i]);
+    const std::uint64_t item_end = item_at + xdr::padded(rdma::total_bytes(pieces));
+    const std::uint64_t run = to - item_end;
+    from -= run;
+    std::memmove(whole + item_end, whole + from, run);
+    to = item_at;
+    std::byte* at = whole + item_at;
+    for (const rdma::Sge& piece : pieces) {
+      std::memcpy(at, piece.address, piece.length);
+      at += piece.length;
+    }
+    std::memset(at, 0, static_cast<std::size_t>(whole + item_end - at));
+  }
+  slot.payload_bytes = static_cast<std::uint32_t>(bytes);
+  slot.whole = true;
+  return true;
+}
+
+/// Fences what was exposed, then sends the call again with the same XID.
+void Requester::resend(Slot& slot) noexcept {
+  --outstanding_;
+  ++counters().calls_replanned;
+  slot.resent = true;
+  slot.state = Slot::State::Resending;
+  slot.continued_bytes = 0;
+  if (slot.window_count > 0)
+    fence(slot);
+  else
+    requeue(slot);
+}
+
+/// Back to the calls that wait, once nothing of it is out any more.
+void Requester::requeue(Slot& slot) noexcept {
+  if (slot.state != Slot::State::Resending || slot.send_posted || slot.parts_posted > 0 || slot.fencing)
+    return;
+  free_windows(slot);
+  if (slot.reply_memory != nullptr) long_memory_.release(std::exchange(slot.reply_memory, nullptr));
+  if (slot.cancelled) return end_call(slot, slot.cancelled_as);
+  slot.state = Slot::State::Waiting;
+  waiting_.push_front(slot);
+}
+
+/// The calls that were sent in version 2 have not been seen by the server.
+void Requester::on_fallback() noexcept {
+  for (std::uint32_t i = 0; i < config_.requests; ++i)
+    if (slots_[i].state == Slot::State::Outstanding) resend(slots_[i]);
+  pump();
+}
+
+void Requester::on_unusable(rpc::Xid xid) noexcept {
+  ++counters().unusable_reply;
+  end_call(*find(xid), CallStatus::UnusableReply);
+  pump();
+}
+
+}  // namespace sluice::rpcrdma

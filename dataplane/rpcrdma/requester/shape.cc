@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// In which shape a call goes out: inline, with Read and Write chunks, as a long call, in parts, with room for
+// a long reply.
+#include <algorithm>
+
+#include "dataplane/rpcrdma/connection.h"
+#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/rpcrdma/shared.h"
+
+namespace sluice::rpcrdma {
+
+rdma::Sge Requester::payload_of(const Slot& slot) const noexcept {
+  if (slot.call_memory != nullptr) return {slot.call_memory, slot.payload_bytes, long_memory_.lkey()};
+  return {slot.send_buffer + config_.inline_bytes, slot.payload_bytes, send_region_.lkey};
+}
+
+std::uint32_t Requester::max_segment_bytes() const noexcept {
+  return version_2() ? std::min(config_.max_segment_bytes, connection_->agreement().max_segment_bytes)
+                     : config_.max_segment_bytes;
+}
+
+std::uint32_t Requester::segments_of(std::uint64_t bytes) const noexcept {
+  return static_cast<std::uint32_t>((bytes + max_segment_bytes() - 1) / max_segment_bytes());
+}
+
+std::uint32_t Requester::segments_of(std::span<const rdma::Sge> pieces, std::uint64_t bytes) const noexcept {
+  std::uint32_t segments = 0;
+  for (const rdma::Sge& piece : pieces) {
+    const std::uint64_t taken = std::min<std::uint64_t>(piece.length, bytes);
+    segments += segments_of(taken);
+    bytes -= taken;
+  }
+  return segments;
+}
+
+Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
+  return version_2() ? shape_v2(slot) : shape_v1(slot);
+}
+
+/// The shape in version 2, with fewer and fewer segments until the responder takes them (V2-051): a continued
+/// message takes the place of the position-zero chunk and of the Reply chunk.
+Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
+  std::uint64_t reply_bytes = slot.max_reply_bytes;
+  if (slot.results_in_reply)
+    for (std::uint32_t i = 0; i < slot.write_items; ++i) reply_bytes += xdr::padded(slot.write_offers[i]);
+  const bool chunks = !config_.reverse || (config_.reverse_chunks &&
+                                           connection_->agreement().reverse == v2::ReverseSupport::General);
+  const bool reply_chunk = chunks && (slot.force_reply_chunk || slot.results_in_reply ||
+                                      slot.reply_chunk_least > 0 || reply_bytes > config_.continue_up_to);
+  const bool long_call = chunks && !no_msg_refused_ &&
+                         (slot.force_long || slot.unreduced ||
+                          slot.payload_bytes > std::max(config_.continue_up_to, connection_->send_bytes()));
+  if (slot.read_items + slot.write_items == 0 && !long_call && !reply_chunk) {
+    Shape plain{.header_bytes = v2::kMinMsgHeaderBytes, .possible = true};
+    plain.continued = plain.header_bytes + slot.payload_bytes > connection_->send_bytes();
+    return plain;
+  }
+  for (const auto& [by_chunk, with_reply] :
+       {std::pair{long_call, reply_chunk}, std::pair{false, reply_chunk}, std::pair{false, false}}) {
+    const Shape shape = shape_v2(slot, by_chunk, with_reply);
+    if (shape.possible && (chunks || shape.segments == 0)) return shape;
+  }
+  return {};
+}
+
+Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool reply_chunk) const noexcept {
+  Shape shape;
+  const std::uint32_t limit = connection_->send_bytes();
+  std::uint32_t read_segments = 0;
+  std::uint32_t write_segments = 0;
+  std::size_t write_bytes = 0;
+  std::uint64_t reply_bytes = slot.max_reply_bytes;
+  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    if (!slot.unreduced) read_segments += segments_of(pieces.first(slot.read_pieces[i]));
+    pieces = pieces.subspan(slot.read_pieces[i]);
+  }
+  for (std::uint32_t i = 0; i < slot.write_items; ++i) {
+    if (slot.results_in_reply) {
+      reply_bytes += xdr::padded(slot.write_offers[i]);
+    } else {
+      const std::uint32_t segments = segments_of(pieces.first(slot.write_pieces[i]), slot.write_offers[i]);
+      write_bytes += kDiscriminatorBytes + 4 + segments * kSegmentBytes;
+      write_segments += segments;
+    }
+    pieces = pieces.subspan(slot.write_pieces[i]);
+  }
+  std::uint32_t reply_segments = 0;
+  if (reply_chunk) {
+    const std::uint64_t room =
+        std::max<std::uint64_t>({reply_bytes, slot.reply_chunk_least, rpc::kMinReplyBytes});
+    if (room > long_memory_.buffer_bytes()) return shape;
+    shape.reply_chunk_bytes = static_cast<std::uint32_t>(room);
+    reply_segments = segments_of(room);
+  }
+  if (long_call) read_segments += segments_of(std::uint64_t{slot.payload_bytes});
+  shape.long_call = long_call;
+  shape.segments = read_segments + write_segments + reply_segments;
+  shape.header_bytes = v2::kMinMsgHeaderBytes + read_segments * kReadEntryBytes + write_bytes +
+                       (reply_chunk ? 4 + reply_segments * kSegmentBytes : 0);
+  shape.continued = !long_call && shape.header_bytes + slot.payload_bytes > limit;
+  const std::uint32_t most = std::min(connection_->agreement().max_segments, slot.max_segments);
+  shape.possible = shape.header_bytes + xdr::kUnit <= limit && shape.header_bytes <= config_.inline_bytes &&
+                   shape.segments <= most && shape.segments <= kMaxRequestSegments &&
+                   shape.segments <= windows_.size();
+  return shape;
+}
+
+Requester::Shape Requester::shape_v1(const Slot& slot) const noexcept {
+  const ConnectionConfig& connection = connection_->config();
+  Shape shape;
+  std::uint32_t read_segments = 0;
+  std::size_t write_bytes = 0;
+  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    read_segments += segments_of(pieces.first(slot.read_pieces[i]));
+    pieces = pieces.subspan(slot.read_pieces[i]);
+  }
+  for (std::uint32_t i = 0; i < slot.write_items; ++i) {
+    const std::uint32_t segments = segments_of(pieces.first(slot.write_pieces[i]));
+    write_bytes += kDiscriminatorBytes + 4 + segments * kSegmentBytes;
+    shape.segments += segments;
+    pieces = pieces.subspan(slot.write_pieces[i]);
+  }
+
+  // The reply returns the Write list; what does not fit our Receive with it needs a Reply chunk.
+  std::size_t reply_chunk_header = 0;
+  if (slot.force_reply_chunk ||
+      kMinMsgHeaderBytes + write_bytes + slot.max_reply_bytes > connection.receive_inline_bytes) {
+    shape.reply_chunk_bytes = std::max<std::uint32_t>(slot.max_reply_bytes, rpc::kMinReplyBytes);
+    const std::uint32_t segments =
+        (shape.reply_chunk_bytes + config_.max_segment_bytes - 1) / config_.max_segment_bytes;
+    reply_chunk_header = 4 + segments * kSegmentBytes;
+    shape.segments += segments;
+  }
+  shape.header_bytes =
+      kMinMsgHeaderBytes + read_segments * kReadEntryBytes + write_bytes + reply_chunk_header;
+  shape.segments += read_segments;
+  shape.long_call = slot.force_long || shape.header_bytes + slot.payload_bytes > connection.send_inline_bytes;
+  if (shape.long_call) {
+    const std::uint32_t segments =
+        (slot.payload_bytes + config_.max_segment_bytes - 1) / config_.max_segment_bytes;
+    shape.header_bytes += segments * kReadEntryBytes;
+    shape.segments += segments;
+  }
+  if (config_.reverse && !shape.long_call && slot.read_items + slot.write_items == 0) {
+    shape.header_bytes = kMinMsgHeaderBytes;  // no Reply chunk in this direction
+    shape.reply_chunk_bytes = 0;
+    shape.segments = 0;
+  }
+  shape.possible =
+      shape.header_bytes <= connection.send_inline_bytes && shape.header_bytes <= config_.inline_bytes &&
+      shape.segments <= kMaxRequestSegments && shape.segments <= windows_.size() &&
+      shape.reply_chunk_bytes <= long_memory_.buffer_bytes() && (!config_.reverse || shape.segments == 0);
+  return shape;
+}
+
+}  // namespace sluice::rpcrdma

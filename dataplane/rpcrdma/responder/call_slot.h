@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One credit = one call slot: the place of one RPC at the responder, from its Receive to the completion of
+// its reply.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "dataplane/rpcrdma/responder/call_layout.h"
+#include "dataplane/rpcrdma/wire/v2.h"
+#include "dataplane/segment/trace.h"
+#include "dataplane/service/api/service.h"
+#include "pmd/buffer_pool.h"
+
+namespace sluice::rpcrdma {
+
+class Responder;
+
+/// An error that has no Receive of its own behind it.
+inline constexpr std::uint16_t kNoReceive = 0xffff;
+
+/// A message as it lies in its Receive buffer.
+struct ReceivedMessage {
+  std::uint16_t buffer = 0;  ///< index of the Receive buffer, or kNoReceive
+  std::span<const std::byte> bytes;
+  MessageHeader header{};
+  std::byte* assembly = nullptr;      ///< payload of a continued message, in Shared::assembly_memory
+  std::uint32_t assembled_bytes = 0;  ///< of it
+
+  std::span<const std::byte> payload() const noexcept {
+    if (assembly != nullptr) return {assembly, assembled_bytes};
+    return bytes.subspan(header.header_bytes);
+  }
+};
+
+/// Why a call gets an error message instead of a reply. Version 1 has ERR_VERS and ERR_CHUNK only: everything
+/// but Version is the latter.
+using Refusal = std::optional<v2::Error>;
+inline constexpr v2::Error kRefuseVersion{.code = v2::ErrorCode::Vers};
+inline constexpr v2::Error kRefuseXdr{.code = v2::ErrorCode::BadXdr};
+inline constexpr v2::Error kRefuseFlags{.code = v2::ErrorCode::InvalFlag};
+inline constexpr v2::Error kRefuseSystem{.code = v2::ErrorCode::System};
+
+class CallSlot final : public service::Call {
+ public:
+  enum class State : std::uint8_t {
+    Free,                 ///< waits for a call
+    Received,             ///< has a call in its Receive buffer; nothing is checked yet
+    AwaitingCallMemory,   ///< waits for a long-call buffer
+    AwaitingReadRoom,     ///< waits for room in the send queue for its RDMA Reads
+    Pulling,              ///< waits for its RDMA Reads
+    Executing,            ///< waits for the service
+    AwaitingReplyMemory,  ///< waits for a large reply buffer
+    Pushing,              ///< its reply waits for room in the send queue
+    Replying,             ///< RDMA Writes and Send are posted: waits for the Send's completion
+  };
+
+  static_assert(static_cast<std::size_t>(State::Replying) + 1 == segment::kSlotStateCount);
+
+  /// How the RPC ends, when it ends with an RPC reply.
+  enum class Outcome : std::uint8_t { Success, AcceptError, AuthError, RpcMismatch };
+
+  State state() const noexcept { return state_; }
+  Responder& owner() noexcept { return *responder_; }
+  CallSlot* next = nullptr;  ///< link of the one queue it waits in
+
+ private:
+  friend class Responder;
+
+  std::array<std::byte, service::kCallStateBytes>& state_bytes() noexcept { return Call::state_bytes_; }
+  std::span<const std::byte>& message_span() noexcept { return Call::message_; }
+  const std::span<const std::byte>& message_span() const noexcept { return Call::message_; }
+
+  // Set once.
+  Responder* responder_ = nullptr;
+  std::uint16_t index_ = 0;
+  std::span<std::byte> reply_buffer_;
+
+  // Of the call.
+  State state_ = State::Free;
+  Refusal refusal_;
+  bool advancing_ = false;  ///< advance() is on the stack: complete() only changes the state
+  bool completed_ = false;
+  bool with_service_ = false;  ///< place() or execute() was called, so release() is due
+  bool into_sink_ = false;     ///< the RDMA Reads go to the service's pieces
+  bool holds_receive_ = false;
+  bool queued_ = false;      ///< waits in one of the queues of those that need memory or room
+  bool impossible_ = false;  ///< the service asked for more result memory than there ever is
+  Outcome outcome_ = Outcome::Success;
+  rpc::AcceptStat stat_ = rpc::AcceptStat::Success;
+  std::uint64_t begun_ns_ = 0;
+  std::uint16_t procedure_ = segment::kOtherProcedure;  ///< in the call table
+  ReceivedMessage message_;
+  CallLayout layout_;
+  service::Service* service_ = nullptr;
+  rpc::VersionRange supported_;        ///< of the program, when the call's version is not
+  std::byte* call_memory_ = nullptr;   ///< call with its Read chunks
+  std::byte* reply_memory_ = nullptr;  ///< payload of a large reply
+
+  // Of the reply: the payload stream starts at payload_, in reply_buffer_ or in reply_memory_.
+  std::byte* payload_ = nullptr;
+  std::uint32_t payload_bytes_ = 0;
+  std::uint64_t continued_bytes_ = 0;  ///< of the payload stream, sent in parts so far (version 2)
+  std::uint32_t parts_posted_ = 0;     ///< parts whose Sends are not complete
+  v2::CreditWord credit_;              ///< of the reply's last Send
+
+  // Of a connection that is traced.
+  std::uint64_t state_since_ns_ = 0;
+  std::array<std::uint64_t, segment::kSlotStateCount> state_ns_{};
+};
+
+}  // namespace sluice::rpcrdma

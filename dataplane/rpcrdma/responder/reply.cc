@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TX half of the responder: where each part of a reply goes (RFC 8166, sections 3.4.6, 3.5 and 4.3).
+#include <algorithm>
+#include <array>
+
+#include "dataplane/rpcrdma/connection.h"
+#include "dataplane/rpcrdma/responder/responder.h"
+#include "dataplane/rpcrdma/shared.h"
+#include "dataplane/rpcrdma/wire/v1.h"
+
+namespace sluice::rpcrdma {
+
+using State = CallSlot::State;
+
+struct Responder::ReplyPlan {
+  enum class Mechanism : std::uint8_t { Inline, ReplyChunk, Continued };
+  Mechanism mechanism = Mechanism::Inline;
+  std::uint32_t items_in_chunks =
+      0;  ///< bit i: result item i goes to a Write chunk, else it is in the payload
+  std::array<std::uint64_t, kMaxWriteChunks> written{};
+  std::uint64_t payload_bytes = 0;  ///< payload stream with the items that stay in it
+  std::size_t header_bytes = 0;
+  rdma::Rkey invalidate{};
+
+  bool in_reply_chunk() const noexcept { return mechanism == Mechanism::ReplyChunk; }
+};
+
+static_assert(service::kMaxResultItems <= 32, "items_in_chunks is a bit mask");
+
+/// Reserves the exact room of the reply's transport header in front of the payload, so that both go out as
+/// one piece.
+bool Responder::prepare_results(CallSlot& slot) noexcept {
+  if (slot.reply_memory_ != nullptr) {
+    slot.payload_ = slot.reply_memory_;
+    slot.results_ = xdr::Writer(
+        {slot.payload_ + rpc::kMinReplyBytes, shared_.reply_memory.buffer_bytes() - rpc::kMinReplyBytes});
+    return true;
+  }
+  constexpr std::size_t kLargestErrorReply = 32;  // PROG_MISMATCH with its range
+  const ChunkLists& chunks = slot.message_.header.chunks;
+  const ReplyChunks returned{chunks.writes, {}, chunks.reply, 0};
+  const std::size_t headroom =
+      connection_.speaks_version_2() ? v2::header_bytes(returned) : v1::header_bytes(returned);
+  if (headroom + kLargestErrorReply > slot.reply_buffer_.size())
+    return refuse(slot, connection_.counters().reply_too_large, kRefuseSystem), false;
+  slot.payload_ = slot.reply_buffer_.data() + headroom;
+  slot.results_ = xdr::Writer(slot.reply_buffer_.subspan(headroom + rpc::kMinReplyBytes));
+  return true;
+}
+
+/// Writes the RPC reply header in front of the results; results of anything but Success are dropped.
+void Responder::finish_payload(CallSlot& slot) noexcept {
+  if (slot.outcome_ == CallSlot::Outcome::Success && !slot.results_.ok()) {
+    slot.outcome_ = CallSlot::Outcome::AcceptError;
+    slot.stat_ = rpc::AcceptStat::SystemErr;
+  }
+  const rpc::Xid xid = slot.message_.header.fixed.xid;
+  const std::size_t results = slot.results_.position();
+  if (slot.outcome_ == CallSlot::Outcome::Success && slot.results_offset_ != rpc::kMinReplyBytes) {
+    xdr::store_u32(slot.payload_, static_cast<std::uint32_t>(xid));
+    slot.payload_bytes_ = static_cast<std::uint32_t>(slot.results_offset_ + results);
+    return;
+  }
+  xdr::Writer writer({slot.payload_, rpc::kMinReplyBytes + 2 * xdr::kUnit});
+  switch (slot.outcome_) {
+    case CallSlot::Outcome::Success:
+      rpc::encode_accepted(writer, xid, {}, rpc::AcceptStat::Success);
+      slot.payload_bytes_ = static_cast<std::uint32_t>(writer.position() + results);
+      return;
+    case CallSlot::Outcome::AcceptError:
+      if (slot.stat_ == rpc::AcceptStat::ProgMismatch)
+        rpc::encode_prog_mismatch(writer, xid, {}, slot.supported_);
+      else
+        rpc::encode_accepted(writer, xid, {}, slot.stat_);
+      break;
+    case CallSlot::Outcome::AuthError:
+      rpc::encode_auth_error(writer, xid, slot.auth_error_);
+      break;
+    case CallSlot::Outcome::RpcMismatch:
+      rpc::encode_rpc_mismatch(writer, xid);
+      break;
+  }
+  slot.item_count_ = 0;
+  slot.payload_bytes_ = static_cast<std::uint32_t>(writer.position());
+}
+
+/// Chooses the mechanism. False: no RPC reply is possible, the answer is the slot's refusal (V1-037, V1-038,
+/// V1-107; V2-102, V2-103).
+bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
+  const ChunkLists& chunks = slot.message_.header.chunks;
+  Counters& counters = connection_.counters();
+  plan.payload_bytes = slot.payload_bytes_;
+  std::uint32_t send_pieces = 1;
+
+  auto chunk = chunks.writes.begin();
+  std::uint32_t chunk_index = 0;
+  for (std::uint32_t i = 0; i < slot.item_count_; ++i) {
+    const service::ResultItem& item = slot.items_[i];
+    if (chunk != chunks.writes.end()) {
+      const WriteChunk target = *chunk;
+      ++chunk;
+      const std::uint32_t number = chunk_index++;
+      if (target.size() > 0) {
+        if (target.capacity() < item.bytes) {
+          ++counters.write_chunk_too_small;
+          slot.refusal_ = v2::Error{
+              .code = v2::ErrorCode::WriteResource, .chunk_index = number + 1, .bytes_needed = item.bytes};
+          return false;
+        }
+        plan.items_in_chunks |= 1u << i;
+        plan.written[number] = item.bytes;
+        continue;
+      }
+      // A chunk without segments asks for this result inline (V1-111).
+    }
+    plan.payload_bytes += xdr::padded(item.bytes);
+    send_pieces += item.pieces + 2;
+  }
+  const bool pieces_fit = send_pieces <= connection_.stage().max_sge();
+  return connection_.speaks_version_2() ? choose_version_2(slot, plan, pieces_fit)
+                                        : choose_version_1(slot, plan, pieces_fit);
+}
+
+bool Responder::choose_version_1(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
+  const ChunkLists& chunks = slot.message_.header.chunks;
+  const std::uint32_t limit = connection_.send_bytes();
+  plan.header_bytes = v1::header_bytes(ReplyChunks{chunks.writes, {}, chunks.reply, 0});
+  const bool inline_fits = plan.header_bytes + plan.payload_bytes <= limit && pieces_fit;
+  const bool chunk_fits =
+      chunks.reply && plan.payload_bytes <= chunks.reply->capacity() && plan.header_bytes <= limit;
+  const bool chunk_wanted = slot.outcome_ == CallSlot::Outcome::Success &&
+                            connection_.config().reply_chunks == ReplyChunkPolicy::Always;
+  if (chunk_fits && (chunk_wanted || !inline_fits)) {
+    plan.mechanism = ReplyPlan::Mechanism::ReplyChunk;
+    return true;
+  }
+  if (inline_fits) return true;
+  ++connection_.counters().reply_too_large;
+  slot.refusal_ = kRefuseXdr;
+  return false;
+}
+
+/// Inline, Reply chunk, continuation, error: in this order (D2-42 to D2-44).
+bool Responder::choose_version_2(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
+  const ChunkLists& chunks = slot.message_.header.chunks;
+  const std::uint32_t limit = connection_.send_bytes();
+  plan.invalidate = handle_to_invalidate(slot);
+  plan.header_bytes = v2::header_bytes(ReplyChunks{chunks.writes, {}, {}, 0});
+  const bool continues = slot.continued_bytes_ > 0;  // what has begun in parts ends so
+  if (!continues && plan.header_bytes + plan.payload_bytes <= limit && pieces_fit) return true;
+  if (!continues && chunks.reply && plan.payload_bytes <= chunks.reply->capacity()) {
+    const std::size_t header_bytes = v2::header_bytes(ReplyChunks{chunks.writes, {}, chunks.reply, 0});
+    if (header_bytes <= limit) {
+      plan.header_bytes = header_bytes;
+      plan.mechanism = ReplyPlan::Mechanism::ReplyChunk;
+      return true;
+    }
+  }
+  if (connection_.config().version2.continue_replies && plan.header_bytes + xdr::kUnit <= limit) {
+    plan.mechanism = ReplyPlan::Mechanism::Continued;
+    return true;
+  }
+  ++connection_.counters().reply_too_large;
+  slot.refusal_ = v2::Error{.code = v2::ErrorCode::ReplyResource,
+                            .bytes_needed = static_cast<std::uint32_t>(plan.payload_bytes)};
+  return false;
+}
+
+/// A handle that the call does not offer is none that we may invalidate (D2-51).
+rdma::Rkey Responder::handle_to_invalidate(const CallSlot& slot) noexcept {
+  const MessageHeader& header = slot.message_.header;
+  if (header.invalidate == rdma::Rkey{} || !shared_.remote_invalidation) return {};
+  const auto in = [&header](const WriteChunk& chunk) {
+    for (std::uint32_t i = 0; i < chunk.size(); ++i)
+      if (chunk[i].handle == header.invalidate) return true;
+    return false;
+  };
+  for (std::uint32_t i = 0; i < header.chunks.reads.size(); ++i)
+    if (header.chunks.reads[i].target.handle == header.invalidate) return header.invalidate;
+  for (const WriteChunk chunk : header.chunks.writes)
+    if (in(chunk)) return header.invalidate;
+  if (header.chunks.reply && in(*header.chunks.reply)) return header.invalidate;
+  ++connection_.counters().unmatched_invalidate;
+  return {};
+}
+
+std::span<const rdma::Sge> Responder::item_sources(CallSlot& slot, const service::ResultItem& item) noexcept {
+  std::size_t count = 0;
+  std::uint32_t left = item.bytes;
+  for (std::uint32_t i = 0; i < item.pieces && left > 0; ++i) {
+    rdma::Sge piece = slot.pieces_[item.first_piece + i];
+    piece.length = std::min(piece.length, left);
+    left -= piece.length;
+    shared_.sources[count++] = piece;
+  }
+  return {shared_.sources.data(), count};
+}
+
+/// The payload stream in order: results, and between them the items that stay inline with their round-up.
+std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const ReplyPlan& plan) noexcept {
+  auto& sources = shared_.sources;
+  std::size_t count = 0;
+  const rdma::Lkey lkey = slot.reply_memory_ != nullptr ? shared_.reply_memory.lkey() : reply_lkey_;
+  std::uint32_t at = 0;
+  for (std::uint32_t i = 0; i < slot.item_count_; ++i) {
+    if (plan.items_in_chunks >> i & 1) continue;
+    const service::ResultItem& item = slot.items_[i];
+    const auto item_at = slot.results_offset_ + item.offset;
+    if (item_at > at) sources[count++] = {slot.payload_ + at, item_at - at, lkey};
+    at = item_at;
+    std::uint32_t left = item.bytes;
+    for (std::uint32_t p = 0; p < item.pieces && left > 0; ++p) {
+      rdma::Sge piece = slot.pieces_[item.first_piece + p];
+      piece.length = std::min(piece.length, left);
+      left -= piece.length;
+      sources[count++] = piece;
+    }
+    const auto round_up = static_cast<std::uint32_t>(xdr::padded(item.bytes) - item.bytes);
+    if (round_up > 0) sources[count++] = {shared_.zero_pad.address, round_up, shared_.zero_pad.lkey};
+  }
+  if (slot.payload_bytes_ > at) sources[count++] = {slot.payload_ + at, slot.payload_bytes_ - at, lkey};
+  return {sources.data(), count};
+}
+
+/// RDMA Writes of `sources`, one after the other, into the segments of `target` in array order (V1-094,
+/// V1-126).
+bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
+                             const WriteChunk& target) noexcept {
+  SendStage& stage = connection_.stage();
+  const std::uint64_t wr_id = connection_.wr_id(WrKind::Transfer, slot.index_);
+  stage.begin_transfers();
+  std::uint32_t next_segment = 0;
+  Segment remote;
+  for (rdma::Sge piece : sources) {
+    while (piece.length > 0) {
+      while (remote.length == 0) {
+        if (next_segment == target.size()) return false;
+        remote = target[next_segment++];
+      }
+      const std::uint32_t bytes = std::min(piece.length, remote.length);
+      if (!stage.transfer(rdma::SendOpcode::RdmaWrite, wr_id, remote, {piece.address, bytes, piece.lkey}))
+        return false;
+      piece.address += bytes;
+      piece.length -= bytes;
+      remote.offset += bytes;
+      remote.length -= bytes;
+    }
+  }
+  return true;
+}
+
+/// Version 2: all of a continued reply but its last part. False: it waits.
+bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
+  return connection_.stage_parts({.speaker = {Connection::Speaker::Kind::Reply, slot.index_},
+                                  .xid = slot.message_.header.fixed.xid,
+                                  .response = true,
+                                  .payload = payload_sources(slot, plan),
+                                  .payload_bytes = plan.payload_bytes,
+                                  .last_header_bytes = plan.header_bytes},
+                                 slot.continued_bytes_, slot.parts_posted_);
+}
+
+bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
+  const ChunkLists& chunks = slot.message_.header.chunks;
+  SendStage& stage = connection_.stage();
+  std::uint32_t item = 0;
+  for (const WriteChunk chunk : chunks.writes) {
+    if (item == slot.item_count_) break;
+    if (plan.items_in_chunks >> item & 1 && !stage_writes(slot, item_sources(slot, slot.items_[item]), chunk))
+      return false;
+    ++item;
+  }
+  const bool in_reply_chunk = plan.in_reply_chunk();
+  if (in_reply_chunk && !stage_writes(slot, payload_sources(slot, plan), *chunks.reply)) return false;
+
+  const rpc::Xid xid = slot.message_.header.fixed.xid;
+  const bool version_2 = connection_.speaks_version_2();
+  // The header ends where the payload begins, so that both are one piece.
+  std::byte* header_at = slot.reply_buffer_.data();
+  if (version_2 && slot.reply_memory_ == nullptr) header_at = slot.payload_ - plan.header_bytes;
+  xdr::Writer header({header_at, plan.header_bytes});
+  if (version_2) {
+    slot.credit_ = connection_.offer(slot.holds_receive_ ? 1 : 0);
+    ReplyChunks returned{chunks.writes, plan.written, {}, 0};
+    if (in_reply_chunk) returned.reply = chunks.reply, returned.reply_written = plan.payload_bytes;
+    v2::encode_reply(header, {.xid = xid, .credit = slot.credit_},
+                     in_reply_chunk ? v2::HeaderType::NoMsg : v2::HeaderType::Msg, returned);
+  } else {
+    v1::encode_reply(header, xid, grant(), in_reply_chunk ? v1::Procedure::NoMsg : v1::Procedure::Msg,
+                     {chunks.writes, plan.written, chunks.reply, in_reply_chunk ? plan.payload_bytes : 0});
+  }
+  const bool invalidates = plan.invalidate != rdma::Rkey{};
+  if (!stage.begin(invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send,
+                   connection_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled))
+    return false;
+  stage.last().rkey = plan.invalidate;
+  if (!stage.append({header_at, static_cast<std::uint32_t>(plan.header_bytes), reply_lkey_})) return false;
+  if (in_reply_chunk) return true;
+  if (plan.mechanism == ReplyPlan::Mechanism::Continued)
+    return connection_.append_payload(payload_sources(slot, plan), slot.continued_bytes_);
+  if (slot.item_count_ == 0 && slot.reply_memory_ == nullptr)
+    return stage.append({slot.payload_, slot.payload_bytes_, reply_lkey_});
+  for (const rdma::Sge& piece : payload_sources(slot, plan))
+    if (!stage.append(piece)) return false;
+  return true;
+}
+
+bool Responder::stage_refusal(CallSlot& slot) noexcept {
+  const FixedHeader& failing = slot.message_.header.fixed;
+  const std::uint32_t version = connection_.version();
+  const bool version_2 = connection_.speaks_version_2();
+  xdr::Writer writer(slot.reply_buffer_);
+  if (slot.refusal_->code == v2::ErrorCode::Vers) {
+    // A connection keeps its version (D2-02).
+    const rpc::VersionRange range =
+        version == 0 ? connection_.supported_versions() : rpc::VersionRange{version, version};
+    v1::encode_err_vers(writer, failing, grant(), range);
+  } else if (version_2) {
+    v2::encode_error(writer, failing.xid, connection_.offer().limit, *slot.refusal_);
+  } else {
+    v1::encode_err_chunk(writer, failing, grant());
+  }
+  SendStage& stage = connection_.stage();
+  return stage.begin(rdma::SendOpcode::Send, connection_.wr_id(WrKind::ReplySent, slot.index_),
+                     rdma::kSignaled) &&
+         stage.append(
+             {slot.reply_buffer_.data(), static_cast<std::uint32_t>(writer.position()), reply_lkey_});
+}
+
+void Responder::push_reply(CallSlot& slot) noexcept {
+  const bool version_2 = connection_.speaks_version_2();
+  const Connection::Speaker speaker{Connection::Speaker::Kind::Reply, slot.index_};
+  ReplyPlan plan;
+  if (!slot.refusal_) {
+    finish_payload(slot);
+    plan_reply(slot, plan);
+  }
+  if (version_2) {
+    // One that has begun in parts has to stay the first.
+    if (!retrying_ && !waiting_send_room_.empty()) return wait_for_credit(slot);
+    const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
+    if ((continued && !stage_parts(slot, plan)) || !connection_.may_speak(speaker))
+      return wait_for_credit(slot);
+  }
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    SendStage& stage = connection_.stage();
+    const SendStage::Mark mark = stage.mark();
+    const bool staged = slot.refusal_ ? stage_refusal(slot) : stage_reply(slot, plan);
+    if (staged && connection_.stage_fits()) {
+      connection_.counters().rdma_writes += stage.size() - mark.wrs - 1;
+      count_sent(slot, plan);
+      // The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
+      if (slot.holds_receive_) connection_.repost(slot.message_.buffer);
+      slot.holds_receive_ = false;
+      ++posted_;
+      ++replying_;
+      set_state(slot, State::Replying);
+      // A refusal may end it too: a threshold that was lowered in the middle.
+      if (plan.mechanism == ReplyPlan::Mechanism::Continued || slot.continued_bytes_ > 0)
+        connection_.end_sequence();
+      return;
+    }
+    stage.rollback(mark);
+    if (attempt == 0) connection_.flush_stage();
+  }
+  wait_for_send_room(slot);
+}
+
+void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept {
+  Counters& counters = connection_.counters();
+  shared_.call_times.replied(connection_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
+  if (slot.refusal_) {
+    if (connection_.version() != v1::kVersion) connection_.count_error_send();
+    ++(slot.refusal_->code == v2::ErrorCode::Vers ? counters.err_vers_sent
+       : connection_.speaks_version_2()           ? counters.v2_errors_sent
+                                                  : counters.err_chunk_sent);
+    return;
+  }
+  if (connection_.speaks_version_2()) connection_.count_send(slot.credit_);
+  if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
+  ++counters.replies_sent;
+  counters.inline_bytes_sent +=
+      plan.header_bytes + (plan.in_reply_chunk() ? 0 : plan.payload_bytes - slot.continued_bytes_);
+  if (plan.in_reply_chunk()) counters.rdma_write_bytes += plan.payload_bytes;
+  for (std::uint64_t bytes : plan.written) counters.rdma_write_bytes += bytes;
+}
+
+}  // namespace sluice::rpcrdma

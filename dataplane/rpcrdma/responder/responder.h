@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The responder role of one connection: its call slots, and the state machine that takes a call through them
+// (RFC 8166; rows V1-022 to V1-060, V1-080 to V1-130). One reactor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/rpcrdma/responder/call_slot.h"
+
+namespace sluice::rpcrdma {
+
+class Connection;
+struct Shared;
+
+class Responder {
+ public:
+  /// Setup: `reply_region` holds max_slots buffers of `reply_buffer_bytes`.
+  Responder(Shared& shared, Connection& connection, std::uint32_t max_slots, std::uint32_t max_receives,
+            rdma::MemoryRegion reply_region, std::uint32_t reply_buffer_bytes);
+
+  /// The connection starts; `grant` calls may be outstanding, at most max_slots.
+  void open(std::uint32_t grant) noexcept;
+  std::uint32_t slot_count() const noexcept { return open_slots_; }
+  Credits grant() const noexcept { return static_cast<Credits>(grant_); }
+  /// Takes effect with the next reply; calls in flight stay valid (V1-048). Clamped to 1 and the slots there
+  /// are.
+  void set_grant(std::uint32_t grant) noexcept;
+  /// Calls taken since the connection was opened.
+  std::uint64_t calls() const noexcept { return calls_; }
+  /// Most calls in slots at once since the last time this was asked.
+  std::uint32_t take_peak() noexcept { return std::exchange(peak_busy_, busy_); }
+  /// The calls of a traced connection are noted in Shared::trace, from the first that begins afterwards.
+  void set_traced(bool traced) noexcept;
+  bool traced() const noexcept { return traced_; }
+  std::uint32_t busy_slots() const noexcept { return busy_; }
+
+  /// A call, or a message to be refused. Takes over the Receive buffer and the assembled payload.
+  void on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept;
+  /// Calls that waited for a slot, or to be admitted.
+  void serve_pending() noexcept;
+
+  void on_reads_done(std::uint16_t slot) noexcept;
+  void on_reply_sent(std::uint16_t slot) noexcept;
+  /// Version 2: a part of a continued reply has gone out, or was flushed.
+  void on_part_sent(std::uint16_t slot) noexcept;
+  /// A work request of this slot failed or was flushed; `last` if it was the one that ends the set.
+  void on_failed(std::uint16_t slot, bool last) noexcept;
+  rpc::Xid xid_of(std::uint16_t slot) const noexcept { return slots_[slot].message_.header.fixed.xid; }
+
+  /// Slots that waited for room in the send queue.
+  void retry_send_room() noexcept;
+  /// A slot of this connection that waited for memory; it has been taken from its queue.
+  void resume(CallSlot& slot) noexcept {
+    slot.queued_ = false;
+    advance(slot);
+  }
+
+  /// The connection has ended: everything that waits is given up. Slots with posted work requests, and slots
+  /// the service has, become free later.
+  void on_connection_lost() noexcept;
+  bool quiescent() const noexcept { return posted_ == 0; }
+  bool idle() const noexcept { return busy_ == 0; }
+
+ private:
+  struct ReplyPlan;
+
+  void set_state(CallSlot& slot, CallSlot::State state) noexcept;
+  void note_state(CallSlot& slot) noexcept;
+  void note_call(const CallSlot& slot) noexcept;
+  segment::CallStatus status_of(const CallSlot& slot) const noexcept;
+
+  // RX: from the Receive buffer to the service.
+  void begin(const ReceivedMessage& message, const Refusal& refusal) noexcept;
+  void advance(CallSlot& slot) noexcept;
+  void check_call(CallSlot& slot) noexcept;
+  void place_call(CallSlot& slot) noexcept;
+  void placed(CallSlot& slot, service::Placement placement) noexcept;
+  void await_reply_memory(CallSlot& slot) noexcept;
+  bool keep_eligible_chunks(CallSlot& slot) noexcept;
+  void close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept;
+  void assemble_inline_parts(CallSlot& slot) noexcept;
+  bool stage_reads(CallSlot& slot) noexcept;
+  void post_reads(CallSlot& slot) noexcept;
+  void dispatch(CallSlot& slot, std::span<const std::byte> message) noexcept;
+  bool counts_agree(const CallSlot& slot) const noexcept;
+  bool chunks_stand_at_items(const CallSlot& slot) const noexcept;
+  bool decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept;
+  void enter_service(CallSlot& slot) noexcept;
+  void run_service(CallSlot& slot) noexcept;
+  void refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error = kRefuseXdr) noexcept;
+  bool within_version_2(CallSlot& slot) noexcept;
+
+  // From the service.
+  static void on_complete(service::Call& call, rpc::AcceptStat stat) noexcept;
+  static bool on_grow(service::Call& call, std::size_t bytes) noexcept;
+  static void on_placed(service::Call& call, service::Placement placement) noexcept;
+  static void on_await_memory(service::Call& call) noexcept;
+  void complete(CallSlot& slot, rpc::AcceptStat stat) noexcept;
+  void answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept;
+
+  // TX: from the results to the Send.
+  bool prepare_results(CallSlot& slot) noexcept;
+  void finish_payload(CallSlot& slot) noexcept;
+  void push_reply(CallSlot& slot) noexcept;
+  bool plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
+  bool choose_version_1(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
+  bool choose_version_2(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
+  bool stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept;
+  bool stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
+  bool stage_refusal(CallSlot& slot) noexcept;
+  rdma::Rkey handle_to_invalidate(const CallSlot& slot) noexcept;
+  bool stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources, const WriteChunk& target) noexcept;
+  std::span<const rdma::Sge> payload_sources(CallSlot& slot, const ReplyPlan& plan) noexcept;
+  std::span<const rdma::Sge> item_sources(CallSlot& slot, const service::ResultItem& item) noexcept;
+  void count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept;
+
+  void wait_for_send_room(CallSlot& slot) noexcept;
+  void wait_for_credit(CallSlot& slot) noexcept;
+  void abandon(CallSlot& slot) noexcept;
+  void finish(CallSlot& slot) noexcept;
+  void release_assembly(CallSlot& slot) noexcept;
+
+  Shared& shared_;
+  Connection& connection_;
+  rdma::Lkey reply_lkey_;
+  std::unique_ptr<CallSlot[]> slots_;
+  std::uint32_t max_slots_;
+  std::uint32_t open_slots_ = 0;
+  std::uint32_t grant_ = 1;
+  std::uint32_t busy_ = 0;
+  std::uint32_t posted_ = 0;    ///< slots with a signaled work request out
+  std::uint32_t replying_ = 0;  ///< of those, with their Send
+  bool serving_pending_ = false;
+  std::uint32_t peak_busy_ = 0;
+  std::uint64_t calls_ = 0;
+  bool traced_ = false;
+  bool retrying_ = false;  ///< the first of waiting_send_room_ has its turn
+
+  IntrusiveQueue<CallSlot, &CallSlot::next> free_;
+  IntrusiveQueue<CallSlot, &CallSlot::next> waiting_send_room_;
+
+  /// Messages that wait for a slot: a client may send as soon as it has a reply, before we see its
+  /// completion.
+  struct Pending {
+    ReceivedMessage message;
+    Refusal refusal;
+  };
+  std::unique_ptr<Pending[]> pending_;
+  std::uint32_t pending_capacity_;
+  std::uint32_t pending_head_ = 0;
+  std::uint32_t pending_count_ = 0;
+};
+
+}  // namespace sluice::rpcrdma

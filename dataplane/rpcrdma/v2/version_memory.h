@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Servers that turned out to speak version 1 only, so that the next connection to them begins with it (draft,
+// section 4.3.3.2; V2-015). One reactor.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "dataplane/base/net_address.h"
+
+namespace sluice::rpcrdma {
+
+/// The newest kEntries are remembered.
+class VersionMemory {
+ public:
+  static constexpr std::size_t kEntries = 64;
+
+  void add(const PeerAddress& peer, std::uint64_t until_ns) noexcept {
+    for (Entry& entry : entries_)
+      if (entry.until_ns > 0 && entry.peer == peer) return void(entry.until_ns = until_ns);
+    entries_[next_++ % kEntries] = {peer, until_ns};
+  }
+  bool version_1_only(const PeerAddress& peer, std::uint64_t now_ns) const noexcept {
+    for (const Entry& entry : entries_)
+      if (entry.until_ns > now_ns && entry.peer == peer) return true;
+    return false;
+  }
+
+ private:
+  struct Entry {
+    PeerAddress peer;
+    std::uint64_t until_ns = 0;
+  };
+  std::array<Entry, kEntries> entries_{};
+  std::size_t next_ = 0;
+};
+
+}  // namespace sluice::rpcrdma

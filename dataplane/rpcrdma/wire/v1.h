@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RPC-over-RDMA version 1 transport headers (RFC 8166, section 4; rows V1-001 to V1-039).
+// Pure functions over byte spans: no allocation, no read outside the span, no trust in a count. Any thread.
+#pragma once
+
+#include <span>
+
+#include "dataplane/rpcrdma/wire/chunk_codec.h"
+
+namespace sluice::rpcrdma::v1 {
+
+using rpcrdma::CallChunks;
+using rpcrdma::ReplyChunks;
+
+inline constexpr std::uint32_t kVersion = 1;
+
+enum class Procedure : std::uint32_t { Msg = 0, NoMsg = 1, MsgP = 2, Done = 3, Error = 4 };
+enum class ErrorCode : std::uint32_t { Vers = 1, Chunk = 2 };
+
+enum class Decode : std::uint8_t {
+  Ok,
+  Fragment,         ///< too short to be complete: drop it, use none of its fields (V1-020, A-06)
+  BadVersion,       ///< only header.fixed is valid; answer ERR_VERS (V1-022, V1-023)
+  BadProcedure,     ///< only header.fixed is valid; answer ERR_CHUNK (V1-031)
+  BadChunks,        ///< a chunk field cannot be decoded; answer ERR_CHUNK (V1-033)
+  TooManySegments,  ///< well formed as far as read, but over our limits; answer ERR_CHUNK
+  BadError,         ///< an RDMA_ERROR that cannot be used: drop it (V1-028)
+};
+
+struct Header {
+  FixedHeader fixed;
+  Procedure procedure = Procedure::Msg;
+  ChunkLists chunks;                   ///< Msg, NoMsg, MsgP
+  std::size_t header_bytes = 0;        ///< where the payload stream begins
+  ErrorCode error = ErrorCode::Chunk;  ///< Error
+  rpc::VersionRange supported;         ///< Error with ErrorCode::Vers
+};
+
+struct DecodeResult {
+  Decode status = Decode::Fragment;
+  Header header;
+};
+
+/// Decodes one received Send. An RDMA_ERROR is decoded whatever its version (V1-018, V1-025).
+DecodeResult decode(std::span<const std::byte> message) noexcept;
+
+std::size_t header_bytes(const CallChunks& chunks) noexcept;
+void encode_call(xdr::Writer& writer, rpc::Xid xid, Credits requested, Procedure procedure,
+                 const CallChunks& chunks) noexcept;
+
+std::size_t header_bytes(const ReplyChunks& chunks) noexcept;
+void encode_reply(xdr::Writer& writer, rpc::Xid xid, Credits granted, Procedure procedure,
+                  const ReplyChunks& chunks) noexcept;
+
+inline constexpr std::size_t kErrVersBytes = 28;
+inline constexpr std::size_t kErrChunkBytes = 20;
+/// Both echo the failing message's XID and version (V1-024). The form of ERR_VERS is the same for all
+/// versions (RFC 8166, section 7; D2-01).
+void encode_err_vers(xdr::Writer& writer, const FixedHeader& failing, Credits granted,
+                     rpc::VersionRange supported = {kVersion, kVersion}) noexcept;
+void encode_err_chunk(xdr::Writer& writer, const FixedHeader& failing, Credits granted) noexcept;
+
+}  // namespace sluice::rpcrdma::v1

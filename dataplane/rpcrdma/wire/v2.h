@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RPC-over-RDMA version 2 transport headers (draft-ietf-nfsv4-rpcrdma-version-two-00, section 6; rows V2-001
+// to V2-159, whose section 1 has the layout and the order of checks). Pure functions over byte spans: no
+// allocation, no read outside the span, no trust in a count. Any thread.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+
+#include "dataplane/rpcrdma/wire/chunk_codec.h"
+
+namespace sluice::rpcrdma::v2 {
+
+inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::size_t kPrefixBytes = 20;
+/// Prefix, handle to invalidate, three empty chunk fields.
+inline constexpr std::size_t kMinMsgHeaderBytes = kPrefixBytes + 4 + kEmptyChunksBytes;
+/// Largest first message of a client (section 4.3.3; V2-007).
+inline constexpr std::size_t kMaxFirstMessageBytes = 1024;
+
+enum class HeaderType : std::uint32_t { Msg = 0, NoMsg = 1, Error = 4, ConnProp = 5 };
+
+enum Flags : std::uint32_t {
+  kResponse = 1,  ///< the XID is the receiver's own
+  kMore = 2,      ///< the payload goes on in the next message
+};
+inline constexpr std::uint32_t kKnownFlags = kResponse | kMore;
+
+/// The credit word: an increment and a bound, not one grant (section 4.3.1; V2-033).
+struct CreditWord {
+  std::uint16_t granted = 0;  ///< newly granted by the sender of the message to its receiver
+  std::uint16_t limit = 0;    ///< most that may be outstanding at the sender
+
+  static constexpr CreditWord of(std::uint32_t word) noexcept {
+    return {static_cast<std::uint16_t>(word), static_cast<std::uint16_t>(word >> 16)};
+  }
+  constexpr std::uint32_t word() const noexcept { return std::uint32_t{limit} << 16 | granted; }
+  bool operator==(const CreditWord&) const = default;
+};
+
+enum class ErrorCode : std::uint32_t {
+  Vers = 1,
+  BadXdr = 2,
+  InvalHtype = 3,
+  InvalFlag = 4,
+  ReadChunks = 5,
+  WriteChunks = 6,
+  Segments = 7,
+  WriteResource = 8,
+  ReplyResource = 9,
+  System = 10,
+};
+
+/// The body of RDMA2_ERROR; which fields mean something depends on the code. Other codes have none (V2-121).
+struct Error {
+  ErrorCode code = ErrorCode::System;
+  rpc::VersionRange supported{};   ///< Vers
+  std::uint32_t maximum = 0;       ///< ReadChunks, WriteChunks, Segments
+  std::uint32_t chunk_index = 0;   ///< WriteResource: from 1; 0 is unknown
+  std::uint32_t bytes_needed = 0;  ///< WriteResource, ReplyResource
+};
+
+enum class Decode : std::uint8_t {
+  Ok,
+  Fragment,         ///< too short for a prefix: drop it, use none of its fields (V2-005)
+  BadVersion,       ///< only header.fixed is valid; answer ERR_VERS (V2-004)
+  BadType,          ///< prefix valid; answer INVAL_HTYPE (V2-030)
+  BadFlags,         ///< prefix valid; answer INVAL_FLAG (V2-023)
+  BadXdr,           ///< prefix valid; answer BAD_XDR (V2-110)
+  TooManySegments,  ///< prefix valid; answer SEGMENTS
+  BadError,         ///< an RDMA2_ERROR that cannot be used: drop it (V2-108)
+  NoVersion2,  ///< while the version is open: version 1's ERR_CHUNK, so the peer does not speak version 2
+               ///< (D2-01)
+};
+
+struct Header {
+  FixedHeader fixed{};  ///< its procedure word is the header type; its credits word is `credit`
+  CreditWord credit{};
+  HeaderType type = HeaderType::Msg;
+  std::uint32_t flags = 0;
+  rdma::Rkey invalidate{};       ///< Msg, NoMsg: handle that the responder may invalidate; zero: none
+  ChunkLists chunks{};           ///< Msg, NoMsg
+  std::size_t header_bytes = 0;  ///< where the payload begins
+  Error error{};                 ///< Error
+  std::span<const std::byte>
+      properties{};  ///< ConnProp: the body, or a part of it with kMore or after such a part
+
+  bool response() const noexcept { return (flags & kResponse) != 0; }
+  bool more() const noexcept { return (flags & kMore) != 0; }
+  /// A grant-only message: known by its empty lists alone, whatever XID and handle say (V2-041).
+  bool grant_only() const noexcept { return type == HeaderType::NoMsg && chunks.empty(); }
+};
+
+struct DecodeResult {
+  Decode status = Decode::Fragment;
+  Header header;
+};
+
+/// What the receiver knows of the version, which decides how an error message is read (D2-01).
+enum class Negotiation : std::uint8_t {
+  Open,   ///< our first message is not answered yet: an error may have the form of RFC 8166
+  Fixed,  ///< version 2
+};
+
+/// Decodes one received Send. The body of ConnProp is left to decode_properties(), which needs all its parts.
+DecodeResult decode(std::span<const std::byte> message,
+                    Negotiation negotiation = Negotiation::Fixed) noexcept;
+
+// --- Properties (section 5)
+
+enum class PropertyId : std::uint32_t {
+  MaxSendSize = 1,
+  ReceiveBufferSize = 2,
+  MaxSegmentSize = 3,
+  MaxSegmentCount = 4,
+  ReverseSupport = 5,
+  HostAuthentication = 6,
+};
+enum class ReverseSupport : std::uint32_t { None = 0, Inline = 1, General = 2 };
+
+inline constexpr std::uint32_t kDefaultSendBytes = 4096;
+inline constexpr std::uint32_t kDefaultReceiveBytes = 4096;
+inline constexpr std::uint32_t kDefaultSegmentBytes = 1u << 20;
+inline constexpr std::uint32_t kDefaultSegmentCount = 16;
+
+/// Properties 1 to 5 of one end; what it has not said has its default (V2-052).
+struct Parameters {
+  std::uint32_t max_send_bytes = kDefaultSendBytes;
+  std::uint32_t receive_buffer_bytes = kDefaultReceiveBytes;
+  std::uint32_t max_segment_bytes = kDefaultSegmentBytes;
+  std::uint32_t max_segments = kDefaultSegmentCount;  ///< in one header, all its lists together
+  ReverseSupport reverse = ReverseSupport::Inline;
+  bool operator==(const Parameters&) const = default;
+};
+
+/// What a peer has said of itself.
+struct Properties : Parameters {
+  std::optional<std::span<const std::byte>> host_authentication;
+};
+
+/// The joined body of a ConnProp. Nothing: it cannot be parsed, answer BAD_XDR and apply none of it (V2-054,
+/// V2-055).
+std::optional<Properties> decode_properties(std::span<const std::byte> body) noexcept;
+
+// --- Encoding. A writer without room fails and stays failed.
+
+struct Prefix {
+  rpc::Xid xid{};
+  CreditWord credit{};
+  std::uint32_t flags = 0;
+};
+
+std::size_t header_bytes(const CallChunks& chunks) noexcept;
+std::size_t header_bytes(const ReplyChunks& chunks) noexcept;
+/// `type` is Msg or NoMsg.
+void encode_call(xdr::Writer& writer, const Prefix& prefix, HeaderType type, rdma::Rkey invalidate,
+                 const CallChunks& chunks) noexcept;
+/// RESPONSE is set.
+void encode_reply(xdr::Writer& writer, const Prefix& prefix, HeaderType type,
+                  const ReplyChunks& chunks) noexcept;
+/// XID zero (V2-041).
+void encode_grant(xdr::Writer& writer, CreditWord credit) noexcept;
+
+/// RESPONSE is set, and nothing is granted in an error (V2-044). Not for ErrorCode::Vers, whose form is
+/// version 1's.
+void encode_error(xdr::Writer& writer, rpc::Xid xid, std::uint16_t limit, const Error& error) noexcept;
+
+/// The prefix of a ConnProp, or of a part of one.
+void encode_connprop(xdr::Writer& writer, const Prefix& prefix) noexcept;
+/// The body of a ConnProp with properties 1 to 5.
+void encode_parameters(xdr::Writer& writer, const Parameters& parameters) noexcept;
+/// The body of a ConnProp with property 6 alone.
+void encode_host_authentication(xdr::Writer& writer, std::span<const std::byte> octets) noexcept;
+
+}  // namespace sluice::rpcrdma::v2

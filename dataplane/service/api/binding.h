@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Upper-layer binding: what an RPC program lets the transport reduce (RFC 8166, section 6; rows V1-183 to
+// V1-192). Bindings are constants; any thread may read them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace sluice::service {
+
+/// Eligible items are counted opaques (all that RFC 8267 names are). Eligibility is a property of single
+/// items: there is no way to mark a union (V1-075). An item not counted here is never reduced (V1-070,
+/// V1-184).
+struct ProcedureBinding {
+  std::uint8_t eligible_arguments = 0;  ///< most Read chunks with a Position other than zero
+  std::uint8_t eligible_results = 0;    ///< most Write chunks that results can fill
+};
+
+/// An eligible item in an encoded argument or result.
+struct Item {
+  std::size_t offset = 0;   ///< of its data, behind the count word
+  std::uint32_t bytes = 0;  ///< without round-up
+  bool placed = false;      ///< its data is not there: it was taken out, round-up included
+};
+
+/// Tells which of a reply's eligible items were taken out of it.
+class PlacedResults {
+ public:
+  /// Of the item `index`, counted from zero, with this count word.
+  virtual bool placed(std::size_t index, std::uint32_t bytes) noexcept = 0;
+  /// The results cannot be stepped over: there may be further items.
+  virtual void unreadable() noexcept = 0;
+
+ protected:
+  ~PlacedResults() = default;
+};
+
+/// What a responder does with chunks for items that a procedure cannot have.
+enum class UnusableChunks : std::uint8_t {
+  Refuse,  ///< ERR_CHUNK (V1-189)
+  Ignore,  ///< Read chunks unused, Write chunks returned unused (NFSv2 and NFSv3, V1-194)
+};
+
+struct Binding {
+  std::uint32_t program = 0;
+  std::uint32_t version = 0;
+  std::span<const ProcedureBinding>
+      procedures{};  ///< by procedure number; those beyond have no eligible item
+  UnusableChunks unusable = UnusableChunks::Refuse;
+  std::string_view name{};  ///< of the program, for people
+  /// By procedure number, for people; calls of those beyond are not told apart in statistics.
+  std::span<const std::string_view> procedure_names{};
+
+  /// Upper bound of the RPC results in bytes (behind accept_stat), eligible items included, for the arguments
+  /// encoded in `arguments` (V1-118, V1-187). Null: the caller has to give the size.
+  std::uint64_t (*max_results_bytes)(std::uint32_t procedure, std::span<const std::byte> arguments) = nullptr;
+
+  /// The eligible items in `arguments` (behind the RPC header), in order; as many as `items` has room for.
+  /// Null: there are none, or nobody has to find them. So with the following.
+  std::size_t (*argument_items)(std::uint32_t procedure, std::span<const std::byte> arguments,
+                                std::span<Item> items) = nullptr;
+  /// The same of `results` (behind accept_stat), out of which some may have been taken; null: none.
+  std::size_t (*result_items)(std::uint32_t procedure, std::span<const std::byte> results,
+                              PlacedResults* placed, std::span<Item> items) = nullptr;
+  /// Most bytes of each eligible item that the results of a call with these arguments can have, in order.
+  std::size_t (*expected_items)(std::uint32_t procedure, std::span<const std::byte> arguments,
+                                std::span<std::uint32_t> most_bytes) = nullptr;
+  /// Read chunks are refused that do not stand where argument_items says.
+  bool checks_positions = false;
+
+  ProcedureBinding procedure(std::uint32_t number) const noexcept {
+    return number < procedures.size() ? procedures[number] : ProcedureBinding{};
+  }
+};
+
+}  // namespace sluice::service

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an RPC program implements to be served by a reactor, and what it sees of a call.
+//
+// Threads: a service and its calls belong to one reactor; everything here is called on it, and is message
+// path: no allocation, no lock, no system call, no exception, bounded work.
+//
+// A call goes through
+//   place()    only if one eligible argument came as a Read chunk: the service says where its bytes go
+//   execute()  the arguments are complete; the service writes the results and completes now, or later by
+//              Call::complete()
+//   release()  exactly once after either of them was called: the reply is out, or the connection is gone.
+//              Memory named by a sink or a result item stays untouched by its owner until then.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "dataplane/base/net_address.h"
+#include "dataplane/rpc/message.h"
+#include "dataplane/service/api/binding.h"
+#include "dataplane/xdr/cursor.h"
+#include "pmd/work_request.h"
+
+namespace sluice::service {
+
+/// Pieces of registered memory that one call may name, in its sink and all its result items together: 1 MiB
+/// in 64 KiB blocks that start unaligned takes 17.
+inline constexpr std::size_t kMaxPieces = 48;
+inline constexpr std::size_t kMaxResultItems = 8;
+inline constexpr std::size_t kCallStateBytes = 128;
+
+/// A DDP-eligible result: `bytes` of data that follow their count word in the results.
+struct ResultItem {
+  std::uint32_t offset = 0;  ///< in the results written by the service, where the data would stand
+  std::uint32_t bytes = 0;   ///< without XDR padding
+  std::uint16_t first_piece = 0;
+  std::uint16_t pieces = 0;
+};
+
+enum class Placement : std::uint8_t {
+  Sink,      ///< pull the bytes into the pieces added by Call::add_sink_piece(), which hold them all
+  Assemble,  ///< pull them into memory of the transport's; execute() then sees all arguments in one piece
+  Reply,     ///< do not pull: the call is answered already (the service has called complete())
+  Later,     ///< Call::placed() will tell
+};
+
+enum class Execution : std::uint8_t {
+  Started,      ///< completed, or will be completed later
+  NeedsMemory,  ///< require_results() said no; execute() is called again when there is memory
+};
+
+class HandedCall;
+
+/// The side that opened a connection, for services that keep something for each or call it back (RFC 8167).
+/// Lives as long as the reactor; Service::client_gone() says when it stands for somebody else.
+class Client {
+ public:
+  /// Among the connections of the reactor.
+  virtual std::uint16_t number() const noexcept = 0;
+  /// At most this many calls at once, below what the credit policy grants; ~0: what the policy grants.
+  virtual void limit_credits(std::uint32_t limit) noexcept = 0;
+
+  /// `reply` is the RPC reply message, valid during the call only; empty when there is none.
+  using CallBackDone = void (*)(void* context, std::span<const std::byte> reply) noexcept;
+  /// A call in the reverse direction: a whole RPC message, which is copied; its XID is replaced. False when
+  /// it cannot be sent: nothing more will come of it.
+  virtual bool call_back(std::span<const std::byte> call, CallBackDone done, void* context) noexcept = 0;
+
+ protected:
+  ~Client() = default;
+};
+
+/// One RPC being served, as its service sees it. Owned by the transport.
+class Call {
+ public:
+  const rpc::CallHeader& header() const noexcept { return header_; }
+  const PeerAddress& peer() const noexcept { return peer_; }
+  /// Null for calls of another reactor's connections.
+  Client* client() const noexcept { return client_; }
+
+  /// The RPC message from its XID on, to where arguments() ends.
+  std::span<const std::byte> message() const noexcept { return message_; }
+  /// The XDR arguments. In place(), and in execute() after Placement::Sink, they end where the placed item's
+  /// data would stand (behind its count word).
+  std::span<const std::byte> arguments() const noexcept { return arguments_; }
+  /// Bytes of the item that came as a Read chunk: announced in place(), and in the sink when execute() is
+  /// called after Placement::Sink. The requester may count up to 3 bytes of XDR padding in (V1-086).
+  /// Otherwise zero.
+  std::uint32_t placed_bytes() const noexcept { return placed_bytes_; }
+
+  /// place(): appends a piece of the sink. False when there are more than kMaxPieces.
+  bool add_sink_piece(const rdma::Sge& piece) noexcept { return add_piece(piece); }
+
+  /// Where the results go; RPC header and transport header are the transport's business. A failed writer at
+  /// complete() becomes SYSTEM_ERR.
+  xdr::Writer& results() noexcept { return results_; }
+
+  /// Makes room for `bytes` of results not counting items. True at once for what fits the slot's own buffer.
+  /// Only before anything was written. False: return Execution::NeedsMemory without side effects.
+  bool require_results(std::size_t bytes) noexcept {
+    return bytes <= results_.remaining() || (grow_ != nullptr && grow_(*this, bytes));
+  }
+
+  /// Names the data of an eligible result, after its count word was written: add the pieces, then the item.
+  /// The results continue behind it without pad; the transport supplies that where it is needed.
+  bool add_result_piece(const rdma::Sge& piece) noexcept { return add_piece(piece); }
+  bool add_result_item(std::uint32_t bytes) noexcept {
+    if (item_count_ == kMaxResultItems) return false;
+    std::uint16_t first = 0;
+    if (item_count_ > 0) {
+      const ResultItem& previous = items_[item_count_ - 1];
+      first = static_cast<std::uint16_t>(previous.first_piece + previous.pieces);
+    }
+    items_[item_count_++] = {static_cast<std::uint32_t>(results_.position()), bytes, first,
+                             static_cast<std::uint16_t>(piece_count_ - first)};
+    return true;
+  }
+
+  /// Before anything is written, and behind require_results(): results() takes the RPC reply message from
+  /// behind its XID, verifier and accept_stat included. Whatever it says, end it with AcceptStat::Success.
+  void write_whole_reply() noexcept {
+    constexpr std::size_t kAhead = rpc::kMinReplyBytes - xdr::kUnit;
+    results_ = xdr::Writer({results_.written().data() - kAhead, results_.remaining() + kAhead});
+    results_offset_ = xdr::kUnit;
+  }
+
+  /// Results that the client wants placed directly: naming more items only makes the reply piecemeal.
+  std::uint32_t offered_results() const noexcept { return offered_results_; }
+
+  /// Ends the call. With any status but Success the results and items are dropped. Once per call.
+  void complete(rpc::AcceptStat stat) noexcept { complete_(*this, stat); }
+  /// Ends the call with MSG_DENIED, AUTH_ERROR.
+  void deny(rpc::AuthStat stat) noexcept {
+    auth_error_ = stat;
+    complete_(*this, rpc::AcceptStat::SystemErr);
+  }
+
+  /// After Placement::Later: one of the others. Once per call.
+  void placed(Placement placement) noexcept { placed_(*this, placement); }
+  /// After execute() has said Started: what Execution::NeedsMemory would have said.
+  void await_memory() noexcept { await_memory_(*this); }
+
+  /// Room for the service's own state from place() to release(); zeroed before the first of them.
+  template <typename T>
+  T& state() noexcept {
+    static_assert(sizeof(T) <= kCallStateBytes);
+    static_assert(alignof(T) <=
+                  alignof(std::max_align_t));  // NOLINT(misc-redundant-expression): not for every T
+    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+    return *reinterpret_cast<T*>(state_bytes_.data());
+  }
+
+ protected:
+  friend class HandedCall;  // takes a call over to another reactor: dataplane/service/handover.h
+
+  Call() = default;
+  ~Call() = default;
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  bool add_piece(const rdma::Sge& piece) noexcept {
+    if (piece_count_ == kMaxPieces) return false;
+    pieces_[piece_count_++] = piece;
+    return true;
+  }
+
+  rpc::CallHeader header_;
+  PeerAddress peer_;
+  Client* client_ = nullptr;
+  std::uint32_t offered_results_ = 0;
+  std::span<const std::byte> message_;
+  std::span<const std::byte> arguments_;
+  std::uint32_t placed_bytes_ = 0;
+  std::uint32_t results_offset_ = rpc::kMinReplyBytes;  ///< of results_ in the reply
+  std::uint16_t piece_count_ = 0;
+  std::uint16_t item_count_ = 0;
+  rpc::AuthStat auth_error_ = rpc::AuthStat::Ok;
+  xdr::Writer results_;
+  void (*complete_)(Call&, rpc::AcceptStat) noexcept = nullptr;
+  bool (*grow_)(Call&, std::size_t) noexcept = nullptr;
+  void (*placed_)(Call&, Placement) noexcept = nullptr;
+  void (*await_memory_)(Call&) noexcept = nullptr;
+  std::array<ResultItem, kMaxResultItems> items_;
+  std::array<rdma::Sge, kMaxPieces> pieces_;
+  alignas(std::max_align_t) std::array<std::byte, kCallStateBytes> state_bytes_;
+};
+
+/// What has work in every turn of a reactor's loop, whether there are calls or not.
+class Poller {
+ public:
+  virtual ~Poller() = default;
+  /// A bounded slice. True when it found work.
+  virtual bool poll(std::uint64_t now_ns) noexcept = 0;
+};
+
+class Service {
+ public:
+  virtual ~Service() = default;
+  virtual const Binding& binding() const noexcept = 0;
+
+  virtual Placement place(Call& call) noexcept { return static_cast<void>(call), Placement::Assemble; }
+  virtual Execution execute(Call& call) noexcept = 0;
+  virtual void release(Call& call) noexcept { static_cast<void>(call); }
+  /// The connection has ended. Its calls that were not completed yet still have to be: their replies go
+  /// nowhere.
+  virtual void client_gone(Client& client) noexcept { static_cast<void>(client); }
+  /// A bounded slice of background work (scrubbing, timers); `now_ns` is monotonic. True when there is more.
+  virtual bool background(std::uint64_t now_ns) noexcept { return static_cast<void>(now_ns), false; }
+};
+
+}  // namespace sluice::service

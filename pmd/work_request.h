@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Work requests and their completions: names and meaning of the Verbs (InfiniBand Architecture Specification
+// volume 1, chapters 10 and 11). Values; the memory that they name stays with who said it in post_send().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace sluice::rdma {
+
+enum class Lkey : std::uint32_t {};
+/// Remote key, the steering tag that travels in segment handles.
+enum class Rkey : std::uint32_t {};
+enum class QueuePairNumber : std::uint32_t {};
+
+struct Sge {
+  std::byte* address = nullptr;
+  std::uint32_t length = 0;
+  Lkey lkey{};
+};
+
+inline std::uint64_t total_bytes(std::span<const Sge> pieces) noexcept {
+  std::uint64_t sum = 0;
+  for (const Sge& piece : pieces) sum += piece.length;
+  return sum;
+}
+
+enum class SendOpcode : std::uint8_t {
+  Send,
+  SendWithInvalidate,
+  RdmaWrite,
+  RdmaRead,
+  LocalInvalidate,
+  SendWithImmediate,       ///< only where DeviceLimits::immediate_data
+  RdmaWriteWithImmediate,  ///< the same; consumes a Receive of the peer
+};
+
+enum SendFlags : std::uint8_t {
+  kSignaled = 1,   ///< ask for a work completion on success; errors complete always
+  kFence = 2,      ///< wait for this queue pair's earlier RDMA Reads
+  kSolicited = 4,  ///< solicited event for the peer
+};
+
+/// The Sge array and nothing else is referenced, and only during post_send(); the memory it names is the
+/// driver's until the work completion.
+struct SendWr {
+  std::uint64_t wr_id = 0;
+  std::span<const Sge> sges;
+  std::uint64_t remote_address = 0;  ///< RdmaWrite, RdmaRead
+  Rkey rkey{};  ///< RdmaWrite, RdmaRead: the peer's; SendWithInvalidate: the peer's handle to
+                ///< invalidate; LocalInvalidate: our window's
+  SendOpcode opcode = SendOpcode::Send;
+  std::uint8_t flags = kSignaled;
+  std::uint32_t immediate = 0;  ///< SendWithImmediate, RdmaWriteWithImmediate
+};
+
+struct RecvWr {
+  std::uint64_t wr_id = 0;
+  Sge sge;
+};
+
+enum class WcStatus : std::uint8_t {
+  Success,
+  LocalLengthError,      ///< a Send was longer than the Receive it met (receiver's side)
+  LocalProtectionError,  ///< an Sge outside its region, or a region without the access needed
+  WrFlushError,          ///< the queue pair went to Error first
+  BindError,             ///< a window bind or invalidation that cannot be done
+  RemoteInvalidRequest,  ///< the peer refused the request (its Receive was too short, no Read resources)
+  RemoteAccessError,     ///< rkey, bounds, access rights or protection domain do not allow the access
+  RemoteOperationError,  ///< the peer failed for its own reasons
+  RetryExceeded,         ///< the peer does not answer
+  RnrRetryExceeded,      ///< receiver-not-ready more often than rnr_retry allows
+};
+const char* to_string(WcStatus status) noexcept;
+
+enum class WcOpcode : std::uint8_t { Send, RdmaWrite, RdmaRead, LocalInvalidate, BindWindow, Receive };
+
+/// What a request of the send queue completes as.
+constexpr WcOpcode completion_opcode(SendOpcode opcode) noexcept {
+  switch (opcode) {
+    case SendOpcode::Send:
+    case SendOpcode::SendWithInvalidate:
+    case SendOpcode::SendWithImmediate:
+      return WcOpcode::Send;
+    case SendOpcode::RdmaWrite:
+    case SendOpcode::RdmaWriteWithImmediate:
+      return WcOpcode::RdmaWrite;
+    case SendOpcode::RdmaRead:
+      return WcOpcode::RdmaRead;
+    case SendOpcode::LocalInvalidate:
+      return WcOpcode::LocalInvalidate;
+  }
+  return WcOpcode::Send;
+}
+
+struct WorkCompletion {
+  std::uint64_t wr_id = 0;
+  std::uint32_t byte_len = 0;  ///< Receive, RdmaRead: bytes placed. Only valid with Success.
+  QueuePairNumber qp{};
+  Rkey invalidated{};  ///< Receive with remote_invalidate: the handle the peer invalidated
+  WcStatus status = WcStatus::Success;
+  WcOpcode opcode = WcOpcode::Send;
+  bool remote_invalidate = false;
+  bool has_immediate = false;   ///< Receive
+  std::uint32_t immediate = 0;  ///< Receive with has_immediate
+};
+
+}  // namespace sluice::rdma

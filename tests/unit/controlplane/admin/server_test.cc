@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The admin socket, and what bad clients do to it.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "controlplane/admin/server.h"
+#include "dataplane/base/setup_error.h"
+
+namespace sluice {
+namespace {
+
+using admin::Access;
+
+TEST(Admin, json_rpc_answers_and_errors) {
+  const std::string path = "/tmp/sluice-admin-test-" + std::to_string(::getpid());
+  admin::Server server(path, "", "");
+  using admin::Access;
+  server.add("echo", Access::Read, [](const nlohmann::json& params) { return params; });
+  server.add("fail", Access::Change,
+             [](const nlohmann::json&) -> nlohmann::json { throw admin::MethodError("No such thing."); });
+  const auto ask = [&](const std::string& text) {
+    return nlohmann::json::parse(server.answer(text, Access::Change));
+  };
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":7,"method":"echo","params":{"a":1}})")["result"]["a"], 1);
+  EXPECT_EQ(ask("{")["error"]["code"], -32700);
+  EXPECT_EQ(ask("[]")["error"]["code"], -32600);
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":5})")["error"]["code"], -32600);
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"nope"})")["error"]["code"], -32601);
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"fail"})")["error"]["message"], "No such thing.");
+  EXPECT_EQ(server.answer(R"({"jsonrpc":"2.0","method":"echo"})", Access::Change), "");
+
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::copy(path.begin(), path.end(), address.sun_path);
+  ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const std::string pipelined =
+      "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n{\"jsonrpc\":\"2.0\",\"id\":2,\"meth";
+  ASSERT_GT(::send(fd, pipelined.data(), pipelined.size(), 0), 0);
+  for (int i = 0; i < 5; ++i) server.poll(10);
+  const std::string rest = "od\":\"echo\"}\n";
+  ASSERT_GT(::send(fd, rest.data(), rest.size(), 0), 0);
+  for (int i = 0; i < 5; ++i) server.poll(10);
+  char buffer[512];
+  const std::string got(buffer, static_cast<std::size_t>(::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)));
+  EXPECT_EQ(std::count(got.begin(), got.end(), '\n'), 2);
+  ::close(fd);
+}
+
+class AdminSocket : public ::testing::Test {
+ protected:
+  AdminSocket() {
+    server.add("echo", Access::Read, [](const nlohmann::json& params) { return params; });
+    server.add("big", Access::Read, [](const nlohmann::json&) { return std::string(1 << 20, 'x'); });
+    server.add("typed", Access::Read,
+               [](const nlohmann::json& params) { return params.at("n").get<std::uint32_t>(); });
+  }
+
+  int connect() {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::copy(path.begin(), path.end(), address.sun_path);
+    EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    server.poll(10);
+    return fd;
+  }
+  /// What comes until a line has ended or the other side has closed.
+  std::string line(int fd) {
+    std::string got;
+    char buffer[65536];
+    for (int i = 0; i < 1000 && got.find('\n') == std::string::npos; ++i) {
+      server.poll(1);
+      const ssize_t bytes = ::recv(fd, buffer, sizeof buffer, 0);
+      if (bytes == 0) break;
+      if (bytes > 0) got.append(buffer, static_cast<std::size_t>(bytes));
+    }
+    return got;
+  }
+  static void say(int fd, const std::string& text) {
+    ASSERT_EQ(::send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  }
+  bool works() {
+    const int fd = connect();
+    say(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n");
+    const bool ok = line(fd).find("\"result\"") != std::string::npos;
+    ::close(fd);
+    return ok;
+  }
+
+  const std::string path = "/tmp/sluice-admin-bad-" + std::to_string(::getpid());
+  admin::Server server{path, "", ""};
+};
+
+TEST_F(AdminSocket, malformed_requests_get_an_error_each_and_the_connection_goes_on) {
+  const int fd = connect();
+  for (const char* text :
+       {"", "{", "[1,2]", "\"x\"", "{\"jsonrpc\":2}", "{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"echo\"}",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\":[1]}", "\x80\xff\xfe",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"typed\",\"params\":{\"n\":\"x\"}}",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"typed\"}",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\\u0000\"}"}) {
+    say(fd, std::string(text) + '\n');
+    const std::string answer = line(fd);
+    EXPECT_NE(answer.find("\"error\""), std::string::npos) << text << ": " << answer;
+  }
+  // Deeper than any parser's stack.
+  say(fd, std::string(30000, '[') + '\n');
+  EXPECT_NE(line(fd).find("\"error\""), std::string::npos);
+  say(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n");
+  EXPECT_NE(line(fd).find("\"result\""), std::string::npos);
+  ::close(fd);
+}
+
+TEST_F(AdminSocket, a_huge_request_is_refused_and_ends_its_connection_only) {
+  const int fd = connect();
+  const std::string garbage(4 * admin::kMaxRequestBytes, 'x');
+  std::size_t sent = 0;
+  for (int i = 0; i < 1000 && sent < garbage.size(); ++i) {
+    const ssize_t bytes = ::send(fd, garbage.data() + sent, garbage.size() - sent, MSG_NOSIGNAL);
+    if (bytes < 0 && errno != EAGAIN) break;
+    sent += bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
+    server.poll(1);
+  }
+  EXPECT_NE(line(fd).find("at most"), std::string::npos);
+  EXPECT_TRUE(works());
+  ::close(fd);
+}
+
+TEST_F(AdminSocket, a_slow_reader_is_served_no_more_than_it_reads) {
+  const int fd = connect();
+  std::string requests;
+  for (int i = 0; i < 64; ++i) requests += "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"big\"}\n";
+  say(fd, requests);
+  for (int i = 0; i < 200; ++i) server.poll(1);
+  EXPECT_TRUE(works());
+  // It reads at last: every answer comes.
+  std::size_t lines = 0;
+  char buffer[65536];
+  for (int i = 0; i < 100000 && lines < 64; ++i) {
+    server.poll(0);
+    const ssize_t bytes = ::recv(fd, buffer, sizeof buffer, 0);
+    if (bytes == 0) break;
+    for (ssize_t b = 0; b < bytes; ++b) lines += buffer[b] == '\n';
+  }
+  EXPECT_EQ(lines, 64u);
+  ::close(fd);
+}
+
+TEST_F(AdminSocket, one_client_too_many_takes_the_place_of_the_one_that_was_silent_longest) {
+  std::vector<int> clients;
+  for (std::size_t i = 0; i < admin::kMaxClients; ++i) clients.push_back(connect());
+  const std::string request = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n";
+  say(clients[0], request);
+  EXPECT_NE(line(clients[0]).find("\"result\""), std::string::npos);
+  EXPECT_TRUE(works());
+  EXPECT_TRUE(line(clients[1]).empty()) << "closed";
+  say(clients[0], request);
+  EXPECT_NE(line(clients[0]).find("\"result\""), std::string::npos) << "it spoke later than others";
+  for (const int fd : clients) ::close(fd);
+}
+
+TEST_F(AdminSocket, one_client_too_many_is_told_so_where_all_wait_for_answers) {
+  std::vector<int> clients;
+  for (std::size_t i = 0; i < admin::kMaxClients; ++i) {
+    clients.push_back(connect());
+    say(clients.back(), "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"big\"}\n");
+  }
+  for (int i = 0; i < 50; ++i) server.poll(1);
+  const int one_more = connect();
+  EXPECT_NE(line(one_more).find("try again later"), std::string::npos);
+  ::close(one_more);
+  for (const int fd : clients) ::close(fd);
+  for (int i = 0; i < 5; ++i) server.poll(1);
+  EXPECT_TRUE(works());
+}
+
+TEST_F(AdminSocket, one_that_asks_without_end_does_not_keep_others_waiting) {
+  const int busy = connect();
+  std::string requests;
+  for (int i = 0; i < 1000; ++i) requests += "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n";
+  say(busy, requests);
+  const int other = connect();
+  say(other, "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"echo\"}\n");
+  std::string got;
+  char buffer[4096];
+  for (int turn = 0; turn < 3 && got.empty(); ++turn) {
+    server.poll(1);
+    const ssize_t bytes = ::recv(other, buffer, sizeof buffer, 0);
+    if (bytes > 0) got.assign(buffer, static_cast<std::size_t>(bytes));
+  }
+  EXPECT_NE(got.find("\"id\":2"), std::string::npos);
+  ::close(busy);
+  ::close(other);
+}
+
+TEST(AdminAccess, groups_decide_and_looking_is_not_changing) {
+  const std::string path = "/tmp/sluice-admin-access-" + std::to_string(::getpid());
+  // Groups that every Debian has.
+  admin::Server server(path, "adm", "daemon");
+  constexpr std::uint32_t kAdm = 4;
+  constexpr std::uint32_t kDaemon = 1;
+  constexpr std::uint32_t kStranger = 54321;
+  EXPECT_EQ(server.access_of(0, {}), Access::Change);
+  EXPECT_EQ(server.access_of(::geteuid(), {}), Access::Change);
+  EXPECT_EQ(server.access_of(kStranger, {kAdm}), Access::Change);
+  EXPECT_EQ(server.access_of(kStranger, {7, kDaemon}), Access::Read);
+  EXPECT_EQ(server.access_of(kStranger, {0, 7}), Access::None);
+  bool changed = false;
+  server.add("change", Access::Change, [&](const nlohmann::json&) { return changed = true; });
+  const std::string request = R"({"jsonrpc":"2.0","id":1,"method":"change"})";
+  EXPECT_NE(server.answer(request, Access::Read).find("-32001"), std::string::npos);
+  EXPECT_FALSE(changed);
+  server.answer(request, Access::Change);
+  EXPECT_TRUE(changed);
+  EXPECT_THROW(admin::Server(path + "x", "no-such-group-here", ""), SetupError);
+}
+
+}  // namespace
+}  // namespace sluice

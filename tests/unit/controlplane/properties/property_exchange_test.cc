@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Host authentication over a pre-shared key, and the control plane's side of version 2's properties.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "controlplane/properties/property_exchange.h"
+#include "controlplane/properties/psk.h"
+#include "dataplane/reactor/property_relay.h"
+#include "dataplane/rpcrdma/v2/agreement.h"
+
+namespace sluice::properties {
+namespace {
+
+using Role = PskHandshake::Role;
+using Verdict = HostHandshake::Verdict;
+using Octets = std::vector<std::byte>;
+
+PskIdentity identity(const std::string& name, const std::string& key = "a key of sixteen bytes or more") {
+  const auto bytes = std::as_bytes(std::span(key));
+  return {name, {bytes.begin(), bytes.end()}};
+}
+
+TEST(Psk, V2_062_both_sides_learn_who_the_other_is) {
+  PskHandshake client(Role::Client, identity("client.example"));
+  PskHandshake server(Role::Server, identity("gateway"));
+  const auto challenge = server.on_octets(client.begin());
+  EXPECT_EQ(challenge.verdict, Verdict::Pending);
+  const auto response = client.on_octets(challenge.answer);
+  EXPECT_EQ(response.verdict, Verdict::Accepted);
+  EXPECT_EQ(response.peer, "gateway");
+  const auto end = server.on_octets(response.answer);
+  EXPECT_EQ(end.verdict, Verdict::Accepted);
+  EXPECT_EQ(end.peer, "client.example");
+  EXPECT_TRUE(end.answer.empty());
+}
+
+TEST(Psk, V2_062_another_key_is_refused_by_either_side) {
+  PskHandshake client(Role::Client, identity("c", "0123456789abcdef"));
+  PskHandshake server(Role::Server, identity("s", "0123456789abcdeg"));
+  const auto challenge = server.on_octets(client.begin());
+  const auto refused = client.on_octets(challenge.answer);
+  EXPECT_EQ(refused.verdict, Verdict::Refused);
+  EXPECT_TRUE(refused.answer.empty());
+}
+
+TEST(Psk, what_was_said_before_or_by_the_other_side_proves_nothing) {
+  // A proof of an earlier handshake.
+  PskHandshake client(Role::Client, identity("c"));
+  PskHandshake first(Role::Server, identity("s"));
+  const auto response = client.on_octets(first.on_octets(client.begin()).answer);
+  PskHandshake second(Role::Server, identity("s"));
+  PskHandshake again(Role::Client, identity("c"));
+  second.on_octets(again.begin());
+  EXPECT_EQ(second.on_octets(response.answer).verdict, Verdict::Refused);
+
+  // The server's own proof, sent back as if it were the client's.
+  PskHandshake reflected(Role::Server, identity("s"));
+  PskHandshake other(Role::Client, identity("c"));
+  Octets challenge = reflected.on_octets(other.begin()).answer;
+  Octets mirrored(challenge.begin(), challenge.begin() + 4);
+  mirrored.push_back(std::byte{3});
+  mirrored.insert(mirrored.end(), challenge.end() - kProofBytes, challenge.end());
+  EXPECT_EQ(reflected.on_octets(mirrored).verdict, Verdict::Refused);
+}
+
+TEST(Psk, every_change_and_every_truncation_is_refused) {
+  const auto judge = [](int message, std::size_t at, bool cut) {
+    PskHandshake client(Role::Client, identity("client"));
+    PskHandshake server(Role::Server, identity("server"));
+    const auto spoil = [&](Octets octets, int number) {
+      if (number != message) return octets;
+      if (cut)
+        octets.resize(std::min(at, octets.size()));
+      else if (at < octets.size())
+        octets[at] ^= std::byte{0x20};
+      return octets;
+    };
+    const auto challenge = server.on_octets(spoil(client.begin(), 1));
+    if (challenge.verdict == Verdict::Refused) return Verdict::Refused;
+    const auto response = client.on_octets(spoil(challenge.answer, 2));
+    if (response.verdict == Verdict::Refused) return Verdict::Refused;
+    return server.on_octets(spoil(response.answer, 3)).verdict;
+  };
+  const std::size_t lengths[] = {0, 5 + 1 + 6 + kNonceBytes, 5 + 1 + 6 + kNonceBytes + kProofBytes,
+                                 5 + kProofBytes};
+  for (int message = 1; message <= 3; ++message)
+    for (std::size_t at = 0; at < lengths[message]; ++at)
+      for (const bool cut : {false, true})
+        EXPECT_EQ(judge(message, at, cut), Verdict::Refused) << message << ' ' << at << ' ' << cut;
+  EXPECT_EQ(judge(0, 0, false), Verdict::Accepted);
+}
+
+TEST(Psk, a_message_out_of_turn_is_refused_and_ends_it) {
+  PskHandshake client(Role::Client, identity("c"));
+  PskHandshake server(Role::Server, identity("s"));
+  const Octets greeting = client.begin();
+  server.on_octets(greeting);
+  EXPECT_EQ(server.on_octets(greeting).verdict, Verdict::Refused);
+  EXPECT_EQ(server.on_octets(greeting).verdict, Verdict::Refused);
+  PskHandshake fresh(Role::Server, identity("s"));
+  EXPECT_EQ(fresh.on_octets({}).verdict, Verdict::Refused);
+}
+
+TEST(Psk, a_key_file_has_to_be_private_and_long_enough) {
+  const std::string path = testing::TempDir() + "/sluice-key-" + std::to_string(::getpid());
+  const auto write = [&](const std::string& text, mode_t mode) {
+    ::unlink(path.c_str());
+    std::ofstream(path) << text;
+    ::chmod(path.c_str(), mode);
+  };
+  write("sixteen bytes....\n", 0600);
+  EXPECT_EQ(read_key_file(path).size(), 17u);
+  write("sixteen bytes....\n", 0640);
+  EXPECT_THROW(read_key_file(path), std::runtime_error);
+  write("short\n", 0600);
+  EXPECT_THROW(read_key_file(path), std::runtime_error);
+  ::unlink(path.c_str());
+  EXPECT_THROW(read_key_file(path), std::runtime_error);
+}
+
+// --- The exchange, through rings of a segment
+
+class Exchange : public testing::Test {
+ protected:
+  Exchange() : memory_(operator new (sizeof(segment::Layout), std::align_val_t{64})) {
+    std::memset(memory_, 0, sizeof(segment::Layout));
+    layout_ = static_cast<segment::Layout*>(memory_);
+    segment::ConnectionInfo info{};
+    info.state = segment::ConnectionState::Open;
+    info.cm_id = 77;
+    area().connections[3].write(info);
+    relay_ = std::make_unique<reactor::PropertyRelay>(area());
+  }
+  ~Exchange() override { operator delete (memory_, std::align_val_t{64}); }
+  segment::ReactorArea& area() { return layout_->reactors[0]; }
+
+  static Octets set(std::initializer_list<std::uint32_t> list) {
+    Octets bytes(list.size() * 4);
+    std::size_t at = 0;
+    for (const std::uint32_t word : list) {
+      xdr::store_u32(bytes.data() + at, word);
+      at += 4;
+    }
+    return bytes;
+  }
+  static Octets authentication(std::span<const std::byte> octets) {
+    Octets bytes(16 + xdr::padded(octets.size()));
+    xdr::Writer writer(bytes);
+    rpcrdma::v2::encode_host_authentication(writer, octets);
+    return bytes;
+  }
+  std::optional<segment::Command> command() {
+    segment::Command command;
+    if (!area().commands.pop(command)) return std::nullopt;
+    return command;
+  }
+  /// What came down for connection 3.
+  Octets down() {
+    Octets result;
+    for (int i = 0; i < 100 && result.empty(); ++i)
+      relay_->poll([&](std::uint16_t connection, std::uint32_t cm_id, std::span<const std::byte> octets) {
+        EXPECT_EQ(connection, 3);
+        EXPECT_EQ(cm_id, 77u);
+        result.assign(octets.begin(), octets.end());
+        return true;
+      });
+    return result;
+  }
+  void poll(PropertyExchange& exchange) {
+    for (int i = 0; i < 40; ++i) {
+      relay_->poll([](std::uint16_t, std::uint32_t, std::span<const std::byte>) { return false; });
+      exchange.poll(now_ns_ += 1'000'000);
+    }
+  }
+
+  config::Config config_ = config::defaults();
+  void* memory_;
+  segment::Layout* layout_;
+  std::unique_ptr<reactor::PropertyRelay> relay_;
+  std::uint64_t now_ns_ = 1;
+};
+
+TEST_F(Exchange, V2_047_V2_052_what_follows_from_a_set_goes_down) {
+  PropertyExchange exchange(*layout_, config_, {});
+  EXPECT_TRUE(relay_->take(3, 77, set({3, 2, 4, 8192, 3, 4, 65536, 4, 4, 7}), true));
+  poll(exchange);
+  const auto told = command();
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->type, segment::CommandType::SetParameters);
+  EXPECT_EQ(told->connection, 3u);
+  EXPECT_EQ(told->cm_id, 77u);
+  EXPECT_EQ(told->parameters.send_bytes, 8192u);
+  EXPECT_EQ(told->parameters.max_segment_bytes, 65536u);
+  EXPECT_EQ(told->parameters.max_segments, 7u);
+  EXPECT_EQ(told->parameters.reverse, 1u);
+  // A later set fixes nothing (V2-059).
+  EXPECT_TRUE(relay_->take(3, 77, set({1, 2, 4, 65536}), false));
+  poll(exchange);
+  EXPECT_FALSE(command());
+  EXPECT_EQ(exchange.statistics().sets, 2u);
+}
+
+TEST_F(Exchange, V2_065_values_out_of_range_are_clamped_and_counted) {
+  PropertyExchange exchange(*layout_, config_, {});
+  EXPECT_TRUE(relay_->take(3, 77, set({4, 2, 4, 1, 3, 4, 1, 4, 4, 0, 5, 4, 9}), true));
+  poll(exchange);
+  const auto told = command();
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->parameters.send_bytes, 1024u);
+  EXPECT_EQ(told->parameters.max_segment_bytes, 4096u);
+  EXPECT_EQ(told->parameters.max_segments, 1u);
+  EXPECT_EQ(told->parameters.reverse, 1u);
+  EXPECT_EQ(exchange.statistics().clamped, 3u);
+}
+
+TEST_F(Exchange, V2_062_V2_063_a_host_that_shows_who_it_is_is_admitted) {
+  PropertyExchange exchange(*layout_, config_,
+                            [] { return std::make_unique<PskHandshake>(Role::Server, identity("gateway")); });
+  PskHandshake client(Role::Client, identity("client"));
+  EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), true));
+  poll(exchange);
+  EXPECT_EQ(command()->type, segment::CommandType::SetParameters);
+  const auto step = client.on_octets(down());
+  EXPECT_EQ(step.verdict, Verdict::Accepted);
+  EXPECT_TRUE(relay_->take(3, 77, authentication(step.answer), false));
+  poll(exchange);
+  const auto admitted = command();
+  ASSERT_TRUE(admitted);
+  EXPECT_EQ(admitted->type, segment::CommandType::Admit);
+  EXPECT_EQ(exchange.statistics().authenticated, 1u);
+}
+
+TEST_F(Exchange, V2_062_one_that_does_not_is_closed_at_once_or_in_time) {
+  PropertyExchange exchange(*layout_, config_,
+                            [] { return std::make_unique<PskHandshake>(Role::Server, identity("gateway")); });
+  EXPECT_TRUE(relay_->take(3, 77, authentication(set({1, 2, 3})), false));
+  poll(exchange);
+  auto closed = command();
+  ASSERT_TRUE(closed);
+  EXPECT_EQ(closed->type, segment::CommandType::Close);
+  EXPECT_EQ(static_cast<rpcrdma::CloseReason>(closed->reason), rpcrdma::CloseReason::NotAuthenticated);
+  // Nobody speaks on connection 4.
+  segment::ConnectionInfo held{};
+  held.state = segment::ConnectionState::Open;
+  held.cm_id = 78;
+  held.held = 1;
+  area().connections[4].write(held);
+  poll(exchange);
+  now_ns_ += 600'000'000;
+  poll(exchange);
+  EXPECT_FALSE(command());
+  now_ns_ += 11'000'000'000;
+  poll(exchange);
+  closed = command();
+  ASSERT_TRUE(closed);
+  EXPECT_EQ(closed->connection, 4u);
+  EXPECT_EQ(exchange.statistics().refused, 2u);
+}
+
+TEST_F(Exchange, V2_063_large_sets_go_in_parts_and_wait_for_room) {
+  PropertyExchange exchange(*layout_, config_, {});
+  Octets large(60'000, std::byte{7});
+  Octets body(12 + large.size());
+  xdr::Writer writer(body);
+  writer.u32(1);
+  writer.u32(0x7fff0001);
+  writer.opaque(large);
+  for (std::uint32_t i = 0; i < reactor::PropertyRelay::kOutboxes; ++i)
+    EXPECT_TRUE(relay_->take(3, 77, body, i == 0));
+  EXPECT_FALSE(relay_->take(3, 77, body, false));  // the connection keeps it
+  for (int i = 0; i < 20; ++i) poll(exchange);
+  EXPECT_EQ(exchange.statistics().sets, reactor::PropertyRelay::kOutboxes);
+  EXPECT_EQ(exchange.statistics().parts_lost, 0u);
+  EXPECT_TRUE(relay_->take(3, 77, body, false));
+}
+
+TEST_F(Exchange, the_end_of_a_set_whose_beginning_a_predecessor_took_is_dropped) {
+  segment::PropertyPart part{.connection = 3, .cm_id = 77, .total_bytes = 8, .offset = 4, .bytes = 4};
+  area().properties_up.push(part);
+  PropertyExchange exchange(*layout_, config_, {});
+  exchange.poll(1);
+  EXPECT_EQ(exchange.statistics().parts_lost, 1u);
+  EXPECT_EQ(exchange.statistics().sets, 0u);
+  // Nor does a malicious or broken length do harm.
+  part = {.connection = 3, .cm_id = 77, .total_bytes = 0xffffffff, .offset = 0, .bytes = 0xffffffff};
+  area().properties_up.push(part);
+  exchange.poll(2);
+  EXPECT_EQ(exchange.statistics().parts_lost, 2u);
+}
+
+}  // namespace
+}  // namespace sluice::properties

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A host on an Ethernet, byte by byte: ARP (RFC 826), neighbour discovery (RFC 4861) and echo.
+#include "pmd/softroce/neighbours.h"
+
+#include <gtest/gtest.h>
+
+#include <string_view>
+#include <vector>
+
+#include "pmd/softroce/byte_order.h"
+#include "tests/unit/pmd/softroce/hex.h"
+
+namespace sluice::rdma::softroce {
+namespace {
+
+constexpr MacAddress kOurMac{2, 0, 0, 0, 0, 1};
+constexpr MacAddress kPeerMac{2, 0, 0, 0, 0, 2};
+
+PeerAddress four(std::uint8_t host) {
+  return PeerAddress::from_ipv4(192, 0, 2, host);
+}
+PeerAddress six(std::uint8_t host) {
+  return {{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host}};
+}
+
+class NeighbourFrames : public testing::Test {
+ protected:
+  NeighbourFrames() {
+    config_.addresses = {{four(1), 120}, {six(1), 64}};
+    config_.gateways = {four(254), six(254)};
+  }
+  Bytes answer(const Bytes& frame) {
+    Bytes out(kMaxAnswerBytes);
+    out.resize(here_.on_frame(parse(frame), frame, out.data(), statistics_));
+    return out;
+  }
+  Bytes question(const PeerAddress& about) {
+    Bytes out(kMaxAnswerBytes);
+    out.resize(here_.ask(about, out.data()));
+    return out;
+  }
+  /// An answer is expected to `frame`, and to none that differs from it in one of these bytes.
+  void only_as_it_is(const Bytes& frame, std::initializer_list<std::size_t> bytes) {
+    EXPECT_FALSE(answer(frame).empty());
+    for (const std::size_t at : bytes) {
+      Bytes other = frame;
+      other[at] ^= std::byte{0x40};
+      EXPECT_TRUE(answer(other).empty()) << "byte " << at;
+    }
+  }
+
+  PortConfig config_;
+  Neighbours here_{config_, kOurMac};
+  Statistics statistics_;
+};
+
+/// 192.0.2.2 at 02:...:02 asks for 192.0.2.1.
+const Bytes kArpRequest = from_hex(
+    "ffffffffffff0200000000020806"
+    "00010800060400010200000000"
+    "02c0000202000000000000c0000201");
+
+/// 2001:db8::2 asks for 2001:db8::1: hop limit 255, source link option.
+Bytes solicitation() {
+  Bytes frame = from_hex(
+      "3333ff00000102000000000286dd"
+      "6000000000203aff"
+      "20010db8000000000000000000000002"
+      "ff0200000000000000000001ff000001"
+      "8700000000000000"
+      "20010db8000000000000000000000001"
+      "0101020000000002");
+  return frame;
+}
+/// The checksum over pseudo header and message, of its own making (RFC 8200, section 8.1).
+Bytes with_checksum(Bytes frame) {
+  store_be16(frame.data() + 56, 0);
+  Bytes covered(frame.begin() + 22, frame.begin() + 54);
+  const std::size_t message = frame.size() - 54;
+  for (const int byte : {0, 0, 0, static_cast<int>(message), 0, 0, 0, 58})
+    covered.push_back(static_cast<std::byte>(byte));
+  covered.insert(covered.end(), frame.begin() + 54, frame.end());
+  store_be16(frame.data() + 56, internet_checksum(covered));
+  return frame;
+}
+
+TEST_F(NeighbourFrames, an_arp_request_is_answered_with_our_address) {
+  EXPECT_EQ(answer(kArpRequest), from_hex("0200000000020200000000010806"
+                                          "00010800060400020200000000"
+                                          "01c0000201020000000002c0000202"));
+  EXPECT_EQ(statistics_.arp_replies, 1u);
+  EXPECT_EQ(here_.find(four(2)), kPeerMac);  // and the asker is known from then on
+}
+
+TEST_F(NeighbourFrames, what_is_no_arp_request_for_us_is_not_answered) {
+  only_as_it_is(kArpRequest, {15, 16, 18, 19, 20, 41});  // types, lengths, operation, target
+  for (std::size_t bytes = 0; bytes < kArpRequest.size(); ++bytes)
+    EXPECT_TRUE(
+        answer(Bytes(kArpRequest.begin(), kArpRequest.begin() + static_cast<std::ptrdiff_t>(bytes))).empty());
+}
+
+TEST_F(NeighbourFrames, an_arp_reply_is_learned_from_and_not_answered) {
+  Bytes reply = kArpRequest;
+  reply[21] = std::byte{2};
+  EXPECT_TRUE(answer(reply).empty());
+  EXPECT_EQ(statistics_.arp_replies, 0u);
+  EXPECT_EQ(here_.find(four(2)), kPeerMac);
+}
+
+TEST_F(NeighbourFrames, arp_for_others_teaches_nothing) {
+  Bytes other = kArpRequest;
+  other[41] = std::byte{9};
+  answer(other);
+  EXPECT_FALSE(here_.find(four(2)));
+}
+
+TEST_F(NeighbourFrames, frames_of_another_vlan_are_not_ours) {
+  config_.vlan = 9;
+  EXPECT_TRUE(answer(kArpRequest).empty());
+  Bytes tagged = kArpRequest;
+  const Bytes tag = from_hex("81000009");
+  tagged.insert(tagged.begin() + 12, tag.begin(), tag.end());
+  const Bytes told = answer(tagged);
+  ASSERT_EQ(told.size(), tagged.size());
+  EXPECT_EQ(Bytes(told.begin() + 12, told.begin() + 18), from_hex("810000090806"));
+}
+
+TEST_F(NeighbourFrames, questions_go_to_everybody_or_to_the_solicited_group) {
+  EXPECT_EQ(question(four(2)), from_hex("ffffffffffff0200000000010806"
+                                        "00010800060400010200000000"
+                                        "01c0000201000000000000c0000202"));
+  const Bytes asked = question(six(2));
+  EXPECT_EQ(asked, with_checksum(from_hex("3333ff00000202000000000186dd"
+                                          "6000000000203aff"
+                                          "20010db8000000000000000000000001"
+                                          "ff0200000000000000000001ff000002"
+                                          "8700000000000000"
+                                          "20010db8000000000000000000000002"
+                                          "0101020000000001")));
+}
+
+TEST_F(NeighbourFrames, questions_about_what_is_off_the_link_ask_for_the_gateway_of_the_family) {
+  EXPECT_EQ(question(PeerAddress::from_ipv4(198, 51, 100, 7)), question(four(254)));
+  EXPECT_EQ(question(PeerAddress{{0x20, 0x01, 0x0d, 0xb9}}), question(six(254)));
+  config_.gateways.clear();
+  const Bytes asked = question(PeerAddress::from_ipv4(198, 51, 100, 7));
+  EXPECT_EQ(Bytes(asked.end() - 4, asked.end()), from_hex("c6336407"));
+  config_.addresses.pop_back();  // no address of that family, no question
+  EXPECT_TRUE(question(six(2)).empty());
+}
+
+TEST_F(NeighbourFrames, a_solicitation_is_answered_with_an_advertisement) {
+  const Bytes asked = with_checksum(solicitation());
+  EXPECT_EQ(answer(asked), with_checksum(from_hex("02000000000202000000000186dd"
+                                                  "6000000000203aff"
+                                                  "20010db8000000000000000000000001"
+                                                  "20010db8000000000000000000000002"
+                                                  "8800000060000000"
+                                                  "20010db8000000000000000000000001"
+                                                  "0201020000000001")));
+  EXPECT_EQ(statistics_.arp_replies, 1u);
+  EXPECT_EQ(here_.find(six(2)), kPeerMac);
+}
+
+TEST_F(NeighbourFrames, a_solicitation_from_off_the_link_or_about_others_is_not_answered) {
+  Bytes routed = solicitation();
+  routed[21] = std::byte{254};
+  EXPECT_TRUE(answer(with_checksum(routed)).empty());
+  Bytes about_others = solicitation();
+  about_others[77] = std::byte{9};
+  EXPECT_TRUE(answer(with_checksum(about_others)).empty());
+  Bytes other_type = solicitation();
+  other_type[54] = std::byte{133};
+  EXPECT_TRUE(answer(with_checksum(other_type)).empty());
+  Bytes wrong_checksum = with_checksum(solicitation());
+  wrong_checksum[60] ^= std::byte{1};
+  EXPECT_TRUE(answer(wrong_checksum).empty());
+  EXPECT_FALSE(here_.find(six(2)));
+  // Options are not asked for: 24 bytes do, 23 do not.
+  for (const std::size_t message : {24u, 23u, 8u, 7u}) {
+    Bytes plain = solicitation();
+    plain.resize(54 + message);
+    plain[19] = static_cast<std::byte>(message);
+    EXPECT_EQ(answer(with_checksum(plain)).empty(), message < 24) << message;
+  }
+}
+
+/// 2001:db8::2 says to 2001:db8::1 that `target` is at 02:...:02.
+Bytes advertisement() {
+  return from_hex(
+      "02000000000102000000000286dd"
+      "6000000000203aff"
+      "20010db8000000000000000000000002"
+      "20010db8000000000000000000000001"
+      "8800000060000000"
+      "20010db8000000000000000000000002"
+      "0201020000000002");
+}
+
+TEST_F(NeighbourFrames, an_advertisement_to_us_is_learned_from_and_not_answered) {
+  EXPECT_TRUE(answer(with_checksum(advertisement())).empty());
+  EXPECT_EQ(here_.find(six(2)), kPeerMac);
+}
+
+TEST_F(NeighbourFrames, advertisements_without_their_option_or_to_others_teach_nothing) {
+  const auto learns = [&](auto change) {
+    Neighbours fresh{config_, kOurMac};
+    Bytes frame = advertisement();
+    change(frame);
+    frame = with_checksum(frame);
+    Bytes out(kMaxAnswerBytes);
+    EXPECT_EQ(fresh.on_frame(parse(frame), frame, out.data(), statistics_), 0u);
+    return fresh.find(six(2)).has_value();
+  };
+  EXPECT_TRUE(learns([](Bytes&) {}));
+  EXPECT_FALSE(learns([](Bytes& frame) { frame[53] = std::byte{9}; }));  // to another
+  EXPECT_FALSE(learns([](Bytes& frame) { frame[78] = std::byte{1}; }));  // the source's option
+  EXPECT_FALSE(learns([](Bytes& frame) { frame[79] = std::byte{2}; }));  // of another length
+  EXPECT_FALSE(learns([](Bytes& frame) { frame[21] = std::byte{254}; }));
+  EXPECT_FALSE(learns([](Bytes& frame) { frame.resize(frame.size() - 8), frame[19] = std::byte{24}; }));
+  EXPECT_FALSE(learns([](Bytes& frame) { frame.resize(frame.size() - 1), frame[19] = std::byte{31}; }));
+}
+
+TEST_F(NeighbourFrames, an_echo_request_of_ipv6_comes_back_whole) {
+  const Bytes ping =
+      with_checksum(from_hex("02000000000102000000000286dd"
+                             "60000000000e3a40"
+                             "20010db8000000000000000000000002"
+                             "20010db8000000000000000000000001"
+                             "8000000000010002"
+                             "736c75696365"));
+  EXPECT_EQ(answer(ping), with_checksum(from_hex("02000000000202000000000186dd"
+                                                 "60000000000e3aff"
+                                                 "20010db8000000000000000000000001"
+                                                 "20010db8000000000000000000000002"
+                                                 "8100000000010002"
+                                                 "736c75696365")));
+  EXPECT_EQ(statistics_.echo_replies, 1u);
+  Bytes to_another = ping;
+  to_another[53] = std::byte{9};
+  EXPECT_TRUE(answer(with_checksum(to_another)).empty());
+}
+
+/// 192.0.2.2 > 192.0.2.1: echo request with `data` bytes.
+Bytes ping_of(std::size_t data) {
+  Bytes frame = from_hex(
+      "0200000000010200000000020800"
+      "450000000000400040010000c0000202c0000201"
+      "0800000000010002");
+  frame.resize(frame.size() + data, std::byte{0x5A});
+  store_be16(frame.data() + 16, static_cast<std::uint16_t>(frame.size() - 14));
+  store_be16(frame.data() + 24, internet_checksum(std::span(frame).subspan(14, 20)));
+  store_be16(frame.data() + 36, internet_checksum(std::span(frame).subspan(34)));
+  return frame;
+}
+
+TEST_F(NeighbourFrames, an_echo_request_of_ipv4_comes_back_whole) {
+  Bytes expected = ping_of(6);
+  std::swap_ranges(expected.begin(), expected.begin() + 6, expected.begin() + 6);
+  std::swap_ranges(expected.begin() + 26, expected.begin() + 30, expected.begin() + 30);
+  expected[34] = std::byte{0};
+  store_be16(expected.data() + 36, 0);
+  store_be16(expected.data() + 36, internet_checksum(std::span(expected).subspan(34)));
+  EXPECT_EQ(answer(ping_of(6)), expected);
+  EXPECT_EQ(statistics_.echo_replies, 1u);
+  EXPECT_FALSE(answer(ping_of(0)).empty());
+}
+
+TEST_F(NeighbourFrames, echoes_have_a_largest_size_and_are_asked_of_us) {
+  EXPECT_EQ(answer(ping_of(kMaxAnswerBytes - 42)).size(), kMaxAnswerBytes);
+  EXPECT_TRUE(answer(ping_of(kMaxAnswerBytes - 41)).empty());
+  Bytes reply = ping_of(6);
+  reply[34] = std::byte{0};
+  EXPECT_TRUE(answer(reply).empty());
+  Bytes to_another = ping_of(6);
+  to_another[33] = std::byte{9};
+  store_be16(to_another.data() + 24, 0);
+  store_be16(to_another.data() + 24, internet_checksum(std::span(to_another).subspan(14, 20)));
+  EXPECT_TRUE(answer(to_another).empty());
+  Bytes cut = ping_of(0);
+  cut.pop_back();
+  store_be16(cut.data() + 16, 27);
+  store_be16(cut.data() + 24, 0);
+  store_be16(cut.data() + 24, internet_checksum(std::span(cut).subspan(14, 20)));
+  EXPECT_TRUE(answer(cut).empty());
+  Bytes other_protocol = ping_of(6);
+  other_protocol[23] = std::byte{6};
+  store_be16(other_protocol.data() + 24, 0);
+  store_be16(other_protocol.data() + 24, internet_checksum(std::span(other_protocol).subspan(14, 20)));
+  EXPECT_TRUE(answer(other_protocol).empty());
+}
+
+TEST_F(NeighbourFrames, a_neighbour_that_moves_is_known_at_its_new_place_and_takes_no_second_one) {
+  for (std::size_t time = 0; time <= kMaxNeighbours; ++time) {
+    here_.learn(four(2), {2, 0, 0, 0, 1, static_cast<std::uint8_t>(time)});
+    if (time == 0) here_.learn(four(3), kPeerMac);
+  }
+  EXPECT_EQ(here_.find(four(2)), (MacAddress{2, 0, 0, 0, 1, kMaxNeighbours}));
+  EXPECT_EQ(here_.find(four(3)), kPeerMac);
+}
+
+TEST_F(NeighbourFrames, the_oldest_neighbour_gives_way) {
+  for (std::uint8_t host = 100; host < 100 + kMaxNeighbours; ++host) here_.learn(four(host), kPeerMac);
+  for (std::uint8_t host = 100; host < 100 + kMaxNeighbours; ++host) EXPECT_TRUE(here_.find(four(host)));
+  here_.learn(four(2), kPeerMac);
+  EXPECT_FALSE(here_.find(four(100)));
+  EXPECT_TRUE(here_.find(four(101)));
+  EXPECT_TRUE(here_.find(four(2)));
+}
+
+}  // namespace
+}  // namespace sluice::rdma::softroce

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stands in for the transport: one call that a test drives through a service, step by step, with real memory
+// for sinks and result items.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "dataplane/service/api/service.h"
+
+namespace sluice::service::test {
+
+using Bytes = std::vector<std::byte>;
+
+class TestCall final : public Call {
+ public:
+  /// What a call slot's own reply buffer holds.
+  static constexpr std::size_t kInlineBytes = 1024;
+  static constexpr std::size_t kLargeBytes = 64 << 10;
+
+  TestCall() : inline_room_(kInlineBytes), large_room_(kLargeBytes) {
+    complete_ = &on_complete;
+    grow_ = &on_grow;
+  }
+
+  // --- What the test gives
+  rpc::CallHeader& header() noexcept { return header_; }
+  void set_peer(const PeerAddress& peer) noexcept { peer_ = peer; }
+  bool memory_available = true;  ///< require_results() beyond the slot's buffer
+
+  /// Takes views: arguments have to live until release().
+  void start(std::span<const std::byte> arguments, std::uint32_t placed_bytes = 0) noexcept {
+    arguments_ = arguments;
+    placed_bytes_ = placed_bytes;
+    piece_count_ = item_count_ = 0;
+    completions_ = 0;
+    denied_ = false;
+    auth_error_ = rpc::AuthStat::Ok;
+    results_ = xdr::Writer(inline_room_);
+    room_ = inline_room_;
+    state_bytes_.fill(std::byte{0});
+  }
+
+  // --- What the transport does
+  Placement place(Service& service) noexcept {
+    with_service_ = true;
+    return service.place(*this);
+  }
+  /// The RDMA Reads: fills the sink, which has to hold all of it.
+  void pull(std::span<const std::byte> data) noexcept {
+    for (std::uint16_t i = 0; i < piece_count_ && !data.empty(); ++i) {
+      const std::size_t run = std::min<std::size_t>(pieces_[i].length, data.size());
+      std::memcpy(pieces_[i].address, data.data(), run);
+      data = data.subspan(run);
+    }
+    EXPECT_TRUE(data.empty()) << "the sink is too small";
+  }
+  Execution execute(Service& service) noexcept {
+    if (placed_bytes_ != 0) piece_count_ = 0;
+    with_service_ = true;
+    return service.execute(*this);
+  }
+  void release(Service& service) noexcept {
+    if (with_service_) service.release(*this);
+    with_service_ = false;
+  }
+
+  // --- What came of it
+  int completions() const noexcept { return completions_; }
+  rpc::AcceptStat accepted() const noexcept { return accepted_; }
+  bool denied() const noexcept { return denied_; }
+  rpc::AuthStat auth_error() const noexcept { return auth_error_; }
+  std::span<const rdma::Sge> pieces() const noexcept { return {pieces_.data(), piece_count_}; }
+  std::size_t results_capacity() const noexcept { return room_.size(); }
+
+  /// The results as they would go inline: items and their pad put in from the memory they name now.
+  Bytes results() const {
+    Bytes out;
+    const auto written = const_cast<TestCall*>(this)->results_.written();
+    std::size_t at = 0;
+    for (std::uint16_t i = 0; i < item_count_; ++i) {
+      const ResultItem& item = items_[i];
+      out.insert(out.end(), written.begin() + at, written.begin() + item.offset);
+      at = item.offset;
+      const std::size_t before = out.size();
+      for (std::uint16_t p = 0; p < item.pieces; ++p) {
+        const rdma::Sge& piece = pieces_[item.first_piece + p];
+        out.insert(out.end(), piece.address, piece.address + piece.length);
+      }
+      EXPECT_EQ(out.size() - before, item.bytes) << "pieces do not add up to the item";
+      out.resize(before + xdr::padded(item.bytes));
+    }
+    out.insert(out.end(), written.begin() + at, written.end());
+    return out;
+  }
+
+ private:
+  static void on_complete(Call& call, rpc::AcceptStat stat) noexcept {
+    auto& self = static_cast<TestCall&>(call);
+    ++self.completions_;
+    self.denied_ = self.auth_error_ != rpc::AuthStat::Ok;
+    const bool overflow = stat == rpc::AcceptStat::Success && !self.results_.ok();
+    self.accepted_ = overflow ? rpc::AcceptStat::SystemErr : stat;
+  }
+  static bool on_grow(Call& call, std::size_t bytes) noexcept {
+    auto& self = static_cast<TestCall&>(call);
+    EXPECT_EQ(self.results_.position(), 0u) << "require_results() after something was written";
+    EXPECT_LE(bytes, kLargeBytes) << "more than the transport has";
+    if (!self.memory_available || bytes > kLargeBytes) return false;
+    self.room_ = self.large_room_;
+    self.results_ = xdr::Writer(self.room_);
+    return true;
+  }
+
+  Bytes inline_room_;
+  Bytes large_room_;
+  std::span<std::byte> room_;
+  int completions_ = 0;
+  rpc::AcceptStat accepted_ = rpc::AcceptStat::SystemErr;
+  bool denied_ = false;
+  bool with_service_ = false;
+};
+
+}  // namespace sluice::service::test

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An NFSv3 client for tests, written from RFC 1813 and apart from the service's own codec. It is strict: a
+// reply that does not decode to its last byte fails the test.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "dataplane/service/memory/memory_service.h"
+#include "tests/unit/service/memory/call_harness.h"
+
+namespace sluice::service::memory {
+inline void PrintTo(Status status, std::ostream* out) {
+  *out << "nfsstat3 " << static_cast<std::uint32_t>(status);
+}
+}  // namespace sluice::service::memory
+
+namespace sluice::service::test {
+
+using memory::ExportOptions;
+using memory::FileType;
+using memory::MemoryService;
+using memory::MemoryServiceConfig;
+using memory::Status;
+using Handle = Bytes;
+
+struct Attr {
+  std::uint32_t type = 0, mode = 0, links = 0, uid = 0, gid = 0;
+  std::uint64_t size = 0, used = 0;
+  std::uint32_t major = 0, minor = 0;
+  std::uint64_t fsid = 0, fileid = 0, atime = 0, mtime = 0, ctime = 0;
+};
+struct PreAttr {
+  std::uint64_t size = 0, mtime = 0, ctime = 0;
+};
+struct Wcc {
+  std::optional<PreAttr> before;
+  std::optional<Attr> after;
+};
+struct DirEntry {
+  std::uint64_t fileid = 0;
+  std::string name;
+  std::uint64_t cookie = 0;
+  std::optional<Attr> attr;
+  Handle handle;
+};
+struct AclEntry {
+  std::uint32_t type = 0, id = 0, permissions = 0;
+  bool operator==(const AclEntry&) const = default;
+};
+
+/// Everything that any of the procedures answers.
+struct Result {
+  rpc::AcceptStat accepted = rpc::AcceptStat::SystemErr;
+  std::optional<rpc::AuthStat> denied;
+  Status status = Status::ServerFault;
+  std::optional<Attr> attr;      ///< of the object
+  std::optional<Attr> dir_attr;  ///< LOOKUP
+  Handle handle;
+  Wcc wcc, to_wcc;
+  std::uint32_t count = 0, committed = 0, access = 0;
+  bool eof = false;
+  Bytes data;
+  std::uint64_t verifier = 0;
+  std::vector<DirEntry> entries;
+  std::vector<std::uint64_t> numbers;  ///< FSSTAT, FSINFO, PATHCONF in the order of the fields
+  std::vector<AclEntry> acl;
+  std::uint32_t acl_mask = 0, acl_count = 0;
+  std::size_t reply_bytes = 0;
+
+  bool ok() const { return accepted == rpc::AcceptStat::Success && !denied && status == Status::Ok; }
+};
+
+struct Set {
+  std::optional<std::uint32_t> mode{}, uid{}, gid{};
+  std::optional<std::uint64_t> size{};
+  std::uint32_t atime_how = 0, mtime_how = 0;
+  std::uint64_t atime = 0, mtime = 0;
+};
+
+/// Who calls.
+struct Caller {
+  rpc::AuthFlavor flavor = rpc::AuthFlavor::Sys;
+  std::uint32_t uid = 0, gid = 0;
+  std::vector<std::uint32_t> gids{};
+  PeerAddress peer = PeerAddress::from_ipv4(192, 0, 2, 1);
+};
+inline const Caller kRoot{};
+inline const Caller kAlice{.uid = 1000, .gid = 1000};
+inline const Caller kBob{.uid = 1001, .gid = 1001};
+
+/// Test time: advances by a microsecond each time somebody looks.
+std::uint64_t test_clock() noexcept;
+void set_test_clock(std::uint64_t ns) noexcept;
+
+Bytes bytes_of(std::string_view text);
+std::string numbered(std::string_view prefix, std::uint64_t number);
+Bytes pattern(std::size_t bytes, std::uint32_t seed);
+
+class Transport;
+
+/// A MemoryService with its memory. The default has one export where root is root. Calls go straight to the
+/// service, or over RPC-over-RDMA when the program was started with --over.
+class Lab {
+ public:
+  struct Options {
+    std::size_t arena_bytes = 64 << 20;
+    std::uint32_t max_files = 30000;
+    std::vector<ExportOptions> exports = {ExportOptions{.path = "/a", .root_squash = false}};
+    HashKey key = {std::byte{7}};
+  };
+  Lab() : Lab(Options{}) {}
+  explicit Lab(Options options);
+  ~Lab();
+  Lab(const Lab&) = delete;
+  Lab& operator=(const Lab&) = delete;
+
+  MemoryService& service() { return *service_; }
+  std::span<std::byte> arena() { return arena_.bytes; }
+  rdma::Lkey arena_lkey() const { return arena_.lkey; }
+  std::span<std::byte> zeros() { return zeros_.bytes; }
+  Handle root(std::uint32_t export_id = 0);
+  void settle() {
+    while (service_->background(0)) {
+    }
+  }
+  /// A started, not yet released call as `caller` would make it. `arguments` have to live.
+  void prepare(TestCall& call, std::uint32_t procedure, const Caller& caller);
+
+  /// Any call, executed and released; the results are returned as they would go inline.
+  Result call(std::uint32_t procedure, const Bytes& arguments, const Caller& caller);
+  Result acl_call(std::uint32_t procedure, const Bytes& arguments, const Caller& caller);
+
+  Result getattr(const Handle& object, const Caller& who = kRoot);
+  Result setattr(const Handle& object, const Set& set, const Caller& who = kRoot,
+                 std::optional<std::uint64_t> guard_ctime = {});
+  Result lookup(const Handle& dir, std::string_view name, const Caller& who = kRoot);
+  Result access(const Handle& object, std::uint32_t bits, const Caller& who = kRoot);
+  Result readlink(const Handle& link, const Caller& who = kRoot);
+  Result read(const Handle& file, std::uint64_t offset, std::uint32_t count, const Caller& who = kRoot);
+  Result write(const Handle& file, std::uint64_t offset, const Bytes& data, const Caller& who = kRoot,
+               std::uint32_t stable = 0);
+  Result create(const Handle& dir, std::string_view name, const Set& set = {}, const Caller& who = kRoot,
+                bool guarded = false);
+  Result create_exclusive(const Handle& dir, std::string_view name, std::uint64_t verifier,
+                          const Caller& who = kRoot);
+  Result mkdir(const Handle& dir, std::string_view name, const Set& set = {}, const Caller& who = kRoot);
+  Result symlink(const Handle& dir, std::string_view name, std::string_view path, const Caller& who = kRoot);
+  Result mknod(const Handle& dir, std::string_view name, std::uint32_t type, const Caller& who = kRoot,
+               const Set& set = {}, std::uint32_t major = 0, std::uint32_t minor = 0);
+  Result remove(const Handle& dir, std::string_view name, const Caller& who = kRoot);
+  Result rmdir(const Handle& dir, std::string_view name, const Caller& who = kRoot);
+  Result rename(const Handle& from, std::string_view from_name, const Handle& to, std::string_view to_name,
+                const Caller& who = kRoot);
+  Result link(const Handle& file, const Handle& dir, std::string_view name, const Caller& who = kRoot);
+  Result readdir(const Handle& dir, std::uint64_t cookie, std::uint64_t verifier, std::uint32_t count,
+                 const Caller& who = kRoot);
+  Result readdirplus(const Handle& dir, std::uint64_t cookie, std::uint64_t verifier, std::uint32_t dircount,
+                     std::uint32_t maxcount, const Caller& who = kRoot);
+  Result fsstat(const Handle& object, const Caller& who = kRoot);
+  Result fsinfo(const Handle& object, const Caller& who = kRoot);
+  Result pathconf(const Handle& object, const Caller& who = kRoot);
+  Result commit(const Handle& file, const Caller& who = kRoot);
+  Result getacl(const Handle& object, std::uint32_t mask, const Caller& who = kRoot);
+  Result setacl(const Handle& object, std::uint32_t mask, const std::vector<AclEntry>& acl,
+                const std::vector<AclEntry>& default_acl, const Caller& who = kRoot);
+
+  /// A file or directory made by root; its handle.
+  Handle file(const Handle& dir, std::string_view name, std::uint32_t mode = 0644);
+  Handle directory(const Handle& dir, std::string_view name, std::uint32_t mode = 0755);
+  /// The whole of a directory by READDIR calls of `count` bytes, without "." and "..".
+  std::vector<DirEntry> list(const Handle& dir, std::uint32_t count = 8192);
+  Bytes read_all(const Handle& file);
+
+ private:
+  Result run(Service& service, std::uint32_t program, std::uint32_t procedure, const Bytes& arguments,
+             const Caller& caller);
+
+  std::unique_ptr<Transport> transport_;  ///< none: calls go straight to the service
+  rdma::MemoryRegion arena_;
+  rdma::MemoryRegion zeros_;
+  std::unique_ptr<MemoryService> service_;
+  std::array<std::byte, 400> credential_{};
+};
+
+/// Labs made from now on call over this version of RPC-over-RDMA; zero: straight to the service.
+void call_over_version(std::uint32_t version) noexcept;
+
+/// WRITE arguments without the data, as they stand in front of a Read chunk.
+Bytes write_head(const Handle& file, std::uint64_t offset, std::uint32_t count, std::uint32_t stable = 0);
+/// Encodes whatever `put` writes.
+Bytes encode(const std::function<void(xdr::Writer&)>& put);
+/// Decodes results of an NFSv3 procedure.
+Result decode(std::uint32_t procedure, const Bytes& results);
+
+}  // namespace sluice::service::test

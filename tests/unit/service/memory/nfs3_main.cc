@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The NFSv3 tests: called straight, or with --over=v1 or --over=v2 over that version of RPC-over-RDMA.
+#include <cstdio>
+#include <string_view>
+
+#include "tests/unit/service/memory/nfs3_client.h"
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--over=v1") {
+      sluice::service::test::call_over_version(1);
+    } else if (argument == "--over=v2") {
+      sluice::service::test::call_over_version(2);
+    } else {
+      std::fprintf(stderr, "Unknown argument '%s': there are --over=v1 and --over=v2.\n", argv[i]);
+      return 2;
+    }
+  }
+  return RUN_ALL_TESTS();
+}

@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "conformance"))
+import citations
 import layers
 import lengths
 from tables import Tables
@@ -77,6 +78,10 @@ def cited_requirements_exist(tree):
     return wrong
 
 
+def documents_cite_what_is_there(tree):
+    return citations.violations(tree)
+
+
 def using_declarations_are_used(tree):
     """Of sources: a header's may be for others."""
     return [f"{name} does not use {used}" for name in tree.named(".cc")
@@ -97,7 +102,7 @@ def report(tree):
 
 
 CHECKS = [top_level_is_fixed, every_source_says_its_license, sources_are_formatted, no_path_of_a_machine, includes_follow_the_layers,
-          using_declarations_are_used, requirement_tables_are_sound, cited_requirements_exist]
+          using_declarations_are_used, requirement_tables_are_sound, cited_requirements_exist, documents_cite_what_is_there]
 
 
 def main():

@@ -24,7 +24,10 @@ TABLE = """| id | requirement | shown |
 """
 SOUND = {
     ".clang-format": "BasedOnStyle: Google\n",
-    "README.md": "See V1-001 to V1-002.\n",
+    "README.md": "See V1-001 to V1-002. `tests/run.sh SUITE` runs `tests/unit/`; `f()`,\n`S` and `S::g()` in `pmd/cited.h`, [more](deploy/docs/more.md#part),\n"
+                 "[abroad](https://example.org/x).\n\n    `pmd/example.h`\n",
+    "deploy/docs/more.md": "[Back](../../README.md) to `pmd/device.h`.\n",
+    "pmd/cited.h": f"// {LICENSE}\nint f(int a);\nstruct S {{\n  int g();  // h()\n}};\n",
     "pmd/device.h": f"// {LICENSE}\n#pragma once\n",
     "pmd/device.cc": f"// {LICENSE}\n#include \"pmd/device.h\"\n",
     "dataplane/rpc/message.h": f"// {LICENSE}\n#pragma once\n#include \"dataplane/xdr/cursor.h\"  // A-01\n",
@@ -169,6 +172,19 @@ TESTS = [
     noticed("cited_requirements_exist", "README.md", "D2-07\n", "D2-07"),
     noticed("cited_requirements_exist", "tests/unit/rpc/message_test.cc", "TEST(Message, V1_001_V2_002_F_03) {}\n", "V2-002"),
     noticed("cited_requirements_exist", "tests/unit/rpc/message_test.cc", "TEST(Message, V1_001_V1_002_F_03) {}\n", "F-03"),
+    noticed("documents_cite_what_is_there", "README.md", "See `pmd/gone.h`.\n", "cites pmd/gone.h"),
+    noticed("documents_cite_what_is_there", "README.md", "Run `tests/gone.sh all`.\n", "cites tests/gone.sh"),
+    noticed("documents_cite_what_is_there", "README.md", "See `.ci/run`.\n", "cites .ci/run"),
+    noticed("documents_cite_what_is_there", "deploy/docs/internals/new.md", "See `dataplane/gone/`.\n", "new.md:1 cites dataplane/gone/"),
+    noticed("documents_cite_what_is_there", ".github/CONTRIBUTING.md", "See `pmd/gone.h`.\n", "cites pmd/gone.h"),
+    noticed("documents_cite_what_is_there", "README.md", "`f()`, `S` and\n`k()` in `pmd/cited.h`\n", "cites k() in pmd/cited.h"),
+    noticed("documents_cite_what_is_there", "README.md", "`f()` in `pmd/device.h`\n", "; pmd/cited.h have"),
+    noticed("documents_cite_what_is_there", "README.md", "`T::g()` in `pmd/cited.h`\n", "cites T::g()"),
+    noticed("documents_cite_what_is_there", "README.md", "`h()` in `pmd/cited.h`, where a comment has it\n", "cites h()"),
+    noticed("documents_cite_what_is_there", "README.md", "`S()` in `pmd/cited.h`, which is no function\n", "cites S()"),
+    noticed("documents_cite_what_is_there", "README.md", "`f()` in `pmd/`\n", "name the file"),
+    noticed("documents_cite_what_is_there", "README.md", "[x](deploy/docs/gone.md)\n", "links to deploy/docs/gone.md"),
+    noticed("documents_cite_what_is_there", "deploy/docs/more.md", "[x](README.md)\n", "links to README.md"),
     functions_are_measured,
     long_functions_and_files_are_reported,
 ]

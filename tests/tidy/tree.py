@@ -19,7 +19,7 @@ class Tree:
     def _walk(self):
         found = []
         for where, folders, names in os.walk(self.root):
-            folders[:] = [f for f in folders if not f.startswith((".git", "build", "__pycache__"))]
+            folders[:] = [f for f in folders if f != ".git" and not f.startswith(("build", "__pycache__"))]
             found += [os.path.relpath(os.path.join(where, name), self.root) for name in names]
         return sorted(found)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""table.py README < RESULTS: writes what run.py has printed into the table of figures, columns 'ratio' and 'absolute'. Figures
-with fewer pairs than a comparison takes are left as they are."""
+"""table.py PAGE < RESULTS: writes what run.py has printed into the page's table of figures, columns 'ratio' and 'absolute'. The page
+is deploy/docs/figures.md. Figures with fewer pairs than a comparison takes are left as they are."""
 import json
 import re
 import sys

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/version.h"
 #include "pmd/softroce/statistics.h"
@@ -152,6 +153,9 @@ class SegmentCollector final : public prometheus::Collectable {
     for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i)
       families.add("sluice_reactor_" + std::string(segment::kReactorCounters[i].name) + "_total",
                    value_of(area.counters[i]), {reactor});
+    for (std::size_t i = 0; i < kInvariantCount; ++i)
+      families.add("sluice_invariant_failures_total", value_of(area.invariant_failures[i]),
+                   {reactor, std::string(kInvariants[i].name)});
     for (std::size_t state = 0; state < segment::kSlotStateCount; ++state)
       families.add("sluice_call_slots", value_of(area.slots_in_state[state]),
                    {reactor, segment::kSlotStates[state]});

@@ -4,6 +4,7 @@
 #include <set>
 #include <sstream>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/segment/counters.h"
 #include "dataplane/segment/ingress.h"
 #include "dataplane/segment/trace.h"
@@ -81,6 +82,10 @@ std::vector<MetricInfo> build() {
        Type::Counter,
        {"reactor", "class", "kind"},
        "Messages that break RPC-over-RDMA or RPC, by defect"},
+      {"sluice_invariant_failures_total",
+       Type::Counter,
+       {"reactor", "invariant"},
+       "Errors of Sluice itself that were found and contained, by kind"},
       {"sluice_export_calls_total", Type::Counter, {"export", "procedure"}, "NFS calls on an export"},
       {"sluice_export_errors_total",
        Type::Counter,
@@ -217,6 +222,9 @@ std::string reference() {
   }
   list_values(out, "sluice_protocol_errors_total", "kind", errors);
   list_values(out, "sluice_waits_total", "reason", waits);
+  std::vector<std::pair<std::string, std::string>> invariants;
+  for (const InvariantInfo& invariant : kInvariants) invariants.emplace_back(invariant.name, invariant.help);
+  list_values(out, "sluice_invariant_failures_total", "invariant", invariants);
   return out.str();
 }
 

@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "dataplane/base/invariant.h"
+
 namespace sluice {
 
 inline constexpr std::size_t kCacheLine = 64;
@@ -28,7 +30,8 @@ class SpscRing {
   /// Producer only. False when the ring is full.
   bool push(const T& item) noexcept {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
-    if (tail - head_.load(std::memory_order_acquire) >= Slots) return false;
+    const std::uint32_t used = tail - head_.load(std::memory_order_acquire);
+    if (used == Slots || !SLUICE_INVARIANT(used < Slots, ring_index)) return false;
     slots_[tail & (Slots - 1)] = item;
     tail_.store(tail + 1, std::memory_order_release);
     return true;
@@ -37,7 +40,8 @@ class SpscRing {
   /// Consumer only. False when the ring is empty.
   bool pop(T& item) noexcept {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
-    if (head == tail_.load(std::memory_order_acquire)) return false;
+    const std::uint32_t used = tail_.load(std::memory_order_acquire) - head;
+    if (used == 0 || !SLUICE_INVARIANT(used <= Slots, ring_index)) return false;
     item = slots_[head & (Slots - 1)];
     head_.store(head + 1, std::memory_order_release);
     return true;

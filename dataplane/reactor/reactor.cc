@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/reactor/cpu.h"
 #include "dataplane/rpcrdma/link/private_data.h"
 
@@ -613,6 +614,8 @@ void Reactor::publish() noexcept {
   const auto& from = counters_;
   SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_SET)
 #undef SLUICE_COUNTER_SET
+  for (std::size_t i = 0; i < kInvariantCount; ++i)
+    area_.invariant_failures[i].store(invariant_failures()[i], std::memory_order_relaxed);
   for (std::size_t state = 0; state < segment::kSlotStateCount; ++state)
     area_.slots_in_state[state].store(engine_.shared().slots_in_state[state], std::memory_order_relaxed);
   std::array<std::uint64_t, segment::kMaxDeviceStatistics> statistics;

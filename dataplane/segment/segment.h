@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/seqlock.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/spsc_ring.h"
@@ -28,7 +29,7 @@
 namespace sluice::segment {
 
 inline constexpr std::uint64_t kMagic = 0x736c756963653031;  // "sluice01"
-inline constexpr std::uint32_t kLayoutVersion = 9;
+inline constexpr std::uint32_t kLayoutVersion = 10;
 /// A plane whose beat has not moved for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
@@ -51,6 +52,7 @@ struct ReactorArea {
   alignas(kCacheLine) std::array<std::array<std::atomic<std::uint64_t>, kTransportCounterCount>,
                                  kMaxClasses> transport_counters;
   std::array<std::atomic<std::uint64_t>, kReactorCounterCount> counters;
+  std::array<std::atomic<std::uint64_t>, kInvariantCount> invariant_failures;
   std::array<std::atomic<std::uint64_t>, kMaxDeviceStatistics> device_statistics;
   std::array<std::atomic<std::uint32_t>, kSlotStateCount> slots_in_state;
   alignas(kCacheLine) SeqLock<ReactorInfo> info;

@@ -32,7 +32,7 @@ TRANSPORT = ["rpc_message", "rpcrdma*codec", "message_path_allocation", "v1_conf
 # The tests that may notice what is broken in a folder: names of meson's tests, where * stands for anything. Few, since what a mutated header is in
 # has to be compiled: those that are about the folder.
 FOLDERS = {
-    "dataplane/base": ["segment", *TRANSPORT],
+    "dataplane/base": ["base", "segment", *TRANSPORT],
     "dataplane/xdr": TRANSPORT,
     "dataplane/rpc": TRANSPORT,
     "dataplane/rpcrdma": TRANSPORT,

@@ -16,59 +16,6 @@
 namespace sluice::segment {
 namespace {
 
-TEST(Ring, two_threads_see_every_item_once_and_in_order) {
-  auto ring = std::make_unique<SpscRing<std::uint64_t, 64>>();
-  constexpr std::uint64_t kItems = 200'000;
-  std::thread producer([&] {
-    for (std::uint64_t i = 0; i < kItems;) i += ring->push(i) ? 1 : 0;
-  });
-  for (std::uint64_t expected = 0; expected < kItems;) {
-    std::uint64_t item;
-    if (!ring->pop(item)) continue;
-    ASSERT_EQ(item, expected++);
-  }
-  producer.join();
-}
-
-TEST(Ring, a_full_ring_takes_nothing) {
-  SpscRing<int, 4> ring{};
-  int item = 0;
-  EXPECT_FALSE(ring.pop(item));
-  for (int round = 0; round < 1000; ++round) {
-    for (int i = 0; i < 4; ++i) EXPECT_TRUE(ring.push(i));
-    EXPECT_FALSE(ring.push(9));
-    EXPECT_EQ(ring.size(), 4u);
-    for (int i = 0; i < 4; ++i) {
-      EXPECT_TRUE(ring.pop(item));
-      EXPECT_EQ(item, i);
-    }
-  }
-}
-
-TEST(SeqLock, readers_never_see_a_torn_value) {
-  struct Wide {
-    std::uint64_t words[12] = {};
-  };
-  SeqLock<Wide> lock{};
-  std::atomic<bool> stop{false};
-  std::thread writer([&] {
-    for (std::uint64_t i = 1; !stop; ++i) {
-      Wide value;
-      std::fill(std::begin(value.words), std::end(value.words), i);
-      lock.write(value);
-    }
-  });
-  int seen = 0;
-  while (seen < 20000) {
-    const auto value = lock.read();
-    if (!value) continue;
-    ++seen;
-    for (const std::uint64_t word : value->words) ASSERT_EQ(word, value->words[0]);
-  }
-  stop = true;
-  writer.join();
-}
-
 TEST(Histogram, percentiles_are_within_a_bucket_of_the_exact_ones) {
   auto histogram = std::make_unique<Histogram>();
   std::vector<std::uint64_t> values;

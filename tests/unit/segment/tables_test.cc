@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands in the segment: rings, histograms, locks, traces and the configuration's small questions, at
-// the ends of their ranges.
+// What stands in the segment: histograms, traces and the configuration's small questions, at the ends of
+// their ranges.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <memory>
 
-#include "dataplane/base/spsc_ring.h"
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/kept_channel.h"
@@ -15,27 +14,6 @@
 
 namespace sluice::segment {
 namespace {
-
-TEST(Ring, its_size_is_what_was_pushed_and_not_popped) {
-  SpscRing<int, 4> ring{};
-  int item = 0;
-  EXPECT_EQ(ring.size(), 0u);
-  for (std::uint32_t pushed = 1; pushed <= 4; ++pushed) {
-    ASSERT_TRUE(ring.push(1));
-    EXPECT_EQ(ring.size(), pushed);
-  }
-  ASSERT_TRUE(ring.pop(item));
-  EXPECT_EQ(ring.size(), 3u);
-}
-
-/// Head and tail are read one after the other: an onlooker may see a head that is behind by more than the
-/// ring holds.
-TEST(Ring, its_size_is_never_more_than_it_holds) {
-  SpscRing<int, 4> ring{};
-  const std::uint32_t tail = 9;  // the first member
-  std::memcpy(static_cast<void*>(&ring), &tail, sizeof tail);
-  EXPECT_EQ(ring.size(), 4u);
-}
 
 TEST(Histogram, no_value_and_the_largest) {
   auto histogram = std::make_unique<Histogram>();
@@ -91,35 +69,6 @@ TEST(Histogram, merging_adds_every_bucket_and_the_sum) {
   EXPECT_EQ(a->in_bucket(0), 1u);
   EXPECT_EQ(a->in_bucket(Histogram::kBuckets - 1), 1u);
   EXPECT_EQ(a->sum(), 10u + (~std::uint64_t{0} >> 8));
-}
-
-struct Odd {
-  char bytes[13] = {};
-};
-
-TEST(SeqLock, sizes_that_are_no_multiple_of_a_word_come_back_whole) {
-  SeqLock<Odd> lock{};
-  Odd value;
-  std::memcpy(value.bytes, "twelve bytes", 13);
-  const std::uint32_t before = lock.sequence();
-  lock.write(value);
-  EXPECT_NE(lock.sequence(), before);
-  const auto read = lock.read();
-  ASSERT_TRUE(read);
-  EXPECT_STREQ(read->bytes, "twelve bytes");
-}
-
-TEST(SeqLock, what_a_writer_left_half_written_is_no_value_until_the_next_write) {
-  SeqLock<Odd> lock{};
-  lock.write({"first"});
-  const std::uint32_t torn = lock.sequence() + 1;  // as a writer that died leaves it
-  static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof torn);
-  std::memcpy(static_cast<void*>(&lock), &torn, sizeof torn);
-  EXPECT_FALSE(lock.read());
-  lock.write({"second"});
-  ASSERT_TRUE(lock.read());
-  EXPECT_STREQ(lock.read()->bytes, "second");
-  EXPECT_EQ(lock.sequence() % 2, 0u);
 }
 
 TEST(Trace, a_ring_keeps_the_newest_records_in_their_places) {

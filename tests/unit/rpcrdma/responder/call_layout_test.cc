@@ -146,14 +146,5 @@ TEST(PrivateData, V1_062_F_14_an_unknown_peer_receives_1024_bytes) {
   EXPECT_FALSE(decode_private_data(other_version));
 }
 
-TEST(Netid, V1_179_V2_153_rdma_names_ipv4_and_rdma6_names_ipv6) {
-  const auto v4 = PeerAddress::from_ipv4(192, 0, 2, 1);
-  EXPECT_STREQ(netid(v4), "rdma");
-  EXPECT_EQ(universal_address(v4, 20049), "192.0.2.1.78.81");
-  const PeerAddress v6{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
-  EXPECT_STREQ(netid(v6), "rdma6");
-  EXPECT_EQ(universal_address(v6, 20049), "2001:db8::1.78.81");
-}
-
 }  // namespace
 }  // namespace sluice::rpcrdma

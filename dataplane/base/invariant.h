@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Conditions that hold unless Sluice itself is wrong. Nothing that a peer sends may decide one: bad input has
+// an error of the protocol and a counter of its own.
+//
+// Builds with a sanitizer, for fuzzing or for debugging abort where one fails. A release build counts, by kind
+// and reactor, and goes on: the caller ends what is concerned, usually one connection, and leaves the rest.
+//
+//   if (!SLUICE_INVARIANT(balance() >= 0, credit_balance)) return close(CloseReason::InternalError);
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+#include <string_view>
+
+// X(name, help): `name` is the value of the metric's label.
+#define SLUICE_INVARIANTS(X)                                                                      \
+  X(call_slot_state, "A call slot changed to a state that does not follow from the one it had")   \
+  X(request_state, "A request slot changed to a state that does not follow from the one it had")  \
+  X(connection_state, "A connection changed to a state that does not follow from the one it had") \
+  X(credit_balance, "More credits were used than there were")                                     \
+  X(pool_balance, "A pool got back more than it gave, or something that it did not give")         \
+  X(ring_index, "Indices of a ring are further apart than it has slots")                          \
+  X(psn_window, "A packet sequence number lies outside of its window")                            \
+  X(list_membership, "An element was taken out of a list that it is not in, or put into two")     \
+  X(handover_ticket, "A call handed to another reactor came back twice, or to somebody else")     \
+  X(xid_table, "An XID's entry in a table does not name the request that has the XID")
+
+namespace sluice {
+
+#define SLUICE_INVARIANT_NAME(name, help) name,
+enum class Invariant : std::uint8_t { SLUICE_INVARIANTS(SLUICE_INVARIANT_NAME) };
+#undef SLUICE_INVARIANT_NAME
+
+struct InvariantInfo {
+  std::string_view name;
+  std::string_view help;
+};
+#define SLUICE_INVARIANT_INFO(name, help) InvariantInfo{#name, help},
+inline constexpr InvariantInfo kInvariants[] = {SLUICE_INVARIANTS(SLUICE_INVARIANT_INFO)};
+#undef SLUICE_INVARIANT_INFO
+inline constexpr std::size_t kInvariantCount = std::size(kInvariants);
+
+#ifdef SLUICE_ABORT_ON_INVARIANT
+inline constexpr bool kAbortOnInvariant = true;
+#else
+inline constexpr bool kAbortOnInvariant = false;
+#endif
+
+/// Failures on this thread, by kind. A reactor publishes its own.
+inline std::array<std::uint64_t, kInvariantCount>& invariant_failures() noexcept {
+  static thread_local std::array<std::uint64_t, kInvariantCount> failures{};
+  return failures;
+}
+
+/// Use SLUICE_INVARIANT. Always false.
+[[gnu::cold, gnu::noinline]] inline bool invariant_failed(Invariant invariant, const char* condition,
+                                                          const char* file, int line) noexcept {
+  if constexpr (kAbortOnInvariant) {
+    std::fprintf(stderr, "%s:%d: invariant %s does not hold: %s\n", file, line,
+                 kInvariants[static_cast<std::size_t>(invariant)].name.data(), condition);
+    std::abort();
+  }
+  ++invariant_failures()[static_cast<std::size_t>(invariant)];
+  return false;
+}
+
+}  // namespace sluice
+
+/// The condition as bool. `kind` is one of SLUICE_INVARIANTS.
+#define SLUICE_INVARIANT(condition, kind) \
+  (static_cast<bool>(condition) ||        \
+   ::sluice::invariant_failed(::sluice::Invariant::kind, #condition, __FILE__, __LINE__))

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Compiled twice: as tests are, where an invariant aborts, and as a release is, where it counts.
+#include "dataplane/base/invariant.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace sluice {
+namespace {
+
+std::uint64_t credit_failures() {
+  return invariant_failures()[static_cast<std::size_t>(Invariant::credit_balance)];
+}
+
+TEST(Invariant, one_that_holds_is_true_and_counts_nothing) {
+  const int balance = 1;
+  EXPECT_TRUE(SLUICE_INVARIANT(balance > 0, credit_balance));
+  for (const std::uint64_t failures : invariant_failures()) EXPECT_EQ(failures, 0u);
+}
+
+TEST(Invariant, one_that_fails_aborts_in_tests_and_counts_in_a_release) {
+  const int balance = -1;
+  if constexpr (kAbortOnInvariant) {
+    EXPECT_DEATH(static_cast<void>(SLUICE_INVARIANT(balance >= 0, credit_balance)),
+                 "invariant_test.cc:[0-9]+: invariant credit_balance does not hold: balance >= 0");
+  } else {
+    EXPECT_FALSE(SLUICE_INVARIANT(balance >= 0, credit_balance));
+    EXPECT_EQ(credit_failures(), 1u);
+    std::thread([] { EXPECT_EQ(credit_failures(), 0u); }).join();  // each reactor publishes its own
+  }
+}
+
+}  // namespace
+}  // namespace sluice

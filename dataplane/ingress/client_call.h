@@ -15,7 +15,7 @@ namespace sluice::ingress {
 
 class TcpClient;
 
-/// Replies up to this size need no memory but the exchange's own.
+/// Replies up to this size need no memory but the call's own.
 inline constexpr std::uint32_t kSmallReplyBytes = 4096;
 /// Data that may be placed in one reply; what is more comes inline.
 inline constexpr std::size_t kMaxPlacedItems = service::kMaxResultItems;
@@ -41,7 +41,7 @@ struct ClientCall {
   std::uint32_t xid = 0;
   std::uint32_t procedure = 0;
   std::uint64_t begun_ns = 0;
-  service::Binding binding;
+  const service::Binding* binding = nullptr;  ///< static
 
   Loan call;                      ///< data that the server reads
   Loan reply;                     ///< rooms for placed data, and behind them the reply itself

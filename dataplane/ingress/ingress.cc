@@ -27,8 +27,8 @@ Ingress::Ingress(rpcrdma::Engine& engine, Dialer& dialer, const IngressConfig& c
   std::construct_at(&area_);  // a predecessor's
   for (std::uint32_t i = 0; i < config.clients; ++i)
     clients_.push_back(std::make_unique<TcpClient>(*this, engine));
-  dirty_.reserve(config.clients);
-  stalled_.reserve(config.clients);
+  to_flush_.reserve(config.clients);
+  waiting_.reserve(config.clients);
   resuming_.reserve(config.clients);
   listener_ =
       tcp::listening_socket(reinterpret_cast<const sockaddr*>(&config_.address), config_.address_bytes);
@@ -89,7 +89,7 @@ service::Execution Ingress::Callee::execute(service::Call& call) noexcept {
   TcpClient* const client =
       call.client() != nullptr ? ingress_.by_connection_[call.client()->number()] : nullptr;
   if (client != nullptr)
-    client->on_call_back(call);
+    client->on_server_call(call);
   else
     call.complete(rpc::AcceptStat::ProgUnavail);
   return service::Execution::Started;
@@ -102,9 +102,9 @@ void Ingress::Callee::client_gone(service::Client& client) noexcept {
 // --- The reactor's loop
 
 bool Ingress::poll(std::uint64_t now_ns) noexcept {
-  if (released_) resume_stalled();
-  for (TcpClient* const client : dirty_) client->flush();
-  dirty_.clear();
+  if (released_) resume_waiting();
+  for (TcpClient* const client : to_flush_) client->flush();
+  to_flush_.clear();
   if (!accepting_) {
     accepting_ = true;
     peer_bytes_ = sizeof peer_;
@@ -127,14 +127,14 @@ bool Ingress::poll(std::uint64_t now_ns) noexcept {
     if (std::exchange(accept_failed_, false)) accepting_ = false;
     const std::uint64_t clock_ns = clock_();
     for (const auto& client : clients_) client->tick(clock_ns);
-    resume_stalled();  // also for what the requester has released by itself
+    resume_waiting();  // also for what the requester has released by itself
     publish();
   }
   return handled > 0;
 }
 
-void Ingress::resume_stalled() noexcept {
-  resuming_.swap(stalled_);
+void Ingress::resume_waiting() noexcept {
+  resuming_.swap(waiting_);
   for (TcpClient* const client : resuming_) client->resume();
   resuming_.clear();
   // What those gave back that still wait is what they had taken.

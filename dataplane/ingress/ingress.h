@@ -78,14 +78,15 @@ class Ingress final : public service::Poller {
   }
   /// What a client waits for may be there.
   void note_release() noexcept { released_ = true; }
-  void to_be_flushed(TcpClient& client) noexcept { dirty_.push_back(&client); }
-  void to_be_resumed(TcpClient& client) noexcept { stalled_.push_back(&client); }
-  /// Whose connection this is, from now on.
-  void know(const rpcrdma::Connection& connection, TcpClient& client) noexcept {
+  // Once for each client until the next poll().
+  void schedule_flush(TcpClient& client) noexcept { to_flush_.push_back(&client); }
+  void schedule_resume(TcpClient& client) noexcept { waiting_.push_back(&client); }
+  /// The server's calls on this connection are for this client.
+  void bind(const rpcrdma::Connection& connection, TcpClient& client) noexcept {
     by_connection_[connection.number()] = &client;
   }
-  /// It is his no more; it may be somebody else's by now.
-  void forget(const rpcrdma::Connection& connection, const TcpClient& client) noexcept {
+  /// The connection no longer serves this client. No effect if it is bound to another one by now.
+  void unbind(const rpcrdma::Connection& connection, const TcpClient& client) noexcept {
     TcpClient*& owner = by_connection_[connection.number()];
     if (owner == &client) owner = nullptr;
   }
@@ -112,7 +113,7 @@ class Ingress final : public service::Poller {
 
   void on_accepted(int result) noexcept;
   bool is_allowed() const noexcept;
-  void resume_stalled() noexcept;
+  void resume_waiting() noexcept;
   void publish() noexcept;
 
   const IngressConfig config_;
@@ -125,9 +126,9 @@ class Ingress final : public service::Poller {
   std::unique_ptr<std::byte[]> scratch_;
   std::vector<std::unique_ptr<TcpClient>> clients_;
   std::vector<TcpClient*> by_connection_;  ///< by number of the connection to the server
-  std::vector<TcpClient*> dirty_;
-  std::vector<TcpClient*> stalled_;
-  std::vector<TcpClient*> resuming_;  ///< scratch
+  std::vector<TcpClient*> to_flush_;
+  std::vector<TcpClient*> waiting_;
+  std::vector<TcpClient*> resuming_;  ///< in resume_waiting()
   int listener_ = -1;
   bool accepting_ = false;
   bool accept_failed_ = false;  ///< not tried again before the next tick

@@ -13,6 +13,7 @@
 
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/ingress/client_call.h"
+#include "dataplane/ingress/server_calls.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/segment/ingress.h"
@@ -23,10 +24,6 @@ namespace sluice::ingress {
 
 class Ingress;
 
-/// Calls of the server that one client may have at a time.
-inline constexpr std::size_t kMaxCallBacks = 16;
-/// Longest wait for a client's answer to one.
-inline constexpr std::uint64_t kCallBackTimeoutNs = 30'000'000'000;
 /// A client that takes none of our bytes, or stops in the middle of a long record, for so long is ended: the
 /// memory is wanted by others.
 inline constexpr std::uint64_t kStuckNs = 30'000'000'000;
@@ -65,60 +62,52 @@ class TcpClient {
   void resume() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
 
-  /// A call of the server's.
-  void on_call_back(service::Call& call) noexcept;
+  void on_server_call(service::Call& call) noexcept;
   /// The connection to the server has ended.
   void on_server_gone() noexcept;
 
  private:
-  struct CallBack {
-    service::Call* call = nullptr;
-    std::uint32_t xid = 0;
-    std::uint64_t begun_ns = 0;
-  };
-  struct Reduction;
-
-  void lose() noexcept;
+  void disconnect() noexcept;
   void finish_closing() noexcept;
   void dial() noexcept;
   void handle_records() noexcept;
-  void stall() noexcept;
+  void wait_for_release() noexcept;
+  bool count_wait(segment::IngressCounter why) noexcept;
+  void schedule_flush() noexcept;
+
+  // RX: from a record to the requester.
   bool on_record(std::span<std::byte> record) noexcept;
   bool on_call(std::span<std::byte> record) noexcept;
-  bool wait(segment::IngressCounter why) noexcept;
-  void answer_bad_call(ClientCall& exchange, const rpc::CallDecodeResult& call) noexcept;
-  bool begin(ClientCall& exchange, const rpc::CallHeader& header, std::span<std::byte> record,
+  void answer_bad_call(ClientCall& call, const rpc::CallDecodeResult& decoded) noexcept;
+  bool begin(ClientCall& call, const rpc::CallHeader& header, std::span<std::byte> record,
              std::size_t arguments_at) noexcept;
-  void on_answer(std::span<const std::byte> record) noexcept;
+  bool submit(ClientCall& call, const rpcrdma::Request& request) noexcept;
+  void on_client_reply(std::span<const std::byte> record) noexcept;
   bool is_outstanding(std::uint32_t xid) const noexcept;
-  ClientCall* take_exchange(std::uint32_t xid) noexcept;
+  ClientCall* take_call(std::uint32_t xid) noexcept;
 
-  void reduce(const ClientCall& exchange, std::span<std::byte> record, std::size_t arguments_at,
-              rdma::Lkey lkey, Reduction& reduction) noexcept;
-  std::uint32_t plan_reply(ClientCall& exchange, const rpc::CallHeader& header,
-                           std::span<const std::byte> arguments) noexcept;
   void release_record() noexcept;
   Loan borrow(std::size_t bytes) noexcept;
   void give_back(Loan& loan) noexcept;
+
+  // TX: from the server's reply to the send queue.
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
-  void on_reply(ClientCall& exchange, const rpcrdma::Reply& reply) noexcept;
+  void on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept;
+  std::span<std::byte> room_for_reply(ClientCall& call, std::size_t bytes) noexcept;
   void note_answer() noexcept;
-  void on_timeout(const ClientCall& exchange) noexcept;
-  bool build(ClientCall& exchange, const rpcrdma::Reply& reply) noexcept;
-  void fail(ClientCall& exchange) noexcept;
-  void answer_small(ClientCall& exchange, std::size_t bytes) noexcept;
-  void make_ready(ClientCall& exchange) noexcept;
+  void on_timeout(const ClientCall& call) noexcept;
+  void fail(ClientCall& call) noexcept;
+  void answer_small(ClientCall& call, std::size_t bytes) noexcept;
+  void make_ready(ClientCall& call) noexcept;
   void pump() noexcept;
-  void free(ClientCall& exchange) noexcept;
-  void refuse(CallBack& call_back) noexcept;
-  void touch() noexcept;
+  void free(ClientCall& call) noexcept;
 
   Ingress& ingress_;
   State state_ = State::Free;
   bool receiving_ = false;  ///< io_uring has one
   bool sending_ = false;
-  bool dirty_ = false;
-  bool stalled_ = false;
+  bool flush_scheduled_ = false;
+  bool waiting_ = false;  ///< for memory, a call or room in a queue
   int socket_ = -1;
   std::uint64_t moved_ns_ = 0;     ///< when bytes came or went last
   std::uint64_t answered_ns_ = 0;  ///< when the server answered last
@@ -132,13 +121,13 @@ class TcpClient {
   tcp::RecordStream stream_;
   tcp::SendQueue queue_;
   msghdr message_{};
-  std::vector<ClientCall> exchanges_;
+  std::vector<ClientCall> calls_;
   std::unique_ptr<std::array<std::byte, kSmallReplyBytes>[]> small_replies_;
-  std::vector<std::uint32_t> xids_;  ///< by exchange
+  std::vector<std::uint32_t> xids_;  ///< by index of the call: what is compared lies close together
   IntrusiveQueue<ClientCall, &ClientCall::next> free_;
   IntrusiveQueue<ClientCall, &ClientCall::next> ready_;
   std::uint32_t in_use_ = 0;
-  std::array<CallBack, kMaxCallBacks> call_backs_;
+  ServerCalls server_calls_;
 };
 
 }  // namespace sluice::ingress

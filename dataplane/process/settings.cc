@@ -84,7 +84,7 @@ DialConfig dial_config(const segment::ConfigBlock& config) {
           .port = static_cast<std::uint16_t>(config.reverse.server_port),
           .inline_bytes = config.inline_bytes,
           .credits_requested = config.reverse.calls,
-          .call_backs = std::min<std::uint32_t>(ingress::kMaxCallBacks, config.credits)};
+          .call_backs = std::min<std::uint32_t>(ingress::kMaxServerCalls, config.credits)};
 }
 
 ingress::IngressConfig ingress_config(const segment::ConfigBlock& config) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpcrdma/engine.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "dataplane/rpcrdma/requester/requester.h"

@@ -3,6 +3,7 @@
 // What the connections of one reactor share.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>

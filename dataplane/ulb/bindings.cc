@@ -22,10 +22,15 @@ constexpr NamedProgram kNamed[] = {
 
 }  // namespace
 
-service::Binding find_binding(std::uint32_t program, std::uint32_t version) noexcept {
+const service::Binding* find_binding(std::uint32_t program, std::uint32_t version) noexcept {
   for (const service::Binding* binding : {&nfs2_binding(), &nfs3_binding(), &nfs4_binding(),
                                           &nfsacl2_binding(), &nfsacl3_binding(), &mount3_binding()})
-    if (binding->program == program && binding->version == version) return *binding;
+    if (binding->program == program && binding->version == version) return binding;
+  return nullptr;
+}
+
+service::Binding binding_or_plain(std::uint32_t program, std::uint32_t version) noexcept {
+  if (const service::Binding* const binding = find_binding(program, version)) return *binding;
   return {.program = program, .version = version, .unusable = service::UnusableChunks::Ignore};
 }
 

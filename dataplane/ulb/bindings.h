@@ -10,9 +10,10 @@
 
 namespace sluice::ulb {
 
-/// Of this version of this program; of one that has none, a binding without eligible items that ignores
-/// chunks.
-service::Binding find_binding(std::uint32_t program, std::uint32_t version) noexcept;
+/// Of this version of this program; lives as long as the process. Null: it has none.
+const service::Binding* find_binding(std::uint32_t program, std::uint32_t version) noexcept;
+/// A copy of that, or, for a program without one, a binding without eligible items that ignores chunks.
+service::Binding binding_or_plain(std::uint32_t program, std::uint32_t version) noexcept;
 
 /// A program and version with a name of its own in configurations, such as "nfs3".
 struct NamedProgram {

@@ -113,6 +113,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (records != records_of(sent)) std::abort();
   for (const Bytes& record : records)
     for (const ulb::NamedProgram& named : ulb::named_programs())
-      check_items(ulb::find_binding(named.program, named.version), record);
+      check_items(ulb::binding_or_plain(named.program, named.version), record);
   return 0;
 }

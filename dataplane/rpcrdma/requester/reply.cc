@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What comes back: replies, errors, and what is tried again after them.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 

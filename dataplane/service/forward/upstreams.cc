@@ -32,8 +32,8 @@ Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::u
     std::construct_at(setup.area);  // a predecessor's
     upstreams_.push_back(std::make_unique<Upstream>(setup.config, uring_, memory_, *setup.area, clock));
     for (const Route& route : setup.routes)
-      services_.push_back(std::make_unique<ForwardService>(*upstreams_.back(),
-                                                           ulb::find_binding(route.program, route.version)));
+      services_.push_back(std::make_unique<ForwardService>(
+          *upstreams_.back(), ulb::binding_or_plain(route.program, route.version)));
   }
 }
 

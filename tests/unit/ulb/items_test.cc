@@ -194,13 +194,13 @@ TEST(Items, X_13_of_a_compounds_results_only_some_were_taken_out) {
 
 TEST(Items, every_program_with_a_name_has_its_binding) {
   for (const NamedProgram& named : named_programs()) {
-    const service::Binding binding = find_binding(named.program, named.version);
+    const service::Binding binding = binding_or_plain(named.program, named.version);
     EXPECT_EQ(binding.program, named.program) << named.name;
     EXPECT_EQ(binding.version, named.version) << named.name;
     EXPECT_EQ(binding.unusable, service::UnusableChunks::Ignore) << named.name;
   }
-  EXPECT_EQ(find_binding(4711, 3).argument_items, nullptr);
-  EXPECT_TRUE(find_binding(kNfsProgram, 4).checks_positions);
+  EXPECT_EQ(binding_or_plain(4711, 3).argument_items, nullptr);
+  EXPECT_TRUE(binding_or_plain(kNfsProgram, 4).checks_positions);
 }
 
 }  // namespace

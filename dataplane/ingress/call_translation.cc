@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/ingress/call_translation.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace sluice::ingress {
+namespace {
+
+/// A result that is smaller comes inline, or in the Reply chunk with the rest.
+constexpr std::uint32_t kMinPlacedBytes = 1024;
+
+/// Answers which results came back in their rooms.
+class RoomsOfReply final : public service::PlacedResults {
+ public:
+  RoomsOfReply(const ClientCall& call, const rpcrdma::Reply& reply) noexcept : call_(call), reply_(reply) {}
+
+  bool placed(std::size_t index, std::uint32_t bytes) noexcept override {
+    if (index >= call_.room_count || call_.room_bytes[index] == 0) return false;
+    const auto where = reply_.item(index, bytes).where;
+    defect_ = defect_ || where == rpcrdma::ItemResult::Where::Defect;
+    return where == rpcrdma::ItemResult::Where::Placed;
+  }
+  void unreadable() noexcept override { unreadable_ = true; }
+
+  /// Data whose place cannot be found would be lost in silence. That of a result which is not there does not
+  /// matter (F-07, V1-109).
+  bool consistent(std::span<const service::Item> items) const noexcept {
+    if (defect_) return false;
+    for (std::uint32_t i = 0; unreadable_ && i < call_.room_count; ++i)
+      if (reply_.returned(i) > 0 && (i >= items.size() || !items[i].placed)) return false;
+    return true;
+  }
+
+ private:
+  const ClientCall& call_;
+  const rpcrdma::Reply& reply_;
+  bool defect_ = false;
+  bool unreadable_ = false;
+};
+
+/// The message with the placed data where it belongs, pad included.
+void set_pieces(ClientCall& call, std::span<const std::byte> message, std::size_t results_at,
+                std::span<const service::Item> items) noexcept {
+  std::size_t from = xdr::kUnit;
+  call.total_bytes = static_cast<std::uint32_t>(message.size());
+  call.piece_count = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (!items[i].placed) continue;
+    const std::size_t at = results_at + items[i].offset;
+    std::byte* const data = call.reply.address + call.room_at[i];
+    const std::size_t padded = xdr::padded(std::size_t{items[i].bytes});
+    std::memset(data + items[i].bytes, 0, padded - items[i].bytes);
+    call.pieces[call.piece_count++] = message.subspan(from, at - from);
+    call.pieces[call.piece_count++] = {data, padded};
+    call.total_bytes += static_cast<std::uint32_t>(padded);
+    from = at;
+  }
+  if (from < message.size()) call.pieces[call.piece_count++] = message.subspan(from);
+}
+
+}  // namespace
+
+void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_t arguments_at,
+                 rdma::Lkey lkey, std::span<std::byte> scratch, ReducedCall& reduced) noexcept {
+  std::array<service::Item, rpcrdma::kMaxReadItems> items;
+  const std::size_t found = call.binding->argument_items(call.procedure, record.subspan(arguments_at), items);
+  std::size_t bytes = 0;
+  std::size_t from = 0;
+  const auto keep = [&](std::size_t end) {
+    std::memcpy(scratch.data() + bytes, record.data() + from, end - from);
+    bytes += end - from;
+  };
+  for (std::size_t i = 0; i < found; ++i) {
+    if (items[i].bytes == 0) continue;
+    const std::size_t at = arguments_at + items[i].offset;
+    keep(at);
+    from = at + xdr::padded(std::size_t{items[i].bytes});
+    rdma::Sge& piece = reduced.pieces[reduced.count];
+    piece = {record.data() + at, items[i].bytes, lkey};
+    reduced.items[reduced.count++] = {.position = static_cast<rpcrdma::Position>(at), .pieces = {&piece, 1}};
+  }
+  keep(record.size());
+  reduced.payload = scratch.first(bytes);
+}
+
+std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
+                         std::span<const std::byte> arguments) noexcept {
+  const service::Binding& binding = *call.binding;
+  std::uint64_t most = rpc::kMinReplyBytes;
+  if (header.credential.flavor != rpc::AuthFlavor::None && header.credential.flavor != rpc::AuthFlavor::Sys)
+    most += rpc::kMaxAuthBytes;
+  if (binding.max_results_bytes == nullptr) return tcp::kMaxRecordBytes;
+  most += binding.max_results_bytes(header.procedure, arguments);
+  if (most <= kSmallReplyBytes) return static_cast<std::uint32_t>(most);
+  if (binding.expected_items != nullptr)
+    call.room_count =
+        static_cast<std::uint32_t>(binding.expected_items(header.procedure, arguments, call.room_bytes));
+  for (std::uint32_t i = 0; i < call.room_count; ++i) {
+    const std::uint64_t bytes = xdr::padded(std::size_t{call.room_bytes[i]});
+    call.room_at[i] = call.rooms_bytes;
+    if (bytes < kMinPlacedBytes || call.rooms_bytes + bytes > tcp::kMaxRecordBytes) {
+      call.room_bytes[i] = 0;
+      continue;
+    }
+    call.rooms_bytes += static_cast<std::uint32_t>(bytes);
+    most -= std::min(most, bytes);
+  }
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, tcp::kMaxRecordBytes - call.rooms_bytes));
+}
+
+std::span<const rpcrdma::WriteItem> offer_rooms(const ClientCall& call, rdma::Lkey lkey,
+                                                OfferedRooms& offered) noexcept {
+  if (call.rooms_bytes == 0) return {};
+  for (std::uint32_t i = 0; i < call.room_count; ++i) {
+    offered.pieces[i] = {call.reply.address + call.room_at[i], call.room_bytes[i], lkey};
+    if (call.room_bytes[i] > 0) offered.items[i].pieces = {&offered.pieces[i], 1};
+  }
+  return std::span(offered.items).first(call.room_count);
+}
+
+bool assemble_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> to) noexcept {
+  if (reply.message().size() > to.size()) return false;
+  std::memcpy(to.data(), reply.message().data(), reply.message().size());
+  const std::span<const std::byte> message = to.first(reply.message().size());
+
+  xdr::Reader reader(message);
+  const rpc::ReplyDecodeResult header = rpc::decode_reply(reader);
+  if (!header.ok) return false;
+  const std::size_t results_at = message.size() - reader.remaining();
+  std::array<service::Item, kMaxPlacedItems> items;
+  std::size_t count = 0;
+  RoomsOfReply rooms(call, reply);
+  if (call.rooms_bytes > 0 && header.header.success() && call.binding->result_items != nullptr)
+    count = call.binding->result_items(call.procedure, reader.rest(), &rooms, items);
+  const auto found = std::span(items).first(count);
+  if (!rooms.consistent(found)) return false;
+  set_pieces(call, message, results_at, found);
+  return true;
+}
+
+}  // namespace sluice::ingress

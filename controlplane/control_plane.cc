@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "controlplane/admin/methods.h"

@@ -5,6 +5,7 @@
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
 
+#include <algorithm>
 #include <cassert>
 #include <limits>
 #include <map>

@@ -3,6 +3,7 @@
 // sluice-bench: probes a server and runs load against it.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -4,6 +4,7 @@
 #include "controlplane/admin/devices.h"
 #include "controlplane/admin/upstreams.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <sstream>

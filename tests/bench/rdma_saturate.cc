@@ -3,6 +3,7 @@
 // rdma_saturate ETHDEV MOUNT_PORT PID: keeps a data plane on softroce busy, with as many calls outstanding as
 // it grants, and says what processor time its process PID spends on a call. A reactor polls all the time, so
 // that this is the wall time of its processor, less what others took of it, divided by the calls.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 

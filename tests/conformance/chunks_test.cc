@@ -4,6 +4,7 @@
 // chunk.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "tests/conformance/raw_call.h"

@@ -4,6 +4,7 @@
 // The service here knows PUTFH, READ, WRITE and GETATTR, and a file handle whose READ fails.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/conformance/raw_call.h"

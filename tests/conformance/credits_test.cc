@@ -3,6 +3,7 @@
 // Requirement rows 2.3, 2.4 and 2.10 at the responder: credits, Receives, thresholds, lost connections.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 
 #include "tests/conformance/raw_call.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/lab.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace sluice::conformance {

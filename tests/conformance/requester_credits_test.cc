@@ -6,6 +6,8 @@
 #include "tests/conformance/raw_server.h"
 #include "tests/golden/v1_vectors.h"
 
+#include <algorithm>
+
 namespace sluice::conformance {
 namespace {
 

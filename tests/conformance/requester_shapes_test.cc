@@ -4,6 +4,7 @@
 // of it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 #include "dataplane/ulb/nfs3.h"

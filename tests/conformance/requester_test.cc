@@ -3,6 +3,7 @@
 // Requirement rows at the requester, judged by a raw server: replies good and bad.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 #include "tests/conformance/raw_server.h"

@@ -7,6 +7,8 @@
 #include "tests/conformance/raw_call.h"
 #include "tests/golden/v1_vectors.h"
 
+#include <algorithm>
+
 namespace sluice::conformance {
 namespace {
 

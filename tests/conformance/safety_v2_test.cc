@@ -6,6 +6,8 @@
 
 #include "tests/conformance/v2_lab.h"
 
+#include <algorithm>
+
 namespace sluice::conformance::v2 {
 namespace {
 

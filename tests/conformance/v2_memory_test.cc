@@ -3,6 +3,7 @@
 // Version 2: what is reduced and what is not, whose memory is open and for how long, security flavors.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/conformance/v2_lab.h"

@@ -4,6 +4,7 @@
 // by an observer that keeps the books of credits on its own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>

@@ -5,6 +5,7 @@
 // its own datagrams.
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <random>

@@ -4,6 +4,8 @@
 #include "tests/unit/service/memory/linux_session.h"
 #include "tests/unit/service/memory/nfs3_client.h"
 
+#include <algorithm>
+
 namespace sluice::ulb {
 namespace {
 

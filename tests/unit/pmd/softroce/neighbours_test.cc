@@ -76,11 +76,15 @@ Bytes solicitation() {
 /// The checksum over pseudo header and message, of its own making (RFC 8200, section 8.1).
 Bytes with_checksum(Bytes frame) {
   store_be16(frame.data() + 56, 0);
-  Bytes covered(frame.begin() + 22, frame.begin() + 54);
-  const std::size_t message = frame.size() - 54;
-  for (const int byte : {0, 0, 0, static_cast<int>(message), 0, 0, 0, 58})
+  const auto bytes = std::span<const std::byte>(frame);
+  const auto message = bytes.subspan(54);
+  Bytes covered;
+  covered.reserve(bytes.size());
+  for (const std::byte byte : bytes.subspan(22, 32)) covered.push_back(byte);
+  for (const std::size_t byte : {std::size_t{0}, std::size_t{0}, std::size_t{0}, message.size(),
+                                 std::size_t{0}, std::size_t{0}, std::size_t{0}, std::size_t{58}})
     covered.push_back(static_cast<std::byte>(byte));
-  covered.insert(covered.end(), frame.begin() + 54, frame.end());
+  for (const std::byte byte : message) covered.push_back(byte);
   store_be16(frame.data() + 56, internet_checksum(covered));
   return frame;
 }

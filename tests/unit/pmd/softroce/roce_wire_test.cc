@@ -4,6 +4,7 @@
 // may do to the decoders.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>

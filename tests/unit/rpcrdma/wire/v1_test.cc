@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <rpc/rpc.h>
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 #include <string>

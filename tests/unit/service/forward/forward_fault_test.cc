@@ -3,6 +3,8 @@
 // Upstreams that lie, end, or stay silent, and clients that go away: who gets what, and what is counted.
 #include "tests/unit/service/forward/forward_lab.h"
 
+#include <algorithm>
+
 namespace sluice::forward_test {
 namespace {
 

@@ -4,6 +4,7 @@
 // compares the answers. The tests' own decoder is checked on the server's replies by the way.
 #include "tests/unit/service/memory/linux_session.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 

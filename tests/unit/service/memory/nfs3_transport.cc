@@ -3,6 +3,8 @@
 
 #include "dataplane/ulb/nfs3.h"
 
+#include <algorithm>
+
 namespace sluice::service::test {
 namespace {
 

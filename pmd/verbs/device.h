@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// One verbs device of one reactor (verbs.h says what it is). Everything belongs to that reactor but look() and
+// probe(), which one other thread calls, and what stands below context_lock_.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dataplane/base/fixed_ring.h"
 #include "dataplane/base/setup_error.h"
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
@@ -23,19 +27,6 @@ namespace sluice::rdma::verbs {
 
 /// Asynchronous events taken in one look.
 inline constexpr std::size_t kEventsPerLook = 64;
-
-/// Work completions that wait for the next poll; enough for all that can be outstanding.
-struct CompletionRing {
-  void grow(std::size_t capacity);
-  bool empty() const noexcept { return count == 0; }
-  void push(const WorkCompletion& completion) noexcept;
-  std::size_t pop(std::span<WorkCompletion> into) noexcept;
-  void remove(QueuePairNumber qp) noexcept;
-
-  std::vector<WorkCompletion> ring;
-  std::size_t head = 0;
-  std::size_t count = 0;
-};
 
 class VerbsDevice final : public Verbs {
  public:
@@ -82,7 +73,7 @@ class VerbsDevice final : public Verbs {
   void add_depth(std::size_t depth);
   void remove_depth(std::size_t depth) noexcept { depth_ -= depth; }
   /// Of completions that wait: what a queue pair that is lost may post.
-  std::size_t completion_room() const noexcept { return flushed_.ring.size() - flushed_.count; }
+  std::size_t completion_room() const noexcept { return flushed_.capacity() - flushed_.size(); }
   ibv_pd* protection_domain() noexcept { return pd_; }
   ibv_context* context() noexcept { return context_; }
   const ibv_device_attr& attributes() const noexcept { return attributes_; }
@@ -93,7 +84,9 @@ class VerbsDevice final : public Verbs {
   MemoryTable& memory() noexcept { return memory_; }
   Statistics& stats() noexcept { return statistics_; }
   void complete(const WorkCompletion& completion) noexcept;
-  void forget_completions_of(QueuePairNumber qp) noexcept { flushed_.remove(qp); }
+  void forget_completions_of(QueuePairNumber qp) noexcept {
+    flushed_.erase_if([qp](const WorkCompletion& completion) { return completion.qp == qp; });
+  }
   void add_staged(VerbsQueuePair& qp) noexcept { staged_.push_back(&qp); }
   void remove_staged(VerbsQueuePair& qp) noexcept;
   /// From within a poll of completions: the queue pair is to go to Error after it.
@@ -140,7 +133,8 @@ class VerbsDevice final : public Verbs {
   std::vector<Place> places_;
   std::vector<VerbsQueuePair*> staged_;
   std::vector<VerbsQueuePair*> failed_;
-  CompletionRing flushed_;
+  /// Completions that wait for the next poll; room for all that can be outstanding.
+  FixedRing<WorkCompletion> flushed_;
   std::size_t depth_ = 0;  ///< of all queue pairs
   /// While poll() runs: where its caller wants completions.
   std::span<WorkCompletion> room_;

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// VerbsDevice on the thread that looks for asynchronous events, and for a device that has gone or come back.
+// It changes nothing itself: it leaves a request, which the reactor carries out in its next poll().
+#include <poll.h>
+#include <unistd.h>
+
+#include "pmd/verbs/device.h"
+#include "pmd/verbs/ports.h"
+
+namespace sluice::rdma::verbs {
+
+void VerbsDevice::request(Request wanted) noexcept {
+  // Going outranks everything else; what is left undone for it has no meaning any more.
+  Request known = request_.load(std::memory_order_relaxed);
+  while (known != Request::Detach &&
+         !request_.compare_exchange_weak(known, wanted, std::memory_order_release)) {
+  }
+}
+
+/// The kernel takes the device's node away first, and then waits until nobody has it open.
+bool VerbsDevice::is_present() const noexcept {
+  return ::access(node_path_.c_str(), F_OK) == 0;
+}
+
+void VerbsDevice::look() noexcept {
+  const std::unique_lock lock(context_lock_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  if (context_ == nullptr) {
+    ibv_context* const found = open_by_name(config_.device, config_.port);
+    if (found == nullptr) return;
+    if (usable(found, config_.port)) request(Request::Attach);
+    ibv_close_device(found);
+    return;
+  }
+  for (std::size_t i = 0; i < kEventsPerLook; ++i) {
+    pollfd ready{.fd = context_->async_fd, .events = POLLIN, .revents = 0};
+    ibv_async_event event;
+    if (::poll(&ready, 1, 0) <= 0 || ibv_get_async_event(context_, &event) != 0) break;
+    on_event(event);
+    ibv_ack_async_event(&event);
+  }
+  if (!is_present()) request(Request::Detach);
+}
+
+void VerbsDevice::probe(QueuePairNumber number) noexcept {
+  for (std::size_t i = 0; i < numbers_.size(); ++i)
+    if (numbers_[i].load(std::memory_order_relaxed) == static_cast<std::uint32_t>(number)) {
+      probed_[i].store(static_cast<std::uint32_t>(number), std::memory_order_relaxed);
+      request(Request::LookAtQueuePairs);
+    }
+}
+
+void VerbsDevice::on_event(const ibv_async_event& event) noexcept {
+  switch (event.event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+      ++queue_pair_events_;
+      // The queue pair cannot go before its event is acknowledged.
+      ended_[static_cast<VerbsQueuePair*>(event.element.qp->qp_context)->place()].store(
+          event.element.qp->qp_num, std::memory_order_relaxed);
+      return request(Request::LookAtQueuePairs);
+    case IBV_EVENT_CQ_ERR:  // its queue pairs cannot be told from those of others: all start anew
+      ++overruns_;
+      return request(Request::Detach);
+    case IBV_EVENT_DEVICE_FATAL:
+      return request(Request::Detach);
+    case IBV_EVENT_PORT_ERR:
+      if (event.element.port_num != config_.port) return;
+      ++port_down_;
+      return condition_.store(Condition::PortDown, std::memory_order_relaxed);
+    case IBV_EVENT_PORT_ACTIVE:
+      if (event.element.port_num != config_.port) return;
+      ++port_up_;
+      return condition_.store(Condition::Up, std::memory_order_relaxed);
+    default:
+      return;
+  }
+}
+
+}  // namespace sluice::rdma::verbs

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/verbs/ports.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+
+#include "pmd/verbs/verbs.h"
+
+namespace sluice::rdma::verbs {
+namespace {
+
+constexpr std::size_t kMaxGids = 256;
+struct DeviceList {
+  DeviceList() : devices(ibv_get_device_list(&count)) {}
+  ~DeviceList() {
+    if (devices != nullptr) ibv_free_device_list(devices);
+  }
+  DeviceList(const DeviceList&) = delete;
+  DeviceList& operator=(const DeviceList&) = delete;
+  int count = 0;
+  ibv_device** devices;
+};
+
+bool is_link_local(const PeerAddress& address) noexcept {
+  return address.bytes[0] == 0xFE && (address.bytes[1] & 0xC0) == 0x80;
+}
+
+constexpr std::string_view kSoftwareProvider = "software";
+
+/// The kernel's driver, to which the link of the device's hardware leads; rxe and its like have no hardware.
+std::string provider_of(const ibv_device& device) {
+  char target[256];
+  const std::string link = std::string(device.ibdev_path) + "/device/driver";
+  const ssize_t length = ::readlink(link.c_str(), target, sizeof target);
+  const std::string_view path(target, length > 0 ? static_cast<std::size_t>(length) : 0);
+  return std::string(path.empty() ? kSoftwareProvider : path.substr(path.rfind('/') + 1));
+}
+
+/// In Mbit/s; zero when it is not known.
+std::uint32_t speed_of(const ibv_port_attr& port) noexcept {
+  constexpr std::uint32_t kLaneMbps[] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000};
+  const std::uint32_t lanes = port.active_width == 1   ? 1
+                              : port.active_width == 2 ? 4
+                              : port.active_width == 4 ? 8
+                              : port.active_width == 8 ? 12
+                                                       : 2;
+  for (std::uint32_t bit = 0; bit < std::size(kLaneMbps); ++bit)
+    if (port.active_speed == 1u << bit) return kLaneMbps[bit] * lanes;
+  return 0;
+}
+
+PortInfo port_info(ibv_device& device, const ibv_device_attr& attributes, const ibv_port_attr& port,
+                   std::uint8_t number, std::span<const ibv_gid_entry> gids) {
+  PortInfo info{.device = ibv_get_device_name(&device),
+                .provider = {},
+                .firmware = attributes.fw_ver,
+                .port = number,
+                .active = port.state == IBV_PORT_ACTIVE,
+                .ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET,
+                .active_mtu = bytes_of(port.active_mtu),
+                .speed_mbps = speed_of(port),
+                .addresses = addresses_of(gids, number),
+                .max_queue_pairs = static_cast<std::uint32_t>(attributes.max_qp),
+                .max_work_requests = static_cast<std::uint32_t>(attributes.max_qp_wr),
+                .max_sge = static_cast<std::uint32_t>(attributes.max_sge),
+                .max_completions = static_cast<std::uint32_t>(attributes.max_cqe),
+                .max_reads = static_cast<std::uint32_t>(attributes.max_qp_rd_atom),
+                .max_region_bytes = attributes.max_mr_size,
+                .max_windows = static_cast<std::uint32_t>(attributes.max_mw),
+                .windows = has_windows(attributes),
+                .remote_invalidation = has_remote_invalidation(attributes),
+                .problem = {}};
+  info.provider = provider_of(device);
+  info.problem = problem_of(port, !info.addresses.empty());
+  return info;
+}
+
+}  // namespace
+
+std::uint16_t bytes_of(ibv_mtu mtu) noexcept {
+  return static_cast<std::uint16_t>(128u << std::clamp<unsigned>(mtu, IBV_MTU_256, IBV_MTU_4096));
+}
+
+bool is_roce_v2(const ibv_gid_entry& entry, std::uint8_t port) noexcept {
+  return entry.port_num == port && entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+}
+
+std::vector<ibv_gid_entry> gids_of(ibv_context* context) {
+  std::vector<ibv_gid_entry> entries(kMaxGids);
+  const ssize_t count = ibv_query_gid_table(context, entries.data(), entries.size(), 0);
+  entries.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  return entries;
+}
+
+PeerAddress address_of(const ibv_gid_entry& entry) noexcept {
+  PeerAddress address;
+  std::memcpy(address.bytes.data(), entry.gid.raw, address.bytes.size());
+  return address;
+}
+
+std::vector<PeerAddress> addresses_of(std::span<const ibv_gid_entry> gids, std::uint8_t port) {
+  std::vector<PeerAddress> addresses;
+  for (const ibv_gid_entry& entry : gids)
+    if (is_roce_v2(entry, port)) addresses.push_back(address_of(entry));
+  std::stable_partition(addresses.begin(), addresses.end(),
+                        [](const PeerAddress& a) { return !is_link_local(a); });
+  return addresses;
+}
+
+bool has_windows(const ibv_device_attr& attributes) noexcept {
+  constexpr unsigned kType2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  return (attributes.device_cap_flags & kType2) != 0 && attributes.max_mw > 0;
+}
+bool has_remote_invalidation(const ibv_device_attr& attributes) noexcept {
+  return (attributes.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
+}
+
+std::string problem_of(const ibv_port_attr& port, bool has_address) {
+  if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return "not Ethernet: Sluice speaks RoCEv2 only";
+  if (port.state != IBV_PORT_ACTIVE) return "the port is down: check cable, switch and `ip link`";
+  if (!has_address)
+    return "no RoCEv2 address: give its network interface an IP address, and check its RoCE mode";
+  return {};
+}
+
+bool usable(ibv_context* context, std::uint8_t port) {
+  ibv_port_attr attributes{};
+  if (ibv_query_port(context, port, &attributes) != 0) return false;
+  return problem_of(attributes, !addresses_of(gids_of(context), port).empty()).empty();
+}
+
+ibv_context* open_by_name(const std::string& wanted, std::uint8_t port) {
+  const DeviceList list;
+  for (int i = 0; i < list.count; ++i) {
+    if (!wanted.empty() && wanted != ibv_get_device_name(list.devices[i])) continue;
+    ibv_context* context = ibv_open_device(list.devices[i]);
+    if (context == nullptr) continue;
+    if (!wanted.empty() || usable(context, port)) return context;
+    ibv_close_device(context);
+  }
+  return nullptr;
+}
+
+std::string no_such_device(const std::string& wanted) {
+  const std::vector<PortInfo> ports = list_ports();
+  if (ports.empty()) return no_devices_hint();
+  std::string there;
+  for (const PortInfo& port : ports)
+    there += (there.empty() ? "" : ", ") + port.device + " port " + std::to_string(port.port) +
+             (port.problem.empty() ? "" : " (" + port.problem + ")");
+  return (wanted.empty() ? std::string("No RDMA device has a port that Sluice can use")
+                         : "There is no RDMA device '" + wanted + "' that can be opened") +
+         ". There are: " + there + ". Set devices in [device] of the configuration.";
+}
+
+bool is_software(const ibv_device& device) {
+  return provider_of(device) == kSoftwareProvider;
+}
+
+std::string no_devices_hint() {
+  return "This machine has no RDMA device that its kernel shows to programs. With an RDMA NIC, load its "
+         "driver and ib_uverbs (`rdma link` and /dev/infiniband show it); without one, set driver = "
+         "\"softroce\" in [device], which speaks RoCEv2 over any network card.";
+}
+
+std::vector<PortInfo> list_ports() {
+  std::vector<PortInfo> ports;
+  const DeviceList list;
+  for (int i = 0; i < list.count; ++i) {
+    ibv_context* context = ibv_open_device(list.devices[i]);
+    if (context == nullptr) {
+      ports.push_back({.device = ibv_get_device_name(list.devices[i]),
+                       .provider = {},
+                       .firmware = {},
+                       .addresses = {},
+                       .problem = std::string("cannot be opened (") + std::strerror(errno) +
+                                  "): check the rights on /dev/infiniband"});
+      continue;
+    }
+    ibv_device_attr device{};
+    ibv_query_device(context, &device);
+    const std::vector<ibv_gid_entry> gids = gids_of(context);
+    for (std::uint8_t number = 1; number <= device.phys_port_cnt; ++number) {
+      ibv_port_attr port{};
+      if (ibv_query_port(context, number, &port) != 0) continue;
+      ports.push_back(port_info(*list.devices[i], device, port, number, gids));
+    }
+    ibv_close_device(context);
+  }
+  return ports;
+}
+
+}  // namespace sluice::rdma::verbs

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/loopback/device.h"
 
-#include <sys/mman.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
-#include <cerrno>
 #include <cstring>
 
 #include "dataplane/base/setup_error.h"
@@ -15,17 +11,12 @@
 namespace sluice::rdma::loopback {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr std::uint32_t kMaxSge = 32;
-constexpr std::uint32_t kRegionBits = 16;  ///< of an lkey
 
 }  // namespace
 
 LoopbackDevice::LoopbackDevice(std::shared_ptr<Fabric> fabric, const DeviceConfig& config)
     : fabric_(std::move(fabric)), config_(config), number_(claim_number()), cm_(*fabric_, number_) {
-  if (::getrandom(random_state_, sizeof random_state_, 0) != static_cast<ssize_t>(sizeof random_state_))
-    throw SetupError("Cannot get random numbers for steering tags from the kernel.");
-  random_state_[0] |= 1;  // the generator must not start from all zeros
   queue_pairs_.reserve(config.max_queue_pairs);
 }
 
@@ -33,7 +24,6 @@ LoopbackDevice::~LoopbackDevice() {
   DeviceEntry& entry = fabric_->header().devices[number_];
   entry.pid.store(0, std::memory_order_relaxed);
   entry.in_use.store(0, std::memory_order_release);
-  for (const auto& bytes : owned_) ::munmap(bytes.data(), bytes.size());
 }
 
 std::uint32_t LoopbackDevice::claim_number() {
@@ -57,18 +47,10 @@ DeviceLimits LoopbackDevice::limits() const noexcept {
           .remote_invalidation = true};
 }
 
-MemoryRegion LoopbackDevice::add_region(std::span<std::byte> bytes) {
-  if (regions_.size() >> kRegionBits != 0)
-    throw SetupError("Too many memory regions on the loopback device.");
-  const auto lkey = static_cast<Lkey>(static_cast<std::uint32_t>(random()) << kRegionBits | regions_.size());
-  regions_.push_back({bytes, lkey});
-  return regions_.back();
-}
-
 /// Across processes, a device that does not listen takes its memory from its arena, so that windows can name
 /// it.
 MemoryRegion LoopbackDevice::allocate_memory(std::size_t bytes) {
-  const std::size_t rounded = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
+  const std::size_t rounded = page_bytes(bytes);
   const bool is_creator = fabric_->header().creator_pid == static_cast<std::uint32_t>(::getpid());
   if (fabric_->across_processes() && !is_creator) {
     if (rounded > fabric_->arena_bytes() - arena_used_)
@@ -77,19 +59,13 @@ MemoryRegion LoopbackDevice::allocate_memory(std::size_t bytes) {
     std::byte* memory = fabric_->arena(number_) + arena_used_;
     arena_used_ += rounded;
     std::memset(memory, 0, rounded);  // an earlier client may have used it
-    return add_region({memory, rounded});
+    return regions_.add({memory, rounded});
   }
-  void* memory =
-      ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED)
-    throw SetupError("Cannot get " + std::to_string(rounded >> 20) + " MiB of memory (" +
-                     std::strerror(errno) + "): lower the sizes in the configuration.");
-  owned_.push_back({static_cast<std::byte*>(memory), rounded});
-  return add_region(owned_.back());
+  return regions_.allocate(bytes);
 }
 
 MemoryRegion LoopbackDevice::register_memory(std::span<std::byte> bytes) {
-  return add_region(bytes);
+  return regions_.add(bytes);
 }
 
 MemoryWindow LoopbackDevice::allocate_window() {
@@ -115,15 +91,6 @@ void LoopbackDevice::remove(LoopbackQueuePair& qp) noexcept {
   std::erase(queue_pairs_, &qp);
 }
 
-bool LoopbackDevice::local_access(const Sge& sge) const noexcept {
-  const std::size_t number = static_cast<std::uint32_t>(sge.lkey) & ((1u << kRegionBits) - 1);
-  if (number >= regions_.size() || regions_[number].lkey != sge.lkey) return false;
-  const auto& bytes = regions_[number].bytes;
-  const auto address = reinterpret_cast<std::uintptr_t>(sge.address);
-  const auto base = reinterpret_cast<std::uintptr_t>(bytes.data());
-  return address >= base && address - base <= bytes.size() && sge.length <= bytes.size() - (address - base);
-}
-
 std::optional<std::uint64_t> LoopbackDevice::arena_offset(std::span<const std::byte> bytes) noexcept {
   if (!fabric_->across_processes()) return 0;
   const auto base = reinterpret_cast<std::uintptr_t>(fabric_->arena(number_));
@@ -134,20 +101,8 @@ std::optional<std::uint64_t> LoopbackDevice::arena_offset(std::span<const std::b
   return address - base;
 }
 
-/// xoroshiro128+ over a random start: tags vary and do not count. Not meant against a peer that collects
-/// them.
-std::uint64_t LoopbackDevice::random() noexcept {
-  const std::uint64_t a = random_state_[0];
-  std::uint64_t b = random_state_[1];
-  const std::uint64_t result = a + b;
-  b ^= a;
-  random_state_[0] = std::rotl(a, 24) ^ b ^ b << 16;
-  random_state_[1] = std::rotl(b, 37);
-  return result;
-}
-
 Rkey LoopbackDevice::next_rkey(std::uint32_t window) noexcept {
-  auto tag = static_cast<std::uint32_t>(random() >> 32) & ~(kMaxWindows - 1);
+  auto tag = static_cast<std::uint32_t>(tags_.next()) & ~(kMaxWindows - 1);
   if (tag == 0) tag = kMaxWindows;  // zero means not bound
   return static_cast<Rkey>(tag | window);
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "pmd/common/region_table.h"
 #include "pmd/loopback/queue_pair.h"
 
 namespace sluice::rdma::loopback {
@@ -85,7 +86,7 @@ class LoopbackDevice final : public Loopback {
   Statistics& stats() noexcept { return statistics_; }
   std::uint32_t number() const noexcept { return number_; }
   void remove(LoopbackQueuePair& qp) noexcept;
-  bool local_access(const Sge& sge) const noexcept;
+  bool local_access(const Sge& sge) const noexcept { return regions_.covers(sge); }
   std::vector<LoopbackQueuePair*>& window_owners() noexcept { return window_owners_; }
   Rkey next_rkey(std::uint32_t window) noexcept;
   /// Offset in this device's arena; nothing when `bytes` is not in it.
@@ -93,22 +94,19 @@ class LoopbackDevice final : public Loopback {
 
  private:
   std::uint32_t claim_number();
-  std::uint64_t random() noexcept;
-  MemoryRegion add_region(std::span<std::byte> bytes);
 
   std::shared_ptr<Fabric> fabric_;
   DeviceConfig config_;
   const std::uint32_t number_;
   LoopbackCm cm_;
   Statistics statistics_;
-  std::vector<MemoryRegion> regions_;
-  std::vector<std::span<std::byte>> owned_;  ///< mapped by us
+  SteeringTags tags_;
+  RegionTable regions_{"loopback", tags_};
   std::vector<LoopbackQueuePair*> window_owners_;
   std::vector<LoopbackQueuePair*> queue_pairs_;
   std::size_t next_polled_ = 0;
   std::uint32_t next_qpn_ = 1;
   std::uint64_t arena_used_ = 0;
-  std::uint64_t random_state_[2];
 };
 
 }  // namespace sluice::rdma::loopback

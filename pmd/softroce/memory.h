@@ -9,8 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "dataplane/base/setup_error.h"
-#include "dataplane/base/siphash.h"
+#include "pmd/common/region_table.h"
 #include "pmd/queue_pair.h"
 
 namespace sluice::rdma::softroce {
@@ -20,18 +19,17 @@ inline constexpr std::uint32_t kMaxWindows = 4096;
 
 class MemoryTable {
  public:
-  MemoryTable();
-  ~MemoryTable();
+  MemoryTable() = default;
   MemoryTable(const MemoryTable&) = delete;
   MemoryTable& operator=(const MemoryTable&) = delete;
 
   // Setup; SetupError with a sentence.
-  MemoryRegion allocate(std::size_t bytes);
-  MemoryRegion add(std::span<std::byte> bytes);
+  MemoryRegion allocate(std::size_t bytes) { return regions_.allocate(bytes); }
+  MemoryRegion add(std::span<std::byte> bytes) { return regions_.add(bytes); }
   MemoryWindow allocate_window();
 
   /// Whether all of `sge` lies in the region of its lkey.
-  bool local_access(const Sge& sge) const noexcept;
+  bool local_access(const Sge& sge) const noexcept { return regions_.covers(sge); }
 
   /// Exposes `bytes` to the queue pair `owner`. Nothing when the window is bound, or the memory not ours.
   std::optional<Rkey> bind(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey, AccessFlags access,
@@ -53,12 +51,9 @@ class MemoryTable {
   static constexpr std::uint32_t number_of(Rkey rkey) noexcept {
     return static_cast<std::uint32_t>(rkey) & (kMaxWindows - 1);
   }
-  std::uint64_t random() noexcept;
 
-  HashKey key_{};
-  std::uint64_t drawn_ = 0;
-  std::vector<MemoryRegion> regions_;
-  std::vector<std::span<std::byte>> owned_;
+  SteeringTags tags_;
+  RegionTable regions_{"softroce", tags_};
   std::vector<Window> windows_;
 };
 

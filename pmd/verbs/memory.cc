@@ -2,7 +2,6 @@
 #include "pmd/verbs/memory.h"
 
 #include <sys/mman.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,9 +13,6 @@
 namespace sluice::rdma::verbs {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-constexpr std::uint32_t kRegionBits = 12;  ///< of an lkey
-
 unsigned verbs_access(AccessFlags access) noexcept {
   unsigned flags = 0;
   if (access & kRemoteRead) flags |= IBV_ACCESS_REMOTE_READ;
@@ -26,20 +22,8 @@ unsigned verbs_access(AccessFlags access) noexcept {
 
 }  // namespace
 
-MemoryTable::MemoryTable() {
-  if (::getrandom(key_.data(), key_.size(), 0) != static_cast<ssize_t>(key_.size()))
-    throw SetupError("Cannot get random numbers for steering tags from the kernel.");
-  tag_ = static_cast<std::uint32_t>(random()) << kRegionBits;
-}
-
 MemoryTable::~MemoryTable() {
   detach();
-  for (const auto& bytes : owned_) ::munmap(bytes.data(), bytes.size());
-}
-
-std::uint64_t MemoryTable::random() noexcept {
-  ++drawn_;
-  return siphash(key_, std::as_bytes(std::span(&drawn_, 1)));
 }
 
 // --- Regions
@@ -65,15 +49,10 @@ MemoryRegion MemoryTable::add(std::span<std::byte> bytes) {
 }
 
 MemoryRegion MemoryTable::allocate(std::size_t bytes) {
-  const std::size_t rounded = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
-  void* memory =
-      ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED)
-    throw SetupError("Cannot allocate " + std::to_string(rounded >> 20) + " MiB of memory for RDMA (" +
-                     std::strerror(errno) + "): make the exports or the number of connections smaller.");
-  ::madvise(memory, rounded, MADV_HUGEPAGE);  // fewer entries in the device's tables, where there are any
-  owned_.push_back({static_cast<std::byte*>(memory), rounded});
-  return add(owned_.back().first(bytes));
+  const auto memory = pages_.allocate(bytes);
+  // Fewer entries in the device's tables, where there are any.
+  ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
+  return add(memory.first(bytes));
 }
 
 const MemoryTable::Region* MemoryTable::find(Lkey lkey) const noexcept {
@@ -132,7 +111,7 @@ std::uint32_t MemoryTable::draw_key(Window& window) noexcept {
   const std::uint32_t last = window.rkey & (kKeys - 1);
   if (window.drawn.count() >= kKeys - 1) window.drawn.reset();
   window.drawn.set(last);
-  auto key = static_cast<std::uint32_t>(random() & (kKeys - 1));
+  auto key = static_cast<std::uint32_t>(tags_.next() & (kKeys - 1));
   while (window.drawn.test(key)) key = (key + 1) & (kKeys - 1);  // at most kKeys - 1 steps
   window.drawn.set(key);
   return key;

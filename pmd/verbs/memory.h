@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "dataplane/base/setup_error.h"
-#include "dataplane/base/siphash.h"
+#include "pmd/common/pages.h"
+#include "pmd/common/steering_tags.h"
 #include "pmd/queue_pair.h"
 
 namespace sluice::rdma::verbs {
@@ -24,10 +24,12 @@ namespace sluice::rdma::verbs {
 /// volume 1, 10.6.7.2.4).
 inline constexpr std::uint32_t kKeyBits = 8;
 inline constexpr std::uint32_t kKeys = 1u << kKeyBits;
+/// Of an lkey of ours: the region's number.
+inline constexpr std::uint32_t kRegionBits = 12;
 
 class MemoryTable {
  public:
-  MemoryTable();
+  MemoryTable() = default;
   ~MemoryTable();
   MemoryTable(const MemoryTable&) = delete;
   MemoryTable& operator=(const MemoryTable&) = delete;
@@ -84,15 +86,13 @@ class MemoryTable {
   void index_windows();
   Window* window_of(std::uint32_t rkey) noexcept;
   std::uint32_t draw_key(Window& window) noexcept;
-  std::uint64_t random() noexcept;
 
   ibv_pd* pd_ = nullptr;
   bool windows_possible_ = false;
-  HashKey key_{};
-  std::uint64_t drawn_ = 0;
-  std::uint32_t tag_ = 0;  ///< above the index in our lkeys
+  SteeringTags tags_;
+  const std::uint32_t tag_ = static_cast<std::uint32_t>(tags_.next()) << kRegionBits;  ///< of our lkeys
+  Pages pages_;
   std::vector<Region> regions_;
-  std::vector<std::span<std::byte>> owned_;
   std::vector<Window> windows_;
   /// The device's part of their rkeys, and which they are; sorted.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> window_index_;

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory that a driver allocates for its users: whole zeroed pages, resident once they are written, unmapped
+// with this object. Setup.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace sluice::rdma {
+
+inline constexpr std::size_t kPageBytes = 4096;
+/// In whole pages, at least one.
+std::size_t page_bytes(std::size_t bytes) noexcept;
+
+class Pages {
+ public:
+  Pages() = default;
+  ~Pages();
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  /// page_bytes(bytes) of memory. SetupError.
+  std::span<std::byte> allocate(std::size_t bytes);
+
+ private:
+  std::vector<std::span<std::byte>> mapped_;
+};
+
+}  // namespace sluice::rdma

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/common/region_table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "dataplane/base/setup_error.h"
+
+namespace sluice::rdma {
+namespace {
+
+TEST(SteeringTags, two_devices_draw_different_ones_and_none_twice) {
+  SteeringTags a;
+  SteeringTags b;
+  std::set<std::uint64_t> drawn;
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(drawn.insert(a.next()).second);
+    EXPECT_TRUE(drawn.insert(b.next()).second);
+  }
+}
+
+TEST(Pages, are_whole_zeroed_and_their_end_is_that_of_the_object) {
+  EXPECT_EQ(page_bytes(0), kPageBytes);
+  EXPECT_EQ(page_bytes(kPageBytes), kPageBytes);
+  EXPECT_EQ(page_bytes(kPageBytes + 1), 2 * kPageBytes);
+  Pages pages;
+  const auto memory = pages.allocate(kPageBytes + 1);
+  ASSERT_EQ(memory.size(), 2 * kPageBytes);
+  EXPECT_TRUE(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_THROW(pages.allocate(std::size_t{1} << 60), SetupError);
+}
+
+class Regions : public testing::Test {
+ protected:
+  bool covers(std::byte* at, std::size_t bytes, Lkey lkey) const {
+    return table_.covers({at, static_cast<std::uint32_t>(bytes), lkey});
+  }
+  SteeringTags tags_;
+  RegionTable table_{"test", tags_};
+};
+
+TEST_F(Regions, an_lkey_covers_its_own_region_and_no_byte_more) {
+  std::byte memory[300];
+  const MemoryRegion before = table_.add(std::span(memory).first(100));
+  const MemoryRegion region = table_.add(std::span(memory).subspan(100, 100));
+  EXPECT_TRUE(covers(memory + 100, 100, region.lkey));
+  EXPECT_TRUE(covers(memory + 200, 0, region.lkey));
+  EXPECT_FALSE(covers(memory + 201, 0, region.lkey));
+  EXPECT_FALSE(covers(memory + 199, 2, region.lkey));
+  EXPECT_FALSE(covers(memory + 99, 1, region.lkey));
+  EXPECT_FALSE(covers(memory + 100, 1, before.lkey));
+  EXPECT_FALSE(covers(memory + 100, 1, static_cast<Lkey>(static_cast<std::uint32_t>(region.lkey) ^ 0x1000)));
+  EXPECT_FALSE(covers(memory + 100, 1, static_cast<Lkey>(static_cast<std::uint32_t>(region.lkey) + 1)));
+}
+
+TEST_F(Regions, there_are_at_most_4096_and_a_sentence_names_the_device) {
+  std::byte byte{};
+  for (int i = 0; i < 4096; ++i) table_.add({&byte, 1});
+  try {
+    table_.add({&byte, 1});
+    FAIL();
+  } catch (const SetupError& error) {
+    EXPECT_STREQ(error.what(), "Too many memory regions on the test device.");
+  }
+}
+
+}  // namespace
+}  // namespace sluice::rdma

@@ -167,6 +167,19 @@ TEST(CongestionRateNumbers, packets_wait_for_the_time_that_those_before_take) {
   EXPECT_EQ(rate.wait_until(kStart + 5000), kStart + 5100);
 }
 
+TEST(CongestionRateNumbers, what_was_sent_under_an_earlier_limit_is_no_debt_under_the_next) {
+  CongestionRate rate;
+  rate.on_notification(kStart);
+  rate.charge(1'000'000'000, kStart);  // 160 ms at 6.25 bytes a nanosecond
+  const std::uint64_t free = kStart + 6 * CongestionRate::kIncreaseIntervalNs;
+  EXPECT_EQ(rate.wait_until(free), 0u);  // the line rate is back
+  ASSERT_FALSE(rate.limited());
+  rate.on_notification(free + 1000);
+  EXPECT_EQ(rate.wait_until(free + 1000), 0u);
+  rate.charge(6250, free + 1000);
+  EXPECT_EQ(rate.wait_until(free + 1000), free + 2000);
+}
+
 TEST(RoundTripNumbers, the_timeout_is_the_mean_and_four_variations) {
   RoundTrip trip;
   trip.open(1'000'000'000);

@@ -71,6 +71,17 @@ TEST(FrameHeaders, ipv6_in_a_vlan_with_its_bytes) {
                                                                "c12312b700180000"));
 }
 
+TEST(FrameHeaders, are_the_same_in_a_buffer_that_was_used_before) {
+  for (const bool six : {false, true})
+    for (const std::uint16_t vlan : {kNoVlan, std::uint16_t{7}}) {
+      const std::size_t bytes = network_header_bytes(route(six, vlan));
+      Bytes used(bytes, std::byte{0xA5});
+      write_network_headers(route(six, vlan), 16, used.data());
+      const Bytes fresh = frame_of(route(six, vlan), 16);
+      EXPECT_EQ(used, Bytes(fresh.begin(), fresh.begin() + static_cast<std::ptrdiff_t>(bytes)));
+    }
+}
+
 TEST(FrameParse, what_ends_within_its_headers_is_malformed) {
   EXPECT_EQ(parse(Bytes(13)).kind, FrameKind::Malformed);
   EXPECT_EQ(parse(Bytes(14)).kind, FrameKind::Other);

@@ -144,6 +144,23 @@ TEST_F(NeighbourFrames, questions_go_to_everybody_or_to_the_solicited_group) {
                                           "0101020000000001")));
 }
 
+/// RFC 2464, section 7: the last four octets of the group, which has the last three of the address.
+TEST_F(NeighbourFrames, the_ethernet_group_of_a_solicitation_has_the_end_of_the_address) {
+  const PeerAddress about{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xaa, 0x12, 0x34, 0x56}};
+  const Bytes asked = question(about);
+  ASSERT_GE(asked.size(), 54u);
+  EXPECT_EQ(Bytes(asked.begin(), asked.begin() + 6), from_hex("3333ff123456"));
+  EXPECT_EQ(Bytes(asked.begin() + 38, asked.begin() + 54), from_hex("ff0200000000000000000001ff123456"));
+}
+
+TEST_F(NeighbourFrames, questions_are_the_same_in_a_buffer_that_was_used_before) {
+  for (const PeerAddress& about : {four(2), six(2)}) {
+    Bytes used(kMaxAnswerBytes, std::byte{0xA5});
+    used.resize(here_.ask(about, used.data()));
+    EXPECT_EQ(used, question(about));
+  }
+}
+
 TEST_F(NeighbourFrames, questions_about_what_is_off_the_link_ask_for_the_gateway_of_the_family) {
   EXPECT_EQ(question(PeerAddress::from_ipv4(198, 51, 100, 7)), question(four(254)));
   EXPECT_EQ(question(PeerAddress{{0x20, 0x01, 0x0d, 0xb9}}), question(six(254)));

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The requester half of a softroce queue pair (InfiniBand 9.7.2, 9.7.3, 9.7.5, 9.7.6) against a peer that
+// answers late, in part, or not at all.
+#include "tests/driver/raw_peer.h"
+
+namespace sluice::rdma::conformance {
+namespace {
+
+using namespace softroce;
+
+class Requester : public RawPeerTest {
+ protected:
+  void SetUp() override {
+    open();
+    connect(own);
+  }
+  /// Posts one Send of `bytes` and waits until its last packet has left.
+  void send(std::uint64_t wr_id, std::uint32_t bytes, std::uint32_t last_psn) {
+    ASSERT_TRUE(own.post(SendOpcode::Send, wr_id, {own.sge(0, bytes)}));
+    ASSERT_TRUE(until([&] { return count_psn(last_psn) > 0; }));
+  }
+  void peer_notifies_congestion() {
+    peer_sends(Opcode::CongestionNotification, 0, Bytes(kCnpPayloadBytes), [](Packet& packet, Route&) {
+      packet.bth.becn = true;
+      packet.bth.ack_request = false;
+    });
+  }
+};
+
+TEST_F(Requester, acknowledgements_are_asked_for_every_sixteen_packets_and_at_the_end) {
+  ASSERT_NO_FATAL_FAILURE(send(1, 40 * 1024, kOwnPsn + 39));
+  ASSERT_EQ(sent.size(), 40u);
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    const Bth& bth = sent[i].packet.bth;
+    EXPECT_EQ(bth.psn, (kOwnPsn + i) & kPsnMask);
+    EXPECT_EQ(bth.ack_request, i == 15 || i == 31 || i == 39) << i;
+    EXPECT_EQ(bth.opcode, i == 0 ? Opcode::SendFirst : i == 39 ? Opcode::SendLast : Opcode::SendMiddle);
+  }
+}
+
+TEST_F(Requester, a_whole_window_leaves_without_an_acknowledgement_and_no_packet_more) {
+  constexpr std::uint32_t kWindow = 64;
+  ASSERT_NO_FATAL_FAILURE(send(1, 100 * 1024, kOwnPsn + kWindow - 1));
+  settle();
+  EXPECT_EQ(sent.size(), kWindow);
+  EXPECT_TRUE(sent.back().packet.bth.ack_request);  // or both sides would wait
+}
+
+TEST_F(Requester, a_fenced_request_waits_for_earlier_reads_and_another_does_not) {
+  for (const bool fenced : {true, false}) {
+    connect(own);
+    sent.clear();
+    ASSERT_TRUE(own.post(SendOpcode::RdmaRead, 1, {own.sge(0, 100)}, 0x1000, Rkey{5}));
+    ASSERT_TRUE(
+        own.post(SendOpcode::Send, 2, {own.sge(200, 10)}, 0, {}, fenced ? kSignaled | kFence : kSignaled));
+    settle();
+    EXPECT_EQ(count(Opcode::ReadRequest), 1u);
+    EXPECT_EQ(count(Opcode::SendOnly), fenced ? 0u : 1u);
+    peer_sends(Opcode::ReadResponseOnly, kOwnPsn, pattern(100));
+    EXPECT_TRUE(completed(own, 1));
+    EXPECT_TRUE(until([&] { return count(Opcode::SendOnly) >= 1; }));
+  }
+}
+
+TEST_F(Requester, a_read_says_what_it_wants_and_where_it_lies) {
+  ASSERT_TRUE(own.post(SendOpcode::RdmaRead, 1, {own.sge(0, 2000)}, 0x123456789A, Rkey{0xABCDEF01}));
+  settle();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].packet.reth.address, 0x123456789Au);
+  EXPECT_EQ(sent[0].packet.reth.rkey, 0xABCDEF01u);
+  EXPECT_EQ(sent[0].packet.reth.length, 2000u);
+  const Bytes data = pattern(2000);
+  peer_sends(Opcode::ReadResponseFirst, kOwnPsn, std::span(data).first(1024));
+  peer_sends(Opcode::ReadResponseLast, kOwnPsn + 1, std::span(data).subspan(1024));
+  ASSERT_TRUE(completed(own, 1));
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), own.memory.bytes.begin()));
+}
+
+/// A receiver that is not ready has taken everything before (9.7.5).
+TEST_F(Requester, receiver_not_ready_acknowledges_what_came_before) {
+  for (std::uint32_t i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(send(i, 10, kOwnPsn + i));
+  peer_sends(Opcode::Acknowledge, kOwnPsn + 2, {}, [](Packet& packet, Route&) {
+    packet.aeth = {Syndrome::RnrNak, 1, 2};  // 10 us
+  });
+  EXPECT_TRUE(completed(own, 0));
+  EXPECT_TRUE(completed(own, 1));
+  EXPECT_TRUE(until([&] { return count_psn(kOwnPsn + 2) >= 2; }));
+  EXPECT_EQ(own.find(2), nullptr);
+  EXPECT_EQ(count_psn(kOwnPsn), 1u);
+  EXPECT_EQ(count_psn(kOwnPsn + 1), 1u);
+  EXPECT_EQ(statistics().rnr_naks_received, 1u);
+  peer_acknowledges(kOwnPsn + 2);
+  EXPECT_TRUE(completed(own, 2));
+}
+
+/// An acknowledgement covers everything before it: read responses that did not come are lost then (9.7.5).
+TEST_F(Requester, a_read_that_was_passed_over_is_asked_for_again_at_once) {
+  ASSERT_TRUE(own.post(SendOpcode::RdmaRead, 1, {own.sge(0, 100)}, 0x1000, Rkey{5}));
+  ASSERT_TRUE(own.post(SendOpcode::Send, 2, {own.sge(200, 10)}));
+  settle();
+  ASSERT_EQ(sent.size(), 2u);
+  peer_acknowledges(kOwnPsn + 1);
+  ASSERT_TRUE(until([&] { return count(Opcode::ReadRequest) == 2; }));
+  EXPECT_EQ(sent[2].packet.bth.psn, kOwnPsn);
+  EXPECT_EQ(statistics().timeouts, 0u);
+  EXPECT_EQ(own.find(2), nullptr);  // completions come in the order of posting
+  peer_acknowledges(kOwnPsn + 1);
+  settle();
+  EXPECT_EQ(statistics().go_backs, 1u);  // the same gap
+  peer_sends(Opcode::ReadResponseOnly, kOwnPsn, pattern(100));
+  peer_acknowledges(kOwnPsn + 1);
+  EXPECT_TRUE(completed(own, 1));
+  EXPECT_TRUE(completed(own, 2));
+}
+
+/// RFC 6298: without a sample of the round trip the first retry would be in half an hour.
+TEST_F(Requester, the_timeout_follows_the_round_trips_that_were_measured) {
+  attributes_.ack_timeout = 31;
+  connect(own);
+  std::uint32_t psn = kOwnPsn;
+  for (std::uint64_t i = 0; i < 10; ++i, ++psn) {
+    ASSERT_NO_FATAL_FAILURE(send(i, 10, psn));
+    peer_acknowledges(psn);
+    ASSERT_TRUE(completed(own, i));
+  }
+  ASSERT_NO_FATAL_FAILURE(send(10, 10, psn));
+  EXPECT_TRUE(until([&] { return count_psn(psn) >= 2; }));
+  EXPECT_GE(statistics().timeouts, 1u);
+}
+
+TEST_F(Requester, a_sender_told_of_congestion_waits_between_packets_which_is_no_timeout) {
+  peer_notifies_congestion();
+  poll();
+  EXPECT_EQ(statistics().cnps_received, 1u);
+  ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, 10 * 1024)}));
+  EXPECT_EQ(statistics().packets_sent, 1u);  // the second has to wait for the time that the first one takes
+  ASSERT_TRUE(until([&] { return sent.size() >= 10; }));
+  settle();
+  EXPECT_EQ(sent.size(), 10u);
+  EXPECT_EQ(statistics().timeouts, 0u);
+  EXPECT_EQ(statistics().packets_sent_again, 0u);
+  peer_acknowledges(kOwnPsn + 9);
+  EXPECT_TRUE(completed(own, 1));
+}
+
+TEST_F(Requester, what_was_done_is_counted) {
+  ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, 10)}));
+  ASSERT_TRUE(own.post(SendOpcode::RdmaWrite, 2, {own.sge(0, 3000)}, 0x1000, Rkey{5}));
+  ASSERT_TRUE(own.post(SendOpcode::RdmaRead, 3, {own.sge(0, 100)}, 0x1000, Rkey{5}));
+  ASSERT_TRUE(own.post(SendOpcode::Send, 4, {own.sge(0, 20)}));
+  settle();
+  std::uint64_t bytes = 0;
+  for (const Sent& each : sent) bytes += each.bytes.size();
+  EXPECT_EQ(statistics().packets_sent, 6u);
+  EXPECT_EQ(statistics().bytes_sent, bytes);
+  const Bytes response = frame(own, Opcode::ReadResponseOnly, kOwnPsn + 4, pattern(100));
+  inject(response);
+  const Bytes acknowledgement = frame(own, Opcode::Acknowledge, kOwnPsn + 5);
+  inject(acknowledgement);
+  ASSERT_TRUE(completed(own, 4));
+  EXPECT_EQ(statistics().sends, 2u);
+  EXPECT_EQ(statistics().writes, 1u);
+  EXPECT_EQ(statistics().reads, 1u);
+  EXPECT_EQ(statistics().packets_received, 2u);
+  EXPECT_EQ(statistics().bytes_received, response.size() + acknowledgement.size());
+}
+
+TEST_F(Requester, all_the_pieces_that_were_agreed_make_one_message) {
+  const std::uint32_t most = device().limits().max_send_sge;
+  QueuePairLimits limits;
+  limits.max_send_sge = most;
+  connect(own, kPeerQp, limits);
+  const Bytes data = pattern(most * 20);
+  std::vector<Sge> pieces;
+  Bytes expected;
+  for (std::uint32_t i = 0; i < most; ++i) {
+    std::copy_n(data.begin() + i * 20, 20, own.memory.bytes.begin() + i * 100);
+    pieces.push_back(own.sge(i * 100, 20));
+  }
+  ASSERT_TRUE(own.post(SendOpcode::Send, 1, pieces));
+  settle();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_TRUE(std::ranges::equal(sent[0].packet.payload, data));
+  peer_acknowledges(kOwnPsn);
+  EXPECT_TRUE(completed(own, 1));
+  pieces.push_back(own.sge(0, 1));
+  ASSERT_TRUE(own.post(SendOpcode::Send, 2, pieces));
+  EXPECT_TRUE(completed(own, 2, WcStatus::LocalLengthError));
+}
+
+TEST_F(Requester, flushed_work_is_counted) {
+  for (std::uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(own.post(SendOpcode::Send, i, {own.sge(0, 10)}));
+  for (std::uint64_t i = 10; i < 12; ++i) ASSERT_TRUE(own.receive(i, own.sge(0, 64)));
+  own.qp->to_error();
+  EXPECT_TRUE(own.post(SendOpcode::Send, 3, {own.sge(0, 10)}));
+  EXPECT_TRUE(own.receive(12, own.sge(0, 64)));
+  settle();
+  EXPECT_EQ(own.completions.size(), 7u);
+  EXPECT_EQ(statistics().flushed, 7u);
+}
+
+/// In State::Error work is taken as long as its completions have room, and none of it is lost.
+TEST_F(Requester, a_queue_pair_in_error_takes_what_there_is_room_for_on_either_queue) {
+  constexpr std::size_t kMany = 5000;
+  own.qp->to_error();
+  const Sge sge = own.sge(0, 10);
+  std::vector<SendWr> sends(kMany);
+  std::vector<RecvWr> receives(kMany);
+  for (std::uint64_t i = 0; i < kMany; ++i)
+    sends[i] = {.wr_id = i, .sges = {&sge, 1}}, receives[i] = {i, sge};
+  for (const bool sends_first : {true, false}) {
+    own.completions.clear();
+    const std::size_t taken = sends_first ? own.qp->post_send(sends) : own.qp->post_recv(receives);
+    EXPECT_GT(taken, 0u);
+    EXPECT_LT(taken, kMany);
+    EXPECT_EQ(sends_first ? own.qp->post_recv(receives) : own.qp->post_send(sends), 0u);  // it was full
+    ASSERT_TRUE(until([&] { return own.completions.size() >= taken; }));
+    settle();
+    ASSERT_EQ(own.completions.size(), taken);
+    for (std::size_t i = 0; i < taken; ++i) {
+      EXPECT_EQ(own.completions[i].wr_id, i);
+      EXPECT_EQ(own.completions[i].status, WcStatus::WrFlushError);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::rdma::conformance

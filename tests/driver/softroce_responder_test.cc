@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The responder half of a softroce queue pair (InfiniBand 9.7.4, 9.7.5, 9.9.3), answer by answer.
+#include "tests/driver/raw_peer.h"
+
+namespace sluice::rdma::conformance {
+namespace {
+
+using namespace softroce;
+
+class Responder : public RawPeerTest {
+ protected:
+  void SetUp() override {
+    open();
+    connect(own);
+  }
+  void receives(std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) ASSERT_TRUE(own.receive(i, own.sge(i * 4096, 4096)));
+  }
+  /// The window's address and key; its bytes are pattern(bytes).
+  Reth expose(std::size_t bytes, AccessFlags access = kRemoteRead) {
+    const Bytes data = pattern(bytes);
+    std::copy(data.begin(), data.end(), own.memory.bytes.begin());
+    const auto range = own.memory.bytes.first(std::max<std::size_t>(bytes, 1));
+    const auto rkey = own.qp->bind_window(device().allocate_window(), range, own.memory.lkey, access);
+    EXPECT_TRUE(rkey);
+    return {reinterpret_cast<std::uintptr_t>(range.data()), static_cast<std::uint32_t>(*rkey),
+            static_cast<std::uint32_t>(bytes)};
+  }
+  void peer_reads(std::uint32_t psn, const Reth& what) {
+    peer_sends(Opcode::ReadRequest, psn, {}, [&](Packet& packet, Route&) { packet.reth = what; });
+  }
+  void peer_sends_quietly(std::uint32_t psn) {
+    peer_sends(Opcode::SendOnly, psn, pattern(8),
+               [](Packet& packet, Route&) { packet.bth.ack_request = false; });
+  }
+  void expect_nak(const Sent& answer, NakCode code, std::uint32_t psn, std::uint32_t msn) {
+    EXPECT_EQ(answer.packet.bth.opcode, Opcode::Acknowledge);
+    EXPECT_EQ(answer.packet.aeth.syndrome, Syndrome::Nak);
+    EXPECT_EQ(answer.packet.aeth.value, static_cast<std::uint8_t>(code));
+    EXPECT_EQ(answer.packet.bth.psn, psn);
+    EXPECT_EQ(answer.packet.aeth.msn, msn);
+  }
+};
+
+TEST_F(Responder, a_request_that_asks_is_acknowledged_by_itself_and_another_is_not) {
+  receives(4);
+  peer_sends(Opcode::SendOnly, kPeerPsn, pattern(8));
+  ASSERT_TRUE(until([&] { return !sent.empty(); }));
+  settle();
+  ASSERT_EQ(sent.size(), 1u);
+  const Sent& answer = sent[0];
+  EXPECT_EQ(answer.packet.bth.opcode, Opcode::Acknowledge);
+  EXPECT_EQ(answer.packet.bth.psn, kPeerPsn);
+  EXPECT_EQ(answer.packet.bth.destination_qp, kPeerQp);
+  EXPECT_EQ(answer.packet.aeth.syndrome, Syndrome::Ack);
+  EXPECT_EQ(answer.packet.aeth.msn, 1u);
+  EXPECT_EQ(answer.frame.source, kOwn);
+  EXPECT_EQ(answer.frame.destination, kPeer);
+  EXPECT_TRUE(std::equal(kPeerLink.begin(), kPeerLink.end(),
+                         reinterpret_cast<const std::uint8_t*>(answer.bytes.data())));
+  peer_sends_quietly(kPeerPsn + 1);
+  EXPECT_TRUE(completed(own, 1));
+  settle();
+  EXPECT_EQ(sent.size(), 1u);
+}
+
+TEST_F(Responder, requests_that_come_together_are_acknowledged_together) {
+  receives(3);
+  for (std::uint32_t i = 0; i < 3; ++i) peer_sends(Opcode::SendOnly, kPeerPsn + i, pattern(8));
+  settle();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].packet.bth.psn, kPeerPsn + 2);
+  EXPECT_EQ(sent[0].packet.aeth.msn, 3u);
+}
+
+/// One NAK for a gap, however much comes behind it (9.7.5).
+TEST_F(Responder, each_gap_is_told_once) {
+  receives(8);
+  std::uint32_t expected = kPeerPsn;
+  for (std::uint32_t gap = 0; gap < 3; ++gap, expected += 2) {
+    sent.clear();
+    peer_sends_quietly(expected + 1);
+    peer_sends_quietly(expected + 2);
+    settle();
+    peer_sends_quietly(expected + 1);
+    settle();
+    ASSERT_EQ(sent.size(), 1u) << gap;
+    expect_nak(sent[0], NakCode::SequenceError, expected, 2 * gap);
+    peer_sends_quietly(expected);
+    peer_sends_quietly(expected + 1);
+    settle();
+    EXPECT_EQ(sent.size(), 1u) << gap;
+  }
+  EXPECT_EQ(statistics().sequence_errors, 3u);
+  EXPECT_EQ(statistics().receives, 6u);
+}
+
+TEST_F(Responder, reads_are_answered_in_packets_that_say_first_middle_last_or_only) {
+  using enum Opcode;
+  struct Case {
+    std::uint32_t bytes;
+    std::vector<Opcode> opcodes;
+  };
+  const Case cases[] = {{0, {ReadResponseOnly}},
+                        {1, {ReadResponseOnly}},
+                        {1024, {ReadResponseOnly}},
+                        {1025, {ReadResponseFirst, ReadResponseLast}},
+                        {3 * 1024, {ReadResponseFirst, ReadResponseMiddle, ReadResponseLast}}};
+  std::uint32_t psn = kPeerPsn;
+  std::uint32_t msn = 0;
+  for (const Case& each : cases) {
+    sent.clear();
+    peer_reads(psn, expose(each.bytes));
+    settle();
+    ASSERT_EQ(sent.size(), each.opcodes.size()) << each.bytes;  // and no acknowledgement beside them
+    ++msn;
+    Bytes data;
+    for (std::size_t i = 0; i < sent.size(); ++i, ++psn) {
+      const Packet& packet = sent[i].packet;
+      EXPECT_EQ(packet.bth.opcode, each.opcodes[i]) << each.bytes;
+      EXPECT_EQ(packet.bth.psn, psn);
+      if (packet.kind.has_aeth) {
+        EXPECT_EQ(packet.aeth.msn, msn);
+      }
+      data.insert(data.end(), packet.payload.begin(), packet.payload.end());
+    }
+    EXPECT_EQ(data, pattern(each.bytes));
+  }
+  EXPECT_EQ(statistics().acks_sent, 0u);
+  EXPECT_EQ(statistics().reads_served, std::size(cases));
+}
+
+/// Without a byte to read there is nothing to check (9.7.4.1); one byte is enough.
+TEST_F(Responder, a_read_of_one_byte_without_right_is_refused_before_it_counts_and_of_none_is_answered) {
+  peer_reads(kPeerPsn, {0x1000, 0x5555, 0});
+  settle();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].packet.bth.opcode, Opcode::ReadResponseOnly);
+  peer_reads(kPeerPsn + 1, {0x1000, 0x5555, 1});
+  settle();
+  ASSERT_EQ(sent.size(), 2u);
+  expect_nak(sent[1], NakCode::RemoteAccess, kPeerPsn + 1, 1);
+  EXPECT_EQ(statistics().reads_served, 1u);
+  EXPECT_EQ(statistics().access_errors, 1u);
+  EXPECT_EQ(own.qp->state(), QueuePair::State::Error);
+}
+
+/// Responses come in the order of their PSNs, those for a request that came again included (9.7.5.1.4).
+TEST_F(Responder, a_read_that_comes_again_is_answered_before_those_behind_it) {
+  const Reth window = expose(400);
+  const auto part = [&](std::uint32_t number) {
+    return Reth{window.address + number * 100, window.rkey, 100};
+  };
+  peer_reads(kPeerPsn, part(0));
+  settle();
+  ASSERT_EQ(sent.size(), 1u);
+  for (const std::uint32_t number : {1u, 2u, 3u, 0u}) peer_reads(kPeerPsn + number, part(number));
+  settle();
+  ASSERT_EQ(sent.size(), 5u);
+  for (std::uint32_t number = 0; number < 4; ++number) {
+    const Packet& packet = sent[1 + number].packet;
+    EXPECT_EQ(packet.bth.psn, kPeerPsn + number);
+    const Bytes data = pattern(400);
+    EXPECT_TRUE(std::ranges::equal(packet.payload, std::span(data).subspan(number * 100, 100)));
+  }
+  EXPECT_EQ(statistics().duplicate_reads, 1u);
+}
+
+TEST_F(Responder, a_send_without_a_receive_is_told_when_to_come_again_and_then_taken) {
+  peer_sends(Opcode::SendOnly, kPeerPsn, pattern(8));
+  settle();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].packet.aeth.syndrome, Syndrome::RnrNak);
+  EXPECT_EQ(sent[0].packet.bth.psn, kPeerPsn);
+  EXPECT_EQ(rnr_timer_ns(sent[0].packet.aeth.value), 640'000u);
+  receives(1);
+  peer_sends(Opcode::SendOnly, kPeerPsn, pattern(8));
+  settle();
+  EXPECT_TRUE(completed(own, 0));
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[1].packet.aeth.syndrome, Syndrome::Ack);
+}
+
+TEST_F(Responder, a_queue_pair_that_is_destroyed_gives_its_windows_back) {
+  const MemoryWindow window = device().allocate_window();
+  const auto bind = [&](Endpoint& endpoint) {
+    return endpoint.qp->bind_window(window, endpoint.memory.bytes.first(64), endpoint.memory.lkey,
+                                    kRemoteRead);
+  };
+  connect(other, kPeerQp + 1);
+  ASSERT_TRUE(bind(own));
+  EXPECT_FALSE(bind(other));
+  own.qp.reset();
+  EXPECT_TRUE(bind(other));
+}
+
+}  // namespace
+}  // namespace sluice::rdma::conformance

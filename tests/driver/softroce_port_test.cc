@@ -18,9 +18,11 @@ using namespace softroce;
 
 class SoftPort : public RawPeerTest {
  protected:
-  static PortConfig config_of(const RawWire& wire, const std::string& name) {
+  /// Its name is used once: DPDK keeps what a port that was refused had made by then.
+  static PortConfig config_of(const RawWire& wire) {
+    static int made = 0;
     PortConfig config;
-    config.name = name;
+    config.name = "port" + std::to_string(made++);
     config.ethdev = wire.ethdev();
     config.addresses = {{kOwn, 120}};
     return config;
@@ -41,7 +43,7 @@ class SoftPort : public RawPeerTest {
 
 TEST_F(SoftPort, no_lane_and_more_than_there_can_be_are_refused) {
   RawWire wire;
-  PortConfig config = config_of(wire, "port-lanes");
+  PortConfig config = config_of(wire);
   for (const std::uint32_t lanes : {0u, kMaxLanes + 1}) {
     config.lanes = lanes;
     expect_says(refusal(config), "1 to 8 reactors can share a port");
@@ -53,30 +55,34 @@ TEST_F(SoftPort, no_lane_and_more_than_there_can_be_are_refused) {
 TEST_F(SoftPort, a_port_of_a_name_that_is_taken_is_refused_and_says_what_failed) {
   RawWire wire;
   RawWire second_wire;
-  const auto first = Port::open(config_of(wire, "port-twice"));
-  expect_says(refusal(config_of(second_wire, "port-twice")), "cannot make receive buffers (File exists)");
+  const PortConfig config = config_of(wire);
+  const auto first = Port::open(config);
+  PortConfig second = config_of(second_wire);
+  second.name = config.name;
+  expect_says(refusal(second), "cannot make receive buffers (File exists)");
 }
 
 TEST_F(SoftPort, a_ring_that_cannot_be_made_is_refused_by_its_name) {
   RawWire wire;
-  PortConfig config = config_of(wire, "port-ring");
+  PortConfig config = config_of(wire);
   config.lanes = 2;
-  rte_ring* taken = rte_ring_create("port-ring-0to1", 64, 0, 0);
+  const std::string name = config.name + "-0to1";
+  rte_ring* taken = rte_ring_create(name.c_str(), 64, 0, 0);
   ASSERT_NE(taken, nullptr);
-  expect_says(refusal(config), "Cannot make the ring 'port-ring-0to1' (File exists)");
+  expect_says(refusal(config), "Cannot make the ring '" + name + "' (File exists)");
   rte_ring_free(taken);
 }
 
 TEST_F(SoftPort, receive_buffers_lie_where_the_card_is_or_nowhere) {
   for (const unsigned node : {0u, 1u}) {
     RawWire wire(1, node);
-    const std::string name = "port-node" + std::to_string(node);
+    const PortConfig config = config_of(wire);
     if (node >= rte_socket_count()) {
-      expect_says(refusal(config_of(wire, name)), "cannot make receive buffers");
+      expect_says(refusal(config), "cannot make receive buffers");
       continue;
     }
-    const auto port = Port::open(config_of(wire, name));
-    const rte_mempool* pool = rte_mempool_lookup((name + "-rx0").c_str());
+    const auto port = Port::open(config);
+    const rte_mempool* pool = rte_mempool_lookup((config.name + "-rx0").c_str());
     ASSERT_NE(pool, nullptr);
     EXPECT_EQ(pool->socket_id, static_cast<int>(node));
   }
@@ -85,7 +91,7 @@ TEST_F(SoftPort, receive_buffers_lie_where_the_card_is_or_nowhere) {
 TEST_F(SoftPort, several_receive_queues_share_the_packets_by_their_hash_and_one_needs_none) {
   for (const std::uint16_t queues : {std::uint16_t{1}, std::uint16_t{2}}) {
     RawWire wire(queues);
-    PortConfig config = config_of(wire, "port-hash" + std::to_string(queues));
+    PortConfig config = config_of(wire);
     config.lanes = config.hardware_queues = 2;  // as many as the ethdev has are used
     const auto port = Port::open(config);
     rte_eth_conf used{};
@@ -98,7 +104,7 @@ TEST_F(SoftPort, the_mtu_of_a_virtual_ethdev_is_that_of_what_it_stands_on) {
   RawWire wire;
   std::uint16_t before = 0;
   ASSERT_EQ(rte_eth_dev_get_mtu(wire.ethdev(), &before), 0);
-  PortConfig config = config_of(wire, "port-mtu");
+  PortConfig config = config_of(wire);
   config.link_mtu = 4200;
   const auto port = Port::open(config);
   std::uint16_t after = 0;

@@ -285,8 +285,8 @@ TEST(RequesterLimits, its_number_of_requests_is_a_power_of_two) {
   };
   EXPECT_NO_THROW(make(1));
   EXPECT_NO_THROW(make(rpcrdma::kMaxCredits));
-  EXPECT_THROW(make(3), rdma::SetupError);
-  EXPECT_THROW(make(2 * rpcrdma::kMaxCredits), rdma::SetupError);
+  EXPECT_THROW(make(3), SetupError);
+  EXPECT_THROW(make(2 * rpcrdma::kMaxCredits), SetupError);
 }
 
 }  // namespace

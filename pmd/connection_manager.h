@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management by the driver itself. The reactor that owns the device is the only thread that may call it.
+// Connection management by the driver itself. The reactor that owns the device is the only thread that may
+// call it.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +30,24 @@ struct CmEvent {
   std::byte private_data[kMaxPrivateData]{};
 };
 
+/// The processes at the other ends, of a driver whose connections stay on one machine: for a control plane
+/// that cleans up after one that has died.
+class PeerProcesses {
+ public:
+  /// Of the connecting side; zero when unknown.
+  virtual std::uint32_t pid(CmId id) const noexcept = 0;
+  /// Gives up the other side's share of a connection whose process has died.
+  virtual void abandon(CmId id) noexcept = 0;
+
+ protected:
+  ~PeerProcesses() = default;
+};
+
 class ConnectionManager {
  public:
   virtual ~ConnectionManager() = default;
+  /// Null when peers are not processes of this machine. Lives as long as the manager.
+  virtual PeerProcesses* peer_processes() noexcept { return nullptr; }
   virtual void listen(std::uint16_t port) = 0;
   /// Starts a connection for `qp` (in Init, Receives posted); ends in Established or Rejected.
   virtual std::optional<CmId> connect(QueuePair& qp, std::uint16_t port,

@@ -33,7 +33,6 @@
 #include "dataplane/service/forward/upstreams.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "dataplane/tcp/sockets.h"
-#include "pmd/loopback/loopback.h"
 #include "pmd/softroce/capture.h"
 #include "pmd/softroce/softroce.h"
 
@@ -162,10 +161,6 @@ struct Core {
     }
     if (auto* cm = device->connection_manager(); cm != nullptr && config.reverse.in_use == 0)
       cm->listen(static_cast<std::uint16_t>(config.port));
-    if (auto* loopback = dynamic_cast<rdma::loopback::Loopback*>(device.get())) {
-      reactor.peer_pid = [loopback](rdma::CmId id) { return loopback->peer_pid(id); };
-      reactor.abandon = [loopback](rdma::CmId id) { loopback->abandon(id); };
-    }
   }
 
   std::unique_ptr<rdma::Device> device;

@@ -25,6 +25,7 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
     : config_(config),
       engine_(engine),
       cm_(engine.device().connection_manager()),
+      peers_(cm_ != nullptr ? cm_->peer_processes() : nullptr),
       layout_(layout),
       area_(layout.reactors[config.number]),
       clock_(clock),
@@ -266,7 +267,7 @@ void Reactor::tell_pending() noexcept {
     segment::Event event{.type = segment::EventType::ConnectRequest,
                          .cm_id = static_cast<std::uint32_t>(pending.event.id),
                          .port = pending.event.port,
-                         .peer_pid = peer_pid ? peer_pid(pending.event.id) : 0,
+                         .peer_pid = peers_ != nullptr ? peers_->pid(pending.event.id) : 0,
                          .peer = pending.event.peer_address,
                          .private_data_bytes = pending.event.private_data_bytes};
     std::copy_n(pending.event.private_data, pending.event.private_data_bytes, event.private_data);
@@ -378,7 +379,7 @@ segment::CommandStatus Reactor::carry_out(const segment::Command& command, segme
       return CommandStatus::Done;
     }
     case segment::CommandType::Abandon:
-      if (abandon) abandon(static_cast<rdma::CmId>(command.cm_id));
+      if (peers_ != nullptr) peers_->abandon(static_cast<rdma::CmId>(command.cm_id));
       if (rpcrdma::Connection* connection = find_connection(static_cast<rdma::CmId>(command.cm_id)))
         connection->close(rpcrdma::CloseReason::PeerClosed);
       return CommandStatus::Done;
@@ -468,7 +469,9 @@ segment::CommandStatus Reactor::accept(const segment::Command& command) noexcept
     return segment::CommandStatus::Failed;
   }
   tracked_[connection->number()] = {
-      .cm_id = event.id, .peer_pid = peer_pid ? peer_pid(event.id) : 0, .since_ns = segment::wall_ns()};
+      .cm_id = event.id,
+      .peer_pid = peers_ != nullptr ? peers_->pid(event.id) : 0,
+      .since_ns = segment::wall_ns()};
   publish_connection(connection->number());
   return segment::CommandStatus::Done;
 }

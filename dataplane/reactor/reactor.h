@@ -56,12 +56,8 @@ using rpcrdma::Clock;
 
 class Reactor final : public ingress::Dialer {
  public:
-  /// Setup. Everything given has to outlive the reactor. `peer_pid` and `abandon` serve devices that know the
-  /// process at the other end, and may be empty.
+  /// Setup. Everything given has to outlive the reactor.
   Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::Layout& layout, Clock clock);
-
-  std::function<std::uint32_t(rdma::CmId)> peer_pid;
-  std::function<void(rdma::CmId)> abandon;
   /// Setup: calls of this reactor's that others serve, and calls of others that this one serves. They outlive
   /// it.
   void borrow_from(service::Handover& handover) { borrowed_.push_back(&handover); }
@@ -147,6 +143,7 @@ class Reactor final : public ingress::Dialer {
   const ReactorConfig config_;
   rpcrdma::Engine& engine_;
   rdma::ConnectionManager* const cm_;  ///< null: connection management is the control plane's, by datagrams
+  rdma::PeerProcesses* const peers_;   ///< null: not processes of this machine
   segment::Layout& layout_;
   segment::ReactorArea& area_;
   const Clock clock_;

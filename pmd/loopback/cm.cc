@@ -41,7 +41,7 @@ std::optional<std::uint32_t> LoopbackCm::number_of(CmId id) const noexcept {
   return number;
 }
 
-Link* LoopbackCm::link_of(CmId id) noexcept {
+Link* LoopbackCm::link_of(CmId id) const noexcept {
   const auto number = number_of(id);
   return number ? &fabric_.link(*number) : nullptr;
 }
@@ -176,6 +176,11 @@ void LoopbackCm::let_go(Link& link, std::uint32_t side) noexcept {
     drop_side(link);
     return;
   }
+}
+
+std::uint32_t LoopbackCm::pid(CmId id) const noexcept {
+  const Link* const link = link_of(id);
+  return link == nullptr ? 0 : link->connector_pid.load(std::memory_order_relaxed);
 }
 
 void LoopbackCm::abandon(CmId id) noexcept {

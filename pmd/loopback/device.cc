@@ -119,11 +119,6 @@ std::size_t LoopbackDevice::poll(std::span<WorkCompletion> completions) noexcept
   return sink.count();
 }
 
-std::uint32_t LoopbackDevice::peer_pid(CmId id) const noexcept {
-  const Link* link = const_cast<LoopbackDevice*>(this)->cm_.link_of(id);
-  return link == nullptr ? 0 : link->connector_pid.load(std::memory_order_relaxed);
-}
-
 std::unique_ptr<Loopback> make_device(std::shared_ptr<Fabric> fabric, const DeviceConfig& config) {
   return std::make_unique<LoopbackDevice>(std::move(fabric), config);
 }

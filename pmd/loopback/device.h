@@ -13,11 +13,12 @@ namespace sluice::rdma::loopback {
 class LoopbackDevice;
 
 /// Connection management over the links' state words. Every transition has one owner.
-class LoopbackCm final : public ConnectionManager {
+class LoopbackCm final : public ConnectionManager, private PeerProcesses {
  public:
   LoopbackCm(Fabric& fabric, std::uint32_t device) noexcept : fabric_(fabric), device_(device) {}
   ~LoopbackCm() override;
 
+  PeerProcesses* peer_processes() noexcept override { return this; }
   void listen(std::uint16_t port) override;
   std::optional<CmId> connect(QueuePair& qp, std::uint16_t port,
                               std::span<const std::byte> private_data) noexcept override;
@@ -28,8 +29,7 @@ class LoopbackCm final : public ConnectionManager {
 
   /// The queue pair of this link has gone.
   void let_go(Link& link, std::uint32_t side) noexcept;
-  Link* link_of(CmId id) noexcept;
-  void abandon(CmId id) noexcept;
+  Link* link_of(CmId id) const noexcept;
 
  private:
   /// What this device knows of a link that it takes part in.
@@ -41,6 +41,9 @@ class LoopbackCm final : public ConnectionManager {
     bool disconnect_reported = false;
     LoopbackQueuePair* qp = nullptr;
   };
+
+  std::uint32_t pid(CmId id) const noexcept override;
+  void abandon(CmId id) noexcept override;
 
   CmId id_of(std::uint32_t link) const noexcept;
   std::optional<std::uint32_t> number_of(CmId id) const noexcept;
@@ -77,8 +80,6 @@ class LoopbackDevice final : public Loopback {
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
   const Statistics& statistics() const noexcept override { return statistics_; }
   DeviceConfig& config() noexcept override { return config_; }
-  std::uint32_t peer_pid(CmId id) const noexcept override;
-  void abandon(CmId id) noexcept override { cm_.abandon(id); }
 
   // For queue pairs.
   Fabric& fabric() noexcept { return *fabric_; }

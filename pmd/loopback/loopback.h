@@ -51,10 +51,6 @@ class Loopback : public Device {
  public:
   virtual const Statistics& statistics() const noexcept = 0;
   virtual DeviceConfig& config() noexcept = 0;
-  /// Process of the connecting side, for a control plane that reaps what a dead one left. Zero when unknown.
-  virtual std::uint32_t peer_pid(CmId id) const noexcept = 0;
-  /// Lets go of the other side's share of a connection whose process has died.
-  virtual void abandon(CmId id) noexcept = 0;
 };
 
 /// Setup. Across processes, allocate_memory() of a device that connects comes from its arena, and windows can

@@ -262,10 +262,11 @@ TEST_F(LoopbackProcesses, a_killed_client_is_let_go_of_and_its_link_used_again) 
     const pid_t dying = start_client(true);
     welcome(server);
     ASSERT_TRUE(server.receive(20, server.sge(0, 16)));
-    EXPECT_EQ(server.device->peer_pid(*server.id), static_cast<std::uint32_t>(dying));
+    EXPECT_EQ(server.device->connection_manager()->peer_processes()->pid(*server.id),
+              static_cast<std::uint32_t>(dying));
     ::kill(dying, SIGKILL);
     ::waitpid(dying, nullptr, 0);
-    server.device->abandon(*server.id);
+    server.device->connection_manager()->peer_processes()->abandon(*server.id);
     ASSERT_TRUE(server.until([&] { return server.qp->state() == QueuePair::State::Error; }));
     EXPECT_EQ(server.await(20)->status, WcStatus::WrFlushError);
     server.qp = server.device->create_queue_pair({});

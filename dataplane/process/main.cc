@@ -155,7 +155,7 @@ struct Core {
       reactor.add_poller(*upstreams);
     }
     if (config.reverse.in_use != 0) {
-      ingress = std::make_unique<ingress::Ingress>(engine, reactor, ingress_config(config),
+      ingress = std::make_unique<ingress::Ingress>(engine, reactor.dialer(), ingress_config(config),
                                                    layout.reactors[number].ingress, &tsc_ns);
       reactor.add_poller(*ingress);
     }
@@ -178,11 +178,12 @@ std::uint64_t served_bytes(const segment::ConfigBlock& config) {
 }
 
 /// The exports, which belong to one reactor; the others hand it their calls.
-struct Exports {
-  Exports(const segment::ConfigBlock& config, Core& owner)
+struct Exports final : ControlTask {
+  Exports(segment::Layout& layout, const segment::ConfigBlock& config, Core& owner)
       : data(owner.device->allocate_memory(served_bytes(config))),
         zeros(owner.device->allocate_memory(service::memory::kLargeBytes + kPadBytes)),
         memory(data, zeros, memory_config(config), &tsc_wall_ns),
+        layout_(layout),
         owner_(owner) {
     // Access control lists are of the same files.
     if (serves_memory(config)) served_ = {&memory, &memory.acl_service()};
@@ -212,14 +213,13 @@ struct Exports {
     return returned_.exchange(nullptr, std::memory_order_acquire);
   }
 
-  /// The reactor, between turns.
-  void work(segment::Layout& layout) {
+  void on_control_pass(std::uint64_t now_ns) noexcept override {
     if (auto* exports = offered_.exchange(nullptr, std::memory_order_acquire)) {
       memory.exchange_exports(*exports);
       published_ns_ = 0;
       returned_.store(exports, std::memory_order_release);
     }
-    publish(layout);
+    publish(now_ns);
   }
 
   rdma::MemoryRegion data;
@@ -227,14 +227,13 @@ struct Exports {
   service::memory::MemoryService memory;
 
  private:
-  void publish(segment::Layout& layout) {
-    const std::uint64_t now_ns = tsc_ns();
+  void publish(std::uint64_t now_ns) noexcept {
     if (now_ns - published_ns_ < kPublishIntervalNs) return;
     published_ns_ = now_ns;
     for (std::uint32_t i = 0; i < segment::kMaxExports; ++i) {
       if (i >= memory.exports().size() || !memory.exports()[i].in_use) {
-        if (const auto shown = layout.exports[i].read(); !shown || shown->in_use != 0)
-          layout.exports[i].write({});
+        if (const auto shown = layout_.exports[i].read(); !shown || shown->in_use != 0)
+          layout_.exports[i].write({});
         continue;
       }
       const service::memory::ExportUse& use = memory.file_system().use(i);
@@ -255,10 +254,11 @@ struct Exports {
         info.procedure_calls[p] = statistics.procedures[p].calls;
         info.procedure_errors[p] = statistics.procedures[p].errors;
       }
-      layout.exports[i].write(info);
+      layout_.exports[i].write(info);
     }
   }
 
+  segment::Layout& layout_;
   Core& owner_;
   std::vector<service::Service*> served_;
   std::atomic<std::vector<service::memory::ExportOptions>*> offered_{nullptr};
@@ -456,9 +456,9 @@ int serve(const Options& options) {
   std::vector<std::unique_ptr<Core>> cores;
   for (std::uint32_t i = 0; i < config.reactors; ++i)
     cores.push_back(std::make_unique<Core>(config, i, drivers, layout));
-  Exports exports(config, *cores[0]);
+  Exports exports(layout, config, *cores[0]);
   for (std::uint32_t i = 1; i < config.reactors; ++i) exports.lend_to(*cores[i]);
-  cores[0]->reactor.publish_services = [&exports, &layout] { exports.work(layout); };
+  cores[0]->reactor.add_control_task(exports);
   for (auto& core : cores) core->reactor.measure_calls();
   publish_memory(layout, config);
   segment::start_heartbeat(layout.data_plane, segment::monotonic_ns(), segment::wall_ns());

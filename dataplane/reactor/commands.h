@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Commands of the control plane to one reactor: takes them from the segment's ring, carries them out, and answers
+// those that want an answer. Consumer side of ReactorArea::commands; the reactor's thread. Every field of a command
+// comes from another process: no value of it is trusted.
+#pragma once
+
+#include <cstddef>
+
+#include "dataplane/reactor/connection_setup.h"
+#include "dataplane/reactor/server_dialer.h"
+
+namespace sluice::reactor {
+
+inline constexpr std::size_t kCommandsPerPass = 8;
+
+class Commands {
+ public:
+  /// Setup. Everything given outlives it.
+  Commands(segment::ReactorArea& area, ConnectionTable& connections, ConnectionSetup& setup,
+           ServerDialer& dialer, Publisher& publisher, EventSender& events, Counters& counters);
+
+  /// At most kCommandsPerPass of them. True when there were any.
+  bool poll() noexcept;
+  /// A Shutdown has come.
+  bool shutdown_requested() const noexcept { return shutdown_; }
+
+ private:
+  segment::CommandStatus execute(const segment::Command& command, segment::Event& done) noexcept;
+  segment::CommandStatus execute_on_peer(const segment::Command& command) noexcept;
+  void execute_on(rpcrdma::Connection& connection, const segment::Command& command) noexcept;
+  void set_credits(rpcrdma::Connection& connection, const segment::Command& command) noexcept;
+
+  segment::ReactorArea& area_;
+  ConnectionTable& connections_;
+  ConnectionSetup& setup_;
+  ServerDialer& dialer_;
+  Publisher& publisher_;
+  EventSender& events_;
+  Counters& counters_;
+  bool shutdown_ = false;
+};
+
+}  // namespace sluice::reactor

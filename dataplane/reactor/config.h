@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a reactor is set up with. Fixed for its life.
+#pragma once
+
+#include <cstdint>
+
+#include "dataplane/base/net_address.h"
+#include "dataplane/rpcrdma/link/config.h"
+#include "dataplane/segment/config_block.h"
+
+namespace sluice::reactor {
+
+/// The server that the reverse gateway's connections go to, and how.
+struct DialConfig {
+  PeerAddress server;
+  std::uint16_t port = 0;
+  std::uint32_t inline_bytes = 4096;
+  std::uint32_t credits_requested = 0;
+  std::uint32_t call_backs = 0;  ///< credits for the server's own calls
+};
+
+struct ReactorConfig {
+  std::uint32_t number = 0;  ///< of its ReactorArea in the segment
+  std::uint32_t cpu = 0;
+  std::uint32_t numa_node = 0;
+  rpcrdma::ReplyChunkPolicy reply_chunks = rpcrdma::ReplyChunkPolicy::Always;
+  std::uint32_t max_version = 1;  ///< of RPC-over-RDMA
+  rpcrdma::Version2Config version2;
+  segment::IdlePolicy idle = segment::IdlePolicy::Spin;
+  DialConfig dial{};
+};
+
+}  // namespace sluice::reactor

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/reactor/connection_properties.h"
+
+namespace sluice::reactor {
+
+bool ConnectionProperties::poll() noexcept {
+  return relay_.poll([this](std::uint16_t number, std::uint32_t cm_id, std::span<const std::byte> octets) {
+    rpcrdma::Connection* const connection = connections_.find(number, cm_id);
+    return connection == nullptr || connection->send_host_authentication(octets);
+  });
+}
+
+bool ConnectionProperties::on_properties(void* self, rpcrdma::Connection& connection,
+                                         std::span<const std::byte> body, bool first) noexcept {
+  auto& properties = *static_cast<ConnectionProperties*>(self);
+  const auto cm_id = static_cast<std::uint32_t>(properties.connections_.record(connection).cm_id);
+  return properties.relay_.take(connection.number(), cm_id, body, first);
+}
+
+}  // namespace sluice::reactor

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/reactor/publisher.h"
+
+#include <array>
+
+#include "dataplane/base/invariant.h"
+
+namespace sluice::reactor {
+namespace {
+
+segment::PropertyInfo property_info(const rpcrdma::v2::Parameters& parameters) {
+  return {.max_send_bytes = parameters.max_send_bytes,
+          .receive_buffer_bytes = parameters.receive_buffer_bytes,
+          .max_segment_bytes = parameters.max_segment_bytes,
+          .max_segments = parameters.max_segments,
+          .reverse = static_cast<std::uint32_t>(parameters.reverse)};
+}
+
+}  // namespace
+
+Publisher::Publisher(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
+                     const Counters& counters, segment::ReactorArea& area)
+    : config_(config),
+      engine_(engine),
+      connections_(connections),
+      counters_(counters),
+      area_(area),
+      started_ns_(segment::wall_ns()) {
+  // Entries that were never used stay untouched: their pages then take no memory.
+  for (auto& entry : area_.connections)
+    if (entry.sequence() != 0) entry.write({});
+  for (auto& use : area_.use)
+    if (use.open.load(std::memory_order_relaxed) != 0) use.open.store(0, std::memory_order_relaxed);
+  publish_info(segment::ReactorState::Starting, 0);
+}
+
+void Publisher::publish_reactor() noexcept {
+  publish_counters();
+  publish_info(segment::ReactorState::Running, connections_.in_use());
+}
+
+void Publisher::publish_stopped() noexcept {
+  publish_counters();
+  publish_info(segment::ReactorState::Stopped, 0);
+}
+
+void Publisher::publish_info(segment::ReactorState state, std::uint32_t connections) noexcept {
+  area_.info.write({.state = state,
+                    .cpu = config_.cpu,
+                    .numa_node = config_.numa_node,
+                    .connections = connections,
+                    .started_ns = started_ns_});
+}
+
+void Publisher::publish_counters() noexcept {
+  std::atomic<std::uint64_t>* to = nullptr;
+#define SLUICE_COUNTER_SET(name, group, help) to++->store(from.name, std::memory_order_relaxed);
+  for (std::uint32_t client_class = 0; client_class < engine_.shared().classes_seen; ++client_class) {
+    to = area_.transport_counters[client_class].data();
+    const rpcrdma::Counters& from = engine_.counters(client_class);
+    SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_SET)
+  }
+  to = area_.counters.data();
+  const Counters& from = counters_;
+  SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_SET)
+#undef SLUICE_COUNTER_SET
+  for (std::size_t i = 0; i < kInvariantCount; ++i)
+    area_.invariant_failures[i].store(invariant_failures()[i], std::memory_order_relaxed);
+  for (std::size_t state = 0; state < segment::kSlotStateCount; ++state)
+    area_.slots_in_state[state].store(engine_.shared().slots_in_state[state], std::memory_order_relaxed);
+  std::array<std::uint64_t, segment::kMaxDeviceStatistics> statistics;
+  const std::size_t known = engine_.device().read_statistics(statistics);
+  for (std::size_t k = 0; k < known; ++k)
+    area_.device_statistics[k].store(statistics[k], std::memory_order_relaxed);
+}
+
+void Publisher::publish_connection(rpcrdma::Connection& connection) noexcept {
+  const std::uint16_t number = connection.number();
+  const ConnectionRecord& record = connections_.record(number);
+  segment::ConnectionInfo info;
+  switch (connection.state()) {
+    case rpcrdma::Connection::State::Closed:
+      area_.use[number].open.store(0, std::memory_order_relaxed);
+      return area_.connections[number].write(info);
+    case rpcrdma::Connection::State::Draining:
+      info.state = segment::ConnectionState::Closing;
+      break;
+    case rpcrdma::Connection::State::Open:
+      info.state = record.established ? segment::ConnectionState::Open : segment::ConnectionState::Opening;
+      break;
+  }
+  info.cm_id = static_cast<std::uint32_t>(record.cm_id);
+  info.peer_pid = record.peer_pid;
+  info.version = connection.version();
+  info.peer = connection.peer();
+  info.client_class = connection.client_class();
+  publish_use(connection);
+  info.receive_inline_bytes = connection.config().receive_inline_bytes;
+  info.send_inline_bytes = connection.send_bytes();
+  if (connection.speaks_version_2()) {
+    info.window = connection.flow_control().window();
+    info.peer_window = connection.flow_control().peer_limit();
+    info.own_properties = property_info(connection.own_parameters());
+    info.peer_properties = property_info(connection.peer_parameters());
+    info.heard_properties = connection.heard_properties();
+    info.held = connection.holds_calls();
+  }
+  info.outgoing = record.outgoing;
+  info.since_ns = record.since_ns;
+  info.queue_pair = record.queue_pair;
+  info.cm_state = record.cm_state;
+  area_.connections[number].write(info);
+}
+
+void Publisher::publish_use(rpcrdma::Connection& connection) noexcept {
+  segment::ConnectionUse& use = area_.use[connection.number()];
+  rpcrdma::Responder& responder = connection.responder();
+  const std::uint32_t direction = connections_.record(connection).outgoing
+                                      ? segment::ConnectionUse::kToServer
+                                      : segment::ConnectionUse::kOfClient;
+  use.open.store(connection.is_open() ? direction : 0, std::memory_order_relaxed);
+  use.client_class.store(connection.client_class(), std::memory_order_relaxed);
+  use.calls.store(responder.calls(), std::memory_order_relaxed);
+  use.granted.store(static_cast<std::uint32_t>(responder.grant()), std::memory_order_relaxed);
+  use.busy.store(responder.busy_slots(), std::memory_order_relaxed);
+  use.peak_busy.store(responder.take_peak(), std::memory_order_relaxed);
+}
+
+void Publisher::publish_negotiation(rpcrdma::Connection& connection) noexcept {
+  ConnectionRecord& record = connections_.record(connection);
+  if (connection.version() == record.published_version &&
+      connection.heard_properties() == record.published_properties)
+    return;
+  record.published_version = connection.version();
+  record.published_properties = connection.heard_properties();
+  publish_connection(connection);
+}
+
+}  // namespace sluice::reactor

@@ -67,8 +67,11 @@ void Command::flag(const std::string& name, bool& value, const std::string& help
   app_->add_flag(name, value, help);
 }
 
-Program::Program(const std::string& description)
-    : app_(std::make_unique<CLI::App>(description)), command_(*app_) {}
+Program::Program(const std::string& description, const std::string& libraries)
+    : app_(std::make_unique<CLI::App>(description)), command_(*app_) {
+  app_->set_version_flag("--version",
+                         "Sluice " SLUICE_VERSION + (libraries.empty() ? std::string() : ", " + libraries));
+}
 Program::~Program() = default;
 
 std::optional<int> Program::parse(int argc, char** argv) {

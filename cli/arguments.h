@@ -64,14 +64,15 @@ class Command {
 
 class Program {
  public:
-  explicit Program(const std::string& description);
+  /// --version prints Sluice's version, and `libraries` behind it, where given: "DPDK 22.11.1".
+  explicit Program(const std::string& description, const std::string& libraries = {});
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   Command& command() { return command_; }
-  /// Fills the variables. A value when the program ends with that: help was asked for, or the usage is wrong,
-  /// which has been said.
+  /// Fills the variables. A value when the program ends with that: help or the version was asked for, or the
+  /// usage is wrong, which has been said.
   std::optional<int> parse(int argc, char** argv);
 
  private:

@@ -10,7 +10,7 @@
 #include "dataplane/base/setup_error.h"
 #include "pmd/loopback/loopback.h"
 
-namespace sluice::reactor {
+namespace sluice::process {
 namespace {
 
 /// af_packet and memif want buffers for their own frame size, whatever the link's.
@@ -45,7 +45,7 @@ bool is_vdev(const segment::ConfigBlock& config) {
   return std::strncmp(config.ethdev, "net_", 4) == 0;
 }
 
-Drivers::Drivers(const segment::ConfigBlock& config) {
+Devices::Devices(const segment::ConfigBlock& config) {
   switch (config.driver) {
     case segment::Driver::SoftRoce:
       port_ = rdma::softroce::Port::open(port_config(config));
@@ -63,7 +63,7 @@ Drivers::Drivers(const segment::ConfigBlock& config) {
   }
 }
 
-std::unique_ptr<rdma::Device> Drivers::make_device(const segment::ConfigBlock& config,
+std::unique_ptr<rdma::Device> Devices::make_device(const segment::ConfigBlock& config,
                                                    std::uint32_t reactor) {
   switch (config.driver) {
     case segment::Driver::SoftRoce:
@@ -82,7 +82,7 @@ std::unique_ptr<rdma::Device> Drivers::make_device(const segment::ConfigBlock& c
       auto made = rdma::verbs::open(device);
       spdlog::info("Reactor {} polls the RDMA device {}", reactor, made->name());
       verbs_.push_back(made.get());
-      shown_.push_back(made->condition());
+      logged_.push_back(made->condition());
       return made;
     }
   }
@@ -90,16 +90,16 @@ std::unique_ptr<rdma::Device> Drivers::make_device(const segment::ConfigBlock& c
       fabric_, {.name = "loopback" + std::to_string(reactor), .max_queue_pairs = config.all_connections()});
 }
 
-void Drivers::probe(std::uint32_t reactor, std::uint32_t queue_pair) {
+void Devices::probe(std::uint32_t reactor, std::uint32_t queue_pair) {
   if (reactor < verbs_.size()) verbs_[reactor]->probe(static_cast<rdma::QueuePairNumber>(queue_pair));
 }
 
-void Drivers::look() {
+void Devices::poll_conditions() {
   for (std::size_t i = 0; i < verbs_.size(); ++i) {
     verbs_[i]->look();
     const rdma::verbs::Condition condition = verbs_[i]->condition();
-    if (condition == shown_[i]) continue;
-    shown_[i] = condition;
+    if (condition == logged_[i]) continue;
+    logged_[i] = condition;
     spdlog::warn("The RDMA device {} is {}{}", verbs_[i]->name(), to_string(condition),
                  condition == rdma::verbs::Condition::Gone
                      ? ": its connections have ended, and Sluice waits for it"
@@ -107,4 +107,4 @@ void Drivers::look() {
   }
 }
 
-}  // namespace sluice::reactor
+}  // namespace sluice::process

@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The RDMA devices that a configuration names, one for each reactor. Setup.
+// The RDMA devices that a configuration names, one for each reactor. The main thread.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "dataplane/process/kept_connections.h"
 #include "dataplane/segment/config_block.h"
 #include "pmd/device.h"
 #include "pmd/loopback/fabric.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/verbs/verbs.h"
 
-namespace sluice::reactor {
+namespace sluice::process {
 
-/// DPDK starts with a virtual device, not with one on the PCI bus.
+/// Whether `ethdev` names a virtual device of DPDK's; otherwise it is an address on the PCI bus.
 bool is_vdev(const segment::ConfigBlock& config);
 
-/// What all reactors' devices stand on. It outlives them.
-class Drivers {
+/// What the devices of all reactors share: port, fabric. It outlives them.
+class Devices final : public PeerProbe {
  public:
-  /// DPDK's environment is up. Throws SetupError.
-  explicit Drivers(const segment::ConfigBlock& config);
+  /// Setup; DPDK's environment is up. Throws SetupError.
+  explicit Devices(const segment::ConfigBlock& config);
 
+  /// Setup; throws SetupError.
   std::unique_ptr<rdma::Device> make_device(const segment::ConfigBlock& config, std::uint32_t reactor);
-  /// The main thread, again and again while the devices live: what drivers look for besides their polling.
-  void look();
-  /// The main thread: whether the peer of a verbs queue pair is there. One that is not ends it.
-  void probe(std::uint32_t reactor, std::uint32_t queue_pair);
+  /// Again and again while the devices live: what drivers do beside their reactor's polling, and a log line
+  /// when the condition of a device has changed.
+  void poll_conditions();
+  void probe(std::uint32_t reactor, std::uint32_t queue_pair) override;
   /// Null but for softroce.
   const std::shared_ptr<rdma::softroce::Port>& port() const { return port_; }
 
@@ -35,7 +37,7 @@ class Drivers {
   std::shared_ptr<rdma::softroce::Port> port_;
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
   std::vector<rdma::verbs::Verbs*> verbs_;
-  std::vector<rdma::verbs::Condition> shown_;  ///< of each of these
+  std::vector<rdma::verbs::Condition> logged_;  ///< condition of each, as of its last log line
 };
 
-}  // namespace sluice::reactor
+}  // namespace sluice::process

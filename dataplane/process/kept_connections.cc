@@ -10,9 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "dataplane/process/devices.h"
-
-namespace sluice::reactor {
+namespace sluice::process {
 namespace {
 
 constexpr std::uint64_t kProbeIntervalNs = 5'000'000'000;
@@ -41,13 +39,12 @@ KeptConnections::~KeptConnections() {
   for (const Channel& channel : channels_) ::close(channel.descriptor);
 }
 
-void KeptConnections::turn() {
-  keep_newest();
-  const std::uint64_t now = segment::monotonic_ns();
-  if (now - probed_ns_ >= kProbeIntervalNs) {
-    probed_ns_ = now;
+void KeptConnections::poll(std::uint64_t now_ns) {
+  take_newest();
+  if (now_ns - probed_ns_ >= kProbeIntervalNs) {
+    probed_ns_ = now_ns;
     for (const Channel& channel : channels_)
-      if (is_orphan(channel)) probe(channel);
+      if (is_orphan(channel)) probe_peers(channel);
   }
   std::erase_if(channels_, [this](const Channel& channel) {
     if (!is_orphan(channel) || in_use(channel)) return false;
@@ -56,12 +53,12 @@ void KeptConnections::turn() {
   });
 }
 
-void KeptConnections::keep_newest() {
+void KeptConnections::take_newest() {
   const std::uint64_t published = layout_.kept_channel.load(std::memory_order_acquire);
   const std::uint32_t pid = layout_.control_plane.pid.load(std::memory_order_acquire);
   if (published == 0 || published == seen_ || pid == 0) return;
   const int copy = descriptor_of_process(pid, segment::descriptor_of(published));
-  if (copy < 0 && errno == ESRCH) return;  // the new process has not told who it is
+  if (copy < 0 && errno == ESRCH) return;  // its successor has not published its own yet
   seen_ = published;
   if (copy < 0) {
     spdlog::warn("Connections will end with the control plane: its channel cannot be kept open ({})",
@@ -71,7 +68,7 @@ void KeptConnections::keep_newest() {
   channels_.push_back({.token = segment::token_of(published), .owner_pid = pid, .descriptor = copy});
 }
 
-/// Its process is gone.
+/// The control plane that opened it has ended: it has a successor, or its process is gone.
 bool KeptConnections::is_orphan(const Channel& channel) const {
   const std::uint64_t published = layout_.kept_channel.load(std::memory_order_acquire);
   if (published != 0 && segment::token_of(published) != channel.token) return true;
@@ -90,16 +87,16 @@ bool KeptConnections::in_use(const Channel& channel) const {
   return false;
 }
 
-/// The kernel tells a channel's events to the process that opened it only. A peer that has gone is found out
-/// by sending something.
-void KeptConnections::probe(const Channel& channel) {
+/// The kernel delivers a channel's events to the process that opened it only. Sending something shows whether
+/// the peer is there.
+void KeptConnections::probe_peers(const Channel& channel) {
   for (std::uint32_t reactor = 0; reactor < segment::kMaxReactors; ++reactor)
     for (const auto& entry : layout_.reactors[reactor].connections) {
       if (entry.sequence() == 0) continue;
       const auto info = entry.read();
       if (info && info->state == segment::ConnectionState::Open && kept_of(*info).token == channel.token)
-        drivers_.probe(reactor, info->queue_pair);
+        probe_.probe(reactor, info->queue_pair);
     }
 }
 
-}  // namespace sluice::reactor
+}  // namespace sluice::process

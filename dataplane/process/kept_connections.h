@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Keeps the kernel's connections of the verbs driver when the control plane ends: holds its channel open
-// (segment/kept_channel.h), and from then on looks itself whether their peers are there. The main thread's.
+// (segment/kept_channel.h), and from then on probes their peers. The main thread.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,28 @@
 #include "dataplane/segment/kept_channel.h"
 #include "dataplane/segment/segment.h"
 
-namespace sluice::reactor {
+namespace sluice::process {
 
-class Drivers;
+/// Finds out whether the peer of a queue pair is there. One whose peer is not goes to Error.
+class PeerProbe {
+ public:
+  virtual void probe(std::uint32_t reactor, std::uint32_t queue_pair) = 0;
+
+ protected:
+  ~PeerProbe() = default;
+};
 
 class KeptConnections {
  public:
-  KeptConnections(segment::Layout& layout, Drivers& drivers) : layout_(layout), drivers_(drivers) {}
+  /// Both outlive it.
+  KeptConnections(segment::Layout& layout, PeerProbe& probe) : layout_(layout), probe_(probe) {}
   ~KeptConnections();
   KeptConnections(const KeptConnections&) = delete;
   KeptConnections& operator=(const KeptConnections&) = delete;
 
-  /// Bounded; makes system calls.
-  void turn();
+  /// Takes over a channel that the control plane has published; closes those that no connection needs.
+  /// `now_ns` is monotonic. Bounded; makes system calls.
+  void poll(std::uint64_t now_ns);
 
  private:
   struct Channel {
@@ -31,16 +40,16 @@ class KeptConnections {
     int descriptor = -1;
   };
 
-  void keep_newest();
+  void take_newest();
   bool is_orphan(const Channel& channel) const;
   bool in_use(const Channel& channel) const;
-  void probe(const Channel& channel);
+  void probe_peers(const Channel& channel);
 
   segment::Layout& layout_;
-  Drivers& drivers_;
+  PeerProbe& probe_;
   std::uint64_t seen_ = 0;
   std::uint64_t probed_ns_ = 0;
   std::vector<Channel> channels_;
 };
 
-}  // namespace sluice::reactor
+}  // namespace sluice::process

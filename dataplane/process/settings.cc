@@ -6,7 +6,7 @@
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/ulb/nfs3.h"
 
-namespace sluice::reactor {
+namespace sluice::process {
 namespace {
 
 static_assert(segment::kMaxExports == service::memory::kMaxExports);
@@ -79,7 +79,7 @@ rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
   return engine;
 }
 
-DialConfig dial_config(const segment::ConfigBlock& config) {
+reactor::DialConfig dial_config(const segment::ConfigBlock& config) {
   return {.server = config.reverse.server,
           .port = static_cast<std::uint16_t>(config.reverse.server_port),
           .inline_bytes = config.inline_bytes,
@@ -115,6 +115,18 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
   return upstreams;
 }
 
+reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::uint32_t number) {
+  return {.number = number,
+          .cpu = config.cpus[number],
+          .numa_node = config.numa_nodes[number],
+          .reply_chunks = config.reply_chunks_if_needed != 0 ? rpcrdma::ReplyChunkPolicy::IfNeeded
+                                                             : rpcrdma::ReplyChunkPolicy::Always,
+          .max_version = config.max_version,
+          .version2 = version_2_config(config),
+          .idle = config.idle,
+          .dial = dial_config(config)};
+}
+
 bool serves_memory(const segment::ConfigBlock& config) {
   const service::Binding& binding = ulb::nfs3_binding();
   for (std::uint32_t i = 0; i < config.upstream_count; ++i)
@@ -125,4 +137,9 @@ bool serves_memory(const segment::ConfigBlock& config) {
   return config.reverse.in_use == 0;
 }
 
-}  // namespace sluice::reactor
+std::uint64_t export_bytes(const segment::ConfigBlock& config) {
+  constexpr std::uint64_t kMinBytes = 16u << 20;
+  return serves_memory(config) ? config.memory_bytes : kMinBytes;
+}
+
+}  // namespace sluice::process

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the published configuration means to each part of the data plane. Setup.
+// What the published configuration means to each part of the data plane. Pure functions; any thread, setup.
 #pragma once
 
 #include <vector>
 
 #include "dataplane/ingress/ingress.h"
-#include "dataplane/reactor/reactor.h"
+#include "dataplane/reactor/config.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/service/forward/upstreams.h"
 #include "dataplane/service/memory/memory_service.h"
 
-namespace sluice::reactor {
+namespace sluice::process {
 
-/// Each at its place, up to the last that is in use.
+/// By their numbers, up to the last that is in use: the number is part of file handles.
 std::vector<service::memory::ExportOptions> export_options(const segment::ConfigBlock& config);
 service::memory::MemoryServiceConfig memory_config(const segment::ConfigBlock& config);
 rpcrdma::Version2Config version_2_config(const segment::ConfigBlock& config);
+reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::uint32_t number);
 rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config);
-DialConfig dial_config(const segment::ConfigBlock& config);
+reactor::DialConfig dial_config(const segment::ConfigBlock& config);
 ingress::IngressConfig ingress_config(const segment::ConfigBlock& config);
 forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area);
 /// Whether files in memory are served: not by the reverse gateway, nor where NFS 3 goes to an upstream.
 bool serves_memory(const segment::ConfigBlock& config);
+/// Bytes reserved for the memory exports; a minimum when no program serves them.
+std::uint64_t export_bytes(const segment::ConfigBlock& config);
 
-}  // namespace sluice::reactor
+}  // namespace sluice::process

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Commands of the control plane to one reactor: takes them from the segment's ring, carries them out, and answers
-// those that want an answer. Consumer side of ReactorArea::commands; the reactor's thread. Every field of a command
-// comes from another process: no value of it is trusted.
+// Commands of the control plane to one reactor: takes them from the segment's ring, carries them out, and
+// answers those that want an answer. Consumer side of ReactorArea::commands; the reactor's thread. Every
+// field of a command comes from another process: no value of it is trusted.
 #pragma once
 
 #include <cstddef>

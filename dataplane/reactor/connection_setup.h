@@ -43,8 +43,8 @@ class ConnectionSetup {
   /// The peer's process has died.
   void abandon(rdma::CmId id) noexcept;
 
-  /// A queue pair for a connection that is free, with its Receives posted. Null and counted as refused when the
-  /// device has none left.
+  /// A queue pair for a connection that is free, with its Receives posted. Null and counted as refused when
+  /// the device has none left.
   rdma::QueuePair* open(rpcrdma::Connection& connection, const rpcrdma::ConnectionConfig& config,
                         const PeerAddress& peer, rpcrdma::Requester* requester) noexcept;
   /// The queue pair can send. Harmless when that is known.

@@ -20,8 +20,8 @@ class DatagramRelay {
   DatagramRelay(rdma::Device& device, segment::ReactorArea& area, Counters& counters)
       : device_(device), area_(area), counters_(counters) {}
 
-  /// Passes datagrams on uninterpreted, both ways. What the control plane has no room for is lost and counted,
-  /// as on the wire: peers repeat their requests. True when there was something.
+  /// Passes datagrams on uninterpreted, both ways. What the control plane has no room for is lost and
+  /// counted, as on the wire: peers repeat their requests. True when there was something.
   bool poll() noexcept;
 
  private:

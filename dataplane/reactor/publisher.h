@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What onlookers see of a reactor: its counters, state and connections in the segment. The reactor's thread is
-// the only writer; readers never hold it up.
+// What onlookers see of a reactor: its counters, state and connections in the segment. The reactor's thread
+// is the only writer; readers never hold it up.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace sluice::reactor {
 
 class Publisher {
  public:
-  /// Setup. Clears what a predecessor left in the area and shows the state Starting. Everything given outlives the
-  /// publisher.
+  /// Setup. Clears what a predecessor left in the area and shows the state Starting. Everything given
+  /// outlives the publisher.
   Publisher(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
             const Counters& counters, segment::ReactorArea& area);
 
@@ -28,8 +28,8 @@ class Publisher {
   void publish_connection(rpcrdma::Connection& connection) noexcept;
   /// Load of a connection: calls, credits, busy slots. The peak starts anew.
   void publish_use(rpcrdma::Connection& connection) noexcept;
-  /// The version of a connection and version 2's properties settle with the client's first messages: publishes the
-  /// entry when that has changed.
+  /// The version of a connection and version 2's properties settle with the client's first messages:
+  /// publishes the entry when that has changed.
   void publish_negotiation(rpcrdma::Connection& connection) noexcept;
 
  private:

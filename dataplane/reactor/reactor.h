@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One polling loop on one core: an engine, what it polls beside it, and the reactor's part of the shared segment. Every
-// member belongs to the thread that calls run(), unless it says otherwise.
+// One polling loop on one core: an engine, what it polls beside it, and the reactor's part of the shared
+// segment. Every member belongs to the thread that calls run(), unless it says otherwise.
 #pragma once
 
 #include <atomic>
@@ -21,11 +21,13 @@
 
 namespace sluice::reactor {
 
-/// Turns between control passes: connection management, commands, clock and counters are not on the message path.
+/// Turns between control passes: connection management, commands, clock and counters are not on the message
+/// path.
 inline constexpr std::uint32_t kTurnsPerControlPass = 256;
 /// A reactor that sleeps makes few turns: it runs a control pass at least this often.
 inline constexpr std::uint64_t kControlIntervalNs = 1'000'000;
-/// Connections that are looked at in one control pass: what they have negotiated, their use, whether they are drained.
+/// Connections that are looked at in one control pass: what they have negotiated, their use, whether they are
+/// drained.
 inline constexpr std::uint32_t kConnectionsPerPass = 64;
 
 /// Work of the reactor's thread that is not on the message path.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections of the reverse gateway to its server. With a driver that manages connections itself it is asked;
-// otherwise the control plane is, by ConnectWanted, and answers with Connect or ConnectFailed. The reactor's thread.
+// Connections of the reverse gateway to its server. With a driver that manages connections itself it is
+// asked; otherwise the control plane is, by ConnectWanted, and answers with Connect or ConnectFailed. The
+// reactor's thread.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/config_watch.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "dataplane/base/setup_error.h"
+#include "dataplane/process/settings.h"
+
+namespace sluice::process {
+namespace {
+
+constexpr std::chrono::milliseconds kRetryInterval{100};
+
+void set_log_level(const segment::ConfigBlock& config) {
+  spdlog::set_level(static_cast<spdlog::level::level_enum>(
+      std::min<std::uint32_t>(config.log_level, spdlog::level::level_enum::off)));
+}
+
+}  // namespace
+
+std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segment_name,
+                                                         std::chrono::milliseconds limit,
+                                                         const std::atomic<bool>& stop,
+                                                         segment::ConfigBlock& config) {
+  std::string problem;
+  for (std::chrono::milliseconds waited{0}; waited <= limit && !stop; waited += kRetryInterval) {
+    try {
+      auto segment = segment::Segment::attach(segment_name);
+      const auto published = segment->layout().config.read();
+      if (published && published->generation > 0) {
+        config = *published;
+        return segment;
+      }
+      problem = "The control plane has not published a configuration in segment '" + segment_name + "'.";
+    } catch (const SetupError& error) {
+      problem = error.what();
+    }
+    std::this_thread::sleep_for(kRetryInterval);
+  }
+  throw SetupError(problem + " Start: sluice-controlplane --config FILE.");
+}
+
+ConfigWatch::ConfigWatch(segment::Layout& layout, ExportUpdate& exports, const segment::ConfigBlock& started)
+    : layout_(layout), exports_(exports), generation_(started.generation) {
+  set_log_level(started);
+  layout_.generation_applied = generation_;
+}
+
+void ConfigWatch::poll() {
+  if (pending_) {
+    if (exports_.take_back() == nullptr) return;
+    pending_.reset();
+    layout_.generation_applied = generation_;
+    spdlog::info("Configuration {} is in force", generation_);
+  }
+  if (layout_.config.sequence() == sequence_) return;
+  sequence_ = layout_.config.sequence();
+  const auto config = layout_.config.read();
+  if (!config || config->generation == generation_) return;
+  generation_ = config->generation;
+  set_log_level(*config);
+  pending_ = std::make_unique<ExportUpdate::List>(export_options(*config));
+  exports_.offer(*pending_);
+}
+
+}  // namespace sluice::process

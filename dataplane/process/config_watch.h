@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The configuration as the control plane publishes it: the first one, and what changes while the data plane
+// runs. The main thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "dataplane/process/exports.h"
+#include "dataplane/segment/segment.h"
+
+namespace sluice::process {
+
+/// Attaches to the segment and waits until there is a configuration in it. Throws SetupError when there is
+/// none in time, or `stop` has been set.
+std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segment_name,
+                                                         std::chrono::milliseconds limit,
+                                                         const std::atomic<bool>& stop,
+                                                         segment::ConfigBlock& config);
+
+/// Brings changes into force that need no restart: exports and log level. Everything else takes effect with
+/// the next start.
+class ConfigWatch {
+ public:
+  /// `started` is what the data plane was built from. The others outlive the watch.
+  ConfigWatch(segment::Layout& layout, ExportUpdate& exports, const segment::ConfigBlock& started);
+
+  /// Acts on what has been published since. Layout::generation_applied follows when the reactor has taken the
+  /// exports.
+  void poll();
+
+ private:
+  segment::Layout& layout_;
+  ExportUpdate& exports_;
+  std::uint64_t generation_ = 0;
+  std::uint32_t sequence_ = 0;  ///< of Layout::config; zero: what was published during the start is looked at
+  std::unique_ptr<ExportUpdate::List> pending_;  ///< with the reactor
+};
+
+}  // namespace sluice::process

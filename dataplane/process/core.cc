@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/core.h"
+
+#include "dataplane/process/settings.h"
+
+namespace sluice::process {
+
+Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices,
+           segment::Layout& layout, reactor::Clock clock)
+    : device(devices.make_device(config, number)),
+      engine(*device, engine_config(config)),
+      reactor(reactor_config(config, number), engine, layout, clock) {
+  segment::ReactorArea& area = layout.reactors[number];
+  engine.add_service(null);
+  if (config.upstream_count > 0) {
+    upstreams = std::make_unique<forward::Upstreams>(*device, upstreams_config(config, area), clock);
+    for (const auto& service : upstreams->services()) engine.add_service(*service);
+    reactor.add_poller(*upstreams);
+  }
+  if (config.reverse.in_use != 0) {
+    ingress = std::make_unique<ingress::Ingress>(engine, reactor.dialer(), ingress_config(config),
+                                                 area.ingress, clock);
+    reactor.add_poller(*ingress);
+  }
+  if (auto* manager = device->connection_manager(); manager != nullptr && config.reverse.in_use == 0)
+    manager->listen(static_cast<std::uint16_t>(config.port));
+}
+
+}  // namespace sluice::process

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One reactor with all that it polls. Made by the main thread; from run() on everything in it belongs to the
+// reactor's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "dataplane/ingress/ingress.h"
+#include "dataplane/process/devices.h"
+#include "dataplane/reactor/reactor.h"
+#include "dataplane/segment/segment.h"
+#include "dataplane/service/api/null.h"
+#include "dataplane/service/forward/upstreams.h"
+
+namespace sluice::process {
+
+struct Core {
+  /// Setup; throws SetupError. `devices`, `layout` and what `clock` needs outlive the core.
+  Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, segment::Layout& layout,
+       reactor::Clock clock);
+
+  // Built in order and destroyed in reverse.
+  std::unique_ptr<rdma::Device> device;
+  rpcrdma::Engine engine;
+  service::NullService null;
+  std::unique_ptr<forward::Upstreams> upstreams;  ///< null without upstreams
+  reactor::Reactor reactor;
+  std::unique_ptr<ingress::Ingress> ingress;  ///< null without the reverse gateway
+};
+
+}  // namespace sluice::process

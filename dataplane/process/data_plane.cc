@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/data_plane.h"
+
+#include <rte_launch.h>
+#include <rte_lcore.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "dataplane/process/clocks.h"
+#include "dataplane/process/memory_table.h"
+#include "dataplane/segment/notify.h"
+
+namespace sluice::process {
+namespace {
+
+constexpr std::chrono::milliseconds kBeatInterval{100};
+// How often requests of the control plane are looked at between two beats.
+constexpr int kPollsPerBeat = 5;
+constexpr int kPollsPerBeatOfCapture = 20;  ///< while packets are written to a file
+
+}  // namespace
+
+DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Layout& layout)
+    : config_(config), layout_(layout), devices_(config) {
+  set_wall_clock();
+  for (std::uint32_t i = 0; i < config.reactors; ++i)
+    cores_.push_back(std::make_unique<Core>(config, i, devices_, layout, &tsc_ns));
+  exports_ = std::make_unique<Exports>(config, *cores_[0], layout, &wall_ns);
+  for (std::uint32_t i = 1; i < config.reactors; ++i) exports_->lend_to(*cores_[i]);
+  for (auto& core : cores_) core->reactor.measure_calls();
+  layout.memory.write(memory_table(config));
+}
+
+void DataPlane::run(const std::atomic<bool>& stop) {
+  ProcessHeartbeat heartbeat(layout_, config_.reactors);
+  launch_reactors();
+  spdlog::info("Serving on port {} with {} reactor(s)", config_.port, config_.reactors);
+  main_loop(heartbeat, stop);
+  notify::stopping();
+  for (auto& core : cores_) core->reactor.stop();
+  rte_eal_mp_wait_lcore();
+}
+
+void DataPlane::launch_reactors() {
+  unsigned lcore;
+  std::size_t next = 0;
+  RTE_LCORE_FOREACH_WORKER(lcore) {
+    rte_eal_remote_launch(
+        [](void* reactor) {
+          static_cast<reactor::Reactor*>(reactor)->run();
+          return 0;
+        },
+        &cores_[next++]->reactor, lcore);
+  }
+}
+
+bool DataPlane::any_stopped() const {
+  return std::any_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->reactor.stopped(); });
+}
+
+void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const std::atomic<bool>& stop) {
+  ConfigWatch config(layout_, exports_->update(), config_);
+  KeptConnections kept(layout_, devices_);
+  PacketCapture capture(layout_, devices_.port());
+  notify::ready();
+  while (!stop && !any_stopped()) {
+    const int polls = capture.running() ? kPollsPerBeatOfCapture : kPollsPerBeat;
+    for (int i = 0; i < polls; ++i) {
+      std::this_thread::sleep_for(kBeatInterval / polls);
+      capture.poll();
+      config.poll();
+    }
+    devices_.poll_conditions();
+    kept.poll(segment::monotonic_ns());
+    set_wall_clock();
+    if (heartbeat.beat()) notify::alive();
+  }
+}
+
+}  // namespace sluice::process

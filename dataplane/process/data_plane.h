@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The data plane of one process: everything that a configuration asks for, built once, and the main thread's
+// work while the reactors run. DPDK's environment is up.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "dataplane/process/config_watch.h"
+#include "dataplane/process/core.h"
+#include "dataplane/process/devices.h"
+#include "dataplane/process/exports.h"
+#include "dataplane/process/heartbeat.h"
+#include "dataplane/process/kept_connections.h"
+#include "dataplane/process/packet_capture.h"
+
+namespace sluice::process {
+
+class DataPlane {
+ public:
+  /// Setup; throws SetupError. The layout outlives the data plane.
+  DataPlane(const segment::ConfigBlock& config, segment::Layout& layout);
+
+  /// The main thread, once: starts the reactors, and returns when `stop` has been set, or a reactor has got a
+  /// Shutdown, and all have ended.
+  void run(const std::atomic<bool>& stop);
+
+ private:
+  void launch_reactors();
+  bool any_stopped() const;
+  void main_loop(ProcessHeartbeat& heartbeat, const std::atomic<bool>& stop);
+
+  const segment::ConfigBlock config_;
+  segment::Layout& layout_;
+  // Built in order and destroyed in reverse.
+  Devices devices_;
+  std::vector<std::unique_ptr<Core>> cores_;
+  std::unique_ptr<Exports> exports_;
+};
+
+}  // namespace sluice::process

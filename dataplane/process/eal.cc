@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/eal.h"
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+
+#include <algorithm>
+
+#include "dataplane/base/setup_error.h"
+#include "dataplane/process/devices.h"
+
+namespace sluice::process {
+
+unsigned main_cpu(const segment::ConfigBlock& config, const cpu_set_t& allowed, unsigned current) {
+  const auto* const end = config.cpus.begin() + config.reactors;
+  for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed) && std::find(config.cpus.begin(), end, cpu) == end) return cpu;
+  return current;
+}
+
+std::vector<std::string> eal_arguments(const segment::ConfigBlock& config, const std::string& segment_name,
+                                       unsigned main_cpu) {
+  std::string lcores = "0@" + std::to_string(main_cpu);
+  for (std::uint32_t i = 0; i < config.reactors; ++i)
+    lcores += "," + std::to_string(i + 1) + "@" + std::to_string(config.cpus[i]);
+  std::vector<std::string> arguments = {"sluice-dataplane",
+                                        "--lcores",
+                                        lcores,
+                                        "-m",
+                                        std::to_string(config.dpdk_memory_mib),
+                                        "--no-telemetry",
+                                        "--file-prefix",
+                                        segment_name,
+                                        "--log-level",
+                                        "error"};
+  if (config.hugepages == 0) arguments.emplace_back("--no-huge");
+  if (config.driver == segment::Driver::SoftRoce && !is_vdev(config)) {
+    arguments.insert(arguments.end(), {"-a", config.ethdev});
+  } else {
+    arguments.emplace_back("--no-pci");
+    if (config.driver == segment::Driver::SoftRoce)
+      arguments.insert(arguments.end(), {"--vdev", config.ethdev});
+  }
+  return arguments;
+}
+
+void start_eal(const segment::ConfigBlock& config, const std::string& segment_name) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  std::vector<std::string> arguments =
+      eal_arguments(config, segment_name, main_cpu(config, allowed, static_cast<unsigned>(sched_getcpu())));
+  std::vector<char*> argv;
+  argv.reserve(arguments.size());
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
+    throw SetupError("DPDK's environment did not start (" + std::string(rte_strerror(rte_errno)) +
+                     "): check reactor.cpus in the configuration against the processors there are.");
+}
+
+}  // namespace sluice::process

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/memory_table.h"
+
+#include <cstring>
+#include <utility>
+
+#include "dataplane/ingress/ingress.h"
+#include "dataplane/process/settings.h"
+#include "dataplane/segment/segment.h"
+#include "dataplane/service/forward/upstreams.h"
+#include "dataplane/tcp/sockets.h"
+#include "pmd/loopback/fabric.h"
+
+namespace sluice::process {
+namespace {
+
+using Line = std::pair<const char*, std::uint64_t>;
+
+std::uint64_t upstream_bytes(const segment::ConfigBlock& config) {
+  if (config.upstream_count == 0) return 0;
+  return std::uint64_t{config.reactors} * (config.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
+                                           config.item_buffers * std::uint64_t{forward::kItemBytes});
+}
+
+std::uint64_t reverse_bytes(const segment::ConfigBlock& config) {
+  const segment::ReverseConfig& reverse = config.reverse;
+  if (reverse.in_use == 0) return 0;
+  return config.reactors * (reverse.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
+                            reverse.item_buffers * std::uint64_t{tcp::kStreamBytes} +
+                            reverse.clients * ingress::client_bytes(reverse.calls));
+}
+
+Line driver_line(const segment::ConfigBlock& config) {
+  if (config.driver == segment::Driver::Loopback)
+    return {"loopback wires (resident as connections are made)",
+            std::uint64_t{config.loopback_links} * sizeof(rdma::loopback::Link)};
+  return {config.driver == segment::Driver::SoftRoce ? "packet buffers (DPDK)" : "DPDK's own",
+          std::uint64_t{config.dpdk_memory_mib} << 20};
+}
+
+}  // namespace
+
+segment::MemoryTable memory_table(const segment::ConfigBlock& config) {
+  const std::uint64_t reactors = config.reactors;
+  const std::uint64_t slots = std::uint64_t{config.all_connections()} * config.credits * reactors;
+  const rpcrdma::EngineConfig engine = engine_config(config);
+  const Line lines[] = {
+      {"file data (resident as files grow)", export_bytes(config)},
+      {"Receive buffers", slots * config.inline_bytes},
+      {"Receives that connections share", reactors * config.shared_receives * config.inline_bytes},
+      {"reply buffers of call slots", slots * config.reply_buffer_bytes},
+      {"long-call buffers", reactors * config.call_buffers * engine.call_buffer_bytes},
+      {"large reply buffers", reactors * config.large_reply_buffers * engine.reply_buffer_bytes},
+      {"replies of upstreams", upstream_bytes(config)},
+      {"calls and replies of the reverse gateway", reverse_bytes(config)},
+      {"call slots", slots * sizeof(rpcrdma::CallSlot)},
+      {"inodes and directory entries (resident as files are made)",
+       config.max_files * (sizeof(service::memory::Inode) + 2 * sizeof(service::memory::Entry))},
+      driver_line(config),
+      {"shared segment", sizeof(segment::Layout)},
+  };
+  segment::MemoryTable table{};
+  static_assert(std::size(lines) <= segment::kMaxMemoryEntries);
+  std::size_t i = 0;
+  for (const auto& [what, bytes] : lines) {
+    std::strncpy(table[i].what, what, sizeof table[i].what - 1);
+    table[i++].reserved_bytes = bytes;
+  }
+  return table;
+}
+
+}  // namespace sluice::process

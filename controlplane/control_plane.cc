@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "controlplane/admin/methods.h"
+#include "controlplane/admin_methods.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 #include "controlplane/mount/upstream_mount.h"
@@ -80,9 +80,9 @@ ControlPlane::ControlPlane(config::Config config)
   keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_);
   keeper_->rebuild();
   exchange_ = std::make_unique<properties::PropertyExchange>(layout_, config_, handshakes(config_));
-  admin_ = std::make_unique<admin::Server>(config_.admin_socket, config_.admin_change_group,
+  add_admin_methods(methods_, *this);
+  admin_ = std::make_unique<admin::Server>(methods_, config_.admin_socket, config_.admin_change_group,
                                            config_.admin_read_group);
-  admin::add_methods(*admin_, *this);
   if (!config_.metrics_address.empty())
     exporter_ = std::make_unique<telemetry::Exporter>(config_.metrics_address, layout_);
   if (config_.mount_enabled) {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane at work: everything it consists of, and what administrators can have it do. One thread,
-// but for MOUNT's and the exporter's, which read the segment only.
+// The control plane: its parts, and the operations that administrators call. One thread, apart from those of MOUNT
+// and of the exporter, which only read the segment.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
 
+#include "controlplane/admin/operations.h"
+#include "controlplane/admin/registry.h"
 #include "controlplane/admin/server.h"
 #include "controlplane/cm/connection_keeper.h"
 #include "controlplane/config/config.h"
@@ -21,7 +23,7 @@
 
 namespace sluice::controlplane {
 
-class ControlPlane {
+class ControlPlane final : public admin::Operations {
  public:
   /// Takes over the segment, or makes it. Throws SetupError and config::ConfigError.
   explicit ControlPlane(config::Config config);
@@ -29,8 +31,8 @@ class ControlPlane {
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
-  /// Waits at most `timeout_ms` for administrators, and does what there is to do; false: the data plane had
-  /// nothing.
+  /// One pass over all parts; waits at most `timeout_ms` for requests on the admin socket. False when the data plane
+  /// had no event for us.
   bool poll(int timeout_ms);
 
   const config::Config& config() const { return config_; }
@@ -39,22 +41,17 @@ class ControlPlane {
   const policy::CreditKeeper& credits() const { return *credits_; }
   const properties::PropertyExchange& exchange() const { return *exchange_; }
 
-  // For administrators. These throw config::ConfigError.
-  /// Reads the file again; what can take effect does.
-  config::Changes reload();
-  void set_log_level(const std::string& level);
-  /// Adds an export, or changes one. Not written to the file.
-  void set_export(const segment::ExportConfig& entry);
-  /// False when there is none of this path.
-  bool remove_export(const std::string& path);
-  /// Whether the data plane has taken the newest configuration; also when there is no data plane.
+  /// True when the data plane has applied the published configuration, or when there is no data plane.
   bool in_force() const;
 
-  /// Refuses new connections and ends those there are, each when it has no call; or stops doing so.
-  void set_draining(bool draining);
-  bool draining() const { return keeper_->draining(); }
-  /// False when there is no such connection, or the ring has no room.
-  bool command(std::uint32_t reactor, std::uint32_t connection, segment::Command command);
+  // admin::Operations. These throw config::ConfigError.
+  config::Changes reload() override;
+  void set_log_level(const std::string& level) override;
+  void set_export(const segment::ExportConfig& entry) override;
+  bool remove_export(const std::string& path) override;
+  void set_draining(bool draining) override;
+  bool draining() const override { return keeper_->draining(); }
+  bool command(std::uint32_t reactor, std::uint32_t connection, segment::Command command) override;
 
  private:
   void publish(config::Config next);
@@ -69,6 +66,7 @@ class ControlPlane {
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;
   std::unique_ptr<properties::PropertyExchange> exchange_;
+  admin::Registry methods_;
   std::unique_ptr<admin::Server> admin_;
   std::unique_ptr<telemetry::Exporter> exporter_;
   std::unique_ptr<mount::MountServer> mount_;

@@ -14,30 +14,11 @@
 #include <cstring>
 #include <filesystem>
 
+#include "controlplane/admin/json_rpc.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::admin {
 namespace {
-
-using nlohmann::json;
-
-// JSON-RPC 2.0, section 5.1.
-constexpr int kParseError = -32700;
-constexpr int kInvalidRequest = -32600;
-constexpr int kMethodNotFound = -32601;
-constexpr int kInvalidParameters = -32602;
-constexpr int kInternalError = -32603;
-constexpr int kMethodFailed = -32000;
-constexpr int kForbidden = -32001;
-
-json error_answer(const json& id, int code, const std::string& message) {
-  return {{"jsonrpc", "2.0"}, {"id", id}, {"error", {{"code", code}, {"message", message}}}};
-}
-
-/// What a peer sent may be in it, and need not be UTF-8.
-std::string to_line(const json& answer) {
-  return answer.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 std::int64_t gid_of(const std::string& group, const char* key) {
   if (group.empty()) return -1;
@@ -50,8 +31,10 @@ std::int64_t gid_of(const std::string& group, const char* key) {
 
 }  // namespace
 
-Server::Server(const std::string& path, const std::string& change_group, const std::string& read_group)
-    : path_(path),
+Server::Server(const Registry& registry, const std::string& path, const std::string& change_group,
+               const std::string& read_group)
+    : registry_(registry),
+      path_(path),
       change_gid_(gid_of(change_group, "change_group")),
       read_gid_(gid_of(read_group, "read_group")) {
   sockaddr_un address{};
@@ -83,40 +66,6 @@ Access Server::access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gi
   };
   if (member(change_gid_)) return Access::Change;
   return member(read_gid_) ? Access::Read : Access::None;
-}
-
-std::string Server::answer(const std::string& message, Access access) const {
-  const json request = json::parse(message, nullptr, false);
-  if (request.is_discarded()) return to_line(error_answer(nullptr, kParseError, "This is no JSON."));
-  if (!request.is_object() || !request.contains("jsonrpc") || request["jsonrpc"] != "2.0" ||
-      !request.contains("method") || !request["method"].is_string())
-    return to_line(error_answer(nullptr, kInvalidRequest, "This is no JSON-RPC 2.0 request."));
-  const bool notification = !request.contains("id");
-  const json id = notification ? json(nullptr) : request["id"];
-  const auto fail = [&](int code, const std::string& what) {
-    return notification ? "" : to_line(error_answer(id, code, what));
-  };
-  if (!id.is_null() && !id.is_string() && !id.is_number())
-    return to_line(error_answer(nullptr, kInvalidRequest, "An id has to be a string or a number."));
-  const std::string name = request["method"].get<std::string>();
-  const auto method = methods_.find(name);
-  if (method == methods_.end()) return fail(kMethodNotFound, "There is no method '" + name + "'.");
-  if (access < method->second.needed)
-    return fail(kForbidden,
-                "You may look but not change anything: ask to be a member of the group that "
-                "change_group in [admin] names, or be root.");
-  const json parameters = request.contains("params") ? request["params"] : json::object();
-  if (!parameters.is_object()) return fail(kInvalidParameters, "params has to be an object.");
-  try {
-    const json result = method->second.method(parameters);
-    return notification ? "" : to_line({{"jsonrpc", "2.0"}, {"id", id}, {"result", result}});
-  } catch (const json::exception&) {
-    return fail(kInvalidParameters, "A parameter of '" + name + "' is of the wrong type.");
-  } catch (const std::runtime_error& error) {
-    return fail(kMethodFailed, error.what());
-  } catch (const std::exception& error) {
-    return fail(kInternalError, error.what());
-  }
 }
 
 void Server::poll(int timeout_ms) {
@@ -159,7 +108,7 @@ void Server::accept_client() {
   else if (!make_room())
     refusal = "There are " + std::to_string(kMaxClients) + " clients at work already: try again later.";
   if (!refusal.empty()) {
-    const std::string line = to_line(error_answer(nullptr, kForbidden, refusal)) + '\n';
+    const std::string line = error_line(nullptr, kForbidden, refusal) + '\n';
     ::send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::close(fd);
     return;
@@ -208,16 +157,15 @@ void Server::answer_lines(Client& client) {
   for (int i = 0; i < kRequestsPerTurn && client.unsent.empty() &&
                   (end = client.received.find('\n')) != std::string::npos;
        ++i) {
-    const std::string reply = answer(client.received.substr(0, end), client.access);
+    const std::string reply = registry_.answer(client.received.substr(0, end), client.access);
     client.received.erase(0, end + 1);
     if (!reply.empty()) client.unsent = reply + '\n';
     if (!send(client)) return;
   }
   if (client.received.size() > kMaxRequestBytes && client.unsent.empty())
-    client.unsent =
-        to_line(error_answer(nullptr, kInvalidRequest,
-                             "A request has at most " + std::to_string(kMaxRequestBytes) + " bytes.")) +
-        '\n';
+    client.unsent = error_line(nullptr, kInvalidRequest,
+                               "A request has at most " + std::to_string(kMaxRequestBytes) + " bytes.") +
+                    '\n';
 }
 
 bool Server::send(Client& client) {

@@ -8,14 +8,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "controlplane/admin/registry.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::admin {
@@ -28,41 +25,23 @@ inline constexpr std::size_t kMaxUnsentBytes = 16u << 20;
 /// Requests of one client that are answered before it is the next one's turn.
 inline constexpr int kRequestsPerTurn = 16;
 
-/// Error of a method, for the client: a sentence that says what to do.
-class MethodError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-enum class Access : std::uint8_t { None, Read, Change };
-
-using Method = std::function<nlohmann::json(const nlohmann::json& params)>;
-
 class Server {
  public:
-  /// Makes the socket, and its folder if that is missing. Groups by name, empty for none. Throws
-  /// SetupError.
-  Server(const std::string& path, const std::string& change_group, const std::string& read_group);
+  /// Makes the socket, and its directory if that is missing. Groups by name, empty for none. Throws SetupError.
+  /// `registry` outlives the server; methods may be added to it at any time.
+  Server(const Registry& registry, const std::string& path, const std::string& change_group,
+         const std::string& read_group);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  void add(const std::string& name, Access needed, Method method) {
-    methods_[name] = {needed, std::move(method)};
-  }
   /// Waits at most `timeout_ms` for clients and serves what there is.
   void poll(int timeout_ms);
 
-  /// The answer to one message; empty for a notification. Public for tests.
-  std::string answer(const std::string& message, Access access) const;
   /// What a process of this user and these groups may do. Public for tests.
   Access access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gids) const;
 
  private:
-  struct Entry {
-    Access needed = Access::Change;
-    Method method;
-  };
   struct Client {
     int fd;
     Access access;
@@ -78,13 +57,13 @@ class Server {
   void answer_lines(Client& client);
   static bool send(Client& client);
 
+  const Registry& registry_;
   std::string path_;
   int listener_ = -1;
   std::int64_t change_gid_ = -1;  ///< -1: none
   std::int64_t read_gid_ = -1;
   std::vector<std::unique_ptr<Client>> clients_;
   std::uint64_t turn_ = 0;
-  std::map<std::string, Entry> methods_;
 };
 
 }  // namespace sluice::admin

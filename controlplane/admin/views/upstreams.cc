@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/admin/upstreams.h"
+#include "controlplane/admin/views/upstreams.h"
 
 #include <algorithm>
 #include <array>

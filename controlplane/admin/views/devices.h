@@ -9,6 +9,6 @@
 
 namespace sluice::admin {
 
-nlohmann::json describe_devices(const segment::Layout& layout, const segment::ConfigBlock& block);
+nlohmann::json devices(const segment::Layout& layout, const segment::ConfigBlock& block);
 
 }  // namespace sluice::admin

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/admin/devices.h"
+#include "controlplane/admin/views/devices.h"
 
 #include <string>
 #include <vector>
@@ -63,7 +63,7 @@ json describe_port(const segment::ConfigBlock& block, const rdma::verbs::PortInf
 
 }  // namespace
 
-json describe_devices(const segment::Layout& layout, const segment::ConfigBlock& block) {
+json devices(const segment::Layout& layout, const segment::ConfigBlock& block) {
   json polled = json::array();
   for (std::uint32_t reactor = 0; reactor < block.reactors; ++reactor) {
     const segment::ReactorArea& area = layout.reactors[reactor];

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/admin/changes.h"
+
+#include <sstream>
+#include <string>
+
+#include "controlplane/admin/parameters.h"
+#include "controlplane/admin/views/configuration.h"
+#include "controlplane/admin/views/status.h"
+
+namespace sluice::admin {
+namespace {
+
+using nlohmann::json;
+
+/// One export, written as a table of the configuration file: so keys, defaults and checks are the file's own.
+segment::ExportConfig parse_export(const json& parameters) {
+  std::ostringstream text;
+  text << "[[export]]\n";
+  for (const auto& [key, value] : parameters.items()) {
+    if (key.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") != std::string::npos)
+      throw MethodError("There is no key '" + key + "' of an export.");
+    text << key << " = " << value.dump() << '\n';
+  }
+  try {
+    return config::parse(text.str(), "export").block.exports[0];
+  } catch (const config::ConfigError& error) {
+    throw MethodError(error.what());
+  }
+}
+
+json reload(Operations& operations) {
+  try {
+    return describe_changes(operations.reload());
+  } catch (const config::ConfigError& error) {
+    throw MethodError("The configuration was not reloaded; the old one stays in force:\n" +
+                      std::string(error.what()));
+  }
+}
+
+json set_log_level(Operations& operations, const std::string& level) {
+  if (level != "debug" && level != "info" && level != "warn" && level != "error")
+    throw MethodError("level has to be one of debug, info, warn, error.");
+  operations.set_log_level(level);
+  return {{"log_level", level}};
+}
+
+json remove_export(Operations& operations, const std::string& path) {
+  if (!operations.remove_export(path))
+    throw MethodError("There is no export '" + path + "': 'sluicectl exports' lists those there are.");
+  return {{"path", path}, {"saved", false}};
+}
+
+json close_connection(Operations& operations, const json& parameters) {
+  const std::uint32_t reactor = number_of(parameters, "reactor");
+  const std::uint32_t connection = number_of(parameters, "connection");
+  if (!operations.command(reactor, connection, {.type = segment::CommandType::Close}))
+    throw no_such_connection(reactor, connection);
+  return {{"closing", true}};
+}
+
+/// drain_start, drain_stop, drain_status.
+void add_drain(Registry& registry, Operations& operations, const segment::Layout& layout,
+               const config::Config& config) {
+  const auto status = [&] { return drain_status(layout, config.block, operations.draining()); };
+  registry.add("drain_start", Access::Change, [&operations, status](const json&) {
+    operations.set_draining(true);
+    return status();
+  });
+  registry.add("drain_stop", Access::Change, [&operations, status](const json&) {
+    operations.set_draining(false);
+    return status();
+  });
+  registry.add("drain_status", Access::Read, [status](const json&) { return status(); });
+}
+
+}  // namespace
+
+void add_changes(Registry& registry, Operations& operations, const segment::Layout& layout,
+                 const config::Config& config) {
+  registry.add("config_reload", Access::Change, [&](const json&) { return reload(operations); });
+  registry.add("log_level", Access::Change, [&](const json& parameters) {
+    return set_log_level(operations, parameters.value("level", ""));
+  });
+  registry.add("export_add", Access::Change, [&](const json& parameters) -> json {
+    const segment::ExportConfig entry = parse_export(parameters);
+    operations.set_export(entry);
+    return {{"path", entry.path}, {"saved", false}};
+  });
+  registry.add("export_remove", Access::Change, [&](const json& parameters) {
+    return remove_export(operations, parameters.value("path", ""));
+  });
+  registry.add("connection_close", Access::Change,
+               [&](const json& parameters) { return close_connection(operations, parameters); });
+  add_drain(registry, operations, layout, config);
+}
+
+}  // namespace sluice::admin

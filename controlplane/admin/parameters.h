@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parameters that several methods have.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "controlplane/admin/registry.h"
+
+namespace sluice::admin {
+
+/// The number `name` of `parameters`. Throws MethodError when it is missing or no unsigned number.
+std::uint32_t number_of(const nlohmann::json& parameters, const char* name);
+/// What to throw when the parameters name a connection that does not exist.
+MethodError no_such_connection(std::uint32_t reactor, std::uint32_t connection);
+
+}  // namespace sluice::admin

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/admin/registry.h"
+
+#include <utility>
+
+#include "controlplane/admin/json_rpc.h"
+
+namespace sluice::admin {
+
+using nlohmann::json;
+
+void Registry::add(const std::string& name, Access needed, Method method) {
+  methods_[name] = {needed, std::move(method)};
+}
+
+std::string Registry::answer(const std::string& message, Access access) const {
+  const json request = json::parse(message, nullptr, false);
+  if (request.is_discarded()) return error_line(nullptr, kParseError, "This is no JSON.");
+  if (!request.is_object() || !request.contains("jsonrpc") || request["jsonrpc"] != "2.0" ||
+      !request.contains("method") || !request["method"].is_string())
+    return error_line(nullptr, kInvalidRequest, "This is no JSON-RPC 2.0 request.");
+  const bool notification = !request.contains("id");
+  const json id = notification ? json(nullptr) : request["id"];
+  const auto fail = [&](int code, const std::string& what) {
+    return notification ? "" : error_line(id, code, what);
+  };
+  if (!id.is_null() && !id.is_string() && !id.is_number())
+    return error_line(nullptr, kInvalidRequest, "An id has to be a string or a number.");
+  const std::string name = request["method"].get<std::string>();
+  const auto method = methods_.find(name);
+  if (method == methods_.end()) return fail(kMethodNotFound, "There is no method '" + name + "'.");
+  if (access < method->second.needed)
+    return fail(kForbidden,
+                "You may look but not change anything: ask to be a member of the group that "
+                "change_group in [admin] names, or be root.");
+  const json parameters = request.contains("params") ? request["params"] : json::object();
+  if (!parameters.is_object()) return fail(kInvalidParameters, "params has to be an object.");
+  try {
+    const json result = method->second.method(parameters);
+    return notification ? "" : to_line({{"jsonrpc", "2.0"}, {"id", id}, {"result", result}});
+  } catch (const json::exception&) {
+    return fail(kInvalidParameters, "A parameter of '" + name + "' is of the wrong type.");
+  } catch (const std::runtime_error& error) {
+    return fail(kMethodFailed, error.what());
+  } catch (const std::exception& error) {
+    return fail(kInternalError, error.what());
+  }
+}
+
+}  // namespace sluice::admin

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/admin/trace.h"
+
+#include <algorithm>
+#include <string>
+
+#include "controlplane/admin/parameters.h"
+
+namespace sluice::admin {
+namespace {
+
+using nlohmann::json;
+
+/// "NFS.GETATTR" where the data plane has a name for it, "100003.3.1" where not.
+std::string procedure_name(const segment::CallTable& table, const segment::TraceRecord& record) {
+  for (const segment::ProcedureInfo& info : table.info)
+    if (info.program != 0 && info.program == record.program && info.version == record.version &&
+        info.procedure == record.procedure)
+      return std::string(info.program_name) + '.' + info.procedure_name;
+  return std::to_string(record.program) + '.' + std::to_string(record.version) + '.' +
+         std::to_string(record.procedure);
+}
+
+json describe_call(const segment::CallTable& table, const segment::TraceRecord& record) {
+  json states = json::object();
+  for (std::size_t i = 1; i < segment::kSlotStateCount; ++i)
+    if (record.state_ns[i] > 0)
+      states[segment::kSlotStates[i]] = static_cast<double>(record.state_ns[i]) * 1e-3;
+  return {
+      {"xid", record.xid},
+      {"procedure", procedure_name(table, record)},
+      {"status", segment::kCallStatuses[static_cast<std::size_t>(record.status) % segment::kCallStatusCount]},
+      {"call_bytes", record.call_bytes},
+      {"reply_bytes", record.reply_bytes},
+      {"total_us", static_cast<double>(record.total_ns) * 1e-3},
+      {"states_us", states}};
+}
+
+/// Records of one connection from number "from" on, as far as the ring still has them; "next" is where to read on.
+json read_trace(const segment::Layout& layout, const config::Config& config, const json& parameters) {
+  const std::uint32_t reactor = number_of(parameters, "reactor");
+  const std::uint32_t connection = number_of(parameters, "connection");
+  if (reactor >= config.block.reactors)
+    throw MethodError("There is no reactor " + std::to_string(reactor) + ".");
+  const segment::TraceRing& ring = layout.reactors[reactor].trace;
+  const std::uint64_t end = ring.written.load(std::memory_order_acquire);
+  std::uint64_t at = std::min(parameters.value("from", std::uint64_t{0}), end);
+  at = std::max(at, end > ring.records.size() ? end - ring.records.size() : 0);
+  json calls = json::array();
+  for (; at < end; ++at) {
+    const auto record = ring.records[at % ring.records.size()].read();
+    if (record && record->connection == connection)
+      calls.push_back(describe_call(layout.reactors[reactor].calls, *record));
+  }
+  return {{"next", end}, {"calls", calls}};
+}
+
+/// Has the reactor record the calls of a connection, or no longer. Returns the reactor's number.
+std::uint32_t switch_trace(Operations& operations, const json& parameters, bool on) {
+  const std::uint32_t reactor = number_of(parameters, "reactor");
+  const std::uint32_t connection = number_of(parameters, "connection");
+  if (!operations.command(reactor, connection, {.type = segment::CommandType::Trace, .on = on ? 1u : 0u}))
+    throw no_such_connection(reactor, connection);
+  return reactor;
+}
+
+}  // namespace
+
+void add_trace(Registry& registry, Operations& operations, const segment::Layout& layout,
+               const config::Config& config) {
+  registry.add("trace_start", Access::Change, [&](const json& parameters) -> json {
+    const std::uint32_t reactor = switch_trace(operations, parameters, true);
+    return {{"next", layout.reactors[reactor].trace.written.load()}};
+  });
+  registry.add("trace_stop", Access::Change, [&](const json& parameters) {
+    switch_trace(operations, parameters, false);
+    return json::object();
+  });
+  registry.add("trace_read", Access::Read,
+               [&](const json& parameters) { return read_trace(layout, config, parameters); });
+}
+
+}  // namespace sluice::admin

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Traces of calls on one connection: how long each call slot was in each state. The control plane's thread.
+#pragma once
+
+#include "controlplane/admin/operations.h"
+#include "controlplane/admin/registry.h"
+#include "controlplane/config/config.h"
+#include "dataplane/segment/segment.h"
+
+namespace sluice::admin {
+
+/// trace_start, trace_stop, trace_read. `operations`, `layout` and `config` outlive the registry.
+void add_trace(Registry& registry, Operations& operations, const segment::Layout& layout,
+               const config::Config& config);
+
+}  // namespace sluice::admin

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/admin/views/configuration.h"
+
+namespace sluice::admin {
+
+nlohmann::json describe_changes(const config::Changes& changes) {
+  return {{"in_force", changes.live},
+          {"restart_control_plane", changes.restart_control},
+          {"restart_both_planes", changes.restart_both}};
+}
+
+nlohmann::json check_configuration(const std::string& text, const std::string& name,
+                                   const config::Config& running) {
+  try {
+    const config::Config next = config::parse(text, name);
+    return {{"ok", true}, {"changes", describe_changes(config::compare(running, next))}};
+  } catch (const config::ConfigError& error) {
+    return {{"ok", false}, {"defects", error.what()}};
+  }
+}
+
+}  // namespace sluice::admin

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What 'sluicectl config' shows, checks and compares. The control plane's thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "controlplane/config/config.h"
+#include "controlplane/config/describe.h"
+
+namespace sluice::admin {
+
+/// Keys that a reload changed, by what puts them in force.
+nlohmann::json describe_changes(const config::Changes& changes);
+/// The file `text` and what it would change of `running`, or its defects. `name` stands for the file in messages.
+nlohmann::json check_configuration(const std::string& text, const std::string& name,
+                                   const config::Config& running);
+
+}  // namespace sluice::admin

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/admin/views/connections.h"
+
+#include <utility>
+
+#include "controlplane/admin/parameters.h"
+#include "controlplane/admin/views/age.h"
+#include "dataplane/base/net_address.h"
+
+namespace sluice::admin {
+namespace {
+
+using nlohmann::json;
+
+const char* to_string(segment::ConnectionState state) {
+  switch (state) {
+    case segment::ConnectionState::Unused:
+      return "unused";
+    case segment::ConnectionState::Opening:
+      return "opening";
+    case segment::ConnectionState::Open:
+      return "open";
+    case segment::ConnectionState::Closing:
+      return "closing";
+  }
+  return "?";
+}
+
+json describe_properties(const segment::PropertyInfo& p) {
+  return {{"max_send_bytes", p.max_send_bytes},
+          {"receive_buffer_bytes", p.receive_buffer_bytes},
+          {"max_segment_bytes", p.max_segment_bytes},
+          {"max_segments", p.max_segments},
+          {"reverse_support", p.reverse == 0   ? "none"
+                              : p.reverse == 1 ? "inline"
+                                               : "general"}};
+}
+
+json describe_connection(const segment::ReactorArea& area, const segment::ConnectionInfo& info,
+                         std::uint32_t reactor, std::uint32_t number, const config::Config& config) {
+  const segment::ConnectionUse& use = area.use[number];
+  const std::size_t client_class = info.client_class < config.classes.size() ? info.client_class : 0;
+  json entry = {{"reactor", reactor},
+                {"connection", number},
+                {"state", to_string(info.state)},
+                {"peer", to_string(info.peer)},
+                {"outgoing", info.outgoing != 0},
+                {"class", config.classes[client_class].name},
+                {"version", info.version},
+                {"credits", use.granted.load()},
+                {"busy", use.busy.load()},
+                {"calls", use.calls.load()},
+                {"receive_inline_bytes", info.receive_inline_bytes},
+                {"send_inline_bytes", info.send_inline_bytes},
+                {"age_s", seconds_since(info.since_ns)}};
+  if (info.version != 2) return entry;
+  entry["window"] = info.window;
+  entry["client_window"] = info.peer_window;
+  entry["held"] = info.held != 0;
+  return entry;
+}
+
+template <typename Each>
+void for_each_connection(const segment::Layout& layout, const segment::ConfigBlock& config,
+                         const Each& each) {
+  for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
+    const segment::ReactorArea& area = layout.reactors[reactor];
+    for (std::uint32_t number = 0; number < config.all_connections(); ++number) {
+      if (area.use[number].open.load(std::memory_order_relaxed) == 0) continue;
+      const auto info = area.connections[number].read();
+      if (info && info->state != segment::ConnectionState::Unused) each(area, *info, reactor, number);
+    }
+  }
+}
+
+json both_properties(const segment::ConnectionInfo& info) {
+  return {{"ours", describe_properties(info.own_properties)},
+          {"client", info.heard_properties != 0 ? describe_properties(info.peer_properties) : json(nullptr)}};
+}
+
+}  // namespace
+
+nlohmann::json connections(const segment::Layout& layout, const config::Config& config,
+                           const ConnectionFilter& filter) {
+  json list = json::array();
+  for_each_connection(layout, config.block,
+                      [&](const auto& area, const auto& info, auto reactor, auto number) {
+                        json entry = describe_connection(area, info, reactor, number, config);
+                        if ((filter.peer.empty() || entry["peer"] == filter.peer) &&
+                            (filter.client_class.empty() || entry["class"] == filter.client_class))
+                          list.push_back(std::move(entry));
+                      });
+  return list;
+}
+
+nlohmann::json show_connection(const segment::Layout& layout, const config::Config& config,
+                               std::uint32_t reactor, std::uint32_t number) {
+  const bool there = reactor < config.block.reactors && number < config.block.all_connections();
+  const auto info = there ? layout.reactors[reactor].connections[number].read() : std::nullopt;
+  if (!info || info->state == segment::ConnectionState::Unused) throw no_such_connection(reactor, number);
+  json entry = describe_connection(layout.reactors[reactor], *info, reactor, number, config);
+  entry["peak_busy"] = layout.reactors[reactor].use[number].peak_busy.load();
+  entry["queue_pair"] = info->queue_pair;
+  entry["cm_id"] = info->cm_id;
+  if (info->peer_pid != 0) entry["client_process"] = info->peer_pid;
+  if (info->version == 2) entry["properties"] = both_properties(*info);
+  return entry;
+}
+
+nlohmann::json connection_properties(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  json list = json::array();
+  for_each_connection(layout, config, [&](const auto&, const auto& info, auto reactor, auto number) {
+    if (info.version != 2) return;
+    json entry = both_properties(info);
+    entry["reactor"] = reactor;
+    entry["connection"] = number;
+    entry["peer"] = to_string(info.peer);
+    list.push_back(std::move(entry));
+  });
+  return list;
+}
+
+std::uint32_t count_connections(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  std::uint32_t count = 0;
+  for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
+    if (const auto info = layout.reactors[reactor].info.read()) count += info->connections;
+  return count;
+}
+
+}  // namespace sluice::admin

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// 'sluicectl connections', 'sluicectl connection' and 'sluicectl properties'. Reads the segment. The control plane's thread.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "controlplane/config/config.h"
+#include "dataplane/segment/segment.h"
+
+namespace sluice::admin {
+
+/// Which connections to list; an empty string matches every one.
+struct ConnectionFilter {
+  std::string peer;
+  std::string client_class;
+};
+
+nlohmann::json connections(const segment::Layout& layout, const config::Config& config,
+                           const ConnectionFilter& filter);
+/// Everything about one connection. Throws MethodError when there is none of this number.
+nlohmann::json show_connection(const segment::Layout& layout, const config::Config& config,
+                               std::uint32_t reactor, std::uint32_t number);
+/// Transport properties of each version 2 connection, of both sides.
+nlohmann::json connection_properties(const segment::Layout& layout, const segment::ConfigBlock& config);
+/// Connections of all reactors, as these count them.
+std::uint32_t count_connections(const segment::Layout& layout, const segment::ConfigBlock& config);
+
+}  // namespace sluice::admin

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/admin/views/exports.h"
+
+#include <cstdint>
+
+namespace sluice::admin {
+namespace {
+
+constexpr std::uint32_t kNfsProgram = 100003;
+
+}  // namespace
+
+nlohmann::json exports(const segment::Layout& layout) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& entry : layout.exports) {
+    const auto info = entry.read();
+    if (!info || info->in_use == 0) continue;
+    list.push_back({{"path", info->path},
+                    {"read_only", info->read_only != 0},
+                    {"used_bytes", info->used_bytes},
+                    {"quota_bytes", info->quota_bytes},
+                    {"files", info->files},
+                    {"calls", info->calls},
+                    {"errors", info->errors},
+                    {"read_bytes", info->read_bytes},
+                    {"written_bytes", info->written_bytes}});
+  }
+  return list;
+}
+
+nlohmann::json export_statistics(const segment::Layout& layout, const std::string& path) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& entry : layout.exports) {
+    const auto info = entry.read();
+    if (!info || info->in_use == 0 || (!path.empty() && path != info->path)) continue;
+    for (const segment::ProcedureInfo& procedure : layout.reactors[0].calls.info) {
+      if (procedure.program != kNfsProgram || procedure.procedure >= segment::kMaxNfsProcedures ||
+          info->procedure_calls[procedure.procedure] == 0)
+        continue;
+      list.push_back({{"path", info->path},
+                      {"procedure", procedure.procedure_name},
+                      {"calls", info->procedure_calls[procedure.procedure]},
+                      {"errors", info->procedure_errors[procedure.procedure]}});
+    }
+  }
+  return list;
+}
+
+}  // namespace sluice::admin

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// 'sluicectl memory'. Reads the segment and /proc. The control plane's thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "dataplane/segment/segment.h"
+
+namespace sluice::admin {
+
+/// Resident bytes of the data plane's process, and bytes that it has reserved, by purpose.
+nlohmann::json memory(const segment::Layout& layout);
+
+}  // namespace sluice::admin

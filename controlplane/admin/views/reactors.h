@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// 'sluicectl reactors', 'sluicectl counters' and 'sluicectl topology'. Reads the segment. The control plane's thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "dataplane/segment/segment.h"
+
+namespace sluice::admin {
+
+/// State, processor and totals of each reactor that has started.
+nlohmann::json reactors(const segment::Layout& layout, const segment::ConfigBlock& config);
+/// All transport and reactor counters, one object per reactor.
+nlohmann::json counters(const segment::Layout& layout, const segment::ConfigBlock& config);
+/// `machine`, as topology::describe() gives it, with the processors that reactors poll on.
+nlohmann::json topology(nlohmann::json machine, const segment::ConfigBlock& config);
+
+}  // namespace sluice::admin

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/admin/views/status.h"
+
+#include <cstdint>
+
+#include "controlplane/admin/views/age.h"
+#include "controlplane/admin/views/connections.h"
+#include "controlplane/admin/views/exports.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/segment/version.h"
+
+namespace sluice::admin {
+namespace {
+
+using nlohmann::json;
+
+json heartbeat(const segment::Heartbeat& beat) {
+  const std::uint64_t now = segment::monotonic_ns();
+  const bool alive = segment::alive(beat, now);
+  json result = {{"alive", alive}, {"pid", beat.pid.load()}};
+  if (beat.pid.load() != 0) {
+    result["heartbeat_age_s"] = static_cast<double>(segment::heartbeat_age_ns(beat, now)) * 1e-9;
+    result["uptime_s"] = alive ? seconds_since(beat.started_ns.load()) : 0.0;
+  }
+  return result;
+}
+
+/// Where clients find the service: netid and universal address of each of ours, as rpcbind gives them (RFC 8166,
+/// section 9).
+json services(const segment::ConfigBlock& config) {
+  json list = json::array();
+  for (std::uint32_t i = 0; i < config.address_count; ++i) {
+    const PeerAddress& address = config.addresses[i].address;
+    list.push_back({{"netid", netid(address)},
+                    {"address", universal_address(address, static_cast<std::uint16_t>(config.port))}});
+  }
+  return list;
+}
+
+}  // namespace
+
+nlohmann::json status(const segment::Layout& layout, const config::Config& config,
+                      const ControlPlaneState& state) {
+  json requests;
+  for (std::size_t i = 0; i < std::size(policy::kVerdicts); ++i)
+    requests[policy::kVerdicts[i]] = state.admission.count(static_cast<policy::Verdict>(i));
+  return {{"version", kVersion},
+          {"control_plane", heartbeat(layout.control_plane)},
+          {"data_plane", heartbeat(layout.data_plane)},
+          {"configuration", {{"generation", config.block.generation}, {"in_force", state.in_force}}},
+          {"draining", state.admission.draining()},
+          {"connections", count_connections(layout, config.block)},
+          {"exports", exports(layout).size()},
+          {"port", config.block.port},
+          {"services", services(config.block)},
+          {"connection_requests", requests},
+          {"reaped", state.reaped}};
+}
+
+nlohmann::json drain_status(const segment::Layout& layout, const segment::ConfigBlock& config,
+                            bool draining) {
+  return {{"draining", draining}, {"connections", count_connections(layout, config)}};
+}
+
+nlohmann::json version() {
+  return {{"version", kVersion}};
+}
+
+}  // namespace sluice::admin

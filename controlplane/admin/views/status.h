@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// 'sluicectl status', 'sluicectl version' and the state of a drain. The control plane's thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "controlplane/config/config.h"
+#include "controlplane/policy/admission.h"
+#include "dataplane/segment/segment.h"
+
+namespace sluice::admin {
+
+/// What the control plane knows beside segment and configuration.
+struct ControlPlaneState {
+  const policy::Admission& admission;
+  bool in_force = false;     ///< the data plane has applied the published configuration
+  std::uint64_t reaped = 0;  ///< connections of dead processes that were ended
+};
+
+nlohmann::json status(const segment::Layout& layout, const config::Config& config,
+                      const ControlPlaneState& state);
+nlohmann::json drain_status(const segment::Layout& layout, const segment::ConfigBlock& config, bool draining);
+nlohmann::json version();
+
+}  // namespace sluice::admin

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Views of connections and of their credits, on a segment that the test fills.
+#include "controlplane/admin/views/connections.h"
+
+#include <gtest/gtest.h>
+
+#include "controlplane/admin/registry.h"
+#include "controlplane/admin/views/credits.h"
+#include "controlplane/admin/views/status.h"
+#include "tests/unit/controlplane/lab.h"
+
+namespace sluice::admin {
+namespace {
+
+using nlohmann::json;
+
+class Connections : public ::testing::Test {
+ protected:
+  Connections() {
+    segment.publish(2, lab::client(10), 0, 7);
+    segment.publish(5, lab::client(77), 1, 3);
+    segment.layout().reactors[0].use[5].busy = 2;
+    segment.layout().reactors[0].use[5].client_class = 1;
+  }
+  segment::Layout& layout() { return segment.layout(); }
+
+  lab::TestSegment segment{"views"};
+  config::Config config = lab::configuration(
+      "[[client_class]]\nname = \"few\"\nclients = [\"192.0.2.77/32\"]\nmax_credits = 3\n");
+};
+
+TEST_F(Connections, the_list_takes_a_filter_by_peer_and_class) {
+  EXPECT_EQ(connections(layout(), config, {}).size(), 2u);
+  const json of_class = connections(layout(), config, {.peer = "", .client_class = "few"});
+  ASSERT_EQ(of_class.size(), 1u);
+  EXPECT_EQ(of_class[0]["connection"], 5);
+  EXPECT_EQ(of_class[0]["credits"], 3);
+  EXPECT_EQ(of_class[0]["busy"], 2);
+  const json of_peer = connections(layout(), config, {.peer = "192.0.2.10", .client_class = ""});
+  ASSERT_EQ(of_peer.size(), 1u);
+  EXPECT_EQ(of_peer[0]["class"], "default");
+  EXPECT_TRUE(connections(layout(), config, {.peer = "192.0.2.10", .client_class = "few"}).empty());
+}
+
+TEST_F(Connections, one_that_does_not_exist_is_an_error) {
+  EXPECT_EQ(show_connection(layout(), config, 0, 5)["cm_id"], 1005);
+  EXPECT_THROW(show_connection(layout(), config, 0, 4), MethodError);
+  EXPECT_THROW(show_connection(layout(), config, 99, 5), MethodError);
+  EXPECT_THROW(show_connection(layout(), config, 0, 0xffffffff), MethodError);
+}
+
+TEST_F(Connections, only_version_2_has_transport_properties) {
+  EXPECT_TRUE(connection_properties(layout(), config.block).empty());
+  auto info = *layout().reactors[0].connections[2].read();
+  info.version = 2;
+  info.own_properties.max_send_bytes = 8192;
+  layout().reactors[0].connections[2].write(info);
+  const json list = connection_properties(layout(), config.block);
+  ASSERT_EQ(list.size(), 1u);
+  EXPECT_EQ(list[0]["ours"]["max_send_bytes"], 8192);
+  EXPECT_TRUE(list[0]["client"].is_null());
+}
+
+TEST_F(Connections, credits_add_up_by_class_and_by_reactor) {
+  const policy::CreditKeeper keeper(layout(), config);
+  const json shown = credits(layout(), config, keeper, lab::kSecondNs);
+  ASSERT_EQ(shown["reactors"].size(), 1u);
+  EXPECT_EQ(shown["reactors"][0]["connections"], 2);
+  EXPECT_EQ(shown["reactors"][0]["granted"], 10);
+  ASSERT_EQ(shown["classes"].size(), 2u);
+  EXPECT_EQ(shown["classes"][0]["granted"], 7);
+  EXPECT_EQ(shown["classes"][1]["class"], "few");
+  EXPECT_EQ(shown["classes"][1]["granted"], 3);
+  EXPECT_EQ(shown["classes"][1]["used"], 2);
+}
+
+TEST_F(Connections, the_status_counts_what_reactors_count) {
+  segment::ReactorInfo info{};
+  info.connections = 2;
+  layout().reactors[0].info.write(info);
+  policy::Admission admission({.max_connections = 4});
+  admission.set_draining(true);
+  const json shown = status(layout(), config, {.admission = admission, .in_force = true, .reaped = 9});
+  EXPECT_EQ(shown["connections"], 2);
+  EXPECT_EQ(shown["draining"], true);
+  EXPECT_EQ(shown["reaped"], 9);
+  EXPECT_EQ(shown["data_plane"]["alive"], false);
+  EXPECT_EQ(shown["configuration"]["in_force"], true);
+}
+
+}  // namespace
+}  // namespace sluice::admin

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests of the control plane share: a segment of their own, with the test in the part of the data plane.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "controlplane/config/config.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/segment/segment.h"
+
+namespace sluice::lab {
+
+inline constexpr std::uint64_t kSecondNs = 1'000'000'000;
+
+inline PeerAddress client(std::uint8_t last) {
+  return PeerAddress::from_ipv4(192, 0, 2, last);
+}
+
+/// softroce on one reactor, with the address 192.0.2.1.
+inline config::Config configuration(const std::string& more = "") {
+  return config::parse(
+      "[transport]\ncredits = 64\nmax_connections = 300\n[device]\ndriver = \"softroce\"\nethdev = \"x\"\n"
+      "addresses = [\"192.0.2.1/24\"]\n" +
+          more,
+      "test");
+}
+
+/// A segment of this process alone. It is gone with the object.
+class TestSegment {
+ public:
+  explicit TestSegment(const std::string& purpose)
+      : name_("sluice-" + purpose + "-test-" + std::to_string(::getpid())) {
+    segment::Segment::remove(name_);
+    segment_ = segment::Segment::open_or_create(name_);
+  }
+  ~TestSegment() { segment::Segment::remove(name_); }
+  TestSegment(const TestSegment&) = delete;
+  TestSegment& operator=(const TestSegment&) = delete;
+
+  segment::Layout& layout() { return segment_->layout(); }
+
+  /// Connection `number` of reactor 0 as a reactor publishes it. Its cm_id is 1000 + number.
+  void publish(std::uint32_t number, const PeerAddress& peer, std::uint32_t client_class,
+               std::uint32_t granted, segment::ConnectionState state = segment::ConnectionState::Open) {
+    segment::ConnectionUse& use = layout().reactors[0].use[number];
+    use.open = state == segment::ConnectionState::Unused ? 0 : segment::ConnectionUse::kOfClient;
+    use.granted = granted;
+    segment::ConnectionInfo info;
+    info.state = state;
+    info.cm_id = 1000 + number;
+    info.client_class = client_class;
+    info.peer = peer;
+    layout().reactors[0].connections[number].write(info);
+  }
+
+ private:
+  const std::string name_;
+  std::unique_ptr<segment::Segment> segment_;
+};
+
+}  // namespace sluice::lab

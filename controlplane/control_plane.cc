@@ -11,6 +11,7 @@
 #include "controlplane/admin_methods.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
+#include "controlplane/mount/segment_exports.h"
 #include "controlplane/mount/upstream_mount.h"
 #include "controlplane/properties/psk.h"
 #include "controlplane/topology.h"
@@ -51,20 +52,11 @@ void keep_off_reactors(const segment::ConfigBlock& block) {
   if (CPU_COUNT(&cpus) > 0) ::sched_setaffinity(0, sizeof cpus, &cpus);
 }
 
-bool allowed(const segment::ExportConfig& entry, const PeerAddress& client) {
-  if (entry.allowed_count == 0) return true;
-  for (std::uint32_t i = 0; i < std::min(entry.allowed_count, segment::kMaxAllowed); ++i)
-    if (client.within(entry.allowed[i].address, entry.allowed[i].prefix_bits)) return true;
-  return false;
-}
-
-properties::PropertyExchange::HandshakeFactory handshakes(const config::Config& config) {
-  if (config.authentication_method == "none") return {};
-  const properties::PskIdentity identity{config.authentication_name,
-                                         properties::read_key_file(config.authentication_key_file)};
-  return [identity] {
-    return std::make_unique<properties::PskHandshake>(properties::PskHandshake::Role::Server, identity);
-  };
+/// Null where the configuration has no method.
+std::unique_ptr<properties::HostAuthentication> host_authentication(const config::Config& config) {
+  if (config.authentication_method == "none") return nullptr;
+  return std::make_unique<properties::PskAuthentication>(properties::PskIdentity{
+      config.authentication_name, properties::read_key_file(config.authentication_key_file)});
 }
 
 }  // namespace
@@ -76,10 +68,10 @@ ControlPlane::ControlPlane(config::Config config)
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
   publish(config_);
   keep_off_reactors(config_.block);
-  credits_ = std::make_unique<policy::CreditKeeper>(layout_, config_);
+  credits_ = std::make_unique<policy::CreditKeeper>(layout_, config_.credit_settings());
   keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_);
   keeper_->rebuild();
-  exchange_ = std::make_unique<properties::PropertyExchange>(layout_, config_, handshakes(config_));
+  exchange_ = std::make_unique<properties::PropertyExchange>(layout_, config_, host_authentication(config_));
   add_admin_methods(methods_, *this);
   admin_ = std::make_unique<admin::Server>(methods_, config_.admin_socket, config_.admin_change_group,
                                            config_.admin_read_group);
@@ -131,7 +123,7 @@ config::Changes ControlPlane::reload() {
   config::Changes changes = config::compare(config_, next);
   publish(config::live_part(config_, next));
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
-  credits_->reconfigure();
+  credits_->reconfigure(config_.credit_settings());
   keeper_->reconfigure();
   spdlog::info("Configuration {} read from {}: {} changes in force, {} want a restart",
                config_.block.generation, config_.file, changes.live.size(),
@@ -177,35 +169,13 @@ bool ControlPlane::in_force() const {
          layout_.generation_applied.load() == config_.block.generation;
 }
 
-/// Called on MOUNT's thread: what is published counts.
-mount::Exports ControlPlane::mount_exports() {
+/// NFSv3 clients ask here wherever their calls go: to exports in memory, to an upstream, to the server of [reverse].
+std::unique_ptr<mount::Exports> ControlPlane::mount_exports() const {
   if (const auto* upstream = config::upstream_of(config_.block, {ulb::kNfsProgram, ulb::kNfs3Version}))
     return mount::exports_of(*upstream);
   if (config_.block.reverse.in_use != 0)
     return mount::exports_of(config::mount_of_server(config_.block.reverse));
-  mount::Exports exports;
-  exports.list = [this] {
-    std::vector<std::string> paths;
-    if (const auto published = layout_.config.read())
-      for (const segment::ExportConfig& entry : published->exports)
-        if (entry.in_use != 0) paths.emplace_back(entry.path);
-    return paths;
-  };
-  exports.mount = [this](const std::string& path, const PeerAddress& client) -> mount::MountAnswer {
-    const auto published = layout_.config.read();
-    if (!published) return {mount::MountStatus::ServerFault, {}};
-    for (std::uint32_t i = 0; i < published->exports.size(); ++i) {
-      const segment::ExportConfig& entry = published->exports[i];
-      if (entry.in_use == 0 || path != entry.path) continue;
-      if (!allowed(entry, client)) return {mount::MountStatus::Acces, {}};
-      const auto info = layout_.exports[i].read();
-      if (!info || info->in_use == 0 || info->root_handle_bytes > segment::kMaxHandleBytes)
-        return {mount::MountStatus::ServerFault, {}};
-      return {mount::MountStatus::Ok, {info->root_handle, info->root_handle + info->root_handle_bytes}};
-    }
-    return {mount::MountStatus::NoEnt, {}};
-  };
-  return exports;
+  return std::make_unique<mount::SegmentExports>(layout_);
 }
 
 void ControlPlane::set_draining(bool draining) {

@@ -4,7 +4,6 @@
 // and of the exporter, which only read the segment.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -58,7 +57,7 @@ class ControlPlane final : public admin::Operations {
   void drain(std::uint64_t now_ns);
   void show_statistics();
   void look_at_data_plane(std::uint64_t now_ns);
-  mount::Exports mount_exports();
+  std::unique_ptr<mount::Exports> mount_exports() const;
 
   config::Config config_;
   std::unique_ptr<segment::Segment> segment_;

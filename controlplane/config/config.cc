@@ -280,12 +280,16 @@ void fill_derived(Config& config) {
   config.block.log_level = static_cast<std::uint32_t>(spdlog::level::from_str(config.log_level));
 }
 
-policy::CreditLimits Config::credit_limits() const {
+policy::CreditSettings Config::credit_settings() const {
   policy::CreditLimits limits;
   limits.slots = policy_slots != 0 ? policy_slots : std::uint64_t{block.max_connections} * block.credits;
   limits.idle_ns = std::uint64_t{policy_idle_s} * 1'000'000'000;
   for (const policy::ClientClass& client_class : classes) limits.classes.push_back(client_class.credits);
-  return limits;
+  return {.reactors = block.reactors,
+          .connections = block.all_connections(),
+          .interval_ms = policy_interval_ms,
+          .limits = std::move(limits),
+          .classes = classes};
 }
 
 policy::AdmissionLimits Config::admission_limits() const {

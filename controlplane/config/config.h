@@ -9,6 +9,7 @@
 
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/client_classes.h"
+#include "controlplane/policy/credit_settings.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::config {
@@ -48,7 +49,7 @@ struct Config {
   std::uint32_t max_requests_per_second = 200;
   std::uint32_t max_requests_per_second_per_client = 50;
 
-  policy::CreditLimits credit_limits() const;
+  policy::CreditSettings credit_settings() const;
   policy::AdmissionLimits admission_limits() const;
 };
 

@@ -26,7 +26,7 @@ constexpr std::uint32_t kVersion3 = 3;
 enum Procedure : std::uint32_t { kNull = 0, kMnt = 1, kDump = 2, kUmnt = 3, kUmntAll = 4, kExport = 5 };
 
 /// libtirpc's dispatch function carries no context.
-const Exports* current_exports = nullptr;
+Exports* current_exports = nullptr;
 
 PeerAddress address_of(SVCXPRT* transport) {
   const netbuf* caller = svc_getrpccaller(transport);
@@ -128,7 +128,7 @@ std::uint16_t port_of(int fd) {
 }  // namespace
 
 struct MountServer::State {
-  Exports exports;
+  std::unique_ptr<Exports> exports;
   std::uint16_t port = 0;
   bool registered = false;
   SVCXPRT* tcp = nullptr;
@@ -146,10 +146,10 @@ struct MountServer::State {
   }
 };
 
-MountServer::MountServer(std::uint16_t port, bool use_rpcbind, Exports exports)
+MountServer::MountServer(std::uint16_t port, bool use_rpcbind, std::unique_ptr<Exports> exports)
     : state_(std::make_unique<State>()) {
   state_->exports = std::move(exports);
-  current_exports = &state_->exports;
+  current_exports = state_->exports.get();
   const int tcp = bound_socket(SOCK_STREAM, port);
   state_->port = port_of(tcp);
   const int udp = bound_socket(SOCK_DGRAM, state_->port);

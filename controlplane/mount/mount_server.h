@@ -6,9 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,16 +24,20 @@ struct MountAnswer {
   std::vector<int> flavors{1, 0};  ///< of authentication: AUTH_SYS, AUTH_NONE
 };
 
-/// What the server asks; called on its thread.
-struct Exports {
-  std::function<MountAnswer(const std::string& path, const PeerAddress& client)> mount;
-  std::function<std::vector<std::string>()> list;
+/// The exports that the server answers for. Called on the server's thread, one call at a time.
+class Exports {
+ public:
+  virtual ~Exports() = default;
+  virtual MountAnswer mount(const std::string& path, const PeerAddress& client) = 0;
+  /// Paths, in the order in which they are shown.
+  virtual std::vector<std::string> list() = 0;
 };
 
 class MountServer {
  public:
-  /// Throws SetupError when the port cannot be had. With `use_rpcbind` it registers where rpcbind runs.
-  MountServer(std::uint16_t port, bool use_rpcbind, Exports exports);
+  /// Listens on `port` (zero: any that is free) and starts the thread. With `use_rpcbind` it registers if rpcbind
+  /// runs. Throws SetupError when the port is taken.
+  MountServer(std::uint16_t port, bool use_rpcbind, std::unique_ptr<Exports> exports);
   ~MountServer();
   MountServer(const MountServer&) = delete;
   MountServer& operator=(const MountServer&) = delete;

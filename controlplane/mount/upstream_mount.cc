@@ -91,7 +91,7 @@ bool_t nothing(XDR*, void*) {
   return TRUE;
 }
 
-std::vector<std::string> list(const segment::UpstreamConfig& upstream) {
+std::vector<std::string> list_of(const segment::UpstreamConfig& upstream) {
   const Client client = connect(upstream);
   mnt_exports exports = nullptr;
   std::vector<std::string> paths;
@@ -101,11 +101,20 @@ std::vector<std::string> list(const segment::UpstreamConfig& upstream) {
   return paths;
 }
 
+class UpstreamExports final : public Exports {
+ public:
+  explicit UpstreamExports(const segment::UpstreamConfig& upstream) : upstream_(upstream) {}
+  MountAnswer mount(const std::string& path, const PeerAddress&) override { return ask(upstream_, path); }
+  std::vector<std::string> list() override { return list_of(upstream_); }
+
+ private:
+  const segment::UpstreamConfig upstream_;
+};
+
 }  // namespace
 
-Exports exports_of(const segment::UpstreamConfig& upstream) {
-  return {.mount = [upstream](const std::string& path, const PeerAddress&) { return ask(upstream, path); },
-          .list = [upstream] { return list(upstream); }};
+std::unique_ptr<Exports> exports_of(const segment::UpstreamConfig& upstream) {
+  return std::make_unique<UpstreamExports>(upstream);
 }
 
 }  // namespace sluice::mount

@@ -4,6 +4,8 @@
 // through: the file handles that it gives are those of the calls that are forwarded to it.
 #pragma once
 
+#include <memory>
+
 #include "controlplane/mount/mount_server.h"
 #include "dataplane/segment/config_block.h"
 
@@ -11,6 +13,6 @@ namespace sluice::mount {
 
 /// Asks over TCP, on MOUNT's thread, and gives up after some seconds. The upstream sees the gateway's
 /// address: it has to export to that.
-Exports exports_of(const segment::UpstreamConfig& upstream);
+std::unique_ptr<Exports> exports_of(const segment::UpstreamConfig& upstream);
 
 }  // namespace sluice::mount

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credit policy on the living segment: sees who is connected and what they do, and tells the reactors the
-// grants that change. Its state follows from the tables, so that any control plane can take over. One thread.
+// Runs the credit policy on the shared segment: reads from the connection tables who is connected and how much each
+// uses, and sends reactors the grants that change. All of its state follows from those tables, so that a new control
+// plane can take over. One thread.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "controlplane/config/config.h"
 #include "controlplane/policy/credit_policy.h"
+#include "controlplane/policy/credit_settings.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::policy {
@@ -16,23 +19,25 @@ namespace sluice::policy {
 struct CreditStatistics {
   std::uint64_t recomputations = 0;
   std::uint64_t last_recomputation_ns = 0;  ///< how long it took, for all reactors
-  std::uint64_t changes = 0;                ///< grants that were told to a reactor
+  std::uint64_t changes = 0;                ///< grants that were sent to a reactor
 };
 
 class CreditKeeper {
  public:
-  CreditKeeper(segment::Layout& layout, const config::Config& config);
+  /// `layout` outlives the keeper.
+  CreditKeeper(segment::Layout& layout, CreditSettings settings);
 
-  /// The configuration has changed.
-  void reconfigure();
+  /// Takes effect at the next poll(). The numbers of reactors and of connections cannot change.
+  void reconfigure(CreditSettings settings);
   struct Start {
     std::uint32_t client_class = 0;
     std::uint32_t credits = 0;
   };
-  /// What a new connection of this client gets.
+  /// Class and first grant of a new connection of this client.
   Start start_of(std::uint32_t reactor, const PeerAddress& client) const;
 
-  /// Looks and recomputes when it is time; tells reactors as far as their rings have room.
+  /// Recomputes all grants when the interval is over, and sends changed ones as far as the reactors' rings have room.
+  /// `now_ns` is segment::monotonic_ns().
   void poll(std::uint64_t now_ns);
   const CreditStatistics& statistics() const { return statistics_; }
   const CreditPolicy& policy(std::uint32_t reactor) const { return reactors_[reactor].policy; }
@@ -49,17 +54,20 @@ class CreditKeeper {
     OfReactor(const CreditLimits& limits, std::uint32_t connections)
         : policy(limits, connections), seen(connections) {}
     CreditPolicy policy;
-    std::vector<Seen> seen;
-    std::vector<GrantChange> untold;
-    std::size_t told = 0;
+    std::vector<Seen> seen;            ///< by number of the connection
+    std::vector<GrantChange> pending;  ///< the first `sent` of them are in the ring
+    std::size_t sent = 0;
   };
-  void look(std::uint32_t reactor, std::uint64_t now_ns);
-  void tell(std::uint32_t reactor);
+  void recompute(std::uint64_t now_ns);
+  void observe(std::uint32_t reactor, std::uint64_t now_ns);
+  bool read_entry(std::uint32_t reactor, std::uint32_t number, std::uint64_t now_ns);
+  static void replace_pending(OfReactor& of, std::span<const GrantChange> changes);
+  void send_grants(std::uint32_t reactor);
 
   segment::Layout& layout_;
-  const config::Config& config_;
+  CreditSettings settings_;
   std::vector<OfReactor> reactors_;
-  std::uint64_t recomputed_ns_ = 0;
+  std::uint64_t recomputed_ns_ = 0;  ///< zero: recompute at the next poll
   bool reclassify_ = false;
   CreditStatistics statistics_;
 };

@@ -27,4 +27,12 @@ class HostHandshake {
   virtual Step on_octets(std::span<const std::byte> octets) = 0;
 };
 
+/// A method of authentication, with our identity: begins a handshake for each connection.
+class HostAuthentication {
+ public:
+  virtual ~HostAuthentication() = default;
+  /// Of the side that waits for the first octets.
+  virtual std::unique_ptr<HostHandshake> accept() const = 0;
+};
+
 }  // namespace sluice::properties

@@ -17,8 +17,8 @@ constexpr std::uint64_t kLookIntervalNs = 500'000'000;
 }  // namespace
 
 PropertyExchange::PropertyExchange(segment::Layout& layout, const config::Config& config,
-                                   HandshakeFactory make_handshake)
-    : layout_(layout), config_(config), make_handshake_(std::move(make_handshake)) {}
+                                   std::unique_ptr<HostAuthentication> authentication)
+    : layout_(layout), config_(config), authentication_(std::move(authentication)) {}
 
 bool PropertyExchange::command(std::uint32_t reactor, segment::Command command) {
   if (layout_.reactors[reactor].commands.push(command)) return true;
@@ -87,11 +87,11 @@ void PropertyExchange::on_set(const Key& from, bool first, std::span<const std::
 }
 
 void PropertyExchange::on_authentication(const Key& from, std::span<const std::byte> octets) {
-  if (!make_handshake_) return;  // the peer counts as unauthenticated (V2-062)
+  if (!authentication_) return;  // the peer counts as unauthenticated (V2-062)
   Peer& peer = peers_[from];
   if (peer.ended) return;
   if (!peer.handshake) {
-    peer.handshake = make_handshake_();
+    peer.handshake = authentication_->accept();
     peer.since_ns = now_ns_;
   }
   HostHandshake::Step step = peer.handshake->on_octets(octets);

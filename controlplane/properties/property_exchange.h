@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -28,10 +27,9 @@ struct ExchangeStatistics {
 
 class PropertyExchange {
  public:
-  using HandshakeFactory = std::function<std::unique_ptr<HostHandshake>()>;
-
-  /// `make_handshake` is empty where hosts cannot authenticate themselves.
-  PropertyExchange(segment::Layout& layout, const config::Config& config, HandshakeFactory make_handshake);
+  /// `layout` and `config` outlive it. `authentication` is null where hosts cannot authenticate themselves.
+  PropertyExchange(segment::Layout& layout, const config::Config& config,
+                   std::unique_ptr<HostAuthentication> authentication);
 
   /// True when there was something.
   bool poll(std::uint64_t now_ns);
@@ -68,7 +66,7 @@ class PropertyExchange {
 
   segment::Layout& layout_;
   const config::Config& config_;
-  HandshakeFactory make_handshake_;
+  const std::unique_ptr<HostAuthentication> authentication_;
   ExchangeStatistics statistics_;
   struct Incoming {
     Key from;

@@ -13,6 +13,12 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "controlplane/properties/host_handshake.h"
 
@@ -53,6 +59,17 @@ class PskHandshake final : public HostHandshake {
   std::byte next_;                     ///< number of the message that is due
   std::vector<std::byte> transcript_;  ///< names and nonces so far
   std::string peer_;
+};
+
+class PskAuthentication final : public HostAuthentication {
+ public:
+  explicit PskAuthentication(PskIdentity identity) : identity_(std::move(identity)) {}
+  std::unique_ptr<HostHandshake> accept() const override {
+    return std::make_unique<PskHandshake>(PskHandshake::Role::Server, identity_);
+  }
+
+ private:
+  const PskIdentity identity_;
 };
 
 }  // namespace sluice::properties

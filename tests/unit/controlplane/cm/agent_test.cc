@@ -176,13 +176,6 @@ TEST(CmAgent, connects_and_tells_both_sides_what_they_need) {
   EXPECT_EQ(w.server->agent.state(w.server->told.requests[0].first), State::Established);
 }
 
-TEST(CmMad, V1_181_V2_153_ports_are_named_by_the_ip_services_of_infiniband) {
-  EXPECT_EQ(service_id(20049), 0x0000000001064E51u);
-  EXPECT_EQ(port_of(0x0000000001064E51u), std::uint16_t{20049});
-  EXPECT_EQ(port_of(0x0000000001114E51u), std::nullopt);  // UDP's port space
-  EXPECT_EQ(port_of(0x1000000001064E51u), std::nullopt);
-}
-
 TEST(CmAgent, disconnects_from_either_side_and_forgets) {
   for (const bool from_client : {true, false}) {
     World w;

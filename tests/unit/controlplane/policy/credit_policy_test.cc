@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credit policy: fair shares, and a simulation of thousands of connections with clients of several minds.
+// Credit policy, in a simulation of thousands of connections with clients of several behaviours.
+#include "controlplane/policy/credit_policy.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 #include <random>
-
-#include "controlplane/policy/client_classes.h"
-#include "controlplane/policy/credit_policy.h"
 
 namespace sluice::policy {
 namespace {
@@ -22,89 +21,18 @@ double jain(const std::vector<double>& values) {
   return squares > 0 ? sum * sum / (static_cast<double>(values.size()) * squares) : 0;
 }
 
-std::vector<std::uint32_t> shares_of(const std::vector<Claim>& claims, std::uint64_t budget,
-                                     std::size_t first = 0) {
-  std::vector<std::uint32_t> shares(claims.size());
-  fair_shares(claims, budget, first, shares);
-  return shares;
-}
-
-TEST(FairShares, enough_for_all_gives_all_what_they_can_use) {
-  EXPECT_EQ(shares_of({{1, 1, 4}, {1, 1, 64}}, 100), (std::vector<std::uint32_t>{4, 64}));
-  EXPECT_EQ(shares_of({}, 100), std::vector<std::uint32_t>{});
-}
-
-TEST(FairShares, what_one_cannot_use_is_divided_among_the_others_by_weight) {
-  EXPECT_EQ(shares_of({{1, 1, 64}, {1, 1, 64}}, 64), (std::vector<std::uint32_t>{32, 32}));
-  EXPECT_EQ(shares_of({{1, 1, 64}, {3, 1, 64}}, 64), (std::vector<std::uint32_t>{16, 48}));
-  EXPECT_EQ(shares_of({{1, 1, 4}, {1, 1, 64}, {1, 1, 64}}, 64), (std::vector<std::uint32_t>{4, 30, 30}));
-}
-
-TEST(FairShares, the_least_is_given_in_any_case) {
-  EXPECT_EQ(shares_of({{1, 4, 64}, {1, 4, 64}, {1, 4, 64}}, 6), (std::vector<std::uint32_t>{4, 4, 4}));
-  EXPECT_EQ(shares_of({{100, 1, 64}, {1, 1, 64}}, 20), (std::vector<std::uint32_t>{19, 1}));
-}
-
-TEST(FairShares, what_whole_numbers_leave_over_goes_round) {
-  const std::vector<Claim> three(3, {1, 1, 64});
-  EXPECT_EQ(shares_of(three, 11, 0), (std::vector<std::uint32_t>{4, 4, 3}));
-  EXPECT_EQ(shares_of(three, 11, 1), (std::vector<std::uint32_t>{3, 4, 4}));
-  EXPECT_EQ(shares_of(three, 11, 2), (std::vector<std::uint32_t>{4, 3, 4}));
-}
-
-TEST(FairShares, the_budget_is_used_and_not_exceeded_whatever_the_claims) {
-  std::mt19937 random(7);
-  const auto below = [&](std::uint64_t end) { return static_cast<std::uint32_t>(random() % end); };
-  for (int round = 0; round < 300; ++round) {
-    std::vector<Claim> claims(1 + below(200));
-    std::uint64_t least = 0;
-    std::uint64_t most = 0;
-    for (Claim& claim : claims) {
-      claim.weight = 1 + below(10);
-      claim.least = 1 + below(3);
-      claim.most = claim.least + below(100);
-      least += claim.least;
-      most += claim.most;
-    }
-    const std::uint64_t budget = below(2 * most);
-    const auto shares = shares_of(claims, budget, below(1000));
-    const std::uint64_t total = std::accumulate(shares.begin(), shares.end(), std::uint64_t{0});
-    EXPECT_LE(total, std::max(budget, least));
-    EXPECT_GE(total + 1, std::min(std::max(budget, least), most)) << "left unused";
-    for (std::size_t i = 0; i < claims.size(); ++i) {
-      EXPECT_GE(shares[i], claims[i].least);
-      EXPECT_LE(shares[i], claims[i].most);
-    }
-  }
-}
-
-TEST(ClientClasses, the_longest_prefix_decides) {
-  const auto v4 = [](std::uint8_t a, std::uint8_t b, std::uint8_t c, std::uint8_t d) {
-    return PeerAddress::from_ipv4(a, b, c, d);
-  };
-  const std::vector<ClientClass> classes = {
-      {.name = "default", .clients = {}, .credits = {}},
-      {.name = "wide", .clients = {{v4(10, 0, 0, 0), 96 + 8}}, .credits = {}},
-      {.name = "narrow", .clients = {{v4(10, 1, 0, 0), 96 + 16}, {v4(192, 0, 2, 7), 128}}, .credits = {}},
-  };
-  EXPECT_EQ(class_of(classes, v4(10, 2, 3, 4)), 1u);
-  EXPECT_EQ(class_of(classes, v4(10, 1, 3, 4)), 2u);
-  EXPECT_EQ(class_of(classes, v4(192, 0, 2, 7)), 2u);
-  EXPECT_EQ(class_of(classes, v4(192, 0, 2, 8)), 0u);
-}
-
 /// Clients and a reactor that serves, in each step, as many calls as it has capacity for, in the proportion
 /// of what is outstanding. A grant that was taken back is only heard of with a reply.
 class Simulation {
  public:
-  enum class Mind { Greedy, Modest, Bursty, Silent };
+  enum class Behaviour { Greedy, Modest, Bursty, Silent };
 
   explicit Simulation(const CreditLimits& limits, std::uint32_t connections)
       : policy(limits, connections), clients_(connections) {}
 
-  void join(std::uint32_t number, Mind mind, std::uint32_t client_class = 0) {
+  void join(std::uint32_t number, Behaviour behaviour, std::uint32_t client_class = 0) {
     const std::uint32_t first = policy.first_grant(client_class);
-    clients_[number] = {.present = true, .mind = mind, .granted = first, .heard = first};
+    clients_[number] = {.present = true, .behaviour = behaviour, .granted = first, .heard = first};
     policy.joined(number, client_class, first, now_ns_);
   }
   void leave(std::uint32_t number) {
@@ -141,10 +69,10 @@ class Simulation {
   void forget_service() {
     for (Client& client : clients_) client.served = 0;
   }
-  std::vector<double> served(Mind mind) const {
+  std::vector<double> served(Behaviour behaviour) const {
     std::vector<double> values;
     for (const Client& client : clients_)
-      if (client.present && client.mind == mind) values.push_back(client.served);
+      if (client.present && client.behaviour == behaviour) values.push_back(client.served);
     return values;
   }
   double served(std::uint32_t number) const { return clients_[number].served; }
@@ -161,7 +89,7 @@ class Simulation {
  private:
   struct Client {
     bool present = false;
-    Mind mind = Mind::Silent;
+    Behaviour behaviour = Behaviour::Silent;
     std::uint32_t granted = 0;
     std::uint32_t heard = 0;  ///< what the last reply said
     std::uint32_t outstanding = 0;
@@ -169,14 +97,14 @@ class Simulation {
     double served = 0;
   };
   std::uint32_t wants(const Client& client) const {
-    switch (client.mind) {
-      case Mind::Greedy:
+    switch (client.behaviour) {
+      case Behaviour::Greedy:
         return client.heard;
-      case Mind::Modest:
+      case Behaviour::Modest:
         return std::min(client.heard, 2u);
-      case Mind::Bursty:
+      case Behaviour::Bursty:
         return steps_ / 10 % 2 == 0 ? client.heard : 0;
-      case Mind::Silent:
+      case Behaviour::Silent:
         return 0;
     }
     return 0;
@@ -187,20 +115,20 @@ class Simulation {
   std::uint64_t steps_ = 0;
 };
 
-using Mind = Simulation::Mind;
+using Behaviour = Simulation::Behaviour;
 
 TEST(CreditSimulation, equal_weights_are_served_equally_and_nobody_starves) {
   constexpr std::uint32_t kConnections = 5000;
   constexpr std::uint64_t kSlots = 18000;  // 3.6 for each: whole numbers do not come out even
   Simulation simulation({.slots = kSlots, .idle_ns = 5 * kStepNs, .classes = {{1, 1, 64}}}, kConnections);
-  for (std::uint32_t i = 0; i < kConnections; ++i) simulation.join(i, Mind::Greedy);
+  for (std::uint32_t i = 0; i < kConnections; ++i) simulation.join(i, Behaviour::Greedy);
   for (int i = 0; i < 20; ++i) simulation.step(100000);
   simulation.forget_service();
   for (int i = 0; i < 200; ++i) {
     simulation.step(100000);
     EXPECT_LE(simulation.granted(), kSlots);
   }
-  const auto served = simulation.served(Mind::Greedy);
+  const auto served = simulation.served(Behaviour::Greedy);
   EXPECT_GE(jain(served), 0.99);
   const double mean = 200 * 100000.0 / kConnections;
   EXPECT_GT(*std::min_element(served.begin(), served.end()), 0.8 * mean);
@@ -210,7 +138,7 @@ TEST(CreditSimulation, idle_and_modest_clients_leave_their_share_to_those_who_us
   constexpr std::uint32_t kConnections = 4000;
   Simulation simulation({.slots = 16000, .idle_ns = 5 * kStepNs, .classes = {{1, 1, 64}}}, kConnections);
   for (std::uint32_t i = 0; i < kConnections; ++i)
-    simulation.join(i, i % 4 == 0 ? Mind::Greedy : i % 4 == 1 ? Mind::Modest : Mind::Silent);
+    simulation.join(i, i % 4 == 0 ? Behaviour::Greedy : i % 4 == 1 ? Behaviour::Modest : Behaviour::Silent);
   for (int i = 0; i < 60; ++i) simulation.step(100000);
   // 2000 silent ones keep 1, 1000 modest ones about 4, and the rest is for 1000 greedy ones.
   EXPECT_EQ(simulation.granted(2), 1u);
@@ -219,15 +147,15 @@ TEST(CreditSimulation, idle_and_modest_clients_leave_their_share_to_those_who_us
   EXPECT_LE(simulation.granted(), 16000u);
   simulation.forget_service();
   for (int i = 0; i < 100; ++i) simulation.step(100000);
-  EXPECT_GE(jain(simulation.served(Mind::Greedy)), 0.99);
-  EXPECT_GE(jain(simulation.served(Mind::Modest)), 0.99);
-  for (const double served : simulation.served(Mind::Modest)) EXPECT_GT(served, 0);
+  EXPECT_GE(jain(simulation.served(Behaviour::Greedy)), 0.99);
+  EXPECT_GE(jain(simulation.served(Behaviour::Modest)), 0.99);
+  for (const double served : simulation.served(Behaviour::Modest)) EXPECT_GT(served, 0);
 }
 
 TEST(CreditSimulation, weights_divide_and_limits_hold) {
   Simulation simulation(
       {.slots = 6000, .idle_ns = 5 * kStepNs, .classes = {{1, 1, 64}, {3, 2, 64}, {1, 1, 2}}}, 2000);
-  for (std::uint32_t i = 0; i < 600; ++i) simulation.join(i, Mind::Greedy, i % 3);
+  for (std::uint32_t i = 0; i < 600; ++i) simulation.join(i, Behaviour::Greedy, i % 3);
   for (int i = 0; i < 60; ++i) simulation.step(50000);
   // 200 have 2 each; what is left would be 7 and 21 for each... of 5600, at 4 parts: 7 and 21.
   EXPECT_NEAR(simulation.granted(0), 7, 1);
@@ -238,11 +166,11 @@ TEST(CreditSimulation, weights_divide_and_limits_hold) {
 TEST(CreditSimulation, it_settles_after_a_change_and_then_keeps_still) {
   constexpr std::uint32_t kConnections = 2000;
   Simulation simulation({.slots = 32000, .idle_ns = 5 * kStepNs, .classes = {{1, 1, 64}}}, kConnections);
-  for (std::uint32_t i = 0; i < kConnections / 2; ++i) simulation.join(i, Mind::Greedy);
+  for (std::uint32_t i = 0; i < kConnections / 2; ++i) simulation.join(i, Behaviour::Greedy);
   for (int i = 0; i < 10; ++i) simulation.step(100000);
   EXPECT_EQ(simulation.granted(0), 32u);
   // Twice as many: half as much for each, after two rounds.
-  for (std::uint32_t i = kConnections / 2; i < kConnections; ++i) simulation.join(i, Mind::Greedy);
+  for (std::uint32_t i = kConnections / 2; i < kConnections; ++i) simulation.join(i, Behaviour::Greedy);
   for (int i = 0; i < 3; ++i) simulation.step(100000);
   EXPECT_EQ(simulation.granted(0), 16u);
   EXPECT_EQ(simulation.granted(kConnections - 1), 16u);
@@ -258,12 +186,12 @@ TEST(CreditSimulation, clients_that_come_and_go_in_bursts_get_theirs_when_they_a
   constexpr std::uint32_t kConnections = 1000;
   Simulation simulation({.slots = 4000, .idle_ns = 3 * kStepNs, .classes = {{1, 1, 64}}}, kConnections);
   for (std::uint32_t i = 0; i < kConnections; ++i)
-    simulation.join(i, i % 2 == 0 ? Mind::Bursty : Mind::Greedy);
+    simulation.join(i, i % 2 == 0 ? Behaviour::Bursty : Behaviour::Greedy);
   for (int i = 0; i < 20; ++i) simulation.step(100000);
   simulation.forget_service();
   for (int i = 0; i < 200; ++i) simulation.step(100000);
-  EXPECT_GE(jain(simulation.served(Mind::Bursty)), 0.99);
-  EXPECT_GE(jain(simulation.served(Mind::Greedy)), 0.99);
+  EXPECT_GE(jain(simulation.served(Behaviour::Bursty)), 0.99);
+  EXPECT_GE(jain(simulation.served(Behaviour::Greedy)), 0.99);
 }
 
 TEST(CreditPolicy, where_there_is_enough_nobody_is_cut) {

@@ -63,7 +63,7 @@ TEST_F(Connections, only_version_2_has_transport_properties) {
 }
 
 TEST_F(Connections, credits_add_up_by_class_and_by_reactor) {
-  const policy::CreditKeeper keeper(layout(), config);
+  const policy::CreditKeeper keeper(layout(), config.credit_settings());
   const json shown = credits(layout(), config, keeper, lab::kSecondNs);
   ASSERT_EQ(shown["reactors"].size(), 1u);
   EXPECT_EQ(shown["reactors"][0]["connections"], 2);

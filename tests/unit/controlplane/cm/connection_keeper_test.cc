@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Admission and connection management on the rings of a segment, with the test in the part of the reactor and of
+// the peers.
+#include "controlplane/cm/connection_keeper.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+
+#include "tests/unit/controlplane/lab.h"
+
+namespace sluice {
+namespace {
+
+const PeerAddress kServer = PeerAddress::from_ipv4(192, 0, 2, 1);
+
+class Keepers : public ::testing::Test {
+ protected:
+  void start(const std::string& more) {
+    config_ = lab::configuration(more);
+    credits_ = std::make_unique<policy::CreditKeeper>(layout(), config_.credit_settings());
+    keeper_ = std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_);
+    keeper_->rebuild();
+  }
+  segment::Layout& layout() { return segment_.layout(); }
+
+  lab::TestSegment segment_{"keeper"};
+  config::Config config_;
+  std::unique_ptr<policy::CreditKeeper> credits_;
+  std::unique_ptr<cm::ConnectionKeeper> keeper_;
+};
+
+/// Connection requests as they come off the network.
+class Requests : public Keepers {
+ protected:
+  void ask(const PeerAddress& from, std::uint64_t now_ns) {
+    cm::ConnectRequest request{.local_id = ++asked_,
+                               .service_id = cm::service_id(20049),
+                               .qpn = 0x100 + asked_,
+                               .initiator_depth = 4,
+                               .starting_psn = 7,
+                               .path_mtu = 5};
+    request.private_data.set(cm::encode_ip_addressing({1, from, kServer}));
+    segment::Punt punt;
+    punt.datagram.local = kServer;
+    punt.datagram.remote = from;
+    punt.datagram.bytes = cm::kMadBytes;
+    const auto mad = cm::encode({asked_, request});
+    std::copy(mad.begin(), mad.end(), punt.datagram.data.begin());
+    ASSERT_TRUE(layout().reactors[0].punt_up.push(punt));
+    keeper_->poll(now_ns);
+  }
+  /// Why the newest request was rejected; nothing when it was not.
+  std::optional<cm::RejectReason> rejected() {
+    segment::Punt punt;
+    std::optional<cm::RejectReason> reason;
+    while (layout().reactors[0].punt_down.pop(punt)) {
+      const auto [status, message] = cm::decode(std::span(punt.datagram.data).first(cm::kMadBytes));
+      if (status == cm::Decode::Ok && std::holds_alternative<cm::ConnectReject>(message.body))
+        reason = std::get<cm::ConnectReject>(message.body).reason;
+    }
+    return reason;
+  }
+  std::optional<segment::Command> establish() {
+    segment::Command command;
+    std::optional<segment::Command> found;
+    while (layout().reactors[0].commands.pop(command))
+      if (command.type == segment::CommandType::Establish) found = command;
+    return found;
+  }
+  std::uint32_t asked_ = 0;
+};
+
+TEST_F(Requests, an_admitted_client_gets_the_credits_of_its_class) {
+  start("[[client_class]]\nname = \"few\"\nclients = [\"192.0.2.77/32\"]\nmax_credits = 3\n");
+  ask(lab::client(77), lab::kSecondNs);
+  const auto command = establish();
+  ASSERT_TRUE(command);
+  EXPECT_EQ(command->credits, 64u) << "room for all it may ever have";
+  EXPECT_EQ(command->first_grant, 3u);
+  EXPECT_EQ(command->client_class, 1u);
+  EXPECT_FALSE(rejected());
+}
+
+TEST_F(Requests, limits_are_a_lack_of_resources_and_draining_is_a_refusal) {
+  start(
+      "[policy]\nmax_connections_per_client = 1\n[admission]\nmax_connections = 2\nmax_requests_per_second = "
+      "100\n"
+      "max_requests_per_second_per_client = 3\n");
+  ask(lab::client(10), lab::kSecondNs);
+  EXPECT_TRUE(establish());
+  ask(lab::client(10), lab::kSecondNs);  // more than one
+  EXPECT_EQ(rejected(), cm::RejectReason::NoResources);
+  EXPECT_FALSE(establish());
+  ask(lab::client(11), lab::kSecondNs);
+  EXPECT_TRUE(establish());
+  ask(lab::client(12), lab::kSecondNs);  // more than two in all
+  EXPECT_EQ(rejected(), cm::RejectReason::NoResources);
+  for (int i = 0; i < 3; ++i) ask(lab::client(12), lab::kSecondNs);  // too fast
+  EXPECT_EQ(rejected(), cm::RejectReason::NoResources);
+  EXPECT_EQ(keeper_->admission().count(policy::Verdict::TooManyOfClient), 1u);
+  EXPECT_EQ(keeper_->admission().count(policy::Verdict::TooManyConnections), 3u);
+  EXPECT_EQ(keeper_->admission().count(policy::Verdict::TooFastOfClient), 1u);
+  keeper_->set_draining(true);
+  ask(lab::client(13), 5 * lab::kSecondNs);
+  EXPECT_EQ(rejected(), cm::RejectReason::Consumer);
+  EXPECT_FALSE(establish());
+}
+
+/// A reactor that dials a server, and the server, whose messages come through the punt ring.
+class Outgoing : public Keepers {
+ protected:
+  static constexpr std::uint32_t kConnection = 5;
+  static constexpr std::uint32_t kQueuePair = 0x42;
+  static constexpr std::uint32_t kServersId = 900;
+
+  void want() {
+    segment::Event event{.type = segment::EventType::ConnectWanted,
+                         .connection = kConnection,
+                         .queue_pair = kQueuePair,
+                         .port = 20049,
+                         .peer = lab::client(99),
+                         .local = kServer,
+                         .path_mtu = 4096};
+    event.private_data_bytes = 4;
+    tell(event);
+  }
+  void tell(const segment::Event& event) {
+    ASSERT_TRUE(layout().reactors[0].events.push(event));
+    keeper_->poll(now_ns_ += 1000);
+  }
+  template <typename Body>
+  void answer(const Body& body) {
+    segment::Punt punt;
+    punt.datagram.local = kServer;
+    punt.datagram.remote = lab::client(99);
+    punt.datagram.bytes = cm::kMadBytes;
+    const auto mad = cm::encode({transaction_, body});
+    std::copy(mad.begin(), mad.end(), punt.datagram.data.begin());
+    ASSERT_TRUE(layout().reactors[0].punt_up.push(punt));
+    keeper_->poll(now_ns_ += 1000);
+  }
+  /// The newest message of this kind that was sent.
+  template <typename Body>
+  std::optional<Body> sent() {
+    segment::Punt punt;
+    std::optional<Body> found;
+    while (layout().reactors[0].punt_down.pop(punt)) {
+      EXPECT_EQ(punt.datagram.remote, lab::client(99));
+      const auto [status, message] = cm::decode(std::span(punt.datagram.data).first(cm::kMadBytes));
+      if (status != cm::Decode::Ok || !std::holds_alternative<Body>(message.body)) continue;
+      transaction_ = message.transaction_id;
+      found = std::get<Body>(message.body);
+    }
+    return found;
+  }
+  std::optional<segment::Command> command(segment::CommandType type) {
+    segment::Command command;
+    std::optional<segment::Command> found;
+    while (layout().reactors[0].commands.pop(command))
+      if (command.type == type) found = command;
+    return found;
+  }
+  cm::ConnectReply reply_to(const cm::ConnectRequest& request) {
+    return {.local_id = kServersId,
+            .remote_id = request.local_id,
+            .qpn = 0x77,
+            .starting_psn = 0x1234,
+            .responder_resources = 4,
+            .initiator_depth = 8};
+  }
+  /// The reactor has connected the queue pair.
+  void confirm(const segment::Command& connect) {
+    tell({.type = segment::EventType::CommandDone,
+          .id = connect.id,
+          .status = segment::CommandStatus::Done,
+          .cm_id = connect.cm_id,
+          .connection = kConnection,
+          .queue_pair = kQueuePair,
+          .peer = {}});
+  }
+  /// Until the queue pair is connected.
+  segment::Command establish() {
+    want();
+    const auto request = sent<cm::ConnectRequest>();
+    EXPECT_TRUE(request);
+    answer(reply_to(request.value_or(cm::ConnectRequest{})));
+    const auto connect = command(segment::CommandType::Connect);
+    EXPECT_TRUE(connect);
+    confirm(*connect);
+    return connect.value_or(segment::Command{});
+  }
+
+  std::uint64_t transaction_ = 0;
+  std::uint64_t now_ns_ = lab::kSecondNs;
+};
+
+TEST_F(Outgoing, a_connection_is_asked_for_made_and_confirmed) {
+  start("");
+  want();
+  const auto request = sent<cm::ConnectRequest>();
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->qpn, kQueuePair);
+  EXPECT_EQ(request->service_id, cm::service_id(20049));
+  EXPECT_FALSE(command(segment::CommandType::Connect));
+  answer(reply_to(*request));
+  const auto connect = command(segment::CommandType::Connect);
+  ASSERT_TRUE(connect);
+  EXPECT_EQ(connect->connection, kConnection);
+  EXPECT_EQ(connect->queue_pair, kQueuePair);
+  EXPECT_EQ(static_cast<std::uint32_t>(connect->attributes.remote_qp), 0x77u);
+  EXPECT_EQ(connect->attributes.send_psn, 0x1234u);
+  EXPECT_EQ(connect->attributes.receive_psn, request->starting_psn);
+  EXPECT_EQ(connect->attributes.path_mtu, 4096);
+  EXPECT_EQ(connect->attributes.responder_resources, 8);  // what the server reads at us
+  EXPECT_EQ(connect->attributes.initiator_depth, 4);
+  EXPECT_EQ(connect->send_inline_bytes, 1024u);  // it has not said more
+  EXPECT_FALSE(sent<cm::ReadyToUse>());
+  confirm(*connect);
+  EXPECT_TRUE(sent<cm::ReadyToUse>());
+  EXPECT_EQ(keeper_->connections(), 0u);  // it is no client
+}
+
+TEST_F(Outgoing, a_refusal_reaches_the_reactor) {
+  start("");
+  want();
+  const auto request = sent<cm::ConnectRequest>();
+  ASSERT_TRUE(request);
+  answer(cm::ConnectReject{.remote_id = request->local_id, .reason = cm::RejectReason::NoResources});
+  const auto failed = command(segment::CommandType::ConnectFailed);
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->connection, kConnection);
+  EXPECT_EQ(failed->queue_pair, kQueuePair);
+}
+
+TEST_F(Outgoing, a_server_that_never_answers_is_a_failure_in_the_end) {
+  start("");
+  want();
+  std::optional<segment::Command> failed;
+  int requests = 0;
+  for (int i = 0; i < 3000 && !failed; ++i) {
+    keeper_->poll(now_ns_ += lab::kSecondNs / 10);
+    requests += sent<cm::ConnectRequest>() ? 1 : 0;
+    failed = command(segment::CommandType::ConnectFailed);
+  }
+  ASSERT_TRUE(failed);
+  EXPECT_GT(requests, 3);
+}
+
+TEST_F(Outgoing, the_ends_of_a_connection_are_told_to_the_other_side) {
+  start("");
+  segment::Command connect = establish();
+  tell({.type = segment::EventType::ConnectionDown,
+        .cm_id = connect.cm_id,
+        .connection = kConnection,
+        .queue_pair = kQueuePair,
+        .outgoing = 1,
+        .peer = lab::client(99)});
+  EXPECT_TRUE(sent<cm::DisconnectRequest>());
+  connect = establish();
+  answer(cm::DisconnectRequest{.local_id = kServersId, .remote_id = connect.cm_id, .remote_qpn = kQueuePair});
+  const auto ended = command(segment::CommandType::Ended);
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->cm_id, connect.cm_id);
+}
+
+TEST_F(Outgoing, one_that_the_reactor_gives_up_on_its_way_is_withdrawn) {
+  start("");
+  want();
+  const auto request = sent<cm::ConnectRequest>();
+  ASSERT_TRUE(request);
+  tell({.type = segment::EventType::ConnectionDown,
+        .connection = kConnection,
+        .queue_pair = kQueuePair,
+        .outgoing = 1,
+        .peer = lab::client(99)});
+  sent<cm::ConnectRequest>();
+  answer(reply_to(*request));
+  EXPECT_FALSE(command(segment::CommandType::Connect));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Configurations that have to be refused, each defect with the line that it is in.
+#include "controlplane/config/checker.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "controlplane/config/describe.h"
+#include "tests/unit/controlplane/config/every_key.h"
+
+namespace sluice {
+namespace {
+
+TEST(Config, every_defect_is_named_with_file_and_line) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"segmnt = \"x\"", "f:1: unknown key 'segmnt'"},
+      {"\n[transport]\ncredits = 0", "f:3: credits has to be a whole number from 1 to 1024"},
+      {"[transport]\ncredits = \"many\"", "f:2: credits has to be"},
+      {"[reactor]\nidle = \"nap\"", "f:2: idle has to be one of \"spin\", \"backoff\""},
+      {"[reactor]\ncpus = [1, 2, 3]", "f:2: cpus has to be a list"},
+      {"[[export]]\nread_only = true", "path is needed"},
+      {"[[export]]\npath = \"/a\"\nread_only = 1", "f:3: read_only has to be true or false"},
+      {"[[export]]\npath = \"/a\"\n[[export]]\npath = \"/a\"", "there is an export '/a' already"},
+      {"[[export]]\npath = \"/a\"\nclients = [\"10.0.0.0/33\"]", "f:3: clients takes addresses"},
+      {"[[export]]\npath = \"/a\"\nclients = [\"host\"]", "f:3: clients takes addresses"},
+      {"transport = 3", "f:1: transport has to be a table"},
+      {"[transport\n", "f:1: "},
+      {"[device]\ndriver = \"magic\"", "f:2: driver has to be one of"},
+  };
+  for (const auto& [text, expected] : cases) {
+    try {
+      config::parse(text, "f");
+      ADD_FAILURE() << text;
+    } catch (const config::ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  }
+  // All of them at once.
+  try {
+    config::parse("a = 1\n[transport]\nport = 0\nb = 2\n", "f");
+    ADD_FAILURE();
+  } catch (const config::ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  }
+}
+
+/// Every key that there is, with values of every wrong kind.
+TEST(Config, no_key_takes_a_value_of_another_kind) {
+  const auto refused = [](const std::string& text, int line, const std::string& key) {
+    try {
+      config::parse(text, "f");
+      ADD_FAILURE() << text;
+    } catch (const config::ConfigError& error) {
+      const std::string expected = "f:" + std::to_string(line) + ": ";
+      const std::string what = error.what();
+      EXPECT_NE(what.find(expected), std::string::npos) << text << what;
+      EXPECT_NE(what.find(key), std::string::npos) << text << what;
+      EXPECT_GT(what.size(), expected.size() + key.size() + 10) << "says what is allowed";
+    }
+  };
+  const auto wrong_values = [](const nlohmann::json& right) -> std::vector<std::string> {
+    if (right.is_boolean()) return {"1", "\"true\"", "[]", "{}"};
+    if (right.is_number()) return {"-1", "1.5", "\"3\"", "true", "[1]", "99999999999999"};
+    if (right.is_array()) return {"3", "\"x\"", "[true]", "[\"not an address\"]", "true"};
+    return {"3", "true", "[]", '"' + std::string(600, 'x') + '"'};
+  };
+  std::size_t tried = 0;
+  const auto try_all = [&](const std::string& head, int lines, const nlohmann::json& table,
+                           const std::string& skip) {
+    for (const auto& [key, right] : table.items()) {
+      if (key == skip) continue;
+      for (const std::string& wrong : wrong_values(right)) {
+        refused(head + key + " = " + wrong + "\n", lines + 1, key);
+        ++tried;
+      }
+    }
+  };
+  nlohmann::json all = config::describe(config::parse(lab::kEveryKey, "f"));
+  nlohmann::json top = nlohmann::json::object();
+  for (const auto& [name, table] : all.items()) {
+    if (name == "export")
+      try_all("[[export]]\npath = \"/x\"\n", 2, table[0], "path");
+    else if (name == "client_class")
+      try_all("[[client_class]]\nname = \"a\"\n", 2, table[0], "name");
+    else if (name == "upstream")
+      try_all("[[upstream]]\n", 1, table[0], "");
+    else if (table.is_object())
+      try_all("[" + name + "]\n", 1, table, "");
+    else
+      top[name] = table;
+    if (table.is_structured()) {
+      refused(name + " = 3\n", 1, name);
+      refused("[" + name + "]\nno_such_key = 1\n", table.is_array() ? 1 : 2,
+              table.is_array() ? name : "no_such_key");
+    }
+  }
+  try_all("", 0, top, "");
+  EXPECT_GT(tried, 250u);
+}
+
+TEST(Config, what_contradicts_itself_is_refused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[policy]\nmin_credits = 9\nmax_credits = 3\n", "min_credits is above max_credits"},
+      {"[transport]\ncredits = 8\n[policy]\nmax_credits = 9\n",
+       "max_credits has to be a whole number from 1 to 8"},
+      {"[[client_class]]\nname = \"a\"\n", "clients is needed"},
+      {"[[client_class]]\nclients = [\"10.0.0.0/8\"]\n", "name is needed"},
+      {"[[client_class]]\nname = \"A b\"\nclients = [\"10.0.0.0/8\"]\n", "of small letters"},
+      {"[[client_class]]\nname = \"default\"\nclients = [\"10.0.0.0/8\"]\n",
+       "there is a class 'default' already"},
+      {"[device]\ndriver = \"softroce\"\n", "needs ethdev"},
+      {"[device]\ndriver = \"verbs\"\ndevices = [\"a\", \"b\"]\n", "needs a reactor that polls it"},
+      {"[device]\ndevices = [\"mlx5_0/0\"]\n", "with a port from 1 to 9"},
+      {"[device]\ndevices = [\"/1\"]\n", "takes names of RDMA devices"},
+      {"[device]\ndevices = \"mlx5_0\"\n", "has to be a list of at most 8 RDMA devices"},
+      {"[device]\nservice_level = 8\n", "whole number from 0 to 7"},
+      {"[host_authentication]\nmethod = \"psk\"\n", "needs a key_file"},
+      {"[[upstream]]\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n", "name is needed"},
+      {"[[upstream]]\nname = \"u\"\nprograms = [\"nfs4\"]\n", "address is needed"},
+      {"[[upstream]]\nname = \"u\"\naddress = \"192.0.2.0/24\"\nprograms = [\"nfs4\"]\n",
+       "address is needed"},
+      {"[[upstream]]\nname = \"u\"\naddress = \"192.0.2.1\"\n", "programs is needed"},
+      {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs5\"]\n", "programs takes \"nfs2\""},
+      {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs4\", \"100003.4\"]\n",
+       "has 100003.4 already"},
+      {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n[[export]]\npath = \"/a\"\n",
+       "take one of them out"},
+      {"[reverse]\ningress = \"tcp\"\nserver = \"192.0.2.0/24\"\n",
+       "server has to be an IPv4 or IPv6 address"},
+      {"[reverse]\ningress = \"tcp\"\nclients = 64\ncalls = 64\n", "clients times calls is above 2048"},
+      {"[reverse]\ningress = \"tcp\"\n[[export]]\npath = \"/a\"\n", "not for [[export]]"},
+      {"[reverse]\ningress = \"tcp\"\n[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n",
+       "MOUNT can ask that or the server of [reverse]"},
+      {"[device]\ndriver = \"softroce\"\nethdev = \"x\"\naddresses = [\"192.0.2.1/24\"]\n[reverse]\ningress "
+       "= \"tcp\"\n",
+       "server is needed"},
+      {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n"
+       "[[upstream]]\nname = \"v\"\naddress = \"::2\"\nprograms = [\"nfs3\"]\n",
+       "upstream 'u' has nfs3 already"},
+  };
+  for (const auto& [text, expected] : cases) {
+    try {
+      config::parse(text, "f");
+      ADD_FAILURE() << text;
+    } catch (const config::ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/config/config.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+namespace sluice {
+namespace {
+
+TEST(Config, V1_180_V2_153_the_port_is_20049_unless_set) {
+  EXPECT_EQ(config::defaults().block.port, 20049u);
+  EXPECT_EQ(config::parse("[transport]\nport = 2049\n", "x").block.port, 2049u);
+}
+
+TEST(Config, reactors_take_the_rdma_ports_in_turn) {
+  const config::Config config = config::parse(
+      "[reactor]\ncount = 3\n[device]\ndriver = \"verbs\"\ndevices = [\"mlx5_0\", "
+      "\"mlx5_1/2\"]\ntraffic_class = 104\nshared_receives = 512\n",
+      "test");
+  const segment::ConfigBlock& block = config.block;
+  EXPECT_EQ(block.driver, segment::Driver::Verbs);
+  EXPECT_EQ(block.traffic_class, 104u);
+  EXPECT_EQ(block.shared_receives, 512u);
+  EXPECT_GT(block.service_level, segment::kMaxServiceLevel);
+  const char* devices[] = {"mlx5_0", "mlx5_1", "mlx5_0"};
+  const std::uint32_t ports[] = {1, 2, 1};
+  for (std::uint32_t reactor = 0; reactor < 3; ++reactor) {
+    ASSERT_NE(block.verbs_port(reactor), nullptr);
+    EXPECT_STREQ(block.verbs_port(reactor)->device, devices[reactor]);
+    EXPECT_EQ(block.verbs_port(reactor)->port, ports[reactor]);
+  }
+  EXPECT_EQ(config::parse("[device]\ndriver = \"verbs\"\n", "test").block.verbs_port(0), nullptr);
+}
+
+TEST(Config, prefixes_of_both_families) {
+  const auto config = config::parse(
+      "[[export]]\npath = \"/a\"\nclients = [\"192.0.2.0/24\", \"2001:db8::/32\", \"10.1.2.3\"]\n", "f");
+  const auto& entry = config.block.exports[0];
+  ASSERT_EQ(entry.allowed_count, 3u);
+  EXPECT_EQ(entry.allowed[0].prefix_bits, 96u + 24);
+  EXPECT_EQ(entry.allowed[1].prefix_bits, 32u);
+  EXPECT_EQ(entry.allowed[1].address.bytes[0], 0x20);
+  EXPECT_EQ(entry.allowed[2].prefix_bits, 128u);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Descriptions of configurations, and what a reload changes.
+#include "controlplane/config/describe.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "tests/unit/controlplane/config/every_key.h"
+
+namespace sluice {
+namespace {
+
+TEST(Config, the_sample_is_accepted_and_says_the_defaults) {
+  EXPECT_EQ(config::describe(config::load_file(SLUICE_SAMPLE_CONFIG)), config::describe(config::defaults()));
+  EXPECT_EQ(config::describe(config::parse("", "x")), config::describe(config::defaults()));
+}
+
+TEST(Config, the_sample_has_every_key_and_says_what_it_is_for) {
+  std::map<std::string, std::string> lines;  // by table and key
+  std::string table;
+  std::ifstream file(SLUICE_SAMPLE_CONFIG);
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("# ", 0) == 0) line.erase(0, 2);  // what is commented out is there too
+    // A head stands alone on its line, but for a comment.
+    const auto name = line.find_first_not_of('[');
+    const auto end = line.find(']');
+    const auto behind = end == std::string::npos ? end : line.find_first_not_of("] ", end);
+    if (name != 0 && end != std::string::npos && (behind == std::string::npos || line[behind] == '#'))
+      table = line.substr(name, end - name);
+    const auto equals = line.find(" = ");
+    if (equals != std::string::npos && line.find_first_of(" #") == equals)
+      lines[table + '.' + line.substr(0, equals)] = line;
+  }
+  const auto described = config::describe(config::parse(lab::kEveryKey, "f"));
+  for (const auto& [name, value] : described.items()) {
+    if (!value.is_structured()) {
+      EXPECT_EQ(lines.count('.' + name), 1u) << name;
+      continue;
+    }
+    const nlohmann::json& keys = value.is_array() ? value[0] : value;
+    for (const auto& [key, ignored] : keys.items())
+      EXPECT_EQ(lines.count(name + '.' + key), 1u) << name << '.' << key;
+  }
+}
+
+TEST(Config, a_reload_tells_what_takes_effect_and_what_wants_a_restart) {
+  const auto before = config::parse("[[export]]\npath = \"/a\"\n[[export]]\npath = \"/b\"\n", "f");
+  const auto after = config::parse(
+      "log_level = \"debug\"\n[transport]\ncredits = 32\n[admin]\nread_group = "
+      "\"adm\"\n[policy]\nmax_credits = 32\nslots = 7\n"
+      "[[export]]\npath = \"/b\"\nread_only = true\n[[export]]\npath = \"/c\"\n",
+      "f");
+  const config::Changes changes = config::compare(before, after);
+  EXPECT_EQ(changes.live, (std::vector<std::string>{"export./a", "export./b", "export./c", "log_level",
+                                                    "policy.max_credits", "policy.slots"}));
+  EXPECT_EQ(changes.restart_control, std::vector<std::string>{"admin.read_group"});
+  EXPECT_EQ(changes.restart_both, std::vector<std::string>{"transport.credits"});
+  const config::Config live = config::live_part(before, after);
+  EXPECT_EQ(live.block.credits, 64u);
+  EXPECT_EQ(live.admin_read_group, "");
+  EXPECT_EQ(live.policy_slots, 7u);
+  EXPECT_EQ(live.log_level, "debug");
+}
+
+TEST(Config, an_export_keeps_its_place_whatever_comes_and_goes) {
+  const auto block_of = [](const std::string& paths) {
+    std::string text;
+    for (const char path : paths) text += std::string("[[export]]\npath = \"/") + path + "\"\n";
+    return config::parse(text, "f").block;
+  };
+  segment::ConfigBlock block = block_of("abc");
+  segment::ConfigBlock next = block_of("cd");
+  config::keep_places(block, next);
+  EXPECT_STREQ(next.exports[2].path, "/c");
+  EXPECT_STREQ(next.exports[3].path, "/d");
+  EXPECT_EQ(next.exports[0].in_use + next.exports[1].in_use, 0u);
+  segment::ConfigBlock again = block_of("dab");
+  config::keep_places(next, again);
+  EXPECT_STREQ(again.exports[0].path, "/a");
+  EXPECT_EQ(again.exports[0].in_use, 1u);
+  EXPECT_EQ(again.exports[2].in_use, 0u);
+  EXPECT_EQ(again.exports[3].in_use, 1u);
+  // There is a place for so many paths until the data plane is started again.
+  for (std::size_t i = 0; i < again.exports.size(); ++i)
+    std::snprintf(again.exports[i].path, sizeof again.exports[i].path, "/old%zu", i);
+  segment::ConfigBlock more = block_of("z");
+  EXPECT_THROW(config::keep_places(again, more), config::ConfigError);
+}
+
+TEST(Config, a_class_keeps_its_number_whatever_comes_and_goes) {
+  const auto config_of = [](const std::string& names) {
+    std::string text;
+    for (const char name : names)
+      text += std::string("[[client_class]]\nname = \"") + name + "\"\nclients = [\"10.0.0.0/8\"]\n";
+    return config::parse(text, "f");
+  };
+  config::Config before = config_of("abc");
+  config::Config next = config_of("dc");
+  config::keep_classes(before.block, next);
+  ASSERT_EQ(next.classes.size(), 5u);
+  EXPECT_EQ(next.classes[3].name, "c");
+  EXPECT_EQ(next.classes[4].name, "d");
+  EXPECT_TRUE(next.classes[1].clients.empty());
+  EXPECT_EQ(config::describe(next)["client_class"].size(), 2u);
+  EXPECT_EQ(next.block.class_count, 5u);
+  EXPECT_STREQ(next.block.class_names[4].data(), "d");
+  // Where there are too many, one that is gone gives its number.
+  config::Config many = config_of("efgh");
+  config::keep_classes(next.block, many);
+  ASSERT_EQ(many.classes.size(), segment::kMaxClasses);
+  EXPECT_EQ(many.classes[5].name, "e");
+  EXPECT_EQ(config::describe(many)["client_class"].size(), 4u);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests of the configuration share.
+#pragma once
+
+namespace sluice::lab {
+
+/// A configuration whose description has every key there is: those too that have no default.
+inline constexpr const char* kEveryKey =
+    "[reactor]\ncpus = [1]\n[device]\nvlan = 3\n[[client_class]]\nname = \"a\"\nclients = [\"10.0.0.0/8\"]\n"
+    "[[upstream]]\nname = \"u\"\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n";
+
+}  // namespace sluice::lab

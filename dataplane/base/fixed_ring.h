@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// First-in first-out queue whose room is set at setup. One thread; only the constructor and grow() allocate.
+// FIFO queue with a capacity fixed at setup. Single-threaded; only the constructor and grow() allocate.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class FixedRing {
   bool empty() const noexcept { return count_ == 0; }
   bool full() const noexcept { return count_ == slots_.size(); }
 
-  /// Setup: room for `capacity` elements, but never less than there are. Keeps their order.
+  /// Setup only. Sets the capacity to `capacity` or size(), whichever is larger. Keeps the order.
   void grow(std::size_t capacity) {
     std::vector<T> larger(std::max(capacity, count_));
     for (std::size_t i = 0; i < count_; ++i) larger[i] = std::move((*this)[i]);
@@ -33,7 +33,7 @@ class FixedRing {
     head_ = 0;
   }
 
-  /// False, with nothing done, when it is full.
+  /// False, with no effect, when the ring is full.
   bool push_back(const T& element) noexcept {
     static_assert(std::is_nothrow_copy_assignable_v<T>);
     if (full()) return false;
@@ -41,7 +41,7 @@ class FixedRing {
     return true;
   }
 
-  // Not checked in a release: the ring is not empty, or has the element `i` places behind the front.
+  // Release builds do not check that the ring is not empty, or that i < size(). Index 0 is the front.
   T& front() noexcept { return (*this)[0]; }
   T& operator[](std::size_t i) noexcept {
     static_cast<void>(SLUICE_INVARIANT(i < count_, ring_index));
@@ -54,7 +54,7 @@ class FixedRing {
     return element;
   }
 
-  /// As many from the front as `into` has room for; returns how many.
+  /// Moves up to into.size() elements from the front into `into`; returns how many.
   std::size_t pop_front(std::span<T> into) noexcept {
     const std::size_t taken = std::min(count_, into.size());
     for (std::size_t i = 0; i < taken; ++i) into[i] = std::move((*this)[i]);
@@ -63,7 +63,7 @@ class FixedRing {
     return taken;
   }
 
-  /// Linear in size(). The others keep their order.
+  /// Linear in size(). The remaining elements keep their order.
   template <typename Predicate>
   void erase_if(Predicate predicate) noexcept {
     std::size_t kept = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// First-in first-out queue threaded through its elements: no allocation, an element is in one such queue at a
-// time.
+// FIFO queue linked through a member of its elements: no allocation. An element is in at most one queue per
+// link member, and outlives its membership; the queue owns nothing. Single-threaded.
 #pragma once
 
 namespace sluice {
@@ -33,7 +33,7 @@ class IntrusiveQueue {
     return element;
   }
 
-  /// Linear in the queue's length, which its owner bounds. False when the element is not in it.
+  /// Linear in the queue's length, which its owner bounds. False when the element is not queued.
   bool remove(T& element) noexcept {
     T* previous = nullptr;
     for (T* at = head_; at != nullptr; previous = at, at = at->*Next) {

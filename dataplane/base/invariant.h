@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conditions that hold unless Sluice itself is wrong. Nothing that a peer sends may decide one: bad input has
-// an error of the protocol and a counter of its own.
+// Conditions that only a bug in Sluice can break. No peer input may decide one: bad input has a protocol
+// error and a counter of its own.
 //
-// Builds with a sanitizer, for fuzzing or for debugging abort where one fails. A release build counts, by kind
-// and reactor, and goes on: the caller ends what is concerned, usually one connection, and leaves the rest.
+// Sanitizer, fuzzing and debug builds abort on a failed invariant. A release build counts it, by kind and
+// reactor, and continues: the caller closes what is affected, usually one connection.
 //
 //   if (!SLUICE_INVARIANT(balance() >= 0, credit_balance)) return close(CloseReason::InternalError);
 #pragma once
@@ -22,13 +22,13 @@
   X(call_slot_state, "A call slot changed to a state that does not follow from the one it had")   \
   X(request_state, "A request slot changed to a state that does not follow from the one it had")  \
   X(connection_state, "A connection changed to a state that does not follow from the one it had") \
-  X(credit_balance, "More credits were used than there were")                                     \
+  X(credit_balance, "More credits were used than were granted")                                   \
   X(pool_balance, "A pool got back more than it gave, or something that it did not give")         \
-  X(ring_index, "Indices of a ring are further apart than it has slots")                          \
-  X(psn_window, "A packet sequence number lies outside of its window")                            \
-  X(list_membership, "An element was taken out of a list that it is not in, or put into two")     \
-  X(handover_ticket, "A call handed to another reactor came back twice, or to somebody else")     \
-  X(xid_table, "An XID's entry in a table does not name the request that has the XID")
+  X(ring_index, "A ring's indices are further apart than it has slots")                           \
+  X(psn_window, "A packet sequence number lies outside its window")                               \
+  X(list_membership, "An element was removed from a list that it is not in, or added to two")     \
+  X(handover_ticket, "A call handed to another reactor came back twice, or to another caller")    \
+  X(xid_table, "An XID's table entry does not refer to the request that has the XID")
 
 namespace sluice {
 
@@ -51,13 +51,13 @@ inline constexpr bool kAbortOnInvariant = true;
 inline constexpr bool kAbortOnInvariant = false;
 #endif
 
-/// Failures on this thread, by kind. A reactor publishes its own.
+/// Failures on this thread, by kind. Each reactor publishes its own.
 inline std::array<std::uint64_t, kInvariantCount>& invariant_failures() noexcept {
   static thread_local std::array<std::uint64_t, kInvariantCount> failures{};
   return failures;
 }
 
-/// Use SLUICE_INVARIANT. Always false.
+/// Use SLUICE_INVARIANT. Always returns false.
 [[gnu::cold, gnu::noinline]] inline bool invariant_failed(Invariant invariant, const char* condition,
                                                           const char* file, int line) noexcept {
   if constexpr (kAbortOnInvariant) {
@@ -71,7 +71,7 @@ inline std::array<std::uint64_t, kInvariantCount>& invariant_failures() noexcept
 
 }  // namespace sluice
 
-/// The condition as bool. `kind` is one of SLUICE_INVARIANTS.
+/// Evaluates to the condition as bool. `kind` is a name from SLUICE_INVARIANTS.
 #define SLUICE_INVARIANT(condition, kind) \
   (static_cast<bool>(condition) ||        \
    ::sluice::invariant_failed(::sluice::Invariant::kind, #condition, __FILE__, __LINE__))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// IP addresses of peers, and how RPC names a transport and an address on it (RFC 5665; RFC 8166, section 9;
-// V1-179). Values; the text forms allocate and are for setup and administration.
+// IP addresses of peers, and RPC network identifiers and universal addresses (RFC 5665; RFC 8166, section 9;
+// V1-179). Plain values, any thread. The text forms allocate: setup and administration only.
 #pragma once
 
 #include <arpa/inet.h>
@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-/// IPv6 address in network order; IPv4 as ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).
+/// IPv6 address in network byte order; IPv4 is mapped, ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).
 struct PeerAddress {
   std::array<std::uint8_t, 16> bytes{};
 
@@ -23,7 +23,7 @@ struct PeerAddress {
   }
   bool operator==(const PeerAddress&) const = default;
 
-  /// Whether the first `bits` bits are those of `prefix`.
+  /// Whether the first `bits` bits equal those of `prefix`.
   constexpr bool within(const PeerAddress& prefix, std::uint32_t bits) const noexcept {
     for (std::uint32_t bit = 0; bit < bits && bit < 128; ++bit)
       if ((bytes[bit / 8] ^ prefix.bytes[bit / 8]) & (0x80 >> bit % 8)) return false;
@@ -31,7 +31,7 @@ struct PeerAddress {
   }
 };
 
-/// Of a device's own addresses, the first of the remote one's family; all zero when there is none.
+/// First address in `own` (a device's addresses) of the same family as `remote`; all zero if there is none.
 inline PeerAddress local_for(std::span<const PeerAddress> own, const PeerAddress& remote) noexcept {
   constexpr PeerAddress kV4 = PeerAddress::from_ipv4(0, 0, 0, 0);
   for (const PeerAddress& address : own)
@@ -46,7 +46,7 @@ inline bool is_mapped_ipv4(const PeerAddress& address) {
   return address.within(PeerAddress::from_ipv4(0, 0, 0, 0), 96);
 }
 
-/// "rdma" where addresses are IPv4, "rdma6" where they are IPv6.
+/// Network identifier: "rdma" for IPv4, "rdma6" for IPv6.
 inline const char* netid(const PeerAddress& address) {
   return is_mapped_ipv4(address) ? "rdma" : "rdma6";
 }
@@ -60,7 +60,7 @@ inline std::string to_string(const PeerAddress& address) {
   return text;
 }
 
-/// Host address, then the two bytes of the port in decimal: 192.0.2.1.78.81 is port 20049.
+/// Universal address: the host, then the two bytes of the port in decimal. 192.0.2.1.78.81 is port 20049.
 inline std::string universal_address(const PeerAddress& address, std::uint16_t port) {
   return to_string(address) + '.' + std::to_string(port >> 8) + '.' + std::to_string(port & 0xFF);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A value with one writer and any number of readers, none of whom the writer waits for. Words are relaxed
-// atomics, so that a torn read is detected and not undefined. Zeroed memory holds a zeroed value.
+// Sequence lock: one writer and any number of readers, in threads or processes; the writer never waits. The
+// value is stored as atomic words, so that a torn read is detected instead of being undefined behaviour.
+// Zeroed memory holds a zeroed value.
 #pragma once
 
 #include <algorithm>
@@ -21,21 +22,23 @@ class SeqLock {
   static constexpr std::size_t kWords = (sizeof(T) + 7) / 8;
 
  public:
-  /// The one writer. A writer that died in the middle left an odd sequence, which this one passes over.
+  /// The single writer only. If an earlier writer died during write(), the sequence is odd; setting the low
+  /// bit instead of adding one makes that harmless.
   void write(const T& value) noexcept {
     std::array<std::uint64_t, kWords> words{};
     std::memcpy(words.data(), &value, sizeof value);
     const std::uint32_t before = sequence_.load(std::memory_order_relaxed) | 1;
     sequence_.store(before, std::memory_order_relaxed);
-    // Each word is released, so that a reader who sees one also sees the odd sequence.
+    // Each word is a release store, so that a reader that sees a new word also sees the odd sequence.
     for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
     sequence_.store(before + 1, std::memory_order_release);
   }
 
-  /// Any reader. Nothing when the writer kept writing, or died while it wrote.
+  /// Any thread or process. nullopt if every attempt met a write in progress: the writer keeps writing, or
+  /// died during write().
   std::optional<T> read() const noexcept {
     constexpr int kTries = 1000;
-    // In place: some readers have small stacks, and some values are large.
+    // Filled in place: some values are large and some readers have small stacks.
     std::optional<T> value(std::in_place);
     auto* const bytes = reinterpret_cast<std::byte*>(&*value);
     for (int i = 0; i < kTries; ++i) {
@@ -51,7 +54,7 @@ class SeqLock {
     return value;
   }
 
-  /// Changes with every write.
+  /// Changes with every write; odd during one.
   std::uint32_t sequence() const noexcept { return sequence_.load(std::memory_order_acquire); }
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Single-producer single-consumer ring of fixed slots, for two threads or two processes over shared memory.
+// Single-producer single-consumer ring of fixed slots, between two threads or, in shared memory, processes.
 //
-// Indices run freely and are compared modulo 2^32; the slot count is a power of two. Zeroed memory is an
-// empty ring. A full ring takes nothing: the producer counts and does what is said for its kind of message.
-// Neither side trusts the other's index further than to the number of slots.
+// Indices are free-running and compared modulo 2^32; the slot count is a power of two. Zeroed memory is an
+// empty ring. push() on a full ring fails; what the producer does then is documented per message type.
+// Neither side trusts the other's index: it is checked against the slot count.
 #pragma once
 
 #include <array>
@@ -47,7 +47,7 @@ class SpscRing {
     return true;
   }
 
-  /// Either side, and onlookers: a moment's value.
+  /// Any thread. A snapshot: may be stale when it returns, but is never above `Slots`.
   std::uint32_t size() const noexcept {
     const std::uint32_t used = tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire);
     return used > Slots ? Slots : used;

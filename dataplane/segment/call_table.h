@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What became of the calls of each procedure, by class of client, with their latencies. One writer, the
-// reactor; the message path writes straight into it. Zeroed memory is an empty table.
+// Calls by client class, procedure and result, with latencies. One writer, the reactor: the message path
+// counts directly in shared memory. Any thread or process reads. Zeroed memory is an empty table.
 #pragma once
 
 #include <array>
@@ -12,14 +12,14 @@
 
 namespace sluice::segment {
 
-/// Classes of clients (controlplane/policy). Class 0 has everybody who is in no other.
+/// Client classes (controlplane/policy). Class 0 holds every client that is in no other.
 inline constexpr std::uint32_t kMaxClasses = 8;
-/// Procedures of all programs of a reactor together; the calls of further ones count as kOtherProcedure.
+/// Procedures of all programs of a reactor together; calls of further ones count as kOtherProcedure.
 inline constexpr std::uint32_t kMaxProcedures = 64;
-/// Calls whose procedure is not known, or of which nobody could tell what they are.
+/// Calls of an unknown procedure, or whose RPC header could not be decoded.
 inline constexpr std::uint16_t kOtherProcedure = 0;
 
-// X(name): how a call ends. The words are metric labels.
+// X(name): how a call ends. The names are metric label values.
 #define SLUICE_CALL_STATUSES(X) \
   X(success)                    \
   X(prog_unavail)               \
@@ -53,7 +53,7 @@ struct ProcedureInfo {
 
 struct ProcedureUse {
   std::array<std::atomic<std::uint64_t>, kCallStatusCount> calls;
-  /// Nanoseconds from the turn that took the call to the end of the turn that handed its reply to the driver.
+  /// In ns, from the loop turn that received the call to the end of the turn that posted its reply.
   Histogram latency;
 
   void count(CallStatus status) noexcept {
@@ -63,7 +63,7 @@ struct ProcedureUse {
 };
 
 struct CallTable {
-  /// Written before the first call; `procedures` last.
+  /// Entries used in `info`. `info` is written first, `procedures` last, both before the first call.
   std::atomic<std::uint32_t> procedures;
   std::array<ProcedureInfo, kMaxProcedures> info;
   std::array<std::array<ProcedureUse, kMaxProcedures>, kMaxClasses> use;

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration as the control plane publishes it for the data plane, which never parses text.
+// The configuration in binary form: the control plane parses the file and publishes this block, so that the
+// data plane parses no text.
+//
+// Plain values. The control plane's main thread is the only writer, through the SeqLock in Layout; any other
+// thread or process reads a copy. No pointers: nothing here owns or refers to memory. Values were checked by
+// controlplane/config, which reports errors. Units are in the names; times of calls in seconds.
 #pragma once
 
 #include <array>
@@ -13,9 +18,9 @@
 namespace sluice::segment {
 
 inline constexpr std::uint32_t kMaxAllowed = 16;
-inline constexpr std::uint32_t kMaxNameBytes = 32;  ///< of a class of clients, with its final zero
+inline constexpr std::uint32_t kMaxNameBytes = 32;  ///< client class or upstream, terminating zero included
 
-/// An address prefix. IPv4 is ::ffff:a.b.c.d with 96 added to its length.
+/// An address prefix. IPv4 is mapped, ::ffff:a.b.c.d, with 96 added to the prefix length.
 struct AllowedPrefix {
   PeerAddress address;
   std::uint32_t prefix_bits = 0;
@@ -34,9 +39,9 @@ struct ExportConfig {
   std::array<AllowedPrefix, kMaxAllowed> allowed;
 };
 
-inline constexpr std::uint32_t kMaxRoutes = 16;  ///< of one upstream
+inline constexpr std::uint32_t kMaxRoutes = 16;  ///< per upstream
 
-/// Calls of a program and version go to the upstream that has it.
+/// A program and version whose calls are forwarded to the upstream.
 struct RouteConfig {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
@@ -46,11 +51,11 @@ struct UpstreamConfig {
   char name[kMaxNameBytes]{};
   PeerAddress address;
   std::uint32_t port = 2049;
-  std::uint32_t connections = 4;  ///< shared ones
+  std::uint32_t connections = 4;  ///< shared by clients; dedicated ones come on top
   std::uint32_t max_calls = 1024;
   std::uint32_t call_timeout_s = 120;
   std::uint32_t privileged_port = 0;
-  std::uint32_t mount_port = 0;  ///< zero: rpcbind there is asked
+  std::uint32_t mount_port = 0;  ///< zero: asked from the upstream's rpcbind
   std::uint32_t route_count = 0;
   std::array<RouteConfig, kMaxRoutes> routes;
 };
@@ -62,13 +67,13 @@ struct ReverseConfig {
   std::uint32_t listen_port = 2049;
   PeerAddress server;
   std::uint32_t server_port = 20049;
-  std::uint32_t clients = 16;  ///< of one reactor
-  std::uint32_t calls = 64;    ///< of one client at once; a power of two
+  std::uint32_t clients = 16;  ///< per reactor
+  std::uint32_t calls = 64;    ///< outstanding per client; a power of two
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 256;
   std::uint32_t call_timeout_s = 120;
-  PeerAddress mount_address;        ///< of the server's MOUNT over TCP, which ours asks
-  std::uint32_t mount_port = 0;     ///< zero: rpcbind there is asked
+  PeerAddress mount_address;        ///< the server's MOUNT service over TCP, which our MOUNT service asks
+  std::uint32_t mount_port = 0;     ///< zero: asked from rpcbind at that address
   std::uint32_t allowed_count = 0;  ///< zero: every address
   std::array<AllowedPrefix, kMaxAllowed> allowed;
 };
@@ -81,7 +86,7 @@ inline constexpr std::uint32_t kMaxDeviceName = 64;
 inline constexpr std::uint32_t kMaxServiceLevel = 7;
 inline constexpr std::uint32_t kMaxSharedReceives = 65536;
 
-/// A port of an RDMA device of the kernel's.
+/// A port of an RDMA device that the kernel drives.
 struct VerbsPort {
   char device[kMaxDeviceName]{};
   std::uint32_t port = 1;
@@ -100,57 +105,57 @@ struct ConfigBlock {
   std::uint64_t loopback_arena_bytes = 256ull << 20;
   char ethdev[kMaxPathBytes]{};  ///< softroce: DPDK vdev with its arguments, or PCI address
   std::uint32_t address_count = 0;
-  std::array<AllowedPrefix, kMaxAddresses> addresses;  ///< softroce: its own
-  std::uint32_t verbs_port_count = 0;                  ///< verbs; zero: the first device that can be used
+  std::array<AllowedPrefix, kMaxAddresses> addresses;  ///< softroce: local addresses
+  std::uint32_t verbs_port_count = 0;                  ///< verbs; zero: the first usable port
   std::array<VerbsPort, kMaxReactors> verbs_ports{};
-  std::uint32_t shared_receives = 0;   ///< verbs, of one reactor; zero: each connection has its own
+  std::uint32_t shared_receives = 0;   ///< verbs, per reactor; zero: Receives per connection
   std::uint32_t traffic_class = 0;     ///< verbs
-  std::uint32_t service_level = 0xFF;  ///< verbs; above kMaxServiceLevel: what the kernel's priorities say
+  std::uint32_t service_level = 0xFF;  ///< verbs; above kMaxServiceLevel: from the kernel's priority map
   std::uint32_t gateway_count = 0;
   std::array<PeerAddress, 2> gateways;
   std::uint32_t vlan = 0xFFFF;  ///< 0xFFFF: untagged
-  std::uint32_t mtu = 4200;     ///< of the link, in bytes of an IP packet
+  std::uint32_t mtu = 4200;     ///< of the link: bytes of the largest IP packet
   std::uint32_t hardware_queues = 1;
   std::uint32_t hugepages = 0;
   std::uint32_t dpdk_memory_mib = 192;
   std::uint32_t port = 20049;
-  std::uint32_t class_count = 1;  ///< of clients
+  std::uint32_t class_count = 1;  ///< client classes
   std::array<std::array<char, kMaxNameBytes>, kMaxClasses> class_names{};
-  std::uint32_t log_level = 2;  ///< spdlog's
+  std::uint32_t log_level = 2;  ///< spdlog::level
 
-  std::uint32_t max_connections = 32;  ///< of one reactor
+  std::uint32_t max_connections = 32;  ///< of clients, per reactor
   std::uint32_t credits = 64;
   std::uint32_t inline_bytes = 4096;
   std::uint32_t max_version = 2;     ///< of RPC-over-RDMA
-  std::uint32_t max_segments = 128;  ///< version 2: in one header of a client
+  std::uint32_t max_segments = 128;  ///< version 2: per transport header received
   std::uint32_t keep_alive_s = 0;    ///< version 2; zero: none
-  std::uint32_t hold_calls = 0;      ///< version 2: until the client has shown who it is
+  std::uint32_t hold_calls = 0;      ///< version 2: hold calls until the client is authenticated
   std::uint32_t reply_buffer_bytes = 8192;
   std::uint32_t call_buffers = 8;
   std::uint32_t large_reply_buffers = 16;
   std::uint32_t reply_chunks_if_needed = 0;
 
-  std::uint64_t memory_bytes = 1ull << 30;  ///< of the memory exports, all together; used as files grow
+  std::uint64_t memory_bytes = 1ull << 30;  ///< of all memory exports together; resident as files grow
   std::uint32_t max_files = 100000;
-  std::array<std::byte, 16> handle_key{};  ///< of file handles: kept across restarts of the data plane
+  std::array<std::byte, 16> handle_key{};  ///< MAC key of file handles; kept across data plane restarts
   std::uint32_t upstream_count = 0;
   std::array<UpstreamConfig, kMaxUpstreams> upstreams;
-  std::uint32_t record_buffers = 32;    ///< of one reactor, for long replies of upstreams
-  std::uint32_t item_buffers = 512;     ///< of one reactor, for the data of short ones
-  std::uint32_t callback_clients = 64;  ///< of one reactor, that upstreams may call back
+  std::uint32_t record_buffers = 32;    ///< per reactor, for long replies of upstreams
+  std::uint32_t item_buffers = 512;     ///< per reactor, for the eligible data of short replies
+  std::uint32_t callback_clients = 64;  ///< per reactor: clients that upstreams may call back
   ReverseConfig reverse;
 
-  /// Of one reactor: those of clients, and those of the reverse gateway to its server.
+  /// Per reactor: from clients, and from the reverse gateway to its server.
   std::uint32_t all_connections() const noexcept {
     return max_connections + (reverse.in_use != 0 ? reverse.clients : 0);
   }
 
-  /// The port that a reactor polls; null when it is the first that can be used.
+  /// The configured port that `reactor` polls; null: the first usable port. Points into this block.
   const VerbsPort* verbs_port(std::uint32_t reactor) const noexcept {
     return verbs_port_count > 0 ? &verbs_ports[reactor % verbs_port_count] : nullptr;
   }
 
-  std::array<ExportConfig, kMaxExports> exports;  ///< the place is part of the handles: a path keeps it
+  std::array<ExportConfig, kMaxExports> exports;  ///< the index is part of file handles: a path keeps its own
 };
 
 }  // namespace sluice::segment

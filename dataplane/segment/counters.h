@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The counters of a reactor, listed once: the transport's struct, the shared block, the exporter, sluicectl
-// and the metrics reference all follow from this list. X(name, group, help): `group` is the word that the
-// metric's label gets.
+// All counters, listed once: the transport's struct, the shared block, the exporter, sluicectl and the
+// metrics reference are generated from these lists. X(name, group, help): `group` is the metric's label value.
+// Constants only; who writes each counter is documented at the arrays in segment.h and rpcrdma.
 #pragma once
 
 #include <array>
@@ -101,7 +101,7 @@
   X(punts_lost, reactor, "Management datagrams that found the control plane's ring full")                        \
   X(control_plane_changes, reactor, "Control planes seen to take over")
 
-// The control plane's. X(name, family, value): one metric for each family, whose label tells its values apart.
+// Counters of the control plane. X(name, family, value): one metric per family, with `value` as its label.
 #define SLUICE_CONTROL_COUNTERS(X)                                                              \
   X(requests_admitted, connection_requests, admitted)                                           \
   X(requests_beyond_limit, connection_requests, too_many_connections)                           \
@@ -158,9 +158,9 @@ enum class ControlCounter : std::size_t { SLUICE_CONTROL_COUNTERS(SLUICE_COUNTER
 inline constexpr std::size_t kControlCounterCount = std::size(kControlCounters);
 
 #define SLUICE_COUNTER_INFO(name, group, help) CounterInfo{#name, #group, help},
-/// Kept by class of client.
+/// Kept per client class.
 inline constexpr CounterInfo kTransportCounters[] = {SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_INFO)};
-/// Of the reactor as a whole.
+/// Kept per reactor.
 inline constexpr CounterInfo kReactorCounters[] = {SLUICE_REACTOR_COUNTERS(SLUICE_COUNTER_INFO)};
 #undef SLUICE_COUNTER_INFO
 inline constexpr std::size_t kTransportCounterCount = std::size(kTransportCounters);

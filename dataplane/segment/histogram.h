@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Latency histogram with log-linear buckets: 32 of equal width per power of two, so that a percentile is off
-// by at most 1/32 of its value. Counts are relaxed atomics with a single writer; zeroed memory is an empty
-// histogram.
+// by at most 1/32 of its value. Single writer, any number of readers: counts are relaxed atomics. Zeroed
+// memory is an empty histogram.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ class Histogram {
  public:
   static constexpr std::uint32_t kSubBits = 5;
   static constexpr std::uint32_t kSubBuckets = 1u << kSubBits;
-  /// Up to 2^40 ns, about 18 minutes; longer ones count in the last bucket.
+  /// Up to 2^40 ns, about 18 minutes; larger values count in the last bucket.
   static constexpr std::uint32_t kMaxBits = 40;
   static constexpr std::uint32_t kBuckets = (kMaxBits - kSubBits + 1) * kSubBuckets;
 
@@ -34,7 +34,7 @@ class Histogram {
     return ((std::uint64_t{bucket % kSubBuckets} + kSubBuckets + 1) << shift) - 1;
   }
 
-  /// The one writer.
+  /// The single writer only.
   void record(std::uint64_t value) noexcept {
     add(counts_[bucket_of(value)], 1);
     add(sum_, value);
@@ -50,7 +50,7 @@ class Histogram {
     return counts_[bucket].load(std::memory_order_relaxed);
   }
 
-  /// Value at or below which the fraction `quantile` (0 to 1) of all values lies; zero when there are none.
+  /// Value at or below which the fraction `quantile` (0 to 1) of all values lies; zero when empty.
   std::uint64_t percentile(double quantile) const noexcept {
     const std::uint64_t total = count();
     if (total == 0) return 0;

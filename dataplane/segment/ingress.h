@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a reactor shows of the reverse gateway: clients that come over TCP, and calls that go out over RDMA.
-// Written by the reactor, relaxed.
+// Counters and gauges of the reverse gateway: clients over TCP, calls to the server over RDMA. One writer per
+// area, its reactor; relaxed atomics, read by any thread or process.
 #pragma once
 
 #include <array>
@@ -55,9 +55,9 @@ inline constexpr CounterInfo kIngressCounters[] = {
 struct IngressArea {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(IngressCounter::kCount)> counters{};
   std::atomic<std::uint32_t> clients{0};      ///< TCP connections
-  std::atomic<std::uint32_t> connected{0};    ///< of these, with a connection to the server
-  std::atomic<std::uint32_t> outstanding{0};  ///< calls taken and not answered
-  Histogram server_ns;                        ///< from taking a call to its reply
+  std::atomic<std::uint32_t> connected{0};    ///< of these, with an open connection to the server
+  std::atomic<std::uint32_t> outstanding{0};  ///< calls received and not answered
+  Histogram server_ns;                        ///< from receiving a call to the server's reply
 };
 
 }  // namespace sluice::segment

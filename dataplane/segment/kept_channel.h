@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the kernel's connections of the verbs driver outlive the control plane: its connection-management
-// channel is published here, and the data plane keeps a second descriptor of it. The kernel ends connections
-// with the last one.
+// Keeps connections of the verbs driver open when the control plane exits. The kernel disconnects them when
+// the last descriptor of their rdma_cm event channel is closed, so the control plane publishes its channel in
+// Layout::kept_channel and the data plane holds a duplicate (process/kept_connections.h).
+//
+// Pure functions and plain values; any thread. The descriptor number belongs to the publishing process.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::segment {
 
-/// What goes into Layout::kept_channel. Zero: none.
+/// Value of Layout::kept_channel. Zero: no channel.
 constexpr std::uint64_t kept_channel(std::uint32_t token, int descriptor) noexcept {
   return std::uint64_t{token} << 32 | static_cast<std::uint32_t>(descriptor);
 }
@@ -20,7 +22,7 @@ constexpr int descriptor_of(std::uint64_t channel) noexcept {
   return static_cast<int>(static_cast<std::uint32_t>(channel));
 }
 
-/// In a connection's cm_state: which channel it is on.
+/// Stored in a connection's cm_state: the channel that it belongs to.
 struct KeptConnection {
   std::uint32_t token = 0;  ///< never zero
 };

@@ -19,10 +19,10 @@ void ready() {
 }
 
 void alive() {
-  static std::uint64_t told_ns = 0;
+  static std::uint64_t notified_ns = 0;
   const std::uint64_t now_ns = segment::monotonic_ns();
-  if (now_ns - told_ns < kIntervalNs) return;
-  told_ns = now_ns;
+  if (now_ns - notified_ns < kIntervalNs) return;
+  notified_ns = now_ns;
   ::sd_notify(0, "WATCHDOG=1");
 }
 

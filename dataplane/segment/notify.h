@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a plane tells systemd, where it runs under it: ready, alive (the unit's watchdog), stopping.
+// Service state notifications to systemd (sd_notify): ready, watchdog keep-alive, stopping. No effect outside
+// a systemd unit. Main thread of either plane only; failures are ignored.
 #pragma once
 
 namespace sluice::notify {
 
 void ready();
-/// To be called as long as the plane does its work; tells systemd now and then.
+/// Called on every pass of a healthy plane; resets the unit's watchdog, at most every 500 ms.
 void alive();
 void stopping();
 

@@ -31,16 +31,16 @@ Layout* map(int fd) {
   return static_cast<Layout*>(memory);
 }
 
-/// What makes the file somebody else's, or nothing. Everybody may make files in /dev/shm.
-std::string foreigner(int fd) {
+/// Why this /dev/shm file must not be used, or empty. /dev/shm is world-writable.
+std::string why_untrusted(int fd) {
   struct stat status {};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return "it is not a file";
   if (status.st_uid == 0 || status.st_uid == ::geteuid()) return {};
   return "it belongs to user " + std::to_string(status.st_uid);
 }
 
-/// The data plane that lives with the file, whatever its version; zero when there is none.
-std::uint32_t living_data_plane(int fd) {
+/// Process id of a live data plane that uses the file, whatever its layout version; zero: none.
+std::uint32_t live_data_plane(int fd) {
   std::array<std::byte, sizeof(Heartbeat)> head;
   std::uint64_t magic = 0;
   if (::pread(fd, &magic, sizeof magic, 0) != sizeof magic || magic != kMagic) return 0;
@@ -56,9 +56,9 @@ std::uint32_t living_data_plane(int fd) {
   return pid != 0 && beats && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM) ? pid : 0;
 }
 
-/// What is wrong with the file, or nothing.
+/// Why this file is not a usable segment, or empty.
 std::string defect_of(int fd) {
-  if (std::string foreign = foreigner(fd); !foreign.empty()) return foreign;
+  if (std::string reason = why_untrusted(fd); !reason.empty()) return reason;
   struct stat status {};
   if (::fstat(fd, &status) != 0 || status.st_size != static_cast<off_t>(sizeof(Layout)))
     return "it has another size";
@@ -71,7 +71,7 @@ std::string defect_of(int fd) {
   std::memcpy(&magic, head.data(), sizeof magic);
   std::memcpy(&version, head.data() + 8, sizeof version);
   std::memcpy(&counters, head.data() + 12, sizeof counters);
-  if (magic != kMagic) return "it is no Sluice segment";
+  if (magic != kMagic) return "it is not a Sluice segment";
   if (version != kLayoutVersion || counters != kCounterCount) return "it has another layout";
   return {};
 }
@@ -124,16 +124,16 @@ std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
     if (existing.fd >= 0 && defect_of(existing.fd).empty())
       return std::unique_ptr<Segment>(new Segment(map(existing.fd), false));
     if (existing.fd >= 0) {
-      if (const std::string foreign = foreigner(existing.fd); !foreign.empty())
-        throw SetupError("The shared segment " + path + " cannot be used: " + foreign +
+      if (const std::string reason = why_untrusted(existing.fd); !reason.empty())
+        throw SetupError("The shared segment " + path + " cannot be used: " + reason +
                          ". Remove it, or set another segment name.");
-      if (const std::uint32_t pid = living_data_plane(existing.fd); pid != 0)
+      if (const std::uint32_t pid = live_data_plane(existing.fd); pid != 0)
         throw SetupError("A data plane of another release (process " + std::to_string(pid) +
                          ") works with the shared segment " + path +
                          ": stop it first, then start both planes of one release.");
     }
   }
-  // Made under another name first: nobody ever sees a segment without its header.
+  // Created under a temporary name and renamed, so that no process ever sees a segment without its header.
   const std::string fresh = path + ".new";
   ::unlink(fresh.c_str());
   const File file{::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0660)};
@@ -147,7 +147,7 @@ std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
   layout.total_bytes = sizeof(Layout);
   layout.magic = kMagic;
   if (::rename(fresh.c_str(), path.c_str()) != 0)
-    throw SetupError("Cannot name the shared segment " + path + " (" + std::strerror(errno) + ").");
+    throw SetupError("Cannot rename the shared segment to " + path + " (" + std::strerror(errno) + ").");
   return segment;
 }
 
@@ -160,7 +160,7 @@ std::unique_ptr<Segment> Segment::attach(const std::string& name) {
   const std::string defect = defect_of(file.fd);
   if (!defect.empty())
     throw SetupError("The shared segment " + path + " cannot be used: " + defect +
-                     ". Stop both planes, remove the file and start programs of one release.");
+                     ". Stop both planes, remove the file and start both planes of one release.");
   return std::unique_ptr<Segment>(new Segment(map(file.fd), false));
 }
 

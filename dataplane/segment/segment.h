@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one shared memory segment between the planes: a file under /dev/shm with a versioned header and fixed
+// The shared memory segment between the planes: one file under /dev/shm with a versioned header and fixed
 // arrays.
 //
-// The control plane creates it; it outlives both. Who writes what stands at each member; everybody else
-// reads.
+// The control plane creates it; it outlives both processes. The writer of each member is documented at the
+// member; every other process only reads. Segment itself is for the main threads at setup; the members of
+// Layout may be read by any thread.
 #pragma once
 
 #include <array>
@@ -30,14 +31,14 @@ namespace sluice::segment {
 
 inline constexpr std::uint64_t kMagic = 0x736c756963653031;  // "sluice01"
 inline constexpr std::uint32_t kLayoutVersion = 10;
-/// A plane whose beat has not moved for this long counts as dead or stuck.
+/// A plane whose heartbeat has not advanced for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
-/// Proof of life of one plane: its process, and a word that it keeps counting up.
+/// Liveness of one plane: its process id and a counter that it keeps incrementing.
 struct Heartbeat {
   alignas(kCacheLine) std::atomic<std::uint32_t> pid;
   std::atomic<std::uint64_t> beats;
-  std::atomic<std::uint64_t> beat_ns;     ///< monotonic clock, which is one for all processes
+  std::atomic<std::uint64_t> beat_ns;     ///< monotonic clock, the same for all processes of the host
   std::atomic<std::uint64_t> started_ns;  ///< wall clock
 };
 
@@ -48,7 +49,7 @@ struct ReactorArea {
   SpscRing<Punt, 64> punt_down;                ///< control plane to reactor
   SpscRing<PropertyPart, 64> properties_up;    ///< reactor to control plane
   SpscRing<PropertyPart, 64> properties_down;  ///< control plane to reactor
-  // The rest is the reactor's.
+  // Written by the reactor from here on.
   alignas(kCacheLine) std::array<std::array<std::atomic<std::uint64_t>, kTransportCounterCount>,
                                  kMaxClasses> transport_counters;
   std::array<std::atomic<std::uint64_t>, kReactorCounterCount> counters;
@@ -64,32 +65,32 @@ struct ReactorArea {
   IngressArea ingress;
 };
 
-/// Magic, version and heartbeats stand at the same place in every version: one release can tell whether a
-/// plane of another is alive.
+/// Magic, version and heartbeats have the same offsets in every version, so that a release can see whether a
+/// plane of another release is alive.
 struct Layout {
   std::uint64_t magic;
   std::uint32_t layout_version;
-  std::uint32_t counter_count;  ///< of all kinds
+  std::uint32_t counter_count;  ///< kCounterCount of the creator
   std::uint64_t total_bytes;
   Heartbeat control_plane;
   Heartbeat data_plane;
   SeqLock<ConfigBlock> config;  ///< control plane
   std::atomic<std::uint64_t>
-      generation_applied;  ///< data plane: of the configuration, what can change while it runs
+      generation_applied;  ///< data plane: configuration generation whose reloadable part is in force
   std::array<ReactorArea, kMaxReactors> reactors;
   std::array<SeqLock<ExportInfo>, kMaxExports> exports;  ///< the reactor that owns the exports
   SeqLock<MemoryTable> memory;                           ///< data plane, at start
   SeqLock<CaptureRequest> capture_request;               ///< control plane
   std::array<std::atomic<std::uint64_t>, kControlCounterCount> control_counters;  ///< control plane
-  std::atomic<std::uint64_t> recomputation_ns;  ///< control plane: how long the last one of credits took
+  std::atomic<std::uint64_t> recomputation_ns;  ///< control plane: duration of the last credit recomputation
   std::atomic<std::uint32_t> draining;          ///< control plane
   std::atomic<std::uint64_t> kept_channel;      ///< control plane, verbs: segment/kept_channel.h
   SeqLock<CaptureStatus> capture_status;        ///< data plane
 };
 
-/// Age of a heartbeat in nanoseconds; the largest value when there never was one.
+/// Age of a heartbeat in ns; the largest value if the plane has never started.
 std::uint64_t heartbeat_age_ns(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
-/// Beats, and its process exists.
+/// Whether the heartbeat is recent and its process exists.
 bool alive(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
 /// Takes over a heartbeat for this process.
 void start_heartbeat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns,
@@ -98,11 +99,11 @@ void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
 
 class Segment {
  public:
-  /// Control plane: attaches to a segment of this layout, or makes a fresh one. `name` is a file name without
-  /// folder. Throws SetupError when the file there is another user's, or a data plane of another
-  /// release works with it.
+  /// Control plane: attaches to a segment of this layout, or creates one. `name` is a file name without a
+  /// directory. Throws SetupError if the file belongs to another user, or a data plane of another release is
+  /// using it.
   static std::unique_ptr<Segment> open_or_create(const std::string& name);
-  /// Data plane and onlookers. Throws SetupError when there is none of this layout.
+  /// Data plane and tools. Throws SetupError if there is no segment of this layout.
   static std::unique_ptr<Segment> attach(const std::string& name);
   static void remove(const std::string& name) noexcept;
   static std::string path_of(const std::string& name) { return "/dev/shm/" + name; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the data plane shows of itself. Each entry has one writer, the reactor it belongs to.
+// State of the data plane, published for the control plane and tools. Each entry has one writer, its reactor,
+// through a SeqLock (segment.h) or relaxed atomics; any thread or process reads.
 #pragma once
 
 #include <array>
@@ -12,20 +13,20 @@
 namespace sluice::segment {
 
 inline constexpr std::uint32_t kMaxReactors = 8;
-inline constexpr std::uint32_t kMaxConnections = 16384;  ///< of one reactor
+inline constexpr std::uint32_t kMaxConnections = 16384;  ///< per reactor
 inline constexpr std::uint32_t kMaxExports = 32;
 inline constexpr std::uint32_t kMaxNfsProcedures = 24;
 inline constexpr std::uint32_t kMaxPathBytes = 256;
 inline constexpr std::uint32_t kMaxHandleBytes = 64;
 inline constexpr std::uint32_t kMaxMemoryEntries = 16;
 
-/// What connection management keeps with a connection, for a control plane that takes over. Opaque to the
-/// data plane.
+/// Connection management state stored with each connection, for a control plane that takes over. Opaque to
+/// the data plane's reactors.
 inline constexpr std::uint32_t kCmStateBytes = 80;
 
 enum class ConnectionState : std::uint32_t { Unused, Opening, Open, Closing };
 
-/// Transport properties 1 to 5.
+/// Version 2 transport properties 1 to 5.
 struct PropertyInfo {
   std::uint32_t max_send_bytes = 0;
   std::uint32_t receive_buffer_bytes = 0;
@@ -43,28 +44,28 @@ struct ConnectionInfo {
   std::uint32_t client_class = 0;
   std::uint32_t receive_inline_bytes = 0;
   std::uint32_t send_inline_bytes = 0;
-  std::uint32_t window = 0;            ///< version 2: Receives that the peer may use
-  std::uint32_t peer_window = 0;       ///< version 2: the same of the peer
+  std::uint32_t window = 0;            ///< version 2: Receives that we have granted to the peer
+  std::uint32_t peer_window = 0;       ///< version 2: Receives that the peer has granted to us
   PropertyInfo own_properties;         ///< version 2
   PropertyInfo peer_properties;        ///< version 2
-  std::uint32_t heard_properties = 0;  ///< version 2: the peer has told its properties
-  std::uint32_t held = 0;              ///< version 2: calls wait until the peer has shown who it is
+  std::uint32_t heard_properties = 0;  ///< version 2: the peer has sent its properties
+  std::uint32_t held = 0;              ///< version 2: calls are held until the peer is authenticated
   std::uint32_t outgoing = 0;          ///< we opened it, to a server
   std::uint64_t since_ns = 0;          ///< wall clock
-  std::uint32_t queue_pair = 0;        ///< number
+  std::uint32_t queue_pair = 0;        ///< QPN
   std::array<std::byte, kCmStateBytes> cm_state{};
 };
 
-/// What a connection does, for credit policy and onlookers: single words that need no lock.
+/// Use of a connection, for credit policy and tools. Independent words; no lock.
 struct ConnectionUse {
   static constexpr std::uint32_t kOfClient = 1;
   static constexpr std::uint32_t kToServer = 2;
-  std::atomic<std::uint32_t> open;  ///< zero, or one of these
+  std::atomic<std::uint32_t> open;  ///< zero, kOfClient or kToServer
   std::atomic<std::uint32_t> client_class;
-  std::atomic<std::uint64_t> calls;      ///< taken since it was opened
+  std::atomic<std::uint64_t> calls;      ///< received since the connection was opened
   std::atomic<std::uint32_t> granted;    ///< credits that the next reply grants
-  std::atomic<std::uint32_t> busy;       ///< call slots
-  std::atomic<std::uint32_t> peak_busy;  ///< most since it was published before
+  std::atomic<std::uint32_t> busy;       ///< call slots in use
+  std::atomic<std::uint32_t> peak_busy;  ///< largest `busy` since the last publication
 };
 
 struct ExportInfo {
@@ -73,7 +74,7 @@ struct ExportInfo {
   char path[kMaxPathBytes]{};
   std::uint32_t root_handle_bytes = 0;
   std::byte root_handle[kMaxHandleBytes]{};
-  std::uint64_t quota_bytes = 0;  ///< zero: none but the arena
+  std::uint64_t quota_bytes = 0;  ///< zero: limited only by memory_bytes
   std::uint64_t used_bytes = 0;
   std::uint64_t files = 0;
   std::uint64_t calls = 0;
@@ -96,10 +97,10 @@ struct ReactorInfo {
 
 inline constexpr std::uint32_t kMaxDeviceStatistics = 64;
 
-/// Asks the data plane to copy a device's packets to a file. A new id is a new request.
+/// Requests a packet capture of the softroce devices to a file. A new id is a new request.
 struct CaptureRequest {
   std::uint64_t id = 0;
-  std::uint32_t run = 0;  ///< zero: end the capture
+  std::uint32_t run = 0;  ///< zero: stop the capture
   std::uint32_t snap_bytes = 0;
   std::uint64_t max_packets = 0;  ///< zero: no limit
   char path[kMaxPathBytes]{};
@@ -111,7 +112,7 @@ struct CaptureStatus {
   std::uint64_t id = 0;
   CaptureState state{};
   std::uint64_t packets = 0;
-  std::uint64_t dropped = 0;  ///< for want of room
+  std::uint64_t dropped = 0;  ///< packets that found the capture ring full
   char problem[256]{};        ///< Failed
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// States of call slots by name, and what is noted of the calls of a connection that is being traced.
+// Names of call slot states, and the trace records of calls on a traced connection. One writer, the reactor;
+// any thread or process reads. Times in ns.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@
 
 namespace sluice::segment {
 
-/// rpcrdma::CallSlot::State, as metrics and people call them.
+/// Names of rpcrdma::CallSlot::State in metrics and in sluicectl.
 inline constexpr const char* kSlotStates[] = {
     "free",    "received",  "awaiting_call_memory",  "awaiting_read_room",
     "pulling", "executing", "awaiting_reply_memory", "pushing",
@@ -27,13 +28,14 @@ struct TraceRecord {
   std::uint32_t procedure = 0;
   CallStatus status{};
   std::uint64_t begun_ns = 0;     ///< reactor's clock
-  std::uint64_t total_ns = 0;     ///< until the Send of the reply was complete
-  std::uint64_t call_bytes = 0;   ///< arguments, those in Read chunks too
-  std::uint64_t reply_bytes = 0;  ///< results, those in Write chunks too
+  std::uint64_t total_ns = 0;     ///< until the Send of the reply completed
+  std::uint64_t call_bytes = 0;   ///< arguments, including those in Read chunks
+  std::uint64_t reply_bytes = 0;  ///< results, including those in Write chunks
   std::array<std::uint64_t, kSlotStateCount> state_ns{};
 };
 
-/// The newest records of a reactor; record n is in place n modulo kRecords.
+/// The newest records of a reactor; record n is at index n modulo kRecords. A reader may find it overwritten
+/// by a newer one.
 struct TraceRing {
   static constexpr std::uint32_t kRecords = 256;
   std::atomic<std::uint64_t> written;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a reactor shows of the upstream servers that it forwards calls to. Written by the reactor, relaxed.
+// Counters and gauges of the upstream servers that a reactor forwards calls to. One writer per area, its
+// reactor; relaxed atomics, read by any thread or process.
 #pragma once
 
 #include <array>
@@ -50,16 +51,16 @@ inline constexpr CounterInfo kUpstreamCounters[] = {
 #undef SLUICE_UPSTREAM_COUNTER
 };
 
-/// One upstream as one reactor sees it.
+/// One upstream, on one reactor.
 struct UpstreamArea {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(UpstreamCounter::kCount)> counters{};
-  std::atomic<std::uint32_t> connections{0};   ///< up
-  std::atomic<std::uint32_t> connecting{0};    ///< coming up, or waiting to try again
+  std::atomic<std::uint32_t> connections{0};   ///< established
+  std::atomic<std::uint32_t> connecting{0};    ///< being established, or waiting for the next attempt
   std::atomic<std::uint32_t> outstanding{0};   ///< calls sent and not answered
   std::atomic<std::uint32_t> waiting{0};       ///< calls that could not be sent yet
-  std::atomic<std::uint32_t> credit_limit{0};  ///< of each client, since it is slow; zero: none
-  Histogram upstream_ns;                       ///< from the call's Send to the last byte of its reply
-  Histogram gateway_ns;                        ///< from the service's first sight of the call to its Send
+  std::atomic<std::uint32_t> credit_limit{0};  ///< per client while the upstream is slow; zero: none
+  Histogram upstream_ns;                       ///< from sending the call to the last byte of its reply
+  Histogram gateway_ns;                        ///< from the service's execute() to sending the call
 };
 
 }  // namespace sluice::segment

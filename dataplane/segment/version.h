@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Version of all programs, a constant; any thread.
 #pragma once
 
 namespace sluice {
 
-/// As meson.build says it.
+/// The project version in meson.build.
 inline constexpr const char* kVersion = SLUICE_VERSION;
 
 }  // namespace sluice

@@ -117,7 +117,7 @@ TEST_F(SegmentFiles, each_defect_has_its_sentence) {
   make_file(sizeof(Layout) + 1, [](auto&) {});
   EXPECT_NE(attach_refusal().find("it has another size"), std::string::npos) << attach_refusal();
   make_file(sizeof(Layout), [](auto& head) { head.magic += 1; });
-  EXPECT_NE(attach_refusal().find("it is no Sluice segment"), std::string::npos) << attach_refusal();
+  EXPECT_NE(attach_refusal().find("it is not a Sluice segment"), std::string::npos) << attach_refusal();
   make_file(sizeof(Layout), [](auto& head) { head.version += 1; });
   EXPECT_NE(attach_refusal().find("it has another layout"), std::string::npos) << attach_refusal();
   make_file(sizeof(Layout), [](auto& head) { head.counters += 1; });

@@ -14,20 +14,20 @@ bool ForwardService::is_stateful(const service::Binding& binding) noexcept {
 }
 
 service::Execution ForwardService::execute(service::Call& call) noexcept {
-  auto& exchange = call.state<ForwardedCall>();
-  if (exchange.state == ForwardedCall::State::Held)
-    return upstream_.deliver_held(exchange) ? service::Execution::Started : service::Execution::NeedsMemory;
+  auto& forwarded = call.state<ForwardedCall>();
+  if (forwarded.state == ForwardedCall::State::Held)
+    return upstream_.deliver_held(forwarded) ? service::Execution::Started : service::Execution::NeedsMemory;
   if (call.client() == nullptr) {
     call.complete(rpc::AcceptStat::SystemErr);
     return service::Execution::Started;
   }
   const bool signs_xid = call.header().credential.flavor == rpc::AuthFlavor::RpcSecGss;
-  exchange.call = &call;
-  exchange.service = this;
-  exchange.own_connection = own_connections_ || signs_xid;
-  exchange.keeps_xid = signs_xid;
-  exchange.begun_ns = upstream_.now_ns();
-  upstream_.submit(exchange);
+  forwarded.call = &call;
+  forwarded.service = this;
+  forwarded.own_connection = own_connections_ || signs_xid;
+  forwarded.keeps_xid = signs_xid;
+  forwarded.begun_ns = upstream_.now_ns();
+  upstream_.submit(forwarded);
   return service::Execution::Started;
 }
 
@@ -35,9 +35,9 @@ void ForwardService::release(service::Call& call) noexcept {
   upstream_.release(call.state<ForwardedCall>());
 }
 
-ForwardService::Delivery ForwardService::deliver(ForwardedCall& exchange,
+ForwardService::Delivery ForwardService::deliver(ForwardedCall& forwarded,
                                                  const ReplyRecord& record) noexcept {
-  service::Call& call = *exchange.call;
+  service::Call& call = *forwarded.call;
   std::array<service::Item, service::kMaxResultItems> items;
   std::size_t item_count = 0;
   xdr::Reader reader(record.bytes);
@@ -56,12 +56,12 @@ ForwardService::Delivery ForwardService::deliver(ForwardedCall& exchange,
     results_bytes -= xdr::padded(items[i].bytes);
     data_bytes += items[i].bytes;
   }
-  // Room is asked for behind the shortest reply header.
+  // require_results() counts from behind the shortest reply header.
   if (!call.require_results(results_bytes - std::min(results_bytes, rpc::kMinReplyBytes)))
     return Delivery::NeedsResults;
-  if (data_bytes > 0 && !record.registered && exchange.memory == nullptr) return Delivery::NeedsItems;
+  if (data_bytes > 0 && !record.registered && forwarded.memory == nullptr) return Delivery::NeedsItems;
 
-  upstream_.answered(exchange);
+  upstream_.answered(forwarded);
   call.write_whole_reply();
   xdr::Writer& results = call.results();
   ReplyMemory& memory = upstream_.memory();
@@ -73,7 +73,7 @@ ForwardService::Delivery ForwardService::deliver(ForwardedCall& exchange,
     from = items[i].offset + xdr::padded(data.size());
     rdma::Sge piece{const_cast<std::byte*>(data.data()), items[i].bytes, memory.records.lkey()};
     if (!record.registered) {
-      piece = {exchange.memory + copied, items[i].bytes, memory.items.lkey()};
+      piece = {forwarded.memory + copied, items[i].bytes, memory.items.lkey()};
       if (!data.empty()) std::memcpy(piece.address, data.data(), data.size());
       copied += data.size();
     }
@@ -81,8 +81,8 @@ ForwardService::Delivery ForwardService::deliver(ForwardedCall& exchange,
     call.add_result_item(piece.length);
   }
   results.opaque_fixed(record.bytes.subspan(from));
-  if (data_bytes == 0) upstream_.release(exchange);
-  exchange.state = ForwardedCall::State::None;
+  if (data_bytes == 0) upstream_.release(forwarded);
+  forwarded.state = ForwardedCall::State::None;
   call.complete(rpc::AcceptStat::Success);
   return Delivery::Done;
 }

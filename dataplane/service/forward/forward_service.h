@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program and version that an upstream server serves. The call goes there as it came, but for its XID; Read
-// chunks have been pulled to their places in the message, which is what goes into the Send. The reply comes
-// into registered memory, from where its eligible items are written to the client. One reactor.
+// A program and version that an upstream server serves over TCP. The call is forwarded unchanged but for its
+// XID, after its Read chunks were pulled into the message. The reply is received into registered memory, from
+// where its eligible items are written to the client.
+//
+// Only the owning reactor may call. Calls belong to the transport; the Upstream outlives the service.
 #pragma once
 
 #include <string>
@@ -22,18 +24,18 @@ class ForwardService final : public service::Service {
   void release(service::Call& call) noexcept override;
   void client_gone(service::Client& client) noexcept override { upstream_.client_gone(client); }
 
-  /// Where a reply is, when it is given to its call.
+  /// A received reply message, before it is delivered to its call.
   struct ReplyRecord {
     std::span<const std::byte> bytes;
     bool registered = false;  ///< in ReplyMemory::records
   };
   enum class Delivery : std::uint8_t {
     Done,
-    NeedsItems,    ///< a buffer for items, of ReplyMemory::items
-    NeedsResults,  ///< memory of the transport's: the call is executed again when there is some
+    NeedsItems,    ///< acquire a buffer from ReplyMemory::items and call again
+    NeedsResults,  ///< the transport lacks memory; it executes the call again when it has some
   };
-  /// Completes the call with a reply that agrees with its XID.
-  Delivery deliver(ForwardedCall& exchange, const ReplyRecord& record) noexcept;
+  /// Completes the call with a reply whose XID matches. Without Done, nothing was written.
+  Delivery deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept;
 
  private:
   static bool is_stateful(const service::Binding& binding) noexcept;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One call on its way through an upstream, in the room that the call gives its service. One reactor.
+// State of one call forwarded to an upstream, stored in service::Call::state(). Only the owning reactor may
+// call.
 #pragma once
 
 #include <cstdint>
@@ -15,50 +16,50 @@ class ForwardService;
 
 struct ForwardedCall {
   enum class State : std::uint8_t {
-    None,      ///< with no upstream: not executed yet, or over
-    Queued,    ///< waits for a number, since as many as may be are outstanding
-    Numbered,  ///< waits for its connection, or for room in its queue
-    Sent,      ///< in the connection's queue or on the wire: waits for its reply
-    Held,      ///< has its reply, which waits: for memory, or for the end of its own Send
+    None,           ///< not executed yet, or finished
+    AwaitingXid,    ///< UpstreamConfig::max_calls are outstanding, or no connection is free
+    AwaitingSend,   ///< waits for its connection to come up, or for room in its send queue
+    AwaitingReply,  ///< in the connection's send queue or on the wire
+    Held,           ///< its reply has arrived and waits for memory, or until the call itself is sent
   };
   State state;
-  bool own_connection;  ///< it has to take that of its client
+  bool own_connection;  ///< goes on the connection dedicated to its client, not on a shared one
   bool keeps_xid;       ///< RPCSEC_GSS signs the XID
-  bool wanted;          ///< somebody waits for the reply
-  bool referenced;      ///< the send queue names the call's memory
+  bool reply_needed;    ///< false: expired or the client is gone; ends when the send queue releases it
+  bool in_send_queue;   ///< the send queue refers to the call's message, which must stay in place
   bool resent;
   std::uint8_t strikes;  ///< connections that were lost with this call alone on them
-  bool has_record;       ///< `memory` is of ReplyMemory::records, else of ReplyMemory::items
+  bool has_record;       ///< `memory` is from ReplyMemory::records, else from ReplyMemory::items
   std::uint32_t xid;
-  std::uint32_t number;
+  std::uint32_t number;        ///< in Upstream's table; also the low bits of `xid`, unless keeps_xid
   std::uint32_t record_bytes;  ///< Held
   service::Call* call;
   ForwardService* service;
   UpstreamConnection* connection;
   ForwardedCall* next;
   ForwardedCall* previous;
-  std::byte* memory;  ///< of the reply, until the call is released
+  std::byte* memory;  ///< holds the reply or its items until the call is released; null: none
   std::uint64_t begun_ns;
   std::uint64_t sent_ns;
 };
 
-/// In order of arrival.
+/// Intrusive list in order of arrival, with O(1) removal.
 class ForwardedCallList {
  public:
   bool empty() const noexcept { return first_ == nullptr; }
   ForwardedCall* first() const noexcept { return first_; }
   std::uint32_t size() const noexcept { return size_; }
-  void push_back(ForwardedCall& exchange) noexcept {
-    exchange.next = nullptr;
-    exchange.previous = last_;
-    (last_ != nullptr ? last_->next : first_) = &exchange;
-    last_ = &exchange;
+  void push_back(ForwardedCall& forwarded) noexcept {
+    forwarded.next = nullptr;
+    forwarded.previous = last_;
+    (last_ != nullptr ? last_->next : first_) = &forwarded;
+    last_ = &forwarded;
     ++size_;
   }
-  void remove(ForwardedCall& exchange) noexcept {
-    (exchange.previous != nullptr ? exchange.previous->next : first_) = exchange.next;
-    (exchange.next != nullptr ? exchange.next->previous : last_) = exchange.previous;
-    exchange.next = exchange.previous = nullptr;
+  void remove(ForwardedCall& forwarded) noexcept {
+    (forwarded.previous != nullptr ? forwarded.previous->next : first_) = forwarded.next;
+    (forwarded.next != nullptr ? forwarded.next->previous : last_) = forwarded.previous;
+    forwarded.next = forwarded.previous = nullptr;
     --size_;
   }
 

@@ -11,7 +11,7 @@
 namespace sluice::forward {
 namespace {
 
-/// A connection that is ending while its successor is made.
+/// Dedicated connections that may still be closing while their successors are open.
 constexpr std::uint32_t kSpareConnections = 16;
 
 rpc::Xid xid_of(std::uint32_t xid) noexcept {
@@ -51,16 +51,16 @@ Upstream::~Upstream() = default;
 
 // --- From the services
 
-void Upstream::know(service::Client& client) noexcept {
+void Upstream::register_client(service::Client& client) noexcept {
   if (clients_[client.number()] == &client) return;
   clients_[client.number()] = &client;
   client.limit_credits(credit_limit_);
 }
 
-/// Null: there is none at the moment.
-UpstreamConnection* Upstream::connection_for(const ForwardedCall& exchange) noexcept {
-  service::Client& client = *exchange.call->client();
-  if (!exchange.own_connection) return connections_[client.number() % config_.shared_connections].get();
+/// Null: no dedicated connection is free now.
+UpstreamConnection* Upstream::connection_for(const ForwardedCall& forwarded) noexcept {
+  service::Client& client = *forwarded.call->client();
+  if (!forwarded.own_connection) return connections_[client.number() % config_.shared_connections].get();
   UpstreamConnection*& own = own_[client.number()];
   if (own != nullptr) return own;
   if (free_.empty()) return nullptr;
@@ -70,105 +70,106 @@ UpstreamConnection* Upstream::connection_for(const ForwardedCall& exchange) noex
   return own;
 }
 
-void Upstream::submit(ForwardedCall& exchange) noexcept {
-  know(*exchange.call->client());
-  exchange.state = ForwardedCall::State::Queued;
-  queued_.push_back(exchange);
+void Upstream::submit(ForwardedCall& forwarded) noexcept {
+  register_client(*forwarded.call->client());
+  forwarded.state = ForwardedCall::State::AwaitingXid;
+  queued_.push_back(forwarded);
   serve_queued();
-  if (exchange.state == ForwardedCall::State::Queued) count(Counter::waits_number);
+  if (forwarded.state == ForwardedCall::State::AwaitingXid) count(Counter::waits_number);
 }
 
 void Upstream::serve_queued() noexcept {
   while (!queued_.empty() && !free_numbers_.empty()) {
-    ForwardedCall& exchange = *queued_.first();
-    UpstreamConnection* const connection = connection_for(exchange);
+    ForwardedCall& forwarded = *queued_.first();
+    UpstreamConnection* const connection = connection_for(forwarded);
     if (connection == nullptr) return;
-    queued_.remove(exchange);
-    exchange.connection = connection;
-    if (!give_xid(exchange)) {
+    queued_.remove(forwarded);
+    forwarded.connection = connection;
+    if (!assign_xid(forwarded)) {
       count(Counter::duplicate_xids);
-      end(exchange);
+      end(forwarded);
       continue;
     }
-    connection->submit(exchange);
+    connection->submit(forwarded);
   }
 }
 
-/// False: the call has to keep its XID, and that is outstanding.
-bool Upstream::give_xid(ForwardedCall& exchange) noexcept {
-  const std::uint32_t own_xid = xdr::load_u32(exchange.call->message().data());
-  if (exchange.keeps_xid && find(*exchange.connection, own_xid) != nullptr) return false;
-  exchange.number = free_numbers_.back();
+/// False: the call must keep its XID, which is already outstanding on the connection.
+bool Upstream::assign_xid(ForwardedCall& forwarded) noexcept {
+  const std::uint32_t own_xid = xdr::load_u32(forwarded.call->message().data());
+  if (forwarded.keeps_xid && find(*forwarded.connection, own_xid) != nullptr) return false;
+  forwarded.number = free_numbers_.back();
   free_numbers_.pop_back();
-  numbers_[exchange.number] = &exchange;
-  exchange.wanted = true;
-  if (exchange.keeps_xid) {
-    exchange.xid = own_xid;
+  numbers_[forwarded.number] = &forwarded;
+  forwarded.reply_needed = true;
+  if (forwarded.keeps_xid) {
+    forwarded.xid = own_xid;
     ++kept_xids_;
     return true;
   }
-  const auto next = [&] { return exchange.xid = ++generation_ * config_.max_calls | exchange.number; };
-  if (find_kept(*exchange.connection, next()) != nullptr) next();
+  const auto next = [&] { return forwarded.xid = ++generation_ * config_.max_calls | forwarded.number; };
+  if (find_kept(*forwarded.connection, next()) != nullptr) next();
   return true;
 }
 
 ForwardedCall* Upstream::find(UpstreamConnection& connection, std::uint32_t xid) noexcept {
-  ForwardedCall* const exchange = numbers_[xid & (config_.max_calls - 1)];
-  if (exchange != nullptr && exchange->xid == xid && exchange->connection == &connection) return exchange;
+  ForwardedCall* const forwarded = numbers_[xid & (config_.max_calls - 1)];
+  if (forwarded != nullptr && forwarded->xid == xid && forwarded->connection == &connection) return forwarded;
   return find_kept(connection, xid);
 }
 
 ForwardedCall* Upstream::find_kept(UpstreamConnection& connection, std::uint32_t xid) noexcept {
   if (kept_xids_ == 0) return nullptr;
-  for (ForwardedCall* exchange = connection.calls().first(); exchange != nullptr; exchange = exchange->next)
-    if (exchange->keeps_xid && exchange->xid == xid) return exchange;
+  for (ForwardedCall* forwarded = connection.calls().first(); forwarded != nullptr;
+       forwarded = forwarded->next)
+    if (forwarded->keeps_xid && forwarded->xid == xid) return forwarded;
   return nullptr;
 }
 
-/// Nothing finds the call any more.
-void Upstream::unlink(ForwardedCall& exchange) noexcept {
-  if (exchange.state == ForwardedCall::State::Queued) {
-    queued_.remove(exchange);
-  } else if (exchange.connection != nullptr) {
-    exchange.connection->remove(exchange);
-    numbers_[exchange.number] = nullptr;
-    free_numbers_.push_back(exchange.number);
-    if (exchange.keeps_xid) --kept_xids_;
+/// Removes the call from its queue or connection and frees its number: no reply can find it any more.
+void Upstream::unlink(ForwardedCall& forwarded) noexcept {
+  if (forwarded.state == ForwardedCall::State::AwaitingXid) {
+    queued_.remove(forwarded);
+  } else if (forwarded.connection != nullptr) {
+    forwarded.connection->remove(forwarded);
+    numbers_[forwarded.number] = nullptr;
+    free_numbers_.push_back(forwarded.number);
+    if (forwarded.keeps_xid) --kept_xids_;
   }
-  exchange.state = ForwardedCall::State::None;
+  forwarded.state = ForwardedCall::State::None;
 }
 
-/// Ends a call without a reply of the upstream's.
-void Upstream::end(ForwardedCall& exchange) noexcept {
-  exchange.state = ForwardedCall::State::None;
-  exchange.connection = nullptr;
-  exchange.call->complete(rpc::AcceptStat::SystemErr);
+/// Completes a call with SYSTEM_ERR, without a reply of the upstream.
+void Upstream::end(ForwardedCall& forwarded) noexcept {
+  forwarded.state = ForwardedCall::State::None;
+  forwarded.connection = nullptr;
+  forwarded.call->complete(rpc::AcceptStat::SystemErr);
 }
 
-/// Nobody waits for the reply any more, or has to wait.
-void Upstream::give_up(ForwardedCall& exchange) noexcept {
-  if (exchange.referenced) {  // its memory is the queue's until it is sent, or the connection is lost
-    exchange.wanted = false;
+/// Ends a call that expired, failed or lost its client: now, or when the send queue releases its memory.
+void Upstream::give_up(ForwardedCall& forwarded) noexcept {
+  if (forwarded.in_send_queue) {  // until it is sent or the connection is lost
+    forwarded.reply_needed = false;
     return;
   }
-  unlink(exchange);
-  end(exchange);
+  unlink(forwarded);
+  end(forwarded);
 }
 
 void Upstream::give_up_calls_of(ForwardedCallList& calls, const service::Client& client) noexcept {
-  for (ForwardedCall* exchange = calls.first(); exchange != nullptr;) {
-    ForwardedCall* const next = exchange->next;
-    if (exchange->call->client() == &client && exchange->wanted) {
+  for (ForwardedCall* forwarded = calls.first(); forwarded != nullptr;) {
+    ForwardedCall* const next = forwarded->next;
+    if (forwarded->call->client() == &client && forwarded->reply_needed) {
       count(Counter::abandoned);
-      give_up(*exchange);
+      give_up(*forwarded);
     }
-    exchange = next;
+    forwarded = next;
   }
 }
 
 void Upstream::client_gone(service::Client& client) noexcept {
   const std::uint16_t number = client.number();
-  if (clients_[number] != &client) return;  // it has never called
+  if (clients_[number] != &client) return;  // it never made a call
   clients_[number] = nullptr;
   give_up_calls_of(queued_, client);
   for (std::uint32_t i = 0; i < config_.shared_connections; ++i)
@@ -182,37 +183,38 @@ void Upstream::client_gone(service::Client& client) noexcept {
   serve_queued();
 }
 
-void Upstream::release(ForwardedCall& exchange) noexcept {
-  std::byte* const memory = std::exchange(exchange.memory, nullptr);
+void Upstream::release(ForwardedCall& forwarded) noexcept {
+  std::byte* const memory = std::exchange(forwarded.memory, nullptr);
   if (memory == nullptr) return;
-  (exchange.has_record ? memory_.records : memory_.items).release(memory);
+  (forwarded.has_record ? memory_.records : memory_.items).release(memory);
 }
 
 // --- TX
 
-void Upstream::on_sending(ForwardedCall& exchange) noexcept {
-  exchange.sent_ns = clock_();
-  area_.gateway_ns.record(exchange.sent_ns - exchange.begun_ns);
+void Upstream::on_sending(ForwardedCall& forwarded) noexcept {
+  forwarded.sent_ns = clock_();
+  area_.gateway_ns.record(forwarded.sent_ns - forwarded.begun_ns);
   count(Counter::calls);
-  if (exchange.resent) count(Counter::resent);
+  if (forwarded.resent) count(Counter::resent);
 }
 
-void Upstream::on_message_sent(ForwardedCall& exchange) noexcept {
-  if (!exchange.wanted) {
-    unlink(exchange);
-    return end(exchange);
+void Upstream::on_message_sent(ForwardedCall& forwarded) noexcept {
+  if (!forwarded.reply_needed) {
+    unlink(forwarded);
+    return end(forwarded);
   }
-  if (exchange.state == ForwardedCall::State::Held) deliver_or_wait(exchange);
+  if (forwarded.state == ForwardedCall::State::Held) deliver_or_wait(forwarded);
 }
 
-void Upstream::to_be_flushed(UpstreamConnection& connection) noexcept {
+void Upstream::schedule_flush(UpstreamConnection& connection) noexcept {
   connection.dirty = true;
   dirty_.push_back(&connection);
 }
 
-/// Once, however often it fails at once: the list has room for each connection before and after a look.
-void Upstream::to_be_retried(UpstreamConnection& connection) noexcept {
-  if (!std::exchange(connection.listed, true)) retrying_.push_back(&connection);
+/// Adds the connection once, even if it fails again while background() walks the list: the list has room for
+/// each connection twice.
+void Upstream::schedule_retry(UpstreamConnection& connection) noexcept {
+  if (!std::exchange(connection.in_retry_list, true)) retrying_.push_back(&connection);
 }
 
 void Upstream::flush() noexcept {
@@ -223,21 +225,21 @@ void Upstream::flush() noexcept {
   dirty_.clear();
 }
 
-/// What the calls of a connection become that has ended. They are sent again unless nobody wants them.
+/// Requeues the calls of a connection that has ended; those without a need for a reply end here.
 void Upstream::on_lost(UpstreamConnection& connection) noexcept {
-  for (ForwardedCall* exchange = connection.calls().first(); exchange != nullptr;) {
-    ForwardedCall* const next = exchange->next;
-    exchange->referenced = false;
-    if (!exchange->wanted) {
-      unlink(*exchange);
-      end(*exchange);
-    } else if (exchange->state == ForwardedCall::State::Held) {
-      deliver_or_wait(*exchange);
+  for (ForwardedCall* forwarded = connection.calls().first(); forwarded != nullptr;) {
+    ForwardedCall* const next = forwarded->next;
+    forwarded->in_send_queue = false;
+    if (!forwarded->reply_needed) {
+      unlink(*forwarded);
+      end(*forwarded);
+    } else if (forwarded->state == ForwardedCall::State::Held) {
+      deliver_or_wait(*forwarded);
     } else {
-      exchange->resent = exchange->state == ForwardedCall::State::Sent || exchange->resent;
-      exchange->state = ForwardedCall::State::Numbered;
+      forwarded->resent = forwarded->state == ForwardedCall::State::AwaitingReply || forwarded->resent;
+      forwarded->state = ForwardedCall::State::AwaitingSend;
     }
-    exchange = next;
+    forwarded = next;
   }
 }
 
@@ -260,77 +262,78 @@ bool Upstream::on_record(UpstreamConnection& connection, std::span<std::byte> re
   return true;
 }
 
-/// Whoever asked for so much gets an error, and nobody else notices.
+/// Fails only the call whose reply was too long; the stream continues behind it.
 void Upstream::on_long_record(UpstreamConnection& connection, std::span<const std::byte> xid) noexcept {
   count(Counter::long_records);
-  ForwardedCall* const exchange = find(connection, xdr::load_u32(xid.data()));
-  if (exchange != nullptr && exchange->state == ForwardedCall::State::Sent && exchange->wanted)
-    give_up(*exchange);
+  ForwardedCall* const forwarded = find(connection, xdr::load_u32(xid.data()));
+  if (forwarded != nullptr && forwarded->state == ForwardedCall::State::AwaitingReply &&
+      forwarded->reply_needed)
+    give_up(*forwarded);
 }
 
 bool Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept {
   ForwardedCall* const found = find(connection, xdr::load_u32(record.data()));
-  if (found == nullptr || found->state != ForwardedCall::State::Sent || !found->wanted) {
+  if (found == nullptr || found->state != ForwardedCall::State::AwaitingReply || !found->reply_needed) {
     count(Counter::unmatched_replies);
     return true;
   }
-  ForwardedCall& exchange = *found;
+  ForwardedCall& forwarded = *found;
   const bool registered = connection.stream().in_memory();
-  if (exchange.referenced) return hold(exchange, record);  // a reply before the end of the call
+  if (forwarded.in_send_queue) return hold(forwarded, record);  // replied before the call was fully sent
   if (registered) {
-    exchange.memory = connection.stream().take_memory();
-    exchange.has_record = true;
+    forwarded.memory = connection.stream().take_memory();
+    forwarded.has_record = true;
   }
   using Delivery = ForwardService::Delivery;
-  Delivery delivery = exchange.service->deliver(exchange, {record, registered});
+  Delivery delivery = forwarded.service->deliver(forwarded, {record, registered});
   if (delivery == Delivery::NeedsItems) {
-    exchange.memory = memory_.items.acquire();
-    exchange.has_record = false;
-    if (exchange.memory == nullptr) return count(Counter::waits_memory), false;
-    delivery = exchange.service->deliver(exchange, {record, registered});
+    forwarded.memory = memory_.items.acquire();
+    forwarded.has_record = false;
+    if (forwarded.memory == nullptr) return count(Counter::waits_memory), false;
+    delivery = forwarded.service->deliver(forwarded, {record, registered});
   }
   if (delivery == Delivery::Done) return true;
-  if (!exchange.has_record) release(exchange);
-  if (!hold(exchange, record)) return false;
-  wait_for_results(exchange);
+  if (!forwarded.has_record) release(forwarded);
+  if (!hold(forwarded, record)) return false;
+  wait_for_results(forwarded);
   return true;
 }
 
-/// Of a held reply: the call is executed again when the transport has memory.
-void Upstream::wait_for_results(ForwardedCall& exchange) noexcept {
-  answered(exchange);
-  exchange.state = ForwardedCall::State::Held;
-  exchange.call->await_memory();
+/// Holds the reply until the transport has memory and executes the call again.
+void Upstream::wait_for_results(ForwardedCall& forwarded) noexcept {
+  answered(forwarded);
+  forwarded.state = ForwardedCall::State::Held;
+  forwarded.call->await_memory();
 }
 
-void Upstream::deliver_or_wait(ForwardedCall& exchange) noexcept {
-  if (!deliver_held(exchange)) wait_for_results(exchange);
+void Upstream::deliver_or_wait(ForwardedCall& forwarded) noexcept {
+  if (!deliver_held(forwarded)) wait_for_results(forwarded);
 }
 
-/// Keeps the reply until it can be delivered. False: there is no memory.
-bool Upstream::hold(ForwardedCall& exchange, std::span<const std::byte> record) noexcept {
-  if (exchange.memory == nullptr) {
-    exchange.memory = memory_.records.acquire();
-    if (exchange.memory == nullptr) return count(Counter::waits_memory), false;
-    std::memcpy(exchange.memory, record.data(), record.size());
+/// Stores the reply until it can be delivered. False: no record buffer is free.
+bool Upstream::hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
+  if (forwarded.memory == nullptr) {
+    forwarded.memory = memory_.records.acquire();
+    if (forwarded.memory == nullptr) return count(Counter::waits_memory), false;
+    std::memcpy(forwarded.memory, record.data(), record.size());
   }
-  exchange.has_record = true;
-  exchange.record_bytes = static_cast<std::uint32_t>(record.size());
-  exchange.state = ForwardedCall::State::Held;
+  forwarded.has_record = true;
+  forwarded.record_bytes = static_cast<std::uint32_t>(record.size());
+  forwarded.state = ForwardedCall::State::Held;
   return true;
 }
 
-bool Upstream::deliver_held(ForwardedCall& exchange) noexcept {
-  return exchange.service->deliver(exchange, {{exchange.memory, exchange.record_bytes}, true}) ==
+bool Upstream::deliver_held(ForwardedCall& forwarded) noexcept {
+  return forwarded.service->deliver(forwarded, {{forwarded.memory, forwarded.record_bytes}, true}) ==
          ForwardService::Delivery::Done;
 }
 
-void Upstream::answered(ForwardedCall& exchange) noexcept {
-  if (exchange.connection == nullptr) return;  // it was held
-  exchange.connection->note_answer();
-  area_.upstream_ns.record(clock_() - exchange.sent_ns);
+void Upstream::answered(ForwardedCall& forwarded) noexcept {
+  if (forwarded.connection == nullptr) return;  // it was held
+  forwarded.connection->note_answer();
+  area_.upstream_ns.record(clock_() - forwarded.sent_ns);
   count(Counter::replies);
-  unlink(exchange);
+  unlink(forwarded);
   serve_queued();
 }
 
@@ -339,7 +342,7 @@ void Upstream::stall(UpstreamConnection& connection) noexcept {
   stalled_.push_back(&connection);
 }
 
-/// Those that wait for memory go on in turn; one that still finds none goes to the end.
+/// Resumes the connections that wait for memory, in order; one that stalls again goes to the end.
 void Upstream::resume_stalled() noexcept {
   const std::size_t count = stalled_.size();
   if (count == 0 || memory_.records.available() == 0 || memory_.items.available() == 0) return;
@@ -399,9 +402,9 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
   const std::size_t retrying = retrying_.size();
   for (std::size_t i = 0; i < retrying; ++i) {
     UpstreamConnection& connection = *retrying_[i];
-    connection.listed = false;
+    connection.in_retry_list = false;
     connection.tick(now_ns);
-    if (connection.state() == UpstreamConnection::State::Retrying) to_be_retried(connection);
+    if (connection.state() == UpstreamConnection::State::Retrying) schedule_retry(connection);
   }
   retrying_.erase(retrying_.begin(), retrying_.begin() + static_cast<std::ptrdiff_t>(retrying));
   std::erase_if(retiring_, [this](UpstreamConnection* connection) {
@@ -411,32 +414,32 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
     return true;
   });
   serve_queued();
-  if (now_ns - judged_ns_ < kCreditIntervalNs) return;
-  judged_ns_ = now_ns;
-  // Calls have begun since the loop last looked at the clock.
+  if (now_ns - interval_start_ns_ < kCreditIntervalNs) return;
+  interval_start_ns_ = now_ns;
+  // Not now_ns: calls may have begun after the loop read its clock, and ages are unsigned.
   const std::uint64_t clock_ns = clock_();
   expire(clock_ns);
-  judge_speed(clock_ns);
+  update_credit_limit(clock_ns);
   publish();
 }
 
 void Upstream::expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept {
-  for (ForwardedCall* exchange = calls.first(); exchange != nullptr;) {
-    ForwardedCall* const next = exchange->next;
-    if (now_ns - exchange->begun_ns < config_.call_timeout_ns) {
-      exchange = next;
+  for (ForwardedCall* forwarded = calls.first(); forwarded != nullptr;) {
+    ForwardedCall* const next = forwarded->next;
+    if (now_ns - forwarded->begun_ns < config_.call_timeout_ns) {
+      forwarded = next;
       continue;
     }
-    UpstreamConnection* const connection = exchange->connection;
-    if (exchange->referenced) {
-      // The upstream takes no bytes: the others of the connection are sent again.
-      if (exchange->wanted) count(Counter::timeouts);
-      exchange->wanted = false;
+    UpstreamConnection* const connection = forwarded->connection;
+    if (forwarded->in_send_queue) {
+      // The upstream does not accept the bytes: reset the connection and resend the other calls.
+      if (forwarded->reply_needed) count(Counter::timeouts);
+      forwarded->reply_needed = false;
       return connection->lose();
     }
     count(Counter::timeouts);
-    give_up(*exchange);
-    exchange = next;
+    give_up(*forwarded);
+    forwarded = next;
   }
 }
 
@@ -446,9 +449,9 @@ void Upstream::expire(std::uint64_t now_ns) noexcept {
   for (const auto& connection : connections_) expire(connection->calls(), now_ns);
 }
 
-/// Credits that a slow upstream cannot use would only fill queues here (RFC 8166, section 3.3.1 leaves the
-/// grant to the responder's resources).
-void Upstream::judge_speed(std::uint64_t now_ns) noexcept {
+/// Credits beyond what a slow upstream can use would only fill queues here. RFC 8166, section 3.3.1 lets the
+/// responder grant what its resources allow.
+void Upstream::update_credit_limit(std::uint64_t now_ns) noexcept {
   bool slow = !queued_.empty();
   for (const auto& connection : connections_) {
     const ForwardedCall* const oldest = connection->calls().first();

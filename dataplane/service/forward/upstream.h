@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One upstream server as one reactor uses it: which connection a call takes, the XIDs of calls outstanding,
-// what becomes of replies and of the upstream's own calls. One reactor.
+// One upstream server on one reactor: selects a connection per call, assigns XIDs, matches replies, and
+// passes the upstream's own calls to clients. Only the owning reactor may call.
 //
-// NFS version 4 and RPCSEC_GSS have one upstream connection for each client connection, so that state,
-// callbacks and contexts belong to who they belong to. Everything else shares a few.
+// NFS version 4 and RPCSEC_GSS use one upstream connection per client connection, because the server ties
+// state, callbacks and security contexts to the connection. All other calls share a few connections.
 #pragma once
 
 #include <netinet/in.h>
@@ -22,17 +22,18 @@
 
 namespace sluice::forward {
 
-/// Data of a reply that came with others, on its way to an RDMA Write.
+/// Buffer for the eligible items of a short reply, which are copied out of the stream buffer for RDMA Write.
 inline constexpr std::uint32_t kItemBytes = tcp::kStreamBytes;
-/// Calls of one upstream that are with their clients at once.
+/// Reverse-direction calls of one upstream that are outstanding at clients.
 inline constexpr std::uint32_t kMaxCallBacks = 256;
-/// Connections that a call may lose, alone on them, while others are answered.
+/// A call fails after this many connections were lost with it alone on them while other calls were answered.
 inline constexpr std::uint8_t kMaxStrikes = 3;
-/// Looks at connections and at how long calls take.
+/// Period of reconnecting and of recycling connections.
 inline constexpr std::uint64_t kTickNs = 20'000'000;
-/// A call that waits longer makes its upstream slow: the credits of its clients are halved, down to one.
+/// A call not answered for longer marks its upstream as slow: the credits of its clients are halved, down to
+/// one.
 inline constexpr std::uint64_t kSlowNs = 500'000'000;
-/// While it is slow, and until the limit is gone again.
+/// Period of halving or doubling the credit limit, of expiring calls and of publishing gauges.
 inline constexpr std::uint64_t kCreditIntervalNs = 200'000'000;
 
 struct UpstreamConfig {
@@ -40,14 +41,14 @@ struct UpstreamConfig {
   sockaddr_storage address{};
   socklen_t address_bytes = 0;
   std::uint32_t shared_connections = 4;
-  std::uint32_t max_calls = 1024;  ///< outstanding at once; a power of two
-  std::uint32_t max_clients = 64;  ///< connections of clients on the reactor
-  std::uint64_t call_timeout_ns = 120'000'000'000;
-  bool privileged_port = false;
-  std::uint32_t credits = 64;  ///< most of a client
+  std::uint32_t max_calls = 1024;                   ///< outstanding at once; a power of two
+  std::uint32_t max_clients = 64;                   ///< client connections of the reactor
+  std::uint64_t call_timeout_ns = 120'000'000'000;  ///< zero: none
+  bool privileged_port = false;                     ///< bind to a port below 1024
+  std::uint32_t credits = 64;                       ///< upper bound per client
 };
 
-/// Registered memory for replies, which all upstreams of a reactor share.
+/// Registered memory for replies, shared by all upstreams of a reactor.
 struct ReplyMemory {
   rdma::BufferPool records;
   rdma::BufferPool items;
@@ -57,7 +58,7 @@ class Upstream {
  public:
   using Counter = segment::UpstreamCounter;
 
-  /// Setup. All that is given outlives it.
+  /// Setup. The references and `clock` outlive it.
   Upstream(const UpstreamConfig& config, tcp::Uring& uring, ReplyMemory& memory, segment::UpstreamArea& area,
            std::uint64_t (*clock)() noexcept);
   ~Upstream();
@@ -67,12 +68,12 @@ class Upstream {
   const UpstreamConfig& config() const noexcept { return config_; }
 
   // For the services.
-  void submit(ForwardedCall& exchange) noexcept;
-  /// The reply that waited for memory. False: it waits longer.
-  bool deliver_held(ForwardedCall& exchange) noexcept;
-  /// The call is about to be completed with its reply.
-  void answered(ForwardedCall& exchange) noexcept;
-  void release(ForwardedCall& exchange) noexcept;
+  void submit(ForwardedCall& forwarded) noexcept;
+  /// Delivers a reply that was held. False: there is still no memory.
+  bool deliver_held(ForwardedCall& forwarded) noexcept;
+  /// The call is about to be completed with its reply: frees its XID, records the latency.
+  void answered(ForwardedCall& forwarded) noexcept;
+  void release(ForwardedCall& forwarded) noexcept;
   void client_gone(service::Client& client) noexcept;
 
   // For the reactor's loop.
@@ -81,13 +82,14 @@ class Upstream {
   void resume_stalled() noexcept;
 
   // For its connections.
-  /// False: there is no memory for what the record is, which has to come again.
+  /// False: no memory to process the record now; pass it again later.
   bool on_record(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
-  void on_message_sent(ForwardedCall& exchange) noexcept;
-  /// A reply, presumably, that is longer than any reply can be.
+  /// The send queue no longer refers to the call's message.
+  void on_message_sent(ForwardedCall& forwarded) noexcept;
+  /// A record longer than any valid reply was skipped; `xid` is its first word.
   void on_long_record(UpstreamConnection& connection, std::span<const std::byte> xid) noexcept;
   void on_lost(UpstreamConnection& connection) noexcept;
-  void to_be_flushed(UpstreamConnection& connection) noexcept;
+  void schedule_flush(UpstreamConnection& connection) noexcept;
   void stall(UpstreamConnection& connection) noexcept;
   ReplyMemory& memory() noexcept { return memory_; }
   std::uint64_t now_ns() const noexcept { return clock_(); }
@@ -95,11 +97,11 @@ class Upstream {
     auto& value = area_.counters[static_cast<std::size_t>(counter)];
     value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
   }
-  void on_sending(ForwardedCall& exchange) noexcept;
-  void to_be_retried(UpstreamConnection& connection) noexcept;
+  void on_sending(ForwardedCall& forwarded) noexcept;
+  void schedule_retry(UpstreamConnection& connection) noexcept;
 
  private:
-  /// A call of the upstream that its client has.
+  /// A reverse-direction call of the upstream, outstanding at a client.
   struct CallBack {
     Upstream* upstream = nullptr;
     UpstreamConnection* connection = nullptr;
@@ -107,26 +109,26 @@ class Upstream {
     std::uint32_t xid = 0;
   };
 
-  UpstreamConnection* connection_for(const ForwardedCall& exchange) noexcept;
-  void know(service::Client& client) noexcept;
+  UpstreamConnection* connection_for(const ForwardedCall& forwarded) noexcept;
+  void register_client(service::Client& client) noexcept;
   void serve_queued() noexcept;
-  bool give_xid(ForwardedCall& exchange) noexcept;
-  void unlink(ForwardedCall& exchange) noexcept;
+  bool assign_xid(ForwardedCall& forwarded) noexcept;
+  void unlink(ForwardedCall& forwarded) noexcept;
   ForwardedCall* find_kept(UpstreamConnection& connection, std::uint32_t xid) noexcept;
   ForwardedCall* find(UpstreamConnection& connection, std::uint32_t xid) noexcept;
   bool on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
   void on_call(UpstreamConnection& connection, std::span<const std::byte> record) noexcept;
   static void on_call_back_done(void* context, std::span<const std::byte> reply) noexcept;
   void refuse_call(UpstreamConnection& connection, std::uint32_t xid, rpc::AcceptStat stat) noexcept;
-  bool hold(ForwardedCall& exchange, std::span<const std::byte> record) noexcept;
-  void wait_for_results(ForwardedCall& exchange) noexcept;
-  void deliver_or_wait(ForwardedCall& exchange) noexcept;
-  void give_up(ForwardedCall& exchange) noexcept;
+  bool hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept;
+  void wait_for_results(ForwardedCall& forwarded) noexcept;
+  void deliver_or_wait(ForwardedCall& forwarded) noexcept;
+  void give_up(ForwardedCall& forwarded) noexcept;
   void give_up_calls_of(ForwardedCallList& calls, const service::Client& client) noexcept;
-  void end(ForwardedCall& exchange) noexcept;
+  void end(ForwardedCall& forwarded) noexcept;
   void expire(std::uint64_t now_ns) noexcept;
   void expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept;
-  void judge_speed(std::uint64_t now_ns) noexcept;
+  void update_credit_limit(std::uint64_t now_ns) noexcept;
   void publish() noexcept;
 
   const UpstreamConfig config_;
@@ -135,9 +137,9 @@ class Upstream {
   segment::UpstreamArea& area_;
   std::uint64_t (*const clock_)() noexcept;
 
-  std::vector<std::unique_ptr<UpstreamConnection>> connections_;  ///< the shared ones first
-  std::vector<UpstreamConnection*> own_;                          ///< by number of the client
-  std::vector<UpstreamConnection*> free_;
+  std::vector<std::unique_ptr<UpstreamConnection>> connections_;  ///< shared ones first
+  std::vector<UpstreamConnection*> own_;                          ///< dedicated ones, by client number
+  std::vector<UpstreamConnection*> free_;                         ///< to be dedicated
   std::vector<UpstreamConnection*> retiring_;
   std::vector<UpstreamConnection*> retrying_;
   std::vector<UpstreamConnection*> dirty_;
@@ -145,16 +147,16 @@ class Upstream {
 
   std::vector<ForwardedCall*> numbers_;  ///< by the low bits of the XID
   std::vector<std::uint32_t> free_numbers_;
-  std::uint32_t generation_;
-  std::uint32_t kept_xids_ = 0;  ///< calls outstanding with a XID of their client's
-  ForwardedCallList queued_;     ///< for a number
+  std::uint32_t generation_;     ///< high bits of the next XID
+  std::uint32_t kept_xids_ = 0;  ///< outstanding calls that keep their client's XID
+  ForwardedCallList queued_;     ///< AwaitingXid
 
   std::array<CallBack, kMaxCallBacks> call_backs_;
   std::vector<CallBack*> free_call_backs_;
 
-  std::vector<service::Client*> clients_;  ///< by number; those that have called
+  std::vector<service::Client*> clients_;  ///< by number; null until the client's first call
   std::uint32_t credit_limit_ = ~std::uint32_t{0};
-  std::uint64_t judged_ns_ = 0;
+  std::uint64_t interval_start_ns_ = 0;
   std::uint64_t ticked_ns_ = 0;
 };
 

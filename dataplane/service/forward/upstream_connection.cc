@@ -51,7 +51,7 @@ void UpstreamConnection::lose() noexcept {
   if (state_ != State::Up && state_ != State::Connecting) return;
   if (state_ == State::Up) upstream_.count(Upstream::Counter::disconnects);
   state_ = State::Closing;
-  ::shutdown(socket_, SHUT_RDWR);  // ends what io_uring has of it
+  ::shutdown(socket_, SHUT_RDWR);  // completes the io_uring operations in flight
   if (!busy()) finish_closing();
 }
 
@@ -62,23 +62,24 @@ void UpstreamConnection::finish_closing() noexcept {
   queue_.clear();
   if (std::byte* memory = stream_.take_memory()) upstream_.memory().records.release(memory);
   stream_.reset();
-  // Out of reach of what the lost calls may set off.
+  // Completing calls below may submit new ones: they must find the connection closed, with nothing to send.
   state_ = State::Closing;
   unsent_ = nullptr;
-  const bool unanswered = calls_.first() != nullptr && calls_.first()->state == ForwardedCall::State::Sent;
+  const bool unanswered =
+      calls_.first() != nullptr && calls_.first()->state == ForwardedCall::State::AwaitingReply;
   judge_suspect();
-  suspicious_ = suspicious_ || unanswered;
+  serial_resend_ = serial_resend_ || unanswered;
   upstream_.on_lost(*this);
   unsent_ = calls_.first();
   if (calls_.empty() || retiring_) {
-    suspicious_ = false;
+    serial_resend_ = false;
     state_ = State::Idle;
     return;
   }
   state_ = State::Retrying;
   retry_ns_ = upstream_.now_ns() + retry_after_ns_;
   retry_after_ns_ = std::min(2 * retry_after_ns_, kLastRetryNs);
-  upstream_.to_be_retried(*this);
+  upstream_.schedule_retry(*this);
 }
 
 void UpstreamConnection::tick(std::uint64_t now_ns) noexcept {
@@ -94,61 +95,61 @@ void UpstreamConnection::retire() noexcept {
 
 // --- TX
 
-void UpstreamConnection::submit(ForwardedCall& exchange) noexcept {
-  exchange.connection = this;
-  exchange.state = ForwardedCall::State::Numbered;
-  calls_.push_back(exchange);
-  if (unsent_ == nullptr) unsent_ = &exchange;
+void UpstreamConnection::submit(ForwardedCall& forwarded) noexcept {
+  forwarded.connection = this;
+  forwarded.state = ForwardedCall::State::AwaitingSend;
+  calls_.push_back(forwarded);
+  if (unsent_ == nullptr) unsent_ = &forwarded;
   if (state_ == State::Idle) open();
   pump();
-  if (exchange.state == ForwardedCall::State::Numbered) upstream_.count(Upstream::Counter::waits_room);
+  if (forwarded.state == ForwardedCall::State::AwaitingSend) upstream_.count(Upstream::Counter::waits_room);
 }
 
-void UpstreamConnection::remove(ForwardedCall& exchange) noexcept {
-  if (unsent_ == &exchange) unsent_ = exchange.next;
-  calls_.remove(exchange);
-  exchange.connection = nullptr;
-  if (!suspicious_ || state_ != State::Up) return;
-  suspicious_ = false;
+void UpstreamConnection::remove(ForwardedCall& forwarded) noexcept {
+  if (unsent_ == &forwarded) unsent_ = forwarded.next;
+  calls_.remove(forwarded);
+  forwarded.connection = nullptr;
+  if (!serial_resend_ || state_ != State::Up) return;
+  serial_resend_ = false;
   for (const ForwardedCall* left = calls_.first(); left != nullptr; left = left->next)
-    suspicious_ = suspicious_ || left->resent;
+    serial_resend_ = serial_resend_ || left->resent;
   pump();
 }
 
 void UpstreamConnection::pump() noexcept {
-  while (state_ == State::Up && unsent_ != nullptr && !(suspicious_ && unsent_ != calls_.first()) &&
+  while (state_ == State::Up && unsent_ != nullptr && !(serial_resend_ && unsent_ != calls_.first()) &&
          enqueue(*unsent_))
     unsent_ = unsent_->next;
 }
 
-/// The call that may be why the connection was lost, since nothing else was on it. It goes behind the others,
-/// and has a strike against it if the upstream has answered others since the last one: else the upstream may
-/// be why.
+/// If the connection was lost with a single call on it, that call may be the cause: it moves behind the
+/// others and gets a strike if the upstream has answered other calls since the last strike. If it has not,
+/// the upstream itself may be the cause.
 void UpstreamConnection::judge_suspect() noexcept {
   ForwardedCall* const first = calls_.first();
-  if (!suspicious_ || first == nullptr || first->state != ForwardedCall::State::Sent) return;
+  if (!serial_resend_ || first == nullptr || first->state != ForwardedCall::State::AwaitingReply) return;
   calls_.remove(*first);
   calls_.push_back(*first);
-  if (!first->wanted || !std::exchange(answered_, false)) return;
+  if (!first->reply_needed || !std::exchange(answered_, false)) return;
   if (++first->strikes < kMaxStrikes) return;
   upstream_.count(Upstream::Counter::given_up);
-  first->wanted = false;
+  first->reply_needed = false;
 }
 
-bool UpstreamConnection::enqueue(ForwardedCall& exchange) noexcept {
-  const auto message = exchange.call->message();
+bool UpstreamConnection::enqueue(ForwardedCall& forwarded) noexcept {
+  const auto message = forwarded.call->message();
   const bool copied = message.size() <= tcp::kMaxCopiedBytes;
   const auto rest = message.subspan(xdr::kUnit);
   if (!queue_.room_for(tcp::kRecordHeadBytes + (copied ? rest.size() : 0))) return false;
-  queue_.copy(tcp::record_head(message.size(), exchange.xid));
+  queue_.copy(tcp::record_head(message.size(), forwarded.xid));
   if (copied)
     queue_.copy(rest);
   else
-    queue_.refer(rest, &exchange);
-  exchange.referenced = !copied;
-  exchange.state = ForwardedCall::State::Sent;
-  upstream_.on_sending(exchange);
-  touch();
+    queue_.refer(rest, &forwarded);
+  forwarded.in_send_queue = !copied;
+  forwarded.state = ForwardedCall::State::AwaitingReply;
+  upstream_.on_sending(forwarded);
+  mark_dirty();
   return true;
 }
 
@@ -157,12 +158,12 @@ bool UpstreamConnection::answer(std::uint32_t xid, std::span<const std::byte> me
     return false;
   queue_.copy(tcp::record_head(message.size(), xid));
   queue_.copy(message.subspan(xdr::kUnit));
-  touch();
+  mark_dirty();
   return true;
 }
 
-void UpstreamConnection::touch() noexcept {
-  if (!dirty) upstream_.to_be_flushed(*this);
+void UpstreamConnection::mark_dirty() noexcept {
+  if (!dirty) upstream_.schedule_flush(*this);
 }
 
 void UpstreamConnection::flush() noexcept {
@@ -183,9 +184,9 @@ void UpstreamConnection::on_sent(int result) noexcept {
   if (result <= 0) return lose();
   upstream_.count(Upstream::Counter::sent_bytes, static_cast<std::uint64_t>(result));
   queue_.sent(static_cast<std::size_t>(result), [this](void* owner) {
-    auto& exchange = *static_cast<ForwardedCall*>(owner);
-    exchange.referenced = false;
-    upstream_.on_message_sent(exchange);
+    auto& forwarded = *static_cast<ForwardedCall*>(owner);
+    forwarded.in_send_queue = false;
+    upstream_.on_message_sent(forwarded);
   });
   pump();
   flush();

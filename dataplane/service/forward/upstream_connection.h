@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One TCP connection to an upstream server: brought up when there is something to send, and again when it was
-// lost with calls on it. One reactor.
+// One TCP connection to an upstream server: opened when there is something to send, and reopened if it is
+// lost with calls on it. Only the owning reactor may call.
 //
-// Calls are sent in order of their arrival. Those that a lost connection leaves unanswered are sent again on
-// the next one, with the XIDs they had, as an RPC client over TCP does. One at a time, then: a call that
-// makes the upstream end the connection shows itself so, and does not take the others with it for ever.
+// Calls are sent in order of arrival. Calls left unanswered by a lost connection are sent again on the next
+// one, with their XIDs, as an RPC client over TCP does, but one at a time: a call that makes the upstream
+// close the connection is thereby identified and cannot block the others forever.
 #pragma once
 
 #include <netinet/in.h>
@@ -21,18 +21,18 @@
 
 namespace sluice::forward {
 
-/// Between attempts to connect: doubled from the first to the last.
+/// Delay between attempts to connect: doubles from the first to the last.
 inline constexpr std::uint64_t kFirstRetryNs = 50'000'000;
 inline constexpr std::uint64_t kLastRetryNs = 3'000'000'000;
 
 class UpstreamConnection {
  public:
   enum class State : std::uint8_t {
-    Idle,        ///< no socket; connects when there is a call
-    Connecting,  ///< waits for the connection to come up
+    Idle,        ///< no socket; connects on the next call
+    Connecting,  ///< waits for the TCP connection to be established
     Up,          ///< sends and receives
-    Closing,     ///< shut down: waits for what io_uring still has of it
-    Retrying,    ///< waits for the time of the next attempt
+    Closing,     ///< shut down; waits for the io_uring operations still in flight
+    Retrying,    ///< waits for the time of the next connect
   };
 
   UpstreamConnection(Upstream& upstream, tcp::Uring& uring);
@@ -41,38 +41,37 @@ class UpstreamConnection {
   UpstreamConnection& operator=(const UpstreamConnection&) = delete;
 
   State state() const noexcept { return state_; }
-  /// The one client whose connection it is; null: shared, or without use.
+  /// The client that the connection is dedicated to; null: shared, or unused.
   service::Client* client() const noexcept { return client_; }
-  /// Changes with every connection that is made, so that late answers are not given to the wrong one.
+  /// Changes when the connection is closed, so that a late reply to a callback is not sent on the next one.
   std::uint32_t epoch() const noexcept { return epoch_; }
   ForwardedCallList& calls() noexcept { return calls_; }
 
   void assign(service::Client& client) noexcept { client_ = &client; }
-  /// The client is gone, and its calls have been given up: ends the connection, and is free when it has
-  /// ended.
+  /// The client is gone and its calls have been given up: closes the connection; retired() once closed.
   void retire() noexcept;
   bool retired() const noexcept { return retiring_ && state_ == State::Idle; }
-  /// After retired().
+  /// After retired(): makes the connection available for another client.
   void reuse() noexcept { retiring_ = false; }
 
-  /// Takes a call that has its XID.
-  void submit(ForwardedCall& exchange) noexcept;
-  /// The upstream has answered a call: it is there.
+  /// Takes a call that has its XID; it stays on the connection until remove().
+  void submit(ForwardedCall& forwarded) noexcept;
+  /// The upstream has answered a call: resets the retry delay.
   void note_answer() noexcept {
     answered_ = true;
     retry_after_ns_ = kFirstRetryNs;
   }
-  /// A call is over: it is not on this connection any more. Its memory is not named by the queue.
-  void remove(ForwardedCall& exchange) noexcept;
-  /// Answers a call of the upstream with an RPC message whose XID is replaced. False: it is lost.
+  /// Removes a finished call, which must not be in_send_queue.
+  void remove(ForwardedCall& forwarded) noexcept;
+  /// Sends the reply to a callback: `message` is copied, with its XID replaced by `xid`. False: dropped.
   bool answer(std::uint32_t xid, std::span<const std::byte> message) noexcept;
 
-  /// End of a turn: what was queued goes out.
+  /// End of a loop turn: submits what was queued.
   void flush() noexcept;
-  /// There is memory again for what waits for it.
+  /// Continues with received records after a wait for memory.
   void resume() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
-  /// Ends the connection; calls that are wanted are sent again on the next one.
+  /// Closes the connection; calls whose reply is still needed are sent again on the next one.
   void lose() noexcept;
 
   void on_connected(int result) noexcept;
@@ -80,35 +79,35 @@ class UpstreamConnection {
   void on_sent(int result) noexcept;
 
   // For the upstream.
-  bool dirty = false;    ///< among those to be flushed
-  bool stalled = false;  ///< among those that wait for memory
-  bool listed = false;   ///< among those that are looked at until they connect again
+  bool dirty = false;          ///< in the list to be flushed
+  bool stalled = false;        ///< in the list that waits for memory
+  bool in_retry_list = false;  ///< in the list that background() retries
   tcp::RecordStream& stream() noexcept { return stream_; }
 
  private:
   void open() noexcept;
   void pump() noexcept;
   void judge_suspect() noexcept;
-  bool enqueue(ForwardedCall& exchange) noexcept;
+  bool enqueue(ForwardedCall& forwarded) noexcept;
   void handle_records() noexcept;
   void finish_closing() noexcept;
   bool busy() const noexcept { return connecting_ || receiving_ || sending_; }
-  void touch() noexcept;
+  void mark_dirty() noexcept;
 
   Upstream& upstream_;
   tcp::Uring& uring_;
   State state_ = State::Idle;
-  bool connecting_ = false;  ///< io_uring has one
+  bool connecting_ = false;  ///< connect in flight in io_uring; the same for the next two
   bool receiving_ = false;
   bool sending_ = false;
   bool retiring_ = false;
-  bool suspicious_ = false;  ///< calls that were sent before go out one at a time
-  bool answered_ = false;    ///< since the last strike
+  bool serial_resend_ = false;  ///< resent calls go out one at a time
+  bool answered_ = false;       ///< the upstream has answered a call since the last strike
   int socket_ = -1;
   std::uint32_t epoch_ = 0;
   service::Client* client_ = nullptr;
   ForwardedCallList calls_;
-  ForwardedCall* unsent_ = nullptr;  ///< first of calls_ that is Numbered
+  ForwardedCall* unsent_ = nullptr;  ///< first of calls_ that is AwaitingSend
   tcp::SendQueue queue_;
   std::unique_ptr<std::byte[]> stream_bytes_;
   tcp::RecordStream stream_;

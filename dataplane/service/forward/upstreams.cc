@@ -12,12 +12,13 @@
 namespace sluice::forward {
 namespace {
 
-/// Said at the start, not when the first call fails.
+/// Fails at setup instead of at the first call.
 void check_privilege(const UpstreamConfig& config) {
   if (!config.privileged_port) return;
   const int socket = tcp::connecting_socket(config.address.ss_family, true, tcp::kPeerTimeoutMs);
   if (socket < 0)
-    throw SetupError("Upstream '" + config.name + "' wants a port below 1024 (" + std::strerror(-socket) +
+    throw SetupError("Upstream '" + config.name + "' needs a local port below 1024 (" +
+                     std::strerror(-socket) +
                      "): give the data plane CAP_NET_BIND_SERVICE, or set privileged_port = false.");
   ::close(socket);
 }
@@ -29,7 +30,7 @@ Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::u
               {device, config.item_buffers, kItemBytes}} {
   for (const UpstreamSetup& setup : config.upstreams) {
     check_privilege(setup.config);
-    std::construct_at(setup.area);  // a predecessor's
+    std::construct_at(setup.area);  // drops the counts of an earlier data plane
     upstreams_.push_back(std::make_unique<Upstream>(setup.config, uring_, memory_, *setup.area, clock));
     for (const Route& route : setup.routes)
       services_.push_back(std::make_unique<ForwardService>(

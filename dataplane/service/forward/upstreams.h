@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All upstream servers of one reactor, and the programs that they serve.
+// All upstream servers of one reactor, and the services that forward to them. The constructor is setup; then
+// only the owning reactor may call.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +23,21 @@ struct Route {
 struct UpstreamSetup {
   UpstreamConfig config;
   std::vector<Route> routes;
-  segment::UpstreamArea* area = nullptr;  ///< begins at zero
+  segment::UpstreamArea* area = nullptr;  ///< counters in shared memory, reset at setup; outlives it
 };
 
 struct UpstreamsConfig {
   std::uint32_t record_buffers = 32;  ///< of tcp::kMaxRecordBytes, for long replies
-  std::uint32_t item_buffers = 512;   ///< of kItemBytes, for the data of short ones
+  std::uint32_t item_buffers = 512;   ///< of kItemBytes, for the eligible items of short replies
   std::vector<UpstreamSetup> upstreams;
 };
 
 class Upstreams final : public service::Poller {
  public:
-  /// Setup. Throws SetupError.
+  /// Setup. `device` and `clock` outlive it. Throws SetupError.
   Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept);
 
-  /// They belong to the engine of the same reactor.
+  /// To be added to the engine of the same reactor; owned here.
   const std::vector<std::unique_ptr<ForwardService>>& services() const noexcept { return services_; }
 
   bool poll(std::uint64_t now_ns) noexcept override;

@@ -96,7 +96,7 @@ void BlockPool::make_dirty(Block block) noexcept {
   if (++pages_[parent].free_small == kSmallPerLarge) join_small(parent);
 }
 
-/// All small blocks of a large one are free: it can serve large files again.
+/// All small blocks of a large one are free: makes it a large block again.
 void BlockPool::join_small(Block parent) noexcept {
   for (std::uint32_t i = 0; i < kSmallPerLarge; ++i) {
     Page& page = pages_[parent + i];

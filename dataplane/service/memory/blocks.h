@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Blocks of registered memory for file data: large ones of 64 KiB, and small ones of 4 KiB that share a large
-// one.
+// Blocks of registered memory for file data: large ones of 64 KiB, and small ones of 4 KiB carved from a
+// large one.
 //
-// A block handed out is zero. One that is given back is dirty until it has been scrubbed, in the background
-// or when it is needed, so that no file ever shows another's data. A pinned block (an RDMA Read or Write is
-// under way in it) that is given back becomes dirty when the last pin goes. All operations are O(1),
-// scrubbing is O(block).
+// An allocated block is zeroed. A freed block is dirty until it is scrubbed, in the background or on demand,
+// so that no file ever shows another's data. A pinned block (an RDMA Read or Write is in flight on it) that
+// is freed becomes dirty on the last unpin(). All operations are O(1); scrubbing is O(block size).
+//
+// Only the owning reactor may call; the constructor is setup. The caller owns the blocks that it allocated,
+// the device owns the memory, which outlives the pool. Errors: allocation returns no block (zero).
 #pragma once
 
 #include <cstdint>
@@ -20,15 +22,15 @@ inline constexpr std::uint32_t kSmallBytes = 4096;
 inline constexpr std::uint32_t kLargeBytes = 65536;
 inline constexpr std::uint32_t kSmallPerLarge = kLargeBytes / kSmallBytes;
 
-/// Number of the block's first 4 KiB page, plus one; zero is no block.
+/// Index of the block's first 4 KiB page, plus one; zero is no block.
 using Block = std::uint32_t;
 
 class BlockPool {
  public:
-  /// The region's bytes are zero (Device::allocate_memory()).
+  /// The region must be zeroed, as from Device::allocate_memory().
   explicit BlockPool(rdma::MemoryRegion region);
 
-  /// No block (zero) when memory is used up.
+  /// Zero (no block) when memory is exhausted.
   Block allocate_large() noexcept;
   Block allocate_small() noexcept;
   void free_large(Block block) noexcept { give_back(block, false); }
@@ -38,8 +40,8 @@ class BlockPool {
   void unpin(Block block) noexcept;
   std::uint32_t pins(Block block) const noexcept { return pages_[block].pins; }
 
-  /// For the owner of the block: what is behind the end of its file has to be cleared once the pins are gone.
-  /// Forgotten when the block is given back.
+  /// A mark for the owner of the block: bytes behind the end of its file have to be cleared once it is no
+  /// longer pinned. Freeing the block clears the mark.
   void mark_tail(Block block) noexcept { pages_[block].tail = 1; }
   void clear_tail_mark(Block block) noexcept { pages_[block].tail = 0; }
   bool tail_marked(Block block) const noexcept { return pages_[block].tail != 0; }
@@ -59,10 +61,10 @@ class BlockPool {
     std::uint32_t next = 0;
     std::uint32_t previous = 0;
     std::uint32_t pins = 0;
-    std::uint8_t doomed = 0;      ///< given back while pinned
-    std::uint8_t small = 0;       ///< of the block that starts here
-    std::uint8_t free_small = 0;  ///< in the first page of a large block that is divided: how many are free
-    std::uint8_t clean = 0;       ///< free small block: which list it is in
+    std::uint8_t doomed = 0;      ///< freed while pinned
+    std::uint8_t small = 0;       ///< a small block starts here
+    std::uint8_t free_small = 0;  ///< first page of a divided large block: number of free small blocks
+    std::uint8_t clean = 0;       ///< free small block: in clean_small_, else in dirty_small_
     std::uint8_t tail = 0;        ///< mark_tail()
   };
   struct List {
@@ -79,7 +81,7 @@ class BlockPool {
 
   rdma::MemoryRegion region_;
   std::uint32_t large_count_;
-  std::uint32_t never_used_ = 0;  ///< large blocks from here on have not been touched
+  std::uint32_t never_used_ = 0;  ///< large blocks from this index on were never allocated
   std::uint64_t free_bytes_;
   LazyArray<Page> pages_;  ///< by Block
   List clean_large_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NFSv3 file handles that cannot be guessed: what they name, and a keyed MAC over it.
+// NFSv3 file handles that cannot be guessed: the identity of a file, and a keyed MAC over it. Pure functions,
+// any thread; nothing is owned, `bytes` is only read. Sizes in bytes.
 #pragma once
 
 #include <array>
@@ -19,13 +20,13 @@ struct FileHandle {
   std::uint32_t export_id = 0;
   std::uint32_t inode = 0;
   std::uint32_t generation = 0;
-  /// The start of the file system that made it, so that what is lost with a restart stays stale; of an
-  /// export's root, what is the same after each start.
+  /// FileSystem::start() of the instance that made the file, so that handles of files lost in a restart are
+  /// stale; for an export's root a value that survives restarts.
   std::uint64_t token = 0;
 };
 
 HandleBytes encode_handle(const HashKey& key, const FileHandle& handle) noexcept;
-/// Nothing for a handle of another size, or that this key did not make: NFS3ERR_BADHANDLE.
+/// nullopt for a handle of another size, or not made with this key: answer NFS3ERR_BADHANDLE.
 std::optional<FileHandle> decode_handle(const HashKey& key, std::span<const std::byte> bytes) noexcept;
 
 }  // namespace sluice::service::memory

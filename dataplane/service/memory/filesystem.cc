@@ -9,7 +9,7 @@
 namespace sluice::service::memory {
 namespace {
 
-/// Each file has an inode and at least one name; the other half is for further links.
+/// Each file has at least one name; the second one is room for hard links.
 constexpr std::size_t kEntriesPerInode = 2;
 constexpr std::uint32_t kRootGeneration = 1;
 
@@ -109,7 +109,7 @@ void FileSystem::free_inode(InodeNumber number) noexcept {
   ++free_inodes_;
 }
 
-/// A file without links is gone at once; its blocks follow in the background.
+/// A file without links is removed at once; its blocks are reclaimed in the background.
 void FileSystem::drop_link(InodeNumber number) noexcept {
   Inode& inode = inodes_[number];
   inode.ctime_ns = clock_();

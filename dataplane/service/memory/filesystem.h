@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory exports' file system: inodes, directories, and files whose data lies in registered blocks.
+// File system of the memory exports: inodes, directories, and files with their data in registered blocks.
 //
-// Threads: one reactor. Everything is allocated by the constructor; every other operation is
-// O(1) or has its bound named at it.
+// Only the owning reactor may call. The constructor allocates everything; every other operation is O(1)
+// unless its bound is documented. Sizes in bytes, times in ns since 1970; errors are nfsstat3.
 #pragma once
 
 #include <array>
@@ -64,15 +64,14 @@ enum class FileType : std::uint8_t {
 inline constexpr std::uint32_t kMaxNameBytes = 255;
 inline constexpr std::uint32_t kMaxSymlinkBytes = 1024;
 inline constexpr std::uint32_t kMaxLinks = 65000;
-/// How far RENAME looks for a cycle; a directory cannot be moved below deeper ones.
+/// Steps in RENAME's search for a cycle; a directory cannot be moved below a deeper one.
 inline constexpr std::uint32_t kMaxDirectoryDepth = 4096;
 
-/// A map page is a small block with the numbers of data blocks. It can stand in a list of pages to be
-/// reclaimed.
+/// An indirect block: a small block that holds block numbers of file data.
 inline constexpr std::uint32_t kMapEntries = kSmallBytes / sizeof(Block) - 2;
 struct MapPage {
-  std::uint32_t used;  ///< entries that are not zero
-  Block next;          ///< in the list of pages to be reclaimed
+  std::uint32_t used;  ///< nonzero entries
+  Block next;          ///< in the list of map pages to be reclaimed
   std::array<Block, kMapEntries> blocks;
 };
 static_assert(sizeof(MapPage) == kSmallBytes);
@@ -81,11 +80,11 @@ inline constexpr std::uint32_t kDirectBlocks = 8;
 inline constexpr std::uint32_t kMaxFileBlocks = kDirectBlocks + kRootEntries * kMapEntries;
 inline constexpr std::uint64_t kMaxFileBytes = std::uint64_t{kMaxFileBlocks} * kLargeBytes;
 
-/// Map entries looked at in one slice of reclaiming.
+/// Map entries visited in one slice of reclaiming.
 inline constexpr std::uint32_t kReclaimSteps = 64;
-/// Slices that one allocation may take when memory is short: more than two map pages.
+/// Slices per allocation when memory is short: more than two map pages.
 inline constexpr std::uint32_t kReclaimSlicesOnDemand = 40;
-/// Cookies below stand for "." and ".." (service) and for the beginning.
+/// READDIR cookies below are reserved: 0 for the beginning, 1 and 2 for "." and "..".
 inline constexpr std::uint64_t kFirstCookie = 3;
 
 using InodeNumber = std::uint32_t;
@@ -94,8 +93,8 @@ using EntryNumber = std::uint32_t;
 struct Inode {
   std::uint32_t generation;
   FileType type;
-  bool small;      ///< its data, at most kSmallBytes, is in one small block
-  bool exclusive;  ///< create_verifier is one
+  bool small;      ///< the data, at most kSmallBytes, is in one small block
+  bool exclusive;  ///< create_verifier is valid
   std::uint16_t mode;
   std::uint32_t uid;
   std::uint32_t gid;
@@ -113,14 +112,14 @@ struct Inode {
   std::uint32_t device_minor;
   std::array<Block, kDirectBlocks> direct;
   Block map_root;          ///< small block of kRootEntries map pages
-  EntryNumber entry_root;  ///< of a directory: the tree of its entries
+  EntryNumber entry_root;  ///< directory: root of the treap of its entries
   std::uint32_t entries;
   std::uint64_t next_sequence;
 };
 
-/// A name in a directory. Entries of one directory form a treap (Seidel, Aragon: "Randomized search trees",
-/// 1996) ordered by `sequence`, the order of their making, so that a READDIR finds its place again in O(log
-/// n) also when the entry of its cookie is gone.
+/// A directory entry. Entries of one directory form a treap (Seidel, Aragon: "Randomized search trees", 1996)
+/// ordered by `sequence`, the order of creation, so that READDIR resumes in O(log n) even if the entry of its
+/// cookie was removed.
 struct Entry {
   InodeNumber directory;
   InodeNumber inode;
@@ -128,7 +127,7 @@ struct Entry {
   EntryNumber right;
   EntryNumber parent;
   std::uint32_t priority;
-  EntryNumber hash_next;  ///< also the link of the free list
+  EntryNumber hash_next;  ///< also links the free list
   std::uint8_t name_bytes;
   std::uint64_t sequence;
   char name[kMaxNameBytes];
@@ -137,13 +136,12 @@ struct Entry {
   std::uint64_t cookie() const noexcept { return sequence; }
 };
 
-/// Of one file system.
-inline constexpr std::uint32_t kMaxExports = 32;
+inline constexpr std::uint32_t kMaxExports = 32;  ///< per file system
 
 struct ExportUse {
   InodeNumber root = 0;
-  std::uint64_t root_token = 0;   ///< stands in the root's handle in place of the start
-  std::uint64_t quota_bytes = 0;  ///< zero: as much as there is
+  std::uint64_t root_token = 0;   ///< FileHandle::token of the root, instead of start()
+  std::uint64_t quota_bytes = 0;  ///< zero: limited only by the pool
   std::uint64_t used_bytes = 0;
   std::uint64_t files = 0;
 };
@@ -161,11 +159,11 @@ class FileSystem {
  public:
   using Clock = std::uint64_t (*)() noexcept;
 
-  /// Setup. `wall_clock` gives nanoseconds since 1970 and is no system call.
+  /// Setup. `wall_clock` returns ns since 1970 without a system call. `region` outlives the file system.
   FileSystem(rdma::MemoryRegion region, std::uint32_t max_files, const HashKey& key, Clock wall_clock);
 
-  /// Makes the root of an export, or finds it: a root keeps its handle from one start to the next as long as
-  /// path, `id` and key stay. `id` is below kMaxExports. False when there is no inode left.
+  /// Creates the root of an export if it does not exist, and sets its quota. A root keeps its handle across
+  /// restarts as long as path, `id` and key do not change. `id` is below kMaxExports. False: no free inode.
   bool set_export(std::uint32_t id, std::string_view path, std::uint64_t quota_bytes) noexcept;
   const ExportUse& use(std::uint32_t export_id) const noexcept { return exports_[export_id]; }
   std::uint32_t export_count() const noexcept { return static_cast<std::uint32_t>(exports_.size()); }
@@ -176,11 +174,11 @@ class FileSystem {
   const Entry& entry(EntryNumber number) const noexcept { return entries_[number]; }
   BlockPool& blocks() noexcept { return blocks_; }
   std::uint64_t now_ns() const noexcept { return clock_(); }
-  /// Another one after each start: wall clock at construction.
+  /// Wall clock at construction, so different after each restart.
   std::uint64_t start() const noexcept { return start_; }
   std::uint32_t max_files() const noexcept { return static_cast<std::uint32_t>(inodes_.size() - 1); }
   std::uint64_t free_files() const noexcept { return free_inodes_; }
-  /// Free, and going to be when what was removed has been reclaimed.
+  /// Free now, plus what reclaiming removed files will free.
   std::uint64_t free_bytes() const noexcept { return blocks_.free_bytes() + reclaimable_bytes_; }
 
   HandleBytes handle_of(InodeNumber number) const noexcept;
@@ -190,36 +188,36 @@ class FileSystem {
   };
   Found find(std::span<const std::byte> handle) noexcept;
 
-  // Directories. Names are not "." or ".."; whoever calls has checked permissions and name length.
+  // Directories. The caller has checked permissions and the name, which is not "." or "..".
   EntryNumber lookup(InodeNumber directory, std::string_view name) const noexcept;
   Found create(InodeNumber directory, std::string_view name, const NewInode& what) noexcept;
   Status link(InodeNumber directory, std::string_view name, InodeNumber target) noexcept;
-  void remove_entry(EntryNumber number) noexcept;  ///< drops the link of its inode too
-  /// Replaces `to_name` if it is there.
+  void remove_entry(EntryNumber number) noexcept;  ///< also drops the link to its inode
+  /// Replaces `to_name` if it exists.
   void rename(EntryNumber from, InodeNumber to_directory, std::string_view to_name) noexcept;
   /// At most kMaxDirectoryDepth steps; deeper counts as within.
   bool is_within(InodeNumber directory, InodeNumber ancestor) const noexcept;
-  /// First entry with a cookie above `cookie`, or none. O(log n) expected.
+  /// First entry with a cookie above `cookie`, or zero. O(log n) expected.
   EntryNumber entry_after(InodeNumber directory, std::uint64_t cookie) const noexcept;
-  /// Next in the order of cookies, or none. O(1) amortized.
+  /// Next in the order of cookies, or zero. O(1) amortized.
   EntryNumber entry_next(EntryNumber number) const noexcept;
 
-  // Files. `block` counts in kLargeBytes.
+  // Files. `block` is an index in units of kLargeBytes.
   Block block_of(const Inode& inode, std::uint32_t block) const noexcept;
-  /// Makes the blocks of a range exist, or NoSpc; those made stay. At most 18 for one WRITE.
+  /// Allocates the missing blocks of a range. NoSpc leaves those allocated so far. At most 18 for one WRITE.
   Status ensure_blocks(Inode& inode, std::uint64_t offset, std::uint32_t bytes) noexcept;
-  /// At most 2 * kRootEntries steps. Jukebox, and nothing done, when a transfer is under way in the block
-  /// that is cut and there is no other for the file.
+  /// At most 2 * kRootEntries steps. Jukebox, with no effect, if a transfer is in flight on the block that is
+  /// cut and no block is free to replace it.
   Status truncate(InodeNumber number, std::uint64_t size) noexcept;
 
-  /// A WRITE ended without success: what it left in block `index` behind the end of the file goes, as soon as
-  /// no other transfer uses the block. Called before the WRITE unpins.
+  /// After a failed WRITE: clears what it left in block `index` behind the end of the file, as soon as no
+  /// other transfer uses the block. Called before the WRITE unpins.
   void forget_tail(Inode& inode, std::uint32_t index) noexcept;
-  /// Whether that has been put off until the caller, who holds the last pin of the block, calls forget_tail()
-  /// too.
+  /// Whether an earlier forget_tail() was deferred to the caller, which holds the last pin of the block and
+  /// must call forget_tail() too.
   bool must_forget_tail(const Inode& inode, std::uint32_t index, Block pinned) const noexcept;
 
-  /// One bounded slice of reclaiming and scrubbing; true when there is more.
+  /// One bounded slice of reclaiming and scrubbing. True if there is more to do.
   bool background() noexcept;
 
  private:
@@ -265,9 +263,9 @@ class FileSystem {
   EntryNumber free_entry_list_ = 0;
   EntryNumber never_used_entry_ = 1;
 
-  Block reclaim_page_ = 0;  ///< being reclaimed
+  Block reclaim_page_ = 0;  ///< map page being reclaimed
   std::uint32_t reclaim_at_ = 0;
-  Block reclaim_list_ = 0;  ///< map pages that wait
+  Block reclaim_list_ = 0;  ///< map pages still to be reclaimed
   std::uint64_t reclaimable_bytes_ = 0;
 };
 

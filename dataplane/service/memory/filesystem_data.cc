@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The blocks of files: made, found, cut off, and reclaimed.
+// Block maps of files: allocation, lookup, truncation and reclaiming.
 //
-// Invariant: what a block holds behind the end of its file is zero, or the data of a WRITE that is under way
-// in it, or the block is marked to be cleared when the last transfer in it ends. So extending a file shows no
+// Invariant: the bytes of a block behind the end of its file are zero, or belong to a WRITE in flight on it,
+// or the block is marked to be cleared when the last transfer on it ends. So extending a file never exposes
 // old data.
 #include <algorithm>
 #include <cstring>
@@ -27,7 +27,7 @@ void FileSystem::uncharge(Inode& inode, std::uint64_t bytes) noexcept {
   inode.used_bytes -= bytes;
 }
 
-/// When memory is short, what was removed is reclaimed before its turn.
+/// When memory is short, reclaims removed files now instead of in the background.
 Block FileSystem::take(bool small) noexcept {
   for (std::uint32_t slice = 0;; ++slice) {
     const Block block = small ? blocks_.allocate_small() : blocks_.allocate_large();
@@ -63,7 +63,7 @@ Block FileSystem::block_of(const Inode& inode, std::uint32_t block) const noexce
   return page == 0 ? 0 : map_page(page).blocks[at % kMapEntries];
 }
 
-/// Makes a block exist, with its map pages. False when there is no room.
+/// Allocates a block, with its map pages, unless it exists. False: no memory or quota left.
 bool FileSystem::put_block(Inode& inode, std::uint32_t block) noexcept {
   if (block_of(inode, block) != 0) return true;
   if (block < kDirectBlocks) return (inode.direct[block] = allocate(inode, inode.small)) != 0;
@@ -77,7 +77,7 @@ bool FileSystem::put_block(Inode& inode, std::uint32_t block) noexcept {
   return true;
 }
 
-/// The block becomes a hole. It is there.
+/// Frees a block, which must exist, and leaves a hole.
 void FileSystem::drop_block(Inode& inode, std::uint32_t block) noexcept {
   if (block < kDirectBlocks) return give_back(inode, inode.direct[block], inode.small);
   const std::uint32_t at = block - kDirectBlocks;
@@ -86,8 +86,8 @@ void FileSystem::drop_block(Inode& inode, std::uint32_t block) noexcept {
   --map.used;
 }
 
-/// Moves the data of a small file to a large block. Transfers under way in the small one see to it
-/// themselves; what they have brought so far behind the end of the file does not come along.
+/// Moves the data of a small file to a large block. Only the bytes up to the end of the file are copied; a
+/// WRITE in flight on the small block copies its data when it commits.
 bool FileSystem::grow_small(Inode& inode) noexcept {
   Block& block = inode.direct[0];
   if (block != 0) {
@@ -112,10 +112,10 @@ Status FileSystem::ensure_blocks(Inode& inode, std::uint64_t offset, std::uint32
   return Status::Ok;
 }
 
-// --- Cutting off ---------------------------------------------------------------------------------
+// --- Truncation ----------------------------------------------------------------------------------
 
-/// Keeps the first bytes of a block. When a transfer is under way in it, the file gets another one: a WRITE
-/// that is answered later has to find its data, and a READ too. False when there is none.
+/// Keeps the first bytes of a block. If a transfer is in flight on it, the file gets a new block instead,
+/// because the transfer's READ or WRITE still needs the old data. False: no block is free.
 bool FileSystem::cut_block(Inode& inode, std::uint32_t index, std::uint32_t keep_bytes) noexcept {
   const Block block = block_of(inode, index);
   const std::uint32_t block_bytes = inode.small ? kSmallBytes : kLargeBytes;
@@ -174,8 +174,7 @@ Status FileSystem::truncate(InodeNumber number, std::uint64_t size) noexcept {
     if (within != 0 && size < inode.size && !cut_block(inode, index, within)) return Status::Jukebox;
     drop_blocks_from(inode, within != 0 ? index + 1 : index);
   } else if (inode.small && size > kSmallBytes) {
-    // Without room to move it, the data stays in the small block, and the rest is a hole until something is
-    // written.
+    // On failure the data stays in the small block, and the rest is a hole until it is written.
     static_cast<void>(grow_small(inode));
   }
   inode.size = size;

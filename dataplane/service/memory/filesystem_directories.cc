@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Directories: names are found by a keyed hash, and listed in the order of their making.
+// Directories: names are looked up by a keyed hash and listed in order of creation.
 #include <algorithm>
 #include <cstring>
 
@@ -25,9 +25,9 @@ EntryNumber FileSystem::lookup(InodeNumber directory, std::string_view name) con
 
 // --- The tree of a directory ---------------------------------------------------------------------
 
-/// The new entry has the highest sequence of all, so that its place is on the right edge.
+/// The new entry has the highest sequence, so it is inserted on the right edge.
 void FileSystem::tree_append(Inode& directory, EntryNumber number) noexcept {
-  // xorshift64 (Marsaglia, 2003), seeded by the key: clients can neither know nor choose the shape.
+  // xorshift64 (Marsaglia, 2003), seeded by the key: clients can neither predict nor choose the shape.
   priority_state_ ^= priority_state_ << 13;
   priority_state_ ^= priority_state_ >> 7;
   priority_state_ ^= priority_state_ << 17;
@@ -124,7 +124,7 @@ EntryNumber FileSystem::add_entry(InodeNumber directory, std::string_view name, 
   return number;
 }
 
-/// Takes an entry out of its directory; the inode it names is not touched.
+/// Removes an entry from its directory. Does not change the inode that it refers to.
 void FileSystem::unlink_entry(EntryNumber number) noexcept {
   Entry& entry = entries_[number];
   Inode& parent = inodes_[entry.directory];
@@ -170,7 +170,7 @@ void FileSystem::rename(EntryNumber from, InodeNumber to_directory, std::string_
   const InodeNumber target = entries_[from].inode;
   if (const EntryNumber existing = lookup(to_directory, to_name); existing != 0) remove_entry(existing);
   unlink_entry(from);
-  add_entry(to_directory, to_name, target);  // the entry just freed is there to be used
+  add_entry(to_directory, to_name, target);  // the entry freed above is available
   inodes_[target].ctime_ns = clock_();
 }
 

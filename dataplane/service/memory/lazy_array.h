@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A fixed array of zeroed elements whose pages become resident when they are first written. Allocated at
-// setup.
+// A fixed-size array of zeroed elements; pages become resident when first written. Construction is setup and
+// throws SetupError; then single-threaded.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NFSACL version 3 as Linux and Solaris speak it (there is no RFC; secattr is a mask and two lists, each a
-// count and a counted array of type, id and permissions). The export keeps modes, not access lists: GETACL
-// shows the mode as a list, SETACL takes a list that a mode can hold and refuses others with NFS3ERR_NOTSUPP.
+// NFSACL version 3 as Linux and Solaris implement it (there is no RFC; secattr is a mask and two lists, each
+// a count and a counted array of type, id and permissions). Exports store modes, not access lists: GETACL
+// returns the mode as a list; SETACL accepts a list that a mode can express, and refuses others with
+// NFS3ERR_NOTSUPP.
 #include "dataplane/service/memory/memory_service.h"
 
 namespace sluice::service::memory {
@@ -21,7 +22,7 @@ constexpr std::uint32_t kMaxAclEntries = 1024;
 
 /// One list of entries.
 struct ParsedAcl {
-  bool named_entries = false;  ///< users or groups besides the three of a mode
+  bool named_entries = false;  ///< has users or groups besides the three of a mode
   std::uint32_t entries = 0;
   std::uint32_t seen = 0;  ///< EntryType
   bool repeated = false;
@@ -43,7 +44,7 @@ struct ParsedAcl {
 ParsedAcl get_acl_list(xdr::Reader& in) noexcept {
   constexpr std::uint32_t kDefaultFlag = 0x1000;  // set in the entries of a default list
   ParsedAcl acl;
-  in.u32();  // how many there are, whether they follow or not
+  in.u32();  // number of entries, whether they follow or not
   acl.entries = in.u32();
   if (acl.entries > kMaxAclEntries) in.fail();
   for (std::uint32_t i = 0; i < acl.entries && in.ok(); ++i) {
@@ -141,7 +142,7 @@ void MemoryService::AclService::set_acl(Call& call) noexcept {
   } else if (acl.named_entries || ((mask & kDefaultAcl) && default_acl.entries > 0)) {
     status = Status::NotSupp;
   } else if ((mask & kAcl) &&
-             acl.entries > 0) {  // an empty list takes the list away: the mode is what is left
+             acl.entries > 0) {  // an empty list removes the list and leaves the mode unchanged
     const auto kept = static_cast<std::uint16_t>(memory_.fs_.inode(object.number).mode & ~0777);
     status = acl.complete()
                  ? memory_.set_attributes(object, {.mode = static_cast<std::uint16_t>(kept | acl.mode())})

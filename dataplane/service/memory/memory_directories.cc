@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The procedures about names.
+// Procedures on directory entries.
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace sluice::service::memory {
 namespace {
 
-/// Longer names than any file system takes are bad arguments; up to here they are NFS3ERR_NAMETOOLONG.
+/// Longer names are GARBAGE_ARGS; names above kMaxNameBytes up to this are NFS3ERR_NAMETOOLONG.
 constexpr std::uint32_t kMaxNameOnWire = 4096;
 constexpr std::uint64_t kDotCookie = 1;
 constexpr std::uint64_t kDotDotCookie = 2;
@@ -19,7 +19,7 @@ bool is_dot(std::string_view name) noexcept {
   return name == "." || name == "..";
 }
 
-/// Ok for a name that a new or existing entry may have (RFC 1813, section 3.2).
+/// Whether an entry can have this name (RFC 1813, section 3.2).
 Status check_name(std::string_view name) noexcept {
   if (name.size() > kMaxNameBytes) return Status::NameTooLong;
   if (name.empty() || name.find('/') != std::string_view::npos || name.find('\0') != std::string_view::npos)
@@ -34,7 +34,7 @@ Status check_path(std::string_view path) noexcept {
 
 }  // namespace
 
-/// Whether `name` may be looked for in `directory`.
+/// Whether the caller may look up `name` in `directory`.
 Status MemoryService::may_search(const Target& directory, std::string_view name) const noexcept {
   const Inode& inode = fs_.inode(directory.number);
   if (inode.type != FileType::Directory) return Status::NotDir;
@@ -42,7 +42,7 @@ Status MemoryService::may_search(const Target& directory, std::string_view name)
   return allows(inode, directory.credential, kExecute) ? Status::Ok : Status::Acces;
 }
 
-/// Whether entries of `directory` may be added or removed, and `name` can be one.
+/// Whether the caller may add or remove an entry `name` in `directory`.
 Status MemoryService::may_change_directory(const Target& directory, std::string_view name) const noexcept {
   const Inode& inode = fs_.inode(directory.number);
   if (inode.type != FileType::Directory) return Status::NotDir;
@@ -51,7 +51,7 @@ Status MemoryService::may_change_directory(const Target& directory, std::string_
   return allows(inode, directory.credential, kWrite | kExecute) ? Status::Ok : Status::Acces;
 }
 
-/// The sticky bit leaves an entry to its owner and the directory's.
+/// With the sticky bit, only the owners of the entry and of the directory may remove it.
 Status MemoryService::may_remove(const Target& directory, const Inode& victim) const noexcept {
   const Inode& parent = fs_.inode(directory.number);
   const bool restricted = (parent.mode & kSticky) != 0 && !owns(parent, directory.credential);
@@ -85,7 +85,7 @@ void MemoryService::lookup(Call& call, xdr::Reader& in) noexcept {
   succeed(call, Status::Ok);
 }
 
-// --- Making --------------------------------------------------------------------------------------
+// --- Creating ------------------------------------------------------------------------------------
 
 void MemoryService::end_create(Call& call, Status status, InodeNumber made,
                                const WccBefore& before) noexcept {
@@ -99,8 +99,8 @@ void MemoryService::end_create(Call& call, Status status, InodeNumber made,
   succeed(call, status);
 }
 
-/// Makes an object with the attributes asked for, as far as the caller may set them; a directory with the
-/// set-group-id bit passes on its group.
+/// Creates an object with the requested attributes, as far as the caller may set them. A directory with the
+/// set-group-id bit passes its group on.
 FileSystem::Found MemoryService::make(const Target& directory, std::string_view name, NewInode what,
                                       const SetAttributes& set) noexcept {
   const Inode& parent = fs_.inode(directory.number);
@@ -158,14 +158,14 @@ void MemoryService::create(Call& call, xdr::Reader& in) noexcept {
 
   status = may_change_directory(directory, name);
   if (status != Status::Ok) return end_create(call, status, 0, before);
-  // After an exclusive CREATE the client sets the attributes; until then nobody else gets at the file.
+  // After an exclusive CREATE the client sets the attributes; until then no other user may open the file.
   const std::uint16_t mode = how == kExclusive ? 0600 : 0644;
   const FileSystem::Found made = make(directory, name, {.type = FileType::Regular, .mode = mode}, set);
   if (made.status == Status::Ok) {
     Inode& inode = fs_.inode(made.number);
     inode.exclusive = how == kExclusive;
     inode.create_verifier = verifier;
-    if (set.size) static_cast<void>(fs_.truncate(made.number, *set.size));  // a new file: it only grows
+    if (set.size) static_cast<void>(fs_.truncate(made.number, *set.size));  // cannot fail: it only grows
   }
   end_create(call, made.status, made.number, before);
 }
@@ -328,7 +328,7 @@ void MemoryService::rename(Call& call, xdr::Reader& in) noexcept {
     if (moves_directory && !allows(inode, from.credential, kWrite)) return Status::Acces;  // its ".." changes
     if (directory && fs_.is_within(to.number, moved)) return Status::Inval;
     if (const EntryNumber existing = fs_.lookup(to.number, to_name); existing != 0) {
-      if (fs_.entry(existing).inode == moved) return Status::Ok;  // two names of one file: nothing to do
+      if (fs_.entry(existing).inode == moved) return Status::Ok;  // links to one file: no effect
       const Inode& victim = fs_.inode(fs_.entry(existing).inode);
       if (directory != (victim.type == FileType::Directory)) return Status::Exist;
       if (directory && victim.entries > 0) return Status::NotEmpty;
@@ -355,7 +355,7 @@ void MemoryService::readdirplus(Call& call, xdr::Reader& in) noexcept {
   list_directory(call, in, true);
 }
 
-/// Entries in order of their making; a cookie names the last one seen, also when that has been removed since.
+/// Lists entries in order of creation. The cookie is that of the last entry returned, which may be removed.
 void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexcept {
   constexpr std::uint32_t kEntryBytes = 4 + 8 + 4 + 8;         // follows, fileid, name length, cookie
   constexpr std::uint32_t kPlusBytes = 88 + 8 + kHandleBytes;  // post_op_attr, post_op_fh3
@@ -373,7 +373,7 @@ void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexc
   if (!allows(inode, directory.credential, kRead))
     return end_with_attr(call, Status::Acces, directory.number);
 
-  // Cookies are good for one start of the file system: only a root's handle outlives it.
+  // Cookies do not survive a restart of the file system; the handle of a root does.
   if (cookie != 0 && cookie_verifier != fs_.start())
     return end_with_attr(call, Status::BadCookie, directory.number);
 
@@ -388,7 +388,7 @@ void MemoryService::list_directory(Call& call, xdr::Reader& in, bool plus) noexc
   const auto put = [&](std::string_view name, InodeNumber number, std::uint64_t its_cookie) {
     const auto name_bytes = static_cast<std::uint32_t>(kEntryBytes + xdr::padded(name.size()));
     const std::uint32_t bytes = name_bytes + (plus ? kPlusBytes : 0);
-    // dircount is advice: one entry is given in any case.
+    // dircount is a hint: the first entry is returned in any case.
     if (bytes > left || (any && name_bytes > names_left)) return false;
     left -= bytes;
     names_left -= std::min(names_left, name_bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// READ, WRITE, COMMIT and READLINK: data goes straight between the requester's memory and the file's blocks.
+// READ, WRITE, COMMIT and READLINK: RDMA moves data directly between the requester's memory and the blocks.
 #include <algorithm>
 #include <cstring>
 
@@ -34,7 +34,7 @@ WriteArguments get_write_arguments(xdr::Reader& in) noexcept {
 
 // --- READ ----------------------------------------------------------------------------------------
 
-/// Names the blocks as the reply's data and pins them until it is out. Holes are read from a block of zeros.
+/// Adds the blocks to the reply and pins them until it is sent. Holes are read from a block of zeros.
 void MemoryService::add_file_data(Call& call, InodeNumber number, std::uint64_t offset,
                                   std::uint32_t bytes) noexcept {
   Inode& inode = fs_.inode(number);
@@ -49,7 +49,7 @@ void MemoryService::add_file_data(Call& call, InodeNumber number, std::uint64_t 
     const auto within = static_cast<std::uint32_t>(offset % kLargeBytes);
     const std::uint32_t run = std::min(left, kLargeBytes - within);
     const Block block = fs_.block_of(inode, static_cast<std::uint32_t>(offset / kLargeBytes));
-    // A small block may hold less than the file's size says: the rest is a hole.
+    // A small block may be shorter than the file: the rest is a hole.
     const std::uint32_t there = block == 0    ? 0
                                 : inode.small ? kSmallBytes - std::min(within, kSmallBytes)
                                               : run;
@@ -74,7 +74,7 @@ void MemoryService::read(Call& call, xdr::Reader& in) noexcept {
   Inode& inode = fs_.inode(file.number);
   if (inode.type == FileType::Directory) return end_with_attr(call, Status::IsDir, file.number);
   if (inode.type != FileType::Regular) return end_with_attr(call, Status::Inval, file.number);
-  // The owner may always: the client checked when the file was opened, and its mode may have changed since.
+  // The owner may always read: the client checked on open, and the mode may have changed since.
   if (!owns(inode, file.credential) && !allows(inode, file.credential, kRead) &&
       !allows(inode, file.credential, kExecute))
     return end_with_attr(call, Status::Acces, file.number);
@@ -135,7 +135,7 @@ void MemoryService::end_write(Inode& inode, std::uint64_t end, bool by_root) noe
   if (!by_root) strip_set_id(inode);
 }
 
-/// The data came with the call: it is copied.
+/// The data is inline in the call: copies it.
 void MemoryService::write(Call& call, xdr::Reader& in) noexcept {
   const WriteArguments arguments = get_write_arguments(in);
   const auto data = in.opaque_fixed(arguments.data_bytes);
@@ -160,8 +160,7 @@ void MemoryService::write(Call& call, xdr::Reader& in) noexcept {
   write_ok(call, before, arguments.count);
 }
 
-/// The data waits in the requester's memory: everything is checked before it is pulled, and then it is pulled
-/// into the file's own blocks.
+/// The data is in a Read chunk: checks everything first, then has it pulled directly into the file's blocks.
 Placement MemoryService::place(Call& call) noexcept {
   if (call.header().procedure != ulb::kNfs3Write) return Placement::Assemble;
   if (!authenticate(call)) return Placement::Reply;
@@ -210,7 +209,7 @@ Placement MemoryService::place(Call& call) noexcept {
   return Placement::Sink;
 }
 
-/// The data has arrived in the blocks that were the file's when it was asked for.
+/// The data has arrived in the blocks that the file had when place() ran.
 void MemoryService::commit_placed(Call& call) noexcept {
   auto& transfer = call.state<Transfer>();
   Inode& inode = fs_.inode(transfer.inode);
@@ -221,7 +220,7 @@ void MemoryService::commit_placed(Call& call) noexcept {
   Status status = fs_.ensure_blocks(inode, transfer.offset, transfer.bytes);
   if (status != Status::Ok) return end_with_wcc(call, status, before);
 
-  // A truncation or another WRITE may have given the file other blocks meanwhile.
+  // A truncation or another WRITE may have replaced blocks of the file since.
   std::uint64_t offset = transfer.offset;
   const std::uint64_t end = offset + transfer.bytes;
   for (std::uint32_t i = 0; i < transfer.blocks; ++i) {
@@ -252,8 +251,8 @@ void MemoryService::commit(Call& call, xdr::Reader& in) noexcept {
   succeed(call, Status::Ok);
 }
 
-/// A WRITE that was given up may have left bytes behind the end of the file, which have to read as zeros
-/// later. If another transfer uses the block, whoever is the last there sees to it.
+/// An aborted WRITE may have left bytes behind the end of the file, which must read as zeros later. If other
+/// transfers use the block, the last one clears them.
 void MemoryService::release(Call& call) noexcept {
   auto& transfer = call.state<Transfer>();
   Inode& inode = fs_.inode(transfer.inode);

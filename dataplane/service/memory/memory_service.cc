@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dispatch, access control and the procedures about attributes and the file system as a whole.
+// Dispatch, access control, and the procedures on attributes and on the whole file system.
 #include "dataplane/service/memory/memory_service.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ MemoryService::MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros
   if (exports_.size() > kMaxExports)
     throw SetupError("There are more than " + std::to_string(kMaxExports) + " exports: remove some.");
   if (!make_roots()) throw SetupError("max_files is smaller than the number of exports: raise max_files.");
-  // Another one after each start (RFC 1813, section 3.3.7).
+  // Differs after each restart (RFC 1813, section 3.3.7).
   xdr::store_u64(write_verifier_.data(), fs_.start());
 }
 
@@ -49,12 +49,12 @@ bool MemoryService::make_roots() noexcept {
 
 void MemoryService::exchange_exports(std::vector<ExportOptions>& exports) noexcept {
   exports_.swap(exports);
-  make_roots();  // one without an inode for its root is not in use
+  make_roots();  // an export without a free inode for its root is not in use
 }
 
 namespace {
 
-/// Procedures whose second execution gives another answer than their first.
+/// Procedures that are not idempotent.
 constexpr bool must_not_repeat(std::uint32_t procedure) noexcept {
   constexpr std::uint32_t kSetAttr = 2;  // guarded by a ctime that it changes
   constexpr std::uint32_t kFirst = 8;    // CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME,
@@ -128,7 +128,7 @@ void MemoryService::end_with_attr(Call& call, Status status, InodeNumber number)
 
 // --- Access --------------------------------------------------------------------------------------
 
-/// Only AUTH_NONE and AUTH_SYS are served. The start of every call: it belongs to no export yet.
+/// First step of every call, when its export is not known yet. Only AUTH_NONE and AUTH_SYS are served.
 bool MemoryService::authenticate(Call& call) noexcept {
   current_export_ = kNoExport;
   const rpc::OpaqueAuth& credential = call.header().credential;
@@ -186,7 +186,7 @@ bool MemoryService::in_group(const Credential& credential, std::uint32_t gid) no
 bool MemoryService::allows(const Inode& inode, const Credential& credential,
                            std::uint16_t wanted) const noexcept {
   if (credential.uid == 0) {
-    // Root may do all but execute what nobody may execute.
+    // Root may do everything but execute a file without an execute bit.
     return (wanted & kExecute) == 0 || inode.type == FileType::Directory || (inode.mode & 0111) != 0;
   }
   std::uint16_t granted = inode.mode & 7;
@@ -212,7 +212,7 @@ void MemoryService::getattr(Call& call, xdr::Reader& in) noexcept {
   succeed(call, object.status);
 }
 
-/// What a change by anyone but root takes away, so that a program cannot be made to run as another user.
+/// Clears the set-id bits, which a change by anyone but root must not leave on a program.
 void MemoryService::strip_set_id(Inode& inode) noexcept {
   if (inode.type != FileType::Regular) return;
   inode.mode &= static_cast<std::uint16_t>(~kSetUid);

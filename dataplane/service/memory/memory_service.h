@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The embedded NFS version 3 export, held in registered memory (RFC 1813; NFSACL version 3).
+// The built-in NFS version 3 server, with exports in registered memory (RFC 1813; NFSACL version 3).
 //
-// What it promises: a WRITE is in the export when it is answered, and answered FILE_SYNC, since nothing is
-// more stable here than memory; contents end with the data plane. The write verifier is another one after
-// each start, so that clients that hold unstable data know; a file that was there before a restart is stale
-// after it.
+// Guarantees: a WRITE is visible when it is answered, and answered FILE_SYNC, since memory is the most stable
+// storage there is; contents are lost when the data plane ends. The write verifier changes with each restart,
+// so that clients send unstable data again; handles of files from before a restart are stale.
+//
+// Only the reactor that owns the exports may call; the constructor is setup. The service owns the file system
+// and the reply cache; the device owns the memory, which outlives the service. Errors are nfsstat3 in
+// replies.
 #pragma once
 
 #include <array>
@@ -26,7 +29,7 @@ inline constexpr std::uint32_t kMaxReaddirBytes = 64u << 10;
 inline constexpr std::uint16_t kSetUid = 04000;
 inline constexpr std::uint16_t kSetGid = 02000;
 inline constexpr std::uint16_t kSticky = 01000;
-/// A transfer that starts and ends within blocks.
+/// Of the largest transfer, if it starts and ends inside blocks.
 inline constexpr std::uint32_t kMaxTransferBlocks = kMaxTransferBytes / kLargeBytes + 1;
 
 struct AddressPrefix {
@@ -37,7 +40,7 @@ struct AddressPrefix {
 
 struct ExportOptions {
   std::string path;
-  bool in_use = true;  ///< false: handles are stale until an export of this path is here again
+  bool in_use = true;  ///< false: handles are stale until the path is exported again
   bool read_only = false;
   bool root_squash = true;
   bool all_squash = false;
@@ -50,7 +53,7 @@ struct ExportOptions {
 struct MemoryServiceConfig {
   std::uint32_t max_files = 100000;
   HashKey handle_key{};
-  std::vector<ExportOptions> exports{};  ///< the place of each is part of its handles; at most kMaxExports
+  std::vector<ExportOptions> exports{};  ///< the index is part of file handles; at most kMaxExports
 };
 
 struct ProcedureStatistics {
@@ -58,7 +61,7 @@ struct ProcedureStatistics {
   std::uint64_t errors = 0;  ///< answered with an nfsstat3 other than NFS3_OK
 };
 
-/// Calls answered with an nfsstat3; NFSACL calls are in the sums only.
+/// Calls answered with an nfsstat3; NFSACL calls count in the sums only.
 struct ExportStatistics : ProcedureStatistics {
   std::array<ProcedureStatistics, ulb::kNfs3Procedures> procedures{};
   std::uint64_t repeated = 0;  ///< answered from the reply cache
@@ -66,14 +69,14 @@ struct ExportStatistics : ProcedureStatistics {
   std::uint64_t written_bytes = 0;
 };
 
-/// Stands for "none" where an export's number is asked for.
+/// No export: for calls whose file handle belongs to none.
 inline constexpr std::uint32_t kNoExport = kMaxExports;
 
 class MemoryService final : public Service {
  public:
-  /// Setup. Both regions are zero and stay the service's. `region` holds the files' data; `zeros` is what
-  /// holes are read from (kLargeBytes, never written), and behind it a few bytes for XDR round-up that a
-  /// requester sends along.
+  /// Setup. Both regions are zeroed and used by nothing else. `region` holds the files' data; `zeros` starts
+  /// with kLargeBytes that holes are read from (never written), followed by a few bytes as a sink for XDR
+  /// round-up that a requester includes.
   MemoryService(rdma::MemoryRegion region, rdma::MemoryRegion zeros, const MemoryServiceConfig& config,
                 FileSystem::Clock wall_clock);
 
@@ -85,21 +88,20 @@ class MemoryService final : public Service {
 
   FileSystem& file_system() noexcept { return fs_; }
   const std::vector<ExportOptions>& exports() const noexcept { return exports_; }
-  /// The reactor, between turns: `exports` are in force from here on, and the caller gets the old ones.
-  /// Nothing is allocated or freed. What was in an export that goes stays in memory, and is there again when
-  /// the export comes back.
+  /// Between loop turns: swaps in `exports` and returns the old ones in the same vector, so that nothing is
+  /// allocated or freed here. Files of an export that is removed stay in memory and reappear with it.
   void exchange_exports(std::vector<ExportOptions>& exports) noexcept;
-  /// For kNoExport: calls whose handle named none.
+  /// kNoExport: calls whose handle belongs to no export.
   const ExportStatistics& statistics(std::size_t export_id) const noexcept { return statistics_[export_id]; }
   HandleBytes root_handle(std::uint32_t export_id) const noexcept {
     return fs_.handle_of(fs_.root(export_id));
   }
 
-  /// The NFSACL side of the same exports, to be registered as a service of its own.
+  /// NFSACL for the same exports, to be registered as a service of its own. Owned here.
   Service& acl_service() noexcept { return acl_; }
 
  private:
-  /// Who calls, after squashing.
+  /// The caller's credential after squashing.
   struct Credential {
     std::uint32_t uid = 0;
     std::uint32_t gid = 0;
@@ -108,7 +110,7 @@ class MemoryService final : public Service {
   };
   enum Permission : std::uint16_t { kExecute = 1, kWrite = 2, kRead = 4 };
 
-  /// What every procedure starts from: a credential, and the object that its first handle names.
+  /// Result of the common checks: the credential, and the object of the first file handle.
   struct Target {
     Status status = Status::Stale;
     InodeNumber number = 0;
@@ -116,15 +118,15 @@ class MemoryService final : public Service {
     const ExportOptions* options = nullptr;
   };
 
-  /// What a READ or WRITE keeps from its start to release().
+  /// State of a READ or WRITE from its start to release().
   struct Transfer {
     InodeNumber inode;
     std::uint32_t generation;
     std::uint64_t offset;
     std::uint32_t bytes;
-    std::uint16_t blocks;              ///< in `pinned`, from the one of `offset` on
-    bool writing;                      ///< placed WRITE that has not been committed
-    bool by_root;                      ///< the set-id bits of the file stay
+    std::uint16_t blocks;              ///< used entries of `pinned`, from the block of `offset` on
+    bool writing;                      ///< placed WRITE that is not committed yet
+    bool by_root;                      ///< the set-id bits of the file are kept
     Block pinned[kMaxTransferBlocks];  ///< zero: a hole
   };
   static_assert(sizeof(Transfer) <= kCallStateBytes);
@@ -209,7 +211,7 @@ class MemoryService final : public Service {
   std::array<std::byte, 8> write_verifier_;
   std::uint32_t current_export_ = kNoExport;
   ReplyCache replies_;
-  bool keep_reply_ = false;  ///< of the call that is being executed
+  bool keep_reply_ = false;  ///< the call being executed goes into the reply cache
   ReplyCache::Key reply_key_;
   AclService acl_;
 };

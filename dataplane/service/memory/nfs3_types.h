@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XDR of the NFS version 3 types (RFC 1813, section 2), between the wire and the file system.
+// XDR encoding and decoding of NFS version 3 types (RFC 1813, section 2). Functions that take a FileSystem
+// may be called by its reactor only. Nothing is owned. Times in ns since 1970, sizes in bytes. Errors: the
+// reader or writer fails, and its user checks ok().
 #pragma once
 
 #include <optional>
@@ -31,9 +33,9 @@ void put_fattr3(xdr::Writer& out, const Inode& inode, InodeNumber number) noexce
 void put_post_op_attr(xdr::Writer& out, FileSystem& fs, InodeNumber number) noexcept;  ///< zero: none
 void put_post_op_fh3(xdr::Writer& out, FileSystem& fs, InodeNumber number) noexcept;
 
-/// What wcc_data says of the state before an operation.
+/// The attributes before an operation, for wcc_data.
 struct WccBefore {
-  InodeNumber number = 0;  ///< zero: nothing is said
+  InodeNumber number = 0;  ///< zero: no attributes
   std::uint64_t size = 0;
   std::uint64_t mtime_ns = 0;
   std::uint64_t ctime_ns = 0;

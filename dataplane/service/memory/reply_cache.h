@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Duplicate request cache (Juszczak: "Improving the performance and correctness of an NFS server", 1989): a
-// procedure that must not be executed twice is answered from here when its call comes again, as it does after
-// a reconnect (RFC 8166, section 4.2.1; V1-152).
+// retransmitted call of a non-idempotent procedure, as after a reconnect, is answered from here instead of
+// being executed twice (RFC 8166, section 4.2.1; V1-152).
 //
-// A call is the same when client, XID, procedure and arguments are. Fixed size; the oldest entry of a set
-// gives way.
+// Calls are equal if client, XID, procedure and arguments are. Fixed size, set-associative; the oldest entry
+// of a set is replaced. Only the owning reactor may call; the constructor is setup. Results are copied in;
+// find() returns a view that is valid until the next keep(). Times in ns, of the file system's clock.
 #pragma once
 
 #include <array>
@@ -19,11 +20,11 @@
 
 namespace sluice::service::memory {
 
-/// The longest results of a procedure that is kept: CREATE's handle, attributes and directory data.
+/// Longest results that are cached: CREATE's handle, attributes and directory wcc_data.
 inline constexpr std::size_t kMaxKeptReplyBytes = 320;
 inline constexpr std::size_t kReplySets = 512;
 inline constexpr std::size_t kReplyWays = 8;
-/// A client gives up a call, or reuses its XID, long after that.
+/// A client gives up a call, or reuses its XID, only long after this.
 inline constexpr std::uint64_t kKeepReplyNs = 120'000'000'000;
 
 class ReplyCache {
@@ -43,7 +44,7 @@ class ReplyCache {
     return {call.peer(), call.header().xid, call.header().procedure, siphash(hash_key_, call.arguments())};
   }
 
-  /// The results of that call, or an empty span.
+  /// The cached results, or an empty span.
   std::span<const std::byte> find(const Key& key, std::uint64_t now_ns) noexcept {
     for (Entry& entry : set_of(key))
       if (entry.bytes > 0 && entry.key == key && now_ns - entry.made_ns < kKeepReplyNs)

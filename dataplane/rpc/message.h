@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONC RPC call and reply headers (RFC 5531, section 9), decoded in place and encoded into the caller's room.
-// Credentials and verifiers of any flavor are carried whole as opaque bytes (RPCSEC_GSS included).
-// No allocation; any thread.
+// ONC RPC call and reply headers (RFC 5531, section 9), decoded in place and encoded into the caller's
+// buffer. Credentials and verifiers of any flavor, RPCSEC_GSS included, are passed through as opaque bytes.
+// Decoded headers point into the message, which must outlive them. Pure, no allocation; any thread.
 #pragma once
 
 #include <cstdint>
@@ -56,9 +56,9 @@ struct OpaqueAuth {
   std::span<const std::byte> body;
 };
 
-/// RPCSEC_GSS with integrity or privacy (RFC 2203, section 5.3.2): arguments and results are wrapped, so that
-/// nothing in them may be reduced (RFC 8166, section 8.2.2; V1-176). What cannot be decoded counts as
-/// wrapped.
+/// RPCSEC_GSS with integrity or privacy (RFC 2203, section 5.3.2): arguments and results are wrapped, so
+/// nothing in them may be reduced (RFC 8166, section 8.2.2; V1-176). A credential that cannot be decoded
+/// counts as wrapped.
 bool is_wrapped(const OpaqueAuth& credential) noexcept;
 
 struct CallHeader {
@@ -72,7 +72,7 @@ struct CallHeader {
 
 enum class CallDecode {
   Ok,
-  Truncated,    ///< shorter than its fields say; nothing can be answered but a transport error
+  Truncated,    ///< ends inside the header: only a transport error can be returned
   NotACall,     ///< msg_type is not CALL
   RpcMismatch,  ///< rpcvers is not 2: answer encode_rpc_mismatch()
   BadCred,      ///< credential over kMaxAuthBytes: answer encode_auth_error(BadCred)
@@ -85,7 +85,7 @@ struct CallDecodeResult {
   CallHeader header;
 };
 
-/// Consumes the call header; the reader then stands at the first argument byte.
+/// Consumes the call header, up to the first argument byte.
 CallDecodeResult decode_call(xdr::Reader& reader) noexcept;
 void encode_call(xdr::Writer& writer, const CallHeader& header) noexcept;
 
@@ -111,10 +111,10 @@ struct ReplyDecodeResult {
   ReplyHeader header;
 };
 
-/// Consumes the reply header; on success the reader then stands at the first result byte.
+/// Consumes the reply header; on success, up to the first result byte.
 ReplyDecodeResult decode_reply(xdr::Reader& reader) noexcept;
 
-/// Accepted reply with any accept_stat but ProgMismatch; the results follow when it is Success.
+/// Accepted reply with any accept_stat but ProgMismatch; after Success, the caller appends the results.
 void encode_accepted(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier, AcceptStat stat) noexcept;
 void encode_prog_mismatch(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier,
                           VersionRange supported) noexcept;

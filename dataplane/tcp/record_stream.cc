@@ -36,7 +36,7 @@ void RecordStream::compact() noexcept {
   filled_ = moved;
 }
 
-/// Reads a mark, and moves what is joined so far up to the fragment's data.
+/// Reads a record mark, and moves the fragments joined so far up to the new fragment's data.
 bool RecordStream::begin_fragment() noexcept {
   const std::uint32_t mark = xdr::load_u32(&buffer_[at_]);
   at_ += xdr::kUnit;
@@ -50,7 +50,7 @@ bool RecordStream::begin_fragment() noexcept {
   return ++fragments_ <= kMaxFragments;
 }
 
-/// The record has become too long: keeps its first word, and gives up the rest that is there.
+/// The record has become too long: keeps its first word and drops the rest received so far.
 bool RecordStream::begin_skipping() noexcept {
   const std::byte* const joined = memory_ != nullptr ? memory_ : &buffer_[begin_];
   std::copy_n(joined, std::min(joined_, skipped_head_.size()), skipped_head_.begin());
@@ -105,7 +105,7 @@ RecordStream::Step RecordStream::next() noexcept {
       if (here > 0) std::memcpy(memory_ + joined_, &buffer_[at_], here);
       begin_ = at_ + here;
     }
-    // In the buffer a fragment counts as joined when all of it is there, so that its data stays in one piece.
+    // In the buffer a fragment is joined only once it is complete, so that its data stays contiguous.
     if (memory_ == nullptr && here < fragment_left_) return Step::NeedBytes;
     joined_ += here;
     at_ += here;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RPC records out of a byte stream (RFC 5531, section 11): fragments joined, marks dropped, each record in
-// one piece. The stream's bytes come into a small buffer, where short records stay; a record that does not
-// fit it goes on in memory of its own, into which its bytes are then received directly. One reactor; no
-// allocation.
+// RPC records from a byte stream (RFC 5531, section 11): fragments are joined and record marks removed, so
+// that each record is contiguous. Bytes are received into a small buffer, where short records stay; a record
+// that does not fit continues in memory lent by the caller, into which its remaining bytes are received
+// directly. Only the owning reactor may call; no allocation.
 //
-// The input is hostile. A record is bounded in length and in fragments; one that is longer than the caller
-// can use is stepped over, since the stream behind it is of use to others.
+// The input is hostile: a record is bounded in length and in fragments. A record longer than the caller can
+// use is skipped, so that the rest of the stream stays usable.
 #pragma once
 
 #include <array>
@@ -19,18 +19,18 @@
 
 namespace sluice::tcp {
 
-/// Longest record, call or reply: 1 MiB of data and what is around it.
+/// Longest record, call or reply: 1 MiB of data plus headers and attributes.
 inline constexpr std::uint32_t kMaxRecordBytes = (1u << 20) + (64u << 10);
-/// Buffer of one stream: short records stay in it, longer ones go on in memory of their own.
+/// Buffer of one stream: short records stay in it, longer ones continue in lent memory.
 inline constexpr std::size_t kStreamBytes = 16u << 10;
-/// Most fragments of one record. Servers send one or a few; each costs a move of the record's bytes.
+/// Most fragments per record. Servers send one or a few; each costs a move of the record's bytes.
 inline constexpr std::uint32_t kMaxFragments = 256;
-/// Longest record that is stepped over. What says that it is longer is no record.
+/// Longest record that is skipped. A longer length means that the stream is not RPC.
 inline constexpr std::uint64_t kMaxSkippedBytes = 64u << 20;
 
 /// Record mark and XID.
 inline constexpr std::size_t kRecordHeadBytes = 2 * xdr::kUnit;
-/// In front of a message of `message_bytes`, its XID included, that goes out in one fragment.
+/// Record mark and XID of a message of `message_bytes`, XID included, that is sent as one fragment.
 inline std::array<std::byte, kRecordHeadBytes> record_head(std::size_t message_bytes,
                                                            std::uint32_t xid) noexcept {
   constexpr std::uint32_t kLastFragment = 1u << 31;
@@ -45,31 +45,31 @@ class RecordStream {
   enum class Step : std::uint8_t {
     Record,      ///< record() is complete
     NeedBytes,   ///< receive into room()
-    NeedMemory,  ///< the record does not fit the buffer: lend()
-    Skipped,     ///< one was longer than max_record_bytes; record() is its first word
-    Broken,      ///< no record is so long, or in so many fragments: the stream is of no use any more
+    NeedMemory,  ///< the record does not fit the buffer: call lend()
+    Skipped,     ///< a record longer than max_record_bytes was skipped; record() is its first word
+    Broken,      ///< a limit was exceeded: close the connection
   };
 
   /// Setup. `buffer` outlives the stream.
   RecordStream(std::span<std::byte> buffer, std::uint32_t max_record_bytes) noexcept
       : buffer_(buffer), max_record_bytes_(max_record_bytes) {}
 
-  /// Where the next bytes of the stream go; never empty after NeedBytes.
+  /// Where to receive the next bytes of the stream; never empty after NeedBytes.
   std::span<std::byte> room() noexcept;
   void received(std::size_t bytes) noexcept;
-  /// Looks for the next record; the one before is given up, unless it was taken.
+  /// Advances to the next record. record() of the previous one becomes invalid, unless its memory was taken.
   Step next() noexcept;
   std::span<std::byte> record() const noexcept { return record_; }
-  /// After Record: the same record again at the next next().
+  /// After Record: next() returns the same record again.
   void keep() noexcept { kept_ = true; }
 
-  /// After NeedMemory: `memory` has room for max_record_bytes, and is the stream's until taken.
+  /// After NeedMemory: `memory` has room for max_record_bytes and belongs to the stream until taken.
   void lend(std::byte* memory) noexcept;
-  /// The memory that record() or a part of one is in, which is the caller's from now on; null: in the buffer.
+  /// Returns the lent memory, which holds record() or a part of one, to the caller; null: none is lent.
   std::byte* take_memory() noexcept { return std::exchange(memory_, nullptr); }
   bool in_memory() const noexcept { return memory_ != nullptr; }
 
-  /// Forgets everything; the memory has been taken.
+  /// For a new connection. The lent memory must have been taken.
   void reset() noexcept;
 
  private:
@@ -86,13 +86,13 @@ class RecordStream {
   bool in_fragment_ = false;
   bool last_ = false;
   bool skipping_ = false;
-  std::uint64_t skipped_ = 0;                ///< bytes of the record, when skipping
-  std::array<std::byte, 4> skipped_head_{};  ///< its first
+  std::uint64_t skipped_ = 0;                ///< bytes of the record being skipped
+  std::array<std::byte, 4> skipped_head_{};  ///< the first of them
   std::uint32_t fragments_ = 0;
   std::size_t fragment_left_ = 0;
-  std::size_t joined_ = 0;  ///< bytes of the record that are in place: at begin_, or in memory_
-  std::size_t begin_ = 0;   ///< of the record in the buffer, when it is not in memory
-  std::size_t at_ = 0;      ///< first byte of the buffer that was not looked at
+  std::size_t joined_ = 0;  ///< contiguous bytes of the record: at begin_, or in memory_
+  std::size_t begin_ = 0;   ///< start of the record in the buffer, unless it is in memory_
+  std::size_t at_ = 0;      ///< first byte of the buffer that was not parsed
   std::size_t filled_ = 0;
   std::byte* memory_ = nullptr;
 };

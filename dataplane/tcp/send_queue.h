@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a stream has still to send, in order: short messages are copied into a ring, long ones are named where
-// they are. One reactor; no allocation after construction.
+// Send queue of a stream, in order: short messages are copied into a ring, long ones are sent from where they
+// are. Only the owning reactor may call; no allocation after construction.
 #pragma once
 
 #include <sys/uio.h>
@@ -19,18 +19,17 @@ namespace sluice::tcp {
 inline constexpr std::size_t kSendRingBytes = 64u << 10;
 /// Messages up to this size are copied.
 inline constexpr std::size_t kMaxCopiedBytes = 4096;
-/// Long messages queued, each with what is between it and the next.
+/// Pieces queued: referred messages, and the runs of copied bytes between them.
 inline constexpr std::uint32_t kMaxSendPieces = 64;
-/// Pieces of one Send.
+/// Pieces per sendmsg().
 inline constexpr std::size_t kMaxSendVectors = 16;
 
 class SendQueue {
  public:
-  SendQueue() : ring_(new std::byte[kSendRingBytes]) {}  // not zeroed: resident as it is used
+  SendQueue() : ring_(new std::byte[kSendRingBytes]) {}  // not zeroed, so that pages become resident on use
 
   bool empty() const noexcept { return pieces_ == 0; }
-  /// Room for a message of which `copied` bytes are copied, in one run, and the rest is named in `referred`
-  /// pieces.
+  /// Whether there is room for a message with one run of `copied` bytes and `referred` pieces.
   bool room_for(std::size_t copied, std::size_t referred = 1) const noexcept {
     return pieces_ + 2 + referred <= kMaxSendPieces && copied <= kSendRingBytes - in_ring_;
   }
@@ -49,12 +48,13 @@ class SendQueue {
       bytes = bytes.subspan(here);
     }
   }
-  /// After room_for(). `bytes` stay untouched until sent() has reported `owner`, which is not null.
+  /// After room_for(). `bytes` must not change until sent() has reported `owner`, which is not null, or until
+  /// clear().
   void refer(std::span<const std::byte> bytes, void* owner) noexcept {
     add({bytes.data(), bytes.size(), owner});
   }
 
-  /// The first of it, as vectors for one Send, valid until sent().
+  /// The front of the queue, as vectors for one sendmsg(); valid until sent().
   std::span<iovec> gather() noexcept {
     std::size_t count = 0;
     for (std::uint32_t i = 0; i < pieces_ && count < kMaxSendVectors; ++i) {
@@ -64,7 +64,7 @@ class SendQueue {
     return {vectors_.data(), count};
   }
 
-  /// `bytes` of the first are gone; calls `done(owner)` for each long message that is.
+  /// `bytes` from the front were sent; calls `done(owner)` for each referred piece that is complete.
   template <typename Done>
   void sent(std::size_t bytes, Done&& done) noexcept {
     while (bytes > 0 && pieces_ > 0) {
@@ -85,7 +85,7 @@ class SendQueue {
     }
   }
 
-  /// Nothing of it will be sent.
+  /// Drops everything, without reporting owners.
   void clear() noexcept {
     pieces_ = first_ = 0;
     ring_head_ = in_ring_ = 0;

@@ -16,11 +16,11 @@
 namespace sluice::tcp {
 namespace {
 
-// Above those that services of old are at.
+// Skips the lower ports, which well-known services use.
 constexpr std::uint16_t kFirstPrivilegedPort = 665;
 constexpr std::uint16_t kLastPrivilegedPort = 1023;
 
-/// Each attempt begins behind where the last one ended, so that a port is used again as late as can be.
+/// Each attempt starts behind the port of the last one, so that ports are reused as late as possible.
 int bind_privileged(int socket, int family) noexcept {
   static std::atomic<std::uint32_t> next{0};
   constexpr std::uint32_t kPorts = kLastPrivilegedPort - kFirstPrivilegedPort + 1;
@@ -101,7 +101,7 @@ std::uint16_t local_port(int socket) noexcept {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
   ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes);
-  in_port_t port = 0;  // at the same place in both families
+  in_port_t port = 0;  // at the same offset in both families
   std::memcpy(&port, reinterpret_cast<const std::byte*>(&address) + offsetof(sockaddr_in, sin_port),
               sizeof port);
   return ntohs(port);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TCP sockets as RPC uses them. Any thread.
+// TCP sockets configured for RPC. Any thread; the caller owns the returned descriptors. Errors are -errno.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,25 +11,25 @@
 
 namespace sluice::tcp {
 
-/// A peer that takes neither bytes nor probes for so long is lost (TCP_USER_TIMEOUT, keep-alive).
+/// A peer that acknowledges neither data nor keep-alive probes for this long is dead (TCP_USER_TIMEOUT).
 inline constexpr unsigned kPeerTimeoutMs = 30'000;
 
-/// No delay, and the loss of a silent peer noticed in `peer_timeout_ms`.
+/// Sets TCP_NODELAY, and detects a dead peer within `peer_timeout_ms`.
 void tune(int socket, unsigned peer_timeout_ms) noexcept;
 
-/// A tuned TCP socket to connect with, blocking. With `privileged`, bound to a port below 1024. Negative:
-/// minus errno.
+/// A tuned, blocking TCP socket to connect with. With `privileged`, bound to a port below 1024. Negative:
+/// -errno.
 int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noexcept;
 
-/// Fills `address`, of the family that the address is of; returns its size.
+/// Fills `address` with `host`'s family, address and `port`; returns its size in bytes.
 socklen_t socket_address(const PeerAddress& host, std::uint16_t port, sockaddr_storage& address) noexcept;
 
-/// The other way round, without the port.
+/// The host of a socket address.
 PeerAddress peer_address(const sockaddr_storage& address) noexcept;
 
-/// A TCP socket that listens there, as others of this program may (SO_REUSEPORT). Negative: minus errno.
+/// A listening TCP socket. SO_REUSEPORT: every reactor listens on the same address. Negative: -errno.
 int listening_socket(const sockaddr* address, socklen_t bytes) noexcept;
-/// Of a bound socket, in host order.
+/// Port of a bound socket, in host byte order.
 std::uint16_t local_port(int socket) noexcept;
 
 }  // namespace sluice::tcp

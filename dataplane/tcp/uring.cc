@@ -12,7 +12,7 @@
 namespace sluice::tcp {
 
 Uring::Uring() {
-  // The kernel's part of completions is done when the reactor enters it, not by interrupting the reactor.
+  // DEFER_TASKRUN: the kernel completes operations when the reactor enters it, instead of interrupting it.
   io_uring_params parameters{};
   parameters.flags = IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                      IORING_SETUP_TASKRUN_FLAG;
@@ -23,10 +23,10 @@ Uring::Uring() {
     error = io_uring_queue_init_params(kRingEntries, &ring_, &parameters);
   }
   if (error < 0)
-    throw SetupError(std::string("The kernel gives no io_uring (") + std::strerror(-error) +
-                     "), which upstreams and the reverse gateway need: Linux 5.19 or later, sysctl "
+    throw SetupError(std::string("Cannot set up io_uring (") + std::strerror(-error) +
+                     "), which upstreams and the reverse gateway need: use Linux 5.19 or later, set sysctl "
                      "kernel.io_uring_disabled = 0, "
-                     "and a unit or container that allows io_uring_setup.");
+                     "and allow io_uring_setup in the unit or container.");
 }
 
 Uring::~Uring() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reactor's io_uring: sockets without a system call each, and none at all while nothing happens. What one
-// turn has to submit, and what the kernel has to complete, costs one io_uring_enter().
+// The reactor's io_uring. One io_uring_enter() per loop turn submits all operations and reaps completions;
+// none is made while there is nothing to do. Only the owning reactor may call. Results are as in cqe->res:
+// bytes or a descriptor, or -errno.
 #pragma once
 
 #include <liburing.h>
@@ -13,14 +14,14 @@
 
 namespace sluice::tcp {
 
-/// Operations that may wait for submission in one turn; more are submitted at once.
+/// Operations that wait for submission at the end of the turn; when full, they are submitted at once.
 inline constexpr unsigned kRingEntries = 1024;
-/// Completions handled in one turn.
+/// Completions handled per turn.
 inline constexpr std::size_t kUringCompletionsPerTurn = 256;
 
 class Uring {
  public:
-  /// What an operation is for; the low bits of its user data.
+  /// Kind of operation, in the low bits of its user data.
   enum class Kind : std::uint8_t { Connect, Receive, Send, Accept };
 
   /// Setup; any thread. Throws SetupError where the kernel has no io_uring, or forbids it.
@@ -29,15 +30,15 @@ class Uring {
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
 
-  /// `target` is aligned to 8 bytes and lives until the completion has come.
+  // `target` is 8-byte aligned; it and the memory passed live until the completion was handled.
   void connect(void* target, int socket, const sockaddr* address, socklen_t bytes) noexcept;
   void receive(void* target, int socket, std::byte* to, std::size_t bytes) noexcept;
   void send(void* target, int socket, const msghdr* message) noexcept;
-  /// The result is the new socket; `address` says whose.
+  /// The result is the new socket; `address` receives the peer.
   void accept(void* target, int socket, sockaddr* address, socklen_t* bytes) noexcept;
 
-  /// Submits, and calls `handle(void* target, Kind, int result)` for what is complete. The first call fixes
-  /// the thread. Returns the completions handled.
+  /// Submits, then calls `handle(void* target, Kind, int result)` for each completion. The first call binds
+  /// the ring to the calling thread (IORING_SETUP_SINGLE_ISSUER). Returns the completions handled.
   template <typename Handle>
   std::size_t poll(Handle&& handle) noexcept {
     if (waiting_ > 0 || kernel_has_work()) enter();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All upper-layer bindings there are. Any thread.
+// Registry of the upper-layer bindings. Constants; any thread.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@
 
 namespace sluice::ulb {
 
-/// Of this version of this program; lives as long as the process. Null: it has none.
+/// The binding of a program and version; static. Null: there is none.
 const service::Binding* find_binding(std::uint32_t program, std::uint32_t version) noexcept;
-/// A copy of that, or, for a program without one, a binding without eligible items that ignores chunks.
+/// A copy of it, or, without one, a binding that has no eligible items and ignores chunks.
 service::Binding binding_or_plain(std::uint32_t program, std::uint32_t version) noexcept;
 
-/// A program and version with a name of its own in configurations, such as "nfs3".
+/// A program and version that the configuration can refer to by name, for example "nfs3".
 struct NamedProgram {
   std::string_view name;
   std::uint32_t program = 0;

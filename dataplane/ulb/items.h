@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the bindings' ways of finding eligible items have in common. Pure; any thread.
+// Helpers shared by the bindings for finding DDP-eligible items. Pure; any thread.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace sluice::ulb {
 
-/// The counted opaque that the reader stands at, as the only item; none when it is not all there.
+/// The counted opaque at the reader's position as the only item; none if it is truncated.
 inline std::size_t item_here(xdr::Reader& reader, std::span<service::Item> items,
                              service::PlacedResults* placed = nullptr) noexcept {
   const std::uint32_t bytes = reader.u32();
@@ -23,7 +23,7 @@ inline std::size_t item_here(xdr::Reader& reader, std::span<service::Item> items
   return 1;
 }
 
-/// The only item of the results is of so many bytes at most.
+/// The only item of the results has at most `bytes`.
 inline std::size_t expect_item(std::uint64_t bytes, std::span<std::uint32_t> most_bytes) noexcept {
   if (most_bytes.empty()) return 0;
   most_bytes[0] = static_cast<std::uint32_t>(bytes);

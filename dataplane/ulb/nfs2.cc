@@ -87,7 +87,7 @@ std::uint64_t max_nfs2_results(std::uint32_t procedure, std::span<const std::byt
   }
 }
 
-/// As in version 3, with version 2's attributes.
+/// As in version 3, with the attributes of version 2.
 std::uint64_t max_nfsacl2_results(std::uint32_t procedure, std::span<const std::byte>) {
   if (procedure == 0) return 0;
   constexpr std::uint64_t kMaxAclEntries = 1024;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upper-layer bindings of NFS version 2 and its companions (RFC 1094; RFC 8267, section 4).
+// Upper-layer bindings of NFS version 2 and NFSACL version 2 (RFC 1094; RFC 8267, section 4). Static
+// constants, never freed; their functions are pure. Any thread.
 #pragma once
 
 #include "dataplane/service/api/binding.h"

@@ -27,7 +27,7 @@ constexpr std::array<service::ProcedureBinding, kNfs3Procedures> procedure_table
 }
 constexpr auto kProcedures = procedure_table();
 
-/// The count a READ-like call names; arguments too short to have one ask for nothing.
+/// The count argument of a READ-like call; zero if the arguments are truncated.
 std::uint64_t count_behind_handle(std::span<const std::byte> arguments, std::uint32_t bytes_between) {
   xdr::Reader reader(arguments);
   reader.opaque(kMaxHandle);
@@ -127,7 +127,7 @@ std::uint64_t max_nfsacl_results(std::uint32_t procedure, std::span<const std::b
   return procedure == 1 ? kStatus + kPostOpAttr + 4 + 2 * kList : kStatus + kPostOpAttr;
 }
 
-/// MNT: status, handle, flavors. DUMP and EXPORT have lists without a bound in the arguments or the protocol.
+/// MNT: status, handle, flavors. Neither arguments nor protocol bound the lists of DUMP and EXPORT.
 std::uint64_t max_mount3_results(std::uint32_t procedure, std::span<const std::byte>) {
   constexpr std::uint64_t kMaxFlavors = 16;
   constexpr std::uint64_t kMaxLists = 64 << 10;

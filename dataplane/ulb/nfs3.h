@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upper-layer bindings of NFS version 3 and its companions (RFC 8267, section 4; rows V1-193 to V1-197).
+// Upper-layer bindings of NFS version 3, NFSACL version 3 and MOUNT version 3 (RFC 8267, section 4; rows
+// V1-193 to V1-197). Static constants, never freed; their functions are pure. Any thread.
 #pragma once
 
 #include "dataplane/service/api/binding.h"
@@ -41,7 +42,7 @@ inline constexpr std::uint32_t kNfs3Procedures = 22;
 
 /// WRITE data, SYMLINK path, READ data and READLINK path are eligible; other chunks are ignored.
 const service::Binding& nfs3_binding() noexcept;
-/// Nothing is eligible; chunks are ignored, as servers of the NFS family do.
+/// NFSACL version 3: nothing is eligible; chunks are ignored, as other servers of the NFS family do.
 const service::Binding& nfsacl3_binding() noexcept;
 /// MOUNT version 3 (RFC 1813, Appendix I): nothing is eligible.
 const service::Binding& mount3_binding() noexcept;

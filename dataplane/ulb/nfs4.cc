@@ -9,7 +9,7 @@
 namespace sluice::ulb {
 namespace {
 
-/// Moves behind one element, whatever is in it.
+/// Advances behind one element of the grammar, nested ones included.
 void skip(const char*& grammar) noexcept {
   int depth = 0;
   if (*grammar == '*') ++grammar;
@@ -55,7 +55,7 @@ std::size_t nfs4_result_items(std::uint32_t procedure, std::span<const std::byte
   return count;
 }
 
-/// A call has as many Read chunks, and its reply as many Write chunks, as COMPOUNDs may have items.
+/// Most eligible items of a COMPOUND: Read chunks of a call, and Write chunks of its reply.
 constexpr service::ProcedureBinding kProcedures[] = {{},
                                                      {.eligible_arguments = 255, .eligible_results = 255}};
 constexpr std::string_view kNames[] = {"null", "compound"};
@@ -89,7 +89,7 @@ CompoundWalker::CompoundWalker(std::span<const std::byte> message, What what,
     if (what == What::CallbackCall) in_.u32();  // callback_ident
   }
   operations_ = left_ = in_.u32();
-  // Each has its number at least.
+  // Each operation takes at least its number.
   failed_ = !in_.ok() || left_ > in_.remaining() / xdr::kUnit;
 }
 
@@ -157,7 +157,7 @@ void CompoundWalker::element(const char*& grammar) noexcept {
     case '{':
       return choice(grammar);
     default:
-      failed_ = true;  // the grammar is ours: this cannot be
+      failed_ = true;  // unreachable: the grammar is a constant
       return;
   }
 }
@@ -191,11 +191,11 @@ bool CompoundWalker::boolean() noexcept {
   return good() && word == 1;
 }
 
-/// "[x]" has a count in front, "*(x)" a word in front of each that says whether there is one more.
+/// "[x]" is preceded by a count; each element of "*(x)" by a word that says whether one more follows.
 void CompoundWalker::repeated(const char*& grammar, bool counted) noexcept {
   const char* const body = grammar + (counted ? 1 : 2);
   std::uint32_t count = counted ? in_.u32() : 0;
-  // Every element takes a word at least.
+  // Every element takes at least one word.
   if (counted && count > in_.remaining() / xdr::kUnit) failed_ = true;
   while (good() && (counted ? count-- > 0 : boolean())) {
     const char* each = body;

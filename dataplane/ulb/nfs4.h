@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Steps over the COMPOUNDs of NFS version 4, all minor versions, forward and callback, without copying: where
-// each operation begins and ends, and where its DDP-eligible item is (RFC 8267, section 6.1). Pure; any
-// thread.
+// Walks over the operations of NFS version 4 COMPOUNDs, all minor versions, forward and callback, without
+// copying: where each operation begins and ends, and where its DDP-eligible item is (RFC 8267, section 6.1).
+// Pure; any thread. The message must outlive the walker. Offsets and sizes in bytes.
 //
-// The input is hostile. What cannot be stepped over (a count beyond the message, a union without that arm, an
-// operation that does not exist) ends the walk; nothing outside the message is read, and the work is bounded
-// by its length.
+// The input is hostile. Anything that cannot be parsed (a count beyond the message, an undefined union arm,
+// an unknown operation) ends the walk; nothing outside the message is read, and the work is bounded by its
+// length.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace sluice::ulb {
 
 inline constexpr std::uint32_t kNfs4Version = 4;
 inline constexpr std::uint32_t kNfs4Compound = 1;
-/// RFC 7530, section 15.2.3: what a server answers an operation that it does not know with.
+/// Operation number of the result of an unknown operation (RFC 7530, section 15.2.3).
 inline constexpr std::uint32_t kNfs4Illegal = 10044;
 
 class CompoundWalker {
@@ -30,32 +30,32 @@ class CompoundWalker {
     std::uint32_t number = 0;
     const char* name = "";
     std::uint32_t status = 0;      ///< of a reply
-    std::size_t begin = 0;         ///< of the operation's number, in the message
-    std::size_t end = 0;           ///< behind the operation
-    bool has_item = false;         ///< DDP-eligible; an operation has one at most
-    std::size_t item_at = 0;       ///< its data, behind the count word
+    std::size_t begin = 0;         ///< offset of the operation's number in the message
+    std::size_t end = 0;           ///< offset behind the operation
+    bool has_item = false;         ///< has a DDP-eligible item; an operation has at most one
+    std::size_t item_at = 0;       ///< offset of the item's data, behind the count word
     std::uint32_t item_bytes = 0;  ///< without round-up
-    bool item_placed = false;      ///< its data was taken out
+    bool item_placed = false;      ///< the data was moved in a chunk and is not in the message
   };
 
-  /// `message` is the argument of the COMPOUND, or its result, out of which items may have been taken; null:
-  /// none.
+  /// `message` is the argument or the result of a COMPOUND. `placed` says which items of a result were moved
+  /// in chunks; null: none.
   CompoundWalker(std::span<const std::byte> message, What what,
                  service::PlacedResults* placed = nullptr) noexcept;
 
-  /// False when all operations were stepped over, or one cannot be: complete() tells which.
+  /// False at the end of the message, or at an operation that cannot be parsed: see complete().
   bool next(Operation& operation) noexcept;
 
-  /// Whether the message could be stepped over to its last byte.
+  /// Whether the whole message was parsed, to its last byte.
   bool complete() const noexcept { return !failed_ && left_ == 0 && in_.remaining() == 0; }
   std::uint32_t minor_version() const noexcept { return minor_version_; }  ///< of a call
   std::uint32_t status() const noexcept { return status_; }                ///< of a reply
-  std::uint32_t operations() const noexcept { return operations_; }        ///< that it says it has
+  std::uint32_t operations() const noexcept { return operations_; }        ///< count word of the message
 
  private:
   bool is_reply() const noexcept { return what_ == What::Reply || what_ == What::CallbackReply; }
   const char* grammar_of(std::uint32_t number, Operation& operation) const noexcept;
-  // Each steps over what stands at `grammar` and moves that behind it.
+  // Each skips one value as described at `grammar`, and advances `grammar` behind the description.
   void sequence(const char*& grammar) noexcept;
   void element(const char*& grammar) noexcept;
   void repeated(const char*& grammar, bool counted) noexcept;
@@ -68,7 +68,7 @@ class CompoundWalker {
   const std::span<const std::byte> message_;
   const What what_;
   service::PlacedResults* const placed_;
-  std::size_t items_ = 0;  ///< of results, so far
+  std::size_t items_ = 0;  ///< eligible results seen so far
   xdr::Reader in_;
   bool failed_ = false;
   std::uint32_t minor_version_ = 0;
@@ -78,17 +78,18 @@ class CompoundWalker {
   Operation* current_ = nullptr;
 };
 
-/// Upper bound of the results of a COMPOUND, eligible items included. What the protocol bounds nowhere
-/// (owners, lists) has bounds here that servers keep; a reply beyond them needs a Reply chunk that nobody
-/// offered.
+/// Upper bound in bytes of the results of a COMPOUND, eligible items included. Where the protocol has no
+/// bound (owners, lists), limits that servers keep in practice are assumed; a longer reply would need a
+/// larger Reply chunk than is offered.
 std::uint64_t max_nfs4_results(std::uint32_t procedure, std::span<const std::byte> arguments);
 
-/// Most bytes of the READs and READLINKs of a COMPOUND, in order; as many as there is room for.
+/// Upper bounds in bytes of the READ and READLINK data of a COMPOUND, in order; up to most_bytes.size().
+/// Returns how many were written.
 std::size_t expected_nfs4_items(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<std::uint32_t> most_bytes);
 
-/// Each WRITE, symbolic link's CREATE, READ and READLINK of a COMPOUND has an eligible item; Read chunks that
-/// stand elsewhere are refused.
+/// Each WRITE, CREATE of a symbolic link, READ and READLINK of a COMPOUND has an eligible item; Read chunks
+/// at other positions are refused.
 const service::Binding& nfs4_binding() noexcept;
 
 }  // namespace sluice::ulb

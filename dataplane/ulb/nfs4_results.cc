@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How large the results of a COMPOUND can become (RFC 8267, section 6.2), from its arguments and the grammar
-// of results.
+// Upper bound of the results of a COMPOUND (RFC 8267, section 6.2), from its arguments and the grammar of
+// results.
 #include <algorithm>
 
 #include "dataplane/ulb/nfs4.h"
@@ -10,7 +10,7 @@
 namespace sluice::ulb {
 namespace {
 
-// Bounds of what the protocol leaves without one, from what servers are known to send.
+// Assumed bounds in bytes or elements where the protocol has none, from what servers are known to send.
 constexpr std::uint64_t kOpaque = 1024;              // owners, names, server scopes
 constexpr std::uint64_t kElements = 32;              // of an array: bitmap words, flavors, server names
 constexpr std::uint64_t kPath = 4096;                // READLINK
@@ -31,7 +31,7 @@ enum : std::uint32_t {
   kReadPlus = 68,
 };
 
-/// Most bytes of what stands at `grammar`, up to the end of the sequence; moves behind it.
+/// Upper bound of the values described at `grammar`, up to the end of the sequence; advances behind it.
 std::uint64_t bound_of(const char*& grammar) noexcept {
   std::uint64_t bytes = 0;
   for (; *grammar != '\0' && *grammar != ']' && *grammar != ')' && *grammar != ';'; ++grammar) {
@@ -73,7 +73,7 @@ std::uint64_t bound_of(const char*& grammar) noexcept {
   return bytes;
 }
 
-/// The word at `offset` of an operation's arguments; zero when there is none.
+/// The word at `offset` of an operation's arguments; zero if they are shorter.
 std::uint64_t word(std::span<const std::byte> arguments, std::size_t offset) noexcept {
   return offset + xdr::kUnit <= arguments.size() ? xdr::load_u32(&arguments[offset]) : 0;
 }
@@ -87,7 +87,7 @@ std::uint64_t attributes_bound(std::span<const std::byte> arguments) noexcept {
   return bytes;
 }
 
-/// Behind the operation's status.
+/// Upper bound of a result behind its status.
 std::uint64_t body_bound(std::uint32_t number, std::span<const std::byte> arguments) noexcept {
   switch (number) {
     case kGetAttr:
@@ -100,16 +100,16 @@ std::uint64_t body_bound(std::uint32_t number, std::span<const std::byte> argume
       return 16 + word(arguments, 20);
     case kReadLink:
       return 4 + kPath;
-    case kGetDeviceInfo:  // device, type, maxcount; or how much it would have to be
+    case kGetDeviceInfo:  // device, type, maxcount; or, in an error, the needed size
       return 16 + 4 * kElements + word(arguments, 20);
     case kLayoutGet:  // signal, type, iomode, offset, length, minlength, stateid, maxcount
       return 16 + word(arguments, 52);
     default:
       break;
   }
-  if (number >= std::size(kNfs4Operations)) return 0;  // ILLEGAL: a status alone
+  if (number >= std::size(kNfs4Operations)) return 0;  // ILLEGAL: only a status
   const char* grammar = kNfs4Operations[number].results;
-  return bound_of(grammar);  // its status included
+  return bound_of(grammar);  // includes the status
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ std::uint64_t body_bound(std::uint32_t number, std::span<const std::byte> argume
 std::uint64_t max_nfs4_results(std::uint32_t procedure, std::span<const std::byte> arguments) {
   if (procedure != kNfs4Compound) return 0;
   CompoundWalker walker(arguments, CompoundWalker::What::Call);
-  // Status, tag (the call's own comes back), number of results.
+  // Status, tag (copied from the call), number of results.
   std::uint64_t bytes = 12 + xdr::padded(word(arguments, 0));
   CompoundWalker::Operation operation;
   while (walker.next(operation)) {

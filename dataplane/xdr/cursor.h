@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bounds-checked XDR cursors over byte spans (RFC 4506). No allocation, no copy, no exception.
+// Bounds-checked XDR cursors over byte spans (RFC 4506). No allocation, no copy, no exception. The spans are
+// the caller's and must outlive the cursor and the views it returns.
 //
-// Both cursors fail stickily: after the first defect every read yields zero or an empty span, every write is
-// dropped, and ok() is false. A decoder therefore reads a whole structure and asks ok() once, but asks before
-// it loops on a count. Any thread may use a cursor; one cursor belongs to one thread.
+// Errors are sticky: after the first one every read returns zero or an empty span, every write is dropped,
+// and ok() is false. A decoder therefore reads a whole structure and checks ok() once, but also before it
+// loops on a count. One cursor belongs to one thread, any thread.
 #pragma once
 
 #include <bit>
@@ -18,8 +19,7 @@ namespace sluice::xdr {
 
 inline constexpr std::size_t kUnit = 4;
 
-/// Bytes of an item with its round-up to the XDR unit (RFC 4506, section 3). No overflow for lengths below
-/// 2^64 - 3.
+/// Length rounded up to the XDR unit (RFC 4506, section 3). Does not overflow below 2^64 - 3.
 constexpr std::uint64_t padded(std::uint64_t bytes) noexcept {
   return (bytes + (kUnit - 1)) & ~std::uint64_t{kUnit - 1};
 }
@@ -56,7 +56,7 @@ class Reader {
   /// Bytes consumed so far.
   std::size_t position() const noexcept { return static_cast<std::size_t>(at_ - begin_); }
   std::size_t remaining() const noexcept { return failed_ ? 0 : static_cast<std::size_t>(end_ - at_); }
-  /// All that is left, without consuming it.
+  /// The remaining bytes, without consuming them.
   std::span<const std::byte> rest() const noexcept { return {at_, remaining()}; }
 
   void fail() noexcept { failed_ = true; }
@@ -77,7 +77,7 @@ class Reader {
     return value;
   }
 
-  /// XDR bool: any word other than 0 and 1 is a defect (V1-013).
+  /// XDR bool: any word other than 0 and 1 is an error (V1-013).
   bool boolean() noexcept {
     const std::uint32_t value = u32();
     if (value > 1) fail();
@@ -99,7 +99,7 @@ class Reader {
     return opaque_fixed(bytes);
   }
 
-  /// string<max>; the bytes are not checked for a character set.
+  /// string<max>. The character set is not checked.
   std::string_view string(std::uint32_t max_bytes) noexcept {
     const auto bytes = opaque(max_bytes);
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -136,7 +136,7 @@ class Writer {
     at_ += kUnit;
   }
 
-  /// Several units, all of them or none.
+  /// Several units, all or none.
   template <typename... Words>
   void words(Words... values) noexcept {
     if (remaining() < sizeof...(values) * kUnit) return fail();
@@ -176,13 +176,13 @@ class Writer {
     return where;
   }
 
-  /// Overwrites a unit written before. A position that was never written is a defect of the caller and fails.
+  /// Overwrites a unit written before; fails if `where` was not written.
   void patch_u32(std::size_t where, std::uint32_t value) noexcept {
     if (failed_ || where + kUnit > position()) return fail();
     store_u32(begin_ + where, value);
   }
 
-  /// Takes back everything written from `where` on, and the failure if there was one.
+  /// Discards everything written from `where` on, and clears an error.
   void rewind(std::size_t where) noexcept {
     if (where > static_cast<std::size_t>(end_ - begin_)) return fail();
     at_ = begin_ + where;

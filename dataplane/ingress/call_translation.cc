@@ -7,10 +7,10 @@
 namespace sluice::ingress {
 namespace {
 
-/// A result that is smaller comes inline, or in the Reply chunk with the rest.
+/// Smaller results come inline, or in the Reply chunk with the rest.
 constexpr std::uint32_t kMinPlacedBytes = 1024;
 
-/// Answers which results came back in their rooms.
+/// Knows which results the server placed in their rooms.
 class RoomsOfReply final : public service::PlacedResults {
  public:
   RoomsOfReply(const ClientCall& call, const rpcrdma::Reply& reply) noexcept : call_(call), reply_(reply) {}
@@ -23,8 +23,8 @@ class RoomsOfReply final : public service::PlacedResults {
   }
   void unreadable() noexcept override { unreadable_ = true; }
 
-  /// Data whose place cannot be found would be lost in silence. That of a result which is not there does not
-  /// matter (F-07, V1-109).
+  /// False if placed data has no place in the results, since it would be lost silently. Data of a result that
+  /// is absent does not matter (F-07, V1-109).
   bool consistent(std::span<const service::Item> items) const noexcept {
     if (defect_) return false;
     for (std::uint32_t i = 0; unreadable_ && i < call_.room_count; ++i)
@@ -39,7 +39,7 @@ class RoomsOfReply final : public service::PlacedResults {
   bool unreadable_ = false;
 };
 
-/// The message with the placed data where it belongs, pad included.
+/// Inserts the placed data and its padding into the message.
 void set_pieces(ClientCall& call, std::span<const std::byte> message, std::size_t results_at,
                 std::span<const service::Item> items) noexcept {
   std::size_t from = xdr::kUnit;

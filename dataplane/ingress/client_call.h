@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One call of a TCP client on its way to the server and back. One reactor.
+// One call of a TCP client, on its way to the server and back. Only the reactor of the client may access it.
 #pragma once
 
 #include <array>
@@ -15,27 +15,27 @@ namespace sluice::ingress {
 
 class TcpClient;
 
-/// Replies up to this size need no memory but the call's own.
+/// Replies up to this size fit the call's own buffer.
 inline constexpr std::uint32_t kSmallReplyBytes = 4096;
-/// Data that may be placed in one reply; what is more comes inline.
+/// Eligible results placed per reply; further ones come inline.
 inline constexpr std::size_t kMaxPlacedItems = service::kMaxResultItems;
 
-/// Registered memory of one of two sizes, which the clients share.
+/// A buffer borrowed from the pools that the clients share; to be returned by give_back().
 struct Loan {
   std::byte* address = nullptr;
-  bool is_record = false;  ///< of Memory::records, else of Memory::items
+  bool is_record = false;  ///< from Memory::records, else from Memory::items
 };
 
 struct ClientCall {
   enum class State : std::uint8_t {
     Free,
-    Outstanding,  ///< the requester has it
+    Outstanding,  ///< submitted to the requester; waits for its reply
     Ready,        ///< its reply waits for room in the send queue
-    Sending,      ///< the send queue names its memory
+    Sending,      ///< the send queue refers to its memory
   };
   State state = State::Free;
-  bool submitting = false;  ///< its completion would come from within submit()
-  bool refused = false;     ///< it has come so
+  bool submitting = false;  ///< in submit(): a completion now means that the requester refused the call
+  bool refused = false;     ///< completed within submit()
   TcpClient* client = nullptr;
   std::uint32_t index = 0;
   std::uint32_t xid = 0;
@@ -43,17 +43,17 @@ struct ClientCall {
   std::uint64_t begun_ns = 0;
   const service::Binding* binding = nullptr;  ///< static
 
-  Loan call;                      ///< data that the server reads
-  Loan reply;                     ///< rooms for placed data, and behind them the reply itself
-  std::uint32_t rooms_bytes = 0;  ///< of all of them
-  std::uint32_t room_count = 0;   ///< eligible results, those included that have no room
-  std::array<std::uint32_t, kMaxPlacedItems> room_at;
-  std::array<std::uint32_t, kMaxPlacedItems> room_bytes;  ///< zero: the data is to come inline
+  Loan call;                      ///< arguments that the server reads by RDMA
+  Loan reply;                     ///< rooms for placed results, followed by the reply message
+  std::uint32_t rooms_bytes = 0;  ///< total of all rooms
+  std::uint32_t room_count = 0;   ///< eligible results, including those without a room
+  std::array<std::uint32_t, kMaxPlacedItems> room_at;     ///< offset in `reply`
+  std::array<std::uint32_t, kMaxPlacedItems> room_bytes;  ///< zero: the result is to come inline
 
-  std::uint32_t total_bytes = 0;  ///< of the reply as the client gets it
+  std::uint32_t total_bytes = 0;  ///< of the reply as sent to the client
   std::uint32_t piece_count = 0;
-  std::uint32_t pieces_left = 0;                                           ///< Sending
-  std::array<std::span<const std::byte>, 2 * kMaxPlacedItems + 1> pieces;  ///< of the reply, behind its XID
+  std::uint32_t pieces_left = 0;                                           ///< Sending: not yet sent
+  std::array<std::span<const std::byte>, 2 * kMaxPlacedItems + 1> pieces;  ///< of the reply, without its XID
   ClientCall* next = nullptr;
   std::array<std::byte, kSmallReplyBytes>* small = nullptr;
 };

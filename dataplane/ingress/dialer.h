@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who makes connections to the server for the reverse gateway: the reactor, with connection management. One
-// reactor.
+// Opens connections to the server for the reverse gateway. Implemented by the reactor, together with
+// connection management. Only the owning reactor may call.
 #pragma once
 
 #include "dataplane/rpcrdma/requester/requester.h"
@@ -11,10 +11,10 @@ namespace sluice::ingress {
 
 class Dialer {
  public:
-  /// Begins a connection. The requester is attached to it until it has ended or has not come about; the
-  /// server's own calls on it go to `callee`. Null: there is no room for one now.
+  /// Starts connecting. The requester is attached to the connection until it ends or fails; the server's own
+  /// calls on it go to `callee`. Both outlive it; the engine owns the connection. Null: none is free now.
   virtual rpcrdma::Connection* dial(rpcrdma::Requester& requester, service::Service& callee) noexcept = 0;
-  /// Ends a connection that was dialed.
+  /// Closes a connection returned by dial().
   virtual void hang_up(rpcrdma::Connection& connection) noexcept = 0;
 
  protected:

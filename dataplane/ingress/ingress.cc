@@ -24,7 +24,7 @@ Ingress::Ingress(rpcrdma::Engine& engine, Dialer& dialer, const IngressConfig& c
               {engine.device(), config.item_buffers, tcp::kStreamBytes}},
       scratch_(new std::byte[tcp::kMaxRecordBytes]),
       by_connection_(engine.connection_count()) {
-  std::construct_at(&area_);  // a predecessor's
+  std::construct_at(&area_);  // drops the counts of an earlier data plane
   for (std::uint32_t i = 0; i < config.clients; ++i)
     clients_.push_back(std::make_unique<TcpClient>(*this, engine));
   to_flush_.reserve(config.clients);
@@ -127,7 +127,7 @@ bool Ingress::poll(std::uint64_t now_ns) noexcept {
     if (std::exchange(accept_failed_, false)) accepting_ = false;
     const std::uint64_t clock_ns = clock_();
     for (const auto& client : clients_) client->tick(clock_ns);
-    resume_waiting();  // also for what the requester has released by itself
+    resume_waiting();  // the requester may have released resources without note_release()
     publish();
   }
   return handled > 0;
@@ -137,7 +137,7 @@ void Ingress::resume_waiting() noexcept {
   resuming_.swap(waiting_);
   for (TcpClient* const client : resuming_) client->resume();
   resuming_.clear();
-  // What those gave back that still wait is what they had taken.
+  // Clients that wait again have only returned what they had just taken.
   released_ = false;
 }
 

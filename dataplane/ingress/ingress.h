@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reverse gateway: clients that speak RPC over TCP, a server that speaks RPC-over-RDMA. Each client has a
-// connection to the server of its own, so that state, callbacks and XIDs belong to who they belong to; its
-// XIDs are kept, for the server's duplicate request cache and for RPCSEC_GSS, which signs them. One reactor.
+// The reverse gateway: clients use RPC over TCP, the server RPC-over-RDMA. Each client has a connection to
+// the server of its own, because servers tie state, callbacks and XIDs to the connection. XIDs are kept, for
+// the server's duplicate request cache and for RPCSEC_GSS, which signs them. Only the owning reactor may
+// call; the constructor is setup.
 //
-// Calls go out with Read chunks for what their bindings make eligible (RFC 8267), with Write chunks for the
-// data that they ask for, and with a Reply chunk, or continued in version 2, where the reply may be long.
+// Calls are sent with Read chunks for eligible arguments (RFC 8267), with Write chunks for the data that they
+// request, and, where the reply may be long, with a Reply chunk or, in version 2, as continued messages.
 #pragma once
 
 #include <netinet/in.h>
@@ -27,15 +28,15 @@
 
 namespace sluice::ingress {
 
-/// Looks at clients whose calls, records or answers may be overdue.
+/// Period of checking clients for overdue calls, records and replies.
 inline constexpr std::uint64_t kTickNs = 20'000'000;
 
 struct IngressConfig {
   sockaddr_storage address{};  ///< to listen at
   socklen_t address_bytes = 0;
-  std::vector<segment::AllowedPrefix> allowed;  ///< none: every address
+  std::vector<segment::AllowedPrefix> allowed;  ///< empty: every address
   std::uint32_t clients = 16;
-  std::uint32_t calls = 64;  ///< of one client at once; a power of two
+  std::uint32_t calls = 64;  ///< outstanding per client; a power of two
   std::uint32_t inline_bytes = 4096;
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 256;
@@ -51,7 +52,7 @@ class Ingress final : public service::Poller {
  public:
   using Counter = segment::IngressCounter;
 
-  /// Setup. All that is given outlives it. Throws SetupError where it cannot listen.
+  /// Setup. The references and `clock` outlive it. Throws SetupError if it cannot listen.
   Ingress(rpcrdma::Engine& engine, Dialer& dialer, const IngressConfig& config, segment::IngressArea& area,
           rpcrdma::Clock clock);
   ~Ingress() override;
@@ -59,7 +60,7 @@ class Ingress final : public service::Poller {
   Ingress& operator=(const Ingress&) = delete;
 
   bool poll(std::uint64_t now_ns) noexcept override;
-  /// Where it listens, in host order.
+  /// The listening port, in host byte order.
   std::uint16_t port() const noexcept;
 
   // For its clients.
@@ -69,19 +70,19 @@ class Ingress final : public service::Poller {
   tcp::Uring& uring() noexcept { return uring_; }
   std::span<std::byte> scratch() noexcept { return {scratch_.get(), tcp::kMaxRecordBytes}; }
   std::uint64_t now_ns() const noexcept { return clock_(); }
-  /// The smallest that has room. Nothing in it when there is none.
+  /// A buffer of the smallest size that fits. Null address: none is free.
   Loan borrow(std::size_t bytes) noexcept;
   void give_back(Loan& loan) noexcept;
   rdma::Lkey record_lkey() const noexcept { return memory_.records.lkey(); }
   rdma::Lkey lkey(const Loan& loan) const noexcept {
     return (loan.is_record ? memory_.records : memory_.items).lkey();
   }
-  /// What a client waits for may be there.
+  /// A resource that waiting clients may need was released: they are resumed in the next poll().
   void note_release() noexcept { released_ = true; }
-  // Once for each client until the next poll().
+  // At most once per client until the next poll().
   void schedule_flush(TcpClient& client) noexcept { to_flush_.push_back(&client); }
   void schedule_resume(TcpClient& client) noexcept { waiting_.push_back(&client); }
-  /// The server's calls on this connection are for this client.
+  /// Routes the server's calls on this connection to this client.
   void bind(const rpcrdma::Connection& connection, TcpClient& client) noexcept {
     by_connection_[connection.number()] = &client;
   }
@@ -97,8 +98,8 @@ class Ingress final : public service::Poller {
   }
 
  private:
-  /// Takes the server's calls, of whatever program, and gives them to the client whose connection they came
-  /// on (RFC 8167).
+  /// Receives the server's calls, of any program, and passes them to the client that the connection is bound
+  /// to (RFC 8167).
   class Callee final : public service::Service {
    public:
     explicit Callee(Ingress& ingress) : ingress_(ingress) {}
@@ -125,14 +126,14 @@ class Ingress final : public service::Poller {
   Memory memory_;
   std::unique_ptr<std::byte[]> scratch_;
   std::vector<std::unique_ptr<TcpClient>> clients_;
-  std::vector<TcpClient*> by_connection_;  ///< by number of the connection to the server
+  std::vector<TcpClient*> by_connection_;  ///< by number of the connection to the server; null: none
   std::vector<TcpClient*> to_flush_;
   std::vector<TcpClient*> waiting_;
   std::vector<TcpClient*> resuming_;  ///< in resume_waiting()
   int listener_ = -1;
   bool accepting_ = false;
-  bool accept_failed_ = false;  ///< not tried again before the next tick
-  sockaddr_storage peer_{};     ///< of the next client
+  bool accept_failed_ = false;  ///< retried at the next tick
+  sockaddr_storage peer_{};     ///< address of the next client
   socklen_t peer_bytes_ = 0;
   bool released_ = false;
   std::uint64_t ticked_ns_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of the server to one TCP client, in the reverse direction (RFC 8167): passed on as they are, and
-// answered with what the client answers. The reactor of the client; no allocation.
+// Reverse-direction calls of the server to one TCP client (RFC 8167): forwarded unchanged, and completed with
+// the client's reply. Only the reactor of the client may call; no allocation. Calls belong to the transport.
 #pragma once
 
 #include <array>
@@ -14,26 +14,26 @@
 
 namespace sluice::ingress {
 
-/// Calls of the server that one client may have at a time.
+/// Outstanding calls of the server per client.
 inline constexpr std::size_t kMaxServerCalls = 16;
-/// Longest wait for a client's answer to one.
+/// Longest wait for a client's reply.
 inline constexpr std::uint64_t kServerCallTimeoutNs = 30'000'000'000;
 
 class ServerCalls {
  public:
-  /// Puts the call into the client's send queue. False, with nothing done: too many are outstanding, it is
-  /// too long, or the queue has no room.
+  /// Queues the call to the client. False, with no effect: too many are outstanding, the call is too long, or
+  /// the queue is full.
   bool start(service::Call& call, tcp::SendQueue& queue, std::uint64_t now_ns) noexcept;
 
   enum class Answer : std::uint8_t {
     Completed,
-    Refused,  ///< there is no room for it: the call ended with SYSTEM_ERR
+    Refused,  ///< no memory for the reply: the call was completed with SYSTEM_ERR
     Unknown,  ///< no call of the server has this XID
   };
-  /// A reply of the client's: a record with an XID and more.
+  /// A reply record from the client, at least an RPC reply header long.
   Answer on_reply(std::span<const std::byte> record) noexcept;
 
-  /// Ends those that wait for too long, or all, with SYSTEM_ERR; returns how many.
+  /// Completes overdue calls, or all, with SYSTEM_ERR; returns how many.
   std::uint32_t expire(std::uint64_t now_ns) noexcept;
   std::uint32_t refuse_all() noexcept;
 

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint32_t kHeaderRoom = 128;
 constexpr std::uint32_t kWindowsPerCall = 2;
 constexpr std::uint32_t kLongBuffers = 4;
-/// Of programs without eligible items, and of calls whose items nobody but the server can read (V1-175).
+/// For programs without eligible items, and for calls whose items only the server can decode (V1-175).
 constexpr service::Binding kNoBinding{};
 
 rpcrdma::RequesterConfig requester_config(const IngressConfig& config) {
@@ -75,13 +75,13 @@ void TcpClient::disconnect() noexcept {
   if (state_ != State::Open) return;
   state_ = State::Closing;
   ingress_.count(Ingress::Counter::clients_ended);
-  ::shutdown(socket_, SHUT_RDWR);  // ends what io_uring has of it
+  ::shutdown(socket_, SHUT_RDWR);  // completes the io_uring operations in flight
   ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.refuse_all());
   requester_.cancel_all();
   if (connection_ != nullptr && requester_.attached()) ingress_.dialer().hang_up(*connection_);
 }
 
-/// Once nothing is out any more; looked at in each tick.
+/// Called in each tick while closing; finishes once nothing is in flight any more.
 void TcpClient::finish_closing() noexcept {
   if (receiving_ || sending_) return;
   if (socket_ >= 0) {
@@ -173,7 +173,7 @@ void TcpClient::handle_records() noexcept {
         if (ClientCall* const call = take_call(xdr::load_u32(stream_.record().data())))
           fail(*call);
         else
-          disconnect();  // no room for the answer
+          disconnect();  // no free call to answer with
         break;
       case tcp::RecordStream::Step::Broken:
         ingress_.count(Ingress::Counter::bad_records);
@@ -213,7 +213,7 @@ void TcpClient::tick(std::uint64_t now_ns) noexcept {
     ingress_.unbind(*std::exchange(connection_, nullptr), *this);
     ingress_.count(Ingress::Counter::disconnects);
   }
-  // A connection that the server has ended comes back with the next call.
+  // A connection that the server has closed is reopened by the next call.
   if (now_ns >= dial_ns_ && (in_use_ > 0 || !was_connected_)) dial();
 }
 
@@ -250,7 +250,7 @@ ClientCall* TcpClient::take_call(std::uint32_t xid) noexcept {
   return call;
 }
 
-/// False: it has to come again, when there is what it needs.
+/// False: no free call or memory; pass the record again later.
 bool TcpClient::on_call(std::span<std::byte> record) noexcept {
   xdr::Reader reader(record);
   const rpc::CallDecodeResult decoded = rpc::decode_call(reader);
@@ -291,7 +291,7 @@ void TcpClient::answer_bad_call(ClientCall& call, const rpc::CallDecodeResult& d
   answer_small(call, writer.position());
 }
 
-/// Hands the call to the requester. False: there is no memory for it.
+/// Submits the call to the requester. False: no memory now.
 bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span<std::byte> record,
                       std::size_t arguments_at) noexcept {
   const bool in_memory = stream_.in_memory();
@@ -303,7 +303,7 @@ bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span
     call.reply = borrow(reply_bytes);
     if (call.reply.address == nullptr) return false;
   }
-  if (to_reduce && !in_memory) {  // short records are where the server cannot read
+  if (to_reduce && !in_memory) {  // the stream buffer of short records is not registered
     call.call = borrow(record.size());
     if (call.call.address == nullptr) return false;
     std::memcpy(call.call.address, record.data(), record.size());
@@ -342,7 +342,7 @@ bool TcpClient::submit(ClientCall& call, const rpcrdma::Request& request) noexce
   return submitted;
 }
 
-/// The memory of the record that was handled, if it had some and nobody took it.
+/// Returns the memory of a handled record, unless it had none or the call took it over.
 void TcpClient::release_record() noexcept {
   Loan loan{stream_.take_memory(), true};
   give_back(loan);
@@ -388,7 +388,7 @@ void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept
   make_ready(call);
 }
 
-/// Behind the call's rooms, or in its own memory where it has none and the reply is short.
+/// Behind the call's rooms, or in its own buffer if it has no rooms and the reply is short.
 std::span<std::byte> TcpClient::room_for_reply(ClientCall& call, std::size_t bytes) noexcept {
   if (bytes > kSmallReplyBytes && call.reply.address == nullptr) call.reply = borrow(bytes);
   if (call.reply.address == nullptr) return *call.small;
@@ -401,8 +401,8 @@ void TcpClient::note_answer() noexcept {
   was_connected_ = true;
 }
 
-/// Calls that were given up keep their credits (V1-056): where nothing is answered at all, only a new
-/// connection has others.
+/// Calls that timed out keep their credits (V1-056): if the server answers nothing at all, only a new
+/// connection has free credits.
 void TcpClient::on_timeout(const ClientCall& call) noexcept {
   ingress_.count(Ingress::Counter::timeouts);
   if (answered_ns_ < call.begun_ns && requester_.attached()) ingress_.dialer().hang_up(*connection_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One client of the reverse gateway: its TCP connection, its calls, and its connection to the server. One
-// reactor; no allocation after construction.
+// One client of the reverse gateway: its TCP connection, its calls, and its connection to the server. Only
+// the owning reactor may call; no allocation after construction.
 #pragma once
 
 #include <sys/socket.h>
@@ -24,16 +24,16 @@ namespace sluice::ingress {
 
 class Ingress;
 
-/// A client that takes none of our bytes, or stops in the middle of a long record, for so long is ended: the
-/// memory is wanted by others.
+/// A client that for this long accepts no bytes, or stops inside a long record, is disconnected, because it
+/// holds memory that other clients need.
 inline constexpr std::uint64_t kStuckNs = 30'000'000'000;
-/// Between attempts to connect to the server: doubled from the first to the last.
+/// Delay between attempts to connect to the server: doubles from the first to the last.
 inline constexpr std::uint64_t kFirstDialNs = 50'000'000;
 inline constexpr std::uint64_t kLastDialNs = 3'000'000'000;
-/// One client holds no more than this part of the long buffers.
+/// One client holds at most this fraction (1/n) of the long buffers.
 inline constexpr std::uint32_t kShareOfRecords = 4;
 
-/// Memory that one client takes, roughly, with its requester's.
+/// Approximate memory of one client, including its requester's.
 std::uint64_t client_bytes(std::uint32_t calls) noexcept;
 
 class TcpClient {
@@ -41,7 +41,7 @@ class TcpClient {
   enum class State : std::uint8_t {
     Free,
     Open,
-    Closing,  ///< waits for what io_uring, the requester and the connection to the server still have of it
+    Closing,  ///< waits for io_uring operations, outstanding requests and the connection to the server to end
   };
 
   TcpClient(Ingress& ingress, rpcrdma::Engine& engine);
@@ -53,12 +53,12 @@ class TcpClient {
   bool connected() const noexcept { return requester_.connected(); }
   std::uint32_t outstanding() const noexcept { return in_use_; }
 
-  /// Takes over a socket.
+  /// Takes ownership of an accepted socket.
   void open(int socket) noexcept;
   void on_received(int result) noexcept;
   void on_sent(int result) noexcept;
   void flush() noexcept;
-  /// What the next call waited for may be there.
+  /// A resource that the next call waits for may be available.
   void resume() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
 
@@ -104,13 +104,13 @@ class TcpClient {
 
   Ingress& ingress_;
   State state_ = State::Free;
-  bool receiving_ = false;  ///< io_uring has one
-  bool sending_ = false;
+  bool receiving_ = false;  ///< a receive is in flight in io_uring
+  bool sending_ = false;    ///< a send is in flight in io_uring
   bool flush_scheduled_ = false;
-  bool waiting_ = false;  ///< for memory, a call or room in a queue
+  bool waiting_ = false;  ///< for memory, a free call or queue room
   int socket_ = -1;
-  std::uint64_t moved_ns_ = 0;     ///< when bytes came or went last
-  std::uint64_t answered_ns_ = 0;  ///< when the server answered last
+  std::uint64_t moved_ns_ = 0;     ///< last time that bytes were received or sent
+  std::uint64_t answered_ns_ = 0;  ///< last reply of the server
   rpcrdma::Connection* connection_ = nullptr;
   bool was_connected_ = false;
   std::uint64_t dial_ns_ = 0;
@@ -123,7 +123,7 @@ class TcpClient {
   msghdr message_{};
   std::vector<ClientCall> calls_;
   std::unique_ptr<std::array<std::byte, kSmallReplyBytes>[]> small_replies_;
-  std::vector<std::uint32_t> xids_;  ///< by index of the call: what is compared lies close together
+  std::vector<std::uint32_t> xids_;  ///< by index of the call; contiguous, to search few cache lines
   IntrusiveQueue<ClientCall, &ClientCall::next> free_;
   IntrusiveQueue<ClientCall, &ClientCall::next> ready_;
   std::uint32_t in_use_ = 0;

@@ -27,7 +27,7 @@ socklen_t socket_address(const PeerAddress& host, std::uint16_t port, sockaddr_s
 /// The host of a socket address.
 PeerAddress peer_address(const sockaddr_storage& address) noexcept;
 
-/// A listening TCP socket. SO_REUSEPORT: every reactor listens on the same address. Negative: -errno.
+/// A listening TCP socket. SO_REUSEPORT: every reactor can listen on the same address. Negative: -errno.
 int listening_socket(const sockaddr* address, socklen_t bytes) noexcept;
 /// Port of a bound socket, in host byte order.
 std::uint16_t local_port(int socket) noexcept;

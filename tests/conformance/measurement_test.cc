@@ -67,6 +67,45 @@ TEST_F(Measurement, calls_count_by_procedure_and_status) {
   EXPECT_GT(table->use[0][1].latency.sum(), 0u);
 }
 
+/// Replies that the service makes at once, in one turn.
+struct Looks {
+  std::uint64_t looks = 0;
+  std::uint64_t measured = 0;
+};
+Looks looks_for(std::uint32_t calls) {
+  LabOptions options;
+  options.engine.capacity.call_slots = options.connection.credit_grant = 600;
+  options.raw_receives = 640;
+  ServerLab lab(options);
+  const auto table = std::make_unique<segment::CallTable>();
+  lab.engine->measure(*table, &ticking_clock);
+  for (std::uint32_t xid = 1; xid <= calls; ++xid) {
+    lab.peer->send(RawCall{.xid = xid}.with(test_call(xid, TestService::kLater)));
+    if (xid % 32 == 0) lab.settle();
+  }
+  lab.settle();
+  const std::uint64_t before = time_ns;
+  lab.service->complete_later();
+  lab.turn();
+  const std::uint64_t looks = (time_ns - before) / 1000;
+  lab.settle();
+  return {looks, table->use[0][1 + TestService::kLater].latency.count()};
+}
+
+TEST(CallTimes, a_turn_looks_at_the_clock_once_for_all_its_replies) {
+  for (const std::uint32_t calls : {1u, 100u, 256u}) {
+    const Looks seen = looks_for(calls);
+    EXPECT_EQ(seen.looks, 1u) << calls;
+    EXPECT_EQ(seen.measured, calls);
+  }
+  // There is room for 256 at a time.
+  for (const std::uint32_t calls : {257u, 512u}) {
+    const Looks seen = looks_for(calls);
+    EXPECT_EQ(seen.looks, 2u) << calls;
+    EXPECT_EQ(seen.measured, calls);
+  }
+}
+
 TEST_F(Measurement, a_connection_counts_for_its_class) {
   ask(TestService::kNull);
   lab.connection->set_client_class(3);

@@ -39,6 +39,7 @@ struct Op {
   rdma::AccessFlags access = 0;
   bool with_invalidate = false;
   bool ok = true;
+  std::size_t empty_pieces = 0;
   std::vector<std::byte> content;  ///< PostSend
 };
 
@@ -105,7 +106,10 @@ class LoggedQueuePair final : public rdma::QueuePair {
  private:
   static Op describe(const rdma::SendWr& wr) {
     Op op{.wr_id = wr.wr_id, .remote_address = wr.remote_address, .rkey = wr.rkey, .content = {}};
-    for (const rdma::Sge& sge : wr.sges) op.bytes += sge.length;
+    for (const rdma::Sge& sge : wr.sges) {
+      op.bytes += sge.length;
+      op.empty_pieces += sge.length == 0 ? 1 : 0;
+    }
     switch (wr.opcode) {
       case rdma::SendOpcode::Send:
       case rdma::SendOpcode::SendWithInvalidate:
@@ -182,8 +186,11 @@ class LoggedDevice final : public rdma::Device {
   }
   rdma::ConnectionManager* connection_manager() noexcept override { return &cm_; }
 
+  /// Work completions that it holds for stay in the device.
+  std::function<bool(const rdma::WorkCompletion&)> hold;
+
   std::size_t poll(std::span<rdma::WorkCompletion> completions) noexcept override {
-    const std::size_t count = inner_->poll(completions);
+    const std::size_t count = next(completions);
     for (const rdma::WorkCompletion& wc : completions.first(count)) {
       const bool ok = wc.status == rdma::WcStatus::Success;
       OpKind kind = OpKind::SendDone;
@@ -196,6 +203,28 @@ class LoggedDevice final : public rdma::Device {
   }
 
  private:
+  std::size_t next(std::span<rdma::WorkCompletion> completions) {
+    const auto held = [this](const rdma::WorkCompletion& wc) { return hold && hold(wc); };
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < held_.size() && count < completions.size();) {
+      if (held(held_[i])) {
+        ++i;
+        continue;
+      }
+      completions[count++] = held_[i];
+      held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    const std::size_t end = count + inner_->poll(completions.subspan(count));
+    for (std::size_t i = count; i < end; ++i) {
+      if (held(completions[i]))
+        held_.push_back(completions[i]);
+      else
+        completions[count++] = completions[i];
+    }
+    return count;
+  }
+
+  std::vector<rdma::WorkCompletion> held_;
   std::unique_ptr<rdma::Device> inner_;
   LoggedConnectionManager cm_;
   OpLog& log_;

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A connection that has ended keeps its queue pair and its place until everything that was posted has
+// completed and the service has let go of its calls: memory that the driver may still touch is not used
+// again.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/raw_server.h"
+#include "tests/conformance/second_peer.h"
+
+namespace sluice::conformance {
+namespace {
+
+using rpcrdma::CloseReason;
+using rpcrdma::WrKind;
+using State = rpcrdma::Connection::State;
+
+template <typename Lab>
+void hold(Lab& lab, WrKind kind) {
+  lab.device->hold = [kind](const rdma::WorkCompletion& wc) {
+    return rpcrdma::WrId::decode(wc.wr_id).kind == kind;
+  };
+}
+
+/// Closes, and sees that this kind of work alone keeps the connection.
+template <typename Lab>
+void expect_to_wait(Lab& lab, const char* what) {
+  rpcrdma::Connection& connection = *lab.connection;
+  ASSERT_EQ(connection.state(), State::Open) << what;
+  connection.close(CloseReason::LocalClose);
+  for (int i = 0; i < 20; ++i) lab.engine->poll(lab.now_ns += 1000);
+  EXPECT_EQ(connection.state(), State::Draining) << what;
+  EXPECT_EQ(lab.engine->take_closed(), nullptr) << what;
+  EXPECT_NE(lab.engine->free_connection(), &connection) << what;
+  lab.device->hold = nullptr;
+  for (int i = 0; i < 20; ++i) lab.engine->poll(lab.now_ns += 1000);
+  EXPECT_EQ(connection.state(), State::Closed) << what;
+  // Not to be used before somebody has heard of its end.
+  EXPECT_NE(lab.engine->free_connection(), &connection) << what;
+  EXPECT_EQ(lab.engine->take_closed(), &connection) << what;
+  EXPECT_EQ(lab.engine->take_closed(), nullptr) << what;
+  EXPECT_EQ(lab.engine->free_connection(), &connection) << what;
+}
+
+TEST(Ends, V1_154_a_connection_waits_for_its_receives) {
+  ServerLab lab;
+  hold(lab, WrKind::Receive);
+  expect_to_wait(lab, "Receives");
+}
+
+TEST(Ends, V1_154_a_connection_waits_for_its_replies) {
+  ServerLab lab;
+  hold(lab, WrKind::ReplySent);
+  EXPECT_TRUE(lab.alive());
+  expect_to_wait(lab, "replies");
+}
+
+TEST(Ends, V1_154_a_connection_waits_for_its_rdma_reads) {
+  ServerLab lab;
+  hold(lab, WrKind::ReadsDone);
+  const auto memory = lab.peer->expose(64, rdma::kRemoteRead);
+  lab.exchange(
+      RawCall{.reads = {{44, memory.segment}}}.with(test_call(RawCall{}.xid, TestService::kSink, {64})));
+  EXPECT_TRUE(lab.service->executed.empty());
+  expect_to_wait(lab, "RDMA Reads");
+  EXPECT_TRUE(lab.service->executed.empty());
+  EXPECT_EQ(lab.engine->shared().call_memory.available(), lab.options.engine.call_buffers);
+}
+
+TEST(Ends, V1_154_a_connection_waits_for_calls_that_the_service_has) {
+  ServerLab lab;
+  lab.exchange(RawCall{}.with(test_call(RawCall{}.xid, TestService::kLater)));
+  ASSERT_EQ(lab.service->held(), 1u);
+  lab.connection->close(CloseReason::LocalClose);
+  lab.settle();
+  EXPECT_EQ(lab.connection->state(), State::Draining);
+  EXPECT_EQ(lab.service->releases, 0u);
+  lab.service->complete_later();
+  lab.settle();
+  EXPECT_EQ(lab.connection->state(), State::Closed);
+  EXPECT_EQ(lab.service->releases, 1u);
+}
+
+TEST(Ends, V1_143_a_connection_waits_for_its_calls_and_what_fences_them) {
+  for (const WrKind kind : {WrKind::CallSent, WrKind::Invalidated}) {
+    ClientLab lab;
+    hold(lab, kind);
+    const CallerMemory memory = caller_memory(lab, 4096);
+    const rdma::Sge piece = memory.piece(0, 64);
+    const rpcrdma::WriteItem item{{&piece, 1}};
+    const auto xid = lab.submit({.payload = null_call(), .writes = {&item, 1}, .max_reply_bytes = 64});
+    lab.settle();
+    if (kind == WrKind::Invalidated) {
+      EXPECT_TRUE(lab.requester->cancel(rpc::Xid{*xid}));
+      lab.settle();
+      EXPECT_TRUE(lab.finished.empty());
+    }
+    expect_to_wait(lab, kind == WrKind::CallSent ? "calls" : "invalidations");
+    EXPECT_FALSE(lab.requester->attached());
+  }
+}
+
+TEST(Ends, the_others_go_on_while_one_drains) {
+  ServerLab lab;
+  SecondClient second(lab);
+  hold(lab, WrKind::ReplySent);
+  EXPECT_TRUE(lab.alive());
+  rpcrdma::Connection* const first = lab.connection;
+  first->close(CloseReason::LocalClose);
+  for (int i = 0; i < 20; ++i) lab.turn();
+  ASSERT_EQ(first->state(), State::Draining);
+  // Another that ends meanwhile is not kept back by it.
+  rpcrdma::Connection* const other = second.connection;
+  other->close(CloseReason::LocalClose);
+  for (int i = 0; i < 20; ++i) lab.turn();
+  EXPECT_EQ(other->state(), State::Closed);
+  EXPECT_EQ(lab.engine->take_closed(), other);
+  EXPECT_EQ(first->state(), State::Draining);
+  lab.device->hold = nullptr;
+  for (int i = 0; i < 20; ++i) lab.turn();
+  EXPECT_EQ(first->state(), State::Closed);
+}
+
+}  // namespace
+}  // namespace sluice::conformance

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Version 1 at the responder: memory that runs short or will never do, what just fits, and work requests of
+// several calls next to each other. Suites of these names run with calls handed over as well.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/raw_call.h"
+#include "tests/conformance/safety_lab.h"
+
+namespace sluice::conformance {
+namespace {
+
+using Segments = std::vector<rpcrdma::Segment>;
+
+constexpr std::uint32_t kSystemErr = 5;
+
+TEST(WriteChunks, a_shortage_of_reply_memory_is_a_queue) {
+  LabOptions options;
+  options.engine.reply_buffers = 1;
+  ServerLab lab(options);
+  for (std::uint32_t xid = 1; xid <= 4; ++xid) {
+    const auto memory = lab.peer->expose(16384, rdma::kRemoteWrite);
+    lab.peer->send(RawCall{.xid = xid, .reply = Segments{memory.segment}}.with(
+        test_call(xid, TestService::kList, {9000})));
+  }
+  for (int i = 0; i < 10; ++i) lab.turn();
+  // The first has the buffer until its Send is complete, which takes its client.
+  EXPECT_EQ(lab.engine->shared().reply_memory.available(), 0u);
+  EXPECT_GE(lab.engine->counters().waits_reply_memory, 3u);
+  lab.settle();
+  ASSERT_EQ(lab.peer->inbox.size(), 4u);
+  for (std::uint32_t xid = 1; xid <= 4; ++xid) {
+    EXPECT_EQ(word_at(lab.peer->inbox[xid - 1].bytes, 0), xid);
+    EXPECT_EQ(word_at(lab.peer->inbox[xid - 1].bytes, 9), 9028u);
+  }
+  EXPECT_EQ(lab.engine->shared().reply_memory.available(), 1u);
+}
+
+TEST(WriteChunks, results_as_long_as_the_largest_buffer_and_longer) {
+  LabOptions options;
+  options.engine.reply_buffer_bytes = 12000;
+  ServerLab lab(options);
+  const auto memory = lab.peer->expose(16384, rdma::kRemoteWrite);
+  // 24 bytes of RPC header and a count word.
+  const RawCall call{.reply = Segments{memory.segment}};
+  const Bytes longest = lab.call(call.with(test_call(call.xid, TestService::kList, {12000 - 28})));
+  EXPECT_EQ(word_at(longest, 3), 1u);
+  EXPECT_EQ(word_at(longest, 9), 12000u);
+  EXPECT_TRUE(
+      std::equal(memory.bytes.begin() + 28, memory.bytes.begin() + 12000, lab.service->source().begin()));
+  const Bytes longer = lab.call(call.with(test_call(call.xid, TestService::kList, {12000 - 24})));
+  EXPECT_EQ(word_at(longer, 3), 0u);
+  EXPECT_EQ(word_at(longer, 9), 0u);
+  EXPECT_EQ(word_at(longer, 12 + 5), kSystemErr);
+  EXPECT_EQ(lab.engine->shared().reply_memory.available(), options.engine.reply_buffers);
+  EXPECT_TRUE(lab.alive());
+}
+
+TEST(WriteChunks, V1_120_V1_126_a_reply_as_long_as_its_chunk_and_longer) {
+  ServerLab lab;
+  const auto memory = lab.peer->expose(2100, rdma::kRemoteWrite);
+  const RawCall call{.reply = Segments{part(memory.segment, 0, 1000), part(memory.segment, 1000, 1028)}};
+  const Bytes exact = lab.call(call.with(test_call(call.xid, TestService::kList, {2000})));
+  EXPECT_EQ(word_at(exact, 3), 1u);
+  EXPECT_EQ(word_at(exact, 9), 1000u);
+  EXPECT_EQ(word_at(exact, 13), 1028u);
+  EXPECT_TRUE(is_err_chunk(lab.call(call.with(test_call(call.xid, TestService::kList, {2001}))), call.xid));
+}
+
+TEST(WriteChunks, V1_107_a_result_as_long_as_its_chunk) {
+  ServerLab lab;
+  const auto memory = lab.peer->expose(2000, rdma::kRemoteWrite);
+  const RawCall call{.writes = {{part(memory.segment, 0, 1000), part(memory.segment, 1000, 999)}}};
+  const Bytes exact = lab.call(call.with(test_call(call.xid, TestService::kSource, {1999})));
+  EXPECT_EQ(word_at(exact, 8), 1000u);
+  EXPECT_EQ(word_at(exact, 12), 999u);
+  EXPECT_TRUE(std::equal(memory.bytes.begin(), memory.bytes.begin() + 1999, lab.service->source().begin()));
+}
+
+TEST(WriteChunks, a_returned_header_as_long_as_the_reply_buffer_leaves_room) {
+  // 28 bytes, two chunks of 8 and segments of 16, and 32 for the longest RPC error.
+  for (const std::uint32_t buffer : {28u + 8 + 64 + 32, 28u + 8 + 64 + 28}) {
+    LabOptions options;
+    options.engine.capacity.reply_buffer_bytes = buffer;
+    ServerLab lab(options);
+    const auto memory = lab.peer->expose(64, rdma::kRemoteWrite);
+    const RawCall call{.writes = {Segments(4, part(memory.segment, 0, 16))}};
+    const Bytes answer = lab.call(call.with(test_call(call.xid, 0, {}, kTestProgram + 1)));
+    if (buffer == 132)
+      EXPECT_EQ(answer.size(), 28u + 8 + 64 + 24);
+    else
+      EXPECT_TRUE(is_err_chunk(answer, call.xid));
+    EXPECT_EQ(lab.lenient->executed.size(), buffer == 132 ? 1u : 0u);
+  }
+}
+
+TEST(LongCalls, as_long_as_the_largest_buffer_and_longer) {
+  LabOptions options;
+  options.engine.call_buffer_bytes = 8192;
+  ServerLab lab(options);
+  for (const std::uint32_t bytes : {8192u, 8196u}) {
+    Bytes rpc = test_call(0x4005, TestService::kName, {bytes - 44});
+    rpc.resize(bytes);
+    const auto memory = lab.peer->expose(bytes, rdma::kRemoteRead);
+    std::copy(rpc.begin(), rpc.end(), memory.bytes.begin());
+    const RawCall call{.xid = 0x4005, .proc = 1, .reads = {{0, memory.segment}}};
+    const Bytes answer = lab.call(call.header());
+    if (bytes == 8192)
+      EXPECT_EQ(accept_stat(answer), 0u);
+    else
+      EXPECT_TRUE(is_err_chunk(answer, 0x4005));
+  }
+}
+
+TEST(LongCalls, V1_116_a_call_that_is_refused_is_not_executed) {
+  ServerLab lab;
+  const auto data = lab.peer->expose(64, rdma::kRemoteRead);
+  const Bytes rpc = test_call(0x4003, TestService::kName, {64});
+  const auto memory = lab.peer->expose(rpc.size(), rdma::kRemoteRead);
+  std::copy(rpc.begin(), rpc.end(), memory.bytes.begin());
+  const RawCall call{.xid = 0x4003, .proc = 1, .reads = {{0, memory.segment}, {44, data.segment}}};
+  EXPECT_TRUE(is_err_chunk(lab.call(call.header()), 0x4003));
+  EXPECT_TRUE(lab.service->executed.empty());
+  EXPECT_EQ(lab.service->releases, 0u);
+  EXPECT_TRUE(lab.alive());
+  EXPECT_EQ(lab.engine->shared().call_memory.available(), lab.options.engine.call_buffers);
+}
+
+// --- Next to each other in one turn
+
+TEST(ReadChunks, V1_086_arguments_of_two_calls_that_lie_next_to_each_other) {
+  ServerLab lab;
+  const auto memory = lab.peer->expose(8192, rdma::kRemoteRead);
+  fill_pattern(memory.bytes, 9);
+  for (const std::uint32_t half : {0u, 1u}) {
+    const RawCall call{.xid = 0x100 + half, .reads = {{44, part(memory.segment, 4096 * half, 4096)}}};
+    lab.peer->send(call.with(test_call(call.xid, TestService::kSink, {4096, half})));
+  }
+  lab.settle();
+  ASSERT_EQ(lab.peer->inbox.size(), 2u);
+  for (const std::uint32_t half : {0u, 1u}) {
+    EXPECT_EQ(word_at(lab.peer->inbox[half].bytes, 0), 0x100 + half);
+    EXPECT_EQ(word_at(lab.peer->inbox[half].bytes, 13), 4096u);
+    EXPECT_EQ(word_at(lab.peer->inbox[half].bytes, 15), half);
+  }
+  EXPECT_EQ(lab.log.count(OpKind::PostRead), 2u);
+  EXPECT_TRUE(
+      std::equal(lab.service->last_data.begin(), lab.service->last_data.end(), memory.bytes.begin() + 4096));
+}
+
+TEST(WriteChunks, V1_094_a_result_that_goes_next_to_the_argument_of_another_call) {
+  ServerLab lab;
+  const auto memory = lab.peer->expose(8192, rdma::kRemoteRead | rdma::kRemoteWrite);
+  fill_pattern(memory.bytes, 9);
+  const RawCall argument{.xid = 0x100, .reads = {{44, part(memory.segment, 0, 4096)}}};
+  const RawCall result{.xid = 0x101, .writes = {{part(memory.segment, 4096, 4096)}}};
+  lab.peer->send(argument.with(test_call(argument.xid, TestService::kSink, {4096, 1})));
+  lab.peer->send(result.with(test_call(result.xid, TestService::kSource, {4096})));
+  lab.settle();
+  EXPECT_EQ(lab.peer->inbox.size(), 2u);
+  EXPECT_EQ(lab.log.count(OpKind::PostRead), 1u);
+  EXPECT_EQ(lab.log.count(OpKind::PostWrite), 1u);
+  EXPECT_TRUE(has_pattern(lab.service->last_data, 9));
+  EXPECT_TRUE(std::equal(memory.bytes.begin() + 4096, memory.bytes.end(), lab.service->source().begin()));
+}
+
+TEST(WriteChunks, V1_106_no_piece_without_bytes_is_handed_to_the_driver) {
+  // Some NICs take a length of zero for 2 GiB.
+  ServerLab lab;
+  lab.log.clear();
+  const auto memory = lab.peer->expose(4096, rdma::kRemoteWrite);
+  const auto ask = [&](const RawCall& call, std::uint32_t procedure,
+                       std::initializer_list<std::uint32_t> args) {
+    EXPECT_FALSE(lab.call(call.with(test_call(call.xid, procedure, args))).empty());
+  };
+  for (const std::uint32_t bytes : {1u, 2u, 64u}) {
+    ask(RawCall{}, TestService::kPair, {bytes, bytes});  // the reply ends with data
+    ask(RawCall{}, TestService::kPair, {0, bytes});
+    ask(RawCall{}, TestService::kSource, {bytes});
+    ask(RawCall{.reply = Segments{memory.segment}}, TestService::kPair, {bytes, bytes});
+    ask(RawCall{.writes = {{memory.segment}}}, TestService::kPair, {bytes, bytes});
+    ask(RawCall{.writes = {{part(memory.segment, 0, 0), memory.segment}}}, TestService::kSource, {bytes});
+  }
+  ask(RawCall{}, TestService::kSource, {0});
+  ask(RawCall{.writes = {{memory.segment}}}, TestService::kSource, {0});
+  for (const Op& op : lab.log.ops()) EXPECT_EQ(op.empty_pieces, 0u);
+}
+
+}  // namespace
+}  // namespace sluice::conformance

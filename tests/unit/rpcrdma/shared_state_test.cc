@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the connections of a reactor share, part by part: the stage of work requests, what is remembered of
+// failed transfers and old servers, buffers, queues.
+#include <gtest/gtest.h>
+
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "dataplane/rpcrdma/connection.h"
+
+namespace sluice::rpcrdma {
+namespace {
+
+using Peer = std::remove_cvref_t<decltype(std::declval<Connection&>().peer())>;
+
+Peer peer(std::uint8_t last) {
+  return Peer::from_ipv4(10, 0, 0, last);
+}
+
+// --- Failed transfers
+
+TEST(FailedTransfers, V1_039_an_entry_is_taken_once_and_is_its_peers) {
+  FailedTransfers failed;
+  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{7}));
+  failed.add(peer(1), rpc::Xid{7});
+  EXPECT_FALSE(failed.take(peer(2), rpc::Xid{7}));
+  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{8}));
+  EXPECT_TRUE(failed.take(peer(1), rpc::Xid{7}));
+  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{7}));
+}
+
+TEST(FailedTransfers, V1_039_the_newest_are_remembered) {
+  constexpr auto kEntries = static_cast<std::uint32_t>(FailedTransfers::kEntries);
+  FailedTransfers failed;
+  for (std::uint32_t xid = 0; xid < kEntries + 1; ++xid) failed.add(peer(1), rpc::Xid{xid});
+  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{0}));
+  for (std::uint32_t xid = 1; xid < kEntries + 1; ++xid)
+    EXPECT_TRUE(failed.take(peer(1), rpc::Xid{xid})) << xid;
+  // All are taken; what comes now is found again.
+  for (std::uint32_t round = 0; round < 2 * kEntries; ++round) {
+    failed.add(peer(1), rpc::Xid{round});
+    EXPECT_TRUE(failed.take(peer(1), rpc::Xid{round}));
+  }
+}
+
+// --- Old servers
+
+TEST(VersionMemory, V2_015_a_server_is_taken_for_version_1_until_its_time_is_over) {
+  VersionMemory memory;
+  EXPECT_FALSE(memory.version_1_only(peer(1), 0));
+  memory.add(peer(1), 100);
+  EXPECT_TRUE(memory.version_1_only(peer(1), 99));
+  EXPECT_FALSE(memory.version_1_only(peer(1), 100));
+  EXPECT_FALSE(memory.version_1_only(peer(2), 0));
+  memory.add(peer(1), 200);
+  EXPECT_TRUE(memory.version_1_only(peer(1), 199));
+  memory.add(peer(1), 50);
+  EXPECT_FALSE(memory.version_1_only(peer(1), 50)) << "it has one entry";
+}
+
+TEST(VersionMemory, V2_015_the_newest_servers_are_remembered) {
+  constexpr auto kEntries = static_cast<std::uint8_t>(VersionMemory::kEntries);
+  VersionMemory memory;
+  for (std::uint8_t i = 0; i < kEntries; ++i) memory.add(peer(i), 100);
+  // Nobody new: no entry is lost.
+  for (int again = 0; again < 3; ++again) memory.add(peer(5), 100);
+  for (std::uint8_t i = 0; i < kEntries; ++i) EXPECT_TRUE(memory.version_1_only(peer(i), 1)) << int{i};
+  memory.add(peer(200), 100);
+  EXPECT_FALSE(memory.version_1_only(peer(0), 1));
+  for (std::uint8_t i = 1; i < kEntries; ++i) EXPECT_TRUE(memory.version_1_only(peer(i), 1)) << int{i};
+  EXPECT_TRUE(memory.version_1_only(peer(200), 1));
+}
+
+// --- Buffers
+
+TEST(BufferPool, each_buffer_is_there_once) {
+  std::vector<std::byte> bytes(1000);
+  BufferPool pool({bytes, rdma::Lkey{3}}, 300);
+  EXPECT_EQ(pool.available(), 3u);
+  EXPECT_EQ(pool.buffer_bytes(), 300u);
+  EXPECT_EQ(pool.lkey(), rdma::Lkey{3});
+  std::vector<std::byte*> taken;
+  for (std::size_t i = 0; i < 3; ++i) {
+    taken.push_back(pool.acquire());
+    EXPECT_EQ(taken.back(), bytes.data() + 300 * i);
+    EXPECT_EQ(pool.available(), 2 - i);
+  }
+  EXPECT_EQ(pool.acquire(), nullptr);
+  EXPECT_EQ(pool.available(), 0u);
+  pool.release(taken[1]);
+  EXPECT_EQ(pool.available(), 1u);
+  EXPECT_EQ(pool.acquire(), taken[1]);
+  EXPECT_EQ(pool.acquire(), nullptr);
+  EXPECT_EQ(BufferPool{}.acquire(), nullptr);
+}
+
+// --- Queues
+
+struct Element {
+  int value = 0;
+  Element* next = nullptr;
+};
+using Queue = IntrusiveQueue<Element, &Element::next>;
+
+std::vector<int> drained(Queue& queue) {
+  std::vector<int> values;
+  while (Element* element = queue.pop_front()) {
+    EXPECT_EQ(element->next, nullptr);
+    values.push_back(element->value);
+  }
+  return values;
+}
+
+TEST(IntrusiveQueue, first_in_first_out_and_back_to_the_front) {
+  Element a{1}, b{2}, c{3};
+  Queue queue;
+  EXPECT_TRUE(queue.empty());
+  EXPECT_EQ(queue.pop_front(), nullptr);
+  queue.push_back(a);
+  EXPECT_FALSE(queue.empty());
+  EXPECT_EQ(queue.front(), &a);
+  queue.push_back(b);
+  queue.push_front(c);
+  EXPECT_EQ(drained(queue), (std::vector{3, 1, 2}));
+  EXPECT_TRUE(queue.empty());
+  // From the front into an empty one, and on from there.
+  queue.push_front(b);
+  queue.push_back(a);
+  queue.push_back(c);
+  EXPECT_EQ(drained(queue), (std::vector{2, 1, 3}));
+  queue.push_back(a);
+  EXPECT_EQ(drained(queue), (std::vector{1}));
+}
+
+TEST(IntrusiveQueue, any_element_can_leave) {
+  for (int leaves = 0; leaves < 3; ++leaves) {
+    Element elements[3] = {{0}, {1}, {2}};
+    Element other{9};
+    Queue queue;
+    EXPECT_FALSE(queue.remove(other));
+    for (Element& element : elements) queue.push_back(element);
+    EXPECT_FALSE(queue.remove(other));
+    EXPECT_TRUE(queue.remove(elements[leaves]));
+    EXPECT_EQ(elements[leaves].next, nullptr);
+    EXPECT_FALSE(queue.remove(elements[leaves]));
+    queue.push_back(other);
+    std::vector<int> expected;
+    for (int i = 0; i < 3; ++i)
+      if (i != leaves) expected.push_back(i);
+    expected.push_back(9);
+    EXPECT_EQ(drained(queue), expected);
+    queue.push_back(other);
+    EXPECT_TRUE(queue.remove(other));
+    EXPECT_TRUE(queue.empty());
+    queue.push_back(elements[0]);
+    EXPECT_EQ(queue.front(), &elements[0]);
+  }
+}
+
+// --- Work requests
+
+class Stage : public ::testing::Test {
+ protected:
+  rdma::Sge piece(std::size_t at, std::uint32_t bytes, std::uint32_t key = 1) {
+    return {memory.data() + at, bytes, static_cast<rdma::Lkey>(key)};
+  }
+  bool read(std::uint32_t handle, std::uint64_t offset, const rdma::Sge& to) {
+    return stage.transfer(rdma::SendOpcode::RdmaRead, 5, {static_cast<rdma::Rkey>(handle), to.length, offset},
+                          to);
+  }
+  std::vector<std::byte> memory = std::vector<std::byte>(65536);
+  SendStage stage;
+};
+
+TEST_F(Stage, pieces_that_go_on_are_one) {
+  EXPECT_TRUE(stage.empty());
+  ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, 7, rdma::kSignaled));
+  EXPECT_FALSE(stage.empty());
+  EXPECT_TRUE(stage.append(piece(0, 16)));
+  EXPECT_TRUE(stage.append(piece(16, 4)));
+  EXPECT_TRUE(stage.append(piece(24, 4)));
+  EXPECT_TRUE(stage.append(piece(28, 4, 2)));  // under another key
+  ASSERT_EQ(stage.size(), 1u);
+  const rdma::SendWr& wr = stage.wrs()[0];
+  EXPECT_EQ(wr.wr_id, 7u);
+  EXPECT_EQ(wr.flags, rdma::kSignaled);
+  ASSERT_EQ(wr.sges.size(), 3u);
+  EXPECT_EQ(wr.sges[0].length, 20u);
+  EXPECT_EQ(wr.sges[1].length, 4u);
+  EXPECT_EQ(wr.sges[2].length, 4u);
+  // The next work request has pieces of its own, though they would go on.
+  ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, 8, 0));
+  EXPECT_TRUE(stage.append(piece(32, 4, 2)));
+  EXPECT_EQ(stage.wrs()[1].sges.size(), 1u);
+  EXPECT_EQ(stage.wrs()[0].sges[2].length, 4u);
+}
+
+TEST_F(Stage, transfers_go_on_where_both_ends_do) {
+  stage.begin_transfers();
+  EXPECT_TRUE(read(1, 1000, piece(0, 64)));
+  EXPECT_TRUE(read(1, 1064, piece(64, 64)));
+  EXPECT_TRUE(read(1, 1128, piece(512, 64)));
+  ASSERT_EQ(stage.size(), 1u);
+  EXPECT_EQ(stage.wrs()[0].sges.size(), 2u);
+  EXPECT_EQ(stage.wrs()[0].remote_address, 1000u);
+  EXPECT_EQ(stage.wrs()[0].rkey, rdma::Rkey{1});
+  EXPECT_TRUE(read(2, 1192, piece(576, 64)));  // another handle
+  EXPECT_TRUE(read(2, 1257, piece(640, 64)));  // a gap
+  EXPECT_EQ(stage.size(), 3u);
+  stage.begin_transfers();
+  EXPECT_TRUE(read(2, 1321, piece(704, 64)));
+  EXPECT_EQ(stage.size(), 4u);
+}
+
+TEST_F(Stage, a_work_request_has_as_many_pieces_as_the_device_takes) {
+  stage.set_max_sge(3);
+  EXPECT_EQ(stage.max_sge(), 3u);
+  ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, 1, 0));
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(stage.append(piece(i * 64, 8)));
+  EXPECT_FALSE(stage.append(piece(1024, 8)));
+  EXPECT_TRUE(stage.append(piece(136, 8))) << "it goes on from the last";
+  // A transfer begins another one.
+  stage.clear();
+  EXPECT_TRUE(stage.empty());
+  stage.begin_transfers();
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_TRUE(read(1, 1000 + 8 * i, piece(i * 64, 8)));
+  ASSERT_EQ(stage.size(), 2u);
+  EXPECT_EQ(stage.wrs()[0].sges.size(), 3u);
+  EXPECT_EQ(stage.wrs()[1].sges.size(), 1u);
+  EXPECT_EQ(stage.wrs()[1].remote_address, 1024u);
+}
+
+TEST_F(Stage, it_holds_as_much_as_it_says) {
+  for (std::size_t i = 0; i < SendStage::kMaxWrs; ++i)
+    ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, i, 0)) << i;
+  EXPECT_FALSE(stage.begin(rdma::SendOpcode::Send, 0, 0));
+  EXPECT_EQ(stage.size(), SendStage::kMaxWrs);
+  EXPECT_EQ(stage.last().wr_id, SendStage::kMaxWrs - 1);
+  stage.clear();
+  stage.set_max_sge(16);
+  std::size_t pieces = 0;
+  for (std::size_t wr = 0; wr < SendStage::kMaxSges / 16; ++wr) {
+    ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, wr, 0));
+    for (int i = 0; i < 16; ++i) ASSERT_TRUE(stage.append(piece(32 * pieces++, 8))) << pieces;
+  }
+  EXPECT_EQ(stage.mark().sges, SendStage::kMaxSges);
+  ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, 0, 0));
+  EXPECT_FALSE(stage.append(piece(0, 8)));
+}
+
+TEST_F(Stage, what_is_rolled_back_is_gone) {
+  ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, 1, 0));
+  ASSERT_TRUE(stage.append(piece(0, 8)));
+  const SendStage::Mark mark = stage.mark();
+  ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, 2, 0));
+  ASSERT_TRUE(stage.append(piece(64, 8)));
+  stage.rollback(mark);
+  EXPECT_EQ(stage.size(), 1u);
+  EXPECT_EQ(stage.last().wr_id, 1u);
+  EXPECT_EQ(stage.mark().sges, 1u);
+}
+
+// --- Names of work requests
+
+TEST(WrIds, each_part_has_its_place) {
+  const WrId id{WrKind::Invalidated, 0xfedc, 0xba98, 0x7654};
+  const WrId back = WrId::decode(id.encode());
+  EXPECT_EQ(back.kind, WrKind::Invalidated);
+  EXPECT_EQ(back.generation, 0xfedc);
+  EXPECT_EQ(back.connection, 0xba98);
+  EXPECT_EQ(back.index, 0x7654);
+  EXPECT_EQ(id.encode() & 0xffffffffffff, 0xfedcba987654u);
+}
+
+}  // namespace
+}  // namespace sluice::rpcrdma

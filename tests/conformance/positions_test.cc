@@ -15,7 +15,7 @@ constexpr std::uint32_t kXid = 0x77;
 /// Two counted opaques with a word between them.
 class TwoItems final : public service::Service {
  public:
-  const rpcrdma::Binding& binding() const noexcept override { return binding_; }
+  const service::Binding& binding() const noexcept override { return binding_; }
   service::Execution execute(service::Call& call) noexcept override {
     xdr::Reader args(call.arguments());
     const auto first = args.opaque(1 << 20);
@@ -29,7 +29,7 @@ class TwoItems final : public service::Service {
 
  private:
   static std::size_t items_of(std::uint32_t, std::span<const std::byte> arguments,
-                              std::span<rpcrdma::Item> items) noexcept {
+                              std::span<service::Item> items) noexcept {
     xdr::Reader args(arguments);
     for (std::size_t i = 0; i < 2; ++i) {
       const auto data = args.opaque(1 << 20);
@@ -40,8 +40,8 @@ class TwoItems final : public service::Service {
     }
     return 2;
   }
-  static constexpr rpcrdma::ProcedureBinding kProcedures[] = {{2, 0}};
-  rpcrdma::Binding binding_{.program = kProgram,
+  static constexpr service::ProcedureBinding kProcedures[] = {{2, 0}};
+  service::Binding binding_{.program = kProgram,
                             .version = 1,
                             .procedures = kProcedures,
                             .argument_items = &items_of,

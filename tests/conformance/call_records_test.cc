@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is recorded of one call: how it ended, and its bytes.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/raw_call.h"
+
+namespace sluice::conformance {
+namespace {
+
+using segment::CallStatus;
+
+std::uint64_t ticks_ns = 0;
+std::uint64_t ticking_clock() noexcept {
+  return ticks_ns += 1000;
+}
+
+class CallRecords : public ::testing::Test {
+ protected:
+  CallRecords() {
+    lab.engine->measure(*table, &ticking_clock);
+    lab.engine->shared().trace = trace.get();
+    lab.connection->responder().set_traced(true);
+  }
+  /// Of the call in `message`, which is the only one since the last.
+  segment::TraceRecord record_of(const RawCall& call, const Bytes& payload) {
+    const std::uint64_t before = trace->written.load();
+    lab.call(call.with(payload));
+    lab.settle();
+    EXPECT_EQ(trace->written.load(), before + 1);
+    const auto record = trace->records[before % segment::TraceRing::kRecords].read();
+    EXPECT_TRUE(record);
+    return record.value_or(segment::TraceRecord{});
+  }
+  std::unique_ptr<segment::CallTable> table = std::make_unique<segment::CallTable>();
+  std::unique_ptr<segment::TraceRing> trace = std::make_unique<segment::TraceRing>();
+  ServerLab lab;
+};
+
+constexpr std::uint32_t kXid = 0x77;
+
+TEST_F(CallRecords, how_it_ended) {
+  const RawCall call{.xid = kXid};
+  EXPECT_EQ(record_of(call, test_call(kXid, 0)).status, CallStatus::success);
+  EXPECT_EQ(record_of(call, test_call(kXid, 99)).status, CallStatus::proc_unavail);
+  EXPECT_EQ(record_of(call, test_call(kXid, TestService::kName)).status, CallStatus::garbage_args);
+  EXPECT_EQ(record_of(call, rpc_call(kXid, kTestProgram, 7, 0)).status, CallStatus::prog_mismatch);
+  EXPECT_EQ(record_of(call, rpc_call(kXid, 4711, 7, 0)).status, CallStatus::prog_unavail);
+  EXPECT_EQ(record_of(call, test_call(kXid, TestService::kList, {500000})).status, CallStatus::system_err);
+  EXPECT_EQ(record_of(call, test_call(kXid, TestService::kList, {5000})).status, CallStatus::rdma_error);
+  Bytes other_rpc = test_call(kXid, 0);
+  xdr::store_u32(other_rpc.data() + 8, 3);
+  EXPECT_EQ(record_of(call, other_rpc).status, CallStatus::rpc_mismatch);
+  Bytes credential = words({kXid, 0, 2, kTestProgram, 1, 0, 0, 404});
+  credential.resize(credential.size() + 404);
+  append(credential, words({0, 0}));
+  EXPECT_EQ(record_of(call, credential).status, CallStatus::auth_error);
+}
+
+TEST_F(CallRecords, whose_it_was_and_its_bytes) {
+  const auto memory = lab.peer->expose(4096, rdma::kRemoteRead | rdma::kRemoteWrite);
+  const RawCall sink{.xid = kXid, .reads = {{44, part(memory.segment, 0, 3000)}}};
+  auto record = record_of(sink, test_call(kXid, TestService::kSink, {3000, 5}));
+  EXPECT_EQ(record.connection, lab.connection->number());
+  EXPECT_EQ(record.xid, kXid);
+  EXPECT_EQ(record.program, kTestProgram);
+  EXPECT_EQ(record.version, 1u);
+  EXPECT_EQ(record.procedure, TestService::kSink);
+  EXPECT_EQ(record.call_bytes, 4u + 3000 + 4);
+  EXPECT_EQ(record.reply_bytes, 24u + 12);
+  lab.service->use_sink = true;
+  record = record_of(sink, test_call(kXid, TestService::kSink, {3000}));
+  EXPECT_EQ(record.call_bytes, 4u + 3000);
+  record = record_of(RawCall{.xid = kXid}, test_call(kXid, TestService::kSource, {600}));
+  EXPECT_EQ(record.call_bytes, 4u);
+  EXPECT_EQ(record.reply_bytes, 24u + 12 + 600);
+  const RawCall source{.xid = kXid, .writes = {{memory.segment}}};
+  record = record_of(source, test_call(kXid, TestService::kSource, {1500}));
+  EXPECT_EQ(record.reply_bytes, 24u + 12 + 1500);
+  // The states that it was in are all of its time but the first look.
+  std::uint64_t sum = 0;
+  for (const std::uint64_t ns : record.state_ns) sum += ns;
+  EXPECT_GT(sum, 0u);
+  EXPECT_LE(sum, record.total_ns);
+  EXPECT_EQ(record.state_ns[static_cast<std::size_t>(rpcrdma::CallSlot::State::Free)], 0u);
+  EXPECT_EQ(record.state_ns[static_cast<std::size_t>(rpcrdma::CallSlot::State::Pulling)], 0u);
+}
+
+}  // namespace
+}  // namespace sluice::conformance

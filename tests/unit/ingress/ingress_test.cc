@@ -206,7 +206,7 @@ TEST_P(Ingress, the_servers_calls_end_with_an_error_when_their_client_goes_or_is
   lab.forward.upstream.calls.clear();
   lab.forward.upstream.send(connection, record(conformance::rpc_call(78, 0x40000000, 1, 1)));
   lab.answer(client);
-  lab.forward.pass(ingress::kCallBackTimeoutNs + 1'000'000'000);
+  lab.forward.pass(ingress::kServerCallTimeoutNs + 1'000'000'000);
   ASSERT_TRUE(lab.until([&] { return !lab.forward.upstream.calls.empty(); }));
   EXPECT_EQ(lab.forward.upstream.calls[0].message, words({78, 1, 0, 0, 0, 5}));  // SYSTEM_ERR
   EXPECT_EQ(lab.side.count(Counter::callbacks_refused), 1u);

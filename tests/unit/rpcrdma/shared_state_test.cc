@@ -77,7 +77,7 @@ TEST(VersionMemory, V2_015_the_newest_servers_are_remembered) {
 
 TEST(BufferPool, each_buffer_is_there_once) {
   std::vector<std::byte> bytes(1000);
-  BufferPool pool({bytes, rdma::Lkey{3}}, 300);
+  rdma::BufferPool pool({bytes, rdma::Lkey{3}}, 300);
   EXPECT_EQ(pool.available(), 3u);
   EXPECT_EQ(pool.buffer_bytes(), 300u);
   EXPECT_EQ(pool.lkey(), rdma::Lkey{3});
@@ -93,7 +93,7 @@ TEST(BufferPool, each_buffer_is_there_once) {
   EXPECT_EQ(pool.available(), 1u);
   EXPECT_EQ(pool.acquire(), taken[1]);
   EXPECT_EQ(pool.acquire(), nullptr);
-  EXPECT_EQ(BufferPool{}.acquire(), nullptr);
+  EXPECT_EQ(rdma::BufferPool{}.acquire(), nullptr);
 }
 
 // --- Queues

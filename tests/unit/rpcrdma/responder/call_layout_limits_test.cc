@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "dataplane/rpcrdma/responder/call_layout.h"
 #include "dataplane/rpcrdma/link/private_data.h"
+#include "dataplane/rpcrdma/responder/call_layout.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 
 namespace sluice::rpcrdma {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Equal buffers of registered memory for what does not fit a slot's own: Long Calls, large replies. One
-// reactor.
+// Pool of equal-sized buffers in registered memory, for messages that do not fit a call slot: Long Calls and
+// large replies. Only the owning reactor may call; constructors are setup. The memory is the device's.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace sluice::rdma {
 class BufferPool {
  public:
   BufferPool() = default;
-  /// Carves `region` into buffers; the rest of the division stays unused.
+  /// Splits `region` into buffers; a remainder smaller than a buffer stays unused.
   BufferPool(MemoryRegion region, std::size_t buffer_bytes)
       : region_(region), buffer_bytes_(buffer_bytes), available_(region.bytes.size() / buffer_bytes) {
     free_.reserve(available_);
@@ -23,7 +23,7 @@ class BufferPool {
       free_.push_back(region.bytes.data() + (i - 1) * buffer_bytes);
   }
 
-  /// Setup: with memory of the device's.
+  /// Setup. Allocates and registers the memory. Throws SetupError.
   BufferPool(Device& device, std::size_t buffers, std::size_t buffer_bytes)
       : BufferPool(device.allocate_memory(buffers * buffer_bytes), buffer_bytes) {}
 
@@ -31,7 +31,8 @@ class BufferPool {
   std::size_t available() const noexcept { return available_; }
   Lkey lkey() const noexcept { return region_.lkey; }
 
-  /// Null when all are in use: wait, and count.
+  /// Null when all buffers are in use: the caller waits and counts that. The caller owns the buffer until
+  /// release().
   std::byte* acquire() noexcept {
     if (available_ == 0) return nullptr;
     return free_[--available_];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management by the driver itself. The reactor that owns the device is the only thread that may
-// call it.
+// Connection management implemented by a driver. Only the reactor that owns the device may call.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +13,11 @@
 
 namespace sluice::rdma {
 
-/// Connection management as the driver does it itself (loopback). That of softroce and verbs is done by the
-/// control plane: they have none.
+/// Only loopback has a ConnectionManager. For softroce and verbs the control plane does connection
+/// management.
 enum class CmEventType : std::uint8_t { ConnectRequest, Established, Rejected, Disconnected };
 
-/// One side's handle of a connection, being set up or established.
+/// One side's handle of a connection that is being set up or is established.
 enum class CmId : std::uint32_t {};
 
 struct CmEvent {
@@ -48,16 +47,18 @@ class ConnectionManager {
   virtual ~ConnectionManager() = default;
   /// Null when peers are not processes of this machine. Lives as long as the manager.
   virtual PeerProcesses* peer_processes() noexcept { return nullptr; }
+  /// Setup. Throws SetupError.
   virtual void listen(std::uint16_t port) = 0;
-  /// Starts a connection for `qp` (in Init, Receives posted); ends in Established or Rejected.
+  /// Starts connecting `qp` (in Init, Receives posted); ends in Established or Rejected. nullopt: no
+  /// resources.
   virtual std::optional<CmId> connect(QueuePair& qp, std::uint16_t port,
                                       std::span<const std::byte> private_data) noexcept = 0;
-  /// Answers a ConnectRequest. The queue pair has its Receives posted; it is ReadyToSend on Established.
+  /// Accepts a ConnectRequest. The queue pair has its Receives posted; it is ReadyToSend on Established.
   virtual bool accept(CmId id, QueuePair& qp, std::span<const std::byte> private_data) noexcept = 0;
   virtual void reject(CmId id, std::span<const std::byte> private_data) noexcept = 0;
-  /// Ends a connection; both sides get Disconnected and their queue pairs go to Error.
+  /// Disconnects: both sides get Disconnected and their queue pairs go to Error.
   virtual void disconnect(CmId id) noexcept = 0;
-  /// At most events.size() events; bounded work.
+  /// Returns up to events.size() events. Bounded work.
   virtual std::size_t poll_events(std::span<CmEvent> events) noexcept = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Management datagrams of drivers that leave connection management to the control plane (InfiniBand
-// Architecture Specification volume 1, 13.4). A value; it also crosses between the planes.
+// Management datagrams, for drivers without a ConnectionManager (InfiniBand Architecture Specification volume
+// 1, 13.4). A plain value; also copied through shared memory between the planes. Any thread.
 #pragma once
 
 #include <array>
@@ -12,13 +12,12 @@
 
 namespace sluice::rdma {
 
-/// A message of queue pair 1, the general services interface: a management datagram with what is needed to
-/// answer it.
+/// A management datagram of queue pair 1, the general services interface, with the addresses needed to reply.
 struct Datagram {
   static constexpr std::size_t kMaxBytes = 256;
   PeerAddress local;
   PeerAddress remote;
-  LinkAddress remote_link{};  ///< of the hop it came from; all zero when sending: the driver resolves it
+  LinkAddress remote_link{};  ///< received: of the last hop. Sending: all zero makes the driver resolve it
   std::uint32_t remote_qp = 1;
   std::uint16_t bytes = 0;
   std::array<std::byte, kMaxBytes> data{};

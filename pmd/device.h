@@ -35,10 +35,10 @@ struct DeviceLimits {
   std::uint32_t max_queue_pairs = 0;
   std::uint32_t max_send_sge = 0;
   std::uint32_t max_windows = 0;
-  std::uint32_t max_message_bytes = 0;  ///< of one RDMA Read or Write
-  std::uint32_t max_send_bytes = 0;     ///< of one Send
+  std::uint32_t max_message_bytes = 0;  ///< per RDMA Read or Write
+  std::uint32_t max_send_bytes = 0;     ///< per Send
   bool immediate_data = false;
-  bool remote_invalidation = false;  ///< SendWithInvalidate, and Receives of it
+  bool remote_invalidation = false;  ///< can send and receive SendWithInvalidate
 };
 
 class Device {
@@ -47,19 +47,18 @@ class Device {
   virtual const std::string& name() const noexcept = 0;
   virtual DeviceLimits limits() const noexcept = 0;
 
-  /// Memory suited to the device (page aligned, zeroed), registered for local use. Lives as long as the
-  /// device.
+  /// Allocates page-aligned, zeroed memory and registers it for local use. Owned by the device.
   virtual MemoryRegion allocate_memory(std::size_t bytes) = 0;
-  /// Registers memory of the caller's for local use; it has to outlive the device.
+  /// Registers the caller's memory for local use; it must outlive the device.
   virtual MemoryRegion register_memory(std::span<std::byte> bytes) = 0;
   virtual MemoryWindow allocate_window() = 0;
 
   virtual std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) = 0;
-  /// Nothing when the driver leaves connection management to the control plane.
+  /// Null when connection management is done by the control plane.
   virtual ConnectionManager* connection_manager() noexcept = 0;
 
-  /// Drivers without a connection manager: management datagrams, in and out. A datagram that cannot be sent
-  /// now is lost, as on the wire.
+  // Drivers without a connection manager: receive and send management datagrams. One that cannot be sent now
+  // is dropped, as on the wire.
   virtual std::size_t receive_datagrams(std::span<Datagram> datagrams) noexcept {
     static_cast<void>(datagrams);
     return 0;
@@ -68,24 +67,24 @@ class Device {
     static_cast<void>(datagram);
     return false;
   }
-  /// Addresses of the device's own, the first being the default; empty with a connection manager.
+  /// The device's addresses, the default one first; empty with a connection manager.
   virtual std::span<const PeerAddress> addresses() const noexcept { return {}; }
-  /// Largest path MTU that its link carries.
+  /// Largest path MTU of the link, in bytes.
   virtual std::uint16_t max_path_mtu() const noexcept { return 4096; }
 
-  /// The driver's own counters, in the order of its statistics table; how many were written.
+  /// Copies the driver's counters, in the order of its statistics table. Returns how many were written.
   virtual std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept {
     static_cast<void>(values);
     return 0;
   }
 
-  /// Advances all queue pairs of the device by a bounded amount and returns their work completions.
+  /// Makes bounded progress on all queue pairs and returns the number of work completions written.
   virtual std::size_t poll(std::span<WorkCompletion> completions) noexcept = 0;
 
-  /// Not message path: gives the processor away for at most `limit_ns`, when the polls since the last wait
-  /// have found nothing. May return at once.
+  /// Not message path: sleeps for at most `limit_ns`. Call only if the polls since the last wait() found
+  /// nothing. May return early.
   virtual void wait(std::uint64_t limit_ns) noexcept;
-  /// Whether wait() ends when there is something for poll().
+  /// Whether wait() returns as soon as poll() has work.
   virtual bool wakes() const noexcept { return false; }
 };
 

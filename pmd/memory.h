@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registered memory and memory windows as a device hands them out. Values; any thread may copy them.
+// Handles of registered memory and memory windows. Plain values that own nothing; any thread may copy them.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,15 @@ enum Access : std::uint32_t {
 };
 using AccessFlags = std::uint32_t;
 
-/// A registered range, for local use by its lkey. Remote access is only ever given through a MemoryWindow.
+/// A registered range, for local use by its lkey. Remote access is granted only through a MemoryWindow.
 struct MemoryRegion {
   std::span<std::byte> bytes;
   Lkey lkey{};
 };
 
-/// A type 2 memory window: exposes a part of a region to the one queue pair it is bound on, until it is
-/// invalidated. A queue pair in Error grants no remote access, and destroying it unbinds its windows. The
-/// number is the driver's.
+/// A type 2 memory window: grants the peer of one queue pair access to a part of a region, from bind until
+/// invalidation. A queue pair in Error grants no remote access, and destroying it unbinds its windows.
+/// `number` is assigned by the driver.
 struct MemoryWindow {
   std::uint32_t number = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One end of a reliable connection. The reactor that owns its device is the only thread that may call it.
+// One end of a reliable connection (RC). Only the reactor that owns its device may call. The device must
+// outlive it.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +15,13 @@
 
 namespace sluice::rdma {
 
-/// What connection management agrees on for one side of a queue pair.
+/// Sizes and retry limits of a queue pair, chosen at creation.
 struct QueuePairLimits {
   std::uint32_t send_depth = 256;  ///< work requests
   std::uint32_t recv_depth = 256;  ///< work requests
   std::uint32_t max_send_sge = 16;
-  std::uint8_t initiator_depth = 16;  ///< RDMA Reads we have outstanding; further ones wait in the queue
-  std::uint8_t rnr_retry = 7;         ///< 7 is without end
+  std::uint8_t initiator_depth = 16;  ///< our outstanding RDMA Reads; further ones wait in the queue
+  std::uint8_t rnr_retry = 7;         ///< 7 means unlimited
 };
 
 class QueuePair {
@@ -35,32 +36,32 @@ class QueuePair {
   virtual QueuePairNumber number() const noexcept = 0;
   virtual State state() const noexcept = 0;
 
-  /// Takes as many from the front as there is room for and returns how many. None in State::Init; in
-  /// State::Error they are taken and complete with WrFlushError.
+  /// Posts work requests from the front while there is room; returns how many. None in State::Init. In
+  /// State::Error they are posted and complete with WrFlushError.
   virtual std::size_t post_send(std::span<const SendWr> wrs) noexcept = 0;
-  /// As post_send(), and legal in Init as well.
+  /// As post_send(), but also in State::Init.
   virtual std::size_t post_recv(std::span<const RecvWr> wrs) noexcept = 0;
-  /// Room for work requests in the send queue.
+  /// Free entries of the send queue.
   virtual std::size_t send_room() const noexcept = 0;
 
   /// Binds `window` to `bytes` inside the region of `lkey` with remote access, ordered before everything
   /// posted later; it reaches the device with the next post_send() or Device::poll(). Returns the new,
-  /// unpredictable rkey, or nothing when the send queue is full. Remote offsets are the virtual addresses
-  /// of `bytes`. A window bound already has to be invalidated first (BindError otherwise).
+  /// unpredictable rkey, or nullopt if the send queue is full. Remote offsets are the virtual addresses
+  /// of `bytes`. A bound window must be invalidated first (BindError otherwise).
   virtual std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                           AccessFlags access) noexcept = 0;
 
-  /// Moves to State::Error; outstanding work is flushed through poll().
+  /// Moves to State::Error; outstanding work requests are flushed through Device::poll().
   virtual void to_error() noexcept = 0;
 
-  /// Init to ReadyToSend, for drivers without a connection manager of their own. False when the attributes
-  /// cannot be, or the driver has one.
+  /// Init to ReadyToSend, for drivers without a connection manager. False: invalid attributes, or the driver
+  /// has a connection manager.
   virtual bool connect(const RcAttributes& attributes) noexcept {
     static_cast<void>(attributes);
     return false;
   }
-  /// Whether a message of the peer has arrived: passive connection management may have lost the peer's
-  /// ready-to-use message (InfiniBand 12.9.7.2, communication established).
+  /// Whether a message from the peer has arrived, which establishes the connection even if the peer's
+  /// ready-to-use message was lost (InfiniBand 12.9.7.2, communication established).
   virtual bool heard_from_peer() const noexcept { return true; }
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work requests and their completions: names and meaning of the Verbs (InfiniBand Architecture Specification
-// volume 1, chapters 10 and 11). Values; the memory that they name stays with who said it in post_send().
+// Work requests and work completions, with the names and semantics of the Verbs (InfiniBand Architecture
+// Specification volume 1, chapters 10 and 11). Plain values; any thread. They refer to memory but do not own
+// it.
 #pragma once
 
 #include <cstddef>
@@ -34,17 +35,17 @@ enum class SendOpcode : std::uint8_t {
   RdmaRead,
   LocalInvalidate,
   SendWithImmediate,       ///< only where DeviceLimits::immediate_data
-  RdmaWriteWithImmediate,  ///< the same; consumes a Receive of the peer
+  RdmaWriteWithImmediate,  ///< only where DeviceLimits::immediate_data; consumes a Receive of the peer
 };
 
 enum SendFlags : std::uint8_t {
-  kSignaled = 1,   ///< ask for a work completion on success; errors complete always
-  kFence = 2,      ///< wait for this queue pair's earlier RDMA Reads
-  kSolicited = 4,  ///< solicited event for the peer
+  kSignaled = 1,   ///< generate a work completion on success too; errors always generate one
+  kFence = 2,      ///< wait for earlier RDMA Reads of this queue pair
+  kSolicited = 4,  ///< request a solicited event at the peer
 };
 
-/// The Sge array and nothing else is referenced, and only during post_send(); the memory it names is the
-/// driver's until the work completion.
+/// The Sge array is read only during post_send(). The memory that it refers to must stay valid, and belongs
+/// to the driver, until the work completion.
 struct SendWr {
   std::uint64_t wr_id = 0;
   std::span<const Sge> sges;
@@ -63,21 +64,21 @@ struct RecvWr {
 
 enum class WcStatus : std::uint8_t {
   Success,
-  LocalLengthError,      ///< a Send was longer than the Receive it met (receiver's side)
-  LocalProtectionError,  ///< an Sge outside its region, or a region without the access needed
+  LocalLengthError,      ///< a Send was longer than the Receive that it consumed (receiver's side)
+  LocalProtectionError,  ///< an Sge outside its region, or a region without the required access
   WrFlushError,          ///< the queue pair went to Error first
-  BindError,             ///< a window bind or invalidation that cannot be done
-  RemoteInvalidRequest,  ///< the peer refused the request (its Receive was too short, no Read resources)
+  BindError,             ///< a window could not be bound or invalidated
+  RemoteInvalidRequest,  ///< the peer refused the request (Receive too short, no Read resources)
   RemoteAccessError,     ///< rkey, bounds, access rights or protection domain do not allow the access
-  RemoteOperationError,  ///< the peer failed for its own reasons
-  RetryExceeded,         ///< the peer does not answer
+  RemoteOperationError,  ///< an error on the peer's side
+  RetryExceeded,         ///< the peer does not respond
   RnrRetryExceeded,      ///< receiver-not-ready more often than rnr_retry allows
 };
 const char* to_string(WcStatus status) noexcept;
 
 enum class WcOpcode : std::uint8_t { Send, RdmaWrite, RdmaRead, LocalInvalidate, BindWindow, Receive };
 
-/// What a request of the send queue completes as.
+/// Opcode of the work completion of a send work request.
 constexpr WcOpcode completion_opcode(SendOpcode opcode) noexcept {
   switch (opcode) {
     case SendOpcode::Send:

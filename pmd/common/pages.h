@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that a driver allocates for its users: whole zeroed pages, resident once they are written, unmapped
-// with this object. Setup.
+// Page-granular memory for drivers: zeroed pages that become resident when written, unmapped by the
+// destructor. Setup only; single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace sluice::rdma {
 
 inline constexpr std::size_t kPageBytes = 4096;
-/// In whole pages, at least one.
+/// Rounded up to whole pages, at least one.
 std::size_t page_bytes(std::size_t bytes) noexcept;
 
 class Pages {
@@ -21,7 +21,7 @@ class Pages {
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
 
-  /// page_bytes(bytes) of memory. SetupError.
+  /// page_bytes(bytes) of memory, owned by this object. Throws SetupError.
   std::span<std::byte> allocate(std::size_t bytes);
 
  private:

@@ -14,7 +14,7 @@
 namespace sluice::rdma {
 namespace {
 
-constexpr std::uint32_t kRegionBits = 12;  ///< of an lkey: the region's number
+constexpr std::uint32_t kRegionBits = 12;  ///< low bits of an lkey: the region's index
 
 }  // namespace
 
@@ -36,9 +36,8 @@ std::span<std::byte> Pages::allocate(std::size_t bytes) {
   void* memory =
       ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
-    throw SetupError("Cannot get " + std::to_string(rounded >> 20) + " MiB of memory (" +
-                     std::strerror(errno) +
-                     "): make the exports or the number of connections in the configuration smaller.");
+    throw SetupError("Cannot allocate " + std::to_string(rounded >> 20) + " MiB of memory (" +
+                     std::strerror(errno) + "): configure smaller exports or fewer connections.");
   mapped_.push_back({static_cast<std::byte*>(memory), rounded});
   return mapped_.back();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registered memory of a driver in software: regions by lkey. The reactor that owns the device; registration
-// is setup.
+// Registered memory of a software driver: regions by lkey. Only the reactor that owns the device may call;
+// registration is setup.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@ namespace sluice::rdma {
 
 class RegionTable {
  public:
-  /// `device` names the device in errors. `tags` outlives the table.
+  /// `device` is the device's name for error messages. `tags` outlives the table.
   RegionTable(std::string device, SteeringTags& tags) : device_(std::move(device)), tags_(tags) {}
 
-  // Setup; SetupError with a sentence.
-  /// Memory of the caller's, which outlives the table.
+  // Setup. Throw SetupError.
+  /// Registers the caller's memory, which must outlive the table.
   MemoryRegion add(std::span<std::byte> bytes);
   MemoryRegion allocate(std::size_t bytes) { return add(pages_.allocate(bytes)); }
 
-  /// Whether all of `sge` lies in the region of its lkey.
+  /// Whether `sge` lies entirely inside the region of its lkey.
   bool covers(const Sge& sge) const noexcept;
 
  private:

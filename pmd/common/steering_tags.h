@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers for lkeys, rkeys and the like: a keyed function of a counter, so that a peer that collects tags
-// cannot tell the next one (RFC 8166, section 8.1.1). The reactor that owns the device.
+// Generator of unpredictable lkeys and rkeys: a keyed function of a counter, so that a peer that collects
+// steering tags cannot predict the next one (RFC 8166, section 8.1.1). Only the reactor that owns the device
+// may call.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ namespace sluice::rdma {
 
 class SteeringTags {
  public:
-  /// Setup: takes a key from the kernel. SetupError.
+  /// Setup: gets a random key from the kernel. Throws SetupError.
   SteeringTags();
   std::uint64_t next() noexcept {
     ++count_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management of loopback. A link's state word moves Free -> Claimed -> Requested -> Accepted ->
-// Established, or Requested -> Rejected; the link is free again when both sides have let go of it.
+// Connection management of loopback. A link's state goes Free -> Claimed -> Requested -> Accepted ->
+// Established, or Requested -> Rejected; it is Free again once both sides have dropped it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ Link* LoopbackCm::link_of(CmId id) const noexcept {
 void LoopbackCm::listen(std::uint16_t port) {
   for (Listener& listener : fabric_.header().listeners) {
     std::uint32_t unused = 0;
-    if (!listener.port.compare_exchange_strong(unused, kMaxLinks << 16)) continue;  // taken, not yet valid
+    if (!listener.port.compare_exchange_strong(unused, kMaxLinks << 16)) continue;  // claimed, not yet valid
     listener.device.store(device_);
     listener.port.store(port + 1u);
     return;
@@ -57,7 +57,7 @@ void LoopbackCm::listen(std::uint16_t port) {
   throw SetupError("All " + std::to_string(kMaxListeners) + " listeners of the loopback fabric are in use.");
 }
 
-/// Several devices may listen on one port: requests go round.
+/// Several devices may listen on one port: requests are distributed round-robin.
 std::optional<std::uint32_t> LoopbackCm::listener(std::uint16_t port) noexcept {
   for (std::uint32_t i = 0; i < kMaxListeners; ++i) {
     const Listener& candidate = fabric_.header().listeners[(next_listener_ + i) % kMaxListeners];
@@ -108,7 +108,7 @@ std::optional<CmId> LoopbackCm::connect(QueuePair& qp, std::uint16_t port,
                       .reported = LinkState::Requested,
                       .qp = &static_cast<LoopbackQueuePair&>(qp)};
     const auto target = listener(port);
-    if (!target) {  // nobody there: reject ourselves
+    if (!target) {  // no listener: reject on its behalf
       set_private_data(link, kAcceptor, {});
       link.devices[kAcceptor].store(device_, std::memory_order_relaxed);
       drop_side(link);
@@ -161,12 +161,12 @@ void LoopbackCm::disconnect(CmId id) noexcept {
   ring(link, local.side);
 }
 
-/// The last side that lets go frees the link.
+/// The last side to drop the link frees it.
 void LoopbackCm::drop_side(Link& link) noexcept {
   if (link.users.fetch_sub(1, std::memory_order_acq_rel) == 1) set_state(link, LinkState::Free);
 }
 
-void LoopbackCm::let_go(Link& link, std::uint32_t side) noexcept {
+void LoopbackCm::release_link(Link& link, std::uint32_t side) noexcept {
   for (std::uint32_t number = 0; number < fabric_.links(); ++number) {
     Local& local = local_[number];
     if (&fabric_.link(number) != &link || !local.mine || local.side != side) continue;
@@ -210,7 +210,7 @@ void LoopbackCm::fill(CmEvent& event, CmEventType type, std::uint32_t number,
   std::copy_n(link.private_data[from_side].begin(), event.private_data_bytes, event.private_data);
 }
 
-bool LoopbackCm::look_as_acceptor(std::uint32_t number, CmEvent& event) noexcept {
+bool LoopbackCm::check_as_acceptor(std::uint32_t number, CmEvent& event) noexcept {
   Link& link = fabric_.link(number);
   Local& local = local_[number];
   const LinkState state = state_of(link);
@@ -230,7 +230,7 @@ bool LoopbackCm::look_as_acceptor(std::uint32_t number, CmEvent& event) noexcept
   return false;
 }
 
-bool LoopbackCm::look_as_connector(std::uint32_t number, CmEvent& event) noexcept {
+bool LoopbackCm::check_as_connector(std::uint32_t number, CmEvent& event) noexcept {
   Link& link = fabric_.link(number);
   Local& local = local_[number];
   if (local.reported != LinkState::Requested) return false;
@@ -252,12 +252,12 @@ bool LoopbackCm::look_as_connector(std::uint32_t number, CmEvent& event) noexcep
   }
 }
 
-/// What is new on one link. False when there is nothing.
-bool LoopbackCm::look_at(std::uint32_t number, CmEvent& event) noexcept {
+/// Reports one new event of a link. False: none.
+bool LoopbackCm::check_link(std::uint32_t number, CmEvent& event) noexcept {
   Local& local = local_[number];
   if (local.mine && local.side == kConnector) {
-    if (look_as_connector(number, event)) return true;
-  } else if (look_as_acceptor(number, event)) {
+    if (check_as_connector(number, event)) return true;
+  } else if (check_as_acceptor(number, event)) {
     return true;
   }
   if (!local.mine || local.disconnect_reported ||
@@ -276,8 +276,8 @@ std::size_t LoopbackCm::poll_events(std::span<CmEvent> events) noexcept {
   seen_doorbell_ = doorbell;
   std::size_t count = 0;
   for (std::uint32_t number = 0; number < fabric_.links() && count < events.size(); ++number)
-    if (look_at(number, events[count])) ++count;
-  more_ = count > 0;  // one link may have two things to say
+    if (check_link(number, events[count])) ++count;
+  more_ = count > 0;  // a link may have a second event
   return count;
 }
 

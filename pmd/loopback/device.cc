@@ -35,7 +35,7 @@ std::uint32_t LoopbackDevice::claim_number() {
     return i;
   }
   throw SetupError("All " + std::to_string(kMaxDevices) +
-                   " devices of the loopback fabric are in use: end another client first.");
+                   " devices of the loopback fabric are in use: stop another client first.");
 }
 
 DeviceLimits LoopbackDevice::limits() const noexcept {
@@ -47,8 +47,8 @@ DeviceLimits LoopbackDevice::limits() const noexcept {
           .remote_invalidation = true};
 }
 
-/// Across processes, a device that does not listen takes its memory from its arena, so that windows can name
-/// it.
+/// Across processes, a connecting device allocates from its arena, which the peer has mapped, so that windows
+/// can expose it.
 MemoryRegion LoopbackDevice::allocate_memory(std::size_t bytes) {
   const std::size_t rounded = page_bytes(bytes);
   const bool is_creator = fabric_->header().creator_pid == static_cast<std::uint32_t>(::getpid());
@@ -58,7 +58,7 @@ MemoryRegion LoopbackDevice::allocate_memory(std::size_t bytes) {
                        " MiB is used up: use fewer or smaller buffers.");
     std::byte* memory = fabric_->arena(number_) + arena_used_;
     arena_used_ += rounded;
-    std::memset(memory, 0, rounded);  // an earlier client may have used it
+    std::memset(memory, 0, rounded);  // may hold data of an earlier client
     return regions_.add({memory, rounded});
   }
   return regions_.allocate(bytes);
@@ -103,7 +103,7 @@ std::optional<std::uint64_t> LoopbackDevice::arena_offset(std::span<const std::b
 
 Rkey LoopbackDevice::next_rkey(std::uint32_t window) noexcept {
   auto tag = static_cast<std::uint32_t>(tags_.next()) & ~(kMaxWindows - 1);
-  if (tag == 0) tag = kMaxWindows;  // zero means not bound
+  if (tag == 0) tag = kMaxWindows;  // key zero means unbound
   return static_cast<Rkey>(tag | window);
 }
 

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A loopback device and its connection management (loopback.h). Only the owning reactor may call; the other
+// side of a link runs in another thread or process and is reached through the fabric's atomics only. The
+// device shares ownership of the fabric and must outlive its queue pairs. Errors: SetupError from setup,
+// null or nullopt otherwise.
 #pragma once
 
 #include <array>
@@ -12,7 +17,8 @@ namespace sluice::rdma::loopback {
 
 class LoopbackDevice;
 
-/// Connection management over the links' state words. Every transition has one owner.
+/// Connection management over the state words of the fabric's links. Each transition is made by one side
+/// only.
 class LoopbackCm final : public ConnectionManager, private PeerProcesses {
  public:
   LoopbackCm(Fabric& fabric, std::uint32_t device) noexcept : fabric_(fabric), device_(device) {}
@@ -27,12 +33,12 @@ class LoopbackCm final : public ConnectionManager, private PeerProcesses {
   void disconnect(CmId id) noexcept override;
   std::size_t poll_events(std::span<CmEvent> events) noexcept override;
 
-  /// The queue pair of this link has gone.
-  void let_go(Link& link, std::uint32_t side) noexcept;
+  /// The queue pair on this side of the link is being destroyed.
+  void release_link(Link& link, std::uint32_t side) noexcept;
   Link* link_of(CmId id) const noexcept;
 
  private:
-  /// What this device knows of a link that it takes part in.
+  /// This device's state of a link that it uses.
   struct Local {
     bool mine = false;
     std::uint32_t side = 0;
@@ -48,9 +54,9 @@ class LoopbackCm final : public ConnectionManager, private PeerProcesses {
   CmId id_of(std::uint32_t link) const noexcept;
   std::optional<std::uint32_t> number_of(CmId id) const noexcept;
   std::optional<std::uint32_t> listener(std::uint16_t port) noexcept;
-  bool look_at(std::uint32_t number, CmEvent& event) noexcept;
-  bool look_as_acceptor(std::uint32_t number, CmEvent& event) noexcept;
-  bool look_as_connector(std::uint32_t number, CmEvent& event) noexcept;
+  bool check_link(std::uint32_t number, CmEvent& event) noexcept;
+  bool check_as_acceptor(std::uint32_t number, CmEvent& event) noexcept;
+  bool check_as_connector(std::uint32_t number, CmEvent& event) noexcept;
   void fill(CmEvent& event, CmEventType type, std::uint32_t number, std::uint32_t from_side) noexcept;
   void set_private_data(Link& link, std::uint32_t side, std::span<const std::byte> data) noexcept;
   void ring(Link& link, std::uint32_t side) noexcept;
@@ -61,7 +67,7 @@ class LoopbackCm final : public ConnectionManager, private PeerProcesses {
   std::uint32_t seen_doorbell_ = 0;
   std::uint32_t next_link_ = 0;
   std::uint32_t next_listener_ = 0;
-  bool more_ = false;  ///< the last scan stopped because there was no room for events
+  bool more_ = false;  ///< the last scan reported events: scan again without a doorbell
   std::array<Local, kMaxLinks> local_{};
 };
 
@@ -90,7 +96,7 @@ class LoopbackDevice final : public Loopback {
   bool local_access(const Sge& sge) const noexcept { return regions_.covers(sge); }
   std::vector<LoopbackQueuePair*>& window_owners() noexcept { return window_owners_; }
   Rkey next_rkey(std::uint32_t window) noexcept;
-  /// Offset in this device's arena; nothing when `bytes` is not in it.
+  /// Offset of `bytes` in this device's arena; nullopt if it lies elsewhere. Zero within one process.
   std::optional<std::uint64_t> arena_offset(std::span<const std::byte> bytes) noexcept;
 
  private:

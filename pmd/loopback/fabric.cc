@@ -44,7 +44,7 @@ std::byte* map(int fd, std::size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-/// Closes what it holds.
+/// Owns a descriptor.
 struct File {
   int fd;
   ~File() {
@@ -73,7 +73,7 @@ void Fabric::locate() noexcept {
   arenas_ = memory_ + arenas_at(link_count_);
 }
 
-/// Fresh pages are zero, which is the initial value of everything but these.
+/// New pages are zero, which is the initial value of everything else.
 void Fabric::initialise(const FabricConfig& config, bool shared) {
   auto* header = reinterpret_cast<FabricHeader*>(memory_);
   header->layout_version = kLayoutVersion;
@@ -99,7 +99,7 @@ std::shared_ptr<Fabric> Fabric::create(const std::string& path, const FabricConf
   const File file{::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
   if (file.fd < 0 || ::ftruncate(file.fd, static_cast<off_t>(bytes)) != 0)
     throw SetupError("Cannot create the loopback fabric " + path + " (" + std::strerror(errno) +
-                     "): its folder has to exist, be writable and have room; /dev/shm is the usual place.");
+                     "): its directory must exist, be writable and have space; /dev/shm is the usual place.");
   std::shared_ptr<Fabric> fabric(new Fabric(map(file.fd, bytes), bytes, path));
   fabric->initialise(config, true);
   return fabric;
@@ -113,7 +113,7 @@ std::shared_ptr<Fabric> Fabric::attach(const std::string& path) {
   struct stat status {};
   FabricHeader* header = nullptr;
   if (::fstat(file.fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < links_at())
-    throw SetupError("The file " + path + " is no loopback fabric: it is too short.");
+    throw SetupError("The file " + path + " is not a loopback fabric: it is too short.");
   const auto bytes = static_cast<std::size_t>(status.st_size);
   std::shared_ptr<Fabric> fabric(new Fabric(map(file.fd, bytes), bytes, ""));
   header = reinterpret_cast<FabricHeader*>(fabric->memory_);
@@ -121,7 +121,7 @@ std::shared_ptr<Fabric> Fabric::attach(const std::string& path) {
       header->links == 0 || header->links > kMaxLinks ||
       arenas_at(header->links) + kMaxDevices * header->arena_bytes != bytes)
     throw SetupError("The file " + path +
-                     " is no loopback fabric of this version: restart sluice-dataplane, or use "
+                     " is not a loopback fabric of this version: restart sluice-dataplane, or use "
                      "programs of one release.");
   fabric->locate();
   return fabric;

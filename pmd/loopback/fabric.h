@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory that the two sides of loopback connections share: the wire, the steering tags and connection
-// management.
+// The memory shared by the two sides of loopback connections: wires, steering tags and connection management.
 //
-// In one process it is anonymous memory; across processes it is a file that the serving side creates. Whoever
-// may open that file is trusted with availability, not with memory: each side copies a word once and then
-// checks it, so that a peer that scribbles can end its own connections and nothing else.
+// Within a process it is anonymous memory; across processes, a file created by the serving side. A process
+// that may open the file is trusted with availability, but not with memory safety: each side reads a word
+// once and then checks it, so that a peer that corrupts the fabric can break only its own connections.
+//
+// Creation is setup and throws SetupError. Afterwards each field has one writer, the device on its side;
+// fields are atomics, or are ordered by the release store of an atomic. Sizes in bytes. Devices share
+// ownership of the Fabric, which unmaps the memory when the last one is gone.
 #pragma once
 
 #include <array>
@@ -21,49 +24,50 @@ namespace sluice::rdma::loopback {
 
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::uint32_t kMaxLinks = 256;
-/// Memory windows of one device; its number is in the low bits of the rkey.
+/// Memory windows per device; the window's number is in the low bits of the rkey.
 inline constexpr std::uint32_t kMaxWindows = 4096;
 inline constexpr std::uint32_t kMaxDevices = 16;
 inline constexpr std::uint32_t kMaxListeners = 16;
 
-/// Bytes of one direction's wire. A Send with its record header has to fit a quarter.
+/// Size of the wire of one direction. A Send with its record header must fit in a quarter.
 inline constexpr std::size_t kWireBytes = 256u << 10;
 inline constexpr std::uint32_t kMaxSendBytes = kWireBytes / 4 - kCacheLine;
 
-/// A steering tag as its owner publishes it. `key` is written last and cleared first.
+/// A steering tag, published by its owner. `key` is written last and cleared first.
 struct alignas(32) WindowEntry {
-  std::atomic<std::uint32_t> key;  ///< rkey, or zero when not bound
+  std::atomic<std::uint32_t> key;  ///< rkey; zero: unbound
   std::atomic<std::uint32_t> access;
-  std::atomic<std::uint64_t> address;  ///< virtual, of the owner
+  std::atomic<std::uint64_t> address;  ///< virtual address in the owner's process
   std::atomic<std::uint64_t> bytes;
-  std::atomic<std::uint64_t> arena_offset;  ///< across processes: where `address` is in the owner's arena
+  std::atomic<std::uint64_t> arena_offset;  ///< across processes: offset of `address` in the owner's arena
 };
 static_assert(sizeof(WindowEntry) == 32);
 
-/// What one side of a link writes; only the other one reads it.
+/// Written by one side of a link, read by the other.
 struct Side {
   // As sender.
-  alignas(kCacheLine) std::atomic<std::uint64_t> produced;  ///< free-running byte position of the wire
+  alignas(kCacheLine) std::atomic<std::uint64_t> produced;  ///< free-running byte position in the wire
   // As receiver.
   alignas(
-      kCacheLine) std::atomic<std::uint64_t> consumed;  ///< of the other side's wire: acknowledges its Sends
+      kCacheLine) std::atomic<std::uint64_t> consumed;  ///< in the other side's wire: acknowledges its Sends
   std::atomic<std::uint32_t> fault;                     ///< WcStatus for the Send at `consumed`, or zero
   std::atomic<std::uint32_t> dead;                      ///< this side's queue pair is in Error
-  // As initiator of RDMA Reads and Writes: the steering tag in use, so that its owner can fence.
+  // As initiator of RDMA Reads and Writes: hazard pointer, the steering tag in use. Its owner waits for it
+  // before it completes an invalidation.
   alignas(kCacheLine) std::atomic<std::uint32_t> hazard;
   // Set when connecting.
   alignas(kCacheLine) std::atomic<std::uint32_t> rnr_retry;
-  std::atomic<std::uint32_t> arena;  ///< number of the arena its windows are in
+  std::atomic<std::uint32_t> arena;  ///< number of the arena that holds its windows
   std::array<WindowEntry, kMaxWindows> windows;
   alignas(kCacheLine) std::array<std::byte, kWireBytes> wire;
 };
 
 enum class LinkState : std::uint32_t {
   Free,
-  Claimed,    ///< the connecting side fills it in
+  Claimed,    ///< the connecting side is filling it in
   Requested,  ///< waits for accept() or reject()
-  Accepted,   ///< the connecting side has yet to see it
-  Rejected,   ///< the connecting side has yet to see it
+  Accepted,   ///< waits for the connecting side to notice
+  Rejected,   ///< waits for the connecting side to notice
   Established,
 };
 
@@ -73,8 +77,8 @@ inline constexpr std::uint32_t kAcceptor = 1;
 struct Link {
   alignas(kCacheLine) std::atomic<std::uint32_t> state;
   std::atomic<std::uint32_t> generation;
-  std::atomic<std::uint32_t> users;   ///< sides that have not let go; the last one frees the link
-  std::atomic<std::uint32_t> closed;  ///< bit of each side that has disconnected
+  std::atomic<std::uint32_t> users;   ///< sides that use the link; the last one to drop it frees it
+  std::atomic<std::uint32_t> closed;  ///< bit per side that has disconnected
   std::atomic<std::uint32_t> port;
   std::atomic<std::uint32_t> devices[2];  ///< device number of each side
   std::atomic<std::uint32_t> connector_pid;
@@ -85,12 +89,12 @@ struct Link {
 
 struct DeviceEntry {
   alignas(kCacheLine) std::atomic<std::uint32_t> in_use;
-  std::atomic<std::uint32_t> doorbell;  ///< connection management has something for this device
+  std::atomic<std::uint32_t> doorbell;  ///< incremented when connection management has events for the device
   std::atomic<std::uint32_t> pid;
 };
 
 struct Listener {
-  std::atomic<std::uint32_t> port;  ///< plus one; zero is no listener
+  std::atomic<std::uint32_t> port;  ///< port plus one; zero: no listener
   std::atomic<std::uint32_t> device;
 };
 
@@ -99,7 +103,7 @@ struct FabricHeader {
   std::uint32_t layout_version;
   std::uint32_t links;
   std::uint64_t total_bytes;
-  std::uint64_t arena_bytes;  ///< of each device; zero in process, where memory is addressed directly
+  std::uint64_t arena_bytes;  ///< per device; zero within a process, where memory is addressed directly
   std::uint32_t creator_pid;
   std::atomic<std::uint32_t> creator_alive;
   std::array<DeviceEntry, kMaxDevices> devices;
@@ -108,14 +112,14 @@ struct FabricHeader {
 
 struct FabricConfig {
   std::uint32_t links = 64;
-  /// Across processes: memory of each connecting device that steering tags can name.
+  /// Across processes: memory per connecting device that windows can expose.
   std::uint64_t arena_bytes = 256ull << 20;
 };
 
 class Fabric {
  public:
   static std::shared_ptr<Fabric> in_process(const FabricConfig& config = {});
-  /// Creates the file anew (mode 0600) and removes it again in the end.
+  /// Creates the file (mode 0600), replacing an old one; the destructor removes it.
   static std::shared_ptr<Fabric> create(const std::string& path, const FabricConfig& config = {});
   static std::shared_ptr<Fabric> attach(const std::string& path);
   ~Fabric();
@@ -128,7 +132,7 @@ class Fabric {
   bool across_processes() const noexcept { return arena_bytes_ > 0; }
   std::uint64_t arena_bytes() const noexcept { return arena_bytes_; }
   std::byte* arena(std::uint32_t device) noexcept { return arenas_ + device * arena_bytes_; }
-  /// The process that created the fabric has not ended it.
+  /// Whether the creator still has the fabric open. Stays true if its process was killed.
   bool creator_alive() const noexcept { return header_->creator_alive.load(std::memory_order_acquire) != 0; }
 
  private:
@@ -138,7 +142,7 @@ class Fabric {
 
   std::byte* memory_;
   std::size_t bytes_;
-  std::string path_;  ///< to be removed; empty when not the creator
+  std::string path_;  ///< removed by the destructor; empty: not the creator
   FabricHeader* header_ = nullptr;
   Link* links_ = nullptr;
   std::byte* arenas_ = nullptr;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The loopback driver: an RNIC in software between two queue pairs, in one process or in two on one machine.
-// RDMA Reads and Writes really move memory, and steering tag, bounds, access rights and queue pair are
-// enforced as hardware does. For tests, for measuring our own cost, and for showing the product where there
-// is no RDMA.
+// The loopback driver: a software RNIC that connects two queue pairs, in one process or in two processes of a
+// machine. RDMA Reads and Writes move memory; steering tag, bounds, access rights and queue pair are enforced
+// as by hardware. For tests, for measuring the transport's own cost, and for trying Sluice without RDMA.
+//
+// make_device() is setup; then only the owning reactor may call. See pmd/device.h for errors and ownership.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +16,21 @@
 
 namespace sluice::rdma::loopback {
 
-/// Bytes that one queue pair copies for RDMA Reads and Writes in one poll: a long transfer takes turns with
-/// others.
+/// Bytes that one queue pair copies for RDMA Reads and Writes per poll, so that a long transfer does not
+/// starve other queue pairs.
 inline constexpr std::uint32_t kCopyBytesPerPoll = 256 * 1024;
-/// Sends that one queue pair receives in one poll.
+/// Sends that one queue pair receives per poll.
 inline constexpr std::uint32_t kReceivesPerPoll = 32;
 
 struct DeviceConfig {
   std::string name = "loopback0";
   std::uint32_t max_queue_pairs = 128;
   std::uint32_t polls_per_rnr_round =
-      64;  ///< polls that find a message and no Receive, until it counts as a retry
+      64;  ///< polls with a message and no posted Receive that count as one RNR retry
 
-  // What tests ask a device to do wrong.
-  std::uint32_t delay_invalidation_polls = 0;  ///< a LocalInvalidate takes this many polls longer
-  bool refuse_invalidation = false;            ///< a LocalInvalidate ends as BindError
+  // Fault injection for tests.
+  std::uint32_t delay_invalidation_polls = 0;  ///< LocalInvalidate takes this many polls longer
+  bool refuse_invalidation = false;            ///< LocalInvalidate fails with BindError
 };
 
 struct Statistics {
@@ -53,8 +54,8 @@ class Loopback : public Device {
   virtual DeviceConfig& config() noexcept = 0;
 };
 
-/// Setup. Across processes, allocate_memory() of a device that connects comes from its arena, and windows can
-/// be bound to nothing else.
+/// Setup. Throws SetupError. Across processes, a connecting device allocates memory from its arena and can
+/// bind windows only there.
 std::unique_ptr<Loopback> make_device(std::shared_ptr<Fabric> fabric, const DeviceConfig& config = {});
 
 }  // namespace sluice::rdma::loopback

@@ -10,7 +10,7 @@
 namespace sluice::rdma::loopback {
 namespace {
 
-// A record of the wire: this header, the bytes of the Send, round-up to a cache line.
+// Format of a record on the wire: this header, the bytes of the Send, padding to a cache line.
 struct Record {
   std::uint32_t length_and_kind;  ///< kind in the top byte
   std::uint32_t rkey;             ///< Send with invalidate
@@ -19,7 +19,7 @@ static_assert(sizeof(Record) == 8);
 
 constexpr std::uint32_t kKindSend = 1;
 constexpr std::uint32_t kKindSendWithInvalidate = 2;
-constexpr std::uint32_t kKindSkip = 3;  ///< the rest of the wire up to its end
+constexpr std::uint32_t kKindSkip = 3;  ///< padding up to the end of the wire
 constexpr std::uint32_t kKindShift = 24;
 constexpr std::uint32_t kLengthMask = (1u << kKindShift) - 1;
 static_assert(kMaxSendBytes <= kLengthMask);
@@ -55,7 +55,7 @@ LoopbackQueuePair::LoopbackQueuePair(LoopbackDevice& device, QueuePairNumber num
 LoopbackQueuePair::~LoopbackQueuePair() {
   to_error();
   unbind_all();
-  if (link_ != nullptr) device_.cm().let_go(*link_, side_);
+  if (link_ != nullptr) device_.cm().release_link(*link_, side_);
   device_.remove(*this);
 }
 
@@ -74,7 +74,7 @@ std::size_t LoopbackQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
   std::size_t posted = 0;
   while (posted < wrs.size() && tail_ - head_ < send_depth_ && add_entry(wrs[posted])) ++posted;
   if (state_ == State::ReadyToSend) {
-    std::uint32_t no_copies = 0;  // those are for poll(), where each queue pair has its share
+    std::uint32_t no_copies = 0;  // RDMA data is moved in poll(), where each queue pair has its budget
     execute_posted(no_copies);
     publish();
   }
@@ -103,7 +103,7 @@ bool LoopbackQueuePair::add_entry(const SendWr& wr) noexcept {
   return true;
 }
 
-/// Starts work in order, as far as wire, copy budget and fences allow.
+/// Starts work requests in order, as far as wire and copy budget allow.
 void LoopbackQueuePair::execute_posted(std::uint32_t& copy_budget) noexcept {
   while (execute_ != tail_ && execute(execute_, copy_budget)) ++execute_;
 }
@@ -111,7 +111,7 @@ void LoopbackQueuePair::execute_posted(std::uint32_t& copy_budget) noexcept {
 bool LoopbackQueuePair::execute(std::uint32_t index, std::uint32_t& copy_budget) noexcept {
   SendEntry& work = entry(index);
   if (work.status != WcStatus::Success)
-    return false;  // found out when posted; complete_sends() ends it in its turn
+    return false;  // failed when posted; complete_sends() completes it in order
   switch (work.opcode) {
     case SendOpcode::Send:
     case SendOpcode::SendWithInvalidate:
@@ -173,7 +173,7 @@ void LoopbackQueuePair::publish() noexcept {
   own().produced.store(produced_, std::memory_order_release);
 }
 
-/// Checks an access against what the owner published, with each word read once. Null when it is refused.
+/// Checks an access against the published window, reading each word once. Null: refused.
 std::byte* LoopbackQueuePair::remote_memory(const WindowEntry& window, std::uint64_t address,
                                             std::uint32_t bytes, AccessFlags needed) noexcept {
   const std::uint64_t base = window.address.load(std::memory_order_relaxed);
@@ -191,8 +191,8 @@ std::byte* LoopbackQueuePair::remote_memory(const WindowEntry& window, std::uint
   return fabric.arena(arena) + offset + within;
 }
 
-/// RDMA Read or Write, at most a slice of it. The hazard word tells the owner of the memory that we are at
-/// it: either we see the steering tag gone, or the owner sees the hazard and waits with the completion of its
+/// One slice of an RDMA Read or Write. The hazard word (seq_cst, as is the key) makes invalidation safe:
+/// either we see the steering tag cleared, or the owner sees the hazard and delays the completion of its
 /// invalidation.
 bool LoopbackQueuePair::copy_remote(std::uint32_t index, std::uint32_t& copy_budget) noexcept {
   SendEntry& work = entry(index);
@@ -270,7 +270,7 @@ bool LoopbackQueuePair::invalidate_local(SendEntry& work) noexcept {
     work.status = WcStatus::BindError;
     return false;
   }
-  work.copied = 1;  // the tag is cleared below; what is left is to wait for the peer
+  work.copied = 1;  // marks the tag as cleared (below); later polls only wait for the peer
   tag.key.store(0, std::memory_order_seq_cst);
   if (peer().hazard.load(std::memory_order_seq_cst) == key) return false;
   if (work.delay_polls > 0) return --work.delay_polls, false;
@@ -296,7 +296,7 @@ void LoopbackQueuePair::complete_sends(CompletionSink& sink) noexcept {
   if (head_ == tail_) return;
   auto fault = WcStatus::Success;
   if (on_wire_ > 0) {
-    // The peer stores its position first and the fault behind it.
+    // The peer stores `consumed` before `fault`, so load them in reverse order.
     fault = static_cast<WcStatus>(peer().fault.load(std::memory_order_acquire));
     const std::uint64_t consumed = peer().consumed.load(std::memory_order_acquire);
     if (consumed - acknowledged_ > produced_ - acknowledged_) return corrupt();
@@ -394,7 +394,7 @@ bool LoopbackQueuePair::receive_record(std::uint32_t kind, std::uint32_t length,
     wc.status = WcStatus::LocalProtectionError;
     return refuse(WcStatus::RemoteAccessError), false;
   }
-  // The peer starts its work in order: its Reads and Writes through this tag are over.
+  // The peer starts its work requests in order: its Reads and Writes with this tag have completed.
   tag.key.store(0, std::memory_order_release);
   owners[number] = nullptr;
   --windows_bound_;
@@ -403,7 +403,7 @@ bool LoopbackQueuePair::receive_record(std::uint32_t kind, std::uint32_t length,
   return true;
 }
 
-/// Receiver not ready: the message stays on the wire, and the sender's patience is counted here.
+/// Receiver not ready: the message stays on the wire, and this side counts the sender's retries.
 void LoopbackQueuePair::not_ready() noexcept {
   if (++rnr_polls_ < device_.config().polls_per_rnr_round) return;
   rnr_polls_ = 0;
@@ -413,7 +413,7 @@ void LoopbackQueuePair::not_ready() noexcept {
   refuse(WcStatus::RnrRetryExceeded);
 }
 
-/// Tells the sender why the Send at our position fails, and ends the connection.
+/// Reports to the sender why the Send at our position fails, and moves to Error.
 void LoopbackQueuePair::refuse(WcStatus senders_status) noexcept {
   own().consumed.store(received_, std::memory_order_release);
   own().fault.store(static_cast<std::uint32_t>(senders_status), std::memory_order_release);
@@ -443,14 +443,14 @@ void LoopbackQueuePair::to_error() noexcept {
   state_ = State::Error;
   if (link_ == nullptr) return;
   own().dead.store(1, std::memory_order_release);
-  // No remote access from here on; windows stay assigned until the queue pair is destroyed.
+  // Revokes remote access. Windows stay assigned until the queue pair is destroyed.
   auto& owners = device_.window_owners();
   for (std::uint32_t number = 0; windows_bound_ > 0 && number < owners.size(); ++number)
     if (owners[number] == this) own().windows[number].key.store(0, std::memory_order_seq_cst);
 }
 
 void LoopbackQueuePair::flush(CompletionSink& sink) noexcept {
-  // While the peer is in the middle of a copy, nobody may take memory back because of a flushed work request.
+  // While the peer is copying, no flush may be reported, since its owner would then reuse the memory.
   if (link_ != nullptr && peer().hazard.load(std::memory_order_seq_cst) != 0) return;
   while (head_ != tail_ && !sink.full()) {
     SendEntry& work = entry(head_);
@@ -478,7 +478,7 @@ void LoopbackQueuePair::poll(CompletionSink& sink) noexcept {
       publish();
       receive(sink);
     }
-    // What the peer sent before it ended has arrived by now, unless there was no room for it.
+    // Everything that the peer sent before it failed has been received by now, unless `sink` became full.
     if (state_ == State::ReadyToSend && peer_dead && !sink.full()) {
       complete_sends(sink);
       if (head_ != tail_ && !sink.full()) complete_entry(entry(head_), WcStatus::RetryExceeded, sink);

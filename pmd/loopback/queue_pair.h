@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A queue pair of the loopback driver. Only the reactor that owns its device may call; the device outlives
+// it. post_send() copies Sends to the peer's wire; poll() moves RDMA data, receives and completes. Memory of
+// posted work requests belongs to the queue pair until their completion. Sizes in bytes; errors are WcStatus.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +15,7 @@ namespace sluice::rdma::loopback {
 
 class LoopbackDevice;
 
-/// Where poll() puts work completions; progress stops when it is full.
+/// Output of poll(): progress stops when it is full.
 class CompletionSink {
  public:
   explicit CompletionSink(std::span<WorkCompletion> room) noexcept : room_(room) {}
@@ -48,7 +52,7 @@ class LoopbackQueuePair final : public QueuePair {
   enum class Stage : std::uint8_t { Posted, OnWire, Done };
   struct SendEntry {
     std::uint64_t wr_id = 0;
-    std::uint64_t end_position = 0;  ///< of the wire, behind a Send's record
+    std::uint64_t end_position = 0;  ///< wire position behind a Send's record
     std::uint64_t remote_address = 0;
     std::uint32_t bytes = 0;
     std::uint32_t copied = 0;
@@ -101,14 +105,14 @@ class LoopbackQueuePair final : public QueuePair {
   std::uint32_t side_ = 0;
   std::uint32_t windows_bound_ = 0;
 
-  // Send queue: free-running indices, head <= execute <= tail. Work starts in order, and completes in order.
+  // Send queue: free-running indices, head <= execute <= tail. Work requests start and complete in order.
   std::uint32_t head_ = 0;
   std::uint32_t execute_ = 0;
   std::uint32_t tail_ = 0;
   std::uint32_t on_wire_ = 0;  ///< Sends not acknowledged yet
   std::uint64_t produced_ = 0;
   std::uint64_t published_ = 0;
-  std::uint64_t acknowledged_ = 0;  ///< last known position of the peer as receiver
+  std::uint64_t acknowledged_ = 0;  ///< last known `consumed` of the peer
   std::vector<SendEntry> send_queue_;
   std::vector<Sge> send_sges_;
 
@@ -116,7 +120,7 @@ class LoopbackQueuePair final : public QueuePair {
   std::uint32_t recv_head_ = 0;
   std::uint32_t recv_tail_ = 0;
   std::uint64_t received_ = 0;
-  std::uint64_t available_ = 0;  ///< last known position of the peer as sender
+  std::uint64_t available_ = 0;  ///< last known `produced` of the peer
   std::uint32_t rnr_polls_ = 0;
   std::uint32_t rnr_rounds_ = 0;
   std::vector<RecvWr> recv_queue_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Big-endian loads and stores at any alignment. The caller guarantees the bytes.
+// Big-endian loads and stores at any alignment. Pure; any thread. No bounds check: the caller guarantees that
+// 2, 4 or 8 bytes are accessible.
 #pragma once
 
 #include <bit>

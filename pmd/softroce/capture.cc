@@ -23,7 +23,7 @@ namespace {
 constexpr unsigned kBuffers = 4095;
 constexpr std::uint16_t kWriteBurst = 64;
 
-/// DPDK 22.11 to 23.07 want the time of a packet, later ones take it themselves; 23.03 added a comment.
+/// rte_pcapng_copy() of DPDK 22.11 to 23.07 takes a timestamp; later ones read it. 23.03 added a comment.
 template <class CopyFunction>
 rte_mbuf* copy_with(CopyFunction* function, std::uint16_t ethdev, const rte_mbuf* packet, rte_mempool* pool,
                     std::uint32_t bytes, rte_pcapng_direction direction) noexcept {
@@ -38,7 +38,7 @@ rte_mbuf* copy_with(CopyFunction* function, std::uint16_t ethdev, const rte_mbuf
     return function(ethdev, kQueue, packet, pool, bytes, rte_get_tsc_cycles(), direction, nullptr);
 }
 
-/// The file's description of the interface, which DPDK before 23.03 writes for every ethdev by itself.
+/// Writes the interface description block. DPDK before 23.03 writes one for every ethdev by itself.
 bool describe_interface([[maybe_unused]] rte_pcapng* file, [[maybe_unused]] std::uint16_t ethdev) {
 #if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
   return rte_pcapng_add_interface(file, ethdev, nullptr, nullptr, nullptr) >= 0;
@@ -54,7 +54,7 @@ Capture::Capture(const PortConfig& port, const std::string& path, std::uint32_t 
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
   if (fd < 0)
     throw SetupError("Cannot write the capture to " + path + " (" + std::strerror(errno) +
-                     "): name a file in a folder that the data plane may write to.");
+                     "): give a path in a directory that the data plane may write to.");
   file_ = rte_pcapng_fdopen(fd, nullptr, nullptr, "sluice", nullptr);
   pool_ =
       rte_pktmbuf_pool_create("capture", kBuffers, 128, 0,
@@ -64,7 +64,7 @@ Capture::Capture(const PortConfig& port, const std::string& path, std::uint32_t 
                                         SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
   const bool described = file_ != nullptr && describe_interface(file_, ethdev_);
   if (!described || pool_ == nullptr || lanes_[port.lanes - 1].ring == nullptr)
-    throw SetupError("There is no memory for a capture (" + std::string(rte_strerror(rte_errno)) +
+    throw SetupError("Not enough memory for a capture (" + std::string(rte_strerror(rte_errno)) +
                      "): raise dpdk_memory_mib in the configuration, or capture fewer bytes of each packet.");
 }
 

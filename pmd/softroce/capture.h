@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies of a port's packets, on their way from the lanes to a pcapng file. A lane never waits: what there is
-// no room for is counted.
+// Packet capture of a port to a pcapng file. Lanes copy packets into rings; the thread that created the
+// capture writes them. A lane never waits: packets that find its ring full are dropped and counted.
 #pragma once
 
 #include <array>
@@ -20,24 +20,24 @@ struct rte_ring;
 
 namespace sluice::rdma::softroce {
 
-/// Packets of one lane that wait to be written.
+/// Ring size per lane, in packets.
 inline constexpr unsigned kCaptureDepth = 1024;
 
 class Capture {
  public:
   enum class Way : std::uint8_t { In, Out };
 
-  /// Any thread but a lane's; SetupError with a sentence. `snap_bytes` of each packet are kept.
+  /// Not on a lane's thread. Throws SetupError. At most `snap_bytes` of each packet are kept.
   Capture(const PortConfig& port, const std::string& path, std::uint32_t snap_bytes);
-  /// The lanes do not know it any more.
+  /// The same thread, after no lane uses it any more (Port::set_capture()).
   ~Capture();
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  /// Lane `lane` only, message path.
+  /// Called by the reactor of `lane` only; message path.
   void add(std::uint32_t lane, std::span<rte_mbuf* const> packets, Way way) noexcept;
 
-  /// The thread that made it: writes what has come, and returns how many packets.
+  /// The creating thread: writes the queued packets; returns how many.
   std::uint64_t write();
   std::uint64_t dropped() const noexcept;
 

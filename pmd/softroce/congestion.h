@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How fast one queue pair may send. Two controls, each for its own signal: a window of unacknowledged packets
-// that halves on loss and grows by one packet a round trip (RFC 5681), and a rate that congestion
-// notifications cut and time restores (DCQCN: Zhu and others, "Congestion control for large-scale RDMA
-// deployments", SIGCOMM 2015, section 5). Times are in nanoseconds.
+// Congestion control of one queue pair, with two independent controls: a window of unacknowledged packets
+// that halves on loss and grows by one packet per round trip (RFC 5681), and a rate that congestion
+// notifications reduce and timers restore (DCQCN: Zhu and others, "Congestion control for large-scale RDMA
+// deployments", SIGCOMM 2015, section 5).
+//
+// Plain values owned by the queue pair; only its reactor may call. Times in ns, rates in bytes per ns,
+// windows in packets. No errors.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +19,7 @@ class CongestionWindow {
   static constexpr std::uint32_t kMin = 2;
   static constexpr std::uint32_t kInitial = 64;
 
+  /// For a new connection.
   void open(std::uint32_t max_packets) noexcept {
     max_ = std::max(max_packets, kMin);
     window_ = std::min(kInitial, max_);
@@ -48,7 +52,7 @@ class CongestionWindow {
  private:
   std::uint32_t max_ = kInitial;
   std::uint32_t window_ = kInitial;
-  std::uint32_t threshold_ = kInitial;  ///< below it the window grows with every acknowledgement
+  std::uint32_t threshold_ = kInitial;  ///< slow start below, congestion avoidance above
   std::uint32_t progress_ = 0;
 };
 
@@ -82,7 +86,7 @@ class CongestionRate {
     increases_ = 0;
   }
 
-  /// When the next packet may go; zero: at once.
+  /// When the next packet may be sent; zero: now.
   std::uint64_t wait_until(std::uint64_t now_ns) noexcept {
     if (!limited_) return 0;
     advance(now_ns);
@@ -94,7 +98,7 @@ class CongestionRate {
   }
 
  private:
-  /// Catches up with the timers, a bounded number of their periods at once.
+  /// Runs the timers that are due, at most kMaxPeriods periods each.
   void advance(std::uint64_t now_ns) noexcept {
     constexpr int kMaxPeriods = 64;
     for (int i = 0; limited_ && i < kMaxPeriods && now_ns - last_alpha_ns_ >= kAlphaIntervalNs; ++i) {
@@ -120,7 +124,7 @@ class CongestionRate {
   std::uint64_t last_increase_ns_ = 0;
 };
 
-/// Round-trip time and the retransmission timeout that follows from it (RFC 6298).
+/// Round-trip time estimate and the retransmission timeout derived from it (RFC 6298).
 class RoundTrip {
  public:
   static constexpr std::uint64_t kMinTimeoutNs = 4'000'000;
@@ -139,7 +143,7 @@ class RoundTrip {
       smoothed_ns_ = (7 * smoothed_ns_ + ns) / 8;
     }
   }
-  /// Doubled with every retry in a row.
+  /// Doubles with each successive retry.
   std::uint64_t timeout_ns(std::uint32_t retries) const noexcept {
     const std::uint64_t base = smoothed_ns_ == 0 ? max_timeout_ns_ / 4 : smoothed_ns_ + 4 * variation_ns_;
     const std::uint64_t first = std::clamp(base, kMinTimeoutNs, max_timeout_ns_);

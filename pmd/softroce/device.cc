@@ -35,7 +35,7 @@ std::uint64_t clock_ns() noexcept {
   return static_cast<std::uint64_t>(static_cast<double>(rte_rdtsc()) * ns_per_cycle);
 }
 
-/// Largest path MTU whose packets a link of `link_mtu` carries, with the largest headers.
+/// Largest path MTU whose packets fit `link_mtu` with the largest headers.
 std::uint16_t path_mtu_for(std::uint32_t link_mtu) noexcept {
   constexpr std::uint32_t kOverhead = kIpv6Bytes + kUdpBytes + kMaxTransportHeaderBytes + kIcrcBytes;
   std::uint16_t mtu = 4096;
@@ -58,22 +58,22 @@ std::uint32_t random_word() {
 
 }  // namespace
 
-void TurnQueue::reserve(std::size_t queue_pairs) {
+void QueuePairRing::reserve(std::size_t queue_pairs) {
   ring_.assign(queue_pairs, nullptr);
 }
 
-void TurnQueue::push(SoftQueuePair& qp) noexcept {
+void QueuePairRing::push(SoftQueuePair& qp) noexcept {
   ring_[(head_ + count_++) % ring_.size()] = &qp;
 }
 
-SoftQueuePair* TurnQueue::pop() noexcept {
+SoftQueuePair* QueuePairRing::pop() noexcept {
   SoftQueuePair* qp = ring_[head_];
   head_ = (head_ + 1) % ring_.size();
   --count_;
   return qp;
 }
 
-void TurnQueue::remove(const SoftQueuePair& qp) noexcept {
+void QueuePairRing::remove(const SoftQueuePair& qp) noexcept {
   const std::size_t count = count_;
   for (std::size_t i = 0; i < count; ++i)
     if (SoftQueuePair* each = pop(); each != &qp) push(*each);
@@ -112,15 +112,15 @@ DeviceLimits SoftDevice::limits() const noexcept {
 }
 
 std::unique_ptr<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& limits) {
-  // In turn, so that a number comes again as late as possible.
+  // Round-robin, so that an index is reused as late as possible.
   const auto from = queue_pairs_.begin() + next_index_;
   auto free = std::find(from, queue_pairs_.end(), nullptr);
   if (free == queue_pairs_.end()) free = std::find(queue_pairs_.begin(), from, nullptr);
   if (free == queue_pairs_.end() || *free != nullptr)
     throw SetupError("All " + std::to_string(config_.max_queue_pairs) + " queue pairs of " + name_ +
                      " are in use.");
-  // Generations keep a packet for a queue pair that has gone from its successor. None is zero, so that no
-  // number is that of a management queue pair.
+  // The generation keeps late packets of a destroyed queue pair from its successor. It is never zero, so that
+  // no number is that of a management queue pair.
   if ((++generation_ & ((1u << kGenerationBits) - 1)) == 0) ++generation_;
   const auto index = static_cast<std::uint32_t>(free - queue_pairs_.begin());
   next_index_ = index + 1 == queue_pairs_.size() ? 0 : index + 1;
@@ -164,7 +164,7 @@ Route SoftDevice::route_to(const PeerAddress& local, const PeerAddress& remote, 
   route.vlan = config_.vlan;
   route.source = local;
   route.destination = remote;
-  // One port for each queue pair, so that the network and RSS spread them (A17.3.1.1).
+  // One source port per queue pair, so that ECMP and RSS distribute them (A17.3.1.1).
   route.udp_source_port =
       static_cast<std::uint16_t>(0xC000 | (static_cast<std::uint32_t>(qp) * 0x9E37u >> 8 & 0x3FFF));
   return route;
@@ -181,15 +181,15 @@ std::size_t SoftDevice::read_statistics(std::span<std::uint64_t> values) const n
   return count;
 }
 
-// --- Turn
+// --- Polling
 
 std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
   now_ns_ = clock_ns();
-  transmitter_.flush();  // what was posted since the last turn
+  transmitter_.flush();  // packets of post_send() since the last poll
   if (completion_count_ <= completions_.size() / 2) {
     receive();
-    mind_deadlines();
-    give_turns();
+    run_timers();
+    transmit_active();
   }
   port_->transmit_for_others(lane_);
   return drain(completions);
@@ -282,8 +282,8 @@ void SoftDevice::on_other(const Frame& frame, std::span<const std::byte> bytes) 
   if (unresolved_.waiting) send_resolved();
 }
 
-void SoftDevice::give_turns() noexcept {
-  for (std::size_t i = std::min(active_.size(), kTurnsPerPoll); i > 0; --i) {
+void SoftDevice::transmit_active() noexcept {
+  for (std::size_t i = std::min(active_.size(), kTransmitsPerPoll); i > 0; --i) {
     if (transmitter_.room() == 0) transmitter_.flush();
     if (transmitter_.room() == 0) return;
     SoftQueuePair* qp = active_.pop();
@@ -304,8 +304,8 @@ void SoftDevice::watch(SoftQueuePair& qp) noexcept {
   timed_.push(qp);
 }
 
-void SoftDevice::mind_deadlines() noexcept {
-  for (std::size_t i = std::min(timed_.size(), kDeadlinesPerPoll); i > 0; --i) {
+void SoftDevice::run_timers() noexcept {
+  for (std::size_t i = std::min(timed_.size(), kTimersPerPoll); i > 0; --i) {
     SoftQueuePair* qp = timed_.pop();
     qp->timed = false;
     const std::uint64_t deadline = qp->deadline_ns();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One lane of a port: receives, gives packets to queue pairs, lets queue pairs send, minds their deadlines.
+// One lane of a port: receives packets and dispatches them to queue pairs, runs the queue pairs' transmission
+// and timers. Only the owning reactor may call; the constructor, create_queue_pair() and memory registration
+// are setup and throw SetupError. Shares ownership of the port, outlives its queue pairs, owns memory it
+// allocates.
 #pragma once
 
 #include <array>
@@ -21,20 +24,20 @@ namespace sluice::rdma::softroce {
 
 class EthernetPort;
 
-/// Packets taken in one turn, from the ethdev and from each other lane.
+/// Packets received per poll, from the ethdev and from each other lane.
 inline constexpr std::uint16_t kReceiveBurst = 32;
-/// Queue pairs that may send in one turn.
-inline constexpr std::size_t kTurnsPerPoll = 8;
-/// Deadlines looked at in one turn.
-inline constexpr std::size_t kDeadlinesPerPoll = 2;
-/// Management datagrams that wait to be taken.
+/// Queue pairs that may transmit per poll.
+inline constexpr std::size_t kTransmitsPerPoll = 8;
+/// Timers checked per poll.
+inline constexpr std::size_t kTimersPerPoll = 2;
+/// Received management datagrams queued for receive_datagrams().
 inline constexpr std::size_t kMaxDatagramsWaiting = 64;
 
 inline constexpr std::uint32_t kManagementQueuePair = 1;
 inline constexpr std::uint32_t kManagementQueueKey = 0x80010000;
 
-/// Queue pairs in the order in which they asked, each at most once.
-class TurnQueue {
+/// FIFO of queue pairs, each at most once. Capacity is set by reserve(), at setup.
+class QueuePairRing {
  public:
   void reserve(std::size_t queue_pairs);
   bool empty() const noexcept { return count_ == 0; }
@@ -85,7 +88,7 @@ class SoftDevice final : public SoftRoce {
                  QueuePairNumber qp) const noexcept;
 
  private:
-  /// A datagram whose next hop is being asked for.
+  /// A datagram that waits for the link address of its next hop.
   struct Unresolved {
     bool waiting = false;
     Datagram datagram;
@@ -98,8 +101,8 @@ class SoftDevice final : public SoftRoce {
   void on_other(const Frame& frame, std::span<const std::byte> bytes) noexcept;
   void send_to(const Datagram& datagram, const LinkAddress& link) noexcept;
   void send_resolved() noexcept;
-  void give_turns() noexcept;
-  void mind_deadlines() noexcept;
+  void transmit_active() noexcept;
+  void run_timers() noexcept;
   std::size_t drain(std::span<WorkCompletion> completions) noexcept;
 
   std::shared_ptr<EthernetPort> port_;
@@ -115,15 +118,15 @@ class SoftDevice final : public SoftRoce {
   Transmitter transmitter_;
   std::uint64_t now_ns_ = 0;
 
-  /// By the index in their numbers; the generation above it tells a queue pair from its predecessor.
+  /// By the index in the QPN; the generation above it distinguishes a queue pair from its predecessor.
   std::vector<SoftQueuePair*> queue_pairs_;
-  std::uint32_t next_index_ = 0;  ///< of queue_pairs_, where the next one is looked for
+  std::uint32_t next_index_ = 0;  ///< where the search for a free entry of queue_pairs_ starts
   std::uint32_t generation_;
   std::uint32_t queue_pair_count_ = 0;
-  TurnQueue active_;
-  TurnQueue timed_;
+  QueuePairRing active_;  ///< want to transmit
+  QueuePairRing timed_;   ///< have a deadline
 
-  ZeroedArray<WorkCompletion> completions_;  ///< ring, twice as long as all work that can be outstanding
+  ZeroedArray<WorkCompletion> completions_;  ///< ring, at least twice all outstanding work requests
   std::size_t completion_head_ = 0;
   std::size_t completion_count_ = 0;
   std::size_t depth_ = 0;

@@ -55,7 +55,7 @@ bool parse_ipv6(Frame& frame, std::span<const std::byte> packet) noexcept {
   return true;
 }
 
-/// Where the packet is UDP to the RoCEv2 port, narrows it to the transport part.
+/// If the packet is UDP to the RoCEv2 port, makes it Roce and narrows `transport`. False: malformed.
 bool parse_roce(Frame& frame) noexcept {
   const auto udp = frame.transport;
   if (udp.size() < kUdpBytes || load_be16(udp.data() + 2) != kRoceUdpPort) return true;
@@ -147,11 +147,11 @@ void write_network_headers(const Route& route, std::size_t transport_bytes, std:
   store_be16(at, route.udp_source_port);
   store_be16(at + 2, kRoceUdpPort);
   store_be16(at + 4, udp_bytes);
-  store_be16(at + 6, 0);  // A17.3.1: the invariant CRC stands in for the UDP checksum
+  store_be16(at + 6, 0);  // A17.3.1: no UDP checksum, since there is an invariant CRC
 }
 
 std::uint32_t icrc_start(const std::byte* network, std::size_t network_bytes) noexcept {
-  // Eight bytes of ones stand for the local routing header; fields that routers change count as ones
+  // Eight bytes of ones replace the local routing header; fields that routers change are masked with ones
   // (A17.3.3).
   constexpr std::size_t kPseudo = 8;
   std::byte masked[kPseudo + kIpv6Bytes + kUdpBytes + kBthBytes];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What lies under the transport headers of a RoCEv2 packet: Ethernet with or without VLAN tag, IPv4 or IPv6,
-// UDP, and the invariant CRC at the end (annex A17.3; RFC 791, 8200, 768). Pure functions, any thread.
+// The layers below the transport headers of a RoCEv2 packet: Ethernet with or without VLAN tag, IPv4 or IPv6,
+// UDP, and the invariant CRC at the end (annex A17.3; RFC 791, 8200, 768). Pure functions, any thread. Sizes
+// and offsets in bytes. Parsing never reads outside the span and reports errors as FrameKind::Malformed.
 #pragma once
 
 #include <array>
@@ -32,7 +33,7 @@ inline constexpr std::uint8_t kEcnMask = 3;
 inline constexpr std::uint8_t kEcnCapable = 2;
 inline constexpr std::uint8_t kEcnCongested = 3;
 
-/// Addresses of one direction of a flow.
+/// Header fields of one direction of a flow.
 struct Route {
   MacAddress source_mac{};
   MacAddress destination_mac{};
@@ -57,40 +58,41 @@ struct Frame {
   FrameKind kind = FrameKind::Other;
   std::uint16_t vlan = kNoVlan;
   std::uint16_t network_offset = 0;    ///< ARP, IPv4 or IPv6 header
-  std::uint16_t transport_offset = 0;  ///< Roce: base transport header; Ipv4, Ipv6: behind the IP header
+  std::uint16_t transport_offset = 0;  ///< Roce: base transport header; Ipv4, Ipv6: end of the IP header
   std::uint16_t udp_source_port = 0;
   std::uint8_t traffic_class = 0;
-  std::uint8_t protocol = 0;             ///< Ipv4, Ipv6: of what follows
+  std::uint8_t protocol = 0;             ///< Ipv4, Ipv6: of the payload
   std::span<const std::byte> transport;  ///< Roce: up to the invariant CRC; Ipv4, Ipv6: IP payload
   PeerAddress source;                    ///< not for Arp
   PeerAddress destination;
 };
 
-/// Looks at Ethernet, IP and UDP headers. `bytes` may have padding behind the packet. IP fragments and IPv4
-/// options are Malformed: RoCEv2 has neither.
+/// Parses Ethernet, IP and UDP headers. `bytes` may have padding behind the packet. IP fragments and IPv4
+/// options are Malformed: RoCEv2 uses neither.
 Frame parse(std::span<const std::byte> bytes) noexcept;
 
-/// Length of what write_network_headers() writes.
+/// Bytes that write_network_headers() writes.
 std::size_t network_header_bytes(const Route& route) noexcept;
 
 /// Writes Ethernet, IP and UDP headers of a packet with `transport_bytes` behind the UDP header (including
 /// the invariant CRC).
 void write_network_headers(const Route& route, std::size_t transport_bytes, std::byte* out) noexcept;
 
-/// The invariant CRC's start value over everything that is masked: pseudo header, IP and UDP headers at
-/// `network` (`network_bytes` of them) and the base transport header behind them.
+/// Starts an invariant CRC over the part with masked fields: pseudo header, IP and UDP headers at `network`
+/// (`network_bytes` of them) and the base transport header behind them.
 std::uint32_t icrc_start(const std::byte* network, std::size_t network_bytes) noexcept;
-/// Goes on over what follows the base transport header.
+/// Continues over the bytes behind the base transport header.
 std::uint32_t icrc_continue(std::uint32_t crc, std::span<const std::byte> bytes) noexcept;
-/// As it stands in the packet.
+/// The CRC in wire order.
 inline std::array<std::byte, kIcrcBytes> icrc_bytes(std::uint32_t crc) noexcept {
   return {std::byte(crc), std::byte(crc >> 8), std::byte(crc >> 16), std::byte(crc >> 24)};
 }
 
-/// Whether the invariant CRC of a Roce frame is right.
+/// Whether the invariant CRC of a Roce frame is correct.
 bool icrc_correct(const Frame& frame, std::span<const std::byte> bytes) noexcept;
 
-/// RFC 1071, over any number of parts of even length but for the last.
+/// RFC 1071. To checksum several parts, pass the sum of the others as `start`; only the last may have an odd
+/// length.
 std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint32_t start = 0) noexcept;
 
 }  // namespace sluice::rdma::softroce

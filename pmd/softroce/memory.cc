@@ -20,7 +20,7 @@ std::optional<Rkey> MemoryTable::bind(MemoryWindow window, std::span<std::byte> 
       !regions_.covers({bytes.data(), static_cast<std::uint32_t>(bytes.size()), lkey}))
     return std::nullopt;
   auto tag = static_cast<std::uint32_t>(tags_.next()) & ~(kMaxWindows - 1);
-  if (tag == 0) tag = kMaxWindows;  // no rkey is zero
+  if (tag == 0) tag = kMaxWindows;  // an rkey is never zero
   const auto rkey = static_cast<Rkey>(tag | window.number);
   windows_[window.number] = {&owner, rkey, access, bytes};
   return rkey;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registered memory and memory windows of one device. Reactor-owned; registration is setup.
+// Registered memory and memory windows of one device. Only the owning reactor may call; registration is
+// setup.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@
 
 namespace sluice::rdma::softroce {
 
-/// Windows of one device; the window's number is in the low bits of its rkey.
+/// Windows per device; the window's number is in the low bits of its rkey.
 inline constexpr std::uint32_t kMaxWindows = 4096;
 
 class MemoryTable {
@@ -23,21 +24,21 @@ class MemoryTable {
   MemoryTable(const MemoryTable&) = delete;
   MemoryTable& operator=(const MemoryTable&) = delete;
 
-  // Setup; SetupError with a sentence.
+  // Setup. Throw SetupError. Memory passed to add() must outlive the table.
   MemoryRegion allocate(std::size_t bytes) { return regions_.allocate(bytes); }
   MemoryRegion add(std::span<std::byte> bytes) { return regions_.add(bytes); }
   MemoryWindow allocate_window();
 
-  /// Whether all of `sge` lies in the region of its lkey.
+  /// Whether `sge` lies entirely inside the region of its lkey.
   bool local_access(const Sge& sge) const noexcept { return regions_.covers(sge); }
 
-  /// Exposes `bytes` to the queue pair `owner`. Nothing when the window is bound, or the memory not ours.
+  /// Exposes `bytes` to the peer of `owner`. nullopt: the window is bound, or `bytes` is not in the region.
   std::optional<Rkey> bind(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey, AccessFlags access,
                            const QueuePair& owner) noexcept;
   /// False when `rkey` is not bound to `owner`.
   bool invalidate(Rkey rkey, const QueuePair& owner) noexcept;
   void unbind_all(const QueuePair& owner) noexcept;
-  /// Memory for a remote access, or null when rkey, bounds, rights or queue pair do not allow it.
+  /// Memory for a remote access; null if rkey, bounds, rights or queue pair do not allow it.
   std::byte* remote(Rkey rkey, std::uint64_t address, std::uint64_t bytes, AccessFlags needed,
                     const QueuePair& owner) const noexcept;
 

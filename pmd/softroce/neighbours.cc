@@ -202,7 +202,7 @@ std::size_t Neighbours::on_arp(const Frame& frame, std::span<const std::byte> by
   return static_cast<std::size_t>(at + kArpBytes - out);
 }
 
-/// The request goes back with its addresses exchanged.
+/// Echo: returns the request with its addresses swapped.
 std::size_t Neighbours::on_icmp(const Frame& frame, std::span<const std::byte> bytes, std::byte* out,
                                 Statistics& statistics) const noexcept {
   const auto message = frame.transport;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Being a host on an Ethernet: answers ARP (RFC 826), neighbour solicitation (RFC 4861) and echo requests
-// (RFC 792, RFC 4443) for the port's own addresses, and finds the link address of peers that we speak to
-// first. One lane's; reactor-owned.
+// Minimal host functions on Ethernet: replies to ARP (RFC 826), neighbour solicitations (RFC 4861) and echo
+// requests (RFC 792, RFC 4443) for the port's addresses, and resolves the link addresses of peers. One per
+// lane; only the owning reactor may call. The caller owns the frames; the configuration outlives it.
 #pragma once
 
 #include <array>
@@ -16,9 +16,9 @@
 
 namespace sluice::rdma::softroce {
 
-/// Peers whose link address is remembered. The oldest gives way.
+/// Entries of the neighbour cache. The oldest is replaced.
 inline constexpr std::size_t kMaxNeighbours = 64;
-/// Largest frame that is answered or made here.
+/// Largest frame that is sent from here.
 inline constexpr std::size_t kMaxAnswerBytes = 2048;
 
 class Neighbours {
@@ -27,15 +27,15 @@ class Neighbours {
 
   bool is_own(const PeerAddress& address) const noexcept;
 
-  /// Looks at a frame that is not RoCEv2. Writes an answer into `out` (kMaxAnswerBytes) and returns its
-  /// length, or zero when there is none.
+  /// Handles a frame that is not RoCEv2. Writes a reply to `out` (kMaxAnswerBytes) and returns its length;
+  /// zero: no reply.
   std::size_t on_frame(const Frame& frame, std::span<const std::byte> bytes, std::byte* out,
                        Statistics& statistics) noexcept;
 
-  /// The next hop's address, when it is known.
+  /// Link address of the next hop to `remote`; nullopt: not in the cache.
   std::optional<MacAddress> find(const PeerAddress& remote) const noexcept;
   void learn(const PeerAddress& remote, const MacAddress& link) noexcept;
-  /// Writes a question for the next hop to `remote`; its length.
+  /// Writes an ARP request or neighbour solicitation for the next hop to `remote`; returns its length.
   std::size_t ask(const PeerAddress& remote, std::byte* out) const noexcept;
 
  private:

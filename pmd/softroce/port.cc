@@ -67,7 +67,7 @@ EthernetPort::~EthernetPort() {
 void EthernetPort::configure() {
   rte_eth_dev_info info;
   if (const int error = rte_eth_dev_info_get(config_.ethdev, &info); error != 0)
-    throw port_error(config_, "ask about the ethdev", -error);
+    throw port_error(config_, "query the ethdev", -error);
   const int socket = rte_eth_dev_socket_id(config_.ethdev);
   numa_node_ = socket < 0 ? 0 : socket;
   queues_ = std::clamp<std::uint32_t>(
@@ -81,11 +81,11 @@ void EthernetPort::configure() {
     conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
     conf.rx_adv_conf.rss_conf.rss_hf = (RTE_ETH_RSS_UDP | RTE_ETH_RSS_IP) & info.flow_type_rss_offloads;
   }
-  // A virtual ethdev takes the frames of what it stands on.
+  // Only for PCI devices: a virtual ethdev has the MTU of the interface below it.
   if (info.device != nullptr && std::string_view(rte_bus_name(rte_dev_bus(info.device))) == "pci") {
     if (config_.link_mtu > info.max_mtu)
-      throw SetupError("The network card of softroce carries packets of at most " +
-                       std::to_string(info.max_mtu) + " bytes: make mtu in [device] as small.");
+      throw SetupError("The network card of softroce supports packets of at most " +
+                       std::to_string(info.max_mtu) + " bytes: lower mtu in [device] to that.");
     conf.rxmode.mtu = config_.link_mtu;
   }
   conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
@@ -111,7 +111,8 @@ void EthernetPort::configure() {
   }
   if (const int error = rte_eth_dev_start(config_.ethdev); error != 0)
     throw port_error(config_, "start the ethdev", -error);
-  rte_eth_allmulticast_enable(config_.ethdev);  // neighbour solicitations; not every ethdev can or needs to
+  rte_eth_allmulticast_enable(
+      config_.ethdev);  // for neighbour solicitations; may fail, some ethdevs do not need it
   rte_ether_addr address;
   rte_eth_macaddr_get(config_.ethdev, &address);
   std::memcpy(mac_.data(), address.addr_bytes, mac_.size());
@@ -161,7 +162,7 @@ void EthernetPort::transmit_for_others(std::uint32_t lane) noexcept {
     if (count == 0) continue;
     const std::uint16_t sent = rte_eth_tx_burst(config_.ethdev, static_cast<std::uint16_t>(lane), buffers,
                                                 static_cast<std::uint16_t>(count));
-    for (unsigned i = sent; i < count; ++i) rte_pktmbuf_free(buffers[i]);  // lost, as in a full switch
+    for (unsigned i = sent; i < count; ++i) rte_pktmbuf_free(buffers[i]);  // dropped, as by a full switch
   }
 }
 

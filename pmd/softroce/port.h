@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The ethdev of a softroce port, shared by its lanes (softroce.h). Constructor, destructor and make_device()
+// are setup, by one thread, and throw SetupError. A method with a lane argument may be called only by
+// the reactor of that lane (hand_over(), receive_from_lane(): of `from`, of `to`); the rest by any thread.
+// Devices share ownership of the port. Buffers passed in are consumed; buffers returned belong to the caller.
 #pragma once
 
 #include <array>
@@ -11,7 +16,7 @@
 
 namespace sluice::rdma::softroce {
 
-/// Packets on their way from one lane to another.
+/// Size of the ring from one lane to another, in packets.
 inline constexpr unsigned kHandOverDepth = 512;
 
 /// The ethdev, shared by its lanes. Rings between lanes have one producer and one consumer each.
@@ -31,14 +36,13 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   std::uint32_t frame_bytes() const noexcept { return frame_bytes_; }
   TransmitPath transmit_path(std::uint32_t lane) const noexcept;
   bool transmit_in_place() const noexcept { return config_.transmit_in_place; }
-  /// Cross-lane: called by lane `from` with a buffer for `to`; frees it and returns false when the ring is
-  /// full.
+  /// Passes a packet from lane `from` to lane `to`. If the ring is full, frees it and returns false.
   bool hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buffer) noexcept;
-  /// What has come for `lane`, from its hardware queue and from other lanes; at most kReceiveBurst each.
+  // Packets for a lane, from its hardware queue or from another lane; up to `room`. Return how many.
   std::uint16_t receive_from_queue(std::uint32_t lane, rte_mbuf** buffers, std::uint16_t room) noexcept;
   std::uint16_t receive_from_lane(std::uint32_t from, std::uint32_t to, rte_mbuf** buffers,
                                   std::uint16_t room) noexcept;
-  /// Sends for lanes without a hardware queue; called by the lane that has it.
+  /// Transmits the packets of lanes without a hardware queue that share the queue of `lane`.
   void transmit_for_others(std::uint32_t lane) noexcept;
 
  private:
@@ -52,7 +56,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   std::uint32_t queues_ = 1;
   std::array<rte_mempool*, kMaxLanes> pools_{};
   std::array<std::array<rte_ring*, kMaxLanes>, kMaxLanes> to_lane_{};  ///< [from][to]
-  std::array<rte_ring*, kMaxLanes> to_queue_{};                        ///< by lane without a queue
+  std::array<rte_ring*, kMaxLanes> to_queue_{};                        ///< by lane; null: has a queue
 };
 
 }  // namespace sluice::rdma::softroce

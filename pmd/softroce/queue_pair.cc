@@ -68,8 +68,8 @@ std::size_t SoftQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
   }
   while (posted < wrs.size() && tail_ - head_ < send_depth_) add_entry(wrs[posted++]);
   if (posted > 0 && !active) {
-    // The first part goes at once; what is left waits for this queue pair's turn.
-    if (transmit()) want_turn();
+    // Transmits the first packets now and the rest from poll(), in turn with other queue pairs.
+    if (transmit()) schedule_transmit();
   }
   return posted;
 }
@@ -114,7 +114,7 @@ void SoftQueuePair::to_error() noexcept {
   }
 }
 
-/// The oldest request ends with `status`, all others are flushed.
+/// Completes the oldest work request with `status` and flushes the others.
 void SoftQueuePair::fail(WcStatus status) noexcept {
   if (head_ != tail_) complete(entry(head_), status);
   to_error();
@@ -132,7 +132,7 @@ void SoftQueuePair::on_packet(const Frame& frame, const LinkAddress& from, const
     return;
   }
   heard_ = true;
-  route_.destination_mac = from;  // follows a peer or router that moves
+  route_.destination_mac = from;  // follows a peer or router whose link address changes
   if ((frame.traffic_class & kEcnMask) == kEcnCongested) notify_congestion();
   if (packet.bth.opcode == Opcode::CongestionNotification) {
     ++device_.stats().cnps_received;
@@ -144,10 +144,10 @@ void SoftQueuePair::on_packet(const Frame& frame, const LinkAddress& from, const
   }
 }
 
-/// Responses first: the peer's progress frees our memory too.
+/// Responses first: the peer's progress also frees our resources.
 bool SoftQueuePair::transmit() noexcept {
   if (state_ != State::ReadyToSend) return false;
-  const std::uint32_t budget = kPacketsPerTurn - transmit_responses(kPacketsPerTurn);
+  const std::uint32_t budget = kPacketsPerTransmit - transmit_responses(kPacketsPerTransmit);
   if (state_ == State::ReadyToSend) transmit_requests(budget);
   if (state_ != State::ReadyToSend) return false;
   const bool responses = read_count_ > 0 || ack_pending_ || nak_pending_;
@@ -175,7 +175,7 @@ void SoftQueuePair::notify_congestion() noexcept {
   ++stats.cnps_sent;
 }
 
-void SoftQueuePair::want_turn() noexcept {
+void SoftQueuePair::schedule_transmit() noexcept {
   device_.activate(*this);
 }
 

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A reliable connection (InfiniBand Architecture Specification volume 1, 9.7). requester.cc sends requests
-// and takes acknowledgements and read responses; responder.cc takes requests and sends the other two.
+// and handles acknowledgements and read responses; responder.cc handles requests and sends acknowledgements
+// and read responses.
+//
+// Only the reactor that owns its device may call; the device outlives it. Memory of posted work requests
+// belongs to the queue pair until their completion. PSNs are 24 bits, times ns, sizes bytes; errors are
+// WcStatus.
 #pragma once
 
 #include <array>
@@ -20,20 +25,20 @@ namespace sluice::rdma::softroce {
 
 class SoftDevice;
 
-/// Packets that one queue pair sends in its turn, before the next one's.
-inline constexpr std::uint32_t kPacketsPerTurn = 32;
-/// An RDMA Read goes out as several requests of at most this many response packets, so that the window also
-/// holds back the peer.
+/// Packets that one queue pair sends before the next one transmits.
+inline constexpr std::uint32_t kPacketsPerTransmit = 32;
+/// An RDMA Read is sent as several requests for at most this many response packets each, so that the
+/// congestion window also limits the responses.
 inline constexpr std::uint32_t kReadRequestPackets = 16;
-/// Requests between two that ask for an acknowledgement, while there are more to send.
+/// Request packets per AckReq bit, while there are more to send.
 inline constexpr std::uint32_t kAckRequestInterval = 16;
-/// RDMA Reads of the peer that wait for their responses, those that came again included.
+/// RDMA Read requests of the peer whose responses are queued, duplicates included.
 inline constexpr std::uint32_t kMaxReadsServed = 32;
 /// Largest message (InfiniBand 9.7.7).
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
-/// Least time between two congestion notifications to one peer.
+/// Minimum time between congestion notifications to one peer.
 inline constexpr std::uint64_t kNotificationIntervalNs = 50'000;
-/// Code of the time that we ask a sender to wait for a Receive: 0.64 ms.
+/// RNR NAK timer code: the sender retries after 0.64 ms.
 inline constexpr std::uint8_t kRnrTimerCode = 12;
 
 class SoftQueuePair final : public QueuePair {
@@ -54,15 +59,15 @@ class SoftQueuePair final : public QueuePair {
 
   // For the device.
   void on_packet(const Frame& frame, const LinkAddress& from, const Packet& packet) noexcept;
-  /// Sends what there is, kPacketsPerTurn at most. True when it wants another turn.
+  /// Sends up to kPacketsPerTransmit packets. True: there is more to send.
   bool transmit() noexcept;
   /// At deadline_ns() or later.
   void on_timer(std::uint64_t now_ns) noexcept;
   std::uint64_t deadline_ns() const noexcept { return deadline_ns_; }
   std::size_t depth() const noexcept { return std::size_t{send_depth_} + recv_depth_; }
 
-  bool active = false;  ///< in the device's list of those that want to transmit
-  bool timed = false;   ///< in the device's list of those with a deadline
+  bool active = false;  ///< in the device's list of queue pairs to transmit
+  bool timed = false;   ///< in the device's list of queue pairs with a deadline
 
  private:
   struct SendEntry {
@@ -72,20 +77,20 @@ class SoftQueuePair final : public QueuePair {
     Rkey rkey{};
     std::uint32_t immediate = 0;
     std::uint32_t first_psn = 0;
-    std::uint32_t packets = 0;           ///< PSNs it takes; zero for local work
-    std::uint32_t packets_received = 0;  ///< RdmaRead
+    std::uint32_t packets = 0;           ///< number of its PSNs; zero for local work
+    std::uint32_t packets_received = 0;  ///< RdmaRead: response packets
     std::uint16_t sge_count = 0;
     SendOpcode opcode = SendOpcode::Send;
     std::uint8_t flags = 0;
-    bool done = false;  ///< local work
+    bool done = false;  ///< local work: executed
     WcStatus status = WcStatus::Success;
   };
 
-  /// An RDMA Read of the peer that is being answered.
+  /// An RDMA Read request of the peer whose responses are being sent.
   struct ReadServed {
     std::uint32_t first_psn = 0;
     std::uint32_t packets = 0;
-    std::uint32_t next = 0;  ///< packet to send next
+    std::uint32_t next = 0;  ///< next response packet
     std::uint32_t msn = 0;
     Rkey rkey{};
     std::uint32_t bytes = 0;
@@ -133,7 +138,7 @@ class SoftQueuePair final : public QueuePair {
   void on_send(const Packet& packet) noexcept;
   void on_write(const Packet& packet) noexcept;
   void on_read(const Packet& packet) noexcept;
-  void on_read_again(const Packet& packet) noexcept;
+  void on_duplicate_read(const Packet& packet) noexcept;
   bool receive_ready() noexcept;
   void end_message(const Packet& packet, std::uint32_t bytes) noexcept;
   void accepted(const Packet& packet, std::uint32_t packets) noexcept;
@@ -144,7 +149,7 @@ class SoftQueuePair final : public QueuePair {
   bool send_read_response(ReadServed& read) noexcept;
   bool send_acknowledge(Syndrome syndrome, std::uint8_t value, std::uint32_t psn) noexcept;
   void notify_congestion() noexcept;
-  void want_turn() noexcept;
+  void schedule_transmit() noexcept;
 
   SoftDevice& device_;
   const QueuePairNumber number_;
@@ -156,37 +161,37 @@ class SoftQueuePair final : public QueuePair {
   State state_ = State::Init;
   bool heard_ = false;
 
-  // Of the connection.
+  // Connection.
   Route route_;
   std::uint32_t remote_qp_ = 0;
   std::uint32_t path_mtu_ = 1024;
   RcAttributes attributes_;
 
-  // Requester. Queue indices are free-running: head <= next <= started <= tail. Entries before `started`
-  // have their PSNs; `next` is behind it after going back.
+  // Requester. Queue indices are free-running: head <= next <= started <= tail. Entries before `started` have
+  // PSNs. `next` is the entry to send; it is less than `started` while retransmitting.
   std::uint32_t head_ = 0;
   std::uint32_t next_ = 0;
   std::uint32_t started_ = 0;
   std::uint32_t tail_ = 0;
-  std::uint32_t next_packet_ = 0;    ///< of the entry at `next`
-  std::uint32_t next_psn_ = 0;       ///< to send
-  std::uint32_t unacked_psn_ = 0;    ///< oldest that is not acknowledged
-  std::uint32_t end_psn_ = 0;        ///< behind all that was ever sent
+  std::uint32_t next_packet_ = 0;    ///< next packet of the entry at `next`
+  std::uint32_t next_psn_ = 0;       ///< next PSN to send
+  std::uint32_t unacked_psn_ = 0;    ///< oldest unacknowledged PSN
+  std::uint32_t end_psn_ = 0;        ///< one above the highest PSN sent
   std::uint32_t reads_pending_ = 0;  ///< read requests on the wire
   std::uint32_t since_ack_request_ = 0;
-  bool went_back_ = false;  ///< for the gap at unacked_psn_; nothing came since
+  bool went_back_ = false;  ///< has gone back to unacked_psn_, without progress since
   std::uint32_t retries_ = 0;
   std::uint32_t rnr_rounds_ = 0;
   bool rnr_wait_ = false;
   std::uint64_t last_progress_ns_ = 0;
   std::uint64_t deadline_ns_ = 0;  ///< zero: none
   std::uint64_t pace_until_ns_ = 0;
-  std::uint32_t timed_psn_ = 0;  ///< its acknowledgement is a round trip
+  std::uint32_t timed_psn_ = 0;  ///< packet whose round trip is being measured
   std::uint64_t timed_since_ns_ = 0;
   CongestionWindow window_;
   CongestionRate rate_;
   RoundTrip round_trip_;
-  std::uint32_t gather_entry_ = 0;  ///< where gather() stands
+  std::uint32_t gather_entry_ = 0;  ///< position of gather(), so that it need not search from the first Sge
   std::uint32_t gather_sge_ = 0;
   std::uint32_t gather_sge_start_ = 0;
   ZeroedArray<SendEntry> send_queue_;
@@ -197,18 +202,18 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t expected_psn_ = 0;
   std::uint32_t msn_ = 0;
   Incoming incoming_ = Incoming::None;
-  std::uint32_t incoming_bytes_ = 0;  ///< of the Send so far; of the Write still to come
+  std::uint32_t incoming_bytes_ = 0;  ///< Send: bytes received; Write: bytes still to be received
   std::uint32_t write_bytes_ = 0;
   std::uint64_t write_address_ = 0;
   Rkey write_rkey_{};
-  bool gap_told_ = false;           ///< a NAK or RNR NAK for expected_psn_ is out
-  std::optional<NakCode> refused_;  ///< why expected_psn_ ended the connection
+  bool gap_nak_sent_ = false;       ///< a NAK or RNR NAK for expected_psn_ was scheduled: send no second one
+  std::optional<NakCode> refused_;  ///< NAK code of the fatal error at expected_psn_
   bool ack_pending_ = false;
   bool nak_pending_ = false;
   Syndrome nak_syndrome_ = Syndrome::Nak;
   std::uint8_t nak_value_ = 0;
   std::uint64_t last_notification_ns_ = 0;
-  std::array<ReadServed, kMaxReadsServed> reads_;  ///< by PSN
+  std::array<ReadServed, kMaxReadsServed> reads_;  ///< in PSN order
   std::uint32_t read_count_ = 0;
   std::uint32_t recv_head_ = 0;
   std::uint32_t recv_tail_ = 0;

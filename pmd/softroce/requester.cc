@@ -95,7 +95,7 @@ void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
     if (again) ++device_.stats().packets_sent_again;
     if (psn_distance(end_psn_, next_psn_) > 0) {
       if (timed_since_ns_ == 0) {
-        timed_psn_ = psn_add(next_psn_, kPsnMask);  // the one before
+        timed_psn_ = psn_add(next_psn_, kPsnMask);  // next_psn_ - 1
         timed_since_ns_ = device_.now_ns();
       }
       end_psn_ = next_psn_;
@@ -109,7 +109,7 @@ void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
   if (local_work || (next_ != tail_ && entry(next_).status != WcStatus::Success)) complete_sends();
 }
 
-/// Gives an entry its PSNs, or does it where it is local work. False when that failed.
+/// Assigns PSNs to an entry, or executes it if it is local work. False: that failed.
 bool SoftQueuePair::start(SendEntry& work) noexcept {
   ++started_;
   work.first_psn = next_psn_;
@@ -167,7 +167,7 @@ bool SoftQueuePair::send_data_packet(SendEntry& work) noexcept {
   return true;
 }
 
-/// Fills pieces_ with `bytes` of an entry's memory from `offset` on. Goes on from where the last call was.
+/// Fills pieces_ with `bytes` of an entry's memory from `offset` on, continuing at the last call's position.
 std::size_t SoftQueuePair::gather(std::uint32_t index, std::uint32_t offset, std::uint32_t bytes) noexcept {
   if (gather_entry_ != index || offset < gather_sge_start_ || offset == 0) {
     gather_entry_ = index;
@@ -195,7 +195,7 @@ std::size_t SoftQueuePair::gather(std::uint32_t index, std::uint32_t offset, std
 // --- Acknowledgements and responses
 
 void SoftQueuePair::on_response(const Packet& packet) noexcept {
-  // Nothing beyond what was sent can be acknowledged: a ghost of an earlier connection, or a lie.
+  // Acknowledges a PSN that was not sent (stale packet of an earlier connection, or forged), or an old one.
   if (psn_distance(packet.bth.psn, end_psn_) <= 0 || psn_distance(unacked_psn_, packet.bth.psn) < 0) {
     ++device_.stats().stale_responses;
     return;
@@ -206,7 +206,7 @@ void SoftQueuePair::on_response(const Packet& packet) noexcept {
     on_acknowledge(packet);
   if (state_ != State::ReadyToSend) return;
   complete_sends();
-  if (state_ == State::ReadyToSend && may_send_more()) want_turn();
+  if (state_ == State::ReadyToSend && may_send_more()) schedule_transmit();
 }
 
 void SoftQueuePair::on_acknowledge(const Packet& packet) noexcept {
@@ -232,7 +232,7 @@ void SoftQueuePair::on_acknowledge(const Packet& packet) noexcept {
   complete_sends();
   switch (static_cast<NakCode>(packet.aeth.value)) {
     case NakCode::SequenceError:
-      if (psn != unacked_psn_) return;  // an earlier RDMA Read lacks its responses: gone back already
+      if (psn != unacked_psn_) return;  // an earlier RDMA Read lacks responses and is being retransmitted
       window_.on_loss();
       return go_back();
     case NakCode::InvalidRequest:
@@ -244,8 +244,8 @@ void SoftQueuePair::on_acknowledge(const Packet& packet) noexcept {
   }
 }
 
-/// Everything up to `psn` has arrived, but an RDMA Read among it that has not all its responses has lost
-/// them.
+/// The peer has received everything up to `psn`. If responses of an RDMA Read before it are missing, they
+/// were lost: retransmits from there.
 void SoftQueuePair::acknowledge_through(std::uint32_t psn) noexcept {
   for (std::uint32_t i = head_; i != started_; ++i) {
     const SendEntry& work = entry(i);
@@ -276,14 +276,14 @@ void SoftQueuePair::advance_unacknowledged(std::uint32_t psn) noexcept {
   rnr_rounds_ = 0;
   rnr_wait_ = false;
   last_progress_ns_ = device_.now_ns();
-  if (psn_distance(next_psn_, unacked_psn_) > 0) reposition();  // it came before it was sent again
+  if (psn_distance(next_psn_, unacked_psn_) > 0) reposition();  // acknowledged before it was retransmitted
   restart_timer();
 }
 
 void SoftQueuePair::on_read_response(const Packet& packet) noexcept {
   Statistics& stats = device_.stats();
   const std::uint32_t psn = packet.bth.psn;
-  // The oldest RDMA Read that is not complete; everything before it has been acknowledged by this response.
+  // The oldest incomplete RDMA Read; this response acknowledges everything before it.
   std::uint32_t index = head_;
   while (index != started_ && (entry(index).opcode != SendOpcode::RdmaRead ||
                                entry(index).packets_received == entry(index).packets))
@@ -322,17 +322,17 @@ void SoftQueuePair::on_read_response(const Packet& packet) noexcept {
   advance_unacknowledged(psn_add(psn, 1));
 }
 
-/// Sends again from the oldest packet that is not acknowledged.
+/// Go-back-N: retransmits from the oldest unacknowledged packet.
 void SoftQueuePair::go_back() noexcept {
   ++device_.stats().go_backs;
   went_back_ = true;
-  timed_since_ns_ = 0;  // a round trip of a packet sent twice says nothing (RFC 6298, section 3)
+  timed_since_ns_ = 0;  // no round-trip sample from a retransmitted packet (RFC 6298, section 3)
   since_ack_request_ = 0;
   reposition();
-  want_turn();
+  schedule_transmit();
 }
 
-/// The next packet to send is the oldest that is not acknowledged.
+/// Makes the oldest unacknowledged packet the next one to send.
 void SoftQueuePair::reposition() noexcept {
   reads_pending_ = 0;
   next_psn_ = unacked_psn_;
@@ -398,7 +398,7 @@ void SoftQueuePair::complete(SendEntry& work, WcStatus status) noexcept {
                     .opcode = completion_opcode(work.opcode)});
 }
 
-// --- Time
+// --- Timers
 
 void SoftQueuePair::set_deadline(std::uint64_t at_ns) noexcept {
   deadline_ns_ = at_ns;
@@ -420,12 +420,12 @@ void SoftQueuePair::on_timer(std::uint64_t now_ns) noexcept {
   if (state_ != State::ReadyToSend) return;
   if (rnr_wait_) {
     rnr_wait_ = false;
-    return want_turn();
+    return schedule_transmit();
   }
   if (pace_until_ns_ != 0) {
     pace_until_ns_ = 0;
     if (outstanding()) set_deadline(now_ns + round_trip_.timeout_ns(retries_));
-    return want_turn();
+    return schedule_transmit();
   }
   if (!outstanding()) return;
   ++device_.stats().timeouts;
@@ -433,7 +433,7 @@ void SoftQueuePair::on_timer(std::uint64_t now_ns) noexcept {
       attributes_.ack_timeout == 0
           ? ~std::uint64_t{0}
           : ack_timeout_ns(attributes_.ack_timeout) * (std::uint64_t{attributes_.retry_count} + 1);
-  // Time alone may have passed without us.
+  // Both conditions: time also passes while this process does not run, and that must not end the connection.
   const bool retried = retries_ >= attributes_.retry_count;
   if (retried && now_ns - last_progress_ns_ >= patience) return fail(WcStatus::RetryExceeded);
   ++retries_;

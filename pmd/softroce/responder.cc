@@ -14,7 +14,7 @@ void SoftQueuePair::on_request(const Packet& packet) noexcept {
   const std::int32_t ahead = psn_distance(expected_psn_, packet.bth.psn);
   if (ahead < 0) return on_duplicate(packet);
   if (ahead > 0) {
-    if (gap_told_) return;
+    if (gap_nak_sent_) return;
     ++device_.stats().sequence_errors;
     return schedule_nak(Syndrome::Nak, static_cast<std::uint8_t>(NakCode::SequenceError));
   }
@@ -90,7 +90,7 @@ void SoftQueuePair::on_write(const Packet& packet) noexcept {
     write_rkey_ = static_cast<Rkey>(packet.reth.rkey);
     write_bytes_ = incoming_bytes_ = packet.reth.length;
     if (write_bytes_ > kMaxMessageBytes) return refuse(NakCode::InvalidRequest);
-    // All of it is checked before any of it is placed; without data there is nothing to check (9.7.4.1.6).
+    // Checks the whole range before any byte is placed; a Write of length zero is not checked (9.7.4.1.6).
     if (write_bytes_ > 0 &&
         device_.memory().remote(write_rkey_, write_address_, write_bytes_, kRemoteWrite, *this) == nullptr) {
       ++device_.stats().access_errors;
@@ -101,7 +101,7 @@ void SoftQueuePair::on_write(const Packet& packet) noexcept {
     return refuse(NakCode::InvalidRequest);
   if (packet.kind.has_immediate && !receive_ready()) return;
   if (bytes > 0) {
-    // Again for each packet: the window may have been invalidated meanwhile.
+    // Checked again for each packet: the window may have been invalidated since.
     std::byte* to = device_.memory().remote(write_rkey_, write_address_, bytes, kRemoteWrite, *this);
     if (to == nullptr) {
       ++device_.stats().access_errors;
@@ -135,11 +135,11 @@ void SoftQueuePair::end_message(const Packet& packet, std::uint32_t bytes) noexc
 
 void SoftQueuePair::accepted(const Packet& packet, std::uint32_t packets) noexcept {
   expected_psn_ = psn_add(expected_psn_, packets);
-  gap_told_ = false;
+  gap_nak_sent_ = false;
   nak_pending_ = false;
   if (!packet.bth.ack_request || packet.bth.opcode == Opcode::ReadRequest) return;
   ack_pending_ = true;
-  want_turn();
+  schedule_transmit();
 }
 
 void SoftQueuePair::on_read(const Packet& packet) noexcept {
@@ -162,20 +162,21 @@ void SoftQueuePair::on_read(const Packet& packet) noexcept {
                            .address = reth.address};
   ++device_.stats().reads_served;
   accepted(packet, packets);
-  want_turn();
+  schedule_transmit();
 }
 
-/// Sends and Writes that came already are acknowledged again and not executed; RDMA Reads are (9.7.5.1.4).
+/// Duplicate Sends and Writes are acknowledged again but not executed; RDMA Reads are executed (9.7.5.1.4).
 void SoftQueuePair::on_duplicate(const Packet& packet) noexcept {
   ++device_.stats().duplicates;
-  if (packet.bth.opcode == Opcode::ReadRequest) return on_read_again(packet);
+  if (packet.bth.opcode == Opcode::ReadRequest) return on_duplicate_read(packet);
   ack_pending_ = true;
-  want_turn();
+  schedule_transmit();
 }
 
-/// The queue stays in PSN order. A Read that is still in it becomes what is asked for now, since the
-/// requester takes the responses for those of a new request; one that has left it comes back.
-void SoftQueuePair::on_read_again(const Packet& packet) noexcept {
+/// Keeps the queue in PSN order. A Read that is still queued is replaced by the new request, since the
+/// requester takes further responses as those of the new request; one that is no longer queued is added
+/// again.
+void SoftQueuePair::on_duplicate_read(const Packet& packet) noexcept {
   ++device_.stats().duplicate_reads;
   const Reth& reth = packet.reth;
   const std::uint32_t psn = packet.bth.psn;
@@ -183,7 +184,7 @@ void SoftQueuePair::on_read_again(const Packet& packet) noexcept {
   if (reth.length > kMaxMessageBytes || psn_distance(psn_add(psn, packets), expected_psn_) < 0) return;
   if (reth.length > 0 && device_.memory().remote(static_cast<Rkey>(reth.rkey), reth.address, reth.length,
                                                  kRemoteRead, *this) == nullptr)
-    return;  // invalidated since: whoever asks again has its data
+    return;  // invalidated since, so the requester has the data already
   const ReadServed again{.first_psn = psn,
                          .packets = packets,
                          .msn = msn_,
@@ -198,11 +199,11 @@ void SoftQueuePair::on_read_again(const Packet& packet) noexcept {
     ++read_count_;
   }
   reads_[at] = again;
-  want_turn();
+  schedule_transmit();
 }
 
-/// A fault that ends the connection: the NAK goes out at once, and again when the request comes again, so
-/// that the peer learns the reason on a bad link too.
+/// A fatal error: sends the NAK now, and again when the request is retransmitted, so that the peer learns the
+/// reason even if the NAK is lost.
 void SoftQueuePair::refuse(NakCode code) noexcept {
   if (code == NakCode::InvalidRequest) ++device_.stats().invalid_requests;
   refused_ = code;
@@ -216,14 +217,14 @@ void SoftQueuePair::on_request_in_error(const Packet& packet) noexcept {
 }
 
 void SoftQueuePair::schedule_nak(Syndrome syndrome, std::uint8_t value) noexcept {
-  gap_told_ = true;
+  gap_nak_sent_ = true;
   nak_pending_ = true;
   nak_syndrome_ = syndrome;
   nak_value_ = value;
-  want_turn();
+  schedule_transmit();
 }
 
-/// Read responses, acknowledgement, NAK: in the order of their PSNs.
+/// Sends read responses, then an acknowledgement or NAK: in PSN order.
 std::uint32_t SoftQueuePair::transmit_responses(std::uint32_t budget) noexcept {
   std::uint32_t sent = 0;
   while (read_count_ > 0 && sent < budget) {

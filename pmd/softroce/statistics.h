@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a lane of a softroce port counts.
+// Statistics of a lane of a softroce port.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace sluice::rdma::softroce {
 
-/// What happened, of one lane. Written by its reactor only.
+/// Counters of one lane. Only its reactor may access them; it publishes copies in shared memory.
 struct Statistics {
 #define SLUICE_SOFTROCE_STATISTICS(X)                                                \
   X(packets_received, "packets received")                                            \

@@ -17,7 +17,7 @@
 namespace sluice::rdma::softroce {
 namespace {
 
-// What waits in the ethdev's rings and in other lanes' rings, and what is staged.
+// Pool sizes: buffers in the ethdev's ring, in the rings to other lanes, and staged.
 constexpr unsigned kHeaderBuffers = 4096 - 1;
 constexpr unsigned kFrameBuffers = 1024 - 1;
 constexpr unsigned kPieceBuffers = 2 * 4096 - 1;
@@ -33,7 +33,7 @@ rte_mempool* make_pool(const std::string& name, unsigned count, std::uint16_t pr
                        std::uint16_t room, int numa_node) {
   rte_mempool* pool = rte_pktmbuf_pool_create(name.c_str(), count, kCache, private_bytes, room, numa_node);
   if (pool == nullptr)
-    throw SetupError("Cannot make the packet buffers '" + name + "' (" + rte_strerror(rte_errno) +
+    throw SetupError("Cannot allocate the packet buffers '" + name + "' (" + rte_strerror(rte_errno) +
                      "): give DPDK more memory (--dpdk-memory).");
   return pool;
 }
@@ -127,7 +127,7 @@ rte_mbuf* Transmitter::build(const Route& route, Packet& packet,
     crc = icrc_continue(crc, piece);
     whole = whole && append_in_place(head, last, piece);
   }
-  // Pad and CRC lie in the head buffer's spare room, in a buffer that points there.
+  // Padding and CRC are stored in the unused room of the head buffer, referred to by one more piece.
   std::byte* trailer = at + written;
   std::memset(trailer, 0, packet.bth.pad_bytes);
   crc = icrc_continue(crc, {trailer, packet.bth.pad_bytes});
@@ -183,7 +183,7 @@ void Transmitter::flush() noexcept {
     std::copy(packets_.begin() + sent, packets_.begin() + staged_, packets_.begin());
   }
   staged_ -= sent;
-  captured_ = staged_;  // what is left was copied already
+  captured_ = staged_;  // packets still staged were captured already
 }
 
 }  // namespace sluice::rdma::softroce

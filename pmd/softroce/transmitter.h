@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes packets out of headers and payload and stages them for the ethdev. One lane's; reactor-owned.
+// Builds packets from headers and payload and stages them for the ethdev. One per lane; only the owning
+// reactor may call. Owns its buffer pools; payload stays the caller's.
 #pragma once
 
 #include <array>
@@ -20,23 +21,23 @@ namespace sluice::rdma::softroce {
 
 class EthernetPort;
 
-/// Packets staged at most, and so the most that one turn sends.
+/// Capacity for staged packets, which are passed to the ethdev in one burst.
 inline constexpr std::uint32_t kTransmitBurst = 64;
-/// Payloads up to this are copied behind their headers: cheaper than two more buffers.
+/// Payloads up to this size are copied behind their headers: cheaper than two more buffers.
 inline constexpr std::uint32_t kCopyBytes = 512;
-/// Pieces of memory one packet's payload may be gathered from.
+/// Pieces of memory per packet payload.
 inline constexpr std::size_t kMaxPayloadPieces = 32;
 
-/// Where staged packets go: a hardware queue of our own, or the lane that has one.
+/// Destination of staged packets: the lane's own hardware queue, or the lane that owns the queue.
 struct TransmitPath {
   std::uint16_t ethdev = 0;
   std::uint16_t queue = 0;
-  rte_ring* to_owner = nullptr;  ///< null: the queue is ours
+  rte_ring* to_owner = nullptr;  ///< ring to the owner of the queue; null: this lane owns it
 };
 
 class Transmitter {
  public:
-  /// Setup. Pools are named after `name`.
+  /// Setup. `name` prefixes the names of the mempools. Throws SetupError.
   Transmitter(const std::string& name, const EthernetPort& port, std::uint32_t lane, const TransmitPath& path,
               std::uint32_t frame_bytes, bool in_place, int numa_node, Statistics& statistics);
   ~Transmitter();
@@ -45,17 +46,18 @@ class Transmitter {
 
   std::uint32_t room() const noexcept { return kTransmitBurst - staged_; }
 
-  /// Stages one RoCEv2 packet. `packet` has everything but pad and payload; the payload lies in `pieces`.
+  /// Stages one RoCEv2 packet. `packet` has everything but padding and payload; the payload is in `pieces`.
   ///
-  /// In place, the ethdev reads registered memory after post_send()'s work completion only for a packet that
-  /// was sent twice: its invariant CRC then fails, and the peer drops what it has already.
+  /// When transmitting in place, the ethdev may read registered memory after the work completion only for a
+  /// retransmitted packet. If the memory has changed, the invariant CRC is wrong and the peer drops the
+  /// packet, which it has received before.
   ///
-  /// False when there is no room or no buffer: try again later.
+  /// False: no room or no buffer; try again later.
   bool send(const Route& route, Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept;
 
-  /// Stages a frame as it is; takes it over in any case.
+  /// Stages a complete frame. Consumes it, also if there is no room.
   void send_frame(rte_mbuf* frame) noexcept;
-  /// An empty buffer for such a frame, or null.
+  /// An empty buffer for send_frame(), owned by the caller; null: none is free.
   rte_mbuf* frame_buffer() noexcept;
 
   void flush() noexcept;
@@ -70,11 +72,11 @@ class Transmitter {
   const TransmitPath path_;
   const bool in_place_;
   Statistics& statistics_;
-  rte_mempool* headers_ = nullptr;  ///< packets whose payload is small or elsewhere
-  rte_mempool* frames_ = nullptr;   ///< whole frames
-  rte_mempool* pieces_ = nullptr;   ///< buffers that only point to payload
+  rte_mempool* headers_ = nullptr;  ///< headers, with small payloads
+  rte_mempool* frames_ = nullptr;   ///< complete frames
+  rte_mempool* pieces_ = nullptr;   ///< buffers attached to payload elsewhere
   std::uint32_t staged_ = 0;
-  std::uint32_t captured_ = 0;  ///< of these
+  std::uint32_t captured_ = 0;  ///< staged packets that the capture has already seen
   std::array<rte_mbuf*, kTransmitBurst> packets_{};
 };
 

@@ -130,7 +130,7 @@ std::size_t encode_headers(const Packet& packet, std::byte* out) noexcept {
 }
 
 std::uint64_t rnr_timer_ns(std::uint8_t code) noexcept {
-  // In units of 10 us, by code.
+  // In units of 10 us, indexed by code.
   static constexpr std::uint16_t kTens[32] = {
       65535, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
       256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};

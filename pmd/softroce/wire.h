@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The InfiniBand transport headers of a RoCEv2 packet (InfiniBand Architecture Specification volume 1,
-// chapter 9; annex A17). Pure functions over bytes, any thread.
+// chapter 9; annex A17). Pure functions, any thread. Decoded payload points into the packet's bytes.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ enum class Opcode : std::uint8_t {
   CongestionNotification = 0x81,
 };
 
-/// What headers follow the base transport header, and what a packet is part of.
+/// Which headers follow the base transport header, and the packet's role in its message.
 struct OpcodeTraits {
   bool known = false;
   bool first = false;  ///< starts a message (First or Only)
@@ -70,7 +70,7 @@ constexpr std::size_t OpcodeTraits::header_bytes() const noexcept {
 
 const OpcodeTraits& traits(Opcode opcode) noexcept;
 
-/// Packet sequence numbers count modulo 2^24; a is before b when b is at most half of that ahead.
+/// Packet sequence numbers are modulo 2^24; a precedes b if b is less than half of that range ahead.
 inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;
 constexpr std::uint32_t psn_add(std::uint32_t psn, std::uint32_t packets) noexcept {
   return (psn + packets) & kPsnMask;
@@ -84,7 +84,7 @@ static_assert(psn_distance(0xFFFFFF, 1) == 2 && psn_distance(1, 0xFFFFFF) == -2)
 struct Bth {
   Opcode opcode = Opcode::SendOnly;
   bool solicited = false;
-  bool migrated = true;  ///< MigReq: the state of a connection without alternate path
+  bool migrated = true;  ///< MigReq: set on a connection without an alternate path
   std::uint8_t pad_bytes = 0;
   std::uint8_t version = 0;
   std::uint16_t partition_key = 0xFFFF;
@@ -109,7 +109,7 @@ enum class NakCode : std::uint8_t {
   RemoteAccess = 2,
   RemoteOperational = 3,
 };
-/// Credit count of a responder that does no end-to-end flow control.
+/// Credit count of a responder without end-to-end flow control.
 inline constexpr std::uint8_t kCreditsInvalid = 0x1F;
 
 struct Aeth {
@@ -136,22 +136,22 @@ struct Packet {
   std::span<const std::byte> payload;  ///< without pad
 };
 
-/// Decodes everything between UDP header and invariant CRC. Nothing when it is truncated, has an unknown
-/// opcode or transport version, or a pad that is longer than its payload.
+/// Decodes everything between the UDP header and the invariant CRC. nullopt: truncated, unknown opcode or
+/// transport version, or padding longer than the payload.
 std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept;
 
 /// Writes the headers of `packet` (not its payload) and returns their length, kind.header_bytes(). `out`
 /// holds kMaxTransportHeaderBytes.
 std::size_t encode_headers(const Packet& packet, std::byte* out) noexcept;
 
-/// Round-up of a payload to four bytes.
+/// Padding bytes that round a payload up to four bytes.
 constexpr std::uint8_t pad_bytes(std::size_t payload) noexcept {
   return static_cast<std::uint8_t>(-payload & 3);
 }
 
-/// Receiver-not-ready timer codes (table 45): nanoseconds for a code of 0 to 31.
+/// Receiver-not-ready timer (table 45): ns for a code from 0 to 31.
 std::uint64_t rnr_timer_ns(std::uint8_t code) noexcept;
-/// 4.096 us * 2^exponent; exponent of 0 to 31, where 0 means no timeout.
+/// 4.096 us * 2^exponent, in ns, for an exponent from 0 to 31. The caller treats 0 as "no timeout".
 constexpr std::uint64_t ack_timeout_ns(std::uint8_t exponent) noexcept {
   return std::uint64_t{4096} << (exponent & 31);
 }

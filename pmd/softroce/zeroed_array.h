@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A fixed array of zeroed elements, of which only what is used becomes resident. Allocated at setup.
+// A fixed-size array of zeroed elements; pages become resident when first used. Allocated at setup;
+// single-threaded.
 #pragma once
 
 #include <cstddef>

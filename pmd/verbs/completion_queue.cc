@@ -14,7 +14,7 @@ std::unique_ptr<CompletionQueue> CompletionQueue::create(ibv_context* context, i
     attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
     attributes.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
     ibv_cq_ex* cq = ibv_create_cq_ex(context, &attributes);
-    if (cq == nullptr) {  // not every provider knows of single threads
+    if (cq == nullptr) {  // not every provider supports the single-threaded flag
       attributes.comp_mask = 0;
       attributes.flags = 0;
       cq = ibv_create_cq_ex(context, &attributes);

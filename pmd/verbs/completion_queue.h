@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Completion queues, which can never overrun: a queue pair takes room for all that it may have outstanding.
+// Completion queues that cannot overrun: a queue pair reserves entries for everything it can have
+// outstanding. Only the owning reactor may call; create() is setup and returns null on error. The caller owns
+// the CompletionQueue; the context and the channel must outlive it. Sizes in entries.
 #pragma once
 
 #include <endian.h>
@@ -11,8 +13,8 @@
 
 namespace sluice::rdma::verbs {
 
-/// What a work request is found again by, in 64 bits: the place of its queue pair, which use of that place,
-/// which of its queues, and where in that queue.
+/// The wr_id passed to the provider: index of the queue pair ("place"), generation of that place, send or
+/// receive queue, and index in that queue.
 struct Cookie {
   std::uint16_t place = 0;
   std::uint16_t generation = 0;  ///< 15 bits
@@ -30,21 +32,21 @@ struct Cookie {
   }
 };
 
-/// One completion, whichever interface it came by. Valid fields as in ibv_wc.
+/// A completion of either interface. Valid fields as in ibv_wc.
 struct Completion {
   std::uint64_t wr_id = 0;
-  std::uint32_t queue_pair = 0;  ///< number
+  std::uint32_t queue_pair = 0;  ///< QPN
   ibv_wc_status status = IBV_WC_SUCCESS;
-  bool in_receive = true;  ///< Receive: the data is in its buffer, and not where an RDMA Write put it
+  bool in_receive = true;  ///< Receive: the data is in its buffer; false: an RDMA Write with immediate
   std::uint32_t byte_len = 0;
-  std::uint32_t immediate = 0;    ///< host order
+  std::uint32_t immediate = 0;    ///< host byte order
   std::uint32_t invalidated = 0;  ///< rkey
   unsigned flags = 0;             ///< ibv_wc_flags
 };
 
 class CompletionQueue {
  public:
-  /// Setup; null when the device refuses. `extended` is what is wished for.
+  /// Setup. Null: the device refuses. `extended` requests the extended interface, if the provider has it.
   static std::unique_ptr<CompletionQueue> create(ibv_context* context, ibv_comp_channel* channel,
                                                  std::uint32_t entries, bool extended, bool in_software);
   ~CompletionQueue();
@@ -55,15 +57,15 @@ class CompletionQueue {
   std::uint32_t entries() const noexcept { return entries_; }
   bool extended() const noexcept { return extended_ != nullptr; }
 
-  /// Room for completions of another queue pair. False: none.
+  /// Reserves entries for a queue pair. False: not enough are free.
   bool take_room(std::uint32_t entries) noexcept;
-  /// A queue pair is gone; its completions may still be in the queue.
+  /// Releases the entries of a destroyed queue pair once the queue was seen empty: completions may remain.
   void leave_room(std::uint32_t entries) noexcept { left_ += entries; }
 
-  /// The next completion that comes is told by the channel.
+  /// Requests an event on the channel for the next completion. False: error.
   bool arm() noexcept { return ibv_req_notify_cq(cq_, 0) == 0; }
 
-  /// Calls `each(const Completion&)` for at most `limit` completions, and returns how many.
+  /// Calls `each(const Completion&)` for up to `limit` completions; returns how many.
   template <typename Each>
   std::size_t poll(std::size_t limit, const Each& each) noexcept {
     std::size_t count = 0;
@@ -73,7 +75,7 @@ class CompletionQueue {
       count = poll_extended(limit, each);
     else
       while (count < limit && poll_extended(1, each) == 1) ++count;
-    // Empty: what was left here is out.
+    // Empty, so no completions of destroyed queue pairs remain.
     if (count < limit && left_ > 0) used_ -= left_, left_ = 0;
     return count;
   }
@@ -83,7 +85,7 @@ class CompletionQueue {
       : cq_(cq), extended_(extended), entries_(entries), in_software_(in_software) {}
 
   unsigned flags_of(unsigned given) const noexcept {
-    // What the kernel calls "with invalidate" programs call "checksum is right", which no RC completion says.
+    // The kernel's "with invalidate" bit is user space's IBV_WC_IP_CSUM_OK, which RC completions never have.
     return in_software_ && (given & IBV_WC_IP_CSUM_OK) ? given | IBV_WC_WITH_INV : given;
   }
 
@@ -144,11 +146,12 @@ class CompletionQueue {
   ibv_cq* const cq_;
   ibv_cq_ex* const extended_;  ///< the same, or null
   const std::uint32_t entries_;
-  /// rxe: rdma-core 44 ends a batch in ibv_next_poll() and again in ibv_end_poll(), and so skips completions;
-  /// and Linux 6.1 hands the kernel's own flags to programs, in which another bit is that of an invalidation.
+  /// Works around two rxe bugs: rdma-core 44 ends a batch in ibv_next_poll() and again in ibv_end_poll(),
+  /// which skips completions; and Linux 6.1 returns the kernel's wc_flags, in which invalidation is a
+  /// different bit.
   const bool in_software_;
   std::uint32_t used_ = 0;
-  std::uint32_t left_ = 0;  ///< of `used_`, until the queue was seen empty
+  std::uint32_t left_ = 0;  ///< part of `used_`: released once the queue was seen empty
 };
 
 }  // namespace sluice::rdma::verbs

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kMaxSend = 1u << 20;
 constexpr std::uint32_t kMaxWindows = 65536;
-/// Queue pairs of connections that are ending while their successors are made.
+/// Queue pairs of closing connections, while their successors are already open.
 constexpr std::uint32_t kSparePlaces = 16;
 
 }  // namespace
@@ -63,21 +63,21 @@ VerbsDevice::~VerbsDevice() {
   close_context();
 }
 
-/// The same when the device has come back as when it was first opened.
+/// Opens the device: at setup, and again when it has come back.
 void VerbsDevice::attach() {
   context_ = open_by_name(config_.device, config_.port);
   if (context_ == nullptr) throw SetupError(no_such_device(config_.device));
   try {
     if (config_.device.empty()) config_.device = ibv_get_device_name(context_->device);
-    // rdma-core 44's rxe loses lists of pieces that come by the extended interface.
+    // rdma-core 44's rxe loses scatter/gather lists posted through the extended interface.
     in_software_ = is_software(*context_->device);
-    wants_extended_ =
+    prefers_extended_ =
         config_.interface == Interface::Extended || (config_.interface == Interface::Newest && !in_software_);
     if (name_.empty()) name_ = config_.device + "/" + std::to_string(config_.port);
     node_path_ = context_->device->dev_path;
     ibv_port_attr port{};
     if (ibv_query_device(context_, &attributes_) != 0 || ibv_query_port(context_, config_.port, &port) != 0)
-      throw SetupError("The RDMA device " + config_.device + " does not tell about its port " +
+      throw SetupError("The RDMA device " + config_.device + " cannot be queried about its port " +
                        std::to_string(config_.port) + ": see `sluicectl devices`.");
     read_gids();
     if (const std::string problem = problem_of(port, !addresses_.empty()); !problem.empty())
@@ -95,8 +95,8 @@ void VerbsDevice::attach() {
         .remote_invalidation = has_remote_invalidation(attributes_)};
     pd_ = ibv_alloc_pd(context_);
     if (pd_ == nullptr)
-      throw SetupError("The RDMA device " + name_ + " gives no protection domain (" + std::strerror(errno) +
-                       ").");
+      throw SetupError("Cannot allocate a protection domain on the RDMA device " + name_ + " (" +
+                       std::strerror(errno) + ").");
     memory_.attach(pd_, has_windows(attributes_));
     if (shared_) shared_->attach(pd_);
     make_channel();
@@ -123,7 +123,7 @@ void VerbsDevice::close_context() noexcept {
   context_ = nullptr;
 }
 
-/// Without one the reactor sleeps by time: no reason to refuse a device.
+/// Optional: without a channel the reactor sleeps for fixed times.
 void VerbsDevice::make_channel() noexcept {
   channel_ = ibv_create_comp_channel(context_);
   if (channel_ == nullptr) return;
@@ -136,8 +136,7 @@ void VerbsDevice::read_gids() {
   addresses_ = addresses_of(gids_, config_.port);
 }
 
-/// The table as it is now: addresses come and go, and a bond that changes its link moves them to other
-/// indices.
+/// Reads the GID table again: addresses change, and a bond that fails over moves them to other indices.
 std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) noexcept {
   if (context_ == nullptr) return std::nullopt;
   try {
@@ -154,7 +153,7 @@ std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) noe
 std::unique_ptr<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits& limits) {
   try {
     if (context_ == nullptr)
-      throw SetupError("The RDMA device " + name_ + " has been taken away: Sluice waits for it.");
+      throw SetupError("The RDMA device " + name_ + " was removed: Sluice waits until it comes back.");
     auto qp = std::make_unique<VerbsQueuePair>(*this, limits);
     numbers_[qp->place()].store(static_cast<std::uint32_t>(qp->number()), std::memory_order_relaxed);
     if (shared_) places_by_number_[static_cast<std::uint32_t>(qp->number())] = qp->place();
@@ -185,7 +184,7 @@ void VerbsDevice::leave_place(VerbsQueuePair& qp) noexcept {
   std::erase(failed_, &qp);
 }
 
-/// Twice: what is outstanding may be flushed while what was flushed before still waits.
+/// Twice the depth: everything outstanding may be flushed while earlier flushes still wait for poll().
 void VerbsDevice::add_depth(std::size_t depth) {
   depth_ += depth;
   if (flushed_.capacity() < 2 * depth_) flushed_.grow(2 * depth_);
@@ -194,19 +193,19 @@ void VerbsDevice::add_depth(std::size_t depth) {
 CompletionQueue& VerbsDevice::completion_queue(std::uint32_t entries) {
   for (const auto& queue : completion_queues_)
     if (queue->take_room(entries)) return *queue;
-  // As many as the device makes at a time, so that there are few to poll. All shared Receives may complete in
+  // As large as the device allows, so that few queues have to be polled. All shared Receives may complete in
   // any one of them.
   const auto most = static_cast<std::uint32_t>(std::max(attributes_.max_cqe, 1));
   const std::uint32_t shared = shared_ ? shared_->count() : 0;
   const std::uint64_t all = std::uint64_t{entries} * places_.size() + shared;
   const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
   auto queue = entries + shared <= size
-                   ? CompletionQueue::create(context_, channel_, size, wants_extended_, in_software_)
+                   ? CompletionQueue::create(context_, channel_, size, prefers_extended_, in_software_)
                    : nullptr;
   if (queue == nullptr || !queue->take_room(entries + shared))
-    throw SetupError("The RDMA device " + name_ + " makes no completion queue with " +
-                     std::to_string(entries + shared) + " entries (it has " + std::to_string(most) +
-                     "): make [transport] credits smaller.");
+    throw SetupError("The RDMA device " + name_ + " cannot create a completion queue with " +
+                     std::to_string(entries + shared) + " entries (its limit is " + std::to_string(most) +
+                     "): lower [transport] credits.");
   extended_polling_ = queue->extended();
   completion_queues_.push_back(std::move(queue));
   armed_ = false;
@@ -228,7 +227,7 @@ void VerbsDevice::complete(const WorkCompletion& completion) noexcept {
 
 std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
   if (request_.load(std::memory_order_relaxed) != Request::None) [[unlikely]]
-    carry_out();
+    handle_request();
   while (!staged_.empty()) staged_.back()->ring_doorbell();
   std::size_t waiting = 0;
   if (!flushed_.empty()) [[unlikely]]
@@ -280,12 +279,13 @@ void VerbsDevice::on_shared_receive(std::uint32_t index, const Completion& compl
 
 void VerbsDevice::take_completions_of(VerbsQueuePair& qp, CompletionQueue& queue) noexcept {
   if (!shared_) return;
-  // As many as it may hold at most.
+  // Bounded by the capacity of the queue.
   queue.poll(queue.entries(), [this](const Completion& completion) noexcept { on_completion(completion); });
   places_by_number_.erase(static_cast<std::uint32_t>(qp.number()));
 }
 
-/// Armed first, and then polled once more by the caller: what came in between is not slept on.
+/// The first call arms the completion queues and returns, so that the caller polls once more before it
+/// sleeps: a completion that arrived before arming would not wake it.
 void VerbsDevice::wait(std::uint64_t limit_ns) noexcept {
   if (channel_ == nullptr) return Device::wait(limit_ns);
   if (!armed_) {
@@ -306,8 +306,8 @@ void VerbsDevice::wait(std::uint64_t limit_ns) noexcept {
   armed_ = false;
 }
 
-/// What the thread that looks has found. It never waits for that thread.
-void VerbsDevice::carry_out() noexcept {
+/// Handles a request of look() or probe(). Never waits for their thread.
+void VerbsDevice::handle_request() noexcept {
   const std::unique_lock lock(context_lock_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   const Request wanted = request_.exchange(Request::None, std::memory_order_acquire);
@@ -331,7 +331,7 @@ void VerbsDevice::carry_out() noexcept {
         attach();
         ++statistics_.device_returned;
       } catch (const std::exception&) {
-        // The next look asks again.
+        // The next look() requests it again.
       }
       return;
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One verbs device of one reactor (verbs.h says what it is). Everything belongs to that reactor but look() and
-// probe(), which one other thread calls, and what stands below context_lock_.
+// A verbs device of one reactor (see verbs.h). Only that reactor may call, except for look() and probe(),
+// which one other thread calls; the members below context_lock_ are shared with it. Owns the ibv context and
+// everything created from it; outlives its queue pairs. Setup throws SetupError.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -25,7 +26,7 @@
 
 namespace sluice::rdma::verbs {
 
-/// Asynchronous events taken in one look.
+/// Asynchronous events handled per look().
 inline constexpr std::size_t kEventsPerLook = 64;
 
 class VerbsDevice final : public Verbs {
@@ -60,25 +61,25 @@ class VerbsDevice final : public Verbs {
     VerbsQueuePair* qp = nullptr;
     std::uint16_t generation = 0;
   };
-  /// SetupError when all are taken.
+  /// Assigns a free place; throws SetupError if there is none.
   Place& take_place(VerbsQueuePair& qp, std::uint16_t& number);
   void leave_place(VerbsQueuePair& qp) noexcept;
-  /// Null: queue pairs have Receives of their own.
+  /// Null: queue pairs have their own Receives.
   SharedReceives* shared_receives() noexcept { return shared_.get(); }
-  /// The queue pair is about to be destroyed: what it has taken of the shared Receives comes back.
+  /// The queue pair is about to be destroyed: recovers the shared Receives that it has consumed.
   void take_completions_of(VerbsQueuePair& qp, CompletionQueue& queue) noexcept;
-  /// A completion queue with room for so many; SetupError.
+  /// A completion queue with `entries` reserved in it. Throws SetupError.
   CompletionQueue& completion_queue(std::uint32_t entries);
-  /// Setup: a queue pair with so many work requests comes, or goes.
+  // Setup: a queue pair with `depth` work requests is created or destroyed.
   void add_depth(std::size_t depth);
   void remove_depth(std::size_t depth) noexcept { depth_ -= depth; }
-  /// Of completions that wait: what a queue pair that is lost may post.
+  /// Room for flushed completions: limits what may be posted to a queue pair in Error.
   std::size_t completion_room() const noexcept { return flushed_.capacity() - flushed_.size(); }
   ibv_pd* protection_domain() noexcept { return pd_; }
   ibv_context* context() noexcept { return context_; }
   const ibv_device_attr& attributes() const noexcept { return attributes_; }
   std::uint8_t port() const noexcept { return config_.port; }
-  bool wants_extended() const noexcept { return wants_extended_; }
+  bool prefers_extended() const noexcept { return prefers_extended_; }
   bool in_software() const noexcept { return in_software_; }
   void note_posting(bool extended) noexcept { extended_posting_ = extended; }
   MemoryTable& memory() noexcept { return memory_; }
@@ -89,9 +90,9 @@ class VerbsDevice final : public Verbs {
   }
   void add_staged(VerbsQueuePair& qp) noexcept { staged_.push_back(&qp); }
   void remove_staged(VerbsQueuePair& qp) noexcept;
-  /// From within a poll of completions: the queue pair is to go to Error after it.
+  /// While completions are polled: move the queue pair to Error afterwards.
   void add_failed(VerbsQueuePair& qp) noexcept { failed_.push_back(&qp); }
-  /// The index of the RoCEv2 GID that is this address; nothing when the port has none.
+  /// Index of the RoCEv2 GID with this address; nullopt: the port has none.
   std::optional<std::uint8_t> gid_index(const PeerAddress& local) noexcept;
 
  private:
@@ -99,7 +100,7 @@ class VerbsDevice final : public Verbs {
 
   void attach();
   void detach() noexcept;
-  void carry_out() noexcept;
+  void handle_request() noexcept;
   void read_gids();
   void on_event(const ibv_async_event& event) noexcept;
   bool is_present() const noexcept;
@@ -113,41 +114,41 @@ class VerbsDevice final : public Verbs {
   std::string name_;
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
-  ibv_comp_channel* channel_ = nullptr;  ///< null: the device has none, and wait() sleeps
-  bool armed_ = false;                   ///< and polled since
-  std::string node_path_;                ///< is there as long as the device is
+  ibv_comp_channel* channel_ = nullptr;  ///< null: not supported, so that wait() only sleeps
+  bool armed_ = false;                   ///< completion queues are armed, and were polled since
+  std::string node_path_;                ///< exists as long as the device does
   ibv_device_attr attributes_{};
   DeviceLimits limits_{};
   std::uint16_t max_path_mtu_ = 1024;
   bool in_software_ = false;
-  bool wants_extended_ = false;
+  bool prefers_extended_ = false;
   bool extended_posting_ = false;
   bool extended_polling_ = false;
   std::vector<ibv_gid_entry> gids_;
   std::vector<PeerAddress> addresses_;
   MemoryTable memory_;
   std::unique_ptr<SharedReceives> shared_;
-  std::unordered_map<std::uint32_t, std::uint16_t> places_by_number_;  ///< with shared Receives
+  std::unordered_map<std::uint32_t, std::uint16_t> places_by_number_;  ///< by QPN; only with shared Receives
   std::vector<std::unique_ptr<CompletionQueue>> completion_queues_;
   std::size_t next_queue_ = 0;
   std::vector<Place> places_;
   std::vector<VerbsQueuePair*> staged_;
   std::vector<VerbsQueuePair*> failed_;
-  /// Completions that wait for the next poll; room for all that can be outstanding.
+  /// Completions for the next poll(); capacity for everything that can be outstanding.
   FixedRing<WorkCompletion> flushed_;
-  std::size_t depth_ = 0;  ///< of all queue pairs
-  /// While poll() runs: where its caller wants completions.
+  std::size_t depth_ = 0;  ///< sum over all queue pairs
+  /// While poll() runs: its output.
   std::span<WorkCompletion> room_;
   std::size_t room_used_ = 0;
   Statistics statistics_;
 
-  // Between the reactor and the thread that looks.
-  std::mutex context_lock_;  ///< of `context_`: only tried by the reactor, never waited for
+  // Shared by the reactor and the thread that calls look() and probe().
+  std::mutex context_lock_;  ///< protects `context_`; both sides only try to lock it
   std::atomic<Request> request_{Request::None};
   std::atomic<Condition> condition_{Condition::Up};
-  std::vector<std::atomic<std::uint32_t>> numbers_;  ///< by place: of the queue pair there
-  std::vector<std::atomic<std::uint32_t>> ended_;    ///< by place: the number of one that an event has ended
-  std::vector<std::atomic<std::uint32_t>> probed_;   ///< by place: the number of one that is to be probed
+  std::vector<std::atomic<std::uint32_t>> numbers_;  ///< by place: QPN
+  std::vector<std::atomic<std::uint32_t>> ended_;    ///< by place: QPN that an asynchronous event has ended
+  std::vector<std::atomic<std::uint32_t>> probed_;   ///< by place: QPN to be probed
   std::atomic<std::uint64_t> queue_pair_events_{0};
   std::atomic<std::uint64_t> overruns_{0};
   std::atomic<std::uint64_t> port_down_{0};

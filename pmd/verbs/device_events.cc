@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// VerbsDevice on the thread that looks for asynchronous events, and for a device that has gone or come back.
-// It changes nothing itself: it leaves a request, which the reactor carries out in its next poll().
+// The part of VerbsDevice that runs on another thread: it checks for asynchronous events, and whether the
+// device was removed or has come back. It only stores a request, which the reactor handles in its next
+// poll().
 #include <poll.h>
 #include <unistd.h>
 
@@ -11,14 +12,14 @@
 namespace sluice::rdma::verbs {
 
 void VerbsDevice::request(Request wanted) noexcept {
-  // Going outranks everything else; what is left undone for it has no meaning any more.
+  // Detach overrides every other request, which it makes meaningless.
   Request known = request_.load(std::memory_order_relaxed);
   while (known != Request::Detach &&
          !request_.compare_exchange_weak(known, wanted, std::memory_order_release)) {
   }
 }
 
-/// The kernel takes the device's node away first, and then waits until nobody has it open.
+/// On removal the kernel deletes the device node first, and then waits until no process has it open.
 bool VerbsDevice::is_present() const noexcept {
   return ::access(node_path_.c_str(), F_OK) == 0;
 }
@@ -57,11 +58,11 @@ void VerbsDevice::on_event(const ibv_async_event& event) noexcept {
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
       ++queue_pair_events_;
-      // The queue pair cannot go before its event is acknowledged.
+      // The queue pair cannot be destroyed before its event is acknowledged.
       ended_[static_cast<VerbsQueuePair*>(event.element.qp->qp_context)->place()].store(
           event.element.qp->qp_num, std::memory_order_relaxed);
       return request(Request::LookAtQueuePairs);
-    case IBV_EVENT_CQ_ERR:  // its queue pairs cannot be told from those of others: all start anew
+    case IBV_EVENT_CQ_ERR:  // unknown which queue pairs are affected: restart all
       ++overruns_;
       return request(Request::Detach);
     case IBV_EVENT_DEVICE_FATAL:

@@ -36,7 +36,7 @@ void MemoryTable::register_region(Region& region) {
     throw SetupError("Cannot register " + std::to_string(region.bytes.size() >> 20) +
                      " MiB of memory with the RDMA device (" + std::strerror(errno) +
                      "): raise the limit of locked memory (LimitMEMLOCK of the service, or ulimit -l), or "
-                     "make [memory] size_mib smaller.");
+                     "lower [memory] size_mib.");
   region.device_lkey = region.handle->lkey;
 }
 
@@ -50,7 +50,7 @@ MemoryRegion MemoryTable::add(std::span<std::byte> bytes) {
 
 MemoryRegion MemoryTable::allocate(std::size_t bytes) {
   const auto memory = pages_.allocate(bytes);
-  // Fewer entries in the device's tables, where there are any.
+  // Huge pages take fewer entries in the device's translation tables.
   ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
   return add(memory.first(bytes));
 }
@@ -74,16 +74,18 @@ void MemoryTable::make_window(Window& window) {
   window.drawn.reset();
   window.handle = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   if (window.handle == nullptr)
-    throw SetupError("The RDMA device gives no more memory windows (" + std::string(std::strerror(errno)) +
-                     "): make the number of connections or of calls at once smaller.");
+    throw SetupError("The RDMA device cannot allocate more memory windows (" +
+                     std::string(std::strerror(errno)) +
+                     "): configure fewer connections or fewer calls per connection.");
   window.rkey = window.handle->rkey;
 }
 
 MemoryWindow MemoryTable::allocate_window() {
   if (!windows_possible_)
     throw SetupError(
-        "The RDMA device has no memory windows of type 2: it can serve clients, but not be one. Use another "
-        "device for the reverse gateway, for upstreams that call back, and for sluice-bench.");
+        "The RDMA device has no type 2 memory windows: it can be used to serve clients, but not as a client. "
+        "Use "
+        "another device for the reverse gateway, for upstreams that call back, and for sluice-bench.");
   Window window;
   if (pd_ != nullptr) make_window(window);
   windows_.push_back(window);
@@ -105,7 +107,7 @@ MemoryTable::Window* MemoryTable::window_of(std::uint32_t rkey) noexcept {
   return &windows_[at->second];
 }
 
-/// At random among those that were not used for longest: a tag that an old peer may know does not come back
+/// Random among the keys not used since all were used: an rkey that an earlier peer may know is not reused
 /// soon.
 std::uint32_t MemoryTable::draw_key(Window& window) noexcept {
   const std::uint32_t last = window.rkey & (kKeys - 1);
@@ -144,7 +146,7 @@ bool MemoryTable::bound(std::uint32_t rkey, const QueuePair& owner) const noexce
   return window != nullptr && window->owner == &owner && window->rkey == rkey;
 }
 
-/// A window that is bound to a queue pair can only be invalidated by it; one in Error cannot.
+/// A bound window can be invalidated only through its queue pair, and not if that is in Error.
 void MemoryTable::release_all(const QueuePair& owner) noexcept {
   bool changed = false;
   for (Window& window : windows_) {
@@ -160,7 +162,7 @@ void MemoryTable::release_all(const QueuePair& owner) noexcept {
   if (changed) index_windows();
 }
 
-// --- The device comes and goes
+// --- Attaching and detaching the device
 
 void MemoryTable::attach(ibv_pd* pd, bool windows) {
   pd_ = pd;

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registered memory and memory windows of one device. They outlive the NIC: when it comes back, the same
-// memory is registered again under the same Lkey of ours.
+// Registered memory and memory windows of one device. They survive the removal of the NIC: when it comes
+// back, the memory is registered again with the same Lkey, which is the driver's own and mapped to the
+// device's.
+//
+// Only the owning reactor may call. Owns the registrations, the windows and memory from allocate(); memory
+// passed to add() must outlive the table. Sizes in bytes. Setup throws SetupError; else null, nullopt or
+// false.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,11 +25,11 @@
 
 namespace sluice::rdma::verbs {
 
-/// The low 8 bits of a type 2 window's rkey are its owner's to choose (InfiniBand Architecture Specification
+/// The owner of a type 2 window chooses the low 8 bits of its rkey (InfiniBand Architecture Specification
 /// volume 1, 10.6.7.2.4).
 inline constexpr std::uint32_t kKeyBits = 8;
 inline constexpr std::uint32_t kKeys = 1u << kKeyBits;
-/// Of an lkey of ours: the region's number.
+/// Low bits of our lkeys: the region's index.
 inline constexpr std::uint32_t kRegionBits = 12;
 
 class MemoryTable {
@@ -34,21 +39,21 @@ class MemoryTable {
   MemoryTable(const MemoryTable&) = delete;
   MemoryTable& operator=(const MemoryTable&) = delete;
 
-  // Setup; SetupError with a sentence.
+  // Setup. Throw SetupError.
   MemoryRegion allocate(std::size_t bytes);
   MemoryRegion add(std::span<std::byte> bytes);
   MemoryWindow allocate_window();
-  /// A device is there: registers everything in its protection domain. On SetupError nothing is registered.
+  /// Registers everything in a device's protection domain. On SetupError nothing is registered.
   void attach(ibv_pd* pd, bool windows);
-  /// Takes everything back, before the protection domain goes.
+  /// Deregisters everything, before the protection domain is deallocated.
   void detach() noexcept;
 
-  /// The device's lkey, or one that it does not know.
+  /// The device's lkey; for an unknown Lkey one that the device rejects.
   std::uint32_t device_lkey(Lkey lkey) const noexcept {
     const Region* region = find(lkey);
     return region != nullptr ? region->device_lkey : kNoKey;
   }
-  /// Whether all of `sge` lies in the region of its lkey.
+  /// Whether `sge` lies entirely inside the region of its lkey.
   bool covers(const Sge& sge) const noexcept;
 
   struct Binding {
@@ -56,14 +61,14 @@ class MemoryTable {
     std::uint32_t rkey = 0;
     ibv_mw_bind_info info{};
   };
-  /// Takes a window for `owner`. Nothing when it is bound already, or there is no such window or region.
+  /// Assigns a window to `owner`. nullopt: it is bound already, or there is no such window or region.
   std::optional<Binding> bind(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey, AccessFlags access,
                               const QueuePair& owner) noexcept;
-  /// The owner's window with this rkey is bound no longer.
+  /// The owner's window with this rkey was invalidated.
   void unbind(std::uint32_t rkey, const QueuePair& owner) noexcept;
-  /// Whether it is the rkey of a window that is bound to `owner`.
+  /// Whether a window with this rkey is bound to `owner`.
   bool bound(std::uint32_t rkey, const QueuePair& owner) const noexcept;
-  /// Setup: the owner is about to go, or its queue pair in the device is. Its windows are made anew.
+  /// Setup: the owner or its ibv_qp is about to be destroyed. Replaces its windows by new ones.
   void release_all(const QueuePair& owner) noexcept;
 
  private:
@@ -77,7 +82,7 @@ class MemoryTable {
     ibv_mw* handle = nullptr;
     const QueuePair* owner = nullptr;  ///< null: not bound
     std::uint32_t rkey = 0;
-    std::bitset<kKeys> drawn;  ///< keys used, until all have been
+    std::bitset<kKeys> drawn;  ///< keys used since all of them had been used
   };
 
   const Region* find(Lkey lkey) const noexcept;
@@ -94,7 +99,7 @@ class MemoryTable {
   Pages pages_;
   std::vector<Region> regions_;
   std::vector<Window> windows_;
-  /// The device's part of their rkeys, and which they are; sorted.
+  /// Device's part of the rkey to index in windows_; sorted.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> window_index_;
 };
 

@@ -32,7 +32,7 @@ bool is_link_local(const PeerAddress& address) noexcept {
 
 constexpr std::string_view kSoftwareProvider = "software";
 
-/// The kernel's driver, to which the link of the device's hardware leads; rxe and its like have no hardware.
+/// Name of the kernel driver, from the device's sysfs link; software devices like rxe have none.
 std::string provider_of(const ibv_device& device) {
   char target[256];
   const std::string link = std::string(device.ibdev_path) + "/device/driver";
@@ -41,7 +41,7 @@ std::string provider_of(const ibv_device& device) {
   return std::string(path.empty() ? kSoftwareProvider : path.substr(path.rfind('/') + 1));
 }
 
-/// In Mbit/s; zero when it is not known.
+/// In Mbit/s; zero: unknown.
 std::uint32_t speed_of(const ibv_port_attr& port) noexcept {
   constexpr std::uint32_t kLaneMbps[] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000};
   const std::uint32_t lanes = port.active_width == 1   ? 1
@@ -121,10 +121,10 @@ bool has_remote_invalidation(const ibv_device_attr& attributes) noexcept {
 }
 
 std::string problem_of(const ibv_port_attr& port, bool has_address) {
-  if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return "not Ethernet: Sluice speaks RoCEv2 only";
+  if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return "not Ethernet: Sluice supports RoCEv2 only";
   if (port.state != IBV_PORT_ACTIVE) return "the port is down: check cable, switch and `ip link`";
   if (!has_address)
-    return "no RoCEv2 address: give its network interface an IP address, and check its RoCE mode";
+    return "no RoCEv2 address: assign an IP address to its network interface, and check its RoCE mode";
   return {};
 }
 
@@ -155,7 +155,7 @@ std::string no_such_device(const std::string& wanted) {
              (port.problem.empty() ? "" : " (" + port.problem + ")");
   return (wanted.empty() ? std::string("No RDMA device has a port that Sluice can use")
                          : "There is no RDMA device '" + wanted + "' that can be opened") +
-         ". There are: " + there + ". Set devices in [device] of the configuration.";
+         ". Devices found: " + there + ". Set devices in [device] of the configuration.";
 }
 
 bool is_software(const ibv_device& device) {
@@ -163,9 +163,9 @@ bool is_software(const ibv_device& device) {
 }
 
 std::string no_devices_hint() {
-  return "This machine has no RDMA device that its kernel shows to programs. With an RDMA NIC, load its "
-         "driver and ib_uverbs (`rdma link` and /dev/infiniband show it); without one, set driver = "
-         "\"softroce\" in [device], which speaks RoCEv2 over any network card.";
+  return "This machine has no RDMA device that programs can use. With an RDMA NIC, load its "
+         "driver and ib_uverbs (check `rdma link` and /dev/infiniband); without one, set driver = "
+         "\"softroce\" in [device], which runs RoCEv2 over any network card.";
 }
 
 std::vector<PortInfo> list_ports() {
@@ -179,7 +179,7 @@ std::vector<PortInfo> list_ports() {
                        .firmware = {},
                        .addresses = {},
                        .problem = std::string("cannot be opened (") + std::strerror(errno) +
-                                  "): check the rights on /dev/infiniband"});
+                                  "): check the permissions of /dev/infiniband"});
       continue;
     }
     ibv_device_attr device{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernel's RDMA devices and their ports are like. Setup and administration: everything here makes
-// system calls and allocates. Any thread.
+// Queries of the kernel's RDMA devices and ports. Setup and administration only: makes system calls and
+// allocates. Any thread.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,29 +15,29 @@
 
 namespace sluice::rdma::verbs {
 
-/// Bytes of payload.
+/// MTU in bytes of payload.
 std::uint16_t bytes_of(ibv_mtu mtu) noexcept;
 
 /// The GID table of all ports.
 std::vector<ibv_gid_entry> gids_of(ibv_context* context);
 bool is_roce_v2(const ibv_gid_entry& entry, std::uint8_t port) noexcept;
 PeerAddress address_of(const ibv_gid_entry& entry) noexcept;
-/// The port's RoCEv2 addresses, routable ones first: what a peer that may be anywhere should be told.
+/// The port's RoCEv2 addresses, routable ones first, since peers may be on other networks.
 std::vector<PeerAddress> addresses_of(std::span<const ibv_gid_entry> gids, std::uint8_t port);
 
-/// Type 2 memory windows, which the requester needs.
+/// Whether the device has type 2 memory windows, which the requester needs.
 bool has_windows(const ibv_device_attr& attributes) noexcept;
-/// Send with Invalidate.
+/// Whether the device supports Send with Invalidate.
 bool has_remote_invalidation(const ibv_device_attr& attributes) noexcept;
-/// rxe and its like: a device of the kernel's without hardware.
+/// Whether it is a kernel device without hardware, like rxe.
 bool is_software(const ibv_device& device);
 
-/// Why Sluice cannot use a port, as a sentence that says what to do; empty: it can.
+/// Why Sluice cannot use a port, and what to do about it; empty: it can.
 std::string problem_of(const ibv_port_attr& port, bool has_address);
 bool usable(ibv_context* context, std::uint8_t port);
 
-/// The device of this name, or the first whose port is usable when the name is empty. The caller closes it.
-/// Null: there is none, and no_such_device() says so.
+/// Opens the device of this name or, if it is empty, the first one with a usable port. The caller closes it.
+/// Null: there is none; no_such_device() returns the error message.
 ibv_context* open_by_name(const std::string& wanted, std::uint8_t port);
 std::string no_such_device(const std::string& wanted);
 

@@ -12,7 +12,7 @@
 namespace sluice::rdma::verbs {
 namespace {
 
-/// How long a peer is asked to wait when no Receive is posted: 0.64 ms (InfiniBand volume 1, table 45).
+/// RNR NAK timer code: the peer retries after 0.64 ms (InfiniBand volume 1, table 45).
 constexpr std::uint8_t kRnrTimer = 12;
 constexpr std::uint8_t kHopLimit = 64;
 
@@ -61,10 +61,10 @@ void VerbsQueuePair::make(const QueuePairLimits& limits) {
                 .max_inline_data = kWantedInline};
   if (shares_receives_) wanted.srq = device_.shared_receives()->handle();
   wanted.pd = device_.protection_domain();
-  // The second try is without inline data, which some devices count otherwise; the last one classic.
+  // Retries without inline data, which some devices count differently, then with the classic interface.
   for (int attempt = 0; attempt < 4 && qp_ == nullptr; ++attempt) {
     const bool extended = attempt < 2;
-    if (extended && !device_.wants_extended()) continue;
+    if (extended && !device_.prefers_extended()) continue;
     wanted.cap.max_inline_data = attempt % 2 == 0 ? kWantedInline : 0;
     wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
     if (extended) {
@@ -79,12 +79,12 @@ void VerbsQueuePair::make(const QueuePairLimits& limits) {
     if (qp_ != nullptr && extended) extended_ = ibv_qp_to_qp_ex(qp_);
   }
   if (qp_ == nullptr)
-    throw SetupError("The RDMA device " + device_.device_name() + " makes no queue pair with " +
+    throw SetupError("The RDMA device " + device_.device_name() + " cannot create a queue pair with " +
                      std::to_string(limits.send_depth) + " send and " + std::to_string(limits.recv_depth) +
                      " receive work requests (" + std::strerror(errno) +
-                     "): make [transport] credits smaller; `sluicectl devices` shows the device's limits.");
+                     "): lower [transport] credits; `sluicectl devices` shows the device's limits.");
   device_.note_posting(extended_ != nullptr);
-  // rdma-core 44's rxe sends something else than inline data that comes by the extended interface.
+  // rdma-core 44's rxe corrupts inline data posted through the extended interface.
   max_inline_ = extended_ != nullptr && device_.in_software() ? 0 : wanted.cap.max_inline_data;
 }
 
@@ -119,7 +119,7 @@ void VerbsQueuePair::lose() noexcept {
   chain_length_ = 0;
   device_.memory().release_all(*this);
   device_.take_completions_of(*this, *completions_);
-  // From here on the device touches no memory for this queue pair.
+  // After this the device accesses no memory for this queue pair.
   ibv_destroy_qp(qp_);
   qp_ = nullptr;
   extended_ = nullptr;
@@ -173,7 +173,7 @@ bool VerbsQueuePair::connect(const RcAttributes& attributes) noexcept {
 void VerbsQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
   ring_doorbell();
-  if (state_ == State::Error) return;  // the doorbell has shown that there is nobody behind it
+  if (state_ == State::Error) return;  // the provider refused, and lose() has flushed everything
   state_ = State::Error;
   enter_error();
 }
@@ -182,7 +182,7 @@ void VerbsQueuePair::enter_error() noexcept {
   if (qp_ == nullptr) return;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // A device that cannot even do that has to let go of everything.
+  // If the device refuses even that, destroy the ibv_qp.
   if (ibv_modify_qp(qp_, &attributes, IBV_QP_STATE) != 0) lose();
 }
 

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A queue pair of the verbs driver (pmd/queue_pair.h). Only the reactor that owns its device may call; the
+// device outlives it. Owns the ibv_qp, which is destroyed early if the provider fails or the NIC is removed:
+// then everything outstanding is flushed by the driver. Memory of posted work requests belongs to the queue
+// pair until their completion.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,14 +20,14 @@ namespace sluice::rdma::verbs {
 
 class VerbsDevice;
 
-/// Pieces of one work request.
+/// Scatter/gather elements per work request.
 inline constexpr std::uint32_t kMaxSge = 16;
-/// Data that goes into the work request itself, where the device takes that much.
+/// max_inline_data requested from the device, in bytes.
 inline constexpr std::uint32_t kWantedInline = 256;
-/// Work requests that go to a device of the classic interface at once.
+/// Work requests per ibv_post_send() or ibv_post_recv().
 inline constexpr std::uint32_t kClassicBatch = 16;
 
-/// A ring of what was posted and has not completed. Indices run on and wrap.
+/// Ring of posted work requests that have not completed. Indices are free-running, modulo 2^32.
 template <typename Entry>
 class PostedRing {
  public:
@@ -56,7 +61,7 @@ class PostedRing {
 
 class VerbsQueuePair final : public QueuePair {
  public:
-  /// Setup; SetupError. Takes a place of the device's.
+  /// Setup. Throws SetupError. Takes a place of the device.
   VerbsQueuePair(VerbsDevice& device, const QueuePairLimits& limits);
   ~VerbsQueuePair() override;
 
@@ -75,15 +80,15 @@ class VerbsQueuePair final : public QueuePair {
   std::uint16_t place() const noexcept { return place_; }
   std::uint16_t generation() const noexcept { return generation_; }
   void on_completion(const Cookie& cookie, const Completion& completion) noexcept;
-  /// A message that lies in a shared Receive, for the first Receive posted here.
+  /// A message in a shared Receive, to be copied to the first Receive posted here.
   void on_shared_receive(const Completion& completion, std::span<const std::byte> message) noexcept;
-  /// Hands over what was staged. The queue pair is lost when the provider refuses.
+  /// Posts the staged work requests to the provider. If it refuses, lose().
   void ring_doorbell() noexcept;
-  /// Writes nothing to the peer's memory, which its device acknowledges.
+  /// Sends an RDMA Write of length zero, which the peer's device acknowledges without the peer noticing.
   void probe() noexcept;
-  /// Error in the device as well.
+  /// Moves the ibv_qp to the Error state too.
   void enter_error() noexcept;
-  /// The queue pair in the device goes, or has gone; everything outstanding completes as flushed.
+  /// Destroys the ibv_qp; everything outstanding completes as flushed.
   void lose() noexcept;
 
  private:
@@ -91,12 +96,12 @@ class VerbsQueuePair final : public QueuePair {
     std::uint64_t wr_id = 0;
     std::uint32_t rkey = 0;  ///< LocalInvalidate: of the window
     WcOpcode opcode = WcOpcode::Send;
-    bool signaled = false;  ///< the caller wants to know
-    bool probe = false;     ///< nobody's but the driver's
+    bool signaled = false;  ///< the caller requested a completion
+    bool probe = false;     ///< posted by probe(): no completion for the caller
   };
 
   void make(const QueuePairLimits& limits);
-  /// What it can have outstanding at the device, but for shared Receives.
+  /// Completion queue entries to reserve; shared Receives are not counted here.
   std::uint32_t completion_entries() const noexcept {
     return sends_.depth() + (shares_receives_ ? 0 : receives_.depth());
   }
@@ -121,9 +126,9 @@ class VerbsQueuePair final : public QueuePair {
   void flush_receives_after_device() noexcept;
 
   VerbsDevice& device_;
-  const bool shares_receives_;     ///< those posted here wait for messages from the device's
-  ibv_qp* qp_ = nullptr;           ///< null: lost
-  ibv_qp_ex* extended_ = nullptr;  ///< the same, where the provider has the extended interface
+  const bool shares_receives_;     ///< messages are copied from the device's SharedReceives
+  ibv_qp* qp_ = nullptr;           ///< null after lose()
+  ibv_qp_ex* extended_ = nullptr;  ///< the same, if the provider has the extended interface
   CompletionQueue* completions_ = nullptr;
   QueuePairNumber number_{};
   std::uint16_t place_ = 0;
@@ -136,11 +141,11 @@ class VerbsQueuePair final : public QueuePair {
   std::uint32_t since_signaled_ = 0;
   PostedRing<SendEntry> sends_;
   PostedRing<RecvWr> receives_;
-  // Where those begin that the device does not have.
+  // Index of the first work request that was not posted to the provider.
   std::uint32_t device_sends_ = 0;
   std::uint32_t device_receives_ = 0;
 
-  // Classic interface: work requests until the doorbell.
+  // Classic interface: work requests staged for ibv_post_send().
   std::uint32_t chain_length_ = 0;
   std::array<ibv_send_wr, kClassicBatch> chain_;
   std::array<std::array<ibv_sge, kMaxSge>, kClassicBatch> chain_sges_;

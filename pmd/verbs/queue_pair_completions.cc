@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// VerbsQueuePair: from the provider's completions to those of the interface, and what is flushed after the
-// device has gone.
+// VerbsQueuePair: translates the provider's completions, and flushes what the provider does not.
 #include <cstring>
 
 #include "pmd/verbs/device.h"
@@ -35,8 +34,8 @@ WcStatus status_of(const Completion& completion, WcOpcode opcode) noexcept {
     default:
       break;
   }
-  // Providers differ in what they call a binding or an invalidation that cannot be; rxe calls a Send that is
-  // longer than its Receive an operation error.
+  // Providers differ in the status of a failed bind or invalidation; rxe reports a Send that is longer than
+  // its Receive as an operation error.
   if (opcode == WcOpcode::LocalInvalidate || opcode == WcOpcode::BindWindow) return WcStatus::BindError;
   return opcode == WcOpcode::Receive && completion.status == IBV_WC_LOC_QP_OP_ERR
              ? WcStatus::LocalLengthError
@@ -80,7 +79,7 @@ void VerbsQueuePair::on_shared_receive(const Completion& completion,
   after_completion(judged.status);
 }
 
-/// As the device would judge it.
+/// Makes the checks that the device makes for a Receive of its own.
 ibv_wc_status VerbsQueuePair::copy(std::span<const std::byte> message, const Sge& to) const noexcept {
   if (message.empty()) return IBV_WC_SUCCESS;
   if (message.size() > to.length) return IBV_WC_LOC_LEN_ERR;
@@ -94,7 +93,7 @@ void VerbsQueuePair::on_send(std::uint32_t index, const Completion& completion) 
   while (true) {
     const bool last = sends_.tail() == index;
     const SendEntry entry = sends_.pop();
-    // Those before it have succeeded: whatever fails or is flushed has a completion.
+    // Earlier unsignaled ones have succeeded: a failed or flushed one has a completion.
     const WcStatus status = last ? status_of(completion, entry.opcode) : WcStatus::Success;
     if (status == WcStatus::Success && entry.opcode == WcOpcode::LocalInvalidate)
       device_.memory().unbind(entry.rkey, *this);
@@ -127,8 +126,8 @@ void VerbsQueuePair::on_receive(std::uint64_t wr_id, const Completion& completio
   device_.complete(out);
 }
 
-/// What was posted in Error, or belongs to a queue pair that was taken, ends here, after what the device
-/// flushes: not every provider looks at what is posted in Error.
+/// Flushes work requests that were posted in Error or whose ibv_qp was destroyed, after those that the device
+/// flushes: not every provider completes what is posted in Error.
 void VerbsQueuePair::flush_sends_after_device() noexcept {
   if (state_ != State::Error || sends_.tail() != device_sends_) return;
   while (!sends_.empty()) {

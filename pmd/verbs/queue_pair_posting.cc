@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// VerbsQueuePair: from work requests to the provider, by either interface of libibverbs.
+// VerbsQueuePair: posts work requests to the provider, through either interface of libibverbs.
 #include <endian.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ constexpr ibv_wr_opcode verbs_opcode(SendOpcode opcode) noexcept {
 std::uint32_t VerbsQueuePair::gather(const SendWr& wr, std::span<ibv_sge> into) const noexcept {
   std::uint32_t count = 0;
   for (const Sge& sge : wr.sges) {
-    if (sge.length == 0) continue;  // to some devices a length of zero is 2 GiB
+    if (sge.length == 0) continue;  // some devices take a length of zero as 2 GiB
     if (count == into.size()) break;
     into[count++] = {.addr = reinterpret_cast<std::uintptr_t>(sge.address),
                      .length = sge.length,
@@ -44,7 +44,8 @@ std::uint32_t VerbsQueuePair::gather(const SendWr& wr, std::span<ibv_sge> into) 
   return count;
 }
 
-/// Inline data is read by the processor: what the device would have refused is not sent that way.
+/// The CPU reads inline data without the device's checks, so data that the device would refuse is not
+/// inlined.
 bool VerbsQueuePair::can_inline(const SendWr& wr) const noexcept {
   if (wr.opcode == SendOpcode::RdmaRead || wr.opcode == SendOpcode::LocalInvalidate || max_inline_ == 0)
     return false;
@@ -56,8 +57,8 @@ bool VerbsQueuePair::can_inline(const SendWr& wr) const noexcept {
   return bytes > 0;
 }
 
-/// The caller's flags for the device. Without a completion now and then the queue would never be seen to have
-/// room again.
+/// Translates the caller's flags. Every so often a work request is signaled anyway, since only completions
+/// free entries of the send queue.
 unsigned VerbsQueuePair::flags_for(std::uint8_t flags, bool& signaled) noexcept {
   unsigned out = 0;
   signaled = (flags & kSignaled) != 0;
@@ -214,9 +215,9 @@ void VerbsQueuePair::ring_doorbell() noexcept {
   lose();
 }
 
-/// No bytes need no key (InfiniBand volume 1, 9.7.4.1.5).
+/// A Write of length zero needs no rkey (InfiniBand volume 1, 9.7.4.1.5).
 void VerbsQueuePair::probe() noexcept {
-  if (state_ != State::ReadyToSend || !sends_.empty()) return;  // what is outstanding tells as much
+  if (state_ != State::ReadyToSend || !sends_.empty()) return;  // outstanding work detects a dead peer too
   const SendWr nothing{.sges = {}, .opcode = SendOpcode::RdmaWrite, .flags = 0};
   since_signaled_ = sends_.depth();
   stage(nothing, true);
@@ -275,7 +276,7 @@ std::optional<Rkey> VerbsQueuePair::bind_window(MemoryWindow window, std::span<s
     to.opcode = IBV_WR_BIND_MW;
     to.bind_mw = {.mw = binding->window, .rkey = binding->rkey, .bind_info = binding->info};
   }
-  // A chain of the classic interface refers to the window, whose key is still the one before.
+  // Classic interface: the provider reads the ibv_mw, so post before its rkey is updated below.
   if (extended_ == nullptr) ring_doorbell();
   if (qp_ == nullptr) return std::nullopt;
   binding->window->rkey = binding->rkey;

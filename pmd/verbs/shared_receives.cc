@@ -12,7 +12,7 @@ namespace sluice::rdma::verbs {
 
 SharedReceives::SharedReceives(MemoryTable& memory, ibv_pd* pd, std::uint32_t count, std::uint32_t bytes)
     : memory_(memory), count_(count), bytes_(bytes) {
-  make_queue(pd);  // before there is memory for more Receives than it takes
+  make_queue(pd);  // first, so that no memory is allocated if `count` is above the device's limit
   try {
     region_ = memory.allocate(std::size_t{count} * bytes);
   } catch (...) {
@@ -36,10 +36,11 @@ void SharedReceives::make_queue(ibv_pd* pd) {
   const int failed = errno;
   ibv_device_attr limits{};
   ibv_query_device(pd->context, &limits);
-  throw SetupError("The RDMA device " + std::string(ibv_get_device_name(pd->context->device)) +
-                   " makes no shared receive queue with " + std::to_string(count_) + " Receives (" +
-                   std::strerror(failed) + "; it has at most " + std::to_string(limits.max_srq_wr) +
-                   "): make shared_receives in [device] smaller, or 0 for a queue of each connection's own.");
+  throw SetupError(
+      "The RDMA device " + std::string(ibv_get_device_name(pd->context->device)) +
+      " cannot create a shared receive queue with " + std::to_string(count_) + " Receives (" +
+      std::strerror(failed) + "; its limit is " + std::to_string(limits.max_srq_wr) +
+      "): lower shared_receives in [device], or set it to 0 for a receive queue per connection.");
 }
 
 void SharedReceives::fill() {
@@ -49,7 +50,7 @@ void SharedReceives::fill() {
   if (taken && post()) return;
   const std::string device = ibv_get_device_name(srq_->context->device);
   detach();
-  throw SetupError("The RDMA device " + device + " takes no Receives: see the kernel's log.");
+  throw SetupError("The RDMA device " + device + " refuses to post Receives: see the kernel log.");
 }
 
 void SharedReceives::detach() noexcept {

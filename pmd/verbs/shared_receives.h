@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Receives that all queue pairs of a device share (InfiniBand Architecture Specification volume 1, 10.2.9):
-// the device holds as many as arrive between two polls, whatever the number of connections and their credits.
-// A message is copied from here to the Receive that its queue pair has posted, and the shared one goes back
-// at once. While none is left, the device asks peers to wait (RNR NAK).
+// A shared receive queue for all queue pairs of a device (InfiniBand Architecture Specification volume 1,
+// 10.2.9): it holds as many Receives as arrive between two polls, independent of the number of connections
+// and their credits. A message is copied to the Receive posted on its queue pair, and the shared Receive is
+// reposted at once. While none is left, the device sends RNR NAKs.
+//
+// Only the owning reactor may call. Owns the ibv_srq; the MemoryTable owns the memory and outlives it.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -21,13 +23,14 @@ namespace sluice::rdma::verbs {
 
 class SharedReceives {
  public:
-  /// Setup; SetupError. `count` Receives of `bytes` each, in memory of the table's.
+  /// Setup. Throws SetupError. `count` Receives of `bytes` each, allocated from `memory`.
   SharedReceives(MemoryTable& memory, ibv_pd* pd, std::uint32_t count, std::uint32_t bytes);
   ~SharedReceives() { detach(); }
   SharedReceives(const SharedReceives&) = delete;
   SharedReceives& operator=(const SharedReceives&) = delete;
 
-  /// Setup; SetupError. After MemoryTable::attach(); and detach() before the protection domain goes.
+  /// Setup. Throws SetupError. After MemoryTable::attach(); detach() before the protection domain is
+  /// deallocated.
   void attach(ibv_pd* pd);
   void detach() noexcept;
 
@@ -36,7 +39,7 @@ class SharedReceives {
   std::span<const std::byte> message(std::uint32_t index, std::uint32_t length) const noexcept {
     return region_.bytes.subspan(std::size_t{index} * bytes_, length);
   }
-  /// What post() hands to the device again. False when it refuses.
+  /// Returns a consumed Receive, to be reposted by post() or when a batch is full. False: the device refuses.
   bool give_back(std::uint32_t index) noexcept;
   bool post() noexcept;
 

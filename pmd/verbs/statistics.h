@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a verbs device counts.
+// Statistics of a verbs device.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace sluice::rdma::verbs {
 
-/// What happened, of one reactor's device. Written by that reactor, but for the asynchronous events, which
-/// the thread that looks for them counts.
+/// Counters of one reactor's device. Only that reactor may access them; Verbs::statistics() adds those of
+/// asynchronous events, which the thread that calls look() counts.
 #define SLUICE_VERBS_STATISTICS(X)                                                       \
   X(work_completions, "work completions taken from completion queues")                   \
   X(waits, "times that the reactor slept until something comes, for a limited time")     \

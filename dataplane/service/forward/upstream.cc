@@ -73,6 +73,7 @@ UpstreamConnection* Upstream::connection_for(const ForwardedCall& forwarded) noe
 void Upstream::submit(ForwardedCall& forwarded) noexcept {
   register_client(*forwarded.call->client());
   forwarded.state = ForwardedCall::State::AwaitingXid;
+  forwarded.reply_needed = true;
   queued_.push_back(forwarded);
   serve_queued();
   if (forwarded.state == ForwardedCall::State::AwaitingXid) count(Counter::waits_number);
@@ -101,7 +102,6 @@ bool Upstream::assign_xid(ForwardedCall& forwarded) noexcept {
   forwarded.number = free_numbers_.back();
   free_numbers_.pop_back();
   numbers_[forwarded.number] = &forwarded;
-  forwarded.reply_needed = true;
   if (forwarded.keeps_xid) {
     forwarded.xid = own_xid;
     ++kept_xids_;

@@ -24,6 +24,29 @@ LabClient& warmed_client(ForwardLab& lab) {
   client.finished.clear();
   return client;
 }
+TEST(ForwardQueue, calls_of_a_client_that_leaves_give_up_their_places) {
+  ForwardLab lab({.shared_connections = 1, .max_calls = 2});
+  LabClient& leaves = warmed_client(lab);
+  LabClient& stays = warmed_client(lab);
+  lab.upstream.calls.clear();
+  const std::uint64_t waited = lab.count(Counter::waits_number);
+  for (std::uint32_t i = 0; i < 4; ++i) leaves.submit({.payload = plain(i), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::waits_number) == waited + 2; }));
+  stays.submit({.payload = plain(9), .max_reply_bytes = 64});
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::waits_number) == waited + 3; }));
+  ASSERT_EQ(lab.upstream.calls.size(), 2u);
+  lab.disconnect(leaves);
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 3; }));
+  EXPECT_EQ(word_at(lab.upstream.calls[2].message, 10), 9u) << "of those that left nothing is sent any more";
+  EXPECT_EQ(lab.count(Counter::abandoned), 4u);
+  lab.upstream.send(0, record(echo(lab.upstream.calls[2])));
+  ASSERT_TRUE(lab.until([&] { return stays.finished[0].has_value(); }));
+  lab.upstream.answer = echo;
+  for (std::uint32_t i = 0; i < 4; ++i)
+    EXPECT_EQ(word_at(lab.call(stays, {.payload = plain(i), .max_reply_bytes = 64}).message, 6), i);
+  EXPECT_EQ(lab.upstream.calls.size(), 7u);
+}
+
 TEST(ForwardQueue, a_reply_that_waits_for_memory_has_freed_its_number) {
   ForwardLab lab({.record_buffers = 4, .reply_buffers = 1, .shared_connections = 1, .max_calls = 2});
   LabClient& client = warmed_client(lab);

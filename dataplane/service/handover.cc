@@ -1,71 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/service/handover.h"
 
-#include <algorithm>
+#include <utility>
+
+#include "dataplane/base/invariant.h"
 
 namespace sluice::service {
 
-HandedCall::HandedCall() noexcept {
-  complete_ = &on_complete;
-  grow_ = &on_grow;
+// --- Borrower
+
+void HandedCall::reset(Handover& handover) noexcept {
+  handover_ = &handover;
+  state_bytes_.fill(std::byte{0});
+  piece_count_ = item_count_ = 0;
 }
 
-void HandedCall::take_over(Call& call, Service& service, Step step) noexcept {
+void HandedCall::ask(Call& call, Service& service, Step step) noexcept {
   call_ = &call;
   service_ = &service;
   step_ = step;
-  completed_ = needs_memory_ = false;
+  answer_ = Answer::None;
+  wanted_bytes_ = 0;
   auth_error_ = rpc::AuthStat::Ok;
-  header_ = call.header_;
-  peer_ = call.peer_;
-  offered_results_ = call.offered_results_;
-  arguments_ = call.arguments_;
-  placed_bytes_ = call.placed_bytes_;
-  results_ = call.results_;
+  copy_request_of(call);
 }
 
-void HandedCall::on_complete(Call& call, rpc::AcceptStat stat) noexcept {
-  auto& handed = static_cast<HandedCall&>(call);
-  if (handed.completed_) return;
-  handed.completed_ = true;
-  handed.stat_ = stat;
-  if (!handed.serving_) handed.handover_->to_borrower(handed);
+void HandedCall::ask_release() noexcept {
+  call_ = nullptr;
+  step_ = Step::Release;
+  answer_ = Answer::None;
+}
+
+void HandedCall::ask_again() noexcept {
+  answer_ = Answer::None;
+  copy_results_room_of(*call_);
+}
+
+template <typename Translate>
+void HandedCall::give_back(const Translate& lkey_of) noexcept {
+  Call& call = *call_;
+  copy_pieces_to(call, lkey_of);
+  switch (answer_) {
+    case Answer::Completed:
+      copy_results_to(call);
+      if (auth_error_ != rpc::AuthStat::Ok) return call.deny(auth_error_);
+      return call.complete(stat_);
+    case Answer::Placed:
+      return call.placed(placement_);
+    case Answer::NeedsMemory:
+      if (!call.require_results(wanted_bytes_)) return call.await_memory();
+      ask_again();
+      return handover_->to_owner(*this);
+    case Answer::None:
+    case Answer::Released:
+      return;
+  }
+}
+
+// --- Owner
+
+/// The first answer counts, and may come at any time: within serve(), or later from the service.
+void HandedCall::set_answer(Answer answer) noexcept {
+  if (answer_ != Answer::None) return;
+  answer_ = answer;
+  if (!serving_) handover_->to_borrower(*this);
+}
+
+void HandedCall::on_complete(Call&, rpc::AcceptStat stat) noexcept {
+  if (answer_ == Answer::None) stat_ = stat;
+  set_answer(Answer::Completed);
 }
 
 /// The room is the borrower's to give: it is asked for, and the call comes again.
-bool HandedCall::on_grow(Call& call, std::size_t bytes) noexcept {
-  static_cast<HandedCall&>(call).wanted_ = bytes;
+bool HandedCall::on_grow_results(Call&, std::size_t bytes) noexcept {
+  wanted_bytes_ = bytes;
   return false;
+}
+
+void HandedCall::on_placed(Call&, Placement placement) noexcept {
+  if (answer_ == Answer::None) placement_ = placement;
+  set_answer(Answer::Placed);
+}
+
+void HandedCall::on_await_memory(Call&) noexcept {
+  set_answer(Answer::NeedsMemory);
 }
 
 void HandedCall::serve() noexcept {
   serving_ = true;
   switch (step_) {
     case Step::Place:
-      placement_ = service_->place(*this);
+      if (const Placement placement = service_->place(*this); placement != Placement::Later)
+        on_placed(*this, placement);
       break;
     case Step::Execute:
-      needs_memory_ = service_->execute(*this) == Execution::NeedsMemory;
+      if (service_->execute(*this) == Execution::NeedsMemory) set_answer(Answer::NeedsMemory);
       break;
     case Step::Release:
       service_->release(*this);
+      set_answer(Answer::Released);
       break;
   }
   serving_ = false;
+  if (answer_ != Answer::None) handover_->to_borrower(*this);
 }
 
-template <typename Translate>
-void HandedCall::give_back(const Translate& lkey_of) noexcept {
-  Call& call = *call_;
-  for (std::uint16_t i = 0; i < piece_count_; ++i) {
-    call.pieces_[i] = pieces_[i];
-    call.pieces_[i].lkey = lkey_of(pieces_[i].lkey);
-  }
-  call.piece_count_ = piece_count_;
-  std::copy_n(items_.begin(), item_count_, call.items_.begin());
-  call.item_count_ = item_count_;
-  if (completed_) call.results_ = results_;
-}
+// --- The rings
 
 Handover::Handover(std::vector<KeyPair> keys)
     : keys_(std::move(keys)),
@@ -73,18 +113,14 @@ Handover::Handover(std::vector<KeyPair> keys)
       to_borrower_(std::make_unique<CallRing>()),
       calls_(std::make_unique<HandedCall[]>(kMaxHandedCalls)) {
   free_.reserve(kMaxHandedCalls);
-  for (std::uint32_t i = kMaxHandedCalls; i-- > 0;) {
-    calls_[i].handover_ = this;
-    free_.push_back(&calls_[i]);
-  }
+  for (std::uint32_t i = kMaxHandedCalls; i-- > 0;) free_.push_back(&calls_[i]);
 }
 
 HandedCall* Handover::acquire() noexcept {
   if (free_.empty()) return nullptr;
   HandedCall* handed = free_.back();
   free_.pop_back();
-  handed->state_bytes_.fill(std::byte{0});
-  handed->piece_count_ = handed->item_count_ = 0;
+  handed->reset(*this);
   return handed;
 }
 
@@ -98,40 +134,21 @@ rdma::Lkey Handover::borrowers_key(rdma::Lkey owners) const noexcept {
 bool Handover::serve() noexcept {
   HandedCall* handed = nullptr;
   std::uint32_t count = 0;
-  for (; count < kHandoversPerTurn && to_owner_->pop(handed); ++count) {
-    handed->serve();
-    const bool answered =
-        handed->step_ != HandedCall::Step::Execute || handed->completed_ || handed->needs_memory_;
-    if (answered) to_borrower(*handed);
-  }
+  for (; count < kHandoversPerTurn && to_owner_->pop(handed); ++count) handed->serve();
   return count > 0;
 }
 
 bool Handover::collect() noexcept {
   HandedCall* handed = nullptr;
   std::uint32_t count = 0;
-  for (; count < kHandoversPerTurn && to_borrower_->pop(handed); ++count) go_on(*handed);
+  for (; count < kHandoversPerTurn && to_borrower_->pop(handed); ++count) resume(*handed);
   return count > 0;
 }
 
-void Handover::go_on(HandedCall& handed) noexcept {
-  if (handed.step_ == HandedCall::Step::Release) return release(handed);
-  Call& call = *handed.call_;
+void Handover::resume(HandedCall& handed) noexcept {
+  if (!SLUICE_INVARIANT(handed.answer() != HandedCall::Answer::None, handover_ticket)) return;
+  if (handed.answer() == HandedCall::Answer::Released) return release(handed);
   handed.give_back([this](rdma::Lkey key) { return borrowers_key(key); });
-  if (handed.completed_) {
-    if (handed.auth_error_ != rpc::AuthStat::Ok)
-      call.deny(handed.auth_error_);
-    else
-      call.complete(handed.stat_);
-  } else if (handed.step_ == HandedCall::Step::Place) {
-    call.placed(handed.placement_);
-  } else if (call.require_results(handed.wanted_)) {
-    handed.needs_memory_ = false;
-    handed.renew_results();
-    to_owner(handed);
-  } else {
-    call.await_memory();
-  }
 }
 
 bool BorrowedService::hand_over(Call& call, HandedCall::Step step) noexcept {
@@ -142,7 +159,7 @@ bool BorrowedService::hand_over(Call& call, HandedCall::Step step) noexcept {
     call.complete(rpc::AcceptStat::SystemErr);
     return false;
   }
-  ticket.handed->take_over(call, real_, step);
+  ticket.handed->ask(call, real_, step);
   handover_.to_owner(*ticket.handed);
   return true;
 }
@@ -159,10 +176,8 @@ Execution BorrowedService::execute(Call& call) noexcept {
 void BorrowedService::release(Call& call) noexcept {
   auto& ticket = call.state<Ticket>();
   if (ticket.handed == nullptr) return;
-  HandedCall& handed = *ticket.handed;
-  handed.call_ = nullptr;
-  handed.step_ = HandedCall::Step::Release;
-  handover_.to_owner(handed);
+  ticket.handed->ask_release();
+  handover_.to_owner(*ticket.handed);
 }
 
 }  // namespace sluice::service

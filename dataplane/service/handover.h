@@ -23,42 +23,56 @@ inline constexpr std::uint32_t kMaxHandedCalls = 4096;
 /// Calls served, and answers collected, in one turn.
 inline constexpr std::uint32_t kHandoversPerTurn = 64;
 
-/// What the owner sees of a call: a copy of its description, whose results and sink it fills in. It is the
-/// borrower's but between its two rings.
-class HandedCall final : public Call {
+class Handover;
+
+/// What the owner sees of a call: a copy of its description, whose results and sink it fills in. It belongs to
+/// one reactor at a time: to the owner from the time it is in the ring to_owner until it is in to_borrower.
+class HandedCall final : public Call, private CallHost {
  public:
   enum class Step : std::uint8_t { Place, Execute, Release };
+  /// What the owner's service has said in this step.
+  enum class Answer : std::uint8_t {
+    None,  ///< nothing yet: it will say later
+    Placed,
+    Completed,
+    NeedsMemory,
+    Released,
+  };
 
-  HandedCall() noexcept;
+  HandedCall() noexcept : Call(static_cast<CallHost&>(*this)) {}
 
   // Borrower.
-  void take_over(Call& call, Service& service, Step step) noexcept;
+  void reset(Handover& handover) noexcept;
+  /// `call` asks for this step of `service`.
+  void ask(Call& call, Service& service, Step step) noexcept;
+  /// `call` is over: nothing of it is touched any more.
+  void ask_release() noexcept;
+  /// The same step once more, with the room for results that the borrower's call has got.
+  void ask_again() noexcept;
+  Answer answer() const noexcept { return answer_; }
   /// Gives the borrower's call what the service did. `lkey_of` translates the owner's lkeys.
   template <typename Translate>
   void give_back(const Translate& lkey_of) noexcept;
-  /// The results' room has grown.
-  void renew_results() noexcept { results_ = call_->results(); }
 
   // Owner.
   void serve() noexcept;
 
  private:
-  friend class Handover;
-  friend class BorrowedService;
+  void on_complete(Call& call, rpc::AcceptStat stat) noexcept override;
+  bool on_grow_results(Call& call, std::size_t bytes) noexcept override;
+  void on_placed(Call& call, Placement placement) noexcept override;
+  void on_await_memory(Call& call) noexcept override;
+  void set_answer(Answer answer) noexcept;
 
-  static void on_complete(Call& call, rpc::AcceptStat stat) noexcept;
-  static bool on_grow(Call& call, std::size_t bytes) noexcept;
-
-  class Handover* handover_ = nullptr;
+  Handover* handover_ = nullptr;
   Call* call_ = nullptr;  ///< the borrower's; null once it is released
   Service* service_ = nullptr;
   Step step_ = Step::Place;
-  Placement placement_ = Placement::Reply;
-  bool serving_ = false;  ///< on the owner's stack
-  bool completed_ = false;
-  bool needs_memory_ = false;
-  rpc::AcceptStat stat_ = rpc::AcceptStat::Success;
-  std::size_t wanted_ = 0;  ///< bytes of results that there was no room for
+  Answer answer_ = Answer::None;
+  Placement placement_ = Placement::Reply;  ///< Answer::Placed
+  bool serving_ = false;  ///< the service is on the owner's stack: serve() passes its answer on
+  rpc::AcceptStat stat_ = rpc::AcceptStat::Success;  ///< Answer::Completed
+  std::size_t wanted_bytes_ = 0;                     ///< of results, for which there was no room
 };
 
 /// The two rings between one borrower and one owner.
@@ -91,7 +105,7 @@ class Handover {
   // Never full: each of the kMaxHandedCalls is in one ring at most.
   void to_owner(HandedCall& handed) noexcept { static_cast<void>(to_owner_->push(&handed)); }
   void to_borrower(HandedCall& handed) noexcept { static_cast<void>(to_borrower_->push(&handed)); }
-  void go_on(HandedCall& handed) noexcept;
+  void resume(HandedCall& handed) noexcept;
   rdma::Lkey borrowers_key(rdma::Lkey owners) const noexcept;
 
   const std::vector<KeyPair> keys_;

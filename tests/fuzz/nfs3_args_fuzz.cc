@@ -42,16 +42,9 @@ std::uint64_t fuzz_clock() noexcept {
   std::abort();
 }
 
-class FuzzCall final : public Call {
+class FuzzCall final : public Call, private CallHost {
  public:
-  FuzzCall() {
-    complete_ = [](Call& call, rpc::AcceptStat stat) noexcept {
-      auto& self = static_cast<FuzzCall&>(call);
-      ++self.completions;
-      self.success = stat == rpc::AcceptStat::Success && self.auth_error_ == rpc::AuthStat::Ok;
-      if (self.success && !self.results_.ok()) fail("results do not fit");
-    };
-  }
+  FuzzCall() : Call(static_cast<CallHost&>(*this)) {}
 
   void start(std::uint32_t program, std::uint32_t procedure, std::vector<std::byte> arguments,
              std::uint32_t placed_bytes) {
@@ -104,6 +97,15 @@ class FuzzCall final : public Call {
   Service* service = nullptr;  ///< while not released
 
  private:
+  void on_complete(Call&, rpc::AcceptStat stat) noexcept override {
+    ++completions;
+    success = stat == rpc::AcceptStat::Success && auth_error_ == rpc::AuthStat::Ok;
+    if (success && !results_.ok()) fail("results do not fit");
+  }
+  bool on_grow_results(Call&, std::size_t) noexcept override { return false; }
+  void on_placed(Call&, Placement) noexcept override { fail("place() decides at once"); }
+  void on_await_memory(Call&) noexcept override { fail("execute() says what it needs at once"); }
+
   std::unique_ptr<std::byte[]> owned_;
   std::vector<std::byte> room_ = std::vector<std::byte>(kResultBytes);
 };

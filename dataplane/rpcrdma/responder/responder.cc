@@ -27,10 +27,7 @@ Responder::Responder(Shared& shared, Connection& connection, std::uint32_t max_s
     slot.responder_ = this;
     slot.index_ = static_cast<std::uint16_t>(i);
     slot.reply_buffer_ = reply_region.bytes.subspan(std::size_t{i} * reply_buffer_bytes, reply_buffer_bytes);
-    slot.complete_ = &on_complete;
-    slot.grow_ = &on_grow;
-    slot.placed_ = &on_placed;
-    slot.await_memory_ = &on_await_memory;
+    slot.set_host(*this);
   }
   shared_.slots_in_state[static_cast<std::size_t>(State::Free)] += max_slots;
 }
@@ -543,8 +540,7 @@ void Responder::await_reply_memory(CallSlot& slot) noexcept {
 // --- From the service
 
 void Responder::on_complete(service::Call& call, rpc::AcceptStat stat) noexcept {
-  auto& slot = static_cast<CallSlot&>(call);
-  slot.responder_->complete(slot, stat);
+  complete(static_cast<CallSlot&>(call), stat);
 }
 
 void Responder::complete(CallSlot& slot, rpc::AcceptStat stat) noexcept {
@@ -566,18 +562,17 @@ void Responder::answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept {
   release_assembly(slot);
 }
 
-bool Responder::on_grow(service::Call& call, std::size_t bytes) noexcept {
+bool Responder::on_grow_results(service::Call& call, std::size_t bytes) noexcept {
   auto& slot = static_cast<CallSlot&>(call);
-  Shared& shared = slot.responder_->shared_;
-  if (slot.reply_memory_ != nullptr || bytes + rpc::kMinReplyBytes > shared.reply_memory.buffer_bytes()) {
+  if (slot.reply_memory_ != nullptr || bytes + rpc::kMinReplyBytes > shared_.reply_memory.buffer_bytes()) {
     slot.impossible_ = true;
     return false;
   }
-  slot.reply_memory_ = shared.reply_memory.acquire();
+  slot.reply_memory_ = shared_.reply_memory.acquire();
   if (slot.reply_memory_ == nullptr) return false;
   slot.payload_ = slot.reply_memory_;
   slot.results_ = xdr::Writer(
-      {slot.reply_memory_ + rpc::kMinReplyBytes, shared.reply_memory.buffer_bytes() - rpc::kMinReplyBytes});
+      {slot.reply_memory_ + rpc::kMinReplyBytes, shared_.reply_memory.buffer_bytes() - rpc::kMinReplyBytes});
   return true;
 }
 
@@ -585,14 +580,14 @@ bool Responder::on_grow(service::Call& call, std::size_t bytes) noexcept {
 void Responder::on_placed(service::Call& call, service::Placement placement) noexcept {
   auto& slot = static_cast<CallSlot&>(call);
   if (slot.completed_) return;
-  slot.responder_->placed(slot, placement);
-  slot.responder_->advance(slot);
+  placed(slot, placement);
+  advance(slot);
 }
 
 void Responder::on_await_memory(service::Call& call) noexcept {
   auto& slot = static_cast<CallSlot&>(call);
-  slot.responder_->await_reply_memory(slot);
-  slot.responder_->advance(slot);
+  await_reply_memory(slot);
+  advance(slot);
 }
 
 // --- Ends

@@ -17,7 +17,7 @@ namespace sluice::rpcrdma {
 class Connection;
 struct Shared;
 
-class Responder {
+class Responder final : private service::CallHost {
  public:
   /// Setup: `reply_region` holds max_slots buffers of `reply_buffer_bytes`.
   Responder(Shared& shared, Connection& connection, std::uint32_t max_slots, std::uint32_t max_receives,
@@ -96,10 +96,10 @@ class Responder {
   bool within_version_2(CallSlot& slot) noexcept;
 
   // From the service.
-  static void on_complete(service::Call& call, rpc::AcceptStat stat) noexcept;
-  static bool on_grow(service::Call& call, std::size_t bytes) noexcept;
-  static void on_placed(service::Call& call, service::Placement placement) noexcept;
-  static void on_await_memory(service::Call& call) noexcept;
+  void on_complete(service::Call& call, rpc::AcceptStat stat) noexcept override;
+  bool on_grow_results(service::Call& call, std::size_t bytes) noexcept override;
+  void on_placed(service::Call& call, service::Placement placement) noexcept override;
+  void on_await_memory(service::Call& call) noexcept override;
   void complete(CallSlot& slot, rpc::AcceptStat stat) noexcept;
   void answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept;
 

@@ -53,8 +53,6 @@ enum class Execution : std::uint8_t {
   NeedsMemory,  ///< require_results() said no; execute() is called again when there is memory
 };
 
-class HandedCall;
-
 /// The side that opened a connection, for services that keep something for each or call it back (RFC 8167).
 /// Lives as long as the reactor; Service::client_gone() says when it stands for somebody else.
 class Client {
@@ -74,7 +72,26 @@ class Client {
   ~Client() = default;
 };
 
-/// One RPC being served, as its service sees it. Owned by the transport.
+class Call;
+
+/// Carries a call for its service: a connection's responder, or the hand-over to another reactor. A service
+/// never sees it; it uses the methods of Call. The call's reactor.
+class CallHost {
+ public:
+  /// The service has ended the call. Only the first one of a call counts.
+  virtual void on_complete(Call& call, rpc::AcceptStat stat) noexcept = 0;
+  /// The results need room for `bytes`, before anything is written. False: there is none now.
+  virtual bool on_grow_results(Call& call, std::size_t bytes) noexcept = 0;
+  /// What place() left open with Placement::Later.
+  virtual void on_placed(Call& call, Placement placement) noexcept = 0;
+  /// The service is to be called again when there is room for the results that on_grow_results() refused.
+  virtual void on_await_memory(Call& call) noexcept = 0;
+
+ protected:
+  ~CallHost() = default;
+};
+
+/// One RPC being served, as its service sees it. Owned by its host.
 class Call {
  public:
   const rpc::CallHeader& header() const noexcept { return header_; }
@@ -102,7 +119,7 @@ class Call {
   /// Makes room for `bytes` of results not counting items. True at once for what fits the slot's own buffer.
   /// Only before anything was written. False: return Execution::NeedsMemory without side effects.
   bool require_results(std::size_t bytes) noexcept {
-    return bytes <= results_.remaining() || (grow_ != nullptr && grow_(*this, bytes));
+    return bytes <= results_.remaining() || host_->on_grow_results(*this, bytes);
   }
 
   /// Names the data of an eligible result, after its count word was written: add the pieces, then the item.
@@ -132,17 +149,17 @@ class Call {
   std::uint32_t offered_results() const noexcept { return offered_results_; }
 
   /// Ends the call. With any status but Success the results and items are dropped. Once per call.
-  void complete(rpc::AcceptStat stat) noexcept { complete_(*this, stat); }
+  void complete(rpc::AcceptStat stat) noexcept { host_->on_complete(*this, stat); }
   /// Ends the call with MSG_DENIED, AUTH_ERROR.
   void deny(rpc::AuthStat stat) noexcept {
     auth_error_ = stat;
-    complete_(*this, rpc::AcceptStat::SystemErr);
+    host_->on_complete(*this, rpc::AcceptStat::SystemErr);
   }
 
   /// After Placement::Later: one of the others. Once per call.
-  void placed(Placement placement) noexcept { placed_(*this, placement); }
+  void placed(Placement placement) noexcept { host_->on_placed(*this, placement); }
   /// After execute() has said Started: what Execution::NeedsMemory would have said.
-  void await_memory() noexcept { await_memory_(*this); }
+  void await_memory() noexcept { host_->on_await_memory(*this); }
 
   /// Room for the service's own state from place() to release(); zeroed before the first of them.
   template <typename T>
@@ -155,9 +172,8 @@ class Call {
   }
 
  protected:
-  friend class HandedCall;  // takes a call over to another reactor: dataplane/service/handover.h
-
-  Call() = default;
+  Call() = default;  ///< set_host() comes before a service sees it
+  explicit Call(CallHost& host) noexcept : host_(&host) {}
   ~Call() = default;
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -168,6 +184,38 @@ class Call {
     return true;
   }
 
+  void set_host(CallHost& host) noexcept { host_ = &host; }
+
+  // A call that another one stands for: dataplane/service/handover.h.
+  /// What the service is asked, and where its results go, are those of `original`.
+  void copy_request_of(const Call& original) noexcept {
+    header_ = original.header_;
+    peer_ = original.peer_;
+    offered_results_ = original.offered_results_;
+    message_ = original.message_;
+    arguments_ = original.arguments_;
+    placed_bytes_ = original.placed_bytes_;
+    copy_results_room_of(original);
+  }
+  void copy_results_room_of(const Call& original) noexcept {
+    results_ = original.results_;
+    results_offset_ = original.results_offset_;
+  }
+  /// `original` gets the pieces and items that the service has named, with lkeys that `lkey_of` translates.
+  template <typename Translate>
+  void copy_pieces_to(Call& original, const Translate& lkey_of) const noexcept {
+    for (std::uint16_t i = 0; i < piece_count_; ++i) {
+      original.pieces_[i] = pieces_[i];
+      original.pieces_[i].lkey = lkey_of(pieces_[i].lkey);
+    }
+    original.piece_count_ = piece_count_;
+    for (std::uint16_t i = 0; i < item_count_; ++i) original.items_[i] = items_[i];
+    original.item_count_ = item_count_;
+  }
+  /// `original` gets what the service has written.
+  void copy_results_to(Call& original) const noexcept { original.copy_results_room_of(*this); }
+
+  CallHost* host_ = nullptr;
   rpc::CallHeader header_;
   PeerAddress peer_;
   Client* client_ = nullptr;
@@ -180,10 +228,6 @@ class Call {
   std::uint16_t item_count_ = 0;
   rpc::AuthStat auth_error_ = rpc::AuthStat::Ok;
   xdr::Writer results_;
-  void (*complete_)(Call&, rpc::AcceptStat) noexcept = nullptr;
-  bool (*grow_)(Call&, std::size_t) noexcept = nullptr;
-  void (*placed_)(Call&, Placement) noexcept = nullptr;
-  void (*await_memory_)(Call&) noexcept = nullptr;
   std::array<ResultItem, kMaxResultItems> items_;
   std::array<rdma::Sge, kMaxPieces> pieces_;
   alignas(std::max_align_t) std::array<std::byte, kCallStateBytes> state_bytes_;

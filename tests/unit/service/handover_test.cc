@@ -70,32 +70,14 @@ class SummingService final : public Service {
   std::atomic<std::uint64_t> released_{0};
 };
 
-class TransportCall final : public Call {
+class TransportCall final : public Call, private CallHost {
  public:
-  TransportCall() {
-    complete_ = [](Call& call, rpc::AcceptStat accepted) noexcept {
-      auto& self = static_cast<TransportCall&>(call);
-      self.stat = accepted;
-      self.denied = self.auth_error_ != rpc::AuthStat::Ok;
-      self.done = true;
-    };
-    grow_ = [](Call& call, std::size_t wanted) noexcept {
-      auto& self = static_cast<TransportCall&>(call);
-      ++self.grown;
-      if (!self.memory) return false;
-      EXPECT_EQ(wanted, 512u);
-      self.results_ = xdr::Writer(self.large);
-      return true;
-    };
-    placed_ = [](Call& call, Placement where) noexcept {
-      static_cast<TransportCall&>(call).placement = where;
-    };
-    await_memory_ = [](Call& call) noexcept { static_cast<TransportCall&>(call).waits = true; };
-  }
+  TransportCall() : Call(static_cast<CallHost&>(*this)) {}
   void start(std::uint32_t a, std::uint32_t b, std::uint32_t placed_bytes = 0) {
     xdr::store_u32(bytes.data(), a);
     xdr::store_u32(bytes.data() + 4, b);
-    arguments_ = bytes;
+    arguments_ = message_ = bytes;
+    results_offset_ = rpc::kMinReplyBytes;
     placed_bytes_ = placed_bytes;
     results_ = xdr::Writer(small);
     piece_count_ = item_count_ = 0;
@@ -105,11 +87,12 @@ class TransportCall final : public Call {
     state_bytes_.fill(std::byte{0});
   }
   std::uint32_t result(std::size_t at) const {
-    return xdr::load_u32((grown > 0 && memory ? large.data() : small.data()) + at);
+    return xdr::load_u32((grown > 0 && memory ? large.data() + rpc::kMinReplyBytes : small.data()) + at);
   }
   const rdma::Sge& piece(std::size_t i) const { return pieces_[i]; }
   std::size_t pieces() const { return piece_count_; }
   std::size_t items() const { return item_count_; }
+  std::uint32_t results_offset() const { return results_offset_; }
 
   bool memory = true;
   int grown = 0;
@@ -120,7 +103,23 @@ class TransportCall final : public Call {
   rpc::AcceptStat stat{};
   std::array<std::byte, 8> bytes{};
   std::array<std::byte, 64> small{};
-  std::array<std::byte, 512> large{};
+  std::array<std::byte, 512 + rpc::kMinReplyBytes> large{};
+
+ private:
+  void on_complete(Call&, rpc::AcceptStat accepted) noexcept override {
+    stat = accepted;
+    denied = auth_error_ != rpc::AuthStat::Ok;
+    done = true;
+  }
+  bool on_grow_results(Call&, std::size_t wanted) noexcept override {
+    ++grown;
+    if (!memory) return false;
+    EXPECT_EQ(wanted, 512u);
+    results_ = xdr::Writer(std::span(large).subspan(rpc::kMinReplyBytes));
+    return true;
+  }
+  void on_placed(Call&, Placement where) noexcept override { placement = where; }
+  void on_await_memory(Call&) noexcept override { waits = true; }
 };
 
 struct TwoReactors {
@@ -220,6 +219,79 @@ TEST(Handover, a_call_without_memory_waits_and_comes_again) {
   two.until([&] { return call.done; });
   EXPECT_EQ(call.result(0), 4u);
   two.borrowed.release(call);
+}
+
+/// Decides nothing while it is asked: where arguments go, that memory is short, and the results all come later.
+/// Its results are a whole reply.
+class LateService final : public Service {
+ public:
+  const service::Binding& binding() const noexcept override { return binding_; }
+  Placement place(Call& call) noexcept override {
+    to_place = &call;
+    return Placement::Later;
+  }
+  Execution execute(Call& call) noexcept override {
+    message = call.message();
+    if (!call.require_results(512)) {
+      short_of_memory = &call;
+      return Execution::Started;
+    }
+    to_complete = &call;
+    return Execution::Started;
+  }
+  Call* to_place = nullptr;
+  Call* short_of_memory = nullptr;
+  Call* to_complete = nullptr;
+  std::span<const std::byte> message;
+
+ private:
+  service::Binding binding_{};
+};
+
+TEST(Handover, a_service_that_decides_later_is_heard_at_each_step) {
+  LateService service;
+  Handover handover({});
+  BorrowedService borrowed(handover, service);
+  TransportCall call;
+  call.start(1, 2, 30);
+  ASSERT_EQ(borrowed.place(call), Placement::Later);
+  const auto exchange = [&] {
+    while (handover.serve() | handover.collect()) {
+    }
+  };
+  exchange();
+  ASSERT_NE(service.to_place, nullptr);
+  EXPECT_FALSE(call.placement.has_value()) << "answered before the service has decided";
+  service.to_place->placed(Placement::Assemble);
+  exchange();
+  EXPECT_EQ(call.placement, Placement::Assemble);
+
+  call.memory = false;
+  borrowed.execute(call);
+  exchange();
+  ASSERT_NE(service.short_of_memory, nullptr);
+  EXPECT_EQ(call.grown, 0);
+  service.short_of_memory->await_memory();
+  exchange();
+  EXPECT_TRUE(call.waits);
+  EXPECT_EQ(call.grown, 1);
+  EXPECT_EQ(service.message.data(), call.message().data());
+  EXPECT_EQ(service.message.size(), call.bytes.size());
+
+  call.memory = true;
+  borrowed.execute(call);
+  exchange();
+  service.short_of_memory->await_memory();
+  exchange();
+  ASSERT_NE(service.to_complete, nullptr) << "called again in the memory that the borrower has got";
+  service.to_complete->write_whole_reply();
+  service.to_complete->results().u32(0x01020304);
+  service.to_complete->complete(rpc::AcceptStat::Success);
+  exchange();
+  EXPECT_TRUE(call.done);
+  EXPECT_EQ(call.results_offset(), xdr::kUnit);
+  borrowed.release(call);
+  exchange();
 }
 
 TEST(Handover, too_many_calls_are_refused_and_counted) {

@@ -17,16 +17,13 @@ namespace sluice::service::test {
 
 using Bytes = std::vector<std::byte>;
 
-class TestCall final : public Call {
+class TestCall final : public Call, private CallHost {
  public:
   /// What a call slot's own reply buffer holds.
   static constexpr std::size_t kInlineBytes = 1024;
   static constexpr std::size_t kLargeBytes = 64 << 10;
 
-  TestCall() : inline_room_(kInlineBytes), large_room_(kLargeBytes) {
-    complete_ = &on_complete;
-    grow_ = &on_grow;
-  }
+  TestCall() : Call(static_cast<CallHost&>(*this)), inline_room_(kInlineBytes), large_room_(kLargeBytes) {}
 
   // --- What the test gives
   rpc::CallHeader& header() noexcept { return header_; }
@@ -100,22 +97,22 @@ class TestCall final : public Call {
   }
 
  private:
-  static void on_complete(Call& call, rpc::AcceptStat stat) noexcept {
-    auto& self = static_cast<TestCall&>(call);
-    ++self.completions_;
-    self.denied_ = self.auth_error_ != rpc::AuthStat::Ok;
-    const bool overflow = stat == rpc::AcceptStat::Success && !self.results_.ok();
-    self.accepted_ = overflow ? rpc::AcceptStat::SystemErr : stat;
+  void on_complete(Call&, rpc::AcceptStat stat) noexcept override {
+    ++completions_;
+    denied_ = auth_error_ != rpc::AuthStat::Ok;
+    const bool overflow = stat == rpc::AcceptStat::Success && !results_.ok();
+    accepted_ = overflow ? rpc::AcceptStat::SystemErr : stat;
   }
-  static bool on_grow(Call& call, std::size_t bytes) noexcept {
-    auto& self = static_cast<TestCall&>(call);
-    EXPECT_EQ(self.results_.position(), 0u) << "require_results() after something was written";
+  bool on_grow_results(Call&, std::size_t bytes) noexcept override {
+    EXPECT_EQ(results_.position(), 0u) << "require_results() after something was written";
     EXPECT_LE(bytes, kLargeBytes) << "more than the transport has";
-    if (!self.memory_available || bytes > kLargeBytes) return false;
-    self.room_ = self.large_room_;
-    self.results_ = xdr::Writer(self.room_);
+    if (!memory_available || bytes > kLargeBytes) return false;
+    room_ = large_room_;
+    results_ = xdr::Writer(room_);
     return true;
   }
+  void on_placed(Call&, Placement) noexcept override { ADD_FAILURE() << "place() decides at once"; }
+  void on_await_memory(Call&) noexcept override { ADD_FAILURE() << "execute() says what it needs at once"; }
 
   Bytes inline_room_;
   Bytes large_room_;

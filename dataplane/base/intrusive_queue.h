@@ -1,52 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FIFO queue linked through a member of its elements: no allocation. An element is in at most one queue per
-// link member, and outlives its membership; the queue owns nothing. Single-threaded.
+// First-in first-out queue threaded through its elements: no allocation, and every operation but clear() takes
+// constant time. An element has a QueueLink for each kind of queue, and is in at most one queue of that kind.
+// One thread.
+//
+//   struct Slot { QueueLink<Slot> link; };
+//   IntrusiveQueue<Slot, &Slot::link> waiting;
 #pragma once
+
+#include "dataplane/base/invariant.h"
 
 namespace sluice {
 
-template <typename T, T* T::*Next>
+/// Not copied with its element: a copy is in no queue.
+template <typename T>
+class QueueLink {
+ public:
+  QueueLink() = default;
+  QueueLink(const QueueLink&) noexcept {}
+  QueueLink& operator=(const QueueLink&) noexcept { return *this; }
+
+  /// In some queue.
+  bool linked() const noexcept { return queue_ != nullptr; }
+
+ private:
+  template <typename U, QueueLink<U> U::*>
+  friend class IntrusiveQueue;
+
+  T* next_ = nullptr;
+  T* previous_ = nullptr;
+  void* queue_ = nullptr;  ///< the one that the element is in
+};
+
+template <typename T, QueueLink<T> T::*Link>
 class IntrusiveQueue {
  public:
+  IntrusiveQueue() = default;
+  IntrusiveQueue(const IntrusiveQueue&) = delete;
+  IntrusiveQueue& operator=(const IntrusiveQueue&) = delete;
+
   bool empty() const noexcept { return head_ == nullptr; }
   T* front() const noexcept { return head_; }
+  T* back() const noexcept { return tail_; }
+  bool contains(const T& element) const noexcept { return (element.*Link).queue_ == this; }
+  static T* next(const T& element) noexcept { return (element.*Link).next_; }
 
+  /// The element is in no queue.
   void push_back(T& element) noexcept {
-    element.*Next = nullptr;
-    (tail_ != nullptr ? tail_->*Next : head_) = &element;
+    if (!SLUICE_INVARIANT(!(element.*Link).linked(), list_membership)) return;
+    place(element, tail_, nullptr);
+    (tail_ != nullptr ? (tail_->*Link).next_ : head_) = &element;
     tail_ = &element;
   }
 
+  /// The element is in no queue.
   void push_front(T& element) noexcept {
-    element.*Next = head_;
+    if (!SLUICE_INVARIANT(!(element.*Link).linked(), list_membership)) return;
+    place(element, nullptr, head_);
+    (head_ != nullptr ? (head_->*Link).previous_ : tail_) = &element;
     head_ = &element;
-    if (tail_ == nullptr) tail_ = &element;
   }
 
+  /// Null when it is empty.
   T* pop_front() noexcept {
-    T* element = head_;
-    if (element == nullptr) return nullptr;
-    head_ = element->*Next;
-    if (head_ == nullptr) tail_ = nullptr;
-    element->*Next = nullptr;
+    T* const element = head_;
+    if (element != nullptr) remove(*element);
     return element;
   }
 
-  /// Linear in the queue's length, which its owner bounds. False when the element is not queued.
-  bool remove(T& element) noexcept {
-    T* previous = nullptr;
-    for (T* at = head_; at != nullptr; previous = at, at = at->*Next) {
-      if (at != &element) continue;
-      (previous != nullptr ? previous->*Next : head_) = at->*Next;
-      if (tail_ == at) tail_ = previous;
-      at->*Next = nullptr;
-      return true;
+  /// The element is in this queue.
+  void remove(T& element) noexcept {
+    if (!SLUICE_INVARIANT(contains(element), list_membership)) return;
+    QueueLink<T>& link = element.*Link;
+    (link.previous_ != nullptr ? (link.previous_->*Link).next_ : head_) = link.next_;
+    (link.next_ != nullptr ? (link.next_->*Link).previous_ : tail_) = link.previous_;
+    link.next_ = link.previous_ = nullptr;
+    link.queue_ = nullptr;
+  }
+
+  /// Takes the element out of the queue that it is in, whichever that is. No effect if it is in none.
+  static void unlink(T& element) noexcept {
+    if ((element.*Link).linked()) static_cast<IntrusiveQueue*>((element.*Link).queue_)->remove(element);
+  }
+
+  /// Linear in the queue's length.
+  void clear() noexcept {
+    while (pop_front() != nullptr) {
     }
-    return false;
   }
 
  private:
+  void place(T& element, T* previous, T* next) noexcept {
+    QueueLink<T>& link = element.*Link;
+    link.previous_ = previous;
+    link.next_ = next;
+    link.queue_ = this;
+  }
+
   T* head_ = nullptr;
   T* tail_ = nullptr;
 };

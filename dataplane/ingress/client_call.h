@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "dataplane/base/intrusive_queue.h"
 #include "dataplane/service/api/binding.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/tcp/record_stream.h"
@@ -54,7 +55,7 @@ struct ClientCall {
   std::uint32_t piece_count = 0;
   std::uint32_t pieces_left = 0;                                           ///< Sending: not yet sent
   std::array<std::span<const std::byte>, 2 * kMaxPlacedItems + 1> pieces;  ///< of the reply, without its XID
-  ClientCall* next = nullptr;
+  QueueLink<ClientCall> link;                                              ///< of the one queue it is in
   std::array<std::byte, kSmallReplyBytes>* small = nullptr;
 };
 

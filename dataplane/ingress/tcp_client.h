@@ -124,8 +124,8 @@ class TcpClient {
   std::vector<ClientCall> calls_;
   std::unique_ptr<std::array<std::byte, kSmallReplyBytes>[]> small_replies_;
   std::vector<std::uint32_t> xids_;  ///< by index of the call; contiguous, to search few cache lines
-  IntrusiveQueue<ClientCall, &ClientCall::next> free_;
-  IntrusiveQueue<ClientCall, &ClientCall::next> ready_;
+  IntrusiveQueue<ClientCall, &ClientCall::link> free_;
+  IntrusiveQueue<ClientCall, &ClientCall::link> ready_;
   std::uint32_t in_use_ = 0;
   ServerCalls server_calls_;
 };

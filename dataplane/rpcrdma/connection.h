@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "dataplane/base/fixed_ring.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/link/wr_id.h"
 #include "dataplane/rpcrdma/responder/responder.h"
@@ -352,10 +353,8 @@ class Connection final : public service::Client {
   std::uint32_t assembled_bytes_ = 0;
   std::uint64_t last_part_ns_ = 0;
   std::uint64_t last_send_ns_ = 0;
-  std::uint64_t asked_ns_ = 0;     ///< when the first message was seen to wait for its answer
-  std::vector<Arrived> deferred_;  ///< ring: what take() could not take, and all that came after it
-  std::size_t deferred_head_ = 0;
-  std::size_t deferred_count_ = 0;
+  std::uint64_t asked_ns_ = 0;                 ///< when the first message was seen to wait for its answer
+  FixedRing<Arrived> deferred_;                ///< what take() could not take, and all that came after it
   std::vector<std::uint16_t> spare_receives_;  ///< not posted, since the window is smaller
   std::size_t spare_receive_count_ = 0;
 

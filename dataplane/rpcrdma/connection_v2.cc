@@ -78,7 +78,8 @@ void Connection::open_version_2() noexcept {
   peer_parameters_ = {};
   sequence_ = {};
   assembly_ = nullptr;
-  deferred_head_ = deferred_count_ = spare_receive_count_ = 0;
+  deferred_.clear();
+  spare_receive_count_ = 0;
   speaker_ = {};
   asked_ns_ = 0;
   last_send_ns_ = shared_.now_ns;
@@ -92,7 +93,7 @@ void Connection::close_version_2() noexcept {
     shared_.version_memory.add(peer_, shared_.now_ns + config_.version2.version_1_memory_ns);
   drop_assembly();
   undelivered_ = false;
-  deferred_count_ = 0;
+  deferred_.clear();
   if (awaits_assembly_) {
     const auto begin = shared_.awaiting_assembly.begin();
     const auto end = begin + static_cast<std::ptrdiff_t>(shared_.awaiting_assembly_count);
@@ -229,13 +230,13 @@ void Connection::arrive(const Arrived& arrived) noexcept {
   }
   const bool plain = decoded.status == Decode::Ok && header.flags <= v2::kResponse &&
                      header.type != HeaderType::ConnProp && sequence_.idle();
-  if (deferred_count_ > 0 || undelivered_) return defer(arrived);
+  if (!deferred_.empty() || undelivered_) return defer(arrived);
   if (plain) return take_message(arrived, header, false);
   if (!take(arrived, decoded)) defer(arrived);
 }
 
 void Connection::defer(const Arrived& arrived) noexcept {
-  deferred_[(deferred_head_ + deferred_count_++) % deferred_.size()] = arrived;
+  deferred_.push_back(arrived);  // has room for every Receive
 }
 
 void Connection::resume_deferred() noexcept {
@@ -247,11 +248,10 @@ void Connection::resume_deferred() noexcept {
     undelivered_ = false;
     drop_assembly();
   }
-  while (deferred_count_ > 0 && is_open()) {
-    const Arrived arrived = deferred_[deferred_head_];
+  while (!deferred_.empty() && is_open()) {
+    const Arrived arrived = deferred_.front();
     if (!take(arrived, v2::decode(receive_buffer(arrived.buffer).first(arrived.bytes)))) return;
-    deferred_head_ = (deferred_head_ + 1) % deferred_.size();
-    --deferred_count_;
+    deferred_.pop_front();
     if (undelivered_) return;
   }
 }
@@ -691,7 +691,7 @@ void Connection::tick() noexcept {
     ++counters().broken_sequences;
     return close(CloseReason::SequenceTimeout);
   }
-  if (undelivered_ || (deferred_count_ > 0 && !awaits_assembly_)) resume_deferred();
+  if (undelivered_ || (!deferred_.empty() && !awaits_assembly_)) resume_deferred();
   if (timers.keep_alive_ns > 0 && !negotiating() && flow_.balance() > 0 &&
       passed(last_send_ns_, timers.keep_alive_ns))
     send_grant();

@@ -103,8 +103,8 @@ struct Shared {
   ServiceTable services;
   rdma::BufferPool call_memory;   ///< assembled calls
   rdma::BufferPool reply_memory;  ///< payload of large replies
-  IntrusiveQueue<CallSlot, &CallSlot::next> waiting_call_memory;
-  IntrusiveQueue<CallSlot, &CallSlot::next> waiting_reply_memory;
+  CallSlotQueue waiting_call_memory;
+  CallSlotQueue waiting_reply_memory;
   rdma::BufferPool assembly_memory;  ///< version 2: continued calls and properties, while their parts come
   std::vector<Connection*> awaiting_assembly;  ///< in order
   std::size_t awaiting_assembly_count = 0;

@@ -615,7 +615,7 @@ void Requester::detach() noexcept {
   established_ = false;
   granted_ = 1;
   outstanding_ = abandoned_ = 0;
-  unfenced_ = {};
+  unfenced_.clear();
   by_sequence_.clear();
   for (std::uint32_t i = 0; i < config_.requests; ++i) {
     Slot& slot = slots_[i];

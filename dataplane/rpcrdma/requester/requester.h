@@ -285,8 +285,10 @@ class Requester {
     std::array<rdma::Sge, kMaxRequestPieces> callers_pieces;  ///< of bounced results
     std::uint8_t callers_piece_count = 0;
     Reply reply;
-    Slot* next = nullptr;
+    QueueLink<Slot> link;  ///< of the one queue it is in
   };
+
+  using SlotQueue = IntrusiveQueue<Slot, &Slot::link>;
 
   /// What a call looks like on the wire, given the connection's thresholds.
   struct Shape {
@@ -366,10 +368,10 @@ class Requester {
   std::vector<rdma::MemoryWindow> windows_;  ///< free ones
   std::size_t free_windows_ = 0;
   std::unique_ptr<Slot[]> slots_;
-  IntrusiveQueue<Slot, &Slot::next> free_;
-  IntrusiveQueue<Slot, &Slot::next> waiting_;
-  IntrusiveQueue<Slot, &Slot::next> unfenced_;  ///< Fencing, waiting for room in the send queue
-  std::vector<Slot*> by_sequence_;              ///< scratch of detach()
+  SlotQueue free_;
+  SlotQueue waiting_;
+  SlotQueue unfenced_;              ///< Fencing, waiting for room in the send queue
+  std::vector<Slot*> by_sequence_;  ///< scratch of detach()
 };
 
 }  // namespace sluice::rpcrdma

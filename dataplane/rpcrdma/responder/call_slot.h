@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "dataplane/base/intrusive_queue.h"
 #include "dataplane/rpcrdma/responder/call_layout.h"
 #include "dataplane/rpcrdma/wire/v2.h"
 #include "dataplane/segment/trace.h"
@@ -64,7 +65,7 @@ class CallSlot final : public service::Call {
 
   State state() const noexcept { return state_; }
   Responder& owner() noexcept { return *responder_; }
-  CallSlot* next = nullptr;  ///< link of the one queue it waits in
+  QueueLink<CallSlot> link;  ///< of the one queue it is in: of free slots, or of those that wait
 
  private:
   friend class Responder;
@@ -86,7 +87,6 @@ class CallSlot final : public service::Call {
   bool with_service_ = false;  ///< place() or execute() was called, so release() is due
   bool into_sink_ = false;     ///< the RDMA Reads go to the service's pieces
   bool holds_receive_ = false;
-  bool queued_ = false;      ///< waits in one of the queues of those that need memory or room
   bool impossible_ = false;  ///< the service asked for more result memory than there ever is
   Outcome outcome_ = Outcome::Success;
   rpc::AcceptStat stat_ = rpc::AcceptStat::Success;
@@ -110,5 +110,7 @@ class CallSlot final : public service::Call {
   std::uint64_t state_since_ns_ = 0;
   std::array<std::uint64_t, segment::kSlotStateCount> state_ns_{};
 };
+
+using CallSlotQueue = IntrusiveQueue<CallSlot, &CallSlot::link>;
 
 }  // namespace sluice::rpcrdma

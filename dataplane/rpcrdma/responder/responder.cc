@@ -20,8 +20,7 @@ Responder::Responder(Shared& shared, Connection& connection, std::uint32_t max_s
       reply_lkey_(reply_region.lkey),
       slots_(std::make_unique<CallSlot[]>(max_slots)),
       max_slots_(max_slots),
-      pending_(std::make_unique<Pending[]>(std::size_t{2} * max_receives)),
-      pending_capacity_(2 * max_receives) {
+      pending_(std::size_t{2} * max_receives) {
   for (std::uint32_t i = 0; i < max_slots; ++i) {
     CallSlot& slot = slots_[i];
     slot.responder_ = this;
@@ -44,7 +43,7 @@ void Responder::open(std::uint32_t grant) noexcept {
   traced_ = false;
   open_slots_ = std::min(grant, max_slots_);
   grant_ = std::max<std::uint32_t>(open_slots_, 1);
-  free_ = {};
+  free_.clear();
   for (std::uint32_t i = 0; i < open_slots_; ++i)
     if (slots_[i].state_ == State::Free) free_.push_back(slots_[i]);
 }
@@ -55,16 +54,14 @@ void Responder::set_grant(std::uint32_t grant) noexcept {
 
 void Responder::on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept {
   const bool held = connection_.holds_calls();
-  const bool first = pending_count_ == 0 || serving_pending_ || (held && refusal);
+  const bool first = pending_.empty() || serving_pending_ || (held && refusal);
   if (first && !free_.empty() && (!held || refusal)) return begin(message, refusal);
   // The order of calls is kept.
   if (replying_ == 0 && !connection_.speaks_version_2()) ++connection_.counters().credit_overruns;
   ++connection_.counters().waits_call_slot;
-  if (pending_count_ == pending_capacity_) {
-    if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
-    return connection_.close(CloseReason::TransportError);
-  }
-  pending_[(pending_head_ + pending_count_++) % pending_capacity_] = {message, refusal};
+  if (pending_.push_back({message, refusal})) return;
+  if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
+  connection_.close(CloseReason::TransportError);
 }
 
 void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) noexcept {
@@ -82,7 +79,7 @@ void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) no
   slot.refusal_ = refusal;
   set_state(slot, State::Received);
   slot.holds_receive_ = message.buffer != kNoReceive;
-  slot.queued_ = slot.completed_ = slot.with_service_ = slot.into_sink_ = slot.impossible_ = false;
+  slot.completed_ = slot.with_service_ = slot.into_sink_ = slot.impossible_ = false;
   slot.auth_error_ = rpc::AuthStat::Ok;
   slot.placed_bytes_ = 0;
   slot.results_offset_ = rpc::kMinReplyBytes;
@@ -98,7 +95,7 @@ void Responder::advance(CallSlot& slot) noexcept {
   State before;
   do {
     before = slot.state_;
-    if (slot.queued_ || !connection_.is_open()) break;
+    if (slot.link.linked() || !connection_.is_open()) break;
     switch (before) {
       case State::Received:
         check_call(slot);
@@ -130,11 +127,7 @@ void Responder::advance(CallSlot& slot) noexcept {
 void Responder::abandon(CallSlot& slot) noexcept {
   switch (slot.state_) {
     case State::AwaitingCallMemory:
-      shared_.waiting_call_memory.remove(slot);
-      break;
     case State::AwaitingReplyMemory:
-      shared_.waiting_reply_memory.remove(slot);
-      break;
     case State::Received:
     case State::AwaitingReadRoom:
     case State::Pushing:
@@ -145,7 +138,7 @@ void Responder::abandon(CallSlot& slot) noexcept {
     case State::Replying:
       return;
   }
-  slot.queued_ = false;
+  CallSlotQueue::unlink(slot);
   if (slot.parts_posted_ == 0) finish(slot);  // else with the last of them
 }
 
@@ -313,7 +306,6 @@ void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
   slot.call_memory_ = shared_.call_memory.acquire();
   if (slot.call_memory_ == nullptr) {
     ++connection_.counters().waits_call_memory;
-    slot.queued_ = true;
     shared_.waiting_call_memory.push_back(slot);
     return;
   }
@@ -533,7 +525,6 @@ void Responder::await_reply_memory(CallSlot& slot) noexcept {
   if (slot.impossible_) return complete(slot, rpc::AcceptStat::SystemErr);
   ++connection_.counters().waits_reply_memory;
   set_state(slot, State::AwaitingReplyMemory);
-  slot.queued_ = true;
   shared_.waiting_reply_memory.push_back(slot);
 }
 
@@ -641,12 +632,11 @@ void Responder::release_assembly(CallSlot& slot) noexcept {
 }
 
 void Responder::serve_pending() noexcept {
-  if (pending_count_ == 0 || connection_.holds_calls()) return;
+  if (pending_.empty() || connection_.holds_calls()) return;
   serving_pending_ = true;
-  while (pending_count_ > 0 && !free_.empty() && connection_.is_open()) {
-    const Pending pending = pending_[pending_head_];
-    pending_head_ = (pending_head_ + 1) % pending_capacity_;
-    --pending_count_;
+  while (!pending_.empty() && !free_.empty() && connection_.is_open()) {
+    const Pending pending = pending_.front();
+    pending_.pop_front();
     begin(pending.message, pending.refusal);
   }
   serving_pending_ = false;
@@ -654,14 +644,12 @@ void Responder::serve_pending() noexcept {
 
 void Responder::wait_for_send_room(CallSlot& slot) noexcept {
   ++connection_.counters().waits_send_queue;
-  slot.queued_ = true;
   waiting_send_room_.push_back(slot);
   connection_.note_waiting();
 }
 
 /// The connection asks again when a credit has come or a continued message has ended.
 void Responder::wait_for_credit(CallSlot& slot) noexcept {
-  slot.queued_ = true;
   waiting_send_room_.push_back(slot);
 }
 
@@ -669,7 +657,8 @@ void Responder::retry_send_room() noexcept {
   retrying_ = true;
   while (CallSlot* slot = waiting_send_room_.pop_front()) {
     resume(*slot);
-    if (!waiting_send_room_.remove(*slot)) continue;
+    if (!waiting_send_room_.contains(*slot)) continue;
+    waiting_send_room_.remove(*slot);
     waiting_send_room_.push_front(*slot);  // still no room: it keeps its place
     break;
   }
@@ -677,12 +666,11 @@ void Responder::retry_send_room() noexcept {
 }
 
 void Responder::on_connection_lost() noexcept {
-  for (std::uint32_t i = 0; i < pending_count_; ++i) {
-    std::byte* assembly = pending_[(pending_head_ + i) % pending_capacity_].message.assembly;
+  for (; !pending_.empty(); pending_.pop_front()) {
+    std::byte* const assembly = pending_.front().message.assembly;
     if (assembly != nullptr) shared_.assembly_memory.release(assembly);
   }
-  pending_count_ = 0;
-  waiting_send_room_ = {};
+  waiting_send_room_.clear();
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (!slots_[i].advancing_) abandon(slots_[i]);  // one that is advancing abandons itself
   for (service::Service* service : shared_.services.all()) service->client_gone(connection_);

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "dataplane/base/fixed_ring.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/rpcrdma/responder/call_slot.h"
 
@@ -55,10 +56,7 @@ class Responder final : private service::CallHost {
   /// Slots that waited for room in the send queue.
   void retry_send_room() noexcept;
   /// A slot of this connection that waited for memory; it has been taken from its queue.
-  void resume(CallSlot& slot) noexcept {
-    slot.queued_ = false;
-    advance(slot);
-  }
+  void resume(CallSlot& slot) noexcept { advance(slot); }
 
   /// The connection has ended: everything that waits is given up. Slots with posted work requests, and slots
   /// the service has, become free later.
@@ -141,8 +139,8 @@ class Responder final : private service::CallHost {
   bool traced_ = false;
   bool retrying_ = false;  ///< the first of waiting_send_room_ has its turn
 
-  IntrusiveQueue<CallSlot, &CallSlot::next> free_;
-  IntrusiveQueue<CallSlot, &CallSlot::next> waiting_send_room_;
+  CallSlotQueue free_;
+  CallSlotQueue waiting_send_room_;
 
   /// Messages that wait for a slot: a client may send as soon as it has a reply, before we see its
   /// completion.
@@ -150,10 +148,7 @@ class Responder final : private service::CallHost {
     ReceivedMessage message;
     Refusal refusal;
   };
-  std::unique_ptr<Pending[]> pending_;
-  std::uint32_t pending_capacity_;
-  std::uint32_t pending_head_ = 0;
-  std::uint32_t pending_count_ = 0;
+  FixedRing<Pending> pending_;
 };
 
 }  // namespace sluice::rpcrdma

@@ -96,69 +96,6 @@ TEST(BufferPool, each_buffer_is_there_once) {
   EXPECT_EQ(rdma::BufferPool{}.acquire(), nullptr);
 }
 
-// --- Queues
-
-struct Element {
-  int value = 0;
-  Element* next = nullptr;
-};
-using Queue = IntrusiveQueue<Element, &Element::next>;
-
-std::vector<int> drained(Queue& queue) {
-  std::vector<int> values;
-  while (Element* element = queue.pop_front()) {
-    EXPECT_EQ(element->next, nullptr);
-    values.push_back(element->value);
-  }
-  return values;
-}
-
-TEST(IntrusiveQueue, first_in_first_out_and_back_to_the_front) {
-  Element a{1}, b{2}, c{3};
-  Queue queue;
-  EXPECT_TRUE(queue.empty());
-  EXPECT_EQ(queue.pop_front(), nullptr);
-  queue.push_back(a);
-  EXPECT_FALSE(queue.empty());
-  EXPECT_EQ(queue.front(), &a);
-  queue.push_back(b);
-  queue.push_front(c);
-  EXPECT_EQ(drained(queue), (std::vector{3, 1, 2}));
-  EXPECT_TRUE(queue.empty());
-  // From the front into an empty one, and on from there.
-  queue.push_front(b);
-  queue.push_back(a);
-  queue.push_back(c);
-  EXPECT_EQ(drained(queue), (std::vector{2, 1, 3}));
-  queue.push_back(a);
-  EXPECT_EQ(drained(queue), (std::vector{1}));
-}
-
-TEST(IntrusiveQueue, any_element_can_leave) {
-  for (int leaves = 0; leaves < 3; ++leaves) {
-    Element elements[3] = {{0}, {1}, {2}};
-    Element other{9};
-    Queue queue;
-    EXPECT_FALSE(queue.remove(other));
-    for (Element& element : elements) queue.push_back(element);
-    EXPECT_FALSE(queue.remove(other));
-    EXPECT_TRUE(queue.remove(elements[leaves]));
-    EXPECT_EQ(elements[leaves].next, nullptr);
-    EXPECT_FALSE(queue.remove(elements[leaves]));
-    queue.push_back(other);
-    std::vector<int> expected;
-    for (int i = 0; i < 3; ++i)
-      if (i != leaves) expected.push_back(i);
-    expected.push_back(9);
-    EXPECT_EQ(drained(queue), expected);
-    queue.push_back(other);
-    EXPECT_TRUE(queue.remove(other));
-    EXPECT_TRUE(queue.empty());
-    queue.push_back(elements[0]);
-    EXPECT_EQ(queue.front(), &elements[0]);
-  }
-}
-
 // --- Work requests
 
 class Stage : public ::testing::Test {

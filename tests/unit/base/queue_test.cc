@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "dataplane/base/intrusive_queue.h"
+
+namespace sluice {
+namespace {
+
+struct Element {
+  int value = 0;
+  QueueLink<Element> link;
+};
+using Queue = IntrusiveQueue<Element, &Element::link>;
+
+std::vector<const Element*> in(const Queue& queue) {
+  std::vector<const Element*> elements;
+  for (const Element* at = queue.front(); at != nullptr; at = Queue::next(*at)) elements.push_back(at);
+  return elements;
+}
+
+/// Against a vector, from whose middle elements are taken as well.
+TEST(IntrusiveQueue, is_a_queue_from_which_any_element_can_be_taken) {
+  std::vector<Element> elements(16);
+  Queue queue;
+  std::vector<const Element*> model;
+  std::mt19937 random(1);
+  for (int step = 0; step < 20000; ++step) {
+    Element& element = elements[random() % elements.size()];
+    const auto at = std::find(model.begin(), model.end(), &element);
+    ASSERT_EQ(queue.contains(element), at != model.end());
+    if (at != model.end()) {
+      model.erase(at);
+      if (random() % 2 == 0)
+        queue.remove(element);
+      else
+        Queue::unlink(element);
+    } else if (random() % 2 == 0) {
+      model.push_back(&element);
+      queue.push_back(element);
+    } else {
+      model.insert(model.begin(), &element);
+      queue.push_front(element);
+    }
+    if (random() % 8 == 0) {
+      const Element* const expected = model.empty() ? nullptr : model.front();
+      ASSERT_EQ(queue.pop_front(), expected);
+      if (expected != nullptr) model.erase(model.begin());
+    }
+    ASSERT_EQ(in(queue), model);
+    ASSERT_EQ(queue.back(), model.empty() ? nullptr : model.back());
+    ASSERT_EQ(element.link.linked(), queue.contains(element));
+  }
+  queue.clear();
+  EXPECT_TRUE(queue.empty());
+  for (const Element& element : elements) EXPECT_FALSE(element.link.linked());
+}
+
+TEST(IntrusiveQueue, unlink_finds_the_queue_that_the_element_is_in) {
+  Element element;
+  Queue first;
+  Queue second;
+  Queue::unlink(element);
+  second.push_back(element);
+  EXPECT_FALSE(first.contains(element));
+  Queue::unlink(element);
+  EXPECT_TRUE(second.empty());
+}
+
+TEST(IntrusiveQueue, an_element_is_not_put_into_two_queues_or_taken_out_of_a_wrong_one) {
+  if (kAbortOnInvariant) GTEST_SKIP() << "aborts in this build";
+  Element element;
+  Queue first;
+  Queue second;
+  first.push_back(element);
+  const auto& failures = invariant_failures()[static_cast<std::size_t>(Invariant::list_membership)];
+  const std::uint64_t before = failures;
+  second.push_back(element);
+  second.push_front(element);
+  second.remove(element);
+  EXPECT_EQ(failures, before + 3);
+  EXPECT_TRUE(second.empty());
+  EXPECT_EQ(first.front(), &element);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "telemetry/schema.h"
 
-#include <set>
+#include <span>
 #include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/segment/counters.h"
@@ -15,18 +18,15 @@
 namespace sluice::telemetry {
 namespace {
 
-/// Transport counters that have a metric of their own; the others are values of a label.
+/// Whether a transport counter has a metric of its own. The others are values of a label.
 bool stands_alone(std::string_view group) {
   return group != "error" && group != "wait" && group != "bytes";
 }
 
-// NOLINTNEXTLINE(readability-function-size): one table
-std::vector<MetricInfo> build() {
-  std::vector<MetricInfo> all = {
-      {"sluice_build_info",
-       Type::Gauge,
-       {"version"},
-       "Always 1; the label tells the control plane's version"},
+/// Both planes and their configuration.
+std::vector<MetricInfo> planes() {
+  return {
+      {"sluice_build_info", Type::Gauge, {"version"}, "Always 1; the label is the control plane's version"},
       {"sluice_plane_up", Type::Gauge, {"plane"}, "Whether a plane's heartbeat beats"},
       {"sluice_heartbeat_age_seconds",
        Type::Gauge,
@@ -48,10 +48,16 @@ std::vector<MetricInfo> build() {
        Type::Gauge,
        {"part"},
        "Memory that the data plane has reserved, by purpose"},
+  };
+}
+
+/// Connections, credits and calls, by reactor or by class.
+std::vector<MetricInfo> calls() {
+  return {
       {"sluice_reactor_info",
        Type::Gauge,
        {"reactor", "cpu", "numa_node"},
-       "Always 1; the labels tell where a reactor polls"},
+       "Always 1; the labels are where a reactor polls"},
       {"sluice_connections", Type::Gauge, {"reactor", "class"}, "Connections that are open"},
       {"sluice_credits_granted",
        Type::Gauge,
@@ -86,6 +92,12 @@ std::vector<MetricInfo> build() {
        Type::Counter,
        {"reactor", "invariant"},
        "Errors of Sluice itself that were found and contained, by kind"},
+  };
+}
+
+/// Exports in memory.
+std::vector<MetricInfo> exports() {
+  return {
       {"sluice_export_calls_total", Type::Counter, {"export", "procedure"}, "NFS calls on an export"},
       {"sluice_export_errors_total",
        Type::Counter,
@@ -99,6 +111,12 @@ std::vector<MetricInfo> build() {
        {"export"},
        "Most bytes that an export's files may take; 0: as much as there is"},
       {"sluice_export_files", Type::Gauge, {"export"}, "Files and directories of an export"},
+  };
+}
+
+/// Upstreams and the reverse gateway.
+std::vector<MetricInfo> gateways() {
+  return {
       {"sluice_upstream_connections",
        Type::Gauge,
        {"reactor", "upstream", "state"},
@@ -115,8 +133,7 @@ std::vector<MetricInfo> build() {
        Type::Histogram,
        {"upstream", "part"},
        "Time of forwarded calls: at the upstream, from the call's Send to the last byte of its reply, and in "
-       "the "
-       "gateway before that"},
+       "the gateway before that"},
       {"sluice_ingress_clients",
        Type::Gauge,
        {"reactor", "state"},
@@ -126,6 +143,12 @@ std::vector<MetricInfo> build() {
        Type::Histogram,
        {},
        "Time of the reverse gateway's calls, from their last byte to the server's reply"},
+  };
+}
+
+/// Rings between the planes, and the work of the control plane.
+std::vector<MetricInfo> control() {
+  return {
       {"sluice_ring_used_slots",
        Type::Gauge,
        {"reactor", "ring"},
@@ -150,37 +173,28 @@ std::vector<MetricInfo> build() {
        {},
        "How long the last recomputation of all grants took"},
   };
+}
+
+/// One metric for each name of a counter list: "sluice_" + infix + name + "_total".
+template <typename Counters>
+void add_counters(std::vector<MetricInfo>& all, const Counters& counters, const std::string& infix,
+                  const std::vector<std::string>& labels, const std::string& help_prefix = "") {
+  for (const auto& counter : counters)
+    all.push_back({"sluice_" + infix + std::string(counter.name) + "_total", Type::Counter, labels,
+                   help_prefix + std::string(counter.help)});
+}
+
+std::vector<MetricInfo> build() {
+  std::vector<MetricInfo> all;
+  for (const auto& part : {planes(), calls(), exports(), gateways(), control()})
+    all.insert(all.end(), part.begin(), part.end());
   for (const auto& counter : segment::kTransportCounters)
-    if (stands_alone(counter.group))
-      all.push_back({"sluice_" + std::string(counter.name) + "_total",
-                     Type::Counter,
-                     {"reactor", "class"},
-                     std::string(counter.help)});
-  for (const auto& counter : segment::kReactorCounters)
-    all.push_back({"sluice_reactor_" + std::string(counter.name) + "_total",
-                   Type::Counter,
-                   {"reactor"},
-                   std::string(counter.help)});
-  for (const auto& counter : segment::kUpstreamCounters)
-    all.push_back({"sluice_upstream_" + std::string(counter.name) + "_total",
-                   Type::Counter,
-                   {"reactor", "upstream"},
-                   std::string(counter.help)});
-  for (const auto& counter : segment::kIngressCounters)
-    all.push_back({"sluice_ingress_" + std::string(counter.name) + "_total",
-                   Type::Counter,
-                   {"reactor"},
-                   std::string(counter.help)});
-  for (const auto& statistic : rdma::softroce::kStatistics)
-    all.push_back({"sluice_roce_" + std::string(statistic.name) + "_total",
-                   Type::Counter,
-                   {"reactor"},
-                   "softroce: " + std::string(statistic.help)});
-  for (const auto& statistic : rdma::verbs::kStatistics)
-    all.push_back({"sluice_verbs_" + std::string(statistic.name) + "_total",
-                   Type::Counter,
-                   {"reactor"},
-                   "verbs: " + std::string(statistic.help)});
+    if (stands_alone(counter.group)) add_counters(all, std::span(&counter, 1), "", {"reactor", "class"});
+  add_counters(all, segment::kReactorCounters, "reactor_", {"reactor"});
+  add_counters(all, segment::kUpstreamCounters, "upstream_", {"reactor", "upstream"});
+  add_counters(all, segment::kIngressCounters, "ingress_", {"reactor"});
+  add_counters(all, rdma::softroce::kStatistics, "roce_", {"reactor"}, "softroce: ");
+  add_counters(all, rdma::verbs::kStatistics, "verbs_", {"reactor"}, "verbs: ");
   return all;
 }
 
@@ -202,7 +216,7 @@ std::string reference() {
   out << "# Metrics\n\n"
          "Made from `telemetry/schema.cc` by `sluice-metrics-reference`; a test compares the two. A `class` "
          "is one of\n"
-         "clients (`[[client_class]]` in the configuration; \"default\" has everybody else), of which there "
+         "clients (`[[client_class]]` in the configuration; all others are in \"default\"), of which there "
          "are at most "
       << segment::kMaxClasses
       << ".\nCounters begin again at zero with the plane that keeps them.\n\n"

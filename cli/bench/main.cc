@@ -174,6 +174,64 @@ int probe(ToolDevice& device, const Options& options) {
   return answer.status == rpcrdma::CallStatus::Ok ? 0 : 1;
 }
 
+void add_device_options(cli::Command& app, DeviceOptions& device) {
+  app.option("--device", device.driver, "RDMA driver")
+      .shows_default()
+      .one_of({"loopback", "softroce", "verbs"});
+  app.option("--fabric", device.fabric, "loopback: fabric of the server").shows_default();
+  app.option("--ethdev", device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
+  app.option("--address", device.address, "softroce: local address, with prefix length");
+  app.option("--server", device.server, "softroce, verbs: address of the server");
+  app.option("--rdma-device", device.rdma_device, "verbs: RDMA device; default: the first that can be used");
+  app.option("--mtu", device.mtu, "softroce: bytes of an IP packet on the link")
+      .shows_default()
+      .from_to(512, 9000);
+  app.option("--cpu", device.cpu,
+             "Processor to run on; default: the first allowed, since reactors use those from the second on");
+}
+
+void add_load_options(cli::Command& app, Options& options) {
+  app.option("--port", options.client.port, "Port of the service").shows_default();
+  app.option("--connections", options.client.connections, "Connections").shows_default().from_to(1, 32);
+  app.option("--depth", options.client.depth, "Calls outstanding on each connection")
+      .shows_default()
+      .from_to(1, 512);
+  app.option("--inline", options.client.inline_bytes, "Largest message without RDMA Read or Write")
+      .shows_default()
+      .from_to(1024, 65536);
+  app.option("--rpcrdma", options.client.version,
+             "Version of RPC-over-RDMA; 2 falls back to 1 if the server supports no other")
+      .shows_default()
+      .one_of({1, 2});
+  app.option("--psk", options.client.psk_file, "Version 2: file with the key that host authentication uses");
+  app.option("--seconds", options.load.seconds, "Duration").shows_default();
+  app.option("--operations", options.load.max_operations,
+             "End after this many operations; 0: no limit but the duration");
+  app.flag("--json", options.as_json, "Print JSON");
+}
+
+void add_bulk_options(cli::Command& bulk, BulkConfig& config) {
+  bulk.option("--call-bytes", config.call_bytes, "Bytes of each call's arguments")
+      .shows_default()
+      .from_to(0, 65536);
+  bulk.option("--reply-bytes", config.reply_bytes, "Bytes of each reply's results")
+      .shows_default()
+      .from_to(0, 65536);
+}
+
+void add_nfs3_options(cli::Command& nfs3, Options& options) {
+  nfs3.option("--mix", options.mix, "NAME=WEIGHT,... of null, getattr, lookup, read, write").shows_default();
+  nfs3.option("--block", options.load.block_bytes, "Bytes of each READ and WRITE")
+      .shows_default()
+      .from_to(1, 1 << 20);
+  nfs3.option("--file-mib", options.file_mib, "MiB of the file").shows_default().from_to(1, 65536);
+  nfs3.option("--seed", options.load.seed, "Seed of the content and the order").shows_default();
+  nfs3.flag("--verify", options.load.verify, "Compare the data of each READ with what was written");
+  nfs3.option("--mount-host", options.mount_host, "MOUNT server").shows_default();
+  nfs3.option("--mount-port", options.mount_port, "Its TCP port").shows_default();
+  nfs3.option("--path", options.path, "Path of the export").shows_default();
+}
+
 }  // namespace
 }  // namespace sluice::bench
 
@@ -184,57 +242,14 @@ int main(int argc, char** argv) {
   cli::Command& app = program.command();
   app.requires_subcommand();
   app.options_fall_through();
-  app.option("--device", options.device.driver, "RDMA driver")
-      .shows_default()
-      .one_of({"loopback", "softroce", "verbs"});
-  app.option("--fabric", options.device.fabric, "loopback: fabric of the server").shows_default();
-  app.option("--ethdev", options.device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
-  app.option("--address", options.device.address, "softroce: address of our own, with prefix length");
-  app.option("--server", options.device.server, "softroce, verbs: address of the server");
-  app.option("--rdma-device", options.device.rdma_device,
-             "verbs: RDMA device; default: the first that can be used");
-  app.option("--mtu", options.device.mtu, "softroce: bytes of an IP packet on the link")
-      .shows_default()
-      .from_to(512, 9000);
-  app.option("--cpu", options.device.cpu,
-             "Processor to run on; default: the first that may be used, since reactors start at the second");
-  app.option("--port", options.client.port, "Port of the service").shows_default();
-  app.option("--connections", options.client.connections, "Connections").shows_default().from_to(1, 32);
-  app.option("--depth", options.client.depth, "Calls outstanding on each connection")
-      .shows_default()
-      .from_to(1, 512);
-  app.option("--inline", options.client.inline_bytes, "Largest message without RDMA Read or Write")
-      .shows_default()
-      .from_to(1024, 65536);
-  app.option("--rpcrdma", options.client.version,
-             "Version of RPC-over-RDMA; 2 falls back to 1 where the server knows no other")
-      .shows_default()
-      .one_of({1, 2});
-  app.option("--psk", options.client.psk_file, "Version 2: file with the key that host authentication uses");
-  app.option("--seconds", options.load.seconds, "Duration").shows_default();
-  app.option("--operations", options.load.max_operations,
-             "End after so many operations; 0: after the duration");
-  app.flag("--json", options.as_json, "Print JSON");
-  cli::Command probe = app.subcommand("probe", "Connect, call NULL, show what was agreed");
+  bench::add_device_options(app, options.device);
+  bench::add_load_options(app, options);
+  cli::Command probe = app.subcommand("probe", "Connect, call NULL, show the negotiated values");
   cli::Command null = app.subcommand("null", "NULL calls");
-  cli::Command bulk = app.subcommand("bulk", "Calls and replies of a given size that cannot be reduced");
-  bulk.option("--call-bytes", options.bulk.call_bytes, "Bytes of each call's arguments")
-      .shows_default()
-      .from_to(0, 65536);
-  bulk.option("--reply-bytes", options.bulk.reply_bytes, "Bytes of each reply's results")
-      .shows_default()
-      .from_to(0, 65536);
+  cli::Command bulk = app.subcommand("bulk", "Calls and replies of a given size, without DDP-eligible items");
+  bench::add_bulk_options(bulk, options.bulk);
   cli::Command nfs3 = app.subcommand("nfs3", "NFSv3 calls on a file of its own");
-  nfs3.option("--mix", options.mix, "NAME=WEIGHT,... of null, getattr, lookup, read, write").shows_default();
-  nfs3.option("--block", options.load.block_bytes, "Bytes of each READ and WRITE")
-      .shows_default()
-      .from_to(1, 1 << 20);
-  nfs3.option("--file-mib", options.file_mib, "MiB of the file").shows_default().from_to(1, 65536);
-  nfs3.option("--seed", options.load.seed, "Seed of the content and the order").shows_default();
-  nfs3.flag("--verify", options.load.verify, "Check what is read");
-  nfs3.option("--mount-host", options.mount_host, "MOUNT server").shows_default();
-  nfs3.option("--mount-port", options.mount_port, "Its TCP port").shows_default();
-  nfs3.option("--path", options.path, "Export").shows_default();
+  bench::add_nfs3_options(nfs3, options);
   if (const auto ended = program.parse(argc, argv)) return *ended;
   options.load.file_bytes = std::uint64_t{options.file_mib} << 20;
   try {

@@ -19,7 +19,7 @@ class Option;
 
 namespace sluice::cli {
 
-/// Of a command, which owns it. What is not said holds not: an option may be left out and takes every value.
+/// An option of a command, which owns it. By default it is optional and takes any value of its type.
 class Option {
  public:
   explicit Option(CLI::Option& option) : option_(&option) {}
@@ -34,21 +34,21 @@ class Option {
   CLI::Option* option_;
 };
 
-/// A program or a subcommand of it. Those who made it own it.
+/// A program or one of its subcommands. A handle: the Program owns what it refers to.
 class Command {
  public:
   explicit Command(CLI::App& app) : app_(&app) {}
 
   Command subcommand(const std::string& name, const std::string& help);
   void requires_subcommand();
-  /// Options of this command may stand behind a subcommand.
+  /// Options of this command may follow a subcommand.
   void options_fall_through();
   /// Called in parse(), after the subcommands' own.
   void on_chosen(std::function<void()> action);
   /// Whether it was on the command line.
   bool chosen() const;
 
-  /// "--name", or "name" for one that goes by its place.
+  /// "--name", or "name" for a positional argument.
   Option option(const std::string& name, std::string& value, const std::string& help);
   Option option(const std::string& name, std::vector<std::string>& values, const std::string& help);
   Option option(const std::string& name, int& value, const std::string& help);

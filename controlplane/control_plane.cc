@@ -21,7 +21,7 @@
 namespace sluice::controlplane {
 namespace {
 
-constexpr std::uint64_t kLookIntervalNs = 500'000'000;
+constexpr std::uint64_t kCheckIntervalNs = 500'000'000;
 constexpr std::uint64_t kDrainIntervalNs = 50'000'000;
 
 config::Config with_cpus(config::Config config) {
@@ -42,8 +42,8 @@ segment::Layout& free_layout(segment::Segment& segment, const std::string& name)
   return layout;
 }
 
-/// Neither we nor the exporter's and MOUNT's threads run where a reactor polls, if there is any other
-/// processor.
+/// Keeps this thread, and those of exporter and MOUNT, which inherit its affinity, off the processors that reactors
+/// poll on. No effect when there is no other processor.
 void keep_off_reactors(const segment::ConfigBlock& block) {
   cpu_set_t cpus;
   if (::sched_getaffinity(0, sizeof cpus, &cpus) != 0) return;
@@ -96,7 +96,8 @@ ControlPlane::~ControlPlane() {
   layout_.control_plane.pid = 0;
 }
 
-/// What the data plane already has stays what it has: the key of its file handles, and the places of exports.
+/// The key of file handles, the numbers of exports and those of classes stay as first published: handles and
+/// counters of a running data plane depend on them.
 void ControlPlane::publish(config::Config next) {
   const auto published = layout_.config.read();
   if (published && published->generation > 0) {
@@ -107,7 +108,7 @@ void ControlPlane::publish(config::Config next) {
   } else {
     if (::getrandom(next.block.handle_key.data(), next.block.handle_key.size(), 0) !=
         static_cast<ssize_t>(next.block.handle_key.size()))
-      throw SetupError("Cannot get random bytes for the key of file handles.");
+      throw SetupError("The kernel gives no random bytes (getrandom) for the key of file handles.");
     next.block.generation = 1;
   }
   config_ = std::move(next);
@@ -125,7 +126,7 @@ config::Changes ControlPlane::reload() {
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
   credits_->reconfigure(config_.credit_settings());
   keeper_->reconfigure();
-  spdlog::info("Configuration {} read from {}: {} changes in force, {} want a restart",
+  spdlog::info("Configuration {} read from {}: {} changes in force, {} need a restart",
                config_.block.generation, config_.file, changes.live.size(),
                changes.restart_control.size() + changes.restart_both.size());
   return changes;
@@ -141,7 +142,7 @@ void ControlPlane::set_log_level(const std::string& level) {
 
 void ControlPlane::set_export(const segment::ExportConfig& entry) {
   if (!config::serves_exports(config_.block))
-    throw config::ConfigError("NFS version 3 goes to another server: there are no exports here.\n");
+    throw config::ConfigError("NFS version 3 is forwarded to another server: there are no exports here.\n");
   config::Config next = config_;
   segment::ExportConfig* place = nullptr;
   for (segment::ExportConfig& known : next.block.exports)
@@ -193,7 +194,8 @@ bool ControlPlane::command(std::uint32_t reactor, std::uint32_t connection, segm
   return layout_.reactors[reactor].commands.push(command);
 }
 
-/// Again and again, since commands may be lost and a connection may just be coming about.
+/// Repeats the commands until no connection is left: a command may be lost, and a connection may have been on its
+/// way when the drain began.
 void ControlPlane::drain(std::uint64_t now_ns) {
   if (!draining() || now_ns - drained_ns_ < kDrainIntervalNs) return;
   drained_ns_ = now_ns;
@@ -202,15 +204,16 @@ void ControlPlane::drain(std::uint64_t now_ns) {
     for (std::uint32_t number = 0; number < config_.block.all_connections(); ++number) {
       if (area.use[number].open.load(std::memory_order_relaxed) != segment::ConnectionUse::kOfClient)
         continue;
-      if (area.commands.size() > area.commands.capacity() / 2) break;  // the rest next time
+      if (area.commands.size() > area.commands.capacity() / 2)
+        break;  // leaves room for other commands; the rest follows
       command(reactor, number, {.type = segment::CommandType::Drain});
     }
   }
 }
 
-void ControlPlane::look_at_data_plane(std::uint64_t now_ns) {
-  if (now_ns - looked_ns_ < kLookIntervalNs) return;
-  looked_ns_ = now_ns;
+void ControlPlane::check_data_plane(std::uint64_t now_ns) {
+  if (now_ns - checked_ns_ < kCheckIntervalNs) return;
+  checked_ns_ = now_ns;
   keeper_->reap();
   const bool alive = segment::alive(layout_.data_plane, now_ns);
   const std::uint32_t pid = layout_.data_plane.pid.load();
@@ -218,7 +221,7 @@ void ControlPlane::look_at_data_plane(std::uint64_t now_ns) {
     keeper_->rebuild();
     spdlog::info("Data plane (process {}) is up", pid);
   } else if (!alive && data_plane_alive_) {
-    spdlog::error("The data plane (process {}) does not beat any more: start sluice-dataplane again",
+    spdlog::error("The data plane (process {}) has stopped its heartbeat: start sluice-dataplane again",
                   data_plane_pid_);
   }
   data_plane_alive_ = alive;
@@ -233,38 +236,38 @@ bool ControlPlane::poll(int timeout_ms) {
   any |= exchange_->poll(now);
   credits_->poll(now);
   drain(now);
-  look_at_data_plane(now);
-  show_statistics();
+  check_data_plane(now);
+  publish_statistics();
   return any;
 }
 
-/// For the exporter, which reads the segment.
-void ControlPlane::show_statistics() {
+/// Copies the statistics of all parts to the segment, from where the exporter reads them.
+void ControlPlane::publish_statistics() {
   using segment::ControlCounter;
-  const auto show = [this](ControlCounter counter, std::uint64_t value) {
+  const auto set = [this](ControlCounter counter, std::uint64_t value) {
     layout_.control_counters[static_cast<std::size_t>(counter)].store(value, std::memory_order_relaxed);
   };
   for (std::size_t i = 0; i < std::size(policy::kVerdicts); ++i)
-    show(static_cast<ControlCounter>(static_cast<std::size_t>(ControlCounter::requests_admitted) + i),
-         keeper_->admission().count(static_cast<policy::Verdict>(i)));
+    set(static_cast<ControlCounter>(static_cast<std::size_t>(ControlCounter::requests_admitted) + i),
+        keeper_->admission().count(static_cast<policy::Verdict>(i)));
   if (const cm::AgentStatistics* agent = keeper_->agent()) {
-#define SLUICE_CM_SHOW(name, help) show(ControlCounter::cm_##name, agent->name);
-    SLUICE_CM_STATISTICS(SLUICE_CM_SHOW)
-#undef SLUICE_CM_SHOW
+#define SLUICE_CM_SET(name, help) set(ControlCounter::cm_##name, agent->name);
+    SLUICE_CM_STATISTICS(SLUICE_CM_SET)
+#undef SLUICE_CM_SET
   }
   const properties::ExchangeStatistics& exchange = exchange_->statistics();
-  show(ControlCounter::properties_sets, exchange.sets);
-  show(ControlCounter::properties_clamped, exchange.clamped);
-  show(ControlCounter::properties_authenticated, exchange.authenticated);
-  show(ControlCounter::properties_refused, exchange.refused);
-  show(ControlCounter::properties_parts_lost, exchange.parts_lost);
-  show(ControlCounter::properties_commands_lost, exchange.commands_lost);
+  set(ControlCounter::properties_sets, exchange.sets);
+  set(ControlCounter::properties_clamped, exchange.clamped);
+  set(ControlCounter::properties_authenticated, exchange.authenticated);
+  set(ControlCounter::properties_refused, exchange.refused);
+  set(ControlCounter::properties_parts_lost, exchange.parts_lost);
+  set(ControlCounter::properties_commands_lost, exchange.commands_lost);
   const policy::CreditStatistics& credits = credits_->statistics();
-  show(ControlCounter::policy_recomputations, credits.recomputations);
-  show(ControlCounter::policy_changes, credits.changes);
+  set(ControlCounter::policy_recomputations, credits.recomputations);
+  set(ControlCounter::policy_changes, credits.changes);
   layout_.recomputation_ns.store(credits.last_recomputation_ns, std::memory_order_relaxed);
-  show(ControlCounter::keeper_reaped, keeper_->statistics().reaped);
-  show(ControlCounter::keeper_commands_lost, keeper_->statistics().commands_lost);
+  set(ControlCounter::keeper_reaped, keeper_->statistics().reaped);
+  set(ControlCounter::keeper_commands_lost, keeper_->statistics().commands_lost);
 }
 
 }  // namespace sluice::controlplane

@@ -55,8 +55,8 @@ class ControlPlane final : public admin::Operations {
  private:
   void publish(config::Config next);
   void drain(std::uint64_t now_ns);
-  void show_statistics();
-  void look_at_data_plane(std::uint64_t now_ns);
+  void publish_statistics();
+  void check_data_plane(std::uint64_t now_ns);
   std::unique_ptr<mount::Exports> mount_exports() const;
 
   config::Config config_;
@@ -71,7 +71,7 @@ class ControlPlane final : public admin::Operations {
   std::unique_ptr<mount::MountServer> mount_;
   std::uint32_t data_plane_pid_ = 0;
   bool data_plane_alive_ = false;
-  std::uint64_t looked_ns_ = 0;
+  std::uint64_t checked_ns_ = 0;
   std::uint64_t drained_ns_ = 0;
 };
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluice-controlplane: checks the configuration, owns the shared segment, admits connections, serves
-// administrators, Prometheus and MOUNT. It may be killed and started again at any time: the data plane goes
-// on.
+// sluice-controlplane: checks the configuration, owns the shared segment, admits connections, serves the admin
+// socket, Prometheus and MOUNT. It may be killed and restarted at any time without effect on connections.
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -20,9 +19,9 @@
 namespace sluice::controlplane {
 namespace {
 
-/// A turn that finds nothing makes the next one later.
-constexpr int kShortestTickMs = 2;
-constexpr int kLongestTickMs = 16;
+/// Wait for admin requests in each pass: doubled after a pass without events, up to the longest.
+constexpr int kMinWaitMs = 2;
+constexpr int kMaxWaitMs = 16;
 
 std::atomic<bool> stop_requested{false};
 std::atomic<bool> reload_requested{false};
@@ -30,21 +29,21 @@ void on_signal(int number) {
   (number == SIGHUP ? reload_requested : stop_requested).store(true);
 }
 
-enum class Outcome { Stopped, WantsNewProcess };
+enum class Outcome { Stopped, NeedsNewProcess };
 
 Outcome run(config::Config config) {
   ControlPlane plane(std::move(config));
   notify::ready();
-  int tick_ms = kShortestTickMs;
+  int wait_ms = kMinWaitMs;
   while (!stop_requested) {
-    if (plane.keeper().wants_new_process()) return Outcome::WantsNewProcess;
-    tick_ms = plane.poll(tick_ms) ? kShortestTickMs : std::min(2 * tick_ms, kLongestTickMs);
+    if (plane.keeper().needs_new_process()) return Outcome::NeedsNewProcess;
+    wait_ms = plane.poll(wait_ms) ? kMinWaitMs : std::min(2 * wait_ms, kMaxWaitMs);
     notify::alive();
     if (!reload_requested.exchange(false)) continue;
     try {
       const config::Changes changes = plane.reload();
       for (const auto* keys : {&changes.restart_control, &changes.restart_both})
-        for (const std::string& key : *keys) spdlog::warn("{} wants a restart to change", key);
+        for (const std::string& key : *keys) spdlog::warn("{} changes only with a restart", key);
     } catch (const std::exception& error) {
       spdlog::error("The configuration was not reloaded, the old one stays in force: {}", error.what());
     }
@@ -61,9 +60,9 @@ int main(int argc, char** argv) {
   bool check_only = false;
   sluice::cli::Program program(
       "The Sluice control plane: configuration, connections, administration, metrics, MOUNT.");
-  program.command().option("--config", file,
-                           "Configuration file (TOML); without it the built-in defaults hold");
-  program.command().flag("--check", check_only, "Check the configuration file and end");
+  program.command().option("--config", file, "Configuration file (TOML); default: the built-in defaults");
+  program.command().flag("--check", check_only,
+                         "Check the configuration file and exit: 0 without defects, 2 with");
   if (const auto ended = program.parse(argc, argv)) return *ended;
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) ::signal(number, sluice::controlplane::on_signal);
   try {
@@ -71,11 +70,11 @@ int main(int argc, char** argv) {
     if (check_only) return 0;
     using sluice::controlplane::Outcome;
     if (sluice::controlplane::run(config) == Outcome::Stopped) return 0;
-    // What it has to know is in the segment.
-    spdlog::warn("An RDMA device is being taken away: the control plane starts anew, to let go of it");
+    // The new process finds all it needs in the segment. librdmacm lets go of a device only with its process.
+    spdlog::warn("An RDMA device is being removed: the control plane restarts itself to release it");
     ::close_range(STDERR_FILENO + 1, ~0u, 0);
     ::execv("/proc/self/exe", argv);
-    spdlog::error("The control plane cannot start itself anew ({}): start it again", std::strerror(errno));
+    spdlog::error("The control plane cannot restart itself ({}): start it again", std::strerror(errno));
     return 1;
   } catch (const sluice::config::ConfigError& error) {
     std::fprintf(stderr, "%s", error.what());

@@ -50,7 +50,7 @@ std::vector<Processor> choose(const std::vector<Processor>& available, std::size
     (seen.insert(processor.core).second ? first_of_core : siblings).push_back(processor);
   std::vector<Processor> order(first_of_core.begin() + (first_of_core.size() > reactors ? 1 : 0),
                                first_of_core.end());
-  // Where every core is needed, the later ones first: the first serves interrupts.
+  // If every core is needed, the first is given last: by default it serves most interrupts.
   if (first_of_core.size() <= reactors) std::reverse(order.begin(), order.end());
   order.insert(order.end(), siblings.begin(), siblings.end());
   if (order.size() < reactors)

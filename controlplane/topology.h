@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The machine as hwloc sees it: which processors reactors get, and what sluicectl topology reports.
+// The machine as hwloc reports it: processors for reactors, and what sluicectl topology shows. Setup, and system
+// calls; any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,10 @@ struct Processor {
 
 /// Processors this process may use, in the machine's order.
 std::vector<Processor> processors();
-/// One processor on a core of its own for each reactor; the first core is left to the rest of the system
-/// where there are enough others. Throws SetupError when there are fewer processors than reactors.
+/// A processor for each reactor, on a core of its own as far as there are enough, and not on the first core if any
+/// other is left. Throws SetupError when there are fewer processors than reactors.
 std::vector<Processor> choose(const std::vector<Processor>& available, std::size_t reactors);
+/// Packages, cores, NUMA nodes with their memory in bytes, and processors.
 nlohmann::json describe();
 
 }  // namespace sluice::topology

@@ -35,7 +35,7 @@ constexpr std::uint32_t kBucketsJoined = segment::Histogram::kSubBuckets / 2;
 constexpr std::uint64_t kFirstBoundNs = 256;
 constexpr std::uint64_t kLastBoundNs = std::uint64_t{1} << 34;
 
-/// Metrics by name, as the schema says.
+/// Metric families by name, as in the schema.
 class Families {
  public:
   Families() {
@@ -226,7 +226,7 @@ class SegmentCollector final : public prometheus::Collectable {
     }
   }
 
-  /// Of all reactors together, and only what was ever called: a procedure nobody uses has no series.
+  /// Sums over all reactors. Only procedures that were called at least once have a series.
   void add_calls(Families& families, const Config& config) const {
     const segment::CallTable& first = layout_.reactors[0].calls;
     const std::uint32_t procedures =

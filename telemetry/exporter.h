@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Prometheus exporter: reads the shared segment when it is scraped, on threads of its own. The reactors
-// do nothing for it.
+// The Prometheus exporter: reads the shared segment on each scrape, on threads of its own. It costs the reactors
+// nothing.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 
 namespace sluice::telemetry {
 
-/// Scrapes at once; further ones wait for one of these to end.
+/// Scrapes served at a time; others wait.
 inline constexpr int kScrapers = 4;
-/// A scraper that takes its answer more slowly is cut off.
+/// A scrape that takes longer, because its client reads slowly, is disconnected.
 inline constexpr int kScrapeTimeoutMs = 10'000;
 
 class Exporter {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every metric there is: the exporter can show no other, and the metrics reference is made from it.
+// All metrics. The exporter can export no other, and the metrics reference is generated from the schema. Any thread.
 #pragma once
 
 #include <string>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls and replies of a given size without items that may be reduced: what the transport does with long
-// messages.
+// Calls and replies of a given size without DDP-eligible items: measures the transport with long messages. One thread.
 #pragma once
 
 #include <cstdint>

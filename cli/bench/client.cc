@@ -11,7 +11,7 @@
 namespace sluice::bench {
 namespace {
 
-/// Turns between looks at connection management.
+/// Polls of the device between two polls of connection management.
 constexpr std::uint32_t kTurnsPerCm = 1024;
 constexpr std::uint32_t kLongBufferBytes = 128 * 1024;
 constexpr std::uint32_t kMaxLongBuffers = 32;
@@ -67,9 +67,9 @@ bool Client::ready(Session& session) {
   if (!session.requester->connected() || session.connection->negotiating()) return false;
   if (!session.handshake) return true;
   if (!session.connection->speaks_version_2())
-    throw ClientError("The server speaks version 1 only, in which hosts cannot authenticate themselves.");
+    throw ClientError("The server supports version 1 only, which has no host authentication.");
   if (session.verdict == Verdict::Refused)
-    throw ClientError("The server does not know the key that we have.");
+    throw ClientError("The server does not know the key of --psk: host authentication failed.");
   return session.verdict == Verdict::Accepted;
 }
 
@@ -100,7 +100,7 @@ Client::~Client() {
   rdma::CmEvent events[8];
   for (int i = 0; i < kTurnsToDrain; ++i) {
     engine_.poll(now_ns());
-    manager_.poll_events(events);  // so that the peer is told
+    manager_.poll_events(events);  // sends the disconnect request
     bool closed = true;
     for (const Session& session : sessions_)
       closed = closed && (session.connection == nullptr ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The requester side for tools: a device, an engine and connections to one server, all of one thread.
+// The requester side for tools: an engine on a device, and connections to one server. One thread.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace sluice::bench {
 
-/// The server cannot be reached, or does not answer as it should; what() says what to do.
+/// The server cannot be reached, or its answer is wrong. what() is a sentence that says what to do.
 class ClientError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -27,8 +27,8 @@ struct ClientConfig {
   std::uint32_t connections = 1;
   std::uint32_t depth = 32;  ///< calls outstanding on each connection
   std::uint32_t inline_bytes = 4096;
-  std::uint32_t version = 1;  ///< of RPC-over-RDMA: the one to begin with
-  std::string psk_file{};     ///< version 2: shows the server who we are, and demands the same; empty: no
+  std::uint32_t version = 1;  ///< of RPC-over-RDMA: the first to try
+  std::string psk_file{};     ///< version 2: key for mutual host authentication; empty: none
   double timeout_s = 10;
 };
 
@@ -56,7 +56,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  /// One turn; returns the work completions handled. Throws ClientError when a connection is lost.
+  /// One pass of the poll loop. Returns the number of work completions. Throws ClientError when a connection is lost.
   std::size_t poll();
   std::vector<Session>& sessions() { return sessions_; }
   rpcrdma::Engine& engine() { return engine_; }
@@ -68,7 +68,7 @@ class Client {
     std::vector<std::byte> message;
     std::vector<rpcrdma::ItemResult> items;
   };
-  /// One call on the first session, waited for.
+  /// One call on the first session. Waits for the reply.
   Answer call(const rpcrdma::Request& request, std::vector<std::uint32_t> item_counts = {});
 
  private:

@@ -21,7 +21,7 @@
 namespace sluice::bench {
 namespace {
 
-constexpr std::uint32_t kFrameBufferBytes = 8192;  // what memif and af_packet want
+constexpr std::uint32_t kFrameBufferBytes = 8192;  // what memif and af_packet need
 
 int choose_cpu(int wanted) {
   cpu_set_t allowed;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device that a tool speaks through, and connection management for it. Setup.
+// The device of a tool, and connection management for it. Setup; the thread that polls.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ struct DeviceOptions {
   int cpu = -1;  ///< to run on; -1: the first that this process may use
 };
 
-/// The device and what it stands on.
+/// The device and what it needs, in order of construction.
 struct ToolDevice {
   std::shared_ptr<void> foundation;
   std::unique_ptr<rdma::Device> device;

@@ -11,7 +11,7 @@
 namespace sluice::bench {
 namespace {
 
-// More than any of the small replies takes; a READ's data is not counted.
+// More than any small reply has, and a READ's without its data.
 constexpr std::uint32_t kSmallReplyBytes = 512;
 constexpr std::uint32_t kFillBytes = 1u << 20;
 constexpr std::uint32_t kFileSync = 2;
@@ -24,7 +24,7 @@ constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   return x ^ x >> 33;
 }
 
-/// Accepted, successful, and with NFS3_OK: the reader stands behind the status.
+/// True for an accepted, successful reply with NFS3_OK. The reader is then after the status.
 bool nfs_ok(xdr::Reader& reader) noexcept {
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
   return reply.ok && reply.header.success() && reader.u32() == 0 && reader.ok();
@@ -83,7 +83,7 @@ Load::Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle
 
 Load::~Load() = default;
 
-/// Each byte is a function of the seed and its place in the file: any block can be checked alone.
+/// Each byte is a function of seed and offset, so that any block can be checked alone.
 template <typename Visit>
 void Load::for_each_word(std::size_t bytes, std::uint64_t offset, Visit&& visit) const noexcept {
   for (std::size_t at = 0; at < bytes;) {
@@ -267,7 +267,7 @@ void Load::finish(Task& task, const rpcrdma::Reply& reply) noexcept {
   if (!ok) ++result_.errors;
 }
 
-/// One reading of the clock for all calls that ended in a turn: they ended before it.
+/// Reads the clock once for all calls that ended in a pass.
 void Load::record_latencies() {
   if (ended_.empty()) return;
   const std::uint64_t now = now_ns();

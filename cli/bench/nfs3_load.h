@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NFSv3 load: files of known content, and a mix of operations on them.
+// NFSv3 load: a file of known content, and a mix of operations on it. One thread, the client's.
 #pragma once
 
 #include <array>
@@ -22,13 +22,13 @@ inline constexpr std::size_t kOperations = 5;
 const char* to_string(Operation operation);
 
 struct LoadConfig {
-  std::array<std::uint32_t, kOperations> weights{};  ///< of each Operation
+  std::array<std::uint32_t, kOperations> weights{};  ///< by Operation; zero: never
   std::uint32_t block_bytes = 4096;
   std::uint64_t file_bytes = 16u << 20;
   std::uint32_t seed = 1;
   bool verify = false;
   double seconds = 2;
-  std::uint64_t max_operations = 0;  ///< zero: only time ends it
+  std::uint64_t max_operations = 0;  ///< zero: no limit but the time
 };
 
 struct LoadResult {
@@ -49,7 +49,7 @@ class Load {
   Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle root);
   ~Load();
 
-  /// Makes the file and fills it with the content of the seed.
+  /// Creates the file and fills it with the content that the seed determines.
   void prepare();
   LoadResult run(void (*progress)(const LoadResult&) = nullptr);
   void clean_up();
@@ -87,7 +87,7 @@ class Load {
   rdma::MemoryRegion region_;
   std::vector<Task> tasks_;
   std::vector<Task*> idle_;
-  std::vector<std::uint64_t> ended_;              ///< start times of the calls that ended in this turn
+  std::vector<std::uint64_t> ended_;              ///< start times of the calls that ended in this pass
   std::vector<std::vector<std::byte>> prebuilt_;  ///< NULL, GETATTR and LOOKUP never change
   std::unique_ptr<segment::Histogram> latency_;
   LoadResult result_;
@@ -95,7 +95,7 @@ class Load {
   std::uint32_t total_weight_ = 0;
 };
 
-/// What NFS answers to a setup call; throws ClientError with `what` when it is no success.
+/// Results of a setup call. Throws ClientError that begins with `what` when the call has failed.
 Client::Answer expect_ok(Client::Answer answer, const char* what);
 
 }  // namespace sluice::bench

@@ -12,7 +12,7 @@ namespace sluice::ctl {
 namespace {
 
 constexpr int kForbidden = -32001;
-constexpr timeval kPatience{30, 0};
+constexpr timeval kTimeout{30, 0};
 
 struct Socket {
   int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -32,10 +32,10 @@ json Client::ask(const std::string& method, const json& parameters) const {
     throw Unreachable(
         "Cannot reach the control plane at " + path_ + " (" + std::strerror(errno) +
         "): is sluice-controlplane running? Use --socket if its configuration names another path.");
-  ::setsockopt(socket.fd, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
+  ::setsockopt(socket.fd, SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof kTimeout);
   const std::string request =
       json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump() + "\n";
-  // One that may not use the socket has its answer, and the other side closed, before it has asked.
+  // Without access, the error response comes, and the other end is closed, before the request is sent.
   for (std::size_t sent = 0; sent < request.size();) {
     const ssize_t bytes = ::send(socket.fd, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
     if (bytes <= 0) break;
@@ -48,7 +48,7 @@ json Client::ask(const std::string& method, const json& parameters) const {
     answer.append(buffer, static_cast<std::size_t>(bytes));
   const json parsed = json::parse(answer, nullptr, false);
   if (parsed.is_discarded())
-    throw Unreachable("The control plane at " + path_ + " gave no answer: see its log.");
+    throw Unreachable("The control plane at " + path_ + " did not answer: see its log.");
   if (!parsed.contains("error")) return parsed.value("result", json());
   const json& error = parsed["error"];
   const std::string message = error.value("message", "The control plane answered with an error.");

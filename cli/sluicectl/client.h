@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One request, one answer, over the admin socket.
+// One request over the admin socket. Blocks, for 30 seconds at most; any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,13 +11,13 @@ namespace sluice::ctl {
 
 using nlohmann::json;
 
-/// There is no control plane at the other end.
+/// No control plane answers at the socket.
 class Unreachable : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The control plane may not be asked that by this user.
+/// This user lacks the access that the method needs.
 class Forbidden : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -26,7 +26,8 @@ class Forbidden : public std::runtime_error {
 class Client {
  public:
   explicit Client(std::string path) : path_(std::move(path)) {}
-  /// The method's result. An error that is answered is thrown as std::runtime_error.
+  /// The method's result. An error response is thrown: Forbidden, or std::runtime_error with its message. Throws
+  /// Unreachable.
   json ask(const std::string& method, const json& parameters = json::object()) const;
 
  private:

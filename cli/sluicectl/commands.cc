@@ -28,7 +28,7 @@ json capture(const Client& client, const CaptureOptions& options) {
                                    {"packets", options.packets},
                                    {"snap", options.snap}});
   const auto end = SteadyClock::now() + std::chrono::seconds(options.seconds);
-  constexpr auto kPatience = std::chrono::seconds(5);
+  constexpr auto kGrace = std::chrono::seconds(5);
   bool stopped = false;
   for (;;) {
     std::this_thread::sleep_for(kPollInterval);
@@ -37,7 +37,7 @@ json capture(const Client& client, const CaptureOptions& options) {
     if (ours && status["state"] == "failed") throw std::runtime_error(status.value("problem", ""));
     if (ours && status["state"] == "done") return status;
     const auto now = SteadyClock::now();
-    if (now > end + kPatience) throw std::runtime_error("The data plane does not answer: is it running?");
+    if (now > end + kGrace) throw std::runtime_error("The data plane does not answer: is it running?");
     if (now > end && !stopped) {
       client.ask("capture_stop");
       stopped = true;
@@ -46,28 +46,28 @@ json capture(const Client& client, const CaptureOptions& options) {
 }
 
 json trace(const Client& client, const TraceOptions& options) {
-  json of = {{"reactor", options.reactor}, {"connection", options.connection}};
-  if (options.start) return client.ask("trace_start", of);
-  if (options.stop) return client.ask("trace_stop", of);
+  json target = {{"reactor", options.reactor}, {"connection", options.connection}};
+  if (options.start) return client.ask("trace_start", target);
+  if (options.stop) return client.ask("trace_stop", target);
   if (options.last) {
-    json noted = client.ask("trace_read", of)["calls"];
-    if (noted.size() > options.calls)
-      noted.erase(noted.begin(), noted.end() - static_cast<std::ptrdiff_t>(options.calls));
-    return noted;
+    json recorded = client.ask("trace_read", target)["calls"];
+    if (recorded.size() > options.calls)
+      recorded.erase(recorded.begin(), recorded.end() - static_cast<std::ptrdiff_t>(options.calls));
+    return recorded;
   }
-  json from = client.ask("trace_start", of)["next"];
+  json from = client.ask("trace_start", target)["next"];
   json calls = json::array();
   const auto end = SteadyClock::now() + std::chrono::seconds(options.seconds);
   while (calls.size() < options.calls && SteadyClock::now() < end) {
     std::this_thread::sleep_for(kPollInterval);
-    json parameters = of;
+    json parameters = target;
     parameters["from"] = from;
     const json read = client.ask("trace_read", parameters);
     from = read["next"];
     for (const json& call : read["calls"])
       if (calls.size() < options.calls) calls.push_back(call);
   }
-  client.ask("trace_stop", of);
+  client.ask("trace_stop", target);
   return calls;
 }
 
@@ -94,7 +94,7 @@ void wait_until_in_force(const Client& client) {
     if (client.ask("status")["configuration"]["in_force"].get<bool>()) return;
     std::this_thread::sleep_for(kPollInterval);
   }
-  throw std::runtime_error("The data plane has not taken the change: see its log.");
+  throw std::runtime_error("The data plane has not applied the change: see its log.");
 }
 
 void top(const Client& client, double interval, unsigned turns) {
@@ -102,7 +102,7 @@ void top(const Client& client, double interval, unsigned turns) {
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
   std::map<std::string, double> before;
   auto looked = SteadyClock::now();
-  // A rate of one key since the last turn.
+  // Change per second of a value since the last update, by key.
   double seconds = 0;
   const auto rate = [&](const std::string& key, const json& value) {
     const double now = value.get<double>();

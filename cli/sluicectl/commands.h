@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Commands that take more than one question, or time.
+// Commands that need several requests. They block until they are done, and throw what Client::ask() throws.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct CaptureOptions {
   std::uint64_t packets = 0;
   std::uint32_t snap = 9216;
 };
-/// Starts a capture, waits for its end, and returns what came of it.
+/// Starts a capture, waits for its end, and returns its final status.
 json capture(const Client& client, const CaptureOptions& options);
 
 struct TraceOptions {
@@ -24,12 +24,11 @@ struct TraceOptions {
   std::uint32_t connection = 0;
   std::size_t calls = 20;
   unsigned seconds = 10;
-  bool start = false;  ///< note calls from now on
-  bool last = false;   ///< the last ones that were noted
+  bool start = false;  ///< record calls from now on
+  bool last = false;   ///< calls that were recorded
   bool stop = false;
 };
-/// The next calls of a connection, with the time that each spent in each state; or the last ones since it is
-/// being noted.
+/// Calls of a connection with the time that each was in each state: the next ones, or with `last` recorded ones.
 json trace(const Client& client, const TraceOptions& options);
 
 struct DrainOptions {
@@ -37,13 +36,13 @@ struct DrainOptions {
   bool stop = false;
   bool no_wait = false;
 };
-/// Waits until no connection is left. Throws when that takes longer.
+/// Waits until no connection is left. Throws when some are left after `seconds`.
 json drain(const Client& client, const DrainOptions& options);
 
-/// Waits until the data plane works with what was changed.
+/// Waits until the data plane has applied the published configuration. Throws when it does not.
 void wait_until_in_force(const Client& client);
 
-/// A live view until interrupted, or for so many turns; `interval` in seconds.
+/// A live view until SIGINT, or for `turns` updates if not zero; `interval` in seconds.
 void top(const Client& client, double interval, unsigned turns);
 
 }  // namespace sluice::ctl

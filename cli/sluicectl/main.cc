@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluicectl: asks the control plane over its admin socket.
+// sluicectl: administration through the control plane's admin socket.
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -30,7 +30,7 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-/// What all commands share, and what the chosen one does.
+/// Options of all commands, and the action of the one that was chosen.
 struct Session {
   std::string socket = "/run/sluice/admin.sock";
   bool as_json = false;
@@ -43,20 +43,20 @@ cli::Command command(cli::Command& parent, Session& session, const std::string& 
                      std::function<void(const Client&)> action) {
   cli::Command made = parent.subcommand(name, help);
   made.on_chosen([&session, action = std::move(action)] {
-    if (!session.chosen) session.chosen = action;  // a subcommand's comes first
+    if (!session.chosen) session.chosen = action;  // a subcommand's action is called before its parent's
   });
   return made;
 }
 
 void add_views(cli::Command& app, Session& session) {
   for (const auto& [name, help] : std::vector<std::pair<std::string, std::string>>{
-           {"status", "Both planes at a glance"},
-           {"reactors", "Polling cores and what they did"},
-           {"devices", "RDMA ports of this machine, and what each reactor's device counts"},
-           {"credits", "Credit policy: call slots of each reactor, and who is granted what"},
+           {"status", "Summary of both planes"},
+           {"reactors", "Reactors: state, processor, polls, calls, bytes"},
+           {"devices", "RDMA ports of this machine, and counters of each reactor's device"},
+           {"credits", "Credit policy: call slots of each reactor, and grants by class"},
            {"properties", "Transport properties of version 2 connections, ours and the client's"},
-           {"topology", "Processors and NUMA nodes, and which of them poll"},
-           {"memory", "Where the data plane's memory goes"},
+           {"topology", "Processors and NUMA nodes, and processors of reactors"},
+           {"memory", "Memory of the data plane, by purpose"},
            {"counters", "All counters of each reactor"},
            {"version", "Version of the control plane"}})
     command(app, session, name, help,
@@ -71,8 +71,8 @@ void add_connections(cli::Command& app, Session& session) {
               [&](const Client& client) {
                 session.show(client.ask("connections", {{"peer", peer}, {"class", of_class}}));
               });
-  connections.option("--peer", peer, "Only those of this address");
-  connections.option("--class", of_class, "Only those of this class of clients");
+  connections.option("--peer", peer, "Only connections of this address");
+  connections.option("--class", of_class, "Only connections of this class of clients");
   static std::uint32_t reactor = 0;
   static std::uint32_t number = 0;
   cli::Command one =
@@ -89,15 +89,15 @@ void add_connections(cli::Command& app, Session& session) {
 
   static TraceOptions trace_options;
   cli::Command tracing =
-      command(app, session, "trace", "The next calls of a connection, and how long each was in each state",
+      command(app, session, "trace", "Calls of a connection, and the time that each was in each state",
               [&](const Client& client) { session.show(trace(client, trace_options)); });
   tracing.option("reactor", trace_options.reactor, "As 'sluicectl connections' shows it").required();
   tracing.option("connection", trace_options.connection, "As 'sluicectl connections' shows it").required();
-  tracing.option("--calls", trace_options.calls, "End after so many calls").shows_default();
-  tracing.option("--seconds", trace_options.seconds, "End after so long").shows_default();
-  tracing.flag("--start", trace_options.start, "Note its calls from now on; the reactor keeps the last 256");
-  tracing.flag("--last", trace_options.last, "The last calls that were noted");
-  tracing.flag("--stop", trace_options.stop, "Note no more");
+  tracing.option("--calls", trace_options.calls, "End after this many calls").shows_default();
+  tracing.option("--seconds", trace_options.seconds, "End after this many seconds").shows_default();
+  tracing.flag("--start", trace_options.start, "Record calls from now on; the reactor keeps the last 256");
+  tracing.flag("--last", trace_options.last, "Show the last recorded calls");
+  tracing.flag("--stop", trace_options.stop, "Stop recording");
 }
 
 void add_exports(cli::Command& app, Session& session) {
@@ -113,7 +113,7 @@ void add_exports(cli::Command& app, Session& session) {
   static std::vector<std::string> clients;
   const auto not_saved = [&] {
     if (!session.as_json)
-      std::cout << "In force, but not in the configuration file: change that too, to keep it.\n";
+      std::cout << "In force until the next reload: change the configuration file as well, to keep it.\n";
   };
   cli::Command stats =
       command(exports, session, "stats", "Calls and errors by procedure", [&](const Client& client) {
@@ -135,15 +135,16 @@ void add_exports(cli::Command& app, Session& session) {
         not_saved();
       });
   add.option("path", path, "Begins with '/'").required();
-  add.flag("--read-only", read_only, "Nothing can be changed");
-  add.flag("--no-root-squash", no_root_squash, "A client's root is root");
-  add.flag("--all-squash", all_squash, "Everybody becomes anonuid and anongid");
-  add.option("--anonuid", anonuid, "User of those who are squashed").shows_default();
-  add.option("--anongid", anongid, "Group of those who are squashed").shows_default();
-  add.option("--quota-mib", quota_mib, "Most space; 0: as much as there is").shows_default();
-  add.option("--client", clients, "Address or prefix that may use it, repeatable; none: every client");
+  add.flag("--read-only", read_only, "Refuse changes");
+  add.flag("--no-root-squash", no_root_squash, "Do not map root to anonuid and anongid");
+  add.flag("--all-squash", all_squash, "Map all users to anonuid and anongid");
+  add.option("--anonuid", anonuid, "User ID of mapped users").shows_default();
+  add.option("--anongid", anongid, "Group ID of mapped users").shows_default();
+  add.option("--quota-mib", quota_mib, "Limit of space in MiB; 0: as much as there is").shows_default();
+  add.option("--client", clients,
+             "Address or prefix of permitted clients, repeatable; default: every client");
   cli::Command remove =
-      command(exports, session, "remove", "Remove an export; what is in it comes back with it",
+      command(exports, session, "remove", "Remove an export; its files are kept, for when it is added again",
               [&, not_saved](const Client& client) {
                 const json result = client.ask("export_remove", {{"path", path}});
                 wait_until_in_force(client);
@@ -155,38 +156,39 @@ void add_exports(cli::Command& app, Session& session) {
 
 void add_gateways(cli::Command& app, Session& session) {
   cli::Command upstreams =
-      command(app, session, "upstreams", "Upstream servers: state, calls in flight, where a call's time goes",
+      command(app, session, "upstreams",
+              "Upstream servers: state, calls in flight, mean latency by where it is spent",
               [&](const Client& client) { session.show(client.ask("upstreams")); });
-  command(upstreams, session, "stats", "All counters of each",
+  command(upstreams, session, "stats", "All counters of each upstream",
           [&](const Client& client) { session.show(client.ask("upstream_counters")); });
   cli::Command reverse =
       command(app, session, "reverse", "The reverse gateway: TCP clients, their calls to the RDMA server",
               [&](const Client& client) { session.show(client.ask("reverse")); });
-  command(reverse, session, "stats", "All its counters",
+  command(reverse, session, "stats", "All counters of the reverse gateway",
           [&](const Client& client) { session.show(client.ask("reverse_counters")); });
 }
 
 void add_config(cli::Command& app, Session& session) {
   cli::Command config = app.subcommand("config", "The configuration");
   config.requires_subcommand();
-  command(config, session, "show", "What is in force, every key",
+  command(config, session, "show", "All keys in force",
           [&](const Client& client) { session.show(client.ask("config_show")); });
   static std::string file;
   cli::Command check = command(
-      config, session, "check", "Check a file, and tell what it would change", [&](const Client& client) {
+      config, session, "check", "Check a file, and show what it would change", [&](const Client& client) {
         const json result = client.ask("config_check", {{"text", read_file(file)}, {"name", file}});
         if (!result["ok"].get<bool>()) throw Defects(result["defects"].get<std::string>());
         session.show(result["changes"]);
       });
   check.option("file", file, "Configuration file").required();
-  command(config, session, "reload", "Read the file again; calls go on, and what wants a restart is said",
+  command(config, session, "reload", "Read the file again; calls go on; lists the keys that need a restart",
           [&](const Client& client) {
             const json changes = client.ask("config_reload");
             wait_until_in_force(client);
             session.show(changes);
           });
   static std::string level;
-  cli::Command log = command(app, session, "log-level", "Set what both planes log, until the next reload",
+  cli::Command log = command(app, session, "log-level", "Log level of both planes, until the next reload",
                              [&](const Client& client) {
                                session.show(client.ask("log_level", {{"level", level}}));
                              });
@@ -198,26 +200,26 @@ void add_operations(cli::Command& app, Session& session) {
   cli::Command capturing =
       command(app, session, "capture", "Write a device's packets to a pcapng file, for Wireshark",
               [&](const Client& client) { session.show(capture(client, capture_options)); });
-  capturing.option("file", capture_options.file, "File, written by the data plane").required();
+  capturing.option("file", capture_options.file, "Output file, written by the data plane").required();
   capturing.option("--seconds", capture_options.seconds, "Duration").shows_default();
-  capturing.option("--packets", capture_options.packets, "End after so many packets; 0: no limit");
+  capturing.option("--packets", capture_options.packets, "End after this many packets; 0: no limit");
   capturing.option("--snap", capture_options.snap, "Bytes kept of each packet").shows_default();
 
   static DrainOptions drain_options;
   cli::Command draining =
       command(app, session, "drain",
-              "Refuse new connections and end those there are, each when it has no call; for upgrades",
+              "Refuse new connections and close each of the others once it has no call; for upgrades",
               [&](const Client& client) { session.show(drain(client, drain_options)); });
-  draining.option("--seconds", drain_options.seconds, "Longest wait until all are gone").shows_default();
+  draining.option("--seconds", drain_options.seconds, "Maximum wait until none is left").shows_default();
   draining.flag("--stop", drain_options.stop, "Admit connections again");
-  draining.flag("--no-wait", drain_options.no_wait, "Only begin");
+  draining.flag("--no-wait", drain_options.no_wait, "Start, and do not wait");
 
   static double interval = 1;
   static unsigned turns = 0;
   cli::Command live = command(app, session, "top", "A live view: reactors, exports, the busiest connections",
                               [&](const Client& client) { top(client, interval, turns); });
-  live.option("--interval", interval, "Seconds between two looks").shows_default();
-  live.option("--turns", turns, "End after so many; 0: when interrupted");
+  live.option("--interval", interval, "Seconds between updates").shows_default();
+  live.option("--turns", turns, "End after this many updates; 0: at SIGINT");
 }
 
 }  // namespace
@@ -225,10 +227,8 @@ void add_operations(cli::Command& app, Session& session) {
 int main(int argc, char** argv) {
   Session session;
   cli::Program program(
-      "Administers Sluice through its control plane.\nExit codes: 0 done, 1 an error was answered, 3 the "
-      "control "
-      "plane cannot be reached, 4 you may not do that, 5 the configuration has defects, others: wrong "
-      "usage.");
+      "Administers Sluice through its control plane.\nExit codes: 0 done, 1 error response, 3 the control "
+      "plane cannot be reached, 4 access denied, 5 the configuration has defects, others: wrong usage.");
   cli::Command& app = program.command();
   app.requires_subcommand();
   app.options_fall_through();

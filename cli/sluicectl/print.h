@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Answers as people read them, or as JSON.
+// Results as text for a terminal, or as JSON. Writes to standard output.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -15,10 +15,10 @@ void Registry::add(const std::string& name, Access needed, Method method) {
 
 std::string Registry::answer(const std::string& message, Access access) const {
   const json request = json::parse(message, nullptr, false);
-  if (request.is_discarded()) return error_line(nullptr, kParseError, "This is no JSON.");
+  if (request.is_discarded()) return error_line(nullptr, kParseError, "The message is not JSON.");
   if (!request.is_object() || !request.contains("jsonrpc") || request["jsonrpc"] != "2.0" ||
       !request.contains("method") || !request["method"].is_string())
-    return error_line(nullptr, kInvalidRequest, "This is no JSON-RPC 2.0 request.");
+    return error_line(nullptr, kInvalidRequest, "The message is not a JSON-RPC 2.0 request.");
   const bool notification = !request.contains("id");
   const json id = notification ? json(nullptr) : request["id"];
   const auto fail = [&](int code, const std::string& what) {
@@ -31,7 +31,7 @@ std::string Registry::answer(const std::string& message, Access access) const {
   if (method == methods_.end()) return fail(kMethodNotFound, "There is no method '" + name + "'.");
   if (access < method->second.needed)
     return fail(kForbidden,
-                "You may look but not change anything: ask to be a member of the group that "
+                "You have read access only: ask to be a member of the group that "
                 "change_group in [admin] names, or be root.");
   const json parameters = request.contains("params") ? request["params"] : json::object();
   if (!parameters.is_object()) return fail(kInvalidParameters, "params has to be an object.");

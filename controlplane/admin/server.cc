@@ -46,11 +46,11 @@ Server::Server(const Registry& registry, const std::string& path, const std::str
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   ::unlink(path.c_str());
   listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  // Everybody may connect; the credentials decide.
+  // Any process may connect; accept_client() checks its credentials.
   if (listener_ < 0 || ::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
       ::chmod(path.c_str(), 0666) != 0 || ::listen(listener_, 16) != 0)
     throw SetupError("Cannot listen on the admin socket " + path + " (" + std::strerror(errno) +
-                     "): its folder has to exist and be writable.");
+                     "): its directory has to exist and be writable.");
 }
 
 Server::~Server() {
@@ -71,14 +71,14 @@ Access Server::access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gi
 void Server::poll(int timeout_ms) {
   std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
   for (const auto& client : clients_) {
-    // A whole request that had to wait for its turn is waiting now; a slow reader's further ones are not
-    // read.
+    // A complete request that the last pass did not get to needs no wait. While a client does not read its
+    // responses, nothing more is received from it.
     const bool ready = client->received.find('\n') != std::string::npos;
     if (ready && client->unsent.empty()) timeout_ms = 0;
     fds.push_back({client->fd, static_cast<short>(client->unsent.empty() ? POLLIN : POLLOUT), 0});
   }
   if (::poll(fds.data(), fds.size(), timeout_ms) < 0) return;
-  ++turn_;
+  ++polls_;
   for (std::size_t i = clients_.size(); i-- > 0;) {
     const bool ready = clients_[i]->received.find('\n') != std::string::npos;
     if ((fds[i + 1].revents == 0 && !ready) || serve(*clients_[i])) continue;
@@ -106,25 +106,26 @@ void Server::accept_client() {
         "You may not use this socket: ask to be a member of the group that read_group or change_group in "
         "[admin] names, or be root.";
   else if (!make_room())
-    refusal = "There are " + std::to_string(kMaxClients) + " clients at work already: try again later.";
+    refusal =
+        "There are " + std::to_string(kMaxClients) + " clients with requests outstanding: try again later.";
   if (!refusal.empty()) {
     const std::string line = error_line(nullptr, kForbidden, refusal) + '\n';
     ::send(fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::close(fd);
     return;
   }
-  clients_.push_back(std::make_unique<Client>(Client{fd, access, {}, {}, turn_}));
+  clients_.push_back(std::make_unique<Client>(Client{fd, access, {}, {}, polls_}));
 }
 
-/// False when all clients are waiting for answers.
+/// Disconnects the client that has been idle longest. False when every client has a request outstanding.
 bool Server::make_room() {
   if (clients_.size() < kMaxClients) return true;
-  const auto quietest = std::min_element(clients_.begin(), clients_.end(), [](const auto& a, const auto& b) {
-    return std::pair(a->busy(), a->spoke) < std::pair(b->busy(), b->spoke);
+  const auto idlest = std::min_element(clients_.begin(), clients_.end(), [](const auto& a, const auto& b) {
+    return std::pair(a->busy(), a->last_active) < std::pair(b->busy(), b->last_active);
   });
-  if ((*quietest)->busy()) return false;
-  ::close((*quietest)->fd);
-  clients_.erase(quietest);
+  if ((*idlest)->busy()) return false;
+  ::close((*idlest)->fd);
+  clients_.erase(idlest);
   return true;
 }
 
@@ -138,7 +139,7 @@ bool Server::serve(Client& client) {
          (open || more);
 }
 
-/// False when the client has closed its side.
+/// False when the client has closed its end.
 bool Server::receive(Client& client) {
   char buffer[4096];
   while (client.received.size() <= kMaxRequestBytes) {
@@ -146,7 +147,7 @@ bool Server::receive(Client& client) {
     if (bytes == 0) return false;
     if (bytes < 0) return errno == EAGAIN || errno == EINTR;
     client.received.append(buffer, static_cast<std::size_t>(bytes));
-    client.spoke = turn_;
+    client.last_active = polls_;
     if (client.received.find('\n') != std::string::npos) return true;
   }
   return true;

@@ -2,9 +2,9 @@
 //
 // The admin socket: JSON-RPC 2.0, one message per line, over a UNIX stream socket. One thread; polled.
 //
-// Who may do what follows from the credentials that the kernel gives of the process at the other end: root
-// and the user of the control plane may do everything, so may members of one group, and members of another
-// may look. Everybody else is told so and disconnected.
+// Access follows from the peer credentials that the kernel reports (SO_PEERCRED, SO_PEERGROUPS). Root, the user
+// of the control plane and members of `change_group` may call every method, members of `read_group` those that
+// change nothing. Any other process gets an error response and is disconnected.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@
 
 namespace sluice::admin {
 
-/// One more takes the place of the one that has been silent longest.
+/// Clients at a time. When all are taken, a new one replaces the one that has been idle longest.
 inline constexpr std::size_t kMaxClients = 32;
 inline constexpr std::size_t kMaxRequestBytes = 64u << 10;
-/// Answers that a client has not read; it is disconnected above.
+/// Responses that a client has not read yet. A client with more is disconnected.
 inline constexpr std::size_t kMaxUnsentBytes = 16u << 20;
-/// Requests of one client that are answered before it is the next one's turn.
+/// Requests of one client that one poll() answers, so that none keeps the others waiting.
 inline constexpr int kRequestsPerTurn = 16;
 
 class Server {
@@ -35,10 +35,10 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// Waits at most `timeout_ms` for clients and serves what there is.
+  /// Waits at most `timeout_ms` for requests, then answers those that have arrived.
   void poll(int timeout_ms);
 
-  /// What a process of this user and these groups may do. Public for tests.
+  /// Access of a process with this user and these groups. Public for tests.
   Access access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gids) const;
 
  private:
@@ -47,7 +47,7 @@ class Server {
     Access access;
     std::string received;
     std::string unsent;
-    std::uint64_t spoke = 0;  ///< in which turn
+    std::uint64_t last_active = 0;  ///< the poll() that last received from it
     bool busy() const { return !unsent.empty() || received.find('\n') != std::string::npos; }
   };
   void accept_client();
@@ -63,7 +63,7 @@ class Server {
   std::int64_t change_gid_ = -1;  ///< -1: none
   std::int64_t read_gid_ = -1;
   std::vector<std::unique_ptr<Client>> clients_;
-  std::uint64_t turn_ = 0;
+  std::uint64_t polls_ = 0;
 };
 
 }  // namespace sluice::admin

@@ -28,7 +28,7 @@ const char* to_string(State state) noexcept {
   return kNames[static_cast<std::size_t>(state)];
 }
 
-// Columns in the order of Event. Null: the message means nothing here and is counted.
+// Columns in the order of Event. Null: not expected in this state; only counted.
 const Agent::Handler Agent::kTable[kStates][kEvents] = {
     // RequestSent
     {nullptr, &Agent::reply_arrived, &Agent::request_rejected, &Agent::wait_longer, nullptr, nullptr, nullptr,
@@ -37,7 +37,7 @@ const Agent::Handler Agent::kTable[kStates][kEvents] = {
     {nullptr, nullptr, &Agent::request_rejected, nullptr, nullptr, &Agent::peer_disconnects, nullptr,
      &Agent::consumer_too_slow, nullptr, nullptr, &Agent::send_ready, nullptr, &Agent::withdraw},
     // RequestReceived
-    {&Agent::ask_for_patience, nullptr, &Agent::request_rejected, nullptr, nullptr, nullptr, nullptr,
+    {&Agent::acknowledge_receipt, nullptr, &Agent::request_rejected, nullptr, nullptr, nullptr, nullptr,
      &Agent::consumer_too_slow, nullptr, &Agent::send_reply, nullptr, &Agent::withdraw, &Agent::withdraw},
     // ReplySent
     {&Agent::repeat, nullptr, &Agent::reply_rejected, &Agent::wait_longer, &Agent::established,
@@ -57,7 +57,7 @@ const Agent::Handler Agent::kTable[kStates][kEvents] = {
 Agent::Agent(Host& host, const AgentConfig& config)
     : host_(host), config_(config), random_(random_seed(config.seed)), next_transaction_(random_()) {}
 
-// --- Finding
+// --- Lookup
 
 Agent::Entry* Agent::find(std::uint32_t id) {
   const auto at = entries_.find(id);
@@ -100,7 +100,7 @@ Agent::Entry& Agent::create(const Endpoint& endpoint) {
   return entry;
 }
 
-void Agent::forget(Entry& entry) {
+void Agent::erase(Entry& entry) {
   entries_.erase(static_cast<std::uint32_t>(entry.id));
 }
 
@@ -146,13 +146,13 @@ void Agent::on_mad(const Endpoint& from, std::span<const std::byte> mad, std::ui
     to(reply->remote_id, Event::Reply);
   } else if (const auto* reject = std::get_if<ConnectReject>(&message.body)) {
     to(reject->remote_id, Event::Reject);
-  } else if (const auto* patience = std::get_if<ReceiptAcknowledgment>(&message.body)) {
-    to(patience->remote_id, Event::ReceiptAcknowledged);
+  } else if (const auto* receipt = std::get_if<ReceiptAcknowledgment>(&message.body)) {
+    to(receipt->remote_id, Event::ReceiptAcknowledged);
   } else if (const auto* ready = std::get_if<ReadyToUse>(&message.body)) {
     to(ready->remote_id, Event::ReadyToUse);
   } else if (const auto* end = std::get_if<DisconnectRequest>(&message.body)) {
     if (to(end->remote_id, Event::DisconnectRequest)) return;
-    // Whoever asks for the end of what is not there is told that it has ended, or it would ask for long.
+    // A disconnect request for an unknown connection is confirmed: the peer would repeat it otherwise.
     ++statistics_.sent;
     host_.send_mad(from, encode({message.transaction_id,
                                  DisconnectReply{.local_id = end->remote_id, .remote_id = end->local_id}}));
@@ -192,7 +192,7 @@ void Agent::on_request(const Endpoint& from, const Message& message, std::uint64
                                                  : statistics_.refused_parameters);
     return refuse(from, message, *reason);
   }
-  // A peer has one connection on one queue pair: ours is left from before it started anew (12.9.8.3.1).
+  // A queue pair of the peer has one connection: ours is stale, from before the peer restarted (12.9.8.3.1).
   if (Entry* old = find_queue_pair(from.remote, request.qpn)) {
     ++statistics_.stale;
     refuse(from, message, RejectReason::StaleConnection);
@@ -251,7 +251,7 @@ void Agent::send_again(Entry& entry) {
 
 void Agent::expect_answer(Entry& entry, std::uint64_t now_ns) {
   entry.retries_left = config_.max_retries;
-  // A peer may name an interval that is no use; ours bounds it.
+  // The peer's interval may be unusable, so ours is the limit.
   entry.retry_interval_ns =
       std::clamp(entry.retry_interval_ns, std::uint64_t{1'000'000}, timeout_ns(config_.response_timeout));
   entry.deadline_ns = now_ns + entry.retry_interval_ns;
@@ -275,7 +275,7 @@ DisconnectReply Agent::disconnect_reply(const Entry& entry) const {
   return {.local_id = static_cast<std::uint32_t>(entry.id), .remote_id = entry.remote_id};
 }
 
-// --- Wishes of the consumer
+// --- Calls of the consumer
 
 std::optional<Id> Agent::connect(const Endpoint& to, std::uint16_t port, std::uint16_t path_mtu,
                                  const OwnParameters& own, std::uint64_t now_ns) {
@@ -337,8 +337,8 @@ bool Agent::ready(Id id, std::uint64_t now_ns) {
 bool Agent::disconnect(Id id, std::uint64_t now_ns) {
   return dispatch(id, Event::Disconnect, {nullptr, now_ns, 0});
 }
-bool Agent::heard(Id id, std::uint64_t now_ns) {
-  return dispatch(id, Event::Heard, {nullptr, now_ns, 0});
+bool Agent::packet_arrived(Id id, std::uint64_t now_ns) {
+  return dispatch(id, Event::PacketArrived, {nullptr, now_ns, 0});
 }
 
 std::optional<Snapshot> Agent::snapshot(Id id) const {
@@ -373,8 +373,8 @@ void Agent::repeat(Entry& entry, const Input&) {
   send_again(entry);
 }
 
-/// The consumer takes its time: the peer need not ask again for as long as we would wait ourselves (12.6.6).
-void Agent::ask_for_patience(Entry& entry, const Input&) {
+/// The consumer has not answered yet: the peer need not repeat its request while our own timeout runs (12.6.6).
+void Agent::acknowledge_receipt(Entry& entry, const Input&) {
   ++statistics_.sent;
   host_.send_mad(
       entry.endpoint,
@@ -385,8 +385,8 @@ void Agent::ask_for_patience(Entry& entry, const Input&) {
 }
 
 void Agent::wait_longer(Entry& entry, const Input& input) {
-  const auto& patience = std::get<ReceiptAcknowledgment>(input.message->body);
-  const std::uint64_t asked = std::min(timeout_ns(patience.service_timeout), config_.consumer_timeout_ns);
+  const auto& receipt = std::get<ReceiptAcknowledgment>(input.message->body);
+  const std::uint64_t asked = std::min(timeout_ns(receipt.service_timeout), config_.consumer_timeout_ns);
   entry.deadline_ns = std::max(entry.deadline_ns, input.now_ns + asked);
 }
 
@@ -394,7 +394,7 @@ void Agent::request_rejected(Entry& entry, const Input& input) {
   const auto& reject = std::get<ConnectReject>(input.message->body);
   const Id id = entry.id;
   const ConnectReject copy = reject;
-  forget(entry);
+  erase(entry);
   host_.on_rejected(id, copy.reason, copy.private_data.bytes);
 }
 
@@ -484,7 +484,7 @@ void Agent::retry_request(Entry& entry, const Input& input) {
   send(entry, ConnectReject{.local_id = static_cast<std::uint32_t>(entry.id),
                             .about = About::Other,
                             .reason = RejectReason::Timeout});
-  forget(entry);
+  erase(entry);
   host_.on_rejected(id, RejectReason::Timeout, {});
 }
 
@@ -510,22 +510,22 @@ void Agent::consumer_too_slow(Entry& entry, const Input&) {
                             .remote_id = entry.remote_id,
                             .about = passive ? About::Request : About::Reply,
                             .reason = RejectReason::Timeout});
-  forget(entry);
+  erase(entry);
   host_.on_rejected(id, RejectReason::Timeout, {});
 }
 
-/// The consumer does not want it any more, before it was established.
+/// The consumer disconnects before the connection is established.
 void Agent::withdraw(Entry& entry, const Input&) {
   if (entry.state == State::ReplyReceived)
     send(entry, ConnectReject{.local_id = static_cast<std::uint32_t>(entry.id),
                               .remote_id = entry.remote_id,
                               .about = About::Reply,
                               .reason = RejectReason::Consumer});
-  forget(entry);
+  erase(entry);
 }
 
 void Agent::release(Entry& entry, const Input&) {
-  forget(entry);
+  erase(entry);
 }
 
 }  // namespace sluice::cm

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// InfiniBand connection management (volume 1, 12.9; annex A11) for reliable connections over RoCE, passive
-// and active. A table says what each message, timer and wish of the consumer does in each state.
-//
-// It has no socket, clock or thread of its own: datagrams and the time come in by calls, and go out through
-// its Host. One thread. Nothing a peer sends throws, and what a peer may make us keep is bounded.
+// InfiniBand connection management (volume 1, 12.9; annex A11) for reliable connections over RoCE, passive and active:
+// a table of states and events. It has no socket, clock or thread of its own: datagrams and the time come in by calls,
+// datagrams and results go out through its Host. One thread. Nothing that a peer sends throws, and the memory that
+// peers can occupy is bounded.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +21,12 @@ namespace sluice::cm {
 
 enum class State : std::uint8_t {
   RequestSent,      ///< active: waits for the peer's reply or reject
-  ReplyReceived,    ///< active: waits for the consumer, whose queue pair has to be ready first
+  ReplyReceived,    ///< active: waits for the consumer to make its queue pair ready
   RequestReceived,  ///< passive: waits for the consumer's accept or reject
-  ReplySent,        ///< passive: waits for ready-to-use, or to hear the peer on the queue pair
-  Established,      ///< waits for either side's wish to end
+  ReplySent,        ///< passive: waits for ready-to-use, or a packet on the queue pair
+  Established,      ///< waits for either side to disconnect
   DisconnectSent,   ///< waits for the disconnect reply
-  TimeWait,         ///< waits until nothing of the connection can be on its way
+  TimeWait,         ///< waits until no message of the connection can be in flight
 };
 inline constexpr std::size_t kStates = 7;
 const char* to_string(State state) noexcept;
@@ -41,8 +40,8 @@ enum class Event : std::uint8_t {
   DisconnectRequest,
   DisconnectReply,
   Timer,
-  Heard,     ///< a packet of the peer has reached the queue pair
-  Accepted,  ///< the consumer's wishes
+  PacketArrived,  ///< on the queue pair
+  Accepted,       ///< this and the following: calls of the consumer
   Ready,
   Refused,
   Disconnect,
@@ -52,18 +51,18 @@ inline constexpr std::size_t kEvents = 13;
 /// Our communication identifier, never zero.
 enum class Id : std::uint32_t {};
 
-/// Where datagrams of a connection go. The link address is that of the hop the peer was last heard from; all
-/// zero when it is not known.
+/// Addresses of a connection's datagrams. `link` is that of the hop from which the last one arrived; all zero when not
+/// known.
 struct Endpoint {
   PeerAddress local;
   PeerAddress remote;
   LinkAddress link{};
 };
 
-/// What the consumer needs to know of the peer to set up its queue pair.
+/// The peer's values for the consumer's queue pair.
 struct PeerParameters {
   Endpoint endpoint;
-  std::uint16_t port = 0;  ///< request: the service's
+  std::uint16_t port = 0;  ///< of the service; requests only
   std::uint32_t qpn = 0;
   std::uint32_t send_psn = 0;  ///< of the first packet that we send
   std::uint16_t path_mtu = 1024;
@@ -75,17 +74,17 @@ struct PeerParameters {
   std::vector<std::byte> private_data;  ///< the consumer's own part
 };
 
-/// What the consumer says of its own queue pair.
+/// Values of the consumer's own queue pair.
 struct OwnParameters {
   std::uint32_t qpn = 0;
-  std::uint32_t receive_psn = 0;  ///< of the first packet that the peer shall send
+  std::uint32_t receive_psn = 0;  ///< of the first packet that the peer is to send
   std::uint8_t responder_resources = 16;
   std::uint8_t initiator_depth = 16;
   std::uint8_t rnr_retry = 7;
   std::vector<std::byte> private_data;
 };
 
-/// What a successor needs to go on with a connection: trivially copyable, for the connection table.
+/// What another agent needs to take an established connection over. Trivially copyable, for the connection table.
 struct Snapshot {
   std::uint32_t id = 0;
   std::uint32_t remote_id = 0;
@@ -99,30 +98,30 @@ struct AgentConfig {
   std::uint64_t seed = 0;  ///< of communication identifiers
   std::uint32_t max_connections = 1024;
   std::uint32_t max_half_open =
-      128;  ///< requests that the consumer has not answered, or the peer not confirmed
+      128;  ///< requests that wait for the consumer's answer or the peer's confirmation
   std::uint8_t response_timeout = 17;  ///< 4.096 us * 2^n: how long a peer may take to answer; 0.5 s
   std::uint8_t max_retries = 15;
   std::uint64_t consumer_timeout_ns = 10'000'000'000;  ///< for accept() or reject()
   std::uint64_t time_wait_ns = 1'000'000'000;
-  std::uint8_t ack_timeout = 16;  ///< told to the peer: for its retries, 0.27 s
+  std::uint8_t ack_timeout = 16;  ///< sent to the peer, for its retries: 0.27 s
 };
 
 struct AgentStatistics {
-#define SLUICE_CM_STATISTICS(X)                                           \
-  X(received, "datagrams received")                                       \
-  X(sent, "datagrams sent")                                               \
-  X(malformed, "datagrams that are no connection-management message")     \
-  X(unexpected, "messages that mean nothing in their connection's state") \
-  X(unknown, "messages for connections that are not known")               \
-  X(requests, "connection requests")                                      \
-  X(duplicate_requests, "connection requests that came again")            \
-  X(stale, "requests for a queue pair that another connection has")       \
-  X(refused_service, "requests for a service that nobody offers")         \
-  X(refused_parameters, "requests whose parameters cannot be")            \
-  X(refused_resources, "requests beyond what is kept")                    \
-  X(retransmissions, "messages sent again")                               \
-  X(timeouts, "messages that were never answered")                        \
-  X(established, "connections established")                               \
+#define SLUICE_CM_STATISTICS(X)                                                   \
+  X(received, "datagrams received")                                               \
+  X(sent, "datagrams sent")                                                       \
+  X(malformed, "datagrams that are no connection-management message")             \
+  X(unexpected, "messages that their connection's state does not expect")         \
+  X(unknown, "messages for connections that are not known")                       \
+  X(requests, "connection requests")                                              \
+  X(duplicate_requests, "connection requests that came again")                    \
+  X(stale, "requests for a queue pair that another connection has")               \
+  X(refused_service, "requests for a service that is not offered")                \
+  X(refused_parameters, "requests whose parameters are invalid or not supported") \
+  X(refused_resources, "requests above a limit on connections")                   \
+  X(retransmissions, "messages sent again")                                       \
+  X(timeouts, "messages that were never answered")                                \
+  X(established, "connections established")                                       \
   X(ended, "connections ended")
 #define SLUICE_CM_FIELD(name, help) std::uint64_t name = 0;
   SLUICE_CM_STATISTICS(SLUICE_CM_FIELD)
@@ -131,21 +130,20 @@ struct AgentStatistics {
 
 class Agent {
  public:
-  /// What the agent asks of its owner. No call back into the agent from within, but for accept(), reject()
-  /// and ready().
+  /// Implemented by the owner. From within, only accept(), reject() and ready() of the agent may be called.
   class Host {
    public:
     virtual ~Host() = default;
     virtual void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) = 0;
-    /// Passive: to be answered by accept() or reject(), now or later.
+    /// Passive: call accept() or reject(), now or later.
     virtual void on_request(Id id, const PeerParameters& peer) = 0;
-    /// Active: the queue pair is to be connected, then ready() called; or disconnect().
+    /// Active: connect the queue pair, then call ready(); or call disconnect().
     virtual void on_reply(Id id, const PeerParameters& peer) = 0;
     /// Passive: the peer is ready.
     virtual void on_established(Id id) = 0;
-    /// The connection has not come about; the id is gone.
+    /// The connection was not established. The id is invalid from here on.
     virtual void on_rejected(Id id, RejectReason reason, std::span<const std::byte> private_data) = 0;
-    /// The connection has ended: the queue pair goes to Error.
+    /// The connection has ended: move the queue pair to Error. The id is invalid from here on.
     virtual void on_disconnected(Id id) = 0;
   };
 
@@ -153,22 +151,22 @@ class Agent {
 
   void listen(std::uint16_t port) { ports_.push_back(port); }
   void on_mad(const Endpoint& from, std::span<const std::byte> mad, std::uint64_t now_ns);
-  /// Does what is due.
+  /// Timers up to `now_ns`.
   void advance(std::uint64_t now_ns);
 
-  /// Nothing when there are too many connections.
+  /// No value when there are `max_connections` already.
   std::optional<Id> connect(const Endpoint& to, std::uint16_t port, std::uint16_t path_mtu,
                             const OwnParameters& own, std::uint64_t now_ns);
-  // False when the id is not known, or its state does not allow it.
+  // False when the id is not valid, or the connection's state does not allow it.
   bool accept(Id id, const OwnParameters& own, std::uint64_t now_ns);
   bool reject(Id id, RejectReason reason, std::span<const std::byte> private_data, std::uint64_t now_ns);
   bool ready(Id id, std::uint64_t now_ns);
   bool disconnect(Id id, std::uint64_t now_ns);
-  /// The peer's ready-to-use may have been lost (12.9.7.2).
-  bool heard(Id id, std::uint64_t now_ns);
+  /// A packet has arrived on the queue pair. It stands in for a ready-to-use that was lost (12.9.7.2).
+  bool packet_arrived(Id id, std::uint64_t now_ns);
 
   std::optional<Snapshot> snapshot(Id id) const;
-  /// Takes over an established connection of a predecessor. False when it is known already.
+  /// Takes over an established connection of another agent. False when it is known already.
   bool restore(const Snapshot& snapshot);
 
   std::optional<State> state(Id id) const;
@@ -216,12 +214,12 @@ class Agent {
   void send_again(Entry& entry);
   void expect_answer(Entry& entry, std::uint64_t now_ns);
   void enter_time_wait(Entry& entry, std::uint64_t now_ns);
-  void forget(Entry& entry);
+  void erase(Entry& entry);
   DisconnectReply disconnect_reply(const Entry& entry) const;
 
   // Handlers of the table.
   void repeat(Entry& entry, const Input& input);
-  void ask_for_patience(Entry& entry, const Input& input);
+  void acknowledge_receipt(Entry& entry, const Input& input);
   void request_rejected(Entry& entry, const Input& input);
   void reply_arrived(Entry& entry, const Input& input);
   void wait_longer(Entry& entry, const Input& input);

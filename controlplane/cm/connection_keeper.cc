@@ -75,9 +75,9 @@ bool ConnectionKeeper::poll(std::uint64_t now_ns) {
         case segment::EventType::CommandDone:
           if (managed_) managed_->on_command_done(reactor, event, now_ns);
           if (event.status == segment::CommandStatus::Done) break;
-          spdlog::debug("Command {} of reactor {} was not done (status {})", event.id, reactor,
+          spdlog::debug("Command {} of reactor {} failed (status {})", event.id, reactor,
                         static_cast<std::uint32_t>(event.status));
-          rebuild();  // a connection that was admitted may not have come about
+          rebuild();  // an admitted connection may have failed to open
           break;
       }
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane's part in connections: answers requests that reactors tell of, keeps count, reaps what
-// dead client processes left. Its state is rebuilt from the connection table, so that any control plane can
-// take over. One thread.
+// The control plane's part in connections: admits or refuses requests that reactors report, counts connections, and
+// ends those of client processes that have died. Its state is rebuilt from the connection tables, so that a new control
+// plane can take over. One thread.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,22 @@ class ConnectionKeeper {
   ConnectionKeeper(segment::Layout& layout, const config::Config& config,
                    const policy::CreditKeeper& credits);
 
-  /// The configuration has changed.
+  /// Takes the limits from the configuration, which has changed.
   void reconfigure() { admission_.set_limits(config_.admission_limits()); }
   void set_draining(bool draining) { admission_.set_draining(draining); }
   bool draining() const { return admission_.draining(); }
 
-  /// Reads the tables: what is connected counts. At start, and when the data plane has been started anew.
+  /// Counts the connections in the tables. At start, and after a restart of the data plane.
   void rebuild();
-  /// Drains the event rings. True when there was something.
+  /// Handles all events of reactors. True when there was one.
   bool poll(std::uint64_t now_ns);
-  /// Abandons connections whose client process is gone.
+  /// Ends connections whose client process has died (loopback).
   void reap();
   const KeeperStatistics& statistics() const { return statistics_; }
   const policy::Admission& admission() const { return admission_; }
-  /// Of connection management in the control plane; null where the driver has its own.
+  /// Null where the driver does connection management itself (loopback).
   const AgentStatistics* agent() const { return managed_ ? &managed_->statistics() : nullptr; }
-  bool wants_new_process() const { return managed_ && managed_->wants_new_process(); }
+  bool needs_new_process() const { return managed_ && managed_->needs_new_process(); }
   std::uint32_t connections() const { return admission_.connections(); }
 
  private:
@@ -49,7 +49,7 @@ class ConnectionKeeper {
   policy::Admission admission_;
   KeeperStatistics statistics_;
   const ConnectionContext context_;
-  std::unique_ptr<Connections> managed_;  ///< where the driver has no connection management of its own
+  std::unique_ptr<Connections> managed_;  ///< null where the driver does it
   std::uint32_t next_command_ = 1;
   std::set<std::uint64_t> reaping_;
 };

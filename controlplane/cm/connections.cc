@@ -73,7 +73,7 @@ segment::Command Connections::connect_command(Id id, const Known& known,
                                                           context_.config.block.inline_bytes)};
 }
 
-void Connections::tell_failed(const Known& known) {
+void Connections::report_failure(const Known& known) {
   command(known.reactor, {.type = segment::CommandType::ConnectFailed,
                           .connection = known.connection,
                           .queue_pair = known.own.qpn});

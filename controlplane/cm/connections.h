@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What both kinds of connection management in the control plane have in common: our own over datagrams, and
-// the kernel's. Queue pairs are the data plane's, and made by commands. One thread.
+// Base of both kinds of connection management in the control plane: our own over datagrams, and the kernel's by
+// librdmacm. Queue pairs belong to the data plane, which makes them on commands. One thread.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct KeeperStatistics {
 /// RDMA Reads outstanding at a time, of either side.
 inline constexpr std::uint8_t kMaxReads = 16;
 
-/// Where connections stand, and whom they have to obey.
+/// References to what a connection manager works on. All outlive it.
 struct ConnectionContext {
   segment::Layout& layout;
   const config::Config& config;
@@ -35,8 +35,8 @@ struct ConnectionContext {
   KeeperStatistics& statistics;
 };
 
-/// A peer's request is judged. When it is admitted: a command with what its connection is to be, and our
-/// private data.
+/// Admission control of a peer's request. When it is admitted, the command has the connection's credits, class and
+/// inline sizes, and our private data; the caller adds the queue pair's attributes. `verdict` is always set.
 std::optional<segment::Command> judge(const ConnectionContext& context, std::uint32_t reactor,
                                       const PeerAddress& peer, std::span<const std::byte> private_data,
                                       policy::Verdict& verdict, std::uint64_t now_ns);
@@ -46,27 +46,27 @@ class Connections {
   explicit Connections(const ConnectionContext& context) : context_(context) {}
   virtual ~Connections() = default;
 
-  /// Messages and timers. True when there was something.
+  /// Messages and timers. True when a message has arrived.
   virtual bool poll(std::uint64_t now_ns) = 0;
-  // What reactors tell.
+  // Events of reactors.
   virtual void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) = 0;
-  /// The data plane wants a connection to a server.
+  /// The data plane opens a connection to a server.
   virtual void on_connect_wanted(std::uint32_t reactor, const segment::Event& event,
                                  std::uint64_t now_ns) = 0;
   virtual void on_connection_up(const segment::Event& event, std::uint64_t now_ns) = 0;
   virtual void on_connection_down(std::uint32_t reactor, const segment::Event& event,
                                   std::uint64_t now_ns) = 0;
-  /// Takes over what a predecessor has left in the connection tables.
+  /// Takes over the connections in the tables, which a control plane before this one has made.
   virtual void restore() = 0;
   virtual const AgentStatistics& statistics() const = 0;
-  /// Only a new process can go on.
-  virtual bool wants_new_process() const { return false; }
+  /// An RDMA device is being removed, which this process cannot release.
+  virtual bool needs_new_process() const { return false; }
 
  protected:
-  /// A connection whose queue pair is being made, or has been.
+  /// A connection from its request on.
   struct Known {
     std::uint32_t reactor = 0;
-    bool made = false;
+    bool made = false;  ///< the data plane has its queue pair
     bool outgoing = false;
     std::uint32_t connection = 0;  ///< outgoing
     PeerAddress peer;
@@ -74,13 +74,13 @@ class Connections {
   };
 
   bool command(std::uint32_t reactor, segment::Command command);
-  /// Of those in `among`, a bit for each, the one with the fewest connections.
+  /// Reactor with the fewest connections, of those whose bit in `among` is set.
   std::uint32_t least_loaded(std::uint32_t among) const;
-  void tell_failed(const Known& known);
-  /// judge(), and our answer is kept in `known`. The command makes the queue pair, but for the attributes.
+  void report_failure(const Known& known);
+  /// judge(), for connection `id`; our private data is kept in `known`.
   std::optional<segment::Command> admit(Id id, Known& known, std::span<const std::byte> private_data,
                                         policy::Verdict& verdict, std::uint64_t now_ns);
-  /// The queue pair that was dialed is agreed on, but for the attributes.
+  /// Connects the queue pair of an outgoing connection. The caller adds the attributes.
   segment::Command connect_command(Id id, const Known& known, std::span<const std::byte> private_data) const;
 
   ConnectionContext context_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management for a device that has none, in the process that polls it: for clients and tests,
-// which have no control plane. One thread, the device's.
+// Connection management for a device that has none, in the process that polls it: for clients and tests, which have no
+// control plane. The thread that polls the device.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@ using ClockNs = std::uint64_t (*)() noexcept;
 
 class DeviceManager final : public rdma::ConnectionManager, private Agent::Host {
  public:
-  /// `server` is whom connect() speaks to; listening needs none.
+  /// `device` outlives it. connect() connects to `server`; listening needs none.
   DeviceManager(rdma::Device& device, ClockNs clock, const PeerAddress& server = {},
                 const AgentConfig& config = {});
 

@@ -15,8 +15,8 @@
 namespace sluice::cm {
 namespace {
 
-/// Between looks for devices that come and go.
-constexpr std::uint64_t kLookIntervalNs = 200'000'000;
+/// Between checks for devices that were removed or came back.
+constexpr std::uint64_t kCheckIntervalNs = 200'000'000;
 
 RdmaCmOptions options_of(const segment::ConfigBlock& block) {
   RdmaCmOptions options{.traffic_class = static_cast<std::uint8_t>(block.traffic_class), .service_level = {}};
@@ -42,12 +42,12 @@ void KernelConnections::open() {
   auto manager = std::make_unique<RdmaCm>(static_cast<RdmaCm::Host&>(*this), options_of(block));
   if (block.reverse.in_use == 0) manager->listen(static_cast<std::uint16_t>(block.port));
   manager_ = std::move(manager);
-  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // so that the data plane may have a descriptor of ours
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // the data plane takes a descriptor from us (pidfd_getfd)
   context_.layout.kept_channel.store(segment::kept_channel(token_, manager_->kept_channel()),
                                      std::memory_order_release);
 }
 
-/// With what the queue pair has to know, and what keeps the connection without us.
+/// Adds the queue pair's attributes, and the channel whose descriptor keeps the connection when this process ends.
 segment::Command KernelConnections::with_state(segment::Command command, const RdmaCmPeer& peer) const {
   command.attributes = peer.attributes;
   const segment::KeptConnection kept{.token = token_};
@@ -57,14 +57,14 @@ segment::Command KernelConnections::with_state(segment::Command command, const R
 
 bool KernelConnections::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  if (now_ns - looked_ns_ >= kLookIntervalNs) {
-    looked_ns_ = now_ns;
+  if (now_ns - checked_ns_ >= kCheckIntervalNs) {
+    checked_ns_ = now_ns;
     if (manager_) {
-      device_goes_ = manager_->device_goes();
+      device_removed_ = manager_->device_removed();
     } else {
       try {
         open();
-        spdlog::info("The RDMA device is there: connections are taken");
+        spdlog::info("The RDMA device is available: connections are accepted");
       } catch (const SetupError&) {
         return false;
       }
@@ -73,7 +73,7 @@ bool KernelConnections::poll(std::uint64_t now_ns) {
   return manager_ && manager_->poll();
 }
 
-/// Those whose device the peer has come to, a bit for each.
+/// Reactors that poll the device and port of the request, a bit for each.
 std::uint32_t KernelConnections::reactors_of(const RdmaCmPeer& peer) const {
   const segment::ConfigBlock& block = context_.config.block;
   std::uint32_t among = 0;
@@ -111,10 +111,10 @@ void KernelConnections::on_connect_wanted(std::uint32_t reactor, const segment::
               .peer = event.peer,
               .own = {.qpn = event.queue_pair, .private_data = {}}};
   const std::size_t bytes = std::min<std::size_t>(event.private_data_bytes, rdma::kMaxPrivateData);
-  if (!manager_) return tell_failed(known);
+  if (!manager_) return report_failure(known);
   const auto id = manager_->connect(event.local, event.peer, static_cast<std::uint16_t>(event.port),
                                     event.queue_pair, {event.private_data, bytes});
-  if (!id) return tell_failed(known);
+  if (!id) return report_failure(known);
   known_[*id] = std::move(known);
 }
 
@@ -123,7 +123,7 @@ void KernelConnections::on_reply(Id id, const RdmaCmPeer& peer) {
   if (at == known_.end()) return manager_->disconnect(id);
   const segment::Command connect = connect_command(id, at->second, peer.private_data);
   if (command(at->second.reactor, with_state(connect, peer))) return;
-  tell_failed(at->second);
+  report_failure(at->second);
   known_.erase(at);
   manager_->disconnect(id);
 }
@@ -147,19 +147,19 @@ void KernelConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   }
   known.made = true;
   known.own.qpn = event.queue_pair;
-  // The peer may have given up meanwhile.
+  // The peer may have given up in the meantime.
   if (!manager_->accept(id, event.queue_pair, known.own.private_data))
     command(reactor, {.type = segment::CommandType::Ended, .cm_id = event.cm_id});
 }
 
 void KernelConnections::on_connection_up(const segment::Event& event, std::uint64_t) {
-  if (manager_) manager_->heard(static_cast<Id>(event.cm_id));
+  if (manager_) manager_->packet_arrived(static_cast<Id>(event.cm_id));
 }
 
 void KernelConnections::on_connection_down(std::uint32_t reactor, const segment::Event& event,
                                            std::uint64_t) {
   auto id = static_cast<Id>(event.cm_id);
-  // One that was given up on its way has no identifier of ours.
+  // A connection that ended before it was established has no identifier of ours.
   if (event.outgoing != 0)
     for (const auto& [other, known] : known_)
       if (known.outgoing && known.reactor == reactor && known.own.qpn == event.queue_pair) id = other;
@@ -178,7 +178,7 @@ void KernelConnections::on_rejected(Id id, const std::string& why) {
   const auto at = known_.find(id);
   if (at == known_.end()) return;
   spdlog::warn("No connection to the server: {}", why);
-  tell_failed(at->second);
+  report_failure(at->second);
   known_.erase(at);
 }
 
@@ -188,8 +188,8 @@ void KernelConnections::on_disconnected(Id id) {
   command(at->second.reactor, {.type = segment::CommandType::Ended, .cm_id = static_cast<std::uint32_t>(id)});
 }
 
-/// The data plane has kept a predecessor's connections; they count as ours. Those of ours that it does not
-/// have any more are over.
+/// Connections that another control plane made are the data plane's to keep, and count here. Those of ours that are
+/// no longer in its tables have ended.
 void KernelConnections::restore() {
   std::set<Id> there;
   for (std::uint32_t reactor = 0; reactor < context_.config.block.reactors; ++reactor)
@@ -199,7 +199,7 @@ void KernelConnections::restore() {
       if (!info || info->state == segment::ConnectionState::Unused || info->queue_pair == 0) continue;
       const auto id = static_cast<Id>(info->cm_id);
       there.insert(id);
-      // Reactors ask again for those that they open.
+      // Reactors repeat the request for connections that they open.
       if (info->state != segment::ConnectionState::Open || known_.count(id) != 0) continue;
       known_[id] = {.reactor = reactor,
                     .made = true,

@@ -14,8 +14,8 @@ namespace sluice::cm {
 
 class KernelConnections final : public Connections, private RdmaCm::Host {
  public:
-  /// Throws SetupError, unless a data plane is at work: then connection management comes with the
-  /// device.
+  /// Throws SetupError when this machine has no RDMA. Not while a data plane is running: then it waits for the device
+  /// to come back.
   explicit KernelConnections(const ConnectionContext& context);
 
   bool poll(std::uint64_t now_ns) override;
@@ -25,7 +25,7 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   void on_connection_down(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
   void restore() override;
   const AgentStatistics& statistics() const override { return manager_ ? manager_->statistics() : none_; }
-  bool wants_new_process() const override { return device_goes_; }
+  bool needs_new_process() const override { return device_removed_; }
 
  private:
   void on_request(Id id, const RdmaCmPeer& peer) override;
@@ -41,9 +41,9 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   std::unique_ptr<RdmaCm> manager_;  ///< null until there is a device
   const AgentStatistics none_;
   const std::uint32_t token_;  ///< of our channel
-  bool device_goes_ = false;
+  bool device_removed_ = false;
   std::uint64_t now_ns_ = 0;
-  std::uint64_t looked_ns_ = 0;
+  std::uint64_t checked_ns_ = 0;
 };
 
 }  // namespace sluice::cm

@@ -70,7 +70,7 @@ struct Path {
   bool operator==(const Path&) const = default;
 };
 
-/// Every message names the sender's communication identifier, and all but a request the receiver's.
+/// Every message has the sender's communication identifier, and all but a request the receiver's.
 struct ConnectRequest {
   std::uint32_t local_id = 0;
   std::uint64_t service_id = 0;
@@ -180,7 +180,7 @@ struct DecodeResult {
 DecodeResult decode(std::span<const std::byte> bytes);
 std::array<std::byte, kMadBytes> encode(const Message& message);
 
-/// The start of a ConnectRequest's private data where the service is named by IP (A11.4); the consumer's own
+/// The start of a ConnectRequest's private data for a service of the RDMA IP CM service (A11.4); the consumer's own
 /// follows it.
 struct IpAddressing {
   static constexpr std::size_t kBytes = 36;

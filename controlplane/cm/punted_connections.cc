@@ -11,7 +11,7 @@ namespace {
 
 static_assert(sizeof(Snapshot) <= segment::kCmStateBytes);
 
-/// Management datagrams are reactor 0's (pmd/softroce/softroce.h).
+/// Reactor 0 sends and receives all management datagrams (pmd/softroce/softroce.h).
 constexpr std::uint32_t kManagementReactor = 0;
 constexpr std::uint32_t kPuntsPerPoll = 64;
 constexpr std::uint8_t kRnrForEver = 7;
@@ -50,7 +50,7 @@ void PuntedConnections::send_mad(const Endpoint& to, std::span<const std::byte, 
   punt.datagram.bytes = kMadBytes;
   std::copy(mad.begin(), mad.end(), punt.datagram.data.begin());
   context_.layout.reactors[kManagementReactor].punt_down.push(
-      punt);  // full: lost as on the wire, and sent again
+      punt);  // when full, the datagram is lost as on the wire; the agent repeats it
 }
 
 void PuntedConnections::refuse(Id id, RejectReason reason) {
@@ -61,7 +61,7 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
   Known known{.reactor = least_loaded(~0u), .peer = peer.endpoint.remote, .own = {}};
   policy::Verdict verdict{};
   const auto make = admit(id, known, peer.private_data, verdict, now_ns_);
-  // What may go better later is a lack of resources; what somebody decided is his refusal.
+  // A limit that may not hold later is reported as lack of resources, a drain as the consumer's decision.
   if (!make)
     return refuse(id,
                   verdict == policy::Verdict::Draining ? RejectReason::Consumer : RejectReason::NoResources);
@@ -76,7 +76,7 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
   known_[id] = std::move(known);
 }
 
-/// With what the queue pair has to know, and what a control plane that takes over has to.
+/// Adds the queue pair's attributes, and what a new control plane needs to take the connection over.
 segment::Command PuntedConnections::with_attributes(segment::Command command, Id id,
                                                     const PeerParameters& peer,
                                                     const OwnParameters& own) const {
@@ -116,7 +116,7 @@ void PuntedConnections::on_connect_wanted(std::uint32_t reactor, const segment::
   known.own.private_data.assign(event.private_data, event.private_data + bytes);
   const auto id = agent_.connect({event.local, event.peer, {}}, static_cast<std::uint16_t>(event.port),
                                  static_cast<std::uint16_t>(event.path_mtu), known.own, now_ns);
-  if (!id) return tell_failed(known);
+  if (!id) return report_failure(known);
   known_[*id] = std::move(known);
 }
 
@@ -127,11 +127,11 @@ void PuntedConnections::on_reply(Id id, const PeerParameters& peer) {
   known.own.responder_resources = std::min(peer.responder_resources, kMaxReads);
   known.own.initiator_depth = std::min(peer.initiator_depth, kMaxReads);
   const segment::Command connect = connect_command(id, known, peer.private_data);
-  // Without room for the command the agent gives up when nobody has answered the reply, and tells so.
+  // Without room for the command the agent's own timeout ends the connection, and on_disconnected() follows.
   command(known.reactor, with_attributes(connect, id, peer, known.own));
 }
 
-// --- What reactors tell
+// --- Events of reactors
 
 void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Event& event,
                                         std::uint64_t now_ns) {
@@ -155,21 +155,21 @@ void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   }
   known.made = true;
   known.own.qpn = event.queue_pair;
-  // The peer may have given up meanwhile.
+  // The peer may have given up in the meantime.
   if (!agent_.accept(at->first, known.own, now_ns))
     command(reactor, {.type = segment::CommandType::Ended, .cm_id = event.cm_id});
 }
 
 void PuntedConnections::on_connection_up(const segment::Event& event, std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  agent_.heard(static_cast<Id>(event.cm_id), now_ns);
+  agent_.packet_arrived(static_cast<Id>(event.cm_id), now_ns);
 }
 
 void PuntedConnections::on_connection_down(std::uint32_t reactor, const segment::Event& event,
                                            std::uint64_t now_ns) {
   now_ns_ = now_ns;
   auto id = static_cast<Id>(event.cm_id);
-  // One that was given up on its way has no identifier of ours.
+  // A connection that ended before it was established has no identifier of ours.
   if (event.outgoing != 0)
     for (const auto& [other, known] : known_)
       if (known.outgoing && known.reactor == reactor && known.own.qpn == event.queue_pair) id = other;
@@ -188,7 +188,7 @@ void PuntedConnections::on_rejected(Id id, RejectReason reason, std::span<const 
   const auto at = known_.find(id);
   if (at != known_.end() && at->second.outgoing) {
     spdlog::warn("The server has refused a connection (reason {})", static_cast<unsigned>(reason));
-    tell_failed(at->second);
+    report_failure(at->second);
     known_.erase(at);
     return;
   }
@@ -206,7 +206,7 @@ void PuntedConnections::restore() {
     for (const auto& entry : context_.layout.reactors[reactor].connections) {
       const auto info = entry.read();
       if (!info || info->state == segment::ConnectionState::Unused || info->queue_pair == 0) continue;
-      // Reactors ask again for those that are on their way.
+      // Reactors repeat the request for connections that they open.
       if (info->outgoing != 0 && info->state == segment::ConnectionState::Opening) continue;
       Snapshot snapshot;
       std::memcpy(&snapshot, info->cm_state.data(), sizeof snapshot);

@@ -73,7 +73,7 @@ RdmaCm::RdmaCm(Host& host, const RdmaCmOptions& options)
 }
 
 RdmaCm::~RdmaCm() {
-  // Those on the kept channel live on where somebody else has it open, and end with it where nobody has.
+  // Connections on the kept channel stay while another process has it open, and end otherwise.
   for (const auto& [id, entry] : entries_)
     if (entry.stage < Stage::Accepted) rdma_destroy_id(entry.id);
   if (listener_ != nullptr) rdma_destroy_id(listener_);
@@ -89,7 +89,7 @@ void RdmaCm::listen(std::uint16_t port) {
   const auto fail = [port](const char* what) -> SetupError {
     return SetupError("Cannot listen for RDMA connections on port " + std::to_string(port) + " (" + what +
                       ": " + std::strerror(errno) +
-                      "): is another server there, such as the kernel's? `rdma resource show cm_id` tells.");
+                      "): is another server there, such as the kernel's? see `rdma resource show cm_id`.");
   };
   if (rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP) != 0) throw fail("no identifier");
   set_type_of_service(listener_);
@@ -105,7 +105,7 @@ void RdmaCm::set_type_of_service(rdma_cm_id* id) {
   if (tos != 0) rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos);
 }
 
-/// Not one of those that a predecessor may have left in the connection table.
+/// Not an id that another control plane may have left in the connection table.
 Id RdmaCm::next_id() {
   do {
     ++next_id_;
@@ -113,14 +113,14 @@ Id RdmaCm::next_id() {
   return static_cast<Id>(next_id_);
 }
 
-void RdmaCm::forget(Id id) {
+void RdmaCm::erase(Id id) {
   const auto at = entries_.find(id);
   if (at == entries_.end()) return;
   rdma_destroy_id(at->second.id);
   entries_.erase(at);
 }
 
-// --- Wishes
+// --- Calls of the owner
 
 std::optional<Id> RdmaCm::connect(const PeerAddress& local, const PeerAddress& remote, std::uint16_t port,
                                   std::uint32_t queue_pair, std::span<const std::byte> private_data) {
@@ -166,7 +166,7 @@ bool RdmaCm::accept(Id id, std::uint32_t queue_pair, std::span<const std::byte> 
   entry.private_data.assign(private_data.begin(), private_data.end());
   rdma_conn_param parameters = parameters_of(entry);
   if (!keep(entry) || rdma_accept(entry.id, &parameters) != 0) {
-    forget(id);
+    erase(id);
     return false;
   }
   ++statistics_.sent;
@@ -179,7 +179,7 @@ void RdmaCm::reject(Id id, std::span<const std::byte> private_data) {
   if (at == entries_.end()) return;
   rdma_reject(at->second.id, private_data.data(), static_cast<std::uint8_t>(private_data.size()));
   ++statistics_.sent;
-  forget(id);
+  erase(id);
 }
 
 bool RdmaCm::ready(Id id) {
@@ -192,7 +192,7 @@ bool RdmaCm::ready(Id id) {
   return true;
 }
 
-void RdmaCm::heard(Id id) {
+void RdmaCm::packet_arrived(Id id) {
   const auto at = entries_.find(id);
   if (at != entries_.end() && at->second.stage == Stage::Accepted)
     rdma_notify(at->second.id, IBV_EVENT_COMM_EST);
@@ -206,10 +206,10 @@ void RdmaCm::disconnect(Id id) {
     ++statistics_.sent;
     ++statistics_.ended;
   }
-  forget(id);
+  erase(id);
 }
 
-// --- What the kernel tells
+// --- Events of the kernel
 
 bool RdmaCm::poll() {
   const bool any = poll(*channel_);
@@ -228,7 +228,7 @@ bool RdmaCm::poll(rdma_event_channel& channel) {
     const auto* bytes = static_cast<const std::byte*>(from->param.conn.private_data);
     if (bytes != nullptr && from->event <= RDMA_CM_EVENT_DISCONNECTED)
       event.private_data.assign(bytes, bytes + from->param.conn.private_data_len);
-    // An identifier cannot go before its events are acknowledged.
+    // An rdma_cm_id cannot be destroyed before its events are acknowledged.
     rdma_ack_cm_event(from);
     handle(event);
   }
@@ -276,16 +276,16 @@ void RdmaCm::handle(const Event& event) {
 void RdmaCm::fail(Id id, const std::string& why) {
   ++statistics_.timeouts;
   if (entries_.at(id).passive) return host_.on_disconnected(id);
-  forget(id);
+  erase(id);
   host_.on_rejected(id, why);
 }
 
-bool RdmaCm::device_goes() const {
+bool RdmaCm::device_removed() const {
   return std::any_of(device_nodes_.begin(), device_nodes_.end(),
                      [](const std::string& node) { return ::access(node.c_str(), F_OK) != 0; });
 }
 
-/// Both steps to ready-to-send, in the driver's terms.
+/// Attributes of both transitions, to ready-to-receive and to ready-to-send.
 std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
   int mask = 0;
   device_nodes_.insert(entry.id->verbs->device->dev_path);
@@ -295,7 +295,7 @@ std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
   if (rdma_init_qp_attr(entry.id, &send, &mask) != 0) return std::nullopt;
-  // What the peer may read at once is what we answer, and the other way round.
+  // The peer's initiator depth is our responder resources, and vice versa.
   entry.responder_resources = std::min(event.parameters.responder_resources, kMaxReads);
   entry.initiator_depth = std::min(event.parameters.initiator_depth, kMaxReads);
   RdmaCmPeer peer{
@@ -335,7 +335,7 @@ void RdmaCm::on_request(const Event& event) {
 
 void RdmaCm::on_response(Id id, Entry& entry, const Event& event) {
   const auto peer = describe(entry, event);
-  if (!peer) return fail(id, "the kernel does not tell what the queue pair needs");
+  if (!peer) return fail(id, "the kernel gives no attributes for the queue pair");
   entry.stage = Stage::Replied;
   host_.on_reply(id, *peer);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management by librdmacm for queue pairs that are made elsewhere: what a queue pair has to know
-// (rdma_init_qp_attr) goes out through a Host, the number of the queue pair comes back by accept() and
-// connect(). One thread. Polled: no call waits.
+// Connection management by librdmacm for queue pairs that another process makes: their attributes (rdma_init_qp_attr)
+// go out through a Host, the number of the queue pair comes back by accept() and connect(). One thread. Polled: no call
+// blocks.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -22,7 +22,7 @@
 
 namespace sluice::cm {
 
-/// What is known of a connection that is to be.
+/// Device and queue pair attributes of a connection that is being established.
 struct RdmaCmPeer {
   std::string device;  ///< as the kernel calls it
   std::uint8_t device_port = 1;
@@ -32,23 +32,23 @@ struct RdmaCmPeer {
 
 struct RdmaCmOptions {
   std::uint8_t traffic_class = 0;
-  std::optional<std::uint8_t> service_level;  ///< nothing: what the kernel's priorities say
+  std::optional<std::uint8_t> service_level;  ///< no value: from the kernel's priority mapping
 };
 
 class RdmaCm {
  public:
-  /// No call back from within, but for accept(), reject() and ready().
+  /// Implemented by the owner. From within, only accept(), reject() and ready() may be called.
   class Host {
    public:
     virtual ~Host() = default;
-    /// Passive: to be answered by accept() or reject(), now or later.
+    /// Passive: call accept() or reject(), now or later.
     virtual void on_request(Id id, const RdmaCmPeer& peer) = 0;
-    /// Active: the queue pair is to be connected, then ready() called; or disconnect().
+    /// Active: connect the queue pair, then call ready(); or call disconnect().
     virtual void on_reply(Id id, const RdmaCmPeer& peer) = 0;
     virtual void on_established(Id id) = 0;
-    /// The connection has not come about; the id is gone.
+    /// The connection was not established. The id is invalid from here on.
     virtual void on_rejected(Id id, const std::string& why) = 0;
-    /// The peer has ended it, or its device is going: disconnect() is wanted.
+    /// The peer has disconnected, or the device is being removed: call disconnect().
     virtual void on_disconnected(Id id) = 0;
   };
 
@@ -60,25 +60,25 @@ class RdmaCm {
 
   /// On all addresses of both families. Throws SetupError.
   void listen(std::uint16_t port);
-  /// True when there was something.
+  /// Handles pending events. True when there was one.
   bool poll();
 
-  // False, or nothing, when the id is not known, or the kernel refuses.
+  // False, or no value, when the id is not valid or the kernel refuses.
   std::optional<Id> connect(const PeerAddress& local, const PeerAddress& remote, std::uint16_t port,
                             std::uint32_t queue_pair, std::span<const std::byte> private_data);
   bool accept(Id id, std::uint32_t queue_pair, std::span<const std::byte> private_data);
   void reject(Id id, std::span<const std::byte> private_data);
   bool ready(Id id);
-  /// The peer has been heard on the queue pair: its message that it is ready may have been lost.
-  void heard(Id id);
-  /// Ends the connection; the id is gone.
+  /// A packet has arrived on the queue pair: the peer's ready-to-use may have been lost.
+  void packet_arrived(Id id);
+  /// Ends the connection. The id is invalid from here on.
   void disconnect(Id id);
 
-  /// A device that librdmacm has opened is being taken away. The kernel waits until nobody has it open, and
-  /// librdmacm lets go of it only with its process. Makes system calls.
-  bool device_goes() const;
+  /// A device that librdmacm has opened is being removed. The kernel waits until no process has it open, and librdmacm
+  /// closes it only when its process ends. Makes system calls.
+  bool device_removed() const;
 
-  /// The channel that established connections are on: while anybody has it open, the kernel keeps them.
+  /// Channel of established connections. The kernel keeps them while any process has it open.
   int kept_channel() const { return kept_->fd; }
 
   const AgentStatistics& statistics() const { return statistics_; }
@@ -94,7 +94,7 @@ class RdmaCm {
     std::uint8_t initiator_depth = 16;
     std::vector<std::byte> private_data;
   };
-  /// An event without what librdmacm keeps for it.
+  /// Copy of an event, which librdmacm frees when it is acknowledged.
   struct Event {
     rdma_cm_event_type type{};
     int status = 0;
@@ -111,19 +111,19 @@ class RdmaCm {
   void set_type_of_service(rdma_cm_id* id);
   rdma_conn_param parameters_of(const Entry& entry) const;
   Id next_id();
-  void forget(Id id);
+  void erase(Id id);
 
   Host& host_;
   const RdmaCmOptions options_;
   bool keep(const Entry& entry);
   bool poll(rdma_event_channel& channel);
 
-  rdma_event_channel* channel_ = nullptr;  ///< of listening, and of connections that are coming about
+  rdma_event_channel* channel_ = nullptr;  ///< of the listener, and of connections being established
   rdma_event_channel* kept_ = nullptr;
   rdma_cm_id* listener_ = nullptr;
   std::uint32_t next_id_;
   std::map<Id, Entry> entries_;
-  std::set<std::string> device_nodes_;  ///< are there as long as their devices are
+  std::set<std::string> device_nodes_;  ///< exist as long as their devices
   AgentStatistics statistics_;
 };
 

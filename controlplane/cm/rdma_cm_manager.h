@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The kernel's connection management for a verbs device, in the process that polls it: for clients and tests,
-// which have no control plane. One thread, the device's.
+// which have no control plane. The thread that polls the device.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@ namespace sluice::cm {
 
 class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host {
  public:
-  /// `server` is whom connect() speaks to; listening needs none. Throws SetupError.
+  /// connect() connects to `server`; listening needs none. Throws SetupError when this machine has no RDMA.
   explicit RdmaCmManager(const PeerAddress& server = {}) : manager_(*this, {}), server_(server) {}
 
   void listen(std::uint16_t port) override { manager_.listen(port); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a parsed configuration and collects what is wrong with it.
+// Reads a parsed configuration and collects its defects. Setup; one thread.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace sluice::config {
 
-/// Reads keys out of tables, notes every defect, and in the end names the keys that nobody asked for.
+/// Reads keys of tables and records every defect. finish() adds the keys that were never read, and throws.
 class Checker {
  public:
   explicit Checker(std::string name) : name_(std::move(name)) {}
@@ -105,9 +105,9 @@ class Checker {
 
 /// "10.0.0.0/8", "192.0.2.7", "2001:db8::/32".
 bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix);
-/// The other way round.
+/// Inverse of parse_prefix().
 std::string to_text(const segment::AllowedPrefix& prefix);
-/// A list of such; returns how many are in `out`.
+/// A list of prefixes. Returns how many of `out` it has filled.
 std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std::string& key,
                             std::span<segment::AllowedPrefix> out);
 

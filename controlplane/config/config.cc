@@ -92,7 +92,7 @@ void read_transport(Checker& check, const toml::table& root, segment::ConfigBloc
   std::string policy = "always";
   check.text(*table, "reply_chunks", policy, 16, {"always", "if-needed"});
   block.reply_chunks_if_needed = policy == "if-needed" ? 1 : 0;
-  // A reply's header can be as long as a Send, and results stand behind it.
+  // A reply's header can be as long as a Send, and the results follow it.
   block.reply_buffer_bytes = 2 * block.inline_bytes;
 }
 
@@ -225,7 +225,7 @@ void read_class(Checker& check, const toml::table& table, const segment::ConfigB
     check.defect(table.source(), "min_credits is above max_credits.");
 }
 
-/// After the transport's, whose credits bound those of each class.
+/// Call after read_transport(): its credits are the limit of each class's.
 void read_policy(Checker& check, const toml::table& root, Config& config) {
   config.classes[0].credits.max_credits = config.block.credits;
   if (const toml::table* table = check.table(root, "policy")) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration file: one TOML file for both planes, checked as a whole before anything starts.
+// The configuration: one TOML file for both planes, checked as a whole before anything starts. Values; any thread.
 #pragma once
 
 #include <stdexcept>
@@ -14,21 +14,21 @@
 
 namespace sluice::config {
 
-/// What is wrong with a file: one sentence per defect, each with file and line.
+/// Defects of a file: a line for each, with file, line number and a sentence that says what is allowed.
 class ConfigError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 struct Config {
-  segment::ConfigBlock block;  ///< what the data plane gets
-  bool choose_cpus = true;     ///< reactor.cpus is not given: the topology decides
+  segment::ConfigBlock block;  ///< the part that the data plane reads
+  bool choose_cpus = true;     ///< reactor.cpus is not set: taken from the topology
 
   std::string segment = "sluice";
-  std::string file{};  ///< it was read from; empty: built-in defaults
+  std::string file{};  ///< absolute path; empty: built-in defaults
   std::string admin_socket = "/run/sluice/admin.sock";
-  std::string admin_change_group{};                ///< may do everything; root always may
-  std::string admin_read_group{};                  ///< may look; empty: nobody
+  std::string admin_change_group{};                ///< access to all methods, as root has
+  std::string admin_read_group{};                  ///< read access; empty: none
   std::string metrics_address = "127.0.0.1:9464";  ///< empty: no exporter
   std::string log_level = "info";
   bool mount_enabled = true;
@@ -42,10 +42,10 @@ struct Config {
 
   // Policy.
   std::vector<policy::ClientClass> classes{1};  ///< the first is "default"
-  std::uint64_t policy_slots = 0;               ///< of one reactor; zero: all there are
+  std::uint64_t policy_slots = 0;               ///< call slots to divide, per reactor; zero: all
   std::uint32_t policy_idle_s = 30;
   std::uint32_t policy_interval_ms = 500;
-  std::uint32_t max_connections = 0;  ///< in all; zero: all there is room for
+  std::uint32_t max_connections = 0;  ///< in total; zero: as many as there is room for
   std::uint32_t max_requests_per_second = 200;
   std::uint32_t max_requests_per_second_per_client = 50;
 
@@ -53,11 +53,11 @@ struct Config {
   policy::AdmissionLimits admission_limits() const;
 };
 
-/// What the data plane's block says of classes and log level follows from the rest.
+/// Sets the members of `block` that follow from the others: classes and log level.
 void fill_derived(Config& config);
 /// The built-in defaults: one export /export, served from memory.
 Config defaults();
-/// Throws ConfigError.
+/// Throws ConfigError, with all defects of the file.
 Config load_file(const std::string& path);
 Config parse(const std::string& text, const std::string& name);
 

@@ -76,7 +76,7 @@ json describe_device(const segment::ConfigBlock& block) {
   return device;
 }
 
-/// Tables and keys of which a change takes effect at once.
+/// Tables and keys whose changes take effect without a restart.
 bool is_live(const std::string& key) {
   static const char* kLive[] = {"log_level", "export",    "client_class",
                                 "policy",    "admission", "host_authentication.timeout_s"};
@@ -86,7 +86,7 @@ bool is_live(const std::string& key) {
   });
 }
 
-/// Of the control plane alone.
+/// Whether only the control plane uses the key.
 bool is_control(const std::string& key) {
   return key.rfind("admin.", 0) == 0 || key.rfind("metrics.", 0) == 0 || key.rfind("mount.", 0) == 0 ||
          (key.rfind("host_authentication.", 0) == 0 && key != "host_authentication.required");
@@ -159,7 +159,7 @@ json describe(const Config& config) {
 }
 
 Changes compare(const Config& running, const Config& next) {
-  // Keys of lists are named by what they are about, not by their place.
+  // Entries of lists are compared by name, not by position.
   const auto flat = [](const Config& config) {
     std::map<std::string, json> keys;
     const json described = describe(config);
@@ -198,7 +198,7 @@ Config live_part(const Config& running, const Config& next) {
   result.authentication_timeout_s = next.authentication_timeout_s;
   result.classes = next.classes;
   for (policy::ClientClass& entry : result.classes) {
-    // Connections were made with room for so many.
+    // Connections that are open have room for the old maximum.
     entry.credits.max_credits = std::min(entry.credits.max_credits, running.block.credits);
     entry.credits.min_credits = std::min(entry.credits.min_credits, entry.credits.max_credits);
   }

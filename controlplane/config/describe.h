@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A configuration as users see it, and what a new one changes.
+// A configuration as JSON, and the difference that a new one makes. Pure; any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,26 +11,26 @@
 
 namespace sluice::config {
 
-/// Every key with its value, named and nested as in the file.
+/// Every key with its value, nested as in the file.
 nlohmann::json describe(const Config& config);
 
 struct Changes {
   std::vector<std::string> live;             ///< keys that take effect at once
-  std::vector<std::string> restart_control;  ///< keys that want the control plane started again
-  std::vector<std::string> restart_both;     ///< keys that want both planes started again
+  std::vector<std::string> restart_control;  ///< keys that need a restart of the control plane
+  std::vector<std::string> restart_both;     ///< keys that need a restart of both planes
 };
 
 Changes compare(const Config& running, const Config& next);
 
-/// `next` as far as it can take effect while both planes run; the rest as in `running`.
+/// `running` with those values of `next` that take effect without a restart.
 Config live_part(const Config& running, const Config& next);
 
-/// Places of exports: a path keeps the place that it has in `before`, since that is part of its handles.
-/// Throws ConfigError when there is no place left.
+/// Gives each export of `block` the index that its path has in `before`: file handles contain it. Throws ConfigError
+/// when no index is left.
 void keep_places(const segment::ConfigBlock& before, segment::ConfigBlock& block);
 
-/// The same for classes of clients, whose counters are kept by number: a class keeps the number that its name
-/// has in `before`. One that is gone stays without clients; it is not described.
+/// The same for classes of clients, whose counters go by index. A class that is no longer configured keeps its index
+/// while there is room, has no clients, and is not described.
 void keep_classes(const segment::ConfigBlock& before, Config& config);
 
 }  // namespace sluice::config

@@ -10,7 +10,7 @@
 namespace sluice::config {
 namespace {
 
-/// Memory windows of a device, two for each call.
+/// Limited by the memory windows of a device: each call takes two.
 constexpr std::uint32_t kMaxCallsOfAll = 2048;
 
 void read_address(Checker& check, const toml::table& table, const std::string& key, PeerAddress& address) {
@@ -60,7 +60,7 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
                  "an upstream has nfs3: MOUNT can ask that or the server of [reverse], not both.");
   if (root.contains("export"))
     check.defect(table->source(),
-                 "MOUNT answers for the server of [reverse], not for [[export]]: take one of them out.");
+                 "MOUNT answers for the server of [reverse], not for [[export]]: remove one of them.");
   block.exports = {};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The [reverse] table of the configuration: TCP clients whose calls go to an RPC-over-RDMA server.
+// The [reverse] table of the configuration: TCP clients whose calls go to an RPC-over-RDMA server. Setup; one thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,10 +10,10 @@
 
 namespace sluice::config {
 
-/// After the device, the exports and the upstreams. Reads it into the block; defects go to `check`.
+/// Call after device, exports and upstreams have been read. Defects go to `check`.
 void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock& block);
 nlohmann::json describe_reverse(const segment::ConfigBlock& block);
-/// The server's MOUNT, as that of an upstream.
+/// The server's MOUNT, in the form of an upstream.
 segment::UpstreamConfig mount_of_server(const segment::ReverseConfig& reverse);
 
 }  // namespace sluice::config

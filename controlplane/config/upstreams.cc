@@ -120,8 +120,7 @@ void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBloc
   }
   if (!serves_exports_beside_upstreams(block)) {
     if (root.contains("export"))
-      check.defect(node->source(),
-                   "an upstream has nfs3, which [[export]] is served with: take one of them out.");
+      check.defect(node->source(), "an upstream has nfs3, and so has [[export]]: remove one of them.");
     block.exports = {};
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The [[upstream]] tables of the configuration.
+// The [[upstream]] tables of the configuration. Setup; one thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,14 +10,14 @@
 
 namespace sluice::config {
 
-/// Reads them into the block; defects go to `check`.
+/// Reads all of them into `block`. Defects go to `check`.
 void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBlock& block);
-/// Null: the data plane serves it, or nobody.
+/// The upstream that `route` is forwarded to; null when there is none. Points into `block`.
 const segment::UpstreamConfig* upstream_of(const segment::ConfigBlock& block,
                                            const segment::RouteConfig& route);
-/// Whether NFS version 3 is that of the exports in memory.
+/// Whether NFS version 3 is served from the exports in memory.
 bool serves_exports(const segment::ConfigBlock& block);
-/// The same, were it not for the reverse gateway.
+/// The same, without regard to [reverse].
 bool serves_exports_beside_upstreams(const segment::ConfigBlock& block);
 nlohmann::json describe_upstreams(const segment::ConfigBlock& block);
 

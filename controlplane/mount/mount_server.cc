@@ -25,7 +25,7 @@ constexpr std::uint32_t kProgram = 100005;
 constexpr std::uint32_t kVersion3 = 3;
 enum Procedure : std::uint32_t { kNull = 0, kMnt = 1, kDump = 2, kUmnt = 3, kUmntAll = 4, kExport = 5 };
 
-/// libtirpc's dispatch function carries no context.
+/// Of the one server: libtirpc's dispatch function has no context argument.
 Exports* current_exports = nullptr;
 
 PeerAddress address_of(SVCXPRT* transport) {
@@ -82,7 +82,7 @@ void dispatch(svc_req* request, SVCXPRT* transport) {
   switch (request->rq_proc) {
     case kNull:
     case kUmnt:
-    case kUmntAll:  // nothing is kept of mounts
+    case kUmntAll:  // mounts are not recorded
       svc_sendreply(transport, none, nullptr);
       break;
     case kMnt:
@@ -137,10 +137,10 @@ struct MountServer::State {
   std::thread thread;
 
   void run() {
-    constexpr int kLookAroundMs = 100;
+    constexpr int kStopCheckMs = 100;
     while (!stop) {
       std::vector<pollfd> fds(svc_pollfd, svc_pollfd + svc_max_pollfd);
-      const int ready = ::poll(fds.data(), fds.size(), kLookAroundMs);
+      const int ready = ::poll(fds.data(), fds.size(), kStopCheckMs);
       if (ready > 0) svc_getreq_poll(fds.data(), ready);
     }
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MOUNT version 3 over TCP and UDP (RFC 1813, appendix I), by libtirpc: NFSv3 clients ask it before they use
-// RDMA. libtirpc keeps its state in the process, so there is one server at a time; it runs in a thread of its
-// own.
+// MOUNT version 3 over TCP and UDP (RFC 1813, appendix I), by libtirpc: NFSv3 clients get the root handle here before
+// they connect by RDMA. libtirpc has global state, so there is one server per process. It has a thread of its own.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ enum class MountStatus : std::uint32_t { Ok = 0, Perm = 1, NoEnt = 2, Acces = 13
 struct MountAnswer {
   MountStatus status = MountStatus::NoEnt;
   std::vector<std::byte> handle;
-  std::vector<int> flavors{1, 0};  ///< of authentication: AUTH_SYS, AUTH_NONE
+  std::vector<int> flavors{1, 0};  ///< of authentication, preferred first: AUTH_SYS, AUTH_NONE
 };
 
 /// The exports that the server answers for. Called on the server's thread, one call at a time.

@@ -18,8 +18,8 @@ constexpr rpcprog_t kProgram = 100005;
 constexpr rpcvers_t kVersion3 = 3;
 constexpr rpcproc_t kMnt = 1;
 constexpr rpcproc_t kExport = 5;
-constexpr timeval kPatience{5, 0};
-constexpr unsigned kPatienceMs = 5000;
+constexpr timeval kTimeout{5, 0};
+constexpr unsigned kTimeoutMs = 5000;
 
 template <typename T>
 xdrproc_t proc_of(bool_t (*function)(XDR*, T*)) {
@@ -34,18 +34,18 @@ struct Destroy {
 };
 using Client = std::unique_ptr<CLIENT, Destroy>;
 
-/// Where its rpcbind says that MOUNT is, or at the port that the configuration names.
+/// At the port of the configuration, or where the upstream's rpcbind says.
 Client connect(const segment::UpstreamConfig& upstream) {
   CLIENT* client = nullptr;
   if (upstream.mount_port == 0) {
-    timeval patience = kPatience;
+    timeval timeout = kTimeout;
     client = clnt_create_timed(to_string(upstream.address).c_str(), kProgram, kVersion3,
-                               is_mapped_ipv4(upstream.address) ? "tcp" : "tcp6", &patience);
+                               is_mapped_ipv4(upstream.address) ? "tcp" : "tcp6", &timeout);
   } else {
     sockaddr_storage address{};
     const socklen_t bytes =
         tcp::socket_address(upstream.address, static_cast<std::uint16_t>(upstream.mount_port), address);
-    const int socket = tcp::connecting_socket(address.ss_family, upstream.privileged_port != 0, kPatienceMs);
+    const int socket = tcp::connecting_socket(address.ss_family, upstream.privileged_port != 0, kTimeoutMs);
     if (socket >= 0 && ::connect(socket, reinterpret_cast<const sockaddr*>(&address), bytes) == 0) {
       netbuf to{static_cast<unsigned>(sizeof address), static_cast<unsigned>(bytes), &address};
       client = clnt_vc_create(socket, &to, kProgram, kVersion3, 0, 0);
@@ -66,7 +66,7 @@ template <typename Argument, typename Result>
 bool call(const Client& client, rpcproc_t procedure, bool_t (*encode)(XDR*, Argument*), Argument* argument,
           bool_t (*decode)(XDR*, Result*), Result* result) {
   return client && clnt_call(client.get(), procedure, proc_of(encode), reinterpret_cast<char*>(argument),
-                             proc_of(decode), reinterpret_cast<char*>(result), kPatience) == RPC_SUCCESS;
+                             proc_of(decode), reinterpret_cast<char*>(result), kTimeout) == RPC_SUCCESS;
 }
 
 MountAnswer ask(const segment::UpstreamConfig& upstream, const std::string& path) {

@@ -27,7 +27,7 @@ Verdict Admission::judge(const PeerAddress& client, std::uint32_t max_of_client,
 
 Verdict Admission::decide(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns) {
   if (draining_) return Verdict::Draining;
-  // A client's own limit first: one that asks too often does not use up what others may ask.
+  // The client's own rate first: a request that this refuses takes nothing from the rate of all clients.
   if (clients_.size() >= total_ + kMaxRemembered) forget_quiet(now_ns);
   Client* known = nullptr;
   if (const auto at = clients_.find(client.bytes); at != clients_.end())

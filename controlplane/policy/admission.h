@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may connect: limits in all and per client, limits on the rate of requests, and none at all while the
-// appliance is drained. Pure bookkeeping; one thread.
+// Admission of connections: limits on their number, in total and per client, and on the rate of requests. While
+// draining, all are refused. No I/O and no clock of its own; one thread.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace sluice::policy {
 
-// X(name, what): the words are metric labels.
+// X(name, text): the texts are label values of a metric.
 #define SLUICE_VERDICTS(X)                                          \
   X(Admit, "admitted")                                              \
   X(TooManyConnections, "too many connections")                     \
@@ -41,11 +41,11 @@ struct AdmissionLimits {
   std::uint32_t max_requests_per_second_per_client = 0;
 };
 
-/// So many at once and so many per second after that.
+/// Rate limit: a burst of `per_second` requests, then `per_second` of them each second.
 class TokenBucket {
  public:
   bool take(std::uint32_t per_second, std::uint64_t now_ns);
-  /// As it was in the beginning.
+  /// Whether it would admit a full burst.
   bool full(std::uint64_t now_ns) const { return spent_until_ns_ <= now_ns; }
 
  private:
@@ -60,19 +60,20 @@ class Admission {
   void set_draining(bool draining) { draining_ = draining; }
   bool draining() const { return draining_; }
 
-  /// Judges a request; an admitted one counts from here on. `max_of_client` is the limit of its class.
+  /// Decides on a request. An admitted one counts as a connection from here on. `max_of_client` is the limit of the
+  /// client's class; `now_ns` is monotonic.
   Verdict judge(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
   void connected(const PeerAddress& client) { ++clients_[client.bytes].connections, ++total_; }
   void disconnected(const PeerAddress& client);
   void forget_all();
   std::uint32_t connections() const { return total_; }
-  /// Clients that it knows something about.
+  /// Clients with an entry: those with connections, and those whose recent requests count for their rate.
   std::size_t remembered() const { return clients_.size(); }
-  /// Requests by verdict, since the start.
+  /// Requests with this verdict since the start.
   std::uint64_t count(Verdict verdict) const { return counts_[static_cast<std::size_t>(verdict)]; }
 
  private:
-  /// Clients without connections that are remembered for the rate of their requests.
+  /// Clients without connections that keep an entry, for the rate of their requests.
   static constexpr std::size_t kMaxRemembered = 4096;
   struct Client {
     std::uint32_t connections = 0;

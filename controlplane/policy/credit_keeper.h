@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the credit policy on the shared segment: reads from the connection tables who is connected and how much each
-// uses, and sends reactors the grants that change. All of its state follows from those tables, so that a new control
-// plane can take over. One thread.
+// Runs the credit policy on the shared segment: reads from the connection tables which clients are connected and
+// how much each uses, and sends reactors the grants that change. All of its state follows from those tables, so
+// that a new control plane can take over. One thread.
 #pragma once
 
 #include <cstdint>

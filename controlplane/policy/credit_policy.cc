@@ -6,10 +6,9 @@
 namespace sluice::policy {
 namespace {
 
-/// Below this, one credit more or less is a matter of fairness; above, of a few percent that are not worth a
-/// message.
+/// Grants up to this are set exactly. Above, a difference of a few percent is not worth a command.
 constexpr std::uint32_t kFineGrants = 8;
-/// Recomputations between turns of who gets what whole numbers leave over.
+/// Recomputations after which the credits that rounding leaves over go to other connections.
 constexpr std::uint32_t kRecomputationsPerTurn = 4;
 
 }  // namespace
@@ -56,8 +55,8 @@ void CreditPolicy::observed(std::uint32_t connection, std::uint64_t calls, std::
   if (calls != member.calls || peak_busy > 0) member.active_ns = now_ns;
   member.calls = calls;
   const std::uint32_t most = class_of(member.client_class).max_credits;
-  // One that uses all it has may want any number; one that does not keeps half as much again, and comes down
-  // to that slowly.
+  // A connection that uses its whole grant may want any number. One that does not keeps half as much again as it
+  // used, and its demand decays to that slowly.
   const std::uint32_t used = peak_busy >= member.granted ? most : peak_busy + peak_busy / 2 + 1;
   member.demand = std::min(std::max(used, member.demand - member.demand / 4), most);
 }
@@ -80,7 +79,7 @@ std::span<const GrantChange> CreditPolicy::recompute(std::uint64_t now_ns) {
     claims_.push_back({.weight = limits.weight, .least = limits.min_credits, .most = most});
     most_of_all += most;
   }
-  // Only where not everybody can have all does it matter who does not want it.
+  // Demand matters only when the slots do not suffice for the maximum of every connection.
   if (most_of_all > limits_.slots)
     for (std::size_t i = 0; i < numbers_.size(); ++i)
       claims_[i].most = std::clamp(members_[numbers_[i]].demand, claims_[i].least, claims_[i].most);

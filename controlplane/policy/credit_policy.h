@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many credits each connection of one reactor is granted: fair shares of the reactor's call slots by
-// weight, of which a connection that wants less leaves the rest to others, and an idle one nearly all.
+// Credits of each connection of one reactor: weighted max-min fair shares of the reactor's call slots. What a
+// connection does not use is divided among the others; an idle one keeps its class's minimum.
 //
 // A grant that shrinks takes effect with the next reply; calls that are in flight were granted and are served
-// (RFC 8166, section 3.3.1; V1-048). Every connection has room for all it can ever be granted, so the budget
-// is about who may keep the reactor busy, not about memory. Pure bookkeeping; one thread.
+// (RFC 8166, section 3.3.1; V1-048). Every connection has Receives and slots for its class's maximum, so the
+// budget divides the reactor's time, not memory. No I/O and no clock of its own; one thread.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +43,12 @@ class CreditPolicy {
   void set_limits(const CreditLimits& limits) { limits_ = limits; }
   const CreditLimits& limits() const { return limits_; }
 
-  /// What a connection of a class starts with.
+  /// Credits that a new connection of a class starts with.
   std::uint32_t first_grant(std::uint32_t client_class) const;
   void joined(std::uint32_t connection, std::uint32_t client_class, std::uint32_t granted,
               std::uint64_t now_ns);
   void left(std::uint32_t connection);
-  /// What the connection did since the last time: calls so far, and the most at once.
+  /// Use of a connection since the last call: `calls` is the total so far, `peak_busy` the most calls at a time.
   void observed(std::uint32_t connection, std::uint64_t calls, std::uint32_t peak_busy, std::uint64_t now_ns);
   /// The grants that should change; valid until the next call.
   std::span<const GrantChange> recompute(std::uint64_t now_ns);
@@ -75,7 +75,7 @@ class CreditPolicy {
   FairShares shares_{.level = std::numeric_limits<double>::infinity(), .total = 0};
   std::size_t first_ = 0;
   std::uint32_t recomputed_ = 0;
-  // Of one recomputation.
+  // Scratch memory of recompute().
   std::vector<std::uint32_t> numbers_;
   std::vector<Claim> claims_;
   std::vector<std::uint32_t> wanted_;

@@ -35,7 +35,7 @@ FairShares fair_shares(std::span<const Claim> claims, std::uint64_t budget, std:
     }
   }
   FairShares result{.level = low, .total = 0};
-  // A hair above, so that a share that is a whole number does not become the one below it.
+  // Rounding errors must not turn a whole number into the one below it.
   constexpr double kRounding = 1e-6;
   for (std::size_t i = 0; i < claims.size(); ++i) {
     shares[i] = static_cast<std::uint32_t>(std::floor(share_at(claims[i], low) + kRounding));
@@ -43,7 +43,7 @@ FairShares fair_shares(std::span<const Claim> claims, std::uint64_t budget, std:
   }
   for (std::size_t i = 0; i < claims.size() && result.total < budget; ++i) {
     const std::size_t at = (first + i) % claims.size();
-    // Only those whose share was cut to a whole number.
+    // Only claims whose share was rounded down.
     if (shares[at] >= claims[at].most || low * claims[at].weight < shares[at] + kRounding) continue;
     ++shares[at];
     ++result.total;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Weighted max-min fairness: nobody can have more without taking it from somebody who has less for his
-// weight. Pure.
+// Weighted max-min fairness: no share can grow without shrinking one that is smaller in proportion to its weight.
+// Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct Claim {
 };
 
 struct FairShares {
-  /// What one unit of weight gets where neither end of a claim binds; the share of a newcomer.
+  /// Share per unit of weight of claims that are held neither at `least` nor at `most`.
   double level = 0;
   std::uint64_t total = 0;
 };
 
-/// Divides `budget` among `claims`. The sum of the shares is no more than the budget, or than the sum of what
-/// is given in any case. What whole numbers leave over goes to one after the other from number `first` on, so
-/// that turning `first` makes up for it in the long run.
+/// Divides `budget` among `claims` into `shares`, which has the same size. The sum of the shares is at most the
+/// budget, or the sum of all `least` when that is more. What rounding down leaves over goes one by one to claims from
+/// number `first` on: callers advance `first` from time to time, so that it evens out.
 FairShares fair_shares(std::span<const Claim> claims, std::uint64_t budget, std::size_t first,
                        std::span<std::uint32_t> shares);
 

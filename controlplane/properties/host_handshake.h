@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How one host shows another who it is, in octets that travel as property 6 (draft, section 5.2.6). The draft
-// has no method of its own (D2-26): methods plug in here. One thread.
+// Host authentication of version 2, in octets that property 6 carries (draft, section 5.2.6). The draft defines no
+// method (D2-26): methods implement these interfaces. One thread.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,13 @@ class HostHandshake {
   struct Step {
     Verdict verdict = Verdict::Pending;
     std::vector<std::byte> answer;  ///< empty: nothing to send
-    std::string peer;               ///< Accepted: who it is
+    std::string peer;               ///< Accepted: the host's name
   };
 
   virtual ~HostHandshake() = default;
-  /// What the side that begins says first; empty on the other.
+  /// First octets of the side that begins; empty on the other.
   virtual std::vector<std::byte> begin() = 0;
+  /// Octets from the peer, all of one property. Not called again after a verdict other than Pending.
   virtual Step on_octets(std::span<const std::byte> octets) = 0;
 };
 
@@ -31,7 +32,7 @@ class HostHandshake {
 class HostAuthentication {
  public:
   virtual ~HostAuthentication() = default;
-  /// Of the side that waits for the first octets.
+  /// The handshake of a connection on which the peer begins.
   virtual std::unique_ptr<HostHandshake> accept() const = 0;
 };
 

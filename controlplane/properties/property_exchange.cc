@@ -12,7 +12,7 @@
 namespace sluice::properties {
 namespace {
 
-constexpr std::uint64_t kLookIntervalNs = 500'000'000;
+constexpr std::uint64_t kCheckIntervalNs = 500'000'000;
 
 }  // namespace
 
@@ -38,9 +38,9 @@ bool PropertyExchange::poll(std::uint64_t now_ns) {
     }
   }
   any |= send_parts();
-  if (now_ns - looked_ns_ >= kLookIntervalNs) {
-    looked_ns_ = now_ns;
-    look_at_connections(now_ns);
+  if (now_ns - checked_ns_ >= kCheckIntervalNs) {
+    checked_ns_ = now_ns;
+    check_held_connections(now_ns);
   }
   return any;
 }
@@ -52,7 +52,7 @@ void PropertyExchange::on_part(std::uint32_t reactor, const segment::PropertyPar
     incoming.from = from;
     incoming.body.clear();
   }
-  // A predecessor may have taken the beginning with it.
+  // A control plane before this one may have read the first parts.
   const bool fits = incoming.from == from && part.offset == incoming.body.size() &&
                     part.bytes <= segment::PropertyPart::kBytes &&
                     part.offset + part.bytes <= std::min(part.total_bytes, rpcrdma::kMaxPropertyBytes);
@@ -67,7 +67,7 @@ void PropertyExchange::on_part(std::uint32_t reactor, const segment::PropertyPar
 void PropertyExchange::on_set(const Key& from, bool first, std::span<const std::byte> body) {
   ++statistics_.sets;
   const auto properties = rpcrdma::v2::decode_properties(body);
-  if (!properties) return;  // the data plane has refused such
+  if (!properties) return;  // not well-formed: the data plane answers that
   if (first) {
     const auto info =
         layout_.reactors[from.reactor].connections[from.connection % segment::kMaxConnections].read();
@@ -103,7 +103,7 @@ void PropertyExchange::on_authentication(const Key& from, std::span<const std::b
       ++statistics_.authenticated;
       spdlog::info("Host '{}' has authenticated itself on connection {} of reactor {}", step.peer,
                    from.connection, from.reactor);
-      // If the ring is full the client's next attempt, or its time limit, decides.
+      // With the ring full, the client's next attempt or its time limit decides.
       peer.ended =
           command(from.reactor,
                   {.type = segment::CommandType::Admit, .cm_id = from.cm_id, .connection = from.connection});
@@ -111,7 +111,7 @@ void PropertyExchange::on_authentication(const Key& from, std::span<const std::b
       return;
     case HostHandshake::Verdict::Refused:
       ++statistics_.refused;
-      spdlog::warn("The peer of connection {} of reactor {} did not show who it is", from.connection,
+      spdlog::warn("The peer of connection {} of reactor {} failed host authentication", from.connection,
                    from.reactor);
       peer.handshake.reset();
       peer.ended = true;
@@ -127,7 +127,7 @@ void PropertyExchange::close(const Key& connection) {
                                .reason = static_cast<std::uint32_t>(rpcrdma::CloseReason::NotAuthenticated)});
 }
 
-/// Down in order and without a gap; what the ring has no room for waits.
+/// In order and without a gap; parts that the ring has no room for wait here.
 bool PropertyExchange::send_parts() {
   bool any = false;
   while (!downward_.empty()) {
@@ -148,9 +148,9 @@ bool PropertyExchange::send_parts() {
   return any;
 }
 
-/// Connections that are held for too long end, and those that are gone are forgotten. A control plane that
-/// takes over finds the held ones here.
-void PropertyExchange::look_at_connections(std::uint64_t now_ns) {
+/// Closes connections that are held until authentication for too long, and drops the state of those that have ended. A
+/// new control plane finds the held ones here.
+void PropertyExchange::check_held_connections(std::uint64_t now_ns) {
   const std::uint64_t limit_ns = std::uint64_t{config_.authentication_timeout_s} * 1'000'000'000;
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
     const auto& table = layout_.reactors[reactor].connections;
@@ -163,7 +163,7 @@ void PropertyExchange::look_at_connections(std::uint64_t now_ns) {
       if (peer.ended || now_ns - peer.since_ns < limit_ns) continue;
       peer.ended = true;
       ++statistics_.refused;
-      spdlog::warn("The peer of connection {} of reactor {} did not show who it is within {} s", number,
+      spdlog::warn("The peer of connection {} of reactor {} did not authenticate itself within {} s", number,
                    reactor, config_.authentication_timeout_s);
       close(key);
     }

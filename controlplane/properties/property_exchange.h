@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane's part in version 2: judges the transport properties that clients tell (draft, section
-// 5), sends reactors what follows from them, and lets hosts authenticate themselves. A connection whose
-// properties have not been judged runs on the defaults. One thread.
+// The control plane's part in version 2: checks the transport properties that clients send (draft, section 5), sends
+// the resulting parameters to reactors, and authenticates hosts. Until then a connection has the default parameters.
+// One thread.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct ExchangeStatistics {
   std::uint64_t sets = 0;
   std::uint64_t clamped = 0;  ///< values out of range
   std::uint64_t authenticated = 0;
-  std::uint64_t refused = 0;  ///< did not show who they are, or not in time
+  std::uint64_t refused = 0;  ///< did not authenticate, or not in time
   std::uint64_t parts_lost = 0;
   std::uint64_t commands_lost = 0;  ///< command ring full
 };
@@ -31,7 +31,7 @@ class PropertyExchange {
   PropertyExchange(segment::Layout& layout, const config::Config& config,
                    std::unique_ptr<HostAuthentication> authentication);
 
-  /// True when there was something.
+  /// True when a reactor sent something, or something could be sent to one.
   bool poll(std::uint64_t now_ns);
   const ExchangeStatistics& statistics() const { return statistics_; }
 
@@ -61,7 +61,7 @@ class PropertyExchange {
   void on_authentication(const Key& from, std::span<const std::byte> octets);
   void close(const Key& connection);
   bool send_parts();
-  void look_at_connections(std::uint64_t now_ns);
+  void check_held_connections(std::uint64_t now_ns);
   bool command(std::uint32_t reactor, segment::Command command);
 
   segment::Layout& layout_;
@@ -76,7 +76,7 @@ class PropertyExchange {
   std::map<Key, Peer> peers_;
   std::vector<Downward> downward_;  ///< in order
   std::uint64_t now_ns_ = 0;
-  std::uint64_t looked_ns_ = 0;
+  std::uint64_t checked_ns_ = 0;
 };
 
 }  // namespace sluice::properties

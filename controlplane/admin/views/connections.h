@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl connections', 'sluicectl connection' and 'sluicectl properties'. Reads the segment. The control plane's thread.
+// 'sluicectl connections' and 'sluicectl properties'. Reads the segment. The control plane's thread.
 #pragma once
 
 #include <cstdint>

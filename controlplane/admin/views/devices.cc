@@ -25,7 +25,7 @@ json counted(const segment::ReactorArea& area, std::uint32_t reactor, const char
   return values;
 }
 
-/// Which reactors a configuration gives it.
+/// Which reactors poll the port, or why none does.
 std::string use_of(const segment::ConfigBlock& block, const rdma::verbs::PortInfo& port) {
   if (!port.problem.empty()) return port.problem;
   if (block.driver != segment::Driver::Verbs) return "usable; set driver = \"verbs\" in [device] for it";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The view of devices that administrators have: what reactors poll, and which RDMA ports the machine has.
+// 'sluicectl devices': counters of the devices that reactors poll, and the RDMA ports of this machine. Reads the
+// segment and opens each RDMA device (system calls). The control plane's thread.
 #pragma once
 
 #include <nlohmann/json.hpp>

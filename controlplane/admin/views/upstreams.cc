@@ -13,14 +13,14 @@ using nlohmann::json;
 
 constexpr std::size_t kCounters = std::size(segment::kUpstreamCounters);
 
-/// Of all reactors.
+/// One upstream, all reactors together.
 struct Sum {
   std::array<std::uint64_t, kCounters> counters{};
   std::uint32_t connections = 0, connecting = 0, outstanding = 0, waiting = 0, credit_limit = 0;
   segment::Histogram upstream_ns;
   segment::Histogram gateway_ns;
-  std::uint64_t calls = 0;     ///< answered, as the transport counts them
-  std::uint64_t total_ns = 0;  ///< of those
+  std::uint64_t calls = 0;     ///< answered, from the call table
+  std::uint64_t total_ns = 0;  ///< end-to-end latency of those
 
   std::uint64_t operator[](segment::UpstreamCounter counter) const {
     return counters[static_cast<std::size_t>(counter)];
@@ -34,7 +34,7 @@ bool is_routed(const segment::UpstreamConfig& upstream, const segment::Procedure
   });
 }
 
-/// The time that its calls took from end to end.
+/// Number and end-to-end latency of the calls that are routed to it.
 void add_calls(Sum& sum, const segment::CallTable& table, const segment::UpstreamConfig& upstream) {
   const std::uint32_t procedures =
       std::min(table.procedures.load(std::memory_order_acquire), segment::kMaxProcedures);
@@ -57,7 +57,7 @@ void sum_up(Sum& sum, const segment::Layout& layout, const segment::ConfigBlock&
     sum.connecting += area.connecting.load(std::memory_order_relaxed);
     sum.outstanding += area.outstanding.load(std::memory_order_relaxed);
     sum.waiting += area.waiting.load(std::memory_order_relaxed);
-    // The narrowest; zero is none.
+    // The lowest limit of any reactor; zero means no limit.
     const std::uint32_t limit = area.credit_limit.load(std::memory_order_relaxed);
     if (limit != 0) sum.credit_limit = sum.credit_limit == 0 ? limit : std::min(sum.credit_limit, limit);
     sum.upstream_ns.merge(area.upstream_ns);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What 'sluicectl upstreams' and 'sluicectl reverse' show.
+// 'sluicectl upstreams' and 'sluicectl reverse'. Reads the segment. The control plane's thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 
 namespace sluice::admin {
 
-/// Each upstream of all reactors together: state, calls, and where the time of a call goes.
+/// Each upstream, all reactors together: state, calls, and the mean latency by where it is spent.
 nlohmann::json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config);
 /// All counters of each upstream.
 nlohmann::json upstream_counters(const segment::Layout& layout, const segment::ConfigBlock& config);

@@ -285,7 +285,7 @@ TEST(CmAgent, a_lost_ready_to_use_is_made_up_for_by_hearing_the_peer) {
   w.accept();
   const Id theirs = w.server->told.requests[0].first;
   EXPECT_EQ(w.server->agent.state(theirs), State::ReplySent);
-  EXPECT_TRUE(w.server->agent.heard(theirs, w.now));
+  EXPECT_TRUE(w.server->agent.packet_arrived(theirs, w.now));
   EXPECT_EQ(w.server->agent.state(theirs), State::Established);
   EXPECT_EQ(w.server->told.established.size(), 1u);
 }

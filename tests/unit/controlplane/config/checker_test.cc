@@ -130,7 +130,7 @@ TEST(Config, what_contradicts_itself_is_refused) {
       {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs4\", \"100003.4\"]\n",
        "has 100003.4 already"},
       {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n[[export]]\npath = \"/a\"\n",
-       "take one of them out"},
+       "remove one of them"},
       {"[reverse]\ningress = \"tcp\"\nserver = \"192.0.2.0/24\"\n",
        "server has to be an IPv4 or IPv6 address"},
       {"[reverse]\ningress = \"tcp\"\nclients = 64\ncalls = 64\n", "clients times calls is above 2048"},

@@ -8,7 +8,7 @@
 
 #include "mount3.h"
 
-namespace sluice {
+namespace sluice::mount {
 namespace {
 
 template <typename T>
@@ -17,18 +17,18 @@ xdrproc_t proc_of(bool_t (*function)(XDR*, T*)) {
 }
 
 /// One that the client may mount, and one that it may not.
-class TwoExports final : public mount::Exports {
+class TwoExports final : public Exports {
  public:
-  mount::MountAnswer mount(const std::string& path, const PeerAddress& client) override {
+  MountAnswer mount(const std::string& path, const PeerAddress& client) override {
     if (path == "/export" && client == PeerAddress::from_ipv4(127, 0, 0, 1))
-      return {mount::MountStatus::Ok, std::vector(24, std::byte{0x42})};
-    return {path == "/secret" ? mount::MountStatus::Acces : mount::MountStatus::NoEnt, {}};
+      return {MountStatus::Ok, std::vector(24, std::byte{0x42})};
+    return {path == "/secret" ? MountStatus::Acces : MountStatus::NoEnt, {}};
   }
   std::vector<std::string> list() override { return {"/export", "/secret"}; }
 };
 
 TEST(Mount, V1_182_clients_get_handles_over_tcp_and_udp) {
-  mount::MountServer server(0, false, std::make_unique<TwoExports>());
+  MountServer server(0, false, std::make_unique<TwoExports>());
   for (const bool tcp : {true, false}) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -74,4 +74,4 @@ TEST(Mount, V1_182_clients_get_handles_over_tcp_and_udp) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::mount

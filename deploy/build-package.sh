@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# build-package.sh FOLDER: builds the Debian package and leaves it in FOLDER. Works on a copy of the sources.
+# build-package.sh FOLDER: builds the Debian package into FOLDER, from a copy of the sources.
 set -euo pipefail
 command -v dpkg-buildpackage >/dev/null || { echo "dpkg-buildpackage is missing: install debhelper, dpkg-dev and fakeroot." >&2; exit 1; }
 [ $# -eq 1 ] || { echo "usage: build-package.sh FOLDER" >&2; exit 2; }

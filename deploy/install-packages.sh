@@ -3,9 +3,9 @@
 #
 # install-packages.sh [product|tests]
 #
-# Installs the packages that are missing of what building and running Sluice needs (packages.txt) or of that and what the tests need
-# (packages-test.txt). Nobody but root may do that: started by somebody else it asks sudo. The services of what it installs are
-# neither started nor enabled. Nothing happens where all packages are there.
+# Installs missing packages for building and running Sluice (packages.txt), with "tests" also those for the tests
+# (packages-test.txt). Uses sudo unless run by root. Does not start or enable services of the packages. Does nothing if all packages
+# are installed.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 case "${1:-product}" in
@@ -16,7 +16,7 @@ esac
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 available() { [ -n "$(apt-cache --quiet=0 madison "$1" 2>/dev/null)" ]; }
-# A line names one package, or several of which releases have one or another: "a | b".
+# A line has one package, or alternatives for different releases: "a | b".
 alternatives() { tr '|' ' ' <<<"$1"; }
 
 missing=()
@@ -26,14 +26,14 @@ while read -r line; do
   [ $there = yes ] || missing+=("$line")
 done < <(sed -e 's/#.*//' -e '/^ *$/d' "${lists[@]}")
 [ ${#missing[@]} -eq 0 ] && exit 0
-command -v apt-get >/dev/null || { echo "There is no apt-get here. Install by this system's own names: ${missing[*]}" >&2; exit 1; }
+command -v apt-get >/dev/null || { echo "apt-get is not available. Install the equivalents of these Debian packages: ${missing[*]}" >&2; exit 1; }
 
 if [ "$(id -u)" -ne 0 ]; then
   if ! command -v sudo >/dev/null; then
-    echo "These packages are missing, only root can install them, and there is no sudo: ${missing[*]}. As root: $0 ${1:-product}" >&2
+    echo "Missing packages must be installed by root, and there is no sudo: ${missing[*]}. Run as root: $0 ${1:-product}" >&2
     exit 1
   fi
-  echo "sudo is asked for root's rights to install ${#missing[@]} packages by apt-get: ${missing[*]}"
+  echo "Using sudo to install ${#missing[@]} packages with apt-get: ${missing[*]}"
   exec sudo -- bash "$(readlink -f "$0")" "${1:-product}"
 fi
 
@@ -46,12 +46,12 @@ for line in "${missing[@]}"; do
   for package in $(alternatives "$line"); do
     if [ -z "$found" ] && available "$package"; then found=$package; fi
   done
-  [ -n "$found" ] || { echo "No source of apt's has the package $line: see /etc/apt/sources.list.d." >&2; exit 1; }
+  [ -n "$found" ] || { echo "No apt source has the package $line: check /etc/apt/sources.list.d." >&2; exit 1; }
   chosen+=("$found")
 done
 
-# A package with a daemon enables and starts it when it is installed for the first time. What the tests call is not meant to serve
-# anybody: policy-rc.d forbids the start, a preset of systemd's that it is enabled. A policy that is there already stays.
+# Packages enable and start their daemons on first installation, which is not wanted for programs that only tests run: policy-rc.d
+# prevents the start, a systemd preset the enabling. An existing policy is kept.
 policy=/usr/sbin/policy-rc.d
 preset=/run/systemd/system-preset/00-sluice-packages.preset
 ours=()

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what is missing, builds, starts both planes on their defaults, runs NFS I/O over RDMA through sluice-bench, says what it
-# did, and stops again. The two speak RoCEv2 to each other, each with its own network stack. Needs neither hugepages nor RDMA hardware,
-# and root's rights for missing packages only: ports, segment and sockets are its own, beside a Sluice that runs already.
+# Installs missing packages, builds, starts both planes with their defaults, runs NFS I/O over RDMA with sluice-bench, prints results
+# and stops again. sluice-bench and the data plane talk RoCEv2, each with its own network stack. Needs neither hugepages nor RDMA
+# hardware, and root only to install packages. Uses its own ports, segment and sockets, so that it does not disturb a running Sluice.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
@@ -19,7 +19,7 @@ ninja -C build sluice-dataplane controlplane/sluice-controlplane cli/sluicectl c
 
 work=$(mktemp -d)
 segment=sluice-quickstart-$$
-# Free for TCP, and the first for UDP too.
+# Two free TCP ports; the first one is also free for UDP.
 read -r mount_port metrics_port < <(python3 - <<'PYTHON'
 import socket
 
@@ -69,14 +69,14 @@ done
 ctl exports | grep -q /export || { cat "$work"/*.log; echo "The planes did not start." >&2; exit 1; }
 ctl status
 
-step "Probe: what a connection agrees on"
+step "Probe: parameters of a connection"
 bench probe
-step "NFSv3: a mix of GETATTR, LOOKUP, READ and WRITE, every READ checked"
+step "NFSv3: a mix of GETATTR, LOOKUP, READ and WRITE, with every READ verified"
 bench --seconds 3 nfs3 --mount-port "$mount_port" --verify
 step "NFSv3: 1 MiB READ and WRITE"
 bench --seconds 2 --depth 4 nfs3 --mount-port "$mount_port" --mix read=1,write=1 --block 1048576 --verify
 
-step "What the planes say now"
+step "Exports and reactors afterwards"
 ctl exports
 ctl reactors
 step "Metrics (http://127.0.0.1:9464/metrics by default)"
@@ -92,12 +92,12 @@ PYTHON
 stop
 cat <<'TEXT'
 
-Done, and stopped. To run it for yourself, as root:
+Done; both planes are stopped. To run them yourself, as root:
   build/controlplane/sluice-controlplane --config deploy/sluice.toml &
   build/sluice-dataplane &
   build/cli/sluicectl status
-With driver "softroce" and an ethdev on a network interface in deploy/sluice.toml, a Linux client mounts it over RDMA:
-  rdma link add rxe0 type rxe netdev eth0        # unless it has an RDMA NIC
+With driver "softroce" and an ethdev on a network interface in deploy/sluice.toml, a Linux client can mount over RDMA:
+  rdma link add rxe0 type rxe netdev eth0        # unless the client has an RDMA NIC
   mount -t nfs -o vers=3,proto=rdma,port=20049,nolock,mountproto=tcp,mountport=20048,mountaddr=HOST SLUICE:/export /mnt
-SLUICE is the address in [device], HOST one of this machine's own.
+SLUICE is the address in [device], HOST an address that the kernel of this machine has.
 TEXT

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // All counters, listed once: the transport's struct, the shared block, the exporter, sluicectl and the
-// metrics reference are generated from these lists. X(name, group, help): `group` is the metric's label value.
-// Constants only; who writes each counter is documented at the arrays in segment.h and rpcrdma.
+// metrics reference are generated from these lists. X(name, group, help): `group` is the metric's label
+// value. Constants only; who writes each counter is documented at the arrays in segment.h and rpcrdma.
 #pragma once
 
 #include <array>
@@ -31,10 +31,10 @@
   X(waits_send_queue, wait, "Calls that waited for room in the send queue")                                      \
   X(waits_call_memory, wait, "Calls that waited for a long-call buffer")                                         \
   X(waits_reply_memory, wait, "Calls that waited for a large reply buffer")                                      \
-  X(waits_credit, wait, "Times that calls of ours waited for a credit")                                          \
+  X(waits_credit, wait, "Times that our calls waited for a credit")                                              \
   X(waits_assembly, wait, "Times that continued messages waited for memory")                                     \
-  X(grants_received, rx, "Version 2 messages with nothing but credits received")                                 \
-  X(grants_sent, tx, "Version 2 messages with nothing but credits sent")                                         \
+  X(grants_received, rx, "Version 2 messages received that only carry credits")                                  \
+  X(grants_sent, tx, "Version 2 messages sent that only carry credits")                                          \
   X(parts_received, rx, "Parts of continued messages received")                                                  \
   X(parts_sent, tx, "Parts of continued messages sent, the last ones not counted")                               \
   X(properties_received, rx, "Sets of transport properties received")                                            \
@@ -70,22 +70,22 @@
   X(exposed_memory_changed, error, "Calls whose arguments changed while the responder could read them")          \
   X(unusable_reply, error, "Replies that contradict their call")                                                 \
   X(bad_error_message, error, "RDMA_ERROR messages that cannot be used, dropped")                                \
-  X(bad_flags, error, "Version 2 messages with flags that are unknown or cannot be")                             \
-  X(broken_sequences, error, "Continued messages that were broken or did not go on")                             \
-  X(parts_dropped, error, "Parts of continued messages that were given up")                                      \
+  X(bad_flags, error, "Version 2 messages with unknown or invalid flags")                                        \
+  X(broken_sequences, error, "Continued messages that were broken or not continued")                             \
+  X(parts_dropped, error, "Parts of continued messages that were abandoned")                                     \
   X(direction_mismatch, error, "Messages whose RESPONSE flag and msg_type disagree")                             \
   X(faulty_responses, error, "Version 2 responses with a defect, dropped")                                       \
   X(bad_properties, error, "Sets of transport properties that cannot be decoded")                                \
   X(late_properties, error, "Properties that came after the first set, ignored")                                 \
   X(clamped_properties, error, "Property values out of range")                                                   \
-  X(grants_capped, error, "Grants of more credits than can be counted")                                          \
+  X(grants_capped, error, "Grants of more credits than can be represented")                                      \
   X(zero_limits, error, "Credit words with a limit of zero")                                                     \
   X(unmatched_invalidate, error, "Calls whose handle to invalidate is in none of their segments")                \
   X(direction_not_served, error, "Calls in a direction that this connection does not serve")                     \
   X(connections_opened, connection, "Connections opened")                                                        \
   X(connections_closed, connection, "Connections closed")                                                        \
   X(connection_errors, connection, "Connections closed by an error")                                             \
-  X(fallbacks, connection, "Connections that went on with version 1")                                            \
+  X(fallbacks, connection, "Connections that fell back to version 1")                                            \
   X(invalidation_errors, connection, "Memory that could not be invalidated")
 
 #define SLUICE_REACTOR_COUNTERS(X)                                                                               \
@@ -94,12 +94,12 @@
   X(work_completions, reactor, "Work completions handled")                                                       \
   X(commands, reactor, "Commands of the control plane carried out")                                              \
   X(commands_refused, reactor, "Commands that could not be carried out")                                         \
-  X(events_lost, reactor, "Events that found their ring full; the tables hold their content")                    \
+  X(events_lost, reactor, "Events dropped because their ring was full; the tables have the state")               \
   X(connect_requests, reactor, "Connection requests seen")                                                       \
   X(connect_requests_refused, reactor, "Connection requests refused without asking the control plane")           \
   X(punts, reactor, "Management datagrams passed between network and control plane")                             \
-  X(punts_lost, reactor, "Management datagrams that found the control plane's ring full")                        \
-  X(control_plane_changes, reactor, "Control planes seen to take over")
+  X(punts_lost, reactor, "Management datagrams dropped because the control plane's ring was full")               \
+  X(control_plane_changes, reactor, "Times that a new control plane took over")
 
 // Counters of the control plane. X(name, family, value): one metric per family, with `value` as its label.
 #define SLUICE_CONTROL_COUNTERS(X)                                                              \

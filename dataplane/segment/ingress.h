@@ -14,29 +14,29 @@
 namespace sluice::segment {
 
 // X(name, help)
-#define SLUICE_INGRESS_COUNTERS(X)                                                                         \
-  X(clients_accepted, "TCP connections of clients that were taken")                                        \
-  X(clients_refused, "TCP connections closed at once: an address that is not allowed, or all are in use")  \
-  X(clients_ended, "TCP connections of clients that have ended")                                           \
-  X(clients_stuck, "TCP connections ended because a record, or our answers, did not move on")              \
-  X(calls, "Calls of clients sent on to the server")                                                       \
-  X(replies, "Replies of the server given to clients")                                                     \
-  X(failures, "Calls answered with SYSTEM_ERR: the server could not be given them, or its reply not used") \
-  X(timeouts, "Calls answered with SYSTEM_ERR because the server did not answer in time")                  \
-  X(bad_records, "Records of clients that are no RPC message, and lengths that no record has")             \
-  X(long_records, "Records of clients that are longer than any call")                                      \
-  X(bad_calls, "Calls answered here: another RPC version, or credentials too long")                        \
-  X(duplicate_calls, "Calls dropped because one with their XID is outstanding")                            \
-  X(reduced_calls, "Calls whose data the server reads by RDMA")                                            \
-  X(placed_replies, "Replies whose data the server wrote by RDMA")                                         \
-  X(dials, "Connections to the server that were begun")                                                    \
-  X(dials_failed, "Connections to the server that there was no room for")                                  \
-  X(disconnects, "Connections to the server that ended, or never came up, under a client")                 \
-  X(callbacks, "Calls of the server passed on to clients")                                                 \
-  X(callbacks_refused, "Calls of the server that no client could take or answer")                          \
-  X(waits_call, "Times that a client's next call waited because as many as may be were outstanding")       \
-  X(waits_memory, "Times that a client's next call waited for memory")                                     \
-  X(sent_bytes, "Bytes sent to clients")                                                                   \
+#define SLUICE_INGRESS_COUNTERS(X)                                                                           \
+  X(clients_accepted, "TCP connections accepted from clients")                                               \
+  X(clients_refused, "TCP connections closed at once: address not allowed, or all client entries in use")    \
+  X(clients_ended, "TCP connections of clients that have ended")                                             \
+  X(clients_stuck, "TCP connections closed because a record or a reply made no progress")                    \
+  X(calls, "Calls of clients forwarded to the server")                                                       \
+  X(replies, "Replies of the server given to clients")                                                       \
+  X(failures, "Calls answered with SYSTEM_ERR: not sent to the server, or its reply was unusable")           \
+  X(timeouts, "Calls answered with SYSTEM_ERR because the server did not answer in time")                    \
+  X(bad_records, "Records of clients that are not RPC messages, and invalid record lengths")                 \
+  X(long_records, "Records of clients that are longer than any call")                                        \
+  X(bad_calls, "Calls refused by the gateway: another RPC version, or credentials too long")                 \
+  X(duplicate_calls, "Calls dropped because one with their XID is outstanding")                              \
+  X(reduced_calls, "Calls whose data the server reads by RDMA")                                              \
+  X(placed_replies, "Replies whose data the server wrote by RDMA")                                           \
+  X(dials, "Connections to the server that were started")                                                    \
+  X(dials_failed, "Connections to the server not started for lack of resources")                             \
+  X(disconnects, "Connections to the server that ended or failed while their client was connected")          \
+  X(callbacks, "Calls of the server passed on to clients")                                                   \
+  X(callbacks_refused, "Calls of the server that no client could take or answer")                            \
+  X(waits_call, "Times that a client's next call waited because the limit of outstanding calls was reached") \
+  X(waits_memory, "Times that a client's next call waited for memory")                                       \
+  X(sent_bytes, "Bytes sent to clients")                                                                     \
   X(received_bytes, "Bytes received from clients")
 
 enum class IngressCounter : std::uint32_t {

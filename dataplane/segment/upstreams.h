@@ -18,17 +18,19 @@ inline constexpr std::uint32_t kMaxUpstreams = 8;
 // X(name, help)
 #define SLUICE_UPSTREAM_COUNTERS(X)                                                                      \
   X(calls, "Calls sent to the upstream, those sent again included")                                      \
-  X(replies, "Replies of the upstream that a call waited for")                                           \
+  X(replies, "Replies of the upstream that matched an outstanding call")                                 \
   X(resent, "Calls sent again because their connection was lost")                                        \
   X(timeouts, "Calls answered with SYSTEM_ERR because the upstream did not answer in time")              \
-  X(given_up, "Calls answered with SYSTEM_ERR because the upstream ended every connection they came on") \
-  X(abandoned, "Calls whose client went away before they were answered")                                 \
-  X(unmatched_replies, "Replies that no call waits for: late, of clients that are gone, or made up")     \
-  X(bad_records, "Records that are no RPC message, and lengths that no record has")                      \
-  X(long_records, "Replies longer than any can be; their calls end with SYSTEM_ERR")                     \
-  X(duplicate_xids, "Calls with RPCSEC_GSS whose XID was outstanding already; SYSTEM_ERR")               \
-  X(connects, "Connections to the upstream that came up")                                                \
-  X(connect_failures, "Connections to the upstream that did not come up")                                \
+  X(given_up,                                                                                            \
+    "Calls answered with SYSTEM_ERR because the upstream closed every connection they were sent on")     \
+  X(abandoned, "Calls whose client disconnected before they were answered")                              \
+  X(unmatched_replies,                                                                                   \
+    "Replies that match no outstanding call: late, for clients that have disconnected, or forged")       \
+  X(bad_records, "Records that are not RPC messages, and invalid record lengths")                        \
+  X(long_records, "Replies longer than any valid reply; their calls are answered with SYSTEM_ERR")       \
+  X(duplicate_xids, "Calls with RPCSEC_GSS whose XID was outstanding already; answered with SYSTEM_ERR") \
+  X(connects, "Connections to the upstream that were established")                                       \
+  X(connect_failures, "Connections to the upstream that could not be established")                       \
   X(disconnects, "Connections to the upstream that ended")                                               \
   X(callbacks, "Calls of the upstream that were passed on to their client")                              \
   X(callbacks_refused, "Calls of the upstream that no client could take")                                \

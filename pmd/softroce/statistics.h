@@ -10,52 +10,52 @@ namespace sluice::rdma::softroce {
 
 /// Counters of one lane. Only its reactor may access them; it publishes copies in shared memory.
 struct Statistics {
-#define SLUICE_SOFTROCE_STATISTICS(X)                                                \
-  X(packets_received, "packets received")                                            \
-  X(packets_sent, "packets sent")                                                    \
-  X(bytes_received, "bytes received, with all headers")                              \
-  X(bytes_sent, "bytes sent, with all headers")                                      \
-  X(frames_malformed, "frames dropped: Ethernet, IP, UDP or transport header wrong") \
-  X(frames_ignored, "frames of other protocols dropped")                             \
-  X(frames_foreign, "RoCEv2 packets for addresses that are not ours")                \
-  X(icrc_errors, "packets dropped: invariant CRC wrong")                             \
-  X(unknown_queue_pair, "packets dropped: no such queue pair")                       \
-  X(wrong_peer, "packets dropped: not from the queue pair's peer")                   \
-  X(partition_errors, "packets dropped: partition key wrong")                        \
-  X(queue_key_errors, "datagrams dropped: queue key wrong")                          \
-  X(datagrams_received, "management datagrams received")                             \
-  X(datagrams_sent, "management datagrams sent")                                     \
-  X(datagrams_dropped, "management datagrams lost for want of room or a neighbour")  \
-  X(handed_over, "packets handed to the lane that owns the queue pair")              \
-  X(hand_over_drops, "packets lost because that lane's ring was full")               \
-  X(acks_sent, "acknowledgements sent")                                              \
-  X(acks_received, "acknowledgements received")                                      \
-  X(naks_sent, "negative acknowledgements sent")                                     \
-  X(naks_received, "negative acknowledgements received")                             \
-  X(rnr_naks_sent, "receiver-not-ready sent")                                        \
-  X(rnr_naks_received, "receiver-not-ready received")                                \
-  X(sequence_errors, "requests that came after a gap")                               \
-  X(duplicates, "requests that came again")                                          \
-  X(duplicate_reads, "RDMA Read requests that came again")                           \
-  X(go_backs, "times a sender went back")                                            \
-  X(timeouts, "acknowledge timeouts")                                                \
-  X(packets_sent_again, "request packets sent again")                                \
-  X(stale_responses, "acknowledgements and responses that fit nothing outstanding")  \
-  X(sends, "Sends completed")                                                        \
-  X(receives, "Sends received")                                                      \
-  X(reads, "RDMA Reads completed")                                                   \
-  X(writes, "RDMA Writes completed")                                                 \
-  X(reads_served, "RDMA Reads answered")                                             \
-  X(access_errors, "requests refused: key, bounds, rights or queue pair")            \
-  X(invalid_requests, "requests refused: not allowed by the protocol")               \
-  X(solicited, "Sends received that ask for an event")                               \
-  X(congestion_marks, "packets received with a congestion mark")                     \
-  X(cnps_sent, "congestion notifications sent")                                      \
-  X(cnps_received, "congestion notifications received")                              \
-  X(transmit_waits, "turns in which the ethdev took not all packets")                \
-  X(buffer_waits, "packets that waited for a buffer")                                \
-  X(arp_replies, "ARP requests and neighbour solicitations answered")                \
-  X(echo_replies, "echo requests answered")                                          \
+#define SLUICE_SOFTROCE_STATISTICS(X)                                                        \
+  X(packets_received, "packets received")                                                    \
+  X(packets_sent, "packets sent")                                                            \
+  X(bytes_received, "bytes received, with all headers")                                      \
+  X(bytes_sent, "bytes sent, with all headers")                                              \
+  X(frames_malformed, "frames dropped: Ethernet, IP, UDP or transport header wrong")         \
+  X(frames_ignored, "frames of other protocols dropped")                                     \
+  X(frames_foreign, "RoCEv2 packets for addresses that are not ours")                        \
+  X(icrc_errors, "packets dropped: invariant CRC wrong")                                     \
+  X(unknown_queue_pair, "packets dropped: no such queue pair")                               \
+  X(wrong_peer, "packets dropped: not from the queue pair's peer")                           \
+  X(partition_errors, "packets dropped: partition key wrong")                                \
+  X(queue_key_errors, "datagrams dropped: queue key wrong")                                  \
+  X(datagrams_received, "management datagrams received")                                     \
+  X(datagrams_sent, "management datagrams sent")                                             \
+  X(datagrams_dropped, "management datagrams dropped: queue full, or next hop not resolved") \
+  X(handed_over, "packets handed to the lane that owns the queue pair")                      \
+  X(hand_over_drops, "packets lost because that lane's ring was full")                       \
+  X(acks_sent, "acknowledgements sent")                                                      \
+  X(acks_received, "acknowledgements received")                                              \
+  X(naks_sent, "negative acknowledgements sent")                                             \
+  X(naks_received, "negative acknowledgements received")                                     \
+  X(rnr_naks_sent, "receiver-not-ready sent")                                                \
+  X(rnr_naks_received, "receiver-not-ready received")                                        \
+  X(sequence_errors, "requests received behind a gap in the sequence")                       \
+  X(duplicates, "duplicate requests")                                                        \
+  X(duplicate_reads, "duplicate RDMA Read requests")                                         \
+  X(go_backs, "times a sender went back to the oldest unacknowledged packet")                \
+  X(timeouts, "acknowledge timeouts")                                                        \
+  X(packets_sent_again, "request packets sent again")                                        \
+  X(stale_responses, "acknowledgements and responses that match nothing outstanding")        \
+  X(sends, "Sends completed")                                                                \
+  X(receives, "Sends received")                                                              \
+  X(reads, "RDMA Reads completed")                                                           \
+  X(writes, "RDMA Writes completed")                                                         \
+  X(reads_served, "RDMA Reads answered")                                                     \
+  X(access_errors, "requests refused: key, bounds, rights or queue pair")                    \
+  X(invalid_requests, "requests refused: not allowed by the protocol")                       \
+  X(solicited, "Sends received that ask for an event")                                       \
+  X(congestion_marks, "packets received with a congestion mark")                             \
+  X(cnps_sent, "congestion notifications sent")                                              \
+  X(cnps_received, "congestion notifications received")                                      \
+  X(transmit_waits, "bursts that the ethdev did not accept completely")                      \
+  X(buffer_waits, "packets that waited for a buffer")                                        \
+  X(arp_replies, "ARP requests and neighbour solicitations answered")                        \
+  X(echo_replies, "echo requests answered")                                                  \
   X(flushed, "work requests flushed")
 #define SLUICE_STATISTIC_FIELD(name, help) std::uint64_t name = 0;
   SLUICE_SOFTROCE_STATISTICS(SLUICE_STATISTIC_FIELD)

@@ -143,7 +143,7 @@ class VerbsDevice final : public Verbs {
   Statistics statistics_;
 
   // Shared by the reactor and the thread that calls look() and probe().
-  std::mutex context_lock_;  ///< protects `context_`; both sides only try to lock it
+  std::mutex context_lock_;  ///< protects `context_`; poll() and look() only try to lock it
   std::atomic<Request> request_{Request::None};
   std::atomic<Condition> condition_{Condition::Up};
   std::vector<std::atomic<std::uint32_t>> numbers_;  ///< by place: QPN

@@ -14,7 +14,7 @@
 namespace sluice::ingress {
 namespace {
 
-/// Room for the transport header in front of a call that goes inline.
+/// Room for the transport header of a call that is sent inline.
 constexpr std::uint32_t kHeaderRoom = 128;
 constexpr std::uint32_t kWindowsPerCall = 2;
 constexpr std::uint32_t kLongBuffers = 4;

@@ -54,7 +54,7 @@ inline constexpr CounterInfo kIngressCounters[] = {
 
 struct IngressArea {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(IngressCounter::kCount)> counters{};
-  std::atomic<std::uint32_t> clients{0};      ///< TCP connections
+  std::atomic<std::uint32_t> clients{0};      ///< open TCP connections
   std::atomic<std::uint32_t> connected{0};    ///< of these, with an open connection to the server
   std::atomic<std::uint32_t> outstanding{0};  ///< calls received and not answered
   Histogram server_ns;                        ///< from receiving a call to the server's reply

@@ -92,7 +92,7 @@ struct Layout {
 std::uint64_t heartbeat_age_ns(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
 /// Whether the heartbeat is recent and its process exists.
 bool alive(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
-/// Takes over a heartbeat for this process.
+/// Claims a heartbeat for this process.
 void start_heartbeat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns,
                      std::uint64_t wall_now_ns) noexcept;
 void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A loopback device and its connection management (loopback.h). Only the owning reactor may call; the other
-// side of a link runs in another thread or process and is reached through the fabric's atomics only. The
+// side of a link runs in another thread or process and is reached through the fabric only. The
 // device shares ownership of the fabric and must outlive its queue pairs. Errors: SetupError from setup,
 // null or nullopt otherwise.
 #pragma once

@@ -6,9 +6,9 @@
 // that may open the file is trusted with availability, but not with memory safety: each side reads a word
 // once and then checks it, so that a peer that corrupts the fabric can break only its own connections.
 //
-// Creation is setup and throws SetupError. Afterwards each field has one writer, the device on its side;
-// fields are atomics, or are ordered by the release store of an atomic. Sizes in bytes. Devices share
-// ownership of the Fabric, which unmaps the memory when the last one is gone.
+// Creation is setup and throws SetupError. Afterwards a Side is written by its own device (by the other one
+// once its process has died); words that both sides write are atomics, and bulk data is ordered by the
+// release store of an atomic. Sizes in bytes. Devices share ownership of the Fabric, which unmaps the memory.
 #pragma once
 
 #include <array>

@@ -6,8 +6,8 @@
 // A queue pair belongs to the lane whose number is in the low bits of its QPN. A packet received by another
 // lane is handed over through a ring. Queue pair 1 (management) belongs to lane 0.
 //
-// Port is for setup, but for set_capture(); each Device belongs to its reactor and
-// shares ownership of the port. Errors of setup are SetupError.
+// A Port is used at setup only, except for set_capture(). Each Device belongs to its reactor and shares
+// ownership of the port. Setup throws SetupError.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 
 namespace sluice::rdma::softroce {
 
-/// Counters of one lane. Only its reactor may access them; it publishes copies in shared memory.
+/// Counters of one lane. Written by its reactor only.
 struct Statistics {
 #define SLUICE_SOFTROCE_STATISTICS(X)                                                        \
   X(packets_received, "packets received")                                                    \

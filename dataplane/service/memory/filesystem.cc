@@ -35,7 +35,7 @@ FileSystem::FileSystem(rdma::MemoryRegion region, std::uint32_t max_files, const
 
 bool FileSystem::set_export(std::uint32_t id, std::string_view path, std::uint64_t quota_bytes) noexcept {
   const std::uint64_t token = hash_text(key_, path);
-  while (exports_.size() <= id) exports_.emplace_back();  // reserved
+  while (exports_.size() <= id) exports_.emplace_back();  // within the reserved capacity
   ExportUse& use = exports_[id];
   use.quota_bytes = quota_bytes;
   if (use.root != 0 && use.root_token == token) return true;

@@ -12,7 +12,7 @@
 
 namespace sluice::service::memory {
 
-// --- Accounts ------------------------------------------------------------------------------------
+// --- Quota accounting ----------------------------------------------------------------------------
 
 bool FileSystem::charge(Inode& inode, std::uint64_t bytes) noexcept {
   ExportUse& use = exports_[inode.export_id];
@@ -53,7 +53,7 @@ void FileSystem::give_back(Inode& inode, Block& block, bool small) noexcept {
   block = 0;
 }
 
-// --- Where blocks are ----------------------------------------------------------------------------
+// --- Block lookup --------------------------------------------------------------------------------
 
 Block FileSystem::block_of(const Inode& inode, std::uint32_t block) const noexcept {
   if (block < kDirectBlocks) return inode.direct[block];
@@ -137,7 +137,7 @@ bool FileSystem::cut_block(Inode& inode, std::uint32_t index, std::uint32_t keep
   return true;
 }
 
-/// Hands the map pages from `first` on (counted from the first mapped block) to the background.
+/// Queues the map pages from `first` on (counted from the first mapped block) for background reclaiming.
 void FileSystem::drop_map_from(Inode& inode, std::uint32_t first) noexcept {
   Block* root = root_of(inode);
   std::uint32_t page = first / kMapEntries;

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A device without a network: connection management is the control plane's, and what its queue pairs and
+// datagrams do is what a test says.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pmd/device.h"
+
+namespace sluice::reactor {
+
+class FakeDevice;
+
+/// Takes every work request; flushes all in Error.
+class FakeQueuePair final : public rdma::QueuePair {
+ public:
+  FakeQueuePair(FakeDevice& device, std::uint32_t number) : device_(device), number_(number) {}
+  ~FakeQueuePair() override;
+
+  rdma::QueuePairNumber number() const noexcept override { return rdma::QueuePairNumber{number_}; }
+  State state() const noexcept override { return state_; }
+  std::size_t post_send(std::span<const rdma::SendWr> wrs) noexcept override;
+  std::size_t post_recv(std::span<const rdma::RecvWr> wrs) noexcept override;
+  std::size_t send_room() const noexcept override { return 1024; }
+  std::optional<rdma::Rkey> bind_window(rdma::MemoryWindow, std::span<std::byte>, rdma::Lkey,
+                                        rdma::AccessFlags) noexcept override {
+    return std::nullopt;
+  }
+  void to_error() noexcept override;
+  bool connect(const rdma::RcAttributes& attributes) noexcept override;
+  bool heard_from_peer() const noexcept override { return heard; }
+
+  bool heard = false;
+  std::size_t receives() const { return posted_.size(); }
+  std::optional<rdma::RcAttributes> connected;
+
+ private:
+  FakeDevice& device_;
+  const std::uint32_t number_;
+  State state_ = State::Init;
+  std::vector<std::uint64_t> posted_;  ///< Receives
+};
+
+class FakeDevice final : public rdma::Device {
+ public:
+  const std::string& name() const noexcept override { return name_; }
+  rdma::DeviceLimits limits() const noexcept override {
+    return {.max_queue_pairs = 64,
+            .max_send_sge = 16,
+            .max_windows = 0,
+            .max_message_bytes = 1u << 30,
+            .max_send_bytes = 65536};
+  }
+  rdma::MemoryRegion allocate_memory(std::size_t bytes) override;
+  rdma::MemoryRegion register_memory(std::span<std::byte> bytes) override { return {bytes, rdma::Lkey{1}}; }
+  rdma::MemoryWindow allocate_window() override { return {}; }
+  std::unique_ptr<rdma::QueuePair> create_queue_pair(const rdma::QueuePairLimits&) override;
+  rdma::ConnectionManager* connection_manager() noexcept override { return nullptr; }
+  std::size_t receive_datagrams(std::span<rdma::Datagram> datagrams) noexcept override;
+  bool send_datagram(const rdma::Datagram& datagram) noexcept override;
+  std::span<const PeerAddress> addresses() const noexcept override { return own_addresses; }
+  std::uint16_t max_path_mtu() const noexcept override { return 2048; }
+  std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
+  std::size_t poll(std::span<rdma::WorkCompletion> completions) noexcept override;
+  void wait(std::uint64_t limit_ns) noexcept override { waits.push_back(limit_ns); }
+  bool wakes() const noexcept override { return can_wake; }
+
+  // What a test sets, and sees.
+  bool has_queue_pairs = true;
+  bool connects = true;  ///< the queue pairs of this device can
+  bool can_wake = false;
+  std::vector<std::uint64_t> waits;  ///< limits in nanoseconds
+  std::vector<std::uint64_t> statistics;
+  std::vector<PeerAddress> own_addresses;
+  std::deque<rdma::Datagram> received;
+  std::vector<rdma::Datagram> sent;
+  std::vector<FakeQueuePair*> queue_pairs;  ///< that live, in the order in which they were made
+  std::deque<rdma::WorkCompletion> completions;
+
+ private:
+  const std::string name_ = "fake0";
+  std::uint32_t next_number_ = 100;
+  std::vector<std::unique_ptr<std::byte[]>> memory_;
+};
+
+}  // namespace sluice::reactor

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts of a reactor over a device of the test's, and a control plane that is the test: it writes
+// commands into the segment's rings and reads events and tables.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "dataplane/reactor/commands.h"
+#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/service/api/null.h"
+#include "tests/unit/reactor/fake_device.h"
+#include "tests/unit/reactor/memory_segment.h"
+
+namespace sluice::reactor {
+
+inline constexpr std::uint32_t kConnections = 4;
+
+ReactorConfig lab_config();
+rpcrdma::EngineConfig lab_engine();
+
+struct Parts {
+  explicit Parts(rdma::Device& used, const ReactorConfig& chosen = lab_config());
+  ~Parts();
+
+  /// A command, and the answer that it got.
+  segment::Event run(segment::Command command);
+  segment::CommandStatus status_of(const segment::Command& command) { return run(command).status; }
+  /// A client's connection, as a control plane has it with datagrams.
+  rpcrdma::Connection& establish(std::uint32_t cm_id);
+  /// Turns of the engine, until a closed connection has come to its end.
+  void settle();
+
+  const ReactorConfig config;
+  rdma::Device& device;
+  rpcrdma::Engine engine;
+  MemorySegment segment;
+  Counters counters;
+  ConnectionTable connections{engine};
+  Publisher publisher{config, engine, connections, counters, segment.area()};
+  EventSender events{segment.area(), counters};
+  ConnectionProperties properties{segment.area(), connections};
+  ConnectionSetup setup{config, engine, connections, properties, publisher, events, counters};
+  ServerDialer dialer{config, engine, connections, setup, publisher, events};
+  Commands commands{segment.area(), connections, setup, dialer, publisher, events, counters};
+
+ private:
+  std::uint32_t next_id_ = 1;
+  std::uint64_t now_ns_ = 1;
+};
+
+/// A reverse gateway's caller.
+struct Caller {
+  explicit Caller(Parts& parts)
+      : requester(parts.engine.shared(), parts.device,
+                  {.requests = 8, .credits_requested = 8, .windows = 0, .long_buffers = 0}) {}
+  rpcrdma::Requester requester;
+  service::NullService callee;
+};
+
+}  // namespace sluice::reactor

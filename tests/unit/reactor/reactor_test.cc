@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/reactor/reactor.h"
+
+#include <functional>
+
+#include "tests/unit/reactor/reactor_lab.h"
+
+namespace sluice::reactor {
+namespace {
+
+std::uint64_t now_ns;
+std::uint64_t clock() noexcept {
+  return now_ns;
+}
+
+/// Counts what it is asked for, and says how much work it has.
+class CountingPoller final : public service::Poller {
+ public:
+  bool poll(std::uint64_t) noexcept override {
+    ++polls;
+    return work > 0 && work-- > 0;
+  }
+  std::uint32_t polls = 0;
+  std::uint32_t work = 0;
+};
+
+/// Also stops the loop after a number of passes.
+class CountingTask final : public ControlTask {
+ public:
+  void on_control_pass(std::uint64_t now) noexcept override {
+    times.push_back(now);
+    if (on_pass) on_pass();
+  }
+  std::vector<std::uint64_t> times;
+  std::function<void()> on_pass;
+};
+
+class ReactorTest : public testing::Test {
+ protected:
+  ReactorTest() {
+    now_ns = 1'000'000'000;
+    reactor_.add_control_task(task_);
+  }
+  void turns(std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) reactor_.poll_once();
+  }
+  void push(const segment::Command& command) { ASSERT_TRUE(segment_.area().commands.push(command)); }
+  std::uint64_t counter(std::string_view name) {
+    for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i)
+      if (segment::kReactorCounters[i].name == name) return segment_.area().counters[i].load();
+    return ~0ull;
+  }
+
+  FakeDevice device_;
+  rpcrdma::Engine engine_{device_, lab_engine()};
+  MemorySegment segment_;
+  Reactor reactor_{lab_config(), engine_, segment_.layout(), &clock};
+  CountingTask task_;
+};
+
+TEST_F(ReactorTest, a_control_pass_comes_first_and_then_every_so_many_turns) {
+  turns(1);
+  EXPECT_EQ(task_.times.size(), 1u);
+  turns(kTurnsPerControlPass);
+  EXPECT_EQ(task_.times.size(), 1u);
+  now_ns += 5;
+  turns(1);
+  ASSERT_EQ(task_.times.size(), 2u);
+  EXPECT_EQ(task_.times[1], now_ns);
+}
+
+TEST_F(ReactorTest, turns_count_as_busy_by_what_they_found) {
+  CountingPoller poller;
+  reactor_.add_poller(poller);
+  poller.work = 3;
+  turns(kTurnsPerControlPass + 2);
+  EXPECT_EQ(poller.polls, kTurnsPerControlPass + 2);
+  reactor_.stop();
+  reactor_.run();
+  EXPECT_EQ(counter("polls_busy"), 3u);
+  EXPECT_EQ(counter("polls_idle"), kTurnsPerControlPass - 1);
+}
+
+TEST_F(ReactorTest, a_shutdown_ends_the_loop_and_is_shown) {
+  push({.type = segment::CommandType::Shutdown, .id = 7});
+  reactor_.run();
+  EXPECT_TRUE(reactor_.stopped());
+  const auto done = segment_.event();
+  ASSERT_TRUE(done && done->type == segment::EventType::CommandDone);
+  EXPECT_EQ(done->id, 7u);
+  EXPECT_EQ(segment_.area().info.read()->state, segment::ReactorState::Stopped);
+  EXPECT_EQ(task_.times.size(), 2u);
+}
+
+TEST_F(ReactorTest, a_control_plane_that_takes_over_is_counted) {
+  turns(1);
+  EXPECT_EQ(counter("control_plane_changes"), 0u);
+  segment_.layout().control_plane.pid = 4711;
+  turns(2 * kTurnsPerControlPass + 2);
+  EXPECT_EQ(counter("control_plane_changes"), 1u);
+}
+
+TEST_F(ReactorTest, datagrams_pass_where_the_control_plane_manages_connections) {
+  device_.received.push_back({});
+  turns(1);
+  EXPECT_EQ(segment_.area().punt_up.size(), 1u);
+}
+
+TEST_F(ReactorTest, a_drained_connection_ends_and_is_reported) {
+  push({.type = segment::CommandType::Establish, .id = 1, .cm_id = 5, .credits = 4});
+  turns(1);
+  ASSERT_EQ(segment_.event()->status, segment::CommandStatus::Done);
+  push({.type = segment::CommandType::Drain, .cm_id = 5, .connection = 0});
+  turns(3 * kTurnsPerControlPass);
+  const auto down = segment_.event();
+  ASSERT_TRUE(down && down->type == segment::EventType::ConnectionDown);
+  EXPECT_EQ(down->reason, static_cast<std::uint32_t>(rpcrdma::CloseReason::LocalClose));
+}
+
+TEST_F(ReactorTest, a_peer_that_is_heard_is_up_without_a_word_of_the_control_plane) {
+  push({.type = segment::CommandType::Establish, .cm_id = 5, .credits = 4});
+  turns(1);
+  device_.queue_pairs[0]->heard = true;
+  turns(kTurnsPerControlPass + 1);
+  const auto up = segment_.event();
+  ASSERT_TRUE(up && up->type == segment::EventType::ConnectionUp);
+}
+
+TEST_F(ReactorTest, a_reactor_that_sleeps_runs_its_control_pass_in_time) {
+  ReactorConfig config = lab_config();
+  config.idle = segment::IdlePolicy::Backoff;
+  Reactor sleepy(config, engine_, segment_.layout(), []() noexcept { return now_ns += 400'000; });
+  CountingTask task;
+  std::uint32_t passes = 0;
+  task.on_pass = [&] {
+    if (++passes == 4) sleepy.stop();
+  };
+  sleepy.add_control_task(task);
+  sleepy.run();
+  // Without it the passes lie 256 turns apart.
+  EXPECT_LT(task.times[3] - task.times[2], kTurnsPerControlPass * 400'000ull);
+  EXPECT_FALSE(device_.waits.empty());
+}
+
+}  // namespace
+}  // namespace sluice::reactor

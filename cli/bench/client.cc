@@ -111,7 +111,7 @@ Client::~Client() {
 
 void Client::start(Session& session) {
   session.requester = std::make_unique<rpcrdma::Requester>(
-      engine_.shared(), device_,
+      engine_.requester_context(), device_,
       rpcrdma::RequesterConfig{.requests = std::bit_ceil(config_.depth * 2),
                                .inline_bytes = config_.inline_bytes,
                                .credits_requested = credits_of(config_),

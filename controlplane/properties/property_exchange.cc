@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "dataplane/rpcrdma/connection.h"
+#include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
 

@@ -41,7 +41,7 @@ std::uint64_t client_bytes(std::uint32_t calls) noexcept {
 
 TcpClient::TcpClient(Ingress& ingress, rpcrdma::Engine& engine)
     : ingress_(ingress),
-      requester_(engine.shared(), engine.device(), requester_config(ingress.config())),
+      requester_(engine.requester_context(), engine.device(), requester_config(ingress.config())),
       stream_bytes_(new std::byte[tcp::kStreamBytes]),
       stream_({stream_bytes_.get(), tcp::kStreamBytes}, tcp::kMaxRecordBytes),
       calls_(ingress.config().calls),

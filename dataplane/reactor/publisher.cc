@@ -55,7 +55,7 @@ void Publisher::publish_info(segment::ReactorState state, std::uint32_t connecti
 void Publisher::publish_counters() noexcept {
   std::atomic<std::uint64_t>* to = nullptr;
 #define SLUICE_COUNTER_SET(name, group, help) to++->store(from.name, std::memory_order_relaxed);
-  for (std::uint32_t client_class = 0; client_class < engine_.shared().classes_seen; ++client_class) {
+  for (std::uint32_t client_class = 0; client_class < engine_.classes_seen(); ++client_class) {
     to = area_.transport_counters[client_class].data();
     const rpcrdma::Counters& from = engine_.counters(client_class);
     SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_SET)
@@ -67,7 +67,7 @@ void Publisher::publish_counters() noexcept {
   for (std::size_t i = 0; i < kInvariantCount; ++i)
     area_.invariant_failures[i].store(invariant_failures()[i], std::memory_order_relaxed);
   for (std::size_t state = 0; state < segment::kSlotStateCount; ++state)
-    area_.slots_in_state[state].store(engine_.shared().slots_in_state[state], std::memory_order_relaxed);
+    area_.slots_in_state[state].store(engine_.slots_in_state(state), std::memory_order_relaxed);
   std::array<std::uint64_t, segment::kMaxDeviceStatistics> statistics;
   const std::size_t known = engine_.device().read_statistics(statistics);
   for (std::size_t k = 0; k < known; ++k)

@@ -24,7 +24,7 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
 
 void Reactor::measure_calls() {
   engine_.measure(area_.calls, clock_);
-  engine_.shared().trace = &area_.trace;
+  engine_.set_trace(area_.trace);
 }
 
 void Reactor::run() noexcept {
@@ -65,7 +65,7 @@ bool Reactor::control_pass() noexcept {
   announce_requests();
   setup_.report_closed();
   check_connections();
-  for (service::Service* service : engine_.shared().services.all()) busy |= service->background(now_ns_);
+  for (service::Service* service : engine_.services()) busy |= service->background(now_ns_);
   publisher_.publish_reactor();
   for (ControlTask* task : control_tasks_) task->on_control_pass(now_ns_);
   return busy;

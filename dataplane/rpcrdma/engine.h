@@ -40,16 +40,40 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   rdma::Device& device() noexcept { return device_; }
-  Shared& shared() noexcept { return shared_; }
-  Counters& counters(std::uint32_t client_class = 0) noexcept { return shared_.counters[client_class]; }
   const EngineConfig& config() const noexcept { return config_; }
   /// Setup. The service has to outlive the engine.
-  void add_service(service::Service& service) { shared_.services.add(service); }
+  void add_service(service::Service& service) { responders_.services.add(service); }
+  const std::vector<service::Service*>& services() const noexcept { return responders_.services.all(); }
+  /// For requesters, which share memory and counters with the connections that they are attached to.
+  RequesterContext requester_context() noexcept { return RequesterContext(links_); }
+
+  // --- Measurement
   /// Setup, when all services are there: calls are counted and timed in `table` from here on.
   void measure(segment::CallTable& table, Clock clock) {
-    shared_.services.describe(table);
-    shared_.call_times.measure(table, clock);
+    responders_.services.describe(table);
+    responders_.measurement.times.measure(table, clock);
   }
+  /// Setup: calls of connections that are traced are noted in `trace`, which has to outlive the engine.
+  void set_trace(segment::TraceRing& trace) noexcept { responders_.measurement.trace = &trace; }
+  Counters& counters(std::uint32_t client_class = 0) noexcept { return links_.counters.of(client_class); }
+  /// Classes below this one have had a connection.
+  std::uint32_t classes_seen() const noexcept { return links_.counters.seen(); }
+  /// Call slots of all connections, by CallSlot::State.
+  std::uint32_t slots_in_state(std::size_t state) const noexcept {
+    return responders_.measurement.slots_in_state[state];
+  }
+
+  // --- Memory: what is out of buffers, and who waits
+  rdma::BufferPool& call_memory() noexcept { return responders_.memory.calls; }
+  rdma::BufferPool& reply_memory() noexcept { return responders_.memory.replies; }
+  rdma::BufferPool& assembly_memory() noexcept { return links_.assembly.pool(); }
+  bool calls_await_memory() const noexcept { return !responders_.memory.awaiting_calls.empty(); }
+  bool replies_await_memory() const noexcept { return !responders_.memory.awaiting_replies.empty(); }
+  bool messages_await_assembly() const noexcept { return links_.assembly.awaited(); }
+  // For tests; linear in connections.
+  bool all_closed() const noexcept;
+  /// Of an engine whose connections are all_closed(): every buffer, slot and lent requester is back.
+  bool memory_balanced() const noexcept;
 
   /// A connection that may be opened, or null when all are in use: refuse the peer, and count.
   Connection* free_connection() noexcept;
@@ -65,19 +89,18 @@ class Engine {
   Connection* take_closed() noexcept;
 
  private:
-  void resume_memory_waiters() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
   void end_turn() noexcept;
 
   rdma::Device& device_;
   const EngineConfig config_;
-  Shared shared_;
-  std::vector<std::unique_ptr<Requester>> callers_;
+  LinkContext links_;
+  ResponderContext responders_;
+  ReverseCallers callers_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<Connection*> draining_;
-  std::size_t draining_count_ = 0;
-  std::vector<Connection*> closed_;
-  std::size_t closed_count_ = 0;
+  using ConnectionQueue = IntrusiveQueue<Connection, &Connection::engine_link>;
+  ConnectionQueue draining_;
+  ConnectionQueue closed_;  ///< that take_closed() has not given yet
   std::uint64_t next_tick_ns_ = 0;
   std::size_t next_ticked_ = 0;
   std::array<rdma::WorkCompletion, kCompletionsPerTurn> completions_;

@@ -170,7 +170,7 @@ class Gateway {
         server_(*server_device_, server_config()),
         client_(*client_device_, client_config()),
         upstreams_(*server_device_, upstream_config(upstream_port), &now_ns),
-        requester_(client_.shared(), *client_device_, {.requests = 256, .credits_requested = 128}),
+        requester_(client_.requester_context(), *client_device_, {.requests = 256, .credits_requested = 128}),
         data_(client_device_->allocate_memory(std::size_t{depth} * kReadBytes)) {
     for (const auto& service : upstreams_.services()) server_.add_service(*service);
     connect();

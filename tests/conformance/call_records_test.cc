@@ -19,7 +19,7 @@ class CallRecords : public ::testing::Test {
  protected:
   CallRecords() {
     lab.engine->measure(*table, &ticking_clock);
-    lab.engine->shared().trace = trace.get();
+    lab.engine->set_trace(*trace);
     lab.connection->responder().set_traced(true);
   }
   /// Of the call in `message`, which is the only one since the last.

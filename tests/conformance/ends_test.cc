@@ -64,7 +64,7 @@ TEST(Ends, V1_154_a_connection_waits_for_its_rdma_reads) {
   EXPECT_TRUE(lab.service->executed.empty());
   expect_to_wait(lab, "RDMA Reads");
   EXPECT_TRUE(lab.service->executed.empty());
-  EXPECT_EQ(lab.engine->shared().call_memory.available(), lab.options.engine.call_buffers);
+  EXPECT_EQ(lab.engine->call_memory().available(), lab.options.engine.call_buffers);
 }
 
 TEST(Ends, V1_154_a_connection_waits_for_calls_that_the_service_has) {

@@ -376,6 +376,9 @@ void ServerLab::reconnect() {
   while (engine->take_closed() != nullptr) {
   }
   ASSERT_EQ(connection->state(), rpcrdma::Connection::State::Closed);
+  if (engine->all_closed()) {
+    EXPECT_TRUE(engine->memory_balanced());
+  }
   connect();
 }
 
@@ -431,7 +434,7 @@ ClientLab::ClientLab(LabOptions lab_options) : options(std::move(lab_options)) {
   engine = std::make_unique<rpcrdma::Engine>(*device, options.engine);
   service = std::make_unique<TestService>(*device);
   engine->add_service(*service);
-  requester = std::make_unique<rpcrdma::Requester>(engine->shared(), *device, options.requester);
+  requester = std::make_unique<rpcrdma::Requester>(engine->requester_context(), *device, options.requester);
   raw_device->connection_manager()->listen(kPort);
   connect();
 }

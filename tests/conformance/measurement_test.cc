@@ -20,7 +20,7 @@ class Measurement : public ::testing::Test {
  protected:
   Measurement() {
     lab.engine->measure(*table, &ticking_clock);
-    lab.engine->shared().trace = trace.get();
+    lab.engine->set_trace(*trace);
   }
   Bytes ask(std::uint32_t procedure, std::uint32_t program = kTestProgram) {
     const std::uint32_t xid = ++xid_;
@@ -33,7 +33,7 @@ class Measurement : public ::testing::Test {
     return table->use[client_class][procedure].calls[static_cast<std::size_t>(status)].load();
   }
   std::uint32_t slots(rpcrdma::CallSlot::State state) const {
-    return lab.engine->shared().slots_in_state[static_cast<std::size_t>(state)];
+    return lab.engine->slots_in_state(static_cast<std::size_t>(state));
   }
 
   std::unique_ptr<segment::CallTable> table = std::make_unique<segment::CallTable>();

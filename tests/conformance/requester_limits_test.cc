@@ -257,7 +257,7 @@ TEST(RequesterLimits, V1_167_V1_168_a_reverse_call_has_no_chunks_however_long_it
   options.engine.capacity.requests = 4;
   options.connection.credits_requested = 4;
   ServerLab lab(options);
-  rpcrdma::Requester callbacks(lab.engine->shared(), *lab.device,
+  rpcrdma::Requester callbacks(lab.engine->requester_context(), *lab.device,
                                {.requests = 4, .inline_bytes = 1024, .windows = 8, .reverse = true});
   lab.requester_for_next_connection = &callbacks;
   lab.reconnect();
@@ -281,7 +281,7 @@ TEST(RequesterLimits, its_number_of_requests_is_a_power_of_two) {
   ClientLab lab;
   const auto make = [&](std::uint32_t requests) {
     const rpcrdma::RequesterConfig config{.requests = requests, .inline_bytes = 64, .windows = 0};
-    rpcrdma::Requester(lab.engine->shared(), *lab.device, config);
+    rpcrdma::Requester(lab.engine->requester_context(), *lab.device, config);
   };
   EXPECT_NO_THROW(make(1));
   EXPECT_NO_THROW(make(rpcrdma::kMaxCredits));

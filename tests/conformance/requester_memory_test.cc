@@ -186,7 +186,7 @@ TEST(RequesterMemory, V1_143_X_18_memory_that_cannot_be_fenced_costs_the_connect
   config.max_connections = 1;
   config.capacity.requests = 8;
   rpcrdma::Engine engine(*broken, config);
-  rpcrdma::Requester requester(engine.shared(), *broken, {.requests = 8});
+  rpcrdma::Requester requester(engine.requester_context(), *broken, {.requests = 8});
   RawPeer peer(*lab.raw_device, 1024, 16);
   auto raw_qp = peer.make_queue_pair();
   auto* connection = engine.free_connection();

@@ -25,7 +25,7 @@ TEST(WriteChunks, a_shortage_of_reply_memory_is_a_queue) {
   }
   for (int i = 0; i < 10; ++i) lab.turn();
   // The first has the buffer until its Send is complete, which takes its client.
-  EXPECT_EQ(lab.engine->shared().reply_memory.available(), 0u);
+  EXPECT_EQ(lab.engine->reply_memory().available(), 0u);
   EXPECT_GE(lab.engine->counters().waits_reply_memory, 3u);
   lab.settle();
   ASSERT_EQ(lab.peer->inbox.size(), 4u);
@@ -33,7 +33,7 @@ TEST(WriteChunks, a_shortage_of_reply_memory_is_a_queue) {
     EXPECT_EQ(word_at(lab.peer->inbox[xid - 1].bytes, 0), xid);
     EXPECT_EQ(word_at(lab.peer->inbox[xid - 1].bytes, 9), 9028u);
   }
-  EXPECT_EQ(lab.engine->shared().reply_memory.available(), 1u);
+  EXPECT_EQ(lab.engine->reply_memory().available(), 1u);
 }
 
 TEST(WriteChunks, results_as_long_as_the_largest_buffer_and_longer) {
@@ -52,7 +52,7 @@ TEST(WriteChunks, results_as_long_as_the_largest_buffer_and_longer) {
   EXPECT_EQ(word_at(longer, 3), 0u);
   EXPECT_EQ(word_at(longer, 9), 0u);
   EXPECT_EQ(word_at(longer, 12 + 5), kSystemErr);
-  EXPECT_EQ(lab.engine->shared().reply_memory.available(), options.engine.reply_buffers);
+  EXPECT_EQ(lab.engine->reply_memory().available(), options.engine.reply_buffers);
   EXPECT_TRUE(lab.alive());
 }
 
@@ -123,7 +123,7 @@ TEST(LongCalls, V1_116_a_call_that_is_refused_is_not_executed) {
   EXPECT_TRUE(lab.service->executed.empty());
   EXPECT_EQ(lab.service->releases, 0u);
   EXPECT_TRUE(lab.alive());
-  EXPECT_EQ(lab.engine->shared().call_memory.available(), lab.options.engine.call_buffers);
+  EXPECT_EQ(lab.engine->call_memory().available(), lab.options.engine.call_buffers);
 }
 
 // --- Next to each other in one turn

@@ -122,7 +122,7 @@ TEST(ReverseClient, V1_200_callbacks_during_forward_load) {
 struct CallingServer : ServerLab {
   explicit CallingServer(LabOptions lab_options = {}) : ServerLab(with_requests(std::move(lab_options))) {
     callbacks = std::make_unique<rpcrdma::Requester>(
-        engine->shared(), *device,
+        engine->requester_context(), *device,
         rpcrdma::RequesterConfig{.requests = 16, .credits_requested = 4, .reverse = true});
     callbacks->set_peer_ready(false);
     reconnect_with_callbacks();

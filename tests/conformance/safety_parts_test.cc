@@ -16,7 +16,7 @@ using rpcrdma::CloseReason;
 // --- Memory of continued messages
 
 std::size_t free_assemblies(ServerLab& lab) {
-  return lab.engine->shared().assembly_memory.available();
+  return lab.engine->assembly_memory().available();
 }
 
 /// A NULL call in two parts.
@@ -75,22 +75,22 @@ TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assem
     hello(second);
     send_in_parts(second.peer(), 6);
     second.turns();
-    ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 1u);
+    ASSERT_TRUE(second.connection->waits_for_assembly());
     if (i == 0) {
       send_in_parts(third.peer(), 8);
       third.turns();
-      ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 2u);
+      ASSERT_TRUE(third.connection->waits_for_assembly());
       // The second leaves from the front of the queue; the third stays.
       second.disconnect();
-      ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 1u);
-      EXPECT_EQ(lab.engine->shared().awaiting_assembly[0], third.connection);
+      ASSERT_TRUE(lab.engine->messages_await_assembly());
+      EXPECT_TRUE(third.connection->waits_for_assembly());
       third.disconnect();
       third.connect();
       hello(third);
     } else {
       second.disconnect();
     }
-    ASSERT_EQ(lab.engine->shared().awaiting_assembly_count, 0u) << "after " << i + 1 << " connections";
+    ASSERT_FALSE(lab.engine->messages_await_assembly()) << "after " << i + 1 << " connections";
     second.connect();
   }
   send_in_parts(third.peer(), 9);
@@ -135,7 +135,7 @@ TEST(SafetyV2Close, V2_062_host_authentication_on_its_way_gives_back_its_memory)
 TEST(SafetyV2Close, V2_095_V2_098_a_continued_reply_keeps_its_memory_until_its_parts_are_flushed) {
   Server lab;
   lab.hello(1);
-  auto& pool = lab.engine->shared().reply_memory;
+  auto& pool = lab.engine->reply_memory();
   const std::size_t all = pool.available();
   lab.log.clear();
   lab.peer->send(Header{.xid = 5, .credit = 0x00400000}.with(test_call(5, TestService::kList, {12000})));
@@ -226,7 +226,7 @@ void reply_in_parts(Client& lab, std::uint32_t xid, rdma::Rkey invalidate = {}) 
 TEST(SafetyV2Parts, V2_084_V2_145_a_continued_reply_to_a_call_that_was_given_up_gives_back_its_memory) {
   Client lab;
   lab.confirm();
-  auto& pool = lab.engine->shared().assembly_memory;
+  auto& pool = lab.engine->assembly_memory();
   const std::size_t all = pool.available();
   for (int i = 0; i < 2; ++i) {
     const auto xid = lab.submit_null();
@@ -247,7 +247,7 @@ TEST(SafetyV2Parts, V2_084_V2_145_a_continued_reply_to_a_call_that_was_given_up_
 TEST(SafetyV2Parts, V2_129_a_continued_reply_that_invalidates_a_foreign_handle_gives_back_its_memory) {
   Client lab;
   lab.confirm();
-  auto& pool = lab.engine->shared().assembly_memory;
+  auto& pool = lab.engine->assembly_memory();
   const std::size_t all = pool.available();
   const rdma::MemoryRegion memory = lab.device->allocate_memory(4096);
   const rdma::Sge piece{memory.bytes.data(), 64, memory.lkey};

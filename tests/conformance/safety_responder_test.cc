@@ -71,14 +71,14 @@ TEST(SafetyResponder, closing_takes_calls_out_of_the_queue_for_call_memory) {
   for (const std::uint32_t xid : {2u, 3u}) send_long_call(second.peer(), test_call(xid, TestService::kLater));
   second.turns();
   ASSERT_EQ(lab.engine->counters().waits_call_memory, 2u);
-  ASSERT_FALSE(lab.engine->shared().waiting_call_memory.empty());
+  ASSERT_TRUE(lab.engine->calls_await_memory());
 
   second.disconnect();
-  EXPECT_TRUE(lab.engine->shared().waiting_call_memory.empty());
+  EXPECT_FALSE(lab.engine->calls_await_memory());
   second.connect();
   lab.service->complete_later();
   lab.settle();
-  EXPECT_EQ(lab.engine->shared().call_memory.available(), 1u);
+  EXPECT_EQ(lab.engine->call_memory().available(), 1u);
   expect_all_slots(lab, second);
 }
 
@@ -95,19 +95,19 @@ TEST(SafetyResponder, closing_takes_calls_out_of_the_queue_for_reply_memory) {
   // The reply's Send is not complete as long as its client stands still.
   list_call(*lab.peer, 1);
   for (int i = 0; i < 20; ++i) lab.turn();
-  ASSERT_EQ(lab.engine->shared().reply_memory.available(), 0u);
+  ASSERT_EQ(lab.engine->reply_memory().available(), 0u);
   SecondClient second(lab);
   for (const std::uint32_t xid : {2u, 3u}) list_call(second.peer(), xid);
   second.turns();
   ASSERT_EQ(lab.engine->counters().waits_reply_memory, 2u);
-  ASSERT_FALSE(lab.engine->shared().waiting_reply_memory.empty());
+  ASSERT_TRUE(lab.engine->replies_await_memory());
 
   second.disconnect();
-  EXPECT_TRUE(lab.engine->shared().waiting_reply_memory.empty());
+  EXPECT_FALSE(lab.engine->replies_await_memory());
   EXPECT_EQ(lab.service->releases, 2u);
   second.connect();
   lab.settle();
-  EXPECT_EQ(lab.engine->shared().reply_memory.available(), 1u);
+  EXPECT_EQ(lab.engine->reply_memory().available(), 1u);
   EXPECT_EQ(lab.peer->inbox.size(), 1u);
   expect_all_slots(lab, second);
 }

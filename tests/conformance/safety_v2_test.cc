@@ -72,7 +72,7 @@ TEST(SafetyV2Properties, V2_064_D2_25_a_set_of_properties_is_at_most_64_KiB) {
   for (const std::uint32_t bytes : {kLimit, kLimit + 4}) {
     Server lab;
     lab.hello();
-    ASSERT_GT(lab.engine->shared().assembly_memory.buffer_bytes(), kLimit + 4);
+    ASSERT_GT(lab.engine->assembly_memory().buffer_bytes(), kLimit + 4);
     const std::uint64_t before = lab.counters().late_properties;
     const Bytes body = unknown_property(bytes);
     for (std::size_t at = 0; at < body.size(); at += kPart) {
@@ -89,12 +89,12 @@ TEST(SafetyV2Properties, V2_064_D2_25_a_set_of_properties_is_at_most_64_KiB) {
     if (bytes > kLimit) {
       EXPECT_TRUE(is_error(answers[0], 9, 10));
     }
-    EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
+    EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
     lab.peer->inbox.clear();
     EXPECT_TRUE(lab.alive2());
     // Nor do we send more.
     EXPECT_FALSE(lab.connection->send_host_authentication(Bytes(kLimit)));
-    EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
+    EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
   }
 }
 

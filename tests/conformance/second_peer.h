@@ -117,7 +117,7 @@ class SecondServer {
       : lab_(lab),
         device_(rdma::loopback::make_device(lab.fabric, {.name = "second"})),
         peer_(*device_, lab.options.raw_receive_bytes, lab.options.raw_receives),
-        requester(lab.engine->shared(), *lab.device, lab.options.requester) {
+        requester(lab.engine->requester_context(), *lab.device, lab.options.requester) {
     constexpr std::uint16_t kOwnPort = kPort + 1;
     peer_.owned_qp = peer_.make_queue_pair();
     rdma::ConnectionManager& own_cm = *device_->connection_manager();

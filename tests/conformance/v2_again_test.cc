@@ -13,7 +13,7 @@ TEST(V2Again, V2_092_those_that_find_no_memory_wait_every_time) {
   options.engine.assembly_buffers = 1;
   Server lab(options);
   lab.hello();
-  auto& pool = lab.engine->shared().assembly_memory;
+  auto& pool = lab.engine->assembly_memory();
   for (std::uint32_t round = 1; round <= 3; ++round) {
     std::byte* const taken = pool.acquire();
     ASSERT_NE(taken, nullptr);
@@ -24,12 +24,12 @@ TEST(V2Again, V2_092_those_that_find_no_memory_wait_every_time) {
     lab.settle();
     EXPECT_TRUE(lab.answers().empty());
     EXPECT_EQ(lab.counters().waits_assembly, round);
-    EXPECT_EQ(lab.engine->shared().awaiting_assembly_count, 1u);
+    EXPECT_TRUE(lab.engine->messages_await_assembly());
     pool.release(taken);
     lab.settle();
     ASSERT_EQ(lab.answers().size(), 1u) << round;
     EXPECT_TRUE(is_success(lab.answers()[0], round));
-    EXPECT_EQ(lab.engine->shared().awaiting_assembly_count, 0u);
+    EXPECT_FALSE(lab.engine->messages_await_assembly());
   }
   lab.reconnect();
   lab.hello();

@@ -333,7 +333,7 @@ TEST(V2ClientContinuation, V2_084_V2_100_V2_101_a_continued_reply_is_joined) {
   ASSERT_EQ(lab.finished.size(), 1u);
   EXPECT_EQ(lab.finished[0].status, CallStatus::Ok);
   EXPECT_EQ(lab.finished[0].message, payload);
-  EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
+  EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
 }
 
 TEST(V2ClientContinuation, V2_086_V2_094_V2_107_a_broken_reply_ends_its_call_and_is_not_answered) {

@@ -87,7 +87,7 @@ TEST(V2Continuation, V2_086_V2_112_parts_of_two_messages_break_both) {
   EXPECT_TRUE(lab.service->executed.size() == 1);
   EXPECT_TRUE(lab.ask(Header{.xid = 15}.with(std::span(payload).subspan(20))).empty());
   EXPECT_TRUE(lab.alive2());
-  EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
+  EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
 }
 
 TEST(V2Continuation, V2_091_grants_and_errors_pass_between_parts) {
@@ -140,7 +140,7 @@ TEST(V2Continuation, V2_023_a_part_with_an_unknown_flag_leaves_no_hole) {
       lab.answer(Header{.xid = 5, .flags = kMore | 8}.with(std::span(payload).subspan(16, 4))), 5, 4));
   EXPECT_TRUE(lab.ask(Header{.xid = 5}.with(std::span(payload).subspan(20))).empty());
   EXPECT_TRUE(lab.service->executed.empty());
-  EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
+  EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
   EXPECT_TRUE(lab.alive2());
   // A message of an unknown type breaks what it comes in the middle of: one error for each.
   lab.peer->send(Header{.xid = 6, .flags = kMore}.with(std::span(payload).first(16)));
@@ -148,7 +148,7 @@ TEST(V2Continuation, V2_023_a_part_with_an_unknown_flag_leaves_no_hole) {
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_TRUE(is_error(answers[0], 6, 4));
   EXPECT_TRUE(is_error(answers[1], 7, 3));
-  EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
+  EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
 }
 
 TEST(V2Continuation, V2_092_a_message_that_never_ends_is_bounded) {
@@ -164,7 +164,7 @@ TEST(V2Continuation, V2_092_a_message_that_never_ends_is_bounded) {
   }
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_TRUE(is_error(answers[0], 30, 10));
-  EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
+  EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
   EXPECT_TRUE(lab.ask(Header{.xid = 30}.with(payload)).empty());
   EXPECT_TRUE(lab.alive2());
 }
@@ -186,7 +186,7 @@ TEST(V2Continuation, V2_095_a_message_that_does_not_go_on_ends_the_connection) {
   lab.pass(6'000'000'000);
   EXPECT_FALSE(lab.connection->is_open());
   EXPECT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::SequenceTimeout);
-  EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
+  EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
 }
 
 TEST(V2Continuation, V2_095_each_part_starts_the_timer_again) {
@@ -209,7 +209,7 @@ TEST(V2Continuation, V2_095_each_part_starts_the_timer_again) {
 TEST(V2Continuation, V2_095_what_has_come_of_a_message_goes_with_its_connection) {
   Server lab;
   lab.hello();
-  const auto& pool = lab.engine->shared().assembly_memory;
+  const auto& pool = lab.engine->assembly_memory();
   lab.ask(Header{.xid = 36, .flags = kMore}.with(words({36, 0})));
   EXPECT_EQ(pool.available(), lab.options.engine.assembly_buffers - 1);
   lab.reconnect();
@@ -225,7 +225,7 @@ TEST(V2Continuation, V2_092_those_that_find_no_memory_wait) {
   options.engine.assembly_buffers = 1;
   Server lab(options);
   lab.hello();
-  auto& pool = lab.engine->shared().assembly_memory;
+  auto& pool = lab.engine->assembly_memory();
   std::byte* taken = pool.acquire();
   const Bytes payload = test_call(5, 0);
   lab.peer->inbox.clear();
@@ -380,7 +380,7 @@ TEST(V2Replies, V2_092_a_reply_that_waits_for_a_credit_holds_no_memory_of_its_ca
   lab.settle();
   EXPECT_EQ(lab.service->executed.size(), 1u);
   EXPECT_TRUE(lab.answers().empty());
-  EXPECT_EQ(lab.engine->shared().assembly_memory.available(), lab.options.engine.assembly_buffers);
+  EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
   lab.ask(grant(1));
   ASSERT_EQ(lab.answers().size(), 1u);
   EXPECT_TRUE(is_success(lab.answers()[0], 5));

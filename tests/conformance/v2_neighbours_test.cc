@@ -218,10 +218,9 @@ TEST(V2Neighbours, V2_148_one_peer_with_nothing_but_faults_does_not_disturb_anot
   SecondClient other(lab);
   greet(other);
   Vandal vandal(lab);
-  rpcrdma::Shared& shared = lab.engine->shared();
-  const auto memory = [&shared] {
-    return std::array{shared.call_memory.available(), shared.reply_memory.available(),
-                      shared.assembly_memory.available()};
+  const auto memory = [&engine = *lab.engine] {
+    return std::array{engine.call_memory().available(), engine.reply_memory().available(),
+                      engine.assembly_memory().available()};
   };
   const auto at_rest = memory();
   std::uint32_t faults = 0;

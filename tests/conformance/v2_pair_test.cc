@@ -83,7 +83,8 @@ class Pair {
       rpcrdma::RequesterConfig requester{.requests = 64, .windows = 64};
       requester.reverse = side == 1;
       requester.reverse_chunks = options.reverse == rpcrdma::v2::ReverseSupport::General;
-      end.requester = std::make_unique<rpcrdma::Requester>(end.engine->shared(), *end.device, requester);
+      end.requester =
+          std::make_unique<rpcrdma::Requester>(end.engine->requester_context(), *end.device, requester);
       end.memory = end.device->allocate_memory(1u << 20);
       fill_pattern(end.memory.bytes, 1);
     }
@@ -180,7 +181,7 @@ class Pair {
               " unused " + std::to_string(flow.unused()) + " busy " +
               std::to_string(end.connection->responder().busy_slots()) + " outstanding " +
               std::to_string(end.requester->outstanding()) + " assembly " +
-              std::to_string(end.engine->shared().assembly_memory.available()) +
+              std::to_string(end.engine->assembly_memory().available()) +
               (end.connection->is_open() ? " open;" : " closed;");
     }
     return text;
@@ -295,7 +296,7 @@ TEST(V2Pair, V2_062_V2_063_a_handshake_of_several_large_rounds_comes_before_call
   for (const auto& end : pair.ends) {
     EXPECT_EQ(end.observer.overruns, 0u);
     EXPECT_EQ(end.observer.mixed, 0u);
-    EXPECT_EQ(end.engine->shared().assembly_memory.available(), pair.options.assembly_buffers);
+    EXPECT_EQ(end.engine->assembly_memory().available(), pair.options.assembly_buffers);
   }
 }
 
@@ -445,7 +446,7 @@ TEST_P(V2Random, V2_032_V2_035_V2_036_V2_038_V2_085_V2_090_V2_091_every_call_end
       EXPECT_EQ(outcome.status, CallStatus::Ok);
       EXPECT_EQ(outcome.reply_bytes, expected[side][outcome.tag]);
     }
-    EXPECT_EQ(end.engine->shared().assembly_memory.available(), pair.options.assembly_buffers);
+    EXPECT_EQ(end.engine->assembly_memory().available(), pair.options.assembly_buffers);
     EXPECT_EQ(end.engine->counters().credit_overruns, 0u);
     // Without losses every call is executed once.
     if (losses == 0) {

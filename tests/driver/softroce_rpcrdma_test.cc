@@ -47,7 +47,7 @@ class Faulty : public testing::TestWithParam<Case> {
     }
     service_ = std::make_unique<TestService>(*ends_[1].device);
     ends_[1].engine->add_service(*service_);
-    requester_ = std::make_unique<rpcrdma::Requester>(ends_[0].engine->shared(), *ends_[0].device,
+    requester_ = std::make_unique<rpcrdma::Requester>(ends_[0].engine->requester_context(), *ends_[0].device,
                                                       rpcrdma::RequesterConfig{.requests = 32});
     memory_ = ends_[0].device->allocate_memory(2u << 20);
     connect();

@@ -5,9 +5,7 @@
 #include <cstring>
 
 #include "dataplane/base/siphash.h"
-#include "dataplane/rpcrdma/connection.h"
 #include "dataplane/rpcrdma/requester/requester.h"
-#include "dataplane/rpcrdma/shared.h"
 
 namespace sluice::rpcrdma {
 
@@ -57,7 +55,7 @@ bool Requester::bounce_result(Slot& slot, std::uint32_t item, std::span<const rd
 /// Copies what was placed to where the caller wants it; the room for round-up stays behind.
 void Requester::return_bounced(Slot& slot) noexcept {
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {
-    const Bounced& bounced = slot.bounced[i];
+    const BouncedResult& bounced = slot.bounced[i];
     if (bounced.from == nullptr) continue;
     const std::byte* from = bounced.from;
     std::uint64_t left = slot.returned[i];

@@ -5,31 +5,31 @@
 #include <cstring>
 #include <utility>
 
-#include "dataplane/rpcrdma/connection.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/rpcrdma/requester/requester.h"
-#include "dataplane/rpcrdma/shared.h"
 
 namespace sluice::rpcrdma {
+
+using State = RequestSlot::State;
 
 void Requester::on_reply(const ReceivedMessage& message) noexcept {
   Slot* slot = find(message.header.fixed.xid);
   const rdma::Rkey invalidated = version_2() ? message.header.invalidate : rdma::Rkey{};
   if (invalidated != rdma::Rkey{} && (slot == nullptr || slot->invalidate != invalidated)) {
     // Memory of another call may be gone (V2-129).
-    if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
+    context_.assembly.release(message.assembly);
     ++counters().invalidation_errors;
-    return connection_->close(CloseReason::InvalidationError);
+    return link_->close(CloseReason::InvalidationError);
   }
   if (slot == nullptr) {
     ++counters().unknown_xid;
     if (abandoned_ > 0) --abandoned_;  // most likely the late answer to a call that was given up
-    if (message.assembly != nullptr) shared_.assembly_memory.release(message.assembly);
-    connection_->repost(message.buffer);
+    context_.assembly.release(message.assembly);
+    link_->repost(message.buffer);
     return pump();
   }
   ++counters().replies_received;
   slot->receive = message.buffer;
-  slot->holds_receive = true;
   slot->invalidated = invalidated != rdma::Rkey{};
   slot->assembly = message.assembly;
   ++held_receives_;
@@ -116,17 +116,16 @@ void Requester::on_error(rpc::Xid xid, const v2::Error& error) noexcept {
 /// is no such call.
 bool Requester::refuse_in_parts(rpc::Xid xid, const v2::Error& error) noexcept {
   Slot& slot = slot_of(xid);
-  if (slot.xid != xid || slot.state != Slot::State::Waiting || !slot.in_sequence || slot.answered)
-    return false;
+  if (slot.xid != xid || slot.state != State::AwaitingNextPart) return false;
   ++counters().errors_received;
-  if (!std::exchange(slot.cancelled, true))
-    slot.cancelled_as = error.code == v2::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::Refused;
-  slot.answered = true;
+  if (!slot.ends_as)
+    slot.ends_as = error.code == v2::ErrorCode::Vers ? CallStatus::VersionError : CallStatus::Refused;
+  transition(slot, State::AwaitingLastPart);
   slot.deadline_ns = 0;
   slot.read_items = slot.write_items = 0;
   slot.max_segments = 0;
   slot.reply.error_ = error;
-  set_outcome(slot, slot.cancelled_as);
+  set_outcome(slot, *slot.ends_as);
   if (slot.completion != nullptr) std::exchange(slot.completion, nullptr)(slot.context, slot.reply);
   return true;
 }
@@ -136,8 +135,9 @@ bool Requester::refuse_in_parts(rpc::Xid xid, const v2::Error& error) noexcept {
 bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
   switch (error.code) {
     case v2::ErrorCode::ReadChunks:
-      slot.unreduced = error.maximum == 0 && slot.read_items > 0 && !slot.sent_no_msg;  // V2-114
-      return slot.unreduced;
+      if (error.maximum != 0 || slot.read_items == 0 || slot.sent_no_msg) return false;
+      slot.arguments = Slot::Arguments::ToBeUnreduced;  // V2-114
+      return true;
     case v2::ErrorCode::WriteChunks:
       slot.results_in_reply = slot.write_items > 0;  // V2-116
       return slot.results_in_reply;
@@ -185,7 +185,7 @@ bool Requester::unreduce(Slot& slot) noexcept {
     std::byte* const whole = long_memory_.acquire();
     if (whole == nullptr) {
       ++counters().waits_reply_memory;
-      connection_->note_waiting();
+      link_->retry_at_turn_end();
       return false;
     }
     std::memcpy(whole, payload_of(slot).address, slot.payload_bytes);
@@ -213,7 +213,7 @@ bool Requester::unreduce(Slot& slot) noexcept {
     std::memset(at, 0, static_cast<std::size_t>(whole + item_end - at));
   }
   slot.payload_bytes = static_cast<std::uint32_t>(bytes);
-  slot.whole = true;
+  slot.arguments = Slot::Arguments::InPayload;
   return true;
 }
 
@@ -222,35 +222,38 @@ void Requester::resend(Slot& slot) noexcept {
   --outstanding_;
   ++counters().calls_replanned;
   slot.resent = true;
-  slot.state = Slot::State::Resending;
   slot.continued_bytes = 0;
-  if (slot.window_count > 0)
+  if (slot.window_count > 0) {
+    slot.after_fence = Slot::AfterFence::Resend;
     fence(slot);
-  else
+  } else {
+    transition(slot, State::AwaitingResend);
     requeue(slot);
+  }
 }
 
 /// Back to the calls that wait, once nothing of it is out any more.
 void Requester::requeue(Slot& slot) noexcept {
-  if (slot.state != Slot::State::Resending || slot.send_posted || slot.parts_posted > 0 || slot.fencing)
-    return;
+  if (slot.state != State::AwaitingResend || slot.send_posted || slot.parts_posted > 0) return;
   free_windows(slot);
   if (slot.reply_memory != nullptr) long_memory_.release(std::exchange(slot.reply_memory, nullptr));
-  if (slot.cancelled) return end_call(slot, slot.cancelled_as);
-  slot.state = Slot::State::Waiting;
+  if (slot.ends_as) return end_call(slot, *slot.ends_as);
+  transition(slot, State::AwaitingTurn);
   waiting_.push_front(slot);
 }
 
 /// The calls that were sent in version 2 have not been seen by the server.
 void Requester::on_fallback() noexcept {
   for (std::uint32_t i = 0; i < config_.requests; ++i)
-    if (slots_[i].state == Slot::State::Outstanding) resend(slots_[i]);
+    if (slots_[i].state == State::AwaitingReply) resend(slots_[i]);
   pump();
 }
 
 void Requester::on_unusable(rpc::Xid xid) noexcept {
+  Slot* const slot = find(xid);
+  if (!SLUICE_INVARIANT(slot != nullptr, xid_table)) return link_->close(CloseReason::InternalError);
   ++counters().unusable_reply;
-  end_call(*find(xid), CallStatus::UnusableReply);
+  end_call(*slot, CallStatus::UnusableReply);
   pump();
 }
 

@@ -4,9 +4,7 @@
 // a long reply.
 #include <algorithm>
 
-#include "dataplane/rpcrdma/connection.h"
 #include "dataplane/rpcrdma/requester/requester.h"
-#include "dataplane/rpcrdma/shared.h"
 
 namespace sluice::rpcrdma {
 
@@ -16,7 +14,7 @@ rdma::Sge Requester::payload_of(const Slot& slot) const noexcept {
 }
 
 std::uint32_t Requester::max_segment_bytes() const noexcept {
-  return version_2() ? std::min(config_.max_segment_bytes, connection_->agreement().max_segment_bytes)
+  return version_2() ? std::min(config_.max_segment_bytes, link_->agreement().max_segment_bytes)
                      : config_.max_segment_bytes;
 }
 
@@ -44,16 +42,16 @@ Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
   std::uint64_t reply_bytes = slot.max_reply_bytes;
   if (slot.results_in_reply)
     for (std::uint32_t i = 0; i < slot.write_items; ++i) reply_bytes += xdr::padded(slot.write_offers[i]);
-  const bool chunks = !config_.reverse || (config_.reverse_chunks &&
-                                           connection_->agreement().reverse == v2::ReverseSupport::General);
+  const bool chunks = !config_.reverse ||
+                      (config_.reverse_chunks && link_->agreement().reverse == v2::ReverseSupport::General);
   const bool reply_chunk = chunks && (slot.force_reply_chunk || slot.results_in_reply ||
                                       slot.reply_chunk_least > 0 || reply_bytes > config_.continue_up_to);
   const bool long_call = chunks && !no_msg_refused_ &&
-                         (slot.force_long || slot.unreduced ||
-                          slot.payload_bytes > std::max(config_.continue_up_to, connection_->send_bytes()));
+                         (slot.force_long || slot.arguments != Slot::Arguments::InChunks ||
+                          slot.payload_bytes > std::max(config_.continue_up_to, link_->send_bytes()));
   if (slot.read_items + slot.write_items == 0 && !long_call && !reply_chunk) {
     Shape plain{.header_bytes = v2::kMinMsgHeaderBytes, .possible = true};
-    plain.continued = plain.header_bytes + slot.payload_bytes > connection_->send_bytes();
+    plain.continued = plain.header_bytes + slot.payload_bytes > link_->send_bytes();
     return plain;
   }
   for (const auto& [by_chunk, with_reply] :
@@ -66,14 +64,15 @@ Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
 
 Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool reply_chunk) const noexcept {
   Shape shape;
-  const std::uint32_t limit = connection_->send_bytes();
+  const std::uint32_t limit = link_->send_bytes();
   std::uint32_t read_segments = 0;
   std::uint32_t write_segments = 0;
   std::size_t write_bytes = 0;
   std::uint64_t reply_bytes = slot.max_reply_bytes;
   std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
   for (std::uint32_t i = 0; i < slot.read_items; ++i) {
-    if (!slot.unreduced) read_segments += segments_of(pieces.first(slot.read_pieces[i]));
+    if (slot.arguments == Slot::Arguments::InChunks)
+      read_segments += segments_of(pieces.first(slot.read_pieces[i]));
     pieces = pieces.subspan(slot.read_pieces[i]);
   }
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {
@@ -100,7 +99,7 @@ Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool repl
   shape.header_bytes = v2::kMinMsgHeaderBytes + read_segments * kReadEntryBytes + write_bytes +
                        (reply_chunk ? 4 + reply_segments * kSegmentBytes : 0);
   shape.continued = !long_call && shape.header_bytes + slot.payload_bytes > limit;
-  const std::uint32_t most = std::min(connection_->agreement().max_segments, slot.max_segments);
+  const std::uint32_t most = std::min(link_->agreement().max_segments, slot.max_segments);
   shape.possible = shape.header_bytes + xdr::kUnit <= limit && shape.header_bytes <= config_.inline_bytes &&
                    shape.segments <= most && shape.segments <= kMaxRequestSegments &&
                    shape.segments <= windows_.size();
@@ -108,7 +107,7 @@ Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool repl
 }
 
 Requester::Shape Requester::shape_v1(const Slot& slot) const noexcept {
-  const ConnectionConfig& connection = connection_->config();
+  const ConnectionConfig& connection = link_->config();
   Shape shape;
   std::uint32_t read_segments = 0;
   std::size_t write_bytes = 0;

@@ -4,11 +4,12 @@
 // its reply.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "dataplane/base/intrusive_queue.h"
+#include "dataplane/rpcrdma/link/received_message.h"
 #include "dataplane/rpcrdma/responder/call_layout.h"
 #include "dataplane/rpcrdma/wire/v2.h"
 #include "dataplane/segment/trace.h"
@@ -18,31 +19,6 @@
 namespace sluice::rpcrdma {
 
 class Responder;
-
-/// An error that has no Receive of its own behind it.
-inline constexpr std::uint16_t kNoReceive = 0xffff;
-
-/// A message as it lies in its Receive buffer.
-struct ReceivedMessage {
-  std::uint16_t buffer = 0;  ///< index of the Receive buffer, or kNoReceive
-  std::span<const std::byte> bytes;
-  MessageHeader header{};
-  std::byte* assembly = nullptr;      ///< payload of a continued message, in Shared::assembly_memory
-  std::uint32_t assembled_bytes = 0;  ///< of it
-
-  std::span<const std::byte> payload() const noexcept {
-    if (assembly != nullptr) return {assembly, assembled_bytes};
-    return bytes.subspan(header.header_bytes);
-  }
-};
-
-/// Why a call gets an error message instead of a reply. Version 1 has ERR_VERS and ERR_CHUNK only: everything
-/// but Version is the latter.
-using Refusal = std::optional<v2::Error>;
-inline constexpr v2::Error kRefuseVersion{.code = v2::ErrorCode::Vers};
-inline constexpr v2::Error kRefuseXdr{.code = v2::ErrorCode::BadXdr};
-inline constexpr v2::Error kRefuseFlags{.code = v2::ErrorCode::InvalFlag};
-inline constexpr v2::Error kRefuseSystem{.code = v2::ErrorCode::System};
 
 class CallSlot final : public service::Call {
  public:
@@ -65,7 +41,7 @@ class CallSlot final : public service::Call {
 
   State state() const noexcept { return state_; }
   Responder& owner() noexcept { return *responder_; }
-  QueueLink<CallSlot> link;  ///< of the one queue it is in: of free slots, or of those that wait
+  QueueLink<CallSlot> link;  ///< of the one queue it waits in, for memory or room
 
  private:
   friend class Responder;
@@ -110,6 +86,29 @@ class CallSlot final : public service::Call {
   std::uint64_t state_since_ns_ = 0;
   std::array<std::uint64_t, segment::kSlotStateCount> state_ns_{};
 };
+
+/// What may follow each state of a call slot, as bits. Any state but Replying and Pulling ends in Free when
+/// the connection is lost; those two end there when the driver has given their work requests back.
+inline constexpr auto kAfterCallSlotState = [] {
+  using enum CallSlot::State;
+  constexpr auto any_of = [](auto... states) {
+    return static_cast<std::uint16_t>(((1u << static_cast<unsigned>(states)) | ...));
+  };
+  return std::array<std::uint16_t, segment::kSlotStateCount>{
+      any_of(Received),                                      // Free
+      any_of(AwaitingCallMemory, Executing, Pushing, Free),  // Received
+      any_of(AwaitingReadRoom, Free),                        // AwaitingCallMemory
+      any_of(Pulling, Free),                                 // AwaitingReadRoom
+      any_of(Executing, Free),                               // Pulling
+      any_of(Executing, AwaitingCallMemory, AwaitingReadRoom, AwaitingReplyMemory, Pushing),  // Executing
+      any_of(Executing, Free),  // AwaitingReplyMemory
+      any_of(Replying, Free),   // Pushing
+      any_of(Free),             // Replying
+  };
+}();
+constexpr bool may_follow(CallSlot::State from, CallSlot::State to) noexcept {
+  return (kAfterCallSlotState[static_cast<std::size_t>(from)] >> static_cast<unsigned>(to) & 1) != 0;
+}
 
 using CallSlotQueue = IntrusiveQueue<CallSlot, &CallSlot::link>;
 

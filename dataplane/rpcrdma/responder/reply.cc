@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "dataplane/rpcrdma/connection.h"
 #include "dataplane/rpcrdma/responder/responder.h"
-#include "dataplane/rpcrdma/shared.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 
 namespace sluice::rpcrdma {
@@ -34,16 +32,16 @@ bool Responder::prepare_results(CallSlot& slot) noexcept {
   if (slot.reply_memory_ != nullptr) {
     slot.payload_ = slot.reply_memory_;
     slot.results_ = xdr::Writer(
-        {slot.payload_ + rpc::kMinReplyBytes, shared_.reply_memory.buffer_bytes() - rpc::kMinReplyBytes});
+        {slot.payload_ + rpc::kMinReplyBytes, context_.memory.replies.buffer_bytes() - rpc::kMinReplyBytes});
     return true;
   }
   constexpr std::size_t kLargestErrorReply = 32;  // PROG_MISMATCH with its range
   const ChunkLists& chunks = slot.message_.header.chunks;
   const ReplyChunks returned{chunks.writes, {}, chunks.reply, 0};
   const std::size_t headroom =
-      connection_.speaks_version_2() ? v2::header_bytes(returned) : v1::header_bytes(returned);
+      link_.speaks_version_2() ? v2::header_bytes(returned) : v1::header_bytes(returned);
   if (headroom + kLargestErrorReply > slot.reply_buffer_.size())
-    return refuse(slot, connection_.counters().reply_too_large, kRefuseSystem), false;
+    return refuse(slot, link_.counters().reply_too_large, kRefuseSystem), false;
   slot.payload_ = slot.reply_buffer_.data() + headroom;
   slot.results_ = xdr::Writer(slot.reply_buffer_.subspan(headroom + rpc::kMinReplyBytes));
   return true;
@@ -89,7 +87,7 @@ void Responder::finish_payload(CallSlot& slot) noexcept {
 /// V1-107; V2-102, V2-103).
 bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
-  Counters& counters = connection_.counters();
+  Counters& counters = link_.counters();
   plan.payload_bytes = slot.payload_bytes_;
   std::uint32_t send_pieces = 1;
 
@@ -117,26 +115,26 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
     plan.payload_bytes += xdr::padded(item.bytes);
     send_pieces += item.pieces + 2;
   }
-  const bool pieces_fit = send_pieces <= connection_.stage().max_sge();
-  return connection_.speaks_version_2() ? choose_version_2(slot, plan, pieces_fit)
-                                        : choose_version_1(slot, plan, pieces_fit);
+  const bool pieces_fit = send_pieces <= link_.stage().max_sge();
+  return link_.speaks_version_2() ? choose_version_2(slot, plan, pieces_fit)
+                                  : choose_version_1(slot, plan, pieces_fit);
 }
 
 bool Responder::choose_version_1(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
-  const std::uint32_t limit = connection_.send_bytes();
+  const std::uint32_t limit = link_.send_bytes();
   plan.header_bytes = v1::header_bytes(ReplyChunks{chunks.writes, {}, chunks.reply, 0});
   const bool inline_fits = plan.header_bytes + plan.payload_bytes <= limit && pieces_fit;
   const bool chunk_fits =
       chunks.reply && plan.payload_bytes <= chunks.reply->capacity() && plan.header_bytes <= limit;
-  const bool chunk_wanted = slot.outcome_ == CallSlot::Outcome::Success &&
-                            connection_.config().reply_chunks == ReplyChunkPolicy::Always;
+  const bool chunk_wanted =
+      slot.outcome_ == CallSlot::Outcome::Success && link_.config().reply_chunks == ReplyChunkPolicy::Always;
   if (chunk_fits && (chunk_wanted || !inline_fits)) {
     plan.mechanism = ReplyPlan::Mechanism::ReplyChunk;
     return true;
   }
   if (inline_fits) return true;
-  ++connection_.counters().reply_too_large;
+  ++link_.counters().reply_too_large;
   slot.refusal_ = kRefuseXdr;
   return false;
 }
@@ -144,7 +142,7 @@ bool Responder::choose_version_1(CallSlot& slot, ReplyPlan& plan, bool pieces_fi
 /// Inline, Reply chunk, continuation, error: in this order (D2-42 to D2-44).
 bool Responder::choose_version_2(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
-  const std::uint32_t limit = connection_.send_bytes();
+  const std::uint32_t limit = link_.send_bytes();
   plan.invalidate = handle_to_invalidate(slot);
   plan.header_bytes = v2::header_bytes(ReplyChunks{chunks.writes, {}, {}, 0});
   const bool continues = slot.continued_bytes_ > 0;  // what has begun in parts ends so
@@ -157,11 +155,11 @@ bool Responder::choose_version_2(CallSlot& slot, ReplyPlan& plan, bool pieces_fi
       return true;
     }
   }
-  if (connection_.config().version2.continue_replies && plan.header_bytes + xdr::kUnit <= limit) {
+  if (link_.config().version2.continue_replies && plan.header_bytes + xdr::kUnit <= limit) {
     plan.mechanism = ReplyPlan::Mechanism::Continued;
     return true;
   }
-  ++connection_.counters().reply_too_large;
+  ++link_.counters().reply_too_large;
   slot.refusal_ = v2::Error{.code = v2::ErrorCode::ReplyResource,
                             .bytes_needed = static_cast<std::uint32_t>(plan.payload_bytes)};
   return false;
@@ -170,7 +168,7 @@ bool Responder::choose_version_2(CallSlot& slot, ReplyPlan& plan, bool pieces_fi
 /// A handle that the call does not offer is none that we may invalidate (D2-51).
 rdma::Rkey Responder::handle_to_invalidate(const CallSlot& slot) noexcept {
   const MessageHeader& header = slot.message_.header;
-  if (header.invalidate == rdma::Rkey{} || !shared_.remote_invalidation) return {};
+  if (header.invalidate == rdma::Rkey{} || !link_.context().remote_invalidation) return {};
   const auto in = [&header](const WriteChunk& chunk) {
     for (std::uint32_t i = 0; i < chunk.size(); ++i)
       if (chunk[i].handle == header.invalidate) return true;
@@ -181,7 +179,7 @@ rdma::Rkey Responder::handle_to_invalidate(const CallSlot& slot) noexcept {
   for (const WriteChunk chunk : header.chunks.writes)
     if (in(chunk)) return header.invalidate;
   if (header.chunks.reply && in(*header.chunks.reply)) return header.invalidate;
-  ++connection_.counters().unmatched_invalidate;
+  ++link_.counters().unmatched_invalidate;
   return {};
 }
 
@@ -192,16 +190,16 @@ std::span<const rdma::Sge> Responder::item_sources(CallSlot& slot, const service
     rdma::Sge piece = slot.pieces_[item.first_piece + i];
     piece.length = std::min(piece.length, left);
     left -= piece.length;
-    shared_.sources[count++] = piece;
+    context_.sources[count++] = piece;
   }
-  return {shared_.sources.data(), count};
+  return {context_.sources.data(), count};
 }
 
 /// The payload stream in order: results, and between them the items that stay inline with their round-up.
 std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const ReplyPlan& plan) noexcept {
-  auto& sources = shared_.sources;
+  auto& sources = context_.sources;
   std::size_t count = 0;
-  const rdma::Lkey lkey = slot.reply_memory_ != nullptr ? shared_.reply_memory.lkey() : reply_lkey_;
+  const rdma::Lkey lkey = slot.reply_memory_ != nullptr ? context_.memory.replies.lkey() : reply_lkey_;
   std::uint32_t at = 0;
   for (std::uint32_t i = 0; i < slot.item_count_; ++i) {
     if (plan.items_in_chunks >> i & 1) continue;
@@ -217,7 +215,7 @@ std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const Repl
       sources[count++] = piece;
     }
     const auto round_up = static_cast<std::uint32_t>(xdr::padded(item.bytes) - item.bytes);
-    if (round_up > 0) sources[count++] = {shared_.zero_pad.address, round_up, shared_.zero_pad.lkey};
+    if (round_up > 0) sources[count++] = {context_.zero_pad.address, round_up, context_.zero_pad.lkey};
   }
   if (slot.payload_bytes_ > at) sources[count++] = {slot.payload_ + at, slot.payload_bytes_ - at, lkey};
   return {sources.data(), count};
@@ -227,8 +225,8 @@ std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const Repl
 /// V1-126).
 bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
                              const WriteChunk& target) noexcept {
-  SendStage& stage = connection_.stage();
-  const std::uint64_t wr_id = connection_.wr_id(WrKind::Transfer, slot.index_);
+  SendStage& stage = link_.stage();
+  const std::uint64_t wr_id = link_.wr_id(WrKind::Transfer, slot.index_);
   stage.begin_transfers();
   std::uint32_t next_segment = 0;
   Segment remote;
@@ -252,18 +250,18 @@ bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
 
 /// Version 2: all of a continued reply but its last part. False: it waits.
 bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
-  return connection_.stage_parts({.speaker = {Connection::Speaker::Kind::Reply, slot.index_},
-                                  .xid = slot.message_.header.fixed.xid,
-                                  .response = true,
-                                  .payload = payload_sources(slot, plan),
-                                  .payload_bytes = plan.payload_bytes,
-                                  .last_header_bytes = plan.header_bytes},
-                                 slot.continued_bytes_, slot.parts_posted_);
+  return link_.stage_parts({.sender = {Sender::Kind::Reply, slot.index_},
+                            .xid = slot.message_.header.fixed.xid,
+                            .response = true,
+                            .payload = payload_sources(slot, plan),
+                            .payload_bytes = plan.payload_bytes,
+                            .last_header_bytes = plan.header_bytes},
+                           slot.continued_bytes_, slot.parts_posted_);
 }
 
 bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
-  SendStage& stage = connection_.stage();
+  SendStage& stage = link_.stage();
   std::uint32_t item = 0;
   for (const WriteChunk chunk : chunks.writes) {
     if (item == slot.item_count_) break;
@@ -275,13 +273,13 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   if (in_reply_chunk && !stage_writes(slot, payload_sources(slot, plan), *chunks.reply)) return false;
 
   const rpc::Xid xid = slot.message_.header.fixed.xid;
-  const bool version_2 = connection_.speaks_version_2();
+  const bool version_2 = link_.speaks_version_2();
   // The header ends where the payload begins, so that both are one piece.
   std::byte* header_at = slot.reply_buffer_.data();
   if (version_2 && slot.reply_memory_ == nullptr) header_at = slot.payload_ - plan.header_bytes;
   xdr::Writer header({header_at, plan.header_bytes});
   if (version_2) {
-    slot.credit_ = connection_.offer(slot.holds_receive_ ? 1 : 0);
+    slot.credit_ = link_.offer(slot.holds_receive_ ? 1 : 0);
     ReplyChunks returned{chunks.writes, plan.written, {}, 0};
     if (in_reply_chunk) returned.reply = chunks.reply, returned.reply_written = plan.payload_bytes;
     v2::encode_reply(header, {.xid = xid, .credit = slot.credit_},
@@ -292,13 +290,13 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   }
   const bool invalidates = plan.invalidate != rdma::Rkey{};
   if (!stage.begin(invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send,
-                   connection_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled))
+                   link_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled))
     return false;
   stage.last().rkey = plan.invalidate;
   if (!stage.append({header_at, static_cast<std::uint32_t>(plan.header_bytes), reply_lkey_})) return false;
   if (in_reply_chunk) return true;
   if (plan.mechanism == ReplyPlan::Mechanism::Continued)
-    return connection_.append_payload(payload_sources(slot, plan), slot.continued_bytes_);
+    return link_.append_payload(payload_sources(slot, plan), slot.continued_bytes_);
   if (slot.item_count_ == 0 && slot.reply_memory_ == nullptr)
     return stage.append({slot.payload_, slot.payload_bytes_, reply_lkey_});
   for (const rdma::Sge& piece : payload_sources(slot, plan))
@@ -308,29 +306,28 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
 
 bool Responder::stage_refusal(CallSlot& slot) noexcept {
   const FixedHeader& failing = slot.message_.header.fixed;
-  const std::uint32_t version = connection_.version();
-  const bool version_2 = connection_.speaks_version_2();
+  const std::uint32_t version = link_.version();
+  const bool version_2 = link_.speaks_version_2();
   xdr::Writer writer(slot.reply_buffer_);
   if (slot.refusal_->code == v2::ErrorCode::Vers) {
     // A connection keeps its version (D2-02).
     const rpc::VersionRange range =
-        version == 0 ? connection_.supported_versions() : rpc::VersionRange{version, version};
+        version == 0 ? link_.supported_versions() : rpc::VersionRange{version, version};
     v1::encode_err_vers(writer, failing, grant(), range);
   } else if (version_2) {
-    v2::encode_error(writer, failing.xid, connection_.offer().limit, *slot.refusal_);
+    v2::encode_error(writer, failing.xid, link_.offer().limit, *slot.refusal_);
   } else {
     v1::encode_err_chunk(writer, failing, grant());
   }
-  SendStage& stage = connection_.stage();
-  return stage.begin(rdma::SendOpcode::Send, connection_.wr_id(WrKind::ReplySent, slot.index_),
-                     rdma::kSignaled) &&
+  SendStage& stage = link_.stage();
+  return stage.begin(rdma::SendOpcode::Send, link_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled) &&
          stage.append(
              {slot.reply_buffer_.data(), static_cast<std::uint32_t>(writer.position()), reply_lkey_});
 }
 
 void Responder::push_reply(CallSlot& slot) noexcept {
-  const bool version_2 = connection_.speaks_version_2();
-  const Connection::Speaker speaker{Connection::Speaker::Kind::Reply, slot.index_};
+  const bool version_2 = link_.speaks_version_2();
+  const Sender sender{Sender::Kind::Reply, slot.index_};
   ReplyPlan plan;
   if (!slot.refusal_) {
     finish_payload(slot);
@@ -340,44 +337,43 @@ void Responder::push_reply(CallSlot& slot) noexcept {
     // One that has begun in parts has to stay the first.
     if (!retrying_ && !waiting_send_room_.empty()) return wait_for_credit(slot);
     const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
-    if ((continued && !stage_parts(slot, plan)) || !connection_.may_speak(speaker))
-      return wait_for_credit(slot);
+    if ((continued && !stage_parts(slot, plan)) || !link_.may_send_now(sender)) return wait_for_credit(slot);
   }
   for (int attempt = 0; attempt < 2; ++attempt) {
-    SendStage& stage = connection_.stage();
+    SendStage& stage = link_.stage();
     const SendStage::Mark mark = stage.mark();
     const bool staged = slot.refusal_ ? stage_refusal(slot) : stage_reply(slot, plan);
-    if (staged && connection_.stage_fits()) {
-      connection_.counters().rdma_writes += stage.size() - mark.wrs - 1;
+    if (staged && link_.stage_fits()) {
+      link_.counters().rdma_writes += stage.size() - mark.wrs - 1;
       count_sent(slot, plan);
       // The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
-      if (slot.holds_receive_) connection_.repost(slot.message_.buffer);
+      if (slot.holds_receive_) link_.repost(slot.message_.buffer);
       slot.holds_receive_ = false;
       ++posted_;
       ++replying_;
       set_state(slot, State::Replying);
       // A refusal may end it too: a threshold that was lowered in the middle.
       if (plan.mechanism == ReplyPlan::Mechanism::Continued || slot.continued_bytes_ > 0)
-        connection_.end_sequence();
+        link_.end_continued_message();
       return;
     }
     stage.rollback(mark);
-    if (attempt == 0) connection_.flush_stage();
+    if (attempt == 0) link_.flush_stage();
   }
   wait_for_send_room(slot);
 }
 
 void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept {
-  Counters& counters = connection_.counters();
-  shared_.call_times.replied(connection_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
+  Counters& counters = link_.counters();
+  context_.measurement.times.replied(link_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
   if (slot.refusal_) {
-    if (connection_.version() != v1::kVersion) connection_.count_error_send();
+    if (link_.version() != v1::kVersion) link_.count_error_send();
     ++(slot.refusal_->code == v2::ErrorCode::Vers ? counters.err_vers_sent
-       : connection_.speaks_version_2()           ? counters.v2_errors_sent
+       : link_.speaks_version_2()                 ? counters.v2_errors_sent
                                                   : counters.err_chunk_sent);
     return;
   }
-  if (connection_.speaks_version_2()) connection_.count_send(slot.credit_);
+  if (link_.speaks_version_2()) link_.count_send(slot.credit_);
   if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
   ++counters.replies_sent;
   counters.inline_bytes_sent +=

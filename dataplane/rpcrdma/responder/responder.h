@@ -10,22 +10,25 @@
 #include <utility>
 
 #include "dataplane/base/fixed_ring.h"
+#include "dataplane/base/fixed_stack.h"
 #include "dataplane/base/intrusive_queue.h"
-#include "dataplane/rpcrdma/responder/call_slot.h"
+#include "dataplane/rpcrdma/link/link.h"
+#include "dataplane/rpcrdma/responder/responder_context.h"
 
 namespace sluice::rpcrdma {
 
-class Connection;
-struct Shared;
-
 class Responder final : private service::CallHost {
  public:
-  /// Setup: `reply_region` holds max_slots buffers of `reply_buffer_bytes`.
-  Responder(Shared& shared, Connection& connection, std::uint32_t max_slots, std::uint32_t max_receives,
-            rdma::MemoryRegion reply_region, std::uint32_t reply_buffer_bytes);
+  /// Setup: `reply_region` holds capacity.slots() buffers of capacity.reply_buffer_bytes. `client` is the peer,
+  /// as services see it.
+  Responder(ResponderContext& context, Link& link, service::Client& client,
+            const ConnectionCapacity& capacity, rdma::MemoryRegion reply_region);
 
-  /// The connection starts; `grant` calls may be outstanding, at most max_slots.
-  void open(std::uint32_t grant) noexcept;
+  /// The connection starts; `grant` calls may be outstanding, at most the slots there are. With `hold_calls`
+  /// they wait until set_holding(false): the peer has to show who it is first (V2-062).
+  void open(std::uint32_t grant, bool hold_calls) noexcept;
+  bool holds_calls() const noexcept { return holds_calls_; }
+  void set_holding(bool holds_calls) noexcept { holds_calls_ = holds_calls; }
   std::uint32_t slot_count() const noexcept { return open_slots_; }
   Credits grant() const noexcept { return static_cast<Credits>(grant_); }
   /// Takes effect with the next reply; calls in flight stay valid (V1-048). Clamped to 1 and the slots there
@@ -35,7 +38,7 @@ class Responder final : private service::CallHost {
   std::uint64_t calls() const noexcept { return calls_; }
   /// Most calls in slots at once since the last time this was asked.
   std::uint32_t take_peak() noexcept { return std::exchange(peak_busy_, busy_); }
-  /// The calls of a traced connection are noted in Shared::trace, from the first that begins afterwards.
+  /// The calls of a traced connection are noted in CallMeasurement::trace, from the first that begins afterwards.
   void set_traced(bool traced) noexcept;
   bool traced() const noexcept { return traced_; }
   std::uint32_t busy_slots() const noexcept { return busy_; }
@@ -51,7 +54,10 @@ class Responder final : private service::CallHost {
   void on_part_sent(std::uint16_t slot) noexcept;
   /// A work request of this slot failed or was flushed; `last` if it was the one that ends the set.
   void on_failed(std::uint16_t slot, bool last) noexcept;
-  rpc::Xid xid_of(std::uint16_t slot) const noexcept { return slots_[slot].message_.header.fixed.xid; }
+  /// The peer's memory refused an RDMA Read or Write of this slot: its retransmission is refused (V1-039).
+  void note_failed_transfer(std::uint16_t slot) noexcept {
+    context_.failed_transfers.add(link_.peer(), slots_[slot].message_.header.fixed.xid);
+  }
 
   /// Slots that waited for room in the send queue.
   void retry_send_room() noexcept;
@@ -123,8 +129,9 @@ class Responder final : private service::CallHost {
   void finish(CallSlot& slot) noexcept;
   void release_assembly(CallSlot& slot) noexcept;
 
-  Shared& shared_;
-  Connection& connection_;
+  ResponderContext& context_;
+  Link& link_;
+  service::Client& client_;
   rdma::Lkey reply_lkey_;
   std::unique_ptr<CallSlot[]> slots_;
   std::uint32_t max_slots_;
@@ -133,13 +140,14 @@ class Responder final : private service::CallHost {
   std::uint32_t busy_ = 0;
   std::uint32_t posted_ = 0;    ///< slots with a signaled work request out
   std::uint32_t replying_ = 0;  ///< of those, with their Send
-  bool serving_pending_ = false;
+  bool holds_calls_ = false;
+  bool serving_pending_ = false;  ///< serve_pending() is on the stack: the next call is not out of order
   std::uint32_t peak_busy_ = 0;
   std::uint64_t calls_ = 0;
   bool traced_ = false;
   bool retrying_ = false;  ///< the first of waiting_send_room_ has its turn
 
-  CallSlotQueue free_;
+  FixedStack<std::uint16_t> free_;  ///< indices
   CallSlotQueue waiting_send_room_;
 
   /// Messages that wait for a slot: a client may send as soon as it has a reply, before we see its

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How calls ended, and what is noted of those of a traced connection.
-#include "dataplane/rpcrdma/connection.h"
 #include "dataplane/rpcrdma/responder/responder.h"
-#include "dataplane/rpcrdma/shared.h"
 
 namespace sluice::rpcrdma {
 
@@ -17,7 +15,7 @@ void Responder::set_traced(bool traced) noexcept {
 /// Of a call that was there before the trace nothing is known of the states that it has been in.
 void Responder::note_state(CallSlot& slot) noexcept {
   if (slot.state_ != State::Free && slot.state_since_ns_ == 0) return;
-  const std::uint64_t now_ns = shared_.call_times.now_ns();
+  const std::uint64_t now_ns = context_.measurement.times.now_ns();
   if (slot.state_ == State::Free)
     slot.state_ns_ = {};
   else
@@ -57,8 +55,8 @@ segment::CallStatus Responder::status_of(const CallSlot& slot) const noexcept {
 
 /// A call of a traced connection whose reply is out.
 void Responder::note_call(const CallSlot& slot) noexcept {
-  if (shared_.trace == nullptr || slot.state_since_ns_ == 0) return;
-  segment::TraceRecord record{.connection = connection_.number(),
+  if (context_.measurement.trace == nullptr || slot.state_since_ns_ == 0) return;
+  segment::TraceRecord record{.connection = link_.number(),
                               .xid = static_cast<std::uint32_t>(slot.message_.header.fixed.xid),
                               .program = slot.header_.program,
                               .version = slot.header_.version,
@@ -70,7 +68,7 @@ void Responder::note_call(const CallSlot& slot) noexcept {
                               .reply_bytes = slot.payload_bytes_,
                               .state_ns = slot.state_ns_};
   for (std::uint32_t i = 0; i < slot.item_count_; ++i) record.reply_bytes += slot.items_[i].bytes;
-  shared_.trace->add(record);
+  context_.measurement.trace->add(record);
 }
 
 }  // namespace sluice::rpcrdma

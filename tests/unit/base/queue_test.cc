@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "dataplane/base/fixed_stack.h"
 #include "dataplane/base/intrusive_queue.h"
 
 namespace sluice {
@@ -84,6 +85,23 @@ TEST(IntrusiveQueue, an_element_is_not_put_into_two_queues_or_taken_out_of_a_wro
   EXPECT_EQ(failures, before + 3);
   EXPECT_TRUE(second.empty());
   EXPECT_EQ(first.front(), &element);
+}
+
+TEST(FixedStack, gives_back_the_latest_first_and_takes_no_more_than_it_has_room_for) {
+  FixedStack<int> stack(2);
+  stack.push(1);
+  stack.push(2);
+  EXPECT_TRUE(stack.full());
+  if (!kAbortOnInvariant) {
+    const auto& failures = invariant_failures()[static_cast<std::size_t>(Invariant::pool_balance)];
+    const std::uint64_t before = failures;
+    stack.push(3);
+    EXPECT_EQ(failures, before + 1);
+  }
+  EXPECT_EQ(stack.top(), 2);
+  EXPECT_EQ(stack.pop(), 2);
+  EXPECT_EQ(stack.pop(), 1);
+  EXPECT_TRUE(stack.empty());
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ struct Parts {
 /// A reverse gateway's caller.
 struct Caller {
   explicit Caller(Parts& parts)
-      : requester(parts.engine.shared(), parts.device,
+      : requester(parts.engine.requester_context(), parts.device,
                   {.requests = 8, .credits_requested = 8, .windows = 0, .long_buffers = 0}) {}
   rpcrdma::Requester requester;
   service::NullService callee;

@@ -50,7 +50,7 @@ TEST(MessagePath, V1_021_nothing_is_allocated_after_start) {
   server.add_service(program);
   config.capacity.requests = 32;
   Engine client(*client_device, config);
-  Requester requester(client.shared(), *client_device, {.requests = 64, .credits_requested = 32});
+  Requester requester(client.requester_context(), *client_device, {.requests = 64, .credits_requested = 32});
 
   auto& server_cm = *server_device->connection_manager();
   auto& client_cm = *client_device->connection_manager();

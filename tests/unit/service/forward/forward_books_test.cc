@@ -218,7 +218,7 @@ TEST(ForwardBooks, long_replies_wait_for_the_transports_memory) {
   for (const std::size_t bytes : {100'000u, 9'000u}) {
     ForwardLab lab({.record_buffers = 4, .reply_buffers = 1, .shared_connections = 1});
     LabClient& client = warmed_client(lab);
-    std::byte* const taken = lab.engine->shared().reply_memory.acquire();
+    std::byte* const taken = lab.engine->reply_memory().acquire();
     ASSERT_NE(taken, nullptr);
     lab.upstream.answer = [&](const auto& call) {
       return success(call.xid(), pattern(bytes, word_at(call.message, 10)));
@@ -227,7 +227,7 @@ TEST(ForwardBooks, long_replies_wait_for_the_transports_memory) {
     ASSERT_TRUE(lab.until([&] { return lab.engine->counters().waits_reply_memory >= 3; }));
     lab.turns(20);
     for (const auto& outcome : client.finished) EXPECT_FALSE(outcome.has_value());
-    lab.engine->shared().reply_memory.release(taken);
+    lab.engine->reply_memory().release(taken);
     ASSERT_TRUE(lab.until([&] { return all_finished(client); }));
     for (std::uint32_t i = 0; i < 3; ++i) {
       const Bytes& message = client.finished[i]->message;
@@ -246,7 +246,7 @@ TEST(ForwardBooks, data_that_is_placed_takes_no_memory_for_results) {
   for (const std::uint32_t bytes : {9'000u, 200'000u}) {
     ForwardLab lab({.reply_buffers = 1});
     LabClient& client = warmed_client(lab);
-    ASSERT_NE(lab.engine->shared().reply_memory.acquire(), nullptr);
+    ASSERT_NE(lab.engine->reply_memory().acquire(), nullptr);
     lab.upstream.answer = [&](const auto& call) {
       Bytes results = words({0, 0, bytes, 1});
       append(results, opaque(pattern(bytes, 8)));

@@ -267,7 +267,7 @@ TEST(ForwardFault, an_upstream_that_takes_no_bytes_stops_nobody_else) {
   lab.upstream.reads = true;
   lab.upstream.answer = echo;
   EXPECT_EQ(lab.call(other, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
-  EXPECT_EQ(lab.engine->shared().call_memory.available(), lab.engine->config().call_buffers);
+  EXPECT_EQ(lab.engine->call_memory().available(), lab.engine->config().call_buffers);
 }
 
 TEST(ForwardFault, clients_that_go_away_get_nothing_and_leave_nothing) {

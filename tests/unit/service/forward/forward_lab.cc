@@ -43,7 +43,7 @@ LabClient::LabClient(std::shared_ptr<rdma::loopback::Fabric> fabric, const Forwa
     : device(rdma::loopback::make_device(std::move(fabric), {.name = "client" + std::to_string(number)})),
       engine(*device, client_engine()),
       reverse(*device),
-      requester(engine.shared(), *device,
+      requester(engine.requester_context(), *device,
                 {.requests = 64, .credits_requested = 64, .long_buffer_bytes = 2u << 20}),
       region(device->allocate_memory(8u << 20)) {
   engine.add_service(reverse);

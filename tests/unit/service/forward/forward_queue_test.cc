@@ -50,7 +50,7 @@ TEST(ForwardQueue, calls_of_a_client_that_leaves_give_up_their_places) {
 TEST(ForwardQueue, a_reply_that_waits_for_memory_has_freed_its_number) {
   ForwardLab lab({.record_buffers = 4, .reply_buffers = 1, .shared_connections = 1, .max_calls = 2});
   LabClient& client = warmed_client(lab);
-  std::byte* const taken = lab.engine->shared().reply_memory.acquire();
+  std::byte* const taken = lab.engine->reply_memory().acquire();
   ASSERT_NE(taken, nullptr);
   lab.upstream.answer = [](const auto& call) {
     const std::uint32_t word = word_at(call.message, 10);
@@ -61,7 +61,7 @@ TEST(ForwardQueue, a_reply_that_waits_for_memory_has_freed_its_number) {
   EXPECT_EQ(lab.count(Counter::replies), 3u);
   EXPECT_EQ(word_at(lab.call(client, {.payload = plain(9), .max_reply_bytes = 64}).message, 6), 9u);
   EXPECT_FALSE(client.finished[0].has_value() || client.finished[1].has_value());
-  lab.engine->shared().reply_memory.release(taken);
+  lab.engine->reply_memory().release(taken);
   ASSERT_TRUE(lab.until([&] { return client.finished[0].has_value() && client.finished[1].has_value(); }));
 }
 

@@ -93,7 +93,7 @@ Transport::Session& Transport::session(const PeerAddress& peer) {
   Session& session = sessions_[peer.bytes];
   if (session.client != nullptr) return session;
   session.requester = std::make_unique<rpcrdma::Requester>(
-      client_->shared(), *client_device_,
+      client_->requester_context(), *client_device_,
       rpcrdma::RequesterConfig{
           .requests = 4, .windows = 64, .long_buffers = 2, .long_buffer_bytes = kLongBytes});
   rpcrdma::ConnectionConfig config;

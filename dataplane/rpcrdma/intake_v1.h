@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What arrives in version 1: decides what a message is and whose (RFC 8166, section 4). One reactor.
+#pragma once
+
+#include <cstdint>
+
+#include "dataplane/rpcrdma/link/link.h"
+#include "dataplane/rpcrdma/roles.h"
+#include "dataplane/rpcrdma/version_choice.h"
+#include "dataplane/rpcrdma/wire/v1.h"
+
+namespace sluice::rpcrdma {
+
+class IntakeV1 {
+ public:
+  IntakeV1(Link& link, Roles& roles, VersionChoice& version)
+      : link_(link), roles_(roles), version_(version) {}
+
+  /// A completed Receive of a message that is not of version 2.
+  void arrive(std::uint16_t buffer, std::uint32_t bytes) noexcept;
+
+ private:
+  bool usable(const v1::DecodeResult& decoded, const ReceivedMessage& message) noexcept;
+  void on_msg(const ReceivedMessage& message) noexcept;
+
+  Link& link_;
+  Roles& roles_;
+  VersionChoice& version_;
+};
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/rpcrdma/intake_v2.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace sluice::rpcrdma {
+
+using v2::Decode;
+using v2::HeaderType;
+
+void IntakeV2::open() noexcept {
+  sequence_ = {};
+  assembly_ = nullptr;
+  deferred_.clear();
+  wait_ = Wait::Nothing;
+}
+
+void IntakeV2::on_closed() noexcept {
+  drop_assembly();
+  link_.context().assembly.forget(*this);
+  deferred_.clear();
+  wait_ = Wait::Nothing;
+}
+
+void IntakeV2::drop_assembly() noexcept {
+  link_.context().assembly.release(std::exchange(assembly_, nullptr));
+}
+
+v2::DecodeResult IntakeV2::decode(const Arrived& arrived) noexcept {
+  return v2::decode(link_.receive_buffer(arrived.buffer).first(arrived.bytes),
+                    link_.negotiating() ? v2::Negotiation::Open : v2::Negotiation::Fixed);
+}
+
+// --- Steps 1 to 4 of the order of checks
+
+void IntakeV2::arrive(const Arrived& arrived) noexcept {
+  Counters& counters = link_.counters();
+  const v2::DecodeResult decoded = decode(arrived);
+  const v2::Header& header = decoded.header;
+  const bool ok = decoded.status == Decode::Ok;
+  const bool grant_only = ok && header.grant_only();
+
+  const auto arrival = link_.flow().on_receive();
+  if (arrival == v2::FlowControl::Arrival::Overrun ||
+      (arrival == v2::FlowControl::Arrival::Reserve && !grant_only)) {
+    ++counters.credit_overruns;
+    return link_.close(CloseReason::CreditOverrun);
+  }
+  const bool ends_call = ok && header.response() && !header.more() &&
+                         (header.type == HeaderType::Msg || header.type == HeaderType::NoMsg);
+  if (arrived.invalidated != rdma::Rkey{} && !ends_call) {
+    ++counters.invalidation_errors;
+    return link_.close(CloseReason::InvalidationError);
+  }
+  if (take_without_order(arrived, decoded)) return;
+
+  if (link_.version_state() != VersionState::Version2) version_.settle(VersionState::Version2);
+  if (!link_.flow().on_credits(header.credit)) ++counters.grants_capped;
+  if (header.credit.limit == 0) ++counters.zero_limits;
+  link_.notify_waiting_senders();
+  if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
+
+  if (grant_only) {
+    ++counters.grants_received;
+    link_.touch();
+    return link_.repost(arrived.buffer);
+  }
+  if (wait_ != Wait::Nothing) return defer(arrived);
+  const bool plain =
+      ok && header.flags <= v2::kResponse && header.type != HeaderType::ConnProp && sequence_.idle();
+  if (plain) return take_message(arrived, header, false);
+  if (!take(arrived, decoded)) defer(arrived);
+}
+
+/// Messages without a credit word that counts: fragments, wrong versions, and ERROR, which may come between the
+/// parts of a continued message (D2-38). False: it is none of these.
+bool IntakeV2::take_without_order(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept {
+  Counters& counters = link_.counters();
+  const v2::Header& header = decoded.header;
+  switch (decoded.status) {
+    case Decode::Fragment:
+      ++counters.bad_fragment;
+      return link_.repost(arrived.buffer), true;
+    case Decode::BadVersion:
+      ++counters.bad_version;
+      roles_.responder().on_call({.buffer = arrived.buffer, .bytes = {}, .header = {.fixed = header.fixed}},
+                                 kRefuseVersion);
+      return true;
+    case Decode::BadError:
+      ++counters.bad_error_message;
+      link_.flow().on_error();
+      link_.notify_waiting_senders();
+      return link_.repost(arrived.buffer), true;
+    case Decode::NoVersion2:
+      return version_.fall_back({}), true;
+    default:
+      break;
+  }
+  if (header.type != HeaderType::Error || decoded.status != Decode::Ok) return false;
+  link_.flow().on_error();
+  link_.notify_waiting_senders();
+  take_error(header);
+  if (link_.is_open()) link_.repost(arrived.buffer);
+  return true;
+}
+
+void IntakeV2::take_error(const v2::Header& header) noexcept {
+  const bool usable = header.flags == v2::kResponse;
+  if (!usable) {
+    ++link_.counters().bad_error_message;
+    return;
+  }
+  if (header.error.code == v2::ErrorCode::Vers && link_.negotiating())
+    return version_.fall_back(header.error.supported);
+  if (link_.negotiating()) version_.settle(VersionState::Version2);
+  if (roles_.requester() != nullptr)
+    roles_.requester()->on_error(header.fixed.xid, header.error);
+  else
+    ++link_.counters().unknown_xid;
+}
+
+// --- What has to wait
+
+/// There is room for every Receive.
+void IntakeV2::defer(const Arrived& arrived) noexcept {
+  deferred_.push_back(arrived);
+}
+
+void IntakeV2::resume() noexcept {
+  if (wait_ == Wait::JoinedProperties) {
+    Refusal none;
+    const v2::Header header{.flags = 0};
+    if (!properties_.take({assembly_, assembled_bytes_}, header, none)) return;
+    drop_assembly();
+  }
+  wait_ = Wait::Nothing;
+  while (!deferred_.empty() && link_.is_open()) {
+    const Arrived arrived = deferred_.front();
+    if (!take(arrived, decode(arrived))) return;
+    if (!link_.is_open()) return;  // nothing is deferred any more
+    deferred_.pop_front();
+    if (wait_ != Wait::Nothing) return;
+  }
+}
+
+void IntakeV2::tick() noexcept {
+  const std::uint64_t now_ns = link_.context().now_ns;
+  if (sequence_.in_progress() && now_ns > last_part_ns_ &&
+      now_ns - last_part_ns_ > link_.config().version2.sequence_idle_ns) {
+    ++link_.counters().broken_sequences;
+    return link_.close(CloseReason::SequenceTimeout);
+  }
+  if (wait_ == Wait::PropertiesRoom || wait_ == Wait::JoinedProperties) resume();
+}
+
+// --- Steps 5 to 10
+
+bool IntakeV2::take(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept {
+  const v2::Header& header = decoded.header;
+  if (refuse_before_sequence(arrived, decoded)) return true;
+  if (header.more() && !has_assembly()) return false;
+  const Step step = sequence_.next({header.fixed.xid, header.type, header.response()}, header.more());
+  if (step == Step::Broken) {
+    ++link_.counters().broken_sequences;
+    return break_sequence(arrived, header, kRefuseFlags), true;
+  }
+  if (step == Step::Dropped) {
+    ++link_.counters().parts_dropped;
+    drop_assembly();
+    return link_.repost(arrived.buffer), true;
+  }
+  Refusal refusal = content_refusal(decoded);
+  if (refusal) {
+    sequence_.give_up();
+    drop_assembly();
+    return fault(arrived, header, *refusal), true;
+  }
+  if (step != Step::Whole) return take_part(arrived, header, step);
+  if (header.type != HeaderType::ConnProp) return take_message(arrived, header, false), true;
+  if (!properties_.take(header.properties, header, refusal)) {
+    wait_ = Wait::PropertiesRoom;
+    return false;
+  }
+  if (refusal) return fault(arrived, header, *refusal), true;
+  return link_.repost(arrived.buffer), true;
+}
+
+/// What says nothing of the sequence that it might belong to. True: it is refused.
+bool IntakeV2::refuse_before_sequence(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept {
+  Counters& counters = link_.counters();
+  const v2::Header& header = decoded.header;
+  const bool more_than_parts = (header.flags & ~v2::kKnownFlags) != 0 || header.type == HeaderType::NoMsg;
+  Refusal refusal;
+  if (decoded.status == Decode::BadType) {
+    ++counters.bad_procedure;
+    refusal = v2::Error{.code = v2::ErrorCode::InvalHtype};
+  } else if (decoded.status == Decode::BadFlags && more_than_parts) {
+    ++counters.bad_flags;
+    refusal = kRefuseFlags;
+  }
+  if (!refusal) return false;
+  // A hole in a sequence must not go unnoticed.
+  if (!sequence_.in_progress()) return fault(arrived, header, *refusal), true;
+  sequence_.give_up();
+  return break_sequence(arrived, header, *refusal), true;
+}
+
+/// Memory for the sequence that this message begins, or belongs to. False: it is waited for.
+bool IntakeV2::has_assembly() noexcept {
+  if (sequence_.in_progress() || assembly_ != nullptr) return true;
+  AssemblyMemory& memory = link_.context().assembly;
+  assembly_ = memory.acquire();
+  assembled_bytes_ = 0;
+  if (assembly_ != nullptr) return true;
+  ++link_.counters().waits_assembly;
+  wait_ = Wait::AssemblyMemory;
+  memory.await(*this);
+  return false;
+}
+
+Refusal IntakeV2::content_refusal(const v2::DecodeResult& decoded) noexcept {
+  Counters& counters = link_.counters();
+  switch (decoded.status) {
+    case Decode::BadXdr:
+      ++counters.bad_chunk_lists;
+      return kRefuseXdr;
+    case Decode::TooManySegments:
+      ++counters.too_many_segments;
+      return v2::Error{.code = v2::ErrorCode::Segments, .maximum = link_.own_parameters().max_segments};
+    case Decode::BadFlags:
+      ++counters.bad_flags;
+      return kRefuseFlags;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Parts are copied out, so that no Receive is held while a message grows (D2-41).
+bool IntakeV2::take_part(const Arrived& arrived, const v2::Header& header, Step step) noexcept {
+  const bool properties = header.type == HeaderType::ConnProp;
+  const auto part = properties ? header.properties
+                               : std::span<const std::byte>(link_.receive_buffer(arrived.buffer))
+                                     .first(arrived.bytes)
+                                     .subspan(header.header_bytes);
+  const std::size_t room = link_.context().assembly.pool().buffer_bytes();
+  if (assembled_bytes_ + part.size() > std::min<std::size_t>(properties ? kMaxPropertyBytes : room, room)) {
+    ++link_.counters().call_too_long;
+    sequence_.give_up();
+    drop_assembly();
+    return fault(arrived, header, kRefuseSystem), true;
+  }
+  ++link_.counters().parts_received;
+  std::memcpy(assembly_ + assembled_bytes_, part.data(), part.size());
+  assembled_bytes_ += static_cast<std::uint32_t>(part.size());
+  last_part_ns_ = link_.context().now_ns;
+  if (step != Step::Last) return link_.repost(arrived.buffer), true;
+  if (!properties) return take_message(arrived, header, true), true;
+
+  Refusal refusal;
+  if (properties_.take({assembly_, assembled_bytes_}, header, refusal))
+    drop_assembly();
+  else
+    wait_ = Wait::JoinedProperties;
+  if (refusal) return fault(arrived, header, *refusal), true;
+  return link_.repost(arrived.buffer), true;
+}
+
+/// Step 10: the RPC message has to be what its header says.
+void IntakeV2::take_message(const Arrived& arrived, const v2::Header& header, bool assembled) noexcept {
+  ReceivedMessage message{.buffer = arrived.buffer,
+                          .bytes = link_.receive_buffer(arrived.buffer).first(arrived.bytes)};
+  // From the wire again: what was stored word by word a moment ago is slow to read as a whole.
+  message.header.fixed = load_fixed(message.bytes.data());
+  message.header.no_msg = header.type == HeaderType::NoMsg;
+  if (!header.chunks.empty()) message.header.chunks = header.chunks;
+  message.header.header_bytes = header.header_bytes;
+  message.header.invalidate = header.response() ? arrived.invalidated : header.invalidate;
+  if (assembled) {
+    message.assembly = std::exchange(assembly_, nullptr);
+    message.assembled_bytes = assembled_bytes_;
+  }
+  Refusal refusal;
+  if (!message.header.no_msg) refusal = payload_refusal(header, message.payload());
+  if (header.response() && !refusal) return roles_.to_requester(message);
+  if (!header.response() && !refusal && link_.config().active) refusal = reverse_refusal(message);
+  if (!header.response() && link_.config().credit_grant > 0 && !refusal)
+    return roles_.responder().on_call(message, std::nullopt);
+  link_.context().assembly.release(message.assembly);
+  fault(arrived, header, refusal.value_or(kRefuseSystem));
+}
+
+Refusal IntakeV2::payload_refusal(const v2::Header& header, std::span<const std::byte> payload) noexcept {
+  Counters& counters = link_.counters();
+  if (payload.size() < 2 * xdr::kUnit) {
+    ++counters.no_payload;
+    return kRefuseXdr;
+  }
+  if (static_cast<rpc::Xid>(xdr::load_u32(payload.data())) != header.fixed.xid) {
+    ++counters.xid_mismatch;
+    return kRefuseXdr;
+  }
+  const auto expected = header.response() ? rpc::MessageType::Reply : rpc::MessageType::Call;
+  const std::uint32_t type = xdr::load_u32(payload.data() + xdr::kUnit);
+  if (type == static_cast<std::uint32_t>(expected)) return std::nullopt;
+  ++counters.direction_mismatch;
+  return type <= 1 ? kRefuseFlags : kRefuseXdr;
+}
+
+/// Calls against the flow, at the level that we have announced (D2-27).
+Refusal IntakeV2::reverse_refusal(ReceivedMessage& message) noexcept {
+  Counters& counters = link_.counters();
+  const v2::ReverseSupport level = link_.own_parameters().reverse;
+  const ChunkLists& chunks = message.header.chunks;
+  if (level == v2::ReverseSupport::None || link_.config().credit_grant == 0) {
+    ++counters.direction_not_served;
+    return kRefuseSystem;
+  }
+  if (level != v2::ReverseSupport::Inline) return std::nullopt;
+  if (!chunks.reads.empty() || !chunks.writes.empty()) {
+    ++counters.reverse_chunks_refused;
+    return v2::Error{.code = chunks.reads.empty() ? v2::ErrorCode::ReplyResource : v2::ErrorCode::ReadChunks};
+  }
+  message.header.chunks.reply.reset();
+  return std::nullopt;
+}
+
+// --- Faults
+
+void IntakeV2::fault(const Arrived& arrived, rpc::Xid xid, bool response, const v2::Error& error) noexcept {
+  if (!response)
+    return roles_.responder().on_call(
+        {.buffer = arrived.buffer, .bytes = {}, .header = {.fixed = {.xid = xid, .version = v2::kVersion}}},
+        error);
+  ++link_.counters().faulty_responses;
+  if (roles_.awaits_reply(xid)) roles_.requester()->on_unusable(xid);
+  link_.repost(arrived.buffer);
+}
+
+/// One ERROR for each XID involved, the sequence's and the intruder's (D2-40). Never more of them than
+/// Receives, but for one: what is answered keeps its Receive.
+void IntakeV2::break_sequence(const Arrived& arrived, const v2::Header& header,
+                              const v2::Error& error) noexcept {
+  const v2::InboundSequence::Identity broken = sequence_.broken();
+  drop_assembly();
+  const bool same = broken.xid == header.fixed.xid && broken.response == header.response();
+  if (same) return fault(arrived, header, error);
+  if (broken.response) {
+    if (roles_.awaits_reply(broken.xid)) roles_.requester()->on_unusable(broken.xid);
+    return fault(arrived, header, error);
+  }
+  if (header.response()) {
+    ++link_.counters().faulty_responses;
+    if (roles_.awaits_reply(header.fixed.xid)) roles_.requester()->on_unusable(header.fixed.xid);
+    return fault(arrived, broken.xid, false, kRefuseFlags);
+  }
+  fault({.buffer = kNoReceive}, broken.xid, false, kRefuseFlags);
+  if (link_.is_open()) fault(arrived, header, error);
+}
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What arrives in version 2: the order of checks, continued messages, and whose each message is (draft,
+// sections 4.2 to 6.3; rows V2-018 to V2-052 and V2-084 to V2-098). One reactor.
+#pragma once
+
+#include <cstdint>
+
+#include "dataplane/base/fixed_ring.h"
+#include "dataplane/rpcrdma/link/link.h"
+#include "dataplane/rpcrdma/properties.h"
+#include "dataplane/rpcrdma/roles.h"
+#include "dataplane/rpcrdma/v2/inbound_sequence.h"
+#include "dataplane/rpcrdma/version_choice.h"
+
+namespace sluice::rpcrdma {
+
+class IntakeV2 final : private AssemblyWaiter {
+ public:
+  /// A completed Receive of version 2.
+  struct Arrived {
+    std::uint16_t buffer = 0;
+    std::uint32_t bytes = 0;
+    rdma::Rkey invalidated{};
+  };
+
+  /// Setup: `receives` is the most there ever are.
+  IntakeV2(Link& link, Roles& roles, VersionChoice& version, Properties& properties, std::uint32_t receives)
+      : link_(link), roles_(roles), version_(version), properties_(properties), deferred_(receives + 1) {}
+
+  void open() noexcept;
+  /// The link is Draining.
+  void on_closed() noexcept;
+  void arrive(const Arrived& arrived) noexcept;
+  /// Closes the link when a continued message does not go on, and asks the property sink again.
+  void tick() noexcept;
+
+  bool waits_for_memory() const noexcept { return wait_ == Wait::AssemblyMemory; }
+
+ private:
+  /// Why messages are deferred.
+  enum class Wait : std::uint8_t {
+    Nothing,
+    AssemblyMemory,    ///< the first deferred message begins a sequence
+    PropertiesRoom,    ///< the first deferred message is a set of properties
+    JoinedProperties,  ///< a set in assembly_ waits for the property sink; its messages are used up
+  };
+  using Step = v2::InboundSequence::Step;
+
+  void on_assembly_memory() noexcept override { resume(); }
+  void resume() noexcept;
+  void defer(const Arrived& arrived) noexcept;
+  v2::DecodeResult decode(const Arrived& arrived) noexcept;
+  bool take_without_order(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept;
+
+  /// Steps 5 to 10 of the order of checks. False: it has to wait for memory or for the property sink, and
+  /// nothing has happened yet.
+  bool take(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept;
+  bool refuse_before_sequence(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept;
+  bool has_assembly() noexcept;
+  Refusal content_refusal(const v2::DecodeResult& decoded) noexcept;
+  bool take_part(const Arrived& arrived, const v2::Header& header, Step step) noexcept;
+  void take_message(const Arrived& arrived, const v2::Header& header, bool assembled) noexcept;
+  Refusal payload_refusal(const v2::Header& header, std::span<const std::byte> payload) noexcept;
+  Refusal reverse_refusal(ReceivedMessage& message) noexcept;
+  void take_error(const v2::Header& header) noexcept;
+
+  /// Ends what the message is about: an ERROR to its sender, or the end of our own RPC (D2-07). The message's
+  /// Receive is used up.
+  void fault(const Arrived& arrived, rpc::Xid xid, bool response, const v2::Error& error) noexcept;
+  void fault(const Arrived& arrived, const v2::Header& header, const v2::Error& error) noexcept {
+    fault(arrived, header.fixed.xid, header.response(), error);
+  }
+  void break_sequence(const Arrived& arrived, const v2::Header& header, const v2::Error& error) noexcept;
+  void drop_assembly() noexcept;
+
+  Link& link_;
+  Roles& roles_;
+  VersionChoice& version_;
+  Properties& properties_;
+  v2::InboundSequence sequence_;
+  std::byte* assembly_ = nullptr;  ///< parts of the sequence in progress
+  std::uint32_t assembled_bytes_ = 0;
+  std::uint64_t last_part_ns_ = 0;
+  Wait wait_ = Wait::Nothing;
+  FixedRing<Arrived> deferred_;  ///< what take() could not take, and all that came after it
+};
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/rpcrdma/link/link.h"
+
+#include <algorithm>
+
+namespace sluice::rpcrdma {
+
+Link::Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const ConnectionCapacity& capacity,
+           rdma::MemoryRegion receives, rdma::MemoryRegion control)
+    : TurnEntry(number),
+      context_(context),
+      owner_(owner),
+      counters_(&context.counters.of(0)),
+      capacity_(capacity),
+      receives_(receives, capacity.receives(), capacity.receive_bytes),
+      control_(control) {}
+
+// --- Life
+
+/// An illegal change is made all the same: what follows it in the code relies on it.
+void Link::transition(State to) noexcept {
+  static_cast<void>(SLUICE_INVARIANT(may_follow(state_, to), connection_state));
+  state_ = to;
+}
+
+void Link::transition(VersionState to) noexcept {
+  const bool legal = SLUICE_INVARIANT(may_follow(version_, to), connection_state);
+  version_ = to;
+  if (!legal) close(CloseReason::InternalError);
+}
+
+void Link::transition(Opening to) noexcept {
+  const bool legal = SLUICE_INVARIANT(may_follow(opening_, to), connection_state);
+  opening_ = to;
+  if (!legal) close(CloseReason::InternalError);
+}
+
+void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
+                const PeerAddress& peer) noexcept {
+  ++generation_;
+  qp_ = std::move(qp);
+  config_ = config;
+  config_.receive_inline_bytes = std::min(config.receive_inline_bytes, capacity_.receive_bytes);
+  config_.credit_grant = std::min(config.credit_grant, capacity_.call_slots);
+  config_.credits_requested = std::min(config.credits_requested, capacity_.requests);
+  if (config_.receive_inline_bytes < v2::kDefaultReceiveBytes) config_.max_version = kVersion1;  // V2-011
+  set_client_class(config.client_class);
+  peer_ = peer;
+  close_reason_ = CloseReason::None;
+  transition(State::Open);
+  retry_ = Retry::None;
+  send_room_ = 0;
+  sender_ = {};
+  last_send_ns_ = context_.now_ns;
+  control_.reset();
+  receives_.open(config_.receive_inline_bytes);
+  flow_.open(config_.credit_grant + config_.credits_requested, config_.active);
+  agreement_ = {};
+  agreement_.send_bytes = std::min(v2::kDefaultSendBytes, own_parameters().max_send_bytes);
+  ++counters().connections_opened;
+}
+
+void Link::begin(VersionState version, Opening opening) noexcept {
+  version_ = version;
+  opening_ = opening;
+}
+
+void Link::post_first_receives() noexcept {
+  const std::uint32_t receives = config_.credit_grant + config_.credits_requested + kSpareReceives;
+  for (std::uint32_t i = 0; i < receives; ++i) repost(static_cast<std::uint16_t>(i));
+  receives_.flush(qp_.get());
+}
+
+void Link::close(CloseReason reason) noexcept {
+  if (state_ != State::Open) return;
+  transition(State::Draining);
+  close_reason_ = reason;
+  ++counters().connections_closed;
+  if (is_failure(reason)) ++counters().connection_errors;
+  if (context_.transmit.staged_for == this) {
+    // What is staged counts as posted by the slots and requests: they get their completions as flushed work.
+    flush_stage();
+    context_.transmit.staged_for = nullptr;
+  }
+  receives_.flush(qp_.get());
+  qp_->to_error();
+  touch();  // to be looked at by the engine
+  owner_.on_link_closed();
+}
+
+void Link::release_queue_pair() noexcept {
+  qp_.reset();
+  transition(State::Closed);
+}
+
+void Link::set_client_class(std::uint32_t client_class) noexcept {
+  config_.client_class = std::min(client_class, segment::kMaxClasses - 1);
+  counters_ = &context_.counters.of(config_.client_class);
+  context_.counters.see(config_.client_class);
+}
+
+v2::Parameters Link::own_parameters() const noexcept {
+  if (!config_.version2.announce) return {};
+  v2::Parameters own = config_.version2.parameters;
+  own.max_send_bytes = std::min(own.max_send_bytes, context_.max_send_bytes);
+  own.receive_buffer_bytes = config_.receive_inline_bytes;
+  if (config_.active && config_.credit_grant == 0) own.reverse = v2::ReverseSupport::None;
+  return own;
+}
+
+void Link::apply(const v2::Agreement& agreement) noexcept {
+  agreement_ = agreement;
+  agreement_.send_bytes = std::clamp(agreement.send_bytes, v2::kLeastThreshold,
+                                     std::max(v2::kLeastThreshold, own_parameters().max_send_bytes));
+  agreement_.max_segment_bytes = std::max(agreement.max_segment_bytes, v2::kLeastSegmentBytes);
+}
+
+// --- Receives
+
+void Link::repost(std::uint16_t buffer) noexcept {
+  if (speaks_version_2() && receives_.posted_and_staged() >= flow_.most_receives())
+    return receives_.keep_spare(buffer);
+  if (receives_.batch_full()) receives_.flush(qp_.get());
+  touch();
+  receives_.stage(buffer, wr_id(WrKind::Receive, buffer));
+}
+
+/// As many as the window of credits has room for.
+void Link::repost_spares() noexcept {
+  while (receives_.has_spare() &&
+         (!speaks_version_2() || receives_.posted_and_staged() < flow_.most_receives()))
+    repost(receives_.take_spare());
+}
+
+// --- Sending
+
+void Link::take_stage() noexcept {
+  Transmit& transmit = context_.transmit;
+  if (transmit.staged_for != nullptr) transmit.staged_for->flush_stage();
+  transmit.staged_for = this;
+}
+
+void Link::flush_stage() noexcept {
+  receives_.flush(qp_.get());
+  SendStage& stage = context_.transmit.stage;
+  if (stage.empty()) return;
+  // All of it is taken: room was checked, and a queue pair in Error takes work requests to flush them.
+  send_room_ -= qp_->post_send(stage.wrs());
+  stage.clear();
+}
+
+void Link::flush() noexcept {
+  if (state_ != State::Closed) {
+    if (speaks_version_2() && is_open() && opening_ == Opening::Complete &&
+        flow_.grant_due(receives_.posted_and_staged()))
+      send_grant();
+    if (context_.transmit.staged_for == this) flush_stage();
+    receives_.flush(qp_.get());
+  }
+  TurnEntry& entry = *this;
+  TurnQueue::unlink(entry);
+  if (retry_ == Retry::AtTurnEnd) touch();  // again in the next turn
+}
+
+}  // namespace sluice::rpcrdma

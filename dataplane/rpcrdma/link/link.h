@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the two roles of a connection need of it: its queue pair, room in the send queue, Receives, and in
+// version 2 credits, turns of senders and continued messages. It knows no role; its owner is the connection.
+// One reactor. Nothing here allocates after construction.
+//
+// A Receive buffer belongs to the queue pair while posted, then to the slot or request its message went to,
+// and is posted again before the answer to that message is sent (V1-052).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "dataplane/base/invariant.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/rpcrdma/link/close_reason.h"
+#include "dataplane/rpcrdma/link/config.h"
+#include "dataplane/rpcrdma/link/link_context.h"
+#include "dataplane/rpcrdma/link/link_state.h"
+#include "dataplane/rpcrdma/link/receives.h"
+#include "dataplane/rpcrdma/link/sender.h"
+#include "dataplane/rpcrdma/link/wr_id.h"
+#include "dataplane/rpcrdma/v2/agreement.h"
+#include "dataplane/rpcrdma/v2/flow_control.h"
+#include "pmd/queue_pair.h"
+
+namespace sluice::rpcrdma {
+
+/// What one connection object can carry at most; set once for all connections of a reactor.
+struct ConnectionCapacity {
+  std::uint32_t call_slots = 64;
+  std::uint32_t requests = 0;               ///< most credits we ask for as requester
+  std::uint32_t receive_bytes = 4096;       ///< of each Receive
+  std::uint32_t reply_buffer_bytes = 8192;  ///< of each call slot
+  std::uint32_t send_depth = 1024;          ///< of the queue pairs; SendStage::kMaxWrs or more
+
+  std::uint32_t slots() const noexcept { return std::max(call_slots, kLeastSlots); }
+  std::uint32_t receives() const noexcept { return slots() + requests + kSpareReceives; }
+};
+
+/// The connection that has a link and the two roles.
+class LinkOwner {
+ public:
+  /// The link is Draining from now on.
+  virtual void on_link_closed() noexcept = 0;
+  /// No call is being served, and no reply is awaited.
+  virtual bool no_calls_in_progress() const noexcept = 0;
+
+ protected:
+  ~LinkOwner() = default;
+};
+
+class Link final : private TurnEntry {
+ public:
+  using State = LinkState;
+
+  /// Setup: `receives` holds capacity.receives() buffers, `control` kControlBuffers of kControlBytes.
+  Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const ConnectionCapacity& capacity,
+       rdma::MemoryRegion receives, rdma::MemoryRegion control);
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // --- Life
+  /// Takes over a queue pair in State::Init. `config` is clamped to the capacity. begin() comes next.
+  void open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
+            const PeerAddress& peer) noexcept;
+  /// The version to begin with, and what has to be sent first.
+  void begin(VersionState version, Opening opening) noexcept;
+  void post_first_receives() noexcept;
+  /// The queue pair is ReadyToSend.
+  void established() noexcept { last_send_ns_ = context_.now_ns; }
+  /// Ends the link; harmless if it has ended.
+  void close(CloseReason reason) noexcept;
+  /// Draining, and nothing is out any more but what the roles know of.
+  bool drained() const noexcept { return receives_.posted() == 0 && control_.all_free(); }
+  /// Draining becomes Closed: the queue pair is destroyed.
+  void release_queue_pair() noexcept;
+
+  State state() const noexcept { return state_; }
+  bool is_open() const noexcept { return state_ == State::Open; }
+  CloseReason close_reason() const noexcept { return close_reason_; }
+  rdma::QueuePair& queue_pair() noexcept { return *qp_; }
+  bool heard_from_peer() const noexcept { return qp_ != nullptr && qp_->heard_from_peer(); }
+
+  // --- What it is
+  std::uint16_t number() const noexcept { return connection; }
+  std::uint64_t wr_id(WrKind kind, std::uint16_t index) const noexcept {
+    return WrId{kind, generation_, connection, index}.encode();
+  }
+  /// Of this life of the connection.
+  bool owns(WrId id) const noexcept { return id.generation == generation_ && state_ != State::Closed; }
+  const PeerAddress& peer() const noexcept { return peer_; }
+  const ConnectionConfig& config() const noexcept { return config_; }
+  void set_send_inline_bytes(std::uint32_t bytes) noexcept { config_.send_inline_bytes = bytes; }
+  std::uint32_t client_class() const noexcept { return config_.client_class; }
+  void set_client_class(std::uint32_t client_class) noexcept;
+  /// Of the client's class.
+  Counters& counters() noexcept { return *counters_; }
+  LinkContext& context() noexcept { return context_; }
+
+  // --- The version
+  VersionState version_state() const noexcept { return version_; }
+  /// Of RPC-over-RDMA; zero until the client's first message has settled it.
+  std::uint32_t version() const noexcept {
+    return std::min<std::uint32_t>(static_cast<std::uint32_t>(version_), 2);
+  }
+  bool speaks_version_2() const noexcept { return version_ >= VersionState::AwaitingAnswer; }
+  bool negotiating() const noexcept { return version_ == VersionState::AwaitingAnswer; }
+  void transition(VersionState to) noexcept;
+  /// What this end serves. Version 1 has no way to show who a host is.
+  rpc::VersionRange supported_versions() const noexcept {
+    return {config_.max_version >= v2::kVersion && config_.version2.hold_calls ? v2::kVersion : kVersion1,
+            config_.max_version};
+  }
+  const v2::Agreement& agreement() const noexcept { return agreement_; }
+  /// Nothing lifts a limit of ours, or lets the message path run in pieces without end (V2-065).
+  void apply(const v2::Agreement& agreement) noexcept;
+  /// What we have announced to the peer, or its defaults.
+  v2::Parameters own_parameters() const noexcept;
+  /// Largest Send that the peer takes now.
+  std::uint32_t send_bytes() const noexcept {
+    return speaks_version_2() ? agreement_.send_bytes : config_.send_inline_bytes;
+  }
+
+  // --- Receives
+  std::span<std::byte> receive_buffer(std::uint16_t index) noexcept { return receives_.buffer(index); }
+  void on_receive_completed() noexcept { receives_.on_completed(); }
+  /// Posts a Receive buffer again, before anything that is staged later (V1-052).
+  void repost(std::uint16_t buffer) noexcept;
+  void repost_spares() noexcept;
+
+  // --- Sending
+  /// The reactor's stage, holding only requests of this link.
+  SendStage& stage() noexcept {
+    if (context_.transmit.staged_for != this) take_stage();
+    touch();
+    return context_.transmit.stage;
+  }
+  /// Whether the send queue has room for all that is staged and `further` work requests.
+  bool stage_fits(std::size_t further = 0) noexcept {
+    const std::size_t needed = context_.transmit.stage.size() + further;
+    if (needed > send_room_) send_room_ = qp_->send_room();
+    return needed <= send_room_ && needed <= SendStage::kMaxWrs;
+  }
+  void forget_send_room() noexcept { send_room_ = 0; }
+  /// Hands the stage to the driver to make room in it.
+  void flush_stage() noexcept;
+  /// There is something to do at the end of the turn.
+  void touch() noexcept {
+    TurnEntry& entry = *this;
+    if (!entry.link.linked()) context_.transmit.turn_end.push_back(entry);
+  }
+  /// Who could not send is asked again at the end of the turn.
+  void retry_at_turn_end() noexcept {
+    retry_ = Retry::AtTurnEnd;
+    touch();
+  }
+  bool retry_due() const noexcept { return retry_ == Retry::AtTurnEnd; }
+  void begin_retry() noexcept { retry_ = Retry::None; }
+  /// End of a turn: hands what was staged to the driver, after a grant that is due.
+  void flush() noexcept;
+
+  // --- Credits of version 2
+  v2::FlowControl& flow() noexcept { return flow_; }
+  const v2::FlowControl& flow() const noexcept { return flow_; }
+  /// Credits that the peer may use at once, of both directions together.
+  void set_window(std::uint32_t credits) noexcept { flow_.set_window(credits); }
+  /// The credit word of the next message; `freed` Receives will be posted in front of it.
+  v2::CreditWord offer(std::uint32_t freed = 0) const noexcept {
+    return flow_.offer(receives_.posted_and_staged() + freed);
+  }
+  /// A message with this credit word is staged.
+  void count_send(v2::CreditWord word) noexcept {
+    flow_.on_send(word);
+    last_send_ns_ = context_.now_ns;
+    if (!SLUICE_INVARIANT(flow_.balance() >= -1, credit_balance)) close(CloseReason::InternalError);
+  }
+  void count_error_send() noexcept { flow_.on_send_error(); }
+  std::uint64_t last_send_ns() const noexcept { return last_send_ns_; }
+
+  // --- Turns of senders in version 2 (sending.cc)
+  /// Needs a credit and no other sender inside a continued message. On false, the sender's role is asked again
+  /// when that has changed.
+  bool may_send_now(Sender sender) noexcept;
+  /// What may_send_now() depends on has changed.
+  void notify_waiting_senders() noexcept {
+    if (retry_ == Retry::OnNotice) retry_at_turn_end();
+  }
+  /// Stages parts behind the first `sent` bytes until what is left fits the last part, which is the sender's
+  /// to stage; then it calls end_continued_message(). False: it has to wait, and is asked again.
+  bool stage_parts(const ContinuedMessage& message, std::uint64_t& sent, std::uint32_t& posted) noexcept;
+  /// Adds what is left behind `from` to the last work request.
+  bool append_payload(std::span<const rdma::Sge> payload, std::uint64_t from) noexcept;
+  void end_continued_message() noexcept {
+    sender_ = {};
+    notify_waiting_senders();
+  }
+  /// A control buffer, and the start of its Send. Nothing: there is no room, and the sender is asked again.
+  std::optional<std::uint16_t> begin_control(Sender sender) noexcept;
+  std::span<std::byte> control_buffer(std::uint16_t index) noexcept { return control_.buffer(index); }
+  rdma::Sge control_piece(std::uint16_t index, std::size_t bytes) noexcept {
+    return control_.piece(index, bytes);
+  }
+  /// The Send of a control buffer has completed, or was flushed. Returns whose it was.
+  Sender on_control_sent(std::uint16_t index) noexcept;
+  /// Of the latest set of properties of ours, and of the next one.
+  rpc::Xid property_xid() const noexcept { return static_cast<rpc::Xid>(property_xid_); }
+  rpc::Xid next_property_xid() noexcept { return static_cast<rpc::Xid>(++property_xid_); }
+
+  Opening opening() const noexcept { return opening_; }
+  void transition(Opening to) noexcept;
+  /// Properties 1 to 5, in one message that every peer can receive (V2-058).
+  void send_greeting() noexcept;
+  /// The first call is not suited as greeting: properties are.
+  void greet_with_properties() noexcept {
+    transition(Opening::AwaitingProperties);
+    send_greeting();
+  }
+  /// A call has gone out as greeting.
+  void on_greeted() noexcept;
+  void send_grant() noexcept;
+
+ private:
+  static constexpr std::uint32_t kVersion1 = 1;
+
+  void transition(State to) noexcept;
+  void take_stage() noexcept;
+  void wait_for_notice() noexcept {
+    if (retry_ == Retry::None) retry_ = Retry::OnNotice;
+  }
+
+  LinkContext& context_;
+  LinkOwner& owner_;
+  Counters* counters_;
+  const ConnectionCapacity capacity_;
+  std::uint16_t generation_ = 0;  ///< completions of an earlier life are dropped
+  State state_ = State::Closed;
+  CloseReason close_reason_ = CloseReason::None;
+  VersionState version_ = VersionState::Version1;
+  Opening opening_ = Opening::Complete;
+  Retry retry_ = Retry::None;
+  Sender sender_;  ///< inside a continued message
+  std::unique_ptr<rdma::QueuePair> qp_;
+  std::size_t send_room_ = 0;  ///< at least this much; asked again when it does not do
+  v2::FlowControl flow_;
+  v2::Agreement agreement_;
+  ConnectionConfig config_;
+  PeerAddress peer_;
+  std::uint64_t last_send_ns_ = 0;
+  std::uint32_t property_xid_ = 0;
+  Receives receives_;
+  ControlBuffers control_;
+};
+
+}  // namespace sluice::rpcrdma

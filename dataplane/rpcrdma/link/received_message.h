@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A message as the two roles get it. One reactor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "dataplane/rpcrdma/wire/header.h"
+#include "dataplane/rpcrdma/wire/v2.h"
+
+namespace sluice::rpcrdma {
+
+/// An error that has no Receive of its own behind it.
+inline constexpr std::uint16_t kNoReceive = 0xffff;
+
+/// A message as it lies in its Receive buffer. Who takes it posts that buffer again, and gives `assembly` back.
+struct ReceivedMessage {
+  std::uint16_t buffer = 0;  ///< index of the Receive buffer, or kNoReceive
+  std::span<const std::byte> bytes;
+  MessageHeader header{};
+  std::byte* assembly = nullptr;      ///< payload of a continued message, in AssemblyMemory
+  std::uint32_t assembled_bytes = 0;  ///< of it
+
+  std::span<const std::byte> payload() const noexcept {
+    if (assembly != nullptr) return {assembly, assembled_bytes};
+    return bytes.subspan(header.header_bytes);
+  }
+};
+
+/// Why a message gets an error message instead of a reply. Version 1 has ERR_VERS and ERR_CHUNK only:
+/// everything but Version is the latter.
+using Refusal = std::optional<v2::Error>;
+inline constexpr v2::Error kRefuseVersion{.code = v2::ErrorCode::Vers};
+inline constexpr v2::Error kRefuseXdr{.code = v2::ErrorCode::BadXdr};
+inline constexpr v2::Error kRefuseFlags{.code = v2::ErrorCode::InvalFlag};
+inline constexpr v2::Error kRefuseSystem{.code = v2::ErrorCode::System};
+
+}  // namespace sluice::rpcrdma

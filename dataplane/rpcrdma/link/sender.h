@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Version 2: who sends messages of a connection, and the buffers of messages that no slot or request stands
+// behind. One reactor.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "dataplane/base/fixed_stack.h"
+#include "dataplane/rpcrdma/wire/header.h"
+#include "dataplane/rpcrdma/wire/v2.h"
+#include "pmd/memory.h"
+#include "pmd/work_request.h"
+
+namespace sluice::rpcrdma {
+
+/// Only one sender at a time may be inside a continued message.
+struct Sender {
+  enum class Kind : std::uint8_t { None, Reply, Call, Properties };
+  Kind kind = Kind::None;
+  std::uint16_t index = 0;  ///< of the call slot, the request slot, or the kind of properties
+  bool operator==(const Sender&) const = default;
+};
+
+/// A message that is longer than a Send (V2-084).
+struct ContinuedMessage {
+  Sender sender;
+  rpc::Xid xid{};
+  v2::HeaderType type = v2::HeaderType::Msg;
+  bool response = false;
+  std::span<const rdma::Sge> payload;
+  std::uint64_t payload_bytes = 0;
+  std::size_t last_header_bytes = 0;  ///< of the part with the chunks
+};
+
+inline constexpr std::size_t kControlBuffers = 32;
+inline constexpr std::size_t kControlBytes = 128;
+
+/// Buffers for grants, properties and headers of parts, until their Sends complete.
+class ControlBuffers {
+ public:
+  /// Setup: `region` holds kControlBuffers of kControlBytes.
+  explicit ControlBuffers(rdma::MemoryRegion region) : region_(region) { reset(); }
+
+  void reset() noexcept {
+    free_.clear();
+    for (std::size_t i = 0; i < kControlBuffers; ++i) free_.push(static_cast<std::uint16_t>(i));
+  }
+  bool any_free() const noexcept { return !free_.empty(); }
+  bool all_free() const noexcept { return free_.full(); }
+  /// There is a free one.
+  std::uint16_t acquire(Sender sender) noexcept {
+    const std::uint16_t index = free_.pop();
+    senders_[index] = sender;
+    return index;
+  }
+  /// Returns who has sent from it.
+  Sender release(std::uint16_t index) noexcept {
+    free_.push(index);
+    return senders_[index];
+  }
+  std::span<std::byte> buffer(std::uint16_t index) noexcept {
+    return region_.bytes.subspan(std::size_t{index} * kControlBytes, kControlBytes);
+  }
+  /// The first `bytes` of it, for a work request.
+  rdma::Sge piece(std::uint16_t index, std::size_t bytes) noexcept {
+    return {buffer(index).data(), static_cast<std::uint32_t>(bytes), region_.lkey};
+  }
+
+ private:
+  rdma::MemoryRegion region_;
+  std::array<Sender, kControlBuffers> senders_;
+  FixedStack<std::uint16_t> free_{kControlBuffers};  ///< indices
+};
+
+}  // namespace sluice::rpcrdma

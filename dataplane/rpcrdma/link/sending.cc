@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Version 2: turns of senders, continued messages, grants and the greeting (draft, sections 4.2, 4.3 and 6.3).
+#include <algorithm>
+
+#include "dataplane/rpcrdma/link/link.h"
+
+namespace sluice::rpcrdma {
+
+using v2::HeaderType;
+
+namespace {
+
+/// Parts end on XDR units, so that a receiver may join them word by word (D2-30).
+constexpr std::uint64_t kPartUnit = xdr::kUnit;
+
+std::size_t part_header_bytes(HeaderType type) noexcept {
+  return type == HeaderType::ConnProp ? v2::kPrefixBytes : v2::kMinMsgHeaderBytes;
+}
+
+/// What `pieces` of the payload hold behind `from`, at most.
+std::uint64_t bytes_in_pieces(std::span<const rdma::Sge> payload, std::uint64_t from,
+                              std::size_t pieces) noexcept {
+  std::uint64_t bytes = 0;
+  for (const rdma::Sge& piece : payload) {
+    if (from >= piece.length) {
+      from -= piece.length;
+      continue;
+    }
+    if (pieces-- == 0) break;
+    bytes += piece.length - from;
+    from = 0;
+  }
+  return bytes;
+}
+
+bool append_pieces(SendStage& stage, std::span<const rdma::Sge> payload, std::uint64_t from,
+                   std::uint64_t bytes) noexcept {
+  for (rdma::Sge piece : payload) {
+    if (bytes == 0) break;
+    if (from >= piece.length) {
+      from -= piece.length;
+      continue;
+    }
+    piece.address += from;
+    piece.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - from, bytes));
+    from = 0;
+    bytes -= piece.length;
+    if (!stage.append(piece)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// --- Turns
+
+bool Link::may_send_now(Sender sender) noexcept {
+  const bool opens = opening_ == Opening::Complete ||
+                     (opening_ == Opening::AwaitingProperties && sender.kind == Sender::Kind::Properties) ||
+                     (opening_ == Opening::AwaitingCall && sender.kind == Sender::Kind::Call);
+  const bool turn = sender_.kind == Sender::Kind::None || sender_ == sender;
+  // A call against the flow leaves the last credit to replies (D2-17). A client with a window of two keeps
+  // one credit open without granting another: a single call may use it while no reply is due.
+  const bool yields = sender.kind == Sender::Kind::Call && !config_.active &&
+                      sender_.kind == Sender::Kind::None &&
+                      !(flow_.peer_limit() <= v2::FlowControl::kMinWindow && owner_.no_calls_in_progress());
+  if (opens && turn && flow_.balance() >= (yields ? 2 : 1)) return true;
+  ++counters().waits_credit;
+  wait_for_notice();
+  return false;
+}
+
+std::optional<std::uint16_t> Link::begin_control(Sender sender) noexcept {
+  if (!control_.any_free()) {
+    ++counters().waits_send_queue;
+    wait_for_notice();
+    return std::nullopt;
+  }
+  SendStage& stage = this->stage();
+  if (!stage_fits(1) || stage.mark().sges + stage.max_sge() > SendStage::kMaxSges) {
+    flush_stage();
+    if (!stage_fits(1)) {
+      ++counters().waits_send_queue;
+      retry_at_turn_end();
+      return std::nullopt;
+    }
+  }
+  const std::uint16_t index = control_.acquire(sender);
+  stage.begin(rdma::SendOpcode::Send, wr_id(WrKind::ControlSent, index), rdma::kSignaled);
+  return index;
+}
+
+Sender Link::on_control_sent(std::uint16_t index) noexcept {
+  return control_.release(index);
+}
+
+// --- Continued messages
+
+bool Link::stage_parts(const ContinuedMessage& message, std::uint64_t& sent, std::uint32_t& posted) noexcept {
+  const std::size_t header_bytes = part_header_bytes(message.type);
+  const std::size_t pieces = context_.transmit.stage.max_sge() - 1;
+  for (;;) {
+    const std::uint64_t left = message.payload_bytes - sent;
+    const std::uint64_t at_hand = bytes_in_pieces(message.payload, sent, pieces);
+    if (message.last_header_bytes + left <= send_bytes() && at_hand >= left) return true;
+    if (!may_send_now(message.sender)) return false;
+    const auto control = begin_control(message.sender);
+    if (!control) return false;
+
+    // The last part has the chunks, and is never empty.
+    const std::uint64_t bytes =
+        std::min({send_bytes() - header_bytes, left - kPartUnit, at_hand}) / kPartUnit * kPartUnit;
+    const v2::CreditWord credit = offer();
+    const v2::Prefix prefix{
+        .xid = message.xid, .credit = credit, .flags = v2::kMore | (message.response ? v2::kResponse : 0u)};
+    xdr::Writer writer(control_buffer(*control));
+    if (message.type == HeaderType::ConnProp)
+      v2::encode_connprop(writer, prefix);
+    else
+      v2::encode_call(writer, prefix, message.type, {}, {});
+    SendStage& stage = context_.transmit.stage;
+    stage.append(control_piece(*control, header_bytes));
+    append_pieces(stage, message.payload, sent, bytes);
+    sender_ = message.sender;
+    count_send(credit);
+    ++counters().parts_sent;
+    counters().inline_bytes_sent += header_bytes + bytes;
+    sent += bytes;
+    ++posted;
+  }
+}
+
+bool Link::append_payload(std::span<const rdma::Sge> payload, std::uint64_t from) noexcept {
+  return append_pieces(context_.transmit.stage, payload, from, ~std::uint64_t{0});
+}
+
+// --- Grants and the greeting
+
+void Link::send_grant() noexcept {
+  const auto control = begin_control({});
+  if (!control) return;
+  const v2::CreditWord credit = offer();
+  xdr::Writer writer(control_buffer(*control));
+  v2::encode_grant(writer, credit);
+  context_.transmit.stage.append(control_piece(*control, writer.position()));
+  count_send(credit);
+  ++counters().grants_sent;
+}
+
+void Link::send_greeting() noexcept {
+  const Sender sender{Sender::Kind::Properties, 0};
+  if (!may_send_now(sender)) return;
+  const auto control = begin_control(sender);
+  if (!control) return;
+  const v2::CreditWord credit = offer();
+  xdr::Writer writer(control_buffer(*control));
+  v2::encode_connprop(writer, {.xid = next_property_xid(), .credit = credit});
+  if (config_.version2.announce)
+    v2::encode_parameters(writer, own_parameters());
+  else
+    writer.u32(0);
+  context_.transmit.stage.append(control_piece(*control, writer.position()));
+  transition(Opening::Complete);
+  notify_waiting_senders();
+  count_send(credit);
+  ++counters().properties_sent;
+}
+
+void Link::on_greeted() noexcept {
+  transition(config_.version2.announce ? Opening::AwaitingProperties : Opening::Complete);
+  wait_for_notice();
+}
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TX half of the requester: from the first of the waiting calls to its Send.
+#include <algorithm>
+
+#include "dataplane/rpcrdma/requester/requester.h"
+
+namespace sluice::rpcrdma {
+
+using State = RequestSlot::State;
+
+bool Requester::version_2() const noexcept {
+  return link_ != nullptr && link_->speaks_version_2();
+}
+
+bool Requester::may_send(const Slot& slot) noexcept {
+  if (!connected() || !peer_ready_ || !link_->is_open() || link_->version() == 0) return false;
+  if (version_2()) return link_->may_send_now({Sender::Kind::Call, slot.index});
+  const std::uint32_t in_flight = outstanding_ + abandoned_ + held_receives_;
+  const std::uint32_t requested = link_->config().credits_requested;
+  // A zero grant stops new calls, but never the only one (V1-055).
+  const std::uint32_t limit = std::min(requested, std::max<std::uint32_t>(granted_, 1));
+  return in_flight < limit && (granted_ > 0 || in_flight == 0);
+}
+
+void Requester::pump() noexcept {
+  while (Slot* slot = unfenced_.pop_front()) {
+    fence(*slot);
+    if (slot->state == State::AwaitingFenceRoom) return;
+  }
+  while (Slot* slot = waiting_.front()) {
+    if (!may_send(*slot)) {
+      ++counters().waits_credit;
+      return;
+    }
+    if (!send(*slot)) return;
+  }
+}
+
+/// Sends the first of the waiting calls, or ends it if it can never be sent. False when it has to wait
+/// longer.
+bool Requester::send(Slot& slot) noexcept {
+  if (slot.arguments == Slot::Arguments::ToBeUnreduced && !unreduce(slot)) return false;
+  const Shape shape = shape_of(slot);
+  if (!shape.possible && slot.in_parts()) {
+    // Its last part cannot be sent with limits that have shrunk meanwhile; the responder waits for it.
+    link_->close(CloseReason::TransportError);
+    return false;
+  }
+  if (!shape.possible) {
+    waiting_.pop_front();
+    end_call(slot, CallStatus::TooLarge);
+    return true;
+  }
+  if (version_2() && link_->opening() == Opening::AwaitingCall &&
+      (shape.segments > 0 || shape.header_bytes + slot.payload_bytes > v2::kMaxFirstMessageBytes)) {
+    link_->greet_with_properties();  // V2-006, V2-007
+    return false;
+  }
+  if (shape.continued && !stage_parts(slot, shape)) return false;
+  SendStage& stage = link_->stage();
+  if (!link_->stage_fits(shape.segments + 1)) {
+    link_->flush_stage();
+    if (!link_->stage_fits(shape.segments + 1)) {
+      ++counters().waits_send_queue;
+      link_->retry_at_turn_end();
+      return false;
+    }
+  }
+  if (!take_resources(slot, shape)) return false;
+  const SendStage::Mark mark = stage.mark();
+  if (!stage.begin(rdma::SendOpcode::Send, link_->wr_id(WrKind::CallSent, slot.index), rdma::kSignaled) ||
+      !stage_send(slot, shape)) {
+    // Only pieces can be short in an empty stage, and a call has few.
+    stage.rollback(mark);
+    link_->close(CloseReason::TransportError);
+    return false;
+  }
+  on_sent(slot, shape);
+  return true;
+}
+
+void Requester::on_sent(Slot& slot, const Shape& shape) noexcept {
+  const bool in_parts = slot.in_parts();
+  const bool answered = slot.state == State::AwaitingLastPart;
+  waiting_.remove(slot);
+  transition(slot, State::AwaitingReply);
+  slot.send_posted = true;
+  ++posted_;
+  ++outstanding_;
+  ++counters().calls_sent;
+  // Also when the rest has fitted since the threshold was raised.
+  if (in_parts) link_->end_continued_message();
+  slot.sent_no_msg = shape.long_call;
+  if (!slot.ends_as) return;
+  abandoned_ += answered ? 0 : 1;
+  end_call(slot, *slot.ends_as);
+}
+
+/// Version 2: all of a continued call but its last part. False: it waits, as the first of all calls.
+bool Requester::stage_parts(Slot& slot, const Shape& shape) noexcept {
+  const rdma::Sge payload = payload_of(slot);
+  const std::uint32_t before = slot.parts_posted;
+  const bool done = link_->stage_parts({.sender = {Sender::Kind::Call, slot.index},
+                                        .xid = slot.xid,
+                                        .payload = {&payload, 1},
+                                        .payload_bytes = payload.length,
+                                        .last_header_bytes = shape.header_bytes},
+                                       slot.continued_bytes, slot.parts_posted);
+  posted_ += slot.parts_posted - before;
+  if (slot.continued_bytes > 0 && slot.state == State::AwaitingTurn)
+    transition(slot, State::AwaitingNextPart);
+  return done && link_->may_send_now({Sender::Kind::Call, slot.index});
+}
+
+/// Memory for the Reply chunk, and windows over all chunk memory.
+bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
+  slot.segment_count = 0;
+  slot.invalidate = {};
+  slot.invalidated = false;
+  slot.reply_chunk_bytes = shape.reply_chunk_bytes;
+  if (shape.segments == 0) return true;
+  if (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr) slot.reply_memory = long_memory_.acquire();
+  if (shape.segments > free_windows_ || (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr)) {
+    ++counters().waits_reply_memory;
+    link_->retry_at_turn_end();
+    return false;
+  }
+  // What an earlier reply left there must not pass for this call's.
+  if (shape.reply_chunk_bytes > 0) xdr::store_u32(slot.reply_memory, ~static_cast<std::uint32_t>(slot.xid));
+  const rdma::Sge payload = payload_of(slot);
+  const rdma::Sge reply{slot.reply_memory, shape.reply_chunk_bytes, long_memory_.lkey()};
+  link_->forget_send_room();  // binding takes work requests past the stage
+  bool exposed = !shape.long_call || expose(slot, {&payload, 1}, payload.length, rdma::kRemoteRead);
+  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) {
+    const auto item = pieces.first(slot.read_pieces[i]);
+    exposed = exposed && (slot.arguments != Slot::Arguments::InChunks ||
+                          expose(slot, item, rdma::total_bytes(item), rdma::kRemoteRead));
+    pieces = pieces.subspan(item.size());
+  }
+  slot.first_write_segment = slot.segment_count;
+  for (std::uint32_t i = 0; i < slot.write_items; ++i) {
+    const std::uint16_t before = slot.segment_count;
+    const auto item = pieces.first(slot.write_pieces[i]);
+    const std::uint64_t offered = version_2() ? slot.write_offers[i] : rdma::total_bytes(item);
+    exposed = exposed && (slot.results_in_reply || expose(slot, item, offered, rdma::kRemoteWrite));
+    slot.write_segments[i] = static_cast<std::uint8_t>(slot.segment_count - before);
+    pieces = pieces.subspan(item.size());
+  }
+  exposed = exposed &&
+            (shape.reply_chunk_bytes == 0 || expose(slot, {&reply, 1}, reply.length, rdma::kRemoteWrite));
+  if (config_.check_exposed_memory) slot.exposed_sum = sum_arguments(slot);
+  if (!exposed) {
+    link_->close(CloseReason::InvalidationError);
+    return false;
+  }
+  if (version_2() && config_.remote_invalidation && context_.remote_invalidation)
+    slot.invalidate = slot.segments[0].handle;
+  return true;
+}
+
+/// Binds a window over each segment of the first `bytes`: read access for Read chunks, write access for Write
+/// and Reply chunks (V1-147).
+bool Requester::expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint64_t bytes,
+                       rdma::AccessFlags access) noexcept {
+  for (rdma::Sge piece : pieces) {
+    piece.length = static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length, bytes));
+    bytes -= piece.length;
+    while (piece.length > 0) {
+      const std::uint32_t length = std::min(piece.length, max_segment_bytes());
+      const rdma::MemoryWindow window = windows_[--free_windows_];
+      slot.windows[slot.window_count++] = window;
+      const auto rkey = link_->queue_pair().bind_window(window, {piece.address, length}, piece.lkey, access);
+      if (!rkey) return false;
+      slot.segments[slot.segment_count++] = {*rkey, length, reinterpret_cast<std::uintptr_t>(piece.address)};
+      piece.address += length;
+      piece.length -= length;
+    }
+  }
+  return true;
+}
+
+bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
+  if (shape.segments == 0 && slot.write_items == 0) return stage_send(slot, shape, {});
+  std::array<ReadSegment, kMaxRequestSegments> reads;
+  std::array<std::span<const Segment>, kMaxWriteItems> writes;
+  std::size_t read_count = 0;
+  std::span<const Segment> segments{slot.segments.data(), slot.segment_count};
+  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+
+  const auto take = [&](std::uint32_t count) {
+    const auto taken = segments.first(count);
+    segments = segments.subspan(count);
+    return taken;
+  };
+  if (shape.long_call)
+    for (const Segment& segment : take(segments_of(std::uint64_t{slot.payload_bytes})))
+      reads[read_count++] = {Position{0}, segment};
+  for (std::uint32_t i = 0; i < slot.read_items && slot.arguments == Slot::Arguments::InChunks; ++i) {
+    for (const Segment& segment : take(segments_of(pieces.first(slot.read_pieces[i]))))
+      reads[read_count++] = {slot.read_positions[i], segment};
+    pieces = pieces.subspan(slot.read_pieces[i]);
+  }
+  const std::size_t write_count = slot.results_in_reply ? 0 : slot.write_items;
+  if (shape.segments == 0) std::fill_n(slot.write_segments.begin(), slot.write_items, std::uint8_t{0});
+  for (std::size_t i = 0; i < write_count; ++i) writes[i] = take(slot.write_segments[i]);
+  CallChunks chunks{{reads.data(), read_count}, {writes.data(), write_count}, std::nullopt};
+  if (shape.reply_chunk_bytes > 0) chunks.reply = segments;
+  return stage_send(slot, shape, chunks);
+}
+
+bool Requester::stage_send(Slot& slot, const Shape& shape, const CallChunks& chunks) noexcept {
+  std::byte* header_at = slot.send_buffer + config_.inline_bytes - shape.header_bytes;
+  xdr::Writer header({header_at, shape.header_bytes});
+  v2::CreditWord credit;
+  if (version_2()) {
+    credit = link_->offer();
+    v2::encode_call(header, {.xid = slot.xid, .credit = credit},
+                    shape.long_call ? v2::HeaderType::NoMsg : v2::HeaderType::Msg, slot.invalidate, chunks);
+  } else {
+    v1::encode_call(header, slot.xid, static_cast<Credits>(link_->config().credits_requested),
+                    shape.long_call ? v1::Procedure::NoMsg : v1::Procedure::Msg, chunks);
+  }
+  SendStage& stage = link_->stage();
+  const rdma::Sge payload = payload_of(slot);
+  if (!header.ok() ||
+      !stage.append({header_at, static_cast<std::uint32_t>(shape.header_bytes), send_region_.lkey}) ||
+      (!shape.long_call && !link_->append_payload({&payload, 1}, slot.continued_bytes)))
+    return false;
+  if (version_2()) {
+    link_->count_send(credit);
+    if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
+  }
+  counters().inline_bytes_sent +=
+      shape.header_bytes + (shape.long_call ? 0 : payload.length - slot.continued_bytes);
+  return true;
+}
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RX half of the responder: the checks of a call, in their order, until the service has it.
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/rpcrdma/responder/responder.h"
+
+namespace sluice::rpcrdma {
+
+using State = CallSlot::State;
+
+/// Version 1 answers every error but Vers with ERR_CHUNK.
+void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error) noexcept {
+  ++counter;
+  slot.refusal_ = error;
+  set_state(slot, State::Pushing);
+}
+
+/// Steps 9 and 11 of the order of checks of version 2, as far as they go beyond version 1.
+bool Responder::within_version_2(CallSlot& slot) noexcept {
+  Counters& counters = link_.counters();
+  const ChunkLists& chunks = slot.message_.header.chunks;
+  const Version2Config& limits = link_.config().version2;
+  const auto wraps = [](const Segment& segment) { return segment.offset + segment.length < segment.offset; };
+  std::uint32_t positions = 0;
+  Position last{0};
+  for (std::uint32_t i = 0; i < chunks.reads.size(); ++i) {
+    const ReadSegment read = chunks.reads[i];
+    if (read.position < last || wraps(read.target)) return refuse(slot, counters.bad_position), false;
+    if (read.position != last) ++positions;
+    last = read.position;
+  }
+  std::uint32_t segments = chunks.reads.size() + chunks.writes.total_segments();
+  for (const WriteChunk chunk : chunks.writes)
+    for (std::uint32_t i = 0; i < chunk.size(); ++i)
+      if (wraps(chunk[i])) return refuse(slot, counters.bad_chunk_lists), false;
+  if (chunks.reply) {
+    segments += chunks.reply->size();
+    for (std::uint32_t i = 0; i < chunks.reply->size(); ++i)
+      if (wraps((*chunks.reply)[i])) return refuse(slot, counters.bad_chunk_lists), false;
+  }
+  const std::uint32_t max_read_chunks = std::min(limits.max_read_chunks, kMaxReadPositions);
+  if (positions > max_read_chunks)
+    return refuse(slot, counters.too_many_chunks,
+                  {.code = v2::ErrorCode::ReadChunks, .maximum = max_read_chunks}),
+           false;
+  if (chunks.writes.size() > limits.max_write_chunks) {
+    v2::Error error{.code = v2::ErrorCode::WriteChunks, .maximum = limits.max_write_chunks};
+    if (limits.max_write_chunks == 0) error = {.code = v2::ErrorCode::ReplyResource};
+    return refuse(slot, counters.too_many_chunks, error), false;
+  }
+  const std::uint32_t max_segments = link_.own_parameters().max_segments;
+  if (segments > max_segments)
+    return refuse(slot, counters.too_many_segments,
+                  {.code = v2::ErrorCode::Segments, .maximum = max_segments}),
+           false;
+  return true;
+}
+
+void Responder::check_call(CallSlot& slot) noexcept {
+  Counters& counters = link_.counters();
+  const MessageHeader& header = slot.message_.header;
+  if (slot.refusal_) {
+    set_state(slot, State::Pushing);
+    return;
+  }
+  const bool has_chunks = !header.chunks.empty();
+  if (has_chunks && context_.failed_transfers.take(slot.peer_, header.fixed.xid))
+    return refuse(slot, counters.failed_transfer_refused, kRefuseSystem);
+  if (has_chunks && link_.speaks_version_2() && !within_version_2(slot)) return;
+
+  const auto payload = header.no_msg ? std::span<const std::byte>{} : slot.message_.payload();
+  if (!header.no_msg) {
+    if (payload.size() < xdr::kUnit) return refuse(slot, counters.no_payload);
+    if (static_cast<rpc::Xid>(xdr::load_u32(payload.data())) != header.fixed.xid)
+      return refuse(slot, counters.xid_mismatch);
+    if (header.chunks.reads.empty()) return dispatch(slot, payload);
+  }
+
+  slot.layout_ =
+      lay_out_call(header.chunks.reads, header.no_msg, payload.size(), context_.memory.calls.buffer_bytes());
+  switch (slot.layout_.defect) {
+    case LayoutDefect::None:
+      break;
+    case LayoutDefect::Misaligned:
+      return refuse(slot, counters.misaligned_position);
+    case LayoutDefect::PositionZeroInMsg:
+      return refuse(slot, counters.position_zero_in_msg);
+    case LayoutDefect::NoPositionZero:
+      return refuse(slot, counters.no_position_zero);
+    case LayoutDefect::BadPosition:
+      return refuse(slot, counters.bad_position);
+    case LayoutDefect::TooLong:
+      return refuse(slot, counters.call_too_long, kRefuseSystem);
+  }
+  if (header.no_msg)
+    set_state(slot, State::AwaitingCallMemory);
+  else if (slot.layout_.chunk_count == 0)
+    dispatch(slot, payload);  // only empty segments
+  else
+    place_call(slot);
+}
+
+/// Decodes the RPC header and finds the service. False when the call is answered or refused already.
+bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
+  Counters& counters = link_.counters();
+  const rpc::CallDecodeResult call = rpc::decode_call(reader);
+  slot.header_ = call.header;
+  if (call.status == rpc::CallDecode::NotACall && link_.speaks_version_2())
+    return refuse(slot, counters.direction_mismatch, kRefuseFlags), false;  // D2-11
+  if (call.status == rpc::CallDecode::Truncated || call.status == rpc::CallDecode::NotACall)
+    return refuse(slot, counters.no_payload), false;
+  if (!prepare_results(slot)) return false;
+
+  switch (call.status) {
+    case rpc::CallDecode::RpcMismatch:
+      ++counters.rpc_mismatch;
+      return answer(slot, CallSlot::Outcome::RpcMismatch), false;
+    case rpc::CallDecode::BadCred:
+    case rpc::CallDecode::BadVerf:
+      ++counters.rpc_bad_auth;
+      slot.auth_error_ =
+          call.status == rpc::CallDecode::BadCred ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf;
+      return answer(slot, CallSlot::Outcome::AuthError), false;
+    default:
+      break;
+  }
+  service::Service* const sole = link_.config().sole_service;
+  const ServiceLookup lookup = sole != nullptr
+                                   ? ServiceLookup{.service = sole}
+                                   : context_.services.find(slot.header_.program, slot.header_.version);
+  slot.service_ = lookup.service;
+  if (lookup.first_procedure != segment::kOtherProcedure &&
+      slot.header_.procedure < lookup.service->binding().procedure_names.size())
+    slot.procedure_ = static_cast<std::uint16_t>(lookup.first_procedure + slot.header_.procedure);
+  if (lookup.service == nullptr) {
+    ++counters.program_unavailable;
+    slot.supported_ = lookup.supported;
+    slot.stat_ = lookup.program_known ? rpc::AcceptStat::ProgMismatch : rpc::AcceptStat::ProgUnavail;
+    return answer(slot, CallSlot::Outcome::AcceptError), false;
+  }
+  const service::Binding& binding = lookup.service->binding();
+  if (!slot.message_.header.chunks.writes.empty() && binding.unusable == service::UnusableChunks::Refuse &&
+      !link_.speaks_version_2() && binding.procedure(slot.header_.procedure).eligible_results == 0)
+    return refuse(slot, counters.not_eligible), false;  // V1-189
+  return true;
+}
+
+/// All of the call is in `message`, in one piece.
+void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noexcept {
+  if (message.size() < xdr::kUnit) return refuse(slot, link_.counters().no_payload);
+  if (static_cast<rpc::Xid>(xdr::load_u32(message.data())) != slot.message_.header.fixed.xid)
+    return refuse(slot, link_.counters().xid_mismatch);
+  xdr::Reader reader(message);
+  if (!decode_rpc(slot, reader)) return;
+  if (slot.call_memory_ != nullptr && slot.message_.header.no_msg) {
+    const CallLayout pulled = slot.layout_;
+    if (!keep_eligible_chunks(slot)) return;
+    if (slot.layout_.chunk_count < pulled.chunk_count) {
+      close_gaps(slot, pulled);
+      reader = xdr::Reader({slot.call_memory_, slot.layout_.message_bytes});
+      rpc::decode_call(reader);
+    }
+  }
+  slot.message_span() = message.first(reader.position() + reader.remaining());
+  slot.arguments_ = reader.rest();
+  if (slot.call_memory_ != nullptr && !chunks_stand_at_items(slot))
+    return refuse(slot, link_.counters().not_eligible);
+  if (slot.call_memory_ != nullptr && !counts_agree(slot)) {
+    if (link_.speaks_version_2()) return refuse(slot, link_.counters().count_mismatch);  // D2-49
+    slot.stat_ = rpc::AcceptStat::GarbageArgs;
+    return answer(slot, CallSlot::Outcome::AcceptError);
+  }
+  run_service(slot);
+}
+
+/// Drops the chunks that the binding has no item for, or refuses the call. False when it is refused.
+bool Responder::keep_eligible_chunks(CallSlot& slot) noexcept {
+  const service::Binding& binding = slot.service_->binding();
+  CallLayout& layout = slot.layout_;
+  const std::uint32_t eligible = binding.procedure(slot.header_.procedure).eligible_arguments;
+  if (layout.chunk_count <= eligible) return true;
+  if (binding.unusable == service::UnusableChunks::Refuse)
+    return refuse(slot, link_.counters().not_eligible), false;
+  ++link_.counters().not_eligible;
+  for (std::uint32_t i = eligible; i < layout.chunk_count; ++i)
+    layout.message_bytes -= xdr::padded(layout.chunks[i].bytes);
+  layout.chunk_count = eligible;
+  return true;
+}
+
+/// An eligible item is a counted opaque: the word in front of it agrees with what its chunk holds, but for up
+/// to three bytes of round-up that old requesters of version 1 send (V1-073, A-07).
+bool Responder::counts_agree(const CallSlot& slot) const noexcept {
+  for (std::uint32_t i = 0; i < slot.layout_.chunk_count; ++i) {
+    const ReadChunk& chunk = slot.layout_.chunks[i];
+    const std::uint32_t count = xdr::load_u32(slot.call_memory_ + chunk.position - xdr::kUnit);
+    const std::uint64_t most = link_.speaks_version_2() ? count : xdr::padded(count);
+    if (chunk.bytes < count || chunk.bytes > most) return false;
+  }
+  return true;
+}
+
+/// Where the procedure alone does not tell what is eligible: a COMPOUND (RFC 8267, section 6).
+bool Responder::chunks_stand_at_items(const CallSlot& slot) const noexcept {
+  const service::Binding& binding = slot.service_->binding();
+  if (!binding.checks_positions || slot.layout_.chunk_count == 0) return true;
+  if (rpc::is_wrapped(slot.header_.credential)) return false;
+  std::array<service::Item, kMaxReadPositions + service::kMaxResultItems> items;
+  const std::size_t count = binding.argument_items(slot.header_.procedure, slot.arguments_, items);
+  const std::size_t arguments_at = slot.message_span().size() - slot.arguments_.size();
+  std::size_t next = 0;
+  for (std::uint32_t i = 0; i < slot.layout_.chunk_count; ++i) {
+    const std::size_t position = slot.layout_.chunks[i].position;
+    while (next < count && arguments_at + items[next].offset < position) ++next;
+    if (next == count || arguments_at + items[next].offset != position) return false;
+  }
+  return true;
+}
+
+/// Moves the stream together over chunks that keep_eligible_chunks() dropped from an assembled message.
+void Responder::close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept {
+  std::uint64_t to = pulled.chunks[slot.layout_.chunk_count].position;
+  for (std::uint32_t i = slot.layout_.chunk_count; i < pulled.chunk_count; ++i) {
+    const std::uint64_t from = pulled.chunks[i].position + xdr::padded(pulled.chunks[i].bytes);
+    const std::uint64_t end =
+        i + 1 < pulled.chunk_count ? pulled.chunks[i + 1].position : pulled.message_bytes;
+    std::memmove(slot.call_memory_ + to, slot.call_memory_ + from, end - from);
+    to += end - from;
+  }
+}
+
+void Responder::enter_service(CallSlot& slot) noexcept {
+  if (!slot.with_service_) slot.state_bytes().fill(std::byte{0});
+  slot.with_service_ = true;
+  set_state(slot, State::Executing);
+}
+
+void Responder::run_service(CallSlot& slot) noexcept {
+  enter_service(slot);
+  if (slot.service_->execute(slot) == service::Execution::Started) return;
+  await_reply_memory(slot);
+}
+
+void Responder::await_reply_memory(CallSlot& slot) noexcept {
+  if (slot.impossible_) return complete(slot, rpc::AcceptStat::SystemErr);
+  ++link_.counters().waits_reply_memory;
+  set_state(slot, State::AwaitingReplyMemory);
+  context_.memory.awaiting_replies.push_back(slot);
+}
+
+}  // namespace sluice::rpcrdma

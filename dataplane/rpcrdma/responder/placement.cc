@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the Read chunks of a call go, and the RDMA Reads that bring them there.
+#include <algorithm>
+#include <cstring>
+
+#include "dataplane/rpcrdma/responder/responder.h"
+
+namespace sluice::rpcrdma {
+
+using State = CallSlot::State;
+
+/// An RDMA_MSG with Read chunks: the RPC header is inline, so eligibility is judged and the service asked for
+/// a sink before anything is pulled.
+void Responder::place_call(CallSlot& slot) noexcept {
+  const auto payload = slot.message_.payload();
+  xdr::Reader reader(payload);
+  if (!decode_rpc(slot, reader)) return;
+
+  CallLayout& layout = slot.layout_;
+  if (!keep_eligible_chunks(slot)) return;
+  if (layout.chunk_count == 0) return dispatch(slot, payload);
+
+  const ReadChunk& chunk = layout.chunks[0];
+  if (layout.chunk_count == 1 && chunk.position == payload.size() &&
+      !slot.service_->binding().checks_positions) {
+    // Round-up is no part of a chunk in version 2 (V2-071).
+    if (link_.speaks_version_2() && xdr::load_u32(&payload[chunk.position - xdr::kUnit]) != chunk.bytes)
+      return refuse(slot, link_.counters().count_mismatch);
+    slot.message_span() = payload;
+    slot.arguments_ = reader.rest();
+    slot.placed_bytes_ = static_cast<std::uint32_t>(chunk.bytes);
+    enter_service(slot);
+    return placed(slot, slot.service_->place(slot));
+  }
+  set_state(slot, State::AwaitingCallMemory);
+}
+
+void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
+  switch (placement) {
+    case service::Placement::Sink:
+      if (rdma::total_bytes({slot.pieces_.data(), slot.piece_count_}) < slot.layout_.chunks[0].bytes)
+        return complete(slot, rpc::AcceptStat::SystemErr);
+      slot.into_sink_ = true;
+      set_state(slot, State::AwaitingReadRoom);
+      return;
+    case service::Placement::Assemble:
+      slot.piece_count_ = 0;
+      slot.placed_bytes_ = 0;
+      set_state(slot, State::AwaitingCallMemory);
+      return;
+    case service::Placement::Reply:
+    case service::Placement::Later:
+      return;
+  }
+}
+
+void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
+  slot.call_memory_ = context_.memory.calls.acquire();
+  if (slot.call_memory_ == nullptr) {
+    ++link_.counters().waits_call_memory;
+    context_.memory.awaiting_calls.push_back(slot);
+    return;
+  }
+  const CallLayout& layout = slot.layout_;
+  // Round-up bytes that no RDMA Read brings are zero, not what an earlier call left there (V1-088).
+  for (std::uint32_t i = 0; i < layout.chunk_count; ++i) {
+    const std::uint64_t end = layout.chunks[i].position + layout.chunks[i].bytes;
+    std::memset(slot.call_memory_ + end, 0, xdr::padded(end) - end);
+  }
+  if (!slot.message_.header.no_msg) {
+    const auto payload = slot.message_.payload();
+    std::size_t from = 0;
+    std::size_t to = 0;
+    for (std::uint32_t i = 0; i <= layout.chunk_count; ++i) {
+      const std::size_t run = i < layout.chunk_count ? layout.chunks[i].position - to : payload.size() - from;
+      std::memcpy(slot.call_memory_ + to, payload.data() + from, run);
+      from += run;
+      to += run + (i < layout.chunk_count ? xdr::padded(layout.chunks[i].bytes) : 0);
+    }
+  }
+  set_state(slot, State::AwaitingReadRoom);
+}
+
+bool Responder::stage_reads(CallSlot& slot) noexcept {
+  SendStage& stage = link_.stage();
+  Counters& counters = link_.counters();
+  const std::uint64_t wr_id = link_.wr_id(WrKind::Transfer, slot.index_);
+  std::uint64_t bytes_read = 0;
+  stage.begin_transfers();
+  bool fits;
+  if (slot.into_sink_) {
+    std::uint32_t piece = 0;
+    std::uint32_t piece_at = 0;
+    fits = for_each_read(slot.layout_, slot.message_.header.chunks.reads,
+                         [&](Segment remote, std::uint64_t, std::uint32_t bytes) {
+                           while (bytes > 0) {
+                             if (piece == slot.piece_count_) return false;
+                             rdma::Sge local = slot.pieces_[piece];
+                             local.address += piece_at;
+                             local.length = std::min(local.length - piece_at, bytes);
+                             if (!stage.transfer(rdma::SendOpcode::RdmaRead, wr_id, remote, local))
+                               return false;
+                             remote.offset += local.length;
+                             bytes -= local.length;
+                             bytes_read += local.length;
+                             piece_at += local.length;
+                             if (piece_at == slot.pieces_[piece].length) ++piece, piece_at = 0;
+                           }
+                           return true;
+                         });
+  } else {
+    fits =
+        for_each_read(slot.layout_, slot.message_.header.chunks.reads,
+                      [&](const Segment& remote, std::uint64_t at, std::uint32_t bytes) {
+                        bytes_read += bytes;
+                        return stage.transfer(rdma::SendOpcode::RdmaRead, wr_id, remote,
+                                              {slot.call_memory_ + at, bytes, context_.memory.calls.lkey()});
+                      });
+  }
+  if (fits) counters.rdma_read_bytes += bytes_read;
+  return fits;
+}
+
+void Responder::post_reads(CallSlot& slot) noexcept {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    SendStage& stage = link_.stage();
+    const SendStage::Mark mark = stage.mark();
+    const bool staged = stage_reads(slot);
+    const std::size_t work_requests = stage.size() - mark.wrs;
+    if (staged && link_.stage_fits()) {
+      stage.last().wr_id = link_.wr_id(WrKind::ReadsDone, slot.index_);
+      stage.last().flags = rdma::kSignaled;
+      link_.counters().rdma_reads += work_requests;
+      ++posted_;
+      set_state(slot, State::Pulling);
+      return;
+    }
+    stage.rollback(mark);
+    if (attempt == 0) link_.flush_stage();
+  }
+  wait_for_send_room(slot);
+}
+
+void Responder::on_reads_done(std::uint16_t index) noexcept {
+  CallSlot& slot = slots_[index];
+  --posted_;
+  if (!link_.is_open()) return finish(slot);
+  if (slot.into_sink_) {
+    run_service(slot);
+  } else {
+    set_state(slot, State::Executing);
+    dispatch(slot, {slot.call_memory_, slot.layout_.message_bytes});
+  }
+  advance(slot);
+}
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the responders of one engine share: services, memory for long calls and large replies, and what is
+// measured. Owned by the engine; one reactor.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "dataplane/rpcrdma/responder/call_slot.h"
+#include "dataplane/rpcrdma/responder/call_times.h"
+#include "dataplane/rpcrdma/responder/failed_transfers.h"
+#include "dataplane/rpcrdma/responder/service_table.h"
+#include "dataplane/segment/trace.h"
+#include "pmd/buffer_pool.h"
+
+namespace sluice::rpcrdma {
+
+/// Memory for what does not fit a slot's own, and the slots that wait for it, in order.
+struct CallMemory {
+  rdma::BufferPool calls;    ///< assembled calls
+  rdma::BufferPool replies;  ///< payload of large replies
+  CallSlotQueue awaiting_calls;
+  CallSlotQueue awaiting_replies;
+
+  /// Lets those go on that wait, as long as there is memory.
+  void resume_waiters() noexcept;
+};
+
+struct CallMeasurement {
+  CallTimes times;
+  segment::TraceRing* trace = nullptr;  ///< of calls of connections that are traced
+  std::array<std::uint32_t, segment::kSlotStateCount> slots_in_state{};
+};
+
+struct ResponderContext {
+  ServiceTable services;
+  CallMemory memory;
+  CallMeasurement measurement;
+  FailedTransfers failed_transfers;
+  rdma::Sge zero_pad;  ///< three zero bytes, for XDR round-up between gathered pieces
+  /// Pieces of one reply's payload stream while it is staged.
+  std::array<rdma::Sge, service::kMaxPieces + 3 * service::kMaxResultItems + 1> sources;
+};
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/config_watch.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+
+#include <cstring>
+
+#include "dataplane/base/setup_error.h"
+#include "tests/unit/process/process_lab.h"
+
+namespace sluice::process {
+namespace {
+
+// --- The first configuration
+
+class WaitForConfiguration : public testing::Test {
+ protected:
+  ~WaitForConfiguration() override { segment::Segment::remove(name_); }
+  std::string problem() {
+    try {
+      wait_for_configuration(name_, std::chrono::milliseconds(0), stop_, config_);
+    } catch (const SetupError& error) {
+      return error.what();
+    }
+    return "none";
+  }
+
+  const std::string name_ = unique_name("segment");
+  std::atomic<bool> stop_{false};
+  segment::ConfigBlock config_;
+};
+
+TEST_F(WaitForConfiguration, without_a_segment_it_says_what_to_start) {
+  const std::string said = problem();
+  EXPECT_NE(said.find("There is no shared segment /dev/shm/" + name_), std::string::npos) << said;
+  EXPECT_NE(said.find("Start: sluice-controlplane --config FILE."), std::string::npos) << said;
+}
+
+TEST_F(WaitForConfiguration, a_segment_without_a_configuration_is_not_enough) {
+  const auto segment = segment::Segment::open_or_create(name_);
+  EXPECT_NE(problem().find("has not published a configuration in segment '" + name_ + "'"),
+            std::string::npos);
+}
+
+TEST_F(WaitForConfiguration, what_is_published_is_what_it_returns) {
+  const auto segment = segment::Segment::open_or_create(name_);
+  segment::ConfigBlock published;
+  published.generation = 6;
+  published.port = 4711;
+  segment->layout().config.write(published);
+  EXPECT_EQ(problem(), "none");
+  EXPECT_EQ(config_.generation, 6u);
+  EXPECT_EQ(config_.port, 4711u);
+}
+
+TEST_F(WaitForConfiguration, a_signal_ends_it) {
+  const auto segment = segment::Segment::open_or_create(name_);
+  segment::ConfigBlock published;
+  published.generation = 6;
+  segment->layout().config.write(published);
+  stop_ = true;
+  EXPECT_NE(problem(), "none");
+}
+
+// --- Changes
+
+class ConfigWatchTest : public testing::Test {
+ protected:
+  ConfigWatchTest() { config_.generation = 3; }
+  ~ConfigWatchTest() override { spdlog::set_level(spdlog::level::info); }
+
+  void publish(std::uint64_t generation) {
+    config_.generation = generation;
+    segment_.layout().config.write(config_);
+  }
+  std::uint64_t applied() { return segment_.layout().generation_applied.load(); }
+
+  MemorySegment segment_;
+  segment::ConfigBlock config_;
+  ExportUpdate update_;
+};
+
+TEST_F(ConfigWatchTest, what_the_data_plane_was_built_from_is_in_force_at_once) {
+  config_.log_level = spdlog::level::err;
+  ConfigWatch watch(segment_.layout(), update_, config_);
+  EXPECT_EQ(applied(), 3u);
+  EXPECT_EQ(spdlog::get_level(), spdlog::level::err);
+  publish(3);
+  watch.poll();
+  EXPECT_EQ(update_.take(), nullptr);
+}
+
+TEST_F(ConfigWatchTest, a_change_is_in_force_when_the_reactor_has_taken_the_exports) {
+  ConfigWatch watch(segment_.layout(), update_, config_);
+  config_.exports[0].in_use = 1;
+  std::strcpy(config_.exports[0].path, "/more");
+  publish(4);
+  watch.poll();
+  ExportUpdate::List* const offered = update_.take();
+  ASSERT_NE(offered, nullptr);
+  ASSERT_EQ(offered->size(), 1u);
+  EXPECT_EQ((*offered)[0].path, "/more");
+  watch.poll();
+  EXPECT_EQ(applied(), 3u);
+  update_.give_back(*offered);
+  watch.poll();
+  EXPECT_EQ(applied(), 4u);
+}
+
+TEST_F(ConfigWatchTest, one_change_at_a_time_is_with_the_reactor) {
+  ConfigWatch watch(segment_.layout(), update_, config_);
+  publish(4);
+  watch.poll();
+  publish(5);
+  publish(6);
+  watch.poll();
+  ExportUpdate::List* const first = update_.take();
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(update_.take(), nullptr);
+  update_.give_back(*first);
+  watch.poll();
+  EXPECT_EQ(applied(), 4u);
+  ExportUpdate::List* const last = update_.take();
+  ASSERT_NE(last, nullptr);
+  update_.give_back(*last);
+  watch.poll();
+  EXPECT_EQ(applied(), 6u);
+}
+
+TEST_F(ConfigWatchTest, the_log_level_changes_and_one_that_is_none_is_off) {
+  ConfigWatch watch(segment_.layout(), update_, config_);
+  config_.log_level = spdlog::level::debug;
+  publish(4);
+  watch.poll();
+  EXPECT_EQ(spdlog::get_level(), spdlog::level::debug);
+  update_.give_back(*update_.take());
+  config_.log_level = 1000;
+  publish(5);
+  watch.poll();
+  EXPECT_EQ(spdlog::get_level(), spdlog::level::off);
+}
+
+}  // namespace
+}  // namespace sluice::process

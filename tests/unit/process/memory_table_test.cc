@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/memory_table.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string_view>
+
+#include "dataplane/segment/segment.h"
+#include "dataplane/tcp/record_stream.h"
+
+namespace sluice::process {
+namespace {
+
+std::uint64_t reserved(const segment::ConfigBlock& config, std::string_view what) {
+  for (const segment::MemoryInfo& line : memory_table(config))
+    if (std::string_view(line.what).starts_with(what)) return line.reserved_bytes;
+  ADD_FAILURE() << "no line " << what;
+  return 0;
+}
+
+TEST(MemoryTable, what_each_connection_has_is_summed_over_all_reactors) {
+  segment::ConfigBlock config;
+  config.reactors = 2;
+  config.max_connections = 3;
+  config.credits = 5;
+  config.inline_bytes = 4096;
+  config.reply_buffer_bytes = 8192;
+  config.shared_receives = 7;
+  EXPECT_EQ(reserved(config, "Receive buffers"), 2u * 3 * 5 * 4096);
+  EXPECT_EQ(reserved(config, "reply buffers of call slots"), 2u * 3 * 5 * 8192);
+  EXPECT_EQ(reserved(config, "Receives that connections share"), 2u * 7 * 4096);
+  EXPECT_EQ(reserved(config, "shared segment"), sizeof(segment::Layout));
+}
+
+TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
+  segment::ConfigBlock config;
+  config.memory_bytes = 5ull << 30;
+  EXPECT_EQ(reserved(config, "file data"), 5ull << 30);
+  EXPECT_EQ(reserved(config, "replies of upstreams"), 0u);
+  EXPECT_EQ(reserved(config, "calls and replies of the reverse gateway"), 0u);
+  config.upstream_count = 1;
+  EXPECT_GE(reserved(config, "replies of upstreams"),
+            std::uint64_t{config.record_buffers} * tcp::kMaxRecordBytes);
+  EXPECT_EQ(reserved(config, "large reply buffers"),
+            std::uint64_t{config.large_reply_buffers} * tcp::kMaxRecordBytes);
+  config.reverse.in_use = 1;
+  EXPECT_GE(reserved(config, "calls and replies of the reverse gateway"),
+            std::uint64_t{config.reverse.record_buffers} * tcp::kMaxRecordBytes);
+  EXPECT_LT(reserved(config, "file data"), 5ull << 30);
+}
+
+TEST(MemoryTable, the_driver_has_its_own_line) {
+  segment::ConfigBlock config;
+  config.dpdk_memory_mib = 10;
+  EXPECT_GT(reserved(config, "loopback wires"), 0u);
+  config.driver = segment::Driver::SoftRoce;
+  EXPECT_EQ(reserved(config, "packet buffers (DPDK)"), 10u << 20);
+  config.driver = segment::Driver::Verbs;
+  EXPECT_EQ(reserved(config, "DPDK's own"), 10u << 20);
+}
+
+TEST(MemoryTable, names_are_whole_and_different) {
+  std::set<std::string_view> names;
+  const segment::MemoryTable table = memory_table({});
+  for (const segment::MemoryInfo& line : table) {
+    const std::string_view what(line.what);
+    if (what.empty()) continue;
+    EXPECT_LT(what.size(), sizeof line.what - 1) << what;
+    EXPECT_TRUE(names.insert(what).second) << what;
+  }
+  EXPECT_EQ(names.size(), 12u);
+}
+
+}  // namespace
+}  // namespace sluice::process

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "dataplane/tcp/record_stream.h"
+
+namespace sluice::process {
+namespace {
+
+segment::ConfigBlock with_route(std::uint32_t program, std::uint32_t version) {
+  segment::ConfigBlock config;
+  config.upstream_count = 1;
+  config.upstreams[0].address = PeerAddress::from_ipv4(10, 1, 2, 3);
+  config.upstreams[0].route_count = 1;
+  config.upstreams[0].routes[0] = {program, version};
+  return config;
+}
+
+TEST(Settings, exports_keep_their_numbers_and_those_behind_the_last_are_left_out) {
+  segment::ConfigBlock config;
+  segment::ExportConfig& from = config.exports[2];
+  from.in_use = from.read_only = from.all_squash = 1;
+  from.root_squash = 0;
+  from.anonuid = 7;
+  from.anongid = 8;
+  from.quota_bytes = 4096;
+  std::strcpy(from.path, "/data");
+  from.allowed_count = 1;
+  from.allowed[0] = {PeerAddress::from_ipv4(10, 0, 0, 0), 104};
+  const auto exports = export_options(config);
+  ASSERT_EQ(exports.size(), 3u);
+  EXPECT_FALSE(exports[0].in_use);
+  const service::memory::ExportOptions& to = exports[2];
+  EXPECT_TRUE(to.in_use && to.read_only && to.all_squash && !to.root_squash);
+  EXPECT_EQ(to.path, "/data");
+  EXPECT_EQ(to.anonuid, 7u);
+  EXPECT_EQ(to.anongid, 8u);
+  EXPECT_EQ(to.quota_bytes, 4096u);
+  ASSERT_EQ(to.allowed.size(), 1u);
+  EXPECT_EQ(to.allowed[0].bits, 104u);
+  EXPECT_TRUE(export_options({}).empty());
+}
+
+TEST(Settings, files_are_served_unless_nfs3_goes_elsewhere) {
+  EXPECT_TRUE(serves_memory({}));
+  EXPECT_TRUE(serves_memory(with_route(100003, 4)));
+  EXPECT_TRUE(serves_memory(with_route(100004, 3)));
+  EXPECT_FALSE(serves_memory(with_route(100003, 3)));
+  segment::ConfigBlock reverse;
+  reverse.reverse.in_use = 1;
+  EXPECT_FALSE(serves_memory(reverse));
+}
+
+TEST(Settings, memory_is_reserved_for_exports_that_are_served) {
+  segment::ConfigBlock config;
+  config.memory_bytes = 3u << 30;
+  EXPECT_EQ(export_bytes(config), 3u << 30);
+  config.reverse.in_use = 1;
+  EXPECT_EQ(export_bytes(config), 16u << 20);
+}
+
+TEST(Settings, an_engine_is_sized_as_configured) {
+  segment::ConfigBlock config;
+  config.max_connections = 5;
+  config.credits = 17;
+  config.inline_bytes = 2048;
+  config.reply_buffer_bytes = 3072;
+  config.call_buffers = 3;
+  config.large_reply_buffers = 4;
+  const rpcrdma::EngineConfig engine = engine_config(config);
+  EXPECT_EQ(engine.max_connections, 5u);
+  EXPECT_EQ(engine.capacity.call_slots, 17u);
+  EXPECT_EQ(engine.capacity.receive_bytes, 2048u);
+  EXPECT_EQ(engine.capacity.reply_buffer_bytes, 3072u);
+  EXPECT_EQ(engine.call_buffers, 3u);
+  EXPECT_EQ(engine.reply_buffers, 4u);
+  EXPECT_EQ(engine.callers, 0u);
+  EXPECT_EQ(engine.capacity.requests, 0u);
+}
+
+TEST(Settings, upstreams_need_long_replies_and_callers_for_their_calls_back) {
+  segment::ConfigBlock config = with_route(100003, 4);
+  config.max_connections = 5;
+  config.callback_clients = 64;
+  const rpcrdma::EngineConfig engine = engine_config(config);
+  EXPECT_EQ(engine.reply_buffer_bytes, tcp::kMaxRecordBytes);
+  EXPECT_EQ(engine.callers, 5u);
+  EXPECT_EQ(engine.capacity.requests, rpcrdma::kCallBacksAtOnce);
+}
+
+TEST(Settings, the_reverse_gateway_adds_its_connections_and_calls) {
+  segment::ConfigBlock config;
+  config.max_connections = 5;
+  config.reverse.in_use = 1;
+  config.reverse.clients = 3;
+  config.reverse.calls = 32;
+  config.reverse.server = PeerAddress::from_ipv4(10, 0, 0, 9);
+  config.reverse.server_port = 1234;
+  config.credits = 2;
+  const rpcrdma::EngineConfig engine = engine_config(config);
+  EXPECT_EQ(engine.max_connections, 8u);
+  EXPECT_EQ(engine.capacity.requests, 32u);
+  const reactor::DialConfig dial = dial_config(config);
+  EXPECT_EQ(dial.server, config.reverse.server);
+  EXPECT_EQ(dial.port, 1234u);
+  EXPECT_EQ(dial.credits_requested, 32u);
+  EXPECT_EQ(dial.call_backs, 2u);
+}
+
+TEST(Settings, a_reactor_gets_its_own_processor) {
+  segment::ConfigBlock config;
+  config.reactors = 2;
+  config.cpus = {4, 6};
+  config.numa_nodes = {0, 1};
+  config.max_version = 1;
+  config.idle = segment::IdlePolicy::Spin;
+  config.reply_chunks_if_needed = 1;
+  config.keep_alive_s = 3;
+  config.hold_calls = 1;
+  config.max_segments = 12;
+  const reactor::ReactorConfig reactor = reactor_config(config, 1);
+  EXPECT_EQ(reactor.number, 1u);
+  EXPECT_EQ(reactor.cpu, 6u);
+  EXPECT_EQ(reactor.numa_node, 1u);
+  EXPECT_EQ(reactor.max_version, 1u);
+  EXPECT_EQ(reactor.idle, segment::IdlePolicy::Spin);
+  EXPECT_EQ(reactor.reply_chunks, rpcrdma::ReplyChunkPolicy::IfNeeded);
+  EXPECT_EQ(reactor.version2.keep_alive_ns, 3'000'000'000u);
+  EXPECT_TRUE(reactor.version2.hold_calls);
+  EXPECT_EQ(reactor.version2.parameters.max_segments, 12u);
+  EXPECT_EQ(reactor_config({}, 0).reply_chunks, rpcrdma::ReplyChunkPolicy::Always);
+}
+
+TEST(Settings, an_upstream_has_its_area_and_its_routes) {
+  segment::ConfigBlock config = with_route(100003, 4);
+  std::strcpy(config.upstreams[0].name, "first");
+  config.upstreams[0].call_timeout_s = 9;
+  const auto area = std::make_unique<segment::ReactorArea>();
+  const forward::UpstreamsConfig upstreams = upstreams_config(config, *area);
+  ASSERT_EQ(upstreams.upstreams.size(), 1u);
+  EXPECT_EQ(upstreams.upstreams[0].area, &area->upstreams[0]);
+  EXPECT_EQ(upstreams.upstreams[0].config.name, "first");
+  EXPECT_EQ(upstreams.upstreams[0].config.call_timeout_ns, 9'000'000'000u);
+  EXPECT_NE(upstreams.upstreams[0].config.address_bytes, 0u);
+  ASSERT_EQ(upstreams.upstreams[0].routes.size(), 1u);
+  EXPECT_EQ(upstreams.upstreams[0].routes[0].program, 100003u);
+  EXPECT_EQ(upstreams.upstreams[0].routes[0].version, 4u);
+}
+
+}  // namespace
+}  // namespace sluice::process

@@ -57,8 +57,8 @@ inline std::array<std::uint64_t, kInvariantCount>& invariant_failures() noexcept
   return failures;
 }
 
-/// Use SLUICE_INVARIANT. Always returns false.
-[[gnu::cold, gnu::noinline]] inline bool invariant_failed(Invariant invariant, const char* condition,
+/// Use SLUICE_INVARIANT.
+[[gnu::cold, gnu::noinline]] inline void invariant_failed(Invariant invariant, const char* condition,
                                                           const char* file, int line) noexcept {
   if constexpr (kAbortOnInvariant) {
     std::fprintf(stderr, "%s:%d: invariant %s does not hold: %s\n", file, line,
@@ -66,7 +66,6 @@ inline std::array<std::uint64_t, kInvariantCount>& invariant_failures() noexcept
     std::abort();
   }
   ++invariant_failures()[static_cast<std::size_t>(invariant)];
-  return false;
 }
 
 }  // namespace sluice
@@ -74,4 +73,4 @@ inline std::array<std::uint64_t, kInvariantCount>& invariant_failures() noexcept
 /// Evaluates to the condition as bool. `kind` is a name from SLUICE_INVARIANTS.
 #define SLUICE_INVARIANT(condition, kind) \
   (static_cast<bool>(condition) ||        \
-   ::sluice::invariant_failed(::sluice::Invariant::kind, #condition, __FILE__, __LINE__))
+   (::sluice::invariant_failed(::sluice::Invariant::kind, #condition, __FILE__, __LINE__), false))

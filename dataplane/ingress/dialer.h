@@ -7,6 +7,10 @@
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/service/api/service.h"
 
+namespace sluice::rpcrdma {
+class Connection;
+}
+
 namespace sluice::ingress {
 
 class Dialer {

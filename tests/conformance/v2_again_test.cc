@@ -53,7 +53,6 @@ TEST(V2Again, V2_062_host_authentication_goes_out_once_whatever_else_waits) {
   EXPECT_EQ(sets(), 1u);
   // Its Send is not complete: what the connection does meanwhile does not send it again.
   EXPECT_FALSE(lab.connection->send_host_authentication(Bytes(64)));
-  lab.connection->note_waiting();
   lab.settle();
   EXPECT_EQ(sets(), 1u);
   lab.device->hold = nullptr;

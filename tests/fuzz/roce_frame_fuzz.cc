@@ -18,7 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                      reinterpret_cast<const std::byte*>(data) + size);
   static const PortConfig config = [] {
     PortConfig made;
-    made.addresses = {{PeerAddress::from_ipv4(10, 77, 0, 1), 120}, {PeerAddress{{0xfe, 0x80}}, 64}};
+    made.addresses = {{sluice::PeerAddress::from_ipv4(10, 77, 0, 1), 120},
+                      {sluice::PeerAddress{{0xfe, 0x80}}, 64}};
     return made;
   }();
   static Neighbours neighbours(config, {2, 0, 0, 0, 0, 1});

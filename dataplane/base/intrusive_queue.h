@@ -18,6 +18,7 @@ class QueueLink {
  public:
   QueueLink() = default;
   QueueLink(const QueueLink&) noexcept {}
+  // NOLINTNEXTLINE(bugprone-unhandled-self-assignment): nothing is assigned
   QueueLink& operator=(const QueueLink&) noexcept { return *this; }
 
   /// In some queue.

@@ -51,7 +51,7 @@ TEST(V2Again, V2_062_host_authentication_goes_out_once_whatever_else_waits) {
   ASSERT_TRUE(lab.connection->send_host_authentication(Bytes(64)));
   lab.settle();
   EXPECT_EQ(sets(), 1u);
-  // Its Send is not complete: what the connection does meanwhile does not send it again.
+  // Its Send is not complete: another set has to wait.
   EXPECT_FALSE(lab.connection->send_host_authentication(Bytes(64)));
   lab.settle();
   EXPECT_EQ(sets(), 1u);

@@ -70,7 +70,14 @@ bool Client::ready(Session& session) {
     throw ClientError("The server supports version 1 only, which has no host authentication.");
   if (session.verdict == Verdict::Refused)
     throw ClientError("The server does not know the key of --psk: host authentication failed.");
-  return session.verdict == Verdict::Accepted;
+  if (!session.unsent.empty()) authenticate(session, std::move(session.unsent));
+  return session.verdict == Verdict::Accepted && session.unsent.empty();
+}
+
+/// The answer to it may be here before the completion of the set before: then the connection takes no other yet.
+void Client::authenticate(Session& session, std::vector<std::byte> octets) {
+  if (session.connection->send_host_authentication(octets)) octets.clear();
+  session.unsent = std::move(octets);
 }
 
 bool Client::on_properties(void* context, rpcrdma::Connection& connection, std::span<const std::byte> body,
@@ -80,12 +87,12 @@ bool Client::on_properties(void* context, rpcrdma::Connection& connection, std::
   if (!properties) return true;
   if (first) {
     connection.apply(rpcrdma::v2::agree(connection.own_parameters(), *properties));
-    if (session.handshake) connection.send_host_authentication(session.handshake->begin());
+    if (session.handshake) authenticate(session, session.handshake->begin());
   }
   if (session.handshake && properties->host_authentication) {
-    const auto step = session.handshake->on_octets(*properties->host_authentication);
+    auto step = session.handshake->on_octets(*properties->host_authentication);
     session.verdict = step.verdict;
-    if (!step.answer.empty()) connection.send_host_authentication(step.answer);
+    if (!step.answer.empty()) authenticate(session, std::move(step.answer));
   }
   return true;
 }

@@ -42,6 +42,7 @@ struct Session {
   std::optional<rpcrdma::PrivateData> peer;  ///< RFC 8797 private data of the answer
   bool rejected = false;
   std::unique_ptr<properties::HostHandshake> handshake;
+  std::vector<std::byte> unsent{};  ///< host authentication that the connection could not take yet
   properties::HostHandshake::Verdict verdict = properties::HostHandshake::Verdict::Pending;
 };
 
@@ -75,6 +76,7 @@ class Client {
   void start(Session& session);
   void poll_cm();
   bool ready(Session& session);
+  static void authenticate(Session& session, std::vector<std::byte> octets);
   static bool on_properties(void* context, rpcrdma::Connection& connection, std::span<const std::byte> body,
                             bool first) noexcept;
 

@@ -168,12 +168,19 @@ void PropertyExchange::check_held_connections(std::uint64_t now_ns) {
       close(key);
     }
   }
-  std::erase_if(peers_, [this](const auto& entry) {
-    const Key& key = entry.first;
+  forget_absent_connections();
+}
+
+/// At the second look: properties of a connection may be here before the reactor has published it.
+void PropertyExchange::forget_absent_connections() {
+  for (auto& [key, peer] : peers_) {
     const auto info =
         layout_.reactors[key.reactor].connections[key.connection % segment::kMaxConnections].read();
-    return info && (info->state == segment::ConnectionState::Unused || info->cm_id != key.cm_id);
-  });
+    const bool absent = info && (info->state == segment::ConnectionState::Unused || info->cm_id != key.cm_id);
+    peer.forgotten = absent && peer.absent;
+    peer.absent = absent;
+  }
+  std::erase_if(peers_, [](const auto& entry) { return entry.second.forgotten; });
 }
 
 }  // namespace sluice::properties

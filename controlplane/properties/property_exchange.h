@@ -47,7 +47,9 @@ class PropertyExchange {
   };
   struct Peer {
     std::unique_ptr<HostHandshake> handshake;
-    bool ended = false;  ///< admitted or refused
+    bool ended = false;   ///< admitted or refused
+    bool absent = false;  ///< the last look did not find its connection
+    bool forgotten = false;
     std::uint64_t since_ns = 0;
   };
   struct Downward {
@@ -62,6 +64,7 @@ class PropertyExchange {
   void close(const Key& connection);
   bool send_parts();
   void check_held_connections(std::uint64_t now_ns);
+  void forget_absent_connections();
   bool command(std::uint32_t reactor, segment::Command command);
 
   segment::Layout& layout_;

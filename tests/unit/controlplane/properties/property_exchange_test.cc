@@ -127,6 +127,25 @@ TEST_F(Exchange, V2_062_V2_063_a_host_that_shows_who_it_is_is_admitted) {
   EXPECT_EQ(exchange.statistics().authenticated, 1u);
 }
 
+TEST_F(Exchange, V2_062_a_handshake_goes_on_though_its_connection_is_not_published_yet) {
+  const auto published = area().connections[3].read();
+  ASSERT_TRUE(published);
+  area().connections[3].write({});
+  PropertyExchange exchange(*layout_, config_, std::make_unique<PskAuthentication>(identity("gateway")));
+  PskHandshake client(Role::Client, identity("client"));
+  EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), true));
+  now_ns_ += 600'000'000;  // the exchange looks at the table before the reactor writes it
+  poll(exchange);
+  EXPECT_TRUE(command());
+  area().connections[3].write(*published);
+  const auto step = client.on_octets(down());
+  EXPECT_TRUE(relay_->take(3, 77, authentication(step.answer), false));
+  poll(exchange);
+  const auto admitted = command();
+  ASSERT_TRUE(admitted);
+  EXPECT_EQ(admitted->type, segment::CommandType::Admit);
+}
+
 TEST_F(Exchange, V2_062_one_that_does_not_is_closed_at_once_or_in_time) {
   PropertyExchange exchange(*layout_, config_, std::make_unique<PskAuthentication>(identity("gateway")));
   EXPECT_TRUE(relay_->take(3, 77, authentication(set({1, 2, 3})), false));

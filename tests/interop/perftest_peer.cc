@@ -34,6 +34,7 @@ constexpr std::uint16_t kPort = 18515;
 constexpr std::uint32_t kReceives = 64;
 constexpr std::uint32_t kOwnPsn = 0xFFFFF8;  // about to wrap
 constexpr std::size_t kOwnBytes = 4096;      // perftest walks through a page at least
+constexpr std::uint8_t kAckTimeout = 20;     // 4.3 s: an emulated guest may not run for a second
 
 struct Program {
   const char* name;
@@ -138,7 +139,8 @@ class Peer {
                                          .remote_qp = static_cast<rdma::QueuePairNumber>(peer.queue_pair),
                                          .send_psn = kOwnPsn,
                                          .receive_psn = peer.psn,
-                                         .path_mtu = path_mtu});
+                                         .path_mtu = path_mtu,
+                                         .ack_timeout = kAckTimeout});
     if (!connected) throw std::runtime_error("the queue pair does not take what the client has told");
     own_.address = reinterpret_cast<std::uintptr_t>(exposed().data());
     if (program_.access == 0) return;

@@ -123,6 +123,7 @@ reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::u
                                                              : rpcrdma::ReplyChunkPolicy::Always,
           .max_version = config.max_version,
           .version2 = version_2_config(config),
+          .probe_after_ns = std::uint64_t{config.probe_after_s} * 1'000'000'000,
           .idle = config.idle,
           .dial = dial_config(config)};
 }

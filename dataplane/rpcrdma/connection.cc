@@ -106,6 +106,7 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
   const WrId id = WrId::decode(wc.wr_id);
   if (!link_.owns(id)) return;
   if (wc.status != rdma::WcStatus::Success) return on_failed_completion(wc, id);
+  link_.note_alive();
   switch (id.kind) {
     case WrKind::Receive:
       link_.on_receive_completed();
@@ -128,6 +129,8 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
       return roles_.requester()->on_invalidated(id.index);
     case WrKind::ControlSent:
       return on_control_sent(id.index);
+    case WrKind::Probe:
+      return link_.on_probed();
   }
 }
 
@@ -163,6 +166,8 @@ void Connection::on_failed_completion(const rdma::WorkCompletion& wc, WrId id) n
       return roles_.requester()->on_invalidation_failed(id.index);
     case WrKind::ControlSent:
       return on_control_sent(id.index);
+    case WrKind::Probe:
+      return link_.on_probed();
   }
 }
 
@@ -203,7 +208,9 @@ void Connection::end_turn() noexcept {
 }
 
 void Connection::tick() noexcept {
-  if (!is_open() || !speaks_version_2()) return;
+  if (!is_open()) return;
+  link_.probe_if_silent();
+  if (!speaks_version_2()) return;
   version_.tick();
   if (!is_open()) return;
   intake_v2_.tick();

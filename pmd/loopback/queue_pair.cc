@@ -197,7 +197,8 @@ std::byte* LoopbackQueuePair::remote_memory(const WindowEntry& window, std::uint
 bool LoopbackQueuePair::copy_remote(std::uint32_t index, std::uint32_t& copy_budget) noexcept {
   SendEntry& work = entry(index);
   const bool reading = work.opcode == SendOpcode::RdmaRead;
-  if (copy_budget == 0 && work.bytes > 0) return false;
+  if (work.bytes == 0) return transferred(work);  // neither key nor address counts (9.7.4.1.6)
+  if (copy_budget == 0) return false;
 
   const WindowEntry& window = peer().windows[window_number(work.rkey)];
   const auto key = static_cast<std::uint32_t>(work.rkey);
@@ -230,9 +231,13 @@ bool LoopbackQueuePair::copy_remote(std::uint32_t index, std::uint32_t& copy_bud
     work.status = WcStatus::RemoteAccessError;
     return false;
   }
-  if (work.copied < work.bytes) return false;
+  return work.copied == work.bytes && transferred(work);
+}
+
+bool LoopbackQueuePair::transferred(SendEntry& work) noexcept {
   work.stage = Stage::Done;
   Statistics& stats = device_.stats();
+  const bool reading = work.opcode == SendOpcode::RdmaRead;
   ++(reading ? stats.reads : stats.writes);
   (reading ? stats.read_bytes : stats.write_bytes) += work.bytes;
   return true;

@@ -75,6 +75,7 @@ class LoopbackQueuePair final : public QueuePair {
   bool execute(std::uint32_t index, std::uint32_t& copy_budget) noexcept;
   bool put_on_wire(std::uint32_t index) noexcept;
   bool copy_remote(std::uint32_t index, std::uint32_t& copy_budget) noexcept;
+  bool transferred(SendEntry& work) noexcept;
   std::byte* remote_memory(const WindowEntry& window, std::uint64_t address, std::uint32_t bytes,
                            AccessFlags needed) noexcept;
   bool invalidate_local(SendEntry& entry) noexcept;

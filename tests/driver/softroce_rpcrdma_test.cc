@@ -67,6 +67,7 @@ class Faulty : public testing::TestWithParam<Case> {
       config.credits_requested = side == 0 ? 32 : 0;
       config.send_inline_bytes = config.receive_inline_bytes;
       config.max_version = GetParam().version;
+      config.probe_after_ns = probe_after_ns_;
       end.connection->open(end.device->create_queue_pair(end.engine->queue_pair_limits()), config,
                            PeerAddress::from_ipv4(192, 0, 2, 9), side == 0 ? requester_.get() : nullptr);
     }
@@ -98,6 +99,7 @@ class Faulty : public testing::TestWithParam<Case> {
   std::unique_ptr<rpcrdma::Requester> requester_;
   MemoryRegion memory_;
   std::uint64_t now_ns_ = 1;
+  std::uint64_t probe_after_ns_ = 0;
 };
 
 struct Job {
@@ -239,6 +241,30 @@ TEST_P(ReadDepth, V1_057_V2_045_sixteen_calls_with_read_chunks_are_served) {
   for (const Job& job : jobs) EXPECT_TRUE(job.good) << job.tag;
   EXPECT_GE(ends_[1].engine->counters().rdma_reads, 4 * kCalls);
 }
+
+/// Nothing is outstanding, so no retry of the transport finds out by itself.
+class Silence : public Faulty {
+ protected:
+  Silence() { probe_after_ns_ = 5'000'000; }
+};
+TEST_P(Silence, a_peer_that_acknowledges_is_kept) {
+  for (int i = 0; i < 3000; ++i) turn();  // 60 ms
+  EXPECT_TRUE(ends_[0].connection->is_open());
+  EXPECT_TRUE(ends_[1].connection->is_open());
+  EXPECT_GE(ends_[0].engine->counters().probes_sent, 2u);
+  EXPECT_GE(ends_[1].engine->counters().probes_sent, 2u);
+}
+
+TEST_P(Silence, a_peer_that_is_gone_is_found_out) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (ends_[1].connection->is_open() && std::chrono::steady_clock::now() < give_up) {
+    pair_->carry();
+    ends_[1].engine->poll(now_ns_ += 20'000);
+  }
+  EXPECT_EQ(ends_[1].connection->close_reason(), rpcrdma::CloseReason::TransportError);
+}
+INSTANTIATE_TEST_SUITE_P(Versions, Silence, testing::Values(Case{"v1", 1, 0}, Case{"v2", 2, 0}),
+                         [](const auto& chosen) { return std::string(chosen.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Depths, ReadDepth,
                          testing::Values(Case{"v1_one", 1, 0, 1}, Case{"v1_one_on_a_bad_link", 1, 20, 1},

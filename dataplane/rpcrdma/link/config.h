@@ -82,6 +82,10 @@ struct ConnectionConfig {
   /// True on the side that opened the connection: its calls are the forward direction.
   bool active = false;
 
+  /// Silence after which the peer is probed: one that does not acknowledge is gone, and the connection ends.
+  /// Zero: never.
+  std::uint64_t probe_after_ns = 0;
+
   /// Highest version of RPC-over-RDMA: the one to begin with on the active side, the latest to accept on the
   /// other.
   std::uint32_t max_version = 1;

@@ -51,7 +51,8 @@ void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& con
   retry_ = Retry::None;
   send_room_ = 0;
   sender_ = {};
-  last_send_ns_ = context_.now_ns;
+  last_send_ns_ = alive_ns_ = context_.now_ns;
+  probing_ = false;
   control_.reset();
   receives_.open(config_.receive_inline_bytes);
   flow_.open(config_.credit_grant + config_.credits_requested, config_.active);
@@ -69,6 +70,21 @@ void Link::post_first_receives() noexcept {
   const std::uint32_t receives = config_.credit_grant + config_.credits_requested + kSpareReceives;
   for (std::uint32_t i = 0; i < receives; ++i) repost(static_cast<std::uint16_t>(i));
   receives_.flush(qp_.get());
+}
+
+/// Any responder acknowledges an RDMA Write of no bytes, and checks neither key nor address (InfiniBand
+/// Architecture Specification 1.4, volume 1, section 9.7.4.1.6). It needs no credit. A peer that is gone does
+/// not acknowledge it: the driver gives up, and the connection ends.
+void Link::probe_if_silent() noexcept {
+  const std::uint64_t now_ns = context_.now_ns;
+  if (config_.probe_after_ns == 0 || probing_ || now_ns <= alive_ns_ ||
+      now_ns - alive_ns_ < config_.probe_after_ns || qp_->state() != rdma::QueuePair::State::ReadyToSend)
+    return;
+  SendStage& staged = stage();
+  if (!stage_fits(1) || !staged.begin(rdma::SendOpcode::RdmaWrite, wr_id(WrKind::Probe, 0), rdma::kSignaled))
+    return;  // a full send queue asks as well
+  probing_ = true;
+  ++counters().probes_sent;
 }
 
 void Link::close(CloseReason reason) noexcept {

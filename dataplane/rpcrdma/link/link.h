@@ -72,7 +72,7 @@ class Link final : private TurnEntry {
   void begin(VersionState version, Opening opening) noexcept;
   void post_first_receives() noexcept;
   /// The queue pair is ReadyToSend.
-  void established() noexcept { last_send_ns_ = context_.now_ns; }
+  void established() noexcept { last_send_ns_ = alive_ns_ = context_.now_ns; }
   /// Ends the link; harmless if it has ended.
   void close(CloseReason reason) noexcept;
   /// Draining, and nothing is out any more but what the roles know of.
@@ -84,6 +84,11 @@ class Link final : private TurnEntry {
   bool is_open() const noexcept { return state_ == State::Open; }
   CloseReason close_reason() const noexcept { return close_reason_; }
   rdma::QueuePair& queue_pair() noexcept { return *qp_; }
+  /// A work request has completed well: but for what is local, the peer was there.
+  void note_alive() noexcept { alive_ns_ = context_.now_ns; }
+  /// Asks a peer that has been silent whether it is still there.
+  void probe_if_silent() noexcept;
+  void on_probed() noexcept { probing_ = false; }
   bool heard_from_peer() const noexcept { return qp_ != nullptr && qp_->heard_from_peer(); }
 
   // --- What it is
@@ -251,6 +256,8 @@ class Link final : private TurnEntry {
   ConnectionConfig config_;
   PeerAddress peer_;
   std::uint64_t last_send_ns_ = 0;
+  std::uint64_t alive_ns_ = 0;  ///< when the peer was last known to be there
+  bool probing_ = false;        ///< a probe is out
   std::uint32_t property_xid_ = 0;
   Receives receives_;
   ControlBuffers control_;

@@ -15,6 +15,7 @@ enum class WrKind : std::uint8_t {
   CallSent,     ///< Send of a call; index: request slot
   Invalidated,  ///< last LocalInvalidate of a request; index: request slot
   ControlSent,  ///< version 2: grant, properties, or a part of a message; index: control buffer
+  Probe,        ///< RDMA Write of no bytes
 };
 
 struct WrId {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FIFO queue with a capacity fixed at setup. Single-threaded; only the constructor and grow() allocate.
+// `Storage` may be ZeroedArray<T>, so that pages of a large ring become resident only when they are used.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 
 namespace sluice {
 
-template <typename T>
+template <typename T, typename Storage = std::vector<T>>
 class FixedRing {
  public:
   FixedRing() = default;
@@ -27,7 +28,7 @@ class FixedRing {
 
   /// Setup only. Sets the capacity to `capacity` or size(), whichever is larger. Keeps the order.
   void grow(std::size_t capacity) {
-    std::vector<T> larger(std::max(capacity, count_));
+    Storage larger(std::max(capacity, count_));
     for (std::size_t i = 0; i < count_; ++i) larger[i] = std::move((*this)[i]);
     slots_ = std::move(larger);
     head_ = 0;
@@ -49,8 +50,7 @@ class FixedRing {
   }
   T pop_front() noexcept {
     T element = std::move(front());
-    head_ = at(1);
-    --count_;
+    drop(1);
     return element;
   }
 
@@ -58,8 +58,7 @@ class FixedRing {
   std::size_t pop_front(std::span<T> into) noexcept {
     const std::size_t taken = std::min(count_, into.size());
     for (std::size_t i = 0; i < taken; ++i) into[i] = std::move((*this)[i]);
-    if (taken > 0) head_ = at(taken);
-    count_ -= taken;
+    drop(taken);
     return taken;
   }
 
@@ -79,12 +78,17 @@ class FixedRing {
   void clear() noexcept { head_ = count_ = 0; }
 
  private:
+  /// An empty ring starts over, so that the same few cache lines are used again.
+  void drop(std::size_t count) noexcept {
+    count_ -= count;
+    head_ = count_ == 0 ? 0 : at(count);
+  }
   std::size_t at(std::size_t i) const noexcept {
     const std::size_t place = head_ + i;
     return place < slots_.size() ? place : place - slots_.size();
   }
 
-  std::vector<T> slots_;
+  Storage slots_;
   std::size_t head_ = 0;
   std::size_t count_ = 0;
 };

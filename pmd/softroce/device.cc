@@ -58,27 +58,6 @@ std::uint32_t random_word() {
 
 }  // namespace
 
-void QueuePairRing::reserve(std::size_t queue_pairs) {
-  ring_.assign(queue_pairs, nullptr);
-}
-
-void QueuePairRing::push(SoftQueuePair& qp) noexcept {
-  ring_[(head_ + count_++) % ring_.size()] = &qp;
-}
-
-SoftQueuePair* QueuePairRing::pop() noexcept {
-  SoftQueuePair* qp = ring_[head_];
-  head_ = (head_ + 1) % ring_.size();
-  --count_;
-  return qp;
-}
-
-void QueuePairRing::remove(const SoftQueuePair& qp) noexcept {
-  const std::size_t count = count_;
-  for (std::size_t i = 0; i < count; ++i)
-    if (SoftQueuePair* each = pop(); each != &qp) push(*each);
-}
-
 SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
     : port_(std::move(port)),
       config_(port_->config()),
@@ -92,10 +71,9 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
                    port_->transmit_in_place(), port_->numa_node(), statistics_),
       now_ns_(clock_ns()),
       queue_pairs_(config_.max_queue_pairs),
-      generation_(random_word()) {
-  active_.reserve(config_.max_queue_pairs);
-  timed_.reserve(config_.max_queue_pairs);
-}
+      generation_(random_word()),
+      active_(config_.max_queue_pairs),
+      timed_(config_.max_queue_pairs) {}
 
 SoftDevice::~SoftDevice() {
   transmitter_.flush();
@@ -130,13 +108,7 @@ std::unique_ptr<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& 
   *free = qp.get();
   ++queue_pair_count_;
   depth_ += qp->depth();
-  if (completions_.size() < 2 * depth_) {
-    ZeroedArray<WorkCompletion> longer(4 * depth_);
-    for (std::size_t i = 0; i < completion_count_; ++i)
-      longer[i] = completions_[(completion_head_ + i) % completions_.size()];
-    completions_ = std::move(longer);
-    completion_head_ = 0;
-  }
+  if (completions_.capacity() < 2 * depth_) completions_.grow(4 * depth_);
   return qp;
 }
 
@@ -146,14 +118,9 @@ void SoftDevice::remove(SoftQueuePair& qp) noexcept {
   queue_pairs_[index] = nullptr;
   --queue_pair_count_;
   depth_ -= qp.depth();
-  active_.remove(qp);
-  timed_.remove(qp);
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < completion_count_; ++i) {
-    const WorkCompletion each = completions_[(completion_head_ + i) % completions_.size()];
-    if (each.qp != qp.number()) completions_[(completion_head_ + kept++) % completions_.size()] = each;
-  }
-  completion_count_ = kept;
+  active_.erase_if([&](const SoftQueuePair* each) { return each == &qp; });
+  timed_.erase_if([&](const SoftQueuePair* each) { return each == &qp; });
+  completions_.erase_if([&](const WorkCompletion& each) { return each.qp == qp.number(); });
 }
 
 Route SoftDevice::route_to(const PeerAddress& local, const PeerAddress& remote, const LinkAddress& link,
@@ -186,13 +153,13 @@ std::size_t SoftDevice::read_statistics(std::span<std::uint64_t> values) const n
 std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
   now_ns_ = clock_ns();
   transmitter_.flush();  // packets of post_send() since the last poll
-  if (completion_count_ <= completions_.size() / 2) {
+  if (completions_.size() <= completions_.capacity() / 2) {
     receive();
     run_timers();
     transmit_active();
   }
   port_->transmit_for_others(lane_);
-  return drain(completions);
+  return completions_.pop_front(completions);
 }
 
 void SoftDevice::receive() noexcept {
@@ -286,7 +253,7 @@ void SoftDevice::transmit_active() noexcept {
   for (std::size_t i = std::min(active_.size(), kTransmitsPerPoll); i > 0; --i) {
     if (transmitter_.room() == 0) transmitter_.flush();
     if (transmitter_.room() == 0) return;
-    SoftQueuePair* qp = active_.pop();
+    SoftQueuePair* qp = active_.pop_front();
     qp->active = false;
     if (qp->transmit()) activate(*qp);
   }
@@ -295,18 +262,18 @@ void SoftDevice::transmit_active() noexcept {
 void SoftDevice::activate(SoftQueuePair& qp) noexcept {
   if (qp.active) return;
   qp.active = true;
-  active_.push(qp);
+  static_cast<void>(SLUICE_INVARIANT(active_.push_back(&qp), ring_index));
 }
 
 void SoftDevice::watch(SoftQueuePair& qp) noexcept {
   if (qp.timed) return;
   qp.timed = true;
-  timed_.push(qp);
+  static_cast<void>(SLUICE_INVARIANT(timed_.push_back(&qp), ring_index));
 }
 
 void SoftDevice::run_timers() noexcept {
   for (std::size_t i = std::min(timed_.size(), kTimersPerPoll); i > 0; --i) {
-    SoftQueuePair* qp = timed_.pop();
+    SoftQueuePair* qp = timed_.pop_front();
     qp->timed = false;
     const std::uint64_t deadline = qp->deadline_ns();
     if (deadline == 0) continue;
@@ -318,18 +285,7 @@ void SoftDevice::run_timers() noexcept {
 }
 
 void SoftDevice::complete(const WorkCompletion& completion) noexcept {
-  completions_[(completion_head_ + completion_count_++) % completions_.size()] = completion;
-}
-
-std::size_t SoftDevice::drain(std::span<WorkCompletion> completions) noexcept {
-  const std::size_t count = std::min(completions.size(), completion_count_);
-  for (std::size_t i = 0; i < count; ++i) {
-    completions[i] = completions_[completion_head_];
-    if (++completion_head_ == completions_.size()) completion_head_ = 0;
-  }
-  completion_count_ -= count;
-  if (completion_count_ == 0) completion_head_ = 0;  // the same few cache lines again
-  return count;
+  static_cast<void>(SLUICE_INVARIANT(completions_.push_back(completion), ring_index));
 }
 
 // --- Management datagrams
@@ -340,24 +296,22 @@ void SoftDevice::on_datagram(const Frame& frame, const LinkAddress& from, const 
     return;
   }
   ++statistics_.datagrams_received;
-  if (datagram_count_ == kMaxDatagramsWaiting || packet.payload.size() > Datagram::kMaxBytes) {
+  if (datagrams_.full() || packet.payload.size() > Datagram::kMaxBytes) {
     ++statistics_.datagrams_dropped;
     return;
   }
-  Datagram& datagram = datagrams_[(datagram_head_ + datagram_count_++) % kMaxDatagramsWaiting];
+  Datagram datagram;
   datagram.local = frame.destination;
   datagram.remote = frame.source;
   datagram.remote_link = from;
   datagram.remote_qp = packet.deth.source_qp;
   datagram.bytes = static_cast<std::uint16_t>(packet.payload.size());
   std::memcpy(datagram.data.data(), packet.payload.data(), packet.payload.size());
+  datagrams_.push_back(datagram);
 }
 
 std::size_t SoftDevice::receive_datagrams(std::span<Datagram> datagrams) noexcept {
-  const std::size_t count = std::min(datagrams.size(), datagram_count_);
-  for (std::size_t i = 0; i < count; ++i) datagrams[i] = datagrams_[datagram_head_++ % kMaxDatagramsWaiting];
-  datagram_count_ -= count;
-  return count;
+  return datagrams_.pop_front(datagrams);
 }
 
 bool SoftDevice::send_datagram(const Datagram& datagram) noexcept {

@@ -6,19 +6,19 @@
 // allocates.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "dataplane/base/fixed_ring.h"
+#include "dataplane/base/zeroed_array.h"
 #include "pmd/softroce/memory.h"
 #include "pmd/softroce/neighbours.h"
 #include "pmd/softroce/queue_pair.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/softroce/transmitter.h"
-#include "pmd/softroce/zeroed_array.h"
 
 namespace sluice::rdma::softroce {
 
@@ -35,22 +35,6 @@ inline constexpr std::size_t kMaxDatagramsWaiting = 64;
 
 inline constexpr std::uint32_t kManagementQueuePair = 1;
 inline constexpr std::uint32_t kManagementQueueKey = 0x80010000;
-
-/// FIFO of queue pairs, each at most once. Capacity is set by reserve(), at setup.
-class QueuePairRing {
- public:
-  void reserve(std::size_t queue_pairs);
-  bool empty() const noexcept { return count_ == 0; }
-  std::size_t size() const noexcept { return count_; }
-  void push(SoftQueuePair& qp) noexcept;
-  SoftQueuePair* pop() noexcept;
-  void remove(const SoftQueuePair& qp) noexcept;
-
- private:
-  std::vector<SoftQueuePair*> ring_;
-  std::size_t head_ = 0;
-  std::size_t count_ = 0;
-};
 
 class SoftDevice final : public SoftRoce {
  public:
@@ -79,7 +63,7 @@ class SoftDevice final : public SoftRoce {
   Statistics& stats() noexcept { return statistics_; }
   const PortConfig& config() const noexcept { return config_; }
   std::uint64_t now_ns() const noexcept { return now_ns_; }
-  std::size_t completion_room() const noexcept { return completions_.size() - completion_count_; }
+  std::size_t completion_room() const noexcept { return completions_.capacity() - completions_.size(); }
   void complete(const WorkCompletion& completion) noexcept;
   void activate(SoftQueuePair& qp) noexcept;
   void watch(SoftQueuePair& qp) noexcept;
@@ -103,7 +87,6 @@ class SoftDevice final : public SoftRoce {
   void send_resolved() noexcept;
   void transmit_active() noexcept;
   void run_timers() noexcept;
-  std::size_t drain(std::span<WorkCompletion> completions) noexcept;
 
   std::shared_ptr<EthernetPort> port_;
   const PortConfig& config_;
@@ -123,17 +106,14 @@ class SoftDevice final : public SoftRoce {
   std::uint32_t next_index_ = 0;  ///< where the search for a free entry of queue_pairs_ starts
   std::uint32_t generation_;
   std::uint32_t queue_pair_count_ = 0;
-  QueuePairRing active_;  ///< want to transmit
-  QueuePairRing timed_;   ///< have a deadline
+  FixedRing<SoftQueuePair*> active_;  ///< want to transmit; each once
+  FixedRing<SoftQueuePair*> timed_;   ///< have a deadline; each once
 
-  ZeroedArray<WorkCompletion> completions_;  ///< ring, at least twice all outstanding work requests
-  std::size_t completion_head_ = 0;
-  std::size_t completion_count_ = 0;
+  /// Room for at least twice all outstanding work requests.
+  FixedRing<WorkCompletion, ZeroedArray<WorkCompletion>> completions_;
   std::size_t depth_ = 0;
 
-  std::array<Datagram, kMaxDatagramsWaiting> datagrams_;
-  std::size_t datagram_head_ = 0;
-  std::size_t datagram_count_ = 0;
+  FixedRing<Datagram> datagrams_{kMaxDatagramsWaiting};
   Unresolved unresolved_;
   std::uint32_t datagram_psn_ = 0;
 };

@@ -19,13 +19,11 @@ SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const Q
     : device_(device),
       number_(number),
       send_depth_(limits.send_depth),
-      recv_depth_(limits.recv_depth),
       max_sge_(std::min<std::uint32_t>(limits.max_send_sge, kMaxPayloadPieces)),
       send_mask_(std::bit_ceil(limits.send_depth) - 1),
-      recv_mask_(std::bit_ceil(limits.recv_depth) - 1),
       send_queue_(std::size_t{send_mask_} + 1),
       send_sges_((std::size_t{send_mask_} + 1) * max_sge_),
-      recv_queue_(std::size_t{recv_mask_} + 1) {
+      recv_queue_(limits.recv_depth) {
   attributes_.initiator_depth = limits.initiator_depth;
   attributes_.rnr_retry = limits.rnr_retry;
 }
@@ -47,9 +45,10 @@ bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
   route_ = device_.route_to(attributes.local, attributes.remote, attributes.remote_link, number_);
   remote_qp_ = static_cast<std::uint32_t>(attributes.remote_qp);
   path_mtu_ = attributes.path_mtu;
-  next_psn_ = unacked_psn_ = end_psn_ = attributes.send_psn & kPsnMask;
+  const std::uint32_t max_inflight = std::max(device_.config().max_inflight_packets, CongestionWindow::kMin);
+  psns_.open(attributes.send_psn, max_inflight - 1 + kReadRequestPackets);
   expected_psn_ = attributes.receive_psn & kPsnMask;
-  window_.open(device_.config().max_inflight_packets);
+  window_.open(max_inflight);
   round_trip_.open(attributes.ack_timeout == 0 ? ~std::uint64_t{0} >> 16
                                                : ack_timeout_ns(attributes.ack_timeout));
   state_ = State::ReadyToSend;
@@ -86,8 +85,7 @@ std::size_t SoftQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
     }
     return posted;
   }
-  while (posted < wrs.size() && recv_tail_ - recv_head_ < recv_depth_)
-    recv_queue_[recv_tail_++ & recv_mask_] = wrs[posted++];
+  while (posted < wrs.size() && recv_queue_.push_back(wrs[posted])) ++posted;
   return posted;
 }
 
@@ -101,13 +99,13 @@ void SoftQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
   state_ = State::Error;
   deadline_ns_ = 0;
-  read_count_ = 0;
+  reads_.clear();
   ack_pending_ = nak_pending_ = false;
   while (head_ != tail_) complete(entry(head_), WcStatus::WrFlushError);
   next_ = started_ = head_;
-  while (recv_head_ != recv_tail_) {
+  while (!recv_queue_.empty()) {
     ++device_.stats().flushed;
-    device_.complete({.wr_id = recv_queue_[recv_head_++ & recv_mask_].wr_id,
+    device_.complete({.wr_id = recv_queue_.pop_front().wr_id,
                       .qp = number_,
                       .status = WcStatus::WrFlushError,
                       .opcode = WcOpcode::Receive});
@@ -150,7 +148,7 @@ bool SoftQueuePair::transmit() noexcept {
   const std::uint32_t budget = kPacketsPerTransmit - transmit_responses(kPacketsPerTransmit);
   if (state_ == State::ReadyToSend) transmit_requests(budget);
   if (state_ != State::ReadyToSend) return false;
-  const bool responses = read_count_ > 0 || ack_pending_ || nak_pending_;
+  const bool responses = !reads_.empty() || ack_pending_ || nak_pending_;
   return responses || may_send_more();
 }
 

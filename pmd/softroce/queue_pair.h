@@ -15,11 +15,13 @@
 #include <span>
 #include <vector>
 
+#include "dataplane/base/fixed_ring.h"
+#include "dataplane/base/zeroed_array.h"
 #include "pmd/softroce/congestion.h"
 #include "pmd/softroce/frame.h"
+#include "pmd/softroce/psn_window.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/softroce/wire.h"
-#include "pmd/softroce/zeroed_array.h"
 
 namespace sluice::rdma::softroce {
 
@@ -64,12 +66,14 @@ class SoftQueuePair final : public QueuePair {
   /// At deadline_ns() or later.
   void on_timer(std::uint64_t now_ns) noexcept;
   std::uint64_t deadline_ns() const noexcept { return deadline_ns_; }
-  std::size_t depth() const noexcept { return std::size_t{send_depth_} + recv_depth_; }
+  std::size_t depth() const noexcept { return send_depth_ + recv_queue_.capacity(); }
 
   bool active = false;  ///< in the device's list of queue pairs to transmit
   bool timed = false;   ///< in the device's list of queue pairs with a deadline
 
  private:
+  friend struct QueuePairProbe;  // tests/driver/softroce_invariant_test.cc breaks the PSN invariants
+
   struct SendEntry {
     std::uint64_t wr_id = 0;
     std::uint64_t remote_address = 0;
@@ -114,14 +118,14 @@ class SoftQueuePair final : public QueuePair {
   void transmit_requests(std::uint32_t budget) noexcept;
   bool may_send_more() const noexcept;
   bool start(SendEntry& work) noexcept;
-  bool send_read_request(SendEntry& work) noexcept;
-  bool send_data_packet(SendEntry& work) noexcept;
+  std::uint32_t send_read_request(const SendEntry& work) noexcept;
+  std::uint32_t send_data_packet(const SendEntry& work) noexcept;
   std::size_t gather(std::uint32_t index, std::uint32_t offset, std::uint32_t bytes) noexcept;
   void on_response(const Packet& packet) noexcept;
   void on_acknowledge(const Packet& packet) noexcept;
   void on_read_response(const Packet& packet) noexcept;
   void acknowledge_through(std::uint32_t psn) noexcept;
-  void advance_unacknowledged(std::uint32_t psn) noexcept;
+  void acknowledge_before(std::uint32_t psn) noexcept;
   void go_back() noexcept;
   void reposition() noexcept;
   void complete_sends() noexcept;
@@ -129,7 +133,7 @@ class SoftQueuePair final : public QueuePair {
   void set_deadline(std::uint64_t at_ns) noexcept;
   void restart_timer() noexcept;
   void on_rnr_nak(std::uint8_t code) noexcept;
-  bool outstanding() const noexcept { return unacked_psn_ != end_psn_; }
+  bool outstanding() const noexcept { return psns_.outstanding(); }
 
   // responder.cc
   void on_request(const Packet& packet) noexcept;
@@ -146,7 +150,7 @@ class SoftQueuePair final : public QueuePair {
   void on_request_in_error(const Packet& packet) noexcept;
   void schedule_nak(Syndrome syndrome, std::uint8_t value) noexcept;
   std::uint32_t transmit_responses(std::uint32_t budget) noexcept;
-  bool send_read_response(ReadServed& read) noexcept;
+  bool send_read_response(const ReadServed& read) noexcept;
   bool send_acknowledge(Syndrome syndrome, std::uint8_t value, std::uint32_t psn) noexcept;
   void notify_congestion() noexcept;
   void schedule_transmit() noexcept;
@@ -154,10 +158,8 @@ class SoftQueuePair final : public QueuePair {
   SoftDevice& device_;
   const QueuePairNumber number_;
   const std::uint32_t send_depth_;
-  const std::uint32_t recv_depth_;
   const std::uint32_t max_sge_;
   const std::uint32_t send_mask_;
-  const std::uint32_t recv_mask_;
   State state_ = State::Init;
   bool heard_ = false;
 
@@ -167,19 +169,17 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t path_mtu_ = 1024;
   RcAttributes attributes_;
 
-  // Requester. Queue indices are free-running: head <= next <= started <= tail. Entries before `started` have
+  // Requester. Not a FixedRing, since retransmission goes back within it. Indices are free-running: head <= next <= started <= tail. Entries before `started` have
   // PSNs. `next` is the entry to send; it is less than `started` while retransmitting.
   std::uint32_t head_ = 0;
   std::uint32_t next_ = 0;
   std::uint32_t started_ = 0;
   std::uint32_t tail_ = 0;
-  std::uint32_t next_packet_ = 0;    ///< next packet of the entry at `next`
-  std::uint32_t next_psn_ = 0;       ///< next PSN to send
-  std::uint32_t unacked_psn_ = 0;    ///< oldest unacknowledged PSN
-  std::uint32_t end_psn_ = 0;        ///< one above the highest PSN sent
+  std::uint32_t next_packet_ = 0;  ///< next packet of the entry at `next`
+  PsnWindow psns_;
   std::uint32_t reads_pending_ = 0;  ///< read requests on the wire
   std::uint32_t since_ack_request_ = 0;
-  bool went_back_ = false;  ///< has gone back to unacked_psn_, without progress since
+  bool went_back_ = false;  ///< has gone back, without progress since
   std::uint32_t retries_ = 0;
   std::uint32_t rnr_rounds_ = 0;
   bool rnr_wait_ = false;
@@ -213,11 +213,8 @@ class SoftQueuePair final : public QueuePair {
   Syndrome nak_syndrome_ = Syndrome::Nak;
   std::uint8_t nak_value_ = 0;
   std::uint64_t last_notification_ns_ = 0;
-  std::array<ReadServed, kMaxReadsServed> reads_;  ///< in PSN order
-  std::uint32_t read_count_ = 0;
-  std::uint32_t recv_head_ = 0;
-  std::uint32_t recv_tail_ = 0;
-  ZeroedArray<RecvWr> recv_queue_;
+  FixedRing<ReadServed> reads_{kMaxReadsServed};  ///< in PSN order
+  FixedRing<RecvWr, ZeroedArray<RecvWr>> recv_queue_;
 };
 
 }  // namespace sluice::rdma::softroce

@@ -62,7 +62,7 @@ bool SoftQueuePair::may_send_more() const noexcept {
   const SendEntry& work = send_queue_[next_ & send_mask_];
   if (work.status != WcStatus::Success) return false;
   if (work.opcode == SendOpcode::LocalInvalidate) return true;
-  if (static_cast<std::uint32_t>(psn_distance(unacked_psn_, next_psn_)) >= window_.packets()) return false;
+  if (psns_.in_flight() >= window_.packets()) return false;
   if (next_ == started_ && (work.flags & kFence) != 0 && reads_pending_ > 0) return false;
   return work.opcode != SendOpcode::RdmaRead || reads_pending_ < attributes_.initiator_depth;
 }
@@ -84,21 +84,23 @@ void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
     }
     if (work.packets == 0) {
       ++next_;
-      next_packet_ = 0;
       local_work = true;
       continue;
     }
-    const bool again = psn_distance(next_psn_, end_psn_) > 0;
+    if (!SLUICE_INVARIANT(psn_add(work.first_psn, next_packet_) == psns_.next(), psn_window))
+      return to_error();
+    const bool again = psns_.retransmitting();
     const bool reading = work.opcode == SendOpcode::RdmaRead;
-    if (!(reading ? send_read_request(work) : send_data_packet(work))) break;
+    const std::uint32_t packets = reading ? send_read_request(work) : send_data_packet(work);
+    if (packets == 0) break;
+    const std::uint32_t end = psns_.end();
+    if (!psns_.sent(packets)) return to_error();
+    next_packet_ += packets;
     ++sent;
     if (again) ++device_.stats().packets_sent_again;
-    if (psn_distance(end_psn_, next_psn_) > 0) {
-      if (timed_since_ns_ == 0) {
-        timed_psn_ = psn_add(next_psn_, kPsnMask);  // next_psn_ - 1
-        timed_since_ns_ = device_.now_ns();
-      }
-      end_psn_ = next_psn_;
+    if (psns_.end() != end && timed_since_ns_ == 0) {
+      timed_psn_ = psn_add(psns_.end(), kPsnMask);  // the last one sent
+      timed_since_ns_ = device_.now_ns();
     }
     if (next_packet_ == work.packets) {
       ++next_;
@@ -112,7 +114,7 @@ void SoftQueuePair::transmit_requests(std::uint32_t budget) noexcept {
 /// Assigns PSNs to an entry, or executes it if it is local work. False: that failed.
 bool SoftQueuePair::start(SendEntry& work) noexcept {
   ++started_;
-  work.first_psn = next_psn_;
+  work.first_psn = psns_.end();
   if (work.opcode != SendOpcode::LocalInvalidate) {
     work.packets = packets_of(work.bytes);
     return true;
@@ -123,25 +125,25 @@ bool SoftQueuePair::start(SendEntry& work) noexcept {
   return work.done;
 }
 
-bool SoftQueuePair::send_read_request(SendEntry& work) noexcept {
+/// Returns the number of response packets asked for; zero: try again later.
+std::uint32_t SoftQueuePair::send_read_request(const SendEntry& work) noexcept {
   const std::uint32_t end =
       std::min(work.packets, (next_packet_ / kReadRequestPackets + 1) * kReadRequestPackets);
   const std::uint32_t offset = next_packet_ * path_mtu_;
   Packet packet;
   packet.bth.opcode = Opcode::ReadRequest;
-  packet.bth.psn = next_psn_;
+  packet.bth.psn = psns_.next();
   packet.bth.ack_request = true;
   packet.reth = {work.remote_address + offset, static_cast<std::uint32_t>(work.rkey),
                  std::min(work.bytes - offset, (end - next_packet_) * path_mtu_)};
-  if (!send_packet(packet, {})) return false;
+  if (!send_packet(packet, {})) return 0;
   ++reads_pending_;
-  next_psn_ = psn_add(next_psn_, end - next_packet_);
-  next_packet_ = end;
   since_ack_request_ = 0;
-  return true;
+  return end - next_packet_;
 }
 
-bool SoftQueuePair::send_data_packet(SendEntry& work) noexcept {
+/// Returns the number of packets sent, one; zero: try again later.
+std::uint32_t SoftQueuePair::send_data_packet(const SendEntry& work) noexcept {
   const bool first = next_packet_ == 0;
   const bool last = next_packet_ + 1 == work.packets;
   const std::uint32_t offset = next_packet_ * path_mtu_;
@@ -149,22 +151,19 @@ bool SoftQueuePair::send_data_packet(SendEntry& work) noexcept {
   const DataOpcodes opcodes = data_opcodes(work.opcode);
   Packet packet;
   packet.bth.opcode = first ? (last ? opcodes.only : opcodes.first) : (last ? opcodes.last : opcodes.middle);
-  packet.bth.psn = next_psn_;
+  packet.bth.psn = psns_.next();
   packet.bth.solicited = last && (work.flags & kSolicited) != 0;
-  const bool window_ends =
-      static_cast<std::uint32_t>(psn_distance(unacked_psn_, next_psn_)) + 1 >= window_.packets();
+  const bool window_ends = psns_.in_flight() + 1 >= window_.packets();
   packet.bth.ack_request =
       (last && next_ + 1 == tail_) || window_ends || ++since_ack_request_ >= kAckRequestInterval;
   packet.reth = {work.remote_address, static_cast<std::uint32_t>(work.rkey), work.bytes};
   packet.immediate = work.immediate;
   packet.invalidate_rkey = static_cast<std::uint32_t>(work.rkey);
   const std::size_t pieces = gather(next_, offset, bytes);
-  if (!send_packet(packet, {pieces_.data(), pieces})) return false;
+  if (!send_packet(packet, {pieces_.data(), pieces})) return 0;
   rate_.charge(bytes, device_.now_ns());
   if (packet.bth.ack_request) since_ack_request_ = 0;
-  next_psn_ = psn_add(next_psn_, 1);
-  ++next_packet_;
-  return true;
+  return 1;
 }
 
 /// Fills pieces_ with `bytes` of an entry's memory from `offset` on, continuing at the last call's position.
@@ -196,7 +195,7 @@ std::size_t SoftQueuePair::gather(std::uint32_t index, std::uint32_t offset, std
 
 void SoftQueuePair::on_response(const Packet& packet) noexcept {
   // Acknowledges a PSN that was not sent (stale packet of an earlier connection, or forged), or an old one.
-  if (psn_distance(packet.bth.psn, end_psn_) <= 0 || psn_distance(unacked_psn_, packet.bth.psn) < 0) {
+  if (!psns_.contains(packet.bth.psn)) {
     ++device_.stats().stale_responses;
     return;
   }
@@ -218,8 +217,8 @@ void SoftQueuePair::on_acknowledge(const Packet& packet) noexcept {
       return acknowledge_through(psn);
     case Syndrome::RnrNak:
       ++stats.rnr_naks_received;
-      if (psn != unacked_psn_) acknowledge_through(psn_add(psn, kPsnMask));
-      if (psn == unacked_psn_) on_rnr_nak(packet.aeth.value);
+      if (psn != psns_.unacknowledged()) acknowledge_through(psn_add(psn, kPsnMask));
+      if (psn == psns_.unacknowledged()) on_rnr_nak(packet.aeth.value);
       return;
     case Syndrome::Nak:
       break;
@@ -228,11 +227,12 @@ void SoftQueuePair::on_acknowledge(const Packet& packet) noexcept {
       return;
   }
   ++stats.naks_received;
-  if (psn != unacked_psn_) acknowledge_through(psn_add(psn, kPsnMask));
+  if (psn != psns_.unacknowledged()) acknowledge_through(psn_add(psn, kPsnMask));
   complete_sends();
   switch (static_cast<NakCode>(packet.aeth.value)) {
     case NakCode::SequenceError:
-      if (psn != unacked_psn_) return;  // an earlier RDMA Read lacks responses and is being retransmitted
+      if (psn != psns_.unacknowledged())
+        return;  // an earlier RDMA Read lacks responses and is being retransmitted
       window_.on_loss();
       return go_back();
     case NakCode::InvalidRequest:
@@ -252,31 +252,32 @@ void SoftQueuePair::acknowledge_through(std::uint32_t psn) noexcept {
     if (work.packets == 0) continue;
     if (psn_distance(work.first_psn, psn) < 0) break;
     if (work.opcode != SendOpcode::RdmaRead || work.packets_received == work.packets) continue;
-    advance_unacknowledged(psn_add(work.first_psn, work.packets_received));
+    acknowledge_before(psn_add(work.first_psn, work.packets_received));
     if (!went_back_) {
       window_.on_loss();
       go_back();
     }
     return;
   }
-  advance_unacknowledged(psn_add(psn, 1));
+  acknowledge_before(psn_add(psn, 1));
 }
 
-void SoftQueuePair::advance_unacknowledged(std::uint32_t psn) noexcept {
-  const std::int32_t packets = psn_distance(unacked_psn_, psn);
+void SoftQueuePair::acknowledge_before(std::uint32_t psn) noexcept {
+  const std::int32_t packets = psn_distance(psns_.unacknowledged(), psn);
   if (packets <= 0) return;
+  const bool before_retransmission = psn_distance(psns_.next(), psn) > 0;
+  if (!psns_.acknowledge_before(psn)) return to_error();
   if (timed_since_ns_ != 0 && psn_distance(timed_psn_, psn) > 0) {
     round_trip_.sample(device_.now_ns() - timed_since_ns_);
     timed_since_ns_ = 0;
   }
-  unacked_psn_ = psn;
   window_.on_acknowledged(static_cast<std::uint32_t>(packets));
   went_back_ = false;
   retries_ = 0;
   rnr_rounds_ = 0;
   rnr_wait_ = false;
   last_progress_ns_ = device_.now_ns();
-  if (psn_distance(next_psn_, unacked_psn_) > 0) reposition();  // acknowledged before it was retransmitted
+  if (before_retransmission) reposition();
   restart_timer();
 }
 
@@ -299,7 +300,7 @@ void SoftQueuePair::on_read_response(const Packet& packet) noexcept {
       ++stats.stale_responses;
       return;
     }
-    advance_unacknowledged(expected);
+    acknowledge_before(expected);
     if (!went_back_) {
       window_.on_loss();
       go_back();
@@ -319,7 +320,7 @@ void SoftQueuePair::on_read_response(const Packet& packet) noexcept {
   const bool request_ends =
       work.packets_received % kReadRequestPackets == 0 || work.packets_received == work.packets;
   if (request_ends && reads_pending_ > 0) --reads_pending_;
-  advance_unacknowledged(psn_add(psn, 1));
+  acknowledge_before(psn_add(psn, 1));
 }
 
 /// Go-back-N: retransmits from the oldest unacknowledged packet.
@@ -335,11 +336,11 @@ void SoftQueuePair::go_back() noexcept {
 /// Makes the oldest unacknowledged packet the next one to send.
 void SoftQueuePair::reposition() noexcept {
   reads_pending_ = 0;
-  next_psn_ = unacked_psn_;
+  psns_.go_back();
   next_packet_ = 0;
   for (next_ = head_; next_ != started_; ++next_) {
     const SendEntry& work = entry(next_);
-    const std::int32_t into = psn_distance(work.first_psn, unacked_psn_);
+    const std::int32_t into = psn_distance(work.first_psn, psns_.unacknowledged());
     if (work.packets == 0 || into >= static_cast<std::int32_t>(work.packets)) continue;
     next_packet_ = static_cast<std::uint32_t>(std::max(into, 0));
     return;
@@ -362,9 +363,10 @@ void SoftQueuePair::complete_sends() noexcept {
     if (work.status != WcStatus::Success) return fail(work.status);
     if (head_ == started_) return;
     if (work.packets == 0 ? !work.done
-                          : psn_distance(psn_add(work.first_psn, work.packets), unacked_psn_) < 0)
+                          : psn_distance(psn_add(work.first_psn, work.packets), psns_.unacknowledged()) < 0)
       return;
     if (work.opcode == SendOpcode::RdmaRead && work.packets_received < work.packets) return;
+    if (!SLUICE_INVARIANT(head_ != next_, psn_window)) return to_error();  // completed, but not sent
     Statistics& stats = device_.stats();
     switch (completion_opcode(work.opcode)) {
       case WcOpcode::Send:
@@ -378,10 +380,6 @@ void SoftQueuePair::complete_sends() noexcept {
         break;
       default:
         break;
-    }
-    if (next_ == head_) {
-      ++next_;
-      next_packet_ = 0;
     }
     complete(work, WcStatus::Success);
   }

@@ -47,7 +47,7 @@ bool length_fits(const Packet& packet, std::uint32_t path_mtu) noexcept {
 }  // namespace
 
 bool SoftQueuePair::receive_ready() noexcept {
-  if (recv_head_ != recv_tail_) return true;
+  if (!recv_queue_.empty()) return true;
   schedule_nak(Syndrome::RnrNak, kRnrTimerCode);
   return false;
 }
@@ -58,7 +58,7 @@ void SoftQueuePair::on_send(const Packet& packet) noexcept {
     if (!receive_ready()) return;
     incoming_bytes_ = 0;
   }
-  const RecvWr& receive = recv_queue_[recv_head_ & recv_mask_];
+  const RecvWr& receive = recv_queue_.front();
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
   auto fault = WcStatus::Success;
   if (bytes > receive.sge.length - incoming_bytes_)
@@ -67,7 +67,7 @@ void SoftQueuePair::on_send(const Packet& packet) noexcept {
     fault = WcStatus::LocalProtectionError;
   if (fault != WcStatus::Success) {
     device_.complete({.wr_id = receive.wr_id, .qp = number_, .status = fault, .opcode = WcOpcode::Receive});
-    ++recv_head_;
+    recv_queue_.pop_front();
     return refuse(fault == WcStatus::LocalLengthError ? NakCode::InvalidRequest : NakCode::RemoteOperational);
   }
   if (packet.kind.has_ieth &&
@@ -123,7 +123,7 @@ void SoftQueuePair::end_message(const Packet& packet, std::uint32_t bytes) noexc
   Statistics& stats = device_.stats();
   ++stats.receives;
   stats.solicited += packet.bth.solicited;
-  device_.complete({.wr_id = recv_queue_[recv_head_++ & recv_mask_].wr_id,
+  device_.complete({.wr_id = recv_queue_.pop_front().wr_id,
                     .byte_len = bytes,
                     .qp = number_,
                     .invalidated = static_cast<Rkey>(packet.kind.has_ieth ? packet.invalidate_rkey : 0),
@@ -134,6 +134,7 @@ void SoftQueuePair::end_message(const Packet& packet, std::uint32_t bytes) noexc
 }
 
 void SoftQueuePair::accepted(const Packet& packet, std::uint32_t packets) noexcept {
+  if (!SLUICE_INVARIANT(packet.bth.psn == expected_psn_, psn_window)) return to_error();
   expected_psn_ = psn_add(expected_psn_, packets);
   gap_nak_sent_ = false;
   nak_pending_ = false;
@@ -145,7 +146,7 @@ void SoftQueuePair::accepted(const Packet& packet, std::uint32_t packets) noexce
 void SoftQueuePair::on_read(const Packet& packet) noexcept {
   const Reth& reth = packet.reth;
   if (reth.length > kMaxMessageBytes || !packet.payload.empty() ||
-      read_count_ >= std::min<std::uint32_t>(attributes_.responder_resources, kMaxReadsServed))
+      reads_.size() >= std::min<std::uint32_t>(attributes_.responder_resources, kMaxReadsServed))
     return refuse(NakCode::InvalidRequest);
   if (reth.length > 0 && device_.memory().remote(static_cast<Rkey>(reth.rkey), reth.address, reth.length,
                                                  kRemoteRead, *this) == nullptr) {
@@ -154,12 +155,12 @@ void SoftQueuePair::on_read(const Packet& packet) noexcept {
   }
   msn_ = psn_add(msn_, 1);
   const std::uint32_t packets = packets_of(reth.length);
-  reads_[read_count_++] = {.first_psn = packet.bth.psn,
-                           .packets = packets,
-                           .msn = msn_,
-                           .rkey = static_cast<Rkey>(reth.rkey),
-                           .bytes = reth.length,
-                           .address = reth.address};
+  reads_.push_back({.first_psn = packet.bth.psn,
+                    .packets = packets,
+                    .msn = msn_,
+                    .rkey = static_cast<Rkey>(reth.rkey),
+                    .bytes = reth.length,
+                    .address = reth.address});
   ++device_.stats().reads_served;
   accepted(packet, packets);
   schedule_transmit();
@@ -191,12 +192,12 @@ void SoftQueuePair::on_duplicate_read(const Packet& packet) noexcept {
                          .rkey = static_cast<Rkey>(reth.rkey),
                          .bytes = reth.length,
                          .address = reth.address};
-  std::uint32_t at = 0;
-  while (at < read_count_ && psn_distance(psn_add(reads_[at].first_psn, reads_[at].packets), psn) >= 0) ++at;
-  if (at == read_count_ || psn_distance(reads_[at].first_psn, psn) < 0) {
-    if (read_count_ == kMaxReadsServed) return;
-    std::copy_backward(reads_.begin() + at, reads_.begin() + read_count_, reads_.begin() + read_count_ + 1);
-    ++read_count_;
+  std::size_t at = 0;
+  while (at < reads_.size() && psn_distance(psn_add(reads_[at].first_psn, reads_[at].packets), psn) >= 0)
+    ++at;
+  if (at == reads_.size() || psn_distance(reads_[at].first_psn, psn) < 0) {
+    if (!reads_.push_back(again)) return;
+    for (std::size_t i = reads_.size() - 1; i > at; --i) reads_[i] = reads_[i - 1];
   }
   reads_[at] = again;
   schedule_transmit();
@@ -227,15 +228,13 @@ void SoftQueuePair::schedule_nak(Syndrome syndrome, std::uint8_t value) noexcept
 /// Sends read responses, then an acknowledgement or NAK: in PSN order.
 std::uint32_t SoftQueuePair::transmit_responses(std::uint32_t budget) noexcept {
   std::uint32_t sent = 0;
-  while (read_count_ > 0 && sent < budget) {
-    ReadServed& read = reads_[0];
+  while (!reads_.empty() && sent < budget) {
+    ReadServed& read = reads_.front();
     if (!send_read_response(read)) return sent;
     ++sent;
-    if (++read.next < read.packets) continue;
-    std::copy(reads_.begin() + 1, reads_.begin() + read_count_, reads_.begin());
-    --read_count_;
+    if (++read.next == read.packets) reads_.pop_front();
   }
-  if (read_count_ > 0 || sent == budget) return sent;
+  if (!reads_.empty() || sent == budget) return sent;
   if (nak_pending_) {
     if (!send_acknowledge(nak_syndrome_, nak_value_, expected_psn_)) return sent;
     nak_pending_ = ack_pending_ = false;
@@ -248,7 +247,11 @@ std::uint32_t SoftQueuePair::transmit_responses(std::uint32_t budget) noexcept {
   return sent;
 }
 
-bool SoftQueuePair::send_read_response(ReadServed& read) noexcept {
+bool SoftQueuePair::send_read_response(const ReadServed& read) noexcept {
+  if (!SLUICE_INVARIANT(read.next < read.packets, psn_window)) {
+    to_error();
+    return false;
+  }
   const bool first = read.next == 0;
   const bool last = read.next + 1 == read.packets;
   const std::uint32_t offset = read.next * path_mtu_;

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace sluice::rdma::softroce {
+namespace sluice {
 
 template <typename T>
 class ZeroedArray {
@@ -40,4 +40,4 @@ class ZeroedArray {
   std::size_t count_ = 0;
 };
 
-}  // namespace sluice::rdma::softroce
+}  // namespace sluice

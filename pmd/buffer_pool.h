@@ -5,9 +5,10 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
+#include <cstdint>
 #include <vector>
 
+#include "dataplane/base/invariant.h"
 #include "pmd/device.h"
 
 namespace sluice::rdma {
@@ -17,10 +18,12 @@ class BufferPool {
   BufferPool() = default;
   /// Splits `region` into buffers; a remainder smaller than a buffer stays unused.
   BufferPool(MemoryRegion region, std::size_t buffer_bytes)
-      : region_(region), buffer_bytes_(buffer_bytes), available_(region.bytes.size() / buffer_bytes) {
+      : region_(region),
+        buffer_bytes_(buffer_bytes),
+        available_(region.bytes.size() / buffer_bytes),
+        in_use_(available_) {
     free_.reserve(available_);
-    for (std::size_t i = available_; i > 0; --i)
-      free_.push_back(region.bytes.data() + (i - 1) * buffer_bytes);
+    for (std::size_t i = available_; i > 0; --i) free_.push_back(i - 1);
   }
 
   /// Setup. Allocates and registers the memory. Throws SetupError.
@@ -35,15 +38,33 @@ class BufferPool {
   /// release().
   std::byte* acquire() noexcept {
     if (available_ == 0) return nullptr;
-    return free_[--available_];
+    const std::size_t number = free_[--available_];
+    in_use_[number] = true;
+    return region_.bytes.data() + number * buffer_bytes_;
   }
-  void release(std::byte* buffer) noexcept { free_[available_++] = buffer; }
+  /// Takes back a buffer of acquire(). After a bug of ours, anything else is left alone.
+  void release(std::byte* buffer) noexcept {
+    if (!SLUICE_INVARIANT(in_use(buffer), pool_balance)) return;
+    const std::size_t number = offset_of(buffer) / buffer_bytes_;
+    in_use_[number] = false;
+    free_[available_++] = number;
+  }
 
  private:
+  std::size_t offset_of(const std::byte* buffer) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(buffer) - reinterpret_cast<std::uintptr_t>(region_.bytes.data());
+  }
+  bool in_use(const std::byte* buffer) const noexcept {
+    if (buffer_bytes_ == 0 || offset_of(buffer) % buffer_bytes_ != 0) return false;
+    const std::size_t number = offset_of(buffer) / buffer_bytes_;
+    return number < in_use_.size() && in_use_[number];
+  }
+
   MemoryRegion region_;
   std::size_t buffer_bytes_ = 0;
   std::size_t available_ = 0;
-  std::vector<std::byte*> free_;
+  std::vector<bool> in_use_;       ///< by the number of the buffer
+  std::vector<std::size_t> free_;  ///< numbers; the first available_ are valid
 };
 
 }  // namespace sluice::rdma

@@ -73,29 +73,6 @@ TEST(VersionMemory, V2_015_the_newest_servers_are_remembered) {
   EXPECT_TRUE(memory.version_1_only(peer(200), 1));
 }
 
-// --- Buffers
-
-TEST(BufferPool, each_buffer_is_there_once) {
-  std::vector<std::byte> bytes(1000);
-  rdma::BufferPool pool({bytes, rdma::Lkey{3}}, 300);
-  EXPECT_EQ(pool.available(), 3u);
-  EXPECT_EQ(pool.buffer_bytes(), 300u);
-  EXPECT_EQ(pool.lkey(), rdma::Lkey{3});
-  std::vector<std::byte*> taken;
-  for (std::size_t i = 0; i < 3; ++i) {
-    taken.push_back(pool.acquire());
-    EXPECT_EQ(taken.back(), bytes.data() + 300 * i);
-    EXPECT_EQ(pool.available(), 2 - i);
-  }
-  EXPECT_EQ(pool.acquire(), nullptr);
-  EXPECT_EQ(pool.available(), 0u);
-  pool.release(taken[1]);
-  EXPECT_EQ(pool.available(), 1u);
-  EXPECT_EQ(pool.acquire(), taken[1]);
-  EXPECT_EQ(pool.acquire(), nullptr);
-  EXPECT_EQ(rdma::BufferPool{}.acquire(), nullptr);
-}
-
 // --- Work requests
 
 class Stage : public ::testing::Test {

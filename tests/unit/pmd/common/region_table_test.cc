@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <set>
+#include <string>
 
 #include "dataplane/base/setup_error.h"
 
@@ -28,8 +30,30 @@ TEST(Pages, are_whole_zeroed_and_their_end_is_that_of_the_object) {
   Pages pages;
   const auto memory = pages.allocate(kPageBytes + 1);
   ASSERT_EQ(memory.size(), 2 * kPageBytes);
+  memory.back() = std::byte{0};  // can be written
   EXPECT_TRUE(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == std::byte{0}; }));
   EXPECT_THROW(pages.allocate(std::size_t{1} << 60), SetupError);
+}
+
+TEST(Pages, go_with_the_object) {
+  const auto mapped = [](const std::byte* at) {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      std::size_t dash = 0;
+      const std::uint64_t begin = std::stoull(line, &dash, 16);
+      const std::uint64_t end = std::stoull(line.substr(dash + 1), nullptr, 16);
+      const auto address = reinterpret_cast<std::uintptr_t>(at);
+      if (begin <= address && address < end) return true;
+    }
+    return false;
+  };
+  const std::byte* at;
+  {
+    Pages pages;
+    at = pages.allocate(64 << 20).data();
+    EXPECT_TRUE(mapped(at));
+  }
+  EXPECT_FALSE(mapped(at));
 }
 
 class Regions : public testing::Test {
@@ -45,10 +69,14 @@ TEST_F(Regions, an_lkey_covers_its_own_region_and_no_byte_more) {
   std::byte memory[300];
   const MemoryRegion before = table_.add(std::span(memory).first(100));
   const MemoryRegion region = table_.add(std::span(memory).subspan(100, 100));
+  EXPECT_NE(before.lkey, region.lkey);
   EXPECT_TRUE(covers(memory + 100, 100, region.lkey));
+  EXPECT_TRUE(covers(memory + 199, 1, region.lkey));
   EXPECT_TRUE(covers(memory + 200, 0, region.lkey));
   EXPECT_FALSE(covers(memory + 201, 0, region.lkey));
   EXPECT_FALSE(covers(memory + 199, 2, region.lkey));
+  EXPECT_FALSE(covers(memory + 100, 101, region.lkey));
+  EXPECT_FALSE(covers(memory + 100, 0xFFFFFFFF, region.lkey));
   EXPECT_FALSE(covers(memory + 99, 1, region.lkey));
   EXPECT_FALSE(covers(memory + 100, 1, before.lkey));
   EXPECT_FALSE(covers(memory + 100, 1, static_cast<Lkey>(static_cast<std::uint32_t>(region.lkey) ^ 0x1000)));

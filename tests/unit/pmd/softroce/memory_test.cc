@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may reach which memory of the softroce device: local keys, windows and steering tags, at their bounds.
+// Which memory of the softroce device its peers may reach: windows and steering tags, at their bounds. Regions
+// and their lkeys are tested in tests/unit/pmd/common.
 #include "pmd/softroce/memory.h"
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <set>
 
 namespace sluice::rdma::softroce {
@@ -15,40 +15,11 @@ class Memory : public testing::Test {
  protected:
   /// Never looked at: an owner is told from another by its address.
   const QueuePair& owner(int number) const { return *reinterpret_cast<const QueuePair*>(&owners_[number]); }
-  bool local(std::byte* at, std::size_t bytes, Lkey lkey) const {
-    return table_.local_access({at, static_cast<std::uint32_t>(bytes), lkey});
-  }
   static std::uint64_t address_of(const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at); }
 
   alignas(16) std::byte owners_[2][16]{};
   MemoryTable table_;
 };
-
-TEST_F(Memory, is_given_in_whole_pages_that_can_be_written) {
-  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{4096}, std::size_t{4097}}) {
-    const MemoryRegion region = table_.allocate(bytes);
-    EXPECT_EQ(region.bytes.size(), bytes > 4096 ? 8192u : 4096u);
-    region.bytes.front() = region.bytes.back() = std::byte{1};
-  }
-}
-
-TEST_F(Memory, a_local_key_opens_its_own_region_and_no_byte_more) {
-  std::byte memory[300];
-  const MemoryRegion before = table_.add(std::span(memory).first(100));
-  const MemoryRegion region = table_.add(std::span(memory).subspan(100, 100));
-  EXPECT_NE(before.lkey, region.lkey);
-  EXPECT_TRUE(local(memory + 100, 100, region.lkey));
-  EXPECT_TRUE(local(memory + 199, 1, region.lkey));
-  EXPECT_TRUE(local(memory + 200, 0, region.lkey));
-  EXPECT_FALSE(local(memory + 201, 0, region.lkey));
-  EXPECT_FALSE(local(memory + 199, 2, region.lkey));
-  EXPECT_FALSE(local(memory + 100, 101, region.lkey));
-  EXPECT_FALSE(local(memory + 99, 1, region.lkey));
-  EXPECT_FALSE(local(memory + 100, 1, before.lkey));
-  EXPECT_FALSE(local(memory + 100, 0xFFFFFFFF, region.lkey));
-  EXPECT_FALSE(local(memory + 100, 1, static_cast<Lkey>(static_cast<std::uint32_t>(region.lkey) + 0x1000)));
-  EXPECT_FALSE(local(memory + 100, 1, static_cast<Lkey>(static_cast<std::uint32_t>(region.lkey) + 1)));
-}
 
 TEST_F(Memory, a_window_exposes_what_it_was_bound_to_and_no_byte_more) {
   const MemoryRegion region = table_.allocate(4096);
@@ -135,27 +106,6 @@ TEST_F(Memory, tags_hardly_ever_come_twice) {
     table_.invalidate(*rkey, owner(0));
   }
   EXPECT_GT(seen.size(), 980u);
-}
-
-TEST(MemoryLife, memory_goes_with_its_table) {
-  const auto mapped = [](const std::byte* at) {
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
-      std::size_t dash = 0;
-      const std::uint64_t begin = std::stoull(line, &dash, 16);
-      const std::uint64_t end = std::stoull(line.substr(dash + 1), nullptr, 16);
-      const auto address = reinterpret_cast<std::uintptr_t>(at);
-      if (begin <= address && address < end) return true;
-    }
-    return false;
-  };
-  const std::byte* at;
-  {
-    MemoryTable table;
-    at = table.allocate(64 << 20).bytes.data();
-    EXPECT_TRUE(mapped(at));
-  }
-  EXPECT_FALSE(mapped(at));
 }
 
 }  // namespace

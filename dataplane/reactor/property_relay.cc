@@ -6,28 +6,32 @@
 namespace sluice::reactor {
 
 PropertyRelay::PropertyRelay(segment::ReactorArea& area) : area_(area) {
-  for (Box& box : outboxes_) box.octets.resize(rpcrdma::kMaxPropertyBytes);
+  for (Box& box : outboxes_) {
+    box.octets.resize(rpcrdma::kMaxPropertyBytes);
+    free_.push(&box);
+  }
   inbox_.octets.resize(rpcrdma::kMaxPropertyBytes);
 }
 
 bool PropertyRelay::take(std::uint16_t connection, std::uint32_t cm_id, std::span<const std::byte> body,
                          bool first) noexcept {
-  if (outbox_count_ == kOutboxes || body.size() > rpcrdma::kMaxPropertyBytes) return false;
-  Box& box = outboxes_[(first_outbox_ + outbox_count_++) % kOutboxes];
+  if (free_.empty() || body.size() > rpcrdma::kMaxPropertyBytes) return false;
+  Box& box = *free_.pop();
   box.connection = connection;
   box.cm_id = cm_id;
   box.first = first;
   box.bytes = static_cast<std::uint32_t>(body.size());
   box.sent = 0;
   std::copy(body.begin(), body.end(), box.octets.begin());
+  sending_.push_back(&box);
   push_parts();
   return true;
 }
 
 bool PropertyRelay::push_parts() noexcept {
   bool any = false;
-  for (std::size_t i = 0; i < kPartsPerTurn && outbox_count_ > 0; ++i) {
-    Box& box = outboxes_[first_outbox_];
+  for (std::size_t i = 0; i < kPartsPerTurn && !sending_.empty(); ++i) {
+    Box& box = *sending_.front();
     segment::PropertyPart part{
         .connection = box.connection,
         .cm_id = box.cm_id,
@@ -39,9 +43,7 @@ bool PropertyRelay::push_parts() noexcept {
     if (!area_.properties_up.push(part)) break;
     any = true;
     box.sent += part.bytes;
-    if (box.sent < box.bytes) continue;
-    first_outbox_ = (first_outbox_ + 1) % kOutboxes;
-    --outbox_count_;
+    if (box.sent == box.bytes) free_.push(sending_.pop_front());
   }
   return any;
 }

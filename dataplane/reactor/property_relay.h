@@ -6,11 +6,12 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
-#include "dataplane/rpcrdma/connection.h"
+#include "dataplane/base/fixed_ring.h"
+#include "dataplane/base/fixed_stack.h"
+#include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::reactor {
@@ -55,9 +56,9 @@ class PropertyRelay {
   bool pop_part() noexcept;
 
   segment::ReactorArea& area_;
-  std::array<Box, kOutboxes> outboxes_;  ///< ring
-  std::size_t first_outbox_ = 0;
-  std::size_t outbox_count_ = 0;
+  std::array<Box, kOutboxes> outboxes_;
+  FixedStack<Box*> free_{kOutboxes};
+  FixedRing<Box*> sending_{kOutboxes};
   Box inbox_;
   bool whole_ = false;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "dataplane/base/pool_size.h"
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/ulb/nfs3.h"
 
@@ -93,7 +94,8 @@ ingress::IngressConfig ingress_config(const segment::ConfigBlock& config) {
                             .clients = from.clients,
                             .calls = from.calls,
                             .inline_bytes = config.inline_bytes,
-                            .record_buffers = from.record_buffers,
+                            .record_buffers = require_pool("[reverse] record_buffers", from.record_buffers,
+                                                           {{"a long call", 1}, {"its reply", 1}}),
                             .item_buffers = from.item_buffers,
                             .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000};
   to.address_bytes =
@@ -103,7 +105,11 @@ ingress::IngressConfig ingress_config(const segment::ConfigBlock& config) {
 
 forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area) {
   forward::UpstreamsConfig upstreams{
-      .record_buffers = config.record_buffers, .item_buffers = config.item_buffers, .upstreams = {}};
+      .record_buffers = require_pool("[forward] record_buffers", config.record_buffers,
+                                     {{"a long reply, from its first bytes until its call is released", 1}}),
+      .item_buffers = require_pool("[forward] item_buffers", config.item_buffers,
+                                   {{"the data of a short reply, until its call is released", 1}}),
+      .upstreams = {}};
   for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
     const segment::UpstreamConfig& from = config.upstreams[i];
     forward::UpstreamSetup setup{

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the published configuration means to each part of the data plane. Pure functions; any thread, setup.
+// Throw SetupError for a pool that is too small for any call.
 #pragma once
 
 #include <vector>

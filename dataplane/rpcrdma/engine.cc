@@ -3,18 +3,28 @@
 
 #include <algorithm>
 
+#include "dataplane/base/invariant.h"
+#include "dataplane/base/pool_size.h"
+
 namespace sluice::rpcrdma {
 
+namespace {
+
+/// With fewer a call that needs a buffer would wait for ever. Those that find none wait their turn.
+void require_pools(const EngineConfig& config) {
+  require_pool("call_buffers", config.call_buffers, {{"a call that is put together from Read chunks", 1}});
+  require_pool("large_reply_buffers", config.reply_buffers,
+               {{"results that do not fit the buffer of their call slot", 1}});
+  require_pool("assembly_buffers", config.assembly_buffers, {{"a continued message whose parts come in", 1}});
+}
+
+}  // namespace
+
 Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(device), config_(config) {
-  responders_.memory.calls =
-      rdma::BufferPool(device.allocate_memory(std::size_t{config.call_buffers} * config.call_buffer_bytes),
-                       config.call_buffer_bytes);
-  responders_.memory.replies =
-      rdma::BufferPool(device.allocate_memory(std::size_t{config.reply_buffers} * config.reply_buffer_bytes),
-                       config.reply_buffer_bytes);
-  links_.assembly.provide(rdma::BufferPool(
-      device.allocate_memory(std::size_t{config.assembly_buffers} * config.call_buffer_bytes),
-      config.call_buffer_bytes));
+  require_pools(config);
+  responders_.memory.calls = rdma::BufferPool(device, config.call_buffers, config.call_buffer_bytes);
+  responders_.memory.replies = rdma::BufferPool(device, config.reply_buffers, config.reply_buffer_bytes);
+  links_.assembly.provide(rdma::BufferPool(device, config.assembly_buffers, config.call_buffer_bytes));
   links_.remote_invalidation = device.limits().remote_invalidation;
   links_.max_send_bytes = device.limits().max_send_bytes;
   const rdma::MemoryRegion pad = device.allocate_memory(xdr::kUnit);
@@ -48,7 +58,9 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(devic
                          part(control, control_bytes, i)}));
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  static_cast<void>(SLUICE_INVARIANT(!all_closed() || memory_balanced(), pool_balance));
+}
 
 rdma::QueuePairLimits Engine::queue_pair_limits() const noexcept {
   rdma::QueuePairLimits limits;

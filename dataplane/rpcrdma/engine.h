@@ -33,7 +33,8 @@ inline constexpr std::size_t kCompletionsPerTurn = 64;
 
 class Engine {
  public:
-  /// Setup: allocates and registers everything there will ever be.
+  /// Setup: allocates and registers everything there will ever be. Throws SetupError, also if a pool is too
+  /// small for any call.
   Engine(rdma::Device& device, const EngineConfig& config);
   ~Engine();
   Engine(const Engine&) = delete;

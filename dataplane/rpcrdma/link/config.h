@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/base/pool_size.h"
 #include "dataplane/rpcrdma/wire/v2.h"
 
 namespace sluice::service {
@@ -24,9 +25,11 @@ inline constexpr std::uint32_t kMaxInlineBytes = 65536;
 /// Most credits of one direction of one connection, and so call slots.
 inline constexpr std::uint32_t kMaxCredits = 1024;
 
-/// Receives beyond credits and outstanding calls: for an RDMA_DONE of an old peer, which consumes one
-/// (V1-058), and for the extra message a version 2 peer may send.
-inline constexpr std::uint32_t kSpareReceives = 2;
+/// Receives beyond credits and outstanding calls.
+inline constexpr std::uint32_t kSpareReceives = pool_size({
+    {"an RDMA_DONE of an old peer, which consumes one (V1-058)", 1},
+    {"the message that a version 2 peer may send without a credit", 1},
+});
 
 /// Call slots of a connection that serves no calls: for the errors that version 2 answers them with.
 inline constexpr std::uint32_t kLeastSlots = 2;

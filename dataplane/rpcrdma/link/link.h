@@ -39,7 +39,11 @@ struct ConnectionCapacity {
   std::uint32_t send_depth = 1024;          ///< of the queue pairs; SendStage::kMaxWrs or more
 
   std::uint32_t slots() const noexcept { return std::max(call_slots, kLeastSlots); }
-  std::uint32_t receives() const noexcept { return slots() + requests + kSpareReceives; }
+  std::uint32_t receives() const noexcept {
+    return pool_size({{"calls of the peer, one for each slot", slots()},
+                      {"replies to our calls", requests},
+                      {"messages beyond both", kSpareReceives}});
+  }
 };
 
 /// The connection that has a link and the two roles.

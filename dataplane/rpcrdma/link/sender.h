@@ -11,6 +11,7 @@
 #include <span>
 
 #include "dataplane/base/fixed_stack.h"
+#include "dataplane/base/pool_size.h"
 #include "dataplane/rpcrdma/wire/header.h"
 #include "dataplane/rpcrdma/wire/v2.h"
 #include "pmd/memory.h"
@@ -37,7 +38,11 @@ struct ContinuedMessage {
   std::size_t last_header_bytes = 0;  ///< of the part with the chunks
 };
 
-inline constexpr std::size_t kControlBuffers = 32;
+inline constexpr std::size_t kControlBuffers = pool_size({
+    {"a grant", 1},
+    {"the greeting", 1},
+    {"parts of continued messages on their way, of all senders together", 30},
+});
 inline constexpr std::size_t kControlBytes = 128;
 
 /// Buffers for grants, properties and headers of parts, until their Sends complete.

@@ -4,8 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
 
+#include "dataplane/base/setup_error.h"
 #include "dataplane/tcp/record_stream.h"
+#include "pmd/loopback/fabric.h"
+#include "pmd/loopback/loopback.h"
 
 namespace sluice::process {
 namespace {
@@ -89,6 +95,57 @@ TEST(Settings, upstreams_need_long_replies_and_callers_for_their_calls_back) {
   EXPECT_EQ(engine.reply_buffer_bytes, tcp::kMaxRecordBytes);
   EXPECT_EQ(engine.callers, 5u);
   EXPECT_EQ(engine.capacity.requests, rpcrdma::kCallBacksAtOnce);
+}
+
+/// The sentence with which start is refused; empty: it is not.
+std::string refusal(const std::function<void()>& start) {
+  try {
+    start();
+    return "";
+  } catch (const SetupError& error) {
+    return error.what();
+  }
+}
+
+TEST(Settings, a_pool_too_small_for_any_call_refuses_start_and_names_its_holders) {
+  const auto fabric = rdma::loopback::Fabric::in_process({.links = 1});
+  const auto device = rdma::loopback::make_device(fabric, {.name = "pools"});
+  const auto engine = [&](const auto& change) {
+    segment::ConfigBlock config;
+    config.max_connections = 1;
+    change(config);
+    return refusal([&] { rpcrdma::Engine(*device, engine_config(config)); });
+  };
+  EXPECT_EQ(engine([](auto&) {}), "");
+  EXPECT_EQ(engine([](auto& config) { config.call_buffers = 0; }),
+            "call_buffers is 0, less than the sum of 1 for a call that is put together from Read chunks.");
+  EXPECT_EQ(
+      engine([](auto& config) { config.large_reply_buffers = 0; }),
+      "large_reply_buffers is 0, less than the sum of 1 for results that do not fit the buffer of their "
+      "call slot.");
+  rpcrdma::EngineConfig without_assembly;
+  without_assembly.max_connections = 1;
+  without_assembly.assembly_buffers = 0;
+  EXPECT_EQ(refusal([&] { rpcrdma::Engine(*device, without_assembly); }),
+            "assembly_buffers is 0, less than the sum of 1 for a continued message whose parts come in.");
+
+  const auto area = std::make_unique<segment::ReactorArea>();
+  segment::ConfigBlock config;
+  config.reverse.record_buffers = 1;
+  EXPECT_EQ(refusal([&] { ingress_config(config); }),
+            "[reverse] record_buffers is 1, less than the sum of 1 for a long call, 1 for its reply.");
+  EXPECT_EQ(refusal([&] { upstreams_config(config, *area); }), "");
+  config.record_buffers = 0;
+  EXPECT_EQ(
+      refusal([&] { upstreams_config(config, *area); }),
+      "[forward] record_buffers is 0, less than the sum of 1 for a long reply, from its first bytes until "
+      "its call is released.");
+  config.record_buffers = 1;
+  config.item_buffers = 0;
+  EXPECT_EQ(
+      refusal([&] { upstreams_config(config, *area); }),
+      "[forward] item_buffers is 0, less than the sum of 1 for the data of a short reply, until its call "
+      "is released.");
 }
 
 TEST(Settings, the_reverse_gateway_adds_its_connections_and_calls) {

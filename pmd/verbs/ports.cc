@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "pmd/verbs/verbs.h"
+#include "pmd/verbs/port_list.h"
 
 namespace sluice::rdma::verbs {
 namespace {

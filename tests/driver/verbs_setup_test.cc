@@ -6,6 +6,7 @@
 #include "dataplane/base/setup_error.h"
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
+#include "pmd/verbs/port_list.h"
 #include "pmd/verbs/queue_pair.h"
 #include "pmd/verbs/verbs.h"
 

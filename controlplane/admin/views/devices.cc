@@ -6,7 +6,8 @@
 
 #include "dataplane/base/net_address.h"
 #include "pmd/softroce/statistics.h"
-#include "pmd/verbs/verbs.h"
+#include "pmd/verbs/port_list.h"
+#include "pmd/verbs/statistics.h"
 
 namespace sluice::admin {
 namespace {

@@ -238,7 +238,6 @@ void Responder::finish(CallSlot& slot) noexcept {
   }
   release_assembly(slot);
   if (slot.holds_receive_ && link_.is_open()) link_.repost(slot.message_.buffer);
-  slot.holds_receive_ = false;
   const bool replied = slot.state_ == State::Replying;
   set_state(slot, State::Free);
   if (traced_ && replied) note_call(slot);

@@ -41,9 +41,9 @@ Upstream::Upstream(const UpstreamConfig& config, tcp::Uring& uring, ReplyMemory&
   dirty_.reserve(total);
   stalled_.reserve(total);
   for (std::uint32_t i = config.max_calls; i-- > 0;) free_numbers_.push_back(i);
-  for (CallBack& call_back : call_backs_) {
-    call_back.upstream = this;
-    free_call_backs_.push_back(&call_back);
+  for (ReverseCall& reverse_call : reverse_calls_) {
+    reverse_call.upstream = this;
+    free_reverse_calls_.push_back(&reverse_call);
   }
 }
 
@@ -362,27 +362,27 @@ void Upstream::on_call(UpstreamConnection& connection, std::span<const std::byte
   if (call.status != rpc::CallDecode::Ok) return count(Counter::bad_records);
   const auto xid = static_cast<std::uint32_t>(call.header.xid);
   if (connection.client() == nullptr) return refuse_call(connection, xid, rpc::AcceptStat::ProgUnavail);
-  if (free_call_backs_.empty()) return refuse_call(connection, xid, rpc::AcceptStat::SystemErr);
-  CallBack* const call_back = free_call_backs_.back();
-  free_call_backs_.pop_back();
-  call_back->connection = &connection;
-  call_back->epoch = connection.epoch();
-  call_back->xid = xid;
+  if (free_reverse_calls_.empty()) return refuse_call(connection, xid, rpc::AcceptStat::SystemErr);
+  ReverseCall* const reverse_call = free_reverse_calls_.back();
+  free_reverse_calls_.pop_back();
+  reverse_call->connection = &connection;
+  reverse_call->epoch = connection.epoch();
+  reverse_call->xid = xid;
   count(Counter::callbacks);
-  if (connection.client()->call_back(record, &on_call_back_done, call_back)) return;
-  free_call_backs_.push_back(call_back);
+  if (connection.client()->call_back(record, &on_reverse_reply, reverse_call)) return;
+  free_reverse_calls_.push_back(reverse_call);
   refuse_call(connection, xid, rpc::AcceptStat::SystemErr);
 }
 
-void Upstream::on_call_back_done(void* context, std::span<const std::byte> reply) noexcept {
-  CallBack& call_back = *static_cast<CallBack*>(context);
-  Upstream& self = *call_back.upstream;
-  UpstreamConnection& connection = *call_back.connection;
-  self.free_call_backs_.push_back(&call_back);
-  if (connection.epoch() != call_back.epoch) return;
+void Upstream::on_reverse_reply(void* context, std::span<const std::byte> reply) noexcept {
+  ReverseCall& reverse_call = *static_cast<ReverseCall*>(context);
+  Upstream& self = *reverse_call.upstream;
+  UpstreamConnection& connection = *reverse_call.connection;
+  self.free_reverse_calls_.push_back(&reverse_call);
+  if (connection.epoch() != reverse_call.epoch) return;
   if (reply.empty())
-    self.refuse_call(connection, call_back.xid, rpc::AcceptStat::SystemErr);
-  else if (!connection.answer(call_back.xid, reply))
+    self.refuse_call(connection, reverse_call.xid, rpc::AcceptStat::SystemErr);
+  else if (!connection.answer(reverse_call.xid, reply))
     self.count(Counter::callbacks_refused);
 }
 

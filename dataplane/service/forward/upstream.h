@@ -25,7 +25,7 @@ namespace sluice::forward {
 /// Buffer for the eligible items of a short reply, which are copied out of the stream buffer for RDMA Write.
 inline constexpr std::uint32_t kItemBytes = tcp::kStreamBytes;
 /// Reverse-direction calls of one upstream that are outstanding at clients.
-inline constexpr std::uint32_t kMaxCallBacks = 256;
+inline constexpr std::uint32_t kMaxReverseCalls = 256;
 /// A call fails after this many connections were lost with it alone on them while other calls were answered.
 inline constexpr std::uint8_t kMaxStrikes = 3;
 /// Period of reconnecting and of recycling connections.
@@ -102,7 +102,7 @@ class Upstream {
 
  private:
   /// A reverse-direction call of the upstream, outstanding at a client.
-  struct CallBack {
+  struct ReverseCall {
     Upstream* upstream = nullptr;
     UpstreamConnection* connection = nullptr;
     std::uint32_t epoch = 0;
@@ -118,7 +118,7 @@ class Upstream {
   ForwardedCall* find(UpstreamConnection& connection, std::uint32_t xid) noexcept;
   bool on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
   void on_call(UpstreamConnection& connection, std::span<const std::byte> record) noexcept;
-  static void on_call_back_done(void* context, std::span<const std::byte> reply) noexcept;
+  static void on_reverse_reply(void* context, std::span<const std::byte> reply) noexcept;
   void refuse_call(UpstreamConnection& connection, std::uint32_t xid, rpc::AcceptStat stat) noexcept;
   bool hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept;
   void wait_for_results(ForwardedCall& forwarded) noexcept;
@@ -151,8 +151,8 @@ class Upstream {
   std::uint32_t kept_xids_ = 0;  ///< outstanding calls that keep their client's XID
   ForwardedCallList queued_;     ///< AwaitingXid
 
-  std::array<CallBack, kMaxCallBacks> call_backs_;
-  std::vector<CallBack*> free_call_backs_;
+  std::array<ReverseCall, kMaxReverseCalls> reverse_calls_;
+  std::vector<ReverseCall*> free_reverse_calls_;
 
   std::vector<service::Client*> clients_;  ///< by number; null until the client's first call
   std::uint32_t credit_limit_ = ~std::uint32_t{0};

@@ -53,7 +53,7 @@ TEST_P(Callbacks, V1_200_a_call_back_is_answered_by_the_client_with_the_upstream
 TEST_P(Callbacks, more_of_them_one_after_the_other_than_there_may_be_at_once) {
   ForwardLab lab(options());
   Known known(lab);
-  for (std::uint32_t i = 0; i < forward::kMaxCallBacks + 10; ++i) {
+  for (std::uint32_t i = 0; i < forward::kMaxReverseCalls + 10; ++i) {
     lab.upstream.calls.clear();
     lab.upstream.send(known.connection, record(call_back(5000 + i)));
     ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));

@@ -62,6 +62,32 @@ TEST(V2Again, V2_062_host_authentication_goes_out_once_whatever_else_waits) {
   EXPECT_EQ(sets(), 2u);
 }
 
+TEST(V2Again, V2_062_host_authentication_on_its_way_is_not_sent_again_when_others_try_again) {
+  Server lab;
+  lab.peer->send(Header{.xid = 1, .credit = 0x00400002, .type = kConnProp}.then({0}));
+  lab.settle();
+  lab.device->hold = [](const rdma::WorkCompletion& wc) {
+    return rpcrdma::WrId::decode(wc.wr_id).kind == rpcrdma::WrKind::ControlSent;
+  };
+  lab.peer->inbox.clear();
+  ASSERT_TRUE(lab.connection->send_host_authentication(Bytes(64)));
+  lab.settle();
+  const std::uint64_t sets = lab.counters().properties_sent;
+  std::uint32_t xid = 10;
+  while (lab.counters().waits_credit == 0) {  // until a reply finds no credit
+    ASSERT_LT(xid, 20u);
+    lab.peer->send(null_call(++xid, 0x00400000));
+    lab.settle();
+  }
+  const std::size_t answered = lab.answers().size();
+  lab.peer->send(grant(8));
+  lab.settle();
+  ASSERT_EQ(lab.answers().size(), answered + 1);
+  EXPECT_TRUE(is_success(lab.answers().back(), xid));
+  EXPECT_EQ(lab.counters().properties_sent, sets);
+  EXPECT_FALSE(lab.connection->send_host_authentication(Bytes(64)));
+}
+
 TEST(V2Again, V2_154_a_connection_waits_for_its_grants_and_properties) {
   Server lab;
   lab.device->hold = [](const rdma::WorkCompletion& wc) {

@@ -25,10 +25,12 @@ class OverLoopback : public testing::Test {
   OverLoopback() { server_->connection_manager()->listen(kPort); }
   ~OverLoopback() override { peers_.clear(); }
 
-  /// A client that asks for a connection.
-  void knock(std::span<const std::byte> data = {}) {
+  /// A client that asks for a connection. Returns its handle.
+  rdma::CmId knock(std::span<const std::byte> data = {}) {
     peers_.push_back(client_->create_queue_pair({}));
-    EXPECT_TRUE(client_->connection_manager()->connect(*peers_.back(), kPort, data));
+    const auto id = client_->connection_manager()->connect(*peers_.back(), kPort, data);
+    EXPECT_TRUE(id);
+    return id.value_or(rdma::CmId{});
   }
   /// What the client's connection management hears.
   std::optional<rdma::CmEvent> client_event() {
@@ -145,6 +147,15 @@ TEST_F(OverLoopback, reject_ends_the_request) {
   EXPECT_TRUE(heard && heard->type == rdma::CmEventType::Rejected);
   EXPECT_EQ(parts_.status_of(answer(CommandType::Reject, wanted)), CommandStatus::UnknownConnection);
   EXPECT_EQ(parts_.status_of(answer(CommandType::Accept, wanted)), CommandStatus::UnknownConnection);
+}
+
+TEST_F(OverLoopback, a_client_that_goes_before_it_is_answered_takes_its_request_along) {
+  const rdma::CmId id = knock();
+  const segment::Event wanted = request();
+  client_->connection_manager()->disconnect(id);
+  poll_server();
+  EXPECT_EQ(parts_.status_of(answer(CommandType::Accept, wanted)), CommandStatus::UnknownConnection);
+  EXPECT_EQ(parts_.connections.in_use(), 0u);
 }
 
 TEST_F(OverLoopback, without_a_free_connection_the_client_is_refused_and_that_is_counted) {

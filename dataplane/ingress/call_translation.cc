@@ -10,13 +10,13 @@ namespace {
 /// Smaller results come inline, or in the Reply chunk with the rest.
 constexpr std::uint32_t kMinPlacedBytes = 1024;
 
-/// Knows which results the server placed in their rooms.
-class RoomsOfReply final : public service::PlacedResults {
+/// Knows which results the server placed in their Write chunks.
+class ChunksOfReply final : public service::PlacedResults {
  public:
-  RoomsOfReply(const ClientCall& call, const rpcrdma::Reply& reply) noexcept : call_(call), reply_(reply) {}
+  ChunksOfReply(const ClientCall& call, const rpcrdma::Reply& reply) noexcept : call_(call), reply_(reply) {}
 
   bool placed(std::size_t index, std::uint32_t bytes) noexcept override {
-    if (index >= call_.room_count || call_.room_bytes[index] == 0) return false;
+    if (index >= call_.chunk_count || call_.chunk_bytes[index] == 0) return false;
     const auto where = reply_.item(index, bytes).where;
     defect_ = defect_ || where == rpcrdma::ItemResult::Where::Defect;
     return where == rpcrdma::ItemResult::Where::Placed;
@@ -27,7 +27,7 @@ class RoomsOfReply final : public service::PlacedResults {
   /// is absent does not matter (F-07, V1-109).
   bool consistent(std::span<const service::Item> items) const noexcept {
     if (defect_) return false;
-    for (std::uint32_t i = 0; unreadable_ && i < call_.room_count; ++i)
+    for (std::uint32_t i = 0; unreadable_ && i < call_.chunk_count; ++i)
       if (reply_.returned(i) > 0 && (i >= items.size() || !items[i].placed)) return false;
     return true;
   }
@@ -48,7 +48,7 @@ void set_pieces(ClientCall& call, std::span<const std::byte> message, std::size_
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (!items[i].placed) continue;
     const std::size_t at = results_at + items[i].offset;
-    std::byte* const data = call.reply.address + call.room_at[i];
+    std::byte* const data = call.reply.address + call.chunk_at[i];
     const std::size_t padded = xdr::padded(std::size_t{items[i].bytes});
     std::memset(data + items[i].bytes, 0, padded - items[i].bytes);
     call.pieces[call.piece_count++] = message.subspan(from, at - from);
@@ -94,29 +94,30 @@ std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
   most += binding.max_results_bytes(header.procedure, arguments);
   if (most <= kSmallReplyBytes) return static_cast<std::uint32_t>(most);
   if (binding.expected_items != nullptr)
-    call.room_count =
-        static_cast<std::uint32_t>(binding.expected_items(header.procedure, arguments, call.room_bytes));
-  for (std::uint32_t i = 0; i < call.room_count; ++i) {
-    const std::uint64_t bytes = xdr::padded(std::size_t{call.room_bytes[i]});
-    call.room_at[i] = call.rooms_bytes;
-    if (bytes < kMinPlacedBytes || call.rooms_bytes + bytes > tcp::kMaxRecordBytes) {
-      call.room_bytes[i] = 0;
+    call.chunk_count =
+        static_cast<std::uint32_t>(binding.expected_items(header.procedure, arguments, call.chunk_bytes));
+  for (std::uint32_t i = 0; i < call.chunk_count; ++i) {
+    const std::uint64_t bytes = xdr::padded(std::size_t{call.chunk_bytes[i]});
+    call.chunk_at[i] = call.all_chunks_bytes;
+    if (bytes < kMinPlacedBytes || call.all_chunks_bytes + bytes > tcp::kMaxRecordBytes) {
+      call.chunk_bytes[i] = 0;
       continue;
     }
-    call.rooms_bytes += static_cast<std::uint32_t>(bytes);
+    call.all_chunks_bytes += static_cast<std::uint32_t>(bytes);
     most -= std::min(most, bytes);
   }
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, tcp::kMaxRecordBytes - call.rooms_bytes));
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(most, tcp::kMaxRecordBytes - call.all_chunks_bytes));
 }
 
-std::span<const rpcrdma::WriteItem> offer_rooms(const ClientCall& call, rdma::Lkey lkey,
-                                                OfferedRooms& offered) noexcept {
-  if (call.rooms_bytes == 0) return {};
-  for (std::uint32_t i = 0; i < call.room_count; ++i) {
-    offered.pieces[i] = {call.reply.address + call.room_at[i], call.room_bytes[i], lkey};
-    if (call.room_bytes[i] > 0) offered.items[i].pieces = {&offered.pieces[i], 1};
+std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::Lkey lkey,
+                                                 OfferedChunks& offered) noexcept {
+  if (call.all_chunks_bytes == 0) return {};
+  for (std::uint32_t i = 0; i < call.chunk_count; ++i) {
+    offered.pieces[i] = {call.reply.address + call.chunk_at[i], call.chunk_bytes[i], lkey};
+    if (call.chunk_bytes[i] > 0) offered.items[i].pieces = {&offered.pieces[i], 1};
   }
-  return std::span(offered.items).first(call.room_count);
+  return std::span(offered.items).first(call.chunk_count);
 }
 
 bool assemble_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> to) noexcept {
@@ -130,11 +131,11 @@ bool assemble_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std
   const std::size_t results_at = message.size() - reader.remaining();
   std::array<service::Item, kMaxPlacedItems> items;
   std::size_t count = 0;
-  RoomsOfReply rooms(call, reply);
-  if (call.rooms_bytes > 0 && header.header.success() && call.binding->result_items != nullptr)
-    count = call.binding->result_items(call.procedure, reader.rest(), &rooms, items);
+  ChunksOfReply chunks(call, reply);
+  if (call.all_chunks_bytes > 0 && header.header.success() && call.binding->result_items != nullptr)
+    count = call.binding->result_items(call.procedure, reader.rest(), &chunks, items);
   const auto found = std::span(items).first(count);
-  if (!rooms.consistent(found)) return false;
+  if (!chunks.consistent(found)) return false;
   set_pieces(call, message, results_at, found);
   return true;
 }

@@ -24,8 +24,8 @@ struct ReducedCall {
   std::span<const std::byte> payload;  ///< in the scratch memory
 };
 
-/// Write items of a call: the buffers that plan_reply() has chosen ("rooms").
-struct OfferedRooms {
+/// Write items of a call, one for each Write chunk that plan_reply() has chosen.
+struct OfferedChunks {
   std::array<rdma::Sge, kMaxPlacedItems> pieces;
   std::array<rpcrdma::WriteItem, kMaxPlacedItems> items;
 };
@@ -35,14 +35,14 @@ struct OfferedRooms {
 void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_t arguments_at,
                  rdma::Lkey lkey, std::span<std::byte> scratch, ReducedCall& reduced) noexcept;
 
-/// Sets the call's rooms for the eligible results that it requests. Returns an upper bound in bytes for the
+/// Sets the call's Write chunks, for the eligible results that it requests. Returns an upper bound in bytes for the
 /// rest of the reply.
 std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
                          std::span<const std::byte> arguments) noexcept;
 
-/// The call's rooms as Write items, in `call.reply`, whose memory is registered as `lkey`.
-std::span<const rpcrdma::WriteItem> offer_rooms(const ClientCall& call, rdma::Lkey lkey,
-                                                OfferedRooms& offered) noexcept;
+/// The call's Write chunks as Write items, in `call.reply`, whose memory is registered as `lkey`.
+std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::Lkey lkey,
+                                                 OfferedChunks& offered) noexcept;
 
 /// Copies the reply message to `to`, and sets the call's pieces to the reply as sent over TCP, without its
 /// XID. False, with nothing set: message and placed data are inconsistent, or `to` is too small.

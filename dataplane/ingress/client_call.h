@@ -21,8 +21,8 @@ inline constexpr std::uint32_t kSmallReplyBytes = 4096;
 /// Eligible results placed per reply; further ones come inline.
 inline constexpr std::size_t kMaxPlacedItems = service::kMaxResultItems;
 
-/// A buffer borrowed from the pools that the clients share; to be returned by give_back().
-struct Loan {
+/// A buffer of the pools that the clients share, until release_buffer().
+struct PoolBuffer {
   std::byte* address = nullptr;
   bool is_record = false;  ///< from Memory::records, else from Memory::items
 };
@@ -44,12 +44,12 @@ struct ClientCall {
   std::uint64_t begun_ns = 0;
   const service::Binding* binding = nullptr;  ///< static
 
-  Loan call;                      ///< arguments that the server reads by RDMA
-  Loan reply;                     ///< rooms for placed results, followed by the reply message
-  std::uint32_t rooms_bytes = 0;  ///< total of all rooms
-  std::uint32_t room_count = 0;   ///< eligible results, including those without a room
-  std::array<std::uint32_t, kMaxPlacedItems> room_at;     ///< offset in `reply`
-  std::array<std::uint32_t, kMaxPlacedItems> room_bytes;  ///< zero: the result is to come inline
+  PoolBuffer call;                     ///< arguments that the server reads by RDMA
+  PoolBuffer reply;                    ///< buffers of the Write chunks, then the reply message
+  std::uint32_t all_chunks_bytes = 0;  ///< total of the Write chunks
+  std::uint32_t chunk_count = 0;       ///< eligible results, including those without a chunk
+  std::array<std::uint32_t, kMaxPlacedItems> chunk_at;     ///< offset in `reply`
+  std::array<std::uint32_t, kMaxPlacedItems> chunk_bytes;  ///< zero: the result is to come inline
 
   std::uint32_t total_bytes = 0;  ///< of the reply as sent to the client
   std::uint32_t piece_count = 0;

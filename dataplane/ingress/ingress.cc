@@ -46,16 +46,16 @@ std::uint16_t Ingress::port() const noexcept {
   return tcp::local_port(listener_);
 }
 
-Loan Ingress::borrow(std::size_t bytes) noexcept {
+PoolBuffer Ingress::acquire_buffer(std::size_t bytes) noexcept {
   if (bytes <= memory_.items.buffer_bytes() && memory_.items.available() > 0)
     return {memory_.items.acquire(), false};
   return {memory_.records.acquire(), true};
 }
 
-void Ingress::give_back(Loan& loan) noexcept {
-  std::byte* const memory = std::exchange(loan.address, nullptr);
+void Ingress::release_buffer(PoolBuffer& buffer) noexcept {
+  std::byte* const memory = std::exchange(buffer.address, nullptr);
   if (memory == nullptr) return;
-  (loan.is_record ? memory_.records : memory_.items).release(memory);
+  (buffer.is_record ? memory_.records : memory_.items).release(memory);
   note_release();
 }
 

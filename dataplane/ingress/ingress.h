@@ -71,11 +71,11 @@ class Ingress final : public service::Poller {
   std::span<std::byte> scratch() noexcept { return {scratch_.get(), tcp::kMaxRecordBytes}; }
   std::uint64_t now_ns() const noexcept { return clock_(); }
   /// A buffer of the smallest size that fits. Null address: none is free.
-  Loan borrow(std::size_t bytes) noexcept;
-  void give_back(Loan& loan) noexcept;
+  PoolBuffer acquire_buffer(std::size_t bytes) noexcept;
+  void release_buffer(PoolBuffer& buffer) noexcept;
   rdma::Lkey record_lkey() const noexcept { return memory_.records.lkey(); }
-  rdma::Lkey lkey(const Loan& loan) const noexcept {
-    return (loan.is_record ? memory_.records : memory_.items).lkey();
+  rdma::Lkey lkey(const PoolBuffer& buffer) const noexcept {
+    return (buffer.is_record ? memory_.records : memory_.items).lkey();
   }
   /// A resource that waiting clients may need was released: they are resumed in the next poll().
   void note_release() noexcept { released_ = true; }

@@ -162,9 +162,9 @@ void TcpClient::handle_records() noexcept {
         return ingress_.uring().receive(this, socket_, room.data(), room.size());
       }
       case tcp::RecordStream::Step::NeedMemory: {
-        const Loan loan = borrow(tcp::kMaxRecordBytes);
-        if (loan.address == nullptr) return wait_for_release();
-        stream_.lend(loan.address);
+        const PoolBuffer buffer = acquire_buffer(tcp::kMaxRecordBytes);
+        if (buffer.address == nullptr) return wait_for_release();
+        stream_.lend(buffer.address);
         break;
       }
       case tcp::RecordStream::Step::Skipped:
@@ -245,7 +245,7 @@ ClientCall* TcpClient::take_call(std::uint32_t xid) noexcept {
   call->state = ClientCall::State::Outstanding;
   call->xid = xids_[call->index] = xid;
   call->submitting = call->refused = false;
-  call->rooms_bytes = call->room_count = 0;
+  call->all_chunks_bytes = call->chunk_count = 0;
   call->begun_ns = ingress_.now_ns();
   return call;
 }
@@ -298,13 +298,13 @@ bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span
   const bool is_long = record.size() + kHeaderRoom > ingress_.config().inline_bytes;
   const bool to_reduce = is_long && call.binding->argument_items != nullptr;
   const std::uint32_t max_reply = plan_reply(call, header, record.subspan(arguments_at));
-  const std::uint32_t reply_bytes = call.rooms_bytes + max_reply;
+  const std::uint32_t reply_bytes = call.all_chunks_bytes + max_reply;
   if (reply_bytes > kSmallReplyBytes) {
-    call.reply = borrow(reply_bytes);
+    call.reply = acquire_buffer(reply_bytes);
     if (call.reply.address == nullptr) return false;
   }
   if (to_reduce && !in_memory) {  // the stream buffer of short records is not registered
-    call.call = borrow(record.size());
+    call.call = acquire_buffer(record.size());
     if (call.call.address == nullptr) return false;
     std::memcpy(call.call.address, record.data(), record.size());
     record = {call.call.address, record.size()};
@@ -315,11 +315,11 @@ bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span
   if (to_reduce)
     reduce_call(call, record, arguments_at, in_memory ? ingress_.record_lkey() : ingress_.lkey(call.call),
                 ingress_.scratch(), reduced);
-  OfferedRooms rooms;
+  OfferedChunks chunks;
   const std::uint64_t timeout_ns = ingress_.config().call_timeout_ns;
   if (!submit(call, {.payload = reduced.payload,
                      .reads = std::span(reduced.items).first(reduced.count),
-                     .writes = offer_rooms(call, ingress_.lkey(call.reply), rooms),
+                     .writes = offer_chunks(call, ingress_.lkey(call.reply), chunks),
                      .max_reply_bytes = max_reply,
                      .deadline_ns = timeout_ns == 0 ? 0 : call.begun_ns + timeout_ns,
                      .completion = &completed,
@@ -328,7 +328,7 @@ bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span
   if (reduced.count > 0) ingress_.count(Ingress::Counter::reduced_calls);
   if (to_reduce && in_memory) call.call = {stream_.take_memory(), true};
   if (call.refused) {
-    give_back(call.call);
+    release_buffer(call.call);
     fail(call);
   }
   return true;
@@ -344,22 +344,22 @@ bool TcpClient::submit(ClientCall& call, const rpcrdma::Request& request) noexce
 
 /// Returns the memory of a handled record, unless it had none or the call took it over.
 void TcpClient::release_record() noexcept {
-  Loan loan{stream_.take_memory(), true};
-  give_back(loan);
+  PoolBuffer buffer{stream_.take_memory(), true};
+  release_buffer(buffer);
 }
 
-Loan TcpClient::borrow(std::size_t bytes) noexcept {
-  Loan loan = ingress_.borrow(bytes);
-  if (!loan.is_record || loan.address == nullptr) return loan;
+PoolBuffer TcpClient::acquire_buffer(std::size_t bytes) noexcept {
+  PoolBuffer buffer = ingress_.acquire_buffer(bytes);
+  if (!buffer.is_record || buffer.address == nullptr) return buffer;
   const std::uint32_t share = std::max(ingress_.config().record_buffers / kShareOfRecords, 2u);
-  if (records_held_ < share) return ++records_held_, loan;
-  return ingress_.give_back(loan), Loan{};
+  if (records_held_ < share) return ++records_held_, buffer;
+  return ingress_.release_buffer(buffer), PoolBuffer{};
 }
 
-void TcpClient::give_back(Loan& loan) noexcept {
-  if (loan.address == nullptr) return;
-  if (loan.is_record) --records_held_;
-  ingress_.give_back(loan);
+void TcpClient::release_buffer(PoolBuffer& buffer) noexcept {
+  if (buffer.address == nullptr) return;
+  if (buffer.is_record) --records_held_;
+  ingress_.release_buffer(buffer);
 }
 
 // --- Replies
@@ -373,7 +373,7 @@ void TcpClient::completed(void* context, const rpcrdma::Reply& reply) noexcept {
 }
 
 void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
-  give_back(call.call);
+  release_buffer(call.call);
   if (state_ != State::Open) return free(call);
   ingress_.area().server_ns.record(ingress_.now_ns() - call.begun_ns);
   if (reply.status() == rpcrdma::CallStatus::TimedOut)
@@ -381,19 +381,19 @@ void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept
   else
     note_answer();
   if (reply.status() != rpcrdma::CallStatus::Ok ||
-      !assemble_reply(call, reply, room_for_reply(call, reply.message().size())))
+      !assemble_reply(call, reply, buffer_for_reply(call, reply.message().size())))
     return fail(call);
   ingress_.count(Ingress::Counter::replies);
   if (call.piece_count > 1) ingress_.count(Ingress::Counter::placed_replies);
   make_ready(call);
 }
 
-/// Behind the call's rooms, or in its own buffer if it has no rooms and the reply is short.
-std::span<std::byte> TcpClient::room_for_reply(ClientCall& call, std::size_t bytes) noexcept {
-  if (bytes > kSmallReplyBytes && call.reply.address == nullptr) call.reply = borrow(bytes);
+/// Behind the call's Write chunks, or in its own buffer if it has none and the reply is short.
+std::span<std::byte> TcpClient::buffer_for_reply(ClientCall& call, std::size_t bytes) noexcept {
+  if (bytes > kSmallReplyBytes && call.reply.address == nullptr) call.reply = acquire_buffer(bytes);
   if (call.reply.address == nullptr) return *call.small;
   const std::size_t lent = call.reply.is_record ? tcp::kMaxRecordBytes : tcp::kStreamBytes;
-  return {call.reply.address + call.rooms_bytes, lent - call.rooms_bytes};
+  return {call.reply.address + call.all_chunks_bytes, lent - call.all_chunks_bytes};
 }
 
 void TcpClient::note_answer() noexcept {
@@ -451,8 +451,8 @@ void TcpClient::pump() noexcept {
 }
 
 void TcpClient::free(ClientCall& call) noexcept {
-  give_back(call.call);
-  give_back(call.reply);
+  release_buffer(call.call);
+  release_buffer(call.reply);
   call.state = ClientCall::State::Free;
   free_.push_front(call);
   --in_use_;

@@ -87,13 +87,13 @@ class TcpClient {
   ClientCall* take_call(std::uint32_t xid) noexcept;
 
   void release_record() noexcept;
-  Loan borrow(std::size_t bytes) noexcept;
-  void give_back(Loan& loan) noexcept;
+  PoolBuffer acquire_buffer(std::size_t bytes) noexcept;
+  void release_buffer(PoolBuffer& buffer) noexcept;
 
   // TX: from the server's reply to the send queue.
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
   void on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept;
-  std::span<std::byte> room_for_reply(ClientCall& call, std::size_t bytes) noexcept;
+  std::span<std::byte> buffer_for_reply(ClientCall& call, std::size_t bytes) noexcept;
   void note_answer() noexcept;
   void on_timeout(const ClientCall& call) noexcept;
   void fail(ClientCall& call) noexcept;

@@ -13,18 +13,17 @@
 
 namespace sluice::rdma::verbs {
 
-/// The wr_id passed to the provider: index of the queue pair ("place"), generation of that place, send or
+/// The wr_id passed to the provider: slot of the queue pair in the device, generation of that slot, send or
 /// receive queue, and index in that queue.
 struct Cookie {
-  std::uint16_t place = 0;
+  std::uint16_t slot = 0;
   std::uint16_t generation = 0;  ///< 15 bits
   bool receive = false;
   std::uint32_t index = 0;
 
   static constexpr std::uint16_t kGenerations = 1u << 15;
   constexpr std::uint64_t packed() const noexcept {
-    return std::uint64_t{place} << 48 | std::uint64_t{generation} << 33 | std::uint64_t{receive} << 32 |
-           index;
+    return std::uint64_t{slot} << 48 | std::uint64_t{generation} << 33 | std::uint64_t{receive} << 32 | index;
   }
   static constexpr Cookie unpacked(std::uint64_t word) noexcept {
     return {static_cast<std::uint16_t>(word >> 48), static_cast<std::uint16_t>(word >> 33 & 0x7FFF),

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t kMaxSend = 1u << 20;
 constexpr std::uint32_t kMaxWindows = 65536;
 /// Queue pairs of closing connections, while their successors are already open.
-constexpr std::uint32_t kSparePlaces = 16;
+constexpr std::uint32_t kSpareSlots = 16;
 
 }  // namespace
 
@@ -41,12 +41,12 @@ std::unique_ptr<Verbs> open(const DeviceConfig& config) {
 
 VerbsDevice::VerbsDevice(const DeviceConfig& config)
     : config_(config),
-      places_(config.max_queue_pairs + kSparePlaces),
-      numbers_(config.max_queue_pairs + kSparePlaces),
-      ended_(config.max_queue_pairs + kSparePlaces),
-      probed_(config.max_queue_pairs + kSparePlaces) {
-  staged_.reserve(places_.size());
-  failed_.reserve(places_.size());
+      slots_(config.max_queue_pairs + kSpareSlots),
+      numbers_(config.max_queue_pairs + kSpareSlots),
+      ended_(config.max_queue_pairs + kSpareSlots),
+      probed_(config.max_queue_pairs + kSpareSlots) {
+  staged_.reserve(slots_.size());
+  failed_.reserve(slots_.size());
   attach();
   if (config_.shared_receives == 0) return;
   try {
@@ -155,8 +155,8 @@ std::unique_ptr<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits&
     if (context_ == nullptr)
       throw SetupError("The RDMA device " + name_ + " was removed: Sluice waits until it comes back.");
     auto qp = std::make_unique<VerbsQueuePair>(*this, limits);
-    numbers_[qp->place()].store(static_cast<std::uint32_t>(qp->number()), std::memory_order_relaxed);
-    if (shared_) places_by_number_[static_cast<std::uint32_t>(qp->number())] = qp->place();
+    numbers_[qp->slot()].store(static_cast<std::uint32_t>(qp->number()), std::memory_order_relaxed);
+    if (shared_) slots_by_number_[static_cast<std::uint32_t>(qp->number())] = qp->slot();
     ++statistics_.queue_pairs_made;
     return qp;
   } catch (...) {
@@ -165,22 +165,22 @@ std::unique_ptr<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits&
   }
 }
 
-VerbsDevice::Place& VerbsDevice::take_place(VerbsQueuePair& qp, std::uint16_t& number) {
+VerbsDevice::Slot& VerbsDevice::assign_slot(VerbsQueuePair& qp, std::uint16_t& number) {
   const auto free =
-      std::find_if(places_.begin(), places_.end(), [](const Place& place) { return place.qp == nullptr; });
-  if (free == places_.end())
-    throw SetupError("All " + std::to_string(places_.size()) + " queue pairs of the RDMA device " + name_ +
+      std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.qp == nullptr; });
+  if (free == slots_.end())
+    throw SetupError("All " + std::to_string(slots_.size()) + " queue pairs of the RDMA device " + name_ +
                      " are in use: raise [transport] max_connections.");
   free->qp = &qp;
   free->generation = static_cast<std::uint16_t>((free->generation + 1) % Cookie::kGenerations);
-  number = static_cast<std::uint16_t>(free - places_.begin());
+  number = static_cast<std::uint16_t>(free - slots_.begin());
   ended_[number].store(0, std::memory_order_relaxed);
   return *free;
 }
 
-void VerbsDevice::leave_place(VerbsQueuePair& qp) noexcept {
-  places_[qp.place()].qp = nullptr;
-  numbers_[qp.place()].store(0, std::memory_order_relaxed);
+void VerbsDevice::release_slot(VerbsQueuePair& qp) noexcept {
+  slots_[qp.slot()].qp = nullptr;
+  numbers_[qp.slot()].store(0, std::memory_order_relaxed);
   std::erase(failed_, &qp);
 }
 
@@ -197,7 +197,7 @@ CompletionQueue& VerbsDevice::completion_queue(std::uint32_t entries) {
   // any one of them.
   const auto most = static_cast<std::uint32_t>(std::max(attributes_.max_cqe, 1));
   const std::uint32_t shared = shared_ ? shared_->count() : 0;
-  const std::uint64_t all = std::uint64_t{entries} * places_.size() + shared;
+  const std::uint64_t all = std::uint64_t{entries} * slots_.size() + shared;
   const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
   auto queue = entries + shared <= size
                    ? CompletionQueue::create(context_, channel_, size, prefers_extended_, in_software_)
@@ -257,22 +257,22 @@ std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
 void VerbsDevice::on_completion(const Completion& completion) noexcept {
   const Cookie cookie = Cookie::unpacked(completion.wr_id);
   if (shared_ && cookie.receive) return on_shared_receive(cookie.index, completion);
-  const bool known = cookie.place < places_.size() && places_[cookie.place].qp != nullptr &&
-                     places_[cookie.place].generation == cookie.generation;
+  const bool known = cookie.slot < slots_.size() && slots_[cookie.slot].qp != nullptr &&
+                     slots_[cookie.slot].generation == cookie.generation;
   if (known)
-    places_[cookie.place].qp->on_completion(cookie, completion);
+    slots_[cookie.slot].qp->on_completion(cookie, completion);
   else
     ++statistics_.stale_completions;
 }
 
 void VerbsDevice::on_shared_receive(std::uint32_t index, const Completion& completion) noexcept {
-  const auto place = places_by_number_.find(completion.queue_pair);
-  if (place == places_by_number_.end()) {
+  const auto slot = slots_by_number_.find(completion.queue_pair);
+  if (slot == slots_by_number_.end()) {
     ++statistics_.stale_completions;
   } else {
     const std::uint32_t length =
         completion.status == IBV_WC_SUCCESS && completion.in_receive ? completion.byte_len : 0;
-    places_[place->second].qp->on_shared_receive(completion, shared_->message(index, length));
+    slots_[slot->second].qp->on_shared_receive(completion, shared_->message(index, length));
   }
   if (!shared_->give_back(index)) request(Request::Detach);
 }
@@ -281,7 +281,7 @@ void VerbsDevice::take_completions_of(VerbsQueuePair& qp, CompletionQueue& queue
   if (!shared_) return;
   // Bounded by the capacity of the queue.
   queue.poll(queue.entries(), [this](const Completion& completion) noexcept { on_completion(completion); });
-  places_by_number_.erase(static_cast<std::uint32_t>(qp.number()));
+  slots_by_number_.erase(static_cast<std::uint32_t>(qp.number()));
 }
 
 /// The first call arms the completion queues and returns, so that the caller polls once more before it
@@ -315,10 +315,10 @@ void VerbsDevice::handle_request() noexcept {
     case Request::None:
       return;
     case Request::LookAtQueuePairs:
-      for (std::size_t i = 0; i < places_.size(); ++i) {
+      for (std::size_t i = 0; i < slots_.size(); ++i) {
         const std::uint32_t ended = ended_[i].exchange(0, std::memory_order_relaxed);
         const std::uint32_t probed = probed_[i].exchange(0, std::memory_order_relaxed);
-        VerbsQueuePair* const qp = places_[i].qp;
+        VerbsQueuePair* const qp = slots_[i].qp;
         const std::uint32_t number = qp != nullptr ? static_cast<std::uint32_t>(qp->number()) : 0;
         if (number != 0 && ended == number) qp->to_error();
         if (number != 0 && probed == number) qp->probe();
@@ -340,8 +340,8 @@ void VerbsDevice::handle_request() noexcept {
 void VerbsDevice::detach() noexcept {
   if (context_ == nullptr) return;
   ++statistics_.device_lost;
-  for (Place& place : places_)
-    if (place.qp != nullptr) place.qp->lose();
+  for (Slot& slot : slots_)
+    if (slot.qp != nullptr) slot.qp->destroy_and_flush();
   close_context();
   condition_.store(Condition::Gone, std::memory_order_relaxed);
 }

@@ -57,13 +57,13 @@ class VerbsDevice final : public Verbs {
   bool has_extended_polling() const noexcept override { return extended_polling_; }
 
   // For queue pairs.
-  struct Place {
+  struct Slot {
     VerbsQueuePair* qp = nullptr;
     std::uint16_t generation = 0;
   };
-  /// Assigns a free place; throws SetupError if there is none.
-  Place& take_place(VerbsQueuePair& qp, std::uint16_t& number);
-  void leave_place(VerbsQueuePair& qp) noexcept;
+  /// Assigns a free slot; throws SetupError if there is none.
+  Slot& assign_slot(VerbsQueuePair& qp, std::uint16_t& number);
+  void release_slot(VerbsQueuePair& qp) noexcept;
   /// Null: queue pairs have their own Receives.
   SharedReceives* shared_receives() noexcept { return shared_.get(); }
   /// The queue pair is about to be destroyed: recovers the shared Receives that it has consumed.
@@ -128,10 +128,10 @@ class VerbsDevice final : public Verbs {
   std::vector<PeerAddress> addresses_;
   MemoryTable memory_;
   std::unique_ptr<SharedReceives> shared_;
-  std::unordered_map<std::uint32_t, std::uint16_t> places_by_number_;  ///< by QPN; only with shared Receives
+  std::unordered_map<std::uint32_t, std::uint16_t> slots_by_number_;  ///< by QPN; only with shared Receives
   std::vector<std::unique_ptr<CompletionQueue>> completion_queues_;
   std::size_t next_queue_ = 0;
-  std::vector<Place> places_;
+  std::vector<Slot> slots_;
   std::vector<VerbsQueuePair*> staged_;
   std::vector<VerbsQueuePair*> failed_;
   /// Completions for the next poll(); capacity for everything that can be outstanding.
@@ -146,9 +146,9 @@ class VerbsDevice final : public Verbs {
   std::mutex context_lock_;  ///< protects `context_`; poll() and look() only try to lock it
   std::atomic<Request> request_{Request::None};
   std::atomic<Condition> condition_{Condition::Up};
-  std::vector<std::atomic<std::uint32_t>> numbers_;  ///< by place: QPN
-  std::vector<std::atomic<std::uint32_t>> ended_;    ///< by place: QPN that an asynchronous event has ended
-  std::vector<std::atomic<std::uint32_t>> probed_;   ///< by place: QPN to be probed
+  std::vector<std::atomic<std::uint32_t>> numbers_;  ///< by slot: QPN
+  std::vector<std::atomic<std::uint32_t>> ended_;    ///< by slot: QPN that an asynchronous event has ended
+  std::vector<std::atomic<std::uint32_t>> probed_;   ///< by slot: QPN to be probed
   std::atomic<std::uint64_t> queue_pair_events_{0};
   std::atomic<std::uint64_t> overruns_{0};
   std::atomic<std::uint64_t> port_down_{0};

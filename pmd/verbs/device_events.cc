@@ -59,7 +59,7 @@ void VerbsDevice::on_event(const ibv_async_event& event) noexcept {
     case IBV_EVENT_QP_ACCESS_ERR:
       ++queue_pair_events_;
       // The queue pair cannot be destroyed before its event is acknowledged.
-      ended_[static_cast<VerbsQueuePair*>(event.element.qp->qp_context)->place()].store(
+      ended_[static_cast<VerbsQueuePair*>(event.element.qp->qp_context)->slot()].store(
           event.element.qp->qp_num, std::memory_order_relaxed);
       return request(Request::LookAtQueuePairs);
     case IBV_EVENT_CQ_ERR:  // unknown which queue pairs are affected: restart all

@@ -31,7 +31,7 @@ VerbsQueuePair::VerbsQueuePair(VerbsDevice& device, const QueuePairLimits& limit
       rnr_retry_(limits.rnr_retry),
       sends_(limits.send_depth),
       receives_(limits.recv_depth) {
-  generation_ = device_.take_place(*this, place_).generation;
+  generation_ = device_.assign_slot(*this, slot_).generation;
   try {
     completions_ = &device_.completion_queue(completion_entries());
     make(limits);
@@ -40,7 +40,7 @@ VerbsQueuePair::VerbsQueuePair(VerbsDevice& device, const QueuePairLimits& limit
   } catch (...) {
     if (qp_ != nullptr) ibv_destroy_qp(qp_);
     if (completions_ != nullptr) completions_->leave_room(completion_entries());
-    device_.leave_place(*this);
+    device_.release_slot(*this);
     throw;
   }
   number_ = static_cast<QueuePairNumber>(qp_->qp_num);
@@ -102,13 +102,13 @@ void VerbsQueuePair::to_init() {
 }
 
 VerbsQueuePair::~VerbsQueuePair() {
-  lose();
+  destroy_and_flush();
   device_.forget_completions_of(number_);
   device_.remove_depth(std::size_t{sends_.depth()} + receives_.depth());
-  device_.leave_place(*this);
+  device_.release_slot(*this);
 }
 
-void VerbsQueuePair::lose() noexcept {
+void VerbsQueuePair::destroy_and_flush() noexcept {
   state_ = State::Error;
   if (qp_ == nullptr) return;
   if (staged_) {
@@ -173,7 +173,7 @@ bool VerbsQueuePair::connect(const RcAttributes& attributes) noexcept {
 void VerbsQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
   ring_doorbell();
-  if (state_ == State::Error) return;  // the provider refused, and lose() has flushed everything
+  if (state_ == State::Error) return;  // the provider refused, and destroy_and_flush() has flushed everything
   state_ = State::Error;
   enter_error();
 }
@@ -183,7 +183,7 @@ void VerbsQueuePair::enter_error() noexcept {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
   // If the device refuses even that, destroy the ibv_qp.
-  if (ibv_modify_qp(qp_, &attributes, IBV_QP_STATE) != 0) lose();
+  if (ibv_modify_qp(qp_, &attributes, IBV_QP_STATE) != 0) destroy_and_flush();
 }
 
 }  // namespace sluice::rdma::verbs

@@ -61,7 +61,7 @@ class PostedRing {
 
 class VerbsQueuePair final : public QueuePair {
  public:
-  /// Setup. Throws SetupError. Takes a place of the device.
+  /// Setup. Throws SetupError. Takes a slot of the device.
   VerbsQueuePair(VerbsDevice& device, const QueuePairLimits& limits);
   ~VerbsQueuePair() override;
 
@@ -77,19 +77,19 @@ class VerbsQueuePair final : public QueuePair {
   bool heard_from_peer() const noexcept override { return heard_; }
 
   // For the device.
-  std::uint16_t place() const noexcept { return place_; }
+  std::uint16_t slot() const noexcept { return slot_; }
   std::uint16_t generation() const noexcept { return generation_; }
   void on_completion(const Cookie& cookie, const Completion& completion) noexcept;
   /// A message in a shared Receive, to be copied to the first Receive posted here.
   void on_shared_receive(const Completion& completion, std::span<const std::byte> message) noexcept;
-  /// Posts the staged work requests to the provider. If it refuses, lose().
+  /// Posts the staged work requests to the provider. If it refuses, destroy_and_flush().
   void ring_doorbell() noexcept;
   /// Sends an RDMA Write of length zero, which the peer's device acknowledges without the peer noticing.
   void probe() noexcept;
   /// Moves the ibv_qp to the Error state too.
   void enter_error() noexcept;
   /// Destroys the ibv_qp; everything outstanding completes as flushed.
-  void lose() noexcept;
+  void destroy_and_flush() noexcept;
 
  private:
   struct SendEntry {
@@ -110,7 +110,7 @@ class VerbsQueuePair final : public QueuePair {
   void stage(const SendWr& wr, bool probe = false) noexcept;
   unsigned flags_for(std::uint8_t flags, bool& signaled) noexcept;
   std::uint64_t send_cookie(std::uint32_t index) const noexcept {
-    return Cookie{place_, generation_, false, index}.packed();
+    return Cookie{slot_, generation_, false, index}.packed();
   }
   void begin_batch() noexcept;
   void stage_extended(const SendWr& wr, std::uint64_t cookie, unsigned flags, bool inlined) noexcept;
@@ -127,11 +127,11 @@ class VerbsQueuePair final : public QueuePair {
 
   VerbsDevice& device_;
   const bool shares_receives_;     ///< messages are copied from the device's SharedReceives
-  ibv_qp* qp_ = nullptr;           ///< null after lose()
+  ibv_qp* qp_ = nullptr;           ///< null after destroy_and_flush()
   ibv_qp_ex* extended_ = nullptr;  ///< the same, if the provider has the extended interface
   CompletionQueue* completions_ = nullptr;
   QueuePairNumber number_{};
-  std::uint16_t place_ = 0;
+  std::uint16_t slot_ = 0;
   std::uint16_t generation_ = 0;
   State state_ = State::Init;
   bool heard_ = false;

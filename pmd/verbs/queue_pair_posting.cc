@@ -199,7 +199,7 @@ void VerbsQueuePair::post_classic() noexcept {
     return;
   }
   ++device_.stats().post_failures;
-  lose();
+  destroy_and_flush();
 }
 
 void VerbsQueuePair::ring_doorbell() noexcept {
@@ -212,7 +212,7 @@ void VerbsQueuePair::ring_doorbell() noexcept {
     return;
   }
   ++device_.stats().post_failures;
-  lose();
+  destroy_and_flush();
 }
 
 /// A Write of length zero needs no rkey (InfiniBand volume 1, 9.7.4.1.5).
@@ -237,7 +237,7 @@ std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
       sges[i] = {.addr = reinterpret_cast<std::uintptr_t>(wr.sge.address),
                  .length = wr.sge.length,
                  .lkey = device_.memory().device_lkey(wr.sge.lkey)};
-      chain[i] = {.wr_id = Cookie{place_, generation_, true, receives_.push(wr)}.packed(),
+      chain[i] = {.wr_id = Cookie{slot_, generation_, true, receives_.push(wr)}.packed(),
                   .next = i + 1 < part ? &chain[i + 1] : nullptr,
                   .sg_list = &sges[i],
                   .num_sge = wr.sge.length > 0 ? 1 : 0};
@@ -248,7 +248,7 @@ std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
     ++device_.stats().receive_doorbells;
     if (ibv_post_recv(qp_, chain.data(), &refused) == 0) continue;
     ++device_.stats().post_failures;
-    lose();
+    destroy_and_flush();
   }
   for (; done < count; ++done) receives_.push(wrs[done]);
   flush_receives_after_device();

@@ -31,7 +31,7 @@ TEST(VerbsSetup, a_cookie_brings_back_what_it_was_made_of) {
        {Cookie{0, 0, false, 0}, Cookie{65535, Cookie::kGenerations - 1, true, 0xFFFFFFFF},
         Cookie{7, 3, false, 0x80000000}, Cookie{256, 16384, true, 1}}) {
     const Cookie back = Cookie::unpacked(cookie.packed());
-    EXPECT_EQ(back.place, cookie.place);
+    EXPECT_EQ(back.slot, cookie.slot);
     EXPECT_EQ(back.generation, cookie.generation);
     EXPECT_EQ(back.receive, cookie.receive);
     EXPECT_EQ(back.index, cookie.index);

@@ -22,7 +22,7 @@ double jain(const std::vector<double>& values) {
 }
 
 /// Clients and a reactor that serves, in each step, as many calls as it has capacity for, in the proportion
-/// of what is outstanding. A grant that was taken back is only heard of with a reply.
+/// of what is outstanding. A client learns with a reply that its grant has changed.
 class Simulation {
  public:
   enum class Behaviour { Greedy, Modest, Bursty, Silent };
@@ -32,7 +32,7 @@ class Simulation {
 
   void join(std::uint32_t number, Behaviour behaviour, std::uint32_t client_class = 0) {
     const std::uint32_t first = policy.first_grant(client_class);
-    clients_[number] = {.present = true, .behaviour = behaviour, .granted = first, .heard = first};
+    clients_[number] = {.present = true, .behaviour = behaviour, .granted = first, .known_grant = first};
     policy.joined(number, client_class, first, now_ns_);
   }
   void leave(std::uint32_t number) {
@@ -53,7 +53,7 @@ class Simulation {
             static_cast<double>(capacity) * client.outstanding / static_cast<double>(outstanding);
         client.served += share;
         client.calls += static_cast<std::uint64_t>(share) + 1;
-        client.heard = client.granted;
+        client.known_grant = client.granted;
       }
       policy.observed(number, client.calls, client.outstanding, now_ns_);
     }
@@ -91,7 +91,7 @@ class Simulation {
     bool present = false;
     Behaviour behaviour = Behaviour::Silent;
     std::uint32_t granted = 0;
-    std::uint32_t heard = 0;  ///< what the last reply said
+    std::uint32_t known_grant = 0;  ///< of the last reply
     std::uint32_t outstanding = 0;
     std::uint64_t calls = 0;
     double served = 0;
@@ -99,11 +99,11 @@ class Simulation {
   std::uint32_t wants(const Client& client) const {
     switch (client.behaviour) {
       case Behaviour::Greedy:
-        return client.heard;
+        return client.known_grant;
       case Behaviour::Modest:
-        return std::min(client.heard, 2u);
+        return std::min(client.known_grant, 2u);
       case Behaviour::Bursty:
-        return steps_ / 10 % 2 == 0 ? client.heard : 0;
+        return steps_ / 10 % 2 == 0 ? client.known_grant : 0;
       case Behaviour::Silent:
         return 0;
     }

@@ -186,5 +186,36 @@ TEST(WriteChunks, V1_106_no_piece_without_bytes_is_handed_to_the_driver) {
   for (const Op& op : lab.log.ops()) EXPECT_EQ(op.empty_pieces, 0u);
 }
 
+/// What the control plane asks for beyond what a connection object can carry would be without memory.
+TEST(Capacity, a_connection_is_held_to_what_it_can_carry) {
+  LabOptions options;
+  options.engine.capacity.call_slots = 4;
+  options.engine.capacity.requests = 3;
+  options.engine.capacity.receive_bytes = 4096;
+  options.connection.credit_grant = 1000;
+  options.connection.credits_requested = 1000;
+  options.connection.receive_inline_bytes = 65536;
+  options.connection.max_version = 2;
+  options.connection.version2.parameters.max_send_bytes = 2048;
+  ServerLab lab(options);
+  const rpcrdma::ConnectionConfig& config = lab.connection->config();
+  EXPECT_EQ(config.credit_grant, 4u);
+  EXPECT_EQ(config.credits_requested, 3u);
+  EXPECT_EQ(config.receive_inline_bytes, 4096u);
+  EXPECT_EQ(config.max_version, 2u);
+  EXPECT_EQ(lab.connection->agreement().send_bytes, 2048u);
+  EXPECT_TRUE(lab.alive(5));
+}
+
+/// A version 2 peer may send 4096 bytes before it has heard of another limit.
+TEST(Capacity, V2_011_with_shorter_receives_only_version_1_is_spoken) {
+  LabOptions options;
+  options.engine.capacity.receive_bytes = 4092;
+  options.connection.max_version = 2;
+  ServerLab lab(options);
+  EXPECT_EQ(lab.connection->config().max_version, 1u);
+  EXPECT_TRUE(lab.alive(5));
+}
+
 }  // namespace
 }  // namespace sluice::conformance

@@ -197,8 +197,10 @@ TEST(Capacity, a_connection_is_held_to_what_it_can_carry) {
   options.connection.receive_inline_bytes = 65536;
   options.connection.max_version = 2;
   options.connection.version2.parameters.max_send_bytes = 2048;
+  options.connection.client_class = 2;
   ServerLab lab(options);
   const rpcrdma::ConnectionConfig& config = lab.connection->config();
+  EXPECT_EQ(lab.engine->classes_seen(), 3u);
   EXPECT_EQ(config.credit_grant, 4u);
   EXPECT_EQ(config.credits_requested, 3u);
   EXPECT_EQ(config.receive_inline_bytes, 4096u);

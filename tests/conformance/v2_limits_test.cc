@@ -218,5 +218,49 @@ TEST(V2Limits, V2_007_a_first_call_as_long_as_the_first_message_may_be) {
   }
 }
 
+TEST(V2Limits, V2_058_receives_of_another_size_are_announced) {
+  LabOptions options = Server::defaults();
+  options.engine.capacity.receive_bytes = options.connection.receive_inline_bytes = 8192;
+  Server lab(options);
+  const auto inbox = lab.exchange(null_call(1, 0x00400010));
+  ASSERT_FALSE(inbox.empty());
+  ASSERT_EQ(word_at(inbox[0].bytes, 3), kConnProp);
+  const auto said = rpcrdma::v2::decode_properties(std::span(inbox[0].bytes).subspan(20));
+  ASSERT_TRUE(said);
+  EXPECT_EQ(said->receive_buffer_bytes, 8192u);
+}
+
+TEST(V2Limits, a_server_that_announces_nothing_keeps_to_the_defaults) {
+  LabOptions options = Server::defaults();
+  options.connection.version2.announce = false;
+  Server lab(options);
+  lab.peer->send(Header{.xid = 1, .credit = 0x00400010, .type = kConnProp}.then({1, 2, 4, 65536}));
+  lab.settle();
+  EXPECT_TRUE(lab.connection->heard_properties());
+  EXPECT_EQ(lab.connection->agreement().send_bytes, rpcrdma::v2::kDefaultSendBytes);
+}
+
+TEST(V2Limits, V2_037_a_smaller_window_has_fewer_receives_posted) {
+  Server lab;
+  lab.hello();
+  lab.connection->set_credits(2);
+  for (std::uint32_t xid = 1; xid <= 100; ++xid) EXPECT_TRUE(is_success(lab.ask(null_call(xid)).at(0), xid));
+  const auto posted = lab.log.count(OpKind::PostReceive) - lab.log.count(OpKind::ReceiveDone);
+  EXPECT_EQ(posted, 3u);  // and one more
+}
+
+TEST(V2Limits, V2_065_an_agreement_lifts_no_limit_of_ours) {
+  Server lab;
+  lab.hello();
+  const std::uint32_t most = lab.connection->agreement().send_bytes;
+  lab.connection->apply({.send_bytes = 1u << 30, .max_segment_bytes = 0});
+  EXPECT_LE(lab.connection->agreement().send_bytes,
+            lab.options.connection.version2.parameters.max_send_bytes);
+  EXPECT_GE(lab.connection->agreement().send_bytes, most);
+  EXPECT_EQ(lab.connection->agreement().max_segment_bytes, rpcrdma::v2::kLeastSegmentBytes);
+  lab.connection->apply({.send_bytes = 1});
+  EXPECT_EQ(lab.connection->agreement().send_bytes, rpcrdma::v2::kLeastThreshold);
+}
+
 }  // namespace
 }  // namespace sluice::conformance::v2

@@ -314,6 +314,26 @@ TEST(V2Replies, V2_089_V2_128_a_continued_reply_with_a_write_chunk_has_it_in_the
   EXPECT_TRUE(lab.peer->inbox.back().remote_invalidate);
 }
 
+TEST(V2Replies, V2_084_parts_wait_for_the_buffers_of_their_headers) {
+  LabOptions options = Server::defaults();
+  options.engine.reply_buffer_bytes = 256u << 10;
+  Server lab(options);
+  lab.hello();
+  lab.device->hold = [](const rdma::WorkCompletion& wc) {
+    return rpcrdma::WrId::decode(wc.wr_id).kind == rpcrdma::WrKind::ControlSent;
+  };
+  lab.peer->send(Header{.xid = 5, .credit = 0x00400000}.with(test_call(5, TestService::kList, {200000})));
+  lab.settle();
+  EXPECT_LE(lab.answers().size(), rpcrdma::kControlBuffers);
+  EXPECT_GE(lab.counters().waits_send_queue, 1u);
+  lab.device->hold = nullptr;
+  lab.settle();
+  std::size_t bytes = 0;
+  for (const Bytes& part : lab.answers()) bytes += part.size();
+  EXPECT_GT(bytes, 200000u);
+  EXPECT_TRUE(lab.alive2());
+}
+
 TEST(V2Replies, V2_090_V2_085_a_continued_reply_waits_for_credits_and_is_not_interrupted) {
   Server lab;
   lab.peer->send(Header{.xid = 1, .credit = 0x00400002, .type = kConnProp}.then({0}));

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "dataplane/base/probes.h"
+
 namespace sluice::rpcrdma {
 
 Connection::Connection(LinkContext& links, ResponderContext& responders, ReverseCallers& callers,
@@ -41,6 +43,7 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
 
 void Connection::established() noexcept {
   link_.established();
+  probe::connection_established(number());
   if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
   if (roles_.requester() != nullptr) roles_.requester()->on_established();
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "dataplane/base/probes.h"
+
 namespace sluice::rpcrdma {
 
 Link::Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const ConnectionCapacity& capacity,
@@ -91,6 +93,7 @@ void Link::close(CloseReason reason) noexcept {
   if (state_ != State::Open) return;
   transition(State::Draining);
   close_reason_ = reason;
+  probe::connection_closed(number(), static_cast<std::uint8_t>(reason));
   ++counters().connections_closed;
   if (is_failure(reason)) ++counters().connection_errors;
   if (context_.transmit.staged_for == this) {

@@ -46,6 +46,7 @@ class CallSlot final : public service::Call {
  private:
   friend class Responder;
 
+  std::uint32_t xid() const noexcept { return static_cast<std::uint32_t>(message_.header.fixed.xid); }
   std::array<std::byte, service::kCallStateBytes>& state_bytes() noexcept { return Call::state_bytes_; }
   std::span<const std::byte>& message_span() noexcept { return Call::message_; }
   const std::span<const std::byte>& message_span() const noexcept { return Call::message_; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/base/probes.h"
 #include "dataplane/rpcrdma/responder/responder.h"
 
 namespace sluice::rpcrdma {
@@ -239,6 +240,7 @@ void Responder::enter_service(CallSlot& slot) noexcept {
 
 void Responder::run_service(CallSlot& slot) noexcept {
   enter_service(slot);
+  probe::call_executing(link_.number(), slot.xid(), slot.index_, slot.arguments_.size());
   if (slot.service_->execute(slot) == service::Execution::Started) return;
   await_reply_memory(slot);
 }

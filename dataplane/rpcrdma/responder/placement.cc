@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/base/probes.h"
 #include "dataplane/rpcrdma/responder/responder.h"
 
 namespace sluice::rpcrdma {
@@ -126,6 +127,7 @@ void Responder::post_reads(CallSlot& slot) noexcept {
   for (int attempt = 0; attempt < 2; ++attempt) {
     SendStage& stage = link_.stage();
     const SendStage::Mark mark = stage.mark();
+    const std::uint64_t bytes_before = link_.counters().rdma_read_bytes;
     const bool staged = stage_reads(slot);
     const std::size_t work_requests = stage.size() - mark.wrs;
     if (staged && link_.stage_fits()) {
@@ -134,6 +136,8 @@ void Responder::post_reads(CallSlot& slot) noexcept {
       link_.counters().rdma_reads += work_requests;
       ++posted_;
       set_state(slot, State::Pulling);
+      probe::reads_posted(link_.number(), slot.xid(), slot.index_,
+                          link_.counters().rdma_read_bytes - bytes_before);
       return;
     }
     stage.rollback(mark);
@@ -145,6 +149,7 @@ void Responder::post_reads(CallSlot& slot) noexcept {
 void Responder::on_reads_done(std::uint16_t index) noexcept {
   CallSlot& slot = slots_[index];
   --posted_;
+  probe::reads_finished(link_.number(), slot.xid(), slot.index_);
   if (!link_.is_open()) return finish(slot);
   if (slot.into_sink_) {
     run_service(slot);

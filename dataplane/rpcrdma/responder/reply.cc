@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "dataplane/base/probes.h"
 #include "dataplane/rpcrdma/responder/responder.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 
@@ -367,12 +368,15 @@ void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept
   Counters& counters = link_.counters();
   context_.measurement.times.replied(link_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
   if (slot.refusal_) {
+    probe::error_sent(link_.number(), slot.xid(), slot.index_,
+                      static_cast<std::uint32_t>(slot.refusal_->code));
     if (link_.version() != v1::kVersion) link_.count_error_send();
     ++(slot.refusal_->code == v2::ErrorCode::Vers ? counters.err_vers_sent
        : link_.speaks_version_2()                 ? counters.v2_errors_sent
                                                   : counters.err_chunk_sent);
     return;
   }
+  probe::reply_posted(link_.number(), slot.xid(), slot.index_, plan.payload_bytes);
   if (link_.speaks_version_2()) link_.count_send(slot.credit_);
   if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
   ++counters.replies_sent;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/probes.h"
 
 namespace sluice::rpcrdma {
 
@@ -94,6 +95,7 @@ void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) no
   slot.payload_ = nullptr;
   slot.continued_bytes_ = 0;
   ++link_.counters().calls_received;
+  probe::call_received(link_.number(), slot.xid(), slot.index_, message.bytes.size());
   advance(slot);
 }
 
@@ -240,6 +242,7 @@ void Responder::finish(CallSlot& slot) noexcept {
   if (slot.holds_receive_ && link_.is_open()) link_.repost(slot.message_.buffer);
   const bool replied = slot.state_ == State::Replying;
   set_state(slot, State::Free);
+  probe::slot_released(link_.number(), slot.xid(), slot.index_);
   if (traced_ && replied) note_call(slot);
   if (--busy_ == 0) link_.notify_waiting_senders();
   if (slot.index_ < open_slots_) free_.push(slot.index_);

@@ -6,6 +6,7 @@
 #include <random>
 #include <utility>
 
+#include "dataplane/base/probes.h"
 #include "dataplane/service/forward/forward_service.h"
 
 namespace sluice::forward {
@@ -193,6 +194,8 @@ void Upstream::release(ForwardedCall& forwarded) noexcept {
 
 void Upstream::on_sending(ForwardedCall& forwarded) noexcept {
   forwarded.sent_ns = clock_();
+  probe::upstream_call_sent(static_cast<std::uint32_t>(forwarded.call->header().xid), forwarded.xid,
+                            forwarded.call->message().size());
   area_.gateway_ns.record(forwarded.sent_ns - forwarded.begun_ns);
   count(Counter::calls);
   if (forwarded.resent) count(Counter::resent);
@@ -278,6 +281,8 @@ bool Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> rec
     return true;
   }
   ForwardedCall& forwarded = *found;
+  probe::upstream_reply_received(static_cast<std::uint32_t>(forwarded.call->header().xid), forwarded.xid,
+                                 record.size());
   const bool registered = connection.stream().in_memory();
   if (forwarded.in_send_queue) return hold(forwarded, record);  // replied before the call was fully sent
   if (registered) {

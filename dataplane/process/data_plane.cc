@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "dataplane/process/clocks.h"
+#include "dataplane/process/debug_anchor.h"
 #include "dataplane/process/memory_table.h"
 #include "dataplane/segment/notify.h"
 
@@ -35,6 +36,7 @@ DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Layout& layout
 }
 
 void DataPlane::run(const std::atomic<bool>& stop) {
+  debug_anchor = this;
   ProcessHeartbeat heartbeat(layout_, config_.reactors);
   launch_reactors();
   spdlog::info("Serving on port {} with {} reactor(s)", config_.port, config_.reactors);
@@ -42,6 +44,7 @@ void DataPlane::run(const std::atomic<bool>& stop) {
   notify::stopping();
   for (auto& core : cores_) core->reactor.stop();
   rte_eal_mp_wait_lcore();
+  debug_anchor = nullptr;
 }
 
 void DataPlane::launch_reactors() {

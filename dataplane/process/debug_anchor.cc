@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Compiled with debugging information in every build (meson.build): it describes to a debugger what the anchor leads
+// to, so that the script also works on a release build, whose other objects have none.
+#include "dataplane/process/debug_anchor.h"
+
+#include "dataplane/process/data_plane.h"
+#include "pmd/loopback/device.h"
+#include "pmd/softroce/device.h"
+#include "pmd/verbs/device.h"
+
+namespace sluice::process {
+
+DataPlane* volatile debug_anchor = nullptr;
+
+namespace {
+
+// What is behind pointers to interfaces: without a use its type would not be described.
+struct DebugTypes {
+  rdma::loopback::LoopbackDevice* loopback_device;
+  rdma::loopback::LoopbackQueuePair* loopback_queue_pair;
+  rdma::softroce::SoftDevice* soft_device;
+  rdma::softroce::SoftQueuePair* soft_queue_pair;
+  rdma::verbs::VerbsDevice* verbs_device;
+  rdma::verbs::VerbsQueuePair* verbs_queue_pair;
+};
+[[gnu::used]] const DebugTypes debug_types{};
+
+// Elements of vectors: naming their size completes them.
+static_assert(sizeof(std::unique_ptr<Core>) > 0);
+static_assert(sizeof(std::unique_ptr<rpcrdma::Connection>) > 0);
+
+}  // namespace
+}  // namespace sluice::process

@@ -9,6 +9,7 @@
 #include "cli/arguments.h"
 #include "cli/sluicectl/client.h"
 #include "cli/sluicectl/commands.h"
+#include "cli/sluicectl/debug_dump.h"
 #include "cli/sluicectl/print.h"
 
 namespace {
@@ -222,6 +223,22 @@ void add_operations(cli::Command& app, Session& session) {
   live.option("--turns", turns, "End after this many updates; 0: at SIGINT");
 }
 
+void add_debug(cli::Command& app, Session& session) {
+  cli::Command debug = app.subcommand("debug", "For bug reports");
+  debug.requires_subcommand();
+  static std::string file;
+  cli::Command dump =
+      command(debug, session, "dump",
+              "Everything that the planes show of themselves, as one JSON document without secrets",
+              [&](const Client& client) {
+                const json everything = debug_dump(client);
+                if (file.empty()) return print(everything, true);
+                write_new_file(file, everything.dump(2) + '\n');
+                session.show({{"file", file}, {"connections", everything["connections"].size()}});
+              });
+  dump.option("file", file, "File to create; default: standard output");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -240,6 +257,7 @@ int main(int argc, char** argv) {
   add_gateways(app, session);
   add_config(app, session);
   add_operations(app, session);
+  add_debug(app, session);
   if (const auto ended = program.parse(argc, argv)) return *ended;
   try {
     session.chosen(Client(session.socket));

@@ -3,6 +3,8 @@
 """What an administrator does while clients are served, through sluicectl. Speaks TAP.
 
 administration_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH DEPLOY"""
+import base64
+import json
 import os
 import re
 import shutil
@@ -206,6 +208,48 @@ def exit_codes_tell_scripts_what_happened():
     assert planes.run_ctl("--help").returncode == 0
 
 
+def a_dump_for_a_bug_report_has_every_view_and_no_key():
+    key = "the key of hosts, which no report may show"
+    key_file, file = f"{planes.dir}/psk", f"{planes.dir}/dump"
+    with open(os.open(key_file, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as opened:
+        opened.write(key)
+    dumped = Planes(CONTROL, DATA, CTL, BENCH, f'[host_authentication]\nmethod = "psk"\nkey_file = "{key_file}"\n')
+    dumped.start()
+    try:
+        load = dumped.nfs_load()
+        connection = dumped.loaded()
+        dumped.ctl("trace", "0", str(connection["connection"]), "--calls", "5", "--start")
+        dumped.wait("a trace", lambda: dumped.ctl("trace", "0", str(connection["connection"]), "--last"))
+        written = dumped.ctl("debug", "dump", file)
+        assert written == {"file": file, "connections": 1} and os.stat(file).st_mode & 0o777 == 0o600, written
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+        dump = json.loads(text)
+        for view, words in (("config_show", ["config", "show"]), ("topology", ["topology"]), ("memory", ["memory"])):
+            assert dump[view] == dumped.ctl(*words), view
+        # What changes while it is looked at has at least the same shape.
+        for view in ("status", "reactors", "devices", "credits", "counters", "properties", "exports", "upstreams", "reverse"):
+            shown = dumped.ctl(view)
+            assert type(dump[view]) is type(shown) and len(dump[view]) == len(shown) and "error" not in dump[view], (view, dump[view], shown)
+        shown = dumped.ctl("connections", "show", "0", str(connection["connection"]))
+        assert set(shown) | {"trace"} == set(dump["connections"][0]) and dump["connections"][0]["calls"] > 1000, dump["connections"]
+        assert {"xid", "procedure", "states_us"} <= set(dump["connections"][0]["trace"][0]), dump["connections"]
+        version = dumped.ctl("version")["version"]
+        assert dump["versions"]["control_plane"] == dump["versions"]["sluicectl"] == version, dump["versions"]
+        assert dump["versions"]["data_plane_program"] == os.path.realpath(DATA), dump["versions"]
+        assert dump["system"]["kernel"] == os.uname().release and {"upstream_counters", "reverse_counters", "export_stats"} <= set(dump)
+        assert dump["config_show"]["host_authentication"]["key_file"] == key_file
+        for form in (key, key.encode().hex(), base64.b64encode(key.encode()).decode().rstrip("=")):
+            assert form not in text, form
+        # It never replaces a file, and goes to standard output without one.
+        again = dumped.run_ctl("debug", "dump", file)
+        assert again.returncode == 1 and "name a file that does not exist" in again.stderr, again
+        assert set(json.loads(dumped.run_ctl("debug", "dump").stdout)) == set(dump)
+        assert end(load)["errors"] == 0
+    finally:
+        dumped.stop()
+
+
 def bad_clients_of_the_admin_socket_do_not_stop_the_planes():
     load = planes.load("--seconds", str(PATIENCE_S), "--depth", "16", "null")
     planes.loaded()
@@ -227,7 +271,7 @@ def bad_clients_of_the_admin_socket_do_not_stop_the_planes():
 
 def manual_and_completion_know_every_command():
     words = set()
-    for path in ([], ["config"], ["exports"], ["connections"]):
+    for path in ([], ["config"], ["exports"], ["connections"], ["debug"]):
         text = subprocess.run([CTL, *path, "--help"], capture_output=True, text=True, check=True).stdout
         words |= set(re.findall(r"^  ([a-z][\w-]*) ", text[text.index("Subcommands:"):], re.M))
     assert {"status", "reload", "add", "close", "top"} <= words, words
@@ -253,6 +297,7 @@ def main():
             a_trace_shows_calls_with_their_states, a_connection_is_closed_and_its_client_comes_back_or_ends,
             credits_properties_and_the_other_views_have_their_say, the_log_level_changes_for_both_planes,
             draining_ends_connections_without_an_error_and_refuses_new_ones, exit_codes_tell_scripts_what_happened,
+            a_dump_for_a_bug_report_has_every_view_and_no_key,
             bad_clients_of_the_admin_socket_do_not_stop_the_planes, who_is_in_no_group_is_refused_and_who_may_look_cannot_change,
             manual_and_completion_know_every_command)])
     finally:

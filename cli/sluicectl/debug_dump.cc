@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/sluicectl/debug_dump.h"
+
+#include <fcntl.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+
+namespace sluice::ctl {
+namespace {
+
+/// Methods without parameters; each is a section of its name.
+constexpr std::array kViews{"status",   "config_show",      "properties",     "reactors",
+                            "credits",  "counters",         "devices",        "memory",
+                            "topology", "exports",          "upstreams",      "upstream_counters",
+                            "reverse",  "reverse_counters", "capture_status", "export_stats"};
+
+json ask_or_explain(const Client& client, const std::string& method,
+                    const json& parameters = json::object()) {
+  try {
+    return client.ask(method, parameters);
+  } catch (const Unreachable&) {
+    throw;
+  } catch (const Forbidden&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    return {{"error", error.what()}};
+  }
+}
+
+/// Where the program of a process is; null to who may not know.
+json program_of(const json& plane) {
+  std::array<char, 4096> path{};
+  const std::string link = "/proc/" + plane.value("pid", json(0)).dump() + "/exe";
+  const ssize_t bytes = ::readlink(link.c_str(), path.data(), path.size());
+  return bytes > 0 ? json(std::string(path.data(), static_cast<std::size_t>(bytes))) : json(nullptr);
+}
+
+json system() {
+  utsname name{};
+  ::uname(&name);
+  json result = {{"kernel", name.release}, {"machine", name.machine}};
+  std::ifstream release("/etc/os-release");
+  constexpr std::string_view kKey = "PRETTY_NAME=";
+  for (std::string line; std::getline(release, line);)
+    if (line.starts_with(kKey)) result["release"] = line.substr(kKey.size());
+  return result;
+}
+
+/// Each with its details, and the calls that its trace has recorded.
+json connections(const Client& client) {
+  const json list = ask_or_explain(client, "connections");
+  if (!list.is_array()) return list;
+  json all = json::array();
+  for (const json& connection : list) {
+    const json number = {{"reactor", connection["reactor"]}, {"connection", connection["connection"]}};
+    json shown = ask_or_explain(client, "connection_show", number);
+    const json trace = ask_or_explain(client, "trace_read", number);
+    shown["trace"] = trace.value("calls", trace);
+    if (shown.contains("error")) shown.update(number);  // it has ended since
+    all.push_back(std::move(shown));
+  }
+  return all;
+}
+
+}  // namespace
+
+json debug_dump(const Client& client) {
+  json dump;
+  for (const char* view : kViews) dump[view] = ask_or_explain(client, view);
+  dump["connections"] = connections(client);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  dump["time_s"] = std::chrono::duration_cast<std::chrono::seconds>(now).count();
+  dump["system"] = system();
+  const json& status = dump["status"];
+  dump["versions"] = {{"sluicectl", SLUICE_VERSION},
+                      {"control_plane", ask_or_explain(client, "version").value("version", json())},
+                      {"control_plane_program", program_of(status.value("control_plane", json::object()))},
+                      {"data_plane_program", program_of(status.value("data_plane", json::object()))}};
+  return dump;
+}
+
+void write_new_file(const std::string& path, const std::string& text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0)
+    throw std::runtime_error("Cannot create " + path + " (" + std::strerror(errno) +
+                             "): name a file that does not exist, in a folder that you may write to.");
+  std::size_t written = 0;
+  ssize_t bytes = 0;
+  while (written < text.size() && (bytes = ::write(fd, text.data() + written, text.size() - written)) > 0)
+    written += static_cast<std::size_t>(bytes);
+  const bool closed = ::close(fd) == 0;
+  if (written < text.size() || !closed)
+    throw std::runtime_error("Cannot write all of " + path + ": is the file system full?");
+}
+
+}  // namespace sluice::ctl

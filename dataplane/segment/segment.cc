@@ -11,8 +11,10 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/segment/version.h"
 
 namespace sluice::segment {
 namespace {
@@ -102,8 +104,21 @@ bool alive(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept 
   return ::kill(pid, 0) == 0 || errno == EPERM;
 }
 
+std::string version_of(const Heartbeat& heartbeat) {
+  std::string version;
+  for (const std::atomic<char>& character : heartbeat.version) {
+    const char read = character.load(std::memory_order_relaxed);
+    if (read == '\0') break;
+    version += read;
+  }
+  return version;
+}
+
 void start_heartbeat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns,
                      std::uint64_t wall_now_ns) noexcept {
+  const std::string_view version = kVersion;
+  for (std::size_t i = 0; i < heartbeat.version.size(); ++i)
+    heartbeat.version[i].store(i < version.size() ? version[i] : '\0', std::memory_order_relaxed);
   heartbeat.started_ns.store(wall_now_ns, std::memory_order_relaxed);
   beat(heartbeat, monotonic_now_ns);
   heartbeat.pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_release);

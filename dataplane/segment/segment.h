@@ -34,13 +34,15 @@ inline constexpr std::uint32_t kLayoutVersion = 10;
 /// A plane whose heartbeat has not advanced for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
-/// Liveness of one plane: its process id and a counter that it keeps incrementing.
+/// Liveness of one plane: its process id and a counter that it keeps incrementing. Of the same size in every release.
 struct Heartbeat {
   alignas(kCacheLine) std::atomic<std::uint32_t> pid;
   std::atomic<std::uint64_t> beats;
-  std::atomic<std::uint64_t> beat_ns;     ///< monotonic clock, the same for all processes of the host
-  std::atomic<std::uint64_t> started_ns;  ///< wall clock
+  std::atomic<std::uint64_t> beat_ns;         ///< monotonic clock, the same for all processes of the host
+  std::atomic<std::uint64_t> started_ns;      ///< wall clock
+  std::array<std::atomic<char>, 16> version;  ///< of the program, cut if longer; empty: it did not say
 };
+static_assert(sizeof(Heartbeat) == kCacheLine);
 
 struct ReactorArea {
   SpscRing<Command, 256> commands;             ///< control plane to reactor
@@ -92,6 +94,8 @@ struct Layout {
 std::uint64_t heartbeat_age_ns(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
 /// Whether the heartbeat is recent and its process exists.
 bool alive(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
+/// Version of the plane's program; empty if that does not say it.
+std::string version_of(const Heartbeat& heartbeat);
 /// Claims a heartbeat for this process.
 void start_heartbeat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns,
                      std::uint64_t wall_now_ns) noexcept;

@@ -19,6 +19,7 @@ json heartbeat(const segment::Heartbeat& beat) {
   const bool alive = segment::alive(beat, now);
   json result = {{"alive", alive}, {"pid", beat.pid.load()}};
   if (beat.pid.load() != 0) {
+    if (const std::string version = segment::version_of(beat); !version.empty()) result["version"] = version;
     result["heartbeat_age_s"] = static_cast<double>(segment::heartbeat_age_ns(beat, now)) * 1e-9;
     result["uptime_s"] = alive ? seconds_since(beat.started_ns.load()) : 0.0;
   }

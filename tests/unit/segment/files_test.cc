@@ -15,6 +15,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/segment.h"
+#include "dataplane/segment/version.h"
 
 namespace sluice::segment {
 namespace {
@@ -187,8 +188,10 @@ TEST_F(OtherRelease, that_is_cut_short_before_its_heartbeat_is_replaced) {
 TEST(Hearts, age_is_that_of_the_last_beat) {
   Heartbeat heart{};
   EXPECT_EQ(heartbeat_age_ns(heart, 5), kNever);
+  EXPECT_EQ(version_of(heart), "");
   start_heartbeat(heart, 1000, 77);
   EXPECT_EQ(heart.started_ns, 77u);
+  EXPECT_EQ(version_of(heart), kVersion);
   EXPECT_EQ(heart.beats, 1u);
   EXPECT_EQ(heart.pid, static_cast<std::uint32_t>(::getpid()));
   EXPECT_EQ(heartbeat_age_ns(heart, 1003), 3u);
@@ -197,6 +200,12 @@ TEST(Hearts, age_is_that_of_the_last_beat) {
   beat(heart, 2000);
   EXPECT_EQ(heart.beats, 2u);
   EXPECT_EQ(heartbeat_age_ns(heart, 2001), 1u);
+}
+
+TEST(Hearts, a_version_without_an_end_is_read_to_the_end_of_its_field) {
+  Heartbeat heart{};
+  for (auto& character : heart.version) character = 'x';
+  EXPECT_EQ(version_of(heart), std::string(heart.version.size(), 'x'));
 }
 
 TEST(Hearts, one_is_alive_until_the_timeout_is_over) {

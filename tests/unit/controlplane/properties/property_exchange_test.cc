@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "dataplane/reactor/property_relay.h"
+#include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
 #include "tests/unit/controlplane/properties/lab.h"
 

@@ -282,23 +282,22 @@ def cells(queue_pair, **members):
     return {name: lambda names=names: integer(member(queue_pair, *names)) for name, names in members.items()}
 
 
-def software_rings(queue_pair):
-    return {"sends": lambda: distance(member(queue_pair, "head_"), member(queue_pair, "tail_")),
-            "receives": lambda: distance(member(queue_pair, "recv_head_"), member(queue_pair, "recv_tail_")),
-            "rnr_rounds": lambda: integer(member(queue_pair, "rnr_rounds_"))}
+def sends(queue_pair):
+    return lambda: distance(member(queue_pair, "head_"), member(queue_pair, "tail_"))
 
 
 def loopback_cells(queue_pair):
-    return {**software_rings(queue_pair),
-            **cells(queue_pair, on_wire=["on_wire_"], produced=["produced_"], acknowledged=["acknowledged_"],
+    return {"sends": sends(queue_pair),
+            "receives": lambda: distance(member(queue_pair, "recv_head_"), member(queue_pair, "recv_tail_")),
+            **cells(queue_pair, rnr_rounds=["rnr_rounds_"], on_wire=["on_wire_"], produced=["produced_"], acknowledged=["acknowledged_"],
                     received=["received_"], available=["available_"])}
 
 
 def softroce_cells(queue_pair):
-    return {**software_rings(queue_pair),
-            **cells(queue_pair, remote_qp=["remote_qp_"], next_psn=["next_psn_"], unacked_psn=["unacked_psn_"],
-                    end_psn=["end_psn_"], expected_psn=["expected_psn_"], msn=["msn_"], reads_pending=["reads_pending_"],
-                    retries=["retries_"])}
+    return {"sends": sends(queue_pair),
+            **cells(queue_pair, receives=["recv_queue_", "count_"], rnr_rounds=["rnr_rounds_"], remote_qp=["remote_qp_"],
+                    next_psn=["psns_", "next_"], unacked_psn=["psns_", "unacknowledged_"], end_psn=["psns_", "end_"],
+                    expected_psn=["expected_psn_"], msn=["msn_"], reads_pending=["reads_pending_"], retries=["retries_"])}
 
 
 def verbs_cells(queue_pair):

@@ -54,7 +54,7 @@ json system() {
 
 /// Each with its details, and the calls that its trace has recorded.
 json connections(const Client& client) {
-  const json list = ask_or_explain(client, "connections");
+  json list = ask_or_explain(client, "connections");
   if (!list.is_array()) return list;
   json all = json::array();
   for (const json& connection : list) {

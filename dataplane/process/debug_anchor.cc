@@ -26,9 +26,9 @@ struct DebugTypes {
 };
 [[gnu::used]] const DebugTypes debug_types{};
 
-// Elements of vectors: naming their size completes them.
-static_assert(sizeof(std::unique_ptr<Core>) > 0);
-static_assert(sizeof(std::unique_ptr<rpcrdma::Connection>) > 0);
+// Elements of vectors: asking for their alignment completes them.
+static_assert(alignof(std::unique_ptr<Core>) == alignof(Core*));
+static_assert(alignof(std::unique_ptr<rpcrdma::Connection>) == alignof(rpcrdma::Connection*));
 
 }  // namespace
 }  // namespace sluice::process

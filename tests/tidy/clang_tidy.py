@@ -26,7 +26,7 @@ FOLDERS = ("dataplane", "controlplane", "pmd", "cli", "telemetry")
 ANALYZE = bool(os.environ.get("SLUICE_ANALYZE"))
 CHECKS = [] if ANALYZE else ["--checks=-clang-analyzer-*"]
 NAMES_A_FILE = ("-o", "-c", "-MF", "-MQ", "-MT")
-NOT_FOR_CLANG = ("-MD", "-mmemset-strategy=", "-mmemcpy-strategy=")
+NOT_FOR_CLANG = ("-MD", "-mmemset-strategy=", "-mmemcpy-strategy=", "-femit-class-debug-always")
 
 
 def flags_of(command):

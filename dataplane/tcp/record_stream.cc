@@ -38,13 +38,13 @@ void RecordStream::compact() noexcept {
 
 /// Reads a record mark, and moves the fragments joined so far up to the new fragment's data.
 bool RecordStream::begin_fragment() noexcept {
-  const std::uint32_t mark = xdr::load_u32(&buffer_[at_]);
+  const std::uint32_t mark = xdr::load_u32(buffer_.data() + at_);
   at_ += xdr::kUnit;
   last_ = (mark & kLastFragment) != 0;
   fragment_left_ = mark & ~kLastFragment;
   in_fragment_ = true;
   if (memory_ == nullptr) {
-    if (joined_ > 0) std::memmove(&buffer_[at_ - joined_], &buffer_[begin_], joined_);
+    if (joined_ > 0) std::memmove(buffer_.data() + at_ - joined_, buffer_.data() + begin_, joined_);
     begin_ = at_ - joined_;
   }
   return ++fragments_ <= kMaxFragments;
@@ -52,7 +52,7 @@ bool RecordStream::begin_fragment() noexcept {
 
 /// The record has become too long: keeps its first word and drops the rest received so far.
 bool RecordStream::begin_skipping() noexcept {
-  const std::byte* const joined = memory_ != nullptr ? memory_ : &buffer_[begin_];
+  const std::byte* const joined = memory_ != nullptr ? memory_ : buffer_.data() + begin_;
   std::copy_n(joined, std::min(joined_, skipped_head_.size()), skipped_head_.begin());
   skipping_ = true;
   skipped_ = joined_;
@@ -102,7 +102,7 @@ RecordStream::Step RecordStream::next() noexcept {
     if (memory_ == nullptr && joined_ + fragment_left_ > buffer_.size()) return Step::NeedMemory;
     const std::size_t here = std::min(fragment_left_, unread());
     if (memory_ != nullptr) {
-      if (here > 0) std::memcpy(memory_ + joined_, &buffer_[at_], here);
+      if (here > 0) std::memcpy(memory_ + joined_, buffer_.data() + at_, here);
       begin_ = at_ + here;
     }
     // In the buffer a fragment is joined only once it is complete, so that its data stays contiguous.
@@ -113,7 +113,7 @@ RecordStream::Step RecordStream::next() noexcept {
     if (fragment_left_ > 0) return Step::NeedBytes;
     in_fragment_ = false;
     if (!last_) continue;
-    record_ = {memory_ != nullptr ? memory_ : &buffer_[begin_], joined_};
+    record_ = {memory_ != nullptr ? memory_ : buffer_.data() + begin_, joined_};
     joined_ = 0;
     fragments_ = 0;
     return Step::Record;
@@ -122,7 +122,7 @@ RecordStream::Step RecordStream::next() noexcept {
 
 void RecordStream::lend(std::byte* memory) noexcept {
   memory_ = memory;
-  if (joined_ > 0) std::memcpy(memory_, &buffer_[begin_], joined_);
+  if (joined_ > 0) std::memcpy(memory_, buffer_.data() + begin_, joined_);
   begin_ = at_;
 }
 

@@ -42,7 +42,8 @@ class SendStage {
   /// Starts a work request; pieces follow by append(). False when the stage is full.
   bool begin(rdma::SendOpcode opcode, std::uint64_t wr_id, std::uint8_t flags) noexcept {
     if (wr_count_ == kMaxWrs) return false;
-    wrs_[wr_count_++] = {.wr_id = wr_id, .sges = {&sges_[sge_count_], 0}, .opcode = opcode, .flags = flags};
+    wrs_[wr_count_++] = {
+        .wr_id = wr_id, .sges = {sges_.data() + sge_count_, 0}, .opcode = opcode, .flags = flags};
     return true;
   }
 

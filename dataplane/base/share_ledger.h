@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shares of a pool: how many of its elements each account holds, how many it may take, and who waits for one.
+// Each open account is guaranteed some elements. What others do not use of theirs is lent, and nobody holds
+// more than a stated part. Accounts that wait are served in turn, whoever came first. Every operation but
+// resume() is O(1); resume() costs as much as it serves. One reactor; nothing here allocates.
+//
+// The elements themselves are the owner's: it calls take() when it hands one out and give_back() when it has
+// one again.
+#pragma once
+
+#include <cstdint>
+
+#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/invariant.h"
+
+namespace sluice {
+
+/// Waits in an account for one element.
+class ShareWaiter {
+ public:
+  /// It waits no more, and its account may take an element now.
+  virtual void on_share() noexcept = 0;
+
+  QueueLink<ShareWaiter> share_link;
+
+ protected:
+  ~ShareWaiter() = default;
+};
+
+class ShareLedger;
+
+/// Of one holder, such as a connection or an upstream. Outlives its time in the ledger.
+class ShareAccount {
+ public:
+  std::uint32_t held() const noexcept { return held_; }
+  bool awaited() const noexcept { return !waiting_.empty(); }
+
+  QueueLink<ShareAccount> turn_link;
+
+ private:
+  friend class ShareLedger;
+
+  IntrusiveQueue<ShareWaiter, &ShareWaiter::share_link> waiting_;
+  std::uint32_t held_ = 0;
+  bool open_ = false;
+};
+
+struct ShareLimits {
+  std::uint32_t elements = 0;    ///< in the pool
+  std::uint32_t guaranteed = 0;  ///< to each open account; all of them together are at most `elements`
+  std::uint32_t most = 0;        ///< that one account may hold
+};
+
+class ShareLedger {
+ public:
+  ShareLedger() = default;
+  explicit ShareLedger(const ShareLimits& limits) noexcept { provide(limits); }
+  ShareLedger(const ShareLedger&) = delete;
+  ShareLedger& operator=(const ShareLedger&) = delete;
+
+  /// Setup, before any account is opened.
+  void provide(const ShareLimits& limits) noexcept {
+    limits_ = limits;
+    free_ = limits.elements;
+  }
+  const ShareLimits& limits() const noexcept { return limits_; }
+  std::uint32_t free() const noexcept { return free_; }
+  /// Of all accounts.
+  std::uint32_t waiters() const noexcept { return waiters_; }
+
+  /// The account may still hold what it has not given back since it was closed.
+  void open(ShareAccount& account) noexcept {
+    account.open_ = true;
+    reserved_ += unused_guarantee(account);
+  }
+  /// Nobody waits in it any more. What it holds comes back by give_back().
+  void close(ShareAccount& account) noexcept {
+    while (ShareWaiter* const waiter = account.waiting_.front()) forget(account, *waiter);
+    reserved_ -= unused_guarantee(account);
+    account.open_ = false;
+  }
+
+  /// An open account may always take what it is guaranteed; beyond that, what no other account is guaranteed.
+  bool may_take(const ShareAccount& account) const noexcept {
+    return account.held_ < limits_.most && free_ > (unused_guarantee(account) > 0 ? 0 : reserved_);
+  }
+  /// False, with no effect, if it may not.
+  bool take(ShareAccount& account) noexcept {
+    if (!may_take(account)) return false;
+    reserved_ -= unused_guarantee(account);
+    ++account.held_;
+    --free_;
+    settle(account);
+    return true;
+  }
+  void give_back(ShareAccount& account) noexcept {
+    if (!SLUICE_INVARIANT(account.held_ > 0 && free_ < limits_.elements, pool_balance)) return;
+    reserved_ -= unused_guarantee(account);
+    --account.held_;
+    ++free_;
+    settle(account);
+  }
+
+  /// `waiter` is called in the account's turn. No effect if it waits already.
+  void await(ShareAccount& account, ShareWaiter& waiter) noexcept {
+    if (waiter.share_link.linked()) return;
+    account.waiting_.push_back(waiter);
+    ++waiters_;
+    place(account);
+  }
+  /// No effect if it does not wait in this account.
+  void forget(ShareAccount& account, ShareWaiter& waiter) noexcept {
+    if (!account.waiting_.contains(waiter)) return;
+    account.waiting_.remove(waiter);
+    --waiters_;
+    place(account);
+  }
+
+  /// Calls those who wait and may take, one of an account at a time, at most `most` of them. Returns how many.
+  std::uint32_t resume(std::uint32_t most) noexcept {
+    std::uint32_t called = 0;
+    for (ShareAccount* account; called < most && (account = next()) != nullptr; ++called) {
+      Turns::unlink(*account);  // the others come first now
+      ShareWaiter* const waiter = account->waiting_.pop_front();
+      --waiters_;
+      place(*account);
+      waiter->on_share();
+    }
+    return called;
+  }
+
+ private:
+  using Turns = IntrusiveQueue<ShareAccount, &ShareAccount::turn_link>;
+
+  std::uint32_t unused_guarantee(const ShareAccount& account) const noexcept {
+    return account.open_ && account.held_ < limits_.guaranteed ? limits_.guaranteed - account.held_ : 0;
+  }
+  ShareAccount* next() const noexcept {
+    if (free_ > 0 && !entitled_.empty()) return entitled_.front();
+    return free_ > reserved_ ? borrowing_.front() : nullptr;
+  }
+  void settle(ShareAccount& account) noexcept {
+    reserved_ += unused_guarantee(account);
+    place(account);
+  }
+  /// Puts it into the queue that it belongs to, or into none. Keeps its place if that is where it is.
+  void place(ShareAccount& account) noexcept {
+    Turns* turns = unused_guarantee(account) > 0 ? &entitled_ : &borrowing_;
+    if (account.waiting_.empty() || account.held_ >= limits_.most) turns = nullptr;
+    if (turns != nullptr && turns->contains(account)) return;
+    Turns::unlink(account);
+    if (turns != nullptr) turns->push_back(account);
+  }
+
+  ShareLimits limits_;
+  std::uint32_t free_ = 0;
+  std::uint32_t reserved_ = 0;  ///< sum of what open accounts are guaranteed and do not hold
+  std::uint32_t waiters_ = 0;
+  Turns entitled_;   ///< accounts with waiters that hold less than they are guaranteed
+  Turns borrowing_;  ///< other accounts with waiters that hold less than the most
+};
+
+}  // namespace sluice

@@ -32,6 +32,8 @@ class BufferPool {
 
   std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
   std::size_t available() const noexcept { return available_; }
+  /// Of a buffer of this pool, from zero.
+  std::size_t number_of(const std::byte* buffer) const noexcept { return offset_of(buffer) / buffer_bytes_; }
   Lkey lkey() const noexcept { return region_.lkey; }
 
   /// Null when all buffers are in use: the caller waits and counts that. The caller owns the buffer until
@@ -45,7 +47,7 @@ class BufferPool {
   /// Takes back a buffer of acquire(). After a bug of ours, anything else is left alone.
   void release(std::byte* buffer) noexcept {
     if (!SLUICE_INVARIANT(in_use(buffer), pool_balance)) return;
-    const std::size_t number = offset_of(buffer) / buffer_bytes_;
+    const std::size_t number = number_of(buffer);
     in_use_[number] = false;
     free_[available_++] = number;
   }
@@ -56,7 +58,7 @@ class BufferPool {
   }
   bool in_use(const std::byte* buffer) const noexcept {
     if (buffer_bytes_ == 0 || offset_of(buffer) % buffer_bytes_ != 0) return false;
-    const std::size_t number = offset_of(buffer) / buffer_bytes_;
+    const std::size_t number = number_of(buffer);
     return number < in_use_.size() && in_use_[number];
   }
 

@@ -109,6 +109,7 @@ json describe(const Config& config) {
         {"max_segments", block.max_segments},
         {"keep_alive_s", block.keep_alive_s},
         {"probe_after_s", block.probe_after_s},
+        {"progress_timeout_s", block.progress_timeout_s},
         {"max_connections", block.max_connections},
         {"call_buffers", block.call_buffers},
         {"large_reply_buffers", block.large_reply_buffers},

@@ -38,6 +38,13 @@ Line driver_line(const segment::ConfigBlock& config) {
           std::uint64_t{config.dpdk_memory_mib} << 20};
 }
 
+/// Of assembled calls, of replies and of continued messages.
+std::uint64_t small_buffer_bytes(const rpcrdma::EngineConfig& engine) {
+  const rpcrdma::SharedMemoryConfig each{.accounts = engine.max_connections,
+                                         .small_bytes = engine.small_buffer_bytes};
+  return std::uint64_t{3} * each.small_buffers() * each.small_bytes;
+}
+
 }  // namespace
 
 segment::MemoryTable memory_table(const segment::ConfigBlock& config) {
@@ -50,6 +57,7 @@ segment::MemoryTable memory_table(const segment::ConfigBlock& config) {
       {"Receives that connections share", reactors * config.shared_receives * config.inline_bytes},
       {"reply buffers of call slots", slots * config.reply_buffer_bytes},
       {"long-call buffers", reactors * config.call_buffers * engine.call_buffer_bytes},
+      {"buffers for short ones of both", reactors * small_buffer_bytes(engine)},
       {"large reply buffers", reactors * config.large_reply_buffers * engine.reply_buffer_bytes},
       {"replies of upstreams", upstream_bytes(config)},
       {"calls and replies of the reverse gateway", reverse_bytes(config)},

@@ -62,12 +62,16 @@ rpcrdma::Version2Config version_2_config(const segment::ConfigBlock& config) {
   return version2;
 }
 
+/// Most long calls and replies are shorter: a 4 KiB WRITE in one piece, a LIST of some hundred names.
+constexpr std::uint32_t kSmallBufferBytes = 16u << 10;
+
 rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
   rpcrdma::EngineConfig engine;
   engine.max_connections = config.all_connections();
   engine.capacity.call_slots = config.credits;
   engine.capacity.receive_bytes = config.inline_bytes;
   engine.capacity.reply_buffer_bytes = config.reply_buffer_bytes;
+  engine.small_buffer_bytes = kSmallBufferBytes;
   engine.call_buffers = config.call_buffers;
   engine.reply_buffers = config.large_reply_buffers;
   if (config.upstream_count > 0) {
@@ -129,6 +133,7 @@ reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::u
                                                              : rpcrdma::ReplyChunkPolicy::Always,
           .max_version = config.max_version,
           .version2 = version_2_config(config),
+          .progress_timeout_ns = std::uint64_t{config.progress_timeout_s} * 1'000'000'000,
           .probe_after_ns = std::uint64_t{config.probe_after_s} * 1'000'000'000,
           .idle = config.idle,
           .dial = dial_config(config)};

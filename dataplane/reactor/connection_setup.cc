@@ -193,6 +193,7 @@ rpcrdma::ConnectionConfig ConnectionSetup::connection_config(const segment::Comm
           .client_class = command.client_class,
           .reply_chunks = config_.reply_chunks,
           .credits_requested = engine_.config().callers > 0 ? rpcrdma::kCallBacksAtOnce : 0,
+          .progress_timeout_ns = config_.progress_timeout_ns,
           .probe_after_ns = config_.probe_after_ns,
           .max_version = config_.max_version,
           .version2 = config_.version2};

@@ -213,6 +213,8 @@ void Connection::end_turn() noexcept {
 void Connection::tick() noexcept {
   if (!is_open()) return;
   link_.probe_if_silent();
+  responder_.tick();
+  if (!is_open()) return;
   if (!speaks_version_2()) return;
   version_.tick();
   if (!is_open()) return;

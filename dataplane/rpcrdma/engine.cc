@@ -22,9 +22,15 @@ void require_pools(const EngineConfig& config) {
 
 Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(device), config_(config) {
   require_pools(config);
-  responders_.memory.calls = rdma::BufferPool(device, config.call_buffers, config.call_buffer_bytes);
-  responders_.memory.replies = rdma::BufferPool(device, config.reply_buffers, config.reply_buffer_bytes);
-  links_.assembly.provide(rdma::BufferPool(device, config.assembly_buffers, config.call_buffer_bytes));
+  const auto provide = [&](SharedMemory& memory, std::uint32_t buffers, std::uint32_t bytes) {
+    memory.provide(device, {.accounts = config.max_connections,
+                            .small_bytes = config.small_buffer_bytes < bytes ? config.small_buffer_bytes : 0,
+                            .large_bytes = bytes,
+                            .large = buffers});
+  };
+  provide(responders_.memory.calls, config.call_buffers, config.call_buffer_bytes);
+  provide(responders_.memory.replies, config.reply_buffers, config.reply_buffer_bytes);
+  provide(links_.assembly, config.assembly_buffers, config.call_buffer_bytes);
   links_.remote_invalidation = device.limits().remote_invalidation;
   links_.max_send_bytes = device.limits().max_send_bytes;
   const rdma::MemoryRegion pad = device.allocate_memory(xdr::kUnit);
@@ -84,7 +90,8 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
     const std::uint16_t number = WrId::decode(completions_[i].wr_id).connection;
     connections_[number]->on_completion(completions_[i]);
   }
-  responders_.memory.resume_waiters();
+  responders_.memory.calls.resume_waiters();
+  responders_.memory.replies.resume_waiters();
   links_.assembly.resume_waiters();
   if (now_ns >= next_tick_ns_) tick(now_ns);
   if (!links_.transmit.turn_end.empty()) end_turn();
@@ -135,10 +142,9 @@ bool Engine::all_closed() const noexcept {
 
 bool Engine::memory_balanced() const noexcept {
   const std::size_t slots = std::size_t{config_.max_connections} * config_.capacity.slots();
-  return responders_.memory.calls.available() == config_.call_buffers &&
-         responders_.memory.replies.available() == config_.reply_buffers &&
-         links_.assembly.pool().available() == config_.assembly_buffers && callers_.all_free() &&
-         slots_in_state(static_cast<std::size_t>(CallSlot::State::Free)) == slots;
+  const auto whole = [](const SharedMemory& memory) { return memory.available() == memory.buffers(); };
+  return whole(responders_.memory.calls) && whole(responders_.memory.replies) && whole(links_.assembly) &&
+         callers_.all_free() && slots_in_state(static_cast<std::size_t>(CallSlot::State::Free)) == slots;
 }
 
 }  // namespace sluice::rpcrdma

@@ -15,12 +15,14 @@ namespace sluice::rpcrdma {
 struct EngineConfig {
   std::uint32_t max_connections = 64;
   ConnectionCapacity capacity;
-  std::uint32_t call_buffers = 8;
+  std::uint32_t call_buffers = 16;
   std::uint32_t call_buffer_bytes = (1u << 20) + (64u << 10);  ///< longest assembled call
   std::uint32_t reply_buffers = 16;
   std::uint32_t reply_buffer_bytes = 128u << 10;  ///< longest reply without eligible items
   std::uint32_t assembly_buffers = 8;             ///< version 2: continued messages that come in at once
-  std::uint32_t callers = 0;                      ///< connections that may be called back at a time
+  /// Of the buffers for short ones of all these, of which each connection has its share; zero: none.
+  std::uint32_t small_buffer_bytes = 0;
+  std::uint32_t callers = 0;  ///< connections that may be called back at a time
 };
 
 /// Calls in the reverse direction that one connection may have waiting, and outstanding if the peer grants
@@ -65,11 +67,11 @@ class Engine {
   }
 
   // --- Memory: what is out of buffers, and who waits
-  rdma::BufferPool& call_memory() noexcept { return responders_.memory.calls; }
-  rdma::BufferPool& reply_memory() noexcept { return responders_.memory.replies; }
-  rdma::BufferPool& assembly_memory() noexcept { return links_.assembly.pool(); }
-  bool calls_await_memory() const noexcept { return !responders_.memory.awaiting_calls.empty(); }
-  bool replies_await_memory() const noexcept { return !responders_.memory.awaiting_replies.empty(); }
+  SharedMemory& call_memory() noexcept { return responders_.memory.calls; }
+  SharedMemory& reply_memory() noexcept { return responders_.memory.replies; }
+  SharedMemory& assembly_memory() noexcept { return links_.assembly; }
+  bool calls_await_memory() const noexcept { return responders_.memory.calls.awaited(); }
+  bool replies_await_memory() const noexcept { return responders_.memory.replies.awaited(); }
   bool messages_await_assembly() const noexcept { return links_.assembly.awaited(); }
   // For tests; linear in connections.
   bool all_closed() const noexcept;

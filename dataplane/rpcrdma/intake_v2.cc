@@ -19,7 +19,7 @@ void IntakeV2::open() noexcept {
 
 void IntakeV2::on_closed() noexcept {
   drop_assembly();
-  link_.context().assembly.forget(*this);
+  link_.context().assembly.forget(link_.assembly_account(), *this);
   deferred_.clear();
   wait_ = Wait::Nothing;
 }
@@ -135,6 +135,7 @@ void IntakeV2::resume() noexcept {
     if (!properties_.take({assembly_, assembled_bytes_}, header, none)) return;
     drop_assembly();
   }
+  if (wait_ == Wait::AssemblyMemory) first_part_ns_ += link_.context().now_ns - waiting_since_ns_;
   wait_ = Wait::Nothing;
   while (!deferred_.empty() && link_.is_open()) {
     const Arrived arrived = deferred_.front();
@@ -147,8 +148,12 @@ void IntakeV2::resume() noexcept {
 
 void IntakeV2::tick() noexcept {
   const std::uint64_t now_ns = link_.context().now_ns;
-  if (sequence_.in_progress() && now_ns > last_part_ns_ &&
-      now_ns - last_part_ns_ > link_.config().version2.sequence_idle_ns) {
+  const std::uint64_t in_all_ns = link_.config().progress_timeout_ns;
+  // Waiting for memory is our time, not the peer's.
+  const bool awaits_part = sequence_.in_progress() && wait_ != Wait::AssemblyMemory;
+  if (awaits_part && now_ns > last_part_ns_ &&
+      (now_ns - last_part_ns_ > link_.config().version2.sequence_idle_ns ||
+       (in_all_ns > 0 && now_ns - first_part_ns_ > in_all_ns))) {
     ++link_.counters().broken_sequences;
     return link_.close(CloseReason::SequenceTimeout);
   }
@@ -160,7 +165,8 @@ void IntakeV2::tick() noexcept {
 bool IntakeV2::take(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept {
   const v2::Header& header = decoded.header;
   if (refuse_before_sequence(arrived, decoded)) return true;
-  if (header.more() && !has_assembly()) return false;
+  const bool part = header.more() || sequence_.in_progress();
+  if (part && !has_assembly(part_of(arrived, header).size())) return false;
   const Step step = sequence_.next({header.fixed.xid, header.type, header.response()}, header.more());
   if (step == Step::Broken) {
     ++link_.counters().broken_sequences;
@@ -207,17 +213,33 @@ bool IntakeV2::refuse_before_sequence(const Arrived& arrived, const v2::DecodeRe
   return break_sequence(arrived, header, *refusal), true;
 }
 
-/// Memory for the sequence that this message begins, or belongs to. False: it is waited for.
-bool IntakeV2::has_assembly() noexcept {
-  if (sequence_.in_progress() || assembly_ != nullptr) return true;
-  AssemblyMemory& memory = link_.context().assembly;
-  assembly_ = memory.acquire();
-  assembled_bytes_ = 0;
-  if (assembly_ != nullptr) return true;
+std::span<const std::byte> IntakeV2::part_of(const Arrived& arrived, const v2::Header& header) noexcept {
+  if (header.type == HeaderType::ConnProp) return header.properties;
+  const std::span<const std::byte> message = link_.receive_buffer(arrived.buffer).first(arrived.bytes);
+  return message.subspan(std::min<std::size_t>(header.header_bytes, message.size()));
+}
+
+/// Memory for the sequence that this part begins, or belongs to. What has outgrown a small buffer moves to a large
+/// one. False: it is waited for.
+bool IntakeV2::has_assembly(std::size_t part_bytes) noexcept {
+  SharedMemory& memory = link_.context().assembly;
+  const std::size_t held = sequence_.in_progress() ? assembled_bytes_ : 0;
+  const std::size_t wanted = std::min(held + part_bytes, memory.most_bytes());
+  if (assembly_ != nullptr && wanted <= memory.bytes_of(assembly_)) return true;
+  if (sequence_.in_progress() && assembly_ == nullptr) return true;  // its parts are dropped
+  std::byte* const larger = memory.acquire(link_.assembly_account(), wanted);
+  if (larger == nullptr) return await_assembly(wanted), false;
+  if (held > 0) std::memcpy(larger, assembly_, held);
+  memory.release(std::exchange(assembly_, larger));
+  if (held == 0) assembled_bytes_ = 0;
+  return true;
+}
+
+void IntakeV2::await_assembly(std::size_t bytes) noexcept {
   ++link_.counters().waits_assembly;
   wait_ = Wait::AssemblyMemory;
-  memory.await(*this);
-  return false;
+  waiting_since_ns_ = link_.context().now_ns;
+  link_.context().assembly.await(link_.assembly_account(), bytes, *this);
 }
 
 Refusal IntakeV2::content_refusal(const v2::DecodeResult& decoded) noexcept {
@@ -240,11 +262,8 @@ Refusal IntakeV2::content_refusal(const v2::DecodeResult& decoded) noexcept {
 /// Parts are copied out, so that no Receive is held while a message grows (D2-41).
 bool IntakeV2::take_part(const Arrived& arrived, const v2::Header& header, Step step) noexcept {
   const bool properties = header.type == HeaderType::ConnProp;
-  const auto part = properties ? header.properties
-                               : std::span<const std::byte>(link_.receive_buffer(arrived.buffer))
-                                     .first(arrived.bytes)
-                                     .subspan(header.header_bytes);
-  const std::size_t room = link_.context().assembly.pool().buffer_bytes();
+  const auto part = part_of(arrived, header);
+  const std::size_t room = link_.context().assembly.most_bytes();
   if (assembled_bytes_ + part.size() > std::min<std::size_t>(properties ? kMaxPropertyBytes : room, room)) {
     ++link_.counters().call_too_long;
     sequence_.give_up();
@@ -255,6 +274,7 @@ bool IntakeV2::take_part(const Arrived& arrived, const v2::Header& header, Step 
   std::memcpy(assembly_ + assembled_bytes_, part.data(), part.size());
   assembled_bytes_ += static_cast<std::uint32_t>(part.size());
   last_part_ns_ = link_.context().now_ns;
+  if (step == Step::First) first_part_ns_ = last_part_ns_;
   if (step != Step::Last) return link_.repost(arrived.buffer), true;
   if (!properties) return take_message(arrived, header, true), true;
 

@@ -15,7 +15,7 @@
 
 namespace sluice::rpcrdma {
 
-class IntakeV2 final : private AssemblyWaiter {
+class IntakeV2 final : private ShareWaiter {
  public:
   /// A completed Receive of version 2.
   struct Arrived {
@@ -47,7 +47,7 @@ class IntakeV2 final : private AssemblyWaiter {
   };
   using Step = v2::InboundSequence::Step;
 
-  void on_assembly_memory() noexcept override { resume(); }
+  void on_share() noexcept override { resume(); }
   void resume() noexcept;
   void defer(const Arrived& arrived) noexcept;
   v2::DecodeResult decode(const Arrived& arrived) noexcept;
@@ -57,7 +57,9 @@ class IntakeV2 final : private AssemblyWaiter {
   /// nothing has happened yet.
   bool take(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept;
   bool refuse_before_sequence(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept;
-  bool has_assembly() noexcept;
+  bool has_assembly(std::size_t part_bytes) noexcept;
+  void await_assembly(std::size_t bytes) noexcept;
+  std::span<const std::byte> part_of(const Arrived& arrived, const v2::Header& header) noexcept;
   Refusal content_refusal(const v2::DecodeResult& decoded) noexcept;
   bool take_part(const Arrived& arrived, const v2::Header& header, Step step) noexcept;
   void take_message(const Arrived& arrived, const v2::Header& header, bool assembled) noexcept;
@@ -81,7 +83,9 @@ class IntakeV2 final : private AssemblyWaiter {
   v2::InboundSequence sequence_;
   std::byte* assembly_ = nullptr;  ///< parts of the sequence in progress
   std::uint32_t assembled_bytes_ = 0;
+  std::uint64_t first_part_ns_ = 0;
   std::uint64_t last_part_ns_ = 0;
+  std::uint64_t waiting_since_ns_ = 0;  ///< with Wait::AssemblyMemory
   Wait wait_ = Wait::Nothing;
   FixedRing<Arrived> deferred_;  ///< what take() could not take, and all that came after it
 };

@@ -48,12 +48,12 @@ bool Properties::take(std::span<const std::byte> body, const v2::Header& header,
 }
 
 bool Properties::send_host_authentication(std::span<const std::byte> octets) noexcept {
-  AssemblyMemory& memory = link_.context().assembly;
+  SharedMemory& memory = link_.context().assembly;
   const std::size_t bytes = 3 * xdr::kUnit + xdr::kUnit + xdr::padded(octets.size());
   if (!link_.is_open() || !link_.speaks_version_2() || outgoing_ != nullptr ||
-      bytes > std::min<std::size_t>(kMaxPropertyBytes, memory.pool().buffer_bytes()))
+      bytes > std::min<std::size_t>(kMaxPropertyBytes, memory.most_bytes()))
     return false;
-  outgoing_ = memory.acquire();
+  outgoing_ = memory.acquire(link_.assembly_account(), bytes);
   if (outgoing_ == nullptr) return false;
   xdr::Writer writer({outgoing_, bytes});
   v2::encode_host_authentication(writer, octets);
@@ -66,7 +66,7 @@ bool Properties::send_host_authentication(std::span<const std::byte> octets) noe
 
 void Properties::send() noexcept {
   if (sent_bytes_ == outgoing_bytes_) return;  // waits for its completions
-  const rdma::Sge body{outgoing_, outgoing_bytes_, link_.context().assembly.pool().lkey()};
+  const rdma::Sge body{outgoing_, outgoing_bytes_, link_.context().assembly.lkey()};
   const rpc::Xid xid = link_.property_xid();
   if (!link_.stage_parts({.sender = kHostAuthentication,
                           .xid = xid,

@@ -58,7 +58,7 @@ class Properties {
   void* sink_context_ = nullptr;
   v2::Parameters peer_;
   bool heard_ = false;
-  std::byte* outgoing_ = nullptr;  ///< host authentication on its way, in AssemblyMemory
+  std::byte* outgoing_ = nullptr;  ///< host authentication on its way, in LinkContext::assembly
   std::uint32_t outgoing_bytes_ = 0;
   std::uint64_t sent_bytes_ = 0;
   std::uint32_t posted_ = 0;  ///< Sends of it that are not complete

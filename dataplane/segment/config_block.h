@@ -126,13 +126,14 @@ struct ConfigBlock {
   std::uint32_t max_connections = 32;  ///< of clients, per reactor
   std::uint32_t credits = 64;
   std::uint32_t inline_bytes = 4096;
-  std::uint32_t max_version = 2;     ///< of RPC-over-RDMA
-  std::uint32_t max_segments = 128;  ///< version 2: per transport header received
-  std::uint32_t keep_alive_s = 0;    ///< version 2; zero: none
-  std::uint32_t probe_after_s = 10;  ///< silence after which a peer is probed; zero: never
-  std::uint32_t hold_calls = 0;      ///< version 2: hold calls until the client is authenticated
+  std::uint32_t max_version = 2;          ///< of RPC-over-RDMA
+  std::uint32_t max_segments = 128;       ///< version 2: per transport header received
+  std::uint32_t keep_alive_s = 0;         ///< version 2; zero: none
+  std::uint32_t probe_after_s = 10;       ///< silence after which a peer is probed; zero: never
+  std::uint32_t progress_timeout_s = 30;  ///< longest wait of a call for its peer; zero: for ever
+  std::uint32_t hold_calls = 0;           ///< version 2: hold calls until the client is authenticated
   std::uint32_t reply_buffer_bytes = 8192;
-  std::uint32_t call_buffers = 8;
+  std::uint32_t call_buffers = 16;
   std::uint32_t large_reply_buffers = 16;
   std::uint32_t reply_chunks_if_needed = 0;
 

@@ -14,8 +14,9 @@ TEST(V2Again, V2_092_those_that_find_no_memory_wait_every_time) {
   Server lab(options);
   lab.hello();
   auto& pool = lab.engine->assembly_memory();
+  rpcrdma::SharedMemory::Account other;
   for (std::uint32_t round = 1; round <= 3; ++round) {
-    std::byte* const taken = pool.acquire();
+    std::byte* const taken = pool.acquire(other, 1);
     ASSERT_NE(taken, nullptr);
     const Bytes payload = test_call(round, 0);
     lab.peer->inbox.clear();

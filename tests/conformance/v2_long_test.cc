@@ -226,7 +226,8 @@ TEST(V2Continuation, V2_092_those_that_find_no_memory_wait) {
   Server lab(options);
   lab.hello();
   auto& pool = lab.engine->assembly_memory();
-  std::byte* taken = pool.acquire();
+  rpcrdma::SharedMemory::Account other;
+  std::byte* const taken = pool.acquire(other, 1);
   const Bytes payload = test_call(5, 0);
   lab.peer->inbox.clear();
   lab.peer->send(Header{.xid = 5, .flags = kMore}.with(std::span(payload).first(20)));

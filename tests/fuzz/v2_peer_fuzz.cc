@@ -66,7 +66,7 @@ void to_server(const std::uint8_t* data, std::size_t size) {
     lab->reconnect();
     lab->hello();
   }
-  if (lab->engine->assembly_memory().available() != lab->options.engine.assembly_buffers) std::abort();
+  if (lab->engine->assembly_memory().available() != lab->engine->assembly_memory().buffers()) std::abort();
 }
 
 void to_client(const std::uint8_t* data, std::size_t size) {

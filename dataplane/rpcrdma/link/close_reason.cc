@@ -29,6 +29,8 @@ const char* to_string(CloseReason reason) noexcept {
       return "there is no common version of RPC-over-RDMA";
     case CloseReason::InternalError:
       return "of an error of our own";
+    case CloseReason::NoProgress:
+      return "the peer did not go on with a call";
   }
   return "?";
 }

@@ -20,6 +20,7 @@ enum class CloseReason : std::uint8_t {
   NotAuthenticated,   ///< version 2: the peer did not show who it is (V2-062)
   NoCommonVersion,    ///< version 2: the server speaks none of our versions (V2-014)
   InternalError,      ///< an invariant of ours did not hold
+  NoProgress,         ///< a call or its reply waited too long for the peer
 };
 
 /// Clause that completes "closed because ..." in logs. Static, never null.

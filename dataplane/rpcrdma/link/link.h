@@ -110,6 +110,7 @@ class Link final : private TurnEntry {
   /// Of the client's class.
   Counters& counters() noexcept { return *counters_; }
   LinkContext& context() noexcept { return context_; }
+  SharedMemory::Account& assembly_account() noexcept { return assembly_account_; }
 
   // --- The version
   VersionState version_state() const noexcept { return version_; }
@@ -263,6 +264,7 @@ class Link final : private TurnEntry {
   std::uint64_t alive_ns_ = 0;  ///< when the peer was last known to be there
   bool probing_ = false;        ///< a probe is out
   std::uint32_t property_xid_ = 0;
+  SharedMemory::Account assembly_account_;
   Receives receives_;
   ControlBuffers control_;
 };

@@ -9,9 +9,9 @@
 #include <cstdint>
 
 #include "dataplane/base/intrusive_queue.h"
-#include "dataplane/rpcrdma/link/assembly_memory.h"
 #include "dataplane/rpcrdma/link/counters.h"
 #include "dataplane/rpcrdma/link/send_stage.h"
+#include "dataplane/rpcrdma/link/shared_memory.h"
 #include "dataplane/rpcrdma/v2/version_memory.h"
 #include "dataplane/segment/call_table.h"
 
@@ -50,7 +50,7 @@ class ClassCounters {
 struct LinkContext {
   Transmit transmit;
   ClassCounters counters;
-  AssemblyMemory assembly;
+  SharedMemory assembly;  ///< continued messages
   VersionMemory version_memory;
   std::uint64_t now_ns = 0;  ///< of the turn; monotonic
 

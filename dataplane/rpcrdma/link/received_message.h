@@ -21,7 +21,7 @@ struct ReceivedMessage {
   std::uint16_t buffer = 0;  ///< index of the Receive buffer, or kNoReceive
   std::span<const std::byte> bytes;
   MessageHeader header{};
-  std::byte* assembly = nullptr;      ///< payload of a continued message, in AssemblyMemory
+  std::byte* assembly = nullptr;      ///< payload of a continued message, in LinkContext::assembly
   std::uint32_t assembled_bytes = 0;  ///< of it
 
   std::span<const std::byte> payload() const noexcept {

@@ -85,7 +85,7 @@ struct RequestSlot {
   std::byte* send_buffer = nullptr;   ///< header room of inline_bytes, then the payload
   std::byte* call_memory = nullptr;   ///< payload that is longer than a Send
   std::byte* reply_memory = nullptr;  ///< Reply chunk
-  std::byte* assembly = nullptr;      ///< continued reply, in AssemblyMemory
+  std::byte* assembly = nullptr;      ///< continued reply, in LinkContext::assembly
   std::byte* bounce_memory = nullptr;
   std::uint32_t bounce_used = 0;
   std::uint64_t exposed_sum = 0;  ///< RequesterConfig::check_exposed_memory

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/share_ledger.h"
 #include "dataplane/rpcrdma/link/received_message.h"
 #include "dataplane/rpcrdma/responder/call_layout.h"
 #include "dataplane/rpcrdma/wire/v2.h"
@@ -20,7 +21,7 @@ namespace sluice::rpcrdma {
 
 class Responder;
 
-class CallSlot final : public service::Call {
+class CallSlot final : public service::Call, private ShareWaiter {
  public:
   enum class State : std::uint8_t {
     Free,                 ///< waits for a call
@@ -41,11 +42,14 @@ class CallSlot final : public service::Call {
 
   State state() const noexcept { return state_; }
   Responder& owner() noexcept { return *responder_; }
-  QueueLink<CallSlot> link;  ///< of the one queue it waits in, for memory or room
+  QueueLink<CallSlot> link;  ///< of the queue for room in the send queue
 
  private:
   friend class Responder;
 
+  void on_share() noexcept override;
+  /// For memory, or for room in the send queue.
+  bool waits() const noexcept { return link.linked() || share_link.linked(); }
   std::uint32_t xid() const noexcept { return static_cast<std::uint32_t>(message_.header.fixed.xid); }
   std::array<std::byte, service::kCallStateBytes>& state_bytes() noexcept { return Call::state_bytes_; }
   std::span<const std::byte>& message_span() noexcept { return Call::message_; }
@@ -64,10 +68,12 @@ class CallSlot final : public service::Call {
   bool with_service_ = false;  ///< place() or execute() was called, so release() is due
   bool into_sink_ = false;     ///< the RDMA Reads go to the service's pieces
   bool holds_receive_ = false;
-  bool impossible_ = false;  ///< the service asked for more result memory than there ever is
+  std::size_t wanted_results_ = 0;  ///< bytes that the service has asked for in vain
+  bool impossible_ = false;         ///< the service asked for more result memory than there ever is
   Outcome outcome_ = Outcome::Success;
   rpc::AcceptStat stat_ = rpc::AcceptStat::Success;
   std::uint64_t begun_ns_ = 0;
+  std::uint64_t progress_ns_ = 0;  ///< when its state changed last, or a part of its reply went out
   std::uint16_t procedure_ = segment::kOtherProcedure;  ///< in the call table
   ReceivedMessage message_;
   CallLayout layout_;

@@ -80,7 +80,7 @@ void Responder::check_call(CallSlot& slot) noexcept {
   }
 
   slot.layout_ =
-      lay_out_call(header.chunks.reads, header.no_msg, payload.size(), context_.memory.calls.buffer_bytes());
+      lay_out_call(header.chunks.reads, header.no_msg, payload.size(), context_.memory.calls.most_bytes());
   switch (slot.layout_.defect) {
     case LayoutDefect::None:
       break;
@@ -249,7 +249,7 @@ void Responder::await_reply_memory(CallSlot& slot) noexcept {
   if (slot.impossible_) return complete(slot, rpc::AcceptStat::SystemErr);
   ++link_.counters().waits_reply_memory;
   set_state(slot, State::AwaitingReplyMemory);
-  context_.memory.awaiting_replies.push_back(slot);
+  context_.memory.replies.await(reply_account_, slot.wanted_results_, slot);
 }
 
 }  // namespace sluice::rpcrdma

@@ -57,13 +57,14 @@ void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
 }
 
 void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
-  slot.call_memory_ = context_.memory.calls.acquire();
+  const CallLayout& layout = slot.layout_;
+  SharedMemory& memory = context_.memory.calls;
+  slot.call_memory_ = memory.acquire(call_account_, layout.message_bytes);
   if (slot.call_memory_ == nullptr) {
     ++link_.counters().waits_call_memory;
-    context_.memory.awaiting_calls.push_back(slot);
+    memory.await(call_account_, layout.message_bytes, slot);
     return;
   }
-  const CallLayout& layout = slot.layout_;
   // Round-up bytes that no RDMA Read brings are zero, not what an earlier call left there (V1-088).
   for (std::uint32_t i = 0; i < layout.chunk_count; ++i) {
     const std::uint64_t end = layout.chunks[i].position + layout.chunks[i].bytes;

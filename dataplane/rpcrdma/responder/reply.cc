@@ -32,8 +32,8 @@ static_assert(service::kMaxResultItems <= 32, "items_in_chunks is a bit mask");
 bool Responder::prepare_results(CallSlot& slot) noexcept {
   if (slot.reply_memory_ != nullptr) {
     slot.payload_ = slot.reply_memory_;
-    slot.results_ = xdr::Writer(
-        {slot.payload_ + rpc::kMinReplyBytes, context_.memory.replies.buffer_bytes() - rpc::kMinReplyBytes});
+    slot.results_ = xdr::Writer({slot.payload_ + rpc::kMinReplyBytes,
+                                 context_.memory.replies.bytes_of(slot.reply_memory_) - rpc::kMinReplyBytes});
     return true;
   }
   constexpr std::size_t kLargestErrorReply = 32;  // PROG_MISMATCH with its range
@@ -251,13 +251,16 @@ bool Responder::stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources,
 
 /// Version 2: all of a continued reply but its last part. False: it waits.
 bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
-  return link_.stage_parts({.sender = {Sender::Kind::Reply, slot.index_},
-                            .xid = slot.message_.header.fixed.xid,
-                            .response = true,
-                            .payload = payload_sources(slot, plan),
-                            .payload_bytes = plan.payload_bytes,
-                            .last_header_bytes = plan.header_bytes},
-                           slot.continued_bytes_, slot.parts_posted_);
+  const std::uint64_t before = slot.continued_bytes_;
+  const bool last_is_next = link_.stage_parts({.sender = {Sender::Kind::Reply, slot.index_},
+                                               .xid = slot.message_.header.fixed.xid,
+                                               .response = true,
+                                               .payload = payload_sources(slot, plan),
+                                               .payload_bytes = plan.payload_bytes,
+                                               .last_header_bytes = plan.header_bytes},
+                                              slot.continued_bytes_, slot.parts_posted_);
+  if (slot.continued_bytes_ > before) slot.progress_ns_ = link_.context().now_ns;
+  return last_is_next;
 }
 
 bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {

@@ -34,6 +34,10 @@ Responder::Responder(ResponderContext& context, Link& link, service::Client& cli
   context_.measurement.slots_in_state[static_cast<std::size_t>(State::Free)] += max_slots_;
 }
 
+void CallSlot::on_share() noexcept {
+  responder_->resume(*this);
+}
+
 /// An illegal change is made all the same: what follows it in the code relies on it.
 void Responder::set_state(CallSlot& slot, State state) noexcept {
   const bool legal = SLUICE_INVARIANT(may_follow(slot.state_, state), call_slot_state);
@@ -42,10 +46,13 @@ void Responder::set_state(CallSlot& slot, State state) noexcept {
   --slots_in_state[static_cast<std::size_t>(slot.state_)];
   ++slots_in_state[static_cast<std::size_t>(state)];
   slot.state_ = state;
+  slot.progress_ns_ = link_.context().now_ns;
   if (!legal) link_.close(CloseReason::InternalError);
 }
 
 void Responder::open(std::uint32_t grant, bool hold_calls) noexcept {
+  context_.memory.calls.open(call_account_);
+  context_.memory.replies.open(reply_account_);
   holds_calls_ = hold_calls;
   calls_ = peak_busy_ = 0;
   traced_ = false;
@@ -58,6 +65,24 @@ void Responder::open(std::uint32_t grant, bool hold_calls) noexcept {
 
 void Responder::set_grant(std::uint32_t grant) noexcept {
   grant_ = std::clamp<std::uint32_t>(grant, 1, std::max<std::uint32_t>(open_slots_, 1));
+}
+
+/// Executing is the service's time, and waiting for memory is ours.
+constexpr bool waits_for_peer(State state) noexcept {
+  return state == State::AwaitingReadRoom || state == State::Pulling || state == State::Pushing ||
+         state == State::Replying;
+}
+
+void Responder::tick() noexcept {
+  const std::uint64_t limit_ns = link_.config().progress_timeout_ns;
+  if (limit_ns == 0 || busy_ == 0) return;
+  next_checked_ = next_checked_ + 1 < open_slots_ ? next_checked_ + 1 : 0;
+  const CallSlot& slot = slots_[next_checked_];
+  const std::uint64_t now_ns = link_.context().now_ns;
+  if (!waits_for_peer(slot.state_) || now_ns <= slot.progress_ns_ || now_ns - slot.progress_ns_ < limit_ns)
+    return;
+  ++link_.counters().stalled_calls;
+  link_.close(CloseReason::NoProgress);
 }
 
 void Responder::on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept {
@@ -104,7 +129,7 @@ void Responder::advance(CallSlot& slot) noexcept {
   State before;
   do {
     before = slot.state_;
-    if (slot.link.linked() || !link_.is_open()) break;
+    if (slot.waits() || !link_.is_open()) break;
     switch (before) {
       case State::Received:
         check_call(slot);
@@ -148,6 +173,8 @@ void Responder::abandon(CallSlot& slot) noexcept {
       return;
   }
   CallSlotQueue::unlink(slot);
+  context_.memory.calls.forget(call_account_, slot);
+  context_.memory.replies.forget(reply_account_, slot);
   if (slot.parts_posted_ == 0) finish(slot);  // else with the last of them
 }
 
@@ -178,15 +205,17 @@ void Responder::answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept {
 
 bool Responder::on_grow_results(service::Call& call, std::size_t bytes) noexcept {
   auto& slot = static_cast<CallSlot&>(call);
-  if (slot.reply_memory_ != nullptr || bytes + rpc::kMinReplyBytes > context_.memory.replies.buffer_bytes()) {
+  SharedMemory& memory = context_.memory.replies;
+  slot.wanted_results_ = bytes + rpc::kMinReplyBytes;
+  if (slot.reply_memory_ != nullptr || slot.wanted_results_ > memory.most_bytes()) {
     slot.impossible_ = true;
     return false;
   }
-  slot.reply_memory_ = context_.memory.replies.acquire();
+  slot.reply_memory_ = memory.acquire(reply_account_, slot.wanted_results_);
   if (slot.reply_memory_ == nullptr) return false;
   slot.payload_ = slot.reply_memory_;
-  slot.results_ = xdr::Writer({slot.reply_memory_ + rpc::kMinReplyBytes,
-                               context_.memory.replies.buffer_bytes() - rpc::kMinReplyBytes});
+  slot.results_ = xdr::Writer(
+      {slot.reply_memory_ + rpc::kMinReplyBytes, memory.bytes_of(slot.reply_memory_) - rpc::kMinReplyBytes});
   return true;
 }
 
@@ -294,6 +323,8 @@ void Responder::on_connection_lost() noexcept {
     link_.context().assembly.release(assembly);
   }
   waiting_send_room_.clear();
+  context_.memory.calls.close(call_account_);
+  context_.memory.replies.close(reply_account_);
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (!slots_[i].advancing_) abandon(slots_[i]);  // one that is advancing abandons itself
   for (service::Service* service : context_.services.all()) service->client_gone(client_);

@@ -45,6 +45,8 @@ class Responder final : private service::CallHost {
 
   /// A call, or a message to be refused. Takes over the Receive buffer and the assembled payload.
   void on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept;
+  /// Looks at one slot, the next one each time: closes the link when its call waits too long for the peer.
+  void tick() noexcept;
   /// Calls that waited for a slot, or to be admitted.
   void serve_pending() noexcept;
 
@@ -136,6 +138,7 @@ class Responder final : private service::CallHost {
   std::unique_ptr<CallSlot[]> slots_;
   std::uint32_t max_slots_;
   std::uint32_t open_slots_ = 0;
+  std::uint32_t next_checked_ = 0;  ///< slot
   std::uint32_t grant_ = 1;
   std::uint32_t busy_ = 0;
   std::uint32_t posted_ = 0;    ///< slots with a signaled work request out
@@ -149,6 +152,8 @@ class Responder final : private service::CallHost {
 
   FixedStack<std::uint16_t> free_;  ///< indices
   CallSlotQueue waiting_send_room_;
+  SharedMemory::Account call_account_;
+  SharedMemory::Account reply_account_;
 
   /// Messages that wait for a slot: a client may send as soon as it has a reply, before we see its
   /// completion.

@@ -8,24 +8,19 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/rpcrdma/link/shared_memory.h"
 #include "dataplane/rpcrdma/responder/call_slot.h"
 #include "dataplane/rpcrdma/responder/call_times.h"
 #include "dataplane/rpcrdma/responder/failed_transfers.h"
 #include "dataplane/rpcrdma/responder/service_table.h"
 #include "dataplane/segment/trace.h"
-#include "pmd/buffer_pool.h"
 
 namespace sluice::rpcrdma {
 
-/// Memory for what does not fit a slot's own, and the slots that wait for it, in order.
+/// Memory for what does not fit a slot's own.
 struct CallMemory {
-  rdma::BufferPool calls;    ///< assembled calls
-  rdma::BufferPool replies;  ///< payload of large replies
-  CallSlotQueue awaiting_calls;
-  CallSlotQueue awaiting_replies;
-
-  /// Lets those go on that wait, as long as there is memory.
-  void resume_waiters() noexcept;
+  SharedMemory calls;    ///< assembled calls
+  SharedMemory replies;  ///< payload of large replies
 };
 
 struct CallMeasurement {

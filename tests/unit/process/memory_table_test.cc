@@ -50,6 +50,15 @@ TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
   EXPECT_LT(reserved(config, "file data"), 5ull << 30);
 }
 
+TEST(MemoryTable, short_ones_have_a_buffer_for_each_connection_and_some_to_lend) {
+  segment::ConfigBlock config;
+  config.max_connections = 10;
+  const std::uint64_t ten = reserved(config, "buffers for short ones of both");
+  config.max_connections = 11;
+  EXPECT_EQ(reserved(config, "buffers for short ones of both") - ten, 3u * 16384);
+  EXPECT_GT(ten, 10u * 3 * 16384);
+}
+
 TEST(MemoryTable, the_driver_has_its_own_line) {
   segment::ConfigBlock config;
   config.dpdk_memory_mib = 10;
@@ -69,7 +78,7 @@ TEST(MemoryTable, names_are_whole_and_different) {
     EXPECT_LT(what.size(), sizeof line.what - 1) << what;
     EXPECT_TRUE(names.insert(what).second) << what;
   }
-  EXPECT_EQ(names.size(), 12u);
+  EXPECT_EQ(names.size(), 13u);
 }
 
 }  // namespace

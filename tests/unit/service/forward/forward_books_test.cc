@@ -218,7 +218,8 @@ TEST(ForwardBooks, long_replies_wait_for_the_transports_memory) {
   for (const std::size_t bytes : {100'000u, 9'000u}) {
     ForwardLab lab({.record_buffers = 4, .reply_buffers = 1, .shared_connections = 1});
     LabClient& client = warmed_client(lab);
-    std::byte* const taken = lab.engine->reply_memory().acquire();
+    rpcrdma::SharedMemory::Account other;
+    std::byte* const taken = lab.engine->reply_memory().acquire(other, 1);
     ASSERT_NE(taken, nullptr);
     lab.upstream.answer = [&](const auto& call) {
       return success(call.xid(), pattern(bytes, word_at(call.message, 10)));
@@ -246,7 +247,8 @@ TEST(ForwardBooks, data_that_is_placed_takes_no_memory_for_results) {
   for (const std::uint32_t bytes : {9'000u, 200'000u}) {
     ForwardLab lab({.reply_buffers = 1});
     LabClient& client = warmed_client(lab);
-    ASSERT_NE(lab.engine->reply_memory().acquire(), nullptr);
+    rpcrdma::SharedMemory::Account other;
+    ASSERT_NE(lab.engine->reply_memory().acquire(other, 1), nullptr);
     lab.upstream.answer = [&](const auto& call) {
       Bytes results = words({0, 0, bytes, 1});
       append(results, opaque(pattern(bytes, 8)));

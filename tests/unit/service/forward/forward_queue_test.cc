@@ -50,7 +50,8 @@ TEST(ForwardQueue, calls_of_a_client_that_leaves_give_up_their_places) {
 TEST(ForwardQueue, a_reply_that_waits_for_memory_has_freed_its_number) {
   ForwardLab lab({.record_buffers = 4, .reply_buffers = 1, .shared_connections = 1, .max_calls = 2});
   LabClient& client = warmed_client(lab);
-  std::byte* const taken = lab.engine->reply_memory().acquire();
+  rpcrdma::SharedMemory::Account other;
+  std::byte* const taken = lab.engine->reply_memory().acquire(other, 1);
   ASSERT_NE(taken, nullptr);
   lab.upstream.answer = [](const auto& call) {
     const std::uint32_t word = word_at(call.message, 10);

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/rpcrdma/link/shared_memory.h"
+
+#include <algorithm>
+
+namespace sluice::rpcrdma {
+namespace {
+
+constexpr std::uint32_t kGuaranteedSmall = 1;  ///< to each account
+constexpr std::uint32_t kLentSmall = 32;       ///< beyond what is guaranteed
+
+}  // namespace
+
+std::uint32_t SharedMemoryConfig::small_buffers() const noexcept {
+  return small_bytes > 0 ? kGuaranteedSmall * accounts + kLentSmall : 0;
+}
+
+void SharedBuffers::provide(rdma::BufferPool pool, const ShareLimits& limits) {
+  pool_ = std::move(pool);
+  ledger_.provide(limits);
+  holders_.assign(limits.elements, nullptr);
+}
+
+std::byte* SharedBuffers::acquire(ShareAccount& account) noexcept {
+  if (!ledger_.take(account)) return nullptr;
+  std::byte* const buffer = pool_.acquire();
+  holders_[pool_.number_of(buffer)] = &account;
+  return buffer;
+}
+
+void SharedBuffers::release(std::byte* buffer) noexcept {
+  ShareAccount& account = *holders_[pool_.number_of(buffer)];
+  pool_.release(buffer);
+  ledger_.give_back(account);
+}
+
+void SharedMemory::provide(rdma::Device& device, const SharedMemoryConfig& config) {
+  const std::uint32_t small = config.small_buffers();
+  const std::size_t all_small = std::size_t{small} * config.small_bytes;
+  const rdma::MemoryRegion region =
+      device.allocate_memory(all_small + std::size_t{config.large} * config.large_bytes);
+  lkey_ = region.lkey;
+  large_begin_ = region.bytes.data() + all_small;
+  if (small > 0)
+    small_.provide(
+        {{region.bytes.first(all_small), lkey_}, config.small_bytes},
+        {.elements = small, .guaranteed = kGuaranteedSmall, .most = kGuaranteedSmall + kLentSmall / 2});
+  large_.provide({{region.bytes.subspan(all_small), lkey_}, config.large_bytes},
+                 {.elements = config.large,
+                  .guaranteed = config.large / std::max(config.accounts, 1u),
+                  .most = std::max((config.large + 1) / 2, std::min(config.large, 2u))});
+}
+
+void SharedMemory::open(Account& account) noexcept {
+  small_.ledger().open(account.small);
+  large_.ledger().open(account.large);
+}
+
+void SharedMemory::close(Account& account) noexcept {
+  small_.ledger().close(account.small);
+  large_.ledger().close(account.large);
+}
+
+void SharedMemory::await(Account& account, std::size_t bytes, ShareWaiter& waiter) noexcept {
+  if (fits_small(bytes))
+    small_.ledger().await(account.small, waiter);
+  else
+    large_.ledger().await(account.large, waiter);
+}
+
+void SharedMemory::forget(Account& account, ShareWaiter& waiter) noexcept {
+  small_.ledger().forget(account.small, waiter);
+  large_.ledger().forget(account.large, waiter);
+}
+
+void SharedMemory::resume_waiters() noexcept {
+  if (!awaited()) return;
+  small_.ledger().resume(small_.ledger().limits().elements);
+  large_.ledger().resume(large_.ledger().limits().elements);
+}
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What connections share: one that does not go on holds no more than its part, for no longer than a call may wait.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/raw_call.h"
+#include "tests/conformance/second_peer.h"
+
+namespace sluice::conformance {
+namespace {
+
+using rpcrdma::CloseReason;
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+LabOptions shared() {
+  LabOptions options;
+  options.engine.max_connections = 4;
+  options.engine.small_buffer_bytes = 16u << 10;
+  options.connection.progress_timeout_ns = 30 * kSecond;
+  return options;
+}
+
+/// LISTs that need memory for their results; the peer offers a Reply chunk for each.
+void list(RawPeer& peer, std::uint32_t xid, std::uint32_t bytes) {
+  const auto memory = peer.expose(bytes + 1024, rdma::kRemoteWrite);
+  peer.send(RawCall{.xid = xid, .reply = std::vector{memory.segment}}.with(
+      test_call(xid, TestService::kList, {bytes})));
+}
+
+/// The server's time alone, while the lab's own peer stands still and so takes nothing.
+void pass(ServerLab& lab, std::uint64_t ns) {
+  for (const std::uint64_t end = lab.now_ns + ns; lab.now_ns < end;)
+    lab.engine->poll(lab.now_ns += 5'000'000);
+}
+
+/// Asks for more than there is, and takes none of the answers.
+void hoard(ServerLab& lab, RawPeer& peer) {
+  for (std::uint32_t xid = 1; xid <= 60; ++xid) {
+    list(peer, xid, 9000);
+    peer.poll();
+  }
+  for (int i = 0; i < 100; ++i) lab.turn();
+}
+
+TEST(Shares, replies_that_nobody_takes_leave_each_other_client_a_buffer) {
+  ServerLab lab(shared());
+  SecondClient second(lab, "second");
+  SecondClient third(lab, "third");
+  SecondClient victim(lab, "victim");
+  for (RawPeer* peer : {lab.peer.get(), &second.peer(), &third.peer()}) hoard(lab, *peer);
+  ASSERT_EQ(lab.engine->reply_memory().available(), lab.options.engine.reply_buffers + 1);
+  list(victim.peer(), 0x99, 9000);
+  victim.turns();
+  EXPECT_EQ(victim.peer().inbox.size(), 1u);
+}
+
+TEST(Shares, large_buffers_that_one_client_holds_are_at_most_half) {
+  LabOptions options = shared();
+  options.engine.reply_buffers = 4;
+  ServerLab lab(options);
+  for (std::uint32_t xid = 1; xid <= 8; ++xid) {
+    list(*lab.peer, xid, 60'000);
+    lab.peer->poll();
+  }
+  for (int i = 0; i < 100; ++i) lab.turn();
+  SecondClient second(lab);
+  for (std::uint32_t xid = 0x90; xid < 0x92; ++xid) list(second.peer(), xid, 60'000);
+  second.turns();
+  EXPECT_EQ(second.peer().inbox.size(), 2u);
+}
+
+TEST(Progress, a_reply_that_is_not_taken_ends_its_connection) {
+  ServerLab lab(shared());
+  pass(lab, 100 * kSecond);
+  list(*lab.peer, 1, 9000);
+  lab.peer->poll();
+  pass(lab, 29 * kSecond);
+  EXPECT_TRUE(lab.connection->is_open());
+  pass(lab, 2 * kSecond);
+  EXPECT_EQ(lab.connection->close_reason(), CloseReason::NoProgress);
+  EXPECT_EQ(lab.engine->counters().stalled_calls, 1u);
+  EXPECT_EQ(lab.service->releases, 1u);
+}
+
+TEST(Progress, reads_that_are_not_answered_end_their_connection) {
+  ServerLab lab(shared());
+  lab.device->hold = [](const rdma::WorkCompletion& wc) {
+    return rpcrdma::WrId::decode(wc.wr_id).kind == rpcrdma::WrKind::ReadsDone;
+  };
+  const auto memory = lab.peer->expose(64, rdma::kRemoteRead);
+  lab.peer->send(RawCall{.xid = 1, .reads = {{.position = 44, .segment = memory.segment}}}.with(
+      test_call(1, TestService::kSink, {64})));
+  lab.peer->poll();
+  pass(lab, 31 * kSecond);
+  EXPECT_EQ(lab.connection->close_reason(), CloseReason::NoProgress);
+  lab.device->hold = nullptr;
+}
+
+TEST(Progress, the_time_of_the_service_is_its_own) {
+  ServerLab lab(shared());
+  lab.peer->send(RawCall{.xid = 1}.with(test_call(1, TestService::kLater)));
+  lab.peer->poll();
+  pass(lab, 1000 * kSecond);
+  EXPECT_TRUE(lab.connection->is_open());
+  lab.service->complete_later();
+  lab.settle();
+  EXPECT_EQ(lab.peer->inbox.size(), 1u);
+}
+
+TEST(Progress, calls_that_go_on_are_not_stalled) {
+  ServerLab lab(shared());
+  for (std::uint32_t xid = 1; xid < 10; ++xid) {
+    pass(lab, 10 * kSecond);
+    EXPECT_TRUE(lab.alive(xid));
+  }
+  EXPECT_EQ(lab.engine->counters().stalled_calls, 0u);
+}
+
+}  // namespace
+}  // namespace sluice::conformance

@@ -110,6 +110,7 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
   if (!link_.owns(id)) return;
   if (wc.status != rdma::WcStatus::Success) return on_failed_completion(wc, id);
   link_.note_alive();
+  if (id.kind != WrKind::Receive) link_.notify_waiting_senders();  // there is more room
   switch (id.kind) {
     case WrKind::Receive:
       link_.on_receive_completed();

@@ -70,6 +70,23 @@ TEST(Shares, large_buffers_that_one_client_holds_are_at_most_half) {
   EXPECT_EQ(second.peer().inbox.size(), 2u);
 }
 
+TEST(Progress, a_reply_that_waits_for_room_costs_nothing_until_there_is_some) {
+  LabOptions options = shared();
+  options.engine.capacity.send_depth = 8;
+  ServerLab lab(options);
+  for (std::uint32_t xid = 1; xid <= 20; ++xid) {
+    lab.peer->send(RawCall{.xid = xid}.with(test_call(xid, TestService::kNull)));
+    lab.peer->poll();
+  }
+  for (int i = 0; i < 100; ++i) lab.turn();
+  const std::uint64_t waits = lab.engine->counters().waits_send_queue;
+  ASSERT_GT(waits, 0u);
+  for (int i = 0; i < 1000; ++i) lab.turn();
+  EXPECT_EQ(lab.engine->counters().waits_send_queue, waits);
+  lab.settle();
+  EXPECT_EQ(lab.peer->inbox.size(), 20u);
+}
+
 TEST(Progress, a_reply_that_is_not_taken_ends_its_connection) {
   ServerLab lab(shared());
   pass(lab, 100 * kSecond);

@@ -161,6 +161,15 @@ void Link::take_stage() noexcept {
   transmit.staged_for = this;
 }
 
+/// With nothing out no completion would come.
+void Link::wait_for_send_room() noexcept {
+  ++counters().waits_send_queue;
+  if (qp_->send_room() < capacity_.send_depth)
+    wait_for_notice();
+  else
+    retry_at_turn_end();
+}
+
 void Link::flush_stage() noexcept {
   receives_.flush(qp_.get());
   SendStage& stage = context_.transmit.stage;

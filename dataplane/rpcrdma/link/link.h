@@ -156,6 +156,13 @@ class Link final : private TurnEntry {
     if (needed > send_room_) send_room_ = qp_->send_room();
     return needed <= send_room_ && needed <= SendStage::kMaxWrs;
   }
+  /// Whether so many work requests can be staged; hands the stage to the driver if that makes room in it.
+  bool has_room(std::size_t work_requests) noexcept {
+    static_cast<void>(stage());
+    if (stage_fits(work_requests)) return true;
+    flush_stage();
+    return stage_fits(work_requests);
+  }
   void forget_send_room() noexcept { send_room_ = 0; }
   /// Hands the stage to the driver to make room in it.
   void flush_stage() noexcept;
@@ -169,6 +176,8 @@ class Link final : private TurnEntry {
     retry_ = Retry::AtTurnEnd;
     touch();
   }
+  /// Who found no room in the send queue is asked again when a work request of this link has completed.
+  void wait_for_send_room() noexcept;
   bool retry_due() const noexcept { return retry_ == Retry::AtTurnEnd; }
   void begin_retry() noexcept { retry_ = Retry::None; }
   /// End of a turn: hands what was staged to the driver, after a grant that is due.

@@ -33,7 +33,7 @@ enum class Opening : std::uint8_t {
 /// Whether somebody who could not send is to be asked again.
 enum class Retry : std::uint8_t {
   None,
-  OnNotice,   ///< when a credit, a control buffer or the end of a continued message has come
+  OnNotice,   ///< when a credit, room, a control buffer or the end of a continued message has come
   AtTurnEnd,  ///< at the end of this turn
 };
 

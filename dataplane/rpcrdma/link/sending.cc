@@ -81,8 +81,7 @@ std::optional<std::uint16_t> Link::begin_control(Sender sender) noexcept {
   if (!stage_fits(1) || stage.mark().sges + stage.max_sge() > SendStage::kMaxSges) {
     flush_stage();
     if (!stage_fits(1)) {
-      ++counters().waits_send_queue;
-      retry_at_turn_end();
+      wait_for_send_room();
       return std::nullopt;
     }
   }

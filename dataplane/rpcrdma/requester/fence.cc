@@ -36,11 +36,10 @@ std::uint32_t Requester::fenced_by_us(const Slot& slot) const noexcept {
 void Requester::fence(Slot& slot) noexcept {
   SendStage& stage = link_->stage();
   const std::uint32_t count = fenced_by_us(slot);
-  if (!link_->stage_fits(count)) link_->flush_stage();
-  if (!link_->stage_fits(count)) {
+  if (!link_->has_room(count)) {
     if (slot.state != State::AwaitingFenceRoom) transition(slot, State::AwaitingFenceRoom);
     unfenced_.push_front(slot);
-    link_->retry_at_turn_end();
+    link_->wait_for_send_room();
     return;
   }
   for (std::uint32_t i = 0; i < slot.window_count; ++i) {

@@ -59,13 +59,9 @@ bool Requester::send(Slot& slot) noexcept {
   }
   if (shape.continued && !stage_parts(slot, shape)) return false;
   SendStage& stage = link_->stage();
-  if (!link_->stage_fits(shape.segments + 1)) {
-    link_->flush_stage();
-    if (!link_->stage_fits(shape.segments + 1)) {
-      ++counters().waits_send_queue;
-      link_->retry_at_turn_end();
-      return false;
-    }
+  if (!link_->has_room(shape.segments + 1)) {
+    link_->wait_for_send_room();
+    return false;
   }
   if (!take_resources(slot, shape)) return false;
   const SendStage::Mark mark = stage.mark();

@@ -86,6 +86,7 @@ class CallSlot final : public service::Call, private ShareWaiter {
   std::byte* payload_ = nullptr;
   std::uint32_t payload_bytes_ = 0;
   std::uint64_t continued_bytes_ = 0;  ///< of the payload stream, sent in parts so far (version 2)
+  std::uint32_t wanted_room_ = 0;      ///< work requests that there was no room for
   std::uint32_t parts_posted_ = 0;     ///< parts whose Sends are not complete
   v2::CreditWord credit_;              ///< of the reply's last Send
 

@@ -125,12 +125,13 @@ bool Responder::stage_reads(CallSlot& slot) noexcept {
 }
 
 void Responder::post_reads(CallSlot& slot) noexcept {
+  std::size_t work_requests = 0;
   for (int attempt = 0; attempt < 2; ++attempt) {
     SendStage& stage = link_.stage();
     const SendStage::Mark mark = stage.mark();
     const std::uint64_t bytes_before = link_.counters().rdma_read_bytes;
     const bool staged = stage_reads(slot);
-    const std::size_t work_requests = stage.size() - mark.wrs;
+    work_requests = stage.size() - mark.wrs;
     if (staged && link_.stage_fits()) {
       stage.last().wr_id = link_.wr_id(WrKind::ReadsDone, slot.index_);
       stage.last().flags = rdma::kSignaled;
@@ -144,7 +145,7 @@ void Responder::post_reads(CallSlot& slot) noexcept {
     stage.rollback(mark);
     if (attempt == 0) link_.flush_stage();
   }
-  wait_for_send_room(slot);
+  wait_for_send_room(slot, work_requests);
 }
 
 void Responder::on_reads_done(std::uint16_t index) noexcept {

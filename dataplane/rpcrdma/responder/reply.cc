@@ -343,6 +343,7 @@ void Responder::push_reply(CallSlot& slot) noexcept {
     const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
     if ((continued && !stage_parts(slot, plan)) || !link_.may_send_now(sender)) return wait_for_credit(slot);
   }
+  std::size_t work_requests = 0;
   for (int attempt = 0; attempt < 2; ++attempt) {
     SendStage& stage = link_.stage();
     const SendStage::Mark mark = stage.mark();
@@ -361,10 +362,11 @@ void Responder::push_reply(CallSlot& slot) noexcept {
         link_.end_continued_message();
       return;
     }
+    work_requests = stage.size() - mark.wrs;
     stage.rollback(mark);
     if (attempt == 0) link_.flush_stage();
   }
-  wait_for_send_room(slot);
+  wait_for_send_room(slot, work_requests);
 }
 
 void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept {

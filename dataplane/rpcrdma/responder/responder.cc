@@ -294,20 +294,26 @@ void Responder::serve_pending() noexcept {
   serving_pending_ = false;
 }
 
-void Responder::wait_for_send_room(CallSlot& slot) noexcept {
-  ++link_.counters().waits_send_queue;
+void Responder::wait_for_send_room(CallSlot& slot, std::size_t work_requests) noexcept {
+  slot.wanted_room_ = static_cast<std::uint32_t>(work_requests);
   waiting_send_room_.push_back(slot);
-  link_.retry_at_turn_end();
+  link_.wait_for_send_room();
 }
 
 /// The connection asks again when a credit has come or a continued message has ended.
 void Responder::wait_for_credit(CallSlot& slot) noexcept {
+  slot.wanted_room_ = 0;
   waiting_send_room_.push_back(slot);
 }
 
 void Responder::retry_send_room() noexcept {
   retrying_ = true;
-  while (CallSlot* slot = waiting_send_room_.pop_front()) {
+  while (CallSlot* slot = waiting_send_room_.front()) {
+    if (slot->wanted_room_ > 0 && !link_.has_room(slot->wanted_room_)) {
+      link_.wait_for_send_room();  // no second plan before
+      break;
+    }
+    waiting_send_room_.remove(*slot);
     resume(*slot);
     if (!waiting_send_room_.contains(*slot)) continue;
     waiting_send_room_.remove(*slot);

@@ -125,7 +125,8 @@ class Responder final : private service::CallHost {
   std::span<const rdma::Sge> item_sources(CallSlot& slot, const service::ResultItem& item) noexcept;
   void count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept;
 
-  void wait_for_send_room(CallSlot& slot) noexcept;
+  /// `work_requests` is what it takes.
+  void wait_for_send_room(CallSlot& slot, std::size_t work_requests) noexcept;
   void wait_for_credit(CallSlot& slot) noexcept;
   void abandon(CallSlot& slot) noexcept;
   void finish(CallSlot& slot) noexcept;

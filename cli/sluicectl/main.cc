@@ -61,7 +61,7 @@ void add_views(cli::Command& app, Session& session) {
            {"counters", "All counters of each reactor"},
            {"version", "Version of the control plane"}})
     command(app, session, name, help,
-            [&session, name = name](const Client& client) { session.show(client.ask(name)); });
+            [&session, method = name](const Client& client) { session.show(client.ask(method)); });
 }
 
 void add_connections(cli::Command& app, Session& session) {

@@ -34,7 +34,6 @@ class ShareLedger;
 class ShareAccount {
  public:
   std::uint32_t held() const noexcept { return held_; }
-  bool awaited() const noexcept { return !waiting_.empty(); }
 
   QueueLink<ShareAccount> turn_link;
 

@@ -85,9 +85,6 @@ class SharedMemory {
   /// No effect if it does not wait.
   void forget(Account& account, ShareWaiter& waiter) noexcept;
   bool awaited() const noexcept { return small_.ledger().waiters() + large_.ledger().waiters() > 0; }
-  bool awaited_by(const Account& account) const noexcept {
-    return account.small.awaited() || account.large.awaited();
-  }
   /// Calls those who wait, as far as there are buffers for them. Once in a turn.
   void resume_waiters() noexcept;
 

@@ -27,8 +27,8 @@ struct ReactorConfig {
   rpcrdma::ReplyChunkPolicy reply_chunks = rpcrdma::ReplyChunkPolicy::Always;
   std::uint32_t max_version = 1;  ///< of RPC-over-RDMA
   rpcrdma::Version2Config version2;
-  std::uint64_t progress_timeout_ns = 0;  ///< and this
-  std::uint64_t probe_after_ns = 0;       ///< of all connections: rpcrdma::ConnectionConfig
+  std::uint64_t progress_timeout_ns = 0;  ///< of all connections, as is the next: rpcrdma::ConnectionConfig
+  std::uint64_t probe_after_ns = 0;
   segment::IdlePolicy idle = segment::IdlePolicy::Spin;
   DialConfig dial{};
 };

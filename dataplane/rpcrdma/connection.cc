@@ -24,6 +24,7 @@ Connection::Connection(LinkContext& links, ResponderContext& responders, Reverse
 
 void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
                       const PeerAddress& peer, Requester* requester) noexcept {
+  ConnectionQueue::unlink(*this);
   link_.open(std::move(qp), config, peer);
   version_.open();
   properties_.open();
@@ -108,6 +109,7 @@ void Connection::admit() noexcept {
 void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
   const WrId id = WrId::decode(wc.wr_id);
   if (!link_.owns(id)) return;
+  if (!is_open()) link_.touch();  // it may have been the last
   if (wc.status != rdma::WcStatus::Success) return on_failed_completion(wc, id);
   link_.note_alive();
   if (id.kind != WrKind::Receive) link_.notify_waiting_senders();  // there is more room

@@ -111,7 +111,7 @@ class Connection final : public service::Client, private LinkOwner {
   /// A first part waits for memory to be joined in.
   bool waits_for_assembly() const noexcept { return intake_v2_.waits_for_memory(); }
 
-  QueueLink<Connection> engine_link;  ///< of the engine's queue of draining or of closed connections
+  QueueLink<Connection> engine_link;  ///< of the engine's queue of free or of closed connections
 
  private:
   void on_link_closed() noexcept override;
@@ -133,5 +133,7 @@ class Connection final : public service::Client, private LinkOwner {
   std::uint32_t credits_ = 0;                       ///< as the credit policy has set them
   std::uint32_t credit_limit_ = ~std::uint32_t{0};  ///< by a service
 };
+
+using ConnectionQueue = IntrusiveQueue<Connection, &Connection::engine_link>;
 
 }  // namespace sluice::rpcrdma

@@ -62,6 +62,7 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(devic
         links_, responders_, callers_, static_cast<std::uint16_t>(i), capacity,
         ConnectionMemory{part(receives, receive_bytes, i), part(replies, reply_bytes, i),
                          part(control, control_bytes, i)}));
+  for (const auto& connection : connections_) free_.push_back(*connection);
 }
 
 Engine::~Engine() {
@@ -73,13 +74,6 @@ rdma::QueuePairLimits Engine::queue_pair_limits() const noexcept {
   limits.send_depth = config_.capacity.send_depth;
   limits.recv_depth = config_.capacity.receives();
   return limits;
-}
-
-Connection* Engine::free_connection() noexcept {
-  for (auto& connection : connections_)
-    if (connection->state() == Connection::State::Closed && !connection->engine_link.linked())
-      return connection.get();
-  return nullptr;
 }
 
 std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
@@ -95,14 +89,6 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
   links_.assembly.resume_waiters();
   if (now_ns >= next_tick_ns_) tick(now_ns);
   if (!links_.transmit.turn_end.empty()) end_turn();
-  for (Connection* connection = draining_.front(); connection != nullptr;) {
-    Connection* const next = ConnectionQueue::next(*connection);
-    if (connection->reap()) {
-      draining_.remove(*connection);
-      closed_.push_back(*connection);
-    }
-    connection = next;
-  }
   return count;
 }
 
@@ -114,8 +100,9 @@ void Engine::tick(std::uint64_t now_ns) noexcept {
   next_ticked_ = (next_ticked_ + 1) % connections_.size();
 }
 
-/// TX: hands everything that was staged to the driver, and lets waiting calls use the room. Links that come up
-/// while this runs are looked at in the next turn.
+/// TX: hands everything that was staged to the driver, and lets waiting calls use the room. A connection that has
+/// ended is looked at whenever something of it has come back. Links that come up while this runs are looked at in
+/// the next turn.
 void Engine::end_turn() noexcept {
   const TurnQueue& entries = links_.transmit.turn_end;
   const TurnEntry* const last = entries.back();
@@ -124,14 +111,16 @@ void Engine::end_turn() noexcept {
     done = entry == last;
     Connection& connection = *connections_[entry->connection];
     connection.end_turn();
-    if (connection.state() == Connection::State::Draining && !connection.engine_link.linked())
-      draining_.push_back(connection);
+    if (connection.reap()) closed_.push_back(connection);
   }
   responders_.measurement.times.end_turn();
 }
 
+/// The latest comes first: its memory may still be in the cache.
 Connection* Engine::take_closed() noexcept {
-  return closed_.pop_front();
+  Connection* const connection = closed_.pop_front();
+  if (connection != nullptr) free_.push_front(*connection);
+  return connection;
 }
 
 bool Engine::all_closed() const noexcept {

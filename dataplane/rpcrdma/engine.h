@@ -78,8 +78,9 @@ class Engine {
   /// Of an engine whose connections are all_closed(): every buffer, slot and lent requester is back.
   bool memory_balanced() const noexcept;
 
-  /// A connection that may be opened, or null when all are in use: refuse the peer, and count.
-  Connection* free_connection() noexcept;
+  /// A connection that may be opened, or null when all are in use: refuse the peer, and count. It is the next
+  /// one until it is opened.
+  Connection* free_connection() noexcept { return free_.front(); }
   Connection& connection(std::uint16_t number) noexcept { return *connections_[number]; }
   std::uint32_t connection_count() const noexcept { return static_cast<std::uint32_t>(connections_.size()); }
   rdma::QueuePairLimits queue_pair_limits() const noexcept;
@@ -101,8 +102,7 @@ class Engine {
   ResponderContext responders_;
   ReverseCallers callers_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  using ConnectionQueue = IntrusiveQueue<Connection, &Connection::engine_link>;
-  ConnectionQueue draining_;
+  ConnectionQueue free_;
   ConnectionQueue closed_;  ///< that take_closed() has not given yet
   std::uint64_t next_tick_ns_ = 0;
   std::size_t next_ticked_ = 0;

@@ -274,6 +274,7 @@ void Responder::finish(CallSlot& slot) noexcept {
   probe::slot_released(link_.number(), slot.xid(), slot.index_);
   if (traced_ && replied) note_call(slot);
   if (--busy_ == 0) link_.notify_waiting_senders();
+  if (!link_.is_open()) link_.touch();
   if (slot.index_ < open_slots_) free_.push(slot.index_);
 }
 

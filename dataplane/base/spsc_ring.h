@@ -14,11 +14,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/invariant.h"
 
 namespace sluice {
-
-inline constexpr std::size_t kCacheLine = 64;
 
 template <typename T, std::uint32_t Slots>
 class SpscRing {

@@ -253,23 +253,23 @@ ClientCall* TcpClient::take_call(std::uint32_t xid) noexcept {
 /// False: no free call or memory; pass the record again later.
 bool TcpClient::on_call(std::span<std::byte> record) noexcept {
   xdr::Reader reader(record);
-  const rpc::CallDecodeResult decoded = rpc::decode_call(reader);
-  if (decoded.status == rpc::CallDecode::Truncated || decoded.status == rpc::CallDecode::NotACall) {
+  rpc::CallHeader header;
+  const rpc::CallDecode decoded = rpc::decode_call(reader, header);
+  if (decoded == rpc::CallDecode::Truncated || decoded == rpc::CallDecode::NotACall) {
     ingress_.count(Ingress::Counter::bad_records);
     return disconnect(), true;
   }
-  const auto xid = static_cast<std::uint32_t>(decoded.header.xid);
+  const auto xid = static_cast<std::uint32_t>(header.xid);
   if (is_outstanding(xid)) return ingress_.count(Ingress::Counter::duplicate_calls), true;
   ClientCall* const call = requester_.free_requests() > 0 ? take_call(xid) : nullptr;
   if (call == nullptr) return count_wait(Ingress::Counter::waits_call);
-  if (decoded.status != rpc::CallDecode::Ok) return answer_bad_call(*call, decoded), true;
+  if (decoded != rpc::CallDecode::Ok) return answer_bad_call(*call, decoded, header.xid), true;
 
-  call->procedure = decoded.header.procedure;
-  call->binding = rpc::is_wrapped(decoded.header.credential)
-                      ? &kNoBinding
-                      : ulb::find_binding(decoded.header.program, decoded.header.version);
+  call->procedure = header.procedure;
+  call->binding =
+      rpc::is_wrapped(header.credential) ? &kNoBinding : ulb::find_binding(header.program, header.version);
   if (call->binding == nullptr) call->binding = &kNoBinding;
-  if (begin(*call, decoded.header, record, record.size() - reader.remaining())) return true;
+  if (begin(*call, header, record, record.size() - reader.remaining())) return true;
   free(*call);
   return count_wait(Ingress::Counter::waits_memory);
 }
@@ -279,15 +279,14 @@ bool TcpClient::count_wait(segment::IngressCounter why) noexcept {
   return false;
 }
 
-void TcpClient::answer_bad_call(ClientCall& call, const rpc::CallDecodeResult& decoded) noexcept {
+void TcpClient::answer_bad_call(ClientCall& call, rpc::CallDecode defect, rpc::Xid xid) noexcept {
   ingress_.count(Ingress::Counter::bad_calls);
-  const bool bad_credential = decoded.status == rpc::CallDecode::BadCred;
+  const bool bad_credential = defect == rpc::CallDecode::BadCred;
   xdr::Writer writer(*call.small);
-  if (decoded.status == rpc::CallDecode::RpcMismatch)
-    rpc::encode_rpc_mismatch(writer, decoded.header.xid);
+  if (defect == rpc::CallDecode::RpcMismatch)
+    rpc::encode_rpc_mismatch(writer, xid);
   else
-    rpc::encode_auth_error(writer, decoded.header.xid,
-                           bad_credential ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf);
+    rpc::encode_auth_error(writer, xid, bad_credential ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf);
   answer_small(call, writer.position());
 }
 

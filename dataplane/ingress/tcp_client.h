@@ -78,7 +78,7 @@ class TcpClient {
   // RX: from a record to the requester.
   bool on_record(std::span<std::byte> record) noexcept;
   bool on_call(std::span<std::byte> record) noexcept;
-  void answer_bad_call(ClientCall& call, const rpc::CallDecodeResult& decoded) noexcept;
+  void answer_bad_call(ClientCall& call, rpc::CallDecode defect, rpc::Xid xid) noexcept;
   bool begin(ClientCall& call, const rpc::CallHeader& header, std::span<std::byte> record,
              std::size_t arguments_at) noexcept;
   bool submit(ClientCall& call, const rpcrdma::Request& request) noexcept;

@@ -4,29 +4,22 @@
 namespace sluice::rpc {
 namespace {
 
-struct AuthDecode {
-  OpaqueAuth auth;
-  bool too_long = false;
-};
-
-AuthDecode decode_auth(xdr::Reader& reader) noexcept {
-  AuthDecode result;
-  result.auth.flavor = static_cast<AuthFlavor>(reader.u32());
+/// False: its body is too long. A reader that has come to its end is the caller's to ask.
+bool decode_auth(xdr::Reader& reader, OpaqueAuth& auth) noexcept {
+  auth.flavor = static_cast<AuthFlavor>(reader.u32());
   const std::uint32_t bytes = reader.u32();
-  result.too_long = reader.ok() && bytes > kMaxAuthBytes;
-  if (!result.too_long) result.auth.body = reader.opaque_fixed(bytes);
-  return result;
+  if (reader.ok() && bytes > kMaxAuthBytes) return false;
+  auth.body = reader.opaque_fixed(bytes);
+  return true;
 }
 
 void encode_auth(xdr::Writer& writer, const OpaqueAuth& auth) noexcept {
-  writer.u32(static_cast<std::uint32_t>(auth.flavor));
-  writer.opaque(auth.body);
+  writer.words(auth.flavor, auth.body.size());
+  if (!auth.body.empty()) writer.opaque_fixed(auth.body);
 }
 
 void encode_reply_start(xdr::Writer& writer, Xid xid, ReplyStat stat) noexcept {
-  writer.u32(static_cast<std::uint32_t>(xid));
-  writer.u32(static_cast<std::uint32_t>(MessageType::Reply));
-  writer.u32(static_cast<std::uint32_t>(stat));
+  writer.words(xid, MessageType::Reply, stat);
 }
 
 VersionRange decode_range(xdr::Reader& reader) noexcept {
@@ -37,9 +30,7 @@ VersionRange decode_range(xdr::Reader& reader) noexcept {
 }
 
 bool decode_accepted(xdr::Reader& reader, ReplyHeader& header) noexcept {
-  const AuthDecode verifier = decode_auth(reader);
-  if (verifier.too_long) return false;
-  header.verifier = verifier.auth;
+  if (!decode_auth(reader, header.verifier)) return false;
   const std::uint32_t stat = reader.u32();
   if (stat > static_cast<std::uint32_t>(AcceptStat::SystemErr)) return false;
   header.accept = static_cast<AcceptStat>(stat);
@@ -71,37 +62,26 @@ bool is_wrapped(const OpaqueAuth& credential) noexcept {
   return !reader.ok() || version != kGssVersion || procedure != kProcedureData || service != kServiceNone;
 }
 
-CallDecodeResult decode_call(xdr::Reader& reader) noexcept {
-  CallDecodeResult result;
-  CallHeader& header = result.header;
-  header.xid = static_cast<Xid>(reader.u32());
-  const std::uint32_t type = reader.u32();
-  const std::uint32_t rpc_version = reader.u32();
-  if (!reader.ok()) return result;
-  if (type != static_cast<std::uint32_t>(MessageType::Call))
-    return result.status = CallDecode::NotACall, result;
-  if (rpc_version != kRpcVersion) return result.status = CallDecode::RpcMismatch, result;
+CallDecode decode_call(xdr::Reader& reader, CallHeader& header) noexcept {
+  const std::byte* const start = reader.units(3);
+  if (start == nullptr) return CallDecode::Truncated;
+  header.xid = static_cast<Xid>(xdr::load_u32(start));
+  if (xdr::load_u32(start + xdr::kUnit) != static_cast<std::uint32_t>(MessageType::Call))
+    return CallDecode::NotACall;
+  if (xdr::load_u32(start + 2 * xdr::kUnit) != kRpcVersion) return CallDecode::RpcMismatch;
 
-  header.program = reader.u32();
-  header.version = reader.u32();
-  header.procedure = reader.u32();
-  const AuthDecode credential = decode_auth(reader);
-  if (credential.too_long) return result.status = CallDecode::BadCred, result;
-  header.credential = credential.auth;
-  const AuthDecode verifier = decode_auth(reader);
-  if (verifier.too_long) return result.status = CallDecode::BadVerf, result;
-  header.verifier = verifier.auth;
-  result.status = reader.ok() ? CallDecode::Ok : CallDecode::Truncated;
-  return result;
+  const std::byte* const called = reader.units(3);
+  if (called == nullptr) return CallDecode::Truncated;
+  header.program = xdr::load_u32(called);
+  header.version = xdr::load_u32(called + xdr::kUnit);
+  header.procedure = xdr::load_u32(called + 2 * xdr::kUnit);
+  if (!decode_auth(reader, header.credential)) return CallDecode::BadCred;
+  if (!decode_auth(reader, header.verifier)) return CallDecode::BadVerf;
+  return reader.ok() ? CallDecode::Ok : CallDecode::Truncated;
 }
 
 void encode_call(xdr::Writer& writer, const CallHeader& header) noexcept {
-  writer.u32(static_cast<std::uint32_t>(header.xid));
-  writer.u32(static_cast<std::uint32_t>(MessageType::Call));
-  writer.u32(kRpcVersion);
-  writer.u32(header.program);
-  writer.u32(header.version);
-  writer.u32(header.procedure);
+  writer.words(header.xid, MessageType::Call, kRpcVersion, header.program, header.version, header.procedure);
   encode_auth(writer, header.credential);
   encode_auth(writer, header.verifier);
 }
@@ -121,6 +101,8 @@ ReplyDecodeResult decode_reply(xdr::Reader& reader) noexcept {
 }
 
 void encode_accepted(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier, AcceptStat stat) noexcept {
+  if (verifier.body.empty())
+    return writer.words(xid, MessageType::Reply, ReplyStat::Accepted, verifier.flavor, 0, stat);
   encode_reply_start(writer, xid, ReplyStat::Accepted);
   encode_auth(writer, verifier);
   writer.u32(static_cast<std::uint32_t>(stat));

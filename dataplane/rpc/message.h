@@ -79,14 +79,9 @@ enum class CallDecode {
   BadVerf,      ///< verifier over kMaxAuthBytes: answer encode_auth_error(BadVerf)
 };
 
-/// The header's xid is valid for every status but Truncated.
-struct CallDecodeResult {
-  CallDecode status = CallDecode::Truncated;
-  CallHeader header;
-};
-
-/// Consumes the call header, up to the first argument byte.
-CallDecodeResult decode_call(xdr::Reader& reader) noexcept;
+/// Consumes the call header, up to the first argument byte. With Ok all of `header` is set, and its xid with every
+/// status but Truncated.
+CallDecode decode_call(xdr::Reader& reader, CallHeader& header) noexcept;
 void encode_call(xdr::Writer& writer, const CallHeader& header) noexcept;
 
 struct VersionRange {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/seqlock.h"
 #include "dataplane/base/setup_error.h"

@@ -11,7 +11,7 @@ namespace sluice::service {
 
 void HandedCall::reset(Handover& handover) noexcept {
   handover_ = &handover;
-  state_bytes_.fill(std::byte{0});
+  has_state_ = false;
   piece_count_ = item_count_ = 0;
 }
 
@@ -23,6 +23,7 @@ void HandedCall::ask(Call& call, Service& service, Step step) noexcept {
   wanted_bytes_ = 0;
   auth_error_ = rpc::AuthStat::Ok;
   copy_request_of(call);
+  own_peer_ = call.peer();
 }
 
 void HandedCall::ask_release() noexcept {

@@ -39,7 +39,7 @@ class HandedCall final : public Call, private CallHost {
     Released,
   };
 
-  HandedCall() noexcept : Call(static_cast<CallHost&>(*this)) {}
+  HandedCall() noexcept : Call(static_cast<CallHost&>(*this), own_storage_) { peer_ = &own_peer_; }
 
   // Borrower.
   void reset(Handover& handover) noexcept;
@@ -64,6 +64,8 @@ class HandedCall final : public Call, private CallHost {
   void on_await_memory(Call& call) noexcept override;
   void set_answer(Answer answer) noexcept;
 
+  CallStorage own_storage_;
+  PeerAddress own_peer_;
   Handover* handover_ = nullptr;
   Call* call_ = nullptr;  ///< the borrower's; null once it is released
   Service* service_ = nullptr;

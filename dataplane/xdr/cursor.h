@@ -68,6 +68,14 @@ class Reader {
     return value;
   }
 
+  /// Steps over `count` units, to be read with load_u32(). Null: they are not there.
+  const std::byte* units(std::size_t count) noexcept {
+    if (remaining() < count * kUnit) return fail(), nullptr;
+    const std::byte* const from = at_;
+    at_ += count * kUnit;
+    return from;
+  }
+
   std::int32_t i32() noexcept { return static_cast<std::int32_t>(u32()); }
 
   std::uint64_t u64() noexcept {

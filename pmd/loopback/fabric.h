@@ -18,11 +18,11 @@
 #include <memory>
 #include <string>
 
+#include "dataplane/base/cache_line.h"
 #include "pmd/connection_manager.h"
 
 namespace sluice::rdma::loopback {
 
-inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::uint32_t kMaxLinks = 256;
 /// Memory windows per device; the window's number is in the low bits of the rkey.
 inline constexpr std::uint32_t kMaxWindows = 4096;

@@ -44,7 +44,7 @@ std::uint64_t fuzz_clock() noexcept {
 
 class FuzzCall final : public Call, private CallHost {
  public:
-  FuzzCall() : Call(static_cast<CallHost&>(*this)) {}
+  FuzzCall() : Call(static_cast<CallHost&>(*this), storage_) { peer_ = &own_peer_; }
 
   void start(std::uint32_t program, std::uint32_t procedure, std::vector<std::byte> arguments,
              std::uint32_t placed_bytes) {
@@ -60,7 +60,7 @@ class FuzzCall final : public Call, private CallHost {
     piece_count_ = item_count_ = 0;
     auth_error_ = rpc::AuthStat::Ok;
     results_ = xdr::Writer(room_);
-    state_bytes_.fill(std::byte{0});
+    has_state_ = false;
     completions = 0;
     success = false;
   }
@@ -68,9 +68,9 @@ class FuzzCall final : public Call, private CallHost {
   /// Writes into every byte of the sink, as the RDMA Reads may.
   void pull() {
     std::size_t room = 0;
-    for (std::uint16_t i = 0; i < piece_count_; ++i) {
-      std::memset(pieces_[i].address, 0xa5, pieces_[i].length);
-      room += pieces_[i].length;
+    for (const rdma::Sge& piece : pieces()) {
+      std::memset(piece.address, 0xa5, piece.length);
+      room += piece.length;
     }
     if (room < placed_bytes_) fail("the sink is too small");
     piece_count_ = 0;
@@ -79,14 +79,13 @@ class FuzzCall final : public Call, private CallHost {
   /// Reads every byte of the items, as the RDMA Writes do.
   void push() {
     volatile std::byte seen{};
-    for (std::uint16_t i = 0; i < item_count_; ++i) {
+    for (const service::ResultItem& item : items()) {
       std::size_t bytes = 0;
-      for (std::uint16_t p = 0; p < items_[i].pieces; ++p) {
-        const rdma::Sge& piece = pieces_[items_[i].first_piece + p];
+      for (const rdma::Sge& piece : pieces().subspan(item.first_piece, item.pieces)) {
         for (std::uint32_t k = 0; k < piece.length; ++k) seen = piece.address[k];
         bytes += piece.length;
       }
-      if (bytes != items_[i].bytes) fail("pieces do not add up to the item");
+      if (bytes != item.bytes) fail("pieces do not add up to the item");
     }
     static_cast<void>(seen);
   }
@@ -97,6 +96,9 @@ class FuzzCall final : public Call, private CallHost {
   Service* service = nullptr;  ///< while not released
 
  private:
+  service::CallStorage storage_;
+  PeerAddress own_peer_;
+
   void on_complete(Call&, rpc::AcceptStat stat) noexcept override {
     ++completions;
     success = stat == rpc::AcceptStat::Success && auth_error_ == rpc::AuthStat::Ok;

@@ -13,13 +13,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::vector<std::byte> bytes(reinterpret_cast<const std::byte*>(data),
                                      reinterpret_cast<const std::byte*>(data) + size);
   xdr::Reader call_reader(bytes);
-  const auto call = rpc::decode_call(call_reader);
-  if (call.status == rpc::CallDecode::Ok) {
+  rpc::CallHeader call;
+  if (rpc::decode_call(call_reader, call) == rpc::CallDecode::Ok) {
     std::vector<std::byte> out(size);
     xdr::Writer writer(out);
-    rpc::encode_call(writer, call.header);
+    rpc::encode_call(writer, call);
     if (!writer.ok() || writer.position() != call_reader.position()) std::abort();
-    rpc::decode_auth_sys(call.header.credential.body);
+    rpc::decode_auth_sys(call.credential.body);
   }
   xdr::Reader reply_reader(bytes);
   rpc::decode_reply(reply_reader);

@@ -72,7 +72,7 @@ void Link::begin(VersionState version, Opening opening) noexcept {
 void Link::post_first_receives() noexcept {
   const std::uint32_t receives = config_.credit_grant + config_.credits_requested + kSpareReceives;
   for (std::uint32_t i = 0; i < receives; ++i) repost(static_cast<std::uint16_t>(i));
-  receives_.flush(qp_.get());
+  flush_receives();
 }
 
 /// Any responder acknowledges an RDMA Write of no bytes, and checks neither key nor address (InfiniBand
@@ -103,7 +103,7 @@ void Link::close(CloseReason reason) noexcept {
     context_.transmit.staged_for = nullptr;
   }
   context_.assembly.close(assembly_account_);
-  receives_.flush(qp_.get());
+  flush_receives();
   qp_->to_error();
   touch();  // to be looked at by the engine
   owner_.on_link_closed();
@@ -141,9 +141,20 @@ void Link::apply(const v2::Agreement& agreement) noexcept {
 void Link::repost(std::uint16_t buffer) noexcept {
   if (speaks_version_2() && receives_.posted_and_staged() >= flow_.most_receives())
     return receives_.keep_spare(buffer);
-  if (receives_.batch_full()) receives_.flush(qp_.get());
+  Transmit& transmit = context_.transmit;
+  if (transmit.receives_for != this || transmit.receives.count == ReceiveStage::kMaxWrs) {
+    if (transmit.receives_for != nullptr) transmit.receives_for->flush_receives();
+    transmit.receives_for = this;
+  }
   touch();
-  receives_.stage(buffer, wr_id(WrKind::Receive, buffer));
+  receives_.stage(buffer, wr_id(WrKind::Receive, buffer), transmit.receives);
+}
+
+void Link::flush_receives() noexcept {
+  Transmit& transmit = context_.transmit;
+  if (transmit.receives_for != this) return;
+  receives_.flush(*qp_, transmit.receives);
+  transmit.receives_for = nullptr;
 }
 
 /// As many as the window of credits has room for.
@@ -171,7 +182,7 @@ void Link::wait_for_send_room() noexcept {
 }
 
 void Link::flush_stage() noexcept {
-  receives_.flush(qp_.get());
+  flush_receives();
   SendStage& stage = context_.transmit.stage;
   if (stage.empty()) return;
   // All of it is taken: room was checked, and a queue pair in Error takes work requests to flush them.
@@ -185,7 +196,7 @@ void Link::flush() noexcept {
         flow_.grant_due(receives_.posted_and_staged()))
       send_grant();
     if (context_.transmit.staged_for == this) flush_stage();
-    receives_.flush(qp_.get());
+    flush_receives();
   }
   TurnEntry& entry = *this;
   TurnQueue::unlink(entry);

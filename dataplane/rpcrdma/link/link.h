@@ -248,6 +248,7 @@ class Link final : private TurnEntry {
 
   void transition(State to) noexcept;
   void take_stage() noexcept;
+  void flush_receives() noexcept;
   void wait_for_notice() noexcept {
     if (retry_ == Retry::None) retry_ = Retry::OnNotice;
   }

@@ -10,6 +10,7 @@
 
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/rpcrdma/link/counters.h"
+#include "dataplane/rpcrdma/link/receives.h"
 #include "dataplane/rpcrdma/link/send_stage.h"
 #include "dataplane/rpcrdma/link/shared_memory.h"
 #include "dataplane/rpcrdma/v2/version_memory.h"
@@ -27,10 +28,12 @@ struct TurnEntry {
 };
 using TurnQueue = IntrusiveQueue<TurnEntry, &TurnEntry::link>;
 
-/// One stage serves all links of the reactor, one at a time; `staged_for` is the one whose requests it holds.
+/// Each stage serves all links of the reactor, one at a time: the one whose requests it holds.
 struct Transmit {
   SendStage stage;
   Link* staged_for = nullptr;
+  ReceiveStage receives;
+  Link* receives_for = nullptr;
   TurnQueue turn_end;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Receive buffers of one connection: posted, gathered to be posted together, or spare. One reactor.
+// The Receive buffers of one connection: posted, staged to be posted together, or spare. One reactor.
 #pragma once
 
 #include <array>
@@ -13,6 +13,14 @@
 #include "pmd/queue_pair.h"
 
 namespace sluice::rpcrdma {
+
+/// Receives of one connection at a time, gathered so that the driver is called once for a burst.
+struct ReceiveStage {
+  static constexpr std::size_t kMaxWrs = 64;
+
+  std::size_t count = 0;
+  std::array<rdma::RecvWr, kMaxWrs> wrs;
+};
 
 class Receives {
  public:
@@ -31,20 +39,19 @@ class Receives {
   }
   /// With the queue pair.
   std::uint32_t posted() const noexcept { return posted_; }
-  /// With those that the next flush() posts.
+  /// With those that are staged.
   std::uint32_t posted_and_staged() const noexcept { return posted_ + staged_; }
   void on_completed() noexcept { --posted_; }
 
-  bool batch_full() const noexcept { return staged_ == kBatch; }
-  /// There is room in the batch.
-  void stage(std::uint16_t index, std::uint64_t wr_id) noexcept {
-    batch_[staged_++] = {wr_id, {buffer(index).data(), message_bytes_, region_.lkey}};
+  /// There is room in `stage`, and nothing of another connection.
+  void stage(std::uint16_t index, std::uint64_t wr_id, ReceiveStage& stage) noexcept {
+    stage.wrs[stage.count++] = {wr_id, {buffer(index).data(), message_bytes_, region_.lkey}};
+    ++staged_;
   }
-  /// Posts the batch; without one, `qp` may be null. The receive queue has room for every buffer there is; a queue pair in Error takes none.
-  void flush(rdma::QueuePair* qp) noexcept {
-    if (staged_ == 0) return;
-    posted_ += static_cast<std::uint32_t>(qp->post_recv({batch_.data(), staged_}));
-    staged_ = 0;
+  /// Posts what is staged. The receive queue has room for every buffer there is; a queue pair in Error takes none.
+  void flush(rdma::QueuePair& qp, ReceiveStage& stage) noexcept {
+    posted_ += static_cast<std::uint32_t>(qp.post_recv({stage.wrs.data(), stage.count}));
+    stage.count = staged_ = 0;
   }
 
   /// A buffer that is not posted, since the window of credits is smaller.
@@ -53,14 +60,11 @@ class Receives {
   std::uint16_t take_spare() noexcept { return spare_.pop(); }
 
  private:
-  static constexpr std::size_t kBatch = 64;
-
   rdma::MemoryRegion region_;
   const std::uint32_t buffer_bytes_;
   std::uint32_t message_bytes_ = 0;
   std::uint32_t posted_ = 0;
   std::uint32_t staged_ = 0;
-  std::array<rdma::RecvWr, kBatch> batch_;
   FixedStack<std::uint16_t> spare_;  ///< indices of buffers
 };
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/rpcrdma/link/received_message.h"
@@ -21,7 +22,7 @@ namespace sluice::rpcrdma {
 
 class Responder;
 
-class CallSlot final : public service::Call, private ShareWaiter {
+class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWaiter {
  public:
   enum class State : std::uint8_t {
     Free,                 ///< waits for a call
@@ -51,44 +52,42 @@ class CallSlot final : public service::Call, private ShareWaiter {
   /// For memory, or for room in the send queue.
   bool waits() const noexcept { return link.linked() || share_link.linked(); }
   std::uint32_t xid() const noexcept { return static_cast<std::uint32_t>(message_.header.fixed.xid); }
-  std::array<std::byte, service::kCallStateBytes>& state_bytes() noexcept { return Call::state_bytes_; }
   std::span<const std::byte>& message_span() noexcept { return Call::message_; }
   const std::span<const std::byte>& message_span() const noexcept { return Call::message_; }
 
-  // Set once.
+  // What every call needs comes first.
   Responder* responder_ = nullptr;
-  std::uint16_t index_ = 0;
   std::span<std::byte> reply_buffer_;
-
-  // Of the call.
+  std::uint16_t index_ = 0;
+  std::uint16_t procedure_ = segment::kOtherProcedure;  ///< in the call table
   State state_ = State::Free;
-  Refusal refusal_;
+  Outcome outcome_ = Outcome::Success;
   bool advancing_ = false;  ///< advance() is on the stack: complete() only changes the state
   bool completed_ = false;
   bool with_service_ = false;  ///< place() or execute() was called, so release() is due
   bool into_sink_ = false;     ///< the RDMA Reads go to the service's pieces
   bool holds_receive_ = false;
-  std::size_t wanted_results_ = 0;  ///< bytes that the service has asked for in vain
-  bool impossible_ = false;         ///< the service asked for more result memory than there ever is
-  Outcome outcome_ = Outcome::Success;
+  bool impossible_ = false;  ///< the service asked for more result memory than there ever is
   rpc::AcceptStat stat_ = rpc::AcceptStat::Success;
-  std::uint64_t begun_ns_ = 0;
-  std::uint64_t progress_ns_ = 0;  ///< when its state changed last, or a part of its reply went out
-  std::uint16_t procedure_ = segment::kOtherProcedure;  ///< in the call table
-  ReceivedMessage message_;
-  CallLayout layout_;
+  v2::CreditWord credit_;  ///< of the reply's last Send
   service::Service* service_ = nullptr;
-  rpc::VersionRange supported_;        ///< of the program, when the call's version is not
+  const service::Binding* binding_ = nullptr;  ///< the service's
+  std::uint64_t begun_ns_ = 0;
+  std::uint64_t progress_ns_ = 0;      ///< when its state changed last, or a part of its reply went out
   std::byte* call_memory_ = nullptr;   ///< call with its Read chunks
   std::byte* reply_memory_ = nullptr;  ///< payload of a large reply
-
   // Of the reply: the payload stream starts at payload_, in reply_buffer_ or in reply_memory_.
   std::byte* payload_ = nullptr;
   std::uint32_t payload_bytes_ = 0;
-  std::uint64_t continued_bytes_ = 0;  ///< of the payload stream, sent in parts so far (version 2)
-  std::uint32_t wanted_room_ = 0;      ///< work requests that there was no room for
   std::uint32_t parts_posted_ = 0;     ///< parts whose Sends are not complete
-  v2::CreditWord credit_;              ///< of the reply's last Send
+  std::uint64_t continued_bytes_ = 0;  ///< of the payload stream, sent in parts so far (version 2)
+  ReceivedMessage message_;
+  Refusal refusal_;
+
+  CallLayout layout_;
+  rpc::VersionRange supported_;     ///< of the program, when the call's version is not
+  std::size_t wanted_results_ = 0;  ///< bytes that the service has asked for in vain
+  std::uint32_t wanted_room_ = 0;   ///< work requests that there was no room for
 
   // Of a connection that is traced.
   std::uint64_t state_since_ns_ = 0;

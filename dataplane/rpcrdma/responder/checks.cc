@@ -67,7 +67,7 @@ void Responder::check_call(CallSlot& slot) noexcept {
     return;
   }
   const bool has_chunks = !header.chunks.empty();
-  if (has_chunks && context_.failed_transfers.take(slot.peer_, header.fixed.xid))
+  if (has_chunks && context_.failed_transfers.take(slot.peer(), header.fixed.xid))
     return refuse(slot, counters.failed_transfer_refused, kRefuseSystem);
   if (has_chunks && link_.speaks_version_2() && !within_version_2(slot)) return;
 
@@ -106,15 +106,14 @@ void Responder::check_call(CallSlot& slot) noexcept {
 /// Decodes the RPC header and finds the service. False when the call is answered or refused already.
 bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
   Counters& counters = link_.counters();
-  const rpc::CallDecodeResult call = rpc::decode_call(reader);
-  slot.header_ = call.header;
-  if (call.status == rpc::CallDecode::NotACall && link_.speaks_version_2())
+  const rpc::CallDecode decoded = rpc::decode_call(reader, slot.header_);
+  if (decoded == rpc::CallDecode::NotACall && link_.speaks_version_2())
     return refuse(slot, counters.direction_mismatch, kRefuseFlags), false;  // D2-11
-  if (call.status == rpc::CallDecode::Truncated || call.status == rpc::CallDecode::NotACall)
+  if (decoded == rpc::CallDecode::Truncated || decoded == rpc::CallDecode::NotACall)
     return refuse(slot, counters.no_payload), false;
   if (!prepare_results(slot)) return false;
 
-  switch (call.status) {
+  switch (decoded) {
     case rpc::CallDecode::RpcMismatch:
       ++counters.rpc_mismatch;
       return answer(slot, CallSlot::Outcome::RpcMismatch), false;
@@ -122,30 +121,35 @@ bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
     case rpc::CallDecode::BadVerf:
       ++counters.rpc_bad_auth;
       slot.auth_error_ =
-          call.status == rpc::CallDecode::BadCred ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf;
+          decoded == rpc::CallDecode::BadCred ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf;
       return answer(slot, CallSlot::Outcome::AuthError), false;
     default:
       break;
   }
-  service::Service* const sole = link_.config().sole_service;
-  const ServiceLookup lookup = sole != nullptr
-                                   ? ServiceLookup{.service = sole}
-                                   : context_.services.find(slot.header_.program, slot.header_.version);
-  slot.service_ = lookup.service;
-  if (lookup.first_procedure != segment::kOtherProcedure &&
-      slot.header_.procedure < lookup.service->binding().procedure_names.size())
-    slot.procedure_ = static_cast<std::uint16_t>(lookup.first_procedure + slot.header_.procedure);
-  if (lookup.service == nullptr) {
-    ++counters.program_unavailable;
-    slot.supported_ = lookup.supported;
-    slot.stat_ = lookup.program_known ? rpc::AcceptStat::ProgMismatch : rpc::AcceptStat::ProgUnavail;
-    return answer(slot, CallSlot::Outcome::AcceptError), false;
+  if (service::Service* const sole = link_.config().sole_service) {
+    slot.service_ = sole;
+    slot.binding_ = &sole->binding();
+  } else {
+    const ServiceTable::Entry* const entry =
+        context_.services.find(slot.header_.program, slot.header_.version);
+    if (entry == nullptr) return refuse_program(slot), false;
+    slot.service_ = entry->service;
+    slot.binding_ = entry->binding;
+    slot.procedure_ = entry->place_of(slot.header_.procedure);
   }
-  const service::Binding& binding = lookup.service->binding();
+  const service::Binding& binding = *slot.binding_;
   if (!slot.message_.header.chunks.writes.empty() && binding.unusable == service::UnusableChunks::Refuse &&
       !link_.speaks_version_2() && binding.procedure(slot.header_.procedure).eligible_results == 0)
     return refuse(slot, counters.not_eligible), false;  // V1-189
   return true;
+}
+
+void Responder::refuse_program(CallSlot& slot) noexcept {
+  ++link_.counters().program_unavailable;
+  const std::optional<rpc::VersionRange> versions = context_.services.versions_of(slot.header_.program);
+  slot.supported_ = versions.value_or(rpc::VersionRange{});
+  slot.stat_ = versions ? rpc::AcceptStat::ProgMismatch : rpc::AcceptStat::ProgUnavail;
+  answer(slot, CallSlot::Outcome::AcceptError);
 }
 
 /// All of the call is in `message`, in one piece.
@@ -161,7 +165,7 @@ void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noe
     if (slot.layout_.chunk_count < pulled.chunk_count) {
       close_gaps(slot, pulled);
       reader = xdr::Reader({slot.call_memory_, slot.layout_.message_bytes});
-      rpc::decode_call(reader);
+      rpc::decode_call(reader, slot.header_);
     }
   }
   slot.message_span() = message.first(reader.position() + reader.remaining());
@@ -178,7 +182,7 @@ void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noe
 
 /// Drops the chunks that the binding has no item for, or refuses the call. False when it is refused.
 bool Responder::keep_eligible_chunks(CallSlot& slot) noexcept {
-  const service::Binding& binding = slot.service_->binding();
+  const service::Binding& binding = *slot.binding_;
   CallLayout& layout = slot.layout_;
   const std::uint32_t eligible = binding.procedure(slot.header_.procedure).eligible_arguments;
   if (layout.chunk_count <= eligible) return true;
@@ -205,7 +209,7 @@ bool Responder::counts_agree(const CallSlot& slot) const noexcept {
 
 /// Where the procedure alone does not tell what is eligible: a COMPOUND (RFC 8267, section 6).
 bool Responder::chunks_stand_at_items(const CallSlot& slot) const noexcept {
-  const service::Binding& binding = slot.service_->binding();
+  const service::Binding& binding = *slot.binding_;
   if (!binding.checks_positions || slot.layout_.chunk_count == 0) return true;
   if (rpc::is_wrapped(slot.header_.credential)) return false;
   std::array<service::Item, kMaxReadPositions + service::kMaxResultItems> items;
@@ -233,7 +237,6 @@ void Responder::close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept {
 }
 
 void Responder::enter_service(CallSlot& slot) noexcept {
-  if (!slot.with_service_) slot.state_bytes().fill(std::byte{0});
   slot.with_service_ = true;
   set_state(slot, State::Executing);
 }

@@ -23,8 +23,7 @@ void Responder::place_call(CallSlot& slot) noexcept {
   if (layout.chunk_count == 0) return dispatch(slot, payload);
 
   const ReadChunk& chunk = layout.chunks[0];
-  if (layout.chunk_count == 1 && chunk.position == payload.size() &&
-      !slot.service_->binding().checks_positions) {
+  if (layout.chunk_count == 1 && chunk.position == payload.size() && !slot.binding_->checks_positions) {
     // Round-up is no part of a chunk in version 2 (V2-071).
     if (link_.speaks_version_2() && xdr::load_u32(&payload[chunk.position - xdr::kUnit]) != chunk.bytes)
       return refuse(slot, link_.counters().count_mismatch);
@@ -40,7 +39,7 @@ void Responder::place_call(CallSlot& slot) noexcept {
 void Responder::placed(CallSlot& slot, service::Placement placement) noexcept {
   switch (placement) {
     case service::Placement::Sink:
-      if (rdma::total_bytes({slot.pieces_.data(), slot.piece_count_}) < slot.layout_.chunks[0].bytes)
+      if (rdma::total_bytes(slot.pieces()) < slot.layout_.chunks[0].bytes)
         return complete(slot, rpc::AcceptStat::SystemErr);
       slot.into_sink_ = true;
       set_state(slot, State::AwaitingReadRoom);
@@ -98,7 +97,7 @@ bool Responder::stage_reads(CallSlot& slot) noexcept {
                          [&](Segment remote, std::uint64_t, std::uint32_t bytes) {
                            while (bytes > 0) {
                              if (piece == slot.piece_count_) return false;
-                             rdma::Sge local = slot.pieces_[piece];
+                             rdma::Sge local = slot.pieces()[piece];
                              local.address += piece_at;
                              local.length = std::min(local.length - piece_at, bytes);
                              if (!stage.transfer(rdma::SendOpcode::RdmaRead, wr_id, remote, local))
@@ -107,7 +106,7 @@ bool Responder::stage_reads(CallSlot& slot) noexcept {
                              bytes -= local.length;
                              bytes_read += local.length;
                              piece_at += local.length;
-                             if (piece_at == slot.pieces_[piece].length) ++piece, piece_at = 0;
+                             if (piece_at == slot.pieces()[piece].length) ++piece, piece_at = 0;
                            }
                            return true;
                          });

@@ -95,7 +95,7 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   auto chunk = chunks.writes.begin();
   std::uint32_t chunk_index = 0;
   for (std::uint32_t i = 0; i < slot.item_count_; ++i) {
-    const service::ResultItem& item = slot.items_[i];
+    const service::ResultItem& item = slot.items()[i];
     if (chunk != chunks.writes.end()) {
       const WriteChunk target = *chunk;
       ++chunk;
@@ -188,7 +188,7 @@ std::span<const rdma::Sge> Responder::item_sources(CallSlot& slot, const service
   std::size_t count = 0;
   std::uint32_t left = item.bytes;
   for (std::uint32_t i = 0; i < item.pieces && left > 0; ++i) {
-    rdma::Sge piece = slot.pieces_[item.first_piece + i];
+    rdma::Sge piece = slot.pieces()[item.first_piece + i];
     piece.length = std::min(piece.length, left);
     left -= piece.length;
     context_.sources[count++] = piece;
@@ -204,13 +204,13 @@ std::span<const rdma::Sge> Responder::payload_sources(CallSlot& slot, const Repl
   std::uint32_t at = 0;
   for (std::uint32_t i = 0; i < slot.item_count_; ++i) {
     if (plan.items_in_chunks >> i & 1) continue;
-    const service::ResultItem& item = slot.items_[i];
+    const service::ResultItem& item = slot.items()[i];
     const auto item_at = slot.results_offset_ + item.offset;
     if (item_at > at) sources[count++] = {slot.payload_ + at, item_at - at, lkey};
     at = item_at;
     std::uint32_t left = item.bytes;
     for (std::uint32_t p = 0; p < item.pieces && left > 0; ++p) {
-      rdma::Sge piece = slot.pieces_[item.first_piece + p];
+      rdma::Sge piece = slot.pieces()[item.first_piece + p];
       piece.length = std::min(piece.length, left);
       left -= piece.length;
       sources[count++] = piece;
@@ -269,7 +269,8 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   std::uint32_t item = 0;
   for (const WriteChunk chunk : chunks.writes) {
     if (item == slot.item_count_) break;
-    if (plan.items_in_chunks >> item & 1 && !stage_writes(slot, item_sources(slot, slot.items_[item]), chunk))
+    if (plan.items_in_chunks >> item & 1 &&
+        !stage_writes(slot, item_sources(slot, slot.items()[item]), chunk))
       return false;
     ++item;
   }

@@ -19,6 +19,7 @@ Responder::Responder(ResponderContext& context, Link& link, service::Client& cli
       link_(link),
       client_(client),
       reply_lkey_(reply_region.lkey),
+      storage_(new service::CallStorage[capacity.slots()]),
       slots_(std::make_unique<CallSlot[]>(capacity.slots())),
       max_slots_(capacity.slots()),
       free_(capacity.slots()),
@@ -29,7 +30,9 @@ Responder::Responder(ResponderContext& context, Link& link, service::Client& cli
     slot.responder_ = this;
     slot.index_ = static_cast<std::uint16_t>(i);
     slot.reply_buffer_ = reply_region.bytes.subspan(i * bytes, bytes);
-    slot.set_host(*this);
+    slot.peer_ = &link.peer();
+    slot.client_ = &client;
+    slot.set_host(*this, storage_[i]);
   }
   context_.measurement.slots_in_state[static_cast<std::size_t>(State::Free)] += max_slots_;
 }
@@ -106,13 +109,11 @@ void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) no
   slot.procedure_ = segment::kOtherProcedure;
   slot.header_.program = 0;
   slot.message_ = message;
-  slot.peer_ = link_.peer();
-  slot.client_ = &client_;
   slot.offered_results_ = message.header.chunks.writes.size();
   slot.refusal_ = refusal;
   set_state(slot, State::Received);
   slot.holds_receive_ = message.buffer != kNoReceive;
-  slot.completed_ = slot.with_service_ = slot.into_sink_ = slot.impossible_ = false;
+  slot.has_state_ = slot.completed_ = slot.with_service_ = slot.into_sink_ = slot.impossible_ = false;
   slot.auth_error_ = rpc::AuthStat::Ok;
   slot.placed_bytes_ = 0;
   slot.results_offset_ = rpc::kMinReplyBytes;

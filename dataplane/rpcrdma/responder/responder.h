@@ -96,6 +96,7 @@ class Responder final : private service::CallHost {
   bool counts_agree(const CallSlot& slot) const noexcept;
   bool chunks_stand_at_items(const CallSlot& slot) const noexcept;
   bool decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept;
+  void refuse_program(CallSlot& slot) noexcept;
   void enter_service(CallSlot& slot) noexcept;
   void run_service(CallSlot& slot) noexcept;
   void refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error = kRefuseXdr) noexcept;
@@ -136,6 +137,7 @@ class Responder final : private service::CallHost {
   Link& link_;
   service::Client& client_;
   rdma::Lkey reply_lkey_;
+  std::unique_ptr<service::CallStorage[]> storage_;  ///< of the slots
   std::unique_ptr<CallSlot[]> slots_;
   std::uint32_t max_slots_;
   std::uint32_t open_slots_ = 0;

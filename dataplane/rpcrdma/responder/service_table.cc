@@ -7,6 +7,24 @@
 
 namespace sluice::rpcrdma {
 
+void ServiceTable::add(service::Service& service) {
+  const service::Binding& binding = service.binding();
+  services_.push_back(&service);
+  entries_.push_back(
+      {.program = binding.program, .version = binding.version, .binding = &binding, .service = &service});
+}
+
+std::optional<rpc::VersionRange> ServiceTable::versions_of(std::uint32_t program) const noexcept {
+  std::optional<rpc::VersionRange> versions;
+  for (const Entry& entry : entries_) {
+    if (entry.program != program) continue;
+    if (!versions) versions = rpc::VersionRange{entry.version, entry.version};
+    versions->low = std::min(versions->low, entry.version);
+    versions->high = std::max(versions->high, entry.version);
+  }
+  return versions;
+}
+
 void ServiceTable::describe(segment::CallTable& table) {
   const auto name = [](auto& to, std::string_view from) {
     std::memset(to, 0, sizeof to);
@@ -15,11 +33,11 @@ void ServiceTable::describe(segment::CallTable& table) {
   std::uint16_t next = segment::kOtherProcedure;
   name(table.info[next].program_name, "other");
   name(table.info[next++].procedure_name, "other");
-  first_procedures_.assign(services_.size(), segment::kOtherProcedure);
-  for (std::size_t i = 0; i < services_.size(); ++i) {
-    const service::Binding& binding = services_[i]->binding();
+  for (Entry& entry : entries_) {
+    const service::Binding& binding = *entry.binding;
     if (next + binding.procedure_names.size() > table.info.size()) continue;
-    first_procedures_[i] = next;
+    entry.first_procedure = next;
+    entry.procedures = static_cast<std::uint32_t>(binding.procedure_names.size());
     for (std::uint32_t procedure = 0; procedure < binding.procedure_names.size(); ++procedure) {
       segment::ProcedureInfo& info = table.info[next++];
       info = {.program = binding.program, .version = binding.version, .procedure = procedure};

@@ -3,8 +3,8 @@
 // The services of one engine, by program and version. One reactor.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "dataplane/rpc/message.h"
@@ -13,40 +13,41 @@
 
 namespace sluice::rpcrdma {
 
-struct ServiceLookup {
-  service::Service* service = nullptr;
-  std::uint16_t first_procedure = segment::kOtherProcedure;  ///< in the call table
-  bool program_known = false;
-  rpc::VersionRange supported{};
-};
-
 class ServiceTable {
  public:
-  void add(service::Service& service) { services_.push_back(&service); }
+  /// A service as calls look for it.
+  struct Entry {
+    std::uint32_t program = 0;
+    std::uint32_t version = 0;
+    const service::Binding* binding = nullptr;
+    service::Service* service = nullptr;
+    std::uint32_t procedures = 0;  ///< that have places in the call table, from first_procedure on
+    std::uint16_t first_procedure = segment::kOtherProcedure;
+
+    /// In the call table.
+    std::uint16_t place_of(std::uint32_t procedure) const noexcept {
+      return procedure < procedures ? static_cast<std::uint16_t>(first_procedure + procedure)
+                                    : segment::kOtherProcedure;
+    }
+  };
+
+  /// Setup. The service's binding stays the same from here on.
+  void add(service::Service& service);
   /// Setup, when all services are there: gives their procedures places in the call table.
   void describe(segment::CallTable& table);
-  ServiceLookup find(std::uint32_t program, std::uint32_t version) const noexcept {
-    ServiceLookup result;
-    for (std::size_t i = 0; i < services_.size(); ++i) {
-      const service::Binding& binding = services_[i]->binding();
-      if (binding.program != program) continue;
-      if (binding.version == version)
-        return {services_[i],
-                i < first_procedures_.size() ? first_procedures_[i] : segment::kOtherProcedure,
-                true,
-                {}};
-      result.supported.low =
-          result.program_known ? std::min(result.supported.low, binding.version) : binding.version;
-      result.supported.high = std::max(result.supported.high, binding.version);
-      result.program_known = true;
-    }
-    return result;
+  /// Null: nobody serves this program in this version.
+  const Entry* find(std::uint32_t program, std::uint32_t version) const noexcept {
+    for (const Entry& entry : entries_)
+      if (entry.program == program && entry.version == version) return &entry;
+    return nullptr;
   }
+  /// Nothing: nobody serves the program.
+  std::optional<rpc::VersionRange> versions_of(std::uint32_t program) const noexcept;
   const std::vector<service::Service*>& all() const noexcept { return services_; }
 
  private:
+  std::vector<Entry> entries_;
   std::vector<service::Service*> services_;
-  std::vector<std::uint16_t> first_procedures_;  ///< kOtherProcedure where the table had no room
 };
 
 }  // namespace sluice::rpcrdma

@@ -67,7 +67,7 @@ void Responder::note_call(const CallSlot& slot) noexcept {
                               .call_bytes = slot.arguments_.size() + slot.placed_bytes_,
                               .reply_bytes = slot.payload_bytes_,
                               .state_ns = slot.state_ns_};
-  for (std::uint32_t i = 0; i < slot.item_count_; ++i) record.reply_bytes += slot.items_[i].bytes;
+  for (const service::ResultItem& item : slot.items()) record.reply_bytes += item.bytes;
   context_.measurement.trace->add(record);
 }
 

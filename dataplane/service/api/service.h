@@ -91,11 +91,18 @@ class CallHost {
   ~CallHost() = default;
 };
 
+/// What most calls need little of: apart from the call, so that what all of them need lies close together.
+struct CallStorage {
+  std::array<ResultItem, kMaxResultItems> items;
+  std::array<rdma::Sge, kMaxPieces> pieces;
+  alignas(std::max_align_t) std::array<std::byte, kCallStateBytes> state;
+};
+
 /// One RPC being served, as its service sees it. Owned by its host.
 class Call {
  public:
   const rpc::CallHeader& header() const noexcept { return header_; }
-  const PeerAddress& peer() const noexcept { return peer_; }
+  const PeerAddress& peer() const noexcept { return *peer_; }
   /// Null for calls of another reactor's connections.
   Client* client() const noexcept { return client_; }
 
@@ -129,11 +136,11 @@ class Call {
     if (item_count_ == kMaxResultItems) return false;
     std::uint16_t first = 0;
     if (item_count_ > 0) {
-      const ResultItem& previous = items_[item_count_ - 1];
+      const ResultItem& previous = storage_->items[item_count_ - 1];
       first = static_cast<std::uint16_t>(previous.first_piece + previous.pieces);
     }
-    items_[item_count_++] = {static_cast<std::uint32_t>(results_.position()), bytes, first,
-                             static_cast<std::uint16_t>(piece_count_ - first)};
+    storage_->items[item_count_++] = {static_cast<std::uint32_t>(results_.position()), bytes, first,
+                                      static_cast<std::uint16_t>(piece_count_ - first)};
     return true;
   }
 
@@ -161,36 +168,42 @@ class Call {
   /// After execute() has said Started: what Execution::NeedsMemory would have said.
   void await_memory() noexcept { host_->on_await_memory(*this); }
 
-  /// Room for the service's own state from place() to release(); zeroed before the first of them.
+  /// Room for the service's own state from place() to release(); zero at first.
   template <typename T>
   T& state() noexcept {
     static_assert(sizeof(T) <= kCallStateBytes);
     static_assert(alignof(T) <=
                   alignof(std::max_align_t));  // NOLINT(misc-redundant-expression): not for every T
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
-    return *reinterpret_cast<T*>(state_bytes_.data());
+    if (!has_state_) reset_state();
+    return *reinterpret_cast<T*>(storage_->state.data());
   }
 
  protected:
   Call() = default;  ///< set_host() comes before a service sees it
-  explicit Call(CallHost& host) noexcept : host_(&host) {}
+  /// The storage is the call's alone, and outlives it.
+  Call(CallHost& host, CallStorage& storage) noexcept : host_(&host), storage_(&storage) {}
   ~Call() = default;
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   bool add_piece(const rdma::Sge& piece) noexcept {
     if (piece_count_ == kMaxPieces) return false;
-    pieces_[piece_count_++] = piece;
+    storage_->pieces[piece_count_++] = piece;
     return true;
   }
 
-  void set_host(CallHost& host) noexcept { host_ = &host; }
+  void set_host(CallHost& host, CallStorage& storage) noexcept {
+    host_ = &host;
+    storage_ = &storage;
+  }
+  std::span<const rdma::Sge> pieces() const noexcept { return {storage_->pieces.data(), piece_count_}; }
+  std::span<const ResultItem> items() const noexcept { return {storage_->items.data(), item_count_}; }
 
   // A call that another one stands for: dataplane/service/handover.h.
-  /// What the service is asked, and where its results go, are those of `original`.
+  /// What the service is asked, and where its results go, are those of `original`. The peer is set apart.
   void copy_request_of(const Call& original) noexcept {
     header_ = original.header_;
-    peer_ = original.peer_;
     offered_results_ = original.offered_results_;
     message_ = original.message_;
     arguments_ = original.arguments_;
@@ -205,19 +218,20 @@ class Call {
   template <typename Translate>
   void copy_pieces_to(Call& original, const Translate& lkey_of) const noexcept {
     for (std::uint16_t i = 0; i < piece_count_; ++i) {
-      original.pieces_[i] = pieces_[i];
-      original.pieces_[i].lkey = lkey_of(pieces_[i].lkey);
+      original.storage_->pieces[i] = storage_->pieces[i];
+      original.storage_->pieces[i].lkey = lkey_of(storage_->pieces[i].lkey);
     }
     original.piece_count_ = piece_count_;
-    for (std::uint16_t i = 0; i < item_count_; ++i) original.items_[i] = items_[i];
+    for (std::uint16_t i = 0; i < item_count_; ++i) original.storage_->items[i] = storage_->items[i];
     original.item_count_ = item_count_;
   }
   /// `original` gets what the service has written.
   void copy_results_to(Call& original) const noexcept { original.copy_results_room_of(*this); }
 
-  CallHost* host_ = nullptr;
   rpc::CallHeader header_;
-  PeerAddress peer_;
+  CallHost* host_ = nullptr;
+  CallStorage* storage_ = nullptr;
+  const PeerAddress* peer_ = nullptr;
   Client* client_ = nullptr;
   std::uint32_t offered_results_ = 0;
   std::span<const std::byte> message_;
@@ -228,9 +242,13 @@ class Call {
   std::uint16_t item_count_ = 0;
   rpc::AuthStat auth_error_ = rpc::AuthStat::Ok;
   xdr::Writer results_;
-  std::array<ResultItem, kMaxResultItems> items_;
-  std::array<rdma::Sge, kMaxPieces> pieces_;
-  alignas(std::max_align_t) std::array<std::byte, kCallStateBytes> state_bytes_;
+  bool has_state_ = false;  ///< the service has asked for its state in this call
+
+ private:
+  void reset_state() noexcept {
+    storage_->state.fill(std::byte{0});
+    has_state_ = true;
+  }
 };
 
 /// What has work in every turn of a reactor's loop, whether there are calls or not.

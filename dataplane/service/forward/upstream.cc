@@ -363,9 +363,9 @@ void Upstream::resume_stalled() noexcept {
 
 void Upstream::on_call(UpstreamConnection& connection, std::span<const std::byte> record) noexcept {
   xdr::Reader reader(record);
-  const rpc::CallDecodeResult call = rpc::decode_call(reader);
-  if (call.status != rpc::CallDecode::Ok) return count(Counter::bad_records);
-  const auto xid = static_cast<std::uint32_t>(call.header.xid);
+  rpc::CallHeader call;
+  if (rpc::decode_call(reader, call) != rpc::CallDecode::Ok) return count(Counter::bad_records);
+  const auto xid = static_cast<std::uint32_t>(call.xid);
   if (connection.client() == nullptr) return refuse_call(connection, xid, rpc::AcceptStat::ProgUnavail);
   if (free_reverse_calls_.empty()) return refuse_call(connection, xid, rpc::AcceptStat::SystemErr);
   ReverseCall* const reverse_call = free_reverse_calls_.back();

@@ -86,11 +86,11 @@ TEST(RpcCall, V1_175_round_trip_with_auth_sys_and_tirpc_agrees) {
   ASSERT_TRUE(writer.ok());
   out.resize(writer.position());
   xdr::Reader reader(out);
-  const auto decoded = decode_call(reader);
-  ASSERT_EQ(decoded.status, CallDecode::Ok);
+  CallHeader decoded;
+  ASSERT_EQ(decode_call(reader, decoded), CallDecode::Ok);
   EXPECT_EQ(reader.remaining(), 0u);
-  EXPECT_EQ(decoded.header.verifier.body.size(), 400u);
-  const auto sys = decode_auth_sys(decoded.header.credential.body);
+  EXPECT_EQ(decoded.verifier.body.size(), 400u);
+  const auto sys = decode_auth_sys(decoded.credential.body);
   ASSERT_TRUE(sys.ok);
   EXPECT_EQ(sys.sys.machine_name, "client");
   EXPECT_EQ(sys.sys.gids[1], 4u);
@@ -108,7 +108,7 @@ TEST(RpcCall, V1_175_round_trip_with_auth_sys_and_tirpc_agrees) {
 
   for (std::size_t size = 0; size < out.size(); ++size) {
     xdr::Reader cut{std::span(out).first(size)};
-    EXPECT_EQ(decode_call(cut).status, CallDecode::Truncated) << size;
+    EXPECT_EQ(decode_call(cut, decoded), CallDecode::Truncated) << size;
   }
 }
 
@@ -121,7 +121,8 @@ TEST(RpcCall, oversized_credentials_and_foreign_versions_are_named) {
     Bytes changed = out;
     xdr::store_u32(changed.data() + word * 4, value);
     xdr::Reader reader(changed);
-    return decode_call(reader).status;
+    CallHeader header;
+    return decode_call(reader, header);
   };
   EXPECT_EQ(with(1, 1), CallDecode::NotACall);
   EXPECT_EQ(with(2, 3), CallDecode::RpcMismatch);

@@ -247,7 +247,8 @@ TEST(V1Codec, V1_002_V1_005_what_linux_kernels_sent_decodes_and_encodes_to_the_s
     xdr::Reader reader(payload);
     if (xdr::load_u32(payload.data() + 4) == 0) {
       ++calls;
-      EXPECT_EQ(rpc::decode_call(reader).status, rpc::CallDecode::Ok);
+      rpc::CallHeader header;
+      EXPECT_EQ(rpc::decode_call(reader, header), rpc::CallDecode::Ok);
     } else {
       ++replies;
       EXPECT_TRUE(rpc::decode_reply(reader).ok);

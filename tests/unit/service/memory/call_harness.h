@@ -23,11 +23,14 @@ class TestCall final : public Call, private CallHost {
   static constexpr std::size_t kInlineBytes = 1024;
   static constexpr std::size_t kLargeBytes = 64 << 10;
 
-  TestCall() : Call(static_cast<CallHost&>(*this)), inline_room_(kInlineBytes), large_room_(kLargeBytes) {}
+  TestCall()
+      : Call(static_cast<CallHost&>(*this), storage_), inline_room_(kInlineBytes), large_room_(kLargeBytes) {
+    peer_ = &own_peer_;
+  }
 
   // --- What the test gives
   rpc::CallHeader& header() noexcept { return header_; }
-  void set_peer(const PeerAddress& peer) noexcept { peer_ = peer; }
+  void set_peer(const PeerAddress& peer) noexcept { own_peer_ = peer; }
   bool memory_available = true;  ///< require_results() beyond the slot's buffer
 
   /// Takes views: arguments have to live until release().
@@ -40,7 +43,7 @@ class TestCall final : public Call, private CallHost {
     auth_error_ = rpc::AuthStat::Ok;
     results_ = xdr::Writer(inline_room_);
     room_ = inline_room_;
-    state_bytes_.fill(std::byte{0});
+    has_state_ = false;
   }
 
   // --- What the transport does
@@ -50,9 +53,10 @@ class TestCall final : public Call, private CallHost {
   }
   /// The RDMA Reads: fills the sink, which has to hold all of it.
   void pull(std::span<const std::byte> data) noexcept {
-    for (std::uint16_t i = 0; i < piece_count_ && !data.empty(); ++i) {
-      const std::size_t run = std::min<std::size_t>(pieces_[i].length, data.size());
-      std::memcpy(pieces_[i].address, data.data(), run);
+    for (const rdma::Sge& piece : pieces()) {
+      if (data.empty()) break;
+      const std::size_t run = std::min<std::size_t>(piece.length, data.size());
+      std::memcpy(piece.address, data.data(), run);
       data = data.subspan(run);
     }
     EXPECT_TRUE(data.empty()) << "the sink is too small";
@@ -72,7 +76,7 @@ class TestCall final : public Call, private CallHost {
   rpc::AcceptStat accepted() const noexcept { return accepted_; }
   bool denied() const noexcept { return denied_; }
   rpc::AuthStat auth_error() const noexcept { return auth_error_; }
-  std::span<const rdma::Sge> pieces() const noexcept { return {pieces_.data(), piece_count_}; }
+  using Call::pieces;
   std::size_t results_capacity() const noexcept { return room_.size(); }
 
   /// The results as they would go inline: items and their pad put in from the memory they name now.
@@ -80,15 +84,12 @@ class TestCall final : public Call, private CallHost {
     Bytes out;
     const auto written = const_cast<TestCall*>(this)->results_.written();
     std::size_t at = 0;
-    for (std::uint16_t i = 0; i < item_count_; ++i) {
-      const ResultItem& item = items_[i];
+    for (const ResultItem& item : items()) {
       out.insert(out.end(), written.begin() + at, written.begin() + item.offset);
       at = item.offset;
       const std::size_t before = out.size();
-      for (std::uint16_t p = 0; p < item.pieces; ++p) {
-        const rdma::Sge& piece = pieces_[item.first_piece + p];
+      for (const rdma::Sge& piece : pieces().subspan(item.first_piece, item.pieces))
         out.insert(out.end(), piece.address, piece.address + piece.length);
-      }
       EXPECT_EQ(out.size() - before, item.bytes) << "pieces do not add up to the item";
       out.resize(before + xdr::padded(item.bytes));
     }
@@ -97,6 +98,9 @@ class TestCall final : public Call, private CallHost {
   }
 
  private:
+  CallStorage storage_;
+  PeerAddress own_peer_;
+
   void on_complete(Call&, rpc::AcceptStat stat) noexcept override {
     ++completions_;
     denied_ = auth_error_ != rpc::AuthStat::Ok;

@@ -32,7 +32,8 @@ void Exports::lend_to(Core& borrower) {
   std::vector<service::Handover::KeyPair> keys;
   for (const rdma::MemoryRegion& region : {data_, zeros_})
     keys.push_back({region.lkey, borrower.device->register_memory(region.bytes).lkey});
-  handovers_.push_back(std::make_unique<service::Handover>(std::move(keys)));
+  handovers_.push_back(
+      std::make_unique<service::Handover>(std::move(keys), borrower.engine.connection_count()));
   service::Handover& handover = *handovers_.back();
   for (service::Service* real : served_) {
     borrowed_.push_back(std::make_unique<service::BorrowedService>(handover, *real));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/service/handover.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "dataplane/base/invariant.h"
@@ -9,8 +10,9 @@ namespace sluice::service {
 
 // --- Borrower
 
-void HandedCall::reset(Handover& handover) noexcept {
+void HandedCall::reset(Handover& handover, ShareAccount& account) noexcept {
   handover_ = &handover;
+  account_ = &account;
   has_state_ = false;
   piece_count_ = item_count_ = 0;
 }
@@ -108,21 +110,33 @@ void HandedCall::serve() noexcept {
 
 // --- The rings
 
-Handover::Handover(std::vector<KeyPair> keys)
+namespace {
+
+/// Half of the tickets are the clients' own, in equal parts. Nobody holds more than a quarter of all.
+ShareLimits limits_for(std::uint32_t clients) noexcept {
+  const std::uint32_t guaranteed = kMaxHandedCalls / 2 / std::max(clients, 1u);
+  return {.elements = kMaxHandedCalls,
+          .guaranteed = guaranteed,
+          .most = std::max(guaranteed, kMaxHandedCalls / 4)};
+}
+
+}  // namespace
+
+Handover::Handover(std::vector<KeyPair> keys, std::uint32_t clients)
     : keys_(std::move(keys)),
       to_owner_(std::make_unique<CallRing>()),
       to_borrower_(std::make_unique<CallRing>()),
-      calls_(std::make_unique<HandedCall[]>(kMaxHandedCalls)) {
+      calls_(std::make_unique<HandedCall[]>(kMaxHandedCalls)),
+      tickets_(limits_for(clients)),
+      shares_(std::make_unique<ClientShare[]>(clients)) {
+  for (std::uint32_t i = 0; i < clients; ++i) shares_[i].handover = this;
   free_.reserve(kMaxHandedCalls);
   for (std::uint32_t i = kMaxHandedCalls; i-- > 0;) free_.push_back(&calls_[i]);
 }
 
-HandedCall* Handover::acquire() noexcept {
-  if (free_.empty()) return nullptr;
-  HandedCall* handed = free_.back();
-  free_.pop_back();
-  handed->reset(*this);
-  return handed;
+void Handover::release(HandedCall& handed) noexcept {
+  free_.push_back(&handed);
+  tickets_.give_back(handed.account());
 }
 
 rdma::Lkey Handover::borrowers_key(rdma::Lkey owners) const noexcept {
@@ -143,6 +157,7 @@ bool Handover::collect() noexcept {
   HandedCall* handed = nullptr;
   std::uint32_t count = 0;
   for (; count < kHandoversPerTurn && to_borrower_->pop(handed); ++count) resume(*handed);
+  if (tickets_.waiters() > 0) tickets_.resume(kHandoversPerTurn);
   return count > 0;
 }
 
@@ -152,33 +167,102 @@ void Handover::resume(HandedCall& handed) noexcept {
   handed.give_back([this](rdma::Lkey key) { return borrowers_key(key); });
 }
 
-bool BorrowedService::hand_over(Call& call, HandedCall::Step step) noexcept {
-  auto& ticket = call.state<Ticket>();
-  if (ticket.handed == nullptr) ticket.handed = handover_.acquire();
+// --- Shares of the borrower's clients
+
+Handover::ClientShare& Handover::share_of(const Call& call) noexcept {
+  ClientShare& share = shares_[call.client()->number()];
+  if (!std::exchange(share.open, true)) tickets_.open(share.account);
+  return share;
+}
+
+void Handover::hand_over(Call& call, Service& service, HandedCall::Step step) noexcept {
+  auto& ticket = call.state<HandoverTicket>();
+  ticket.call = &call;
+  ticket.service = &service;
+  ticket.step = step;
+  ClientShare& share = share_of(call);
+  const bool in_turn = ticket.handed != nullptr || share.first == nullptr;
+  if (in_turn && (ticket.handed != nullptr || tickets_.take(share.account))) return send(ticket, share);
+  ++waits_;
+  push_waiting(share, ticket);
+  tickets_.await(share.account, share);
+}
+
+/// A ticket of the account has been taken, unless the call has one.
+void Handover::send(HandoverTicket& ticket, ClientShare& share) noexcept {
   if (ticket.handed == nullptr) {
-    ++handover_.refused_;
-    call.complete(rpc::AcceptStat::SystemErr);
-    return false;
+    ticket.handed = free_.back();
+    free_.pop_back();
+    ticket.handed->reset(*this, share.account);
   }
-  ticket.handed->ask(call, real_, step);
-  handover_.to_owner(*ticket.handed);
-  return true;
+  ticket.handed->ask(*ticket.call, *ticket.service, ticket.step);
+  to_owner(*ticket.handed);
+}
+
+void Handover::serve_waiting(ClientShare& share) noexcept {
+  if (!SLUICE_INVARIANT(share.first != nullptr, handover_ticket) || !tickets_.take(share.account)) return;
+  HandoverTicket& ticket = *share.first;
+  remove_waiting(share, ticket);
+  if (share.first != nullptr) tickets_.await(share.account, share);
+  send(ticket, share);
+}
+
+void Handover::push_waiting(ClientShare& share, HandoverTicket& ticket) noexcept {
+  ticket.waiting = true;
+  ticket.next = nullptr;
+  ticket.previous = share.last;
+  (share.last != nullptr ? share.last->next : share.first) = &ticket;
+  share.last = &ticket;
+  ++waiting_;
+}
+
+void Handover::remove_waiting(ClientShare& share, HandoverTicket& ticket) noexcept {
+  ticket.waiting = false;
+  (ticket.previous != nullptr ? ticket.previous->next : share.first) = ticket.next;
+  (ticket.next != nullptr ? ticket.next->previous : share.last) = ticket.previous;
+  --waiting_;
+}
+
+/// The call is over.
+void Handover::let_go(Call& call) noexcept {
+  auto& ticket = call.state<HandoverTicket>();
+  if (ticket.waiting) {
+    ClientShare& share = share_of(call);
+    remove_waiting(share, ticket);
+    if (share.first == nullptr) tickets_.forget(share.account, share);
+  } else if (ticket.handed != nullptr) {
+    ticket.handed->ask_release();
+    to_owner(*ticket.handed);
+  }
+}
+
+/// The calls that the owner has come back later.
+void Handover::client_gone(const Client& client) noexcept {
+  ClientShare& share = shares_[client.number()];
+  while (share.first != nullptr) {
+    Call& call = *share.first->call;
+    remove_waiting(share, *share.first);
+    call.complete(rpc::AcceptStat::SystemErr);
+  }
+  if (std::exchange(share.open, false)) tickets_.close(share.account);
 }
 
 Placement BorrowedService::place(Call& call) noexcept {
-  return hand_over(call, HandedCall::Step::Place) ? Placement::Later : Placement::Reply;
+  handover_.hand_over(call, real_, HandedCall::Step::Place);
+  return Placement::Later;
 }
 
 Execution BorrowedService::execute(Call& call) noexcept {
-  hand_over(call, HandedCall::Step::Execute);
+  handover_.hand_over(call, real_, HandedCall::Step::Execute);
   return Execution::Started;
 }
 
 void BorrowedService::release(Call& call) noexcept {
-  auto& ticket = call.state<Ticket>();
-  if (ticket.handed == nullptr) return;
-  ticket.handed->ask_release();
-  handover_.to_owner(*ticket.handed);
+  handover_.let_go(call);
+}
+
+void BorrowedService::client_gone(Client& client) noexcept {
+  handover_.client_gone(client);
 }
 
 }  // namespace sluice::service

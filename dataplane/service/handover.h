@@ -4,15 +4,20 @@
 // credits) stays with the reactor that has the connection; place(), execute() and release() happen on the
 // service's. No lock: two rings of pointers, single producer and single consumer each.
 //
+// What is in the rings at once is limited. The clients of the borrower have shares of it, and a call beyond them
+// waits for its client's turn.
+//
 //   borrower (has the connection)            owner (has the service)
 //   BorrowedService::place/execute  -------> Handover::serve() calls the service
 //   Handover::collect()             <------- the answer; the call goes on
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "dataplane/base/share_ledger.h"
 #include "dataplane/base/spsc_ring.h"
 #include "dataplane/service/api/service.h"
 
@@ -42,7 +47,8 @@ class HandedCall final : public Call, private CallHost {
   HandedCall() noexcept : Call(static_cast<CallHost&>(*this), own_storage_) { peer_ = &own_peer_; }
 
   // Borrower.
-  void reset(Handover& handover) noexcept;
+  void reset(Handover& handover, ShareAccount& account) noexcept;
+  ShareAccount& account() noexcept { return *account_; }
   /// `call` asks for this step of `service`.
   void ask(Call& call, Service& service, Step step) noexcept;
   /// `call` is over: nothing of it is touched any more.
@@ -67,7 +73,8 @@ class HandedCall final : public Call, private CallHost {
   CallStorage own_storage_;
   PeerAddress own_peer_;
   Handover* handover_ = nullptr;
-  Call* call_ = nullptr;  ///< the borrower's; null once it is released
+  ShareAccount* account_ = nullptr;  ///< of its client
+  Call* call_ = nullptr;             ///< the borrower's; null once it is released
   Service* service_ = nullptr;
   Step step_ = Step::Place;
   Answer answer_ = Answer::None;
@@ -75,6 +82,17 @@ class HandedCall final : public Call, private CallHost {
   bool serving_ = false;  ///< the service is on the owner's stack: serve() passes its answer on
   rpc::AcceptStat stat_ = rpc::AcceptStat::Success;  ///< Answer::Completed
   std::size_t wanted_bytes_ = 0;                     ///< of results, for which there was no room
+};
+
+/// Of a call of the borrower's, in the call's state.
+struct HandoverTicket {
+  HandedCall* handed;  ///< null: it has none yet
+  Call* call;
+  Service* service;
+  HandedCall::Step step;
+  bool waiting;  ///< for `handed`
+  HandoverTicket* next;
+  HandoverTicket* previous;
 };
 
 /// The two rings between one borrower and one owner.
@@ -86,24 +104,45 @@ class Handover {
   };
 
   /// Setup. `keys` names every region that the owner's services hand out, as both reactors' devices know it.
-  /// None: the reactors share one device.
-  explicit Handover(std::vector<KeyPair> keys);
+  /// None: the reactors share one device. `clients` are the connections of the borrower.
+  Handover(std::vector<KeyPair> keys, std::uint32_t clients);
 
   /// Owner's reactor: serves what has come. True when there was something.
   bool serve() noexcept;
   /// Borrower's reactor: goes on with calls that have been answered. True when there was something.
   bool collect() noexcept;
 
-  /// Borrower: calls that could not be handed over because too many were.
-  std::uint64_t refused() const noexcept { return refused_; }
+  /// Borrower: calls that had to wait because too many were handed over.
+  std::uint64_t waits() const noexcept { return waits_; }
+  /// Borrower: calls that wait now.
+  std::uint32_t waiting() const noexcept { return waiting_; }
 
  private:
   friend class BorrowedService;
   friend class HandedCall;
   using CallRing = SpscRing<HandedCall*, kMaxHandedCalls>;
 
-  HandedCall* acquire() noexcept;
-  void release(HandedCall& handed) noexcept { free_.push_back(&handed); }
+  /// The share of one client of the borrower, and its calls that wait, in their order.
+  class ClientShare final : public ShareWaiter {
+   public:
+    void on_share() noexcept override { handover->serve_waiting(*this); }
+
+    Handover* handover = nullptr;
+    ShareAccount account;
+    bool open = false;
+    HandoverTicket* first = nullptr;
+    HandoverTicket* last = nullptr;
+  };
+
+  ClientShare& share_of(const Call& call) noexcept;
+  void hand_over(Call& call, Service& service, HandedCall::Step step) noexcept;
+  void send(HandoverTicket& ticket, ClientShare& share) noexcept;
+  void serve_waiting(ClientShare& share) noexcept;
+  void push_waiting(ClientShare& share, HandoverTicket& ticket) noexcept;
+  void remove_waiting(ClientShare& share, HandoverTicket& ticket) noexcept;
+  void let_go(Call& call) noexcept;
+  void client_gone(const Client& client) noexcept;
+  void release(HandedCall& handed) noexcept;
   // Never full: each of the kMaxHandedCalls is in one ring at most.
   void to_owner(HandedCall& handed) noexcept { static_cast<void>(to_owner_->push(&handed)); }
   void to_borrower(HandedCall& handed) noexcept { static_cast<void>(to_borrower_->push(&handed)); }
@@ -114,8 +153,12 @@ class Handover {
   std::unique_ptr<CallRing> to_owner_;
   std::unique_ptr<CallRing> to_borrower_;
   std::unique_ptr<HandedCall[]> calls_;
-  std::vector<HandedCall*> free_;  ///< borrower's
-  std::uint64_t refused_ = 0;
+  // The borrower's.
+  std::vector<HandedCall*> free_;
+  ShareLedger tickets_;                    ///< of what is in free_
+  std::unique_ptr<ClientShare[]> shares_;  ///< by number of the client
+  std::uint64_t waits_ = 0;
+  std::uint32_t waiting_ = 0;
 };
 
 /// Stands for a service of another reactor.
@@ -127,14 +170,9 @@ class BorrowedService final : public Service {
   Placement place(Call& call) noexcept override;
   Execution execute(Call& call) noexcept override;
   void release(Call& call) noexcept override;
+  void client_gone(Client& client) noexcept override;
 
  private:
-  /// In the call's state.
-  struct Ticket {
-    HandedCall* handed;
-  };
-  bool hand_over(Call& call, HandedCall::Step step) noexcept;
-
   Handover& handover_;
   Service& real_;
 };

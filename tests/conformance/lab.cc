@@ -320,7 +320,8 @@ ServerLab::ServerLab(LabOptions lab_options) : options(std::move(lab_options)) {
   service = std::make_unique<TestService>(*device);
   lenient = std::make_unique<TestService>(*device, kTestProgram + 1, service::UnusableChunks::Ignore);
   if (calls_are_handed_over) {
-    handover = std::make_unique<service::Handover>(std::vector<service::Handover::KeyPair>{});
+    handover = std::make_unique<service::Handover>(std::vector<service::Handover::KeyPair>{},
+                                                   options.engine.max_connections);
     for (TestService* real : {service.get(), lenient.get()}) {
       borrowed.push_back(std::make_unique<service::BorrowedService>(*handover, *real));
       engine->add_service(*borrowed.back());

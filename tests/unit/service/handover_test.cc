@@ -3,6 +3,7 @@
 // Two threads as two reactors: one has calls, the other the service.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -70,9 +71,28 @@ class SummingService final : public Service {
   std::atomic<std::uint64_t> released_{0};
 };
 
+class FakeClient final : public Client {
+ public:
+  explicit FakeClient(std::uint16_t number = 0) : number_(number) {}
+  std::uint16_t number() const noexcept override { return number_; }
+  void limit_credits(std::uint32_t) noexcept override {}
+  bool call_back(std::span<const std::byte>, CallBackDone, void*) noexcept override { return false; }
+
+ private:
+  std::uint16_t number_;
+};
+
 class TransportCall final : public Call, private CallHost {
  public:
-  TransportCall() : Call(static_cast<CallHost&>(*this), storage_) { peer_ = &own_peer_; }
+  TransportCall() : Call(static_cast<CallHost&>(*this), storage_) {
+    peer_ = &own_peer_;
+    client_ = &own_client_;
+  }
+  TransportCall(FakeClient& client, BorrowedService& service) : TransportCall() {
+    client_ = &client;
+    start(1, 1);
+    service.execute(*this);
+  }
   void start(std::uint32_t a, std::uint32_t b, std::uint32_t placed_bytes = 0) {
     xdr::store_u32(bytes.data(), a);
     xdr::store_u32(bytes.data() + 4, b);
@@ -108,6 +128,7 @@ class TransportCall final : public Call, private CallHost {
  private:
   CallStorage storage_;
   PeerAddress own_peer_;
+  FakeClient own_client_;
 
   void on_complete(Call&, rpc::AcceptStat accepted) noexcept override {
     stat = accepted;
@@ -147,7 +168,7 @@ struct TwoReactors {
   }
 
   SummingService service;
-  Handover handover{{{kOwnersKey, kBorrowersKey}}};
+  Handover handover{{{kOwnersKey, kBorrowersKey}}, 1};
   BorrowedService borrowed{handover, service};
   std::atomic<bool> stop{false};
   std::thread owner;
@@ -253,7 +274,7 @@ class LateService final : public Service {
 
 TEST(Handover, a_service_that_decides_later_is_heard_at_each_step) {
   LateService service;
-  Handover handover({});
+  Handover handover({}, 1);
   BorrowedService borrowed(handover, service);
   TransportCall call;
   call.start(1, 2, 30);
@@ -297,23 +318,88 @@ TEST(Handover, a_service_that_decides_later_is_heard_at_each_step) {
   exchange();
 }
 
-TEST(Handover, too_many_calls_are_refused_and_counted) {
+/// Both reactors in one thread, and two clients.
+struct SharedTickets {
+  static constexpr std::uint32_t kMost = kMaxHandedCalls / 4;
+
+  void call(FakeClient& client, std::uint32_t count = 1) {
+    for (std::uint32_t i = 0; i < count; ++i)
+      calls.push_back(std::make_unique<TransportCall>(client, borrowed));
+  }
+  void exchange() {
+    while (handover.serve() | handover.collect()) {
+    }
+  }
+  std::size_t done() const {
+    return static_cast<std::size_t>(
+        std::count_if(calls.begin(), calls.end(), [](const auto& call) { return call->done; }));
+  }
+  void release_all() {
+    for (const auto& call : calls) borrowed.release(*call);
+    calls.clear();
+    exchange();
+  }
+
   SummingService service;
-  Handover handover({});
-  BorrowedService borrowed(handover, service);
+  Handover handover{{}, 4};
+  BorrowedService borrowed{handover, service};
+  FakeClient greedy{0};
+  FakeClient modest{1};
   std::vector<std::unique_ptr<TransportCall>> calls;
-  for (std::uint32_t i = 0; i <= kMaxHandedCalls; ++i) {
-    calls.push_back(std::make_unique<TransportCall>());
-    calls.back()->start(1, 1);
-    borrowed.execute(*calls.back());
-  }
-  EXPECT_TRUE(calls.back()->done);
-  EXPECT_EQ(calls.back()->stat, rpc::AcceptStat::SystemErr);
-  EXPECT_EQ(handover.refused(), 1u);
-  EXPECT_FALSE(calls.front()->done);
-  while (handover.serve() | handover.collect()) {
-  }
-  EXPECT_TRUE(calls.front()->done);
+};
+
+TEST(Handover, calls_beyond_a_clients_share_wait_and_are_served_in_their_order) {
+  SharedTickets lab;
+  lab.call(lab.greedy, SharedTickets::kMost + 3);
+  EXPECT_EQ(lab.handover.waiting(), 3u);
+  EXPECT_EQ(lab.handover.waits(), 3u);
+  lab.exchange();
+  EXPECT_EQ(lab.done(), SharedTickets::kMost);
+  EXPECT_FALSE(lab.calls[SharedTickets::kMost]->done);
+  lab.borrowed.release(*lab.calls[0]);
+  lab.exchange();
+  EXPECT_TRUE(lab.calls[SharedTickets::kMost]->done);
+  EXPECT_FALSE(lab.calls[SharedTickets::kMost + 1]->done);
+  for (std::uint32_t i = 1; i < SharedTickets::kMost; ++i) lab.borrowed.release(*lab.calls[i]);
+  lab.exchange();
+  EXPECT_EQ(lab.done(), lab.calls.size());
+  EXPECT_EQ(lab.handover.waiting(), 0u);
+}
+
+TEST(Handover, a_client_is_served_whatever_another_one_has_handed_over) {
+  SharedTickets lab;
+  lab.call(lab.greedy, SharedTickets::kMost + 100);
+  lab.call(lab.modest);
+  lab.exchange();
+  EXPECT_TRUE(lab.calls.back()->done);
+  EXPECT_FALSE(lab.calls[SharedTickets::kMost]->done);
+}
+
+TEST(Handover, a_call_that_ends_while_it_waits_takes_nobodys_turn) {
+  SharedTickets lab;
+  lab.call(lab.greedy, SharedTickets::kMost + 2);
+  lab.borrowed.release(*lab.calls[SharedTickets::kMost]);
+  EXPECT_EQ(lab.handover.waiting(), 1u);
+  lab.exchange();
+  lab.borrowed.release(*lab.calls[0]);
+  lab.exchange();
+  EXPECT_FALSE(lab.calls[SharedTickets::kMost]->done);
+  EXPECT_TRUE(lab.calls[SharedTickets::kMost + 1]->done);
+}
+
+TEST(Handover, the_next_client_of_a_number_finds_its_share_whole) {
+  SharedTickets lab;
+  lab.call(lab.greedy, SharedTickets::kMost + 5);
+  lab.borrowed.client_gone(lab.greedy);
+  EXPECT_EQ(lab.handover.waiting(), 0u);
+  EXPECT_EQ(lab.done(), 5u) << "calls that nobody serves any more end";
+  lab.exchange();
+  EXPECT_EQ(lab.done(), lab.calls.size());
+  lab.release_all();
+  lab.call(lab.greedy, SharedTickets::kMost);
+  EXPECT_EQ(lab.handover.waiting(), 0u);
+  lab.exchange();
+  EXPECT_EQ(lab.done(), SharedTickets::kMost);
 }
 
 }  // namespace

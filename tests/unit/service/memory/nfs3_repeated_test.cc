@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls that a client repeats because it lost its connection before the reply: the reply cache.
+#include "tests/unit/service/memory/nfs3_fixture.h"
+
+namespace sluice::service::test {
+namespace {
+
+/// The same call again, as a client sends it that lost its connection before it had the reply.
+class Nfs3Repeated : public Nfs3 {
+ protected:
+  Bytes results_of(std::uint32_t xid, std::uint32_t procedure, std::string_view name,
+                   const Caller& caller = kRoot) {
+    Bytes room(256);
+    xdr::Writer out(room);
+    out.opaque(root);
+    out.opaque(std::as_bytes(std::span(name)));
+    if (procedure == 9) {  // MKDIR: no attributes
+      for (int i = 0; i < 6; ++i) out.u32(0);
+    }
+    room.resize(out.position());
+    TestCall call;
+    lab.prepare(call, procedure, caller);
+    call.header().xid = static_cast<rpc::Xid>(xid);
+    call.start(room);
+    EXPECT_EQ(call.execute(lab.service()), Execution::Started);
+    EXPECT_EQ(call.completions(), 1);
+    const Bytes results = call.results();
+    call.release(lab.service());
+    return results;
+  }
+  static constexpr std::uint32_t kMkDir = 9;
+  static constexpr std::uint32_t kRemove = 12;
+  static std::uint32_t status_of(const Bytes& results) { return xdr::load_u32(results.data()); }
+};
+
+TEST_F(Nfs3Repeated, a_removal_and_a_creation_that_come_again_get_their_first_answers) {
+  lab.file(root, "f");
+  const Bytes removed = results_of(700, kRemove, "f");
+  EXPECT_EQ(status_of(removed), 0u);
+  EXPECT_EQ(results_of(700, kRemove, "f"), removed);
+  EXPECT_EQ(lab.service().statistics(service::memory::kNoExport).repeated, 1u);
+  const Bytes made = results_of(701, kMkDir, "d");
+  EXPECT_EQ(status_of(made), 0u);
+  EXPECT_EQ(results_of(701, kMkDir, "d"), made);
+  // An answer that was an error is the answer too.
+  const Bytes exists = results_of(702, kMkDir, "d");
+  EXPECT_EQ(status_of(exists), static_cast<std::uint32_t>(Status::Exist));
+  lab.rmdir(root, "d");
+  EXPECT_EQ(results_of(702, kMkDir, "d"), exists);
+}
+
+TEST_F(Nfs3Repeated, another_xid_client_or_argument_is_another_call) {
+  lab.file(root, "f");
+  EXPECT_EQ(status_of(results_of(700, kRemove, "f")), 0u);
+  EXPECT_EQ(status_of(results_of(701, kRemove, "f")), static_cast<std::uint32_t>(Status::NoEnt));
+  Caller other = kRoot;
+  other.peer = PeerAddress::from_ipv4(192, 0, 2, 99);
+  EXPECT_EQ(status_of(results_of(700, kRemove, "f", other)), static_cast<std::uint32_t>(Status::NoEnt));
+  EXPECT_EQ(status_of(results_of(700, kRemove, "g")), static_cast<std::uint32_t>(Status::NoEnt));
+}
+
+TEST_F(Nfs3Repeated, answers_are_forgotten_in_time_and_for_want_of_room) {
+  lab.file(root, "f");
+  set_test_clock(1'760'000'000'000'000'000);
+  EXPECT_EQ(status_of(results_of(700, kRemove, "f")), 0u);
+  set_test_clock(1'760'000'000'000'000'000 + memory::kKeepReplyNs + 1'000'000);
+  EXPECT_EQ(status_of(results_of(700, kRemove, "f")), static_cast<std::uint32_t>(Status::NoEnt));
+  lab.file(root, "f");
+  EXPECT_EQ(status_of(results_of(800, kRemove, "f")), 0u);
+  for (std::uint32_t xid = 1000; xid < 1000 + 20 * memory::kReplySets * memory::kReplyWays; ++xid)
+    results_of(xid, kRemove, "none");
+  EXPECT_EQ(status_of(results_of(800, kRemove, "f")), static_cast<std::uint32_t>(Status::NoEnt));
+}
+
+}  // namespace
+}  // namespace sluice::service::test

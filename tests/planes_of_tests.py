@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both planes as processes, for tests and benchmarks: what all of them do alike."""
+"""Both planes as processes: functions that tests and benchmarks share."""
 import json
 import os
 import re
@@ -15,15 +15,15 @@ PATIENCE_S = 120
 
 
 class Failed(AssertionError):
-    """What was seen, where the test's own lines say nothing more."""
+    """Details of a failure that the test's own output does not have."""
 
 
 class Skipped(Exception):
-    """What one test lacks here, as a sentence."""
+    """Why one test cannot run on this machine, as a sentence."""
 
 
 def run_test(number, name, test, explain=lambda: ""):
-    """Calls a test and prints its line of TAP, with what explain() returns if it failed. Whether it did not fail."""
+    """Calls a test and prints its line of TAP, with what explain() returns if it failed. Returns whether it passed or was skipped."""
     started = time.monotonic()
     try:
         test()
@@ -40,7 +40,7 @@ def run_test(number, name, test, explain=lambda: ""):
 
 
 def run_tap(tests):
-    """Runs (name, function) pairs; exits as TAP wants it."""
+    """Runs (name, function) pairs as a TAP program; exits."""
     print(f"1..{len(tests)}", flush=True)
     passed = [run_test(number, name, test) for number, (name, test) in enumerate(tests, 1)]
     return 0 if all(passed) else 1
@@ -61,7 +61,7 @@ def missing(*programs):
 
 
 def need(*programs, root_for=None):
-    """Skips the whole program without these others, or without the rights of root that it wants for something."""
+    """Skips the whole program if other programs that it needs, or the rights of root, are missing."""
     if root_for and os.geteuid() != 0:
         skip_all(f"Only root may have {root_for}: run the tests as root.")
     if sentence := missing(*programs):
@@ -69,7 +69,7 @@ def need(*programs, root_for=None):
 
 
 def free_port():
-    """A TCP port of 127.0.0.1 that nobody has now."""
+    """A TCP port of 127.0.0.1 that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -80,7 +80,7 @@ def memif_ethdev(folder, role):
 
 
 class Planes:
-    """The processes of one segment, which is called after the folder that they work in. write_config() comes first."""
+    """The processes of one segment, which is named after their working folder. Call write_config() first."""
 
     def __init__(self, purpose, control, data, ctl, bench):
         self.programs = {"control": control, "data": data, "ctl": ctl, "bench": bench}
@@ -128,10 +128,10 @@ class Planes:
             if value:
                 return value
             time.sleep(0.05)
-        raise AssertionError(f"waited in vain: {what}")
+        raise AssertionError(f"timed out waiting for: {what}")
 
     def loaded(self, calls=1000):
-        """Waits for a connection with so many calls, and returns it."""
+        """Waits for a connection with at least so many calls, and returns it."""
         return self.wait("load", lambda: [c for c in self.ctl("connections") or [] if c["calls"] > calls])[0]
 
     def text_of_log(self):
@@ -139,7 +139,7 @@ class Planes:
             return file.read()
 
     def mount_port(self):
-        """Where the last control plane that was started answers MOUNT."""
+        """The MOUNT port of the control plane that was started last."""
         return re.findall(r"MOUNT on port (\d+)", self.text_of_log())[-1]
 
     def over_memif(self, *words):
@@ -158,13 +158,13 @@ class Planes:
 
 
 def end(load):
-    """Ends a load of sluice-bench that runs; what finish() returns."""
+    """Ends a running sluice-bench; returns what finish() returns."""
     load.terminate()
     return finish(load)
 
 
 def finish(process):
-    """The JSON that a process prints; it has to end well."""
+    """The JSON that a process prints; it has to exit with status 0."""
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, f"exit {process.returncode}: {out} {err}"
     return json.loads(out)

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # tests/run.sh                    the quick tier: unit, conformance, fault and short fuzzing under ASan and UBSan, and a short
-#                                 real thing of each kind on the release build
-# tests/run.sh all                everything there is; 'rest' is what the quick tier leaves
+#                                 end-to-end test of each kind on the release build
+# tests/run.sh all                everything; 'rest' is everything but the quick tier
 # tests/run.sh SUITE...           suites by name; a wrong one prints the names
 # tests/run.sh coverage           the requirements, row by row; fails when one is not shown
-# tests/run.sh mutate [WHAT...]   breaks lines and looks which of them no test notices (tests/mutation/README.md)
+# tests/run.sh mutate [WHAT...]   mutation testing: breaks lines and reports those that no test notices (tests/mutation/README.md)
 # tests/run.sh portability        builds and tests in a Debian 13, with other compilers, and for ARM64
 # tests/run.sh bench [FIGURE...]  the figures, one line of JSON each
 #
-# It ends in the seconds of each build and suite and the line 'N passed, N failed'.
+# The last lines are the seconds of each build and suite, and 'N passed, N failed'.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the gateway costs: a client over loopback RDMA, the reactor with its upstream, and a null upstream
-// that answers at once, against the same upstream straight over TCP. Client and reactor share a processor,
-// the upstream has the other.
+// Cost of the gateway: a client over loopback RDMA, the reactor with its upstream connections, and an
+// upstream that answers at once, compared with a client straight over TCP to the same upstream. Client and
+// reactor share a processor; the upstream has the other.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -103,7 +103,7 @@ class NullUpstream {
     peer.filled -= at;
     send_out(peer);
   }
-  /// True when all of it is out.
+  /// True when everything has been sent.
   static bool send_out(Peer& peer) {
     if (peer.out.empty()) return true;
     const auto sent =
@@ -305,7 +305,8 @@ Rate through_gateway(std::uint32_t procedure, std::uint32_t depth, double second
 
 // --- Straight over TCP
 
-/// `depth` calls outstanding on one connection, polled without blocking; what can be sent together is.
+/// `depth` calls outstanding on one connection, polled without blocking; calls that are ready together go out
+/// in one send.
 Rate straight(std::uint32_t procedure, std::uint32_t depth, double seconds) {
   pin(kGatewayCpu);
   NullUpstream upstream;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nfs-ganesha with an export in memory, on one processor, in a network of its own."""
+"""nfs-ganesha with an export in memory, on one processor, in a network namespace of its own."""
 import os
 import shutil
 import signal
@@ -22,14 +22,14 @@ PATIENCE_S = 60
 
 
 def lacks():
-    """What keeps it from running here, as a sentence, or None."""
+    """Why it cannot run on this machine, as a sentence, or None."""
     if os.geteuid() != 0:
         return "A network namespace for nfs-ganesha takes root."
     return planes_of_tests.missing("ganesha.nfsd", "rpcbind", "unshare", "nsenter", "taskset", "ip", "ss")
 
 
 class Ganesha:
-    """On the processor `cpu`; a client is started with enter()."""
+    """Runs on processor `cpu`; enter() starts a client in its namespace."""
 
     def __init__(self, cpu):
         self.dir = tempfile.mkdtemp(prefix="sluice-ganesha-")
@@ -45,8 +45,8 @@ class Ganesha:
         return ["nsenter", "-t", str(self.process.pid), "-n", *command]
 
     def listens(self):
-        told = subprocess.run(self.enter("ss", "-Hltn"), capture_output=True, text=True, check=False).stdout
-        return f":{NFS_PORT} " in told and f":{MOUNT_PORT} " in told
+        sockets = subprocess.run(self.enter("ss", "-Hltn"), capture_output=True, text=True, check=False).stdout
+        return f":{NFS_PORT} " in sockets and f":{MOUNT_PORT} " in sockets
 
     def __enter__(self):
         deadline = time.monotonic() + PATIENCE_S

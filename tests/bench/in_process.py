@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons both sides of which one program measures."""
+"""Comparisons whose two sides are measured by one program."""
 import dataclasses
 
 from pairs import Worker, alternate, placement_probe, say
@@ -17,7 +17,7 @@ class Comparison:
     processors: int = 2
 
 
-# A goal that was absolute is what it was in relation to the baseline measured with it.
+# A goal that used to be absolute is expressed relative to the baseline measured with it.
 COMPARISONS = {
     "v1_decode_ns": Comparison("codec", "decode_ns", "rpcgen_decode_ns", "ns", 0.3, "lower", processors=1),
     "v1_decode_vs_rpcgen": Comparison("codec", "rpcgen_decode_ns", "decode_ns", "ns", 5, processors=1),

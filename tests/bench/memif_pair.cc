@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::uint32_t kDepth = 64;
 
-/// What both processes see.
+/// Memory that both processes share.
 struct Shared {
   std::atomic<bool> listening{false};
   std::atomic<bool> stop{false};
@@ -59,10 +59,10 @@ pid_t start_end(End end, bool server, const std::string& folder, Shared& shared,
   }
 }
 
-/// What the client's process puts into Shared::result.
+/// What the client process reports in Shared::result.
 double run_pair(End server, End client, double seconds) {
   char folder[] = "/tmp/sluice-bench-XXXXXX";
-  if (::mkdtemp(folder) == nullptr) throw std::runtime_error("Cannot make a folder in /tmp.");
+  if (::mkdtemp(folder) == nullptr) throw std::runtime_error("Cannot create a directory in /tmp.");
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto& shared = *new (memory) Shared;
   const pid_t serving = start_end(server, true, folder, shared, seconds);
@@ -119,7 +119,7 @@ void send_all(std::span<rte_mbuf*> packets, std::uint16_t bytes) {
         rte_eth_tx_burst(kPort, 0, packets.data(), static_cast<std::uint16_t>(packets.size())));
 }
 
-/// Sends back what has come, as packets of `bytes`; how many.
+/// Sends back the packets received, each as one of `bytes`; returns their number.
 std::uint16_t turn_around(std::uint16_t bytes) {
   rte_mbuf* packets[kBurst];
   const std::uint16_t count = rte_eth_rx_burst(kPort, 0, packets, kBurst);
@@ -144,7 +144,7 @@ void packet_client(Shared& shared, double seconds, ToolDevice&) {
   std::uint64_t now = begin;
   std::uint64_t packets = 0;
   for (std::uint64_t turn = 0; static_cast<double>(now - begin) < seconds * 1e9; ++turn) {
-    packets += 2u * turn_around(frame_bytes(kNullCallBytes));  // one that came, one that goes
+    packets += 2u * turn_around(frame_bytes(kNullCallBytes));  // one received, one to send
     if (turn % 64 == 0) now = now_ns();
   }
   if (packets == 0) throw std::runtime_error("No packets came back.");

@@ -22,7 +22,7 @@ namespace sluice::bench {
 
 using Bytes = std::vector<std::byte>;
 
-/// What is called again and again. READs go through the file from its begin, again and again.
+/// The procedure under load. READs walk through the file and start over at its end.
 struct CallShape {
   std::uint32_t procedure = ulb::kNfs3Null;
   std::uint32_t read_bytes = 0;
@@ -41,7 +41,7 @@ inline Bytes call_message(const CallShape& shape, std::span<const std::byte> fil
   return {builder.message().begin(), builder.message().end()};
 }
 
-/// Makes a message of call_message() the `number`th: its XID, and the place in the file.
+/// Turns a message of call_message() into the `number`th call: its XID, and the file offset of a READ.
 inline void renumber(std::span<std::byte> message, const CallShape& shape, std::uint32_t number) {
   xdr::store_u32(message.data(), number);
   if (shape.procedure == ulb::kNfs3Read)
@@ -49,7 +49,7 @@ inline void renumber(std::span<std::byte> message, const CallShape& shape, std::
                    static_cast<std::uint32_t>(std::uint64_t{number} * shape.read_bytes % kFileBytes));
 }
 
-/// Throws when it is no success. The reader stands behind NFS's status, which NULL has not.
+/// Throws unless the call succeeded. The reader returned is behind the NFS status (NULL has none).
 inline xdr::Reader expect_success(std::span<const std::byte> reply, bool has_status = true) {
   xdr::Reader reader(reply);
   const rpc::ReplyDecodeResult decoded = rpc::decode_reply(reader);
@@ -83,7 +83,7 @@ Bytes make_file(std::span<const std::byte> root, Transact&& transact) {
   return file;
 }
 
-/// Of another process, all its threads, user and system.
+/// Processor time of another process: all its threads, user and system.
 class ProcessorTime {
  public:
   explicit ProcessorTime(pid_t pid) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of operation: many connections, the control plane's restart, the price of being looked at, memory."""
+"""Figures of operation: many connections, restart of the control plane, cost of monitoring, memory."""
 import json
 import os
 import re
@@ -16,11 +16,11 @@ from planes import MemifPlanes, ask, planes_of_tests, resident_mib
 MANY = 10000
 TRANSPORT = f"max_connections = {MANY + 10}\ncredits = 4"
 POLICY = f"max_connections_per_client = {MANY + 10}\nmax_credits = 4"
-MEMORY_RUNS = 3  # what memory is resident does not depend on how fast a machine is
+MEMORY_RUNS = 3  # resident memory does not depend on the speed of the machine
 
 
 def simulate_peers(build, planes, count):
-    """Gives a data plane connections, and its control plane's successor what belongs to them."""
+    """Sets up connections in a data plane, with the state that a restarted control plane takes over."""
     planes.control.kill()
     planes.control.wait()
     done = subprocess.run([f"{build}/tests/bench/simulated_peers", planes.name, str(count), "4"], capture_output=True, text=True)
@@ -29,8 +29,8 @@ def simulate_peers(build, planes, count):
 
 
 def idle_connections(build):
-    """NULL calls of one client among connections that one reactor holds without a call, against the same at a data plane without
-    any, while the other one is paused; and the memory of each."""
+    """NULL calls of one client of a reactor that has many idle connections, compared with a data plane without any. The one that is
+    not measured is paused. Also the memory of each connection."""
     with MemifPlanes(build, TRANSPORT, POLICY) as crowded, MemifPlanes(build, TRANSPORT, POLICY) as empty, \
             placement_probe(build) as probe:
         def null_of(planes, other):
@@ -80,7 +80,7 @@ def scrape_cost_ratio(build):
     stop = threading.Event()
 
     def scraper():
-        os.sched_setaffinity(0, {0})  # this thread; the reactor polls elsewhere
+        os.sched_setaffinity(0, {0})  # for this thread, off the reactor's processor
         while not stop.wait(1):
             urllib.request.urlopen(f"http://{address}/metrics", timeout=5).read()
 
@@ -135,8 +135,8 @@ def dataplane_rss_mib(build):
 
 
 def conn_idle_bytes(build):
-    """Resident memory of a data plane for each connection that is open and has had a few calls, and what a connection may come
-    to use, its share of the slots' buffers."""
+    """Resident memory of a data plane per connection that is open and has had a few calls, and what a connection can use at most:
+    its share of the slots' buffers."""
     pairs = []
     connections = 32
     for _ in range(MEMORY_RUNS):

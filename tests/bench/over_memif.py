@@ -8,7 +8,7 @@ SECONDS = 0.4
 
 
 class Setting:
-    """What sides are measured with."""
+    """What the sides of all comparisons use."""
 
     def __init__(self, build, planes):
         self.build, self.planes, self.workers = build, planes, {}
@@ -32,10 +32,10 @@ def program(name, side):
 
 
 def load(field, *words, scale=1):
-    """A side: sluice-bench with these words, where MOUNT stands for the port that is asked for the export."""
+    """A side: sluice-bench with these arguments; MOUNT stands for the port of MOUNT."""
     def side(setting):
-        told = [setting.planes.mount_port() if word == "MOUNT" else word for word in words]
-        return lambda: scale * field(setting.planes.load(*told, seconds=SECONDS))
+        arguments = [setting.planes.mount_port() if word == "MOUNT" else word for word in words]
+        return lambda: scale * field(setting.planes.load(*arguments, seconds=SECONDS))
     return side
 
 

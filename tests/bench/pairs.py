@@ -3,8 +3,8 @@
 the median of the ratios of the rounds.
 
 Where the sides use two processors, the host may move these between rounds: a cache line then takes several times as long from
-one to the other. Each round is filed by how long it takes, and ratios are taken among rounds of one placement. Rounds in which
-other programs took much of the processors say nothing."""
+one to the other. This time is measured in each round, and only rounds of one placement are compared. Rounds in which other
+programs took much of the processors are dropped."""
 import collections
 import json
 import math
@@ -29,9 +29,9 @@ def placement_of(round_trip_ns):
 
 
 def alternate(value, baseline, round_trip=None, wanted=PAIRS, most=4 * PAIRS, pause=time.sleep):
-    """Calls both in turn, the other one first each time, until there are `wanted` pairs. round_trip() is asked before, between
-    and after them, and is not a number when the processors were taken away meanwhile. A round is dropped when that happened,
-    when the placement changed, or when a side has None to say. At most `most` rounds."""
+    """Calls both in alternating order until there are `wanted` pairs. round_trip() is called before, between and after them; it
+    is not a number when other programs used the processors meanwhile. A round is dropped when that happened, when the
+    placement changed, or when a side returned None. At most `most` rounds."""
     pairs, dropped = [], 0
 
     def placement():
@@ -65,7 +65,7 @@ def rounded(number):
 
 
 def summary(pairs):
-    """For each placement that was met: what its pairs say."""
+    """The result of the pairs of each placement that occurred."""
     result = {}
     for placement in sorted({pair.placement for pair in pairs}, reverse=True):
         here = [pair for pair in pairs if pair.placement == placement]
@@ -77,14 +77,14 @@ def summary(pairs):
 
 
 def say(figure, pairs, dropped, unit, goal=None, better="higher", **more):
-    """One line of JSON. `goal` is of the ratio, at least or (better="lower") at most."""
-    assert pairs, f"All of {dropped} rounds were dropped: something else keeps the processors busy."
+    """One line of JSON. `goal` is the least ratio, or with better="lower" the greatest."""
+    assert pairs, f"All {dropped} rounds were dropped: other programs keep the processors busy."
     print(json.dumps({"figure": figure, "unit": unit, "goal": goal, "better": better, "dropped": dropped, **summary(pairs), **more}),
           flush=True)
 
 
 class Worker:
-    """A program that measures when it is asked to: a line 'SIDE SECONDS' in, a line with a number out."""
+    """A program that measures on request: a line 'SIDE SECONDS' in, a line with a number out."""
 
     def __init__(self, *command):
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

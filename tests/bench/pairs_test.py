@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of comparisons, on sides and placements that are made up."""
+"""The arithmetic of comparisons, with made-up sides and placements."""
 import contextlib
 import io
 import itertools
@@ -65,18 +65,18 @@ class Arithmetic(unittest.TestCase):
 
     def test_each_placement_is_by_itself(self):
         pairs = [Pair("near", 8.0, 2.0), Pair("far", 3.0, 3.0), Pair("near", 8.0, 2.0)]
-        told = summary(pairs)
-        self.assertEqual((told["near"]["ratio"], told["near"]["pairs"]), (4.0, 2))
-        self.assertEqual((told["far"]["ratio"], told["far"]["pairs"]), (1.0, 1))
+        result = summary(pairs)
+        self.assertEqual((result["near"]["ratio"], result["near"]["pairs"]), (4.0, 2))
+        self.assertEqual((result["far"]["ratio"], result["far"]["pairs"]), (1.0, 1))
 
     def test_a_figure_is_one_line_of_json(self):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             say("name", [Pair("far", 1.0, 4.0)], 2, "RPC/s", 0.2, idle=0.01)
-        told = json.loads(out.getvalue())
+        result = json.loads(out.getvalue())
         self.assertEqual(out.getvalue().count("\n"), 1)
-        self.assertEqual((told["figure"], told["goal"], told["dropped"], told["idle"]), ("name", 0.2, 2, 0.01))
-        self.assertEqual(told["far"]["ratio"], 0.25)
+        self.assertEqual((result["figure"], result["goal"], result["dropped"], result["idle"]), ("name", 0.2, 2, 0.01))
+        self.assertEqual(result["far"]["ratio"], 0.25)
 
     def test_no_pairs_are_no_figure(self):
         with self.assertRaises(AssertionError):
@@ -86,20 +86,20 @@ class Arithmetic(unittest.TestCase):
 class Table(unittest.TestCase):
     ROW = "| `name` | A : B | - | - | 0.5 |"
 
-    def told(self, count):
+    def result(self, count):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             say("name", [Pair("near", 2e6, 4e6)] * count + [Pair("far", 1500.0, 1000.0)] * 5, 0, "RPC/s")
         return json.loads(out.getvalue())
 
     def test_a_row_gets_ratios_and_absolute_values(self):
-        self.assertEqual(table.filled(f"before\n{self.ROW}\n| `other` | A : B | - | - |  |", {"name": self.told(10)}).split("\n")[1],
+        self.assertEqual(table.filled(f"before\n{self.ROW}\n| `other` | A : B | - | - |  |", {"name": self.result(10)}).split("\n")[1],
                          "| `name` | A : B | near **0.5** (0.5 to 0.5), far **1.5** (1.5 to 1.5) "
                          "| 2 million/s : 4 million/s, 1,500/s : 1,000/s | 0.5 |")
 
     def test_too_few_pairs_are_left_out(self):
-        self.assertTrue(table.complete(self.told(10)))
-        self.assertFalse(table.complete(self.told(9)))
+        self.assertTrue(table.complete(self.result(10)))
+        self.assertFalse(table.complete(self.result(9)))
         self.assertFalse(table.complete({"figure": "name", "failed": "why"}))
 
     def test_units(self):

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A driver alone: Sends of a NULL call's and its reply's size, answered as they come. One end of it, polled
-// by one thread; Device is the driver's class, so that its calls cost what they cost below RPC-over-RDMA.
+// A driver alone: Sends of the sizes of a NULL call and its reply, each answered on arrival. One object is
+// one end, polled by one thread. Device is the driver's class, so that its calls cost what they cost below
+// RPC-over-RDMA.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +33,7 @@ class PingPong {
     for (std::uint32_t i = 0; i < kBuffers; ++i) repost(i);
   }
 
-  /// Answers until `stop`; `listening` says that a client may come.
+  /// Answers until `stop`; sets `listening` once a client can connect.
   void answer(std::atomic<bool>& listening, const std::atomic<bool>& stop) {
     manager_.listen(kPort);
     listening = true;
@@ -55,7 +56,7 @@ class PingPong {
     }
   }
 
-  /// Round trips per second with `depth` of them under way.
+  /// Round trips per second with `depth` of them outstanding.
   double calls_per_second(std::uint32_t depth, double seconds) {
     for (std::uint32_t i = 0; i < depth; ++i) {
       const rdma::Sge sge = buffer(i, kNullCallBytes);
@@ -83,7 +84,7 @@ class PingPong {
     const rdma::RecvWr wr{i, buffer(i, kBufferBytes)};
     qp_->post_recv({&wr, 1});
   }
-  /// Handles what is there; `answer_bytes` are sent for each message that came.
+  /// Handles the completions there are; sends `answer_bytes` for each message received.
   std::size_t turn(std::uint32_t answer_bytes) {
     rdma::WorkCompletion completions[64];
     rdma::Sge sges[64];

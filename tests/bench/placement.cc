@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long a cache line takes from one of the two processors to the other and back, by the median over short
-// batches, which a processor that is taken away meanwhile does not move much. Not a number when the
-// processors were taken away for a good part of the time, so that nothing can be measured.
+// Round trip of a cache line between the two processors: the median over short batches, which losing a
+// processor for a moment hardly changes. Not a number when the processors were taken away for so much of the
+// time that nothing can be measured.
 #include <atomic>
 #include <limits>
 #include <numeric>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kBatches = 5000;
 constexpr std::uint32_t kRoundTrips = 16;  // of a batch
-/// How much longer all batches may take than as many of the median's length.
+/// The run is discarded when all batches together take this many times as long as the median one suggests.
 constexpr double kCrowded = 2;
 
 double round_trip_ns(double) {

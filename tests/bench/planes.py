@@ -20,7 +20,7 @@ def resident_mib(pid):
 
 
 def ask(path, method):
-    """One question to the admin socket, or None while nobody answers."""
+    """The result of one request to the admin socket, or None while nobody answers."""
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(5)
@@ -80,7 +80,7 @@ rpcbind = false
 
     @contextlib.contextmanager
     def paused(self):
-        """Leaves the reactor's processor to others, for less time than the control plane waits for a sign of life."""
+        """Pauses the data plane, for less time than the control plane allows between heartbeats."""
         os.kill(self.data.pid, signal.SIGSTOP)
         os.waitpid(self.data.pid, os.WUNTRACED)
         try:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How long the credit policy takes for many connections on a segment, where there is too little for all and
-// every fourth connection has changed its mind.
+// Run time of the credit policy for many connections of a segment, when there are too few credits for all and
+// the demand of every fourth connection has changed.
 #include <vector>
 
 #include "controlplane/policy/credit_policy.h"

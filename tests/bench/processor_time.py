@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call costs the server's processor: nfs-ganesha's export in memory over TCP, divided by Sluice's over softroce on memif.
-Both servers are kept to the second processor and have more calls outstanding than they can answer, from a client on the first
-one that does as little as it can. A process's time is that of its processor clock, user and system, over the round; a reactor
-polls all the time, so its time is all that passes; rounds in which it was not the bottleneck are dropped, and what it polled in
-vain in the others is counted as if it were needed, and printed."""
+"""Processor time of the server per call: nfs-ganesha's export in memory over TCP, divided by Sluice's over softroce on memif. Both
+servers run on the second processor and have more calls outstanding than they can answer, from a minimal client on the first. A
+process's time is that of its processor clock, user and system, over the round. A reactor polls all the time, so it uses all of
+the round: rounds in which it was not the bottleneck are dropped; idle polls in the others count as work, and are printed."""
 import statistics
 import time
 
@@ -13,19 +12,19 @@ from planes import MemifPlanes, ask, planes_of_tests
 
 SECONDS = 0.5
 SERVER_CPU = 1
-MOST_IDLE = 0.1  # of a reactor that is called the bottleneck
+MOST_IDLE = 0.1  # of a reactor that counts as the bottleneck
 CALLS = {"cpu_null_vs_ganesha": "null", "cpu_getattr_vs_ganesha": "getattr", "cpu_read4k_vs_ganesha": "read4k",
          "cpu_read1m_vs_ganesha": "read1m"}
 
 
 def processor_s(pid):
-    """What a process has had of processors, by its clock (clock_getcpuclockid(3))."""
+    """A process's processor time, by its clock (clock_getcpuclockid(3))."""
     return time.clock_gettime(~pid << 3 | 2)
 
 
 class IdleTurns:
-    """The share of a reactor's time that went into turns that found nothing, over each round. Such a turn is taken to last as
-    long as when there is nothing to do at all; while a client writes to what is looked at it lasts longer."""
+    """The share of a reactor's time that it spent on idle turns in each round. An idle turn is assumed to take as long as without
+    any load; it takes longer while a client writes to the memory that is polled."""
 
     def __init__(self, planes):
         self.planes = planes

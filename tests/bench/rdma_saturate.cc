@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// rdma_saturate ETHDEV MOUNT_PORT PID: keeps a data plane on softroce busy, with as many calls outstanding as
-// it grants, and says what processor time its process PID spends on a call. A reactor polls all the time, so
-// that this is the wall time of its processor, less what others took of it, divided by the calls.
+// rdma_saturate ETHDEV MOUNT_PORT PID: keeps a data plane on softroce busy with as many calls outstanding as
+// it grants, and prints the processor time that process PID spends on a call. A reactor polls all the time,
+// so this is the wall time of its processor, less what other processes took of it, divided by the calls.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +28,8 @@ struct Server {
   RoceRequester* requester = nullptr;
 } server;
 
-/// A call as a Send carries it. The server writes a READ's data where the chunk says, and nobody looks there.
+/// A call as a Send carries it. The server writes the data of a READ to the chunk; this program does not look
+/// at it.
 struct Message {
   explicit Message(const CallShape& shape) : shape_(shape) {
     const rpcrdma::Segment segment{static_cast<rdma::Rkey>(1), shape.read_bytes, 0};
@@ -63,7 +64,7 @@ class Calls {
     if (shape.read_bytes > 0 && written_ == 0) throw std::runtime_error("READ has written nothing.");
   }
 
-  /// Answered within `seconds` with what is granted outstanding.
+  /// Calls answered within `seconds` with all granted credits in use.
   double per_call(double seconds, const ProcessorTime& used) {
     const std::uint32_t answered_before = answered_;
     const double used_before = used.ns();
@@ -76,7 +77,7 @@ class Calls {
     }
     const double ns = (used.ns() - used_before) / (answered_ - answered_before);
     while (answered_ < submitted_) turn();
-    turn();  // what acknowledges the last ones
+    turn();  // acknowledges the last replies
     if (written_ != std::uint64_t{answered_} * shape_.read_bytes)
       throw std::runtime_error("The server has not written what was read.");
     return ns;

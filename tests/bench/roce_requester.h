@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The requester's end of a reliable connection over RoCEv2 that does next to nothing, so that the responder
-// is what limits a measurement: Sends go out, what comes back is acknowledged and thrown away. The link may
-// lose nothing. It polls the ethdev of a softroce device, which stays idle meanwhile.
+// The requester of a reliable connection over RoCEv2 that does as little as possible, so that the responder
+// limits a measurement: it sends, acknowledges what arrives and discards it. The link must not lose packets.
+// It polls the ethdev of a softroce device, which is idle meanwhile.
 #pragma once
 
 #include <rte_ethdev.h>
@@ -20,7 +20,7 @@
 
 namespace sluice::bench {
 
-/// Lets connection management agree on a connection, and keeps what it agreed on.
+/// Runs connection management for one connection and keeps the attributes agreed on.
 class AgreedQueuePair final : public rdma::QueuePair {
  public:
   explicit AgreedQueuePair(rdma::QueuePairNumber number) : number_(number) {}
@@ -66,7 +66,7 @@ class RoceRequester {
   RoceRequester(const RoceRequester&) = delete;
   RoceRequester& operator=(const RoceRequester&) = delete;
 
-  /// One Send of at most a packet; a multiple of four bytes. It leaves with the next turn().
+  /// Stages one Send of at most one packet, a multiple of four bytes. The next turn() transmits it.
   void send(std::span<const std::byte> message) {
     rdma::softroce::Packet packet;
     packet.bth.opcode = rdma::softroce::Opcode::SendOnly;
@@ -81,7 +81,7 @@ class RoceRequester {
     std::uint64_t written_bytes = 0;  ///< by RDMA Write
   };
 
-  /// Sends what is staged, takes a burst and acknowledges it. `on_message` sees each Send.
+  /// Transmits what is staged, receives a burst and acknowledges it. Calls `on_message` for each Send.
   template <typename OnMessage>
   Arrived turn(OnMessage&& on_message) {
     flush();

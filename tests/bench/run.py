@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """run.py BUILD [FIGURE...]: measures, and prints one line of JSON for each figure.
-run.py --list: their names. run.py --targets: what ninja has to build for them."""
+run.py --list: their names. run.py --targets: the ninja targets that they need."""
 import json
 import subprocess
 import sys

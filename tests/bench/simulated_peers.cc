@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// simulated_peers SEGMENT COUNT CREDITS: stands in for a control plane and has a data plane on softroce make
-// COUNT connections with peers that do not exist, each with the state of connection management that a control
-// plane would have left. Prints, as JSON, how many were made.
+// simulated_peers SEGMENT COUNT CREDITS: stands in for the control plane and has a data plane on softroce set
+// up COUNT connections to peers that do not exist, each with the connection management state that a control
+// plane would have left. Prints, as JSON, how many were set up.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""table.py PAGE < RESULTS: writes what run.py has printed into the page's table of figures, columns 'ratio' and 'absolute'. The page
-is deploy/docs/figures.md. Figures with fewer pairs than a comparison takes are left as they are."""
+"""table.py PAGE < RESULTS: writes the output of run.py into the table of figures of the page (deploy/docs/figures.md), columns
+'ratio' and 'absolute'. Figures with fewer pairs than a comparison takes are left as they are."""
 import json
 import re
 import sys
@@ -9,7 +9,7 @@ import sys
 from pairs import PAIRS
 
 PLACEMENTS = ("near", "far", "one core", "memory")
-IS_RESULT = re.compile(r'\{"figure"')  # among what else a run prints
+IS_RESULT = re.compile(r'\{"figure"')  # lines of results among other output
 
 
 def readable(number, unit):
@@ -25,36 +25,36 @@ def readable(number, unit):
     return f"{float(f'{number:.3g}'):,.0f}/s"
 
 
-def cells(told):
+def cells(result):
     ratios, absolutes = [], []
-    here = [placement for placement in PLACEMENTS if placement in told]
+    here = [placement for placement in PLACEMENTS if placement in result]
     for placement in here:
-        of = told[placement]
+        of = result[placement]
         name = f"{placement} " if len(here) > 1 or placement in ("near", "far") else ""
         ratios.append(f"{name}**{of['ratio']:.3g}** ({of['quartiles'][0]:.3g} to {of['quartiles'][1]:.3g})")
-        absolutes.append(f"{readable(of['value'], told['unit'])} : {readable(of['baseline'], told['unit'])}")
+        absolutes.append(f"{readable(of['value'], result['unit'])} : {readable(of['baseline'], result['unit'])}")
     return ", ".join(ratios), ", ".join(absolutes)
 
 
-def complete(told):
-    if "failed" in told or "skipped" in told or not any(placement in told for placement in PLACEMENTS):
+def complete(result):
+    if "failed" in result or "skipped" in result or not any(placement in result for placement in PLACEMENTS):
         return False
-    return "memory" in told or sum(told[placement]["pairs"] for placement in PLACEMENTS if placement in told) >= PAIRS
+    return "memory" in result or sum(result[placement]["pairs"] for placement in PLACEMENTS if placement in result) >= PAIRS
 
 
 def filled(text, results):
-    """The text with the rows of these results renewed."""
+    """The text with the rows of these results updated."""
     lines = text.split("\n")
     for number, line in enumerate(lines):
         parts = line.split(" | ")
-        told = results.get(parts[0].removeprefix("| `").removesuffix("`"))
-        if line.startswith("| `") and told and len(parts) == 5:
-            lines[number] = " | ".join([*parts[:2], *cells(told), parts[4]])
+        result = results.get(parts[0].removeprefix("| `").removesuffix("`"))
+        if line.startswith("| `") and result and len(parts) == 5:
+            lines[number] = " | ".join([*parts[:2], *cells(result), parts[4]])
     return "\n".join(lines)
 
 
 def main():
-    results = {told["figure"]: told for told in map(json.loads, filter(IS_RESULT.match, sys.stdin)) if complete(told)}
+    results = {result["figure"]: result for result in map(json.loads, filter(IS_RESULT.match, sys.stdin)) if complete(result)}
     with open(sys.argv[1], encoding="utf-8") as file:
         text = file.read()
     with open(sys.argv[1], "w", encoding="utf-8") as file:

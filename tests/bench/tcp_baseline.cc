@@ -111,7 +111,7 @@ extern "C" void null_program(svc_req*, SVCXPRT* transport) {
   svc_sendreply(transport, reinterpret_cast<xdrproc_t>(reinterpret_cast<void*>(xdr_void)), nullptr);
 }
 
-/// NULL calls of libtirpc's client to libtirpc's server, one outstanding: it cannot do more.
+/// NULL calls of libtirpc's client to libtirpc's server, one outstanding: that client supports no more.
 double libtirpc_calls(double seconds) {
   Listener listener;
   const pid_t server = ::fork();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // tcp_saturate PORT MOUNT_PORT EXPORT PID: keeps an NFSv3 server over TCP busy, with more calls outstanding
-// on several connections than it can answer, and says what processor time its process PID spends on a call.
-// What it answers is taken from the sockets and not looked at, so that this side has less to do.
+// on several connections than it can answer, and prints the processor time that process PID spends on a call.
+// Replies are received and discarded, so that the client needs less time than the server.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -40,7 +40,7 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  /// One call, waited for.
+  /// One call; waits for its reply.
   Bytes transact(std::span<const std::byte> message) {
     submit(message);
     flush();
@@ -70,7 +70,7 @@ class Connection {
     if (sent > 0) outgoing_.erase(outgoing_.begin(), outgoing_.begin() + sent);
   }
 
-  /// Takes what has come, and passes over it; how many replies ended.
+  /// Receives and discards what has arrived; returns how many replies it completed.
   std::uint32_t take_replies() {
     const auto got = ::recv(socket_, incoming_.data(), incoming_.size(), MSG_DONTWAIT);
     if (got == 0) throw std::runtime_error("The server has ended a connection.");
@@ -144,7 +144,7 @@ double server_ns_per_call(double seconds) {
   while (static_cast<double>(now_ns() - begin) < seconds * 1e9) turn(true);
   if (calls == 0) throw std::runtime_error("The server has answered no call.");
   const double ns = (used.ns() - used_before) / calls;
-  while (calls < number) turn(false);  // what it still does should not disturb what is measured next
+  while (calls < number) turn(false);  // lets the server finish before the next measurement
   return ns;
 }
 

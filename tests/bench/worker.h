@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program of the benchmarks is to pairs.py: it reads lines 'SIDE SECONDS' and answers each with a
-// number. Between two questions it leaves the processors alone.
+// How a benchmark program talks to pairs.py: it reads lines 'SIDE SECONDS' and answers each with a number.
+// Between two requests it is idle.
 #pragma once
 
 #include <pthread.h>
@@ -17,7 +17,7 @@
 
 namespace sluice::bench {
 
-// The reactor's place in the data plane, and that of its clients.
+// Processors of the data plane's reactor and of its clients.
 inline constexpr int kServerCpu = 1;
 inline constexpr int kClientCpu = 0;
 
@@ -28,7 +28,7 @@ inline void pin(int cpu) {
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/// Time that this thread has had of a processor: for work on one core, whoever else is on it.
+/// Processor time of this thread: measures work on one core independently of what else runs there.
 inline std::uint64_t thread_ns() {
   timespec used{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);

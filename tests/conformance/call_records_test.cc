@@ -22,7 +22,7 @@ class CallRecords : public ::testing::Test {
     lab.engine->set_trace(*trace);
     lab.connection->responder().set_traced(true);
   }
-  /// Of the call in `message`, which is the only one since the last.
+  /// The record of `call`, which must be the only one since the last.
   segment::TraceRecord record_of(const RawCall& call, const Bytes& payload) {
     const std::uint64_t before = trace->written.load();
     lab.call(call.with(payload));
@@ -77,7 +77,7 @@ TEST_F(CallRecords, whose_it_was_and_its_bytes) {
   const RawCall source{.xid = kXid, .writes = {{memory.segment}}};
   record = record_of(source, test_call(kXid, TestService::kSource, {1500}));
   EXPECT_EQ(record.reply_bytes, 24u + 12 + 1500);
-  // The states that it was in are all of its time but the first look.
+  // The states add up to the whole time but for the first clock reading.
   std::uint64_t sum = 0;
   for (const std::uint64_t ns : record.state_ns) sum += ns;
   EXPECT_GT(sum, 0u);

@@ -68,7 +68,7 @@ TEST(ReadChunks, V1_080_F_03_thirty_two_segments_at_one_position) {
 
 TEST(ReadChunks, V1_086_padding_of_old_requesters_is_accepted) {
   ServerLab lab;
-  // As an own segment of three bytes, and as a longer last segment.
+  // Round-up as a segment of its own of three bytes, and as part of a longer last segment.
   for (const auto& cuts : {std::vector<std::uint32_t>{4096, 905, 3}, std::vector<std::uint32_t>{4096, 908}}) {
     const SinkCall call = sink_call(lab, 5001, cuts, 5);
     const Bytes reply = lab.call(call.message);
@@ -238,7 +238,7 @@ TEST(LongCalls, V1_088_what_is_in_round_up_is_ignored_and_never_seen) {
   std::fill(memory.bytes.begin(), memory.bytes.begin() + kBytes, std::byte{0x11});
   std::fill(memory.bytes.begin() + kBytes, memory.bytes.end(), std::byte{0xEE});
   std::vector<Bytes> calls;
-  // In the chunk of the item, in a segment of its own, and in a position-zero chunk.
+  // Round-up in the chunk of the item, in a segment of its own, and in a position-zero chunk.
   calls.push_back(RawCall{.xid = 1, .reads = {{44, memory.segment}}}.with(
       test_call(1, TestService::kSink, {kBytes, 0xABCD})));
   calls.push_back(RawCall{
@@ -293,7 +293,7 @@ TEST(LongCalls, V1_116_V1_194_chunks_of_items_that_are_not_eligible) {
   LongCall strict = long_call(lab, test_call(0x4003, TestService::kName, {4, 0x41424344}), {48}, 0x4003);
   strict.call.reads.push_back({44, data.segment});
   EXPECT_TRUE(is_err_chunk(lab.call(strict.call.header()), 0x4003));
-  // A binding that ignores: the message without the chunk is what counts (F-08 for long calls at all).
+  // With UnusableChunks::Ignore the message without the chunk is served (F-08: it is a long call).
   LongCall lenient =
       long_call(lab, test_call(0x4004, TestService::kName, {4, 0x41424344}, kTestProgram + 1), {48}, 0x4004);
   lenient.call.reads.push_back({44, data.segment});
@@ -347,7 +347,7 @@ TEST(WriteChunks, V1_093_V1_094_V1_095_V1_101_V1_102_V1_106_V1_127_F_05_F_06_F_3
                      .reply = Segments{reply_memory.segment}};
   lab.log.clear();
   const Bytes answer = lab.call(call.with(test_call(call.xid, TestService::kPair, {1501, 0})));
-  // Exactly E3a but for the handles, which are the driver's, and the grant.
+  // Equal to E3a except for the handles, which the driver chooses, and the grant.
   Bytes expected = RawCall{.xid = call.xid,
                            .credits = 64,
                            .proc = 1,

@@ -39,7 +39,7 @@ class CompoundService final : public service::Service {
     const auto tag = in.opaque(64);
     in.u32();  // minor version
     const std::uint32_t operations = in.u32();
-    // Status and number of results are known at the end, but stand in front of items already: two passes.
+    // Status and number of results are known last but stand in front of the items: two passes.
     const std::uint32_t failing = first_failure(in, operations);
     const bool fails = failing < operations;
     out.u32(fails ? kErrIo : 0);

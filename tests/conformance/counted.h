@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the transport counts, as names and numbers, so that a test can name all that some traffic counts: one
-// counter too many or too few is a failure.
+// Counters of the transport as names and numbers. A test lists every counter that some traffic changes: one
+// too many or too few is a failure.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace sluice::conformance {
 /// Counters that are not zero.
 using Counted = std::map<std::string, std::uint64_t>;
 
-/// Since `before`, of the class of clients that connections have by default.
+/// Increments since `before`, of the client class that connections have by default.
 inline Counted counted(rpcrdma::Engine& engine, const rpcrdma::Counters& before = {}) {
   Counted result;
   const rpcrdma::Counters& now = engine.counters();

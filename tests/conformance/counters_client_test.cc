@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the requester: all that known traffic counts.
+// Version 1 at the requester: every counter that some traffic changes.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/counted.h"
@@ -34,7 +34,7 @@ void answer(ClientLab& lab, std::span<const std::byte> message) {
   lab.peer->send(message);
   lab.settle();
 }
-/// A call that is out, and one message that comes for it.
+/// One outstanding call, and one message that arrives while it is.
 Counted came(std::uint64_t bytes, const Counted& more) {
   Counted all{{"calls_sent", 1},
               {"inline_bytes_sent", 68},
@@ -88,7 +88,7 @@ TEST(CountersClient, V1_026_V1_036_what_comes_instead_of_a_reply) {
          answer(lab, words({call(lab), 1, 4, 4, 1, 1, 1}));
        },
        came(28, {{"errors_received", 1}})},
-      {"an error for nobody",
+      {"an error with an unknown XID",
        [](ClientLab& lab) {
          answer(lab, words({call(lab) + 1, 1, 4, 4, 2}));
        },
@@ -98,15 +98,16 @@ TEST(CountersClient, V1_026_V1_036_what_comes_instead_of_a_reply) {
          answer(lab, words({call(lab), 1, 4, 4, 9}));
        },
        came(20, {{"bad_error_message", 1}})},
-      {"a reply for nobody", [](ClientLab& lab) { answer(lab, ClientLab::success(call(lab) + 1, 4)); },
+      {"a reply with an unknown XID",
+       [](ClientLab& lab) { answer(lab, ClientLab::success(call(lab) + 1, 4)); },
        came(52, {{"unknown_xid", 1}})},
-      {"another XID inside",
+      {"a reply whose two XIDs differ",
        [](ClientLab& lab) {
          const std::uint32_t xid = call(lab);
          answer(lab, RawCall{.xid = xid}.with(accepted(xid + 1)));
        },
        came(52, {{"replies_received", 1}, {"unusable_reply", 1}})},
-      {"chunk lists that cannot be",
+      {"chunk lists that do not decode",
        [](ClientLab& lab) {
          answer(lab, words({call(lab), 1, 4, 0, 2, 0, 0}));
        },
@@ -143,7 +144,7 @@ TEST(CountersClient, V1_026_V1_036_what_comes_instead_of_a_reply) {
          const std::uint32_t xid = call(lab);
          answer(lab, RawCall{.xid = xid}.with(test_call(xid, 0)));
        },
-       // Served: the lab's client grants calls.
+       // It is served: the lab's client grants credits for reverse calls.
        {{"calls_sent", 1},
         {"messages_received", 1},
         {"inline_bytes_received", 68},
@@ -196,8 +197,8 @@ TEST(CountersClient, memory_and_connections) {
                lab.submit({.payload = null_call(), .writes = {&item, 1}, .max_reply_bytes = 64});
              lab.engine->poll(lab.now_ns += 1000);
            },
-           // The first can never be sent, the second is out, and the third is looked at once by submit() and
-           // once in the turn.
+           // The first call can never be sent, the second is outstanding, and the third is tried twice: by
+           // submit() and in the turn.
            {{"calls_sent", 2},
             {"inline_bytes_sent", 68 + 108},
             {"messages_received", 1},

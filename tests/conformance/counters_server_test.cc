@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the responder: all that known traffic counts.
+// Version 1 at the responder: every counter that some traffic changes.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/counted.h"
@@ -14,8 +14,8 @@ using Segments = std::vector<rpcrdma::Segment>;
 constexpr std::uint32_t kXid = 0x51;
 constexpr std::uint32_t kLenient = kTestProgram + 1;
 
-/// Traffic of a new connection, and what it counts. A call without chunks has 68 bytes and words of
-/// arguments, a reply 52 and words of results.
+/// Traffic on a new connection, and the counters that it changes. A call without chunks has 68 bytes plus its
+/// arguments, a reply 52 plus its results.
 struct Case {
   const char* what;
   void (*run)(ServerLab& lab);
@@ -31,7 +31,7 @@ void expect_counts(std::initializer_list<Case> cases, const LabOptions& options 
   }
 }
 
-/// What is common to those that are refused with ERR_CHUNK; `bytes` were received.
+/// Counters of a message that is refused with ERR_CHUNK; `bytes` were received.
 Counted refused(std::uint64_t bytes, const char* counter) {
   return {{"messages_received", 1},
           {"calls_received", 1},
@@ -39,7 +39,7 @@ Counted refused(std::uint64_t bytes, const char* counter) {
           {"err_chunk_sent", 1},
           {counter, 1}};
 }
-/// And to those that are dropped.
+/// Counters of a message that is dropped.
 Counted dropped(std::uint64_t bytes, const char* counter) {
   return {{"messages_received", 1}, {"inline_bytes_received", bytes}, {counter, 1}};
 }
@@ -65,7 +65,7 @@ TEST(CountersServer, calls_with_and_without_chunks) {
              test_call(kXid, TestService::kSink, {3000, 7})));
        },
        answered(100, 64, {{"rdma_reads", 1}, {"rdma_read_bytes", 3000}})},
-      {"a Read chunk of two places and an empty one",
+      {"a Read chunk of two segments and an empty one",
        [](ServerLab& lab) {
          const auto memory = lab.peer->expose(3000, rdma::kRemoteRead);
          lab.call(RawCall{.xid = kXid,
@@ -165,7 +165,7 @@ TEST(CountersServer, V1_026_headers_that_are_dropped_or_refused) {
          lab.exchange(words({kXid, 1, 32, 4}));
        },
        dropped(16, "bad_error_message")},
-      {"RDMA_ERROR to who has called nobody",
+      {"RDMA_ERROR to a peer without outstanding calls",
        [](ServerLab& lab) {
          lab.exchange(words({kXid, 1, 32, 4, 2}));
        },
@@ -217,7 +217,7 @@ TEST(CountersServer, V1_026_headers_that_are_dropped_or_refused) {
          lab.exchange(message);
        },
        refused(36, "no_payload")},
-      {"another XID inside",
+      {"XIDs that differ",
        [](ServerLab& lab) { lab.exchange(RawCall{.xid = kXid}.with(test_call(kXid + 1, 0))); },
        refused(68, "xid_mismatch")},
   });
@@ -260,7 +260,7 @@ TEST(CountersServer, chunks_that_are_refused) {
              test_call(kXid, TestService::kName, {8})));
        },
        refused(96, "not_eligible")},
-      {"a Write list for nothing",
+      {"a Write list without an eligible result",
        [](ServerLab& lab) {
          const auto memory = lab.peer->expose(8, rdma::kRemoteWrite);
          lab.exchange(RawCall{.xid = kXid, .writes = {{memory.segment}}}.with(test_call(kXid, 0)));
@@ -273,7 +273,7 @@ TEST(CountersServer, chunks_that_are_refused) {
              test_call(kXid, TestService::kSource, {9})));
        },
        refused(96, "write_chunk_too_small")},
-      {"a reply that fits nowhere",
+      {"a reply larger than all that the client offers",
        [](ServerLab& lab) {
          lab.exchange(RawCall{.xid = kXid}.with(test_call(kXid, TestService::kList, {2000})));
        },
@@ -370,7 +370,7 @@ TEST(CountersServer, calls_that_wait) {
             {"rdma_reads", 1},
             {"rdma_read_bytes", 40},
             {"waits_call_memory", 1}}},
-          {"for reply memory, which there will never be enough of",
+          {"for more reply memory than there is in all",
            [](ServerLab& lab) {
              const Bytes reply =
                  lab.call(RawCall{.xid = kXid}.with(test_call(kXid, TestService::kList, {500000})));

@@ -3,9 +3,9 @@
 """Requirement coverage: coverage.py [--tables FOLDER] [--junit FILE] RESULTS...
 
 RESULTS are JUnit files of test runs. A row whose table says 'test' is shown when at least one test with its id in the name ran
-and none of them failed. Prints the table (row, state, tests), for each version the line 'V1 shown N of M', where M counts those
-rows, and the rows that are shown otherwise or not. Fails when one of M is not shown, when a test names a row that is not there,
-or one whose table says that no test shows it. --junit writes a test case for each version."""
+and none of them failed. Prints the table (row, state, tests), and for each version the line 'V1 shown N of M', where M counts
+those rows, followed by the number of rows shown in other ways. Fails when one of M is not shown, or when the name of a test has
+a row that does not exist or that, by its table, no test shows. --junit writes a test case for each version."""
 import argparse
 import collections
 import os
@@ -36,8 +36,8 @@ def read_results(paths):
     return tests
 
 
-def judge(rows, tests):
-    """Yields (row, state, what to print behind it, is it a failure)."""
+def check(rows, tests):
+    """Yields (row, state, rest of the line, whether it is a failure)."""
     for row in sorted(set(rows) | set(tests)):
         results = tests.get(row, [])
         names = ", ".join(sorted({name for name, _ in results}))
@@ -76,7 +76,7 @@ def main():
 
     tables = Tables(options.tables)
     failures = {version: list(tables.problems) for version in ("V1", "V2")}
-    verdicts = list(judge(tables.rows, read_results(options.results)))
+    verdicts = list(check(tables.rows, read_results(options.results)))
     for row, state, behind, failed in verdicts:
         line = "  ".join(part for part in (row, state, behind) if part)
         print(line)

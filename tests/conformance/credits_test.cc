@@ -45,7 +45,7 @@ TEST(Credits, V1_047_V1_061_receives_are_there_before_the_connection_is) {
   ServerLab lab;
   EXPECT_GE(lab.log.index_of(OpKind::PostReceive), 0);
   EXPECT_EQ(lab.log.count(OpKind::PostReceive), 64u + rpcrdma::kSpareReceives);
-  // The very first message, of 1024 bytes.
+  // The first message on the connection, of 1024 bytes.
   Bytes rpc = test_call(1, TestService::kName, {952});
   rpc.resize(1024 - 28);
   lab.log.clear();
@@ -113,7 +113,7 @@ TEST(Credits, a_client_may_send_as_soon_as_it_has_a_reply) {
   LabOptions options;
   options.connection.credit_grant = 2;
   ServerLab lab(options);
-  // Replies and new calls cross with completions: nothing is lost, nothing overruns.
+  // Replies and new calls cross with completions: nothing is lost and no Receive is missing.
   std::uint32_t xid = 1;
   std::size_t answered = 0;
   for (; xid <= 2; ++xid) lab.peer->send(RawCall{.xid = xid}.with(test_call(xid, 0)));
@@ -221,7 +221,7 @@ TEST(Reconnect, V1_145_V1_147_handles_of_another_connection_or_direction_are_ref
   EXPECT_TRUE(lab.exchange(wrong_way).empty());
   EXPECT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::RemoteAccess);
   lab.reconnect();
-  // The handle was of the old connection.
+  // A handle of the old connection.
   const Bytes old_handle =
       RawCall{.xid = 2, .writes = {{writable.segment}}}.with(test_call(2, TestService::kSource, {64}));
   EXPECT_TRUE(lab.exchange(old_handle).empty());
@@ -263,7 +263,7 @@ TEST(Reconnect, other_connections_notice_nothing) {
   lab.service->complete_later();
   for (int i = 0; i < 50; ++i) {
     lab.turn();
-    lab.peer->poll();  // the raw device is one: completions of both raw queue pairs come there
+    lab.peer->poll();  // one device reports the completions of both raw queue pairs
   }
   EXPECT_EQ(lab.engine->counters().replies_sent, 1u);
   qp.reset();

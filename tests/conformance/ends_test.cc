@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A connection that has ended keeps its queue pair and its place until everything that was posted has
-// completed and the service has let go of its calls: memory that the driver may still touch is not used
-// again.
+// A closed connection keeps its queue pair and its place until everything that was posted has completed and
+// the service has released its calls: memory that the driver may still access is not reused.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_server.h"
@@ -22,7 +21,7 @@ void hold(Lab& lab, WrKind kind) {
   };
 }
 
-/// Closes, and sees that this kind of work alone keeps the connection.
+/// Closes, and checks that this kind of work alone keeps the connection.
 template <typename Lab>
 void expect_to_wait(Lab& lab, const char* what) {
   rpcrdma::Connection& connection = *lab.connection;
@@ -35,7 +34,7 @@ void expect_to_wait(Lab& lab, const char* what) {
   lab.device->hold = nullptr;
   for (int i = 0; i < 20; ++i) lab.engine->poll(lab.now_ns += 1000);
   EXPECT_EQ(connection.state(), State::Closed) << what;
-  // Not to be used before somebody has heard of its end.
+  // Not reused before its end was reported.
   EXPECT_NE(lab.engine->free_connection(), &connection) << what;
   EXPECT_EQ(lab.engine->take_closed(), &connection) << what;
   EXPECT_EQ(lab.engine->take_closed(), nullptr) << what;
@@ -109,7 +108,7 @@ TEST(Ends, the_others_go_on_while_one_drains) {
   first->close(CloseReason::LocalClose);
   for (int i = 0; i < 20; ++i) lab.turn();
   ASSERT_EQ(first->state(), State::Draining);
-  // Another that ends meanwhile is not kept back by it.
+  // It does not hold up another connection that ends meanwhile.
   rpcrdma::Connection* const other = second.connection;
   other->close(CloseReason::LocalClose);
   for (int i = 0; i < 20; ++i) lab.turn();

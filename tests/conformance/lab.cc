@@ -6,7 +6,7 @@
 
 namespace sluice::conformance {
 
-// Not inline: gcc 12 takes a vector that was just made for one that cannot grow.
+// Not inline: gcc 12 warns of an overflow when it sees the size of a new vector.
 void append(Bytes& to, std::span<const std::byte> more) {
   to.insert(to.end(), more.begin(), more.end());
 }
@@ -33,7 +33,7 @@ std::uint32_t byte_sum(std::span<const std::byte> bytes) {
                          [](std::uint32_t sum, std::byte b) { return sum + static_cast<std::uint32_t>(b); });
 }
 
-/// Turns of `left` and `right` until both are silent for a while.
+/// Turns of `left` and `right` until both have been idle for a while.
 template <typename Left, typename Right>
 void turn_until_quiet(int turns, Left&& left, Right&& right) {
   constexpr int kQuietTurns = 8;
@@ -232,7 +232,7 @@ void RawPeer::post_receives() {
 
 rdma::MemoryRegion RawPeer::allocate(std::size_t bytes) {
   const std::size_t rounded = (bytes + 63) / 64 * 64 + 64;
-  if (arena_used_ + rounded > arena_.bytes.size()) arena_used_ = 0;  // tests do not look back that far
+  if (arena_used_ + rounded > arena_.bytes.size()) arena_used_ = 0;  // tests use only recent memory
   const rdma::MemoryRegion part{arena_.bytes.subspan(arena_used_, bytes), arena_.lkey};
   arena_used_ += rounded;
   return part;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bench of the black-box tests: two devices over loopback in one thread, a raw peer that can say
+// The bench of the black-box tests: two devices over loopback in one thread, a raw peer that can send
 // anything, our engine on either side, and a test program with eligible and other items.
 #pragma once
 
@@ -126,7 +126,7 @@ struct LabOptions {
   bool remote_invalidation = true;  ///< a feature of our engine's device
 };
 
-/// The side that is not our engine: posts Receives, sends bytes, exposes memory, and judges nothing.
+/// The side that is not our engine: posts Receives, sends bytes, exposes memory, and checks nothing.
 class RawPeer {
  public:
   RawPeer(rdma::Device& device, std::uint32_t receive_bytes, std::uint32_t receives);
@@ -176,7 +176,7 @@ class ServerLab {
   void connect();
   /// Ends the connection and makes a new one.
   void reconnect();
-  /// Turns of both sides until nothing moves any more (or `turns`, which bounds it).
+  /// Turns of both sides until both are idle, `turns` at most.
   void settle(int turns = 200);
   /// One turn of the server's loop; true when calls moved between reactors.
   bool turn();
@@ -195,7 +195,7 @@ class ServerLab {
   std::unique_ptr<rpcrdma::Engine> engine;
   std::unique_ptr<TestService> service;
   std::unique_ptr<TestService> lenient;  ///< program + 1, UnusableChunks::Ignore
-  /// Where the suite runs with calls handed to another reactor: here the same thread plays both.
+  /// When the suite runs with calls handed over to another reactor; here one thread is both.
   std::unique_ptr<service::Handover> handover;
   std::vector<std::unique_ptr<service::BorrowedService>> borrowed;
   std::unique_ptr<RawPeer> peer;
@@ -204,7 +204,7 @@ class ServerLab {
   std::uint64_t now_ns = 1;
 };
 
-/// What a completion of our requester left.
+/// What a requester's completion reported.
 struct Finished {
   rpcrdma::CallStatus status{};
   rpc::Xid xid{};
@@ -225,9 +225,9 @@ class ClientLab {
   void settle(int turns = 200);
   struct Submitted {
     std::uint32_t xid = 0;
-    std::size_t index = 0;  ///< in `finished`, once it is there
+    std::size_t index = 0;  ///< in `finished`, when it has completed
   };
-  /// Submits; `item_counts` are asked of Reply::item() in the completion.
+  /// Submits; the completion asks Reply::item() for these `item_counts`.
   std::optional<std::uint32_t> submit(const rpcrdma::Request& request,
                                       std::vector<std::uint32_t> item_counts = {});
   std::optional<std::uint32_t> submit_null();

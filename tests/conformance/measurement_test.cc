@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is counted and timed of calls: by class, procedure and status, slots by state, and the traces of one
-// connection.
+// Counts and times of calls: by class, procedure and status, slots by state, and the trace of a connection.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/lab.h"
@@ -11,7 +10,7 @@ namespace sluice::conformance {
 namespace {
 
 std::uint64_t time_ns = 0;
-/// Each look at it is a microsecond later.
+/// Advances by a microsecond with each reading.
 std::uint64_t ticking_clock() noexcept {
   return time_ns += 1000;
 }
@@ -50,13 +49,13 @@ TEST_F(Measurement, calls_count_by_procedure_and_status) {
   for (int i = 0; i < 3; ++i) ask(TestService::kNull);
   ask(99);
   ask(0, 0x31000000);
-  // An opaque argument that is not there.
+  // Without its opaque argument.
   ask(TestService::kName);
   EXPECT_EQ(calls(1 + TestService::kNull, CallStatus::success), 3u);
   EXPECT_EQ(calls(1 + TestService::kName, CallStatus::garbage_args), 1u);
   EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::proc_unavail), 1u);
   EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::prog_unavail), 1u);
-  // A message that never becomes a call: the XIDs differ.
+  // A message that does not become a call: its XIDs differ.
   lab.exchange(RawCall{.xid = 7}.with(test_call(8, 0)));
   EXPECT_EQ(calls(segment::kOtherProcedure, CallStatus::rdma_error), 1u);
   for (std::uint32_t procedure = 0; procedure < table->procedures; ++procedure) {
@@ -67,12 +66,12 @@ TEST_F(Measurement, calls_count_by_procedure_and_status) {
   EXPECT_GT(table->use[0][1].latency.sum(), 0u);
 }
 
-/// Replies that the service makes at once, in one turn.
-struct Looks {
-  std::uint64_t looks = 0;
+/// Clock readings for replies that the service makes at once, in one turn.
+struct Readings {
+  std::uint64_t readings = 0;
   std::uint64_t measured = 0;
 };
-Looks looks_for(std::uint32_t calls) {
+Readings readings_for(std::uint32_t calls) {
   LabOptions options;
   options.engine.capacity.call_slots = options.connection.credit_grant = 600;
   options.raw_receives = 640;
@@ -94,14 +93,14 @@ Looks looks_for(std::uint32_t calls) {
 
 TEST(CallTimes, a_turn_looks_at_the_clock_once_for_all_its_replies) {
   for (const std::uint32_t calls : {1u, 100u, 256u}) {
-    const Looks seen = looks_for(calls);
-    EXPECT_EQ(seen.looks, 1u) << calls;
+    const Readings seen = readings_for(calls);
+    EXPECT_EQ(seen.readings, 1u) << calls;
     EXPECT_EQ(seen.measured, calls);
   }
-  // There is room for 256 at a time.
+  // One reading serves up to 256 replies.
   for (const std::uint32_t calls : {257u, 512u}) {
-    const Looks seen = looks_for(calls);
-    EXPECT_EQ(seen.looks, 2u) << calls;
+    const Readings seen = readings_for(calls);
+    EXPECT_EQ(seen.readings, 2u) << calls;
     EXPECT_EQ(seen.measured, calls);
   }
 }
@@ -115,10 +114,10 @@ TEST_F(Measurement, a_connection_counts_for_its_class) {
   EXPECT_EQ(calls(1, CallStatus::success, 3), 2u);
   EXPECT_EQ(lab.engine->counters(0).calls_received, 1u);
   EXPECT_EQ(lab.engine->counters(3).calls_received, 2u);
-  lab.exchange(words({1, 9, 1, 0}));  // a version that nobody speaks
+  lab.exchange(words({1, 9, 1, 0}));  // an unknown version
   EXPECT_EQ(lab.engine->counters(3).bad_version, 1u);
   EXPECT_EQ(lab.engine->counters(0).bad_version, 0u);
-  // There is no class of this number: the last one takes it.
+  // A class number out of range is counted in the last one.
   lab.connection->set_client_class(1000);
   ask(TestService::kNull);
   EXPECT_EQ(lab.engine->counters(segment::kMaxClasses - 1).calls_received, 1u);
@@ -138,7 +137,7 @@ TEST_F(Measurement, slots_are_in_one_state_each) {
   lab.service->complete_later();
   lab.settle();
   EXPECT_EQ(slots(State::Free), all);
-  EXPECT_EQ(lab.connection->responder().take_peak(), 4u) << "they were there since the last time";
+  EXPECT_EQ(lab.connection->responder().take_peak(), 4u) << "the peak since the last reading";
   EXPECT_EQ(lab.connection->responder().take_peak(), 0u);
 }
 
@@ -185,7 +184,7 @@ TEST_F(Measurement, a_trace_begins_with_the_first_call_after_it) {
   later(601);
   lab.service->complete_later();
   lab.settle();
-  ASSERT_EQ(trace->written.load(), 1u) << "of call 600 nobody has seen the states";
+  ASSERT_EQ(trace->written.load(), 1u) << "call 600 began before tracing was on";
   const auto record = trace->records[0].read();
   ASSERT_TRUE(record);
   EXPECT_EQ(record->xid, 601u);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requirement rows about two live connections of one engine.
+// Requirement rows about two connections of one engine.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_server.h"
@@ -25,7 +25,7 @@ TEST(Neighbours, V1_145_a_server_reaches_no_memory_by_a_handle_of_another_client
     SecondClient victim(lab);
     const auto memory = victim.peer().expose(64, reads ? rdma::kRemoteRead : rdma::kRemoteWrite);
     fill_pattern(memory.bytes, 9);
-    // The handle is live, and the segment is all that the call of the other client names.
+    // The handle is valid, but belongs to the connection of the other client.
     EXPECT_TRUE(lab.exchange(call_with(1, memory.segment, reads)).empty());
     EXPECT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::RemoteAccess);
     EXPECT_TRUE(lab.service->last_data.empty());
@@ -71,7 +71,7 @@ TEST(Neighbours, V1_145_a_handle_given_to_one_server_is_refused_to_another) {
     if (reads) {
       EXPECT_FALSE(has_pattern(stolen, 9));
     }
-    // It is good for the server that it was given to.
+    // It is valid for the server that it was given to.
     ASSERT_TRUE(lab.connection->is_open());
     if (reads)
       stolen = lab.peer->read_remote(segment, 64);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A device that writes down, in order, what is posted to and completed by the one it wraps: the provider log
-// that the requirement rows ask for.
+// A device that records, in order, what is posted to and completed by the one it wraps: the provider log that
+// the requirement rows ask for.
 #pragma once
 
 #include <algorithm>
@@ -186,7 +186,7 @@ class LoggedDevice final : public rdma::Device {
   }
   rdma::ConnectionManager* connection_manager() noexcept override { return &cm_; }
 
-  /// Work completions that it holds for stay in the device.
+  /// Completions for which it returns true stay in the device.
   std::function<bool(const rdma::WorkCompletion&)> hold;
 
   std::size_t poll(std::span<rdma::WorkCompletion> completions) noexcept override {

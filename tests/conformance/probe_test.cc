@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A peer that has been silent is asked whether it is still there, by an RDMA Write of no bytes.
+// A silent peer is probed with an RDMA Write of no bytes.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/lab.h"
@@ -17,7 +17,7 @@ LabOptions probing() {
   return options;
 }
 
-/// In steps that let the engine's timer get to each of its connections every tenth of a second.
+/// In steps short enough for the engine's timer to visit each of its connections every tenth of a second.
 void pass(ServerLab& lab, std::uint64_t ns) {
   const std::uint64_t step = kSecond / 10 / lab.options.engine.max_connections;
   for (const std::uint64_t end = lab.now_ns + ns; lab.now_ns < end;) {

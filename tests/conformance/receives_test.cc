@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Receives of version 1: posted before anything can come, and posted again after every kind of message that
-// is dropped or refused. A connection that loses one for each falls silent.
+// Receives of version 1: posted before anything can arrive, and again after every kind of message that is
+// dropped or refused. A connection that lost one for each would stop.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_server.h"
@@ -58,7 +58,7 @@ TEST(Receives, V1_026_V1_052_V1_058_a_server_posts_one_again_for_each_message_th
       {"no payload", plain_header(xid, 32)},
       {"RDMA_NOMSG without a chunk to read",
        RawCall{.xid = xid, .proc = 1, .reply = std::vector<rpcrdma::Segment>{}}.header()},
-      {"another XID inside", RawCall{.xid = xid}.with(test_call(xid + 1, 0))},
+      {"XIDs that differ", RawCall{.xid = xid}.with(test_call(xid + 1, 0))},
   };
   for (const Kind& kind : kinds) {
     ServerLab lab(few_receives());
@@ -74,7 +74,7 @@ TEST(Receives, V1_026_V1_052_V1_058_a_server_posts_one_again_for_each_message_th
   }
 }
 
-/// What comes while one call is outstanding, and that it is answered in the end.
+/// What arrives while one call is outstanding; the call is answered in the end.
 TEST(Receives, V1_026_V1_052_a_client_posts_one_again_for_each_message_that_it_drops) {
   struct Kind {
     const char* what;
@@ -89,7 +89,7 @@ TEST(Receives, V1_026_V1_052_a_client_posts_one_again_for_each_message_that_it_d
        [](std::uint32_t xid) {
          return words({xid, 1, 32, 4});
        }},
-      {"error for nobody",
+      {"error with an unknown XID",
        [](std::uint32_t xid) {
          return words({xid + 1, 1, 32, 4, 2});
        }},
@@ -98,10 +98,10 @@ TEST(Receives, V1_026_V1_052_a_client_posts_one_again_for_each_message_that_it_d
        [](std::uint32_t xid) {
          return words({xid, 1, 32, 2, 0, 0, 0, 0, 0});
        }},
-      {"reply for nobody", [](std::uint32_t xid) { return ClientLab::success(xid + 1, 4); }},
+      {"reply with an unknown XID", [](std::uint32_t xid) { return ClientLab::success(xid + 1, 4); }},
       {"call that is not served",
        [](std::uint32_t xid) { return RawCall{.xid = xid}.with(test_call(xid, 0)); }},
-      {"lists of a call that is not served",
+      {"faulty lists of a call that is not served",
        [](std::uint32_t xid) {
          return words({xid + 1, 1, 32, 0, 2, 0, 0});
        }},
@@ -125,7 +125,7 @@ TEST(Receives, V1_026_V1_052_a_client_posts_one_again_for_each_message_that_it_d
   }
 }
 
-/// Calls that end in every way but by their reply.
+/// Calls that end in every way other than by their reply.
 TEST(Receives, V1_036_V1_052_a_client_posts_one_again_for_each_call_that_ends) {
   struct Kind {
     const char* what;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requirement rows at the requester, judged by a raw server: credits, Receives, errors and stray messages.
+// Requirement rows at the requester, against a raw server: credits, Receives, errors and stray messages.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_server.h"
@@ -47,7 +47,7 @@ TEST(RequesterCredits, V1_043_V1_044_V1_049_the_latest_grant_limits_what_is_outs
 
 TEST(RequesterCredits, V1_045_the_reply_that_came_last_counts_whatever_call_it_answers) {
   struct Case {
-    std::size_t first, second;  // of the calls
+    std::size_t first, second;  // index of the call that each answers
     std::uint32_t grants[2];
   };
   for (const Case& order : {Case{4, 1, {9, 2}}, Case{1, 4, {9, 2}}, Case{4, 1, {2, 9}}, Case{1, 4, {2, 9}}}) {
@@ -62,7 +62,7 @@ TEST(RequesterCredits, V1_045_the_reply_that_came_last_counts_whatever_call_it_a
     lab.settle();
     EXPECT_EQ(static_cast<std::uint32_t>(lab.requester->granted()), order.grants[1]);
     EXPECT_EQ(lab.requester->outstanding(), order.grants[1] == 9 ? 9u : 8u);
-    // Only below the limit does another go out.
+    // Another call goes out only below the limit.
     const std::size_t sent = lab.peer->inbox.size();
     lab.peer->send(ClientLab::success(xid_of(got(lab, 2)), order.grants[1]));
     lab.settle();
@@ -70,7 +70,7 @@ TEST(RequesterCredits, V1_045_the_reply_that_came_last_counts_whatever_call_it_a
   }
 }
 
-/// Of the log alone: as many Receives as calls are out whenever one more goes out.
+/// From the log alone: whenever a call goes out, as many Receives are posted as calls are outstanding.
 TEST(RequesterCredits, V1_053_F_17_every_outstanding_call_has_a_receive) {
   for (const bool with_chunks : {false, true}) {
     LabOptions options;
@@ -124,14 +124,14 @@ TEST(RequesterCredits, V1_030_V1_174_errors_end_their_call_and_leave_the_limit_a
   for (int i = 0; i < 4; ++i) lab.submit_null();
   lab.settle();
   const auto err_chunk = [](std::uint32_t xid) { return words({xid, 1, 1000, 4, 2}); };
-  lab.peer->send(err_chunk(0x00BADBAD));  // of nobody
+  lab.peer->send(err_chunk(0x00BADBAD));  // an unknown XID
   lab.settle();
   EXPECT_EQ(lab.peer->inbox.size(), 1u);
   lab.peer->send(err_chunk(xid_of(got(lab, 0))));
   lab.settle();
   ASSERT_EQ(lab.finished.size(), 1u);
   EXPECT_EQ(lab.finished[0].status, CallStatus::ChunkError);
-  EXPECT_EQ(lab.peer->inbox.size(), 2u);  // one credit, still
+  EXPECT_EQ(lab.peer->inbox.size(), 2u);  // still one credit
   EXPECT_EQ(static_cast<std::uint32_t>(lab.requester->granted()), 1u);
 }
 
@@ -193,7 +193,7 @@ TEST(RequesterErrors, V1_155_a_late_duplicate_does_not_end_the_next_call_of_its_
   lab.peer->send(ClientLab::success(*retired, 4));
   lab.settle();
   ASSERT_EQ(lab.finished.size(), 1u);
-  const auto next = lab.submit_null();  // there is no other slot
+  const auto next = lab.submit_null();  // in the same slot: there is no other
   lab.settle();
   ASSERT_NE(next, retired);
   for (const Bytes& late :

@@ -12,7 +12,7 @@ using rpcrdma::CallStatus;
 
 constexpr std::uint32_t kHeader = 28;
 
-/// How a call fares with a server that answers nothing: sent, or ended at once.
+/// Whether a call was sent or ended at once, with a server that does not answer.
 bool is_sent(ClientLab& lab, const rpcrdma::Request& request) {
   lab.peer->inbox.clear();
   lab.finished.clear();
@@ -162,7 +162,7 @@ TEST(RequesterLimits, items_and_pieces_of_a_request) {
     const rpcrdma::WriteItem write{all.first(count)};
     const bool sent = is_sent(lab, {.payload = payload, .writes = {&write, 1}, .max_reply_bytes = 64});
     EXPECT_EQ(sent, count == kPieces);
-    // In two items, and of both kinds.
+    // In two items, one of each kind.
     const rpcrdma::WriteItem rest{all.first(count - 20)};
     const rpcrdma::ReadItem read{rpcrdma::Position{40}, all.first(20)};
     const bool both =
@@ -237,7 +237,7 @@ TEST(RequesterLimits, V1_142_a_call_times_out_at_its_deadline_and_not_before) {
   ClientLab lab;
   const Bytes payload = null_call();
   lab.submit({.payload = payload, .max_reply_bytes = 64, .deadline_ns = 5000});
-  const auto xid = lab.submit_null();  // never
+  const auto xid = lab.submit_null();  // finds no credit
   lab.settle();
   lab.requester->expire(4999);
   EXPECT_TRUE(lab.finished.empty());
@@ -250,7 +250,7 @@ TEST(RequesterLimits, V1_142_a_call_times_out_at_its_deadline_and_not_before) {
   EXPECT_TRUE(lab.requester->cancel(rpc::Xid{*xid}));
 }
 
-// --- Against the flow
+// --- Reverse calls
 
 TEST(RequesterLimits, V1_167_V1_168_a_reverse_call_has_no_chunks_however_long_its_reply) {
   LabOptions options;

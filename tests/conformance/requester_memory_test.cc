@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requirement rows at the requester, judged by a raw server: whose memory is open and for how long, and
+// Requirement rows at the requester, against a raw server: whose memory is open and for how long, and
 // reconnects.
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ TEST(RequesterMemory, V1_139_V1_140_V1_144_V1_150_F_29_chunk_memory_is_fenced_be
     ASSERT_EQ(lab.finished.size(), i + 1);
     EXPECT_EQ(invalidated_at_completion, i + 1);
   }
-  EXPECT_GE(handles.size(), 48u);  // 20 of their bits are random: now and then two are the same
+  EXPECT_GE(handles.size(), 48u);  // with 20 random bits, two of 50 may be the same
   EXPECT_LT(steps_of_one, 5u);
   for (const Op& op : lab.log.all(OpKind::PostSend)) EXPECT_FALSE(op.with_invalidate);
   // The handle of a finished call is refused.
@@ -92,7 +92,7 @@ TEST(RequesterMemory, V1_147_rights_are_those_of_the_chunk) {
   EXPECT_EQ(binds[0].access, rdma::kRemoteRead);
   EXPECT_EQ(binds[1].access, rdma::kRemoteWrite);
   EXPECT_EQ(binds[2].access, rdma::kRemoteWrite);
-  // No binding covers bytes of the Send (V1-003).
+  // No window covers bytes of the Send (V1-003).
   for (const Op& bind : binds) EXPECT_NE(bind.remote_address, 0u);
   lab.peer->write_remote(offer_in(got(lab, 0)).reads.at(0).target, Bytes(8, std::byte{1}));
   lab.settle();
@@ -103,7 +103,7 @@ TEST(RequesterMemory, V1_142_cancelled_and_timed_out_calls_are_fenced_before_the
   for (const bool cancel : {true, false}) {
     ClientLab lab;
     const CallerMemory memory = caller_memory(lab, 4096);
-    // The caller uses its memory again as soon as it has it back.
+    // The caller overwrites its memory as soon as it is given back.
     std::size_t fenced = 0;
     lab.on_reply = [&](const rpcrdma::Reply& reply) {
       if (reply.status() == CallStatus::Ok) return;
@@ -123,7 +123,7 @@ TEST(RequesterMemory, V1_142_cancelled_and_timed_out_calls_are_fenced_before_the
     ASSERT_EQ(lab.finished.size(), 1u);
     EXPECT_EQ(lab.finished[0].status, cancel ? CallStatus::Cancelled : CallStatus::TimedOut);
     EXPECT_EQ(fenced, 1u);
-    // Its credit is with the server until that answers: the next call has to wait (V1-043).
+    // Its credit is in use until the server answers: the next call has to wait (V1-043).
     lab.submit_null();
     lab.settle();
     EXPECT_EQ(lab.peer->inbox.size(), 1u);
@@ -131,7 +131,7 @@ TEST(RequesterMemory, V1_142_cancelled_and_timed_out_calls_are_fenced_before_the
     lab.settle();
     EXPECT_EQ(lab.peer->inbox.size(), 2u);
     EXPECT_EQ(lab.finished.size(), 1u);
-    // The server writes late.
+    // The server writes after the end of the call.
     lab.peer->write_remote(offer_in(got(lab, 0)).writes.at(0).at(0), Bytes(64, std::byte{0x66}));
     lab.settle();
     EXPECT_EQ(lab.peer->first_error, rdma::WcStatus::RemoteAccessError);
@@ -155,7 +155,7 @@ TEST(RequesterMemory, V1_108_what_a_server_wrote_into_room_that_it_returns_unuse
       returned = reply.returned(0);
       where = {reply.item(0, 16).where, reply.item(0, 61).where};
     };
-    // All of it used, then a part of it, then nothing: what was returned before does not count.
+    // All of it is used, then a part, then nothing: lengths returned earlier have no effect.
     for (const std::uint32_t used : {61u, 16u, 0u}) {
       lab.peer->inbox.clear();
       std::memset(memory.region.bytes.data(), 0xEE, 64);
@@ -269,7 +269,7 @@ TEST(RequesterReconnect,
     handles.push_back(offer_in(got(lab, i)).writes.at(0).at(0).handle);
   }
   lab.disconnect();
-  EXPECT_EQ(lab.finished.size(), 1u);  // nothing is reported as lost
+  EXPECT_EQ(lab.finished.size(), 1u);  // no call is reported as lost
   lab.log.clear();
   lab.connect();
   ASSERT_EQ(lab.peer->inbox.size(), 1u);  // one credit at first

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the requester: a request slot and a requester in their next life know nothing of the last one.
+// Version 1 at the requester: a reused request slot or requester keeps nothing of its earlier use.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ void answer(ClientLab& lab, std::span<const std::byte> message) {
   lab.peer->send(message);
   lab.settle();
 }
-/// Turns in which the server stands still, so that no Send completes.
+/// Turns without the server, so that no Send completes.
 void turns(ClientLab& lab) {
   for (int i = 0; i < 4; ++i) lab.engine->poll(lab.now_ns += 1000);
 }
@@ -179,7 +179,7 @@ TEST(RequesterReuse, V1_140_V1_153_a_call_that_waits_to_be_fenced_when_the_conne
     for (int i = 0; i < 3; ++i) lab.submit_null();
     turns(lab);
     ASSERT_EQ(lab.requester->outstanding(), 4u);
-    // The send queue is full until the server takes the calls.
+    // The send queue is full until the server receives the calls.
     lab.log.clear();
     EXPECT_TRUE(lab.requester->cancel(rpc::Xid{*read}));
     turns(lab);
@@ -226,7 +226,8 @@ TEST(RequesterReuse, V1_043_V1_152_answers_that_an_earlier_connection_owed_are_n
   EXPECT_EQ(lab.requester->reconnects(), 0u);
   lab.connect();
   EXPECT_EQ(lab.requester->reconnects(), 1u);
-  EXPECT_EQ(static_cast<std::uint32_t>(lab.requester->granted()), 1u) << "what the last one granted is void";
+  EXPECT_EQ(static_cast<std::uint32_t>(lab.requester->granted()), 1u)
+      << "the grant of the last connection is void";
   for (int i = 0; i < 2; ++i) lab.submit_null();
   lab.settle();
   ASSERT_EQ(lab.peer->inbox.size(), 1u);

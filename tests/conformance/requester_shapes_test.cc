@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requirement rows at the requester, judged by a raw server: which shape a call takes, and what bindings say
-// of it.
+// Requirement rows at the requester, against a raw server: which form a call takes, and what the bindings say
+// about its items.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ TEST(RequesterShapes, F_03_scattered_items_go_as_one_segment_to_peers_that_take_
       .payload = payload, .reads = {&read, 1}, .writes = {&write, 1}, .max_reply_bytes = 64};
   const auto xid = lab.submit(request, {1200});
   ASSERT_TRUE(xid);
-  EXPECT_FALSE(lab.submit(request)) << "there is one bounce buffer: the second call waits for it";
+  EXPECT_FALSE(lab.submit(request)) << "the second call needs the one bounce buffer";
   lab.settle();
   Offer offer = offer_in(got(lab, 0));
   ASSERT_EQ(offer.reads.size(), 1u);
@@ -75,7 +75,7 @@ TEST(RequesterShapes, V1_005_V1_040_V1_084_V1_072_a_write_is_E2) {
   ASSERT_EQ(message.size(), expected.size());
   const Offer offer = offer_in(message);
   EXPECT_EQ(offer.reads.at(0).target.length + offer.reads.at(1).target.length, 5001u);  // no padding anywhere
-  // XID, handles and offsets are ours and the driver's; everything else is E2.
+  // XID, handles and offsets are chosen by us and the driver; everything else equals E2.
   for (const std::size_t word : {0u, 6u, 8u, 9u, 12u, 14u, 15u, 19u}) {
     xdr::store_u32(expected.data() + word * 4, 0);
     xdr::store_u32(message.data() + word * 4, 0);
@@ -84,7 +84,7 @@ TEST(RequesterShapes, V1_005_V1_040_V1_084_V1_072_a_write_is_E2) {
 }
 
 TEST(RequesterShapes, V1_009_V1_062_V1_064_V1_066_V1_112_threshold_decides_between_short_and_long) {
-  ClientLab lab;  // the peer is unknown: 1024
+  ClientLab lab;  // nothing is known of the peer: 1024 bytes
   const std::pair<std::uint32_t, std::uint32_t> cases[] = {{1024 - 28, 0}, {1024 - 28 + 4, 1}};
   for (const auto& [bytes, proc] : cases) {
     lab.peer->inbox.clear();
@@ -112,7 +112,7 @@ TEST(RequesterShapes, V1_009_V1_064_F_12_segments_in_the_header_count_against_th
   for (const std::uint32_t segments : {0u, 1u, 20u})
     for (const bool reads : {true, false})
       for (const std::uint32_t total : {1023u, 1024u, 1025u}) {
-        ClientLab lab;  // the peer takes 1024
+        ClientLab lab;  // the peer receives 1024 bytes
         const CallerMemory memory = caller_memory(lab, 4096);
         std::vector<rdma::Sge> pieces;
         for (std::uint32_t i = 0; i < segments; ++i) pieces.push_back(memory.piece(64 * i, 32));
@@ -159,7 +159,7 @@ TEST(RequesterShapes, V1_009_no_call_of_any_size_is_too_long_for_the_peers_recei
                                  .reads = {&read, read.pieces.empty() ? 0u : 1u},
                                  .writes = {&write, write.pieces.empty() ? 0u : 1u},
                                  .max_reply_bytes = 64});
-    // Both sides until the call is there, and its reply back.
+    // Turns of both sides until the call has arrived.
     for (int turn = 0; turn < 100 && lab.peer->inbox.empty(); ++turn)
       lab.engine->poll(lab.now_ns += 1000), lab.peer->poll();
     ASSERT_EQ(lab.peer->inbox.size(), 1u) << i;
@@ -259,7 +259,7 @@ TEST(RequesterShapes, V1_056_shortage_of_windows_delays_a_call) {
 }
 
 TEST(RequesterShapes, V1_092_V1_103_V1_195_V1_193_V1_192_nfs_shapes_and_estimates) {
-  // READ of count N: the caller gives N bytes, and that is what is offered, without room for padding.
+  // READ of count N: the caller gives N bytes, and N are offered, without room for padding.
   ClientLab lab;
   const CallerMemory memory = caller_memory(lab, 4096);
   const rdma::Sge piece = memory.piece(0, 1501);
@@ -361,7 +361,7 @@ TEST(Bindings, V1_185_what_looks_like_an_item_within_an_item_is_none) {
   std::array<service::Item, 8> items;
   const auto& nfs4 = ulb::nfs4_binding();
   const Bytes inner = compound_arguments(words({1, 2, 3}));
-  for (const bool whole : {true, false}) {  // a message of its own, or an operation of this one
+  for (const bool whole : {true, false}) {  // a whole message, or one operation
     const Bytes data = whole ? inner : Bytes(inner.begin() + 12, inner.end());
     const Bytes outer = compound_arguments(data);
     ASSERT_EQ(nfs4.argument_items(ulb::kNfs4Compound, outer, items), 1u);
@@ -400,7 +400,7 @@ TEST(Bindings, V1_186_the_binding_says_which_result_belongs_to_which_chunk) {
   ASSERT_EQ(nfs4.expected_items(ulb::kNfs4Compound, call, most), 3u);
   EXPECT_EQ(most[0], 1000u);
   EXPECT_EQ(most[2], 3000u);
-  // All of the unions have data.
+  // All three operations return data.
   std::array<service::Item, 8> items;
   Order all;
   ASSERT_EQ(
@@ -408,7 +408,7 @@ TEST(Bindings, V1_186_the_binding_says_which_result_belongs_to_which_chunk) {
                         words({0, 0, 4, 25, 0, 0, 900, 9, 0, 0, 0, 27, 0, 30, 25, 0, 1, 2000}), &all, items),
       3u);
   EXPECT_EQ(all.asked, (Asked{{0, 900}, {1, 30}, {2, 2000}}));
-  // An arm without data is nobody's: what follows it is not taken for its result.
+  // An operation that returns no data has no item: the word behind it is not taken for one.
   Order failed;
   ASSERT_EQ(nfs4.result_items(ulb::kNfs4Compound, words({70, 0, 3, 25, 0, 0, 900, 9, 0, 0, 0, 27, 70}),
                               &failed, items),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requirement rows at the requester, judged by a raw server: replies good and bad.
+// Requirement rows at the requester, against a raw server: valid and faulty replies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -87,10 +87,10 @@ TEST(RequesterReplies, V1_109_F_07_a_failed_read_does_not_care_what_its_chunk_lo
     OfferedCall call;
     const std::uint32_t xid = submit_offered(lab, call);
     Offer offer = offer_in(got(lab, 0));
-    if (form == 0) offer.writes = {{}, {}};  // zero segments
+    if (form == 0) offer.writes = {{}, {}};  // form 0: no segments
     if (form == 1) set_lengths(offer.writes[0], {0, 0}), set_lengths(offer.writes[1], {0, 0});
     lab.peer->send(RawCall{.xid = xid, .credits = 4, .writes = offer.writes}.with(
-        accepted(xid, {5})));  // form 2: as offered
+        accepted(xid, {5})));  // form 2: lengths as offered
     lab.settle();
     ASSERT_EQ(lab.finished.size(), 1u);
     EXPECT_EQ(lab.finished[0].status, CallStatus::Ok) << form;
@@ -128,9 +128,9 @@ TEST(RequesterReplies,
     EXPECT_EQ(lab.finished.size(), 1u);
     if (lab.finished.size() != 1) return;
     EXPECT_EQ(lab.finished[0].status, CallStatus::UnusableReply);
-    EXPECT_EQ(lab.peer->inbox.size(), 1u);  // nothing sent again, no RDMA_ERROR, no RDMA_DONE
+    EXPECT_EQ(lab.peer->inbox.size(), 1u);  // no retransmission, no RDMA_ERROR, no RDMA_DONE
     EXPECT_EQ(lab.log.count(OpKind::PostRead), 0u);
-    // The connection goes on.
+    // The connection stays open.
     lab.submit_null();
     lab.settle();
     EXPECT_EQ(lab.peer->inbox.size(), 2u);
@@ -147,7 +147,7 @@ TEST(RequesterReplies,
   with_offered([](RawCall& r, const Offer& o) {
     return r.reads.push_back({24, o.writes[0][0]}), accepted(r.xid);
   });
-  // RDMA_NOMSG: no Reply chunk, one that sums to nothing, to 8 bytes, to more than offered.
+  // RDMA_NOMSG: without a Reply chunk, with one of 0 or 8 bytes, and of more than was offered.
   with_offered([](RawCall& r, const Offer&) { return r.proc = 1, Bytes{}; });
   for (const std::uint32_t length : {0u, 8u, 100000u})
     with_offered([length](RawCall& r, const Offer& o) {
@@ -156,11 +156,11 @@ TEST(RequesterReplies,
       (*r.reply)[0].length = length;
       return Bytes{};
     });
-  // An XID inside that differs, and nothing inside at all.
+  // An RPC XID that differs, and no RPC message at all.
   with_offered([](RawCall& r, const Offer&) { return accepted(r.xid + 1); });
 }
 
-/// The server answers by Reply chunk, having written this much of `message` there.
+/// The server answers by Reply chunk, after writing `written` bytes of `message` to it.
 const Finished& answer_by_reply_chunk(ClientLab& lab, std::uint32_t xid, const Bytes& message,
                                       std::size_t written) {
   const Offer offer = offer_in(lab.peer->inbox.back().bytes);
@@ -190,7 +190,7 @@ TEST(RequesterReplies, V1_036_A_17_the_xid_in_a_reply_chunk_is_compared_too) {
             CallStatus::UnusableReply);
   xid = submit();
   EXPECT_EQ(answer_by_reply_chunk(lab, xid, accepted(xid, {1, 2}), 32).status, CallStatus::Ok);
-  // A chunk that nobody wrote holds no reply, least of all that of the call before.
+  // A chunk that was not written holds no reply, in particular not that of the call before.
   xid = submit();
   EXPECT_EQ(answer_by_reply_chunk(lab, xid, accepted(xid, {1, 2}), 0).status, CallStatus::UnusableReply);
   EXPECT_EQ(lab.engine->counters().unusable_reply, 2u);
@@ -199,7 +199,7 @@ TEST(RequesterReplies, V1_036_A_17_the_xid_in_a_reply_chunk_is_compared_too) {
   EXPECT_EQ(answer_by_reply_chunk(lab, xid, accepted(xid), 24).status, CallStatus::Ok);
 }
 
-/// The call is made again, with the same buffer: what an earlier server wrote there has the right XID.
+/// The call is sent again with the same buffer, where an earlier server left a reply with the right XID.
 TEST(RequesterReplies, V1_036_A_17_a_reply_of_the_same_xid_from_before_a_reconnect_is_none) {
   LabOptions options;
   options.requester.long_buffers = 1;

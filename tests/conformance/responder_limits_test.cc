@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the responder: memory that runs short or will never do, what just fits, and work requests of
-// several calls next to each other. Suites of these names run with calls handed over as well.
+// Version 1 at the responder: memory that is short for now or altogether, what just fits, and adjacent work
+// requests of several calls. Suites of these names run with calls handed over as well.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -24,7 +24,7 @@ TEST(WriteChunks, a_shortage_of_reply_memory_is_a_queue) {
         test_call(xid, TestService::kList, {9000})));
   }
   for (int i = 0; i < 10; ++i) lab.turn();
-  // The first has the buffer until its Send is complete, which takes its client.
+  // The first has the buffer until its Send is complete, which needs the client.
   EXPECT_EQ(lab.engine->reply_memory().available(), 0u);
   EXPECT_GE(lab.engine->counters().waits_reply_memory, 3u);
   lab.settle();
@@ -126,7 +126,7 @@ TEST(LongCalls, V1_116_a_call_that_is_refused_is_not_executed) {
   EXPECT_EQ(lab.engine->call_memory().available(), lab.options.engine.call_buffers);
 }
 
-// --- Next to each other in one turn
+// --- Several calls in one turn
 
 TEST(ReadChunks, V1_086_arguments_of_two_calls_that_lie_next_to_each_other) {
   ServerLab lab;
@@ -186,7 +186,7 @@ TEST(WriteChunks, V1_106_no_piece_without_bytes_is_handed_to_the_driver) {
   for (const Op& op : lab.log.ops()) EXPECT_EQ(op.empty_pieces, 0u);
 }
 
-/// What the control plane asks for beyond what a connection object can carry would be without memory.
+/// More than a connection object can carry, as the control plane might ask, would have no memory.
 TEST(Capacity, a_connection_is_held_to_what_it_can_carry) {
   LabOptions options;
   options.engine.capacity.call_slots = 4;
@@ -209,7 +209,7 @@ TEST(Capacity, a_connection_is_held_to_what_it_can_carry) {
   EXPECT_TRUE(lab.alive(5));
 }
 
-/// A version 2 peer may send 4096 bytes before it has heard of another limit.
+/// A version 2 peer may send 4096 bytes until another limit was announced to it.
 TEST(Capacity, V2_011_with_shorter_receives_only_version_1_is_spoken) {
   LabOptions options;
   options.engine.capacity.receive_bytes = 4092;

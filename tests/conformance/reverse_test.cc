@@ -55,7 +55,7 @@ TEST(ReverseClient, V1_159_V1_163_F_27_receives_for_reverse_calls_come_on_top) {
   lab.settle();
   lab.peer->send(ClientLab::success(word_at(lab.peer->inbox.at(0).bytes, 0), 32));
   lab.settle();
-  EXPECT_EQ(lab.requester->outstanding(), 32u);  // the forward limit is exhausted
+  EXPECT_EQ(lab.requester->outstanding(), 32u);  // all forward credits are in use
   const std::size_t before = lab.peer->inbox.size();
   lab.peer->send(reverse_call(1));
   lab.peer->send(reverse_call(2));
@@ -192,7 +192,7 @@ TEST(ReverseServer, V1_159_V1_160_directions_are_accounted_apart) {
     lab.peer->send(RawCall{.xid = xid}.with(test_call(xid, TestService::kLater)));
   lab.call_back();
   lab.settle();
-  ASSERT_EQ(lab.peer->inbox.size(), 1u);  // the forward limit is used up, the callback goes out
+  ASSERT_EQ(lab.peer->inbox.size(), 1u);  // forward credits are in use, the callback goes out
   lab.peer->send(ClientLab::success(word_at(lab.peer->inbox[0].bytes, 0), 1));
   lab.settle();
   EXPECT_EQ(lab.finished.size(), 1u);
@@ -248,7 +248,7 @@ TEST(ReverseServer, V1_172_V1_173_a_callback_waits_for_the_client_to_come_back) 
 
 // --- RPCSEC_GSS
 
-/// Flavor 6 with as much as RFC 5531 lets a credential and a verifier hold.
+/// Flavor 6 with the longest credential and verifier that RFC 5531 allows.
 Bytes gss_call(std::uint32_t xid, std::uint32_t procedure) {
   Bytes out = words({xid, 0, 2, kTestProgram, 1, procedure, 6, 400});
   Bytes body(400);
@@ -272,7 +272,7 @@ TEST(Gss, V1_175_credentials_and_verifiers_are_carried_whole_also_in_long_calls)
   const Bytes reply = lab.call(call.header());
   EXPECT_EQ(accept_stat(reply), 0u);
   EXPECT_EQ(word_at(reply, 13), 600u);
-  // The requester makes the call long by itself when it does not fit.
+  // The requester sends a Long Call when it does not fit.
   ClientLab client;
   client.submit({.payload = rpc, .max_reply_bytes = 64});
   client.settle();
@@ -280,7 +280,7 @@ TEST(Gss, V1_175_credentials_and_verifiers_are_carried_whole_also_in_long_calls)
 }
 
 TEST(Gss, V1_177_A_16_F_28_a_protected_call_may_have_a_reply_chunk) {
-  // The caller under integrity or privacy names no items and adds its overhead to the bound of the reply.
+  // Under integrity or privacy the caller names no items and adds its overhead to the size of the reply.
   ClientLab lab;
   lab.submit({.payload = gss_call(0, TestService::kSource), .max_reply_bytes = 5000});
   lab.settle();

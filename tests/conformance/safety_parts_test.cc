@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: what messages in parts hold, and that it comes back when they are refused or their connection
-// ends.
+// Version 2: memory of continued messages, which is released when they are refused or their connection ends.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/safety_lab.h"
@@ -28,7 +27,7 @@ void send_in_parts(RawPeer& peer, std::uint32_t xid) {
 
 TEST(SafetyV2Close, V2_095_a_continued_call_that_waits_for_a_slot_gives_back_its_memory) {
   LabOptions options = Server::defaults();
-  // More Receives than slots: two calls, and what reverse calls may bring.
+  // More Receives than call slots: for two calls, and for replies to reverse calls.
   options.connection.credit_grant = 2;
   options.engine.capacity.requests = 32;
   options.connection.credits_requested = 32;
@@ -70,7 +69,7 @@ TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assem
   SecondClient second(lab);
   SecondClient third(lab, "third");
   hello(third);
-  // More often than there are connections.
+  // More times than there are connections.
   for (std::uint32_t i = 0; i < lab.options.engine.max_connections + 2; ++i) {
     hello(second);
     send_in_parts(second.peer(), 6);
@@ -80,7 +79,7 @@ TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assem
       send_in_parts(third.peer(), 8);
       third.turns();
       ASSERT_TRUE(third.connection->waits_for_assembly());
-      // The second leaves from the front of the queue; the third stays.
+      // The second leaves the front of the queue; the third stays in it.
       second.disconnect();
       ASSERT_TRUE(lab.engine->messages_await_assembly());
       EXPECT_TRUE(third.connection->waits_for_assembly());
@@ -106,11 +105,11 @@ TEST(SafetyV2Close, V2_095_closing_takes_a_connection_out_of_the_queue_for_assem
 
 TEST(SafetyV2Close, V2_062_host_authentication_on_its_way_gives_back_its_memory) {
   struct Case {
-    std::uint16_t credits;  ///< of the server's, after its greeting
+    std::uint16_t credits;  ///< that the server has after its greeting
     std::size_t octets;
-    std::size_t posted;  ///< Sends that are not complete when the connection ends
+    std::size_t posted;  ///< Sends outstanding when the connection ends
   };
-  // It waits for its first credit; all of it is out; its second part waits for a credit.
+  // The property set waits for its first credit; is posted; its second part waits for a credit.
   for (const Case& some : {Case{0, 64, 0}, Case{1, 64, 1}, Case{1, 6000, 1}}) {
     Server lab;
     lab.hello(some.credits);
@@ -141,7 +140,7 @@ TEST(SafetyV2Close, V2_095_V2_098_a_continued_reply_keeps_its_memory_until_its_p
   lab.peer->send(Header{.xid = 5, .credit = 0x00400000}.with(test_call(5, TestService::kList, {12000})));
   lab.peer->poll();
   for (int i = 0; i < 4; ++i) lab.turn();
-  // Its second part waits for a credit; its first is on the wire of a client that stands still.
+  // Its second part waits for a credit; its first was sent to a client that does not receive.
   ASSERT_EQ(lab.log.count(OpKind::PostSend), 1u);
   ASSERT_EQ(pool.available(), all - 1);
   ASSERT_EQ(lab.service->releases, 0u);
@@ -156,7 +155,7 @@ TEST(SafetyV2Close, V2_095_V2_098_a_continued_reply_keeps_its_memory_until_its_p
 
 // --- Refusals
 
-/// The next message in parts finds memory, and nothing of the last one in it.
+/// The next message in parts is given memory, and holds nothing of an earlier one.
 void expect_room_for_parts(Server& lab, std::size_t all) {
   EXPECT_EQ(free_assemblies(lab), all);
   lab.peer->inbox.clear();
@@ -265,20 +264,20 @@ TEST(SafetyV2Parts, V2_129_a_continued_reply_that_invalidates_a_foreign_handle_g
 // --- Properties
 
 TEST(SafetyV2Parts, V2_064_properties_that_wait_for_their_judge_give_back_their_memory) {
-  struct Judge {
+  struct Verdict {
     int refusals = 3;
     int asked = 0;
   };
   for (const bool close : {false, true}) {
     Server lab;
-    Judge judge;
+    Verdict verdict;
     lab.connection->set_property_sink(
         [](void* context, rpcrdma::Connection&, std::span<const std::byte>, bool) noexcept {
-          auto& asked = *static_cast<Judge*>(context);
+          auto& asked = *static_cast<Verdict*>(context);
           ++asked.asked;
           return asked.refusals-- <= 0;
         },
-        &judge);
+        &verdict);
     const std::size_t all = free_assemblies(lab);
     const auto part = [&](std::uint32_t flags, std::initializer_list<std::uint32_t> body) {
       lab.peer->send(Header{.xid = 9, .credit = 0x00400040u, .type = kConnProp, .flags = flags}.then(body));
@@ -287,8 +286,8 @@ TEST(SafetyV2Parts, V2_064_properties_that_wait_for_their_judge_give_back_their_
     part(0, {4, 8192});
     lab.turn();
     lab.peer->poll();
-    for (int i = 0; i < 10 && judge.asked == 0; ++i) lab.turn(), lab.peer->poll();
-    ASSERT_EQ(judge.asked, 1);
+    for (int i = 0; i < 10 && verdict.asked == 0; ++i) lab.turn(), lab.peer->poll();
+    ASSERT_EQ(verdict.asked, 1);
     EXPECT_EQ(free_assemblies(lab), all - 1);
     if (close)
       lab.connection->close(CloseReason::LocalClose);
@@ -298,7 +297,7 @@ TEST(SafetyV2Parts, V2_064_properties_that_wait_for_their_judge_give_back_their_
     EXPECT_EQ(free_assemblies(lab), all);
     EXPECT_EQ(lab.counters().properties_received, close ? 0u : 1u);
     if (close) continue;
-    EXPECT_EQ(judge.asked, 4);
+    EXPECT_EQ(verdict.asked, 4);
     EXPECT_EQ(lab.connection->peer_parameters().receive_buffer_bytes, 8192u);
     lab.peer->inbox.clear();
     expect_room_for_parts(lab, all);

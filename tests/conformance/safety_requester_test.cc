@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What keeps the memory and the calls of version 1 callers safe from late, contradictory and lost replies,
-// and from connections that end at the wrong moment.
+// Memory and calls of version 1 callers are safe from late, contradictory and lost replies, and from
+// connections that end at any moment.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -14,9 +14,9 @@ namespace {
 using rpcrdma::CallStatus;
 
 constexpr std::uint32_t kHeaderBytes = 28;   ///< without chunks
-constexpr std::uint32_t kSegmentBytes = 16;  ///< of a Write chunk; each chunk has 8 in front
+constexpr std::uint32_t kSegmentBytes = 16;  ///< of a Write chunk, which begins with 8 more
 
-/// Our engine as client, with memory of a caller and a server that has granted enough for anything.
+/// Our engine as client, with memory of a caller, and with credits enough for every test.
 class Caller : public ClientLab {
  public:
   explicit Caller(const LabOptions& chosen = {}) : ClientLab(chosen) {
@@ -37,7 +37,7 @@ class Caller : public ClientLab {
   rdma::Sge piece(std::uint32_t from, std::uint32_t bytes) const {
     return {memory.bytes.data() + from, bytes, memory.lkey};
   }
-  /// A call whose one Write chunk has this many segments; its XID.
+  /// A call with one Write chunk of so many segments; returns its XID.
   std::uint32_t submit_read(std::uint32_t segments, std::uint64_t deadline_ns = 0) {
     std::vector<rdma::Sge> pieces;
     for (std::uint32_t i = 0; i < segments; ++i) pieces.push_back(piece(i * 1024, 64));
@@ -188,7 +188,7 @@ TEST(SafetyRequester, V1_036_V1_056_a_grant_in_an_unusable_reply_is_none) {
   lab.settle();
   ASSERT_EQ(lab.peer->inbox.size(), 1u);
   const std::uint32_t xid = word_at(lab.peer->inbox[0].bytes, 0);
-  // The XID inside is that of another call.
+  // The XID of the RPC message is that of another call.
   lab.peer->send(RawCall{.xid = xid, .credits = 1000}.with(words({xid + 1, 1, 0, 0, 0, 0})));
   lab.settle();
   ASSERT_EQ(lab.finished.size(), 1u);
@@ -320,7 +320,7 @@ TEST(SafetyRequester, V1_143_memory_that_cannot_be_fenced_is_the_callers_when_th
     const std::uint32_t xid = lab.submit_read(segments);
     lab.settle();
     ASSERT_EQ(lab.calls_of(xid).size(), 1u);
-    // The invalidations are posted, and the queue pair ends before it gets to them.
+    // The invalidations are posted, and the queue pair ends before it executes them.
     EXPECT_TRUE(lab.requester->cancel(rpc::Xid{xid}));
     lab.connection->close(rpcrdma::CloseReason::LocalClose);
     EXPECT_TRUE(lab.finished.empty());

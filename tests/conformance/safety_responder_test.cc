@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a connection leaves behind at the responder when it ends: no completion, no place in a queue and no
-// buffer of it may reach the connections that go on, or the one that has its number next.
+// A connection that ends at the responder leaves nothing behind: no completion, queue entry or buffer of it
+// affects other connections or the next one with its number.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -15,7 +15,7 @@ Bytes later_call(std::uint32_t xid) {
   return RawCall{.xid = xid}.with(test_call(xid, TestService::kLater));
 }
 
-/// Every call slot of a new connection can be used: none is lost to a queue of the last one.
+/// Every call slot of a new connection can be used: none was left in a queue of the last one.
 void expect_all_slots(ServerLab& lab, SecondClient& client) {
   constexpr std::uint32_t kCalls = 8;
   const std::size_t before = lab.service->held();
@@ -41,7 +41,7 @@ TEST(SafetyResponder, V1_154_V1_156_completions_of_an_earlier_connection_mean_no
   const std::size_t executed = lab.service->executed.size();
   lab.peer->inbox.clear();
 
-  // The buffer still holds a call that would be executed once more.
+  // The buffer still holds a call, which must not be executed again.
   lab.connection->on_completion({.wr_id = receive.wr_id, .byte_len = 68, .opcode = rdma::WcOpcode::Receive});
   lab.connection->on_completion({.wr_id = reply.wr_id, .opcode = rdma::WcOpcode::Send});
   lab.settle();
@@ -54,7 +54,7 @@ TEST(SafetyResponder, V1_154_V1_156_completions_of_an_earlier_connection_mean_no
     lab.connection->on_completion({.wr_id = receive.wr_id, .status = status});
   EXPECT_TRUE(lab.connection->is_open());
   EXPECT_TRUE(lab.alive());
-  lab.reconnect();  // its books are in order
+  lab.reconnect();  // nothing is left of the old connection
   EXPECT_TRUE(lab.alive());
 }
 
@@ -92,7 +92,7 @@ TEST(SafetyResponder, closing_takes_calls_out_of_the_queue_for_reply_memory) {
         test_call(xid, TestService::kList, {9000})));
     peer.poll();
   };
-  // The reply's Send is not complete as long as its client stands still.
+  // The reply's Send does not complete while its client does not receive.
   list_call(*lab.peer, 1);
   for (int i = 0; i < 20; ++i) lab.turn();
   ASSERT_EQ(lab.engine->reply_memory().available(), 0u);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: lines between what a peer says and the memory of others: segments, thresholds, properties,
-// invalidations, windows.
+// Version 2: a peer's segments, thresholds, properties and invalidations do not reach the memory of others.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/v2_lab.h"
@@ -21,7 +20,7 @@ TEST(SafetyV2Chunks, V2_083_segments_of_write_and_reply_chunks_do_not_wrap) {
   lab.hello();
   const auto memory = lab.peer->expose(4096, rdma::kRemoteWrite);
   const std::uint64_t near_end = ~std::uint64_t{0};
-  // The first segment has room for all: what is refused is the list, not an access.
+  // The first segment has room for everything: the list is refused, not an access.
   const std::vector<rpcrdma::Segment> wraps = {memory.segment, {memory.segment.handle, 2, near_end}};
   const std::vector<rpcrdma::Segment> ends = {memory.segment, {memory.segment.handle, 2, near_end - 2}};
   struct Form {
@@ -59,7 +58,7 @@ TEST(SafetyV2Chunks, V2_083_segments_of_read_chunks_do_not_wrap) {
 
 // --- Properties
 
-/// A set with one unknown property, `bytes` in all.
+/// A property set of `bytes` with one unknown property.
 Bytes unknown_property(std::uint32_t bytes) {
   Bytes body = words({1, 0x77, bytes - 12});
   body.resize(bytes);
@@ -92,7 +91,7 @@ TEST(SafetyV2Properties, V2_064_D2_25_a_set_of_properties_is_at_most_64_KiB) {
     EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
     lab.peer->inbox.clear();
     EXPECT_TRUE(lab.alive2());
-    // Nor do we send more.
+    // We send no more either.
     EXPECT_FALSE(lab.connection->send_host_authentication(Bytes(kLimit)));
     EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
   }
@@ -103,7 +102,7 @@ class ReadClient : public Client {
   explicit ReadClient(const LabOptions& chosen = defaults()) : Client(chosen) {
     memory = device->allocate_memory(1u << 18);
   }
-  /// A call whose one Write chunk has `pieces` pieces of `bytes`; what was sent for it.
+  /// Submits a call with one Write chunk of `pieces` pieces of `bytes`; returns what was sent.
   Bytes read(std::uint32_t bytes, std::uint32_t pieces = 1, rpcrdma::Request more = {},
              std::uint32_t first_offer = 0) {
     std::vector<rdma::Sge> list;
@@ -136,13 +135,13 @@ TEST(SafetyV2Properties, V2_065_a_largest_segment_of_one_byte_is_taken_as_4096) 
   ASSERT_EQ(chunk.size(), 4u);
   for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(chunk[i].length, 4096u);
 
-  // Both those that judge properties and the connection keep to it: the judge may be another process.
+  // agree() and the connection both enforce it: agree() may run in another process.
   rpcrdma::v2::Parameters peer;
   peer.max_segment_bytes = 1;
   EXPECT_EQ(rpcrdma::v2::agree({}, peer).max_segment_bytes, 4096u);
-  rpcrdma::v2::Agreement judged = lab.connection->agreement();
-  judged.max_segment_bytes = 1;
-  lab.connection->apply(judged);
+  rpcrdma::v2::Agreement agreed = lab.connection->agreement();
+  agreed.max_segment_bytes = 1;
+  lab.connection->apply(agreed);
   EXPECT_EQ(lab.connection->agreement().max_segment_bytes, 4096u);
 }
 
@@ -207,7 +206,7 @@ TEST(SafetyV2Invalidation, V2_128_V2_129_only_the_end_of_its_call_may_invalidate
     EXPECT_EQ(lab.connection->close_reason(), CloseReason::InvalidationError) << form.what;
     EXPECT_EQ(lab.engine->counters().invalidation_errors, 1u) << form.what;
     EXPECT_TRUE(lab.finished.empty()) << form.what;
-    // It is sent again, with another handle.
+    // The call is sent again, with another handle.
     lab.disconnect();
     lab.connect();
     lab.peer->inbox.clear();
@@ -237,20 +236,20 @@ TEST(SafetyV2Windows, V2_127_V2_145_all_windows_are_free_again_however_a_call_en
     return Header{.xid = xid, .flags = kResponse, .writes = {{segment(call, 9), segment(call, 13)}}}.with(
         words({xid, 1, 0, 0, 0, 0, 0, 8192}));
   };
-  // The responder has invalidated one of the two handles, or none.
+  // The responder invalidates one of the two handles, or none.
   for (const bool remote : {true, false}) {
     const Bytes call = lab.read(4096, kWindows);
     lab.peer->send(reply(call), remote ? static_cast<rdma::Rkey>(word_at(call, 5)) : rdma::Rkey{});
     lab.settle();
     EXPECT_EQ(lab.finished.back().status, CallStatus::Ok);
   }
-  // Cancelled, while it is out.
+  // Cancelled while outstanding.
   Bytes call = lab.read(4096, kWindows);
   EXPECT_TRUE(lab.requester->cancel(static_cast<rpc::Xid>(word_at(call, 0))));
   lab.settle();
   EXPECT_EQ(lab.finished.back().status, CallStatus::Cancelled);
-  lab.answer(success(word_at(call, 0)));  // late: its credit comes back
-  // Sent again with more room, and cancelled while it waits for that.
+  lab.answer(success(word_at(call, 0)));  // the late reply returns its credit
+  // Sent again with more room, and cancelled while it waits to be.
   rpcrdma::Request repeatable;
   repeatable.repeatable = true;
   for (const bool cancel : {false, true}) {

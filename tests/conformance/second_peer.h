@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A second live connection of a lab's engine, to a raw peer with a device of its own: what one connection
-// does must not be the other's matter.
+// A second connection of a lab's engine, to a raw peer with a device of its own: what one connection does
+// must not affect the other.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ class SecondClient {
     ASSERT_TRUE(up);
     turns();
   }
-  /// The connection ends, and its place with the server is free again.
+  /// Ends the connection; the server reports it closed and its place is free again.
   void disconnect() {
     peer_->owned_qp.reset();
     turns();
@@ -55,7 +55,7 @@ class SecondClient {
     ASSERT_EQ(connection->state(), rpcrdma::Connection::State::Closed);
   }
 
-  /// Turns of the server and of this client, while the lab's own peer stands still.
+  /// Turns of the server and of this client, while the lab's own peer is not polled.
   void turns(int count = 60) {
     for (int i = 0; i < count; ++i) {
       lab_.turn();

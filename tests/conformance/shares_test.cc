@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What connections share: one that does not go on holds no more than its part, for no longer than a call may wait.
+// Memory that connections share: one that makes no progress holds no more than its share, and not for longer
+// than the progress timeout.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -28,13 +29,13 @@ void list(RawPeer& peer, std::uint32_t xid, std::uint32_t bytes) {
       test_call(xid, TestService::kList, {bytes})));
 }
 
-/// The server's time alone, while the lab's own peer stands still and so takes nothing.
+/// Time passes for the server only: the lab's own peer is not polled and receives nothing.
 void pass(ServerLab& lab, std::uint64_t ns) {
   for (const std::uint64_t end = lab.now_ns + ns; lab.now_ns < end;)
     lab.engine->poll(lab.now_ns += 5'000'000);
 }
 
-/// Asks for more than there is, and takes none of the answers.
+/// Asks for more than there is, and receives none of the answers.
 void hoard(ServerLab& lab, RawPeer& peer) {
   for (std::uint32_t xid = 1; xid <= 60; ++xid) {
     list(peer, xid, 9000);

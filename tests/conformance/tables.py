@@ -28,10 +28,10 @@ class Tables:
             return
         name, shown = cells[0], cells[-1]
         if not ID.fullmatch(name):
-            self.problems.append(f"{where} {name} has not the form of an id")
+            self.problems.append(f"{where} {name} is not a valid id")
             return
         if name in self.ids:
-            self.problems.append(f"{where} {name} is there twice")
+            self.problems.append(f"{where} {name} is defined twice")
         elif not all(cells):
             self.problems.append(f"{where} {name} has an empty cell")
         elif name.startswith("V") and shown != "test" and not OTHERWISE.match(shown):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: what happens for the second time on a connection, and what a connection leaves to the next in its place.
+// Version 2: what happens twice on a connection, and what a connection leaves to the next one with its
+// number.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/v2_client.h"
@@ -52,7 +53,7 @@ TEST(V2Again, V2_062_host_authentication_goes_out_once_whatever_else_waits) {
   ASSERT_TRUE(lab.connection->send_host_authentication(Bytes(64)));
   lab.settle();
   EXPECT_EQ(sets(), 1u);
-  // Its Send is not complete: another set has to wait.
+  // Its Send has not completed: another set has to wait.
   EXPECT_FALSE(lab.connection->send_host_authentication(Bytes(64)));
   lab.settle();
   EXPECT_EQ(sets(), 1u);
@@ -75,7 +76,7 @@ TEST(V2Again, V2_062_host_authentication_on_its_way_is_not_sent_again_when_other
   lab.settle();
   const std::uint64_t sets = lab.counters().properties_sent;
   std::uint32_t xid = 10;
-  while (lab.counters().waits_credit == 0) {  // until a reply finds no credit
+  while (lab.counters().waits_credit == 0) {  // until a reply waits for a credit
     ASSERT_LT(xid, 20u);
     lab.peer->send(null_call(++xid, 0x00400000));
     lab.settle();
@@ -111,7 +112,7 @@ TEST(V2Again, V2_016_a_connection_begins_with_nothing_of_the_one_before) {
   EXPECT_EQ(lab.connection->agreement().send_bytes, 1024u);
   EXPECT_TRUE(lab.connection->heard_properties());
   lab.connection->set_credits(2);
-  // In the middle of a call in parts, with calls that the service has not answered.
+  // The connection ends in the middle of a continued call and with calls that the service has not answered.
   lab.peer->send(Header{.xid = 7, .credit = 0}.with(test_call(7, TestService::kLater)));
   const Bytes unfinished = test_call(9, 0);
   lab.ask(Header{.xid = 9, .flags = kMore}.with(std::span(unfinished).first(20)));
@@ -128,14 +129,14 @@ TEST(V2Again, V2_016_a_connection_begins_with_nothing_of_the_one_before) {
   EXPECT_EQ(lab.connection->peer_parameters(), rpcrdma::v2::Parameters{});
   EXPECT_EQ(lab.connection->flow_control().balance(), 1);
   EXPECT_EQ(lab.connection->flow_control().window(), options.connection.credit_grant);
-  // Properties are told again, and calls of any length are answered.
+  // Properties are announced again, and calls of any length are answered.
   const auto inbox = lab.exchange(null_call(0x10, 0x0040003f));
   ASSERT_EQ(inbox.size(), 2u);
   EXPECT_EQ(word_at(inbox[0].bytes, 3), kConnProp);
   EXPECT_EQ(word_at(inbox[0].bytes, 2) >> 16, options.connection.credit_grant);
   EXPECT_EQ(lab.ask(Header{.xid = 3}.with(test_call(3, TestService::kList, {4000}))).size(), 1u);
   lab.reconnect();
-  EXPECT_TRUE(lab.alive(5)) << "and version 1 is as good";
+  EXPECT_TRUE(lab.alive(5)) << "version 1 works as well";
 }
 
 }  // namespace

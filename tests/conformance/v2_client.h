@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A client of version 2 with a READ under way, and the calls and replies of its tests.
+// A version 2 client with a READ outstanding, and the calls and replies of its tests.
 #pragma once
 
 #include "tests/conformance/v2_lab.h"
 
 namespace sluice::conformance::v2 {
 
-/// A call of `bytes`, which is NAME's.
+/// A NAME call of `bytes`.
 inline Bytes name_call(std::uint32_t bytes) {
   Bytes payload = test_call(0, TestService::kName, {bytes - 44});
   payload.resize(bytes);
@@ -17,7 +17,7 @@ inline Bytes name_call(std::uint32_t bytes) {
 
 inline Bytes read_reply(std::uint32_t xid, const Bytes& call, std::uint32_t returned, std::uint32_t count,
                         std::uint32_t flags = kResponse) {
-  // Words of the call: prefix, handle, no reads, one Write chunk of one segment.
+  // The call has a prefix, a handle, no Read chunks and one Write chunk of one segment.
   const rpcrdma::Segment segment{static_cast<rdma::Rkey>(word_at(call, 9)), returned,
                                  std::uint64_t{word_at(call, 11)} << 32 | word_at(call, 12)};
   return Header{.xid = xid, .flags = flags, .writes = {{segment}}}.with(
@@ -36,7 +36,7 @@ class ReadClient : public Client {
     memory = device->allocate_memory(1u << 20);
     confirm();
   }
-  /// A call with one Write chunk; returns it as it was sent.
+  /// Submits a call with one Write chunk; returns what was sent.
   Bytes read(std::uint32_t bytes, std::uint32_t count, rpcrdma::Request more = {},
              std::uint32_t first_offer = 0) {
     const rdma::Sge piece{memory.bytes.data(), bytes, memory.lkey};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2 at the requester: errors, and what may be tried again, against a server that writes its headers by
-// hand.
+// Version 2 at the requester: errors, and which calls are retried, against a server that writes its headers
+// by hand.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/v2_client.h"
@@ -112,7 +112,7 @@ TEST(V2ClientErrors, V2_114_without_read_chunks_the_call_goes_as_a_whole) {
   EXPECT_EQ(lab.finished[0].error.code, ErrorCode::ReadChunks);
 }
 
-/// The whole of a call whose two arguments were in Read chunks, as a position-zero chunk has it.
+/// A call whose two arguments were in Read chunks, as it looks in a position-zero chunk.
 Bytes whole_call(std::uint32_t xid, std::uint32_t first, std::uint32_t second, std::uint32_t tail) {
   Bytes whole = test_call(xid, TestService::kTwoSinks, {first});
   whole.resize(44 + xdr::padded(first));
@@ -182,7 +182,7 @@ TEST(V2ClientErrors, V2_120_an_error_in_the_middle_of_a_call_ends_it_at_once) {
   EXPECT_EQ(lab.finished[0].status, CallStatus::Refused);
   EXPECT_EQ(lab.finished[0].error.code, ErrorCode::System);
   EXPECT_FALSE(lab.requester->cancel(static_cast<rpc::Xid>(*xid)));
-  // What is left is dropped by the responder, up to the last part (D2-40): no chunks go with it.
+  // The responder drops the rest up to the last part (D2-40), which has no chunks.
   const auto next = lab.submit_null();
   lab.answer(grant(60));
   const auto rest = lab.sent();
@@ -264,7 +264,7 @@ TEST(V2ClientErrors, V2_145_a_call_that_is_cancelled_while_it_waits_to_be_sent_a
   ReadClient lab;
   const Bytes call = lab.read(1u << 20, 0, repeatable(), 65536);
   lab.peer->send(error(word_at(call, 0), 8, {1, 1u << 20}));
-  // One turn: the refusal has come, the invalidation of what was offered has not.
+  // One turn in which the refusal has arrived and the invalidation of the first offer has not completed.
   bool cancelled = false;
   for (int i = 0; i < 50 && !cancelled; ++i) {
     lab.peer->poll();

@@ -48,7 +48,7 @@ TEST(V2Negotiation, V2_006_V2_007_a_short_call_as_greeting) {
   ASSERT_EQ(lab.sent().size(), 2u);
   EXPECT_EQ(word_at(lab.sent()[0], 3), kConnProp);
   EXPECT_EQ(lab.finished.size(), 1u);
-  // One that is not suited is preceded by properties.
+  // A call that cannot be the greeting is preceded by properties.
   Client other(options);
   other.submit({.payload = name_call(2000), .max_reply_bytes = 64});
   other.settle();
@@ -88,7 +88,7 @@ TEST(V2Negotiation, V2_013_V2_014_V2_017_both_forms_of_err_vers_lead_to_version_
       lab.answer(ClientLab::success(*next, 32));
     }
     EXPECT_EQ(lab.finished.size(), 41u);
-    // The next connection begins with version 1, for a while.
+    // The next connections begin with version 1, for some time.
     lab.disconnect();
     lab.connect();
     EXPECT_EQ(lab.connection->version(), 1u);
@@ -163,7 +163,7 @@ TEST(V2ClientCredits, V2_033_V2_036_V2_041_V2_042_grants_when_the_server_runs_sh
     lab.settle();
     lab.peer->send(success(*xid, 0x00400001));
     lab.settle();
-    lab.peer->send(success(0xabcd));  // nothing of ours: it only uses a credit
+    lab.peer->send(success(0xabcd));  // an unknown XID: it only uses a credit
     lab.settle();
     unused = lab.connection->flow_control().unused();
     ASSERT_GE(unused, 0);
@@ -210,14 +210,14 @@ TEST(V2ClientThresholds, V2_049_V2_104_long_calls_or_continuation_and_reply_chun
   ASSERT_EQ(long_call.size(), 1u);
   EXPECT_EQ(word_at(long_call[0], 3), kNoMsg);
   const auto small_reply = shape(4096, 100, 9000);
-  EXPECT_EQ(word_at(small_reply.at(0), 8), 0u);  // continuation will do (V2-104)
+  EXPECT_EQ(word_at(small_reply.at(0), 8), 0u);  // the reply can be continued (V2-104)
   const auto large_reply = shape(4096, 100, 100000);
   EXPECT_EQ(word_at(large_reply.at(0), 8), 1u);
 }
 
 TEST(V2ClientThresholds, V2_050_segments_are_not_longer_than_the_peer_takes) {
   ReadClient lab;
-  // The first set of properties has come as none at all: this is a new connection.
+  // This connection has had its first set of properties, an empty one: make a new one.
   lab.disconnect();
   lab.connect();
   lab.peer->send(Header{.xid = 7, .credit = 0x00400100, .type = kConnProp}.then({2, 3, 4, 65536, 4, 4, 16}));
@@ -242,7 +242,7 @@ TEST(V2ClientThresholds, V2_051_no_more_segments_than_the_peer_takes) {
   lab.settle();
   EXPECT_EQ(lab.sent().size(), 5u);
   EXPECT_EQ(word_at(lab.sent().back(), 3), kMsg);
-  // Three that cannot be avoided.
+  // Three segments that cannot be avoided.
   const std::vector<rdma::Sge> pieces(3, piece);
   const rpcrdma::WriteItem three{.pieces = pieces};
   lab.submit({.payload = payload, .writes = {&three, 1}, .max_reply_bytes = 64});
@@ -385,7 +385,7 @@ TEST(V2ClientInvalidation, V2_125_V2_130_the_named_handle_is_not_invalidated_twi
   const auto invalidated = lab.log.all(OpKind::Invalidate);
   ASSERT_EQ(invalidated.size(), 1u);
   EXPECT_EQ(static_cast<std::uint32_t>(invalidated[0].rkey), other);
-  // Neither is open any more.
+  // Neither handle is valid any more.
   lab.peer->write_remote(segments[1], words({1}));
   lab.settle();
   EXPECT_TRUE(lab.peer->failed);
@@ -405,7 +405,7 @@ TEST(V2ClientInvalidation, V2_126_not_named_nor_invalidated_by_a_device_without_
   ReadClient lab(options);
   const Bytes call = lab.read(4096, 16);
   EXPECT_EQ(word_at(call, 5), 0u);
-  EXPECT_EQ(word_at(call, 7), 1u);  // though there is a handle
+  EXPECT_EQ(word_at(call, 7), 1u);  // although it has a handle
   ReadClient with_it;
   const Bytes named = with_it.read(4096, 16);
   EXPECT_EQ(word_at(named, 5), word_at(named, 9));

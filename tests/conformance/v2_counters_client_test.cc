@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2 at the requester: all that known traffic counts.
+// Version 2 at the requester: every counter that some traffic changes.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/v2_counted.h"
@@ -74,9 +74,9 @@ TEST(V2Counters, calls_and_replies_at_the_requester) {
          lab.answer(error(*xid, 10));
        },
        received(1, 24, {{"calls_sent", 1}, {"inline_bytes_sent", kPlainCall}, {"errors_received", 1}})},
-      {"an error for nobody", [](Client& lab) { lab.answer(error(kXid, 10)); },
+      {"an error with an unknown XID", [](Client& lab) { lab.answer(error(kXid, 10)); },
        received(1, 24, {{"unknown_xid", 1}})},
-      {"an error that asks for another shape",
+      {"an error that asks for another form of the call",
        [](Client& lab) {
          const rdma::MemoryRegion memory = lab.device->allocate_memory(64);
          const rdma::Sge piece{memory.bytes.data(), 64, memory.lkey};
@@ -89,7 +89,7 @@ TEST(V2Counters, calls_and_replies_at_the_requester) {
        received(1, 28,
                 {{"calls_sent", 2},
                  {"calls_replanned", 1},
-                 // The second time it is a long call, with its argument in it.
+                 // Sent again as a Long Call, with its argument in the position-zero chunk.
                  {"inline_bytes_sent", (kPlainCall + 4 + 24) + (36 + 24)},
                  {"errors_received", 1}})},
       {"a reply that contradicts its call",
@@ -117,7 +117,7 @@ TEST(V2Counters, calls_and_replies_at_the_requester) {
                  {"bad_flags", 1},
                  {"faulty_responses", 1},
                  {"unusable_reply", 1}})},
-      {"a reply that invalidates what nobody named",
+      {"a reply that invalidates a handle that was not offered for it",
        [](Client& lab) {
          const auto xid = lab.submit_null();
          const rdma::MemoryRegion memory = lab.device->allocate_memory(64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2 at the responder: all that known traffic counts.
+// Version 2 at the responder: every counter that some traffic changes.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/v2_counted.h"
@@ -18,7 +18,7 @@ TEST(V2Counters, calls_at_the_responder) {
              test_call(kXid, TestService::kSink, {3000, 7})));
        },
        answered(kPlainCall + 24 + 8, kPlainReply + 12, {{"rdma_reads", 1}, {"rdma_read_bytes", 3000}})},
-      {"a Write chunk whose handle is named",
+      {"a Write chunk whose handle is to be invalidated",
        [](Server& lab) {
          const auto memory = lab.peer->expose(4096, rdma::kRemoteWrite);
          lab.answer(
@@ -98,15 +98,15 @@ TEST(V2Counters, headers_that_the_responder_drops_or_refuses) {
          lab.ask(Header{.xid = kXid}.then({0, 2, 0, 0}));
        },
        refused(36, "bad_chunk_lists")},
-      {"an error that cannot be read",
+      {"an error that does not decode",
        [](Server& lab) { lab.ask(Header{.xid = kXid, .type = kError, .flags = kResponse}.then({5})); },
        received(1, 24, {{"bad_error_message", 1}})},
-      {"an error that is no response",
+      {"an error without the response flag",
        [](Server& lab) { lab.ask(Header{.xid = kXid, .type = kError}.then({2})); },
        received(1, 24, {{"bad_error_message", 1}})},
-      {"an error for who has called nobody", [](Server& lab) { lab.ask(error(kXid, 2)); },
+      {"an error to a peer without outstanding calls", [](Server& lab) { lab.ask(error(kXid, 2)); },
        received(1, 24, {{"unknown_xid", 1}})},
-      {"a reply for who has called nobody", [](Server& lab) { lab.ask(success(kXid)); },
+      {"a reply to a peer without outstanding calls", [](Server& lab) { lab.ask(success(kXid)); },
        received(1, kPlainReply, {{"unknown_xid", 1}})},
       {"a faulty response",
        [](Server& lab) {
@@ -115,9 +115,9 @@ TEST(V2Counters, headers_that_the_responder_drops_or_refuses) {
        received(1, 36, {{"bad_chunk_lists", 1}, {"faulty_responses", 1}})},
       {"no payload", [](Server& lab) { lab.ask(Header{.xid = kXid}.with(words({kXid}))); },
        refused(40, "no_payload")},
-      {"another XID inside", [](Server& lab) { lab.ask(Header{.xid = kXid}.with(test_call(kXid + 1, 0))); },
+      {"XIDs that differ", [](Server& lab) { lab.ask(Header{.xid = kXid}.with(test_call(kXid + 1, 0))); },
        refused(kPlainCall, "xid_mismatch")},
-      {"a reply inside that is none",
+      {"a reply without the response flag",
        [](Server& lab) {
          lab.ask(Header{.xid = kXid}.with(words({kXid, 1, 0, 0, 0, 0})));
        },
@@ -130,7 +130,7 @@ TEST(V2Counters, headers_that_the_responder_drops_or_refuses) {
          lab.ask(Header{.xid = kXid, .type = kNoMsg, .reads = {{0, memory.segment}}}.bytes());
        },
        with(refused(60, "direction_mismatch"), {{"rdma_reads", 1}, {"rdma_read_bytes", 24}})},
-      {"properties that cannot be read",
+      {"properties that do not decode",
        [](Server& lab) { lab.ask(Header{.xid = kXid, .type = kConnProp}.then({1})); },
        refused(24, "bad_properties")},
       {"properties without a body",
@@ -148,7 +148,7 @@ TEST(V2Counters, chunks_that_the_responder_refuses) {
   options.connection.version2.parameters.max_segments = 3;
   expect_counts(
       {
-          {"positions that fall",
+          {"positions in decreasing order",
            [](Server& lab) {
              const auto memory = lab.peer->expose(8, rdma::kRemoteRead);
              lab.ask(Header{.xid = kXid, .reads = {{60, memory.segment}, {44, memory.segment}}}.with(
@@ -177,14 +177,14 @@ TEST(V2Counters, chunks_that_the_responder_refuses) {
                  test_call(kXid, TestService::kSource, {4})));
            },
            refused(kPlainCall + 8 + 64 + 4, "too_many_segments")},
-          {"segments that wrap",
+          {"segments that wrap around the address space",
            [](Server& lab) {
              const rpcrdma::Segment wraps{rdma::Rkey{1}, 2, ~std::uint64_t{0}};
              lab.ask(
                  Header{.xid = kXid, .writes = {{wraps}}}.with(test_call(kXid, TestService::kSource, {2})));
            },
            refused(kPlainCall + 24 + 4, "bad_chunk_lists")},
-          {"a chunk that is no item's",
+          {"a chunk of an ineligible argument",
            [](Server& lab) {
              const auto memory = lab.peer->expose(8, rdma::kRemoteRead);
              lab.ask(Header{.xid = kXid, .reads = {{44, memory.segment}}}.with(
@@ -198,7 +198,7 @@ TEST(V2Counters, chunks_that_the_responder_refuses) {
                  test_call(kXid, TestService::kSink, {7, 5})));
            },
            with(refused(kPlainCall + 24 + 8, "count_mismatch"), {{"rdma_reads", 1}, {"rdma_read_bytes", 8}})},
-          {"the same at the end of the call",
+          {"a chunk longer than its item at the end of the call",
            [](Server& lab) {
              const auto memory = lab.peer->expose(8, rdma::kRemoteRead);
              lab.ask(Header{.xid = kXid, .reads = {{44, memory.segment}}}.with(
@@ -216,7 +216,7 @@ TEST(V2Counters, chunks_that_the_responder_refuses) {
       options);
   options.connection.version2.continue_replies = false;
   expect_counts(
-      {{"a reply that fits nowhere",
+      {{"a reply larger than all that the client offers",
         [](Server& lab) { lab.ask(Header{.xid = kXid}.with(test_call(kXid, TestService::kList, {9000}))); },
         refused(kPlainCall + 4, "reply_too_large")}},
       options);
@@ -230,7 +230,7 @@ Bytes first_part(std::uint32_t xid, std::uint32_t flags = kMore) {
 
 TEST(V2Counters, V2_095_sequences_that_break) {
   expect_counts({
-      {"by another message",
+      {"broken by another message",
        [](Server& lab) {
          lab.peer->send(first_part(kXid));
          lab.ask(null_call(kXid + 1));
@@ -238,7 +238,7 @@ TEST(V2Counters, V2_095_sequences_that_break) {
        received(
            2, 56 + kPlainCall,
            {{"parts_received", 1}, {"broken_sequences", 1}, {"calls_received", 2}, {"v2_errors_sent", 2}})},
-      {"and what is left of both",
+      {"broken, and then the rest of both",
        [](Server& lab) {
          lab.peer->send(first_part(kXid));
          lab.peer->send(first_part(kXid + 1));
@@ -251,7 +251,7 @@ TEST(V2Counters, V2_095_sequences_that_break) {
                  {"parts_dropped", 2},
                  {"calls_received", 2},
                  {"v2_errors_sent", 2}})},
-      {"by a response",
+      {"broken by a response",
        [](Server& lab) {
          lab.peer->send(first_part(kXid));
          lab.ask(success(kXid));
@@ -276,7 +276,7 @@ TEST(V2Counters, V2_095_sequences_that_break) {
   LabOptions options = Server::defaults();
   options.engine.call_buffer_bytes = 64;
   expect_counts(
-      {{"by its length",
+      {{"broken by its length",
         [](Server& lab) {
           lab.ask(Header{.xid = kXid, .flags = kMore}.with(Bytes(64)));
           lab.ask(Header{.xid = kXid, .flags = kMore}.with(Bytes(4)));

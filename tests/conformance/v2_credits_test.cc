@@ -11,7 +11,7 @@ namespace {
 TEST(V2Credits, V2_034_V2_035_V2_139_replies_go_out_as_far_as_the_client_has_granted) {
   for (const std::uint32_t limit : {0x00010000u, 0xffff0000u}) {
     Server lab;
-    // The greeting and two replies: three more than the credit that the server starts with is four in all.
+    // The server begins with one credit; with three more it can send the greeting and three replies.
     lab.peer->send(Header{.xid = 1, .credit = limit | 3, .type = kConnProp}.then({0}));
     lab.settle();
     for (std::uint32_t xid = 10; xid < 20; ++xid) lab.peer->send(null_call(xid, limit));
@@ -63,7 +63,7 @@ TEST(V2Credits, V2_038_no_grant_goes_out_before_its_receive_is_posted) {
           test_call(xid, xid % 5 == 0 ? TestService::kList : TestService::kNull, {9000})));
     lab.settle();
   }
-  // Of the log alone: what was granted and not used is posted, and one more.
+  // From the log alone: for each unused credit that was granted a Receive is posted, and one more.
   std::int64_t posted = 0;
   std::int64_t unused = 1;
   for (const Op& op : lab.log.ops()) {

@@ -35,7 +35,7 @@ TEST(V2Version, V2_004_V2_012_V2_109_a_version_that_is_not_served_is_answered_in
   EXPECT_EQ(answer, words({9, 3, word_at(answer, 2), 4, 1, 1, 2}));
   Bytes garbage = words({10, 9, 0xffffffff});
   for (int i = 0; i < 50; ++i) append(garbage, words({0xA5A5A5A5u * static_cast<std::uint32_t>(i + 1)}));
-  // Not an error message by chance: word 3 is no 4.
+  // Word 3 is not 4: it is not taken for an error message.
   const Bytes second = lab.answer(garbage);
   EXPECT_EQ(second, words({10, 9, word_at(second, 2), 4, 1, 1, 2}));
   lab.hello();
@@ -83,11 +83,11 @@ TEST(V2Version, V2_005_a_message_too_short_for_the_prefix_is_dropped) {
   lab.hello();
   const Bytes call = null_call(0x41);
   for (std::size_t bytes = 4; bytes < 20; ++bytes) {
-    // Of 16 to 19 bytes, with version 2; of fewer, with anything.
+    // Fewer than 20 bytes are too few in version 2, fewer than 16 in any version.
     EXPECT_TRUE(lab.ask(std::span(call).first(bytes)).empty()) << bytes;
   }
   EXPECT_EQ(lab.counters().bad_fragment, 16u);
-  lab.peer->send(grant(20));  // no message of those has been granted for
+  lab.peer->send(grant(20));  // the grants of the dropped messages did not count
   EXPECT_TRUE(lab.alive2());
 }
 
@@ -97,7 +97,7 @@ TEST(V2Version, V2_011_V2_019_V2_046_messages_of_4096_bytes_are_served_from_the_
   Bytes name = test_call(0x51, TestService::kName, {4096 - 36 - 44});
   name.resize(4096 - 36);
   EXPECT_TRUE(is_success(lab.answer(Header{.xid = 0x51}.with(name)), 0x51));
-  // The answer to a list is not longer, without properties of the peer's.
+  // Without properties of the peer's no answer is longer.
   lab.ask(Header{.xid = 0x52}.with(test_call(0x52, TestService::kList, {4096 - 36 - 28})));
   ASSERT_EQ(lab.answers().size(), 1u);
   EXPECT_EQ(lab.answers()[0].size(), 4096u);

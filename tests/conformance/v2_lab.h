@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bench for version 2: headers by hand, and a raw peer that keeps its own books of credits.
+// The bench for version 2: headers by hand, and a raw peer that counts credits by itself.
 #pragma once
 
 #include <algorithm>
@@ -101,7 +101,7 @@ class Server : public ServerLab {
   }
   explicit Server(const LabOptions& chosen = defaults()) : ServerLab(chosen) {}
 
-  /// What has come but properties and grants.
+  /// Messages received other than properties and grants.
   std::vector<Bytes> answers() const {
     std::vector<Bytes> result;
     for (const Received& received : peer->inbox)
@@ -109,7 +109,7 @@ class Server : public ServerLab {
         result.push_back(received.bytes);
     return result;
   }
-  /// Begins the connection: the server has the credits that it needs.
+  /// Sends the client's first message, which grants the server `credits`.
   void hello(std::uint16_t credits = 256) {
     peer->send(Header{.xid = 1, .credit = 0x00400000u | credits, .type = kConnProp}.then({0}));
     settle();

@@ -102,7 +102,7 @@ TEST(V2Limits, V2_113_V2_115_V2_117_as_many_chunks_and_segments_as_were_announce
 }
 
 TEST(V2Limits, V2_083_a_segment_that_ends_where_memory_does) {
-  // Its last octet is that of the address space: it does not wrap, and is nobody's memory.
+  // It ends with the last octet of the address space: it does not wrap, but is not registered.
   Server lab;
   lab.hello();
   const Segment last{rdma::Rkey{1}, 2, ~std::uint64_t{0} - 2};

@@ -76,13 +76,13 @@ TEST(V2Continuation, V2_086_V2_112_parts_of_two_messages_break_both) {
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_TRUE(is_error(answers[0], 5, 4));
   EXPECT_TRUE(is_error(answers[1], 6, 4));
-  // What is left of both is dropped, up to the last part.
+  // The rest of both is dropped, up to the last part.
   EXPECT_TRUE(lab.ask(Header{.xid = 5}.with(std::span(payload).subspan(20))).empty());
   EXPECT_TRUE(lab.alive2());
 
   lab.peer->send(first(15));
   answers = lab.ask(Header{.xid = 15, .type = kConnProp}.then({0}));
-  ASSERT_EQ(answers.size(), 1u);  // there is one XID
+  ASSERT_EQ(answers.size(), 1u);  // one error: both have the same XID
   EXPECT_TRUE(is_error(answers[0], 15, 4));
   EXPECT_TRUE(lab.service->executed.size() == 1);
   EXPECT_TRUE(lab.ask(Header{.xid = 15}.with(std::span(payload).subspan(20))).empty());
@@ -121,7 +121,7 @@ TEST(V2Continuation, V2_088_more_with_chunks) {
   EXPECT_TRUE(is_error(
       lab.answer(Header{.xid = 2, .flags = kMore, .reads = {{44, memory.segment}}}.with(payload)), 2, 4));
   EXPECT_EQ(lab.log.count(OpKind::PostRead), 0u);
-  // In the middle as well; the rest is drained.
+  // Also in the middle; the rest is dropped.
   lab.peer->send(Header{.xid = 3, .flags = kMore}.with(payload));
   EXPECT_TRUE(is_error(
       lab.answer(Header{.xid = 3, .flags = kMore, .reads = {{44, memory.segment}}}.with(payload)), 3, 4));
@@ -142,7 +142,7 @@ TEST(V2Continuation, V2_023_a_part_with_an_unknown_flag_leaves_no_hole) {
   EXPECT_TRUE(lab.service->executed.empty());
   EXPECT_EQ(lab.engine->assembly_memory().available(), lab.options.engine.assembly_buffers);
   EXPECT_TRUE(lab.alive2());
-  // A message of an unknown type breaks what it comes in the middle of: one error for each.
+  // A message of an unknown type interrupts a continued one: one error for each.
   lab.peer->send(Header{.xid = 6, .flags = kMore}.with(std::span(payload).first(16)));
   const auto answers = lab.ask(Header{.xid = 7, .type = 9}.bytes());
   ASSERT_EQ(answers.size(), 2u);
@@ -173,7 +173,7 @@ TEST(V2Continuation, V2_093_a_part_without_payload_is_refused) {
   Server lab;
   lab.hello();
   EXPECT_TRUE(is_error(lab.answer(Header{.xid = 31, .flags = kMore}.bytes()), 31, 2));
-  lab.ask(Header{.xid = 31}.with(words({1})));  // ends it
+  lab.ask(Header{.xid = 31}.with(words({1})));  // its last part
   EXPECT_TRUE(is_error(lab.answer(Header{.xid = 32}.bytes()), 32, 2));
   EXPECT_TRUE(lab.alive2());
 }
@@ -201,7 +201,7 @@ TEST(V2Continuation, V2_095_each_part_starts_the_timer_again) {
   }
   lab.pass(4'000'000'000);
   EXPECT_TRUE(is_success(lab.answer(Header{.xid = 34}.with(std::span(payload).subspan(48))), 34));
-  // Nothing is in parts any more: silence is no fault.
+  // No message is incomplete any more: silence is no fault.
   lab.pass(60'000'000'000);
   EXPECT_TRUE(lab.alive2(35));
 }
@@ -215,7 +215,7 @@ TEST(V2Continuation, V2_095_what_has_come_of_a_message_goes_with_its_connection)
   lab.reconnect();
   EXPECT_EQ(pool.available(), lab.options.engine.assembly_buffers);
   lab.hello();
-  // The rest of it is nobody's.
+  // The rest of it belongs to no message.
   EXPECT_TRUE(is_error(lab.answer(Header{.xid = 36}.with(words({2}))), 36, 2));
   EXPECT_TRUE(lab.alive2());
 }
@@ -389,7 +389,7 @@ TEST(V2Replies, V2_098_V2_103_a_threshold_too_low_for_the_last_part_ends_the_rep
   EXPECT_TRUE(is_error(rest[0], 4, 9)) << "REPLY_RESOURCE";
   lab.peer->inbox.clear();
   lab.peer->send(null_call(6));  // in the slot that has become free, and one in another
-  EXPECT_EQ(lab.ask(null_call(7)).size(), 2u) << "the way is free for others";
+  EXPECT_EQ(lab.ask(null_call(7)).size(), 2u) << "other calls are served";
 }
 
 TEST(V2Replies, V2_092_a_reply_that_waits_for_a_credit_holds_no_memory_of_its_call) {

@@ -38,7 +38,7 @@ TEST(V2Reduction, V2_069_a_long_call_is_made_when_it_is_asked_for) {
   EXPECT_EQ(word_at(call, 9), 40u);
   lab.answer(success(*xid));
   EXPECT_EQ(lab.finished.at(0).status, CallStatus::Ok);
-  // And our responder takes it.
+  // Our responder accepts it.
   Server server;
   server.hello();
   const Bytes payload = test_call(9, 0);
@@ -70,7 +70,7 @@ TEST(V2Reduction, V2_071_V2_072_V2_073_V2_074_counts_and_discriminators_stay_and
   EXPECT_EQ(word_at(call, at + 1), 77u);
   EXPECT_EQ(word_at(call, at + 2), 4097u);
   EXPECT_EQ(call.size(), 36u + 48 + 52);
-  // A call whose caller names no item has no chunk, whatever is in it.
+  // A call whose caller names no item has no chunk, whatever its contents.
   lab.peer->inbox.clear();
   lab.submit({.payload = test_call(0, TestService::kName, {0}), .max_reply_bytes = 64});
   lab.settle();
@@ -91,7 +91,7 @@ TEST(V2Reduction, V2_149_V2_151_protected_calls_may_be_long) {
   EXPECT_EQ(word_at(parts[1], 7), 0u);  // no Write chunk
   EXPECT_EQ(word_at(parts[1], 8), 1u);  // Reply chunk, with the verifier counted in
   EXPECT_GE(word_at(parts[1], 11), 65536u + 400);
-  // Authentication alone leaves items what they are.
+  // With authentication alone items are eligible.
   const rdma::MemoryRegion memory = lab.device->allocate_memory(4096);
   const rdma::Sge piece{memory.bytes.data(), 4096, memory.lkey};
   const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
@@ -198,7 +198,7 @@ TEST(V2Memory, V2_045_more_read_chunks_than_the_device_reads_at_once_are_all_ser
 
 TEST(V2Ends, V2_124_a_connection_whose_reply_cannot_be_sent_is_closed) {
   LabOptions options = Server::defaults();
-  options.raw_receive_bytes = 40;  // a grant, but no reply
+  options.raw_receive_bytes = 40;  // fits a grant, but no reply
   options.connection.version2.announce = false;
   Server lab(options);
   lab.peer->send(null_call(1, 0x00400010));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2 between two engines of ours, both as requester and responder at once. What either sends is judged
-// by an observer that keeps the books of credits on its own.
+// Version 2 between two engines of ours, both as requester and responder at once. An observer checks what
+// either sends, and counts credits by itself.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace {
 
 using rpcrdma::CallStatus;
 
-/// Counts from the log of one end alone what it may send, and what its sequences look like.
+/// Counts from the log of one end what it may send, and checks its continued messages.
 class Observer {
  public:
-  /// Of all that the two ends have posted since the last time.
+  /// Reads what the two ends have posted since the last call.
   void look(const OpLog& own, const OpLog& peer) {
     while (seen_ < own.ops().size()) {
       const Op& op = own.ops()[seen_++];
-      if (op.kind == OpKind::PostSend) judge(op);
+      if (op.kind == OpKind::PostSend) check(op);
     }
     static_cast<void>(peer);
   }
@@ -36,7 +36,7 @@ class Observer {
   std::map<std::uint32_t, std::size_t> parts;  ///< by XID
 
  private:
-  void judge(const Op& op) {
+  void check(const Op& op) {
     const Bytes& message = op.content;
     --balance_;
     const bool grant = is_grant(message);
@@ -56,7 +56,7 @@ class Observer {
 };
 
 struct PairOptions {
-  std::uint32_t client_window = 8;  ///< half of it for calls against the flow
+  std::uint32_t client_window = 8;  ///< half of it for reverse calls
   std::uint32_t server_window = 8;
   std::uint32_t assembly_buffers = 4;
   bool announce = true;
@@ -140,7 +140,7 @@ class Pair {
       bool closed = true;
       for (End& end : ends) closed = closed && end.connection->state() == rpcrdma::Connection::State::Closed;
       if (closed) break;
-      // The other end hears of it from connection management.
+      // The other end learns of it from connection management.
       if (i == 20) ends[1 - side].connection->close(rpcrdma::CloseReason::PeerClosed);
     }
     for (End& end : ends)
@@ -160,7 +160,7 @@ class Pair {
     }
   }
 
-  /// The books: what each end posts as sent, the other has been granted, at the latest when it arrives.
+  /// Credits: what each end posts as sent was granted to the other when it arrives, at the latest.
   void watch() {
     for (int side = 0; side < 2; ++side) {
       End& end = ends[side];
@@ -322,7 +322,7 @@ TEST(V2Pair, V2_032_V2_084_V2_085_V2_091_long_messages_both_ways_through_a_narro
   const Bytes call = name_of(160000);
   for (int i = 0; i < 5; ++i) {
     for (int side = 0; side < 2; ++side) {
-      // Against the flow there are no chunks at level INLINE: all of it goes in parts (V2-136).
+      // Reverse calls have no chunks at level INLINE: everything goes in parts (V2-136).
       ASSERT_TRUE(
           pair.call(side, side == 0 ? test_call(0, TestService::kList, {15000}) : name_of(15000), 1, 16000));
       ASSERT_TRUE(pair.call(side, test_call(0, TestService::kList, {15000}), 2, 16000));
@@ -396,8 +396,7 @@ TEST(V2Pair, V2_139_V2_140_replies_go_before_calls_against_the_flow) {
 }
 
 /// The property of the whole: whatever the windows, sizes, directions and losses of the connection, every
-/// call ends exactly once with its own answer, no end sends more than it was granted, and nothing stands
-/// still.
+/// call ends exactly once with its own answer, no end sends more than it was granted, and nothing stalls.
 class V2Random : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(V2Random, V2_032_V2_035_V2_036_V2_038_V2_085_V2_090_V2_091_every_call_ends_once) {
@@ -439,7 +438,7 @@ TEST_P(V2Random, V2_032_V2_035_V2_036_V2_038_V2_085_V2_090_V2_091_every_call_end
     const auto& end = pair.ends[side];
     EXPECT_EQ(end.observer.overruns, 0u);
     EXPECT_EQ(end.observer.mixed, 0u);
-    ASSERT_EQ(end.finished.size(), submitted[side]) << "a call is lost, or all stand still: " << pair.state();
+    ASSERT_EQ(end.finished.size(), submitted[side]) << "a call is lost, or stalled: " << pair.state();
     std::set<std::uint32_t> seen;
     for (const auto& outcome : end.finished) {
       EXPECT_TRUE(seen.insert(outcome.tag).second);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of continued messages, which connections share: a peer that does not go on holds little, and not for long.
+// Memory of continued messages, which connections share: a peer that makes no progress holds little, and not
+// for long.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/second_peer.h"
@@ -19,11 +20,11 @@ LabOptions shared() {
   options.engine.max_connections = 4;
   options.engine.small_buffer_bytes = kSmall;
   options.connection.progress_timeout_ns = 30 * kSecond;
-  options.connection.credit_grant = 16;  // call slots, of which one is looked at in a millisecond
+  options.connection.credit_grant = 16;  // call slots, one of which is checked per millisecond
   return options;
 }
 
-/// Of so many bytes.
+/// A NAME call of so many bytes.
 Bytes name_call(std::uint32_t xid, std::uint32_t bytes) {
   Bytes payload = test_call(xid, TestService::kName, {bytes - 44});
   payload.resize(bytes);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a driver gives to be judged by the driver suite: two devices and a way to connect queue pairs between
-// them.
+// What a driver provides to run the driver suite: two devices and a way to connect queue pairs between them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,13 +24,14 @@ class DriverPair {
   virtual ~DriverPair() = default;
   virtual Device& left() = 0;
   virtual Device& right() = 0;
-  /// Carries what is on the way between the devices, for drivers that need it done.
+  /// Delivers packets between the devices, for drivers whose wire is part of the test.
   virtual void carry() {}
-  /// What the sender of a message that is too long for its Receive is told.
+  /// Status at the sender of a message that is too long for its Receive.
   virtual WcStatus refusal_of_too_long() { return WcStatus::RemoteInvalidRequest; }
-  /// Whether an access through a window is held to the window's bounds, not only to its region's.
+  /// Whether an access through a window is checked against the window's bounds, not only its region's.
   virtual bool holds_window_bounds() { return true; }
-  /// Whether a message is received, and then judged, for which its queue pair has no Receive, or a short one.
+  /// Whether queue pairs share Receives: a message is received even if its queue pair has posted none or a
+  /// short one.
   virtual bool shares_receives() { return false; }
   virtual LinkAddress link_of_left() { return {}; }
   virtual LinkAddress link_of_right() { return {}; }
@@ -113,11 +113,11 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
     }
     ASSERT_TRUE(up);
   }
-  /// What connection management in the control plane would agree on.
+  /// Connects a and b with attributes as connection management in the control plane would agree on.
   void establish_by_attributes() {
     const PeerAddress left = pair_->left().addresses()[0];
     const PeerAddress right = pair_->right().addresses()[0];
-    const std::uint32_t left_psn = next_psn_;  // the first ones are about to wrap
+    const std::uint32_t left_psn = next_psn_;  // about to wrap at first
     const std::uint32_t right_psn = next_psn_ + 10;
     next_psn_ += 0x654321;
     attributes_.path_mtu =
@@ -151,7 +151,7 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
       }
     }
   }
-  /// Generous: it only bounds how long a failing test takes.
+  /// Generous: it only limits how long a failing test runs.
   bool until(const std::function<bool()>& condition) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (std::chrono::steady_clock::now() < give_up) {
@@ -180,7 +180,7 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
     const auto range = endpoint.memory.bytes.subspan(at, bytes);
     const auto rkey = endpoint.qp->bind_window(w.window, range, endpoint.memory.lkey, access);
     EXPECT_TRUE(rkey.has_value());
-    endpoint.device->poll({});  // nothing is posted behind it that would take it along
+    endpoint.device->poll({});  // submits the bind: no later request does
     w.rkey = rkey.value_or(Rkey{});
     w.address = reinterpret_cast<std::uintptr_t>(range.data());
     return w;
@@ -198,20 +198,20 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
   static constexpr int kPatience = 100'000;
   std::unique_ptr<DriverPair> pair_;
   RcAttributes attributes_;     ///< what establish_by_attributes() gives both sides
-  std::uint16_t path_mtu_ = 0;  ///< zero: the largest that both carry
+  std::uint16_t path_mtu_ = 0;  ///< zero: the largest that both support
   std::uint32_t next_psn_ = 0xFFFFF0;
   Endpoint a;
   Endpoint b;
 };
 
-/// One access that has to be refused: the initiator gets RemoteAccessError, nothing moves, both sides end.
+/// An access that has to be refused: the initiator gets RemoteAccessError, no byte moves, both ends close.
 class Refusal : public DriverTest {
  protected:
   void expect_refused(SendOpcode opcode, std::uint64_t address, Rkey rkey, std::uint32_t bytes) {
     std::memset(a.memory.bytes.data(), 0x11, 8192);
     std::memset(b.memory.bytes.data(), 0x22, 8192);
     b.completions.clear();
-    ASSERT_TRUE(a.receive(76, a.sge(8192, 64)));  // by whose flushing a device may tell of the end
+    ASSERT_TRUE(a.receive(76, a.sge(8192, 64)));  // its flush may be how the device reports the end
     ASSERT_TRUE(b.post(opcode, 77, {b.sge(0, bytes)}, address, rkey));
     EXPECT_EQ(status_of(b, 77), WcStatus::RemoteAccessError);
     EXPECT_EQ(b.qp->state(), QueuePair::State::Error);

@@ -142,7 +142,7 @@ TEST_P(Refusal, V1_139_invalidated_and_foreign_windows_are_refused) {
   ASSERT_EQ(status_of(a, 5), WcStatus::Success);
   expect_refused(SendOpcode::RdmaWrite, window.address, window.rkey, 64);
 
-  // A window of one connection is nothing to another.
+  // A window of one connection is not valid on another.
   Endpoint c;
   Endpoint d;
   std::swap(a, c);

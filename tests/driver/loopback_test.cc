@@ -89,7 +89,7 @@ struct Party {
   }
 };
 
-/// What the exposing side says of its memory, in a Send.
+/// Sent by the side that exposes memory.
 struct Invitation {
   std::uint64_t address;
   std::uint32_t rkey;
@@ -99,7 +99,7 @@ std::byte pattern(std::uint32_t round, std::size_t i) {
   return static_cast<std::byte>(round * 131 + i * 7 + (i >> 8));
 }
 
-/// Rounds of Writes into the other's memory, each announced by a Send; sizes and places by a seed.
+/// Rounds of Writes to the peer's memory, each announced by a Send; sizes and offsets are drawn from a seed.
 constexpr std::uint32_t kRounds = 1500;
 
 void write_rounds(Party& party) {
@@ -113,7 +113,7 @@ void write_rounds(Party& party) {
     const std::uint32_t header[3] = {round, static_cast<std::uint32_t>(random() % (kBytes - 8192)),
                                      static_cast<std::uint32_t>(1 + random() % 8192)};
     party.completions.clear();
-    ASSERT_TRUE(party.receive(2, party.sge(64, 16)));  // the answer's
+    ASSERT_TRUE(party.receive(2, party.sge(64, 16)));  // for the answer
     std::byte* source = party.memory.bytes.data() + kBytes;
     for (std::size_t i = 0; i < header[2]; ++i) source[i] = pattern(round, i);
     std::memcpy(party.memory.bytes.data() + 128, header, sizeof header);
@@ -173,7 +173,7 @@ TEST(LoopbackThreads, reads_writes_and_sends_cross_threads_in_order) {
   right.device->connection_manager()->listen(kPort);
   std::thread other([&] { check_rounds(right); });
   write_rounds(left);
-  // The last answer is out before the queue pairs go.
+  // The last answer has arrived before the queue pairs are destroyed.
   other.join();
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A RoCEv2 peer by hand: the other end of a softroce port's ethdev is the test, which writes each frame that
-// arrives and reads each frame that leaves. What a decent peer never sends, or never leaves unanswered, is a
-// line here.
+// A RoCEv2 peer by hand: the test is the other end of a softroce port's ethdev. It writes each frame that the
+// port receives and reads each frame that it sends, including what no well-behaved peer does.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +25,7 @@ namespace sluice::rdma::conformance {
 
 using Bytes = std::vector<std::byte>;
 
-/// An ethdev made of rings, each end of which is at hand.
+/// An ethdev made of rings, whose other ends the test has.
 class RawWire {
  public:
   explicit RawWire(std::uint16_t queues = 1, unsigned numa_node = 0);
@@ -39,7 +38,7 @@ class RawWire {
   rte_mbuf* buffer(std::span<const std::byte> bytes);
   /// Takes the frame over.
   void inject(rte_mbuf* frame, std::size_t queue = 0);
-  /// The next frame that the ethdev was given, the caller's from then on; null when there is none.
+  /// The next frame that the ethdev was given, owned by the caller from then on; null when there is none.
   rte_mbuf* take();
 
  private:
@@ -72,16 +71,15 @@ class RawPeerTest : public testing::Test {
   static const PeerAddress kOwn;
   using Change = std::function<void(softroce::Packet&, softroce::Route&)>;
 
-  /// A port with kOwn, and a device for each of its lanes, in place of those before.
+  /// Opens a port with address kOwn and a device for each of its lanes, in place of earlier ones.
   void open(const std::function<void(softroce::PortConfig&)>& change = {}, std::uint16_t queues = 1);
-  /// A queue pair of `lane` whose peer is `peer_qp`. Without another wish of attributes_ nothing is sent again
-  /// for want of time.
+  /// Connects a queue pair of `lane` to `peer_qp`. Unless attributes_ says otherwise it never times out.
   void connect(Endpoint& endpoint, std::uint32_t peer_qp = kPeerQp, const QueuePairLimits& limits = {},
                std::size_t lane = 0);
   softroce::SoftRoce& device(std::size_t lane = 0) { return *devices_[lane]; }
   softroce::Statistics statistics(std::size_t lane = 0) { return devices_[lane]->statistics(); }
 
-  /// A packet of the peer, with its invariant CRC. It has `ack_request`, unless `change` takes it away.
+  /// A packet of the peer with a valid invariant CRC. AckReq is set unless `change` clears it.
   Bytes frame(const Endpoint& to, softroce::Opcode opcode, std::uint32_t psn,
               std::span<const std::byte> payload = {}, const Change& change = {}) const;
   void inject(const Bytes& frame, std::size_t queue = 0) { wire_->inject(wire_->buffer(frame), queue); }
@@ -91,11 +89,11 @@ class RawPeerTest : public testing::Test {
   }
   void peer_acknowledges(std::uint32_t psn) { peer_sends(softroce::Opcode::Acknowledge, psn); }
 
-  /// One turn of each lane. What left is in `sent`, work completions are in `own` and `other`.
+  /// One turn of each lane. Packets sent go to `sent`, work completions to `own` and `other`.
   void poll();
-  /// Turns enough for whatever needs no time.
+  /// Enough turns for everything that waits for no timer.
   void settle();
-  /// Turns until it is so; generous, it only bounds how long a failing test takes.
+  /// Turns until `condition` holds; the limit is generous and only ends failing tests.
   bool until(const std::function<bool()>& condition);
   bool completed(const Endpoint& endpoint, std::uint64_t wr_id, WcStatus status = WcStatus::Success) {
     until([&] { return endpoint.find(wr_id) != nullptr; });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A softroce lane as a whole: queue pair numbers, turns and deadlines, frames of every kind, datagrams and
-// what it counts.
+// A softroce lane as a whole: queue pair numbers, turns and timers, frames of every kind, datagrams and
+// counters.
 #include <rte_mbuf.h>
 
 #include <algorithm>
@@ -30,14 +30,14 @@ TEST_F(SoftDeviceTest, the_path_mtu_is_the_largest_whose_packets_the_link_carrie
                         {2048 + kHeaders - 1, 1024},
                         {256 + kHeaders, 256},
                         {256 + kHeaders - 1, 256},
-                        {100, 256}};  // the protocol knows no smaller one
+                        {100, 256}};  // the smallest of the protocol
   for (const Case& each : cases) {
     open([&](PortConfig& config) { config.link_mtu = static_cast<std::uint16_t>(each.link_mtu); });
     EXPECT_EQ(device().max_path_mtu(), each.path_mtu) << each.link_mtu;
   }
 }
 
-/// Four places and 127 generations: a packet for a queue pair that has gone meets no successor for long.
+/// Four places and 127 generations: a packet for a destroyed queue pair does not soon reach another one.
 TEST_F(SoftDeviceTest, a_queue_pair_number_comes_again_as_late_as_it_can) {
   open([](PortConfig& config) { config.max_queue_pairs = 4; });
   std::vector<std::uint32_t> numbers;
@@ -45,7 +45,7 @@ TEST_F(SoftDeviceTest, a_queue_pair_number_comes_again_as_late_as_it_can) {
     numbers.push_back(static_cast<std::uint32_t>(device().create_queue_pair({})->number()));
   EXPECT_EQ(std::set<std::uint32_t>(numbers.begin(), numbers.end()).size(), numbers.size());
   for (const std::uint32_t number : numbers) {
-    EXPECT_GT(number, 1u);  // those of management
+    EXPECT_GT(number, 1u);  // 0 and 1 are for management
     EXPECT_LE(number, 0xFFFFFFu);
   }
   EXPECT_EQ(static_cast<std::uint32_t>(device().create_queue_pair({})->number()), numbers[0]);
@@ -70,12 +70,12 @@ TEST_F(SoftDeviceTest, a_queue_pair_that_asks_often_takes_no_turn_of_another) {
   const Bytes hello = pattern(8);
   inject(frame(other, Opcode::SendOnly, kPeerPsn, hello));
   for (std::uint32_t i = 0; i < 8; ++i) inject(frame(own, Opcode::SendOnly, kPeerPsn + i, hello));
-  const auto told = [&](std::uint32_t peer_qp) {
+  const auto acknowledged = [&](std::uint32_t peer_qp) {
     return std::any_of(sent.begin(), sent.end(), [&](const Sent& each) {
       return each.packet.bth.opcode == Opcode::Acknowledge && each.packet.bth.destination_qp == peer_qp;
     });
   };
-  EXPECT_TRUE(until([&] { return told(kPeerQp) && told(kPeerQp + 1); }));
+  EXPECT_TRUE(until([&] { return acknowledged(kPeerQp) && acknowledged(kPeerQp + 1); }));
 }
 
 TEST_F(SoftDeviceTest, a_queue_pair_whose_timer_starts_often_takes_no_deadline_of_another) {
@@ -209,7 +209,7 @@ TEST_F(SoftDeviceTest, a_datagram_comes_with_what_is_needed_to_answer_it) {
   EXPECT_EQ(datagram.remote_link, kPeerLink);
   EXPECT_EQ(datagram.remote_qp, 0x4321u);
   EXPECT_TRUE(std::ranges::equal(std::span(datagram.data).first(datagram.bytes), data));
-  EXPECT_TRUE(device().send_datagram(datagram));  // as it is
+  EXPECT_TRUE(device().send_datagram(datagram));  // unchanged
   settle();
   ASSERT_EQ(sent.size(), 1u);
   EXPECT_EQ(sent[0].packet.bth.opcode, Opcode::DatagramSendOnly);
@@ -220,7 +220,7 @@ TEST_F(SoftDeviceTest, a_datagram_comes_with_what_is_needed_to_answer_it) {
   EXPECT_TRUE(std::ranges::equal(sent[0].packet.payload, data));
 }
 
-/// There is nobody to ask for its link address: the datagram is lost, as on the wire, and nothing else is.
+/// Its link address cannot be resolved: the datagram is lost, as on the wire, and nothing else happens.
 TEST_F(SoftDeviceTest, datagrams_to_a_family_that_the_port_does_not_speak_are_lost_without_a_trace) {
   open();
   Datagram datagram;

@@ -10,7 +10,7 @@ namespace sluice::rdma::softroce {
 struct QueuePairProbe {
   static void skip_psns(SoftQueuePair& qp) {
     qp.psns_.open(psn_add(qp.psns_.next(), 5), 64);
-    ++qp.started_;  // the entry has its PSNs already
+    ++qp.started_;  // as if the entry had been given its PSNs
     qp.entry(qp.next_).packets = 1;
   }
   /// The entry at the head counts as acknowledged, although none of its packets was sent.

@@ -19,7 +19,7 @@ class SoftRocePair final : public DriverPair {
     std::uint16_t vlan = 0xFFFF;  ///< untagged
     bool in_place = true;
     std::uint16_t link_mtu = 4200;
-    std::uint32_t right_lanes = 1;  ///< reactors of the right port; right() is the last one's
+    std::uint32_t right_lanes = 1;  ///< reactors of the right port; right() is the device of the last
   };
 
   explicit SoftRocePair(const Options& options) : wire_(options.faults) {
@@ -48,7 +48,7 @@ class SoftRocePair final : public DriverPair {
   softroce::SoftRoce& right_lane(std::size_t lane) { return *right_[lane]; }
   void carry() override {
     wire_.carry();
-    // Lanes without queue pairs of the test's: they only pass on.
+    // Lanes without queue pairs of the test only forward packets to the others.
     for (std::size_t lane = 0; lane + 1 < right_.size(); ++lane) {
       WorkCompletion none[4];
       right_[lane]->poll(none);

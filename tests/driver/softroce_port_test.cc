@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opening a softroce port: what is refused and with which sentence, what the ethdev is told, and that each
-// of its lanes speaks.
+// Opening a softroce port: what is refused and with which sentence, how the ethdev is configured, and that
+// each of its lanes sends and receives.
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include <rte_mempool.h>
@@ -18,7 +18,7 @@ using namespace softroce;
 
 class SoftPort : public RawPeerTest {
  protected:
-  /// Its name is used once: DPDK keeps what a port that was refused had made by then.
+  /// A name is used only once: DPDK keeps objects that a refused port had created.
   static PortConfig config_of(const RawWire& wire) {
     static int made = 0;
     PortConfig config;
@@ -27,7 +27,7 @@ class SoftPort : public RawPeerTest {
     config.addresses = {{kOwn, 120}};
     return config;
   }
-  /// What it says, or nothing when the port opened.
+  /// The sentence with which it is refused; empty when the port opens.
   static std::string refusal(const PortConfig& config) {
     try {
       Port::open(config);
@@ -92,7 +92,7 @@ TEST_F(SoftPort, several_receive_queues_share_the_packets_by_their_hash_and_one_
   for (const std::uint16_t queues : {std::uint16_t{1}, std::uint16_t{2}}) {
     RawWire wire(queues);
     PortConfig config = config_of(wire);
-    config.lanes = config.hardware_queues = 2;  // as many as the ethdev has are used
+    config.lanes = config.hardware_queues = 2;  // limited to what the ethdev has
     const auto port = Port::open(config);
     rte_eth_conf used{};
     ASSERT_EQ(rte_eth_dev_conf_get(wire.ethdev(), &used), 0);

@@ -44,7 +44,7 @@ TEST_F(Requester, a_whole_window_leaves_without_an_acknowledgement_and_no_packet
   ASSERT_NO_FATAL_FAILURE(send(1, 100 * 1024, kOwnPsn + kWindow - 1));
   settle();
   EXPECT_EQ(sent.size(), kWindow);
-  EXPECT_TRUE(sent.back().packet.bth.ack_request);  // or both sides would wait
+  EXPECT_TRUE(sent.back().packet.bth.ack_request);  // without it both sides would wait
 }
 
 TEST_F(Requester, a_fenced_request_waits_for_earlier_reads_and_another_does_not) {
@@ -77,7 +77,7 @@ TEST_F(Requester, a_read_says_what_it_wants_and_where_it_lies) {
   EXPECT_TRUE(std::equal(data.begin(), data.end(), own.memory.bytes.begin()));
 }
 
-/// A receiver that is not ready has taken everything before (9.7.5).
+/// RNR NAK: the receiver has accepted everything before it (9.7.5).
 TEST_F(Requester, receiver_not_ready_acknowledges_what_came_before) {
   for (std::uint32_t i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(send(i, 10, kOwnPsn + i));
   peer_sends(Opcode::Acknowledge, kOwnPsn + 2, {}, [](Packet& packet, Route&) {
@@ -94,7 +94,7 @@ TEST_F(Requester, receiver_not_ready_acknowledges_what_came_before) {
   EXPECT_TRUE(completed(own, 2));
 }
 
-/// An acknowledgement covers everything before it: read responses that did not come are lost then (9.7.5).
+/// An acknowledgement covers everything before it: read responses that have not arrived are lost (9.7.5).
 TEST_F(Requester, a_read_that_was_passed_over_is_asked_for_again_at_once) {
   ASSERT_TRUE(own.post(SendOpcode::RdmaRead, 1, {own.sge(0, 100)}, 0x1000, Rkey{5}));
   ASSERT_TRUE(own.post(SendOpcode::Send, 2, {own.sge(200, 10)}));
@@ -114,7 +114,7 @@ TEST_F(Requester, a_read_that_was_passed_over_is_asked_for_again_at_once) {
   EXPECT_TRUE(completed(own, 2));
 }
 
-/// RFC 6298: without a sample of the round trip the first retry would be in half an hour.
+/// RFC 6298: without a measured round trip the first retry would be after half an hour.
 TEST_F(Requester, the_timeout_follows_the_round_trips_that_were_measured) {
   attributes_.ack_timeout = 31;
   connect(own);
@@ -134,7 +134,7 @@ TEST_F(Requester, a_sender_told_of_congestion_waits_between_packets_which_is_no_
   poll();
   EXPECT_EQ(statistics().cnps_received, 1u);
   ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, 10 * 1024)}));
-  EXPECT_EQ(statistics().packets_sent, 1u);  // the second has to wait for the time that the first one takes
+  EXPECT_EQ(statistics().packets_sent, 1u);  // the next one waits for the pacing interval
   ASSERT_TRUE(until([&] { return sent.size() >= 10; }));
   settle();
   EXPECT_EQ(sent.size(), 10u);
@@ -200,7 +200,7 @@ TEST_F(Requester, flushed_work_is_counted) {
   EXPECT_EQ(statistics().flushed, 7u);
 }
 
-/// In State::Error work is taken as long as its completions have room, and none of it is lost.
+/// In State::Error work requests are accepted while there is room for their completions; none is lost.
 TEST_F(Requester, a_queue_pair_in_error_takes_what_there_is_room_for_on_either_queue) {
   constexpr std::size_t kMany = 5000;
   own.qp->to_error();

@@ -74,7 +74,7 @@ TEST_F(Responder, requests_that_come_together_are_acknowledged_together) {
   EXPECT_EQ(sent[0].packet.aeth.msn, 3u);
 }
 
-/// One NAK for a gap, however much comes behind it (9.7.5).
+/// One NAK for a gap, however many packets arrive behind it (9.7.5).
 TEST_F(Responder, each_gap_is_told_once) {
   receives(8);
   std::uint32_t expected = kPeerPsn;
@@ -113,7 +113,7 @@ TEST_F(Responder, reads_are_answered_in_packets_that_say_first_middle_last_or_on
     sent.clear();
     peer_reads(psn, expose(each.bytes));
     settle();
-    ASSERT_EQ(sent.size(), each.opcodes.size()) << each.bytes;  // and no acknowledgement beside them
+    ASSERT_EQ(sent.size(), each.opcodes.size()) << each.bytes;  // no acknowledgement besides
     ++msn;
     Bytes data;
     for (std::size_t i = 0; i < sent.size(); ++i, ++psn) {
@@ -146,7 +146,7 @@ TEST_F(Responder, a_read_of_one_byte_without_right_is_refused_before_it_counts_a
   EXPECT_EQ(own.qp->state(), QueuePair::State::Error);
 }
 
-/// Responses come in the order of their PSNs, those for a request that came again included (9.7.5.1.4).
+/// Responses are sent in the order of their PSNs, including those to a repeated request (9.7.5.1.4).
 TEST_F(Responder, a_read_that_comes_again_is_answered_before_those_behind_it) {
   const Reth window = expose(400);
   const auto part = [&](std::uint32_t number) {

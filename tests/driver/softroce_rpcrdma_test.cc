@@ -139,7 +139,7 @@ TEST_P(Faulty, V2_032_V2_084_every_call_ends_once_with_what_it_asked_for) {
   std::vector<std::unique_ptr<Job>> jobs;
   constexpr std::uint32_t kCalls = 240;
   std::uint32_t submitted = 0;
-  // Generous: it only bounds how long a failing test takes.
+  // Generous: it only limits how long a failing test runs.
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (ended.size() < kCalls && std::chrono::steady_clock::now() < give_up) {
     while (submitted < kCalls && requester_->free_requests() > 8) {
@@ -195,7 +195,7 @@ TEST_P(Faulty, V2_032_V2_084_every_call_ends_once_with_what_it_asked_for) {
   }
 }
 
-/// The client's port refuses more than it agreed to: one too many would end the connection.
+/// The client's port refuses more RDMA Reads than it agreed to: one too many would end the connection.
 class ReadDepth : public Faulty {};
 TEST_P(ReadDepth, V1_057_V2_045_sixteen_calls_with_read_chunks_are_served) {
   constexpr std::uint32_t kCalls = 16;
@@ -217,7 +217,7 @@ TEST_P(ReadDepth, V1_057_V2_045_sixteen_calls_with_read_chunks_are_served) {
   run_until(1);
   for (std::uint32_t i = 0; i < kCalls; ++i) {
     jobs[i] = {.tag = 1 + 4 * i, .bytes = kBytes, .ended = &ended, .memory = &memory_};
-    // In four pieces that are not adjacent: as many RDMA Reads.
+    // In four pieces that are not adjacent, so four RDMA Reads.
     rdma::Sge pieces[4];
     for (std::uint32_t p = 0; p < 4; ++p)
       pieces[p] = {memory_.bytes.data() + 65536 * i + 4096 * p, kBytes / 4, memory_.lkey};
@@ -242,7 +242,7 @@ TEST_P(ReadDepth, V1_057_V2_045_sixteen_calls_with_read_chunks_are_served) {
   EXPECT_GE(ends_[1].engine->counters().rdma_reads, 4 * kCalls);
 }
 
-/// Nothing is outstanding, so no retry of the transport finds out by itself.
+/// Nothing is outstanding, so no retransmission discovers that the peer has gone.
 class Silence : public Faulty {
  protected:
   Silence() { probe_after_ns_ = 5'000'000; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets as the ethdev is given them: which lie in registered memory, which are copied, and what its driver
-// may do with them.
+// Packets as the ethdev gets them: which parts lie in registered memory, which are copied, and the reference
+// counts that its driver relies on.
 #include <rte_mbuf.h>
 
 #include "tests/driver/raw_peer.h"
@@ -43,7 +43,7 @@ TEST_F(Segments, a_large_payload_is_handed_over_where_it_lies) {
   }
 }
 
-/// A driver that keeps a packet, or shares it with another, counts its references: there has to be one.
+/// An ethdev driver that keeps or shares a packet counts its references: there has to be exactly one.
 TEST_F(Segments, each_piece_of_registered_memory_has_one_reference) {
   for (int time = 0; time < 3; ++time) {
     rte_mbuf* packet = packet_of({own.sge(0, 600), own.sge(1000, 600)});

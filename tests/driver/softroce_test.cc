@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is asked of softroce beyond the driver suite: bulk work on a bad wire against a model, packets that no
-// decent peer sends, being a host on an Ethernet, congestion, several lanes, and connection management over
-// its own datagrams.
+// softroce beyond the driver suite: bulk transfers on a bad wire against a model, packets that no
+// well-behaved peer sends, host functions on Ethernet, congestion, several lanes, and connection management
+// over its own datagrams.
 #include <time.h>
 
 #include <algorithm>
@@ -145,7 +145,7 @@ class Bulk : public SoftRoceTest {
     ASSERT_EQ(b.completions.size(), receives);
     EXPECT_TRUE(std::equal(model.begin(), model.end(), b.memory.bytes.begin() + 2 * kArea));
     if (faults.per_mille == 0) {
-      // A timeout may strike where the machine was busy elsewhere; nothing else may be sent again.
+      // A timeout may occur if the machine was busy; nothing else may cause a retransmission.
       EXPECT_EQ(right().sequence_errors, 0u);
       EXPECT_EQ(left().naks_received, 0u);
       EXPECT_EQ(left().go_backs, left().timeouts);
@@ -198,10 +198,10 @@ TEST_F(SoftRoceTest, a_dead_wire_ends_in_bounded_retries) {
   EXPECT_LE(left().timeouts, 10u);
 }
 
-// --- What no decent peer sends
+// --- Packets that no well-behaved peer sends
 
 TEST_F(SoftRoceTest, time_in_which_nobody_polled_is_no_retry) {
-  attributes_.ack_timeout = 8;  // all its retries take less than the pause
+  attributes_.ack_timeout = 8;  // the pause is longer than all its retries
   open({});
   ASSERT_TRUE(b.receive(1, b.sge(0, 100)));
   ASSERT_TRUE(a.post(SendOpcode::Send, 2, {a.sge(0, 100)}));
@@ -231,7 +231,7 @@ TEST_F(SoftRoceTest, packets_that_are_not_the_peers_change_nothing) {
     p.deth.queue_key = 0x80010001;
   });
   EXPECT_EQ(right().queue_key_errors, 1u);
-  // Answers to what was never asked.
+  // Answers to requests that were never sent.
   inject(Opcode::Acknowledge, 77);
   inject(Opcode::ReadResponseOnly, 78, hello);
   EXPECT_EQ(right().stale_responses, 2u);
@@ -314,7 +314,7 @@ TEST_F(SoftRoceTest, random_packets_do_no_harm_to_other_connections) {
   std::swap(b, d);
   a.memory = c.memory;
   b.memory = d.memory;
-  connect();  // a second connection, which suffers
+  connect();  // a second connection, which is attacked
   for (int i = 0; i < 400; ++i) {
     const Bytes payload(random() % 3 == 0 ? 4096 : random() % 64);
     inject(
@@ -380,7 +380,7 @@ TEST(Congestion, loss_halves_the_window_and_progress_widens_it) {
   window.on_loss();
   EXPECT_EQ(window.packets(), 64u);
   window.on_acknowledged(64);
-  EXPECT_EQ(window.packets(), 65u);  // one packet a round trip
+  EXPECT_EQ(window.packets(), 65u);  // grows by one packet per round trip
   window.on_timeout();
   EXPECT_EQ(window.packets(), CongestionWindow::kMin);
   for (int i = 0; i < 100'000; ++i) window.on_acknowledged(10);
@@ -504,11 +504,11 @@ TEST_F(Host, neighbours_find_each_other_by_arp_and_neighbour_discovery) {
       EXPECT_FALSE(here.find(remote));
       const Bytes asked = question(here, remote);
       ASSERT_FALSE(asked.empty());
-      const Bytes told = answer(there, asked);
-      ASSERT_FALSE(told.empty());
-      EXPECT_TRUE(answer(here, told).empty());
+      const Bytes reply = answer(there, asked);
+      ASSERT_FALSE(reply.empty());
+      EXPECT_TRUE(answer(here, reply).empty());
       EXPECT_EQ(here.find(remote), other_mac_);
-      EXPECT_EQ(there.find(six ? v6(1) : PeerAddress::from_ipv4(192, 0, 2, 1)), mac_);  // it was asked by us
+      EXPECT_EQ(there.find(six ? v6(1) : PeerAddress::from_ipv4(192, 0, 2, 1)), mac_);  // from our question
     }
 }
 

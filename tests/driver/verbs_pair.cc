@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The driver suite over an RDMA device of the kernel's, by both interfaces of libibverbs. Without such a
-// device there is nothing to judge: tests/interop/verbs_test.py runs it in a guest that has rxe.
+// The driver suite over an RDMA device of the kernel, by both interfaces of libibverbs. Most machines have no
+// such device: tests/interop/verbs_test.py runs it in a guest that has rxe.
 #include <cstdlib>
 
 #include "dataplane/base/setup_error.h"
@@ -27,7 +27,7 @@ class VerbsPair final : public DriverPair {
     left_->look();
     right_->look();
   }
-  // Of Linux 6.1's rxe: it answers an operation error, and knows no bounds but the region's.
+  // What rxe of Linux 6.1 does: it reports an operation error, and checks only the bounds of the region.
   WcStatus refusal_of_too_long() override { return WcStatus::RemoteOperationError; }
   bool holds_window_bounds() override { return false; }
   bool shares_receives() override { return shares_receives_; }
@@ -91,7 +91,7 @@ TEST_P(SharedReceives, a_peer_that_sends_more_than_it_may_ends_its_own_queue_pai
   for (const std::uint64_t wr_id : {1, 2, 3}) send(wr_id, 64, 7);
   EXPECT_EQ(status_of(b, 1), WcStatus::Success);
   EXPECT_TRUE(until([&] { return b.qp->state() == QueuePair::State::Error; }));
-  // Its owner learns of it by what it posts next.
+  // Its owner learns of it from the next work request that it posts.
   receive(4);
   EXPECT_EQ(status_of(b, 4), WcStatus::WrFlushError);
   EXPECT_EQ(dynamic_cast<verbs::Verbs&>(pair_->right()).statistics().receive_overruns, 1u);
@@ -123,7 +123,7 @@ TEST_P(SharedReceives, none_is_lost_with_queue_pairs_that_end_with_messages_in_t
   for (std::uint32_t round = 0; round < 3 * kShared; ++round) {
     for (const std::uint64_t wr_id : {1, 2, 3, 4}) receive(wr_id);
     for (const std::uint64_t wr_id : {1, 2, 3, 4}) send(wr_id, 64, round);
-    // Some have arrived and nobody has looked, some are on their way.
+    // Some have arrived and were not polled, some are still on the wire.
     if (round % 2 == 0) {
       ASSERT_EQ(status_of(a, 1), WcStatus::Success);
     }
@@ -131,7 +131,7 @@ TEST_P(SharedReceives, none_is_lost_with_queue_pairs_that_end_with_messages_in_t
   }
   for (std::uint64_t i = 0; i < kShared; ++i) receive(i);
   for (std::uint64_t i = 0; i < kShared; ++i) send(i, 64, 11);
-  // All of them at once, without one being given back in between.
+  // All of them at once, without reposting one in between.
   ASSERT_TRUE(until([&] { return a.completions.size() == kShared; }));
   EXPECT_TRUE(until([&] { return b.completions.size() == kShared; }));
 }
@@ -149,12 +149,12 @@ TEST(VerbsDevice, more_shared_receives_than_the_device_has_are_refused_with_a_se
 TEST(VerbsDevice, a_wait_ends_when_a_completion_comes) {
   const auto device = verbs::open({.device = {}});
   ASSERT_TRUE(device->wakes());
-  device->wait(0);  // while there is nothing that could complete
+  device->wait(0);  // while nothing can complete
   const auto qp = device->create_queue_pair({});
   const MemoryRegion memory = device->allocate_memory(4096);
   const RecvWr wr{1, {memory.bytes.data(), 64, memory.lkey}};
   WorkCompletion completion;
-  device->wait(0);  // from here on a completion is told of
+  device->wait(0);  // requests an event for the next completion
   ASSERT_EQ(device->poll({&completion, 1}), 0u);
   device->wait(0);
   EXPECT_EQ(device->statistics().wakeups, 0u);
@@ -204,7 +204,7 @@ TEST(VerbsDevice, more_queue_pairs_than_there_is_room_for_are_refused_and_counte
 }
 
 TEST(VerbsDevice, completion_queues_have_room_for_all_that_can_be_outstanding) {
-  // More than the device puts into one completion queue, so that there have to be several.
+  // Queue pairs for more than one completion queue, so that the device needs several.
   const auto device = verbs::open({.device = {}, .max_queue_pairs = 20});
   const MemoryRegion memory = device->allocate_memory(4096);
   std::vector<std::unique_ptr<QueuePair>> made;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The planes as processes, and what happens when one of them is killed. Speaks TAP.
+"""Both planes as processes: what happens when one of them is killed. Speaks TAP.
 
 planes_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH SAMPLE_CONFIG"""
 import functools
@@ -58,7 +58,7 @@ def killing_the_control_plane_under_load_loses_no_call(planes):
     planes.control.wait()
     unreachable = subprocess.run([CTL, "--socket", planes.socket, "status"], capture_output=True, text=True)
     assert unreachable.returncode == 3 and "sluice-controlplane" in unreachable.stderr, unreachable
-    time.sleep(1)  # goes on without it
+    time.sleep(1)  # serves without it
     result = end(load)
     assert result["errors"] == 0 and result["mismatches"] == 0 and result["operations"] > 2000, result
 

@@ -112,7 +112,7 @@ class FuzzCall final : public Call, private CallHost {
   std::vector<std::byte> room_ = std::vector<std::byte>(kResultBytes);
 };
 
-/// Memory that stays between inputs, and is zero again at the end of each.
+/// Memory reused for all inputs; it must be zero again at the end of each.
 rdma::MemoryRegion arena() {
   static const rdma::MemoryRegion region = [] {
     void* memory = ::mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -183,7 +183,7 @@ class Session {
       }
       if (placement == Placement::Assemble) return end(call);
       if (call.completions != 0) fail("answered before the data came");
-      if ((operation & 0x10) != 0) return;  // abandoned when its slot is wanted again
+      if ((operation & 0x10) != 0) return;  // abandoned when its slot is reused
       call.pull();
     }
     if (service.execute(call) == Execution::NeedsMemory) return end(call);
@@ -192,10 +192,10 @@ class Session {
       call.push();
       learn_handle(call.written());
     }
-    if ((operation & 0x20) == 0) end(call);  // otherwise its reply is still under way
+    if ((operation & 0x20) == 0) end(call);  // otherwise its reply is still being sent
   }
 
-  /// Whatever looks like a handle in results can be used from now on.
+  /// Whatever looks like a handle in results is used from now on.
   void learn_handle(std::span<const std::byte> results) {
     for (std::size_t at = 0; at + 4 + memory::kHandleBytes <= results.size() && at < 256; at += 4) {
       if (xdr::load_u32(&results[at]) != memory::kHandleBytes) continue;

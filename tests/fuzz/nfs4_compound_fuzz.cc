@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A COMPOUND of NFS version 4, call or reply, forward or callback: operations follow each other, and all that
-// is told of them lies within the message.
+// A COMPOUND of NFS version 4, call or reply, forward or callback: operations follow each other, and
+// everything reported of them lies within the message.
 #include <cstdlib>
 #include <vector>
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the fuzzers' corpora from what real kernels sent: seed.py GOLDEN_FOLDER TARGET FOLDER"""
+"""Makes the fuzzers' corpora from messages of real kernels: seed.py GOLDEN_FOLDER TARGET FOLDER"""
 import os
 import struct
 import sys
@@ -61,7 +61,7 @@ def main():
             if words[at] == words[0]:
                 rpc = message[at * 4:]
                 break
-        # The same message as version 2 has it; replies are told from calls by a flag.
+        # The same message in version 2, which has a flag for replies.
         reply = len(rpc) > 8 and rpc[7] == 1
         version_2 = message[:4] + struct.pack(">II", 2, 0x00400008) + message[12:16] + struct.pack(">II", int(reply), 0) + message[16:]
         seed = {"v1_header": message,

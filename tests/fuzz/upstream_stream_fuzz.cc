@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an upstream sends, cut anywhere: records come out as they are in the stream, and all eligible items
+// What an upstream sends, split anywhere: records come out as they are in the stream, and all eligible items
 // that bindings find lie within them.
 #include <algorithm>
 #include <cstdlib>
@@ -19,8 +19,8 @@ constexpr std::uint32_t kLongest = 1024;
 
 using Bytes = std::vector<std::byte>;
 
-/// The same without a buffer: until a record cannot be, or has too many fragments. Of one that is too long,
-/// its first word.
+/// A reference without buffering: up to a record that is invalid or has too many fragments. Of one that is
+/// too long, its first word.
 std::vector<Bytes> records_of(std::span<const std::byte> stream) {
   std::vector<Bytes> records;
   Bytes record;
@@ -41,7 +41,7 @@ std::vector<Bytes> records_of(std::span<const std::byte> stream) {
   return records;
 }
 
-/// Every second item was taken out.
+/// Every second item was placed elsewhere.
 struct EverySecond final : service::PlacedResults {
   bool placed(std::size_t index, std::uint32_t) noexcept override { return index % 2 == 0; }
   void unreadable() noexcept override {}

@@ -13,7 +13,7 @@ using namespace sluice::conformance;
 namespace {
 
 constexpr std::size_t kMessages = 12;
-/// A lab keeps what each connection and each call took, so it is replaced now and then.
+/// A lab remembers what each connection and each call used, so it is replaced from time to time.
 constexpr int kRunsOfALab = 2000;
 constexpr int kConnectionsOfALab = 8;
 int runs = 0;
@@ -59,7 +59,7 @@ void to_server(const std::uint8_t* data, std::size_t size) {
     lab->hello();
   }
   run(*lab, data, size, [](Bytes&, std::size_t) {});
-  // Nothing is kept for a message that does not go on.
+  // No memory is held for a message that makes no progress.
   lab->pass(60'000'000'000);
   if (!lab->connection->is_open()) {
     ++connections;
@@ -101,7 +101,7 @@ void to_client(const std::uint8_t* data, std::size_t size) {
     xids[i] = lab->submit(request, {16}).value_or(0);
   }
   lab->settle(8);
-  // Most messages name a call that is outstanding.
+  // Most messages have the XID of an outstanding call.
   run(*lab, data, size, [&xids](Bytes& message, std::size_t) {
     if (message.size() < 24 || message[0] > std::byte{3}) return;
     const std::uint32_t xid = xids[static_cast<std::size_t>(message[0])];

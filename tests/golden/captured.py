@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Distils the RPC-over-RDMA messages out of RoCEv2 captures: captured.py PCAP... > captured_messages.txt
+"""Extracts the RPC-over-RDMA messages of RoCEv2 captures: captured.py PCAP... > captured_messages.txt
 
-One line per shape (header without XID, handles and offsets; RPC program and procedure), in hexadecimal: what real Linux
-kernels sent, for the codec's tests and the fuzzers' corpora."""
+One line per shape (header without XID, handles and offsets; RPC program and procedure), in hexadecimal: messages of real
+Linux kernels, for the codec's tests and the fuzzers' corpora."""
 import struct
 import sys
 
@@ -47,7 +47,7 @@ def sends(path):
 
 
 def shape(message):
-    """What tells messages apart for a codec: lists and their sizes, and what the RPC is."""
+    """What distinguishes messages for a codec: lists and their sizes, and the RPC."""
     words = struct.unpack(f">{len(message) // 4}I", message[:len(message) // 4 * 4])
     at = 4
     reads = 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Distils the COMPOUNDs of NFS version 4 out of a TCP capture, with the operations that Wireshark sees in them:
+"""Extracts the COMPOUNDs of NFS version 4 of a TCP capture, with the operations that Wireshark finds in them:
 captured_compounds.py PCAP PORT > FILE
 
 One line each: "call" or "reply", the operations' numbers, and the message behind the RPC header in hexadecimal."""
@@ -21,7 +21,7 @@ def segments(path, port):
         if frame[12:14] != b"\x08\x00" or frame[23] != 6:
             continue
         tcp = 14 + (frame[14] & 15) * 4
-        end = 14 + struct.unpack(">H", frame[16:18])[0] or len(frame)  # zero where the kernel leaves it to the card
+        end = 14 + struct.unpack(">H", frame[16:18])[0] or len(frame)  # zero with segmentation offload
         from_port, to_port, sequence = struct.unpack(">HHI", frame[tcp:tcp + 8])
         if port in (from_port, to_port):
             yield (frame[26:34], from_port, to_port), sequence, frame[tcp + (frame[tcp + 12] >> 4) * 4:end]
@@ -56,7 +56,7 @@ def behind_credentials(message, at, count):
 
 
 def operations_seen(path, port):
-    """By XID and direction, of frames with one message alone."""
+    """Operations by XID and direction, from frames with a single message."""
     seen = {}
     done = subprocess.run(["tshark", "-r", path, "-d", f"tcp.port=={port},rpc", "-Y", "nfs.opcode", "-T", "fields", "-E", "separator=;",
                            "-E", "occurrence=a", "-e", "rpc.xid", "-e", "rpc.msgtyp", "-e", "nfs.opcode"], capture_output=True, text=True,

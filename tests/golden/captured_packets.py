@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Picks packets that Linux kernels sent out of captures: captured_packets.py PCAP... > captured_packets.pcap
+"""Selects packets of Linux kernels from captures: captured_packets.py PCAP... > captured_packets.pcap
 
 One of each kind: transport opcode, flags and pad, and the attribute of management datagrams, whole, so that invariant
 CRCs can be checked."""

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Worked examples (E) and negative vectors (N) of version 1, as XDR words: the requirements (tests/conformance/requirements/v1.md)
-// call them by these names.
+// Worked examples (E) and negative vectors (N) of version 1, as XDR words: the requirements
+// (tests/conformance/requirements/v1.md) refer to them by these names.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ port = {nfs}
 programs = ["nfs3", "nfs4"]
 mount_port = {mount}
 """
-# A Linux client renews its lease every five seconds at most often: a shorter one expires under a client that is idle.
+# A Linux client renews its lease every five seconds at most: a shorter lease expires while the client is idle.
 GANESHA = """
 NFS_CORE_PARAM {{ Protocols = 3, 4; NFS_Port = {nfs}; MNT_Port = {mount}; Enable_NLM = false; Enable_RQUOTA = false; }}
 NFSV4 {{ Grace_Period = 5; Lease_Lifetime = 15; Minor_Versions = 0, 1, 2; Delegations = true; RecoveryBackend = "fs";
@@ -37,7 +37,7 @@ LOG {{ Default_Log_Level = EVENT; }}
 
 
 class Upstream:
-    """nfs-ganesha on the loopback interface of the lab's namespace, with an rpcbind that it alone sees."""
+    """nfs-ganesha on the loopback interface of the lab's namespace, with an rpcbind of its own."""
 
     def __init__(self, lab):
         self.lab = lab
@@ -93,7 +93,7 @@ class GatewayBench(Bench):
 def mount_command(version, export="/vfs", at="/mnt/nfs", more=""):
     if version == "3":
         options = f"vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048"
-        # What MOUNT calls it; the root of NFS version 4 has names of its own.
+        # The path in MOUNT; in NFS version 4 the export has another path.
         path = export if export == "/mem" else "VFS_PATH"
     else:
         options, path = f"vers={version}", export
@@ -143,7 +143,7 @@ def tree(version):
 
 
 class OtherMounted:
-    """A second mount in the guest, of version 4.0 over TCP straight to the upstream, which takes it for another client."""
+    """A second mount in the guest, version 4.0 over TCP straight to the upstream, for which it is another client."""
 
     def __init__(self, b):
         self.b = b
@@ -156,7 +156,7 @@ class OtherMounted:
 
 
 def exports_of_the_upstream_are_listed(b):
-    """EXPORT of MOUNT version 3, asked at the gateway, which asks the upstream where its rpcbind says."""
+    """EXPORT of MOUNT version 3 at the gateway, which finds the upstream's MOUNT through its rpcbind."""
     call = struct.pack(">10I", 7, 0, 2, 100005, 3, 5, 0, 0, 0, 0)
     script = ("import socket, sys\ns = socket.create_connection(('127.0.0.1', 20048))\n"
               f"s.sendall(bytes.fromhex('{(struct.pack('>I', 1 << 31 | len(call)) + call).hex()}'))\nprint(s.recv(65536).hex())")
@@ -199,7 +199,7 @@ def a_delegation_of_linux_is_recalled_in_the_reverse_direction(b):
     CB_RECALL goes over TCP to the gateway and over RDMA to the client."""
     b.sh("nfsd_on_tcp")
     b.serve(UPSTREAM.format(address=PLAIN_GUEST, nfs=2049, mount=0))
-    # By the gateway itself: what it sends passes the tap by.
+    # Captured by the gateway itself: the tap does not see what it sends.
     packets = f"{b.lab.dir}/recall.pcapng"
     capture = b.lab.start(b.planes.ctl_path, "--socket", b.planes.socket, "capture", packets, "--seconds", "20", "--snap", "4200")
     b.lab.wait("packets are captured", lambda: os.path.exists(packets))
@@ -213,13 +213,13 @@ exec 3<&-; cat /mnt/nfs/delegated
 umount /mnt/other; umount /mnt/nfs""")
     if "two and more" not in text:
         raise Failed(f"the client read: {text}")
-    # The gateway's call: CALL, RPC version 2, the program that Linux clients are called back with, version 1, CB_COMPOUND. Then
-    # the client gives the delegation back.
+    # The gateway's call: CALL, RPC version 2, the callback program of Linux clients, version 1, CB_COMPOUND. Then the client
+    # returns the delegation.
     call_back = "00:00:00:00:00:00:00:02:40:00:00:00:00:00:00:01:00:00:00:01"
     wanted = {"CB_COMPOUND": f"ip.src == {ROCE_HOST} && frame contains {call_back}", "DELEGRETURN": f"ip.src == {ROCE_GUEST} && nfs.opcode == 8"}
 
     def numbers(expression):
-        """Of frames in what has been written so far."""
+        """The number of matching frames captured so far."""
         done = subprocess.run(["tshark", "-r", packets, "-Y", expression, "-T", "fields", "-e", "frame.number"],
                               capture_output=True, text=True, check=False)
         return [int(n) for n in done.stdout.split()]
@@ -234,7 +234,8 @@ umount /mnt/other; umount /mnt/nfs""")
 
 
 def access_control_lists(b):
-    """Of version 4, to the guest's own kernel, which keeps them as those of POSIX. After the test that has started it."""
+    """Access control lists of version 4; the server is the guest's own kernel, which stores them as POSIX lists. Needs the test that
+    starts it to run first."""
     b.serve(UPSTREAM.format(address=PLAIN_GUEST, nfs=2049, mount=0))
     b.sh(mount_command("4.1", "/") + """
 echo secret > /mnt/nfs/listed; chmod 600 /mnt/nfs/listed
@@ -263,8 +264,8 @@ test "$(ls /mnt/nfs/y | wc -l)" = 100; test "$(cat /mnt/nfs/y/77)" = content; rm
 
 
 def sparse_files_and_copies(b):
-    """ALLOCATE, DEALLOCATE, SEEK and COPY as far as the upstream has them; what it has not, the client does by itself. What
-    counts is the content."""
+    """ALLOCATE, DEALLOCATE, SEEK and COPY as far as the upstream supports them; the client emulates the others. The contents are
+    checked."""
     with Mounted(b, "4.2"):
         b.sh("""
 dd if=/dev/zero of=/mnt/nfs/sparse bs=1 count=1 seek=8000000 2> /dev/null
@@ -278,7 +279,7 @@ rm -f /mnt/nfs/sparse /mnt/nfs/from /mnt/nfs/to /mnt/nfs/room""")
 
 
 def compounds_are_stepped_over_as_wireshark_does(b):
-    """Those of a Linux client and nfs-ganesha, captured between the gateway and the upstream."""
+    """COMPOUNDs of a Linux client and nfs-ganesha, captured between the gateway and the upstream."""
     packets = f"{b.lab.dir}/compounds.pcap"
     capture = b.lab.capture("lo", packets, filter_=f"tcp port {NFS_PORT}")
     for version in ("4.0", "4.1", "4.2"):
@@ -325,7 +326,7 @@ rm /mnt/nfs/mixed*; cd /""")
 
 
 def across(b, version, what):
-    """Work that goes on while something ends and comes back."""
+    """Work that goes on while a process ends and is restarted."""
     with Mounted(b, version), b.under_random_io("/mnt/nfs/across", 4713):
         what()
 
@@ -343,7 +344,7 @@ def upstream_is_killed(version):
 
 
 def idle_connections_that_end_come_back_with_the_next_call(b):
-    """Servers end idle connections after some minutes; here the kernel does it for nfs-ganesha, at once."""
+    """Servers close idle connections after some minutes; here the kernel closes them at once."""
     for version in ("3", "4.1"):
         with Mounted(b, version):
             b.sh("echo before > /mnt/nfs/idle")
@@ -366,7 +367,7 @@ def control_plane_is_killed(b):
 
 
 def data_plane_is_killed(b):
-    """What a client has done is at the upstream: nothing is lost with the gateway."""
+    """All state of clients is at the upstream: nothing is lost with the gateway."""
     def restart():
         b.lab.kill(b.planes.data)
         b.planes.start_data()

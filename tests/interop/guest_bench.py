@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sluice against the kernel's own NFS server over the same virtual link: two guests, the client and the server, where the
-server is first knfsd over rxe and then Sluice's data plane, on virtio by DPDK or by the verbs driver on rxe, in the same guest with the
-same processors.
+"""Sluice compared with the kernel's NFS server over the same virtual link: two guests, a client and a server. The server is
+first knfsd over rxe and then Sluice's data plane, with DPDK on virtio or the verbs driver on rxe, in the same guest with the same
+processors.
 
 guest_bench.py CONTROLPLANE DATAPLANE SLUICECTL [FIGURE...]     one line of JSON for each figure"""
 import json
@@ -18,7 +18,7 @@ SECONDS = 4
 FILE_MIB = 64
 READ4K = ("--rw=randread --bs=4k --iodepth=16", "iops", "ops/s")
 READ1M = ("--rw=read --bs=1m --iodepth=4", "bw_bytes", "MB/s")
-# The job, what stands against knfsd, and by how much it should be better.
+# The fio job, what is compared with knfsd, and the ratio to reach.
 FIGURES = {"guest_vs_knfsd_read4k": (READ4K, "softroce", 2), "guest_vs_knfsd_read1m": (READ1M, "softroce", 2),
            "verbs_vs_knfsd_read4k": (READ4K, "verbs", 1.5), "verbs_vs_knfsd_read1m": (READ1M, "verbs", 1.5)}
 SOFTROCE = f"""driver = "softroce"
@@ -29,7 +29,7 @@ mtu = {MTU}"""
 
 
 def sluice_in_guest(server, where, kind):
-    """softroce takes the card from the kernel, and drives it itself."""
+    """softroce drives the card by DPDK; the kernel no longer has it."""
     if kind == "softroce":
         device, link = SOFTROCE % server.sh(f"take_card {mac(2, 0)}").split()[-1], ""
     else:
@@ -68,7 +68,7 @@ def knfsd_in_guest(server):
 
 
 def processor_seconds(guest):
-    """Of all processors of the guest since it started: what they were busy, and all."""
+    """(busy, total) time of all processors of the guest since it started."""
     user, nice, system, idle, wait, *interrupts = map(int, guest.sh("head -1 /proc/stat").split()[1:8])
     busy = user + nice + system + sum(interrupts)
     return busy / 100, (busy + idle + wait) / 100

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the guest that judges Sluice: Debian's own kernel and NFS, RDMA and fio programs, as a kernel file and an
-# initial RAM disk. Prints the folder they are in. Kept in a cache that is named by a hash of what goes in; a second call takes no time,
-# and one beside another waits for it. Exit status 75: the packages cannot be fetched.
+# Builds the guest of the interoperability tests: Debian's own kernel and NFS, RDMA and fio programs, as a kernel file and an
+# initial RAM disk. Prints the folder they are in. The image is cached under a hash of its inputs; a second call takes no time,
+# and a concurrent call waits. Exit status 75: the packages cannot be fetched.
 #
 # image.sh [--force]
 set -euo pipefail
@@ -58,7 +58,7 @@ PYTHON
   mmdebstrap --quiet --variant=extract --include="$user_packages" "$suite" base || exit 75
   for program in random_io locks names; do gcc -O2 -static -o $program "$here/guest/$program.c"; done
 
-  # Only what the tests call, and the libraries these load.
+  # Only programs that the tests use, and their libraries.
   mkdir -p root/{bin,sbin,proc,sys,dev,run,tmp,etc,export,mnt/host,mnt/nfs,mnt/other,root,usr/bin,usr/sbin,usr/lib,var/lib/nfs/{sm,sm.bak,v4recovery,rpc_pipefs}}
   add() { # a file of the base system, with the targets of its links and the libraries it needs
     local file=$1 target name folder

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Linux guest and a network of its own, for tests against a real kernel.
+"""A Linux guest in a network of its own, for tests against a real kernel.
 
 A network namespace holds two links to the guest: `roce`, whose host side belongs to Sluice alone, since a kernel that
 owned its address would answer RoCE packets with port-unreachable; and `plain`, for MOUNT over TCP. Everything ends
@@ -86,7 +86,7 @@ def libraries_of(file):
 
 
 def pack(folder, programs, drivers=()):
-    """The programs with all they load, and the DPDK drivers they need; where those are looked for."""
+    """Copies the programs with the libraries and DPDK drivers they need; returns where DPDK looks for its drivers."""
     os.makedirs(f"{folder}/lib")
     os.makedirs(f"{folder}/pmds")
     wanted = set()
@@ -134,7 +134,7 @@ class Guest:
         return os.path.exists(f"{self.dir}/up")
 
     def begin(self, script):
-        """Starts a script, as soon as the guest has booted; end() waits for it. The guest runs one after the other."""
+        """Starts a script once the guest has booted; end() waits for it. The guest runs one script at a time."""
         self.lab.wait("the guest to boot", self.booted, BOOT_PATIENCE_S)
         number, self.next = self.next, self.next + 1
         part = f"{self.dir}/{number}.part"
@@ -178,7 +178,7 @@ class Lab:
 
     @contextlib.contextmanager
     def inside(self):
-        """This thread is in the namespace; sockets that it makes stay there."""
+        """Puts this thread into the namespace; sockets that it creates stay there."""
         libc = ctypes.CDLL(None, use_errno=True)
 
         def enter(path):
@@ -228,7 +228,7 @@ class Lab:
             if value:
                 return value
             time.sleep(0.05)
-        raise Failed(f"waited {timeout} s in vain: {what}")
+        raise Failed(f"timed out after {timeout} s: {what}")
 
     def capture(self, tap, file, snap=0, filter_=""):
         """Everything on a tap, until stop_capture()."""
@@ -238,7 +238,7 @@ class Lab:
         return process
 
     def stop_capture(self, process):
-        time.sleep(0.5)  # what the kernel still holds
+        time.sleep(0.5)  # what the kernel still buffers
         self.kill(process, signal.SIGINT)
 
     def close(self):
@@ -249,7 +249,7 @@ class Lab:
 
 
 class Bench:
-    """What the tests of a lab have in common: a lab, planes and a guest, which a subclass makes in set_up()."""
+    """Shared by the tests of a lab: a lab, planes and a guest, which a subclass creates in set_up()."""
 
     def __init__(self):
         self.lab = Lab()
@@ -269,49 +269,49 @@ class Bench:
         return self.guest.sh(script, timeout)
 
     def packets_of(self, interface="plain"):
-        """How many the guest has sent there."""
+        """The number of packets that the guest has sent there."""
         link, = json.loads(self.lab.ip("-s", "-j", "link", "show", interface))
         return link["stats64"]["rx"]["packets"]
 
     def sends(self, interface, packets=300):
-        """Waits until the guest has sent so many more."""
+        """Waits until the guest has sent that many more packets."""
         before = self.packets_of(interface)
         self.lab.wait(f"the guest to send by {interface}", lambda: self.packets_of(interface) >= before + packets, 240)
 
     @contextlib.contextmanager
     def while_it_runs(self, script):
-        """The script, which is `told` when the body is through."""
-        told = f"{self.guest.dir}/told"
-        job = self.guest.begin(f"set -e\ntold() {{ [ -e /mnt/host/told ]; }}\n{script}")
+        """Runs a script in the guest, whose function `stop_requested` is true once the body is done."""
+        stop = f"{self.guest.dir}/stop"
+        job = self.guest.begin(f"set -e\nstop_requested() {{ [ -e /mnt/host/stop ]; }}\n{script}")
         try:
             yield
         finally:
-            open(told, "w", encoding="ascii").close()
+            open(stop, "w", encoding="ascii").close()
             try:
                 print("# " + self.guest.end(job).strip())
             finally:
-                os.unlink(told)
+                os.unlink(stop)
 
     @contextlib.contextmanager
     def under_random_io(self, file, seed, interface="roce"):
-        """During the body, and before and after it, the guest reads and writes the file at random and compares every byte."""
+        """While the body runs the guest reads and writes the file at random and compares every byte."""
         with self.while_it_runs(f"random_io {file} 1000 {seed} & running=$!\n"
-                                "until told || ! kill -0 $running; do usleep 100000; done 2> /dev/null\n"
+                                "until stop_requested || ! kill -0 $running; do usleep 100000; done 2> /dev/null\n"
                                 f"kill $running || true; wait $running; drop_caches; rm {file}"):
             self.sends(interface)
             yield
             self.sends(interface)
 
     def connect_guest(self, image):
-        """The guest on both links, once it reaches the planes."""
+        """Starts the guest on both links and waits until it reaches the planes."""
         self.guest = Guest(self.lab, 1, image, ["roce", "plain"])
         self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24")
         self.guest.sh(f"for i in $(seq 50); do ping -c 1 -W 1 {ROCE_HOST} && exit 0; sleep 0.1; done; exit 1")
 
 
 def run_tests(bench, tests, around=None):
-    """Runs each test on the bench, and reports in TAP; returns how many failed. `around(test)` is a context for each. What the bench
-    leaves goes to the folder that SLUICE_INTEROP_KEEP names."""
+    """Runs each test on the bench and reports in TAP; returns how many failed. `around(test)` is a context for each. Files of the
+    bench are kept in the folder SLUICE_INTEROP_KEEP, if set."""
     def within(test):
         with around(test) if around else contextlib.nullcontext():
             test(bench)
@@ -327,7 +327,7 @@ def run_tests(bench, tests, around=None):
 
 
 class Planes:
-    """Both Sluice planes, over softroce on an interface of a Lab (its tap `roce` if no other is named) if no other device is."""
+    """Both Sluice planes. By default over softroce on the tap `roce` of a Lab."""
 
     def __init__(self, lab, control, data, ctl, serves=EXPORT, *, name="", interface="roce", address=ROCE_HOST, mount_port=20048,
                  device=None, metrics=""):
@@ -371,7 +371,7 @@ rpcbind = false
         return done.returncode == 0 and json.loads(done.stdout)["data_plane"]["alive"]
 
     def state(self):
-        """What a failure is looked into with."""
+        """Output that helps to explain a failure."""
         shown = self.text().splitlines()[-15:]
         for what in (["counters"], ["upstreams", "stats"]):
             done = subprocess.run(self.lab.netns(self.ctl_path, "--socket", self.socket, *what), capture_output=True, text=True, check=False)

@@ -126,13 +126,13 @@ def control_plane_killed(b):
         b.sends("roce")
         b.planes.start_control()
         b.lab.wait("the new control plane is up", b.planes.up)
-    remount(b)  # the new one answers the end of an old connection, and a new request
+    remount(b)  # the new one handles the end of an old connection, and a new request
 
 
 def data_plane_killed(b):
-    """The memory export dies with its process: it promises nothing about data beyond that. What it does promise is
-    that a hard mount goes on with the new one, and that handles of files that are gone say so."""
-    with b.while_it_runs("until told; do stat -f /mnt/nfs > /dev/null; done"):
+    """The memory export ends with its process, and its data is lost. But a hard mount has to continue with the new one, and handles
+    of lost files have to be answered by an error."""
+    with b.while_it_runs("until stop_requested; do stat -f /mnt/nfs > /dev/null; done"):
         b.sends("roce", 50)
         b.lab.kill(b.planes.data)
         b.planes.start_data()
@@ -142,7 +142,7 @@ def data_plane_killed(b):
 
 
 def rping_peer(b, role, port, rounds, size):
-    """Our side of rping, on an address of its own on the same link. It shares a processor with nobody that matters."""
+    """Our side of rping, on an address of its own on the same link."""
     log = f"{b.lab.dir}/rping-{role}-{size}"
     process = b.lab.start(b.rping_peer, role, ETHDEV, f"{ROCE_OTHER}/24", ROCE_GUEST, str(port), str(rounds), str(size), log=log)
     return process, log
@@ -176,13 +176,13 @@ def rping_to_the_guest(b):
 
 
 def perftest(b, program, options, size):
-    """What our side and the client in the guest print. The client measures the speed of its processor first, and gives up where it
-    finds that this changes, as it does in an emulated guest."""
+    """The output of our side and of the client in the guest. The client measures the frequency of its processor first, and gives up
+    when that varies, as it does in an emulated guest."""
     for attempt in range(10):
         log = f"{b.lab.dir}/perftest-{program}-{size}-{attempt}"
         ours = b.lab.start(b.perftest_peer, program, ETHDEV, f"{ROCE_OTHER}/24", ROCE_GUEST, mac(1, 0), str(size), log=log)
         b.lab.wait("our side listens", lambda: "listening" in open(log, encoding="utf-8").read() or ours.poll() is not None)
-        # -u 20: acknowledgements may take 4.3 s, for a program that the machine does not run for a while.
+        # -u 20: acknowledgements may take 4.3 s, in case our program is not scheduled for a while.
         text = b.sh(f"timeout 300 ib_{program} -d rxe0 -x 1 -u 20 -s {size} {options} {PLAIN_HOST} 2>&1 || echo status $?")
         b.lab.wait("our side ends", lambda: ours.poll() is not None)
         said = open(log, encoding="utf-8").read()
@@ -194,7 +194,7 @@ def perftest(b, program, options, size):
 
 
 def perftest_measures_us(b):
-    """Clients of perftest in the guest: messages to and fro, many RDMA Reads outstanding, many RDMA Writes."""
+    """Clients of perftest in the guest: ping-pong of messages, many RDMA Reads outstanding, many RDMA Writes."""
     for program, options, size, wanted in (("send_lat", "-n 500", 64, "500 messages, not written"), ("send_lat", "-n 100", 60000, "100 messages, not written"),
                                            ("read_bw", "-n 400 -o 16", 65536, "0 messages, not written"), ("read_bw", "-n 50 -o 16", 1048576, "0 messages, not written"),
                                            ("write_bw", "-n 400", 65536, "0 messages, written"), ("write_bw", "-n 50", 1048576, "0 messages, written")):
@@ -208,7 +208,8 @@ def perftest_measures_us(b):
 
 
 def two_reactors_have_a_hardware_queue_each(b):
-    """The kernel spreads flows over af_packet's queues as a NIC does by RSS: a queue pair's packets come by either, and get to its owner."""
+    """The kernel spreads flows over af_packet's queues as a NIC does by RSS: a queue pair's packets arrive on either queue, and reach its
+    reactor."""
     planes = Planes(b.lab, *b.programs, EXPORT + "[reactor]\ncount = 2\n", name="two", mount_port=20060,
                     device=f'driver = "softroce"\nethdev = "{ETHDEV},qpairs=2"\nhardware_queues = 2\ndpdk_memory_mib = 384\n'
                            f'addresses = ["{ROCE_OTHER}/24"]\nmtu = {MTU}')
@@ -300,7 +301,7 @@ CAPTURED_WHOLE = ("mount_and_unmount", "tree_is_read_back", "long_symlinks", "re
 
 @contextlib.contextmanager
 def captured(bench, test):
-    """The packets of a test, for packets_are_well_formed."""
+    """Captures the packets of a test, for packets_are_well_formed."""
     if test is packets_are_well_formed:
         yield
         return

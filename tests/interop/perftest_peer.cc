@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The server's side of perftest's programs over softroce, so that their clients on the kernel's verbs judge
-// our Sends, and our answers to RDMA Reads and Writes, with many requests outstanding.
+// The server's side of perftest's programs over softroce, so that their clients on the kernel's verbs test
+// our Sends and our answers to RDMA Reads and Writes, with many requests outstanding.
 //
-// perftest agrees over TCP: what the client says is answered by as many octets. First its version and limits,
-// then, several times, each side's key (queue pair, packet sequence number, rkey, address, GID, in text);
-// after the test the bandwidth programs may compare numbers; a last key, and "done".
+// perftest exchanges parameters over TCP: what the client sends is answered by as many octets. First its
+// version and limits, then, several times, each side's key (queue pair, packet sequence number, rkey,
+// address, GID, in text); after the test the bandwidth programs may compare numbers; a last key, and "done".
 //
 // perftest_peer send_lat|read_bw|write_bw ETHDEV ADDRESS/BITS PEER-ADDRESS PEER-MAC BYTES
 #include <arpa/inet.h>
@@ -33,7 +33,7 @@ namespace {
 constexpr std::uint16_t kPort = 18515;
 constexpr std::uint32_t kReceives = 64;
 constexpr std::uint32_t kOwnPsn = 0xFFFFF8;  // about to wrap
-constexpr std::size_t kOwnBytes = 4096;      // perftest walks through a page at least
+constexpr std::size_t kOwnBytes = 4096;      // perftest uses at least a page
 constexpr std::uint8_t kAckTimeout = 20;     // 4.3 s: an emulated guest may not run for a second
 
 struct Program {
@@ -42,9 +42,9 @@ struct Program {
 };
 constexpr Program kPrograms[] = {
     {"send_lat", 0}, {"read_bw", rdma::kRemoteRead}, {"write_bw", rdma::kRemoteWrite}};
-constexpr int kKeys = 5;  // that the client tells in all
+constexpr int kKeys = 5;  // sent by the client in all
 
-/// What each side tells of itself.
+/// Parameters that each side sends.
 struct Key {
   unsigned lid = 0;
   unsigned reads = 1;
@@ -112,12 +112,12 @@ class Peer {
     write(own_.text());
     for (int keys = 1; keys < kKeys;) {
       const std::string begun = read(sizeof(std::uint64_t));
-      const bool is_key = begun[0] == '0';  // no number is that large
+      const bool is_key = begun[0] == '0';  // no number begins so
       if (is_key) read(Key::kBytes - begun.size()), ++keys;
       write(is_key ? own_.text() : begun);
     }
     write(std::string("done", 5));
-    if (read(5).substr(0, 4) != "done") throw std::runtime_error("the client has not said that it is done");
+    if (read(5).substr(0, 4) != "done") throw std::runtime_error("the client did not send 'done'");
   }
   std::uint64_t messages() const { return messages_; }
   bool was_written() const {
@@ -141,7 +141,7 @@ class Peer {
                                          .receive_psn = peer.psn,
                                          .path_mtu = path_mtu,
                                          .ack_timeout = kAckTimeout});
-    if (!connected) throw std::runtime_error("the queue pair does not take what the client has told");
+    if (!connected) throw std::runtime_error("the queue pair refuses the parameters of the client");
     own_.address = reinterpret_cast<std::uintptr_t>(exposed().data());
     if (program_.access == 0) return;
     const auto rkey = qp_->bind_window(window_, exposed(), data_.lkey, program_.access);
@@ -192,10 +192,10 @@ class Peer {
   }
   std::string read(std::size_t bytes) {
     std::string out;
-    until("the client's word", [&] {
+    until("data of the client", [&] {
       std::array<char, Key::kBytes> part;
       const ssize_t got = ::recv(socket_, part.data(), bytes - out.size(), 0);
-      if (got == 0) throw std::runtime_error("the client has hung up");
+      if (got == 0) throw std::runtime_error("the client has closed the connection");
       if (got > 0) out.append(part.data(), static_cast<std::size_t>(got));
       return out.size() == bytes;
     });
@@ -203,7 +203,7 @@ class Peer {
   }
   void write(const std::string& text) {
     if (::send(socket_, text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size()))
-      throw std::runtime_error("the client takes no answer");
+      throw std::runtime_error("the client does not receive the answer");
   }
   std::string echo(std::size_t bytes) {
     const std::string text = read(bytes);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One real thing of each kind, with one boot of a Linux guest: the memory export over RDMA, the gateway, the reverse gateway, the control
-plane's death under load, Prometheus. The other programs here look into each. Speaks TAP.
+"""One end-to-end test of each kind, with one boot of a Linux guest: the memory export over RDMA, the gateway, the reverse gateway, death of
+the control plane under load, Prometheus. The other programs here test each in detail. Speaks TAP.
 
 quick_test.py CONTROLPLANE DATAPLANE SLUICECTL DEPLOY [NAME...]   (NAME: only those tests)"""
 import os
@@ -21,7 +21,7 @@ METRICS, PROMETHEUS = "127.0.0.1:9464", "127.0.0.1:9090"  # of the lab's namespa
 
 
 class QuickBench(reverse_test.ReverseBench):
-    """`front` serves files in memory and forwards version 4 to nfs-ganesha; tests of the reverse gateway start two Sluices more."""
+    """`front` serves files in memory and forwards version 4 to nfs-ganesha; tests of the reverse gateway start two more Sluices."""
     links = ("roce", "plain")
 
     def __init__(self, deploy, *programs):
@@ -82,14 +82,14 @@ def prometheus_counts_what_linux_has_done(b):
         with b.under_random_io("/mnt/nfs/scraped", 4714):
             server.scrapes(3)
             if not server.number('sum(rate(sluice_rpc_calls_total{procedure="write"}[10s]))'):
-                raise Failed("Prometheus sees no writing")
+                raise Failed("Prometheus shows no WRITE")
         # The kernel's own statistics of the mount: operations, then transmissions.
         done = {}
         for line in b.sh("grep -E '^\\s+(READ|WRITE|GETATTR): ' /proc/self/mountstats; umount /mnt/nfs").splitlines():
             name, numbers = line.split(":")
             done[name.strip().lower()] = int(numbers.split()[0])
         if min(done["read"], done["write"]) < 20:
-            raise Failed(f"little load: {done}")
+            raise Failed(f"too little load: {done}")
         server.scrapes(1)
         counted = {what: server.number(calls[what]) - before[what] for what in done}
     print(f"# {done}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The reverse gateway: clients and servers that know nothing of RDMA, with two Sluices between that speak RPC-over-RDMA over RoCE.
+"""The reverse gateway: clients and servers without RDMA, and between them two Sluices that use RPC-over-RDMA over RoCE.
 Speaks TAP.
 
 reverse_test.py CONTROLPLANE DATAPLANE SLUICECTL [NAME...]   (NAME: only those tests)"""
@@ -65,7 +65,7 @@ class ReverseBench(Bench):
         self.rng = random.Random(7)
 
     def serve(self, version, far, device=None):
-        """A Sluice at either end: TCP comes in at the near one, the far one serves it."""
+        """A Sluice at either end: clients connect to the near one by TCP, the far one serves them."""
         self.stop()
         self.far = Sluice(self.lab, self.programs, "far", "far", FAR, FAR_MOUNT, far, device)
         self.far.start()
@@ -101,8 +101,8 @@ def url(path, version):
 
 
 def exchange(b, folder, version, written_to=None):
-    """Files go there and come back, of sizes around everything that decides how their data travels. libnfs 4.0 writes no more than some
-    bytes over NFS version 4, whatever the server: its files are `written_to` a folder of the host's."""
+    """Files are written and read back, of sizes around each limit that decides how data is moved. libnfs 4.0 cannot write more than a
+    few bytes over NFS version 4 to any server: its files are `written_to` a folder of the host."""
     names = []
     for size in (0, 1, 700, 1024, 3900, 4096, 4097, 16384, 65537, 1 << 20, 3145729):
         data = b.bytes(size)
@@ -114,7 +114,7 @@ def exchange(b, folder, version, written_to=None):
             b.tool("nfs-cp", local, url(f"{folder}/{name}", version))
         back = b.tool("nfs-cat", url(f"{folder}/{name}", version))
         if hashlib.sha256(back).digest() != hashlib.sha256(data).digest():
-            raise Failed(f"{size} bytes came back as {len(back)} other ones")
+            raise Failed(f"{size} bytes were read back as {len(back)} different ones")
         names.append(name)
     listed = b.tool("nfs-ls", url(folder, version)).decode()
     missing = [name for name in names if not any(line.endswith(f" {name}") for line in listed.splitlines())]
@@ -138,7 +138,7 @@ def memory(transport):
 
 
 def libnfs_over_the_loopback_driver(b):
-    """Two Sluices of one machine."""
+    """Two Sluices on one machine."""
     b.serve(2, EXPORT, f'driver = "loopback"\nloopback_path = "{b.lab.dir}/loopback"')
     exchange(b, "/export", "3")
 
@@ -176,13 +176,13 @@ def kernel(transport, nfs):
             raise Failed(str(counters))
         spoken = {c["version"] for c in b.far.ask("connections")} or {transport}
         if spoken != {transport}:
-            raise Failed(f"the RoCE path spoke {spoken}")
+            raise Failed(f"versions on the RoCE path: {spoken}")
     test.__name__ = f"linux_over_tcp_version_{nfs.replace('.', '_')}_over_transport_version_{transport}"
     return test
 
 
 def killed(end, plane, nfs):
-    """Random I/O goes on over the end of one process of the four."""
+    """Random I/O continues when one of the four processes ends."""
     def test(b):
         b.serve(2 if nfs == "3" else 1, UPSTREAM.format(address="127.0.0.1", nfs=NFS_PORT, mount=MOUNT_PORT))
         b.sh(mount_command(b, nfs, f"{b.upstream.dir}/vfs" if nfs == "3" else "/vfs"))

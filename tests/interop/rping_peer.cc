@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Speaks the protocol of librdmacm's rping over softroce, as server and as client, so that the kernel's verbs
-// judge our RDMA Reads, Writes and Sends without RPC in between.
+// The protocol of librdmacm's rping over softroce, as server and as client: tests our RDMA Reads, Writes and
+// Sends against the kernel's verbs without RPC in between.
 //
-// In each round the client names a source buffer, the server reads it by RDMA and says so; the client names a
-// sink, the server writes the same bytes there and says so.
+// In each round the client sends the address of a source buffer, and the server reads it by RDMA and
+// confirms; the client sends that of a sink, and the server writes the same bytes there and confirms.
 //
 // rping_peer server|client ETHDEV ADDRESS/BITS PEER-ADDRESS PORT ROUNDS BYTES
 #include <cstdio>
@@ -107,8 +107,8 @@ class Peer {
       }
     }
     rdma::CmEvent events[4];
-    const std::size_t told = manager_.poll_events(events);
-    for (const rdma::CmEvent& event : std::span(events, told)) {
+    const std::size_t event_count = manager_.poll_events(events);
+    for (const rdma::CmEvent& event : std::span(events, event_count)) {
       if (event.type == rdma::CmEventType::ConnectRequest) id_ = event.id;
       if (event.type == rdma::CmEventType::Disconnected || event.type == rdma::CmEventType::Rejected)
         ended_ = true;

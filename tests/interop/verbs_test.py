@@ -15,7 +15,7 @@ from lab import (MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Fai
                  mac, need_lab, pack, run_tests)
 
 SLUICE = "/mnt/host/sluice"
-# What rdma-core 44's rxe cannot do by the extended interface: lists of pieces.
+# rxe of rdma-core 44 does not support scatter/gather lists in the extended interface.
 LISTS = ("gather_lists_and_unsignaled_requests", "writes_are_placed_before_a_later_send_is_received",
          "V2_045_reads_bring_the_memory_and_more_than_the_depth_wait")
 CONFIG = """
@@ -71,7 +71,7 @@ class VerbsBench(Bench):
         self.lab.close()
 
     def state(self):
-        """What a failure is looked into with."""
+        """Output that helps to explain a failure."""
         shown = []
         for name in sorted(os.listdir(self.server.dir)):
             if name.endswith(".log") and name != "qemu.log":
@@ -102,12 +102,12 @@ class VerbsBench(Bench):
                             for plane in ("data", "control")))
 
     def ctl(self, *words, name="admin"):
-        """The answer of a control plane, which may just be starting anew."""
+        """The answer of a control plane, which may just be restarting."""
         ask = f"{SLUICE}/sluicectl --socket /tmp/{name}.sock --json {' '.join(map(str, words))}"
         return json.loads(self.sluice(f"for i in $(seq 50); do text=$({ask} 2> /dev/null) && echo \"$text\" && exit 0; usleep 200000; done; {ask}"))
 
     def mount(self, where="/mnt/nfs", *, server=ROCE_HOST, port=20049, mount_port=20048, options=""):
-        """The kernel owns the address, so that MOUNT is asked there as well."""
+        """The kernel owns the address, so MOUNT is served there as well."""
         self.sh(f"mount -t nfs -o proto=rdma,port={port},vers=3,nolock,mountproto=tcp,mountport={mount_port}{options} {server}:/export {where}")
 
     def unmount(self, where="/mnt/nfs"):
@@ -175,7 +175,7 @@ def mounted_under_random_io(bench):
 
 def a_device_that_goes_and_comes_back_loses_nothing(bench):
     with mounted_under_random_io(bench):
-        bench.sluice("timeout 60 rdma link delete rxe0")  # which ends when nobody uses the device any more
+        bench.sluice("timeout 60 rdma link delete rxe0")  # returns when the device is no longer used
         gone = bench.ctl("devices")
         if gone["rdma_ports"] or gone["polled"][0]["device_lost"] == 0:
             raise Failed(str(gone))
@@ -188,7 +188,7 @@ def the_control_plane_is_restarted_under_io(bench):
         connection, = bench.ctl("connections")
         return bench.ctl("connections", "show", connection["reactor"], connection["connection"])["queue_pair"]
 
-    # The control plane that is ended is each time the one that has made the connection.
+    # Each time the control plane that made the connection is ended.
     for how in ("KILL", "TERM"):
         with mounted_under_random_io(bench):
             before = queue_pair()
@@ -197,20 +197,20 @@ def the_control_plane_is_restarted_under_io(bench):
             bench.start_control("admin")
             if queue_pair() != before:
                 raise Failed(f"another connection after {how}: {before}, {queue_pair()}")
-        # That the peer of a connection which nobody but the data plane keeps has gone is found out, too.
+        # The end of the peer is noticed too on a connection that only the data plane still holds.
         bench.lab.wait("the connection has ended", lambda: not bench.ctl("connections"))
 
 
 def marks_of(file, server):
-    """What the packets of RDMA say that the server has sent: each VLAN with each traffic class, in text."""
+    """VLAN and traffic class of the RDMA packets that the server sent, each pair once, as text."""
     fields = subprocess.run(["tshark", "-r", file, "-Y", f"ip.src == {server} && udp.dstport == 4791", "-T", "fields", "-e", "vlan.id",
                              "-e", "ip.dsfield", "-e", "infiniband.bth.destqp"], capture_output=True, text=True, check=True).stdout
     return {tuple(line.split("\t")[:2]) for line in fields.splitlines() if line.split("\t")[2] not in ("0x000001", "0x00000001")}
 
 
 def receives_are_shared_and_packets_carry_the_traffic_class(bench):
-    """Fewer than calls are outstanding: clients are asked to wait. Those have no chunks, because rxe of Linux 6.1 binds a window again
-    when it sends again, and ends the connection then."""
+    """Fewer shared Receives than outstanding calls: clients get RNR NAKs. Their calls have no chunks, because rxe of Linux 6.1 binds a window
+    again when it retransmits, and then ends the connection."""
     bench.start("shared", EXPORT, device="shared_receives = 48\ntraffic_class = 104", mount_port=20056, port=20057)
     file = f"{bench.lab.dir}/shared.pcap"
     try:
@@ -280,7 +280,7 @@ rdma link add rxe2 type rxe netdev bond0""")
 
 
 def softroce_takes_a_network_card_from_the_kernel(bench):
-    """A PCI ethdev, with hugepages and without sending in place: virtio, bound to uio_pci_generic."""
+    """A PCI ethdev, with hugepages and without zero-copy transmit: virtio, bound to uio_pci_generic."""
     pci = bench.server.sh(f"take_card {mac(2, 3)}").split()[-1]
     bench.guest.sh(f"card=$(card {mac(1, 2)}); ip link set $card mtu {MTU} up; ip addr add 10.81.0.1/24 dev $card\n"
                    "rdma link add rxe3 type rxe netdev $card")

@@ -29,8 +29,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 GOAL = 0.90
 TRANSPORT = ["rpc_message", "rpcrdma*codec", "message_path_allocation", "v1_conformance*", "v2_conformance*", "handover"]
-# The tests that may notice what is broken in a folder: names of meson's tests, where * stands for anything. Few, since what a mutated header is in
-# has to be compiled: those that are about the folder.
+# The tests that may notice a mutant of a folder: names of meson tests, with * as a wildcard. Only those that are about the folder, since everything
+# that includes a mutated header has to be compiled.
 FOLDERS = {
     "dataplane/base": ["base", "segment", *TRANSPORT],
     "dataplane/xdr": TRANSPORT,
@@ -40,7 +40,7 @@ FOLDERS = {
     "dataplane/service/forward": ["forward"],
     "pmd/softroce": ["roce_wire", "softroce_parts", "softroce", "softroce_driver"],
 }
-PATIENCE = {"least_s": 20, "factor": 10}  # a run that takes longer than this hangs
+PATIENCE = {"least_s": 20, "factor": 10}  # a run that takes longer is taken to hang
 
 
 def say(*words):
@@ -49,13 +49,13 @@ def say(*words):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("wanted", nargs="*", metavar="FOLDER|FILE", help="what to break; without: " + " ".join(FOLDERS))
+    parser.add_argument("wanted", nargs="*", metavar="FOLDER|FILE", help="what to mutate; default: " + " ".join(FOLDERS))
     parser.add_argument("--sample", type=int, default=60, help="mutants of each folder; 0 for all there are (default: %(default)s)")
-    parser.add_argument("--run", type=int, default=0, metavar="N", help="of each folder's sample only so many, when there is no time for all that are built")
+    parser.add_argument("--run", type=int, default=0, metavar="N", help="run only so many of each folder's sample, when time is short")
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="compilers, and mutants, at once (default: %(default)s)")
     parser.add_argument("--work", default=os.path.join(ROOT, "build-mutate"), help="where the mutated tree is kept (default: build-mutate)")
-    parser.add_argument("--again", action="store_true", help="builds the tests anew and runs what survived the last run, of which the tree is kept")
+    parser.add_argument("--again", action="store_true", help="rebuilds the tests in the tree of the last run, and runs its survivors again")
     parser.add_argument("--junit", metavar="FILE", help="writes the scores as test results")
     parser.add_argument("--threshold", type=float, default=GOAL, help="the score that a folder must reach (default: %(default)s)")
     parser.add_argument("--list", action="store_true", help="prints the mutants of the sample and ends")
@@ -63,7 +63,7 @@ def arguments():
 
 
 def chosen(wanted):
-    """{file: folder} of the sources to break, and the folders they are of."""
+    """{file: folder} of the sources to mutate."""
     files = {}
     for folder in FOLDERS:
         for path, _, names in os.walk(os.path.join(ROOT, folder)):
@@ -74,7 +74,7 @@ def chosen(wanted):
                     files[file] = folder
     left = [w for w in wanted if w not in files and not any(f.startswith(w.rstrip("/") + "/") for f in files)]
     if left:
-        raise T.Problem(f"{left[0]} is none of {', '.join(FOLDERS)}, and no source in one.")
+        raise T.Problem(f"{left[0]} is none of {', '.join(FOLDERS)}, and no source file in one of them.")
     return files
 
 
@@ -97,7 +97,7 @@ def parsed(job):
 
 
 class Found:
-    """all_points() and which of them do not compile, kept in the tree as long as no source differs."""
+    """all_points() and which of them do not compile, cached in the tree as long as no source changes."""
 
     def __init__(self, tree, files):
         self.path = os.path.join(tree.work, "points.json")
@@ -118,7 +118,7 @@ class Found:
 
 
 def all_points(tree, files):
-    """Every place of the files that can be broken, numbered; the order is that of the source."""
+    """Every mutation point of the files, numbered in the order of the source."""
     units = tree.units()
     any_flags = next((f for u, f in units.items() if u.startswith("pmd/softroce/")), next(iter(units.values())))
     sources = [f for f in files if f.endswith(".cc")]
@@ -137,7 +137,7 @@ def all_points(tree, files):
 
 
 def ranked(points, seed):
-    """By chance, but for a seed always the same, whatever happens elsewhere in the file."""
+    """Random order, but always the same for a seed, whatever changes elsewhere in the file."""
     seen = Counter()
 
     def rank(point):
@@ -149,8 +149,8 @@ def ranked(points, seed):
 
 
 class Sample:
-    """The mutants of one run. What does not compile leaves, and the next by rank take its place. Equivalent ones are built but not run, so that
-    a tree stays as it is when one is added to the list."""
+    """The mutants of one run. One that does not compile is replaced by the next by rank. Equivalent ones are built but not run, so that adding
+    one to the list does not change the tree."""
 
     def __init__(self, points, files, options, known_equivalent):
         self.size = options.sample
@@ -190,7 +190,7 @@ class Sample:
 
 
 def build(tree, sample, programs):
-    """Looks at the mutated sources first, and builds once they stand."""
+    """Checks the mutated sources first, and builds when all of them compile."""
     while True:
         mutated = sample.sources(tree)
         tree.copy(mutated)
@@ -200,7 +200,7 @@ def build(tree, sample, programs):
             if not rejected:
                 return
         if unknown and not rejected:
-            raise T.Problem("A mutated source does not compile where no mutant is: " + ", ".join(unknown[:3]))
+            raise T.Problem("A mutated source does not compile, at a place without a mutant: " + ", ".join(unknown[:3]))
         sample.rejected |= rejected
 
 
@@ -220,7 +220,7 @@ def outcomes(coverage, points, jobs):
 
     def one(point):
         result = runs.outcome(coverage, point["id"], PATIENCE)
-        if result[0] == "not covered" and point["constant"]:  # by tests: only the compiler was there
+        if result[0] == "not covered" and point["constant"]:  # no test reaches it: only the compiler evaluates it
             result = "constant", ""
         results[point["id"]] = result
         if len(results) % 20 == 0:
@@ -278,7 +278,7 @@ def digest(path):
 
 
 class State:
-    """What the tree holds and what came of it, for --again."""
+    """The sources and results of a run, for --again."""
 
     def __init__(self, work):
         self.path = os.path.join(work, "state.json")
@@ -290,12 +290,12 @@ class State:
 
     def load(self):
         if not os.path.exists(self.path):
-            raise T.Problem("--again needs a run before it.")
+            raise T.Problem("--again needs an earlier run.")
         with open(self.path, encoding="utf-8") as file:
             kept = json.load(file)
         for name, known in kept["sources"].items():
             if digest(os.path.join(ROOT, name)) != known:
-                raise T.Problem(f"{name} is another than in the last run: run without --again.")
+                raise T.Problem(f"{name} has changed since the last run: run without --again.")
         return kept
 
 
@@ -305,7 +305,7 @@ def programs_for(tree, folders):
 
 
 def once_more(tree, files, state, known_equivalent, options):
-    """Runs the survivors of the last run in the tree that it left, with the tests as they are now."""
+    """Runs the survivors of the last run again, in its tree but with the current tests."""
     kept = state.load()
     mutated = {}
     for name in kept["sources"]:
@@ -315,9 +315,9 @@ def once_more(tree, files, state, known_equivalent, options):
     tree.configure()
     folders = sorted({files[p["file"]] for p in kept["results"] if p["file"] in files})
     programs = programs_for(tree, folders)
-    say(f"== building {len(programs)} test programs as the last run left them")
+    say(f"== building {len(programs)} test programs in the tree of the last run")
     if tree.compile(list(programs.values()))[0]:
-        raise T.Problem(f"The tree does not build any more; see {tree.log}.")
+        raise T.Problem(f"The tree no longer builds; see {tree.log}.")
     results = {p["id"]: (p["outcome"], p["by"]) for p in kept["results"]}
     points = [p for p in kept["results"] if p["file"] in files and (p["file"], p["text"], p["change"]) not in known_equivalent]
     left = [p for p in points if p["outcome"] in ("survived", "not covered")]
@@ -333,11 +333,11 @@ def first_time(tree, files, state, entries, options):
     tree.configure()
     found = Found(tree, files)
     for entry in stale(entries, found.points):
-        raise T.Problem(f"equivalent.txt: {entry['file']} has no such mutant any more: {entry['change']} in '{entry['line']}'")
+        raise T.Problem(f"equivalent.txt: {entry['file']} no longer has this mutant: {entry['change']} in '{entry['line']}'")
     sample = Sample(found.points, files, options, {(e["file"], e["line"], e["change"]) for e in entries})
     sample.rejected = found.rejected
     folders = sorted(set(files.values()))
-    say(f"== {len(found.points)} places can be broken, {len(sample.equivalent)} of them without effect; seed {options.seed}")
+    say(f"== {len(found.points)} mutation points, {len(sample.equivalent)} of the sample equivalent; seed {options.seed}")
     if options.list:
         for point in sorted(sample.points(), key=lambda p: (p["file"], p["line"])):
             say(f"{point['file']}:{point['line']}: {point['change']}")
@@ -346,7 +346,7 @@ def first_time(tree, files, state, entries, options):
     say(f"== building {len(programs)} test programs with {len(sample.points())} mutants: {' '.join(sorted(programs))}")
     build(tree, sample, list(programs.values()))
     found.keep(sample.rejected)
-    say(f"== {time.monotonic() - begun:.0f} s; {len(sample.rejected)} mutants do not compile and were replaced; which test reaches which")
+    say(f"== {time.monotonic() - begun:.0f} s; {len(sample.rejected)} mutants do not compile and were replaced; finding out which test reaches which")
     coverage = covered(list(programs.values()), options.jobs)
     run = {folder: sample.of(folder)[:options.run or None] for folder in folders}
     points = [p for folder in folders for p in run[folder]]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a source can be broken: finds the places with libclang, and writes a source that holds many mutants behind run-time switches.
+"""Mutation points: finds them with libclang, and writes sources that hold many mutants behind run-time switches.
 
-A place ('point') is a dict, so that it can be stored and compared:
+A point is a dict, so that it can be stored and compared:
   file, line, start, end   where it is; byte offsets
   kind                     negated, widened, narrowed, turned, bound, dropped, release
-  change                   what is changed, in words with the code
+  change                   description of the change, with the code
   text                     the source line, without indentation
-  template, spans          what stands there in the mutated source: {0}, {1} are the source of spans, {id} is the mutant's number
+  template, spans          replacement in the mutated source: {0}, {1} are the source of spans, {id} is the mutant's number
   constant                 whether it is in a function that the compiler may evaluate
 """
 import os
@@ -24,7 +24,7 @@ CONSTANT = re.compile(r"(\w+::)*k[A-Z]\w*$")
 ON = "::sluice::mutation::on({id})"
 LOOPS = (K.FOR_STMT, K.WHILE_STMT, K.DO_STMT, K.CXX_FOR_RANGE_STMT)
 FUNCTIONS = (K.FUNCTION_DECL, K.CXX_METHOD, K.CONSTRUCTOR, K.DESTRUCTOR, K.CONVERSION_FUNCTION, K.FUNCTION_TEMPLATE)
-# What is evaluated by the compiler, or declares. The initialisers of fields are defaults, no bounds.
+# Declarations, and what the compiler evaluates. Initializers of fields are defaults, not bounds.
 SKIPPED = (K.STATIC_ASSERT, K.ENUM_DECL, K.CXX_UNARY_EXPR, K.TYPE_ALIAS_DECL, K.TYPEDEF_DECL, K.USING_DECLARATION, K.TEMPLATE_NON_TYPE_PARAMETER, K.FIELD_DECL)
 STATEMENTS = (K.CALL_EXPR, K.BINARY_OPERATOR, K.COMPOUND_ASSIGNMENT_OPERATOR, K.UNARY_OPERATOR, K.CXX_THROW_EXPR, K.CXX_DELETE_EXPR)
 
@@ -119,7 +119,7 @@ class Finder:
         if self.source[start - 1:start] == b"<" or self.source[end:end + 1] == b">":
             return  # a template's argument
         line = self.lines[cursor.extent.start.line - 1].strip()
-        up = zero or zlib.crc32(line + text.encode()) % 2  # by chance, but the same wherever the line moves to
+        up = zero or zlib.crc32(line + text.encode()) % 2  # random, but independent of the position of the line
         function = "moved_in_constexpr" if in_constexpr else "moved"
         step = 1 if up else -1
         whole_start, whole_end = within.extent.start.offset, within.extent.end.offset
@@ -128,7 +128,7 @@ class Finder:
                  f"::sluice::mutation::{function}({{id}}, {step}, {{0}})", [[start, end]])
 
     def conditions_of(self, cursor, children):
-        """The children of a statement that decide."""
+        """The conditions of a statement."""
         if cursor.kind in (K.IF_STMT, K.WHILE_STMT, K.SWITCH_STMT):
             first = children[0]
             if first.kind not in (K.DECL_STMT, K.VAR_DECL):

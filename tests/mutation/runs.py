@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the test programs of the mutated tree: once to see which test reaches which mutant, then each mutant against the tests that reach it."""
+"""Runs the test programs of the mutated tree: once to find out which test reaches which mutant, then each mutant with the tests that reach it."""
 import os
 import resource
 import signal
@@ -17,7 +17,7 @@ class Test:
 
 
 def run(command, tests, deadline_s, extra):
-    """The exit status, or None when it had to be killed. A process group of its own, so that what it started goes too."""
+    """The exit status, or None when it had to be killed. It has a process group of its own, so that its children are killed too."""
     arguments = [*command, "--gtest_fail_fast", "--gtest_brief=1"]
     if tests is not None:
         arguments.append("--gtest_filter=" + ":".join(tests))
@@ -38,8 +38,8 @@ def run(command, tests, deadline_s, extra):
 
 
 def reached(command, deadline_s=900):
-    """([Test] that pass without a mutant, names of those that do not) of a program, which runs twice: once for what it reaches, and
-    once as with a mutant, so that no leak and no crash of its own counts as noticing one."""
+    """([Test] that pass without a mutant, names of those that do not) of a program. It runs twice: once to record what it reaches, and
+    once as with a mutant, so that no leak or crash of its own is taken for a mutant that was noticed."""
     with tempfile.NamedTemporaryFile("r", prefix="sluice-reached-", suffix=".txt") as file:
         status = subprocess_status(command, file.name, deadline_s)
         tests, failing = [], []
@@ -50,7 +50,7 @@ def reached(command, deadline_s=900):
             elif outcome == "failed":
                 failing.append(name)
     if status is None:
-        failing.append("(it did not end)")
+        failing.append("(it did not terminate)")
     if tests and run(command, [test.name for test in tests], deadline_s, {}) != 0:
         return [], failing + ["(it fails with those tests left out)"]
     return tests, failing
@@ -68,7 +68,7 @@ def subprocess_status(command, file, deadline_s):
 
 
 class Coverage:
-    """Which tests reach which mutant, and so what has to be run for one."""
+    """Which tests reach which mutant, and so which have to run for it."""
 
     def __init__(self):
         self.of = defaultdict(lambda: defaultdict(list))  # mutant -> program's command -> [Test]
@@ -79,7 +79,7 @@ class Coverage:
                 self.of[number][command].append(test)
 
     def batches(self, number):
-        """[(command, [test name], microseconds)], what is quick first: the first failure ends the search."""
+        """[(command, [test name], microseconds)], the quickest first: the first failure ends the search."""
         batches = []
         for command, tests in self.of[number].items():
             quick, slow, spent = [], [], 0
@@ -91,7 +91,7 @@ class Coverage:
 
 
 def title(command):
-    """The program, and how it runs where it runs in several ways."""
+    """The name of the program, with its arguments if it runs with several."""
     return " ".join([os.path.basename(command[0]), *(a for a in command[1:] if not a.startswith("--gtest"))])
 
 

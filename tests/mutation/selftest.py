@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Mutation testing of toy/, whose mutants are known: what is noticed, what hangs, what survives and what is left out. Speaks TAP."""
+"""Mutation testing of toy/, whose mutants are known: which are noticed, hang, survive and are left out. Speaks TAP."""
 import argparse
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mutated tree: a copy of the project beside its build, in which sources hold mutants. Everything is made once, and again only where a file differs."""
+"""The mutated tree: a copy of the project beside its build, in which sources hold mutants. Files are generated once, and again only when they change."""
 import hashlib
 import json
 import os
@@ -11,17 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 import points as P
 
 SUPPORT = "tests/mutation/support"
-# Compiling is what takes long, and nearly everything includes a mutated header: without optimization and debug information it takes a third of the
-# time. AddressSanitizer notices what is left out: leaks, and reads behind a bound.
+# Most of the time goes to compiling, and nearly everything includes a mutated header: without optimization and debug information it takes a third of
+# the time. AddressSanitizer notices dropped releases and reads beyond a bound.
 OPTIONS = ["-Db_sanitize=address", "-Dwerror=false", "-Dwarning_level=0", "-Db_lundef=false", "-Doptimization=0", "-Ddebug=false"]
-# Before the first folder of tests: whatever is linked with googletest from there on has the listener.
+# Inserted before the first folder of tests: everything linked with googletest from there on has the listener.
 LISTENED = "subdir('golden')"
 LISTENER = f"gtest_dep = declare_dependency(dependencies: gtest_dep, include_directories: sluice_inc, sources: files('{SUPPORT.removeprefix('tests/')}/reached.cc'))"
 SWITCH = re.compile(r"sluice::mutation::(?:on|moved|moved_in_constexpr)\((\d+)")
 
 
 class Problem(Exception):
-    """Said in a sentence, without a trace."""
+    """Reported as a sentence, without a traceback."""
 
 
 def write_if_changed(path, content):
@@ -50,14 +50,14 @@ class Tree:
         return [os.path.relpath(os.path.join(d, f), self.root) for d, _, names in os.walk(self.root) if "/build" not in d for f in names]
 
     def copy(self, mutated):
-        """Brings the copy up to the project; `mutated`: {file: content} of what is to differ. Times of files are kept, so that what was built stays."""
+        """Updates the copy from the project; `mutated`: {file: content} of files that differ. Times of files are kept, so that ninja rebuilds only what changed."""
         for name in self.tracked():
             source, target = os.path.join(self.root, name), os.path.join(self.source, name)
             with open(source, "rb") as file:
                 content = file.read()
             if name == "tests/meson.build":
                 if content.count(LISTENED.encode()) != 1:
-                    raise Problem(f"tests/meson.build has no line \"{LISTENED}\" before which the listener of mutation testing could stand.")
+                    raise Problem(f"tests/meson.build has no line \"{LISTENED}\" before which the listener of mutation testing could be inserted.")
                 content = content.replace(LISTENED.encode(), f"{LISTENER}\n{LISTENED}".encode())
             changed = write_if_changed(target, mutated.get(name, content))
             if changed and name not in mutated:
@@ -82,7 +82,7 @@ class Tree:
         return json.loads(subprocess.run(["meson", "introspect", self.build, what], capture_output=True, text=True, check=True).stdout)
 
     def programs(self, names):
-        """{name: (path, argument...)} of the tests in googletest that are called so and are there."""
+        """{name: (path, argument...)} of the googletest programs of these tests."""
         return {test["name"]: tuple(test["cmd"]) for test in self.introspect("--tests") if test["name"] in names and test["protocol"] == "gtest"}
 
     def units(self):
@@ -93,7 +93,7 @@ class Tree:
                 P.flags_of(e["command"], e["directory"]) for e in entries}
 
     def rejected_by(self, output):
-        """Numbers of the mutants on the lines that the compiler complains of; None where one cannot be told."""
+        """Numbers of the mutants on the lines of the compiler's errors; None for a line without one."""
         numbers, unknown = set(), []
         for name, line in set(re.findall(r"^(\S+?):(\d+):\d+: (?:fatal )?error:", output, re.M)):
             with open(os.path.normpath(os.path.join(self.build, name)), encoding="utf-8") as file:
@@ -109,7 +109,7 @@ class Tree:
         return numbers, unknown
 
     def check(self, mutated):
-        """Compiles nothing but looks at each mutated source ({name: content}) that it has not seen yet: cheaper than a build that fails. Returns
+        """Checks the syntax of each mutated source ({name: content}) that was not checked yet: cheaper than a failing build. Returns
         (numbers, unknown)."""
         path = os.path.join(self.work, "checked.json")
         seen = {}
@@ -134,13 +134,13 @@ class Tree:
         return rejected, unknown
 
     def compile(self, programs):
-        """Builds the programs, given as commands. Returns (numbers, unknown) of what does not compile; both empty when all is well."""
+        """Builds the programs, given as commands. Returns (numbers, unknown) of what does not compile; both empty on success."""
         targets = sorted({os.path.relpath(path, self.build) for path, *_ in programs})
         with open(self.log, "w", encoding="utf-8") as log:
             ninja = subprocess.Popen(["nice", "-n", "10", "ninja", "-C", self.build, f"-j{self.jobs}", "-k0", *targets], stdout=log, stderr=subprocess.STDOUT)
             try:
                 status = ninja.wait()
-            finally:  # also when this program is ended
+            finally:  # also when this program is interrupted
                 if ninja.poll() is None:
                     ninja.terminate()
                     ninja.wait()

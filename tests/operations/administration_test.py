@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What an administrator does while clients are served, through sluicectl. Speaks TAP.
+"""Administration by sluicectl while clients are served. Speaks TAP.
 
 administration_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH DEPLOY"""
 import base64
@@ -34,7 +34,7 @@ def a_reload_changes_exports_policy_and_log_level_and_loses_no_call():
     assert changes["restart_both_planes"] == [] and changes["restart_control_plane"] == [], changes
     assert {"log_level", "export./more", "export./export", "client_class.lab", "policy.max_credits"} <= set(changes["in_force"]), changes
     assert exports()["/more"]["read_only"] and exports()["/export"]["quota_bytes"] == 256 << 20
-    # The client's class is another one now, and so is what it is granted.
+    # The client is in another class now, which has another grant.
     planes.wait("the grant of its new class", lambda: [(c["class"], c["credits"]) for c in planes.ctl("connections")] == [("lab", 4)])
     shown = planes.ctl("config", "show")
     assert shown["log_level"] == "debug" and shown["policy"]["weight"] == 3, shown
@@ -65,10 +65,10 @@ def what_is_in_an_export_comes_back_with_it():
     assert exports()["/export"]["files"] > 1
     planes.ctl("exports", "remove", "/export")
     load.terminate()
-    load.communicate()  # its handles are stale
+    load.communicate()  # its file handles are stale
     done = planes.nfs_load(seconds=1)
     _, err = done.communicate()
-    assert done.returncode != 0 and err, "an export that is gone was mounted"
+    assert done.returncode != 0 and err, "a removed export was mounted"
     planes.ctl("config", "reload")
     assert exports()["/export"]["files"] > 1
     assert finish(planes.nfs_load(seconds=1))["errors"] == 0
@@ -115,14 +115,14 @@ def a_trace_shows_calls_with_their_states():
             assert "pulling" in call["states_us"] and call["call_bytes"] > 65536, call
         if call["procedure"] == "nfs.read":
             assert call["reply_bytes"] >= 65536, call
-    # The last calls, when they have been noted for a while.
+    # The last calls, after tracing for a while.
     planes.ctl("trace", *where, "--start")
     last = planes.wait("noted calls", lambda: len(noted := planes.ctl("trace", *where, "--last", "--calls", "30")) == 30 and noted)
     assert all(call["status"] == "success" for call in last)
     planes.ctl("trace", *where, "--stop")
     time.sleep(0.5)
     one, other = (planes.ctl("trace", *where, "--last") for _ in range(2))
-    assert one == other, "calls are still noted"
+    assert one == other, "calls are still traced"
     shown = planes.ctl("connections", "show", *where)
     assert shown["calls"] > 100 and shown["peer"] == "192.0.2.2" and shown["queue_pair"] > 0, shown
     statistics = {s["procedure"]: s for s in planes.ctl("exports", "stats", "/export")}
@@ -227,7 +227,7 @@ def a_dump_for_a_bug_report_has_every_view_and_no_key():
         dump = json.loads(text)
         for view, words in (("config_show", ["config", "show"]), ("topology", ["topology"])):
             assert dump[view] == dumped.ctl(*words), view
-        # What changes while it is looked at has at least the same shape.
+        # Values that change meanwhile have at least the same structure.
         for view in ("status", "reactors", "devices", "memory", "credits", "counters", "properties", "exports", "upstreams", "reverse"):
             shown = dumped.ctl(view)
             assert type(dump[view]) is type(shown) and len(dump[view]) == len(shown) and "error" not in dump[view], (view, dump[view], shown)
@@ -241,7 +241,7 @@ def a_dump_for_a_bug_report_has_every_view_and_no_key():
         assert dump["config_show"]["host_authentication"]["key_file"] == key_file
         for form in (key, key.encode().hex(), base64.b64encode(key.encode()).decode().rstrip("=")):
             assert form not in text, form
-        # It never replaces a file, and goes to standard output without one.
+        # It never replaces a file; without a name it writes to standard output.
         again = dumped.run_ctl("debug", "dump", file)
         assert again.returncode == 1 and "name a file that does not exist" in again.stderr, again
         assert set(json.loads(dumped.run_ctl("debug", "dump").stdout)) == set(dump)

@@ -25,12 +25,12 @@ def run(*command, **options):
 
 
 def quickly():
-    """What makes the compiler's part short, since it is the packaging that is judged: the flags of a release build, whose objects ccache has, or
-    else no optimization, and no debugging information."""
+    """Environment for a quick compilation, since this tests the packaging: the flags of a release build, whose objects ccache has, or
+    else no optimization and no debugging information."""
     if missing("ccache"):
         return {"DEB_BUILD_OPTIONS": "noopt", "DEB_CXXFLAGS_STRIP": "-g"}
     flags = {f"DEB_{kind}_SET": "" for kind in ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")}
-    # debhelper gives its commands another HOME, and a locale, on which objects do not depend.
+    # debhelper sets another HOME and locale, on which objects do not depend.
     cache = run("ccache", "-k", "cache_dir").stdout.strip()
     return {**flags, "MESON_OPTIONS": "-Doptimization=3", "CCACHE_DIR": cache, "CCACHE_SLOPPINESS": "locale"}
 
@@ -130,11 +130,11 @@ def it_is_installed_and_both_planes_run_as_its_user():
             os.unlink(path)
         run("dpkg", "--purge", "sluice")
     assert run("dpkg", "-s", "sluice").returncode != 0
-    # What they asked of the kernel, against the units' filters; DPDK tries to get I/O ports and does without.
+    # System calls that they made, checked against the units' filters; DPDK tries to get I/O ports, but works without.
     for unit, spared in (("sluice-controlplane", set()), ("sluice-dataplane", {"iopl"})) if traced else ():
         with open(f"{folder}/{unit}.calls", encoding="utf-8", errors="replace") as file:
             calls = set(re.findall(r"^\d+ +([a-z_0-9]+)\(", file.read(), re.M))
-        # setpriv's own, before it becomes the plane.
+        # setpriv's own calls, before it executes the plane.
         calls -= {"setresuid", "setresgid", "setuid", "setgid", "setgroups", "capset", "setreuid", "setregid"}
         assert len(calls) > 30, calls
         assert refused_by(unit, calls) <= spared, refused_by(unit, calls)

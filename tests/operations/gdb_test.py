@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/gdb/sluice-gdb.py on data planes that serve, and on a core. Speaks TAP.
+"""deploy/gdb/sluice-gdb.py on running data planes, and on a core file. Speaks TAP.
 
 gdb_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH DEPLOY"""
 import os
@@ -34,7 +34,7 @@ class OverLoopback(common.Planes):
 
 
 def gdb(*target, commands, script=SCRIPT):
-    """What gdb prints for the commands, with its errors."""
+    """Output of gdb for the commands, with its errors."""
     words = [word for command in commands for word in ("-ex", command)]
     done = subprocess.run(["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load no", *target, "-x", script, *words],
                           capture_output=True, text=True, timeout=common.PATIENCE_S, check=False)
@@ -44,7 +44,7 @@ def gdb(*target, commands, script=SCRIPT):
 
 
 def table(text, first):
-    """Rows of the table whose header begins with some columns, as dictionaries. Columns stand two spaces apart."""
+    """Rows of the table whose header begins with these columns, as dictionaries. Columns are separated by two spaces."""
     lines = text.splitlines()
     at = next((i for i, line in enumerate(lines) if re.split("  +", line)[:len(first)] == list(first)), None)
     assert at is not None, f"no table {first} in:\n{text}"
@@ -63,7 +63,7 @@ EVERYTHING = ["sluice reactors", "sluice connections", "sluice slots", "sluice q
 
 
 def compare(printed, planes):
-    """The connection as sluicectl shows it, whose calls are answered and not taken by their client."""
+    """The connection, as sluicectl shows it, whose replies were sent and not yet received by the client."""
     shown = planes.ctl("connections", "show", "0", "0")
     connection, = table(printed, ["connection", "state", "peer"])
     same = {"state": "Open", "peer": shown["peer"], "version": f"Version{shown['version']}", "credits": str(shown["credits"]),
@@ -81,13 +81,13 @@ def compare(printed, planes):
     assert queue_pair["state"] == "ReadyToSend" and int(queue_pair["sends"]) >= shown["busy"], queue_pair
     work = table(printed, ["connection", "work-request", "opcode"])
     assert len(work) == int(queue_pair["sends"]), (work, queue_pair)
-    # Every slot in Replying waits for one of them.
+    # Every slot in Replying waits for one of these Sends.
     assert {f"ReplySent {slot['slot']}" for slot in slots} <= {entry["of"] for entry in work}, (work, slots)
     return queue_pair
 
 
 def with_client_stopped(planes, load, body):
-    """Runs body() while the client does not take its replies: whatever is in flight stays where it is."""
+    """Runs body() while the client is stopped, so that everything in flight stays as it is."""
     def stopped_with_calls():
         load.send_signal(signal.SIGSTOP)
         settled = planes.wait("a state that lasts", lambda: settled_connection(planes))
@@ -103,7 +103,7 @@ def with_client_stopped(planes, load, body):
 
 
 def settled_connection(planes):
-    """The connection, once two views of it are the same."""
+    """The connection, once two views of it are equal."""
     def look():
         shown = planes.ctl("connections", "show", "0", "0")
         polls = planes.ctl("reactors")[0]["polls_idle"]
@@ -124,7 +124,7 @@ def a_live_data_plane_and_its_core_show_what_sluicectl_shows():
         assert queue_pair["driver"] == "loopback" and int(queue_pair["produced"]) > int(queue_pair["acknowledged"]) > 0, queue_pair
         of_core = gdb(DATA, core, commands=EVERYTHING)
         assert compare(of_core, planes) == queue_pair, of_core
-        # A connection by its name, one that is closed, one that there is not, and what is no name.
+        # A connection by its number, a closed one, one that does not exist, and an invalid number.
         named = gdb(*target, commands=["sluice connections 0.0", "sluice connections 0.3", "sluice slots 0.99"])
         assert [row["connection"] for row in table(named, ["connection"])] == ["0.0"], named
         assert re.search(r"^0\.3 +Closed", named, re.M) and "There is no connection 0.99: there are 0.0 to 0.3." in named, named
@@ -149,7 +149,7 @@ def packet_sequence_numbers_of_softroce():
         queue_pair = compare(gdb("-p", str(planes.data.pid), commands=EVERYTHING), planes)
         assert queue_pair["driver"] == "softroce", queue_pair
         first, next_psn, end_psn = (int(queue_pair[name]) for name in ("unacked-psn", "next-psn", "end-psn"))
-        # Not more is out than there are work requests, and not everything has been acknowledged.
+        # At most as many packets as the work requests have are outstanding, and some are not acknowledged.
         assert 0 < end_psn - first & 0xffffff <= int(queue_pair["sends"]) and next_psn - first & 0xffffff <= end_psn - first & 0xffffff, queue_pair
         shown = planes.ctl("connections", "show", "0", "0")
         assert int(queue_pair["queue-pair"]) == shown["queue_pair"] and int(queue_pair["msn"]) == shown["calls"] & 0xffffff, (queue_pair, shown)

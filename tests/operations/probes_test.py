@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The USDT probes of dataplane/base/probes.h are in the program and in the book, with their arguments. Speaks TAP.
+"""The USDT probes of dataplane/base/probes.h are in the program and in the manual, with their arguments. Speaks TAP.
 
 probes_test.py SOURCE DATAPLANE probes|no-probes"""
 import re

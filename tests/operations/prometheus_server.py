@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Prometheus server with the configuration that is shipped, and what it and an exporter say."""
+"""A Prometheus server with the shipped configuration, and queries to it and to an exporter."""
 import json
 import os
 import re
@@ -26,7 +26,7 @@ def total(text, name, **labels):
 
 
 class Prometheus:
-    """Scrapes `metrics` each second. `start` makes a process of a command."""
+    """Scrapes `metrics` each second. `start` runs a command as a process."""
 
     def __init__(self, start, folder, deploy, metrics, address):
         self.url = f"http://{address}"
@@ -60,11 +60,11 @@ class Prometheus:
         return sum(float(result["value"][1]) for result in self.query(expression) or [])
 
     def scrapes(self, more):
-        """Waits until the server has so many more samples of the exporter."""
+        """Waits until the server has that many more samples of the exporter."""
         until = time.time() + more
         deadline = time.monotonic() + PATIENCE_S
         while self.number('timestamp(up{job="sluice"}) and up{job="sluice"} == 1') < until:
-            assert time.monotonic() < deadline, f"Prometheus scrapes {self.metrics} no more"
+            assert time.monotonic() < deadline, f"Prometheus no longer scrapes {self.metrics}"
             time.sleep(0.1)
 
     def exposition(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A real Prometheus server scrapes Sluice under load; rules, dashboard and reference agree with what it gets. Speaks TAP.
+"""A real Prometheus server scrapes Sluice under load; rules, dashboard and reference match the metrics it gets. Speaks TAP.
 
 prometheus_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH METRICS_REFERENCE DEPLOY"""
 import json
@@ -43,14 +43,14 @@ def the_reference_is_made_from_the_schema():
 def a_server_scrapes_under_load_and_counts_what_was_done():
     load = planes.nfs_load()
     planes.wait("load", lambda: total(scrape(), "sluice_rpc_calls_total", procedure="write") > 1000)
-    server.scrapes(2)  # rates want some
+    server.scrapes(2)  # rates need several samples
     done = end(load)
     assert done["errors"] == 0, done
-    # What exports hold is shown some times a second.
+    # Use of exports is published some times a second.
     planes.wait("the export's calls", lambda: total(text := scrape(), "sluice_export_calls_total", procedure="write")
                 == total(text, "sluice_rpc_calls_total", procedure="write", status="success"))
     text = scrape()
-    # Everything that the client counted is here, in its class, and nothing failed.
+    # All calls that the client counted are here, in its class, and none failed.
     counted = total(text, "sluice_rpc_calls_total", **{"class": "lab"}, status="success")
     assert counted >= done["operations"]
     server.scrapes(1)
@@ -76,7 +76,7 @@ def only_documented_series_and_not_too_many():
         known = set(re.findall(r"^\| `(\w+)` \| (?:counter|gauge|histogram)", file.read(), re.M))
     text = scrape()
     shown = set(re.findall(r"^# TYPE (\w+)", text, re.M))
-    shown = {name for name in shown if not name.startswith("exposer_")}  # the library's own
+    shown = {name for name in shown if not name.startswith("exposer_")}  # of the exporter library
     assert shown <= known, shown - known
     series = [line for line in text.splitlines() if line and line[0] != "#"]
     assert len(series) < MAX_SERIES, len(series)
@@ -130,12 +130,12 @@ def slow_and_many_scrapers_disturb_nobody():
     for client in slow:
         client.close()
     deadline = time.monotonic() + PATIENCE_S
-    while True:  # a scraper that keeps its place is cut off
+    while True:  # a client that keeps its connection without a request is disconnected
         try:
             assert "sluice_plane_up" in scrape()
             return
         except OSError:
-            assert time.monotonic() < deadline, "metrics do not come back"
+            assert time.monotonic() < deadline, "metrics are no longer served"
 
 
 def main():

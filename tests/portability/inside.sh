@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What run.sh does inside a root. inside.sh COMMAND [ARGUMENT]; tells of each judgement in a line 'result passed|failed|skipped NAME'.
+# What run.sh runs inside a root file system. inside.sh COMMAND [ARGUMENT]; prints the result of each check in a line
+# 'result passed|failed|skipped NAME'.
 set -euo pipefail
 cd /sluice
 readonly product=(sluice-dataplane controlplane/sluice-controlplane cli/sluicectl cli/sluice-bench)
 apt=(apt-get -qq -o Dpkg::Use-Pty=0)
 
-judge() { # NAME COMMAND...
+check() { # NAME COMMAND...
   local name=$1
   shift
   if "$@"; then echo "result passed $name"; else echo "result failed $name"; fi
 }
 
-# Lists of half a day ago will do, if there are any.
+# Package lists that are less than half a day old are used as they are.
 online() { [ -n "$(find /var/lib/apt/lists -name '*Packages*' -mmin -720)" ] || "${apt[@]}" update --error-on=any; }
 
-# Installs what the rest stands on; without a network that is no fault of Sluice's.
+# Installs what the following steps need; without a network they are skipped.
 needs() { # NAME COMMAND...
   local name=$1
   shift
@@ -31,7 +32,7 @@ needs() { # NAME COMMAND...
 
 # --- Packages
 
-no_daemon_is_enabled() { # one is installed for the first time, as on a machine that has none
+no_daemon_is_enabled() { # when it is installed for the first time
   "${apt[@]}" -y purge prometheus
   bash deploy/install-packages.sh tests
   dpkg-query -W prometheus
@@ -40,9 +41,9 @@ no_daemon_is_enabled() { # one is installed for the first time, as on a machine 
 
 packages() {
   needs "packages" online
-  judge "every package of the tests' list exists and installs" bash deploy/install-packages.sh tests
-  judge "a daemon that the tests need is not enabled by installing it" no_daemon_is_enabled
-  judge "no policy of the installation is left behind" [ ! -e /usr/sbin/policy-rc.d -a -z "$(ls /run/systemd/system-preset)" ]
+  check "every package of the tests' list exists and installs" bash deploy/install-packages.sh tests
+  check "a daemon that the tests need is not enabled by installing it" no_daemon_is_enabled
+  check "no policy of the installation is left behind" [ ! -e /usr/sbin/policy-rc.d -a -z "$(ls /run/systemd/system-preset)" ]
 }
 
 # --- Builds
@@ -51,7 +52,7 @@ configured() { # NAME OPTION...
   local dir=/build/$1
   shift
   if command -v mold >/dev/null; then export CC_LD=mold CXX_LD=mold; fi
-  # It stands for what the packages and options were.
+  # The configuration is kept from run to run.
   [ -e "$dir/build.ninja" ] || { rm -rf "$dir" && meson setup "$dir" "$@"; }
 }
 
@@ -65,9 +66,9 @@ suites() {
   local targets
   needs "unit and conformance" bash deploy/install-packages.sh tests
   configured suites --buildtype=release && built suites build.ninja
-  judge "the product builds with $(c++ --version | head -n 1) and DPDK $(pkg-config --modversion libdpdk)" built suites "${product[@]}"
+  check "the product builds with $(c++ --version | head -n 1) and DPDK $(pkg-config --modversion libdpdk)" built suites "${product[@]}"
   read -ra targets <<<"$(python3 tests/portability/suites.py targets /build/suites)"
-  judge "unit and conformance tests build" built suites "${targets[@]}"
+  check "unit and conformance tests build" built suites "${targets[@]}"
   meson test -C /build/suites --no-rebuild --print-errorlogs --suite unit --suite conformance || true
   python3 tests/portability/suites.py results /build/suites
 }
@@ -75,7 +76,7 @@ suites() {
 # gcc 12 to 14 and clang 14 to 19, as far as the release has them.
 compilers() { apt-cache pkgnames | grep -E '^(g\+\+-1[2-4]|clang-1[4-9])$' | sort -V; }
 
-# gcc warns of what its optimizer sees; clang's warnings need none.
+# gcc needs its optimizer for some warnings; clang does not.
 product() { # PACKAGE
   local cxx=${1/clang-/clang++-} options=(--buildtype=release)
   [ "$cxx" = "$1" ] || options=(--buildtype=debug -Ddebug=false)
@@ -84,12 +85,12 @@ product() { # PACKAGE
   export CXX=$cxx CC=${cxx/++/}
   CC=${CC/#g-/gcc-}
   configured "$cxx" "${options[@]}"
-  judge "the product compiles with $cxx and DPDK $(pkg-config --modversion libdpdk)" built "$cxx" "${product[@]}"
+  check "the product compiles with $cxx and DPDK $(pkg-config --modversion libdpdk)" built "$cxx" "${product[@]}"
 }
 
 cross() {
   local package tools=() libraries=()
-  # Of the product's packages, those that exist for ARM64 are libraries and their headers; programs run here.
+  # Of the product's packages, libraries and headers are installed for ARM64; programs are those of this machine.
   while read -r package; do
     case $package in
       g++) tools+=(g++-aarch64-linux-gnu cpp) ;; # cpp: for rpcgen
@@ -114,8 +115,8 @@ cpu = 'armv8-a'
 endian = 'little'
 INI
   configured arm64 --buildtype=release --cross-file /build/arm64.ini
-  judge "the product compiles for ARM64, DPDK and all" built arm64 "${product[@]}"
-  judge "it is ARM64's" bash -c 'aarch64-linux-gnu-readelf -h /build/arm64/sluice-dataplane | grep -q "Machine: *AArch64"'
+  check "the product compiles for ARM64, DPDK and all" built arm64 "${product[@]}"
+  check "it is ARM64's" bash -c 'aarch64-linux-gnu-readelf -h /build/arm64/sluice-dataplane | grep -q "Machine: *AArch64"'
 }
 
 "$@"; exit

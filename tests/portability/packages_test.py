@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What deploy/install-packages.sh asks of the system, which is played by scripts. Speaks TAP. packages_test.py SOURCE"""
+"""What deploy/install-packages.sh asks of the system, for which scripts stand in. Speaks TAP. packages_test.py SOURCE"""
 import os
 import subprocess
 import sys
@@ -14,7 +14,7 @@ INSTALLER = f"{SOURCE}/deploy/install-packages.sh"
 
 
 def names(*lists):
-    """The packages of these lists, by their first names."""
+    """The packages of these lists; of alternatives the first."""
     found = []
     for name in lists:
         with open(f"{SOURCE}/deploy/{name}.txt", encoding="utf-8") as file:
@@ -24,9 +24,9 @@ def names(*lists):
 
 
 def install(*words, installed=(), sudo=True, apt=True):
-    """Runs it on a system that has some packages. What it said, and called of apt-get and sudo.
+    """Runs it on a system that has some packages. Returns the process, and its calls of apt-get and sudo.
 
-    Never as root, who would have it write to the machine's folders: run.sh does that in a root of its own."""
+    Never as root, since it would then write to folders of this machine: run.sh tests that in a root file system of its own."""
     with tempfile.TemporaryDirectory(prefix="sluice-packages-") as folder:
         def program(name, text):
             with open(f"{folder}/{name}", "w", encoding="utf-8") as file:

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh [trixie] [bookworm] [arm64]: Sluice on other releases of Debian, each in a root of its own that mmdebstrap makes. Default: all.
+# run.sh [trixie] [bookworm] [arm64]: Sluice on other releases of Debian, each in a root file system made by mmdebstrap. Default: all.
 #   trixie    installs the packages, builds and runs the suites unit and conformance; compiles the product with each other compiler
 #   bookworm  compiles the product with each compiler
 #   arm64     compiles the product for ARM64, with trixie's cross-compiler and libraries
-# Roots, build directories and compiler caches are kept in $SLUICE_PORTABILITY_CACHE (~/.cache/sluice-portability); what failed, in
-# its folder logs. The first run takes about an hour on two cores and 8 GB. Ends in a line 'N passed, N failed[, N skipped]'.
+# Roots, build directories and compiler caches are kept in $SLUICE_PORTABILITY_CACHE (~/.cache/sluice-portability), output of the
+# steps in its folder logs. The first run takes about an hour on two cores and 8 GB. Ends in a line 'N passed, N failed[, N skipped]'.
 set -uo pipefail
 here=$(dirname "$(readlink -f "$0")")
 source=$(cd "$here/../.." && pwd)
@@ -24,7 +24,7 @@ skip() { # NAME SENTENCE
   skipped=$((skipped + 1))
 }
 
-# Runs a command in a root, with processes, mounts and /tmp of its own; the sources are there read only.
+# Runs a command in a root, with processes, mounts and /tmp of its own; the sources are mounted read-only.
 inside() { # ROOT COMMAND...
   local root=$cache/$1
   shift
@@ -44,11 +44,11 @@ inside() { # ROOT COMMAND...
   child=$!
   wait "$child"
 }
-# What runs in a root is the first process there, and unshare waits for it: neither minds a polite signal.
+# The command is process 1 of its namespace, and unshare waits for it: both ignore SIGTERM.
 child=
 trap '[ -z "$child" ] || kill -KILL "$child" 2>/dev/null; exit 130' INT TERM
 
-# Makes a root unless it is there, then sees that it has its packages.
+# Makes a root unless it exists, then updates its package lists.
 prepared() { # ROOT RELEASE [ARCHITECTURES]
   local root=$cache/$1 log=$cache/logs/$1-root.log
   if [ ! -e "$cache/$1.made" ]; then
@@ -60,17 +60,17 @@ prepared() { # ROOT RELEASE [ARCHITECTURES]
     }
     touch "$cache/$1.made"
   fi
-  inside "$1" online || echo "   $1: no mirror of Debian answers; what is installed has to do"
+  inside "$1" online || echo "   $1: no mirror of Debian answers; continuing with what is installed"
 }
 
-step() { # ROOT COMMAND...: counts what it tells in lines 'result passed|failed|skipped NAME', as one that failed if it tells nothing
+step() { # ROOT COMMAND...: counts its lines 'result passed|failed|skipped NAME'; without any, one failure
   local log="$cache/logs/$(tr -c 'a-z0-9+\n-' - <<<"$*").log" results
   echo "== $*"
   inside "$@" >"$log" 2>&1
   results=$(grep '^result ' "$log") || results="result failed $*"
   sed 's/^result /   /' <<<"$results"
   grep -q '^result failed' <<<"$results" && { echo "   see $log:"; grep -E 'error:|warning:|^FAILED|^E: |\[  FAILED' "$log" | head -n 20 | sed 's/^/   /'; }
-  # A judgement is one, or that of as many cases as it says.
+  # A line counts for one, or for as many cases as it says.
   passed=$((passed + $(awk '/^result passed/ { n += $4 == "cases" ? $3 : 1 } END { print n + 0 }' <<<"$results")))
   failed=$((failed + $(grep -c '^result failed' <<<"$results")))
   skipped=$((skipped + $(grep -c '^result skipped' <<<"$results")))

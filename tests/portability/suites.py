@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""suites.py targets|results BUILD: what the suites unit and conformance need of ninja; how each of their cases ended, as run.sh wants it."""
+"""suites.py targets|results BUILD: the ninja targets of the suites unit and conformance; the result of each of their cases, in the form of inside.sh."""
 import os
 import sys
 

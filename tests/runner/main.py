@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the steps that were asked for, and those that they need. Ends in the line 'N passed, N failed[, N skipped]'.
+"""Runs the requested steps, and those that they need. Ends in the line 'N passed, N failed[, N skipped]'.
 
 main.py [TIER | SUITE...]"""
 import json
@@ -23,7 +23,7 @@ class Run:
         self.done = {step.name: threading.Event() for step in steps}
         self.outcomes = {}   # name of a suite -> Outcome
         self.seconds = {}    # name -> time that it took
-        self.broken = set()  # steps that others cannot stand on
+        self.broken = set()  # steps that failed or were left out: what needs them cannot run
         self.left_out = []
         self.started = time.monotonic()
 
@@ -31,7 +31,7 @@ class Run:
         for step in (step for step in self.steps if step.lane == name):
             try:
                 self.take(step)
-            except Exception:  # a fault of the runner is a failure of its step
+            except Exception:  # an error of the runner is a failure of its step
                 traceback.print_exc()
                 self.outcomes[step.name] = Outcome(failed=[f"{step.name} (runner)"])
                 self.broken.add(step.name)
@@ -45,7 +45,7 @@ class Run:
             self.left_out.append(step.name)
             return
         if step.kind == "suite" and any(needed in self.broken for needed in step.after):
-            self.outcomes[step.name] = Outcome(failed=[f"{step.name}: not run, for want of what it needs"])
+            self.outcomes[step.name] = Outcome(failed=[f"{step.name}: not run, since something that it needs failed"])
             return
         begun = time.monotonic()
         try:
@@ -70,7 +70,7 @@ class Run:
 
 
 def chosen(words):
-    """The steps of these words, and what they need, in the plan's order."""
+    """The steps for these words, and what they need, in the plan's order."""
     every = [*plan.ALL, plan.coverage(plan.ALL)]
     by_name = {step.name: step for step in every}
     suites = [step.name for step in every if step.kind == "suite"]
@@ -78,10 +78,10 @@ def chosen(words):
     if unknown:
         sys.exit(f"Unknown suite '{unknown[0]}': there are {', '.join(sorted({*plan.GROUPS, *suites}))}; and bench, mutate, portability.")
     names = {name for word in words for name in plan.GROUPS.get(word, [word])}
-    if "rest" not in words:  # which goes on from a quick tier that has run
+    if "rest" not in words:  # continues after a quick tier
         names = closed(names, by_name)
     elif not os.path.exists(QUICK_RESULTS):
-        sys.exit("'rest' goes on after the quick tier: run tests/run.sh first, or 'all' for both.")
+        sys.exit("'rest' continues after the quick tier: run tests/run.sh first, or 'all' for both.")
     return [step for step in every if step.name in names]
 
 
@@ -92,7 +92,7 @@ def closed(names, by_name):
 
 
 def cache_hits():
-    """How many compilations the compiler cache answered, by the log that it keeps for us."""
+    """How many compilations hit the compiler cache, from the log of its statistics."""
     try:
         with open(f"{LOGS}/ccache.log", encoding="utf-8", errors="replace") as log:
             return sum(line.strip() in ("direct_cache_hit", "preprocessed_cache_hit") for line in log)
@@ -101,13 +101,13 @@ def cache_hits():
 
 
 def figure(name, seconds, product_s, goal):
-    """A build that came from the cache is nothing to compare with."""
+    """The time of a build from the cache cannot be compared with others."""
     print(json.dumps({"figure": name, "value": None if cache_hits() else round(seconds / product_s, 2), "unit": "product builds", "minutes": round(seconds / 60, 1),
                       "product_build_minutes": round(product_s / 60, 1), "cache_hits": cache_hits(), "goal": goal}))
 
 
 def report(run, words):
-    """The times, the figures, what failed and what was not run; last the line of the sums."""
+    """Prints the times, the figures, what failed and what was not run; last the totals."""
     seconds = time.monotonic() - run.started
     earlier = {}
     if "rest" in words:
@@ -134,7 +134,7 @@ def report(run, words):
     for name in total.failed:
         print(f"FAILED {name}")
     if run.left_out:
-        print(f"NOT RUN to the end, since the time was over: {', '.join(run.left_out)}")
+        print(f"NOT RUN to the end, since time ran out: {', '.join(run.left_out)}")
     print(total.line())
     return 1 if total.failed or not total.passed else 0
 
@@ -148,7 +148,7 @@ def main():
     if "rest" not in words and os.path.exists(f"{LOGS}/ccache.log"):
         os.unlink(f"{LOGS}/ccache.log")
     os.environ["CCACHE_STATSLOG"] = os.path.abspath(f"{LOGS}/ccache.log")
-    os.environ["CCACHE_SLOPPINESS"] = "locale"  # the package is built in another one, from the same sources
+    os.environ["CCACHE_SLOPPINESS"] = "locale"  # the package is built in another folder, from the same sources
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run.run()

@@ -5,7 +5,7 @@ from steps import Build, Command, Preparation, Suite
 PRODUCT = ("sluice-dataplane", "controlplane/sluice-controlplane", "cli/sluicectl", "cli/sluice-bench")
 PYTHON = "python3"
 
-# On ONE build with ASan and UBSan: all that needs no kernel of its own. On the release build: a short real thing of each kind.
+# On one build with ASan and UBSan: everything that needs no guest. On the release build: a short end-to-end test of each kind.
 # The product is built alone, so that the run can be compared with it.
 QUICK = [
     Build("product", targets=PRODUCT),
@@ -27,7 +27,7 @@ REST = [
     Build("threaded tests", after=("product",), lane="back", directory="build-tsan", suites=("tsan",)),
     Suite("tsan", after=("threaded tests",), lane="back", directory="build-tsan", suite="tsan"),
     Suite("tidy", after=("product",), lane="back", suite="tidy", tests=("headers", "clang_tidy", "mutation_selftest")),
-    # A small sample swings: its bar is low. That of a long run is 0.90 (tests/mutation/README.md).
+    # The score of a small sample varies, so its threshold is low. That of a long run is 0.90 (tests/mutation/README.md).
     Command("mutation", after=("product",), lane="back", junit_file="build-logs/mutation.junit.xml",
             command=(PYTHON, "tests/mutation/mutate.py", "--sample", "15", "--seed", "16", "--threshold", "0.5", "--junit",
                      "build-logs/mutation.junit.xml")),
@@ -35,7 +35,7 @@ REST = [
 
 
 def coverage(steps):
-    """Row by row over what the other steps have run."""
+    """Requirement coverage of the tests that the other steps have run."""
     ran = [step for step in steps if isinstance(step, Suite) and step.suite in ("unit", "conformance", "interop")]
     return Command("coverage", after=tuple(step.name for step in ran), junit_file="build-logs/coverage.junit.xml",
                    command=(PYTHON, "tests/conformance/coverage.py", "--junit", "build-logs/coverage.junit.xml",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of meson's test runner has shown, from the two logs that it writes.
+"""Results of a run of meson's test runner, from the two logs that it writes.
 
-The JUnit file counts the cases, but knows nothing of a TAP program that was ended in the middle or printed too few cases: such a
-program fails in the JSON log only, so both are read."""
+The JUnit file lists the cases, but does not show that a TAP program was killed or printed too few cases: such a program fails in
+the JSON log only, so both are read."""
 import dataclasses
 import json
 import os
@@ -26,7 +26,7 @@ class Outcome:
 
 
 def short(text):
-    """The line of a skipped case that says why: gtest puts the place before it, TAP a plan."""
+    """The reason for which a case was skipped, from its output: gtest prints the source line before it, TAP the plan."""
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
     reason = lines[-1] if lines else "no reason given"
     return reason.split("# SKIP", 1)[-1].strip()
@@ -49,7 +49,7 @@ def read_junit(path):
 
 
 def program_of(suite, case):
-    """meson calls a program's cases PROJECT.PROGRAM or PROJECT.PROGRAM.SUITE, and one without cases PROJECT."""
+    """meson names a program's cases PROJECT.PROGRAM or PROJECT.PROGRAM.SUITE, and one without cases PROJECT."""
     parts = suite.get("name").split(".")
     return parts[1] if len(parts) > 1 else case.get("name")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The runner itself: what may not pass as success does not. Speaks TAP. runner_test.py"""
+"""The runner itself: no failure passes as success. Speaks TAP. runner_test.py"""
 import contextlib
 import io
 import os
@@ -17,7 +17,7 @@ from planes_of_tests import run_tap  # noqa: E402
 from results import Outcome, read_meson  # noqa: E402
 from steps import Command, Failed, Step, Unfinished, finish  # noqa: E402
 
-# Programs that speak TAP, and what the runner has to make of each: passed, failed, skipped.
+# TAP programs, and the counts that the runner has to give for each: passed, failed, skipped.
 PROGRAMS = {
     "fine": ('echo "1..2"; echo "ok 1 a"; echo "ok 2 b"', (2, 0, 0)),
     "one_fails": ('echo "1..2"; echo "ok 1 a"; echo "not ok 2 b"', (1, 1, 0)),
@@ -102,7 +102,7 @@ def what_does_not_end_in_time_is_ended_and_left_out():
         raise AssertionError("it was waited for")
     except Unfinished:
         assert process.poll() is not None
-    os.killpg(process.pid, signal.SIGKILL)  # the sleep, which meson's tests would not leave behind
+    os.killpg(process.pid, signal.SIGKILL)  # the sleep in the background
     run = run_of(Fake("suite", error=Unfinished()))
     assert run.left_out == ["suite"] and not run.outcomes
 

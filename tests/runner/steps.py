@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of a run: a build, a suite of meson's, or a command of its own. Each leaves its output in a file of build-logs."""
+"""The steps of a run: a build, a meson suite, or a command. Each writes its output to a file in build-logs."""
 import dataclasses
 import json
 import os
@@ -14,18 +14,18 @@ from results import Outcome, read_junit, read_meson
 LOGS = "build-logs"
 
 
-# Where a run is ended from outside after some time, one that ends before keeps its results: after DEADLINE, in seconds since 1970,
-# no further step starts, and what still runs GRACE_S later is ended.
+# A run that would be killed after some time can keep its results by ending earlier: after DEADLINE, in seconds since 1970, no
+# further step starts, and steps still running GRACE_S later are ended.
 DEADLINE = float(os.environ.get("SLUICE_TEST_DEADLINE") or "inf")
 GRACE_S = 1500
 
 
 class Failed(Exception):
-    """A step that nothing after it can do without."""
+    """Failure of a step that all later steps need."""
 
 
 class Unfinished(Exception):
-    """A step that was ended for want of time."""
+    """A step was ended because time ran out."""
 
 
 RUNNING = set()  # processes of steps; each has a session of its own
@@ -56,7 +56,7 @@ def finish(process, end):
 class Step:
     name: str
     after: tuple = ()   # names of the steps that this one needs
-    lane: str = "front"  # the steps of a lane run one after the other; those of lane "back" give way to the front's
+    lane: str = "front"  # the steps of a lane run one after the other; those of lane "back" have a lower priority
 
     kind = "suite"
 
@@ -76,21 +76,21 @@ class Step:
             return "".join(log.readlines()[-lines:])
 
 
-# The cache of compilations and the quick linker are used where they are installed. meson finds the cache itself for the compiler
-# that it chooses, not for one that it is told.
+# ccache and mold are used where they are installed. meson uses ccache by itself for the compiler that it chooses, not for one that is
+# given to it.
 LINKER = {"CC_LD": "mold", "CXX_LD": "mold"} if shutil.which("mold") else {}
 CACHED = "ccache " if shutil.which("ccache") else ""
 
 
-# -g1: reports name lines; what a debugger wants besides takes as long to compile as the code.
+# -g1: line numbers for reports; full debugging information takes as long to compile as the code.
 SANITIZER = ["-Db_lundef=false", "--buildtype=debugoptimized", "-Doptimization=1", "-Dcpp_args=-g1"]
 DIRECTORIES = {
     "build": (["--buildtype=release"], {}),
-    # clang: the fuzz targets need it, and stand on the same libraries as the tests.
+    # clang: the fuzz targets need it, and use the same libraries as the tests.
     "build-asan": (["-Db_sanitize=address,undefined", "-Dwerror=false", *SANITIZER], {"CC": f"{CACHED}clang", "CXX": f"{CACHED}clang++"}),
     "build-tsan": (["-Db_sanitize=thread", *SANITIZER], {}),
 }
-# What the tests of a sanitized build run with.
+# Environment of the tests of a sanitized build.
 ENVIRONMENT = {
     "build-asan": {"ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
                    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"},
@@ -111,7 +111,7 @@ class Build(Step):
         options, env = DIRECTORIES[self.directory]
         if not os.path.exists(f"{self.directory}/build.ninja"):
             self.must(["meson", "setup", self.directory, *options], {**LINKER, **env}, "-setup")
-        elif not os.path.exists(f"{self.directory}/tests"):  # the quick start's, made before GoogleTest was installed
+        elif not os.path.exists(f"{self.directory}/tests"):  # a build folder made by the quick start, before GoogleTest was installed
             self.must(["meson", "setup", "--reconfigure", self.directory], suffix="-setup")
         self.must(["ninja", "-C", self.directory, "build.ninja"])
         self.must(["ninja", "-C", self.directory, *self.targets, *self.targets_of_suites()])
@@ -153,7 +153,7 @@ class Suite(Step):
         return outcome
 
     def failures(self):
-        """meson's own account of what failed, less what passed."""
+        """meson's output for what failed, without the tests that passed."""
         with open(self.log(), encoding="utf-8", errors="replace") as log:
             return "".join(line for line in log if not re.search(r"^ *\d+/\d+ .* (OK|SKIP) ", line))[-20000:]
 
@@ -187,7 +187,7 @@ class Command(Step):
 
 @dataclasses.dataclass
 class Preparation(Command):
-    """Makes ready what suites would make for themselves. One that fails says so when the suite does the same."""
+    """Prepares what suites would otherwise prepare themselves. A failure is reported by the suite, which tries again."""
     kind = "build"
 
     def run(self):

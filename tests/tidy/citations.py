@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pages of documentation say of the sources: files, folders, and names in files. The form is in .github/CONTRIBUTING.md."""
+"""Citations of sources in pages of documentation: files, folders, and names in files. .github/CONTRIBUTING.md has their form."""
 import os
 import re
 
@@ -33,7 +33,7 @@ def code_of(tree, file):
 
 
 def has(tree, file, name):
-    """Each part of a qualified name as a word; of a function, the last one in front of its parentheses."""
+    """Patterns: each part of a qualified name as a word; of a function, the last one followed by parentheses."""
     *qualifiers, last = name.removesuffix("()").split("::")
     code = code_of(tree, file)
     wanted = rf"\b{re.escape(last)}\b" + (r"\s*\(" if name.endswith("()") else "")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""clang-tidy over everything that is delivered. Speaks TAP. clang_tidy.py SOURCE_ROOT BUILD_ROOT
+"""clang-tidy on everything that is shipped. Speaks TAP. clang_tidy.py SOURCE_ROOT BUILD_ROOT
 
-Most of the time goes to system headers, so the sources of a folder are looked at as one translation unit; only if that has
-findings, of which some may come of putting them together, each is looked at alone, and that decides. A file that was clean is
-not looked at again until it, a header of the project that it includes, its flags or the configuration changes. What a check
-finds in a main file only it does not find so: of those of .clang-tidy that is misc-unused-using-decls, which tidy.py stands in for.
+Most of the time goes to system headers, so the sources of a folder are checked as one translation unit; only if that has
+findings, some of which may be caused by combining them, each is checked alone, which decides. A file that was clean is not
+checked again until it, a header of the project that it includes, its flags or the configuration changes. Checks that only look
+at the main file find nothing this way: of those in .clang-tidy that is misc-unused-using-decls, which tidy.py replaces.
 
-With SLUICE_ANALYZE=1 in the environment each file is looked at alone and by the analyzer, which takes long."""
+With SLUICE_ANALYZE=1 in the environment each file is checked alone and by the analyzer, which takes long."""
 import collections
 import hashlib
 import json
@@ -30,7 +30,7 @@ NOT_FOR_CLANG = ("-MD", "-mmemset-strategy=", "-mmemcpy-strategy=", "-femit-clas
 
 
 def flags_of(command):
-    """What decides how a source is read: neither the compiler nor the files."""
+    """The flags that matter for a source, without the compiler and the files."""
     words = shlex.split(command)
     while words and not words[0].startswith("-"):  # the compiler, perhaps behind ccache
         words.pop(0)
@@ -46,7 +46,7 @@ class ClangTidy:
         os.makedirs(self.state, exist_ok=True)
 
     def groups(self):
-        """Sources that one translation unit may hold: of one folder and compiled alike. Largest first. With the flags."""
+        """Sources that can be one translation unit: of one folder and with the same flags, which are returned too. Largest first."""
         with open(os.path.join(self.build, "compile_commands.json"), encoding="utf-8") as file:
             commands = json.load(file)
         found = collections.defaultdict(dict)
@@ -59,7 +59,7 @@ class ClangTidy:
         return sorted(((sorted(names), flags) for (_, flags), names in found.items()), key=lambda group: -len(group[0]))
 
     def with_headers(self, name):
-        """The file and those of the project that it includes."""
+        """The file and the headers of the project that it includes."""
         found, left = set(), [name]
         while left:
             current = left.pop()
@@ -69,7 +69,7 @@ class ClangTidy:
         return sorted(found)
 
     def stamp(self, name, flags):
-        """The file that is there when all this was clean."""
+        """The marker file that exists if all of this was clean."""
         with open(self.configuration, "rb") as file:
             digest = hashlib.sha256(file.read() + repr((CHECKS, flags)).encode())
         for part in self.with_headers(name):
@@ -105,7 +105,7 @@ class ClangTidy:
         return [(name, findings.get(name, "")) for name in names]
 
     def findings_of(self, *texts):
-        """What look_at() finds in made-up sources."""
+        """Self-test: what look_at() finds in made-up sources."""
         with tempfile.TemporaryDirectory() as folder:
             paths = [os.path.join(folder, FOLDERS[0], f"{number}.cc") for number in range(len(texts))]
             os.mkdir(os.path.dirname(paths[0]))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Headers compile alone. Speaks TAP. headers.py SOURCE_ROOT BUILD_ROOT"""
+"""Each header compiles alone. Speaks TAP. headers.py SOURCE_ROOT BUILD_ROOT"""
 import json
 import os
 import re
@@ -21,13 +21,13 @@ def include_folders(build):
 
 
 def proven(tree):
-    """Those that a source includes before anything else are known to compile alone."""
+    """Headers that a source includes first are known to compile alone."""
     first = (re.search(r'^#include ["<]([^">]+)', tree.text(name), re.M) for name in tree.named(".cc"))
     return {included[1] for included in first if included}
 
 
 def compile_alone(header, flags, folder):
-    """What the compiler says first, or nothing."""
+    """The first error of the compiler, or nothing."""
     done = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-x", "c++", '-DSLUICE_VERSION=""', *flags, "-include", header, "/dev/null"],
                           cwd=folder, capture_output=True, text=True)
     return None if done.returncode == 0 else (done.stderr.splitlines() or ["fails"])[0]

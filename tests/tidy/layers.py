@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which folder includes which: the sources against layers.toml."""
+"""Checks which folder includes which against layers.toml."""
 import os
 import re
 import tomllib
@@ -15,7 +15,7 @@ class Layers:
         self.exceptions = {(e["file"], e["includes"]): e.get("reason", "") for e in read.get("exception", [])}
 
     def entry_of(self, folder):
-        """The entry of the folder itself, or the nearest above it that stands for all below."""
+        """The entry of the folder itself, or of the nearest parent with "/**"."""
         if folder in self.allowed:
             return folder
         while folder:
@@ -36,7 +36,7 @@ class Layers:
         return False
 
     def disorder(self):
-        """Entries that name what comes after them, or is nowhere: such a list could hold a loop."""
+        """Entries that name a later or missing entry: such a list could contain a cycle."""
         seen = []
         for key, values in self.allowed.items():
             for value in values:
@@ -51,7 +51,7 @@ class Layers:
 
 
 def project_includes(tree, name):
-    """What a file includes of the project, as paths from its root. Generated headers have no folder."""
+    """Includes of a file within the project, as paths from its root. Generated headers have no folder."""
     for included in re.findall(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', tree.text(name), re.M):
         beside = os.path.normpath(os.path.join(os.path.dirname(name), included))
         if included.startswith(tuple(folder + "/" for folder in FOLDERS)):

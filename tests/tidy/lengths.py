@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lengths of functions. Knows as much of C++ as formatted code needs: comments, literals, preprocessor lines, braces."""
+"""Lengths of functions. Parses as much C++ as is needed for formatted code: comments, literals, preprocessor lines, braces."""
 import ast
 import re
 
-# What has braces and is no function: what stands in front of them begins or ends like this.
+# What has braces but is no function: the text before the brace begins or ends like this.
 NO_FUNCTION = re.compile(r"^(?:template\s*<.*>\s*)?(?:inline\s+)?(?:namespace|class|struct|union|enum|extern)\b(?!.*\)\s*"
                          r"(?:const|noexcept|override|final|\s)*$)|[=,(]\s*$|\breturn\s*$", re.S)
 BLANKED = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'|"""
@@ -11,14 +11,14 @@ BLANKED = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*
 
 
 def blanked(text):
-    """The text without what may hold a brace and means none; lines stay where they are."""
+    """The text without comments, literals and preprocessor lines, which may contain braces; line breaks are kept."""
     return BLANKED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def cpp_functions(text):
-    """Yields (first line, lines, what stands in front of the brace) of each function that is not within another."""
+    """Yields (first line, lines, text before the brace) of each function that is not inside another."""
     code = blanked(text)
-    stack = []  # for each open brace: of its function where the header starts, the first line and the header, or None
+    stack = []  # for each open brace: (start of header, first line, header) of its function, or None
     inside = 0  # how many of them are functions
     start = 0
     for at in (match.start() for match in re.finditer(r"[{};]", code)):
@@ -33,7 +33,7 @@ def cpp_functions(text):
             if entry:
                 inside -= 1
                 header_start, first, header = entry
-                if re.match(r"\s*[,{]", code[at + 1:at + 200]):  # a member's initialiser: the body is still to come
+                if re.match(r"\s*[,{]", code[at + 1:at + 200]):  # a member initializer: the body follows
                     start = header_start
                     continue
                 yield first, code.count("\n", 0, at) + 2 - first, " ".join(header.split())

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Style by tools, not by review: what needs no compiler. Speaks TAP. tidy.py SOURCE_ROOT"""
+"""Style checks that need no compiler. Speaks TAP. tidy.py SOURCE_ROOT"""
 import os
 import re
 import shutil
@@ -23,7 +23,7 @@ LONGEST_FILE = 600
 
 
 class Lacking(Exception):
-    """A check cannot be made here; says what it lacks."""
+    """A check cannot run on this machine; the message says why."""
 
 
 def scripted(tree):
@@ -83,14 +83,14 @@ def documents_cite_what_is_there(tree):
 
 
 def using_declarations_are_used(tree):
-    """Of sources: a header's may be for others."""
+    """In source files only: a header's may be meant for its users."""
     return [f"{name} does not use {used}" for name in tree.named(".cc")
             for used in re.findall(r"^[ \t]*using (?!namespace\b)[\w:]*::(\w+);", tree.text(name), re.M)
             if len(re.findall(rf"\b{used}\b", lengths.blanked(tree.text(name)))) < 2]
 
 
 def report(tree):
-    """Lengths: to be seen, not to fail."""
+    """Prints lengths; does not fail."""
     measured = tree.code + tree.named(".py")
     files = sorted(((tree.text(f).count("\n"), f) for f in measured), reverse=True)
     long_files = [f"{lines} lines: {f}" for lines, f in files if lines > LONGEST_FILE]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each check of tidy passes on a small sound project and notices what is broken in it. Speaks TAP. tidy_test.py SOURCE_ROOT"""
+"""Each check of tidy passes on a small valid project and notices each fault in it. Speaks TAP. tidy_test.py SOURCE_ROOT"""
 import os
 import shutil
 import sys
@@ -38,7 +38,7 @@ SOUND = {
 
 
 class Project:
-    """The sound one, with the layers of the real one; exceptions are left out, since they name files of that."""
+    """A valid project with the layers of the real one, without its exceptions, which name files of the real one."""
 
     def __init__(self):
         self.root = tempfile.mkdtemp()
@@ -64,7 +64,7 @@ class Project:
             self.write(name, file.read() + text)
 
     def findings(self):
-        """Name of the check -> what it says, of those that say something."""
+        """{name of the check: its findings} of the checks that find something."""
         tree = Tree(self.root)
         checks = tidy.CHECKS if shutil.which("clang-format") else set(tidy.CHECKS) - {tidy.sources_are_formatted}
         return {check.__name__: wrong for check in checks for wrong in [check(tree)] if wrong}
@@ -76,7 +76,7 @@ def a_sound_project_passes():
 
 
 def noticed(check, name, text, expected=None):
-    """A test: the file, with the text at its end, is noticed by this check and no other."""
+    """A test: with this text appended to the file, this check and no other finds something."""
     def test():
         with Project() as project:
             if name in SOUND or name == tidy.LAYERS:
@@ -165,7 +165,7 @@ TESTS = [
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-001 | Again. | test |\n", "twice"),
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-003 | Three. | not shown |\n", "how it is shown"),
     noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| V1-003 | | test |\n", "empty cell"),
-    noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| A-1 | question | decision |\n", "form of an id"),
+    noticed("requirement_tables_are_sound", "tests/conformance/requirements/v1.md", "| A-1 | question | decision |\n", "is not a valid id"),
     noticed("cited_requirements_exist", "pmd/device.cc", "// V1-003\n", "V1-003"),
     noticed("cited_requirements_exist", "pmd/device.cc", "// V1-" "03\n", "V1-" "03"),
     noticed("cited_requirements_exist", "pmd/device.cc", "// From A-01 to A-02\n", "A-02"),

@@ -22,11 +22,11 @@ static unsigned char buffer[kMaxIo];
 static off_t size;
 static int file = -1;
 static const char* path;
-static volatile sig_atomic_t told_to_end;
+static volatile sig_atomic_t stop_requested;
 
 static void end_soon(int signal) {
   (void)signal;
-  told_to_end = 1;
+  stop_requested = 1;
 }
 
 static void fail(const char* what) {
@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
   open_file(O_TRUNC);
   const time_t end = time(NULL) + atoi(argv[2]);
   unsigned long count[5] = {0};
-  while (!told_to_end && time(NULL) < end) {
+  while (!stop_requested && time(NULL) < end) {
     switch (random() % 16) {
       case 0:
         do_truncate();

@@ -15,7 +15,7 @@ rdma_link() {
   rdma link add rxe0 type rxe netdev "$name"
 }
 
-# take_card MAC: gives that card to DPDK, and huge pages; prints its PCI address.
+# take_card MAC: binds that card to a driver for DPDK, and reserves huge pages; prints its PCI address.
 take_card() {
   local pci
   pci=$(basename "$(dirname "$(readlink -f "/sys/class/net/$(card "$1")/device")")")
@@ -37,7 +37,7 @@ plain_link() {
   ip link set "$name" up
 }
 
-# nfsd_on_rdma: exports a RAM disk by the kernel's own server, for comparison.
+# nfsd_on_rdma: exports a RAM disk with the kernel's NFS server, for comparison.
 nfsd_on_rdma() {
   mount -t tmpfs -o size=400m none /export
   chmod 777 /export
@@ -51,7 +51,7 @@ nfsd_on_rdma() {
   echo "rdma 20049" > /proc/fs/nfsd/portlist
 }
 
-# nfsd_on_tcp: exports a RAM disk by the kernel's own server over TCP, version 4, its grace over.
+# nfsd_on_tcp: exports a RAM disk with the kernel's NFS server over TCP, version 4, and ends the grace period.
 nfsd_on_tcp() {
   mount -t tmpfs -o size=100m none /export
   chmod 777 /export
@@ -60,7 +60,7 @@ nfsd_on_tcp() {
   rpcbind -w
   rpc.mountd -p 20048
   exportfs -i -o rw,no_root_squash,insecure,fsid=0,no_subtree_check '*:/export'
-  rpc.nfsd -N 3 --tcp 4  # with version 3 comes lockd, whose own grace nobody can end
+  rpc.nfsd -N 3 --tcp 4  # version 3 starts lockd, whose grace period cannot be ended
   echo Y > /proc/fs/nfsd/v4_end_grace
 }
 
@@ -69,7 +69,7 @@ drop_caches() {
   echo 3 > /proc/sys/vm/drop_caches
 }
 
-# lossy CARD PERCENT: loses that share of the packets, both ways.
+# lossy CARD PERCENT: drops that share of the packets in both directions.
 lossy() {
   modprobe -a sch_netem sch_ingress ifb cls_matchall act_mirred
   ip link set ifb0 mtu 9000 up

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The switch of a tree that holds many mutants: SLUICE_MUTANT=N turns on mutant N, and no other. Each place
-// that was changed notes that it was reached, so that a mutant is run against those tests only that come by.
+// The switch of a tree that holds many mutants: SLUICE_MUTANT=N turns on mutant N, and no other. Each changed
+// place records that it was reached, so that a mutant is run only against the tests that reach it.
 #pragma once
 
 #include <sys/mman.h>

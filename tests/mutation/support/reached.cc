@@ -22,7 +22,7 @@ class Listener : public testing::EmptyTestEventListener {
  private:
   void OnTestStart(const testing::TestInfo&) override { begun_ = std::chrono::steady_clock::now(); }
 
-  // What is reached between tests is of the set-up of a suite and counts for its first test.
+  // What is reached between tests belongs to the set-up of a suite and counts for its first test.
   void OnTestEnd(const testing::TestInfo& test) override {
     const auto spent =
         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begun_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Replaces the allocation functions. A file of its own, so that they are not inlined into what is tested.
+// Replaces the allocation functions. In a file of its own, so that they are not inlined into the code under
+// test.
 #include "tests/unit/base/allocation_counter.h"
 
 #include <atomic>

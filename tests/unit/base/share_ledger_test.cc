@@ -61,7 +61,7 @@ TEST(ShareLedger, a_closed_account_is_guaranteed_nothing_and_gives_back_what_it_
   EXPECT_EQ(taken, 3);
   ledger.give_back(leaving);
   EXPECT_EQ(ledger.free(), 1u);
-  // Opened again with something still out: what it holds counts.
+  // Opened again while it still holds some: these count.
   ledger.give_back(staying);
   ledger.open(leaving);
   EXPECT_TRUE(ledger.take(leaving));
@@ -102,7 +102,7 @@ TEST(ShareLedger, who_waits_for_a_guaranteed_element_comes_before_who_borrows) {
   ShareAccount rich, poor;
   ledger.open(rich);
   ASSERT_TRUE(ledger.take(rich) && ledger.take(rich) && ledger.take(rich));
-  ledger.open(poor);  // more is guaranteed than is free, until somebody gives back
+  ledger.open(poor);  // more is guaranteed than free until some are given back
   std::string order;
   Waiter of_rich, of_poor;
   of_rich = {};
@@ -152,7 +152,7 @@ TEST(ShareLedger, books_balance_whatever_the_order) {
             ASSERT_FALSE(taken);
           }
           held[i] += taken ? 1 : 0;
-          // Nothing is lent that an open account is guaranteed and has not taken.
+          // No account goes beyond its guarantee with what is guaranteed to another open one.
           std::uint32_t owed = 0;
           for (std::size_t a = 0; a < kAccounts; ++a)
             if (open[a] && held[a] < kLimits.guaranteed) owed += kLimits.guaranteed - held[a];

@@ -52,8 +52,8 @@ TEST(SpscRing, its_size_is_what_was_pushed_and_not_popped) {
   EXPECT_EQ(ring.size(), 3u);
 }
 
-/// Head and tail are read one after the other: an onlooker may see a head that is behind by more than the
-/// ring holds.
+/// Head and tail are read one after the other: a third thread may see a head that is more than the capacity
+/// behind.
 TEST(SpscRing, its_size_is_never_more_than_it_holds) {
   SpscRing<int, 4> ring{};
   const std::uint32_t tail = 9;  // the first member

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of the control plane share: a segment of their own, with the test in the part of the data plane.
+// Shared by tests of the control plane: a segment of their own, in which the test plays the data plane.
 #pragma once
 
 #include <unistd.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TCP clients, the reverse gateway, RPC-over-RDMA, the gateway, and an upstream of the test's: what a client
-// sends has to reach the upstream byte by byte, and the other way round, whatever became of it between.
+// TCP clients, the reverse gateway, RPC-over-RDMA, the gateway, and an upstream of the test: each byte that a
+// client sends has to reach the upstream unchanged, and the other way round, in whatever form it travels
+// between.
 #pragma once
 
 #include "tests/unit/ingress/ingress_side.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Servers that lie to the reverse gateway: each lie costs the call that it is about, and nobody else.
+// Faulty servers at the reverse gateway: each fault fails the call it concerns, and no other.
 #include <chrono>
 
 #include "tests/conformance/raw_call.h"
@@ -48,7 +48,7 @@ class RawServer {
       if (reached()) return testing::AssertionSuccess();
       turn();
     }
-    return testing::AssertionFailure() << "it never came to this";
+    return testing::AssertionFailure() << "the condition was never met";
   }
   /// The next call as the server gets it.
   RawCall next_call() {
@@ -89,7 +89,7 @@ class RawServer {
     xdr::store_u32(call.data(), xid);
     client->send_record(call);
   }
-  /// Afterwards all is as it should be.
+  /// Another call works as usual.
   void expect_healthy() {
     read(0x99);
     RawCall call = next_call();

@@ -32,7 +32,7 @@ struct SideOptions {
   std::vector<segment::AllowedPrefix> allowed{};
 };
 
-/// A client's socket. Nothing blocks: what does not go out at once waits for poll().
+/// A client's socket. It never blocks: what cannot be sent at once is sent by poll().
 class TcpPeer {
  public:
   explicit TcpPeer(std::uint16_t port);
@@ -49,7 +49,7 @@ class TcpPeer {
   std::size_t received() const { return in_.size(); }
   void shut();
 
-  bool reads = true;  ///< false: takes no bytes
+  bool reads = true;  ///< false: receives no bytes
 
  private:
   int socket_;

@@ -46,13 +46,13 @@ Bytes compound_result(std::uint32_t operations, const Bytes& body) {
 }
 
 struct Ingress : testing::TestWithParam<std::uint32_t> {
-  /// Both sides agree on it.
+  /// Version of RPC-over-RDMA for both sides.
   static SideOptions options() { return {.version = GetParam()}; }
 };
 INSTANTIATE_TEST_SUITE_P(Ingress, Ingress, testing::Values(1u, 2u),
                          [](const auto& version) { return "v" + std::to_string(version.param); });
 
-/// The first reply brings them.
+/// The client's first reply grants all credits.
 void all_credits(IngressLab& lab, TcpPeer& client) {
   lab.forward.upstream.answer = [](const auto& call) { return success(call.xid()); };
   EXPECT_EQ(lab.call(client, with_xid(nfs3(0), 1)), success(1));
@@ -133,7 +133,7 @@ TEST_P(Ingress, many_calls_of_many_clients_find_their_ways_back) {
   std::vector<TcpPeer*> clients;
   for (int i = 0; i < 4; ++i) clients.push_back(&lab.side.add_peer());
   lab.forward.upstream.answer = [](const auto& call) {
-    // The seed stands behind the handle.
+    // The seed follows the handle.
     const std::uint32_t seed = word_at(call.message, (40 + 36) / 4);
     return success(call.xid(), read3_result(seed % 30'000, seed));
   };
@@ -256,7 +256,7 @@ TEST_P(Ingress, a_client_that_goes_leaves_nothing_behind) {
         [&] { return lab.side.connections.back()->state() == rpcrdma::Connection::State::Closed; }));
     lab.forward.upstream.calls.clear();
   }
-  // All memory is there again: each of these takes all that one client may have.
+  // All memory is free again: each of these calls uses all that one client may have.
   lab.forward.upstream.answer = [](const auto& call) {
     return success(call.xid(), read3_result(1 << 20, 6));
   };

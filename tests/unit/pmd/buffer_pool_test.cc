@@ -48,7 +48,7 @@ TEST(BufferPool, takes_back_only_what_it_gave) {
   };
   expect_refused(pool, buffer + 300);  // is free
   expect_refused(pool, buffer + 1);
-  expect_refused(pool, buffer + 900);  // the rest, which is no buffer
+  expect_refused(pool, buffer + 900);  // the remainder, which is no buffer
   expect_refused(pool, buffer - 300);
   expect_refused(pool, &other);
   expect_refused(pool, nullptr);

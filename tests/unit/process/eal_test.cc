@@ -61,7 +61,7 @@ TEST(Eal, devices_are_probed_for_softroce_only) {
 TEST(Eal, the_main_thread_takes_the_first_processor_that_no_reactor_has) {
   segment::ConfigBlock config;
   config.reactors = 2;
-  config.cpus = {1, 2, 4};  // the last is no reactor's
+  config.cpus = {1, 2, 4};  // the last is for the main thread
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   for (const int cpu : {1, 2, 4, 5}) CPU_SET(cpu, &allowed);

@@ -10,7 +10,7 @@
 namespace sluice::process {
 namespace {
 
-constexpr std::uint64_t kLonger = 300'000'000;  ///< than between two publications
+constexpr std::uint64_t kLonger = 300'000'000;  ///< than the interval of publication
 
 class ExportsTest : public testing::Test {
  protected:
@@ -99,7 +99,7 @@ TEST_F(ExportsTest, an_update_is_in_force_with_the_next_pass_and_comes_back) {
   EXPECT_EQ(shown(1).in_use, 0u);
   ASSERT_EQ(exports.update().take_back(), &changed);
   EXPECT_EQ(exports.update().take_back(), nullptr);
-  EXPECT_EQ(changed[1].path, "/data");  // what was in force before
+  EXPECT_EQ(changed[1].path, "/data");  // the list in force before
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the main thread does beside the reactors: heartbeat, packet capture, channels of a control plane that
-// ended.
+// What the main thread does besides the reactors: heartbeat, packet capture, channels kept for a control
+// plane that has ended.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ TEST(Heartbeat, beats_only_while_every_reactor_turns) {
   turn(layout.reactors[0], "polls_busy");
   EXPECT_FALSE(heartbeat.beat());
   turn(layout.reactors[0], "polls_idle");
-  turn(layout.reactors[1], "commands");  // no turn
+  turn(layout.reactors[1], "commands");  // not a turn of the reactor
   EXPECT_FALSE(heartbeat.beat());
   EXPECT_EQ(layout.data_plane.beats.load(), beats);
   turn(layout.reactors[0], "polls_idle");
@@ -109,7 +109,7 @@ class KeptConnectionsTest : public testing::Test {
   void publish(std::uint32_t token, int descriptor) {
     segment_.layout().kept_channel = segment::kept_channel(token, descriptor);
   }
-  /// A connection of a channel in the table.
+  /// Writes a connection that uses the channel into the table.
   void show_connection(std::uint32_t token, segment::ConnectionState state) {
     segment::ConnectionInfo info;
     info.state = state;
@@ -118,7 +118,7 @@ class KeptConnectionsTest : public testing::Test {
     std::memcpy(info.cm_state.data(), &kept, sizeof kept);
     segment_.area().connections[0].write(info);
   }
-  /// A pipe ends for its reader when the last descriptor of the writing end is closed.
+  /// The reader of a pipe sees its end when the last descriptor of the writing end is closed.
   bool is_held() {
     char byte;
     return ::read(pipe_[0], &byte, 1) != 0;
@@ -135,7 +135,7 @@ TEST_F(KeptConnectionsTest, a_published_channel_is_held_open) {
   EXPECT_TRUE(is_held());
   kept_.poll(now_ns_ + kProbeInterval);
   EXPECT_TRUE(is_held());
-  EXPECT_TRUE(probe_.probed.empty());  // its control plane lives
+  EXPECT_TRUE(probe_.probed.empty());  // not probed while its control plane is alive
 }
 
 TEST_F(KeptConnectionsTest, an_orphaned_channel_is_held_while_a_connection_needs_it) {

@@ -97,7 +97,7 @@ TEST(Settings, upstreams_need_long_replies_and_callers_for_their_calls_back) {
   EXPECT_EQ(engine.capacity.requests, rpcrdma::kCallBacksAtOnce);
 }
 
-/// The sentence with which start is refused; empty: it is not.
+/// The sentence with which start is refused; empty if it is not.
 std::string refusal(const std::function<void()>& start) {
   try {
     start();

@@ -32,7 +32,7 @@ class OverLoopback : public testing::Test {
     EXPECT_TRUE(id);
     return id.value_or(rdma::CmId{});
   }
-  /// What the client's connection management hears.
+  /// The next event of the client's connection management.
   std::optional<rdma::CmEvent> client_event() {
     rdma::CmEvent event;
     if (client_->connection_manager()->poll_events({&event, 1}) == 0) return std::nullopt;
@@ -59,7 +59,7 @@ class OverLoopback : public testing::Test {
             .receive_inline_bytes = 4096,
             .send_inline_bytes = 1024};
   }
-  /// A connection that is up on both sides.
+  /// An established connection.
   rpcrdma::Connection& accepted() {
     knock();
     const segment::Event wanted = request();
@@ -205,7 +205,7 @@ TEST_F(OverLoopback, a_draining_connection_without_a_call_is_disconnected) {
 
 TEST_F(OverLoopback, a_dialed_connection_takes_the_size_that_the_server_receives) {
   Caller caller(parts_);
-  client_->connection_manager()->listen(kPort + 1);  // which plays the server
+  client_->connection_manager()->listen(kPort + 1);  // it plays the server
   ReactorConfig config = lab_config();
   config.dial.port = kPort + 1;
   ServerDialer dialer(config, parts_.engine, parts_.connections, parts_.setup, parts_.publisher,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A device without a network: connection management is the control plane's, and what its queue pairs and
-// datagrams do is what a test says.
+// A device without a network: connection management is in the control plane, and queue pairs and datagrams do
+// what the test says.
 #pragma once
 
 #include <deque>
@@ -16,7 +16,7 @@ namespace sluice::reactor {
 
 class FakeDevice;
 
-/// Takes every work request; flushes all in Error.
+/// Accepts every work request; flushes all in State::Error.
 class FakeQueuePair final : public rdma::QueuePair {
  public:
   FakeQueuePair(FakeDevice& device, std::uint32_t number) : device_(device), number_(number) {}
@@ -70,16 +70,16 @@ class FakeDevice final : public rdma::Device {
   void wait(std::uint64_t limit_ns) noexcept override { waits.push_back(limit_ns); }
   bool wakes() const noexcept override { return can_wake; }
 
-  // What a test sets, and sees.
+  // Set and read by tests.
   bool has_queue_pairs = true;
-  bool connects = true;  ///< the queue pairs of this device can
+  bool connects = true;  ///< whether its queue pairs can be connected
   bool can_wake = false;
   std::vector<std::uint64_t> waits;  ///< limits in nanoseconds
   std::vector<std::uint64_t> statistics;
   std::vector<PeerAddress> own_addresses;
   std::deque<rdma::Datagram> received;
   std::vector<rdma::Datagram> sent;
-  std::vector<FakeQueuePair*> queue_pairs;  ///< that live, in the order in which they were made
+  std::vector<FakeQueuePair*> queue_pairs;  ///< in order of creation
   std::deque<rdma::WorkCompletion> completions;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of a reactor over a device of the test's, and a control plane that is the test: it writes
-// commands into the segment's rings and reads events and tables.
+// The parts of a reactor over a device of the test; the test plays the control plane: it writes commands into
+// the segment's rings and reads events and tables.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,12 +23,12 @@ struct Parts {
   explicit Parts(rdma::Device& used, const ReactorConfig& chosen = lab_config());
   ~Parts();
 
-  /// A command, and the answer that it got.
+  /// Runs a command; returns the answer.
   segment::Event run(segment::Command command);
   segment::CommandStatus status_of(const segment::Command& command) { return run(command).status; }
-  /// A client's connection, as a control plane has it with datagrams.
+  /// Establishes a client's connection, as a control plane does that sends datagrams itself.
   rpcrdma::Connection& establish(std::uint32_t cm_id);
-  /// Turns of the engine, until a closed connection has come to its end.
+  /// Turns of the engine until closed connections are released.
   void settle();
 
   const ReactorConfig config;

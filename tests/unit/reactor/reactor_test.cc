@@ -13,7 +13,7 @@ std::uint64_t clock() noexcept {
   return now_ns;
 }
 
-/// Counts what it is asked for, and says how much work it has.
+/// Counts its polls, and reports work for `work` of them.
 class CountingPoller final : public service::Poller {
  public:
   bool poll(std::uint64_t) noexcept override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XDR cursors and ONC RPC headers, with libtirpc as second opinion.
+// XDR cursors and ONC RPC headers, compared with libtirpc.
 #include <gtest/gtest.h>
 #include <rpc/rpc.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tables of legal transitions: a path leads from every state to rest, and what the tables forbid is said
-// here once more.
+// The tables of legal transitions: every state is reachable and can return to rest; forbidden transitions are
+// listed again here.
 #include <gtest/gtest.h>
 
 #include <set>

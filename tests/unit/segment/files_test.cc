@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The segment's file: what is there already, what is wrong with it, what is left behind, and whose heart
-// beats in it.
+// The segment's file: existing ones, invalid ones, leftovers, and the heartbeat of its owner.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,7 +25,7 @@ class SegmentFiles : public testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove_all(path_); }
 
-  /// What the exception says; empty when there is none.
+  /// The sentence of the exception; empty when there is none.
   template <typename Action>
   static std::string refusal(Action action) {
     try {
@@ -51,7 +50,7 @@ class SegmentFiles : public testing::Test {
       if (line.find(name_) != std::string::npos) return true;
     return false;
   }
-  /// A file of the right size whose head says what a segment's says, but for what `spoil` changes.
+  /// A file of `bytes` with the header of a segment, except for what `spoil` changes.
   template <typename Spoil>
   void make_file(off_t bytes, Spoil spoil) {
     struct {

@@ -31,7 +31,7 @@ class Notified : public testing::Test {
     ::unsetenv("NOTIFY_SOCKET");
     ::close(socket_);
   }
-  std::string told() {
+  std::string message() {
     char text[256];
     const ssize_t bytes = ::recv(socket_, text, sizeof text, 0);
     return bytes < 0 ? "nothing" : std::string(text, static_cast<std::size_t>(bytes));
@@ -43,24 +43,24 @@ class Notified : public testing::Test {
 
 TEST_F(Notified, the_start_and_the_end_are_told) {
   ready();
-  EXPECT_EQ(told(), "READY=1");
+  EXPECT_EQ(message(), "READY=1");
   stopping();
-  EXPECT_EQ(told(), "STOPPING=1");
+  EXPECT_EQ(message(), "STOPPING=1");
 }
 
 TEST_F(Notified, life_is_told_now_and_then_and_not_each_time) {
   alive();
-  EXPECT_EQ(told(), "WATCHDOG=1");
+  EXPECT_EQ(message(), "WATCHDOG=1");
   // Far less than the interval of a half second, even on a slow machine, for most of the calls.
   int again = 0;
   for (int call = 0; call < 100; ++call) {
     alive();
-    again += told() == "WATCHDOG=1" ? 1 : 0;
+    again += message() == "WATCHDOG=1" ? 1 : 0;
   }
   EXPECT_LT(again, 50);
   ::usleep(510'000);
   alive();
-  EXPECT_EQ(told(), "WATCHDOG=1");
+  EXPECT_EQ(message(), "WATCHDOG=1");
 }
 
 }  // namespace

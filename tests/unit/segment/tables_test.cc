@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands in the segment: histograms, traces and the configuration's small questions, at the ends of
-// their ranges.
+// Tables of the segment: histograms, traces and small queries of the configuration, at the limits of their
+// ranges.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -18,8 +18,8 @@ namespace {
 constexpr rdma::Lkey kOwnersKey{11};
 constexpr rdma::Lkey kBorrowersKey{22};
 
-/// Sums its arguments. Wants more room for every third call, answers every fifth later, places what is
-/// announced.
+/// Sums its arguments. Needs more memory for every third call, answers every fifth later, places announced
+/// data.
 class SummingService final : public Service {
  public:
   const service::Binding& binding() const noexcept override { return binding_; }
@@ -245,8 +245,8 @@ TEST(Handover, a_call_without_memory_waits_and_comes_again) {
   two.borrowed.release(call);
 }
 
-/// Decides nothing while it is asked: where arguments go, that memory is short, and the results all come later.
-/// Its results are a whole reply.
+/// Makes every decision later: where arguments go, that memory is short, and the results. Its results are a
+/// whole reply.
 class LateService final : public Service {
  public:
   const service::Binding& binding() const noexcept override { return binding_; }
@@ -307,7 +307,7 @@ TEST(Handover, a_service_that_decides_later_is_heard_at_each_step) {
   exchange();
   service.short_of_memory->await_memory();
   exchange();
-  ASSERT_NE(service.to_complete, nullptr) << "called again in the memory that the borrower has got";
+  ASSERT_NE(service.to_complete, nullptr) << "called again with the memory that the borrower obtained";
   service.to_complete->write_whole_reply();
   service.to_complete->results().u32(0x01020304);
   service.to_complete->complete(rpc::AcceptStat::Success);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""nfs4_grammar_test.py GENERATOR HEADER RFC7863: the header is what the generator makes of the RFC. Without the RFC: skipped."""
+"""nfs4_grammar_test.py GENERATOR HEADER RFC7863: the header equals the output of the generator for the RFC. Skipped without the RFC."""
 import os
 import subprocess
 import sys

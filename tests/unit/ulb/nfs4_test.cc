@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// COMPOUNDs of NFS version 4: those that real Linux kernels sent, with the operations that Wireshark sees in
-// them; written ones for what was not captured; and broken ones.
+// COMPOUNDs of NFS version 4: captured from real Linux kernels, compared with the operations that Wireshark
+// finds in them; handwritten ones for what was not captured; and broken ones.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -194,7 +194,7 @@ TEST(Nfs4Compound, callbacks) {
 TEST(Nfs4Compound, cut_anywhere_it_is_never_complete) {
   for (const Captured& one : captured()) {
     for (std::size_t bytes = 0; bytes < one.message.size(); ++bytes) {
-      // A copy of its own, so that a byte too many is found out.
+      // A copy of exactly this size, so that the address sanitizer sees an over-read.
       const Bytes cut(one.message.begin(), one.message.begin() + static_cast<std::ptrdiff_t>(bytes));
       CompoundWalker walker(cut, one.what);
       walk(walker);
@@ -215,14 +215,14 @@ TEST(Nfs4Compound, counts_and_choices_that_lie_end_the_walk) {
         Writer().call(1).w({22, 0xFFFFFFFF}).bytes(),  // a handle of 4 GiB
         Writer().call(1).w({72}).bytes(),              // no such operation
         Writer().call(1).w({2}).bytes(), Writer().call(1).w({0xFFFFFFFF}).bytes(),
-        Writer().call(1).w({6, 6}).o(1).w({0}).o(0).w({1}).bytes(),                // something behind it
-        Writer().call(1).w({12, 1, 0}).d(0).d(1).w({2}).stateid().w({1}).bytes(),  // no such arm
+        Writer().call(1).w({6, 6}).o(1).w({0}).o(0).w({1}).bytes(),                // trailing bytes
+        Writer().call(1).w({12, 1, 0}).d(0).d(1).w({2}).stateid().w({1}).bytes(),  // unknown union arm
         Writer().call(2).w({24}).bytes()}) {
     CompoundWalker walker(message, What::Call);
     walk(walker);
     EXPECT_FALSE(walker.complete());
   }
-  // A list that says again and again that there is more.
+  // A list that claims again and again that there is more.
   Writer reply;
   reply.reply(1).w({26, 0, 1, 2});
   for (int i = 0; i < 1000; ++i) reply.w({1}).d(1).o(0).w({0}).o(0);
@@ -256,7 +256,8 @@ TEST(Nfs4Results, V1_118_V1_187_what_kernels_answered_is_within_the_estimate) {
     if (all[i].operations != all[i + 1].operations) continue;
     const std::uint64_t most = max_nfs4_results(kNfs4Compound, all[i].message);
     EXPECT_GE(most, all[i + 1].message.size());
-    // None of them asks for access control lists: a few kilobytes for each operation do, and what is read.
+    // None of them requests access control lists: the bound is a few kilobytes per operation, and what is
+    // read.
     std::uint64_t asked = 0;
     for (const std::uint32_t operation : all[i].operations)
       asked += operation == 25 || operation == 26 ? 1 << 20 : 0;
@@ -284,7 +285,7 @@ TEST(Nfs4Results, V1_118_what_the_arguments_ask_for_counts) {
   const Bytes some = Writer().w({9, 2, 0x0010011a, 0x00b0a23a}).bytes();
   const Bytes with_list = Writer().w({9, 2, 0x0010111a, 0x00b0a23a}).bytes();
   EXPECT_EQ(most(1, with_list) - most(1, some), 64u << 10);
-  // What cannot be stepped over has room that hardly any reply exceeds; what is not there asks for nothing.
+  // For an unknown operation the bound is one that hardly any reply exceeds; a missing one adds nothing.
   EXPECT_GE(most(1, Writer().w({4711}).bytes()), 64u << 10);
   EXPECT_GE(most(1, Writer().w({25, 1}).bytes()), 64u << 10);
   EXPECT_EQ(max_nfs4_results(0, {}), 0u);

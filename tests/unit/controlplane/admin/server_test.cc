@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The admin socket, and what bad clients do to it.
+// The admin socket, and clients that misbehave.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -34,7 +34,7 @@ class AdminSocket : public ::testing::Test {
     server.poll(10);
     return fd;
   }
-  /// What comes until a line has ended or the other side has closed.
+  /// Receives until the end of a line or of the connection.
   std::string line(int fd) {
     std::string got;
     char buffer[65536];
@@ -74,7 +74,7 @@ TEST_F(AdminSocket, malformed_requests_get_an_error_each_and_the_connection_goes
     const std::string answer = line(fd);
     EXPECT_NE(answer.find("\"error\""), std::string::npos) << text << ": " << answer;
   }
-  // Deeper than any parser's stack.
+  // Nested deeper than a recursive parser could bear.
   say(fd, std::string(30000, '[') + '\n');
   EXPECT_NE(line(fd).find("\"error\""), std::string::npos);
   say(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n");
@@ -104,7 +104,7 @@ TEST_F(AdminSocket, a_slow_reader_is_served_no_more_than_it_reads) {
   say(fd, requests);
   for (int i = 0; i < 200; ++i) server.poll(1);
   EXPECT_TRUE(works());
-  // It reads at last: every answer comes.
+  // The client reads at last: every answer arrives.
   std::size_t lines = 0;
   char buffer[65536];
   for (int i = 0; i < 100000 && lines < 64; ++i) {
@@ -126,7 +126,8 @@ TEST_F(AdminSocket, one_client_too_many_takes_the_place_of_the_one_that_was_sile
   EXPECT_TRUE(works());
   EXPECT_TRUE(line(clients[1]).empty()) << "closed";
   say(clients[0], request);
-  EXPECT_NE(line(clients[0]).find("\"result\""), std::string::npos) << "it spoke later than others";
+  EXPECT_NE(line(clients[0]).find("\"result\""), std::string::npos)
+      << "its last request was later than the others'";
   for (const int fd : clients) ::close(fd);
 }
 

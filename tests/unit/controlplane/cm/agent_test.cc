@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management with a simulated clock, over a link that loses, duplicates, delays and reorders. Two
-// agents face each other; a third hand writes messages that no agent would.
+// Connection management with a simulated clock, over a link that loses, duplicates, delays and reorders
+// messages. Two agents talk to each other; a test also injects messages that no agent sends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,8 +27,8 @@ struct Flying {
   std::array<std::byte, kMadBytes> mad;
 };
 
-/// What an agent told its owner.
-struct Told {
+/// What an agent reported to its owner.
+struct Reports {
   std::vector<std::pair<Id, PeerParameters>> requests, replies;
   std::vector<Id> established, disconnected;
   std::vector<std::tuple<Id, RejectReason, std::vector<std::byte>>> rejected;
@@ -41,20 +41,20 @@ class Side final : public Agent::Host {
   Side(World& world, bool server, const AgentConfig& config)
       : world_(world), server_(server), agent(*this, config) {}
   void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) override;
-  void on_request(Id id, const PeerParameters& peer) override { told.requests.emplace_back(id, peer); }
-  void on_reply(Id id, const PeerParameters& peer) override { told.replies.emplace_back(id, peer); }
-  void on_established(Id id) override { told.established.push_back(id); }
+  void on_request(Id id, const PeerParameters& peer) override { reports.requests.emplace_back(id, peer); }
+  void on_reply(Id id, const PeerParameters& peer) override { reports.replies.emplace_back(id, peer); }
+  void on_established(Id id) override { reports.established.push_back(id); }
   void on_rejected(Id id, RejectReason reason, std::span<const std::byte> data) override {
-    told.rejected.emplace_back(id, reason, std::vector<std::byte>(data.begin(), data.end()));
+    reports.rejected.emplace_back(id, reason, std::vector<std::byte>(data.begin(), data.end()));
   }
-  void on_disconnected(Id id) override { told.disconnected.push_back(id); }
+  void on_disconnected(Id id) override { reports.disconnected.push_back(id); }
 
  private:
   World& world_;
   bool server_;
 
  public:
-  Told told;
+  Reports reports;
   Agent agent;
 };
 
@@ -102,7 +102,7 @@ class World {
           flying.mad, now);
     }
   }
-  /// As if the peer had written it.
+  /// Delivers a message as if the peer had sent it.
   void inject(Side& to, const Message& message) {
     const auto mad = encode(message);
     const bool to_server = &to == server.get();
@@ -117,20 +117,20 @@ class World {
     return *id;
   }
   void accept(std::size_t number = 0) {
-    ASSERT_GT(server->told.requests.size(), number);
-    EXPECT_TRUE(server->agent.accept(server->told.requests[number].first,
+    ASSERT_GT(server->reports.requests.size(), number);
+    EXPECT_TRUE(server->agent.accept(server->reports.requests[number].first,
                                      {.qpn = 0x222, .receive_psn = 0xBBBBBB, .private_data = {std::byte{8}}},
                                      now));
   }
-  /// All the way; identifiers of both sides.
+  /// Establishes a connection; returns the identifiers of both sides.
   std::pair<Id, Id> establish() {
     const Id id = connect();
     run(5);
-    accept(server->told.requests.size() - 1);
+    accept(server->reports.requests.size() - 1);
     run(5);
     EXPECT_TRUE(client->agent.ready(id, now));
     run(5);
-    const Id theirs = server->told.requests.back().first;
+    const Id theirs = server->reports.requests.back().first;
     EXPECT_EQ(client->agent.state(id), State::Established);
     EXPECT_EQ(server->agent.state(theirs), State::Established);
     return {id, theirs};
@@ -155,25 +155,25 @@ TEST(CmAgent, connects_and_tells_both_sides_what_they_need) {
   World w;
   const Id id = w.connect();
   w.run(5);
-  ASSERT_EQ(w.server->told.requests.size(), 1u);
-  const PeerParameters& request = w.server->told.requests[0].second;
+  ASSERT_EQ(w.server->reports.requests.size(), 1u);
+  const PeerParameters& request = w.server->reports.requests[0].second;
   EXPECT_EQ(request.port, kPort);
   EXPECT_EQ(request.qpn, 0x111u);
-  EXPECT_EQ(request.send_psn, 0xAAAAAAu);  // we send from what the peer names as its start
+  EXPECT_EQ(request.send_psn, 0xAAAAAAu);  // the PSN that the peer gave for our Sends
   EXPECT_EQ(request.path_mtu, 4096);
   EXPECT_EQ(request.endpoint.link, (LinkAddress{1, 2, 3, 4, 5, 6}));
   ASSERT_EQ(request.private_data.size(), 56u);
   EXPECT_EQ(request.private_data[0], std::byte{7});
   w.accept();
   w.run(5);
-  ASSERT_EQ(w.client->told.replies.size(), 1u);
-  EXPECT_EQ(w.client->told.replies[0].second.qpn, 0x222u);
-  EXPECT_EQ(w.client->told.replies[0].second.send_psn, 0xBBBBBBu);
-  EXPECT_EQ(w.client->told.replies[0].second.private_data[0], std::byte{8});
+  ASSERT_EQ(w.client->reports.replies.size(), 1u);
+  EXPECT_EQ(w.client->reports.replies[0].second.qpn, 0x222u);
+  EXPECT_EQ(w.client->reports.replies[0].second.send_psn, 0xBBBBBBu);
+  EXPECT_EQ(w.client->reports.replies[0].second.private_data[0], std::byte{8});
   EXPECT_TRUE(w.client->agent.ready(id, w.now));
   w.run(5);
-  EXPECT_EQ(w.server->told.established.size(), 1u);
-  EXPECT_EQ(w.server->agent.state(w.server->told.requests[0].first), State::Established);
+  EXPECT_EQ(w.server->reports.established.size(), 1u);
+  EXPECT_EQ(w.server->agent.state(w.server->reports.requests[0].first), State::Established);
 }
 
 TEST(CmAgent, disconnects_from_either_side_and_forgets) {
@@ -185,8 +185,8 @@ TEST(CmAgent, disconnects_from_either_side_and_forgets) {
     else
       EXPECT_TRUE(w.server->agent.disconnect(theirs, w.now));
     w.run(5);
-    EXPECT_EQ(w.client->told.disconnected.size(), 1u);
-    EXPECT_EQ(w.server->told.disconnected.size(), 1u);
+    EXPECT_EQ(w.client->reports.disconnected.size(), 1u);
+    EXPECT_EQ(w.server->reports.disconnected.size(), 1u);
     EXPECT_EQ(w.client->agent.state(ours), State::TimeWait);
     EXPECT_EQ(w.server->agent.state(theirs), State::TimeWait);
     w.run(1100);
@@ -198,8 +198,8 @@ TEST(CmAgent, refuses_what_cannot_be_with_its_reason) {
   World w;
   w.connect(0x111, 4711);
   w.run(5);
-  ASSERT_EQ(w.client->told.rejected.size(), 1u);
-  EXPECT_EQ(std::get<1>(w.client->told.rejected[0]), RejectReason::InvalidServiceId);
+  ASSERT_EQ(w.client->reports.rejected.size(), 1u);
+  EXPECT_EQ(std::get<1>(w.client->reports.rejected[0]), RejectReason::InvalidServiceId);
 
   ConnectRequest request{.local_id = 5, .service_id = service_id(kPort), .qpn = 9, .path_mtu = 5};
   request.private_data.set(encode_ip_addressing({1, kClient, kServer}));
@@ -230,11 +230,12 @@ TEST(CmAgent, the_consumers_reject_carries_its_private_data) {
   w.connect();
   w.run(5);
   const std::byte why[] = {std::byte{1}, std::byte{2}};
-  EXPECT_TRUE(w.server->agent.reject(w.server->told.requests[0].first, RejectReason::Consumer, why, w.now));
+  EXPECT_TRUE(
+      w.server->agent.reject(w.server->reports.requests[0].first, RejectReason::Consumer, why, w.now));
   w.run(5);
-  ASSERT_EQ(w.client->told.rejected.size(), 1u);
-  EXPECT_EQ(std::get<1>(w.client->told.rejected[0]), RejectReason::Consumer);
-  EXPECT_EQ(std::get<2>(w.client->told.rejected[0])[1], std::byte{2});
+  ASSERT_EQ(w.client->reports.rejected.size(), 1u);
+  EXPECT_EQ(std::get<1>(w.client->reports.rejected[0]), RejectReason::Consumer);
+  EXPECT_EQ(std::get<2>(w.client->reports.rejected[0])[1], std::byte{2});
   EXPECT_EQ(w.server->agent.connections() + w.client->agent.connections(), 0u);
 }
 
@@ -244,23 +245,23 @@ TEST(CmAgent, a_request_that_comes_again_is_answered_as_its_state_asks) {
   const auto request = w.last;
   const Endpoint from{kServer, kClient, {}};
   w.run(5);
-  w.server->agent.on_mad(from, request, w.now);  // the consumer has not decided: patience
+  w.server->agent.on_mad(from, request, w.now);  // the consumer has not decided: MRA
   EXPECT_TRUE(std::holds_alternative<ReceiptAcknowledgment>(decode(w.last).message.body));
   w.accept();
   const auto reply = w.last;
-  w.server->agent.on_mad(from, request, w.now);  // the same reply
+  w.server->agent.on_mad(from, request, w.now);  // answered by the same reply
   EXPECT_EQ(w.last, reply);
   w.run(5);
   EXPECT_TRUE(w.client->agent.ready(id, w.now));
   const auto ready = w.last;
   w.client->agent.on_mad({kClient, kServer, {}}, reply,
-                         w.now);  // the reply again asks for ready-to-use again
+                         w.now);  // a repeated reply is answered by ready-to-use
   EXPECT_EQ(w.last, ready);
   w.run(5);
   w.last = {};
-  w.server->agent.on_mad(from, request, w.now);  // established: it means nothing
+  w.server->agent.on_mad(from, request, w.now);  // established: ignored
   EXPECT_EQ(w.last, (std::array<std::byte, kMadBytes>{}));
-  EXPECT_EQ(w.server->told.requests.size(), 1u);
+  EXPECT_EQ(w.server->reports.requests.size(), 1u);
   EXPECT_EQ(w.server->agent.statistics().duplicate_requests, 3u);
 }
 
@@ -270,12 +271,12 @@ TEST(CmAgent, a_new_request_for_a_queue_pair_in_use_ends_the_old_connection) {
   ConnectRequest request{.local_id = 0x5555, .service_id = service_id(kPort), .qpn = 0x111, .path_mtu = 5};
   request.private_data.set(encode_ip_addressing({1, kClient, kServer}));
   w.inject(*w.server, {4711, request});
-  EXPECT_EQ(w.server->told.disconnected.size(), 1u);
+  EXPECT_EQ(w.server->reports.disconnected.size(), 1u);
   EXPECT_EQ(w.server->agent.statistics().stale, 1u);
   w.run(2000);
   EXPECT_EQ(w.server->agent.connections(), 0u);
-  w.inject(*w.server, {4712, request});  // and now it may
-  EXPECT_EQ(w.server->told.requests.size(), 2u);
+  w.inject(*w.server, {4712, request});  // now there is room
+  EXPECT_EQ(w.server->reports.requests.size(), 2u);
 }
 
 TEST(CmAgent, a_lost_ready_to_use_is_made_up_for_by_hearing_the_peer) {
@@ -283,11 +284,11 @@ TEST(CmAgent, a_lost_ready_to_use_is_made_up_for_by_hearing_the_peer) {
   w.connect();
   w.run(5);
   w.accept();
-  const Id theirs = w.server->told.requests[0].first;
+  const Id theirs = w.server->reports.requests[0].first;
   EXPECT_EQ(w.server->agent.state(theirs), State::ReplySent);
   EXPECT_TRUE(w.server->agent.packet_arrived(theirs, w.now));
   EXPECT_EQ(w.server->agent.state(theirs), State::Established);
-  EXPECT_EQ(w.server->told.established.size(), 1u);
+  EXPECT_EQ(w.server->reports.established.size(), 1u);
 }
 
 TEST(CmAgent, silence_ends_in_bounded_retries) {
@@ -295,8 +296,8 @@ TEST(CmAgent, silence_ends_in_bounded_retries) {
   w.faults = 100;
   const Id id = w.connect();
   w.run(60'000);
-  ASSERT_EQ(w.client->told.rejected.size(), 1u);
-  EXPECT_EQ(std::get<1>(w.client->told.rejected[0]), RejectReason::Timeout);
+  ASSERT_EQ(w.client->reports.rejected.size(), 1u);
+  EXPECT_EQ(std::get<1>(w.client->reports.rejected[0]), RejectReason::Timeout);
   EXPECT_LE(w.sent, 17u);
   EXPECT_EQ(w.client->agent.state(id), std::nullopt);
 }
@@ -306,7 +307,7 @@ TEST(CmAgent, a_consumer_that_does_not_answer_costs_nothing_for_long) {
   w.connect();
   w.run(11'000);
   EXPECT_EQ(w.server->agent.connections(), 0u);
-  ASSERT_EQ(w.client->told.rejected.size(), 1u);
+  ASSERT_EQ(w.client->reports.rejected.size(), 1u);
 }
 
 TEST(CmAgent, half_open_connections_are_bounded) {
@@ -359,11 +360,11 @@ TEST(CmAgent, a_successor_goes_on_with_what_its_predecessor_left) {
   EXPECT_FALSE(w.server->agent.restore(*snapshot));
   EXPECT_TRUE(w.client->agent.disconnect(ours, w.now));
   w.run(5);
-  EXPECT_EQ(w.server->told.disconnected, std::vector<Id>{theirs});
+  EXPECT_EQ(w.server->reports.disconnected, std::vector<Id>{theirs});
   EXPECT_EQ(w.client->agent.state(ours), State::TimeWait);
 }
 
-/// Whatever the link does, both sides end up agreed, in bounded time and with bounded traffic.
+/// Whatever the link does, both sides reach the same state, in bounded time and with bounded traffic.
 TEST(CmAgent, any_link_leads_to_an_agreement) {
   int connected = 0;
   for (std::uint32_t seed = 1; seed <= 300; ++seed) {
@@ -371,15 +372,15 @@ TEST(CmAgent, any_link_leads_to_an_agreement) {
     const Id id = w.connect();
     for (int step = 0; step < 200; ++step) {
       w.run(100);
-      for (const auto& [request, peer] : w.server->told.requests)
+      for (const auto& [request, peer] : w.server->reports.requests)
         if (w.server->agent.state(request) == State::RequestReceived)
           w.server->agent.accept(request, {.qpn = 0x222, .private_data = {}}, w.now);
       if (w.client->agent.state(id) == State::ReplyReceived) w.client->agent.ready(id, w.now);
     }
-    ASSERT_LE(w.server->told.requests.size(), 1u) << seed;
+    ASSERT_LE(w.server->reports.requests.size(), 1u) << seed;
     if (w.client->agent.state(id) == State::Established) {
       ++connected;
-      ASSERT_EQ(w.server->agent.state(w.server->told.requests[0].first), State::Established) << seed;
+      ASSERT_EQ(w.server->agent.state(w.server->reports.requests[0].first), State::Established) << seed;
       w.client->agent.disconnect(id, w.now);
     }
     w.run(30'000);

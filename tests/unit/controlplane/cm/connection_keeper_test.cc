@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Admission and connection management on the rings of a segment, with the test in the part of the reactor and of
-// the peers.
+// Admission and connection management on the rings of a segment; the test plays the reactor and the peers.
 #include "controlplane/cm/connection_keeper.h"
 
 #include <gtest/gtest.h>
@@ -79,7 +78,7 @@ TEST_F(Requests, an_admitted_client_gets_the_credits_of_its_class) {
   ask(lab::client(77), lab::kSecondNs);
   const auto command = establish();
   ASSERT_TRUE(command);
-  EXPECT_EQ(command->credits, 64u) << "room for all it may ever have";
+  EXPECT_EQ(command->credits, 64u) << "the most that it may be granted later";
   EXPECT_EQ(command->first_grant, 3u);
   EXPECT_EQ(command->client_class, 1u);
   EXPECT_FALSE(rejected());
@@ -110,7 +109,7 @@ TEST_F(Requests, limits_are_a_lack_of_resources_and_draining_is_a_refusal) {
   EXPECT_FALSE(establish());
 }
 
-/// A reactor that dials a server, and the server, whose messages come through the punt ring.
+/// A reactor that dials a server; the server's messages arrive through the punt ring.
 class Outgoing : public Keepers {
  protected:
   static constexpr std::uint32_t kConnection = 5;
@@ -172,7 +171,7 @@ class Outgoing : public Keepers {
             .responder_resources = 4,
             .initiator_depth = 8};
   }
-  /// The reactor has connected the queue pair.
+  /// The reactor reports that the queue pair is connected.
   void confirm(const segment::Command& connect) {
     tell({.type = segment::EventType::CommandDone,
           .id = connect.id,
@@ -215,13 +214,13 @@ TEST_F(Outgoing, a_connection_is_asked_for_made_and_confirmed) {
   EXPECT_EQ(connect->attributes.send_psn, 0x1234u);
   EXPECT_EQ(connect->attributes.receive_psn, request->starting_psn);
   EXPECT_EQ(connect->attributes.path_mtu, 4096);
-  EXPECT_EQ(connect->attributes.responder_resources, 8);  // what the server reads at us
+  EXPECT_EQ(connect->attributes.responder_resources, 8);  // RDMA Reads of the server
   EXPECT_EQ(connect->attributes.initiator_depth, 4);
-  EXPECT_EQ(connect->send_inline_bytes, 1024u);  // it has not said more
+  EXPECT_EQ(connect->send_inline_bytes, 1024u);  // the default: it announced no larger size
   EXPECT_FALSE(sent<cm::ReadyToUse>());
   confirm(*connect);
   EXPECT_TRUE(sent<cm::ReadyToUse>());
-  EXPECT_EQ(keeper_->connections(), 0u);  // it is no client
+  EXPECT_EQ(keeper_->connections(), 0u);  // not counted: it is no client
 }
 
 TEST_F(Outgoing, a_refusal_reaches_the_reactor) {

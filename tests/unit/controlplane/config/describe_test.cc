@@ -25,8 +25,8 @@ TEST(Config, the_sample_has_every_key_and_says_what_it_is_for) {
   std::string table;
   std::ifstream file(SLUICE_SAMPLE_CONFIG);
   for (std::string line; std::getline(file, line);) {
-    if (line.rfind("# ", 0) == 0) line.erase(0, 2);  // what is commented out is there too
-    // A head stands alone on its line, but for a comment.
+    if (line.rfind("# ", 0) == 0) line.erase(0, 2);  // keys that are commented out count too
+    // A table header is alone on its line, except for a comment.
     const auto name = line.find_first_not_of('[');
     const auto end = line.find(']');
     const auto behind = end == std::string::npos ? end : line.find_first_not_of("] ", end);
@@ -85,7 +85,7 @@ TEST(Config, an_export_keeps_its_place_whatever_comes_and_goes) {
   EXPECT_EQ(again.exports[0].in_use, 1u);
   EXPECT_EQ(again.exports[2].in_use, 0u);
   EXPECT_EQ(again.exports[3].in_use, 1u);
-  // There is a place for so many paths until the data plane is started again.
+  // The table of paths is full until the data plane is restarted.
   for (std::size_t i = 0; i < again.exports.size(); ++i)
     std::snprintf(again.exports[i].path, sizeof again.exports[i].path, "/old%zu", i);
   segment::ConfigBlock more = block_of("z");
@@ -109,7 +109,7 @@ TEST(Config, a_class_keeps_its_number_whatever_comes_and_goes) {
   EXPECT_EQ(config::describe(next)["client_class"].size(), 2u);
   EXPECT_EQ(next.block.class_count, 5u);
   EXPECT_STREQ(next.block.class_names[4].data(), "d");
-  // Where there are too many, one that is gone gives its number.
+  // When all class numbers are used, one of a removed class is reused.
   config::Config many = config_of("efgh");
   config::keep_classes(next.block, many);
   ASSERT_EQ(many.classes.size(), segment::kMaxClasses);

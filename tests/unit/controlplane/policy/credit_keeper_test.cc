@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credits on the rings of a segment, with the test in the part of the reactor.
+// Credits on the rings of a segment; the test plays the reactor.
 #include "controlplane/policy/credit_keeper.h"
 
 #include <gtest/gtest.h>
@@ -47,8 +47,9 @@ TEST_F(Keeper, grants_go_to_living_connections_and_follow_their_use) {
   auto set = take_commands();
   ASSERT_EQ(set.size(), 10u);
   for (const auto& [number, command] : set) EXPECT_EQ(command.first_grant, 10u);
-  EXPECT_EQ(credits_->start_of(0, lab::client(9)).credits, 10u) << "a newcomer gets what the others have";
-  // One works, nine do not: they are idle in the end, and it has the most there is.
+  EXPECT_EQ(credits_->start_of(0, lab::client(9)).credits, 10u)
+      << "a new connection gets what the others have";
+  // One is active, nine are not: they become idle, and it gets the maximum.
   for (std::uint64_t now = 2; now < 20; ++now) {
     layout().reactors[0].use[4].calls = now;
     layout().reactors[0].use[4].peak_busy = layout().reactors[0].use[4].granted.load();
@@ -57,7 +58,7 @@ TEST_F(Keeper, grants_go_to_living_connections_and_follow_their_use) {
   }
   EXPECT_EQ(layout().reactors[0].use[4].granted, 64u);
   EXPECT_EQ(layout().reactors[0].use[5].granted, 1u);
-  // It ends, and another takes its place: judged anew.
+  // It ends, and another takes its place with a grant of its own.
   segment_.publish(4, lab::client(10), 0, 64, segment::ConnectionState::Unused);
   credits_->poll(21 * lab::kSecondNs);
   EXPECT_EQ(credits_->policy(0).connections(), 9u);

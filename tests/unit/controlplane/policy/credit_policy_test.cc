@@ -21,8 +21,8 @@ double jain(const std::vector<double>& values) {
   return squares > 0 ? sum * sum / (static_cast<double>(values.size()) * squares) : 0;
 }
 
-/// Clients and a reactor that serves, in each step, as many calls as it has capacity for, in the proportion
-/// of what is outstanding. A client learns with a reply that its grant has changed.
+/// Clients and a reactor that serves, in each step, as many calls as its capacity allows, in proportion to
+/// what is outstanding. A client learns of a new grant with its next reply.
 class Simulation {
  public:
   enum class Behaviour { Greedy, Modest, Bursty, Silent };
@@ -119,7 +119,7 @@ using Behaviour = Simulation::Behaviour;
 
 TEST(CreditSimulation, equal_weights_are_served_equally_and_nobody_starves) {
   constexpr std::uint32_t kConnections = 5000;
-  constexpr std::uint64_t kSlots = 18000;  // 3.6 for each: whole numbers do not come out even
+  constexpr std::uint64_t kSlots = 18000;  // 3.6 for each: whole credits cannot be equal
   Simulation simulation({.slots = kSlots, .idle_ns = 5 * kStepNs, .classes = {{1, 1, 64}}}, kConnections);
   for (std::uint32_t i = 0; i < kConnections; ++i) simulation.join(i, Behaviour::Greedy);
   for (int i = 0; i < 20; ++i) simulation.step(100000);
@@ -140,7 +140,7 @@ TEST(CreditSimulation, idle_and_modest_clients_leave_their_share_to_those_who_us
   for (std::uint32_t i = 0; i < kConnections; ++i)
     simulation.join(i, i % 4 == 0 ? Behaviour::Greedy : i % 4 == 1 ? Behaviour::Modest : Behaviour::Silent);
   for (int i = 0; i < 60; ++i) simulation.step(100000);
-  // 2000 silent ones keep 1, 1000 modest ones about 4, and the rest is for 1000 greedy ones.
+  // 2000 silent clients keep 1, 1000 modest ones about 4, and 1000 greedy ones share the rest.
   EXPECT_EQ(simulation.granted(2), 1u);
   EXPECT_LE(simulation.granted(1), 4u);
   EXPECT_GE(simulation.granted(0), 9u);
@@ -157,7 +157,7 @@ TEST(CreditSimulation, weights_divide_and_limits_hold) {
       {.slots = 6000, .idle_ns = 5 * kStepNs, .classes = {{1, 1, 64}, {3, 2, 64}, {1, 1, 2}}}, 2000);
   for (std::uint32_t i = 0; i < 600; ++i) simulation.join(i, Behaviour::Greedy, i % 3);
   for (int i = 0; i < 60; ++i) simulation.step(50000);
-  // 200 have 2 each; what is left would be 7 and 21 for each... of 5600, at 4 parts: 7 and 21.
+  // 200 have 2 each; the remaining 5600, in 4 parts, are 7 and 21 for each of the others.
   EXPECT_NEAR(simulation.granted(0), 7, 1);
   EXPECT_NEAR(simulation.granted(1), 21, 1);
   EXPECT_EQ(simulation.granted(2), 2u);
@@ -202,7 +202,7 @@ TEST(CreditPolicy, where_there_is_enough_nobody_is_cut) {
     policy.observed(i, 1, 1, kStepNs);
   }
   EXPECT_TRUE(policy.recompute(kStepNs).empty());
-  // But who is idle gives up what he has, and gets it back when he calls.
+  // An idle connection gives up its credits and gets them back with its next call.
   const auto idle = policy.recompute(20 * kStepNs);
   EXPECT_EQ(idle.size(), 10u);
   EXPECT_EQ(policy.granted(3), 1u);

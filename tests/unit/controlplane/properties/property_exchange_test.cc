@@ -53,7 +53,7 @@ class Exchange : public testing::Test {
     if (!area().commands.pop(command)) return std::nullopt;
     return command;
   }
-  /// What came down for connection 3.
+  /// The properties received from the control plane for connection 3.
   Octets down() {
     Octets result;
     for (int i = 0; i < 100 && result.empty(); ++i)
@@ -83,15 +83,15 @@ TEST_F(Exchange, V2_047_V2_052_what_follows_from_a_set_goes_down) {
   PropertyExchange exchange(*layout_, config_, {});
   EXPECT_TRUE(relay_->take(3, 77, set({3, 2, 4, 8192, 3, 4, 65536, 4, 4, 7}), true));
   poll(exchange);
-  const auto told = command();
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->type, segment::CommandType::SetParameters);
-  EXPECT_EQ(told->connection, 3u);
-  EXPECT_EQ(told->cm_id, 77u);
-  EXPECT_EQ(told->parameters.send_bytes, 8192u);
-  EXPECT_EQ(told->parameters.max_segment_bytes, 65536u);
-  EXPECT_EQ(told->parameters.max_segments, 7u);
-  EXPECT_EQ(told->parameters.reverse, 1u);
+  const auto sent = command();
+  ASSERT_TRUE(sent);
+  EXPECT_EQ(sent->type, segment::CommandType::SetParameters);
+  EXPECT_EQ(sent->connection, 3u);
+  EXPECT_EQ(sent->cm_id, 77u);
+  EXPECT_EQ(sent->parameters.send_bytes, 8192u);
+  EXPECT_EQ(sent->parameters.max_segment_bytes, 65536u);
+  EXPECT_EQ(sent->parameters.max_segments, 7u);
+  EXPECT_EQ(sent->parameters.reverse, 1u);
   // A later set fixes nothing (V2-059).
   EXPECT_TRUE(relay_->take(3, 77, set({1, 2, 4, 65536}), false));
   poll(exchange);
@@ -103,12 +103,12 @@ TEST_F(Exchange, V2_065_values_out_of_range_are_clamped_and_counted) {
   PropertyExchange exchange(*layout_, config_, {});
   EXPECT_TRUE(relay_->take(3, 77, set({4, 2, 4, 1, 3, 4, 1, 4, 4, 0, 5, 4, 9}), true));
   poll(exchange);
-  const auto told = command();
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->parameters.send_bytes, 1024u);
-  EXPECT_EQ(told->parameters.max_segment_bytes, 4096u);
-  EXPECT_EQ(told->parameters.max_segments, 1u);
-  EXPECT_EQ(told->parameters.reverse, 1u);
+  const auto sent = command();
+  ASSERT_TRUE(sent);
+  EXPECT_EQ(sent->parameters.send_bytes, 1024u);
+  EXPECT_EQ(sent->parameters.max_segment_bytes, 4096u);
+  EXPECT_EQ(sent->parameters.max_segments, 1u);
+  EXPECT_EQ(sent->parameters.reverse, 1u);
   EXPECT_EQ(exchange.statistics().clamped, 3u);
 }
 
@@ -135,7 +135,7 @@ TEST_F(Exchange, V2_062_a_handshake_goes_on_though_its_connection_is_not_publish
   PropertyExchange exchange(*layout_, config_, std::make_unique<PskAuthentication>(identity("gateway")));
   PskHandshake client(Role::Client, identity("client"));
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), true));
-  now_ns_ += 600'000'000;  // the exchange looks at the table before the reactor writes it
+  now_ns_ += 600'000'000;  // the exchange reads the table before the reactor writes it
   poll(exchange);
   EXPECT_TRUE(command());
   area().connections[3].write(*published);
@@ -155,7 +155,7 @@ TEST_F(Exchange, V2_062_one_that_does_not_is_closed_at_once_or_in_time) {
   ASSERT_TRUE(closed);
   EXPECT_EQ(closed->type, segment::CommandType::Close);
   EXPECT_EQ(static_cast<rpcrdma::CloseReason>(closed->reason), rpcrdma::CloseReason::NotAuthenticated);
-  // Nobody speaks on connection 4.
+  // Connection 4 never sends a property.
   segment::ConnectionInfo held{};
   held.state = segment::ConnectionState::Open;
   held.cm_id = 78;
@@ -183,7 +183,7 @@ TEST_F(Exchange, V2_063_large_sets_go_in_parts_and_wait_for_room) {
   writer.opaque(large);
   for (std::uint32_t i = 0; i < reactor::PropertyRelay::kOutboxes; ++i)
     EXPECT_TRUE(relay_->take(3, 77, body, i == 0));
-  EXPECT_FALSE(relay_->take(3, 77, body, false));  // the connection keeps it
+  EXPECT_FALSE(relay_->take(3, 77, body, false));  // refused: the connection keeps it
   for (int i = 0; i < 20; ++i) poll(exchange);
   EXPECT_EQ(exchange.statistics().sets, reactor::PropertyRelay::kOutboxes);
   EXPECT_EQ(exchange.statistics().parts_lost, 0u);
@@ -197,7 +197,7 @@ TEST_F(Exchange, the_end_of_a_set_whose_beginning_a_predecessor_took_is_dropped)
   exchange.poll(1);
   EXPECT_EQ(exchange.statistics().parts_lost, 1u);
   EXPECT_EQ(exchange.statistics().sets, 0u);
-  // Nor does a malicious or broken length do harm.
+  // A malicious or corrupt length does no harm either.
   part = {.connection = 3, .cm_id = 77, .total_bytes = 0xffffffff, .offset = 0, .bytes = 0xffffffff};
   area().properties_up.push(part);
   exchange.poll(2);

@@ -33,7 +33,7 @@ Route route(bool six, std::uint16_t vlan = kNoVlan) {
           .hop_limit = 63};
 }
 
-/// Headers with `transport` bytes behind them, the last four of which stand for the CRC.
+/// Network headers followed by `transport` bytes, the last four of which stand for the CRC.
 Bytes frame_of(const Route& way, std::size_t transport) {
   Bytes frame(network_header_bytes(way) + transport);
   write_network_headers(way, transport, frame.data());
@@ -129,8 +129,8 @@ TEST(FrameParse, ipv4_headers_that_rocev2_does_not_have_are_malformed) {
   EXPECT_EQ(changed(14, 0x45), FrameKind::Roce);
   EXPECT_EQ(changed(14, 0x46), FrameKind::Malformed);  // options
   EXPECT_EQ(changed(20, 0x00), FrameKind::Roce);       // may be fragmented, but is not
-  EXPECT_EQ(changed(20, 0x60), FrameKind::Malformed);  // more fragments
-  EXPECT_EQ(changed(20, 0x41), FrameKind::Malformed);  // a later one
+  EXPECT_EQ(changed(20, 0x60), FrameKind::Malformed);  // first fragment of several
+  EXPECT_EQ(changed(20, 0x41), FrameKind::Malformed);  // a later fragment
   EXPECT_EQ(changed(21, 0x01), FrameKind::Malformed);
   EXPECT_EQ(changed(17, 19), FrameKind::Malformed);  // shorter than its header
   EXPECT_EQ(changed(17, 20), FrameKind::Ipv4);       // nothing but a header
@@ -157,7 +157,7 @@ TEST(FrameParse, udp_lengths_leave_room_for_a_transport_header_and_its_crc) {
   EXPECT_EQ(with_length(24).transport.size(), 12u);
   EXPECT_EQ(with_length(28).transport.size(), 16u);
   EXPECT_EQ(with_length(29).kind, FrameKind::Malformed);
-  // Too short for UDP at all: not for us, and not wrong.
+  // Too short for UDP: not for us, but not malformed.
   Bytes frame = frame_of(route(true), 16);
   store_be16(frame.data() + 18, 7);
   EXPECT_EQ(parse(frame).kind, FrameKind::Ipv6);

@@ -13,7 +13,7 @@ namespace {
 
 class Memory : public testing::Test {
  protected:
-  /// Never looked at: an owner is told from another by its address.
+  /// Not dereferenced: owners are distinguished by address only.
   const QueuePair& owner(int number) const { return *reinterpret_cast<const QueuePair*>(&owners_[number]); }
   static std::uint64_t address_of(const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at); }
 
@@ -95,7 +95,7 @@ TEST_F(Memory, windows_bind_to_registered_memory_only_and_have_to_be_there) {
   EXPECT_FALSE(table_.bind({window.number + 1}, region.bytes, region.lkey, kRemoteRead, owner(0)));
 }
 
-/// They have 20 bits of chance: of a thousand a few may.
+/// They have 20 random bits: a few of a thousand may repeat.
 TEST_F(Memory, tags_hardly_ever_come_twice) {
   const MemoryRegion region = table_.allocate(4096);
   const MemoryWindow window = table_.allocate_window();

@@ -40,7 +40,7 @@ class NeighbourFrames : public testing::Test {
     out.resize(here_.ask(about, out.data()));
     return out;
   }
-  /// An answer is expected to `frame`, and to none that differs from it in one of these bytes.
+  /// `frame` is answered, and no frame that differs from it in one of these bytes.
   void only_as_it_is(const Bytes& frame, std::initializer_list<std::size_t> bytes) {
     EXPECT_FALSE(answer(frame).empty());
     for (const std::size_t at : bytes) {
@@ -73,7 +73,7 @@ Bytes solicitation() {
       "0101020000000002");
   return frame;
 }
-/// The checksum over pseudo header and message, of its own making (RFC 8200, section 8.1).
+/// Sets the checksum over pseudo header and message, computed independently of the driver (RFC 8200, 8.1).
 Bytes with_checksum(Bytes frame) {
   store_be16(frame.data() + 56, 0);
   const auto bytes = std::span<const std::byte>(frame);
@@ -94,7 +94,7 @@ TEST_F(NeighbourFrames, an_arp_request_is_answered_with_our_address) {
                                           "00010800060400020200000000"
                                           "01c0000201020000000002c0000202"));
   EXPECT_EQ(statistics_.arp_replies, 1u);
-  EXPECT_EQ(here_.find(four(2)), kPeerMac);  // and the asker is known from then on
+  EXPECT_EQ(here_.find(four(2)), kPeerMac);  // the sender of the request is learned
 }
 
 TEST_F(NeighbourFrames, what_is_no_arp_request_for_us_is_not_answered) {
@@ -125,9 +125,9 @@ TEST_F(NeighbourFrames, frames_of_another_vlan_are_not_ours) {
   Bytes tagged = kArpRequest;
   const Bytes tag = from_hex("81000009");
   tagged.insert(tagged.begin() + 12, tag.begin(), tag.end());
-  const Bytes told = answer(tagged);
-  ASSERT_EQ(told.size(), tagged.size());
-  EXPECT_EQ(Bytes(told.begin() + 12, told.begin() + 18), from_hex("810000090806"));
+  const Bytes reply = answer(tagged);
+  ASSERT_EQ(reply.size(), tagged.size());
+  EXPECT_EQ(Bytes(reply.begin() + 12, reply.begin() + 18), from_hex("810000090806"));
 }
 
 TEST_F(NeighbourFrames, questions_go_to_everybody_or_to_the_solicited_group) {
@@ -167,7 +167,7 @@ TEST_F(NeighbourFrames, questions_about_what_is_off_the_link_ask_for_the_gateway
   config_.gateways.clear();
   const Bytes asked = question(PeerAddress::from_ipv4(198, 51, 100, 7));
   EXPECT_EQ(Bytes(asked.end() - 4, asked.end()), from_hex("c6336407"));
-  config_.addresses.pop_back();  // no address of that family, no question
+  config_.addresses.pop_back();  // no address of that family to ask from
   EXPECT_TRUE(question(six(2)).empty());
 }
 
@@ -198,7 +198,7 @@ TEST_F(NeighbourFrames, a_solicitation_from_off_the_link_or_about_others_is_not_
   wrong_checksum[60] ^= std::byte{1};
   EXPECT_TRUE(answer(wrong_checksum).empty());
   EXPECT_FALSE(here_.find(six(2)));
-  // Options are not asked for: 24 bytes do, 23 do not.
+  // The option is not required: 24 bytes are enough, 23 are not.
   for (const std::size_t message : {24u, 23u, 8u, 7u}) {
     Bytes plain = solicitation();
     plain.resize(54 + message);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packets that Linux kernels sent: each is understood, and made again to the same bytes. And what no packet
-// may do to the decoders.
+// Packets that Linux kernels sent: each is decoded, and encoded again to the same bytes. And corrupt packets,
+// which the decoders have to survive.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ void blank_ipv4_choices(Bytes& frame, std::size_t network) {
   for (const std::size_t at : {4, 5, 6, 7, 10, 11}) frame[network + at] = std::byte{0};
 }
 
-/// The packet of `frame`, made anew from what was decoded.
+/// Encodes the packet again from what was decoded.
 Bytes make_again(const Bytes& original, const Frame& frame, const Packet& packet) {
   const Route route{
       .source_mac = mac_at(original, 6),
@@ -100,7 +100,7 @@ TEST(RoceWire, golden_packets_decode_and_encode_to_the_same_bytes) {
     EXPECT_GT(seen[opcode], 0) << static_cast<int>(opcode);
 }
 
-/// Puts Sends together that came in several packets, by destination.
+/// Reassembles Sends of several packets, by destination.
 class Reassembly {
  public:
   /// The whole message, once its last packet is there.
@@ -117,8 +117,7 @@ class Reassembly {
   std::map<std::pair<std::array<std::uint8_t, 16>, std::uint32_t>, Bytes> partial_;
 };
 
-/// An RPC-over-RDMA version 1 header, made again from what was decoded. False for what is none (rping's
-/// messages).
+/// Encodes an RPC-over-RDMA version 1 header again from what was decoded. False for other messages (rping's).
 bool transport_header_is_same_again(const Bytes& message) {
   namespace v1 = rpcrdma::v1;
   const auto decoded = v1::decode(message);
@@ -145,7 +144,7 @@ bool transport_header_is_same_again(const Bytes& message) {
   return true;
 }
 
-/// Every packet of every capture there is, where they are at hand (SLUICE_CAPTURES names their folder).
+/// Every packet of the captures in the folder SLUICE_CAPTURES, if there are any.
 TEST(RoceWire, captures_decode_and_encode_to_the_same_bytes) {
   const char* folder = std::getenv("SLUICE_CAPTURES");
   const std::filesystem::path where = folder != nullptr ? folder : SLUICE_CAPTURES;
@@ -195,7 +194,7 @@ TEST(RoceWire, no_bytes_lead_the_decoders_out_of_their_span) {
     Bytes frame = frames[random() % frames.size()];
     frame.resize(random() % (frame.size() + 1));
     for (int i = 0; i < 4 && !frame.empty(); ++i) frame[random() % frame.size()] = std::byte(random());
-    const Bytes exact(frame);  // no slack behind it, for the address sanitizer
+    const Bytes exact(frame);  // sized exactly, so that the address sanitizer sees an over-read
     const Frame parsed = parse(exact);
     if (parsed.kind != FrameKind::Roce) continue;
     icrc_correct(parsed, exact);

@@ -17,7 +17,7 @@ struct Read {
   std::uint32_t bytes;
 };
 
-/// A Read list on the wire, as the codec would hand it on.
+/// A Read list in wire format, as the codec passes it on.
 struct Wire {
   explicit Wire(const std::vector<Read>& reads) : bytes(28 + reads.size() * kReadEntryBytes) {
     std::vector<ReadSegment> segments;
@@ -45,11 +45,11 @@ TEST(LayoutLimits, V1_089_as_many_positions_as_there_is_room_for) {
   for (std::uint32_t i = 0; i < kMaxReadPositions; ++i) EXPECT_EQ(layout.chunks[i].position, 40 + 8 * i);
   EXPECT_EQ(layout.stream_bytes, 200u);
   EXPECT_EQ(layout.message_bytes, 200u + 4 * kMaxReadPositions);
-  // More segments of the same ones are no more chunks; an empty one is none.
+  // More segments of the same chunk add no chunk, nor does an empty one.
   reads.push_back({40, 4});
   EXPECT_EQ(layout_of(reads, 200).defect, LayoutDefect::None);
   reads.back().bytes = 5;
-  EXPECT_EQ(layout_of(reads, 200).defect, LayoutDefect::BadPosition) << "it reaches into the next";
+  EXPECT_EQ(layout_of(reads, 200).defect, LayoutDefect::BadPosition) << "it overlaps the next";
   reads.back() = {40 + 8 * kMaxReadPositions, 0};
   EXPECT_EQ(layout_of(reads, 200).defect, LayoutDefect::None);
   reads.back().bytes = 4;
@@ -68,7 +68,7 @@ TEST(LayoutLimits, V1_078_V1_089_positions_at_the_ends_of_the_message) {
 TEST(LayoutLimits, V1_089_chunks_next_to_each_other) {
   EXPECT_EQ(layout_of({{40, 5}, {48, 4}}, 100).defect, LayoutDefect::None);
   EXPECT_EQ(layout_of({{40, 9}, {48, 4}}, 100).defect, LayoutDefect::BadPosition);
-  // All of the stream is in front of the second.
+  // The whole inline part is in front of the second chunk.
   EXPECT_EQ(layout_of({{40, 4}, {104, 4}}, 100).defect, LayoutDefect::None);
   EXPECT_EQ(layout_of({{40, 4}, {108, 4}}, 100).defect, LayoutDefect::BadPosition);
 }
@@ -79,7 +79,8 @@ TEST(LayoutLimits, V1_089_calls_as_long_as_the_limit) {
   EXPECT_EQ(layout_of({{100, 97}}, 100, 200).defect, LayoutDefect::None);
   EXPECT_EQ(layout_of({{100, 101}}, 100, 200).defect, LayoutDefect::TooLong);
   EXPECT_EQ(layout_of({{40, 100}}, 100, 200).defect, LayoutDefect::None);
-  EXPECT_EQ(layout_of({{40, 101}}, 100, 200).defect, LayoutDefect::TooLong) << "with what follows it";
+  EXPECT_EQ(layout_of({{40, 101}}, 100, 200).defect, LayoutDefect::TooLong)
+      << "with the inline part that follows it";
   EXPECT_EQ(layout_of({{40, 101}}, 100, 204).defect, LayoutDefect::None);
   EXPECT_EQ(layout_of({{0, 200}}, 0, 200).defect, LayoutDefect::None);
   EXPECT_EQ(layout_of({{0, 201}}, 0, 200).defect, LayoutDefect::TooLong);
@@ -137,7 +138,7 @@ TEST(LayoutLimits, V1_062_sizes_in_private_data) {
     EXPECT_FALSE(back->remote_invalidation);
     EXPECT_FALSE(decode_private_data(std::span(encoded).first(7)));
   }
-  // Other flags are not ours.
+  // Other flags are ignored.
   auto flags = encode_private_data({.remote_invalidation = true});
   EXPECT_EQ(flags[5], std::byte{1});
   flags[5] = std::byte{0xfe};

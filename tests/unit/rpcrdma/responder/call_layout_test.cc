@@ -13,7 +13,7 @@
 namespace sluice::rpcrdma {
 namespace {
 
-/// A Read list on the wire, as the codec would hand it on.
+/// A Read list in wire format, as the codec passes it on.
 class WireReadList {
  public:
   explicit WireReadList(std::vector<ReadSegment> reads) : bytes_(28 + reads.size() * kReadEntryBytes) {
@@ -67,7 +67,7 @@ TEST(CallLayout, V1_079_V1_082_V1_081_segments_of_a_position_are_one_chunk_in_an
                         {100, 400}, {0, 96}, {200, 407}, {300, 416}}));
 }
 
-/// Property: whatever way a message is cut into position-zero segments and chunks, every byte gets its place
+/// Property: however a message is split into position-zero segments and chunks, every byte is placed exactly
 /// once.
 TEST(CallLayout, V1_080_V1_112_V1_115_V1_116_V1_128_random_cuts_cover_the_message_once) {
   std::mt19937 random(3);

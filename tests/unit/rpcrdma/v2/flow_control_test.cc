@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The arithmetic of version 2's credits and the order of parts, step by step.
+// Credit arithmetic and the sequence of parts of version 2, step by step.
 #include <gtest/gtest.h>
 
 #include "dataplane/rpcrdma/connection.h"
@@ -68,7 +68,7 @@ TEST(FlowControl, V2_043_no_more_credits_count_than_can_be_counted) {
 
 TEST(FlowControl, V2_038_what_is_offered_has_a_receive_behind_it_and_one_is_kept) {
   FlowControl flow = opened(8);
-  // One credit is out from the beginning.
+  // The peer has one credit from the beginning.
   EXPECT_EQ(flow.offer(9), (CreditWord{.granted = 7, .limit = 8}));
   EXPECT_EQ(flow.offer(100), (CreditWord{.granted = 7, .limit = 8}));
   EXPECT_EQ(flow.offer(8).granted, 6u);
@@ -88,7 +88,7 @@ TEST(FlowControl, V2_038_what_is_offered_has_a_receive_behind_it_and_one_is_kept
 TEST(FlowControl, V2_042_a_grant_is_due_when_half_the_window_is_left_and_there_is_something_to_grant) {
   for (const auto& [window, mark] : {std::pair{2u, 0}, {3u, 1}, {4u, 2}, {8u, 4}, {9u, 4}}) {
     FlowControl flow = opened(window);
-    EXPECT_FALSE(flow.grant_due(window + 1)) << "nobody has been heard";
+    EXPECT_FALSE(flow.grant_due(window + 1)) << "nothing was received yet";
     static_cast<void>(flow.on_credits({.granted = 10, .limit = 1}));
     flow.on_send(flow.offer(window + 1));
     ASSERT_EQ(flow.unused(), static_cast<std::int32_t>(window));
@@ -104,7 +104,7 @@ TEST(FlowControl, V2_042_a_grant_is_due_when_half_the_window_is_left_and_there_i
 TEST(FlowControl, V2_039_V2_042_the_reserve_is_for_one_grant) {
   FlowControl flow = opened(8);
   static_cast<void>(flow.on_receive());
-  flow.on_error();  // heard, and no credits in it
+  flow.on_error();  // received, but it grants no credit
   EXPECT_EQ(flow.balance(), 1);
   EXPECT_TRUE(flow.grant_due(9));
   flow.on_send({.granted = 0, .limit = 8});
@@ -124,7 +124,7 @@ TEST(FlowControl, V2_009_V2_044_errors_before_the_first_grant_give_the_client_it
   static_cast<void>(client.on_credits({.granted = 1, .limit = 1}));
   client.on_error();
   EXPECT_EQ(client.balance(), 2);
-  // The server counts the same: what it sends as an error leaves the client its first credit.
+  // The server counts alike: an error that it sends leaves the client its first credit.
   FlowControl server = opened(8);
   server.on_error();
   EXPECT_EQ(server.balance(), 1);
@@ -174,7 +174,7 @@ TEST(InboundSequence, V2_086_another_xid_type_or_direction_is_another_message) {
       EXPECT_EQ(sequence.broken(), message(1));
       EXPECT_FALSE(sequence.in_progress());
       EXPECT_FALSE(sequence.idle());
-      // What is left of the first is dropped up to its last part, and of the other if it went on.
+      // The rest of the first is dropped up to its last part, and of the other if it continues.
       EXPECT_EQ(sequence.next(message(1), true), Step::Dropped);
       EXPECT_EQ(sequence.next(message(1), false), Step::Dropped);
       if (more && other.xid != message(1).xid) {
@@ -240,7 +240,7 @@ TEST(Agreement, V2_047_V2_065_values_at_their_bounds_and_beyond) {
   expect(with([](Parameters& peer) { peer.max_segments = 0; }), 4096, kMega, 1, 1);
   expect(with([](Parameters& peer) { peer.max_segments = 1; }), 4096, kMega, 1, 0);
   expect(with([](Parameters& peer) { peer.reverse = ReverseSupport::None; }), 4096, kMega, 16, 0);
-  // Whoever sends less than the least itself still takes the least of the peer.
+  // An end whose own limit is below the minimum still sends the minimum that each peer receives.
   EXPECT_EQ(agree({.max_send_bytes = 512}, {}).send_bytes, 1024u);
 }
 

@@ -329,7 +329,7 @@ Bytes random_header(std::mt19937_64& random) {
 
 void compare_with_rpcgen(const Bytes& message) {
   const auto ours = v1::decode(message);
-  // A count word that lies makes rpcgen's code walk as many elements as it says.
+  // With a wrong count word rpcgen's code walks over as many elements as it says.
   if (ours.status == v1::Decode::BadChunks && has_odd_discriminator(message)) return;
   rv1_message theirs;
   std::uint32_t consumed = 0;

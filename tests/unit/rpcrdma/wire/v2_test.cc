@@ -370,7 +370,7 @@ bool rpcgen_takes(const Bytes& message, std::uint32_t& consumed, bool& canonical
   return ok;
 }
 
-/// The long run is asked for by the environment.
+/// The environment asks for the long run.
 int differential_headers() {
   const char* asked = std::getenv("SLUICE_DIFFERENTIAL_HEADERS");
   return asked != nullptr ? std::atoi(asked) : 100'000;
@@ -402,7 +402,7 @@ TEST(V2Codec, agrees_with_rpcgen_on_random_and_mutated_headers) {
     if (theirs && !canonical) continue;
     const bool taken_by_us = ours.status == Decode::Ok;
     if (ours.header.type == HeaderType::ConnProp && taken_by_us) {
-      // Theirs knows no meaning of properties: ours may refuse more, never less.
+      // rpcgen's code does not interpret properties: ours may refuse more, never less.
       if (decode_properties(ours.header.properties)) {
         ASSERT_TRUE(theirs);
       }

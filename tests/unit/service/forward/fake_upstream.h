@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An upstream server that does as a test says, lies included: TCP on 127.0.0.1, in the test's own thread.
+// An upstream server that does what a test says, faults included: TCP on 127.0.0.1, in the test's own thread.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ class FakeUpstream {
   ~FakeUpstream();
 
   std::uint16_t port() const { return port_; }
-  /// Takes connections and bytes, and sends what waits.
+  /// Accepts connections, receives, and sends what is queued.
   void poll();
-  /// No connection comes about until reopen().
+  /// Refuses connections until reopen().
   void shut();
   void reopen();
 
@@ -46,14 +46,14 @@ class FakeUpstream {
   };
   /// Answers each call at once with what it returns; empty: not at all.
   std::function<Bytes(const Call&)> answer;
-  std::vector<Call> calls;  ///< all that came, replies to our own calls included
+  std::vector<Call> calls;  ///< everything received, including replies to our own calls
 
-  std::size_t connections() const { return connections_.size(); }  ///< ever made
+  std::size_t connections() const { return connections_.size(); }  ///< accepted so far
   bool open(std::size_t connection) const { return connections_[connection].socket >= 0; }
   std::uint16_t peer_port(std::size_t connection) const { return connections_[connection].peer_port; }
   void send(std::size_t connection, std::span<const std::byte> bytes);
   void close(std::size_t connection);
-  bool reads = true;  ///< false: takes no bytes
+  bool reads = true;  ///< false: receives no bytes
 
  private:
   struct Connection {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the gateway counts, publishes and gives back: connections, descriptors, memory, places in queues.
+// Accounting of the gateway: what it counts, publishes and releases; connections, descriptors, memory,
+// queues.
 #include <filesystem>
 
 #include "tests/unit/service/forward/forward_lab.h"
@@ -21,7 +22,7 @@ Bytes compound() {
 Bytes echo(const FakeUpstream::Call& call) {
   return success(call.xid(), words({word_at(call.message, 10)}));
 }
-/// A client with all its credits, and the upstream silent from here on.
+/// A client that has been granted all its credits. The upstream no longer answers.
 LabClient& warmed_client(ForwardLab& lab) {
   LabClient& client = lab.add_client();
   lab.upstream.answer = echo;
@@ -64,7 +65,7 @@ TEST(ForwardBooks, its_state_is_published) {
   };
   EXPECT_TRUE(shows({2, 0, 3, 0}));
   EXPECT_EQ(lab.count(Counter::connects), 2u);
-  // Away: the calls wait, and both connections are tried again.
+  // The upstream is away: calls wait, and both connections are retried.
   lab.upstream.shut();
   for (std::size_t i = 0; i < 2; ++i) lab.upstream.close(i);
   EXPECT_TRUE(shows({0, 2, 0, 3}));
@@ -129,7 +130,7 @@ TEST(ForwardBooks, what_a_predecessor_left_in_the_segment_is_gone) {
 
 TEST(ForwardBooks, descriptors_of_connections_that_end_are_closed) {
   {
-    const ForwardLab lab;  // what a first one opens for good is open
+    const ForwardLab lab;  // opens what stays open for the process
   }
   const std::size_t before = descriptors();
   {
@@ -147,7 +148,7 @@ TEST(ForwardBooks, descriptors_of_connections_that_end_are_closed) {
   EXPECT_EQ(descriptors(), before);
 }
 
-// --- Clients that leave
+// --- Clients that disconnect
 
 TEST(ForwardBooks, a_client_that_comes_while_the_upstream_is_slow_gets_the_lower_limit_too) {
   ForwardLab lab({.credits = 16});
@@ -237,7 +238,7 @@ TEST(ForwardBooks, long_replies_wait_for_the_transports_memory) {
     }
     EXPECT_EQ(lab.count(Counter::replies), 4u);
     lab.turns(20);
-    // All record buffers are free again: as many long replies at once come through.
+    // All record buffers are free again: as many long replies fit at once.
     for (std::uint32_t i = 0; i < 8; ++i) client.submit({.payload = plain(i), .max_reply_bytes = 1u << 20});
     EXPECT_TRUE(lab.until([&] { return all_finished(client); }));
   }

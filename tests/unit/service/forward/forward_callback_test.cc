@@ -85,7 +85,7 @@ TEST_P(Callbacks, many_at_once_while_calls_go_on) {
 TEST_P(Callbacks, what_no_client_can_take_is_refused) {
   ForwardLab lab(options());
   Known known(lab);
-  // A connection that many clients share has no client.
+  // Callbacks on a connection that clients share belong to no client.
   lab.call(known.client, {.payload = call_of(0x20000123, 1, 0), .max_reply_bytes = 64});
   const std::size_t shared = lab.upstream.calls.back().connection;
   ASSERT_NE(shared, known.connection);
@@ -98,7 +98,7 @@ TEST_P(Callbacks, what_no_client_can_take_is_refused) {
   ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 2; }));
   EXPECT_EQ(lab.upstream.calls[1].message, words({8, 1, 0, 0, 0, 5}));  // SYSTEM_ERR
   EXPECT_EQ(lab.count(Counter::callbacks_refused), 2u);
-  // More at once than wait for one client.
+  // More at once than may be outstanding to one client.
   known.client.reverse.executed.clear();
   for (std::uint32_t i = 0; i < 64; ++i)
     lab.upstream.send(known.connection, record(call_back(100 + i, conformance::TestService::kLater)));
@@ -131,7 +131,7 @@ TEST(ForwardCallback, a_connection_that_ends_takes_its_callers_with_it) {
   lab.turns(100);
   lab.call(known.client, {.payload = compound(), .max_reply_bytes = 64});
   for (const auto& call : lab.upstream.calls)
-    EXPECT_EQ(word_at(call.message, 1), 0u);  // no answer on the new one
+    EXPECT_EQ(word_at(call.message, 1), 0u);  // calls only: no answer on the new connection
 }
 
 TEST(ForwardCallback, clients_beyond_those_that_may_be_called_refuse) {

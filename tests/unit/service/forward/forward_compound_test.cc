@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// COMPOUNDs through the gateway, those that lie included (RFC 8267, section 6).
+// COMPOUNDs through the gateway, faulty ones included (RFC 8267, section 6).
 #include "tests/unit/service/forward/forward_lab.h"
 
 namespace sluice::forward_test {
@@ -167,7 +167,7 @@ TEST(ForwardCompound, results_that_cannot_be_stepped_over_come_as_they_are) {
   ForwardLab lab;
   LabClient& client = lab.add_client();
   const Bytes odd[] = {
-      words({0, 0, 1, 4711, 0, 1, 2}),               // an operation that nobody knows
+      words({0, 0, 1, 4711, 0, 1, 2}),               // an unknown operation
       words({0, 0, 0xffffffff}),                     // more operations than bytes
       words({0, 0, 1, kRead, 0, 1, 0x7fffffff, 5}),  // more data than bytes
       words({0, 0xfffffff0}),
@@ -210,7 +210,7 @@ TEST(ForwardCompound, a_read_chunk_that_stands_at_no_item_is_refused) {
     EXPECT_TRUE(lab.until([&] { return !peer->inbox.empty(); }));
     return peer->inbox.empty() ? Bytes{} : peer->inbox[0].bytes;
   };
-  EXPECT_EQ(word_at(answer(at_data, call), 3), 0u);  // right: a reply
+  EXPECT_EQ(word_at(answer(at_data, call), 3), 0u);  // valid: a reply
   const std::size_t forwarded = lab.upstream.calls.size();
   const auto body_at = static_cast<std::uint32_t>(kArgumentsAt);
   for (const std::uint32_t position : {body_at, body_at + 12, at_data - 4}) {
@@ -218,7 +218,7 @@ TEST(ForwardCompound, a_read_chunk_that_stands_at_no_item_is_refused) {
     EXPECT_EQ(word_at(reply, 3), kRdmaError) << position;
     EXPECT_EQ(word_at(reply, 4), kErrChunk) << position;
   }
-  // No item at all; a lying count of operations; a compound that ends in the middle.
+  // No item at all; a wrong count of operations; a compound that is cut off.
   EXPECT_EQ(word_at(answer(body_at + 12, compound(1, get_attr())), 3), kRdmaError);
   EXPECT_EQ(
       word_at(answer(at_data, joined({compound(0xffffffff, joined({put_fh(), write_of(64)})), get_attr()})),
@@ -228,7 +228,7 @@ TEST(ForwardCompound, a_read_chunk_that_stands_at_no_item_is_refused) {
             kRdmaError);
   EXPECT_EQ(lab.upstream.calls.size(), forwarded);
   EXPECT_GE(lab.engine->counters().not_eligible, 4u);
-  EXPECT_EQ(word_at(answer(at_data, call), 3), 0u);  // the connection lives
+  EXPECT_EQ(word_at(answer(at_data, call), 3), 0u);  // the connection is still open
 }
 
 TEST(ForwardCompound, calls_cut_anywhere_are_the_upstreams_to_judge) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upstreams that lie, end, or stay silent, and clients that go away: who gets what, and what is counted.
+// Upstreams that misbehave, end or stay silent, and clients that disconnect: who gets which answer, and what
+// is counted.
 #include "tests/unit/service/forward/forward_lab.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ Bytes echo(const FakeUpstream::Call& call) {
   return success(call.xid(), words({word_at(call.message, 10)}));
 }
 
-/// A client with all its credits, and the upstream silent from here on.
+/// A client that has been granted all its credits. The upstream no longer answers.
 LabClient& warmed_client(ForwardLab& lab) {
   LabClient& client = lab.add_client();
   lab.upstream.answer = echo;
@@ -132,7 +133,7 @@ TEST(ForwardFault, a_call_that_ends_every_connection_is_given_up_and_takes_nobod
   LabClient& client = warmed_client(lab);
   constexpr std::uint32_t kPoison = 666;
   std::size_t lost = 0;
-  // Others go on calling: by their replies the upstream is known to be there.
+  // Another client goes on calling: its replies show that the upstream is alive.
   LabClient& other = warmed_client(lab);
   lab.upstream.calls.clear();
   for (std::uint32_t i = 0; i < 8; ++i)
@@ -159,7 +160,7 @@ TEST(ForwardFault, a_call_that_ends_every_connection_is_given_up_and_takes_nobod
   EXPECT_EQ(lab.count(Counter::given_up), 1u);
   ASSERT_TRUE(lab.until([&] { return other.finished.back().has_value(); }));
   for (const auto& outcome : other.finished) EXPECT_EQ(word_at(outcome->message, 6), 9u);
-  // All at once again.
+  // All calls may be outstanding at once again.
   lab.upstream.answer = nullptr;
   lab.upstream.calls.clear();
   for (std::uint32_t i = 0; i < 8; ++i) client.submit({.payload = plain(i), .max_reply_bytes = 64});
@@ -192,8 +193,7 @@ TEST(ForwardFault, replies_that_no_call_waits_for_go_to_nobody) {
   other.submit({.payload = compound(), .max_reply_bytes = 64});
   ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 2; }));
   const auto calls = lab.upstream.calls;
-  // XIDs that were never given; the other client's, on a connection that is not its; something that is no
-  // reply.
+  // XIDs that were never used; the other client's, on the wrong connection; a record that is no reply.
   for (std::uint32_t i = 0; i < 200; ++i)
     lab.upstream.send(calls[0].connection, record(success(calls[0].xid() + 1 + i * 7919)));
   lab.upstream.send(calls[0].connection, record(success(calls[1].xid(), words({66}))));
@@ -207,7 +207,7 @@ TEST(ForwardFault, replies_that_no_call_waits_for_go_to_nobody) {
   for (const auto& call : calls) {
     lab.upstream.send(call.connection,
                       record(success(call.xid(), words({call.connection == calls[0].connection}))));
-    lab.upstream.send(call.connection, record(success(call.xid(), words({77}))));  // once more
+    lab.upstream.send(call.connection, record(success(call.xid(), words({77}))));  // a duplicate
   }
   ASSERT_TRUE(lab.until([&] { return client.finished[0].has_value() && other.finished[0].has_value(); }));
   EXPECT_EQ(word_at(client.finished[0]->message, 6), 1u);
@@ -246,7 +246,7 @@ TEST(ForwardFault, a_call_that_is_never_answered_ends_in_time) {
   ASSERT_TRUE(lab.until([&] { return client.finished[0].has_value(); }));
   EXPECT_EQ(word_at(client.finished[0]->message, 5), static_cast<std::uint32_t>(rpc::AcceptStat::SystemErr));
   EXPECT_EQ(lab.count(Counter::timeouts), 1u);
-  // Its reply comes too late, and is nobody's.
+  // Its reply arrives too late and is dropped.
   lab.upstream.send(0, record(echo(lab.upstream.calls[0])));
   ASSERT_TRUE(lab.until([&] { return lab.count(Counter::unmatched_replies) == 1; }));
 }
@@ -260,7 +260,7 @@ TEST(ForwardFault, an_upstream_that_takes_no_bytes_stops_nobody_else) {
   for (int i = 0; i < 7; ++i) client.submit(write.request());
   lab.turns(500);
   EXPECT_EQ(lab.call(other, {.payload = call_of(77, 1, 0), .max_reply_bytes = 64}).status, CallStatus::Ok);
-  // The client goes away while its calls are half sent; then the time is over for the connection.
+  // The client disconnects while its calls are half sent; then the connection times out.
   lab.disconnect(client);
   lab.pass(101 * kSecond);
   ASSERT_TRUE(lab.until([&] { return lab.count(Counter::disconnects) > 0; }));
@@ -302,8 +302,8 @@ TEST(ForwardFault, a_reply_that_comes_before_its_call_is_sent_waits_for_the_end_
   ForwardLab lab({.shared_connections = 1});
   LabClient& client = warmed_client(lab);
   const LongWrite write(client, 1u << 20);
-  // One call tells which number is next; the upstream is full of the first of two when the second is
-  // answered.
+  // One call shows which XID is next; the upstream has received only part of the first of two calls when it
+  // answers the second.
   lab.upstream.answer = [](const auto& seen) { return success(seen.xid(), words({0})); };
   ASSERT_EQ(lab.call(client, write.request()).status, CallStatus::Ok);
   const std::uint32_t last_xid = lab.upstream.calls.back().xid();

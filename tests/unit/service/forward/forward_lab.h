@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gateway between RDMA clients of ours and an upstream of the test's, all in one thread: client engines,
-// the server's engine with its upstreams, and the fake upstream take turns.
+// The gateway between RDMA clients of ours and an upstream of the test, all polled by one thread: client
+// engines, the server's engine with its upstreams, and the fake upstream.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -47,10 +47,10 @@ class LabClient {
  public:
   LabClient(std::shared_ptr<rdma::loopback::Fabric> fabric, const ForwardOptions& options, int number);
 
-  /// Its result will be in `finished`; the index there.
+  /// Its result will be in `finished` at the index returned.
   std::size_t submit(rpcrdma::Request request, std::vector<std::uint32_t> item_counts = {});
   void poll(std::uint64_t now_ns) { engine.poll(now_ns); }
-  /// Registered, of its own.
+  /// New registered memory.
   std::span<std::byte> memory(std::size_t bytes);
   rdma::Sge piece(std::span<std::byte> bytes) const {
     return {bytes.data(), static_cast<std::uint32_t>(bytes.size()), region.lkey};
@@ -82,18 +82,18 @@ class ForwardLab {
   explicit ForwardLab(ForwardOptions options = {});
   ~ForwardLab();
 
-  /// Connects a client more.
+  /// Connects another client.
   LabClient& add_client();
   std::unique_ptr<conformance::RawPeer> add_raw_peer();
   void disconnect(LabClient& client);
 
   void turn();
-  /// Takes connections that somebody asks for.
+  /// Accepts connections that clients request.
   void accept_clients();
   static std::uint64_t clock() noexcept;
-  /// Takes turns until it is so; fails the test if it never is.
+  /// Polls until the condition holds; fails the test if it never does.
   testing::AssertionResult until(const std::function<bool()>& reached);
-  /// Turns for things that should not happen.
+  /// Polls long enough to see that something does not happen.
   void turns(int count = 300);
   void pass(std::uint64_t ns) { skipped_ns += ns; }
 
@@ -112,11 +112,11 @@ class ForwardLab {
   std::deque<std::unique_ptr<LabClient>> clients;
   std::unique_ptr<rdma::Device> raw_device;
   std::vector<conformance::RawPeer*> raw_peers;
-  std::function<void()> beside;                ///< what else has a turn
-  static inline std::uint64_t skipped_ns = 0;  ///< time that a test has let pass
+  std::function<void()> beside;                ///< polled as well
+  static inline std::uint64_t skipped_ns = 0;  ///< how far tests have advanced the clock
 
  private:
-  /// Until `cm` says that its connection is there.
+  /// Polls until `cm` reports the connection established.
   void await_established(rdma::ConnectionManager& cm);
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that wait for a number, who frees one, and how often the gateway looks at its connections.
+// Calls that wait for a free XID, who frees one, and how often the gateway checks its connections.
 #include "tests/unit/service/forward/forward_lab.h"
 
 namespace sluice::forward_test {
@@ -14,7 +14,7 @@ Bytes plain(std::uint32_t word = 0) {
 Bytes echo(const FakeUpstream::Call& call) {
   return success(call.xid(), words({word_at(call.message, 10)}));
 }
-/// A client with all its credits, and the upstream silent from here on.
+/// A client that has been granted all its credits. The upstream no longer answers.
 LabClient& warmed_client(ForwardLab& lab) {
   LabClient& client = lab.add_client();
   lab.upstream.answer = echo;
@@ -37,7 +37,8 @@ TEST(ForwardQueue, calls_of_a_client_that_leaves_give_up_their_places) {
   ASSERT_EQ(lab.upstream.calls.size(), 2u);
   lab.disconnect(leaves);
   ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 3; }));
-  EXPECT_EQ(word_at(lab.upstream.calls[2].message, 10), 9u) << "of those that left nothing is sent any more";
+  EXPECT_EQ(word_at(lab.upstream.calls[2].message, 10), 9u)
+      << "nothing is sent for the client that disconnected";
   EXPECT_EQ(lab.count(Counter::abandoned), 4u);
   lab.upstream.send(0, record(echo(lab.upstream.calls[2])));
   ASSERT_TRUE(lab.until([&] { return stays.finished[0].has_value(); }));

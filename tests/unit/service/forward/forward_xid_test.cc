@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// XIDs that clients sign and those that the gateway gives, on one connection to the upstream.
+// XIDs that are part of a signature and those that the gateway chooses, on one connection to the upstream.
 #include "tests/conformance/raw_call.h"
 #include "tests/unit/service/forward/forward_lab.h"
 
@@ -21,7 +21,7 @@ Bytes compound(std::uint32_t xid) {
   return call;
 }
 
-/// A client that writes its XIDs by hand. The upstream is silent but where a test says something else.
+/// A client that chooses its XIDs by hand. The upstream does not answer by itself.
 struct Xids : testing::Test {
   Xids() : peer(lab.add_raw_peer()) {}
   ~Xids() override { peer->owned_qp.reset(); }
@@ -74,7 +74,7 @@ TEST_F(Xids, V1_175_a_signed_call_whose_xid_is_outstanding_ends_here) {
   answer(lab.upstream.calls[0], 5);
   ASSERT_TRUE(replied(2));
   EXPECT_EQ(replies()[1], success(0x10007, words({5})));
-  // When it is answered, the XID may come again.
+  // Once it is answered, the XID may be used again.
   send(signed_call(0x10007));
   ASSERT_TRUE(has_come(2));
   answer(lab.upstream.calls[1], 6);
@@ -84,7 +84,7 @@ TEST_F(Xids, V1_175_a_signed_call_whose_xid_is_outstanding_ends_here) {
 }
 
 TEST_F(Xids, an_xid_that_is_signed_is_not_given_to_another_call) {
-  // Numbers are given last first: 0 again for the signed call, 1 for the next.
+  // XIDs are reused last in, first out: 0 again for the signed call, 1 for the next.
   send(compound(1));
   ASSERT_TRUE(has_come(1));
   const std::uint32_t first = lab.upstream.calls[0].xid();

@@ -28,7 +28,7 @@ struct Reader {
   std::vector<std::uint32_t> skipped;  ///< first words
   std::size_t lent = 0;
 
-  /// As much of `bytes` as a receive of at most `most` bytes takes; all records that are complete then.
+  /// Feeds what a receive of at most `most` bytes takes; collects the records that are complete then.
   std::size_t feed(std::span<const std::byte> bytes, std::size_t most) {
     const auto room = stream.room();
     EXPECT_FALSE(room.empty());

@@ -28,12 +28,12 @@ class TestCall final : public Call, private CallHost {
     peer_ = &own_peer_;
   }
 
-  // --- What the test gives
+  // --- Set by the test
   rpc::CallHeader& header() noexcept { return header_; }
   void set_peer(const PeerAddress& peer) noexcept { own_peer_ = peer; }
   bool memory_available = true;  ///< require_results() beyond the slot's buffer
 
-  /// Takes views: arguments have to live until release().
+  /// Keeps views: arguments have to stay valid until release().
   void start(std::span<const std::byte> arguments, std::uint32_t placed_bytes = 0) noexcept {
     arguments_ = arguments;
     placed_bytes_ = placed_bytes;
@@ -46,7 +46,7 @@ class TestCall final : public Call, private CallHost {
     has_state_ = false;
   }
 
-  // --- What the transport does
+  // --- Steps of the transport
   Placement place(Service& service) noexcept {
     with_service_ = true;
     return service.place(*this);
@@ -71,7 +71,7 @@ class TestCall final : public Call, private CallHost {
     with_service_ = false;
   }
 
-  // --- What came of it
+  // --- Results
   int completions() const noexcept { return completions_; }
   rpc::AcceptStat accepted() const noexcept { return accepted_; }
   bool denied() const noexcept { return denied_; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Linux 6.1 NFSv3 client and the Linux 6.1 kernel server said to each other over NFS/RDMA (captures,
-// rxe4096-nfs3-smallops): arguments and results of each call in order, in hexadecimal, with data that went by
-// chunk put back in its place. Generated from the capture.
+// A session between a Linux 6.1 NFSv3 client and the Linux 6.1 kernel server over NFS/RDMA (captures,
+// rxe4096-nfs3-smallops): arguments and results of each call in order, in hexadecimal, with data that was
+// moved by chunks put back in its place. Generated from the capture.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Replays what a Linux client asked of the Linux server, with that server's handles replaced by ours, and
-// compares the answers. The tests' own decoder is checked on the server's replies by the way.
+// Replays the calls of a Linux client to the Linux server, with that server's handles replaced by ours, and
+// compares the answers. This also checks the tests' own decoder on replies of that server.
 #include "tests/unit/service/memory/linux_session.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string text(std::span<const std::byte> bytes) {
 class LinuxSession : public testing::Test {
  protected:
   LinuxSession() {
-    // What the recorded session found there.
+    // The files that the recorded session began with.
     lab.setattr(root, {.mode = 0777});
     const Handle dir = lab.directory(root, "dir");
     for (unsigned i = 1; i <= 5; ++i) {
@@ -61,21 +61,21 @@ class LinuxSession : public testing::Test {
   }
 
   void expect_same_attr(const std::optional<Attr>& mine, const std::optional<Attr>& theirs) {
-    if (!theirs) return;  // optional: that server leaves them out of FSINFO and PATHCONF
+    if (!theirs) return;  // optional: that server omits them from FSINFO and PATHCONF
     ASSERT_TRUE(mine.has_value());
     EXPECT_EQ(mine->type, theirs->type);
     EXPECT_EQ(mine->mode, theirs->mode);
     EXPECT_EQ(mine->uid, theirs->uid);
     EXPECT_EQ(mine->gid, theirs->gid);
     if (mine->type == static_cast<std::uint32_t>(FileType::Directory))
-      return;  // sizes and links are local matters
+      return;  // size and link count depend on the file system
     EXPECT_EQ(mine->links, theirs->links);
     if (mine->fileid != unknown_size) {
       EXPECT_EQ(mine->size, theirs->size);
     }
   }
   void expect_same_wcc(const Wcc& mine, const Wcc& theirs) {
-    // That server does not say what was before a WRITE, since it cannot know for sure; we do.
+    // That server omits the attributes before a WRITE, which it cannot know reliably; ours has them.
     EXPECT_TRUE(mine.before.has_value() || !theirs.before.has_value());
     expect_same_attr(mine.after, theirs.after);
   }
@@ -134,8 +134,8 @@ TEST_F(LinuxSession, nfs3_answers_are_those_of_the_linux_server) {
 }
 
 TEST_F(LinuxSession, getacl_answers_are_those_of_the_linux_server) {
-  // Which objects the handles of these calls name does not show in them; a mode that gives the recorded
-  // answer does.
+  // The capture does not show which objects these handles stand for, so any mode that gives the recorded
+  // answer is accepted.
   int compared = 0;
   for (const RecordedCall& recorded : kLinuxSession) {
     if (recorded.program != ulb::kNfsAclProgram || recorded.procedure != 1) continue;

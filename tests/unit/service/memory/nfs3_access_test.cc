@@ -225,7 +225,7 @@ TEST_F(AccessControl, addresses_outside_the_list_are_refused) {
   const Caller stranger{.peer = v4(8, 8, 8, 8)};
   EXPECT_EQ(listed.write(listed.root(), 0, bytes_of("x"), stranger).status, Status::Acces);
   EXPECT_EQ(listed.getacl(listed.root(), 1, stranger).status, Status::Acces);
-  EXPECT_FALSE(listed.access(listed.root(), 1, stranger).attr.has_value()) << "nothing is told to strangers";
+  EXPECT_FALSE(listed.access(listed.root(), 1, stranger).attr.has_value()) << "unknown clients learn nothing";
 }
 
 TEST_F(AccessControl, a_moved_directory_has_to_be_writable) {

@@ -94,7 +94,7 @@ inline const Caller kRoot{};
 inline const Caller kAlice{.uid = 1000, .gid = 1000};
 inline const Caller kBob{.uid = 1001, .gid = 1001};
 
-/// Test time: advances by a microsecond each time somebody looks.
+/// Test clock: advances by a microsecond with each reading.
 std::uint64_t test_clock() noexcept;
 void set_test_clock(std::uint64_t ns) noexcept;
 
@@ -104,8 +104,8 @@ Bytes pattern(std::size_t bytes, std::uint32_t seed);
 
 class Transport;
 
-/// A MemoryService with its memory. The default has one export where root is root. Calls go straight to the
-/// service, or over RPC-over-RDMA when the program was started with --over.
+/// A MemoryService with its memory. The default has one export without root squashing. Calls go straight to
+/// the service, or over RPC-over-RDMA when the program was started with --over.
 class Lab {
  public:
   struct Options {
@@ -129,7 +129,7 @@ class Lab {
     while (service_->background(0)) {
     }
   }
-  /// A started, not yet released call as `caller` would make it. `arguments` have to live.
+  /// A started call of `caller` that is not yet released. `arguments` have to stay valid.
   void prepare(TestCall& call, std::uint32_t procedure, const Caller& caller);
 
   /// Any call, executed and released; the results are returned as they would go inline.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of READ and WRITE have in common: calls that are held at a point of their way.
+// Shared by the tests of READ and WRITE: calls that are stopped in the middle.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ inline bool all_zero(const Bytes& bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{0}; });
 }
 
-/// A READ whose reply is still on its way out.
+/// A READ whose reply is still being sent.
 class PendingRead {
  public:
   PendingRead(Lab& lab, const Handle& file, std::uint64_t offset, std::uint32_t count) : lab_(lab) {

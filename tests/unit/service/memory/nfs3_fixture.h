@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of the procedures have in common: an export with its root, and weak cache consistency data.
+// Shared by the tests of the procedures: an export with its root, and checks of weak cache consistency data.
 #pragma once
 
 #include "tests/unit/service/memory/nfs3_client.h"
 
 namespace sluice::service::test {
 
-/// Both halves are there, and say what the client would see before and after.
+/// Both attributes are present, and are those before and after the change.
 inline void expect_changed(const Wcc& wcc, const Attr& before) {
   ASSERT_TRUE(wcc.before && wcc.after);
   EXPECT_EQ(wcc.before->mtime, before.mtime);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// File handles: what is not ours is BADHANDLE, what is gone is STALE, and neither does harm.
+// File handles: foreign ones are BADHANDLE, those of removed files STALE, and neither does harm.
 #include <random>
 
 #include "tests/unit/service/memory/nfs3_client.h"
@@ -47,7 +47,7 @@ TEST(FileHandles, random_bytes_are_no_arguments) {
   std::mt19937 random(2);
   int answered = 0;
   for (int i = 0; i < 100000; ++i) {
-    // Half of them begin with a good handle, so that what follows is looked at.
+    // Half of them begin with a valid handle, so that the rest is decoded.
     Bytes arguments = random() % 2 == 0 ? encode([&](auto& out) { out.opaque(root); }) : Bytes{};
     const std::size_t more = random() % 30 * 4;
     for (std::size_t k = 0; k < more; ++k) {
@@ -65,7 +65,7 @@ TEST(FileHandles, random_bytes_are_no_arguments) {
     answered += call.accepted() == rpc::AcceptStat::Success ? 1 : 0;
     call.release(lab.service());
   }
-  EXPECT_GT(answered, 1000) << "some of it has to be understood, or nothing was tested";
+  EXPECT_GT(answered, 1000) << "too few arguments decoded for a useful test";
 }
 
 TEST(FileHandles, what_is_gone_is_stale) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random operations on the export and on a model of plain containers have to agree, and at the end nothing
-// may be missing of the memory.
+// Random operations on the export and on a model of plain containers have to agree, and at the end all memory
+// has to be accounted for.
 #include <algorithm>
 #include <map>
 #include <random>
@@ -182,7 +182,7 @@ class Model {
     overwrite(nodes_[f].data, offset, data);
   }
 
-  /// Starts, does something else in between, and commits or gives up.
+  /// Starts a WRITE, runs other operations in between, and commits or abandons it.
   void placed_write() {
     const std::size_t f = any(false);
     if (f == nodes_.size() || depth_ > 3) return;
@@ -196,7 +196,7 @@ class Model {
     lab_.prepare(call, ulb::kNfs3Write, kRoot);
     call.start(head, count);
     ASSERT_EQ(call.place(lab_.service()), Placement::Sink);
-    // A WRITE that is given up may have written what is in the file by then, so it writes what is there.
+    // An abandoned WRITE may have changed the file by then, so it writes what the file holds.
     ++depth_;
     if (!give_up) {
       for (auto i = random_() % 4; i > 0; --i) step();
@@ -214,14 +214,14 @@ class Model {
       Bytes same = data;
       const Bytes& there = nodes_[f].data;
       for (std::size_t i = 0; i < same.size() && offset + i < there.size(); ++i) same[i] = there[offset + i];
-      call.pull(same);  // inside the file: no change; behind its end: what must not be seen later
+      call.pull(same);  // bytes beyond the end of the file must never become visible
     }
     --depth_;
     call.release(lab_.service());
   }
 
-  /// A step after data has been pulled: nothing may touch that file's own bytes, or the model would have to
-  /// know which came last.
+  /// A step after data was pulled: it must not change that file's own bytes, or the model would have to know
+  /// which change came last.
   void step_elsewhere(std::size_t f) {
     const std::size_t d = any(true);
     const std::string name = any_name();

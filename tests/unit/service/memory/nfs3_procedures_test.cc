@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The procedures of RFC 1813, section 3.3, that concern one object or the file system: results, error arms,
-// weak cache consistency data. And what all procedures have in common.
+// The procedures of RFC 1813, section 3.3, on one object or the file system: results, error arms, weak cache
+// consistency data. Also what all procedures have in common.
 #include "tests/unit/service/memory/nfs3_fixture.h"
 
 namespace sluice::service::test {

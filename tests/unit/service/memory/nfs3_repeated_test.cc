@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls that a client repeats because it lost its connection before the reply: the reply cache.
+// The reply cache: calls that a client repeats because it lost its connection before the reply.
 #include "tests/unit/service/memory/nfs3_fixture.h"
 
 namespace sluice::service::test {
 namespace {
 
-/// The same call again, as a client sends it that lost its connection before it had the reply.
+/// Repeats a call like a client that lost its connection before the reply arrived.
 class Nfs3Repeated : public Nfs3 {
  protected:
   Bytes results_of(std::uint32_t xid, std::uint32_t procedure, std::string_view name,
@@ -43,7 +43,7 @@ TEST_F(Nfs3Repeated, a_removal_and_a_creation_that_come_again_get_their_first_an
   const Bytes made = results_of(701, kMkDir, "d");
   EXPECT_EQ(status_of(made), 0u);
   EXPECT_EQ(results_of(701, kMkDir, "d"), made);
-  // An answer that was an error is the answer too.
+  // An error is remembered too.
   const Bytes exists = results_of(702, kMkDir, "d");
   EXPECT_EQ(status_of(exists), static_cast<std::uint32_t>(Status::Exist));
   lab.rmdir(root, "d");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// READ and WRITE: freed memory shows in no other file, and room is bounded and given back.
+// READ and WRITE: freed memory never shows in another file, and space is limited and released.
 #include "tests/unit/service/memory/nfs3_data_fixture.h"
 
 namespace sluice::service::test {
 namespace {
 
-// --- Nobody's data
+// --- No stale data
 
 TEST_F(Data, freed_memory_never_shows_in_another_file) {
   Lab tight({.arena_bytes = 4 << 20});
@@ -18,7 +18,7 @@ TEST_F(Data, freed_memory_never_shows_in_another_file) {
     while (tight.write(secret, at, pattern(kLargeBytes, 5)).ok()) at += kLargeBytes;
     ASSERT_TRUE(tight.remove(dir, "secret").ok());
     if (scrub_in_background) tight.settle();
-    // One byte in each block: the rest of the block shows what was there.
+    // Writes one byte in each block: the rest of the block would show earlier contents.
     const Handle probe = tight.file(dir, "probe");
     for (std::uint64_t offset = 0; offset < (3 << 20); offset += kLargeBytes)
       ASSERT_TRUE(tight.write(probe, offset + 1000, Bytes(1)).ok()) << offset;
@@ -58,7 +58,7 @@ TEST_F(Data, holes_are_never_written_to) {
   EXPECT_TRUE(std::all_of(zeros.begin(), zeros.end(), [](std::byte b) { return b == std::byte{0}; }));
 }
 
-// --- Room
+// --- Space
 
 TEST_F(Data, quota_ends_with_nospc_and_is_given_back_at_once) {
   Lab two({.exports = {{.path = "/a", .root_squash = false, .quota_bytes = 2 << 20},

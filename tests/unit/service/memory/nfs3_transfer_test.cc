@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// READ and WRITE: blocks that are being transferred while their file is cut, removed or written again, and
-// WRITEs that are abandoned.
+// READ and WRITE: blocks under transfer while their file is truncated, removed or written again, and
+// abandoned WRITEs.
 #include "tests/unit/service/memory/nfs3_data_fixture.h"
 
 namespace sluice::service::test {
@@ -15,7 +15,7 @@ TEST_F(Data, a_read_keeps_its_bytes_while_the_file_goes_and_its_memory_is_wanted
   PendingRead read(tight, g, 0, 1 << 20);
   ASSERT_TRUE(tight.remove(tight.root(), "g").ok());
   tight.settle();
-  // Everything that is free gets used.
+  // Uses up all free memory.
   const Handle h = tight.file(tight.root(), "h");
   std::uint64_t written = 0;
   while (tight.write(h, written, pattern(kLargeBytes, 2)).ok()) written += kLargeBytes;
@@ -84,7 +84,7 @@ TEST_F(Data, a_placed_write_to_a_removed_file_is_stale) {
   PlacedWrite w(lab, f, 0, 100000);
   w.pull(pattern(100000, 1));
   ASSERT_TRUE(lab.remove(root, "f").ok());
-  lab.file(root, "g");  // takes the inode
+  lab.file(root, "g");  // reuses the inode
   const Result late = w.commit();
   EXPECT_EQ(late.status, Status::Stale);
   EXPECT_EQ(size(lab.lookup(root, "g").handle), 0u);
@@ -130,7 +130,7 @@ TEST_F(Data, an_abandoned_write_gives_back_what_it_asked_for) {
 }
 
 TEST_F(Data, an_abandoned_write_does_not_harm_its_repetition) {
-  // As after a broken connection: the call comes again before the old one is released.
+  // As after a lost connection: the call is repeated before the old one is released.
   const Bytes data = pattern(200000, 4);
   auto broken = std::make_unique<PlacedWrite>(lab, f, 0, 200000);
   broken->pull(part(data, 0, 100000));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NFSv3 calls over RPC-over-RDMA on loopback: two engines of one thread, a connection for each address that
-// calls come from. READ and WRITE data goes by chunks.
+// NFSv3 calls over RPC-over-RDMA on loopback: two engines in one thread, and a connection for each client
+// address. READ and WRITE data goes by chunks.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ class Transport {
 
   struct Answer {
     rpc::ReplyHeader header;
-    Bytes results;  ///< with what was placed put in
+    Bytes results;  ///< including data that was placed
   };
   Answer call(const rpc::CallHeader& header, const PeerAddress& peer, std::span<const std::byte> arguments);
 

@@ -53,7 +53,8 @@ class ConnectionManager {
   /// resources.
   virtual std::optional<CmId> connect(QueuePair& qp, std::uint16_t port,
                                       std::span<const std::byte> private_data) noexcept = 0;
-  /// Accepts a ConnectRequest. The queue pair has its Receives posted; it is ReadyToSend on Established.
+  /// Accepts a ConnectRequest. False: it is no longer there; a withdrawn one is reported as Disconnected. The
+  /// queue pair has its Receives posted; it is ReadyToSend on Established.
   virtual bool accept(CmId id, QueuePair& qp, std::span<const std::byte> private_data) noexcept = 0;
   virtual void reject(CmId id, std::span<const std::byte> private_data) noexcept = 0;
   /// Disconnects: both sides get Disconnected and their queue pairs go to Error.

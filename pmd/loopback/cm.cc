@@ -144,10 +144,16 @@ void LoopbackCm::reject(CmId id, std::span<const std::byte> private_data) noexce
   Link& link = fabric_.link(*number);
   if (state_of(link) != LinkState::Requested) return;
   set_private_data(link, kAcceptor, private_data);
-  local_[*number] = {};
-  drop_side(link);
+  drop_request(*number);
+}
+
+/// The state first: if the connecting side has gone, the link is free as soon as this side drops it.
+void LoopbackCm::drop_request(std::uint32_t number) noexcept {
+  Link& link = fabric_.link(number);
+  local_[number] = {};
   set_state(link, LinkState::Rejected);
   ring(link, kConnector);
+  drop_side(link);
 }
 
 void LoopbackCm::disconnect(CmId id) noexcept {
@@ -166,12 +172,13 @@ void LoopbackCm::drop_side(Link& link) noexcept {
   if (link.users.fetch_sub(1, std::memory_order_acq_rel) == 1) set_state(link, LinkState::Free);
 }
 
-void LoopbackCm::release_link(Link& link, std::uint32_t side) noexcept {
+void LoopbackCm::release_link(const LoopbackQueuePair& qp) noexcept {
   for (std::uint32_t number = 0; number < fabric_.links(); ++number) {
     Local& local = local_[number];
-    if (&fabric_.link(number) != &link || !local.mine || local.side != side) continue;
-    link.closed.fetch_or(1u << side, std::memory_order_release);
-    ring(link, 1 - side);
+    if (local.qp != &qp) continue;
+    Link& link = fabric_.link(number);
+    link.closed.fetch_or(1u << local.side, std::memory_order_release);
+    ring(link, 1 - local.side);
     local = {};
     drop_side(link);
     return;
@@ -264,9 +271,12 @@ bool LoopbackCm::check_link(std::uint32_t number, CmEvent& event) noexcept {
       fabric_.link(number).closed.load(std::memory_order_acquire) == 0)
     return false;
   local.disconnect_reported = true;
-  if (local.qp != nullptr) local.qp->to_error();
   fill(event, CmEventType::Disconnected, number, 1 - local.side);
   event.private_data_bytes = 0;
+  if (local.qp != nullptr)
+    local.qp->to_error();
+  else
+    drop_request(number);  // withdrawn before it was accepted
   return true;
 }
 

@@ -33,8 +33,8 @@ class LoopbackCm final : public ConnectionManager, private PeerProcesses {
   void disconnect(CmId id) noexcept override;
   std::size_t poll_events(std::span<CmEvent> events) noexcept override;
 
-  /// The queue pair on this side of the link is being destroyed.
-  void release_link(Link& link, std::uint32_t side) noexcept;
+  /// The queue pair is being destroyed: drops its side of the link that it was given to, if any.
+  void release_link(const LoopbackQueuePair& qp) noexcept;
   Link* link_of(CmId id) const noexcept;
 
  private:
@@ -60,6 +60,7 @@ class LoopbackCm final : public ConnectionManager, private PeerProcesses {
   void fill(CmEvent& event, CmEventType type, std::uint32_t number, std::uint32_t from_side) noexcept;
   void set_private_data(Link& link, std::uint32_t side, std::span<const std::byte> data) noexcept;
   void ring(Link& link, std::uint32_t side) noexcept;
+  void drop_request(std::uint32_t number) noexcept;
   void drop_side(Link& link) noexcept;
 
   Fabric& fabric_;

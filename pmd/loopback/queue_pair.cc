@@ -55,7 +55,7 @@ LoopbackQueuePair::LoopbackQueuePair(LoopbackDevice& device, QueuePairNumber num
 LoopbackQueuePair::~LoopbackQueuePair() {
   to_error();
   unbind_all();
-  if (link_ != nullptr) device_.cm().release_link(*link_, side_);
+  device_.cm().release_link(*this);
   device_.remove(*this);
 }
 

@@ -177,6 +177,58 @@ TEST(LoopbackThreads, reads_writes_and_sends_cross_threads_in_order) {
   other.join();
 }
 
+/// When the connecting queue pair is destroyed.
+enum class Moment { Requested, Announced, Accepted, Rejected };
+
+class LoopbackLinks : public testing::TestWithParam<Moment> {
+ protected:
+  static std::vector<CmEventType> events(loopback::Loopback& device) {
+    std::vector<CmEventType> types;
+    CmEvent event;
+    while (device.connection_manager()->poll_events({&event, 1}) == 1) {
+      types.push_back(event.type);
+      last_ = event.id;
+    }
+    return types;
+  }
+  static inline CmId last_{};
+};
+
+TEST_P(LoopbackLinks, a_queue_pair_destroyed_while_it_connects_gives_back_its_link) {
+  const auto fabric = loopback::Fabric::in_process({.links = 2});
+  const auto client = loopback::make_device(fabric, {.name = "client"});
+  const auto server = loopback::make_device(fabric, {.name = "server"});
+  server->connection_manager()->listen(kPort);
+  for (int round = 0; round < 6; ++round) {
+    auto connecting = client->create_queue_pair({});
+    auto accepting = server->create_queue_pair({});
+    ASSERT_TRUE(client->connection_manager()->connect(*connecting, kPort, {}))
+        << "no link in round " << round;
+    std::vector<CmEventType> expected = {CmEventType::Disconnected};
+    if (GetParam() == Moment::Requested)
+      expected.insert(expected.begin(), CmEventType::ConnectRequest);
+    else
+      ASSERT_EQ(events(*server), std::vector{CmEventType::ConnectRequest});
+    if (GetParam() == Moment::Accepted) {
+      ASSERT_TRUE(server->connection_manager()->accept(last_, *accepting, {}));
+    }
+    if (GetParam() == Moment::Rejected) {
+      server->connection_manager()->reject(last_, {});
+      expected.clear();
+    }
+    connecting.reset();
+    EXPECT_TRUE(events(*client).empty());
+    EXPECT_EQ(events(*server), expected);
+    if (GetParam() == Moment::Accepted)
+      EXPECT_EQ(accepting->state(), QueuePair::State::Error);
+    else
+      EXPECT_FALSE(server->connection_manager()->accept(last_, *accepting, {}));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Moments, LoopbackLinks,
+                         testing::Values(Moment::Requested, Moment::Announced, Moment::Accepted,
+                                         Moment::Rejected));
+
 class LoopbackProcesses : public testing::Test {
  protected:
   LoopbackProcesses() : path_("/dev/shm/sluice-driver-" + std::to_string(::getpid())) {}

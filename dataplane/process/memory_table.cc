@@ -49,11 +49,12 @@ std::uint64_t small_buffer_bytes(const rpcrdma::EngineConfig& engine) {
 
 segment::MemoryTable memory_table(const segment::ConfigBlock& config) {
   const std::uint64_t reactors = config.reactors;
-  const std::uint64_t slots = std::uint64_t{config.all_connections()} * config.credits * reactors;
   const rpcrdma::EngineConfig engine = engine_config(config);
+  const std::uint64_t connections = reactors * engine.max_connections;
+  const std::uint64_t slots = connections * engine.capacity.slots();
   const Line lines[] = {
       {"file data (resident as files grow)", export_bytes(config)},
-      {"Receive buffers", slots * config.inline_bytes},
+      {"Receive buffers", connections * engine.capacity.receives() * config.inline_bytes},
       {"Receives that connections share", reactors * config.shared_receives * config.inline_bytes},
       {"reply buffers of call slots", slots * config.reply_buffer_bytes},
       {"long-call buffers", reactors * config.call_buffers * engine.call_buffer_bytes},

@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 
+#include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/tcp/record_stream.h"
 
@@ -27,10 +28,30 @@ TEST(MemoryTable, what_each_connection_has_is_summed_over_all_reactors) {
   config.inline_bytes = 4096;
   config.reply_buffer_bytes = 8192;
   config.shared_receives = 7;
-  EXPECT_EQ(reserved(config, "Receive buffers"), 2u * 3 * 5 * 4096);
+  EXPECT_EQ(reserved(config, "Receive buffers"), 2u * 3 * (5 + rpcrdma::kSpareReceives) * 4096);
   EXPECT_EQ(reserved(config, "reply buffers of call slots"), 2u * 3 * 5 * 8192);
   EXPECT_EQ(reserved(config, "Receives that connections share"), 2u * 7 * 4096);
   EXPECT_EQ(reserved(config, "shared segment"), sizeof(segment::Layout));
+}
+
+TEST(MemoryTable, receives_for_replies_and_the_fewest_call_slots_count_too) {
+  segment::ConfigBlock config;
+  config.reactors = 2;
+  config.max_connections = 3;
+  config.credits = 1;
+  config.inline_bytes = 4096;
+  const std::uint64_t slots = rpcrdma::kLeastSlots;
+  EXPECT_GT(slots, 1u);
+  EXPECT_EQ(reserved(config, "call slots"), 2u * 3 * slots * sizeof(rpcrdma::CallSlot));
+  EXPECT_EQ(reserved(config, "Receive buffers"), 2u * 3 * (slots + rpcrdma::kSpareReceives) * 4096);
+  config.upstream_count = 1;
+  EXPECT_EQ(reserved(config, "Receive buffers"),
+            2u * 3 * (slots + rpcrdma::kCallBacksAtOnce + rpcrdma::kSpareReceives) * 4096);
+  config.reverse.in_use = 1;
+  config.reverse.clients = 2;
+  config.reverse.calls = 100;
+  EXPECT_EQ(reserved(config, "Receive buffers"),
+            2u * (3 + 2) * (slots + 100 + rpcrdma::kSpareReceives) * 4096);
 }
 
 TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {

@@ -148,6 +148,26 @@ TEST(ReadChunks, V1_086_arguments_of_two_calls_that_lie_next_to_each_other) {
       std::equal(lab.service->last_data.begin(), lab.service->last_data.end(), memory.bytes.begin() + 4096));
 }
 
+TEST(ReadChunks, reads_that_wait_for_the_send_queue_are_counted_once) {
+  constexpr std::uint32_t kCalls = 5;
+  constexpr std::uint32_t kBytes = 400;
+  LabOptions options;
+  options.engine.capacity.send_depth = 8;
+  ServerLab lab(options);
+  const auto memory = lab.peer->expose(8192, rdma::kRemoteRead);
+  for (std::uint32_t xid = 1; xid <= kCalls; ++xid) {
+    RawCall call{.xid = xid};
+    for (std::uint32_t i = 0; i < 4; ++i)
+      call.reads.push_back({44, part(memory.segment, (4 * xid + i) * 200, kBytes / 4)});
+    lab.peer->send(call.with(test_call(xid, TestService::kSink, {kBytes, xid})));
+  }
+  lab.settle();
+  EXPECT_EQ(lab.peer->inbox.size(), kCalls);
+  EXPECT_GT(lab.engine->counters().waits_send_queue, 0u);
+  EXPECT_EQ(lab.engine->counters().rdma_reads, 4 * kCalls);
+  EXPECT_EQ(lab.engine->counters().rdma_read_bytes, kCalls * kBytes);
+}
+
 TEST(WriteChunks, V1_094_a_result_that_goes_next_to_the_argument_of_another_call) {
   ServerLab lab;
   const auto memory = lab.peer->expose(8192, rdma::kRemoteRead | rdma::kRemoteWrite);

@@ -3,6 +3,7 @@
 // Where the Read chunks of a call go, and the RDMA Reads that bring them there.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "dataplane/base/probes.h"
 #include "dataplane/rpcrdma/responder/responder.h"
@@ -83,9 +84,8 @@ void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
   set_state(slot, State::AwaitingReadRoom);
 }
 
-bool Responder::stage_reads(CallSlot& slot) noexcept {
+std::optional<std::uint64_t> Responder::stage_reads(CallSlot& slot) noexcept {
   SendStage& stage = link_.stage();
-  Counters& counters = link_.counters();
   const std::uint64_t wr_id = link_.wr_id(WrKind::Transfer, slot.index_);
   std::uint64_t bytes_read = 0;
   stage.begin_transfers();
@@ -119,8 +119,7 @@ bool Responder::stage_reads(CallSlot& slot) noexcept {
                                               {slot.call_memory_ + at, bytes, context_.memory.calls.lkey()});
                       });
   }
-  if (fits) counters.rdma_read_bytes += bytes_read;
-  return fits;
+  return fits ? std::optional(bytes_read) : std::nullopt;
 }
 
 void Responder::post_reads(CallSlot& slot) noexcept {
@@ -128,17 +127,16 @@ void Responder::post_reads(CallSlot& slot) noexcept {
   for (int attempt = 0; attempt < 2; ++attempt) {
     SendStage& stage = link_.stage();
     const SendStage::Mark mark = stage.mark();
-    const std::uint64_t bytes_before = link_.counters().rdma_read_bytes;
-    const bool staged = stage_reads(slot);
+    const std::optional<std::uint64_t> bytes_read = stage_reads(slot);
     work_requests = stage.size() - mark.wrs;
-    if (staged && link_.stage_fits()) {
+    if (bytes_read && link_.stage_fits()) {
       stage.last().wr_id = link_.wr_id(WrKind::ReadsDone, slot.index_);
       stage.last().flags = rdma::kSignaled;
       link_.counters().rdma_reads += work_requests;
+      link_.counters().rdma_read_bytes += *bytes_read;
       ++posted_;
       set_state(slot, State::Pulling);
-      probe::reads_posted(link_.number(), slot.xid(), slot.index_,
-                          link_.counters().rdma_read_bytes - bytes_before);
+      probe::reads_posted(link_.number(), slot.xid(), slot.index_, *bytes_read);
       return;
     }
     stage.rollback(mark);

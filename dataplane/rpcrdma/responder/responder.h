@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -90,7 +91,8 @@ class Responder final : private service::CallHost {
   bool keep_eligible_chunks(CallSlot& slot) noexcept;
   void close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept;
   void assemble_inline_parts(CallSlot& slot) noexcept;
-  bool stage_reads(CallSlot& slot) noexcept;
+  /// Bytes of all RDMA Reads of the call; nothing when the stage is full.
+  std::optional<std::uint64_t> stage_reads(CallSlot& slot) noexcept;
   void post_reads(CallSlot& slot) noexcept;
   void dispatch(CallSlot& slot, std::span<const std::byte> message) noexcept;
   bool counts_agree(const CallSlot& slot) const noexcept;

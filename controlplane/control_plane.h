@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane: its parts, and the operations that administrators call. One thread, apart from those of MOUNT
-// and of the exporter, which only read the segment.
+// The control plane: its parts, and the operations that administrators call. One thread, apart from those of
+// MOUNT and of the exporter, which only read the segment.
 #pragma once
 
 #include <memory>
@@ -30,8 +30,8 @@ class ControlPlane final : public admin::Operations {
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
-  /// One pass over all parts; waits at most `timeout_ms` for requests on the admin socket. False when the data plane
-  /// had no event for us.
+  /// One pass over all parts; waits at most `timeout_ms` for requests on the admin socket. False when the
+  /// data plane had no event for us.
   bool poll(int timeout_ms);
 
   const config::Config& config() const { return config_; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The machine as hwloc reports it: processors for reactors, and what sluicectl topology shows. Setup, and system
-// calls; any thread.
+// The machine as hwloc reports it: processors for reactors, and what sluicectl topology shows. Setup, and
+// system calls; any thread.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct Processor {
 
 /// Processors this process may use, in the machine's order.
 std::vector<Processor> processors();
-/// A processor for each reactor, on a core of its own as far as there are enough, and not on the first core if any
-/// other is left. Throws SetupError when there are fewer processors than reactors.
+/// A processor for each reactor, on a core of its own as far as there are enough, and not on the first core
+/// if any other is left. Throws SetupError when there are fewer processors than reactors.
 std::vector<Processor> choose(const std::vector<Processor>& available, std::size_t reactors);
 /// Packages, cores, NUMA nodes with their memory in bytes, and processors.
 nlohmann::json describe();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Prometheus exporter: reads the shared segment on each scrape, on threads of its own. It costs the reactors
-// nothing.
+// The Prometheus exporter: reads the shared segment on each scrape, on threads of its own.
+// It costs the reactors nothing.
 #pragma once
 
 #include <memory>

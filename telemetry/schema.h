@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All metrics. The exporter can export no other, and the metrics reference is generated from the schema. Any thread.
+// All metrics. The exporter can export no other, and the metrics reference is generated from the schema.
+// Any thread.
 #pragma once
 
 #include <string>

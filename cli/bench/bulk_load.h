@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls and replies of a given size without DDP-eligible items: measures the transport with long messages. One thread.
+// Calls and replies of a given size without DDP-eligible items:
+// measures the transport with long messages. One thread.
 #pragma once
 
 #include <cstdint>

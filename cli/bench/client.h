@@ -57,7 +57,8 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  /// One pass of the poll loop. Returns the number of work completions. Throws ClientError when a connection is lost.
+  /// One pass of the poll loop. Returns the number of work completions.
+  /// Throws ClientError when a connection is lost.
   std::size_t poll();
   std::vector<Session>& sessions() { return sessions_; }
   rpcrdma::Engine& engine() { return engine_; }

@@ -26,8 +26,8 @@ class Forbidden : public std::runtime_error {
 class Client {
  public:
   explicit Client(std::string path) : path_(std::move(path)) {}
-  /// The method's result. An error response is thrown: Forbidden, or std::runtime_error with its message. Throws
-  /// Unreachable.
+  /// The method's result. An error response is thrown:
+  /// Forbidden, or std::runtime_error with its message. Throws Unreachable.
   json ask(const std::string& method, const json& parameters = json::object()) const;
 
  private:

@@ -28,7 +28,8 @@ struct TraceOptions {
   bool last = false;   ///< calls that were recorded
   bool stop = false;
 };
-/// Calls of a connection with the time that each was in each state: the next ones, or with `last` recorded ones.
+/// Calls of a connection with the time that each was in each state:
+/// the next ones, or with `last` recorded ones.
 json trace(const Client& client, const TraceOptions& options);
 
 struct DrainOptions {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packet capture: a request to the data plane in the segment, and what came of it. The control plane's thread.
+// Packet capture: a request to the data plane in the segment, and what came of it.
+// The control plane's thread.
 #pragma once
 
 #include "controlplane/admin/registry.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What administrators can have the control plane do. The control plane implements it, tests fake it. One thread.
+// What administrators can have the control plane do. The control plane implements it, tests fake it.
+// One thread.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ namespace sluice::admin {
 
 class Operations {
  public:
-  /// Reads the configuration file again and applies what can take effect. Throws config::ConfigError, and then
-  /// nothing has changed.
+  /// Reads the configuration file again and applies what can take effect. Throws config::ConfigError, and
+  /// then nothing has changed.
   virtual config::Changes reload() = 0;
   virtual void set_log_level(const std::string& level) = 0;
   /// Adds an export, or changes the one of this path; the file stays as it is. Throws config::ConfigError.
@@ -24,8 +25,8 @@ class Operations {
   /// While draining, new connections are refused, and each of the others is closed once it has no call.
   virtual void set_draining(bool draining) = 0;
   virtual bool draining() const = 0;
-  /// Sends `command` to the reactor of a connection. False when there is no such connection, or the reactor's ring
-  /// is full.
+  /// Sends `command` to the reactor of a connection.
+  /// False when there is no such connection, or the reactor's ring is full.
   virtual bool command(std::uint32_t reactor, std::uint32_t connection, segment::Command command) = 0;
 
  protected:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Methods of the admin interface by name, each with the access that it needs, and JSON-RPC 2.0 on them. It knows
-// neither sockets nor the control plane. One thread.
+// Methods of the admin interface by name, each with the access that it needs, and JSON-RPC 2.0 on them. It
+// knows neither sockets nor the control plane. One thread.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,16 @@ class MethodError : public std::runtime_error {
 /// Each includes the one before it.
 enum class Access : std::uint8_t { None, Read, Change };
 
-/// Takes the request's params, an object, and returns the result. Throws MethodError. An nlohmann::json::exception
-/// is taken for a parameter of the wrong type.
+/// Takes the request's params, an object, and returns the result. Throws MethodError. An
+/// nlohmann::json::exception is taken for a parameter of the wrong type.
 using Method = std::function<nlohmann::json(const nlohmann::json& parameters)>;
 
 class Registry {
  public:
   /// Replaces a method of the same name.
   void add(const std::string& name, Access needed, Method method);
-  /// The response to one request, without a line end; empty for a notification. Does not throw for anything that
-  /// `message` may hold.
+  /// The response to one request, without a line end; empty for a notification. Does not throw for anything
+  /// that `message` may hold.
   std::string answer(const std::string& message, Access access) const;
 
  private:

@@ -2,9 +2,9 @@
 //
 // The admin socket: JSON-RPC 2.0, one message per line, over a UNIX stream socket. One thread; polled.
 //
-// Access follows from the peer credentials that the kernel reports (SO_PEERCRED, SO_PEERGROUPS). Root, the user
-// of the control plane and members of `change_group` may call every method, members of `read_group` those that
-// change nothing. Any other process gets an error response and is disconnected.
+// Access follows from the peer credentials that the kernel reports (SO_PEERCRED, SO_PEERGROUPS). Root, the
+// user of the control plane and members of `change_group` may call every method, members of `read_group`
+// those that change nothing. Any other process gets an error response and is disconnected.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ inline constexpr int kRequestsPerTurn = 16;
 
 class Server {
  public:
-  /// Makes the socket, and its directory if that is missing. Groups by name, empty for none. Throws SetupError.
-  /// `registry` outlives the server; methods may be added to it at any time.
+  /// Makes the socket, and its directory if that is missing. Groups by name, empty for none. Throws
+  /// SetupError. `registry` outlives the server; methods may be added to it at any time.
   Server(const Registry& registry, const std::string& path, const std::string& change_group,
          const std::string& read_group);
   ~Server();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// InfiniBand connection management (volume 1, 12.9; annex A11) for reliable connections over RoCE, passive and active:
-// a table of states and events. It has no socket, clock or thread of its own: datagrams and the time come in by calls,
-// datagrams and results go out through its Host. One thread. Nothing that a peer sends throws, and the memory that
-// peers can occupy is bounded.
+// InfiniBand connection management (volume 1, 12.9; annex A11) for reliable connections over RoCE, passive
+// and active: a table of states and events. It has no socket, clock or thread of its own: datagrams and the
+// time come in by calls, datagrams and results go out through its Host. One thread. Nothing that a peer sends
+// throws, and the memory that peers can occupy is bounded.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@ inline constexpr std::size_t kEvents = 13;
 /// Our communication identifier, never zero.
 enum class Id : std::uint32_t {};
 
-/// Addresses of a connection's datagrams. `link` is that of the hop from which the last one arrived; all zero when not
-/// known.
+/// Addresses of a connection's datagrams. `link` is that of the hop from which the last one arrived;
+/// all zero when not known.
 struct Endpoint {
   PeerAddress local;
   PeerAddress remote;
@@ -84,7 +84,8 @@ struct OwnParameters {
   std::vector<std::byte> private_data;
 };
 
-/// What another agent needs to take an established connection over. Trivially copyable, for the connection table.
+/// What another agent needs to take an established connection over.
+/// Trivially copyable, for the connection table.
 struct Snapshot {
   std::uint32_t id = 0;
   std::uint32_t remote_id = 0;
@@ -97,8 +98,7 @@ struct Snapshot {
 struct AgentConfig {
   std::uint64_t seed = 0;  ///< of communication identifiers
   std::uint32_t max_connections = 1024;
-  std::uint32_t max_half_open =
-      128;  ///< requests that wait for the consumer's answer or the peer's confirmation
+  std::uint32_t max_half_open = 128;   ///< wait for the consumer's answer or the peer's confirmation
   std::uint8_t response_timeout = 17;  ///< 4.096 us * 2^n: how long a peer may take to answer; 0.5 s
   std::uint8_t max_retries = 15;
   std::uint64_t consumer_timeout_ns = 10'000'000'000;  ///< for accept() or reject()

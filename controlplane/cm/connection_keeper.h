@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane's part in connections: admits or refuses requests that reactors report, counts connections, and
-// ends those of client processes that have died. Its state is rebuilt from the connection tables, so that a new control
-// plane can take over. One thread.
+// The control plane's part in connections: admits or refuses requests that reactors report, counts
+// connections, and ends those of client processes that have died. Its state is rebuilt from the connection
+// tables, so that a new control plane can take over. One thread.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Base of both kinds of connection management in the control plane: our own over datagrams, and the kernel's by
-// librdmacm. Queue pairs belong to the data plane, which makes them on commands. One thread.
+// Base of both kinds of connection management in the control plane: our own over datagrams, and the kernel's
+// by librdmacm. Queue pairs belong to the data plane, which makes them on commands. One thread.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,9 @@ struct ConnectionContext {
   KeeperStatistics& statistics;
 };
 
-/// Admission control of a peer's request. When it is admitted, the command has the connection's credits, class and
-/// inline sizes, and our private data; the caller adds the queue pair's attributes. `verdict` is always set.
+/// Admission control of a peer's request. When it is admitted, the command has the connection's credits,
+/// class and inline sizes, and our private data; the caller adds the queue pair's attributes.
+/// `verdict` is always set.
 std::optional<segment::Command> judge(const ConnectionContext& context, std::uint32_t reactor,
                                       const PeerAddress& peer, std::span<const std::byte> private_data,
                                       policy::Verdict& verdict, std::uint64_t now_ns);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management for a device that has none, in the process that polls it: for clients and tests, which have no
-// control plane. The thread that polls the device.
+// Connection management for a device that has none, in the process that polls it: for clients and tests,
+// which have no control plane. The thread that polls the device.
 #pragma once
 
 #include <deque>

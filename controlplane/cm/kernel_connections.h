@@ -14,8 +14,8 @@ namespace sluice::cm {
 
 class KernelConnections final : public Connections, private RdmaCm::Host {
  public:
-  /// Throws SetupError when this machine has no RDMA. Not while a data plane is running: then it waits for the device
-  /// to come back.
+  /// Throws SetupError when this machine has no RDMA. Not while a data plane is running: then it waits for
+  /// the device to come back.
   explicit KernelConnections(const ConnectionContext& context);
 
   bool poll(std::uint64_t now_ns) override;

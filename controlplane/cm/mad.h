@@ -180,8 +180,8 @@ struct DecodeResult {
 DecodeResult decode(std::span<const std::byte> bytes);
 std::array<std::byte, kMadBytes> encode(const Message& message);
 
-/// The start of a ConnectRequest's private data for a service of the RDMA IP CM service (A11.4); the consumer's own
-/// follows it.
+/// The start of a ConnectRequest's private data for a service of the RDMA IP CM service (A11.4); the
+/// consumer's own follows it.
 struct IpAddressing {
   static constexpr std::size_t kBytes = 36;
   std::uint16_t source_port = 0;

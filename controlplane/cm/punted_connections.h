@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management of softroce devices by our own agent: management datagrams go through the punt rings, the
-// data plane makes queue pairs on commands. One thread.
+// Connection management of softroce devices by our own agent: management datagrams go through the punt rings,
+// the data plane makes queue pairs on commands. One thread.
 #pragma once
 
 #include <cstdint>

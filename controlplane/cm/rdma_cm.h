@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connection management by librdmacm for queue pairs that another process makes: their attributes (rdma_init_qp_attr)
-// go out through a Host, the number of the queue pair comes back by accept() and connect(). One thread. Polled: no call
-// blocks.
+// Connection management by librdmacm for queue pairs that another process makes: their attributes
+// (rdma_init_qp_attr) go out through a Host, the number of the queue pair comes back by accept() and
+// connect(). One thread. Polled: no call blocks.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -74,8 +74,8 @@ class RdmaCm {
   /// Ends the connection. The id is invalid from here on.
   void disconnect(Id id);
 
-  /// A device that librdmacm has opened is being removed. The kernel waits until no process has it open, and librdmacm
-  /// closes it only when its process ends. Makes system calls.
+  /// A device that librdmacm has opened is being removed. The kernel waits until no process has it open, and
+  /// librdmacm closes it only when its process ends. Makes system calls.
   bool device_removed() const;
 
   /// Channel of established connections. The kernel keeps them while any process has it open.

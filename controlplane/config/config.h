@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration: one TOML file for both planes, checked as a whole before anything starts. Values; any thread.
+// The configuration: one TOML file for both planes, checked as a whole before anything starts.
+// Values; any thread.
 #pragma once
 
 #include <stdexcept>

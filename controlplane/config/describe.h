@@ -25,12 +25,12 @@ Changes compare(const Config& running, const Config& next);
 /// `running` with those values of `next` that take effect without a restart.
 Config live_part(const Config& running, const Config& next);
 
-/// Gives each export of `block` the index that its path has in `before`: file handles contain it. Throws ConfigError
-/// when no index is left.
+/// Gives each export of `block` the index that its path has in `before`: file handles contain it. Throws
+/// ConfigError when no index is left.
 void keep_places(const segment::ConfigBlock& before, segment::ConfigBlock& block);
 
-/// The same for classes of clients, whose counters go by index. A class that is no longer configured keeps its index
-/// while there is room, has no clients, and is not described.
+/// The same for classes of clients, whose counters go by index. A class that is no longer configured keeps
+/// its index while there is room, has no clients, and is not described.
 void keep_classes(const segment::ConfigBlock& before, Config& config);
 
 }  // namespace sluice::config

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The [reverse] table of the configuration: TCP clients whose calls go to an RPC-over-RDMA server. Setup; one thread.
+// The [reverse] table of the configuration: TCP clients whose calls go to an RPC-over-RDMA server.
+// Setup; one thread.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MOUNT version 3 over TCP and UDP (RFC 1813, appendix I), by libtirpc: NFSv3 clients get the root handle here before
-// they connect by RDMA. libtirpc has global state, so there is one server per process. It has a thread of its own.
+// MOUNT version 3 over TCP and UDP (RFC 1813, appendix I), by libtirpc: NFSv3 clients get the root handle
+// here before they connect by RDMA. libtirpc has global state, so there is one server per process.
+// It has a thread of its own.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +35,8 @@ class Exports {
 
 class MountServer {
  public:
-  /// Listens on `port` (zero: any that is free) and starts the thread. With `use_rpcbind` it registers if rpcbind
-  /// runs. Throws SetupError when the port is taken.
+  /// Listens on `port` (zero: any that is free) and starts the thread. With `use_rpcbind` it registers if
+  /// rpcbind runs. Throws SetupError when the port is taken.
   MountServer(std::uint16_t port, bool use_rpcbind, std::unique_ptr<Exports> exports);
   ~MountServer();
   MountServer(const MountServer&) = delete;

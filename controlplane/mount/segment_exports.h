@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exports that the data plane itself serves, as the segment publishes them: paths and permitted clients from the
-// configuration in force, root handles from the data plane.
+// Exports that the data plane itself serves, as the segment publishes them: paths and permitted clients from
+// the configuration in force, root handles from the data plane.
 #pragma once
 
 #include "controlplane/mount/mount_server.h"

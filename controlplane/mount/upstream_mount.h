@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MOUNT version 3 of an upstream server (RFC 1813, appendix I). Its replies are passed to our clients: the file
-// handles in them are valid in the calls that are forwarded to it.
+// MOUNT version 3 of an upstream server (RFC 1813, appendix I). Its replies are passed to our clients: the
+// file handles in them are valid in the calls that are forwarded to it.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace sluice::mount {
 
-/// Forwards each request over TCP. Blocks the MOUNT server's thread for at most 5 seconds. The upstream sees the
-/// address of the gateway, and has to export to that.
+/// Forwards each request over TCP. Blocks the MOUNT server's thread for at most 5 seconds. The upstream sees
+/// the address of the gateway, and has to export to that.
 std::unique_ptr<Exports> exports_of(const segment::UpstreamConfig& upstream);
 
 }  // namespace sluice::mount

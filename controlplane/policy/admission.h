@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Admission of connections: limits on their number, in total and per client, and on the rate of requests. While
-// draining, all are refused. No I/O and no clock of its own; one thread.
+// Admission of connections: limits on their number, in total and per client, and on the rate of requests.
+// While draining, all are refused. No I/O and no clock of its own; one thread.
 #pragma once
 
 #include <array>
@@ -60,8 +60,8 @@ class Admission {
   void set_draining(bool draining) { draining_ = draining; }
   bool draining() const { return draining_; }
 
-  /// Decides on a request. An admitted one counts as a connection from here on. `max_of_client` is the limit of the
-  /// client's class; `now_ns` is monotonic.
+  /// Decides on a request. An admitted one counts as a connection from here on. `max_of_client` is the limit
+  /// of the client's class; `now_ns` is monotonic.
   Verdict judge(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
   void connected(const PeerAddress& client) { ++clients_[client.bytes].connections, ++total_; }
   void disconnected(const PeerAddress& client);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Classes of clients. A client is in the class with the longest matching prefix; class 0, "default", has those that
-// match none. Pure; any thread.
+// Classes of clients. A client is in the class with the longest matching prefix; class 0, "default", has
+// those that match none. Pure; any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the credit policy on the shared segment: reads from the connection tables which clients are connected and
-// how much each uses, and sends reactors the grants that change. All of its state follows from those tables, so
-// that a new control plane can take over. One thread.
+// Runs the credit policy on the shared segment: reads from the connection tables which clients are connected
+// and how much each uses, and sends reactors the grants that change. All of its state follows from those
+// tables, so that a new control plane can take over. One thread.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ class CreditKeeper {
   /// Class and first grant of a new connection of this client.
   Start start_of(std::uint32_t reactor, const PeerAddress& client) const;
 
-  /// Recomputes all grants when the interval is over, and sends changed ones as far as the reactors' rings have room.
-  /// `now_ns` is segment::monotonic_ns().
+  /// Recomputes all grants when the interval is over, and sends changed ones as far as the reactors' rings
+  /// have room. `now_ns` is segment::monotonic_ns().
   void poll(std::uint64_t now_ns);
   const CreditStatistics& statistics() const { return statistics_; }
   const CreditPolicy& policy(std::uint32_t reactor) const { return reactors_[reactor].policy; }

@@ -48,7 +48,8 @@ class CreditPolicy {
   void joined(std::uint32_t connection, std::uint32_t client_class, std::uint32_t granted,
               std::uint64_t now_ns);
   void left(std::uint32_t connection);
-  /// Use of a connection since the last call: `calls` is the total so far, `peak_busy` the most calls at a time.
+  /// Use of a connection since the last call: `calls` is the total so far,
+  /// `peak_busy` the most calls at a time.
   void observed(std::uint32_t connection, std::uint64_t calls, std::uint32_t peak_busy, std::uint64_t now_ns);
   /// The grants that should change; valid until the next call.
   std::span<const GrantChange> recompute(std::uint64_t now_ns);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the configuration sets of the credit policy. A value: the keeper has a copy, and gets another after a reload.
+// What the configuration sets of the credit policy.
+// A value: the keeper has a copy, and gets another after a reload.
 #pragma once
 
 #include <cstdint>

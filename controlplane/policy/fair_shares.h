@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Weighted max-min fairness: no share can grow without shrinking one that is smaller in proportion to its weight.
-// Pure; any thread.
+// Weighted max-min fairness: no share can grow without shrinking one that is smaller in proportion to its
+// weight. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct FairShares {
   std::uint64_t total = 0;
 };
 
-/// Divides `budget` among `claims` into `shares`, which has the same size. The sum of the shares is at most the
-/// budget, or the sum of all `least` when that is more. What rounding down leaves over goes one by one to claims from
-/// number `first` on: callers advance `first` from time to time, so that it evens out.
+/// Divides `budget` among `claims` into `shares`, which has the same size. The sum of the shares is at most
+/// the budget, or the sum of all `least` when that is more. What rounding down leaves over goes one by one to
+/// claims from number `first` on: callers advance `first` from time to time, so that it evens out.
 FairShares fair_shares(std::span<const Claim> claims, std::uint64_t budget, std::size_t first,
                        std::span<std::uint32_t> shares);
 

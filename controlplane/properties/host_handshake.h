@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Host authentication of version 2, in octets that property 6 carries (draft, section 5.2.6). The draft defines no
-// method (D2-26): methods implement these interfaces. One thread.
+// Host authentication of version 2, in octets that property 6 carries (draft, section 5.2.6). The draft
+// defines no method (D2-26): methods implement these interfaces. One thread.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane's part in version 2: checks the transport properties that clients send (draft, section 5), sends
-// the resulting parameters to reactors, and authenticates hosts. Until then a connection has the default parameters.
-// One thread.
+// The control plane's part in version 2: checks the transport properties that clients send (draft, section
+// 5), sends the resulting parameters to reactors, and authenticates hosts. Until then a connection has the
+// default parameters. One thread.
 #pragma once
 
 #include <cstdint>

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutual challenge and response over a pre-shared key, with HMAC-SHA-256: a method of Sluice's own, which the draft
-// does not define. Three messages, each beginning with kMagic and its number:
+// Mutual challenge and response over a pre-shared key, with HMAC-SHA-256: a method of Sluice's own, which the
+// draft does not define. Three messages, each beginning with kMagic and its number:
 //
 //   1  client to server   client's name, client's nonce
 //   2  server to client   server's name, server's nonce, proof of the server
 //   3  client to server   proof of the client
 //
-// A proof is HMAC(key, number of its message and the names and nonces of messages 1 and 2). The number makes the two
-// proofs differ, so that neither can be reflected. It authenticates hosts once per connection; it protects no data.
+// A proof is HMAC(key, number of its message and the names and nonces of messages 1 and 2). The number makes
+// the two proofs differ, so that neither can be reflected.
+// It authenticates hosts once per connection; it protects no data.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Last-in first-out store of copies with room for a number of elements that is fixed at setup: what is free of
-// slots and buffers, the most recently used (and so still in the cache) on top. One thread.
+// Last-in first-out store of copies with room for a number of elements that is fixed at setup: what is free
+// of slots and buffers, the most recently used (and so still in the cache) on top. One thread.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// First-in first-out queue threaded through its elements: no allocation, and every operation but clear() takes
-// constant time. An element has a QueueLink for each kind of queue, and is in at most one queue of that kind.
-// One thread.
+// First-in first-out queue threaded through its elements: no allocation, and every operation but clear()
+// takes constant time. An element has a QueueLink for each kind of queue,
+// and is in at most one queue of that kind. One thread.
 //
 //   struct Slot { QueueLink<Slot> link; };
 //   IntrusiveQueue<Slot, &Slot::link> waiting;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// USDT probes where a message enters or leaves a stage of the message path, for bpftrace, SystemTap, perf and gdb.
-// A probe that nobody has enabled is one nop and a note in the ELF file. Its arguments are evaluated all the
-// same, so pass what is in a register or one load away. Any thread.
+// USDT probes where a message enters or leaves a stage of the message path, for bpftrace, SystemTap, perf and
+// gdb. A probe that nobody has enabled is one nop and a note in the ELF file. Its arguments are evaluated all
+// the same, so pass what is in a register or one load away. Any thread.
 //
-// A connection number is unique on its reactor, so on its thread. How to use them: deploy/docs/internals/debugging.md,
-// whose table of probes a test compares with this file.
+// A connection number is unique on its reactor, so on its thread. How to use them:
+// deploy/docs/internals/debugging.md, whose table of probes a test compares with this file.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,8 @@ inline void call_executing(std::uint16_t connection, std::uint32_t xid, std::uin
                            std::uint64_t bytes) noexcept {
   SLUICE_PROBE(call_executing, connection, xid, slot, bytes);
 }
-/// The reply is staged, with the RDMA Writes in front of it. `bytes` of its payload stream, whatever carries it.
+/// The reply is staged, with the RDMA Writes in front of it.
+/// `bytes` of its payload stream, whatever carries it.
 inline void reply_posted(std::uint16_t connection, std::uint32_t xid, std::uint16_t slot,
                          std::uint64_t bytes) noexcept {
   SLUICE_PROBE(reply_posted, connection, xid, slot, bytes);
@@ -73,7 +74,8 @@ inline void slot_released(std::uint16_t connection, std::uint32_t xid, std::uint
 
 // --- Calls that are forwarded
 
-/// The call is in the send queue to its upstream, under an XID of that connection. `bytes` of the RPC message.
+/// The call is in the send queue to its upstream, under an XID of that connection.
+/// `bytes` of the RPC message.
 inline void upstream_call_sent(std::uint32_t xid, std::uint32_t upstream_xid, std::uint64_t bytes) noexcept {
   SLUICE_PROBE(upstream_call_sent, xid, upstream_xid, bytes);
 }

@@ -116,7 +116,8 @@ class ShareLedger {
     place(account);
   }
 
-  /// Calls those who wait and may take, one of an account at a time, at most `most` of them. Returns how many.
+  /// Calls those who wait and may take, one of an account at a time, at most `most` of them.
+  /// Returns how many.
   std::uint32_t resume(std::uint32_t most) noexcept {
     std::uint32_t called = 0;
     for (ShareAccount* account; called < most && (account = next()) != nullptr; ++called) {

@@ -35,8 +35,8 @@ struct OfferedChunks {
 void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_t arguments_at,
                  rdma::Lkey lkey, std::span<std::byte> scratch, ReducedCall& reduced) noexcept;
 
-/// Sets the call's Write chunks, for the eligible results that it requests. Returns an upper bound in bytes for the
-/// rest of the reply.
+/// Sets the call's Write chunks, for the eligible results that it requests. Returns an upper bound in bytes
+/// for the rest of the reply.
 std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
                          std::span<const std::byte> arguments) noexcept;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a debugger begins: deploy/gdb/sluice-gdb.py reaches every reactor, connection, slot and queue pair from here,
-// in a live process and in a core. No code reads it.
+// Where a debugger begins: deploy/gdb/sluice-gdb.py reaches every reactor, connection, slot and queue pair
+// from here, in a live process and in a core. No code reads it.
 #pragma once
 
 namespace sluice::process {

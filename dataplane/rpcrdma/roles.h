@@ -34,8 +34,8 @@ class Roles {
     ++link_.counters().unknown_xid;
     link_.repost(message.buffer);
   }
-  /// The message does not say whether it is a call or a reply. One that names an outstanding call of ours ends
-  /// that call and is not answered.
+  /// The message does not say whether it is a call or a reply. One that names an outstanding call of ours
+  /// ends that call and is not answered.
   void to_either(const ReceivedMessage& message, const Refusal& refusal) noexcept {
     if (!awaits_reply(message.header.fixed.xid)) return to_responder(message, refusal);
     requester_->on_unusable(message.header.fixed.xid);

@@ -35,7 +35,8 @@ inline constexpr std::uint32_t kLayoutVersion = 10;
 /// A plane whose heartbeat has not advanced for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
-/// Liveness of one plane: its process id and a counter that it keeps incrementing. Of the same size in every release.
+/// Liveness of one plane: its process id and a counter that it keeps incrementing.
+/// Of the same size in every release.
 struct Heartbeat {
   alignas(kCacheLine) std::atomic<std::uint32_t> pid;
   std::atomic<std::uint64_t> beats;

@@ -30,8 +30,9 @@ inline constexpr std::uint32_t kHandoversPerTurn = 64;
 
 class Handover;
 
-/// What the owner sees of a call: a copy of its description, whose results and sink it fills in. It belongs to
-/// one reactor at a time: to the owner from the time it is in the ring to_owner until it is in to_borrower.
+/// What the owner sees of a call: a copy of its description, whose results and sink it fills in. It belongs
+/// to one reactor at a time: to the owner from the time it is in the ring to_owner until it is in
+/// to_borrower.
 class HandedCall final : public Call, private CallHost {
  public:
   enum class Step : std::uint8_t { Place, Execute, Release };

@@ -47,11 +47,10 @@ static_assert(sizeof(WindowEntry) == 32);
 struct Side {
   // As sender.
   alignas(kCacheLine) std::atomic<std::uint64_t> produced;  ///< free-running byte position in the wire
-  // As receiver.
-  alignas(
-      kCacheLine) std::atomic<std::uint64_t> consumed;  ///< in the other side's wire: acknowledges its Sends
-  std::atomic<std::uint32_t> fault;                     ///< WcStatus for the Send at `consumed`, or zero
-  std::atomic<std::uint32_t> dead;                      ///< this side's queue pair is in Error
+  // As receiver. `consumed` is a position in the other side's wire and acknowledges its Sends.
+  alignas(kCacheLine) std::atomic<std::uint64_t> consumed;
+  std::atomic<std::uint32_t> fault;  ///< WcStatus for the Send at `consumed`, or zero
+  std::atomic<std::uint32_t> dead;   ///< this side's queue pair is in Error
   // As initiator of RDMA Reads and Writes: hazard pointer, the steering tag in use. Its owner waits for it
   // before it completes an invalidation.
   alignas(kCacheLine) std::atomic<std::uint32_t> hazard;

@@ -169,8 +169,9 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t path_mtu_ = 1024;
   RcAttributes attributes_;
 
-  // Requester. Not a FixedRing, since retransmission goes back within it. Indices are free-running: head <= next <= started <= tail. Entries before `started` have
-  // PSNs. `next` is the entry to send; it is less than `started` while retransmitting.
+  // Requester. Not a FixedRing, since retransmission goes back within it. Indices are free-running:
+  // head <= next <= started <= tail. Entries before `started` have PSNs. `next` is the entry to send; it is
+  // less than `started` while retransmitting.
   std::uint32_t head_ = 0;
   std::uint32_t next_ = 0;
   std::uint32_t started_ = 0;

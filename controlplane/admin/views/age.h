@@ -9,7 +9,8 @@
 
 namespace sluice::admin {
 
-/// Seconds since `wall_ns`, a time of segment::wall_ns(). Zero when that is in the future: the clock was set back.
+/// Seconds since `wall_ns`, a time of segment::wall_ns().
+/// Zero when that is in the future: the clock was set back.
 inline double seconds_since(std::uint64_t wall_ns) {
   const std::uint64_t now = segment::wall_ns();
   return now > wall_ns ? static_cast<double>(now - wall_ns) * 1e-9 : 0;

@@ -13,7 +13,8 @@ namespace sluice::admin {
 
 /// Keys that a reload changed, by what puts them in force.
 nlohmann::json describe_changes(const config::Changes& changes);
-/// The file `text` and what it would change of `running`, or its defects. `name` is the name of the file in messages.
+/// The file `text` and what it would change of `running`, or its defects.
+/// `name` is the name of the file in messages.
 nlohmann::json check_configuration(const std::string& text, const std::string& name,
                                    const config::Config& running);
 

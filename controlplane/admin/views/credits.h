@@ -11,7 +11,8 @@
 
 namespace sluice::admin {
 
-/// By reactor and by class of clients, with the policy's own statistics. Times of `now_ns` are segment::monotonic_ns().
+/// By reactor and by class of clients, with the policy's own statistics. Times of `now_ns` are
+/// segment::monotonic_ns().
 nlohmann::json credits(const segment::Layout& layout, const config::Config& config,
                        const policy::CreditKeeper& keeper, std::uint64_t now_ns);
 

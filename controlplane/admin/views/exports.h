@@ -12,7 +12,8 @@ namespace sluice::admin {
 
 /// Use and totals of each export that the data plane serves.
 nlohmann::json exports(const segment::Layout& layout);
-/// Calls and errors by procedure, for procedures that were called at least once. `path` empty: of every export.
+/// Calls and errors by procedure, for procedures that were called at least once.
+/// `path` empty: of every export.
 nlohmann::json export_statistics(const segment::Layout& layout, const std::string& path);
 
 }  // namespace sluice::admin

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl reactors', 'sluicectl counters' and 'sluicectl topology'. Reads the segment. The control plane's thread.
+// 'sluicectl reactors', 'sluicectl counters' and 'sluicectl topology'. Reads the segment.
+// The control plane's thread.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -86,8 +86,8 @@ struct ConnectionConfig {
   bool active = false;
 
   /// Longest that a call waits for its peer without any progress: for RDMA Reads, for credits, for the
-  /// acknowledgement of its reply. And the longest that a continued message takes in all. Then the connection ends.
-  /// Zero: no limit.
+  /// acknowledgement of its reply. And the longest that a continued message takes in all.
+  /// Then the connection ends. Zero: no limit.
   std::uint64_t progress_timeout_ns = 0;
   /// Silence after which the peer is probed: one that does not acknowledge is gone, and the connection ends.
   /// Zero: never.

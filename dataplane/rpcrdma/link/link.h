@@ -202,8 +202,8 @@ class Link final : private TurnEntry {
   std::uint64_t last_send_ns() const noexcept { return last_send_ns_; }
 
   // --- Turns of senders in version 2 (sending.cc)
-  /// Needs a credit and no other sender inside a continued message. On false, the sender's role is asked again
-  /// when that has changed.
+  /// Needs a credit and no other sender inside a continued message. On false, the sender's role is asked
+  /// again when that has changed.
   bool may_send_now(Sender sender) noexcept;
   /// What may_send_now() depends on has changed.
   void notify_waiting_senders() noexcept {

@@ -16,7 +16,8 @@ namespace sluice::rpcrdma {
 /// An error that has no Receive of its own behind it.
 inline constexpr std::uint16_t kNoReceive = 0xffff;
 
-/// A message as it lies in its Receive buffer. Who takes it posts that buffer again, and gives `assembly` back.
+/// A message as it lies in its Receive buffer. Who takes it posts that buffer again,
+/// and gives `assembly` back.
 struct ReceivedMessage {
   std::uint16_t buffer = 0;  ///< index of the Receive buffer, or kNoReceive
   std::span<const std::byte> bytes;

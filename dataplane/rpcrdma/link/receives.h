@@ -48,7 +48,8 @@ class Receives {
     stage.wrs[stage.count++] = {wr_id, {buffer(index).data(), message_bytes_, region_.lkey}};
     ++staged_;
   }
-  /// Posts what is staged. The receive queue has room for every buffer there is; a queue pair in Error takes none.
+  /// Posts what is staged. The receive queue has room for every buffer there is; a queue pair in Error takes
+  /// none.
   void flush(rdma::QueuePair& qp, ReceiveStage& stage) noexcept {
     posted_ += static_cast<std::uint32_t>(qp.post_recv({stage.wrs.data(), stage.count}));
     stage.count = staged_ = 0;

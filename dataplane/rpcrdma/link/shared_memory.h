@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registered memory for messages that do not fit the buffers of one connection, shared by the connections of an
-// engine. Buffers have two sizes: most messages that need one are a few KiB long, and each connection is guaranteed a
-// small buffer whatever the others do; of large ones there are few, and they are lent in turn. One reactor; only
-// provide() allocates.
+// Registered memory for messages that do not fit the buffers of one connection, shared by the connections of
+// an engine. Buffers have two sizes: most messages that need one are a few KiB long, and each connection is
+// guaranteed a small buffer whatever the others do; of large ones there are few, and they are lent in turn.
+// One reactor; only provide() allocates.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +51,8 @@ class SharedMemory {
     ShareAccount large;
   };
 
-  /// Setup. Each account is guaranteed one small buffer. Nobody holds more than half of those that are lent, nor of the
-  /// large ones.
+  /// Setup. Each account is guaranteed one small buffer.
+  /// Nobody holds more than half of those that are lent, nor of the large ones.
   void provide(rdma::Device& device, const SharedMemoryConfig& config);
 
   /// Of the largest buffer.

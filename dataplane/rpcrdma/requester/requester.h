@@ -25,8 +25,8 @@
 
 namespace sluice::rpcrdma {
 
-/// What a requester shares with the connections of its engine: Engine::requester_context(). The engine outlives
-/// the requester.
+/// What a requester shares with the connections of its engine: Engine::requester_context(). The engine
+/// outlives the requester.
 class RequesterContext {
  public:
   explicit RequesterContext(LinkContext& links) noexcept : links_(&links) {}

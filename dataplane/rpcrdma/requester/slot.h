@@ -26,11 +26,11 @@ struct BouncedResult {
 
 struct RequestSlot {
   enum class State : std::uint8_t {
-    Free,              ///< waits for a request
-    AwaitingTurn,      ///< waits for a credit, windows, memory, room in the send queue, or a connection
-    AwaitingNextPart,  ///< some of its parts are out; waits for the same to send the others
-    AwaitingLastPart,  ///< the same, but refused, and its caller knows: the rest only ends the sequence (D2-40)
-    AwaitingReply,     ///< sent
+    Free,               ///< waits for a request
+    AwaitingTurn,       ///< waits for a credit, windows, memory, room in the send queue, or a connection
+    AwaitingNextPart,   ///< some of its parts are out; waits for the same to send the others
+    AwaitingLastPart,   ///< the same, but refused and reported: the rest only ends the sequence (D2-40)
+    AwaitingReply,      ///< sent
     AwaitingFenceRoom,  ///< waits for room in the send queue to invalidate its windows
     AwaitingFence,      ///< waits for the invalidation of its windows
     AwaitingDetach,     ///< the invalidation failed: waits for the end of the queue pair (V1-143)
@@ -48,8 +48,8 @@ struct RequestSlot {
 
   State state = State::Free;  ///< changed by Requester::transition() alone
   AfterFence after_fence = AfterFence::Deliver;
-  /// The caller gave the call up, or the responder refused it, where it cannot end: between its parts, or while
-  /// it is fenced to be sent again. It ends so when that is over.
+  /// The caller gave the call up, or the responder refused it, where it cannot end: between its parts, or
+  /// while it is fenced to be sent again. It ends so when that is over.
   std::optional<CallStatus> ends_as;
   std::uint16_t index = 0;
   rpc::Xid xid{};
@@ -128,8 +128,8 @@ struct RequestSlot {
 
 using RequestQueue = IntrusiveQueue<RequestSlot, &RequestSlot::link>;
 
-/// What may follow each state of a request slot, as bits. Back to AwaitingTurn leads the end of the queue pair, with
-/// which all remote access is gone.
+/// What may follow each state of a request slot, as bits. Back to AwaitingTurn leads the end of the queue
+/// pair, with which all remote access is gone.
 inline constexpr auto kAfterRequestState = [] {
   using enum RequestSlot::State;
   constexpr auto any_of = [](auto... states) {

@@ -20,8 +20,8 @@ namespace sluice::rpcrdma {
 
 class Responder final : private service::CallHost {
  public:
-  /// Setup: `reply_region` holds capacity.slots() buffers of capacity.reply_buffer_bytes. `client` is the peer,
-  /// as services see it.
+  /// Setup: `reply_region` holds capacity.slots() buffers of capacity.reply_buffer_bytes. `client` is the
+  /// peer, as services see it.
   Responder(ResponderContext& context, Link& link, service::Client& client,
             const ConnectionCapacity& capacity, rdma::MemoryRegion reply_region);
 
@@ -39,7 +39,8 @@ class Responder final : private service::CallHost {
   std::uint64_t calls() const noexcept { return calls_; }
   /// Most calls in slots at once since the last time this was asked.
   std::uint32_t take_peak() noexcept { return std::exchange(peak_busy_, busy_); }
-  /// The calls of a traced connection are noted in CallMeasurement::trace, from the first that begins afterwards.
+  /// The calls of a traced connection are noted in CallMeasurement::trace,
+  /// from the first that begins afterwards.
   void set_traced(bool traced) noexcept;
   bool traced() const noexcept { return traced_; }
   std::uint32_t busy_slots() const noexcept { return busy_; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane's side of version 2's properties, with the relay of the data plane at the other end of the rings.
+// The control plane's side of version 2's properties,
+// with the relay of the data plane at the other end of the rings.
 #include "controlplane/properties/property_exchange.h"
 
 #include <gtest/gtest.h>

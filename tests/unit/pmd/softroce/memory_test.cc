@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which memory of the softroce device its peers may reach: windows and steering tags, at their bounds. Regions
-// and their lkeys are tested in tests/unit/pmd/common.
+// Which memory of the softroce device its peers may reach: windows and steering tags, at their bounds.
+// Regions and their lkeys are tested in tests/unit/pmd/common.
 #include "pmd/softroce/memory.h"
 
 #include <gtest/gtest.h>

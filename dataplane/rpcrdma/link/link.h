@@ -234,10 +234,11 @@ class Link final : private TurnEntry {
   void transition(Opening to) noexcept;
   /// Properties 1 to 5, in one message that every peer can receive (V2-058).
   void send_greeting() noexcept;
-  /// The first call is not suited as greeting: properties are.
+  /// The first call cannot be the greeting: properties are, and the call waits for the next credit.
   void greet_with_properties() noexcept {
     transition(Opening::AwaitingProperties);
     send_greeting();
+    wait_for_notice();
   }
   /// A call has gone out as greeting.
   void on_greeted() noexcept;

@@ -161,7 +161,6 @@ void Link::send_greeting() noexcept {
     writer.u32(0);
   context_.transmit.stage.append(control_piece(*control, writer.position()));
   transition(Opening::Complete);
-  notify_waiting_senders();
   count_send(credit);
   ++counters().properties_sent;
 }

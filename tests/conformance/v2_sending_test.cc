@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Version 2: what goes first on a connection, whose turn it is to send, and how messages are divided in parts.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "tests/conformance/v2_client.h"
+
+namespace sluice::conformance::v2 {
+namespace {
+
+// --- What goes first
+
+/// Properties 1 to 5, as they go first.
+bool is_greeting(const Bytes& message) {
+  return word_at(message, 3) == kConnProp && word_at(message, 5) == 5;
+}
+/// Property 6 alone.
+bool is_host_authentication(const Bytes& message) {
+  return word_at(message, 3) == kConnProp && word_at(message, 5) == 1 && word_at(message, 6) == 6;
+}
+
+Client client_that_begins_with_a_call(bool announce = true) {
+  LabOptions options = Client::defaults();
+  options.connection.version2.greeting = rpcrdma::Greeting::Call;
+  options.connection.version2.announce = announce;
+  return Client(options);
+}
+
+TEST(V2Opening, V2_058_properties_go_before_grants_and_replies) {
+  Server lab;
+  // ERR_VERS uses the credit that the server begins with.
+  EXPECT_EQ(lab.exchange(words({9, 3, 32, 0})).size(), 1u);
+  EXPECT_TRUE(lab.exchange(null_call(0x20, 0x00400000)).empty());
+  auto inbox = lab.exchange(grant(1));
+  ASSERT_EQ(inbox.size(), 1u);
+  EXPECT_TRUE(is_greeting(inbox[0].bytes));
+  inbox = lab.exchange(grant(1));
+  ASSERT_EQ(inbox.size(), 1u);
+  EXPECT_TRUE(is_success(inbox[0].bytes, 0x20));
+}
+
+TEST(V2Opening, V2_006_V2_058_behind_a_first_call_come_properties_and_then_all_else) {
+  Client lab = client_that_begins_with_a_call();
+  EXPECT_TRUE(lab.connection->send_host_authentication(Bytes(64)));
+  lab.settle();
+  EXPECT_TRUE(lab.sent().empty());
+  const auto first = lab.submit_null();
+  const auto second = lab.submit_null();
+  lab.settle();
+  ASSERT_EQ(lab.sent().size(), 1u);
+  EXPECT_EQ(word_at(lab.sent()[0], 0), *first);
+  lab.answer(success(*first, 0x00400001));
+  ASSERT_EQ(lab.sent().size(), 1u);
+  EXPECT_TRUE(is_greeting(lab.sent()[0]));
+  lab.answer(grant(1));
+  ASSERT_EQ(lab.sent().size(), 1u);
+  EXPECT_TRUE(is_host_authentication(lab.sent()[0]));
+  lab.answer(grant(1));
+  ASSERT_EQ(lab.sent().size(), 1u);
+  EXPECT_EQ(word_at(lab.sent()[0], 0), *second);
+}
+
+TEST(V2Opening, V2_044_V2_058_the_credit_of_an_error_is_for_properties_not_for_the_callers_next_call) {
+  Client lab = client_that_begins_with_a_call();
+  std::optional<std::uint32_t> second;
+  lab.on_reply = [&](const rpcrdma::Reply&) {
+    if (!second) second = lab.submit_null();
+  };
+  const auto first = lab.submit_null();
+  lab.settle();
+  lab.answer(error(*first, 10));
+  ASSERT_TRUE(second);
+  ASSERT_EQ(lab.sent().size(), 1u);
+  EXPECT_TRUE(is_greeting(lab.sent()[0]));
+  lab.answer(grant(1));
+  ASSERT_EQ(lab.sent().size(), 1u);
+  EXPECT_EQ(word_at(lab.sent()[0], 0), *second);
+}
+
+TEST(V2Opening, V2_007_a_call_that_cannot_go_first_follows_the_properties) {
+  Client lab = client_that_begins_with_a_call();
+  const auto xid = lab.submit({.payload = name_call(2000), .max_reply_bytes = 64});
+  lab.settle();
+  ASSERT_EQ(lab.sent().size(), 1u);
+  EXPECT_TRUE(is_greeting(lab.sent()[0]));
+  lab.answer(grant(1));
+  ASSERT_EQ(lab.sent().size(), 1u);
+  EXPECT_EQ(word_at(lab.sent()[0], 0), *xid);
+}
+
+TEST(V2Opening, a_client_that_announces_nothing_has_no_properties_behind_its_first_call) {
+  Client lab = client_that_begins_with_a_call(false);
+  const auto first = lab.submit_null();
+  const auto second = lab.submit_null();
+  lab.settle();
+  ASSERT_EQ(lab.sent().size(), 1u);
+  lab.answer(success(*first, 0x00400001));
+  ASSERT_EQ(lab.sent().size(), 1u);
+  EXPECT_EQ(word_at(lab.sent()[0], 0), *second);
+}
+
+// --- Length of parts
+
+TEST(V2Parts, V2_047_no_send_is_longer_than_the_device_sends) {
+  LabOptions options = Server::defaults();
+  options.connection.version2.parameters.max_send_bytes = 1u << 20;
+  options.engine.reply_buffer_bytes = 256u << 10;
+  Server lab(options);
+  const std::uint32_t most = lab.device->limits().max_send_bytes;
+  ASSERT_LT(most, 1u << 20);
+  EXPECT_EQ(lab.connection->own_parameters().max_send_bytes, most);
+  lab.peer->send(Header{.xid = 1, .credit = 0x00400100, .type = kConnProp}.then({1, 2, 4, 1u << 20}));
+  lab.settle();
+  EXPECT_EQ(lab.connection->agreement().send_bytes, most);
+  lab.peer->inbox.clear();
+  const auto parts = lab.ask(Header{.xid = 2}.with(test_call(2, TestService::kList, {2 * most})));
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_EQ(parts[0].size(), most / 4 * 4);
+}
+
+/// The payload of a message in parts, each of which holds whole XDR units and is no longer than a Send.
+Bytes joined(const std::vector<Bytes>& parts, std::size_t last_header_bytes) {
+  Bytes payload;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const bool last = i + 1 == parts.size();
+    EXPECT_EQ(word_at(parts[i], 4), last ? kResponse : kResponse | kMore);
+    EXPECT_LE(parts[i].size(), 4096u);
+    const auto body = std::span(parts[i]).subspan(last ? last_header_bytes : 36);
+    EXPECT_GT(body.size(), 0u);
+    EXPECT_EQ(body.size() % 4, 0u);
+    append(payload, body);
+  }
+  return payload;
+}
+
+TEST(V2Parts, V2_089_V2_093_the_part_with_the_chunks_is_not_empty) {
+  Server lab;
+  lab.hello();
+  const auto memory = lab.peer->expose(4096, rdma::kRemoteWrite);
+  std::vector<rpcrdma::Segment> chunk;
+  for (std::uint32_t i = 0; i < 16; ++i) chunk.push_back(part(memory.segment, 256 * i, 256));
+  constexpr std::uint32_t kLastHeader = 36 + 8 + 16 * 16;
+  // 24 bytes of RPC header, then status and count, status and count with the data that stays.
+  for (const std::uint32_t payload : {4096u - 36, 4096u - kLastHeader, 4096u - kLastHeader + 4}) {
+    lab.peer->inbox.clear();
+    const auto parts = lab.ask(Header{.xid = payload, .writes = {chunk}}.with(
+        test_call(payload, TestService::kPair, {4096, payload - 40})));
+    ASSERT_EQ(parts.size(), payload == 4096 - kLastHeader ? 1u : 2u) << payload;
+    const Bytes reply = joined(parts, kLastHeader);
+    ASSERT_EQ(reply.size(), payload);
+    EXPECT_EQ(word_at(reply, 9), payload - 40);
+  }
+}
+
+/// Results in many pieces that are not adjacent.
+class PiecesService final : public service::Service {
+ public:
+  static constexpr std::uint32_t kPieces = 40;
+
+  PiecesService(rdma::Device& device, std::uint32_t piece_bytes)
+      : memory_(device.allocate_memory(kPieces * kStride)), piece_bytes_(piece_bytes) {
+    fill_pattern(memory_.bytes, 5);
+  }
+  const service::Binding& binding() const noexcept override { return binding_; }
+  service::Execution execute(service::Call& call) noexcept override {
+    call.results().u32(kPieces * piece_bytes_);
+    for (std::uint32_t i = 0; i < kPieces; ++i)
+      call.add_result_piece({memory_.bytes.data() + kStride * i, piece_bytes_, memory_.lkey});
+    call.add_result_item(kPieces * piece_bytes_);
+    call.complete(rpc::AcceptStat::Success);
+    return service::Execution::Started;
+  }
+  Bytes data() const {
+    Bytes all;
+    for (std::uint32_t i = 0; i < kPieces; ++i) append(all, memory_.bytes.subspan(kStride * i, piece_bytes_));
+    return all;
+  }
+
+ private:
+  static constexpr std::size_t kStride = 1024;
+  static constexpr service::ProcedureBinding kProcedures[] = {{.eligible_results = 1}};
+  const service::Binding binding_{.program = kTestProgram + 7, .version = 1, .procedures = kProcedures};
+  const rdma::MemoryRegion memory_;
+  const std::uint32_t piece_bytes_;
+};
+
+TEST(V2Parts, V2_084_V2_098_results_in_more_pieces_than_a_send_has_room_for) {
+  for (const std::uint32_t bytes : {4u, 6u, 99u, 1000u}) {
+    Server lab;
+    PiecesService pieces(*lab.device, bytes);
+    lab.engine->add_service(pieces);
+    lab.reconnect();
+    lab.hello();
+    const auto parts = lab.ask(Header{.xid = 3}.with(test_call(3, 0, {}, kTestProgram + 7)));
+    EXPECT_GE(parts.size(), 3u);
+    const Bytes reply = joined(parts, 36);
+    const Bytes data = pieces.data();
+    ASSERT_EQ(reply.size(), 28 + xdr::padded(data.size())) << bytes;
+    EXPECT_EQ(word_at(reply, 6), data.size());
+    EXPECT_TRUE(std::equal(data.begin(), data.end(), reply.begin() + 28)) << bytes;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::conformance::v2

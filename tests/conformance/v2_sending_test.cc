@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: what goes first on a connection, whose turn it is to send, and how messages are divided in parts.
+// Version 2: what goes first on a connection, whose turn it is to send, and where messages are divided.
 #include <gtest/gtest.h>
 
 #include <optional>

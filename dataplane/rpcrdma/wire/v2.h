@@ -84,8 +84,8 @@ struct Header {
   ChunkLists chunks{};           ///< Msg, NoMsg
   std::size_t header_bytes = 0;  ///< where the payload begins
   Error error{};                 ///< Error
-  std::span<const std::byte>
-      properties{};  ///< ConnProp: the body, or a part of it with kMore or after such a part
+  /// ConnProp: the body, or a part of it with kMore or after such a part.
+  std::span<const std::byte> properties{};
 
   bool response() const noexcept { return (flags & kResponse) != 0; }
   bool more() const noexcept { return (flags & kMore) != 0; }

@@ -47,8 +47,8 @@ enum class UnusableChunks : std::uint8_t {
 struct Binding {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
-  std::span<const ProcedureBinding>
-      procedures{};  ///< by procedure number; those beyond have no eligible item
+  /// By procedure number; procedures beyond have no eligible item.
+  std::span<const ProcedureBinding> procedures{};
   UnusableChunks unusable = UnusableChunks::Refuse;
   std::string_view name{};  ///< of the program, for people
   /// By procedure number, for people; calls of those beyond are not told apart in statistics.
@@ -59,10 +59,11 @@ struct Binding {
   std::uint64_t (*max_results_bytes)(std::uint32_t procedure, std::span<const std::byte> arguments) = nullptr;
 
   /// The eligible items in `arguments` (behind the RPC header), in order; as many as `items` has room for.
-  /// Null: there are none, or nobody has to find them. So with the following.
+  /// Optional: null when the program has none or never needs their offsets. The same holds for the hooks
+  /// below.
   std::size_t (*argument_items)(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<Item> items) = nullptr;
-  /// The same of `results` (behind accept_stat), out of which some may have been taken; null: none.
+  /// The same of `results` (behind accept_stat), out of which some may have been taken.
   std::size_t (*result_items)(std::uint32_t procedure, std::span<const std::byte> results,
                               PlacedResults* placed, std::span<Item> items) = nullptr;
   /// Most bytes of each eligible item that the results of a call with these arguments can have, in order.

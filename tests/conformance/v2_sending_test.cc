@@ -157,7 +157,7 @@ TEST(V2Parts, V2_089_V2_093_the_part_with_the_chunks_is_not_empty) {
 /// Results in many pieces that are not adjacent.
 class PiecesService final : public service::Service {
  public:
-  static constexpr std::uint32_t kPieces = 40;
+  static constexpr std::uint32_t kPieces = 46;
 
   PiecesService(rdma::Device& device, std::uint32_t piece_bytes)
       : memory_(device.allocate_memory(kPieces * kStride)), piece_bytes_(piece_bytes) {
@@ -201,6 +201,42 @@ TEST(V2Parts, V2_084_V2_098_results_in_more_pieces_than_a_send_has_room_for) {
     EXPECT_EQ(word_at(reply, 6), data.size());
     EXPECT_TRUE(std::equal(data.begin(), data.end(), reply.begin() + 28)) << bytes;
   }
+}
+
+// --- Room for parts
+
+TEST(V2Parts, V2_084_parts_wait_for_room_in_the_send_queue) {
+  LabOptions options = Server::defaults();
+  options.engine.capacity.send_depth = 4;
+  Server lab(options);
+  lab.hello();
+  const auto parts = lab.ask(Header{.xid = 5}.with(test_call(5, TestService::kList, {40000})));
+  EXPECT_EQ(parts.size(), 10u);
+  const Bytes reply = joined(parts, 36);
+  ASSERT_EQ(reply.size(), 40028u);
+  EXPECT_TRUE(has_pattern(std::span(reply).subspan(28), 1));
+  EXPECT_GT(lab.counters().waits_send_queue, 0u);
+}
+
+TEST(V2Parts, V2_084_parts_behind_more_pieces_than_the_stage_has_room_for) {
+  constexpr std::uint32_t kCalls = 21;  // 46 pieces for the chunk of each and one for its Send: 987 of 1024
+  Server lab;
+  PiecesService pieces(*lab.device, 6);
+  lab.engine->add_service(pieces);
+  lab.reconnect();
+  lab.hello();
+  const Bytes data = pieces.data();
+  const auto memory = lab.peer->expose(kCalls * 512, rdma::kRemoteWrite);
+  for (std::uint32_t i = 0; i < kCalls; ++i)
+    lab.peer->send(Header{.xid = 100 + i, .writes = {{part(memory.segment, 512 * i, 512)}}}.with(
+        test_call(100 + i, 0, {}, kTestProgram + 7)));
+  const auto answers = lab.ask(Header{.xid = 3}.with(test_call(3, 0, {}, kTestProgram + 7)));
+  ASSERT_GT(answers.size(), kCalls);
+  const Bytes reply = joined({answers.begin() + kCalls, answers.end()}, 36);
+  ASSERT_EQ(reply.size(), 28 + data.size());
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), reply.begin() + 28));
+  for (std::uint32_t i = 0; i < kCalls; ++i)
+    EXPECT_TRUE(std::equal(data.begin(), data.end(), memory.bytes.begin() + 512 * i)) << i;
 }
 
 }  // namespace

@@ -101,6 +101,83 @@ TEST(V2Opening, a_client_that_announces_nothing_has_no_properties_behind_its_fir
   EXPECT_EQ(word_at(lab.sent()[0], 0), *second);
 }
 
+// --- Reverse calls and replies
+
+/// Our engine as the server that calls back.
+class CallingServer : public Server {
+ public:
+  CallingServer() : Server(with_requests()) {
+    requester_for_next_connection = callbacks_.get();
+    reconnect();
+  }
+  ~CallingServer() { peer->owned_qp.reset(), settle(); }
+
+  /// The client's first message, with these two numbers as its credit word. The greeting uses no new credit.
+  void hello_with(std::uint32_t limit, std::uint32_t credits) {
+    peer->send(Header{.xid = 1, .credit = limit << 16 | credits, .type = kConnProp}.then({0}));
+    settle();
+    peer->inbox.clear();
+    ASSERT_EQ(connection->flow_control().balance(), static_cast<std::int32_t>(credits));
+  }
+  void call_back(std::uint32_t payload_bytes = 40) {
+    Bytes payload = rpc_call(0, 0x40000000, 1, 0);
+    payload.resize(payload_bytes);
+    EXPECT_TRUE(callbacks_->submit({.payload = payload, .max_reply_bytes = 64}));
+    settle();
+  }
+  /// Calls received since the last time; replies are dropped.
+  std::size_t calls() {
+    std::size_t count = 0;
+    for (const Bytes& message : answers()) count += word_at(message, 4) & kResponse ? 0 : 1;
+    peer->inbox.clear();
+    return count;
+  }
+
+ private:
+  static LabOptions with_requests() {
+    LabOptions options = defaults();
+    options.engine.capacity.requests = options.connection.credits_requested = 8;
+    return options;
+  }
+  std::unique_ptr<rpcrdma::Requester> callbacks_ = std::make_unique<rpcrdma::Requester>(
+      engine->requester_context(), *device,
+      rpcrdma::RequesterConfig{.requests = 8, .credits_requested = 8, .reverse = true});
+};
+
+TEST(V2ReverseCredits, V2_139_the_last_credit_is_for_replies) {
+  CallingServer lab;
+  lab.hello_with(3, 1);
+  lab.call_back();
+  EXPECT_EQ(lab.calls(), 0u);
+  EXPECT_GT(lab.counters().waits_credit, 0u);
+  lab.exchange(grant(1));
+  EXPECT_EQ(lab.calls(), 1u);
+  EXPECT_EQ(lab.connection->flow_control().balance(), 1);
+  EXPECT_TRUE(is_success(lab.answer(null_call(0x20, 0x00030000)), 0x20));
+}
+
+TEST(V2ReverseCredits, V2_139_a_client_with_a_window_of_two_is_called_while_no_reply_is_due) {
+  CallingServer lab;
+  lab.hello_with(2, 1);
+  lab.exchange(Header{.xid = 0x20, .credit = 0x00020000}.with(test_call(0x20, TestService::kLater)));
+  lab.call_back();
+  EXPECT_EQ(lab.calls(), 0u);
+  lab.service->complete_later();
+  lab.settle();
+  EXPECT_EQ(lab.calls(), 0u);
+  EXPECT_EQ(lab.connection->flow_control().balance(), 0);
+  lab.exchange(Header{.xid = 0, .credit = 0x00020001, .type = kNoMsg}.bytes());
+  EXPECT_EQ(lab.calls(), 1u);
+}
+
+TEST(V2ReverseCredits, V2_085_V2_139_the_parts_of_a_reverse_call_may_use_the_last_credit) {
+  CallingServer lab;
+  lab.hello_with(64, 2);
+  lab.call_back(6000);
+  EXPECT_EQ(lab.calls(), 2u);
+  EXPECT_EQ(lab.connection->flow_control().balance(), 0);
+}
+
 // --- Length of parts
 
 TEST(V2Parts, V2_047_no_send_is_longer_than_the_device_sends) {

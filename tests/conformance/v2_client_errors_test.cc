@@ -164,6 +164,26 @@ TEST(V2ClientErrors, V2_114_a_call_longer_than_a_send_goes_as_a_whole_too) {
   }
 }
 
+TEST(V2ClientErrors, V2_114_a_call_that_no_buffer_holds_as_a_whole_ends_and_those_behind_it_go_out) {
+  LabOptions options = Client::defaults();
+  options.requester.long_buffer_bytes = 4096;
+  Client lab(options);
+  lab.answer(grant(1));
+  const rdma::MemoryRegion memory = lab.device->allocate_memory(4096);
+  const rdma::Sge piece{memory.bytes.data(), 4096, memory.lkey};
+  const rpcrdma::ReadItem item{rpcrdma::Position{44}, {&piece, 1}};
+  const Bytes payload = test_call(0, TestService::kSink, {4096, 99});
+  const auto xid = lab.submit({.payload = payload, .reads = {&item, 1}, .max_reply_bytes = 64});
+  const auto next = lab.submit_null();  // there is no credit for it
+  lab.answer(error(*xid, 5, {0}));
+  lab.answer(grant(2));
+  ASSERT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(lab.finished[0].status, CallStatus::Refused);
+  EXPECT_EQ(lab.finished[0].error.code, ErrorCode::ReadChunks);
+  ASSERT_EQ(lab.sent().size(), 1u);
+  EXPECT_EQ(word_at(lab.sent()[0], 0), *next);
+}
+
 TEST(V2ClientErrors, V2_120_an_error_in_the_middle_of_a_call_ends_it_at_once) {
   ReadClient lab;
   lab.disconnect();

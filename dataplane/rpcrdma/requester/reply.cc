@@ -136,6 +136,7 @@ bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
   switch (error.code) {
     case v2::ErrorCode::ReadChunks:
       if (error.maximum != 0 || slot.read_items == 0 || slot.sent_no_msg) return false;
+      if (unreduced_bytes(slot) > long_memory_.buffer_bytes()) return false;
       slot.arguments = Slot::Arguments::ToBeUnreduced;  // V2-114
       return true;
     case v2::ErrorCode::WriteChunks:
@@ -167,20 +168,20 @@ bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
   }
 }
 
-/// Puts the arguments back into the payload, for a responder that takes no Read chunks. False: no memory for
-/// it now.
-bool Requester::unreduce(Slot& slot) noexcept {
+/// Of the call with all its arguments.
+std::uint64_t Requester::unreduced_bytes(const Slot& slot) const noexcept {
   std::uint64_t bytes = slot.payload_bytes;
   std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
   for (std::uint32_t i = 0; i < slot.read_items; ++i) {
     bytes += xdr::padded(rdma::total_bytes(pieces.first(slot.read_pieces[i])));
     pieces = pieces.subspan(slot.read_pieces[i]);
   }
-  if (bytes > long_memory_.buffer_bytes()) {
-    waiting_.pop_front();
-    end_call(slot, CallStatus::TooLarge);
-    return false;
-  }
+  return bytes;
+}
+
+/// Puts the arguments back into the payload, for a responder that takes no Read chunks. False: no memory for
+/// it now.
+bool Requester::unreduce(Slot& slot) noexcept {
   if (slot.call_memory == nullptr) {
     std::byte* const whole = long_memory_.acquire();
     if (whole == nullptr) {
@@ -193,10 +194,11 @@ bool Requester::unreduce(Slot& slot) noexcept {
   }
   // In place, from the end: nothing is overwritten that has not moved yet.
   std::byte* const whole = slot.call_memory;
+  const std::uint64_t bytes = unreduced_bytes(slot);
   std::uint64_t from = slot.payload_bytes;
   std::uint64_t to = bytes;
   for (std::uint32_t i = slot.read_items; i-- > 0;) {
-    pieces = {slot.pieces.data(), slot.piece_count};
+    std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
     for (std::uint32_t before = 0; before < i; ++before) pieces = pieces.subspan(slot.read_pieces[before]);
     pieces = pieces.first(slot.read_pieces[i]);
     const auto item_at = static_cast<std::uint32_t>(slot.read_positions[i]);

@@ -137,6 +137,7 @@ class Requester {
   bool give_up(Slot& slot, CallStatus status) noexcept;
   bool refuse_in_parts(rpc::Xid xid, const v2::Error& error) noexcept;
   bool replan(Slot& slot, const v2::Error& error) noexcept;
+  std::uint64_t unreduced_bytes(const Slot& slot) const noexcept;
   bool unreduce(Slot& slot) noexcept;
   void resend(Slot& slot) noexcept;
   void requeue(Slot& slot) noexcept;

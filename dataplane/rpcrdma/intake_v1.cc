@@ -26,9 +26,10 @@ void IntakeV1::arrive(std::uint16_t buffer, std::uint32_t bytes) noexcept {
       return on_msg(message);
     case v1::Procedure::NoMsg:
       // Only forward messages have chunks (V1-157): a reply to the side that opened the connection, else a
-      // call.
+      // call. No call is without Read chunks: that is the late reply to one that was given up.
       if (!link_.config().active) return roles_.to_responder(message, std::nullopt);
-      if (roles_.awaits_reply(message.header.fixed.xid)) return roles_.to_requester(message);
+      if (message.header.chunks.reads.empty() || roles_.awaits_reply(message.header.fixed.xid))
+        return roles_.to_requester(message);
       ++counters.reverse_chunks_refused;
       return roles_.to_responder(message, kRefuseXdr);
     case v1::Procedure::Error:

@@ -135,6 +135,38 @@ TEST(RequesterCredits, V1_030_V1_174_errors_end_their_call_and_leave_the_limit_a
   EXPECT_EQ(static_cast<std::uint32_t>(lab.requester->granted()), 1u);
 }
 
+TEST(RequesterCredits, V1_030_whatever_answers_a_call_that_was_given_up_gives_its_credit_back) {
+  using Answer = Bytes (*)(std::uint32_t);
+  const Answer answers[] = {
+      [](std::uint32_t xid) { return ClientLab::success(xid, 1); },
+      [](std::uint32_t xid) {
+        return words({xid, 1, 1, 4, 2});
+      },
+      [](std::uint32_t xid) {
+        return words({xid, 1, 1, 4, 1, 1, 1});
+      },
+      [](std::uint32_t xid) { return RawCall{.xid = xid, .credits = 1, .proc = 1, .reply = {{}}}.header(); },
+  };
+  for (const Answer& answer : answers) {
+    ClientLab lab;
+    const auto given_up = lab.submit_null();
+    lab.settle();
+    const auto next = lab.submit_null();
+    EXPECT_TRUE(lab.requester->cancel(rpc::Xid{*given_up}));
+    lab.settle();
+    ASSERT_EQ(lab.peer->inbox.size(), 1u);  // the responder may still be at the first
+    lab.peer->send(answer(*given_up));
+    lab.settle();
+    ASSERT_EQ(lab.peer->inbox.size(), 2u);
+    EXPECT_EQ(xid_of(got(lab, 1)), *next);
+    EXPECT_EQ(lab.engine->counters().unknown_xid, 1u);
+    lab.peer->send(ClientLab::success(*next, 1));
+    lab.settle();
+    ASSERT_EQ(lab.finished.size(), 2u);
+    EXPECT_EQ(lab.finished[1].status, CallStatus::Ok);
+  }
+}
+
 TEST(RequesterErrors, V1_027_V1_029_permanent_errors_reach_the_caller_once_and_nothing_is_sent_again) {
   ClientLab lab;
   lab.submit_null();

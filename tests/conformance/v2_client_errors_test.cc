@@ -244,6 +244,18 @@ TEST(V2ClientErrors, V2_120_a_call_that_has_ended_in_the_middle_ends_once_when_i
   EXPECT_EQ(lab.finished.size(), 2u);
 }
 
+TEST(V2ClientErrors, V2_120_a_late_error_ends_the_wait_for_a_call_that_was_given_up) {
+  Client lab;
+  lab.confirm();
+  const auto xid = lab.submit_null();
+  lab.settle();
+  EXPECT_TRUE(lab.requester->cancel(rpc::Xid{*xid}));
+  EXPECT_EQ(lab.requester->awaited_replies(), 1u);
+  lab.answer(error(*xid, 10));
+  EXPECT_EQ(lab.requester->awaited_replies(), 0u);
+  EXPECT_EQ(lab.finished.size(), 1u);
+}
+
 TEST(V2ClientErrors, V2_116_without_write_chunks_a_reply_chunk_takes_all) {
   ReadClient lab;
   const Bytes call = lab.read(4096, 16);

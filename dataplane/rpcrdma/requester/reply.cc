@@ -22,8 +22,7 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
     return link_->close(CloseReason::InvalidationError);
   }
   if (slot == nullptr) {
-    ++counters().unknown_xid;
-    if (abandoned_ > 0) --abandoned_;  // most likely the late answer to a call that was given up
+    on_unknown_xid();
     context_.assembly.release(message.assembly);
     link_->repost(message.buffer);
     return pump();
@@ -47,6 +46,12 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
   if (!usable) ++counters().unusable_reply;
   end_call(*slot, usable ? CallStatus::Ok : CallStatus::UnusableReply);
   pump();
+}
+
+/// Most likely the late answer, be it a reply or an error, to a call that was given up: its credit is free (V1-030).
+void Requester::on_unknown_xid() noexcept {
+  ++counters().unknown_xid;
+  if (abandoned_ > 0) --abandoned_;
 }
 
 /// The returned lists have to be what was offered, with lengths no larger (V1-110). An unused chunk may come
@@ -85,8 +90,8 @@ bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) n
 void Requester::on_error(const v1::Header& header) noexcept {
   Slot* slot = find(header.fixed.xid);
   if (slot == nullptr) {
-    ++counters().unknown_xid;
-    return;
+    on_unknown_xid();
+    return pump();
   }
   ++counters().errors_received;
   slot->reply.error_ = {.code = v2::ErrorCode::Vers, .supported = header.supported};
@@ -97,7 +102,7 @@ void Requester::on_error(const v1::Header& header) noexcept {
 void Requester::on_error(rpc::Xid xid, const v2::Error& error) noexcept {
   Slot* slot = find(xid);
   if (slot == nullptr) {
-    if (!refuse_in_parts(xid, error)) ++counters().unknown_xid;
+    if (!refuse_in_parts(xid, error)) on_unknown_xid();
     return pump();
   }
   ++counters().errors_received;

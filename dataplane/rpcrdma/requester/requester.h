@@ -132,6 +132,7 @@ class Requester {
               rdma::AccessFlags access) noexcept;
   bool stage_send(Slot& slot, const Shape& shape) noexcept;
   bool stage_send(Slot& slot, const Shape& shape, const CallChunks& chunks) noexcept;
+  void on_unknown_xid() noexcept;
   bool check_returned_chunks(Slot& slot, const MessageHeader& header) noexcept;
   bool stage_parts(Slot& slot, const Shape& shape) noexcept;
   bool give_up(Slot& slot, CallStatus status) noexcept;

@@ -4,6 +4,7 @@
 // number.
 #include <gtest/gtest.h>
 
+#include "tests/conformance/raw_server.h"
 #include "tests/conformance/v2_client.h"
 
 namespace sluice::conformance::v2 {
@@ -137,6 +138,118 @@ TEST(V2Again, V2_016_a_connection_begins_with_nothing_of_the_one_before) {
   EXPECT_EQ(lab.ask(Header{.xid = 3}.with(test_call(3, TestService::kList, {4000}))).size(), 1u);
   lab.reconnect();
   EXPECT_TRUE(lab.alive(5)) << "version 1 works as well";
+}
+
+/// The next connection finds a server of version 1; what it gets then.
+Bytes sent_again_to_version_1(Client& lab) {
+  lab.disconnect();
+  lab.connect();
+  lab.answer(words({word_at(lab.sent().at(0), 0), 2, 32, 4, 1, 1, 1}));
+  EXPECT_EQ(lab.connection->version(), 1u);
+  EXPECT_EQ(lab.sent().size(), 1u);
+  return lab.sent().empty() ? Bytes{} : lab.sent()[0];
+}
+
+TEST(V2Again, V2_114_V2_014_arguments_that_are_in_the_payload_stay_there_in_version_1) {
+  for (const std::uint32_t bytes : {201u, 1001u}) {
+    Client lab;
+    lab.confirm();
+    const rdma::MemoryRegion memory = lab.device->allocate_memory(4096);
+    fill_pattern(memory.bytes, 3);
+    const rdma::Sge piece{memory.bytes.data(), bytes, memory.lkey};
+    const rpcrdma::ReadItem item{rpcrdma::Position{44}, {&piece, 1}};
+    const Bytes payload = test_call(0, TestService::kSink, {bytes, 99});
+    const auto xid = lab.submit({.payload = payload, .reads = {&item, 1}, .max_reply_bytes = 64});
+    lab.settle();
+    lab.answer(error(*xid, 5, {0}));
+    ASSERT_EQ(lab.sent().size(), 1u);
+    Bytes expected = test_call(*xid, TestService::kSink, {bytes});
+    expected.resize(44 + xdr::padded(bytes));
+    fill_pattern(std::span(expected).subspan(44, bytes), 3);
+    append(expected, words({99}));
+
+    const Bytes again = sent_again_to_version_1(lab);
+    const Offer offer = offer_in(again);
+    if (bytes < 1000) {
+      Bytes whole = plain_header(*xid, lab.options.connection.credits_requested);
+      append(whole, expected);
+      EXPECT_EQ(again, whole);
+    } else {
+      EXPECT_EQ(word_at(again, 3), kNoMsg);
+      ASSERT_EQ(offer.reads.size(), 1u);
+      ASSERT_EQ(offer.reads[0].target.length, expected.size());
+      const auto whole = lab.peer->read_remote(offer.reads[0].target, expected.size());
+      lab.settle();
+      EXPECT_TRUE(std::equal(whole.begin(), whole.end(), expected.begin(), expected.end()));
+    }
+    lab.answer(ClientLab::success(*xid, 32));
+    ASSERT_EQ(lab.finished.size(), 1u);
+    EXPECT_EQ(lab.finished[0].status, rpcrdma::CallStatus::Ok);
+  }
+}
+
+/// The next connection finds a server of version 2; what it gets first.
+Bytes sent_again_to_version_2(Client& lab) {
+  lab.disconnect();
+  lab.connect();
+  lab.answer(grant(200));
+  EXPECT_FALSE(lab.sent().empty());
+  return lab.sent().empty() ? Bytes{} : lab.sent()[0];
+}
+
+TEST(V2Again, V2_114_a_call_that_waited_to_be_sent_as_a_whole_goes_to_the_next_server_in_chunks) {
+  Client lab;
+  lab.answer(grant(1));
+  const rdma::MemoryRegion memory = lab.device->allocate_memory(4096);
+  const rdma::Sge piece{memory.bytes.data(), 1000, memory.lkey};
+  const rpcrdma::ReadItem item{rpcrdma::Position{44}, {&piece, 1}};
+  const Bytes payload = test_call(0, TestService::kSink, {1000, 99});
+  const auto xid = lab.submit({.payload = payload, .reads = {&item, 1}, .max_reply_bytes = 64});
+  lab.settle();
+  lab.answer(error(*xid, 5, {0}));
+  EXPECT_TRUE(lab.sent().empty());  // there is no credit
+  const Bytes again = sent_again_to_version_2(lab);
+  EXPECT_EQ(word_at(again, 3), kMsg);
+  EXPECT_EQ(word_at(again, 7), 44u);  // Position
+}
+
+TEST(V2Again, V2_117_a_limit_of_segments_is_that_of_the_server_that_has_said_it) {
+  ReadClient lab;
+  const rdma::Sge piece{lab.memory.bytes.data(), 4096, lab.memory.lkey};
+  const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
+  const auto xid = lab.submit({.payload = name_call(20000), .writes = {&item, 1}, .max_reply_bytes = 64});
+  lab.settle();
+  lab.answer(error(*xid, 7, {1}));
+  EXPECT_EQ(lab.sent().size(), 5u);  // in parts
+  EXPECT_EQ(word_at(sent_again_to_version_2(lab), 3), kNoMsg);
+}
+
+TEST(V2Again, V2_116_V2_014_write_chunks_that_one_server_refused_are_offered_to_the_next) {
+  for (const bool version_1 : {true, false}) {
+    ReadClient lab;
+    const std::uint32_t xid = word_at(lab.read(4096, 1000), 0);
+    lab.answer(error(xid, 6, {1}));
+    ASSERT_EQ(lab.sent().size(), 1u);
+    if (version_1) {
+      Offer offer = offer_in(sent_again_to_version_1(lab));
+      ASSERT_EQ(offer.writes.size(), 1u);
+      EXPECT_FALSE(offer.reply);
+      offer.writes[0][0].length = 1000;
+      lab.answer(RawCall{.xid = xid, .writes = offer.writes}.with(words({xid, 1, 0, 0, 0, 0, 0, 1000})));
+    } else {
+      sent_again_to_version_2(lab);
+      lab.answer(error(xid, 6, {1}));  // refused again: it goes without them again
+      ASSERT_EQ(lab.sent().size(), 1u);
+      EXPECT_EQ(word_at(lab.sent()[0], 7), 0u);
+      EXPECT_EQ(word_at(lab.sent()[0], 8), 1u);
+      lab.answer(Header{.xid = xid, .flags = kResponse}.with(words({xid, 1, 0, 0, 0, 0, 0, 0})));
+    }
+    ASSERT_EQ(lab.finished.size(), 1u);
+    EXPECT_EQ(lab.finished[0].status, rpcrdma::CallStatus::Ok);
+    if (version_1) {
+      EXPECT_EQ(lab.finished[0].items.at(0).where, rpcrdma::ItemResult::Where::Placed);
+    }
+  }
 }
 
 }  // namespace

@@ -109,11 +109,10 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
   slot.force_reply_chunk = request.offer_reply_chunk;
   slot.repeatable = request.repeatable;
   slot.arguments = Slot::Arguments::InChunks;
-  slot.resent = slot.results_in_reply = false;
+  forget_refusal(slot);
   slot.ends_as.reset();
   slot.continued_bytes = 0;
   slot.reply_chunk_least = 0;
-  slot.max_segments = ~std::uint32_t{0};
   if (request.payload.size() < rpc::kMinCallBytes || request.reads.size() > kMaxReadItems ||
       request.writes.size() > kMaxWriteItems)
     return false;
@@ -251,11 +250,20 @@ void Requester::detach() noexcept {
   for (Slot* slot : by_sequence_) waiting_.push_front(*slot);
 }
 
+/// What one responder has refused the next may take, above all one of version 1. Arguments that are in the
+/// payload already stay there.
+void Requester::forget_refusal(Slot& slot) noexcept {
+  slot.resent = slot.results_in_reply = false;
+  slot.max_segments = ~std::uint32_t{0};
+  if (slot.arguments == Slot::Arguments::ToBeUnreduced) slot.arguments = Slot::Arguments::InChunks;
+}
+
 /// Nothing of the call is out any more, and nobody can reach its memory.
 void Requester::detach(Slot& slot) noexcept {
   slot.send_posted = false;
   slot.parts_posted = 0;
   slot.continued_bytes = 0;
+  forget_refusal(slot);
   switch (slot.state) {
     case State::Free:
       return;

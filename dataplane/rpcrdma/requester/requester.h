@@ -149,6 +149,7 @@ class Requester {
   void deliver(Slot& slot) noexcept;
   void free_windows(Slot& slot) noexcept;
   void recycle(Slot& slot) noexcept;
+  void forget_refusal(Slot& slot) noexcept;
   void detach(Slot& slot) noexcept;
 
   LinkContext& context_;

@@ -113,7 +113,8 @@ Requester::Shape Requester::shape_v1(const Slot& slot) const noexcept {
   std::size_t write_bytes = 0;
   std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
   for (std::uint32_t i = 0; i < slot.read_items; ++i) {
-    read_segments += segments_of(pieces.first(slot.read_pieces[i]));
+    if (slot.arguments == Slot::Arguments::InChunks)
+      read_segments += segments_of(pieces.first(slot.read_pieces[i]));
     pieces = pieces.subspan(slot.read_pieces[i]);
   }
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {

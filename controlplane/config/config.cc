@@ -88,6 +88,7 @@ void read_transport(Checker& check, const toml::table& root, segment::ConfigBloc
   check.integer(*table, "keep_alive_s", block.keep_alive_s, 0, 3600);
   check.integer(*table, "probe_after_s", block.probe_after_s, 0, 3600);
   check.integer(*table, "progress_timeout_s", block.progress_timeout_s, 0, 3600);
+  check.integer(*table, "version_1_memory_s", block.version_1_memory_s, 0, 86400);
   check.integer(*table, "max_connections", block.max_connections, 1, segment::kMaxConnections);
   check.integer(*table, "call_buffers", block.call_buffers, 1, 1024);
   check.integer(*table, "large_reply_buffers", block.large_reply_buffers, 1, 4096);

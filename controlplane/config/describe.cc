@@ -110,6 +110,7 @@ json describe(const Config& config) {
         {"keep_alive_s", block.keep_alive_s},
         {"probe_after_s", block.probe_after_s},
         {"progress_timeout_s", block.progress_timeout_s},
+        {"version_1_memory_s", block.version_1_memory_s},
         {"max_connections", block.max_connections},
         {"call_buffers", block.call_buffers},
         {"large_reply_buffers", block.large_reply_buffers},

@@ -58,6 +58,7 @@ rpcrdma::Version2Config version_2_config(const segment::ConfigBlock& config) {
   rpcrdma::Version2Config version2;
   version2.parameters.max_segments = config.max_segments;
   version2.keep_alive_ns = std::uint64_t{config.keep_alive_s} * 1'000'000'000;
+  version2.version_1_memory_ns = std::uint64_t{config.version_1_memory_s} * 1'000'000'000;
   version2.hold_calls = config.hold_calls != 0;
   return version2;
 }

@@ -38,6 +38,7 @@ rpcrdma::Connection* ServerDialer::dial(rpcrdma::Requester& requester, service::
                                            .credits_requested = dial.credits_requested,
                                            .sole_service = &callee,
                                            .active = true,
+                                           .server_port = dial.port,
                                            .progress_timeout_ns = config_.progress_timeout_ns,
                                            .probe_after_ns = config_.probe_after_ns,
                                            .max_version = config_.max_version,

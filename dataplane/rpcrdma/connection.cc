@@ -50,7 +50,6 @@ void Connection::established() noexcept {
 }
 
 void Connection::on_link_closed() noexcept {
-  version_.on_closed();
   intake_v2_.on_closed();
   properties_.on_closed();
   responder_.on_connection_lost();
@@ -61,6 +60,7 @@ bool Connection::reap() noexcept {
     return false;
   Requester* const requester = roles_.requester();
   if (requester != nullptr && !requester->quiescent()) return false;
+  version_.on_drained();
   link_.release_queue_pair();
   roles_.set_requester(nullptr);
   if (requester == nullptr) return true;
@@ -130,10 +130,12 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
     case WrKind::ReplySent:
       return responder_.on_reply_sent(id.index);
     case WrKind::CallSent:
+      version_.on_delivered();
       return roles_.requester()->on_call_sent(id.index);
     case WrKind::Invalidated:
       return roles_.requester()->on_invalidated(id.index);
     case WrKind::ControlSent:
+      version_.on_delivered();
       return on_control_sent(id.index);
     case WrKind::Probe:
       return link_.on_probed();

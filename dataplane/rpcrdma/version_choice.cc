@@ -5,12 +5,20 @@
 
 namespace sluice::rpcrdma {
 
+namespace {
+
+ServerAddress server_of(const Link& link) noexcept {
+  return {link.peer(), link.config().server_port};
+}
+
+}  // namespace
+
 void VersionChoice::open() noexcept {
   const ConnectionConfig& config = link_.config();
   LinkContext& context = link_.context();
   const bool version_2 =
       config.max_version >= v2::kVersion &&
-      !(config.active && context.version_memory.version_1_only(link_.peer(), context.now_ns));
+      !(config.active && context.version_memory.version_1_only(server_of(link_), context.now_ns));
   VersionState version = VersionState::Version1;
   Opening opening = Opening::Complete;
   if (version_2) version = config.active ? VersionState::AwaitingAnswer : VersionState::AwaitingFirstMessage;
@@ -18,16 +26,18 @@ void VersionChoice::open() noexcept {
     opening =
         config.version2.greeting == Greeting::Call ? Opening::AwaitingCall : Opening::AwaitingProperties;
   asked_ns_ = 0;
+  delivered_ = false;
   link_.begin(version, opening);
 }
 
-void VersionChoice::on_closed() noexcept {
-  if (link_.negotiating() && link_.close_reason() != CloseReason::LocalClose) remember_version_1();
+void VersionChoice::on_drained() noexcept {
+  if (delivered_ && link_.negotiating() && link_.close_reason() != CloseReason::LocalClose)
+    remember_version_1();
 }
 
 void VersionChoice::remember_version_1() noexcept {
   LinkContext& context = link_.context();
-  context.version_memory.add(link_.peer(), context.now_ns + link_.config().version2.version_1_memory_ns);
+  context.version_memory.add(server_of(link_), context.now_ns + link_.config().version2.version_1_memory_ns);
 }
 
 void VersionChoice::tick() noexcept {

@@ -17,8 +17,11 @@ class VersionChoice {
 
   /// The link has been opened: the version to begin with.
   void open() noexcept;
-  /// The link is Draining: a server that never answered version 2 is taken for one of version 1.
-  void on_closed() noexcept;
+  /// A message of ours has arrived.
+  void on_delivered() noexcept { delivered_ = true; }
+  /// The link is closed, and all that was sent is complete: a server that had the first message and never answered
+  /// it is taken for one of version 1 (V2-015).
+  void on_drained() noexcept;
   /// The first answer is late: closes the link.
   void tick() noexcept;
 
@@ -35,6 +38,7 @@ class VersionChoice {
 
   Link& link_;
   Roles& roles_;
+  bool delivered_ = false;      ///< the first message
   std::uint64_t asked_ns_ = 0;  ///< when the first message was seen to wait for its answer; 0: not yet
 };
 

@@ -132,6 +132,8 @@ struct ConfigBlock {
   std::uint32_t probe_after_s = 10;       ///< silence after which a peer is probed; zero: never
   std::uint32_t progress_timeout_s = 30;  ///< longest wait of a call for its peer; zero: for ever
   std::uint32_t hold_calls = 0;           ///< version 2: hold calls until the client is authenticated
+  /// How long a server that does not answer version 2 is taken for version 1 only; zero: never.
+  std::uint32_t version_1_memory_s = 3600;
   std::uint32_t reply_buffer_bytes = 8192;
   std::uint32_t call_buffers = 16;
   std::uint32_t large_reply_buffers = 16;

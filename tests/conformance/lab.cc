@@ -211,13 +211,13 @@ RawPeer::RawPeer(rdma::Device& device, std::uint32_t receive_bytes, std::uint32_
       receive_region_(device.allocate_memory(std::size_t{receive_bytes} * receives)),
       arena_(device.allocate_memory(kRawArenaBytes)) {}
 
-std::unique_ptr<rdma::QueuePair> RawPeer::make_queue_pair() {
+std::unique_ptr<rdma::QueuePair> RawPeer::make_queue_pair(bool with_receives) {
   rdma::QueuePairLimits limits;
   limits.recv_depth = receives_;
   limits.send_depth = 4096;
   auto qp = device_.create_queue_pair(limits);
   adopt(*qp);
-  post_receives();
+  if (with_receives) post_receives();
   return qp;
 }
 
@@ -446,7 +446,7 @@ ClientLab::~ClientLab() {
 
 void ClientLab::connect() {
   peer = std::make_unique<RawPeer>(*raw_device, options.raw_receive_bytes, options.raw_receives);
-  peer->owned_qp = peer->make_queue_pair();
+  peer->owned_qp = peer->make_queue_pair(options.raw_posts_receives);
   rdma::ConnectionManager& cm = *device->connection_manager();
   rdma::ConnectionManager& raw_cm = *raw_device->connection_manager();
   connection = engine->free_connection();

@@ -123,6 +123,7 @@ struct LabOptions {
   rpcrdma::RequesterConfig requester;    ///< when our engine is the requester
   std::uint32_t raw_receive_bytes = 1024;
   std::uint32_t raw_receives = 64;
+  bool raw_posts_receives = true;   ///< false: when the test says RawPeer::post_receives()
   bool remote_invalidation = true;  ///< a feature of our engine's device
 };
 
@@ -131,7 +132,8 @@ class RawPeer {
  public:
   RawPeer(rdma::Device& device, std::uint32_t receive_bytes, std::uint32_t receives);
 
-  std::unique_ptr<rdma::QueuePair> make_queue_pair();
+  /// With its Receives posted, or without.
+  std::unique_ptr<rdma::QueuePair> make_queue_pair(bool with_receives = true);
   void adopt(rdma::QueuePair& qp) { qp_ = &qp; }
   void post_receives();
 

@@ -140,6 +140,67 @@ TEST(V2Again, V2_016_a_connection_begins_with_nothing_of_the_one_before) {
   EXPECT_TRUE(lab.alive(5)) << "version 1 works as well";
 }
 
+/// A further connection of the client's, which is never established.
+rpcrdma::Connection& dial_in_vain(Client& lab) {
+  rpcrdma::Connection& dialed = *lab.engine->free_connection();
+  dialed.open(lab.device->create_queue_pair(lab.engine->queue_pair_limits()), lab.options.connection,
+              PeerAddress::from_ipv4(10, 0, 0, 1), lab.requester.get());
+  EXPECT_TRUE(dialed.negotiating());
+  dialed.close(rpcrdma::CloseReason::PeerClosed);
+  lab.settle();
+  while (lab.engine->take_closed() != nullptr) {
+  }
+  return dialed;
+}
+
+TEST(V2Again, V2_015_a_refused_connection_says_nothing_of_the_versions_of_a_server) {
+  Client lab;
+  lab.confirm();
+  lab.disconnect();
+  EXPECT_EQ(dial_in_vain(lab).state(), rpcrdma::Connection::State::Closed);
+  lab.connect();
+  EXPECT_EQ(lab.connection->version(), 2u);
+  EXPECT_TRUE(lab.connection->negotiating());
+}
+
+TEST(V2Again, V2_015_a_first_message_that_did_not_arrive_says_nothing_either) {
+  for (const bool delivered : {true, false}) {
+    LabOptions options = Client::defaults();
+    options.raw_posts_receives = delivered;
+    Client lab(options);
+    EXPECT_TRUE(lab.connection->negotiating());
+    EXPECT_EQ(lab.peer->inbox.size(), delivered ? 1u : 0u);
+    lab.disconnect();
+    lab.connect();
+    EXPECT_EQ(lab.connection->version(), delivered ? 1u : 2u);
+  }
+}
+
+TEST(V2Again, V2_015_a_call_may_be_the_first_message_that_arrives) {
+  LabOptions options = Client::defaults();
+  options.connection.version2.greeting = rpcrdma::Greeting::Call;
+  Client lab(options);
+  lab.submit_null();
+  lab.settle();
+  ASSERT_EQ(lab.peer->inbox.size(), 1u);
+  lab.disconnect();
+  lab.connect();
+  EXPECT_EQ(lab.connection->version(), 1u);
+}
+
+TEST(V2Again, V2_015_a_server_at_another_port_is_another_server) {
+  Client lab;
+  lab.disconnect();  // without an answer to version 2
+  lab.options.connection.server_port = 20050;
+  lab.connect();
+  EXPECT_EQ(lab.connection->version(), 2u);
+  lab.confirm();
+  lab.disconnect();
+  lab.options.connection.server_port = 0;
+  lab.connect();
+  EXPECT_EQ(lab.connection->version(), 1u);
+}
+
 /// The next connection finds a server of version 1; what it gets then.
 Bytes sent_again_to_version_1(Client& lab) {
   lab.disconnect();

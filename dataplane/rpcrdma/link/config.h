@@ -84,6 +84,8 @@ struct ConnectionConfig {
 
   /// True on the side that opened the connection: its calls are the forward direction.
   bool active = false;
+  /// Active side: that it connects to. With the address it tells servers apart.
+  std::uint16_t server_port = 0;
 
   /// Longest that a call waits for its peer without any progress: for RDMA Reads, for credits, for the
   /// acknowledgement of its reply. And the longest that a continued message takes in all.

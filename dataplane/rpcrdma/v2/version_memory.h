@@ -12,25 +12,32 @@
 
 namespace sluice::rpcrdma {
 
+/// An address may have several servers, each at a port of its own.
+struct ServerAddress {
+  PeerAddress host;
+  std::uint16_t port = 0;
+  bool operator==(const ServerAddress&) const = default;
+};
+
 /// The newest kEntries are remembered.
 class VersionMemory {
  public:
   static constexpr std::size_t kEntries = 64;
 
-  void add(const PeerAddress& peer, std::uint64_t until_ns) noexcept {
+  void add(const ServerAddress& server, std::uint64_t until_ns) noexcept {
     for (Entry& entry : entries_)
-      if (entry.until_ns > 0 && entry.peer == peer) return void(entry.until_ns = until_ns);
-    entries_[next_++ % kEntries] = {peer, until_ns};
+      if (entry.until_ns > 0 && entry.server == server) return void(entry.until_ns = until_ns);
+    entries_[next_++ % kEntries] = {server, until_ns};
   }
-  bool version_1_only(const PeerAddress& peer, std::uint64_t now_ns) const noexcept {
+  bool version_1_only(const ServerAddress& server, std::uint64_t now_ns) const noexcept {
     for (const Entry& entry : entries_)
-      if (entry.until_ns > now_ns && entry.peer == peer) return true;
+      if (entry.until_ns > now_ns && entry.server == server) return true;
     return false;
   }
 
  private:
   struct Entry {
-    PeerAddress peer;
+    ServerAddress server;
     std::uint64_t until_ns = 0;
   };
   std::array<Entry, kEntries> entries_{};

@@ -177,6 +177,7 @@ TEST(Settings, a_reactor_gets_its_own_processor) {
   config.reply_chunks_if_needed = 1;
   config.keep_alive_s = 3;
   config.probe_after_s = 4;
+  config.version_1_memory_s = 5;
   config.hold_calls = 1;
   config.max_segments = 12;
   const reactor::ReactorConfig reactor = reactor_config(config, 1);
@@ -188,6 +189,7 @@ TEST(Settings, a_reactor_gets_its_own_processor) {
   EXPECT_EQ(reactor.reply_chunks, rpcrdma::ReplyChunkPolicy::IfNeeded);
   EXPECT_EQ(reactor.version2.keep_alive_ns, 3'000'000'000u);
   EXPECT_EQ(reactor.probe_after_ns, 4'000'000'000u);
+  EXPECT_EQ(reactor.version2.version_1_memory_ns, 5'000'000'000u);
   EXPECT_TRUE(reactor.version2.hold_calls);
   EXPECT_EQ(reactor.version2.parameters.max_segments, 12u);
   EXPECT_EQ(reactor_config({}, 0).reply_chunks, rpcrdma::ReplyChunkPolicy::Always);

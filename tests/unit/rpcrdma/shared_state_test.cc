@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// State that the connections of a reactor share: the stage of work requests, failed transfers, servers of
-// version 1, buffers, queues.
+// What the connections of a reactor share, part by part: the stage of work requests, what is remembered of
+// failed transfers and old servers, buffers, queues.
 #include <gtest/gtest.h>
 
 #include <type_traits>
@@ -38,7 +38,7 @@ TEST(FailedTransfers, V1_039_the_newest_are_remembered) {
   EXPECT_FALSE(failed.take(peer(1), rpc::Xid{0}));
   for (std::uint32_t xid = 1; xid < kEntries + 1; ++xid)
     EXPECT_TRUE(failed.take(peer(1), rpc::Xid{xid})) << xid;
-  // All are taken; new entries are found again.
+  // All are taken; what comes now is found again.
   for (std::uint32_t round = 0; round < 2 * kEntries; ++round) {
     failed.add(peer(1), rpc::Xid{round});
     EXPECT_TRUE(failed.take(peer(1), rpc::Xid{round}));
@@ -47,30 +47,35 @@ TEST(FailedTransfers, V1_039_the_newest_are_remembered) {
 
 // --- Old servers
 
+ServerAddress server(std::uint8_t last, std::uint16_t port = 20049) {
+  return {peer(last), port};
+}
+
 TEST(VersionMemory, V2_015_a_server_is_taken_for_version_1_until_its_time_is_over) {
   VersionMemory memory;
-  EXPECT_FALSE(memory.version_1_only(peer(1), 0));
-  memory.add(peer(1), 100);
-  EXPECT_TRUE(memory.version_1_only(peer(1), 99));
-  EXPECT_FALSE(memory.version_1_only(peer(1), 100));
-  EXPECT_FALSE(memory.version_1_only(peer(2), 0));
-  memory.add(peer(1), 200);
-  EXPECT_TRUE(memory.version_1_only(peer(1), 199));
-  memory.add(peer(1), 50);
-  EXPECT_FALSE(memory.version_1_only(peer(1), 50)) << "the peer has one entry";
+  EXPECT_FALSE(memory.version_1_only(server(1), 0));
+  memory.add(server(1), 100);
+  EXPECT_TRUE(memory.version_1_only(server(1), 99));
+  EXPECT_FALSE(memory.version_1_only(server(1), 100));
+  EXPECT_FALSE(memory.version_1_only(server(2), 0));
+  EXPECT_FALSE(memory.version_1_only(server(1, 20050), 0)) << "another server at this address";
+  memory.add(server(1), 200);
+  EXPECT_TRUE(memory.version_1_only(server(1), 199));
+  memory.add(server(1), 50);
+  EXPECT_FALSE(memory.version_1_only(server(1), 50)) << "it has one entry";
 }
 
 TEST(VersionMemory, V2_015_the_newest_servers_are_remembered) {
   constexpr auto kEntries = static_cast<std::uint8_t>(VersionMemory::kEntries);
   VersionMemory memory;
-  for (std::uint8_t i = 0; i < kEntries; ++i) memory.add(peer(i), 100);
-  // An address that is there already replaces no other.
-  for (int again = 0; again < 3; ++again) memory.add(peer(5), 100);
-  for (std::uint8_t i = 0; i < kEntries; ++i) EXPECT_TRUE(memory.version_1_only(peer(i), 1)) << int{i};
-  memory.add(peer(200), 100);
-  EXPECT_FALSE(memory.version_1_only(peer(0), 1));
-  for (std::uint8_t i = 1; i < kEntries; ++i) EXPECT_TRUE(memory.version_1_only(peer(i), 1)) << int{i};
-  EXPECT_TRUE(memory.version_1_only(peer(200), 1));
+  for (std::uint8_t i = 0; i < kEntries; ++i) memory.add(server(i), 100);
+  // Nobody new: no entry is lost.
+  for (int again = 0; again < 3; ++again) memory.add(server(5), 100);
+  for (std::uint8_t i = 0; i < kEntries; ++i) EXPECT_TRUE(memory.version_1_only(server(i), 1)) << int{i};
+  memory.add(server(200), 100);
+  EXPECT_FALSE(memory.version_1_only(server(0), 1));
+  for (std::uint8_t i = 1; i < kEntries; ++i) EXPECT_TRUE(memory.version_1_only(server(i), 1)) << int{i};
+  EXPECT_TRUE(memory.version_1_only(server(200), 1));
 }
 
 // --- Work requests
@@ -104,7 +109,7 @@ TEST_F(Stage, pieces_that_go_on_are_one) {
   EXPECT_EQ(wr.sges[0].length, 20u);
   EXPECT_EQ(wr.sges[1].length, 4u);
   EXPECT_EQ(wr.sges[2].length, 4u);
-  // The next work request starts a new piece, even where it is contiguous.
+  // The next work request has pieces of its own, though they would go on.
   ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, 8, 0));
   EXPECT_TRUE(stage.append(piece(32, 4, 2)));
   EXPECT_EQ(stage.wrs()[1].sges.size(), 1u);
@@ -134,8 +139,8 @@ TEST_F(Stage, a_work_request_has_as_many_pieces_as_the_device_takes) {
   ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, 1, 0));
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(stage.append(piece(i * 64, 8)));
   EXPECT_FALSE(stage.append(piece(1024, 8)));
-  EXPECT_TRUE(stage.append(piece(136, 8))) << "contiguous with the last piece";
-  // Pieces beyond the limit begin another work request.
+  EXPECT_TRUE(stage.append(piece(136, 8))) << "it goes on from the last";
+  // A transfer begins another one.
   stage.clear();
   EXPECT_TRUE(stage.empty());
   stage.begin_transfers();
@@ -176,7 +181,7 @@ TEST_F(Stage, what_is_rolled_back_is_gone) {
   EXPECT_EQ(stage.mark().sges, 1u);
 }
 
-// --- Identifiers of work requests
+// --- Names of work requests
 
 TEST(WrIds, each_part_has_its_place) {
   const WrId id{WrKind::Invalidated, 0xfedc, 0xba98, 0x7654};

@@ -64,6 +64,7 @@ void IntakeV2::arrive(const Arrived& arrived) noexcept {
 
   if (grant_only) {
     ++counters.grants_received;
+    if (header.invalidate != rdma::Rkey{}) ++counters.grants_with_handle;  // D2-18
     link_.touch();
     return link_.repost(arrived.buffer);
   }
@@ -271,6 +272,7 @@ bool IntakeV2::take_part(const Arrived& arrived, const v2::Header& header, Step 
     return fault(arrived, header, kRefuseSystem), true;
   }
   ++link_.counters().parts_received;
+  if (header.more() && header.invalidate != rdma::Rkey{}) ++link_.counters().parts_with_handle;  // D2-39
   std::memcpy(assembly_ + assembled_bytes_, part.data(), part.size());
   assembled_bytes_ += static_cast<std::uint32_t>(part.size());
   last_part_ns_ = link_.context().now_ns;

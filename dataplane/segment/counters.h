@@ -82,6 +82,8 @@
   X(clamped_properties, error, "Property values out of range")                                                   \
   X(grants_capped, error, "Grants of more credits than can be represented")                                      \
   X(zero_limits, error, "Credit words with a limit of zero")                                                     \
+  X(grants_with_handle, error, "Version 2 grants with a handle to invalidate, which is ignored")                  \
+  X(parts_with_handle, error, "Parts but the last with a handle to invalidate, which is ignored")                 \
   X(unmatched_invalidate, error, "Calls whose handle to invalidate is in none of their segments")                \
   X(direction_not_served, error, "Calls in a direction that this connection does not serve")                     \
   X(connections_opened, connection, "Connections opened")                                                        \

@@ -71,6 +71,46 @@ TEST(V2Counters, calls_at_the_responder) {
   });
 }
 
+TEST(V2Counters, V2_041_V2_088_D2_18_D2_39_handles_where_nothing_is_invalidated) {
+  expect_counts({
+      {"in a grant",
+       [](Server& lab) {
+         lab.ask(Header{.xid = 0, .credit = 0x00400003, .type = kNoMsg, .invalidate = 7}.bytes());
+       },
+       received(1, 36, {{"grants_received", 1}, {"grants_with_handle", 1}})},
+      {"in a part that another follows",
+       [](Server& lab) {
+         const Bytes payload = test_call(kXid, 0);
+         lab.peer->send(
+             Header{.xid = kXid, .flags = kMore, .invalidate = 7}.with(std::span(payload).first(20)));
+         lab.answer(Header{.xid = kXid}.with(std::span(payload).subspan(20)));
+       },
+       received(2, 2 * 36 + 40,
+                {{"calls_received", 1},
+                 {"parts_received", 2},
+                 {"parts_with_handle", 1},
+                 {"replies_sent", 1},
+                 {"inline_bytes_sent", kPlainReply}})},
+      {"in a last part, which may have one",
+       [](Server& lab) {
+         const auto memory = lab.peer->expose(8, rdma::kRemoteWrite);
+         const Bytes payload = test_call(kXid, TestService::kSource, {8});
+         lab.peer->send(Header{.xid = kXid, .flags = kMore}.with(std::span(payload).first(20)));
+         lab.answer(
+             Header{.xid = kXid, .invalidate = handle(memory.segment), .writes = {{memory.segment}}}.with(
+                 std::span(payload).subspan(20)));
+       },
+       received(2, 2 * 36 + 44 + 24,
+                {{"calls_received", 1},
+                 {"parts_received", 2},
+                 {"replies_sent", 1},
+                 {"inline_bytes_sent", kPlainReply + 24 + 12},
+                 {"rdma_writes", 1},
+                 {"rdma_write_bytes", 8},
+                 {"remote_invalidations", 1}})},
+  });
+}
+
 TEST(V2Counters, headers_that_the_responder_drops_or_refuses) {
   expect_counts({
       {"fragment",

@@ -213,6 +213,21 @@ TEST(Reconnect, V1_039_V1_145_a_bad_handle_ends_one_connection_and_its_retransmi
   EXPECT_EQ(lab.connection->responder().busy_slots(), 0u);
 }
 
+TEST(Reconnect, V1_039_a_call_whose_XID_failed_long_ago_is_a_call_like_others) {
+  ServerLab lab;
+  const rpcrdma::Segment nowhere{rdma::Rkey{0x12345678}, 64, 0x1000};
+  lab.exchange(
+      RawCall{.xid = 0x6000, .reads = {{44, nowhere}}}.with(test_call(0x6000, TestService::kSink, {64})));
+  ASSERT_EQ(lab.connection->close_reason(), rpcrdma::CloseReason::RemoteAccess);
+  lab.reconnect();
+  lab.now_ns += rpcrdma::FailedTransfers::kLifetimeNs;
+  const auto memory = lab.peer->expose(64, rdma::kRemoteRead);
+  const Bytes answer = lab.call(RawCall{.xid = 0x6000, .reads = {{44, memory.segment}}}.with(
+      test_call(0x6000, TestService::kSink, {64})));
+  EXPECT_EQ(word_at(answer, 3), 0u);
+  EXPECT_EQ(accept_stat(answer), 0u);
+}
+
 TEST(Reconnect, V1_145_V1_147_handles_of_another_connection_or_direction_are_refused) {
   ServerLab lab;
   const auto writable = lab.peer->expose(64, rdma::kRemoteWrite);

@@ -60,7 +60,8 @@ class Responder final : private service::CallHost {
   void on_failed(std::uint16_t slot, bool last) noexcept;
   /// The peer's memory refused an RDMA Read or Write of this slot: its retransmission is refused (V1-039).
   void note_failed_transfer(std::uint16_t slot) noexcept {
-    context_.failed_transfers.add(link_.peer(), slots_[slot].message_.header.fixed.xid);
+    context_.failed_transfers.add(link_.peer(), slots_[slot].message_.header.fixed.xid,
+                                  link_.context().now_ns);
   }
 
   /// Slots that waited for room in the send queue.

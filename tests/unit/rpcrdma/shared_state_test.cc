@@ -21,28 +21,59 @@ Peer peer(std::uint8_t last) {
 
 // --- Failed transfers
 
+constexpr std::uint64_t kLifetimeNs = FailedTransfers::kLifetimeNs;
+
 TEST(FailedTransfers, V1_039_an_entry_is_taken_once_and_is_its_peers) {
   FailedTransfers failed;
-  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{7}));
-  failed.add(peer(1), rpc::Xid{7});
-  EXPECT_FALSE(failed.take(peer(2), rpc::Xid{7}));
-  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{8}));
-  EXPECT_TRUE(failed.take(peer(1), rpc::Xid{7}));
-  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{7}));
+  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{7}, 1));
+  failed.add(peer(1), rpc::Xid{7}, 1);
+  EXPECT_FALSE(failed.take(peer(2), rpc::Xid{7}, 1));
+  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{8}, 1));
+  EXPECT_TRUE(failed.take(peer(1), rpc::Xid{7}, 1));
+  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{7}, 1));
+}
+
+TEST(FailedTransfers, V1_039_an_entry_is_over_after_its_time) {
+  FailedTransfers failed;
+  failed.add(peer(1), rpc::Xid{7}, 5);
+  failed.add(peer(1), rpc::Xid{8}, 6);
+  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{7}, 5 + kLifetimeNs));
+  EXPECT_TRUE(failed.take(peer(1), rpc::Xid{8}, 5 + kLifetimeNs));
+  failed.add(peer(1), rpc::Xid{9}, 10);
+  EXPECT_TRUE(failed.take(peer(1), rpc::Xid{9}, 9 + kLifetimeNs));
+  failed.add(peer(1), rpc::Xid{9}, 10);
+  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{9}, 10 + kLifetimeNs));
 }
 
 TEST(FailedTransfers, V1_039_the_newest_are_remembered) {
-  constexpr auto kEntries = static_cast<std::uint32_t>(FailedTransfers::kEntries);
+  constexpr auto kEntries = static_cast<std::uint8_t>(FailedTransfers::kEntries);
   FailedTransfers failed;
-  for (std::uint32_t xid = 0; xid < kEntries + 1; ++xid) failed.add(peer(1), rpc::Xid{xid});
-  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{0}));
-  for (std::uint32_t xid = 1; xid < kEntries + 1; ++xid)
-    EXPECT_TRUE(failed.take(peer(1), rpc::Xid{xid})) << xid;
+  for (std::uint8_t i = 0; i < kEntries + 1; ++i) failed.add(peer(i), rpc::Xid{i}, 1u + i);
+  EXPECT_FALSE(failed.take(peer(0), rpc::Xid{0}, kEntries + 2));
+  for (std::uint8_t i = 1; i < kEntries + 1; ++i)
+    EXPECT_TRUE(failed.take(peer(i), rpc::Xid{i}, kEntries + 2)) << int{i};
   // All are taken; what comes now is found again.
   for (std::uint32_t round = 0; round < 2 * kEntries; ++round) {
-    failed.add(peer(1), rpc::Xid{round});
-    EXPECT_TRUE(failed.take(peer(1), rpc::Xid{round}));
+    failed.add(peer(1), rpc::Xid{round}, 1000);
+    EXPECT_TRUE(failed.take(peer(1), rpc::Xid{round}, 1000));
   }
+}
+
+/// Any process of a client's host may connect, and fail on purpose with the XIDs that the kernel will use.
+TEST(FailedTransfers, V1_039_a_host_has_few_entries_and_takes_none_of_others) {
+  constexpr auto kPerHost = static_cast<std::uint32_t>(FailedTransfers::kEntriesPerHost);
+  FailedTransfers failed;
+  failed.add(peer(2), rpc::Xid{1}, 1);
+  for (std::uint32_t xid = 0; xid < 1000; ++xid) failed.add(peer(1), rpc::Xid{xid}, 2 + xid);
+  std::uint32_t taken = 0;
+  for (std::uint32_t xid = 0; xid < 1000; ++xid) taken += failed.take(peer(1), rpc::Xid{xid}, 1002) ? 1 : 0;
+  EXPECT_EQ(taken, kPerHost);
+  EXPECT_TRUE(failed.take(peer(2), rpc::Xid{1}, 1002));
+  // Of its own, the newest are kept.
+  for (std::uint32_t xid = 0; xid < kPerHost + 1; ++xid) failed.add(peer(1), rpc::Xid{xid}, 2000 + xid);
+  EXPECT_FALSE(failed.take(peer(1), rpc::Xid{0}, 3000));
+  EXPECT_TRUE(failed.take(peer(1), rpc::Xid{1}, 3000));
+  EXPECT_TRUE(failed.take(peer(1), rpc::Xid{kPerHost}, 3000));
 }
 
 // --- Old servers

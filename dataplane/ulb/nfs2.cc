@@ -23,6 +23,9 @@ constexpr std::array<service::ProcedureBinding, kNfs2Procedures> procedure_table
   table[kNfs2SymLink].eligible_arguments = 1;
   table[kNfs2Read].eligible_results = 1;
   table[kNfs2ReadLink].eligible_results = 1;
+  for (const Nfs2Procedure procedure :
+       {kNfs2Create, kNfs2Remove, kNfs2Rename, kNfs2Link, kNfs2SymLink, kNfs2MkDir, kNfs2RmDir})
+    table[procedure].idempotent = false;
   return table;
 }
 constexpr auto kProcedures = procedure_table();

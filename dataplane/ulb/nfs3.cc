@@ -23,6 +23,10 @@ constexpr std::array<service::ProcedureBinding, kNfs3Procedures> procedure_table
   table[kNfs3SymLink].eligible_arguments = 1;
   table[kNfs3Read].eligible_results = 1;
   table[kNfs3ReadLink].eligible_results = 1;
+  // SETATTR may be guarded by a ctime, which it changes.
+  for (const Nfs3Procedure procedure : {kNfs3SetAttr, kNfs3Create, kNfs3MkDir, kNfs3SymLink, kNfs3MkNod,
+                                        kNfs3Remove, kNfs3RmDir, kNfs3Rename, kNfs3Link})
+    table[procedure].idempotent = false;
   return table;
 }
 constexpr auto kProcedures = procedure_table();

@@ -103,7 +103,8 @@ void Responder::check_call(CallSlot& slot) noexcept {
     place_call(slot);
 }
 
-/// Decodes the RPC header and finds the service. False when the call is answered or refused already.
+/// Decodes the RPC header, finds the service, and sees to room for the reply of what must not be repeated. False
+/// when the call is answered or refused already.
 bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
   Counters& counters = link_.counters();
   const rpc::CallDecode decoded = rpc::decode_call(reader, slot.header_);
@@ -138,10 +139,12 @@ bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
     slot.procedure_ = entry->place_of(slot.header_.procedure);
   }
   const service::Binding& binding = *slot.binding_;
+  const service::ProcedureBinding procedure = binding.procedure(slot.header_.procedure);
   if (!slot.message_.header.chunks.writes.empty() && binding.unusable == service::UnusableChunks::Refuse &&
-      !link_.speaks_version_2() && binding.procedure(slot.header_.procedure).eligible_results == 0)
+      !link_.speaks_version_2() && procedure.eligible_results == 0)
     return refuse(slot, counters.not_eligible), false;  // V1-189
-  return true;
+  return procedure.idempotent ||
+         reply_will_fit(slot, binding.max_results_bytes(slot.header_.procedure, reader.rest()));
 }
 
 void Responder::refuse_program(CallSlot& slot) noexcept {

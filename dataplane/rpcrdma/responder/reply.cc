@@ -116,12 +116,31 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
     plan.payload_bytes += xdr::padded(item.bytes);
     send_pieces += item.pieces + 2;
   }
-  const bool pieces_fit = send_pieces <= link_.stage().max_sge();
-  return link_.speaks_version_2() ? choose_version_2(slot, plan, pieces_fit)
-                                  : choose_version_1(slot, plan, pieces_fit);
+  if (!choose_mechanism(slot, plan, send_pieces <= link_.stage().max_sge())) return false;
+  plan.invalidate = handle_to_invalidate(slot);
+  return true;
 }
 
-bool Responder::choose_version_1(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
+/// Before the call is executed: of the largest results that it can have. False: it is refused (D2-47).
+bool Responder::reply_will_fit(CallSlot& slot, std::uint64_t results_bytes) noexcept {
+  ReplyPlan plan{.payload_bytes = rpc::kMinReplyBytes + results_bytes};
+  if (choose_mechanism(slot, plan, true)) return true;
+  set_state(slot, State::Pushing);
+  return false;
+}
+
+bool Responder::choose_mechanism(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
+  const bool version_2 = link_.speaks_version_2();
+  if (version_2 ? choose_version_2(slot, plan, pieces_fit) : choose_version_1(slot, plan, pieces_fit))
+    return true;
+  ++link_.counters().reply_too_large;
+  slot.refusal_ = version_2 ? v2::Error{.code = v2::ErrorCode::ReplyResource,
+                                        .bytes_needed = static_cast<std::uint32_t>(plan.payload_bytes)}
+                            : kRefuseXdr;
+  return false;
+}
+
+bool Responder::choose_version_1(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
   const std::uint32_t limit = link_.send_bytes();
   plan.header_bytes = v1::header_bytes(ReplyChunks{chunks.writes, {}, chunks.reply, 0});
@@ -134,17 +153,13 @@ bool Responder::choose_version_1(CallSlot& slot, ReplyPlan& plan, bool pieces_fi
     plan.mechanism = ReplyPlan::Mechanism::ReplyChunk;
     return true;
   }
-  if (inline_fits) return true;
-  ++link_.counters().reply_too_large;
-  slot.refusal_ = kRefuseXdr;
-  return false;
+  return inline_fits;
 }
 
 /// Inline, Reply chunk, continuation, error: in this order (D2-42 to D2-44).
-bool Responder::choose_version_2(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
+bool Responder::choose_version_2(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {
   const ChunkLists& chunks = slot.message_.header.chunks;
   const std::uint32_t limit = link_.send_bytes();
-  plan.invalidate = handle_to_invalidate(slot);
   plan.header_bytes = v2::header_bytes(ReplyChunks{chunks.writes, {}, {}, 0});
   const bool continues = slot.continued_bytes_ > 0;  // what has begun in parts ends so
   if (!continues && plan.header_bytes + plan.payload_bytes <= limit && pieces_fit) return true;
@@ -160,9 +175,6 @@ bool Responder::choose_version_2(CallSlot& slot, ReplyPlan& plan, bool pieces_fi
     plan.mechanism = ReplyPlan::Mechanism::Continued;
     return true;
   }
-  ++link_.counters().reply_too_large;
-  slot.refusal_ = v2::Error{.code = v2::ErrorCode::ReplyResource,
-                            .bytes_needed = static_cast<std::uint32_t>(plan.payload_bytes)};
   return false;
 }
 

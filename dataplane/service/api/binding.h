@@ -17,6 +17,9 @@ namespace sluice::service {
 struct ProcedureBinding {
   std::uint8_t eligible_arguments = 0;  ///< most Read chunks with a Position other than zero
   std::uint8_t eligible_results = 0;    ///< most Write chunks that results can fill
+  /// False: such a call is executed only if its largest results have room in a reply, as an error after its
+  /// execution makes its client repeat it (D2-47). Binding::max_results_bytes has to be there, and exact.
+  bool idempotent = true;
 };
 
 /// An eligible item in an encoded argument or result.

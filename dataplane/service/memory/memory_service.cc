@@ -52,18 +52,6 @@ void MemoryService::exchange_exports(std::vector<ExportOptions>& exports) noexce
   make_roots();  // an export without a free inode for its root is not in use
 }
 
-namespace {
-
-/// Procedures that are not idempotent.
-constexpr bool must_not_repeat(std::uint32_t procedure) noexcept {
-  constexpr std::uint32_t kSetAttr = 2;  // guarded by a ctime that it changes
-  constexpr std::uint32_t kFirst = 8;    // CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME,
-  constexpr std::uint32_t kLast = 15;    // LINK
-  return procedure == kSetAttr || (procedure >= kFirst && procedure <= kLast);
-}
-
-}  // namespace
-
 // --- Dispatch ------------------------------------------------------------------------------------
 
 Execution MemoryService::execute(Call& call) noexcept {
@@ -82,7 +70,7 @@ Execution MemoryService::execute(Call& call) noexcept {
     if (!call.require_results(std::min<std::uint64_t>(wanted, kMaxReaddirBytes)))
       return Execution::NeedsMemory;
   }
-  keep_reply_ = must_not_repeat(procedure);
+  keep_reply_ = !binding().procedure(procedure).idempotent;
   if (keep_reply_ && answer_again(call)) return keep_reply_ = false, Execution::Started;
   xdr::Reader in(call.arguments());
   (this->*kHandlers[procedure])(call, in);

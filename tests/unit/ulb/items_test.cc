@@ -130,6 +130,14 @@ TEST(Items, V1_193_X_13_of_version_2) {
   EXPECT_FALSE(item_of(replies, kNfs2Read, Builder().words({70}).bytes()));  // NFSERR_STALE
 }
 
+TEST(Items, D2_47_what_must_not_be_executed_twice_in_version_2) {
+  for (std::uint32_t procedure = 0; procedure < 30; ++procedure) {
+    const bool changes_names = procedure >= kNfs2Create && procedure <= kNfs2RmDir;
+    EXPECT_EQ(nfs2_binding().procedure(procedure).idempotent, !changes_names) << procedure;
+  }
+  EXPECT_TRUE(nfs4_binding().procedure(1).idempotent);
+}
+
 TEST(Items, V1_118_largest_results_of_version_2) {
   const auto most = [](std::uint32_t procedure, const Bytes& arguments = {}) {
     return nfs2_binding().max_results_bytes(procedure, arguments);

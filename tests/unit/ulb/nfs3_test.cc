@@ -40,6 +40,19 @@ TEST(UlbNfs3, companions_have_no_eligible_items) {
     }
 }
 
+TEST(UlbNfs3, D2_47_what_must_not_be_executed_twice) {
+  const std::vector<std::uint32_t> expected = {kNfs3SetAttr, kNfs3Create, kNfs3MkDir,
+                                               kNfs3SymLink, kNfs3MkNod,  kNfs3Remove,
+                                               kNfs3RmDir,   kNfs3Rename, kNfs3Link};
+  std::vector<std::uint32_t> marked;
+  for (std::uint32_t procedure = 0; procedure < 30; ++procedure)
+    if (!nfs3_binding().procedure(procedure).idempotent) marked.push_back(procedure);
+  EXPECT_EQ(marked, expected);
+  // Their replies fit the least threshold with the least header: no client that offers no chunks is refused.
+  for (const std::uint32_t procedure : expected)
+    EXPECT_LE(28 + 24 + nfs3_binding().max_results_bytes(procedure, {}), 1024u) << procedure;
+}
+
 TEST(UlbNfs3, V1_197_readdir_results_are_bounded_by_the_count_asked_for) {
   const auto arguments = encode([](auto& out) {
     out.opaque(Handle(20));

@@ -44,6 +44,7 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
 
 void Connection::established() noexcept {
   link_.established();
+  established_ns_ = link_.context().now_ns;
   probe::connection_established(number());
   if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
   if (roles_.requester() != nullptr) roles_.requester()->on_established();
@@ -215,9 +216,18 @@ void Connection::end_turn() noexcept {
   link_.flush();
 }
 
+/// The control plane ends a handshake sooner; this is for when it is not there.
+void Connection::close_stranger() noexcept {
+  const std::uint64_t limit_ns = config().progress_timeout_ns;
+  const std::uint64_t now_ns = link_.context().now_ns;
+  if (holds_calls() && limit_ns > 0 && now_ns > established_ns_ && now_ns - established_ns_ > limit_ns)
+    close(CloseReason::NotAuthenticated);
+}
+
 void Connection::tick() noexcept {
   if (!is_open()) return;
   link_.probe_if_silent();
+  close_stranger();
   responder_.tick();
   if (!is_open()) return;
   if (!speaks_version_2()) return;

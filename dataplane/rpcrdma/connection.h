@@ -120,6 +120,7 @@ class Connection final : public service::Client, private LinkOwner {
   }
   void on_failed_completion(const rdma::WorkCompletion& wc, WrId id) noexcept;
   void on_control_sent(std::uint16_t index) noexcept;
+  void close_stranger() noexcept;
 
   ReverseCallers& callers_;
   Link link_;
@@ -129,6 +130,7 @@ class Connection final : public service::Client, private LinkOwner {
   Properties properties_;
   IntakeV1 intake_v1_;
   IntakeV2 intake_v2_;
+  std::uint64_t established_ns_ = 0;
   bool requester_borrowed_ = false;                 ///< the requester goes back to callers_
   std::uint32_t credits_ = 0;                       ///< as the credit policy has set them
   std::uint32_t credit_limit_ = ~std::uint32_t{0};  ///< by a service

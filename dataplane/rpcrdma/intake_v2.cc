@@ -167,7 +167,10 @@ bool IntakeV2::take(const Arrived& arrived, const v2::DecodeResult& decoded) noe
   const v2::Header& header = decoded.header;
   if (refuse_before_sequence(arrived, decoded)) return true;
   const bool part = header.more() || sequence_.in_progress();
-  if (part && !has_assembly(part_of(arrived, header).size())) return false;
+  // Before admission there is memory for what leads to it only.
+  const bool stranger = part && roles_.responder().holds_calls();
+  const bool to_refuse = stranger && header.type != HeaderType::ConnProp && !sequence_.in_progress();
+  if (part && !to_refuse && !has_assembly(part_of(arrived, header).size())) return false;
   const Step step = sequence_.next({header.fixed.xid, header.type, header.response()}, header.more());
   if (step == Step::Broken) {
     ++link_.counters().broken_sequences;
@@ -179,6 +182,10 @@ bool IntakeV2::take(const Arrived& arrived, const v2::DecodeResult& decoded) noe
     return link_.repost(arrived.buffer), true;
   }
   Refusal refusal = content_refusal(decoded);
+  if (to_refuse && !refusal) {
+    ++link_.counters().parts_before_admission;
+    refusal = kRefuseSystem;
+  }
   if (refusal) {
     sequence_.give_up();
     drop_assembly();
@@ -264,8 +271,11 @@ Refusal IntakeV2::content_refusal(const v2::DecodeResult& decoded) noexcept {
 bool IntakeV2::take_part(const Arrived& arrived, const v2::Header& header, Step step) noexcept {
   const bool properties = header.type == HeaderType::ConnProp;
   const auto part = part_of(arrived, header);
-  const std::size_t room = link_.context().assembly.most_bytes();
-  if (assembled_bytes_ + part.size() > std::min<std::size_t>(properties ? kMaxPropertyBytes : room, room)) {
+  std::size_t room = link_.context().assembly.most_bytes();
+  if (properties)
+    room = std::min<std::size_t>(
+        room, roles_.responder().holds_calls() ? kMaxStrangersPropertyBytes : kMaxPropertyBytes);
+  if (assembled_bytes_ + part.size() > room) {
     ++link_.counters().call_too_long;
     sequence_.give_up();
     drop_assembly();

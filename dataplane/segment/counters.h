@@ -29,6 +29,8 @@
   X(rdma_write_bytes, bytes, "Bytes placed by RDMA Write")                                                        \
   X(probes_sent, tx, "RDMA Writes of no bytes sent to peers that had been silent")                               \
   X(stalled_calls, error, "Connections closed because a call waited too long for the peer")                       \
+  X(parts_before_admission, error,                                                                                \
+    "Continued calls refused because the peer had not shown yet who it is")                                       \
   X(waits_call_slot, wait, "Calls that waited for a call slot")                                                  \
   X(waits_send_queue, wait, "Calls that waited for room in the send queue")                                      \
   X(waits_call_memory, wait, "Calls that waited for a long-call buffer")                                         \

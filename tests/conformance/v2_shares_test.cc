@@ -140,5 +140,78 @@ TEST(V2Shares, V2_062_a_handshake_has_memory_whatever_others_hold) {
   EXPECT_TRUE(is_success(lab.ask(parts[0]).at(0), 6));
 }
 
+// --- A host that has not shown yet who it is
+
+LabOptions strangers() {
+  LabOptions options = shared();
+  options.connection.version2.hold_calls = true;
+  return options;
+}
+
+TEST(V2Strangers, V2_062_get_no_memory_for_continued_calls) {
+  Server lab(strangers());
+  lab.hello();
+  const std::size_t all = lab.engine->assembly_memory().available();
+  const auto parts = in_parts(5, 2 * kSmall);
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+    lab.peer->send(parts[i]);
+    lab.settle();
+    EXPECT_EQ(lab.engine->assembly_memory().available(), all);
+  }
+  lab.peer->send(parts.back());
+  lab.settle();
+  ASSERT_EQ(lab.answers().size(), 1u);
+  EXPECT_TRUE(is_error(lab.answers()[0], 5, static_cast<std::uint32_t>(rpcrdma::v2::ErrorCode::System)));
+  EXPECT_EQ(lab.counters().parts_before_admission, 1u);
+  // Who is admitted later has lost nothing.
+  lab.connection->admit();
+  for (const Bytes& part : in_parts(6, 400)) lab.peer->send(part);
+  lab.settle();
+  EXPECT_TRUE(is_success(lab.answers().back(), 6));
+}
+
+TEST(V2Strangers, V2_062_send_only_short_sets_of_properties) {
+  for (const bool held : {false, true}) {
+    LabOptions options = shared();
+    options.connection.version2.hold_calls = held;
+    Server lab(options);
+    lab.hello();
+    // One property of a kind that nobody knows: its length, in parts.
+    constexpr std::uint32_t kBytes = kSmall + 4000;
+    Bytes set = words({1, 0x7000'0001, kBytes});
+    set.resize(set.size() + kBytes);
+    for (std::size_t at = 0; at < set.size(); at += 3000) {
+      const std::size_t part = std::min<std::size_t>(3000, set.size() - at);
+      Bytes message =
+          Header{
+              .xid = 3, .credit = 0x00400010, .type = kConnProp, .flags = at + part < set.size() ? kMore : 0}
+              .prefix();
+      append(message, std::span(set).subspan(at, part));
+      lab.peer->send(message);
+      lab.settle();
+    }
+    EXPECT_EQ(lab.counters().call_too_long, held ? 1u : 0u);
+  }
+}
+
+TEST(V2Strangers, V2_062_are_sent_away_after_a_while_even_without_a_control_plane) {
+  Server lab(strangers());
+  lab.hello();
+  lab.peer->send(null_call(4));
+  lab.pass(29 * kSecond);
+  EXPECT_TRUE(lab.connection->is_open());
+  lab.pass(2 * kSecond);
+  EXPECT_EQ(lab.connection->close_reason(), CloseReason::NotAuthenticated);
+}
+
+TEST(V2Strangers, V2_062_who_was_admitted_stays) {
+  Server lab(strangers());
+  lab.hello();
+  lab.pass(20 * kSecond);
+  lab.connection->admit();
+  lab.pass(100 * kSecond);
+  EXPECT_TRUE(lab.alive2());
+}
+
 }  // namespace
 }  // namespace sluice::conformance::v2

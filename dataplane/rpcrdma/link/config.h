@@ -36,6 +36,9 @@ inline constexpr std::uint32_t kLeastSlots = 2;
 
 /// Longest set of properties, all parts of it together (D2-25).
 inline constexpr std::uint32_t kMaxPropertyBytes = 64u << 10;
+/// The same before the peer has shown who it is: enough for that, and no more than a small buffer that each
+/// connection has for itself.
+inline constexpr std::uint32_t kMaxStrangersPropertyBytes = 16u << 10;
 
 enum class ReplyChunkPolicy : std::uint8_t {
   Always,    ///< an offered Reply chunk takes every executed reply that fits it (V1-120, A-02)

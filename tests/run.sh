@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# tests/run.sh                    the quick tier: unit, conformance, fault and short fuzzing under ASan and UBSan, and a short
-#                                 end-to-end test of each kind on the release build
+# tests/run.sh                    the quick tier: unit, conformance, isolation, fault and short fuzzing under ASan and UBSan,
+#                                 and a short end-to-end test of each kind on the release build
 # tests/run.sh all                everything; 'rest' is everything but the quick tier
 # tests/run.sh SUITE...           suites by name; a wrong one prints the names
 # tests/run.sh coverage           the requirements, row by row; fails when one is not shown

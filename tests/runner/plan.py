@@ -9,12 +9,13 @@ PYTHON = "python3"
 # The product is built alone, so that the run can be compared with it.
 QUICK = [
     Build("product", targets=PRODUCT),
-    Build("sanitized tests", after=("product",), lane="back", directory="build-asan", suites=("unit", "conformance", "fault", "fuzz")),
+    Build("sanitized tests", after=("product",), lane="back", directory="build-asan", suites=("unit", "conformance", "isolation", "fault", "fuzz")),
     Suite("style", after=("product",), suite="style"),
     Preparation("guest image", after=("product",), command=("bash", "tests/interop/image.sh")),
     Suite("real", after=("product", "guest image"), suite="real"),
     Suite("unit", after=("sanitized tests",), directory="build-asan", suite="unit"),
     Suite("conformance", after=("sanitized tests",), directory="build-asan", suite="conformance"),
+    Suite("isolation", after=("sanitized tests",), directory="build-asan", suite="isolation"),
     Suite("fault", after=("sanitized tests",), directory="build-asan", suite="fault"),
     Suite("fuzz", after=("sanitized tests",), directory="build-asan", suite="fuzz"),
 ]

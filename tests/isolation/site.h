@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A server on the loopback driver whose connections are all in use: one by a client that behaves, the others by
+// peers that do not. One thread and a clock of its own, so that every run is the same. A turn is one of the
+// server's loop and one of each peer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/lab.h"
+
+namespace sluice::isolation {
+
+using conformance::Bytes;
+using conformance::RawPeer;
+using conformance::TestService;
+
+inline constexpr std::uint64_t kSecond = 1'000'000'000;
+
+/// A peer that says what it likes.
+class Peer {
+ public:
+  Peer(std::shared_ptr<rdma::loopback::Fabric> fabric, const std::string& name, std::uint32_t receives);
+  ~Peer();
+
+  /// Asks for a connection. What it was doing on the one before is lost.
+  void connect();
+  /// Goes without a word.
+  void vanish();
+  bool connected() const { return up_; }
+  /// The connection has been ended, or was refused.
+  bool lost() const { return lost_ || raw_->failed; }
+  RawPeer& raw() { return *raw_; }
+  void poll();
+
+  std::uint64_t turns = 0;  ///< since it has been connected
+  std::uint64_t sent = 0;   ///< messages since then; for the attack to count
+
+ private:
+  std::unique_ptr<rdma::Device> device_;
+  const std::uint32_t receives_;
+  std::unique_ptr<RawPeer> raw_;
+  bool up_ = false;
+  bool lost_ = false;
+};
+
+struct SiteOptions {
+  bool hold_calls = false;  ///< of the hostile: they have to show who they are first
+  bool callers = false;     ///< the server has requesters on the hostile connections
+};
+
+class Site {
+ public:
+  static constexpr std::uint32_t kConnections = 8;
+  static constexpr std::uint32_t kCredits = 16;
+
+  explicit Site(const SiteOptions& options);
+  ~Site();
+
+  std::unique_ptr<Peer> make_peer(const std::string& name, std::uint32_t receives);
+  /// The next connections are of the client that behaves.
+  void expect_victim(bool victim) { victim_next_ = victim; }
+  void turn(std::uint64_t ns = 1000);
+  std::uint64_t turns() const { return turns_; }
+  std::uint64_t refused() const { return refused_; }
+
+  rpcrdma::Engine& engine() { return *engine_; }
+  TestService& service() { return *service_; }
+  rpcrdma::Connection* victim() { return victim_; }
+  /// How hostile connections have ended.
+  const std::vector<rpcrdma::CloseReason>& ends() const { return ends_; }
+  std::uint32_t open_connections() const;
+
+ private:
+  void accept(const rdma::CmEvent& event);
+
+  const SiteOptions options_;
+  std::shared_ptr<rdma::loopback::Fabric> fabric_;
+  std::unique_ptr<rdma::Device> device_;
+  std::unique_ptr<rpcrdma::Engine> engine_;
+  std::unique_ptr<TestService> service_;
+  std::vector<std::unique_ptr<rpcrdma::Requester>> requesters_;
+  struct Accepted {
+    rdma::CmId id;
+    rpcrdma::Connection* connection;
+  };
+  std::vector<Accepted> accepted_;
+  rpcrdma::Connection* victim_ = nullptr;
+  bool victim_next_ = false;
+  std::vector<rpcrdma::CloseReason> ends_;
+  std::uint64_t turns_ = 0;
+  std::uint64_t refused_ = 0;
+  std::uint64_t now_ns_ = 1;
+};
+
+}  // namespace sluice::isolation

@@ -2,7 +2,7 @@
 """Comparisons whose two sides are measured by one program."""
 import dataclasses
 
-from pairs import Worker, alternate, placement_probe, say
+from pairs import PAIRS, Worker, alternate, placement_probe, say
 
 
 @dataclasses.dataclass
@@ -15,6 +15,7 @@ class Comparison:
     better: str = "higher"
     seconds: float = 0.3
     processors: int = 2
+    pairs: int = PAIRS
 
 
 # A goal that used to be absolute is expressed relative to the baseline measured with it.
@@ -30,6 +31,10 @@ COMPARISONS = {
     "loopback_v2_null_rps": Comparison("loopback", "null_v2", "null", "RPC/s", 0.83),
     "loopback_v2_getattr_rps": Comparison("loopback", "getattr_v2", "getattr", "RPC/s", 0.7),
     "loopback_null_p99_us": Comparison("loopback", "null_p99_us", "driver_round_trip_us", "us", None, "lower"),
+    "isolation_p99_ratio": Comparison("isolation", "worst_p99_ratio", "one", "times", 2, "lower", 0.02, processors=1, pairs=1),
+    "isolation_throughput_ratio": Comparison("isolation", "worst_throughput_ratio", "one", "times", 0.5, "higher", 0.02, processors=1, pairs=1),
+    "turn_cost_silent_clients": Comparison("isolation", "turn_with_silent_clients_ns", "turn_ns", "ns", 1.5, "lower", 0.1, processors=1),
+    "close_with_7000_waiting_us": Comparison("isolation", "close_with_7000_waiting_us", "close_with_none_waiting_us", "us", None, "lower", 0.2, processors=1),
     "gateway_added_us": Comparison("forward", "gateway_p50_us", "straight_p50_us", "us", 2.2, "lower"),
     "forward_getattr_rps": Comparison("forward", "gateway", "straight", "RPC/s", 0.037),
     "forward_vs_direct_tcp": Comparison("forward", "gateway_alone", "straight_alone", "RPC/s"),
@@ -43,7 +48,8 @@ def compare(build, figure):
     c = COMPARISONS[figure]
     with Worker(f"{build}/tests/bench/{c.program}") as worker, placement_probe(build) as probe:
         round_trip = probe.side("round_trip_ns", 0) if c.processors == 2 else None
-        pairs, dropped = alternate(worker.side(c.value, c.seconds), worker.side(c.baseline, c.seconds), round_trip)
+        pairs, dropped = alternate(worker.side(c.value, c.seconds), worker.side(c.baseline, c.seconds), round_trip,
+                                   c.pairs)
     say(figure, pairs, dropped, c.unit, c.goal, c.better)
 
 

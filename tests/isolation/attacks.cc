@@ -14,8 +14,9 @@ using conformance::RawCall;
 using conformance::test_call;
 namespace v2 = conformance::v2;
 
+constexpr std::uint32_t kCredits = SiteOptions{}.credits;
 constexpr std::uint32_t kListBytes = 9000;  ///< of results, which need memory of the server's
-constexpr std::uint32_t kMoreThanGranted = Site::kCredits + 4;
+constexpr std::uint32_t kMoreThanGranted = kCredits + 4;
 constexpr std::uint64_t kTurnsOfAWord = 20;  ///< between words that trickle
 constexpr std::uint64_t kTurnsOfAVisit = 12;
 constexpr std::uint64_t kTurnsAway = 10;
@@ -52,20 +53,20 @@ rpcrdma::Segment room_for(Peer& peer, std::uint32_t bytes) {
 // --- Calls whose answers are not taken
 
 void lists_without_receives(Peer& peer) {
-  if (!here(peer) || peer.sent >= Site::kCredits) return;
+  if (!here(peer) || peer.sent >= kCredits) return;
   const std::uint32_t xid = xid_of(peer);
   send(peer, RawCall{.xid = xid, .reply = std::vector{room_for(peer, kListBytes + 1024)}}.with(
                  test_call(xid, TestService::kList, {kListBytes})));
 }
 
 void nulls_without_receives(Peer& peer) {
-  if (!here(peer) || peer.sent >= Site::kCredits) return;
+  if (!here(peer) || peer.sent >= kCredits) return;
   const std::uint32_t xid = xid_of(peer);
   send(peer, RawCall{.xid = xid}.with(test_call(xid, TestService::kNull)));
 }
 
 void many_segments_without_receives(Peer& peer) {
-  if (!here(peer) || peer.sent >= Site::kCredits) return;
+  if (!here(peer) || peer.sent >= kCredits) return;
   constexpr std::uint32_t kSegments = 240;
   constexpr std::uint32_t kSegmentBytes = 64;
   const rpcrdma::Segment whole = room_for(peer, kSegments * kSegmentBytes);
@@ -78,7 +79,7 @@ void many_segments_without_receives(Peer& peer) {
 }
 
 void lists_without_credits(Peer& peer) {
-  if (!greets(peer, 1) || peer.sent > Site::kCredits / 2) return;
+  if (!greets(peer, 1) || peer.sent > kCredits / 2) return;
   const std::uint32_t xid = xid_of(peer);
   send(peer, v2::Header{.xid = xid, .credit = 0x00400000}.with(test_call(xid, TestService::kList, {40'000})));
 }
@@ -113,13 +114,13 @@ void properties_without_an_end(Peer& peer) {
 // --- Calls that the service does not end
 
 void calls_that_hang(Peer& peer) {
-  if (!here(peer) || peer.sent >= Site::kCredits) return;
+  if (!here(peer) || peer.sent >= kCredits) return;
   const std::uint32_t xid = xid_of(peer);
   send(peer, RawCall{.xid = xid}.with(test_call(xid, TestService::kLater)));
 }
 
 void calls_of_strangers(Peer& peer) {
-  if (!greets(peer, 16) || peer.sent > Site::kCredits / 2) return;
+  if (!greets(peer, 16) || peer.sent > kCredits / 2) return;
   const std::uint32_t xid = xid_of(peer);
   send(peer, v2::Header{.xid = xid}.with(test_call(xid, TestService::kNull)));
 }
@@ -159,7 +160,7 @@ void garbage(Peer& peer) {
 }
 
 void refused_calls(Peer& peer) {
-  if (!here(peer) || peer.raw().inbox.size() + Site::kCredits < peer.sent) return;
+  if (!here(peer) || peer.raw().inbox.size() + kCredits < peer.sent) return;
   const std::uint32_t xid = xid_of(peer);
   send(peer, RawCall{.xid = xid, .proc = 9}.header());
   if (peer.raw().inbox.size() > 1000) {
@@ -218,7 +219,7 @@ std::span<const Attack> attacks() {
 
 Attackers::Attackers(Site& site, const Attack& attack) : attack_(attack) {
   constexpr std::uint32_t kReceives = 64;
-  for (std::uint32_t i = 0; i + 1 < Site::kConnections; ++i) {
+  for (std::uint32_t i = 0; i + 1 < site.options().connections; ++i) {
     peers_.push_back(site.make_peer("hostile " + std::to_string(i), attack.receives ? kReceives : 0));
     peers_.back()->connect();
   }

@@ -56,19 +56,19 @@ void Peer::poll() {
 
 Site::Site(const SiteOptions& options)
     : options_(options),
-      fabric_(rdma::loopback::Fabric::in_process({.links = 2 * kConnections})),
+      fabric_(rdma::loopback::Fabric::in_process({.links = 2 * options.connections})),
       device_(rdma::loopback::make_device(fabric_, {.name = "server"})) {
   rpcrdma::EngineConfig config;
-  config.max_connections = kConnections;
-  config.capacity.call_slots = kCredits;
+  config.max_connections = options.connections;
+  config.capacity.call_slots = options.credits;
   config.capacity.requests = options.callers ? 4 : 0;
   // Of what is large, one for each connection: what an operator gives who wants nobody to wait for another.
-  config.call_buffers = config.reply_buffers = config.assembly_buffers = 2 * kConnections;
+  config.call_buffers = config.reply_buffers = config.assembly_buffers = 2 * options.connections;
   config.small_buffer_bytes = kSmallBytes;
   engine_ = std::make_unique<rpcrdma::Engine>(*device_, config);
   service_ = std::make_unique<TestService>(*device_);
   engine_->add_service(*service_);
-  for (std::uint32_t i = 0; options.callers && i < kConnections; ++i)
+  for (std::uint32_t i = 0; options.callers && i < options.connections; ++i)
     requesters_.push_back(std::make_unique<rpcrdma::Requester>(
         engine_->requester_context(), *device_,
         rpcrdma::RequesterConfig{
@@ -91,7 +91,7 @@ void Site::accept(const rdma::CmEvent& event) {
     return device_->connection_manager()->reject(event.id, {});
   }
   rpcrdma::ConnectionConfig config;
-  config.credit_grant = kCredits;
+  config.credit_grant = options_.credits;
   config.max_version = 2;
   config.progress_timeout_ns = 30 * kSecond;
   config.version2.hold_calls = options_.hold_calls && !victim_next_;

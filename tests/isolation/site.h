@@ -48,22 +48,24 @@ class Peer {
 };
 
 struct SiteOptions {
-  bool hold_calls = false;  ///< of the hostile: they have to show who they are first
-  bool callers = false;     ///< the server has requesters on the hostile connections
+  std::uint32_t connections = 8;
+  std::uint32_t credits = 16;  ///< calls that each may have outstanding
+  bool hold_calls = false;     ///< of the hostile: they have to show who they are first
+  bool callers = false;        ///< the server has requesters on the hostile connections
 };
 
 class Site {
  public:
-  static constexpr std::uint32_t kConnections = 8;
-  static constexpr std::uint32_t kCredits = 16;
-
   explicit Site(const SiteOptions& options);
   ~Site();
 
+  const SiteOptions& options() const { return options_; }
   std::unique_ptr<Peer> make_peer(const std::string& name, std::uint32_t receives);
   /// The next connections are of the client that behaves.
   void expect_victim(bool victim) { victim_next_ = victim; }
   void turn(std::uint64_t ns = 1000);
+  /// The server's work alone, and no time passes.
+  void poll_engine() { engine_->poll(now_ns_); }
   std::uint64_t turns() const { return turns_; }
   std::uint64_t refused() const { return refused_; }
 

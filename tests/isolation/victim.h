@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The client that behaves: one call at a time, each checked by content. A failed check fails the test that runs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tests/conformance/raw_call.h"
+#include "tests/isolation/attacks.h"
+
+namespace sluice::isolation {
+
+class Victim {
+ public:
+  enum class Operation { Null, List, Read, Write, Authenticate };
+  static constexpr Operation kOperations[] = {Operation::Null, Operation::List, Operation::Read,
+                                              Operation::Write, Operation::Authenticate};
+
+  /// Connects; `version` is the one that it speaks.
+  Victim(Site& site, std::uint32_t version);
+
+  /// The turns that it takes; `others` have theirs meanwhile.
+  std::uint64_t run(Operation operation, Attackers* others = nullptr);
+  bool lost() const { return peer_->lost(); }
+  void turn();
+  /// Time that turns of the server and of this client have taken so far.
+  std::uint64_t served_ns() const { return served_ns_; }
+
+ private:
+  using Segments = std::vector<rpcrdma::Segment>;
+
+  Bytes ask(const std::vector<conformance::RawRead>& reads, const std::vector<Segments>& writes,
+            const std::optional<Segments>& reply, const Bytes& payload);
+  bool succeeds(const Bytes& answer) const;
+  void list();
+  void read();
+  void write();
+  void authenticate();
+
+  Site& site_;
+  const std::uint32_t version_;
+  std::unique_ptr<Peer> peer_;
+  Attackers* others_ = nullptr;
+  std::uint32_t xid_ = 0x9000'0000;
+  std::uint64_t served_ns_ = 0;
+};
+
+}  // namespace sluice::isolation

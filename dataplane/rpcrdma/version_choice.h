@@ -19,8 +19,8 @@ class VersionChoice {
   void open() noexcept;
   /// A message of ours has arrived.
   void on_delivered() noexcept { delivered_ = true; }
-  /// The link is closed, and all that was sent is complete: a server that had the first message and never answered
-  /// it is taken for one of version 1 (V2-015).
+  /// The link is closed, and all that was sent is complete: a server that had the first message and never
+  /// answered it is taken for one of version 1 (V2-015).
   void on_drained() noexcept;
   /// The first answer is late: closes the link.
   void tick() noexcept;

@@ -55,8 +55,8 @@ std::size_t nfs4_result_items(std::uint32_t procedure, std::span<const std::byte
   return count;
 }
 
-/// Most eligible items of a COMPOUND: Read chunks of a call, and Write chunks of its reply. What its operations
-/// return has no exact bound; their repetition is the business of owners and sessions.
+/// Most eligible items of a COMPOUND: Read chunks of a call, and Write chunks of its reply. What its
+/// operations return has no exact bound; their repetition is the business of owners and sessions.
 constexpr service::ProcedureBinding kProcedures[] = {{},
                                                      {.eligible_arguments = 255, .eligible_results = 255}};
 constexpr std::string_view kNames[] = {"null", "compound"};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Room for the reply of a call that must not be executed twice: it is there before the call is executed, or the
-// call is refused (D2-47; V1-037, V1-038, V2-103).
+// Room for the reply of a call that must not be executed twice: it is there before the call is executed, or
+// the call is refused (D2-47; V1-037, V1-038, V2-103).
 #include <gtest/gtest.h>
 
 #include "tests/conformance/raw_call.h"
@@ -15,7 +15,8 @@ constexpr std::uint32_t kXid = 0x77;
 constexpr std::uint32_t kRpcAndCount = 24 + 4;
 enum Procedure : std::uint32_t { kLook, kChange };
 
-/// Both procedures: (uint32 bytes, opaque<> [eligible]) -> (opaque<> of so many bytes). CHANGE is not idempotent.
+/// Both procedures: (uint32 bytes, opaque<> [eligible]) -> (opaque<> of so many bytes). CHANGE is not
+/// idempotent.
 class Ledger final : public service::Service {
  public:
   const service::Binding& binding() const noexcept override { return binding_; }

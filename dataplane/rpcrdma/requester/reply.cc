@@ -48,7 +48,8 @@ void Requester::on_reply(const ReceivedMessage& message) noexcept {
   pump();
 }
 
-/// Most likely the late answer, be it a reply or an error, to a call that was given up: its credit is free (V1-030).
+/// Most likely the late answer, be it a reply or an error, to a call that was given up: its credit is free
+/// (V1-030).
 void Requester::on_unknown_xid() noexcept {
   ++counters().unknown_xid;
   if (abandoned_ > 0) --abandoned_;

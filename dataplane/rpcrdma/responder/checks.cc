@@ -103,8 +103,8 @@ void Responder::check_call(CallSlot& slot) noexcept {
     place_call(slot);
 }
 
-/// Decodes the RPC header, finds the service, and sees to room for the reply of what must not be repeated. False
-/// when the call is answered or refused already.
+/// Decodes the RPC header, finds the service, and sees to room for the reply of what must not be repeated.
+/// False when the call is answered or refused already.
 bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
   Counters& counters = link_.counters();
   const rpc::CallDecode decoded = rpc::decode_call(reader, slot.header_);

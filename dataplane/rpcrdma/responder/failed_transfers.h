@@ -13,8 +13,9 @@
 namespace sluice::rpcrdma {
 
 /// Their retransmission is answered with ERR_CHUNK instead of ending the next connection as well (RFC 8166,
-/// section 4.5.3; V1-039). An XID is all that tells a retransmission from another call, and everybody on a host
-/// may connect from its address: so a host has few entries, of which the oldest makes room, and none lasts.
+/// section 4.5.3; V1-039). An XID is all that tells a retransmission from another call, and everybody on a
+/// host may connect from its address: so a host has few entries, of which the oldest makes room, and none
+/// lasts.
 class FailedTransfers {
  public:
   static constexpr std::size_t kEntries = 64;
@@ -24,7 +25,7 @@ class FailedTransfers {
   static constexpr std::uint64_t kLifetimeNs = 120'000'000'000;
 
   void add(const PeerAddress& peer, rpc::Xid xid, std::uint64_t now_ns) noexcept {
-    room_for(peer, now_ns) = {peer, xid, now_ns + kLifetimeNs};
+    room_for(peer) = {peer, xid, now_ns + kLifetimeNs};
     newest_until_ns_ = now_ns + kLifetimeNs;
   }
   /// Forgets the entry that it finds: the XID may come again for another call.
@@ -45,15 +46,15 @@ class FailedTransfers {
     std::uint64_t until_ns = 0;  ///< zero: free
   };
 
-  /// The oldest entry of a host that has as many as it may, else the oldest of all: one that is free or over, if
-  /// there is one.
-  Entry& room_for(const PeerAddress& peer, std::uint64_t now_ns) noexcept {
+  /// The oldest entry of a host that has as many as it may, else the oldest of all: one that is free or over,
+  /// if there is one.
+  Entry& room_for(const PeerAddress& peer) noexcept {
     Entry* oldest = &entries_[0];
     Entry* oldest_of_peer = nullptr;
     std::size_t of_peer = 0;
     for (Entry& entry : entries_) {
       if (entry.until_ns < oldest->until_ns) oldest = &entry;
-      if (entry.until_ns <= now_ns || entry.peer != peer) continue;
+      if (entry.until_ns == 0 || entry.peer != peer) continue;
       ++of_peer;
       if (oldest_of_peer == nullptr || entry.until_ns < oldest_of_peer->until_ns) oldest_of_peer = &entry;
     }

@@ -79,8 +79,8 @@ enum class CallDecode {
   BadVerf,      ///< verifier over kMaxAuthBytes: answer encode_auth_error(BadVerf)
 };
 
-/// Consumes the call header, up to the first argument byte. With Ok all of `header` is set, and its xid with every
-/// status but Truncated.
+/// Consumes the call header, up to the first argument byte. With Ok all of `header` is set, and its xid with
+/// every status but Truncated.
 CallDecode decode_call(xdr::Reader& reader, CallHeader& header) noexcept;
 void encode_call(xdr::Writer& writer, const CallHeader& header) noexcept;
 

@@ -4,8 +4,8 @@
 // credits) stays with the reactor that has the connection; place(), execute() and release() happen on the
 // service's. No lock: two rings of pointers, single producer and single consumer each.
 //
-// What is in the rings at once is limited. The clients of the borrower have shares of it, and a call beyond them
-// waits for its client's turn.
+// What is in the rings at once is limited. The clients of the borrower have shares of it, and a call beyond
+// them waits for its client's turn.
 //
 //   borrower (has the connection)            owner (has the service)
 //   BorrowedService::place/execute  -------> Handover::serve() calls the service

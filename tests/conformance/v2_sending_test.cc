@@ -41,6 +41,19 @@ TEST(V2Opening, V2_058_properties_go_before_grants_and_replies) {
   EXPECT_TRUE(is_success(inbox[0].bytes, 0x20));
 }
 
+TEST(V2Opening, V2_058_properties_wait_for_room_in_the_send_queue) {
+  LabOptions options = Server::defaults();
+  options.engine.capacity.send_depth = 1;
+  Server lab(options);
+  lab.peer->send(words({9, 3, 32, 0}));
+  const auto inbox = lab.exchange(null_call(0x20, 0x00400005));
+  ASSERT_EQ(inbox.size(), 3u);
+  EXPECT_EQ(word_at(inbox[0].bytes, 3), kError);
+  EXPECT_TRUE(is_greeting(inbox[1].bytes));
+  EXPECT_TRUE(is_success(inbox[2].bytes, 0x20));
+  EXPECT_GT(lab.counters().waits_send_queue, 0u);
+}
+
 TEST(V2Opening, V2_006_V2_058_behind_a_first_call_come_properties_and_then_all_else) {
   Client lab = client_that_begins_with_a_call();
   EXPECT_TRUE(lab.connection->send_host_authentication(Bytes(64)));
@@ -293,6 +306,26 @@ TEST(V2Parts, V2_084_parts_wait_for_room_in_the_send_queue) {
   ASSERT_EQ(reply.size(), 40028u);
   EXPECT_TRUE(has_pattern(std::span(reply).subspan(28), 1));
   EXPECT_GT(lab.counters().waits_send_queue, 0u);
+}
+
+TEST(V2Parts, V2_042_V2_084_a_grant_that_finds_no_buffer_is_not_sent) {
+  LabOptions options = Server::defaults();
+  options.engine.reply_buffer_bytes = 256u << 10;
+  Server lab(options);
+  lab.hello();
+  lab.device->hold = [](const rdma::WorkCompletion& wc) {
+    return rpcrdma::WrId::decode(wc.wr_id).kind == rpcrdma::WrKind::ControlSent;
+  };
+  lab.ask(Header{.xid = 5}.with(test_call(5, TestService::kList, {200000})));
+  ASSERT_EQ(lab.answers().size(), rpcrdma::kControlBuffers);
+  // So many that the client has only half of its window left.
+  while (lab.connection->flow_control().unused() > 8) lab.exchange(grant(1));
+  EXPECT_EQ(lab.counters().grants_sent, 0u);
+  EXPECT_TRUE(lab.connection->is_open());
+  lab.device->hold = nullptr;
+  lab.settle();
+  EXPECT_GT(lab.connection->flow_control().unused(), 32);
+  EXPECT_TRUE(lab.alive2());
 }
 
 TEST(V2Parts, V2_084_parts_behind_more_pieces_than_the_stage_has_room_for) {

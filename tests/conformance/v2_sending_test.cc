@@ -290,6 +290,7 @@ TEST(V2Parts, V2_084_V2_098_results_in_more_pieces_than_a_send_has_room_for) {
     ASSERT_EQ(reply.size(), 28 + xdr::padded(data.size())) << bytes;
     EXPECT_EQ(word_at(reply, 6), data.size());
     EXPECT_TRUE(std::equal(data.begin(), data.end(), reply.begin() + 28)) << bytes;
+    for (const Op& op : lab.log.ops()) EXPECT_EQ(op.empty_pieces, 0u) << bytes;
   }
 }
 

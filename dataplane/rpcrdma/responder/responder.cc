@@ -62,8 +62,7 @@ void Responder::open(std::uint32_t grant, bool hold_calls) noexcept {
   open_slots_ = std::min(grant, max_slots_);
   grant_ = std::max<std::uint32_t>(open_slots_, 1);
   free_.clear();
-  for (std::uint32_t i = open_slots_; i-- > 0;)
-    if (slots_[i].state_ == State::Free) free_.push(slots_[i].index_);
+  for (std::uint32_t i = open_slots_; i-- > 0;) free_.push(slots_[i].index_);
 }
 
 void Responder::set_grant(std::uint32_t grant) noexcept {
@@ -113,7 +112,7 @@ void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) no
   slot.refusal_ = refusal;
   set_state(slot, State::Received);
   slot.holds_receive_ = message.buffer != kNoReceive;
-  slot.has_state_ = slot.completed_ = slot.with_service_ = slot.into_sink_ = slot.impossible_ = false;
+  slot.has_state_ = slot.completed_ = slot.into_sink_ = slot.impossible_ = false;
   slot.auth_error_ = rpc::AuthStat::Ok;
   slot.placed_bytes_ = 0;
   slot.results_offset_ = rpc::kMinReplyBytes;
@@ -256,10 +255,7 @@ void Responder::on_failed(std::uint16_t index, bool last) noexcept {
 }
 
 void Responder::finish(CallSlot& slot) noexcept {
-  if (slot.with_service_) {
-    slot.service_->release(slot);
-    slot.with_service_ = false;
-  }
+  if (std::exchange(slot.with_service_, false)) slot.service_->release(slot);
   if (slot.call_memory_ != nullptr) {
     context_.memory.calls.release(slot.call_memory_);
     slot.call_memory_ = nullptr;
@@ -276,7 +272,7 @@ void Responder::finish(CallSlot& slot) noexcept {
   if (traced_ && replied) note_call(slot);
   if (--busy_ == 0) link_.notify_waiting_senders();
   if (!link_.is_open()) link_.touch();
-  if (slot.index_ < open_slots_) free_.push(slot.index_);
+  free_.push(slot.index_);
 }
 
 void Responder::release_assembly(CallSlot& slot) noexcept {

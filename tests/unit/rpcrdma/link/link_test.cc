@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A link on a queue pair that only keeps count: who finds room in stage and send queue, when its clocks start,
+// and what it does about errors of our own.
+#include "dataplane/rpcrdma/link/link.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "dataplane/rpcrdma/link/link_context.h"
+#include "tests/unit/base/counted_invariants.h"
+
+namespace sluice::rpcrdma {
+namespace {
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+/// Takes everything that there is room for; work requests complete when the test says so.
+class CountingQueuePair final : public rdma::QueuePair {
+ public:
+  explicit CountingQueuePair(std::size_t depth) : room(depth) {}
+  rdma::QueuePairNumber number() const noexcept override { return {}; }
+  State state() const noexcept override { return state_; }
+  std::size_t send_room() const noexcept override { return ++asked, room; }
+  void to_error() noexcept override { state_ = State::Error; }
+  std::size_t post_send(std::span<const rdma::SendWr> wrs) noexcept override {
+    ++bursts;
+    sent += wrs.size();
+    room -= wrs.size();
+    return wrs.size();
+  }
+  std::size_t post_recv(std::span<const rdma::RecvWr> wrs) noexcept override { return wrs.size(); }
+  std::optional<rdma::Rkey> bind_window(rdma::MemoryWindow, std::span<std::byte>, rdma::Lkey,
+                                        rdma::AccessFlags) noexcept override {
+    return std::nullopt;
+  }
+
+  std::size_t room;
+  std::size_t sent = 0;
+  std::size_t bursts = 0;
+  mutable std::size_t asked = 0;
+
+ private:
+  State state_ = State::ReadyToSend;
+};
+
+class LinkTest : public ::testing::Test, private LinkOwner {
+ protected:
+  void open(const ConnectionConfig& config = {}) {
+    auto made = std::make_unique<CountingQueuePair>(capacity.send_depth);
+    qp = made.get();
+    link.open(std::move(made), config, PeerAddress::from_ipv4(10, 0, 0, 1));
+  }
+  void stage(std::size_t work_requests) {
+    for (std::size_t i = 0; i < work_requests; ++i)
+      ASSERT_TRUE(link.stage().begin(rdma::SendOpcode::Send, i, rdma::kSignaled));
+  }
+  Counters& counters() { return context.counters.of(0); }
+
+  LinkContext context;
+  const ConnectionCapacity capacity{.call_slots = 4, .receive_bytes = 4096};
+  std::vector<std::byte> receives = std::vector<std::byte>(std::size_t{capacity.receives()} * 4096);
+  std::vector<std::byte> control = std::vector<std::byte>(kControlBuffers * kControlBytes);
+  Link link{context, *this, 0, capacity, {receives, {}}, {control, {}}};
+  CountingQueuePair* qp = nullptr;
+  int closed = 0;
+
+ private:
+  void on_link_closed() noexcept override { ++closed; }
+  bool no_calls_in_progress() const noexcept override { return true; }
+};
+
+// --- Room in the stage and in the send queue
+
+TEST_F(LinkTest, what_is_staged_is_handed_over_when_the_stage_has_no_room_for_more) {
+  open();
+  stage(SendStage::kMaxWrs - 2);
+  EXPECT_TRUE(link.has_room(2));
+  EXPECT_EQ(qp->bursts, 0u) << "a burst is one call of the driver";
+  EXPECT_TRUE(link.has_room(3));
+  EXPECT_EQ(qp->sent, SendStage::kMaxWrs - 2);
+  EXPECT_TRUE(link.stage().empty());
+}
+
+TEST_F(LinkTest, room_in_the_send_queue_is_for_what_is_staged_as_well) {
+  open();
+  qp->room = 5;
+  stage(3);
+  EXPECT_TRUE(link.stage_fits(2));
+  EXPECT_FALSE(link.stage_fits(3));
+  EXPECT_FALSE(link.has_room(3)) << "handing it over makes no room in the send queue";
+  EXPECT_TRUE(link.has_room(2));
+  EXPECT_FALSE(link.has_room(3));
+  qp->room = 3;  // one has completed
+  EXPECT_TRUE(link.has_room(3));
+}
+
+TEST_F(LinkTest, the_driver_is_asked_for_room_only_when_what_was_known_does_not_do) {
+  open();
+  EXPECT_TRUE(link.has_room(1));
+  const std::size_t asked = qp->asked;
+  for (std::size_t left = capacity.send_depth; left > 100; left -= 100) {
+    stage(100);
+    ASSERT_TRUE(link.stage_fits());
+    link.flush_stage();
+  }
+  EXPECT_EQ(qp->asked, asked);
+  EXPECT_EQ(qp->sent, 1000u);
+  stage(25);
+  EXPECT_FALSE(link.stage_fits());
+}
+
+TEST_F(LinkTest, who_finds_no_room_is_asked_again_when_a_work_request_completes) {
+  open();
+  stage(1);
+  link.flush();
+  link.wait_for_send_room();
+  EXPECT_EQ(counters().waits_send_queue, 1u);
+  EXPECT_FALSE(link.retry_due());
+  link.notify_waiting_senders();
+  EXPECT_TRUE(link.retry_due());
+}
+
+TEST_F(LinkTest, who_waits_while_nothing_is_out_is_asked_again_in_the_next_turn) {
+  open();
+  link.wait_for_send_room();
+  EXPECT_EQ(counters().waits_send_queue, 1u);
+  EXPECT_TRUE(link.retry_due());
+  EXPECT_FALSE(context.transmit.turn_end.empty());
+}
+
+TEST_F(LinkTest, the_next_connection_knows_nothing_of_the_room_of_the_last_one) {
+  open();
+  EXPECT_TRUE(link.has_room(100));
+  stage(1);
+  link.close(CloseReason::LocalClose);
+  EXPECT_EQ(qp->sent, 1u) << "it completes as flushed";
+  link.release_queue_pair();
+  open();
+  qp->room = 10;
+  EXPECT_FALSE(link.has_room(11));
+  EXPECT_FALSE(link.retry_due());
+}
+
+// --- Capacity
+
+TEST(ConnectionCapacity, a_connection_that_serves_no_calls_has_slots_for_the_errors_that_answer_them) {
+  for (const std::uint32_t call_slots : {0u, 1u, 2u, 3u}) {
+    const ConnectionCapacity capacity{.call_slots = call_slots, .requests = 7};
+    EXPECT_EQ(capacity.slots(), call_slots == 3 ? 3u : 2u);
+    EXPECT_EQ(capacity.receives(), capacity.slots() + 7 + 2) << "and two beyond both";
+  }
+}
+
+// --- Clocks
+
+/// Connecting takes as long as it takes, in which nobody could have said anything.
+TEST_F(LinkTest, silence_counts_from_when_the_connection_is_established) {
+  context.now_ns = 5 * kSecond;
+  open({.probe_after_ns = kSecond});
+  EXPECT_EQ(link.last_send_ns(), 5 * kSecond);
+  context.now_ns = 100 * kSecond;
+  link.established();
+  EXPECT_EQ(link.last_send_ns(), 100 * kSecond);
+  link.probe_if_silent();
+  context.now_ns += kSecond - 1;
+  link.probe_if_silent();
+  EXPECT_EQ(counters().probes_sent, 0u);
+  context.now_ns += 1;
+  link.probe_if_silent();
+  EXPECT_EQ(counters().probes_sent, 1u);
+}
+
+TEST_F(LinkTest, a_peer_is_probed_when_it_has_been_silent_and_the_queue_pair_is_up) {
+  open({.probe_after_ns = kSecond});
+  link.established();
+  context.now_ns = kSecond;
+  stage(SendStage::kMaxWrs);
+  link.probe_if_silent();
+  EXPECT_EQ(counters().probes_sent, 0u) << "a full send queue asks as well";
+  link.flush();
+  link.note_alive();
+  link.probe_if_silent();
+  EXPECT_EQ(counters().probes_sent, 0u);
+  context.now_ns *= 2;
+  qp->to_error();
+  link.probe_if_silent();
+  EXPECT_EQ(counters().probes_sent, 0u);
+}
+
+// --- Errors of our own
+
+TEST_F(LinkTest, an_opening_out_of_order_is_counted_and_ends_the_connection) {
+  open({.max_version = 2});
+  link.begin(VersionState::Version2, Opening::AwaitingProperties);
+  const CountedInvariants invariants;
+  link.transition(Opening::Complete);
+  EXPECT_TRUE(link.is_open());
+  link.transition(Opening::AwaitingCall);
+  EXPECT_EQ(invariants.failed(Invariant::connection_state), 1u);
+  EXPECT_EQ(link.close_reason(), CloseReason::InternalError);
+  EXPECT_EQ(closed, 1);
+}
+
+TEST_F(LinkTest, V2_016_a_version_that_changes_is_counted_and_ends_the_connection) {
+  open({.max_version = 2});
+  link.begin(VersionState::AwaitingFirstMessage, Opening::Complete);
+  const CountedInvariants invariants;
+  link.transition(VersionState::Version1);
+  EXPECT_TRUE(link.is_open());
+  link.transition(VersionState::Version2);
+  EXPECT_EQ(invariants.failed(Invariant::connection_state), 1u);
+  EXPECT_EQ(link.close_reason(), CloseReason::InternalError);
+}
+
+/// One message beyond the credits is what the reserve is for; two would find no Receive.
+TEST_F(LinkTest, V2_035_a_message_beyond_the_reserve_is_counted_and_ends_the_connection) {
+  open({.max_version = 2});
+  link.begin(VersionState::Version2, Opening::Complete);
+  const CountedInvariants invariants;
+  link.count_send({});  // the credit that each end starts with
+  link.count_send({});
+  EXPECT_EQ(link.flow().balance(), -1);
+  EXPECT_TRUE(link.is_open());
+  link.count_send({});
+  EXPECT_EQ(invariants.failed(Invariant::credit_balance), 1u);
+  EXPECT_EQ(link.close_reason(), CloseReason::InternalError);
+  EXPECT_EQ(counters().connections_closed, 1u);
+  EXPECT_EQ(counters().connection_errors, 1u);
+}
+
+}  // namespace
+}  // namespace sluice::rpcrdma

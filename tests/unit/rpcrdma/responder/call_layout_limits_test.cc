@@ -3,6 +3,7 @@
 // Layouts of calls at their limits: what just fits and one more.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "dataplane/rpcrdma/link/private_data.h"
@@ -112,6 +113,35 @@ TEST(LayoutLimits, V1_112_reads_are_emitted_until_one_is_refused) {
     EXPECT_FALSE(for_each_read(layout, wire.list,
                                [&](const Segment&, std::uint64_t, std::uint32_t) { return count++ < most; }));
     EXPECT_EQ(count, most + 1);
+  }
+}
+
+/// Every byte of the message but those of round-up comes from one place, however the Read list cuts it.
+TEST(LayoutLimits, V1_089_V1_112_a_long_call_with_as_many_chunks_as_there_is_room_for_is_read_once) {
+  constexpr std::uint32_t kStream = 200;
+  for (const std::uint32_t cut : {kStream, 40u, 44u, 100u, 1u}) {
+    std::vector<Read> reads;
+    for (std::uint32_t i = 0; i < kMaxReadPositions; ++i) reads.push_back({40 + 12 * i, 5});
+    for (std::uint32_t at = 0; at < kStream && reads.size() < kMaxReadSegments;) {
+      const bool last = reads.size() + 1 == kMaxReadSegments;
+      const std::uint32_t bytes = last ? kStream - at : std::min(cut, kStream - at);
+      reads.push_back({0, bytes});
+      at += bytes;
+    }
+    const Wire wire(reads);
+    const CallLayout layout = lay_out_call(wire.list, true, 0, 1 << 20);
+    ASSERT_EQ(layout.defect, LayoutDefect::None);
+    ASSERT_EQ(layout.message_bytes, kStream + 8 * kMaxReadPositions);
+    std::vector<int> times(layout.message_bytes);
+    ASSERT_TRUE(for_each_read(layout, wire.list, [&](const Segment&, std::uint64_t at, std::uint32_t bytes) {
+      for (std::uint64_t i = at; i < at + bytes; ++i) ++times.at(i);
+      return true;
+    }));
+    for (std::uint32_t i = 0; i < times.size(); ++i) {
+      const bool in_chunks = i >= 40 && i < 40 + 12 * kMaxReadPositions;
+      const bool round_up = in_chunks && (i - 40) % 12 >= 5 && (i - 40) % 12 < 8;
+      EXPECT_EQ(times[i], round_up ? 0 : 1) << i;
+    }
   }
 }
 

@@ -186,7 +186,7 @@ void Link::flush_stage() noexcept {
   SendStage& stage = context_.transmit.stage;
   if (stage.empty()) return;
   // All of it is taken: room was checked, and a queue pair in Error takes work requests to flush them.
-  send_room_ -= qp_->post_send(stage.wrs());
+  send_room_ -= std::min(send_room_, qp_->post_send(stage.wrs()));  // it may have been forgotten
   stage.clear();
 }
 

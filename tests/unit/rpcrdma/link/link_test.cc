@@ -112,6 +112,18 @@ TEST_F(LinkTest, the_driver_is_asked_for_room_only_when_what_was_known_does_not_
   EXPECT_FALSE(link.stage_fits());
 }
 
+/// Binding a window takes entries of the send queue while a Send is staged.
+TEST_F(LinkTest, room_that_others_have_taken_is_not_taken_for_free) {
+  open();
+  EXPECT_TRUE(link.has_room(1));
+  stage(1);
+  link.forget_send_room();
+  link.flush_stage();
+  qp->room = 5;
+  EXPECT_TRUE(link.has_room(5));
+  EXPECT_FALSE(link.has_room(6));
+}
+
 TEST_F(LinkTest, who_finds_no_room_is_asked_again_when_a_work_request_completes) {
   open();
   stage(1);

@@ -96,7 +96,7 @@ void Connection::set_credits(std::uint32_t credits) noexcept {
 
 void Connection::limit_credits(std::uint32_t limit) noexcept {
   if (limit == credit_limit_) return;
-  credit_limit_ = std::max<std::uint32_t>(limit, 1);
+  credit_limit_ = limit;
   if (is_open()) set_credits(credits_);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What hostile clients cost the others: time of the server's turns until a client that behaves has its answers, alone
-// and among them. One thread on the loopback driver; turns of the hostile are not counted.
+// What hostile clients cost the others: time of the server's turns until a client that behaves has its
+// answers, alone and among them. One thread on the loopback driver; turns of the hostile are not counted.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -64,7 +64,8 @@ Served serve(double seconds, std::uint32_t version, const Attack* attack) {
   return {*p99, static_cast<double>(rounds) * 1e9 / static_cast<double>(victim.served_ns() - served_before)};
 }
 
-/// Of the server alone, in nanoseconds, while nobody has anything to say. Time stands still, so that nobody is ended.
+/// Of the server alone, in nanoseconds, while nobody has anything to say.
+/// Time stands still, so that nobody is ended.
 double quiet_turn_ns(double seconds, const Attack* attack) {
   Site site({.connections = 15});
   Victim victim(site, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the requester: replies of one turn whose chunk memory takes more invalidations than are handed to
-// the driver at once, or than its send queue holds.
+// Version 1 at the requester: replies of one turn whose chunk memory takes more invalidations than are handed
+// to the driver at once, or than its send queue holds.
 #include <gtest/gtest.h>
 
 #include <array>

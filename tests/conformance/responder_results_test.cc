@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 1 at the responder: what a service may say of its results, who is denied, and what an error of our own
-// ends.
+// Version 1 at the responder: what a service may say of its results, who is denied,
+// and what an error of our own ends.
 #include <gtest/gtest.h>
 
 #include <functional>

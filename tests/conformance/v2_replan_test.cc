@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: a requester whose Write chunks are too short for the results offers more of the caller's memory, and
-// never more than there is (V2-118).
+// Version 2: a requester whose Write chunks are too short for the results offers more of the caller's memory,
+// and never more than there is (V2-118).
 #include <gtest/gtest.h>
 
 #include <array>

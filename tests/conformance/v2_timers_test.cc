@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Version 2: when a connection ends since its peer does not go on, to the nanosecond, and what starts those times
-// again. The clock is the tests'.
+// Version 2: when a connection ends since its peer does not go on, to the nanosecond, and what starts those
+// times again. The clock is the tests'.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/v2_client.h"

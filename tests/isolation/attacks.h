@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What hostile peers do. One list for the tests, which count turns, and for the benchmark, which measures time.
+// What hostile peers do. One list for the tests, which count turns, and for the benchmark,
+// which measures time.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One client that behaves, among as many hostile peers as the server takes: its calls are answered, and within
-// few turns more than when it is alone.
+// One client that behaves, among as many hostile peers as the server takes: its calls are answered, and
+// within few turns more than when it is alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A server on the loopback driver whose connections are all in use: one by a client that behaves, the others by
-// peers that do not. One thread and a clock of its own, so that every run is the same. A turn is one of the
-// server's loop and one of each peer.
+// A server on the loopback driver whose connections are all in use: one by a client that behaves, the others
+// by peers that do not. One thread and a clock of its own, so that every run is the same. A turn is one of
+// the server's loop and one of each peer.
 #pragma once
 
 #include <cstdint>

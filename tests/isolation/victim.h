@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The client that behaves: one call at a time, each checked by content. A failed check fails the test that runs.
+// The client that behaves: one call at a time, each checked by content.
+// A failed check fails the test that runs.
 #pragma once
 
 #include <chrono>

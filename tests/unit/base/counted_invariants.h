@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// As long as one of these lives, invariants that fail on this thread are counted instead of ending the program:
-// what a release does about them can be seen.
+// As long as one of these lives, invariants that fail on this thread are counted instead of ending the
+// program: what a release does about them can be seen.
 #pragma once
 
 #include "dataplane/base/invariant.h"

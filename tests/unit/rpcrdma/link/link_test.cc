@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A link on a queue pair that only keeps count: who finds room in stage and send queue, when its clocks start,
-// and what it does about errors of our own.
+// A link on a queue pair that only keeps count: who finds room in stage and send queue, when its clocks
+// start, and what it does about errors of our own.
 #include "dataplane/rpcrdma/link/link.h"
 
 #include <gtest/gtest.h>

@@ -42,7 +42,8 @@ TEST(MemoryTable, receives_for_replies_and_the_fewest_call_slots_count_too) {
   config.inline_bytes = 4096;
   const std::uint64_t slots = rpcrdma::kLeastSlots;
   EXPECT_GT(slots, 1u);
-  EXPECT_EQ(reserved(config, "call slots"), 2u * 3 * slots * sizeof(rpcrdma::CallSlot));
+  EXPECT_EQ(reserved(config, "call slots"),
+            2u * 3 * slots * (sizeof(rpcrdma::CallSlot) + sizeof(service::CallStorage)));
   EXPECT_EQ(reserved(config, "Receive buffers"), 2u * 3 * (slots + rpcrdma::kSpareReceives) * 4096);
   config.upstream_count = 1;
   EXPECT_EQ(reserved(config, "Receive buffers"),
@@ -69,6 +70,15 @@ TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
   EXPECT_GE(reserved(config, "calls and replies of the reverse gateway"),
             std::uint64_t{config.reverse.record_buffers} * tcp::kMaxRecordBytes);
   EXPECT_LT(reserved(config, "file data"), 5ull << 30);
+}
+
+TEST(MemoryTable, long_calls_are_joined_from_chunks_and_from_parts) {
+  segment::ConfigBlock config;
+  config.reactors = 2;
+  config.call_buffers = 5;
+  const rpcrdma::EngineConfig engine;
+  EXPECT_EQ(reserved(config, "long-call buffers"),
+            std::uint64_t{2} * (5 + engine.assembly_buffers) * engine.call_buffer_bytes);
 }
 
 TEST(MemoryTable, short_ones_have_a_buffer_for_each_connection_and_some_to_lend) {

@@ -49,7 +49,7 @@ void add_segment_views(admin::Registry& registry, const segment::Layout& layout,
   read("reverse_counters", [&](const json&) { return admin::reverse_counters(layout, config.block); });
   read("reactors", [&](const json&) { return admin::reactors(layout, config.block); });
   read("counters", [&](const json&) { return admin::counters(layout, config.block); });
-  read("memory", [&](const json&) { return admin::memory(layout); });
+  read("memory", [&](const json&) { return admin::memory(layout, config.block); });
   read("devices", [&](const json&) { return admin::devices(layout, config.block); });
   read("config_show", [&](const json&) { return config::describe(config); });
   read("config_check", [&](const json& parameters) {

@@ -160,6 +160,13 @@ class SegmentCollector final : public prometheus::Collectable {
     for (std::size_t state = 0; state < segment::kSlotStateCount; ++state)
       families.add("sluice_call_slots", value_of(area.slots_in_state[state]),
                    {reactor, segment::kSlotStates[state]});
+    for (std::size_t pool = 0; pool < segment::kSharedPools.size(); ++pool) {
+      const auto& [name, size] = segment::kSharedPools[pool];
+      families.add("sluice_shared_buffers", value_of(area.pools[pool].buffers), {reactor, name, size});
+      families.add("sluice_shared_buffers_held", value_of(area.pools[pool].held), {reactor, name, size});
+      families.add("sluice_shared_buffers_waiting", value_of(area.pools[pool].waiting),
+                   {reactor, name, size});
+    }
     if (config.driver == segment::Driver::Verbs)
       for (std::size_t i = 0; i < std::size(rdma::verbs::kStatistics); ++i)
         families.add("sluice_verbs_" + std::string(rdma::verbs::kStatistics[i].name) + "_total",

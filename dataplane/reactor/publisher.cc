@@ -68,10 +68,26 @@ void Publisher::publish_counters() noexcept {
     area_.invariant_failures[i].store(invariant_failures()[i], std::memory_order_relaxed);
   for (std::size_t state = 0; state < segment::kSlotStateCount; ++state)
     area_.slots_in_state[state].store(engine_.slots_in_state(state), std::memory_order_relaxed);
+  publish_pools();
   std::array<std::uint64_t, segment::kMaxDeviceStatistics> statistics;
   const std::size_t known = engine_.device().read_statistics(statistics);
   for (std::size_t k = 0; k < known; ++k)
     area_.device_statistics[k].store(statistics[k], std::memory_order_relaxed);
+}
+
+void Publisher::publish_pools() noexcept {
+  segment::PoolUse* to = area_.pools.data();
+  const auto put = [&to](const rpcrdma::SharedUse& use) {
+    to->buffers.store(use.buffers, std::memory_order_relaxed);
+    to->held.store(use.held, std::memory_order_relaxed);
+    to->waiting.store(use.waiting, std::memory_order_relaxed);
+    ++to;
+  };
+  for (const rpcrdma::SharedMemory* memory :
+       {&engine_.call_memory(), &engine_.reply_memory(), &engine_.assembly_memory()}) {
+    put(memory->small_use());
+    put(memory->large_use());
+  }
 }
 
 void Publisher::publish_connection(rpcrdma::Connection& connection) noexcept {
@@ -124,6 +140,7 @@ void Publisher::publish_use(rpcrdma::Connection& connection) noexcept {
   use.granted.store(static_cast<std::uint32_t>(responder.grant()), std::memory_order_relaxed);
   use.busy.store(responder.busy_slots(), std::memory_order_relaxed);
   use.peak_busy.store(responder.take_peak(), std::memory_order_relaxed);
+  use.held_bytes.store(connection.shared_bytes(), std::memory_order_relaxed);
 }
 
 void Publisher::publish_negotiation(rpcrdma::Connection& connection) noexcept {

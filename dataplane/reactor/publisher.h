@@ -34,6 +34,7 @@ class Publisher {
 
  private:
   void publish_counters() noexcept;
+  void publish_pools() noexcept;
   void publish_info(segment::ReactorState state, std::uint32_t connections) noexcept;
 
   const ReactorConfig config_;

@@ -65,6 +65,8 @@ class Connection final : public service::Client, private LinkOwner {
   Requester* requester() noexcept { return roles_.requester(); }
   rdma::QueuePair& queue_pair() noexcept { return link_.queue_pair(); }
   bool heard_from_peer() const noexcept { return link_.heard_from_peer(); }
+  /// What the connection holds of memory that all share.
+  std::uint64_t shared_bytes() const noexcept { return link_.shared_bytes() + responder_.shared_bytes(); }
 
   // --- Version, credits and properties
   /// Of RPC-over-RDMA; zero until the client's first message has settled it.

@@ -31,7 +31,7 @@
 namespace sluice::segment {
 
 inline constexpr std::uint64_t kMagic = 0x736c756963653031;  // "sluice01"
-inline constexpr std::uint32_t kLayoutVersion = 10;
+inline constexpr std::uint32_t kLayoutVersion = 11;
 /// A plane whose heartbeat has not advanced for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
@@ -60,6 +60,7 @@ struct ReactorArea {
   std::array<std::atomic<std::uint64_t>, kInvariantCount> invariant_failures;
   std::array<std::atomic<std::uint64_t>, kMaxDeviceStatistics> device_statistics;
   std::array<std::atomic<std::uint32_t>, kSlotStateCount> slots_in_state;
+  std::array<PoolUse, kSharedPools.size()> pools;
   alignas(kCacheLine) SeqLock<ReactorInfo> info;
   std::array<SeqLock<ConnectionInfo>, kMaxConnections> connections;
   alignas(kCacheLine) std::array<ConnectionUse, kMaxConnections> use;

@@ -57,15 +57,34 @@ struct ConnectionInfo {
 };
 
 /// Use of a connection, for credit policy and tools. Independent words; no lock.
+/// Buffers that the connections of a reactor share, by what they are for and by their size.
+struct SharedPool {
+  const char* name;
+  const char* size;
+};
+inline constexpr std::array<SharedPool, 6> kSharedPools = {{{"calls", "small"},
+                                                            {"calls", "large"},
+                                                            {"replies", "small"},
+                                                            {"replies", "large"},
+                                                            {"continued", "small"},
+                                                            {"continued", "large"}}};
+
+struct PoolUse {
+  std::atomic<std::uint32_t> buffers;
+  std::atomic<std::uint32_t> held;
+  std::atomic<std::uint32_t> waiting;  ///< calls or messages that wait for one
+};
+
 struct ConnectionUse {
   static constexpr std::uint32_t kOfClient = 1;
   static constexpr std::uint32_t kToServer = 2;
   std::atomic<std::uint32_t> open;  ///< zero, kOfClient or kToServer
   std::atomic<std::uint32_t> client_class;
-  std::atomic<std::uint64_t> calls;      ///< received since the connection was opened
-  std::atomic<std::uint32_t> granted;    ///< credits that the next reply grants
-  std::atomic<std::uint32_t> busy;       ///< call slots in use
-  std::atomic<std::uint32_t> peak_busy;  ///< largest `busy` since the last publication
+  std::atomic<std::uint64_t> calls;       ///< received since the connection was opened
+  std::atomic<std::uint32_t> granted;     ///< credits that the next reply grants
+  std::atomic<std::uint32_t> busy;        ///< call slots in use
+  std::atomic<std::uint32_t> peak_busy;   ///< largest `busy` since the last publication
+  std::atomic<std::uint64_t> held_bytes;  ///< of buffers that connections share
 };
 
 struct ExportInfo {

@@ -9,7 +9,8 @@
 
 namespace sluice::admin {
 
-/// Resident bytes of the data plane's process, and bytes that it has reserved, by purpose.
-nlohmann::json memory(const segment::Layout& layout);
+/// Resident bytes of the data plane's process, bytes that it has reserved, by purpose, what is in use of buffers
+/// that connections share, and the connections that hold most of them.
+nlohmann::json memory(const segment::Layout& layout, const segment::ConfigBlock& config);
 
 }  // namespace sluice::admin

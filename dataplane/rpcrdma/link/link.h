@@ -111,6 +111,8 @@ class Link final : private TurnEntry {
   Counters& counters() noexcept { return *counters_; }
   LinkContext& context() noexcept { return context_; }
   SharedMemory::Account& assembly_account() noexcept { return assembly_account_; }
+  /// Of memory that connections share.
+  std::uint64_t shared_bytes() const noexcept { return context_.assembly.held_bytes(assembly_account_); }
 
   // --- The version
   VersionState version_state() const noexcept { return version_; }

@@ -24,6 +24,12 @@ struct SharedMemoryConfig {
   std::uint32_t small_buffers() const noexcept;
 };
 
+struct SharedUse {
+  std::uint32_t buffers = 0;
+  std::uint32_t held = 0;
+  std::uint32_t waiting = 0;
+};
+
 /// The buffers of one size, and who holds them.
 class SharedBuffers {
  public:
@@ -34,6 +40,10 @@ class SharedBuffers {
   void release(std::byte* buffer) noexcept;
   std::size_t available() const noexcept { return pool_.available(); }
   std::size_t buffer_bytes() const noexcept { return pool_.buffer_bytes(); }
+  SharedUse use() const noexcept {
+    const std::uint32_t buffers = ledger_.limits().elements;
+    return {buffers, buffers - ledger_.free(), ledger_.waiters()};
+  }
   ShareLedger& ledger() noexcept { return ledger_; }
   const ShareLedger& ledger() const noexcept { return ledger_; }
 
@@ -60,6 +70,12 @@ class SharedMemory {
   rdma::Lkey lkey() const noexcept { return lkey_; }
   std::size_t bytes_of(const std::byte* buffer) const noexcept {
     return is_small(buffer) ? small_.buffer_bytes() : large_.buffer_bytes();
+  }
+  SharedUse small_use() const noexcept { return small_.use(); }
+  SharedUse large_use() const noexcept { return large_.use(); }
+  std::uint64_t held_bytes(const Account& account) const noexcept {
+    return std::uint64_t{account.small.held()} * small_.buffer_bytes() +
+           std::uint64_t{account.large.held()} * large_.buffer_bytes();
   }
   /// Buffers that nobody holds.
   std::size_t available() const noexcept { return small_.available() + large_.available(); }

@@ -44,6 +44,11 @@ class Responder final : private service::CallHost {
   void set_traced(bool traced) noexcept;
   bool traced() const noexcept { return traced_; }
   std::uint32_t busy_slots() const noexcept { return busy_; }
+  /// Of memory that connections share.
+  std::uint64_t shared_bytes() const noexcept {
+    return context_.memory.calls.held_bytes(call_account_) +
+           context_.memory.replies.held_bytes(reply_account_);
+  }
 
   /// A call, or a message to be refused. Takes over the Receive buffer and the assembled payload.
   void on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept;

@@ -25,6 +25,7 @@ using isolation::Victim;
 
 constexpr int kTurnsToBegin = 300;  ///< in which the hostile fill what they can
 constexpr int kNullsInARound = 50;
+constexpr Attack kIdle{.name = "idle", .step = [](isolation::Peer&) {}};
 
 std::uint64_t wall_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -66,14 +67,13 @@ Served serve(double seconds, std::uint32_t version, const Attack* attack) {
 
 /// Of the server alone, in nanoseconds, while nobody has anything to say.
 /// Time stands still, so that nobody is ended.
-double quiet_turn_ns(double seconds, const Attack* attack) {
+double quiet_turn_ns(double seconds, const Attack& behaviour) {
   Site site({.connections = 15});
   Victim victim(site, 1);
-  std::unique_ptr<Attackers> attackers;
-  if (attack != nullptr) attackers = std::make_unique<Attackers>(site, *attack);
+  Attackers clients(site, behaviour);
   for (int i = 0; i < kTurnsToBegin; ++i) {
     site.turn();
-    if (attackers) attackers->turn();
+    clients.turn();
   }
   constexpr int kBatch = 1000;
   std::vector<double> turns;
@@ -151,9 +151,9 @@ constexpr Side kSides[] = {
            false);
      }},
     {"one", [](double) { return 1.0; }},
-    {"turn_ns", [](double seconds) { return quiet_turn_ns(seconds, nullptr); }},
+    {"turn_ns", [](double seconds) { return quiet_turn_ns(seconds, kIdle); }},
     {"turn_with_silent_clients_ns",
-     [](double seconds) { return quiet_turn_ns(seconds, &isolation::attacks().front()); }},
+     [](double seconds) { return quiet_turn_ns(seconds, isolation::attacks().front()); }},
     {"close_with_7000_waiting_us", [](double seconds) { return close_us(seconds, 1000); }},
     {"close_with_none_waiting_us", [](double seconds) { return close_us(seconds, 0); }},
 };

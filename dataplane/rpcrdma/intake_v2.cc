@@ -168,8 +168,8 @@ bool IntakeV2::take(const Arrived& arrived, const v2::DecodeResult& decoded) noe
   if (refuse_before_sequence(arrived, decoded)) return true;
   const bool part = header.more() || sequence_.in_progress();
   // Before admission there is memory for what leads to it only.
-  const bool stranger = part && roles_.responder().holds_calls();
-  const bool to_refuse = stranger && header.type != HeaderType::ConnProp && !sequence_.in_progress();
+  const bool to_refuse = part && !sequence_.in_progress() && header.type != HeaderType::ConnProp &&
+                         roles_.responder().holds_calls();
   if (part && !to_refuse && !has_assembly(part_of(arrived, header).size())) return false;
   const Step step = sequence_.next({header.fixed.xid, header.type, header.response()}, header.more());
   if (step == Step::Broken) {

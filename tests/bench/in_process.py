@@ -32,7 +32,7 @@ COMPARISONS = {
     "loopback_v2_getattr_rps": Comparison("loopback", "getattr_v2", "getattr", "RPC/s", 0.7),
     "loopback_null_p99_us": Comparison("loopback", "null_p99_us", "driver_round_trip_us", "us", None, "lower"),
     "isolation_p99_ratio": Comparison("isolation", "worst_p99_ratio", "one", "times", 2, "lower", 0.02, processors=1, pairs=1),
-    "isolation_throughput_ratio": Comparison("isolation", "worst_throughput_ratio", "one", "times", 0.5, "higher", 0.02, processors=1, pairs=1),
+    "isolation_throughput_ratio": Comparison("isolation", "worst_throughput_ratio", "one", "times", 0.0625, "higher", 0.02, processors=1, pairs=1),
     "turn_cost_silent_clients": Comparison("isolation", "turn_with_silent_clients_ns", "turn_ns", "ns", 1.5, "lower", 0.1, processors=1),
     "close_with_7000_waiting_us": Comparison("isolation", "close_with_7000_waiting_us", "close_with_none_waiting_us", "us", None, "lower", 0.2, processors=1),
     "gateway_added_us": Comparison("forward", "gateway_p50_us", "straight_p50_us", "us", 2.2, "lower"),

@@ -77,9 +77,9 @@ TEST_P(Isolation, who_holds_something_is_ended_and_everything_comes_back) {
 INSTANTIATE_TEST_SUITE_P(, Isolation,
                          testing::Combine(testing::Range(std::size_t{0}, attacks().size()),
                                           testing::Values(1u, 2u)),
-                         [](const auto& info) {
-                           return std::string(attacks()[std::get<0>(info.param)].name) + "_v" +
-                                  std::to_string(std::get<1>(info.param));
+                         [](const auto& parameter) {
+                           return std::string(attacks()[std::get<0>(parameter.param)].name) + "_v" +
+                                  std::to_string(std::get<1>(parameter.param));
                          });
 
 }  // namespace

@@ -56,6 +56,7 @@ EthernetPort::EthernetPort(const PortConfig& config) : config_(config) {
 }
 
 EthernetPort::~EthernetPort() {
+  guard_.reset();
   rte_eth_dev_stop(config_.ethdev);
   for (auto& row : to_lane_)
     for (rte_ring* ring : row) free_all(ring);
@@ -68,6 +69,8 @@ void EthernetPort::configure() {
   rte_eth_dev_info info;
   if (const int error = rte_eth_dev_info_get(config_.ethdev, &info); error != 0)
     throw port_error(config_, "query the ethdev", -error);
+  if (std::string_view(info.driver_name) == "net_memif")
+    guard_ = std::make_unique<InterruptGuard>(config_.lanes);
   const int socket = rte_eth_dev_socket_id(config_.ethdev);
   numa_node_ = socket < 0 ? 0 : socket;
   queues_ = std::clamp<std::uint32_t>(
@@ -130,10 +133,6 @@ std::unique_ptr<SoftRoce> EthernetPort::make_device(std::uint32_t lane) {
   return std::make_unique<SoftDevice>(shared_from_this(), lane);
 }
 
-TransmitPath EthernetPort::transmit_path(std::uint32_t lane) const noexcept {
-  return {config_.ethdev, static_cast<std::uint16_t>(lane % queues_), to_queue_[lane]};
-}
-
 bool EthernetPort::hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buffer) noexcept {
   if (to < config_.lanes && rte_ring_sp_enqueue(to_lane_[from][to], buffer) == 0) return true;
   rte_pktmbuf_free(buffer);
@@ -143,6 +142,8 @@ bool EthernetPort::hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buf
 std::uint16_t EthernetPort::receive_from_queue(std::uint32_t lane, rte_mbuf** buffers,
                                                std::uint16_t room) noexcept {
   if (lane >= queues_) return 0;
+  const Burst burst(guard_.get(), lane);
+  if (!burst) return 0;
   return rte_eth_rx_burst(config_.ethdev, static_cast<std::uint16_t>(lane), buffers, room);
 }
 
@@ -153,6 +154,13 @@ std::uint16_t EthernetPort::receive_from_lane(std::uint32_t from, std::uint32_t 
       rte_ring_sc_dequeue_burst(to_lane_[from][to], reinterpret_cast<void**>(buffers), room, nullptr));
 }
 
+std::uint16_t EthernetPort::transmit(std::uint32_t lane, rte_mbuf** buffers,
+                                     std::uint16_t count) const noexcept {
+  const Burst burst(guard_.get(), lane);
+  if (!burst) return 0;
+  return rte_eth_tx_burst(config_.ethdev, static_cast<std::uint16_t>(lane), buffers, count);
+}
+
 void EthernetPort::transmit_for_others(std::uint32_t lane) noexcept {
   if (lane >= queues_) return;
   for (std::uint32_t other = lane + queues_; other < config_.lanes; other += queues_) {
@@ -160,8 +168,7 @@ void EthernetPort::transmit_for_others(std::uint32_t lane) noexcept {
     const unsigned count = rte_ring_sc_dequeue_burst(to_queue_[other], reinterpret_cast<void**>(buffers),
                                                      kTransmitBurst, nullptr);
     if (count == 0) continue;
-    const std::uint16_t sent = rte_eth_tx_burst(config_.ethdev, static_cast<std::uint16_t>(lane), buffers,
-                                                static_cast<std::uint16_t>(count));
+    const std::uint16_t sent = transmit(lane, buffers, static_cast<std::uint16_t>(count));
     for (unsigned i = sent; i < count; ++i) rte_pktmbuf_free(buffers[i]);  // dropped, as by a full switch
   }
 }

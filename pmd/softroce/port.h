@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "pmd/softroce/interrupt_guard.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/softroce/transmitter.h"
 
@@ -34,7 +35,8 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
 
   int numa_node() const noexcept { return numa_node_; }
   std::uint32_t frame_bytes() const noexcept { return frame_bytes_; }
-  TransmitPath transmit_path(std::uint32_t lane) const noexcept;
+  /// The ring to the lane that transmits for a lane without a hardware queue; null: it has one.
+  rte_ring* queue_owner(std::uint32_t lane) const noexcept { return to_queue_[lane]; }
   bool transmit_in_place() const noexcept { return config_.transmit_in_place; }
   /// Passes a packet from lane `from` to lane `to`. If the ring is full, frees it and returns false.
   bool hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buffer) noexcept;
@@ -42,6 +44,8 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   std::uint16_t receive_from_queue(std::uint32_t lane, rte_mbuf** buffers, std::uint16_t room) noexcept;
   std::uint16_t receive_from_lane(std::uint32_t from, std::uint32_t to, rte_mbuf** buffers,
                                   std::uint16_t room) noexcept;
+  /// To the hardware queue of `lane`, which it has. Returns how many were taken; the rest stays the caller's.
+  std::uint16_t transmit(std::uint32_t lane, rte_mbuf** buffers, std::uint16_t count) const noexcept;
   /// Transmits the packets of lanes without a hardware queue that share the queue of `lane`.
   void transmit_for_others(std::uint32_t lane) noexcept;
 
@@ -54,6 +58,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   int numa_node_ = 0;
   std::uint32_t frame_bytes_ = 0;
   std::uint32_t queues_ = 1;
+  std::unique_ptr<InterruptGuard> guard_;  ///< null: the driver's interrupts do no harm
   std::array<rte_mempool*, kMaxLanes> pools_{};
   std::array<std::array<rte_ring*, kMaxLanes>, kMaxLanes> to_lane_{};  ///< [from][to]
   std::array<rte_ring*, kMaxLanes> to_queue_{};                        ///< by lane; null: has a queue

@@ -47,9 +47,12 @@ rte_mbuf_ext_shared_info& shared_info(rte_mbuf* buffer) noexcept {
 }  // namespace
 
 Transmitter::Transmitter(const std::string& name, const EthernetPort& port, std::uint32_t lane,
-                         const TransmitPath& path, std::uint32_t frame_bytes, bool in_place, int numa_node,
-                         Statistics& statistics)
-    : port_(port), lane_(lane), path_(path), in_place_(in_place), statistics_(statistics) {
+                         std::uint32_t frame_bytes, bool in_place, int numa_node, Statistics& statistics)
+    : port_(port),
+      lane_(lane),
+      queue_owner_(port.queue_owner(lane)),
+      in_place_(in_place),
+      statistics_(statistics) {
   const auto frame_room = static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + frame_bytes);
   headers_ = make_pool(name + "-h", kHeaderBuffers, 0, RTE_PKTMBUF_HEADROOM + kHeaderRoom, numa_node);
   frames_ = make_pool(name + "-f", kFrameBuffers, 0, frame_room, numa_node);
@@ -173,11 +176,11 @@ void Transmitter::flush() noexcept {
   if (Capture* capture = port_.capture())
     capture->add(lane_, {packets_.data() + captured_, staged_ - captured_}, Capture::Way::Out);
   std::uint32_t sent;
-  if (path_.to_owner != nullptr)
-    sent = rte_ring_sp_enqueue_burst(path_.to_owner, reinterpret_cast<void**>(packets_.data()), staged_,
-                                     nullptr);
+  if (queue_owner_ != nullptr)
+    sent =
+        rte_ring_sp_enqueue_burst(queue_owner_, reinterpret_cast<void**>(packets_.data()), staged_, nullptr);
   else
-    sent = rte_eth_tx_burst(path_.ethdev, path_.queue, packets_.data(), static_cast<std::uint16_t>(staged_));
+    sent = port_.transmit(lane_, packets_.data(), static_cast<std::uint16_t>(staged_));
   if (sent < staged_) {
     ++statistics_.transmit_waits;
     std::copy(packets_.begin() + sent, packets_.begin() + staged_, packets_.begin());

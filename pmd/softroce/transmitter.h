@@ -28,17 +28,10 @@ inline constexpr std::uint32_t kCopyBytes = 512;
 /// Pieces of memory per packet payload.
 inline constexpr std::size_t kMaxPayloadPieces = 32;
 
-/// Destination of staged packets: the lane's own hardware queue, or the lane that owns the queue.
-struct TransmitPath {
-  std::uint16_t ethdev = 0;
-  std::uint16_t queue = 0;
-  rte_ring* to_owner = nullptr;  ///< ring to the owner of the queue; null: this lane owns it
-};
-
 class Transmitter {
  public:
   /// Setup. `name` prefixes the names of the mempools. Throws SetupError.
-  Transmitter(const std::string& name, const EthernetPort& port, std::uint32_t lane, const TransmitPath& path,
+  Transmitter(const std::string& name, const EthernetPort& port, std::uint32_t lane,
               std::uint32_t frame_bytes, bool in_place, int numa_node, Statistics& statistics);
   ~Transmitter();
   Transmitter(const Transmitter&) = delete;
@@ -69,7 +62,7 @@ class Transmitter {
 
   const EthernetPort& port_;
   const std::uint32_t lane_;
-  const TransmitPath path_;
+  rte_ring* const queue_owner_;  ///< EthernetPort::queue_owner()
   const bool in_place_;
   Statistics& statistics_;
   rte_mempool* headers_ = nullptr;  ///< headers, with small payloads

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Shares of a pool: how many of its elements each account holds, how many it may take, and who waits for one.
-// Each open account is guaranteed some elements. What others do not use of theirs is lent, and nobody holds
-// more than a stated part. Accounts that wait are served in turn, whoever came first. Every operation but
-// resume() is O(1); resume() costs as much as it serves. One reactor; nothing here allocates.
+// Each account is guaranteed some elements, which are kept for it whether it is in use or not: what was lent
+// cannot be called back when its owner comes. The others are lent, and nobody holds more than a stated part.
+// Accounts that wait are served in turn, whoever came first. Every operation but resume() and forget_all() is
+// O(1); these cost as much as they serve. One reactor; nothing here allocates.
 //
 // The elements themselves are the owner's: it calls take() when it hands one out and give_back() when it has
 // one again.
@@ -42,12 +43,12 @@ class ShareAccount {
 
   IntrusiveQueue<ShareWaiter, &ShareWaiter::share_link> waiting_;
   std::uint32_t held_ = 0;
-  bool open_ = false;
 };
 
 struct ShareLimits {
   std::uint32_t elements = 0;    ///< in the pool
-  std::uint32_t guaranteed = 0;  ///< to each open account; all of them together are at most `elements`
+  std::uint32_t accounts = 0;    ///< that there are
+  std::uint32_t guaranteed = 0;  ///< to each account; all of them together are at most `elements`
   std::uint32_t most = 0;        ///< that one account may hold
 };
 
@@ -58,29 +59,19 @@ class ShareLedger {
   ShareLedger(const ShareLedger&) = delete;
   ShareLedger& operator=(const ShareLedger&) = delete;
 
-  /// Setup, before any account is opened.
+  /// Setup, before anything is taken.
   void provide(const ShareLimits& limits) noexcept {
     limits_ = limits;
     free_ = limits.elements;
+    reserved_ = limits.accounts * limits.guaranteed;
+    static_cast<void>(SLUICE_INVARIANT(reserved_ <= free_, pool_balance));
   }
   const ShareLimits& limits() const noexcept { return limits_; }
   std::uint32_t free() const noexcept { return free_; }
   /// Of all accounts.
   std::uint32_t waiters() const noexcept { return waiters_; }
 
-  /// The account may still hold what it has not given back since it was closed.
-  void open(ShareAccount& account) noexcept {
-    account.open_ = true;
-    reserved_ += unused_guarantee(account);
-  }
-  /// Nobody waits in it any more. What it holds comes back by give_back().
-  void close(ShareAccount& account) noexcept {
-    while (ShareWaiter* const waiter = account.waiting_.front()) forget(account, *waiter);
-    reserved_ -= unused_guarantee(account);
-    account.open_ = false;
-  }
-
-  /// An open account may always take what it is guaranteed; beyond that, what no other account is guaranteed.
+  /// An account may always take what it is guaranteed; beyond that, what no other account is guaranteed.
   bool may_take(const ShareAccount& account) const noexcept {
     return account.held_ < limits_.most && free_ > (unused_guarantee(account) > 0 ? 0 : reserved_);
   }
@@ -116,6 +107,11 @@ class ShareLedger {
     place(account);
   }
 
+  /// Nobody waits in the account any more.
+  void forget_all(ShareAccount& account) noexcept {
+    while (ShareWaiter* const waiter = account.waiting_.front()) forget(account, *waiter);
+  }
+
   /// Calls those who wait and may take, one of an account at a time, at most `most` of them.
   /// Returns how many.
   std::uint32_t resume(std::uint32_t most) noexcept {
@@ -134,7 +130,7 @@ class ShareLedger {
   using Turns = IntrusiveQueue<ShareAccount, &ShareAccount::turn_link>;
 
   std::uint32_t unused_guarantee(const ShareAccount& account) const noexcept {
-    return account.open_ && account.held_ < limits_.guaranteed ? limits_.guaranteed - account.held_ : 0;
+    return account.held_ < limits_.guaranteed ? limits_.guaranteed - account.held_ : 0;
   }
   ShareAccount* next() const noexcept {
     if (free_ > 0 && !entitled_.empty()) return entitled_.front();
@@ -155,7 +151,7 @@ class ShareLedger {
 
   ShareLimits limits_;
   std::uint32_t free_ = 0;
-  std::uint32_t reserved_ = 0;  ///< sum of what open accounts are guaranteed and do not hold
+  std::uint32_t reserved_ = 0;  ///< sum of what accounts are guaranteed and do not hold
   std::uint32_t waiters_ = 0;
   Turns entitled_;   ///< accounts with waiters that hold less than they are guaranteed
   Turns borrowing_;  ///< other accounts with waiters that hold less than the most

@@ -40,9 +40,11 @@ Line driver_line(const segment::ConfigBlock& config) {
 
 /// Of assembled calls, of replies and of continued messages.
 std::uint64_t small_buffer_bytes(const rpcrdma::EngineConfig& engine) {
-  const rpcrdma::SharedMemoryConfig each{.accounts = engine.max_connections,
-                                         .small_bytes = engine.small_buffer_bytes};
-  return std::uint64_t{3} * each.small_buffers() * each.small_bytes;
+  rpcrdma::SharedMemoryConfig each{.accounts = engine.max_connections,
+                                   .small_bytes = engine.small_buffer_bytes};
+  const std::uint32_t calls_and_replies = 2 * each.small_buffers();
+  each.guaranteed_small = rpcrdma::kGuaranteedAssembly;
+  return std::uint64_t{calls_and_replies + each.small_buffers()} * each.small_bytes;
 }
 
 }  // namespace

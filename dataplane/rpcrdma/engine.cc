@@ -22,15 +22,17 @@ void require_pools(const EngineConfig& config) {
 
 Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(device), config_(config) {
   require_pools(config);
-  const auto provide = [&](SharedMemory& memory, std::uint32_t buffers, std::uint32_t bytes) {
+  const auto provide = [&](SharedMemory& memory, std::uint32_t buffers, std::uint32_t bytes,
+                           std::uint32_t guaranteed_small = 1) {
     memory.provide(device, {.accounts = config.max_connections,
                             .small_bytes = config.small_buffer_bytes < bytes ? config.small_buffer_bytes : 0,
                             .large_bytes = bytes,
-                            .large = buffers});
+                            .large = buffers,
+                            .guaranteed_small = guaranteed_small});
   };
   provide(responders_.memory.calls, config.call_buffers, config.call_buffer_bytes);
   provide(responders_.memory.replies, config.reply_buffers, config.reply_buffer_bytes);
-  provide(links_.assembly, config.assembly_buffers, config.call_buffer_bytes);
+  provide(links_.assembly, config.assembly_buffers, config.call_buffer_bytes, kGuaranteedAssembly);
   links_.remote_invalidation = device.limits().remote_invalidation;
   links_.max_send_bytes = device.limits().max_send_bytes;
   const rdma::MemoryRegion pad = device.allocate_memory(xdr::kUnit);

@@ -30,6 +30,10 @@ struct EngineConfig {
 inline constexpr std::uint32_t kCallBacksAtOnce = 8;
 inline constexpr std::uint32_t kCallBackBytes = 4096;  ///< of the longest
 
+/// Small assembly buffers of each connection: the answer to host authentication is made while the other
+/// side's is still held.
+inline constexpr std::uint32_t kGuaranteedAssembly = 2;
+
 /// Work completions taken from the device in one turn.
 inline constexpr std::size_t kCompletionsPerTurn = 64;
 

@@ -116,6 +116,7 @@ namespace {
 ShareLimits limits_for(std::uint32_t clients) noexcept {
   const std::uint32_t guaranteed = kMaxHandedCalls / 2 / std::max(clients, 1u);
   return {.elements = kMaxHandedCalls,
+          .accounts = clients,
           .guaranteed = guaranteed,
           .most = std::max(guaranteed, kMaxHandedCalls / 4)};
 }
@@ -168,12 +169,6 @@ void Handover::resume(HandedCall& handed) noexcept {
 }
 
 // --- Shares of the borrower's clients
-
-Handover::ClientShare& Handover::share_of(const Call& call) noexcept {
-  ClientShare& share = shares_[call.client()->number()];
-  if (!std::exchange(share.open, true)) tickets_.open(share.account);
-  return share;
-}
 
 void Handover::hand_over(Call& call, Service& service, HandedCall::Step step) noexcept {
   auto& ticket = call.state<HandoverTicket>();
@@ -244,7 +239,7 @@ void Handover::client_gone(const Client& client) noexcept {
     remove_waiting(share, *share.first);
     call.complete(rpc::AcceptStat::SystemErr);
   }
-  if (std::exchange(share.open, false)) tickets_.close(share.account);
+  tickets_.forget_all(share.account);
 }
 
 Placement BorrowedService::place(Call& call) noexcept {

@@ -130,12 +130,11 @@ class Handover {
 
     Handover* handover = nullptr;
     ShareAccount account;
-    bool open = false;
     HandoverTicket* first = nullptr;
     HandoverTicket* last = nullptr;
   };
 
-  ClientShare& share_of(const Call& call) noexcept;
+  ClientShare& share_of(const Call& call) noexcept { return shares_[call.client()->number()]; }
   void hand_over(Call& call, Service& service, HandedCall::Step step) noexcept;
   void send(HandoverTicket& ticket, ClientShare& share) noexcept;
   void serve_waiting(ClientShare& share) noexcept;

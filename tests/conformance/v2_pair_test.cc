@@ -276,7 +276,7 @@ struct Rounds {
 };
 
 TEST(V2Pair, V2_062_V2_063_a_handshake_of_several_large_rounds_comes_before_calls) {
-  Pair pair({.hold_calls = true});
+  Pair pair({.assembly_buffers = 8, .hold_calls = true});
   Rounds rounds[2];
   for (int side = 0; side < 2; ++side) {
     rounds[side].server = side == 1;

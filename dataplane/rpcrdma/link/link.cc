@@ -55,7 +55,6 @@ void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& con
   sender_ = {};
   last_send_ns_ = alive_ns_ = context_.now_ns;
   probing_ = false;
-  context_.assembly.open(assembly_account_);
   control_.reset();
   receives_.open(config_.receive_inline_bytes);
   flow_.open(config_.credit_grant + config_.credits_requested, config_.active);
@@ -102,7 +101,7 @@ void Link::close(CloseReason reason) noexcept {
     flush_stage();
     context_.transmit.staged_for = nullptr;
   }
-  context_.assembly.close(assembly_account_);
+  context_.assembly.forget_all(assembly_account_);
   flush_receives();
   qp_->to_error();
   touch();  // to be looked at by the engine

@@ -6,13 +6,12 @@
 namespace sluice::rpcrdma {
 namespace {
 
-constexpr std::uint32_t kGuaranteedSmall = 1;  ///< to each account
-constexpr std::uint32_t kLentSmall = 32;       ///< beyond what is guaranteed
+constexpr std::uint32_t kLentSmall = 32;  ///< beyond what is guaranteed
 
 }  // namespace
 
 std::uint32_t SharedMemoryConfig::small_buffers() const noexcept {
-  return small_bytes > 0 ? kGuaranteedSmall * accounts + kLentSmall : 0;
+  return small_bytes > 0 ? guaranteed_small * accounts + kLentSmall : 0;
 }
 
 void SharedBuffers::provide(rdma::BufferPool pool, const ShareLimits& limits) {
@@ -42,23 +41,16 @@ void SharedMemory::provide(rdma::Device& device, const SharedMemoryConfig& confi
   lkey_ = region.lkey;
   large_begin_ = region.bytes.data() + all_small;
   if (small > 0)
-    small_.provide(
-        {{region.bytes.first(all_small), lkey_}, config.small_bytes},
-        {.elements = small, .guaranteed = kGuaranteedSmall, .most = kGuaranteedSmall + kLentSmall / 2});
+    small_.provide({{region.bytes.first(all_small), lkey_}, config.small_bytes},
+                   {.elements = small,
+                    .accounts = config.accounts,
+                    .guaranteed = config.guaranteed_small,
+                    .most = config.guaranteed_small + kLentSmall / 2});
   large_.provide({{region.bytes.subspan(all_small), lkey_}, config.large_bytes},
                  {.elements = config.large,
-                  .guaranteed = config.large / std::max(config.accounts, 1u),
+                  .accounts = config.accounts,
+                  .guaranteed = config.large >= config.accounts ? 1u : 0u,
                   .most = std::max((config.large + 1) / 2, std::min(config.large, 2u))});
-}
-
-void SharedMemory::open(Account& account) noexcept {
-  small_.ledger().open(account.small);
-  large_.ledger().open(account.large);
-}
-
-void SharedMemory::close(Account& account) noexcept {
-  small_.ledger().close(account.small);
-  large_.ledger().close(account.large);
 }
 
 void SharedMemory::await(Account& account, std::size_t bytes, ShareWaiter& waiter) noexcept {
@@ -71,6 +63,11 @@ void SharedMemory::await(Account& account, std::size_t bytes, ShareWaiter& waite
 void SharedMemory::forget(Account& account, ShareWaiter& waiter) noexcept {
   small_.ledger().forget(account.small, waiter);
   large_.ledger().forget(account.large, waiter);
+}
+
+void SharedMemory::forget_all(Account& account) noexcept {
+  small_.ledger().forget_all(account.small);
+  large_.ledger().forget_all(account.large);
 }
 
 void SharedMemory::resume_waiters() noexcept {

@@ -2,7 +2,7 @@
 //
 // Registered memory for messages that do not fit the buffers of one connection, shared by the connections of
 // an engine. Buffers have two sizes: most messages that need one are a few KiB long, and each connection is
-// guaranteed a small buffer whatever the others do; of large ones there are few, and they are lent in turn.
+// guaranteed small buffers whatever the others do; of large ones there are few, and they are lent in turn.
 // One reactor; only provide() allocates.
 #pragma once
 
@@ -19,7 +19,8 @@ struct SharedMemoryConfig {
   std::uint32_t accounts = 1;     ///< most that are open at a time
   std::uint32_t small_bytes = 0;  ///< zero: all buffers are large
   std::uint32_t large_bytes = 0;
-  std::uint32_t large = 0;  ///< buffers
+  std::uint32_t large = 0;             ///< buffers
+  std::uint32_t guaranteed_small = 1;  ///< to each account
 
   std::uint32_t small_buffers() const noexcept;
 };
@@ -61,7 +62,7 @@ class SharedMemory {
     ShareAccount large;
   };
 
-  /// Setup. Each account is guaranteed one small buffer.
+  /// Setup. Each account is guaranteed small buffers, and a large one where there are as many.
   /// Nobody holds more than half of those that are lent, nor of the large ones.
   void provide(rdma::Device& device, const SharedMemoryConfig& config);
 
@@ -83,10 +84,6 @@ class SharedMemory {
     return std::size_t{small_.ledger().limits().elements} + large_.ledger().limits().elements;
   }
 
-  void open(Account& account) noexcept;
-  /// Nobody waits in it any more; what it holds is released later.
-  void close(Account& account) noexcept;
-
   /// A buffer of `bytes` or more, at most most_bytes(). Null when the account may have none now: await() it.
   std::byte* acquire(Account& account, std::size_t bytes) noexcept {
     return fits_small(bytes) ? small_.acquire(account.small) : large_.acquire(account.large);
@@ -100,6 +97,8 @@ class SharedMemory {
   void await(Account& account, std::size_t bytes, ShareWaiter& waiter) noexcept;
   /// No effect if it does not wait.
   void forget(Account& account, ShareWaiter& waiter) noexcept;
+  /// Of a connection that has ended. What it holds is released later.
+  void forget_all(Account& account) noexcept;
   bool awaited() const noexcept { return small_.ledger().waiters() + large_.ledger().waiters() > 0; }
   /// Calls those who wait, as far as there are buffers for them. Once in a turn.
   void resume_waiters() noexcept;

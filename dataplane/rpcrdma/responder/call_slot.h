@@ -87,7 +87,7 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   CallLayout layout_;
   rpc::VersionRange supported_;     ///< of the program, when the call's version is not
   std::size_t wanted_results_ = 0;  ///< bytes that the service has asked for in vain
-  std::uint32_t wanted_room_ = 0;   ///< work requests that there was no room for
+  std::uint32_t wanted_room_ = 0;   ///< work requests that there was no room for; none: it waits for a credit
 
   // Of a connection that is traced.
   std::uint64_t state_since_ns_ = 0;

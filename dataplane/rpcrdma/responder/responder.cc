@@ -54,8 +54,6 @@ void Responder::set_state(CallSlot& slot, State state) noexcept {
 }
 
 void Responder::open(std::uint32_t grant, bool hold_calls) noexcept {
-  context_.memory.calls.open(call_account_);
-  context_.memory.replies.open(reply_account_);
   holds_calls_ = hold_calls;
   calls_ = peak_busy_ = 0;
   traced_ = false;
@@ -307,7 +305,7 @@ void Responder::wait_for_credit(CallSlot& slot) noexcept {
 void Responder::retry_send_room() noexcept {
   retrying_ = true;
   while (CallSlot* slot = waiting_send_room_.front()) {
-    if (slot->wanted_room_ > 0 && !link_.has_room(slot->wanted_room_)) {
+    if (!link_.has_room(slot->wanted_room_)) {
       link_.wait_for_send_room();  // no second plan before
       break;
     }
@@ -327,8 +325,8 @@ void Responder::on_connection_lost() noexcept {
     link_.context().assembly.release(assembly);
   }
   waiting_send_room_.clear();
-  context_.memory.calls.close(call_account_);
-  context_.memory.replies.close(reply_account_);
+  context_.memory.calls.forget_all(call_account_);
+  context_.memory.replies.forget_all(reply_account_);
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (!slots_[i].advancing_) abandon(slots_[i]);  // one that is advancing abandons itself
   for (service::Service* service : context_.services.all()) service->client_gone(client_);

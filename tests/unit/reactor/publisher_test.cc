@@ -62,7 +62,6 @@ TEST_F(PublisherTest, counters_of_reactor_and_device_stand_at_their_places) {
 TEST_F(PublisherTest, pools_show_what_is_held) {
   rpcrdma::SharedMemory& replies = parts_.engine.reply_memory();
   rpcrdma::SharedMemory::Account account;
-  replies.open(account);
   std::byte* const buffer = replies.acquire(account, replies.most_bytes());
   ASSERT_NE(buffer, nullptr);
   EXPECT_EQ(replies.held_bytes(account), replies.most_bytes());
@@ -74,7 +73,6 @@ TEST_F(PublisherTest, pools_show_what_is_held) {
   for (const std::size_t other : {std::size_t{1}, std::size_t{5}})
     EXPECT_EQ(area().pools[other].held.load(), 0u);
   replies.release(buffer);
-  replies.close(account);
 }
 
 TEST_F(PublisherTest, transport_counters_are_of_their_class) {

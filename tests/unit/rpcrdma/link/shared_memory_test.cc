@@ -21,7 +21,6 @@ class SharedMemoryTest : public ::testing::Test {
   void provide(std::uint32_t small_bytes, std::uint32_t large) {
     memory.provide(*device,
                    {.accounts = 3, .small_bytes = small_bytes, .large_bytes = kLarge, .large = large});
-    for (auto& account : accounts) memory.open(account);
   }
   /// Buffers of this size until there is none.
   std::uint32_t take_all(SharedMemory::Account& account, std::size_t bytes) {

@@ -15,7 +15,7 @@
 namespace sluice::ingress {
 
 Ingress::Ingress(rpcrdma::Engine& engine, Dialer& dialer, const IngressConfig& config,
-                 segment::IngressArea& area, rpcrdma::Clock clock)
+                 segment::IngressArea& area, Clock clock)
     : config_(config),
       dialer_(dialer),
       area_(area),

@@ -54,7 +54,7 @@ class Ingress final : public service::Poller {
 
   /// Setup. The references and `clock` outlive it. Throws SetupError if it cannot listen.
   Ingress(rpcrdma::Engine& engine, Dialer& dialer, const IngressConfig& config, segment::IngressArea& area,
-          rpcrdma::Clock clock);
+          Clock clock);
   ~Ingress() override;
   Ingress(const Ingress&) = delete;
   Ingress& operator=(const Ingress&) = delete;
@@ -120,7 +120,7 @@ class Ingress final : public service::Poller {
   const IngressConfig config_;
   Dialer& dialer_;
   segment::IngressArea& area_;
-  const rpcrdma::Clock clock_;
+  const Clock clock_;
   Callee callee_{*this};
   tcp::Uring uring_;
   Memory memory_;

@@ -6,7 +6,7 @@
 namespace sluice::process {
 
 Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices,
-           segment::Layout& layout, reactor::Clock clock)
+           segment::Layout& layout, Clock clock)
     : device(devices.make_device(config, number)),
       engine(*device, engine_config(config)),
       reactor(reactor_config(config, number), engine, layout, clock) {

@@ -19,7 +19,7 @@ namespace sluice::process {
 struct Core {
   /// Setup; throws SetupError. `devices`, `layout` and what `clock` needs outlive the core.
   Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, segment::Layout& layout,
-       reactor::Clock clock);
+       Clock clock);
 
   // Built in order and destroyed in reverse.
   std::unique_ptr<rdma::Device> device;

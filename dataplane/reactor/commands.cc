@@ -10,33 +10,54 @@ rpcrdma::CloseReason close_reason(std::uint32_t reason) {
   return known ? static_cast<rpcrdma::CloseReason>(reason) : rpcrdma::CloseReason::LocalClose;
 }
 
+bool makes_connection(const segment::Command& command) noexcept {
+  return command.type == segment::CommandType::Accept || command.type == segment::CommandType::Establish ||
+         command.type == segment::CommandType::Connect;
+}
+
 }  // namespace
 
 Commands::Commands(segment::ReactorArea& area, ConnectionTable& connections, ConnectionSetup& setup,
-                   ServerDialer& dialer, Publisher& publisher, EventSender& events, Counters& counters)
+                   ServerDialer& dialer, Publisher& publisher, EventSender& events, Counters& counters,
+                   Clock clock)
     : area_(area),
       connections_(connections),
       setup_(setup),
       dialer_(dialer),
       publisher_(publisher),
       events_(events),
-      counters_(counters) {}
+      counters_(counters),
+      clock_(clock) {}
 
 bool Commands::poll() noexcept {
   segment::Command command;
-  std::size_t count = 0;
-  while (count < kCommandsPerPass && area_.commands.pop(command)) {
-    ++count;
-    segment::Event done{.type = segment::EventType::CommandDone,
-                        .id = command.id,
-                        .cm_id = command.cm_id,
-                        .connection = command.connection,
-                        .peer = {}};
-    done.status = execute(command, done);
-    ++(done.status == segment::CommandStatus::Done ? counters_.commands : counters_.commands_refused);
-    if (command.id != 0) events_.send(done);
+  for (std::size_t count = 0; count < kCommandsPerPass; ++count) {
+    if (waiting_)
+      command = *waiting_;
+    else if (!area_.commands.pop(command))
+      return count > 0;
+    if (makes_connection(command) && !pace_.due(clock_())) {
+      if (!waiting_) ++counters_.connections_delayed;
+      waiting_ = command;
+      return true;
+    }
+    waiting_.reset();
+    run(command);
   }
-  return count > 0;
+  return true;
+}
+
+void Commands::run(const segment::Command& command) noexcept {
+  segment::Event done{.type = segment::EventType::CommandDone,
+                      .id = command.id,
+                      .cm_id = command.cm_id,
+                      .connection = command.connection,
+                      .peer = {}};
+  const std::uint64_t begin_ns = makes_connection(command) ? clock_() : 0;
+  done.status = execute(command, done);
+  if (begin_ns != 0) pace_.made(begin_ns, clock_());
+  ++(done.status == segment::CommandStatus::Done ? counters_.commands : counters_.commands_refused);
+  if (command.id != 0) events_.send(done);
 }
 
 segment::CommandStatus Commands::execute(const segment::Command& command, segment::Event& done) noexcept {

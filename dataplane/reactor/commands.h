@@ -6,9 +6,12 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
+#include "dataplane/base/clock.h"
 #include "dataplane/reactor/connection_setup.h"
 #include "dataplane/reactor/server_dialer.h"
+#include "dataplane/reactor/setup_pace.h"
 
 namespace sluice::reactor {
 
@@ -18,14 +21,16 @@ class Commands {
  public:
   /// Setup. Everything given outlives it.
   Commands(segment::ReactorArea& area, ConnectionTable& connections, ConnectionSetup& setup,
-           ServerDialer& dialer, Publisher& publisher, EventSender& events, Counters& counters);
+           ServerDialer& dialer, Publisher& publisher, EventSender& events, Counters& counters, Clock clock);
 
-  /// At most kCommandsPerPass of them. True when there were any.
+  /// At most kCommandsPerPass of them. One that makes a connection waits until it is due (SetupPace), and
+  /// those behind it with it. True when there were any, or one waits.
   bool poll() noexcept;
   /// A Shutdown has come.
   bool shutdown_requested() const noexcept { return shutdown_; }
 
  private:
+  void run(const segment::Command& command) noexcept;
   segment::CommandStatus execute(const segment::Command& command, segment::Event& done) noexcept;
   segment::CommandStatus execute_on_peer(const segment::Command& command) noexcept;
   void execute_on(rpcrdma::Connection& connection, const segment::Command& command) noexcept;
@@ -38,6 +43,9 @@ class Commands {
   Publisher& publisher_;
   EventSender& events_;
   Counters& counters_;
+  const Clock clock_;
+  SetupPace pace_;
+  std::optional<segment::Command> waiting_;  ///< taken from the ring; it is not due yet
   bool shutdown_ = false;
 };
 

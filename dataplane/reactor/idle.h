@@ -6,12 +6,11 @@
 #include <cstdint>
 #include <optional>
 
+#include "dataplane/base/clock.h"
 #include "dataplane/segment/config_block.h"
 #include "pmd/device.h"
 
 namespace sluice::reactor {
-
-using Clock = std::uint64_t (*)() noexcept;  ///< monotonic nanoseconds
 
 /// Sleeping delays the next packet by up to kSleepNs, so it starts only after this much idle time.
 inline constexpr std::uint64_t kSpinBeforeSleepNs = 1'000'000;

@@ -19,7 +19,7 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
       datagrams_(engine.device(), area_, counters_),
       setup_(config, engine, connections_, properties_, publisher_, events_, counters_),
       dialer_(config, engine, connections_, setup_, publisher_, events_),
-      commands_(area_, connections_, setup_, dialer_, publisher_, events_, counters_),
+      commands_(area_, connections_, setup_, dialer_, publisher_, events_, counters_, clock),
       idle_(config.idle, engine.device(), clock) {}
 
 void Reactor::measure_calls() {

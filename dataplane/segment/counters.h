@@ -103,6 +103,7 @@
   X(events_lost, reactor, "Events dropped because their ring was full; the tables have the state")               \
   X(connect_requests, reactor, "Connection requests seen")                                                       \
   X(connect_requests_refused, reactor, "Connection requests refused without asking the control plane")           \
+  X(connections_delayed, reactor, "Connections that were not made at once, to leave time for calls")             \
   X(punts, reactor, "Management datagrams passed between network and control plane")                             \
   X(punts_lost, reactor, "Management datagrams dropped because the control plane's ring was full")               \
   X(control_plane_changes, reactor, "Times that a new control plane took over")

@@ -19,11 +19,12 @@ using conformance::RawCall;
 using conformance::TestService;
 using isolation::Attack;
 using isolation::Attackers;
+using isolation::kTurnsToBegin;
+using isolation::kTurnToBeginNs;
 using isolation::Site;
 using isolation::SiteOptions;
 using isolation::Victim;
 
-constexpr int kTurnsToBegin = 300;  ///< in which the hostile fill what they can
 constexpr int kNullsInARound = 50;
 constexpr Attack kIdle{.name = "idle", .step = [](isolation::Peer&) {}};
 
@@ -38,13 +39,14 @@ struct Served {
 
 /// Rounds of NULL calls with a list, a READ and a WRITE of 1 MiB.
 Served serve(double seconds, std::uint32_t version, const Attack* attack) {
-  Site site(attack != nullptr ? SiteOptions{.hold_calls = attack->hold_calls, .callers = attack->callers}
-                              : SiteOptions{});
+  Site site(attack != nullptr
+                ? SiteOptions{.hold_calls = attack->hold_calls, .callers = attack->callers, .measured = true}
+                : SiteOptions{.measured = true});
   Victim victim(site, version);
   std::unique_ptr<Attackers> attackers;
   if (attack != nullptr) attackers = std::make_unique<Attackers>(site, *attack);
   for (int i = 0; attackers && i < kTurnsToBegin; ++i) {
-    site.turn();
+    site.turn(kTurnToBeginNs);
     attackers->turn();
   }
   std::vector<double> nulls;
@@ -72,7 +74,7 @@ double quiet_turn_ns(double seconds, const Attack& behaviour) {
   Victim victim(site, 1);
   Attackers clients(site, behaviour);
   for (int i = 0; i < kTurnsToBegin; ++i) {
-    site.turn();
+    site.turn(kTurnToBeginNs);
     clients.turn();
   }
   constexpr int kBatch = 1000;
@@ -103,7 +105,7 @@ double close_us(double seconds, std::uint32_t waiting) {
         }
         peer->poll();
       }
-      site.turn();
+      site.turn(reactor::SetupPace::kIntervalNs);
     }
     rpcrdma::Connection& connection = site.engine().connection(3);
     const std::uint64_t before = wall_ns();

@@ -33,8 +33,8 @@ TEST_P(Isolation, the_others_are_served) {
   Site site(options());
   Victim victim(site, version());
   Attackers attackers(site, attack());
-  for (int i = 0; i < 300; ++i) {
-    site.turn();
+  for (int i = 0; i < kTurnsToBegin; ++i) {
+    site.turn(kTurnToBeginNs);
     attackers.turn();
   }
   std::uint64_t worst = 0;

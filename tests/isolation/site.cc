@@ -2,6 +2,7 @@
 #include "tests/isolation/site.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace sluice::isolation {
 
@@ -9,6 +10,10 @@ namespace {
 
 constexpr std::uint32_t kReceiveBytes = 16u << 10;
 constexpr std::uint32_t kSmallBytes = 16u << 10;  ///< as the product configures it
+
+std::uint64_t clock_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
 
 }  // namespace
 
@@ -112,21 +117,40 @@ void Site::accept(const rdma::CmEvent& event) {
   if (victim_next_) victim_ = connection;
 }
 
-void Site::turn(std::uint64_t ns) {
-  ++turns_;
-  engine_->poll(now_ns_ += ns);
-  rdma::CmEvent events[4];
+void Site::on_event(const rdma::CmEvent& event) {
+  if (event.type == rdma::CmEventType::ConnectRequest) requests_.push_back(event);
+  if (event.type != rdma::CmEventType::Disconnected) return;
+  std::erase_if(requests_, [&](const rdma::CmEvent& request) { return request.id == event.id; });
+  for (const Accepted& one : accepted_)
+    if (one.id == event.id) one.connection->close(rpcrdma::CloseReason::PeerClosed);
+}
+
+void Site::accept_next() {
+  if (requests_.empty() || !pace_.due(now_ns_)) return;
+  const rdma::CmEvent request = requests_.front();
+  requests_.erase(requests_.begin());
+  const std::uint64_t begin_ns = clock_ns();
+  accept(request);
+  pace_.made(now_ns_, now_ns_ + (options_.measured ? clock_ns() - begin_ns : 0));
+}
+
+void Site::control_pass() {
+  rdma::CmEvent events[8];
   const std::size_t count = device_->connection_manager()->poll_events(events);
-  for (const rdma::CmEvent& event : std::span(events, count)) {
-    if (event.type == rdma::CmEventType::ConnectRequest) accept(event);
-    if (event.type == rdma::CmEventType::Disconnected)
-      for (const Accepted& one : accepted_)
-        if (one.id == event.id) one.connection->close(rpcrdma::CloseReason::PeerClosed);
-  }
+  for (const rdma::CmEvent& event : std::span(events, count)) on_event(event);
+  accept_next();
   while (rpcrdma::Connection* const closed = engine_->take_closed()) {
     if (closed != victim_) ends_.push_back(closed->close_reason());
     std::erase_if(accepted_, [&](const Accepted& one) { return one.connection == closed; });
   }
+}
+
+void Site::turn(std::uint64_t ns) {
+  const std::uint64_t begin_ns = clock_ns();
+  ++turns_;
+  engine_->poll(now_ns_ += ns != 0 ? ns : turn_ns_);
+  if (turns_ % (options_.measured ? kTurnsPerMeasuredPass : kTurnsPerPass) == 0) control_pass();
+  if (options_.measured) turn_ns_ = clock_ns() - begin_ns;
 }
 
 std::uint32_t Site::open_connections() const {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/reactor/setup_pace.h"
 #include "tests/conformance/lab.h"
 
 namespace sluice::isolation {
@@ -19,6 +20,13 @@ using conformance::RawPeer;
 using conformance::TestService;
 
 inline constexpr std::uint64_t kSecond = 1'000'000'000;
+
+/// From one control pass to the next; a reactor makes 256, and so does a site whose turns are measured.
+inline constexpr std::uint64_t kTurnsPerPass = 32;
+inline constexpr std::uint64_t kTurnsPerMeasuredPass = 256;
+/// In which the hostile are let in and fill what they can.
+inline constexpr int kTurnsToBegin = 4000;
+inline constexpr std::uint64_t kTurnToBeginNs = 10'000;
 
 /// A peer that says what it likes.
 class Peer {
@@ -52,6 +60,7 @@ struct SiteOptions {
   std::uint32_t credits = 16;  ///< calls that each may have outstanding
   bool hold_calls = false;     ///< of the hostile: they have to show who they are first
   bool callers = false;        ///< the server has requesters on the hostile connections
+  bool measured = false;       ///< a turn takes as long as it does, not always the same
 };
 
 class Site {
@@ -63,7 +72,8 @@ class Site {
   std::unique_ptr<Peer> make_peer(const std::string& name, std::uint32_t receives);
   /// The next connections are of the client that behaves.
   void expect_victim(bool victim) { victim_next_ = victim; }
-  void turn(std::uint64_t ns = 1000);
+  /// So much time has passed since the last one; zero: as much as a turn takes.
+  void turn(std::uint64_t ns = 0);
   /// The server's work alone, and no time passes.
   void poll_engine() { engine_->poll(now_ns_); }
   std::uint64_t turns() const { return turns_; }
@@ -77,6 +87,11 @@ class Site {
   std::uint32_t open_connections() const;
 
  private:
+  /// What a reactor does off the message path.
+  void control_pass();
+  void on_event(const rdma::CmEvent& event);
+  /// One, when it is due.
+  void accept_next();
   void accept(const rdma::CmEvent& event);
 
   const SiteOptions options_;
@@ -90,12 +105,15 @@ class Site {
     rpcrdma::Connection* connection;
   };
   std::vector<Accepted> accepted_;
+  std::vector<rdma::CmEvent> requests_;
+  reactor::SetupPace pace_;
   rpcrdma::Connection* victim_ = nullptr;
   bool victim_next_ = false;
   std::vector<rpcrdma::CloseReason> ends_;
   std::uint64_t turns_ = 0;
   std::uint64_t refused_ = 0;
   std::uint64_t now_ns_ = 1;
+  std::uint64_t turn_ns_ = 1000;
 };
 
 }  // namespace sluice::isolation

@@ -7,12 +7,10 @@
 #include <array>
 #include <cstdint>
 
+#include "dataplane/base/clock.h"
 #include "dataplane/segment/call_table.h"
 
 namespace sluice::rpcrdma {
-
-/// Nanoseconds; cheap, not a system call.
-using Clock = std::uint64_t (*)() noexcept;
 
 class CallTimes {
  public:

@@ -73,7 +73,7 @@ std::optional<Bytes> TcpPeer::take_record() {
 }
 
 IngressSide::IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& chosen,
-                         rpcrdma::Clock clock)
+                         Clock clock)
     : options(chosen),
       device(rdma::loopback::make_device(std::move(fabric), {.name = "ingress"})),
       engine(*device, engine_config(chosen)) {

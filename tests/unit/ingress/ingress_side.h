@@ -60,8 +60,7 @@ class TcpPeer {
 
 class IngressSide final : public ingress::Dialer {
  public:
-  IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& options,
-              rpcrdma::Clock clock);
+  IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& options, Clock clock);
   ~IngressSide();
 
   TcpPeer& add_peer() {

@@ -40,6 +40,49 @@ TEST_F(CommandsTest, a_pass_takes_a_bounded_number) {
   EXPECT_EQ(parts_.segment.area().commands.size(), 1u);
 }
 
+TEST_F(CommandsTest, connections_are_made_one_at_a_time_and_what_is_behind_one_waits_with_it) {
+  segment::Command establish = command(CommandType::Establish);
+  for (const std::uint32_t cm_id : {51u, 52u}) {
+    establish.cm_id = cm_id;
+    ASSERT_TRUE(parts_.segment.area().commands.push(establish));
+  }
+  ASSERT_TRUE(parts_.segment.area().commands.push(command(CommandType::Close)));
+  pass_time(SetupPace::kIntervalNs);
+  const std::uint64_t delayed = parts_.counters.connections_delayed;
+  EXPECT_TRUE(parts_.commands.poll());
+  EXPECT_NE(parts_.connections.find(rdma::CmId{51}), nullptr);
+  pass_time(SetupPace::kIntervalNs - 1);
+  EXPECT_TRUE(parts_.commands.poll()) << "one that waits is work";
+  EXPECT_EQ(parts_.connections.find(rdma::CmId{52}), nullptr);
+  EXPECT_TRUE(connection_.is_open());
+  EXPECT_EQ(parts_.counters.connections_delayed, delayed + 1);
+  pass_time(1);
+  EXPECT_TRUE(parts_.commands.poll());
+  EXPECT_NE(parts_.connections.find(rdma::CmId{52}), nullptr);
+  EXPECT_FALSE(connection_.is_open());
+  EXPECT_FALSE(parts_.commands.poll());
+}
+
+TEST_F(CommandsTest, what_makes_no_connection_does_not_wait) {
+  pass_time(SetupPace::kIntervalNs);
+  segment::Command establish = command(CommandType::Establish);
+  establish.cm_id = 51;
+  ASSERT_TRUE(parts_.segment.area().commands.push(establish));
+  ASSERT_TRUE(parts_.segment.area().commands.push(command(CommandType::Close)));
+  EXPECT_TRUE(parts_.commands.poll());
+  EXPECT_FALSE(connection_.is_open());
+  EXPECT_EQ(parts_.counters.connections_delayed, 0u);
+}
+
+TEST(SetupPace, a_device_that_needs_long_leaves_more_time_for_calls) {
+  SetupPace pace;
+  EXPECT_TRUE(pace.due(0));
+  pace.made(1000, 1000 + SetupPace::kIntervalNs);
+  constexpr std::uint64_t kNext = 1000 + (1 + SetupPace::kRest) * SetupPace::kIntervalNs;
+  EXPECT_FALSE(pace.due(kNext - 1));
+  EXPECT_TRUE(pace.due(kNext));
+}
+
 TEST_F(CommandsTest, the_answer_names_command_and_connection_and_both_outcomes_are_counted) {
   const std::uint64_t done = parts_.counters.commands;
   segment::Command trace = command(CommandType::Trace);

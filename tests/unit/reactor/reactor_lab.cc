@@ -2,6 +2,19 @@
 #include "tests/unit/reactor/reactor_lab.h"
 
 namespace sluice::reactor {
+namespace {
+
+std::uint64_t lab_now_ns = 1;
+
+}  // namespace
+
+std::uint64_t lab_clock() noexcept {
+  return lab_now_ns;
+}
+
+void pass_time(std::uint64_t ns) {
+  lab_now_ns += ns;
+}
 
 ReactorConfig lab_config() {
   ReactorConfig config;
@@ -36,6 +49,7 @@ Parts::~Parts() {
 
 segment::Event Parts::run(segment::Command command) {
   command.id = next_id_++;
+  pass_time(SetupPace::kIntervalNs);
   EXPECT_TRUE(segment.area().commands.push(command));
   EXPECT_TRUE(commands.poll());
   while (const auto event = segment.event())

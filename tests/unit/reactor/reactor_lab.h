@@ -18,12 +18,15 @@ inline constexpr std::uint32_t kConnections = 4;
 
 ReactorConfig lab_config();
 rpcrdma::EngineConfig lab_engine();
+/// Stands still but for pass_time().
+std::uint64_t lab_clock() noexcept;
+void pass_time(std::uint64_t ns);
 
 struct Parts {
   explicit Parts(rdma::Device& used, const ReactorConfig& chosen = lab_config());
   ~Parts();
 
-  /// Runs a command; returns the answer.
+  /// Runs a command, late enough for a connection; returns the answer.
   segment::Event run(segment::Command command);
   segment::CommandStatus status_of(const segment::Command& command) { return run(command).status; }
   /// Establishes a client's connection, as a control plane does that sends datagrams itself.
@@ -42,7 +45,7 @@ struct Parts {
   ConnectionProperties properties{segment.area(), connections};
   ConnectionSetup setup{config, engine, connections, properties, publisher, events, counters};
   ServerDialer dialer{config, engine, connections, setup, publisher, events};
-  Commands commands{segment.area(), connections, setup, dialer, publisher, events, counters};
+  Commands commands{segment.area(), connections, setup, dialer, publisher, events, counters, lab_clock};
 
  private:
   std::uint32_t next_id_ = 1;

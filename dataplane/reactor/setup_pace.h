@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How often a reactor makes a connection. To make a queue pair and to end it costs as much as many calls, and
+// in one piece: peers that come and go as fast as they can would have most of the reactor's time, and each
+// call of the others would wait for one of them. So connections are made one at a time, with time for calls
+// between them. Times in nanoseconds, of one monotonic clock. The reactor's thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace sluice::reactor {
+
+class SetupPace {
+ public:
+  /// From one connection to the next at least: 5,000 in a second.
+  static constexpr std::uint64_t kIntervalNs = 200'000;
+  /// With a device that needs long to make one: so many times as long for calls.
+  static constexpr std::uint64_t kRest = 32;
+
+  bool due(std::uint64_t now_ns) const noexcept { return now_ns >= next_ns_; }
+  /// One was made, or refused after it had cost as much.
+  void made(std::uint64_t begin_ns, std::uint64_t end_ns) noexcept {
+    next_ns_ = end_ns + std::max(kIntervalNs, kRest * (end_ns - begin_ns));
+  }
+
+ private:
+  std::uint64_t next_ns_ = 0;
+};
+
+}  // namespace sluice::reactor

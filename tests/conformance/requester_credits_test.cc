@@ -145,7 +145,10 @@ TEST(RequesterCredits, V1_030_whatever_answers_a_call_that_was_given_up_gives_it
       [](std::uint32_t xid) {
         return words({xid, 1, 1, 4, 1, 1, 1});
       },
-      [](std::uint32_t xid) { return RawCall{.xid = xid, .credits = 1, .proc = 1, .reply = {{}}}.header(); },
+      [](std::uint32_t xid) {
+        return RawCall{.xid = xid, .credits = 1, .proc = 1, .reply = std::vector<rpcrdma::Segment>{}}
+            .header();
+      },
   };
   for (const Answer& answer : answers) {
     ClientLab lab;

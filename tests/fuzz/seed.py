@@ -52,6 +52,12 @@ def main():
             with open(f"{folder}/{number:03}", "w", encoding="ascii") as file:
                 file.write('{"jsonrpc": "2.0", "id": 1, "method": "%s", "params": {"n": [1, "x", null]}}' % method)
         return
+    if target == "connections":  # each call in each direction, then turns, and each disturbance
+        for number in range(64):
+            steps = [(12, number, 0, number), (10, 0, 31, 0), (number % 8, number, number, 0), (7, number, 1, 0), (10, 0, 31, 0)] * 4
+            with open(f"{folder}/{number:03}", "wb") as file:
+                file.write(b"".join(bytes(step) for step in steps))
+        return
     source = f"{golden}/captured_messages.txt"
     for number, line in enumerate(open(source, encoding="ascii")):
         message = bytes.fromhex(line.strip())

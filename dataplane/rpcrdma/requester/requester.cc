@@ -48,6 +48,12 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
 
 Requester::~Requester() = default;
 
+bool Requester::balanced() const noexcept {
+  return outstanding_ == 0 && posted_ == 0 && free_.size() == config_.requests &&
+         free_windows_ == windows_.size() && long_memory_.available() == config_.long_buffers &&
+         bounce_memory_.available() == config_.bounce_buffers;
+}
+
 /// An illegal change is made all the same: what follows it in the code relies on it.
 void Requester::transition(Slot& slot, State to) noexcept {
   const bool legal = SLUICE_INVARIANT(may_follow(slot.state, to), request_state);

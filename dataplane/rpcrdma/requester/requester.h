@@ -65,6 +65,8 @@ class Requester {
   Credits granted() const noexcept { return static_cast<Credits>(granted_); }
   bool is_outstanding(rpc::Xid xid) const noexcept;
   bool connected() const noexcept { return link_ != nullptr && established_; }
+  /// Of one without calls, for tests: every request slot, window and buffer is back.
+  bool balanced() const noexcept;
   /// To a connection, be it established, on its way or ending.
   bool attached() const noexcept { return link_ != nullptr; }
   std::uint32_t reconnects() const noexcept { return attachments_ > 0 ? attachments_ - 1 : 0; }

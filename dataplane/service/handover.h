@@ -117,6 +117,8 @@ class Handover {
   std::uint64_t waits() const noexcept { return waits_; }
   /// Borrower: calls that wait now.
   std::uint32_t waiting() const noexcept { return waiting_; }
+  /// Borrower, for tests: every ticket is back.
+  bool balanced() const noexcept { return waiting_ == 0 && tickets_.free() == tickets_.limits().elements; }
 
  private:
   friend class BorrowedService;

@@ -14,7 +14,7 @@ constexpr std::uint64_t kProgressNs = 30'000'000'000;
 
 }  // namespace
 
-Mesh::Mesh() : fabric_(rdma::loopback::Fabric::in_process({.links = 2 * kLegs})) {
+Mesh::Mesh(bool handed_over) : fabric_(rdma::loopback::Fabric::in_process({.links = 2 * kLegs})) {
   for (const Side side : {kClient, kServer}) {
     Half& half = sides_[side];
     half.device = rdma::loopback::make_device(fabric_, {.name = side == kClient ? "client" : "server"});
@@ -26,7 +26,14 @@ Mesh::Mesh() : fabric_(rdma::loopback::Fabric::in_process({.links = 2 * kLegs}))
     engine.small_buffer_bytes = 16u << 10;
     half.engine = std::make_unique<rpcrdma::Engine>(*half.device, engine);
     half.service = std::make_unique<TestService>(*half.device);
-    half.engine->add_service(*half.service);
+    if (side == kServer && handed_over) {
+      handover_ = std::make_unique<service::Handover>(std::vector<service::Handover::KeyPair>{},
+                                                      engine.max_connections);
+      borrowed_ = std::make_unique<service::BorrowedService>(*handover_, *half.service);
+      half.engine->add_service(*borrowed_);
+    } else {
+      half.engine->add_service(*half.service);
+    }
     half.memory = half.device->allocate_memory(1u << 20);
     for (End& end : half.ends)
       end.requester =
@@ -203,6 +210,10 @@ void Mesh::cancel(std::uint32_t leg, Side side, std::uint32_t which) {
 void Mesh::turn(Side side) {
   manage(side);
   sides_[side].engine->poll(now_ns_ += kTurnNs);
+  if (side == kServer && handover_) {
+    handover_->serve();
+    handover_->collect();
+  }
   take_closed(side);
 }
 
@@ -219,6 +230,7 @@ std::string Mesh::finish() {
   for (Half& half : sides_)
     for (End& end : half.ends) end.requester->cancel_all();
   turns(kTurnsToSettle);
+  if (std::string text = complaint_of_credits(); !text.empty()) return text;
   for (std::uint32_t leg = 0; leg < kLegs; ++leg)
     for (const Side side : {kClient, kServer}) close(leg, side);
   // Calls that the service still has keep their connection; some of them come only now.
@@ -234,10 +246,28 @@ std::string Mesh::finish() {
   return {};
 }
 
+/// What one end may still send is what the other expects.
+std::string Mesh::complaint_of_credits() const {
+  for (std::uint32_t leg = 0; leg < kLegs; ++leg)
+    for (const Side side : {kClient, kServer}) {
+      const auto* const own = sides_[side].ends[leg].connection;
+      const auto* const peer = sides_[1 - side].ends[leg].connection;
+      if (own == nullptr || peer == nullptr || !own->is_open() || !peer->is_open()) continue;
+      if (!own->speaks_version_2() || !peer->speaks_version_2()) continue;
+      const auto balance = own->flow_control().balance();
+      const auto unused = peer->flow_control().unused();
+      if (balance != unused)
+        return "one end of leg " + std::to_string(leg) + " has " + std::to_string(balance) +
+               " credits, and the other has granted " + std::to_string(unused);
+    }
+  return {};
+}
+
 std::string Mesh::complaint(Side side) const {
   const Half& half = sides_[side];
   const std::string who = side == kClient ? "client: " : "server: ";
   if (!half.engine->all_closed()) return who + "a connection has not come to its end";
+  if (side == kServer && handover_ && !handover_->balanced()) return who + "a ticket is missing";
   if (!half.engine->memory_balanced()) return who + "memory or a call slot is missing";
   for (const End& end : half.ends) {
     if (end.requester->attached()) return who + "a requester is attached to a connection that has ended";

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two engines of ours with several connections between them, each with a requester at both ends, so that
-// every end is requester and responder at once. One thread and a clock of its own. What is done to it may be
-// anything: calls of all shapes, ends of connections at any moment, time. finish() then says whether
-// everything has come back.
+// every end is requester and responder at once. The server's calls may be handed over to another reactor,
+// which is the same thread here. One thread and a clock of its own. What is done to it may be anything: calls
+// of all shapes, ends of connections at any moment, time. finish() then says whether everything has come
+// back.
 #pragma once
 
 #include <array>
@@ -25,7 +26,7 @@ class Mesh {
   static constexpr std::uint32_t kRequests = 16;
   enum Side : std::uint32_t { kClient, kServer };
 
-  Mesh();
+  explicit Mesh(bool handed_over);
   ~Mesh();
 
   /// Connects a leg that is not connected, as a client that speaks up to `version`.
@@ -73,11 +74,15 @@ class Mesh {
   void on_event(Side side, const rdma::CmEvent& event);
   void accept(const rdma::CmEvent& event);
   void take_closed(Side side);
+  /// Of connections at rest.
+  std::string complaint_of_credits() const;
   rpcrdma::ConnectionConfig config_of(Side side, std::uint32_t version) const;
   std::string complaint(Side side) const;
 
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
   std::array<Half, 2> sides_;
+  std::unique_ptr<service::Handover> handover_;
+  std::unique_ptr<service::BorrowedService> borrowed_;
   std::uint64_t now_ns_ = 1;
 };
 

@@ -56,7 +56,7 @@ def main():
         for number in range(64):
             steps = [(12, number, 0, number), (10, 0, 31, 0), (number % 8, number, number, 0), (7, number, 1, 0), (10, 0, 31, 0)] * 4
             with open(f"{folder}/{number:03}", "wb") as file:
-                file.write(b"".join(bytes(step) for step in steps))
+                file.write(bytes([number % 2]) + b"".join(bytes(step) for step in steps))
         return
     source = f"{golden}/captured_messages.txt"
     for number, line in enumerate(open(source, encoding="ascii")):

@@ -14,6 +14,10 @@ std::uint64_t random_seed(std::uint64_t seed) {
   return seed != 0 ? seed : std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
 }
 
+constexpr bool is_half_open(State state) {
+  return state == State::RequestReceived || state == State::ReplySent;
+}
+
 template <std::size_t N>
 std::span<const std::byte> as_span(const PrivateData<N>& data) {
   return data.bytes;
@@ -65,24 +69,13 @@ Agent::Entry* Agent::find(std::uint32_t id) {
 }
 
 Agent::Entry* Agent::find_remote(const PeerAddress& remote, std::uint32_t remote_id) {
-  for (auto& [id, entry] : entries_)
-    if (entry.remote_id == remote_id && entry.endpoint.remote == remote) return &entry;
-  return nullptr;
+  const auto at = by_remote_id_.find({remote.bytes, remote_id});
+  return at == by_remote_id_.end() ? nullptr : find(at->second);
 }
 
 Agent::Entry* Agent::find_queue_pair(const PeerAddress& remote, std::uint32_t qpn) {
-  for (auto& [id, entry] : entries_)
-    if (entry.remote_qpn == qpn && entry.endpoint.remote == remote && entry.state != State::TimeWait &&
-        entry.state != State::DisconnectSent)
-      return &entry;
-  return nullptr;
-}
-
-std::uint32_t Agent::half_open() const {
-  return static_cast<std::uint32_t>(std::count_if(entries_.begin(), entries_.end(), [](const auto& each) {
-    const State state = each.second.state;
-    return state == State::RequestReceived || state == State::ReplySent;
-  }));
+  const auto at = by_remote_qpn_.find({remote.bytes, qpn});
+  return at == by_remote_qpn_.end() ? nullptr : find(at->second);
 }
 
 std::optional<State> Agent::state(Id id) const {
@@ -101,7 +94,47 @@ Agent::Entry& Agent::create(const Endpoint& endpoint) {
 }
 
 void Agent::erase(Entry& entry) {
-  entries_.erase(static_cast<std::uint32_t>(entry.id));
+  const auto id = static_cast<std::uint32_t>(entry.id);
+  set_deadline(entry, 0);
+  half_open_.remove(id);
+  forget_remote(entry);
+  entries_.erase(id);
+}
+
+// --- What is known of an entry in more than one place
+
+void Agent::change_state(Entry& entry, State state) {
+  entry.state = state;
+  if (!is_half_open(state)) half_open_.remove(static_cast<std::uint32_t>(entry.id));
+  // Its peer may use the queue pair again.
+  if (state == State::TimeWait || state == State::DisconnectSent)
+    drop(by_remote_qpn_, {entry.endpoint.remote.bytes, entry.remote_qpn}, entry.id);
+}
+
+void Agent::set_deadline(Entry& entry, std::uint64_t deadline_ns) {
+  const auto id = static_cast<std::uint32_t>(entry.id);
+  if (entry.deadline_ns != 0) deadlines_.erase({entry.deadline_ns, id});
+  entry.deadline_ns = deadline_ns;
+  if (deadline_ns != 0) deadlines_.insert({deadline_ns, id});
+}
+
+void Agent::set_remote(Entry& entry, std::uint32_t remote_id, std::uint32_t remote_qpn) {
+  entry.remote_id = remote_id;
+  entry.remote_qpn = remote_qpn;
+  const auto id = static_cast<std::uint32_t>(entry.id);
+  by_remote_id_[{entry.endpoint.remote.bytes, remote_id}] = id;
+  by_remote_qpn_[{entry.endpoint.remote.bytes, remote_qpn}] = id;
+}
+
+void Agent::forget_remote(const Entry& entry) {
+  drop(by_remote_id_, {entry.endpoint.remote.bytes, entry.remote_id}, entry.id);
+  drop(by_remote_qpn_, {entry.endpoint.remote.bytes, entry.remote_qpn}, entry.id);
+}
+
+/// Unless another entry has the key by now.
+void Agent::drop(std::map<RemoteKey, std::uint32_t>& index, const RemoteKey& key, Id id) {
+  const auto at = index.find(key);
+  if (at != index.end() && at->second == static_cast<std::uint32_t>(id)) index.erase(at);
 }
 
 // --- In
@@ -199,17 +232,17 @@ void Agent::on_request(const Endpoint& from, const Message& message, std::uint64
     dispatch(old->id, Event::Disconnect, {nullptr, now_ns, 0});
     return;
   }
-  if (entries_.size() >= config_.max_connections || half_open() >= config_.max_half_open) {
+  if (entries_.size() >= config_.max_connections || !make_half_open_place(now_ns)) {
     ++statistics_.refused_resources;
     return refuse(from, message, RejectReason::NoResources);
   }
   Entry& entry = create(from);
-  entry.state = State::RequestReceived;
-  entry.remote_id = request.local_id;
+  half_open_.add(static_cast<std::uint32_t>(entry.id), now_ns);
+  change_state(entry, State::RequestReceived);
+  set_remote(entry, request.local_id, request.qpn);
   entry.transaction_id = message.transaction_id;
-  entry.remote_qpn = request.qpn;
   entry.retry_interval_ns = timeout_ns(request.local_response_timeout);
-  entry.deadline_ns = now_ns + config_.consumer_timeout_ns;
+  set_deadline(entry, now_ns + config_.consumer_timeout_ns);
   PeerParameters peer{.endpoint = from,
                       .port = *port_of(request.service_id),
                       .qpn = request.qpn,
@@ -226,11 +259,23 @@ void Agent::on_request(const Endpoint& from, const Message& message, std::uint64
   host_.on_request(entry.id, peer);
 }
 
+/// False: all places are taken by requests that may still be confirmed.
+bool Agent::make_half_open_place(std::uint64_t now_ns) {
+  if (half_open_.size() < config_.max_half_open) return true;
+  const HalfOpen::Request oldest = half_open_.oldest();
+  if (now_ns - oldest.since_ns < config_.half_open_grace_ns) return false;
+  find(oldest.id)->retries_left = 0;
+  dispatch(static_cast<Id>(oldest.id), Event::Timer, {nullptr, now_ns, 0});
+  return true;
+}
+
 void Agent::advance(std::uint64_t now_ns) {
-  std::vector<Id> due;
-  for (const auto& [id, entry] : entries_)
-    if (entry.deadline_ns != 0 && now_ns >= entry.deadline_ns) due.push_back(entry.id);
-  for (const Id id : due) dispatch(id, Event::Timer, {nullptr, now_ns, 0});
+  std::vector<std::uint32_t> due;
+  for (const auto& [deadline_ns, id] : deadlines_) {
+    if (deadline_ns > now_ns) break;
+    due.push_back(id);
+  }
+  for (const std::uint32_t id : due) dispatch(static_cast<Id>(id), Event::Timer, {nullptr, now_ns, 0});
 }
 
 // --- Out
@@ -254,21 +299,21 @@ void Agent::expect_answer(Entry& entry, std::uint64_t now_ns) {
   // The peer's interval may be unusable, so ours is the limit.
   entry.retry_interval_ns =
       std::clamp(entry.retry_interval_ns, std::uint64_t{1'000'000}, timeout_ns(config_.response_timeout));
-  entry.deadline_ns = now_ns + entry.retry_interval_ns;
+  set_deadline(entry, now_ns + entry.retry_interval_ns);
 }
 
 bool Agent::retry(Entry& entry, std::uint64_t now_ns) {
   if (entry.retries_left == 0) return ++statistics_.timeouts, false;
   --entry.retries_left;
-  entry.deadline_ns = now_ns + entry.retry_interval_ns;
+  set_deadline(entry, now_ns + entry.retry_interval_ns);
   send_again(entry);
   return true;
 }
 
 void Agent::enter_time_wait(Entry& entry, std::uint64_t now_ns) {
   ++statistics_.ended;
-  entry.state = State::TimeWait;
-  entry.deadline_ns = now_ns + config_.time_wait_ns;
+  change_state(entry, State::TimeWait);
+  set_deadline(entry, now_ns + config_.time_wait_ns);
 }
 
 DisconnectReply Agent::disconnect_reply(const Entry& entry) const {
@@ -281,7 +326,7 @@ std::optional<Id> Agent::connect(const Endpoint& to, std::uint16_t port, std::ui
                                  const OwnParameters& own, std::uint64_t now_ns) {
   if (entries_.size() >= config_.max_connections) return std::nullopt;
   Entry& entry = create(to);
-  entry.state = State::RequestSent;
+  change_state(entry, State::RequestSent);
   entry.transaction_id = ++next_transaction_;
   entry.local_qpn = own.qpn;
   entry.path_mtu = path_mtu;
@@ -357,12 +402,11 @@ bool Agent::restore(const Snapshot& snapshot) {
   if (snapshot.id == 0 || entries_.count(snapshot.id) > 0) return false;
   Entry& entry = entries_[snapshot.id];
   entry.id = static_cast<Id>(snapshot.id);
-  entry.state = State::Established;
+  change_state(entry, State::Established);
   entry.endpoint = snapshot.endpoint;
-  entry.remote_id = snapshot.remote_id;
+  set_remote(entry, snapshot.remote_id, snapshot.remote_qpn);
   entry.transaction_id = snapshot.transaction_id;
   entry.local_qpn = snapshot.local_qpn;
-  entry.remote_qpn = snapshot.remote_qpn;
   entry.retry_interval_ns = timeout_ns(config_.response_timeout);
   return true;
 }
@@ -387,7 +431,7 @@ void Agent::acknowledge_receipt(Entry& entry, const Input&) {
 void Agent::wait_longer(Entry& entry, const Input& input) {
   const auto& receipt = std::get<ReceiptAcknowledgment>(input.message->body);
   const std::uint64_t asked = std::min(timeout_ns(receipt.service_timeout), config_.consumer_timeout_ns);
-  entry.deadline_ns = std::max(entry.deadline_ns, input.now_ns + asked);
+  set_deadline(entry, std::max(entry.deadline_ns, input.now_ns + asked));
 }
 
 void Agent::request_rejected(Entry& entry, const Input& input) {
@@ -400,10 +444,9 @@ void Agent::request_rejected(Entry& entry, const Input& input) {
 
 void Agent::reply_arrived(Entry& entry, const Input& input) {
   const auto& reply = std::get<ConnectReply>(input.message->body);
-  entry.state = State::ReplyReceived;
-  entry.remote_id = reply.local_id;
-  entry.remote_qpn = reply.qpn;
-  entry.deadline_ns = input.now_ns + config_.consumer_timeout_ns;
+  change_state(entry, State::ReplyReceived);
+  set_remote(entry, reply.local_id, reply.qpn);
+  set_deadline(entry, input.now_ns + config_.consumer_timeout_ns);
   PeerParameters peer{.endpoint = entry.endpoint,
                       .qpn = reply.qpn,
                       .send_psn = reply.starting_psn,
@@ -419,14 +462,14 @@ void Agent::reply_arrived(Entry& entry, const Input& input) {
 }
 
 void Agent::send_ready(Entry& entry, const Input&) {
-  entry.state = State::Established;
-  entry.deadline_ns = 0;
+  change_state(entry, State::Established);
+  set_deadline(entry, 0);
   ++statistics_.established;
   send(entry, ReadyToUse{.local_id = static_cast<std::uint32_t>(entry.id), .remote_id = entry.remote_id});
 }
 
 void Agent::send_reply(Entry& entry, const Input& input) {
-  entry.state = State::ReplySent;
+  change_state(entry, State::ReplySent);
   ConnectReply reply{.local_id = static_cast<std::uint32_t>(entry.id),
                      .remote_id = entry.remote_id,
                      .qpn = entry.own.qpn,
@@ -441,8 +484,8 @@ void Agent::send_reply(Entry& entry, const Input& input) {
 }
 
 void Agent::established(Entry& entry, const Input&) {
-  entry.state = State::Established;
-  entry.deadline_ns = 0;
+  change_state(entry, State::Established);
+  set_deadline(entry, 0);
   entry.has_sent = false;
   ++statistics_.established;
   host_.on_established(entry.id);
@@ -465,7 +508,7 @@ void Agent::answer_disconnect(Entry& entry, const Input& input) {
 }
 
 void Agent::start_disconnect(Entry& entry, const Input& input) {
-  entry.state = State::DisconnectSent;
+  change_state(entry, State::DisconnectSent);
   entry.transaction_id = ++next_transaction_;
   send(entry, DisconnectRequest{.local_id = static_cast<std::uint32_t>(entry.id),
                                 .remote_id = entry.remote_id,

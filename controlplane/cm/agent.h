@@ -10,9 +10,12 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "controlplane/cm/half_open.h"
 #include "controlplane/cm/mad.h"
 #include "dataplane/base/net_address.h"
 #include "pmd/queue_pair.h"
@@ -98,7 +101,10 @@ struct Snapshot {
 struct AgentConfig {
   std::uint64_t seed = 0;  ///< of communication identifiers
   std::uint32_t max_connections = 1024;
-  std::uint32_t max_half_open = 128;   ///< wait for the consumer's answer or the peer's confirmation
+  std::uint32_t max_half_open = 128;  ///< wait for the consumer's answer or the peer's confirmation
+  /// With all places of these taken, the oldest gives way to a new request when it is older than this: a
+  /// peer that is there confirms within its round trip. Younger ones stay, and the new request is refused.
+  std::uint64_t half_open_grace_ns = 250'000'000;
   std::uint8_t response_timeout = 17;  ///< 4.096 us * 2^n: how long a peer may take to answer; 0.5 s
   std::uint8_t max_retries = 15;
   std::uint64_t consumer_timeout_ns = 10'000'000'000;  ///< for accept() or reject()
@@ -208,8 +214,15 @@ class Agent {
   void on_request(const Endpoint& from, const Message& message, std::uint64_t now_ns);
   std::optional<RejectReason> judge(const ConnectRequest& request) const;
   void refuse(const Endpoint& to, const Message& message, RejectReason reason);
-  std::uint32_t half_open() const;
+  bool make_half_open_place(std::uint64_t now_ns);
 
+  void change_state(Entry& entry, State state);
+  /// Zero: none.
+  void set_deadline(Entry& entry, std::uint64_t deadline_ns);
+  void set_remote(Entry& entry, std::uint32_t remote_id, std::uint32_t remote_qpn);
+  void forget_remote(const Entry& entry);
+  using RemoteKey = std::pair<std::array<std::uint8_t, 16>, std::uint32_t>;
+  static void drop(std::map<RemoteKey, std::uint32_t>& index, const RemoteKey& key, Id id);
   void send(Entry& entry, const Body& body);
   void send_again(Entry& entry);
   void expect_answer(Entry& entry, std::uint64_t now_ns);
@@ -244,6 +257,10 @@ class Agent {
   std::mt19937_64 random_;
   std::vector<std::uint16_t> ports_;
   std::map<std::uint32_t, Entry> entries_;
+  std::map<RemoteKey, std::uint32_t> by_remote_id_;   ///< entries' ids; so are the next two
+  std::map<RemoteKey, std::uint32_t> by_remote_qpn_;  ///< of connections that are not at their end
+  std::set<std::pair<std::uint64_t, std::uint32_t>> deadlines_;
+  HalfOpen half_open_;
   std::uint64_t next_transaction_;
   AgentStatistics statistics_;
 };

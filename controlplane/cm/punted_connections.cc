@@ -17,12 +17,18 @@ constexpr std::uint32_t kPuntsPerPoll = 64;
 constexpr std::uint8_t kRnrForEver = 7;
 constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 4 s until a silent peer is given up
 
+/// A half-open connection has a queue pair: requests that are never confirmed hold half of the places at most.
+AgentConfig agent_config(const segment::ConfigBlock& block) {
+  const std::uint32_t connections = block.all_connections() * block.reactors;
+  constexpr std::uint32_t kLeastHalfOpen = 8;
+  return {.max_connections = 2 * connections,
+          .max_half_open = std::clamp(connections / 2, kLeastHalfOpen, AgentConfig{}.max_half_open)};
+}
+
 }  // namespace
 
 PuntedConnections::PuntedConnections(const ConnectionContext& context)
-    : Connections(context),
-      agent_(*this, {.max_connections =
-                         2 * context.config.block.all_connections() * context.config.block.reactors}) {
+    : Connections(context), agent_(*this, agent_config(context.config.block)) {
   agent_.listen(static_cast<std::uint16_t>(context.config.block.port));
 }
 

@@ -325,6 +325,56 @@ TEST(CmAgent, half_open_connections_are_bounded) {
   EXPECT_EQ(w.server->agent.connections(), 0u);
 }
 
+/// A request from a queue pair of its own, with an identifier that is as much its own.
+void request(World& w, std::uint32_t number) {
+  ConnectRequest request{.local_id = 100 + number,
+                         .service_id = service_id(kPort),
+                         .qpn = 1000 + number,
+                         .local_response_timeout = 20,
+                         .path_mtu = 5};
+  request.private_data.set(encode_ip_addressing({1, kClient, kServer}));
+  w.inject(*w.server, {1000u + number, request});
+}
+
+TEST(CmAgent, requests_that_nobody_confirms_give_way_to_new_ones_the_oldest_first) {
+  World w(0, 1, {.seed = 5, .max_half_open = 4});
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    request(w, i);
+    if (i != 2) w.accept(i);  // of one the consumer has not made up its mind
+    w.run(10);
+  }
+  w.run(250);
+  request(w, 4);
+  ASSERT_EQ(w.server->reports.requests.size(), 5u);
+  ASSERT_EQ(w.server->reports.disconnected.size(), 1u);
+  EXPECT_EQ(w.server->reports.disconnected[0], w.server->reports.requests[0].first);
+  w.accept(4);
+  // Who confirms has its connection, however many others come.
+  w.inject(*w.server,
+           {1001, ReadyToUse{.local_id = 101,
+                             .remote_id = static_cast<std::uint32_t>(w.server->reports.requests[1].first)}});
+  ASSERT_EQ(w.server->reports.established.size(), 1u);
+  request(w, 5);
+  EXPECT_EQ(w.server->reports.rejected.size(), 0u) << "there was a place";
+  request(w, 6);
+  ASSERT_EQ(w.server->reports.rejected.size(), 1u);
+  EXPECT_EQ(std::get<0>(w.server->reports.rejected[0]), w.server->reports.requests[2].first);
+  EXPECT_EQ(w.server->agent.state(w.server->reports.established[0]), State::Established);
+  EXPECT_EQ(w.server->agent.statistics().refused_resources, 0u);
+}
+
+TEST(CmAgent, requests_that_may_still_be_confirmed_do_not_give_way) {
+  World w(0, 1, {.seed = 5, .max_half_open = 2});
+  for (std::uint32_t i = 0; i < 2; ++i) request(w, i);
+  w.run(249);
+  request(w, 2);
+  EXPECT_EQ(w.server->reports.requests.size(), 2u);
+  EXPECT_EQ(w.server->agent.statistics().refused_resources, 1u);
+  w.run(2);
+  request(w, 3);
+  EXPECT_EQ(w.server->reports.requests.size(), 3u);
+}
+
 TEST(CmAgent, the_end_of_what_is_not_known_is_confirmed) {
   World w;
   w.inject(*w.server, {9, DisconnectRequest{.local_id = 3, .remote_id = 4}});

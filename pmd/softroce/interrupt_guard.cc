@@ -8,7 +8,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <span>
 #include <string>
 #include <thread>
 
@@ -28,7 +27,11 @@ InterruptGuard::InterruptGuard(std::uint32_t lanes) : count_(lanes) {
   const bool ready = fd_ >= 0 && handle_ != nullptr && rte_intr_fd_set(handle_, fd_) == 0 &&
                      rte_intr_type_set(handle_, RTE_INTR_HANDLE_EXT) == 0;
   const int error = ready ? rte_intr_callback_register(handle_, on_interrupt, this) : -errno;
-  if (ready && error == 0) return;
+  if (ready && error == 0) {
+    hold();
+    release();
+    return;
+  }
   rte_intr_instance_free(handle_);
   if (fd_ >= 0) close(fd_);
   throw SetupError(std::string("Cannot join DPDK's interrupt thread (") + rte_strerror(-error) +
@@ -42,6 +45,10 @@ InterruptGuard::~InterruptGuard() {
   close(fd_);
 }
 
+void InterruptGuard::hold() noexcept {
+  while (!enter(kSetup)) std::this_thread::sleep_for(kBackOff);
+}
+
 void InterruptGuard::on_interrupt(void* guard) noexcept {
   static_cast<InterruptGuard*>(guard)->let_lanes_work();
 }
@@ -49,15 +56,19 @@ void InterruptGuard::on_interrupt(void* guard) noexcept {
 /// The interrupt thread. It comes with all lanes taken, and goes so.
 void InterruptGuard::let_lanes_work() noexcept {
   if (ending_.load(std::memory_order_relaxed)) return;
-  const std::span<Lane> lanes(lanes_.data(), count_);
-  for (Lane& lane : lanes) {
+  const auto each = [this](auto&& change) {
+    for (std::uint32_t lane = 0; lane < count_; ++lane) change(lanes_[lane]);
+    change(lanes_[kSetup]);
+  };
+  each([](Lane& lane) {
     lane.wanted.store(false, std::memory_order_relaxed);
     lane.taken.store(false, std::memory_order_release);
-  }
+  });
   std::this_thread::sleep_for(std::chrono::nanoseconds(kPeriodNs));
-  for (Lane& lane : lanes) lane.wanted.store(true, std::memory_order_relaxed);
-  for (Lane& lane : lanes)
+  each([](Lane& lane) { lane.wanted.store(true, std::memory_order_relaxed); });
+  each([](Lane& lane) {
     while (!lane.take()) std::this_thread::sleep_for(kBackOff);
+  });
 }
 
 }  // namespace sluice::rdma::softroce

@@ -25,12 +25,16 @@ class InterruptGuard {
   /// How long the interrupt thread leaves the lanes alone.
   static constexpr std::uint64_t kPeriodNs = 1'000'000;
 
-  /// Setup. Throws SetupError. Lanes may not enter until the interrupt thread has been here once.
+  /// Setup. Throws SetupError. From here on every callback is under the guard.
   explicit InterruptGuard(std::uint32_t lanes);
   /// Setup: no lane is inside or enters any more.
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  /// Setup, while the ethdev is started, stopped and closed: waits until the interrupt thread lets go.
+  void hold() noexcept;
+  void release() noexcept { leave(kSetup); }
 
   /// The reactor of `lane`. True: the interrupt thread does nothing until leave().
   bool enter(std::uint32_t lane) noexcept {
@@ -47,6 +51,8 @@ class InterruptGuard {
     std::atomic<bool> wanted{true};  ///< by the interrupt thread: a lane that is always in bursts lets it in
   };
 
+  static constexpr std::uint32_t kSetup = kMaxLanes;  ///< a lane for who sets up
+
   static void on_interrupt(void* guard) noexcept;
   void let_lanes_work() noexcept;
 
@@ -54,7 +60,7 @@ class InterruptGuard {
   int fd_ = -1;  ///< always readable: the interrupt thread comes back at once
   rte_intr_handle* handle_ = nullptr;
   std::atomic<bool> ending_{false};
-  std::array<Lane, kMaxLanes> lanes_;
+  std::array<Lane, kMaxLanes + 1> lanes_;
 };
 
 /// The scope of one burst on an ethdev that has a guard; true without one.

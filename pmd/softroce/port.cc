@@ -56,12 +56,14 @@ EthernetPort::EthernetPort(const PortConfig& config) : config_(config) {
 }
 
 EthernetPort::~EthernetPort() {
-  guard_.reset();
+  if (guard_) guard_->hold();
   rte_eth_dev_stop(config_.ethdev);
   for (auto& row : to_lane_)
     for (rte_ring* ring : row) free_all(ring);
   for (rte_ring* ring : to_queue_) free_all(ring);
   rte_eth_dev_close(config_.ethdev);
+  if (guard_) guard_->release();
+  guard_.reset();
   for (rte_mempool* pool : pools_) rte_mempool_free(pool);
 }
 
@@ -112,8 +114,10 @@ void EthernetPort::configure() {
     if (const int error = rte_eth_tx_queue_setup(config_.ethdev, queue, tx, socket_id, nullptr); error != 0)
       throw port_error(config_, "set up a transmit queue", -error);
   }
-  if (const int error = rte_eth_dev_start(config_.ethdev); error != 0)
-    throw port_error(config_, "start the ethdev", -error);
+  if (guard_) guard_->hold();
+  const int error = rte_eth_dev_start(config_.ethdev);
+  if (guard_) guard_->release();
+  if (error != 0) throw port_error(config_, "start the ethdev", -error);
   rte_eth_allmulticast_enable(
       config_.ethdev);  // for neighbour solicitations; may fail, some ethdevs do not need it
   rte_ether_addr address;

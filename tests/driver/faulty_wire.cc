@@ -106,8 +106,14 @@ void FaultyWire::mark(rte_mbuf* frame) {
 }
 
 void FaultyWire::deliver(Direction& direction, rte_mbuf* frame) {
-  if (watch)
-    watch(&direction == &directions_[0], {rte_pktmbuf_mtod(frame, const std::byte*), frame->data_len});
+  const bool to_right = &direction == &directions_[0];
+  const std::span<const std::byte> bytes{rte_pktmbuf_mtod(frame, const std::byte*), frame->data_len};
+  if (lose && lose(to_right, bytes)) {
+    ++counts_.dropped;
+    rte_pktmbuf_free(frame);
+    return;
+  }
+  if (watch) watch(to_right, bytes);
   if (rte_ring_sp_enqueue(direction.to, frame) != 0) {
     ++counts_.dropped;
     rte_pktmbuf_free(frame);

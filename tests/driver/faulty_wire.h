@@ -40,6 +40,8 @@ class FaultyWire {
   void inject(bool to_right, std::span<const std::byte> frame);
   /// Called with every frame that arrives.
   std::function<void(bool to_right, std::span<const std::byte> frame)> watch;
+  /// Frames for which it says true are lost.
+  std::function<bool(bool to_right, std::span<const std::byte> frame)> lose;
 
   struct Counts {
     std::uint64_t carried = 0, dropped = 0, marked = 0, duplicated = 0, reordered = 0, delayed = 0,

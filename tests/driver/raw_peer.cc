@@ -13,6 +13,7 @@
 #include <string>
 
 #include "tests/driver/faulty_wire.h"
+#include "tests/driver/frame_builder.h"
 
 namespace sluice::rdma::conformance {
 
@@ -146,27 +147,9 @@ Bytes RawPeerTest::frame(const Endpoint& to, Opcode opcode, std::uint32_t psn,
   route.destination_mac = port_->link_address();
   route.source = kPeer;
   route.destination = kOwn;
-  Packet packet;
-  packet.bth.opcode = opcode;
-  packet.bth.psn = psn & kPsnMask;
-  packet.bth.ack_request = true;
-  packet.bth.destination_qp = to.qp ? static_cast<std::uint32_t>(to.qp->number()) : 0;
-  packet.bth.pad_bytes = pad_bytes(payload.size());
-  packet.kind = traits(opcode);
+  Packet packet = make_packet(opcode, to.qp ? static_cast<std::uint32_t>(to.qp->number()) : 0, psn, payload);
   if (change) change(packet, route);
-  const std::size_t network = network_header_bytes(route);
-  const std::size_t transport =
-      packet.kind.header_bytes() + payload.size() + packet.bth.pad_bytes + kIcrcBytes;
-  Bytes bytes(network + transport);
-  write_network_headers(route, transport, bytes.data());
-  const std::size_t at = network + encode_headers(packet, bytes.data() + network);
-  std::copy(payload.begin(), payload.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
-  const std::size_t end = bytes.size() - kIcrcBytes;
-  std::uint32_t crc = icrc_start(bytes.data() + kEthernetBytes, network - kEthernetBytes);
-  crc = icrc_continue(crc, std::span(bytes).first(end).subspan(network + kBthBytes));
-  const auto check = icrc_bytes(crc);
-  std::copy(check.begin(), check.end(), bytes.begin() + static_cast<std::ptrdiff_t>(end));
-  return bytes;
+  return build_frame(route, packet, payload);
 }
 
 void RawPeerTest::poll() {

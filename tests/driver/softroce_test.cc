@@ -17,6 +17,7 @@
 #include "pmd/softroce/frame.h"
 #include "pmd/softroce/neighbours.h"
 #include "pmd/softroce/wire.h"
+#include "tests/driver/frame_builder.h"
 #include "tests/driver/softroce_pair.h"
 
 namespace sluice::rdma::conformance {
@@ -56,27 +57,9 @@ class SoftRoceTest : public DriverTest {
     route.destination_mac = soft_->link_of_right();
     route.source = a.device->addresses()[0];
     route.destination = b.device->addresses()[0];
-    Packet packet;
-    packet.bth.opcode = opcode;
-    packet.bth.psn = psn & kPsnMask;
-    packet.bth.ack_request = true;
-    packet.bth.destination_qp = static_cast<std::uint32_t>(b.qp->number());
-    packet.bth.pad_bytes = pad_bytes(payload.size());
-    packet.kind = traits(opcode);
+    Packet packet = make_packet(opcode, static_cast<std::uint32_t>(b.qp->number()), psn, payload);
     spoil(packet, route);
-    const std::size_t network = network_header_bytes(route);
-    const std::size_t transport =
-        packet.kind.header_bytes() + payload.size() + packet.bth.pad_bytes + kIcrcBytes;
-    Bytes frame(network + transport);
-    write_network_headers(route, transport, frame.data());
-    std::size_t at = network + encode_headers(packet, frame.data() + network);
-    std::copy(payload.begin(), payload.end(), frame.begin() + static_cast<std::ptrdiff_t>(at));
-    at = frame.size() - kIcrcBytes;
-    std::uint32_t crc = icrc_start(frame.data() + kEthernetBytes, network - kEthernetBytes);
-    crc = icrc_continue(crc, std::span(frame).first(at).subspan(network + kBthBytes));
-    const auto check = icrc_bytes(crc);
-    std::copy(check.begin(), check.end(), frame.begin() + static_cast<std::ptrdiff_t>(at));
-    soft_->wire().inject(true, frame);
+    soft_->wire().inject(true, build_frame(route, packet, payload));
     if (settle_) quiesce();
   }
   void inject(Opcode opcode, std::uint32_t psn, std::span<const std::byte> payload = {}) {

@@ -197,6 +197,20 @@ TEST(V2Strangers, V2_062_send_only_short_sets_of_properties) {
   }
 }
 
+TEST(V2Strangers, V2_062_V2_063_an_answered_error_does_not_let_a_call_that_is_held_run) {
+  Server lab(strangers());
+  lab.hello();
+  lab.peer->send(null_call(4));
+  lab.peer->send(Header{.xid = 5}.prefix());  // the chunk lists are missing
+  lab.settle();
+  ASSERT_EQ(lab.answers().size(), 1u);
+  EXPECT_TRUE(is_error(lab.answers()[0], 5, static_cast<std::uint32_t>(rpcrdma::v2::ErrorCode::BadXdr)));
+  EXPECT_TRUE(lab.service->executed.empty());
+  lab.connection->admit();
+  lab.settle();
+  EXPECT_EQ(lab.service->executed.size(), 1u);
+}
+
 TEST(V2Strangers, V2_062_are_sent_away_after_a_while_even_without_a_control_plane) {
   Server lab(strangers());
   lab.hello();

@@ -26,6 +26,7 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
                       const PeerAddress& peer, Requester* requester) noexcept {
   ConnectionQueue::unlink(*this);
   link_.open(std::move(qp), config, peer);
+  opened_ns_ = link_.context().now_ns;
   version_.open();
   properties_.open();
   intake_v2_.open();
@@ -44,7 +45,7 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
 
 void Connection::established() noexcept {
   link_.established();
-  established_ns_ = link_.context().now_ns;
+  opened_ns_ = link_.context().now_ns;
   probe::connection_established(number());
   if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
   if (roles_.requester() != nullptr) roles_.requester()->on_established();
@@ -220,7 +221,7 @@ void Connection::end_turn() noexcept {
 void Connection::close_stranger() noexcept {
   const std::uint64_t limit_ns = config().progress_timeout_ns;
   const std::uint64_t now_ns = link_.context().now_ns;
-  if (holds_calls() && limit_ns > 0 && now_ns > established_ns_ && now_ns - established_ns_ > limit_ns)
+  if (holds_calls() && limit_ns > 0 && now_ns > opened_ns_ && now_ns - opened_ns_ > limit_ns)
     close(CloseReason::NotAuthenticated);
 }
 

@@ -132,7 +132,7 @@ class Connection final : public service::Client, private LinkOwner {
   Properties properties_;
   IntakeV1 intake_v1_;
   IntakeV2 intake_v2_;
-  std::uint64_t established_ns_ = 0;
+  std::uint64_t opened_ns_ = 0;                     ///< or established, once it is
   bool requester_borrowed_ = false;                 ///< the requester goes back to callers_
   std::uint32_t credits_ = 0;                       ///< as the credit policy has set them
   std::uint32_t credit_limit_ = ~std::uint32_t{0};  ///< by a service

@@ -221,6 +221,20 @@ TEST(V2Strangers, V2_062_are_sent_away_after_a_while_even_without_a_control_plan
   EXPECT_EQ(lab.connection->close_reason(), CloseReason::NotAuthenticated);
 }
 
+TEST(V2Strangers, V2_062_have_their_time_from_the_opening_on) {
+  Server lab(strangers());
+  lab.pass(100 * kSecond);
+  // Connection management has accepted it, and the client has not confirmed that.
+  Connection* const opening = lab.engine->free_connection();
+  ASSERT_NE(opening, nullptr);
+  opening->open(lab.device->create_queue_pair(lab.engine->queue_pair_limits()), lab.options.connection, {},
+                nullptr);
+  lab.pass(29 * kSecond);
+  EXPECT_TRUE(opening->is_open());
+  lab.pass(2 * kSecond);
+  EXPECT_EQ(opening->close_reason(), CloseReason::NotAuthenticated);
+}
+
 TEST(V2Strangers, V2_062_who_was_admitted_stays) {
   Server lab(strangers());
   lab.hello();

@@ -13,6 +13,7 @@
 #include "controlplane/config/upstreams.h"
 #include "controlplane/mount/segment_exports.h"
 #include "controlplane/mount/upstream_mount.h"
+#include "controlplane/properties/key_file.h"
 #include "controlplane/properties/psk.h"
 #include "controlplane/topology.h"
 #include "dataplane/base/setup_error.h"
@@ -52,11 +53,18 @@ void keep_off_reactors(const segment::ConfigBlock& block) {
   if (CPU_COUNT(&cpus) > 0) ::sched_setaffinity(0, sizeof cpus, &cpus);
 }
 
-/// Null where the configuration has no method.
+/// With the keys as they are in the files now. Null where the configuration has no method.
 std::unique_ptr<properties::HostAuthentication> host_authentication(const config::Config& config) {
   if (config.authentication_method == "none") return nullptr;
-  return std::make_unique<properties::PskAuthentication>(properties::PskIdentity{
-      config.authentication_name, properties::read_key_file(config.authentication_key_file)});
+  try {
+    properties::PskHosts hosts;
+    for (const config::HostEntry& host : config.authentication_hosts)
+      for (const std::string& file : host.key_files)
+        hosts[host.name].push_back(properties::read_key_file(file));
+    return std::make_unique<properties::PskAuthentication>(config.authentication_name, std::move(hosts));
+  } catch (const std::runtime_error& error) {
+    throw config::ConfigError(std::string(error.what()) + '\n');
+  }
 }
 
 }  // namespace
@@ -122,7 +130,10 @@ config::Changes ControlPlane::reload() {
         "reload.\n");
   const config::Config next = config::load_file(config_.file);
   config::Changes changes = config::compare(config_, next);
-  publish(config::live_part(config_, next));
+  config::Config live = config::live_part(config_, next);
+  auto authentication = host_authentication(live);  // throws before anything has changed
+  publish(std::move(live));
+  exchange_->set_authentication(std::move(authentication));
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
   credits_->reconfigure(config_.credit_settings());
   keeper_->reconfigure();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/client.h"
 
+#include "controlplane/properties/key_file.h"
 #include "controlplane/properties/psk.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
 
@@ -30,6 +31,21 @@ rpcrdma::EngineConfig engine_config(const ClientConfig& config) {
   engine.capacity = {.call_slots = 0, .requests = credits_of(config), .receive_bytes = config.inline_bytes};
   engine.call_buffers = engine.reply_buffers = 1;
   return engine;
+}
+
+std::unique_ptr<properties::HostHandshake> handshake(const ClientConfig& config) {
+  std::vector<properties::PskKey> keys;
+  for (const std::string& file : config.psk_files) keys.push_back(properties::read_key_file(file));
+  return std::make_unique<properties::PskClient>(config.host_name, std::move(keys));
+}
+
+ClientError lost(const Session& session, const std::string& reason) {
+  const bool authenticating =
+      session.handshake && session.verdict == properties::HostHandshake::Verdict::Pending;
+  return ClientError("The connection was lost" +
+                     std::string(authenticating ? " during host authentication" : "") + ", because " +
+                     reason +
+                     (authenticating ? ". Does the server know this --host-name with a key of --psk?" : "."));
 }
 
 }  // namespace
@@ -69,7 +85,7 @@ bool Client::ready(Session& session) {
   if (!session.connection->speaks_version_2())
     throw ClientError("The server supports version 1 only, which has no host authentication.");
   if (session.verdict == Verdict::Refused)
-    throw ClientError("The server does not know the key of --psk: host authentication failed.");
+    throw ClientError("The server does not have the key of --psk: host authentication failed.");
   if (!session.unsent.empty()) authenticate(session, std::move(session.unsent));
   return session.verdict == Verdict::Accepted && session.unsent.empty();
 }
@@ -136,10 +152,7 @@ void Client::start(Session& session) {
                             .active = true,
                             .max_version = config_.version},
                            {}, session.requester.get());
-  if (!config_.psk_file.empty())
-    session.handshake = std::make_unique<properties::PskHandshake>(
-        properties::PskHandshake::Role::Client,
-        properties::PskIdentity{"sluice-bench", properties::read_key_file(config_.psk_file)});
+  if (!config_.psk_files.empty()) session.handshake = handshake(config_);
   session.connection->set_property_sink(&on_properties, &session);
   const auto ours = rpcrdma::encode_private_data({.remote_invalidation = false,
                                                   .send_bytes = config_.inline_bytes,
@@ -158,7 +171,7 @@ void Client::poll_cm() {
       if (session.cm_id != event.id) continue;
       if (event.type == rdma::CmEventType::Rejected) session.rejected = true;
       if (event.type == rdma::CmEventType::Disconnected)
-        throw ClientError("The server ended the connection (see its counters for the reason).");
+        throw lost(session, "the server ended it (its counters say why)");
       if (event.type == rdma::CmEventType::Established) {
         session.peer = rpcrdma::decode_private_data({event.private_data, event.private_data_bytes});
         session.connection->set_send_inline_bytes(
@@ -178,8 +191,7 @@ std::size_t Client::poll() {
   if (count == 0) {
     for (const Session& session : sessions_)
       if (session.connection->state() != rpcrdma::Connection::State::Open)
-        throw ClientError(std::string("The connection was lost, because ") +
-                          to_string(session.connection->close_reason()) + '.');
+        throw lost(session, to_string(session.connection->close_reason()));
   }
   return count;
 }

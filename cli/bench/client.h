@@ -28,7 +28,9 @@ struct ClientConfig {
   std::uint32_t depth = 32;  ///< calls outstanding on each connection
   std::uint32_t inline_bytes = 4096;
   std::uint32_t version = 1;  ///< of RPC-over-RDMA: the first to try
-  std::string psk_file{};     ///< version 2: key for mutual host authentication; empty: none
+  /// Version 2: files with the keys that mutual host authentication offers, the preferred one first; empty: none.
+  std::vector<std::string> psk_files{};
+  std::string host_name = "sluice-bench";  ///< whose keys they are
   double timeout_s = 10;
 };
 

@@ -203,7 +203,10 @@ void add_load_options(cli::Command& app, Options& options) {
              "Version of RPC-over-RDMA; 2 falls back to 1 if the server supports no other")
       .shows_default()
       .one_of({1, 2});
-  app.option("--psk", options.client.psk_file, "Version 2: file with the key that host authentication uses");
+  app.option("--psk", options.client.psk_files,
+             "Version 2: file with a key for host authentication; may be repeated, the preferred one first");
+  app.option("--host-name", options.client.host_name, "Version 2: name of the host whose keys they are")
+      .shows_default();
   app.option("--seconds", options.load.seconds, "Duration").shows_default();
   app.option("--operations", options.load.max_operations,
              "End after this many operations; 0: no limit but the duration");

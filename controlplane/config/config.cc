@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "controlplane/config/checker.h"
+#include "controlplane/config/host_authentication.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 
@@ -200,18 +201,6 @@ void read_control(Checker& check, const toml::table& root, Config& config) {
     check.boolean(*table, "rpcbind", config.mount_rpcbind);
     check.integer(*table, "port", config.mount_port, 0, 65535);
   }
-  if (const toml::table* table = check.table(root, "host_authentication")) {
-    check.text(*table, "method", config.authentication_method, 16, {"none", "psk"});
-    check.boolean(*table, "required", config.authentication_required);
-    check.text(*table, "key_file", config.authentication_key_file, 255);
-    check.text(*table, "name", config.authentication_name, 64);
-    check.integer(*table, "timeout_s", config.authentication_timeout_s, 1, 600);
-    if (config.authentication_method == "psk" && config.authentication_key_file.empty())
-      check.defect(table->source(), "method \"psk\" needs a key_file.");
-    if (config.authentication_method == "none" && config.authentication_required)
-      check.defect(table->source(), "required needs a method other than \"none\".");
-    config.block.hold_calls = config.authentication_required ? 1 : 0;
-  }
 }
 
 void read_class(Checker& check, const toml::table& table, const segment::ConfigBlock& block,
@@ -264,7 +253,6 @@ void read_policy(Checker& check, const toml::table& root, Config& config) {
       check.defect(table.source(), "there is a class '" + out.name + "' already.");
     std::array<segment::AllowedPrefix, segment::kMaxAllowed> clients;
     const std::uint32_t count = read_prefixes(check, table, "clients", clients);
-    if (count == 0) check.defect(table.source(), "clients is needed: the addresses that are in this class.");
     out.clients.assign(clients.begin(), clients.begin() + count);
     read_class(check, table, config.block, out);
     config.classes.push_back(std::move(out));
@@ -328,6 +316,7 @@ Config parse(const std::string& text, const std::string& name) {
   read_memory(check, root, config.block);
   read_exports(check, root, config.block);
   read_policy(check, root, config);
+  read_host_authentication(check, root, config);
   read_upstreams(check, root, config.block);
   read_reverse(check, root, config.block);
   check.finish();

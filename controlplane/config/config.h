@@ -21,6 +21,13 @@ class ConfigError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A host that may authenticate itself.
+struct HostEntry {
+  std::string name;
+  std::vector<std::string> key_files;  ///< any of them is accepted
+  std::string client_class{};          ///< of its connections; empty: that of their address
+};
+
 struct Config {
   segment::ConfigBlock block;  ///< the part that the data plane reads
   bool choose_cpus = true;     ///< reactor.cpus is not set: taken from the topology
@@ -37,7 +44,7 @@ struct Config {
   bool mount_rpcbind = true;
   std::string authentication_method = "none";  ///< of hosts, in version 2
   bool authentication_required = false;
-  std::string authentication_key_file;
+  std::vector<HostEntry> authentication_hosts;
   std::string authentication_name = "sluice";  ///< ours
   std::uint32_t authentication_timeout_s = 10;
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "controlplane/config/host_authentication.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/net_address.h"
@@ -76,10 +77,30 @@ json describe_device(const segment::ConfigBlock& block) {
   return device;
 }
 
+/// Adds every key under its full name: "table.key", and "table.name" for an entry of a list of tables.
+void add_flat(std::map<std::string, json>& keys, const std::string& prefix, const json& table) {
+  for (const auto& [key, value] : table.items()) {
+    const std::string name = prefix + key;
+    if (value.is_object()) {
+      add_flat(keys, name + '.', value);
+    } else if (value.is_array() && (value.empty() || value[0].is_object())) {
+      for (const json& entry : value)
+        keys[name + '.' + entry[name == "export" ? "path" : "name"].get<std::string>()] = entry;
+    } else {
+      keys[name] = value;
+    }
+  }
+}
+
 /// Tables and keys whose changes take effect without a restart.
 bool is_live(const std::string& key) {
-  static const char* kLive[] = {"log_level", "export",    "client_class",
-                                "policy",    "admission", "host_authentication.timeout_s"};
+  static const char* kLive[] = {"log_level",
+                                "export",
+                                "client_class",
+                                "policy",
+                                "admission",
+                                "host_authentication.timeout_s",
+                                "host_authentication.host"};
   return std::any_of(std::begin(kLive), std::end(kLive), [&](const std::string& live) {
     return key == live ||
            (key.size() > live.size() && key.compare(0, live.size(), live) == 0 && key[live.size()] == '.');
@@ -115,12 +136,7 @@ json describe(const Config& config) {
         {"call_buffers", block.call_buffers},
         {"large_reply_buffers", block.large_reply_buffers},
         {"reply_chunks", block.reply_chunks_if_needed != 0 ? "if-needed" : "always"}}},
-      {"host_authentication",
-       {{"method", config.authentication_method},
-        {"required", config.authentication_required},
-        {"key_file", config.authentication_key_file},
-        {"name", config.authentication_name},
-        {"timeout_s", config.authentication_timeout_s}}},
+      {"host_authentication", describe_host_authentication(config)},
       {"device", describe_device(block)},
       {"memory", {{"size_mib", block.memory_bytes >> 20}, {"max_files", block.max_files}}},
       {"admin",
@@ -150,7 +166,7 @@ json describe(const Config& config) {
     result["reactor"]["cpus"] =
         std::vector<std::uint32_t>(block.cpus.begin(), block.cpus.begin() + block.reactors);
   for (std::size_t i = 1; i < config.classes.size(); ++i) {
-    if (config.classes[i].clients.empty()) continue;  // gone: keep_classes()
+    if (config.classes[i].gone) continue;
     json entry = describe_class(config.classes[i]);
     entry["name"] = config.classes[i].name;
     entry["clients"] = to_json(config.classes[i].clients, config.classes[i].clients.size());
@@ -165,18 +181,7 @@ Changes compare(const Config& running, const Config& next) {
   // Entries of lists are compared by name, not by position.
   const auto flat = [](const Config& config) {
     std::map<std::string, json> keys;
-    const json described = describe(config);
-    for (const auto& [name, value] : described.items()) {
-      if (value.is_array()) {
-        for (const json& entry : value)
-          keys[name + '.' + entry[name == "export" ? "path" : "name"].get<std::string>()] = entry;
-      } else if (value.is_object()) {
-        for (const auto& [key, inner] : value.items())
-          keys[std::string(name).append(1, '.').append(key)] = inner;
-      } else {
-        keys[name] = value;
-      }
-    }
+    add_flat(keys, "", describe(config));
     return keys;
   };
   const auto before = flat(running);
@@ -199,6 +204,7 @@ Config live_part(const Config& running, const Config& next) {
   Config result = running;
   result.log_level = next.log_level;
   result.authentication_timeout_s = next.authentication_timeout_s;
+  result.authentication_hosts = next.authentication_hosts;
   result.classes = next.classes;
   for (policy::ClientClass& entry : result.classes) {
     // Connections that are open have room for the old maximum.
@@ -253,7 +259,7 @@ void keep_classes(const segment::ConfigBlock& before, Config& config) {
     const auto at =
         std::find_if(left.begin(), left.end(), [&](const auto& entry) { return entry.name == name; });
     if (at == left.end()) {
-      placed.push_back({.name = name, .clients = {}, .credits = config.classes[0].credits});
+      placed.push_back({.name = name, .clients = {}, .credits = config.classes[0].credits, .gone = true});
     } else {
       placed.push_back(*at);
       left.erase(at);
@@ -261,7 +267,7 @@ void keep_classes(const segment::ConfigBlock& before, Config& config) {
   }
   for (const policy::ClientClass& entry : left) {
     const auto gone =
-        std::find_if(placed.begin() + 1, placed.end(), [](const auto& old) { return old.clients.empty(); });
+        std::find_if(placed.begin() + 1, placed.end(), [](const auto& old) { return old.gone; });
     if (placed.size() < segment::kMaxClasses)
       placed.push_back(entry);
     else if (gone != placed.end())

@@ -18,6 +18,7 @@ struct ClientClass {
   std::vector<segment::AllowedPrefix> clients{};
   ClassLimits credits;
   std::uint32_t max_connections_per_client = 16;
+  bool gone = false;  ///< no longer configured; has no clients, and keeps its number
 };
 
 inline std::uint32_t class_of(const std::vector<ClientClass>& classes, const PeerAddress& client) {

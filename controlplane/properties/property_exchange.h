@@ -31,6 +31,11 @@ class PropertyExchange {
   PropertyExchange(segment::Layout& layout, const config::Config& config,
                    std::unique_ptr<HostAuthentication> authentication);
 
+  /// For handshakes that begin from here on.
+  void set_authentication(std::unique_ptr<HostAuthentication> authentication) {
+    authentication_ = std::move(authentication);
+  }
+
   /// True when a reactor sent something, or something could be sent to one.
   bool poll(std::uint64_t now_ns);
   const ExchangeStatistics& statistics() const { return statistics_; }
@@ -69,7 +74,7 @@ class PropertyExchange {
 
   segment::Layout& layout_;
   const config::Config& config_;
-  const std::unique_ptr<HostAuthentication> authentication_;
+  std::unique_ptr<HostAuthentication> authentication_;
   ExchangeStatistics statistics_;
   struct Incoming {
     Key from;

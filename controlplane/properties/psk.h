@@ -1,75 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mutual challenge and response over a pre-shared key, with HMAC-SHA-256: a method of Sluice's own, which the
-// draft does not define. Three messages, each beginning with kMagic and its number:
+// Mutual authentication of hosts with pre-shared keys: a method of Sluice's own, which the draft does not define. The
+// key schedule is that of TLS 1.3; deploy/docs/host-authentication.md has the construction and what it promises.
 //
-//   1  client to server   client's name, client's nonce
-//   2  server to client   server's name, server's nonce, proof of the server
-//   3  client to server   proof of the client
+//   1  client to server   client's name and nonce, identifiers of its keys
+//   2  server to client   server's name and nonce, which of the keys it takes, its Finished
+//   3  client to server   the client's Finished
 //
-// A proof is HMAC(key, number of its message and the names and nonces of messages 1 and 2). The number makes
-// the two proofs differ, so that neither can be reflected.
-// It authenticates hosts once per connection; it protects no data.
+// The server takes a key only from the host that it belongs to. Once per connection; protects no data. One thread.
 #pragma once
 
-#include <array>
-#include <cstddef>
+#include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "controlplane/properties/host_handshake.h"
+#include "controlplane/properties/psk_messages.h"
 
 namespace sluice::properties {
 
-inline constexpr std::size_t kNonceBytes = 32;
-inline constexpr std::size_t kProofBytes = 32;
-inline constexpr std::size_t kMaxNameBytes = 64;
-inline constexpr std::size_t kMinKeyBytes = 16;
-inline constexpr std::size_t kMaxKeyBytes = 1024;
+/// Gives a nonce that it has never given before. Throws std::runtime_error.
+using NonceSource = Nonce (*)();
+Nonce random_nonce();
 
-struct PskIdentity {
-  std::string name;            ///< of this host; at most kMaxNameBytes
-  std::vector<std::byte> key;  ///< kMinKeyBytes to kMaxKeyBytes
-};
-
-/// Reads a key: the content of the file without the line end. Throws std::runtime_error with a sentence, also
-/// when others than the owner may read it.
-std::vector<std::byte> read_key_file(const std::string& path);
-
-class PskHandshake final : public HostHandshake {
+class PskClient final : public HostHandshake {
  public:
-  enum class Role { Client, Server };
-  PskHandshake(Role role, PskIdentity identity);
-  ~PskHandshake() override;
+  /// Throws std::runtime_error with a sentence when there is no key or too many, or the name is not valid.
+  PskClient(std::string name, std::vector<PskKey> keys, NonceSource nonces = random_nonce);
 
   std::vector<std::byte> begin() override;
   Step on_octets(std::span<const std::byte> octets) override;
 
  private:
-  Step on_greeting(std::span<const std::byte> octets);
-  Step on_challenge(std::span<const std::byte> octets);
-  Step on_response(std::span<const std::byte> octets);
-  std::array<std::byte, kProofBytes> proof(std::byte number) const;
+  const std::string name_;
+  const std::vector<PskKey> keys_;  ///< in order of preference
+  const NonceSource nonces_;
+  std::vector<std::byte> hello_;  ///< empty: no answer to it is due
+};
 
-  const Role role_;
-  PskIdentity identity_;
-  std::byte next_;                     ///< number of the message that is due
-  std::vector<std::byte> transcript_;  ///< names and nonces so far
+/// The hosts that a server knows, by name, each with its keys. The same for all connections.
+using PskHosts = std::map<std::string, std::vector<PskKey>, std::less<>>;
+
+class PskServer final : public HostHandshake {
+ public:
+  PskServer(std::string name, std::shared_ptr<const PskHosts> hosts, NonceSource nonces = random_nonce);
+
+  std::vector<std::byte> begin() override { return {}; }
+  Step on_octets(std::span<const std::byte> octets) override;
+
+ private:
+  enum class Due { Hello, Finished, Nothing };
+  Step on_hello(std::span<const std::byte> octets);
+  Step on_finished(std::span<const std::byte> octets);
+
+  const std::string name_;
+  const std::shared_ptr<const PskHosts> hosts_;
+  const NonceSource nonces_;
+  Due due_ = Due::Hello;
+  Hash expected_{};  ///< the client's Finished
   std::string peer_;
 };
 
 class PskAuthentication final : public HostAuthentication {
  public:
-  explicit PskAuthentication(PskIdentity identity) : identity_(std::move(identity)) {}
+  /// Throws std::runtime_error with a sentence when a name is not valid, is our own, or two hosts share a key.
+  PskAuthentication(std::string name, PskHosts hosts);
   std::unique_ptr<HostHandshake> accept() const override {
-    return std::make_unique<PskHandshake>(PskHandshake::Role::Server, identity_);
+    return std::make_unique<PskServer>(name_, hosts_);
   }
 
  private:
-  const PskIdentity identity_;
+  const std::string name_;
+  const std::shared_ptr<const PskHosts> hosts_;
 };
 
 }  // namespace sluice::properties

@@ -30,14 +30,25 @@ class Planes(planes_of_tests.Planes):
             text = re.sub(rf'^{key} = ".*?"', f'{key} = "{value}"', text, flags=re.M)
         text = text.replace('address = "127.0.0.1:9464"', 'address = ""').replace("port = 20048", "port = 0")
         text = text.replace("rpcbind = true", "rpcbind = false")
-        self.key = f"{self.dir}/key"
-        for name, key in (("key", "the key of this test"), ("wrong-key", "some other key of a test")):
-            with open(os.open(f"{self.dir}/{name}", os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
-                file.write(key)
         if psk:
             text = text.replace('method = "none"', 'method = "psk"').replace("required = false", "required = true")
-            text = text.replace('key_file = ""', f'key_file = "{self.key}"').replace("timeout_s = 10", "timeout_s = 5")
-        self.write_config(text)
+            text = text.replace("timeout_s = 10", "timeout_s = 5")
+        self.without_hosts = text
+        self.write_config(text + (self.host("sluice-bench", "key") + self.host("other", "other-key") if psk else ""))
+
+    def key(self, name):
+        path = f"{self.dir}/{name}"
+        if not os.path.exists(path):
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
+                file.write(f"the {name} of this test")
+        return path
+
+    def host(self, name, *keys):
+        return f"\n[[host_authentication.host]]\nname = \"{name}\"\nkey_files = {[self.key(key) for key in keys]}\n"
+
+    def reload_hosts(self, text):
+        self.write_config(self.without_hosts + text)
+        return self.ctl("config", "reload")
 
     def bench(self, *arguments, version=None):
         return subprocess.Popen([BENCH, "--fabric", self.fabric, "--rpcrdma", str(version or self.version), "--json", *arguments],
@@ -119,13 +130,21 @@ def bad_configuration_starts_nothing(planes):
     assert done.returncode == 2 and "bad.toml:2: credits" in done.stderr, done
 
 
+def is_refused(planes, *arguments):
+    bench = planes.bench(*arguments, "probe")
+    _, err = bench.communicate(timeout=PATIENCE_S)
+    assert bench.returncode == 3 and "lost during host authentication" in err, err
+
+
 def hosts_have_to_show_who_they_are(planes):
-    assert finish(planes.bench("--psk", planes.key, "probe"))["version"] == 2
-    load = planes.bench("--psk", planes.key, "--seconds", "1", "nfs3", "--verify", "--mount-port", planes.mount_port())
+    assert finish(planes.bench("--psk", planes.key("key"), "probe"))["version"] == 2
+    load = planes.bench("--psk", planes.key("key"), "--seconds", "1", "nfs3", "--verify", "--mount-port", planes.mount_port())
     assert finish(load)["errors"] == 0
-    wrong = planes.bench("--psk", f"{planes.dir}/wrong-key", "probe")
-    _, err = wrong.communicate(timeout=PATIENCE_S)
-    assert wrong.returncode == 3 and "does not know the key" in err, err
+    assert finish(planes.bench("--psk", planes.key("other-key"), "--host-name", "other", "probe"))["version"] == 2
+    is_refused(planes, "--psk", planes.key("wrong-key"))
+    is_refused(planes, "--psk", planes.key("other-key"))
+    is_refused(planes, "--psk", planes.key("key"), "--host-name", "other")
+    is_refused(planes, "--psk", planes.key("key"), "--host-name", "stranger")
     silent = planes.bench("probe")
     _, err = silent.communicate(timeout=PATIENCE_S)
     assert silent.returncode == 3, err
@@ -133,6 +152,28 @@ def hosts_have_to_show_who_they_are(planes):
     out, _ = old.communicate(timeout=PATIENCE_S)
     assert json.loads(out)["answer"] == "RDMA_ERROR ERR_VERS", out
     planes.wait("no connection", lambda: planes.ctl("connections") == [])
+
+
+def a_key_is_rotated_by_reloads_without_a_failure(planes):
+    old, new = planes.key("key"), planes.key("new-key")
+    load = planes.bench("--psk", old, "--seconds", str(PATIENCE_S), "null")
+    planes.loaded()
+    is_refused(planes, "--psk", new)
+    assert planes.reload_hosts(planes.host("sluice-bench", "key", "new-key"))["in_force"] == ["host_authentication.host.other",
+                                                                                             "host_authentication.host.sluice-bench"]
+    for offered in (["--psk", old], ["--psk", new], ["--psk", new, "--psk", old]):
+        assert finish(planes.bench(*offered, "probe"))["version"] == 2
+    planes.reload_hosts(planes.host("sluice-bench", "new-key"))
+    is_refused(planes, "--psk", old)
+    for offered in (["--psk", new], ["--psk", old, "--psk", new]):
+        assert finish(planes.bench(*offered, "probe"))["version"] == 2
+    assert end(load)["errors"] == 0
+    # What cannot be read changes nothing.
+    os.chmod(new, 0o644)
+    refused = planes.run_ctl("config", "reload")
+    assert refused.returncode != 0 and "can be read by others" in refused.stderr, refused
+    os.chmod(new, 0o600)
+    assert finish(planes.bench("--psk", new, "probe"))["version"] == 2
 
 
 class Tap:
@@ -162,10 +203,11 @@ def main():
             what_a_killed_client_leaves_is_reaped,
             a_killed_data_plane_is_noticed_and_comes_back_with_the_same_root]
     once = [bad_configuration_starts_nothing, a_second_plane_of_each_kind_is_refused_with_a_sentence]
-    tap = Tap(len(once) + 2 * len(both) + 1)
+    hosts = [hosts_have_to_show_who_they_are, a_key_is_rotated_by_reloads_without_a_failure]
+    tap = Tap(len(once) + 2 * len(both) + len(hosts))
     tap.run(Planes(1), once + both, "v1")
     tap.run(Planes(2), both, "v2")
-    tap.run(Planes(2, psk=True), [hosts_have_to_show_who_they_are], "V2_062")
+    tap.run(Planes(2, psk=True), hosts, "V2_062")
     return 1 if tap.failed else 0
 
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the fuzzers' corpora from messages of real kernels: seed.py GOLDEN_FOLDER TARGET FOLDER"""
 import os
+import re
 import struct
 import sys
 
@@ -46,6 +47,16 @@ def main():
         for number, sample in enumerate(("sluice.toml", "samples/two-ports.toml")):
             with open(f"{golden}/../../deploy/{sample}", "rb") as source, open(f"{folder}/{number:03}", "wb") as file:
                 file.write(source.read())
+        return
+    if target == "host_handshake":
+        with open(f"{golden}/../../deploy/docs/host-authentication.md", encoding="utf-8") as page:
+            found = re.findall(r"^    message \d += ([0-9a-f\s]+)$", page.read(), re.M)
+        messages = [bytes.fromhex("".join(digits.split())) for digits in found]
+        assert len(messages) == 3, messages
+        framed = [struct.pack("<H", len(message)) + message for message in messages]
+        for number, seed in enumerate((b"\0" + framed[0] + framed[2], b"\1" + framed[1], b"\0" + framed[1], b"\1" + framed[0])):
+            with open(f"{folder}/{number:03}", "wb") as file:
+                file.write(seed)
         return
     if target == "admin_request":
         for number, method in enumerate(("echo", "number", "change", "none")):

@@ -213,7 +213,13 @@ def a_dump_for_a_bug_report_has_every_view_and_no_key():
     key_file, file = f"{planes.dir}/psk", f"{planes.dir}/dump"
     with open(os.open(key_file, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as opened:
         opened.write(key)
-    dumped = Planes(CONTROL, DATA, CTL, BENCH, f'[host_authentication]\nmethod = "psk"\nkey_file = "{key_file}"\n')
+    dumped = Planes(CONTROL, DATA, CTL, BENCH, f"""
+[host_authentication]
+method = "psk"
+[[host_authentication.host]]
+name = "client.example"
+key_files = ["{key_file}"]
+""")
     dumped.start()
     try:
         load = dumped.nfs_load()
@@ -238,7 +244,7 @@ def a_dump_for_a_bug_report_has_every_view_and_no_key():
         assert {dump["versions"][of] for of in ("sluicectl", "control_plane", "data_plane")} == {version}, dump["versions"]
         assert dump["versions"]["data_plane_program"] == os.path.realpath(DATA), dump["versions"]
         assert dump["system"]["kernel"] == os.uname().release and {"upstream_counters", "reverse_counters", "export_stats"} <= set(dump)
-        assert dump["config_show"]["host_authentication"]["key_file"] == key_file
+        assert dump["config_show"]["host_authentication"]["host"][0]["key_files"] == [key_file]
         for form in (key, key.encode().hex(), base64.b64encode(key.encode()).decode().rstrip("=")):
             assert form not in text, form
         # It never replaces a file; without a name it writes to standard output.

@@ -90,9 +90,11 @@ TEST(Config, no_key_takes_a_value_of_another_kind) {
       try_all("[[client_class]]\nname = \"a\"\n", 2, table[0], "name");
     else if (name == "upstream")
       try_all("[[upstream]]\n", 1, table[0], "");
-    else if (table.is_object())
+    else if (name == "host_authentication")
+      try_all("[[host_authentication.host]]\n", 1, table["host"][0], "");
+    if (table.is_object())
       try_all("[" + name + "]\n", 1, table, "");
-    else
+    else if (!table.is_array())
       top[name] = table;
     if (table.is_structured()) {
       refused(name + " = 3\n", 1, name);
@@ -102,6 +104,14 @@ TEST(Config, no_key_takes_a_value_of_another_kind) {
   }
   try_all("", 0, top, "");
   EXPECT_GT(tried, 250u);
+}
+
+TEST(Config, a_class_that_a_host_names_needs_no_addresses) {
+  const std::string text = "[[client_class]]\nname = \"gold\"\n";
+  EXPECT_THROW(config::parse(text, "f"), config::ConfigError);
+  const auto config = config::parse(
+      text + "[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"/k\"]\nclass = \"gold\"\n", "f");
+  EXPECT_EQ(config::describe(config)["client_class"].size(), 1u);
 }
 
 TEST(Config, what_contradicts_itself_is_refused) {
@@ -120,7 +130,21 @@ TEST(Config, what_contradicts_itself_is_refused) {
       {"[device]\ndevices = [\"/1\"]\n", "takes names of RDMA devices"},
       {"[device]\ndevices = \"mlx5_0\"\n", "has to be a list of at most 8 RDMA devices"},
       {"[device]\nservice_level = 8\n", "whole number from 0 to 7"},
-      {"[host_authentication]\nmethod = \"psk\"\n", "needs a key_file"},
+      {"[host_authentication]\nmethod = \"psk\"\n", "needs hosts"},
+      {"[host_authentication]\nrequired = true\n", "required needs a method"},
+      {"[[host_authentication.host]]\nkey_files = [\"/k\"]\n", "name is needed"},
+      {"[[host_authentication.host]]\nname = \"a b\"\nkey_files = [\"/k\"]\n", "without spaces"},
+      {"[[host_authentication.host]]\nname = \"a\"\n", "key_files is needed"},
+      {"[[host_authentication.host]]\nname = \"a\"\nkey_files = []\n", "a list of 1 to 4 files"},
+      {"[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"/1\", \"/2\", \"/3\", \"/4\", \"/5\"]\n",
+       "a list of 1 to 4 files"},
+      {"[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"k\"]\n", "paths that start with '/'"},
+      {"[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"/k\"]\nclass = \"gold\"\n",
+       "there is no such [[client_class]]"},
+      {"[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"/k\"]\n"
+       "[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"/l\"]\n",
+       "there is a host 'a' already"},
+      {"[[host_authentication.host]]\nname = \"sluice\"\nkey_files = [\"/k\"]\n", "has our own name"},
       {"[[upstream]]\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n", "name is needed"},
       {"[[upstream]]\nname = \"u\"\nprograms = [\"nfs4\"]\n", "address is needed"},
       {"[[upstream]]\nname = \"u\"\naddress = \"192.0.2.0/24\"\nprograms = [\"nfs4\"]\n",

@@ -43,8 +43,15 @@ TEST(Config, the_sample_has_every_key_and_says_what_it_is_for) {
       continue;
     }
     const nlohmann::json& keys = value.is_array() ? value[0] : value;
-    for (const auto& [key, ignored] : keys.items())
-      EXPECT_EQ(lines.count(name + '.' + key), 1u) << name << '.' << key;
+    for (const auto& [key, of] : keys.items()) {
+      const std::string full = name + '.' + key;
+      if (!of.is_array() || of.empty() || !of[0].is_object()) {
+        EXPECT_EQ(lines.count(full), 1u) << full;
+        continue;
+      }
+      for (const auto& [inner, ignored] : of[0].items())
+        EXPECT_EQ(lines.count(full + '.' + inner), 1u) << full << '.' << inner;
+    }
   }
 }
 
@@ -65,6 +72,24 @@ TEST(Config, a_reload_tells_what_takes_effect_and_what_wants_a_restart) {
   EXPECT_EQ(live.admin_read_group, "");
   EXPECT_EQ(live.policy_slots, 7u);
   EXPECT_EQ(live.log_level, "debug");
+}
+
+TEST(Config, hosts_and_their_keys_change_with_a_reload) {
+  const std::string host = "[[host_authentication.host]]\nname = ";
+  const auto before =
+      config::parse(host + "\"a\"\nkey_files = [\"/a\"]\n" + host + "\"b\"\nkey_files = [\"/b\"]\n", "f");
+  const auto after = config::parse(
+      host + "\"b\"\nkey_files = [\"/b\", \"/c\"]\n" + host + "\"c.example\"\nkey_files = [\"/c\"]\n", "f");
+  const config::Changes changes = config::compare(before, after);
+  EXPECT_EQ(changes.live,
+            (std::vector<std::string>{"host_authentication.host.a", "host_authentication.host.b",
+                                      "host_authentication.host.c.example"}));
+  EXPECT_TRUE(changes.restart_control.empty() && changes.restart_both.empty());
+  const config::Config live = config::live_part(before, after);
+  EXPECT_EQ(config::describe(live), config::describe(after));
+  const config::Config none = config::parse("", "f");
+  EXPECT_EQ(config::compare(none, before).live,
+            (std::vector<std::string>{"host_authentication.host.a", "host_authentication.host.b"}));
 }
 
 TEST(Config, an_export_keeps_its_place_whatever_comes_and_goes) {

@@ -17,7 +17,6 @@
 namespace sluice::properties {
 namespace {
 
-using Role = PskHandshake::Role;
 using Verdict = HostHandshake::Verdict;
 
 class Exchange : public testing::Test {
@@ -114,8 +113,8 @@ TEST_F(Exchange, V2_065_values_out_of_range_are_clamped_and_counted) {
 }
 
 TEST_F(Exchange, V2_062_V2_063_a_host_that_shows_who_it_is_is_admitted) {
-  PropertyExchange exchange(*layout_, config_, std::make_unique<PskAuthentication>(identity("gateway")));
-  PskHandshake client(Role::Client, identity("client"));
+  PropertyExchange exchange(*layout_, config_, authentication_of(hosts_of({{"client", kKey}})));
+  PskClient client = client_of("client");
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), true));
   poll(exchange);
   EXPECT_EQ(command()->type, segment::CommandType::SetParameters);
@@ -129,12 +128,31 @@ TEST_F(Exchange, V2_062_V2_063_a_host_that_shows_who_it_is_is_admitted) {
   EXPECT_EQ(exchange.statistics().authenticated, 1u);
 }
 
+TEST_F(Exchange, a_handshake_uses_the_keys_that_are_in_force_when_it_begins) {
+  PropertyExchange exchange(*layout_, config_, authentication_of(hosts_of({{"client", kKey}})));
+  PskClient client = client_of("client");
+  EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), false));
+  poll(exchange);
+  exchange.set_authentication(authentication_of(hosts_of({{"client", "the key that replaces it"}})));
+  EXPECT_TRUE(relay_->take(3, 77, authentication(client.on_octets(down()).answer), false));
+  poll(exchange);
+  const auto admitted = command();
+  ASSERT_TRUE(admitted);
+  EXPECT_EQ(admitted->type, segment::CommandType::Admit);
+  // The old key is of no use to the next connection.
+  EXPECT_TRUE(relay_->take(3, 78, authentication(client_of("client").begin()), false));
+  poll(exchange);
+  const auto closed = command();
+  ASSERT_TRUE(closed);
+  EXPECT_EQ(closed->type, segment::CommandType::Close);
+}
+
 TEST_F(Exchange, V2_062_a_handshake_goes_on_though_its_connection_is_not_published_yet) {
   const auto published = area().connections[3].read();
   ASSERT_TRUE(published);
   area().connections[3].write({});
-  PropertyExchange exchange(*layout_, config_, std::make_unique<PskAuthentication>(identity("gateway")));
-  PskHandshake client(Role::Client, identity("client"));
+  PropertyExchange exchange(*layout_, config_, authentication_of(hosts_of({{"client", kKey}})));
+  PskClient client = client_of("client");
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), true));
   now_ns_ += 600'000'000;  // the exchange reads the table before the reactor writes it
   poll(exchange);
@@ -149,7 +167,7 @@ TEST_F(Exchange, V2_062_a_handshake_goes_on_though_its_connection_is_not_publish
 }
 
 TEST_F(Exchange, V2_062_one_that_does_not_is_closed_at_once_or_in_time) {
-  PropertyExchange exchange(*layout_, config_, std::make_unique<PskAuthentication>(identity("gateway")));
+  PropertyExchange exchange(*layout_, config_, authentication_of(hosts_of({{"client", kKey}})));
   EXPECT_TRUE(relay_->take(3, 77, authentication(set({1, 2, 3})), false));
   poll(exchange);
   auto closed = command();

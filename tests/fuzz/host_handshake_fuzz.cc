@@ -58,7 +58,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   auto left = std::as_bytes(std::span(data, size)).subspan(1);
   bool ended = false;
   while (left.size() >= 2) {
-    const std::size_t said = std::to_integer<std::size_t>(left[0]) | std::to_integer<std::size_t>(left[1]) << 8;
+    const std::size_t said = std::to_integer<std::size_t>(left[0]) | std::to_integer<std::size_t>(left[1])
+                                                                         << 8;
     left = left.subspan(2);
     const auto message = left.first(std::min(said, left.size()));
     left = left.subspan(message.size());

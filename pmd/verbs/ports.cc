@@ -105,10 +105,13 @@ PeerAddress address_of(const ibv_gid_entry& entry) noexcept {
 
 std::vector<PeerAddress> addresses_of(std::span<const ibv_gid_entry> gids, std::uint8_t port) {
   std::vector<PeerAddress> addresses;
-  for (const ibv_gid_entry& entry : gids)
-    if (is_roce_v2(entry, port)) addresses.push_back(address_of(entry));
-  std::stable_partition(addresses.begin(), addresses.end(),
-                        [](const PeerAddress& a) { return !is_link_local(a); });
+  std::vector<PeerAddress> link_local;
+  for (const ibv_gid_entry& entry : gids) {
+    if (!is_roce_v2(entry, port)) continue;
+    const PeerAddress address = address_of(entry);
+    (is_link_local(address) ? link_local : addresses).push_back(address);
+  }
+  addresses.insert(addresses.end(), link_local.begin(), link_local.end());
   return addresses;
 }
 

@@ -100,9 +100,8 @@ std::optional<ClientHello> decode_client_hello(std::span<const std::byte> messag
   hello.name = reader.name();
   hello.nonce = reader.array<kNonceBytes>();
   const std::size_t count = reader.number();
-  reader.expect(count > 0 && count <= kMaxOfferedKeys);
-  for (std::size_t i = 0; i < std::min(count, kMaxOfferedKeys); ++i)
-    hello.keys.push_back(reader.array<std::tuple_size_v<KeyId>>());
+  if (count == 0 || count > kMaxOfferedKeys) return std::nullopt;
+  for (std::size_t i = 0; i < count; ++i) hello.keys.push_back(reader.array<std::tuple_size_v<KeyId>>());
   if (!reader.good_to_the_end()) return std::nullopt;
   return hello;
 }

@@ -50,6 +50,13 @@ TEST(Psk, V2_062_only_the_key_of_the_host_that_is_named_is_accepted) {
   EXPECT_EQ(ends("a", "fedcba9876543210"), Verdict::Refused);  // the key of b
   EXPECT_EQ(ends("b", "0123456789abcdef"), Verdict::Refused);  // the name of b with the key of a
   EXPECT_EQ(ends("A", "0123456789abcdef"), Verdict::Refused);
+  // The server itself says so, and says nothing else.
+  for (const char* name : {"a", "c"}) {
+    PskServer server = server_of(hosts);
+    const auto step = server.on_octets(client_of(name, "0123456789abcdeg").begin());
+    EXPECT_EQ(step.verdict, Verdict::Refused) << name;
+    EXPECT_TRUE(step.answer.empty());
+  }
 }
 
 TEST(Psk, V2_062_a_client_refuses_a_server_that_has_another_key_under_the_same_identifier) {
@@ -189,8 +196,13 @@ TEST(Psk, a_message_out_of_turn_is_refused_and_ends_it) {
   const auto proof = client.on_octets(answer);
   EXPECT_EQ(server.on_octets(proof.answer).verdict, Verdict::Refused);
   EXPECT_EQ(client.on_octets(answer).verdict, Verdict::Refused);
+  // Even a server with the key cannot answer a client that has not begun.
+  Octets early = encode(ServerHello{.name = "s", .nonce = {}, .choice = 0});
+  const Hash hellos = hash(early);
+  const Hash proof_of_key = finished(finished_key(key_of(kKey).handshake, Role::Server, hellos), hellos);
+  early.insert(early.end(), proof_of_key.begin(), proof_of_key.end());
   PskClient silent = client_of("c");
-  EXPECT_EQ(silent.on_octets(answer).verdict, Verdict::Refused);
+  EXPECT_EQ(silent.on_octets(early).verdict, Verdict::Refused);
   PskServer fresh = server_of(hosts_of({{"c", kKey}}));
   EXPECT_EQ(fresh.on_octets({}).verdict, Verdict::Refused);
   EXPECT_EQ(fresh.on_octets(hello).verdict, Verdict::Refused);

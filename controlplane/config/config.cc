@@ -276,11 +276,15 @@ policy::CreditSettings Config::credit_settings() const {
   limits.slots = policy_slots != 0 ? policy_slots : std::uint64_t{block.max_connections} * block.credits;
   limits.idle_ns = std::uint64_t{policy_idle_s} * 1'000'000'000;
   for (const policy::ClientClass& client_class : classes) limits.classes.push_back(client_class.credits);
-  return {.reactors = block.reactors,
-          .connections = block.all_connections(),
-          .interval_ms = policy_interval_ms,
-          .limits = std::move(limits),
-          .classes = classes};
+  policy::CreditSettings settings{.reactors = block.reactors,
+                                  .connections = block.all_connections(),
+                                  .interval_ms = policy_interval_ms,
+                                  .limits = std::move(limits),
+                                  .classes = classes,
+                                  .host_classes = {}};
+  for (const HostEntry& host : authentication_hosts)
+    if (const auto number = class_of_host(*this, host)) settings.host_classes[host.name] = *number;
+  return settings;
 }
 
 policy::AdmissionLimits Config::admission_limits() const {

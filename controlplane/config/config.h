@@ -4,8 +4,11 @@
 // Values; any thread.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "controlplane/policy/admission.h"
@@ -61,6 +64,10 @@ struct Config {
   policy::AdmissionLimits admission_limits() const;
 };
 
+/// Number of the class that the entry names; none if it names none.
+std::optional<std::uint32_t> class_of_host(const Config& config, const HostEntry& host);
+/// Null when the name is not configured.
+const HostEntry* find_host(const Config& config, std::string_view name);
 /// Sets the members of `block` that follow from the others: classes and log level.
 void fill_derived(Config& config);
 /// The built-in defaults: one export /export, served from memory.

@@ -105,6 +105,12 @@ nlohmann::json describe_host_authentication(const Config& config) {
           {"host", hosts}};
 }
 
+std::optional<std::uint32_t> class_of_host(const Config& config, const HostEntry& host) {
+  for (std::uint32_t i = 0; i < config.classes.size(); ++i)
+    if (!config.classes[i].gone && config.classes[i].name == host.client_class) return i;
+  return std::nullopt;
+}
+
 const HostEntry* find_host(const Config& config, std::string_view name) {
   const auto at = std::find_if(config.authentication_hosts.begin(), config.authentication_hosts.end(),
                                [&](const HostEntry& host) { return host.name == name; });

@@ -13,7 +13,5 @@ namespace sluice::config {
 /// Call after the client classes have been read. Defects go to `check`.
 void read_host_authentication(Checker& check, const toml::table& root, Config& config);
 nlohmann::json describe_host_authentication(const Config& config);
-/// Null when the name is not configured.
-const HostEntry* find_host(const Config& config, std::string_view name);
 
 }  // namespace sluice::config

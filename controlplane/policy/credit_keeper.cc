@@ -48,7 +48,25 @@ bool CreditKeeper::read_entry(std::uint32_t reactor, std::uint32_t number, std::
   seen.open = open;
   seen.cm_id = info->cm_id;
   seen.peer = info->peer;
+  if (open && seen.host != info->host.data()) {
+    seen.host = info->host.data();
+    reclassify(of, number, now_ns);
+  }
   return true;
+}
+
+std::uint32_t CreditKeeper::class_of_connection(const Seen& seen) const {
+  const auto host = settings_.host_classes.find(seen.host);
+  return host != settings_.host_classes.end() ? host->second : class_of(settings_.classes, seen.peer);
+}
+
+void CreditKeeper::reclassify(OfReactor& of, std::uint32_t number, std::uint64_t now_ns) {
+  Seen& seen = of.seen[number];
+  const std::uint32_t wanted = class_of_connection(seen);
+  if (wanted == seen.client_class) return;
+  seen.client_class = wanted;
+  // With zero as its grant the recomputation always finds a change, and the command for that has the new class.
+  of.policy.joined(number, wanted, 0, now_ns);
 }
 
 void CreditKeeper::observe(std::uint32_t reactor, std::uint64_t now_ns) {
@@ -57,11 +75,7 @@ void CreditKeeper::observe(std::uint32_t reactor, std::uint64_t now_ns) {
     if (!read_entry(reactor, number, now_ns)) continue;
     Seen& seen = of.seen[number];
     if (!seen.open) continue;
-    if (reclassify_ && class_of(settings_.classes, seen.peer) != seen.client_class) {
-      seen.client_class = class_of(settings_.classes, seen.peer);
-      // With zero as its grant the recomputation always finds a change, and the command for that has the new class.
-      of.policy.joined(number, seen.client_class, 0, now_ns);
-    }
+    if (reclassify_) reclassify(of, number, now_ns);
     const segment::ConnectionUse& use = layout_.reactors[reactor].use[number];
     of.policy.observed(number, use.calls.load(std::memory_order_relaxed),
                        use.peak_busy.load(std::memory_order_relaxed), now_ns);

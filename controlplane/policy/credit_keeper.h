@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "controlplane/policy/credit_policy.h"
@@ -48,6 +49,7 @@ class CreditKeeper {
     bool open = false;
     std::uint32_t cm_id = 0;
     std::uint32_t client_class = 0;
+    std::string host;  ///< empty: not authenticated
     PeerAddress peer;
   };
   struct OfReactor {
@@ -59,8 +61,11 @@ class CreditKeeper {
     std::size_t sent = 0;
   };
   void recompute(std::uint64_t now_ns);
+  /// By its host if that is authenticated and has a class, else by its address.
+  std::uint32_t class_of_connection(const Seen& seen) const;
   void observe(std::uint32_t reactor, std::uint64_t now_ns);
   bool read_entry(std::uint32_t reactor, std::uint32_t number, std::uint64_t now_ns);
+  void reclassify(OfReactor& of, std::uint32_t number, std::uint64_t now_ns);
   static void replace_pending(OfReactor& of, std::span<const GrantChange> changes);
   void send_grants(std::uint32_t reactor);
 

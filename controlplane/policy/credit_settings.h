@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "controlplane/policy/client_classes.h"
@@ -17,7 +19,8 @@ struct CreditSettings {
   std::uint32_t connections = 0;  ///< entries in the connection table of one reactor
   std::uint32_t interval_ms = 0;  ///< between two recomputations
   CreditLimits limits;
-  std::vector<ClientClass> classes{1};  ///< the first is "default"
+  std::vector<ClientClass> classes{1};                             ///< the first is "default"
+  std::map<std::string, std::uint32_t, std::less<>> host_classes;  ///< of authenticated hosts that have one
 };
 
 }  // namespace sluice::policy

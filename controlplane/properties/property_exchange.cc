@@ -104,9 +104,7 @@ void PropertyExchange::on_authentication(const Key& from, std::span<const std::b
       spdlog::info("Host '{}' has authenticated itself on connection {} of reactor {}", step.peer,
                    from.connection, from.reactor);
       // With the ring full, the client's next attempt or its time limit decides.
-      peer.ended =
-          command(from.reactor,
-                  {.type = segment::CommandType::Admit, .cm_id = from.cm_id, .connection = from.connection});
+      peer.ended = admit(from, step.peer);
       peer.handshake.reset();
       return;
     case HostHandshake::Verdict::Refused:
@@ -118,6 +116,19 @@ void PropertyExchange::on_authentication(const Key& from, std::span<const std::b
       close(from);
       return;
   }
+}
+
+/// The reactor is told the class with the admission: no call is served in another one.
+bool PropertyExchange::admit(const Key& connection, std::string_view host) {
+  segment::Command admit{.type = segment::CommandType::Admit,
+                         .cm_id = connection.cm_id,
+                         .connection = connection.connection,
+                         .client_class = segment::kKeepClass};
+  std::copy_n(host.begin(), std::min<std::size_t>(host.size(), segment::kMaxHostNameBytes - 1),
+              admit.host.begin());
+  if (const config::HostEntry* entry = config::find_host(config_, host))
+    admit.client_class = config::class_of_host(config_, *entry).value_or(segment::kKeepClass);
+  return command(connection.reactor, admit);
 }
 
 void PropertyExchange::close(const Key& connection) {

@@ -66,6 +66,7 @@ class PropertyExchange {
   void on_part(std::uint32_t reactor, const segment::PropertyPart& part);
   void on_set(const Key& from, bool first, std::span<const std::byte> body);
   void on_authentication(const Key& from, std::span<const std::byte> octets);
+  bool admit(const Key& connection, std::string_view host);
   void close(const Key& connection);
   bool send_parts();
   void check_held_connections(std::uint64_t now_ns);

@@ -30,7 +30,7 @@ enum class CommandType : std::uint32_t {
   SetCredits,     ///< connection, cm_id, first_grant, client_class
   Trace,          ///< start or stop tracing the calls of a connection: connection, cm_id, on
   SetParameters,  ///< version 2, limits derived from the peer's properties: connection, cm_id, parameters
-  Admit,          ///< version 2: the peer is authenticated: connection, cm_id
+  Admit,          ///< version 2: the peer is authenticated: connection, cm_id, host, client_class
   Shutdown,       ///< terminate the data plane
 };
 
@@ -42,18 +42,21 @@ struct Parameters {
   std::uint32_t reverse = 0;
 };
 
+inline constexpr std::uint32_t kKeepClass = 0xFFFFFFFF;
+
 struct Command {
   CommandType type{};
   std::uint32_t id = 0;  ///< returned in CommandDone; zero: no CommandDone is sent
   std::uint32_t cm_id = 0;
   std::uint32_t connection = 0;
-  std::uint32_t queue_pair = 0;   ///< Connect, ConnectFailed
-  std::uint32_t credits = 0;      ///< upper bound for the connection's lifetime
-  std::uint32_t first_grant = 0;  ///< credits granted now
-  std::uint32_t client_class = 0;
+  std::uint32_t queue_pair = 0;            ///< Connect, ConnectFailed
+  std::uint32_t credits = 0;               ///< upper bound for the connection's lifetime
+  std::uint32_t first_grant = 0;           ///< credits granted now
+  std::uint32_t client_class = 0;          ///< Admit: or kKeepClass
   std::uint32_t on = 0;                    ///< Trace
   std::uint32_t reason = 0;                ///< Close: rpcrdma::CloseReason
   Parameters parameters{};                 ///< SetParameters
+  HostName host{};                         ///< Admit
   std::uint32_t receive_inline_bytes = 0;  ///< our inline threshold
   std::uint32_t send_inline_bytes = 0;     ///< the peer's inline threshold
   std::uint32_t private_data_bytes = 0;

@@ -43,8 +43,8 @@ class Planes(planes_of_tests.Planes):
                 file.write(f"the {name} of this test")
         return path
 
-    def host(self, name, *keys):
-        return f"\n[[host_authentication.host]]\nname = \"{name}\"\nkey_files = {[self.key(key) for key in keys]}\n"
+    def host(self, name, *keys, more=""):
+        return f"\n[[host_authentication.host]]\nname = \"{name}\"\nkey_files = {[self.key(key) for key in keys]}\n{more}\n"
 
     def reload_hosts(self, text):
         self.write_config(self.without_hosts + text)
@@ -176,6 +176,35 @@ def a_key_is_rotated_by_reloads_without_a_failure(planes):
     assert finish(planes.bench("--psk", new, "probe"))["version"] == 2
 
 
+def an_authenticated_host_is_in_its_class_whatever_its_address(planes):
+    classes = "\n[[client_class]]\nname = \"here\"\nclients = [\"0.0.0.0/0\", \"::/0\"]\nmax_credits = 3\n" \
+              "[[client_class]]\nname = \"gold\"\nmax_credits = 5\n"
+    gold = classes + planes.host("sluice-bench", "key", more='class = "gold"')
+    planes.reload_hosts(gold + planes.host("other", "other-key"))
+    loads = [planes.bench("--psk", planes.key("key"), "--seconds", str(PATIENCE_S), "null"),
+             planes.bench("--psk", planes.key("other-key"), "--host-name", "other", "--seconds", str(PATIENCE_S), "null")]
+
+    def shown():
+        return sorted((c.get("host"), c["class"], c["credits"]) for c in planes.ctl("connections") or [])
+
+    both = [("other", "here", 3), ("sluice-bench", "gold", 5)]
+    planes.wait("both in their classes", lambda: shown() == both)
+    planes.reload_hosts(gold + planes.host("other", "other-key") + "# the same again\n")
+    time.sleep(1)  # longer than the interval of the credit policy
+    assert shown() == both
+    planes.control.send_signal(signal.SIGKILL)
+    planes.control.wait()
+    planes.start_control()
+    planes.up()
+    planes.ctl("config", "reload")
+    time.sleep(1)
+    assert shown() == both
+    planes.reload_hosts(gold + planes.host("other", "other-key", more='class = "gold"'))
+    planes.wait("another class", lambda: shown() == [("other", "gold", 5), ("sluice-bench", "gold", 5)])
+    for load in loads:
+        assert end(load)["errors"] == 0
+
+
 class Tap:
     def __init__(self, count):
         self.number = self.failed = 0
@@ -203,7 +232,8 @@ def main():
             what_a_killed_client_leaves_is_reaped,
             a_killed_data_plane_is_noticed_and_comes_back_with_the_same_root]
     once = [bad_configuration_starts_nothing, a_second_plane_of_each_kind_is_refused_with_a_sentence]
-    hosts = [hosts_have_to_show_who_they_are, a_key_is_rotated_by_reloads_without_a_failure]
+    hosts = [hosts_have_to_show_who_they_are, a_key_is_rotated_by_reloads_without_a_failure,
+             an_authenticated_host_is_in_its_class_whatever_its_address]
     tap = Tap(len(once) + 2 * len(both) + len(hosts))
     tap.run(Planes(1), once + both, "v1")
     tap.run(Planes(2), both, "v2")

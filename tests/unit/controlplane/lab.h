@@ -5,9 +5,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "controlplane/config/config.h"
 #include "dataplane/base/net_address.h"
@@ -46,7 +48,8 @@ class TestSegment {
 
   /// Connection `number` of reactor 0 as a reactor publishes it. Its cm_id is 1000 + number.
   void publish(std::uint32_t number, const PeerAddress& peer, std::uint32_t client_class,
-               std::uint32_t granted, segment::ConnectionState state = segment::ConnectionState::Open) {
+               std::uint32_t granted, segment::ConnectionState state = segment::ConnectionState::Open,
+               std::string_view host = {}) {
     segment::ConnectionUse& use = layout().reactors[0].use[number];
     use.open = state == segment::ConnectionState::Unused ? 0 : segment::ConnectionUse::kOfClient;
     use.granted = granted;
@@ -55,6 +58,7 @@ class TestSegment {
     info.cm_id = 1000 + number;
     info.client_class = client_class;
     info.peer = peer;
+    std::copy(host.begin(), host.end(), info.host.begin());
     layout().reactors[0].connections[number].write(info);
   }
 

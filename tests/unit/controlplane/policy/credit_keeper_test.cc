@@ -106,5 +106,64 @@ TEST_F(Keeper, a_reload_moves_connections_to_their_new_class) {
   EXPECT_EQ(credits_->start_of(0, lab::client(78)).credits, 64u);
 }
 
+/// Class "few" for the address 192.0.2.77, "gold" for the host "a".
+const std::string kGold =
+    "[[client_class]]\nname = \"few\"\nclients = [\"192.0.2.77/32\"]\nmax_credits = 3\n"
+    "[[client_class]]\nname = \"gold\"\nmax_credits = 9\n"
+    "[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"/a\"]\nclass = \"gold\"\n"
+    "[[host_authentication.host]]\nname = \"b\"\nkey_files = [\"/b\"]\n";
+
+TEST_F(Keeper, an_authenticated_host_is_in_its_class_from_then_on) {
+  start(kGold);
+  constexpr auto kOpen = segment::ConnectionState::Open;
+  for (std::uint32_t number : {0, 1, 2}) segment_.publish(number, lab::client(77), 1, 3);
+  credits_->poll(lab::kSecondNs);
+  EXPECT_TRUE(take_commands().empty());
+  // The reactor has admitted 0 as "a" and moved it; 1 is a host without a class, and 2 has not said who it is.
+  segment_.publish(0, lab::client(77), 2, 3, kOpen, "a");
+  segment_.publish(1, lab::client(77), 1, 3, kOpen, "b");
+  credits_->poll(2 * lab::kSecondNs);
+  auto set = take_commands();
+  ASSERT_EQ(set.size(), 1u);
+  EXPECT_EQ(set.at(0).client_class, 2u);
+  EXPECT_EQ(set.at(0).first_grant, 9u);
+  // Neither a reload that leaves its class as it is nor further changes of its entry move it back.
+  credits_->reconfigure(config_.credit_settings());
+  credits_->poll(3 * lab::kSecondNs);
+  segment_.publish(0, lab::client(77), 2, 9, kOpen, "a");
+  credits_->poll(4 * lab::kSecondNs);
+  EXPECT_TRUE(take_commands().empty());
+  // Without its entry in the configuration its address counts again.
+  config_ = lab::configuration(kGold.substr(0, kGold.find("[[host")) + "clients = [\"198.51.100.1\"]\n");
+  credits_->reconfigure(config_.credit_settings());
+  credits_->poll(5 * lab::kSecondNs);
+  set = take_commands();
+  ASSERT_EQ(set.size(), 1u);
+  EXPECT_EQ(set.at(0).client_class, 1u);
+  EXPECT_EQ(set.at(0).first_grant, 3u);
+}
+
+TEST_F(Keeper, a_control_plane_that_takes_over_leaves_hosts_in_their_class) {
+  start(kGold);
+  segment_.publish(0, lab::client(77), 2, 9, segment::ConnectionState::Open, "a");
+  credits_->poll(lab::kSecondNs);
+  credits_->reconfigure(config_.credit_settings());
+  credits_->poll(2 * lab::kSecondNs);
+  EXPECT_TRUE(take_commands().empty());
+}
+
+TEST_F(Keeper, the_next_connection_in_a_place_is_no_longer_that_of_the_host) {
+  start(kGold);
+  segment_.publish(0, lab::client(77), 2, 9, segment::ConnectionState::Open, "a");
+  credits_->poll(lab::kSecondNs);
+  segment_.publish(0, lab::client(77), 1, 3, segment::ConnectionState::Unused);
+  credits_->poll(2 * lab::kSecondNs);
+  segment_.publish(0, lab::client(77), 1, 3);
+  credits_->poll(3 * lab::kSecondNs);
+  credits_->reconfigure(config_.credit_settings());
+  credits_->poll(4 * lab::kSecondNs);
+  EXPECT_TRUE(take_commands().empty());
+}
+
 }  // namespace
 }  // namespace sluice::policy

@@ -147,6 +147,32 @@ TEST_F(Exchange, a_handshake_uses_the_keys_that_are_in_force_when_it_begins) {
   EXPECT_EQ(closed->type, segment::CommandType::Close);
 }
 
+TEST_F(Exchange, a_host_is_admitted_with_its_name_and_into_its_class) {
+  config_ = config::parse(
+      "[[client_class]]\nname = \"gold\"\n"
+      "[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"/a\"]\nclass = \"gold\"\n"
+      "[[host_authentication.host]]\nname = \"b\"\nkey_files = [\"/b\"]\n",
+      "f");
+  const auto admission_of = [&](const std::string& name) {
+    PropertyExchange exchange(*layout_, config_, authentication_of(hosts_of({{name, kKey}})));
+    PskClient client = client_of(name);
+    EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), false));
+    poll(exchange);
+    EXPECT_TRUE(relay_->take(3, 77, authentication(client.on_octets(down()).answer), false));
+    poll(exchange);
+    return command().value_or(segment::Command{});
+  };
+  const segment::Command gold = admission_of("a");
+  EXPECT_EQ(gold.type, segment::CommandType::Admit);
+  EXPECT_STREQ(gold.host.data(), "a");
+  EXPECT_EQ(gold.client_class, 1u);
+  const segment::Command plain = admission_of("b");
+  EXPECT_EQ(plain.type, segment::CommandType::Admit);
+  EXPECT_STREQ(plain.host.data(), "b");
+  EXPECT_EQ(plain.client_class, segment::kKeepClass);
+  EXPECT_STREQ(admission_of(std::string(64, 'n')).host.data(), std::string(64, 'n').c_str());
+}
+
 TEST_F(Exchange, V2_062_a_handshake_goes_on_though_its_connection_is_not_published_yet) {
   const auto published = area().connections[3].read();
   ASSERT_TRUE(published);

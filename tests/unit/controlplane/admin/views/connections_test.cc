@@ -62,6 +62,16 @@ TEST_F(Connections, only_version_2_has_transport_properties) {
   EXPECT_TRUE(list[0]["client"].is_null());
 }
 
+TEST_F(Connections, one_that_has_authenticated_itself_shows_its_host) {
+  auto info = *layout().reactors[0].connections[2].read();
+  info.version = 2;
+  layout().reactors[0].connections[2].write(info);
+  EXPECT_FALSE(show_connection(layout(), config, 0, 2).contains("host"));
+  info.host = {'a', '.', 'b'};
+  layout().reactors[0].connections[2].write(info);
+  EXPECT_EQ(show_connection(layout(), config, 0, 2)["host"], "a.b");
+}
+
 TEST_F(Connections, credits_add_up_by_class_and_by_reactor) {
   const policy::CreditKeeper keeper(layout(), config.credit_settings());
   const json shown = credits(layout(), config, keeper, lab::kSecondNs);

@@ -225,7 +225,7 @@ TEST(V2Strangers, V2_062_have_their_time_from_the_opening_on) {
   Server lab(strangers());
   lab.pass(100 * kSecond);
   // Connection management has accepted it, and the client has not confirmed that.
-  Connection* const opening = lab.engine->free_connection();
+  rpcrdma::Connection* const opening = lab.engine->free_connection();
   ASSERT_NE(opening, nullptr);
   opening->open(lab.device->create_queue_pair(lab.engine->queue_pair_limits()), lab.options.connection, {},
                 nullptr);

@@ -148,7 +148,7 @@ bool Mesh::submit(std::uint32_t leg, Side side, Shape shape, std::uint32_t bytes
   const rdma::Sge argument{half.memory.bytes.data() + kLargest, std::max(bytes, 1u), half.memory.lkey};
   const rpcrdma::ReadItem read{.position = rpcrdma::Position{44}, .pieces = {&argument, 1}};
   Bytes payload;
-  rpcrdma::Request request{.max_reply_bytes = 64};
+  rpcrdma::Request request{.payload = {}, .max_reply_bytes = 64};
   switch (shape) {
     case Shape::Null:
       payload = test_call(0, TestService::kNull);

@@ -90,7 +90,7 @@ class RoceSite {
     const rpcrdma::WriteItem write{.pieces = {&piece, 1}};
     const rpcrdma::ReadItem read{.position = rpcrdma::Position{44}, .pieces = {&piece, 1}};
     Bytes payload = test_call(0, procedure);
-    rpcrdma::Request request{.max_reply_bytes = 64, .completion = &ended, .context = &call};
+    rpcrdma::Request request{.payload = {}, .max_reply_bytes = 64, .completion = &ended, .context = &call};
     if (procedure == TestService::kList) {
       payload = test_call(0, procedure, {8192});
       request.max_reply_bytes = 8192 + 64;

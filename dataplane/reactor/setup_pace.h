@@ -15,13 +15,15 @@ class SetupPace {
  public:
   /// From one connection to the next at least: 5,000 in a second.
   static constexpr std::uint64_t kIntervalNs = 200'000;
-  /// With a device that needs long to make one: so many times as long for calls.
+  /// With a device that needs long to make one: so many times as long for calls, but no more than kMostNs. A
+  /// reactor that lost its processor meanwhile would otherwise keep peers waiting for seconds.
   static constexpr std::uint64_t kRest = 32;
+  static constexpr std::uint64_t kMostNs = 10'000'000;
 
   bool due(std::uint64_t now_ns) const noexcept { return now_ns >= next_ns_; }
   /// One was made, or refused after it had cost as much.
   void made(std::uint64_t begin_ns, std::uint64_t end_ns) noexcept {
-    next_ns_ = end_ns + std::max(kIntervalNs, kRest * (end_ns - begin_ns));
+    next_ns_ = end_ns + std::clamp(kRest * (end_ns - begin_ns), kIntervalNs, kMostNs);
   }
 
  private:

@@ -77,10 +77,12 @@ TEST_F(CommandsTest, what_makes_no_connection_does_not_wait) {
 TEST(SetupPace, a_device_that_needs_long_leaves_more_time_for_calls) {
   SetupPace pace;
   EXPECT_TRUE(pace.due(0));
-  pace.made(1000, 1000 + SetupPace::kIntervalNs);
-  constexpr std::uint64_t kNext = 1000 + (1 + SetupPace::kRest) * SetupPace::kIntervalNs;
+  pace.made(1000, 101'000);
+  constexpr std::uint64_t kNext = 101'000 + SetupPace::kRest * 100'000;
   EXPECT_FALSE(pace.due(kNext - 1));
   EXPECT_TRUE(pace.due(kNext));
+  pace.made(0, 1'000'000'000);
+  EXPECT_TRUE(pace.due(1'000'000'000 + SetupPace::kMostNs)) << "but not for ever";
 }
 
 TEST_F(CommandsTest, the_answer_names_command_and_connection_and_both_outcomes_are_counted) {

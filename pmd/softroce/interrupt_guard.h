@@ -6,7 +6,8 @@
 // burst functions look at a flag only before they begin. So the thread's callbacks and the bursts take turns
 // here. The thread holds all lanes' locks except for kPeriodNs at a time, in a callback of ours, in which
 // every other callback of the process waits: what a peer says on a control socket is heard that much later.
-// A lane never waits; while the thread is at work it has no packets and sends none.
+// A lane never waits; while the thread is at work it has no packets and sends none. One guard in a process:
+// with two, each would keep the other's lanes out for as long as it lets its own work.
 #pragma once
 
 #include <array>

@@ -6,9 +6,11 @@ namespace {
 
 /// False: its body is too long. A reader that has come to its end is the caller's to ask.
 bool decode_auth(xdr::Reader& reader, OpaqueAuth& auth) noexcept {
-  auth.flavor = static_cast<AuthFlavor>(reader.u32());
-  const std::uint32_t bytes = reader.u32();
-  if (reader.ok() && bytes > kMaxAuthBytes) return false;
+  const std::byte* const head = reader.units(2);
+  if (head == nullptr) return true;
+  auth.flavor = static_cast<AuthFlavor>(xdr::load_u32(head));
+  const std::uint32_t bytes = xdr::load_u32(head + xdr::kUnit);
+  if (bytes > kMaxAuthBytes) return false;
   auth.body = reader.opaque_fixed(bytes);
   return true;
 }

@@ -5,10 +5,10 @@ namespace sluice::rpcrdma {
 
 void IntakeV1::arrive(std::uint16_t buffer, std::uint32_t bytes) noexcept {
   Counters& counters = link_.counters();
-  ReceivedMessage message{.buffer = buffer, .bytes = link_.receive_buffer(buffer).first(bytes), .header = {}};
+  ReceivedMessage& message = roles_.responder().next_message();
+  message.begin(buffer, link_.receive_buffer(buffer).first(bytes));
   const v1::DecodeResult decoded = v1::decode(message.bytes);
-  // From the wire again: what was stored word by word a moment ago is slow to read as a whole.
-  if (bytes >= kFixedBytes) message.header.fixed = load_fixed(message.bytes.data());
+  message.header.fixed = bytes >= kFixedBytes ? load_fixed(message.bytes.data()) : FixedHeader{};
   message.header.no_msg = decoded.header.procedure == v1::Procedure::NoMsg;
   if (!decoded.header.chunks.empty()) message.header.chunks = decoded.header.chunks;
   message.header.header_bytes = decoded.header.header_bytes;

@@ -301,9 +301,8 @@ bool IntakeV2::take_part(const Arrived& arrived, const v2::Header& header, Step 
 
 /// Step 10: the RPC message has to be what its header says.
 void IntakeV2::take_message(const Arrived& arrived, const v2::Header& header, bool assembled) noexcept {
-  ReceivedMessage message{.buffer = arrived.buffer,
-                          .bytes = link_.receive_buffer(arrived.buffer).first(arrived.bytes)};
-  // From the wire again: what was stored word by word a moment ago is slow to read as a whole.
+  ReceivedMessage& message = roles_.responder().next_message();
+  message.begin(arrived.buffer, link_.receive_buffer(arrived.buffer).first(arrived.bytes));
   message.header.fixed = load_fixed(message.bytes.data());
   message.header.no_msg = header.type == HeaderType::NoMsg;
   if (!header.chunks.empty()) message.header.chunks = header.chunks;

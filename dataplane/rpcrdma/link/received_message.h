@@ -25,6 +25,21 @@ struct ReceivedMessage {
   std::byte* assembly = nullptr;      ///< payload of a continued message, in LinkContext::assembly
   std::uint32_t assembled_bytes = 0;  ///< of it
 
+  /// Without chunks; its header is still to be filled in. Member by member: a copy in larger steps would have to
+  /// wait for the stores that filled the source.
+  void begin(std::uint16_t index, std::span<const std::byte> message) noexcept {
+    buffer = index;
+    bytes = message;
+    header.no_msg = false;
+    header.chunks.reads = {};
+    header.chunks.writes = {};
+    header.chunks.reply.reset();
+    header.header_bytes = 0;
+    header.invalidate = {};
+    assembly = nullptr;
+    assembled_bytes = 0;
+  }
+
   std::span<const std::byte> payload() const noexcept {
     if (assembly != nullptr) return {assembly, assembled_bytes};
     return bytes.subspan(header.header_bytes);

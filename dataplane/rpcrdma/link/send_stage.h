@@ -21,29 +21,37 @@ class SendStage {
   static constexpr std::size_t kMaxWrs = 512;
   static constexpr std::size_t kMaxSges = 1024;
 
-  struct Mark {
-    std::size_t wrs = 0;
-    std::size_t sges = 0;
+  /// How much of the stage is used. One word: two that were stored a moment ago are slow to read as one.
+  class Mark {
+   public:
+    std::size_t wrs() const noexcept { return used_ & kWrs; }
+    std::size_t sges() const noexcept { return used_ >> kSgeShift; }
+
+   private:
+    friend class SendStage;
+    static constexpr unsigned kSgeShift = 32;
+    static constexpr std::uint64_t kWrs = (std::uint64_t{1} << kSgeShift) - 1;
+    static constexpr std::uint64_t kOneWr = 1;
+    static constexpr std::uint64_t kOneSge = std::uint64_t{1} << kSgeShift;
+    std::uint64_t used_ = 0;
   };
 
   void set_max_sge(std::uint32_t max_sge) noexcept { max_sge_ = max_sge; }
   std::uint32_t max_sge() const noexcept { return max_sge_; }
-  std::size_t size() const noexcept { return wr_count_; }
-  bool empty() const noexcept { return wr_count_ == 0; }
-  Mark mark() const noexcept { return {wr_count_, sge_count_}; }
-  void rollback(Mark mark) noexcept {
-    wr_count_ = mark.wrs;
-    sge_count_ = mark.sges;
-  }
+  std::size_t size() const noexcept { return mark_.wrs(); }
+  bool empty() const noexcept { return size() == 0; }
+  Mark mark() const noexcept { return mark_; }
+  void rollback(Mark mark) noexcept { mark_ = mark; }
   void clear() noexcept { rollback({}); }
-  std::span<const rdma::SendWr> wrs() const noexcept { return {wrs_.data(), wr_count_}; }
-  rdma::SendWr& last() noexcept { return wrs_[wr_count_ - 1]; }
+  std::span<const rdma::SendWr> wrs() const noexcept { return {wrs_.data(), size()}; }
+  rdma::SendWr& last() noexcept { return wrs_[size() - 1]; }
 
   /// Starts a work request; pieces follow by append(). False when the stage is full.
   bool begin(rdma::SendOpcode opcode, std::uint64_t wr_id, std::uint8_t flags) noexcept {
-    if (wr_count_ == kMaxWrs) return false;
-    wrs_[wr_count_++] = {
-        .wr_id = wr_id, .sges = {sges_.data() + sge_count_, 0}, .opcode = opcode, .flags = flags};
+    if (size() == kMaxWrs) return false;
+    wrs_[size()] = {
+        .wr_id = wr_id, .sges = {sges_.data() + mark_.sges(), 0}, .opcode = opcode, .flags = flags};
+    mark_.used_ += Mark::kOneWr;
     return true;
   }
 
@@ -52,14 +60,15 @@ class SendStage {
     rdma::SendWr& wr = last();
     const std::size_t used = wr.sges.size();
     if (used > 0) {
-      rdma::Sge& previous = sges_[sge_count_ - 1];
+      rdma::Sge& previous = sges_[mark_.sges() - 1];
       if (previous.address + previous.length == piece.address && previous.lkey == piece.lkey) {
         previous.length += piece.length;
         return true;
       }
     }
-    if (used == max_sge_ || sge_count_ == kMaxSges) return false;
-    sges_[sge_count_++] = piece;
+    if (used == max_sge_ || mark_.sges() == kMaxSges) return false;
+    sges_[mark_.sges()] = piece;
+    mark_.used_ += Mark::kOneSge;
     wr.sges = {wr.sges.data(), used + 1};
     return true;
   }
@@ -82,8 +91,7 @@ class SendStage {
   void begin_transfers() noexcept { continues_ = false; }
 
  private:
-  std::size_t wr_count_ = 0;
-  std::size_t sge_count_ = 0;
+  Mark mark_;
   std::uint32_t max_sge_ = 16;
   bool continues_ = false;
   std::uint64_t remote_end_ = 0;

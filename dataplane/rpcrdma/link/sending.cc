@@ -78,7 +78,7 @@ std::optional<std::uint16_t> Link::begin_control(Sender sender) noexcept {
     return std::nullopt;
   }
   SendStage& stage = this->stage();
-  if (!stage_fits(1) || stage.mark().sges + stage.max_sge() > SendStage::kMaxSges) {
+  if (!stage_fits(1) || stage.mark().sges() + stage.max_sge() > SendStage::kMaxSges) {
     flush_stage();
     if (!stage_fits(1)) {
       wait_for_send_room();

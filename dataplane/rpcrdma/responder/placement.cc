@@ -128,7 +128,7 @@ void Responder::post_reads(CallSlot& slot) noexcept {
     SendStage& stage = link_.stage();
     const SendStage::Mark mark = stage.mark();
     const std::optional<std::uint64_t> bytes_read = stage_reads(slot);
-    work_requests = stage.size() - mark.wrs;
+    work_requests = stage.size() - mark.wrs();
     if (bytes_read && link_.stage_fits()) {
       stage.last().wr_id = link_.wr_id(WrKind::ReadsDone, slot.index_);
       stage.last().flags = rdma::kSignaled;

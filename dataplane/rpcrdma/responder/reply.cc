@@ -17,12 +17,15 @@ struct Responder::ReplyPlan {
   Mechanism mechanism = Mechanism::Inline;
   std::uint32_t items_in_chunks =
       0;  ///< bit i: result item i goes to a Write chunk, else it is in the payload
-  std::array<std::uint64_t, kMaxWriteChunks> written{};
+  std::uint32_t chunk_count = 0;  ///< Write chunks with an entry in `written`
+  std::array<std::uint64_t, kMaxWriteChunks> written;
   std::uint64_t payload_bytes = 0;  ///< payload stream with the items that stay in it
   std::size_t header_bytes = 0;
   rdma::Rkey invalidate{};
 
   bool in_reply_chunk() const noexcept { return mechanism == Mechanism::ReplyChunk; }
+  /// Bytes that go to each Write chunk.
+  std::span<const std::uint64_t> bytes_written() const noexcept { return {written.data(), chunk_count}; }
 };
 
 static_assert(service::kMaxResultItems <= 32, "items_in_chunks is a bit mask");
@@ -93,13 +96,13 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   std::uint32_t send_pieces = 1;
 
   auto chunk = chunks.writes.begin();
-  std::uint32_t chunk_index = 0;
   for (std::uint32_t i = 0; i < slot.item_count_; ++i) {
     const service::ResultItem& item = slot.items()[i];
     if (chunk != chunks.writes.end()) {
       const WriteChunk target = *chunk;
       ++chunk;
-      const std::uint32_t number = chunk_index++;
+      const std::uint32_t number = plan.chunk_count++;
+      plan.written[number] = 0;
       if (target.size() > 0) {
         if (target.capacity() < item.bytes) {
           ++counters.write_chunk_too_small;
@@ -123,7 +126,8 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
 
 /// Before the call is executed: of the largest results that it can have. False: it is refused (D2-47).
 bool Responder::reply_will_fit(CallSlot& slot, std::uint64_t results_bytes) noexcept {
-  ReplyPlan plan{.payload_bytes = rpc::kMinReplyBytes + results_bytes};
+  ReplyPlan plan;
+  plan.payload_bytes = rpc::kMinReplyBytes + results_bytes;
   if (choose_mechanism(slot, plan, true)) return true;
   set_state(slot, State::Pushing);
   return false;
@@ -297,25 +301,27 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   xdr::Writer header({header_at, plan.header_bytes});
   if (version_2) {
     slot.credit_ = link_.offer(slot.holds_receive_ ? 1 : 0);
-    ReplyChunks returned{chunks.writes, plan.written, {}, 0};
+    ReplyChunks returned{chunks.writes, plan.bytes_written(), {}, 0};
     if (in_reply_chunk) returned.reply = chunks.reply, returned.reply_written = plan.payload_bytes;
     v2::encode_reply(header, {.xid = xid, .credit = slot.credit_},
                      in_reply_chunk ? v2::HeaderType::NoMsg : v2::HeaderType::Msg, returned);
   } else {
     v1::encode_reply(header, xid, grant(), in_reply_chunk ? v1::Procedure::NoMsg : v1::Procedure::Msg,
-                     {chunks.writes, plan.written, chunks.reply, in_reply_chunk ? plan.payload_bytes : 0});
+                     {chunks.writes, plan.bytes_written(), chunks.reply, in_reply_chunk ? plan.payload_bytes : 0});
   }
   const bool invalidates = plan.invalidate != rdma::Rkey{};
   if (!stage.begin(invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send,
                    link_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled))
     return false;
   stage.last().rkey = plan.invalidate;
-  if (!stage.append({header_at, static_cast<std::uint32_t>(plan.header_bytes), reply_lkey_})) return false;
+  const auto header_bytes = static_cast<std::uint32_t>(plan.header_bytes);
+  const bool one_piece = plan.mechanism == ReplyPlan::Mechanism::Inline && slot.item_count_ == 0 &&
+                         header_at + header_bytes == slot.payload_;
+  if (one_piece) return stage.append({header_at, header_bytes + slot.payload_bytes_, reply_lkey_});
+  if (!stage.append({header_at, header_bytes, reply_lkey_})) return false;
   if (in_reply_chunk) return true;
   if (plan.mechanism == ReplyPlan::Mechanism::Continued)
     return link_.append_payload(payload_sources(slot, plan), slot.continued_bytes_);
-  if (slot.item_count_ == 0 && slot.reply_memory_ == nullptr)
-    return stage.append({slot.payload_, slot.payload_bytes_, reply_lkey_});
   for (const rdma::Sge& piece : payload_sources(slot, plan))
     if (!stage.append(piece)) return false;
   return true;
@@ -362,7 +368,7 @@ void Responder::push_reply(CallSlot& slot) noexcept {
     const SendStage::Mark mark = stage.mark();
     const bool staged = slot.refusal_ ? stage_refusal(slot) : stage_reply(slot, plan);
     if (staged && link_.stage_fits()) {
-      link_.counters().rdma_writes += stage.size() - mark.wrs - 1;
+      link_.counters().rdma_writes += stage.size() - mark.wrs() - 1;
       count_sent(slot, plan);
       // The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
       if (slot.holds_receive_) link_.repost(slot.message_.buffer);
@@ -375,7 +381,7 @@ void Responder::push_reply(CallSlot& slot) noexcept {
         link_.end_continued_message();
       return;
     }
-    work_requests = stage.size() - mark.wrs;
+    work_requests = stage.size() - mark.wrs();
     stage.rollback(mark);
     if (attempt == 0) link_.flush_stage();
   }
@@ -401,7 +407,7 @@ void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept
   counters.inline_bytes_sent +=
       plan.header_bytes + (plan.in_reply_chunk() ? 0 : plan.payload_bytes - slot.continued_bytes_);
   if (plan.in_reply_chunk()) counters.rdma_write_bytes += plan.payload_bytes;
-  for (std::uint64_t bytes : plan.written) counters.rdma_write_bytes += bytes;
+  for (std::uint64_t bytes : plan.bytes_written()) counters.rdma_write_bytes += bytes;
 }
 
 }  // namespace sluice::rpcrdma

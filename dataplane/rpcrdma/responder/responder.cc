@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "dataplane/base/invariant.h"
 #include "dataplane/base/probes.h"
 
 namespace sluice::rpcrdma {
@@ -39,18 +38,6 @@ Responder::Responder(ResponderContext& context, Link& link, service::Client& cli
 
 void CallSlot::on_share() noexcept {
   responder_->resume(*this);
-}
-
-/// An illegal change is made all the same: what follows it in the code relies on it.
-void Responder::set_state(CallSlot& slot, State state) noexcept {
-  const bool legal = SLUICE_INVARIANT(may_follow(slot.state_, state), call_slot_state);
-  if (traced_) note_state(slot);
-  auto& slots_in_state = context_.measurement.slots_in_state;
-  --slots_in_state[static_cast<std::size_t>(slot.state_)];
-  ++slots_in_state[static_cast<std::size_t>(state)];
-  slot.state_ = state;
-  slot.progress_ns_ = link_.context().now_ns;
-  if (!legal) link_.close(CloseReason::InternalError);
 }
 
 void Responder::open(std::uint32_t grant, bool hold_calls) noexcept {
@@ -105,9 +92,12 @@ void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) no
   slot.begun_ns_ = context_.measurement.times.turn_ns();
   slot.procedure_ = segment::kOtherProcedure;
   slot.header_.program = 0;
-  slot.message_ = message;
+  if (&message != &slot.message_) slot.message_ = message;
   slot.offered_results_ = message.header.chunks.writes.size();
-  slot.refusal_ = refusal;
+  if (refusal)
+    slot.refusal_ = refusal;
+  else
+    slot.refusal_.reset();
   set_state(slot, State::Received);
   slot.holds_receive_ = message.buffer != kNoReceive;
   slot.has_state_ = slot.completed_ = slot.into_sink_ = slot.impossible_ = false;

@@ -13,6 +13,7 @@
 #include "dataplane/base/fixed_ring.h"
 #include "dataplane/base/fixed_stack.h"
 #include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/invariant.h"
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/responder/responder_context.h"
 
@@ -50,6 +51,11 @@ class Responder final : private service::CallHost {
            context_.memory.replies.held_bytes(reply_account_);
   }
 
+  /// Where a message that has arrived is decoded: in the call slot that is the next to be used. It is the
+  /// caller's until on_call(), or until the next message.
+  ReceivedMessage& next_message() noexcept {
+    return free_.empty() ? context_.message : slots_[free_.top()].message_;
+  }
   /// A call, or a message to be refused. Takes over the Receive buffer and the assembled payload.
   void on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept;
   /// Looks at one slot, the next one each time: closes the link when its call waits too long for the peer.
@@ -177,5 +183,19 @@ class Responder final : private service::CallHost {
   };
   FixedRing<Pending> pending_;
 };
+
+/// An illegal change is made all the same: what follows it in the code relies on it.
+inline void Responder::set_state(CallSlot& slot, CallSlot::State state) noexcept {
+  const bool legal = SLUICE_INVARIANT(may_follow(slot.state_, state), call_slot_state);
+  if (traced_) [[unlikely]]
+    note_state(slot);
+  auto& slots_in_state = context_.measurement.slots_in_state;
+  --slots_in_state[static_cast<std::size_t>(slot.state_)];
+  ++slots_in_state[static_cast<std::size_t>(state)];
+  slot.state_ = state;
+  slot.progress_ns_ = link_.context().now_ns;
+  if (!legal) [[unlikely]]
+    link_.close(CloseReason::InternalError);
+}
 
 }  // namespace sluice::rpcrdma

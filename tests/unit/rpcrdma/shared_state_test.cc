@@ -195,7 +195,7 @@ TEST_F(Stage, it_holds_as_much_as_it_says) {
     ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, wr, 0));
     for (int i = 0; i < 16; ++i) ASSERT_TRUE(stage.append(piece(32 * pieces++, 8))) << pieces;
   }
-  EXPECT_EQ(stage.mark().sges, SendStage::kMaxSges);
+  EXPECT_EQ(stage.mark().sges(), SendStage::kMaxSges);
   ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, 0, 0));
   EXPECT_FALSE(stage.append(piece(0, 8)));
 }
@@ -209,7 +209,7 @@ TEST_F(Stage, what_is_rolled_back_is_gone) {
   stage.rollback(mark);
   EXPECT_EQ(stage.size(), 1u);
   EXPECT_EQ(stage.last().wr_id, 1u);
-  EXPECT_EQ(stage.mark().sges, 1u);
+  EXPECT_EQ(stage.mark().sges(), 1u);
 }
 
 // --- Names of work requests

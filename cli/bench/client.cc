@@ -14,6 +14,8 @@ namespace {
 
 /// Polls of the device between two polls of connection management.
 constexpr std::uint32_t kTurnsPerCm = 1024;
+/// The clock costs as much as a poll that finds nothing.
+constexpr std::uint32_t kIdleTurnsPerClock = 16;
 constexpr std::uint32_t kLongBufferBytes = 128 * 1024;
 constexpr std::uint32_t kMaxLongBuffers = 32;
 
@@ -186,8 +188,8 @@ std::size_t Client::poll() {
     turns_ = kTurnsPerCm;
     poll_cm();
   }
-  now_ns_ = now_ns();
   const std::size_t count = engine_.poll(now_ns_);
+  if (count > 0 || turns_ % kIdleTurnsPerClock == 0) now_ns_ = now_ns();
   if (count == 0) {
     for (const Session& session : sessions_)
       if (session.connection->state() != rpcrdma::Connection::State::Open)

@@ -65,6 +65,7 @@ class Client {
   std::vector<Session>& sessions() { return sessions_; }
   rpcrdma::Engine& engine() { return engine_; }
   rdma::Device& device() { return device_; }
+  /// When the latest poll that found something ended, or not long ago.
   std::uint64_t now() const { return now_ns_; }
 
   struct Answer {
@@ -88,7 +89,7 @@ class Client {
   const ClientConfig config_;
   rpcrdma::Engine engine_;
   std::vector<Session> sessions_;
-  std::uint64_t now_ns_ = 0;
+  std::uint64_t now_ns_ = bench::now_ns();
   std::uint32_t turns_ = 0;
 };
 

@@ -267,10 +267,10 @@ void Load::finish(Task& task, const rpcrdma::Reply& reply) noexcept {
   if (!ok) ++result_.errors;
 }
 
-/// Reads the clock once for all calls that ended in a pass.
+/// Of the calls that ended in the last pass.
 void Load::record_latencies() {
   if (ended_.empty()) return;
-  const std::uint64_t now = now_ns();
+  const std::uint64_t now = client_.now();
   for (const std::uint64_t started_ns : ended_) latency_->record(now - started_ns);
   ended_.clear();
 }

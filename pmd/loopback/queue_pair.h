@@ -7,8 +7,9 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
+
+#include "dataplane/base/zeroed_array.h"
 #include "pmd/loopback/loopback.h"
 
 namespace sluice::rdma::loopback {
@@ -114,8 +115,8 @@ class LoopbackQueuePair final : public QueuePair {
   std::uint64_t produced_ = 0;
   std::uint64_t published_ = 0;
   std::uint64_t acknowledged_ = 0;  ///< last known `consumed` of the peer
-  std::vector<SendEntry> send_queue_;
-  std::vector<Sge> send_sges_;
+  ZeroedArray<SendEntry> send_queue_;
+  ZeroedArray<Sge> send_sges_;
 
   // Receive queue.
   std::uint32_t recv_head_ = 0;
@@ -124,7 +125,7 @@ class LoopbackQueuePair final : public QueuePair {
   std::uint64_t available_ = 0;  ///< last known `produced` of the peer
   std::uint32_t rnr_polls_ = 0;
   std::uint32_t rnr_rounds_ = 0;
-  std::vector<RecvWr> recv_queue_;
+  ZeroedArray<RecvWr> recv_queue_;
 };
 
 }  // namespace sluice::rdma::loopback

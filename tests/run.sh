@@ -18,10 +18,12 @@ bash deploy/install-packages.sh tests || exit 1
 case "${1:-}" in
   bench)
     mkdir -p build-logs
-    [ -f build/build.ninja ] || meson setup build --buildtype=release >build-logs/bench-setup.log 2>&1 || { cat build-logs/bench-setup.log; exit 1; }
+    # As the package is built.
+    [ -f build-bench/build.ninja ] || meson setup build-bench --buildtype=release -Db_lto=true >build-logs/bench-setup.log 2>&1 ||
+      { cat build-logs/bench-setup.log; exit 1; }
     read -ra targets < <(python3 tests/bench/run.py --targets | tr '\n' ' ')
-    ninja -C build "${targets[@]}" >build-logs/bench.log 2>&1 || { tail -60 build-logs/bench.log; exit 1; }
-    exec python3 tests/bench/run.py build "${@:2}"
+    ninja -C build-bench "${targets[@]}" >build-logs/bench.log 2>&1 || { tail -60 build-logs/bench.log; exit 1; }
+    exec python3 tests/bench/run.py build-bench "${@:2}"
     ;;
   mutate) exec python3 tests/mutation/mutate.py "${@:2}" ;;
   portability) exec bash tests/portability/run.sh "${@:2}" ;;

@@ -10,7 +10,8 @@ import os
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+from gdb_script import gdb, table  # noqa: E402
 from lab import (MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Failed, Guest, build_image,  # noqa: E402
                  mac, need_lab, pack, run_tests)
 
@@ -62,7 +63,7 @@ class VerbsBench(Bench):
         self.guest = Guest(self.lab, 1, image, ["roce1", "plain1", "bond1"])
         drivers = pack(f"{self.server.dir}/sluice", self.programs, ["net_virtio", "bus_pci", "bus_vdev", "mempool_ring"])
         self.server.sh(f"rdma_link {mac(2, 0)} {ROCE_HOST}/24 {MTU}\nplain_link {mac(2, 1)} {PLAIN_HOST}/24\n"
-                       f"ln -sfn /run /var/run; mkdir -p {os.path.dirname(drivers)}; ln -s {SLUICE}/pmds {drivers}")
+                       f"ln -sfn /run /var/run; mkdir -p {os.path.dirname(drivers)}; ln -s {SLUICE}/pmds {drivers}\necho /mnt/host/core > /proc/sys/kernel/core_pattern")
         self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24")
         self.planes = self
         self.start("admin", EXPORT)
@@ -87,7 +88,7 @@ class VerbsBench(Bench):
         with open(f"{self.server.dir}/{name}.toml", "w", encoding="utf-8") as file:
             file.write(CONFIG % (name, f'driver = "{driver}"\n{device}', name, mount_port, port) + serves)
         self.start_control(name)
-        self.sluice(f"{SLUICE}/sluice-dataplane --segment {name} >> /mnt/host/{name}-data.log 2>&1 &\n"
+        self.sluice(f"ulimit -c unlimited; {SLUICE}/sluice-dataplane --segment {name} >> /mnt/host/{name}-data.log 2>&1 &\n"
                     f"echo $! > /tmp/{name}-data.pid\n"
                     f"for i in $(seq 300); do {SLUICE}/sluicectl --socket /tmp/{name}.sock --json status 2> /dev/null | "
                     "grep -A3 data_plane | grep -q '\"alive\": true' && exit 0; usleep 100000; done\n"
@@ -421,6 +422,27 @@ programs = ["nfs4"]
         bench.stop("forward")
 
 
+def gdb_shows_queue_pairs_in_a_core(bench):
+    bench.start("crash", EXPORT.replace("256", "16"), mount_port=20054, port=20055)
+    try:
+        bench.mount("/mnt/other", port=20055, mount_port=20054)
+        bench.sh("ls /mnt/other")
+        shown = bench.ctl("connections", "show", 0, 0, name="crash")
+        bench.sluice("kill -ABRT $(cat /tmp/crash-data.pid)\nwhile kill -0 $(cat /tmp/crash-data.pid) 2> /dev/null; do usleep 50000; done")
+        bench.sh("umount -f -l /mnt/other")
+    finally:
+        bench.sluice("kill $(cat /tmp/crash-control.pid)")
+    packed = f"{bench.server.dir}/sluice"
+    printed = gdb("-iex", f"set solib-search-path {packed}/lib", f"{packed}/sluice-dataplane", f"{bench.server.dir}/core",
+                  commands=["sluice connections", "sluice queue-pairs"])
+    queue_pair, = table(printed, ["connection", "driver", "queue-pair"])
+    wanted = {"driver": "verbs", "queue-pair": str(shown["queue_pair"]), "state": "ReadyToSend", "sends": "0"}
+    # All calls are answered: no Send is out, and there is a Receive for each credit, with a few to spare.
+    receives_agree = shown["credits"] <= int(queue_pair["receives"]) <= 2 * shown["credits"]
+    if {name: queue_pair[name] for name in wanted} != wanted or not receives_agree:
+        raise Failed(f"{shown} but\n{printed}")
+
+
 TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads,
          both_versions_work_by_ipv6_to_an_address_that_is_new, random_files_are_read_back,
          administrators_see_ports_and_their_limits, a_device_that_goes_and_comes_back_loses_nothing,
@@ -428,7 +450,7 @@ TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads
          the_requester_side_reads_and_writes_the_kernels_server, tcp_clients_reach_the_kernels_server_by_rdma,
          version_4_1_is_forwarded, two_devices_are_polled_by_a_reactor_each,
          receives_are_shared_and_packets_carry_the_traffic_class, a_vlan_is_crossed, a_bond_changes_its_link_under_io,
-         softroce_takes_a_network_card_from_the_kernel]
+         gdb_shows_queue_pairs_in_a_core, softroce_takes_a_network_card_from_the_kernel]
 
 
 def main():

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """deploy/gdb/sluice-gdb.py on running data planes, and on a core file. Speaks TAP.
 
-gdb_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH DEPLOY"""
+gdb_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH"""
 import os
 import re
 import signal
@@ -12,10 +12,10 @@ import subprocess
 import sys
 
 from planes import Planes as OverMemif, Skipped, common, end, free_port, need, run_tap
+from gdb_script import SCRIPT, gdb, table  # noqa: E402
 
-PROGRAMS, DEPLOY = sys.argv[1:5], sys.argv[5]
+PROGRAMS = sys.argv[1:5]
 DATA = PROGRAMS[1]
-SCRIPT = f"{DEPLOY}/gdb/sluice-gdb.py"
 EXPORT = '[[export]]\npath = "/export"\n'
 FEW = "[transport]\nmax_connections = 4\ncall_buffers = 2\nlarge_reply_buffers = 2\n[memory]\nsize_mib = 64\nmax_files = 100\n"  # small cores
 
@@ -31,31 +31,6 @@ class OverLoopback(common.Planes):
     def load(self):
         return subprocess.Popen([self.programs["bench"], "--fabric", self.fabric, "--seconds", str(common.PATIENCE_S), "--depth", "64", "--json", "null"],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def gdb(*target, commands, script=SCRIPT):
-    """Output of gdb for the commands, with its errors."""
-    words = [word for command in commands for word in ("-ex", command)]
-    done = subprocess.run(["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load no", *target, "-x", script, *words],
-                          capture_output=True, text=True, timeout=common.PATIENCE_S, check=False)
-    if re.search("ptrace: Operation not permitted", done.stderr):
-        raise Skipped("This user may not attach to a process: run the tests as root.")
-    return done.stdout + done.stderr
-
-
-def table(text, first):
-    """Rows of the table whose header begins with these columns, as dictionaries. Columns are separated by two spaces."""
-    lines = text.splitlines()
-    at = next((i for i, line in enumerate(lines) if re.split("  +", line)[:len(first)] == list(first)), None)
-    assert at is not None, f"no table {first} in:\n{text}"
-    names = re.split("  +", lines[at])
-    rows = []
-    for line in lines[at + 1:]:
-        cells = re.split("  +", line)
-        if len(cells) != len(names) or cells[0] == names[0]:
-            break
-        rows.append(dict(zip(names, cells)))
-    return rows
 
 
 NULL = "536871065.1.0"  # dataplane/service/api/null.h

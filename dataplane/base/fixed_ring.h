@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // FIFO queue with a capacity fixed at setup. Single-threaded; only the constructor and grow() allocate.
-// `Storage` may be ZeroedArray<T>, so that pages of a large ring become resident only when they are used.
+// `Storage` may be RingStorage<T>, so that pages of a large ring become resident only when they are used.
 #pragma once
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 #include <span>
 
 
-#include "dataplane/base/zeroed_array.h"
+#include "dataplane/base/ring_storage.h"
 #include "pmd/loopback/loopback.h"
 
 namespace sluice::rdma::loopback {
@@ -115,8 +115,8 @@ class LoopbackQueuePair final : public QueuePair {
   std::uint64_t produced_ = 0;
   std::uint64_t published_ = 0;
   std::uint64_t acknowledged_ = 0;  ///< last known `consumed` of the peer
-  ZeroedArray<SendEntry> send_queue_;
-  ZeroedArray<Sge> send_sges_;
+  RingStorage<SendEntry> send_queue_;
+  RingStorage<Sge> send_sges_;
 
   // Receive queue.
   std::uint32_t recv_head_ = 0;
@@ -125,7 +125,7 @@ class LoopbackQueuePair final : public QueuePair {
   std::uint64_t available_ = 0;  ///< last known `produced` of the peer
   std::uint32_t rnr_polls_ = 0;
   std::uint32_t rnr_rounds_ = 0;
-  ZeroedArray<RecvWr> recv_queue_;
+  RingStorage<RecvWr> recv_queue_;
 };
 
 }  // namespace sluice::rdma::loopback

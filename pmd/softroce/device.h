@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "dataplane/base/fixed_ring.h"
-#include "dataplane/base/zeroed_array.h"
+#include "dataplane/base/ring_storage.h"
 #include "pmd/softroce/memory.h"
 #include "pmd/softroce/neighbours.h"
 #include "pmd/softroce/queue_pair.h"
@@ -110,7 +110,7 @@ class SoftDevice final : public SoftRoce {
   FixedRing<SoftQueuePair*> timed_;   ///< have a deadline; each once
 
   /// Room for at least twice all outstanding work requests.
-  FixedRing<WorkCompletion, ZeroedArray<WorkCompletion>> completions_;
+  FixedRing<WorkCompletion, RingStorage<WorkCompletion>> completions_;
   std::size_t depth_ = 0;
 
   FixedRing<Datagram> datagrams_{kMaxDatagramsWaiting};

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "dataplane/base/fixed_ring.h"
-#include "dataplane/base/zeroed_array.h"
+#include "dataplane/base/ring_storage.h"
 #include "pmd/softroce/congestion.h"
 #include "pmd/softroce/frame.h"
 #include "pmd/softroce/psn_window.h"
@@ -195,8 +195,8 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t gather_entry_ = 0;  ///< position of gather(), so that it need not search from the first Sge
   std::uint32_t gather_sge_ = 0;
   std::uint32_t gather_sge_start_ = 0;
-  ZeroedArray<SendEntry> send_queue_;
-  ZeroedArray<Sge> send_sges_;
+  RingStorage<SendEntry> send_queue_;
+  RingStorage<Sge> send_sges_;
   std::array<std::span<const std::byte>, 32> pieces_;
 
   // Responder.
@@ -215,7 +215,7 @@ class SoftQueuePair final : public QueuePair {
   std::uint8_t nak_value_ = 0;
   std::uint64_t last_notification_ns_ = 0;
   FixedRing<ReadServed> reads_{kMaxReadsServed};  ///< in PSN order
-  FixedRing<RecvWr, ZeroedArray<RecvWr>> recv_queue_;
+  FixedRing<RecvWr, RingStorage<RecvWr>> recv_queue_;
 };
 
 }  // namespace sluice::rdma::softroce

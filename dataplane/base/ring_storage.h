@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A fixed-size array of zeroed elements; pages become resident when first used. Allocated at setup;
+// Memory of a ring: an array whose elements hold anything until they are written. So making one costs nothing
+// in proportion to its size, and pages become resident when they are first used. Allocated at setup;
 // single-threaded.
 #pragma once
 
@@ -13,19 +14,19 @@
 namespace sluice {
 
 template <typename T>
-class ZeroedArray {
+class RingStorage {
   static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= alignof(std::max_align_t));
 
  public:
-  ZeroedArray() = default;
-  explicit ZeroedArray(std::size_t count)
-      : elements_(static_cast<T*>(std::calloc(count + 1, sizeof(T)))), count_(count) {
+  RingStorage() = default;
+  explicit RingStorage(std::size_t count)
+      : elements_(static_cast<T*>(std::malloc((count + 1) * sizeof(T)))), count_(count) {
     if (elements_ == nullptr) throw std::bad_alloc();
   }
-  ~ZeroedArray() { std::free(elements_); }
-  ZeroedArray(ZeroedArray&& other) noexcept
+  ~RingStorage() { std::free(elements_); }
+  RingStorage(RingStorage&& other) noexcept
       : elements_(std::exchange(other.elements_, nullptr)), count_(std::exchange(other.count_, 0)) {}
-  ZeroedArray& operator=(ZeroedArray&& other) noexcept {
+  RingStorage& operator=(RingStorage&& other) noexcept {
     std::swap(elements_, other.elements_);
     std::swap(count_, other.count_);
     return *this;

@@ -3,6 +3,7 @@
 // The whole responder over loopback: a sequence of messages, each after a length byte pair, from one hostile
 // client.
 #include <cstdlib>
+#include <memory>
 
 #include "tests/conformance/lab.h"
 
@@ -10,9 +11,20 @@ using namespace sluice;
 using namespace sluice::conformance;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static auto* lab = new ServerLab;
-  static const auto memory = lab->peer->expose(65536, rdma::kRemoteRead);
-  if (lab->connection->state() != rpcrdma::Connection::State::Open || lab->peer->failed) lab->reconnect();
+  // Each peer registers memory, of which a device has a bounded number of regions: the lab is replaced from time to time.
+  constexpr int kPeersOfALab = 1000;
+  static std::unique_ptr<ServerLab> lab;
+  static int peers = 0;
+  if (lab && (lab->connection->state() != rpcrdma::Connection::State::Open || lab->peer->failed)) {
+    if (++peers % kPeersOfALab == 0)
+      lab.reset();
+    else
+      lab->reconnect();
+  }
+  if (!lab) {
+    lab = std::make_unique<ServerLab>();
+    lab->peer->expose(65536, rdma::kRemoteRead);
+  }
   for (int messages = 0; size >= 2 && messages < 8; ++messages) {
     const std::size_t length = std::min<std::size_t>(size - 2, (data[0] | data[1] << 8) & 1023);
     lab->peer->send({reinterpret_cast<const std::byte*>(data) + 2, length});

@@ -112,6 +112,7 @@ void add_exports(cli::Command& app, Session& session) {
   static std::uint32_t anongid = 65534;
   static std::uint64_t quota_mib = 0;
   static std::vector<std::string> clients;
+  static std::vector<std::string> hosts;
   const auto not_saved = [&] {
     if (!session.as_json)
       std::cout << "In force until the next reload: change the configuration file as well, to keep it.\n";
@@ -130,7 +131,8 @@ void add_exports(cli::Command& app, Session& session) {
                                                       {"anonuid", anonuid},
                                                       {"anongid", anongid},
                                                       {"quota_mib", quota_mib},
-                                                      {"clients", clients}});
+                                                      {"clients", clients},
+                                                      {"hosts", hosts}});
         wait_until_in_force(client);
         session.show(result);
         not_saved();
@@ -144,6 +146,8 @@ void add_exports(cli::Command& app, Session& session) {
   add.option("--quota-mib", quota_mib, "Limit of space in MiB; 0: as much as there is").shows_default();
   add.option("--client", clients,
              "Address or prefix of permitted clients, repeatable; default: every client");
+  add.option("--host", hosts,
+             "Name of a permitted host that authenticates itself, repeatable; default: every host");
   cli::Command remove =
       command(exports, session, "remove", "Remove an export; its files are kept, for when it is added again",
               [&, not_saved](const Client& client) {

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 /// One export, written as a table of the configuration file: so keys, defaults and checks are the file's own.
-segment::ExportConfig parse_export(const json& parameters) {
+segment::ExportConfig parse_export(const json& parameters, const config::Config& running) {
   std::ostringstream text;
   text << "[[export]]\n";
   for (const auto& [key, value] : parameters.items()) {
@@ -23,7 +23,7 @@ segment::ExportConfig parse_export(const json& parameters) {
     text << key << " = " << value.dump() << '\n';
   }
   try {
-    return config::parse(text.str(), "export").block.exports[0];
+    return config::parse_export(text.str(), running);
   } catch (const config::ConfigError& error) {
     throw MethodError(error.what());
   }
@@ -83,7 +83,7 @@ void add_changes(Registry& registry, Operations& operations, const segment::Layo
     return set_log_level(operations, parameters.value("level", ""));
   });
   registry.add("export_add", Access::Change, [&](const json& parameters) -> json {
-    const segment::ExportConfig entry = parse_export(parameters);
+    const segment::ExportConfig entry = parse_export(parameters, config);
     operations.set_export(entry);
     return {{"path", entry.path}, {"saved", false}};
   });

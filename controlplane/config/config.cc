@@ -34,6 +34,7 @@ void read_export(Checker& check, const toml::table& table, segment::ExportConfig
   check.integer(table, "quota_mib", out.quota_bytes, 0, 1u << 20);
   out.quota_bytes <<= 20;
   out.allowed_count = read_prefixes(check, table, "clients", out.allowed);
+  out.host_count = read_export_hosts(check, table, out.hosts);
 }
 
 void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
@@ -259,6 +260,15 @@ void read_policy(Checker& check, const toml::table& root, Config& config) {
   }
 }
 
+toml::table parse_toml(const std::string& text, const std::string& name) {
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(name + ':' + std::to_string(error.source().begin.line) + ": " +
+                      std::string(error.description()) + '\n');
+  }
+}
+
 }  // namespace
 
 void fill_derived(Config& config) {
@@ -303,15 +313,19 @@ Config defaults() {
   return config;
 }
 
+segment::ExportConfig parse_export(const std::string& text, const Config& running) {
+  const toml::table root = parse_toml(text, "export");
+  Checker check("export");
+  segment::ConfigBlock block;
+  read_exports(check, root, block);
+  check_export_hosts(check, root, block, running);
+  check.finish();
+  return block.exports[0];
+}
+
 Config parse(const std::string& text, const std::string& name) {
   Config config = defaults();
-  toml::table root;
-  try {
-    root = toml::parse(text, name);
-  } catch (const toml::parse_error& error) {
-    throw ConfigError(name + ':' + std::to_string(error.source().begin.line) + ": " +
-                      std::string(error.description()) + '\n');
-  }
+  const toml::table root = parse_toml(text, name);
   Checker check(name);
   read_control(check, root, config);
   read_reactors(check, root, config);

@@ -75,5 +75,7 @@ Config defaults();
 /// Throws ConfigError, with all defects of the file.
 Config load_file(const std::string& path);
 Config parse(const std::string& text, const std::string& name);
+/// `text` is one table [[export]]; the hosts that it names have to be those of `running`. Throws ConfigError.
+segment::ExportConfig parse_export(const std::string& text, const Config& running);
 
 }  // namespace sluice::config

@@ -23,6 +23,8 @@ json to_json(const Prefixes& prefixes, std::size_t count) {
 }
 
 json describe_export(const segment::ExportConfig& entry) {
+  json hosts = json::array();
+  for (std::uint32_t i = 0; i < entry.host_count; ++i) hosts.push_back(entry.hosts[i].view());
   return {{"path", entry.path},
           {"read_only", entry.read_only != 0},
           {"root_squash", entry.root_squash != 0},
@@ -30,7 +32,8 @@ json describe_export(const segment::ExportConfig& entry) {
           {"anonuid", entry.anonuid},
           {"anongid", entry.anongid},
           {"quota_mib", entry.quota_bytes >> 20},
-          {"clients", to_json(entry.allowed, entry.allowed_count)}};
+          {"clients", to_json(entry.allowed, entry.allowed_count)},
+          {"hosts", hosts}};
 }
 
 json describe_class(const policy::ClientClass& entry) {

@@ -7,13 +7,12 @@ namespace sluice::config {
 namespace {
 
 constexpr std::size_t kMaxHosts = 1024;
-constexpr std::size_t kMaxHostName = 64;
 constexpr std::size_t kMaxKeyFiles = 4;
 constexpr std::size_t kMaxKeyPath = 255;
 
 /// As it goes over the wire, where 1 to 64 printable characters without spaces are allowed.
 void read_name(Checker& check, const toml::table& table, const std::string& key, std::string& name) {
-  check.text(table, key, name, kMaxHostName);
+  check.text(table, key, name, kMaxHostNameBytes);
   if (name.empty() || std::any_of(name.begin(), name.end(), [](char c) { return c <= ' ' || c > '~'; }))
     check.defect(table.source(), key + " is needed, of printable ASCII characters without spaces.");
 }
@@ -78,6 +77,39 @@ void check_classes(Checker& check, const toml::table& root, const Config& config
 
 }  // namespace
 
+std::uint32_t read_export_hosts(Checker& check, const toml::table& table, std::span<HostName> out) {
+  const toml::node* node = check.take(table, "hosts");
+  if (node == nullptr) return 0;
+  const toml::array* list = node->as_array();
+  if (list == nullptr || list->size() > out.size()) {
+    check.defect(node->source(), "hosts has to be a list of at most " + std::to_string(out.size()) +
+                                     " names, each of a [[host_authentication.host]].");
+    return 0;
+  }
+  std::uint32_t count = 0;
+  for (const toml::node& item : *list) {
+    const HostName name(item.value_exact<std::string>().value_or(""));
+    if (name.empty())
+      check.defect(item.source(), "hosts takes the name of a [[host_authentication.host]].");
+    else
+      out[count++] = name;
+  }
+  return count;
+}
+
+void check_export_hosts(Checker& check, const toml::table& root, const segment::ConfigBlock& block,
+                        const Config& known) {
+  for (std::size_t i = 0; i < block.exports.size(); ++i)
+    for (std::uint32_t h = 0; h < block.exports[i].host_count; ++h) {
+      const std::string name(block.exports[i].hosts[h].view());
+      const toml::source_region& where = root["export"][i]["hosts"].node()->source();
+      if (find_host(known, name) == nullptr)
+        check.defect(where, "hosts names '" + name + "': there is no such [[host_authentication.host]].");
+      else if (known.authentication_method == "none")
+        check.defect(where, "hosts needs a host_authentication.method other than \"none\".");
+    }
+}
+
 void read_host_authentication(Checker& check, const toml::table& root, Config& config) {
   if (const toml::table* table = check.table(root, "host_authentication")) {
     check.text(*table, "method", config.authentication_method, 16, {"none", "psk"});
@@ -92,6 +124,7 @@ void read_host_authentication(Checker& check, const toml::table& root, Config& c
     config.block.hold_calls = config.authentication_required ? 1 : 0;
   }
   check_classes(check, root, config);
+  check_export_hosts(check, root, config.block, config);
 }
 
 nlohmann::json describe_host_authentication(const Config& config) {

@@ -10,7 +10,12 @@
 
 namespace sluice::config {
 
-/// Call after the client classes have been read. Defects go to `check`.
+/// `hosts` of an [[export]]: which hosts are served. Returns how many of `out` it has filled.
+std::uint32_t read_export_hosts(Checker& check, const toml::table& table, std::span<HostName> out);
+/// Whether the hosts that the exports of `block`, read from `root`, name can authenticate themselves with `known`.
+void check_export_hosts(Checker& check, const toml::table& root, const segment::ConfigBlock& block,
+                        const Config& known);
+/// Call after the client classes and the exports have been read. Defects go to `check`.
 void read_host_authentication(Checker& check, const toml::table& root, Config& config);
 nlohmann::json describe_host_authentication(const Config& config);
 

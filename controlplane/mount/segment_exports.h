@@ -2,6 +2,9 @@
 //
 // Exports that the data plane itself serves, as the segment publishes them: paths and permitted clients from
 // the configuration in force, root handles from the data plane.
+//
+// Who asks by TCP or UDP has an address and no name: an export for hosts by name is given to each permitted address. Its
+// handle is of no use to others, since the data plane looks at the name with every call.
 #pragma once
 
 #include "controlplane/mount/mount_server.h"

@@ -48,8 +48,8 @@ bool CreditKeeper::read_entry(std::uint32_t reactor, std::uint32_t number, std::
   seen.open = open;
   seen.cm_id = info->cm_id;
   seen.peer = info->peer;
-  if (open && seen.host != info->host.data()) {
-    seen.host = info->host.data();
+  if (open && seen.host != info->host.view()) {
+    seen.host = info->host.view();
     reclassify(of, number, now_ns);
   }
   return true;

@@ -123,9 +123,8 @@ bool PropertyExchange::admit(const Key& connection, std::string_view host) {
   segment::Command admit{.type = segment::CommandType::Admit,
                          .cm_id = connection.cm_id,
                          .connection = connection.connection,
-                         .client_class = segment::kKeepClass};
-  std::copy_n(host.begin(), std::min<std::size_t>(host.size(), segment::kMaxHostNameBytes - 1),
-              admit.host.begin());
+                         .client_class = segment::kKeepClass,
+                         .host = HostName(host)};
   if (const config::HostEntry* entry = config::find_host(config_, host))
     admit.client_class = config::class_of_host(config_, *entry).value_or(segment::kKeepClass);
   return command(connection.reactor, admit);

@@ -36,7 +36,7 @@ Proofs proofs(const PskKey& key, std::vector<std::byte> transcript) {
 void check_name(const std::string& name) {
   if (!valid_name(name))
     throw std::runtime_error("The host name '" + name + "' has to have 1 to " +
-                             std::to_string(kMaxNameBytes) + " printable characters without spaces.");
+                             std::to_string(kMaxHostNameBytes) + " printable characters without spaces.");
 }
 
 }  // namespace

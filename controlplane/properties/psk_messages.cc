@@ -71,7 +71,7 @@ class Reader {
 }  // namespace
 
 bool valid_name(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxNameBytes &&
+  return !name.empty() && name.size() <= kMaxHostNameBytes &&
          std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 

@@ -11,16 +11,16 @@
 #include <vector>
 
 #include "controlplane/properties/key_schedule.h"
+#include "dataplane/base/host_name.h"
 
 namespace sluice::properties {
 
 inline constexpr std::size_t kNonceBytes = 32;
-inline constexpr std::size_t kMaxNameBytes = 64;
 inline constexpr std::size_t kMaxOfferedKeys = 4;
 
 using Nonce = std::array<std::byte, kNonceBytes>;
 
-/// 1 to kMaxNameBytes printable ASCII characters, no space among them.
+/// 1 to kMaxHostNameBytes printable ASCII characters, no space among them.
 bool valid_name(std::string_view name);
 
 /// Message 1.

@@ -42,9 +42,12 @@ std::vector<service::memory::ExportOptions> export_options(const segment::Config
                                            .anonuid = from.anonuid,
                                            .anongid = from.anongid,
                                            .quota_bytes = from.quota_bytes,
-                                           .allowed = {}};
-    for (std::uint32_t a = 0; a < from.allowed_count; ++a)
+                                           .allowed = {},
+                                           .hosts = {}};
+    for (std::uint32_t a = 0; a < std::min(from.allowed_count, segment::kMaxAllowed); ++a)
       options.allowed.push_back({from.allowed[a].address, from.allowed[a].prefix_bits});
+    const auto hosts = from.hosts.begin();
+    options.hosts.assign(hosts, hosts + std::min(from.host_count, segment::kMaxExportHosts));
     exports.push_back(std::move(options));
   }
   return exports;

@@ -122,9 +122,8 @@ void Commands::execute_on(rpcrdma::Connection& connection, const segment::Comman
       connection.responder().set_traced(command.on != 0);
       return;
     case segment::CommandType::Admit:
-      connections_.record(connection).host = command.host;
       if (command.client_class != segment::kKeepClass) connection.set_client_class(command.client_class);
-      connection.admit();
+      connection.admit(command.host);
       break;
     case segment::CommandType::SetParameters:
       connection.apply({.send_bytes = command.parameters.send_bytes,

@@ -22,7 +22,6 @@ struct ConnectionRecord {
   bool outgoing = false;         ///< opened by this side, to a server
   bool request_unsent = false;   ///< outgoing: the control plane that runs now has no ConnectWanted of it
   std::uint32_t peer_pid = 0;    ///< zero: not a process of this machine
-  segment::HostName host{};      ///< empty: the peer has not authenticated itself
   std::uint64_t since_ns = 0;    ///< wall clock
   std::uint32_t queue_pair = 0;  ///< number; zero with a driver that manages connections itself
   std::array<std::byte, segment::kCmStateBytes> cm_state{};

@@ -121,7 +121,7 @@ void Publisher::publish_connection(rpcrdma::Connection& connection) noexcept {
     info.heard_properties = connection.heard_properties();
     info.held = connection.holds_calls();
   }
-  info.host = record.host;
+  info.host = connection.peer_host();
   info.outgoing = record.outgoing;
   info.since_ns = record.since_ns;
   info.queue_pair = record.queue_pair;

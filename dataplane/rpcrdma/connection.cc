@@ -101,7 +101,8 @@ void Connection::limit_credits(std::uint32_t limit) noexcept {
   if (is_open()) set_credits(credits_);
 }
 
-void Connection::admit() noexcept {
+void Connection::admit(const HostName& host) noexcept {
+  link_.set_peer_host(host);
   responder_.set_holding(false);
   if (is_open()) responder_.serve_pending();
 }

@@ -61,6 +61,8 @@ class Connection final : public service::Client, private LinkOwner {
   std::uint32_t client_class() const noexcept { return link_.client_class(); }
   void set_client_class(std::uint32_t client_class) noexcept { link_.set_client_class(client_class); }
   const PeerAddress& peer() const noexcept { return link_.peer(); }
+  /// Empty until admit().
+  const HostName& peer_host() const noexcept { return link_.peer_host(); }
   Responder& responder() noexcept { return responder_; }
   Requester* requester() noexcept { return roles_.requester(); }
   rdma::QueuePair& queue_pair() noexcept { return link_.queue_pair(); }
@@ -97,8 +99,9 @@ class Connection final : public service::Client, private LinkOwner {
   bool send_host_authentication(std::span<const std::byte> octets) noexcept {
     return properties_.send_host_authentication(octets);
   }
-  /// Ends Version2Config::hold_calls.
-  void admit() noexcept;
+  /// The peer has authenticated itself as `host`: its calls have that name, and Version2Config::hold_calls
+  /// ends.
+  void admit(const HostName& host) noexcept;
   bool holds_calls() const noexcept { return responder_.holds_calls(); }
 
   // --- For the engine

@@ -18,6 +18,7 @@
 namespace sluice::segment {
 
 inline constexpr std::uint32_t kMaxAllowed = 16;
+inline constexpr std::uint32_t kMaxExportHosts = 16;
 inline constexpr std::uint32_t kMaxNameBytes = 32;  ///< client class or upstream, terminating zero included
 
 /// An address prefix. IPv4 is mapped, ::ffff:a.b.c.d, with 96 added to the prefix length.
@@ -37,6 +38,8 @@ struct ExportConfig {
   std::uint64_t quota_bytes = 0;
   std::uint32_t allowed_count = 0;  ///< zero: every address
   std::array<AllowedPrefix, kMaxAllowed> allowed;
+  std::uint32_t host_count = 0;  ///< zero: every host, authenticated or not
+  std::array<HostName, kMaxExportHosts> hosts;
 };
 
 inline constexpr std::uint32_t kMaxRoutes = 16;  ///< per upstream

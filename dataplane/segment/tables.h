@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "dataplane/base/host_name.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::segment {
@@ -18,15 +19,11 @@ inline constexpr std::uint32_t kMaxExports = 32;
 inline constexpr std::uint32_t kMaxNfsProcedures = 24;
 inline constexpr std::uint32_t kMaxPathBytes = 256;
 inline constexpr std::uint32_t kMaxHandleBytes = 64;
-inline constexpr std::uint32_t kMaxHostNameBytes = 65;  ///< terminating zero included
 inline constexpr std::uint32_t kMaxMemoryEntries = 16;
 
 /// Connection management state stored with each connection, for a control plane that takes over. Opaque to
 /// the data plane's reactors.
 inline constexpr std::uint32_t kCmStateBytes = 80;
-
-/// Name of a host that has authenticated itself; empty: it has not.
-using HostName = std::array<char, kMaxHostNameBytes>;
 
 enum class ConnectionState : std::uint32_t { Unused, Opening, Open, Closing };
 
@@ -54,7 +51,7 @@ struct ConnectionInfo {
   PropertyInfo peer_properties;        ///< version 2
   std::uint32_t heard_properties = 0;  ///< version 2: the peer has sent its properties
   std::uint32_t held = 0;              ///< version 2: calls are held until the peer is authenticated
-  HostName host{};                     ///< version 2
+  HostName host;                       ///< version 2; empty: it has not authenticated itself
   std::uint32_t outgoing = 0;          ///< nonzero: we opened it, to a server
   std::uint64_t since_ns = 0;          ///< wall clock
   std::uint32_t queue_pair = 0;        ///< QPN

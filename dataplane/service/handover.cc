@@ -26,6 +26,7 @@ void HandedCall::ask(Call& call, Service& service, Step step) noexcept {
   auth_error_ = rpc::AuthStat::Ok;
   copy_request_of(call);
   own_peer_ = call.peer();
+  own_peer_host_ = call.peer_host();
 }
 
 void HandedCall::ask_release() noexcept {

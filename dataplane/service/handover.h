@@ -45,7 +45,10 @@ class HandedCall final : public Call, private CallHost {
     Released,
   };
 
-  HandedCall() noexcept : Call(static_cast<CallHost&>(*this), own_storage_) { peer_ = &own_peer_; }
+  HandedCall() noexcept : Call(static_cast<CallHost&>(*this), own_storage_) {
+    peer_ = &own_peer_;
+    peer_host_ = &own_peer_host_;
+  }
 
   // Borrower.
   void reset(Handover& handover, ShareAccount& account) noexcept;
@@ -73,6 +76,7 @@ class HandedCall final : public Call, private CallHost {
 
   CallStorage own_storage_;
   PeerAddress own_peer_;
+  HostName own_peer_host_;
   Handover* handover_ = nullptr;
   ShareAccount* account_ = nullptr;  ///< of its client
   Call* call_ = nullptr;             ///< the borrower's; null once it is released

@@ -53,6 +53,16 @@ TEST(Connection, V1_059_the_next_connection_grants_what_it_is_made_for) {
   EXPECT_EQ(granted(lab), all - 1);
 }
 
+TEST(Connection, V2_062_the_next_connection_is_no_hosts) {
+  ServerLab lab;
+  rpcrdma::Connection* const place = lab.connection;
+  lab.connection->admit(HostName("a"));
+  EXPECT_EQ(lab.connection->peer_host().view(), "a");
+  lab.reconnect();
+  ASSERT_EQ(lab.connection, place);
+  EXPECT_TRUE(lab.connection->peer_host().empty());
+}
+
 /// The Receive had completed before the queue pair went to Error.
 TEST(Connection, a_call_whose_completion_is_seen_after_the_end_is_not_served) {
   ServerLab lab;

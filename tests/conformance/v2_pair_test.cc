@@ -270,7 +270,7 @@ struct Rounds {
     if (self.seen < 3 || self.server) {
       EXPECT_TRUE(connection.send_host_authentication(self.octets));
     }
-    if (self.seen == 3 && self.server) connection.admit();
+    if (self.seen == 3 && self.server) connection.admit(HostName("a"));
     return true;
   }
 };

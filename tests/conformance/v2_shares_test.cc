@@ -167,7 +167,7 @@ TEST(V2Strangers, V2_062_get_no_memory_for_continued_calls) {
   EXPECT_TRUE(is_error(lab.answers()[0], 5, static_cast<std::uint32_t>(rpcrdma::v2::ErrorCode::System)));
   EXPECT_EQ(lab.counters().parts_before_admission, 1u);
   // Who is admitted later has lost nothing.
-  lab.connection->admit();
+  lab.connection->admit(HostName("a"));
   for (const Bytes& part : in_parts(6, 400)) lab.peer->send(part);
   lab.settle();
   EXPECT_TRUE(is_success(lab.answers().back(), 6));
@@ -206,7 +206,7 @@ TEST(V2Strangers, V2_062_V2_063_an_answered_error_does_not_let_a_call_that_is_he
   ASSERT_EQ(lab.answers().size(), 1u);
   EXPECT_TRUE(is_error(lab.answers()[0], 5, static_cast<std::uint32_t>(rpcrdma::v2::ErrorCode::BadXdr)));
   EXPECT_TRUE(lab.service->executed.empty());
-  lab.connection->admit();
+  lab.connection->admit(HostName("a"));
   lab.settle();
   EXPECT_EQ(lab.service->executed.size(), 1u);
 }
@@ -239,7 +239,7 @@ TEST(V2Strangers, V2_062_who_was_admitted_stays) {
   Server lab(strangers());
   lab.hello();
   lab.pass(20 * kSecond);
-  lab.connection->admit();
+  lab.connection->admit(HostName("a"));
   lab.pass(100 * kSecond);
   EXPECT_TRUE(lab.alive2());
 }

@@ -205,6 +205,33 @@ def an_authenticated_host_is_in_its_class_whatever_its_address(planes):
         assert end(load)["errors"] == 0
 
 
+def an_export_is_for_the_hosts_that_it_names(planes):
+    hosts = planes.host("sluice-bench", "key") + planes.host("other", "other-key")
+    everybody = planes.without_hosts
+
+    def export_for(names):
+        assert "\nhosts = []" in everybody
+        planes.without_hosts = everybody.replace("\nhosts = []", f"\nhosts = {json.dumps(names)}")
+        assert planes.reload_hosts(hosts)["in_force"] == ["export./export"]
+        assert planes.ctl("exports")[0]["hosts"] == names
+
+    def is_served(name, key):
+        bench = planes.bench("--psk", planes.key(key), "--host-name", name, "--seconds", "0.2", "nfs3", "--verify", "--mount-port",
+                             planes.mount_port())
+        out, err = bench.communicate(timeout=PATIENCE_S)
+        assert bench.returncode == 0 or "may the root of this client write" in err, err
+        return bench.returncode == 0 and json.loads(out)["errors"] == 0
+
+    planes.reload_hosts(hosts)
+    export_for(["sluice-bench"])
+    assert is_served("sluice-bench", "key") and not is_served("other", "other-key")
+    export_for(["other"])
+    assert is_served("other", "other-key") and not is_served("sluice-bench", "key")
+    planes.without_hosts = everybody
+    planes.reload_hosts(hosts)
+    assert is_served("other", "other-key") and is_served("sluice-bench", "key")
+
+
 class Tap:
     def __init__(self, count):
         self.number = self.failed = 0
@@ -233,7 +260,7 @@ def main():
             a_killed_data_plane_is_noticed_and_comes_back_with_the_same_root]
     once = [bad_configuration_starts_nothing, a_second_plane_of_each_kind_is_refused_with_a_sentence]
     hosts = [hosts_have_to_show_who_they_are, a_key_is_rotated_by_reloads_without_a_failure,
-             an_authenticated_host_is_in_its_class_whatever_its_address]
+             an_authenticated_host_is_in_its_class_whatever_its_address, an_export_is_for_the_hosts_that_it_names]
     tap = Tap(len(once) + 2 * len(both) + len(hosts))
     tap.run(Planes(1), once + both, "v1")
     tap.run(Planes(2), both, "v2")

@@ -57,7 +57,7 @@ json describe_connection(const segment::ReactorArea& area, const segment::Connec
   entry["window"] = info.window;
   entry["client_window"] = info.peer_window;
   entry["held"] = info.held != 0;
-  if (info.host[0] != '\0') entry["host"] = info.host.data();
+  if (!info.host.empty()) entry["host"] = info.host.view();
   return entry;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/views/exports.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace sluice::admin {
@@ -8,12 +9,20 @@ namespace {
 
 constexpr std::uint32_t kNfsProgram = 100003;
 
+nlohmann::json hosts_of(const segment::ExportConfig& entry) {
+  nlohmann::json hosts = nlohmann::json::array();
+  for (std::uint32_t i = 0; i < std::min(entry.host_count, segment::kMaxExportHosts); ++i)
+    hosts.push_back(entry.hosts[i].view());
+  return hosts;
+}
+
 }  // namespace
 
 nlohmann::json exports(const segment::Layout& layout) {
   nlohmann::json list = nlohmann::json::array();
-  for (const auto& entry : layout.exports) {
-    const auto info = entry.read();
+  const auto config = layout.config.read();
+  for (std::size_t i = 0; i < layout.exports.size(); ++i) {
+    const auto info = layout.exports[i].read();
     if (!info || info->in_use == 0) continue;
     list.push_back({{"path", info->path},
                     {"read_only", info->read_only != 0},
@@ -23,7 +32,8 @@ nlohmann::json exports(const segment::Layout& layout) {
                     {"calls", info->calls},
                     {"errors", info->errors},
                     {"read_bytes", info->read_bytes},
-                    {"written_bytes", info->written_bytes}});
+                    {"written_bytes", info->written_bytes},
+                    {"hosts", config ? hosts_of(config->exports[i]) : nlohmann::json::array()}});
   }
   return list;
 }

@@ -48,6 +48,7 @@ void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& con
   if (config_.receive_inline_bytes < v2::kDefaultReceiveBytes) config_.max_version = kVersion1;  // V2-011
   set_client_class(config.client_class);
   peer_ = peer;
+  peer_host_ = {};
   close_reason_ = CloseReason::None;
   transition(State::Open);
   retry_ = Retry::None;

@@ -15,6 +15,7 @@
 #include <span>
 #include <utility>
 
+#include "dataplane/base/host_name.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/rpcrdma/link/close_reason.h"
@@ -103,6 +104,9 @@ class Link final : private TurnEntry {
   /// Of this life of the connection.
   bool owns(WrId id) const noexcept { return id.generation == generation_ && state_ != State::Closed; }
   const PeerAddress& peer() const noexcept { return peer_; }
+  /// Empty until the peer has authenticated itself.
+  const HostName& peer_host() const noexcept { return peer_host_; }
+  void set_peer_host(const HostName& host) noexcept { peer_host_ = host; }
   const ConnectionConfig& config() const noexcept { return config_; }
   void set_send_inline_bytes(std::uint32_t bytes) noexcept { config_.send_inline_bytes = bytes; }
   std::uint32_t client_class() const noexcept { return config_.client_class; }
@@ -273,6 +277,7 @@ class Link final : private TurnEntry {
   v2::Agreement agreement_;
   ConnectionConfig config_;
   PeerAddress peer_;
+  HostName peer_host_;
   std::uint64_t last_send_ns_ = 0;
   std::uint64_t alive_ns_ = 0;  ///< when the peer was last known to be there
   bool probing_ = false;        ///< a probe is out

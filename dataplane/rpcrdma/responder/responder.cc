@@ -30,6 +30,7 @@ Responder::Responder(ResponderContext& context, Link& link, service::Client& cli
     slot.index_ = static_cast<std::uint16_t>(i);
     slot.reply_buffer_ = reply_region.bytes.subspan(i * bytes, bytes);
     slot.peer_ = &link.peer();
+    slot.peer_host_ = &link.peer_host();
     slot.client_ = &client;
     slot.set_host(*this, storage_[i]);
   }

@@ -19,6 +19,7 @@
 #include <span>
 #include <type_traits>
 
+#include "dataplane/base/host_name.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/service/api/binding.h"
@@ -103,6 +104,8 @@ class Call {
  public:
   const rpc::CallHeader& header() const noexcept { return header_; }
   const PeerAddress& peer() const noexcept { return *peer_; }
+  /// Empty: the peer has not authenticated itself.
+  const HostName& peer_host() const noexcept { return *peer_host_; }
   /// Null for calls of another reactor's connections.
   Client* client() const noexcept { return client_; }
 
@@ -232,6 +235,7 @@ class Call {
   CallHost* host_ = nullptr;
   CallStorage* storage_ = nullptr;
   const PeerAddress* peer_ = nullptr;
+  const HostName* peer_host_ = &kNobody;
   Client* client_ = nullptr;
   std::uint32_t offered_results_ = 0;
   std::span<const std::byte> message_;
@@ -245,6 +249,8 @@ class Call {
   bool has_state_ = false;  ///< the service has asked for its state in this call
 
  private:
+  static constexpr HostName kNobody{};
+
   void reset_state() noexcept {
     storage_->state.fill(std::byte{0});
     has_state_ = true;

@@ -80,12 +80,17 @@ Execution MemoryService::execute(Call& call) noexcept {
 
 bool MemoryService::answer_again(Call& call) noexcept {
   reply_key_ = replies_.key_of(call);
-  const auto results = replies_.find(reply_key_, fs_.now_ns());
+  const auto results = replies_.find(reply_key_, call.peer_host(), fs_.now_ns());
   if (results.empty()) return false;
   ++statistics_[current_export_].repeated;
   call.results().opaque_fixed(results);
   call.complete(rpc::AcceptStat::Success);
   return true;
+}
+
+ReplyCache::Reader MemoryService::reader_of_reply(const Call& call) const noexcept {
+  const bool named = current_export_ < exports_.size() && !exports_[current_export_].hosts.empty();
+  return named ? replies_.only(call.peer_host()) : ReplyCache::Reader::Anyone;
 }
 
 void MemoryService::succeed(Call& call, Status status) noexcept {
@@ -98,7 +103,7 @@ void MemoryService::succeed(Call& call, Status status) noexcept {
     ++procedure.calls;
     procedure.errors += failed;
   }
-  if (keep_reply_) replies_.keep(reply_key_, call.results().written(), fs_.now_ns());
+  if (keep_reply_) replies_.keep(reply_key_, reader_of_reply(call), call.results().written(), fs_.now_ns());
   call.complete(rpc::AcceptStat::Success);
 }
 
@@ -154,9 +159,7 @@ MemoryService::Target MemoryService::target(Call& call, std::span<const std::byt
   }
   current_export_ = id;
   const ExportOptions& options = exports_[id];
-  const auto& allowed = options.allowed;
-  if (!allowed.empty() && std::none_of(allowed.begin(), allowed.end(),
-                                       [&](const auto& prefix) { return prefix.contains(call.peer()); })) {
+  if (!options.serves(call.peer(), call.peer_host())) {
     result.status = Status::Acces;
     return result;
   }

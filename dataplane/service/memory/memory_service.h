@@ -11,6 +11,7 @@
 // replies.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -48,6 +49,16 @@ struct ExportOptions {
   std::uint32_t anongid = 65534;
   std::uint64_t quota_bytes = 0;
   std::vector<AddressPrefix> allowed{};  ///< empty: every client
+  std::vector<HostName> hosts{};         ///< empty: every host, authenticated or not
+
+  /// Whom both lists let in. Bounded by their lengths.
+  bool serves(const PeerAddress& peer, const HostName& host) const noexcept {
+    const bool address =
+        allowed.empty() || std::any_of(allowed.begin(), allowed.end(),
+                                       [&](const auto& prefix) { return prefix.contains(peer); });
+    return address &&
+           (hosts.empty() || (!host.empty() && std::find(hosts.begin(), hosts.end(), host) != hosts.end()));
+  }
 };
 
 struct MemoryServiceConfig {
@@ -202,6 +213,7 @@ class MemoryService final : public Service {
   void list_directory(Call& call, xdr::Reader& in, bool plus) noexcept;
   void succeed(Call& call, Status status) noexcept;
   bool answer_again(Call& call) noexcept;
+  ReplyCache::Reader reader_of_reply(const Call& call) const noexcept;
 
   FileSystem fs_;
   rdma::MemoryRegion zeros_;  ///< kLargeBytes, for holes

@@ -58,7 +58,7 @@ class TestSegment {
     info.cm_id = 1000 + number;
     info.client_class = client_class;
     info.peer = peer;
-    std::copy(host.begin(), host.end(), info.host.begin());
+    info.host = HostName(host);
     layout().reactors[0].connections[number].write(info);
   }
 

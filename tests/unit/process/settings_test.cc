@@ -36,6 +36,8 @@ TEST(Settings, exports_keep_their_numbers_and_those_behind_the_last_are_left_out
   std::strcpy(from.path, "/data");
   from.allowed_count = 1;
   from.allowed[0] = {PeerAddress::from_ipv4(10, 0, 0, 0), 104};
+  from.host_count = 2;
+  from.hosts = {HostName("a"), HostName("b")};
   const auto exports = export_options(config);
   ASSERT_EQ(exports.size(), 3u);
   EXPECT_FALSE(exports[0].in_use);
@@ -47,7 +49,18 @@ TEST(Settings, exports_keep_their_numbers_and_those_behind_the_last_are_left_out
   EXPECT_EQ(to.quota_bytes, 4096u);
   ASSERT_EQ(to.allowed.size(), 1u);
   EXPECT_EQ(to.allowed[0].bits, 104u);
+  EXPECT_EQ(to.hosts, (std::vector{HostName("a"), HostName("b")}));
   EXPECT_TRUE(export_options({}).empty());
+}
+
+TEST(Settings, lists_of_an_export_are_no_longer_than_there_is_room) {
+  segment::ConfigBlock config;
+  config.exports[0].in_use = 1;
+  config.exports[0].allowed_count = config.exports[0].host_count = ~std::uint32_t{0};
+  const auto exports = export_options(config);
+  ASSERT_EQ(exports.size(), 1u);
+  EXPECT_EQ(exports[0].allowed.size(), segment::kMaxAllowed);
+  EXPECT_EQ(exports[0].hosts.size(), segment::kMaxExportHosts);
 }
 
 TEST(Settings, files_are_served_unless_nfs3_goes_elsewhere) {

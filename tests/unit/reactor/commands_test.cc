@@ -190,12 +190,13 @@ TEST_F(CommandsTest, a_command_type_that_is_none_changes_nothing) {
 
 TEST_F(CommandsTest, admit_shows_the_host_and_moves_the_connection_to_its_class) {
   segment::Command admit = command(CommandType::Admit);
-  admit.host = {'h', 'o', 's', 't'};
+  admit.host = HostName("host");
   admit.client_class = 2;
   EXPECT_EQ(parts_.status_of(admit), CommandStatus::Done);
   EXPECT_EQ(connection_.client_class(), 2u);
   EXPECT_EQ(parts_.segment.entry(connection_.number()).client_class, 2u);
-  EXPECT_STREQ(parts_.segment.entry(connection_.number()).host.data(), "host");
+  EXPECT_EQ(connection_.peer_host().view(), "host");
+  EXPECT_EQ(parts_.segment.entry(connection_.number()).host.view(), "host");
   EXPECT_EQ(use().client_class.load(), 2u);
   admit.client_class = segment::kKeepClass;
   EXPECT_EQ(parts_.status_of(admit), CommandStatus::Done);

@@ -37,6 +37,10 @@ class SummingService final : public Service {
     xdr::Reader reader(call.arguments());
     const std::uint32_t a = reader.u32();
     const std::uint32_t b = reader.u32();
+    if (call.peer_host().view() != "caller") {
+      call.complete(rpc::AcceptStat::SystemErr);
+      return Execution::Started;
+    }
     if (a % 3 == 0 && !call.require_results(512)) return Execution::NeedsMemory;
     if (a % 7 == 0) {
       call.deny(rpc::AuthStat::TooWeak);
@@ -86,6 +90,7 @@ class TransportCall final : public Call, private CallHost {
  public:
   TransportCall() : Call(static_cast<CallHost&>(*this), storage_) {
     peer_ = &own_peer_;
+    peer_host_ = &own_peer_host_;
     client_ = &own_client_;
   }
   TransportCall(FakeClient& client, BorrowedService& service) : TransportCall() {
@@ -128,6 +133,7 @@ class TransportCall final : public Call, private CallHost {
  private:
   CallStorage storage_;
   PeerAddress own_peer_;
+  HostName own_peer_host_{"caller"};
   FakeClient own_client_;
 
   void on_complete(Call&, rpc::AcceptStat accepted) noexcept override {

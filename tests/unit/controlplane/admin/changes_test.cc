@@ -83,7 +83,16 @@ TEST_F(Changes, an_export_is_checked_as_in_the_file) {
   EXPECT_EQ(operations.exports[0].read_only, 1u);
   EXPECT_NE(error("export_add", {{"path", "/c"}, {"read_only", 3}}).find("true or false"), std::string::npos);
   EXPECT_NE(error("export_add", {{"path", "/c"}, {"x]\n[admin", 3}}).find("no key"), std::string::npos);
+  EXPECT_NE(error("export_add", {{"path", "/c"}, {"hosts", {"a"}}}).find("hosts names 'a'"),
+            std::string::npos);
   EXPECT_EQ(operations.exports.size(), 1u);
+  config = config::parse(
+      "[host_authentication]\nmethod = \"psk\"\n[[host_authentication.host]]\nname = \"a\"\nkey_files = "
+      "[\"/k\"]\n",
+      "f");
+  EXPECT_EQ(result("export_add", {{"path", "/c"}, {"hosts", {"a"}}})["path"], "/c");
+  ASSERT_EQ(operations.exports.size(), 2u);
+  EXPECT_EQ(operations.exports[1].hosts[0].view(), "a");
   EXPECT_EQ(result("export_remove", {{"path", "/a"}})["path"], "/a");
   EXPECT_NE(error("export_remove", {{"path", "/z"}}).find("There is no export '/z'"), std::string::npos);
 }

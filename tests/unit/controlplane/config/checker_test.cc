@@ -114,6 +114,19 @@ TEST(Config, a_class_that_a_host_names_needs_no_addresses) {
   EXPECT_EQ(config::describe(config)["client_class"].size(), 1u);
 }
 
+TEST(Config, an_export_takes_hosts_that_can_show_their_names) {
+  const std::string host =
+      "[host_authentication]\nmethod = \"psk\"\n[[host_authentication.host]]\nname = \"a\"\n"
+      "key_files = [\"/k\"]\n";
+  const auto config = config::parse(host + "[[export]]\npath = \"/x\"\nhosts = [\"a\"]\n", "f");
+  EXPECT_EQ(config.block.exports[0].host_count, 1u);
+  EXPECT_EQ(config.block.exports[0].hosts[0].view(), "a");
+  EXPECT_EQ(config::describe(config)["export"][0]["hosts"], nlohmann::json{"a"});
+  const std::string text = "[[export]]\npath = \"/y\"\nhosts = [\"a\"]\n";
+  EXPECT_EQ(config::parse_export(text, config).hosts[0].view(), "a");
+  EXPECT_THROW(config::parse_export(text, config::defaults()), config::ConfigError);
+}
+
 TEST(Config, what_contradicts_itself_is_refused) {
   const std::pair<const char*, const char*> cases[] = {
       {"[policy]\nmin_credits = 9\nmax_credits = 3\n", "min_credits is above max_credits"},
@@ -144,6 +157,15 @@ TEST(Config, what_contradicts_itself_is_refused) {
       {"[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"/k\"]\n"
        "[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"/l\"]\n",
        "there is a host 'a' already"},
+      {"[[export]]\npath = \"/a\"\nhosts = [\"a\"]\n", "f:3: hosts names 'a': there is no such"},
+      {"[[export]]\npath = \"/a\"\nhosts = [\"\"]\n", "hosts takes the name"},
+      {"[[export]]\npath = \"/a\"\nhosts = [\"a\"]\n[[host_authentication.host]]\nname = \"a\"\nkey_files = "
+       "[\"/k\"]\n",
+       "hosts needs a host_authentication.method other than"},
+      {"[[export]]\npath = \"/a\"\nhosts = "
+       "[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\","
+       "\"\",\"\"]\n",
+       "a list of at most 16 names"},
       {"[[host_authentication.host]]\nname = \"sluice\"\nkey_files = [\"/k\"]\n", "has our own name"},
       {"[[upstream]]\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n", "name is needed"},
       {"[[upstream]]\nname = \"u\"\nprograms = [\"nfs4\"]\n", "address is needed"},

@@ -92,6 +92,17 @@ TEST(Config, hosts_and_their_keys_change_with_a_reload) {
             (std::vector<std::string>{"host_authentication.host.a", "host_authentication.host.b"}));
 }
 
+TEST(Config, the_hosts_of_an_export_change_with_a_reload) {
+  const std::string text =
+      "[host_authentication]\nmethod = \"psk\"\n[[host_authentication.host]]\nname = \"a\"\nkey_files = "
+      "[\"/a\"]\n"
+      "[[export]]\npath = \"/x\"\n";
+  const auto before = config::parse(text, "f");
+  const auto after = config::parse(text + "hosts = [\"a\"]\n", "f");
+  EXPECT_EQ(config::compare(before, after).live, std::vector<std::string>{"export./x"});
+  EXPECT_EQ(config::describe(config::live_part(before, after)), config::describe(after));
+}
+
 TEST(Config, an_export_keeps_its_place_whatever_comes_and_goes) {
   const auto block_of = [](const std::string& paths) {
     std::string text;

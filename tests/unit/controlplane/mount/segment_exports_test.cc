@@ -32,5 +32,17 @@ TEST(SegmentExports, handles_come_from_the_data_plane_and_permission_from_the_co
   EXPECT_EQ(exports.mount("/c", lab::client(1)).status, MountStatus::NoEnt);
 }
 
+TEST(SegmentExports, an_export_for_hosts_by_name_is_mounted_by_address) {
+  lab::TestSegment segment("exports");
+  config::Config config = config::parse("[[export]]\npath = \"/a\"\nclients = [\"192.0.2.0/28\"]\n", "f");
+  config.block.exports[0].host_count = 1;
+  config.block.exports[0].hosts[0] = HostName("a");
+  segment.layout().config.write(config.block);
+  segment.layout().exports[0].write({.in_use = 1, .root_handle_bytes = 1});
+  SegmentExports exports(segment.layout());
+  EXPECT_EQ(exports.mount("/a", lab::client(1)).status, MountStatus::Ok) << "whoever asks by TCP has no name";
+  EXPECT_EQ(exports.mount("/a", lab::client(16)).status, MountStatus::Acces);
+}
+
 }  // namespace
 }  // namespace sluice::mount

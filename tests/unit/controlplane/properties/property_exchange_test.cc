@@ -164,13 +164,13 @@ TEST_F(Exchange, a_host_is_admitted_with_its_name_and_into_its_class) {
   };
   const segment::Command gold = admission_of("a");
   EXPECT_EQ(gold.type, segment::CommandType::Admit);
-  EXPECT_STREQ(gold.host.data(), "a");
+  EXPECT_EQ(gold.host.view(), "a");
   EXPECT_EQ(gold.client_class, 1u);
   const segment::Command plain = admission_of("b");
   EXPECT_EQ(plain.type, segment::CommandType::Admit);
-  EXPECT_STREQ(plain.host.data(), "b");
+  EXPECT_EQ(plain.host.view(), "b");
   EXPECT_EQ(plain.client_class, segment::kKeepClass);
-  EXPECT_STREQ(admission_of(std::string(64, 'n')).host.data(), std::string(64, 'n').c_str());
+  EXPECT_EQ(admission_of(std::string(64, 'n')).host.view(), std::string(64, 'n'));
 }
 
 TEST_F(Exchange, V2_062_a_handshake_goes_on_though_its_connection_is_not_published_yet) {

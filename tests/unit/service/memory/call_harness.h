@@ -26,11 +26,13 @@ class TestCall final : public Call, private CallHost {
   TestCall()
       : Call(static_cast<CallHost&>(*this), storage_), inline_room_(kInlineBytes), large_room_(kLargeBytes) {
     peer_ = &own_peer_;
+    peer_host_ = &own_peer_host_;
   }
 
   // --- Set by the test
   rpc::CallHeader& header() noexcept { return header_; }
   void set_peer(const PeerAddress& peer) noexcept { own_peer_ = peer; }
+  void set_peer_host(const HostName& host) noexcept { own_peer_host_ = host; }
   bool memory_available = true;  ///< require_results() beyond the slot's buffer
 
   /// Keeps views: arguments have to stay valid until release().
@@ -100,6 +102,7 @@ class TestCall final : public Call, private CallHost {
  private:
   CallStorage storage_;
   PeerAddress own_peer_;
+  HostName own_peer_host_;
 
   void on_complete(Call&, rpc::AcceptStat stat) noexcept override {
     ++completions_;

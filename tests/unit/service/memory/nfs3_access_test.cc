@@ -228,6 +228,37 @@ TEST_F(AccessControl, addresses_outside_the_list_are_refused) {
   EXPECT_FALSE(listed.access(listed.root(), 1, stranger).attr.has_value()) << "unknown clients learn nothing";
 }
 
+TEST_F(AccessControl, an_export_for_hosts_is_for_those_that_have_shown_these_names) {
+  Lab named({.exports = {{.path = "/a", .root_squash = false, .hosts = {HostName("alpha"), HostName("beta")}},
+                         {.path = "/b",
+                          .root_squash = false,
+                          .allowed = {{PeerAddress::from_ipv4(10, 1, 0, 0), 96 + 16}},
+                          .hosts = {HostName("alpha")}}}});
+  const auto status = [&](std::uint32_t id, std::string_view host, PeerAddress peer) {
+    return named.getattr(named.root(id), {.uid = 1000, .gid = 1000, .peer = peer, .host = HostName(host)})
+        .status;
+  };
+  const PeerAddress peer = PeerAddress::from_ipv4(192, 0, 2, 1);
+  EXPECT_EQ(status(0, "alpha", peer), Status::Ok);
+  EXPECT_EQ(status(0, "beta", peer), Status::Ok);
+  for (const char* other : {"", "gamma", "alph", "alphabet", "Alpha"})
+    EXPECT_EQ(status(0, other, peer), Status::Acces) << other;
+  // With addresses too, both have to fit.
+  EXPECT_EQ(status(1, "alpha", peer), Status::Acces);
+  EXPECT_EQ(status(1, "alpha", PeerAddress::from_ipv4(10, 1, 2, 3)), Status::Ok);
+  EXPECT_EQ(status(1, "beta", PeerAddress::from_ipv4(10, 1, 2, 3)), Status::Acces);
+  const Caller stranger{.host = HostName("gamma")};
+  EXPECT_EQ(named.write(named.root(), 0, bytes_of("x"), stranger).status, Status::Acces);
+  EXPECT_EQ(named.create(named.root(), "f", {}, stranger).status, Status::Acces);
+  EXPECT_EQ(named.getacl(named.root(), 1, stranger).status, Status::Acces);
+  EXPECT_FALSE(named.access(named.root(), 1, stranger).attr.has_value()) << "strangers learn nothing";
+}
+
+TEST_F(AccessControl, a_list_of_hosts_without_a_name_lets_nobody_in) {
+  Lab named({.exports = {{.path = "/a", .hosts = {HostName()}}}});
+  EXPECT_EQ(named.getattr(named.root()).status, Status::Acces);
+}
+
 TEST_F(AccessControl, a_moved_directory_has_to_be_writable) {
   const Handle a = lab.directory(root, "a", 0777);
   const Handle b = lab.directory(root, "b", 0777);

@@ -319,6 +319,7 @@ void Lab::prepare(TestCall& call, std::uint32_t procedure, const Caller& caller)
   call.header().procedure = procedure;
   call.header().credential.flavor = caller.flavor;
   call.set_peer(caller.peer);
+  call.set_peer_host(caller.host);
   if (caller.flavor != rpc::AuthFlavor::Sys) return;
   rpc::AuthSys sys{.machine_name = "client", .uid = caller.uid, .gid = caller.gid};
   for (const std::uint32_t gid : caller.gids) sys.gids[sys.gid_count++] = gid;
@@ -335,7 +336,7 @@ Result Lab::run(Service& service, std::uint32_t program, std::uint32_t procedure
   rpc::ReplyHeader outcome;
   Bytes results;
   if (transport_) {
-    const Transport::Answer answer = transport_->call(call.header(), caller.peer, arguments);
+    const Transport::Answer answer = transport_->call(call.header(), caller.peer, caller.host, arguments);
     outcome = answer.header;
     results = answer.results;
   } else {

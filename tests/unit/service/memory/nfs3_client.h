@@ -89,6 +89,7 @@ struct Caller {
   std::uint32_t uid = 0, gid = 0;
   std::vector<std::uint32_t> gids{};
   PeerAddress peer = PeerAddress::from_ipv4(192, 0, 2, 1);
+  HostName host{};
 };
 inline const Caller kRoot{};
 inline const Caller kAlice{.uid = 1000, .gid = 1000};

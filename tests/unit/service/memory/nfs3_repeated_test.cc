@@ -60,6 +60,35 @@ TEST_F(Nfs3Repeated, another_xid_client_or_argument_is_another_call) {
   EXPECT_EQ(status_of(results_of(700, kRemove, "g")), static_cast<std::uint32_t>(Status::NoEnt));
 }
 
+/// A stranger at the host's address, or the host before it has shown its name, is not the host.
+TEST_F(Nfs3Repeated, the_answer_to_a_host_by_name_is_for_that_host) {
+  std::vector<ExportOptions> exports = lab.service().exports();
+  exports[0].hosts = {HostName("alpha"), HostName("beta")};
+  lab.service().exchange_exports(exports);
+  Caller host = kRoot;
+  Caller other = kRoot;
+  host.host = HostName("alpha");
+  other.host = HostName("beta");
+  const auto acces = static_cast<std::uint32_t>(Status::Acces);
+  EXPECT_EQ(status_of(results_of(699, kMkDir, "d", kRoot)), acces);
+  EXPECT_EQ(status_of(results_of(699, kMkDir, "d", host)), 0u)
+      << "the refusal of a stranger is not its answer";
+  const Bytes made = results_of(700, kMkDir, "e", host);
+  EXPECT_EQ(status_of(made), 0u);
+  EXPECT_EQ(status_of(results_of(700, kMkDir, "e", kRoot)), acces);
+  EXPECT_EQ(status_of(results_of(700, kMkDir, "e", other)), static_cast<std::uint32_t>(Status::Exist));
+  EXPECT_EQ(results_of(700, kMkDir, "e", host), made);
+}
+
+/// It calls again on a connection on which it has not shown its name yet.
+TEST_F(Nfs3Repeated, an_export_for_everybody_answers_a_host_again_that_has_lost_its_name) {
+  lab.file(root, "f");
+  Caller host = kRoot;
+  host.host = HostName("alpha");
+  EXPECT_EQ(status_of(results_of(700, kRemove, "f", host)), 0u);
+  EXPECT_EQ(status_of(results_of(700, kRemove, "f", kRoot)), 0u);
+}
+
 TEST_F(Nfs3Repeated, answers_are_forgotten_in_time_and_for_want_of_room) {
   lab.file(root, "f");
   set_test_clock(1'760'000'000'000'000'000);

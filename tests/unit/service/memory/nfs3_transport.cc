@@ -131,7 +131,7 @@ Transport::Session& Transport::session(const PeerAddress& peer) {
 }
 
 Transport::Answer Transport::call(const rpc::CallHeader& header, const PeerAddress& peer,
-                                  std::span<const std::byte> arguments) {
+                                  const HostName& host, std::span<const std::byte> arguments) {
   Bytes payload(2048 + arguments.size());
   xdr::Writer out(payload);
   rpc::encode_call(out, header);
@@ -169,6 +169,7 @@ Transport::Answer Transport::call(const rpc::CallHeader& header, const PeerAddre
       waiting.offered ? 512 : static_cast<std::uint32_t>(std::min<std::uint64_t>(bound + 64, kMostReply));
 
   Session& session = this->session(peer);
+  session.server->admit(host);
   EXPECT_TRUE(session.requester->submit(request));
   for (int i = 0; i < kMaxTurns && !waiting.done; ++i) turn();
   EXPECT_TRUE(waiting.done);

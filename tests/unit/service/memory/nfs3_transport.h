@@ -27,7 +27,8 @@ class Transport {
     rpc::ReplyHeader header;
     Bytes results;  ///< including data that was placed
   };
-  Answer call(const rpc::CallHeader& header, const PeerAddress& peer, std::span<const std::byte> arguments);
+  Answer call(const rpc::CallHeader& header, const PeerAddress& peer, const HostName& host,
+              std::span<const std::byte> arguments);
 
  private:
   struct Session {

@@ -67,7 +67,7 @@ TEST_F(Connections, one_that_has_authenticated_itself_shows_its_host) {
   info.version = 2;
   layout().reactors[0].connections[2].write(info);
   EXPECT_FALSE(show_connection(layout(), config, 0, 2).contains("host"));
-  info.host = {'a', '.', 'b'};
+  info.host = HostName("a.b");
   layout().reactors[0].connections[2].write(info);
   EXPECT_EQ(show_connection(layout(), config, 0, 2)["host"], "a.b");
 }

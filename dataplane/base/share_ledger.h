@@ -52,6 +52,18 @@ struct ShareLimits {
   std::uint32_t most = 0;        ///< that one account may hold
 };
 
+/// Half of the elements are the accounts' own, in equal parts. Nobody holds more than half of all.
+constexpr ShareLimits equal_shares(std::uint32_t elements, std::uint32_t accounts) noexcept {
+  return {.elements = elements,
+          .accounts = accounts,
+          .guaranteed = accounts > 0 ? elements / 2 / accounts : 0,
+          .most = (elements + 1) / 2};
+}
+/// Fewest elements of which equal_shares() guarantees each account one.
+constexpr std::uint32_t least_for_equal_shares(std::uint32_t accounts) noexcept {
+  return 2 * accounts;
+}
+
 class ShareLedger {
  public:
   ShareLedger() = default;

@@ -77,7 +77,7 @@ void Publisher::publish_counters() noexcept {
 
 void Publisher::publish_pools() noexcept {
   segment::PoolUse* to = area_.pools.data();
-  const auto put = [&to](const rpcrdma::SharedUse& use) {
+  const auto put = [&to](const rdma::SharedUse& use) {
     to->buffers.store(use.buffers, std::memory_order_relaxed);
     to->held.store(use.held, std::memory_order_relaxed);
     to->waiting.store(use.waiting, std::memory_order_relaxed);

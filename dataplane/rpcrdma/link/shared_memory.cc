@@ -14,25 +14,6 @@ std::uint32_t SharedMemoryConfig::small_buffers() const noexcept {
   return small_bytes > 0 ? guaranteed_small * accounts + kLentSmall : 0;
 }
 
-void SharedBuffers::provide(rdma::BufferPool pool, const ShareLimits& limits) {
-  pool_ = std::move(pool);
-  ledger_.provide(limits);
-  holders_.assign(limits.elements, nullptr);
-}
-
-std::byte* SharedBuffers::acquire(ShareAccount& account) noexcept {
-  if (!ledger_.take(account)) return nullptr;
-  std::byte* const buffer = pool_.acquire();
-  holders_[pool_.number_of(buffer)] = &account;
-  return buffer;
-}
-
-void SharedBuffers::release(std::byte* buffer) noexcept {
-  ShareAccount& account = *holders_[pool_.number_of(buffer)];
-  pool_.release(buffer);
-  ledger_.give_back(account);
-}
-
 void SharedMemory::provide(rdma::Device& device, const SharedMemoryConfig& config) {
   const std::uint32_t small = config.small_buffers();
   const std::size_t all_small = std::size_t{small} * config.small_bytes;

@@ -8,10 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "dataplane/base/share_ledger.h"
-#include "pmd/buffer_pool.h"
+#include "pmd/shared_buffers.h"
 
 namespace sluice::rpcrdma {
 
@@ -23,35 +22,6 @@ struct SharedMemoryConfig {
   std::uint32_t guaranteed_small = 1;  ///< to each account
 
   std::uint32_t small_buffers() const noexcept;
-};
-
-struct SharedUse {
-  std::uint32_t buffers = 0;
-  std::uint32_t held = 0;
-  std::uint32_t waiting = 0;
-};
-
-/// The buffers of one size, and who holds them.
-class SharedBuffers {
- public:
-  /// Setup.
-  void provide(rdma::BufferPool pool, const ShareLimits& limits);
-
-  std::byte* acquire(ShareAccount& account) noexcept;
-  void release(std::byte* buffer) noexcept;
-  std::size_t available() const noexcept { return pool_.available(); }
-  std::size_t buffer_bytes() const noexcept { return pool_.buffer_bytes(); }
-  SharedUse use() const noexcept {
-    const std::uint32_t buffers = ledger_.limits().elements;
-    return {buffers, buffers - ledger_.free(), ledger_.waiters()};
-  }
-  ShareLedger& ledger() noexcept { return ledger_; }
-  const ShareLedger& ledger() const noexcept { return ledger_; }
-
- private:
-  rdma::BufferPool pool_;
-  ShareLedger ledger_;
-  std::vector<ShareAccount*> holders_;  ///< by the number of the buffer
 };
 
 class SharedMemory {
@@ -72,8 +42,8 @@ class SharedMemory {
   std::size_t bytes_of(const std::byte* buffer) const noexcept {
     return is_small(buffer) ? small_.buffer_bytes() : large_.buffer_bytes();
   }
-  SharedUse small_use() const noexcept { return small_.use(); }
-  SharedUse large_use() const noexcept { return large_.use(); }
+  rdma::SharedUse small_use() const noexcept { return small_.use(); }
+  rdma::SharedUse large_use() const noexcept { return large_.use(); }
   std::uint64_t held_bytes(const Account& account) const noexcept {
     return std::uint64_t{account.small.held()} * small_.buffer_bytes() +
            std::uint64_t{account.large.held()} * large_.buffer_bytes();
@@ -109,8 +79,8 @@ class SharedMemory {
   }
   bool is_small(const std::byte* buffer) const noexcept { return buffer < large_begin_; }
 
-  SharedBuffers small_;
-  SharedBuffers large_;
+  rdma::SharedBuffers small_;
+  rdma::SharedBuffers large_;
   rdma::Lkey lkey_{};
   const std::byte* large_begin_ = nullptr;  ///< behind the small ones, in the same region
 };

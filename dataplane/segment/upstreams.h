@@ -34,7 +34,7 @@ inline constexpr std::uint32_t kMaxUpstreams = 8;
   X(disconnects, "Connections to the upstream that ended")                                               \
   X(callbacks, "Calls of the upstream that were passed on to their client")                              \
   X(callbacks_refused, "Calls of the upstream that no client could take")                                \
-  X(waits_number, "Calls that waited because upstream.max_calls were outstanding")                       \
+  X(waits_number, "Calls that waited for a share of upstream.max_calls, or for a connection")            \
   X(waits_room, "Calls that waited for the connection or for room in its queue")                         \
   X(waits_memory, "Replies that waited for memory")                                                      \
   X(sent_bytes, "Bytes sent to the upstream")                                                            \

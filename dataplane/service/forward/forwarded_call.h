@@ -17,7 +17,7 @@ class ForwardService;
 struct ForwardedCall {
   enum class State : std::uint8_t {
     None,           ///< not executed yet, or finished
-    AwaitingXid,    ///< UpstreamConfig::max_calls are outstanding, or no connection is free
+    AwaitingXid,    ///< waits for its client's share of the numbers, or for a connection
     AwaitingSend,   ///< waits for its connection to come up, or for room in its send queue
     AwaitingReply,  ///< in the connection's send queue or on the wire
     Held,           ///< its reply has arrived and waits for memory, or until the call itself is sent

@@ -29,8 +29,9 @@ Upstream::Upstream(const UpstreamConfig& config, tcp::Uring& uring, ReplyMemory&
       area_(area),
       clock_(clock),
       own_(config.max_clients),
-      numbers_(config.max_calls),
+      numbers_(config.numbers()),
       generation_(std::random_device{}()),
+      admission_(*this, config.numbers(), config.max_clients),
       clients_(config.max_clients) {
   const std::uint32_t total = config.shared_connections + config.max_clients + kSpareConnections;
   for (std::uint32_t i = 0; i < total; ++i) {
@@ -41,7 +42,7 @@ Upstream::Upstream(const UpstreamConfig& config, tcp::Uring& uring, ReplyMemory&
   retrying_.reserve(2 * std::size_t{total});
   dirty_.reserve(total);
   stalled_.reserve(total);
-  for (std::uint32_t i = config.max_calls; i-- > 0;) free_numbers_.push_back(i);
+  for (std::uint32_t i = config.numbers(); i-- > 0;) free_numbers_.push_back(i);
   for (ReverseCall& reverse_call : reverse_calls_) {
     reverse_call.upstream = this;
     free_reverse_calls_.push_back(&reverse_call);
@@ -53,12 +54,12 @@ Upstream::~Upstream() = default;
 // --- From the services
 
 void Upstream::register_client(service::Client& client) noexcept {
-  if (clients_[client.number()] == &client) return;
-  clients_[client.number()] = &client;
+  ClientEntry& entry = clients_[client.number()];
+  if (entry.client == &client) return;
+  entry = {.client = &client, .credit_limit = kNoLimit, .told = credit_limit_};
   client.limit_credits(credit_limit_);
 }
 
-/// Null: no dedicated connection is free now.
 UpstreamConnection* Upstream::connection_for(const ForwardedCall& forwarded) noexcept {
   service::Client& client = *forwarded.call->client();
   if (!forwarded.own_connection) return connections_[client.number() % config_.shared_connections].get();
@@ -75,25 +76,15 @@ void Upstream::submit(ForwardedCall& forwarded) noexcept {
   register_client(*forwarded.call->client());
   forwarded.state = ForwardedCall::State::AwaitingXid;
   forwarded.reply_needed = true;
-  queued_.push_back(forwarded);
-  serve_queued();
-  if (forwarded.state == ForwardedCall::State::AwaitingXid) count(Counter::waits_number);
+  if (admission_.enter(forwarded) != Admission::Lack::Nothing) count(Counter::waits_number);
 }
 
-void Upstream::serve_queued() noexcept {
-  while (!queued_.empty() && !free_numbers_.empty()) {
-    ForwardedCall& forwarded = *queued_.first();
-    UpstreamConnection* const connection = connection_for(forwarded);
-    if (connection == nullptr) return;
-    queued_.remove(forwarded);
-    forwarded.connection = connection;
-    if (!assign_xid(forwarded)) {
-      count(Counter::duplicate_xids);
-      end(forwarded);
-      continue;
-    }
-    connection->submit(forwarded);
-  }
+void Upstream::start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept {
+  forwarded.connection = &connection;
+  if (assign_xid(forwarded)) return connection.submit(forwarded);
+  count(Counter::duplicate_xids);
+  admission_.finished(forwarded);
+  end(forwarded);
 }
 
 /// False: the call must keep its XID, which is already outstanding on the connection.
@@ -108,13 +99,15 @@ bool Upstream::assign_xid(ForwardedCall& forwarded) noexcept {
     ++kept_xids_;
     return true;
   }
-  const auto next = [&] { return forwarded.xid = ++generation_ * config_.max_calls | forwarded.number; };
+  const auto next = [&] {
+    return forwarded.xid = ++generation_ * static_cast<std::uint32_t>(numbers_.size()) | forwarded.number;
+  };
   if (find_kept(*forwarded.connection, next()) != nullptr) next();
   return true;
 }
 
 ForwardedCall* Upstream::find(UpstreamConnection& connection, std::uint32_t xid) noexcept {
-  ForwardedCall* const forwarded = numbers_[xid & (config_.max_calls - 1)];
+  ForwardedCall* const forwarded = numbers_[xid & (numbers_.size() - 1)];
   if (forwarded != nullptr && forwarded->xid == xid && forwarded->connection == &connection) return forwarded;
   return find_kept(connection, xid);
 }
@@ -130,12 +123,13 @@ ForwardedCall* Upstream::find_kept(UpstreamConnection& connection, std::uint32_t
 /// Removes the call from its queue or connection and frees its number: no reply can find it any more.
 void Upstream::unlink(ForwardedCall& forwarded) noexcept {
   if (forwarded.state == ForwardedCall::State::AwaitingXid) {
-    queued_.remove(forwarded);
+    admission_.leave(forwarded);
   } else if (forwarded.connection != nullptr) {
     forwarded.connection->remove(forwarded);
     numbers_[forwarded.number] = nullptr;
     free_numbers_.push_back(forwarded.number);
     if (forwarded.keeps_xid) --kept_xids_;
+    admission_.finished(forwarded);
   }
   forwarded.state = ForwardedCall::State::None;
 }
@@ -170,9 +164,9 @@ void Upstream::give_up_calls_of(ForwardedCallList& calls, const service::Client&
 
 void Upstream::client_gone(service::Client& client) noexcept {
   const std::uint16_t number = client.number();
-  if (clients_[number] != &client) return;  // it never made a call
-  clients_[number] = nullptr;
-  give_up_calls_of(queued_, client);
+  if (clients_[number].client != &client) return;  // it never made a call
+  clients_[number] = {};
+  give_up_calls_of(admission_.waiting_of(number), client);
   for (std::uint32_t i = 0; i < config_.shared_connections; ++i)
     give_up_calls_of(connections_[i]->calls(), client);
   UpstreamConnection* const own = std::exchange(own_[number], nullptr);
@@ -181,7 +175,6 @@ void Upstream::client_gone(service::Client& client) noexcept {
     own->retire();
     retiring_.push_back(own);
   }
-  serve_queued();
 }
 
 void Upstream::release(ForwardedCall& forwarded) noexcept {
@@ -339,7 +332,6 @@ void Upstream::answered(ForwardedCall& forwarded) noexcept {
   area_.upstream_ns.record(clock_() - forwarded.sent_ns);
   count(Counter::replies);
   unlink(forwarded);
-  serve_queued();
 }
 
 void Upstream::stall(UpstreamConnection& connection) noexcept {
@@ -418,13 +410,13 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
     free_.push_back(connection);
     return true;
   });
-  serve_queued();
+  admission_.serve_without_connection();
   if (now_ns - interval_start_ns_ < kCreditIntervalNs) return;
   interval_start_ns_ = now_ns;
   // Not now_ns: calls may have begun after the loop read its clock, and ages are unsigned.
   const std::uint64_t clock_ns = clock_();
   expire(clock_ns);
-  update_credit_limit(clock_ns);
+  update_credit_limits(clock_ns);
   publish();
 }
 
@@ -450,32 +442,46 @@ void Upstream::expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept {
 
 void Upstream::expire(std::uint64_t now_ns) noexcept {
   if (config_.call_timeout_ns == 0) return;
-  expire(queued_, now_ns);
+  if (admission_.waiting() > 0)
+    for (std::uint32_t i = 0; i < admission_.clients(); ++i) expire(admission_.waiting_of(i), now_ns);
   for (const auto& connection : connections_) expire(connection->calls(), now_ns);
 }
 
-/// Credits beyond what a slow upstream can use would only fill queues here. RFC 8166, section 3.3.1 lets the
-/// responder grant what its resources allow.
-void Upstream::update_credit_limit(std::uint64_t now_ns) noexcept {
-  bool slow = !queued_.empty();
+bool Upstream::is_slow(std::uint64_t now_ns) noexcept {
   for (const auto& connection : connections_) {
     const ForwardedCall* const oldest = connection->calls().first();
-    slow = slow || (oldest != nullptr && now_ns - oldest->begun_ns > kSlowNs);
+    if (oldest != nullptr && now_ns - oldest->begun_ns > kSlowNs) return true;
   }
-  const std::uint32_t before = credit_limit_;
-  if (slow)
-    credit_limit_ = std::max<std::uint32_t>(std::min(credit_limit_, config_.credits) / 2, 1);
-  else if (credit_limit_ != ~std::uint32_t{0})
-    credit_limit_ = credit_limit_ * 2 >= config_.credits ? ~std::uint32_t{0} : credit_limit_ * 2;
-  if (credit_limit_ == before) return;
-  for (service::Client* client : clients_)
-    if (client != nullptr) client->limit_credits(credit_limit_);
+  return false;
+}
+
+std::uint32_t Upstream::next_credit_limit(std::uint32_t limit, bool slow) const noexcept {
+  if (slow) return std::max<std::uint32_t>(std::min(limit, config_.credits) / 2, 1);
+  return limit == kNoLimit || limit * 2 >= config_.credits ? kNoLimit : limit * 2;
+}
+
+/// Credits beyond what a slow upstream can use would only fill queues here. RFC 8166, section 3.3.1 lets the
+/// responder grant what its resources allow. A client that has more calls than its share of the numbers is
+/// alone with that.
+void Upstream::update_credit_limits(std::uint64_t now_ns) noexcept {
+  credit_limit_ = next_credit_limit(credit_limit_, is_slow(now_ns));
+  for (std::uint32_t i = 0; i < clients_.size(); ++i) {
+    ClientEntry& entry = clients_[i];
+    if (entry.client == nullptr) continue;
+    entry.credit_limit = next_credit_limit(entry.credit_limit, admission_.lacks_numbers(i));
+    tell_credit_limit(entry);
+  }
+}
+
+void Upstream::tell_credit_limit(ClientEntry& entry) noexcept {
+  const std::uint32_t limit = std::min(credit_limit_, entry.credit_limit);
+  if (std::exchange(entry.told, limit) != limit) entry.client->limit_credits(limit);
 }
 
 void Upstream::publish() noexcept {
   std::uint32_t up = 0;
   std::uint32_t connecting = 0;
-  std::uint32_t waiting = queued_.size();
+  std::uint32_t waiting = admission_.waiting();
   std::uint32_t outstanding = 0;
   for (const auto& connection : connections_) {
     up += connection->state() == UpstreamConnection::State::Up;
@@ -488,7 +494,7 @@ void Upstream::publish() noexcept {
   area_.connecting.store(connecting, std::memory_order_relaxed);
   area_.waiting.store(waiting, std::memory_order_relaxed);
   area_.outstanding.store(outstanding, std::memory_order_relaxed);
-  area_.credit_limit.store(credit_limit_ == ~std::uint32_t{0} ? 0 : credit_limit_, std::memory_order_relaxed);
+  area_.credit_limit.store(credit_limit_ == kNoLimit ? 0 : credit_limit_, std::memory_order_relaxed);
 }
 
 }  // namespace sluice::forward

@@ -9,13 +9,16 @@
 
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "dataplane/segment/upstreams.h"
+#include "dataplane/service/forward/admission.h"
 #include "dataplane/service/forward/forwarded_call.h"
 #include "dataplane/service/forward/upstream_connection.h"
 #include "pmd/buffer_pool.h"
@@ -41,11 +44,16 @@ struct UpstreamConfig {
   sockaddr_storage address{};
   socklen_t address_bytes = 0;
   std::uint32_t shared_connections = 4;
-  std::uint32_t max_calls = 1024;                   ///< outstanding at once; a power of two
+  std::uint32_t max_calls = 1024;                   ///< outstanding at once; a power of two; see numbers()
   std::uint32_t max_clients = 64;                   ///< client connections of the reactor
   std::uint64_t call_timeout_ns = 120'000'000'000;  ///< zero: none
   bool privileged_port = false;                     ///< bind to a port below 1024
   std::uint32_t credits = 64;                       ///< upper bound per client
+
+  /// Calls that can be outstanding: max_calls, and no fewer than leave each client one.
+  std::uint32_t numbers() const noexcept {
+    return std::max(max_calls, std::bit_ceil(least_for_equal_shares(max_clients)));
+  }
 };
 
 /// Registered memory for replies, shared by all upstreams of a reactor.
@@ -80,6 +88,15 @@ class Upstream {
   void flush() noexcept;
   void background(std::uint64_t now_ns) noexcept;
   void resume_stalled() noexcept;
+  /// Once in a turn, behind everything that ends calls.
+  void serve_waiting() noexcept { admission_.serve_waiting(); }
+
+  // For the admission of calls.
+  /// Of a client that waits for a dedicated one: null if none is free now.
+  UpstreamConnection* connection_for(const ForwardedCall& forwarded) noexcept;
+  bool has_free_connections() const noexcept { return !free_.empty(); }
+  /// The call has been admitted, and goes on the connection that connection_for() has given.
+  void start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept;
 
   // For its connections.
   /// False: no memory to process the record now; pass it again later.
@@ -109,9 +126,7 @@ class Upstream {
     std::uint32_t xid = 0;
   };
 
-  UpstreamConnection* connection_for(const ForwardedCall& forwarded) noexcept;
   void register_client(service::Client& client) noexcept;
-  void serve_queued() noexcept;
   bool assign_xid(ForwardedCall& forwarded) noexcept;
   void unlink(ForwardedCall& forwarded) noexcept;
   ForwardedCall* find_kept(UpstreamConnection& connection, std::uint32_t xid) noexcept;
@@ -128,7 +143,9 @@ class Upstream {
   void end(ForwardedCall& forwarded) noexcept;
   void expire(std::uint64_t now_ns) noexcept;
   void expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept;
-  void update_credit_limit(std::uint64_t now_ns) noexcept;
+  bool is_slow(std::uint64_t now_ns) noexcept;
+  std::uint32_t next_credit_limit(std::uint32_t limit, bool slow) const noexcept;
+  void update_credit_limits(std::uint64_t now_ns) noexcept;
   void publish() noexcept;
 
   const UpstreamConfig config_;
@@ -149,13 +166,21 @@ class Upstream {
   std::vector<std::uint32_t> free_numbers_;
   std::uint32_t generation_;     ///< high bits of the next XID
   std::uint32_t kept_xids_ = 0;  ///< outstanding calls that keep their client's XID
-  ForwardedCallList queued_;     ///< AwaitingXid
+  Admission admission_;          ///< of calls AwaitingXid
 
   std::array<ReverseCall, kMaxReverseCalls> reverse_calls_;
   std::vector<ReverseCall*> free_reverse_calls_;
 
-  std::vector<service::Client*> clients_;  ///< by number; null until the client's first call
-  std::uint32_t credit_limit_ = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNoLimit = ~std::uint32_t{0};
+  struct ClientEntry {
+    service::Client* client = nullptr;      ///< null until the client's first call
+    std::uint32_t credit_limit = kNoLimit;  ///< of its own, because its calls wait for numbers
+    std::uint32_t told = kNoLimit;
+  };
+  void tell_credit_limit(ClientEntry& entry) noexcept;
+
+  std::vector<ClientEntry> clients_;       ///< by number
+  std::uint32_t credit_limit_ = kNoLimit;  ///< of each client, because the upstream is slow
   std::uint64_t interval_start_ns_ = 0;
   std::uint64_t ticked_ns_ = 0;
 };

@@ -55,6 +55,7 @@ bool Upstreams::poll(std::uint64_t now_ns) noexcept {
   });
   for (const auto& upstream : upstreams_) {
     upstream->resume_stalled();
+    upstream->serve_waiting();
     upstream->background(now_ns);
   }
   return count > 0;

@@ -179,23 +179,8 @@ TEST(ForwardBooks, own_connections_of_clients_that_leave_are_there_for_others) {
       return lab.engine->connection(0).state() == rpcrdma::Connection::State::Closed;
     }));
     lab.turns(5);
-    while (client.engine.take_closed() != nullptr) {
-    }
     client.finished.clear();
-    rdma::ConnectionManager& cm = *client.device->connection_manager();
-    client.connection->open(client.device->create_queue_pair(client.engine.queue_pair_limits()),
-                            client.connection->config(), {}, &client.requester);
-    ASSERT_TRUE(cm.connect(client.connection->queue_pair(), conformance::kPort, {}));
-    bool up = false;
-    ASSERT_TRUE(lab.until([&] {
-      lab.accept_clients();
-      rdma::CmEvent events[4];
-      const std::size_t count = cm.poll_events(events);
-      for (const rdma::CmEvent& event : std::span(events, count))
-        up = up || event.type == rdma::CmEventType::Established;
-      return up;
-    }));
-    client.connection->established();
+    lab.reconnect(client);
   }
 }
 

@@ -33,6 +33,7 @@ rpcrdma::EngineConfig server_engine(const ForwardOptions& options) {
 }  // namespace
 
 std::uint64_t ForwardLab::clock() noexcept {
+  if (stopped_ns != 0) return stopped_ns;
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) +
          skipped_ns;
@@ -119,7 +120,9 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
   device->connection_manager()->listen(conformance::kPort);
 }
 
-ForwardLab::~ForwardLab() = default;
+ForwardLab::~ForwardLab() {
+  start_clock();
+}
 
 LabClient& ForwardLab::add_client() {
   clients.push_back(std::make_unique<LabClient>(fabric, options, static_cast<int>(clients.size())));
@@ -185,6 +188,18 @@ void ForwardLab::accept_clients() {
 void ForwardLab::disconnect(LabClient& client) {
   client.disconnect();
   EXPECT_TRUE(until([&] { return client.connection->state() == rpcrdma::Connection::State::Closed; }));
+}
+
+void ForwardLab::reconnect(LabClient& client) {
+  while (client.engine.take_closed() != nullptr) {
+  }
+  rdma::ConnectionManager& cm = *client.device->connection_manager();
+  client.connection->open(client.device->create_queue_pair(client.engine.queue_pair_limits()),
+                          client.connection->config(), {}, &client.requester);
+  client.cm_id = cm.connect(client.connection->queue_pair(), conformance::kPort, {});
+  ASSERT_TRUE(client.cm_id);
+  await_established(cm);
+  client.connection->established();
 }
 
 void ForwardLab::turn() {

@@ -86,6 +86,8 @@ class ForwardLab {
   LabClient& add_client();
   std::unique_ptr<conformance::RawPeer> add_raw_peer();
   void disconnect(LabClient& client);
+  /// Connects a client again that has been disconnected.
+  void reconnect(LabClient& client);
 
   void turn();
   /// Accepts connections that clients request.
@@ -96,6 +98,9 @@ class ForwardLab {
   /// Polls long enough to see that something does not happen.
   void turns(int count = 300);
   void pass(std::uint64_t ns) { skipped_ns += ns; }
+  /// Time stands still until the next of these calls.
+  void stop_clock() { stopped_ns = clock(); }
+  void start_clock() { stopped_ns = 0; }
 
   Outcome call(LabClient& client, rpcrdma::Request request, std::vector<std::uint32_t> item_counts = {});
   std::uint64_t count(segment::UpstreamCounter counter) const {
@@ -114,6 +119,7 @@ class ForwardLab {
   std::vector<conformance::RawPeer*> raw_peers;
   std::function<void()> beside;                ///< polled as well
   static inline std::uint64_t skipped_ns = 0;  ///< how far tests have advanced the clock
+  static inline std::uint64_t stopped_ns = 0;  ///< what the clock shows; zero: it runs
 
  private:
   /// Polls until `cm` reports the connection established.

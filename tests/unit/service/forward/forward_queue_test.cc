@@ -24,32 +24,127 @@ LabClient& warmed_client(ForwardLab& lab) {
   client.finished.clear();
   return client;
 }
-TEST(ForwardQueue, calls_of_a_client_that_leaves_give_up_their_places) {
-  ForwardLab lab({.shared_connections = 1, .max_calls = 2});
+bool all_back(const LabClient& client) {
+  return std::all_of(client.finished.begin(), client.finished.end(),
+                     [](const auto& outcome) { return outcome.has_value(); });
+}
+void submit(LabClient& client, std::uint32_t calls, std::uint32_t word) {
+  for (std::uint32_t i = 0; i < calls; ++i) client.submit({.payload = plain(word), .max_reply_bytes = 64});
+}
+
+/// Sixteen numbers for eight clients: each has one, and eight are lent.
+constexpr std::uint32_t kNumbers = 16;
+constexpr std::uint32_t kMost = kNumbers / 2;
+
+struct Numbers : testing::Test {
+  ForwardLab lab{{.shared_connections = 1, .max_calls = kNumbers}};
+  bool has_come(std::size_t calls) {
+    return bool{lab.until([&] { return lab.upstream.calls.size() == calls; })};
+  }
+  std::uint32_t word_of(std::size_t call) { return word_at(lab.upstream.calls[call].message, 10); }
+  void answer(std::size_t call) { lab.upstream.send(0, record(echo(lab.upstream.calls[call]))); }
+};
+
+TEST_F(Numbers, clients_whose_calls_hang_leave_each_other_client_some) {
+  LabClient& first = warmed_client(lab);
+  LabClient& second = warmed_client(lab);
+  LabClient& victim = warmed_client(lab);
+  lab.upstream.calls.clear();
+  submit(first, lab.options.credits, 1);
+  ASSERT_TRUE(has_come(kMost)) << "one client has half of all";
+  submit(second, lab.options.credits, 2);
+  ASSERT_TRUE(has_come(kMost + 2)) << "what is left of those that are lent, and its own";
+  EXPECT_EQ(lab.count(Counter::waits_number), 2 * lab.options.credits - kMost - 2);
+  for (std::size_t round = 0; round < 3; ++round) {
+    submit(victim, 1, 3);
+    ASSERT_TRUE(has_come(kMost + 3 + round));
+    answer(kMost + 2 + round);
+    ASSERT_TRUE(lab.until([&] { return all_back(victim); }));
+  }
+  lab.upstream.answer = echo;
+  for (std::size_t i = 0; i < kMost + 2; ++i) answer(i);
+  EXPECT_TRUE(lab.until([&] { return all_back(first) && all_back(second); }));
+}
+
+TEST_F(Numbers, clients_that_wait_for_them_are_served_in_turn) {
+  LabClient& first = warmed_client(lab);
+  LabClient& second = warmed_client(lab);
+  lab.upstream.calls.clear();
+  submit(first, lab.options.credits, 1);
+  ASSERT_TRUE(has_come(kMost));
+  submit(second, lab.options.credits, 2);
+  ASSERT_TRUE(has_come(kMost + 2));
+  for (std::size_t i = 0; i < 6; ++i) answer(i);
+  ASSERT_TRUE(has_come(kMost + 8));
+  for (std::size_t i = 0; i < 6; ++i)
+    EXPECT_EQ(word_of(kMost + 2 + i), i % 2 == 0 ? 2u : 1u) << "though the first has waited longer " << i;
+}
+
+TEST_F(Numbers, a_client_that_has_more_calls_than_its_share_is_alone_granted_less) {
+  LabClient& greedy = warmed_client(lab);
+  LabClient& modest = warmed_client(lab);
+  const auto grant = [&](std::uint16_t number) {
+    return static_cast<std::uint32_t>(lab.engine->connection(number).responder().grant());
+  };
+  submit(modest, 1, 2);
+  lab.stop_clock();  // no call is slow
+  submit(greedy, lab.options.credits, 1);
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::waits_number) == lab.options.credits - kMost; }));
+  lab.upstreams->poll(ForwardLab::clock() + forward::kCreditIntervalNs + forward::kTickNs);
+  EXPECT_EQ(grant(0), lab.options.credits / 2);
+  EXPECT_EQ(grant(1), lab.options.credits);
+  EXPECT_EQ(lab.upstream.calls.size(), kMost + 1u);
+}
+
+TEST_F(Numbers, who_waits_for_a_connection_of_its_own_stops_nobody_else) {
+  LabClient& other = warmed_client(lab);
+  LabClient& comes_and_goes = lab.add_client();
+  lab.upstream.answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
+  const Bytes compound = call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, words({0, 1, 0}));
+  lab.stop_clock();  // those that end are not used again yet
+  const auto calls = [&] { return comes_and_goes.submit({.payload = compound, .max_reply_bytes = 64}); };
+  std::size_t rounds = 0;
+  while (lab.count(Counter::waits_number) == 0) {
+    ASSERT_LT(++rounds, 100u);
+    const std::size_t index = calls();
+    ASSERT_TRUE(lab.until(
+        [&] { return comes_and_goes.finished[index].has_value() || lab.count(Counter::waits_number) > 0; }));
+    if (lab.count(Counter::waits_number) > 0) break;
+    lab.disconnect(comes_and_goes);
+    lab.turns(20);
+    lab.reconnect(comes_and_goes);
+  }
+  lab.upstream.answer = echo;
+  EXPECT_EQ(word_at(lab.call(other, {.payload = plain(5), .max_reply_bytes = 64}).message, 6), 5u);
+  EXPECT_FALSE(comes_and_goes.finished.back().has_value());
+  lab.upstream.answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
+  lab.start_clock();
+  lab.pass(forward::kTickNs);
+  EXPECT_TRUE(lab.until([&] { return comes_and_goes.finished.back().has_value(); }));
+}
+
+TEST_F(Numbers, calls_of_a_client_that_leaves_give_up_their_places) {
   LabClient& leaves = warmed_client(lab);
   LabClient& stays = warmed_client(lab);
   lab.upstream.calls.clear();
-  const std::uint64_t waited = lab.count(Counter::waits_number);
-  for (std::uint32_t i = 0; i < 4; ++i) leaves.submit({.payload = plain(i), .max_reply_bytes = 64});
-  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::waits_number) == waited + 2; }));
-  stays.submit({.payload = plain(9), .max_reply_bytes = 64});
-  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::waits_number) == waited + 3; }));
-  ASSERT_EQ(lab.upstream.calls.size(), 2u);
+  submit(leaves, kMost + 2, 1);
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::waits_number) == 2; }));
+  submit(stays, 3, 9);
+  ASSERT_TRUE(lab.until([&] { return lab.count(Counter::waits_number) == 3; }));
+  ASSERT_EQ(lab.upstream.calls.size(), kMost + 2);
   lab.disconnect(leaves);
-  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 3; }));
-  EXPECT_EQ(word_at(lab.upstream.calls[2].message, 10), 9u)
-      << "nothing is sent for the client that disconnected";
-  EXPECT_EQ(lab.count(Counter::abandoned), 4u);
-  lab.upstream.send(0, record(echo(lab.upstream.calls[2])));
-  ASSERT_TRUE(lab.until([&] { return stays.finished[0].has_value(); }));
-  lab.upstream.answer = echo;
-  for (std::uint32_t i = 0; i < 4; ++i)
-    EXPECT_EQ(word_at(lab.call(stays, {.payload = plain(i), .max_reply_bytes = 64}).message, 6), i);
-  EXPECT_EQ(lab.upstream.calls.size(), 7u);
+  ASSERT_TRUE(has_come(kMost + 3));
+  EXPECT_EQ(word_of(kMost + 2), 9u) << "nothing is sent for the client that disconnected";
+  EXPECT_EQ(lab.count(Counter::abandoned), kMost + 2u);
+  for (std::size_t i = kMost; i < kMost + 3; ++i) answer(i);
+  ASSERT_TRUE(lab.until([&] { return all_back(stays); }));
+  // All that it held is back.
+  submit(stays, kMost, 5);
+  EXPECT_TRUE(has_come(2 * kMost + 3u));
 }
 
 TEST(ForwardQueue, a_reply_that_waits_for_memory_has_freed_its_number) {
-  ForwardLab lab({.record_buffers = 4, .reply_buffers = 1, .shared_connections = 1, .max_calls = 2});
+  ForwardLab lab({.record_buffers = 32, .reply_buffers = 1, .shared_connections = 1, .max_calls = kNumbers});
   LabClient& client = warmed_client(lab);
   rpcrdma::SharedMemory::Account other;
   std::byte* const taken = lab.engine->reply_memory().acquire(other, 1);
@@ -58,13 +153,13 @@ TEST(ForwardQueue, a_reply_that_waits_for_memory_has_freed_its_number) {
     const std::uint32_t word = word_at(call.message, 10);
     return word == 9 ? echo(call) : success(call.xid(), pattern(100'000, word));
   };
-  for (std::uint32_t i = 0; i < 2; ++i) client.submit({.payload = plain(i), .max_reply_bytes = 1u << 20});
-  ASSERT_TRUE(lab.until([&] { return lab.engine->counters().waits_reply_memory == 2; }));
-  EXPECT_EQ(lab.count(Counter::replies), 3u);
+  for (std::uint32_t i = 0; i < kMost; ++i) client.submit({.payload = plain(i), .max_reply_bytes = 1u << 20});
+  ASSERT_TRUE(lab.until([&] { return lab.engine->counters().waits_reply_memory == kMost; }));
+  EXPECT_EQ(lab.count(Counter::replies), kMost + 1u);
   EXPECT_EQ(word_at(lab.call(client, {.payload = plain(9), .max_reply_bytes = 64}).message, 6), 9u);
-  EXPECT_FALSE(client.finished[0].has_value() || client.finished[1].has_value());
+  for (std::uint32_t i = 0; i < kMost; ++i) EXPECT_FALSE(client.finished[i].has_value());
   lab.engine->reply_memory().release(taken);
-  ASSERT_TRUE(lab.until([&] { return client.finished[0].has_value() && client.finished[1].has_value(); }));
+  ASSERT_TRUE(lab.until([&] { return all_back(client); }));
 }
 
 TEST(ForwardQueue, its_state_is_published_once_in_an_interval_of_whole_ticks) {

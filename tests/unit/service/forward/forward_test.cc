@@ -168,7 +168,8 @@ TEST_P(Versions, many_calls_of_many_clients_each_get_their_own_reply) {
 }
 
 TEST(Forward, more_calls_than_may_be_outstanding_wait_their_turn) {
-  ForwardLab lab({.max_calls = 4});
+  constexpr std::size_t kMost = 8;  // half of the numbers
+  ForwardLab lab({.max_calls = 2 * kMost});
   LabClient& client = lab.add_client();
   lab.upstream.answer = [](const auto& call) { return success(call.xid()); };
   lab.call(client, {.payload = plain(), .max_reply_bytes = 64});  // has all credits now
@@ -176,14 +177,17 @@ TEST(Forward, more_calls_than_may_be_outstanding_wait_their_turn) {
   lab.upstream.calls.clear();
   client.finished.clear();
   for (std::uint32_t i = 0; i < 16; ++i) client.submit({.payload = plain(words({i})), .max_reply_bytes = 64});
-  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 4; }));
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == kMost; }));
   lab.turns();
-  EXPECT_EQ(lab.upstream.calls.size(), 4u);
-  EXPECT_EQ(lab.count(Counter::waits_number), 12u);
+  EXPECT_EQ(lab.upstream.calls.size(), kMost);
+  EXPECT_EQ(lab.count(Counter::waits_number), 16 - kMost);
   lab.upstream.answer = [](const auto& call) { return success(call.xid()); };
-  for (std::size_t i = 0; i < 4; ++i)
-    lab.upstream.send(lab.upstream.calls[i].connection, record(success(lab.upstream.calls[i].xid())));
+  for (std::size_t i = 0; i < kMost; ++i) {
+    const FakeUpstream::Call call = lab.upstream.calls[i];
+    lab.upstream.send(call.connection, record(success(call.xid())));
+  }
   ASSERT_TRUE(lab.until([&] { return client.finished[15].has_value(); }));
+  for (std::uint32_t i = 0; i < 16; ++i) EXPECT_EQ(word_at(lab.upstream.calls[i].message, 10), i);
 }
 
 TEST(Forward, replies_wait_for_memory_and_all_come) {

@@ -18,8 +18,10 @@ using Line = std::pair<const char*, std::uint64_t>;
 
 std::uint64_t upstream_bytes(const segment::ConfigBlock& config) {
   if (config.upstream_count == 0) return 0;
-  return std::uint64_t{config.reactors} * (config.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
-                                           config.item_buffers * std::uint64_t{forward::kItemBytes});
+  const forward::ReplyBuffers replies{.records = config.record_buffers, .items = config.item_buffers};
+  const std::uint64_t each = replies.records * std::uint64_t{tcp::kMaxRecordBytes} +
+                             replies.items_for(config.all_connections()) * std::uint64_t{forward::kItemBytes};
+  return std::uint64_t{config.reactors} * config.upstream_count * each;
 }
 
 std::uint64_t reverse_bytes(const segment::ConfigBlock& config) {

@@ -13,14 +13,16 @@ namespace {
 static_assert(segment::kMaxExports == service::memory::kMaxExports);
 
 forward::UpstreamConfig upstream_config(const segment::ConfigBlock& config,
-                                        const segment::UpstreamConfig& from) {
+                                        const segment::UpstreamConfig& from,
+                                        const forward::ReplyBuffers& replies) {
   forward::UpstreamConfig upstream{.name = from.name,
                                    .shared_connections = from.connections,
                                    .max_calls = from.max_calls,
                                    .max_clients = config.all_connections(),
                                    .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
                                    .privileged_port = from.privileged_port != 0,
-                                   .credits = config.credits};
+                                   .credits = config.credits,
+                                   .replies = replies};
   const auto port = static_cast<std::uint16_t>(from.port);
   upstream.address_bytes = tcp::socket_address(from.address, port, upstream.address);
   return upstream;
@@ -112,16 +114,16 @@ ingress::IngressConfig ingress_config(const segment::ConfigBlock& config) {
 }
 
 forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area) {
-  forward::UpstreamsConfig upstreams{
-      .record_buffers = require_pool("[forward] record_buffers", config.record_buffers,
-                                     {{"a long reply, from its first bytes until its call is released", 1}}),
-      .item_buffers = require_pool("[forward] item_buffers", config.item_buffers,
-                                   {{"the data of a short reply, until its call is released", 1}}),
-      .upstreams = {}};
+  const forward::ReplyBuffers replies{
+      .records = require_pool("[forward] record_buffers", config.record_buffers,
+                              {{"a call with a long reply, until it is released", 1}}),
+      .items = require_pool("[forward] item_buffers", config.item_buffers,
+                            {{"a call with a short reply, until it is released", 1}})};
+  forward::UpstreamsConfig upstreams;
   for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
     const segment::UpstreamConfig& from = config.upstreams[i];
     forward::UpstreamSetup setup{
-        .config = upstream_config(config, from), .routes = {}, .area = &area.upstreams[i]};
+        .config = upstream_config(config, from, replies), .routes = {}, .area = &area.upstreams[i]};
     for (std::uint32_t r = 0; r < from.route_count; ++r)
       setup.routes.push_back({from.routes[r].program, from.routes[r].version});
     upstreams.upstreams.push_back(std::move(setup));

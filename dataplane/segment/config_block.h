@@ -147,8 +147,8 @@ struct ConfigBlock {
   std::array<std::byte, 16> handle_key{};  ///< MAC key of file handles; kept across data plane restarts
   std::uint32_t upstream_count = 0;
   std::array<UpstreamConfig, kMaxUpstreams> upstreams;
-  std::uint32_t record_buffers = 32;    ///< per reactor, for long replies of upstreams
-  std::uint32_t item_buffers = 512;     ///< per reactor, for the eligible data of short replies
+  std::uint32_t record_buffers = 128;   ///< per reactor and upstream, for calls with long replies
+  std::uint32_t item_buffers = 512;     ///< per reactor and upstream, for calls with short replies
   std::uint32_t callback_clients = 64;  ///< per reactor: clients that upstreams may call back
   ReverseConfig reverse;
 

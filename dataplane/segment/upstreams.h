@@ -36,7 +36,7 @@ inline constexpr std::uint32_t kMaxUpstreams = 8;
   X(callbacks_refused, "Calls of the upstream that no client could take")                                \
   X(waits_number, "Calls that waited for a share of upstream.max_calls, or for a connection")            \
   X(waits_room, "Calls that waited for the connection or for room in its queue")                         \
-  X(waits_memory, "Replies that waited for memory")                                                      \
+  X(waits_memory, "Calls that waited for memory for their replies")                                      \
   X(sent_bytes, "Bytes sent to the upstream")                                                            \
   X(received_bytes, "Bytes received from the upstream")
 

@@ -99,7 +99,8 @@ RecordStream::Step RecordStream::next() noexcept {
       if (!begin_fragment()) return Step::Broken;
       if (joined_ + fragment_left_ > max_record_bytes_) return begin_skipping() ? skip() : Step::Broken;
     }
-    if (memory_ == nullptr && joined_ + fragment_left_ > buffer_.size()) return Step::NeedMemory;
+    if (memory_ == nullptr && joined_ + fragment_left_ > buffer_.size())
+      return joined_ + unread() < kHeadBytes ? Step::NeedBytes : Step::NeedMemory;
     const std::size_t here = std::min(fragment_left_, unread());
     if (memory_ != nullptr) {
       if (here > 0) std::memcpy(memory_ + joined_, buffer_.data() + at_, here);

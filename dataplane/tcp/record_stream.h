@@ -42,12 +42,14 @@ inline std::array<std::byte, kRecordHeadBytes> record_head(std::size_t message_b
 
 class RecordStream {
  public:
+  static constexpr std::size_t kHeadBytes = 2 * xdr::kUnit;
+
   enum class Step : std::uint8_t {
     Record,      ///< record() is complete
     NeedBytes,   ///< receive into room()
-    NeedMemory,  ///< the record does not fit the buffer: call lend()
-    Skipped,     ///< a record longer than max_record_bytes was skipped; record() is its first word
-    Broken,      ///< a limit was exceeded: close the connection
+    NeedMemory,  ///< the record does not fit the buffer: call lend() or skip_record()
+    Skipped,  ///< a record was skipped, as asked or longer than max_record_bytes; record() is its first word
+    Broken,   ///< a limit was exceeded: close the connection
   };
 
   /// Setup. `buffer` outlives the stream.
@@ -63,6 +65,10 @@ class RecordStream {
   /// After Record: next() returns the same record again.
   void keep() noexcept { kept_ = true; }
 
+  /// After NeedMemory: the first two words of the record, XID and message type.
+  std::span<const std::byte> head() const noexcept { return buffer_.subspan(begin_, kHeadBytes); }
+  /// After NeedMemory: the record needs none.
+  void skip_record() noexcept { static_cast<void>(begin_skipping()); }
   /// After NeedMemory: `memory` has room for max_record_bytes and belongs to the stream until taken.
   void lend(std::byte* memory) noexcept;
   /// Returns the lent memory, which holds record() or a part of one, to the caller; null: none is lent.

@@ -235,7 +235,7 @@ class Gateway {
     setup.config.credits = 128;
     setup.routes = {{ulb::kNfsProgram, ulb::kNfs3Version}};
     setup.area = area_.get();
-    return {.record_buffers = 32, .item_buffers = 64, .upstreams = {setup}};
+    return {.upstreams = {setup}};
   }
 
   void connect() {

@@ -137,11 +137,24 @@ bool Responder::choose_mechanism(CallSlot& slot, ReplyPlan& plan, bool pieces_fi
   const bool version_2 = link_.speaks_version_2();
   if (version_2 ? choose_version_2(slot, plan, pieces_fit) : choose_version_1(slot, plan, pieces_fit))
     return true;
-  ++link_.counters().reply_too_large;
-  slot.refusal_ = version_2 ? v2::Error{.code = v2::ErrorCode::ReplyResource,
-                                        .bytes_needed = static_cast<std::uint32_t>(plan.payload_bytes)}
-                            : kRefuseXdr;
+  refuse_long_reply(slot, plan.payload_bytes);
   return false;
+}
+
+void Responder::refuse_long_reply(CallSlot& slot, std::uint64_t bytes) noexcept {
+  ++link_.counters().reply_too_large;
+  slot.refusal_ = link_.speaks_version_2() ? v2::Error{.code = v2::ErrorCode::ReplyResource,
+                                                       .bytes_needed = static_cast<std::uint32_t>(bytes)}
+                                           : kRefuseXdr;
+}
+
+std::uint64_t Responder::reply_room(const service::Call& call) const noexcept {
+  const ChunkLists& chunks = static_cast<const CallSlot&>(call).message_.header.chunks;
+  if (link_.speaks_version_2() && link_.config().version2.continue_replies) return service::kAnyReply;
+  std::uint64_t room = link_.send_bytes();
+  if (chunks.reply) room = std::max(room, chunks.reply->capacity());
+  for (const WriteChunk chunk : chunks.writes) room += xdr::padded(chunk.capacity());
+  return room;
 }
 
 bool Responder::choose_version_1(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept {

@@ -192,6 +192,16 @@ void Responder::answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept {
   release_assembly(slot);
 }
 
+void Responder::on_reply_too_long(service::Call& call, std::uint64_t bytes) noexcept {
+  auto& slot = static_cast<CallSlot&>(call);
+  if (slot.completed_) return;
+  refuse_long_reply(slot, bytes);
+  slot.completed_ = true;
+  set_state(slot, State::Pushing);
+  release_assembly(slot);
+  if (!slot.advancing_) advance(slot);
+}
+
 bool Responder::on_grow_results(service::Call& call, std::size_t bytes) noexcept {
   auto& slot = static_cast<CallSlot&>(call);
   SharedMemory& memory = context_.memory.replies;

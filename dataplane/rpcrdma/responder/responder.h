@@ -122,6 +122,8 @@ class Responder final : private service::CallHost {
   bool on_grow_results(service::Call& call, std::size_t bytes) noexcept override;
   void on_placed(service::Call& call, service::Placement placement) noexcept override;
   void on_await_memory(service::Call& call) noexcept override;
+  std::uint64_t reply_room(const service::Call& call) const noexcept override;
+  void on_reply_too_long(service::Call& call, std::uint64_t bytes) noexcept override;
   void complete(CallSlot& slot, rpc::AcceptStat stat) noexcept;
   void answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept;
 
@@ -131,6 +133,7 @@ class Responder final : private service::CallHost {
   void push_reply(CallSlot& slot) noexcept;
   bool reply_will_fit(CallSlot& slot, std::uint64_t results_bytes) noexcept;
   bool plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
+  void refuse_long_reply(CallSlot& slot, std::uint64_t bytes) noexcept;
   bool choose_mechanism(CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
   bool choose_version_1(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
   bool choose_version_2(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;

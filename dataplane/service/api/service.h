@@ -75,6 +75,9 @@ class Client {
 
 class Call;
 
+/// What Call::reply_room() says of replies that go out in parts.
+inline constexpr std::uint64_t kAnyReply = ~std::uint64_t{0};
+
 /// Carries a call for its service: a connection's responder, or the hand-over to another reactor. A service
 /// never sees it; it uses the methods of Call. The call's reactor.
 class CallHost {
@@ -87,6 +90,15 @@ class CallHost {
   virtual void on_placed(Call& call, Placement placement) noexcept = 0;
   /// The service is to be called again when there is room for the results that on_grow_results() refused.
   virtual void on_await_memory(Call& call) noexcept = 0;
+  /// See Call::reply_room().
+  virtual std::uint64_t reply_room(const Call& call) const noexcept {
+    return static_cast<void>(call), kAnyReply;
+  }
+  /// There is a reply of so many bytes, for which the client has no room.
+  virtual void on_reply_too_long(Call& call, std::uint64_t bytes) noexcept {
+    static_cast<void>(bytes);
+    on_complete(call, rpc::AcceptStat::SystemErr);
+  }
 
  protected:
   ~CallHost() = default;
@@ -165,6 +177,12 @@ class Call {
     auth_error_ = stat;
     host_->on_complete(*this, rpc::AcceptStat::SystemErr);
   }
+
+  /// Most bytes that an RPC reply message can have to reach the client, eligible items included; kAnyReply
+  /// where there is no limit. Linear in the segments that the client offers.
+  std::uint64_t reply_room() const noexcept { return host_->reply_room(*this); }
+  /// Ends the call: its reply has more than that.
+  void reply_too_long(std::uint64_t bytes) noexcept { host_->on_reply_too_long(*this, bytes); }
 
   /// After Placement::Later: one of the others. Once per call.
   void placed(Placement placement) noexcept { host_->on_placed(*this, placement); }

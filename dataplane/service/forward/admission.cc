@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/service/forward/admission.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "dataplane/service/forward/upstream.h"
 
 namespace sluice::forward {
 
-Admission::Admission(Upstream& upstream, std::uint32_t numbers, std::uint32_t clients)
+Admission::Admission(Upstream& upstream, rdma::Device& device, std::uint32_t numbers,
+                     const ReplyBuffers& buffers, std::uint32_t clients)
     : upstream_(upstream),
+      memory_(device, buffers, clients),
       numbers_(equal_shares(numbers, clients)),
-      queues_(std::make_unique<Queue[]>(clients)) {
-  for (std::uint32_t i = 0; i < clients; ++i) queues_[i].owner = this;
+      shares_(std::make_unique<ClientShare[]>(clients)) {
+  for (std::uint32_t i = 0; i < clients; ++i)
+    for (std::size_t need = 0; need < kReplyNeeds; ++need) {
+      Queue& queue = shares_[i].queues[need];
+      queue.owner = this;
+      queue.client = &shares_[i];
+      queue.need = static_cast<ReplyNeed>(need);
+    }
 }
 
 Admission::Lack Admission::enter(ForwardedCall& forwarded) noexcept {
@@ -20,13 +31,23 @@ Admission::Lack Admission::enter(ForwardedCall& forwarded) noexcept {
   return forwarded.state == ForwardedCall::State::AwaitingXid ? queue.lack : Lack::Nothing;
 }
 
+/// All or nothing: who waits for one thing keeps no other from anybody.
+Admission::Lack Admission::take_what_it_needs(ForwardedCall& first, Queue& queue) noexcept {
+  ClientShare& client = *queue.client;
+  if (!numbers_.may_take(client.numbers)) return Lack::Number;
+  if (queue.need != ReplyNeed::None) {
+    first.memory = memory_.of(queue.need).acquire(client.memory(queue.need));
+    if (first.memory == nullptr) return Lack::Memory;
+  }
+  static_cast<void>(numbers_.take(client.numbers));
+  return Lack::Nothing;
+}
+
 /// Lets in the first of the queue, if it may; those behind it come when it is the client's turn again.
 void Admission::serve(Queue& queue) noexcept {
   ForwardedCall& first = *queue.calls.first();
   UpstreamConnection* const connection = upstream_.connection_for(first);
-  queue.lack = connection == nullptr          ? Lack::Connection
-               : numbers_.take(queue.numbers) ? Lack::Nothing
-                                              : Lack::Number;
+  queue.lack = connection == nullptr ? Lack::Connection : take_what_it_needs(first, queue);
   if (queue.lack == Lack::Nothing) {
     queue.calls.remove(first);
     --waiting_;
@@ -36,10 +57,15 @@ void Admission::serve(Queue& queue) noexcept {
 }
 
 void Admission::await(Queue& queue) noexcept {
-  if (queue.lack != Lack::Connection)
-    numbers_.await(queue.numbers, queue);
-  else if (!queue.link.linked())
-    without_connection_.push_back(queue);
+  switch (queue.lack) {
+    case Lack::Nothing:
+    case Lack::Number:
+      return numbers_.await(queue.client->numbers, queue);
+    case Lack::Memory:
+      return memory_.of(queue.need).ledger().await(queue.client->memory(queue.need), queue);
+    case Lack::Connection:
+      if (!queue.link.linked()) without_connection_.push_back(queue);
+  }
 }
 
 void Admission::leave(ForwardedCall& forwarded) noexcept {
@@ -47,16 +73,31 @@ void Admission::leave(ForwardedCall& forwarded) noexcept {
   queue.calls.remove(forwarded);
   --waiting_;
   if (!queue.calls.empty()) return;
-  numbers_.forget(queue.numbers, queue);
+  numbers_.forget(queue.client->numbers, queue);
+  memory_.of(queue.need).ledger().forget(queue.client->memory(queue.need), queue);
   IntrusiveQueue<Queue, &Queue::link>::unlink(queue);
 }
 
 void Admission::finished(const ForwardedCall& forwarded) noexcept {
-  numbers_.give_back(queue_of(forwarded).numbers);
+  numbers_.give_back(share_of(forwarded).numbers);
+}
+
+void Admission::release(ForwardedCall& forwarded) noexcept {
+  if (std::byte* const memory = std::exchange(forwarded.memory, nullptr))
+    memory_.of(forwarded.need).release(memory);
+}
+
+bool Admission::lacks_numbers(std::uint32_t client) const noexcept {
+  const auto& queues = shares_[client].queues;
+  return std::any_of(queues.begin(), queues.end(),
+                     [](const Queue& queue) { return !queue.calls.empty() && queue.lack == Lack::Number; });
 }
 
 void Admission::serve_waiting() noexcept {
-  if (numbers_.waiters() > 0) numbers_.resume(kAdmittedInOneTurn);
+  if (waiting_ == 0) return;
+  numbers_.resume(kAdmittedInOneTurn);
+  memory_.items().ledger().resume(kAdmittedInOneTurn);
+  memory_.records().ledger().resume(kAdmittedInOneTurn);
 }
 
 void Admission::serve_without_connection() noexcept {

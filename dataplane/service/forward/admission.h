@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which calls may be outstanding at an upstream. Each client has its share of the numbers there are, and a
-// queue of its own; clients that wait are served in turn. So a client whose calls hang keeps others from
-// nothing but what it was lent. Only the owning reactor may call; only the constructor allocates.
+// Which calls may be outstanding at an upstream. A call is sent when there is a number for it, and the memory
+// that its reply may need: so a reply that has come never waits for another client. Of both each client has
+// its share, and queues of its own; clients that wait are served in turn. Only the owning reactor may call;
+// only the constructor allocates.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/service/forward/forwarded_call.h"
+#include "dataplane/service/forward/reply_memory.h"
 
 namespace sluice::forward {
 
-/// Calls that are let in in one turn after they have waited.
+/// Calls that are let in in one turn after they have waited for the same thing.
 inline constexpr std::uint32_t kAdmittedInOneTurn = 64;
 
 class Admission {
  public:
-  enum class Lack : std::uint8_t { Nothing, Number, Connection };
+  enum class Lack : std::uint8_t { Nothing, Number, Memory, Connection };
 
   /// Setup. `clients` are the connections of the reactor; of `numbers` each of them is guaranteed one where
   /// there are least_for_equal_shares(). The upstream outlives it.
-  Admission(Upstream& upstream, std::uint32_t numbers, std::uint32_t clients);
+  Admission(Upstream& upstream, rdma::Device& device, std::uint32_t numbers, const ReplyBuffers& buffers,
+            std::uint32_t clients);
 
   /// A call in State::AwaitingXid. Upstream::start() takes it, now or when it is its client's turn. Returns
   /// what it waits for.
@@ -32,42 +36,60 @@ class Admission {
   void leave(ForwardedCall& forwarded) noexcept;
   /// The call, which had been started, is no longer outstanding.
   void finished(const ForwardedCall& forwarded) noexcept;
+  /// The call needs its memory no more.
+  void release(ForwardedCall& forwarded) noexcept;
+  ReplyMemory& memory() noexcept { return memory_; }
 
-  /// Once in a turn: lets in those for whom there is a number now.
+  /// Once in a turn: lets in those for whom there is now what they wait for.
   void serve_waiting() noexcept;
   /// Connections can be dedicated again.
   void serve_without_connection() noexcept;
 
+  std::uint32_t clients() const noexcept { return numbers_.limits().accounts; }
   /// Calls that wait, of all clients.
   std::uint32_t waiting() const noexcept { return waiting_; }
-  ForwardedCallList& waiting_of(std::uint32_t client) noexcept { return queues_[client].calls; }
-  /// The client has more calls than its share of the numbers.
-  bool lacks_numbers(std::uint32_t client) const noexcept {
-    return !queues_[client].calls.empty() && queues_[client].lack == Lack::Number;
+  ForwardedCallList& waiting_of(std::uint32_t client, std::size_t need) noexcept {
+    return shares_[client].queues[need].calls;
   }
-  std::uint32_t clients() const noexcept { return numbers_.limits().accounts; }
+  /// The client has more calls than its share of the numbers.
+  bool lacks_numbers(std::uint32_t client) const noexcept;
 
  private:
-  /// The calls of one client that wait, in order of arrival.
+  struct ClientShare;
+  /// The calls of one client that wait and need the same, in order of arrival.
   struct Queue final : ShareWaiter {
     void on_share() noexcept override { owner->serve(*this); }
 
     Admission* owner = nullptr;
-    ShareAccount numbers;
-    ForwardedCallList calls;
+    ClientShare* client = nullptr;
+    ReplyNeed need = ReplyNeed::None;
     Lack lack = Lack::Nothing;  ///< of the first
-    QueueLink<Queue> link;      ///< in without_connection_
+    ForwardedCallList calls;
+    QueueLink<Queue> link;  ///< in without_connection_
+  };
+  struct ClientShare {
+    ShareAccount numbers;
+    ShareAccount items;
+    ShareAccount records;
+    std::array<Queue, kReplyNeeds> queues;  ///< by what their calls need
+
+    ShareAccount& memory(ReplyNeed need) noexcept { return need == ReplyNeed::Record ? records : items; }
   };
 
+  ClientShare& share_of(const ForwardedCall& forwarded) noexcept {
+    return shares_[forwarded.call->client()->number()];
+  }
   Queue& queue_of(const ForwardedCall& forwarded) noexcept {
-    return queues_[forwarded.call->client()->number()];
+    return share_of(forwarded).queues[static_cast<std::size_t>(forwarded.need)];
   }
   void serve(Queue& queue) noexcept;
+  Lack take_what_it_needs(ForwardedCall& first, Queue& queue) noexcept;
   void await(Queue& queue) noexcept;
 
   Upstream& upstream_;
+  ReplyMemory memory_;
   ShareLedger numbers_;
-  std::unique_ptr<Queue[]> queues_;  ///< by number of the client
+  std::unique_ptr<ClientShare[]> shares_;  ///< by number of the client
   IntrusiveQueue<Queue, &Queue::link> without_connection_;
   std::uint32_t waiting_ = 0;
 };

@@ -9,6 +9,13 @@
 
 namespace sluice::forward {
 
+namespace {
+
+/// RPC reply header, with the longest verifier, and what RPCSEC_GSS adds around the results.
+constexpr std::uint64_t kMostReplyHeaderBytes = 1024;
+
+}  // namespace
+
 bool ForwardService::is_stateful(const service::Binding& binding) noexcept {
   return binding.program == ulb::kNfsProgram && binding.version >= ulb::kNfs4Version;
 }
@@ -26,6 +33,7 @@ service::Execution ForwardService::execute(service::Call& call) noexcept {
   forwarded.service = this;
   forwarded.own_connection = own_connections_ || signs_xid;
   forwarded.keeps_xid = signs_xid;
+  forwarded.need = need_of(call);
   forwarded.begun_ns = upstream_.now_ns();
   upstream_.submit(forwarded);
   return service::Execution::Started;
@@ -35,8 +43,20 @@ void ForwardService::release(service::Call& call) noexcept {
   upstream_.release(call.state<ForwardedCall>());
 }
 
-ForwardService::Delivery ForwardService::deliver(ForwardedCall& forwarded,
-                                                 const ReplyRecord& record) noexcept {
+/// The longest reply that can reach the client decides: short ones with eligible items are copied out of the
+/// stream's buffer, long ones are received where they stay. A reply of either kind is kept when the transport
+/// has no room for its results, or when the call has not been sent to its end.
+ReplyNeed ForwardService::need_of(service::Call& call) const noexcept {
+  std::uint64_t room = call.reply_room();
+  if (room == service::kAnyReply && binding_.max_results_bytes != nullptr)
+    room = kMostReplyHeaderBytes + binding_.max_results_bytes(call.header().procedure, call.arguments());
+  if (room > kMostShortReply) return ReplyNeed::Record;
+  const bool sent_in_parts = call.message().size() > tcp::kMaxCopiedBytes;
+  const bool fits_slot = room <= rpc::kMinReplyBytes + call.results().remaining();
+  return call.offered_results() > 0 || sent_in_parts || !fits_slot ? ReplyNeed::Item : ReplyNeed::None;
+}
+
+bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept {
   service::Call& call = *forwarded.call;
   std::array<service::Item, service::kMaxResultItems> items;
   std::size_t item_count = 0;
@@ -57,23 +77,21 @@ ForwardService::Delivery ForwardService::deliver(ForwardedCall& forwarded,
     data_bytes += items[i].bytes;
   }
   // require_results() counts from behind the shortest reply header.
-  if (!call.require_results(results_bytes - std::min(results_bytes, rpc::kMinReplyBytes)))
-    return Delivery::NeedsResults;
-  if (data_bytes > 0 && !record.registered && forwarded.memory == nullptr) return Delivery::NeedsItems;
+  if (!call.require_results(results_bytes - std::min(results_bytes, rpc::kMinReplyBytes))) return false;
 
   upstream_.answered(forwarded);
   call.write_whole_reply();
   xdr::Writer& results = call.results();
-  ReplyMemory& memory = upstream_.memory();
+  const rdma::Lkey lkey = item_count > 0 ? upstream_.reply_lkey(forwarded.need) : rdma::Lkey{};
   std::size_t from = xdr::kUnit;
   std::size_t copied = 0;
   for (std::size_t i = 0; i < item_count; ++i) {
     const auto data = record.bytes.subspan(items[i].offset, items[i].bytes);
     results.opaque_fixed(record.bytes.subspan(from, items[i].offset - from));
     from = items[i].offset + xdr::padded(data.size());
-    rdma::Sge piece{const_cast<std::byte*>(data.data()), items[i].bytes, memory.records.lkey()};
+    rdma::Sge piece{const_cast<std::byte*>(data.data()), items[i].bytes, lkey};
     if (!record.registered) {
-      piece = {forwarded.memory + copied, items[i].bytes, memory.items.lkey()};
+      piece.address = forwarded.memory + copied;
       if (!data.empty()) std::memcpy(piece.address, data.data(), data.size());
       copied += data.size();
     }
@@ -84,7 +102,7 @@ ForwardService::Delivery ForwardService::deliver(ForwardedCall& forwarded,
   if (data_bytes == 0) upstream_.release(forwarded);
   forwarded.state = ForwardedCall::State::None;
   call.complete(rpc::AcceptStat::Success);
-  return Delivery::Done;
+  return true;
 }
 
 }  // namespace sluice::forward

@@ -27,18 +27,15 @@ class ForwardService final : public service::Service {
   /// A received reply message, before it is delivered to its call.
   struct ReplyRecord {
     std::span<const std::byte> bytes;
-    bool registered = false;  ///< in ReplyMemory::records
+    bool registered = false;  ///< in the call's memory
   };
-  enum class Delivery : std::uint8_t {
-    Done,
-    NeedsItems,    ///< acquire a buffer from ReplyMemory::items and call again
-    NeedsResults,  ///< the transport lacks memory; it executes the call again when it has some
-  };
-  /// Completes the call with a reply whose XID matches. Without Done, nothing was written.
-  Delivery deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept;
+  /// Completes the call with a reply whose XID matches. False: nothing was written, as the transport lacks
+  /// memory for the results; it executes the call again when it has some.
+  bool deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept;
 
  private:
   static bool is_stateful(const service::Binding& binding) noexcept;
+  ReplyNeed need_of(service::Call& call) const noexcept;
 
   Upstream& upstream_;
   const service::Binding binding_;

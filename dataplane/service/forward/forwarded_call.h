@@ -14,13 +14,21 @@ class UpstreamConnection;
 class Upstream;
 class ForwardService;
 
+/// Memory that the reply of a call may need before it can be delivered, taken before the call is sent.
+enum class ReplyNeed : std::uint8_t {
+  None,    ///< the reply is delivered from where it was received
+  Item,    ///< one of ReplyMemory's short buffers
+  Record,  ///< one of its long buffers
+};
+inline constexpr std::size_t kReplyNeeds = 3;
+
 struct ForwardedCall {
   enum class State : std::uint8_t {
     None,           ///< not executed yet, or finished
-    AwaitingXid,    ///< waits for its client's share of the numbers, or for a connection
+    AwaitingXid,    ///< waits for its client's share of numbers and memory, or for a connection
     AwaitingSend,   ///< waits for its connection to come up, or for room in its send queue
     AwaitingReply,  ///< in the connection's send queue or on the wire
-    Held,           ///< its reply has arrived and waits for memory, or until the call itself is sent
+    Held,           ///< its reply is in `memory` until the transport has room, or the call itself is sent
   };
   State state;
   bool own_connection;  ///< goes on the connection dedicated to its client, not on a shared one
@@ -29,7 +37,7 @@ struct ForwardedCall {
   bool in_send_queue;   ///< the send queue refers to the call's message, which must stay in place
   bool resent;
   std::uint8_t strikes;  ///< connections that were lost with this call alone on them
-  bool has_record;       ///< `memory` is from ReplyMemory::records, else from ReplyMemory::items
+  ReplyNeed need;
   std::uint32_t xid;
   std::uint32_t number;        ///< in Upstream's table; also the low bits of `xid`, unless keeps_xid
   std::uint32_t record_bytes;  ///< Held
@@ -38,7 +46,8 @@ struct ForwardedCall {
   UpstreamConnection* connection;
   ForwardedCall* next;
   ForwardedCall* previous;
-  std::byte* memory;  ///< holds the reply or its items until the call is released; null: none
+  std::byte*
+      memory;  ///< for `need`, until the call is released; null: none, or lent to the connection's stream
   std::uint64_t begun_ns;
   std::uint64_t sent_ns;
 };

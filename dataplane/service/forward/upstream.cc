@@ -21,17 +21,16 @@ rpc::Xid xid_of(std::uint32_t xid) noexcept {
 
 }  // namespace
 
-Upstream::Upstream(const UpstreamConfig& config, tcp::Uring& uring, ReplyMemory& memory,
+Upstream::Upstream(const UpstreamConfig& config, tcp::Uring& uring, rdma::Device& device,
                    segment::UpstreamArea& area, std::uint64_t (*clock)() noexcept)
     : config_(config),
       uring_(uring),
-      memory_(memory),
       area_(area),
       clock_(clock),
       own_(config.max_clients),
       numbers_(config.numbers()),
       generation_(std::random_device{}()),
-      admission_(*this, config.numbers(), config.max_clients),
+      admission_(*this, device, config.numbers(), config.replies, config.max_clients),
       clients_(config.max_clients) {
   const std::uint32_t total = config.shared_connections + config.max_clients + kSpareConnections;
   for (std::uint32_t i = 0; i < total; ++i) {
@@ -41,7 +40,6 @@ Upstream::Upstream(const UpstreamConfig& config, tcp::Uring& uring, ReplyMemory&
   retiring_.reserve(total);
   retrying_.reserve(2 * std::size_t{total});
   dirty_.reserve(total);
-  stalled_.reserve(total);
   for (std::uint32_t i = config.numbers(); i-- > 0;) free_numbers_.push_back(i);
   for (ReverseCall& reverse_call : reverse_calls_) {
     reverse_call.upstream = this;
@@ -76,7 +74,9 @@ void Upstream::submit(ForwardedCall& forwarded) noexcept {
   register_client(*forwarded.call->client());
   forwarded.state = ForwardedCall::State::AwaitingXid;
   forwarded.reply_needed = true;
-  if (admission_.enter(forwarded) != Admission::Lack::Nothing) count(Counter::waits_number);
+  const Admission::Lack lack = admission_.enter(forwarded);
+  if (lack == Admission::Lack::Nothing) return;
+  count(lack == Admission::Lack::Memory ? Counter::waits_memory : Counter::waits_number);
 }
 
 void Upstream::start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept {
@@ -166,7 +166,8 @@ void Upstream::client_gone(service::Client& client) noexcept {
   const std::uint16_t number = client.number();
   if (clients_[number].client != &client) return;  // it never made a call
   clients_[number] = {};
-  give_up_calls_of(admission_.waiting_of(number), client);
+  for (std::size_t need = 0; need < kReplyNeeds; ++need)
+    give_up_calls_of(admission_.waiting_of(number, need), client);
   for (std::uint32_t i = 0; i < config_.shared_connections; ++i)
     give_up_calls_of(connections_[i]->calls(), client);
   UpstreamConnection* const own = std::exchange(own_[number], nullptr);
@@ -175,12 +176,6 @@ void Upstream::client_gone(service::Client& client) noexcept {
     own->retire();
     retiring_.push_back(own);
   }
-}
-
-void Upstream::release(ForwardedCall& forwarded) noexcept {
-  std::byte* const memory = std::exchange(forwarded.memory, nullptr);
-  if (memory == nullptr) return;
-  (forwarded.has_record ? memory_.records : memory_.items).release(memory);
 }
 
 // --- TX
@@ -241,60 +236,83 @@ void Upstream::on_lost(UpstreamConnection& connection) noexcept {
 
 // --- RX
 
-bool Upstream::on_record(UpstreamConnection& connection, std::span<std::byte> record) noexcept {
+void Upstream::on_record(UpstreamConnection& connection, std::span<std::byte> record) noexcept {
   if (record.size() < rpc::kMinDeniedReplyBytes) {
     count(Counter::bad_records);
-    connection.lose();
-    return true;
+    return connection.lose();
   }
   switch (static_cast<rpc::MessageType>(xdr::load_u32(record.data() + xdr::kUnit))) {
     case rpc::MessageType::Reply:
       return on_reply(connection, record);
     case rpc::MessageType::Call:
-      on_call(connection, record);
-      return true;
+      return on_call(connection, record);
   }
   count(Counter::bad_records);
-  return true;
 }
 
 /// Fails only the call whose reply was too long; the stream continues behind it.
 void Upstream::on_long_record(UpstreamConnection& connection, std::span<const std::byte> xid) noexcept {
   count(Counter::long_records);
-  ForwardedCall* const forwarded = find(connection, xdr::load_u32(xid.data()));
-  if (forwarded != nullptr && forwarded->state == ForwardedCall::State::AwaitingReply &&
-      forwarded->reply_needed)
+  if (ForwardedCall* const forwarded = find_awaited(connection, xdr::load_u32(xid.data())))
     give_up(*forwarded);
 }
 
-bool Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept {
-  ForwardedCall* const found = find(connection, xdr::load_u32(record.data()));
-  if (found == nullptr || found->state != ForwardedCall::State::AwaitingReply || !found->reply_needed) {
-    count(Counter::unmatched_replies);
-    return true;
-  }
+ForwardedCall* Upstream::find_awaited(UpstreamConnection& connection, std::uint32_t xid) noexcept {
+  ForwardedCall* const found = find(connection, xid);
+  const bool awaited =
+      found != nullptr && found->state == ForwardedCall::State::AwaitingReply && found->reply_needed;
+  return awaited ? found : nullptr;
+}
+
+std::byte* Upstream::lend_memory(UpstreamConnection& connection, std::uint32_t xid) noexcept {
+  ForwardedCall* const forwarded = find_awaited(connection, xid);
+  if (forwarded == nullptr || forwarded->need != ReplyNeed::Record) return nullptr;
+  return std::exchange(forwarded->memory, nullptr);
+}
+
+void Upstream::take_back(UpstreamConnection& connection, std::uint32_t xid, std::byte* memory) noexcept {
+  ForwardedCall* const forwarded = find_awaited(connection, xid);
+  if (forwarded != nullptr && forwarded->need == ReplyNeed::Record && forwarded->memory == nullptr)
+    forwarded->memory = memory;
+  else
+    this->memory().records().release(memory);
+}
+
+void Upstream::on_unwanted_record(UpstreamConnection& connection, std::uint32_t xid,
+                                  rpc::MessageType type) noexcept {
+  if (type == rpc::MessageType::Call) return refuse_call(connection, xid, rpc::AcceptStat::SystemErr);
+  ForwardedCall* const forwarded = find_awaited(connection, xid);
+  if (forwarded == nullptr) return count(Counter::unmatched_replies);
+  refuse_reply(*forwarded, kMostShortReply + 1);
+}
+
+void Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept {
+  ForwardedCall* const found = find_awaited(connection, xdr::load_u32(record.data()));
+  if (found == nullptr) return count(Counter::unmatched_replies);
   ForwardedCall& forwarded = *found;
   probe::upstream_reply_received(static_cast<std::uint32_t>(forwarded.call->header().xid), forwarded.xid,
                                  record.size());
+  // Where the memory is not the call's own, another call had this XID when the record began.
   const bool registered = connection.stream().in_memory();
+  if (registered && (forwarded.need != ReplyNeed::Record || forwarded.memory != nullptr))
+    return refuse_reply(forwarded, record.size());
+  if (registered) forwarded.memory = connection.stream().take_memory();
   if (forwarded.in_send_queue) return hold(forwarded, record);  // replied before the call was fully sent
-  if (registered) {
-    forwarded.memory = connection.stream().take_memory();
-    forwarded.has_record = true;
-  }
-  using Delivery = ForwardService::Delivery;
-  Delivery delivery = forwarded.service->deliver(forwarded, {record, registered});
-  if (delivery == Delivery::NeedsItems) {
-    forwarded.memory = memory_.items.acquire();
-    forwarded.has_record = false;
-    if (forwarded.memory == nullptr) return count(Counter::waits_memory), false;
-    delivery = forwarded.service->deliver(forwarded, {record, registered});
-  }
-  if (delivery == Delivery::Done) return true;
-  if (!forwarded.has_record) release(forwarded);
-  if (!hold(forwarded, record)) return false;
+  if (forwarded.service->deliver(forwarded, {record, registered})) return;
+  // Without memory for it the client cannot have room for a reply that needs more than a call slot has.
+  if (forwarded.memory == nullptr) return refuse_reply(forwarded, record.size());
+  hold(forwarded, record);
   wait_for_results(forwarded);
-  return true;
+}
+
+/// Ends the call, but not while the send queue refers to it.
+void Upstream::refuse_reply(ForwardedCall& forwarded, std::uint64_t bytes) noexcept {
+  if (forwarded.in_send_queue) {
+    forwarded.reply_needed = false;
+    return;
+  }
+  answered(forwarded);
+  forwarded.call->reply_too_long(bytes);
 }
 
 /// Holds the reply until the transport has memory and executes the call again.
@@ -308,22 +326,16 @@ void Upstream::deliver_or_wait(ForwardedCall& forwarded) noexcept {
   if (!deliver_held(forwarded)) wait_for_results(forwarded);
 }
 
-/// Stores the reply until it can be delivered. False: no record buffer is free.
-bool Upstream::hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
-  if (forwarded.memory == nullptr) {
-    forwarded.memory = memory_.records.acquire();
-    if (forwarded.memory == nullptr) return count(Counter::waits_memory), false;
-    std::memcpy(forwarded.memory, record.data(), record.size());
-  }
-  forwarded.has_record = true;
+/// Keeps the reply until it can be delivered.
+void Upstream::hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept {
+  if (forwarded.memory == nullptr) return refuse_reply(forwarded, record.size());
+  if (record.data() != forwarded.memory) std::memcpy(forwarded.memory, record.data(), record.size());
   forwarded.record_bytes = static_cast<std::uint32_t>(record.size());
   forwarded.state = ForwardedCall::State::Held;
-  return true;
 }
 
 bool Upstream::deliver_held(ForwardedCall& forwarded) noexcept {
-  return forwarded.service->deliver(forwarded, {{forwarded.memory, forwarded.record_bytes}, true}) ==
-         ForwardService::Delivery::Done;
+  return forwarded.service->deliver(forwarded, {{forwarded.memory, forwarded.record_bytes}, true});
 }
 
 void Upstream::answered(ForwardedCall& forwarded) noexcept {
@@ -332,23 +344,6 @@ void Upstream::answered(ForwardedCall& forwarded) noexcept {
   area_.upstream_ns.record(clock_() - forwarded.sent_ns);
   count(Counter::replies);
   unlink(forwarded);
-}
-
-void Upstream::stall(UpstreamConnection& connection) noexcept {
-  if (std::exchange(connection.stalled, true)) return;
-  stalled_.push_back(&connection);
-}
-
-/// Resumes the connections that wait for memory, in order; one that stalls again goes to the end.
-void Upstream::resume_stalled() noexcept {
-  const std::size_t count = stalled_.size();
-  if (count == 0 || memory_.records.available() == 0 || memory_.items.available() == 0) return;
-  for (std::size_t i = 0; i < count; ++i) {
-    UpstreamConnection& connection = *stalled_[i];
-    connection.stalled = false;
-    connection.resume();
-  }
-  stalled_.erase(stalled_.begin(), stalled_.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
 // --- Calls of the upstream (RFC 8167)
@@ -443,7 +438,8 @@ void Upstream::expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept {
 void Upstream::expire(std::uint64_t now_ns) noexcept {
   if (config_.call_timeout_ns == 0) return;
   if (admission_.waiting() > 0)
-    for (std::uint32_t i = 0; i < admission_.clients(); ++i) expire(admission_.waiting_of(i), now_ns);
+    for (std::uint32_t i = 0; i < admission_.clients(); ++i)
+      for (std::size_t need = 0; need < kReplyNeeds; ++need) expire(admission_.waiting_of(i, need), now_ns);
   for (const auto& connection : connections_) expire(connection->calls(), now_ns);
 }
 

@@ -21,12 +21,10 @@
 #include "dataplane/service/forward/admission.h"
 #include "dataplane/service/forward/forwarded_call.h"
 #include "dataplane/service/forward/upstream_connection.h"
-#include "pmd/buffer_pool.h"
+#include "pmd/device.h"
 
 namespace sluice::forward {
 
-/// Buffer for the eligible items of a short reply, which are copied out of the stream buffer for RDMA Write.
-inline constexpr std::uint32_t kItemBytes = tcp::kStreamBytes;
 /// Reverse-direction calls of one upstream that are outstanding at clients.
 inline constexpr std::uint32_t kMaxReverseCalls = 256;
 /// A call fails after this many connections were lost with it alone on them while other calls were answered.
@@ -49,6 +47,7 @@ struct UpstreamConfig {
   std::uint64_t call_timeout_ns = 120'000'000'000;  ///< zero: none
   bool privileged_port = false;                     ///< bind to a port below 1024
   std::uint32_t credits = 64;                       ///< upper bound per client
+  ReplyBuffers replies;
 
   /// Calls that can be outstanding: max_calls, and no fewer than leave each client one.
   std::uint32_t numbers() const noexcept {
@@ -56,18 +55,12 @@ struct UpstreamConfig {
   }
 };
 
-/// Registered memory for replies, shared by all upstreams of a reactor.
-struct ReplyMemory {
-  rdma::BufferPool records;
-  rdma::BufferPool items;
-};
-
 class Upstream {
  public:
   using Counter = segment::UpstreamCounter;
 
   /// Setup. The references and `clock` outlive it.
-  Upstream(const UpstreamConfig& config, tcp::Uring& uring, ReplyMemory& memory, segment::UpstreamArea& area,
+  Upstream(const UpstreamConfig& config, tcp::Uring& uring, rdma::Device& device, segment::UpstreamArea& area,
            std::uint64_t (*clock)() noexcept);
   ~Upstream();
   Upstream(const Upstream&) = delete;
@@ -77,17 +70,18 @@ class Upstream {
 
   // For the services.
   void submit(ForwardedCall& forwarded) noexcept;
-  /// Delivers a reply that was held. False: there is still no memory.
+  /// Delivers a reply that was held. False: the transport still has no room.
   bool deliver_held(ForwardedCall& forwarded) noexcept;
   /// The call is about to be completed with its reply: frees its XID, records the latency.
   void answered(ForwardedCall& forwarded) noexcept;
-  void release(ForwardedCall& forwarded) noexcept;
+  /// The call needs the memory of its reply no more.
+  void release(ForwardedCall& forwarded) noexcept { admission_.release(forwarded); }
+  rdma::Lkey reply_lkey(ReplyNeed need) noexcept { return memory().of(need).lkey(); }
   void client_gone(service::Client& client) noexcept;
 
   // For the reactor's loop.
   void flush() noexcept;
   void background(std::uint64_t now_ns) noexcept;
-  void resume_stalled() noexcept;
   /// Once in a turn, behind everything that ends calls.
   void serve_waiting() noexcept { admission_.serve_waiting(); }
 
@@ -99,16 +93,20 @@ class Upstream {
   void start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept;
 
   // For its connections.
-  /// False: no memory to process the record now; pass it again later.
-  bool on_record(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
+  void on_record(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
+  /// Memory for a long record that begins with this XID, out of what its call has: belongs to the connection
+  /// until take_back(), or until on_record() takes it. Null: there is no such call, or its reply is not so long.
+  std::byte* lend_memory(UpstreamConnection& connection, std::uint32_t xid) noexcept;
+  /// The record has ended before it was complete, or nobody wanted it.
+  void take_back(UpstreamConnection& connection, std::uint32_t xid, std::byte* memory) noexcept;
+  /// A record for which lend_memory() had nothing was skipped.
+  void on_unwanted_record(UpstreamConnection& connection, std::uint32_t xid, rpc::MessageType type) noexcept;
   /// The send queue no longer refers to the call's message.
   void on_message_sent(ForwardedCall& forwarded) noexcept;
   /// A record longer than any valid reply was skipped; `xid` is its first word.
   void on_long_record(UpstreamConnection& connection, std::span<const std::byte> xid) noexcept;
   void on_lost(UpstreamConnection& connection) noexcept;
   void schedule_flush(UpstreamConnection& connection) noexcept;
-  void stall(UpstreamConnection& connection) noexcept;
-  ReplyMemory& memory() noexcept { return memory_; }
   std::uint64_t now_ns() const noexcept { return clock_(); }
   void count(Counter counter, std::uint64_t amount = 1) noexcept {
     auto& value = area_.counters[static_cast<std::size_t>(counter)];
@@ -131,11 +129,14 @@ class Upstream {
   void unlink(ForwardedCall& forwarded) noexcept;
   ForwardedCall* find_kept(UpstreamConnection& connection, std::uint32_t xid) noexcept;
   ForwardedCall* find(UpstreamConnection& connection, std::uint32_t xid) noexcept;
-  bool on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
+  ReplyMemory& memory() noexcept { return admission_.memory(); }
+  ForwardedCall* find_awaited(UpstreamConnection& connection, std::uint32_t xid) noexcept;
+  void on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
   void on_call(UpstreamConnection& connection, std::span<const std::byte> record) noexcept;
   static void on_reverse_reply(void* context, std::span<const std::byte> reply) noexcept;
   void refuse_call(UpstreamConnection& connection, std::uint32_t xid, rpc::AcceptStat stat) noexcept;
-  bool hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept;
+  void hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept;
+  void refuse_reply(ForwardedCall& forwarded, std::uint64_t bytes) noexcept;
   void wait_for_results(ForwardedCall& forwarded) noexcept;
   void deliver_or_wait(ForwardedCall& forwarded) noexcept;
   void give_up(ForwardedCall& forwarded) noexcept;
@@ -150,7 +151,6 @@ class Upstream {
 
   const UpstreamConfig config_;
   tcp::Uring& uring_;
-  ReplyMemory& memory_;
   segment::UpstreamArea& area_;
   std::uint64_t (*const clock_)() noexcept;
 
@@ -160,7 +160,6 @@ class Upstream {
   std::vector<UpstreamConnection*> retiring_;
   std::vector<UpstreamConnection*> retrying_;
   std::vector<UpstreamConnection*> dirty_;
-  std::vector<UpstreamConnection*> stalled_;
 
   std::vector<ForwardedCall*> numbers_;  ///< by the low bits of the XID
   std::vector<std::uint32_t> free_numbers_;

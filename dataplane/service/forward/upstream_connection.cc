@@ -60,7 +60,8 @@ void UpstreamConnection::finish_closing() noexcept {
   socket_ = -1;
   ++epoch_;
   queue_.clear();
-  if (std::byte* memory = stream_.take_memory()) upstream_.memory().records.release(memory);
+  give_memory_back();
+  skipping_unwanted_ = false;
   stream_.reset();
   // Completing calls below may submit new ones: they must find the connection closed, with nothing to send.
   state_ = State::Closing;
@@ -206,34 +207,43 @@ void UpstreamConnection::on_received(int result) noexcept {
   handle_records();
 }
 
-void UpstreamConnection::resume() noexcept {
-  if (state_ == State::Up && !receiving_) handle_records();
+void UpstreamConnection::give_memory_back() noexcept {
+  if (std::byte* const memory = stream_.take_memory()) upstream_.take_back(*this, record_xid_, memory);
+}
+
+/// For a long record: what the call has that it answers. Others are not received.
+void UpstreamConnection::find_memory() noexcept {
+  const auto head = stream_.head();
+  record_xid_ = xdr::load_u32(head.data());
+  record_type_ = static_cast<rpc::MessageType>(xdr::load_u32(head.data() + xdr::kUnit));
+  std::byte* const memory =
+      record_type_ == rpc::MessageType::Reply ? upstream_.lend_memory(*this, record_xid_) : nullptr;
+  if (memory != nullptr) return stream_.lend(memory);
+  stream_.skip_record();
+  skipping_unwanted_ = true;
 }
 
 void UpstreamConnection::handle_records() noexcept {
   while (state_ == State::Up) {
     switch (stream_.next()) {
       case tcp::RecordStream::Step::Record:
-        if (!upstream_.on_record(*this, stream_.record())) {
-          stream_.keep();
-          return upstream_.stall(*this);
-        }
-        if (std::byte* memory = stream_.take_memory()) upstream_.memory().records.release(memory);
+        upstream_.on_record(*this, stream_.record());
+        give_memory_back();
         break;
       case tcp::RecordStream::Step::NeedBytes: {
         const auto room = stream_.room();
         receiving_ = true;
         return uring_.receive(this, socket_, room.data(), room.size());
       }
-      case tcp::RecordStream::Step::NeedMemory: {
-        std::byte* const memory = upstream_.memory().records.acquire();
-        if (memory == nullptr) return upstream_.stall(*this);
-        stream_.lend(memory);
+      case tcp::RecordStream::Step::NeedMemory:
+        find_memory();
         break;
-      }
       case tcp::RecordStream::Step::Skipped:
-        if (std::byte* memory = stream_.take_memory()) upstream_.memory().records.release(memory);
-        upstream_.on_long_record(*this, stream_.record());
+        give_memory_back();
+        if (std::exchange(skipping_unwanted_, false))
+          upstream_.on_unwanted_record(*this, record_xid_, record_type_);
+        else
+          upstream_.on_long_record(*this, stream_.record());
         break;
       case tcp::RecordStream::Step::Broken:
         upstream_.count(Upstream::Counter::bad_records);

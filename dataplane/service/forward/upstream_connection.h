@@ -68,8 +68,6 @@ class UpstreamConnection {
 
   /// End of a loop turn: submits what was queued.
   void flush() noexcept;
-  /// Continues with received records after a wait for memory.
-  void resume() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
   /// Closes the connection; calls whose reply is still needed are sent again on the next one.
   void lose() noexcept;
@@ -80,7 +78,6 @@ class UpstreamConnection {
 
   // For the upstream.
   bool dirty = false;          ///< in the list to be flushed
-  bool stalled = false;        ///< in the list that waits for memory
   bool in_retry_list = false;  ///< in the list that background() retries
   tcp::RecordStream& stream() noexcept { return stream_; }
 
@@ -90,6 +87,8 @@ class UpstreamConnection {
   void judge_suspect() noexcept;
   bool enqueue(ForwardedCall& forwarded) noexcept;
   void handle_records() noexcept;
+  void give_memory_back() noexcept;
+  void find_memory() noexcept;
   void finish_closing() noexcept;
   bool busy() const noexcept { return connecting_ || receiving_ || sending_; }
   void mark_dirty() noexcept;
@@ -111,6 +110,10 @@ class UpstreamConnection {
   tcp::SendQueue queue_;
   std::unique_ptr<std::byte[]> stream_bytes_;
   tcp::RecordStream stream_;
+  // Of the record that the stream has memory for, or that is skipped.
+  std::uint32_t record_xid_ = 0;
+  rpc::MessageType record_type_{};
+  bool skipping_unwanted_ = false;  ///< on our own account, not because of the record's length
   msghdr message_{};
   std::uint64_t retry_ns_ = 0;
   std::uint64_t retry_after_ns_ = kFirstRetryNs;

@@ -25,13 +25,11 @@ void check_privilege(const UpstreamConfig& config) {
 
 }  // namespace
 
-Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept)
-    : memory_{{device, config.record_buffers, tcp::kMaxRecordBytes},
-              {device, config.item_buffers, kItemBytes}} {
+Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept) {
   for (const UpstreamSetup& setup : config.upstreams) {
     check_privilege(setup.config);
     std::construct_at(setup.area);  // drops the counts of an earlier data plane
-    upstreams_.push_back(std::make_unique<Upstream>(setup.config, uring_, memory_, *setup.area, clock));
+    upstreams_.push_back(std::make_unique<Upstream>(setup.config, uring_, device, *setup.area, clock));
     for (const Route& route : setup.routes)
       services_.push_back(std::make_unique<ForwardService>(
           *upstreams_.back(), ulb::binding_or_plain(route.program, route.version)));
@@ -54,7 +52,6 @@ bool Upstreams::poll(std::uint64_t now_ns) noexcept {
     }
   });
   for (const auto& upstream : upstreams_) {
-    upstream->resume_stalled();
     upstream->serve_waiting();
     upstream->background(now_ns);
   }

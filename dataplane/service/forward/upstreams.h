@@ -27,8 +27,6 @@ struct UpstreamSetup {
 };
 
 struct UpstreamsConfig {
-  std::uint32_t record_buffers = 32;  ///< of tcp::kMaxRecordBytes, for long replies
-  std::uint32_t item_buffers = 512;   ///< of kItemBytes, for the eligible items of short replies
   std::vector<UpstreamSetup> upstreams;
 };
 
@@ -43,7 +41,6 @@ class Upstreams final : public service::Poller {
   bool poll(std::uint64_t now_ns) noexcept override;
 
  private:
-  ReplyMemory memory_;
   tcp::Uring uring_;
   std::vector<std::unique_ptr<Upstream>> upstreams_;
   std::vector<std::unique_ptr<ForwardService>> services_;

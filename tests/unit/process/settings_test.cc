@@ -149,16 +149,14 @@ TEST(Settings, a_pool_too_small_for_any_call_refuses_start_and_names_its_holders
             "[reverse] record_buffers is 1, less than the sum of 1 for a long call, 1 for its reply.");
   EXPECT_EQ(refusal([&] { upstreams_config(config, *area); }), "");
   config.record_buffers = 0;
-  EXPECT_EQ(
-      refusal([&] { upstreams_config(config, *area); }),
-      "[forward] record_buffers is 0, less than the sum of 1 for a long reply, from its first bytes until "
-      "its call is released.");
+  EXPECT_EQ(refusal([&] { upstreams_config(config, *area); }),
+            "[forward] record_buffers is 0, less than the sum of 1 for a call with a long reply, until it "
+            "is released.");
   config.record_buffers = 1;
   config.item_buffers = 0;
-  EXPECT_EQ(
-      refusal([&] { upstreams_config(config, *area); }),
-      "[forward] item_buffers is 0, less than the sum of 1 for the data of a short reply, until its call "
-      "is released.");
+  EXPECT_EQ(refusal([&] { upstreams_config(config, *area); }),
+            "[forward] item_buffers is 0, less than the sum of 1 for a call with a short reply, until it is "
+            "released.");
 }
 
 TEST(Settings, the_reverse_gateway_adds_its_connections_and_calls) {

@@ -121,7 +121,8 @@ TEST(ForwardBooks, what_a_predecessor_left_in_the_segment_is_gone) {
   area.upstream_ns.record(1000);
   forward::UpstreamSetup setup;
   setup.area = &area;
-  const forward::UpstreamsConfig config{.record_buffers = 1, .item_buffers = 1, .upstreams = {setup}};
+  setup.config.replies = {.records = 1, .items = 1};
+  const forward::UpstreamsConfig config{.upstreams = {setup}};
   const forward::Upstreams upstreams(*lab.device, config, &ForwardLab::clock);
   for (const auto& counter : area.counters) EXPECT_EQ(counter.load(), 0u);
   EXPECT_EQ(area.connections.load(), 0u);
@@ -202,7 +203,7 @@ TEST(ForwardBooks, long_replies_that_nobody_waits_for_cost_no_memory) {
 
 TEST(ForwardBooks, long_replies_wait_for_the_transports_memory) {
   for (const std::size_t bytes : {100'000u, 9'000u}) {
-    ForwardLab lab({.record_buffers = 4, .reply_buffers = 1, .shared_connections = 1});
+    ForwardLab lab({.record_buffers = 8, .reply_buffers = 1, .shared_connections = 1});
     LabClient& client = warmed_client(lab);
     rpcrdma::SharedMemory::Account other;
     std::byte* const taken = lab.engine->reply_memory().acquire(other, 1);

@@ -110,12 +110,9 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
   setup.config.credits = options.credits;
   setup.routes = options.routes;
   setup.area = area.get();
+  setup.config.replies = {.records = options.record_buffers, .items = options.item_buffers};
   upstreams =
-      std::make_unique<forward::Upstreams>(*device,
-                                           forward::UpstreamsConfig{.record_buffers = options.record_buffers,
-                                                                    .item_buffers = options.item_buffers,
-                                                                    .upstreams = {setup}},
-                                           &clock);
+      std::make_unique<forward::Upstreams>(*device, forward::UpstreamsConfig{.upstreams = {setup}}, &clock);
   for (const auto& service : upstreams->services()) engine->add_service(*service);
   device->connection_manager()->listen(conformance::kPort);
 }

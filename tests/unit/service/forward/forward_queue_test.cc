@@ -162,6 +162,155 @@ TEST(ForwardQueue, a_reply_that_waits_for_memory_has_freed_its_number) {
   ASSERT_TRUE(lab.until([&] { return all_back(client); }));
 }
 
+// --- Memory of replies
+
+/// READ with room for so many bytes in a Write chunk.
+Bytes read_of(std::uint32_t bytes) {
+  Bytes arguments = opaque(pattern(32, 5));
+  append(arguments, words({0, 0, bytes}));
+  return nfs3(ulb::kNfs3Read, arguments);
+}
+/// As many bytes as the call asks for.
+Bytes read_reply(const FakeUpstream::Call& call) {
+  const std::uint32_t bytes = word_at(call.message, 10 + 9 + 2);
+  Bytes results = words({0, 0, bytes, 1});
+  append(results, opaque(pattern(bytes, bytes)));
+  return success(call.xid(), results);
+}
+struct Read {
+  Read(LabClient& reader, std::uint32_t bytes)
+      : client(reader), into(client.memory(bytes)), piece(client.piece(into)), item{.pieces = {&piece, 1}} {
+    index = client.submit({.payload = read_of(bytes), .writes = {&item, 1}, .max_reply_bytes = 200}, {bytes});
+  }
+  bool back() const { return client.finished[index].has_value(); }
+  bool good() const {
+    return back() && client.finished[index]->status == CallStatus::Ok &&
+           conformance::has_pattern(into, static_cast<std::uint32_t>(into.size()));
+  }
+  LabClient& client;
+  std::span<std::byte> into;
+  rdma::Sge piece;
+  rpcrdma::WriteItem item;
+  std::size_t index = 0;
+};
+
+/// Two long buffers and two short ones for each of eight clients.
+struct Memory : testing::Test {
+  ForwardLab lab{{.credits = 32, .record_buffers = 16, .item_buffers = 16, .shared_connections = 1}};
+  std::deque<Read> reads;
+  bool has_come(std::size_t calls) {
+    return bool{lab.until([&] { return lab.upstream.calls.size() == calls; })};
+  }
+  void answer_all(std::size_t from, std::size_t to) {
+    for (std::size_t i = from; i < to; ++i) lab.upstream.send(0, record(read_reply(lab.upstream.calls[i])));
+  }
+};
+
+TEST_F(Memory, clients_that_wait_for_long_or_short_replies_leave_each_other_client_a_buffer) {
+  LabClient& first = warmed_client(lab);
+  LabClient& second = warmed_client(lab);
+  LabClient& victim = warmed_client(lab);
+  std::size_t sent = 0;
+  lab.upstream.calls.clear();
+  for (const std::uint32_t bytes : {40'000u, 3000u}) {
+    for (std::uint32_t i = 0; i < 8 + 2; ++i) reads.emplace_back(first, bytes);
+    ASSERT_TRUE(has_come(sent += 8)) << "one client has half of all";
+    for (std::uint32_t i = 0; i < 4; ++i) reads.emplace_back(second, bytes);
+    ASSERT_TRUE(has_come(sent += 2)) << "what is left of those that are lent, and its own";
+  }
+  EXPECT_EQ(lab.count(Counter::waits_memory), 2u * (2 + 2));
+  EXPECT_EQ(lab.count(Counter::waits_number), 0u);
+  // Neither the reads of others, nor its own that wait, stop what needs no memory.
+  for (const std::uint32_t bytes : {40'000u, 3000u}) {
+    const Read read(victim, bytes);
+    ASSERT_TRUE(has_come(++sent));
+    answer_all(sent - 1, sent);
+    EXPECT_TRUE(lab.until([&] { return read.good(); }));
+  }
+  lab.upstream.answer = echo;
+  for (LabClient* const client : {&first, &second, &victim})
+    EXPECT_EQ(word_at(lab.call(*client, {.payload = plain(4), .max_reply_bytes = 64}).message, 6), 4u);
+  // All come in the end.
+  lab.upstream.answer = read_reply;
+  answer_all(0, 20);
+  EXPECT_TRUE(
+      lab.until([&] { return std::all_of(reads.begin(), reads.end(), [](auto& r) { return r.good(); }); }));
+}
+
+TEST_F(Memory, a_reply_that_ends_in_the_middle_leaves_its_memory_to_the_call) {
+  LabClient& client = warmed_client(lab);
+  lab.upstream.calls.clear();
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    client.region_used = 0;
+    const std::size_t calls = lab.upstream.calls.size();
+    lab.upstream.answer = nullptr;
+    const Read read(client, 40'000);
+    ASSERT_TRUE(has_come(calls + 1));
+    const FakeUpstream::Call call = lab.upstream.calls.back();
+    const Bytes reply = record(read_reply(call));
+    lab.upstream.send(call.connection, std::span(reply).first(20'000));
+    lab.turns(20);
+    lab.upstream.answer = read_reply;
+    lab.upstream.close(call.connection);
+    ASSERT_TRUE(lab.until([&] {
+      lab.pass(forward::kFirstRetryNs);
+      return read.good();
+    })) << round;
+  }
+}
+
+TEST_F(Memory, what_a_client_leaves_behind_in_the_middle_of_its_replies_is_back) {
+  LabClient& stays = warmed_client(lab);
+  for (std::uint32_t round = 0; round < 6; ++round) {
+    LabClient& leaves = round == 0 ? warmed_client(lab) : *lab.clients[1];
+    lab.upstream.answer = nullptr;
+    lab.upstream.calls.clear();
+    leaves.region_used = 0;
+    for (std::uint32_t i = 0; i < 8; ++i) reads.emplace_back(leaves, 40'000);
+    ASSERT_TRUE(has_come(8));
+    const Bytes reply = record(read_reply(lab.upstream.calls[0]));
+    lab.upstream.send(0, std::span(reply).first(20'000));
+    lab.turns(20);
+    lab.disconnect(leaves);
+    lab.upstream.send(0, std::span(reply).subspan(20'000));
+    lab.turns(20);
+    lab.reconnect(leaves);
+    lab.upstream.answer = echo;
+    lab.call(leaves, {.payload = plain(), .max_reply_bytes = 64});
+  }
+  lab.upstream.calls.clear();
+  lab.upstream.answer = nullptr;
+  for (std::uint32_t i = 0; i < 8; ++i) reads.emplace_back(stays, 40'000);
+  EXPECT_TRUE(has_come(8)) << "as many as one client may have";
+}
+
+TEST_F(Memory, a_reply_for_which_the_client_has_no_room_costs_its_own_call_alone) {
+  LabClient& client = warmed_client(lab);
+  LabClient& other = warmed_client(lab);
+  lab.upstream.answer = [](const auto& call) {
+    return word_at(call.message, 10) == 9 ? echo(call)
+                                          : success(call.xid(), pattern(word_at(call.message, 10), 1));
+  };
+  for (const std::uint32_t bytes : {9000u, 40'000u}) {
+    const Outcome outcome = lab.call(client, {.payload = plain(bytes), .max_reply_bytes = 64});
+    EXPECT_NE(outcome.status, CallStatus::Ok) << bytes;
+    EXPECT_EQ(word_at(lab.call(other, {.payload = plain(9), .max_reply_bytes = 64}).message, 6), 9u);
+    EXPECT_EQ(word_at(lab.call(client, {.payload = plain(9), .max_reply_bytes = 64}).message, 6), 9u);
+  }
+  EXPECT_EQ(lab.engine->counters().reply_too_large, 2u);
+  EXPECT_EQ(lab.count(Counter::disconnects), 0u);
+}
+
+TEST_F(Memory, a_reply_with_no_room_in_its_slot_nor_in_the_transports_memory_is_refused) {
+  ForwardLab tight({.reply_buffers = 1, .shared_connections = 1});
+  LabClient& client = warmed_client(tight);
+  rpcrdma::SharedMemory::Account account;
+  ASSERT_NE(tight.engine->reply_memory().acquire(account, 1), nullptr);
+  tight.upstream.answer = [](const auto& call) { return success(call.xid(), pattern(9000, 1)); };
+  EXPECT_NE(tight.call(client, {.payload = plain(), .max_reply_bytes = 64}).status, CallStatus::Ok);
+  EXPECT_EQ(tight.engine->counters().reply_too_large, 1u);
+}
+
 TEST(ForwardQueue, its_state_is_published_once_in_an_interval_of_whole_ticks) {
   ForwardLab lab;
   const auto published = [&](std::uint64_t now_ns) {

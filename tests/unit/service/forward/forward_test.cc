@@ -18,6 +18,12 @@ Bytes nfs3_handle() {
   return opaque(pattern(32, 5));
 }
 
+Bytes nfs3_read(std::size_t bytes) {
+  Bytes arguments = nfs3_handle();
+  append(arguments, words({0, 0, static_cast<std::uint32_t>(bytes)}));
+  return nfs3(ulb::kNfs3Read, arguments);
+}
+
 /// READ3resok without attributes.
 Bytes read_results(const Bytes& data) {
   Bytes results = words({0, 0, static_cast<std::uint32_t>(data.size()), 1});
@@ -84,10 +90,9 @@ TEST_P(Versions, read_data_is_placed_directly_short_and_long) {
     const auto into = client.memory(bytes);
     const rdma::Sge piece = client.piece(into);
     const rpcrdma::WriteItem item{.pieces = {&piece, 1}};
-    const Outcome outcome = lab.call(
-        client,
-        {.payload = nfs3(ulb::kNfs3Read, nfs3_handle()), .writes = {&item, 1}, .max_reply_bytes = 200},
-        {static_cast<std::uint32_t>(bytes)});
+    const Outcome outcome =
+        lab.call(client, {.payload = nfs3_read(bytes), .writes = {&item, 1}, .max_reply_bytes = 200},
+                 {static_cast<std::uint32_t>(bytes)});
     ASSERT_EQ(outcome.status, CallStatus::Ok) << bytes;
     EXPECT_EQ(outcome.items[0].where, rpcrdma::ItemResult::Where::Placed);
     EXPECT_TRUE(conformance::has_pattern(into, static_cast<std::uint32_t>(bytes))) << bytes;
@@ -101,8 +106,7 @@ TEST_P(Versions, read_data_without_a_write_chunk_comes_in_the_message) {
   for (const std::size_t bytes : {7u, 3000u, 200'000u}) {
     const Bytes data = pattern(bytes, 9);
     lab.upstream.answer = [&](const auto& call) { return success(call.xid(), read_results(data)); };
-    const Outcome outcome =
-        lab.call(client, {.payload = nfs3(ulb::kNfs3Read, nfs3_handle()), .max_reply_bytes = 1u << 20});
+    const Outcome outcome = lab.call(client, {.payload = nfs3_read(bytes), .max_reply_bytes = 1u << 20});
     ASSERT_EQ(outcome.status, CallStatus::Ok);
     const Bytes expected = read_results(data);
     EXPECT_EQ(Bytes(outcome.message.begin() + kResultsAt, outcome.message.end()), expected);

@@ -54,7 +54,7 @@ Upstream::~Upstream() = default;
 void Upstream::register_client(service::Client& client) noexcept {
   ClientEntry& entry = clients_[client.number()];
   if (entry.client == &client) return;
-  entry = {.client = &client, .credit_limit = kNoLimit, .told = credit_limit_};
+  entry = {.client = &client, .credit_limit = kNoLimit, .limit_sent = credit_limit_};
   client.limit_credits(credit_limit_);
 }
 
@@ -471,7 +471,7 @@ void Upstream::update_credit_limits(std::uint64_t now_ns) noexcept {
 
 void Upstream::tell_credit_limit(ClientEntry& entry) noexcept {
   const std::uint32_t limit = std::min(credit_limit_, entry.credit_limit);
-  if (std::exchange(entry.told, limit) != limit) entry.client->limit_credits(limit);
+  if (std::exchange(entry.limit_sent, limit) != limit) entry.client->limit_credits(limit);
 }
 
 void Upstream::publish() noexcept {

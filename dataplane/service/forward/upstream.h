@@ -174,7 +174,7 @@ class Upstream {
   struct ClientEntry {
     service::Client* client = nullptr;      ///< null until the client's first call
     std::uint32_t credit_limit = kNoLimit;  ///< of its own, because its calls wait for numbers
-    std::uint32_t told = kNoLimit;
+    std::uint32_t limit_sent = kNoLimit;
   };
   void tell_credit_limit(ClientEntry& entry) noexcept;
 

@@ -415,10 +415,15 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
   publish();
 }
 
+bool Upstream::is_due(const ForwardedCall& forwarded, std::uint64_t age_ns) const noexcept {
+  const std::uint64_t limit_ns = config_.call_timeout_ns;
+  return (limit_ns > 0 && age_ns >= limit_ns) || (!forwarded.reply_needed && age_ns >= kAbandonedNs);
+}
+
 void Upstream::expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept {
   for (ForwardedCall* forwarded = calls.first(); forwarded != nullptr;) {
     ForwardedCall* const next = forwarded->next;
-    if (now_ns - forwarded->begun_ns < config_.call_timeout_ns) {
+    if (!is_due(*forwarded, now_ns - forwarded->begun_ns)) {
       forwarded = next;
       continue;
     }
@@ -436,7 +441,6 @@ void Upstream::expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept {
 }
 
 void Upstream::expire(std::uint64_t now_ns) noexcept {
-  if (config_.call_timeout_ns == 0) return;
   if (admission_.waiting() > 0)
     for (std::uint32_t i = 0; i < admission_.clients(); ++i)
       for (std::size_t need = 0; need < kReplyNeeds; ++need) expire(admission_.waiting_of(i, need), now_ns);

@@ -29,6 +29,9 @@ namespace sluice::forward {
 inline constexpr std::uint32_t kMaxReverseCalls = 256;
 /// A call fails after this many connections were lost with it alone on them while other calls were answered.
 inline constexpr std::uint8_t kMaxStrikes = 3;
+/// A client that has gone waits no longer for the upstream to take the bytes of its calls: their memory and its
+/// place among the connections are wanted. The upstream's connection is made again.
+inline constexpr std::uint64_t kAbandonedNs = 10'000'000'000;
 /// Period of reconnecting and of recycling connections.
 inline constexpr std::uint64_t kTickNs = 20'000'000;
 /// A call not answered for longer marks its upstream as slow: the credits of its clients are halved, down to
@@ -142,6 +145,7 @@ class Upstream {
   void give_up(ForwardedCall& forwarded) noexcept;
   void give_up_calls_of(ForwardedCallList& calls, const service::Client& client) noexcept;
   void end(ForwardedCall& forwarded) noexcept;
+  bool is_due(const ForwardedCall& forwarded, std::uint64_t age_ns) const noexcept;
   void expire(std::uint64_t now_ns) noexcept;
   void expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept;
   bool is_slow(std::uint64_t now_ns) noexcept;

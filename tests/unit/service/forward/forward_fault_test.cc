@@ -270,6 +270,24 @@ TEST(ForwardFault, an_upstream_that_takes_no_bytes_stops_nobody_else) {
   EXPECT_EQ(lab.engine->call_memory().available(), lab.engine->config().call_buffers);
 }
 
+TEST(ForwardFault, a_client_that_has_gone_waits_for_no_upstream_that_takes_no_bytes) {
+  ForwardLab lab({.credits = 32, .shared_connections = 1, .call_timeout_ns = 0});
+  LabClient& client = warmed_client(lab);
+  lab.upstream.reads = false;
+  const LongWrite write(client, 1u << 20);
+  for (int i = 0; i < 7; ++i) client.submit(write.request());
+  lab.turns(500);
+  lab.disconnect(client);
+  lab.pass(forward::kAbandonedNs / 2);
+  lab.turns(500);
+  EXPECT_EQ(lab.count(Counter::disconnects), 0u);
+  EXPECT_FALSE(lab.engine->all_closed());
+  lab.pass(forward::kAbandonedNs / 2 + kSecond);
+  EXPECT_TRUE(lab.until([&] { return lab.engine->all_closed(); }));
+  EXPECT_EQ(lab.engine->call_memory().available(), lab.engine->config().call_buffers);
+  EXPECT_EQ(lab.count(Counter::timeouts), 0u);
+}
+
 TEST(ForwardFault, clients_that_go_away_get_nothing_and_leave_nothing) {
   ForwardLab lab({.shared_connections = 1});
   for (int round = 0; round < 6; ++round) {

@@ -200,6 +200,11 @@ void SoftDevice::on_frame(std::span<const std::byte> bytes, rte_mbuf* buffer) no
 }
 
 void SoftDevice::on_roce(const Frame& frame, std::span<const std::byte> bytes) noexcept {
+  // Reliable connections have no groups, and what a switch floods is for somebody else (RFC 1122, section 3.3.6).
+  if (std::memcmp(bytes.data(), mac_.data(), mac_.size()) != 0) {
+    ++statistics_.frames_misaddressed;
+    return;
+  }
   if (frame.vlan != config_.vlan || !neighbours_.is_own(frame.destination)) {
     ++statistics_.frames_foreign;
     return;

@@ -43,6 +43,7 @@ bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
   attributes_.initiator_depth = depth;
   attributes_.rnr_retry = rnr_retry;
   route_ = device_.route_to(attributes.local, attributes.remote, attributes.remote_link, number_);
+  latest_link_ = attributes.remote_link;
   remote_qp_ = static_cast<std::uint32_t>(attributes.remote_qp);
   path_mtu_ = attributes.path_mtu;
   const std::uint32_t max_inflight = std::max(device_.config().max_inflight_packets, CongestionWindow::kMin);
@@ -125,21 +126,37 @@ void SoftQueuePair::on_packet(const Frame& frame, const LinkAddress& from, const
     return;
   }
   const bool response = packet.kind.read_response || packet.bth.opcode == Opcode::Acknowledge;
+  if (!response && is_current(packet)) follow(from);
   if (state_ == State::Error) {
     if (!response) on_request_in_error(packet);
     return;
   }
   heard_ = true;
-  route_.destination_mac = from;  // follows a peer or router whose link address changes
   if ((frame.traffic_class & kEcnMask) == kEcnCongested) notify_congestion();
   if (packet.bth.opcode == Opcode::CongestionNotification) {
     ++device_.stats().cnps_received;
     rate_.on_notification(device_.now_ns());
   } else if (response) {
+    const std::uint32_t before = psns_.unacknowledged();
     on_response(packet);
+    if (psns_.unacknowledged() != before) follow(from);
   } else if (packet.bth.opcode != Opcode::DatagramSendOnly) {
     on_request(packet);
   }
+}
+
+/// The request is the next one, or the last one again, as from a peer that gets no answer. Who only knows addresses and numbers of queue pairs
+/// has to guess for that.
+bool SoftQueuePair::is_current(const Packet& packet) const noexcept {
+  if (packet.bth.opcode == Opcode::CongestionNotification) return false;  // has no number of its own
+  const std::uint32_t packets = packet.bth.opcode == Opcode::ReadRequest ? packets_of(packet.reth.length) : 1;
+  return packet.bth.psn == expected_psn_ || psn_add(packet.bth.psn, packets) == expected_psn_;
+}
+
+/// A packet of the peer's came from here. Link addresses change with the peer's port, or a router's; one packet alone may be forged or damaged.
+void SoftQueuePair::follow(const LinkAddress& from) noexcept {
+  if (from == latest_link_) route_.destination_mac = from;
+  latest_link_ = from;
 }
 
 /// Responses first: the peer's progress also frees our resources.

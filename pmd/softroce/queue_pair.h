@@ -112,6 +112,8 @@ class SoftQueuePair final : public QueuePair {
   }
   bool send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept;
   void fail(WcStatus status) noexcept;
+  bool is_current(const Packet& packet) const noexcept;
+  void follow(const LinkAddress& from) noexcept;
 
   // requester.cc
   void add_entry(const SendWr& wr) noexcept;
@@ -165,6 +167,7 @@ class SoftQueuePair final : public QueuePair {
 
   // Connection.
   Route route_;
+  LinkAddress latest_link_{};  ///< of the peer's latest current packet
   std::uint32_t remote_qp_ = 0;
   std::uint32_t path_mtu_ = 1024;
   RcAttributes attributes_;

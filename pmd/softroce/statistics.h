@@ -18,6 +18,7 @@ struct Statistics {
   X(frames_malformed, "frames dropped: Ethernet, IP, UDP or transport header wrong")         \
   X(frames_ignored, "frames of other protocols dropped")                                     \
   X(frames_foreign, "RoCEv2 packets for addresses that are not ours")                        \
+  X(frames_misaddressed, "RoCEv2 packets for Ethernet addresses that are not ours")          \
   X(icrc_errors, "packets dropped: invariant CRC wrong")                                     \
   X(unknown_queue_pair, "packets dropped: no such queue pair")                               \
   X(wrong_peer, "packets dropped: not from the queue pair's peer")                           \

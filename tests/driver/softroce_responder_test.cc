@@ -167,6 +167,87 @@ TEST_F(Responder, a_read_that_comes_again_is_answered_before_those_behind_it) {
   EXPECT_EQ(statistics().duplicate_reads, 1u);
 }
 
+constexpr LinkAddress kElsewhere{2, 0, 0, 0, 0, 10};
+
+bool goes_to(const Sent& frame, const LinkAddress& link) {
+  return std::equal(link.begin(), link.end(), frame.bytes.begin(),
+                    [](std::uint8_t one, std::byte other) { return std::byte{one} == other; });
+}
+
+class LinkAddresses : public Responder {
+ protected:
+  /// Whether a request that comes from `link` is answered to there.
+  bool answered_to(const LinkAddress& from, std::uint32_t psn, const LinkAddress& to) {
+    sent.clear();
+    peer_sends(Opcode::SendOnly, psn, pattern(8), [&](Packet&, Route& route) { route.source_mac = from; });
+    EXPECT_TRUE(until([&] { return !sent.empty(); }));
+    return !sent.empty() && goes_to(sent[0], to);
+  }
+};
+
+TEST_F(LinkAddresses, a_peer_is_followed_after_two_packets_in_a_row) {
+  receives(8);
+  EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn, kPeerLink));
+  EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn + 1, kElsewhere));
+  EXPECT_TRUE(answered_to(kPeerLink, kPeerPsn + 2, kElsewhere));
+  EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn + 3, kElsewhere));
+  EXPECT_TRUE(answered_to(kPeerLink, kPeerPsn + 4, kElsewhere)) << "not the second in a row";
+  EXPECT_TRUE(answered_to(kPeerLink, kPeerPsn + 5, kPeerLink));
+}
+
+TEST_F(LinkAddresses, a_peer_that_gets_no_answer_is_followed_when_it_sends_its_last_request_again) {
+  receives(2);
+  EXPECT_TRUE(answered_to(kPeerLink, kPeerPsn, kPeerLink));
+  EXPECT_TRUE(answered_to(kPeerLink, kPeerPsn + 1, kPeerLink));
+  EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn + 1, kPeerLink));
+  EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn, kPeerLink)) << "an earlier one does not count";
+  EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn + 1, kElsewhere));
+}
+
+TEST_F(LinkAddresses, a_read_that_comes_again_counts) {
+  const Reth reth = expose(2000);
+  for (const LinkAddress& to : {kPeerLink, kElsewhere}) {
+    sent.clear();
+    peer_sends(Opcode::ReadRequest, kPeerPsn, {}, [&](Packet& packet, Route& route) {
+      packet.reth = reth;
+      route.source_mac = kElsewhere;
+    });
+    ASSERT_TRUE(until([&] { return sent.size() == 2; }));
+    EXPECT_TRUE(goes_to(sent[0], to));
+  }
+}
+
+TEST_F(LinkAddresses, what_has_no_number_of_the_sequence_does_not_count) {
+  receives(2);
+  const auto moved = [](Packet&, Route& route) { route.source_mac = kElsewhere; };
+  for (const std::uint32_t psn : {kPeerPsn, kOwnPsn}) {
+    peer_sends(Opcode::CongestionNotification, psn, pattern(16), moved);
+    peer_sends(Opcode::Acknowledge, psn, {}, moved);  // nothing is outstanding
+  }
+  settle();
+  EXPECT_EQ(statistics().cnps_received, 2u);
+  EXPECT_EQ(statistics().stale_responses, 2u);
+  for (int i = 0; i < 2; ++i) peer_sends(Opcode::SendOnly, kPeerPsn + 1, pattern(8), moved);  // behind a gap
+  ASSERT_TRUE(until([&] { return !sent.empty(); }));
+  EXPECT_TRUE(goes_to(sent[0], kPeerLink));
+  EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn, kPeerLink));
+}
+
+TEST_F(Responder, packets_for_other_ethernet_addresses_reach_no_queue_pair) {
+  receives(1);
+  constexpr LinkAddress kOthers[] = {kElsewhere, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {1, 0, 0x5e, 0, 0, 1}};
+  for (const LinkAddress& other : kOthers)
+    peer_sends(Opcode::SendOnly, kPeerPsn, pattern(8),
+               [&](Packet&, Route& route) { route.destination_mac = other; });
+  settle();
+  EXPECT_EQ(statistics().frames_misaddressed, 3u);
+  EXPECT_EQ(statistics().packets_received, 0u);
+  EXPECT_TRUE(sent.empty());
+  EXPECT_FALSE(completed(own, 0));
+  peer_sends(Opcode::SendOnly, kPeerPsn, pattern(8));
+  EXPECT_TRUE(until([&] { return completed(own, 0); }));
+}
+
 TEST_F(Responder, a_send_without_a_receive_is_told_when_to_come_again_and_then_taken) {
   peer_sends(Opcode::SendOnly, kPeerPsn, pattern(8));
   settle();

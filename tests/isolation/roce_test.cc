@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstring>
 #include <ostream>
 #include <random>
 #include <vector>
@@ -58,6 +59,9 @@ class RoceSite {
     return static_cast<std::uint32_t>(links_[client].client->queue_pair().number());
   }
   std::uint32_t random() { return static_cast<std::uint32_t>(random_()); }
+
+  /// Frames that the server has sent to another Ethernet address than its clients'.
+  std::uint64_t led_astray() const { return led_astray_; }
 
   // --- For who sends frames of its own
   std::uint32_t victims_qp() const {
@@ -169,9 +173,14 @@ class RoceSite {
     (client ? attributes.responder_resources : attributes.initiator_depth) = 16;
     ASSERT_TRUE(own.queue_pair().connect(attributes));
   }
-  /// Keeps the number of the victim's last request.
+  /// Keeps the number of the victim's last request, and looks where the server sends.
   void look(bool to_right, std::span<const std::byte> bytes) {
-    if (!to_right || forging_) return;
+    if (forging_) return;
+    if (!to_right) {
+      const LinkAddress clients = pair_.link_of_left();
+      led_astray_ += std::memcmp(bytes.data(), clients.data(), clients.size()) != 0;
+      return;
+    }
     const Frame frame = parse(bytes);
     if (frame.kind != FrameKind::Roce) return;
     const auto packet = decode(bytes.subspan(frame.transport_offset));
@@ -188,6 +197,7 @@ class RoceSite {
   MemoryRegion memory_;
   std::uint32_t last_psn_ = 99;
   bool forging_ = false;
+  std::uint64_t led_astray_ = 0;
   std::uint64_t now_ns_ = 1;
 };
 
@@ -207,6 +217,14 @@ void PrintTo(const Forgery& forgery, std::ostream* to) {
 const Bytes& some_bytes() {
   static const Bytes bytes(64, std::byte{0x5a});
   return bytes;
+}
+
+constexpr MacAddress kElsewhere{2, 0, 0, 0, 0, 66};
+
+Route route_from_elsewhere(RoceSite& site) {
+  Route route = site.victims_route();
+  route.source_mac = kElsewhere;
+  return route;
 }
 
 void send_only(RoceSite& site, std::uint32_t psn) {
@@ -250,6 +268,27 @@ constexpr Forgery kForgeries[] = {
                  some_bytes());
      },
      &Statistics::wrong_peer},
+    {"requests_from_another_ethernet_address",
+     [](RoceSite& site) {
+       const std::uint32_t psn = site.next_psn() + kFarOff + site.random() % kFarOff;
+       site.send(route_from_elsewhere(site),
+                 make_packet(Opcode::SendOnly, site.victims_qp(), psn, some_bytes()), some_bytes());
+     },
+     &Statistics::sequence_errors},
+    {"acknowledgements_from_another_ethernet_address",
+     [](RoceSite& site) {
+       site.send(route_from_elsewhere(site),
+                 make_packet(Opcode::Acknowledge, site.victims_qp(), kFarOff * (2 + site.random() % 16)));
+     },
+     &Statistics::stale_responses},
+    {"the_right_number_for_another_ethernet_address",
+     [](RoceSite& site) {
+       Route route = site.victims_route();
+       route.destination_mac = kElsewhere;
+       site.send(route, make_packet(Opcode::SendOnly, site.victims_qp(), site.next_psn(), some_bytes()),
+                 some_bytes());
+     },
+     &Statistics::frames_misaddressed},
     {"the_right_number_with_a_wrong_check",
      [](RoceSite& site) {
        auto frame = build_frame(
@@ -298,6 +337,7 @@ TEST_P(RoceIsolation, the_victim_is_served) {
     for (int i = 0; i < 4; ++i) GetParam().send(site);
   });
   EXPECT_GT(site.statistics().*GetParam().counted, before);
+  EXPECT_EQ(site.led_astray(), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(, RoceIsolation, testing::ValuesIn(kForgeries),

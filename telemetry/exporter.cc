@@ -280,6 +280,13 @@ class SegmentCollector final : public prometheus::Collectable {
         families.add("sluice_upstream_connections", value_of(area.connecting), {reactor, name, "coming"});
         families.add("sluice_upstream_calls", value_of(area.outstanding), {reactor, name, "outstanding"});
         families.add("sluice_upstream_calls", value_of(area.waiting), {reactor, name, "waiting"});
+        for (std::size_t pool = 0; pool < segment::kUpstreamPools.size(); ++pool) {
+          const char* const of = segment::kUpstreamPools[pool];
+          families.add("sluice_upstream_pool_size", value_of(area.pools[pool].buffers), {reactor, name, of});
+          families.add("sluice_upstream_pool_held", value_of(area.pools[pool].held), {reactor, name, of});
+          families.add("sluice_upstream_pool_waiting", value_of(area.pools[pool].waiting),
+                       {reactor, name, of});
+        }
         families.add("sluice_upstream_credit_limit", value_of(area.credit_limit), {reactor, name});
         for (std::size_t c = 0; c < std::size(segment::kUpstreamCounters); ++c)
           families.add("sluice_upstream_" + std::string(segment::kUpstreamCounters[c].name) + "_total",

@@ -77,12 +77,7 @@ void Publisher::publish_counters() noexcept {
 
 void Publisher::publish_pools() noexcept {
   segment::PoolUse* to = area_.pools.data();
-  const auto put = [&to](const rdma::SharedUse& use) {
-    to->buffers.store(use.buffers, std::memory_order_relaxed);
-    to->held.store(use.held, std::memory_order_relaxed);
-    to->waiting.store(use.waiting, std::memory_order_relaxed);
-    ++to;
-  };
+  const auto put = [&to](const rdma::SharedUse& use) { to++->publish(use.buffers, use.held, use.waiting); };
   for (const rpcrdma::SharedMemory* memory :
        {&engine_.call_memory(), &engine_.reply_memory(), &engine_.assembly_memory()}) {
     put(memory->small_use());
@@ -141,7 +136,9 @@ void Publisher::publish_use(rpcrdma::Connection& connection) noexcept {
   use.granted.store(static_cast<std::uint32_t>(responder.grant()), std::memory_order_relaxed);
   use.busy.store(responder.busy_slots(), std::memory_order_relaxed);
   use.peak_busy.store(responder.take_peak(), std::memory_order_relaxed);
-  use.held_bytes.store(connection.shared_bytes(), std::memory_order_relaxed);
+  std::uint64_t held_bytes = connection.shared_bytes();
+  for (const service::Poller* poller : pollers_) held_bytes += poller->held_bytes(connection.number());
+  use.held_bytes.store(held_bytes, std::memory_order_relaxed);
 }
 
 void Publisher::publish_negotiation(rpcrdma::Connection& connection) noexcept {

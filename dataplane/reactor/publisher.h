@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "dataplane/reactor/config.h"
 #include "dataplane/reactor/connection_table.h"
@@ -19,6 +20,9 @@ class Publisher {
   /// outlives the publisher.
   Publisher(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
             const Counters& counters, segment::ReactorArea& area);
+
+  /// Setup. It holds something for clients, which counts as theirs. Outlives the publisher.
+  void add_poller(const service::Poller& poller) { pollers_.push_back(&poller); }
 
   /// Counters of the transport, the reactor and the device, slot states, and the reactor's own entry.
   void publish_reactor() noexcept;
@@ -42,6 +46,7 @@ class Publisher {
   ConnectionTable& connections_;
   const Counters& counters_;
   segment::ReactorArea& area_;
+  std::vector<const service::Poller*> pollers_;
   const std::uint64_t started_ns_;  ///< wall clock
 };
 

@@ -53,7 +53,10 @@ class Reactor final {
   /// Calls of another reactor's connections that services here serve.
   void lend_to(service::Handover& handover) { lent_.push_back(&handover); }
   /// Polled in every turn.
-  void add_poller(service::Poller& poller) { pollers_.push_back(&poller); }
+  void add_poller(service::Poller& poller) {
+    pollers_.push_back(&poller);
+    publisher_.add_poller(poller);
+  }
   void add_control_task(ControlTask& task) { control_tasks_.push_back(&task); }
   /// When the engine has all its services: counts and times calls from here on.
   void measure_calls();

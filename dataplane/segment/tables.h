@@ -10,6 +10,7 @@
 
 #include "dataplane/base/host_name.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/segment/pool_use.h"
 
 namespace sluice::segment {
 
@@ -70,12 +71,6 @@ inline constexpr std::array<SharedPool, 6> kSharedPools = {{{"calls", "small"},
                                                             {"replies", "large"},
                                                             {"continued", "small"},
                                                             {"continued", "large"}}};
-
-struct PoolUse {
-  std::atomic<std::uint32_t> buffers;
-  std::atomic<std::uint32_t> held;
-  std::atomic<std::uint32_t> waiting;  ///< calls or messages that wait for one
-};
 
 struct ConnectionUse {
   static constexpr std::uint32_t kOfClient = 1;

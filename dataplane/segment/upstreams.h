@@ -10,6 +10,7 @@
 
 #include "dataplane/segment/counters.h"
 #include "dataplane/segment/histogram.h"
+#include "dataplane/segment/pool_use.h"
 
 namespace sluice::segment {
 
@@ -53,6 +54,9 @@ inline constexpr CounterInfo kUpstreamCounters[] = {
 #undef SLUICE_UPSTREAM_COUNTER
 };
 
+/// What the clients of an upstream share: places for outstanding calls, and memory for their replies.
+inline constexpr std::array<const char*, 3> kUpstreamPools = {"numbers", "short replies", "long replies"};
+
 /// One upstream, on one reactor.
 struct UpstreamArea {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(UpstreamCounter::kCount)> counters{};
@@ -61,8 +65,9 @@ struct UpstreamArea {
   std::atomic<std::uint32_t> outstanding{0};   ///< calls sent and not answered
   std::atomic<std::uint32_t> waiting{0};       ///< calls that could not be sent yet
   std::atomic<std::uint32_t> credit_limit{0};  ///< per client while the upstream is slow; zero: none
-  Histogram upstream_ns;                       ///< from sending the call to the last byte of its reply
-  Histogram gateway_ns;                        ///< from the service's execute() to sending the call
+  std::array<PoolUse, kUpstreamPools.size()> pools{};
+  Histogram upstream_ns;  ///< from sending the call to the last byte of its reply
+  Histogram gateway_ns;   ///< from the service's execute() to sending the call
 };
 
 }  // namespace sluice::segment

@@ -38,6 +38,22 @@ json describe_pools(const segment::Layout& layout, const segment::ConfigBlock& c
   return list;
 }
 
+json describe_upstream_pools(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  json list = json::array();
+  for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
+    for (std::uint32_t upstream = 0; upstream < config.upstream_count; ++upstream)
+      for (std::size_t i = 0; i < segment::kUpstreamPools.size(); ++i) {
+        const segment::PoolUse& use = layout.reactors[reactor].upstreams[upstream].pools[i];
+        list.push_back({{"reactor", reactor},
+                        {"upstream", config.upstreams[upstream].name},
+                        {"pool", segment::kUpstreamPools[i]},
+                        {"size", use.buffers.load()},
+                        {"held", use.held.load()},
+                        {"waiting", use.waiting.load()}});
+      }
+  return list;
+}
+
 json describe_holders(const segment::Layout& layout, const segment::ConfigBlock& config) {
   struct Holder {
     std::uint64_t bytes;
@@ -77,6 +93,7 @@ nlohmann::json memory(const segment::Layout& layout, const segment::ConfigBlock&
   return {{"resident_bytes", pid != 0 ? resident_bytes(pid) : 0},
           {"parts", parts},
           {"shared", describe_pools(layout, config)},
+          {"upstreams", describe_upstream_pools(layout, config)},
           {"biggest_holders", describe_holders(layout, config)}};
 }
 

@@ -281,6 +281,10 @@ class Poller {
   virtual ~Poller() = default;
   /// A bounded slice. True when it found work.
   virtual bool poll(std::uint64_t now_ns) noexcept = 0;
+  /// Bytes that it holds for this client of memory that clients share.
+  virtual std::uint64_t held_bytes(std::uint16_t client) const noexcept {
+    return static_cast<void>(client), 0;
+  }
 };
 
 class Service {

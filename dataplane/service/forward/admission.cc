@@ -93,6 +93,27 @@ bool Admission::lacks_numbers(std::uint32_t client) const noexcept {
                      [](const Queue& queue) { return !queue.calls.empty() && queue.lack == Lack::Number; });
 }
 
+std::uint64_t Admission::held_bytes(std::uint32_t client) const noexcept {
+  const ClientShare& share = shares_[client];
+  return std::uint64_t{share.items.held()} * kItemBytes +
+         std::uint64_t{share.records.held()} * tcp::kMaxRecordBytes;
+}
+
+/// Linear in clients while calls wait.
+void Admission::publish(std::span<segment::PoolUse, segment::kUpstreamPools.size()> to) const noexcept {
+  std::array<std::uint32_t, segment::kUpstreamPools.size()> waiting{};
+  for (std::uint32_t i = 0; waiting_ > 0 && i < clients(); ++i)
+    for (const Queue& queue : shares_[i].queues)
+      if (queue.lack != Lack::Connection)
+        waiting[queue.lack == Lack::Memory ? static_cast<std::size_t>(queue.need) : 0] += queue.calls.size();
+  to[0].publish(numbers_.limits().elements, numbers_.limits().elements - numbers_.free(), waiting[0]);
+  for (const ReplyNeed need : {ReplyNeed::Item, ReplyNeed::Record}) {
+    const rdma::SharedUse use = memory_.of(need).use();
+    const auto pool = static_cast<std::size_t>(need);
+    to[pool].publish(use.buffers, use.held, waiting[pool]);
+  }
+}
+
 void Admission::serve_waiting() noexcept {
   if (waiting_ == 0) return;
   numbers_.resume(kAdmittedInOneTurn);

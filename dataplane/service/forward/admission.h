@@ -9,9 +9,11 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/base/share_ledger.h"
+#include "dataplane/segment/upstreams.h"
 #include "dataplane/service/forward/forwarded_call.h"
 #include "dataplane/service/forward/reply_memory.h"
 
@@ -44,6 +46,10 @@ class Admission {
   void serve_waiting() noexcept;
   /// Connections can be dedicated again.
   void serve_without_connection() noexcept;
+
+  /// Of memory, for calls of this client.
+  std::uint64_t held_bytes(std::uint32_t client) const noexcept;
+  void publish(std::span<segment::PoolUse, segment::kUpstreamPools.size()> to) const noexcept;
 
   std::uint32_t clients() const noexcept { return numbers_.limits().accounts; }
   /// Calls that wait, of all clients.

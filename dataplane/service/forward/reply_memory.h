@@ -42,6 +42,9 @@ class ReplyMemory {
 
   /// Not of ReplyNeed::None.
   rdma::SharedBuffers& of(ReplyNeed need) noexcept { return need == ReplyNeed::Record ? records_ : items_; }
+  const rdma::SharedBuffers& of(ReplyNeed need) const noexcept {
+    return need == ReplyNeed::Record ? records_ : items_;
+  }
   rdma::SharedBuffers& items() noexcept { return items_; }
   rdma::SharedBuffers& records() noexcept { return records_; }
 

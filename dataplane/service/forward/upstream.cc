@@ -494,6 +494,7 @@ void Upstream::publish() noexcept {
   area_.connecting.store(connecting, std::memory_order_relaxed);
   area_.waiting.store(waiting, std::memory_order_relaxed);
   area_.outstanding.store(outstanding, std::memory_order_relaxed);
+  admission_.publish(area_.pools);
   area_.credit_limit.store(credit_limit_ == kNoLimit ? 0 : credit_limit_, std::memory_order_relaxed);
 }
 

@@ -83,6 +83,7 @@ class Upstream {
   void client_gone(service::Client& client) noexcept;
 
   // For the reactor's loop.
+  std::uint64_t held_bytes(std::uint16_t client) const noexcept { return admission_.held_bytes(client); }
   void flush() noexcept;
   void background(std::uint64_t now_ns) noexcept;
   /// Once in a turn, behind everything that ends calls.

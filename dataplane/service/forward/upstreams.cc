@@ -36,6 +36,12 @@ Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::u
   }
 }
 
+std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
+  std::uint64_t bytes = 0;
+  for (const auto& upstream : upstreams_) bytes += upstream->held_bytes(client);
+  return bytes;
+}
+
 bool Upstreams::poll(std::uint64_t now_ns) noexcept {
   for (const auto& upstream : upstreams_) upstream->flush();
   const std::size_t count = uring_.poll([](void* target, tcp::Uring::Kind kind, int result) {

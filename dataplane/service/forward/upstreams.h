@@ -39,6 +39,7 @@ class Upstreams final : public service::Poller {
   const std::vector<std::unique_ptr<ForwardService>>& services() const noexcept { return services_; }
 
   bool poll(std::uint64_t now_ns) noexcept override;
+  std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
 
  private:
   tcp::Uring uring_;

@@ -129,6 +129,17 @@ TEST_F(PublisherTest, use_shows_grant_direction_and_class) {
   EXPECT_EQ(use.open.load(), segment::ConnectionUse::kToServer);
 }
 
+TEST_F(PublisherTest, what_pollers_hold_for_a_client_counts_as_its_own) {
+  struct Holder final : service::Poller {
+    bool poll(std::uint64_t) noexcept override { return false; }
+    std::uint64_t held_bytes(std::uint16_t client) const noexcept override { return 1000u + client; }
+  } holder;
+  rpcrdma::Connection& connection = parts_.establish(1);
+  parts_.publisher.add_poller(holder);
+  parts_.publisher.publish_use(connection);
+  EXPECT_EQ(area().use[connection.number()].held_bytes.load(), 1000u + connection.number());
+}
+
 TEST_F(PublisherTest, an_entry_is_published_again_only_when_the_negotiation_has_moved) {
   rpcrdma::Connection& connection = parts_.establish(1);
   const auto sequence = [&] { return area().connections[connection.number()].sequence(); };

@@ -237,6 +237,39 @@ TEST_F(Memory, clients_that_wait_for_long_or_short_replies_leave_each_other_clie
       lab.until([&] { return std::all_of(reads.begin(), reads.end(), [](auto& r) { return r.good(); }); }));
 }
 
+TEST_F(Memory, what_is_held_and_who_waits_is_published_and_counts_as_the_clients) {
+  LabClient& client = warmed_client(lab);
+  LabClient& other = warmed_client(lab);
+  lab.upstream.calls.clear();
+  for (std::uint32_t i = 0; i < 8 + 3; ++i) reads.emplace_back(client, 40'000);
+  for (std::uint32_t i = 0; i < 2; ++i) reads.emplace_back(client, 3000);
+  reads.emplace_back(other, 3000);
+  ASSERT_TRUE(has_come(8 + 2 + 1));
+  struct Use {
+    std::uint32_t size, held, waiting;
+    bool operator==(const Use&) const = default;
+  };
+  const auto shows = [&](std::size_t pool, const Use& wanted) {
+    return lab.until([&] {
+      lab.pass(forward::kCreditIntervalNs);
+      const segment::PoolUse& use = lab.area->pools[pool];
+      return Use{use.buffers, use.held, use.waiting} == wanted;
+    });
+  };
+  EXPECT_TRUE(shows(0, {lab.options.max_calls, 11, 0}));
+  EXPECT_TRUE(shows(1, {16, 3, 0}));
+  EXPECT_TRUE(shows(2, {16, 8, 3}));
+  const std::uint64_t records = 8u * tcp::kMaxRecordBytes;
+  EXPECT_EQ(lab.upstreams->held_bytes(0), records + 2u * forward::kItemBytes);
+  EXPECT_EQ(lab.upstreams->held_bytes(1), forward::kItemBytes);
+  lab.upstream.answer = read_reply;
+  answer_all(0, 11);
+  ASSERT_TRUE(lab.until([&] { return all_back(client) && all_back(other); }));
+  for (std::size_t pool = 0; pool < segment::kUpstreamPools.size(); ++pool)
+    EXPECT_TRUE(shows(pool, {pool == 0 ? lab.options.max_calls : 16, 0, 0}));
+  EXPECT_EQ(lab.upstreams->held_bytes(0), 0u);
+}
+
 TEST_F(Memory, a_reply_that_ends_in_the_middle_leaves_its_memory_to_the_call) {
   LabClient& client = warmed_client(lab);
   lab.upstream.calls.clear();

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <random>
+#include <utility>
 
 #include "tests/unit/service/forward/fake_upstream.h"
 
@@ -27,6 +29,7 @@ struct Reader {
   bool broken = false;
   std::vector<std::uint32_t> skipped;  ///< first words
   std::size_t lent = 0;
+  std::function<bool()> on_need_memory;  ///< false: lend it
 
   /// Feeds what a receive of at most `most` bytes takes; collects the records that are complete then.
   std::size_t feed(std::span<const std::byte> bytes, std::size_t most) {
@@ -49,7 +52,7 @@ struct Reader {
           return;
         case Step::NeedMemory:
           ++lent;
-          stream.lend(memory.data());
+          if (!on_need_memory || !on_need_memory()) stream.lend(memory.data());
           break;
         case Step::Skipped:
           skipped.push_back(word_at(stream.record(), 0));
@@ -176,6 +179,30 @@ TEST(RecordStream, a_record_that_is_kept_comes_again) {
   ASSERT_EQ(reader.stream.next(), Step::Record);
   EXPECT_EQ(word_at(reader.stream.record(), 1), 2u);
   EXPECT_EQ(reader.stream.next(), Step::NeedBytes);
+}
+
+TEST(RecordStream, a_record_that_does_not_fit_shows_its_first_two_words_and_may_be_skipped) {
+  for (const bool skips : {false, true})
+    for (std::size_t cut = 1; cut < 30; ++cut) {
+      Reader reader;
+      const Bytes message = pattern(200, static_cast<std::uint32_t>(cut));
+      Bytes wire = fragment(std::span(message).first(3), false);
+      append(wire, fragment(std::span(message).subspan(3), true));
+      append(wire, record(words({77})));
+      reader.on_need_memory = [&] {
+        const auto head = reader.stream.head();
+        EXPECT_TRUE(std::equal(head.begin(), head.end(), message.begin())) << cut;
+        if (skips) reader.stream.skip_record();
+        return skips;
+      };
+      std::size_t most = cut;
+      reader.feed_all(wire, [&] { return std::exchange(most, kLongest); });
+      EXPECT_FALSE(reader.broken);
+      EXPECT_EQ(reader.skipped, skips ? std::vector{word_at(message, 0)} : std::vector<std::uint32_t>{});
+      std::vector<Bytes> records = {message, words({77})};
+      if (skips) records.erase(records.begin());
+      EXPECT_EQ(reader.records, records);
+    }
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice::admin {
@@ -31,6 +33,20 @@ TEST_F(Memory, pools_show_what_is_held_and_who_waits) {
   EXPECT_EQ(pool["buffers"], 16);
   EXPECT_EQ(pool["held"], 5);
   EXPECT_EQ(pool["waiting"], 2);
+}
+
+TEST_F(Memory, each_upstream_shows_what_its_clients_share) {
+  config.block.upstream_count = 2;
+  std::strcpy(config.block.upstreams[1].name, "second");
+  segment.layout().reactors[0].upstreams[1].pools[2].publish(128, 64, 3);
+  const json upstreams = shown()["upstreams"];
+  ASSERT_EQ(upstreams.size(), 2 * segment::kUpstreamPools.size());
+  const json& pool = upstreams.at(5);
+  EXPECT_EQ(pool["upstream"], "second");
+  EXPECT_EQ(pool["pool"], "long replies");
+  EXPECT_EQ(pool["size"], 128);
+  EXPECT_EQ(pool["held"], 64);
+  EXPECT_EQ(pool["waiting"], 3);
 }
 
 TEST_F(Memory, the_biggest_holders_come_first_and_are_few) {

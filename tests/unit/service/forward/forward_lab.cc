@@ -92,13 +92,25 @@ void LabClient::disconnect() {
 ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
   fabric = rdma::loopback::Fabric::in_process({.links = 8});
   device = rdma::loopback::make_device(fabric, {.name = "gateway"});
-  raw_device = rdma::loopback::make_device(fabric, {.name = "raw"});
   engine = std::make_unique<rpcrdma::Engine>(*device, server_engine(options));
+  forward::UpstreamsConfig config{.upstreams = {setup_of(upstream, options.routes, *area)}};
+  if (!options.hung_routes.empty()) {
+    hung = std::make_unique<FakeUpstream>();
+    config.upstreams.push_back(setup_of(*hung, options.hung_routes, *hung_area));
+  }
+  upstreams = std::make_unique<forward::Upstreams>(*device, config, &clock);
+  for (const auto& service : upstreams->services()) engine->add_service(*service);
+  device->connection_manager()->listen(conformance::kPort);
+}
+
+forward::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
+                                            const std::vector<forward::Route>& routes,
+                                            segment::UpstreamArea& counters) const {
   forward::UpstreamSetup setup;
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(upstream.port());
+  address.sin_port = htons(server.port());
   std::memcpy(&setup.config.address, &address, sizeof address);
   setup.config.address_bytes = sizeof address;
   setup.config.name = "fake";
@@ -108,13 +120,10 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
   setup.config.call_timeout_ns = options.call_timeout_ns;
   setup.config.privileged_port = options.privileged_port;
   setup.config.credits = options.credits;
-  setup.routes = options.routes;
-  setup.area = area.get();
   setup.config.replies = {.records = options.record_buffers, .items = options.item_buffers};
-  upstreams =
-      std::make_unique<forward::Upstreams>(*device, forward::UpstreamsConfig{.upstreams = {setup}}, &clock);
-  for (const auto& service : upstreams->services()) engine->add_service(*service);
-  device->connection_manager()->listen(conformance::kPort);
+  setup.routes = routes;
+  setup.area = &counters;
+  return setup;
 }
 
 ForwardLab::~ForwardLab() {
@@ -131,10 +140,13 @@ LabClient& ForwardLab::add_client() {
   return client;
 }
 
-std::unique_ptr<conformance::RawPeer> ForwardLab::add_raw_peer() {
-  auto peer = std::make_unique<conformance::RawPeer>(*raw_device, 4096, 64);
+std::unique_ptr<conformance::RawPeer> ForwardLab::add_raw_peer(std::uint32_t receives) {
+  const std::string name = "raw" + std::to_string(raw_devices.size());
+  raw_devices.push_back(rdma::loopback::make_device(fabric, {.name = name}));
+  rdma::Device& raw_device = *raw_devices.back();
+  auto peer = std::make_unique<conformance::RawPeer>(raw_device, 4096, receives);
   peer->owned_qp = peer->make_queue_pair();
-  rdma::ConnectionManager& cm = *raw_device->connection_manager();
+  rdma::ConnectionManager& cm = *raw_device.connection_manager();
   EXPECT_TRUE(cm.connect(*peer->owned_qp, conformance::kPort, {}).has_value());
   await_established(cm);
   raw_peers.push_back(peer.get());
@@ -175,7 +187,8 @@ void ForwardLab::accept_clients() {
                      {.send_inline_bytes = 4096,
                       .credit_grant = options.credits,
                       .credits_requested = rpcrdma::kCallBacksAtOnce,
-                      .max_version = 2},
+                      .max_version = 2,
+                      .progress_timeout_ns = options.progress_timeout_ns},
                      event.peer_address, nullptr);
     ASSERT_TRUE(cm.accept(event.id, queue_pair, {}));
     connection->established();
@@ -204,10 +217,11 @@ void ForwardLab::turn() {
   for (const auto& client : clients) client->poll(now_ns);
   for (conformance::RawPeer* peer : raw_peers) peer->poll();
   engine->poll(now_ns);
-  while (engine->take_closed() != nullptr) {
-  }
+  while (const rpcrdma::Connection* const closed = engine->take_closed())
+    ends.push_back(closed->close_reason());
   upstreams->poll(now_ns);
   upstream.poll();
+  if (hung) hung->poll();
   if (beside) beside();
 }
 

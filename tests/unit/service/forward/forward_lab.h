@@ -32,6 +32,8 @@ struct ForwardOptions {
   std::uint32_t callers = 4;
   std::uint64_t call_timeout_ns = 3'600'000'000'000;
   bool privileged_port = false;
+  std::uint64_t progress_timeout_ns = 0;
+  std::vector<forward::Route> hung_routes = {};  ///< to an upstream of their own, which never answers
   std::vector<forward::Route> routes = {
       {ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {ulb::kMountProgram, 3}, {0x20000123, 1}};
 };
@@ -84,7 +86,7 @@ class ForwardLab {
 
   /// Connects another client.
   LabClient& add_client();
-  std::unique_ptr<conformance::RawPeer> add_raw_peer();
+  std::unique_ptr<conformance::RawPeer> add_raw_peer(std::uint32_t receives = 64);
   void disconnect(LabClient& client);
   /// Connects a client again that has been disconnected.
   void reconnect(LabClient& client);
@@ -110,18 +112,23 @@ class ForwardLab {
   const ForwardOptions options;
   FakeUpstream upstream;
   std::unique_ptr<segment::UpstreamArea> area = std::make_unique<segment::UpstreamArea>();
+  std::unique_ptr<FakeUpstream> hung;  ///< null without hung_routes
+  std::unique_ptr<segment::UpstreamArea> hung_area = std::make_unique<segment::UpstreamArea>();
   std::shared_ptr<rdma::loopback::Fabric> fabric;
   std::unique_ptr<rdma::loopback::Loopback> device;
   std::unique_ptr<rpcrdma::Engine> engine;
   std::unique_ptr<forward::Upstreams> upstreams;
   std::deque<std::unique_ptr<LabClient>> clients;
-  std::unique_ptr<rdma::Device> raw_device;
+  std::vector<std::unique_ptr<rdma::Device>> raw_devices;
   std::vector<conformance::RawPeer*> raw_peers;
+  std::vector<rpcrdma::CloseReason> ends;      ///< of the gateway's connections
   std::function<void()> beside;                ///< polled as well
   static inline std::uint64_t skipped_ns = 0;  ///< how far tests have advanced the clock
   static inline std::uint64_t stopped_ns = 0;  ///< what the clock shows; zero: it runs
 
  private:
+  forward::UpstreamSetup setup_of(const FakeUpstream& server, const std::vector<forward::Route>& routes,
+                                  segment::UpstreamArea& area) const;
   /// Polls until `cm` reports the connection established.
   void await_established(rdma::ConnectionManager& cm);
 };

@@ -56,7 +56,7 @@ struct Command {
   std::uint32_t on = 0;                    ///< Trace
   std::uint32_t reason = 0;                ///< Close: rpcrdma::CloseReason
   Parameters parameters{};                 ///< SetParameters
-  HostName host;                           ///< Admit
+  HostName host{};                         ///< Admit
   std::uint32_t receive_inline_bytes = 0;  ///< our inline threshold
   std::uint32_t send_inline_bytes = 0;     ///< the peer's inline threshold
   std::uint32_t private_data_bytes = 0;

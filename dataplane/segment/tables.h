@@ -52,7 +52,7 @@ struct ConnectionInfo {
   PropertyInfo peer_properties;        ///< version 2
   std::uint32_t heard_properties = 0;  ///< version 2: the peer has sent its properties
   std::uint32_t held = 0;              ///< version 2: calls are held until the peer is authenticated
-  HostName host;                       ///< version 2; empty: it has not authenticated itself
+  HostName host{};                     ///< version 2; empty: it has not authenticated itself
   std::uint32_t outgoing = 0;          ///< nonzero: we opened it, to a server
   std::uint64_t since_ns = 0;          ///< wall clock
   std::uint32_t queue_pair = 0;        ///< QPN

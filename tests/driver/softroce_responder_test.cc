@@ -236,9 +236,9 @@ TEST_F(LinkAddresses, what_has_no_number_of_the_sequence_does_not_count) {
 TEST_F(Responder, packets_for_other_ethernet_addresses_reach_no_queue_pair) {
   receives(1);
   constexpr LinkAddress kOthers[] = {kElsewhere, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {1, 0, 0x5e, 0, 0, 1}};
-  for (const LinkAddress& other : kOthers)
+  for (const LinkAddress& link : kOthers)
     peer_sends(Opcode::SendOnly, kPeerPsn, pattern(8),
-               [&](Packet&, Route& route) { route.destination_mac = other; });
+               [&](Packet&, Route& route) { route.destination_mac = link; });
   settle();
   EXPECT_EQ(statistics().frames_misaddressed, 3u);
   EXPECT_EQ(statistics().packets_received, 0u);

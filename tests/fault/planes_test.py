@@ -185,7 +185,7 @@ def an_authenticated_host_is_in_its_class_whatever_its_address(planes):
              planes.bench("--psk", planes.key("other-key"), "--host-name", "other", "--seconds", str(PATIENCE_S), "null")]
 
     def shown():
-        return sorted((c.get("host"), c["class"], c["credits"]) for c in planes.ctl("connections") or [])
+        return sorted((c.get("host", ""), c["class"], c["credits"]) for c in planes.ctl("connections") or [])
 
     both = [("other", "here", 3), ("sluice-bench", "gold", 5)]
     planes.wait("both in their classes", lambda: shown() == both)

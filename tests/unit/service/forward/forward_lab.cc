@@ -187,8 +187,8 @@ void ForwardLab::accept_clients() {
                      {.send_inline_bytes = 4096,
                       .credit_grant = options.credits,
                       .credits_requested = rpcrdma::kCallBacksAtOnce,
-                      .max_version = 2,
-                      .progress_timeout_ns = options.progress_timeout_ns},
+                      .progress_timeout_ns = options.progress_timeout_ns,
+                      .max_version = 2},
                      event.peer_address, nullptr);
     ASSERT_TRUE(cm.accept(event.id, queue_pair, {}));
     connection->established();

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <span>
 
-
 #include "dataplane/base/ring_storage.h"
 #include "pmd/loopback/loopback.h"
 

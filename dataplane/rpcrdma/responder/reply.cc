@@ -16,7 +16,7 @@ struct Responder::ReplyPlan {
   enum class Mechanism : std::uint8_t { Inline, ReplyChunk, Continued };
   Mechanism mechanism = Mechanism::Inline;
   std::uint32_t items_in_chunks =
-      0;  ///< bit i: result item i goes to a Write chunk, else it is in the payload
+      0;                          ///< bit i: result item i goes to a Write chunk, else it is in the payload
   std::uint32_t chunk_count = 0;  ///< Write chunks with an entry in `written`
   std::array<std::uint64_t, kMaxWriteChunks> written;
   std::uint64_t payload_bytes = 0;  ///< payload stream with the items that stay in it
@@ -319,8 +319,9 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
     v2::encode_reply(header, {.xid = xid, .credit = slot.credit_},
                      in_reply_chunk ? v2::HeaderType::NoMsg : v2::HeaderType::Msg, returned);
   } else {
-    v1::encode_reply(header, xid, grant(), in_reply_chunk ? v1::Procedure::NoMsg : v1::Procedure::Msg,
-                     {chunks.writes, plan.bytes_written(), chunks.reply, in_reply_chunk ? plan.payload_bytes : 0});
+    v1::encode_reply(
+        header, xid, grant(), in_reply_chunk ? v1::Procedure::NoMsg : v1::Procedure::Msg,
+        {chunks.writes, plan.bytes_written(), chunks.reply, in_reply_chunk ? plan.payload_bytes : 0});
   }
   const bool invalidates = plan.invalidate != rdma::Rkey{};
   if (!stage.begin(invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send,

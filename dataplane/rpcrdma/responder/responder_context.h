@@ -35,7 +35,7 @@ struct ResponderContext {
   CallMeasurement measurement;
   FailedTransfers failed_transfers;
   ReceivedMessage message;  ///< that is being decoded, where its connection has no free slot
-  rdma::Sge zero_pad;  ///< three zero bytes, for XDR round-up between gathered pieces
+  rdma::Sge zero_pad;       ///< three zero bytes, for XDR round-up between gathered pieces
   /// Pieces of one reply's payload stream while it is staged.
   std::array<rdma::Sge, service::kMaxPieces + 3 * service::kMaxResultItems + 1> sources;
 };

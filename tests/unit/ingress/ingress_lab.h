@@ -10,9 +10,13 @@
 
 namespace sluice::ingress_test {
 
+/// Of the gateway behind the server: one client of it, which the TCP clients are together, may have half of them.
+inline constexpr std::uint32_t kRecordBuffers = 32;
+
 class IngressLab {
  public:
-  explicit IngressLab(SideOptions side_options = {}, forward_test::ForwardOptions options = {})
+  explicit IngressLab(SideOptions side_options = {},
+                      forward_test::ForwardOptions options = {.record_buffers = kRecordBuffers})
       : forward(std::move(options)), side(forward.fabric, side_options, &forward_test::ForwardLab::clock) {
     forward.beside = [this] {
       forward.accept_clients();

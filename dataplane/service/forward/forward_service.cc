@@ -48,7 +48,8 @@ void ForwardService::release(service::Call& call) noexcept {
 /// has no room for its results, or when the call has not been sent to its end.
 ReplyNeed ForwardService::need_of(service::Call& call) const noexcept {
   std::uint64_t room = call.reply_room();
-  if (room == service::kAnyReply && binding_.max_results_bytes != nullptr)
+  const bool bounded = binding_.max_results_bytes != nullptr && !rpc::is_wrapped(call.header().credential);
+  if (room == service::kAnyReply && bounded)
     room = kMostReplyHeaderBytes + binding_.max_results_bytes(call.header().procedure, call.arguments());
   if (room > kMostShortReply) return ReplyNeed::Record;
   const bool sent_in_parts = call.message().size() > tcp::kMaxCopiedBytes;

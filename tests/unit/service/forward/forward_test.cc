@@ -285,5 +285,18 @@ TEST(Forward, V1_176_wrapped_results_stay_in_one_piece) {
   }
 }
 
+/// Arguments that are wrapped do not say how long the results can be.
+TEST(Forward, V1_176_a_wrapped_reply_may_have_any_length) {
+  ForwardLab lab({.version = 2});
+  LabClient& client = lab.add_client();
+  lab.upstream.answer = [&](const auto& call) { return success(call.xid(), pattern(40'000, 4)); };
+  for (const std::uint32_t service : {2u, 3u}) {
+    const Outcome outcome =
+        lab.call(client, {.payload = gss_call(service, ulb::kNfs3Read, {}), .max_reply_bytes = 50'000});
+    ASSERT_EQ(outcome.status, CallStatus::Ok) << service;
+    EXPECT_EQ(Bytes(outcome.message.begin() + 24, outcome.message.end()), pattern(40'000, 4)) << service;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::forward_test

@@ -22,7 +22,7 @@ class Comparison:
 COMPARISONS = {
     "v1_decode_ns": Comparison("codec", "decode_ns", "rpcgen_decode_ns", "ns", 0.3, "lower", processors=1),
     "v1_decode_vs_rpcgen": Comparison("codec", "rpcgen_decode_ns", "decode_ns", "ns", 5, processors=1),
-    "loopback_null_vs_driver": Comparison("loopback", "null", "driver", "RPC/s"),
+    "loopback_null_vs_driver": Comparison("loopback", "null", "driver", "RPC/s", 0.45),
     "loopback_null_rps": Comparison("loopback", "null", "driver", "RPC/s", 0.21),
     "loopback_getattr_rps": Comparison("loopback", "getattr", "null", "RPC/s", 0.43),
     "loopback_read4k_rps": Comparison("loopback", "read4k_one_connection", "null_one_connection", "RPC/s", 0.22),

@@ -19,8 +19,10 @@
 
 namespace sluice::tcp {
 
-/// Longest record, call or reply: 1 MiB of data plus headers and attributes.
-inline constexpr std::uint32_t kMaxRecordBytes = (1u << 20) + (64u << 10);
+/// Most data of one READ or WRITE.
+inline constexpr std::uint32_t kMaxDataBytes = 1u << 20;
+/// Longest record, call or reply: the data, and headers and attributes.
+inline constexpr std::uint32_t kMaxRecordBytes = kMaxDataBytes + (64u << 10);
 /// Buffer of one stream: short records stay in it, longer ones continue in lent memory.
 inline constexpr std::size_t kStreamBytes = 16u << 10;
 /// Most fragments per record. Servers send one or a few; each costs a move of the record's bytes.
@@ -74,6 +76,8 @@ class RecordStream {
   /// Returns the lent memory, which holds record() or a part of one, to the caller; null: none is lent.
   std::byte* take_memory() noexcept { return std::exchange(memory_, nullptr); }
   bool in_memory() const noexcept { return memory_ != nullptr; }
+  /// After NeedBytes: a part of a record is here.
+  bool in_record() const noexcept { return in_fragment_ || fragments_ > 0 || unread() > 0; }
 
   /// For a new connection. The lent memory must have been taken.
   void reset() noexcept;

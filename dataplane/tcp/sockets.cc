@@ -20,6 +20,19 @@ namespace {
 constexpr std::uint16_t kFirstPrivilegedPort = 665;
 constexpr std::uint16_t kLastPrivilegedPort = 1023;
 
+int bind_to(int socket, int family, std::uint16_t port) noexcept {
+  sockaddr_in four{};
+  sockaddr_in6 six{};
+  four.sin_family = AF_INET;
+  four.sin_port = htons(port);
+  six.sin6_family = AF_INET6;
+  six.sin6_port = htons(port);
+  const int result = family == AF_INET6
+                         ? ::bind(socket, reinterpret_cast<const sockaddr*>(&six), sizeof six)
+                         : ::bind(socket, reinterpret_cast<const sockaddr*>(&four), sizeof four);
+  return result == 0 ? 0 : -errno;
+}
+
 /// Each attempt starts behind the port of the last one, so that ports are reused as late as possible.
 int bind_privileged(int socket, int family) noexcept {
   static std::atomic<std::uint32_t> next{0};
@@ -27,23 +40,10 @@ int bind_privileged(int socket, int family) noexcept {
   int error = 0;
   for (std::uint32_t i = 0; i < kPorts; ++i) {
     const auto port = static_cast<std::uint16_t>(kLastPrivilegedPort - next.fetch_add(1) % kPorts);
-    sockaddr_in four{};
-    sockaddr_in6 six{};
-    const sockaddr* address = reinterpret_cast<const sockaddr*>(&four);
-    socklen_t bytes = sizeof four;
-    four.sin_family = AF_INET;
-    four.sin_port = htons(port);
-    if (family == AF_INET6) {
-      six.sin6_family = AF_INET6;
-      six.sin6_port = htons(port);
-      address = reinterpret_cast<const sockaddr*>(&six);
-      bytes = sizeof six;
-    }
-    if (::bind(socket, address, bytes) == 0) return 0;
-    error = errno;
-    if (error != EADDRINUSE) break;
+    error = bind_to(socket, family, port);
+    if (error != -EADDRINUSE) break;
   }
-  return -error;
+  return error;
 }
 
 }  // namespace
@@ -87,11 +87,9 @@ int listening_socket(const sockaddr* address, socklen_t bytes) noexcept {
   if (fd < 0) return -errno;
   const int on = 1;
   const int off = 0;
-  const int backlog = 64;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
   if (address->sa_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  if (::bind(fd, address, bytes) == 0 && ::listen(fd, backlog) == 0) return fd;
+  if (::bind(fd, address, bytes) == 0 && ::listen(fd, SOMAXCONN) == 0) return fd;
   const int error = errno;
   ::close(fd);
   return -error;
@@ -119,6 +117,11 @@ void tune(int fd, unsigned peer_timeout_ms) noexcept {
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &peer_timeout_ms, sizeof peer_timeout_ms);
 }
 
+void reset(int fd) noexcept {
+  const sockaddr none{.sa_family = AF_UNSPEC, .sa_data = {}};
+  static_cast<void>(::connect(fd, &none, sizeof none));
+}
+
 int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noexcept {
   const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
@@ -127,6 +130,17 @@ int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noe
   ::setsockopt(fd, IPPROTO_TCP, TCP_SYNCNT, &attempts, sizeof attempts);
   if (!privileged) return fd;
   const int bound = bind_privileged(fd, family);
+  if (bound == 0) return fd;
+  ::close(fd);
+  return bound;
+}
+
+int bound_socket(int family, bool privileged, unsigned peer_timeout_ms, std::uint16_t port) noexcept {
+  const int fd = connecting_socket(family, false, peer_timeout_ms);
+  if (fd < 0) return fd;
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const int bound = privileged && port == 0 ? bind_privileged(fd, family) : bind_to(fd, family, port);
   if (bound == 0) return fd;
   ::close(fd);
   return bound;

@@ -20,6 +20,12 @@ void tune(int socket, unsigned peer_timeout_ms) noexcept;
 /// A tuned, blocking TCP socket to connect with. With `privileged`, bound to a port below 1024. Negative:
 /// -errno.
 int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noexcept;
+/// The same, bound to `port` in any case; zero: to one that is free, below 1024 with `privileged`. The port
+/// stays ours while any such socket is open: the next one may be bound to it before the last is closed.
+int bound_socket(int family, bool privileged, unsigned peer_timeout_ms, std::uint16_t port) noexcept;
+/// Ends the connection for both sides at once: what the peer has not read is lost, and its port and ours can
+/// be used for another one. The descriptor stays open.
+void reset(int socket) noexcept;
 
 /// Fills `address` with `host`'s family, address and `port`; returns its size in bytes.
 socklen_t socket_address(const PeerAddress& host, std::uint16_t port, sockaddr_storage& address) noexcept;
@@ -27,7 +33,7 @@ socklen_t socket_address(const PeerAddress& host, std::uint16_t port, sockaddr_s
 /// The host of a socket address.
 PeerAddress peer_address(const sockaddr_storage& address) noexcept;
 
-/// A listening TCP socket. SO_REUSEPORT: every reactor can listen on the same address. Negative: -errno.
+/// A listening TCP socket. Negative: -errno.
 int listening_socket(const sockaddr* address, socklen_t bytes) noexcept;
 /// Port of a bound socket, in host byte order.
 std::uint16_t local_port(int socket) noexcept;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/tcp/uring.h"
 
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -69,6 +70,12 @@ void Uring::accept(void* target, int socket, sockaddr* address, socklen_t* bytes
   io_uring_sqe& entry = prepare();
   io_uring_prep_accept(&entry, socket, address, bytes, SOCK_CLOEXEC);
   finish(entry, target, Kind::Accept);
+}
+
+void Uring::await_end(void* target, int socket) noexcept {
+  io_uring_sqe& entry = prepare();
+  io_uring_prep_poll_add(&entry, socket, POLLRDHUP);
+  finish(entry, target, kEnded);
 }
 
 bool Uring::kernel_has_work() const noexcept {

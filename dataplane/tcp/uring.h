@@ -23,6 +23,8 @@ class Uring {
  public:
   /// Kind of operation, in the low bits of its user data.
   enum class Kind : std::uint8_t { Connect, Receive, Send, Accept };
+  /// Of await_end(), which has few users: no enumerator.
+  static constexpr Kind kEnded{4};
 
   /// Setup; any thread. Throws SetupError where the kernel has no io_uring, or forbids it.
   Uring();
@@ -36,6 +38,8 @@ class Uring {
   void send(void* target, int socket, const msghdr* message) noexcept;
   /// The result is the new socket; `address` receives the peer.
   void accept(void* target, int socket, sockaddr* address, socklen_t* bytes) noexcept;
+  /// The peer sends nothing any more, or either side has ended the connection.
+  void await_end(void* target, int socket) noexcept;
 
   /// Submits, then calls `handle(void* target, Kind, int result)` for each completion. The first call binds
   /// the ring to the calling thread (IORING_SETUP_SINGLE_ISSUER). Returns the completions handled.

@@ -47,6 +47,19 @@ enum class UnusableChunks : std::uint8_t {
   Ignore,  ///< Read chunks unused, Write chunks returned unused (NFSv2 and NFSv3, V1-194)
 };
 
+/// What happens to others when a call is executed twice.
+enum class Repetition : std::uint8_t {
+  Harmless,  ///< nothing: it changes nothing, or repetition is the protocol's own business (sessions)
+  InOrder,   ///< nothing as long as nothing of its client comes in between: a WRITE
+  OnlyOnce,  ///< the second result differs from the first
+};
+
+/// What the path through a gateway carries, in bytes.
+struct CarriedSizes {
+  std::uint32_t data_bytes = 0;     ///< of one READ or WRITE
+  std::uint32_t message_bytes = 0;  ///< of an RPC message, call or reply
+};
+
 struct Binding {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
@@ -72,11 +85,26 @@ struct Binding {
   /// Most bytes of each eligible item that the results of a call with these arguments can have, in order.
   std::size_t (*expected_items)(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<std::uint32_t> most_bytes) = nullptr;
+  /// Null: nothing is known of the program but NULL.
+  Repetition (*repetition)(std::uint32_t procedure, std::span<const std::byte> arguments) = nullptr;
+  /// Whether the results of a call with these arguments may say how much the server takes or returns at once.
+  /// True for one procedure of a program at most, as cap_sizes is not told which one it was.
+  bool (*announces_sizes)(std::uint32_t procedure, std::span<const std::byte> arguments) = nullptr;
+  /// Lowers in place what the results of such a call announce beyond `most`; no byte moves. What cannot be
+  /// stepped over stays as it is, with all that stands behind it. `placed` as for result_items.
+  void (*cap_sizes)(std::span<std::byte> results, const CarriedSizes& most, PlacedResults* placed) = nullptr;
   /// Read chunks are refused that do not stand where argument_items says.
   bool checks_positions = false;
 
   ProcedureBinding procedure(std::uint32_t number) const noexcept {
     return number < procedures.size() ? procedures[number] : ProcedureBinding{};
+  }
+  Repetition repetition_of(std::uint32_t number, std::span<const std::byte> arguments) const noexcept {
+    if (number == 0) return Repetition::Harmless;
+    return repetition != nullptr ? repetition(number, arguments) : Repetition::OnlyOnce;
+  }
+  bool announces(std::uint32_t number, std::span<const std::byte> arguments) const noexcept {
+    return announces_sizes != nullptr && announces_sizes(number, arguments);
   }
 };
 

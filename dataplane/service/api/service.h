@@ -62,6 +62,10 @@ class Client {
   virtual std::uint16_t number() const noexcept = 0;
   /// At most this many calls at once, below what the credit policy grants; ~0: what the policy grants.
   virtual void limit_credits(std::uint32_t limit) noexcept = 0;
+  /// Ends the connection, so that its peer repeats on another one what is not answered: for calls of which
+  /// the service can say nothing that is true. client_gone() may be called from within. No effect if the
+  /// connection has ended already.
+  virtual void disconnect() noexcept = 0;
 
   /// `reply` is the RPC reply message, valid during the call only; empty when there is none.
   using CallBackDone = void (*)(void* context, std::span<const std::byte> reply) noexcept;

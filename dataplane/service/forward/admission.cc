@@ -46,8 +46,13 @@ Admission::Lack Admission::take_what_it_needs(ForwardedCall& first, Queue& queue
 /// Lets in the first of the queue, if it may; those behind it come when it is the client's turn again.
 void Admission::serve(Queue& queue) noexcept {
   ForwardedCall& first = *queue.calls.first();
-  UpstreamConnection* const connection = upstream_.connection_for(first);
-  queue.lack = connection == nullptr ? Lack::Connection : take_what_it_needs(first, queue);
+  UpstreamConnection* connection = nullptr;
+  if (upstream_.must_wait(first))
+    queue.lack = Lack::Turn;
+  else if ((connection = upstream_.connection_for(first)) == nullptr)
+    queue.lack = Lack::Connection;
+  else
+    queue.lack = take_what_it_needs(first, queue);
   if (queue.lack == Lack::Nothing) {
     queue.calls.remove(first);
     --waiting_;
@@ -65,6 +70,9 @@ void Admission::await(Queue& queue) noexcept {
       return memory_.of(queue.need).ledger().await(queue.client->memory(queue.need), queue);
     case Lack::Connection:
       if (!queue.link.linked()) without_connection_.push_back(queue);
+      return;
+    case Lack::Turn:
+      if (!queue.link.linked()) behind_earlier_.push_back(queue);
   }
 }
 
@@ -75,7 +83,7 @@ void Admission::leave(ForwardedCall& forwarded) noexcept {
   if (!queue.calls.empty()) return;
   numbers_.forget(queue.client->numbers, queue);
   memory_.of(queue.need).ledger().forget(queue.client->memory(queue.need), queue);
-  IntrusiveQueue<Queue, &Queue::link>::unlink(queue);
+  Queues::unlink(queue);
 }
 
 void Admission::finished(const ForwardedCall& forwarded) noexcept {
@@ -104,7 +112,7 @@ void Admission::publish(std::span<segment::PoolUse, segment::kUpstreamPools.size
   std::array<std::uint32_t, segment::kUpstreamPools.size()> waiting{};
   for (std::uint32_t i = 0; waiting_ > 0 && i < clients(); ++i)
     for (const Queue& queue : shares_[i].queues)
-      if (queue.lack != Lack::Connection)
+      if (queue.lack != Lack::Connection && queue.lack != Lack::Turn)
         waiting[queue.lack == Lack::Memory ? static_cast<std::size_t>(queue.need) : 0] += queue.calls.size();
   to[0].publish(numbers_.limits().elements, numbers_.limits().elements - numbers_.free(), waiting[0]);
   for (const ReplyNeed need : {ReplyNeed::Item, ReplyNeed::Record}) {
@@ -127,6 +135,13 @@ void Admission::serve_without_connection() noexcept {
     if (queue == nullptr) return;
     serve(*queue);
   }
+}
+
+/// Each of them once: who has to wait on is put behind.
+void Admission::serve_behind_earlier() noexcept {
+  Queues now;
+  while (Queue* const queue = behind_earlier_.pop_front()) now.push_back(*queue);
+  while (Queue* const queue = now.pop_front()) serve(*queue);
 }
 
 }  // namespace sluice::forward

@@ -24,7 +24,7 @@ inline constexpr std::uint32_t kAdmittedInOneTurn = 64;
 
 class Admission {
  public:
-  enum class Lack : std::uint8_t { Nothing, Number, Memory, Connection };
+  enum class Lack : std::uint8_t { Nothing, Number, Memory, Connection, Turn };
 
   /// Setup. `clients` are the connections of the reactor; of `numbers` each of them is guaranteed one where
   /// there are least_for_equal_shares(). The upstream outlives it.
@@ -46,6 +46,8 @@ class Admission {
   void serve_waiting() noexcept;
   /// Connections can be dedicated again.
   void serve_without_connection() noexcept;
+  /// Those who wait for an earlier call of their client look whether it has ended.
+  void serve_behind_earlier() noexcept;
 
   /// Of memory, for calls of this client.
   std::uint64_t held_bytes(std::uint32_t client) const noexcept;
@@ -57,6 +59,8 @@ class Admission {
   ForwardedCallList& waiting_of(std::uint32_t client, std::size_t need) noexcept {
     return shares_[client].queues[need].calls;
   }
+  /// Calls of the client that are outstanding, or about to be sent.
+  std::uint32_t numbers_of(std::uint32_t client) const noexcept { return shares_[client].numbers.held(); }
   /// The client has more calls than its share of the numbers.
   bool lacks_numbers(std::uint32_t client) const noexcept;
 
@@ -71,7 +75,7 @@ class Admission {
     ReplyNeed need = ReplyNeed::None;
     Lack lack = Lack::Nothing;  ///< of the first
     ForwardedCallList calls;
-    QueueLink<Queue> link;  ///< in without_connection_
+    QueueLink<Queue> link;  ///< in without_connection_ or behind_earlier_
   };
   struct ClientShare {
     ShareAccount numbers;
@@ -96,7 +100,9 @@ class Admission {
   ReplyMemory memory_;
   ShareLedger numbers_;
   std::unique_ptr<ClientShare[]> shares_;  ///< by number of the client
-  IntrusiveQueue<Queue, &Queue::link> without_connection_;
+  using Queues = IntrusiveQueue<Queue, &Queue::link>;
+  Queues without_connection_;
+  Queues behind_earlier_;
   std::uint32_t waiting_ = 0;
 };
 

@@ -13,6 +13,8 @@ namespace {
 
 /// RPC reply header, with the longest verifier, and what RPCSEC_GSS adds around the results.
 constexpr std::uint64_t kMostReplyHeaderBytes = 1024;
+constexpr service::CarriedSizes kCarried{.data_bytes = tcp::kMaxDataBytes,
+                                         .message_bytes = tcp::kMaxRecordBytes};
 
 }  // namespace
 
@@ -34,6 +36,9 @@ service::Execution ForwardService::execute(service::Call& call) noexcept {
   forwarded.own_connection = own_connections_ || signs_xid;
   forwarded.keeps_xid = signs_xid;
   forwarded.need = need_of(call);
+  forwarded.repetition = binding_.repetition_of(call.header().procedure, call.arguments());
+  forwarded.announces_sizes = !rpc::is_wrapped(call.header().credential) &&
+                              binding_.announces(call.header().procedure, call.arguments());
   forwarded.begun_ns = upstream_.now_ns();
   upstream_.submit(forwarded);
   return service::Execution::Started;
@@ -55,6 +60,13 @@ ReplyNeed ForwardService::need_of(service::Call& call) const noexcept {
   const bool sent_in_parts = call.message().size() > tcp::kMaxCopiedBytes;
   const bool fits_slot = room <= rpc::kMinReplyBytes + call.results().remaining();
   return call.offered_results() > 0 || sent_in_parts || !fits_slot ? ReplyNeed::Item : ReplyNeed::None;
+}
+
+void ForwardService::cap_sizes(std::span<std::byte> record) const noexcept {
+  xdr::Reader reader(record);
+  const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
+  if (reply.ok && reply.header.success())
+    binding_.cap_sizes(record.subspan(reader.position()), kCarried, nullptr);
 }
 
 bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept {

@@ -29,6 +29,8 @@ class ForwardService final : public service::Service {
     std::span<const std::byte> bytes;
     bool registered = false;  ///< in the call's memory
   };
+  /// Lowers in a reply, of a call that `announces_sizes`, what does not get through the gateway.
+  void cap_sizes(std::span<std::byte> record) const noexcept;
   /// Completes the call with a reply whose XID matches. False: nothing was written, as the transport lacks
   /// memory for the results; it executes the call again when it has some.
   bool deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "dataplane/service/api/service.h"
+#include "dataplane/service/forward/request_cache.h"
 
 namespace sluice::forward {
 
@@ -25,7 +26,7 @@ inline constexpr std::size_t kReplyNeeds = 3;
 struct ForwardedCall {
   enum class State : std::uint8_t {
     None,           ///< not executed yet, or finished
-    AwaitingXid,    ///< waits for its client's share of numbers and memory, or for a connection
+    AwaitingXid,    ///< waits for an earlier call, its client's share of numbers and memory, or a connection
     AwaitingSend,   ///< waits for its connection to come up, or for room in its send queue
     AwaitingReply,  ///< in the connection's send queue or on the wire
     Held,           ///< its reply is in `memory` until the transport has room, or the call itself is sent
@@ -36,12 +37,20 @@ struct ForwardedCall {
   bool reply_needed;    ///< false: expired or the client is gone; ends when the send queue releases it
   bool in_send_queue;   ///< the send queue refers to the call's message, which must stay in place
   bool resent;
-  std::uint8_t strikes;  ///< connections that were lost with this call alone on them
+  bool unsent;           ///< counts as one of its client's that have not been sent yet
+  bool earlier;          ///< counts as RequestHost::earlier
+  bool replayed;         ///< `entry` has its reply
+  bool announces_sizes;  ///< its reply may, in the clear
+  std::uint8_t strikes;  ///< connections that were lost while this call was alone on trial
   ReplyNeed need;
+  service::Repetition repetition;
   std::uint32_t xid;
-  std::uint32_t number;        ///< in Upstream's table; also the low bits of `xid`, unless keeps_xid
-  std::uint32_t record_bytes;  ///< Held
-  service::Call* call;
+  std::uint32_t record_bytes;          ///< Held
+  std::uint32_t trial;                 ///< of the connection, in which it was sent; zero: none
+  service::Call* call;                 ///< null: the client has gone, and the upstream may execute it still
+  std::span<const std::byte> message;  ///< to be sent; empty where the call has gone and was not kept
+  RequestHost* host;
+  RequestCache::Entry* entry;  ///< null: it need not be recognised if it comes again
   ForwardService* service;
   UpstreamConnection* connection;
   ForwardedCall* next;
@@ -65,11 +74,26 @@ class ForwardedCallList {
     last_ = &forwarded;
     ++size_;
   }
+  void push_front(ForwardedCall& forwarded) noexcept {
+    forwarded.previous = nullptr;
+    forwarded.next = first_;
+    (first_ != nullptr ? first_->previous : last_) = &forwarded;
+    first_ = &forwarded;
+    ++size_;
+  }
   void remove(ForwardedCall& forwarded) noexcept {
     (forwarded.previous != nullptr ? forwarded.previous->next : first_) = forwarded.next;
     (forwarded.next != nullptr ? forwarded.next->previous : last_) = forwarded.previous;
     forwarded.next = forwarded.previous = nullptr;
     --size_;
+  }
+  /// `other` is in no list.
+  void replace(ForwardedCall& forwarded, ForwardedCall& other) noexcept {
+    other.next = forwarded.next;
+    other.previous = forwarded.previous;
+    (other.previous != nullptr ? other.previous->next : first_) = &other;
+    (other.next != nullptr ? other.next->previous : last_) = &other;
+    forwarded.next = forwarded.previous = nullptr;
   }
 
  private:

@@ -15,22 +15,21 @@ namespace {
 /// Dedicated connections that may still be closing while their successors are open.
 constexpr std::uint32_t kSpareConnections = 16;
 
-rpc::Xid xid_of(std::uint32_t xid) noexcept {
-  return static_cast<rpc::Xid>(xid);
-}
-
 }  // namespace
 
-Upstream::Upstream(const UpstreamConfig& config, tcp::Uring& uring, rdma::Device& device,
-                   segment::UpstreamArea& area, std::uint64_t (*clock)() noexcept)
+Upstream::Upstream(const UpstreamConfig& config, const Context& context, std::uint32_t number,
+                   segment::UpstreamArea& area)
     : config_(config),
-      uring_(uring),
+      number_(number),
+      uring_(context.uring),
+      credits_(context.credits),
       area_(area),
-      clock_(clock),
+      clock_(context.clock),
       own_(config.max_clients),
-      numbers_(config.numbers()),
-      generation_(std::random_device{}()),
-      admission_(*this, device, config.numbers(), config.replies, config.max_clients),
+      xids_(2 * config.numbers(), std::random_device{}()),
+      admission_(*this, context.device, config.numbers(), config.replies, config.max_clients),
+      repeats_(*this, config.cache, config.max_clients, config.numbers()),
+      reverse_calls_(*this),
       clients_(config.max_clients) {
   const std::uint32_t total = config.shared_connections + config.max_clients + kSpareConnections;
   for (std::uint32_t i = 0; i < total; ++i) {
@@ -40,11 +39,6 @@ Upstream::Upstream(const UpstreamConfig& config, tcp::Uring& uring, rdma::Device
   retiring_.reserve(total);
   retrying_.reserve(2 * std::size_t{total});
   dirty_.reserve(total);
-  for (std::uint32_t i = config.numbers(); i-- > 0;) free_numbers_.push_back(i);
-  for (ReverseCall& reverse_call : reverse_calls_) {
-    reverse_call.upstream = this;
-    free_reverse_calls_.push_back(&reverse_call);
-  }
 }
 
 Upstream::~Upstream() = default;
@@ -54,8 +48,7 @@ Upstream::~Upstream() = default;
 void Upstream::register_client(service::Client& client) noexcept {
   ClientEntry& entry = clients_[client.number()];
   if (entry.client == &client) return;
-  entry = {.client = &client, .credit_limit = kNoLimit, .limit_sent = credit_limit_};
-  client.limit_credits(credit_limit_);
+  entry = {.client = &client};
 }
 
 UpstreamConnection* Upstream::connection_for(const ForwardedCall& forwarded) noexcept {
@@ -74,87 +67,135 @@ void Upstream::submit(ForwardedCall& forwarded) noexcept {
   register_client(*forwarded.call->client());
   forwarded.state = ForwardedCall::State::AwaitingXid;
   forwarded.reply_needed = true;
+  forwarded.message = forwarded.call->message();
+  if (!suspects_.none() && suspects_.contains(repeats_.checksum(forwarded.message)))
+    forwarded.own_connection = true;
+  forwarded.unsent = true;
+  ClientEntry& entry = clients_[forwarded.call->client()->number()];
+  if (entry.unsent++ == 0) entry.moved_ns = forwarded.begun_ns;
   const Admission::Lack lack = admission_.enter(forwarded);
   if (lack == Admission::Lack::Nothing) return;
-  count(lack == Admission::Lack::Memory ? Counter::waits_memory : Counter::waits_number);
+  count(lack == Admission::Lack::Turn     ? Counter::waits_earlier
+        : lack == Admission::Lack::Memory ? Counter::waits_memory
+                                          : Counter::waits_number);
+}
+
+void Upstream::no_longer_unsent(ForwardedCall& forwarded) noexcept {
+  if (!std::exchange(forwarded.unsent, false)) return;
+  ClientEntry& entry = clients_[forwarded.call->client()->number()];
+  --entry.unsent;
+  entry.moved_ns = clock_();
 }
 
 void Upstream::start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept {
-  forwarded.connection = &connection;
-  if (assign_xid(forwarded)) return connection.submit(forwarded);
+  if (forwarded.replayed) return replay(forwarded);
+  if (assign_xid(forwarded, connection)) return connection.submit(forwarded);
   count(Counter::duplicate_xids);
   admission_.finished(forwarded);
   end(forwarded);
 }
 
+/// With the reply that its first coming has got.
+void Upstream::replay(ForwardedCall& forwarded) noexcept {
+  no_longer_unsent(forwarded);
+  admission_.finished(forwarded);
+  forwarded.state = ForwardedCall::State::None;
+  const auto reply = repeats_.reply_to(forwarded);
+  RequestCache::Entry* const entry = Repeats::take_reply(forwarded);
+  deliver(forwarded, reply, false);  // the call may be another one now
+  repeats_.let_go(entry);
+}
+
 /// False: the call must keep its XID, which is already outstanding on the connection.
-bool Upstream::assign_xid(ForwardedCall& forwarded) noexcept {
-  const std::uint32_t own_xid = xdr::load_u32(forwarded.call->message().data());
-  if (forwarded.keeps_xid && find(*forwarded.connection, own_xid) != nullptr) return false;
-  forwarded.number = free_numbers_.back();
-  free_numbers_.pop_back();
-  numbers_[forwarded.number] = &forwarded;
+bool Upstream::assign_xid(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept {
   if (forwarded.keeps_xid) {
-    forwarded.xid = own_xid;
-    ++kept_xids_;
-    return true;
+    forwarded.xid = xdr::load_u32(forwarded.message.data());
+    return find(connection, forwarded.xid) == nullptr;
   }
-  const auto next = [&] {
-    return forwarded.xid = ++generation_ * static_cast<std::uint32_t>(numbers_.size()) | forwarded.number;
-  };
-  if (find_kept(*forwarded.connection, next()) != nullptr) next();
+  forwarded.xid = new_xid(connection);
+  xids_.add(forwarded);
   return true;
 }
 
+std::uint32_t Upstream::new_xid(UpstreamConnection& connection) noexcept {
+  std::uint32_t xid = xids_.next();
+  while (connection.find_kept(xid) != nullptr) xid = xids_.next();
+  return xid;
+}
+
 ForwardedCall* Upstream::find(UpstreamConnection& connection, std::uint32_t xid) noexcept {
-  ForwardedCall* const forwarded = numbers_[xid & (numbers_.size() - 1)];
-  if (forwarded != nullptr && forwarded->xid == xid && forwarded->connection == &connection) return forwarded;
-  return find_kept(connection, xid);
+  ForwardedCall* const forwarded = xids_.find(xid);
+  if (forwarded != nullptr && forwarded->connection == &connection) return forwarded;
+  return connection.find_kept(xid);
 }
 
-ForwardedCall* Upstream::find_kept(UpstreamConnection& connection, std::uint32_t xid) noexcept {
-  if (kept_xids_ == 0) return nullptr;
-  for (ForwardedCall* forwarded = connection.calls().first(); forwarded != nullptr;
-       forwarded = forwarded->next)
-    if (forwarded->keeps_xid && forwarded->xid == xid) return forwarded;
-  return nullptr;
-}
-
-/// Removes the call from its queue or connection and frees its number: no reply can find it any more.
+/// Removes the call from its queue or connection and frees its XID: no reply can find it any more.
 void Upstream::unlink(ForwardedCall& forwarded) noexcept {
+  no_longer_unsent(forwarded);
   if (forwarded.state == ForwardedCall::State::AwaitingXid) {
     admission_.leave(forwarded);
   } else if (forwarded.connection != nullptr) {
     forwarded.connection->remove(forwarded);
-    numbers_[forwarded.number] = nullptr;
-    free_numbers_.push_back(forwarded.number);
-    if (forwarded.keeps_xid) --kept_xids_;
-    admission_.finished(forwarded);
+    if (!forwarded.keeps_xid) xids_.remove(forwarded);
+    if (forwarded.call != nullptr) admission_.finished(forwarded);
   }
+  repeats_.finished(forwarded);
   forwarded.state = ForwardedCall::State::None;
 }
 
-/// Completes a call with SYSTEM_ERR, without a reply of the upstream.
+/// The call has no reply, and will have none. Clients take an error that nobody has said for the upstream's,
+/// and give up what a user has written; so the connection ends instead, for its client to repeat the call.
 void Upstream::end(ForwardedCall& forwarded) noexcept {
   forwarded.state = ForwardedCall::State::None;
-  forwarded.connection = nullptr;
-  forwarded.call->complete(rpc::AcceptStat::SystemErr);
+  unanswerable_.push_back(forwarded);
 }
 
-/// Ends a call that expired, failed or lost its client: now, or when the send queue releases its memory.
+/// Not where calls end: a client that is disconnected takes its other calls with it.
+void Upstream::end_unanswerable() noexcept {
+  while (ForwardedCall* const forwarded = unanswerable_.first()) {
+    unanswerable_.remove(*forwarded);
+    forwarded->call->client()->disconnect();
+    forwarded->call->complete(rpc::AcceptStat::SystemErr);  // to nobody
+  }
+}
+
+/// Ends a call that is at the upstream, or was: its connection is lost, or nobody waits for it.
+void Upstream::end_at_upstream(ForwardedCall& forwarded) noexcept {
+  unlink(forwarded);
+  if (forwarded.call != nullptr) return end(forwarded);
+  repeats_.give_back(forwarded);
+}
+
+/// The upstream may execute the call, which its client will make again: something stands for it until it is
+/// answered, unless it does no harm.
+void Upstream::orphan(ForwardedCall& forwarded) noexcept {
+  if (forwarded.repetition == service::Repetition::Harmless) return end_at_upstream(forwarded);
+  count(Counter::orphans);
+  ForwardedCall* const orphan = repeats_.adopt(forwarded);
+  if (orphan == nullptr) return end_at_upstream(forwarded);
+  forwarded.connection->replace(forwarded, *orphan);
+  xids_.add(*orphan);
+  admission_.finished(forwarded);
+  forwarded.connection = nullptr;
+  end(forwarded);
+}
+
+/// Ends a call that expired or lost its client: now, or when the send queue releases its memory.
 void Upstream::give_up(ForwardedCall& forwarded) noexcept {
+  const bool at_upstream = forwarded.state == ForwardedCall::State::AwaitingReply && !forwarded.keeps_xid;
   if (forwarded.in_send_queue) {  // until it is sent or the connection is lost
     forwarded.reply_needed = false;
+    if (at_upstream) repeats_.note_earlier(forwarded);
     return;
   }
-  unlink(forwarded);
-  end(forwarded);
+  if (at_upstream) return orphan(forwarded);
+  end_at_upstream(forwarded);
 }
 
 void Upstream::give_up_calls_of(ForwardedCallList& calls, const service::Client& client) noexcept {
   for (ForwardedCall* forwarded = calls.first(); forwarded != nullptr;) {
     ForwardedCall* const next = forwarded->next;
-    if (forwarded->call->client() == &client && forwarded->reply_needed) {
+    if (forwarded->call != nullptr && forwarded->call->client() == &client && forwarded->reply_needed) {
       count(Counter::abandoned);
       give_up(*forwarded);
     }
@@ -165,36 +206,41 @@ void Upstream::give_up_calls_of(ForwardedCallList& calls, const service::Client&
 void Upstream::client_gone(service::Client& client) noexcept {
   const std::uint16_t number = client.number();
   if (clients_[number].client != &client) return;  // it never made a call
-  clients_[number] = {};
+  credits_.forget(number, number_);
   for (std::size_t need = 0; need < kReplyNeeds; ++need)
     give_up_calls_of(admission_.waiting_of(number, need), client);
   for (std::uint32_t i = 0; i < config_.shared_connections; ++i)
     give_up_calls_of(connections_[i]->calls(), client);
-  UpstreamConnection* const own = std::exchange(own_[number], nullptr);
-  if (own != nullptr) {
+  if (UpstreamConnection* const own = std::exchange(own_[number], nullptr)) {
     give_up_calls_of(own->calls(), client);
-    own->retire();
+    own->leave();
     retiring_.push_back(own);
   }
+  repeats_.client_gone(number);
+  clients_[number] = {};
 }
 
 // --- TX
 
 void Upstream::on_sending(ForwardedCall& forwarded) noexcept {
   forwarded.sent_ns = clock_();
-  probe::upstream_call_sent(static_cast<std::uint32_t>(forwarded.call->header().xid), forwarded.xid,
-                            forwarded.call->message().size());
+  no_longer_unsent(forwarded);
+  probe::upstream_call_sent(xdr::load_u32(forwarded.message.data()), forwarded.xid, forwarded.message.size());
   area_.gateway_ns.record(forwarded.sent_ns - forwarded.begun_ns);
   count(Counter::calls);
   if (forwarded.resent) count(Counter::resent);
 }
 
 void Upstream::on_message_sent(ForwardedCall& forwarded) noexcept {
-  if (!forwarded.reply_needed) {
-    unlink(forwarded);
-    return end(forwarded);
-  }
-  if (forwarded.state == ForwardedCall::State::Held) deliver_or_wait(forwarded);
+  const bool held = forwarded.state == ForwardedCall::State::Held;
+  if (!forwarded.reply_needed)
+    return held || forwarded.keeps_xid ? end_at_upstream(forwarded) : orphan(forwarded);
+  if (held) deliver_or_wait(forwarded);
+}
+
+void Upstream::suspect(const ForwardedCall& forwarded) noexcept {
+  count(Counter::given_up);
+  if (!forwarded.message.empty()) suspects_.add(repeats_.checksum(forwarded.message));
 }
 
 void Upstream::schedule_flush(UpstreamConnection& connection) noexcept {
@@ -216,14 +262,22 @@ void Upstream::flush() noexcept {
   dirty_.clear();
 }
 
-/// Requeues the calls of a connection that has ended; those without a need for a reply end here.
+/// A server drops a signature that it has seen (RFC 2203, section 5.3.3.1); a call without a client goes again
+/// only if it was kept.
+bool Upstream::may_go_again(const ForwardedCall& forwarded) noexcept {
+  const bool sent = forwarded.state == ForwardedCall::State::AwaitingReply;
+  if (!forwarded.reply_needed || forwarded.message.empty()) return false;
+  if (sent && forwarded.keeps_xid) count(Counter::unrepeatable);
+  return !sent || !forwarded.keeps_xid;
+}
+
+/// Requeues the calls of a connection that has ended.
 void Upstream::on_lost(UpstreamConnection& connection) noexcept {
   for (ForwardedCall* forwarded = connection.calls().first(); forwarded != nullptr;) {
     ForwardedCall* const next = forwarded->next;
     forwarded->in_send_queue = false;
-    if (!forwarded->reply_needed) {
-      unlink(*forwarded);
-      end(*forwarded);
+    if (!may_go_again(*forwarded)) {
+      end_at_upstream(*forwarded);
     } else if (forwarded->state == ForwardedCall::State::Held) {
       deliver_or_wait(*forwarded);
     } else {
@@ -245,7 +299,7 @@ void Upstream::on_record(UpstreamConnection& connection, std::span<std::byte> re
     case rpc::MessageType::Reply:
       return on_reply(connection, record);
     case rpc::MessageType::Call:
-      return on_call(connection, record);
+      return reverse_calls_.on_call(connection, record);
   }
   count(Counter::bad_records);
 }
@@ -254,7 +308,7 @@ void Upstream::on_record(UpstreamConnection& connection, std::span<std::byte> re
 void Upstream::on_long_record(UpstreamConnection& connection, std::span<const std::byte> xid) noexcept {
   count(Counter::long_records);
   if (ForwardedCall* const forwarded = find_awaited(connection, xdr::load_u32(xid.data())))
-    give_up(*forwarded);
+    refuse_reply(*forwarded, tcp::kMaxRecordBytes + 1);
 }
 
 ForwardedCall* Upstream::find_awaited(UpstreamConnection& connection, std::uint32_t xid) noexcept {
@@ -280,24 +334,37 @@ void Upstream::take_back(UpstreamConnection& connection, std::uint32_t xid, std:
 
 void Upstream::on_unwanted_record(UpstreamConnection& connection, std::uint32_t xid,
                                   rpc::MessageType type) noexcept {
-  if (type == rpc::MessageType::Call) return refuse_call(connection, xid, rpc::AcceptStat::SystemErr);
+  if (type == rpc::MessageType::Call)
+    return reverse_calls_.refuse(connection, xid, rpc::AcceptStat::SystemErr);
   ForwardedCall* const forwarded = find_awaited(connection, xid);
   if (forwarded == nullptr) return count(Counter::unmatched_replies);
   refuse_reply(*forwarded, kMostShortReply + 1);
 }
 
 void Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept {
-  ForwardedCall* const found = find_awaited(connection, xdr::load_u32(record.data()));
+  const std::uint32_t xid = xdr::load_u32(record.data());
+  if (connection.take_probe_answer(xid)) return;
+  ForwardedCall* const found = find_awaited(connection, xid);
   if (found == nullptr) return count(Counter::unmatched_replies);
   ForwardedCall& forwarded = *found;
-  probe::upstream_reply_received(static_cast<std::uint32_t>(forwarded.call->header().xid), forwarded.xid,
-                                 record.size());
+  if (forwarded.announces_sizes) forwarded.service->cap_sizes(record);
+  repeats_.answered(forwarded, record);
+  if (forwarded.call == nullptr) {
+    connection.note_answer();
+    return end_at_upstream(forwarded);
+  }
+  probe::upstream_reply_received(xdr::load_u32(forwarded.message.data()), forwarded.xid, record.size());
   // Where the memory is not the call's own, another call had this XID when the record began.
   const bool registered = connection.stream().in_memory();
   if (registered && (forwarded.need != ReplyNeed::Record || forwarded.memory != nullptr))
     return refuse_reply(forwarded, record.size());
   if (registered) forwarded.memory = connection.stream().take_memory();
   if (forwarded.in_send_queue) return hold(forwarded, record);  // replied before the call was fully sent
+  deliver(forwarded, record, registered);
+}
+
+void Upstream::deliver(ForwardedCall& forwarded, std::span<const std::byte> record,
+                       bool registered) noexcept {
   if (forwarded.service->deliver(forwarded, {record, registered})) return;
   // Without memory for it the client cannot have room for a reply that needs more than a call slot has.
   if (forwarded.memory == nullptr) return refuse_reply(forwarded, record.size());
@@ -307,6 +374,7 @@ void Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> rec
 
 /// Ends the call, but not while the send queue refers to it.
 void Upstream::refuse_reply(ForwardedCall& forwarded, std::uint64_t bytes) noexcept {
+  if (forwarded.call == nullptr) return end_at_upstream(forwarded);
   if (forwarded.in_send_queue) {
     forwarded.reply_needed = false;
     return;
@@ -346,46 +414,6 @@ void Upstream::answered(ForwardedCall& forwarded) noexcept {
   unlink(forwarded);
 }
 
-// --- Calls of the upstream (RFC 8167)
-
-void Upstream::on_call(UpstreamConnection& connection, std::span<const std::byte> record) noexcept {
-  xdr::Reader reader(record);
-  rpc::CallHeader call;
-  if (rpc::decode_call(reader, call) != rpc::CallDecode::Ok) return count(Counter::bad_records);
-  const auto xid = static_cast<std::uint32_t>(call.xid);
-  if (connection.client() == nullptr) return refuse_call(connection, xid, rpc::AcceptStat::ProgUnavail);
-  if (free_reverse_calls_.empty()) return refuse_call(connection, xid, rpc::AcceptStat::SystemErr);
-  ReverseCall* const reverse_call = free_reverse_calls_.back();
-  free_reverse_calls_.pop_back();
-  reverse_call->connection = &connection;
-  reverse_call->epoch = connection.epoch();
-  reverse_call->xid = xid;
-  count(Counter::callbacks);
-  if (connection.client()->call_back(record, &on_reverse_reply, reverse_call)) return;
-  free_reverse_calls_.push_back(reverse_call);
-  refuse_call(connection, xid, rpc::AcceptStat::SystemErr);
-}
-
-void Upstream::on_reverse_reply(void* context, std::span<const std::byte> reply) noexcept {
-  ReverseCall& reverse_call = *static_cast<ReverseCall*>(context);
-  Upstream& self = *reverse_call.upstream;
-  UpstreamConnection& connection = *reverse_call.connection;
-  self.free_reverse_calls_.push_back(&reverse_call);
-  if (connection.epoch() != reverse_call.epoch) return;
-  if (reply.empty())
-    self.refuse_call(connection, reverse_call.xid, rpc::AcceptStat::SystemErr);
-  else if (!connection.answer(reverse_call.xid, reply))
-    self.count(Counter::callbacks_refused);
-}
-
-void Upstream::refuse_call(UpstreamConnection& connection, std::uint32_t xid, rpc::AcceptStat stat) noexcept {
-  count(Counter::callbacks_refused);
-  std::array<std::byte, rpc::kMinReplyBytes> bytes;
-  xdr::Writer writer(bytes);
-  rpc::encode_accepted(writer, xid_of(xid), {}, stat);
-  connection.answer(xid, writer.written());
-}
-
 // --- Timers
 
 void Upstream::background(std::uint64_t now_ns) noexcept {
@@ -399,20 +427,42 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
     if (connection.state() == UpstreamConnection::State::Retrying) schedule_retry(connection);
   }
   retrying_.erase(retrying_.begin(), retrying_.begin() + static_cast<std::ptrdiff_t>(retrying));
-  std::erase_if(retiring_, [this](UpstreamConnection* connection) {
-    if (!connection->retired()) return false;
-    connection->reuse();
-    free_.push_back(connection);
-    return true;
-  });
+  recycle_connections();
   admission_.serve_without_connection();
+  admission_.serve_behind_earlier();
   if (now_ns - interval_start_ns_ < kCreditIntervalNs) return;
   interval_start_ns_ = now_ns;
   // Not now_ns: calls may have begun after the loop read its clock, and ages are unsigned.
   const std::uint64_t clock_ns = clock_();
   expire(clock_ns);
+  for (const auto& connection : connections_) connection->watch(clock_ns);
+  watch_orphans(clock_ns);
   update_credit_limits(clock_ns);
   publish();
+}
+
+void Upstream::recycle_connections() noexcept {
+  std::erase_if(retiring_, [this](UpstreamConnection* connection) {
+    connection->retire_if_done();
+    if (!connection->retired()) return false;
+    connection->reuse();
+    free_.push_back(connection);
+    return true;
+  });
+}
+
+/// What the upstream does not answer, though it answers others, holds up its client no longer: a WRITE ends with
+/// its connection, and of other calls only the repetitions wait on.
+void Upstream::watch_orphans(std::uint64_t now_ns) noexcept {
+  repeats_.orphans().for_each([&](ForwardedCall& orphan) {
+    UpstreamConnection& connection = *orphan.connection;
+    const bool answers_others = connection.state() == UpstreamConnection::State::Up &&
+                                orphan.state == ForwardedCall::State::AwaitingReply &&
+                                connection.heard_ns() > orphan.sent_ns;
+    if (!answers_others || now_ns - orphan.sent_ns < kEarlierNs) return;
+    if (orphan.message.empty()) return connection.lose();
+    repeats_.no_longer_earlier(orphan);
+  });
 }
 
 bool Upstream::is_due(const ForwardedCall& forwarded, std::uint64_t age_ns) const noexcept {
@@ -423,7 +473,7 @@ bool Upstream::is_due(const ForwardedCall& forwarded, std::uint64_t age_ns) cons
 void Upstream::expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept {
   for (ForwardedCall* forwarded = calls.first(); forwarded != nullptr;) {
     ForwardedCall* const next = forwarded->next;
-    if (!is_due(*forwarded, now_ns - forwarded->begun_ns)) {
+    if (forwarded->call == nullptr || !is_due(*forwarded, now_ns - forwarded->begun_ns)) {
       forwarded = next;
       continue;
     }
@@ -447,35 +497,27 @@ void Upstream::expire(std::uint64_t now_ns) noexcept {
   for (const auto& connection : connections_) expire(connection->calls(), now_ns);
 }
 
-bool Upstream::is_slow(std::uint64_t now_ns) noexcept {
-  for (const auto& connection : connections_) {
-    const ForwardedCall* const oldest = connection->calls().first();
-    if (oldest != nullptr && now_ns - oldest->begun_ns > kSlowNs) return true;
-  }
-  return false;
+/// What a client has at the upstream does not count, however long that takes: only what waits here. A client
+/// that has more calls than its share of the numbers keeps as many credits as it has numbers.
+std::uint32_t Upstream::next_credit_limit(std::uint32_t client, std::uint64_t now_ns) const noexcept {
+  const ClientEntry& entry = clients_[client];
+  const std::uint32_t half = std::min(entry.credit_limit, config_.credits) / 2;
+  if (admission_.lacks_numbers(client)) return std::max(half, admission_.numbers_of(client));
+  if (entry.unsent > 0 && now_ns > entry.moved_ns && now_ns - entry.moved_ns >= kStuckNs)
+    return std::max<std::uint32_t>(half, 1);
+  const bool enough = entry.credit_limit == kNoLimit || 2 * entry.credit_limit >= config_.credits;
+  return enough ? kNoLimit : 2 * entry.credit_limit;
 }
 
-std::uint32_t Upstream::next_credit_limit(std::uint32_t limit, bool slow) const noexcept {
-  if (slow) return std::max<std::uint32_t>(std::min(limit, config_.credits) / 2, 1);
-  return limit == kNoLimit || limit * 2 >= config_.credits ? kNoLimit : limit * 2;
-}
-
-/// Credits beyond what a slow upstream can use would only fill queues here. RFC 8166, section 3.3.1 lets the
-/// responder grant what its resources allow. A client that has more calls than its share of the numbers is
-/// alone with that.
 void Upstream::update_credit_limits(std::uint64_t now_ns) noexcept {
-  credit_limit_ = next_credit_limit(credit_limit_, is_slow(now_ns));
+  lowest_credit_limit_ = kNoLimit;
   for (std::uint32_t i = 0; i < clients_.size(); ++i) {
     ClientEntry& entry = clients_[i];
     if (entry.client == nullptr) continue;
-    entry.credit_limit = next_credit_limit(entry.credit_limit, admission_.lacks_numbers(i));
-    tell_credit_limit(entry);
+    const std::uint32_t limit = next_credit_limit(i, now_ns);
+    lowest_credit_limit_ = std::min(lowest_credit_limit_, limit);
+    if (std::exchange(entry.credit_limit, limit) != limit) credits_.set(*entry.client, number_, limit);
   }
-}
-
-void Upstream::tell_credit_limit(ClientEntry& entry) noexcept {
-  const std::uint32_t limit = std::min(credit_limit_, entry.credit_limit);
-  if (std::exchange(entry.limit_sent, limit) != limit) entry.client->limit_credits(limit);
 }
 
 void Upstream::publish() noexcept {
@@ -495,7 +537,8 @@ void Upstream::publish() noexcept {
   area_.waiting.store(waiting, std::memory_order_relaxed);
   area_.outstanding.store(outstanding, std::memory_order_relaxed);
   admission_.publish(area_.pools);
-  area_.credit_limit.store(credit_limit_ == kNoLimit ? 0 : credit_limit_, std::memory_order_relaxed);
+  area_.credit_limit.store(lowest_credit_limit_ == kNoLimit ? 0 : lowest_credit_limit_,
+                           std::memory_order_relaxed);
 }
 
 }  // namespace sluice::forward

@@ -19,25 +19,31 @@
 
 #include "dataplane/segment/upstreams.h"
 #include "dataplane/service/forward/admission.h"
+#include "dataplane/service/forward/credit_limits.h"
 #include "dataplane/service/forward/forwarded_call.h"
+#include "dataplane/service/forward/repeats.h"
+#include "dataplane/service/forward/reverse_calls.h"
+#include "dataplane/service/forward/suspects.h"
 #include "dataplane/service/forward/upstream_connection.h"
+#include "dataplane/service/forward/xid_table.h"
 #include "pmd/device.h"
 
 namespace sluice::forward {
 
-/// Reverse-direction calls of one upstream that are outstanding at clients.
-inline constexpr std::uint32_t kMaxReverseCalls = 256;
-/// A call fails after this many connections were lost with it alone on them while other calls were answered.
+/// The client of a call is disconnected after this many connections were lost with the call alone on them
+/// while other calls were answered.
 inline constexpr std::uint8_t kMaxStrikes = 3;
 /// A client that has gone waits no longer for the upstream to take the bytes of its calls: their memory and its
 /// place among the connections are wanted. The upstream's connection is made again.
 inline constexpr std::uint64_t kAbandonedNs = 10'000'000'000;
-/// Period of reconnecting and of recycling connections.
+/// Calls of clients that have gone hold up what these ask on other connections: no longer than this, if the
+/// upstream answers others meanwhile.
+inline constexpr std::uint64_t kEarlierNs = 30'000'000'000;
+/// Period of reconnecting, of recycling connections, and of looking whether earlier calls have ended.
 inline constexpr std::uint64_t kTickNs = 20'000'000;
-/// A call not answered for longer marks its upstream as slow: the credits of its clients are halved, down to
-/// one.
-inline constexpr std::uint64_t kSlowNs = 500'000'000;
-/// Period of halving or doubling the credit limit, of expiring calls and of publishing gauges.
+/// A client none of whose calls could be sent for so long while some wait is granted half as much, down to one.
+inline constexpr std::uint64_t kStuckNs = 500'000'000;
+/// Period of halving or doubling credit limits, of looking at silent connections and of publishing gauges.
 inline constexpr std::uint64_t kCreditIntervalNs = 200'000'000;
 
 struct UpstreamConfig {
@@ -45,12 +51,13 @@ struct UpstreamConfig {
   sockaddr_storage address{};
   socklen_t address_bytes = 0;
   std::uint32_t shared_connections = 4;
-  std::uint32_t max_calls = 1024;                   ///< outstanding at once; a power of two; see numbers()
-  std::uint32_t max_clients = 64;                   ///< client connections of the reactor
-  std::uint64_t call_timeout_ns = 120'000'000'000;  ///< zero: none
-  bool privileged_port = false;                     ///< bind to a port below 1024
-  std::uint32_t credits = 64;                       ///< upper bound per client
+  std::uint32_t max_calls = 1024;     ///< outstanding at once; see numbers()
+  std::uint32_t max_clients = 64;     ///< client connections of the reactor
+  std::uint64_t call_timeout_ns = 0;  ///< then its client is disconnected; zero: never
+  bool privileged_port = false;       ///< bind to a port below 1024
+  std::uint32_t credits = 64;         ///< upper bound per client
   ReplyBuffers replies;
+  std::shared_ptr<RequestCache> cache = {};  ///< of all reactors
 
   /// Calls that can be outstanding: max_calls, and no fewer than leave each client one.
   std::uint32_t numbers() const noexcept {
@@ -62,9 +69,16 @@ class Upstream {
  public:
   using Counter = segment::UpstreamCounter;
 
-  /// Setup. The references and `clock` outlive it.
-  Upstream(const UpstreamConfig& config, tcp::Uring& uring, rdma::Device& device, segment::UpstreamArea& area,
-           std::uint64_t (*clock)() noexcept);
+  /// What the upstreams of a reactor share.
+  struct Context {
+    tcp::Uring& uring;
+    rdma::Device& device;
+    CreditLimits& credits;
+    std::uint64_t (*clock)() noexcept;
+  };
+  /// Setup: the upstream `number` of those that share the context. The references outlive it.
+  Upstream(const UpstreamConfig& config, const Context& context, std::uint32_t number,
+           segment::UpstreamArea& area);
   ~Upstream();
   Upstream(const Upstream&) = delete;
   Upstream& operator=(const Upstream&) = delete;
@@ -87,9 +101,13 @@ class Upstream {
   void flush() noexcept;
   void background(std::uint64_t now_ns) noexcept;
   /// Once in a turn, behind everything that ends calls.
-  void serve_waiting() noexcept { admission_.serve_waiting(); }
+  void serve_waiting() noexcept {
+    end_unanswerable();
+    admission_.serve_waiting();
+  }
 
   // For the admission of calls.
+  bool must_wait(ForwardedCall& forwarded) noexcept { return repeats_.must_wait(forwarded); }
   /// Of a client that waits for a dedicated one: null if none is free now.
   UpstreamConnection* connection_for(const ForwardedCall& forwarded) noexcept;
   bool has_free_connections() const noexcept { return !free_.empty(); }
@@ -117,45 +135,47 @@ class Upstream {
     value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
   }
   void on_sending(ForwardedCall& forwarded) noexcept;
+  /// That no call on the connection has.
+  std::uint32_t new_xid(UpstreamConnection& connection) noexcept;
   void schedule_retry(UpstreamConnection& connection) noexcept;
+  /// The call has ended every connection it was sent on.
+  void suspect(const ForwardedCall& forwarded) noexcept;
 
  private:
-  /// A reverse-direction call of the upstream, outstanding at a client.
-  struct ReverseCall {
-    Upstream* upstream = nullptr;
-    UpstreamConnection* connection = nullptr;
-    std::uint32_t epoch = 0;
-    std::uint32_t xid = 0;
-  };
-
   void register_client(service::Client& client) noexcept;
-  bool assign_xid(ForwardedCall& forwarded) noexcept;
+  bool assign_xid(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept;
+  void replay(ForwardedCall& forwarded) noexcept;
   void unlink(ForwardedCall& forwarded) noexcept;
-  ForwardedCall* find_kept(UpstreamConnection& connection, std::uint32_t xid) noexcept;
+  void orphan(ForwardedCall& forwarded) noexcept;
+  void end_at_upstream(ForwardedCall& forwarded) noexcept;
+  void watch_orphans(std::uint64_t now_ns) noexcept;
+  void recycle_connections() noexcept;
   ForwardedCall* find(UpstreamConnection& connection, std::uint32_t xid) noexcept;
   ReplyMemory& memory() noexcept { return admission_.memory(); }
   ForwardedCall* find_awaited(UpstreamConnection& connection, std::uint32_t xid) noexcept;
   void on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
-  void on_call(UpstreamConnection& connection, std::span<const std::byte> record) noexcept;
-  static void on_reverse_reply(void* context, std::span<const std::byte> reply) noexcept;
-  void refuse_call(UpstreamConnection& connection, std::uint32_t xid, rpc::AcceptStat stat) noexcept;
   void hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept;
+  void deliver(ForwardedCall& forwarded, std::span<const std::byte> record, bool registered) noexcept;
   void refuse_reply(ForwardedCall& forwarded, std::uint64_t bytes) noexcept;
   void wait_for_results(ForwardedCall& forwarded) noexcept;
   void deliver_or_wait(ForwardedCall& forwarded) noexcept;
   void give_up(ForwardedCall& forwarded) noexcept;
   void give_up_calls_of(ForwardedCallList& calls, const service::Client& client) noexcept;
   void end(ForwardedCall& forwarded) noexcept;
+  void end_unanswerable() noexcept;
+  bool may_go_again(const ForwardedCall& forwarded) noexcept;
   bool is_due(const ForwardedCall& forwarded, std::uint64_t age_ns) const noexcept;
   void expire(std::uint64_t now_ns) noexcept;
   void expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept;
-  bool is_slow(std::uint64_t now_ns) noexcept;
-  std::uint32_t next_credit_limit(std::uint32_t limit, bool slow) const noexcept;
+  void no_longer_unsent(ForwardedCall& forwarded) noexcept;
+  std::uint32_t next_credit_limit(std::uint32_t client, std::uint64_t now_ns) const noexcept;
   void update_credit_limits(std::uint64_t now_ns) noexcept;
   void publish() noexcept;
 
   const UpstreamConfig config_;
+  const std::uint32_t number_;
   tcp::Uring& uring_;
+  CreditLimits& credits_;
   segment::UpstreamArea& area_;
   std::uint64_t (*const clock_)() noexcept;
 
@@ -166,25 +186,22 @@ class Upstream {
   std::vector<UpstreamConnection*> retrying_;
   std::vector<UpstreamConnection*> dirty_;
 
-  std::vector<ForwardedCall*> numbers_;  ///< by the low bits of the XID
-  std::vector<std::uint32_t> free_numbers_;
-  std::uint32_t generation_;     ///< high bits of the next XID
-  std::uint32_t kept_xids_ = 0;  ///< outstanding calls that keep their client's XID
-  Admission admission_;          ///< of calls AwaitingXid
+  XidTable xids_;        ///< but those that calls keep
+  Admission admission_;  ///< of calls AwaitingXid
+  Repeats repeats_;
 
-  std::array<ReverseCall, kMaxReverseCalls> reverse_calls_;
-  std::vector<ReverseCall*> free_reverse_calls_;
+  ForwardedCallList unanswerable_;  ///< of clients that are to be disconnected, or have gone
+  Suspects suspects_;
+  ReverseCalls reverse_calls_;
 
-  static constexpr std::uint32_t kNoLimit = ~std::uint32_t{0};
   struct ClientEntry {
-    service::Client* client = nullptr;      ///< null until the client's first call
-    std::uint32_t credit_limit = kNoLimit;  ///< of its own, because its calls wait for numbers
-    std::uint32_t limit_sent = kNoLimit;
+    service::Client* client = nullptr;  ///< null until the client's first call
+    std::uint32_t credit_limit = kNoLimit;
+    std::uint32_t unsent = 0;    ///< calls
+    std::uint64_t moved_ns = 0;  ///< when one of them was sent last, or the first of them came
   };
-  void tell_credit_limit(ClientEntry& entry) noexcept;
-
-  std::vector<ClientEntry> clients_;       ///< by number
-  std::uint32_t credit_limit_ = kNoLimit;  ///< of each client, because the upstream is slow
+  std::vector<ClientEntry> clients_;  ///< by number
+  std::uint32_t lowest_credit_limit_ = kNoLimit;
   std::uint64_t interval_start_ns_ = 0;
   std::uint64_t ticked_ns_ = 0;
 };

@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <utility>
 
+#include "dataplane/service/forward/forward_service.h"
 #include "dataplane/service/forward/upstream.h"
 #include "dataplane/tcp/sockets.h"
 
@@ -23,13 +26,26 @@ UpstreamConnection::~UpstreamConnection() {
 
 // --- The connection
 
-void UpstreamConnection::open() noexcept {
+/// By the port an upstream knows a call that is sent again, among other things; so each socket has that of the
+/// last one, and is bound to it before that is closed.
+int UpstreamConnection::next_socket() noexcept {
   const UpstreamConfig& config = upstream_.config();
-  socket_ = tcp::connecting_socket(config.address.ss_family, config.privileged_port, tcp::kPeerTimeoutMs);
+  const int family = config.address.ss_family;
+  const int socket = tcp::bound_socket(family, config.privileged_port, tcp::kPeerTimeoutMs, port_);
+  if (socket >= 0)
+    port_ = tcp::local_port(socket);
+  else if (port_ != 0)
+    give_up_port();
+  return socket;
+}
+
+void UpstreamConnection::open() noexcept {
+  if (socket_ < 0) socket_ = next_socket();
   if (socket_ < 0) {
     upstream_.count(Upstream::Counter::connect_failures);
     return finish_closing();
   }
+  const UpstreamConfig& config = upstream_.config();
   state_ = State::Connecting;
   connecting_ = true;
   uring_.connect(this, socket_, reinterpret_cast<const sockaddr*>(&config.address), config.address_bytes);
@@ -39,10 +55,12 @@ void UpstreamConnection::on_connected(int result) noexcept {
   connecting_ = false;
   if (result < 0 || state_ == State::Closing) {
     if (result < 0) upstream_.count(Upstream::Counter::connect_failures);
+    if (result == -EADDRNOTAVAIL) give_up_port();
     return finish_closing();
   }
   upstream_.count(Upstream::Counter::connects);
   state_ = State::Up;
+  heard_ns_ = upstream_.now_ns();
   handle_records();
   pump();
 }
@@ -51,29 +69,34 @@ void UpstreamConnection::lose() noexcept {
   if (state_ != State::Up && state_ != State::Connecting) return;
   if (state_ == State::Up) upstream_.count(Upstream::Counter::disconnects);
   state_ = State::Closing;
-  ::shutdown(socket_, SHUT_RDWR);  // completes the io_uring operations in flight
+  tcp::reset(socket_);  // completes the io_uring operations in flight
   if (!busy()) finish_closing();
 }
 
 void UpstreamConnection::finish_closing() noexcept {
-  if (socket_ >= 0) ::close(socket_);
-  socket_ = -1;
+  if (socket_ >= 0) {
+    const int next = port_ != 0 && !retiring_ ? next_socket() : -1;
+    ::close(socket_);
+    socket_ = next;
+  }
   ++epoch_;
   queue_.clear();
   give_memory_back();
   skipping_unwanted_ = false;
   stream_.reset();
+  probing_ = awaits_probe_ = false;
   // Completing calls below may submit new ones: they must find the connection closed, with nothing to send.
   state_ = State::Closing;
   unsent_ = nullptr;
-  const bool unanswered =
-      calls_.first() != nullptr && calls_.first()->state == ForwardedCall::State::AwaitingReply;
-  judge_suspect();
-  serial_resend_ = serial_resend_ || unanswered;
+  judge_suspects();
   upstream_.on_lost(*this);
   unsent_ = calls_.first();
+  to_resend_ = 0;
+  for (ForwardedCall* call = unsent_; call != nullptr; call = call->next) {
+    to_resend_ += call->resent;
+    call->trial = 0;
+  }
   if (calls_.empty() || retiring_) {
-    serial_resend_ = false;
     state_ = State::Idle;
     return;
   }
@@ -83,13 +106,66 @@ void UpstreamConnection::finish_closing() noexcept {
   upstream_.schedule_retry(*this);
 }
 
+/// Another socket has it, or has connected from it to the upstream.
+void UpstreamConnection::give_up_port() noexcept {
+  upstream_.count(Upstream::Counter::port_changes);
+  port_ = 0;
+}
+
+void UpstreamConnection::watch(std::uint64_t now_ns) noexcept {
+  pump();  // a trial may be over
+  const ForwardedCall* const first = calls_.first();
+  if (state_ != State::Up || first == nullptr || first->state != ForwardedCall::State::AwaitingReply) return;
+  const std::uint64_t silent_since_ns = std::max(heard_ns_, first->sent_ns);
+  if (now_ns <= silent_since_ns || now_ns - silent_since_ns < kSilenceNs) return;
+  if (!probing_) return probe();
+  if (now_ns - probed_ns_ < probe_answer_ns_) return;
+  upstream_.count(Upstream::Counter::silent_resets);
+  probe_answer_ns_ = std::min(2 * probe_answer_ns_, kLastProbeAnswerNs);
+  lose();
+}
+
+/// What the queue has no room for is not sent: an upstream that takes no bytes has to show that it lives too.
+void UpstreamConnection::probe() noexcept {
+  probing_ = true;
+  probed_ns_ = upstream_.now_ns();
+  upstream_.count(Upstream::Counter::probes);
+  if (!queue_.room_for(tcp::kRecordHeadBytes + rpc::kMinCallBytes)) return;
+  const service::Binding& asked = calls_.first()->service->binding();
+  probe_xid_ = upstream_.new_xid(*this);
+  awaits_probe_ = true;
+  std::array<std::byte, rpc::kMinCallBytes> bytes;
+  xdr::Writer writer(bytes);
+  rpc::CallHeader null;
+  null.xid = rpc::Xid{probe_xid_};
+  null.program = asked.program;
+  null.version = asked.version;
+  rpc::encode_call(writer, null);
+  queue_.copy(tcp::record_head(bytes.size(), probe_xid_));
+  queue_.copy(std::span(bytes).subspan(xdr::kUnit));
+  mark_dirty();
+}
+
 void UpstreamConnection::tick(std::uint64_t now_ns) noexcept {
   if (state_ == State::Retrying && now_ns >= retry_ns_) open();
 }
 
+void UpstreamConnection::leave() noexcept {
+  client_ = nullptr;
+  leaving_ = true;
+  retire_if_done();
+}
+
+/// Closing the connection ends what may be executed twice; calls that have been kept can be repeated only on it.
+void UpstreamConnection::retire_if_done() noexcept {
+  if (!leaving_ || retiring_) return;
+  for (const ForwardedCall* call = calls_.first(); call != nullptr; call = call->next)
+    if (!call->message.empty()) return;
+  retire();
+}
+
 void UpstreamConnection::retire() noexcept {
   retiring_ = true;
-  client_ = nullptr;
   if (state_ == State::Retrying) state_ = State::Idle;
   lose();
 }
@@ -100,6 +176,7 @@ void UpstreamConnection::submit(ForwardedCall& forwarded) noexcept {
   forwarded.connection = this;
   forwarded.state = ForwardedCall::State::AwaitingSend;
   calls_.push_back(forwarded);
+  kept_xids_ += forwarded.keeps_xid;
   if (unsent_ == nullptr) unsent_ = &forwarded;
   if (state_ == State::Idle) open();
   pump();
@@ -109,36 +186,73 @@ void UpstreamConnection::submit(ForwardedCall& forwarded) noexcept {
 void UpstreamConnection::remove(ForwardedCall& forwarded) noexcept {
   if (unsent_ == &forwarded) unsent_ = forwarded.next;
   calls_.remove(forwarded);
+  kept_xids_ -= forwarded.keeps_xid;
+  to_resend_ -= forwarded.resent && forwarded.state == ForwardedCall::State::AwaitingSend;
   forwarded.connection = nullptr;
-  if (!serial_resend_ || state_ != State::Up) return;
-  serial_resend_ = false;
-  for (const ForwardedCall* left = calls_.first(); left != nullptr; left = left->next)
-    serial_resend_ = serial_resend_ || left->resent;
-  pump();
+  if (forwarded.trial == trial_.number && --trial_.open == 0) pump();
+}
+
+ForwardedCall* UpstreamConnection::find_kept(std::uint32_t xid) noexcept {
+  if (kept_xids_ == 0) return nullptr;
+  ForwardedCall* forwarded = calls_.first();
+  while (forwarded != nullptr && !(forwarded->keeps_xid && forwarded->xid == xid))
+    forwarded = forwarded->next;
+  return forwarded;
 }
 
 void UpstreamConnection::pump() noexcept {
-  while (state_ == State::Up && unsent_ != nullptr && !(serial_resend_ && unsent_ != calls_.first()) &&
-         enqueue(*unsent_))
+  while (state_ == State::Up && unsent_ != nullptr && may_send() && enqueue(*unsent_))
     unsent_ = unsent_->next;
 }
 
-/// If the connection was lost with a single call on it, that call may be the cause: it moves behind the
-/// others and gets a strike if the upstream has answered other calls since the last strike. If it has not,
-/// the upstream itself may be the cause.
-void UpstreamConnection::judge_suspect() noexcept {
-  ForwardedCall* const first = calls_.first();
-  if (!serial_resend_ || first == nullptr || first->state != ForwardedCall::State::AwaitingReply) return;
-  calls_.remove(*first);
-  calls_.push_back(*first);
-  if (!first->reply_needed || !std::exchange(answered_, false)) return;
-  if (++first->strikes < kMaxStrikes) return;
-  upstream_.count(Upstream::Counter::given_up);
-  first->reply_needed = false;
+bool UpstreamConnection::may_send() noexcept {
+  const bool lasts = trial_lasts();
+  if (to_resend_ == 0) return !lasts;
+  if (trial_.sent < trial_.most) return true;
+  if (lasts) return false;
+  next_trial(trial_.open == 0 ? trial_.most : 2 * trial_.most);
+  return true;
+}
+
+bool UpstreamConnection::trial_lasts() const noexcept {
+  return trial_.open > 0 && upstream_.now_ns() - trial_.begun_ns < kTrialNs;
+}
+
+void UpstreamConnection::next_trial(std::uint32_t most) noexcept {
+  trial_ = {.number = std::max(trial_.number + 1, 1u), .most = most, .sent = 0, .open = 0, .begun_ns = 0};
+}
+
+/// Of the calls during whose trial the connection was lost, one may be the cause. If there are several, they are
+/// the first to be tried again, alone.
+void UpstreamConnection::judge_suspects() noexcept {
+  const bool suspicious = trial_lasts();
+  const Trial lost = trial_;
+  next_trial(1);
+  if (!suspicious) return;
+  for (ForwardedCall* call = calls_.first(); call != nullptr;) {
+    ForwardedCall* const next = call->next;
+    if (call->trial == lost.number) {
+      calls_.remove(*call);
+      if (lost.open == 1) {
+        calls_.push_back(*call);
+        return strike(*call);
+      }
+      calls_.push_front(*call);
+    }
+    call = next;
+  }
+}
+
+/// If the upstream has answered no other call since the last strike, it may itself be the cause.
+void UpstreamConnection::strike(ForwardedCall& suspect) noexcept {
+  if (!suspect.reply_needed || !std::exchange(answered_, false)) return;
+  if (++suspect.strikes < kMaxStrikes) return;
+  upstream_.suspect(suspect);
+  suspect.reply_needed = false;
 }
 
 bool UpstreamConnection::enqueue(ForwardedCall& forwarded) noexcept {
-  const auto message = forwarded.call->message();
+  const auto message = forwarded.message;
   const bool copied = message.size() <= tcp::kMaxCopiedBytes;
   const auto rest = message.subspan(xdr::kUnit);
   if (!queue_.room_for(tcp::kRecordHeadBytes + (copied ? rest.size() : 0))) return false;
@@ -150,6 +264,12 @@ bool UpstreamConnection::enqueue(ForwardedCall& forwarded) noexcept {
   forwarded.in_send_queue = !copied;
   forwarded.state = ForwardedCall::State::AwaitingReply;
   upstream_.on_sending(forwarded);
+  if (to_resend_ > 0) {
+    if (trial_.sent++ == 0) trial_.begun_ns = forwarded.sent_ns;
+    ++trial_.open;
+    forwarded.trial = trial_.number;
+  }
+  to_resend_ -= forwarded.resent;
   mark_dirty();
   return true;
 }
@@ -204,6 +324,8 @@ void UpstreamConnection::on_received(int result) noexcept {
   if (result <= 0) return lose();
   upstream_.count(Upstream::Counter::received_bytes, static_cast<std::uint64_t>(result));
   stream_.received(static_cast<std::size_t>(result));
+  heard_ns_ = upstream_.now_ns();
+  probing_ = false;
   handle_records();
 }
 

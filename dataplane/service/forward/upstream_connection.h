@@ -4,7 +4,7 @@
 // lost with calls on it. Only the owning reactor may call.
 //
 // Calls are sent in order of arrival. Calls left unanswered by a lost connection are sent again on the next
-// one, with their XIDs, as an RPC client over TCP does, but one at a time: a call that makes the upstream
+// one, with their XIDs, as an RPC client over TCP does, but one after the other: a call that makes the upstream
 // close the connection is thereby identified and cannot block the others forever.
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "dataplane/service/forward/forwarded_call.h"
 #include "dataplane/tcp/record_stream.h"
@@ -24,14 +25,24 @@ namespace sluice::forward {
 /// Delay between attempts to connect: doubles from the first to the last.
 inline constexpr std::uint64_t kFirstRetryNs = 50'000'000;
 inline constexpr std::uint64_t kLastRetryNs = 3'000'000'000;
+/// After a loss, calls go out one at a time, the next one when the one before is answered. If it is not for so
+/// long, and the connection lasts, it is no suspect, and then two go out at once, then four, and so on.
+inline constexpr std::uint64_t kTrialNs = 1'000'000'000;
+/// An upstream that says nothing for so long while calls wait for it is asked for a reply to NULL, which
+/// takes it no work.
+inline constexpr std::uint64_t kSilenceNs = 15'000'000'000;
+/// If it says nothing at all for so long after that, the connection is made again. Doubles from the first to the
+/// last until a call is answered: an upstream that does one thing at a time must be able to end it.
+inline constexpr std::uint64_t kFirstProbeAnswerNs = 30'000'000'000;
+inline constexpr std::uint64_t kLastProbeAnswerNs = 16 * kFirstProbeAnswerNs;
 
 class UpstreamConnection {
  public:
   enum class State : std::uint8_t {
-    Idle,        ///< no socket; connects on the next call
+    Idle,        ///< connects on the next call; the socket for it may be there, bound to our port
     Connecting,  ///< waits for the TCP connection to be established
     Up,          ///< sends and receives
-    Closing,     ///< shut down; waits for the io_uring operations still in flight
+    Closing,     ///< reset; waits for the io_uring operations still in flight
     Retrying,    ///< waits for the time of the next connect
   };
 
@@ -45,14 +56,22 @@ class UpstreamConnection {
   service::Client* client() const noexcept { return client_; }
   /// Changes when the connection is closed, so that a late reply to a callback is not sent on the next one.
   std::uint32_t epoch() const noexcept { return epoch_; }
+  /// When something was received last, or the connection established.
+  std::uint64_t heard_ns() const noexcept { return heard_ns_; }
   ForwardedCallList& calls() noexcept { return calls_; }
 
   void assign(service::Client& client) noexcept { client_ = &client; }
-  /// The client is gone and its calls have been given up: closes the connection; retired() once closed.
-  void retire() noexcept;
+  /// The client is gone and its calls have been given up: closes the connection when the last call of which
+  /// has to be known whether it was executed is answered; retired() once closed.
+  void leave() noexcept;
+  /// Looks whether that is so.
+  void retire_if_done() noexcept;
   bool retired() const noexcept { return retiring_ && state_ == State::Idle; }
   /// After retired(): makes the connection available for another client.
-  void reuse() noexcept { retiring_ = false; }
+  void reuse() noexcept {
+    leaving_ = retiring_ = false;
+    port_ = 0;
+  }
 
   /// Takes a call that has its XID; it stays on the connection until remove().
   void submit(ForwardedCall& forwarded) noexcept;
@@ -60,15 +79,27 @@ class UpstreamConnection {
   void note_answer() noexcept {
     answered_ = true;
     retry_after_ns_ = kFirstRetryNs;
+    probe_answer_ns_ = kFirstProbeAnswerNs;
   }
+  /// The call on it that has kept this XID; null: none. Linear in the calls if there are any that have kept
+  /// theirs, which only connections that are dedicated to a client have.
+  ForwardedCall* find_kept(std::uint32_t xid) noexcept;
   /// Removes a finished call, which must not be in_send_queue.
   void remove(ForwardedCall& forwarded) noexcept;
+  /// `other`, a copy, takes the place of a call that has been sent.
+  void replace(ForwardedCall& forwarded, ForwardedCall& other) noexcept { calls_.replace(forwarded, other); }
   /// Sends the reply to a callback: `message` is copied, with its XID replaced by `xid`. False: dropped.
   bool answer(std::uint32_t xid, std::span<const std::byte> message) noexcept;
 
   /// End of a loop turn: submits what was queued.
   void flush() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
+  /// Asks an upstream that says nothing for a sign of life, and makes the connection again if none comes.
+  void watch(std::uint64_t now_ns) noexcept;
+  /// True: this is the XID of what watch() has sent.
+  bool take_probe_answer(std::uint32_t xid) noexcept {
+    return xid == probe_xid_ && std::exchange(awaits_probe_, false);
+  }
   /// Closes the connection; calls whose reply is still needed are sent again on the next one.
   void lose() noexcept;
 
@@ -82,14 +113,31 @@ class UpstreamConnection {
   tcp::RecordStream& stream() noexcept { return stream_; }
 
  private:
+  /// What is sent after a loss, until it is answered or has not ended the connection for kTrialNs.
+  struct Trial {
+    std::uint32_t number = 1;
+    std::uint32_t most = 1;  ///< calls in it
+    std::uint32_t sent = 0;
+    std::uint32_t open = 0;  ///< of those, not answered yet
+    std::uint64_t begun_ns = 0;
+  };
+
   void open() noexcept;
   void pump() noexcept;
-  void judge_suspect() noexcept;
+  bool may_send() noexcept;
+  bool trial_lasts() const noexcept;
+  void next_trial(std::uint32_t most) noexcept;
+  void judge_suspects() noexcept;
+  void strike(ForwardedCall& suspect) noexcept;
   bool enqueue(ForwardedCall& forwarded) noexcept;
   void handle_records() noexcept;
   void give_memory_back() noexcept;
   void find_memory() noexcept;
   void finish_closing() noexcept;
+  int next_socket() noexcept;
+  void give_up_port() noexcept;
+  void retire() noexcept;
+  void probe() noexcept;
   bool busy() const noexcept { return connecting_ || receiving_ || sending_; }
   void mark_dirty() noexcept;
 
@@ -99,14 +147,16 @@ class UpstreamConnection {
   bool connecting_ = false;  ///< connect in flight in io_uring; the same for the next two
   bool receiving_ = false;
   bool sending_ = false;
-  bool retiring_ = false;
-  bool serial_resend_ = false;  ///< resent calls go out one at a time
-  bool answered_ = false;       ///< the upstream has answered a call since the last strike
-  int socket_ = -1;
+  bool leaving_ = false;   ///< the client is gone
+  bool retiring_ = false;  ///< and the connection is to be closed
+  bool answered_ = false;  ///< the upstream has answered a call since the last strike
+  int socket_ = -1;        ///< while there is no connection, the next one; negative: none
   std::uint32_t epoch_ = 0;
   service::Client* client_ = nullptr;
   ForwardedCallList calls_;
   ForwardedCall* unsent_ = nullptr;  ///< first of calls_ that is AwaitingSend
+  std::uint32_t to_resend_ = 0;      ///< AwaitingSend, and sent before
+  Trial trial_;
   tcp::SendQueue queue_;
   std::unique_ptr<std::byte[]> stream_bytes_;
   tcp::RecordStream stream_;
@@ -115,6 +165,14 @@ class UpstreamConnection {
   rpc::MessageType record_type_{};
   bool skipping_unwanted_ = false;  ///< on our own account, not because of the record's length
   msghdr message_{};
+  std::uint16_t port_ = 0;       ///< ours; the same one for each socket, if it can be had. Zero: any
+  std::uint32_t kept_xids_ = 0;  ///< calls that keep their XID
+  bool probing_ = false;         ///< asked for a sign of life, or would have been if there were room
+  bool awaits_probe_ = false;    ///< the reply to it
+  std::uint32_t probe_xid_ = 0;
+  std::uint64_t heard_ns_ = 0;  ///< or was connected
+  std::uint64_t probed_ns_ = 0;
+  std::uint64_t probe_answer_ns_ = kFirstProbeAnswerNs;
   std::uint64_t retry_ns_ = 0;
   std::uint64_t retry_after_ns_ = kFirstRetryNs;
 };

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "dataplane/base/setup_error.h"
@@ -23,13 +24,22 @@ void check_privilege(const UpstreamConfig& config) {
   ::close(socket);
 }
 
+std::uint32_t most_clients(const UpstreamsConfig& config) {
+  std::uint32_t most = 0;
+  for (const UpstreamSetup& setup : config.upstreams) most = std::max(most, setup.config.max_clients);
+  return most;
+}
+
 }  // namespace
 
-Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept) {
+Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept)
+    : credits_(most_clients(config)) {
   for (const UpstreamSetup& setup : config.upstreams) {
     check_privilege(setup.config);
     std::construct_at(setup.area);  // drops the counts of an earlier data plane
-    upstreams_.push_back(std::make_unique<Upstream>(setup.config, uring_, device, *setup.area, clock));
+    const Upstream::Context context{.uring = uring_, .device = device, .credits = credits_, .clock = clock};
+    const auto number = static_cast<std::uint32_t>(upstreams_.size());
+    upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, number, *setup.area));
     for (const Route& route : setup.routes)
       services_.push_back(std::make_unique<ForwardService>(
           *upstreams_.back(), ulb::binding_or_plain(route.program, route.version)));

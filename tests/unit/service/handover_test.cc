@@ -80,6 +80,7 @@ class FakeClient final : public Client {
   explicit FakeClient(std::uint16_t number = 0) : number_(number) {}
   std::uint16_t number() const noexcept override { return number_; }
   void limit_credits(std::uint32_t) noexcept override {}
+  void disconnect() noexcept override {}
   bool call_back(std::span<const std::byte>, CallBackDone, void*) noexcept override { return false; }
 
  private:

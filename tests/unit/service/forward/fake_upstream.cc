@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -81,8 +82,11 @@ void FakeUpstream::poll() {
     socklen_t bytes = sizeof peer;
     const int socket =
         ::accept4(listener_, reinterpret_cast<sockaddr*>(&peer), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (socket >= 0)
+    if (socket >= 0) {
+      const int on = 1;  // else a reply waits for the acknowledgement of the one before
+      ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       connections_.push_back({.socket = socket, .peer_port = ntohs(peer.sin_port), .in = {}, .out = {}});
+    }
   }
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     Connection& connection = connections_[i];

@@ -121,6 +121,8 @@ forward::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
   setup.config.privileged_port = options.privileged_port;
   setup.config.credits = options.credits;
   setup.config.replies = {.records = options.record_buffers, .items = options.item_buffers};
+  setup.config.cache =
+      std::make_shared<forward::RequestCache>(options.cache_entries, setup.config.max_clients);
   setup.routes = routes;
   setup.area = &counters;
   return setup;
@@ -189,7 +191,7 @@ void ForwardLab::accept_clients() {
                       .credits_requested = rpcrdma::kCallBacksAtOnce,
                       .progress_timeout_ns = options.progress_timeout_ns,
                       .max_version = 2},
-                     event.peer_address, nullptr);
+                     PeerAddress::from_ipv4(10, 0, 0, options.one_host ? 1 : ++accepted_), nullptr);
     ASSERT_TRUE(cm.accept(event.id, queue_pair, {}));
     connection->established();
   }

@@ -30,9 +30,11 @@ struct ForwardOptions {
   std::uint32_t shared_connections = 2;
   std::uint32_t max_calls = 64;
   std::uint32_t callers = 4;
-  std::uint64_t call_timeout_ns = 3'600'000'000'000;
+  std::uint64_t call_timeout_ns = 0;
   bool privileged_port = false;
   std::uint64_t progress_timeout_ns = 0;
+  std::uint32_t cache_entries = forward::kCacheEntries;
+  bool one_host = false;  ///< all connections are one client's; else each is another one's
   std::vector<forward::Route> hung_routes = {};  ///< to an upstream of their own, which never answers
   std::vector<forward::Route> routes = {
       {ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {ulb::kMountProgram, 3}, {0x20000123, 1}};
@@ -127,6 +129,7 @@ class ForwardLab {
   static inline std::uint64_t stopped_ns = 0;  ///< what the clock shows; zero: it runs
 
  private:
+  std::uint8_t accepted_ = 0;
   forward::UpstreamSetup setup_of(const FakeUpstream& server, const std::vector<forward::Route>& routes,
                                   segment::UpstreamArea& area) const;
   /// Polls until `cm` reports the connection established.

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls at an upstream whose clients have gone: what stands for them once their slots are free, until it is known
+// that they have been executed or will not be. Only the owning reactor may call; only the constructor allocates.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dataplane/service/forward/forwarded_call.h"
+
+namespace sluice::forward {
+
+class Orphans {
+ public:
+  /// Setup.
+  explicit Orphans(std::uint32_t most) : calls_(most) {
+    free_.reserve(most);
+    for (ForwardedCall& call : calls_) free_.push_back(&call);
+  }
+
+  bool full() const noexcept { return free_.empty(); }
+  bool none() const noexcept { return free_.size() == calls_.size(); }
+  /// Not while full().
+  ForwardedCall& take() noexcept {
+    ForwardedCall& call = *free_.back();
+    free_.pop_back();
+    return call;
+  }
+  void give_back(ForwardedCall& call) noexcept {
+    call = {};
+    free_.push_back(&call);
+  }
+  /// Linear in those that there can be, unless there are none.
+  template <typename Visit>
+  void for_each(Visit&& visit) noexcept {
+    if (none()) return;
+    for (ForwardedCall& call : calls_)
+      if (call.connection != nullptr) visit(call);
+  }
+
+ private:
+  std::vector<ForwardedCall> calls_;
+  std::vector<ForwardedCall*> free_;
+};
+
+}  // namespace sluice::forward

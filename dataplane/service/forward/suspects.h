@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls that ended every connection they were sent on. Their clients repeat them; then they go on connections of
+// their clients' own, where they end nobody else's. Only the owning reactor may call; no allocation.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::forward {
+
+/// The oldest is forgotten, and has to earn its strikes again.
+inline constexpr std::size_t kMaxSuspects = 16;
+
+class Suspects {
+ public:
+  bool none() const noexcept { return added_ == 0; }
+  /// By the checksum of its message.
+  void add(std::uint64_t call) noexcept { calls_[added_++ % kMaxSuspects] = call; }
+  bool contains(std::uint64_t call) const noexcept {
+    const auto* const end = calls_.begin() + std::min<std::uint64_t>(added_, kMaxSuspects);
+    return std::find(calls_.begin(), end, call) != end;
+  }
+
+ private:
+  std::array<std::uint64_t, kMaxSuspects> calls_{};
+  std::uint64_t added_ = 0;
+};
+
+}  // namespace sluice::forward

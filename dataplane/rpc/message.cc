@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/rpc/message.h"
 
+#include <optional>
+
 namespace sluice::rpc {
 namespace {
 
@@ -53,15 +55,30 @@ bool decode_denied(xdr::Reader& reader, ReplyHeader& header) noexcept {
 
 }  // namespace
 
-bool is_wrapped(const OpaqueAuth& credential) noexcept {
-  if (credential.flavor != AuthFlavor::RpcSecGss) return false;
-  enum : std::uint32_t { kGssVersion = 1, kProcedureData = 0, kServiceNone = 1 };
+namespace {
+
+enum : std::uint32_t { kServiceNone = 1, kServiceIntegrity = 2 };
+
+/// Of a call with data; nothing for another one, and for a credential that cannot be decoded.
+std::optional<std::uint32_t> gss_service(const OpaqueAuth& credential) noexcept {
+  enum : std::uint32_t { kGssVersion = 1, kProcedureData = 0 };
   xdr::Reader reader(credential.body);
   const std::uint32_t version = reader.u32();
   const std::uint32_t procedure = reader.u32();
   reader.u32();  // seq_num
   const std::uint32_t service = reader.u32();
-  return !reader.ok() || version != kGssVersion || procedure != kProcedureData || service != kServiceNone;
+  if (!reader.ok() || version != kGssVersion || procedure != kProcedureData) return std::nullopt;
+  return service;
+}
+
+}  // namespace
+
+bool is_wrapped(const OpaqueAuth& credential) noexcept {
+  return credential.flavor == AuthFlavor::RpcSecGss && gss_service(credential) != kServiceNone;
+}
+
+bool has_integrity(const OpaqueAuth& credential) noexcept {
+  return credential.flavor == AuthFlavor::RpcSecGss && gss_service(credential) == kServiceIntegrity;
 }
 
 CallDecode decode_call(xdr::Reader& reader, CallHeader& header) noexcept {

@@ -60,6 +60,8 @@ struct OpaqueAuth {
 /// nothing in them may be reduced (RFC 8166, section 8.2.2; V1-176). A credential that cannot be decoded
 /// counts as wrapped.
 bool is_wrapped(const OpaqueAuth& credential) noexcept;
+/// RPCSEC_GSS with integrity: the arguments are signed, not encrypted.
+bool has_integrity(const OpaqueAuth& credential) noexcept;
 
 struct CallHeader {
   Xid xid{};

@@ -44,6 +44,12 @@ std::size_t nfs2_argument_items(std::uint32_t procedure, std::span<const std::by
   return item_here(reader, items);
 }
 
+service::Repetition nfs2_repetition(std::uint32_t procedure, std::span<const std::byte>) {
+  if (procedure == kNfs2Write || procedure == kNfs2SetAttr) return service::Repetition::InOrder;
+  return procedure < kNfs2Procedures && kProcedures[procedure].idempotent ? service::Repetition::Harmless
+                                                                          : service::Repetition::OnlyOnce;
+}
+
 /// READ: attributes, data. READLINK: path.
 std::size_t nfs2_result_items(std::uint32_t procedure, std::span<const std::byte> results,
                               service::PlacedResults* placed, std::span<service::Item> items) {
@@ -98,6 +104,11 @@ std::uint64_t max_nfsacl2_results(std::uint32_t procedure, std::span<const std::
   return procedure == 1 ? kStatus + kFattr + 4 + 2 * kList : kStatus + kFattr + 4;
 }
 
+service::Repetition nfsacl2_repetition(std::uint32_t procedure, std::span<const std::byte>) {
+  constexpr std::uint32_t kSetAcl = 2;
+  return procedure == kSetAcl ? service::Repetition::OnlyOnce : service::Repetition::Harmless;
+}
+
 constexpr std::string_view kNames[] = {"null", "getattr", "setattr", "root",   "lookup",  "readlink",
                                        "read", "wrcache", "write",   "create", "remove",  "rename",
                                        "link", "symlink", "mkdir",   "rmdir",  "readdir", "statfs"};
@@ -113,14 +124,16 @@ constexpr service::Binding kNfs2{.program = kNfsProgram,
                                  .max_results_bytes = &max_nfs2_results,
                                  .argument_items = &nfs2_argument_items,
                                  .result_items = &nfs2_result_items,
-                                 .expected_items = &nfs2_expected_items};
+                                 .expected_items = &nfs2_expected_items,
+                                 .repetition = &nfs2_repetition};
 constexpr service::Binding kNfsAcl2{.program = kNfsAclProgram,
                                     .version = kNfs2Version,
                                     .procedures = {},
                                     .unusable = service::UnusableChunks::Ignore,
                                     .name = "nfsacl",
                                     .procedure_names = kAclNames,
-                                    .max_results_bytes = &max_nfsacl2_results};
+                                    .max_results_bytes = &max_nfsacl2_results,
+                                    .repetition = &nfsacl2_repetition};
 
 }  // namespace
 

@@ -14,7 +14,8 @@ constexpr std::uint64_t kPostOpAttr = 4 + kFattr3;
 constexpr std::uint64_t kWccData = 4 + 24 + kPostOpAttr;
 constexpr std::uint64_t kPostOpHandle = 4 + 4 + 64;
 constexpr std::uint64_t kStatus = 4;
-constexpr std::uint64_t kMaxPath = 1024;
+/// RFC 1813 names no limit: the longest of Linux, PATH_MAX.
+constexpr std::uint64_t kMaxPath = 4096;
 constexpr std::uint32_t kMaxHandle = 64;
 
 constexpr std::array<service::ProcedureBinding, kNfs3Procedures> procedure_table() {
@@ -140,6 +141,54 @@ std::uint64_t max_mount3_results(std::uint32_t procedure, std::span<const std::b
   return procedure == kDump || procedure == kExport ? kMaxLists : 0;
 }
 
+service::Repetition nfs3_repetition(std::uint32_t procedure, std::span<const std::byte>) {
+  if (procedure == kNfs3Write) return service::Repetition::InOrder;
+  return procedure < kNfs3Procedures && kProcedures[procedure].idempotent ? service::Repetition::Harmless
+                                                                          : service::Repetition::OnlyOnce;
+}
+
+service::Repetition nfsacl_repetition(std::uint32_t procedure, std::span<const std::byte>) {
+  constexpr std::uint32_t kGetAcl = 1;
+  return procedure == kGetAcl ? service::Repetition::Harmless : service::Repetition::OnlyOnce;
+}
+
+/// MNT and UMNT change the list that DUMP shows.
+service::Repetition mount3_repetition(std::uint32_t procedure, std::span<const std::byte>) {
+  enum : std::uint32_t { kDump = 2, kExport = 5 };
+  return procedure == kDump || procedure == kExport ? service::Repetition::Harmless
+                                                    : service::Repetition::OnlyOnce;
+}
+
+bool nfs3_announces_sizes(std::uint32_t procedure, std::span<const std::byte>) {
+  return procedure == kNfs3FsInfo;
+}
+
+/// FSINFO: attributes, then maximum, preferred size and multiple of READ and of WRITE, preferred size of
+/// READDIR, and the rest. What is lowered stays a multiple, if it can.
+void cap_nfs3_sizes(std::span<std::byte> results, const service::CarriedSizes& most,
+                    service::PlacedResults*) {
+  constexpr std::uint64_t kRest = 20;  // maxfilesize, time_delta, properties
+  constexpr std::size_t kSizes = 7;
+  xdr::Reader reader(results);
+  if (reader.u32() != 0) return;
+  if (reader.boolean()) reader.skip(kFattr3);
+  if (!reader.ok() || reader.remaining() < kSizes * xdr::kUnit + kRest) return;
+  const auto lower = [&](std::uint32_t multiple) {
+    const std::uint32_t whole = multiple > 0 ? most.data_bytes - most.data_bytes % multiple : 0;
+    const std::size_t at = reader.position();
+    if (reader.u32() > most.data_bytes) xdr::store_u32(&results[at], whole > 0 ? whole : most.data_bytes);
+  };
+  for (int direction = 0; direction < 2; ++direction) {
+    xdr::Reader ahead = reader;
+    ahead.skip(2 * xdr::kUnit);
+    const std::uint32_t multiple = ahead.u32();
+    lower(multiple);
+    lower(multiple);
+    reader = ahead;
+  }
+  lower(0);
+}
+
 constexpr std::string_view kNfs3Names[] = {
     "null",    "getattr",     "setattr", "lookup", "access",   "readlink", "read",   "write",
     "create",  "mkdir",       "symlink", "mknod",  "remove",   "rmdir",    "rename", "link",
@@ -156,20 +205,25 @@ constexpr service::Binding kNfs3{.program = kNfsProgram,
                                  .max_results_bytes = &max_nfs3_results,
                                  .argument_items = &nfs3_argument_items,
                                  .result_items = &nfs3_result_items,
-                                 .expected_items = &nfs3_expected_items};
+                                 .expected_items = &nfs3_expected_items,
+                                 .repetition = &nfs3_repetition,
+                                 .announces_sizes = &nfs3_announces_sizes,
+                                 .cap_sizes = &cap_nfs3_sizes};
 constexpr service::Binding kNfsAcl{.program = kNfsAclProgram,
                                    .version = kNfs3Version,
                                    .procedures = {},
                                    .unusable = service::UnusableChunks::Ignore,
                                    .name = "nfsacl",
                                    .procedure_names = kNfsAclNames,
-                                   .max_results_bytes = &max_nfsacl_results};
+                                   .max_results_bytes = &max_nfsacl_results,
+                                   .repetition = &nfsacl_repetition};
 
 constexpr service::Binding kMount3{.program = kMountProgram,
                                    .version = kNfs3Version,
                                    .procedures = {},
                                    .unusable = service::UnusableChunks::Ignore,
-                                   .max_results_bytes = &max_mount3_results};
+                                   .max_results_bytes = &max_mount3_results,
+                                   .repetition = &mount3_repetition};
 
 }  // namespace
 

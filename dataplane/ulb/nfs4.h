@@ -13,7 +13,7 @@
 #include <span>
 
 #include "dataplane/service/api/binding.h"
-#include "dataplane/xdr/cursor.h"
+#include "dataplane/ulb/nfs4_values.h"
 
 namespace sluice::ulb {
 
@@ -47,7 +47,7 @@ class CompoundWalker {
   bool next(Operation& operation) noexcept;
 
   /// Whether the whole message was parsed, to its last byte.
-  bool complete() const noexcept { return !failed_ && left_ == 0 && in_.remaining() == 0; }
+  bool complete() const noexcept { return values_.ok() && left_ == 0 && values_.reader().remaining() == 0; }
   std::uint32_t minor_version() const noexcept { return minor_version_; }  ///< of a call
   std::uint32_t status() const noexcept { return status_; }                ///< of a reply
   std::uint32_t operations() const noexcept { return operations_; }        ///< count word of the message
@@ -55,27 +55,13 @@ class CompoundWalker {
  private:
   bool is_reply() const noexcept { return what_ == What::Reply || what_ == What::CallbackReply; }
   const char* grammar_of(std::uint32_t number, Operation& operation) const noexcept;
-  // Each skips one value as described at `grammar`, and advances `grammar` behind the description.
-  void sequence(const char*& grammar) noexcept;
-  void element(const char*& grammar) noexcept;
-  void repeated(const char*& grammar, bool counted) noexcept;
-  void choice(const char*& grammar) noexcept;
-  void item() noexcept;
-  std::span<const std::byte> opaque() noexcept;
-  bool boolean() noexcept;
-  bool good() const noexcept { return !failed_ && in_.ok(); }
 
-  const std::span<const std::byte> message_;
   const What what_;
-  service::PlacedResults* const placed_;
-  std::size_t items_ = 0;  ///< eligible results seen so far
-  xdr::Reader in_;
-  bool failed_ = false;
+  ValueReader values_;
   std::uint32_t minor_version_ = 0;
   std::uint32_t status_ = 0;
   std::uint32_t operations_ = 0;
   std::uint32_t left_ = 0;
-  Operation* current_ = nullptr;
 };
 
 /// Upper bound in bytes of the results of a COMPOUND, eligible items included. Where the protocol has no
@@ -87,6 +73,12 @@ std::uint64_t max_nfs4_results(std::uint32_t procedure, std::span<const std::byt
 /// Returns how many were written.
 std::size_t expected_nfs4_items(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<std::uint32_t> most_bytes);
+
+/// The hooks of Binding for sizes that a server announces: CREATE_SESSION's channel attributes, and
+/// FATTR4_MAXREAD and FATTR4_MAXWRITE in results of GETATTR and READDIR.
+bool nfs4_announces_sizes(std::uint32_t procedure, std::span<const std::byte> arguments);
+void cap_nfs4_sizes(std::span<std::byte> results, const service::CarriedSizes& most,
+                    service::PlacedResults* placed);
 
 /// Each WRITE, CREATE of a symbolic link, READ and READLINK of a COMPOUND has an eligible item; Read chunks
 /// at other positions are refused.

@@ -148,7 +148,9 @@ class Writer {
   template <typename... Words>
   void words(Words... values) noexcept {
     if (remaining() < sizeof...(values) * kUnit) return fail();
-    ((store_u32(at_, static_cast<std::uint32_t>(values)), at_ += kUnit), ...);
+    std::byte* at = at_;  // a store of bytes may change any member
+    ((store_u32(at, static_cast<std::uint32_t>(values)), at += kUnit), ...);
+    at_ = at;
   }
 
   void i32(std::int32_t value) noexcept { u32(static_cast<std::uint32_t>(value)); }

@@ -261,5 +261,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (size > 0)
       static_cast<void>(
           binding->max_results_bytes(data[0], {reinterpret_cast<const std::byte*>(data), size}));
+  std::vector<std::byte> results(size);
+  if (size > 0) std::memcpy(results.data(), data, size);
+  sluice::ulb::nfs3_binding().cap_sizes(results, {.data_bytes = 1 << 20, .message_bytes = 2 << 20}, nullptr);
   return 0;
 }

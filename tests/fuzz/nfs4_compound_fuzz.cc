@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A COMPOUND of NFS version 4, call or reply, forward or callback: operations follow each other, and
-// everything reported of them lies within the message.
+// everything reported of them lies within the message. Sizes that a reply announces are lowered in place: once,
+// and without a change to what its operations are.
 #include <cstdlib>
 #include <vector>
 
@@ -9,11 +10,35 @@
 
 using namespace sluice;
 
+namespace {
+
+using What = ulb::CompoundWalker::What;
+
+std::vector<std::size_t> ends_of(const std::vector<std::byte>& message, What what) {
+  ulb::CompoundWalker walker(message, what);
+  ulb::CompoundWalker::Operation operation;
+  std::vector<std::size_t> ends;
+  while (walker.next(operation)) ends.push_back(operation.end);
+  return ends;
+}
+
+void cap_sizes(const std::vector<std::byte>& message) {
+  constexpr service::CarriedSizes kMost{.data_bytes = 1 << 20, .message_bytes = 2 << 20};
+  std::vector<std::byte> capped = message;
+  ulb::cap_nfs4_sizes(capped, kMost, nullptr);
+  if (ends_of(capped, What::Reply) != ends_of(message, What::Reply)) std::abort();
+  std::vector<std::byte> again = capped;
+  ulb::cap_nfs4_sizes(again, kMost, nullptr);
+  if (again != capped) std::abort();
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::vector<std::byte> message(reinterpret_cast<const std::byte*>(data) + 1,
                                        reinterpret_cast<const std::byte*>(data) + size);
-  ulb::CompoundWalker walker(message, static_cast<ulb::CompoundWalker::What>(data[0] & 3));
+  ulb::CompoundWalker walker(message, static_cast<What>(data[0] & 3));
   ulb::CompoundWalker::Operation operation;
   std::size_t end = 0;
   std::uint32_t count = 0;
@@ -29,5 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (walker.complete() && (count != walker.operations() || (count > 0 && end != message.size())))
     std::abort();
+  static_cast<void>(ulb::nfs4_announces_sizes(ulb::kNfs4Compound, message));
+  cap_sizes(message);
   return 0;
 }

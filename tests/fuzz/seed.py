@@ -48,6 +48,14 @@ def main():
             with open(f"{golden}/../../deploy/{sample}", "rb") as source, open(f"{folder}/{number:03}", "wb") as file:
                 file.write(source.read())
         return
+    if target == "mount":
+        call = struct.pack(">10I", 1, 0, 2, 100005, 3, 1, 0, 0, 0, 0)
+        path = struct.pack(">I", 7) + b"/export\0"
+        for number, seed in enumerate((call + path, call[:20] + struct.pack(">5I", 5, 0, 0, 0, 0), struct.pack(">II", 0, 8) + b"handle.." + struct.pack(">II", 1, 1),
+                                       struct.pack(">I", 1) + path + bytes(8), b"::.78.80")):
+            with open(f"{folder}/{number:03}", "wb") as file:
+                file.write(seed)
+        return
     if target == "host_handshake":
         with open(f"{golden}/../../deploy/docs/host-authentication.md", encoding="utf-8") as page:
             found = re.findall(r"^    message \d += ([0-9a-f\s]+)$", page.read(), re.M)

@@ -5,39 +5,22 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <random>
-#include <sstream>
 
-#include "dataplane/ulb/nfs4.h"
 #include "dataplane/ulb/nfs4_grammar.h"
+#include "tests/unit/ulb/compounds.h"
 
 namespace sluice::ulb {
 namespace {
 
 using What = CompoundWalker::What;
-using Bytes = std::vector<std::byte>;
-
-struct Captured {
-  What what;
-  std::vector<std::uint32_t> operations;
-  Bytes message;
-};
+using test::Bytes;
+using test::Captured;
+using test::Writer;
 
 std::vector<Captured> captured() {
-  std::vector<Captured> all;
   const char* const fresh = std::getenv("SLUICE_FRESH_COMPOUNDS");  // tests/interop/gateway_test.py
-  std::ifstream file(fresh != nullptr ? fresh : SLUICE_CAPTURED_COMPOUNDS);
-  for (std::string kind, operations, hex; file >> kind >> operations >> hex;) {
-    Captured one{kind == "call" ? What::Call : What::Reply, {}, {}};
-    std::istringstream list(operations);
-    for (std::string number; std::getline(list, number, ',');)
-      one.operations.push_back(static_cast<std::uint32_t>(std::stoul(number)));
-    for (std::size_t i = 0; i < hex.size(); i += 2)
-      one.message.push_back(static_cast<std::byte>(std::stoul(hex.substr(i, 2), nullptr, 16)));
-    all.push_back(std::move(one));
-  }
-  return all;
+  return test::captured(fresh != nullptr ? fresh : SLUICE_CAPTURED_COMPOUNDS);
 }
 
 std::vector<CompoundWalker::Operation> walk(CompoundWalker& walker) {
@@ -46,30 +29,6 @@ std::vector<CompoundWalker::Operation> walk(CompoundWalker& walker) {
   while (walker.next(operation)) all.push_back(operation);
   return all;
 }
-
-class Writer {
- public:
-  Writer& w(std::initializer_list<std::uint32_t> words) {
-    for (const std::uint32_t word : words)
-      for (int shift = 24; shift >= 0; shift -= 8) bytes_.push_back(static_cast<std::byte>(word >> shift));
-    return *this;
-  }
-  Writer& d(std::uint64_t value) {
-    return w({static_cast<std::uint32_t>(value >> 32), static_cast<std::uint32_t>(value)});
-  }
-  Writer& o(std::size_t bytes) {
-    w({static_cast<std::uint32_t>(bytes)});
-    bytes_.resize(bytes_.size() + xdr::padded(bytes), std::byte{0xAB});
-    return *this;
-  }
-  Writer& stateid() { return w({1, 2, 3, 4}); }
-  Writer& call(std::uint32_t operations, std::uint32_t minor = 2) { return o(0).w({minor, operations}); }
-  Writer& reply(std::uint32_t operations) { return w({0}).o(0).w({operations}); }
-  const Bytes& bytes() const { return bytes_; }
-
- private:
-  Bytes bytes_;
-};
 
 TEST(Nfs4Compound, what_kernels_sent_is_stepped_over_as_Wireshark_does) {
   const auto all = captured();

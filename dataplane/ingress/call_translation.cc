@@ -4,11 +4,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dataplane/ulb/bindings.h"
+
 namespace sluice::ingress {
 namespace {
 
 /// Smaller results come inline, or in the Reply chunk with the rest.
 constexpr std::uint32_t kMinPlacedBytes = 1024;
+/// Of a GSS mechanism; Kerberos has up to 28 and a few more in front.
+constexpr std::uint64_t kMaxChecksumBytes = 400;
+constexpr service::CarriedSizes kCarried{.data_bytes = tcp::kMaxDataBytes,
+                                         .message_bytes = tcp::kMaxRecordBytes};
 
 /// Knows which results the server placed in their Write chunks.
 class ChunksOfReply final : public service::PlacedResults {
@@ -38,6 +44,20 @@ class ChunksOfReply final : public service::PlacedResults {
   bool defect_ = false;
   bool unreadable_ = false;
 };
+
+/// RFC 2203, section 5.3.2.2: the arguments of a call with integrity can be read, behind the length of the
+/// signed body and the sequence number. The results are wrapped likewise.
+std::uint64_t max_integrity_results(const rpc::CallHeader& header,
+                                    std::span<const std::byte> arguments) noexcept {
+  constexpr std::uint64_t kWrapping = 3 * xdr::kUnit + kMaxChecksumBytes;
+  const service::Binding* const binding = ulb::find_binding(header.program, header.version);
+  const bool bounded = binding != nullptr && binding->max_results_bytes != nullptr;
+  xdr::Reader reader(arguments);
+  const auto body = reader.opaque(tcp::kMaxRecordBytes);
+  if (!bounded || !rpc::has_integrity(header.credential) || !reader.ok() || body.size() < xdr::kUnit)
+    return tcp::kMaxRecordBytes;
+  return kWrapping + binding->max_results_bytes(header.procedure, body.subspan(xdr::kUnit));
+}
 
 /// Inserts the placed data and its padding into the message.
 void set_pieces(ClientCall& call, std::span<const std::byte> message, std::size_t results_at,
@@ -87,9 +107,14 @@ void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_
 std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
                          std::span<const std::byte> arguments) noexcept {
   const service::Binding& binding = *call.binding;
+  call.announces_sizes = binding.announces(header.procedure, arguments);
   std::uint64_t most = rpc::kMinReplyBytes;
   if (header.credential.flavor != rpc::AuthFlavor::None && header.credential.flavor != rpc::AuthFlavor::Sys)
     most += rpc::kMaxAuthBytes;
+  if (rpc::is_wrapped(header.credential)) {
+    const std::uint64_t results = max_integrity_results(header, arguments);
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(most + results, tcp::kMaxRecordBytes));
+  }
   if (binding.max_results_bytes == nullptr) return tcp::kMaxRecordBytes;
   most += binding.max_results_bytes(header.procedure, arguments);
   if (most <= kSmallReplyBytes) return static_cast<std::uint32_t>(most);
@@ -120,11 +145,7 @@ std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::L
   return std::span(offered.items).first(call.chunk_count);
 }
 
-bool assemble_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> to) noexcept {
-  if (reply.message().size() > to.size()) return false;
-  std::memcpy(to.data(), reply.message().data(), reply.message().size());
-  const std::span<const std::byte> message = to.first(reply.message().size());
-
+bool assemble_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> message) noexcept {
   xdr::Reader reader(message);
   const rpc::ReplyDecodeResult header = rpc::decode_reply(reader);
   if (!header.ok) return false;
@@ -136,6 +157,8 @@ bool assemble_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std
     count = call.binding->result_items(call.procedure, reader.rest(), &chunks, items);
   const auto found = std::span(items).first(count);
   if (!chunks.consistent(found)) return false;
+  if (call.announces_sizes && header.header.success())
+    call.binding->cap_sizes(message.subspan(results_at), kCarried, &chunks);
   set_pieces(call, message, results_at, found);
   return true;
 }

@@ -36,7 +36,8 @@ void reduce_call(const ClientCall& call, std::span<std::byte> record, std::size_
                  rdma::Lkey lkey, std::span<std::byte> scratch, ReducedCall& reduced) noexcept;
 
 /// Sets the call's Write chunks, for the eligible results that it requests. Returns an upper bound in bytes
-/// for the rest of the reply.
+/// for the rest of the reply. Of calls with integrity the results are bounded as others', but none is eligible;
+/// those with privacy can have any reply.
 std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
                          std::span<const std::byte> arguments) noexcept;
 
@@ -44,8 +45,8 @@ std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
 std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::Lkey lkey,
                                                  OfferedChunks& offered) noexcept;
 
-/// Copies the reply message to `to`, and sets the call's pieces to the reply as sent over TCP, without its
-/// XID. False, with nothing set: message and placed data are inconsistent, or `to` is too small.
-bool assemble_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> to) noexcept;
+/// Sets the call's pieces to the reply as sent over TCP, without its XID. `message`: that of the reply, where
+/// it stays until it is sent; sizes that it announces are lowered there. False, with nothing set: message and placed data are inconsistent.
+bool assemble_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> message) noexcept;
 
 }  // namespace sluice::ingress

@@ -14,6 +14,7 @@
 
 namespace sluice::ingress {
 
+class ServerConnection;
 class TcpClient;
 
 /// Replies up to this size fit the call's own buffer.
@@ -37,15 +38,19 @@ struct ClientCall {
   State state = State::Free;
   bool submitting = false;  ///< in submit(): a completion now means that the requester refused the call
   bool refused = false;     ///< completed within submit()
-  TcpClient* client = nullptr;
+  ServerConnection* server = nullptr;  ///< that it belongs to
   std::uint32_t index = 0;
   std::uint32_t xid = 0;
+  std::uint32_t program = 0;
+  std::uint32_t version = 0;
   std::uint32_t procedure = 0;
+  bool announces_sizes = false;  ///< its reply may, in the clear
   std::uint64_t begun_ns = 0;
   const service::Binding* binding = nullptr;  ///< static
 
   PoolBuffer call;                     ///< arguments that the server reads by RDMA
   PoolBuffer reply;                    ///< buffers of the Write chunks, then the reply message
+  std::byte* kept_reply = nullptr;     ///< the requester's Reply chunk, with the reply message
   std::uint32_t all_chunks_bytes = 0;  ///< total of the Write chunks
   std::uint32_t chunk_count = 0;       ///< eligible results, including those without a chunk
   std::array<std::uint32_t, kMaxPlacedItems> chunk_at;     ///< offset in `reply`

@@ -4,6 +4,7 @@
 // connection management. Only the owning reactor may call.
 #pragma once
 
+#include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/service/api/service.h"
 
@@ -19,7 +20,7 @@ class Dialer {
   /// calls on it go to `callee`. Both outlive it; the engine owns the connection. Null: none is free now.
   virtual rpcrdma::Connection* dial(rpcrdma::Requester& requester, service::Service& callee) noexcept = 0;
   /// Closes a connection returned by dial().
-  virtual void hang_up(rpcrdma::Connection& connection) noexcept = 0;
+  virtual void hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept = 0;
 
  protected:
   ~Dialer() = default;

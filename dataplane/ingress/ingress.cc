@@ -4,46 +4,31 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <string>
 #include <utility>
 
-#include "dataplane/base/setup_error.h"
 #include "dataplane/tcp/sockets.h"
 
 namespace sluice::ingress {
 
-Ingress::Ingress(rpcrdma::Engine& engine, Dialer& dialer, const IngressConfig& config,
-                 segment::IngressArea& area, Clock clock)
+Ingress::Ingress(rpcrdma::Engine& engine, Dialer& dialer, const Listener& listener,
+                 const IngressConfig& config, segment::IngressArea& area, Clock clock)
     : config_(config),
       dialer_(dialer),
+      listener_(listener),
       area_(area),
       clock_(clock),
       memory_{{engine.device(), config.record_buffers, tcp::kMaxRecordBytes},
               {engine.device(), config.item_buffers, tcp::kStreamBytes}},
       scratch_(new std::byte[tcp::kMaxRecordBytes]),
+      free_clients_(config.clients),
+      servers_(*this, engine, config.connections),
       by_connection_(engine.connection_count()) {
   std::construct_at(&area_);  // drops the counts of an earlier data plane
   for (std::uint32_t i = 0; i < config.clients; ++i)
-    clients_.push_back(std::make_unique<TcpClient>(*this, engine));
+    free_clients_.push(clients_.emplace_back(std::make_unique<TcpClient>(*this)).get());
   to_flush_.reserve(config.clients);
   waiting_.reserve(config.clients);
   resuming_.reserve(config.clients);
-  listener_ =
-      tcp::listening_socket(reinterpret_cast<const sockaddr*>(&config_.address), config_.address_bytes);
-  if (listener_ < 0)
-    throw SetupError(std::string("The reverse gateway cannot listen (") + std::strerror(-listener_) +
-                     "): check listen_address and listen_port in [reverse]; ports below 1024 need "
-                     "CAP_NET_BIND_SERVICE.");
-}
-
-Ingress::~Ingress() {
-  ::close(listener_);
-}
-
-std::uint16_t Ingress::port() const noexcept {
-  return tcp::local_port(listener_);
 }
 
 PoolBuffer Ingress::acquire_buffer(std::size_t bytes) noexcept {
@@ -68,26 +53,39 @@ bool Ingress::is_allowed() const noexcept {
                      [&](const auto& prefix) { return peer.within(prefix.address, prefix.prefix_bits); });
 }
 
+/// Where there is no room a client is left to another reactor, or waits with the kernel.
+void Ingress::accept() noexcept {
+  if (accepting_) return;
+  const bool was_full = std::exchange(full_, free_clients_.empty());
+  if (full_ && !was_full) count(Counter::waits_client);
+  if (full_) return;
+  accepting_ = true;
+  peer_bytes_ = sizeof peer_;
+  uring_.accept(this, listener_.descriptor(), reinterpret_cast<sockaddr*>(&peer_), &peer_bytes_);
+}
+
 void Ingress::on_accepted(int result) noexcept {
   accept_failed_ = result < 0;
   if (accept_failed_) return;
   accepting_ = false;
-  const auto place = std::find_if(clients_.begin(), clients_.end(), [](const auto& client) {
-    return client->state() == TcpClient::State::Free;
-  });
-  if (place == clients_.end() || !is_allowed()) {
+  if (!is_allowed()) {
     count(Counter::clients_refused);
     ::close(result);
     return;
   }
   count(Counter::clients_accepted);
   tcp::tune(result, tcp::kPeerTimeoutMs);
-  (*place)->open(result);
+  free_clients_.pop()->open(result);
+}
+
+/// Null: the connection is nobody's any more.
+TcpClient* Ingress::client_of(const service::Client& connection) const noexcept {
+  const ServerConnection* const server = by_connection_[connection.number()];
+  return server != nullptr ? server->client() : nullptr;
 }
 
 service::Execution Ingress::Callee::execute(service::Call& call) noexcept {
-  TcpClient* const client =
-      call.client() != nullptr ? ingress_.by_connection_[call.client()->number()] : nullptr;
+  TcpClient* const client = call.client() != nullptr ? ingress_.client_of(*call.client()) : nullptr;
   if (client != nullptr)
     client->on_server_call(call);
   else
@@ -96,7 +94,7 @@ service::Execution Ingress::Callee::execute(service::Call& call) noexcept {
 }
 
 void Ingress::Callee::client_gone(service::Client& client) noexcept {
-  if (TcpClient* const own = ingress_.by_connection_[client.number()]) own->on_server_gone();
+  if (TcpClient* const own = ingress_.client_of(client)) own->on_server_gone();
 }
 
 // --- The reactor's loop
@@ -105,12 +103,9 @@ bool Ingress::poll(std::uint64_t now_ns) noexcept {
   if (released_) resume_waiting();
   for (TcpClient* const client : to_flush_) client->flush();
   to_flush_.clear();
-  if (!accepting_) {
-    accepting_ = true;
-    peer_bytes_ = sizeof peer_;
-    uring_.accept(this, listener_, reinterpret_cast<sockaddr*>(&peer_), &peer_bytes_);
-  }
+  accept();
   const std::size_t handled = uring_.poll([](void* target, tcp::Uring::Kind kind, int result) {
+    if (kind == tcp::Uring::kEnded) return static_cast<TcpClient*>(target)->on_ended(result);
     switch (kind) {
       case tcp::Uring::Kind::Accept:
         return static_cast<Ingress*>(target)->on_accepted(result);
@@ -127,6 +122,7 @@ bool Ingress::poll(std::uint64_t now_ns) noexcept {
     if (std::exchange(accept_failed_, false)) accepting_ = false;
     const std::uint64_t clock_ns = clock_();
     for (const auto& client : clients_) client->tick(clock_ns);
+    servers_.tick(clock_ns);
     resume_waiting();  // the requester may have released resources without note_release()
     publish();
   }
@@ -142,17 +138,10 @@ void Ingress::resume_waiting() noexcept {
 }
 
 void Ingress::publish() noexcept {
-  std::uint32_t open = 0;
-  std::uint32_t connected = 0;
-  std::uint32_t outstanding = 0;
-  for (const auto& client : clients_) {
-    open += client->state() == TcpClient::State::Open;
-    connected += client->connected();
-    outstanding += client->outstanding();
-  }
-  area_.clients.store(open, std::memory_order_relaxed);
-  area_.connected.store(connected, std::memory_order_relaxed);
-  area_.outstanding.store(outstanding, std::memory_order_relaxed);
+  area_.clients.store(static_cast<std::uint32_t>(clients_.size() - free_clients_.size()),
+                      std::memory_order_relaxed);
+  area_.connected.store(servers_.connected(), std::memory_order_relaxed);
+  area_.outstanding.store(servers_.outstanding(), std::memory_order_relaxed);
 }
 
 }  // namespace sluice::ingress

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reverse gateway: clients use RPC over TCP, the server RPC-over-RDMA. Each client has a connection to
-// the server of its own, because servers tie state, callbacks and XIDs to the connection. XIDs are kept, for
-// the server's duplicate request cache and for RPCSEC_GSS, which signs them. Only the owning reactor may
-// call; the constructor is setup.
+// The reverse gateway: clients use RPC over TCP, the server RPC-over-RDMA. A client that has calls has a
+// connection to the server of its own, because servers tie state, callbacks and XIDs to the connection. XIDs
+// are kept, for the server's duplicate request cache and for RPCSEC_GSS, which signs them. Only the owning
+// reactor may call; the constructor is setup.
 //
 // Calls are sent with Read chunks for eligible arguments (RFC 8267), with Write chunks for the data that they
 // request, and, where the reply may be long, with a Reply chunk or, in version 2, as continued messages.
 #pragma once
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -17,8 +16,10 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/base/setup_error.h"
+#include "dataplane/base/fixed_stack.h"
 #include "dataplane/ingress/dialer.h"
+#include "dataplane/ingress/listener.h"
+#include "dataplane/ingress/server_connections.h"
 #include "dataplane/ingress/tcp_client.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/config_block.h"
@@ -32,15 +33,15 @@ namespace sluice::ingress {
 inline constexpr std::uint64_t kTickNs = 20'000'000;
 
 struct IngressConfig {
-  sockaddr_storage address{};  ///< to listen at
-  socklen_t address_bytes = 0;
   std::vector<segment::AllowedPrefix> allowed;  ///< empty: every address
-  std::uint32_t clients = 16;
-  std::uint32_t calls = 64;  ///< outstanding per client; a power of two
+  std::uint32_t clients = 256;                  ///< TCP connections
+  std::uint32_t connections = 16;               ///< to the server
+  std::uint32_t calls = 64;                     ///< outstanding per connection to the server; a power of two
   std::uint32_t inline_bytes = 4096;
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 256;
-  std::uint64_t call_timeout_ns = 120'000'000'000;  ///< zero: none
+  std::uint64_t call_timeout_ns =
+      0;  ///< after which the client of a call without a reply is disconnected; zero: never
 };
 
 struct Memory {
@@ -52,18 +53,17 @@ class Ingress final : public service::Poller {
  public:
   using Counter = segment::IngressCounter;
 
-  /// Setup. The references and `clock` outlive it. Throws SetupError if it cannot listen.
-  Ingress(rpcrdma::Engine& engine, Dialer& dialer, const IngressConfig& config, segment::IngressArea& area,
-          Clock clock);
-  ~Ingress() override;
+  /// Setup. The references and `clock` outlive it.
+  Ingress(rpcrdma::Engine& engine, Dialer& dialer, const Listener& listener, const IngressConfig& config,
+          segment::IngressArea& area, Clock clock);
   Ingress(const Ingress&) = delete;
   Ingress& operator=(const Ingress&) = delete;
 
   bool poll(std::uint64_t now_ns) noexcept override;
-  /// The listening port, in host byte order.
-  std::uint16_t port() const noexcept;
 
-  // For its clients.
+  // For its clients and connections.
+  ServerConnections& servers() noexcept { return servers_; }
+  void on_free(TcpClient& client) noexcept { free_clients_.push(&client); }
   const IngressConfig& config() const noexcept { return config_; }
   Dialer& dialer() noexcept { return dialer_; }
   service::Service& callee() noexcept { return callee_; }
@@ -82,14 +82,14 @@ class Ingress final : public service::Poller {
   // At most once per client until the next poll().
   void schedule_flush(TcpClient& client) noexcept { to_flush_.push_back(&client); }
   void schedule_resume(TcpClient& client) noexcept { waiting_.push_back(&client); }
-  /// Routes the server's calls on this connection to this client.
-  void bind(const rpcrdma::Connection& connection, TcpClient& client) noexcept {
-    by_connection_[connection.number()] = &client;
+  /// Routes the server's calls on this connection to the client that `server` is lent to.
+  void bind(const rpcrdma::Connection& connection, ServerConnection& server) noexcept {
+    by_connection_[connection.number()] = &server;
   }
-  /// The connection no longer serves this client. No effect if it is bound to another one by now.
-  void unbind(const rpcrdma::Connection& connection, const TcpClient& client) noexcept {
-    TcpClient*& owner = by_connection_[connection.number()];
-    if (owner == &client) owner = nullptr;
+  /// The connection no longer is that of `server`. No effect if it is bound to another one by now.
+  void unbind(const rpcrdma::Connection& connection, const ServerConnection& server) noexcept {
+    ServerConnection*& owner = by_connection_[connection.number()];
+    if (owner == &server) owner = nullptr;
   }
   segment::IngressArea& area() noexcept { return area_; }
   void count(Counter counter, std::uint64_t amount = 1) noexcept {
@@ -112,6 +112,8 @@ class Ingress final : public service::Poller {
     const service::Binding binding_{.unusable = service::UnusableChunks::Ignore, .name = "callback"};
   };
 
+  TcpClient* client_of(const service::Client& connection) const noexcept;
+  void accept() noexcept;
   void on_accepted(int result) noexcept;
   bool is_allowed() const noexcept;
   void resume_waiting() noexcept;
@@ -119,6 +121,7 @@ class Ingress final : public service::Poller {
 
   const IngressConfig config_;
   Dialer& dialer_;
+  const Listener& listener_;
   segment::IngressArea& area_;
   const Clock clock_;
   Callee callee_{*this};
@@ -126,13 +129,15 @@ class Ingress final : public service::Poller {
   Memory memory_;
   std::unique_ptr<std::byte[]> scratch_;
   std::vector<std::unique_ptr<TcpClient>> clients_;
-  std::vector<TcpClient*> by_connection_;  ///< by number of the connection to the server; null: none
+  FixedStack<TcpClient*> free_clients_;
+  ServerConnections servers_;
+  std::vector<ServerConnection*> by_connection_;  ///< by number of the connection to the server; null: none
   std::vector<TcpClient*> to_flush_;
   std::vector<TcpClient*> waiting_;
   std::vector<TcpClient*> resuming_;  ///< in resume_waiting()
-  int listener_ = -1;
   bool accepting_ = false;
   bool accept_failed_ = false;  ///< retried at the next tick
+  bool full_ = false;           ///< accepts nobody: all clients are in use
   sockaddr_storage peer_{};     ///< address of the next client
   socklen_t peer_bytes_ = 0;
   bool released_ = false;

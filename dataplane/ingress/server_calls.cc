@@ -8,25 +8,51 @@
 
 namespace sluice::ingress {
 
-bool ServerCalls::start(service::Call& call, tcp::SendQueue& queue, std::uint64_t now_ns) noexcept {
-  const auto message = call.message();
+bool ServerCalls::start(service::Call& call, tcp::SendQueue& queue) noexcept {
   const auto place = std::find_if(outstanding_.begin(), outstanding_.end(),
                                   [](const Outstanding& other) { return other.call == nullptr; });
-  if (place == outstanding_.end() || message.size() > tcp::kMaxCopiedBytes ||
-      !queue.room_for(xdr::kUnit + message.size(), 0))
-    return false;
-  *place = {&call, xdr::load_u32(message.data()), now_ns};
-  queue.copy(tcp::record_head(message.size(), place->xid));
-  queue.copy(message.subspan(xdr::kUnit));
+  if (place == outstanding_.end() || call.message().size() > kMaxServerCallBytes) return false;
+  *place = {&call, xdr::load_u32(call.message().data()), ++sequence_, false};
+  pump(queue);
   return true;
+}
+
+bool ServerCalls::pump(tcp::SendQueue& queue) noexcept {
+  bool any = false;
+  while (Outstanding* const next = next_to_queue()) {
+    const auto message = next->call->message();
+    if (!queue.room_for(xdr::kUnit + message.size(), 0)) break;
+    queue.copy(tcp::record_head(message.size(), next->xid));
+    queue.copy(message.subspan(xdr::kUnit));
+    next->queued = any = true;
+  }
+  return any;
+}
+
+/// The oldest of those that wait.
+ServerCalls::Outstanding* ServerCalls::next_to_queue() noexcept {
+  Outstanding* oldest = nullptr;
+  for (Outstanding& outstanding : outstanding_)
+    if (outstanding.call != nullptr && !outstanding.queued &&
+        (oldest == nullptr || outstanding.sequence < oldest->sequence))
+      oldest = &outstanding;
+  return oldest;
+}
+
+bool ServerCalls::empty() const noexcept {
+  return std::all_of(outstanding_.begin(), outstanding_.end(),
+                     [](const Outstanding& outstanding) { return outstanding.call == nullptr; });
 }
 
 ServerCalls::Answer ServerCalls::on_reply(std::span<const std::byte> record) noexcept {
   const std::uint32_t xid = xdr::load_u32(record.data());
   for (Outstanding& outstanding : outstanding_) {
-    if (outstanding.call == nullptr || outstanding.xid != xid) continue;
-    if (!outstanding.call->require_results(record.size())) return refuse(outstanding), Answer::Refused;
+    if (outstanding.call == nullptr || !outstanding.queued || outstanding.xid != xid) continue;
     service::Call& call = *std::exchange(outstanding.call, nullptr);
+    if (!call.require_results(record.size())) {
+      call.complete(rpc::AcceptStat::SystemErr);
+      return Answer::TooLong;
+    }
     call.write_whole_reply();
     call.results().opaque_fixed(record.subspan(xdr::kUnit));
     call.complete(rpc::AcceptStat::Success);
@@ -35,28 +61,14 @@ ServerCalls::Answer ServerCalls::on_reply(std::span<const std::byte> record) noe
   return Answer::Unknown;
 }
 
-std::uint32_t ServerCalls::expire(std::uint64_t now_ns) noexcept {
-  std::uint32_t ended = 0;
-  for (Outstanding& outstanding : outstanding_) {
-    if (outstanding.call == nullptr || now_ns - outstanding.begun_ns <= kServerCallTimeoutNs) continue;
-    refuse(outstanding);
-    ++ended;
-  }
-  return ended;
-}
-
-std::uint32_t ServerCalls::refuse_all() noexcept {
-  std::uint32_t ended = 0;
+std::uint32_t ServerCalls::drop_all() noexcept {
+  std::uint32_t dropped = 0;
   for (Outstanding& outstanding : outstanding_) {
     if (outstanding.call == nullptr) continue;
-    refuse(outstanding);
-    ++ended;
+    std::exchange(outstanding.call, nullptr)->complete(rpc::AcceptStat::SystemErr);
+    ++dropped;
   }
-  return ended;
-}
-
-void ServerCalls::refuse(Outstanding& outstanding) noexcept {
-  std::exchange(outstanding.call, nullptr)->complete(rpc::AcceptStat::SystemErr);
+  return dropped;
 }
 
 }  // namespace sluice::ingress

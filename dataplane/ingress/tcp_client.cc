@@ -9,6 +9,7 @@
 
 #include "dataplane/ingress/call_translation.h"
 #include "dataplane/ingress/ingress.h"
+#include "dataplane/ingress/server_connections.h"
 #include "dataplane/ulb/bindings.h"
 
 namespace sluice::ingress {
@@ -16,44 +17,21 @@ namespace {
 
 /// Room for the transport header of a call that is sent inline.
 constexpr std::uint32_t kHeaderRoom = 128;
-constexpr std::uint32_t kWindowsPerCall = 2;
-constexpr std::uint32_t kLongBuffers = 4;
+/// RPC_MISMATCH and AUTH_ERROR.
+constexpr std::size_t kMaxDenialBytes = 64;
 /// For programs without eligible items, and for calls whose items only the server can decode (V1-175).
 constexpr service::Binding kNoBinding{};
 
-rpcrdma::RequesterConfig requester_config(const IngressConfig& config) {
-  return {.requests = config.calls,
-          .inline_bytes = config.inline_bytes,
-          .credits_requested = config.calls,
-          .windows = kWindowsPerCall * config.calls,
-          .long_buffers = kLongBuffers,
-          .long_buffer_bytes = tcp::kMaxRecordBytes,
-          .keep_xids = true};
-}
-
 }  // namespace
 
-std::uint64_t client_bytes(std::uint32_t calls) noexcept {
-  const std::uint64_t requests = std::uint64_t{2} * rpcrdma::RequesterConfig{}.inline_bytes * calls;
-  return requests + kLongBuffers * std::uint64_t{tcp::kMaxRecordBytes} +
-         calls * std::uint64_t{kSmallReplyBytes} + tcp::kStreamBytes + tcp::kSendRingBytes;
+std::uint64_t client_bytes() noexcept {
+  return sizeof(TcpClient) + tcp::kStreamBytes + tcp::kSendRingBytes;
 }
 
-TcpClient::TcpClient(Ingress& ingress, rpcrdma::Engine& engine)
+TcpClient::TcpClient(Ingress& ingress)
     : ingress_(ingress),
-      requester_(engine.requester_context(), engine.device(), requester_config(ingress.config())),
       stream_bytes_(new std::byte[tcp::kStreamBytes]),
-      stream_({stream_bytes_.get(), tcp::kStreamBytes}, tcp::kMaxRecordBytes),
-      calls_(ingress.config().calls),
-      small_replies_(new std::array<std::byte, kSmallReplyBytes>[ingress.config().calls]),
-      xids_(ingress.config().calls) {
-  for (std::uint32_t i = 0; i < calls_.size(); ++i) {
-    calls_[i].client = this;
-    calls_[i].index = i;
-    calls_[i].small = &small_replies_[i];
-    free_.push_back(calls_[i]);
-  }
-}
+      stream_({stream_bytes_.get(), tcp::kStreamBytes}, tcp::kMaxRecordBytes) {}
 
 TcpClient::~TcpClient() {
   if (socket_ >= 0) ::close(socket_);
@@ -64,10 +42,10 @@ TcpClient::~TcpClient() {
 void TcpClient::open(int socket) noexcept {
   socket_ = socket;
   state_ = State::Open;
+  disconnecting_ = ended_ = false;
+  awaiting_end_ = true;
+  ingress_.uring().await_end(this, socket_);
   moved_ns_ = ingress_.now_ns();
-  dial_ns_ = 0;
-  dial_after_ns_ = kFirstDialNs;
-  dial();
   handle_records();
 }
 
@@ -76,27 +54,35 @@ void TcpClient::disconnect() noexcept {
   state_ = State::Closing;
   ingress_.count(Ingress::Counter::clients_ended);
   ::shutdown(socket_, SHUT_RDWR);  // completes the io_uring operations in flight
-  ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.refuse_all());
-  requester_.cancel_all();
-  if (connection_ != nullptr && requester_.attached()) ingress_.dialer().hang_up(*connection_);
+  ingress_.servers().forget(*this);
+  if (server_ != nullptr) server_->cancel_calls();
+  ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.drop_all());
+}
+
+/// For what is called by the requester, which is busy with its calls then: in the next flush().
+void TcpClient::disconnect_soon() noexcept {
+  if (state_ != State::Open || std::exchange(disconnecting_, true)) return;
+  ingress_.count(Ingress::Counter::clients_reset);
+  schedule_flush();
 }
 
 /// Called in each tick while closing; finishes once nothing is in flight any more.
 void TcpClient::finish_closing() noexcept {
-  if (receiving_ || sending_) return;
+  if (receiving_ || sending_ || awaiting_end_) return;
   if (socket_ >= 0) {
     ::close(std::exchange(socket_, -1));
     queue_.clear();
-    for (ClientCall& call : calls_)
-      if (call.state == ClientCall::State::Sending) free(call);
     while (ClientCall* const call = ready_.pop_front()) free(*call);
+    if (server_ != nullptr)
+      for (ClientCall& call : server_->calls())
+        if (call.state == ClientCall::State::Sending) free(call);
     release_record();
     stream_.reset();
   }
-  if (in_use_ > 0 || requester_.attached()) return;
-  if (connection_ != nullptr) ingress_.unbind(*std::exchange(connection_, nullptr), *this);
-  was_connected_ = false;
+  if (calls_in_use() > 0) return;
+  if (server_ != nullptr) ingress_.servers().give_back(*std::exchange(server_, nullptr));
   state_ = State::Free;
+  ingress_.on_free(*this);
 }
 
 void TcpClient::on_received(int result) noexcept {
@@ -120,11 +106,22 @@ void TcpClient::on_sent(int result) noexcept {
     if (--call.pieces_left == 0) free(call);
   });
   pump();
-  flush();
+  send_queued();
+}
+
+/// A call that waits keeps us from receiving, and so from seeing the end: see tick().
+void TcpClient::on_ended(int result) noexcept {
+  awaiting_end_ = false;
+  ended_ = result > 0;
 }
 
 void TcpClient::flush() noexcept {
   flush_scheduled_ = false;
+  if (disconnecting_) return disconnect();
+  send_queued();
+}
+
+void TcpClient::send_queued() noexcept {
   if (state_ != State::Open || sending_ || queue_.empty()) return;
   const auto vectors = queue_.gather();
   message_.msg_iov = vectors.data();
@@ -138,7 +135,7 @@ void TcpClient::schedule_flush() noexcept {
 }
 
 void TcpClient::wait_for_release() noexcept {
-  if (!std::exchange(waiting_, true)) ingress_.schedule_resume(*this);
+  if (!wanted_link.linked() && !std::exchange(waiting_, true)) ingress_.schedule_resume(*this);
 }
 
 void TcpClient::resume() noexcept {
@@ -147,7 +144,7 @@ void TcpClient::resume() noexcept {
 }
 
 void TcpClient::handle_records() noexcept {
-  while (state_ == State::Open) {
+  while (state_ == State::Open && !disconnecting_) {
     switch (stream_.next()) {
       case tcp::RecordStream::Step::Record:
         if (!on_record(stream_.record())) {
@@ -169,12 +166,7 @@ void TcpClient::handle_records() noexcept {
       }
       case tcp::RecordStream::Step::Skipped:
         ingress_.count(Ingress::Counter::long_records);
-        release_record();
-        if (ClientCall* const call = take_call(xdr::load_u32(stream_.record().data())))
-          fail(*call);
-        else
-          disconnect();  // no free call to answer with
-        break;
+        return disconnect_soon();
       case tcp::RecordStream::Step::Broken:
         ingress_.count(Ingress::Counter::bad_records);
         return disconnect();
@@ -184,37 +176,31 @@ void TcpClient::handle_records() noexcept {
 
 // --- The connection to the server
 
-void TcpClient::dial() noexcept {
-  rpcrdma::Connection* const connection = ingress_.dialer().dial(requester_, ingress_.callee());
-  dial_ns_ = ingress_.now_ns() + dial_after_ns_;
-  dial_after_ns_ = std::min(2 * dial_after_ns_, kLastDialNs);
-  if (connection == nullptr) return ingress_.count(Ingress::Counter::dials_failed);
-  ingress_.count(Ingress::Counter::dials);
-  connection_ = connection;
-  ingress_.bind(*connection, *this);
+void TcpClient::on_lent(ServerConnection& connection) noexcept {
+  server_ = &connection;
+  resume();
+}
+
+bool TcpClient::on_taken() noexcept {
+  if (!server_calls_.empty()) return false;
+  server_ = nullptr;
+  return true;
+}
+
+std::uint32_t TcpClient::calls_in_use() const noexcept {
+  return server_ == nullptr ? 0 : server_->in_use();
 }
 
 void TcpClient::tick(std::uint64_t now_ns) noexcept {
   if (state_ == State::Closing) return finish_closing();
   if (state_ != State::Open) return;
-  const bool waits_for_bytes = stream_.in_memory() && (receiving_ || in_use_ == 0);
+  if (ended_ && !receiving_) return disconnect();
+  const bool waits_for_memory = calls_in_use() == 0 && !wanted_link.linked();
+  const bool waits_for_bytes = stream_.in_memory() && (receiving_ || waits_for_memory);
   if ((sending_ || waits_for_bytes) && now_ns - moved_ns_ > kStuckNs) {
     ingress_.count(Ingress::Counter::clients_stuck);
-    return disconnect();
+    disconnect();
   }
-  requester_.expire(now_ns);
-  ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.expire(now_ns));
-  if (requester_.connected()) {
-    was_connected_ = true;
-    dial_after_ns_ = kFirstDialNs;
-  }
-  if (requester_.attached()) return;
-  if (connection_ != nullptr) {
-    ingress_.unbind(*std::exchange(connection_, nullptr), *this);
-    ingress_.count(Ingress::Counter::disconnects);
-  }
-  // A connection that the server has closed is reopened by the next call.
-  if (now_ns >= dial_ns_ && (in_use_ > 0 || !was_connected_)) dial();
 }
 
 // --- Calls
@@ -232,25 +218,7 @@ bool TcpClient::on_record(std::span<std::byte> record) noexcept {
   return disconnect(), true;
 }
 
-bool TcpClient::is_outstanding(std::uint32_t xid) const noexcept {
-  for (std::size_t i = 0; i < xids_.size(); ++i)
-    if (xids_[i] == xid && calls_[i].state == ClientCall::State::Outstanding) return true;
-  return false;
-}
-
-ClientCall* TcpClient::take_call(std::uint32_t xid) noexcept {
-  ClientCall* const call = free_.pop_front();
-  if (call == nullptr) return nullptr;
-  ++in_use_;
-  call->state = ClientCall::State::Outstanding;
-  call->xid = xids_[call->index] = xid;
-  call->submitting = call->refused = false;
-  call->all_chunks_bytes = call->chunk_count = 0;
-  call->begun_ns = ingress_.now_ns();
-  return call;
-}
-
-/// False: no free call or memory; pass the record again later.
+/// False: no connection, free call or memory; pass the record again later.
 bool TcpClient::on_call(std::span<std::byte> record) noexcept {
   xdr::Reader reader(record);
   rpc::CallHeader header;
@@ -259,12 +227,16 @@ bool TcpClient::on_call(std::span<std::byte> record) noexcept {
     ingress_.count(Ingress::Counter::bad_records);
     return disconnect(), true;
   }
+  if (decoded != rpc::CallDecode::Ok) return answer_bad_call(decoded, header.xid);
+  if (server_ == nullptr) server_ = ingress_.servers().take(*this);
+  if (server_ == nullptr || server_->yields()) return count_wait(Ingress::Counter::waits_connection);
   const auto xid = static_cast<std::uint32_t>(header.xid);
-  if (is_outstanding(xid)) return ingress_.count(Ingress::Counter::duplicate_calls), true;
-  ClientCall* const call = requester_.free_requests() > 0 ? take_call(xid) : nullptr;
+  if (server_->is_outstanding(xid)) return ingress_.count(Ingress::Counter::duplicate_calls), true;
+  ClientCall* const call = server_->take_call(xid);
   if (call == nullptr) return count_wait(Ingress::Counter::waits_call);
-  if (decoded != rpc::CallDecode::Ok) return answer_bad_call(*call, decoded, header.xid), true;
 
+  call->program = header.program;
+  call->version = header.version;
   call->procedure = header.procedure;
   call->binding =
       rpc::is_wrapped(header.credential) ? &kNoBinding : ulb::find_binding(header.program, header.version);
@@ -279,15 +251,21 @@ bool TcpClient::count_wait(segment::IngressCounter why) noexcept {
   return false;
 }
 
-void TcpClient::answer_bad_call(ClientCall& call, rpc::CallDecode defect, rpc::Xid xid) noexcept {
-  ingress_.count(Ingress::Counter::bad_calls);
-  const bool bad_credential = defect == rpc::CallDecode::BadCred;
-  xdr::Writer writer(*call.small);
+/// False: no room in the queue.
+bool TcpClient::answer_bad_call(rpc::CallDecode defect, rpc::Xid xid) noexcept {
+  std::array<std::byte, kMaxDenialBytes> message;
+  xdr::Writer writer(message);
   if (defect == rpc::CallDecode::RpcMismatch)
     rpc::encode_rpc_mismatch(writer, xid);
   else
-    rpc::encode_auth_error(writer, xid, bad_credential ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf);
-  answer_small(call, writer.position());
+    rpc::encode_auth_error(
+        writer, xid, defect == rpc::CallDecode::BadCred ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf);
+  if (!queue_.room_for(xdr::kUnit + writer.position(), 0)) return count_wait(Ingress::Counter::waits_call);
+  ingress_.count(Ingress::Counter::bad_calls);
+  queue_.copy(tcp::record_head(writer.position(), static_cast<std::uint32_t>(xid)));
+  queue_.copy(std::span(message).subspan(xdr::kUnit, writer.position() - xdr::kUnit));
+  schedule_flush();
+  return true;
 }
 
 /// Submits the call to the requester. False: no memory now.
@@ -297,9 +275,10 @@ bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span
   const bool is_long = record.size() + kHeaderRoom > ingress_.config().inline_bytes;
   const bool to_reduce = is_long && call.binding->argument_items != nullptr;
   const std::uint32_t max_reply = plan_reply(call, header, record.subspan(arguments_at));
-  const std::uint32_t reply_bytes = call.all_chunks_bytes + max_reply;
-  if (reply_bytes > kSmallReplyBytes) {
-    call.reply = acquire_buffer(reply_bytes);
+  // A longer reply without Write chunks stays in the memory of its Reply chunk.
+  const bool to_be_copied = max_reply > kSmallReplyBytes && max_reply <= tcp::kStreamBytes;
+  if (call.all_chunks_bytes > 0 || to_be_copied) {
+    call.reply = acquire_buffer(call.all_chunks_bytes + max_reply);
     if (call.reply.address == nullptr) return false;
   }
   if (to_reduce && !in_memory) {  // the stream buffer of short records is not registered
@@ -316,29 +295,19 @@ bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span
                 ingress_.scratch(), reduced);
   OfferedChunks chunks;
   const std::uint64_t timeout_ns = ingress_.config().call_timeout_ns;
-  if (!submit(call, {.payload = reduced.payload,
-                     .reads = std::span(reduced.items).first(reduced.count),
-                     .writes = offer_chunks(call, ingress_.lkey(call.reply), chunks),
-                     .max_reply_bytes = max_reply,
-                     .deadline_ns = timeout_ns == 0 ? 0 : call.begun_ns + timeout_ns,
-                     .completion = &completed,
-                     .context = &call}))
+  if (!server_->submit(call, {.payload = reduced.payload,
+                              .reads = std::span(reduced.items).first(reduced.count),
+                              .writes = offer_chunks(call, ingress_.lkey(call.reply), chunks),
+                              .max_reply_bytes = max_reply,
+                              .send_once = header.credential.flavor == rpc::AuthFlavor::RpcSecGss,
+                              .deadline_ns = timeout_ns == 0 ? 0 : call.begun_ns + timeout_ns,
+                              .completion = &completed,
+                              .context = &call}))
     return false;
   if (reduced.count > 0) ingress_.count(Ingress::Counter::reduced_calls);
   if (to_reduce && in_memory) call.call = {stream_.take_memory(), true};
-  if (call.refused) {
-    release_buffer(call.call);
-    fail(call);
-  }
+  if (call.refused) lose(call);
   return true;
-}
-
-bool TcpClient::submit(ClientCall& call, const rpcrdma::Request& request) noexcept {
-  call.submitting = true;
-  const bool submitted = requester_.submit(request).has_value();
-  call.submitting = false;
-  if (submitted) ingress_.count(Ingress::Counter::calls);
-  return submitted;
 }
 
 /// Returns the memory of a handled record, unless it had none or the call took it over.
@@ -368,46 +337,60 @@ void TcpClient::completed(void* context, const rpcrdma::Reply& reply) noexcept {
   if (call.submitting)
     call.refused = true;
   else
-    call.client->on_reply(call, reply);
+    call.server->client()->on_reply(call, reply);
 }
 
 void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
   release_buffer(call.call);
   if (state_ != State::Open) return free(call);
   ingress_.area().server_ns.record(ingress_.now_ns() - call.begun_ns);
-  if (reply.status() == rpcrdma::CallStatus::TimedOut)
-    on_timeout(call);
-  else
-    note_answer();
-  if (reply.status() != rpcrdma::CallStatus::Ok ||
-      !assemble_reply(call, reply, buffer_for_reply(call, reply.message().size())))
-    return fail(call);
+  if (is_answer(reply.status())) server_->note_answer();
+  switch (reply.status()) {
+    case rpcrdma::CallStatus::Ok:
+      break;
+    case rpcrdma::CallStatus::ChunkError:
+    case rpcrdma::CallStatus::Refused:
+      return answer_refused(call);
+    case rpcrdma::CallStatus::TimedOut:
+      ingress_.count(Ingress::Counter::timeouts);
+      [[fallthrough]];
+    default:
+      return lose(call);
+  }
+  if (!assemble_reply(call, reply, keep_message(call, reply))) return lose(call);
   ingress_.count(Ingress::Counter::replies);
   if (call.piece_count > 1) ingress_.count(Ingress::Counter::placed_replies);
   make_ready(call);
 }
 
-/// Behind the call's Write chunks, or in its own buffer if it has none and the reply is short.
-std::span<std::byte> TcpClient::buffer_for_reply(ClientCall& call, std::size_t bytes) noexcept {
-  if (bytes > kSmallReplyBytes && call.reply.address == nullptr) call.reply = acquire_buffer(bytes);
-  if (call.reply.address == nullptr) return *call.small;
-  const std::size_t lent = call.reply.is_record ? tcp::kMaxRecordBytes : tcp::kStreamBytes;
-  return {call.reply.address + call.all_chunks_bytes, lent - call.all_chunks_bytes};
+/// The reply message: in its Reply chunk, or copied behind the call's Write chunks, or into its own buffer if it
+/// has none and the reply is short. Empty: there is no memory.
+std::span<std::byte> TcpClient::keep_message(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
+  const std::span<const std::byte> message = reply.message();
+  if (message.size() > kSmallReplyBytes && server_->keep_reply(call, reply))
+    return {call.kept_reply, message.size()};
+  if (message.size() > kSmallReplyBytes && call.reply.address == nullptr)
+    call.reply = acquire_buffer(message.size());
+  std::span<std::byte> to = *call.small;
+  if (call.reply.address != nullptr) {
+    const std::size_t lent = call.reply.is_record ? tcp::kMaxRecordBytes : tcp::kStreamBytes;
+    to = {call.reply.address + call.all_chunks_bytes, lent - call.all_chunks_bytes};
+  }
+  if (message.size() > to.size()) return {};
+  std::memcpy(to.data(), message.data(), message.size());
+  return to.first(message.size());
 }
 
-void TcpClient::note_answer() noexcept {
-  answered_ns_ = ingress_.now_ns();
-  was_connected_ = true;
+/// It can get no reply any more, and an error would be taken for the server's: its client sends it again over
+/// another connection.
+void TcpClient::lose(ClientCall& call) noexcept {
+  ingress_.count(Ingress::Counter::calls_lost);
+  free(call);
+  disconnect_soon();
 }
 
-/// Calls that timed out keep their credits (V1-056): if the server answers nothing at all, only a new
-/// connection has free credits.
-void TcpClient::on_timeout(const ClientCall& call) noexcept {
-  ingress_.count(Ingress::Counter::timeouts);
-  if (answered_ns_ < call.begun_ns && requester_.attached()) ingress_.dialer().hang_up(*connection_);
-}
-
-void TcpClient::fail(ClientCall& call) noexcept {
+/// The server itself has refused the call, for good (V1-027).
+void TcpClient::answer_refused(ClientCall& call) noexcept {
   ingress_.count(Ingress::Counter::failures);
   xdr::Writer writer(*call.small);
   rpc::encode_accepted(writer, static_cast<rpc::Xid>(call.xid), {}, rpc::AcceptStat::SystemErr);
@@ -428,6 +411,7 @@ void TcpClient::make_ready(ClientCall& call) noexcept {
 }
 
 void TcpClient::pump() noexcept {
+  if (server_calls_.pump(queue_)) schedule_flush();
   while (ClientCall* const call = ready_.front()) {
     const bool copied = call->total_bytes <= tcp::kMaxCopiedBytes;
     if (!queue_.room_for(xdr::kUnit + (copied ? call->total_bytes : xdr::kUnit),
@@ -452,16 +436,13 @@ void TcpClient::pump() noexcept {
 void TcpClient::free(ClientCall& call) noexcept {
   release_buffer(call.call);
   release_buffer(call.reply);
-  call.state = ClientCall::State::Free;
-  free_.push_front(call);
-  --in_use_;
-  ingress_.note_release();
+  server_->free(call);
 }
 
 // --- Calls of the server
 
 void TcpClient::on_server_call(service::Call& call) noexcept {
-  if (state_ != State::Open || !server_calls_.start(call, queue_, ingress_.now_ns())) {
+  if (state_ != State::Open || !server_calls_.start(call, queue_)) {
     ingress_.count(Ingress::Counter::callbacks_refused);
     return call.complete(rpc::AcceptStat::SystemErr);
   }
@@ -473,7 +454,7 @@ void TcpClient::on_client_reply(std::span<const std::byte> record) noexcept {
   switch (server_calls_.on_reply(record)) {
     case ServerCalls::Answer::Completed:
       break;
-    case ServerCalls::Answer::Refused:
+    case ServerCalls::Answer::TooLong:
       ingress_.count(Ingress::Counter::callbacks_refused);
       break;
     case ServerCalls::Answer::Unknown:
@@ -483,7 +464,7 @@ void TcpClient::on_client_reply(std::span<const std::byte> record) noexcept {
 }
 
 void TcpClient::on_server_gone() noexcept {
-  ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.refuse_all());
+  ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.drop_all());
 }
 
 }  // namespace sluice::ingress

@@ -60,8 +60,8 @@ rpcrdma::Connection* ServerDialer::dial(rpcrdma::Requester& requester, service::
   return connection;
 }
 
-void ServerDialer::hang_up(rpcrdma::Connection& connection) noexcept {
-  setup_.disconnect(connection, rpcrdma::CloseReason::LocalClose);
+void ServerDialer::hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept {
+  setup_.disconnect(connection, reason);
 }
 
 bool ServerDialer::announce_requests() noexcept {

@@ -19,7 +19,7 @@ class ServerDialer final : public ingress::Dialer {
                ConnectionSetup& setup, Publisher& publisher, EventSender& events);
 
   rpcrdma::Connection* dial(rpcrdma::Requester& requester, service::Service& callee) noexcept override;
-  void hang_up(rpcrdma::Connection& connection) noexcept override;
+  void hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept override;
 
   /// ConnectWanted for what was dialed and not asked for. False when the ring is full.
   bool announce_requests() noexcept;

@@ -19,7 +19,7 @@ constexpr std::uint32_t kServerCalls = 4;
 
 rpcrdma::EngineConfig engine_config(const SideOptions& options) {
   rpcrdma::EngineConfig config;
-  config.max_connections = options.clients + 2;
+  config.max_connections = options.connections + 2;
   config.capacity.call_slots = kServerCalls;
   config.capacity.requests = options.calls;
   return config;
@@ -73,18 +73,24 @@ std::optional<Bytes> TcpPeer::take_record() {
 }
 
 IngressSide::IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& chosen,
-                         Clock clock)
+                         Clock clock, std::shared_ptr<ingress::Listener> shared)
     : options(chosen),
       device(rdma::loopback::make_device(std::move(fabric), {.name = "ingress"})),
-      engine(*device, engine_config(chosen)) {
+      engine(*device, engine_config(chosen)),
+      listener(std::move(shared)) {
   ingress::IngressConfig config{.allowed = options.allowed,
                                 .clients = options.clients,
+                                .connections = options.connections,
                                 .calls = options.calls,
                                 .record_buffers = options.record_buffers,
                                 .item_buffers = options.item_buffers,
                                 .call_timeout_ns = options.call_timeout_ns};
-  config.address_bytes = tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 1), 0, config.address);
-  ingress = std::make_unique<ingress::Ingress>(engine, *this, config, *area, clock);
+  if (listener == nullptr) {
+    sockaddr_storage address{};
+    const socklen_t bytes = tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 1), 0, address);
+    listener = std::make_shared<ingress::Listener>(address, bytes);
+  }
+  ingress = std::make_unique<ingress::Ingress>(engine, *this, *listener, config, *area, clock);
 }
 
 IngressSide::~IngressSide() {
@@ -113,10 +119,11 @@ rpcrdma::Connection* IngressSide::dial(rpcrdma::Requester& requester, service::S
   return connection;
 }
 
-void IngressSide::hang_up(rpcrdma::Connection& connection) noexcept {
+void IngressSide::hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept {
   for (const Dialed& dialed : dialed_)
     if (dialed.connection == &connection) device->connection_manager()->disconnect(dialed.id);
-  connection.close(rpcrdma::CloseReason::LocalClose);
+  connection.close(reason);
+  hung_up.push_back(reason);
 }
 
 void IngressSide::poll(std::uint64_t now_ns) {

@@ -25,6 +25,7 @@ using Counter = ingress::Ingress::Counter;
 struct SideOptions {
   std::uint32_t version = 1;
   std::uint32_t clients = 4;
+  std::uint32_t connections = 4;
   std::uint32_t calls = 8;
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 16;
@@ -60,11 +61,13 @@ class TcpPeer {
 
 class IngressSide final : public ingress::Dialer {
  public:
-  IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& options, Clock clock);
+  /// `shared`: the listener of another reactor of the same process.
+  IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& options, Clock clock,
+              std::shared_ptr<ingress::Listener> shared = nullptr);
   ~IngressSide();
 
   TcpPeer& add_peer() {
-    peers.push_back(std::make_unique<TcpPeer>(ingress->port()));
+    peers.push_back(std::make_unique<TcpPeer>(listener->port()));
     return *peers.back();
   }
   void poll(std::uint64_t now_ns);
@@ -73,16 +76,18 @@ class IngressSide final : public ingress::Dialer {
   }
 
   rpcrdma::Connection* dial(rpcrdma::Requester& requester, service::Service& callee) noexcept override;
-  void hang_up(rpcrdma::Connection& connection) noexcept override;
+  void hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept override;
 
   const SideOptions options;
   bool may_dial = true;
   std::unique_ptr<rdma::loopback::Loopback> device;
   rpcrdma::Engine engine;
   std::unique_ptr<segment::IngressArea> area = std::make_unique<segment::IngressArea>();
+  std::shared_ptr<ingress::Listener> listener;
   std::unique_ptr<ingress::Ingress> ingress;
   std::vector<std::unique_ptr<TcpPeer>> peers;
   std::vector<rpcrdma::Connection*> connections;  ///< in the order in which they were dialed
+  std::vector<rpcrdma::CloseReason> hung_up;
 
  private:
   struct Dialed {

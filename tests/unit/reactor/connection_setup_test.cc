@@ -220,7 +220,7 @@ TEST_F(OverLoopback, a_dialed_connection_takes_the_size_that_the_server_receives
   poll_server();
   EXPECT_EQ(connection->config().send_inline_bytes, 2048u);
   EXPECT_EQ(parts_.segment.entry(connection->number()).outgoing, 1u);
-  dialer.hang_up(*connection);
+  dialer.hang_up(*connection, rpcrdma::CloseReason::LocalClose);
   EXPECT_EQ(connection->close_reason(), rpcrdma::CloseReason::LocalClose);
   parts_.settle();
 }

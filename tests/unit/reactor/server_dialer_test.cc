@@ -127,7 +127,7 @@ TEST_F(ServerDialerTest, a_failure_ends_the_connection_and_is_reported_as_outgoi
 }
 
 TEST_F(ServerDialerTest, a_connection_that_ended_before_it_was_announced_is_not_asked_for) {
-  parts_.dialer.hang_up(*dialed_);
+  parts_.dialer.hang_up(*dialed_, rpcrdma::CloseReason::Silent);
   parts_.settle();
   parts_.setup.report_closed();
   parts_.segment.events();

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/ingress/server_connections.h"
+
+#include "dataplane/ingress/ingress.h"
+
+namespace sluice::ingress {
+
+using State = ServerConnection::State;
+
+ServerConnections::ServerConnections(Ingress& ingress, rpcrdma::Engine& engine, std::uint32_t count)
+    : ingress_(ingress), free_(count) {
+  for (std::uint32_t i = 0; i < count; ++i)
+    free_.push(connections_.emplace_back(std::make_unique<ServerConnection>(ingress, engine)).get());
+}
+
+ServerConnection* ServerConnections::take(TcpClient& client) noexcept {
+  if (wanted_.empty() && !free_.empty()) return &lend_to(client);
+  if (client.wanted_link.linked()) return nullptr;
+  wanted_.push_back(client);
+  ++wanted_count_;
+  return nullptr;
+}
+
+ServerConnection& ServerConnections::lend_to(TcpClient& client) noexcept {
+  ServerConnection& connection = *free_.pop();
+  connection.lend(client);
+  idle_.push_back(connection);
+  return connection;
+}
+
+void ServerConnections::forget(TcpClient& client) noexcept {
+  if (!client.wanted_link.linked()) return;
+  wanted_.remove(client);
+  --wanted_count_;
+}
+
+void ServerConnections::give_back(ServerConnection& connection) noexcept {
+  idle_.remove(connection);
+  connection.take_back();
+  ++returned_count_;
+}
+
+void ServerConnections::tick(std::uint64_t now_ns) noexcept {
+  for (const auto& connection : connections_) connection->tick(now_ns);
+  collect_returned();
+  while (!wanted_.empty() && !free_.empty()) {
+    TcpClient& client = *wanted_.pop_front();
+    --wanted_count_;
+    client.on_lent(lend_to(client));
+  }
+  if (wanted_count_ > returned_count_) take_idle(now_ns);
+  if (wanted_count_ > returned_count_)
+    ask_to_yield(now_ns);
+  else
+    stop_yielding();
+}
+
+void ServerConnections::collect_returned() noexcept {
+  for (const auto& connection : connections_) {
+    if (returned_count_ == 0) return;
+    if (connection->state() != State::Returned || !connection->become_free()) continue;
+    free_.push(connection.get());
+    --returned_count_;
+  }
+}
+
+/// Those that wait get the connections that have been idle for longest.
+void ServerConnections::take_idle(std::uint64_t now_ns) noexcept {
+  ServerConnection* next = idle_.front();
+  while (next != nullptr && wanted_count_ > returned_count_) {
+    ServerConnection& connection = *next;
+    next = idle_.next(connection);
+    if (now_ns - connection.lent_ns() < kTurnNs || !connection.client()->on_taken()) continue;
+    ingress_.count(segment::IngressCounter::connections_taken);
+    give_back(connection);
+  }
+}
+
+void ServerConnections::ask_to_yield(std::uint64_t now_ns) noexcept {
+  if (now_ns - asked_ns_ < kTurnNs) return;
+  ServerConnection* longest = nullptr;
+  for (const auto& connection : connections_)
+    if (connection->state() == State::Lent && !connection->yields() &&
+        now_ns - connection->lent_ns() >= kTurnNs &&
+        (longest == nullptr || connection->lent_ns() < longest->lent_ns()))
+      longest = connection.get();
+  if (longest == nullptr) return;
+  longest->set_yields(true);
+  yielding_ = true;
+  asked_ns_ = now_ns;
+}
+
+void ServerConnections::stop_yielding() noexcept {
+  if (!yielding_) return;
+  for (const auto& connection : connections_) connection->set_yields(false);
+  yielding_ = false;
+}
+
+std::uint32_t ServerConnections::connected() const noexcept {
+  std::uint32_t count = 0;
+  for (const auto& connection : connections_) count += connection->connected();
+  return count;
+}
+
+std::uint32_t ServerConnections::outstanding() const noexcept {
+  std::uint32_t count = 0;
+  for (const auto& connection : connections_) count += connection->in_use();
+  return count;
+}
+
+}  // namespace sluice::ingress

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lends the connections to the server to clients that have calls. A client keeps its connection when it has
+// none, for the server's own calls, until another client waits for one: then the one that has been idle for
+// longest is taken, and where all are in use, one gives way after the other. Only the owning reactor may call;
+// no allocation after construction.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dataplane/base/fixed_stack.h"
+#include "dataplane/base/intrusive_queue.h"
+#include "dataplane/ingress/server_connection.h"
+#include "dataplane/ingress/tcp_client.h"
+
+namespace sluice::ingress {
+
+/// A client keeps its connection for at least this long, and while all are in use one gives way in each.
+inline constexpr std::uint64_t kTurnNs = 1'000'000'000;
+
+class ServerConnections {
+ public:
+  /// Setup.
+  ServerConnections(Ingress& ingress, rpcrdma::Engine& engine, std::uint32_t count);
+
+  /// Null: the client is in the queue, and gets one by TcpClient::on_lent().
+  ServerConnection* take(TcpClient& client) noexcept;
+  /// The client does not want one any more.
+  void forget(TcpClient& client) noexcept;
+  /// Of a client without calls.
+  void give_back(ServerConnection& connection) noexcept;
+
+  // From the connections.
+  void on_busy(ServerConnection& connection) noexcept { idle_.remove(connection); }
+  void on_idle(ServerConnection& connection) noexcept { idle_.push_back(connection); }
+
+  void tick(std::uint64_t now_ns) noexcept;
+  std::uint32_t connected() const noexcept;
+  std::uint32_t outstanding() const noexcept;
+
+ private:
+  ServerConnection& lend_to(TcpClient& client) noexcept;
+  void collect_returned() noexcept;
+  void take_idle(std::uint64_t now_ns) noexcept;
+  void ask_to_yield(std::uint64_t now_ns) noexcept;
+  void stop_yielding() noexcept;
+
+  Ingress& ingress_;
+  std::vector<std::unique_ptr<ServerConnection>> connections_;
+  FixedStack<ServerConnection*> free_;
+  IntrusiveQueue<TcpClient, &TcpClient::wanted_link> wanted_;
+  std::uint32_t wanted_count_ = 0;
+  std::uint32_t returned_count_ = 0;                                     ///< on their way to free_
+  IntrusiveQueue<ServerConnection, &ServerConnection::idle_link> idle_;  ///< since longest in front
+  bool yielding_ = false;                                                ///< some connection yields
+  std::uint64_t asked_ns_ = 0;
+};
+
+}  // namespace sluice::ingress

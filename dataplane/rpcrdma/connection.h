@@ -22,8 +22,8 @@ namespace sluice::rpcrdma {
 
 /// Registered memory of one connection.
 struct ConnectionMemory {
-  rdma::MemoryRegion receives;  ///< capacity.receives() buffers of receive_bytes
-  rdma::MemoryRegion replies;   ///< capacity.slots() buffers of reply_buffer_bytes
+  rdma::MemoryRegion receives;  ///< capacity.receives() buffers of receive_bytes, buffer_stride() apart
+  rdma::MemoryRegion replies;   ///< capacity.slots() buffers of reply_buffer_bytes, the same
   rdma::MemoryRegion control;   ///< kControlBuffers of kControlBytes
 };
 
@@ -89,6 +89,7 @@ class Connection final : public service::Client, private LinkOwner {
   /// (V1-048, V2-037). Clamped to what there is room for.
   void set_credits(std::uint32_t credits) noexcept;
   void limit_credits(std::uint32_t limit) noexcept override;
+  void disconnect() noexcept override { close(CloseReason::Unanswerable); }
   /// Needs ConnectionConfig::credits_requested, and one of the engine's ReverseCallers, which stays with the
   /// connection until that ends.
   bool call_back(std::span<const std::byte> call, CallBackDone done, void* context) noexcept override;

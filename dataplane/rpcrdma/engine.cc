@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "dataplane/base/buffer_stride.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/pool_size.h"
 
@@ -49,8 +50,8 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(devic
   }
   // A region for all of a kind: drivers and NICs have room for a few thousand.
   const ConnectionCapacity& capacity = config.capacity;
-  const std::size_t receive_bytes = std::size_t{capacity.receives()} * capacity.receive_bytes;
-  const std::size_t reply_bytes = std::size_t{capacity.slots()} * capacity.reply_buffer_bytes;
+  const std::size_t receive_bytes = capacity.receives() * buffer_stride(capacity.receive_bytes);
+  const std::size_t reply_bytes = capacity.slots() * buffer_stride(capacity.reply_buffer_bytes);
   constexpr std::size_t control_bytes = kControlBuffers * kControlBytes;
   const rdma::MemoryRegion receives = device.allocate_memory(config.max_connections * receive_bytes);
   const rdma::MemoryRegion replies = device.allocate_memory(config.max_connections * reply_bytes);
@@ -80,6 +81,7 @@ rdma::QueuePairLimits Engine::queue_pair_limits() const noexcept {
 
 std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
   links_.now_ns = now_ns;
+  responders_.refusals.begin_turn();
   const std::size_t count = device_.poll(completions_);
   if (count > 0) responders_.measurement.times.begin_turn();
   for (std::size_t i = 0; i < count; ++i) {
@@ -89,6 +91,7 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
   responders_.memory.calls.resume_waiters();
   responders_.memory.replies.resume_waiters();
   links_.assembly.resume_waiters();
+  responders_.refusals.resume_waiters();
   if (now_ns >= next_tick_ns_) tick(now_ns);
   if (!links_.transmit.turn_end.empty()) end_turn();
   return count;

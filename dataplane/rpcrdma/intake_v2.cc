@@ -28,40 +28,79 @@ void IntakeV2::drop_assembly() noexcept {
   link_.context().assembly.release(std::exchange(assembly_, nullptr));
 }
 
+std::span<const std::byte> IntakeV2::message_of(const Arrived& arrived) noexcept {
+  return link_.receive_buffer(arrived.buffer).first(arrived.bytes);
+}
+
 v2::DecodeResult IntakeV2::decode(const Arrived& arrived) noexcept {
-  return v2::decode(link_.receive_buffer(arrived.buffer).first(arrived.bytes),
+  return v2::decode(message_of(arrived),
                     link_.negotiating() ? v2::Negotiation::Open : v2::Negotiation::Fixed);
 }
 
 // --- Steps 1 to 4 of the order of checks
 
 void IntakeV2::arrive(const Arrived& arrived) noexcept {
+  const bool in_order = link_.version_state() == VersionState::Version2 && wait_ == Wait::Nothing &&
+                        sequence_.idle() && v2::is_plain(message_of(arrived));
+  if (in_order) [[likely]]
+    return arrive_plain(arrived);
+  arrive_other(arrived);
+}
+
+/// The same checks in the same order, as far as a plain message can fail them.
+void IntakeV2::arrive_plain(const Arrived& arrived) noexcept {
+  const std::span<const std::byte> bytes = message_of(arrived);
+  const v2::PlainHeader header = v2::load_plain(bytes.data());
+  if (!within_credits(false) || !may_have_invalidated(arrived, header.response)) return;
+  take_credits(header.credit);
+  ReceivedMessage& message = roles_.responder().next_message();
+  message.begin(arrived.buffer, bytes);
+  message.header.fixed = header.fixed;
+  message.header.header_bytes = v2::kMinMsgHeaderBytes;
+  message.header.invalidate = header.response ? arrived.invalidated : header.invalidate;
+  hand_over(arrived, message, header.response);
+}
+
+/// False: the link is closed.
+bool IntakeV2::within_credits(bool grant_only) noexcept {
+  const auto arrival = link_.flow().on_receive();
+  if (arrival == v2::FlowControl::Arrival::Credited ||
+      (arrival == v2::FlowControl::Arrival::Reserve && grant_only))
+    return true;
+  ++link_.counters().credit_overruns;
+  link_.close(CloseReason::CreditOverrun);
+  return false;
+}
+
+/// False: the link is closed.
+bool IntakeV2::may_have_invalidated(const Arrived& arrived, bool ends_call) noexcept {
+  if (arrived.invalidated == rdma::Rkey{} || ends_call) return true;
+  ++link_.counters().invalidation_errors;
+  link_.close(CloseReason::InvalidationError);
+  return false;
+}
+
+void IntakeV2::take_credits(v2::CreditWord credit) noexcept {
+  Counters& counters = link_.counters();
+  if (!link_.flow().on_credits(credit)) ++counters.grants_capped;
+  if (credit.limit() == 0) ++counters.zero_limits;
+  link_.notify_waiting_senders();
+  if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
+}
+
+void IntakeV2::arrive_other(const Arrived& arrived) noexcept {
   Counters& counters = link_.counters();
   const v2::DecodeResult decoded = decode(arrived);
   const v2::Header& header = decoded.header;
   const bool ok = decoded.status == Decode::Ok;
   const bool grant_only = ok && header.grant_only();
-
-  const auto arrival = link_.flow().on_receive();
-  if (arrival == v2::FlowControl::Arrival::Overrun ||
-      (arrival == v2::FlowControl::Arrival::Reserve && !grant_only)) {
-    ++counters.credit_overruns;
-    return link_.close(CloseReason::CreditOverrun);
-  }
   const bool ends_call = ok && header.response() && !header.more() &&
                          (header.type == HeaderType::Msg || header.type == HeaderType::NoMsg);
-  if (arrived.invalidated != rdma::Rkey{} && !ends_call) {
-    ++counters.invalidation_errors;
-    return link_.close(CloseReason::InvalidationError);
-  }
+  if (!within_credits(grant_only) || !may_have_invalidated(arrived, ends_call)) return;
   if (take_without_order(arrived, decoded)) return;
 
   if (link_.version_state() != VersionState::Version2) version_.settle(VersionState::Version2);
-  if (!link_.flow().on_credits(header.credit)) ++counters.grants_capped;
-  if (header.credit.limit == 0) ++counters.zero_limits;
-  link_.notify_waiting_senders();
-  if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
-
+  take_credits(header.credit);
   if (grant_only) {
     ++counters.grants_received;
     if (header.invalidate != rdma::Rkey{}) ++counters.grants_with_handle;  // D2-18
@@ -69,9 +108,6 @@ void IntakeV2::arrive(const Arrived& arrived) noexcept {
     return link_.repost(arrived.buffer);
   }
   if (wait_ != Wait::Nothing) return defer(arrived);
-  const bool plain =
-      ok && header.flags <= v2::kResponse && header.type != HeaderType::ConnProp && sequence_.idle();
-  if (plain) return take_message(arrived, header, false);
   if (!take(arrived, decoded)) defer(arrived);
 }
 
@@ -312,27 +348,33 @@ void IntakeV2::take_message(const Arrived& arrived, const v2::Header& header, bo
     message.assembly = std::exchange(assembly_, nullptr);
     message.assembled_bytes = assembled_bytes_;
   }
-  Refusal refusal;
-  if (!message.header.no_msg) refusal = payload_refusal(header, message.payload());
-  if (header.response() && !refusal) return roles_.to_requester(message);
-  if (!header.response() && !refusal && link_.config().active) refusal = reverse_refusal(message);
-  if (!header.response() && link_.config().credit_grant > 0 && !refusal)
-    return roles_.responder().on_call(message, std::nullopt);
-  link_.context().assembly.release(message.assembly);
-  fault(arrived, header, refusal.value_or(kRefuseSystem));
+  hand_over(arrived, message, header.response());
 }
 
-Refusal IntakeV2::payload_refusal(const v2::Header& header, std::span<const std::byte> payload) noexcept {
+/// To the role that it is for, unless it is refused.
+void IntakeV2::hand_over(const Arrived& arrived, ReceivedMessage& message, bool response) noexcept {
+  const rpc::Xid xid = message.header.fixed.xid;
+  Refusal refusal;
+  if (!message.header.no_msg) refusal = payload_refusal(xid, response, message.payload());
+  if (response && !refusal) return roles_.to_requester(message);
+  if (!response && !refusal && link_.config().active) refusal = reverse_refusal(message);
+  if (!response && link_.config().credit_grant > 0 && !refusal)
+    return roles_.responder().on_call(message, std::nullopt);
+  link_.context().assembly.release(message.assembly);
+  fault(arrived, xid, response, refusal.value_or(kRefuseSystem));
+}
+
+Refusal IntakeV2::payload_refusal(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept {
   Counters& counters = link_.counters();
   if (payload.size() < 2 * xdr::kUnit) {
     ++counters.no_payload;
     return kRefuseXdr;
   }
-  if (static_cast<rpc::Xid>(xdr::load_u32(payload.data())) != header.fixed.xid) {
+  if (static_cast<rpc::Xid>(xdr::load_u32(payload.data())) != xid) {
     ++counters.xid_mismatch;
     return kRefuseXdr;
   }
-  const auto expected = header.response() ? rpc::MessageType::Reply : rpc::MessageType::Call;
+  const auto expected = response ? rpc::MessageType::Reply : rpc::MessageType::Call;
   const std::uint32_t type = xdr::load_u32(payload.data() + xdr::kUnit);
   if (type == static_cast<std::uint32_t>(expected)) return std::nullopt;
   ++counters.direction_mismatch;

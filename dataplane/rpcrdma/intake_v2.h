@@ -50,7 +50,13 @@ class IntakeV2 final : private ShareWaiter {
   void on_share() noexcept override { resume(); }
   void resume() noexcept;
   void defer(const Arrived& arrived) noexcept;
+  std::span<const std::byte> message_of(const Arrived& arrived) noexcept;
   v2::DecodeResult decode(const Arrived& arrived) noexcept;
+  void arrive_plain(const Arrived& arrived) noexcept;
+  void arrive_other(const Arrived& arrived) noexcept;
+  bool within_credits(bool grant_only) noexcept;
+  bool may_have_invalidated(const Arrived& arrived, bool ends_call) noexcept;
+  void take_credits(v2::CreditWord credit) noexcept;
   bool take_without_order(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept;
 
   /// Steps 5 to 10 of the order of checks. False: it has to wait for memory or for the property sink, and
@@ -63,7 +69,8 @@ class IntakeV2 final : private ShareWaiter {
   Refusal content_refusal(const v2::DecodeResult& decoded) noexcept;
   bool take_part(const Arrived& arrived, const v2::Header& header, Step step) noexcept;
   void take_message(const Arrived& arrived, const v2::Header& header, bool assembled) noexcept;
-  Refusal payload_refusal(const v2::Header& header, std::span<const std::byte> payload) noexcept;
+  void hand_over(const Arrived& arrived, ReceivedMessage& message, bool response) noexcept;
+  Refusal payload_refusal(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept;
   Refusal reverse_refusal(ReceivedMessage& message) noexcept;
   void take_error(const v2::Header& header) noexcept;
 

@@ -16,7 +16,7 @@ namespace sluice::rdma::loopback {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x534c5549434c4201;  // "SLUICLB", 1
-constexpr std::uint32_t kLayoutVersion = 1;
+constexpr std::uint32_t kLayoutVersion = 2;
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes) {

@@ -10,12 +10,10 @@
 namespace sluice::rdma::loopback {
 namespace {
 
-// Format of a record on the wire: this header, the bytes of the Send, padding to a cache line.
-struct Record {
-  std::uint32_t length_and_kind;  ///< kind in the top byte
-  std::uint32_t rkey;             ///< Send with invalidate
-};
-static_assert(sizeof(Record) == 8);
+// Format of a record on the wire: a word with the length of the Send and the kind in the top byte, the rkey of
+// a Send with invalidate, the bytes of the Send, padding to a cache line. What has no rkey has no room for one:
+// short messages are many, and a cache line that is not written need not be fetched by the other side.
+constexpr std::uint64_t kRecordWordBytes = 4;
 
 constexpr std::uint32_t kKindSend = 1;
 constexpr std::uint32_t kKindSendWithInvalidate = 2;
@@ -24,8 +22,19 @@ constexpr std::uint32_t kKindShift = 24;
 constexpr std::uint32_t kLengthMask = (1u << kKindShift) - 1;
 static_assert(kMaxSendBytes <= kLengthMask);
 
-constexpr std::uint64_t record_bytes(std::uint64_t length) {
-  return (sizeof(Record) + length + kCacheLine - 1) / kCacheLine * kCacheLine;
+constexpr std::uint64_t record_header_bytes(std::uint32_t kind) {
+  return kind == kKindSendWithInvalidate ? 2 * kRecordWordBytes : kRecordWordBytes;
+}
+constexpr std::uint64_t record_bytes(std::uint32_t kind, std::uint64_t length) {
+  return (record_header_bytes(kind) + length + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+void store_word(std::byte* at, std::uint32_t word) {
+  std::memcpy(at, &word, sizeof word);
+}
+std::uint32_t load_word(const std::byte* at) {
+  std::uint32_t word = 0;
+  std::memcpy(&word, at, sizeof word);
+  return word;
 }
 constexpr std::size_t wire_offset(std::uint64_t position) {
   return position & (kWireBytes - 1);
@@ -134,7 +143,9 @@ bool LoopbackQueuePair::put_on_wire(std::uint32_t index) noexcept {
     work.status = WcStatus::LocalLengthError;
     return false;
   }
-  const std::uint64_t needed = record_bytes(work.bytes);
+  const std::uint32_t kind =
+      work.opcode == SendOpcode::SendWithInvalidate ? kKindSendWithInvalidate : kKindSend;
+  const std::uint64_t needed = record_bytes(kind, work.bytes);
   const std::size_t offset = wire_offset(produced_);
   const std::uint64_t skipped = offset + needed > kWireBytes ? kWireBytes - offset : 0;
   if (produced_ + skipped + needed - acknowledged_ > kWireBytes) {
@@ -144,16 +155,14 @@ bool LoopbackQueuePair::put_on_wire(std::uint32_t index) noexcept {
   }
   std::byte* wire = own().wire.data();
   if (skipped > 0) {
-    const Record skip{kKindSkip << kKindShift, 0};
-    std::memcpy(wire + offset, &skip, sizeof skip);
+    store_word(wire + offset, kKindSkip << kKindShift);
     produced_ += skipped;
   }
   std::byte* at = wire + wire_offset(produced_);
-  const bool invalidates = work.opcode == SendOpcode::SendWithInvalidate;
-  const Record record{work.bytes | (invalidates ? kKindSendWithInvalidate : kKindSend) << kKindShift,
-                      static_cast<std::uint32_t>(work.rkey)};
-  std::memcpy(at, &record, sizeof record);
-  at += sizeof record;
+  store_word(at, work.bytes | kind << kKindShift);
+  if (kind == kKindSendWithInvalidate)
+    store_word(at + kRecordWordBytes, static_cast<std::uint32_t>(work.rkey));
+  at += record_header_bytes(kind);
   const Sge* sges = sges_of(index);
   for (std::size_t i = 0; i < work.sge_count; ++i) {
     std::memcpy(at, sges[i].address, sges[i].length);
@@ -345,12 +354,12 @@ void LoopbackQueuePair::receive(CompletionSink& sink) noexcept {
       available_ = produced;
       if (received_ == available_) break;
     }
-    Record record;
     const std::size_t offset = wire_offset(received_);
-    std::memcpy(&record, peer().wire.data() + offset, sizeof record);
-    const std::uint32_t kind = record.length_and_kind >> kKindShift;
-    const std::uint32_t length = record.length_and_kind & kLengthMask;
-    const std::uint64_t bytes = kind == kKindSkip ? kWireBytes - offset : record_bytes(length);
+    const std::byte* const record = peer().wire.data() + offset;
+    const std::uint32_t word = load_word(record);
+    const std::uint32_t kind = word >> kKindShift;
+    const std::uint32_t length = word & kLengthMask;
+    const std::uint64_t bytes = kind == kKindSkip ? kWireBytes - offset : record_bytes(kind, length);
     if (bytes > available_ - received_ || offset + bytes > kWireBytes || kind < kKindSend || kind > kKindSkip)
       return corrupt();
     if (kind != kKindSkip) {
@@ -358,8 +367,8 @@ void LoopbackQueuePair::receive(CompletionSink& sink) noexcept {
         not_ready();
         break;
       }
-      if (!receive_record(kind, length, static_cast<Rkey>(record.rkey),
-                          peer().wire.data() + offset + sizeof record, sink))
+      const std::uint32_t rkey = kind == kKindSendWithInvalidate ? load_word(record + kRecordWordBytes) : 0;
+      if (!receive_record(kind, length, static_cast<Rkey>(rkey), record + record_header_bytes(kind), sink))
         break;
       ++taken;
     }

@@ -89,5 +89,60 @@ TEST(Neighbours, V1_145_a_handle_given_to_one_server_is_refused_to_another) {
   }
 }
 
+constexpr std::uint32_t kRefused = 12;
+
+/// RPC-over-RDMA has no such procedure.
+Bytes refused_call(std::uint32_t xid) {
+  return RawCall{.xid = xid, .proc = 9}.header();
+}
+
+TEST(Neighbours, a_turn_sends_few_error_messages_and_clients_that_wait_for_one_are_served_in_turn) {
+  constexpr std::uint32_t kPerTurn = rpcrdma::RefusalPace::kPerTurn;
+  for (const int turns_before : {0, 1}) {  // the device begins each turn with the next queue pair
+    ServerLab lab;
+    SecondClient other(lab);
+    for (int i = 0; i < turns_before; ++i) lab.turn();
+    const rpcrdma::Counters& counters = lab.engine->counters();
+    for (std::uint32_t xid = 1; xid <= kRefused; ++xid) lab.peer->send(refused_call(xid));
+    other.peer().inbox.clear();
+    other.peer().send(refused_call(100));
+    other.peer().send(RawCall{.xid = 101}.with(test_call(101, TestService::kNull)));
+    const std::uint64_t replies = counters.replies_sent;
+    lab.turn();
+    EXPECT_EQ(counters.err_chunk_sent, kPerTurn);
+    EXPECT_EQ(counters.waits_refusal, kRefused + 1 - kPerTurn);
+    EXPECT_EQ(counters.replies_sent, replies + 1) << "what is not refused waits for no error";
+    for (std::uint32_t i = 1; i <= kPerTurn; ++i)
+      lab.peer->send(refused_call(kRefused + i));  // they come last
+    lab.turn();
+    EXPECT_EQ(counters.err_chunk_sent, 2 * kPerTurn);
+    other.peer().poll();
+    EXPECT_EQ(other.peer().inbox.size(), 2u) << "the many of its neighbour are not in front of its one";
+    lab.settle();
+    EXPECT_EQ(lab.peer->inbox.size(), kRefused + kPerTurn);
+    EXPECT_EQ(counters.err_chunk_sent, kRefused + kPerTurn + 1);
+    EXPECT_TRUE(lab.alive());
+  }
+}
+
+TEST(Neighbours, a_client_that_is_gone_waits_for_no_error_messages) {
+  ServerLab lab;
+  SecondClient other(lab);
+  for (std::uint32_t xid = 1; xid <= kRefused; ++xid) other.peer().send(refused_call(xid));
+  lab.turn();
+  ASSERT_GT(lab.engine->counters().waits_refusal, 0u);
+  const std::uint64_t sent = lab.engine->counters().err_chunk_sent;
+  other.connection->close(rpcrdma::CloseReason::LocalClose);
+  constexpr std::uint32_t kPerTurn = rpcrdma::RefusalPace::kPerTurn;
+  for (std::uint32_t xid = 1; xid <= kPerTurn; ++xid) lab.peer->send(refused_call(xid));
+  lab.turn();
+  EXPECT_EQ(lab.engine->counters().err_chunk_sent, sent + kPerTurn) << "all of the turn is there for others";
+  other.disconnect();
+  EXPECT_EQ(lab.engine->counters().err_chunk_sent, sent + kPerTurn);
+  other.connect();
+  EXPECT_EQ(other.exchange(refused_call(7)).size(), 1u);
+  EXPECT_TRUE(lab.alive());
+}
+
 }  // namespace
 }  // namespace sluice::conformance

@@ -256,5 +256,24 @@ TEST(RequesterErrors, V1_027_a_call_that_may_be_repeated_ends_with_ERR_CHUNK_too
   EXPECT_EQ(lab.peer->inbox.size(), 1u);
 }
 
+TEST(RequesterCredits, V1_056_the_spare_credit_is_for_an_urgent_call_which_goes_before_those_that_wait) {
+  LabOptions options;
+  options.requester.spare_credit = true;
+  ClientLab lab(options);
+  lab.submit_null();  // one credit at first: it is nobody's to keep
+  lab.settle();
+  ASSERT_EQ(lab.peer->inbox.size(), 1u);
+  const std::uint32_t first = xid_of(got(lab, 0));
+  lab.peer->send(RawCall{.xid = first, .credits = 3}.with(accepted(first)));
+  lab.settle();
+  for (int i = 0; i < 4; ++i) lab.submit_null();
+  lab.settle();
+  EXPECT_EQ(lab.peer->inbox.size(), 3u);  // two of three credits
+  const auto urgent = lab.submit({.payload = null_call(), .max_reply_bytes = 64, .urgent = true});
+  lab.settle();
+  ASSERT_EQ(lab.peer->inbox.size(), 4u);
+  EXPECT_EQ(xid_of(got(lab, 3)), *urgent);
+}
+
 }  // namespace
 }  // namespace sluice::conformance

@@ -283,6 +283,65 @@ TEST(RequesterReconnect,
   for (const Finished& finished : lab.finished) EXPECT_EQ(finished.status, CallStatus::Ok);
 }
 
+TEST(RequesterMemory, V1_121_a_reply_that_is_kept_stays_as_it_is_until_it_is_given_back) {
+  ClientLab lab;
+  std::vector<std::byte*> kept;
+  lab.on_reply = [&](const rpcrdma::Reply& reply) { kept.push_back(lab.requester->keep_reply(reply)); };
+  const auto answer = [&](std::size_t n, std::uint32_t fill) {
+    const std::uint32_t xid = xid_of(got(lab, n));
+    Bytes reply = accepted(xid);
+    append(reply, words({fill}));
+    Offer offer = offer_in(got(lab, n));
+    lab.peer->write_remote(offer.reply->at(0), reply);
+    offer.reply->at(0).length = static_cast<std::uint32_t>(reply.size());
+    lab.peer->send(RawCall{.xid = xid, .credits = 8, .proc = 1, .reply = *offer.reply}.header());
+    lab.settle();
+    return reply;
+  };
+  for (std::size_t i = 0; i < 2; ++i) {
+    lab.submit({.payload = null_call(), .max_reply_bytes = 64, .offer_reply_chunk = true});
+    lab.settle();
+    const Bytes reply = answer(i, static_cast<std::uint32_t>(i));
+    ASSERT_EQ(kept.size(), i + 1);
+    ASSERT_NE(kept[i], nullptr);
+    EXPECT_EQ(Bytes(kept[i], kept[i] + reply.size()), reply);
+  }
+  EXPECT_EQ(xdr::load_u32(kept[0] + 24), 0u);  // the second has not come there
+  lab.submit_null();
+  lab.settle();
+  lab.peer->send(ClientLab::success(xid_of(got(lab, 2)), 8));
+  lab.settle();
+  EXPECT_EQ(kept.at(2), nullptr);  // came inline
+  EXPECT_FALSE(lab.requester->balanced());
+  lab.requester->release_reply(kept[0]);
+  lab.requester->release_reply(kept[1]);
+  EXPECT_TRUE(lab.requester->balanced());
+}
+
+TEST(RequesterReconnect, V1_152_a_call_that_may_be_sent_once_ends_with_the_connection_that_it_was_sent_on) {
+  ClientLab lab;
+  const CallerMemory memory = caller_memory(lab, 4096);
+  const rdma::Sge piece = memory.piece(0, 64);
+  const rpcrdma::WriteItem item{{&piece, 1}};
+  // One credit: the first is out when the connection ends, the others have not been sent.
+  for (int i = 0; i < 3; ++i)
+    lab.submit({.payload = null_call(), .writes = {&item, 1}, .max_reply_bytes = 64, .send_once = i != 1});
+  lab.settle();
+  ASSERT_EQ(lab.peer->inbox.size(), 1u);
+  lab.disconnect();
+  ASSERT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(lab.finished[0].status, CallStatus::ConnectionLost);
+  lab.connect();
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::uint32_t xid = xid_of(got(lab, i));
+    lab.peer->send(RawCall{.xid = xid, .credits = 1}.with(accepted(xid)));
+    lab.settle();
+    EXPECT_EQ(lab.finished.back().status, CallStatus::Ok);
+  }
+  EXPECT_EQ(lab.finished.size(), 3u);
+  EXPECT_TRUE(lab.requester->balanced());
+}
+
 TEST(RequesterReconnect, V1_153_a_late_write_on_the_old_connection_is_refused) {
   ClientLab lab;
   const CallerMemory memory = caller_memory(lab, 4096);

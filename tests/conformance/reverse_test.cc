@@ -139,7 +139,7 @@ struct CallingServer : ServerLab {
     requester_for_next_connection = callbacks.get();
     reconnect();
   }
-  std::optional<rpc::Xid> call_back(std::size_t payload_bytes = 40) {
+  rpcrdma::SubmittedXid call_back(std::size_t payload_bytes = 40) {
     Bytes payload = rpc_call(0, 0x40000000, 1, 0);
     payload.resize(payload_bytes);
     return callbacks->submit({.payload = payload,

@@ -181,6 +181,50 @@ TEST(V2ClientCredits, V2_033_V2_036_V2_041_V2_042_grants_when_the_server_runs_sh
   EXPECT_EQ(lab.log.count(OpKind::PostSend), before);
 }
 
+TEST(V2ClientCredits, V2_042_a_grant_that_is_due_waits_one_turn_for_a_call_that_carries_it) {
+  for (const bool calls : {false, true}) {
+    Client lab;
+    lab.confirm(100);
+    const auto& flow = lab.connection->flow_control();
+    const auto mark = static_cast<std::int32_t>(flow.window() / 2);
+    const auto use_a_credit = [&] { lab.peer->send(success(0xabcd, 0x00400000)); };
+    while (flow.unused() > mark + 1) {
+      use_a_credit();
+      lab.settle();
+    }
+    const std::uint64_t grants = lab.engine->counters().grants_sent;
+    use_a_credit();
+    lab.engine->poll(++lab.now_ns);
+    EXPECT_EQ(flow.unused(), mark);
+    EXPECT_EQ(lab.engine->counters().grants_sent, grants);
+    if (calls) lab.submit_null();
+    lab.engine->poll(++lab.now_ns);
+    EXPECT_EQ(lab.engine->counters().grants_sent, grants + (calls ? 0 : 1));
+    EXPECT_GT(flow.unused(), mark) << "by one or the other";
+    lab.settle();
+    EXPECT_EQ(lab.engine->counters().grants_sent, grants + (calls ? 0 : 1));
+  }
+}
+
+TEST(V2ClientCredits, V2_036_a_server_without_credits_gets_some_in_the_same_turn) {
+  LabOptions options = Client::defaults();
+  options.connection.credits_requested = 2;  // the mark of a window of two is none left
+  options.connection.credit_grant = 0;
+  Client lab(options);
+  lab.confirm(100);
+  const auto& flow = lab.connection->flow_control();
+  const auto use_a_credit = [&] { lab.peer->send(success(0xabcd, 0x00400000)); };
+  while (flow.unused() > 1) {
+    use_a_credit();
+    lab.settle();
+  }
+  const std::uint64_t grants = lab.engine->counters().grants_sent;
+  use_a_credit();
+  lab.engine->poll(++lab.now_ns);
+  EXPECT_EQ(lab.engine->counters().grants_sent, grants + 1);
+  EXPECT_GT(flow.unused(), 0);
+}
+
 TEST(V2ClientCredits, V2_040_keep_alive) {
   LabOptions options = Client::defaults();
   options.connection.version2.keep_alive_ns = 1'000'000'000;

@@ -177,6 +177,38 @@ TEST(LoopbackThreads, reads_writes_and_sends_cross_threads_in_order) {
   other.join();
 }
 
+TEST(LoopbackWire, a_message_with_its_length_fills_a_cache_line_and_a_handle_has_room_of_its_own) {
+  const auto fabric = loopback::Fabric::in_process({.links = 1});
+  Party left(fabric, "left");
+  Party right(fabric, "right");
+  right.device->connection_manager()->listen(kPort);
+  left.id = left.device->connection_manager()->connect(*left.qp, kPort, {});
+  ASSERT_TRUE(right.accept());
+  ASSERT_TRUE(left.until_event(CmEventType::Established));
+  const auto rkey = right.qp->bind_window(right.device->allocate_window(), right.memory.bytes.first(4096),
+                                          right.memory.lkey, kRemoteRead);
+  ASSERT_TRUE(rkey);
+  constexpr std::uint32_t kLength = kCacheLine - 4;
+  for (std::size_t i = 0; i < kLength; ++i) left.memory.bytes[i] = pattern(1, i);
+  const std::atomic<std::uint64_t>& produced = fabric->link(0).sides[loopback::kConnector].produced;
+  const Sge message = left.sge(0, kLength);
+  std::uint64_t expected = 0;
+  for (const SendOpcode opcode : {SendOpcode::Send, SendOpcode::SendWithInvalidate}) {
+    const bool invalidates = opcode == SendOpcode::SendWithInvalidate;
+    right.completions.clear();
+    std::fill_n(right.memory.bytes.data() + kBytes, kLength, std::byte{0});
+    ASSERT_TRUE(right.receive(1, right.sge(kBytes, kLength)));
+    ASSERT_TRUE(left.post({.wr_id = 2, .sges = {&message, 1}, .rkey = *rkey, .opcode = opcode}));
+    EXPECT_EQ(produced.load(), expected += invalidates ? 2 * kCacheLine : kCacheLine);
+    const auto received = right.await(1);
+    ASSERT_TRUE(received);
+    EXPECT_EQ(received->byte_len, kLength);
+    EXPECT_EQ(received->remote_invalidate, invalidates);
+    EXPECT_EQ(received->invalidated, invalidates ? *rkey : Rkey{});
+    EXPECT_EQ(std::memcmp(right.memory.bytes.data() + kBytes, left.memory.bytes.data(), kLength), 0);
+  }
+}
+
 /// When the connecting queue pair is destroyed.
 enum class Moment { Requested, Announced, Accepted, Rejected };
 

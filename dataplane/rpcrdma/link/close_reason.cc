@@ -31,6 +31,10 @@ const char* to_string(CloseReason reason) noexcept {
       return "of an error of our own";
     case CloseReason::NoProgress:
       return "the peer did not go on with a call";
+    case CloseReason::Unanswerable:
+      return "a call could not be answered, and has to be repeated";
+    case CloseReason::Silent:
+      return "the server answered no calls";
   }
   return "?";
 }

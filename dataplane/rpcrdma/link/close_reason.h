@@ -21,6 +21,8 @@ enum class CloseReason : std::uint8_t {
   NoCommonVersion,    ///< version 2: the server speaks none of our versions (V2-014)
   InternalError,      ///< an invariant of ours did not hold
   NoProgress,         ///< a call or its reply waited too long for the peer
+  Unanswerable,       ///< a call can no longer be answered: the peer has to repeat it
+  Silent,             ///< calls were out, and nothing was answered, not even a NULL call
 };
 
 /// Clause that completes "closed because ..." in logs. Static, never null.

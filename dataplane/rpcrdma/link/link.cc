@@ -13,8 +13,8 @@ Link::Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const C
       context_(context),
       owner_(owner),
       counters_(&context.counters.of(0)),
-      capacity_(capacity),
       receives_(receives, capacity.receives(), capacity.receive_bytes),
+      capacity_(capacity),
       control_(control) {}
 
 // --- Life
@@ -55,7 +55,7 @@ void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& con
   send_room_ = 0;
   sender_ = {};
   last_send_ns_ = alive_ns_ = context_.now_ns;
-  probing_ = false;
+  probing_ = grant_put_off_ = false;
   control_.reset();
   receives_.open(config_.receive_inline_bytes);
   flow_.open(config_.credit_grant + config_.credits_requested, config_.active);
@@ -192,15 +192,13 @@ void Link::flush_stage() noexcept {
 
 void Link::flush() noexcept {
   if (state_ != State::Closed) {
-    if (speaks_version_2() && is_open() && opening_ == Opening::Complete &&
-        flow_.grant_due(receives_.posted_and_staged()))
-      send_grant();
+    if (grant_goes_now()) send_grant();
     if (context_.transmit.staged_for == this) flush_stage();
     flush_receives();
   }
   TurnEntry& entry = *this;
   TurnQueue::unlink(entry);
-  if (retry_ == Retry::AtTurnEnd) touch();  // again in the next turn
+  if (retry_ == Retry::AtTurnEnd || grant_put_off_) touch();  // again in the next turn
 }
 
 }  // namespace sluice::rpcrdma

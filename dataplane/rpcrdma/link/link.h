@@ -255,35 +255,38 @@ class Link final : private TurnEntry {
 
   void transition(State to) noexcept;
   void take_stage() noexcept;
+  bool grant_goes_now() noexcept;
   void flush_receives() noexcept;
   void wait_for_notice() noexcept {
     if (retry_ == Retry::None) retry_ = Retry::OnNotice;
   }
 
+  // What every message needs comes first, so that a connection that has been quiet takes few cache lines.
   LinkContext& context_;
   LinkOwner& owner_;
   Counters* counters_;
-  const ConnectionCapacity capacity_;
   std::uint16_t generation_ = 0;  ///< completions of an earlier life are dropped
   State state_ = State::Closed;
-  CloseReason close_reason_ = CloseReason::None;
   VersionState version_ = VersionState::Version1;
   Opening opening_ = Opening::Complete;
   Retry retry_ = Retry::None;
-  Sender sender_;  ///< inside a continued message
+  CloseReason close_reason_ = CloseReason::None;
+  bool grant_put_off_ = false;  ///< it was due at the end of the last turn
+  std::uint64_t alive_ns_ = 0;  ///< when the peer was last known to be there
+  std::size_t send_room_ = 0;   ///< at least this much; asked again when it does not do
   std::unique_ptr<rdma::QueuePair> qp_;
-  std::size_t send_room_ = 0;  ///< at least this much; asked again when it does not do
+  Receives receives_;
+  std::uint64_t last_send_ns_ = 0;
   v2::FlowControl flow_;
+  Sender sender_;  ///< inside a continued message
   v2::Agreement agreement_;
   ConnectionConfig config_;
+  const ConnectionCapacity capacity_;
   PeerAddress peer_;
   HostName peer_host_;
-  std::uint64_t last_send_ns_ = 0;
-  std::uint64_t alive_ns_ = 0;  ///< when the peer was last known to be there
-  bool probing_ = false;        ///< a probe is out
+  bool probing_ = false;  ///< a probe is out
   std::uint32_t property_xid_ = 0;
   SharedMemory::Account assembly_account_;
-  Receives receives_;
   ControlBuffers control_;
 };
 

@@ -55,8 +55,9 @@ class SendStage {
     return true;
   }
 
-  /// Adds a piece to the last work request; a piece that continues the previous one extends it.
-  bool append(const rdma::Sge& piece) noexcept {
+  /// Adds a piece to the last work request; a piece that continues the previous one extends it. By value, in
+  /// registers: a copy of what was stored field by field a moment ago would have to wait for the stores.
+  bool append(rdma::Sge piece) noexcept {
     rdma::SendWr& wr = last();
     const std::size_t used = wr.sges.size();
     if (used > 0) {
@@ -76,7 +77,7 @@ class SendStage {
   /// RDMA Read or Write between `remote` (its first piece.length bytes) and `piece`. Continues the last work
   /// request where that ends at this remote address and begin_transfers() was not called in between.
   bool transfer(rdma::SendOpcode opcode, std::uint64_t wr_id, const Segment& remote,
-                const rdma::Sge& piece) noexcept {
+                rdma::Sge piece) noexcept {
     if (continues_ && last().rkey == remote.handle && remote_end_ == remote.offset && append(piece)) {
       remote_end_ += piece.length;
       return true;

@@ -136,6 +136,16 @@ bool Link::append_payload(std::span<const rdma::Sge> payload, std::uint64_t from
 
 // --- Grants and the greeting
 
+/// A grant that is due waits one turn for a payload that can carry it, such as the calls that follow replies. A peer
+/// that has no credit left gets it at once (V2-036).
+bool Link::grant_goes_now() noexcept {
+  const bool due = speaks_version_2() && is_open() && opening_ == Opening::Complete &&
+                   flow_.grant_due(receives_.posted_and_staged());
+  const bool goes = due && (grant_put_off_ || flow_.unused() <= 0);
+  grant_put_off_ = due && !goes;
+  return goes;
+}
+
 void Link::send_grant() noexcept {
   const auto control = begin_control({});
   if (!control) return;

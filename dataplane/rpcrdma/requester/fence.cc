@@ -12,6 +12,7 @@ using State = RequestSlot::State;
 void Requester::set_outcome(Slot& slot, CallStatus status) noexcept {
   slot.reply.status_ = status;
   slot.reply.xid_ = slot.xid;
+  slot.reply.slot_ = slot.index;
   slot.reply.write_items_ = slot.write_items;
   slot.reply.returned_ = {slot.returned.data(), slot.write_items};
   slot.reply.write_segments_ = {slot.write_segments.data(), slot.write_items};
@@ -107,6 +108,12 @@ void Requester::deliver(Slot& slot) noexcept {
   }
   context_.assembly.release(std::exchange(slot.assembly, nullptr));
   if (!slot.send_posted) recycle(slot);
+}
+
+std::byte* Requester::keep_reply(const Reply& reply) noexcept {
+  Slot& slot = slots_[reply.slot_];
+  const bool in_chunk = !reply.message().empty() && reply.message().data() == slot.reply_memory;
+  return in_chunk ? std::exchange(slot.reply_memory, nullptr) : nullptr;
 }
 
 void Requester::free_windows(Slot& slot) noexcept {

@@ -21,6 +21,8 @@ const char* to_string(CallStatus status) noexcept {
       return "timed out";
     case CallStatus::Cancelled:
       return "cancelled";
+    case CallStatus::ConnectionLost:
+      return "connection lost";
   }
   return "?";
 }

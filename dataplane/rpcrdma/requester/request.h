@@ -44,6 +44,7 @@ enum class CallStatus : std::uint8_t {
   TooLarge,       ///< cannot be sent with this connection's thresholds or limits (V1-067, V1-168)
   TimedOut,
   Cancelled,
+  ConnectionLost,  ///< Request::send_once: it was sent, and its connection ended before the reply
 };
 const char* to_string(CallStatus status) noexcept;
 
@@ -83,6 +84,7 @@ class Reply {
   std::span<const std::byte> message_;
   v2::Error error_;
   bool version_2_ = false;
+  std::uint16_t slot_ = 0;
   std::size_t write_items_ = 0;
   std::span<const std::uint64_t> returned_;       ///< bytes per write item
   std::span<const std::uint8_t> write_segments_;  ///< offered, per write item
@@ -104,9 +106,31 @@ struct Request {
   /// Version 2: may be executed twice, so that it is sent again when the responder asks for larger chunks
   /// (D2-47).
   bool repeatable = false;
+  /// Not sent again over another connection once it was sent: it ends as ConnectionLost. For RPCSEC_GSS, whose
+  /// servers drop a sequence number that they know (RFC 2203, section 5.3.3.1).
+  bool send_once = false;
+  /// Goes before all calls that wait, with the credit that RequesterConfig::spare_credit keeps.
+  bool urgent = false;
   std::uint64_t deadline_ns = 0;  ///< of the clock of expire(), at which it ends as TimedOut; zero: never
   Completion completion = nullptr;
   void* context = nullptr;
+};
+
+/// The XID of a call that was taken, or nothing. One word, which is returned in a register: a std::optional would be
+/// put together in memory and read back before its parts are there.
+class SubmittedXid {
+ public:
+  constexpr SubmittedXid() noexcept = default;
+  constexpr explicit SubmittedXid(rpc::Xid xid) noexcept : word_(kTaken | static_cast<std::uint32_t>(xid)) {}
+
+  constexpr bool has_value() const noexcept { return word_ != 0; }
+  constexpr explicit operator bool() const noexcept { return has_value(); }
+  /// There is one.
+  constexpr rpc::Xid operator*() const noexcept { return static_cast<rpc::Xid>(word_); }
+
+ private:
+  static constexpr std::uint64_t kTaken = std::uint64_t{1} << 32;
+  std::uint64_t word_ = 0;
 };
 
 struct RequesterConfig {
@@ -135,6 +159,8 @@ struct RequesterConfig {
   /// Calls keep the XIDs that they come with, for callers whose XIDs are signed, or mean something to the
   /// responder. No two outstanding ones may have the same.
   bool keep_xids = false;
+  /// Version 1: the last credit of several is kept for Request::urgent.
+  bool spare_credit = false;
   bool remote_invalidation = true;  ///< version 2: name a handle that the responder may invalidate
 };
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 
+#include "dataplane/base/buffer_stride.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 
@@ -19,7 +20,8 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
     : context_(*context.links_),
       config_(config),
       xid_sequence_(std::random_device{}()),
-      send_region_(device.allocate_memory(std::size_t{2} * config.inline_bytes * config.requests)),
+      send_region_(
+          device.allocate_memory(buffer_stride(std::size_t{2} * config.inline_bytes) * config.requests)),
       long_memory_(config.long_buffers == 0
                        ? rdma::BufferPool{}
                        : rdma::BufferPool(device.allocate_memory(std::size_t{config.long_buffers} *
@@ -41,7 +43,8 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
   if (config.keep_xids) xids_.resize(config.requests);
   for (std::uint32_t i = 0; i < config.requests; ++i) {
     slots_[i].index = static_cast<std::uint16_t>(i);
-    slots_[i].send_buffer = send_region_.bytes.data() + std::size_t{2} * config.inline_bytes * i;
+    slots_[i].send_buffer =
+        send_region_.bytes.data() + buffer_stride(std::size_t{2} * config.inline_bytes) * i;
   }
   for (std::uint32_t i = config.requests; i-- > 0;) free_.push(slots_[i].index);
 }
@@ -81,12 +84,12 @@ bool Requester::is_outstanding(rpc::Xid xid) const noexcept {
 
 // --- From the caller
 
-std::optional<rpc::Xid> Requester::submit(const Request& request) noexcept {
-  if (free_.empty()) return std::nullopt;
+SubmittedXid Requester::submit(const Request& request) noexcept {
+  if (free_.empty()) return {};
   if (request.payload.size() > config_.inline_bytes &&
       request.payload.size() <= long_memory_.buffer_bytes() && long_memory_.available() == 0)
-    return std::nullopt;
-  if (needs_bounce(request) && bounce_memory_.available() == 0) return std::nullopt;
+    return {};
+  if (needs_bounce(request) && bounce_memory_.available() == 0) return {};
   Slot* const slot = &slots_[free_.pop()];
   slot->xid = static_cast<rpc::Xid>(++xid_sequence_ * config_.requests | slot->index);
   if (config_.keep_xids && request.payload.size() >= xdr::kUnit) {
@@ -100,12 +103,17 @@ std::optional<rpc::Xid> Requester::submit(const Request& request) noexcept {
   const rpc::Xid xid = slot->xid;
   if (!copy_request(*slot, request)) {
     end_call(*slot, CallStatus::TooLarge);
-    return xid;
+    return SubmittedXid(xid);
   }
   transition(*slot, State::AwaitingTurn);
-  waiting_.push_back(*slot);
+  // Nothing may go between the parts of a continued call.
+  const Slot* const first = waiting_.front();
+  if (slot->urgent && (first == nullptr || !first->in_parts()))
+    waiting_.push_front(*slot);
+  else
+    waiting_.push_back(*slot);
   pump();
-  return xid;
+  return SubmittedXid(xid);
 }
 
 bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
@@ -114,6 +122,8 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
   slot.force_long = request.as_long_call;
   slot.force_reply_chunk = request.offer_reply_chunk;
   slot.repeatable = request.repeatable;
+  slot.send_once = request.send_once;
+  slot.urgent = request.urgent;
   slot.arguments = Slot::Arguments::InChunks;
   forget_refusal(slot);
   slot.ends_as.reset();
@@ -289,6 +299,9 @@ void Requester::detach(Slot& slot) noexcept {
       if (!slot.being_resent()) return deliver(slot);
       break;
     case State::AwaitingReply:
+      if (!slot.send_once) break;
+      set_outcome(slot, CallStatus::ConnectionLost);
+      return deliver(slot);
     case State::AwaitingResend:
       break;
     case State::AwaitingSendDone:

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -46,7 +45,7 @@ class Requester {
 
   /// Takes a call. Nothing when all request slots are in use. The completion comes later, never from within
   /// submit(), except for CallStatus::TooLarge, which comes at once.
-  std::optional<rpc::Xid> submit(const Request& request) noexcept;
+  SubmittedXid submit(const Request& request) noexcept;
   /// Ends a call early: its completion comes as Cancelled once its memory is fenced. False when it has ended.
   bool cancel(rpc::Xid xid) noexcept;
   /// Ends all calls.
@@ -55,6 +54,10 @@ class Requester {
   bool call_back(std::span<const std::byte> call, service::Client::CallBackDone done, void* context) noexcept;
   /// Reverse direction: calls wait until the peer's upper layer said it is ready (V1-170).
   void set_peer_ready(bool ready) noexcept;
+  /// In a completion: if the reply came in the Reply chunk, its memory, which stays as it is until
+  /// release_reply(). Null: message() is elsewhere, and valid during the completion only.
+  std::byte* keep_reply(const Reply& reply) noexcept;
+  void release_reply(std::byte* memory) noexcept { long_memory_.release(memory); }
   /// Ends calls whose deadline has passed. Linear in the request slots: once in a while.
   void expire(std::uint64_t now_ns) noexcept;
 

@@ -19,7 +19,8 @@ bool Requester::may_send(const Slot& slot) noexcept {
   const std::uint32_t in_flight = outstanding_ + abandoned_ + held_receives_;
   const std::uint32_t requested = link_->config().credits_requested;
   // A zero grant stops new calls, but never the only one (V1-055).
-  const std::uint32_t limit = std::min(requested, std::max<std::uint32_t>(granted_, 1));
+  std::uint32_t limit = std::min(requested, std::max<std::uint32_t>(granted_, 1));
+  if (config_.spare_credit && !slot.urgent && limit > 1) --limit;
   return in_flight < limit && (granted_ > 0 || in_flight == 0);
 }
 

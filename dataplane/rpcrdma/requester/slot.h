@@ -63,6 +63,8 @@ struct RequestSlot {
   bool force_long = false;         ///< Request::as_long_call
   bool force_reply_chunk = false;  ///< Request::offer_reply_chunk
   bool repeatable = false;
+  bool send_once = false;
+  bool urgent = false;
   std::uint32_t payload_bytes = 0;
   std::uint32_t max_reply_bytes = 0;
   std::uint64_t deadline_ns = 0;

@@ -341,6 +341,15 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
   return true;
 }
 
+/// False: it waits for a turn that has room for it. What ends a continued reply does not wait, since nobody else
+/// may send before it.
+bool Responder::may_refuse_now(CallSlot& slot) noexcept {
+  if (slot.continued_bytes_ > 0 || context_.refusals.take(refusal_account_)) return true;
+  ++link_.counters().waits_refusal;
+  context_.refusals.await(refusal_account_, slot);
+  return false;
+}
+
 bool Responder::stage_refusal(CallSlot& slot) noexcept {
   const FixedHeader& failing = slot.message_.header.fixed;
   const std::uint32_t version = link_.version();
@@ -352,7 +361,7 @@ bool Responder::stage_refusal(CallSlot& slot) noexcept {
         version == 0 ? link_.supported_versions() : rpc::VersionRange{version, version};
     v1::encode_err_vers(writer, failing, grant(), range);
   } else if (version_2) {
-    v2::encode_error(writer, failing.xid, link_.offer().limit, *slot.refusal_);
+    v2::encode_error(writer, failing.xid, link_.offer().limit(), *slot.refusal_);
   } else {
     v1::encode_err_chunk(writer, failing, grant());
   }
@@ -376,6 +385,7 @@ void Responder::push_reply(CallSlot& slot) noexcept {
     const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
     if ((continued && !stage_parts(slot, plan)) || !link_.may_send_now(sender)) return wait_for_credit(slot);
   }
+  if (slot.refusal_ && !may_refuse_now(slot)) return;
   std::size_t work_requests = 0;
   for (int attempt = 0; attempt < 2; ++attempt) {
     SendStage& stage = link_.stage();

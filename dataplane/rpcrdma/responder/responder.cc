@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dataplane/base/buffer_stride.h"
 #include "dataplane/base/probes.h"
 
 namespace sluice::rpcrdma {
@@ -16,19 +17,19 @@ Responder::Responder(ResponderContext& context, Link& link, service::Client& cli
                      const ConnectionCapacity& capacity, rdma::MemoryRegion reply_region)
     : context_(context),
       link_(link),
-      client_(client),
-      reply_lkey_(reply_region.lkey),
-      storage_(new service::CallStorage[capacity.slots()]),
       slots_(std::make_unique<CallSlot[]>(capacity.slots())),
-      max_slots_(capacity.slots()),
       free_(capacity.slots()),
-      pending_(std::size_t{2} * capacity.receives()) {
-  const std::size_t bytes = capacity.reply_buffer_bytes;
+      reply_lkey_(reply_region.lkey),
+      pending_(std::size_t{2} * capacity.receives()),
+      client_(client),
+      storage_(new service::CallStorage[capacity.slots()]),
+      max_slots_(capacity.slots()) {
+  const std::size_t stride = buffer_stride(capacity.reply_buffer_bytes);
   for (std::uint32_t i = 0; i < max_slots_; ++i) {
     CallSlot& slot = slots_[i];
     slot.responder_ = this;
     slot.index_ = static_cast<std::uint16_t>(i);
-    slot.reply_buffer_ = reply_region.bytes.subspan(i * bytes, bytes);
+    slot.reply_buffer_ = reply_region.bytes.subspan(i * stride, capacity.reply_buffer_bytes);
     slot.peer_ = &link.peer();
     slot.peer_host_ = &link.peer_host();
     slot.client_ = &client;
@@ -164,6 +165,7 @@ void Responder::abandon(CallSlot& slot) noexcept {
   CallSlotQueue::unlink(slot);
   context_.memory.calls.forget(call_account_, slot);
   context_.memory.replies.forget(reply_account_, slot);
+  context_.refusals.forget(refusal_account_, slot);
   if (slot.parts_posted_ == 0) finish(slot);  // else with the last of them
 }
 
@@ -328,6 +330,7 @@ void Responder::on_connection_lost() noexcept {
   waiting_send_room_.clear();
   context_.memory.calls.forget_all(call_account_);
   context_.memory.replies.forget_all(reply_account_);
+  context_.refusals.forget_all(refusal_account_);
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (!slots_[i].advancing_) abandon(slots_[i]);  // one that is advancing abandons itself
   for (service::Service* service : context_.services.all()) service->client_gone(client_);

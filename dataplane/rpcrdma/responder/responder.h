@@ -21,7 +21,8 @@ namespace sluice::rpcrdma {
 
 class Responder final : private service::CallHost {
  public:
-  /// Setup: `reply_region` holds capacity.slots() buffers of capacity.reply_buffer_bytes. `client` is the
+  /// Setup: `reply_region` holds capacity.slots() buffers of capacity.reply_buffer_bytes,
+  /// buffer_stride() apart. `client` is the
   /// peer, as services see it.
   Responder(ResponderContext& context, Link& link, service::Client& client,
             const ConnectionCapacity& capacity, rdma::MemoryRegion reply_region);
@@ -139,6 +140,7 @@ class Responder final : private service::CallHost {
   bool choose_version_2(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
   bool stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept;
   bool stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
+  bool may_refuse_now(CallSlot& slot) noexcept;
   bool stage_refusal(CallSlot& slot) noexcept;
   rdma::Rkey handle_to_invalidate(const CallSlot& slot) noexcept;
   bool stage_writes(CallSlot& slot, std::span<const rdma::Sge> sources, const WriteChunk& target) noexcept;
@@ -153,30 +155,22 @@ class Responder final : private service::CallHost {
   void finish(CallSlot& slot) noexcept;
   void release_assembly(CallSlot& slot) noexcept;
 
+  // What every call needs comes first, as in the link.
   ResponderContext& context_;
   Link& link_;
-  service::Client& client_;
-  rdma::Lkey reply_lkey_;
-  std::unique_ptr<service::CallStorage[]> storage_;  ///< of the slots
   std::unique_ptr<CallSlot[]> slots_;
-  std::uint32_t max_slots_;
-  std::uint32_t open_slots_ = 0;
-  std::uint32_t next_checked_ = 0;  ///< slot
-  std::uint32_t grant_ = 1;
+  FixedStack<std::uint16_t> free_;  ///< indices
+  std::uint64_t calls_ = 0;
   std::uint32_t busy_ = 0;
+  std::uint32_t peak_busy_ = 0;
   std::uint32_t posted_ = 0;    ///< slots with a signaled work request out
   std::uint32_t replying_ = 0;  ///< of those, with their Send
+  std::uint32_t grant_ = 1;
+  rdma::Lkey reply_lkey_;
   bool holds_calls_ = false;
   bool serving_pending_ = false;  ///< serve_pending() is on the stack: the next call is not out of order
-  std::uint32_t peak_busy_ = 0;
-  std::uint64_t calls_ = 0;
   bool traced_ = false;
   bool retrying_ = false;  ///< the first of waiting_send_room_ has its turn
-
-  FixedStack<std::uint16_t> free_;  ///< indices
-  CallSlotQueue waiting_send_room_;
-  SharedMemory::Account call_account_;
-  SharedMemory::Account reply_account_;
 
   /// Messages that wait for a slot: a client may send as soon as it has a reply, before we see its
   /// completion.
@@ -185,6 +179,15 @@ class Responder final : private service::CallHost {
     Refusal refusal;
   };
   FixedRing<Pending> pending_;
+  CallSlotQueue waiting_send_room_;
+  service::Client& client_;
+  std::unique_ptr<service::CallStorage[]> storage_;  ///< of the slots
+  std::uint32_t max_slots_;
+  std::uint32_t open_slots_ = 0;
+  std::uint32_t next_checked_ = 0;  ///< slot
+  SharedMemory::Account call_account_;
+  SharedMemory::Account reply_account_;
+  ShareAccount refusal_account_;
 };
 
 /// An illegal change is made all the same: what follows it in the code relies on it.

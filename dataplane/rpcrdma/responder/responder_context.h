@@ -12,6 +12,7 @@
 #include "dataplane/rpcrdma/responder/call_slot.h"
 #include "dataplane/rpcrdma/responder/call_times.h"
 #include "dataplane/rpcrdma/responder/failed_transfers.h"
+#include "dataplane/rpcrdma/responder/refusal_pace.h"
 #include "dataplane/rpcrdma/responder/service_table.h"
 #include "dataplane/segment/trace.h"
 
@@ -34,6 +35,7 @@ struct ResponderContext {
   CallMemory memory;
   CallMeasurement measurement;
   FailedTransfers failed_transfers;
+  RefusalPace refusals;
   ReceivedMessage message;  ///< that is being decoded, where its connection has no free slot
   rdma::Sge zero_pad;       ///< three zero bytes, for XDR round-up between gathered pieces
   /// Pieces of one reply's payload stream while it is staged.

@@ -50,10 +50,10 @@ class FlowControl {
   /// The credit word of a message that is no ERROR. False when some of it cannot be counted.
   bool on_credits(CreditWord word) noexcept {
     heard_ = granted_to_us_ = true;
-    peer_limit_ = word.limit;
+    peer_limit_ = word.limit();
     const auto room = static_cast<std::uint32_t>(static_cast<std::int32_t>(kMaxBalance) - balance());
-    got_ += std::min<std::uint32_t>(word.granted, room);
-    return word.granted <= room;
+    got_ += std::min<std::uint32_t>(word.granted(), room);
+    return word.granted() <= room;
   }
   /// An ERROR gives the client its starting credit back until the server has granted one (D2-16).
   void on_error() noexcept {
@@ -71,7 +71,7 @@ class FlowControl {
   /// A message with this credit word is on its way.
   void on_send(CreditWord word) noexcept {
     ++sent_;
-    granted_ += word.granted;
+    granted_ += word.granted();
     we_granted_ = true;
   }
   void on_send_error() noexcept {
@@ -82,7 +82,7 @@ class FlowControl {
   /// Whether the peer runs short and nothing but a grant-only message tells it of new Receives (V2-042).
   bool grant_due(std::uint32_t posted) const noexcept {
     const auto mark = static_cast<std::int32_t>(std::min(window_ / 2, window_ - 2));
-    return heard_ && unused() <= mark && balance() >= 0 && offer(posted).granted > 0;
+    return heard_ && unused() <= mark && balance() >= 0 && offer(posted).granted() > 0;
   }
 
  private:

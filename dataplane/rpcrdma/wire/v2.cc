@@ -169,17 +169,13 @@ std::size_t header_bytes(const ReplyChunks& chunks) noexcept {
 
 void encode_call(xdr::Writer& writer, const Prefix& prefix, HeaderType type, rdma::Rkey invalidate,
                  const CallChunks& chunks) noexcept {
-  encode_prefix(writer, prefix, type);
-  writer.u32(static_cast<std::uint32_t>(invalidate));
+  writer.words(prefix.xid, kVersion, prefix.credit.word(), type, prefix.flags, invalidate);
   encode_chunks(writer, chunks);
 }
 
 void encode_reply(xdr::Writer& writer, const Prefix& prefix, HeaderType type,
                   const ReplyChunks& chunks) noexcept {
-  Prefix response = prefix;
-  response.flags |= kResponse;
-  encode_prefix(writer, response, type);
-  writer.u32(0);
+  writer.words(prefix.xid, kVersion, prefix.credit.word(), type, prefix.flags | kResponse, 0);
   encode_chunks(writer, chunks);
 }
 
@@ -188,8 +184,7 @@ void encode_grant(xdr::Writer& writer, CreditWord credit) noexcept {
 }
 
 void encode_error(xdr::Writer& writer, rpc::Xid xid, std::uint16_t limit, const Error& error) noexcept {
-  encode_prefix(writer, {.xid = xid, .credit = {.granted = 0, .limit = limit}, .flags = kResponse},
-                HeaderType::Error);
+  encode_prefix(writer, {.xid = xid, .credit = {0, limit}, .flags = kResponse}, HeaderType::Error);
   writer.u32(static_cast<std::uint32_t>(error.code));
   switch (error.code) {
     case ErrorCode::ReadChunks:

@@ -28,16 +28,27 @@ enum Flags : std::uint32_t {
 };
 inline constexpr std::uint32_t kKnownFlags = kResponse | kMore;
 
-/// The credit word: an increment and a bound, not one grant (section 4.3.1; V2-033).
-struct CreditWord {
-  std::uint16_t granted = 0;  ///< newly granted by the sender of the message to its receiver
-  std::uint16_t limit = 0;    ///< most that may be outstanding at the sender
-
+/// The credit word: an increment and a bound, not one grant (section 4.3.1; V2-033). Kept as one word: it is
+/// encoded and copied just after it was made, and two halves that were stored a moment ago are slow to read as
+/// one.
+class CreditWord {
+ public:
+  constexpr CreditWord() noexcept = default;
+  constexpr CreditWord(std::uint16_t granted, std::uint16_t limit) noexcept
+      : word_(std::uint32_t{limit} << 16 | granted) {}
   static constexpr CreditWord of(std::uint32_t word) noexcept {
     return {static_cast<std::uint16_t>(word), static_cast<std::uint16_t>(word >> 16)};
   }
-  constexpr std::uint32_t word() const noexcept { return std::uint32_t{limit} << 16 | granted; }
+
+  /// Newly granted by the sender of the message to its receiver.
+  constexpr std::uint16_t granted() const noexcept { return static_cast<std::uint16_t>(word_); }
+  /// Most that may be outstanding at the sender.
+  constexpr std::uint16_t limit() const noexcept { return static_cast<std::uint16_t>(word_ >> 16); }
+  constexpr std::uint32_t word() const noexcept { return word_; }
   bool operator==(const CreditWord&) const = default;
+
+ private:
+  std::uint32_t word_ = 0;
 };
 
 enum class ErrorCode : std::uint32_t {
@@ -107,6 +118,30 @@ enum class Negotiation : std::uint8_t {
 /// Decodes one received Send. The body of ConnProp is left to decode_properties(), which needs all its parts.
 DecodeResult decode(std::span<const std::byte> message,
                     Negotiation negotiation = Negotiation::Fixed) noexcept;
+
+/// Whether a message is what most are: a Msg in one piece, with a payload and without chunks. decode() has nothing
+/// to say against it; it differs from the next in XID, credits, direction and handle only.
+inline bool is_plain(std::span<const std::byte> message) noexcept {
+  if (message.size() <= kMinMsgHeaderBytes) return false;
+  const auto word = [at = message.data()](std::size_t i) { return xdr::load_u32(at + i * xdr::kUnit); };
+  const std::uint32_t flags = word(4);
+  return ((word(1) ^ kVersion) | word(3) | (flags & ~std::uint32_t{kResponse}) | word(6) | word(7) |
+          word(8)) == 0;
+}
+
+/// What decode() finds in a plain message.
+struct PlainHeader {
+  FixedHeader fixed{};
+  CreditWord credit{};
+  bool response = false;
+  rdma::Rkey invalidate{};
+};
+/// The caller has asked is_plain().
+inline PlainHeader load_plain(const std::byte* at) noexcept {
+  const FixedHeader fixed = load_fixed(at);
+  return {fixed, CreditWord::of(static_cast<std::uint32_t>(fixed.credits)),
+          xdr::load_u32(at + kFixedBytes) != 0, static_cast<rdma::Rkey>(xdr::load_u32(at + kPrefixBytes))};
+}
 
 // --- Properties (section 5)
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <vector>
 
+#include "dataplane/base/buffer_stride.h"
 #include "dataplane/rpcrdma/link/link_context.h"
 #include "tests/unit/base/counted_invariants.h"
 
@@ -61,7 +62,7 @@ class LinkTest : public ::testing::Test, private LinkOwner {
 
   LinkContext context;
   const ConnectionCapacity capacity{.call_slots = 4, .receive_bytes = 4096};
-  std::vector<std::byte> receives = std::vector<std::byte>(std::size_t{capacity.receives()} * 4096);
+  std::vector<std::byte> receives = std::vector<std::byte>(capacity.receives() * buffer_stride(4096));
   std::vector<std::byte> control = std::vector<std::byte>(kControlBuffers * kControlBytes);
   Link link{context, *this, 0, capacity, {receives, {}}, {control, {}}};
   CountingQueuePair* qp = nullptr;
@@ -71,6 +72,34 @@ class LinkTest : public ::testing::Test, private LinkOwner {
   void on_link_closed() noexcept override { ++closed; }
   bool no_calls_in_progress() const noexcept override { return true; }
 };
+
+// --- Receive buffers
+
+TEST_F(LinkTest, receive_buffers_do_not_overlap_and_begin_in_different_cache_sets) {
+  constexpr std::size_t kSets = 64;  // of a level 1 cache whose ways are as large as a page
+  open();
+  std::vector<bool> set_used(kSets);
+  for (std::uint16_t i = 0; i < capacity.receives(); ++i) {
+    const std::span<std::byte> buffer = link.receive_buffer(i);
+    EXPECT_EQ(buffer.size(), 4096u);
+    EXPECT_LE(buffer.data() + buffer.size(), receives.data() + receives.size());
+    if (i > 0) {
+      EXPECT_GE(buffer.data(), link.receive_buffer(i - 1).data() + 4096);
+    }
+    const auto set = reinterpret_cast<std::uintptr_t>(buffer.data()) / kCacheLine % kSets;
+    EXPECT_FALSE(set_used[set]) << i;
+    set_used[set] = true;
+  }
+}
+
+TEST(BufferStride, is_an_odd_number_of_cache_lines_and_holds_the_buffer) {
+  for (const std::size_t bytes : {1u, 64u, 65u, 1024u, 4096u, 8192u, 65536u, 65600u}) {
+    const std::size_t stride = buffer_stride(bytes);
+    EXPECT_GE(stride, bytes);
+    EXPECT_LE(stride, bytes + 2 * kCacheLine);
+    EXPECT_EQ(stride % (2 * kCacheLine), kCacheLine) << bytes;
+  }
+}
 
 // --- Room in the stage and in the send queue
 

@@ -32,10 +32,10 @@ TEST(FlowControl, V2_034_V2_035_each_end_begins_with_one_credit) {
   EXPECT_EQ(flow.balance(), 1);
   EXPECT_EQ(flow.unused(), 1);
   EXPECT_EQ(flow.peer_limit(), 0u);
-  flow.on_send({.granted = 5, .limit = 8});
+  flow.on_send({5, 8});
   EXPECT_EQ(flow.balance(), 0);
   EXPECT_EQ(flow.unused(), 6);
-  EXPECT_TRUE(flow.on_credits({.granted = 3, .limit = 9}));
+  EXPECT_TRUE(flow.on_credits({3, 9}));
   EXPECT_EQ(flow.balance(), 3);
   EXPECT_EQ(flow.peer_limit(), 9u);
   flow.open(4, false);
@@ -56,40 +56,40 @@ TEST(FlowControl, V2_039_V2_043_one_message_beyond_the_credits_is_the_reserve) {
 
 TEST(FlowControl, V2_043_no_more_credits_count_than_can_be_counted) {
   FlowControl flow = opened(8);
-  EXPECT_TRUE(flow.on_credits({.granted = 65534, .limit = 1}));
+  EXPECT_TRUE(flow.on_credits({65534, 1}));
   EXPECT_EQ(flow.balance(), 65535);
-  EXPECT_FALSE(flow.on_credits({.granted = 1, .limit = 1}));
+  EXPECT_FALSE(flow.on_credits({1, 1}));
   EXPECT_EQ(flow.balance(), 65535);
   flow.on_send({});
-  EXPECT_TRUE(flow.on_credits({.granted = 1, .limit = 1}));
-  EXPECT_FALSE(flow.on_credits({.granted = 2, .limit = 1}));
+  EXPECT_TRUE(flow.on_credits({1, 1}));
+  EXPECT_FALSE(flow.on_credits({2, 1}));
   EXPECT_EQ(flow.balance(), 65535);
 }
 
 TEST(FlowControl, V2_038_what_is_offered_has_a_receive_behind_it_and_one_is_kept) {
   FlowControl flow = opened(8);
   // The peer has one credit from the beginning.
-  EXPECT_EQ(flow.offer(9), (CreditWord{.granted = 7, .limit = 8}));
-  EXPECT_EQ(flow.offer(100), (CreditWord{.granted = 7, .limit = 8}));
-  EXPECT_EQ(flow.offer(8).granted, 6u);
-  EXPECT_EQ(flow.offer(3).granted, 1u);
-  EXPECT_EQ(flow.offer(2).granted, 0u);
-  EXPECT_EQ(flow.offer(0).granted, 0u);
-  flow.on_send({.granted = 7, .limit = 8});
-  EXPECT_EQ(flow.offer(9).granted, 0u);
+  EXPECT_EQ(flow.offer(9), (CreditWord{7, 8}));
+  EXPECT_EQ(flow.offer(100), (CreditWord{7, 8}));
+  EXPECT_EQ(flow.offer(8).granted(), 6u);
+  EXPECT_EQ(flow.offer(3).granted(), 1u);
+  EXPECT_EQ(flow.offer(2).granted(), 0u);
+  EXPECT_EQ(flow.offer(0).granted(), 0u);
+  flow.on_send({7, 8});
+  EXPECT_EQ(flow.offer(9).granted(), 0u);
   EXPECT_EQ(flow.on_receive(), Arrival::Credited);
-  EXPECT_EQ(flow.offer(8).granted, 0u);
-  EXPECT_EQ(flow.offer(9).granted, 1u);
+  EXPECT_EQ(flow.offer(8).granted(), 0u);
+  EXPECT_EQ(flow.offer(9).granted(), 1u);
   FlowControl wide = opened(65535);
   for (int i = 0; i < 3; ++i) static_cast<void>(wide.on_receive());
-  EXPECT_EQ(wide.offer(65536).granted, 65535u);
+  EXPECT_EQ(wide.offer(65536).granted(), 65535u);
 }
 
 TEST(FlowControl, V2_042_a_grant_is_due_when_half_the_window_is_left_and_there_is_something_to_grant) {
   for (const auto& [window, mark] : {std::pair{2u, 0}, {3u, 1}, {4u, 2}, {8u, 4}, {9u, 4}}) {
     FlowControl flow = opened(window);
     EXPECT_FALSE(flow.grant_due(window + 1)) << "nothing was received yet";
-    static_cast<void>(flow.on_credits({.granted = 10, .limit = 1}));
+    static_cast<void>(flow.on_credits({10, 1}));
     flow.on_send(flow.offer(window + 1));
     ASSERT_EQ(flow.unused(), static_cast<std::int32_t>(window));
     while (flow.unused() > mark + 1) static_cast<void>(flow.on_receive());
@@ -107,21 +107,21 @@ TEST(FlowControl, V2_039_V2_042_the_reserve_is_for_one_grant) {
   flow.on_error();  // received, but it grants no credit
   EXPECT_EQ(flow.balance(), 1);
   EXPECT_TRUE(flow.grant_due(9));
-  flow.on_send({.granted = 0, .limit = 8});
+  flow.on_send({0, 8});
   EXPECT_EQ(flow.balance(), 0);
   EXPECT_TRUE(flow.grant_due(9));
-  flow.on_send({.granted = 0, .limit = 8});
+  flow.on_send({0, 8});
   EXPECT_EQ(flow.balance(), -1);
   EXPECT_FALSE(flow.grant_due(9));
 }
 
 TEST(FlowControl, V2_009_V2_044_errors_before_the_first_grant_give_the_client_its_credit_back) {
   FlowControl client = opened(8, true);
-  client.on_send({.granted = 3, .limit = 8});
+  client.on_send({3, 8});
   EXPECT_EQ(client.balance(), 0);
   client.on_error();
   EXPECT_EQ(client.balance(), 1);
-  static_cast<void>(client.on_credits({.granted = 1, .limit = 1}));
+  static_cast<void>(client.on_credits({1, 1}));
   client.on_error();
   EXPECT_EQ(client.balance(), 2);
   // The server counts alike: an error that it sends leaves the client its first credit.
@@ -133,7 +133,7 @@ TEST(FlowControl, V2_009_V2_044_errors_before_the_first_grant_give_the_client_it
   server.on_send_error();
   EXPECT_EQ(server.unused(), 1);
   EXPECT_EQ(server.balance(), 0);
-  server.on_send({.granted = 0, .limit = 8});
+  server.on_send({0, 8});
   server.on_send_error();
   EXPECT_EQ(server.unused(), 1);
   EXPECT_EQ(server.balance(), -2);

@@ -79,7 +79,7 @@ TEST(V2Fields, each_type_of_message_and_each_defect) {
     EXPECT_EQ(decoded.header.properties.size(), some.properties) << some.what;
     EXPECT_EQ(static_cast<std::uint32_t>(decoded.header.invalidate), some.invalidate) << some.what;
     EXPECT_EQ(static_cast<std::uint32_t>(decoded.header.fixed.xid), kXid) << some.what;
-    EXPECT_EQ(decoded.header.credit, (CreditWord{.granted = 7, .limit = 64})) << some.what;
+    EXPECT_EQ(decoded.header.credit, (CreditWord{7, 64})) << some.what;
     if (some.status != Decode::BadError) {
       EXPECT_EQ(decoded.header.header_bytes, some.header_bytes) << some.what;
     }

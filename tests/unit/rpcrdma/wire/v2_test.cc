@@ -75,11 +75,46 @@ TEST(V2Codec, examples_decode_and_encode_to_the_same_bytes) {
   }
 }
 
+/// As decode() sees it.
+bool is_plain_by_decode(const Bytes& message) {
+  const auto [status, header] = decode(message);
+  return status == Decode::Ok && header.type == HeaderType::Msg && !header.more() && header.chunks.empty();
+}
+
+TEST(V2Codec, plain_messages_are_those_without_chunks_in_one_piece) {
+  std::size_t plain = 0;
+  const auto check = [&plain](const Bytes& message) {
+    ASSERT_EQ(is_plain(message), is_plain_by_decode(message));
+    if (!is_plain(message)) return;
+    ++plain;
+    const Header header = decode(message).header;
+    const PlainHeader quick = load_plain(message.data());
+    EXPECT_EQ(header.header_bytes, kMinMsgHeaderBytes);
+    EXPECT_EQ(quick.fixed.xid, header.fixed.xid);
+    EXPECT_EQ(quick.fixed.credits, header.fixed.credits);
+    EXPECT_EQ(quick.credit, header.credit);
+    EXPECT_EQ(quick.response, header.response());
+    EXPECT_EQ(quick.invalidate, header.invalidate);
+  };
+  for (const Bytes& message : messages_with_chunk_fields()) {
+    // Cut anywhere, and with each byte of the header changed in some ways.
+    for (std::size_t bytes = 0; bytes <= message.size(); ++bytes)
+      check(Bytes(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(bytes)));
+    for (std::size_t at = 0; at < std::min<std::size_t>(message.size(), 48); ++at)
+      for (const int change : {0x01, 0x02, 0x03, 0x04, 0x80}) {
+        Bytes changed = message;
+        changed[at] ^= static_cast<std::byte>(change);
+        check(changed);
+      }
+  }
+  EXPECT_GT(plain, 100u) << "of both kinds there are many";
+}
+
 TEST(V2Codec, V2_033_the_credit_word_is_an_increment_below_a_bound) {
-  const CreditWord word{.granted = 63, .limit = 64};
+  const CreditWord word{63, 64};
   EXPECT_EQ(word.word(), 0x0040003Fu);
   EXPECT_EQ(CreditWord::of(0x0040003F), word);
-  EXPECT_EQ(decode(bytes_of(golden::kB)).header.credit, (CreditWord{.granted = 127, .limit = 128}));
+  EXPECT_EQ(decode(bytes_of(golden::kB)).header.credit, (CreditWord{127, 128}));
 }
 
 TEST(V2Codec, examples_say_what_they_are_for) {
@@ -108,7 +143,7 @@ TEST(V2Codec, examples_say_what_they_are_for) {
 TEST(V2Codec, a_grant_is_known_by_its_empty_lists_alone) {
   Bytes grant(kMinMsgHeaderBytes);
   xdr::Writer writer(grant);
-  encode_grant(writer, {.granted = 32, .limit = 128});
+  encode_grant(writer, {32, 128});
   EXPECT_EQ(grant, bytes_of(golden::kF));
   xdr::store_u32(grant.data(), 77);      // whatever XID
   xdr::store_u32(grant.data() + 20, 5);  // whatever handle
@@ -124,7 +159,7 @@ TEST(V2Codec, a_reply_returns_the_chunks_with_the_lengths_written) {
   const ReplyChunks chunks{decoded.header.chunks.writes, written, decoded.header.chunks.reply, 0};
   Bytes reply(header_bytes(chunks));
   xdr::Writer writer(reply);
-  encode_reply(writer, {decoded.header.fixed.xid, {.granted = 1, .limit = 128}}, HeaderType::Msg, chunks);
+  encode_reply(writer, {decoded.header.fixed.xid, {1, 128}}, HeaderType::Msg, chunks);
   const Bytes expected = bytes_of(golden::kE);
   EXPECT_EQ(reply, Bytes(expected.begin(), expected.begin() + 60));
 }
@@ -315,7 +350,7 @@ TEST(V2Properties, what_is_encoded_decodes_to_the_same) {
   const auto encoded = [](auto&& body) {
     Bytes message(256);
     xdr::Writer writer(message);
-    encode_connprop(writer, {rpc::Xid{1}, {.granted = 3, .limit = 4}});
+    encode_connprop(writer, {rpc::Xid{1}, {3, 4}});
     body(writer);
     message.resize(writer.position());
     return message;

@@ -12,7 +12,7 @@
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 #include "controlplane/mount/segment_exports.h"
-#include "controlplane/mount/upstream_mount.h"
+#include "controlplane/mount/upstream_exports.h"
 #include "controlplane/properties/key_file.h"
 #include "controlplane/properties/psk.h"
 #include "controlplane/topology.h"
@@ -86,9 +86,10 @@ ControlPlane::ControlPlane(config::Config config)
   if (!config_.metrics_address.empty())
     exporter_ = std::make_unique<telemetry::Exporter>(config_.metrics_address, layout_);
   if (config_.mount_enabled) {
-    mount_ = std::make_unique<mount::MountServer>(config_.mount_port, config_.mount_rpcbind, mount_exports());
-    spdlog::info("MOUNT on port {}{}", mount_->port(),
-                 mount_->registered() ? ", registered with rpcbind" : "");
+    mount_ = std::make_unique<mount::MountServer>(
+        config_.mount_port, config_.mount_rpcbind ? mount::kRpcbindSocket : "",
+        [this](mount::MountStatistics& statistics) { return mount_exports(statistics); });
+    spdlog::info("MOUNT on port {}", mount_->port());
   }
   data_plane_pid_ = layout_.data_plane.pid.load();
   data_plane_alive_ = segment::alive(layout_.data_plane, segment::monotonic_ns());
@@ -182,11 +183,12 @@ bool ControlPlane::in_force() const {
 }
 
 /// NFSv3 clients ask here wherever their calls go: to exports in memory, to an upstream, to the server of [reverse].
-std::unique_ptr<mount::Exports> ControlPlane::mount_exports() const {
+std::unique_ptr<mount::Exports> ControlPlane::mount_exports(mount::MountStatistics& statistics) const {
   if (const auto* upstream = config::upstream_of(config_.block, {ulb::kNfsProgram, ulb::kNfs3Version}))
-    return mount::exports_of(*upstream);
+    return std::make_unique<mount::UpstreamExports>(*upstream, statistics);
   if (config_.block.reverse.in_use != 0)
-    return mount::exports_of(config::mount_of_server(config_.block.reverse));
+    return std::make_unique<mount::UpstreamExports>(config::mount_of_server(config_.block.reverse),
+                                                    statistics);
   return std::make_unique<mount::SegmentExports>(layout_);
 }
 
@@ -265,6 +267,12 @@ void ControlPlane::publish_statistics() {
 #define SLUICE_CM_SET(name, help) set(ControlCounter::cm_##name, agent->name);
     SLUICE_CM_STATISTICS(SLUICE_CM_SET)
 #undef SLUICE_CM_SET
+  }
+  if (mount_) {
+    const mount::MountStatistics& mount = mount_->statistics();
+#define SLUICE_MOUNT_SET(name) set(ControlCounter::mount_##name, mount.name.load(std::memory_order_relaxed));
+    SLUICE_MOUNT_STATISTICS(SLUICE_MOUNT_SET)
+#undef SLUICE_MOUNT_SET
   }
   const properties::ExchangeStatistics& exchange = exchange_->statistics();
   set(ControlCounter::properties_sets, exchange.sets);

@@ -57,7 +57,7 @@ class ControlPlane final : public admin::Operations {
   void drain(std::uint64_t now_ns);
   void publish_statistics();
   void check_data_plane(std::uint64_t now_ns);
-  std::unique_ptr<mount::Exports> mount_exports() const;
+  std::unique_ptr<mount::Exports> mount_exports(mount::MountStatistics& statistics) const;
 
   config::Config config_;
   std::unique_ptr<segment::Segment> segment_;

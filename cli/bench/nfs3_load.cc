@@ -183,29 +183,23 @@ std::uint64_t Load::pick_offset() noexcept {
   return (random_ >> 33) % blocks * config_.block_bytes;
 }
 
-bool Load::submit(Task& task, std::span<const std::byte> message, std::span<const rpcrdma::ReadItem> reads,
-                  std::span<const rpcrdma::WriteItem> writes, std::uint32_t max_reply_bytes) {
+bool Load::submit(Task& task, rpcrdma::Request& request) {
   task.started_ns = client_.now();
-  return client_.sessions()[task.session]
-      .requester
-      ->submit({.payload = message,
-                .reads = reads,
-                .writes = writes,
-                .max_reply_bytes = max_reply_bytes,
-                .completion = &completed,
-                .context = &task})
-      .has_value();
+  request.max_reply_bytes = kSmallReplyBytes;
+  request.completion = &completed;
+  request.context = &task;
+  return client_.sessions()[task.session].requester->submit(request).has_value();
 }
 
 bool Load::start(Task& task) {
   task.operation = pick();
-  bool sent = false;
+  rpcrdma::Request request;
   switch (task.operation) {
     case Operation::Null:
     case Operation::GetAttr:
     case Operation::Lookup:
-      sent = submit(task, prebuilt_[static_cast<std::size_t>(task.operation)], {}, {}, kSmallReplyBytes);
-      break;
+      request.payload = prebuilt_[static_cast<std::size_t>(task.operation)];
+      return submit(task, request);
     case Operation::Read: {
       task.offset = pick_offset();
       CallBuilder read(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Read);
@@ -214,8 +208,9 @@ bool Load::start(Task& task) {
       read.arguments().u32(config_.block_bytes);
       const rdma::Sge piece{task.buffer.data(), config_.block_bytes, region_.lkey};
       const rpcrdma::WriteItem item{{&piece, 1}};
-      sent = submit(task, read.message(), {}, {&item, 1}, kSmallReplyBytes);
-      break;
+      request.payload = read.message();
+      request.writes = {&item, 1};
+      return submit(task, request);
     }
     case Operation::Write: {
       task.offset = pick_offset();
@@ -227,11 +222,12 @@ bool Load::start(Task& task) {
         write.arguments().u32(word);
       const rdma::Sge piece{task.buffer.data(), config_.block_bytes, region_.lkey};
       const rpcrdma::ReadItem item{static_cast<rpcrdma::Position>(write.message().size()), {&piece, 1}};
-      sent = submit(task, write.message(), {&item, 1}, {}, kSmallReplyBytes);
-      break;
+      request.payload = write.message();
+      request.reads = {&item, 1};
+      return submit(task, request);
     }
   }
-  return sent;
+  return false;
 }
 
 void Load::completed(void* context, const rpcrdma::Reply& reply) noexcept {

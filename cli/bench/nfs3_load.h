@@ -67,8 +67,7 @@ class Load {
 
   bool start(Task& task);
   void record_latencies();
-  bool submit(Task& task, std::span<const std::byte> message, std::span<const rpcrdma::ReadItem> reads,
-              std::span<const rpcrdma::WriteItem> writes, std::uint32_t max_reply_bytes);
+  bool submit(Task& task, rpcrdma::Request& request);
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
   void finish(Task& task, const rpcrdma::Reply& reply) noexcept;
   Operation pick() noexcept;

@@ -157,6 +157,7 @@ json describe(const Config& config) {
       {"forward",
        {{"record_buffers", block.record_buffers},
         {"item_buffers", block.item_buffers},
+        {"request_cache", block.request_cache},
         {"callback_clients", block.callback_clients}}},
       {"upstream", describe_upstreams(block)},
       {"reverse", describe_reverse(block)},

@@ -36,7 +36,8 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
   check.integer(*table, "listen_port", reverse.listen_port, 1, 65535);
   read_address(check, *table, "server", reverse.server);
   check.integer(*table, "server_port", reverse.server_port, 1, 65535);
-  check.integer(*table, "clients", reverse.clients, 1, 1024);
+  check.integer(*table, "clients", reverse.clients, 1, 16384);
+  check.integer(*table, "connections", reverse.connections, 1, 512);
   check.integer(*table, "calls", reverse.calls, 4, 1024);
   reverse.calls = std::bit_ceil(reverse.calls);
   check.integer(*table, "record_buffers", reverse.record_buffers, 2, 4096);
@@ -49,11 +50,11 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
   if (reverse.in_use == 0) return;
   if (reverse.server == PeerAddress{} && block.driver != segment::Driver::Loopback)
     check.defect(table->source(), "server is needed: the address of the RPC-over-RDMA server.");
-  if (reverse.clients * reverse.calls > kMaxCallsOfAll)
-    check.defect(table->source(), "clients times calls is above " + std::to_string(kMaxCallsOfAll) +
+  if (reverse.connections * reverse.calls > kMaxCallsOfAll)
+    check.defect(table->source(), "connections times calls is above " + std::to_string(kMaxCallsOfAll) +
                                       ": a device has no more memory windows.");
   if (block.all_connections() > segment::kMaxConnections)
-    check.defect(table->source(), "clients and transport.max_connections are above " +
+    check.defect(table->source(), "connections and transport.max_connections are above " +
                                       std::to_string(segment::kMaxConnections) + " together.");
   if (!serves_exports_beside_upstreams(block))
     check.defect(table->source(),
@@ -77,6 +78,7 @@ nlohmann::json describe_reverse(const segment::ConfigBlock& block) {
           {"server", text(reverse.server)},
           {"server_port", reverse.server_port},
           {"clients", reverse.clients},
+          {"connections", reverse.connections},
           {"calls", reverse.calls},
           {"record_buffers", reverse.record_buffers},
           {"item_buffers", reverse.item_buffers},
@@ -91,6 +93,8 @@ segment::UpstreamConfig mount_of_server(const segment::ReverseConfig& reverse) {
   std::strcpy(server.name, "reverse");
   server.address = reverse.mount_address;
   server.mount_port = reverse.mount_port;
+  server.allowed_count = reverse.allowed_count;
+  server.allowed = reverse.allowed;
   return server;
 }
 

@@ -86,6 +86,7 @@ void read_upstream(Checker& check, const toml::table& table, segment::UpstreamCo
   check.integer(table, "call_timeout_s", out.call_timeout_s, 0, 3600);
   check.boolean(table, "privileged_port", out.privileged_port);
   check.integer(table, "mount_port", out.mount_port, 0, 65535);
+  out.allowed_count = read_prefixes(check, table, "clients", out.allowed);
   read_routes(check, table, out);
 }
 
@@ -95,6 +96,7 @@ void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBloc
   if (const toml::table* table = check.table(root, "forward")) {
     check.integer(*table, "record_buffers", block.record_buffers, 1, 4096);
     check.integer(*table, "item_buffers", block.item_buffers, 1, 65536);
+    check.integer(*table, "request_cache", block.request_cache, 16, 1u << 20);
     check.integer(*table, "callback_clients", block.callback_clients, 0, 4096);
   }
   const toml::node* node = check.take(root, "upstream");
@@ -146,6 +148,8 @@ nlohmann::json describe_upstreams(const segment::ConfigBlock& block) {
     const segment::UpstreamConfig& entry = block.upstreams[i];
     nlohmann::json programs = nlohmann::json::array();
     for (std::uint32_t r = 0; r < entry.route_count; ++r) programs.push_back(to_text(entry.routes[r]));
+    nlohmann::json clients = nlohmann::json::array();
+    for (std::uint32_t a = 0; a < entry.allowed_count; ++a) clients.push_back(to_text(entry.allowed[a]));
     list.push_back({{"name", entry.name},
                     {"address", to_string(entry.address)},
                     {"port", entry.port},
@@ -154,7 +158,8 @@ nlohmann::json describe_upstreams(const segment::ConfigBlock& block) {
                     {"max_calls", entry.max_calls},
                     {"call_timeout_s", entry.call_timeout_s},
                     {"privileged_port", entry.privileged_port != 0},
-                    {"mount_port", entry.mount_port}});
+                    {"mount_port", entry.mount_port},
+                    {"clients", clients}});
   }
   return list;
 }

@@ -7,19 +7,21 @@
 // handle is of no use to others, since the data plane looks at the name with every call.
 #pragma once
 
-#include "controlplane/mount/mount_server.h"
+#include "controlplane/mount/exports.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::mount {
 
 class SegmentExports final : public Exports {
  public:
-  /// `layout` outlives it. Only reads; any thread.
+  /// `layout` outlives it, and is only read. Answers at once.
   explicit SegmentExports(const segment::Layout& layout) : layout_(layout) {}
-  MountAnswer mount(const std::string& path, const PeerAddress& client) override;
-  std::vector<std::string> list() override;
+  void mount(const std::string& path, const Asker& asker, OnMount done) override;
+  void list(const Asker& asker, OnList done) override;
 
  private:
+  MountAnswer answer(const std::string& path, const PeerAddress& client);
+
   const segment::Layout& layout_;
 };
 

@@ -140,15 +140,16 @@ json reverse(const segment::Layout& layout, const segment::ConfigBlock& config) 
   json shown = {{"listen_port", config.reverse.listen_port},
                 {"server", to_string(config.reverse.server)},
                 {"server_port", config.reverse.server_port},
-                {"state", clients == 0     ? "idle"
-                          : connected == 0 ? "unreachable"
-                                           : "up"},
+                {"state", clients == 0                         ? "idle"
+                          : connected == 0 && outstanding != 0 ? "unreachable"
+                                                               : "up"},
                 {"clients", clients},
                 {"connected", connected},
                 {"outstanding", outstanding},
                 {"server_p50_us", microseconds(server_ns.percentile(0.5))},
                 {"server_p99_us", microseconds(server_ns.percentile(0.99))}};
-  for (const char* counter : {"calls", "replies", "failures", "timeouts"}) shown[counter] = counters[counter];
+  for (const char* counter : {"calls", "replies", "failures", "timeouts", "calls_lost", "server_resets"})
+    shown[counter] = counters[counter];
   return shown;
 }
 

@@ -5,6 +5,9 @@
 
 #include <utility>
 
+#include "controlplane/config/reverse.h"
+#include "controlplane/config/upstreams.h"
+
 namespace sluice {
 namespace {
 
@@ -31,6 +34,21 @@ TEST(Config, reactors_take_the_rdma_ports_in_turn) {
     EXPECT_EQ(block.verbs_port(reactor)->port, ports[reactor]);
   }
   EXPECT_EQ(config::parse("[device]\ndriver = \"verbs\"\n", "test").block.verbs_port(0), nullptr);
+}
+
+TEST(Config, mount_has_the_clients_of_an_upstream_and_of_the_reverse_gateway) {
+  const auto upstream = config::parse(
+      "[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\nclients = [\"192.0.2.0/24\"]\n",
+      "f");
+  const auto reverse =
+      config::parse("[reverse]\ningress = \"tcp\"\nserver = \"::1\"\nallowed = [\"192.0.2.0/24\"]\n", "f");
+  for (const segment::UpstreamConfig& asked :
+       {upstream.block.upstreams[0], config::mount_of_server(reverse.block.reverse)}) {
+    ASSERT_EQ(asked.allowed_count, 1u);
+    EXPECT_EQ(asked.allowed[0].address, PeerAddress::from_ipv4(192, 0, 2, 0));
+    EXPECT_EQ(asked.allowed[0].prefix_bits, 96u + 24);
+  }
+  EXPECT_EQ(config::describe_upstreams(upstream.block)[0]["clients"], nlohmann::json({"192.0.2.0/24"}));
 }
 
 TEST(Config, prefixes_of_both_families) {

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The parts of the MOUNT service, driven by turns: prepare() says what to wait for, turn() does what can be done
+// without waiting. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "controlplane/mount/datagrams.h"
+#include "controlplane/mount/exports.h"
+#include "controlplane/mount/procedures.h"
+#include "controlplane/mount/registration.h"
+#include "controlplane/mount/sockets.h"
+#include "controlplane/mount/statistics.h"
+#include "controlplane/mount/tcp_clients.h"
+
+namespace sluice::mount {
+
+class MountService {
+ public:
+  /// Binds `port`; zero: any that is free. `rpcbind`: path of its socket to register there, or empty. Throws
+  /// SetupError. `statistics` outlives it.
+  MountService(std::uint16_t port, const std::string& rpcbind, std::unique_ptr<Exports> exports,
+               MountStatistics& statistics);
+  MountService(const MountService&) = delete;
+  MountService& operator=(const MountService&) = delete;
+
+  std::uint16_t port() const { return sockets_.port(); }
+  std::size_t clients() const { return clients_.clients(); }
+  void prepare(PollSet& set);
+  void turn(const PollSet& set, std::uint64_t now_ns);
+
+  /// The end: only the registration is left, until finished().
+  void finish(std::uint64_t now_ns);
+  bool finished() const { return !registrar_ || registrar_->withdrawn(); }
+
+ private:
+  const std::unique_ptr<Exports> exports_;
+  Procedures procedures_;
+  Sockets sockets_;
+  TcpClients clients_;
+  std::vector<Datagrams> datagrams_;
+  std::optional<Registrar> registrar_;
+  bool finishing_ = false;
+};
+
+}  // namespace sluice::mount

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What one turn of the MOUNT thread waits for: descriptors, and the earliest deadline. One thread.
+#pragma once
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace sluice::mount {
+
+class PollSet {
+ public:
+  static constexpr std::size_t kNowhere = ~std::size_t{0};
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+  void clear() {
+    fds_.clear();
+    wake_ns_ = kNever;
+  }
+  /// Returns the place to ask events() for.
+  std::size_t add(int fd, short events) {
+    fds_.push_back({fd, events, 0});
+    return fds_.size() - 1;
+  }
+  /// Monotonic; the wait ends then at the latest. Zero: at once.
+  void wake_at(std::uint64_t deadline_ns) { wake_ns_ = std::min(wake_ns_, deadline_ns); }
+  std::uint64_t wake_ns() const { return wake_ns_; }
+
+  void wait(std::uint64_t now_ns) {
+    constexpr std::uint64_t kMillisecondNs = 1'000'000;
+    constexpr std::uint64_t kLongestMs = 60'000;
+    const std::uint64_t left_ns = wake_ns_ > now_ns ? wake_ns_ - now_ns : 0;
+    const std::uint64_t left_ms = std::min(left_ns / kMillisecondNs + (left_ns > 0 ? 1 : 0), kLongestMs);
+    if (::poll(fds_.data(), fds_.size(), static_cast<int>(left_ms)) < 0)
+      for (pollfd& entry : fds_) entry.revents = 0;
+  }
+
+  /// What poll() reported; zero for kNowhere.
+  short events(std::size_t place) const { return place < fds_.size() ? fds_[place].revents : short{0}; }
+
+ private:
+  std::vector<pollfd> fds_;
+  std::uint64_t wake_ns_ = kNever;
+};
+
+}  // namespace sluice::mount

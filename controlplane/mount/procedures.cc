@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/mount/procedures.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "controlplane/mount/protocol.h"
+
+namespace sluice::mount {
+namespace {
+
+/// Of any reply but one that lists exports.
+constexpr std::size_t kShortReplyBytes =
+    rpc::kMinReplyBytes + 3 * xdr::kUnit + kMaxHandle + kMaxFlavors * xdr::kUnit;
+
+void reply_stat(const Procedures::Reply& reply, rpc::Xid xid, rpc::AcceptStat stat) {
+  std::array<std::byte, kShortReplyBytes> room;
+  xdr::Writer writer(room);
+  rpc::encode_accepted(writer, xid, {}, stat);
+  reply(writer.written());
+}
+
+bool known_flavor(rpc::AuthFlavor flavor) {
+  return flavor == rpc::AuthFlavor::None || flavor == rpc::AuthFlavor::Sys ||
+         flavor == rpc::AuthFlavor::Short;
+}
+
+/// The reply to a call that is not for MOUNT version 3, or comes with what cannot be accepted; empty: it may be
+/// executed.
+std::span<const std::byte> refusal(xdr::Writer& writer, rpc::CallDecode decoded,
+                                   const rpc::CallHeader& header) {
+  if (decoded == rpc::CallDecode::RpcMismatch)
+    rpc::encode_rpc_mismatch(writer, header.xid);
+  else if (decoded == rpc::CallDecode::BadCred)
+    rpc::encode_auth_error(writer, header.xid, rpc::AuthStat::BadCred);
+  else if (decoded == rpc::CallDecode::BadVerf)
+    rpc::encode_auth_error(writer, header.xid, rpc::AuthStat::BadVerf);
+  else if (!known_flavor(header.credential.flavor))
+    rpc::encode_auth_error(writer, header.xid, rpc::AuthStat::RejectedCred);
+  else if (header.program != kMountProgram)
+    rpc::encode_accepted(writer, header.xid, {}, rpc::AcceptStat::ProgUnavail);
+  else if (header.version != kMountVersion)
+    rpc::encode_prog_mismatch(writer, header.xid, {}, {kMountVersion, kMountVersion});
+  return writer.written();
+}
+
+}  // namespace
+
+bool Procedures::answer(std::span<const std::byte> call, const Asker& asker, std::size_t max_reply_bytes,
+                        const Reply& reply) {
+  xdr::Reader reader(call);
+  rpc::CallHeader header;
+  const rpc::CallDecode decoded = rpc::decode_call(reader, header);
+  if (decoded == rpc::CallDecode::Truncated || decoded == rpc::CallDecode::NotACall) {
+    count(statistics_.malformed);
+    return false;
+  }
+  count(statistics_.calls);
+  std::array<std::byte, kShortReplyBytes> room;
+  xdr::Writer writer(room);
+  if (const auto refused = refusal(writer, decoded, header); !refused.empty()) {
+    reply(refused);
+    return true;
+  }
+  switch (header.procedure) {
+    case kNull:
+    case kUmnt:
+    case kUmntAll:  // mounts are not recorded
+      reply_stat(reply, header.xid, rpc::AcceptStat::Success);
+      break;
+    case kDump:
+      rpc::encode_accepted(writer, header.xid, {}, rpc::AcceptStat::Success);
+      writer.boolean(false);
+      reply(writer.written());
+      break;
+    case kMnt:
+      mount(header.xid, reader, asker, reply);
+      break;
+    case kExport:
+      list(header.xid, asker, max_reply_bytes, reply);
+      break;
+    default:
+      reply_stat(reply, header.xid, rpc::AcceptStat::ProcUnavail);
+  }
+  return true;
+}
+
+void Procedures::mount(rpc::Xid xid, xdr::Reader arguments, const Asker& asker, const Reply& reply) {
+  const std::string path(arguments.string(kMaxPath));
+  if (!arguments.ok()) {
+    count(statistics_.malformed);
+    return reply_stat(reply, xid, rpc::AcceptStat::GarbageArgs);
+  }
+  exports_.mount(path, asker, [this, xid, path, asker, reply](const MountAnswer& answer) {
+    if (answer.status == MountStatus::Acces || answer.status == MountStatus::Perm) refused(path, asker);
+    std::array<std::byte, kShortReplyBytes> room;
+    xdr::Writer writer(room);
+    rpc::encode_accepted(writer, xid, {}, rpc::AcceptStat::Success);
+    encode(writer, answer);
+    reply(writer.written());
+  });
+}
+
+void Procedures::refused(const std::string& path, const Asker& asker) {
+  count(statistics_.denied);
+  if (asker.now_ns < next_line_ns_) return;
+  next_line_ns_ = asker.now_ns + kRefusalLineNs;
+  std::string printable = path.substr(0, kMaxLoggedPath);
+  std::replace_if(
+      printable.begin(), printable.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  spdlog::info("MOUNT of {} is refused to {}", printable, to_string(asker.address));
+}
+
+void Procedures::list(rpc::Xid xid, const Asker& asker, std::size_t max_reply_bytes, const Reply& reply) {
+  exports_.list(asker, [xid, max_reply_bytes, reply](const std::vector<std::string>* paths) {
+    const std::size_t bytes = rpc::kMinReplyBytes + (paths != nullptr ? encoded_bytes(*paths) : 0);
+    if (paths == nullptr || bytes > max_reply_bytes)
+      return reply_stat(reply, xid, rpc::AcceptStat::SystemErr);
+    std::vector<std::byte> room(bytes);
+    xdr::Writer writer(room);
+    rpc::encode_accepted(writer, xid, {}, rpc::AcceptStat::Success);
+    encode(writer, *paths);
+    reply(writer.written());
+  });
+}
+
+}  // namespace sluice::mount

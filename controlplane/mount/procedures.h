@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Answers to calls of MOUNT version 3 (RFC 1813, appendix I; RFC 5531), whatever they come by. One thread,
+// MOUNT's.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "controlplane/mount/exports.h"
+#include "controlplane/mount/statistics.h"
+#include "dataplane/rpc/message.h"
+
+namespace sluice::mount {
+
+/// Between one line of the log about a refused mount and the next: who is refused could fill it.
+inline constexpr std::uint64_t kRefusalLineNs = 1'000'000'000;
+inline constexpr std::size_t kMaxLoggedPath = 128;
+
+class Procedures {
+ public:
+  using Reply = std::function<void(std::span<const std::byte>)>;
+
+  /// Both outlive it.
+  Procedures(Exports& exports, MountStatistics& statistics) : exports_(exports), statistics_(statistics) {}
+
+  /// Calls `reply` once with a message of at most `max_reply_bytes`, before it returns or later. False: `call` is
+  /// no call, and has no reply.
+  bool answer(std::span<const std::byte> call, const Asker& asker, std::size_t max_reply_bytes,
+              const Reply& reply);
+
+ private:
+  void mount(rpc::Xid xid, xdr::Reader arguments, const Asker& asker, const Reply& reply);
+  void list(rpc::Xid xid, const Asker& asker, std::size_t max_reply_bytes, const Reply& reply);
+
+  void refused(const std::string& path, const Asker& asker);
+
+  Exports& exports_;
+  MountStatistics& statistics_;
+  std::uint64_t next_line_ns_ = 0;
+};
+
+}  // namespace sluice::mount

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Our addresses at this host's rpcbind (RFC 1833). An address is registered where rpcbind has none; one of another
+// server stays. At the end only what names us is withdrawn. Asked again from time to time: rpcbind may start
+// later than we do, forget, or become free.
+//
+// One thread, MOUNT's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "controlplane/mount/poll_set.h"
+#include "controlplane/mount/protocol.h"
+#include "controlplane/mount/rpc_link.h"
+#include "controlplane/mount/statistics.h"
+
+namespace sluice::mount {
+
+inline constexpr const char* kRpcbindSocket = "/run/rpcbind.sock";
+inline constexpr std::uint64_t kRegistrationNs = 5'000'000'000;  ///< for each of rpcbind's answers
+inline constexpr std::uint64_t kRegisterAgainNs = 60'000'000'000;
+inline constexpr std::uint64_t kWithdrawNs = 1'000'000'000;  ///< in all; rpcbind may hang
+
+class Registrar {
+ public:
+  /// Universal addresses by netid; rpcbind's socket. `statistics` outlives it.
+  Registrar(std::vector<Registration> own, const std::string& socket_path, MountStatistics& statistics);
+
+  void prepare(PollSet& set);
+  void turn(const PollSet& set, std::uint64_t now_ns);
+  /// From here on it withdraws.
+  void withdraw(std::uint64_t now_ns);
+  bool withdrawn() const { return state_ == State::Gone; }
+
+ private:
+  enum class State : std::uint8_t {
+    Resting,      ///< until the next check
+    Asking,       ///< for what is registered, and then for what is missing
+    Withdrawing,  ///< the same, to remove ours
+    Gone,
+  };
+  enum class Outcome : std::uint8_t { Unknown, NoRpcbind, Foreign, Registered };
+
+  void ask(std::uint64_t now_ns);
+  void found(Failure failure, xdr::Reader results);
+  void register_missing(const std::vector<Registration>& known);
+  void remove_own(const std::vector<Registration>& known);
+  void call(const Procedure& procedure, const Registration& registration);
+  void called(bool accepted);
+  void settle(Outcome outcome);
+
+  const std::vector<Registration> own_;
+  MountStatistics& statistics_;
+  RpcLink rpcbind_;
+  State state_ = State::Resting;
+  Outcome outcome_ = Outcome::Unknown;
+  std::uint64_t now_ns_ = 0;
+  std::uint64_t next_ns_ = 0;
+  std::uint64_t deadline_ns_ = 0;  ///< of the withdrawal
+  std::size_t calls_ = 0;          ///< that rpcbind has not answered
+  bool refused_ = false;
+  bool removing_ = false;
+  std::string foreign_;  ///< of other servers, for the log
+};
+
+}  // namespace sluice::mount

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/mount/rpc_link.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "dataplane/rpc/message.h"
+#include "dataplane/tcp/sockets.h"
+
+namespace sluice::mount {
+namespace {
+
+/// Of a call: mark, header, a credential, and arguments.
+constexpr std::size_t kMaxHeaderBytes = 4 + rpc::kMinCallBytes + rpc::kMaxAuthBytes;
+
+std::vector<std::byte> call_record(std::uint32_t xid, const Procedure& procedure,
+                                   std::span<const std::byte> arguments, bool credential) {
+  std::array<std::byte, rpc::kMaxAuthBytes> body;
+  xdr::Writer sys(body);
+  char host[rpc::kMaxMachineName + 1] = "";
+  ::gethostname(host, sizeof host - 1);
+  rpc::encode_auth_sys(sys, {.machine_name = host, .uid = ::geteuid(), .gid = ::getegid()});
+  rpc::CallHeader header{.xid = rpc::Xid{xid},
+                         .program = procedure.program,
+                         .version = procedure.version,
+                         .procedure = procedure.procedure,
+                         .credential = {},
+                         .verifier = {}};
+  if (credential) header.credential = {rpc::AuthFlavor::Sys, sys.written()};
+  std::vector<std::byte> record(kMaxHeaderBytes + arguments.size());
+  xdr::Writer writer(record);
+  const std::size_t mark = writer.reserve_u32();
+  rpc::encode_call(writer, header);
+  writer.opaque_fixed(arguments);
+  constexpr std::uint32_t kLastFragment = 1u << 31;
+  writer.patch_u32(mark, kLastFragment | static_cast<std::uint32_t>(writer.position() - 4));
+  record.resize(writer.position());
+  return record;
+}
+
+int open_socket(const Server& server) {
+  int fd;
+  if (server.address.ss_family == AF_UNIX)
+    fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  else
+    fd = tcp::connecting_socket(server.address.ss_family, server.privileged_port, tcp::kPeerTimeoutMs);
+  if (fd >= 0) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  return fd;
+}
+
+}  // namespace
+
+const char* to_string(Failure failure) {
+  switch (failure) {
+    case Failure::None:
+      return "answers";
+    case Failure::NoPrivilegedPort:
+      return "wants a port below 1024, of which none can be had: the control plane needs "
+             "CAP_NET_BIND_SERVICE";
+    case Failure::Unreachable:
+      return "cannot be reached";
+    case Failure::Lost:
+      return "ends the connection without an answer";
+    case Failure::TimedOut:
+      return "does not answer";
+    case Failure::Refused:
+      return "refuses the call, or answers with a defect";
+  }
+  return "";
+}
+
+void RpcLink::set_server(const Server& server) {
+  const bool same = server.address_bytes == server_.address_bytes &&
+                    std::memcmp(&server.address, &server_.address, sizeof server.address) == 0;
+  if (!same) close();
+  server_ = server;
+}
+
+void RpcLink::call(const Procedure& procedure, std::span<const std::byte> arguments, bool credential,
+                   std::uint64_t now_ns, std::uint64_t deadline_ns, Done done) {
+  const std::uint32_t xid = next_xid_++;
+  calls_.push_back({.xid = xid,
+                    .record = call_record(xid, procedure, arguments, credential),
+                    .deadline_ns = deadline_ns,
+                    .sent_ns = now_ns,
+                    .repeated = false,
+                    .done = std::move(done)});
+  if (state_ != State::Up) return;
+  unsent_.insert(unsent_.end(), calls_.back().record.begin(), calls_.back().record.end());
+}
+
+void RpcLink::open(std::uint64_t now_ns) {
+  if (now_ns < next_open_ns_) return;
+  next_open_ns_ = now_ns + kReopenNs;
+  fd_ = open_socket(server_);
+  if (fd_ < 0) {
+    const bool port = server_.privileged_port && (fd_ == -EACCES || fd_ == -EADDRINUSE);
+    fd_ = -1;
+    return fail_all(port ? Failure::NoPrivilegedPort : Failure::Unreachable);
+  }
+  const auto* address = reinterpret_cast<const sockaddr*>(&server_.address);
+  state_ = State::Connecting;
+  if (::connect(fd_, address, server_.address_bytes) == 0) return connected(now_ns);
+  if (errno == EINPROGRESS) return;
+  close();
+  fail_all(Failure::Unreachable);
+}
+
+void RpcLink::connected(std::uint64_t now_ns) {
+  state_ = State::Up;
+  ++connections_;
+  for (Call& call : calls_) {
+    call.sent_ns = now_ns;
+    unsent_.insert(unsent_.end(), call.record.begin(), call.record.end());
+  }
+  send();
+}
+
+void RpcLink::send() {
+  while (sent_ < unsent_.size()) {
+    const ssize_t bytes = ::send(fd_, unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
+    if (bytes < 0) return;  // what ended the connection is seen by receive()
+    sent_ += static_cast<std::size_t>(bytes);
+  }
+  unsent_.clear();
+  sent_ = 0;
+}
+
+void RpcLink::receive() {
+  const std::uint32_t connection = connections_;
+  constexpr int kReceivesPerTurn = 16;
+  for (int i = 0; i < kReceivesPerTurn; ++i) {
+    const std::span<std::byte> room = stream_.room();
+    const ssize_t bytes = ::recv(fd_, room.data(), room.size(), 0);
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (bytes <= 0) return lost();
+    stream_.received(static_cast<std::size_t>(bytes));
+    for (;;) {
+      const auto step = stream_.next();
+      if (step == tcp::RecordStream::Step::Broken) return lost();
+      if (step == tcp::RecordStream::Step::NeedBytes) break;
+      if (step == tcp::RecordStream::Step::NeedMemory) {
+        long_reply_.resize(kMaxReplyBytes);
+        stream_.lend(long_reply_.data());
+        continue;
+      }
+      // A copy: the call's end may end this connection, and with it the stream.
+      const std::vector<std::byte> reply(stream_.record().begin(), stream_.record().end());
+      stream_.take_memory();
+      take_reply(reply);
+      if (connections_ != connection || state_ != State::Up) return;
+    }
+  }
+}
+
+void RpcLink::take_reply(std::span<const std::byte> reply) {
+  xdr::Reader reader(reply);
+  const auto decoded = rpc::decode_reply(reader);
+  // Of a reply that is too long, and was skipped, the xid is all that there is.
+  xdr::Reader first(reply);
+  const std::uint32_t xid = first.u32();
+  const auto at =
+      std::find_if(calls_.begin(), calls_.end(), [&](const Call& call) { return call.xid == xid; });
+  if (!first.ok() || at == calls_.end()) return;  // it came too late
+  const Done done = std::move(at->done);
+  calls_.erase(at);
+  if (decoded.ok && decoded.header.success())
+    done(Failure::None, reader);
+  else
+    done(Failure::Refused, {});
+}
+
+/// Calls that have not been repeated yet are sent on the next connection.
+void RpcLink::lost() {
+  close();
+  std::vector<Call> ended;
+  for (std::size_t i = 0; i < calls_.size();) {
+    if (std::exchange(calls_[i].repeated, true)) {
+      ended.push_back(std::move(calls_[i]));
+      calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  for (const Call& call : ended) call.done(Failure::Lost, {});
+}
+
+void RpcLink::expire(std::uint64_t now_ns) {
+  std::vector<Call> ended;
+  for (std::size_t i = 0; i < calls_.size();) {
+    if (calls_[i].deadline_ns <= now_ns) {
+      ended.push_back(std::move(calls_[i]));
+      calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  const bool silent = std::any_of(ended.begin(), ended.end(),
+                                  [&](const Call& call) { return now_ns - call.sent_ns >= kSilentLinkNs; });
+  if (silent) close();
+  for (const Call& call : ended) call.done(Failure::TimedOut, {});
+}
+
+void RpcLink::fail_all(Failure failure) {
+  std::vector<Call> ended;
+  ended.swap(calls_);
+  for (const Call& call : ended) call.done(failure, {});
+}
+
+void RpcLink::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+  state_ = State::Down;
+  place_ = PollSet::kNowhere;
+  unsent_.clear();
+  sent_ = 0;
+  stream_.reset();
+}
+
+void RpcLink::prepare(PollSet& set) {
+  place_ = PollSet::kNowhere;
+  if (state_ == State::Down) {
+    if (!calls_.empty()) set.wake_at(next_open_ns_);
+    for (const Call& call : calls_) set.wake_at(call.deadline_ns);
+    return;
+  }
+  const bool writing = state_ == State::Connecting || sent_ < unsent_.size();
+  place_ = set.add(fd_, static_cast<short>((state_ == State::Up ? POLLIN : 0) | (writing ? POLLOUT : 0)));
+  for (const Call& call : calls_) set.wake_at(call.deadline_ns);
+  if (calls_.empty()) set.wake_at(idle_since_ns_ + kIdleLinkNs);
+}
+
+void RpcLink::turn(const PollSet& set, std::uint64_t now_ns) {
+  const short events = set.events(place_);
+  if (state_ == State::Connecting && events != 0) {
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    ::getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &bytes);
+    if (error == 0) {
+      connected(now_ns);
+    } else {
+      close();
+      fail_all(Failure::Unreachable);
+    }
+  } else if (state_ == State::Up && events != 0) {
+    if ((events & POLLOUT) != 0) send();
+    if ((events & ~POLLOUT) != 0) receive();
+  }
+  expire(now_ns);
+  if (!calls_.empty()) idle_since_ns_ = now_ns;
+  if (state_ == State::Down && !calls_.empty()) open(now_ns);
+  if (state_ != State::Down && calls_.empty() && now_ns >= idle_since_ns_ + kIdleLinkNs) close();
+}
+
+}  // namespace sluice::mount

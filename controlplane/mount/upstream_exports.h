@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exports of an upstream server, as its MOUNT version 3 service has them (RFC 1813, appendix I). Its file handles
+// are valid in the calls that are forwarded to it. It sees the address of the gateway and exports to that, so
+// that its answer is the same for every client: which client may have it is decided here.
+//
+// Clients wait while it is asked; nothing else does. Who asks the same shares the question, and an answer is good
+// for some seconds.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "controlplane/mount/exports.h"
+#include "controlplane/mount/protocol.h"
+#include "controlplane/mount/rpc_link.h"
+#include "controlplane/mount/statistics.h"
+#include "dataplane/segment/config_block.h"
+
+namespace sluice::mount {
+
+/// A question to an upstream fails after this time, in which its rpcbind was asked for the port as well.
+inline constexpr std::uint64_t kQuestionNs = 5'000'000'000;
+inline constexpr std::uint64_t kAnswerAgeNs = 10'000'000'000;
+inline constexpr std::size_t kMaxAnswers =
+    256;  ///< remembered, of at most kMaxPath and 64 bytes each, and one list
+inline constexpr std::uint64_t kPortAgeNs = 60'000'000'000;
+/// Between one line of the log about the upstream and the next.
+inline constexpr std::uint64_t kReportNs = 10'000'000'000;
+/// Clients that wait for an upstream: of all, of one network, and those who have asked by a datagram.
+inline constexpr std::size_t kMaxWaiting = 256;
+inline constexpr std::size_t kMaxWaitingOfNetwork = 32;
+inline constexpr std::size_t kMaxWaitingDatagrams = 128;
+
+class UpstreamExports final : public Exports {
+ public:
+  /// `statistics` outlives it. `rpcbind_port`: of the upstream's rpcbind; another one in tests.
+  UpstreamExports(const segment::UpstreamConfig& upstream, MountStatistics& statistics,
+                  std::uint16_t rpcbind_port = kRpcbindPort);
+  void mount(const std::string& path, const Asker& asker, OnMount done) override;
+  void list(const Asker& asker, OnList done) override;
+  void prepare(PollSet& set) override;
+  void turn(const PollSet& set, std::uint64_t now_ns) override;
+
+  std::size_t remembered() const { return answers_.size(); }
+
+ private:
+  struct Answer {
+    MountAnswer mount;
+    std::vector<std::string> paths;
+    std::uint64_t good_until_ns = 0;
+  };
+  /// What is asked: a path to mount, or the list of exports.
+  struct Subject {
+    bool list = false;
+    std::string path;
+    bool operator<(const Subject& other) const {
+      return std::tie(list, path) < std::tie(other.list, other.path);
+    }
+  };
+  struct Waiter {
+    PeerAddress network;
+    bool connected = true;
+    std::function<void(const Answer*)> done;  ///< null: there is none
+  };
+  struct Question {
+    std::vector<Waiter> waiters;
+    std::uint64_t deadline_ns = 0;
+    bool asked_port_twice = false;
+  };
+
+  void ask(const Subject& subject, const Asker& asker, std::function<void(const Answer*)> done);
+  bool room_for(const Asker& asker) const;
+  const Answer* remembered(const Subject& subject, std::uint64_t now_ns) const;
+  void find_port(const Subject& subject);
+  void port_found(Failure failure, xdr::Reader results);
+  void send(const Subject& subject);
+  void replied(const Subject& subject, Failure failure, xdr::Reader results);
+  void finish(const Subject& subject, Failure failure, const Answer* answer);
+  void remember(const Subject& subject, const Answer& answer);
+  void report(Failure failure);
+
+  const segment::UpstreamConfig upstream_;
+  MountStatistics& statistics_;
+  RpcLink rpcbind_;
+  RpcLink mount_;
+  std::uint64_t now_ns_ = 0;
+  std::uint16_t port_ = 0;  ///< zero: not known
+  std::uint64_t port_until_ns_ = PollSet::kNever;
+  bool finding_port_ = false;
+  std::deque<Subject> without_port_;  ///< questions that wait for the port
+  std::map<Subject, Question> questions_;
+  std::map<Subject, Answer> answers_;
+  Failure reported_ = Failure::None;
+  std::uint64_t next_report_ns_ = 0;
+};
+
+}  // namespace sluice::mount

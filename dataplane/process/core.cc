@@ -5,7 +5,7 @@
 
 namespace sluice::process {
 
-Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices,
+Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, const Shared& shared,
            segment::Layout& layout, Clock clock)
     : device(devices.make_device(config, number)),
       engine(*device, engine_config(config)),
@@ -13,13 +13,14 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
   segment::ReactorArea& area = layout.reactors[number];
   engine.add_service(null);
   if (config.upstream_count > 0) {
-    upstreams = std::make_unique<forward::Upstreams>(*device, upstreams_config(config, area), clock);
+    upstreams =
+        std::make_unique<forward::Upstreams>(*device, upstreams_config(config, area, shared.caches), clock);
     for (const auto& service : upstreams->services()) engine.add_service(*service);
     reactor.add_poller(*upstreams);
   }
-  if (config.reverse.in_use != 0) {
-    ingress = std::make_unique<ingress::Ingress>(engine, reactor.dialer(), ingress_config(config),
-                                                 area.ingress, clock);
+  if (shared.listener != nullptr) {
+    ingress = std::make_unique<ingress::Ingress>(engine, reactor.dialer(), *shared.listener,
+                                                 ingress_config(config), area.ingress, clock);
     reactor.add_poller(*ingress);
   }
   if (auto* manager = device->connection_manager(); manager != nullptr && config.reverse.in_use == 0)

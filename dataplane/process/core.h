@@ -17,9 +17,14 @@
 namespace sluice::process {
 
 struct Core {
-  /// Setup; throws SetupError. `devices`, `layout` and what `clock` needs outlive the core.
-  Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, segment::Layout& layout,
-       Clock clock);
+  /// What the cores of a process have in common.
+  struct Shared {
+    const ingress::Listener* listener = nullptr;  ///< null without the reverse gateway
+    forward::RequestCaches caches = {};           ///< of the upstreams
+  };
+  /// Setup; throws SetupError. `devices`, the listener, `layout` and what `clock` needs outlive the core.
+  Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& devices, const Shared& shared,
+       segment::Layout& layout, Clock clock);
 
   // Built in order and destroyed in reverse.
   std::unique_ptr<rdma::Device> device;

@@ -12,6 +12,7 @@
 #include "dataplane/process/clocks.h"
 #include "dataplane/process/debug_anchor.h"
 #include "dataplane/process/memory_table.h"
+#include "dataplane/process/settings.h"
 #include "dataplane/segment/notify.h"
 
 namespace sluice::process {
@@ -25,10 +26,11 @@ constexpr int kPollsPerBeatOfCapture = 20;  ///< while packets are written to a 
 }  // namespace
 
 DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Layout& layout)
-    : config_(config), layout_(layout), devices_(config) {
+    : config_(config), layout_(layout), devices_(config), listener_(make_listener(config)) {
   set_wall_clock();
+  const Core::Shared shared{.listener = listener_.get(), .caches = request_caches(config)};
   for (std::uint32_t i = 0; i < config.reactors; ++i)
-    cores_.push_back(std::make_unique<Core>(config, i, devices_, layout, &tsc_ns));
+    cores_.push_back(std::make_unique<Core>(config, i, devices_, shared, layout, &tsc_ns));
   exports_ = std::make_unique<Exports>(config, *cores_[0], layout, &wall_ns);
   for (std::uint32_t i = 1; i < config.reactors; ++i) exports_->lend_to(*cores_[i]);
   for (auto& core : cores_) core->reactor.measure_calls();

@@ -36,6 +36,7 @@ class DataPlane {
   segment::Layout& layout_;
   // Built in order and destroyed in reverse.
   Devices devices_;
+  std::unique_ptr<ingress::Listener> listener_;  ///< null without the reverse gateway
   std::vector<std::unique_ptr<Core>> cores_;
   std::unique_ptr<Exports> exports_;
 };

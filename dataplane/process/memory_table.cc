@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "dataplane/base/buffer_stride.h"
 #include "dataplane/ingress/ingress.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/segment/segment.h"
@@ -24,12 +25,17 @@ std::uint64_t upstream_bytes(const segment::ConfigBlock& config) {
   return std::uint64_t{config.reactors} * config.upstream_count * each;
 }
 
+std::uint64_t cache_bytes(const segment::ConfigBlock& config) {
+  return std::uint64_t{config.upstream_count} * config.request_cache * forward::kKeptBytes;
+}
+
 std::uint64_t reverse_bytes(const segment::ConfigBlock& config) {
   const segment::ReverseConfig& reverse = config.reverse;
   if (reverse.in_use == 0) return 0;
   return config.reactors * (reverse.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
                             reverse.item_buffers * std::uint64_t{tcp::kStreamBytes} +
-                            reverse.clients * ingress::client_bytes(reverse.calls));
+                            reverse.clients * ingress::client_bytes() +
+                            reverse.connections * ingress::server_connection_bytes(reverse.calls));
 }
 
 Line driver_line(const segment::ConfigBlock& config) {
@@ -58,14 +64,15 @@ segment::MemoryTable memory_table(const segment::ConfigBlock& config) {
   const std::uint64_t slots = connections * engine.capacity.slots();
   const Line lines[] = {
       {"file data (resident as files grow)", export_bytes(config)},
-      {"Receive buffers", connections * engine.capacity.receives() * config.inline_bytes},
+      {"Receive buffers", connections * engine.capacity.receives() * buffer_stride(config.inline_bytes)},
       {"Receives that connections share", reactors * config.shared_receives * config.inline_bytes},
-      {"reply buffers of call slots", slots * config.reply_buffer_bytes},
+      {"reply buffers of call slots", slots * buffer_stride(config.reply_buffer_bytes)},
       {"long-call buffers",
        reactors * (engine.call_buffers + engine.assembly_buffers) * engine.call_buffer_bytes},
       {"buffers for short ones of both", reactors * small_buffer_bytes(engine)},
       {"large reply buffers", reactors * config.large_reply_buffers * engine.reply_buffer_bytes},
       {"replies of upstreams", upstream_bytes(config)},
+      {"calls kept in case they come again", cache_bytes(config)},
       {"calls and replies of the reverse gateway", reverse_bytes(config)},
       {"call slots", slots * (sizeof(rpcrdma::CallSlot) + sizeof(service::CallStorage))},
       {"inodes and directory entries (resident as files are made)",

@@ -100,20 +100,36 @@ reactor::DialConfig dial_config(const segment::ConfigBlock& config) {
 
 ingress::IngressConfig ingress_config(const segment::ConfigBlock& config) {
   const segment::ReverseConfig& from = config.reverse;
-  ingress::IngressConfig to{.allowed = {from.allowed.begin(), from.allowed.begin() + from.allowed_count},
-                            .clients = from.clients,
-                            .calls = from.calls,
-                            .inline_bytes = config.inline_bytes,
-                            .record_buffers = require_pool("[reverse] record_buffers", from.record_buffers,
-                                                           {{"a long call", 1}, {"its reply", 1}}),
-                            .item_buffers = from.item_buffers,
-                            .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000};
-  to.address_bytes =
-      tcp::socket_address(from.listen_address, static_cast<std::uint16_t>(from.listen_port), to.address);
-  return to;
+  return {.allowed = {from.allowed.begin(), from.allowed.begin() + from.allowed_count},
+          .clients = from.clients,
+          .connections = from.connections,
+          .calls = from.calls,
+          .inline_bytes = config.inline_bytes,
+          .record_buffers = require_pool("[reverse] record_buffers", from.record_buffers,
+                                         {{"a long call", 1}, {"its reply", 1}}),
+          .item_buffers = from.item_buffers,
+          .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000};
 }
 
-forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area) {
+std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& config) {
+  const segment::ReverseConfig& from = config.reverse;
+  if (from.in_use == 0) return nullptr;
+  sockaddr_storage address{};
+  const socklen_t bytes =
+      tcp::socket_address(from.listen_address, static_cast<std::uint16_t>(from.listen_port), address);
+  return std::make_unique<ingress::Listener>(address, bytes);
+}
+
+forward::RequestCaches request_caches(const segment::ConfigBlock& config) {
+  forward::RequestCaches caches;
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i)
+    caches.push_back(std::make_shared<forward::RequestCache>(config.request_cache,
+                                                             config.reactors * config.all_connections()));
+  return caches;
+}
+
+forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
+                                          const forward::RequestCaches& caches) {
   const forward::ReplyBuffers replies{
       .records = require_pool("[forward] record_buffers", config.record_buffers,
                               {{"a call with a long reply, until it is released", 1}}),
@@ -124,6 +140,7 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
     const segment::UpstreamConfig& from = config.upstreams[i];
     forward::UpstreamSetup setup{
         .config = upstream_config(config, from, replies), .routes = {}, .area = &area.upstreams[i]};
+    setup.config.cache = caches[i];
     for (std::uint32_t r = 0; r < from.route_count; ++r)
       setup.routes.push_back({from.routes[r].program, from.routes[r].version});
     upstreams.upstreams.push_back(std::move(setup));

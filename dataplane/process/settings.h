@@ -24,7 +24,12 @@ reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::u
 rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config);
 reactor::DialConfig dial_config(const segment::ConfigBlock& config);
 ingress::IngressConfig ingress_config(const segment::ConfigBlock& config);
-forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area);
+/// Null without the reverse gateway.
+std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& config);
+/// Of the upstreams in order, for all reactors.
+forward::RequestCaches request_caches(const segment::ConfigBlock& config);
+forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
+                                          const forward::RequestCaches& caches);
 /// Whether files in memory are served: not by the reverse gateway, nor where NFS 3 goes to an upstream.
 bool serves_memory(const segment::ConfigBlock& config);
 /// Bytes reserved for the memory exports; a minimum when no program serves them.

@@ -56,9 +56,11 @@ struct UpstreamConfig {
   std::uint32_t port = 2049;
   std::uint32_t connections = 4;  ///< shared by clients; dedicated ones come on top
   std::uint32_t max_calls = 1024;
-  std::uint32_t call_timeout_s = 120;
+  std::uint32_t call_timeout_s = 0;
   std::uint32_t privileged_port = 0;
-  std::uint32_t mount_port = 0;  ///< zero: asked from the upstream's rpcbind
+  std::uint32_t mount_port = 0;     ///< zero: asked from the upstream's rpcbind
+  std::uint32_t allowed_count = 0;  ///< of those that MOUNT gives its exports to; zero: every address
+  std::array<AllowedPrefix, kMaxAllowed> allowed;
   std::uint32_t route_count = 0;
   std::array<RouteConfig, kMaxRoutes> routes;
 };
@@ -70,14 +72,15 @@ struct ReverseConfig {
   std::uint32_t listen_port = 2049;
   PeerAddress server;
   std::uint32_t server_port = 20049;
-  std::uint32_t clients = 16;  ///< per reactor
-  std::uint32_t calls = 64;    ///< outstanding per client; a power of two
+  std::uint32_t clients = 256;     ///< TCP connections per reactor
+  std::uint32_t connections = 16;  ///< to the server, per reactor: clients with calls have one each
+  std::uint32_t calls = 64;        ///< outstanding per connection; a power of two
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 256;
-  std::uint32_t call_timeout_s = 120;
-  PeerAddress mount_address;        ///< the server's MOUNT service over TCP, which our MOUNT service asks
-  std::uint32_t mount_port = 0;     ///< zero: asked from rpcbind at that address
-  std::uint32_t allowed_count = 0;  ///< zero: every address
+  std::uint32_t call_timeout_s = 0;  ///< zero: never
+  PeerAddress mount_address;         ///< the server's MOUNT service over TCP, which our MOUNT service asks
+  std::uint32_t mount_port = 0;      ///< zero: asked from rpcbind at that address
+  std::uint32_t allowed_count = 0;   ///< zero: every address
   std::array<AllowedPrefix, kMaxAllowed> allowed;
 };
 
@@ -149,12 +152,13 @@ struct ConfigBlock {
   std::array<UpstreamConfig, kMaxUpstreams> upstreams;
   std::uint32_t record_buffers = 128;   ///< per reactor and upstream, for calls with long replies
   std::uint32_t item_buffers = 512;     ///< per reactor and upstream, for calls with short replies
+  std::uint32_t request_cache = 4096;   ///< calls and replies kept per upstream
   std::uint32_t callback_clients = 64;  ///< per reactor: clients that upstreams may call back
   ReverseConfig reverse;
 
   /// Per reactor: from clients, and from the reverse gateway to its server.
   std::uint32_t all_connections() const noexcept {
-    return max_connections + (reverse.in_use != 0 ? reverse.clients : 0);
+    return max_connections + (reverse.in_use != 0 ? reverse.connections : 0);
   }
 
   /// The configured port that `reactor` polls; null: the first usable port. Points into this block.

@@ -35,6 +35,7 @@
   X(waits_send_queue, wait, "Calls that waited for room in the send queue")                                      \
   X(waits_call_memory, wait, "Calls that waited for a long-call buffer")                                         \
   X(waits_reply_memory, wait, "Calls that waited for a large reply buffer")                                      \
+  X(waits_refusal, wait, "Error messages that waited because the turn had sent its share of them")               \
   X(waits_credit, wait, "Times that our calls waited for a credit")                                              \
   X(waits_assembly, wait, "Times that continued messages waited for memory")                                     \
   X(grants_received, rx, "Version 2 messages received that only carry credits")                                  \
@@ -140,7 +141,21 @@
   X(policy_recomputations, credit_policy, recomputations)                                       \
   X(policy_changes, credit_policy, grants_changed)                                              \
   X(keeper_reaped, connection_keeper, reaped)                                                   \
-  X(keeper_commands_lost, connection_keeper, commands_lost)
+  X(keeper_commands_lost, connection_keeper, commands_lost)                                     \
+  X(mount_calls, mount, calls)                                                                  \
+  X(mount_malformed, mount, malformed)                                                          \
+  X(mount_denied, mount, denied)                                                                \
+  X(mount_connections, mount, connections)                                                      \
+  X(mount_connections_refused, mount, connections_refused)                                      \
+  X(mount_connections_replaced, mount, connections_replaced)                                    \
+  X(mount_connections_overdue, mount, connections_overdue)                                      \
+  X(mount_records_too_long, mount, records_too_long)                                            \
+  X(mount_questions, mount, questions)                                                          \
+  X(mount_questions_cached, mount, questions_cached)                                            \
+  X(mount_questions_failed, mount, questions_failed)                                            \
+  X(mount_questions_timed_out, mount, questions_timed_out)                                      \
+  X(mount_questions_refused, mount, questions_refused)                                          \
+  X(mount_registrations_foreign, mount, registrations_foreign)
 // clang-format on
 
 namespace sluice::segment {

@@ -16,13 +16,17 @@ namespace sluice::segment {
 // X(name, help)
 #define SLUICE_INGRESS_COUNTERS(X)                                                                           \
   X(clients_accepted, "TCP connections accepted from clients")                                               \
-  X(clients_refused, "TCP connections closed at once: address not allowed, or all client entries in use")    \
+  X(clients_refused, "TCP connections closed at once: address not allowed")                                  \
   X(clients_ended, "TCP connections of clients that have ended")                                             \
   X(clients_stuck, "TCP connections closed because a record or a reply made no progress")                    \
   X(calls, "Calls of clients forwarded to the server")                                                       \
   X(replies, "Replies of the server given to clients")                                                       \
-  X(failures, "Calls answered with SYSTEM_ERR: not sent to the server, or its reply was unusable")           \
-  X(timeouts, "Calls answered with SYSTEM_ERR because the server did not answer in time")                    \
+  X(failures, "Calls that the server refused with an error of RPC-over-RDMA: answered with SYSTEM_ERR")      \
+  X(timeouts, "Calls that the server did not answer within call_timeout_s, among those lost")                \
+  X(calls_lost, "Calls that can get no reply any more: their client was disconnected to send them again")    \
+  X(clients_reset, "TCP connections closed for the client to send its calls again")                          \
+  X(probes, "NULL calls to ask a silent server whether it still answers")                                    \
+  X(server_resets, "Connections to the server made again because it answered nothing, not even a NULL call") \
   X(bad_records, "Records of clients that are not RPC messages, and invalid record lengths")                 \
   X(long_records, "Records of clients that are longer than any call")                                        \
   X(bad_calls, "Calls refused by the gateway: another RPC version, or credentials too long")                 \
@@ -34,6 +38,11 @@ namespace sluice::segment {
   X(disconnects, "Connections to the server that ended or failed while their client was connected")          \
   X(callbacks, "Calls of the server passed on to clients")                                                   \
   X(callbacks_refused, "Calls of the server that no client could take or answer")                            \
+  X(waits_client,                                                                                            \
+    "Times that all client entries came to be in use: new TCP connections wait or go to another reactor")    \
+  X(waits_connection, "Times that a client with a call waited for a connection to the server")               \
+  X(connections_taken,                                                                                       \
+    "Connections to the server given up because their client had no calls and another one waited")           \
   X(waits_call, "Times that a client's next call waited because the limit of outstanding calls was reached") \
   X(waits_memory, "Times that a client's next call waited for memory")                                       \
   X(sent_bytes, "Bytes sent to clients")                                                                     \
@@ -54,8 +63,8 @@ inline constexpr CounterInfo kIngressCounters[] = {
 
 struct IngressArea {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(IngressCounter::kCount)> counters{};
-  std::atomic<std::uint32_t> clients{0};      ///< open TCP connections
-  std::atomic<std::uint32_t> connected{0};    ///< of these, with an open connection to the server
+  std::atomic<std::uint32_t> clients{0};      ///< TCP connections
+  std::atomic<std::uint32_t> connected{0};    ///< open connections to the server
   std::atomic<std::uint32_t> outstanding{0};  ///< calls received and not answered
   Histogram server_ns;                        ///< from receiving a call to the server's reply
 };

@@ -21,15 +21,29 @@ inline constexpr std::uint32_t kMaxUpstreams = 8;
   X(calls, "Calls sent to the upstream, those sent again included")                                      \
   X(replies, "Replies of the upstream that matched an outstanding call")                                 \
   X(resent, "Calls sent again because their connection was lost")                                        \
-  X(timeouts, "Calls answered with SYSTEM_ERR because the upstream did not answer in time")              \
-  X(given_up,                                                                                            \
-    "Calls answered with SYSTEM_ERR because the upstream closed every connection they were sent on")     \
+  X(timeouts, "Calls not answered within call_timeout_s, whose clients were disconnected")               \
+  X(given_up, "Calls that ended every connection they were sent on, whose clients were disconnected")    \
+  X(probes, "NULL calls sent to an upstream that said nothing while calls waited for it")                \
+  X(silent_resets, "Connections made again because nothing came back on them for too long")              \
+  X(port_changes, "Connections made again from another port, as theirs was in use")                      \
   X(abandoned, "Calls whose client disconnected before they were answered")                              \
+  X(waits_earlier, "Calls that waited for an earlier one of their client, or for that one's reply")      \
+  X(replayed, "Calls that came again and were answered with the reply to the first")                     \
+  X(unkept_replies, "Replies too long to be kept for a call that comes again")                           \
+  X(evicted_replies,                                                                                     \
+    "Replies given up within two minutes, so that a call that comes again is executed again")            \
+  X(orphans, "Calls whose clients disconnected while the upstream had them")                             \
+  X(lost_orphans, "Of those, calls too many to be remembered: repeated, they are executed again")        \
   X(unmatched_replies,                                                                                   \
     "Replies that match no outstanding call: late, for clients that have disconnected, or forged")       \
   X(bad_records, "Records that are not RPC messages, and invalid record lengths")                        \
-  X(long_records, "Replies longer than any valid reply; their calls are answered with SYSTEM_ERR")       \
-  X(duplicate_xids, "Calls with RPCSEC_GSS whose XID was outstanding already; answered with SYSTEM_ERR") \
+  X(long_records,                                                                                        \
+    "Replies longer than any valid reply; their calls end as if they were too long for the client")      \
+  X(duplicate_xids,                                                                                      \
+    "Calls with RPCSEC_GSS whose XID was outstanding already, whose clients were disconnected")          \
+  X(unrepeatable,                                                                                        \
+    "Calls with RPCSEC_GSS that lost their connection, whose clients were disconnected: a signature is " \
+    "good for one sending")                                                                              \
   X(connects, "Connections to the upstream that were established")                                       \
   X(connect_failures, "Connections to the upstream that could not be established")                       \
   X(disconnects, "Connections to the upstream that ended")                                               \
@@ -64,7 +78,7 @@ struct UpstreamArea {
   std::atomic<std::uint32_t> connecting{0};    ///< being established, or waiting for the next attempt
   std::atomic<std::uint32_t> outstanding{0};   ///< calls sent and not answered
   std::atomic<std::uint32_t> waiting{0};       ///< calls that could not be sent yet
-  std::atomic<std::uint32_t> credit_limit{0};  ///< per client while the upstream is slow; zero: none
+  std::atomic<std::uint32_t> credit_limit{0};  ///< lowest of any client, whose calls wait; zero: none
   std::array<PoolUse, kUpstreamPools.size()> pools{};
   Histogram upstream_ns;  ///< from sending the call to the last byte of its reply
   Histogram gateway_ns;   ///< from the service's execute() to sending the call

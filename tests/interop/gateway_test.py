@@ -89,6 +89,18 @@ class GatewayBench(Bench):
                               capture_output=True, text=True, check=True)
         return json.loads(done.stdout)[0]
 
+    def ctl(self, *arguments):
+        return self.lab.netns(self.planes.ctl_path, "--socket", self.planes.socket, *arguments)
+
+    def asked(self, what):
+        return json.loads(subprocess.run(self.ctl("--json", what), capture_output=True, text=True, check=True).stdout)
+
+    def connections(self):
+        return self.asked("connections")
+
+    def upstreams(self):
+        return self.asked("upstreams")[0]
+
 
 def mount_command(version, export="/vfs", at="/mnt/nfs", more=""):
     if version == "3":
@@ -357,6 +369,33 @@ def idle_connections_that_end_come_back_with_the_next_call(b):
                 raise Failed(f"before: {before}; after: {after}")
 
 
+def what_is_repeated_is_done_once(version):
+    """Names that a client makes and removes, over connections that end while the upstream has its calls: done twice, either fails."""
+    def test(b):
+        before = b.counters()
+        with Mounted(b, version), b.while_it_runs("until stop_requested; do mkdir /mnt/nfs/once; rmdir /mnt/nfs/once; done"):
+            for rounds in range(30):
+                if rounds > 3 and b.counters()["replayed"] > before["replayed"]:
+                    break
+                b.sends("roce", 100)
+                abandoned = b.counters()["abandoned"]
+                os.killpg(b.upstream.process.pid, signal.SIGSTOP)
+                try:
+                    b.lab.wait("a call to be at the upstream", lambda: b.upstreams()["outstanding"] > 0)
+                    for connection in b.connections():
+                        run(*b.ctl("connections", "close", str(connection["reactor"]), str(connection["connection"])))
+                    b.lab.wait("the gateway to see them end", lambda old=abandoned: b.counters()["abandoned"] > old)
+                finally:
+                    os.killpg(b.upstream.process.pid, signal.SIGCONT)
+                b.lab.wait("the client to come back", b.connections)
+            b.sends("roce", 100)
+        after = b.counters()
+        if after["replayed"] == before["replayed"]:
+            raise Failed(f"nothing was repeated: {after}")
+    test.__name__ = f"what_is_repeated_is_done_once_over_version_{version.replace('.', '_')}"
+    return test
+
+
 def control_plane_is_killed(b):
     def restart():
         b.lab.kill(b.planes.control)
@@ -379,7 +418,8 @@ TESTS = [exports_of_the_upstream_are_listed, tree("3"), tree("4.0"), tree("4.1")
          open_files_are_renamed_and_removed, sparse_files_and_copies, compounds_are_stepped_over_as_wireshark_does,
          ten_thousand_files_in_a_folder, fio_verifies_with_four_jobs, upstream_is_killed("3"), upstream_is_killed("4.0"),
          upstream_is_killed("4.1"), control_plane_is_killed, data_plane_is_killed,
-         idle_connections_that_end_come_back_with_the_next_call, a_delegation_of_linux_is_recalled_in_the_reverse_direction, access_control_lists]
+         idle_connections_that_end_come_back_with_the_next_call,
+         what_is_repeated_is_done_once("3"), what_is_repeated_is_done_once("4.0"), a_delegation_of_linux_is_recalled_in_the_reverse_direction, access_control_lists]
 
 
 def main():

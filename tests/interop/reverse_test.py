@@ -26,7 +26,7 @@ listen_port = {port}
 server = "{server}"
 mount_address = "{mount_address}"
 mount_port = {mount_port}
-clients = 8
+connections = 8
 """
 
 

@@ -351,7 +351,7 @@ listen_port = 2050
 server = "{ROCE_GUEST}"
 mount_address = "{PLAIN_GUEST}"
 mount_port = 20048
-clients = 4
+connections = 4
 """, mount_port=20051, port=20052)
         try:
             bench.sh(f"mount -t nfs -o proto=tcp,port=2050,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20051 "

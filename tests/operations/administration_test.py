@@ -62,7 +62,7 @@ def exports_are_added_changed_and_removed_under_load():
 def what_is_in_an_export_comes_back_with_it():
     load = planes.nfs_load()
     planes.loaded()
-    assert exports()["/export"]["files"] > 1
+    planes.wait("the load's file to be counted", lambda: exports()["/export"]["files"] > 1)
     planes.ctl("exports", "remove", "/export")
     load.terminate()
     load.communicate()  # its file handles are stale

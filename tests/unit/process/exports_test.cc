@@ -32,8 +32,8 @@ class ExportsTest : public testing::Test {
   segment::ConfigBlock config_ = loopback_config();
   MemorySegment segment_;
   Devices devices_{config_};
-  Core owner_{config_, 0, devices_, segment_.layout(), &test_clock};
-  Core borrower_{config_, 1, devices_, segment_.layout(), &test_clock};
+  Core owner_{config_, 0, devices_, {}, segment_.layout(), &test_clock};
+  Core borrower_{config_, 1, devices_, {}, segment_.layout(), &test_clock};
 };
 
 TEST_F(ExportsTest, all_reactors_serve_files_and_their_access_control_lists) {

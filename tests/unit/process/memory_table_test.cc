@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 
+#include "dataplane/base/buffer_stride.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/tcp/record_stream.h"
@@ -28,8 +29,9 @@ TEST(MemoryTable, what_each_connection_has_is_summed_over_all_reactors) {
   config.inline_bytes = 4096;
   config.reply_buffer_bytes = 8192;
   config.shared_receives = 7;
-  EXPECT_EQ(reserved(config, "Receive buffers"), 2u * 3 * (5 + rpcrdma::kSpareReceives) * 4096);
-  EXPECT_EQ(reserved(config, "reply buffers of call slots"), 2u * 3 * 5 * 8192);
+  EXPECT_EQ(reserved(config, "Receive buffers"),
+            2u * 3 * (5 + rpcrdma::kSpareReceives) * buffer_stride(4096));
+  EXPECT_EQ(reserved(config, "reply buffers of call slots"), 2u * 3 * 5 * buffer_stride(8192));
   EXPECT_EQ(reserved(config, "Receives that connections share"), 2u * 7 * 4096);
   EXPECT_EQ(reserved(config, "shared segment"), sizeof(segment::Layout));
 }
@@ -44,15 +46,16 @@ TEST(MemoryTable, receives_for_replies_and_the_fewest_call_slots_count_too) {
   EXPECT_GT(slots, 1u);
   EXPECT_EQ(reserved(config, "call slots"),
             2u * 3 * slots * (sizeof(rpcrdma::CallSlot) + sizeof(service::CallStorage)));
-  EXPECT_EQ(reserved(config, "Receive buffers"), 2u * 3 * (slots + rpcrdma::kSpareReceives) * 4096);
+  EXPECT_EQ(reserved(config, "Receive buffers"),
+            2u * 3 * (slots + rpcrdma::kSpareReceives) * buffer_stride(4096));
   config.upstream_count = 1;
   EXPECT_EQ(reserved(config, "Receive buffers"),
-            2u * 3 * (slots + rpcrdma::kCallBacksAtOnce + rpcrdma::kSpareReceives) * 4096);
+            2u * 3 * (slots + rpcrdma::kCallBacksAtOnce + rpcrdma::kSpareReceives) * buffer_stride(4096));
   config.reverse.in_use = 1;
-  config.reverse.clients = 2;
+  config.reverse.connections = 2;
   config.reverse.calls = 100;
   EXPECT_EQ(reserved(config, "Receive buffers"),
-            2u * (3 + 2) * (slots + 100 + rpcrdma::kSpareReceives) * 4096);
+            2u * (3 + 2) * (slots + 100 + rpcrdma::kSpareReceives) * buffer_stride(4096));
 }
 
 TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
@@ -64,6 +67,7 @@ TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
   config.upstream_count = 1;
   EXPECT_GE(reserved(config, "replies of upstreams"),
             std::uint64_t{config.record_buffers} * tcp::kMaxRecordBytes);
+  EXPECT_EQ(reserved(config, "calls kept"), std::uint64_t{config.request_cache} * 2048);
   EXPECT_EQ(reserved(config, "large reply buffers"),
             std::uint64_t{config.large_reply_buffers} * tcp::kMaxRecordBytes);
   config.reverse.in_use = 1;
@@ -109,7 +113,7 @@ TEST(MemoryTable, names_are_whole_and_different) {
     EXPECT_LT(what.size(), sizeof line.what - 1) << what;
     EXPECT_TRUE(names.insert(what).second) << what;
   }
-  EXPECT_EQ(names.size(), 13u);
+  EXPECT_EQ(names.size(), 14u);
 }
 
 }  // namespace

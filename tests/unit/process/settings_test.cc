@@ -147,14 +147,14 @@ TEST(Settings, a_pool_too_small_for_any_call_refuses_start_and_names_its_holders
   config.reverse.record_buffers = 1;
   EXPECT_EQ(refusal([&] { ingress_config(config); }),
             "[reverse] record_buffers is 1, less than the sum of 1 for a long call, 1 for its reply.");
-  EXPECT_EQ(refusal([&] { upstreams_config(config, *area); }), "");
+  EXPECT_EQ(refusal([&] { upstreams_config(config, *area, request_caches(config)); }), "");
   config.record_buffers = 0;
-  EXPECT_EQ(refusal([&] { upstreams_config(config, *area); }),
+  EXPECT_EQ(refusal([&] { upstreams_config(config, *area, request_caches(config)); }),
             "[forward] record_buffers is 0, less than the sum of 1 for a call with a long reply, until it "
             "is released.");
   config.record_buffers = 1;
   config.item_buffers = 0;
-  EXPECT_EQ(refusal([&] { upstreams_config(config, *area); }),
+  EXPECT_EQ(refusal([&] { upstreams_config(config, *area, request_caches(config)); }),
             "[forward] item_buffers is 0, less than the sum of 1 for a call with a short reply, until it is "
             "released.");
 }
@@ -163,7 +163,7 @@ TEST(Settings, the_reverse_gateway_adds_its_connections_and_calls) {
   segment::ConfigBlock config;
   config.max_connections = 5;
   config.reverse.in_use = 1;
-  config.reverse.clients = 3;
+  config.reverse.connections = 3;
   config.reverse.calls = 32;
   config.reverse.server = PeerAddress::from_ipv4(10, 0, 0, 9);
   config.reverse.server_port = 1234;
@@ -211,12 +211,13 @@ TEST(Settings, an_upstream_has_its_area_and_its_routes) {
   std::strcpy(config.upstreams[0].name, "first");
   config.upstreams[0].call_timeout_s = 9;
   const auto area = std::make_unique<segment::ReactorArea>();
-  const forward::UpstreamsConfig upstreams = upstreams_config(config, *area);
+  const forward::UpstreamsConfig upstreams = upstreams_config(config, *area, request_caches(config));
   ASSERT_EQ(upstreams.upstreams.size(), 1u);
   EXPECT_EQ(upstreams.upstreams[0].area, &area->upstreams[0]);
   EXPECT_EQ(upstreams.upstreams[0].config.name, "first");
   EXPECT_EQ(upstreams.upstreams[0].config.call_timeout_ns, 9'000'000'000u);
   EXPECT_NE(upstreams.upstreams[0].config.address_bytes, 0u);
+  EXPECT_NE(upstreams.upstreams[0].config.cache, nullptr);
   ASSERT_EQ(upstreams.upstreams[0].routes.size(), 1u);
   EXPECT_EQ(upstreams.upstreams[0].routes[0].program, 100003u);
   EXPECT_EQ(upstreams.upstreams[0].routes[0].version, 4u);

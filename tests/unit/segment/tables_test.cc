@@ -98,7 +98,7 @@ TEST(CallTable, calls_are_counted_by_what_became_of_them) {
 TEST(ConfigBlock, connections_are_those_of_clients_and_of_the_reverse_gateway_when_there_is_one) {
   ConfigBlock config;
   config.max_connections = 10;
-  config.reverse.clients = 3;
+  config.reverse.connections = 3;
   EXPECT_EQ(config.all_connections(), 10u);
   config.reverse.in_use = 1;
   EXPECT_EQ(config.all_connections(), 13u);

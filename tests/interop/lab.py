@@ -24,7 +24,8 @@ from planes_of_tests import Failed, need, run_test, skip_all  # noqa: E402
 
 ROCE_HOST, ROCE_GUEST, ROCE_OTHER = "10.77.0.1", "10.77.0.2", "10.77.0.3"
 PLAIN_HOST, PLAIN_GUEST = "10.78.0.1", "10.78.0.2"
-BOOT_PATIENCE_S = 240
+# A boot takes seconds. Under software emulation a guest with two processors has been seen to hang before its first program.
+BOOT_PATIENCE_S, BOOT_ATTEMPTS = 90, 3
 MTU = 4200  # carries a path MTU of 4096
 
 
@@ -54,6 +55,10 @@ def run(*command, **more):
 
 
 NO_MIRROR = 75  # of image.sh
+
+
+class TimedOut(Failed):
+    pass
 
 
 def build_image():
@@ -115,7 +120,7 @@ class Guest:
         os.makedirs(self.dir)
         self.console = f"{self.dir}/console"
         self.next = 1
-        command = [
+        self.command = [
             "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35,i8042=off",
             "-smp", str(cpus), "-m", str(memory_mib), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
             "-serial", f"file:{self.console}", "-kernel", f"{image}/vmlinux", "-initrd", f"{image}/initrd.cpio",
@@ -123,9 +128,25 @@ class Guest:
             "-fsdev", f"local,id=host,path={self.dir},security_model=none,multidevs=remap",
             "-device", "virtio-9p-pci,fsdev=host,mount_tag=host", "-device", "virtio-rng-pci"]
         for link, tap in enumerate(taps):
-            command += ["-netdev", f"tap,id=n{link},ifname={tap},script=no,downscript=no",
+            self.command += ["-netdev", f"tap,id=n{link},ifname={tap},script=no,downscript=no",
                         "-device", f"virtio-net-pci,netdev=n{link},mac={mac(number, link)},romfile=,host_mtu={MTU}"]
-        self.process = lab.start(*command, log=f"{self.dir}/qemu.log")
+        self.power_on()
+
+    def power_on(self):
+        self.process = self.lab.start(*self.command, log=f"{self.dir}/qemu.log")
+
+    def boot(self):
+        """Waits until the guest runs scripts; starts it again when it hangs."""
+        for attempt in range(1, BOOT_ATTEMPTS + 1):
+            try:
+                self.lab.wait("the guest to boot", self.booted, BOOT_PATIENCE_S)
+                return
+            except TimedOut as error:
+                print(f"# {error} (attempt {attempt} of {BOOT_ATTEMPTS})\n--- console\n{self.tail()}", file=sys.stderr, flush=True)
+                if attempt == BOOT_ATTEMPTS:
+                    raise
+                self.lab.kill(self.process)
+                self.power_on()
 
     def booted(self):
         if self.process.poll() is not None:
@@ -135,7 +156,7 @@ class Guest:
 
     def begin(self, script):
         """Starts a script once the guest has booted; end() waits for it. The guest runs one script at a time."""
-        self.lab.wait("the guest to boot", self.booted, BOOT_PATIENCE_S)
+        self.boot()
         number, self.next = self.next, self.next + 1
         part = f"{self.dir}/{number}.part"
         with open(part, "w", encoding="utf-8") as file:
@@ -228,7 +249,7 @@ class Lab:
             if value:
                 return value
             time.sleep(0.05)
-        raise Failed(f"timed out after {timeout} s: {what}")
+        raise TimedOut(f"timed out after {timeout} s: {what}")
 
     def capture(self, tap, file, snap=0, filter_=""):
         """Everything on a tap, until stop_capture()."""

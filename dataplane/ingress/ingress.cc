@@ -9,6 +9,12 @@
 #include "dataplane/tcp/sockets.h"
 
 namespace sluice::ingress {
+namespace {
+
+/// In io_uring at once, beside those of the clients.
+constexpr std::uint32_t kAcceptOperations = 1;
+
+}  // namespace
 
 Ingress::Ingress(rpcrdma::Engine& engine, Dialer& dialer, const Listener& listener,
                  const IngressConfig& config, segment::IngressArea& area, Clock clock)
@@ -17,6 +23,7 @@ Ingress::Ingress(rpcrdma::Engine& engine, Dialer& dialer, const Listener& listen
       listener_(listener),
       area_(area),
       clock_(clock),
+      uring_(kAcceptOperations + kClientOperations * config.clients),
       memory_{{engine.device(), config.record_buffers, tcp::kMaxRecordBytes},
               {engine.device(), config.item_buffers, tcp::kStreamBytes}},
       scratch_(new std::byte[tcp::kMaxRecordBytes]),

@@ -32,6 +32,9 @@ inline constexpr std::uint32_t kShareOfRecords = 4;
 /// Approximate memory of one client.
 std::uint64_t client_bytes() noexcept;
 
+/// A client's operations in io_uring at once: a receive, a send, and to learn of its end.
+inline constexpr std::uint32_t kClientOperations = 3;
+
 class TcpClient {
  public:
   enum class State : std::uint8_t {

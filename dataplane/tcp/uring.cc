@@ -5,23 +5,32 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 
+#include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::tcp {
 
-Uring::Uring() {
+Uring::Uring(std::uint32_t operations) {
+  if (operations > kMostRingEntries)
+    throw SetupError("The connections of a reactor's upstreams or TCP clients need " +
+                     std::to_string(operations) + " places in an io_uring, which has " +
+                     std::to_string(kMostRingEntries) +
+                     " at most: lower max_connections or the number of upstreams, or add reactors.");
+  const unsigned entries = std::bit_ceil(std::max(operations, 1u));
   // DEFER_TASKRUN: the kernel completes operations when the reactor enters it, instead of interrupting it.
   io_uring_params parameters{};
   parameters.flags = IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                      IORING_SETUP_TASKRUN_FLAG;
-  int error = io_uring_queue_init_params(kRingEntries, &ring_, &parameters);
+  int error = io_uring_queue_init_params(entries, &ring_, &parameters);
   if (error == -EINVAL) {  // before Linux 6.1
     parameters = {};
     parameters.flags = IORING_SETUP_R_DISABLED | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
-    error = io_uring_queue_init_params(kRingEntries, &ring_, &parameters);
+    error = io_uring_queue_init_params(entries, &ring_, &parameters);
   }
   if (error < 0)
     throw SetupError(std::string("Cannot set up io_uring (") + std::strerror(-error) +
@@ -35,11 +44,8 @@ Uring::~Uring() {
 }
 
 io_uring_sqe& Uring::prepare() noexcept {
-  io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-  if (entry == nullptr) {
-    enter();
-    entry = io_uring_get_sqe(&ring_);
-  }
+  io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
+  if (!SLUICE_INVARIANT(entry != nullptr, ring_index)) return *dropped_;
   ++waiting_;
   return *entry;
 }
@@ -89,7 +95,7 @@ void Uring::enter() noexcept {
     ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
   }
   io_uring_submit_and_get_events(&ring_);
-  waiting_ = 0;
+  waiting_ = io_uring_sq_ready(&ring_);  // some, if the kernel has no memory for them now
 }
 
 }  // namespace sluice::tcp

@@ -9,13 +9,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::tcp {
 
-/// Operations that wait for submission at the end of the turn; when full, they are submitted at once.
-inline constexpr unsigned kRingEntries = 1024;
+/// Most operations of one ring (the kernel's limit).
+inline constexpr std::uint32_t kMostRingEntries = 32768;
 /// Completions handled per turn.
 inline constexpr std::size_t kUringCompletionsPerTurn = 256;
 
@@ -26,11 +27,15 @@ class Uring {
   /// Of await_end(), which has few users: no enumerator.
   static constexpr Kind kEnded{4};
 
-  /// Setup; any thread. Throws SetupError where the kernel has no io_uring, or forbids it.
-  Uring();
+  /// Setup; any thread. All `operations` that its users can have at once find room in the ring, also while the
+  /// kernel takes none. Throws SetupError where there are too many, or the kernel has no io_uring or forbids it.
+  explicit Uring(std::uint32_t operations);
   ~Uring();
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
+
+  /// Operations that the kernel has not taken yet; they are offered again at the next turn.
+  unsigned waiting() const noexcept { return waiting_; }
 
   // `target` is 8-byte aligned; it and the memory passed live until the completion was handled.
   void connect(void* target, int socket, const sockaddr* address, socklen_t bytes) noexcept;
@@ -67,7 +72,9 @@ class Uring {
   void enter() noexcept;
 
   io_uring ring_{};
-  unsigned waiting_ = 0;  ///< operations not submitted yet
+  const std::unique_ptr<io_uring_sqe> dropped_ =
+      std::make_unique<io_uring_sqe>();  ///< what does not fit, which only a bug in Sluice can bring about
+  unsigned waiting_ = 0;
   bool enabled_ = false;
 };
 

@@ -10,12 +10,6 @@
 #include "dataplane/service/forward/forward_service.h"
 
 namespace sluice::forward {
-namespace {
-
-/// Dedicated connections that may still be closing while their successors are open.
-constexpr std::uint32_t kSpareConnections = 16;
-
-}  // namespace
 
 Upstream::Upstream(const UpstreamConfig& config, const Context& context, std::uint32_t number,
                    segment::UpstreamArea& area)
@@ -31,7 +25,7 @@ Upstream::Upstream(const UpstreamConfig& config, const Context& context, std::ui
       repeats_(*this, config.cache, config.max_clients, config.numbers()),
       reverse_calls_(*this),
       clients_(config.max_clients) {
-  const std::uint32_t total = config.shared_connections + config.max_clients + kSpareConnections;
+  const std::uint32_t total = config.connections();
   for (std::uint32_t i = 0; i < total; ++i) {
     connections_.push_back(std::make_unique<UpstreamConnection>(*this, uring_));
     if (i >= config.shared_connections) free_.push_back(connections_.back().get());

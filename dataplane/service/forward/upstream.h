@@ -46,6 +46,9 @@ inline constexpr std::uint64_t kStuckNs = 500'000'000;
 /// Period of halving or doubling credit limits, of looking at silent connections and of publishing gauges.
 inline constexpr std::uint64_t kCreditIntervalNs = 200'000'000;
 
+/// Dedicated connections that may still be closing while their successors are open.
+inline constexpr std::uint32_t kSpareConnections = 16;
+
 struct UpstreamConfig {
   std::string name;
   sockaddr_storage address{};
@@ -59,6 +62,8 @@ struct UpstreamConfig {
   ReplyBuffers replies;
   std::shared_ptr<RequestCache> cache = {};  ///< of all reactors
 
+  /// Connections of a reactor, shared and dedicated.
+  std::uint32_t connections() const noexcept { return shared_connections + max_clients + kSpareConnections; }
   /// Calls that can be outstanding: max_calls, and no fewer than leave each client one.
   std::uint32_t numbers() const noexcept {
     return std::max(max_calls, std::bit_ceil(least_for_equal_shares(max_clients)));

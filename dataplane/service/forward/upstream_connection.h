@@ -36,6 +36,9 @@ inline constexpr std::uint64_t kSilenceNs = 15'000'000'000;
 inline constexpr std::uint64_t kFirstProbeAnswerNs = 30'000'000'000;
 inline constexpr std::uint64_t kLastProbeAnswerNs = 16 * kFirstProbeAnswerNs;
 
+/// A connection's operations in io_uring at once: a receive and a send.
+inline constexpr std::uint32_t kConnectionOperations = 2;
+
 class UpstreamConnection {
  public:
   enum class State : std::uint8_t {

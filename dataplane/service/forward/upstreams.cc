@@ -24,6 +24,13 @@ void check_privilege(const UpstreamConfig& config) {
   ::close(socket);
 }
 
+std::uint32_t operations(const UpstreamsConfig& config) {
+  std::uint32_t most = 0;
+  for (const UpstreamSetup& setup : config.upstreams)
+    most += kConnectionOperations * setup.config.connections();
+  return most;
+}
+
 std::uint32_t most_clients(const UpstreamsConfig& config) {
   std::uint32_t most = 0;
   for (const UpstreamSetup& setup : config.upstreams) most = std::max(most, setup.config.max_clients);
@@ -33,7 +40,7 @@ std::uint32_t most_clients(const UpstreamsConfig& config) {
 }  // namespace
 
 Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept)
-    : credits_(most_clients(config)) {
+    : uring_(operations(config)), credits_(most_clients(config)) {
   for (const UpstreamSetup& setup : config.upstreams) {
     check_privilege(setup.config);
     std::construct_at(setup.area);  // drops the counts of an earlier data plane

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/tcp/uring.h"
+
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <thread>
+
+#include "dataplane/base/invariant.h"
+
+namespace sluice::tcp {
+namespace {
+
+class Pair {
+ public:
+  Pair() { EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()), 0); }
+  ~Pair() {
+    ::close(ends_[0]);
+    ::close(ends_[1]);
+  }
+  int own() const { return ends_[0]; }
+  void peer_ends() const { ::shutdown(ends_[1], SHUT_WR); }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+alignas(8) int target;
+
+std::size_t completed(Uring& ring) {
+  return ring.poll([](void* of, Uring::Kind, int) { EXPECT_EQ(of, &target); });
+}
+
+/// From now on the kernel takes no operation of this thread.
+bool refuse_entering() {
+  std::array<sock_filter, 4> code{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_enter, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EBUSY),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog program{.len = code.size(), .filter = code.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
+}
+
+// Each of them may be prepared in the same turn.
+TEST(Uring, holds_all_operations_that_its_users_can_have) {
+  constexpr unsigned kOperations = 3000;
+  const Pair pair;
+  Uring ring(kOperations);
+  for (unsigned i = 0; i < kOperations; ++i) ring.await_end(&target, pair.own());
+  EXPECT_EQ(ring.waiting(), kOperations);
+  pair.peer_ends();
+  std::size_t ended = 0;
+  while (ended < kOperations) ended += completed(ring);
+  EXPECT_EQ(ended, kOperations);
+}
+
+TEST(Uring, operations_that_the_kernel_does_not_take_are_offered_again) {
+  std::thread([] {
+    const Pair pair;
+    Uring ring(2);
+    if (!refuse_entering()) GTEST_SKIP() << "no seccomp here";
+    ring.await_end(&target, pair.own());
+    ring.await_end(&target, pair.own());
+    EXPECT_EQ(completed(ring), 0u);
+    EXPECT_EQ(ring.waiting(), 2u);
+  }).join();
+}
+
+TEST(Uring, an_operation_too_many_is_counted) {
+  std::thread([] {
+    const Pair pair;
+    Uring ring(1);
+    if (!refuse_entering()) GTEST_SKIP() << "no seccomp here";
+    count_invariants() = true;
+    const auto before = invariant_failures()[static_cast<std::size_t>(Invariant::ring_index)];
+    ring.await_end(&target, pair.own());
+    ring.await_end(&target, pair.own());
+    EXPECT_EQ(invariant_failures()[static_cast<std::size_t>(Invariant::ring_index)], before + 1);
+    EXPECT_EQ(ring.waiting(), 1u);
+  }).join();
+}
+
+}  // namespace
+}  // namespace sluice::tcp

@@ -33,8 +33,11 @@ constexpr int kGatewayCpu = 0;
 constexpr std::uint32_t kReadBytes = 1u << 20;
 constexpr std::uint32_t kLastFragment = 1u << 31;
 constexpr std::size_t kProcedureAt = 20;  // in a call message
+constexpr std::size_t kReplyHeaderBytes = 24;
+constexpr std::size_t kStatusAt = 20;  // of acceptance, in a reply
+constexpr std::uint32_t kNull = 0;
 
-/// Answers GETATTR and READ with constant results, polling its connections.
+/// Answers NULL, GETATTR and READ with constant results, polling its connections.
 class NullUpstream {
  public:
   NullUpstream() {
@@ -116,8 +119,7 @@ class NullUpstream {
   }
 
   void answer(Peer& peer, const std::byte* call) {
-    const bool is_read = xdr::load_u32(call + kProcedureAt) == ulb::kNfs3Read;
-    const std::span<const std::byte> reply = is_read ? std::span<const std::byte>(read_) : getattr_;
+    const std::span<const std::byte> reply = reply_to(xdr::load_u32(call + kProcedureAt));
     const std::size_t at = peer.out.size();
     peer.out.resize(at + 4 + reply.size());
     xdr::store_u32(&peer.out[at], kLastFragment | static_cast<std::uint32_t>(reply.size()));
@@ -125,9 +127,14 @@ class NullUpstream {
     std::memcpy(&peer.out[at + 4], call, 4);
   }
 
+  std::span<const std::byte> reply_to(std::uint32_t procedure) const {
+    if (procedure == kNull) return std::span(getattr_).first(kReplyHeaderBytes);
+    return procedure == ulb::kNfs3Read ? std::span<const std::byte>(read_) : getattr_;
+  }
+
   int listener_ = -1;
   std::uint16_t port_ = 0;
-  std::array<std::byte, 24 + 4 + 84> getattr_{};
+  std::array<std::byte, kReplyHeaderBytes + 4 + 84> getattr_{};
   std::vector<std::byte> read_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
@@ -136,7 +143,7 @@ class NullUpstream {
 std::vector<std::byte> call_message(std::uint32_t procedure) {
   CallBuilder builder(ulb::kNfsProgram, ulb::kNfs3Version, procedure);
   const std::array<std::byte, 32> handle{};
-  builder.arguments().opaque(handle);
+  if (procedure != kNull) builder.arguments().opaque(handle);
   if (procedure == ulb::kNfs3Read) builder.arguments().words(0, 0, kReadBytes);
   return {builder.message().begin(), builder.message().end()};
 }
@@ -271,8 +278,8 @@ class Gateway {
   }
   static void done(void* context, const rpcrdma::Reply& reply) noexcept {
     Call& call = *static_cast<Call*>(context);
-    if (reply.status() != rpcrdma::CallStatus::Ok || reply.message().size() < 28 ||
-        xdr::load_u32(reply.message().data() + 20) != 0)
+    if (reply.status() != rpcrdma::CallStatus::Ok || reply.message().size() < kReplyHeaderBytes ||
+        xdr::load_u32(reply.message().data() + kStatusAt) != 0)
       std::abort();
     call.gateway->rate_.note(call.begun_ns, now_ns());
     if (!call.gateway->stopping_) call.gateway->submit(call);
@@ -362,6 +369,7 @@ Rate straight(std::uint32_t procedure, std::uint32_t depth, double seconds) {
 }
 
 constexpr std::uint32_t kDepth = 128;
+constexpr std::uint32_t kNullDepth = 16;
 constexpr std::uint32_t kReadDepth = 8;
 
 using Run = Rate (*)(std::uint32_t procedure, std::uint32_t depth, double seconds);
@@ -375,6 +383,10 @@ double getattr_per_second(double seconds) {
   return kRun(ulb::kNfs3GetAttr, kCalls, seconds).per_second();
 }
 template <Run kRun>
+double null_per_second(double seconds) {
+  return kRun(kNull, kNullDepth, seconds).per_second();
+}
+template <Run kRun>
 double read_bytes_per_second(double seconds) {
   return kRun(ulb::kNfs3Read, kReadDepth, seconds).per_second() * kReadBytes;
 }
@@ -384,6 +396,8 @@ constexpr Side kSides[] = {
     {"straight_p50_us", getattr_p50_us<straight>},
     {"gateway_alone", getattr_per_second<through_gateway, 1>},
     {"straight_alone", getattr_per_second<straight, 1>},
+    {"gateway_null", null_per_second<through_gateway>},
+    {"straight_null", null_per_second<straight>},
     {"gateway", getattr_per_second<through_gateway, kDepth>},
     {"straight", getattr_per_second<straight, kDepth>},
     {"gateway_read", read_bytes_per_second<through_gateway>},

@@ -191,6 +191,7 @@ class Guest:
 
 class Lab:
     def __init__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the lab too
         self.name = f"sluice-{os.getpid()}"
         self.dir = tempfile.mkdtemp(prefix="sluice-interop-")
         self.processes = []

@@ -414,5 +414,34 @@ TEST_F(Repeat, a_reply_too_long_to_be_kept_is_counted) {
   EXPECT_EQ(lab.count(Counter::unkept_replies), 1u);
 }
 
+/// Calls that may be executed once only, each on a connection of its own that its client closes without waiting.
+TEST(RepeatBooks, a_client_that_closes_after_each_call_leaves_nothing_and_costs_nobody) {
+  constexpr std::uint32_t kRounds = 1000;
+  ForwardLab lab({.shared_connections = 2});
+  LabClient& hasty = lab.add_client();
+  LabClient& other = lab.add_client();
+  for (std::uint32_t i = 0; i < kRounds; ++i) {
+    lab.upstream.calls.clear();
+    hasty.submit({.payload = mkdir(0, i), .max_reply_bytes = 64});
+    ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; })) << i;
+    const auto asked = lab.upstream.calls[0];
+    lab.disconnect(hasty);
+    hasty.requester.cancel_all();
+    lab.upstream.send(asked.connection, record(success(asked.xid(), words({0}))));
+    lab.reconnect(hasty);
+  }
+  EXPECT_EQ(lab.count(Counter::calls), kRounds) << "each was executed once";
+  EXPECT_EQ(lab.count(Counter::disconnects), 0u);
+  EXPECT_EQ(lab.count(Counter::orphans), kRounds);
+  EXPECT_EQ(lab.count(Counter::lost_orphans), 0u);
+  lab.upstream.answer = [](const FakeUpstream::Call& call) { return success(call.xid(), words({0})); };
+  EXPECT_EQ(lab.call(other, {.payload = mkdir(0), .max_reply_bytes = 64}).status, CallStatus::Ok);
+  EXPECT_EQ(lab.call(hasty, {.payload = mkdir(0), .max_reply_bytes = 64}).status, CallStatus::Ok);
+  EXPECT_TRUE(lab.until([&] {
+    lab.pass(forward::kCreditIntervalNs);
+    return lab.area->outstanding.load() + lab.area->waiting.load() == 0;
+  }));
+}
+
 }  // namespace
 }  // namespace sluice::forward_test

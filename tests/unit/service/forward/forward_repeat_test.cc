@@ -2,6 +2,8 @@
 //
 // Clients that come back and call again: what may be executed only once is, and no call overtakes an earlier one
 // of its client.
+#include <algorithm>
+
 #include "tests/conformance/raw_call.h"
 #include "tests/unit/service/forward/forward_lab.h"
 
@@ -440,6 +442,56 @@ TEST(RepeatBooks, a_client_that_closes_after_each_call_leaves_nothing_and_costs_
   EXPECT_TRUE(lab.until([&] {
     lab.pass(forward::kCreditIntervalNs);
     return lab.area->outstanding.load() + lab.area->waiting.load() == 0;
+  }));
+}
+
+std::size_t answered(const LabClient& client) {
+  return static_cast<std::size_t>(std::count_if(client.finished.begin(), client.finished.end(),
+                                                [](const auto& outcome) { return outcome.has_value(); }));
+}
+
+/// Its data is half on the way to the upstream when the client goes, comes back and writes something else.
+TEST(RepeatHalfSent, a_write_waits_for_an_earlier_one_whose_client_has_gone_while_it_was_sent) {
+  constexpr std::uint32_t kLongBytes = 1u << 20;
+  ForwardLab lab({.credits = 32, .shared_connections = 2, .one_host = true});
+  LabClient& leaves = lab.add_client();
+  LabClient& returns = lab.add_client();
+  lab.upstream.answer = [](const FakeUpstream::Call& call) { return success(call.xid(), words({0})); };
+  lab.call(leaves, {.payload = getattr(0), .max_reply_bytes = 64});  // is granted its credits
+  lab.upstream.answer = nullptr;
+  const std::uint32_t first_xid = lab.upstream.calls[0].xid() + 1;
+  lab.upstream.calls.clear();
+  lab.upstream.reads = false;
+  const std::uint64_t sent_before = lab.count(Counter::sent_bytes);
+  const LongWrite write(leaves, kLongBytes);
+  for (int i = 0; i < 7; ++i) leaves.submit(write.request());
+  lab.turns(500);
+  // Those that the connection has taken whole are answered, so that what remains is half sent, or not at all.
+  const auto whole = static_cast<std::uint32_t>((lab.count(Counter::sent_bytes) - sent_before) / kLongBytes);
+  ASSERT_LT(whole, 7u);
+  for (std::uint32_t i = 0; i < whole; ++i) lab.upstream.send(0, record(success(first_xid + i, words({0}))));
+  ASSERT_TRUE(lab.until([&] { return answered(leaves) == whole + 1; }));
+  lab.disconnect(leaves);
+  returns.submit({.payload = write_call(0, 2), .max_reply_bytes = 64});
+  lab.turns(500);
+
+  lab.upstream.reads = true;
+  const auto short_ones = [&] {
+    return std::count_if(lab.upstream.calls.begin(), lab.upstream.calls.end(),
+                         [](const auto& call) { return call.message.size() < kLongBytes; });
+  };
+  ASSERT_TRUE(lab.until([&] { return !lab.upstream.calls.empty(); }));
+  for (int i = 0; i < 20; ++i) {
+    lab.pass(forward::kTickNs);
+    lab.turns(20);
+  }
+  EXPECT_EQ(short_ones(), 0) << "the old data would win";
+  const auto asked = lab.upstream.calls;
+  for (std::size_t i = whole; i < asked.size(); ++i)
+    lab.upstream.send(0, record(success(asked[i].xid(), words({0}))));
+  EXPECT_TRUE(lab.until([&] {
+    lab.pass(forward::kTickNs / 20);
+    return short_ones() == 1;
   }));
 }
 

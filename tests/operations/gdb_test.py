@@ -156,6 +156,7 @@ def request_slots_of_a_gateway_whose_server_does_not_answer():
             assert client.recv(8)[4:] == struct.pack(">I", xid)
             far.data.send_signal(signal.SIGSTOP)
             try:
+                near.wait("all threads of the server to stop", lambda: stopped(far.data.pid))
                 client.sendall(struct.pack(">I", 0x80000000 | len(call)) + call)
                 printed = near.wait("a request", lambda: "AwaitingReply" in (text := gdb(
                     "-p", str(near.data.pid), commands=["sluice requests", "sluice connections"])) and text)
@@ -169,6 +170,15 @@ def request_slots_of_a_gateway_whose_server_does_not_answer():
     finally:
         near.stop()
         far.stop()
+
+
+def stopped(pid):
+    """A signal stops each thread on its own: until the last has seen it, calls are answered."""
+    def state(thread):
+        with open(f"/proc/{pid}/task/{thread}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+
+    return all(state(thread) == "T" for thread in os.listdir(f"/proc/{pid}/task"))
 
 
 def connected(port):

@@ -16,12 +16,7 @@
 namespace sluice::tcp {
 
 Uring::Uring(std::uint32_t operations) {
-  if (operations > kMostRingEntries)
-    throw SetupError("The connections of a reactor's upstreams or TCP clients need " +
-                     std::to_string(operations) + " places in an io_uring, which has " +
-                     std::to_string(kMostRingEntries) +
-                     " at most: lower max_connections or the number of upstreams, or add reactors.");
-  const unsigned entries = std::bit_ceil(std::max(operations, 1u));
+  const unsigned entries = std::bit_ceil(std::clamp(operations, 1u, kMostRingEntries));
   // DEFER_TASKRUN: the kernel completes operations when the reactor enters it, instead of interrupting it.
   io_uring_params parameters{};
   parameters.flags = IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
@@ -44,7 +39,11 @@ Uring::~Uring() {
 }
 
 io_uring_sqe& Uring::prepare() noexcept {
-  io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
+  io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+  if (entry == nullptr) {  // in the largest ring only
+    enter();
+    entry = io_uring_get_sqe(&ring_);
+  }
   if (!SLUICE_INVARIANT(entry != nullptr, ring_index)) return *dropped_;
   ++waiting_;
   return *entry;

@@ -15,7 +15,7 @@
 
 namespace sluice::tcp {
 
-/// Most operations of one ring (the kernel's limit).
+/// Places of the largest ring that the kernel makes.
 inline constexpr std::uint32_t kMostRingEntries = 32768;
 /// Completions handled per turn.
 inline constexpr std::size_t kUringCompletionsPerTurn = 256;
@@ -27,8 +27,9 @@ class Uring {
   /// Of await_end(), which has few users: no enumerator.
   static constexpr Kind kEnded{4};
 
-  /// Setup; any thread. All `operations` that its users can have at once find room in the ring, also while the
-  /// kernel takes none. Throws SetupError where there are too many, or the kernel has no io_uring or forbids it.
+  /// Setup; any thread. All `operations` that its users can have at once find room, also while the kernel takes
+  /// none; of more than kMostRingEntries, as many. The others are submitted before the end of the turn. Throws
+  /// SetupError where the kernel has no io_uring, or forbids it.
   explicit Uring(std::uint32_t operations);
   ~Uring();
   Uring(const Uring&) = delete;
@@ -73,7 +74,7 @@ class Uring {
 
   io_uring ring_{};
   const std::unique_ptr<io_uring_sqe> dropped_ =
-      std::make_unique<io_uring_sqe>();  ///< what does not fit, which only a bug in Sluice can bring about
+      std::make_unique<io_uring_sqe>();  ///< takes what finds no room
   unsigned waiting_ = 0;
   bool enabled_ = false;
 };

@@ -52,17 +52,24 @@ bool refuse_entering() {
          ::syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
 }
 
-// Each of them may be prepared in the same turn.
-TEST(Uring, holds_all_operations_that_its_users_can_have) {
-  constexpr unsigned kOperations = 3000;
+void expect_all_to_end(unsigned operations, unsigned waiting) {
   const Pair pair;
-  Uring ring(kOperations);
-  for (unsigned i = 0; i < kOperations; ++i) ring.await_end(&target, pair.own());
-  EXPECT_EQ(ring.waiting(), kOperations);
+  Uring ring(operations);
+  for (unsigned i = 0; i < operations; ++i) ring.await_end(&target, pair.own());
+  EXPECT_EQ(ring.waiting(), waiting);
   pair.peer_ends();
   std::size_t ended = 0;
-  while (ended < kOperations) ended += completed(ring);
-  EXPECT_EQ(ended, kOperations);
+  while (ended < operations) ended += completed(ring);
+  EXPECT_EQ(ended, operations);
+}
+
+// Each of them may be prepared in the same turn.
+TEST(Uring, holds_all_operations_that_its_users_can_have) {
+  expect_all_to_end(3000, 3000);
+}
+
+TEST(Uring, more_operations_than_the_largest_ring_holds_are_submitted_early) {
+  expect_all_to_end(kMostRingEntries + 1000, 1000);
 }
 
 TEST(Uring, operations_that_the_kernel_does_not_take_are_offered_again) {

@@ -91,6 +91,10 @@ ControlPlane::ControlPlane(config::Config config)
         [this](mount::MountStatistics& statistics) { return mount_exports(statistics); });
     spdlog::info("MOUNT on port {}", mount_->port());
   }
+  if (config_.kerberos_enabled) {
+    contexts_ = std::make_unique<kerberos::ContextServer>(config_.kerberos_port, config_.block);
+    spdlog::info("Kerberos contexts on port {}", contexts_->port());
+  }
   data_plane_pid_ = layout_.data_plane.pid.load();
   data_plane_alive_ = segment::alive(layout_.data_plane, segment::monotonic_ns());
   layout_.draining = 0;
@@ -273,6 +277,13 @@ void ControlPlane::publish_statistics() {
 #define SLUICE_MOUNT_SET(name) set(ControlCounter::mount_##name, mount.name.load(std::memory_order_relaxed));
     SLUICE_MOUNT_STATISTICS(SLUICE_MOUNT_SET)
 #undef SLUICE_MOUNT_SET
+  }
+  if (contexts_) {
+    const mount::MountStatistics& contexts = contexts_->statistics();
+#define SLUICE_CONTEXTS_SET(name) \
+  set(ControlCounter::kerberos_##name, contexts.name.load(std::memory_order_relaxed));
+    SLUICE_CONTEXT_STATISTICS(SLUICE_CONTEXTS_SET)
+#undef SLUICE_CONTEXTS_SET
   }
   const properties::ExchangeStatistics& exchange = exchange_->statistics();
   set(ControlCounter::properties_sets, exchange.sets);

@@ -13,6 +13,7 @@
 #include "controlplane/cm/connection_keeper.h"
 #include "controlplane/config/config.h"
 #include "controlplane/config/describe.h"
+#include "controlplane/kerberos/context_server.h"
 #include "controlplane/mount/mount_server.h"
 #include "controlplane/policy/credit_keeper.h"
 #include "controlplane/properties/property_exchange.h"
@@ -69,6 +70,7 @@ class ControlPlane final : public admin::Operations {
   std::unique_ptr<admin::Server> admin_;
   std::unique_ptr<telemetry::Exporter> exporter_;
   std::unique_ptr<mount::MountServer> mount_;
+  std::unique_ptr<kerberos::ContextServer> contexts_;
   std::uint32_t data_plane_pid_ = 0;
   bool data_plane_alive_ = false;
   std::uint64_t checked_ns_ = 0;

@@ -188,6 +188,11 @@ std::vector<MetricInfo> control() {
        {"event"},
        "MOUNT: calls, connections and their limits, questions to upstreams, addresses that rpcbind has for "
        "others"},
+      {"sluice_kerberos_total",
+       Type::Counter,
+       {"event"},
+       "RPCSEC_GSS contexts: calls that establish them, connections and their limits, calls passed on to "
+       "upstreams"},
       {"sluice_credit_recomputation_seconds",
        Type::Gauge,
        {},

@@ -202,6 +202,10 @@ void read_control(Checker& check, const toml::table& root, Config& config) {
     check.boolean(*table, "rpcbind", config.mount_rpcbind);
     check.integer(*table, "port", config.mount_port, 0, 65535);
   }
+  if (const toml::table* table = check.table(root, "kerberos")) {
+    check.boolean(*table, "enabled", config.kerberos_enabled);
+    check.integer(*table, "port", config.kerberos_port, 0, 65535);
+  }
 }
 
 void read_class(Checker& check, const toml::table& table, const segment::ConfigBlock& block,

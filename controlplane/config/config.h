@@ -45,6 +45,8 @@ struct Config {
   bool mount_enabled = true;
   std::uint16_t mount_port = 20048;
   bool mount_rpcbind = true;
+  bool kerberos_enabled = false;
+  std::uint16_t kerberos_port = 2049;
   std::string authentication_method = "none";  ///< of hosts, in version 2
   bool authentication_required = false;
   std::vector<HostEntry> authentication_hosts;

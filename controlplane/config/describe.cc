@@ -149,6 +149,7 @@ json describe(const Config& config) {
       {"metrics", {{"address", config.metrics_address}}},
       {"mount",
        {{"enabled", config.mount_enabled}, {"port", config.mount_port}, {"rpcbind", config.mount_rpcbind}}},
+      {"kerberos", {{"enabled", config.kerberos_enabled}, {"port", config.kerberos_port}}},
       {"policy", describe_class(config.classes[0])},
       {"admission",
        {{"max_connections", config.max_connections},

@@ -57,6 +57,7 @@ void read_control(msghdr& message, Route& route) {
 
 void send(int socket, const Route& route, std::span<const std::byte> reply) {
   Route to = route;
+  if (reply.empty()) return;
   iovec data{const_cast<std::byte*>(reply.data()), reply.size()};
   msghdr message{};
   message.msg_name = &to.peer;
@@ -72,8 +73,7 @@ void send(int socket, const Route& route, std::span<const std::byte> reply) {
 
 }  // namespace
 
-Datagrams::Datagrams(int socket, int family, Procedures& procedures)
-    : socket_(socket), procedures_(procedures) {
+Datagrams::Datagrams(int socket, int family, CallHandler& handler) : socket_(socket), handler_(handler) {
   const int on = 1;
   if (family == AF_INET)
     ::setsockopt(socket, IPPROTO_IP, IP_PKTINFO, &on, sizeof on);
@@ -104,7 +104,7 @@ bool Datagrams::receive(std::uint64_t now_ns) {
   route.peer_bytes = message.msg_namelen;
   read_control(message, route);
   const Asker asker{.address = tcp::peer_address(route.peer), .now_ns = now_ns, .connected = false};
-  procedures_.answer(
+  handler_.answer(
       std::span(room).first(static_cast<std::size_t>(bytes)), asker, kMaxDatagramBytes,
       [socket = socket_, route](std::span<const std::byte> reply) { send(socket, route, reply); });
   return true;

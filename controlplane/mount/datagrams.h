@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "controlplane/mount/call_handler.h"
 #include "controlplane/mount/poll_set.h"
-#include "controlplane/mount/procedures.h"
 #include "controlplane/mount/statistics.h"
 
 namespace sluice::mount {
@@ -19,7 +19,7 @@ inline constexpr int kDatagramsPerTurn = 16;
 class Datagrams {
  public:
   /// A bound, non-blocking socket of `family`, which stays the caller's. Both others outlive it too.
-  Datagrams(int socket, int family, Procedures& procedures);
+  Datagrams(int socket, int family, CallHandler& handler);
 
   void prepare(PollSet& set) { place_ = set.add(socket_, POLLIN); }
   void turn(const PollSet& set, std::uint64_t now_ns);
@@ -28,7 +28,7 @@ class Datagrams {
   bool receive(std::uint64_t now_ns);
 
   const int socket_;
-  Procedures& procedures_;
+  CallHandler& handler_;
   std::size_t place_ = PollSet::kNowhere;
 };
 

@@ -4,14 +4,14 @@
 // before they connect by RDMA. It has a thread of its own, on which nothing blocks.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/mount_service.h"
+#include "controlplane/mount/poll_thread.h"
 #include "controlplane/mount/statistics.h"
 
 namespace sluice::mount {
@@ -24,22 +24,14 @@ class MountServer {
   /// Binds `port` (zero: any that is free) and starts the thread. `rpcbind`: path of its socket to register
   /// there if it runs, or empty. Throws SetupError when the port is taken.
   MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports);
-  /// Withdraws the registration, for which rpcbind has kWithdrawNs.
-  ~MountServer();
-  MountServer(const MountServer&) = delete;
-  MountServer& operator=(const MountServer&) = delete;
 
   std::uint16_t port() const { return service_.port(); }
   const MountStatistics& statistics() const { return statistics_; }
 
  private:
-  void run();
-
   MountStatistics statistics_;
   MountService service_;
-  const int wake_;  ///< eventfd: ends the thread's wait
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
+  PollThread thread_;  ///< at its end the registration is withdrawn, for which rpcbind has kWithdrawNs
 };
 
 }  // namespace sluice::mount

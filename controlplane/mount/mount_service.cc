@@ -9,7 +9,8 @@ MountService::MountService(std::uint16_t port, const std::string& rpcbind, std::
                            MountStatistics& statistics)
     : exports_(std::move(exports)),
       procedures_(*exports_, statistics),
-      sockets_(port),
+      sockets_(port, Sockets::Transports::TcpAndUdp, "MOUNT",
+               "set mount.port to another one, or mount.enabled = false."),
       clients_(sockets_.listeners(), procedures_, statistics) {
   std::vector<Registration> own;
   for (const Sockets::Socket& socket : sockets_.all()) {

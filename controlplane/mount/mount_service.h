@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of the MOUNT service, driven by turns: prepare() says what to wait for, turn() does what can be done
-// without waiting. One thread.
+// The parts of the MOUNT service. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +11,7 @@
 
 #include "controlplane/mount/datagrams.h"
 #include "controlplane/mount/exports.h"
+#include "controlplane/mount/poll_thread.h"
 #include "controlplane/mount/procedures.h"
 #include "controlplane/mount/registration.h"
 #include "controlplane/mount/sockets.h"
@@ -20,7 +20,7 @@
 
 namespace sluice::mount {
 
-class MountService {
+class MountService final : public PolledService {
  public:
   /// Binds `port`; zero: any that is free. `rpcbind`: path of its socket to register there, or empty. Throws
   /// SetupError. `statistics` outlives it.
@@ -31,12 +31,12 @@ class MountService {
 
   std::uint16_t port() const { return sockets_.port(); }
   std::size_t clients() const { return clients_.clients(); }
-  void prepare(PollSet& set);
-  void turn(const PollSet& set, std::uint64_t now_ns);
+  void prepare(PollSet& set) override;
+  void turn(const PollSet& set, std::uint64_t now_ns) override;
 
   /// The end: only the registration is left, until finished().
-  void finish(std::uint64_t now_ns);
-  bool finished() const { return !registrar_ || registrar_->withdrawn(); }
+  void finish(std::uint64_t now_ns) override;
+  bool finished() const override { return !registrar_ || registrar_->withdrawn(); }
 
  private:
   const std::unique_ptr<Exports> exports_;

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <span>
 #include <vector>
 
+#include "controlplane/mount/call_handler.h"
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/statistics.h"
 #include "dataplane/rpc/message.h"
@@ -19,17 +19,13 @@ namespace sluice::mount {
 inline constexpr std::uint64_t kRefusalLineNs = 1'000'000'000;
 inline constexpr std::size_t kMaxLoggedPath = 128;
 
-class Procedures {
+class Procedures final : public CallHandler {
  public:
-  using Reply = std::function<void(std::span<const std::byte>)>;
-
   /// Both outlive it.
   Procedures(Exports& exports, MountStatistics& statistics) : exports_(exports), statistics_(statistics) {}
 
-  /// Calls `reply` once with a message of at most `max_reply_bytes`, before it returns or later. False: `call` is
-  /// no call, and has no reply.
   bool answer(std::span<const std::byte> call, const Asker& asker, std::size_t max_reply_bytes,
-              const Reply& reply);
+              const Reply& reply) override;
 
  private:
   void mount(rpc::Xid xid, xdr::Reader arguments, const Asker& asker, const Reply& reply);

@@ -84,14 +84,40 @@ void RpcLink::set_server(const Server& server) {
 void RpcLink::call(const Procedure& procedure, std::span<const std::byte> arguments, bool credential,
                    std::uint64_t now_ns, std::uint64_t deadline_ns, Done done) {
   const std::uint32_t xid = next_xid_++;
-  calls_.push_back({.xid = xid,
-                    .record = call_record(xid, procedure, arguments, credential),
-                    .deadline_ns = deadline_ns,
-                    .sent_ns = now_ns,
-                    .repeated = false,
-                    .done = std::move(done)});
+  const auto decode = [done = std::move(done)](Failure failure, std::span<const std::byte> reply) {
+    xdr::Reader reader(reply);
+    if (failure != Failure::None) return done(failure, {});
+    const auto decoded = rpc::decode_reply(reader);
+    if (!decoded.ok || !decoded.header.success()) return done(Failure::Refused, {});
+    done(Failure::None, reader);
+  };
+  add({.xid = xid,
+       .record = call_record(xid, procedure, arguments, credential),
+       .deadline_ns = deadline_ns,
+       .sent_ns = now_ns,
+       .done = decode});
+}
+
+void RpcLink::pass_on(std::span<const std::byte> message, std::uint64_t now_ns, std::uint64_t deadline_ns,
+                      PassedOn done) {
+  const std::uint32_t xid = next_xid_++;
+  const auto head = tcp::record_head(message.size(), xid);
+  std::vector<std::byte> record(head.begin(), head.end());
+  const auto rest = message.subspan(xdr::kUnit);
+  record.insert(record.end(), rest.begin(), rest.end());
+  add({.xid = xid,
+       .record = std::move(record),
+       .deadline_ns = deadline_ns,
+       .sent_ns = now_ns,
+       .once = true,
+       .done = std::move(done)});
+}
+
+void RpcLink::add(Call call) {
+  Call& added = calls_.emplace_back(std::move(call));
   if (state_ != State::Up) return;
-  unsent_.insert(unsent_.end(), calls_.back().record.begin(), calls_.back().record.end());
+  added.sent = true;
+  unsent_.insert(unsent_.end(), added.record.begin(), added.record.end());
 }
 
 void RpcLink::open(std::uint64_t now_ns) {
@@ -114,11 +140,14 @@ void RpcLink::open(std::uint64_t now_ns) {
 void RpcLink::connected(std::uint64_t now_ns) {
   state_ = State::Up;
   ++connections_;
+  const auto ended = take([](const Call& call) { return call.once && call.sent; });
   for (Call& call : calls_) {
+    call.sent = true;
     call.sent_ns = now_ns;
     unsent_.insert(unsent_.end(), call.record.begin(), call.record.end());
   }
   send();
+  end(ended, Failure::Lost);
 }
 
 void RpcLink::send() {
@@ -158,58 +187,45 @@ void RpcLink::receive() {
   }
 }
 
+/// Of a reply that is too long, and was skipped, the XID is all that there is.
 void RpcLink::take_reply(std::span<const std::byte> reply) {
-  xdr::Reader reader(reply);
-  const auto decoded = rpc::decode_reply(reader);
-  // Of a reply that is too long, and was skipped, the xid is all that there is.
   xdr::Reader first(reply);
   const std::uint32_t xid = first.u32();
-  const auto at =
-      std::find_if(calls_.begin(), calls_.end(), [&](const Call& call) { return call.xid == xid; });
-  if (!first.ok() || at == calls_.end()) return;  // it came too late
-  const Done done = std::move(at->done);
-  calls_.erase(at);
-  if (decoded.ok && decoded.header.success())
-    done(Failure::None, reader);
-  else
-    done(Failure::Refused, {});
+  if (!first.ok()) return;
+  end(take([xid](const Call& call) { return call.xid == xid; }), Failure::None, reply);
 }
 
 /// Calls that have not been repeated yet are sent on the next connection.
 void RpcLink::lost() {
   close();
-  std::vector<Call> ended;
-  for (std::size_t i = 0; i < calls_.size();) {
-    if (std::exchange(calls_[i].repeated, true)) {
-      ended.push_back(std::move(calls_[i]));
-      calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
-  }
-  for (const Call& call : ended) call.done(Failure::Lost, {});
+  end(take([](Call& call) { return call.once || std::exchange(call.lost, true); }), Failure::Lost);
 }
 
 void RpcLink::expire(std::uint64_t now_ns) {
-  std::vector<Call> ended;
-  for (std::size_t i = 0; i < calls_.size();) {
-    if (calls_[i].deadline_ns <= now_ns) {
-      ended.push_back(std::move(calls_[i]));
-      calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
-  }
+  const auto ended = take([now_ns](const Call& call) { return call.deadline_ns <= now_ns; });
   const bool silent = std::any_of(ended.begin(), ended.end(),
                                   [&](const Call& call) { return now_ns - call.sent_ns >= kSilentLinkNs; });
   if (silent) close();
-  for (const Call& call : ended) call.done(Failure::TimedOut, {});
+  end(ended, Failure::TimedOut);
 }
 
 void RpcLink::fail_all(Failure failure) {
-  std::vector<Call> ended;
-  ended.swap(calls_);
-  for (const Call& call : ended) call.done(failure, {});
+  end(std::exchange(calls_, {}), failure);
+}
+
+template <typename Which>
+std::vector<RpcLink::Call> RpcLink::take(const Which& which) {
+  std::vector<Call> taken;
+  std::erase_if(calls_, [&](Call& call) {
+    if (!which(call)) return false;
+    taken.push_back(std::move(call));
+    return true;
+  });
+  return taken;
+}
+
+void RpcLink::end(const std::vector<Call>& calls, Failure failure, std::span<const std::byte> reply) {
+  for (const Call& call : calls) call.done(failure, reply);
 }
 
 void RpcLink::close() {

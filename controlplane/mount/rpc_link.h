@@ -2,9 +2,9 @@
 //
 // Calls to an RPC server over one stream connection, with several calls outstanding, none of which blocks.
 // The connection is made when there is a call, and closed when there has been none for a while. Calls that are
-// outstanding when it is lost are sent again once: only for procedures that may be repeated.
+// outstanding when it is lost are sent again once, if they may be repeated.
 //
-// One thread, MOUNT's.
+// One thread, its service's.
 #pragma once
 
 #include <sys/socket.h>
@@ -58,6 +58,8 @@ class RpcLink {
  public:
   /// `results` is valid during the call. More calls may be made from there.
   using Done = std::function<void(Failure failure, xdr::Reader results)>;
+  /// `reply`: the whole message, with an XID of ours; empty if there is none.
+  using PassedOn = std::function<void(Failure failure, std::span<const std::byte> reply)>;
 
   RpcLink() = default;
   ~RpcLink() { close(); }
@@ -69,6 +71,9 @@ class RpcLink {
   /// `credential`: whether the call has one of AUTH_SYS. Never calls `done` before it returns.
   void call(const Procedure& procedure, std::span<const std::byte> arguments, bool credential,
             std::uint64_t now_ns, std::uint64_t deadline_ns, Done done);
+  /// A call of somebody else as it is, but for its XID. Never sent twice. Never calls `done` before it returns.
+  void pass_on(std::span<const std::byte> message, std::uint64_t now_ns, std::uint64_t deadline_ns,
+               PassedOn done);
   std::size_t outstanding() const { return calls_.size(); }
 
   void prepare(PollSet& set);
@@ -85,10 +90,13 @@ class RpcLink {
     std::vector<std::byte> record;  ///< with its mark
     std::uint64_t deadline_ns = 0;
     std::uint64_t sent_ns = 0;  ///< on this connection
-    bool repeated = false;
-    Done done;
+    bool once = false;          ///< may not be sent on a second connection
+    bool sent = false;
+    bool lost = false;  ///< one connection
+    PassedOn done;
   };
 
+  void add(Call call);
   void open(std::uint64_t now_ns);
   void connected(std::uint64_t now_ns);
   void send();
@@ -96,6 +104,9 @@ class RpcLink {
   void take_reply(std::span<const std::byte> reply);
   void lost();
   void expire(std::uint64_t now_ns);
+  template <typename Which>
+  std::vector<Call> take(const Which& which);
+  static void end(const std::vector<Call>& calls, Failure failure, std::span<const std::byte> reply = {});
   void fail_all(Failure failure);
   void close();
 

@@ -49,26 +49,28 @@ std::string Sockets::Socket::universal_address(std::uint16_t port) const {
                                    port);
 }
 
-Sockets::Sockets(std::uint16_t port) {
+Sockets::Sockets(std::uint16_t port, Transports transports, const std::string& what,
+                 const std::string& advice) {
   int error = 0;
   for (int attempt = 0; attempt < (port == 0 ? kAttemptsForAnyPort : 1); ++attempt) {
-    error = bind_all(port);
+    error = bind_all(port, transports);
     if (error == 0) return;
     close_all();
     if (error != EADDRINUSE) break;
   }
-  throw SetupError("Cannot serve MOUNT on port " + std::to_string(port) + " (" + std::strerror(error) +
-                   "): set mount.port to another one, or mount.enabled = false.");
+  throw SetupError("Cannot serve " + what + " on port " + std::to_string(port) + " (" + std::strerror(error) +
+                   "): " + advice);
 }
 
 Sockets::~Sockets() {
   close_all();
 }
 
-int Sockets::bind_all(std::uint16_t port) {
+int Sockets::bind_all(std::uint16_t port, Transports transports) {
   port_ = port;
   for (const int family : {AF_INET, AF_INET6})
     for (const int type : {SOCK_STREAM, SOCK_DGRAM}) {
+      if (type == SOCK_DGRAM && transports == Transports::Tcp) continue;
       const int fd = bound_socket(family, type, port_);
       if (family == AF_INET6 && (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL)) return 0;
       if (fd < 0) return -fd;

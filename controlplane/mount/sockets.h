@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sockets of the MOUNT service: TCP and UDP of IPv4 and IPv6, on one port. Setup; one thread.
+// Sockets of a service: TCP, and UDP if it is wanted, of IPv4 and IPv6, on one port. Setup; one thread.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,11 @@ class Sockets {
     std::string universal_address(std::uint16_t port) const;
   };
 
+  enum class Transports : std::uint8_t { Tcp, TcpAndUdp };
+
   /// Bound to every address, and non-blocking. IPv6 is left out where the kernel has none. Port zero: any that
-  /// is free. Throws SetupError.
-  explicit Sockets(std::uint16_t port);
+  /// is free. Throws SetupError, which begins with "Cannot serve `what`" and ends with `advice`.
+  Sockets(std::uint16_t port, Transports transports, const std::string& what, const std::string& advice);
   ~Sockets();
   Sockets(const Sockets&) = delete;
   Sockets& operator=(const Sockets&) = delete;
@@ -34,7 +36,7 @@ class Sockets {
   std::vector<int> listeners() const;
 
  private:
-  int bind_all(std::uint16_t port);
+  int bind_all(std::uint16_t port, Transports transports);
   void close_all();
 
   std::vector<Socket> all_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counters of the MOUNT service. Written by its thread; any thread may read them.
+// Counters of the MOUNT service, and of others that take calls by TCP. Written by its thread; any thread may read
+// them.
 #pragma once
 
 #include <atomic>
@@ -24,6 +25,14 @@ namespace sluice::mount {
   X(questions_timed_out)   /* the upstream did not answer */                              \
   X(questions_refused)     /* not asked: too many wait for the upstream */                \
   X(registrations_foreign) /* addresses not registered: rpcbind has another server there */
+
+/// Those that count for RPCSEC_GSS contexts as well.
+// clang-format off
+#define SLUICE_CONTEXT_STATISTICS(X)                                                                             \
+  X(calls) X(malformed) X(denied)                                                                                \
+  X(connections) X(connections_refused) X(connections_replaced) X(connections_overdue) X(records_too_long)       \
+  X(questions) X(questions_failed) X(questions_timed_out)
+// clang-format on
 
 struct MountStatistics {
 #define SLUICE_MOUNT_FIELD(name) std::atomic<std::uint64_t> name = 0;

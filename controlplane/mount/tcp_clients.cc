@@ -14,11 +14,13 @@
 
 namespace sluice::mount {
 
-TcpClients::TcpClients(std::vector<int> listeners, Procedures& procedures, MountStatistics& statistics)
+TcpClients::TcpClients(std::vector<int> listeners, CallHandler& handler, MountStatistics& statistics,
+                       std::size_t max_call_bytes)
     : listeners_(std::move(listeners)),
       places_(listeners_.size(), PollSet::kNowhere),
-      procedures_(procedures),
-      statistics_(statistics) {}
+      handler_(handler),
+      statistics_(statistics),
+      max_call_bytes_(max_call_bytes) {}
 
 TcpClients::~TcpClients() {
   for (const auto& client : clients_) ::close(client->fd);
@@ -81,7 +83,7 @@ void TcpClients::accept(int listener, std::uint64_t now_ns) {
     }
     count(statistics_.connections);
     tcp::tune(fd, tcp::kPeerTimeoutMs);
-    auto& client = clients_.emplace_back(std::make_unique<Client>());
+    auto& client = clients_.emplace_back(std::make_unique<Client>(max_call_bytes_));
     client->number = ++last_number_;
     client->fd = fd;
     client->address = address;
@@ -164,8 +166,8 @@ void TcpClients::take_call(Client& client, std::uint64_t now_ns) {
   const Asker asker{.address = client.address, .now_ns = now_ns, .connected = true};
   const std::uint64_t number = client.number;
   const bool called =
-      procedures_.answer(client.stream.record(), asker, kMaxReplyBytes,
-                         [this, number](std::span<const std::byte> message) { reply(number, message); });
+      handler_.answer(client.stream.record(), asker, kMaxReplyBytes,
+                      [this, number](std::span<const std::byte> message) { reply(number, message); });
   if (!called) client.ended = true;
 }
 
@@ -176,6 +178,10 @@ void TcpClients::reply(std::uint64_t number, std::span<const std::byte> message)
   if (at == clients_.end()) return;
   Client& client = **at;
   --client.waiting;
+  if (message.empty()) {
+    client.ended = true;
+    return;
+  }
   constexpr std::uint32_t kLastFragment = 1u << 31;
   std::array<std::byte, xdr::kUnit> mark;
   xdr::store_u32(mark.data(), kLastFragment | static_cast<std::uint32_t>(message.size()));

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clients of MOUNT over TCP. What a stranger can hold is bounded: connections, bytes, calls, and time.
-// One thread, MOUNT's.
+// Clients of a service over TCP. What a stranger can hold is bounded: connections, bytes, calls, and time.
+// One thread, the service's.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "controlplane/mount/call_handler.h"
 #include "controlplane/mount/poll_set.h"
-#include "controlplane/mount/procedures.h"
 #include "controlplane/mount/statistics.h"
 #include "dataplane/tcp/record_stream.h"
 
@@ -19,7 +18,7 @@ namespace sluice::mount {
 
 inline constexpr std::size_t kMaxClients = 128;
 inline constexpr std::size_t kMaxClientsOfNetwork = 32;
-/// Longest call: its header with the longest credential and verifier, and a path, come to less.
+/// Longest call of MOUNT: its header with the longest credential and verifier, and a path, come to less.
 inline constexpr std::size_t kMaxCallBytes = 2048;
 /// Calls of a connection that wait for an upstream. Further ones stay in its socket.
 inline constexpr std::size_t kMaxCallsOfClient = 4;
@@ -35,7 +34,8 @@ inline constexpr std::uint64_t kAcceptRestNs = 200'000'000;
 class TcpClients {
  public:
   /// The listeners, which stay the caller's, and both others outlive it.
-  TcpClients(std::vector<int> listeners, Procedures& procedures, MountStatistics& statistics);
+  TcpClients(std::vector<int> listeners, CallHandler& handler, MountStatistics& statistics,
+             std::size_t max_call_bytes = kMaxCallBytes);
   ~TcpClients();
   TcpClients(const TcpClients&) = delete;
   TcpClients& operator=(const TcpClients&) = delete;
@@ -46,6 +46,8 @@ class TcpClients {
 
  private:
   struct Client {
+    explicit Client(std::size_t max_call_bytes) : buffer(max_call_bytes + xdr::kUnit) {}
+
     std::uint64_t number = 0;
     int fd = -1;
     PeerAddress address;
@@ -59,7 +61,7 @@ class TcpClients {
     std::uint64_t reply_since_ns = 0;  ///< zero: all is sent
     std::vector<std::byte> unsent;
     std::size_t sent = 0;
-    std::array<std::byte, kMaxCallBytes + xdr::kUnit> buffer;
+    std::vector<std::byte> buffer;
     tcp::RecordStream stream{buffer, ~std::uint32_t{0}};  ///< what exceeds the buffer asks for memory
 
     bool takes_calls() const { return unsent.empty() && waiting < kMaxCallsOfClient; }
@@ -84,8 +86,9 @@ class TcpClients {
 
   const std::vector<int> listeners_;
   std::vector<std::size_t> places_;  ///< of the listeners
-  Procedures& procedures_;
+  CallHandler& handler_;
   MountStatistics& statistics_;
+  const std::size_t max_call_bytes_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::uint64_t last_number_ = 0;
   std::uint64_t accept_after_ns_ = 0;

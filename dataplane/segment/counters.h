@@ -155,7 +155,18 @@
   X(mount_questions_failed, mount, questions_failed)                                            \
   X(mount_questions_timed_out, mount, questions_timed_out)                                      \
   X(mount_questions_refused, mount, questions_refused)                                          \
-  X(mount_registrations_foreign, mount, registrations_foreign)
+  X(mount_registrations_foreign, mount, registrations_foreign)                                  \
+  X(kerberos_calls, kerberos, calls)                                                            \
+  X(kerberos_malformed, kerberos, malformed)                                                    \
+  X(kerberos_denied, kerberos, denied)                                                          \
+  X(kerberos_connections, kerberos, connections)                                                \
+  X(kerberos_connections_refused, kerberos, connections_refused)                                \
+  X(kerberos_connections_replaced, kerberos, connections_replaced)                              \
+  X(kerberos_connections_overdue, kerberos, connections_overdue)                                \
+  X(kerberos_records_too_long, kerberos, records_too_long)                                      \
+  X(kerberos_questions, kerberos, questions)                                                    \
+  X(kerberos_questions_failed, kerberos, questions_failed)                                      \
+  X(kerberos_questions_timed_out, kerberos, questions_timed_out)
 // clang-format on
 
 namespace sluice::segment {

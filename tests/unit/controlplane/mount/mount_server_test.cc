@@ -116,7 +116,7 @@ TEST(MountDatagrams, a_reply_leaves_from_where_the_call_went) {
 }
 
 TEST(MountSockets, no_other_server_can_share_the_datagrams) {
-  const Sockets ours(0);
+  const Sockets ours(0, Sockets::Transports::TcpAndUdp, "MOUNT", "");
   const int other = ::socket(AF_INET, SOCK_DGRAM, 0);
   const int on = 1;
   ::setsockopt(other, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -127,13 +127,14 @@ TEST(MountSockets, no_other_server_can_share_the_datagrams) {
 }
 
 TEST(MountSockets, a_port_that_is_taken_is_a_clear_sentence) {
-  const Sockets first(0);
+  const Sockets first(0, Sockets::Transports::TcpAndUdp, "MOUNT", "");
   EXPECT_EQ(first.all().size(), 4u);
   try {
-    const Sockets second(first.port());
+    const Sockets second(first.port(), Sockets::Transports::TcpAndUdp, "MOUNT", "set another one.");
     FAIL();
   } catch (const SetupError& error) {
-    EXPECT_NE(std::string(error.what()).find("set mount.port to another one"), std::string::npos);
+    EXPECT_EQ(std::string(error.what()), "Cannot serve MOUNT on port " + std::to_string(first.port()) +
+                                             " (Address already in use): set another one.");
   }
 }
 

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/kerberos/context_relay.h"
+
+#include <algorithm>
+#include <array>
+
+#include "controlplane/mount/exports.h"
+#include "dataplane/tcp/sockets.h"
+
+namespace sluice::kerberos {
+namespace {
+
+using mount::count;
+
+constexpr std::uint32_t kNullProcedure = 0;
+/// Of any reply that is made here.
+constexpr std::size_t kShortReplyBytes = rpc::kMinReplyBytes + 2 * xdr::kUnit;
+
+}  // namespace
+
+ContextRelay::ContextRelay(const segment::ConfigBlock& block, mount::MountStatistics& statistics)
+    : statistics_(statistics) {
+  for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
+    auto& upstream = upstreams_.emplace_back(std::make_unique<Upstream>());
+    upstream->config = block.upstreams[i];
+    mount::Server server{
+        .address = {}, .address_bytes = 0, .privileged_port = upstream->config.privileged_port != 0};
+    server.address_bytes = tcp::socket_address(
+        upstream->config.address, static_cast<std::uint16_t>(upstream->config.port), server.address);
+    upstream->link.set_server(server);
+  }
+}
+
+ContextRelay::Route ContextRelay::route(std::uint32_t program, std::uint32_t version) const {
+  Route found;
+  for (const auto& upstream : upstreams_)
+    for (std::uint32_t i = 0; i < upstream->config.route_count; ++i) {
+      const segment::RouteConfig& route = upstream->config.routes[i];
+      if (route.program != program) continue;
+      if (route.version == version) found.upstream = upstream.get();
+      if (!found.versions) found.versions = {route.version, route.version};
+      found.versions->low = std::min(found.versions->low, route.version);
+      found.versions->high = std::max(found.versions->high, route.version);
+    }
+  return found;
+}
+
+/// The reply to a call that is not passed on; empty: it is, to `to`.
+std::span<const std::byte> ContextRelay::local_answer(xdr::Writer& writer, rpc::CallDecode decoded,
+                                                      const rpc::CallHeader& header, const Route& to,
+                                                      const mount::Asker& asker) {
+  if (decoded == rpc::CallDecode::RpcMismatch) {
+    rpc::encode_rpc_mismatch(writer, header.xid);
+  } else if (decoded == rpc::CallDecode::BadCred) {
+    rpc::encode_auth_error(writer, header.xid, rpc::AuthStat::BadCred);
+  } else if (decoded == rpc::CallDecode::BadVerf) {
+    rpc::encode_auth_error(writer, header.xid, rpc::AuthStat::BadVerf);
+  } else if (!to.versions) {
+    rpc::encode_accepted(writer, header.xid, {}, rpc::AcceptStat::ProgUnavail);
+  } else if (to.upstream == nullptr) {
+    rpc::encode_prog_mismatch(writer, header.xid, {}, *to.versions);
+  } else if (header.procedure != kNullProcedure) {
+    rpc::encode_accepted(writer, header.xid, {}, rpc::AcceptStat::ProcUnavail);
+  } else if (!mount::allowed(to.upstream->config.allowed, to.upstream->config.allowed_count, asker.address)) {
+    count(statistics_.denied);
+    rpc::encode_auth_error(writer, header.xid, rpc::AuthStat::RejectedCred);
+  } else if (header.credential.flavor != rpc::AuthFlavor::RpcSecGss) {
+    rpc::encode_accepted(writer, header.xid, {}, rpc::AcceptStat::Success);
+  }
+  return writer.written();
+}
+
+bool ContextRelay::answer(std::span<const std::byte> call, const mount::Asker& asker,
+                          std::size_t /*max_reply_bytes*/, const Reply& reply) {
+  xdr::Reader reader(call);
+  rpc::CallHeader header;
+  const rpc::CallDecode decoded = rpc::decode_call(reader, header);
+  if (decoded == rpc::CallDecode::Truncated || decoded == rpc::CallDecode::NotACall) {
+    count(statistics_.malformed);
+    return false;
+  }
+  count(statistics_.calls);
+  const Route to = decoded == rpc::CallDecode::Ok ? route(header.program, header.version) : Route{};
+  std::array<std::byte, kShortReplyBytes> room;
+  xdr::Writer writer(room);
+  if (const auto message = local_answer(writer, decoded, header, to, asker); !message.empty())
+    reply(message);
+  else
+    pass_on(*to.upstream, call, header.xid, asker, reply);
+  return true;
+}
+
+void ContextRelay::pass_on(Upstream& upstream, std::span<const std::byte> call, rpc::Xid xid,
+                           const mount::Asker& asker, const Reply& reply) {
+  count(statistics_.questions);
+  upstream.link.pass_on(call, asker.now_ns, asker.now_ns + kAnswerNs,
+                        [this, xid, reply](mount::Failure failure, std::span<const std::byte> message) {
+                          if (failure != mount::Failure::None) {
+                            count(failure == mount::Failure::TimedOut ? statistics_.questions_timed_out
+                                                                      : statistics_.questions_failed);
+                            return reply({});
+                          }
+                          std::vector<std::byte> answer(message.begin(), message.end());
+                          xdr::store_u32(answer.data(), static_cast<std::uint32_t>(xid));
+                          reply(answer);
+                        });
+}
+
+void ContextRelay::prepare(mount::PollSet& set) {
+  for (const auto& upstream : upstreams_) upstream->link.prepare(set);
+}
+
+void ContextRelay::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+  for (const auto& upstream : upstreams_) upstream->link.turn(set, now_ns);
+}
+
+}  // namespace sluice::kerberos

@@ -9,6 +9,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "operations")]
+import gateway_bench  # noqa: E402
 import gateway_test  # noqa: E402
 import linux_client_test  # noqa: E402
 import reverse_test  # noqa: E402
@@ -32,7 +33,7 @@ class QuickBench(reverse_test.ReverseBench):
     def set_up(self):
         self.lab.add_tap("roce")
         super().set_up()
-        upstream = gateway_test.UPSTREAM.format(address="127.0.0.1", nfs=gateway_test.NFS_PORT, mount=0).replace('"nfs3", ', "")
+        upstream = gateway_bench.UPSTREAM.format(address="127.0.0.1", nfs=gateway_bench.NFS_PORT, mount=0).replace('"nfs3", ', "")
         self.front = Planes(self.lab, *self.programs, EXPORT + upstream, name="front", metrics=METRICS)
         self.front.start()
         self.planes = self.front

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from gateway_test import MOUNT_PORT, NFS_PORT, TREE, UPSTREAM, Upstream  # noqa: E402
+from gateway_bench import MOUNT_PORT, NFS_PORT, TREE, UPSTREAM, Upstream  # noqa: E402
 from lab import EXPORT, MTU, PLAIN_GUEST, PLAIN_HOST, Bench, Failed, Guest, Planes, build_image, mac, need_lab, run_tests  # noqa: E402
 
 NEAR, FAR = "192.168.77.1", "192.168.77.2"  # the two ends of the RoCE path
@@ -155,8 +155,8 @@ def forwarded(transport, nfs):
     return test
 
 
-def mount_command(b, nfs, path):
-    options = f"vers={nfs},proto=tcp,port={INGRESS}"
+def mount_command(b, nfs, path, more=""):
+    options = f"vers={nfs},proto=tcp,port={INGRESS}{more}"
     if nfs == "3":
         options += f",nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport={NEAR_MOUNT}"
     return f"mount -t nfs -o {options} {PLAIN_HOST}:{path} /mnt/nfs\n"
@@ -178,6 +178,26 @@ def kernel(transport, nfs):
         if spoken != {transport}:
             raise Failed(f"versions on the RoCE path: {spoken}")
     test.__name__ = f"linux_over_tcp_version_{nfs.replace('.', '_')}_over_transport_version_{transport}"
+    return test
+
+
+def nconnect(nfs):
+    """One mount over sixteen TCP connections, twice as many as there are to the server."""
+    def test(b):
+        b.serve(1, UPSTREAM.format(address="127.0.0.1", nfs=NFS_PORT, mount=MOUNT_PORT))
+        b.sh(mount_command(b, nfs, f"{b.upstream.dir}/vfs" if nfs == "3" else "/vfs", ",nconnect=16"))
+        try:
+            b.sh("""
+cd /tmp; fio --name=many --directory=/mnt/nfs --size=4m --numjobs=4 --rw=randrw --bs=16k --iodepth=16 --ioengine=libaio --direct=1 \\
+  --verify=crc32c --verify_fatal=1 --output=/tmp/fio.log || { cat /tmp/fio.log; exit 1; }
+rm /mnt/nfs/many*; cd /""")
+            clients = b.near.ask("reverse")["clients"]
+        finally:
+            b.sh("umount -f /mnt/nfs")
+        counters = b.near.reverse()
+        if clients < 16 or counters["failures"] != 0 or counters["calls_lost"] != 0:
+            raise Failed(f"{clients} clients; {counters}")
+    test.__name__ = f"sixteen_connections_of_one_mount_of_version_{nfs.replace('.', '_')}"
     return test
 
 
@@ -224,6 +244,7 @@ umount /mnt/other; umount /mnt/nfs""")
 
 TESTS = [memory(1), memory(2), libnfs_over_the_loopback_driver, forwarded(1, "3"), forwarded(2, "3"), forwarded(1, "4"), forwarded(2, "4"),
          kernel(1, "3"), kernel(2, "4.0"), kernel(1, "4.1"), kernel(2, "4.2"),
+         nconnect("3"), nconnect("4.1"),
          killed("near", "control", "4.1"), killed("near", "data", "4.1"), killed("far", "control", "4.1"), killed("far", "data", "4.1"),
          killed("far", "data", "3"), a_delegation_is_recalled_through_both]
 

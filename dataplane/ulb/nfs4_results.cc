@@ -17,6 +17,7 @@ constexpr std::uint64_t kPath = 4096;                // READLINK
 constexpr std::uint64_t kAttributes = 4096;          // GETATTR without the following
 constexpr std::uint64_t kLargeAttribute = 64 << 10;  // each
 constexpr std::uint64_t kReadPlusOverhead = 4096;    // segments of a READ_PLUS besides its data
+constexpr std::uint64_t kXattrValue = 64 << 10;      // XATTR_SIZE_MAX of Linux
 constexpr std::uint64_t kUnknownOperation = 64 << 10;
 /// RFC 8881, section 5.6 and 12: acl, fs_locations, dacl, sacl, fs_layout_type, layout_hint.
 constexpr std::uint32_t kLargeAttributes[] = {12, 24, 58, 59, 62, 63, 67};
@@ -29,6 +30,8 @@ enum : std::uint32_t {
   kGetDeviceInfo = 47,
   kLayoutGet = 50,
   kReadPlus = 68,
+  kGetXattr = 72,
+  kListXattrs = 74,
 };
 
 /// Upper bound of the values described at `grammar`, up to the end of the sequence; advances behind it.
@@ -104,6 +107,10 @@ std::uint64_t body_bound(std::uint32_t number, std::span<const std::byte> argume
       return 16 + 4 * kElements + word(arguments, 20);
     case kLayoutGet:  // signal, type, iomode, offset, length, minlength, stateid, maxcount
       return 16 + word(arguments, 52);
+    case kGetXattr:
+      return 4 + kXattrValue;
+    case kListXattrs:  // cookie, maxcount
+      return 16 + word(arguments, 8);
     default:
       break;
   }

@@ -133,6 +133,62 @@ TEST(Nfs4Compound, operations_that_were_not_captured) {
   for (const auto& operation : operations) EXPECT_FALSE(operation.has_item);
 }
 
+/// RFC 8276, section 8.4. Nothing of them is eligible for direct placement.
+TEST(Nfs4Compound, extended_attributes_are_stepped_over) {
+  Writer call;
+  call.call(5);
+  call.w({72}).o(9);                          // GETXATTR
+  call.w({73, 1}).o(9).o(40'000);             // SETXATTR
+  call.w({74}).d(3).w({4096}).w({75}).o(11);  // LISTXATTRS, REMOVEXATTR
+  call.w({38}).stateid().d(0).w({2}).o(77);   // WRITE
+  CompoundWalker walker(call.bytes(), What::Call);
+  const auto called = walk(walker);
+  ASSERT_EQ(called.size(), 5u);
+  EXPECT_TRUE(walker.complete());
+  EXPECT_EQ(called[4].item_bytes, 77u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_FALSE(called[i].has_item);
+
+  Writer reply;
+  reply.reply(6);
+  reply.w({72, 0}).o(40'000).w({73, 0, 1}).d(1).d(2);
+  reply.w({74, 0}).d(5).w({2}).o(3).o(8).w({1}).w({75, 0, 1}).d(2).d(3);
+  reply.w({25, 0, 1}).o(100).w({72, 10095});  // READ, and a GETXATTR that failed
+  CompoundWalker back(reply.bytes(), What::Reply);
+  const auto results = walk(back);
+  ASSERT_EQ(results.size(), 6u);
+  EXPECT_TRUE(back.complete());
+  EXPECT_EQ(results[4].item_bytes, 100u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_FALSE(results[i].has_item);
+}
+
+/// RFC 9754, section 5: OPEN_DELEGATE_READ_ATTRS_DELEG and OPEN_DELEGATE_WRITE_ATTRS_DELEG.
+TEST(Nfs4Compound, delegations_of_time_stamps_are_stepped_over) {
+  const auto read = [](Writer& all) { all.w({4}).stateid().w({0}).w({0, 0, 3}).o(4); };
+  const auto write = [](Writer& all) { all.w({5}).stateid().w({0, 1}).d(1 << 20).w({0, 0, 3}).o(4); };
+  Writer reply;
+  reply.reply(5);
+  for (const bool writes : {false, true}) {
+    reply.w({18, 0}).stateid().w({1}).d(1).d(2).w({4, 0});  // OPEN
+    writes ? write(reply) : read(reply);
+    reply.w({56, 0});  // WANT_DELEGATION
+    writes ? write(reply) : read(reply);
+  }
+  reply.w({25, 0, 1}).o(100);
+  CompoundWalker walker(reply.bytes(), What::Reply);
+  EXPECT_EQ(walk(walker).size(), 5u);
+  EXPECT_TRUE(walker.complete());
+
+  Writer push;
+  push.o(0).w({2, 0, 2});
+  push.w({7}).o(28);
+  read(push);
+  push.w({7}).o(28);
+  write(push);
+  CompoundWalker callback(push.bytes(), What::CallbackCall);
+  EXPECT_EQ(walk(callback).size(), 2u);
+  EXPECT_TRUE(callback.complete());
+}
+
 TEST(Nfs4Compound, callbacks) {
   Writer call;
   call.o(0).w({1, 0x40000000, 2});
@@ -172,7 +228,7 @@ TEST(Nfs4Compound, counts_and_choices_that_lie_end_the_walk) {
        {Writer().call(1000000).w({24}).bytes(),        // more operations than words
         Writer().call(1).w({9, 0x40000000}).bytes(),   // an endless bitmap
         Writer().call(1).w({22, 0xFFFFFFFF}).bytes(),  // a handle of 4 GiB
-        Writer().call(1).w({72}).bytes(),              // no such operation
+        Writer().call(1).w({76}).bytes(),              // no such operation
         Writer().call(1).w({2}).bytes(), Writer().call(1).w({0xFFFFFFFF}).bytes(),
         Writer().call(1).w({6, 6}).o(1).w({0}).o(0).w({1}).bytes(),                // trailing bytes
         Writer().call(1).w({12, 1, 0}).d(0).d(1).w({2}).stateid().w({1}).bytes(),  // unknown union arm
@@ -244,6 +300,13 @@ TEST(Nfs4Results, V1_118_what_the_arguments_ask_for_counts) {
   const Bytes some = Writer().w({9, 2, 0x0010011a, 0x00b0a23a}).bytes();
   const Bytes with_list = Writer().w({9, 2, 0x0010111a, 0x00b0a23a}).bytes();
   EXPECT_EQ(most(1, with_list) - most(1, some), 64u << 10);
+  // The largest extended attribute that Linux has, and as much of their names as was asked for.
+  EXPECT_GE(most(1, Writer().w({72}).o(5).bytes()), (64u << 10) + 24);
+  EXPECT_LE(most(1, Writer().w({72}).o(5).bytes()), (64u << 10) + 100);
+  const auto names = [](std::uint32_t count) { return Writer().w({74}).d(0).w({count}).bytes(); };
+  EXPECT_EQ(most(1, names(70'000)) - most(1, names(1000)), 69'000u);
+  EXPECT_GE(most(1, names(1000)), 1020u);
+  EXPECT_LE(most(1, names(1000)), 1100u);
   // For an unknown operation the bound is one that hardly any reply exceeds; a missing one adds nothing.
   EXPECT_GE(most(1, Writer().w({4711}).bytes()), 64u << 10);
   EXPECT_GE(most(1, Writer().w({25, 1}).bytes()), 64u << 10);

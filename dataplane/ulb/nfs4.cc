@@ -109,6 +109,8 @@ constexpr service::Binding kNfs4{.program = kNfsProgram,
                                  .repetition = &nfs4_repetition,
                                  .announces_sizes = &nfs4_announces_sizes,
                                  .cap_sizes = &cap_nfs4_sizes,
+                                 .withhold_in_call = &withhold_in_nfs4_call,
+                                 .withhold_in_results = &withhold_in_nfs4_results,
                                  .checks_positions = true};
 
 }  // namespace

@@ -80,6 +80,12 @@ bool nfs4_announces_sizes(std::uint32_t procedure, std::span<const std::byte> ar
 void cap_nfs4_sizes(std::span<std::byte> results, const service::CarriedSizes& most,
                     service::PlacedResults* placed);
 
+/// The hooks of Binding for what is withheld: roles and attributes of pNFS, and attributes of locations.
+bool withhold_in_nfs4_call(std::uint32_t procedure, std::span<std::byte> arguments,
+                           const service::Withheld& withheld);
+void withhold_in_nfs4_results(std::span<std::byte> results, const service::Withheld& withheld,
+                              service::PlacedResults* placed);
+
 /// Each WRITE, CREATE of a symbolic link, READ and READLINK of a COMPOUND has an eligible item; Read chunks
 /// at other positions are refused.
 const service::Binding& nfs4_binding() noexcept;

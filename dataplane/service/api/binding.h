@@ -60,6 +60,14 @@ struct CarriedSizes {
   std::uint32_t message_bytes = 0;  ///< of an RPC message, call or reply
 };
 
+/// What clients of a gateway are not told, as it would lead them past the gateway. All: for clients that are to
+/// stay.
+struct Withheld {
+  bool pnfs = true;       ///< that files have layouts on data servers (RFC 8881, section 12)
+  bool referrals = true;  ///< other locations of a file system (RFC 8881, section 11)
+  bool any() const noexcept { return pnfs || referrals; }
+};
+
 struct Binding {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
@@ -93,6 +101,13 @@ struct Binding {
   /// Lowers in place what the results of such a call announce beyond `most`; no byte moves. What cannot be
   /// stepped over stays as it is, with all that stands behind it. `placed` as for result_items.
   void (*cap_sizes)(std::span<std::byte> results, const CarriedSizes& most, PlacedResults* placed) = nullptr;
+  /// Takes questions for what is withheld out of the arguments, in place; no byte moves. Whether the results may
+  /// still tell it.
+  bool (*withhold_in_call)(std::uint32_t procedure, std::span<std::byte> arguments,
+                           const Withheld& withheld) = nullptr;
+  /// Takes it out of the results of such a call, in the manner of cap_sizes.
+  void (*withhold_in_results)(std::span<std::byte> results, const Withheld& withheld,
+                              PlacedResults* placed) = nullptr;
   /// Read chunks are refused that do not stand where argument_items says.
   bool checks_positions = false;
 
@@ -105,6 +120,10 @@ struct Binding {
   }
   bool announces(std::uint32_t number, std::span<const std::byte> arguments) const noexcept {
     return announces_sizes != nullptr && announces_sizes(number, arguments);
+  }
+  bool withhold(std::uint32_t number, std::span<std::byte> arguments,
+                const Withheld& withheld) const noexcept {
+    return withhold_in_call != nullptr && withhold_in_call(number, arguments, withheld);
   }
 };
 

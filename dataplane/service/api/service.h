@@ -130,6 +130,11 @@ class Call {
   /// The XDR arguments. In place(), and in execute() after Placement::Sink, they end where the placed item's
   /// data would stand (behind its count word).
   std::span<const std::byte> arguments() const noexcept { return arguments_; }
+  /// The same, for a service that passes the call on and changes it first. They are in memory of the transport's,
+  /// which has taken what it needs of them. In execute().
+  std::span<std::byte> writable_arguments() noexcept {
+    return {const_cast<std::byte*>(arguments_.data()), arguments_.size()};
+  }
   /// Bytes of the item that came as a Read chunk: announced in place(), and in the sink when execute() is
   /// called after Placement::Sink. The requester may count up to 3 bytes of XDR padding in (V1-086).
   /// Otherwise zero.

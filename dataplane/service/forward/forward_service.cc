@@ -37,8 +37,10 @@ service::Execution ForwardService::execute(service::Call& call) noexcept {
   forwarded.keeps_xid = signs_xid;
   forwarded.need = need_of(call);
   forwarded.repetition = binding_.repetition_of(call.header().procedure, call.arguments());
-  forwarded.announces_sizes = !rpc::is_wrapped(call.header().credential) &&
-                              binding_.announces(call.header().procedure, call.arguments());
+  const bool clear = !rpc::is_wrapped(call.header().credential);
+  forwarded.announces_sizes = clear && binding_.announces(call.header().procedure, call.arguments());
+  forwarded.tells_withheld = clear && binding_.withhold(call.header().procedure, call.writable_arguments(),
+                                                        upstream_.config().withheld);
   forwarded.begun_ns = upstream_.now_ns();
   upstream_.submit(forwarded);
   return service::Execution::Started;
@@ -62,11 +64,14 @@ ReplyNeed ForwardService::need_of(service::Call& call) const noexcept {
   return call.offered_results() > 0 || sent_in_parts || !fits_slot ? ReplyNeed::Item : ReplyNeed::None;
 }
 
-void ForwardService::cap_sizes(std::span<std::byte> record) const noexcept {
+void ForwardService::adapt(const ForwardedCall& forwarded, std::span<std::byte> record) const noexcept {
+  if (!forwarded.announces_sizes && !forwarded.tells_withheld) return;
   xdr::Reader reader(record);
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
-  if (reply.ok && reply.header.success())
-    binding_.cap_sizes(record.subspan(reader.position()), kCarried, nullptr);
+  if (!reply.ok || !reply.header.success()) return;
+  const auto results = record.subspan(reader.position());
+  if (forwarded.announces_sizes) binding_.cap_sizes(results, kCarried, nullptr);
+  if (forwarded.tells_withheld) binding_.withhold_in_results(results, upstream_.config().withheld, nullptr);
 }
 
 bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept {

@@ -29,8 +29,8 @@ class ForwardService final : public service::Service {
     std::span<const std::byte> bytes;
     bool registered = false;  ///< in the call's memory
   };
-  /// Lowers in a reply, of a call that `announces_sizes`, what does not get through the gateway.
-  void cap_sizes(std::span<std::byte> record) const noexcept;
+  /// Lowers in a reply what does not get through the gateway, and takes out what is withheld.
+  void adapt(const ForwardedCall& forwarded, std::span<std::byte> record) const noexcept;
   /// Completes the call with a reply whose XID matches. False: nothing was written, as the transport lacks
   /// memory for the results; it executes the call again when it has some.
   bool deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept;

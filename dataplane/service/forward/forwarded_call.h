@@ -41,6 +41,7 @@ struct ForwardedCall {
   bool earlier;          ///< counts as RequestHost::earlier
   bool replayed;         ///< `entry` has its reply
   bool announces_sizes;  ///< its reply may, in the clear
+  bool tells_withheld;   ///< the same
   std::uint8_t strikes;  ///< connections that were lost while this call was alone on trial
   ReplyNeed need;
   service::Repetition repetition;

@@ -341,7 +341,7 @@ void Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> rec
   ForwardedCall* const found = find_awaited(connection, xid);
   if (found == nullptr) return count(Counter::unmatched_replies);
   ForwardedCall& forwarded = *found;
-  if (forwarded.announces_sizes) forwarded.service->cap_sizes(record);
+  forwarded.service->adapt(forwarded, record);
   repeats_.answered(forwarded, record);
   if (forwarded.call == nullptr) {
     connection.note_answer();

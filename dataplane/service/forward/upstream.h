@@ -59,6 +59,7 @@ struct UpstreamConfig {
   std::uint64_t call_timeout_ns = 0;  ///< then its client is disconnected; zero: never
   bool privileged_port = false;       ///< bind to a port below 1024
   std::uint32_t credits = 64;         ///< upper bound per client
+  service::Withheld withheld{};
   ReplyBuffers replies;
   std::shared_ptr<RequestCache> cache = {};  ///< of all reactors
 

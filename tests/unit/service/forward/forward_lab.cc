@@ -119,6 +119,7 @@ forward::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
   setup.config.max_clients = engine->connection_count();
   setup.config.call_timeout_ns = options.call_timeout_ns;
   setup.config.privileged_port = options.privileged_port;
+  setup.config.withheld = options.withheld;
   setup.config.credits = options.credits;
   setup.config.replies = {.records = options.record_buffers, .items = options.item_buffers};
   setup.config.cache =

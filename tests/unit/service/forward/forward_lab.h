@@ -32,6 +32,7 @@ struct ForwardOptions {
   std::uint32_t callers = 4;
   std::uint64_t call_timeout_ns = 0;
   bool privileged_port = false;
+  service::Withheld withheld = {};
   std::uint64_t progress_timeout_ns = 0;
   std::uint32_t cache_entries = forward::kCacheEntries;
   bool one_host = false;  ///< all connections are one client's; else each is another one's

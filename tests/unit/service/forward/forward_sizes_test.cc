@@ -66,7 +66,7 @@ TEST(ForwardSizes, fsinfo_announces_what_can_be_carried) {
 }
 
 TEST(ForwardSizes, attributes_announce_what_can_be_carried) {
-  ForwardLab lab;
+  ForwardLab lab({.withheld = {.pnfs = false, .referrals = false}});
   LabClient& client = lab.add_client();
   EXPECT_EQ(seen(lab, client, get_attr_call(), get_attr_results(4 * kMiB)), get_attr_results(kMiB));
   EXPECT_EQ(seen(lab, client, get_attr_call(), get_attr_results(65536)), get_attr_results(65536));

@@ -17,6 +17,7 @@ from tree import FOLDERS, Tree
 
 TOP_LEVEL = {"meson.build", "README.md", "LICENSE", *FOLDERS}
 LAYERS = "tests/tidy/layers.toml"
+EQUIVALENT = "tests/mutation/equivalent.txt"
 TABLES = "tests/conformance/requirements"
 LONGEST_FUNCTION = 70
 LONGEST_FILE = 600
@@ -89,6 +90,15 @@ def using_declarations_are_used(tree):
             if len(re.findall(rf"\b{used}\b", lengths.blanked(tree.text(name)))) < 2]
 
 
+def equivalent_mutants_are_of_lines_that_exist(tree):
+    """The mutation suite refuses the others, but only when everything else has run."""
+    if EQUIVALENT not in tree.files:
+        return []
+    cited = re.findall(r"^file: (.*)\nline: (.*)$", tree.text(EQUIVALENT), re.M)
+    return [f"{EQUIVALENT}: {name} has no line '{line}'" for name, line in cited
+            if name not in tree.files or line not in map(str.strip, tree.text(name).split("\n"))]
+
+
 def report(tree):
     """Prints lengths; does not fail."""
     measured = tree.code + tree.named(".py")
@@ -102,7 +112,8 @@ def report(tree):
 
 
 CHECKS = [top_level_is_fixed, every_source_says_its_license, sources_are_formatted, no_path_of_a_machine, includes_follow_the_layers,
-          using_declarations_are_used, requirement_tables_are_sound, cited_requirements_exist, documents_cite_what_is_there]
+          using_declarations_are_used, requirement_tables_are_sound, cited_requirements_exist, documents_cite_what_is_there,
+          equivalent_mutants_are_of_lines_that_exist]
 
 
 def main():

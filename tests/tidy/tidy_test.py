@@ -185,6 +185,8 @@ TESTS = [
     noticed("documents_cite_what_is_there", "README.md", "`f()` in `pmd/`\n", "name the file"),
     noticed("documents_cite_what_is_there", "README.md", "[x](deploy/docs/gone.md)\n", "links to deploy/docs/gone.md"),
     noticed("documents_cite_what_is_there", "deploy/docs/more.md", "[x](README.md)\n", "links to README.md"),
+    noticed("equivalent_mutants_are_of_lines_that_exist", tidy.EQUIVALENT, "file: pmd/device.cc\nline: int gone;\n", "no line 'int gone;'"),
+    noticed("equivalent_mutants_are_of_lines_that_exist", tidy.EQUIVALENT, "file: pmd/gone.cc\nline: int gone;\n", "pmd/gone.cc"),
     functions_are_measured,
     long_functions_and_files_are_reported,
 ]

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <type_traits>
 
@@ -22,35 +23,52 @@ class SeqLock {
   static constexpr std::size_t kWords = (sizeof(T) + 7) / 8;
 
  public:
+  /// Largest value that read() returns on the stack.
+  static constexpr std::size_t kMaxByValue = 16384;
+
   /// The single writer only. If an earlier writer died during write(), the sequence is odd; setting the low
   /// bit instead of adding one makes that harmless.
   void write(const T& value) noexcept {
-    std::array<std::uint64_t, kWords> words{};
-    std::memcpy(words.data(), &value, sizeof value);
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&value);
     const std::uint32_t before = sequence_.load(std::memory_order_relaxed) | 1;
     sequence_.store(before, std::memory_order_relaxed);
     // Each word is a release store, so that a reader that sees a new word also sees the odd sequence.
-    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
+    for (std::size_t w = 0; w < kWords; ++w) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, bytes + w * sizeof word, bytes_of(w));
+      words_[w].store(word, std::memory_order_release);
+    }
     sequence_.store(before + 1, std::memory_order_release);
   }
 
-  /// Any thread or process. nullopt if every attempt met a write in progress: the writer keeps writing, or
-  /// died during write().
-  std::optional<T> read() const noexcept {
+  /// Any thread or process. False if every attempt met a write in progress: the writer keeps writing, or died
+  /// during write(); `value` is then undefined.
+  [[nodiscard]] bool read(T& value) const noexcept {
     constexpr int kTries = 1000;
-    // Filled in place: some values are large and some readers have small stacks.
-    std::optional<T> value(std::in_place);
-    auto* const bytes = reinterpret_cast<std::byte*>(&*value);
+    auto* const bytes = reinterpret_cast<std::byte*>(&value);
     for (int i = 0; i < kTries; ++i) {
       const std::uint32_t before = sequence_.load(std::memory_order_acquire);
       if (before & 1) continue;
       for (std::size_t w = 0; w < kWords; ++w) {
         const std::uint64_t word = words_[w].load(std::memory_order_acquire);
-        std::memcpy(bytes + w * sizeof word, &word, std::min(sizeof word, sizeof(T) - w * sizeof word));
+        std::memcpy(bytes + w * sizeof word, &word, bytes_of(w));
       }
-      if (sequence_.load(std::memory_order_relaxed) == before) return value;
+      if (sequence_.load(std::memory_order_relaxed) == before) return true;
     }
-    value.reset();
+    return false;
+  }
+
+  /// The same, by value; nullopt for false. The threads of the metrics' web server have stacks of 100 KiB.
+  std::optional<T> read() const noexcept requires(sizeof(T) <= kMaxByValue) {
+    std::optional<T> value(std::in_place);
+    if (!read(*value)) value.reset();
+    return value;
+  }
+
+  /// The same for values of any size; nullptr for false. Not on the message path: it allocates.
+  std::unique_ptr<T> read_copy() const {
+    auto value = std::make_unique<T>();
+    if (!read(*value)) value.reset();
     return value;
   }
 
@@ -58,6 +76,10 @@ class SeqLock {
   std::uint32_t sequence() const noexcept { return sequence_.load(std::memory_order_acquire); }
 
  private:
+  static constexpr std::size_t bytes_of(std::size_t word) noexcept {
+    return std::min(sizeof(std::uint64_t), sizeof(T) - word * sizeof(std::uint64_t));
+  }
+
   std::atomic<std::uint32_t> sequence_;
   std::array<std::atomic<std::uint64_t>, kWords> words_;
 };

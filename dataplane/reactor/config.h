@@ -5,18 +5,14 @@
 
 #include <cstdint>
 
-#include "dataplane/base/net_address.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::reactor {
 
-/// The server that the reverse gateway's connections go to, and how.
+/// What connections of the gateways to servers have in common.
 struct DialConfig {
-  PeerAddress server;
-  std::uint16_t port = 0;
   std::uint32_t inline_bytes = 4096;
-  std::uint32_t credits_requested = 0;
   std::uint32_t call_backs = 0;  ///< credits for the server's own calls
 };
 

@@ -18,9 +18,11 @@ namespace sluice::reactor {
 struct ConnectionRecord {
   rdma::CmId cm_id{};
   bool established = false;
-  bool draining = false;         ///< to be closed as soon as it has no call
-  bool outgoing = false;         ///< opened by this side, to a server
-  bool request_unsent = false;   ///< outgoing: the control plane that runs now has no ConnectWanted of it
+  bool draining = false;        ///< to be closed as soon as it has no call
+  bool outgoing = false;        ///< opened by this side, to a server
+  bool request_unsent = false;  ///< outgoing: the control plane that runs now has no ConnectWanted of it
+  PeerAddress server{};         ///< outgoing: where it goes
+  std::uint16_t server_port = 0;
   std::uint32_t peer_pid = 0;    ///< zero: not a process of this machine
   std::uint64_t since_ns = 0;    ///< wall clock
   std::uint32_t queue_pair = 0;  ///< number; zero with a driver that manages connections itself

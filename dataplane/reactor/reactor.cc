@@ -12,6 +12,7 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
       clock_(clock),
       manages_connections_(engine.device().connection_manager() != nullptr),
       now_ns_(clock()),
+      time_(counters_),
       connections_(engine),
       publisher_(config, engine, connections_, counters_, area_),
       events_(area_, counters_),
@@ -28,11 +29,15 @@ void Reactor::measure_calls() {
 }
 
 void Reactor::run() noexcept {
+  time_.start(clock_());
   while (!stopped()) {
-    if (poll_once())
+    if (poll_once()) {
+      time_.on_busy_turn();
       idle_.on_work();
-    else
+    } else {
+      time_.on_idle_turn(clock_());
       idle();
+    }
   }
   now_ns_ = clock_();
   publisher_.publish_stopped();
@@ -66,6 +71,7 @@ bool Reactor::control_pass() noexcept {
   setup_.report_closed();
   check_connections();
   for (service::Service* service : engine_.services()) busy |= service->background(now_ns_);
+  time_.settle(now_ns_);
   publisher_.publish_reactor();
   for (ControlTask* task : control_tasks_) task->on_control_pass(now_ns_);
   return busy;
@@ -103,6 +109,7 @@ void Reactor::idle() noexcept {
   const auto back_ns = idle_.on_no_work(only_device);
   if (!back_ns) return;
   now_ns_ = *back_ns;
+  time_.on_back(now_ns_);
   if (now_ns_ - last_control_pass_ns_ >= kControlIntervalNs) turns_to_control_pass_ = 0;
 }
 

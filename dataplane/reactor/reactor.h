@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/reactor/busy_time.h"
 #include "dataplane/reactor/commands.h"
 #include "dataplane/reactor/config.h"
 #include "dataplane/reactor/connection_properties.h"
@@ -61,7 +62,7 @@ class Reactor final {
   /// When the engine has all its services: counts and times calls from here on.
   void measure_calls();
   /// Makes the reverse gateway's connections.
-  ingress::Dialer& dialer() noexcept { return dialer_; }
+  egress::Dialer& dialer() noexcept { return dialer_; }
 
   /// The loop, until stop() or a Shutdown command.
   void run() noexcept;
@@ -92,6 +93,7 @@ class Reactor final {
   std::uint16_t next_checked_ = 0;  ///< connection
 
   Counters counters_;
+  BusyTime time_;
   ConnectionTable connections_;
   Publisher publisher_;
   EventSender events_;

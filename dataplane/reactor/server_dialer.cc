@@ -25,7 +25,8 @@ ServerDialer::ServerDialer(const ReactorConfig& config, rpcrdma::Engine& engine,
       publisher_(publisher),
       events_(events) {}
 
-rpcrdma::Connection* ServerDialer::dial(rpcrdma::Requester& requester, service::Service& callee) noexcept {
+rpcrdma::Connection* ServerDialer::dial(const egress::Server& server, rpcrdma::Requester& requester,
+                                        service::Service& callee) noexcept {
   rpcrdma::Connection* const connection = engine_.free_connection();
   if (connection == nullptr) return nullptr;
   const DialConfig& dial = config_.dial;
@@ -35,23 +36,25 @@ rpcrdma::Connection* ServerDialer::dial(rpcrdma::Requester& requester, service::
                                           {.receive_inline_bytes = dial.inline_bytes,
                                            .credit_grant = dial.call_backs,
                                            .reply_chunks = config_.reply_chunks,
-                                           .credits_requested = dial.credits_requested,
+                                           .credits_requested = server.credits_requested,
                                            .sole_service = &callee,
                                            .active = true,
-                                           .server_port = dial.port,
+                                           .server_port = server.port,
                                            .progress_timeout_ns = config_.progress_timeout_ns,
                                            .probe_after_ns = config_.probe_after_ns,
                                            .max_version = config_.max_version,
                                            .version2 = version2},
-                                          dial.server, &requester);
+                                          server.address, &requester);
   if (qp == nullptr) return nullptr;
   ConnectionRecord& record = connections_.record(*connection);
   record = {.outgoing = true,
+            .server = server.address,
+            .server_port = server.port,
             .since_ns = segment::wall_ns(),
             .queue_pair = static_cast<std::uint32_t>(qp->number())};
   if (cm_ == nullptr) {
     record.request_unsent = unsent_ = true;
-  } else if (const auto id = cm_->connect(*qp, dial.port, private_data(dial))) {
+  } else if (const auto id = cm_->connect(*qp, server.port, private_data(dial))) {
     record.cm_id = *id;
   } else {
     connection->close(rpcrdma::CloseReason::PeerClosed);
@@ -86,12 +89,13 @@ void ServerDialer::forget_announcements() noexcept {
 
 segment::Event ServerDialer::connect_wanted(std::uint16_t number) noexcept {
   const auto data = private_data(config_.dial);
+  const ConnectionRecord& record = connections_.record(number);
   segment::Event event{.type = segment::EventType::ConnectWanted,
                        .connection = number,
-                       .queue_pair = connections_.record(number).queue_pair,
-                       .port = config_.dial.port,
-                       .peer = config_.dial.server,
-                       .local = local_for(engine_.device().addresses(), config_.dial.server),
+                       .queue_pair = record.queue_pair,
+                       .port = record.server_port,
+                       .peer = record.server,
+                       .local = local_for(engine_.device().addresses(), record.server),
                        .path_mtu = engine_.device().max_path_mtu(),
                        .private_data_bytes = data.size()};
   std::copy(data.begin(), data.end(), event.private_data);

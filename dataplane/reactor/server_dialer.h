@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections of the reverse gateway to its server. With a driver that manages connections itself it is
+// Connections of the gateways to RPC-over-RDMA servers. With a driver that manages connections itself it is
 // asked; otherwise the control plane is, by ConnectWanted, and answers with Connect or ConnectFailed. The
 // reactor's thread.
 #pragma once
 
 #include <cstdint>
 
-#include "dataplane/ingress/dialer.h"
+#include "dataplane/egress/dialer.h"
 #include "dataplane/reactor/connection_setup.h"
 
 namespace sluice::reactor {
 
-class ServerDialer final : public ingress::Dialer {
+class ServerDialer final : public egress::Dialer {
  public:
   /// Setup. Everything given outlives it.
   ServerDialer(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
                ConnectionSetup& setup, Publisher& publisher, EventSender& events);
 
-  rpcrdma::Connection* dial(rpcrdma::Requester& requester, service::Service& callee) noexcept override;
+  rpcrdma::Connection* dial(const egress::Server& server, rpcrdma::Requester& requester,
+                            service::Service& callee) noexcept override;
   void hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept override;
 
   /// ConnectWanted for what was dialed and not asked for. False when the ring is full.

@@ -8,7 +8,9 @@
 // controlplane/config, which reports errors. Units are in the names; times of calls in seconds.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 
 #include "dataplane/segment/call_table.h"
@@ -50,14 +52,32 @@ struct RouteConfig {
   std::uint32_t version = 0;
 };
 
+inline constexpr std::uint32_t kMaxHostBytes = 256;    ///< address or host name, terminating zero included
+inline constexpr std::uint32_t kMaxUpstreamHosts = 8;  ///< per upstream
+
+/// What clients of a gateway are not told: service::Withheld.
+struct WithheldConfig {
+  std::uint32_t pnfs = 1;
+  std::uint32_t referrals = 1;
+};
+
+enum class Transport : std::uint32_t { Tcp, Rdma };
+/// Outstanding on one connection to an RDMA upstream. Servers grant less.
+inline constexpr std::uint32_t kMaxCallsToUpstream = 128;
+
 struct UpstreamConfig {
   char name[kMaxNameBytes]{};
-  PeerAddress address;
+  std::uint32_t host_count = 0;
+  /// In order of preference, as they are in the file; upstream_addresses.h has what they resolve to.
+  std::array<std::array<char, kMaxHostBytes>, kMaxUpstreamHosts> hosts{};
+  Transport transport = Transport::Tcp;
   std::uint32_t port = 2049;
-  std::uint32_t connections = 4;  ///< shared by clients; dedicated ones come on top
+  /// Per reactor. Tcp: shared by clients; dedicated ones come on top. Rdma: clients with calls have one each.
+  std::uint32_t connections = 4;
   std::uint32_t max_calls = 1024;
   std::uint32_t call_timeout_s = 0;
   std::uint32_t privileged_port = 0;
+  WithheldConfig withheld;
   std::uint32_t mount_port = 0;     ///< zero: asked from the upstream's rpcbind
   std::uint32_t allowed_count = 0;  ///< of those that MOUNT gives its exports to; zero: every address
   std::array<AllowedPrefix, kMaxAllowed> allowed;
@@ -78,9 +98,10 @@ struct ReverseConfig {
   std::uint32_t record_buffers = 32;
   std::uint32_t item_buffers = 256;
   std::uint32_t call_timeout_s = 0;  ///< zero: never
-  PeerAddress mount_address;         ///< the server's MOUNT service over TCP, which our MOUNT service asks
-  std::uint32_t mount_port = 0;      ///< zero: asked from rpcbind at that address
-  std::uint32_t allowed_count = 0;   ///< zero: every address
+  WithheldConfig withheld;
+  PeerAddress mount_address;        ///< the server's MOUNT service over TCP, which our MOUNT service asks
+  std::uint32_t mount_port = 0;     ///< zero: asked from rpcbind at that address
+  std::uint32_t allowed_count = 0;  ///< zero: every address
   std::array<AllowedPrefix, kMaxAllowed> allowed;
 };
 
@@ -156,9 +177,23 @@ struct ConfigBlock {
   std::uint32_t callback_clients = 64;  ///< per reactor: clients that upstreams may call back
   ReverseConfig reverse;
 
-  /// Per reactor: from clients, and from the reverse gateway to its server.
-  std::uint32_t all_connections() const noexcept {
-    return max_connections + (reverse.in_use != 0 ? reverse.connections : 0);
+  /// Per reactor: from clients, and from the gateways to RPC-over-RDMA servers.
+  std::uint32_t all_connections() const noexcept { return max_connections + connections_to_servers(); }
+  std::uint32_t connections_to_servers() const noexcept {
+    std::uint32_t count = reverse.in_use != 0 ? reverse.connections : 0;
+    for (std::uint32_t i = 0; i < upstream_count; ++i)
+      if (upstreams[i].transport == Transport::Rdma) count += upstreams[i].connections;
+    return count;
+  }
+  /// A client's calls are all that are outstanding on its connection to an RDMA upstream, with one of ours that asks
+  /// whether it is there.
+  std::uint32_t calls_to_upstream() const noexcept {
+    return std::min(std::bit_ceil(credits + 1), kMaxCallsToUpstream);
+  }
+  /// Outstanding at RPC-over-RDMA servers, per reactor.
+  std::uint32_t calls_to_servers() const noexcept {
+    const std::uint32_t reversed = reverse.in_use != 0 ? reverse.connections : 0;
+    return reversed * reverse.calls + (connections_to_servers() - reversed) * calls_to_upstream();
   }
 
   /// The configured port that `reactor` polls; null: the first usable port. Points into this block.

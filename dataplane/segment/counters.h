@@ -98,6 +98,8 @@
 #define SLUICE_REACTOR_COUNTERS(X)                                                                               \
   X(polls_busy, reactor, "Turns of the loop that found work")                                                    \
   X(polls_idle, reactor, "Turns of the loop that found none")                                                    \
+  X(busy_ns, time, "Nanoseconds in turns that found work")                                                       \
+  X(idle_ns, time, "Nanoseconds in other turns, pauses between them included")                                   \
   X(work_completions, reactor, "Work completions handled")                                                       \
   X(commands, reactor, "Commands of the control plane carried out")                                              \
   X(commands_refused, reactor, "Commands that could not be carried out")                                         \
@@ -166,7 +168,30 @@
   X(kerberos_records_too_long, kerberos, records_too_long)                                      \
   X(kerberos_questions, kerberos, questions)                                                    \
   X(kerberos_questions_failed, kerberos, questions_failed)                                      \
-  X(kerberos_questions_timed_out, kerberos, questions_timed_out)
+  X(kerberos_questions_timed_out, kerberos, questions_timed_out)                                \
+  X(locks_tests, locks, tests)                                                                  \
+  X(locks_locks, locks, locks)                                                                  \
+  X(locks_cancels, locks, cancels)                                                              \
+  X(locks_unlocks, locks, unlocks)                                                              \
+  X(locks_grants, locks, grants)                                                                \
+  X(locks_grants_delivered, locks, grants_delivered)                                            \
+  X(locks_grants_refused, locks, grants_refused)                                                \
+  X(locks_repeated, locks, repeated)                                                            \
+  X(locks_exhausted, locks, exhausted)                                                          \
+  X(locks_denied, locks, denied)                                                                \
+  X(locks_malformed, locks, malformed)                                                          \
+  X(locks_resent, locks, resent)                                                                \
+  X(locks_client_reboots, locks, client_reboots)                                                \
+  X(locks_upstream_reboots, locks, upstream_reboots)                                            \
+  X(locks_notices, locks, notices)                                                              \
+  X(locks_notices_failed, locks, notices_failed)                                                \
+  X(locks_notices_unknown, locks, notices_unknown)                                              \
+  X(locks_connections, locks, connections)                                                      \
+  X(locks_connections_refused, locks, connections_refused)                                      \
+  X(locks_connections_replaced, locks, connections_replaced)                                    \
+  X(locks_connections_overdue, locks, connections_overdue)                                      \
+  X(locks_records_too_long, locks, records_too_long)                                            \
+  X(locks_registrations_foreign, locks, registrations_foreign)
 // clang-format on
 
 namespace sluice::segment {
@@ -189,6 +214,10 @@ inline constexpr ControlCounterInfo kControlCounters[] = {SLUICE_CONTROL_COUNTER
 enum class ControlCounter : std::size_t { SLUICE_CONTROL_COUNTERS(SLUICE_COUNTER_INFO) };
 #undef SLUICE_COUNTER_INFO
 inline constexpr std::size_t kControlCounterCount = std::size(kControlCounters);
+
+/// What the lock proxy has at the moment.
+enum class LockGauge : std::size_t { Held, Owners, Waiting };
+inline constexpr std::string_view kLockGauges[] = {"held", "owners", "waiting"};
 
 #define SLUICE_COUNTER_INFO(name, group, help) CounterInfo{#name, #group, help},
 /// Kept per client class.

@@ -78,6 +78,17 @@ std::string defect_of(int fd) {
   return {};
 }
 
+/// All of it now: memory that is missing later would end whoever touches it.
+void allocate(int fd, const std::string& file, const std::string& path) {
+  const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(sizeof(Layout)));
+  if (error == 0) return;
+  ::unlink(file.c_str());
+  constexpr std::size_t kMiB = 1u << 20;
+  throw SetupError("Cannot allocate the shared segment " + path + " (" + std::strerror(error) +
+                   "): /dev/shm needs " + std::to_string((sizeof(Layout) + kMiB - 1) / kMiB) +
+                   " MiB of free space, which a container is given as its shm size.");
+}
+
 }  // namespace
 
 std::uint64_t monotonic_ns() noexcept {
@@ -152,9 +163,10 @@ std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
   const std::string fresh = path + ".new";
   ::unlink(fresh.c_str());
   const File file{::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0660)};
-  if (file.fd < 0 || ::ftruncate(file.fd, static_cast<off_t>(sizeof(Layout))) != 0)
+  if (file.fd < 0)
     throw SetupError("Cannot create the shared segment " + path + " (" + std::strerror(errno) +
                      "): /dev/shm has to be writable for this user.");
+  allocate(file.fd, fresh, path);
   std::unique_ptr<Segment> segment(new Segment(map(file.fd), true));
   Layout& layout = segment->layout();
   layout.layout_version = kLayoutVersion;

@@ -27,11 +27,12 @@
 #include "dataplane/segment/messages.h"
 #include "dataplane/segment/tables.h"
 #include "dataplane/segment/trace.h"
+#include "dataplane/segment/upstream_addresses.h"
 
 namespace sluice::segment {
 
 inline constexpr std::uint64_t kMagic = 0x736c756963653031;  // "sluice01"
-inline constexpr std::uint32_t kLayoutVersion = 14;
+inline constexpr std::uint32_t kLayoutVersion = 17;
 /// A plane whose heartbeat has not advanced for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
@@ -87,10 +88,12 @@ struct Layout {
   SeqLock<MemoryTable> memory;                           ///< data plane, at start
   SeqLock<CaptureRequest> capture_request;               ///< control plane
   std::array<std::atomic<std::uint64_t>, kControlCounterCount> control_counters;  ///< control plane
+  std::array<std::atomic<std::uint64_t>, std::size(kLockGauges)> lock_gauges;     ///< control plane
   std::atomic<std::uint64_t> recomputation_ns;  ///< control plane: duration of the last credit recomputation
   std::atomic<std::uint32_t> draining;          ///< control plane
   std::atomic<std::uint64_t> kept_channel;      ///< control plane, verbs: segment/kept_channel.h
   SeqLock<CaptureStatus> capture_status;        ///< data plane
+  SharedUpstreamAddresses upstream_addresses;   ///< control plane, the thread that resolves them
 };
 
 /// Age of a heartbeat in ns; the largest value if the plane has never started.

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "dataplane/base/net_address.h"
+#include "dataplane/base/seqlock.h"
 #include "dataplane/segment/counters.h"
 #include "dataplane/segment/histogram.h"
 #include "dataplane/segment/pool_use.h"
@@ -44,9 +46,15 @@ inline constexpr std::uint32_t kMaxUpstreams = 8;
   X(unrepeatable,                                                                                        \
     "Calls with RPCSEC_GSS that lost their connection, whose clients were disconnected: a signature is " \
     "good for one sending")                                                                              \
+  X(unassociated,                                                                                        \
+    "Calls of NFS 4.1 sent again on their client's own connection, as the session is for no other")      \
   X(connects, "Connections to the upstream that were established")                                       \
   X(connect_failures, "Connections to the upstream that could not be established")                       \
   X(disconnects, "Connections to the upstream that ended")                                               \
+  X(address_changes, "Times that another of the upstream's addresses was chosen for its connections")    \
+  X(moves, "Connections that ended to be made again at another address")                                 \
+  X(connections_taken,                                                                                   \
+    "Connections to an RDMA upstream given up because their client had no calls and another one waited") \
   X(callbacks, "Calls of the upstream that were passed on to their client")                              \
   X(callbacks_refused, "Calls of the upstream that no client could take")                                \
   X(waits_number, "Calls that waited for a share of upstream.max_calls, or for a connection")            \
@@ -79,6 +87,7 @@ struct UpstreamArea {
   std::atomic<std::uint32_t> outstanding{0};   ///< calls sent and not answered
   std::atomic<std::uint32_t> waiting{0};       ///< calls that could not be sent yet
   std::atomic<std::uint32_t> credit_limit{0};  ///< lowest of any client, whose calls wait; zero: none
+  SeqLock<PeerAddress> address{};              ///< where connections go; all zero: not known yet
   std::array<PoolUse, kUpstreamPools.size()> pools{};
   Histogram upstream_ns;  ///< from sending the call to the last byte of its reply
   Histogram gateway_ns;   ///< from the service's execute() to sending the call

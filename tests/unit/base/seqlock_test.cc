@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <thread>
 
 namespace sluice {
@@ -59,10 +60,32 @@ TEST(SeqLock, what_a_writer_left_half_written_is_no_value_until_the_next_write) 
   static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof torn);
   std::memcpy(static_cast<void*>(&lock), &torn, sizeof torn);
   EXPECT_FALSE(lock.read());
+  EXPECT_EQ(lock.read_copy(), nullptr);
   lock.write({"second"});
   ASSERT_TRUE(lock.read());
   EXPECT_STREQ(lock.read()->bytes, "second");
   EXPECT_EQ(lock.sequence() % 2, 0u);
+}
+
+struct Large {
+  char bytes[100'000] = {};
+};
+
+template <typename Lock>
+concept ReadByValue = requires(const Lock& lock) {
+  {*lock.read()};
+};
+
+TEST(SeqLock, a_large_value_is_read_to_the_heap_only) {
+  static_assert(ReadByValue<SeqLock<Odd>>);
+  static_assert(!ReadByValue<SeqLock<Large>>);
+  const auto lock = std::make_unique<SeqLock<Large>>();
+  const auto value = std::make_unique<Large>();
+  std::fill(std::begin(value->bytes), std::end(value->bytes), 'x');
+  lock->write(*value);
+  const auto read = lock->read_copy();
+  ASSERT_TRUE(read);
+  EXPECT_EQ(0, std::memcmp(read->bytes, value->bytes, sizeof value->bytes));
 }
 
 }  // namespace

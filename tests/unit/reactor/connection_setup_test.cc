@@ -206,11 +206,9 @@ TEST_F(OverLoopback, a_draining_connection_without_a_call_is_disconnected) {
 TEST_F(OverLoopback, a_dialed_connection_takes_the_size_that_the_server_receives) {
   Caller caller(parts_);
   client_->connection_manager()->listen(kPort + 1);  // it plays the server
-  ReactorConfig config = lab_config();
-  config.dial.port = kPort + 1;
-  ServerDialer dialer(config, parts_.engine, parts_.connections, parts_.setup, parts_.publisher,
-                      parts_.events);
-  rpcrdma::Connection* const connection = dialer.dial(caller.requester, caller.callee);
+  egress::Server server = kServer;
+  server.port = kPort + 1;
+  rpcrdma::Connection* const connection = parts_.dialer.dial(server, caller.requester, caller.callee);
   ASSERT_NE(connection, nullptr);
   const auto wanted = client_event();
   ASSERT_TRUE(wanted && wanted->type == rdma::CmEventType::ConnectRequest);
@@ -220,7 +218,7 @@ TEST_F(OverLoopback, a_dialed_connection_takes_the_size_that_the_server_receives
   poll_server();
   EXPECT_EQ(connection->config().send_inline_bytes, 2048u);
   EXPECT_EQ(parts_.segment.entry(connection->number()).outgoing, 1u);
-  dialer.hang_up(*connection, rpcrdma::CloseReason::LocalClose);
+  parts_.dialer.hang_up(*connection, rpcrdma::CloseReason::LocalClose);
   EXPECT_EQ(connection->close_reason(), rpcrdma::CloseReason::LocalClose);
   parts_.settle();
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,7 +68,10 @@ class FakeDevice final : public rdma::Device {
   std::uint16_t max_path_mtu() const noexcept override { return 2048; }
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
   std::size_t poll(std::span<rdma::WorkCompletion> completions) noexcept override;
-  void wait(std::uint64_t limit_ns) noexcept override { waits.push_back(limit_ns); }
+  void wait(std::uint64_t limit_ns) noexcept override {
+    waits.push_back(limit_ns);
+    if (on_wait) on_wait();
+  }
   bool wakes() const noexcept override { return can_wake; }
 
   // Set and read by tests.
@@ -75,6 +79,7 @@ class FakeDevice final : public rdma::Device {
   bool connects = true;  ///< whether its queue pairs can be connected
   bool can_wake = false;
   std::vector<std::uint64_t> waits;  ///< limits in nanoseconds
+  std::function<void()> on_wait;
   std::vector<std::uint64_t> statistics;
   std::vector<PeerAddress> own_addresses;
   std::deque<rdma::Datagram> received;

@@ -21,11 +21,7 @@ ReactorConfig lab_config() {
   config.cpu = 3;
   config.numa_node = 1;
   config.max_version = 2;
-  config.dial = {.server = PeerAddress::from_ipv4(10, 0, 0, 9),
-                 .port = 20049,
-                 .inline_bytes = 4096,
-                 .credits_requested = 8,
-                 .call_backs = 4};
+  config.dial = {.inline_bytes = 4096, .call_backs = 4};
   return config;
 }
 

@@ -81,6 +81,72 @@ TEST_F(ReactorTest, turns_count_as_busy_by_what_they_found) {
   EXPECT_EQ(counter("polls_idle"), kTurnsPerControlPass - 1);
 }
 
+/// Turns take as long as they are told to, on the clock of the test.
+class SlowPoller final : public service::Poller {
+ public:
+  bool poll(std::uint64_t) noexcept override {
+    const bool busy = polls++ % 4 != 0;
+    now_ns += busy ? kBusyNs : kIdleNs;
+    (busy ? busy_ns : idle_ns) += busy ? kBusyNs : kIdleNs;
+    return busy;
+  }
+  static constexpr std::uint64_t kBusyNs = 900, kIdleNs = 100;
+  std::uint64_t polls = 0, busy_ns = 0, idle_ns = 0;
+};
+
+TEST_F(ReactorTest, time_of_turns_is_told_apart_by_what_they_found) {
+  SlowPoller poller;
+  reactor_.add_poller(poller);
+  task_.on_pass = [&] {
+    if (task_.times.size() == 20) reactor_.stop();
+  };
+  reactor_.run();
+  const std::uint64_t all = counter("busy_ns") + counter("idle_ns");
+  EXPECT_NEAR(static_cast<double>(counter("busy_ns")), static_cast<double>(poller.busy_ns),
+              0.05 * static_cast<double>(poller.busy_ns));
+  EXPECT_LE(all, poller.busy_ns + poller.idle_ns);
+  EXPECT_GE(all + 4 * SlowPoller::kBusyNs, poller.busy_ns + poller.idle_ns);
+}
+
+TEST_F(ReactorTest, without_an_idle_turn_all_the_time_is_busy) {
+  CountingPoller poller;
+  poller.work = 1000 * kTurnsPerControlPass;
+  reactor_.add_poller(poller);
+  std::uint64_t begun_ns = 0;
+  task_.on_pass = [&] {
+    if (begun_ns == 0) begun_ns = now_ns;
+    now_ns += 7'000;
+    if (task_.times.size() == 20) reactor_.stop();
+  };
+  reactor_.run();
+  // As of the last pass, when its time had not come yet.
+  EXPECT_EQ(counter("busy_ns"), task_.times[19] - begun_ns);
+  EXPECT_EQ(counter("idle_ns"), 0u);
+}
+
+TEST_F(ReactorTest, sleep_between_turns_is_idle_time) {
+  constexpr std::uint64_t kSleptNs = 5'000'000, kWorkNs = 3'000;
+  ReactorConfig config = lab_config();
+  config.idle = segment::IdlePolicy::Backoff;
+  Reactor sleepy(config, engine_, segment_.layout(), []() noexcept { return now_ns += 100; });
+  CountingPoller poller;
+  sleepy.add_poller(poller);
+  device_.on_wait = [&] {
+    now_ns += kSleptNs;
+    poller.work = 1;
+  };
+  CountingTask task;
+  task.on_pass = [&] {
+    now_ns += kWorkNs;
+    if (task.times.size() == 50) sleepy.stop();
+  };
+  sleepy.add_control_task(task);
+  sleepy.run();
+  ASSERT_FALSE(device_.waits.empty());
+  EXPECT_LE(counter("busy_ns"), task.times.size() * 2 * kWorkNs);
+  EXPECT_GE(counter("idle_ns"), device_.waits.size() * kSleptNs);
+}
+
 TEST_F(ReactorTest, a_shutdown_ends_the_loop_and_is_shown) {
   push({.type = segment::CommandType::Shutdown, .id = 7});
   reactor_.run();

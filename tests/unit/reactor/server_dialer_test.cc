@@ -32,7 +32,7 @@ class ServerDialerTest : public testing::Test {
   FakeDevice device_;
   Parts parts_{device_};
   Caller caller_{parts_};
-  rpcrdma::Connection* const dialed_ = parts_.dialer.dial(caller_.requester, caller_.callee);
+  rpcrdma::Connection* const dialed_ = parts_.dialer.dial(kServer, caller_.requester, caller_.callee);
 };
 
 TEST_F(ServerDialerTest, the_control_plane_is_asked_once_with_all_it_needs) {
@@ -138,10 +138,10 @@ TEST_F(ServerDialerTest, a_connection_that_ended_before_it_was_announced_is_not_
 TEST_F(ServerDialerTest, without_room_nothing_is_dialed) {
   device_.has_queue_pairs = false;
   Caller second(parts_);
-  EXPECT_EQ(parts_.dialer.dial(second.requester, second.callee), nullptr);
+  EXPECT_EQ(parts_.dialer.dial(kServer, second.requester, second.callee), nullptr);
   device_.has_queue_pairs = true;
   for (std::uint32_t i = 1; i < kConnections; ++i) parts_.establish(i);
-  EXPECT_EQ(parts_.dialer.dial(second.requester, second.callee), nullptr);
+  EXPECT_EQ(parts_.dialer.dial(kServer, second.requester, second.callee), nullptr);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST_F(SegmentFile, what_one_process_writes_the_other_reads) {
   const pid_t child = ::fork();
   if (child == 0) {
     const auto other = Segment::attach(name_);
-    const auto read = other->layout().config.read();
+    const auto read = other->layout().config.read_copy();
     other->layout().reactors[0].events.push({.type = EventType::ConnectionUp, .connection = 3, .peer = {}});
     ::_exit(read && read->generation == 4 && read->credits == 17 ? 0 : 1);
   }
@@ -126,7 +126,7 @@ TEST_F(SegmentFile, a_data_plane_of_another_release_keeps_its_segment) {
     }
   }
   ASSERT_EQ(::truncate(Segment::path_of(name_).c_str(), sizeof(Layout)), 0);
-  EXPECT_EQ(owner->layout().config.read()->generation, 7u);
+  EXPECT_EQ(owner->layout().config.read_copy()->generation, 7u);
   owner->layout().data_plane.pid = 0;
   EXPECT_TRUE(Segment::open_or_create(name_)->created());
 }

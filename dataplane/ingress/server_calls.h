@@ -11,13 +11,12 @@
 #include <cstdint>
 #include <span>
 
+#include "dataplane/egress/server_user.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/tcp/send_queue.h"
 
 namespace sluice::ingress {
 
-/// Outstanding calls of the server per client; it is granted no more.
-inline constexpr std::size_t kMaxServerCalls = 16;
 /// Longest call of the server. Callbacks have a few hundred bytes.
 inline constexpr std::size_t kMaxServerCallBytes = tcp::kSendRingBytes / 2;
 
@@ -52,7 +51,7 @@ class ServerCalls {
   Outstanding* next_to_queue() noexcept;
 
   std::uint64_t sequence_ = 0;
-  std::array<Outstanding, kMaxServerCalls> outstanding_;
+  std::array<Outstanding, egress::kMaxServerCalls> outstanding_;
 };
 
 }  // namespace sluice::ingress

@@ -7,9 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "dataplane/ingress/call_translation.h"
+#include "dataplane/egress/call_translation.h"
 #include "dataplane/ingress/ingress.h"
-#include "dataplane/ingress/server_connections.h"
 #include "dataplane/ulb/bindings.h"
 
 namespace sluice::ingress {
@@ -30,6 +29,7 @@ std::uint64_t client_bytes() noexcept {
 
 TcpClient::TcpClient(Ingress& ingress)
     : ingress_(ingress),
+      buffers_(ingress.server()),
       stream_bytes_(new std::byte[tcp::kStreamBytes]),
       stream_({stream_bytes_.get(), tcp::kStreamBytes}, tcp::kMaxRecordBytes) {}
 
@@ -54,7 +54,7 @@ void TcpClient::disconnect() noexcept {
   state_ = State::Closing;
   ingress_.count(Ingress::Counter::clients_ended);
   ::shutdown(socket_, SHUT_RDWR);  // completes the io_uring operations in flight
-  ingress_.servers().forget(*this);
+  ingress_.server().connections().forget(*this);
   if (server_ != nullptr) server_->cancel_calls();
   ingress_.count(Ingress::Counter::callbacks_refused, server_calls_.drop_all());
 }
@@ -80,7 +80,7 @@ void TcpClient::finish_closing() noexcept {
     stream_.reset();
   }
   if (calls_in_use() > 0) return;
-  if (server_ != nullptr) ingress_.servers().give_back(*std::exchange(server_, nullptr));
+  if (server_ != nullptr) ingress_.server().connections().give_back(*std::exchange(server_, nullptr));
   state_ = State::Free;
   ingress_.on_free(*this);
 }
@@ -159,7 +159,7 @@ void TcpClient::handle_records() noexcept {
         return ingress_.uring().receive(this, socket_, room.data(), room.size());
       }
       case tcp::RecordStream::Step::NeedMemory: {
-        const PoolBuffer buffer = acquire_buffer(tcp::kMaxRecordBytes);
+        const PoolBuffer buffer = buffers_.acquire(tcp::kMaxRecordBytes);
         if (buffer.address == nullptr) return wait_for_release();
         stream_.lend(buffer.address);
         break;
@@ -228,7 +228,7 @@ bool TcpClient::on_call(std::span<std::byte> record) noexcept {
     return disconnect(), true;
   }
   if (decoded != rpc::CallDecode::Ok) return answer_bad_call(decoded, header.xid);
-  if (server_ == nullptr) server_ = ingress_.servers().take(*this);
+  if (server_ == nullptr) server_ = ingress_.server().connections().take(*this);
   if (server_ == nullptr || server_->yields()) return count_wait(Ingress::Counter::waits_connection);
   const auto xid = static_cast<std::uint32_t>(header.xid);
   if (server_->is_outstanding(xid)) return ingress_.count(Ingress::Counter::duplicate_calls), true;
@@ -274,38 +274,39 @@ bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span
   const bool in_memory = stream_.in_memory();
   const bool is_long = record.size() + kHeaderRoom > ingress_.config().inline_bytes;
   const bool to_reduce = is_long && call.binding->argument_items != nullptr;
-  const std::uint32_t max_reply = plan_reply(call, header, record.subspan(arguments_at));
+  const auto arguments = record.subspan(arguments_at);
+  call.tells_withheld = call.binding->withhold(call.procedure, arguments, ingress_.config().withheld);
+  const std::uint32_t max_reply = plan_reply(call, header, arguments);
   // A longer reply without Write chunks stays in the memory of its Reply chunk.
-  const bool to_be_copied = max_reply > kSmallReplyBytes && max_reply <= tcp::kStreamBytes;
+  const bool to_be_copied = max_reply > egress::kSmallReplyBytes && max_reply <= tcp::kStreamBytes;
   if (call.all_chunks_bytes > 0 || to_be_copied) {
-    call.reply = acquire_buffer(call.all_chunks_bytes + max_reply);
+    call.reply = buffers_.acquire(call.all_chunks_bytes + max_reply);
     if (call.reply.address == nullptr) return false;
   }
   if (to_reduce && !in_memory) {  // the stream buffer of short records is not registered
-    call.call = acquire_buffer(record.size());
-    if (call.call.address == nullptr) return false;
-    std::memcpy(call.call.address, record.data(), record.size());
-    record = {call.call.address, record.size()};
+    call.arguments = buffers_.acquire(record.size());
+    if (call.arguments.address == nullptr) return false;
+    std::memcpy(call.arguments.address, record.data(), record.size());
+    record = {call.arguments.address, record.size()};
   }
 
-  ReducedCall reduced;
+  egress::ReducedCall reduced;
   reduced.payload = record;
   if (to_reduce)
-    reduce_call(call, record, arguments_at, in_memory ? ingress_.record_lkey() : ingress_.lkey(call.call),
-                ingress_.scratch(), reduced);
-  OfferedChunks chunks;
+    reduce_call(call, record, arguments_at,
+                in_memory ? ingress_.server().record_lkey() : ingress_.server().lkey(call.arguments),
+                ingress_.server().scratch(), reduced);
+  egress::OfferedChunks chunks;
   const std::uint64_t timeout_ns = ingress_.config().call_timeout_ns;
   if (!server_->submit(call, {.payload = reduced.payload,
                               .reads = std::span(reduced.items).first(reduced.count),
-                              .writes = offer_chunks(call, ingress_.lkey(call.reply), chunks),
+                              .writes = offer_chunks(call, ingress_.server().lkey(call.reply), chunks),
                               .max_reply_bytes = max_reply,
                               .send_once = header.credential.flavor == rpc::AuthFlavor::RpcSecGss,
-                              .deadline_ns = timeout_ns == 0 ? 0 : call.begun_ns + timeout_ns,
-                              .completion = &completed,
-                              .context = &call}))
+                              .deadline_ns = timeout_ns == 0 ? 0 : call.begun_ns + timeout_ns}))
     return false;
   if (reduced.count > 0) ingress_.count(Ingress::Counter::reduced_calls);
-  if (to_reduce && in_memory) call.call = {stream_.take_memory(), true};
+  if (to_reduce && in_memory) call.arguments = {stream_.take_memory(), true};
   if (call.refused) lose(call);
   return true;
 }
@@ -313,38 +314,16 @@ bool TcpClient::begin(ClientCall& call, const rpc::CallHeader& header, std::span
 /// Returns the memory of a handled record, unless it had none or the call took it over.
 void TcpClient::release_record() noexcept {
   PoolBuffer buffer{stream_.take_memory(), true};
-  release_buffer(buffer);
-}
-
-PoolBuffer TcpClient::acquire_buffer(std::size_t bytes) noexcept {
-  PoolBuffer buffer = ingress_.acquire_buffer(bytes);
-  if (!buffer.is_record || buffer.address == nullptr) return buffer;
-  const std::uint32_t share = std::max(ingress_.config().record_buffers / kShareOfRecords, 2u);
-  if (records_held_ < share) return ++records_held_, buffer;
-  return ingress_.release_buffer(buffer), PoolBuffer{};
-}
-
-void TcpClient::release_buffer(PoolBuffer& buffer) noexcept {
-  if (buffer.address == nullptr) return;
-  if (buffer.is_record) --records_held_;
-  ingress_.release_buffer(buffer);
+  buffers_.release(buffer);
 }
 
 // --- Replies
 
-void TcpClient::completed(void* context, const rpcrdma::Reply& reply) noexcept {
-  auto& call = *static_cast<ClientCall*>(context);
-  if (call.submitting)
-    call.refused = true;
-  else
-    call.server->client()->on_reply(call, reply);
-}
-
 void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
-  release_buffer(call.call);
+  buffers_.release(call.arguments);
   if (state_ != State::Open) return free(call);
   ingress_.area().server_ns.record(ingress_.now_ns() - call.begun_ns);
-  if (is_answer(reply.status())) server_->note_answer();
+  if (egress::is_answer(reply.status())) server_->note_answer();
   switch (reply.status()) {
     case rpcrdma::CallStatus::Ok:
       break;
@@ -357,28 +336,12 @@ void TcpClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept
     default:
       return lose(call);
   }
-  if (!assemble_reply(call, reply, keep_message(call, reply))) return lose(call);
+  const std::span<std::byte> message = buffers_.keep_message(call, reply);
+  if (!egress::read_reply(call, reply, message, ingress_.config().withheld)) return lose(call);
+  egress::assemble_reply(call, message);
   ingress_.count(Ingress::Counter::replies);
   if (call.piece_count > 1) ingress_.count(Ingress::Counter::placed_replies);
   make_ready(call);
-}
-
-/// The reply message: in its Reply chunk, or copied behind the call's Write chunks, or into its own buffer if it
-/// has none and the reply is short. Empty: there is no memory.
-std::span<std::byte> TcpClient::keep_message(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
-  const std::span<const std::byte> message = reply.message();
-  if (message.size() > kSmallReplyBytes && server_->keep_reply(call, reply))
-    return {call.kept_reply, message.size()};
-  if (message.size() > kSmallReplyBytes && call.reply.address == nullptr)
-    call.reply = acquire_buffer(message.size());
-  std::span<std::byte> to = *call.small;
-  if (call.reply.address != nullptr) {
-    const std::size_t lent = call.reply.is_record ? tcp::kMaxRecordBytes : tcp::kStreamBytes;
-    to = {call.reply.address + call.all_chunks_bytes, lent - call.all_chunks_bytes};
-  }
-  if (message.size() > to.size()) return {};
-  std::memcpy(to.data(), message.data(), message.size());
-  return to.first(message.size());
 }
 
 /// It can get no reply any more, and an error would be taken for the server's: its client sends it again over
@@ -434,8 +397,8 @@ void TcpClient::pump() noexcept {
 }
 
 void TcpClient::free(ClientCall& call) noexcept {
-  release_buffer(call.call);
-  release_buffer(call.reply);
+  buffers_.release(call.arguments);
+  buffers_.release(call.reply);
   server_->free(call);
 }
 

@@ -11,9 +11,9 @@
 #include <memory>
 
 #include "dataplane/base/intrusive_queue.h"
-#include "dataplane/ingress/client_call.h"
+#include "dataplane/egress/client_buffers.h"
+#include "dataplane/egress/server_user.h"
 #include "dataplane/ingress/server_calls.h"
-#include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/segment/ingress.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/tcp/send_queue.h"
@@ -21,13 +21,13 @@
 namespace sluice::ingress {
 
 class Ingress;
-class ServerConnection;
+using egress::ClientCall;
+using egress::PoolBuffer;
+using egress::ServerConnection;
 
 /// A client that for this long accepts no bytes, or stops inside a long record, is disconnected, because it
 /// holds memory that other clients need.
 inline constexpr std::uint64_t kStuckNs = 30'000'000'000;
-/// One client holds at most this fraction (1/n) of the long buffers.
-inline constexpr std::uint32_t kShareOfRecords = 4;
 
 /// Approximate memory of one client.
 std::uint64_t client_bytes() noexcept;
@@ -35,7 +35,7 @@ std::uint64_t client_bytes() noexcept;
 /// A client's operations in io_uring at once: a receive, a send, and to learn of its end.
 inline constexpr std::uint32_t kClientOperations = 3;
 
-class TcpClient {
+class TcpClient final : public egress::ServerUser {
  public:
   enum class State : std::uint8_t {
     Free,
@@ -62,16 +62,11 @@ class TcpClient {
   void resume() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
 
-  /// A connection that the client has waited for.
-  void on_lent(ServerConnection& connection) noexcept;
-  /// Others wait for the connection of this client, which has no calls. False: the server's calls are out.
-  bool on_taken() noexcept;
-
-  void on_server_call(service::Call& call) noexcept;
-  /// The connection to the server has ended.
-  void on_server_gone() noexcept;
-
-  QueueLink<TcpClient> wanted_link;  ///< waits for a connection: ServerConnections
+  void on_lent(ServerConnection& connection) noexcept override;
+  bool on_taken() noexcept override;
+  void on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept override;
+  void on_server_call(service::Call& call) noexcept override;
+  void on_server_gone() noexcept override;
 
  private:
   void disconnect() noexcept;
@@ -93,13 +88,8 @@ class TcpClient {
   void on_client_reply(std::span<const std::byte> record) noexcept;
 
   void release_record() noexcept;
-  PoolBuffer acquire_buffer(std::size_t bytes) noexcept;
-  void release_buffer(PoolBuffer& buffer) noexcept;
 
   // TX: from the server's reply to the send queue.
-  static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
-  void on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept;
-  std::span<std::byte> keep_message(ClientCall& call, const rpcrdma::Reply& reply) noexcept;
   void lose(ClientCall& call) noexcept;
   void answer_refused(ClientCall& call) noexcept;
   void answer_small(ClientCall& call, std::size_t bytes) noexcept;
@@ -108,6 +98,7 @@ class TcpClient {
   void free(ClientCall& call) noexcept;
 
   Ingress& ingress_;
+  egress::ClientBuffers buffers_;
   State state_ = State::Free;
   bool receiving_ = false;     ///< a receive is in flight in io_uring
   bool sending_ = false;       ///< a send is in flight in io_uring
@@ -116,9 +107,8 @@ class TcpClient {
   bool flush_scheduled_ = false;
   bool waiting_ = false;  ///< for memory, a free call or queue room
   int socket_ = -1;
-  bool disconnecting_ = false;  ///< disconnect_soon() was called
-  std::uint64_t moved_ns_ = 0;  ///< last time that bytes were received or sent
-  std::uint32_t records_held_ = 0;
+  bool disconnecting_ = false;          ///< disconnect_soon() was called
+  std::uint64_t moved_ns_ = 0;          ///< last time that bytes were received or sent
   ServerConnection* server_ = nullptr;  ///< null: lent with the next call
   std::unique_ptr<std::byte[]> stream_bytes_;
   tcp::RecordStream stream_;

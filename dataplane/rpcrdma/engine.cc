@@ -24,14 +24,16 @@ void require_pools(const EngineConfig& config) {
 Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(device), config_(config) {
   require_pools(config);
   const auto provide = [&](SharedMemory& memory, std::uint32_t buffers, std::uint32_t bytes,
-                           std::uint32_t guaranteed_small = 1) {
+                           std::uint32_t guaranteed_small = 1, std::uint32_t lent_small = kLentSmall) {
     memory.provide(device, {.accounts = config.max_connections,
                             .small_bytes = config.small_buffer_bytes < bytes ? config.small_buffer_bytes : 0,
                             .large_bytes = bytes,
                             .large = buffers,
-                            .guaranteed_small = guaranteed_small});
+                            .guaranteed_small = guaranteed_small,
+                            .lent_small = lent_small});
   };
-  provide(responders_.memory.calls, config.call_buffers, config.call_buffer_bytes);
+  provide(responders_.memory.calls, config.call_buffers, config.call_buffer_bytes, 1,
+          config.lent_call_buffers);
   provide(responders_.memory.replies, config.reply_buffers, config.reply_buffer_bytes);
   provide(links_.assembly, config.assembly_buffers, config.call_buffer_bytes, kGuaranteedAssembly);
   links_.remote_invalidation = device.limits().remote_invalidation;

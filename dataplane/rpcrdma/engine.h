@@ -22,7 +22,8 @@ struct EngineConfig {
   std::uint32_t assembly_buffers = 8;             ///< version 2: continued messages that come in at once
   /// Of the buffers for short ones of all these, of which each connection has its share; zero: none.
   std::uint32_t small_buffer_bytes = 0;
-  std::uint32_t callers = 0;  ///< connections that may be called back at a time
+  std::uint32_t lent_call_buffers = kLentSmall;  ///< of the short ones for assembled calls
+  std::uint32_t callers = 0;                     ///< connections that may be called back at a time
 };
 
 /// Calls in the reverse direction that one connection may have waiting, and outstanding if the peer grants

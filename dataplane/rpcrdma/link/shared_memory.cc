@@ -4,14 +4,8 @@
 #include <algorithm>
 
 namespace sluice::rpcrdma {
-namespace {
-
-constexpr std::uint32_t kLentSmall = 32;  ///< beyond what is guaranteed
-
-}  // namespace
-
 std::uint32_t SharedMemoryConfig::small_buffers() const noexcept {
-  return small_bytes > 0 ? guaranteed_small * accounts + kLentSmall : 0;
+  return small_bytes > 0 ? guaranteed_small * accounts + lent_small : 0;
 }
 
 void SharedMemory::provide(rdma::Device& device, const SharedMemoryConfig& config) {
@@ -26,7 +20,7 @@ void SharedMemory::provide(rdma::Device& device, const SharedMemoryConfig& confi
                    {.elements = small,
                     .accounts = config.accounts,
                     .guaranteed = config.guaranteed_small,
-                    .most = config.guaranteed_small + kLentSmall / 2});
+                    .most = config.guaranteed_small + config.lent_small / 2});
   large_.provide({{region.bytes.subspan(all_small), lkey_}, config.large_bytes},
                  {.elements = config.large,
                   .accounts = config.accounts,

@@ -14,12 +14,16 @@
 
 namespace sluice::rpcrdma {
 
+/// Small buffers that are lent, unless configured.
+inline constexpr std::uint32_t kLentSmall = 32;
+
 struct SharedMemoryConfig {
   std::uint32_t accounts = 1;     ///< most that are open at a time
   std::uint32_t small_bytes = 0;  ///< zero: all buffers are large
   std::uint32_t large_bytes = 0;
-  std::uint32_t large = 0;             ///< buffers
-  std::uint32_t guaranteed_small = 1;  ///< to each account
+  std::uint32_t large = 0;                ///< buffers
+  std::uint32_t guaranteed_small = 1;     ///< to each account
+  std::uint32_t lent_small = kLentSmall;  ///< beyond what is guaranteed
 
   std::uint32_t small_buffers() const noexcept;
 };

@@ -84,6 +84,11 @@ void Responder::assemble_inline_parts(CallSlot& slot) noexcept {
   set_state(slot, State::AwaitingReadRoom);
 }
 
+std::optional<rdma::Lkey> Responder::message_lkey(const service::Call& call) const noexcept {
+  if (static_cast<const CallSlot&>(call).call_memory_ == nullptr) return std::nullopt;
+  return context_.memory.calls.lkey();
+}
+
 std::optional<std::uint64_t> Responder::stage_reads(CallSlot& slot) noexcept {
   SendStage& stage = link_.stage();
   const std::uint64_t wr_id = link_.wr_id(WrKind::Transfer, slot.index_);

@@ -124,6 +124,7 @@ class Responder final : private service::CallHost {
   void on_placed(service::Call& call, service::Placement placement) noexcept override;
   void on_await_memory(service::Call& call) noexcept override;
   std::uint64_t reply_room(const service::Call& call) const noexcept override;
+  std::optional<rdma::Lkey> message_lkey(const service::Call& call) const noexcept override;
   void on_reply_too_long(service::Call& call, std::uint64_t bytes) noexcept override;
   void complete(CallSlot& slot, rpc::AcceptStat stat) noexcept;
   void answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept;

@@ -68,6 +68,12 @@ struct Withheld {
   bool any() const noexcept { return pnfs || referrals; }
 };
 
+/// Of calls, to whoever serves them.
+struct Route {
+  std::uint32_t program = 0;
+  std::uint32_t version = 0;
+};
+
 struct Binding {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
@@ -90,7 +96,9 @@ struct Binding {
   /// The same of `results` (behind accept_stat), out of which some may have been taken.
   std::size_t (*result_items)(std::uint32_t procedure, std::span<const std::byte> results,
                               PlacedResults* placed, std::span<Item> items) = nullptr;
-  /// Most bytes of each eligible item that the results of a call with these arguments can have, in order.
+  /// Most bytes of each eligible item that the results of a call with these arguments can have, in order. Zero: no
+  /// Write chunk is worth it, as for the path of a link, which is short, and which Linux 6.1's server places with its
+  /// count in version 4.
   std::size_t (*expected_items)(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<std::uint32_t> most_bytes) = nullptr;
   /// Null: nothing is known of the program but NULL.

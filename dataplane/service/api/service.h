@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <type_traits>
 
@@ -98,6 +99,10 @@ class CallHost {
   virtual std::uint64_t reply_room(const Call& call) const noexcept {
     return static_cast<void>(call), kAnyReply;
   }
+  /// See Call::message_lkey().
+  virtual std::optional<rdma::Lkey> message_lkey(const Call& call) const noexcept {
+    return static_cast<void>(call), std::nullopt;
+  }
   /// There is a reply of so many bytes, for which the client has no room.
   virtual void on_reply_too_long(Call& call, std::uint64_t bytes) noexcept {
     static_cast<void>(bytes);
@@ -135,6 +140,9 @@ class Call {
   std::span<std::byte> writable_arguments() noexcept {
     return {const_cast<std::byte*>(arguments_.data()), arguments_.size()};
   }
+  /// The message stays in place until release(), in memory with this key, so that it can be sent from there; nothing:
+  /// its memory is not registered, or does not stay. In execute().
+  std::optional<rdma::Lkey> message_lkey() const noexcept { return host_->message_lkey(*this); }
   /// Bytes of the item that came as a Read chunk: announced in place(), and in the sink when execute() is
   /// called after Placement::Sink. The requester may count up to 3 bytes of XDR padding in (V1-086).
   /// Otherwise zero.

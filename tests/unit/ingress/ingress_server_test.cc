@@ -342,19 +342,19 @@ TEST(IngressServer, V1_152_a_silent_server_is_asked_and_then_connected_to_again)
   RawCall call = server.next_call();
   // It answers the NULL call: it is slow, but there.
   for (int i = 0; i < 3; ++i) {
-    server.pass(ingress::kSilenceNs + 1'000'000'000);
+    server.pass(egress::kSilenceNs + 1'000'000'000);
     const RawCall probe = server.next_call();
     EXPECT_NE(probe.xid, 7u);
     EXPECT_EQ(Bytes(server.peer->inbox.back().bytes.end() - 36, server.peer->inbox.back().bytes.end()),
               words({0, 2, ulb::kNfsProgram, 3, 0, 0, 0, 0, 0}));
     server.peer->send(probe.with(success(probe.xid)));
-    server.pass(ingress::kProbeAnswerNs - 5'000'000'000);
+    server.pass(egress::kProbeAnswerNs - 5'000'000'000);
   }
   EXPECT_EQ(server.side.connections.size(), 1u);
   // It does not: the call goes out again over another connection.
-  server.pass(ingress::kSilenceNs + 1'000'000'000);
+  server.pass(egress::kSilenceNs + 1'000'000'000);
   server.next_call();
-  server.pass(ingress::kProbeAnswerNs + 1'000'000'000);
+  server.pass(egress::kProbeAnswerNs + 1'000'000'000);
   ASSERT_TRUE(server.until([&] { return server.side.connections.size() == 2; }));
   EXPECT_EQ(server.side.hung_up, std::vector{rpcrdma::CloseReason::Silent});
   call = server.next_call();
@@ -373,7 +373,7 @@ TEST(IngressServer, a_silent_server_is_asked_though_all_other_credits_are_out) {
   const std::uint32_t calls = server.side.options.calls;
   for (std::uint32_t i = 0; i < calls; ++i) server.read(100 + i);
   for (std::uint32_t i = 0; i + 1 < calls; ++i) server.next_call();
-  server.pass(ingress::kSilenceNs + 1'000'000'000);
+  server.pass(egress::kSilenceNs + 1'000'000'000);
   EXPECT_GE(server.next_call().xid, 1u << 31);
 }
 
@@ -381,12 +381,12 @@ TEST(IngressServer, a_server_that_gave_no_credit_to_ask_with_is_waited_for_longe
   RawServer server;
   server.read(7);  // with the only credit
   server.next_call();
-  server.pass(ingress::kSilenceNs + 1'000'000'000);
-  server.pass((ingress::kUnaskedPatience - 1) * ingress::kProbeAnswerNs);
+  server.pass(egress::kSilenceNs + 1'000'000'000);
+  server.pass((egress::kUnaskedPatience - 1) * egress::kProbeAnswerNs);
   EXPECT_EQ(server.side.count(Counter::probes), 1u);
   EXPECT_EQ(server.peer->inbox.size(), 1u);
   EXPECT_EQ(server.side.count(Counter::server_resets), 0u);
-  server.pass(ingress::kProbeAnswerNs);
+  server.pass(egress::kProbeAnswerNs);
   EXPECT_EQ(server.side.count(Counter::server_resets), 1u);
   ASSERT_TRUE(server.until([&] { return server.side.connections.size() == 2; }));
   EXPECT_EQ(server.next_call().xid, 7u);
@@ -397,14 +397,14 @@ TEST(IngressServer, the_silence_before_a_first_call_is_none) {
   server.pass(3'600'000'000'000);
   server.read(7);
   server.next_call();
-  server.pass(ingress::kSilenceNs / 2);
+  server.pass(egress::kSilenceNs / 2);
   EXPECT_EQ(server.side.count(Counter::probes), 0u);
 }
 
 TEST(IngressServer, a_silent_server_without_calls_is_left_alone) {
   RawServer server;
   server.connect();
-  for (int i = 0; i < 4; ++i) server.pass(ingress::kSilenceNs + ingress::kProbeAnswerNs);
+  for (int i = 0; i < 4; ++i) server.pass(egress::kSilenceNs + egress::kProbeAnswerNs);
   EXPECT_EQ(server.side.count(Counter::probes), 0u);
   EXPECT_EQ(server.side.connections.size(), 1u);
 }

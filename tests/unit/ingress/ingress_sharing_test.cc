@@ -35,7 +35,7 @@ Bytes answer_null(const forward_test::FakeUpstream::Call& call) {
 }
 /// A client's turn with its connection is over.
 void pass_turn(IngressLab& lab) {
-  lab.forward.pass(ingress::kTurnNs + 100'000'000);
+  lab.forward.pass(egress::kTurnNs + 100'000'000);
   lab.turns();
 }
 
@@ -138,7 +138,7 @@ std::pair<std::uint64_t, std::uint64_t> take_turns(int calls_at_once) {
   }));
   EXPECT_EQ(lab.side.count(Counter::calls_lost), 0u);
   return {lab.side.count(Counter::connections_taken),
-          (forward_test::ForwardLab::clock() - begun_ns) / ingress::kTurnNs};
+          (forward_test::ForwardLab::clock() - begun_ns) / egress::kTurnNs};
 }
 
 TEST(IngressSharing, clients_that_always_have_a_call_take_turns) {

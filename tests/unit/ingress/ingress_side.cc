@@ -15,12 +15,10 @@
 namespace sluice::ingress_test {
 namespace {
 
-constexpr std::uint32_t kServerCalls = 4;
-
 rpcrdma::EngineConfig engine_config(const SideOptions& options) {
   rpcrdma::EngineConfig config;
   config.max_connections = options.connections + 2;
-  config.capacity.call_slots = kServerCalls;
+  config.capacity.call_slots = egress_test::kServerCalls;
   config.capacity.requests = options.calls;
   return config;
 }
@@ -74,17 +72,20 @@ std::optional<Bytes> TcpPeer::take_record() {
 
 IngressSide::IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& chosen,
                          Clock clock, std::shared_ptr<ingress::Listener> shared)
-    : options(chosen),
-      device(rdma::loopback::make_device(std::move(fabric), {.name = "ingress"})),
-      engine(*device, engine_config(chosen)),
+    : DialingSide(std::move(fabric), {.name = "ingress",
+                                      .version = chosen.version,
+                                      .calls = chosen.calls,
+                                      .engine = engine_config(chosen)}),
+      options(chosen),
       listener(std::move(shared)) {
   ingress::IngressConfig config{.allowed = options.allowed,
                                 .clients = options.clients,
-                                .connections = options.connections,
-                                .calls = options.calls,
-                                .record_buffers = options.record_buffers,
-                                .item_buffers = options.item_buffers,
-                                .call_timeout_ns = options.call_timeout_ns};
+                                .server_side = {.connections = options.connections,
+                                                .calls = options.calls,
+                                                .record_buffers = options.record_buffers,
+                                                .item_buffers = options.item_buffers,
+                                                .call_timeout_ns = options.call_timeout_ns,
+                                                .withheld = options.withheld}};
   if (listener == nullptr) {
     sockaddr_storage address{};
     const socklen_t bytes = tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 1), 0, address);
@@ -93,54 +94,8 @@ IngressSide::IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const S
   ingress = std::make_unique<ingress::Ingress>(engine, *this, *listener, config, *area, clock);
 }
 
-IngressSide::~IngressSide() {
-  for (std::uint16_t i = 0; i < engine.connection_count(); ++i)
-    engine.connection(i).close(rpcrdma::CloseReason::LocalClose);
-  for (int i = 0; i < 100; ++i) engine.poll(1);
-}
-
-rpcrdma::Connection* IngressSide::dial(rpcrdma::Requester& requester, service::Service& callee) noexcept {
-  rpcrdma::Connection* const connection = may_dial ? engine.free_connection() : nullptr;
-  if (connection == nullptr) return nullptr;
-  connection->open(device->create_queue_pair(engine.queue_pair_limits()),
-                   {.send_inline_bytes = 4096,
-                    .credit_grant = kServerCalls,
-                    .credits_requested = options.calls,
-                    .sole_service = &callee,
-                    .active = true,
-                    .max_version = options.version},
-                   PeerAddress::from_ipv4(10, 0, 0, 1), &requester);
-  const auto id = device->connection_manager()->connect(connection->queue_pair(), conformance::kPort, {});
-  if (id)
-    dialed_.push_back({*id, connection});
-  else
-    connection->close(rpcrdma::CloseReason::PeerClosed);
-  connections.push_back(connection);
-  return connection;
-}
-
-void IngressSide::hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept {
-  for (const Dialed& dialed : dialed_)
-    if (dialed.connection == &connection) device->connection_manager()->disconnect(dialed.id);
-  connection.close(reason);
-  hung_up.push_back(reason);
-}
-
 void IngressSide::poll(std::uint64_t now_ns) {
-  engine.poll(now_ns);
-  while (const rpcrdma::Connection* closed = engine.take_closed())
-    std::erase_if(dialed_, [closed](const Dialed& dialed) { return dialed.connection == closed; });
-  std::array<rdma::CmEvent, 4> events;
-  const std::size_t count = device->connection_manager()->poll_events(events);
-  for (const rdma::CmEvent& event : std::span(events).first(count)) {
-    const auto at = std::find_if(dialed_.begin(), dialed_.end(),
-                                 [&](const Dialed& dialed) { return dialed.id == event.id; });
-    if (at == dialed_.end()) continue;
-    if (event.type == rdma::CmEventType::Established)
-      at->connection->established();
-    else
-      at->connection->close(rpcrdma::CloseReason::PeerClosed);
-  }
+  poll_connections(now_ns);
   ingress->poll(now_ns);
   for (const auto& peer : peers) peer->poll();
 }

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "dataplane/ingress/ingress.h"
-#include "pmd/loopback/loopback.h"
 #include "tests/conformance/lab.h"
+#include "tests/unit/egress/dialing_side.h"
 
 namespace sluice::ingress_test {
 
@@ -31,6 +31,7 @@ struct SideOptions {
   std::uint32_t item_buffers = 16;
   std::uint64_t call_timeout_ns = 0;
   std::vector<segment::AllowedPrefix> allowed{};
+  service::Withheld withheld{};
 };
 
 /// A client's socket. It never blocks: what cannot be sent at once is sent by poll().
@@ -59,12 +60,13 @@ class TcpPeer {
   Bytes out_;
 };
 
-class IngressSide final : public ingress::Dialer {
+class IngressSide final : public egress_test::DialingSide {
  public:
   /// `shared`: the listener of another reactor of the same process.
   IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const SideOptions& options, Clock clock,
               std::shared_ptr<ingress::Listener> shared = nullptr);
-  ~IngressSide();
+
+  ~IngressSide() override { close_connections(); }
 
   TcpPeer& add_peer() {
     peers.push_back(std::make_unique<TcpPeer>(listener->port()));
@@ -75,26 +77,11 @@ class IngressSide final : public ingress::Dialer {
     return area->counters[static_cast<std::size_t>(counter)].load();
   }
 
-  rpcrdma::Connection* dial(rpcrdma::Requester& requester, service::Service& callee) noexcept override;
-  void hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept override;
-
   const SideOptions options;
-  bool may_dial = true;
-  std::unique_ptr<rdma::loopback::Loopback> device;
-  rpcrdma::Engine engine;
   std::unique_ptr<segment::IngressArea> area = std::make_unique<segment::IngressArea>();
   std::shared_ptr<ingress::Listener> listener;
   std::unique_ptr<ingress::Ingress> ingress;
   std::vector<std::unique_ptr<TcpPeer>> peers;
-  std::vector<rpcrdma::Connection*> connections;  ///< in the order in which they were dialed
-  std::vector<rpcrdma::CloseReason> hung_up;
-
- private:
-  struct Dialed {
-    rdma::CmId id{};
-    rpcrdma::Connection* connection = nullptr;
-  };
-  std::vector<Dialed> dialed_;
 };
 
 }  // namespace sluice::ingress_test

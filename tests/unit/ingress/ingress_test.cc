@@ -367,7 +367,7 @@ TEST(IngressFault, calls_that_ask_for_more_than_a_reply_can_be_get_what_the_serv
 }
 
 TEST(IngressFault, a_call_waits_for_a_slow_server) {
-  EXPECT_EQ(ingress::IngressConfig{}.call_timeout_ns, 0u);
+  EXPECT_EQ(ingress::IngressConfig{}.server_side.call_timeout_ns, 0u);
   IngressLab lab;
   TcpPeer& client = lab.side.add_peer();
   all_credits(lab, client);
@@ -379,7 +379,7 @@ TEST(IngressFault, a_call_waits_for_a_slow_server) {
   ASSERT_TRUE(lab.until([&] { return lab.forward.upstream.calls.size() == 1; }));
   const auto slow = lab.forward.upstream.calls[0];
   for (int i = 0; i < 8; ++i) {
-    lab.forward.pass(ingress::kSilenceNs + 1'000'000'000);
+    lab.forward.pass(egress::kSilenceNs + 1'000'000'000);
     lab.turns();
   }
   EXPECT_GE(lab.side.count(Counter::probes), 1u);

@@ -52,6 +52,13 @@ TEST_F(SharedMemoryTest, each_account_has_a_small_buffer_and_32_are_lent_to_at_m
   EXPECT_EQ(memory.available(), memory.buffers());
 }
 
+TEST_F(SharedMemoryTest, more_small_buffers_may_be_lent) {
+  memory.provide(
+      *device, {.accounts = 3, .small_bytes = kSmall, .large_bytes = kLarge, .large = 2, .lent_small = 100});
+  EXPECT_EQ(memory.buffers(), 3u + 100 + 2);
+  EXPECT_EQ(take_all(accounts[0], kSmall), 51u);
+}
+
 TEST_F(SharedMemoryTest, what_is_longer_than_a_small_buffer_gets_a_large_one) {
   provide(kSmall, 8);
   std::byte* const small = memory.acquire(accounts[0], kSmall);

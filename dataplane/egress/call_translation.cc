@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/ingress/call_translation.h"
+#include "dataplane/egress/call_translation.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "dataplane/ulb/bindings.h"
 
-namespace sluice::ingress {
+namespace sluice::egress {
 namespace {
 
 /// Smaller results come inline, or in the Reply chunk with the rest.
@@ -57,26 +57,6 @@ std::uint64_t max_integrity_results(const rpc::CallHeader& header,
   if (!bounded || !rpc::has_integrity(header.credential) || !reader.ok() || body.size() < xdr::kUnit)
     return tcp::kMaxRecordBytes;
   return kWrapping + binding->max_results_bytes(header.procedure, body.subspan(xdr::kUnit));
-}
-
-/// Inserts the placed data and its padding into the message.
-void set_pieces(ClientCall& call, std::span<const std::byte> message, std::size_t results_at,
-                std::span<const service::Item> items) noexcept {
-  std::size_t from = xdr::kUnit;
-  call.total_bytes = static_cast<std::uint32_t>(message.size());
-  call.piece_count = 0;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    if (!items[i].placed) continue;
-    const std::size_t at = results_at + items[i].offset;
-    std::byte* const data = call.reply.address + call.chunk_at[i];
-    const std::size_t padded = xdr::padded(std::size_t{items[i].bytes});
-    std::memset(data + items[i].bytes, 0, padded - items[i].bytes);
-    call.pieces[call.piece_count++] = message.subspan(from, at - from);
-    call.pieces[call.piece_count++] = {data, padded};
-    call.total_bytes += static_cast<std::uint32_t>(padded);
-    from = at;
-  }
-  if (from < message.size()) call.pieces[call.piece_count++] = message.subspan(from);
 }
 
 }  // namespace
@@ -145,22 +125,44 @@ std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::L
   return std::span(offered.items).first(call.chunk_count);
 }
 
-bool assemble_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> message) noexcept {
+bool read_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> message,
+                const service::Withheld& withheld) noexcept {
   xdr::Reader reader(message);
   const rpc::ReplyDecodeResult header = rpc::decode_reply(reader);
   if (!header.ok) return false;
   const std::size_t results_at = message.size() - reader.remaining();
-  std::array<service::Item, kMaxPlacedItems> items;
-  std::size_t count = 0;
+  const bool has_items = (call.all_chunks_bytes > 0 || call.names_items) && header.header.success() &&
+                         call.binding->result_items != nullptr;
   ChunksOfReply chunks(call, reply);
-  if (call.all_chunks_bytes > 0 && header.header.success() && call.binding->result_items != nullptr)
-    count = call.binding->result_items(call.procedure, reader.rest(), &chunks, items);
-  const auto found = std::span(items).first(count);
-  if (!chunks.consistent(found)) return false;
+  std::size_t count = 0;
+  if (has_items) count = call.binding->result_items(call.procedure, reader.rest(), &chunks, call.items);
+  if (!chunks.consistent(std::span(call.items).first(count))) return false;
   if (call.announces_sizes && header.header.success())
     call.binding->cap_sizes(message.subspan(results_at), kCarried, &chunks);
-  set_pieces(call, message, results_at, found);
+  if (call.tells_withheld && header.header.success())
+    call.binding->withhold_in_results(message.subspan(results_at), withheld, &chunks);
+  for (service::Item& item : std::span(call.items).first(count)) item.offset += results_at;
+  call.item_count = static_cast<std::uint32_t>(count);
   return true;
 }
 
-}  // namespace sluice::ingress
+/// Inserts the placed data and its padding into the message.
+void assemble_reply(ClientCall& call, std::span<const std::byte> message) noexcept {
+  std::size_t from = xdr::kUnit;
+  call.total_bytes = static_cast<std::uint32_t>(message.size());
+  call.piece_count = 0;
+  for (std::uint32_t i = 0; i < call.item_count; ++i) {
+    const service::Item& item = call.items[i];
+    if (!item.placed) continue;
+    std::byte* const data = call.reply.address + call.chunk_at[i];
+    const std::size_t padded = xdr::padded(std::size_t{item.bytes});
+    std::memset(data + item.bytes, 0, padded - item.bytes);
+    call.pieces[call.piece_count++] = message.subspan(from, item.offset - from);
+    call.pieces[call.piece_count++] = {data, padded};
+    call.total_bytes += static_cast<std::uint32_t>(padded);
+    from = item.offset;
+  }
+  if (from < message.size()) call.pieces[call.piece_count++] = message.subspan(from);
+}
+
+}  // namespace sluice::egress

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/ingress/server_connection.h"
+#include "dataplane/egress/server_connection.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "dataplane/ingress/ingress.h"
+#include "dataplane/egress/server_side.h"
 
-namespace sluice::ingress {
+namespace sluice::egress {
 namespace {
 
 constexpr std::uint32_t kWindowsPerCall = 2;
@@ -14,7 +14,7 @@ constexpr std::uint32_t kWindowsPerCall = 2;
 constexpr std::uint32_t kRequestsForProbes = 1;
 constexpr std::uint32_t kLongBuffers = 4;
 
-rpcrdma::RequesterConfig requester_config(const IngressConfig& config) {
+rpcrdma::RequesterConfig requester_config(const ServerSideConfig& config) {
   return {.requests = config.calls,
           .inline_bytes = config.inline_bytes,
           .credits_requested = config.calls,
@@ -50,12 +50,12 @@ std::uint64_t server_connection_bytes(std::uint32_t calls) noexcept {
          calls * std::uint64_t{kSmallReplyBytes};
 }
 
-ServerConnection::ServerConnection(Ingress& ingress, rpcrdma::Engine& engine)
-    : ingress_(ingress),
-      requester_(engine.requester_context(), engine.device(), requester_config(ingress.config())),
-      calls_(ingress.config().calls),
-      small_replies_(new std::array<std::byte, kSmallReplyBytes>[ingress.config().calls]),
-      xids_(ingress.config().calls) {
+ServerConnection::ServerConnection(ServerSide& side, rpcrdma::Engine& engine)
+    : side_(side),
+      requester_(engine.requester_context(), engine.device(), requester_config(side.config())),
+      calls_(side.config().calls),
+      small_replies_(new std::array<std::byte, kSmallReplyBytes>[side.config().calls]),
+      xids_(side.config().calls) {
   for (std::uint32_t i = 0; i < calls_.size(); ++i) {
     calls_[i].server = this;
     calls_[i].index = i;
@@ -66,10 +66,10 @@ ServerConnection::ServerConnection(Ingress& ingress, rpcrdma::Engine& engine)
 
 // --- Whose it is
 
-void ServerConnection::lend(TcpClient& client) noexcept {
+void ServerConnection::lend(ServerUser& client) noexcept {
   state_ = State::Lent;
   client_ = &client;
-  lent_ns_ = ingress_.now_ns();
+  lent_ns_ = side_.now_ns();
   yields_ = cancelled_ = false;
   silence_.heard(lent_ns_);
   dial_after_ns_ = kFirstDialNs;
@@ -97,18 +97,15 @@ bool ServerConnection::become_free() noexcept {
 // --- The connection
 
 void ServerConnection::dial() noexcept {
-  rpcrdma::Connection* const connection = ingress_.dialer().dial(requester_, ingress_.callee());
-  dial_ns_ = ingress_.now_ns() + dial_after_ns_;
+  rpcrdma::Connection* const connection = side_.dial(*this, requester_);
+  dial_ns_ = side_.now_ns() + dial_after_ns_;
   dial_after_ns_ = std::min(2 * dial_after_ns_, kLastDialNs);
-  if (connection == nullptr) return ingress_.count(Ingress::Counter::dials_failed);
-  ingress_.count(Ingress::Counter::dials);
-  connection_ = connection;
-  ingress_.bind(*connection, *this);
+  if (connection != nullptr) connection_ = connection;
 }
 
 void ServerConnection::hang_up(rpcrdma::CloseReason reason) noexcept {
   if (connection_ == nullptr || !requester_.attached() || std::exchange(hanging_up_, true)) return;
-  ingress_.dialer().hang_up(*connection_, reason);
+  side_.hang_up(*connection_, reason);
 }
 
 void ServerConnection::tick(std::uint64_t now_ns) noexcept {
@@ -119,8 +116,8 @@ void ServerConnection::tick(std::uint64_t now_ns) noexcept {
   if (requester_.attached()) return;
   hanging_up_ = false;
   if (connection_ != nullptr) {
-    ingress_.unbind(*std::exchange(connection_, nullptr), *this);
-    if (!cancelled_) ingress_.count(Ingress::Counter::disconnects);
+    side_.unbind(*std::exchange(connection_, nullptr), *this);
+    if (!cancelled_) side_.count(side_.counters().disconnects);
   }
   // A connection that the server has closed is made again for the next call.
   if (in_use_ > 0 && !cancelled_ && now_ns >= dial_ns_) dial();
@@ -154,7 +151,7 @@ void ServerConnection::probe() noexcept {
   header.program = waiting->program;
   header.version = waiting->version;
   rpc::encode_call(writer, header);
-  ingress_.count(Ingress::Counter::probes);
+  side_.count(side_.counters().probes);
   probing_ = true;
   if (!requester_.submit({.payload = message,
                           .max_reply_bytes = rpc::kMinReplyBytes + rpc::kMaxAuthBytes,
@@ -173,13 +170,13 @@ void ServerConnection::probed(void* context, const rpcrdma::Reply& reply) noexce
 
 /// Its calls are sent again over the next connection.
 void ServerConnection::reconnect() noexcept {
-  ingress_.count(Ingress::Counter::server_resets);
+  side_.count(side_.counters().resets);
   if (probing_) requester_.cancel(rpc::Xid{probe_xid_});
   hang_up(rpcrdma::CloseReason::Silent);
 }
 
 void ServerConnection::note_answer() noexcept {
-  silence_.heard(ingress_.now_ns());
+  silence_.heard(side_.now_ns());
 }
 
 // --- Calls
@@ -194,21 +191,33 @@ ClientCall* ServerConnection::take_call(std::uint32_t xid) noexcept {
   if (requester_.free_requests() <= kRequestsForProbes || (probing_ && xid == probe_xid_)) return nullptr;
   ClientCall* const call = free_.pop_front();
   if (call == nullptr) return nullptr;
-  if (in_use_++ == 0) ingress_.servers().on_busy(*this);
+  if (in_use_++ == 0) side_.connections().on_busy(*this);
   call->state = ClientCall::State::Outstanding;
   call->xid = xids_[call->index] = xid;
   call->submitting = call->refused = false;
-  call->all_chunks_bytes = call->chunk_count = 0;
-  call->begun_ns = ingress_.now_ns();
+  call->all_chunks_bytes = call->chunk_count = call->item_count = 0;
+  call->names_items = false;
+  call->served = nullptr;
+  call->begun_ns = side_.now_ns();
   return call;
 }
 
-bool ServerConnection::submit(ClientCall& call, const rpcrdma::Request& request) noexcept {
+bool ServerConnection::submit(ClientCall& call, rpcrdma::Request request) noexcept {
+  request.completion = &completed;
+  request.context = &call;
   call.submitting = true;
   const bool submitted = requester_.submit(request).has_value();
   call.submitting = false;
-  if (submitted) ingress_.count(Ingress::Counter::calls);
+  if (submitted) side_.count(side_.counters().calls);
   return submitted;
+}
+
+void ServerConnection::completed(void* context, const rpcrdma::Reply& reply) noexcept {
+  auto& call = *static_cast<ClientCall*>(context);
+  if (call.submitting)
+    call.refused = true;
+  else
+    call.server->client()->on_reply(call, reply);
 }
 
 bool ServerConnection::keep_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept {
@@ -220,8 +229,8 @@ void ServerConnection::free(ClientCall& call) noexcept {
   if (call.kept_reply != nullptr) requester_.release_reply(std::exchange(call.kept_reply, nullptr));
   call.state = ClientCall::State::Free;
   free_.push_front(call);
-  if (--in_use_ == 0) ingress_.servers().on_idle(*this);
-  ingress_.note_release();
+  if (--in_use_ == 0) side_.connections().on_idle(*this);
+  side_.note_release();
 }
 
-}  // namespace sluice::ingress
+}  // namespace sluice::egress

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One call of a TCP client, on its way to the server and back. Only the reactor of the client may access it.
+// One call of a client, on its way to an RPC-over-RDMA server and back. Only the reactor of the client may access it.
 #pragma once
 
 #include <array>
@@ -12,20 +12,19 @@
 #include "dataplane/service/api/service.h"
 #include "dataplane/tcp/record_stream.h"
 
-namespace sluice::ingress {
+namespace sluice::egress {
 
 class ServerConnection;
-class TcpClient;
 
 /// Replies up to this size fit the call's own buffer.
 inline constexpr std::uint32_t kSmallReplyBytes = 4096;
 /// Eligible results placed per reply; further ones come inline.
 inline constexpr std::size_t kMaxPlacedItems = service::kMaxResultItems;
 
-/// A buffer of the pools that the clients share, until release_buffer().
+/// A buffer of the pools that the clients share, until ServerSide::release_buffer().
 struct PoolBuffer {
   std::byte* address = nullptr;
-  bool is_record = false;  ///< from Memory::records, else from Memory::items
+  bool is_record = false;  ///< as long as the longest message; else as short replies
 };
 
 struct ClientCall {
@@ -45,10 +44,11 @@ struct ClientCall {
   std::uint32_t version = 0;
   std::uint32_t procedure = 0;
   bool announces_sizes = false;  ///< its reply may, in the clear
+  bool tells_withheld = false;   ///< the same
   std::uint64_t begun_ns = 0;
   const service::Binding* binding = nullptr;  ///< static
 
-  PoolBuffer call;                     ///< arguments that the server reads by RDMA
+  PoolBuffer arguments;                ///< what the server reads by RDMA
   PoolBuffer reply;                    ///< buffers of the Write chunks, then the reply message
   std::byte* kept_reply = nullptr;     ///< the requester's Reply chunk, with the reply message
   std::uint32_t all_chunks_bytes = 0;  ///< total of the Write chunks
@@ -56,6 +56,13 @@ struct ClientCall {
   std::array<std::uint32_t, kMaxPlacedItems> chunk_at;     ///< offset in `reply`
   std::array<std::uint32_t, kMaxPlacedItems> chunk_bytes;  ///< zero: the result is to come inline
 
+  bool names_items = false;  ///< its client wants eligible results apart: they are looked for in any reply
+  std::uint32_t item_count = 0;
+  std::array<service::Item, kMaxPlacedItems> items;  ///< eligible results, with offsets in the reply message
+
+  service::Call* served = nullptr;  ///< of a client over RDMA: the call that this one stands for
+
+  // Of a TCP client.
   std::uint32_t total_bytes = 0;  ///< of the reply as sent to the client
   std::uint32_t piece_count = 0;
   std::uint32_t pieces_left = 0;                                           ///< Sending: not yet sent
@@ -64,4 +71,4 @@ struct ClientCall {
   std::array<std::byte, kSmallReplyBytes>* small = nullptr;
 };
 
-}  // namespace sluice::ingress
+}  // namespace sluice::egress

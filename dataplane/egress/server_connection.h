@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A connection to the server, and the calls of the one TCP client that it is lent to: servers tie state,
+// A connection to the server, and the calls of the one client that it is lent to: servers tie state,
 // callbacks and XIDs to a connection, so two clients never share one at the same time, and each client begins
 // with a new one. Only the owning reactor may call; no allocation after construction.
 #pragma once
@@ -11,14 +11,15 @@
 #include <vector>
 
 #include "dataplane/base/intrusive_queue.h"
-#include "dataplane/ingress/client_call.h"
-#include "dataplane/ingress/silence.h"
+#include "dataplane/egress/client_call.h"
+#include "dataplane/egress/server_user.h"
+#include "dataplane/egress/silence.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 
-namespace sluice::ingress {
+namespace sluice::egress {
 
-class Ingress;
+class ServerSide;
 
 /// Delay between attempts to connect to the server: doubles from the first to the last.
 inline constexpr std::uint64_t kFirstDialNs = 50'000'000;
@@ -35,13 +36,13 @@ class ServerConnection {
     Returned,  ///< waits for the end of the connection
   };
 
-  ServerConnection(Ingress& ingress, rpcrdma::Engine& engine);
+  ServerConnection(ServerSide& side, rpcrdma::Engine& engine);
   ServerConnection(const ServerConnection&) = delete;
   ServerConnection& operator=(const ServerConnection&) = delete;
 
   State state() const noexcept { return state_; }
   /// Null unless Lent.
-  TcpClient* client() const noexcept { return client_; }
+  ServerUser* client() const noexcept { return client_; }
   bool connected() const noexcept { return requester_.connected(); }
   std::uint32_t in_use() const noexcept { return in_use_; }
   std::uint64_t lent_ns() const noexcept { return lent_ns_; }
@@ -50,7 +51,7 @@ class ServerConnection {
   void set_yields(bool yields) noexcept { yields_ = yields; }
 
   /// Free: dials.
-  void lend(TcpClient& client) noexcept;
+  void lend(ServerUser& client) noexcept;
   /// Of a client that has gone. The calls come back in any order, now and later.
   void cancel_calls() noexcept;
   /// Lent, without calls.
@@ -62,8 +63,9 @@ class ServerConnection {
   bool is_outstanding(std::uint32_t xid) const noexcept;
   /// Null: as many are outstanding as may be.
   ClientCall* take_call(std::uint32_t xid) noexcept;
-  /// False: no memory now. ClientCall::refused is set if the call can never be sent.
-  bool submit(ClientCall& call, const rpcrdma::Request& request) noexcept;
+  /// Its completion goes to ServerUser::on_reply(), whatever `request` says. False: no memory now. ClientCall::refused
+  /// is set if the call can never be sent.
+  bool submit(ClientCall& call, rpcrdma::Request request) noexcept;
   /// In its completion: the reply message stays where it is until free(). False: it is in no Reply chunk.
   bool keep_reply(ClientCall& call, const rpcrdma::Reply& reply) noexcept;
   /// Its buffers have been released.
@@ -79,12 +81,13 @@ class ServerConnection {
   void hang_up(rpcrdma::CloseReason reason) noexcept;
   void watch_server(std::uint64_t now_ns) noexcept;
   void probe() noexcept;
+  static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
   static void probed(void* context, const rpcrdma::Reply& reply) noexcept;
   void reconnect() noexcept;
 
-  Ingress& ingress_;
+  ServerSide& side_;
   State state_ = State::Free;
-  TcpClient* client_ = nullptr;
+  ServerUser* client_ = nullptr;
   std::uint64_t lent_ns_ = 0;
   bool yields_ = false;
   bool cancelled_ = false;   ///< cancel_calls() was called: no more dialing
@@ -106,4 +109,4 @@ class ServerConnection {
 /// The server has said something, though perhaps not what was asked for.
 bool is_answer(rpcrdma::CallStatus status) noexcept;
 
-}  // namespace sluice::ingress
+}  // namespace sluice::egress

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opens connections to the server for the reverse gateway. Implemented by the reactor, together with
+// Opens connections to RPC-over-RDMA servers for the gateways. Implemented by the reactor, together with
 // connection management. Only the owning reactor may call.
 #pragma once
 
+#include <cstdint>
+
+#include "dataplane/base/net_address.h"
 #include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/service/api/service.h"
@@ -12,13 +15,21 @@ namespace sluice::rpcrdma {
 class Connection;
 }
 
-namespace sluice::ingress {
+namespace sluice::egress {
+
+/// Where a connection goes, and what is asked for there.
+struct Server {
+  PeerAddress address;  ///< zero with a driver that knows one server only
+  std::uint16_t port = 0;
+  std::uint32_t credits_requested = 0;
+};
 
 class Dialer {
  public:
   /// Starts connecting. The requester is attached to the connection until it ends or fails; the server's own
   /// calls on it go to `callee`. Both outlive it; the engine owns the connection. Null: none is free now.
-  virtual rpcrdma::Connection* dial(rpcrdma::Requester& requester, service::Service& callee) noexcept = 0;
+  virtual rpcrdma::Connection* dial(const Server& server, rpcrdma::Requester& requester,
+                                    service::Service& callee) noexcept = 0;
   /// Closes a connection returned by dial().
   virtual void hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept = 0;
 
@@ -26,4 +37,4 @@ class Dialer {
   ~Dialer() = default;
 };
 
-}  // namespace sluice::ingress
+}  // namespace sluice::egress

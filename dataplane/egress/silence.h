@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace sluice::ingress {
+namespace sluice::egress {
 
 /// A server that has owed answers for this long, and has given none, is asked by a NULL call.
 inline constexpr std::uint64_t kSilenceNs = 15'000'000'000;
@@ -51,4 +51,4 @@ class Silence {
   bool probed_ = false;
 };
 
-}  // namespace sluice::ingress
+}  // namespace sluice::egress

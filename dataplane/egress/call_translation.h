@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Translation between an RPC call over TCP and over RPC-over-RDMA: reduces the call (RFC 8166, section 3.4;
+// Translation between a whole RPC call and one over RPC-over-RDMA: reduces the call (RFC 8166, section 3.4;
 // RFC 8267), chooses where the server places the reply's data, and reassembles the reply. Only the reactor of
 // the client may call; no allocation.
 #pragma once
@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <span>
 
-#include "dataplane/ingress/client_call.h"
+#include "dataplane/egress/client_call.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 
-namespace sluice::ingress {
+namespace sluice::egress {
 
 /// The eligible arguments of a call, and the call reduced by them.
 struct ReducedCall {
@@ -45,8 +45,13 @@ std::uint32_t plan_reply(ClientCall& call, const rpc::CallHeader& header,
 std::span<const rpcrdma::WriteItem> offer_chunks(const ClientCall& call, rdma::Lkey lkey,
                                                  OfferedChunks& offered) noexcept;
 
-/// Sets the call's pieces to the reply as sent over TCP, without its XID. `message`: that of the reply, where
-/// it stays until it is sent; sizes that it announces are lowered there. False, with nothing set: message and placed data are inconsistent.
-bool assemble_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> message) noexcept;
+/// Sets the call's items to the eligible results of the reply, if any were placed, or if names_items says so.
+/// `message`: that of the reply, where it stays until it is sent; sizes that it announces are lowered there, and
+/// what is withheld is taken out. False, with nothing set: message and placed data are inconsistent.
+bool read_reply(ClientCall& call, const rpcrdma::Reply& reply, std::span<std::byte> message,
+                const service::Withheld& withheld) noexcept;
 
-}  // namespace sluice::ingress
+/// Sets the call's pieces to the reply as sent over TCP, without its XID. After read_reply().
+void assemble_reply(ClientCall& call, std::span<const std::byte> message) noexcept;
+
+}  // namespace sluice::egress

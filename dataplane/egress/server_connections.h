@@ -12,10 +12,10 @@
 
 #include "dataplane/base/fixed_stack.h"
 #include "dataplane/base/intrusive_queue.h"
-#include "dataplane/ingress/server_connection.h"
-#include "dataplane/ingress/tcp_client.h"
+#include "dataplane/egress/server_connection.h"
+#include "dataplane/egress/server_user.h"
 
-namespace sluice::ingress {
+namespace sluice::egress {
 
 /// A client keeps its connection for at least this long, and while all are in use one gives way in each.
 inline constexpr std::uint64_t kTurnNs = 1'000'000'000;
@@ -23,12 +23,12 @@ inline constexpr std::uint64_t kTurnNs = 1'000'000'000;
 class ServerConnections {
  public:
   /// Setup.
-  ServerConnections(Ingress& ingress, rpcrdma::Engine& engine, std::uint32_t count);
+  ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count);
 
-  /// Null: the client is in the queue, and gets one by TcpClient::on_lent().
-  ServerConnection* take(TcpClient& client) noexcept;
+  /// Null: the client is in the queue, and gets one by ServerUser::on_lent().
+  ServerConnection* take(ServerUser& client) noexcept;
   /// The client does not want one any more.
-  void forget(TcpClient& client) noexcept;
+  void forget(ServerUser& client) noexcept;
   /// Of a client without calls.
   void give_back(ServerConnection& connection) noexcept;
 
@@ -38,19 +38,21 @@ class ServerConnections {
 
   void tick(std::uint64_t now_ns) noexcept;
   std::uint32_t connected() const noexcept;
+  /// Of those with calls, how many are not connected.
+  std::uint32_t connecting() const noexcept;
   std::uint32_t outstanding() const noexcept;
 
  private:
-  ServerConnection& lend_to(TcpClient& client) noexcept;
+  ServerConnection& lend_to(ServerUser& client) noexcept;
   void collect_returned() noexcept;
   void take_idle(std::uint64_t now_ns) noexcept;
   void ask_to_yield(std::uint64_t now_ns) noexcept;
   void stop_yielding() noexcept;
 
-  Ingress& ingress_;
+  ServerSide& side_;
   std::vector<std::unique_ptr<ServerConnection>> connections_;
   FixedStack<ServerConnection*> free_;
-  IntrusiveQueue<TcpClient, &TcpClient::wanted_link> wanted_;
+  IntrusiveQueue<ServerUser, &ServerUser::wanted_link> wanted_;
   std::uint32_t wanted_count_ = 0;
   std::uint32_t returned_count_ = 0;                                     ///< on their way to free_
   IntrusiveQueue<ServerConnection, &ServerConnection::idle_link> idle_;  ///< since longest in front
@@ -58,4 +60,4 @@ class ServerConnections {
   std::uint64_t asked_ns_ = 0;
 };
 
-}  // namespace sluice::ingress
+}  // namespace sluice::egress

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataplane/ingress/server_connections.h"
+#include "dataplane/egress/server_connections.h"
 
-#include "dataplane/ingress/ingress.h"
+#include "dataplane/egress/server_side.h"
 
-namespace sluice::ingress {
+namespace sluice::egress {
 
 using State = ServerConnection::State;
 
-ServerConnections::ServerConnections(Ingress& ingress, rpcrdma::Engine& engine, std::uint32_t count)
-    : ingress_(ingress), free_(count) {
+ServerConnections::ServerConnections(ServerSide& side, rpcrdma::Engine& engine, std::uint32_t count)
+    : side_(side), free_(count) {
   for (std::uint32_t i = 0; i < count; ++i)
-    free_.push(connections_.emplace_back(std::make_unique<ServerConnection>(ingress, engine)).get());
+    free_.push(connections_.emplace_back(std::make_unique<ServerConnection>(side, engine)).get());
 }
 
-ServerConnection* ServerConnections::take(TcpClient& client) noexcept {
+ServerConnection* ServerConnections::take(ServerUser& client) noexcept {
   if (wanted_.empty() && !free_.empty()) return &lend_to(client);
   if (client.wanted_link.linked()) return nullptr;
   wanted_.push_back(client);
@@ -21,14 +21,14 @@ ServerConnection* ServerConnections::take(TcpClient& client) noexcept {
   return nullptr;
 }
 
-ServerConnection& ServerConnections::lend_to(TcpClient& client) noexcept {
+ServerConnection& ServerConnections::lend_to(ServerUser& client) noexcept {
   ServerConnection& connection = *free_.pop();
   connection.lend(client);
   idle_.push_back(connection);
   return connection;
 }
 
-void ServerConnections::forget(TcpClient& client) noexcept {
+void ServerConnections::forget(ServerUser& client) noexcept {
   if (!client.wanted_link.linked()) return;
   wanted_.remove(client);
   --wanted_count_;
@@ -44,7 +44,7 @@ void ServerConnections::tick(std::uint64_t now_ns) noexcept {
   for (const auto& connection : connections_) connection->tick(now_ns);
   collect_returned();
   while (!wanted_.empty() && !free_.empty()) {
-    TcpClient& client = *wanted_.pop_front();
+    ServerUser& client = *wanted_.pop_front();
     --wanted_count_;
     client.on_lent(lend_to(client));
   }
@@ -71,7 +71,7 @@ void ServerConnections::take_idle(std::uint64_t now_ns) noexcept {
     ServerConnection& connection = *next;
     next = idle_.next(connection);
     if (now_ns - connection.lent_ns() < kTurnNs || !connection.client()->on_taken()) continue;
-    ingress_.count(segment::IngressCounter::connections_taken);
+    side_.count(side_.counters().taken);
     give_back(connection);
   }
 }
@@ -102,10 +102,17 @@ std::uint32_t ServerConnections::connected() const noexcept {
   return count;
 }
 
+std::uint32_t ServerConnections::connecting() const noexcept {
+  std::uint32_t count = 0;
+  for (const auto& connection : connections_)
+    count += connection->state() == State::Lent && connection->in_use() > 0 && !connection->connected();
+  return count;
+}
+
 std::uint32_t ServerConnections::outstanding() const noexcept {
   std::uint32_t count = 0;
   for (const auto& connection : connections_) count += connection->in_use();
   return count;
 }
 
-}  // namespace sluice::ingress
+}  // namespace sluice::egress

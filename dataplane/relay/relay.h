@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An upstream that is reached over RPC-over-RDMA, on one reactor: calls of RDMA clients are passed on with the data
+// where it is. What a client's Read chunks brought is offered to the server as Read chunks, and what the server
+// writes is written on to the client; the processor touches neither. The versions of RPC-over-RDMA on the two sides
+// are independent.
+//
+// Each client that has calls is lent a connection to the server: dataplane/egress. Only the owning reactor may call;
+// the constructor is setup.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataplane/egress/server_side.h"
+#include "dataplane/relay/relay_client.h"
+#include "dataplane/segment/upstreams.h"
+#include "dataplane/service/api/service.h"
+#include "dataplane/service/forward/addresses.h"
+
+namespace sluice::relay {
+
+/// Period of looking at connections, at the server's address, and of publishing gauges.
+inline constexpr std::uint64_t kTickNs = 20'000'000;
+
+struct RelayConfig {
+  std::string name;
+  const segment::SharedUpstreamAddresses* addresses = nullptr;  ///< outlives the relay
+  std::uint16_t port = 0;
+  egress::ServerSideConfig server_side{};
+  std::vector<service::Route> routes;
+};
+
+class Relay final : public service::Poller {
+ public:
+  using Counter = segment::UpstreamCounter;
+
+  /// Setup. The references and `clock` outlive it.
+  Relay(rpcrdma::Engine& engine, egress::Dialer& dialer, const RelayConfig& config,
+        segment::UpstreamArea& area, Clock clock);
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  /// To be added to the engine; owned here.
+  const std::vector<std::unique_ptr<service::Service>>& services() const noexcept { return services_; }
+
+  bool poll(std::uint64_t now_ns) noexcept override;
+  std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
+
+  // For its services and clients.
+  RelayClient& client(const service::Client& client) noexcept { return *clients_[client.number()]; }
+  egress::ServerSide& server() noexcept { return server_; }
+  segment::UpstreamArea& area() noexcept { return area_; }
+  void count(Counter counter) noexcept {
+    egress::ServerSide::count(area_.counters[static_cast<std::size_t>(counter)]);
+  }
+  void schedule(RelayClient& client) noexcept {
+    if (!client.scheduled_link.linked()) scheduled_.push_back(client);
+  }
+  void schedule_resume(RelayClient& client) noexcept {
+    if (!client.waiting_link.linked()) waiting_.push_back(client);
+  }
+  void schedule_closing(RelayClient& client) noexcept {
+    if (!client.closing_link.linked()) closing_.push_back(client);
+  }
+
+ private:
+  void tick(std::uint64_t now_ns) noexcept;
+  void resume_waiting() noexcept;
+  void finish_closing() noexcept;
+  void follow_address() noexcept;
+  void publish() noexcept;
+
+  const std::uint16_t port_;
+  segment::UpstreamArea& area_;
+  const Clock clock_;
+  forward::Addresses addresses_;
+  egress::ServerSide server_;
+  std::vector<std::unique_ptr<RelayClient>> clients_;  ///< by number of their connection
+  std::vector<std::unique_ptr<service::Service>> services_;
+  IntrusiveQueue<RelayClient, &RelayClient::scheduled_link> scheduled_;
+  IntrusiveQueue<RelayClient, &RelayClient::waiting_link> waiting_;
+  IntrusiveQueue<RelayClient, &RelayClient::closing_link> closing_;
+  std::uint64_t ticked_ns_ = 0;
+};
+
+}  // namespace sluice::relay

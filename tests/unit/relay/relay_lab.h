@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RDMA clients, a relay, a server over RPC-over-RDMA, and what answers for that: the gateway over TCP with an upstream
+// of the test. All in one thread. Each byte that a client sends has to reach the upstream unchanged, and the other
+// way round, in whatever form it travels between.
+#pragma once
+
+#include "dataplane/relay/relay.h"
+#include "tests/unit/egress/dialing_side.h"
+#include "tests/unit/service/forward/forward_lab.h"
+
+namespace sluice::relay_test {
+
+using conformance::append;
+using conformance::Bytes;
+using conformance::word_at;
+using conformance::words;
+using forward_test::LabClient;
+using forward_test::Outcome;
+using Counter = segment::UpstreamCounter;
+
+struct RelayOptions {
+  std::uint32_t client_version = 1;
+  std::uint32_t server_version = 1;
+  std::uint32_t connections = 4;
+  std::uint32_t calls = 16;
+  std::uint32_t record_buffers = 16;
+  std::uint32_t item_buffers = 16;
+  std::uint32_t reply_buffers = 16;  ///< of the relay's engine
+  std::uint64_t call_timeout_ns = 0;
+  service::Withheld withheld{.pnfs = false, .referrals = false};
+  bool knows_address = true;
+};
+
+/// The relay's reactor.
+class RelaySide final : public egress_test::DialingSide {
+ public:
+  RelaySide(std::shared_ptr<rdma::loopback::Fabric> fabric, const RelayOptions& options, Clock clock);
+
+  ~RelaySide() override { close_connections(); }
+
+  void poll(std::uint64_t now_ns);
+  void set_address();
+  std::uint64_t count(Counter counter) const {
+    return area->counters[static_cast<std::size_t>(counter)].load();
+  }
+
+  std::unique_ptr<segment::SharedUpstreamAddresses> addresses =
+      std::make_unique<segment::SharedUpstreamAddresses>();
+  std::unique_ptr<segment::UpstreamArea> area = std::make_unique<segment::UpstreamArea>();
+  std::unique_ptr<relay::Relay> relay;
+  std::vector<rpcrdma::Connection*> accepted;  ///< from clients, in order
+
+ private:
+  void on_connect_request(rdma::CmId id) override;
+
+  const std::uint32_t credits_;
+};
+
+class RelayLab {
+ public:
+  explicit RelayLab(RelayOptions options = {});
+  ~RelayLab();
+
+  LabClient& add_client();
+  testing::AssertionResult until(const std::function<bool()>& reached) { return forward.until(reached); }
+  Outcome call(LabClient& client, const rpcrdma::Request& request,
+               std::vector<std::uint32_t> item_counts = {});
+  forward_test::FakeUpstream& upstream() { return forward.upstream; }
+  std::uint64_t count(Counter counter) const { return side.count(counter); }
+  /// Nothing is held for any client any more.
+  bool balanced() const;
+
+  const RelayOptions options;
+  forward_test::ForwardLab forward;
+  RelaySide side;
+  std::deque<std::unique_ptr<LabClient>> clients;
+
+ private:
+  void turn();
+};
+
+}  // namespace sluice::relay_test

@@ -29,7 +29,7 @@ std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segm
   for (std::chrono::milliseconds waited{0}; waited <= limit && !stop; waited += kRetryInterval) {
     try {
       auto segment = segment::Segment::attach(segment_name);
-      const auto published = segment->layout().config.read();
+      const auto published = segment->layout().config.read_copy();
       if (published && published->generation > 0) {
         config = *published;
         return segment;
@@ -58,7 +58,7 @@ void ConfigWatch::poll() {
   }
   if (layout_.config.sequence() == sequence_) return;
   sequence_ = layout_.config.sequence();
-  const auto config = layout_.config.read();
+  const auto config = layout_.config.read_copy();
   if (!config || config->generation == generation_) return;
   generation_ = config->generation;
   set_log_level(*config);

@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "dataplane/ingress/ingress.h"
 #include "dataplane/process/devices.h"
 #include "dataplane/reactor/reactor.h"
+#include "dataplane/relay/relay.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/service/api/null.h"
 #include "dataplane/service/forward/upstreams.h"
@@ -32,7 +34,8 @@ struct Core {
   service::NullService null;
   std::unique_ptr<forward::Upstreams> upstreams;  ///< null without upstreams
   reactor::Reactor reactor;
-  std::unique_ptr<ingress::Ingress> ingress;  ///< null without the reverse gateway
+  std::vector<std::unique_ptr<relay::Relay>> relays;  ///< upstreams over RDMA
+  std::unique_ptr<ingress::Ingress> ingress;          ///< null without the reverse gateway
 };
 
 }  // namespace sluice::process

@@ -17,16 +17,35 @@ namespace {
 
 using Line = std::pair<const char*, std::uint64_t>;
 
+std::uint32_t rdma_upstreams(const segment::ConfigBlock& config) {
+  const auto first = config.upstreams.begin();
+  return static_cast<std::uint32_t>(
+      std::count_if(first, first + config.upstream_count,
+                    [](const auto& upstream) { return upstream.transport == segment::Transport::Rdma; }));
+}
+
 std::uint64_t upstream_bytes(const segment::ConfigBlock& config) {
-  if (config.upstream_count == 0) return 0;
+  const std::uint32_t over_tcp = config.upstream_count - rdma_upstreams(config);
+  if (over_tcp == 0) return 0;
   const forward::ReplyBuffers replies{.records = config.record_buffers, .items = config.item_buffers};
   const std::uint64_t each = replies.records * std::uint64_t{tcp::kMaxRecordBytes} +
                              replies.items_for(config.all_connections()) * std::uint64_t{forward::kItemBytes};
-  return std::uint64_t{config.reactors} * config.upstream_count * each;
+  return std::uint64_t{config.reactors} * over_tcp * each;
+}
+
+std::uint64_t relay_bytes(const segment::ConfigBlock& config) {
+  std::uint64_t bytes =
+      rdma_upstreams(config) * (config.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
+                                config.item_buffers * std::uint64_t{tcp::kStreamBytes});
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i)
+    if (config.upstreams[i].transport == segment::Transport::Rdma)
+      bytes += config.upstreams[i].connections * egress::server_connection_bytes(config.calls_to_upstream());
+  return config.reactors * bytes;
 }
 
 std::uint64_t cache_bytes(const segment::ConfigBlock& config) {
-  return std::uint64_t{config.upstream_count} * config.request_cache * forward::kKeptBytes;
+  return std::uint64_t{config.upstream_count - rdma_upstreams(config)} * config.request_cache *
+         forward::kKeptBytes;
 }
 
 std::uint64_t reverse_bytes(const segment::ConfigBlock& config) {
@@ -35,7 +54,7 @@ std::uint64_t reverse_bytes(const segment::ConfigBlock& config) {
   return config.reactors * (reverse.record_buffers * std::uint64_t{tcp::kMaxRecordBytes} +
                             reverse.item_buffers * std::uint64_t{tcp::kStreamBytes} +
                             reverse.clients * ingress::client_bytes() +
-                            reverse.connections * ingress::server_connection_bytes(reverse.calls));
+                            reverse.connections * egress::server_connection_bytes(reverse.calls));
 }
 
 Line driver_line(const segment::ConfigBlock& config) {
@@ -50,9 +69,10 @@ Line driver_line(const segment::ConfigBlock& config) {
 std::uint64_t small_buffer_bytes(const rpcrdma::EngineConfig& engine) {
   rpcrdma::SharedMemoryConfig each{.accounts = engine.max_connections,
                                    .small_bytes = engine.small_buffer_bytes};
-  const std::uint32_t calls_and_replies = 2 * each.small_buffers();
+  const std::uint32_t replies = each.small_buffers();
+  const std::uint32_t calls = replies - each.lent_small + engine.lent_call_buffers;
   each.guaranteed_small = rpcrdma::kGuaranteedAssembly;
-  return std::uint64_t{calls_and_replies + each.small_buffers()} * each.small_bytes;
+  return std::uint64_t{calls + replies + each.small_buffers()} * each.small_bytes;
 }
 
 }  // namespace
@@ -72,6 +92,7 @@ segment::MemoryTable memory_table(const segment::ConfigBlock& config) {
       {"buffers for short ones of both", reactors * small_buffer_bytes(engine)},
       {"large reply buffers", reactors * config.large_reply_buffers * engine.reply_buffer_bytes},
       {"replies of upstreams", upstream_bytes(config)},
+      {"calls and replies of RDMA upstreams", relay_bytes(config)},
       {"calls kept in case they come again", cache_bytes(config)},
       {"calls and replies of the reverse gateway", reverse_bytes(config)},
       {"call slots", slots * (sizeof(rpcrdma::CallSlot) + sizeof(service::CallStorage))},

@@ -12,20 +12,36 @@ namespace {
 
 static_assert(segment::kMaxExports == service::memory::kMaxExports);
 
+service::Withheld withheld(const segment::WithheldConfig& from) {
+  return {.pnfs = from.pnfs != 0, .referrals = from.referrals != 0};
+}
+
 forward::UpstreamConfig upstream_config(const segment::ConfigBlock& config,
                                         const segment::UpstreamConfig& from,
+                                        const segment::SharedUpstreamAddresses& addresses,
                                         const forward::ReplyBuffers& replies) {
-  forward::UpstreamConfig upstream{.name = from.name,
-                                   .shared_connections = from.connections,
-                                   .max_calls = from.max_calls,
-                                   .max_clients = config.all_connections(),
-                                   .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
-                                   .privileged_port = from.privileged_port != 0,
-                                   .credits = config.credits,
-                                   .replies = replies};
-  const auto port = static_cast<std::uint16_t>(from.port);
-  upstream.address_bytes = tcp::socket_address(from.address, port, upstream.address);
-  return upstream;
+  return forward::UpstreamConfig{.name = from.name,
+                                 .addresses = &addresses,
+                                 .port = static_cast<std::uint16_t>(from.port),
+                                 .shared_connections = from.connections,
+                                 .max_calls = from.max_calls,
+                                 .max_clients = config.all_connections(),
+                                 .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
+                                 .privileged_port = from.privileged_port != 0,
+                                 .credits = config.credits,
+                                 .withheld = withheld(from.withheld),
+                                 .replies = replies};
+}
+
+bool is_rdma(const segment::UpstreamConfig& upstream) {
+  return upstream.transport == segment::Transport::Rdma;
+}
+
+std::vector<service::Route> routes(const segment::UpstreamConfig& from) {
+  std::vector<service::Route> routes;
+  for (std::uint32_t r = 0; r < from.route_count; ++r)
+    routes.push_back({from.routes[r].program, from.routes[r].version});
+  return routes;
 }
 
 }  // namespace
@@ -82,33 +98,38 @@ rpcrdma::EngineConfig engine_config(const segment::ConfigBlock& config) {
   engine.reply_buffers = config.large_reply_buffers;
   if (config.upstream_count > 0) {
     engine.reply_buffer_bytes = tcp::kMaxRecordBytes;
+    // Calls keep theirs while the upstream works on them, and need one of `item_buffers` as long.
+    engine.lent_call_buffers = std::max(engine.lent_call_buffers, config.item_buffers);
     engine.callers = std::min(config.callback_clients, config.max_connections);
     engine.capacity.requests = rpcrdma::kCallBacksAtOnce;
   }
   if (config.reverse.in_use != 0)
     engine.capacity.requests = std::max(engine.capacity.requests, config.reverse.calls);
+  if (std::any_of(config.upstreams.begin(), config.upstreams.begin() + config.upstream_count, is_rdma))
+    engine.capacity.requests = std::max(engine.capacity.requests, config.calls_to_upstream());
   return engine;
 }
 
 reactor::DialConfig dial_config(const segment::ConfigBlock& config) {
-  return {.server = config.reverse.server,
-          .port = static_cast<std::uint16_t>(config.reverse.server_port),
-          .inline_bytes = config.inline_bytes,
-          .credits_requested = config.reverse.calls,
-          .call_backs = std::min<std::uint32_t>(ingress::kMaxServerCalls, config.credits)};
+  return {.inline_bytes = config.inline_bytes,
+          .call_backs = std::min<std::uint32_t>(egress::kMaxServerCalls, config.credits)};
 }
 
 ingress::IngressConfig ingress_config(const segment::ConfigBlock& config) {
   const segment::ReverseConfig& from = config.reverse;
   return {.allowed = {from.allowed.begin(), from.allowed.begin() + from.allowed_count},
           .clients = from.clients,
-          .connections = from.connections,
-          .calls = from.calls,
-          .inline_bytes = config.inline_bytes,
-          .record_buffers = require_pool("[reverse] record_buffers", from.record_buffers,
-                                         {{"a long call", 1}, {"its reply", 1}}),
-          .item_buffers = from.item_buffers,
-          .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000};
+          .server = {.address = from.server,
+                     .port = static_cast<std::uint16_t>(from.server_port),
+                     .credits_requested = from.calls},
+          .server_side = {.connections = from.connections,
+                          .calls = from.calls,
+                          .inline_bytes = config.inline_bytes,
+                          .record_buffers = require_pool("[reverse] record_buffers", from.record_buffers,
+                                                         {{"a long call", 1}, {"its reply", 1}}),
+                          .item_buffers = from.item_buffers,
+                          .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
+                          .withheld = withheld(from.withheld)}};
 }
 
 std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& config) {
@@ -123,12 +144,15 @@ std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& con
 forward::RequestCaches request_caches(const segment::ConfigBlock& config) {
   forward::RequestCaches caches;
   for (std::uint32_t i = 0; i < config.upstream_count; ++i)
-    caches.push_back(std::make_shared<forward::RequestCache>(config.request_cache,
-                                                             config.reactors * config.all_connections()));
+    caches.push_back(is_rdma(config.upstreams[i])
+                         ? nullptr
+                         : std::make_shared<forward::RequestCache>(
+                               config.request_cache, config.reactors * config.all_connections()));
   return caches;
 }
 
 forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
+                                          const segment::SharedUpstreamAddresses& addresses,
                                           const forward::RequestCaches& caches) {
   const forward::ReplyBuffers replies{
       .records = require_pool("[forward] record_buffers", config.record_buffers,
@@ -138,14 +162,40 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
   forward::UpstreamsConfig upstreams;
   for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
     const segment::UpstreamConfig& from = config.upstreams[i];
-    forward::UpstreamSetup setup{
-        .config = upstream_config(config, from, replies), .routes = {}, .area = &area.upstreams[i]};
+    if (is_rdma(from)) continue;
+    forward::UpstreamSetup setup{.config = upstream_config(config, from, addresses, replies),
+                                 .routes = {},
+                                 .area = &area.upstreams[i]};
     setup.config.cache = caches[i];
-    for (std::uint32_t r = 0; r < from.route_count; ++r)
-      setup.routes.push_back({from.routes[r].program, from.routes[r].version});
+    setup.routes = routes(from);
     upstreams.upstreams.push_back(std::move(setup));
   }
   return upstreams;
+}
+
+std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
+                                      const segment::SharedUpstreamAddresses& addresses) {
+  std::vector<RelaySetup> relays;
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
+    const segment::UpstreamConfig& from = config.upstreams[i];
+    if (!is_rdma(from)) continue;
+    relays.push_back(
+        {.config = {.name = from.name,
+                    .addresses = &addresses,
+                    .port = static_cast<std::uint16_t>(from.port),
+                    .server_side = {.connections = from.connections,
+                                    .calls = config.calls_to_upstream(),
+                                    .inline_bytes = config.inline_bytes,
+                                    .record_buffers =
+                                        require_pool("[forward] record_buffers", config.record_buffers,
+                                                     {{"a long call", 1}, {"its reply", 1}}),
+                                    .item_buffers = config.item_buffers,
+                                    .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
+                                    .withheld = withheld(from.withheld)},
+                    .routes = routes(from)},
+         .area = &area.upstreams[i]});
+  }
+  return relays;
 }
 
 reactor::ReactorConfig reactor_config(const segment::ConfigBlock& config, std::uint32_t number) {

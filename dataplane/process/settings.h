@@ -8,6 +8,7 @@
 
 #include "dataplane/ingress/ingress.h"
 #include "dataplane/reactor/config.h"
+#include "dataplane/relay/relay.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/segment.h"
@@ -26,9 +27,18 @@ reactor::DialConfig dial_config(const segment::ConfigBlock& config);
 ingress::IngressConfig ingress_config(const segment::ConfigBlock& config);
 /// Null without the reverse gateway.
 std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& config);
-/// Of the upstreams in order, for all reactors.
+/// Of the upstreams in order, for all reactors; null for those over RDMA.
 forward::RequestCaches request_caches(const segment::ConfigBlock& config);
+struct RelaySetup {
+  relay::RelayConfig config;
+  segment::UpstreamArea* area = nullptr;  ///< outlives the relay
+};
+/// The upstreams that are reached over RDMA, for the reactor of `area`. `addresses` and the area outlive them.
+std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
+                                      const segment::SharedUpstreamAddresses& addresses);
+/// The others, for the reactor of `area`. `addresses` and the area outlive the upstreams.
 forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
+                                          const segment::SharedUpstreamAddresses& addresses,
                                           const forward::RequestCaches& caches);
 /// Whether files in memory are served: not by the reverse gateway, nor where NFS 3 goes to an upstream.
 bool serves_memory(const segment::ConfigBlock& config);

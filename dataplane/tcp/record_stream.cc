@@ -14,13 +14,13 @@ constexpr std::uint32_t kLastFragment = 1u << 31;
 }  // namespace
 
 std::span<std::byte> RecordStream::room() noexcept {
-  if (memory_ != nullptr && fragment_left_ > 0 && !skipping_) return {memory_ + joined_, fragment_left_};
+  if (awaits_all_of_room()) return {memory_ + joined_, fragment_left_};
   if (begin_ == filled_ || filled_ == buffer_.size() || begin_ > buffer_.size() / 2) compact();
   return buffer_.subspan(filled_);
 }
 
 void RecordStream::received(std::size_t bytes) noexcept {
-  if (memory_ != nullptr && fragment_left_ > 0 && !skipping_) {
+  if (awaits_all_of_room()) {
     joined_ += bytes;
     fragment_left_ -= bytes;
   } else {

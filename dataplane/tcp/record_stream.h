@@ -60,6 +60,8 @@ class RecordStream {
 
   /// Where to receive the next bytes of the stream; never empty after NeedBytes.
   std::span<std::byte> room() noexcept;
+  /// room() is the rest of a fragment: so much will come.
+  bool awaits_all_of_room() const noexcept { return memory_ != nullptr && fragment_left_ > 0 && !skipping_; }
   void received(std::size_t bytes) noexcept;
   /// Advances to the next record. record() of the previous one becomes invalid, unless its memory was taken.
   Step next() noexcept;

@@ -20,27 +20,24 @@ namespace {
 constexpr std::uint16_t kFirstPrivilegedPort = 665;
 constexpr std::uint16_t kLastPrivilegedPort = 1023;
 
-int bind_to(int socket, int family, std::uint16_t port) noexcept {
-  sockaddr_in four{};
-  sockaddr_in6 six{};
-  four.sin_family = AF_INET;
-  four.sin_port = htons(port);
-  six.sin6_family = AF_INET6;
-  six.sin6_port = htons(port);
-  const int result = family == AF_INET6
-                         ? ::bind(socket, reinterpret_cast<const sockaddr*>(&six), sizeof six)
-                         : ::bind(socket, reinterpret_cast<const sockaddr*>(&four), sizeof four);
-  return result == 0 ? 0 : -errno;
+constexpr PeerAddress any_address(int family) noexcept {
+  return family == AF_INET ? PeerAddress::from_ipv4(0, 0, 0, 0) : PeerAddress{};
+}
+
+int bind_to(int socket, const PeerAddress& host, std::uint16_t port) noexcept {
+  sockaddr_storage address;
+  const socklen_t bytes = socket_address(host, port, address);
+  return ::bind(socket, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 ? 0 : -errno;
 }
 
 /// Each attempt starts behind the port of the last one, so that ports are reused as late as possible.
-int bind_privileged(int socket, int family) noexcept {
+int bind_privileged(int socket, const PeerAddress& host) noexcept {
   static std::atomic<std::uint32_t> next{0};
   constexpr std::uint32_t kPorts = kLastPrivilegedPort - kFirstPrivilegedPort + 1;
   int error = 0;
   for (std::uint32_t i = 0; i < kPorts; ++i) {
     const auto port = static_cast<std::uint16_t>(kLastPrivilegedPort - next.fetch_add(1) % kPorts);
-    error = bind_to(socket, family, port);
+    error = bind_to(socket, host, port);
     if (error != -EADDRINUSE) break;
   }
   return error;
@@ -95,6 +92,13 @@ int listening_socket(const sockaddr* address, socklen_t bytes) noexcept {
   return -error;
 }
 
+PeerAddress local_address(int socket) noexcept {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes);
+  return peer_address(address);
+}
+
 std::uint16_t local_port(int socket) noexcept {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
@@ -122,14 +126,16 @@ void reset(int fd) noexcept {
   static_cast<void>(::connect(fd, &none, sizeof none));
 }
 
-int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noexcept {
+int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms,
+                      const PeerAddress* from) noexcept {
   const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
   const int attempts = 3;
   tune(fd, peer_timeout_ms);
   ::setsockopt(fd, IPPROTO_TCP, TCP_SYNCNT, &attempts, sizeof attempts);
-  if (!privileged) return fd;
-  const int bound = bind_privileged(fd, family);
+  if (!privileged && from == nullptr) return fd;
+  const PeerAddress host = from != nullptr ? *from : any_address(family);
+  const int bound = privileged ? bind_privileged(fd, host) : bind_to(fd, host, 0);
   if (bound == 0) return fd;
   ::close(fd);
   return bound;
@@ -140,7 +146,8 @@ int bound_socket(int family, bool privileged, unsigned peer_timeout_ms, std::uin
   if (fd < 0) return fd;
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const int bound = privileged && port == 0 ? bind_privileged(fd, family) : bind_to(fd, family, port);
+  const PeerAddress any = any_address(family);
+  const int bound = privileged && port == 0 ? bind_privileged(fd, any) : bind_to(fd, any, port);
   if (bound == 0) return fd;
   ::close(fd);
   return bound;

@@ -17,9 +17,10 @@ inline constexpr unsigned kPeerTimeoutMs = 30'000;
 /// Sets TCP_NODELAY, and detects a dead peer within `peer_timeout_ms`.
 void tune(int socket, unsigned peer_timeout_ms) noexcept;
 
-/// A tuned, blocking TCP socket to connect with. With `privileged`, bound to a port below 1024. Negative:
-/// -errno.
-int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms) noexcept;
+/// A tuned, blocking TCP socket to connect with. With `privileged`, bound to a port below 1024. `from`, if not null:
+/// the address of this host that it is bound to. Negative: -errno.
+int connecting_socket(int family, bool privileged, unsigned peer_timeout_ms,
+                      const PeerAddress* from = nullptr) noexcept;
 /// The same, bound to `port` in any case; zero: to one that is free, below 1024 with `privileged`. The port
 /// stays ours while any such socket is open: the next one may be bound to it before the last is closed.
 int bound_socket(int family, bool privileged, unsigned peer_timeout_ms, std::uint16_t port) noexcept;
@@ -35,6 +36,8 @@ PeerAddress peer_address(const sockaddr_storage& address) noexcept;
 
 /// A listening TCP socket. Negative: -errno.
 int listening_socket(const sockaddr* address, socklen_t bytes) noexcept;
+/// Address of a bound socket; zero if it has none.
+PeerAddress local_address(int socket) noexcept;
 /// Port of a bound socket, in host byte order.
 std::uint16_t local_port(int socket) noexcept;
 

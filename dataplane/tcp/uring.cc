@@ -65,6 +65,12 @@ void Uring::receive(void* target, int socket, std::byte* to, std::size_t bytes) 
   finish(entry, target, Kind::Receive);
 }
 
+void Uring::receive_all(void* target, int socket, std::byte* to, std::size_t bytes) noexcept {
+  io_uring_sqe& entry = prepare();
+  io_uring_prep_recv(&entry, socket, to, bytes, MSG_WAITALL);
+  finish(entry, target, Kind::Receive);
+}
+
 void Uring::send(void* target, int socket, const msghdr* message) noexcept {
   io_uring_sqe& entry = prepare();
   io_uring_prep_sendmsg(&entry, socket, message, MSG_NOSIGNAL);

@@ -41,6 +41,8 @@ class Uring {
   // `target` is 8-byte aligned; it and the memory passed live until the completion was handled.
   void connect(void* target, int socket, const sockaddr* address, socklen_t bytes) noexcept;
   void receive(void* target, int socket, std::byte* to, std::size_t bytes) noexcept;
+  /// The same, but it ends when all of `bytes` are there, or no more will come.
+  void receive_all(void* target, int socket, std::byte* to, std::size_t bytes) noexcept;
   void send(void* target, int socket, const msghdr* message) noexcept;
   /// The result is the new socket; `address` receives the peer.
   void accept(void* target, int socket, sockaddr* address, socklen_t* bytes) noexcept;

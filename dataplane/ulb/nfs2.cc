@@ -63,7 +63,7 @@ std::size_t nfs2_result_items(std::uint32_t procedure, std::span<const std::byte
 std::size_t nfs2_expected_items(std::uint32_t procedure, std::span<const std::byte>,
                                 std::span<std::uint32_t> most_bytes) {
   if (procedure == kNfs2Read) return expect_item(kMaxData, most_bytes);
-  return procedure == kNfs2ReadLink ? expect_item(kMaxPath, most_bytes) : 0;
+  return procedure == kNfs2ReadLink ? expect_item(0, most_bytes) : 0;
 }
 
 std::uint64_t max_nfs2_results(std::uint32_t procedure, std::span<const std::byte> arguments) {

@@ -121,7 +121,7 @@ std::size_t nfs3_result_items(std::uint32_t procedure, std::span<const std::byte
 std::size_t nfs3_expected_items(std::uint32_t procedure, std::span<const std::byte> arguments,
                                 std::span<std::uint32_t> most_bytes) {
   if (procedure == kNfs3Read) return expect_item(count_behind_handle(arguments, 8), most_bytes);
-  return procedure == kNfs3ReadLink ? expect_item(kMaxPath, most_bytes) : 0;
+  return procedure == kNfs3ReadLink ? expect_item(0, most_bytes) : 0;
 }
 
 /// GETACL: attributes, mask, and two lists of at most kMaxAclEntries entries of three words.

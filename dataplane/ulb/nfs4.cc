@@ -91,6 +91,8 @@ service::Repetition nfs4_repetition(std::uint32_t procedure, std::span<const std
   return walker.complete() ? result : service::Repetition::OnlyOnce;
 }
 
+constexpr std::uint32_t kSequence = 53;
+
 /// Most eligible items of a COMPOUND: Read chunks of a call, and Write chunks of its reply. What its
 /// operations return has no exact bound; their repetition is the business of owners and sessions.
 constexpr service::ProcedureBinding kProcedures[] = {{},
@@ -168,6 +170,21 @@ bool CompoundWalker::next(Operation& operation) noexcept {
   operation.end = in.position();
   --left_;
   return in.ok();
+}
+
+bool nfs4_has_session(std::uint32_t procedure, std::span<const std::byte> arguments) noexcept {
+  if (procedure != kNfs4Compound) return false;
+  CompoundWalker walker(arguments, CompoundWalker::What::Call);
+  CompoundWalker::Operation first;
+  return walker.minor_version() > 0 && walker.next(first) && first.number == kSequence;
+}
+
+bool nfs4_refuses_connection(std::span<const std::byte> results) noexcept {
+  constexpr std::uint32_t kNotBoundToSession = 10055;
+  CompoundWalker walker(results, CompoundWalker::What::Reply);
+  CompoundWalker::Operation first;
+  return walker.status() == kNotBoundToSession && walker.next(first) && first.number == kSequence &&
+         first.status == kNotBoundToSession;
 }
 
 const service::Binding& nfs4_binding() noexcept {

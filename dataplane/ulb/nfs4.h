@@ -86,6 +86,13 @@ bool withhold_in_nfs4_call(std::uint32_t procedure, std::span<std::byte> argumen
 void withhold_in_nfs4_results(std::span<std::byte> results, const service::Withheld& withheld,
                               service::PlacedResults* placed);
 
+/// Whether the COMPOUND belongs to a session, whose server associates any connection on which SEQUENCE comes with
+/// it, unless the client has asked for state protection (RFC 8881, section 2.10.3.1).
+bool nfs4_has_session(std::uint32_t procedure, std::span<const std::byte> arguments) noexcept;
+/// Whether the results of such a COMPOUND say that the connection is not associated with its session (RFC 8881,
+/// section 15.1.11.6). Nothing of it has been executed.
+bool nfs4_refuses_connection(std::span<const std::byte> results) noexcept;
+
 /// Each WRITE, CREATE of a symbolic link, READ and READLINK of a COMPOUND has an eligible item; Read chunks
 /// at other positions are refused.
 const service::Binding& nfs4_binding() noexcept;

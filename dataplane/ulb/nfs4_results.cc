@@ -144,7 +144,7 @@ std::size_t expected_nfs4_items(std::uint32_t procedure, std::span<const std::by
     if (operation.number == kRead)
       most_bytes[count++] = static_cast<std::uint32_t>(word(arguments, operation.begin + 4 + 24));
     else if (operation.number == kReadLink)
-      most_bytes[count++] = kPath;
+      most_bytes[count++] = 0;
   }
   return count;
 }

@@ -35,6 +35,8 @@ service::Execution ForwardService::execute(service::Call& call) noexcept {
   forwarded.service = this;
   forwarded.own_connection = own_connections_ || signs_xid;
   forwarded.keeps_xid = signs_xid;
+  forwarded.in_session =
+      own_connections_ && !signs_xid && ulb::nfs4_has_session(call.header().procedure, call.arguments());
   forwarded.need = need_of(call);
   forwarded.repetition = binding_.repetition_of(call.header().procedure, call.arguments());
   const bool clear = !rpc::is_wrapped(call.header().credential);
@@ -72,6 +74,14 @@ void ForwardService::adapt(const ForwardedCall& forwarded, std::span<std::byte> 
   const auto results = record.subspan(reader.position());
   if (forwarded.announces_sizes) binding_.cap_sizes(results, kCarried, nullptr);
   if (forwarded.tells_withheld) binding_.withhold_in_results(results, upstream_.config().withheld, nullptr);
+}
+
+bool ForwardService::refuses_connection(const ForwardedCall& forwarded,
+                                        std::span<const std::byte> record) const noexcept {
+  if (!forwarded.in_session) return false;
+  xdr::Reader reader(record);
+  const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
+  return reply.ok && reply.header.success() && ulb::nfs4_refuses_connection(reader.rest());
 }
 
 bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept {

@@ -31,6 +31,8 @@ class ForwardService final : public service::Service {
   };
   /// Lowers in a reply what does not get through the gateway, and takes out what is withheld.
   void adapt(const ForwardedCall& forwarded, std::span<std::byte> record) const noexcept;
+  /// Whether the upstream has refused the call, unexecuted, for the connection on which it came.
+  bool refuses_connection(const ForwardedCall& forwarded, std::span<const std::byte> record) const noexcept;
   /// Completes the call with a reply whose XID matches. False: nothing was written, as the transport lacks
   /// memory for the results; it executes the call again when it has some.
   bool deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept;

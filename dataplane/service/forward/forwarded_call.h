@@ -8,6 +8,7 @@
 
 #include "dataplane/service/api/service.h"
 #include "dataplane/service/forward/request_cache.h"
+#include "dataplane/tcp/send_queue.h"
 
 namespace sluice::forward {
 
@@ -34,6 +35,7 @@ struct ForwardedCall {
   State state;
   bool own_connection;  ///< goes on the connection dedicated to its client, not on a shared one
   bool keeps_xid;       ///< RPCSEC_GSS signs the XID
+  bool in_session;      ///< of NFS 4.1 or later: the upstream takes it over any connection
   bool reply_needed;    ///< false: expired or the client is gone; ends when the send queue releases it
   bool in_send_queue;   ///< the send queue refers to the call's message, which must stay in place
   bool resent;
@@ -60,6 +62,11 @@ struct ForwardedCall {
       memory;  ///< for `need`, until the call is released; null: none, or lent to the connection's stream
   std::uint64_t begun_ns;
   std::uint64_t sent_ns;
+
+  /// The call is long, or its reply may be.
+  bool has_long_message() const noexcept {
+    return need == ReplyNeed::Record || message.size() > tcp::kMaxCopiedBytes;
+  }
 };
 
 /// Intrusive list in order of arrival, with O(1) removal.

@@ -19,6 +19,7 @@ Upstream::Upstream(const UpstreamConfig& config, const Context& context, std::ui
       credits_(context.credits),
       area_(area),
       clock_(context.clock),
+      addresses_(*config.addresses, config.name),
       own_(config.max_clients),
       xids_(2 * config.numbers(), std::random_device{}()),
       admission_(*this, context.device, config.numbers(), config.replies, config.max_clients),
@@ -33,6 +34,7 @@ Upstream::Upstream(const UpstreamConfig& config, const Context& context, std::ui
   retiring_.reserve(total);
   retrying_.reserve(2 * std::size_t{total});
   dirty_.reserve(total);
+  publish_address();
 }
 
 Upstream::~Upstream() = default;
@@ -45,9 +47,15 @@ void Upstream::register_client(service::Client& client) noexcept {
   entry = {.client = &client};
 }
 
+UpstreamConnection* Upstream::shared_connection_for(const ForwardedCall& forwarded) noexcept {
+  const std::uint32_t client = forwarded.call->client()->number();
+  const std::uint32_t turn = forwarded.has_long_message() ? clients_[client].long_messages : 0;
+  return connections_[(client + turn) % config_.shared_connections].get();
+}
+
 UpstreamConnection* Upstream::connection_for(const ForwardedCall& forwarded) noexcept {
   service::Client& client = *forwarded.call->client();
-  if (!forwarded.own_connection) return connections_[client.number() % config_.shared_connections].get();
+  if (!forwarded.own_connection) return shared_connection_for(forwarded);
   UpstreamConnection*& own = own_[client.number()];
   if (own != nullptr) return own;
   if (free_.empty()) return nullptr;
@@ -62,10 +70,12 @@ void Upstream::submit(ForwardedCall& forwarded) noexcept {
   forwarded.state = ForwardedCall::State::AwaitingXid;
   forwarded.reply_needed = true;
   forwarded.message = forwarded.call->message();
+  ClientEntry& entry = clients_[forwarded.call->client()->number()];
+  if (forwarded.in_session && forwarded.has_long_message() && !entry.sessions_stay)
+    forwarded.own_connection = false;
   if (!suspects_.none() && suspects_.contains(repeats_.checksum(forwarded.message)))
     forwarded.own_connection = true;
   forwarded.unsent = true;
-  ClientEntry& entry = clients_[forwarded.call->client()->number()];
   if (entry.unsent++ == 0) entry.moved_ns = forwarded.begun_ns;
   const Admission::Lack lack = admission_.enter(forwarded);
   if (lack == Admission::Lack::Nothing) return;
@@ -83,6 +93,8 @@ void Upstream::no_longer_unsent(ForwardedCall& forwarded) noexcept {
 
 void Upstream::start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept {
   if (forwarded.replayed) return replay(forwarded);
+  if (!forwarded.own_connection && forwarded.has_long_message())
+    ++clients_[forwarded.call->client()->number()].long_messages;
   if (assign_xid(forwarded, connection)) return connection.submit(forwarded);
   count(Counter::duplicate_xids);
   admission_.finished(forwarded);
@@ -341,6 +353,9 @@ void Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> rec
   ForwardedCall* const found = find_awaited(connection, xid);
   if (found == nullptr) return count(Counter::unmatched_replies);
   ForwardedCall& forwarded = *found;
+  if (!forwarded.own_connection && forwarded.service->refuses_connection(forwarded, record) &&
+      !forwarded.in_send_queue && !connection.stream().in_memory())
+    return send_on_own(forwarded);
   forwarded.service->adapt(forwarded, record);
   repeats_.answered(forwarded, record);
   if (forwarded.call == nullptr) {
@@ -355,6 +370,18 @@ void Upstream::on_reply(UpstreamConnection& connection, std::span<std::byte> rec
   if (registered) forwarded.memory = connection.stream().take_memory();
   if (forwarded.in_send_queue) return hold(forwarded, record);  // replied before the call was fully sent
   deliver(forwarded, record, registered);
+}
+
+/// The upstream takes sessions on no connection but those that clients have bound to them.
+void Upstream::send_on_own(ForwardedCall& forwarded) noexcept {
+  count(Counter::unassociated);
+  clients_[forwarded.call->client()->number()].sessions_stay = true;
+  answered(forwarded);
+  release(forwarded);
+  forwarded.own_connection = true;
+  forwarded.resent = false;
+  forwarded.trial = 0;
+  submit(forwarded);
 }
 
 void Upstream::deliver(ForwardedCall& forwarded, std::span<const std::byte> record,
@@ -418,7 +445,7 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
     UpstreamConnection& connection = *retrying_[i];
     connection.in_retry_list = false;
     connection.tick(now_ns);
-    if (connection.state() == UpstreamConnection::State::Retrying) schedule_retry(connection);
+    if (connection.wants_tick()) schedule_retry(connection);
   }
   retrying_.erase(retrying_.begin(), retrying_.begin() + static_cast<std::ptrdiff_t>(retrying));
   recycle_connections();
@@ -429,10 +456,28 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
   // Not now_ns: calls may have begun after the loop read its clock, and ages are unsigned.
   const std::uint64_t clock_ns = clock_();
   expire(clock_ns);
-  for (const auto& connection : connections_) connection->watch(clock_ns);
+  if (addresses_.poll(clock_ns)) use_address();
+  for (const auto& connection : connections_) {
+    connection->follow_address(clock_ns);
+    connection->watch(clock_ns);
+  }
   watch_orphans(clock_ns);
   update_credit_limits(clock_ns);
   publish();
+}
+
+void Upstream::publish_address() noexcept {
+  if (const PeerAddress* const address = addresses_.current()) area_.address.write(*address);
+}
+
+/// Connections follow when they are looked at next.
+void Upstream::use_address() noexcept {
+  count(Counter::address_changes);
+  publish_address();
+}
+
+void Upstream::on_address_failed(const PeerAddress& address) noexcept {
+  if (addresses_.failed(address, clock_())) use_address();
 }
 
 void Upstream::recycle_connections() noexcept {

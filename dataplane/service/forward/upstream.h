@@ -4,10 +4,10 @@
 // passes the upstream's own calls to clients. Only the owning reactor may call.
 //
 // NFS version 4 and RPCSEC_GSS use one upstream connection per client connection, because the server ties
-// state, callbacks and security contexts to the connection. All other calls share a few connections.
+// state, callbacks and security contexts to the connection. All other calls share a few connections: the short
+// ones of a client go on one of them, in batches, and its long ones on all in turn. So do long COMPOUNDs of a
+// session (NFS 4.1), which has the shared connections beside the one of its client's own.
 #pragma once
-
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "dataplane/segment/upstreams.h"
+#include "dataplane/service/forward/addresses.h"
 #include "dataplane/service/forward/admission.h"
 #include "dataplane/service/forward/credit_limits.h"
 #include "dataplane/service/forward/forwarded_call.h"
@@ -51,8 +52,8 @@ inline constexpr std::uint32_t kSpareConnections = 16;
 
 struct UpstreamConfig {
   std::string name;
-  sockaddr_storage address{};
-  socklen_t address_bytes = 0;
+  const segment::SharedUpstreamAddresses* addresses = nullptr;  ///< outlives the upstream
+  std::uint16_t port = 0;
   std::uint32_t shared_connections = 4;
   std::uint32_t max_calls = 1024;     ///< outstanding at once; see numbers()
   std::uint32_t max_clients = 64;     ///< client connections of the reactor
@@ -121,6 +122,10 @@ class Upstream {
   void start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept;
 
   // For its connections.
+  /// Where they go; null: not known yet.
+  const PeerAddress* address() const noexcept { return addresses_.current(); }
+  bool has_other_addresses() const noexcept { return addresses_.has_others(); }
+  void on_address_failed(const PeerAddress& address) noexcept;
   void on_record(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
   /// Memory for a long record that begins with this XID, out of what its call has: belongs to the connection
   /// until take_back(), or until on_record() takes it. Null: there is no such call, or its reply is not so long.
@@ -156,10 +161,13 @@ class Upstream {
   void end_at_upstream(ForwardedCall& forwarded) noexcept;
   void watch_orphans(std::uint64_t now_ns) noexcept;
   void recycle_connections() noexcept;
+  void publish_address() noexcept;
+  void use_address() noexcept;
   ForwardedCall* find(UpstreamConnection& connection, std::uint32_t xid) noexcept;
   ReplyMemory& memory() noexcept { return admission_.memory(); }
   ForwardedCall* find_awaited(UpstreamConnection& connection, std::uint32_t xid) noexcept;
   void on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
+  void send_on_own(ForwardedCall& forwarded) noexcept;
   void hold(ForwardedCall& forwarded, std::span<const std::byte> record) noexcept;
   void deliver(ForwardedCall& forwarded, std::span<const std::byte> record, bool registered) noexcept;
   void refuse_reply(ForwardedCall& forwarded, std::uint64_t bytes) noexcept;
@@ -174,6 +182,7 @@ class Upstream {
   void expire(std::uint64_t now_ns) noexcept;
   void expire(ForwardedCallList& calls, std::uint64_t now_ns) noexcept;
   void no_longer_unsent(ForwardedCall& forwarded) noexcept;
+  UpstreamConnection* shared_connection_for(const ForwardedCall& forwarded) noexcept;
   std::uint32_t next_credit_limit(std::uint32_t client, std::uint64_t now_ns) const noexcept;
   void update_credit_limits(std::uint64_t now_ns) noexcept;
   void publish() noexcept;
@@ -185,6 +194,7 @@ class Upstream {
   segment::UpstreamArea& area_;
   std::uint64_t (*const clock_)() noexcept;
 
+  Addresses addresses_;
   std::vector<std::unique_ptr<UpstreamConnection>> connections_;  ///< shared ones first
   std::vector<UpstreamConnection*> own_;                          ///< dedicated ones, by client number
   std::vector<UpstreamConnection*> free_;                         ///< to be dedicated
@@ -203,8 +213,10 @@ class Upstream {
   struct ClientEntry {
     service::Client* client = nullptr;  ///< null until the client's first call
     std::uint32_t credit_limit = kNoLimit;
-    std::uint32_t unsent = 0;    ///< calls
-    std::uint64_t moved_ns = 0;  ///< when one of them was sent last, or the first of them came
+    std::uint32_t unsent = 0;         ///< calls
+    std::uint64_t moved_ns = 0;       ///< when one of them was sent last, or the first of them came
+    std::uint32_t long_messages = 0;  ///< sent on shared connections
+    bool sessions_stay = false;       ///< on the client's own connection: the upstream takes them on no other
   };
   std::vector<ClientEntry> clients_;  ///< by number
   std::uint32_t lowest_credit_limit_ = kNoLimit;

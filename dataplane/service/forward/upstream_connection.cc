@@ -14,6 +14,16 @@
 #include "dataplane/tcp/sockets.h"
 
 namespace sluice::forward {
+namespace {
+
+/// Whether the error says that the address leads nowhere; others are ours, or say that the server is there.
+bool is_of_address(int error) {
+  return error == -ECONNREFUSED || error == -ECONNRESET || error == -ETIMEDOUT || error == -EHOSTUNREACH ||
+         error == -ENETUNREACH || error == -EHOSTDOWN || error == -ENETDOWN;
+}
+
+}  // namespace
+
 UpstreamConnection::UpstreamConnection(Upstream& upstream, tcp::Uring& uring)
     : upstream_(upstream),
       uring_(uring),
@@ -29,9 +39,8 @@ UpstreamConnection::~UpstreamConnection() {
 /// By the port an upstream knows a call that is sent again, among other things; so each socket has that of the
 /// last one, and is bound to it before that is closed.
 int UpstreamConnection::next_socket() noexcept {
-  const UpstreamConfig& config = upstream_.config();
-  const int family = config.address.ss_family;
-  const int socket = tcp::bound_socket(family, config.privileged_port, tcp::kPeerTimeoutMs, port_);
+  const bool privileged = upstream_.config().privileged_port;
+  const int socket = tcp::bound_socket(family_, privileged, tcp::kPeerTimeoutMs, port_);
   if (socket >= 0)
     port_ = tcp::local_port(socket);
   else if (port_ != 0)
@@ -39,22 +48,37 @@ int UpstreamConnection::next_socket() noexcept {
   return socket;
 }
 
-void UpstreamConnection::open() noexcept {
+/// A socket of the address's family.
+bool UpstreamConnection::prepare_socket(const PeerAddress& address) noexcept {
+  const int family = is_mapped_ipv4(address) ? AF_INET : AF_INET6;
+  if (socket_ >= 0 && family != family_) {
+    ::close(socket_);
+    socket_ = -1;
+  }
+  family_ = family;
   if (socket_ < 0) socket_ = next_socket();
-  if (socket_ < 0) {
+  return socket_ >= 0;
+}
+
+void UpstreamConnection::open() noexcept {
+  const PeerAddress* const address = upstream_.address();
+  if (address == nullptr || !prepare_socket(*address)) {
     upstream_.count(Upstream::Counter::connect_failures);
     return finish_closing();
   }
-  const UpstreamConfig& config = upstream_.config();
+  peer_ = *address;
+  opened_ns_ = upstream_.now_ns();
   state_ = State::Connecting;
   connecting_ = true;
-  uring_.connect(this, socket_, reinterpret_cast<const sockaddr*>(&config.address), config.address_bytes);
+  const socklen_t bytes = tcp::socket_address(peer_, upstream_.config().port, peer_socket_address_);
+  uring_.connect(this, socket_, reinterpret_cast<const sockaddr*>(&peer_socket_address_), bytes);
 }
 
 void UpstreamConnection::on_connected(int result) noexcept {
   connecting_ = false;
   if (result < 0 || state_ == State::Closing) {
     if (result < 0) upstream_.count(Upstream::Counter::connect_failures);
+    if (state_ != State::Closing && is_of_address(result)) upstream_.on_address_failed(peer_);
     if (result == -EADDRNOTAVAIL) give_up_port();
     return finish_closing();
   }
@@ -84,7 +108,7 @@ void UpstreamConnection::finish_closing() noexcept {
   give_memory_back();
   skipping_unwanted_ = false;
   stream_.reset();
-  probing_ = awaits_probe_ = false;
+  probing_ = awaits_probe_ = moving_ = false;
   // Completing calls below may submit new ones: they must find the connection closed, with nothing to send.
   state_ = State::Closing;
   unsent_ = nullptr;
@@ -121,6 +145,7 @@ void UpstreamConnection::watch(std::uint64_t now_ns) noexcept {
   if (!probing_) return probe();
   if (now_ns - probed_ns_ < probe_answer_ns_) return;
   upstream_.count(Upstream::Counter::silent_resets);
+  upstream_.on_address_failed(peer_);
   probe_answer_ns_ = std::min(2 * probe_answer_ns_, kLastProbeAnswerNs);
   lose();
 }
@@ -146,8 +171,30 @@ void UpstreamConnection::probe() noexcept {
   mark_dirty();
 }
 
+bool UpstreamConnection::nothing_in_flight() const noexcept {
+  return calls_.first() == unsent_ && queue_.empty();  // those that have been sent are the first
+}
+
 void UpstreamConnection::tick(std::uint64_t now_ns) noexcept {
-  if (state_ == State::Retrying && now_ns >= retry_ns_) open();
+  if (state_ == State::Retrying && now_ns >= retry_ns_) return open();
+  if (!moving_ || state_ != State::Up) return;
+  if (!nothing_in_flight() && (now_ns <= moving_since_ns_ || now_ns - moving_since_ns_ < kMoveNs)) return;
+  upstream_.count(Upstream::Counter::moves);
+  lose();
+}
+
+void UpstreamConnection::follow_address(std::uint64_t now_ns) noexcept {
+  const PeerAddress* const address = upstream_.address();
+  if (address == nullptr) return;
+  if (state_ == State::Connecting) {
+    if (now_ns <= opened_ns_ || now_ns - opened_ns_ < kConnectNs || !upstream_.has_other_addresses()) return;
+    upstream_.on_address_failed(peer_);
+    return lose();
+  }
+  if (state_ != State::Up || moving_ || *address == peer_) return;
+  moving_ = true;
+  moving_since_ns_ = now_ns;
+  upstream_.schedule_retry(*this);
 }
 
 void UpstreamConnection::leave() noexcept {
@@ -201,7 +248,7 @@ ForwardedCall* UpstreamConnection::find_kept(std::uint32_t xid) noexcept {
 }
 
 void UpstreamConnection::pump() noexcept {
-  while (state_ == State::Up && unsent_ != nullptr && may_send() && enqueue(*unsent_))
+  while (state_ == State::Up && !moving_ && unsent_ != nullptr && may_send() && enqueue(*unsent_))
     unsent_ = unsent_->next;
 }
 
@@ -329,6 +376,14 @@ void UpstreamConnection::on_received(int result) noexcept {
   handle_records();
 }
 
+void UpstreamConnection::receive() noexcept {
+  const auto room = stream_.room();
+  receiving_ = true;
+  if (stream_.awaits_all_of_room())
+    return uring_.receive_all(this, socket_, room.data(), std::min(room.size(), kReceivedAtOnce));
+  uring_.receive(this, socket_, room.data(), room.size());
+}
+
 void UpstreamConnection::give_memory_back() noexcept {
   if (std::byte* const memory = stream_.take_memory()) upstream_.take_back(*this, record_xid_, memory);
 }
@@ -352,11 +407,8 @@ void UpstreamConnection::handle_records() noexcept {
         upstream_.on_record(*this, stream_.record());
         give_memory_back();
         break;
-      case tcp::RecordStream::Step::NeedBytes: {
-        const auto room = stream_.room();
-        receiving_ = true;
-        return uring_.receive(this, socket_, room.data(), room.size());
-      }
+      case tcp::RecordStream::Step::NeedBytes:
+        return receive();
       case tcp::RecordStream::Step::NeedMemory:
         find_memory();
         break;

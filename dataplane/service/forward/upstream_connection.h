@@ -15,6 +15,7 @@
 #include <memory>
 #include <utility>
 
+#include "dataplane/base/net_address.h"
 #include "dataplane/service/forward/forwarded_call.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/tcp/send_queue.h"
@@ -35,6 +36,16 @@ inline constexpr std::uint64_t kSilenceNs = 15'000'000'000;
 /// last until a call is answered: an upstream that does one thing at a time must be able to end it.
 inline constexpr std::uint64_t kFirstProbeAnswerNs = 30'000'000'000;
 inline constexpr std::uint64_t kLastProbeAnswerNs = 16 * kFirstProbeAnswerNs;
+
+/// Where the upstream has other addresses, one at which no connection comes about for so long has failed.
+inline constexpr std::uint64_t kConnectNs = 5'000'000'000;
+/// A connection to an address that is no longer used sends no more, and ends when its calls are answered, or after
+/// this time.
+inline constexpr std::uint64_t kMoveNs = 10'000'000'000;
+
+/// Of a long record so many bytes are received by one operation, however they come in. Not all of them, because what
+/// is received is a sign of life: an upstream that takes longer than kSilenceNs for so many is asked for another.
+inline constexpr std::size_t kReceivedAtOnce = 256u << 10;
 
 /// A connection's operations in io_uring at once: a receive and a send.
 inline constexpr std::uint32_t kConnectionOperations = 2;
@@ -97,6 +108,9 @@ class UpstreamConnection {
   /// End of a loop turn: submits what was queued.
   void flush() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
+  bool wants_tick() const noexcept { return state_ == State::Retrying || moving_; }
+  /// Looks whether it leads to where the upstream's connections go now.
+  void follow_address(std::uint64_t now_ns) noexcept;
   /// Asks an upstream that says nothing for a sign of life, and makes the connection again if none comes.
   void watch(std::uint64_t now_ns) noexcept;
   /// True: this is the XID of what watch() has sent.
@@ -126,6 +140,8 @@ class UpstreamConnection {
   };
 
   void open() noexcept;
+  bool prepare_socket(const PeerAddress& address) noexcept;
+  bool nothing_in_flight() const noexcept;
   void pump() noexcept;
   bool may_send() noexcept;
   bool trial_lasts() const noexcept;
@@ -134,6 +150,7 @@ class UpstreamConnection {
   void strike(ForwardedCall& suspect) noexcept;
   bool enqueue(ForwardedCall& forwarded) noexcept;
   void handle_records() noexcept;
+  void receive() noexcept;
   void give_memory_back() noexcept;
   void find_memory() noexcept;
   void finish_closing() noexcept;
@@ -152,8 +169,14 @@ class UpstreamConnection {
   bool sending_ = false;
   bool leaving_ = false;   ///< the client is gone
   bool retiring_ = false;  ///< and the connection is to be closed
+  bool moving_ = false;    ///< to another address
   bool answered_ = false;  ///< the upstream has answered a call since the last strike
   int socket_ = -1;        ///< while there is no connection, the next one; negative: none
+  int family_ = 0;         ///< of the socket
+  PeerAddress peer_;       ///< to which it is connected, or is to be
+  sockaddr_storage peer_socket_address_{};
+  std::uint64_t opened_ns_ = 0;
+  std::uint64_t moving_since_ns_ = 0;
   std::uint32_t epoch_ = 0;
   service::Client* client_ = nullptr;
   ForwardedCallList calls_;

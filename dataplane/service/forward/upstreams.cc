@@ -16,7 +16,7 @@ namespace {
 /// Fails at setup instead of at the first call.
 void check_privilege(const UpstreamConfig& config) {
   if (!config.privileged_port) return;
-  const int socket = tcp::connecting_socket(config.address.ss_family, true, tcp::kPeerTimeoutMs);
+  const int socket = tcp::connecting_socket(AF_INET, true, tcp::kPeerTimeoutMs);
   if (socket < 0)
     throw SetupError("Upstream '" + config.name + "' needs a local port below 1024 (" +
                      std::strerror(-socket) +

@@ -15,10 +15,7 @@
 
 namespace sluice::forward {
 
-struct Route {
-  std::uint32_t program = 0;
-  std::uint32_t version = 0;
-};
+using service::Route;
 
 struct UpstreamSetup {
   UpstreamConfig config;

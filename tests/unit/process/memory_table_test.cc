@@ -94,6 +94,16 @@ TEST(MemoryTable, short_ones_have_a_buffer_for_each_connection_and_some_to_lend)
   EXPECT_GT(ten, 10u * 4 * 16384);
 }
 
+TEST(MemoryTable, short_calls_that_wait_for_an_upstream_have_as_many_as_it_has_short_replies) {
+  segment::ConfigBlock config;
+  const std::uint64_t without = reserved(config, "buffers for short ones of both");
+  config.upstream_count = 1;
+  config.item_buffers = 1;
+  EXPECT_EQ(reserved(config, "buffers for short ones of both"), without) << "never fewer than otherwise";
+  config.item_buffers = rpcrdma::kLentSmall + 100;
+  EXPECT_EQ(reserved(config, "buffers for short ones of both") - without, 100u * 16384);
+}
+
 TEST(MemoryTable, the_driver_has_its_own_line) {
   segment::ConfigBlock config;
   config.dpdk_memory_mib = 10;
@@ -113,7 +123,7 @@ TEST(MemoryTable, names_are_whole_and_different) {
     EXPECT_LT(what.size(), sizeof line.what - 1) << what;
     EXPECT_TRUE(names.insert(what).second) << what;
   }
-  EXPECT_EQ(names.size(), 14u);
+  EXPECT_EQ(names.size(), 15u);
 }
 
 }  // namespace

@@ -16,10 +16,11 @@
 namespace sluice::process {
 namespace {
 
+const segment::SharedUpstreamAddresses kAddresses{};
+
 segment::ConfigBlock with_route(std::uint32_t program, std::uint32_t version) {
   segment::ConfigBlock config;
   config.upstream_count = 1;
-  config.upstreams[0].address = PeerAddress::from_ipv4(10, 1, 2, 3);
   config.upstreams[0].route_count = 1;
   config.upstreams[0].routes[0] = {program, version};
   return config;
@@ -147,14 +148,14 @@ TEST(Settings, a_pool_too_small_for_any_call_refuses_start_and_names_its_holders
   config.reverse.record_buffers = 1;
   EXPECT_EQ(refusal([&] { ingress_config(config); }),
             "[reverse] record_buffers is 1, less than the sum of 1 for a long call, 1 for its reply.");
-  EXPECT_EQ(refusal([&] { upstreams_config(config, *area, request_caches(config)); }), "");
+  EXPECT_EQ(refusal([&] { upstreams_config(config, *area, kAddresses, request_caches(config)); }), "");
   config.record_buffers = 0;
-  EXPECT_EQ(refusal([&] { upstreams_config(config, *area, request_caches(config)); }),
+  EXPECT_EQ(refusal([&] { upstreams_config(config, *area, kAddresses, request_caches(config)); }),
             "[forward] record_buffers is 0, less than the sum of 1 for a call with a long reply, until it "
             "is released.");
   config.record_buffers = 1;
   config.item_buffers = 0;
-  EXPECT_EQ(refusal([&] { upstreams_config(config, *area, request_caches(config)); }),
+  EXPECT_EQ(refusal([&] { upstreams_config(config, *area, kAddresses, request_caches(config)); }),
             "[forward] item_buffers is 0, less than the sum of 1 for a call with a short reply, until it is "
             "released.");
 }
@@ -171,11 +172,45 @@ TEST(Settings, the_reverse_gateway_adds_its_connections_and_calls) {
   const rpcrdma::EngineConfig engine = engine_config(config);
   EXPECT_EQ(engine.max_connections, 8u);
   EXPECT_EQ(engine.capacity.requests, 32u);
-  const reactor::DialConfig dial = dial_config(config);
-  EXPECT_EQ(dial.server, config.reverse.server);
-  EXPECT_EQ(dial.port, 1234u);
-  EXPECT_EQ(dial.credits_requested, 32u);
-  EXPECT_EQ(dial.call_backs, 2u);
+  config.reverse.withheld = {.pnfs = 0, .referrals = 1};
+  const ingress::IngressConfig ingress = ingress_config(config);
+  EXPECT_FALSE(ingress.server_side.withheld.pnfs);
+  EXPECT_TRUE(ingress.server_side.withheld.referrals);
+  EXPECT_EQ(ingress.server.address, config.reverse.server);
+  EXPECT_EQ(ingress.server.port, 1234u);
+  EXPECT_EQ(ingress.server.credits_requested, 32u);
+  EXPECT_EQ(dial_config(config).call_backs, 2u);
+}
+
+TEST(Settings, an_upstream_over_rdma_is_no_upstream_over_tcp) {
+  segment::ConfigBlock config;
+  config.max_connections = 5;
+  config.credits = 20;
+  config.upstream_count = 2;
+  config.upstreams[0].route_count = config.upstreams[1].route_count = 1;
+  config.upstreams[0].routes[0] = {100003, 3};
+  config.upstreams[1].routes[0] = {100003, 4};
+  config.upstreams[1].transport = segment::Transport::Rdma;
+  config.upstreams[1].port = 1234;
+  config.upstreams[1].connections = 3;
+  config.upstreams[1].call_timeout_s = 7;
+  const auto area = std::make_unique<segment::ReactorArea>();
+  const auto caches = request_caches(config);
+  EXPECT_NE(caches[0], nullptr);
+  EXPECT_EQ(caches[1], nullptr);
+  const forward::UpstreamsConfig over_tcp = upstreams_config(config, *area, kAddresses, caches);
+  ASSERT_EQ(over_tcp.upstreams.size(), 1u);
+  EXPECT_EQ(over_tcp.upstreams[0].area, &area->upstreams[0]);
+  const std::vector<RelaySetup> relays = relays_config(config, *area, kAddresses);
+  ASSERT_EQ(relays.size(), 1u);
+  EXPECT_EQ(relays[0].area, &area->upstreams[1]);
+  EXPECT_EQ(relays[0].config.port, 1234u);
+  EXPECT_EQ(relays[0].config.server_side.connections, 3u);
+  EXPECT_EQ(relays[0].config.server_side.calls, 32u);
+  EXPECT_EQ(relays[0].config.server_side.call_timeout_ns, 7'000'000'000u);
+  EXPECT_EQ(relays[0].config.routes.at(0).version, 4u);
+  EXPECT_EQ(engine_config(config).max_connections, 8u);
+  EXPECT_EQ(engine_config(config).capacity.requests, 32u);
 }
 
 TEST(Settings, a_reactor_gets_its_own_processor) {
@@ -210,13 +245,18 @@ TEST(Settings, an_upstream_has_its_area_and_its_routes) {
   segment::ConfigBlock config = with_route(100003, 4);
   std::strcpy(config.upstreams[0].name, "first");
   config.upstreams[0].call_timeout_s = 9;
+  config.upstreams[0].withheld = {.pnfs = 1, .referrals = 0};
   const auto area = std::make_unique<segment::ReactorArea>();
-  const forward::UpstreamsConfig upstreams = upstreams_config(config, *area, request_caches(config));
+  const forward::UpstreamsConfig upstreams =
+      upstreams_config(config, *area, kAddresses, request_caches(config));
   ASSERT_EQ(upstreams.upstreams.size(), 1u);
   EXPECT_EQ(upstreams.upstreams[0].area, &area->upstreams[0]);
   EXPECT_EQ(upstreams.upstreams[0].config.name, "first");
   EXPECT_EQ(upstreams.upstreams[0].config.call_timeout_ns, 9'000'000'000u);
-  EXPECT_NE(upstreams.upstreams[0].config.address_bytes, 0u);
+  EXPECT_EQ(upstreams.upstreams[0].config.addresses, &kAddresses);
+  EXPECT_EQ(upstreams.upstreams[0].config.port, 2049u);
+  EXPECT_TRUE(upstreams.upstreams[0].config.withheld.pnfs);
+  EXPECT_FALSE(upstreams.upstreams[0].config.withheld.referrals);
   EXPECT_NE(upstreams.upstreams[0].config.cache, nullptr);
   ASSERT_EQ(upstreams.upstreams[0].routes.size(), 1u);
   EXPECT_EQ(upstreams.upstreams[0].routes[0].program, 100003u);

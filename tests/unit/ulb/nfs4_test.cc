@@ -206,6 +206,47 @@ TEST(Nfs4Compound, callbacks) {
   EXPECT_TRUE(back.complete());
 }
 
+TEST(Nfs4Session, compounds_that_begin_with_SEQUENCE_have_one) {
+  const auto sequence = [](Writer& call) { return call.w({53}).d(1).d(2).w({3, 0, 31, 0}); };
+  const auto has_session = [](const Writer& call, std::uint32_t procedure = kNfs4Compound) {
+    return nfs4_has_session(procedure, call.bytes());
+  };
+  Writer of_version_1, of_version_0, late, cut;
+  sequence(of_version_1.call(2, 1)).w({24});
+  sequence(of_version_0.call(2, 0)).w({24});
+  sequence(late.call(2, 1).w({24}));
+  EXPECT_TRUE(has_session(of_version_1));
+  EXPECT_FALSE(has_session(of_version_1, 0));
+  EXPECT_FALSE(has_session(of_version_0));
+  EXPECT_FALSE(has_session(late));
+  EXPECT_FALSE(has_session(cut.call(1, 1).w({53}).d(1)));
+  EXPECT_FALSE(has_session(Writer().call(0, 1)));
+}
+
+TEST(Nfs4Session, what_kernels_sent_in_sessions_is_known_by_its_first_operation) {
+  std::size_t with = 0, without = 0;
+  for (const Captured& one : captured()) {
+    if (one.what != What::Call || one.operations.empty()) continue;
+    const bool expected = one.operations[0] == 53;
+    EXPECT_EQ(nfs4_has_session(kNfs4Compound, one.message), expected);
+    ++(expected ? with : without);
+  }
+  EXPECT_GT(with, 0u);
+  EXPECT_GT(without, 0u);
+}
+
+TEST(Nfs4Session, a_connection_is_refused_by_SEQUENCE_alone) {
+  const auto refuses = [](std::uint32_t status, std::uint32_t operation, std::uint32_t its_status) {
+    return nfs4_refuses_connection(Writer().w({status}).o(4).w({1, operation, its_status}).bytes());
+  };
+  EXPECT_TRUE(refuses(10055, 53, 10055));
+  EXPECT_FALSE(refuses(10055, 53, 10052));
+  EXPECT_FALSE(refuses(10052, 53, 10055));
+  EXPECT_FALSE(refuses(10055, 44, 10055));
+  EXPECT_FALSE(nfs4_refuses_connection(Writer().w({10055}).o(0).w({0}).bytes()));
+  EXPECT_FALSE(nfs4_refuses_connection({}));
+}
+
 TEST(Nfs4Compound, cut_anywhere_it_is_never_complete) {
   for (const Captured& one : captured()) {
     for (std::size_t bytes = 0; bytes < one.message.size(); ++bytes) {

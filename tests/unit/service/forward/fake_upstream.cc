@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/unit/listener.h"
+
 namespace sluice::forward_test {
 
 Bytes fragment(std::span<const std::byte> part, bool last) {
@@ -32,7 +34,7 @@ Bytes success(std::uint32_t xid, const Bytes& results) {
   return reply;
 }
 
-FakeUpstream::FakeUpstream() {
+FakeUpstream::FakeUpstream(const PeerAddress& here, std::uint16_t port) : here_(here), port_(port) {
   listen();
 }
 
@@ -42,18 +44,9 @@ FakeUpstream::~FakeUpstream() {
 }
 
 void FakeUpstream::listen() {
-  listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  const int on = 1;
-  ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port_);
-  ASSERT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  ASSERT_EQ(::listen(listener_, 64), 0);
-  socklen_t bytes = sizeof address;
-  ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &bytes);
-  port_ = ntohs(address.sin_port);
+  listener_ = port_ == 0 ? lab::listen_anywhere(here_) : lab::listen_at(here_, port_);
+  ASSERT_GE(listener_, 0) << "port " << port_ << " is taken";
+  port_ = tcp::local_port(listener_);
 }
 
 void FakeUpstream::shut() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An upstream server that does what a test says, faults included: TCP on 127.0.0.1, in the test's own thread.
+// An upstream server that does what a test says, faults included: TCP on 127.0.0.1 or another address, in the test's own thread.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,9 @@ inline constexpr std::size_t kArgumentsAt = 40;
 
 class FakeUpstream {
  public:
-  FakeUpstream();
+  /// At an address of this host; `port` zero: any.
+  explicit FakeUpstream(const PeerAddress& here = PeerAddress::from_ipv4(127, 0, 0, 1),
+                        std::uint16_t port = 0);
   ~FakeUpstream();
 
   std::uint16_t port() const { return port_; }
@@ -66,7 +68,8 @@ class FakeUpstream {
   void parse(std::size_t connection);
 
   int listener_ = -1;
-  std::uint16_t port_ = 0;
+  PeerAddress here_;
+  std::uint16_t port_;
   std::vector<Connection> connections_;
 };
 

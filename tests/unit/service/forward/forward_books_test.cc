@@ -118,6 +118,7 @@ TEST(ForwardBooks, what_a_predecessor_left_in_the_segment_is_gone) {
   area.upstream_ns.record(1000);
   forward::UpstreamSetup setup;
   setup.area = &area;
+  setup.config.addresses = lab.addresses.get();
   setup.config.replies = {.records = 1, .items = 1};
   const forward::UpstreamsConfig config{.upstreams = {setup}};
   const forward::Upstreams upstreams(*lab.device, config, &ForwardLab::clock);

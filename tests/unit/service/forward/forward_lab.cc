@@ -10,6 +10,7 @@ namespace sluice::forward_test {
 namespace {
 
 constexpr std::uint32_t kCallBacks = 8;
+constexpr const char* kName = "fake";
 
 rpcrdma::EngineConfig client_engine() {
   rpcrdma::EngineConfig config;
@@ -93,6 +94,7 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
   fabric = rdma::loopback::Fabric::in_process({.links = 8});
   device = rdma::loopback::make_device(fabric, {.name = "gateway"});
   engine = std::make_unique<rpcrdma::Engine>(*device, server_engine(options));
+  set_addresses(options.addresses);
   forward::UpstreamsConfig config{.upstreams = {setup_of(upstream, options.routes, *area)}};
   if (!options.hung_routes.empty()) {
     hung = std::make_unique<FakeUpstream>();
@@ -107,13 +109,9 @@ forward::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
                                             const std::vector<forward::Route>& routes,
                                             segment::UpstreamArea& counters) const {
   forward::UpstreamSetup setup;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(server.port());
-  std::memcpy(&setup.config.address, &address, sizeof address);
-  setup.config.address_bytes = sizeof address;
-  setup.config.name = "fake";
+  setup.config.name = kName;
+  setup.config.addresses = addresses.get();
+  setup.config.port = server.port();
   setup.config.shared_connections = options.shared_connections;
   setup.config.max_calls = options.max_calls;
   setup.config.max_clients = engine->connection_count();
@@ -127,6 +125,13 @@ forward::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
   setup.routes = routes;
   setup.area = &counters;
   return setup;
+}
+
+void ForwardLab::set_addresses(const std::vector<segment::UpstreamAddress>& list) {
+  std::strcpy(table_[0].name, kName);
+  table_[0].count = static_cast<std::uint32_t>(list.size());
+  std::copy(list.begin(), list.end(), table_[0].addresses.begin());
+  addresses->write(table_);
 }
 
 ForwardLab::~ForwardLab() {

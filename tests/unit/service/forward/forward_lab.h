@@ -35,6 +35,7 @@ struct ForwardOptions {
   service::Withheld withheld = {};
   std::uint64_t progress_timeout_ns = 0;
   std::uint32_t cache_entries = forward::kCacheEntries;
+  std::vector<segment::UpstreamAddress> addresses = {{.address = PeerAddress::from_ipv4(127, 0, 0, 1)}};
   bool one_host = false;  ///< all connections are one client's; else each is another one's
   std::vector<forward::Route> hung_routes = {};  ///< to an upstream of their own, which never answers
   std::vector<forward::Route> routes = {
@@ -108,12 +109,17 @@ class ForwardLab {
   void start_clock() { stopped_ns = 0; }
 
   Outcome call(LabClient& client, rpcrdma::Request request, std::vector<std::uint32_t> item_counts = {});
+  /// What the control plane has found: the addresses of the upstream, in order of preference.
+  void set_addresses(const std::vector<segment::UpstreamAddress>& addresses);
+
   std::uint64_t count(segment::UpstreamCounter counter) const {
     return area->counters[static_cast<std::size_t>(counter)].load();
   }
 
   const ForwardOptions options;
   FakeUpstream upstream;
+  std::unique_ptr<segment::SharedUpstreamAddresses> addresses =
+      std::make_unique<segment::SharedUpstreamAddresses>();
   std::unique_ptr<segment::UpstreamArea> area = std::make_unique<segment::UpstreamArea>();
   std::unique_ptr<FakeUpstream> hung;  ///< null without hung_routes
   std::unique_ptr<segment::UpstreamArea> hung_area = std::make_unique<segment::UpstreamArea>();
@@ -131,6 +137,7 @@ class ForwardLab {
 
  private:
   std::uint8_t accepted_ = 0;
+  segment::UpstreamAddressTable table_{};
   forward::UpstreamSetup setup_of(const FakeUpstream& server, const std::vector<forward::Route>& routes,
                                   segment::UpstreamArea& area) const;
   /// Polls until `cm` reports the connection established.

@@ -355,5 +355,53 @@ TEST(ForwardQueue, its_state_is_published_once_in_an_interval_of_whole_ticks) {
   EXPECT_FALSE(published(next + forward::kTickNs));
 }
 
+/// What one client asks, over how many connections.
+struct Striped : testing::Test {
+  static constexpr std::uint32_t kConnections = 4;
+  ForwardLab lab{{.record_buffers = 32, .shared_connections = kConnections}};
+  LabClient& client = warmed_client(lab);
+
+  /// How many calls each connection has got since the last time.
+  std::vector<std::size_t> calls_by_connection(std::size_t expected) {
+    EXPECT_TRUE(lab.until([&] { return lab.upstream.calls.size() == expected; }));
+    std::vector<std::size_t> counts(lab.upstream.connections());
+    for (const FakeUpstream::Call& call : lab.upstream.calls) ++counts[call.connection];
+    lab.upstream.calls.clear();
+    return counts;
+  }
+  void ask_for(std::uint32_t reply_bytes, std::uint32_t calls) {
+    for (std::uint32_t i = 0; i < calls; ++i)
+      client.submit({.payload = plain(), .max_reply_bytes = reply_bytes});
+  }
+};
+
+TEST_F(Striped, long_replies_come_over_all_connections_in_turn) {
+  ask_for(100'000, 2 * kConnections);
+  EXPECT_EQ(calls_by_connection(2 * kConnections), std::vector<std::size_t>(kConnections, 2));
+}
+
+TEST_F(Striped, long_calls_go_over_all_connections_in_turn) {
+  const LongWrite write(client, 100'000);
+  for (std::uint32_t i = 0; i < 2 * kConnections; ++i) client.submit(write.request());
+  EXPECT_EQ(calls_by_connection(2 * kConnections), std::vector<std::size_t>(kConnections, 2));
+}
+
+TEST_F(Striped, short_calls_stay_on_one_connection_and_take_no_turns) {
+  ask_for(64, 8);
+  EXPECT_EQ(calls_by_connection(8), std::vector<std::size_t>{8});
+  ask_for(100'000, 1);
+  ask_for(64, 3);
+  ask_for(100'000, 1);
+  EXPECT_EQ(calls_by_connection(5), (std::vector<std::size_t>{4, 1})) << "the first of the long ones too";
+}
+
+TEST_F(Striped, another_client_begins_at_another_connection) {
+  LabClient& other = warmed_client(lab);
+  other.submit({.payload = plain(), .max_reply_bytes = 100'000});
+  EXPECT_EQ(calls_by_connection(1), (std::vector<std::size_t>{0, 1}));
+  ask_for(100'000, 1);
+  EXPECT_EQ(calls_by_connection(1), (std::vector<std::size_t>{1, 0}));
+}
+
 }  // namespace
 }  // namespace sluice::forward_test

@@ -453,7 +453,7 @@ std::size_t answered(const LabClient& client) {
 /// Its data is half on the way to the upstream when the client goes, comes back and writes something else.
 TEST(RepeatHalfSent, a_write_waits_for_an_earlier_one_whose_client_has_gone_while_it_was_sent) {
   constexpr std::uint32_t kLongBytes = 1u << 20;
-  ForwardLab lab({.credits = 32, .shared_connections = 2, .one_host = true});
+  ForwardLab lab({.credits = 32, .record_buffers = 32, .shared_connections = 2, .one_host = true});
   LabClient& leaves = lab.add_client();
   LabClient& returns = lab.add_client();
   lab.upstream.answer = [](const FakeUpstream::Call& call) { return success(call.xid(), words({0})); };
@@ -464,34 +464,43 @@ TEST(RepeatHalfSent, a_write_waits_for_an_earlier_one_whose_client_has_gone_whil
   lab.upstream.reads = false;
   const std::uint64_t sent_before = lab.count(Counter::sent_bytes);
   const LongWrite write(leaves, kLongBytes);
-  for (int i = 0; i < 7; ++i) leaves.submit(write.request());
-  lab.turns(500);
+  // Long messages take connections in turn: one with a long reply before each WRITE leaves those on the second.
+  for (int i = 0; i < 7; ++i) {
+    leaves.submit({.payload = getattr(0), .max_reply_bytes = 100'000});
+    leaves.submit(write.request());
+    lab.turns(100);
+  }
   // Those that the connection has taken whole are answered, so that what remains is half sent, or not at all.
   const auto whole = static_cast<std::uint32_t>((lab.count(Counter::sent_bytes) - sent_before) / kLongBytes);
   ASSERT_LT(whole, 7u);
-  for (std::uint32_t i = 0; i < whole; ++i) lab.upstream.send(0, record(success(first_xid + i, words({0}))));
+  const std::size_t connection = 1;
+  for (std::uint32_t i = 0; i < whole; ++i)
+    lab.upstream.send(connection, record(success(first_xid + 2 * i + 1, words({0}))));
   ASSERT_TRUE(lab.until([&] { return answered(leaves) == whole + 1; }));
   lab.disconnect(leaves);
   returns.submit({.payload = write_call(0, 2), .max_reply_bytes = 64});
   lab.turns(500);
 
   lab.upstream.reads = true;
-  const auto short_ones = [&] {
-    return std::count_if(lab.upstream.calls.begin(), lab.upstream.calls.end(),
-                         [](const auto& call) { return call.message.size() < kLongBytes; });
+  const auto writes = [&](bool of_the_old) {
+    std::vector<std::uint32_t> xids;
+    for (const FakeUpstream::Call& call : lab.upstream.calls)
+      if (word_at(call.message, 5) == ulb::kNfs3Write && (call.message.size() >= kLongBytes) == of_the_old)
+        xids.push_back(call.xid());
+    return xids;
   };
-  ASSERT_TRUE(lab.until([&] { return !lab.upstream.calls.empty(); }));
+  ASSERT_TRUE(lab.until([&] { return !writes(true).empty(); }));
   for (int i = 0; i < 20; ++i) {
     lab.pass(forward::kTickNs);
     lab.turns(20);
   }
-  EXPECT_EQ(short_ones(), 0) << "the old data would win";
-  const auto asked = lab.upstream.calls;
+  EXPECT_TRUE(writes(false).empty()) << "the old data would win";
+  const auto asked = writes(true);
   for (std::size_t i = whole; i < asked.size(); ++i)
-    lab.upstream.send(0, record(success(asked[i].xid(), words({0}))));
+    lab.upstream.send(connection, record(success(asked[i], words({0}))));
   EXPECT_TRUE(lab.until([&] {
     lab.pass(forward::kTickNs / 20);
-    return short_ones() == 1;
+    return writes(false).size() == 1;
   }));
 }
 

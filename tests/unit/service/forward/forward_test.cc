@@ -226,6 +226,22 @@ TEST(Forward, replies_wait_for_memory_and_all_come) {
   EXPECT_GT(lab.count(Counter::waits_memory), 0u);
 }
 
+TEST(Forward, a_long_reply_in_fragments_is_complete_with_the_last_one_however_short) {
+  ForwardLab lab;
+  LabClient& client = lab.add_client();
+  client.submit({.payload = call_of(0x20000123, 1, 7), .max_reply_bytes = 100'000});
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
+  const Bytes reply = success(lab.upstream.calls[0].xid(), pattern(40'000, 1));
+  const std::span<const std::byte> message(reply);
+  lab.upstream.send(0, fragment(message.first(40'000), false));
+  lab.turns(50);
+  lab.upstream.send(0, fragment(message.subspan(40'000), true));
+  ASSERT_TRUE(lab.until([&] { return client.finished[0].has_value(); }));
+  const Bytes& seen = client.finished[0]->message;
+  ASSERT_EQ(seen.size(), reply.size());
+  EXPECT_TRUE(std::equal(seen.begin() + 4, seen.end(), reply.begin() + 4)) << "but for the XID";
+}
+
 TEST(Forward, programs_that_no_upstream_has_are_refused_here) {
   ForwardLab lab;
   LabClient& client = lab.add_client();

@@ -35,6 +35,9 @@ struct Reader {
   std::size_t feed(std::span<const std::byte> bytes, std::size_t most) {
     const auto room = stream.room();
     EXPECT_FALSE(room.empty());
+    if (stream.awaits_all_of_room()) {
+      EXPECT_LE(room.size(), bytes.size()) << "waits for what does not come";
+    }
     const std::size_t taken = std::min({room.size(), bytes.size(), most});
     std::copy_n(bytes.begin(), taken, room.begin());
     stream.received(taken);
@@ -116,6 +119,7 @@ TEST(RecordStream, the_bytes_of_a_long_record_are_received_where_they_belong) {
   const auto room = reader.stream.room();
   EXPECT_EQ(room.data(), reader.memory.data() + 16);
   EXPECT_EQ(room.size(), 200u - 16);  // not beyond the record
+  EXPECT_TRUE(reader.stream.awaits_all_of_room());
 }
 
 TEST(RecordStream, records_that_are_too_long_are_stepped_over_however_they_are_cut) {

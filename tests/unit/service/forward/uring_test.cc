@@ -27,6 +27,10 @@ class Pair {
     ::close(ends_[1]);
   }
   int own() const { return ends_[0]; }
+  void peer_sends(std::size_t bytes) const {
+    const std::array<std::byte, 64> data{};
+    EXPECT_EQ(::send(ends_[1], data.data(), bytes, 0), static_cast<ssize_t>(bytes));
+  }
   void peer_ends() const { ::shutdown(ends_[1], SHUT_WR); }
 
  private:
@@ -61,6 +65,30 @@ void expect_all_to_end(unsigned operations, unsigned waiting) {
   std::size_t ended = 0;
   while (ended < operations) ended += completed(ring);
   EXPECT_EQ(ended, operations);
+}
+
+TEST(Uring, bytes_that_have_to_come_together_end_one_operation) {
+  const Pair pair;
+  Uring ring(1);
+  std::array<std::byte, 64> bytes;
+  int result = 0;
+  const auto poll = [&] { return ring.poll([&](void*, Uring::Kind, int of) { result = of; }); };
+  const auto ends = [&] {
+    for (int i = 0; i < 1'000'000; ++i)
+      if (poll() > 0) return true;
+    return false;
+  };
+  ring.receive_all(&target, pair.own(), bytes.data(), 30);
+  EXPECT_EQ(poll(), 0u);
+  pair.peer_sends(20);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(poll(), 0u);
+  pair.peer_sends(20);
+  ASSERT_TRUE(ends());
+  EXPECT_EQ(result, 30);
+  ring.receive_all(&target, pair.own(), bytes.data(), 30);
+  pair.peer_ends();
+  ASSERT_TRUE(ends());
+  EXPECT_EQ(result, 10) << "what there was when the peer ended";
 }
 
 // Each of them may be prepared in the same turn.

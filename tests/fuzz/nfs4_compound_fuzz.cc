@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A COMPOUND of NFS version 4, call or reply, forward or callback: operations follow each other, and
-// everything reported of them lies within the message. Sizes that a reply announces are lowered in place: once,
-// and without a change to what its operations are.
+// everything reported of them lies within the message. Sizes that a reply announces are lowered in place, and what
+// a call asks for or a reply tells of ways past a gateway is taken out: once, and without a change to what its
+// operations are.
 #include <cstdlib>
 #include <vector>
 
@@ -22,14 +23,26 @@ std::vector<std::size_t> ends_of(const std::vector<std::byte>& message, What wha
   return ends;
 }
 
-void cap_sizes(const std::vector<std::byte>& message) {
+/// `change` works in place, leaves the operations where they are, and finds nothing to do the second time.
+template <typename Change>
+void check_change(const std::vector<std::byte>& message, What what, const Change& change) {
+  std::vector<std::byte> changed = message;
+  change(changed);
+  if (ends_of(changed, what) != ends_of(message, what)) std::abort();
+  std::vector<std::byte> again = changed;
+  change(again);
+  if (again != changed) std::abort();
+}
+
+void check_changes(const std::vector<std::byte>& message) {
   constexpr service::CarriedSizes kMost{.data_bytes = 1 << 20, .message_bytes = 2 << 20};
-  std::vector<std::byte> capped = message;
-  ulb::cap_nfs4_sizes(capped, kMost, nullptr);
-  if (ends_of(capped, What::Reply) != ends_of(message, What::Reply)) std::abort();
-  std::vector<std::byte> again = capped;
-  ulb::cap_nfs4_sizes(again, kMost, nullptr);
-  if (again != capped) std::abort();
+  check_change(message, What::Reply, [&](auto& bytes) { ulb::cap_nfs4_sizes(bytes, kMost, nullptr); });
+  for (const service::Withheld& withheld : {service::Withheld{}, {.pnfs = false}, {.referrals = false}}) {
+    check_change(message, What::Call,
+                 [&](auto& bytes) { ulb::withhold_in_nfs4_call(ulb::kNfs4Compound, bytes, withheld); });
+    check_change(message, What::Reply,
+                 [&](auto& bytes) { ulb::withhold_in_nfs4_results(bytes, withheld, nullptr); });
+  }
 }
 
 }  // namespace
@@ -54,7 +67,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (walker.complete() && (count != walker.operations() || (count > 0 && end != message.size())))
     std::abort();
+  static_cast<void>(ulb::nfs4_has_session(ulb::kNfs4Compound, message));
+  static_cast<void>(ulb::nfs4_refuses_connection(message));
   static_cast<void>(ulb::nfs4_announces_sizes(ulb::kNfs4Compound, message));
-  cap_sizes(message);
+  check_changes(message);
   return 0;
 }

@@ -56,6 +56,19 @@ def main():
             with open(f"{folder}/{number:03}", "wb") as file:
                 file.write(seed)
         return
+    if target == "locks":
+        head = struct.pack(">4I", 1, 0, 2, 100021)
+        lock = struct.pack(">I", 6) + b"client\0\0" + (struct.pack(">I", 8) + b"handle.." + struct.pack(">I", 4) + b"7@cl") + struct.pack(">IQQ", 7, 0, 0)
+        cookie = struct.pack(">I", 4) + b"cook"
+        bodies = {1: cookie + struct.pack(">I", 1) + lock, 2: cookie + struct.pack(">II", 1, 1) + lock + struct.pack(">II", 0, 3),
+                  3: cookie + struct.pack(">II", 1, 1) + lock, 4: cookie + lock, 5: cookie + struct.pack(">I", 1) + lock,
+                  10: cookie + struct.pack(">I", 1) + lock, 23: struct.pack(">I", 6) + b"client\0\0" + struct.pack(">I", 3)}
+        seeds = [head + struct.pack(">6I", 4, procedure, 0, 0, 0, 0) + body for procedure, body in bodies.items()]
+        seeds.append(head[:12] + struct.pack(">7I", 100024, 1, 6, 0, 0, 0, 0) + bodies[23])
+        for number, seed in enumerate(seeds):
+            with open(f"{folder}/{number:03}", "wb") as file:
+                file.write(bytes([number % 3]) + seed)
+        return
     if target == "host_handshake":
         with open(f"{golden}/../../deploy/docs/host-authentication.md", encoding="utf-8") as page:
             found = re.findall(r"^    message \d += ([0-9a-f\s]+)$", page.read(), re.M)

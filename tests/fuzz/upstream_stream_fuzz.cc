@@ -71,11 +71,13 @@ void check_items(const service::Binding& binding, std::span<const std::byte> enc
         binding.expected_items(procedure, encoded, most_bytes) > most_bytes.size())
       std::abort();
   }
-  if (binding.cap_sizes == nullptr) return;
+  if (binding.cap_sizes == nullptr && binding.withhold_in_results == nullptr) return;
   for (service::PlacedResults* const placed :
        {static_cast<service::PlacedResults*>(nullptr), static_cast<service::PlacedResults*>(&taken_out)}) {
     Bytes results(encoded.begin(), encoded.end());
-    binding.cap_sizes(results, {.data_bytes = kLongest, .message_bytes = kLongest}, placed);
+    if (binding.cap_sizes != nullptr)
+      binding.cap_sizes(results, {.data_bytes = kLongest, .message_bytes = kLongest}, placed);
+    if (binding.withhold_in_results != nullptr) binding.withhold_in_results(results, {}, placed);
   }
 }
 

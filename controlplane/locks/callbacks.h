@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls to programs of clients, from the address of this host that the client knows: Linux takes a GRANTED from no other.
+// One thread, the lock proxy's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "controlplane/locks/courier.h"
+
+namespace sluice::locks {
+
+/// Programs of clients that are being called, or were within kIdleCalleeNs.
+inline constexpr std::size_t kMaxCallees = 256;
+inline constexpr std::uint64_t kIdleCalleeNs = 30'000'000'000;
+
+class Callbacks {
+ public:
+  explicit Callbacks(LockStatistics& statistics) : statistics_(statistics) {}
+
+  /// As Courier::send(). False: too many are being called.
+  bool call(const Destination& to, Bytes message, std::uint64_t now_ns, std::uint64_t deadline_ns,
+            Courier::Done done);
+  std::size_t callees() const { return callees_.size(); }
+  void prepare(mount::PollSet& set);
+  void turn(const mount::PollSet& set, std::uint64_t now_ns);
+
+ private:
+  struct Callee {
+    Callee(const Destination& to, LockStatistics& statistics) : courier(to, statistics) {}
+    Courier courier;
+    std::uint64_t used_ns = 0;
+  };
+  using Key = std::tuple<std::array<std::uint8_t, 16>, std::array<std::uint8_t, 16>, std::uint32_t>;
+
+  LockStatistics& statistics_;
+  bool in_turn_ = false;  ///< none may be erased
+  std::map<Key, std::unique_ptr<Callee>> callees_;
+};
+
+}  // namespace sluice::locks

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls of NLM version 4 and NSM version 1 (RFC 5531; protocol.h), whatever they come by: what may be called, by whom.
+// One thread, the lock proxy's.
+#pragma once
+
+#include <functional>
+
+#include "controlplane/locks/proxy.h"
+#include "controlplane/mount/call_handler.h"
+
+namespace sluice::locks {
+
+/// Longest call: with the longest credential and verifier.
+inline constexpr std::size_t kMaxLockCallBytes =
+    rpc::kMinCallBytes + std::size_t{2} * rpc::kMaxAuthBytes + kMaxArgumentsBytes;
+
+class LockProcedures final : public mount::CallHandler {
+ public:
+  using MayCall = std::function<bool(const PeerAddress&)>;
+
+  /// `clients`, `upstream`: who may call as such. The others outlive it.
+  LockProcedures(LockProxy& proxy, MayCall clients, MayCall upstream, LockStatistics& statistics)
+      : proxy_(proxy),
+        clients_(std::move(clients)),
+        upstream_(std::move(upstream)),
+        statistics_(statistics) {}
+
+  bool answer(std::span<const std::byte> call, const mount::Asker& asker, std::size_t max_reply_bytes,
+              const Reply& reply) override;
+
+ private:
+  void lock_manager(const IncomingCall& call, xdr::Reader& arguments);
+  void status_monitor(const IncomingCall& call, xdr::Reader& arguments);
+  void count_call(std::uint32_t procedure);
+
+  LockProxy& proxy_;
+  const MayCall clients_;
+  const MayCall upstream_;
+  LockStatistics& statistics_;
+};
+
+}  // namespace sluice::locks

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/locks/proxy.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace sluice::locks {
+namespace {
+
+/// For what is in flight without an end.
+constexpr std::uint64_t kAsLongAsItTakes = mount::PollSet::kNever;
+constexpr std::size_t kResultBytes =
+    rpc::kMinReplyBytes + 3 * (xdr::kUnit + std::size_t{kMaxString}) + 10 * xdr::kUnit;
+
+Bytes reply_message(rpc::Xid xid, const LockResult& result, bool test) {
+  Bytes room(kResultBytes);
+  xdr::Writer writer(room);
+  rpc::encode_accepted(writer, xid, {}, rpc::AcceptStat::Success);
+  encode(writer, result, test);
+  room.resize(writer.position());
+  return room;
+}
+
+Bytes own_credential() {
+  Bytes room(rpc::kMaxAuthBytes);
+  xdr::Writer writer(room);
+  char host[rpc::kMaxMachineName + 1] = "";
+  ::gethostname(host, sizeof host - 1);
+  rpc::encode_auth_sys(writer, {.machine_name = host, .uid = 0, .gid = 0});
+  room.resize(writer.position());
+  return room;
+}
+
+/// Of an owner at the upstream: as readable in its logs as Linux's own.
+Bytes own_oh(std::uint32_t id, const std::string& name) {
+  const std::string text = std::to_string(id) + '@' + name;
+  const auto bytes = std::as_bytes(std::span{text});
+  return {bytes.begin(), bytes.end()};
+}
+
+bool is_lock(std::uint32_t procedure) {
+  return procedure == kLock || procedure == kNmLock;
+}
+
+Range range_of(const LockArguments& arguments) {
+  return locks::range_of(arguments.lock.offset, arguments.lock.length, arguments.exclusive);
+}
+
+}  // namespace
+
+LockProxy::LockProxy(ProxySettings settings, LockStatistics& statistics, TableObserver* observer)
+    : settings_(std::move(settings)),
+      statistics_(statistics),
+      table_(statistics, observer, settings_.first_id),
+      upstream_({.address = {},
+                 .program = kNlmProgram,
+                 .version = kNlmVersion,
+                 .privileged_port = settings_.privileged_port,
+                 .rpcbind_port = settings_.upstream_rpcbind},
+                statistics),
+      clients_(statistics),
+      own_credential_(own_credential()),
+      state_(settings_.first_state) {
+  look_around();
+}
+
+/// The arguments of a client's call, under the owner's name at the upstream.
+Bytes LockProxy::to_upstream(std::uint32_t procedure, const Owner& owner, LockArguments arguments) {
+  std::array<std::byte, xdr::kUnit> cookie;
+  xdr::store_u32(cookie.data(), owner.id);
+  arguments.cookie.assign(cookie.begin(), cookie.end());
+  arguments.lock.caller = settings_.name;
+  arguments.lock.owner = own_oh(owner.id, settings_.name);
+  arguments.lock.svid = owner.id;
+  arguments.state = kOwnState;
+  std::array<std::byte, kMaxArgumentsBytes> room;
+  xdr::Writer writer(room);
+  encode(writer, procedure, arguments);
+  return call_message({kNlmProgram, kNlmVersion, procedure}, {owner.flavor, owner.credential},
+                      writer.written());
+}
+
+void LockProxy::forward(const IncomingCall& call, const LockArguments& arguments) {
+  now_ns_ = call.asker.now_ns;
+  const PeerAddress& address = call.asker.address;
+  const auto refuse = [&] {
+    count(statistics_.exhausted);
+    call.reply(reply_message(call.xid,
+                             {.cookie = arguments.cookie, .stat = Stat::DeniedNoLocks, .holder = {}}, false));
+  };
+  const bool lock = is_lock(call.procedure);
+  Owner* const owner = owner_of(call, arguments, lock ? arguments.state : 0);
+  if (owner == nullptr) return refuse();
+  const CallKey key{owner->id, static_cast<std::uint32_t>(call.xid), call.procedure};
+  if (const auto known = pending_.find(key); known != pending_.end())
+    return repeated(known->second, call, arguments);
+  table_.use(*owner);
+  if (!call_shares_.room(address) ||
+      (lock && !(table_.room_for_lock(*owner) && (!arguments.block || wait_for(*owner, arguments))))) {
+    table_.unuse(owner->id);
+    return refuse();
+  }
+  remember(*owner, call, lock ? arguments.state : owner->state);
+  pending_[key] = {address, arguments, call.reply};
+  call_shares_.add(address);
+  upstream_.send(
+      to_upstream(call.procedure, *owner, arguments), now_ns_, kAsLongAsItTakes,
+      [this, key, arguments](std::span<const std::byte> reply) { replied(key, arguments, reply); });
+}
+
+/// It came on another connection, or by another datagram: the answer goes there. A different call with its number cannot be told
+/// from it in the answer: it has to come again.
+void LockProxy::repeated(Pending& pending, const IncomingCall& call, const LockArguments& arguments) {
+  count(statistics_.repeated);
+  if (pending.arguments == arguments)
+    std::exchange(pending.reply, call.reply)({});
+  else
+    call.reply({});
+}
+
+/// An owner of a host that has another state by now is one of before its restart, whose notice is still to come.
+Owner* LockProxy::owner_of(const IncomingCall& call, const LockArguments& arguments, std::uint32_t state) {
+  const OwnerName name{
+      {call.asker.address, arguments.lock.caller}, arguments.lock.owner, arguments.lock.svid};
+  Owner* const owner = table_.find_or_make(name, call.asker.local);
+  if (owner == nullptr || state == 0 || owner->state == 0 || owner->state == state) return owner;
+  release({owner});
+  return table_.find_or_make(name, call.asker.local);
+}
+
+void LockProxy::remember(Owner& owner, const IncomingCall& call, std::uint32_t state) {
+  const Bytes credential(call.credential.body.begin(), call.credential.body.end());
+  if (owner.state == state && owner.flavor == call.credential.flavor && owner.credential == credential)
+    return;
+  owner.state = state;
+  owner.flavor = call.credential.flavor;
+  owner.credential = credential;
+  owner.recorded = false;
+}
+
+void LockProxy::replied(const CallKey& key, const LockArguments& arguments,
+                        std::span<const std::byte> reply) {
+  const auto [id, xid, procedure] = key;
+  const bool test = procedure == kTest;
+  xdr::Reader reader(reply);
+  const auto decoded = rpc::decode_reply(reader);
+  auto result = decoded.ok && decoded.header.success() ? decode_result(reader, test) : std::nullopt;
+  Owner& owner = *table_.by_id(id);  // in use by this call
+  if (result) {
+    settle(procedure, owner, arguments, *result);
+    result->cookie = arguments.cookie;
+    respond(key, reply_message(rpc::Xid{xid}, *result, test));
+  } else {  // an error of RPC, or one that we make of an answer with a defect
+    if (is_lock(procedure)) forget({id, arguments.lock.handle, arguments.lock.offset, arguments.lock.length});
+    Bytes error(reply.begin(), reply.end());
+    if (!decoded.ok || decoded.header.success()) {
+      error.resize(rpc::kMinReplyBytes);
+      xdr::Writer writer(error);
+      rpc::encode_accepted(writer, rpc::Xid{xid}, {}, rpc::AcceptStat::SystemErr);
+    }
+    xdr::store_u32(error.data(), xid);
+    respond(key, error);
+  }
+  table_.unuse(id);
+}
+
+/// What the upstream has done, before the client knows it.
+void LockProxy::settle(std::uint32_t procedure, Owner& owner, const LockArguments& arguments,
+                       LockResult& result) {
+  const Bytes& handle = arguments.lock.handle;
+  const WaitKey waited{owner.id, handle, arguments.lock.offset, arguments.lock.length};
+  if (is_lock(procedure)) {
+    if (result.stat != Stat::Blocked) forget(waited);
+    if (result.stat != Stat::Granted) return;
+    table_.hold(owner, handle, range_of(arguments));
+    if (owner.leaving) release_file(owner, handle);
+  } else if (procedure == kUnlock) {
+    if (result.stat == Stat::Granted) table_.free(owner, handle, range_of(arguments));
+  } else if (procedure == kCancel) {
+    if (result.stat == Stat::Granted) forget(waited);
+  } else if (result.holder) {
+    translate(*result.holder, handle);
+  }
+}
+
+/// Owners of ours are named as their clients name them. A server may leave out the oh: then the svid has to be that of an
+/// owner who holds a lock there.
+void LockProxy::translate(Holder& holder, const Bytes& handle) const {
+  const bool named = holder.owner == own_oh(holder.svid, settings_.name);
+  if (!named && !holder.owner.empty()) return;
+  const Range range = locks::range_of(holder.offset, holder.length, holder.exclusive);
+  const Owner* const owner = table_.holder(holder.svid, handle, range);
+  if (owner == nullptr) return;
+  holder.svid = owner->name.svid;
+  holder.owner = owner->name.owner;
+}
+
+void LockProxy::respond(const CallKey& key, std::span<const std::byte> message) {
+  auto pending = pending_.extract(key);
+  if (pending.empty()) return;
+  call_shares_.remove(pending.mapped().address);
+  pending.mapped().reply(message);
+}
+
+/// Before the call is sent: GRANTED may overtake its reply. Who waits already may have forgotten its cookie.
+bool LockProxy::wait_for(Owner& owner, const LockArguments& arguments) {
+  const WaitKey key{owner.id, arguments.lock.handle, arguments.lock.offset, arguments.lock.length};
+  if (const auto known = waiters_.find(key); known != waiters_.end()) {
+    known->second.arguments = arguments;
+    return true;
+  }
+  const PeerAddress& address = owner.name.host.address;
+  if (!waiter_shares_.room(address)) return false;
+  waiters_[key].arguments = arguments;
+  waiter_shares_.add(address);
+  table_.use(owner);
+  statistics_.waiting = waiters_.size();
+  return true;
+}
+
+void LockProxy::forget(const WaitKey& key) {
+  const auto at = waiters_.find(key);
+  if (at == waiters_.end() || at->second.calling) return;  // what the client says to GRANTED decides
+  waiters_.erase(at);
+  waiter_shares_.remove(table_.by_id(key.id)->name.host.address);
+  statistics_.waiting = waiters_.size();
+  table_.unuse(key.id);
+}
+
+void LockProxy::look_around() {
+  const auto address = settings_.where();
+  if (address) upstream_.move_to(*address);
+  const char* const problem = upstream_.problem();
+  if (std::exchange(reported_, problem) == problem) return;
+  if (problem != nullptr)
+    spdlog::warn("The lock manager (NLM) of upstream '{}' {}: clients wait for their locks",
+                 settings_.upstream, problem);
+  else
+    spdlog::info("The lock manager (NLM) of upstream '{}' answers again", settings_.upstream);
+}
+
+void LockProxy::prepare(mount::PollSet& set) {
+  upstream_.prepare(set);
+  clients_.prepare(set);
+  set.wake_at(look_ns_ + kLookNs);
+  if (!to_release_.empty()) set.wake_at(release_ns_);
+}
+
+void LockProxy::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  upstream_.turn(set, now_ns);
+  clients_.turn(set, now_ns);
+  if (now_ns >= look_ns_ + kLookNs) {
+    look_ns_ = now_ns;
+    look_around();
+  }
+  if (to_release_.empty() || now_ns < release_ns_) return;
+  for (const auto& [id, handle] : std::exchange(to_release_, {})) {
+    if (Owner* const owner = table_.by_id(id)) release_file(*owner, handle);
+    table_.unuse(id);
+  }
+}
+
+}  // namespace sluice::locks

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Forwards calls of NLM to the upstream's lock manager under owners of the gateway's own (table.h), and its GRANTED to
+// the client that waits. Clients get the upstream's answers and no others: while it is silent they wait. Tells clients of
+// a restart of the upstream, and releases at the upstream what a client held that has restarted.
+//
+// One thread, the lock proxy's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "controlplane/locks/callbacks.h"
+#include "controlplane/locks/courier.h"
+#include "controlplane/locks/protocol.h"
+#include "controlplane/locks/shares.h"
+#include "controlplane/locks/table.h"
+#include "controlplane/mount/call_handler.h"
+#include "dataplane/rpc/message.h"
+
+namespace sluice::locks {
+
+/// Calls that wait for the upstream, and locks that clients wait for: of all, and of one network.
+inline constexpr std::size_t kMaxCalls = 2048;
+inline constexpr std::size_t kMaxCallsOfNetwork = 64;
+inline constexpr std::size_t kMaxWaiters = 8192;
+inline constexpr std::size_t kMaxWaitersOfNetwork = 1024;
+/// For a client to take a lock that it has waited for; then it is given back.
+inline constexpr std::uint64_t kGrantNs = 15'000'000'000;
+/// For a client to hear that the upstream has restarted.
+inline constexpr std::uint64_t kNoticeNs = 120'000'000'000;
+/// Between attempts to release what a client held while the upstream is in its grace period.
+inline constexpr std::uint64_t kReleaseAgainNs = 5'000'000'000;
+/// How often the upstream's address is looked up, and its state reported.
+inline constexpr std::uint64_t kLookNs = 1'000'000'000;
+/// Of the gateway's NSM, as the upstream sees it: odd, and for ever the same, since its locks outlive its processes.
+inline constexpr std::uint32_t kOwnState = 1;
+
+struct ProxySettings {
+  std::string upstream;                                  ///< its name, for the log
+  std::string name;                                      ///< caller_name at the upstream
+  bool privileged_port = true;                           ///< of calls to the upstream and to clients
+  std::function<std::optional<PeerAddress>()> where;     ///< of the upstream; none: not known yet
+  std::function<bool(const PeerAddress&)> is_upstream;   ///< whether it may call from there
+  std::uint16_t upstream_rpcbind = mount::kRpcbindPort;  ///< others in tests
+  std::uint16_t client_rpcbind = mount::kRpcbindPort;
+  std::uint32_t first_id = 1;     ///< of owners
+  std::uint32_t first_state = 1;  ///< of the NSM that clients see; odd, and higher than any before
+};
+
+/// A call that is to be answered.
+struct IncomingCall {
+  rpc::Xid xid{};
+  std::uint32_t procedure = 0;
+  mount::Asker asker;
+  rpc::OpaqueAuth credential;
+  mount::CallHandler::Reply reply;
+};
+
+class LockProxy {
+ public:
+  /// The others outlive it; `observer` may be null.
+  LockProxy(ProxySettings settings, LockStatistics& statistics, TableObserver* observer);
+
+  Table& table() { return table_; }
+  /// Call after the table was restored: goes on with what was to be released, and who was to be told.
+  void resume(std::uint64_t now_ns);
+
+  /// TEST, LOCK, NM_LOCK, CANCEL or UNLOCK of a client.
+  void forward(const IncomingCall& call, const LockArguments& arguments);
+  /// GRANTED or GRANTED_MSG of the upstream.
+  void granted(const IncomingCall& call, const LockArguments& arguments);
+  /// A host says that it has restarted.
+  void restarted(const PeerAddress& from, const HostState& state, std::uint64_t now_ns);
+  /// FREE_ALL: a client gives up all that it holds.
+  void free_all(const PeerAddress& from, const HostState& state, std::uint64_t now_ns);
+
+  void prepare(mount::PollSet& set);
+  void turn(const mount::PollSet& set, std::uint64_t now_ns);
+
+ private:
+  using CallKey = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;  ///< owner, XID, procedure
+  struct Pending {
+    PeerAddress address;
+    LockArguments arguments;
+    mount::CallHandler::Reply reply;
+  };
+  struct WaitKey {
+    std::uint32_t id = 0;
+    Bytes handle;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    bool operator<(const WaitKey& other) const {
+      const auto mine = std::tie(id, offset, length);
+      const auto others = std::tie(other.id, other.offset, other.length);
+      return mine != others ? mine < others : BytesLess{}(handle, other.handle);
+    }
+  };
+  struct Waiter {
+    LockArguments arguments;  ///< the client's
+    bool calling = false;
+    std::vector<std::pair<IncomingCall, Bytes>> grants;  ///< of the upstream, with their cookies
+  };
+
+  Bytes to_upstream(std::uint32_t procedure, const Owner& owner, LockArguments arguments);
+  Owner* owner_of(const IncomingCall& call, const LockArguments& arguments, std::uint32_t state);
+  static void remember(Owner& owner, const IncomingCall& call, std::uint32_t state);
+  void replied(const CallKey& key, const LockArguments& arguments, std::span<const std::byte> reply);
+  void repeated(Pending& pending, const IncomingCall& call, const LockArguments& arguments);
+  void settle(std::uint32_t procedure, Owner& owner, const LockArguments& arguments, LockResult& result);
+  void translate(Holder& holder, const Bytes& handle) const;
+  void respond(const CallKey& key, std::span<const std::byte> message);
+  bool wait_for(Owner& owner, const LockArguments& arguments);
+  void forget(const WaitKey& key);
+  void call_client(const WaitKey& key, std::uint64_t now_ns);
+  void delivered(const WaitKey& key, std::span<const std::byte> reply);
+  void answer_grant(const IncomingCall& call, const Bytes& cookie, Stat stat);
+  std::vector<Host> hosts_called(const PeerAddress& from, const std::string& name) const;
+  void release(const Host& host, std::uint32_t state);
+  void release(const std::vector<Owner*>& gone);
+  void release(Owner& owner);
+  void release_file(Owner& owner, const Bytes& handle);
+  void notify_clients();
+  void notify(const NoticeTo& to, std::uint32_t state);
+  void look_around();
+
+  ProxySettings settings_;
+  LockStatistics& statistics_;
+  Table table_;
+  Courier upstream_;
+  Callbacks clients_;
+  Bytes own_credential_;
+  std::map<CallKey, Pending> pending_;
+  Shares call_shares_{kMaxCalls, kMaxCallsOfNetwork};
+  std::map<WaitKey, Waiter> waiters_;
+  Shares waiter_shares_{kMaxWaiters, kMaxWaitersOfNetwork};
+  std::vector<std::pair<std::uint32_t, Bytes>> to_release_;  ///< owners and files, once more
+  std::uint64_t release_ns_ = 0;
+  std::uint32_t upstream_state_ = 0;
+  std::uint32_t state_;
+  std::uint64_t now_ns_ = 0;
+  std::uint64_t look_ns_ = 0;
+  const char* reported_ = nullptr;
+};
+
+}  // namespace sluice::locks

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What comes from the upstream and goes to clients, and restarts of either.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include "controlplane/locks/proxy.h"
+
+namespace sluice::locks {
+namespace {
+
+constexpr std::uint64_t kAsLongAsItTakes = mount::PollSet::kNever;
+
+/// A host may call itself with or without its domain.
+bool same_name(const std::string& a, const std::string& b) {
+  const std::string& shorter = a.size() < b.size() ? a : b;
+  const std::string& longer = a.size() < b.size() ? b : a;
+  return longer.compare(0, shorter.size(), shorter) == 0 &&
+         (longer.size() == shorter.size() || (!shorter.empty() && longer[shorter.size()] == '.'));
+}
+
+std::optional<PeerAddress> known(const PeerAddress& address) {
+  return address == PeerAddress{} ? std::nullopt : std::optional(address);
+}
+
+}  // namespace
+
+void LockProxy::granted(const IncomingCall& call, const LockArguments& arguments) {
+  now_ns_ = call.asker.now_ns;
+  const Lock& lock = arguments.lock;
+  const WaitKey key{lock.svid, lock.handle, lock.offset, lock.length};
+  const auto waiter = waiters_.find(key);
+  if (waiter == waiters_.end() || table_.by_id(lock.svid)->leaving) {
+    // The client may have it: then this is the upstream's call once more, whose answer was lost.
+    const Owner* const owner = table_.by_id(lock.svid);
+    const bool held =
+        owner != nullptr && !owner->leaving && owner->files.contains(lock.handle) &&
+        owner->files.at(lock.handle).covers(range_of(lock.offset, lock.length, arguments.exclusive));
+    if (!held) count(statistics_.grants_refused);
+    return answer_grant(call, arguments.cookie, held ? Stat::Granted : Stat::Denied);
+  }
+  waiter->second.grants.emplace_back(call, arguments.cookie);
+  waiter->second.grants.back().first.credential = {};  // points into the message
+  if (!std::exchange(waiter->second.calling, true)) call_client(key, call.asker.now_ns);
+}
+
+void LockProxy::call_client(const WaitKey& key, std::uint64_t now_ns) {
+  const Owner& owner = *table_.by_id(key.id);
+  LockArguments arguments = waiters_.at(key).arguments;
+  arguments.lock.caller = settings_.name;
+  std::array<std::byte, kMaxArgumentsBytes> room;
+  xdr::Writer writer(room);
+  encode(writer, kGranted, arguments);
+  const Destination to{.address = owner.name.host.address,
+                       .from = known(owner.local),
+                       .program = kNlmProgram,
+                       .version = kNlmVersion,
+                       .privileged_port = settings_.privileged_port,
+                       .rpcbind_port = settings_.client_rpcbind};
+  Bytes message = call_message({kNlmProgram, kNlmVersion, kGranted}, {rpc::AuthFlavor::Sys, own_credential_},
+                               writer.written());
+  if (!clients_.call(to, std::move(message), now_ns, now_ns + kGrantNs,
+                     [this, key](std::span<const std::byte> reply) { delivered(key, reply); }))
+    delivered(key, {});
+}
+
+/// The lock stays with nobody that does not say that it has it.
+void LockProxy::delivered(const WaitKey& key, std::span<const std::byte> reply) {
+  const auto at = waiters_.find(key);
+  Waiter waiter = at->second;
+  xdr::Reader reader(reply);
+  const auto decoded = rpc::decode_reply(reader);
+  const auto result = decoded.ok && decoded.header.success() ? decode_result(reader, false) : std::nullopt;
+  const Stat stat = result ? result->stat : Stat::Denied;
+  Owner& owner = *table_.by_id(key.id);
+  const bool taken = stat == Stat::Granted && !owner.leaving;
+  at->second.calling = false;
+  if (taken) {
+    const Lock& lock = waiter.arguments.lock;
+    table_.hold(owner, lock.handle, range_of(lock.offset, lock.length, waiter.arguments.exclusive));
+    count(statistics_.grants_delivered);
+  } else {
+    count(statistics_.grants_refused);
+  }
+  const bool later = stat == Stat::DeniedGracePeriod && !owner.leaving;
+  at->second.grants.clear();
+  if (!later) forget(key);
+  for (const auto& [call, cookie] : waiter.grants)
+    answer_grant(call, cookie, taken || later ? stat : Stat::Denied);
+}
+
+void LockProxy::answer_grant(const IncomingCall& call, const Bytes& cookie, Stat stat) {
+  std::array<std::byte, rpc::kMinReplyBytes + 2 * xdr::kUnit + kMaxString> room;
+  xdr::Writer writer(room);
+  const LockResult result{.cookie = cookie, .stat = stat, .holder = {}};
+  rpc::encode_accepted(writer, call.xid, {}, rpc::AcceptStat::Success);
+  if (call.procedure == kGrantedMsg) {
+    // Its reply is empty, and has been sent; the result goes in a call of its own.
+    writer.rewind(0);
+    encode(writer, result, false);
+    upstream_.send(call_message({kNlmProgram, kNlmVersion, kGrantedRes},
+                                {rpc::AuthFlavor::Sys, own_credential_}, writer.written()),
+                   now_ns_, now_ns_ + kGrantNs, [](std::span<const std::byte>) {});
+    return;
+  }
+  encode(writer, result, false);
+  call.reply(writer.written());
+}
+
+/// Those that a notice from there, with that name, may be about: the name is only asked for where the address does not
+/// say it, and where it says one host.
+std::vector<Host> LockProxy::hosts_called(const PeerAddress& from, const std::string& name) const {
+  std::set<Host> there;
+  std::set<Host> named;
+  for (const auto& [id, owner] : table_.owners()) {
+    if (owner->leaving) continue;
+    const Host& host = owner->name.host;
+    if (host.address == from) there.insert(host);
+    if (same_name(host.name, name)) named.insert(host);
+  }
+  std::vector<Host> both;
+  std::set_intersection(there.begin(), there.end(), named.begin(), named.end(), std::back_inserter(both));
+  if (!both.empty()) return both;
+  if (there.size() == 1) return {*there.begin()};
+  if (there.empty() && named.size() == 1) return {*named.begin()};
+  return {};
+}
+
+void LockProxy::restarted(const PeerAddress& from, const HostState& state, std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  const bool upstream = settings_.is_upstream(from);
+  if (upstream && (state.state == 0 || std::exchange(upstream_state_, state.state) != state.state))
+    notify_clients();
+  const auto hosts = hosts_called(from, state.name);
+  for (const Host& host : hosts) release(host, state.state);
+  if (!upstream && hosts.empty()) count(statistics_.notices_unknown);
+}
+
+void LockProxy::free_all(const PeerAddress& from, const HostState& state, std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  release({from, state.name}, 0);
+}
+
+/// What its host locked before it had this state.
+void LockProxy::release(const Host& host, std::uint32_t state) {
+  std::vector<Owner*> gone;
+  for (const auto& [id, owner] : table_.owners())
+    if (!owner->leaving && owner->name.host == host && (state == 0 || owner->state != state))
+      gone.push_back(owner.get());
+  if (gone.empty()) return;
+  count(statistics_.client_reboots);
+  spdlog::info("{} ('{}') has restarted: its locks are released", to_string(host.address), host.name);
+  release(gone);
+}
+
+void LockProxy::release(const std::vector<Owner*>& gone) {
+  for (Owner* const owner : gone) {
+    table_.use(*owner);
+    table_.leave(*owner);
+    release(*owner);
+    table_.unuse(owner->id);
+  }
+}
+
+void LockProxy::resume(std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  std::vector<Owner*> gone;
+  for (const auto& [id, owner] : table_.owners())
+    if (owner->leaving) gone.push_back(owner.get());
+  for (Owner* const owner : gone) release(*owner);
+  const auto notices = table_.notices();
+  for (const auto& [to, state] : notices) notify(to, state);
+}
+
+void LockProxy::release(Owner& owner) {
+  std::vector<std::pair<WaitKey, LockArguments>> waits;
+  for (auto at = waiters_.lower_bound({.id = owner.id, .handle = {}});
+       at != waiters_.end() && at->first.id == owner.id; ++at)
+    waits.emplace_back(at->first, at->second.arguments);
+  for (const auto& [key, arguments] : waits) {
+    table_.use(owner);
+    upstream_.send(to_upstream(kCancel, owner, arguments), now_ns_, kAsLongAsItTakes,
+                   [this, id = owner.id](std::span<const std::byte>) { table_.unuse(id); });
+    forget(key);
+  }
+  std::vector<Bytes> handles;
+  for (const auto& [handle, ranges] : owner.files) handles.push_back(handle);
+  for (const Bytes& handle : handles) release_file(owner, handle);
+}
+
+void LockProxy::release_file(Owner& owner, const Bytes& handle) {
+  LockArguments all;
+  all.lock.handle = handle;
+  table_.use(owner);
+  upstream_.send(to_upstream(kUnlock, owner, all), now_ns_, kAsLongAsItTakes,
+                 [this, id = owner.id, handle](std::span<const std::byte> reply) {
+                   xdr::Reader reader(reply);
+                   const auto decoded = rpc::decode_reply(reader);
+                   const auto result =
+                       decoded.ok && decoded.header.success() ? decode_result(reader, false) : std::nullopt;
+                   if (result && result->stat == Stat::DeniedGracePeriod) {
+                     to_release_.emplace_back(id, handle);  // keeps the use
+                     release_ns_ = now_ns_ + kReleaseAgainNs;
+                     return;
+                   }
+                   table_.free(*table_.by_id(id), handle, {});
+                   table_.unuse(id);
+                 });
+}
+
+/// Each client that has locks or waits for one, as the server that it knows.
+void LockProxy::notify_clients() {
+  count(statistics_.upstream_reboots);
+  state_ += 2;
+  std::set<NoticeTo> told;
+  for (const auto& [id, owner] : table_.owners())
+    if (!owner->leaving) told.insert({owner->name.host.address, owner->local});
+  for (const NoticeTo& to : told) {
+    table_.set_notice(to, state_);
+    notify(to, state_);
+  }
+  spdlog::warn("The upstream '{}' has restarted: {} clients are told to reclaim their locks",
+               settings_.upstream, told.size());
+}
+
+void LockProxy::notify(const NoticeTo& to, std::uint32_t state) {
+  std::array<std::byte, 3 * xdr::kUnit + kMaxString> room;
+  xdr::Writer writer(room);
+  encode(writer, HostState{to.local == PeerAddress{} ? settings_.name : to_string(to.local), state});
+  const Destination monitor{.address = to.address,
+                            .from = known(to.local),
+                            .program = kNsmProgram,
+                            .version = kNsmVersion,
+                            .privileged_port = settings_.privileged_port,
+                            .rpcbind_port = settings_.client_rpcbind};
+  const auto done = [this, to, state](std::span<const std::byte> reply) {
+    count(reply.empty() ? statistics_.notices_failed : statistics_.notices);
+    const auto at = table_.notices().find(to);
+    if (at != table_.notices().end() && at->second == state) table_.set_notice(to, 0);
+  };
+  Bytes message = call_message({kNsmProgram, kNsmVersion, kNsmNotify}, {}, writer.written());
+  if (!clients_.call(monitor, std::move(message), now_ns_, now_ns_ + kNoticeNs, done)) done({});
+}
+
+}  // namespace sluice::locks

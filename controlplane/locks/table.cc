@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/locks/table.h"
+
+#include <utility>
+namespace sluice::locks {
+
+Table::Table(LockStatistics& statistics, TableObserver* observer, std::uint32_t first_id)
+    : statistics_(statistics), observer_(observer), last_id_(first_id - 1) {}
+
+/// Servers keep it as a process id: positive.
+std::uint32_t Table::next_id() {
+  constexpr std::uint32_t kMaxId = 0x7FFFFFFF;
+  do last_id_ = last_id_ % kMaxId + 1;
+  while (owners_.contains(last_id_));
+  return last_id_;
+}
+
+Owner* Table::find_or_make(const OwnerName& name, const PeerAddress& local) {
+  if (const auto known = names_.find(name); known != names_.end()) {
+    if (local != PeerAddress{}) known->second->local = local;
+    return known->second;
+  }
+  if (!owner_shares_.room(name.host.address)) return nullptr;
+  Owner owner;
+  owner.id = next_id();
+  owner.name = name;
+  owner.local = local;
+  return &add(std::move(owner));
+}
+
+Owner& Table::restore(Owner owner) {
+  if (owners_.contains(owner.id)) erase(owner.id);
+  last_id_ = owner.id;
+  return add(std::move(owner));
+}
+
+Owner& Table::add(Owner owner) {
+  const std::uint32_t id = owner.id;
+  Owner& kept = *(owners_[id] = std::make_unique<Owner>(std::move(owner)));
+  if (!kept.leaving) names_[kept.name] = &kept;
+  owner_shares_.add(kept.name.host.address);
+  statistics_.owners = owners_.size();
+  return kept;
+}
+
+Owner* Table::by_id(std::uint32_t id) {
+  const auto at = owners_.find(id);
+  return at == owners_.end() ? nullptr : at->second.get();
+}
+
+void Table::unuse(std::uint32_t id) {
+  Owner* const owner = by_id(id);
+  if (owner == nullptr) return;
+  --owner->uses;
+  if (owner->uses == 0 && owner->files.empty()) erase(id);
+}
+
+void Table::erase(std::uint32_t id) {
+  const auto at = owners_.find(id);
+  const Owner& owner = *at->second;
+  const auto named = names_.find(owner.name);
+  if (named != names_.end() && named->second == &owner) names_.erase(named);
+  owner_shares_.remove(owner.name.host.address);
+  owners_.erase(at);
+  statistics_.owners = owners_.size();
+}
+
+void Table::drop_unused() {
+  std::vector<std::uint32_t> unused;
+  for (const auto& [id, owner] : owners_)
+    if (owner->uses == 0 && owner->files.empty()) unused.push_back(id);
+  for (const std::uint32_t id : unused) erase(id);
+}
+
+void Table::count_locks(const Owner& owner, std::size_t before, std::size_t after) {
+  if (after > before) lock_shares_.add(owner.name.host.address, after - before);
+  if (before > after) lock_shares_.remove(owner.name.host.address, before - after);
+  statistics_.held = lock_shares_.total();
+}
+
+void Table::hold(Owner& owner, const Bytes& handle, const Range& range) {
+  Ranges& ranges = owner.files[handle];
+  const std::size_t before = ranges.all().size();
+  ranges.hold(range);
+  count_locks(owner, before, ranges.all().size());
+  if (observer_ == nullptr) return;
+  if (!std::exchange(owner.recorded, true)) observer_->owner(owner);
+  observer_->held(owner.id, handle, range);
+}
+
+void Table::free(Owner& owner, const Bytes& handle, const Range& range) {
+  const auto at = owner.files.find(handle);
+  if (at == owner.files.end()) return;
+  const std::size_t before = at->second.all().size();
+  at->second.free(range);
+  count_locks(owner, before, at->second.all().size());
+  if (at->second.all().empty()) owner.files.erase(at);
+  if (observer_ != nullptr) observer_->freed(owner.id, handle, range);
+}
+
+void Table::leave(Owner& owner) {
+  if (std::exchange(owner.leaving, true)) return;
+  const auto named = names_.find(owner.name);
+  if (named != names_.end() && named->second == &owner) names_.erase(named);
+  if (observer_ == nullptr || owner.files.empty()) return;
+  if (!std::exchange(owner.recorded, true)) observer_->owner(owner);
+  observer_->leaving(owner.id);
+}
+
+void Table::set_notice(const NoticeTo& to, std::uint32_t state) {
+  if (state != 0)
+    notices_[to] = state;
+  else
+    notices_.erase(to);
+  if (observer_ != nullptr) observer_->notice(to, state);
+}
+
+const Owner* Table::holder(std::uint32_t id, const Bytes& handle, const Range& range) const {
+  const auto at = owners_.find(id);
+  if (at == owners_.end()) return nullptr;
+  const auto file = at->second->files.find(handle);
+  return file != at->second->files.end() && file->second.overlaps(range) ? at->second.get() : nullptr;
+}
+
+}  // namespace sluice::locks

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Restarts of clients and of the upstream.
+#include "tests/unit/controlplane/locks/lock_lab.h"
+
+namespace sluice::locks {
+namespace {
+
+using namespace lab;
+
+class LockRestarts : public Locks {
+ protected:
+  void tell(Machine& from, const std::string& name, int state) {
+    const std::uint32_t xid = send(from, kNotify, notice(name, state));
+    EXPECT_TRUE(reply(from, xid).empty());
+  }
+  /// The next call at the upstream releases this owner's locks of this file.
+  Call released(std::uint32_t svid, const std::string& handle) {
+    const Call call = next_call(*upstream_);
+    EXPECT_EQ(call.procedure.procedure, 4u);
+    const Decoded<lk_unlockargs> args(&xdr_lk_unlockargs, call.arguments);
+    EXPECT_EQ(args->alock.svid, svid);
+    EXPECT_EQ(text(args->alock.oh), std::to_string(svid) + "@gateway");
+    EXPECT_EQ(text(args->alock.fh), handle);
+    EXPECT_EQ(args->alock.l_offset, 0u);
+    EXPECT_EQ(args->alock.l_len, 0u) << "all of the file";
+    return call;
+  }
+};
+
+TEST_F(LockRestarts, locks_of_a_client_that_has_restarted_are_released_and_nobody_elses) {
+  const std::uint32_t first = locked(machine(2), {.offset = 0, .length = 5});
+  locked(machine(2), {.offset = 50, .length = 5});
+  locked(machine(2), {.handle = "handle-2"});
+  const std::uint32_t second = locked(machine(2), {.owner = "78@client", .svid = 78, .handle = "handle-3"});
+  locked(machine(3), {.handle = "handle-4"});
+  EXPECT_EQ(value(statistics_.held), 5u);
+  tell(machine(2), "client", 5);
+  for (const auto& [svid, handle] : {std::pair{first, "handle-1"}, {first, "handle-2"}, {second, "handle-3"}})
+    upstream_->server.answer(released(svid, handle), result(LK_GRANTED));
+  until([&] { return value(statistics_.held) == 1; });
+  turns();
+  EXPECT_TRUE(upstream_->server.calls.empty());
+  EXPECT_EQ(value(statistics_.owners), 1u);
+  EXPECT_EQ(value(statistics_.client_reboots), 1u);
+}
+
+TEST_F(LockRestarts, what_a_client_locks_after_its_restart_stays) {
+  const std::uint32_t before = locked(machine(2), {.state = 3});
+  const std::uint32_t xid = send(machine(2), kNotify, notice("client", 5));
+  reply(machine(2), xid);
+  const Call release = released(before, "handle-1");
+  // The same process number, as the client counts them anew.
+  const std::uint32_t after = locked(machine(2), {.handle = "handle-2", .state = 5});
+  EXPECT_NE(after, before) << "the old owner is still being released";
+  upstream_->server.answer(release, result(LK_GRANTED));
+  until([&] { return value(statistics_.owners) == 1; });
+  tell(machine(2), "client", 5);  // once more
+  turns();
+  EXPECT_TRUE(upstream_->server.calls.empty());
+  EXPECT_EQ(value(statistics_.held), 1u);
+}
+
+/// sm-notify may come later than the first lock.
+TEST_F(LockRestarts, a_lock_of_an_owner_of_before_a_restart_is_released_when_he_locks_again) {
+  const std::uint32_t before = locked(machine(2), {.state = 3});
+  const std::uint32_t xid = send(machine(2), nlm(2), lock_arguments({.handle = "handle-2", .state = 5}));
+  upstream_->server.answer(released(before, "handle-1"), result(LK_GRANTED));
+  const Call lock = next_call(*upstream_);
+  EXPECT_NE(Decoded<lk_lockargs>(&xdr_lk_lockargs, lock.arguments)->alock.svid, before);
+  upstream_->server.answer(lock, result(LK_GRANTED));
+  reply(machine(2), xid);
+  EXPECT_EQ(value(statistics_.held), 1u);
+  EXPECT_EQ(value(statistics_.owners), 1u);
+}
+
+TEST_F(LockRestarts, a_release_waits_for_the_end_of_the_upstreams_grace_period) {
+  const std::uint32_t svid = locked(machine(2), {});
+  tell(machine(2), "client", 5);
+  upstream_->server.answer(released(svid, "handle-1"), result(LK_DENIED_GRACE_PERIOD));
+  turns();
+  EXPECT_EQ(value(statistics_.held), 1u);
+  now_ns_ += kReleaseAgainNs;
+  upstream_->server.answer(released(svid, "handle-1"), result(LK_GRANTED));
+  until([&] { return value(statistics_.owners) == 0; });
+}
+
+TEST_F(LockRestarts, a_lock_on_its_way_while_its_client_restarts_is_released_too) {
+  send(machine(2), nlm(2), lock_arguments({}));
+  const Call lock = next_call(*upstream_);
+  const std::uint32_t svid = Decoded<lk_lockargs>(&xdr_lk_lockargs, lock.arguments)->alock.svid;
+  send(machine(2), kNotify, notice("client", 5));
+  until([&] { return value(statistics_.client_reboots) == 1; });
+  upstream_->server.answer(lock, result(LK_GRANTED));
+  upstream_->server.answer(released(svid, "handle-1"), result(LK_GRANTED));
+  until([&] { return value(statistics_.owners) == 0; });
+}
+
+TEST_F(LockRestarts, what_it_waited_for_is_cancelled) {
+  blocked(machine(2), {});
+  tell(machine(2), "client", 5);
+  const Call cancel = next_call(*upstream_);
+  EXPECT_EQ(cancel.procedure.procedure, 3u);
+  EXPECT_EQ(Decoded<lk_cancargs>(&xdr_lk_cancargs, cancel.arguments)->alock.svid, 5000u);
+  upstream_->server.answer(cancel, result(LK_GRANTED));
+  until([&] { return value(statistics_.owners) == 0; });
+  EXPECT_EQ(value(statistics_.waiting), 0u);
+}
+
+TEST_F(LockRestarts, free_all_is_for_the_callers_own_host_and_name) {
+  const std::uint32_t svid = locked(machine(2), {});
+  locked(machine(2), {.caller = "other"});
+  locked(machine(3), {});
+  const std::uint32_t xid = send(machine(2), nlm(23), notice("client", 0));
+  EXPECT_TRUE(reply(machine(2), xid).empty());
+  upstream_->server.answer(released(svid, "handle-1"), result(LK_GRANTED));
+  until([&] { return value(statistics_.owners) == 2; });
+  turns();
+  EXPECT_TRUE(upstream_->server.calls.empty());
+}
+
+TEST_F(LockRestarts, a_notice_from_elsewhere_has_to_name_one_host) {
+  locked(machine(2), {.caller = "client"});
+  locked(machine(3), {.caller = "client"});
+  const std::uint32_t svid = locked(machine(4), {.caller = "single"});
+  tell(machine(5), "client", 5);
+  tell(machine(5), "nobody", 5);
+  turns();
+  EXPECT_TRUE(upstream_->server.calls.empty());
+  EXPECT_EQ(value(statistics_.notices_unknown), 2u);
+  tell(machine(5), "single.example.com", 5);
+  released(svid, "handle-1");
+}
+
+TEST_F(LockRestarts, of_machines_behind_one_address_the_one_that_is_named_has_restarted) {
+  const std::uint32_t a = locked(machine(2), {.caller = "a"});
+  locked(machine(2), {.caller = "b"});
+  tell(machine(2), "c", 5);
+  turns();
+  EXPECT_TRUE(upstream_->server.calls.empty());
+  tell(machine(2), "a", 5);
+  upstream_->server.answer(released(a, "handle-1"), result(LK_GRANTED));
+  until([&] { return value(statistics_.owners) == 1; });
+}
+
+TEST_F(LockRestarts, clients_are_told_that_the_upstream_has_restarted_and_reclaim) {
+  locked(machine(2), {});
+  locked(machine(2), {.svid = 78});
+  blocked(machine(3), {});
+  settled(machine(4), 2, lock_arguments({}), LK_DENIED);
+  tell(*upstream_, "nas", 9);
+  for (const std::uint8_t last : {std::uint8_t{2}, std::uint8_t{3}}) {
+    const Call call = next_call(machine(last));
+    EXPECT_EQ(call.procedure.program, 100024u);
+    EXPECT_EQ(call.procedure.procedure, 6u);
+    const Decoded<lk_notify> told(&xdr_lk_notify, call.arguments);
+    EXPECT_STREQ(told->name, "127.0.0.1") << "as the client knows the gateway";
+    EXPECT_EQ(told->state, 13) << "odd, and higher than before";
+    machine(last).server.answer(call, {});
+  }
+  until([&] { return value(statistics_.notices) == 2; });
+  tell(*upstream_, "nas", 9);
+  turns();
+  EXPECT_TRUE(machine(2).server.calls.empty()) << "told once";
+  EXPECT_TRUE(machine(4).server.calls.empty()) << "it has no locks";
+  const Call reclaim = settled(machine(2), 2, lock_arguments({.reclaim = true}), LK_GRANTED);
+  EXPECT_TRUE(Decoded<lk_lockargs>(&xdr_lk_lockargs, reclaim.arguments)->reclaim);
+  EXPECT_EQ(value(statistics_.held), 2u);
+  tell(*upstream_, "nas", 11);
+  EXPECT_EQ(Decoded<lk_notify>(&xdr_lk_notify, next_call(machine(2)).arguments)->state, 15);
+}
+
+TEST_F(LockRestarts, a_client_out_of_reach_is_told_when_it_is_back_and_not_for_ever) {
+  locked(machine(2), {});
+  machine(2).registered = false;
+  tell(*upstream_, "nas", 9);
+  until([&] { return machine(2).asked_for_port == 1; });
+  turns();
+  now_ns_ += kAgainNs;
+  machine(2).registered = true;
+  machine(2).server.answer(next_call(machine(2)), {});
+  until([&] { return value(statistics_.notices) == 1; });
+  machine(2).server.stop();
+  tell(*upstream_, "nas", 11);
+  turns();
+  now_ns_ += kNoticeNs;
+  until([&] { return value(statistics_.notices_failed) == 1; });
+}
+
+}  // namespace
+}  // namespace sluice::locks

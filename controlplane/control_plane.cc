@@ -4,9 +4,12 @@
 #include <sched.h>
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
+#include <ctime>
 
 #include "controlplane/admin_methods.h"
 #include "controlplane/config/reverse.h"
@@ -85,6 +88,7 @@ ControlPlane::ControlPlane(config::Config config)
                                            config_.admin_read_group);
   if (!config_.metrics_address.empty())
     exporter_ = std::make_unique<telemetry::Exporter>(config_.metrics_address, layout_);
+  addresses_ = std::make_unique<upstreams::AddressKeeper>(config_.block, layout_);
   if (config_.mount_enabled) {
     mount_ = std::make_unique<mount::MountServer>(
         config_.mount_port, config_.mount_rpcbind ? mount::kRpcbindSocket : "",
@@ -92,8 +96,13 @@ ControlPlane::ControlPlane(config::Config config)
     spdlog::info("MOUNT on port {}", mount_->port());
   }
   if (config_.kerberos_enabled) {
-    contexts_ = std::make_unique<kerberos::ContextServer>(config_.kerberos_port, config_.block);
+    contexts_ = std::make_unique<kerberos::ContextServer>(config_.kerberos_port, config_.block,
+                                                          layout_.upstream_addresses);
     spdlog::info("Kerberos contexts on port {}", contexts_->port());
+  }
+  if (config_.locks_enabled) {
+    locks_ = std::make_unique<locks::LockServer>(lock_settings());
+    spdlog::info("Locks of NFS version 3 (NLM) on port {}", locks_->port());
   }
   data_plane_pid_ = layout_.data_plane.pid.load();
   data_plane_alive_ = segment::alive(layout_.data_plane, segment::monotonic_ns());
@@ -112,7 +121,7 @@ ControlPlane::~ControlPlane() {
 /// The key of file handles, the numbers of exports and those of classes stay as first published: handles and
 /// counters of a running data plane depend on them.
 void ControlPlane::publish(config::Config next) {
-  const auto published = layout_.config.read();
+  const auto published = layout_.config.read_copy();
   if (published && published->generation > 0) {
     next.block.handle_key = published->handle_key;
     next.block.generation = published->generation + 1;
@@ -142,6 +151,7 @@ config::Changes ControlPlane::reload() {
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
   credits_->reconfigure(config_.credit_settings());
   keeper_->reconfigure();
+  addresses_->reconfigure(config_.block);
   spdlog::info("Configuration {} read from {}: {} changes in force, {} need a restart",
                config_.block.generation, config_.file, changes.live.size(),
                changes.restart_control.size() + changes.restart_both.size());
@@ -189,11 +199,48 @@ bool ControlPlane::in_force() const {
 /// NFSv3 clients ask here wherever their calls go: to exports in memory, to an upstream, to the server of [reverse].
 std::unique_ptr<mount::Exports> ControlPlane::mount_exports(mount::MountStatistics& statistics) const {
   if (const auto* upstream = config::upstream_of(config_.block, {ulb::kNfsProgram, ulb::kNfs3Version}))
-    return std::make_unique<mount::UpstreamExports>(*upstream, statistics);
-  if (config_.block.reverse.in_use != 0)
-    return std::make_unique<mount::UpstreamExports>(config::mount_of_server(config_.block.reverse),
-                                                    statistics);
+    return std::make_unique<mount::UpstreamExports>(
+        *upstream,
+        [this, name = std::string(upstream->name)] {
+          return segment::answering_address(layout_.upstream_addresses, name);
+        },
+        statistics);
+  const segment::ReverseConfig& reverse = config_.block.reverse;
+  if (reverse.in_use != 0)
+    return std::make_unique<mount::UpstreamExports>(
+        config::mount_of_server(reverse), [address = reverse.mount_address] { return address; }, statistics);
   return std::make_unique<mount::SegmentExports>(layout_);
+}
+
+/// The upstream is that of NFSv3: the configuration has one.
+locks::LockSettings ControlPlane::lock_settings() const {
+  const segment::UpstreamConfig upstream =
+      *config::upstream_of(config_.block, {ulb::kNfsProgram, ulb::kNfs3Version});
+  char host[HOST_NAME_MAX + 1] = "";
+  ::gethostname(host, sizeof host - 1);
+  const auto& shared = layout_.upstream_addresses;
+  locks::ProxySettings proxy;
+  proxy.upstream = upstream.name;
+  proxy.privileged_port = upstream.privileged_port != 0;
+  proxy.name = config_.locks_name.empty() ? host : config_.locks_name;
+  proxy.where = [&shared, name = proxy.upstream] { return segment::answering_address(shared, name); };
+  proxy.is_upstream = [&shared, name = proxy.upstream](const PeerAddress& address) {
+    return segment::has_address(shared, name, address);
+  };
+  // Of the seconds since 2020, so that it is higher after each restart.
+  constexpr std::int64_t kYear2020 = 1'577'836'800;
+  proxy.first_state = static_cast<std::uint32_t>(std::time(nullptr) - kYear2020) * 2 + 1;
+  std::uint32_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) == static_cast<ssize_t>(sizeof random))
+    proxy.first_id = random % (1u << 30) + 1;
+  return {.port = config_.locks_port,
+          .rpcbind = config_.locks_rpcbind ? mount::kRpcbindSocket : "",
+          .may_lock =
+              [upstream](const PeerAddress& address) {
+                return mount::allowed(upstream.allowed, upstream.allowed_count, address);
+              },
+          .state = config_.locks_state,
+          .proxy = std::move(proxy)};
 }
 
 void ControlPlane::set_draining(bool draining) {
@@ -285,6 +332,7 @@ void ControlPlane::publish_statistics() {
     SLUICE_CONTEXT_STATISTICS(SLUICE_CONTEXTS_SET)
 #undef SLUICE_CONTEXTS_SET
   }
+  if (locks_) publish_lock_statistics();
   const properties::ExchangeStatistics& exchange = exchange_->statistics();
   set(ControlCounter::properties_sets, exchange.sets);
   set(ControlCounter::properties_clamped, exchange.clamped);
@@ -298,6 +346,28 @@ void ControlPlane::publish_statistics() {
   layout_.recomputation_ns.store(credits.last_recomputation_ns, std::memory_order_relaxed);
   set(ControlCounter::keeper_reaped, keeper_->statistics().reaped);
   set(ControlCounter::keeper_commands_lost, keeper_->statistics().commands_lost);
+}
+
+void ControlPlane::publish_lock_statistics() {
+  using segment::ControlCounter;
+  const locks::LockStatistics& locks = locks_->statistics();
+  const auto set = [&](ControlCounter counter, const std::atomic<std::uint64_t>& value) {
+    layout_.control_counters[static_cast<std::size_t>(counter)].store(value.load(std::memory_order_relaxed),
+                                                                      std::memory_order_relaxed);
+  };
+#define SLUICE_LOCKS_SET(name) set(ControlCounter::locks_##name, locks.name);
+  SLUICE_LOCK_STATISTICS(SLUICE_LOCKS_SET)
+#undef SLUICE_LOCKS_SET
+#define SLUICE_LOCKS_SET(name) set(ControlCounter::locks_##name, locks.sockets.name);
+  SLUICE_LOCK_SOCKET_STATISTICS(SLUICE_LOCKS_SET)
+#undef SLUICE_LOCKS_SET
+  const auto gauge = [&](segment::LockGauge which, const std::atomic<std::uint64_t>& value) {
+    layout_.lock_gauges[static_cast<std::size_t>(which)].store(value.load(std::memory_order_relaxed),
+                                                               std::memory_order_relaxed);
+  };
+  gauge(segment::LockGauge::Held, locks.held);
+  gauge(segment::LockGauge::Owners, locks.owners);
+  gauge(segment::LockGauge::Waiting, locks.waiting);
 }
 
 }  // namespace sluice::controlplane

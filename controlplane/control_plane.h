@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The control plane: its parts, and the operations that administrators call. One thread, apart from those of
-// MOUNT and of the exporter, which only read the segment.
+// MOUNT, of Kerberos contexts, of locks and of the exporter, which only read the segment, and that which writes the addresses
+// of upstreams there.
 #pragma once
 
 #include <memory>
@@ -14,9 +15,11 @@
 #include "controlplane/config/config.h"
 #include "controlplane/config/describe.h"
 #include "controlplane/kerberos/context_server.h"
+#include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/mount_server.h"
 #include "controlplane/policy/credit_keeper.h"
 #include "controlplane/properties/property_exchange.h"
+#include "controlplane/upstreams/address_keeper.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/segment.h"
 #include "telemetry/exporter.h"
@@ -57,7 +60,9 @@ class ControlPlane final : public admin::Operations {
   void publish(config::Config next);
   void drain(std::uint64_t now_ns);
   void publish_statistics();
+  void publish_lock_statistics();
   void check_data_plane(std::uint64_t now_ns);
+  locks::LockSettings lock_settings() const;
   std::unique_ptr<mount::Exports> mount_exports(mount::MountStatistics& statistics) const;
 
   config::Config config_;
@@ -69,8 +74,10 @@ class ControlPlane final : public admin::Operations {
   admin::Registry methods_;
   std::unique_ptr<admin::Server> admin_;
   std::unique_ptr<telemetry::Exporter> exporter_;
+  std::unique_ptr<upstreams::AddressKeeper> addresses_;
   std::unique_ptr<mount::MountServer> mount_;
   std::unique_ptr<kerberos::ContextServer> contexts_;
+  std::unique_ptr<locks::LockServer> locks_;
   std::uint32_t data_plane_pid_ = 0;
   bool data_plane_alive_ = false;
   std::uint64_t checked_ns_ = 0;

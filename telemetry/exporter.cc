@@ -10,7 +10,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <optional>
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
@@ -96,9 +95,9 @@ class SegmentCollector final : public prometheus::Collectable {
 
   std::vector<MetricFamily> Collect() const override {
     Families families;
-    const auto config = std::make_unique<std::optional<Config>>(layout_.config.read());
-    if (!*config) return {};
-    return collect(families, **config);
+    const auto config = layout_.config.read_copy();
+    if (!config) return {};
+    return collect(families, *config);
   }
 
  private:
@@ -151,9 +150,14 @@ class SegmentCollector final : public prometheus::Collectable {
     if (const auto info = area.info.read())
       families.add("sluice_reactor_info", 1,
                    {reactor, std::to_string(info->cpu), std::to_string(info->numa_node)});
-    for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i)
-      families.add("sluice_reactor_" + std::string(segment::kReactorCounters[i].name) + "_total",
-                   value_of(area.counters[i]), {reactor});
+    for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i) {
+      const std::string name(segment::kReactorCounters[i].name);
+      if (segment::kReactorCounters[i].group == "time")
+        families.add("sluice_reactor_time_seconds_total", value_of(area.counters[i]) * 1e-9,
+                     {reactor, name.substr(0, name.find('_'))});
+      else
+        families.add("sluice_reactor_" + name + "_total", value_of(area.counters[i]), {reactor});
+    }
     for (std::size_t i = 0; i < kInvariantCount; ++i)
       families.add("sluice_invariant_failures_total", value_of(area.invariant_failures[i]),
                    {reactor, std::string(kInvariants[i].name)});
@@ -345,6 +349,9 @@ class SegmentCollector final : public prometheus::Collectable {
     for (std::size_t i = 0; i < segment::kControlCounterCount; ++i)
       families.add("sluice_" + std::string(segment::kControlCounters[i].family) + "_total",
                    value_of(layout_.control_counters[i]), {std::string(segment::kControlCounters[i].value)});
+    for (std::size_t i = 0; i < std::size(segment::kLockGauges); ++i)
+      families.add("sluice_lock_table_entries", value_of(layout_.lock_gauges[i]),
+                   {std::string(segment::kLockGauges[i])});
     families.add("sluice_credit_recomputation_seconds", value_of(layout_.recomputation_ns) * 1e-9, {});
   }
 

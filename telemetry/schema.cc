@@ -58,6 +58,10 @@ std::vector<MetricInfo> calls() {
        Type::Gauge,
        {"reactor", "cpu", "numa_node"},
        "Always 1; the labels are where a reactor polls"},
+      {"sluice_reactor_time_seconds_total",
+       Type::Counter,
+       {"reactor", "state"},
+       "Time of a reactor's loop, busy in turns that found work and idle in others"},
       {"sluice_connections", Type::Gauge, {"reactor", "class"}, "Connections that are open"},
       {"sluice_credits_granted",
        Type::Gauge,
@@ -193,6 +197,16 @@ std::vector<MetricInfo> control() {
        {"event"},
        "RPCSEC_GSS contexts: calls that establish them, connections and their limits, calls passed on to "
        "upstreams"},
+      {"sluice_locks_total",
+       Type::Counter,
+       {"event"},
+       "Locks of NFS 3 (NLM): calls by procedure, locks granted to those who waited, refusals, restarts of "
+       "clients "
+       "and of the upstream, connections and their limits"},
+      {"sluice_lock_table_entries",
+       Type::Gauge,
+       {"kind"},
+       "Locks of NFS 3 held through the gateway, their owners, and locks that are waited for"},
       {"sluice_credit_recomputation_seconds",
        Type::Gauge,
        {},
@@ -215,7 +229,8 @@ std::vector<MetricInfo> build() {
     all.insert(all.end(), part.begin(), part.end());
   for (const auto& counter : segment::kTransportCounters)
     if (stands_alone(counter.group)) add_counters(all, std::span(&counter, 1), "", {"reactor", "class"});
-  add_counters(all, segment::kReactorCounters, "reactor_", {"reactor"});
+  for (const auto& counter : segment::kReactorCounters)
+    if (counter.group != "time") add_counters(all, std::span(&counter, 1), "reactor_", {"reactor"});
   add_counters(all, segment::kUpstreamCounters, "upstream_", {"reactor", "upstream"});
   add_counters(all, segment::kIngressCounters, "ingress_", {"reactor"});
   add_counters(all, rdma::softroce::kStatistics, "roce_", {"reactor"}, "softroce: ");

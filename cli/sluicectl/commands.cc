@@ -128,8 +128,8 @@ void top(const Client& client, double interval, unsigned turns) {
     std::printf("%-8s %5s %12s %9s %12s %12s\n", "reactor", "cpu", "calls/s", "busy", "MB in/s", "MB out/s");
     for (const json& r : reactors) {
       const std::string key = "r" + r["reactor"].dump();
-      const double busy = rate(key + "b", r["polls_busy"]);
-      const double idle = rate(key + "i", r["polls_idle"]);
+      const double busy = rate(key + "b", r["busy_ns"]);
+      const double idle = rate(key + "i", r["idle_ns"]);
       std::printf("%-8s %5s %12.0f %8.1f%% %12.1f %12.1f\n", r["reactor"].dump().c_str(),
                   r["cpu"].dump().c_str(), rate(key + "c", r["calls"]),
                   busy + idle > 0 ? 100 * busy / (busy + idle) : 0.0, rate(key + "I", r["bytes_in"]) / 1e6,

@@ -187,6 +187,18 @@ void read_memory(Checker& check, const toml::table& root, segment::ConfigBlock& 
   check.integer(*table, "max_files", block.max_files, 64, 8'000'000);
 }
 
+void read_locks(Checker& check, const toml::table& root, Config& config) {
+  const toml::table* table = check.table(root, "locks");
+  if (table == nullptr) return;
+  check.boolean(*table, "enabled", config.locks_enabled);
+  check.integer(*table, "port", config.locks_port, 0, 65535);
+  check.boolean(*table, "rpcbind", config.locks_rpcbind);
+  check.text(*table, "name", config.locks_name, 255);
+  check.text(*table, "state", config.locks_state, 255);
+  if (!config.locks_state.empty() && config.locks_state[0] != '/')
+    check.defect(table->source(), "state has to be the path of a file, from '/', or empty.");
+}
+
 void read_control(Checker& check, const toml::table& root, Config& config) {
   check.text(root, "segment", config.segment, 64);
   check.text(root, "log_level", config.log_level, 16, {"debug", "info", "warn", "error"});
@@ -206,6 +218,7 @@ void read_control(Checker& check, const toml::table& root, Config& config) {
     check.boolean(*table, "enabled", config.kerberos_enabled);
     check.integer(*table, "port", config.kerberos_port, 0, 65535);
   }
+  read_locks(check, root, config);
 }
 
 void read_class(Checker& check, const toml::table& table, const segment::ConfigBlock& block,
@@ -341,6 +354,10 @@ Config parse(const std::string& text, const std::string& name) {
   read_host_authentication(check, root, config);
   read_upstreams(check, root, config.block);
   read_reverse(check, root, config.block);
+  if (config.locks_enabled && serves_exports_beside_upstreams(config.block))
+    check.defect(root["locks"].node()->source(),
+                 "locks.enabled is for an upstream whose programs include \"nfs3\": add one, or set it to "
+                 "false.");
   check.finish();
   fill_derived(config);
   return config;

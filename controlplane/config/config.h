@@ -47,6 +47,11 @@ struct Config {
   bool mount_rpcbind = true;
   bool kerberos_enabled = false;
   std::uint16_t kerberos_port = 2049;
+  bool locks_enabled = false;
+  std::uint16_t locks_port = 20050;  ///< zero: any
+  bool locks_rpcbind = true;
+  std::string locks_name{};                    ///< caller_name at the upstream; empty: the host's name
+  std::string locks_state{};                   ///< file that locks are recorded in; empty: none
   std::string authentication_method = "none";  ///< of hosts, in version 2
   bool authentication_required = false;
   std::vector<HostEntry> authentication_hosts;

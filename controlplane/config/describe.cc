@@ -95,8 +95,25 @@ void add_flat(std::map<std::string, json>& keys, const std::string& prefix, cons
   }
 }
 
+/// What can be changed without the rest of its upstream: "upstream.name.address".
+bool is_upstream_address(const std::string& key) {
+  return key.starts_with("upstream.") && key.ends_with(".address");
+}
+
+/// Makes a key of its own of each upstream's address.
+void split_upstreams(std::map<std::string, json>& keys) {
+  std::map<std::string, json> addresses;
+  for (auto& [key, value] : keys) {
+    if (!key.starts_with("upstream.") || !value.is_object()) continue;
+    addresses[key + ".address"] = value["address"];
+    value.erase("address");
+  }
+  keys.merge(addresses);
+}
+
 /// Tables and keys whose changes take effect without a restart.
 bool is_live(const std::string& key) {
+  if (is_upstream_address(key)) return true;
   static const char* kLive[] = {"log_level",
                                 "export",
                                 "client_class",
@@ -113,7 +130,16 @@ bool is_live(const std::string& key) {
 /// Whether only the control plane uses the key.
 bool is_control(const std::string& key) {
   return key.rfind("admin.", 0) == 0 || key.rfind("metrics.", 0) == 0 || key.rfind("mount.", 0) == 0 ||
+         key.rfind("locks.", 0) == 0 ||
          (key.rfind("host_authentication.", 0) == 0 && key != "host_authentication.required");
+}
+
+void take_hosts(segment::UpstreamConfig& upstream, const segment::ConfigBlock& next) {
+  for (std::uint32_t i = 0; i < next.upstream_count; ++i) {
+    if (std::string_view(next.upstreams[i].name) != upstream.name) continue;
+    upstream.host_count = next.upstreams[i].host_count;
+    upstream.hosts = next.upstreams[i].hosts;
+  }
 }
 
 }  // namespace
@@ -150,6 +176,12 @@ json describe(const Config& config) {
       {"mount",
        {{"enabled", config.mount_enabled}, {"port", config.mount_port}, {"rpcbind", config.mount_rpcbind}}},
       {"kerberos", {{"enabled", config.kerberos_enabled}, {"port", config.kerberos_port}}},
+      {"locks",
+       {{"enabled", config.locks_enabled},
+        {"port", config.locks_port},
+        {"rpcbind", config.locks_rpcbind},
+        {"name", config.locks_name},
+        {"state", config.locks_state}}},
       {"policy", describe_class(config.classes[0])},
       {"admission",
        {{"max_connections", config.max_connections},
@@ -187,6 +219,7 @@ Changes compare(const Config& running, const Config& next) {
   const auto flat = [](const Config& config) {
     std::map<std::string, json> keys;
     add_flat(keys, "", describe(config));
+    split_upstreams(keys);
     return keys;
   };
   const auto before = flat(running);
@@ -196,6 +229,10 @@ Changes compare(const Config& running, const Config& next) {
     if (const auto at = after.find(key); at == after.end() || at->second != value) names.insert(key);
   for (const auto& [key, value] : after)
     if (before.count(key) == 0) names.insert(key);
+  // Those of an upstream that comes or goes are not changes of their own.
+  std::erase_if(names, [&](const std::string& key) {
+    return is_upstream_address(key) && !(before.count(key) != 0 && after.count(key) != 0);
+  });
   Changes changes;
   for (const std::string& key : names)
     (is_live(key)      ? changes.live
@@ -222,6 +259,8 @@ Config live_part(const Config& running, const Config& next) {
   result.max_connections = next.max_connections;
   result.max_requests_per_second = next.max_requests_per_second;
   result.max_requests_per_second_per_client = next.max_requests_per_second_per_client;
+  for (std::uint32_t i = 0; i < result.block.upstream_count; ++i)
+    take_hosts(result.block.upstreams[i], next.block);
   result.block.exports = next.block.exports;
   result.block.class_count = next.block.class_count;
   result.block.class_names = next.block.class_names;

@@ -5,13 +5,11 @@
 #include <cstring>
 
 #include "controlplane/config/upstreams.h"
+#include "controlplane/config/withheld.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::config {
 namespace {
-
-/// Limited by the memory windows of a device: each call takes two.
-constexpr std::uint32_t kMaxCallsOfAll = 2048;
 
 void read_address(Checker& check, const toml::table& table, const std::string& key, PeerAddress& address) {
   std::string text;
@@ -43,6 +41,7 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
   check.integer(*table, "record_buffers", reverse.record_buffers, 2, 4096);
   check.integer(*table, "item_buffers", reverse.item_buffers, 1, 65536);
   check.integer(*table, "call_timeout_s", reverse.call_timeout_s, 0, 3600);
+  read_withheld(check, *table, reverse.withheld);
   reverse.mount_address = reverse.server;
   read_address(check, *table, "mount_address", reverse.mount_address);
   check.integer(*table, "mount_port", reverse.mount_port, 0, 65535);
@@ -50,8 +49,8 @@ void read_reverse(Checker& check, const toml::table& root, segment::ConfigBlock&
   if (reverse.in_use == 0) return;
   if (reverse.server == PeerAddress{} && block.driver != segment::Driver::Loopback)
     check.defect(table->source(), "server is needed: the address of the RPC-over-RDMA server.");
-  if (reverse.connections * reverse.calls > kMaxCallsOfAll)
-    check.defect(table->source(), "connections times calls is above " + std::to_string(kMaxCallsOfAll) +
+  if (block.calls_to_servers() > kMaxCallsToServers)
+    check.defect(table->source(), "connections times calls is above " + std::to_string(kMaxCallsToServers) +
                                       ": a device has no more memory windows.");
   if (block.all_connections() > segment::kMaxConnections)
     check.defect(table->source(), "connections and transport.max_connections are above " +
@@ -72,26 +71,26 @@ nlohmann::json describe_reverse(const segment::ConfigBlock& block) {
   };
   nlohmann::json allowed = nlohmann::json::array();
   for (std::uint32_t i = 0; i < reverse.allowed_count; ++i) allowed.push_back(to_text(reverse.allowed[i]));
-  return {{"ingress", reverse.in_use != 0 ? "tcp" : "none"},
-          {"listen_address", text(reverse.listen_address)},
-          {"listen_port", reverse.listen_port},
-          {"server", text(reverse.server)},
-          {"server_port", reverse.server_port},
-          {"clients", reverse.clients},
-          {"connections", reverse.connections},
-          {"calls", reverse.calls},
-          {"record_buffers", reverse.record_buffers},
-          {"item_buffers", reverse.item_buffers},
-          {"call_timeout_s", reverse.call_timeout_s},
-          {"mount_address", text(reverse.mount_address)},
-          {"mount_port", reverse.mount_port},
-          {"allowed", allowed}};
+  const nlohmann::json shown = {{"ingress", reverse.in_use != 0 ? "tcp" : "none"},
+                                {"listen_address", text(reverse.listen_address)},
+                                {"listen_port", reverse.listen_port},
+                                {"server", text(reverse.server)},
+                                {"server_port", reverse.server_port},
+                                {"clients", reverse.clients},
+                                {"connections", reverse.connections},
+                                {"calls", reverse.calls},
+                                {"record_buffers", reverse.record_buffers},
+                                {"item_buffers", reverse.item_buffers},
+                                {"call_timeout_s", reverse.call_timeout_s},
+                                {"mount_address", text(reverse.mount_address)},
+                                {"mount_port", reverse.mount_port},
+                                {"allowed", allowed}};
+  return with_withheld(shown, reverse.withheld);
 }
 
 segment::UpstreamConfig mount_of_server(const segment::ReverseConfig& reverse) {
   segment::UpstreamConfig server;
   std::strcpy(server.name, "reverse");
-  server.address = reverse.mount_address;
   server.mount_port = reverse.mount_port;
   server.allowed_count = reverse.allowed_count;
   server.allowed = reverse.allowed;

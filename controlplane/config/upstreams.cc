@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "controlplane/config/withheld.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/ulb/bindings.h"
 #include "dataplane/ulb/nfs3.h"
@@ -67,27 +68,85 @@ void read_routes(Checker& check, const toml::table& table, segment::UpstreamConf
   }
 }
 
+bool is_host(const std::string& text) {
+  segment::AllowedPrefix address;
+  if (text.find('/') == std::string::npos && parse_prefix(text, address)) return true;
+  constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  const bool digits_and_dots =
+      text.find_first_not_of("0123456789.") == std::string::npos;  // a misspelt address
+  return !digits_and_dots && text.size() < segment::kMaxHostBytes &&
+         text.find_first_not_of(std::string(kLetters) + "0123456789.-") == std::string::npos;
+}
+
+/// One host, or a list of them.
+void read_hosts(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
+  const toml::node* const node = check.take(table, "address");
+  const std::string what = "an IPv4 or IPv6 address such as \"192.0.2.10\", or a host name";
+  if (node == nullptr)
+    return check.defect(table.source(), "address is needed: " + what + ", or a list of them.");
+  const toml::array one = node->is_array() ? toml::array{} : toml::array{*node};
+  const toml::array& list = node->is_array() ? *node->as_array() : one;
+  if (list.empty() || list.size() > out.hosts.size())
+    return check.defect(node->source(), "address takes 1 to " + std::to_string(out.hosts.size()) +
+                                            " addresses and host names.");
+  for (const toml::node& item : list) {
+    const auto text = item.value_exact<std::string>();
+    if (!text || !is_host(*text))
+      return check.defect(node->source(), "address has to be " + what + ", or a list of them.");
+    std::memcpy(out.hosts[out.host_count++].data(), text->c_str(), text->size() + 1);
+  }
+}
+
+/// What is given otherwise has other defaults with RDMA: the port of RFC 8267, section 4.1, and a connection for each
+/// client with calls.
+void read_transport(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
+  std::string transport = "tcp";
+  check.text(table, "transport", transport, 16, {"tcp", "rdma"});
+  if (transport != "rdma") return;
+  out.transport = segment::Transport::Rdma;
+  out.port = 20049;
+  out.connections = 16;
+  if (out.host_count > 1)
+    check.defect(table.source(), "an upstream with transport = \"rdma\" has one address, not a list.");
+  for (const char* const key : {"max_calls", "privileged_port"})
+    if (table.contains(key))
+      check.defect(table.source(), std::string(key) + " is for an upstream over TCP: remove it.");
+}
+
 void read_upstream(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
   std::string name;
   check.text(table, "name", name, segment::kMaxNameBytes - 1);
   if (name.empty() || name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") != std::string::npos)
     check.defect(table.source(), "name is needed, of small letters, digits, '-' and '_'.");
   std::memcpy(out.name, name.c_str(), name.size() + 1);
-  std::string address;
-  check.text(table, "address", address, 64);
-  segment::AllowedPrefix parsed;
-  if (address.empty() || address.find('/') != std::string::npos || !parse_prefix(address, parsed))
-    check.defect(table.source(), "address is needed: an IPv4 or IPv6 address such as \"192.0.2.10\".");
-  out.address = parsed.address;
+  read_hosts(check, table, out);
+  read_transport(check, table, out);
   check.integer(table, "port", out.port, 1, 65535);
   check.integer(table, "connections", out.connections, 1, 64);
   check.integer(table, "max_calls", out.max_calls, 16, 65536);
   out.max_calls = std::bit_ceil(out.max_calls);
   check.integer(table, "call_timeout_s", out.call_timeout_s, 0, 3600);
   check.boolean(table, "privileged_port", out.privileged_port);
+  read_withheld(check, table, out.withheld);
   check.integer(table, "mount_port", out.mount_port, 0, 65535);
   out.allowed_count = read_prefixes(check, table, "clients", out.allowed);
   read_routes(check, table, out);
+}
+
+/// What all RDMA upstreams need together.
+void check_rdma(Checker& check, const toml::node& node, const segment::ConfigBlock& block) {
+  const std::uint32_t connections = block.connections_to_servers();
+  if (connections == 0) return;
+  if (block.driver == segment::Driver::Loopback)
+    check.defect(node.source(),
+                 "the loopback driver reaches no server: transport = \"rdma\" wants another driver.");
+  if (block.calls_to_servers() > kMaxCallsToServers)
+    check.defect(node.source(), "connections to RDMA upstreams times transport.credits is above " +
+                                    std::to_string(kMaxCallsToServers) +
+                                    ": a device has no more memory windows.");
+  if (block.all_connections() > segment::kMaxConnections)
+    check.defect(node.source(), "connections to RDMA upstreams and transport.max_connections are above " +
+                                    std::to_string(segment::kMaxConnections) + " together.");
 }
 
 }  // namespace
@@ -120,6 +179,7 @@ void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBloc
     }
     block.upstreams[block.upstream_count++] = entry;
   }
+  check_rdma(check, *node, block);
   if (!serves_exports_beside_upstreams(block)) {
     if (root.contains("export"))
       check.defect(node->source(), "an upstream has nfs3, and so has [[export]]: remove one of them.");
@@ -148,18 +208,22 @@ nlohmann::json describe_upstreams(const segment::ConfigBlock& block) {
     const segment::UpstreamConfig& entry = block.upstreams[i];
     nlohmann::json programs = nlohmann::json::array();
     for (std::uint32_t r = 0; r < entry.route_count; ++r) programs.push_back(to_text(entry.routes[r]));
+    nlohmann::json hosts = nlohmann::json::array();
+    for (std::uint32_t h = 0; h < entry.host_count; ++h) hosts.push_back(entry.hosts[h].data());
     nlohmann::json clients = nlohmann::json::array();
     for (std::uint32_t a = 0; a < entry.allowed_count; ++a) clients.push_back(to_text(entry.allowed[a]));
-    list.push_back({{"name", entry.name},
-                    {"address", to_string(entry.address)},
-                    {"port", entry.port},
-                    {"programs", programs},
-                    {"connections", entry.connections},
-                    {"max_calls", entry.max_calls},
-                    {"call_timeout_s", entry.call_timeout_s},
-                    {"privileged_port", entry.privileged_port != 0},
-                    {"mount_port", entry.mount_port},
-                    {"clients", clients}});
+    const nlohmann::json shown = {{"name", entry.name},
+                                  {"address", hosts},
+                                  {"transport", entry.transport == segment::Transport::Rdma ? "rdma" : "tcp"},
+                                  {"port", entry.port},
+                                  {"programs", programs},
+                                  {"connections", entry.connections},
+                                  {"max_calls", entry.max_calls},
+                                  {"call_timeout_s", entry.call_timeout_s},
+                                  {"privileged_port", entry.privileged_port != 0},
+                                  {"mount_port", entry.mount_port},
+                                  {"clients", clients}};
+    list.push_back(with_withheld(shown, entry.withheld));
   }
   return list;
 }

@@ -10,6 +10,9 @@
 
 namespace sluice::config {
 
+/// At RPC-over-RDMA servers, limited by the memory windows of a device: each call takes two.
+inline constexpr std::uint32_t kMaxCallsToServers = 2048;
+
 /// Reads all of them into `block`. Defects go to `check`.
 void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBlock& block);
 /// The upstream that `route` is forwarded to; null when there is none. Points into `block`.

@@ -5,7 +5,6 @@
 #include <array>
 
 #include "controlplane/mount/exports.h"
-#include "dataplane/tcp/sockets.h"
 
 namespace sluice::kerberos {
 namespace {
@@ -16,19 +15,21 @@ constexpr std::uint32_t kNullProcedure = 0;
 /// Of any reply that is made here.
 constexpr std::size_t kShortReplyBytes = rpc::kMinReplyBytes + 2 * xdr::kUnit;
 
+/// Contexts are established over TCP, as Linux's clients do it, also with a server that is reached by RDMA.
+std::uint16_t context_port(const segment::UpstreamConfig& upstream) {
+  constexpr std::uint16_t kNfsPort = 2049;
+  return upstream.transport == segment::Transport::Rdma ? kNfsPort
+                                                        : static_cast<std::uint16_t>(upstream.port);
+}
+
 }  // namespace
 
-ContextRelay::ContextRelay(const segment::ConfigBlock& block, mount::MountStatistics& statistics)
-    : statistics_(statistics) {
-  for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
-    auto& upstream = upstreams_.emplace_back(std::make_unique<Upstream>());
-    upstream->config = block.upstreams[i];
-    mount::Server server{
-        .address = {}, .address_bytes = 0, .privileged_port = upstream->config.privileged_port != 0};
-    server.address_bytes = tcp::socket_address(
-        upstream->config.address, static_cast<std::uint16_t>(upstream->config.port), server.address);
-    upstream->link.set_server(server);
-  }
+ContextRelay::ContextRelay(const segment::ConfigBlock& block,
+                           const segment::SharedUpstreamAddresses& addresses,
+                           mount::MountStatistics& statistics)
+    : addresses_(addresses), statistics_(statistics) {
+  for (std::uint32_t i = 0; i < block.upstream_count; ++i)
+    upstreams_.emplace_back(std::make_unique<Upstream>())->config = block.upstreams[i];
 }
 
 ContextRelay::Route ContextRelay::route(std::uint32_t program, std::uint32_t version) const {
@@ -93,6 +94,9 @@ bool ContextRelay::answer(std::span<const std::byte> call, const mount::Asker& a
 void ContextRelay::pass_on(Upstream& upstream, std::span<const std::byte> call, rpc::Xid xid,
                            const mount::Asker& asker, const Reply& reply) {
   count(statistics_.questions);
+  const segment::UpstreamConfig& config = upstream.config;
+  if (const auto address = segment::answering_address(addresses_, config.name))  // else the link goes nowhere
+    upstream.link.set_server(mount::server_at(*address, context_port(config), config.privileged_port != 0));
   upstream.link.pass_on(call, asker.now_ns, asker.now_ns + kAnswerNs,
                         [this, xid, reply](mount::Failure failure, std::span<const std::byte> message) {
                           if (failure != mount::Failure::None) {

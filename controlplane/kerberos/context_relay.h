@@ -22,6 +22,7 @@
 #include "controlplane/mount/statistics.h"
 #include "dataplane/rpc/message.h"
 #include "dataplane/segment/config_block.h"
+#include "dataplane/segment/upstream_addresses.h"
 
 namespace sluice::kerberos {
 
@@ -32,8 +33,9 @@ inline constexpr std::uint64_t kAnswerNs = 20'000'000'000;
 
 class ContextRelay final : public mount::CallHandler {
  public:
-  /// For the upstreams of `block`. `statistics` outlives it.
-  ContextRelay(const segment::ConfigBlock& block, mount::MountStatistics& statistics);
+  /// For the upstreams of `block`. The others outlive it.
+  ContextRelay(const segment::ConfigBlock& block, const segment::SharedUpstreamAddresses& addresses,
+               mount::MountStatistics& statistics);
 
   bool answer(std::span<const std::byte> call, const mount::Asker& asker, std::size_t max_reply_bytes,
               const Reply& reply) override;
@@ -58,6 +60,7 @@ class ContextRelay final : public mount::CallHandler {
   void pass_on(Upstream& upstream, std::span<const std::byte> call, rpc::Xid xid, const mount::Asker& asker,
                const Reply& reply);
 
+  const segment::SharedUpstreamAddresses& addresses_;
   std::vector<std::unique_ptr<Upstream>> upstreams_;
   mount::MountStatistics& statistics_;
 };

@@ -4,8 +4,9 @@
 namespace sluice::kerberos {
 
 ContextService::ContextService(std::uint16_t port, const segment::ConfigBlock& block,
+                               const segment::SharedUpstreamAddresses& addresses,
                                mount::MountStatistics& statistics)
-    : relay_(block, statistics),
+    : relay_(block, addresses, statistics),
       sockets_(port, mount::Sockets::Transports::Tcp, "Kerberos contexts",
                "a server of this host has the port; clients come to 2049 and to no other. Set kerberos.port "
                "to another one only behind an address translation, or kerberos.enabled = false."),
@@ -21,7 +22,8 @@ void ContextService::turn(const mount::PollSet& set, std::uint64_t now_ns) {
   clients_.turn(set, now_ns);
 }
 
-ContextServer::ContextServer(std::uint16_t port, const segment::ConfigBlock& block)
-    : service_(port, block, statistics_), thread_(service_) {}
+ContextServer::ContextServer(std::uint16_t port, const segment::ConfigBlock& block,
+                             const segment::SharedUpstreamAddresses& addresses)
+    : service_(port, block, addresses, statistics_), thread_(service_) {}
 
 }  // namespace sluice::kerberos

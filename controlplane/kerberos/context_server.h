@@ -16,8 +16,9 @@ namespace sluice::kerberos {
 
 class ContextService final : public mount::PolledService {
  public:
-  /// Binds `port`; zero: any that is free. Throws SetupError. `statistics` outlives it.
-  ContextService(std::uint16_t port, const segment::ConfigBlock& block, mount::MountStatistics& statistics);
+  /// Binds `port`; zero: any that is free. Throws SetupError. `addresses` and `statistics` outlive it.
+  ContextService(std::uint16_t port, const segment::ConfigBlock& block,
+                 const segment::SharedUpstreamAddresses& addresses, mount::MountStatistics& statistics);
 
   std::uint16_t port() const { return sockets_.port(); }
   void prepare(mount::PollSet& set) override;
@@ -31,8 +32,9 @@ class ContextService final : public mount::PolledService {
 
 class ContextServer {
  public:
-  /// Binds `port` and starts the thread. Throws SetupError when the port is taken.
-  ContextServer(std::uint16_t port, const segment::ConfigBlock& block);
+  /// Binds `port` and starts the thread. `addresses` outlive it. Throws SetupError when the port is taken.
+  ContextServer(std::uint16_t port, const segment::ConfigBlock& block,
+                const segment::SharedUpstreamAddresses& addresses);
 
   std::uint16_t port() const { return service_.port(); }
   const mount::MountStatistics& statistics() const { return statistics_; }

@@ -11,7 +11,6 @@
 #include <span>
 #include <vector>
 
-#include "controlplane/mount/tcp_clients.h"
 #include "dataplane/tcp/sockets.h"
 
 namespace sluice::mount {
@@ -25,6 +24,7 @@ struct Route {
   socklen_t peer_bytes = 0;
   alignas(cmsghdr) std::array<char, kControlBytes> control{};
   std::size_t control_bytes = 0;
+  PeerAddress local{};  ///< that the call went to
 };
 
 template <typename Info>
@@ -44,12 +44,15 @@ void read_control(msghdr& message, Route& route) {
       in_pktinfo info;
       std::memcpy(&info, CMSG_DATA(head), sizeof info);
       info.ipi_ifindex = 0;  // the way back may be another
+      const auto* to = reinterpret_cast<const std::uint8_t*>(&info.ipi_addr);
+      route.local = PeerAddress::from_ipv4(to[0], to[1], to[2], to[3]);
       return set_control(route, IPPROTO_IP, IP_PKTINFO, info);
     }
     if (head->cmsg_level == IPPROTO_IPV6 && head->cmsg_type == IPV6_PKTINFO) {
       in6_pktinfo info;
       std::memcpy(&info, CMSG_DATA(head), sizeof info);
       if (!IN6_IS_ADDR_LINKLOCAL(&info.ipi6_addr)) info.ipi6_ifindex = 0;
+      std::memcpy(route.local.bytes.data(), &info.ipi6_addr, sizeof info.ipi6_addr);
       return set_control(route, IPPROTO_IPV6, IPV6_PKTINFO, info);
     }
   }
@@ -88,7 +91,7 @@ void Datagrams::turn(const PollSet& set, std::uint64_t now_ns) {
 }
 
 bool Datagrams::receive(std::uint64_t now_ns) {
-  std::array<std::byte, kMaxCallBytes> room;
+  std::array<std::byte, kMaxDatagramCallBytes> room;
   Route route;
   alignas(cmsghdr) std::array<char, 2 * kControlBytes> control{};
   iovec data{room.data(), room.size()};
@@ -103,7 +106,8 @@ bool Datagrams::receive(std::uint64_t now_ns) {
   if (bytes < 0) return false;
   route.peer_bytes = message.msg_namelen;
   read_control(message, route);
-  const Asker asker{.address = tcp::peer_address(route.peer), .now_ns = now_ns, .connected = false};
+  const Asker asker{
+      .address = tcp::peer_address(route.peer), .now_ns = now_ns, .connected = false, .local = route.local};
   handler_.answer(
       std::span(room).first(static_cast<std::size_t>(bytes)), asker, kMaxDatagramBytes,
       [socket = socket_, route](std::span<const std::byte> reply) { send(socket, route, reply); });

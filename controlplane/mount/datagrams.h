@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of MOUNT over UDP. A reply leaves from the address that the call was sent to. One thread, MOUNT's.
+// Calls over UDP. A reply leaves from the address that the call was sent to. One thread, the service's.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,8 @@ namespace sluice::mount {
 
 /// Longest reply. Who wants a longer list has TCP.
 inline constexpr std::size_t kMaxDatagramBytes = 8192;
+/// Longest call: what is longer is cut off, and then has a defect.
+inline constexpr std::size_t kMaxDatagramCallBytes = 8192;
 inline constexpr int kDatagramsPerTurn = 16;
 
 class Datagrams {

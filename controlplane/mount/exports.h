@@ -29,6 +29,7 @@ struct Asker {
   PeerAddress address;
   std::uint64_t now_ns = 0;  ///< monotonic
   bool connected = true;     ///< false: by a datagram, whose source address anybody can write
+  PeerAddress local{};       ///< address of ours that the call came to; zero: not known
 };
 
 class Exports {

@@ -33,8 +33,8 @@ const Registration* find(const std::vector<Registration>& known, const Registrat
 }  // namespace
 
 Registrar::Registrar(std::vector<Registration> own, const std::string& socket_path,
-                     MountStatistics& statistics)
-    : own_(std::move(own)), statistics_(statistics) {
+                     MountStatistics& statistics, ServiceName service)
+    : own_(std::move(own)), statistics_(statistics), service_(std::move(service)) {
   rpcbind_.set_server(unix_server(socket_path));
 }
 
@@ -136,17 +136,14 @@ void Registrar::settle(Outcome outcome) {
   next_ns_ = now_ns_ + kRegisterAgainNs;
   if (std::exchange(outcome_, outcome) == outcome) return;
   if (outcome == Outcome::Registered)
-    spdlog::info("MOUNT is registered with rpcbind");
+    spdlog::info("{} is registered with rpcbind", service_.name);
   else if (outcome == Outcome::NoRpcbind)
-    spdlog::info("MOUNT is not registered: no rpcbind answers on this host");
+    spdlog::info("{} is not registered: no rpcbind answers on this host", service_.name);
   else if (!foreign_.empty())
-    spdlog::warn(
-        "rpcbind has another MOUNT server ({}), which stays registered: clients that ask rpcbind come to "
-        "that. If "
-        "it is gone, 'rpcinfo -d 100005 3' removes it",
-        foreign_);
+    spdlog::warn("rpcbind has another {} server ({}), which stays registered: {}", service_.name, foreign_,
+                 service_.if_other);
   else
-    spdlog::warn("rpcbind refuses to register MOUNT");
+    spdlog::warn("rpcbind refuses to register {}", service_.name);
 }
 
 }  // namespace sluice::mount

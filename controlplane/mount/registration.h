@@ -4,7 +4,7 @@
 // server stays. At the end only what names us is withdrawn. Asked again from time to time: rpcbind may start
 // later than we do, forget, or become free.
 //
-// One thread, MOUNT's.
+// One thread, its service's.
 #pragma once
 
 #include <string>
@@ -22,10 +22,19 @@ inline constexpr std::uint64_t kRegistrationNs = 5'000'000'000;  ///< for each o
 inline constexpr std::uint64_t kRegisterAgainNs = 60'000'000'000;
 inline constexpr std::uint64_t kWithdrawNs = 1'000'000'000;  ///< in all; rpcbind may hang
 
+/// Words for the log.
+struct ServiceName {
+  std::string name;      ///< such as "MOUNT"
+  std::string if_other;  ///< what it means that rpcbind has another server, and what to do
+};
+inline const ServiceName kMountName{
+    "MOUNT", "clients that ask rpcbind come to that. If it is gone, 'rpcinfo -d 100005 3' removes it"};
+
 class Registrar {
  public:
   /// Universal addresses by netid; rpcbind's socket. `statistics` outlives it.
-  Registrar(std::vector<Registration> own, const std::string& socket_path, MountStatistics& statistics);
+  Registrar(std::vector<Registration> own, const std::string& socket_path, MountStatistics& statistics,
+            ServiceName service = kMountName);
 
   void prepare(PollSet& set);
   void turn(const PollSet& set, std::uint64_t now_ns);
@@ -52,6 +61,7 @@ class Registrar {
 
   const std::vector<Registration> own_;
   MountStatistics& statistics_;
+  const ServiceName service_;
   RpcLink rpcbind_;
   State state_ = State::Resting;
   Outcome outcome_ = Outcome::Unknown;

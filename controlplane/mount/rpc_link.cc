@@ -48,12 +48,19 @@ int open_socket(const Server& server) {
   if (server.address.ss_family == AF_UNIX)
     fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   else
-    fd = tcp::connecting_socket(server.address.ss_family, server.privileged_port, tcp::kPeerTimeoutMs);
+    fd = tcp::connecting_socket(server.address.ss_family, server.privileged_port, tcp::kPeerTimeoutMs,
+                                server.from ? &*server.from : nullptr);
   if (fd >= 0) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   return fd;
 }
 
 }  // namespace
+
+Server server_at(const PeerAddress& address, std::uint16_t port, bool privileged_port) {
+  Server server{.address = {}, .address_bytes = 0, .privileged_port = privileged_port};
+  server.address_bytes = tcp::socket_address(address, port, server.address);
+  return server;
+}
 
 const char* to_string(Failure failure) {
   switch (failure) {
@@ -62,6 +69,8 @@ const char* to_string(Failure failure) {
     case Failure::NoPrivilegedPort:
       return "wants a port below 1024, of which none can be had: the control plane needs "
              "CAP_NET_BIND_SERVICE";
+    case Failure::Unresolved:
+      return "has no address, as its name cannot be resolved";
     case Failure::Unreachable:
       return "cannot be reached";
     case Failure::Lost:
@@ -77,7 +86,10 @@ const char* to_string(Failure failure) {
 void RpcLink::set_server(const Server& server) {
   const bool same = server.address_bytes == server_.address_bytes &&
                     std::memcmp(&server.address, &server_.address, sizeof server.address) == 0;
-  if (!same) close();
+  if (!same) {
+    close();
+    next_open_ns_ = 0;
+  }
   server_ = server;
 }
 

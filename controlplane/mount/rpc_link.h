@@ -12,10 +12,12 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "controlplane/mount/poll_set.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/xdr/cursor.h"
 
@@ -34,8 +36,11 @@ inline constexpr std::uint64_t kReopenNs = 500'000'000;
 struct Server {
   sockaddr_storage address{};
   socklen_t address_bytes = 0;
-  bool privileged_port = false;  ///< connect from a port below 1024
+  bool privileged_port = false;       ///< connect from a port below 1024
+  std::optional<PeerAddress> from{};  ///< connect from this address of the host; none: from any
 };
+
+Server server_at(const PeerAddress& address, std::uint16_t port, bool privileged_port);
 
 struct Procedure {
   std::uint32_t program = 0;
@@ -46,6 +51,7 @@ struct Procedure {
 enum class Failure : std::uint8_t {
   None,
   NoPrivilegedPort,  ///< this process may not use ports below 1024, or all are taken
+  Unresolved,        ///< its name
   Unreachable,
   Lost,      ///< the connection ended before the reply, twice
   TimedOut,  ///< no reply by the deadline

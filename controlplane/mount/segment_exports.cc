@@ -5,7 +5,7 @@ namespace sluice::mount {
 
 void SegmentExports::list(const Asker& asker, OnList done) {
   std::vector<std::string> paths;
-  if (const auto published = layout_.config.read())
+  if (const auto published = layout_.config.read_copy())
     for (const segment::ExportConfig& entry : published->exports)
       if (entry.in_use != 0 && allowed(entry.allowed, entry.allowed_count, asker.address))
         paths.emplace_back(entry.path);
@@ -17,7 +17,7 @@ void SegmentExports::mount(const std::string& path, const Asker& asker, OnMount 
 }
 
 MountAnswer SegmentExports::answer(const std::string& path, const PeerAddress& client) {
-  const auto published = layout_.config.read();
+  const auto published = layout_.config.read_copy();
   if (!published) return {MountStatus::ServerFault, {}};
   for (std::uint32_t i = 0; i < published->exports.size(); ++i) {
     const segment::ExportConfig& entry = published->exports[i];

@@ -87,6 +87,7 @@ void TcpClients::accept(int listener, std::uint64_t now_ns) {
     client->number = ++last_number_;
     client->fd = fd;
     client->address = address;
+    client->local = tcp::local_address(fd);
     client->idle_since_ns = now_ns;
   }
 }
@@ -163,7 +164,7 @@ void TcpClients::take_calls(Client& client, std::uint64_t now_ns) {
 
 void TcpClients::take_call(Client& client, std::uint64_t now_ns) {
   ++client.waiting;
-  const Asker asker{.address = client.address, .now_ns = now_ns, .connected = true};
+  const Asker asker{.address = client.address, .now_ns = now_ns, .connected = true, .local = client.local};
   const std::uint64_t number = client.number;
   const bool called =
       handler_.answer(client.stream.record(), asker, kMaxReplyBytes,

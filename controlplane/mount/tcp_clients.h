@@ -51,6 +51,7 @@ class TcpClients {
     std::uint64_t number = 0;
     int fd = -1;
     PeerAddress address;
+    PeerAddress local;
     std::size_t place = PollSet::kNowhere;
     std::size_t waiting = 0;  ///< calls without a reply
     bool more = false;        ///< there may be another call in the buffer

@@ -9,23 +9,25 @@
 #include <utility>
 
 #include "controlplane/mount/network.h"
-#include "dataplane/tcp/sockets.h"
 
 namespace sluice::mount {
-namespace {
 
-Server server_at(const PeerAddress& address, std::uint16_t port, bool privileged_port) {
-  Server server{.address = {}, .address_bytes = 0, .privileged_port = privileged_port};
-  server.address_bytes = tcp::socket_address(address, port, server.address);
-  return server;
-}
+UpstreamExports::UpstreamExports(const segment::UpstreamConfig& upstream, Where where,
+                                 MountStatistics& statistics, std::uint16_t rpcbind_port)
+    : upstream_(upstream),
+      where_(std::move(where)),
+      statistics_(statistics),
+      rpcbind_port_(rpcbind_port),
+      port_(static_cast<std::uint16_t>(upstream.mount_port)) {}
 
-}  // namespace
-
-UpstreamExports::UpstreamExports(const segment::UpstreamConfig& upstream, MountStatistics& statistics,
-                                 std::uint16_t rpcbind_port)
-    : upstream_(upstream), statistics_(statistics), port_(static_cast<std::uint16_t>(upstream.mount_port)) {
-  rpcbind_.set_server(server_at(upstream_.address, rpcbind_port, false));
+/// False: there is none yet.
+bool UpstreamExports::find_address() {
+  const auto address = where_();
+  if (!address || *address == address_) return address.has_value();
+  address_ = *address;
+  if (upstream_.mount_port == 0) port_ = 0;
+  rpcbind_.set_server(server_at(address_, rpcbind_port_, false));
+  return true;
 }
 
 void UpstreamExports::mount(const std::string& path, const Asker& asker, OnMount done) {
@@ -54,6 +56,11 @@ void UpstreamExports::ask(const Subject& subject, const Asker& asker,
   }
   if (!room_for(asker)) {
     count(statistics_.questions_refused);
+    return done(nullptr);
+  }
+  if (!find_address()) {
+    count(statistics_.questions_failed);
+    report(Failure::Unresolved);
     return done(nullptr);
   }
   const auto [at, first] = questions_.try_emplace(subject);
@@ -95,7 +102,7 @@ void UpstreamExports::find_port(const Subject& subject) {
   if (std::exchange(finding_port_, true)) return;
   std::array<std::byte, 64> room;
   xdr::Writer arguments(room);
-  const bool four = is_mapped_ipv4(upstream_.address);
+  const bool four = is_mapped_ipv4(address_);
   if (four)
     arguments.words(kMountProgram, kMountVersion, IPPROTO_TCP, 0);
   else
@@ -109,7 +116,7 @@ void UpstreamExports::port_found(Failure failure, xdr::Reader results) {
   port_ = 0;
   if (failure == Failure::None) {
     const std::uint32_t port =
-        is_mapped_ipv4(upstream_.address) ? results.u32() : port_of_universal(results.string(kMaxName));
+        is_mapped_ipv4(address_) ? results.u32() : port_of_universal(results.string(kMaxName));
     if (results.ok() && port <= 65535) port_ = static_cast<std::uint16_t>(port);
     if (port_ == 0) failure = Failure::Unreachable;  // it has no MOUNT server
   }
@@ -127,7 +134,7 @@ void UpstreamExports::port_found(Failure failure, xdr::Reader results) {
 void UpstreamExports::send(const Subject& subject) {
   const auto at = questions_.find(subject);
   if (at == questions_.end()) return;
-  mount_.set_server(server_at(upstream_.address, port_, upstream_.privileged_port != 0));
+  mount_.set_server(server_at(address_, port_, upstream_.privileged_port != 0));
   std::array<std::byte, xdr::kUnit + xdr::padded(kMaxPath)> room;
   xdr::Writer arguments(room);
   if (!subject.list) arguments.string(subject.path);

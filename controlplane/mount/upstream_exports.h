@@ -9,7 +9,9 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -37,8 +39,10 @@ inline constexpr std::size_t kMaxWaitingDatagrams = 128;
 
 class UpstreamExports final : public Exports {
  public:
+  /// Address of the upstream; none: not known yet.
+  using Where = std::function<std::optional<PeerAddress>()>;
   /// `statistics` outlives it. `rpcbind_port`: of the upstream's rpcbind; another one in tests.
-  UpstreamExports(const segment::UpstreamConfig& upstream, MountStatistics& statistics,
+  UpstreamExports(const segment::UpstreamConfig& upstream, Where where, MountStatistics& statistics,
                   std::uint16_t rpcbind_port = kRpcbindPort);
   void mount(const std::string& path, const Asker& asker, OnMount done) override;
   void list(const Asker& asker, OnList done) override;
@@ -75,6 +79,7 @@ class UpstreamExports final : public Exports {
   void ask(const Subject& subject, const Asker& asker, std::function<void(const Answer*)> done);
   bool room_for(const Asker& asker) const;
   const Answer* remembered(const Subject& subject, std::uint64_t now_ns) const;
+  bool find_address();
   void find_port(const Subject& subject);
   void port_found(Failure failure, xdr::Reader results);
   void send(const Subject& subject);
@@ -84,10 +89,13 @@ class UpstreamExports final : public Exports {
   void report(Failure failure);
 
   const segment::UpstreamConfig upstream_;
+  const Where where_;
   MountStatistics& statistics_;
   RpcLink rpcbind_;
   RpcLink mount_;
   std::uint64_t now_ns_ = 0;
+  const std::uint16_t rpcbind_port_;
+  PeerAddress address_{};
   std::uint16_t port_ = 0;  ///< zero: not known
   std::uint64_t port_until_ns_ = PollSet::kNever;
   bool finding_port_ = false;

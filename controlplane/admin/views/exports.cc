@@ -20,7 +20,7 @@ nlohmann::json hosts_of(const segment::ExportConfig& entry) {
 
 nlohmann::json exports(const segment::Layout& layout) {
   nlohmann::json list = nlohmann::json::array();
-  const auto config = layout.config.read();
+  const auto config = layout.config.read_copy();
   for (std::size_t i = 0; i < layout.exports.size(); ++i) {
     const auto info = layout.exports[i].read();
     if (!info || info->in_use == 0) continue;

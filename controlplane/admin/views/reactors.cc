@@ -50,8 +50,8 @@ nlohmann::json reactors(const segment::Layout& layout, const segment::ConfigBloc
                     {"cpu", info->cpu},
                     {"numa_node", info->numa_node},
                     {"connections", info->connections},
-                    {"polls_busy", counters["polls_busy"]},
-                    {"polls_idle", counters["polls_idle"]},
+                    {"busy_ns", counters["busy_ns"]},
+                    {"idle_ns", counters["idle_ns"]},
                     {"calls", counters["calls_received"]},
                     {"bytes_in", counters["inline_bytes_received"].get<std::uint64_t>() +
                                      counters["rdma_read_bytes"].get<std::uint64_t>()},

@@ -78,6 +78,30 @@ const char* state_of(const Sum& sum) {
   return sum.connecting > 0 ? "unreachable" : "idle";
 }
 
+bool in_use(const segment::Layout& layout, const segment::ConfigBlock& config, std::uint32_t number,
+            const PeerAddress& address) {
+  for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
+    if (layout.reactors[reactor].upstreams[number].address.read() == address) return true;
+  return false;
+}
+
+/// In order of preference; empty: none of its names has been resolved.
+json addresses_of(const segment::Layout& layout, const segment::ConfigBlock& config, std::uint32_t number) {
+  json shown = json::array();
+  const auto table = layout.upstream_addresses.read();
+  const auto* const list = table ? segment::addresses_of(*table, config.upstreams[number].name) : nullptr;
+  if (list == nullptr) return shown;
+  for (std::uint32_t i = 0; i < list->count; ++i) {
+    const segment::UpstreamAddress& entry = list->addresses[i];
+    shown.push_back({{"address", to_string(entry.address)},
+                     {"in_use", in_use(layout, config, number, entry.address)},
+                     {"answers", entry.answers > 0                       ? "yes"
+                                 : entry.failures >= segment::kBadChecks ? "no"
+                                                                         : "unknown"}});
+  }
+  return shown;
+}
+
 }  // namespace
 
 json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config) {
@@ -92,7 +116,7 @@ json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config
     using Counter = segment::UpstreamCounter;
     list.push_back(
         {{"name", upstream.name},
-         {"address", to_string(upstream.address)},
+         {"addresses", addresses_of(layout, config, i)},
          {"port", upstream.port},
          {"state", state_of(sum)},
          {"connections", sum.connections},

@@ -16,8 +16,11 @@
 namespace sluice {
 namespace {
 
+const std::string kOverRdma =
+    "[device]\ndriver = \"verbs\"\n[[upstream]]\nname = \"u\"\ntransport = \"rdma\"\nprograms = [\"nfs4\"]\n";
+
 TEST(Config, every_defect_is_named_with_file_and_line) {
-  const std::pair<const char*, const char*> cases[] = {
+  const std::pair<std::string, const char*> cases[] = {
       {"segmnt = \"x\"", "f:1: unknown key 'segmnt'"},
       {"\n[transport]\ncredits = 0", "f:3: credits has to be a whole number from 1 to 1024"},
       {"[transport]\ncredits = \"many\"", "f:2: credits has to be"},
@@ -31,6 +34,9 @@ TEST(Config, every_defect_is_named_with_file_and_line) {
       {"transport = 3", "f:1: transport has to be a table"},
       {"[transport\n", "f:1: "},
       {"[device]\ndriver = \"magic\"", "f:2: driver has to be one of"},
+      {"\n[locks]\nenabled = true", "f:2: locks.enabled is for an upstream whose programs include \"nfs3\""},
+      {"[locks]\nstate = \"locks\"", "f:1: state has to be the path of a file, from '/', or empty."},
+      {"[locks]\nport = 65536", "f:2: port has to be a whole number from 0 to 65535"},
   };
   for (const auto& [text, expected] : cases) {
     try {
@@ -67,7 +73,7 @@ TEST(Config, no_key_takes_a_value_of_another_kind) {
   const auto wrong_values = [](const nlohmann::json& right) -> std::vector<std::string> {
     if (right.is_boolean()) return {"1", "\"true\"", "[]", "{}"};
     if (right.is_number()) return {"-1", "1.5", "\"3\"", "true", "[1]", "99999999999999"};
-    if (right.is_array()) return {"3", "\"x\"", "[true]", "[\"not an address\"]", "true"};
+    if (right.is_array()) return {"3", "\"not an address\"", "[true]", "[\"not an address\"]", "true"};
     return {"3", "true", "[]", '"' + std::string(600, 'x') + '"'};
   };
   std::size_t tried = 0;
@@ -128,7 +134,7 @@ TEST(Config, an_export_takes_hosts_that_can_show_their_names) {
 }
 
 TEST(Config, what_contradicts_itself_is_refused) {
-  const std::pair<const char*, const char*> cases[] = {
+  const std::pair<std::string, const char*> cases[] = {
       {"[policy]\nmin_credits = 9\nmax_credits = 3\n", "min_credits is above max_credits"},
       {"[transport]\ncredits = 8\n[policy]\nmax_credits = 9\n",
        "max_credits has to be a whole number from 1 to 8"},
@@ -168,15 +174,28 @@ TEST(Config, what_contradicts_itself_is_refused) {
        "a list of at most 16 names"},
       {"[[host_authentication.host]]\nname = \"sluice\"\nkey_files = [\"/k\"]\n", "has our own name"},
       {"[[upstream]]\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n", "name is needed"},
+      {"[[upstream]]\nname = \"u\"\ntransport = \"rdma\"\naddress = \"::1\"\nprograms = [\"nfs4\"]\n",
+       "the loopback driver reaches no server"},
+      {kOverRdma + "address = [\"::1\", \"::2\"]\n", "has one address"},
+      {kOverRdma + "address = \"::1\"\nmax_calls = 16\n", "max_calls is for an upstream over TCP"},
+      {kOverRdma + "address = \"::1\"\nprivileged_port = true\n",
+       "privileged_port is for an upstream over TCP"},
+      {kOverRdma + "address = \"::1\"\nconnections = 64\n", "a device has no more memory windows"},
       {"[[upstream]]\nname = \"u\"\nprograms = [\"nfs4\"]\n", "address is needed"},
       {"[[upstream]]\nname = \"u\"\naddress = \"192.0.2.0/24\"\nprograms = [\"nfs4\"]\n",
-       "address is needed"},
+       "address has to be an IPv4 or IPv6 address such as \"192.0.2.10\", or a host name, or a list of "
+       "them."},
+      {"[[upstream]]\nname = \"u\"\naddress = \"192.0.2.256\"\nprograms = [\"nfs4\"]\n", "address has to be"},
+      {"[[upstream]]\nname = \"u\"\naddress = \"nas_1\"\nprograms = [\"nfs4\"]\n", "address has to be"},
+      {"[[upstream]]\nname = \"u\"\naddress = [\"nas\", 7]\nprograms = [\"nfs4\"]\n", "address has to be"},
+      {"[[upstream]]\nname = \"u\"\naddress = []\nprograms = [\"nfs4\"]\n", "address takes 1 to 8"},
       {"[[upstream]]\nname = \"u\"\naddress = \"192.0.2.1\"\n", "programs is needed"},
       {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs5\"]\n", "programs takes \"nfs2\""},
       {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs4\", \"100003.4\"]\n",
        "has 100003.4 already"},
       {"[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\n[[export]]\npath = \"/a\"\n",
        "remove one of them"},
+      {"[reverse]\ningress = \"tcp\"\nserver = \"::1\"\npnfs = \"no\"\n", "pnfs has to be"},
       {"[reverse]\ningress = \"tcp\"\nserver = \"192.0.2.0/24\"\n",
        "server has to be an IPv4 or IPv6 address"},
       {"[reverse]\ningress = \"tcp\"\nconnections = 64\ncalls = 64\n",

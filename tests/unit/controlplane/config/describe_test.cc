@@ -74,6 +74,31 @@ TEST(Config, a_reload_tells_what_takes_effect_and_what_wants_a_restart) {
   EXPECT_EQ(live.log_level, "debug");
 }
 
+TEST(Config, addresses_of_an_upstream_change_with_a_reload) {
+  const auto upstream = [](const std::string& name, const std::string& rest) {
+    return "[[upstream]]\nname = \"" + name + "\"\n" + rest;
+  };
+  const auto before = config::parse(upstream("a", "address = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n") +
+                                        upstream("b", "address = \"192.0.2.2\"\nprograms = [\"nfs3\"]\n"),
+                                    "f");
+  const auto after = config::parse(
+      upstream("c", "address = \"192.0.2.3\"\nprograms = [\"mount3\"]\n") +
+          upstream("b", "address = [\"nas\", \"192.0.2.5\"]\nprograms = [\"nfs3\"]\nport = 7\n") +
+          upstream("a", "address = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n"),
+      "f");
+  const config::Changes changes = config::compare(before, after);
+  EXPECT_EQ(changes.live, std::vector<std::string>{"upstream.b.address"});
+  EXPECT_EQ(changes.restart_both, (std::vector<std::string>{"upstream.b", "upstream.c"}));
+  const config::Config live = config::live_part(before, after);
+  ASSERT_EQ(live.block.upstream_count, 2u);
+  EXPECT_STREQ(live.block.upstreams[0].hosts[0].data(), "192.0.2.1");
+  EXPECT_EQ(live.block.upstreams[1].host_count, 2u);
+  EXPECT_STREQ(live.block.upstreams[1].hosts[0].data(), "nas");
+  EXPECT_STREQ(live.block.upstreams[1].hosts[1].data(), "192.0.2.5");
+  EXPECT_EQ(live.block.upstreams[1].port, 2049u);
+  EXPECT_TRUE(config::compare(before, live).restart_both.empty()) << "nothing else has changed";
+}
+
 TEST(Config, hosts_and_their_keys_change_with_a_reload) {
   const std::string host = "[[host_authentication.host]]\nname = ";
   const auto before =

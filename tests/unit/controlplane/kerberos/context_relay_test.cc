@@ -40,13 +40,22 @@ class Contexts : public testing::Test {
  protected:
   void serve(std::initializer_list<segment::RouteConfig> routes, mount::lab::FakeServer& server) {
     segment::UpstreamConfig& upstream = block_.upstreams[block_.upstream_count++];
-    upstream.address = PeerAddress::from_ipv4(127, 0, 0, 1);
+    const std::string name = "u" + std::to_string(block_.upstream_count);
+    std::memcpy(upstream.name, name.c_str(), name.size() + 1);
+    set_address(upstream.name, kFour);
     upstream.port = server.port();
     for (const segment::RouteConfig& route : routes) upstream.routes[upstream.route_count++] = route;
     servers_.push_back(&server);
   }
+  void set_address(const std::string& name, const PeerAddress& address) {
+    segment::UpstreamAddressList& list = table_[block_.upstream_count - 1];
+    std::memcpy(list.name, name.c_str(), name.size() + 1);
+    list.count = 1;
+    list.addresses[0].address = address;
+    addresses_.write(table_);
+  }
   std::unique_ptr<Stream> open() {
-    if (!service_) service_.emplace(0, block_, statistics_);
+    if (!service_) service_.emplace(0, block_, addresses_, statistics_);
     return connect_to(service_->port());
   }
   void until(const std::function<bool()>& done) {
@@ -80,6 +89,8 @@ class Contexts : public testing::Test {
   static std::uint64_t value(const std::atomic<std::uint64_t>& counter) { return counter.load(); }
 
   segment::ConfigBlock block_{};
+  segment::UpstreamAddressTable table_{};
+  segment::SharedUpstreamAddresses addresses_{};
   mount::MountStatistics statistics_;
   FakeServer server_;
   std::vector<FakeServer*> servers_;
@@ -198,11 +209,35 @@ TEST_F(Contexts, tokens_may_be_long_but_not_too_long) {
 TEST_F(Contexts, a_port_that_is_taken_is_a_clear_sentence) {
   open();
   try {
-    const ContextService second(service_->port(), block_, statistics_);
+    const ContextService second(service_->port(), block_, addresses_, statistics_);
     FAIL();
   } catch (const SetupError& error) {
     EXPECT_NE(std::string(error.what()).find("kerberos.enabled = false"), std::string::npos);
   }
+}
+
+TEST_F(Contexts, a_call_goes_where_the_upstream_is_now) {
+  FakeServer other(PeerAddress::from_ipv4(127, 0, 0, 2), server_.port());
+  serve({{kNfs, 4}}, server_);
+  servers_.push_back(&other);
+  const auto client = open();
+  client->send(record(context_call(1)));
+  until_calls(server_, 1);
+  server_.answer(server_.calls[0], {});
+  reply(*client);
+  set_address("u1", PeerAddress::from_ipv4(127, 0, 0, 2));
+  client->send(record(context_call(2)));
+  until_calls(other, 1);
+}
+
+TEST_F(Contexts, without_an_address_the_client_begins_again) {
+  serve({{kNfs, 4}}, server_);
+  table_ = {};
+  addresses_.write(table_);
+  const auto client = open();
+  client->send(record(context_call(1)));
+  until_ended(*client);
+  EXPECT_EQ(value(statistics_.questions_failed), 1u);
 }
 
 }  // namespace

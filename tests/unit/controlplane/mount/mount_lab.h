@@ -31,6 +31,7 @@
 #include "dataplane/rpc/message.h"
 #include "dataplane/tcp/sockets.h"
 #include "dataplane/xdr/cursor.h"
+#include "tests/unit/listener.h"
 
 namespace sluice::mount::lab {
 
@@ -153,6 +154,9 @@ inline std::unique_ptr<Stream> connect_to(std::uint16_t port, std::uint8_t last 
   return std::make_unique<Stream>(fd);
 }
 
+inline constexpr PeerAddress kFour = PeerAddress::from_ipv4(127, 0, 0, 1);
+inline constexpr PeerAddress kSix = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+
 /// An RPC server on a stream socket.
 class FakeServer {
  public:
@@ -161,17 +165,16 @@ class FakeServer {
     std::uint32_t xid = 0;
     Procedure procedure;
     Bytes arguments;
+    Bytes credential;  ///< its body
     std::string path() const { return std::string(xdr::Reader(arguments).string(kMaxPath)); }
   };
 
   /// On any port of 127.0.0.1 or ::1.
-  explicit FakeServer(int family = AF_INET) : listener_(::socket(family, SOCK_STREAM | SOCK_NONBLOCK, 0)) {
-    sockaddr_storage address;
-    PeerAddress here = PeerAddress::from_ipv4(127, 0, 0, 1);
-    if (family == AF_INET6) here = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
-    const socklen_t bytes = tcp::socket_address(here, 0, address);
-    EXPECT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address), bytes), 0);
-    EXPECT_EQ(::listen(listener_, 64), 0);
+  explicit FakeServer(int family = AF_INET) : FakeServer(family == AF_INET6 ? kSix : kFour, 0) {}
+  /// `port` zero: any.
+  FakeServer(const PeerAddress& here, std::uint16_t port)
+      : listener_(port == 0 ? sluice::lab::listen_anywhere(here) : sluice::lab::listen_at(here, port)) {
+    EXPECT_GE(listener_, 0) << "port " << port << " is taken";
   }
   explicit FakeServer(const std::string& path)
       : path_(path), listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0)) {
@@ -191,6 +194,8 @@ class FakeServer {
 
   std::uint16_t port() const { return tcp::local_port(listener_); }
   std::size_t connections() const { return streams_.size(); }
+  /// Where the last connection came from.
+  PeerAddress peer() const { return peer_; }
   /// Refuses connections from here on.
   void stop() {
     if (listener_ >= 0) ::close(listener_);
@@ -202,8 +207,14 @@ class FakeServer {
   }
 
   void pump() {
-    for (int fd; listener_ >= 0 && (fd = ::accept(listener_, nullptr, nullptr)) >= 0;)
+    sockaddr_storage from{};
+    socklen_t bytes = sizeof from;
+    for (int fd;
+         listener_ >= 0 && (fd = ::accept(listener_, reinterpret_cast<sockaddr*>(&from), &bytes)) >= 0;) {
       streams_.push_back(std::make_unique<Stream>(fd));
+      peer_ = tcp::peer_address(from);
+      bytes = sizeof from;
+    }
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       streams_[i]->receive();
       while (const auto message = streams_[i]->next()) {
@@ -213,16 +224,23 @@ class FakeServer {
         calls.push_back({i,
                          static_cast<std::uint32_t>(header.xid),
                          {header.program, header.version, header.procedure},
-                         Bytes(reader.rest().begin(), reader.rest().end())});
+                         Bytes(reader.rest().begin(), reader.rest().end()),
+                         Bytes(header.credential.body.begin(), header.credential.body.end())});
       }
     }
   }
-  void answer(const Call& call, const Bytes& results) {
-    Bytes message = encoded([&](xdr::Writer& writer) {
-      rpc::encode_accepted(writer, rpc::Xid{call.xid}, {}, rpc::AcceptStat::Success);
-    });
+  void answer(const Call& call, const Bytes& results, rpc::AcceptStat stat = rpc::AcceptStat::Success) {
+    Bytes message =
+        encoded([&](xdr::Writer& writer) { rpc::encode_accepted(writer, rpc::Xid{call.xid}, {}, stat); });
     message.insert(message.end(), results.begin(), results.end());
     streams_[call.stream]->send(record(message));
+  }
+
+  /// Wants a better credential.
+  void deny(const Call& call) {
+    streams_[call.stream]->send(record(encoded([&](xdr::Writer& writer) {
+      rpc::encode_auth_error(writer, rpc::Xid{call.xid}, rpc::AuthStat::TooWeak);
+    })));
   }
 
   std::vector<Call> calls;  ///< as they came; the test may remove them
@@ -230,6 +248,7 @@ class FakeServer {
  private:
   std::string path_;
   int listener_;
+  PeerAddress peer_{};
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 

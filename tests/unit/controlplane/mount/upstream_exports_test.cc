@@ -19,11 +19,9 @@ Bytes handle_results(std::uint8_t byte) {
   });
 }
 
-segment::UpstreamConfig upstream_at(std::uint16_t mount_port, bool six = false) {
+segment::UpstreamConfig upstream_at(std::uint16_t mount_port) {
   segment::UpstreamConfig upstream;
   std::strcpy(upstream.name, "nas");
-  upstream.address = PeerAddress::from_ipv4(127, 0, 0, 1);
-  if (six) upstream.address = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   upstream.mount_port = mount_port;
   return upstream;
 }
@@ -32,7 +30,8 @@ segment::UpstreamConfig upstream_at(std::uint16_t mount_port, bool six = false) 
 class MountUpstream : public testing::Test {
  protected:
   void open(const segment::UpstreamConfig& upstream, std::uint16_t rpcbind_port = 1) {
-    exports_.emplace(upstream, statistics_, rpcbind_port);
+    exports_.emplace(
+        upstream, [this] { return address_; }, statistics_, rpcbind_port);
   }
   Asker asker(std::uint8_t last = 1, bool connected = true) const {
     return {PeerAddress::from_ipv4(192, 0, 2, last), now_ns_, connected};
@@ -59,6 +58,7 @@ class MountUpstream : public testing::Test {
   }
   static std::uint64_t value(const std::atomic<std::uint64_t>& counter) { return counter.load(); }
 
+  std::optional<PeerAddress> address_ = kFour;
   MountStatistics statistics_;
   FakeServer server_;
   std::vector<FakeServer*> servers_{&server_};
@@ -121,7 +121,9 @@ TEST_F(MountUpstream, a_connection_that_was_silent_is_replaced) {
 }
 
 TEST_F(MountUpstream, the_service_answers_others_while_the_upstream_is_silent) {
-  MountService service(0, "", std::make_unique<UpstreamExports>(upstream_at(server_.port()), statistics_),
+  MountService service(0, "",
+                       std::make_unique<UpstreamExports>(
+                           upstream_at(server_.port()), [] { return kFour; }, statistics_),
                        statistics_);
   const auto waiting = connect_to(service.port());
   waiting->send(record(call_message(1, kMntCall, path_argument("/silent"))));
@@ -219,7 +221,8 @@ TEST_F(MountUpstream, its_port_is_asked_from_its_rpcbind) {
     FakeServer rpcbind(six ? AF_INET6 : AF_INET);
     FakeServer server(six ? AF_INET6 : AF_INET);
     servers_ = {&rpcbind, &server};
-    open(upstream_at(0, six), rpcbind.port());
+    if (six) address_ = kSix;
+    open(upstream_at(0), rpcbind.port());
     mount("/a");
     mount("/b");
     until_calls(rpcbind, 1);
@@ -402,6 +405,47 @@ TEST_F(MountUpstream, a_list_of_many_exports_is_taken_and_one_that_is_too_long_i
   until_calls(server_, 3);
   server_.answer(server_.calls.at(2), handle_results(1));
   EXPECT_EQ(answered("/a").status, MountStatus::Ok) << "on the same connection";
+}
+
+TEST_F(MountUpstream, another_address_is_asked_when_the_first_does_not_answer_any_more) {
+  FakeServer other(PeerAddress::from_ipv4(127, 0, 0, 2), server_.port());
+  servers_.push_back(&other);
+  open(upstream_at(server_.port()));
+  mount("/a");
+  until_calls(server_, 1);
+  server_.answer(server_.calls[0], handle_results(1));
+  answered("/a");
+  address_ = PeerAddress::from_ipv4(127, 0, 0, 2);
+  mount("/b");
+  until_calls(other, 1);
+  other.answer(other.calls[0], handle_results(2));
+  EXPECT_EQ(answered("/b").handle, Bytes(8, std::byte{2}));
+}
+
+TEST_F(MountUpstream, at_another_address_the_port_is_another_one) {
+  FakeServer rpcbind;
+  FakeServer other_rpcbind(PeerAddress::from_ipv4(127, 0, 0, 2), rpcbind.port());
+  FakeServer something(PeerAddress::from_ipv4(127, 0, 0, 2), server_.port());
+  servers_ = {&rpcbind, &other_rpcbind, &server_, &something};
+  open(upstream_at(0), rpcbind.port());
+  mount("/a");
+  until_calls(rpcbind, 1);
+  rpcbind.answer(rpcbind.calls[0], encoded([&](xdr::Writer& writer) { writer.u32(server_.port()); }));
+  until_calls(server_, 1);
+  address_ = PeerAddress::from_ipv4(127, 0, 0, 2);
+  mount("/b");
+  until_calls(other_rpcbind, 1);
+  EXPECT_EQ(something.connections(), 0u);
+}
+
+TEST_F(MountUpstream, a_name_that_cannot_be_resolved_is_said_at_once) {
+  const CapturedLog log;
+  address_.reset();
+  open(upstream_at(server_.port()));
+  mount("/a");
+  EXPECT_EQ(answered("/a").status, MountStatus::ServerFault);
+  EXPECT_NE(log.text().find("has no address"), std::string::npos) << log.text();
+  EXPECT_EQ(value(statistics_.questions_failed), 1u);
 }
 
 }  // namespace

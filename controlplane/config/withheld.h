@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What clients of NFS version 4 are told of ways past a gateway: the keys `pnfs` and `referrals` of [[upstream]]
+// and [reverse]. Setup; one thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "controlplane/config/checker.h"
+#include "dataplane/segment/config_block.h"
+
+namespace sluice::config {
+
+/// Defects go to `check`.
+inline void read_withheld(Checker& check, const toml::table& table, segment::WithheldConfig& out) {
+  const auto read = [&](const char* key, std::uint32_t& hidden) {
+    std::string choice = hidden != 0 ? "hide" : "pass";
+    check.text(table, key, choice, 16, {"hide", "pass"});
+    hidden = choice == "hide" ? 1 : 0;
+  };
+  read("pnfs", out.pnfs);
+  read("referrals", out.referrals);
+}
+
+/// Adds the keys to the description of their table.
+inline nlohmann::json with_withheld(nlohmann::json table, const segment::WithheldConfig& withheld) {
+  table["pnfs"] = withheld.pnfs != 0 ? "hide" : "pass";
+  table["referrals"] = withheld.referrals != 0 ? "hide" : "pass";
+  return table;
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The addresses of one upstream: its hosts are resolved again and again, and each address is asked for a reply to
+// NULL, unless it is the only one. What has once been found stays while nothing else is: a name server that fails
+// takes no server away.
+//
+// One thread, the keeper's (address_keeper.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "controlplane/mount/poll_set.h"
+#include "controlplane/mount/rpc_link.h"
+#include "controlplane/upstreams/host_lookup.h"
+#include "dataplane/segment/config_block.h"
+#include "dataplane/segment/upstream_addresses.h"
+
+namespace sluice::upstreams {
+
+/// Between one lookup of a name and the next.
+inline constexpr std::uint64_t kLookupNs = 60'000'000'000;
+/// The same while it cannot be resolved, or the upstream cannot be reached.
+inline constexpr std::uint64_t kUrgentLookupNs = 5'000'000'000;
+/// How soon the end of a lookup is noticed.
+inline constexpr std::uint64_t kLookupPollNs = 50'000'000;
+
+class AddressBook {
+ public:
+  AddressBook(const segment::UpstreamConfig& upstream, LookUp look_up);
+
+  const segment::UpstreamAddressList& list() const { return list_; }
+  /// Connections to an upstream have failed: names are looked up again soon.
+  void hurry(std::uint64_t now_ns);
+  void prepare(mount::PollSet& set);
+  /// True: the list has changed.
+  bool turn(const mount::PollSet& set, std::uint64_t now_ns);
+
+ private:
+  struct Host {
+    std::string text;
+    bool is_name = false;
+    std::vector<PeerAddress> addresses;  ///< as found last
+    HostLookup lookup;
+    std::uint64_t begun_ns = 0;
+    std::uint64_t next_ns = 0;
+    std::string problem;  ///< reported
+  };
+  /// Whether an address answers.
+  struct Check {
+    PeerAddress address;
+    mount::RpcLink link;
+    std::uint32_t answers = 0;
+    std::uint32_t failures = 0;
+    std::uint64_t next_ns = 0;
+    bool waits = false;
+  };
+
+  void look_up_hosts(std::uint64_t now_ns);
+  void found(Host& host, LookupResult result, std::uint64_t now_ns);
+  void collect();
+  void ask(Check& check, std::uint64_t now_ns);
+  void answered(Check& check, bool well);
+  void write_list();
+
+  const segment::UpstreamConfig upstream_;
+  const LookUp look_up_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::vector<std::unique_ptr<Check>> checks_;  ///< of all addresses, in order of preference
+  segment::UpstreamAddressList list_{};
+  bool changed_ = false;
+  std::uint64_t now_ns_ = 0;
+};
+
+}  // namespace sluice::upstreams

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keeps the addresses of all upstreams in the segment up to date (segment/upstream_addresses.h), in a thread of its
+// own, on which nothing blocks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "controlplane/mount/poll_thread.h"
+#include "controlplane/upstreams/address_book.h"
+#include "controlplane/upstreams/host_lookup.h"
+#include "dataplane/segment/segment.h"
+
+namespace sluice::upstreams {
+
+/// Period of looking for another configuration, and for connections that have failed.
+inline constexpr std::uint64_t kLookAroundNs = 500'000'000;
+
+class AddressService final : public mount::PolledService {
+ public:
+  using Upstreams = std::vector<segment::UpstreamConfig>;
+  /// How many connections to upstreams have failed so far.
+  using Failures = std::function<std::uint64_t()>;
+
+  /// Writes what needs no resolving. `shared` outlives it, and has no other writer.
+  AddressService(const Upstreams& upstreams, segment::SharedUpstreamAddresses& shared, Failures failures,
+                 LookUp look_up);
+
+  /// Any thread: the upstreams of a new configuration.
+  void reconfigure(Upstreams upstreams);
+  // The service's thread.
+  void prepare(mount::PollSet& set) override;
+  void turn(const mount::PollSet& set, std::uint64_t now_ns) override;
+
+ private:
+  void read(const Upstreams& upstreams);
+  void publish();
+  void look_around(std::uint64_t now_ns);
+
+  segment::SharedUpstreamAddresses& shared_;
+  const Failures failures_;
+  const LookUp look_up_;
+  std::vector<std::unique_ptr<AddressBook>> books_;
+  std::uint64_t failures_seen_ = 0;
+  std::uint64_t look_around_ns_ = 0;
+  std::mutex mutex_;
+  std::optional<Upstreams> next_;  ///< under mutex_
+};
+
+class AddressKeeper {
+ public:
+  /// Starts the thread. `layout` outlives it. Throws SetupError.
+  AddressKeeper(const segment::ConfigBlock& config, segment::Layout& layout);
+  void reconfigure(const segment::ConfigBlock& config);
+
+ private:
+  AddressService service_;
+  mount::PollThread thread_;
+};
+
+}  // namespace sluice::upstreams

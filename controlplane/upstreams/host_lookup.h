@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Resolves host names without making its caller wait: each name in a thread of its own, so that a name server that
+// is slow with one name holds up no other.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dataplane/base/net_address.h"
+
+namespace sluice::upstreams {
+
+struct LookupResult {
+  std::vector<PeerAddress> addresses;
+  std::string problem;  ///< a clause, if there are no addresses
+};
+/// Any thread; may take as long as it likes. Refers to nothing that may end before the process.
+using LookUp = std::function<LookupResult(const std::string& host)>;
+
+/// The system's resolver: getaddrinfo(), for TCP.
+LookupResult look_up(const std::string& host);
+/// Of an address in text form; none for a name.
+std::optional<PeerAddress> parse_address(const std::string& text);
+
+/// One lookup at a time. One thread, its owner's.
+class HostLookup {
+ public:
+  /// Starts; not while running(). What the last one has found is dropped.
+  void begin(const LookUp& look_up, const std::string& host);
+  /// A result has not been taken yet.
+  bool running() const { return pending_ != nullptr; }
+  /// None until there is one.
+  std::optional<LookupResult> take();
+
+ private:
+  struct Pending;
+  /// Shared with the thread, which outlives a lookup that nobody waits for any more.
+  std::shared_ptr<Pending> pending_;
+};
+
+}  // namespace sluice::upstreams

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/upstreams/address_book.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "tests/unit/controlplane/mount/mount_lab.h"
+
+namespace sluice::upstreams {
+namespace {
+
+using namespace mount::lab;
+
+const PeerAddress kOther = PeerAddress::from_ipv4(127, 0, 0, 2);
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+/// What names resolve to, as the test has it. Lookups keep it.
+class Names : public std::enable_shared_from_this<Names> {
+ public:
+  void set(const std::string& name, std::vector<PeerAddress> addresses) {
+    const std::lock_guard lock(mutex_);
+    addresses_[name] = std::move(addresses);
+  }
+  LookUp look_up() {
+    return [names = shared_from_this()](const std::string& host) -> LookupResult {
+      const std::lock_guard lock(names->mutex_);
+      ++names->asked_;
+      const auto at = names->addresses_.find(host);
+      if (at == names->addresses_.end() || at->second.empty()) return {{}, "nobody knows it"};
+      return {at->second, {}};
+    };
+  }
+  int asked() {
+    const std::lock_guard lock(mutex_);
+    return asked_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::vector<PeerAddress>> addresses_;
+  int asked_ = 0;
+};
+
+class Book : public testing::Test {
+ protected:
+  void open(std::initializer_list<const char*> hosts) {
+    segment::UpstreamConfig upstream;
+    std::strcpy(upstream.name, "nas");
+    upstream.port = server_.port();
+    upstream.route_count = 1;
+    upstream.routes[0] = {100003, 4};
+    for (const char* host : hosts) std::strcpy(upstream.hosts[upstream.host_count++].data(), host);
+    book_.emplace(upstream, names_->look_up());
+  }
+  void until(const std::function<bool()>& done) {
+    turn_until(*book_, now_ns_, [&] {
+      server_.pump();
+      other_.pump();
+      return done();
+    });
+  }
+  void until_asked(int times) {
+    until([&] { return names_->asked() == times; });
+  }
+  std::vector<PeerAddress> addresses() const {
+    std::vector<PeerAddress> list;
+    for (std::uint32_t i = 0; i < book_->list().count; ++i)
+      list.push_back(book_->list().addresses[i].address);
+    return list;
+  }
+  const segment::UpstreamAddress& entry(std::size_t i) const { return book_->list().addresses[i]; }
+  /// Both are asked for NULL once, and the first answers.
+  void check() {
+    now_ns_ += segment::kAddressCheckNs;
+    server_.calls.clear();
+    other_.calls.clear();
+    until([&] { return server_.calls.size() == 1 && other_.calls.size() == 1; });
+    server_.answer(server_.calls[0], {});
+    const std::uint32_t before = entry(0).answers;
+    until([&] { return entry(0).answers == before + 1; });
+  }
+
+  std::uint64_t now_ns_ = kStartNs;
+  std::shared_ptr<Names> names_ = std::make_shared<Names>();
+  FakeServer server_;
+  FakeServer other_{kOther, server_.port()};
+  std::optional<AddressBook> book_;
+};
+
+TEST_F(Book, addresses_need_no_resolving) {
+  open({"127.0.0.2", "::1"});
+  EXPECT_EQ(addresses(), (std::vector<PeerAddress>{kOther, kSix}));
+  EXPECT_EQ(names_->asked(), 0);
+}
+
+TEST_F(Book, a_name_has_the_place_of_its_host) {
+  names_->set("nas", {kSix, kOther});
+  open({"nas", "127.0.0.1"});
+  EXPECT_EQ(addresses(), std::vector<PeerAddress>{kFour}) << "until it is resolved";
+  until([&] { return addresses().size() == 3; });
+  EXPECT_EQ(addresses(), (std::vector<PeerAddress>{kSix, kOther, kFour}));
+}
+
+TEST_F(Book, an_address_is_there_once) {
+  names_->set("nas", {kFour, kOther, kFour});
+  open({"127.0.0.1", "nas"});
+  until([&] { return addresses().size() > 1; });
+  EXPECT_EQ(addresses(), (std::vector<PeerAddress>{kFour, kOther}));
+}
+
+TEST_F(Book, no_more_addresses_are_used_than_there_is_room_for) {
+  std::vector<PeerAddress> many;
+  for (std::uint8_t i = 0; i < 40; ++i) many.push_back(PeerAddress::from_ipv4(127, 0, 1, i));
+  names_->set("nas", many);
+  open({"nas"});
+  until([&] { return !addresses().empty(); });
+  EXPECT_EQ(addresses().size(), segment::kMaxUpstreamAddresses);
+}
+
+TEST_F(Book, a_name_is_looked_up_again_after_a_while) {
+  names_->set("nas", {kFour});
+  open({"nas"});
+  until([&] { return addresses().size() == 1; });
+  names_->set("nas", {kOther});
+  now_ns_ += kLookupNs - 1;
+  turns(*book_, now_ns_);
+  EXPECT_EQ(names_->asked(), 1);
+  now_ns_ += 1;
+  until([&] { return addresses() == std::vector<PeerAddress>{kOther}; });
+}
+
+TEST_F(Book, a_name_server_that_fails_takes_no_address_away) {
+  const CapturedLog log;
+  names_->set("nas", {kFour});
+  open({"nas"});
+  until([&] { return addresses().size() == 1; });
+  names_->set("nas", {});
+  now_ns_ += kLookupNs;
+  until([&] { return log.text().find("nobody knows it") != std::string::npos; });
+  EXPECT_EQ(addresses(), std::vector<PeerAddress>{kFour});
+}
+
+TEST_F(Book, a_name_that_cannot_be_resolved_is_said_once_and_tried_often) {
+  const CapturedLog log;
+  open({"nas"});
+  for (int i = 1; i <= 5; ++i) {
+    until_asked(i);
+    turns(*book_, now_ns_);
+    now_ns_ += kUrgentLookupNs;
+  }
+  EXPECT_EQ(
+      log.text(),
+      "Upstream 'nas': 'nas' cannot be resolved (nobody knows it): nothing is sent there until it can\n");
+  names_->set("nas", {kFour});
+  until([&] { return addresses().size() == 1; });
+}
+
+TEST_F(Book, failed_connections_hurry_a_lookup_but_not_each) {
+  names_->set("nas", {kFour});
+  open({"nas"});
+  until([&] { return addresses().size() == 1; });
+  book_->hurry(now_ns_);
+  turns(*book_, now_ns_);
+  EXPECT_EQ(names_->asked(), 1);
+  now_ns_ += kUrgentLookupNs;
+  book_->hurry(now_ns_);
+  until_asked(2);
+}
+
+TEST_F(Book, an_only_address_is_not_asked) {
+  open({"127.0.0.1"});
+  now_ns_ += 10 * segment::kAddressCheckNs;
+  until([n = 20]() mutable { return n-- == 0; });
+  EXPECT_EQ(server_.connections(), 0u);
+}
+
+TEST_F(Book, answers_and_missing_ones_are_counted) {
+  const CapturedLog log;
+  open({"127.0.0.1", "127.0.0.2"});
+  check();
+  EXPECT_EQ(server_.calls[0].procedure.program, 100003u);
+  EXPECT_EQ(server_.calls[0].procedure.version, 4u);
+  EXPECT_EQ(server_.calls[0].procedure.procedure, 0u);
+  check();
+  check();
+  EXPECT_EQ(entry(0).answers, 3u);
+  until([&] { return entry(1).failures == 2; });
+  EXPECT_EQ(log.text(), "Upstream 'nas' does not answer at 127.0.0.2\n");
+  now_ns_ += segment::kAddressCheckNs;
+  until([&] { return entry(1).failures == 3 && other_.calls.size() == 2; });
+  other_.answer(other_.calls[1], {});
+  until([&] { return entry(1).answers == 1; });
+  EXPECT_EQ(entry(1).failures, 0u);
+  now_ns_ += segment::kAddressCheckNs;
+  until([&] { return entry(0).failures > 0; });
+  EXPECT_EQ(entry(0).answers, 0u) << "they are counted anew";
+  EXPECT_NE(log.text().find("Upstream 'nas' answers again at 127.0.0.2\n"), std::string::npos) << log.text();
+}
+
+TEST_F(Book, a_server_without_the_program_does_not_count) {
+  open({"127.0.0.1", "127.0.0.2"});
+  now_ns_ += segment::kAddressCheckNs;
+  until([&] { return server_.calls.size() == 1; });
+  server_.answer(server_.calls[0], {}, rpc::AcceptStat::ProgUnavail);
+  until([&] { return entry(0).failures == 1; });
+  EXPECT_EQ(entry(0).answers, 0u);
+}
+
+TEST_F(Book, a_server_that_wants_a_better_credential_is_there) {
+  open({"127.0.0.1", "127.0.0.2"});
+  now_ns_ += segment::kAddressCheckNs;
+  until([&] { return server_.calls.size() == 1; });
+  server_.deny(server_.calls[0]);
+  until([&] { return entry(0).answers == 1; });
+}
+
+TEST_F(Book, an_address_that_has_become_the_only_one_has_no_counts) {
+  names_->set("nas", {kFour, kOther});
+  open({"nas"});
+  until([&] { return server_.calls.size() == 1; });
+  server_.answer(server_.calls[0], {});
+  until([&] { return entry(0).answers == 1; });
+  names_->set("nas", {kFour});
+  now_ns_ += kLookupNs;
+  until([&] { return addresses().size() == 1; });
+  EXPECT_EQ(entry(0).answers, 0u);
+}
+
+TEST_F(Book, what_a_name_leads_to_is_said_when_it_changes) {
+  const CapturedLog log;
+  names_->set("nas", {kFour});
+  open({"nas"});
+  const std::string found = "Upstream 'nas': 'nas' is at 127.0.0.1\n";
+  until([&] { return log.text() == found; });
+  now_ns_ += kLookupNs;
+  until_asked(2);
+  turns(*book_, now_ns_);
+  EXPECT_EQ(log.text(), found);
+}
+
+TEST_F(Book, a_problem_that_comes_back_is_said_again) {
+  const CapturedLog log;
+  const std::string problem =
+      "Upstream 'nas': 'nas' cannot be resolved (nobody knows it): its addresses stay as they were\n";
+  names_->set("nas", {kFour});
+  open({"nas"});
+  until([&] { return addresses().size() == 1; });
+  names_->set("nas", {});
+  now_ns_ += kLookupNs;
+  until([&] { return log.text().ends_with(problem); });
+  names_->set("nas", {kFour});
+  now_ns_ += kLookupNs;
+  until_asked(3);
+  turns(*book_, now_ns_);
+  names_->set("nas", {});
+  now_ns_ += kLookupNs;
+  until([&] { return log.text().ends_with(problem + problem); });
+}
+
+TEST_F(Book, the_name_of_an_address_that_does_not_answer_is_looked_up_again) {
+  names_->set("nas", {kFour, kOther});
+  open({"nas"});
+  until([&] { return addresses().size() == 2; });
+  for (std::uint32_t i = 0; i < segment::kBadChecks; ++i) {
+    turns(*book_, now_ns_);
+    now_ns_ += segment::kAddressCheckNs;
+  }
+  until_asked(2);
+}
+
+TEST_F(Book, counts_stay_with_their_address) {
+  names_->set("nas", {kOther});
+  open({"127.0.0.1", "nas"});
+  until([&] { return server_.calls.size() == 1; });
+  server_.answer(server_.calls[0], {});
+  until([&] { return entry(0).answers == 1; });
+  names_->set("nas", {kSix, kOther});
+  now_ns_ += kLookupNs;
+  until([&] { return addresses().size() == 3; });
+  EXPECT_EQ(entry(0).answers, 1u);
+  EXPECT_EQ(entry(1).answers, 0u);
+}
+
+}  // namespace
+}  // namespace sluice::upstreams

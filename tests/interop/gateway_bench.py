@@ -19,7 +19,7 @@ mount_port = {mount}
 # A Linux client renews its lease every five seconds at most: a shorter lease expires while the client is idle.
 GANESHA = """
 NFS_CORE_PARAM {{ Protocols = 3, 4; NFS_Port = {nfs}; MNT_Port = {mount}; Enable_NLM = false; Enable_RQUOTA = false; }}
-NFSV4 {{ Grace_Period = 5; Lease_Lifetime = 15; Minor_Versions = 0, 1, 2; Delegations = true; RecoveryBackend = "fs";
+NFSV4 {{ Grace_Period = {grace_s}; Lease_Lifetime = {lease_s}; Minor_Versions = 0, 1, 2; Delegations = true; RecoveryBackend = "fs";
   RecoveryRoot = "{dir}/recovery"; Only_Numeric_Owners = true; }}
 EXPORT_DEFAULTS {{ SecType = {security}; Access_Type = RW; Squash = No_Root_Squash; Protocols = 3, 4; Transports = TCP; Delegations = RW; }}
 EXPORT {{ Export_Id = 1; Path = /mem; Pseudo = /mem; FSAL {{ Name = MEM; }} }}
@@ -33,7 +33,7 @@ LOG {{ Default_Log_Level = EVENT; }}
 class Upstream:
     """nfs-ganesha on the loopback interface of the lab's namespace, with an rpcbind of its own."""
 
-    def __init__(self, lab, port=NFS_PORT, security="sys", more="", environment=()):
+    def __init__(self, lab, port=NFS_PORT, security="sys", more="", environment=(), grace_s=5, lease_s=15):
         self.lab = lab
         self.port = port
         self.environment = environment
@@ -42,7 +42,8 @@ class Upstream:
             os.makedirs(self.dir + folder, exist_ok=True)
         self.config = f"{self.dir}/ganesha.conf"
         with open(self.config, "w", encoding="utf-8") as file:
-            file.write(GANESHA.format(nfs=port, mount=MOUNT_PORT, dir=self.dir, security=security, more=more))
+            file.write(GANESHA.format(nfs=port, mount=MOUNT_PORT, dir=self.dir, security=security, more=more, grace_s=grace_s,
+                                      lease_s=lease_s))
         self.process = None
 
     def start(self):
@@ -149,6 +150,7 @@ ln -s size4097 /tmp/tree/link; ln /tmp/tree/size1 /tmp/tree/again
 cp -r /tmp/tree /mnt/nfs/tree
 drop_caches
 cd /tmp/tree && find . -type f | sort | xargs sha256sum > /tmp/sums
+test "$(wc -l < /tmp/sums)" = 31
 cd /mnt/nfs/tree && sha256sum -c /tmp/sums > /tmp/checked || { grep -v OK /tmp/checked; exit 1; }
 test "$(readlink /mnt/nfs/tree/link)" = "$(readlink /tmp/tree/link)"
 cd /; test "$(find /mnt/nfs/tree | wc -l)" = "$(find /tmp/tree | wc -l)"

@@ -5,6 +5,7 @@
 gateway_test.py CONTROLPLANE DATAPLANE SLUICECTL BINDINGS_TEST [NAME...]   (NAME: only those tests)"""
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -206,6 +207,34 @@ fio --name=mixed --directory=/mnt/nfs --size=8m --numjobs=4 --rw=randrw --bs=4k 
 rm /mnt/nfs/mixed*; cd /""")
 
 
+def data_goes_over_all_connections(version):
+    """The shared ones; under NFS 4 the client's own has the short calls. Linux reads and writes as much at once as it was told that it may: what
+    the upstream announces, 64 MiB, lowered to what the gateway carries."""
+    mib, connections = 48, 4
+
+    def test(b):
+        with Mounted(b, version):
+            b.sh(f"""
+grep ' /mnt/nfs .*rsize={1 << 20},wsize={1 << 20},' /proc/mounts
+cd /tmp
+fio --name=striped --directory=/mnt/nfs --size={mib}m --rw=write --bs=1m --iodepth=8 --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 \
+  --output=/tmp/fio.log || {{ cat /tmp/fio.log; exit 1; }}
+rm /mnt/nfs/striped*; cd /""")
+            done = dict(re.findall(r"(READ|WRITE): (\d+)", b.sh("grep -E '^\\s+(READ|WRITE): ' /proc/self/mountstats")))
+            sockets = run(*b.lab.netns("ss", "-Htin", "state", "established", f"( dport = :{NFS_PORT} )"))
+        if done != {"READ": str(mib), "WRITE": str(mib)}:
+            raise Failed(f"{mib} MiB by {done}")
+        for way in ("bytes_sent", "bytes_received"):
+            amounts = [int(amount) >> 20 for amount in re.findall(way + r":(\d+)", sockets)]
+            print(f"# {way} of each connection, in MiB: {amounts}")
+            if sum(amount >= mib // connections // 2 for amount in amounts) != connections:
+                raise Failed(f"{way}: {amounts} MiB")
+        if b.counters()["unassociated"]:
+            raise Failed(f"the upstream refuses sessions on other connections: {b.counters()}")
+    test.__name__ = f"data_goes_over_all_connections_under_version_{version.replace('.', '_')}"
+    return test
+
+
 def upstream_is_killed(version):
     def test(b):
         b.across(Mounted(b, version), b.restart_upstream)
@@ -271,11 +300,55 @@ def data_plane_is_killed(b):
     b.across(Mounted(b, "4.1"), restart)
 
 
+def use_addresses(b, *addresses):
+    """A reload, after which connections go to the first of them."""
+    with open(b.planes.config, encoding="utf-8") as file:
+        text = file.read()
+    with open(b.planes.config, "w", encoding="utf-8") as file:
+        file.write(re.sub(r"(?m)^address = .*$", f"address = {json.dumps(addresses)}", text, count=1))
+    run(*b.ctl("config", "reload"))
+
+
+def in_use(b):
+    return [entry["address"] for entry in b.upstreams()["addresses"] if entry["in_use"]]
+
+
+def an_upstream_moves_from_address_to_address(version):
+    """One of two addresses goes and comes back, and then both are replaced by a name, while a file is read and written."""
+    first, second = "10.99.0.1", "10.99.0.2"
+
+    def test(b):
+        for address in (first, second):
+            b.lab.ip("addr", "add", f"{address}/32", "dev", "lo")
+        with Mounted(b, version), b.under_random_io("/mnt/nfs/moving", 991):
+            use_addresses(b, first, second)
+            b.lab.wait("the first address to be used", lambda: in_use(b) == [first])
+            b.sends("roce")
+            b.lab.ip("addr", "del", f"{first}/32", "dev", "lo")
+            b.lab.wait("the second address to be used", lambda: in_use(b) == [second])
+            b.sends("roce")
+            b.lab.ip("addr", "add", f"{first}/32", "dev", "lo")
+            b.lab.wait("the first address to be used again", lambda: in_use(b) == [first])
+            b.sends("roce")
+            resent = b.counters()["resent"]
+            use_addresses(b, "localhost")
+            b.lab.wait("the name to be used", lambda: in_use(b) in (["127.0.0.1"], ["::1"]))
+            b.sends("roce")
+            if b.counters()["resent"] != resent:
+                raise Failed(f"calls were sent twice for a move: {b.counters()}")
+        use_addresses(b, "127.0.0.1")
+        for address in (first, second):
+            b.lab.ip("addr", "del", f"{address}/32", "dev", "lo")
+    test.__name__ = f"an_upstream_moves_from_address_to_address_under_version_{version.replace('.', '_')}"
+    return test
+
+
 TESTS = [exports_of_the_upstream_are_listed, tree("3"), tree("4.0"), tree("4.1"), tree("4.2"), files_of_the_upstreams_own_memory,
          locks_between_two_mounts,
          open_files_are_renamed_and_removed, sparse_files_and_copies, compounds_are_stepped_over_as_wireshark_does,
-         ten_thousand_files_in_a_folder, fio_verifies_with_four_jobs, upstream_is_killed("3"), upstream_is_killed("4.0"),
+         ten_thousand_files_in_a_folder, fio_verifies_with_four_jobs, data_goes_over_all_connections("3"), data_goes_over_all_connections("4.1"), upstream_is_killed("3"), upstream_is_killed("4.0"),
          upstream_is_killed("4.1"), control_plane_is_killed, data_plane_is_killed,
+         an_upstream_moves_from_address_to_address("3"), an_upstream_moves_from_address_to_address("4.1"),
          idle_connections_that_end_come_back_with_the_next_call,
          what_is_repeated_is_done_once("3"), what_is_repeated_is_done_once("4.0"), a_delegation_of_linux_is_recalled_in_the_reverse_direction, access_control_lists]
 

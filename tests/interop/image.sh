@@ -12,12 +12,12 @@ cache="${SLUICE_INTEROP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice-interop}"
 suite=bookworm
 kernel_package=$(apt-cache depends linux-image-amd64 | awk '/Depends:/ {print $2; exit}')
 release=${kernel_package#linux-image-}
-user_packages=busybox-static,bash,coreutils,kmod,iproute2,mount,util-linux,rdma-core,ibverbs-providers,rdmacm-utils
+user_packages=busybox-static,bash,coreutils,findutils,kmod,iproute2,mount,util-linux,rdma-core,ibverbs-providers,rdmacm-utils
 user_packages+=,perftest,nfs-common,nfs-kernel-server,rpcbind,netbase,fio,tcpdump,acl,nfs4-acl-tools,libnss-systemd-
-modules="virtio_pci virtio_net virtio_rng 9pnet_virtio 9p rdma_rxe rdma_cm rdma_ucm ib_uverbs rpcrdma nfs nfsv3 nfsv4 nfsd
+modules="virtio_pci virtio_net virtio_rng 9pnet_virtio 9p rdma_rxe rdma_cm rdma_ucm ib_uverbs rpcrdma nfs nfsv3 nfsv4 nfsd lockd
   crc32c_generic crc32c-intel crc32_generic crc32-pclmul libcrc32c rpcsec_gss_krb5 cts sch_netem sch_ingress ifb cls_matchall act_mirred 8021q bonding uio_pci_generic"
-programs="bash mount umount kmod ip tc rdma tcpdump rping ibv_devinfo ib_send_lat ib_read_bw ib_write_bw fio
-  mount.nfs umount.nfs getfacl setfacl nfs4_getfacl nfs4_setfacl rpc.gssd setpriv exportfs rpc.nfsd rpc.mountd rpcbind dd sha256sum md5sum head stat sync timeout find sort readlink cp mv ln"
+programs="bash mount umount kmod ip tc rdma tcpdump rping ib_send_lat ib_read_bw ib_write_bw fio
+  mount.nfs umount.nfs getfacl setfacl nfs4_getfacl nfs4_setfacl rpc.gssd setpriv exportfs rpc.nfsd rpc.mountd rpc.statd sm-notify rpcbind dd sha256sum md5sum head stat sync timeout find sort readlink cp mv ln"
 
 key=$({ cat "$0" "$here"/guest/*; echo "$kernel_package"; apt-cache policy fio nfs-common rdma-core "$kernel_package" | grep Candidate; } |
   sha256sum | cut -c1-16)
@@ -56,7 +56,7 @@ sys.exit("no kernel found in " + sys.argv[1])
 PYTHON
 
   mmdebstrap --quiet --variant=extract --include="$user_packages" "$suite" base || exit 75
-  for program in random_io locks names; do gcc -O2 -static -o $program "$here/guest/$program.c"; done
+  for program in random_io locks names once; do gcc -O2 -static -o $program "$here/guest/$program.c"; done
 
   # Only programs that the tests use, and their libraries.
   mkdir -p root/{bin,sbin,proc,sys,dev,run,tmp,etc,export,mnt/host,mnt/nfs,mnt/other,root,usr/bin,usr/sbin,usr/lib,var/lib/nfs/{sm,sm.bak,v4recovery,rpc_pipefs}}
@@ -79,8 +79,10 @@ PYTHON
   }
   for program in $programs; do
     for folder in bin sbin usr/bin usr/sbin; do
-      if [ -e "base/$folder/$program" ]; then add "$folder/$program"; break; fi
+      if [ -e "base/$folder/$program" ]; then add "$folder/$program"; continue 2; fi
     done
+    echo "None of the packages has $program." >&2
+    exit 1
   done
   add bin/busybox
   add lib64/ld-linux-x86-64.so.2
@@ -93,7 +95,7 @@ PYTHON
   done
   ln -sf bash root/bin/sh
   for link in modprobe insmod rmmod; do ln -sf /bin/kmod "root/sbin/$link"; done
-  cp random_io locks names root/usr/bin/
+  cp random_io locks names once root/usr/bin/
   cp "$here/guest/init" root/init
   cp "$here/guest/setup.sh" root/etc/setup.sh
   chmod 755 root/init

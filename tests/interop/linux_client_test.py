@@ -50,6 +50,7 @@ for n in 1 511 1023 4095 4096 4097 65535 65536 65537 1048576 3145729; do head -c
 cp -r /tmp/tree /mnt/nfs/tree
 drop_caches
 cd /tmp/tree && find . -type f | sort | xargs sha256sum > /tmp/sums
+test -s /tmp/sums
 cd /mnt/nfs/tree && sha256sum -c /tmp/sums > /tmp/checked || { grep -v OK /tmp/checked; exit 1; }
 cd /; test "$(find /mnt/nfs/tree | wc -l)" = "$(find /tmp/tree | wc -l)"
 rm -r /mnt/nfs/tree; test ! -e /mnt/nfs/tree""")

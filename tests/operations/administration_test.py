@@ -275,6 +275,20 @@ def bad_clients_of_the_admin_socket_do_not_stop_the_planes():
     planes.wait("an answer", lambda: planes.ctl("status"))
 
 
+def a_full_dev_shm_is_said_at_start_and_nothing_is_left_there():
+    if os.geteuid() != 0:
+        raise Skipped("Only root may have a /dev/shm of its own.")
+    with open(planes.config, encoding="utf-8") as file:
+        text = file.read()
+    other = f"{planes.dir}/full.toml"
+    with open(other, "w", encoding="utf-8") as file:
+        file.write(text.replace(planes.socket, f"{planes.dir}/full.sock"))
+    script = "mount -t tmpfs -o size=8m none /dev/shm; " + f"{CONTROL} --config {other}; echo $?; ls -A /dev/shm"
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=True)
+    assert re.search(r"Cannot allocate the shared segment .*No space left.* needs \d+ MiB", done.stdout), done
+    assert done.stdout.splitlines()[-1] == "1", done
+
+
 def manual_and_completion_know_every_command():
     words = set()
     for path in ([], ["config"], ["exports"], ["connections"], ["debug"]):
@@ -305,7 +319,7 @@ def main():
             draining_ends_connections_without_an_error_and_refuses_new_ones, exit_codes_tell_scripts_what_happened,
             a_dump_for_a_bug_report_has_every_view_and_no_key,
             bad_clients_of_the_admin_socket_do_not_stop_the_planes, who_is_in_no_group_is_refused_and_who_may_look_cannot_change,
-            manual_and_completion_know_every_command)])
+            a_full_dev_shm_is_said_at_start_and_nothing_is_left_there, manual_and_completion_know_every_command)])
     finally:
         planes.stop()
         if os.environ.get("VERBOSE"):

@@ -81,8 +81,8 @@ def settled_connection(planes):
     """The connection, once two views of it are equal."""
     def look():
         shown = planes.ctl("connections", "show", "0", "0")
-        polls = planes.ctl("reactors")[0]["polls_idle"]
-        planes.wait("another view", lambda: planes.ctl("reactors")[0]["polls_idle"] > polls + 4096)
+        polls = planes.ctl("counters")[0]["polls_idle"]
+        planes.wait("another view", lambda: planes.ctl("counters")[0]["polls_idle"] > polls + 4096)
         again = planes.ctl("connections", "show", "0", "0")
         return again if (shown["calls"], shown["busy"]) == (again["calls"], again["busy"]) else None
     return planes.wait("no more calls", look)

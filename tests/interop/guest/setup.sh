@@ -64,6 +64,23 @@ nfsd_on_tcp() {
   echo Y > /proc/fs/nfsd/v4_end_grace
 }
 
+# nfsd_with_locks: exports a RAM disk with the kernel's NFS server over TCP, version 3, with the lock manager, which is that of the
+# guest's own mounts too, and whose grace period is the shortest that it takes.
+nfsd_with_locks() {
+  mount -t tmpfs -o size=100m none /export
+  chmod 777 /export
+  modprobe -a nfsd lockd
+  printf 3 > /sys/module/lockd/parameters/nlm_timeout
+  printf 3 > /sys/module/lockd/parameters/nlm_grace_period
+  mount -t nfsd nfsd /proc/fs/nfsd
+  rpcbind -w
+  rpc.statd --no-notify
+  rpc.mountd -p 20048
+  exportfs -i -o rw,no_root_squash,insecure,fsid=0,no_subtree_check '*:/export'
+  rpc.nfsd -N 4 --tcp 4
+  echo Y > /proc/fs/nfsd/v4_end_grace  # it holds up locks of version 3 too
+}
+
 drop_caches() {
   sync
   echo 3 > /proc/sys/vm/drop_caches

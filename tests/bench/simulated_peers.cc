@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
   const auto count = static_cast<std::uint32_t>(std::atoi(argv[2]));
   const auto segment = segment::Segment::attach(argv[1]);
   segment::Layout& layout = segment->layout();
-  const auto config = layout.config.read();
+  const auto config = layout.config.read_copy();
   if (!config || config->address_count == 0)
     return std::fprintf(stderr, "The segment has no softroce configuration.\n"), 1;
   segment::ReactorArea& area = layout.reactors[0];

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/gateway.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "dataplane/tcp/record_stream.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr std::uint16_t kPort = 20049;
+constexpr std::uint32_t kCredits = 128;
+constexpr std::uint32_t kInlineBytes = 4096;
+constexpr const char* kUpstream = "upstream";
+
+rpcrdma::EngineConfig server_config(const GatewayShape& shape) {
+  rpcrdma::EngineConfig config;
+  config.max_connections = std::max(2u, 2 * shape.clients);
+  config.capacity.call_slots = kCredits;
+  config.capacity.requests = kCredits;
+  config.reply_buffer_bytes = tcp::kMaxRecordBytes;
+  // As a data plane.
+  config.small_buffer_bytes = forward::kItemBytes;
+  config.lent_call_buffers = forward::ReplyBuffers{}.items;
+  return config;
+}
+
+rpcrdma::EngineConfig client_config(const GatewayShape& shape) {
+  rpcrdma::EngineConfig config;
+  config.max_connections = std::max(2u, shape.clients);
+  config.capacity.call_slots = 2;
+  config.capacity.requests = kCredits;
+  return config;
+}
+
+}  // namespace
+
+Gateway::Gateway(const GatewayShape& shape)
+    : fabric_(rdma::loopback::Fabric::in_process({.links = std::max(2u, 2 * shape.clients)})),
+      server_device_(rdma::loopback::make_device(fabric_, {.name = "gateway"})),
+      client_device_(rdma::loopback::make_device(fabric_, {.name = "client"})),
+      server_(*server_device_, server_config(shape)),
+      client_(*client_device_, client_config(shape)),
+      dialer_(*server_device_, server_) {
+  segment::UpstreamAddressTable table{};
+  std::strcpy(table[0].name, kUpstream);
+  table[0].count = 1;
+  table[0].addresses[0].address = PeerAddress::from_ipv4(127, 0, 0, 1);
+  addresses_->write(table);
+  server_device_->connection_manager()->listen(kPort);
+}
+
+Gateway::Gateway(std::uint16_t upstream_port, const GatewayShape& shape) : Gateway(shape) {
+  upstreams_ =
+      std::make_unique<forward::Upstreams>(*server_device_, upstream_config(upstream_port, shape), &now_ns);
+  for (const auto& service : upstreams_->services()) server_.add_service(*service);
+  for (std::uint32_t i = 0; i < shape.clients; ++i) connect();
+}
+
+Gateway::Gateway(const ForwardedShape& calls, const GatewayShape& shape) : Gateway(shape) {
+  rdma_server_ = std::make_unique<RdmaServer>(fabric_, calls);
+  relay_ = std::make_unique<relay::Relay>(
+      server_, dialer_,
+      relay::RelayConfig{
+          .name = kUpstream,
+          .addresses = addresses_.get(),
+          .port = kRdmaServerPort,
+          .server_side = {.connections = shape.clients, .calls = kCredits, .record_buffers = 64},
+          .routes = {{ulb::kNfsProgram, ulb::kNfs3Version}}},
+      *area_, &now_ns);
+  for (const auto& service : relay_->services()) server_.add_service(*service);
+  for (std::uint32_t i = 0; i < shape.clients; ++i) connect();
+}
+
+/// What a relay serves connections with is still there when they end.
+Gateway::~Gateway() {
+  for (std::uint32_t i = 0; i < server_.connection_count(); ++i)
+    server_.connection(static_cast<std::uint16_t>(i)).close(rpcrdma::CloseReason::LocalClose);
+  for (int i = 0; i < 100; ++i) poll(now_ns());
+}
+
+forward::UpstreamsConfig Gateway::upstream_config(std::uint16_t port, const GatewayShape& shape) {
+  forward::UpstreamSetup setup;
+  setup.config.name = kUpstream;
+  setup.config.addresses = addresses_.get();
+  setup.config.port = port;
+  setup.config.shared_connections = shape.upstream_connections;
+  setup.config.max_clients = std::max(2u, shape.clients);
+  setup.config.credits = kCredits;
+  setup.routes = {{ulb::kNfsProgram, ulb::kNfs3Version}};
+  setup.area = area_.get();
+  return {.upstreams = {setup}};
+}
+
+/// One more client.
+void Gateway::connect() {
+  rdma::ConnectionManager& server_cm = *server_device_->connection_manager();
+  rdma::ConnectionManager& client_cm = *client_device_->connection_manager();
+  requesters_.push_back(std::make_unique<rpcrdma::Requester>(
+      client_.requester_context(), *client_device_,
+      rpcrdma::RequesterConfig{.requests = 2 * kCredits, .credits_requested = kCredits}));
+  rpcrdma::Connection& connection = *client_.free_connection();
+  connection.open(
+      client_device_->create_queue_pair(client_.queue_pair_limits()),
+      {.send_inline_bytes = kInlineBytes, .credit_grant = 2, .credits_requested = kCredits, .active = true},
+      {}, requesters_.back().get());
+  client_cm.connect(connection.queue_pair(), kPort, {});
+  for (bool up = false; !up;) {
+    rdma::CmEvent events[4];
+    const std::size_t asked = server_cm.poll_events(events);
+    for (const rdma::CmEvent& event : std::span(events, asked)) {
+      if (event.type != rdma::CmEventType::ConnectRequest) continue;
+      rpcrdma::Connection& accepted = *server_.free_connection();
+      accepted.open(server_device_->create_queue_pair(server_.queue_pair_limits()),
+                    {.send_inline_bytes = kInlineBytes, .credit_grant = kCredits}, event.peer_address,
+                    nullptr);
+      server_cm.accept(event.id, accepted.queue_pair(), {});
+      accepted.established();
+    }
+    const std::size_t answered = client_cm.poll_events(events);
+    for (const rdma::CmEvent& event : std::span(events, answered))
+      up = up || event.type == rdma::CmEventType::Established;
+  }
+  connection.established();
+}
+
+Rate Gateway::run(const ForwardedShape& shape, std::uint32_t depth, double seconds) {
+  message_ = call_message(shape);
+  rate_.latency_ns.reserve(1u << 20);
+  const std::size_t count = depth * requesters_.size();
+  const rdma::MemoryRegion data =
+      client_device_->allocate_memory(std::max<std::size_t>(count * shape.data_bytes, 1));
+  std::vector<Call> calls(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    calls[i].gateway = this;
+    calls[i].client = requesters_[i % requesters_.size()].get();
+    calls[i].piece = {data.bytes.data() + i * shape.data_bytes, shape.data_bytes, data.lkey};
+    begin(calls[i], shape);
+  }
+  const std::uint64_t begin = now_ns();
+  std::uint64_t now = begin;
+  for (std::uint64_t turn = 0; static_cast<double>(now - begin) < seconds * 1e9; ++turn) {
+    poll(now);
+    if (turn % 16 == 0) now = now_ns();
+  }
+  rate_.seconds = static_cast<double>(now - begin) / 1e9;
+  stopping_ = true;
+  const auto busy = [](const auto& requester) { return requester->outstanding() > 0; };
+  while (std::any_of(requesters_.begin(), requesters_.end(), busy)) poll(now_ns());
+  return rate_;
+}
+
+void Gateway::begin(Call& call, const ForwardedShape& shape) {
+  constexpr std::uint32_t kReplyBytes = 256;
+  call.request = {.payload = message_, .max_reply_bytes = kReplyBytes, .completion = &done, .context = &call};
+  if (shape.reads()) {
+    call.result = {.pieces = {&call.piece, 1}};
+    call.request.writes = {&call.result, 1};
+  }
+  if (shape.writes()) {
+    call.argument = {static_cast<rpcrdma::Position>(message_.size()), {&call.piece, 1}};
+    call.request.reads = {&call.argument, 1};
+  }
+  submit(call);
+}
+
+void Gateway::submit(Call& call) {
+  call.begun_ns = now_ns();
+  if (!call.client->submit(call.request)) throw std::runtime_error("no request slot");
+}
+
+void Gateway::done(void* context, const rpcrdma::Reply& reply) noexcept {
+  Call& call = *static_cast<Call*>(context);
+  if (reply.status() != rpcrdma::CallStatus::Ok || reply.message().size() < kReplyHeaderBytes ||
+      xdr::load_u32(reply.message().data() + kStatusAt) != 0)
+    std::abort();
+  call.gateway->rate_.note(call.begun_ns, now_ns());
+  if (!call.gateway->stopping_) submit(call);
+}
+
+void Gateway::poll(std::uint64_t now) {
+  client_.poll(now);
+  server_.poll(now);
+  if (upstreams_) upstreams_->poll(now);
+  if (!relay_) return;
+  dialer_.poll();
+  relay_->poll(now);
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Clients over loopback RDMA, and the reactor with its upstream connections that forwards their calls, all on one
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dataplane/relay/relay.h"
+#include "dataplane/service/forward/upstreams.h"
+#include "pmd/loopback/loopback.h"
+#include "tests/bench/forward_calls.h"
+#include "tests/bench/rate.h"
+#include "tests/bench/relay_dialer.h"
+
+namespace sluice::bench {
+
+struct GatewayShape {
+  std::uint32_t clients = 1;
+  std::uint32_t upstream_connections = 1;
+};
+
+class Gateway {
+ public:
+  /// With an upstream over TCP, at this port of the host.
+  Gateway(std::uint16_t upstream_port, const GatewayShape& shape);
+  /// With one over RDMA, of its own, for these calls.
+  Gateway(const ForwardedShape& calls, const GatewayShape& shape);
+  ~Gateway();
+  Gateway(const Gateway&) = delete;
+  Gateway& operator=(const Gateway&) = delete;
+
+  /// Each client has `depth` calls outstanding. Once.
+  Rate run(const ForwardedShape& shape, std::uint32_t depth, double seconds);
+
+ private:
+  struct Call {
+    Gateway* gateway = nullptr;
+    rpcrdma::Requester* client = nullptr;
+    std::uint64_t begun_ns = 0;
+    rdma::Sge piece;
+    rpcrdma::ReadItem argument;
+    rpcrdma::WriteItem result;
+    rpcrdma::Request request;
+  };
+
+  explicit Gateway(const GatewayShape& shape);
+  forward::UpstreamsConfig upstream_config(std::uint16_t port, const GatewayShape& shape);
+  void connect();
+  void begin(Call& call, const ForwardedShape& shape);
+  static void submit(Call& call);
+  static void done(void* context, const rpcrdma::Reply& reply) noexcept;
+  void poll(std::uint64_t now);
+
+  const std::unique_ptr<segment::SharedUpstreamAddresses> addresses_ =
+      std::make_unique<segment::SharedUpstreamAddresses>();
+  const std::unique_ptr<segment::UpstreamArea> area_ = std::make_unique<segment::UpstreamArea>();
+  const std::shared_ptr<rdma::loopback::Fabric> fabric_;
+  const std::unique_ptr<rdma::loopback::Loopback> server_device_;
+  const std::unique_ptr<rdma::loopback::Loopback> client_device_;
+  rpcrdma::Engine server_;
+  rpcrdma::Engine client_;
+  // One or the other.
+  std::unique_ptr<forward::Upstreams> upstreams_;
+  std::unique_ptr<RdmaServer> rdma_server_;
+  RelayDialer dialer_;
+  std::unique_ptr<relay::Relay> relay_;
+  std::vector<std::unique_ptr<rpcrdma::Requester>> requesters_;  ///< of the clients
+  std::vector<std::byte> message_;
+  Rate rate_;
+  bool stopping_ = false;
+};
+
+}  // namespace sluice::bench

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Clients without a gateway: one TCP connection to the upstream, polled without blocking.
+#pragma once
+
+#include <cstdint>
+
+#include "tests/bench/forward_calls.h"
+#include "tests/bench/rate.h"
+
+namespace sluice::bench {
+
+/// A connection to an upstream of this machine.
+int connect_to(std::uint16_t port);
+
+/// `depth` calls of constant length outstanding; those that are ready together go out in one send.
+Rate straight(std::uint16_t port, const ForwardedShape& shape, std::uint32_t depth, double seconds);
+
+}  // namespace sluice::bench

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tests/conformance/message_record.h"
+
 namespace sluice::conformance {
 
 // Not inline: gcc 12 warns of an overflow when it sees the size of a new vector.
@@ -221,6 +223,11 @@ std::unique_ptr<rdma::QueuePair> RawPeer::make_queue_pair(bool with_receives) {
   return qp;
 }
 
+void RawPeer::adopt(rdma::QueuePair& qp) {
+  qp_ = &qp;
+  connection_ = MessageRecord::of_this_run().next_connection();
+}
+
 void RawPeer::post_receives() {
   for (std::uint32_t i = 0; i < receives_; ++i) {
     const rdma::RecvWr wr{i,
@@ -249,6 +256,7 @@ void RawPeer::send(std::span<const std::byte> bytes, rdma::Rkey invalidate) {
       .rkey = invalidate,
       .opcode = invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send};
   ASSERT_EQ(qp_->post_send({&wr, 1}), 1u);
+  MessageRecord::of_this_run().add(connection_, true, bytes);
 }
 
 RawPeer::Exposed RawPeer::expose(std::size_t bytes, rdma::AccessFlags access) {
@@ -298,6 +306,7 @@ void RawPeer::poll() {
     }
     if (wc.status != rdma::WcStatus::Success) continue;
     std::byte* at = receive_region_.bytes.data() + wc.wr_id * receive_bytes_;
+    MessageRecord::of_this_run().add(connection_, false, {at, wc.byte_len});
     inbox.push_back({Bytes(at, at + wc.byte_len), wc.remote_invalidate});
     const rdma::RecvWr wr{wc.wr_id, {at, receive_bytes_, receive_region_.lkey}};
     qp_->post_recv({&wr, 1});

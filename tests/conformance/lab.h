@@ -134,7 +134,7 @@ class RawPeer {
 
   /// With its Receives posted, or without.
   std::unique_ptr<rdma::QueuePair> make_queue_pair(bool with_receives = true);
-  void adopt(rdma::QueuePair& qp) { qp_ = &qp; }
+  void adopt(rdma::QueuePair& qp);
   void post_receives();
 
   /// With an rkey of the engine's: Send With Invalidate.
@@ -167,6 +167,7 @@ class RawPeer {
   rdma::MemoryRegion arena_;
   std::size_t arena_used_ = 0;
   std::uint64_t next_send_ = 1u << 20;
+  std::uint32_t connection_ = 0;  ///< number in the MessageRecord
 };
 
 /// Our engine as responder (server), a raw client.

@@ -147,8 +147,7 @@ Rate Gateway::run(const ForwardedShape& shape, std::uint32_t depth, double secon
   }
   rate_.seconds = static_cast<double>(now - begin) / 1e9;
   stopping_ = true;
-  const auto busy = [](const auto& requester) { return requester->outstanding() > 0; };
-  while (std::any_of(requesters_.begin(), requesters_.end(), busy)) poll(now_ns());
+  while (open_ > 0) poll(now_ns());
   return rate_;
 }
 
@@ -168,6 +167,7 @@ void Gateway::begin(Call& call, const ForwardedShape& shape) {
 
 void Gateway::submit(Call& call) {
   call.begun_ns = now_ns();
+  ++call.gateway->open_;
   if (!call.client->submit(call.request)) throw std::runtime_error("no request slot");
 }
 
@@ -176,6 +176,7 @@ void Gateway::done(void* context, const rpcrdma::Reply& reply) noexcept {
   if (reply.status() != rpcrdma::CallStatus::Ok || reply.message().size() < kReplyHeaderBytes ||
       xdr::load_u32(reply.message().data() + kStatusAt) != 0)
     std::abort();
+  --call.gateway->open_;
   call.gateway->rate_.note(call.begun_ns, now_ns());
   if (!call.gateway->stopping_) submit(call);
 }

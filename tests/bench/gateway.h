@@ -70,6 +70,7 @@ class Gateway {
   std::vector<std::unique_ptr<rpcrdma::Requester>> requesters_;  ///< of the clients
   std::vector<std::byte> message_;
   Rate rate_;
+  std::size_t open_ = 0;  ///< calls; outstanding() leaves out replies that are still to be delivered
   bool stopping_ = false;
 };
 

@@ -88,7 +88,7 @@ void Upstream::no_longer_unsent(ForwardedCall& forwarded) noexcept {
   if (!std::exchange(forwarded.unsent, false)) return;
   ClientEntry& entry = clients_[forwarded.call->client()->number()];
   --entry.unsent;
-  entry.moved_ns = clock_();
+  entry.moved_ns = now_ns();
 }
 
 void Upstream::start(ForwardedCall& forwarded, UpstreamConnection& connection) noexcept {
@@ -229,7 +229,7 @@ void Upstream::client_gone(service::Client& client) noexcept {
 // --- TX
 
 void Upstream::on_sending(ForwardedCall& forwarded) noexcept {
-  forwarded.sent_ns = clock_();
+  forwarded.sent_ns = now_ns();
   no_longer_unsent(forwarded);
   probe::upstream_call_sent(xdr::load_u32(forwarded.message.data()), forwarded.xid, forwarded.message.size());
   area_.gateway_ns.record(forwarded.sent_ns - forwarded.begun_ns);
@@ -430,7 +430,7 @@ bool Upstream::deliver_held(ForwardedCall& forwarded) noexcept {
 void Upstream::answered(ForwardedCall& forwarded) noexcept {
   if (forwarded.connection == nullptr) return;  // it was held
   forwarded.connection->note_answer();
-  area_.upstream_ns.record(clock_() - forwarded.sent_ns);
+  area_.upstream_ns.record(now_ns() - forwarded.sent_ns);
   count(Counter::replies);
   unlink(forwarded);
 }
@@ -454,7 +454,7 @@ void Upstream::background(std::uint64_t now_ns) noexcept {
   if (now_ns - interval_start_ns_ < kCreditIntervalNs) return;
   interval_start_ns_ = now_ns;
   // Not now_ns: calls may have begun after the loop read its clock, and ages are unsigned.
-  const std::uint64_t clock_ns = clock_();
+  const std::uint64_t clock_ns = clock_.now_ns();
   expire(clock_ns);
   if (addresses_.poll(clock_ns)) use_address();
   for (const auto& connection : connections_) {
@@ -477,7 +477,7 @@ void Upstream::use_address() noexcept {
 }
 
 void Upstream::on_address_failed(const PeerAddress& address) noexcept {
-  if (addresses_.failed(address, clock_())) use_address();
+  if (addresses_.failed(address, now_ns())) use_address();
 }
 
 void Upstream::recycle_connections() noexcept {

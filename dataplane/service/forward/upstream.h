@@ -25,6 +25,7 @@
 #include "dataplane/service/forward/repeats.h"
 #include "dataplane/service/forward/reverse_calls.h"
 #include "dataplane/service/forward/suspects.h"
+#include "dataplane/service/forward/turn_clock.h"
 #include "dataplane/service/forward/upstream_connection.h"
 #include "dataplane/service/forward/xid_table.h"
 #include "pmd/device.h"
@@ -81,7 +82,7 @@ class Upstream {
     tcp::Uring& uring;
     rdma::Device& device;
     CreditLimits& credits;
-    std::uint64_t (*clock)() noexcept;
+    TurnClock& clock;
   };
   /// Setup: the upstream `number` of those that share the context. The references outlive it.
   Upstream(const UpstreamConfig& config, const Context& context, std::uint32_t number,
@@ -140,7 +141,7 @@ class Upstream {
   void on_long_record(UpstreamConnection& connection, std::span<const std::byte> xid) noexcept;
   void on_lost(UpstreamConnection& connection) noexcept;
   void schedule_flush(UpstreamConnection& connection) noexcept;
-  std::uint64_t now_ns() const noexcept { return clock_(); }
+  std::uint64_t now_ns() const noexcept { return clock_.now_ns(); }
   void count(Counter counter, std::uint64_t amount = 1) noexcept {
     auto& value = area_.counters[static_cast<std::size_t>(counter)];
     value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
@@ -192,7 +193,7 @@ class Upstream {
   tcp::Uring& uring_;
   CreditLimits& credits_;
   segment::UpstreamArea& area_;
-  std::uint64_t (*const clock_)() noexcept;
+  TurnClock& clock_;
 
   Addresses addresses_;
   std::vector<std::unique_ptr<UpstreamConnection>> connections_;  ///< shared ones first

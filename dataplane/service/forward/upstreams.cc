@@ -40,11 +40,11 @@ std::uint32_t most_clients(const UpstreamsConfig& config) {
 }  // namespace
 
 Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept)
-    : uring_(operations(config)), credits_(most_clients(config)) {
+    : uring_(operations(config)), clock_(clock), credits_(most_clients(config)) {
   for (const UpstreamSetup& setup : config.upstreams) {
     check_privilege(setup.config);
     std::construct_at(setup.area);  // drops the counts of an earlier data plane
-    const Upstream::Context context{.uring = uring_, .device = device, .credits = credits_, .clock = clock};
+    const Upstream::Context context{.uring = uring_, .device = device, .credits = credits_, .clock = clock_};
     const auto number = static_cast<std::uint32_t>(upstreams_.size());
     upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, number, *setup.area));
     for (const Route& route : setup.routes)
@@ -61,6 +61,7 @@ std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
 
 bool Upstreams::poll(std::uint64_t now_ns) noexcept {
   for (const auto& upstream : upstreams_) upstream->flush();
+  clock_.pass();
   const std::size_t count = uring_.poll([](void* target, tcp::Uring::Kind kind, int result) {
     auto& connection = *static_cast<UpstreamConnection*>(target);
     switch (kind) {
@@ -78,6 +79,7 @@ bool Upstreams::poll(std::uint64_t now_ns) noexcept {
     upstream->serve_waiting();
     upstream->background(now_ns);
   }
+  clock_.pass();
   return count > 0;
 }
 

@@ -40,6 +40,7 @@ class Upstreams final : public service::Poller {
 
  private:
   tcp::Uring uring_;
+  TurnClock clock_;
   CreditLimits credits_;
   std::vector<std::unique_ptr<Upstream>> upstreams_;
   std::vector<std::unique_ptr<ForwardService>> services_;

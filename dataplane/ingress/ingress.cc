@@ -35,7 +35,7 @@ Ingress::Ingress(rpcrdma::Engine& engine, egress::Dialer& dialer, const Listener
       listener_(listener),
       area_(area),
       clock_(clock),
-      uring_(kAcceptOperations + kClientOperations * config.clients),
+      uring_(kAcceptOperations + kClientOperations * config.clients, config.uring),
       server_(engine, dialer, config.server_side, counters_of(area), clock),
       free_clients_(config.clients) {
   std::construct_at(&area_);  // drops the counts of an earlier data plane
@@ -88,19 +88,22 @@ bool Ingress::poll(std::uint64_t now_ns) noexcept {
   for (TcpClient* const client : to_flush_) client->flush();
   to_flush_.clear();
   accept();
-  const std::size_t handled = uring_.poll([](void* target, tcp::Uring::Kind kind, int result) {
-    if (kind == tcp::Uring::kEnded) return static_cast<TcpClient*>(target)->on_ended(result);
-    switch (kind) {
-      case tcp::Uring::Kind::Accept:
-        return static_cast<Ingress*>(target)->on_accepted(result);
-      case tcp::Uring::Kind::Receive:
-        return static_cast<TcpClient*>(target)->on_received(result);
-      case tcp::Uring::Kind::Send:
-        return static_cast<TcpClient*>(target)->on_sent(result);
-      case tcp::Uring::Kind::Connect:
-        return;
-    }
-  });
+  const std::size_t handled =
+      uring_.poll([](void* target, tcp::Uring::Kind kind, const tcp::Uring::Completion& end) {
+        if (kind == tcp::Uring::kEnded) return static_cast<TcpClient*>(target)->on_ended(end.result);
+        if (kind == tcp::Uring::kReceivedAgain)
+          return static_cast<TcpClient*>(target)->on_received_again(end);
+        switch (kind) {
+          case tcp::Uring::Kind::Accept:
+            return static_cast<Ingress*>(target)->on_accepted(end.result);
+          case tcp::Uring::Kind::Receive:
+            return static_cast<TcpClient*>(target)->on_received(end);
+          case tcp::Uring::Kind::Send:
+            return static_cast<TcpClient*>(target)->on_sent(end.result);
+          case tcp::Uring::Kind::Connect:
+            return;
+        }
+      });
   if (now_ns - ticked_ns_ >= kTickNs) {
     ticked_ns_ = now_ns;
     if (std::exchange(accept_failed_, false)) accepting_ = false;

@@ -29,6 +29,7 @@ struct IngressConfig {
   std::uint32_t clients = 256;                  ///< TCP connections
   egress::Server server{};
   egress::ServerSideConfig server_side{};
+  UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
 };
 
 class Ingress final : public service::Poller {

@@ -31,7 +31,8 @@ TcpClient::TcpClient(Ingress& ingress)
     : ingress_(ingress),
       buffers_(ingress.server()),
       stream_bytes_(new std::byte[tcp::kStreamBytes]),
-      stream_({stream_bytes_.get(), tcp::kStreamBytes}, tcp::kMaxRecordBytes) {}
+      stream_({stream_bytes_.get(), tcp::kStreamBytes}, tcp::kMaxRecordBytes),
+      receiver_(ingress.uring(), this) {}
 
 TcpClient::~TcpClient() {
   if (socket_ >= 0) ::close(socket_);
@@ -52,6 +53,7 @@ void TcpClient::open(int socket) noexcept {
 void TcpClient::disconnect() noexcept {
   if (state_ != State::Open) return;
   state_ = State::Closing;
+  receiver_.stop();
   ingress_.count(Ingress::Counter::clients_ended);
   ::shutdown(socket_, SHUT_RDWR);  // completes the io_uring operations in flight
   ingress_.server().connections().forget(*this);
@@ -68,7 +70,7 @@ void TcpClient::disconnect_soon() noexcept {
 
 /// Called in each tick while closing; finishes once nothing is in flight any more.
 void TcpClient::finish_closing() noexcept {
-  if (receiving_ || sending_ || awaiting_end_) return;
+  if (receiver_.busy() || sending_ || awaiting_end_) return;
   if (socket_ >= 0) {
     ::close(std::exchange(socket_, -1));
     queue_.clear();
@@ -85,13 +87,20 @@ void TcpClient::finish_closing() noexcept {
   ingress_.on_free(*this);
 }
 
-void TcpClient::on_received(int result) noexcept {
-  receiving_ = false;
-  if (state_ != State::Open) return;
-  if (result <= 0) return disconnect();
+void TcpClient::on_received(const tcp::Uring::Completion& end) noexcept {
+  take(receiver_.on_received(end));
+}
+
+void TcpClient::on_received_again(const tcp::Uring::Completion& end) noexcept {
+  take(receiver_.on_received_again(end));
+}
+
+void TcpClient::take(std::optional<int> received) noexcept {
+  if (state_ != State::Open || !received) return;
+  if (*received <= 0) return disconnect();
   moved_ns_ = ingress_.now_ns();
-  ingress_.count(Ingress::Counter::received_bytes, static_cast<std::uint64_t>(result));
-  stream_.received(static_cast<std::size_t>(result));
+  ingress_.count(Ingress::Counter::received_bytes, static_cast<std::uint64_t>(*received));
+  stream_.received(static_cast<std::size_t>(*received));
   handle_records();
 }
 
@@ -140,7 +149,7 @@ void TcpClient::wait_for_release() noexcept {
 
 void TcpClient::resume() noexcept {
   waiting_ = false;
-  if (state_ == State::Open && !receiving_) handle_records();
+  if (state_ == State::Open && !receiver_.asked()) handle_records();
 }
 
 void TcpClient::handle_records() noexcept {
@@ -153,11 +162,8 @@ void TcpClient::handle_records() noexcept {
         }
         release_record();
         break;
-      case tcp::RecordStream::Step::NeedBytes: {
-        const auto room = stream_.room();
-        receiving_ = true;
-        return ingress_.uring().receive(this, socket_, room.data(), room.size());
-      }
+      case tcp::RecordStream::Step::NeedBytes:
+        return receiver_.receive(socket_, stream_.room());
       case tcp::RecordStream::Step::NeedMemory: {
         const PoolBuffer buffer = buffers_.acquire(tcp::kMaxRecordBytes);
         if (buffer.address == nullptr) return wait_for_release();
@@ -194,9 +200,9 @@ std::uint32_t TcpClient::calls_in_use() const noexcept {
 void TcpClient::tick(std::uint64_t now_ns) noexcept {
   if (state_ == State::Closing) return finish_closing();
   if (state_ != State::Open) return;
-  if (ended_ && !receiving_) return disconnect();
+  if (ended_ && !receiver_.asked()) return disconnect();
   const bool waits_for_memory = calls_in_use() == 0 && !wanted_link.linked();
-  const bool waits_for_bytes = stream_.in_memory() && (receiving_ || waits_for_memory);
+  const bool waits_for_bytes = stream_.in_memory() && (receiver_.asked() || waits_for_memory);
   if ((sending_ || waits_for_bytes) && now_ns - moved_ns_ > kStuckNs) {
     ingress_.count(Ingress::Counter::clients_stuck);
     disconnect();

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/egress/client_buffers.h"
@@ -17,6 +18,7 @@
 #include "dataplane/segment/ingress.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/tcp/send_queue.h"
+#include "dataplane/tcp/stream_receiver.h"
 
 namespace sluice::ingress {
 
@@ -52,7 +54,8 @@ class TcpClient final : public egress::ServerUser {
 
   /// Takes ownership of an accepted socket.
   void open(int socket) noexcept;
-  void on_received(int result) noexcept;
+  void on_received(const tcp::Uring::Completion& end) noexcept;
+  void on_received_again(const tcp::Uring::Completion& end) noexcept;
   void on_sent(int result) noexcept;
   /// The client sends nothing any more.
   void on_ended(int result) noexcept;
@@ -69,6 +72,7 @@ class TcpClient final : public egress::ServerUser {
   void on_server_gone() noexcept override;
 
  private:
+  void take(std::optional<int> received) noexcept;
   void disconnect() noexcept;
   void disconnect_soon() noexcept;
   void finish_closing() noexcept;
@@ -100,7 +104,6 @@ class TcpClient final : public egress::ServerUser {
   Ingress& ingress_;
   egress::ClientBuffers buffers_;
   State state_ = State::Free;
-  bool receiving_ = false;     ///< a receive is in flight in io_uring
   bool sending_ = false;       ///< a send is in flight in io_uring
   bool awaiting_end_ = false;  ///< in io_uring
   bool ended_ = false;         ///< the client sends nothing behind what it has sent
@@ -112,6 +115,7 @@ class TcpClient final : public egress::ServerUser {
   ServerConnection* server_ = nullptr;  ///< null: lent with the next call
   std::unique_ptr<std::byte[]> stream_bytes_;
   tcp::RecordStream stream_;
+  tcp::StreamReceiver receiver_;
   tcp::SendQueue queue_;
   msghdr message_{};
   IntrusiveQueue<ClientCall, &ClientCall::link> ready_;

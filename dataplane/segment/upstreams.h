@@ -82,12 +82,13 @@ inline constexpr std::array<const char*, 3> kUpstreamPools = {"numbers", "short 
 /// One upstream, on one reactor.
 struct UpstreamArea {
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(UpstreamCounter::kCount)> counters{};
-  std::atomic<std::uint32_t> connections{0};   ///< established
-  std::atomic<std::uint32_t> connecting{0};    ///< being established, or waiting for the next attempt
-  std::atomic<std::uint32_t> outstanding{0};   ///< calls sent and not answered
-  std::atomic<std::uint32_t> waiting{0};       ///< calls that could not be sent yet
-  std::atomic<std::uint32_t> credit_limit{0};  ///< lowest of any client, whose calls wait; zero: none
-  SeqLock<PeerAddress> address{};              ///< where connections go; all zero: not known yet
+  std::atomic<std::uint32_t> connections{0};     ///< established
+  std::atomic<std::uint32_t> connecting{0};      ///< being established, or waiting for the next attempt
+  std::atomic<std::uint32_t> outstanding{0};     ///< calls sent and not answered
+  std::atomic<std::uint32_t> waiting{0};         ///< calls that could not be sent yet
+  std::atomic<std::uint32_t> credit_limit{0};    ///< lowest of any client, whose calls wait; zero: none
+  std::atomic<std::uint32_t> uring_features{0};  ///< UringFeatures in use; none over RDMA
+  SeqLock<PeerAddress> address{};                ///< where connections go; all zero: not known yet
   std::array<PoolUse, kUpstreamPools.size()> pools{};
   Histogram upstream_ns;  ///< from sending the call to the last byte of its reply
   Histogram gateway_ns;   ///< from the service's execute() to sending the call

@@ -575,6 +575,7 @@ void Upstream::publish() noexcept {
   area_.connecting.store(connecting, std::memory_order_relaxed);
   area_.waiting.store(waiting, std::memory_order_relaxed);
   area_.outstanding.store(outstanding, std::memory_order_relaxed);
+  area_.uring_features.store(uring_.features().bits(), std::memory_order_relaxed);
   admission_.publish(area_.pools);
   area_.credit_limit.store(lowest_credit_limit_ == kNoLimit ? 0 : lowest_credit_limit_,
                            std::memory_order_relaxed);

@@ -28,7 +28,8 @@ UpstreamConnection::UpstreamConnection(Upstream& upstream, tcp::Uring& uring)
     : upstream_(upstream),
       uring_(uring),
       stream_bytes_(new std::byte[tcp::kStreamBytes]),
-      stream_({stream_bytes_.get(), tcp::kStreamBytes}, tcp::kMaxRecordBytes) {}
+      stream_({stream_bytes_.get(), tcp::kStreamBytes}, tcp::kMaxRecordBytes),
+      receiver_(uring, this) {}
 
 UpstreamConnection::~UpstreamConnection() {
   if (socket_ >= 0) ::close(socket_);
@@ -93,6 +94,7 @@ void UpstreamConnection::lose() noexcept {
   if (state_ != State::Up && state_ != State::Connecting) return;
   if (state_ == State::Up) upstream_.count(Upstream::Counter::disconnects);
   state_ = State::Closing;
+  receiver_.stop();
   tcp::reset(socket_);  // completes the io_uring operations in flight
   if (!busy()) finish_closing();
 }
@@ -362,15 +364,23 @@ void UpstreamConnection::on_sent(int result) noexcept {
 
 // --- RX
 
-void UpstreamConnection::on_received(int result) noexcept {
-  receiving_ = false;
+void UpstreamConnection::on_received(const tcp::Uring::Completion& end) noexcept {
+  take(receiver_.on_received(end));
+}
+
+void UpstreamConnection::on_received_again(const tcp::Uring::Completion& end) noexcept {
+  take(receiver_.on_received_again(end));
+}
+
+void UpstreamConnection::take(std::optional<int> received) noexcept {
   if (state_ == State::Closing) {
     if (!busy()) finish_closing();
     return;
   }
-  if (result <= 0) return lose();
-  upstream_.count(Upstream::Counter::received_bytes, static_cast<std::uint64_t>(result));
-  stream_.received(static_cast<std::size_t>(result));
+  if (!received) return;
+  if (*received <= 0) return lose();
+  upstream_.count(Upstream::Counter::received_bytes, static_cast<std::uint64_t>(*received));
+  stream_.received(static_cast<std::size_t>(*received));
   heard_ns_ = upstream_.now_ns();
   probing_ = false;
   handle_records();
@@ -378,10 +388,9 @@ void UpstreamConnection::on_received(int result) noexcept {
 
 void UpstreamConnection::receive() noexcept {
   const auto room = stream_.room();
-  receiving_ = true;
   if (stream_.awaits_all_of_room())
-    return uring_.receive_all(this, socket_, room.data(), std::min(room.size(), kReceivedAtOnce));
-  uring_.receive(this, socket_, room.data(), room.size());
+    return receiver_.receive_all(socket_, room.first(std::min(room.size(), kReceivedAtOnce)));
+  receiver_.receive(socket_, room);
 }
 
 void UpstreamConnection::give_memory_back() noexcept {

@@ -13,12 +13,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "dataplane/base/net_address.h"
 #include "dataplane/service/forward/forwarded_call.h"
 #include "dataplane/tcp/record_stream.h"
 #include "dataplane/tcp/send_queue.h"
+#include "dataplane/tcp/stream_receiver.h"
 #include "dataplane/tcp/uring.h"
 
 namespace sluice::forward {
@@ -47,8 +49,8 @@ inline constexpr std::uint64_t kMoveNs = 10'000'000'000;
 /// is received is a sign of life: an upstream that takes longer than kSilenceNs for so many is asked for another.
 inline constexpr std::size_t kReceivedAtOnce = 256u << 10;
 
-/// A connection's operations in io_uring at once: a receive and a send.
-inline constexpr std::uint32_t kConnectionOperations = 2;
+/// A connection's operations in io_uring at once: receives and a send.
+inline constexpr std::uint32_t kConnectionOperations = tcp::kReceiveOperations + 1;
 
 class UpstreamConnection {
  public:
@@ -121,7 +123,8 @@ class UpstreamConnection {
   void lose() noexcept;
 
   void on_connected(int result) noexcept;
-  void on_received(int result) noexcept;
+  void on_received(const tcp::Uring::Completion& end) noexcept;
+  void on_received_again(const tcp::Uring::Completion& end) noexcept;
   void on_sent(int result) noexcept;
 
   // For the upstream.
@@ -150,6 +153,7 @@ class UpstreamConnection {
   void strike(ForwardedCall& suspect) noexcept;
   bool enqueue(ForwardedCall& forwarded) noexcept;
   void handle_records() noexcept;
+  void take(std::optional<int> received) noexcept;
   void receive() noexcept;
   void give_memory_back() noexcept;
   void find_memory() noexcept;
@@ -158,14 +162,13 @@ class UpstreamConnection {
   void give_up_port() noexcept;
   void retire() noexcept;
   void probe() noexcept;
-  bool busy() const noexcept { return connecting_ || receiving_ || sending_; }
+  bool busy() const noexcept { return connecting_ || receiver_.busy() || sending_; }
   void mark_dirty() noexcept;
 
   Upstream& upstream_;
   tcp::Uring& uring_;
   State state_ = State::Idle;
-  bool connecting_ = false;  ///< connect in flight in io_uring; the same for the next two
-  bool receiving_ = false;
+  bool connecting_ = false;  ///< connect in flight in io_uring; the same for the next
   bool sending_ = false;
   bool leaving_ = false;   ///< the client is gone
   bool retiring_ = false;  ///< and the connection is to be closed
@@ -186,6 +189,7 @@ class UpstreamConnection {
   tcp::SendQueue queue_;
   std::unique_ptr<std::byte[]> stream_bytes_;
   tcp::RecordStream stream_;
+  tcp::StreamReceiver receiver_;
   // Of the record that the stream has memory for, or that is skipped.
   std::uint32_t record_xid_ = 0;
   rpc::MessageType record_type_{};

@@ -40,7 +40,7 @@ std::uint32_t most_clients(const UpstreamsConfig& config) {
 }  // namespace
 
 Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept)
-    : uring_(operations(config)), clock_(clock), credits_(most_clients(config)) {
+    : uring_(operations(config), config.uring), clock_(clock), credits_(most_clients(config)) {
   for (const UpstreamSetup& setup : config.upstreams) {
     check_privilege(setup.config);
     std::construct_at(setup.area);  // drops the counts of an earlier data plane
@@ -62,19 +62,21 @@ std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
 bool Upstreams::poll(std::uint64_t now_ns) noexcept {
   for (const auto& upstream : upstreams_) upstream->flush();
   clock_.pass();
-  const std::size_t count = uring_.poll([](void* target, tcp::Uring::Kind kind, int result) {
-    auto& connection = *static_cast<UpstreamConnection*>(target);
-    switch (kind) {
-      case tcp::Uring::Kind::Connect:
-        return connection.on_connected(result);
-      case tcp::Uring::Kind::Receive:
-        return connection.on_received(result);
-      case tcp::Uring::Kind::Send:
-        return connection.on_sent(result);
-      case tcp::Uring::Kind::Accept:
-        return;
-    }
-  });
+  const std::size_t count =
+      uring_.poll([](void* target, tcp::Uring::Kind kind, const tcp::Uring::Completion& end) {
+        auto& connection = *static_cast<UpstreamConnection*>(target);
+        if (kind == tcp::Uring::kReceivedAgain) return connection.on_received_again(end);
+        switch (kind) {
+          case tcp::Uring::Kind::Connect:
+            return connection.on_connected(end.result);
+          case tcp::Uring::Kind::Receive:
+            return connection.on_received(end);
+          case tcp::Uring::Kind::Send:
+            return connection.on_sent(end.result);
+          case tcp::Uring::Kind::Accept:
+            return;
+        }
+      });
   for (const auto& upstream : upstreams_) {
     upstream->serve_waiting();
     upstream->background(now_ns);

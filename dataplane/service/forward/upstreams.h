@@ -25,6 +25,7 @@ struct UpstreamSetup {
 
 struct UpstreamsConfig {
   std::vector<UpstreamSetup> upstreams;
+  UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
 };
 
 class Upstreams final : public service::Poller {

@@ -85,7 +85,8 @@ IngressSide::IngressSide(std::shared_ptr<rdma::loopback::Fabric> fabric, const S
                                                 .record_buffers = options.record_buffers,
                                                 .item_buffers = options.item_buffers,
                                                 .call_timeout_ns = options.call_timeout_ns,
-                                                .withheld = options.withheld}};
+                                                .withheld = options.withheld},
+                                .uring = options.uring};
   if (listener == nullptr) {
     sockaddr_storage address{};
     const socklen_t bytes = tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 1), 0, address);

@@ -32,6 +32,7 @@ struct SideOptions {
   std::uint64_t call_timeout_ns = 0;
   std::vector<segment::AllowedPrefix> allowed{};
   service::Withheld withheld{};
+  UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
 };
 
 /// A client's socket. It never blocks: what cannot be sent at once is sent by poll().

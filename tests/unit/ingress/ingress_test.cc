@@ -111,8 +111,7 @@ std::vector<Message> messages() {
   return all;
 }
 
-TEST_P(Ingress, V1_074_V1_103_X_13_calls_and_replies_arrive_as_they_were_sent) {
-  IngressLab lab(options());
+void exchange_all(IngressLab& lab) {
   TcpPeer& client = lab.side.add_peer();
   std::uint32_t xid = 0x70000000;
   for (const Message& message : messages()) {
@@ -125,10 +124,20 @@ TEST_P(Ingress, V1_074_V1_103_X_13_calls_and_replies_arrive_as_they_were_sent) {
     ASSERT_EQ(reply, success(xid, message.results));
     lab.forward.upstream.calls.clear();
   }
+}
+
+TEST_P(Ingress, V1_074_V1_103_X_13_calls_and_replies_arrive_as_they_were_sent) {
+  IngressLab lab(options());
+  exchange_all(lab);
   EXPECT_EQ(lab.side.connections.at(0)->version(), GetParam());
   EXPECT_GT(lab.side.count(Counter::reduced_calls), 5u);
   EXPECT_GT(lab.side.count(Counter::placed_replies), 5u);
   EXPECT_EQ(lab.side.count(Counter::failures), 0u);
+}
+
+TEST(IngressUring, is_served_without_what_only_newer_kernels_have) {
+  IngressLab lab({.uring = UringFeatures()});
+  exchange_all(lab);
 }
 
 TEST_P(Ingress, many_calls_of_many_clients_find_their_ways_back) {

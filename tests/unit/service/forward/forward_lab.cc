@@ -95,7 +95,8 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
   device = rdma::loopback::make_device(fabric, {.name = "gateway"});
   engine = std::make_unique<rpcrdma::Engine>(*device, server_engine(options));
   set_addresses(options.addresses);
-  forward::UpstreamsConfig config{.upstreams = {setup_of(upstream, options.routes, *area)}};
+  forward::UpstreamsConfig config{.upstreams = {setup_of(upstream, options.routes, *area)},
+                                  .uring = options.uring};
   if (!options.hung_routes.empty()) {
     hung = std::make_unique<FakeUpstream>();
     config.upstreams.push_back(setup_of(*hung, options.hung_routes, *hung_area));

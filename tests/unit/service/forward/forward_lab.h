@@ -36,6 +36,7 @@ struct ForwardOptions {
   std::uint64_t progress_timeout_ns = 0;
   std::uint32_t cache_entries = forward::kCacheEntries;
   std::vector<segment::UpstreamAddress> addresses = {{.address = PeerAddress::from_ipv4(127, 0, 0, 1)}};
+  UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
   bool one_host = false;  ///< all connections are one client's; else each is another one's
   std::vector<forward::Route> hung_routes = {};  ///< to an upstream of their own, which never answers
   std::vector<forward::Route> routes = {

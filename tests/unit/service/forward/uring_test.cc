@@ -40,7 +40,7 @@ class Pair {
 alignas(8) int target;
 
 std::size_t completed(Uring& ring) {
-  return ring.poll([](void* of, Uring::Kind, int) { EXPECT_EQ(of, &target); });
+  return ring.poll([](void* of, Uring::Kind, const Uring::Completion&) { EXPECT_EQ(of, &target); });
 }
 
 /// From now on the kernel takes no operation of this thread.
@@ -72,7 +72,9 @@ TEST(Uring, bytes_that_have_to_come_together_end_one_operation) {
   Uring ring(1);
   std::array<std::byte, 64> bytes;
   int result = 0;
-  const auto poll = [&] { return ring.poll([&](void*, Uring::Kind, int of) { result = of; }); };
+  const auto poll = [&] {
+    return ring.poll([&](void*, Uring::Kind, const Uring::Completion& end) { result = end.result; });
+  };
   const auto ends = [&] {
     for (int i = 0; i < 1'000'000; ++i)
       if (poll() > 0) return true;

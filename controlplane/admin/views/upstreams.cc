@@ -5,6 +5,7 @@
 #include <array>
 
 #include "dataplane/base/net_address.h"
+#include "dataplane/base/uring_features.h"
 
 namespace sluice::admin {
 namespace {
@@ -17,6 +18,7 @@ constexpr std::size_t kCounters = std::size(segment::kUpstreamCounters);
 struct Sum {
   std::array<std::uint64_t, kCounters> counters{};
   std::uint32_t connections = 0, connecting = 0, outstanding = 0, waiting = 0, credit_limit = 0;
+  UringFeatures uring = UringFeatures::all();  ///< of every reactor
   segment::Histogram upstream_ns;
   segment::Histogram gateway_ns;
   std::uint64_t calls = 0;     ///< answered, from the call table
@@ -60,6 +62,7 @@ void sum_up(Sum& sum, const segment::Layout& layout, const segment::ConfigBlock&
     // The lowest limit of any reactor; zero means no limit.
     const std::uint32_t limit = area.credit_limit.load(std::memory_order_relaxed);
     if (limit != 0) sum.credit_limit = sum.credit_limit == 0 ? limit : std::min(sum.credit_limit, limit);
+    sum.uring = UringFeatures(sum.uring.bits() & area.uring_features.load(std::memory_order_relaxed));
     sum.upstream_ns.merge(area.upstream_ns);
     sum.gateway_ns.merge(area.gateway_ns);
     add_calls(sum, layout.reactors[reactor].calls, config.upstreams[number]);
@@ -83,6 +86,14 @@ bool in_use(const segment::Layout& layout, const segment::ConfigBlock& config, s
   for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
     if (layout.reactors[reactor].upstreams[number].address.read() == address) return true;
   return false;
+}
+
+/// By their names.
+json features(UringFeatures used) {
+  json names = json::array();
+  for (std::size_t i = 0; i < kUringFeatureNames.size(); ++i)
+    if (used.has(static_cast<UringFeature>(i))) names.push_back(kUringFeatureNames[i]);
+  return names;
 }
 
 /// In order of preference; empty: none of its names has been resolved.
@@ -124,6 +135,7 @@ json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config
          {"outstanding", sum.outstanding},
          {"waiting", sum.waiting},
          {"credit_limit", sum.credit_limit},
+         {"io_uring", features(sum.uring)},
          {"calls", sum[Counter::calls]},
          {"replies", sum[Counter::replies]},
          {"resent", sum[Counter::resent]},

@@ -107,6 +107,7 @@ def main():
                 "v2_peer": bytes([int(reply)]) + struct.pack("<H", min(len(version_2), 1023)) + version_2,
                 "rpc_message": rpc,
                 "nfs3_args": bytes([0, rpc[23] & 31 if len(rpc) > 23 else 0]) + struct.pack("<H", len(rpc[40:])) + rpc[40:],
+                "tagged_handles": bytes([rpc[23] & 31 if len(rpc) > 23 and not reply else number & 31]) + (rpc[24:] if reply else rpc[40:]),
                 "responder": struct.pack("<H", min(len(message), 1023)) + message}[target]
         with open(f"{folder}/{number:03}", "wb") as file:
             file.write(seed)

@@ -167,6 +167,7 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
                                  .routes = {},
                                  .area = &area.upstreams[i]};
     setup.config.cache = caches[i];
+    setup.config.handle_tag = from.handle_tag;
     setup.routes = routes(from);
     upstreams.upstreams.push_back(std::move(setup));
   }

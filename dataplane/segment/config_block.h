@@ -52,8 +52,9 @@ struct RouteConfig {
   std::uint32_t version = 0;
 };
 
-inline constexpr std::uint32_t kMaxHostBytes = 256;    ///< address or host name, terminating zero included
-inline constexpr std::uint32_t kMaxUpstreamHosts = 8;  ///< per upstream
+inline constexpr std::uint32_t kMaxHostBytes = 256;       ///< address or host name, terminating zero included
+inline constexpr std::uint32_t kMaxUpstreamHosts = 8;     ///< per upstream
+inline constexpr std::uint32_t kMaxUpstreamExports = 16;  ///< that are named, per upstream
 
 /// What clients of a gateway are not told: service::Withheld.
 struct WithheldConfig {
@@ -83,6 +84,12 @@ struct UpstreamConfig {
   std::array<AllowedPrefix, kMaxAllowed> allowed;
   std::uint32_t route_count = 0;
   std::array<RouteConfig, kMaxRoutes> routes;
+  /// Of several upstreams for NFS 3: stands in front of its file handles on the clients' side. Zero: it is the only
+  /// one, and its handles are passed as they are.
+  std::uint32_t handle_tag = 0;
+  char prefix[kMaxPathBytes]{};    ///< of the paths of its exports on the clients' side; empty: none
+  std::uint32_t export_count = 0;  ///< those that are its part, by its own paths; zero: all
+  std::array<std::array<char, kMaxPathBytes>, kMaxUpstreamExports> exports{};
 };
 
 /// The reverse gateway: TCP clients in, calls out to an RPC-over-RDMA server.

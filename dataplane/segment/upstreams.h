@@ -60,6 +60,13 @@ inline constexpr std::uint32_t kMaxUpstreams = 8;
   X(waits_number, "Calls that waited for a share of upstream.max_calls, or for a connection")            \
   X(waits_room, "Calls that waited for the connection or for room in its queue")                         \
   X(waits_memory, "Calls that waited for memory for their replies")                                      \
+  X(unknown_handles,                                                                                     \
+    "Calls with a file handle of none of the upstreams with exports of their own, refused (STALE or "    \
+    "BADHANDLE); counted at the first of them")                                                          \
+  X(across_upstreams, "RENAME and LINK from this upstream to another one, refused (XDEV)")               \
+  X(long_handles, "File handles of the upstream that leave no room for a tag, kept from clients")        \
+  X(signed_calls_refused,                                                                                \
+    "Calls with RPCSEC_GSS to upstreams with exports of their own; counted at the first of them")        \
   X(sent_bytes, "Bytes sent to the upstream")                                                            \
   X(received_bytes, "Bytes received from the upstream")
 

@@ -140,6 +140,10 @@ class Call {
   std::span<std::byte> writable_arguments() noexcept {
     return {const_cast<std::byte*>(arguments_.data()), arguments_.size()};
   }
+  /// The message that they are the end of, likewise. Nobody reads the header of the message again.
+  std::span<std::byte> writable_message() noexcept {
+    return {const_cast<std::byte*>(message_.data()), message_.size()};
+  }
   /// The message stays in place until release(), in memory with this key, so that it can be sent from there; nothing:
   /// its memory is not registered, or does not stay. In execute().
   std::optional<rdma::Lkey> message_lkey() const noexcept { return host_->message_lkey(*this); }

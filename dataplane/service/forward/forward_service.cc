@@ -30,6 +30,26 @@ service::Execution ForwardService::execute(service::Call& call) noexcept {
     call.complete(rpc::AcceptStat::SystemErr);
     return service::Execution::Started;
   }
+  begin(call, forwarded);
+  forwarded.message = call.message();
+  upstream_.submit(forwarded);
+  return service::Execution::Started;
+}
+
+service::Execution ForwardService::execute_tagged(service::Call& call,
+                                                  const ulb::CallHandles& handles) noexcept {
+  auto& forwarded = call.state<ForwardedCall>();
+  begin(call, forwarded);
+  const rpc::CallHeader& header = call.header();
+  forwarded.procedure = static_cast<std::uint8_t>(header.procedure);
+  forwarded.message = ulb::remove_tags(header.program, header.procedure, call.writable_message(),
+                                       call.arguments().size(), handles);
+  upstream_.submit(forwarded);
+  return service::Execution::Started;
+}
+
+/// What is known of the call as its client has sent it.
+void ForwardService::begin(service::Call& call, ForwardedCall& forwarded) noexcept {
   const bool signs_xid = call.header().credential.flavor == rpc::AuthFlavor::RpcSecGss;
   forwarded.call = &call;
   forwarded.service = this;
@@ -44,8 +64,6 @@ service::Execution ForwardService::execute(service::Call& call) noexcept {
   forwarded.tells_withheld = clear && binding_.withhold(call.header().procedure, call.writable_arguments(),
                                                         upstream_.config().withheld);
   forwarded.begun_ns = upstream_.now_ns();
-  upstream_.submit(forwarded);
-  return service::Execution::Started;
 }
 
 void ForwardService::release(service::Call& call) noexcept {
@@ -67,13 +85,14 @@ ReplyNeed ForwardService::need_of(service::Call& call) const noexcept {
 }
 
 void ForwardService::adapt(const ForwardedCall& forwarded, std::span<std::byte> record) const noexcept {
-  if (!forwarded.announces_sizes && !forwarded.tells_withheld) return;
+  if (!forwarded.announces_sizes && !forwarded.tells_withheld && handle_tag_ == 0) return;
   xdr::Reader reader(record);
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
   if (!reply.ok || !reply.header.success()) return;
   const auto results = record.subspan(reader.position());
   if (forwarded.announces_sizes) binding_.cap_sizes(results, kCarried, nullptr);
   if (forwarded.tells_withheld) binding_.withhold_in_results(results, upstream_.config().withheld, nullptr);
+  if (handle_tag_ != 0) ulb::tag_file_systems(binding_.program, forwarded.procedure, results, handle_tag_);
 }
 
 bool ForwardService::refuses_connection(const ForwardedCall& forwarded,
@@ -96,8 +115,11 @@ bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record
         call.header().procedure, reader.rest(), nullptr,
         std::span(items).first(std::min<std::size_t>(items.size(), call.offered_results())));
   const std::size_t results_at = record.bytes.size() - reader.remaining();
+  const bool tagged = handle_tag_ != 0 && binding_.program == ulb::kNfsProgram && reply.ok &&
+                      reply.header.success() && item_count == 0;
 
   std::size_t results_bytes = xdr::padded(record.bytes.size());
+  if (tagged) results_bytes += ulb::growth_by_tags(forwarded.procedure, record.bytes.subspan(results_at));
   std::size_t data_bytes = 0;
   for (std::size_t i = 0; i < item_count; ++i) {
     items[i].offset += results_at;
@@ -125,6 +147,13 @@ bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record
     }
     if (piece.length > 0) call.add_result_piece(piece);
     call.add_result_item(piece.length);
+  }
+  if (tagged) {
+    results.opaque_fixed(record.bytes.subspan(from, results_at - from));
+    from = record.bytes.size();
+    upstream_.count(
+        Upstream::Counter::long_handles,
+        ulb::write_tagged(results, forwarded.procedure, record.bytes.subspan(results_at), handle_tag_));
   }
   results.opaque_fixed(record.bytes.subspan(from));
   if (data_bytes == 0) upstream_.release(forwarded);

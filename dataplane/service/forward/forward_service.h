@@ -4,6 +4,9 @@
 // XID, after its Read chunks were pulled into the message. The reply is received into registered memory, from
 // where its eligible items are written to the client.
 //
+// Where the upstream is one of several for NFS 3, ExportGroup gives it the calls with its handles, and their tags are
+// taken off and put on here.
+//
 // Only the owning reactor may call. Calls belong to the transport; the Upstream outlives the service.
 #pragma once
 
@@ -11,16 +14,25 @@
 
 #include "dataplane/service/api/service.h"
 #include "dataplane/service/forward/upstream.h"
+#include "dataplane/ulb/tagged_handles.h"
 
 namespace sluice::forward {
 
 class ForwardService final : public service::Service {
  public:
-  ForwardService(Upstream& upstream, const service::Binding& binding)
-      : upstream_(upstream), binding_(binding), own_connections_(is_stateful(binding)) {}
+  /// `handle_tag` of the program's file handles on the clients' side; zero: they have none.
+  ForwardService(Upstream& upstream, const service::Binding& binding, std::uint32_t handle_tag = 0)
+      : upstream_(upstream),
+        binding_(binding),
+        own_connections_(is_stateful(binding)),
+        handle_tag_(handle_tag) {}
 
   const service::Binding& binding() const noexcept override { return binding_; }
+  std::uint32_t handle_tag() const noexcept { return handle_tag_; }
+  void count(Upstream::Counter counter) noexcept { upstream_.count(counter); }
   service::Execution execute(service::Call& call) noexcept override;
+  /// The same of a call whose handles have its tag. Not of one under RPCSEC_GSS, which signs the message.
+  service::Execution execute_tagged(service::Call& call, const ulb::CallHandles& handles) noexcept;
   void release(service::Call& call) noexcept override;
   void client_gone(service::Client& client) noexcept override { upstream_.client_gone(client); }
 
@@ -38,12 +50,14 @@ class ForwardService final : public service::Service {
   bool deliver(ForwardedCall& forwarded, const ReplyRecord& record) noexcept;
 
  private:
+  void begin(service::Call& call, ForwardedCall& forwarded) noexcept;
   static bool is_stateful(const service::Binding& binding) noexcept;
   ReplyNeed need_of(service::Call& call) const noexcept;
 
   Upstream& upstream_;
   const service::Binding binding_;
   const bool own_connections_;
+  const std::uint32_t handle_tag_;
 };
 
 }  // namespace sluice::forward

@@ -47,6 +47,7 @@ struct ForwardedCall {
   std::uint8_t strikes;  ///< connections that were lost while this call was alone on trial
   ReplyNeed need;
   service::Repetition repetition;
+  std::uint8_t procedure;  ///< of a program whose handles have tags
   std::uint32_t xid;
   std::uint32_t record_bytes;          ///< Held
   std::uint32_t trial;                 ///< of the connection, in which it was sent; zero: none

@@ -69,7 +69,6 @@ void Upstream::submit(ForwardedCall& forwarded) noexcept {
   register_client(*forwarded.call->client());
   forwarded.state = ForwardedCall::State::AwaitingXid;
   forwarded.reply_needed = true;
-  forwarded.message = forwarded.call->message();
   ClientEntry& entry = clients_[forwarded.call->client()->number()];
   if (forwarded.in_session && forwarded.has_long_message() && !entry.sessions_stay)
     forwarded.own_connection = false;

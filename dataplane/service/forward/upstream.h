@@ -64,6 +64,7 @@ struct UpstreamConfig {
   service::Withheld withheld{};
   ReplyBuffers replies;
   std::shared_ptr<RequestCache> cache = {};  ///< of all reactors
+  std::uint32_t handle_tag = 0;              ///< of its handles of NFS 3 on the clients' side; zero: none
 
   /// Connections of a reactor, shared and dedicated.
   std::uint32_t connections() const noexcept { return shared_connections + max_clients + kSpareConnections; }
@@ -94,6 +95,7 @@ class Upstream {
   const UpstreamConfig& config() const noexcept { return config_; }
 
   // For the services.
+  /// ForwardedCall::message is what is sent.
   void submit(ForwardedCall& forwarded) noexcept;
   /// Delivers a reply that was held. False: the transport still has no room.
   bool deliver_held(ForwardedCall& forwarded) noexcept;

@@ -47,10 +47,23 @@ Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::u
     const Upstream::Context context{.uring = uring_, .device = device, .credits = credits_, .clock = clock_};
     const auto number = static_cast<std::uint32_t>(upstreams_.size());
     upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, number, *setup.area));
-    for (const Route& route : setup.routes)
-      services_.push_back(std::make_unique<ForwardService>(
-          *upstreams_.back(), ulb::binding_or_plain(route.program, route.version)));
+    for (const Route& route : setup.routes) add_route(*upstreams_.back(), route);
   }
+}
+
+void Upstreams::add_route(Upstream& upstream, const Route& route) {
+  const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
+  const std::uint32_t tag = ExportGroup::shares(binding) ? upstream.config().handle_tag : 0;
+  forwarding_.push_back(std::make_unique<ForwardService>(upstream, binding, tag));
+  ForwardService& forwarding = *forwarding_.back();
+  if (tag == 0) return services_.push_back(&forwarding);
+  const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
+    return group->binding().program == binding.program;
+  });
+  if (known != groups_.end()) return (*known)->add(forwarding);
+  groups_.push_back(std::make_unique<ExportGroup>(binding));
+  groups_.back()->add(forwarding);
+  services_.push_back(groups_.back().get());
 }
 
 std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {

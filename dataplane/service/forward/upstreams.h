@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/service/forward/export_group.h"
 #include "dataplane/service/forward/forward_service.h"
 #include "dataplane/service/forward/upstream.h"
 #include "dataplane/tcp/uring.h"
@@ -34,17 +35,21 @@ class Upstreams final : public service::Poller {
   Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept);
 
   /// To be added to the engine of the same reactor; owned here.
-  const std::vector<std::unique_ptr<ForwardService>>& services() const noexcept { return services_; }
+  const std::vector<service::Service*>& services() const noexcept { return services_; }
 
   bool poll(std::uint64_t now_ns) noexcept override;
   std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
 
  private:
+  void add_route(Upstream& upstream, const Route& route);
+
   tcp::Uring uring_;
   TurnClock clock_;
   CreditLimits credits_;
   std::vector<std::unique_ptr<Upstream>> upstreams_;
-  std::vector<std::unique_ptr<ForwardService>> services_;
+  std::vector<std::unique_ptr<ForwardService>> forwarding_;  ///< a program to an upstream
+  std::vector<std::unique_ptr<ExportGroup>> groups_;         ///< a program to several
+  std::vector<service::Service*> services_;
 };
 
 }  // namespace sluice::forward

@@ -182,6 +182,16 @@ TEST(Settings, the_reverse_gateway_adds_its_connections_and_calls) {
   EXPECT_EQ(dial_config(config).call_backs, 2u);
 }
 
+TEST(Settings, an_upstream_has_the_tag_of_its_file_handles) {
+  segment::ConfigBlock config;
+  config.upstream_count = 2;
+  config.upstreams[1].handle_tag = 7;
+  const auto area = std::make_unique<segment::ReactorArea>();
+  const auto upstreams = upstreams_config(config, *area, kAddresses, request_caches(config)).upstreams;
+  EXPECT_EQ(upstreams.at(0).config.handle_tag, 0u);
+  EXPECT_EQ(upstreams.at(1).config.handle_tag, 7u);
+}
+
 TEST(Settings, an_upstream_over_rdma_is_no_upstream_over_tcp) {
   segment::ConfigBlock config;
   config.max_connections = 5;

@@ -95,11 +95,11 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
   device = rdma::loopback::make_device(fabric, {.name = "gateway"});
   engine = std::make_unique<rpcrdma::Engine>(*device, server_engine(options));
   set_addresses(options.addresses);
-  forward::UpstreamsConfig config{.upstreams = {setup_of(upstream, options.routes, *area)},
-                                  .uring = options.uring};
+  forward::UpstreamsConfig config{
+      .upstreams = {setup_of(upstream, options.routes, options.tag, *area)}, .uring = options.uring};
   if (!options.hung_routes.empty()) {
     hung = std::make_unique<FakeUpstream>();
-    config.upstreams.push_back(setup_of(*hung, options.hung_routes, *hung_area));
+    config.upstreams.push_back(setup_of(*hung, options.hung_routes, options.hung_tag, *hung_area));
   }
   upstreams = std::make_unique<forward::Upstreams>(*device, config, &clock);
   for (const auto& service : upstreams->services()) engine->add_service(*service);
@@ -107,7 +107,7 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
 }
 
 forward::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
-                                            const std::vector<forward::Route>& routes,
+                                            const std::vector<forward::Route>& routes, std::uint32_t tag,
                                             segment::UpstreamArea& counters) const {
   forward::UpstreamSetup setup;
   setup.config.name = kName;
@@ -123,6 +123,7 @@ forward::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
   setup.config.replies = {.records = options.record_buffers, .items = options.item_buffers};
   setup.config.cache =
       std::make_shared<forward::RequestCache>(options.cache_entries, setup.config.max_clients);
+  setup.config.handle_tag = tag;
   setup.routes = routes;
   setup.area = &counters;
   return setup;

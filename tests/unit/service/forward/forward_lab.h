@@ -38,7 +38,10 @@ struct ForwardOptions {
   std::vector<segment::UpstreamAddress> addresses = {{.address = PeerAddress::from_ipv4(127, 0, 0, 1)}};
   UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
   bool one_host = false;  ///< all connections are one client's; else each is another one's
-  std::vector<forward::Route> hung_routes = {};  ///< to an upstream of their own, which never answers
+  std::vector<forward::Route> hung_routes =
+      {};                      ///< to an upstream of their own, which answers nothing by itself
+  std::uint32_t tag = 0;       ///< of the upstream's file handles; zero: none
+  std::uint32_t hung_tag = 0;  ///< of those of the other
   std::vector<forward::Route> routes = {
       {ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {ulb::kMountProgram, 3}, {0x20000123, 1}};
 };
@@ -113,6 +116,9 @@ class ForwardLab {
   /// What the control plane has found: the addresses of the upstream, in order of preference.
   void set_addresses(const std::vector<segment::UpstreamAddress>& addresses);
 
+  std::uint64_t hung_count(segment::UpstreamCounter counter) const {
+    return hung_area->counters[static_cast<std::size_t>(counter)].load();
+  }
   std::uint64_t count(segment::UpstreamCounter counter) const {
     return area->counters[static_cast<std::size_t>(counter)].load();
   }
@@ -140,7 +146,7 @@ class ForwardLab {
   std::uint8_t accepted_ = 0;
   segment::UpstreamAddressTable table_{};
   forward::UpstreamSetup setup_of(const FakeUpstream& server, const std::vector<forward::Route>& routes,
-                                  segment::UpstreamArea& area) const;
+                                  std::uint32_t tag, segment::UpstreamArea& area) const;
   /// Polls until `cm` reports the connection established.
   void await_established(rdma::ConnectionManager& cm);
 };

@@ -14,6 +14,7 @@
 #include "controlplane/admin_methods.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
+#include "controlplane/mount/group_exports.h"
 #include "controlplane/mount/segment_exports.h"
 #include "controlplane/mount/upstream_exports.h"
 #include "controlplane/properties/key_file.h"
@@ -198,13 +199,26 @@ bool ControlPlane::in_force() const {
 
 /// NFSv3 clients ask here wherever their calls go: to exports in memory, to an upstream, to the server of [reverse].
 std::unique_ptr<mount::Exports> ControlPlane::mount_exports(mount::MountStatistics& statistics) const {
-  if (const auto* upstream = config::upstream_of(config_.block, {ulb::kNfsProgram, ulb::kNfs3Version}))
+  const auto of_upstream = [&](const segment::UpstreamConfig& upstream) {
     return std::make_unique<mount::UpstreamExports>(
-        *upstream,
-        [this, name = std::string(upstream->name)] {
+        upstream,
+        [this, name = std::string(upstream.name)] {
           return segment::answering_address(layout_.upstream_addresses, name);
         },
         statistics);
+  };
+  std::vector<mount::GroupExports::Member> group;
+  for (std::uint32_t i = 0; i < config_.block.upstream_count; ++i) {
+    const segment::UpstreamConfig& upstream = config_.block.upstreams[i];
+    if (upstream.handle_tag != 0)
+      group.push_back({upstream.name, upstream.handle_tag, of_upstream(upstream)});
+  }
+  if (!group.empty())
+    return std::make_unique<mount::GroupExports>(
+        std::move(group), [this](const std::string& name) { return mount::export_paths_of(layout_, name); },
+        statistics);
+  if (const auto* upstream = config::upstream_of(config_.block, {ulb::kNfsProgram, ulb::kNfs3Version}))
+    return of_upstream(*upstream);
   const segment::ReverseConfig& reverse = config_.block.reverse;
   if (reverse.in_use != 0)
     return std::make_unique<mount::UpstreamExports>(

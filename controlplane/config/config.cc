@@ -15,6 +15,7 @@
 #include "controlplane/config/host_authentication.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
+#include "dataplane/ulb/nfs3.h"
 
 namespace sluice::config {
 namespace {
@@ -358,6 +359,12 @@ Config parse(const std::string& text, const std::string& name) {
     check.defect(root["locks"].node()->source(),
                  "locks.enabled is for an upstream whose programs include \"nfs3\": add one, or set it to "
                  "false.");
+  const auto* nfs3 = upstream_of(config.block, {ulb::kNfsProgram, ulb::kNfs3Version});
+  if (config.locks_enabled && nfs3 != nullptr && nfs3->handle_tag != 0)
+    check.defect(root["locks"].node()->source(),
+                 "locks.enabled is for one upstream without exports and prefix: set it to false, and let "
+                 "clients mount "
+                 "with nolock.");
   check.finish();
   fill_derived(config);
   return config;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "controlplane/config/export_groups.h"
 #include "controlplane/config/host_authentication.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
@@ -96,24 +97,32 @@ void add_flat(std::map<std::string, json>& keys, const std::string& prefix, cons
 }
 
 /// What can be changed without the rest of its upstream: "upstream.name.address".
-bool is_upstream_address(const std::string& key) {
-  return key.starts_with("upstream.") && key.ends_with(".address");
+bool is_part_of_upstream(const std::string& key) {
+  return key.starts_with("upstream.") &&
+         (key.ends_with(".address") || key.ends_with(".exports") || key.ends_with(".prefix"));
 }
 
-/// Makes a key of its own of each upstream's address.
+/// Makes keys of their own of each upstream's address, and of its exports where it has its own: whether it has is for the data
+/// plane to know.
 void split_upstreams(std::map<std::string, json>& keys) {
-  std::map<std::string, json> addresses;
+  std::map<std::string, json> parts;
   for (auto& [key, value] : keys) {
     if (!key.starts_with("upstream.") || !value.is_object()) continue;
-    addresses[key + ".address"] = value["address"];
-    value.erase("address");
+    const auto split = [&, name = key, entry = &value](const char* part) {
+      parts[name + '.' + part] = (*entry)[part];
+      entry->erase(part);
+    };
+    const bool by_export = !value["exports"].empty() || value["prefix"] != "";
+    split("address");
+    if (by_export) split("exports");
+    if (by_export) split("prefix");
   }
-  keys.merge(addresses);
+  keys.merge(parts);
 }
 
 /// Tables and keys whose changes take effect without a restart.
 bool is_live(const std::string& key) {
-  if (is_upstream_address(key)) return true;
+  if (is_part_of_upstream(key)) return true;
   static const char* kLive[] = {"log_level",
                                 "export",
                                 "client_class",
@@ -134,11 +143,16 @@ bool is_control(const std::string& key) {
          (key.rfind("host_authentication.", 0) == 0 && key != "host_authentication.required");
 }
 
-void take_hosts(segment::UpstreamConfig& upstream, const segment::ConfigBlock& next) {
+void take_live_parts(segment::UpstreamConfig& upstream, const segment::ConfigBlock& next) {
   for (std::uint32_t i = 0; i < next.upstream_count; ++i) {
-    if (std::string_view(next.upstreams[i].name) != upstream.name) continue;
-    upstream.host_count = next.upstreams[i].host_count;
-    upstream.hosts = next.upstreams[i].hosts;
+    const segment::UpstreamConfig& entry = next.upstreams[i];
+    if (std::string_view(entry.name) != upstream.name) continue;
+    upstream.host_count = entry.host_count;
+    upstream.hosts = entry.hosts;
+    if (!changes_live(upstream, entry)) continue;
+    upstream.export_count = entry.export_count;
+    upstream.exports = entry.exports;
+    std::memcpy(upstream.prefix, entry.prefix, sizeof upstream.prefix);
   }
 }
 
@@ -231,7 +245,7 @@ Changes compare(const Config& running, const Config& next) {
     if (before.count(key) == 0) names.insert(key);
   // Those of an upstream that comes or goes are not changes of their own.
   std::erase_if(names, [&](const std::string& key) {
-    return is_upstream_address(key) && !(before.count(key) != 0 && after.count(key) != 0);
+    return is_part_of_upstream(key) && !(before.count(key) != 0 && after.count(key) != 0);
   });
   Changes changes;
   for (const std::string& key : names)
@@ -260,7 +274,7 @@ Config live_part(const Config& running, const Config& next) {
   result.max_requests_per_second = next.max_requests_per_second;
   result.max_requests_per_second_per_client = next.max_requests_per_second_per_client;
   for (std::uint32_t i = 0; i < result.block.upstream_count; ++i)
-    take_hosts(result.block.upstreams[i], next.block);
+    take_live_parts(result.block.upstreams[i], next.block);
   result.block.exports = next.block.exports;
   result.block.class_count = next.block.class_count;
   result.block.class_names = next.block.class_names;

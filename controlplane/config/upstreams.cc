@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "controlplane/config/export_groups.h"
 #include "controlplane/config/withheld.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/ulb/bindings.h"
@@ -131,6 +132,7 @@ void read_upstream(Checker& check, const toml::table& table, segment::UpstreamCo
   check.integer(table, "mount_port", out.mount_port, 0, 65535);
   out.allowed_count = read_prefixes(check, table, "clients", out.allowed);
   read_routes(check, table, out);
+  read_own_exports(check, table, out);
 }
 
 /// What all RDMA upstreams need together.
@@ -172,10 +174,7 @@ void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBloc
       const segment::UpstreamConfig& other = block.upstreams[i];
       if (std::string_view(other.name) == entry.name)
         check.defect(item.source(), "there is an upstream '" + std::string(entry.name) + "' already.");
-      for (std::uint32_t r = 0; r < entry.route_count; ++r)
-        if (takes(other, entry.routes[r]))
-          check.defect(item.source(), "upstream '" + std::string(other.name) + "' has " +
-                                          to_text(entry.routes[r]) + " already.");
+      check_beside(check, item.source(), other, entry);
     }
     block.upstreams[block.upstream_count++] = entry;
   }
@@ -224,6 +223,7 @@ nlohmann::json describe_upstreams(const segment::ConfigBlock& block) {
                                   {"mount_port", entry.mount_port},
                                   {"clients", clients}};
     list.push_back(with_withheld(shown, entry.withheld));
+    list.back().update(describe_own_exports(entry));
   }
   return list;
 }

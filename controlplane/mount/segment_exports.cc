@@ -3,6 +3,13 @@
 
 namespace sluice::mount {
 
+ExportPaths export_paths_of(const segment::Layout& layout, const std::string& upstream) {
+  if (const auto published = layout.config.read_copy())
+    for (const segment::UpstreamConfig& entry : published->upstreams)
+      if (upstream == entry.name) return export_paths(entry);
+  return {.prefix = "//", .exports = {}};
+}
+
 void SegmentExports::list(const Asker& asker, OnList done) {
   std::vector<std::string> paths;
   if (const auto published = layout_.config.read_copy())

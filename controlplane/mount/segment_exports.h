@@ -7,10 +7,15 @@
 // handle is of no use to others, since the data plane looks at the name with every call.
 #pragma once
 
+#include "controlplane/mount/export_paths.h"
 #include "controlplane/mount/exports.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::mount {
+
+/// The part of one of several upstreams, as the configuration in force has it. One that is not there has a part that no path
+/// is in.
+ExportPaths export_paths_of(const segment::Layout& layout, const std::string& upstream);
 
 class SegmentExports final : public Exports {
  public:

@@ -24,6 +24,7 @@ namespace sluice::mount {
   X(questions_failed)      /* the upstream could not be reached, or refused */            \
   X(questions_timed_out)   /* the upstream did not answer */                              \
   X(questions_refused)     /* not asked: too many wait for the upstream */                \
+  X(handles_too_long)      /* mounts refused: there is no room for a tag */               \
   X(registrations_foreign) /* addresses not registered: rpcbind has another server there */
 
 /// Those that count for RPCSEC_GSS contexts as well.

@@ -157,6 +157,7 @@
   X(mount_questions_failed, mount, questions_failed)                                            \
   X(mount_questions_timed_out, mount, questions_timed_out)                                      \
   X(mount_questions_refused, mount, questions_refused)                                          \
+  X(mount_handles_too_long, mount, handles_too_long)                                            \
   X(mount_registrations_foreign, mount, registrations_foreign)                                  \
   X(kerberos_calls, kerberos, calls)                                                            \
   X(kerberos_malformed, kerberos, malformed)                                                    \

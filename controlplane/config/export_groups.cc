@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/config/export_groups.h"
+
+#include <cstring>
+
+#include "dataplane/base/export_path.h"
+#include "dataplane/base/siphash.h"
+#include "dataplane/ulb/bindings.h"
+#include "dataplane/ulb/nfs3.h"
+
+namespace sluice::config {
+namespace {
+
+constexpr segment::RouteConfig kNfs3{ulb::kNfsProgram, ulb::kNfs3Version};
+constexpr segment::RouteConfig kNfsAcl3{ulb::kNfsAclProgram, ulb::kNfs3Version};
+constexpr std::uint32_t kLockProgram = 100021;
+
+bool takes(const segment::UpstreamConfig& upstream, const segment::RouteConfig& route) {
+  for (std::uint32_t r = 0; r < upstream.route_count; ++r)
+    if (upstream.routes[r].program == route.program && upstream.routes[r].version == route.version)
+      return true;
+  return false;
+}
+
+std::string to_text(const segment::RouteConfig& route) {
+  for (const ulb::NamedProgram& named : ulb::named_programs())
+    if (named.program == route.program && named.version == route.version) return std::string(named.name);
+  return std::to_string(route.program) + '.' + std::to_string(route.version);
+}
+
+/// Clients keep handles for as long as they have mounted, over restarts and changes of the configuration: so the tag follows
+/// from the name alone, always by the same key.
+std::uint32_t tag_of(std::string_view name) {
+  constexpr HashKey kKey{};
+  const auto tag = static_cast<std::uint32_t>(siphash(kKey, std::as_bytes(std::span(name))));
+  return tag != 0 ? tag : 1;
+}
+
+/// Programs with file handles of NFS 2 and 3 that are passed as they are.
+bool passes_handles(const segment::RouteConfig& route) {
+  const bool version_2 = route.program == ulb::kNfsProgram || route.program == ulb::kNfsAclProgram;
+  return route.program == ulb::kMountProgram || route.program == kLockProgram ||
+         (version_2 && route.version == 2);
+}
+
+/// Where clients see what the upstream has.
+std::vector<std::string> roots_of(const segment::UpstreamConfig& upstream) {
+  const std::string prefix = upstream.prefix;
+  std::vector<std::string> roots;
+  for (std::uint32_t i = 0; i < upstream.export_count; ++i) {
+    const std::string path = upstream.exports[i].data();
+    roots.push_back(prefix.empty() || path != "/" ? prefix + path : prefix);
+  }
+  if (roots.empty()) roots.push_back(prefix);
+  return roots;
+}
+
+void read_paths(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
+  const toml::node* const node = check.take(table, "exports");
+  if (node == nullptr) return;
+  const toml::array* const list = node->as_array();
+  if (list == nullptr || list->size() > out.exports.size())
+    return check.defect(node->source(), "exports has to be a list of at most " +
+                                            std::to_string(out.exports.size()) + " paths.");
+  for (const toml::node& item : *list) {
+    const auto text = item.value_exact<std::string>();
+    if (!text || !is_plain_path(*text) || text->size() >= segment::kMaxPathBytes) {
+      check.defect(item.source(), "exports takes paths of the upstream such as \"/vol1\", of at most " +
+                                      std::to_string(segment::kMaxPathBytes - 1) + " bytes.");
+      continue;
+    }
+    std::memcpy(out.exports[out.export_count++].data(), text->c_str(), text->size() + 1);
+  }
+}
+
+}  // namespace
+
+void read_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
+  read_paths(check, table, out);
+  std::string prefix;
+  check.text(table, "prefix", prefix, segment::kMaxPathBytes - 1);
+  if (!prefix.empty() && (!is_plain_path(prefix) || prefix == "/"))
+    return check.defect(table.get("prefix")->source(), "prefix has to be a path such as \"/nas1\".");
+  std::memcpy(out.prefix, prefix.c_str(), prefix.size() + 1);
+  if (out.export_count == 0 && prefix.empty()) return;
+  out.handle_tag = tag_of(out.name);
+  const std::string what = "exports and prefix are for an upstream ";
+  if (!takes(out, kNfs3)) check.defect(table.source(), what + "whose programs include \"nfs3\".");
+  if (out.transport == segment::Transport::Rdma)
+    check.defect(table.source(), what + "over TCP: remove them, or transport = \"rdma\".");
+  for (std::uint32_t r = 0; r < out.route_count; ++r)
+    if (passes_handles(out.routes[r]))
+      check.defect(table.source(),
+                   what +
+                       "that serves no other program with file handles of version 2 or 3 than nfs3 and "
+                       "nfsacl3: remove " +
+                       to_text(out.routes[r]) + " from programs.");
+}
+
+void check_beside(Checker& check, const toml::source_region& where, const segment::UpstreamConfig& other,
+                  const segment::UpstreamConfig& entry) {
+  const std::string its_name = "upstream '" + std::string(other.name) + "'";
+  const bool both_by_export = other.handle_tag != 0 && entry.handle_tag != 0;
+  for (std::uint32_t r = 0; r < entry.route_count; ++r) {
+    const segment::RouteConfig& route = entry.routes[r];
+    const bool shared = (route.version == kNfs3.version) &&
+                        (route.program == kNfs3.program || route.program == kNfsAcl3.program);
+    if (!takes(other, route) || (shared && both_by_export)) continue;
+    check.defect(where, its_name + " has " + to_text(route) + " already" +
+                            (shared ? ": several may have it if each says by exports or prefix what is its."
+                                    : ": it goes to one upstream."));
+  }
+  if (!both_by_export) return;
+  if (takes(other, kNfsAcl3) != takes(entry, kNfsAcl3))
+    check.defect(where,
+                 "nfsacl3 has to be in programs of all upstreams with exports or prefix, or of none: it is "
+                 "in those of " +
+                     (takes(entry, kNfsAcl3) ? "this one" : its_name) + " only.");
+  if (other.handle_tag == entry.handle_tag)
+    check.defect(where, "the name is too much like that of " + its_name +
+                            ": file handles could not be told apart; choose another one.");
+  for (const std::string& mine : roots_of(entry))
+    for (const std::string& its : roots_of(other))
+      if (is_at_or_below(mine, its) || is_at_or_below(its, mine))
+        check.defect(where, "clients would find " + its + " of " + its_name + " and " + mine +
+                                " of this one at the same place: give one of them a prefix.");
+}
+
+bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next) {
+  return running.handle_tag != 0 && running.handle_tag == next.handle_tag;
+}
+
+nlohmann::json describe_own_exports(const segment::UpstreamConfig& entry) {
+  nlohmann::json paths = nlohmann::json::array();
+  for (std::uint32_t i = 0; i < entry.export_count; ++i) paths.push_back(entry.exports[i].data());
+  return {{"exports", paths}, {"prefix", entry.prefix}};
+}
+
+}  // namespace sluice::config

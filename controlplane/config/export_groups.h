@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `exports` and `prefix` of the [[upstream]] tables: several upstreams for NFS version 3, each with exports of its own.
+// Setup; one thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "controlplane/config/checker.h"
+#include "dataplane/segment/config_block.h"
+
+namespace sluice::config {
+
+/// Behind everything else of the upstream.
+void read_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out);
+/// Whether both may have the same program: defects of `entry` beside `other`, which stands in front of it.
+void check_beside(Checker& check, const toml::source_region& where, const segment::UpstreamConfig& other,
+                  const segment::UpstreamConfig& entry);
+/// Whether the upstream's part of `exports` is another one with the same data plane: both are for one with a tag.
+bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next);
+nlohmann::json describe_own_exports(const segment::UpstreamConfig& entry);
+
+}  // namespace sluice::config

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exports of several upstreams, each of which has a part of the paths. The file handles that clients get have the tag of
+// their upstream in front, by which the data plane knows later where a call goes.
+//
+// Which part is whose is asked with each call, so that it can change.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "controlplane/mount/export_paths.h"
+#include "controlplane/mount/exports.h"
+#include "controlplane/mount/statistics.h"
+
+namespace sluice::mount {
+
+class GroupExports final : public Exports {
+ public:
+  struct Member {
+    std::string name;
+    std::uint32_t handle_tag = 0;
+    std::unique_ptr<Exports> exports;
+  };
+  /// The parts of the members, by their names.
+  using Parts = std::function<ExportPaths(const std::string& name)>;
+
+  /// `statistics` outlives it.
+  GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics);
+  void mount(const std::string& path, const Asker& asker, OnMount done) override;
+  /// Without those of upstreams that do not answer; null if none does.
+  void list(const Asker& asker, OnList done) override;
+  void prepare(PollSet& set) override;
+  void turn(const PollSet& set, std::uint64_t now_ns) override;
+
+ private:
+  MountAnswer tagged(const Member& member, MountAnswer answer, std::uint64_t now_ns);
+  MountAnswer refused(const Member& member, MountStatus status, const std::string& why, std::uint64_t now_ns);
+
+  const std::vector<Member> members_;
+  const Parts parts_;
+  MountStatistics& statistics_;
+  std::uint64_t next_line_ns_ = 0;
+};
+
+}  // namespace sluice::mount

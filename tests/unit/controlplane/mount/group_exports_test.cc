@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/mount/group_exports.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <map>
+
+#include "controlplane/mount/procedures.h"
+#include "controlplane/mount/segment_exports.h"
+#include "controlplane/mount/upstream_exports.h"
+#include "tests/unit/controlplane/mount/mount_lab.h"
+
+namespace sluice::mount {
+namespace {
+
+using namespace lab;
+
+constexpr std::uint32_t kTag = 0x01020304;
+
+/// Answers when the test says so.
+class FakeExports final : public Exports {
+ public:
+  void mount(const std::string& path, const Asker& asker, OnMount done) override {
+    asked.push_back(path);
+    askers.push_back(asker);
+    mounts.push_back(std::move(done));
+  }
+  void list(const Asker&, OnList done) override { lists.push_back(std::move(done)); }
+
+  std::vector<std::string> asked;
+  std::vector<Asker> askers;
+  std::deque<OnMount> mounts;
+  std::deque<OnList> lists;
+};
+
+class MountGroup : public testing::Test {
+ protected:
+  MountGroup() {
+    for (const char* const name : {"a", "b", "c"}) {
+      auto fake = std::make_unique<FakeExports>();
+      fakes_[name] = fake.get();
+      members_.push_back({name, kTag + static_cast<std::uint32_t>(name[0] - 'a'), std::move(fake)});
+    }
+    exports_ = std::make_unique<GroupExports>(
+        std::move(members_), [this](const std::string& name) { return parts_[name]; }, statistics_);
+  }
+  void mount(const std::string& path) {
+    exports_->mount(path, asker_, [this](const MountAnswer& answer) { answers_.push_back(answer); });
+  }
+  /// Who is asked for it, and for which path; empty: nobody, and the client is told so.
+  std::pair<std::string, std::string> asked(const std::string& path) {
+    answers_.clear();
+    mount(path);
+    for (auto& [name, fake] : fakes_)
+      if (!fake->asked.empty()) {
+        const std::string its_path = fake->asked.back();
+        fake->asked.clear();
+        EXPECT_TRUE(answers_.empty());
+        return {name, its_path};
+      }
+    EXPECT_EQ(answers_.size(), 1u);
+    EXPECT_EQ(answers_.at(0).status, MountStatus::NoEnt);
+    return {};
+  }
+  MountAnswer answered(const std::string& path, const MountAnswer& by_upstream) {
+    answers_.clear();
+    mount(path);
+    fakes_["a"]->mounts.back()(by_upstream);
+    EXPECT_EQ(answers_.size(), 1u);
+    return answers_.at(0);
+  }
+
+  std::map<std::string, ExportPaths> parts_ = {
+      {"a", {"", {"/vol1", "/home"}}}, {"b", {"/nas", {}}}, {"c", {"/far/away", {"/", "/vol1"}}}};
+  std::map<std::string, FakeExports*> fakes_;
+  std::vector<GroupExports::Member> members_;
+  MountStatistics statistics_;
+  std::unique_ptr<GroupExports> exports_;
+  std::vector<MountAnswer> answers_;
+  Asker asker_{PeerAddress::from_ipv4(192, 0, 2, 1), 5'000'000'000, true};
+};
+
+using Asked = std::pair<std::string, std::string>;
+
+TEST_F(MountGroup, the_upstream_that_has_the_path_is_asked_for_its_own) {
+  EXPECT_EQ(asked("/vol1"), Asked("a", "/vol1"));
+  EXPECT_EQ(asked("/vol1/"), Asked("a", "/vol1"));
+  EXPECT_EQ(asked("/vol1/of/somebody"), Asked("a", "/vol1/of/somebody"));
+  EXPECT_EQ(asked("/nas/vol1"), Asked("b", "/vol1"));
+  EXPECT_EQ(asked("/nas"), Asked("b", "/"));
+  EXPECT_EQ(asked("/far/away/vol1/below"), Asked("c", "/vol1/below"));
+  EXPECT_EQ(asked("/far/away"), Asked("c", "/"));
+}
+
+TEST_F(MountGroup, a_path_that_is_no_part_of_any_is_not_asked_for) {
+  for (const char* const path : {"/", "", "/vol", "/vol10", "/vol2", "/nasty", "/far", "vol1", "//vol1",
+                                 "/vol1/../vol2", "/nas/../vol2", "/vol1/./a", "/nas//a"})
+    EXPECT_EQ(asked(path), Asked()) << path;
+}
+
+TEST_F(MountGroup, the_client_gets_the_handle_behind_the_tag_of_its_upstream) {
+  for (const std::size_t bytes : {1u, 28u, 60u}) {
+    const MountAnswer answer =
+        answered("/vol1", {MountStatus::Ok, Bytes(bytes, std::byte{7}), {390003, 1, 0}});
+    Bytes wanted = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
+    wanted.resize(4 + bytes, std::byte{7});
+    EXPECT_EQ(answer.status, MountStatus::Ok);
+    EXPECT_EQ(answer.handle, wanted);
+    EXPECT_EQ(answer.flavors, (std::vector<std::uint32_t>{1, 0})) << "a signed call could not be forwarded";
+  }
+  EXPECT_EQ(answered("/vol1", {MountStatus::Acces, {}}).status, MountStatus::Acces);
+  EXPECT_EQ(fakes_["a"]->askers.back().address, asker_.address) << "whose clients it is for";
+}
+
+TEST_F(MountGroup, an_export_whose_handles_have_no_room_for_a_tag_is_refused_and_the_log_says_why) {
+  const CapturedLog log;
+  for (const std::size_t bytes : {61u, 64u})
+    EXPECT_EQ(answered("/vol1", {MountStatus::Ok, Bytes(bytes, std::byte{7})}).status,
+              MountStatus::ServerFault);
+  EXPECT_EQ(statistics_.handles_too_long.load(), 2u);
+  EXPECT_EQ(log.text(),
+            "An export of upstream 'a' cannot be mounted here: its file handles have 61 bytes: as one of "
+            "several for nfs3 "
+            "it can have 60\n")
+      << "once in a while";
+  asker_.now_ns += kRefusalLineNs;
+  EXPECT_EQ(answered("/vol1", {MountStatus::Ok, Bytes(8, std::byte{7}), {390003}}).status,
+            MountStatus::Acces);
+  EXPECT_NE(log.text().find("it wants Kerberos"), std::string::npos) << log.text();
+}
+
+TEST_F(MountGroup, the_list_has_the_parts_of_all_under_the_names_of_clients) {
+  std::optional<std::vector<std::string>> listed;
+  const auto take = [&](const std::vector<std::string>* paths) { listed = *paths; };
+  exports_->list(asker_, take);
+  const std::vector<std::string> a = {"/home", "/other", "/vol1/below", "/vol10"};
+  const std::vector<std::string> b = {"/vol1", "/", "relative"};
+  fakes_["b"]->lists[0](&b);
+  fakes_["a"]->lists[0](&a);
+  EXPECT_FALSE(listed.has_value()) << "one has not answered yet";
+  fakes_["c"]->lists[0](nullptr);
+  EXPECT_EQ(listed, (std::vector<std::string>{"/home", "/vol1/below", "/nas/vol1", "/nas"}));
+}
+
+TEST_F(MountGroup, there_is_no_list_if_no_upstream_answers) {
+  int calls = 0;
+  exports_->list(asker_, [&](const std::vector<std::string>* paths) {
+    EXPECT_EQ(paths, nullptr);
+    ++calls;
+  });
+  for (const auto& [name, fake] : fakes_) fake->lists[0](nullptr);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(MountGroup, parts_change_while_it_runs) {
+  EXPECT_EQ(asked("/vol2"), Asked());
+  parts_["a"].exports = {"/vol2"};
+  EXPECT_EQ(asked("/vol2"), Asked("a", "/vol2"));
+  EXPECT_EQ(asked("/vol1"), Asked());
+}
+
+TEST(MountGroupParts, are_those_of_the_published_configuration) {
+  const auto layout = std::make_unique<segment::Layout>();
+  auto block = std::make_unique<segment::ConfigBlock>();
+  block->upstream_count = 2;
+  std::strcpy(block->upstreams[1].name, "b");
+  std::strcpy(block->upstreams[1].prefix, "/nas");
+  block->upstreams[1].export_count = 1;
+  std::strcpy(block->upstreams[1].exports[0].data(), "/vol1");
+  layout->config.write(*block);
+  EXPECT_EQ(export_paths_of(*layout, "b").of_upstream("/nas/vol1"), "/vol1");
+  EXPECT_EQ(export_paths_of(*layout, "b").of_upstream("/nas/vol2"), std::nullopt);
+  for (const char* const path : {"/nas/vol1", "/", "//"})
+    EXPECT_EQ(export_paths_of(*layout, "gone").of_upstream(path), std::nullopt) << path;
+}
+
+/// With real servers of MOUNT behind it: one that is silent delays the other in nothing.
+TEST(MountGroupUpstreams, one_that_is_silent_delays_no_other) {
+  MountStatistics statistics;
+  FakeServer silent;
+  FakeServer server;
+  std::vector<GroupExports::Member> members;
+  std::uint32_t tag = kTag;
+  for (FakeServer* each : {&silent, &server}) {
+    segment::UpstreamConfig upstream;
+    std::strcpy(upstream.name, each == &silent ? "silent" : "nas");
+    upstream.mount_port = each->port();
+    members.push_back({upstream.name, tag++,
+                       std::make_unique<UpstreamExports>(
+                           upstream, [] { return kFour; }, statistics)});
+  }
+  GroupExports exports(
+      std::move(members),
+      [](const std::string& name) {
+        return ExportPaths{'/' + name, {}};
+      },
+      statistics);
+  std::uint64_t now_ns = kStartNs;
+  const Asker asker{PeerAddress::from_ipv4(192, 0, 2, 1), now_ns, true};
+  std::optional<MountAnswer> waiting;
+  std::optional<MountAnswer> answer;
+  exports.mount("/silent/a", asker, [&](const MountAnswer& given) { waiting = given; });
+  exports.mount("/nas/a", asker, [&](const MountAnswer& given) { answer = given; });
+  turn_until(exports, now_ns, [&] {
+    silent.pump();
+    server.pump();
+    return !silent.calls.empty() && !server.calls.empty();
+  });
+  server.answer(server.calls.at(0), encoded([](xdr::Writer& writer) {
+                  encode(writer, MountAnswer{MountStatus::Ok, Bytes(8, std::byte{9})});
+                }));
+  turn_until(exports, now_ns, [&] { return server.pump(), answer.has_value(); });
+  EXPECT_EQ(answer->handle.size(), 12u);
+  EXPECT_EQ(xdr::load_u32(answer->handle.data()), kTag + 1);
+  EXPECT_FALSE(waiting.has_value());
+}
+
+}  // namespace
+}  // namespace sluice::mount

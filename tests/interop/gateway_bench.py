@@ -33,16 +33,17 @@ LOG {{ Default_Log_Level = EVENT; }}
 class Upstream:
     """nfs-ganesha on the loopback interface of the lab's namespace, with an rpcbind of its own."""
 
-    def __init__(self, lab, port=NFS_PORT, security="sys", more="", environment=(), grace_s=5, lease_s=15):
+    def __init__(self, lab, port=NFS_PORT, security="sys", more="", environment=(), grace_s=5, lease_s=15, mount_port=MOUNT_PORT, name="ganesha"):
         self.lab = lab
         self.port = port
+        self.mount_port = mount_port
         self.environment = environment
-        self.dir = f"{lab.dir}/ganesha"
+        self.dir = f"{lab.dir}/{name}"
         for folder in ("", "/vfs", "/recovery"):
             os.makedirs(self.dir + folder, exist_ok=True)
         self.config = f"{self.dir}/ganesha.conf"
         with open(self.config, "w", encoding="utf-8") as file:
-            file.write(GANESHA.format(nfs=port, mount=MOUNT_PORT, dir=self.dir, security=security, more=more, grace_s=grace_s,
+            file.write(GANESHA.format(nfs=port, mount=mount_port, dir=self.dir, security=security, more=more, grace_s=grace_s,
                                       lease_s=lease_s))
         self.process = None
 
@@ -53,7 +54,7 @@ class Upstream:
 
     def listens(self):
         done = subprocess.run(self.lab.netns("ss", "-Hltn"), capture_output=True, text=True, check=True)
-        return f":{self.port} " in done.stdout and f":{MOUNT_PORT} " in done.stdout
+        return f":{self.port} " in done.stdout and f":{self.mount_port} " in done.stdout
 
     def stop(self, how=signal.SIGKILL):
         self.lab.kill(self.process, how)

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A gateway in front of two nfs-ganesha, each with exports of its own, and an unmodified Linux kernel that mounts both with NFS version 3
+over RDMA. Speaks TAP.
+
+several_upstreams_test.py CONTROLPLANE DATAPLANE SLUICECTL [NAME...]   (NAME: only those tests)"""
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from gateway_bench import TREE, GatewayBench, Upstream  # noqa: E402
+from lab import PLAIN_HOST, ROCE_HOST, Failed, need_lab, run, run_tests  # noqa: E402
+
+FIRST = """
+[[upstream]]
+name = "first"
+address = "127.0.0.1"
+port = {port}
+programs = ["nfs3", "nfs4"]
+mount_port = {mount}
+exports = ["{dir}/vfs"]
+"""
+SECOND = """
+[[upstream]]
+name = "second"
+address = "127.0.0.1"
+port = {port}
+programs = ["nfs3"]
+mount_port = {mount}
+prefix = "/second"
+"""
+
+
+def entry(text, upstream):
+    return text.format(port=upstream.port, mount=upstream.mount_port, dir=upstream.dir)
+
+
+class TwoUpstreams(GatewayBench):
+    def __init__(self, *programs):
+        self.second = None
+        super().__init__(*programs, None)
+
+    def new_upstream(self):
+        self.second = Upstream(self.lab, port=2059, mount_port=20057, name="second")
+        self.second.start()
+        return Upstream(self.lab, name="first")
+
+    def configuration(self):
+        return entry(FIRST, self.upstream) + entry(SECOND, self.second)
+
+    def both_counters(self):
+        """Of both upstreams, by name."""
+        done = subprocess.run(self.ctl("--json", "upstreams", "stats"), capture_output=True, text=True, check=True)
+        return {each["name"]: each for each in json.loads(done.stdout)}
+
+    def rewrite(self, change):
+        with open(self.planes.config, encoding="utf-8") as file:
+            text = file.read()
+        changed = change(text)
+        if changed == text:
+            raise Failed("nothing has changed in the configuration")
+        with open(self.planes.config, "w", encoding="utf-8") as file:
+            file.write(changed)
+
+
+def mount(path, at):
+    return (f"mount -t nfs -o proto=rdma,port=20049,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20048 "
+            f"{ROCE_HOST}:{path} {at}\n")
+
+
+class BothMounted:
+    """The first one at /mnt/nfs, the second at /mnt/other."""
+
+    def __init__(self, b):
+        self.b = b
+
+    def __enter__(self):
+        self.b.sh(mount(f"{self.b.upstream.dir}/vfs", "/mnt/nfs") + mount(f"/second{self.b.second.dir}/vfs", "/mnt/other"))
+
+    def __exit__(self, kind, *ignored):
+        if kind is None:
+            self.b.sh("umount /mnt/nfs; umount /mnt/other")
+        else:
+            self.b.guest.begin("umount -f -l /mnt/nfs; umount -f -l /mnt/other")
+
+
+def exports_of_both_are_listed(b):
+    call = struct.pack(">10I", 7, 0, 2, 100005, 3, 5, 0, 0, 0, 0)
+    script = ("import socket\ns = socket.create_connection(('127.0.0.1', 20048))\n"
+              f"s.sendall(bytes.fromhex('{(struct.pack('>I', 1 << 31 | len(call)) + call).hex()}'))\nprint(s.recv(65536).hex())")
+    done = subprocess.run(b.lab.netns(sys.executable, "-c", script), capture_output=True, text=True, check=True)
+    reply = bytes.fromhex(done.stdout.strip())
+    for path in (f"{b.upstream.dir}/vfs", f"/second{b.second.dir}/vfs", "/second/mem"):
+        if struct.pack(">I", len(path)) + path.encode() not in reply:
+            raise Failed(f"{path} is not in {reply}")
+    if struct.pack(">I", 4) + b"/mem" in reply:
+        raise Failed("/mem is no part of the first, and is listed")
+
+
+def trees_on_both(b):
+    """Every procedure of a client; the two hold the same file system of this machine, so that their own handles and file system numbers do
+    not tell them apart."""
+    with BothMounted(b):
+        b.sh('test "$(stat -c %d /mnt/nfs)" != "$(stat -c %d /mnt/other)"')
+        b.sh(TREE)
+        b.sh(TREE.replace("/mnt/nfs", "/mnt/other"))
+        b.sh("mkdir /mnt/nfs/of /mnt/other/of; echo first > /mnt/nfs/of/file; echo second > /mnt/other/of/file; drop_caches\n"
+             'test "$(cat /mnt/nfs/of/file)" = first; test "$(cat /mnt/other/of/file)" = second; mv /mnt/nfs/of/file /mnt/other/of/moved')
+    for upstream, name, text in ((b.upstream, "moved", None), (b.second, "file", "second\n"), (b.second, "moved", "first\n")):
+        path = f"{upstream.dir}/vfs/of/{name}"
+        seen = open(path, encoding="ascii").read() if os.path.exists(path) else None
+        if seen != text:
+            raise Failed(f"{path} has {seen}, not {text}")
+    counters = b.both_counters()
+    print(f"# calls: {({name: each['calls'] for name, each in counters.items()})}")
+    for name, each in counters.items():
+        if each["unknown_handles"] or each["across_upstreams"] or each["long_handles"]:
+            raise Failed(f"{name}: {each}")
+
+
+def a_folder_of_a_thousand_files(b):
+    """READDIRPLUS, whose replies grow by a tag for each file."""
+    folder = f"{b.second.dir}/vfs/many"
+    os.mkdir(folder)
+    for i in range(1000):
+        with open(f"{folder}/f{i}", "w", encoding="ascii") as file:
+            file.write(str(i))
+    with BothMounted(b):
+        b.sh('ls -l /mnt/other/many > /tmp/listed; test "$(grep -c f /tmp/listed)" = 1000; test "$(cat /mnt/other/many/f* | wc -c)" = 2890')
+        used = b.sh("grep -E '^\\s+READDIRPLUS: ' /proc/self/mountstats")
+    print(f"# {used.split()[:2]}")
+
+
+def handles_last_over_restarts_of_both_planes_and_another_order(b):
+    with BothMounted(b):
+        b.sh("echo first > /mnt/nfs/kept; echo second > /mnt/other/kept")
+        with b.under_random_io("/mnt/other/across", 17):
+            b.lab.kill(b.planes.control)
+            b.lab.kill(b.planes.data)
+            b.rewrite(lambda text: text.replace(entry(FIRST, b.upstream), "").replace(
+                entry(SECOND, b.second), entry(SECOND, b.second) + entry(FIRST, b.upstream)))
+            b.planes.start()
+        b.sh('drop_caches; test "$(cat /mnt/nfs/kept)" = first; test "$(cat /mnt/other/kept)" = second')
+
+
+def one_that_stands_still_holds_up_only_its_own_files(b):
+    with BothMounted(b):
+        os.killpg(b.second.process.pid, signal.SIGSTOP)
+        try:
+            b.sh("(echo late > /mnt/other/late) & for i in $(seq 20); do echo $i > /mnt/nfs/alive; drop_caches; cat /mnt/nfs/alive; done > /tmp/out\n"
+                 'test "$(tail -n 1 /tmp/out)" = 20')
+        finally:
+            os.killpg(b.second.process.pid, signal.SIGCONT)
+        b.sh('wait; until [ "$(cat /mnt/other/late)" = late ]; do sleep 0.1; done')
+
+
+def exports_come_with_a_reload(b):
+    with BothMounted(b), b.under_random_io("/mnt/nfs/meanwhile", 5):
+        b.rewrite(lambda text: re.sub(r"(?m)^exports = .*$", f'exports = ["{b.upstream.dir}/vfs", "/mem"]', text))
+        told = run(*b.ctl("config", "reload"))
+        if "restart" in told and "upstream.first" in told.split("restart", 1)[1]:
+            raise Failed(told)
+        call = mount("/mem", "/tmp/mem")
+    b.sh("mkdir -p /tmp/mem\n" + call + "echo new > /tmp/mem/file; drop_caches; grep -q new /tmp/mem/file; umount /tmp/mem")
+
+
+TESTS = [exports_of_both_are_listed, trees_on_both, a_folder_of_a_thousand_files, one_that_stands_still_holds_up_only_its_own_files,
+         handles_last_over_restarts_of_both_planes_and_another_order, exports_come_with_a_reload]
+
+
+def main():
+    programs, names = sys.argv[1:4], sys.argv[4:]
+    tests = [test for test in TESTS if not names or test.__name__ in names]
+    need_lab("ganesha.nfsd")
+    bench = TwoUpstreams(*programs)
+    print(f"1..{len(tests)}", flush=True)
+    return 1 if run_tests(bench, tests) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -63,6 +63,7 @@ void add_control_views(admin::Registry& registry, ControlPlane& plane) {
   registry.add("status", admin::Access::Read, [&](const json&) {
     return admin::status(plane.layout(), plane.config(),
                          {.admission = plane.keeper().admission(),
+                          .data_plane_alive = plane.data_plane_alive(),
                           .in_force = plane.in_force(),
                           .reaped = plane.keeper().statistics().reaped});
   });

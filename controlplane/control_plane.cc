@@ -39,14 +39,6 @@ config::Config with_cpus(config::Config config) {
   return config;
 }
 
-segment::Layout& free_layout(segment::Segment& segment, const std::string& name) {
-  segment::Layout& layout = segment.layout();
-  if (segment::alive(layout.control_plane, segment::monotonic_ns()))
-    throw SetupError("Another control plane (process " + std::to_string(layout.control_plane.pid.load()) +
-                     ") owns segment '" + name + "': stop it first, or set another segment name.");
-  return layout;
-}
-
 /// Keeps this thread, and those of exporter and MOUNT, which inherit its affinity, off the processors that reactors
 /// poll on. No effect when there is no other processor.
 void keep_off_reactors(const segment::ConfigBlock& block) {
@@ -75,21 +67,35 @@ std::unique_ptr<properties::HostAuthentication> host_authentication(const config
 
 ControlPlane::ControlPlane(config::Config config)
     : config_(with_cpus(std::move(config))),
-      segment_(segment::Segment::open_or_create(config_.segment)),
-      layout_(free_layout(*segment_, config_.segment)) {
+      ownership_(std::make_unique<segment::ControlOwnership>(config_.segment)),
+      layout_(ownership_->layout()) {
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
-  publish(config_);
   keep_off_reactors(config_.block);
+  try {
+    make_servers();
+  } catch (const SetupError& error) {
+    if (ownership_->stopped_predecessor() == 0) throw;
+    throw SetupError(std::string(error.what()) + " The control plane before this one (process " +
+                     std::to_string(layout_.control_plane.pid.load()) +
+                     ") has been stopped, not ended, and keeps its ports: kill -KILL ends it.");
+  }
+  take_over();
+}
+
+/// Whatever can fail, and what holds ports and sockets.
+void ControlPlane::make_servers() {
+  config_ = merged(std::move(config_));
+  exchange_ = std::make_unique<properties::PropertyExchange>(layout_, config_, host_authentication(config_));
   credits_ = std::make_unique<policy::CreditKeeper>(layout_, config_.credit_settings());
   keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_);
-  keeper_->rebuild();
-  exchange_ = std::make_unique<properties::PropertyExchange>(layout_, config_, host_authentication(config_));
   add_admin_methods(methods_, *this);
+  const admin::Owner owner{.segment = config_.segment,
+                           .epoch = ownership_->epoch(),
+                           .predecessor = ownership_->stopped_predecessor()};
   admin_ = std::make_unique<admin::Server>(methods_, config_.admin_socket, config_.admin_change_group,
-                                           config_.admin_read_group);
+                                           config_.admin_read_group, owner);
   if (!config_.metrics_address.empty())
     exporter_ = std::make_unique<telemetry::Exporter>(config_.metrics_address, layout_);
-  addresses_ = std::make_unique<upstreams::AddressKeeper>(config_.block, layout_);
   if (config_.mount_enabled) {
     mount_ = std::make_unique<mount::MountServer>(
         config_.mount_port, config_.mount_rpcbind ? mount::kRpcbindSocket : "",
@@ -105,23 +111,37 @@ ControlPlane::ControlPlane(config::Config config)
     locks_ = std::make_unique<locks::LockServer>(lock_settings());
     spdlog::info("Locks of NFS version 3 (NLM) on port {}", locks_->port());
   }
-  data_plane_pid_ = layout_.data_plane.pid.load();
-  data_plane_alive_ = segment::alive(layout_.data_plane, segment::monotonic_ns());
+}
+
+/// From here on others see this control plane.
+void ControlPlane::take_over() {
+  ownership_->take();
+  const auto turn = ownership_->enter();
+  publish(config_);  // what the predecessor has published until now counts
+  credits_->reconfigure(config_.credit_settings());
+  keeper_->rebuild();
+  addresses_ = std::make_unique<upstreams::AddressKeeper>(config_.block, layout_,
+                                                          [this](const std::function<void()>& write) {
+                                                            if (const auto own = ownership_->enter()) write();
+                                                          });
+  data_plane_epoch_ = segment::epoch_of(layout_.data_plane.owner.load());
+  data_plane_alive_ = data_plane_alive();
   layout_.draining = 0;
   segment::start_heartbeat(layout_.control_plane, segment::monotonic_ns(), segment::wall_ns());
+  admin_->show();
   spdlog::info("Control plane of segment '{}' is up{}", config_.segment,
                keeper_->connections() > 0
                    ? ", with " + std::to_string(keeper_->connections()) + " connections taken over"
                    : "");
+  if (ownership_->stopped_predecessor() != 0)
+    spdlog::warn("The control plane before this one has been stopped, and ends when it is continued");
 }
 
-ControlPlane::~ControlPlane() {
-  layout_.control_plane.pid = 0;
-}
+ControlPlane::~ControlPlane() = default;
 
 /// The key of file handles, the numbers of exports and those of classes stay as first published: handles and
 /// counters of a running data plane depend on them.
-void ControlPlane::publish(config::Config next) {
+config::Config ControlPlane::merged(config::Config next) const {
   const auto published = layout_.config.read_copy();
   if (published && published->generation > 0) {
     next.block.handle_key = published->handle_key;
@@ -134,11 +154,17 @@ void ControlPlane::publish(config::Config next) {
       throw SetupError("The kernel gives no random bytes (getrandom) for the key of file handles.");
     next.block.generation = 1;
   }
-  config_ = std::move(next);
+  return next;
+}
+
+void ControlPlane::publish(config::Config next) {
+  config_ = merged(std::move(next));
   layout_.config.write(config_.block);
 }
 
 config::Changes ControlPlane::reload() {
+  const auto turn = ownership_->enter();
+  if (!turn) throw config::ConfigError("Another control plane has taken over this segment.\n");
   if (config_.file.empty())
     throw config::ConfigError(
         "The control plane runs on its built-in defaults: start it with --config FILE to have something to "
@@ -192,9 +218,13 @@ bool ControlPlane::remove_export(const std::string& path) {
   return false;
 }
 
+bool ControlPlane::data_plane_alive() const {
+  return segment::alive(layout_.data_plane, segment::monotonic_ns()) &&
+         ownership_->segment().data_plane_runs();
+}
+
 bool ControlPlane::in_force() const {
-  return !segment::alive(layout_.data_plane, segment::monotonic_ns()) ||
-         layout_.generation_applied.load() == config_.block.generation;
+  return !data_plane_alive() || layout_.generation_applied.load() == config_.block.generation;
 }
 
 /// NFSv3 clients ask here wherever their calls go: to exports in memory, to an upstream, to the server of [reverse].
@@ -293,21 +323,24 @@ void ControlPlane::check_data_plane(std::uint64_t now_ns) {
   if (now_ns - checked_ns_ < kCheckIntervalNs) return;
   checked_ns_ = now_ns;
   keeper_->reap();
-  const bool alive = segment::alive(layout_.data_plane, now_ns);
-  const std::uint32_t pid = layout_.data_plane.pid.load();
-  if (alive && (!data_plane_alive_ || pid != data_plane_pid_)) {
+  const bool alive = data_plane_alive();
+  const std::uint32_t epoch = segment::epoch_of(layout_.data_plane.owner.load());
+  if (alive && (!data_plane_alive_ || epoch != data_plane_epoch_)) {
     keeper_->rebuild();
-    spdlog::info("Data plane (process {}) is up", pid);
+    spdlog::info("Data plane (process {}) is up", layout_.data_plane.pid.load());
   } else if (!alive && data_plane_alive_) {
-    spdlog::error("The data plane (process {}) has stopped its heartbeat: start sluice-dataplane again",
-                  data_plane_pid_);
+    spdlog::error("The data plane {}: start sluice-dataplane again",
+                  ownership_->segment().data_plane_runs() ? "has stopped its heartbeat" : "has ended");
   }
   data_plane_alive_ = alive;
-  data_plane_pid_ = pid;
+  data_plane_epoch_ = epoch;
 }
 
-bool ControlPlane::poll(int timeout_ms) {
-  admin_->poll(timeout_ms);
+ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
+  admin_->wait(timeout_ms);
+  const auto turn = ownership_->enter();
+  if (!turn) return Pass::NotOurs;
+  admin_->serve();
   const std::uint64_t now = segment::monotonic_ns();
   segment::beat(layout_.control_plane, now);
   bool any = keeper_->poll(now);
@@ -316,7 +349,7 @@ bool ControlPlane::poll(int timeout_ms) {
   drain(now);
   check_data_plane(now);
   publish_statistics();
-  return any;
+  return any ? Pass::Busy : Pass::Idle;
 }
 
 /// Copies the statistics of all parts to the segment, from where the exporter reads them.

@@ -2,7 +2,7 @@
 //
 // The control plane: its parts, and the operations that administrators call. One thread, apart from those of
 // MOUNT, of Kerberos contexts, of locks and of the exporter, which only read the segment, and that which writes the addresses
-// of upstreams there.
+// of upstreams there. Whoever writes there has a turn (segment/ownership.h).
 #pragma once
 
 #include <memory>
@@ -21,6 +21,7 @@
 #include "controlplane/properties/property_exchange.h"
 #include "controlplane/upstreams/address_keeper.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/segment/ownership.h"
 #include "dataplane/segment/segment.h"
 #include "telemetry/exporter.h"
 
@@ -28,15 +29,21 @@ namespace sluice::controlplane {
 
 class ControlPlane final : public admin::Operations {
  public:
-  /// Takes over the segment, or makes it. Throws SetupError and config::ConfigError.
+  /// Takes over the segment, or makes it. All that can fail comes first: a start that is refused changes nothing
+  /// that others see. Throws SetupError and config::ConfigError.
   explicit ControlPlane(config::Config config);
+  /// Clears only what is its own: after another one has taken over that is nothing.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
   ControlPlane& operator=(const ControlPlane&) = delete;
 
-  /// One pass over all parts; waits at most `timeout_ms` for requests on the admin socket. False when the
-  /// data plane had no event for us.
-  bool poll(int timeout_ms);
+  enum class Pass : std::uint8_t {
+    Idle,  ///< the data plane had no event for us
+    Busy,
+    NotOurs,  ///< another control plane has taken over: nothing was done, nor will be
+  };
+  /// One pass over all parts; waits at most `timeout_ms` for requests on the admin socket.
+  Pass poll(int timeout_ms);
 
   const config::Config& config() const { return config_; }
   segment::Layout& layout() { return layout_; }
@@ -44,6 +51,8 @@ class ControlPlane final : public admin::Operations {
   const policy::CreditKeeper& credits() const { return *credits_; }
   const properties::PropertyExchange& exchange() const { return *exchange_; }
 
+  /// Whether there is a data plane, and its heart beats.
+  bool data_plane_alive() const;
   /// True when the data plane has applied the published configuration, or when there is no data plane.
   bool in_force() const;
 
@@ -57,6 +66,9 @@ class ControlPlane final : public admin::Operations {
   bool command(std::uint32_t reactor, std::uint32_t connection, segment::Command command) override;
 
  private:
+  config::Config merged(config::Config next) const;
+  void make_servers();
+  void take_over();
   void publish(config::Config next);
   void drain(std::uint64_t now_ns);
   void publish_statistics();
@@ -66,7 +78,7 @@ class ControlPlane final : public admin::Operations {
   std::unique_ptr<mount::Exports> mount_exports(mount::MountStatistics& statistics) const;
 
   config::Config config_;
-  std::unique_ptr<segment::Segment> segment_;
+  const std::unique_ptr<segment::ControlOwnership> ownership_;
   segment::Layout& layout_;
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;
@@ -78,7 +90,7 @@ class ControlPlane final : public admin::Operations {
   std::unique_ptr<mount::MountServer> mount_;
   std::unique_ptr<kerberos::ContextServer> contexts_;
   std::unique_ptr<locks::LockServer> locks_;
-  std::uint32_t data_plane_pid_ = 0;
+  std::uint32_t data_plane_epoch_ = 0;
   bool data_plane_alive_ = false;
   std::uint64_t checked_ns_ = 0;
   std::uint64_t drained_ns_ = 0;

@@ -29,7 +29,7 @@ void on_signal(int number) {
   (number == SIGHUP ? reload_requested : stop_requested).store(true);
 }
 
-enum class Outcome { Stopped, NeedsNewProcess };
+enum class Outcome { Stopped, NeedsNewProcess, TakenOver };
 
 Outcome run(config::Config config) {
   ControlPlane plane(std::move(config));
@@ -37,7 +37,15 @@ Outcome run(config::Config config) {
   int wait_ms = kMinWaitMs;
   while (!stop_requested) {
     if (plane.keeper().needs_new_process()) return Outcome::NeedsNewProcess;
-    wait_ms = plane.poll(wait_ms) ? kMinWaitMs : std::min(2 * wait_ms, kMaxWaitMs);
+    const ControlPlane::Pass pass = plane.poll(wait_ms);
+    if (pass == ControlPlane::Pass::NotOurs) {
+      spdlog::error(
+          "Another control plane (process {}) has taken over segment '{}' while this one stood still: this "
+          "one ends",
+          plane.layout().control_plane.pid.load(), plane.config().segment);
+      return Outcome::TakenOver;
+    }
+    wait_ms = pass == ControlPlane::Pass::Busy ? kMinWaitMs : std::min(2 * wait_ms, kMaxWaitMs);
     notify::alive();
     if (!reload_requested.exchange(false)) continue;
     try {
@@ -69,7 +77,8 @@ int main(int argc, char** argv) {
     const auto config = file.empty() ? sluice::config::defaults() : sluice::config::load_file(file);
     if (check_only) return 0;
     using sluice::controlplane::Outcome;
-    if (sluice::controlplane::run(config) == Outcome::Stopped) return 0;
+    const Outcome outcome = sluice::controlplane::run(config);
+    if (outcome != Outcome::NeedsNewProcess) return outcome == Outcome::Stopped ? 0 : 1;
     // The new process finds all it needs in the segment. librdmacm lets go of a device only with its process.
     spdlog::warn("An RDMA device is being removed: the control plane restarts itself to release it");
     ::close_range(STDERR_FILENO + 1, ~0u, 0);

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <grp.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -13,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 
 #include "controlplane/admin/json_rpc.h"
 #include "dataplane/base/setup_error.h"
@@ -29,34 +29,66 @@ std::int64_t gid_of(const std::string& group, const char* key) {
   return entry->gr_gid;
 }
 
+/// Behind the path while the server has not been shown.
+constexpr std::string_view kHidden = ".new";
+
 }  // namespace
 
 Server::Server(const Registry& registry, const std::string& path, const std::string& change_group,
-               const std::string& read_group)
+               const std::string& read_group, const Owner& owner)
     : registry_(registry),
       path_(path),
+      hidden_path_(path + std::string(kHidden)),
       change_gid_(gid_of(change_group, "change_group")),
       read_gid_(gid_of(read_group, "read_group")) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    throw SetupError("The admin socket's path " + path + " is too long: use one of fewer than 108 bytes.");
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  if (hidden_path_.size() >= sizeof address.sun_path)
+    throw SetupError("The admin socket's path " + path + " is too long: use one of at most " +
+                     std::to_string(sizeof address.sun_path - 1 - kHidden.size()) + " bytes.");
+  std::memcpy(address.sun_path, hidden_path_.c_str(), hidden_path_.size() + 1);
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  ::unlink(path.c_str());
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0 && !S_ISSOCK(status.st_mode))
+    throw SetupError("There is something at the admin socket's path " + path +
+                     " that is no socket: remove it, or set another socket in [admin].");
+  lock_ = std::make_unique<SocketLock>(path, owner);
+  ::unlink(hidden_path_.c_str());
   listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   // Any process may connect; accept_client() checks its credentials.
   if (listener_ < 0 || ::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-      ::chmod(path.c_str(), 0666) != 0 || ::listen(listener_, 16) != 0)
-    throw SetupError("Cannot listen on the admin socket " + path + " (" + std::strerror(errno) +
+      ::chmod(hidden_path_.c_str(), 0666) != 0 || ::listen(listener_, 16) != 0 ||
+      ::lstat(hidden_path_.c_str(), &status) != 0) {
+    const std::string problem = std::strerror(errno);
+    ::close(listener_);
+    ::unlink(hidden_path_.c_str());
+    throw SetupError("Cannot listen on the admin socket " + path + " (" + problem +
                      "): its directory has to exist and be writable.");
+  }
+  inode_ = status.st_ino;
+}
+
+void Server::show() {
+  if (::rename(hidden_path_.c_str(), path_.c_str()) != 0)
+    throw SetupError("Cannot rename the admin socket to " + path_ + " (" + std::strerror(errno) +
+                     "): its directory has to exist and be writable.");
+  hidden_path_.clear();
+}
+
+/// Our inode is in use while the listener is open: no other socket has its number.
+bool Server::has_its_path() const {
+  struct stat status {};
+  return ::lstat(path_.c_str(), &status) == 0 && status.st_ino == inode_;
 }
 
 Server::~Server() {
   for (const auto& client : clients_) ::close(client->fd);
+  if (!hidden_path_.empty())
+    ::unlink(hidden_path_.c_str());
+  else if (has_its_path())
+    ::unlink(path_.c_str());
   ::close(listener_);
-  ::unlink(path_.c_str());
 }
 
 Access Server::access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gids) const {
@@ -68,24 +100,30 @@ Access Server::access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gi
   return member(read_gid_) ? Access::Read : Access::None;
 }
 
-void Server::poll(int timeout_ms) {
-  std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
+void Server::wait(int timeout_ms) {
+  ready_ = {{listener_, POLLIN, 0}};
   for (const auto& client : clients_) {
     // A complete request that the last pass did not get to needs no wait. While a client does not read its
     // responses, nothing more is received from it.
     const bool ready = client->received.find('\n') != std::string::npos;
     if (ready && client->unsent.empty()) timeout_ms = 0;
-    fds.push_back({client->fd, static_cast<short>(client->unsent.empty() ? POLLIN : POLLOUT), 0});
+    ready_.push_back({client->fd, static_cast<short>(client->unsent.empty() ? POLLIN : POLLOUT), 0});
   }
-  if (::poll(fds.data(), fds.size(), timeout_ms) < 0) return;
+  if (::poll(ready_.data(), ready_.size(), timeout_ms) < 0) ready_.clear();
+}
+
+void Server::serve() {
+  if (ready_.empty()) return;
   ++polls_;
   for (std::size_t i = clients_.size(); i-- > 0;) {
     const bool ready = clients_[i]->received.find('\n') != std::string::npos;
-    if ((fds[i + 1].revents == 0 && !ready) || serve(*clients_[i])) continue;
+    if ((ready_[i + 1].revents == 0 && !ready) || serve(*clients_[i])) continue;
     ::close(clients_[i]->fd);
     clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  if (fds[0].revents != 0) accept_client();
+  const bool arrived = ready_[0].revents != 0;
+  ready_.clear();
+  if (arrived) accept_client();
 }
 
 void Server::accept_client() {

@@ -7,12 +7,15 @@
 // those that change nothing. Any other process gets an error response and is disconnected.
 #pragma once
 
+#include <poll.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "controlplane/admin/registry.h"
+#include "controlplane/admin/socket_lock.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::admin {
@@ -27,16 +30,27 @@ inline constexpr int kRequestsPerTurn = 16;
 
 class Server {
  public:
-  /// Makes the socket, and its directory if that is missing. Groups by name, empty for none. Throws
-  /// SetupError. `registry` outlives the server; methods may be added to it at any time.
+  /// Locks the path (socket_lock.h) and makes the socket under another name, and its directory if that is
+  /// missing. Groups by name, empty for none. Throws SetupError. `registry` outlives the server; methods may be
+  /// added to it at any time.
   Server(const Registry& registry, const std::string& path, const std::string& change_group,
-         const std::string& read_group);
+         const std::string& read_group, const Owner& owner = {});
+  /// Removes the socket, if the path still leads to this one.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// Waits at most `timeout_ms` for requests, then answers those that have arrived.
-  void poll(int timeout_ms);
+  /// Gives the socket its path, where there may be a predecessor's. Throws SetupError.
+  void show();
+  /// Waits at most `timeout_ms` for requests.
+  void wait(int timeout_ms);
+  /// Answers those that wait() has found.
+  void serve();
+  /// Both.
+  void poll(int timeout_ms) {
+    wait(timeout_ms);
+    serve();
+  }
 
   /// Access of a process with this user and these groups. Public for tests.
   Access access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gids) const;
@@ -52,17 +66,22 @@ class Server {
   };
   void accept_client();
   bool make_room();
+  bool has_its_path() const;
   bool serve(Client& client);
   bool receive(Client& client);
   void answer_lines(Client& client);
   static bool send(Client& client);
 
   const Registry& registry_;
-  std::string path_;
+  const std::string path_;
+  std::string hidden_path_;  ///< before show()
+  std::unique_ptr<SocketLock> lock_;
+  std::uint64_t inode_ = 0;  ///< of the socket in the file system
   int listener_ = -1;
   std::int64_t change_gid_ = -1;  ///< -1: none
   std::int64_t read_gid_ = -1;
   std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<pollfd> ready_;  ///< of wait(): the listener, then the clients
   std::uint64_t polls_ = 0;
 };
 

@@ -42,9 +42,15 @@ void KernelConnections::open() {
   auto manager = std::make_unique<RdmaCm>(static_cast<RdmaCm::Host&>(*this), options_of(block));
   if (block.reverse.in_use == 0) manager->listen(static_cast<std::uint16_t>(block.port));
   manager_ = std::move(manager);
+  channel_shown_ = false;
+}
+
+/// In a pass of the owner: the segment may belong to another control plane while this one starts.
+void KernelConnections::show_channel() {
   ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // the data plane takes a descriptor from us (pidfd_getfd)
   context_.layout.kept_channel.store(segment::kept_channel(token_, manager_->kept_channel()),
                                      std::memory_order_release);
+  channel_shown_ = true;
 }
 
 /// Adds the queue pair's attributes, and the channel whose descriptor keeps the connection when this process ends.
@@ -70,7 +76,9 @@ bool KernelConnections::poll(std::uint64_t now_ns) {
       }
     }
   }
-  return manager_ && manager_->poll();
+  if (!manager_) return false;
+  if (!channel_shown_) show_channel();
+  return manager_->poll();
 }
 
 /// Reactors that poll the device and port of the request, a bit for each.

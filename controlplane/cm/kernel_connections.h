@@ -35,12 +35,14 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   void on_disconnected(Id id) override;
 
   void open();
+  void show_channel();
   segment::Command with_state(segment::Command command, const RdmaCmPeer& peer) const;
   std::uint32_t reactors_of(const RdmaCmPeer& peer) const;
 
   std::unique_ptr<RdmaCm> manager_;  ///< null until there is a device
   const AgentStatistics none_;
-  const std::uint32_t token_;  ///< of our channel
+  const std::uint32_t token_;   ///< of our channel
+  bool channel_shown_ = false;  ///< to the data plane, which keeps it
   bool device_removed_ = false;
   std::uint64_t now_ns_ = 0;
   std::uint64_t checked_ns_ = 0;

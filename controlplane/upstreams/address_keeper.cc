@@ -24,10 +24,11 @@ std::uint64_t failures_of(const segment::Layout& layout) {
 }  // namespace
 
 AddressService::AddressService(const Upstreams& upstreams, segment::SharedUpstreamAddresses& shared,
-                               Failures failures, LookUp look_up)
+                               Failures failures, LookUp look_up, AsOwner as_owner)
     : shared_(shared),
       failures_(std::move(failures)),
       look_up_(std::move(look_up)),
+      as_owner_(std::move(as_owner)),
       failures_seen_(failures_()) {
   read(upstreams);
 }
@@ -42,7 +43,7 @@ void AddressService::read(const Upstreams& upstreams) {
 void AddressService::publish() {
   segment::UpstreamAddressTable table{};
   for (std::size_t i = 0; i < std::min(books_.size(), table.size()); ++i) table[i] = books_[i]->list();
-  shared_.write(table);
+  as_owner_([&] { shared_.write(table); });
 }
 
 void AddressService::reconfigure(Upstreams upstreams) {
@@ -75,10 +76,11 @@ void AddressService::turn(const mount::PollSet& set, std::uint64_t now_ns) {
   look_around(now_ns);
 }
 
-AddressKeeper::AddressKeeper(const segment::ConfigBlock& config, segment::Layout& layout)
+AddressKeeper::AddressKeeper(const segment::ConfigBlock& config, segment::Layout& layout,
+                             AddressService::AsOwner as_owner)
     : service_(
-          upstreams_of(config), layout.upstream_addresses, [&layout] { return failures_of(layout); },
-          look_up),
+          upstreams_of(config), layout.upstream_addresses, [&layout] { return failures_of(layout); }, look_up,
+          std::move(as_owner)),
       thread_(service_) {}
 
 void AddressKeeper::reconfigure(const segment::ConfigBlock& config) {

@@ -27,9 +27,13 @@ class AddressService final : public mount::PolledService {
   /// How many connections to upstreams have failed so far.
   using Failures = std::function<std::uint64_t()>;
 
+  /// Calls its argument, unless another control plane has taken over.
+  using AsOwner = std::function<void(const std::function<void()>& write)>;
+
   /// Writes what needs no resolving. `shared` outlives it, and has no other writer.
-  AddressService(const Upstreams& upstreams, segment::SharedUpstreamAddresses& shared, Failures failures,
-                 LookUp look_up);
+  AddressService(
+      const Upstreams& upstreams, segment::SharedUpstreamAddresses& shared, Failures failures, LookUp look_up,
+      AsOwner as_owner = [](const auto& write) { write(); });
 
   /// Any thread: the upstreams of a new configuration.
   void reconfigure(Upstreams upstreams);
@@ -45,6 +49,7 @@ class AddressService final : public mount::PolledService {
   segment::SharedUpstreamAddresses& shared_;
   const Failures failures_;
   const LookUp look_up_;
+  const AsOwner as_owner_;
   std::vector<std::unique_ptr<AddressBook>> books_;
   std::uint64_t failures_seen_ = 0;
   std::uint64_t look_around_ns_ = 0;
@@ -55,7 +60,8 @@ class AddressService final : public mount::PolledService {
 class AddressKeeper {
  public:
   /// Starts the thread. `layout` outlives it. Throws SetupError.
-  AddressKeeper(const segment::ConfigBlock& config, segment::Layout& layout);
+  AddressKeeper(const segment::ConfigBlock& config, segment::Layout& layout,
+                AddressService::AsOwner as_owner);
   void reconfigure(const segment::ConfigBlock& config);
 
  private:

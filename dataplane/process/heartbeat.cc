@@ -6,6 +6,8 @@
 namespace sluice::process {
 namespace {
 
+constexpr std::uint64_t kNextEpoch = std::uint64_t{1} << 32;
+
 std::uint64_t turns_of(const segment::ReactorArea& area) {
   std::uint64_t turns = 0;
   for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i)
@@ -18,6 +20,7 @@ std::uint64_t turns_of(const segment::ReactorArea& area) {
 
 ProcessHeartbeat::ProcessHeartbeat(segment::Layout& layout, std::uint32_t reactors)
     : layout_(layout), turns_(reactors) {
+  layout.data_plane.owner.fetch_add(kNextEpoch);
   segment::start_heartbeat(layout.data_plane, segment::monotonic_ns(), segment::wall_ns());
 }
 

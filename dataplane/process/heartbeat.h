@@ -12,7 +12,8 @@ namespace sluice::process {
 
 class ProcessHeartbeat {
  public:
-  /// Takes over the data plane's heartbeat for this process. The layout outlives it.
+  /// Takes over the data plane's heartbeat for this process, which has DataPlaneOwnership. The layout outlives
+  /// it.
   ProcessHeartbeat(segment::Layout& layout, std::uint32_t reactors);
   /// Onlookers see that the data plane has ended.
   ~ProcessHeartbeat();

@@ -15,6 +15,7 @@
 #include "dataplane/process/config_watch.h"
 #include "dataplane/process/data_plane.h"
 #include "dataplane/process/eal.h"
+#include "dataplane/segment/ownership.h"
 
 namespace sluice::process {
 namespace {
@@ -30,12 +31,9 @@ void serve(const Options& options) {
   segment::ConfigBlock config;
   const auto segment = wait_for_configuration(options.segment, std::chrono::seconds(options.wait_seconds),
                                               stop_requested, config);
-  segment::Layout& layout = segment->layout();
-  if (segment::alive(layout.data_plane, segment::monotonic_ns()))
-    throw SetupError("Another data plane (process " + std::to_string(layout.data_plane.pid.load()) +
-                     ") serves segment '" + options.segment + "': stop it first, or use another --segment.");
+  const segment::DataPlaneOwnership ownership(*segment, options.segment);
   start_eal(config, options.segment);
-  DataPlane(config, layout).run(stop_requested);
+  DataPlane(config, segment->layout()).run(stop_requested);
   spdlog::info("Stopped");
 }
 

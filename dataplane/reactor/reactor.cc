@@ -79,9 +79,9 @@ bool Reactor::control_pass() noexcept {
 
 /// Connection requests go to the control plane; one that takes over gets those that its predecessor left.
 void Reactor::announce_requests() noexcept {
-  const std::uint32_t pid = layout_.control_plane.pid.load(std::memory_order_acquire);
-  if (pid != control_plane_pid_) {
-    control_plane_pid_ = pid;
+  const std::uint32_t epoch = segment::epoch_of(layout_.control_plane.owner.load(std::memory_order_acquire));
+  if (epoch != control_plane_epoch_) {
+    control_plane_epoch_ = epoch;
     ++counters_.control_plane_changes;
     setup_.forget_announcements();
     dialer_.forget_announcements();

@@ -89,7 +89,7 @@ class Reactor final {
   std::uint64_t now_ns_;
   std::uint32_t turns_to_control_pass_ = 0;
   std::uint64_t last_control_pass_ns_ = 0;
-  std::uint32_t control_plane_pid_ = 0;
+  std::uint32_t control_plane_epoch_ = 0;
   std::uint16_t next_checked_ = 0;  ///< connection
 
   Counters counters_;

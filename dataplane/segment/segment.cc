@@ -2,7 +2,6 @@
 #include "dataplane/segment/segment.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,60 +11,58 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <utility>
 
+#include "dataplane/base/file_lock.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/segment/ownership.h"
 #include "dataplane/segment/version.h"
 
 namespace sluice::segment {
 namespace {
 
+/// Owns a descriptor.
 struct File {
   int fd;
   ~File() {
     if (fd >= 0) ::close(fd);
   }
+  int release() { return std::exchange(fd, -1); }
 };
 
-Layout* map(int fd) {
+/// All of it now: memory that is missing later would end whoever touches it.
+void allocate(int fd, const std::string& path) {
+  const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(sizeof(Layout)));
+  if (error == 0) return;
+  constexpr std::size_t kMiB = 1u << 20;
+  throw SetupError("Cannot allocate the shared segment " + path + " (" + std::strerror(error) +
+                   "): /dev/shm needs " + std::to_string((sizeof(Layout) + kMiB - 1) / kMiB) +
+                   " MiB of free space, which a container is given as its shm size.");
+}
+
+Layout* memory_of(int fd) {
   void* memory = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED)
     throw SetupError(std::string("Cannot map the shared segment (") + std::strerror(errno) + ").");
   return static_cast<Layout*>(memory);
 }
 
-/// Why this /dev/shm file must not be used, or empty. /dev/shm is world-writable.
-std::string why_untrusted(int fd) {
+}  // namespace
+
+std::string why_untrusted(int descriptor) {
   struct stat status {};
-  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return "it is not a file";
+  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return "it is not a file";
   if (status.st_uid == 0 || status.st_uid == ::geteuid()) return {};
   return "it belongs to user " + std::to_string(status.st_uid);
 }
 
-/// Process id of a live data plane that uses the file, whatever its layout version; zero: none.
-std::uint32_t live_data_plane(int fd) {
-  std::array<std::byte, sizeof(Heartbeat)> head;
-  std::uint64_t magic = 0;
-  if (::pread(fd, &magic, sizeof magic, 0) != sizeof magic || magic != kMagic) return 0;
-  if (::pread(fd, head.data(), head.size(), offsetof(Layout, data_plane)) !=
-      static_cast<ssize_t>(head.size()))
-    return 0;
-  std::uint32_t pid;
-  std::memcpy(&pid, head.data() + offsetof(Heartbeat, pid), sizeof pid);
-  std::uint64_t beat_ns;
-  std::memcpy(&beat_ns, head.data() + offsetof(Heartbeat, beat_ns), sizeof beat_ns);
-  const std::uint64_t now_ns = monotonic_ns();
-  const bool beats = now_ns < beat_ns || now_ns - beat_ns < kHeartbeatTimeoutNs;
-  return pid != 0 && beats && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM) ? pid : 0;
-}
-
-/// Why this file is not a usable segment, or empty.
-std::string defect_of(int fd) {
-  if (std::string reason = why_untrusted(fd); !reason.empty()) return reason;
+std::string defect_of(int descriptor) {
+  if (std::string reason = why_untrusted(descriptor); !reason.empty()) return reason;
   struct stat status {};
-  if (::fstat(fd, &status) != 0 || status.st_size != static_cast<off_t>(sizeof(Layout)))
+  if (::fstat(descriptor, &status) != 0 || status.st_size != static_cast<off_t>(sizeof(Layout)))
     return "it has another size";
   std::array<std::byte, 24> head;
-  if (::pread(fd, head.data(), head.size(), 0) != static_cast<ssize_t>(head.size()))
+  if (::pread(descriptor, head.data(), head.size(), 0) != static_cast<ssize_t>(head.size()))
     return "it cannot be read";
   std::uint64_t magic;
   std::uint32_t version;
@@ -77,19 +74,6 @@ std::string defect_of(int fd) {
   if (version != kLayoutVersion || counters != kCounterCount) return "it has another layout";
   return {};
 }
-
-/// All of it now: memory that is missing later would end whoever touches it.
-void allocate(int fd, const std::string& file, const std::string& path) {
-  const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(sizeof(Layout)));
-  if (error == 0) return;
-  ::unlink(file.c_str());
-  constexpr std::size_t kMiB = 1u << 20;
-  throw SetupError("Cannot allocate the shared segment " + path + " (" + std::strerror(error) +
-                   "): /dev/shm needs " + std::to_string((sizeof(Layout) + kMiB - 1) / kMiB) +
-                   " MiB of free space, which a container is given as its shm size.");
-}
-
-}  // namespace
 
 std::uint64_t monotonic_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -110,9 +94,7 @@ std::uint64_t heartbeat_age_ns(const Heartbeat& heartbeat, std::uint64_t monoton
 }
 
 bool alive(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
-  const auto pid = static_cast<pid_t>(heartbeat.pid.load(std::memory_order_acquire));
-  if (pid == 0 || heartbeat_age_ns(heartbeat, monotonic_now_ns) > kHeartbeatTimeoutNs) return false;
-  return ::kill(pid, 0) == 0 || errno == EPERM;
+  return heartbeat_age_ns(heartbeat, monotonic_now_ns) <= kHeartbeatTimeoutNs;
 }
 
 std::string version_of(const Heartbeat& heartbeat) {
@@ -140,47 +122,45 @@ void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
   heartbeat.beats.store(heartbeat.beats.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
-  const std::string path = path_of(name);
-  {
-    const File existing{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
-    if (existing.fd < 0 && errno != ENOENT)
-      throw SetupError("Cannot use the shared segment " + path + " (" + std::strerror(errno) +
-                       "): remove it if it is not another Sluice's, or set another segment name.");
-    if (existing.fd >= 0 && defect_of(existing.fd).empty())
-      return std::unique_ptr<Segment>(new Segment(map(existing.fd), false));
-    if (existing.fd >= 0) {
-      if (const std::string reason = why_untrusted(existing.fd); !reason.empty())
-        throw SetupError("The shared segment " + path + " cannot be used: " + reason +
-                         ". Remove it, or set another segment name.");
-      if (const std::uint32_t pid = live_data_plane(existing.fd); pid != 0)
-        throw SetupError("A data plane of another release (process " + std::to_string(pid) +
-                         ") works with the shared segment " + path +
-                         ": stop it first, then start both planes of one release.");
-    }
-  }
-  // Created under a temporary name and renamed, so that no process ever sees a segment without its header.
-  const std::string fresh = path + ".new";
-  ::unlink(fresh.c_str());
-  const File file{::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0660)};
+std::unique_ptr<Segment> Segment::make(const std::string& name) {
+  // Without a name: nobody sees a segment that is not complete, and a process that ends here leaves nothing.
+  File file{::open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0660)};
   if (file.fd < 0)
-    throw SetupError("Cannot create the shared segment " + path + " (" + std::strerror(errno) +
-                     "): /dev/shm has to be writable for this user.");
-  allocate(file.fd, fresh, path);
-  std::unique_ptr<Segment> segment(new Segment(map(file.fd), true));
-  Layout& layout = segment->layout();
-  layout.layout_version = kLayoutVersion;
-  layout.counter_count = kCounterCount;
-  layout.total_bytes = sizeof(Layout);
-  layout.magic = kMagic;
-  if (::rename(fresh.c_str(), path.c_str()) != 0)
-    throw SetupError("Cannot rename the shared segment to " + path + " (" + std::strerror(errno) + ").");
-  return segment;
+    throw SetupError("Cannot create the shared segment " + path_of(name) + " (" + std::strerror(errno) +
+                     "): /dev/shm has to be a tmpfs that is writable for this user.");
+  allocate(file.fd, path_of(name));
+  Layout* const layout = memory_of(file.fd);
+  layout->layout_version = kLayoutVersion;
+  layout->counter_count = kCounterCount;
+  layout->total_bytes = sizeof(Layout);
+  layout->magic = kMagic;
+  return std::unique_ptr<Segment>(new Segment(layout, file.release(), true));
+}
+
+bool Segment::show(const std::string& name) {
+  const std::string anonymous = "/proc/self/fd/" + std::to_string(descriptor_);
+  const std::string path = path_of(name);
+  if (::linkat(AT_FDCWD, anonymous.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0) return true;
+  if (errno == EEXIST) return false;
+  throw SetupError("Cannot create the shared segment " + path + " (" + std::strerror(errno) +
+                   "): /dev/shm has to be writable for this user, and /proc mounted.");
+}
+
+std::unique_ptr<Segment> Segment::map(int descriptor) {
+  File file{descriptor};
+  Layout* const layout = memory_of(descriptor);
+  return std::unique_ptr<Segment>(new Segment(layout, file.release(), false));
+}
+
+std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
+  auto made = make(name);
+  if (made->show(name)) return made;
+  return attach(name);
 }
 
 std::unique_ptr<Segment> Segment::attach(const std::string& name) {
   const std::string path = path_of(name);
-  const File file{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
+  File file{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
   if (file.fd < 0)
     throw SetupError("There is no shared segment " + path + " (" + std::strerror(errno) +
                      "): start sluice-controlplane first, with the same segment name.");
@@ -188,15 +168,20 @@ std::unique_ptr<Segment> Segment::attach(const std::string& name) {
   if (!defect.empty())
     throw SetupError("The shared segment " + path + " cannot be used: " + defect +
                      ". Stop both planes, remove the file and start both planes of one release.");
-  return std::unique_ptr<Segment>(new Segment(map(file.fd), false));
+  return map(file.release());
 }
 
 void Segment::remove(const std::string& name) noexcept {
   ::unlink(path_of(name).c_str());
 }
 
+bool Segment::data_plane_runs() const noexcept {
+  return file_lock::taken_by_other(descriptor_, kDataPlaneLock);
+}
+
 Segment::~Segment() {
   ::munmap(layout_, sizeof(Layout));
+  ::close(descriptor_);
 }
 
 }  // namespace sluice::segment

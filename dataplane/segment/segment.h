@@ -36,16 +36,21 @@ inline constexpr std::uint32_t kLayoutVersion = 18;
 /// A plane whose heartbeat has not advanced for this long counts as dead or stuck.
 inline constexpr std::uint64_t kHeartbeatTimeoutNs = 3'000'000'000;
 
-/// Liveness of one plane: its process id and a counter that it keeps incrementing.
-/// Of the same size in every release.
+/// Liveness of one plane: a counter that it keeps incrementing. Of the same size in every release.
 struct Heartbeat {
-  alignas(kCacheLine) std::atomic<std::uint32_t> pid;
+  alignas(
+      kCacheLine) std::atomic<std::uint32_t> pid;  ///< in its own PID namespace: for people. Zero: it ended
   std::atomic<std::uint64_t> beats;
   std::atomic<std::uint64_t> beat_ns;         ///< monotonic clock, the same for all processes of the host
   std::atomic<std::uint64_t> started_ns;      ///< wall clock
   std::array<std::atomic<char>, 16> version;  ///< of the program, cut if longer; empty: it did not say
+  std::atomic<std::uint64_t> owner;           ///< segment/ownership.h; its epoch never decreases
 };
 static_assert(sizeof(Heartbeat) == kCacheLine);
+/// Counts the processes that have been this plane, from one. Zero: there was none.
+constexpr std::uint32_t epoch_of(std::uint64_t owner) noexcept {
+  return static_cast<std::uint32_t>(owner >> 32);
+}
 
 struct ReactorArea {
   SpscRing<Command, 256> commands;             ///< control plane to reactor
@@ -98,7 +103,7 @@ struct Layout {
 
 /// Age of a heartbeat in ns; the largest value if the plane has never started.
 std::uint64_t heartbeat_age_ns(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
-/// Whether the heartbeat is recent and its process exists.
+/// Whether the heartbeat is recent. Right after a plane was killed it still is: Segment::data_plane_runs().
 bool alive(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
 /// Version of the plane's program; empty if that does not say it.
 std::string version_of(const Heartbeat& heartbeat);
@@ -109,12 +114,16 @@ void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept;
 
 class Segment {
  public:
-  /// Control plane: attaches to a segment of this layout, or creates one. `name` is a file name without a
-  /// directory. Throws SetupError if the file belongs to another user, or a data plane of another release is
-  /// using it.
+  /// One of this layout: the file of that name, or a new one, which is shown at once. For tests and tools: a
+  /// control plane opens its own with ControlOwnership. Throws SetupError.
   static std::unique_ptr<Segment> open_or_create(const std::string& name);
   /// Data plane and tools. Throws SetupError if there is no segment of this layout.
   static std::unique_ptr<Segment> attach(const std::string& name);
+  /// A new one, all of its memory allocated, that no other process sees before show(). `name` is a file name
+  /// without a directory. Throws SetupError.
+  static std::unique_ptr<Segment> make(const std::string& name);
+  /// Takes over the descriptor of a file of this layout. Throws SetupError.
+  static std::unique_ptr<Segment> map(int descriptor);
   static void remove(const std::string& name) noexcept;
   static std::string path_of(const std::string& name) { return "/dev/shm/" + name; }
   ~Segment();
@@ -123,12 +132,26 @@ class Segment {
 
   Layout& layout() noexcept { return *layout_; }
   bool created() const noexcept { return created_; }
+  /// Gives the new file its name. False if there is a file of that name. Throws SetupError.
+  bool show(const std::string& name);
+  /// Of the file, for locks: open while the segment is.
+  int descriptor() const noexcept { return descriptor_; }
+  /// Whether a process holds the data plane's lock, in whatever PID namespace it is.
+  bool data_plane_runs() const noexcept;
 
  private:
-  Segment(Layout* layout, bool created) : layout_(layout), created_(created) {}
+  Segment(Layout* layout, int descriptor, bool created)
+      : layout_(layout), descriptor_(descriptor), created_(created) {}
   Layout* layout_;
+  int descriptor_;
   bool created_;
 };
+
+/// Why an open file must not be used as a segment at all, such as that it is another user's; or empty.
+/// /dev/shm is world-writable.
+std::string why_untrusted(int descriptor);
+/// The same, or why it is not a segment of this layout; or empty.
+std::string defect_of(int descriptor);
 
 std::uint64_t monotonic_ns() noexcept;
 std::uint64_t wall_ns() noexcept;

@@ -14,9 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-json heartbeat(const segment::Heartbeat& beat) {
+json heartbeat(const segment::Heartbeat& beat, bool alive) {
   const std::uint64_t now = segment::monotonic_ns();
-  const bool alive = segment::alive(beat, now);
   json result = {{"alive", alive}, {"pid", beat.pid.load()}};
   if (beat.pid.load() != 0) {
     if (const std::string version = segment::version_of(beat); !version.empty()) result["version"] = version;
@@ -46,8 +45,8 @@ nlohmann::json status(const segment::Layout& layout, const config::Config& confi
   for (std::size_t i = 0; i < std::size(policy::kVerdicts); ++i)
     requests[policy::kVerdicts[i]] = state.admission.count(static_cast<policy::Verdict>(i));
   return {{"version", kVersion},
-          {"control_plane", heartbeat(layout.control_plane)},
-          {"data_plane", heartbeat(layout.data_plane)},
+          {"control_plane", heartbeat(layout.control_plane, true)},
+          {"data_plane", heartbeat(layout.data_plane, state.data_plane_alive)},
           {"configuration", {{"generation", config.block.generation}, {"in_force", state.in_force}}},
           {"draining", state.admission.draining()},
           {"connections", count_connections(layout, config.block)},

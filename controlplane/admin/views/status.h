@@ -14,6 +14,7 @@ namespace sluice::admin {
 /// What the control plane knows beside segment and configuration.
 struct ControlPlaneState {
   const policy::Admission& admission;
+  bool data_plane_alive = false;
   bool in_force = false;     ///< the data plane has applied the published configuration
   std::uint64_t reaped = 0;  ///< connections of dead processes that were ended
 };

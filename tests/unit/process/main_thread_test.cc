@@ -28,6 +28,7 @@ TEST(Heartbeat, beats_only_while_every_reactor_turns) {
   segment::Layout& layout = segment.layout();
   ProcessHeartbeat heartbeat(layout, 2);
   EXPECT_EQ(layout.data_plane.pid.load(), static_cast<std::uint32_t>(::getpid()));
+  EXPECT_EQ(segment::epoch_of(layout.data_plane.owner), 1u);
   const std::uint64_t beats = layout.data_plane.beats.load();
   EXPECT_FALSE(heartbeat.beat());
   turn(layout.reactors[0], "polls_busy");

@@ -161,7 +161,10 @@ TEST_F(ReactorTest, a_shutdown_ends_the_loop_and_is_shown) {
 TEST_F(ReactorTest, a_control_plane_that_takes_over_is_counted) {
   turns(1);
   EXPECT_EQ(counter("control_plane_changes"), 0u);
-  segment_.layout().control_plane.pid = 4711;
+  segment_.layout().control_plane.pid = 4711;  // which may be that of the one before
+  turns(2 * kTurnsPerControlPass + 2);
+  EXPECT_EQ(counter("control_plane_changes"), 0u);
+  segment_.layout().control_plane.owner = std::uint64_t{1} << 32;
   turns(2 * kTurnsPerControlPass + 2);
   EXPECT_EQ(counter("control_plane_changes"), 1u);
 }

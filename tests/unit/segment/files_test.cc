@@ -3,16 +3,16 @@
 // The segment's file: existing ones, invalid ones, leftovers, and the heartbeat of its owner.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <set>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/segment/ownership.h"
 #include "dataplane/segment/segment.h"
 #include "dataplane/segment/version.h"
 
@@ -36,7 +36,7 @@ class SegmentFiles : public testing::Test {
     return {};
   }
   std::string open_refusal() {
-    return refusal([&] { Segment::open_or_create(name_); });
+    return refusal([&] { ControlOwnership(name_).take(); });
   }
   std::string attach_refusal() {
     return refusal([&] { Segment::attach(name_); });
@@ -83,7 +83,6 @@ TEST_F(SegmentFiles, a_fresh_one_has_its_head_its_mode_and_nothing_else) {
   ASSERT_EQ(::stat(path_.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0660u);
   EXPECT_EQ(status.st_size, static_cast<off_t>(sizeof(Layout)));
-  EXPECT_FALSE(std::filesystem::exists(path_ + ".new"));
 }
 
 TEST_F(SegmentFiles, descriptors_and_memory_are_let_go_of) {
@@ -92,16 +91,34 @@ TEST_F(SegmentFiles, descriptors_and_memory_are_let_go_of) {
     const auto owner = Segment::open_or_create(name_);
     const auto again = Segment::open_or_create(name_);
     const auto other = Segment::attach(name_);
-    EXPECT_EQ(open_files(), before);
+    EXPECT_EQ(open_files(), before + 3);
     EXPECT_TRUE(mapped());
   }
+  EXPECT_EQ(open_files(), before);
   EXPECT_FALSE(mapped());
 }
 
-TEST_F(SegmentFiles, what_an_owner_that_died_while_it_made_one_left_is_in_nobodys_way) {
-  std::ofstream(path_ + ".new") << "half";
-  EXPECT_TRUE(Segment::open_or_create(name_)->created());
+TEST_F(SegmentFiles, one_that_is_being_made_has_no_name_that_could_stay_behind) {
+  const auto names = [] {
+    std::set<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) all.insert(entry.path());
+    return all;
+  };
+  const std::set<std::string> before = names();
+  const auto made = Segment::make(name_);
+  for (const std::string& name : names())
+    EXPECT_TRUE(before.count(name) > 0 || name.find(std::to_string(::getpid())) == std::string::npos) << name;
+  EXPECT_NE(attach_refusal().find("There is no shared segment"), std::string::npos);
+  EXPECT_TRUE(made->show(name_));
   EXPECT_EQ(attach_refusal(), "");
+  EXPECT_FALSE(Segment::make(name_)->show(name_));
+}
+
+TEST_F(SegmentFiles, all_of_its_memory_is_there_before_it_is_shown) {
+  const auto made = Segment::make(name_);
+  struct stat status {};
+  ASSERT_EQ(::fstat(made->descriptor(), &status), 0);
+  EXPECT_GE(static_cast<std::size_t>(status.st_blocks) * 512, sizeof(Layout));
 }
 
 TEST_F(SegmentFiles, a_removed_one_is_gone) {
@@ -141,46 +158,81 @@ TEST_F(SegmentFiles, a_folder_is_refused_and_left_alone) {
 }
 
 TEST_F(SegmentFiles, where_no_file_can_be_made_a_sentence_says_so) {
-  const std::string said = refusal([&] { Segment::open_or_create(name_ + "/in-no-folder"); });
+  const std::string said = refusal([&] { ControlOwnership(name_ + "/in-no-folder").take(); });
   EXPECT_NE(said.find("Cannot create the shared segment"), std::string::npos) << said;
 }
 
-/// The owner replaces the file of another release unless a data plane lives with it.
+/// The owner replaces the file of another release unless a plane lives with it.
 class OtherRelease : public SegmentFiles {
  protected:
   void SetUp() override {
     owner_ = Segment::open_or_create(name_);
-    start_heartbeat(owner_->layout().data_plane, monotonic_ns(), wall_ns());
     owner_->layout().layout_version = kLayoutVersion + 1;
   }
   std::unique_ptr<Segment> owner_;
 };
 
 TEST_F(OtherRelease, whose_data_plane_lives_is_left_alone) {
-  EXPECT_NE(open_refusal().find("of another release (process " + std::to_string(::getpid())),
-            std::string::npos);
+  const DataPlaneOwnership lives(*owner_, name_);
+  start_heartbeat(owner_->layout().data_plane, monotonic_ns() - 2 * kHeartbeatTimeoutNs, wall_ns());
+  EXPECT_NE(open_refusal().find("A data plane of another release (process " + std::to_string(::getpid())),
+            std::string::npos)
+      << open_refusal();
 }
-TEST_F(OtherRelease, whose_data_plane_has_a_beat_from_later_lives) {
-  beat(owner_->layout().data_plane, monotonic_ns() + 60'000'000'000);
-  EXPECT_NE(open_refusal().find("of another release"), std::string::npos);
+TEST_F(OtherRelease, whose_control_plane_lives_is_left_alone) {
+  owner_->layout().layout_version = kLayoutVersion;
+  ControlOwnership lives(name_);
+  lives.take();
+  owner_->layout().layout_version = kLayoutVersion + 1;
+  EXPECT_NE(open_refusal().find("A control plane of another release"), std::string::npos) << open_refusal();
 }
-TEST_F(OtherRelease, whose_heart_stands_still_is_replaced) {
-  beat(owner_->layout().data_plane, monotonic_ns() - kHeartbeatTimeoutNs - 1'000'000);
-  EXPECT_EQ(open_refusal(), "");
+TEST_F(OtherRelease, whose_planes_are_gone_is_replaced_however_young_their_last_beats) {
+  start_heartbeat(owner_->layout().data_plane, monotonic_ns() + 60'000'000'000, wall_ns());
+  start_heartbeat(owner_->layout().control_plane, monotonic_ns() + 60'000'000'000, wall_ns());
+  ControlOwnership next(name_);
+  next.take();
+  EXPECT_EQ(attach_refusal(), "");
+  EXPECT_EQ(epoch_of(Segment::attach(name_)->layout().control_plane.owner), 1u);
 }
-TEST_F(OtherRelease, whose_process_is_gone_is_replaced) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(0);
-  ::waitpid(child, nullptr, 0);
-  owner_->layout().data_plane.pid = static_cast<std::uint32_t>(child);
-  EXPECT_EQ(open_refusal(), "");
+TEST_F(OtherRelease, that_is_about_to_be_replaced_gets_no_data_plane) {
+  ControlOwnership next(name_);
+  EXPECT_NE(refusal([&] { const DataPlaneOwnership late(*owner_, name_); }), "");
 }
 TEST_F(OtherRelease, that_is_no_segment_at_all_is_replaced_whatever_stands_in_it) {
+  const DataPlaneOwnership lives(*owner_, name_);
   owner_->layout().magic = kMagic + 1;
   EXPECT_EQ(open_refusal(), "");
 }
 TEST_F(OtherRelease, that_is_cut_short_before_its_heartbeat_is_replaced) {
   ASSERT_EQ(::truncate(path_.c_str(), offsetof(Layout, data_plane) + sizeof(Heartbeat) - 1), 0);
+  EXPECT_EQ(open_refusal(), "");
+}
+
+/// Of a release whose planes hold no locks: the heart decides.
+class ReleaseWithoutLocks : public SegmentFiles {
+ protected:
+  void SetUp() override {
+    owner_ = Segment::open_or_create(name_);
+    start_heartbeat(owner_->layout().data_plane, monotonic_ns(), wall_ns());
+    owner_->layout().layout_version = 17;
+  }
+  std::unique_ptr<Segment> owner_;
+};
+
+TEST_F(ReleaseWithoutLocks, whose_data_plane_lives_is_left_alone) {
+  EXPECT_NE(open_refusal().find("of another release (process " + std::to_string(::getpid())),
+            std::string::npos);
+}
+TEST_F(ReleaseWithoutLocks, whose_data_plane_has_a_beat_from_later_lives) {
+  beat(owner_->layout().data_plane, monotonic_ns() + 60'000'000'000);
+  EXPECT_NE(open_refusal().find("of another release"), std::string::npos);
+}
+TEST_F(ReleaseWithoutLocks, whose_heart_stands_still_is_replaced) {
+  beat(owner_->layout().data_plane, monotonic_ns() - kHeartbeatTimeoutNs - 1'000'000);
+  EXPECT_EQ(open_refusal(), "");
+}
+TEST_F(ReleaseWithoutLocks, whose_data_plane_has_ended_is_replaced) {
+  owner_->layout().data_plane.pid = 0;
   EXPECT_EQ(open_refusal(), "");
 }
 
@@ -212,20 +264,6 @@ TEST(Hearts, one_is_alive_until_the_timeout_is_over) {
   start_heartbeat(heart, 1000, 77);
   EXPECT_TRUE(alive(heart, 1000 + kHeartbeatTimeoutNs));
   EXPECT_FALSE(alive(heart, 1001 + kHeartbeatTimeoutNs));
-}
-
-TEST(Hearts, a_process_of_another_user_is_alive_too) {
-  Heartbeat heart{};
-  start_heartbeat(heart, 1000, 77);
-  heart.pid = static_cast<std::uint32_t>(::getppid());
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const bool other = ::geteuid() != 0 || ::setuid(65534) == 0;
-    ::_exit(other && alive(heart, 1000) ? 0 : 1);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

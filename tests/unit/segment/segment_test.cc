@@ -11,6 +11,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/histogram.h"
+#include "dataplane/segment/ownership.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::segment {
@@ -84,7 +85,9 @@ TEST_F(SegmentFile, files_that_are_no_segment_are_refused_with_a_sentence) {
     } catch (const SetupError& error) {
       EXPECT_NE(std::string(error.what()).find("cannot be used"), std::string::npos);
     }
-    EXPECT_TRUE(Segment::open_or_create(name_)->created());  // the owner makes a fresh one
+    ControlOwnership owner(name_);  // makes a fresh one
+    owner.take();
+    EXPECT_NO_THROW(Segment::attach(name_));
   }
 }
 
@@ -95,7 +98,8 @@ TEST_F(SegmentFile, another_users_file_is_refused_and_left_alone) {
     GTEST_SKIP() << "only root gives files away";
   for (const bool create : {true, false}) {
     try {
-      create ? Segment::open_or_create(name_) : Segment::attach(name_);
+      if (create) ControlOwnership owner(name_);
+      Segment::attach(name_);
       FAIL();
     } catch (const SetupError& error) {
       EXPECT_NE(std::string(error.what()).find("belongs to user 12345"), std::string::npos) << error.what();
@@ -103,12 +107,13 @@ TEST_F(SegmentFile, another_users_file_is_refused_and_left_alone) {
   }
   ::unlink(path.c_str());
   ASSERT_EQ(::symlink("/etc/hostname", path.c_str()), 0);
-  EXPECT_THROW(Segment::open_or_create(name_), SetupError);
+  EXPECT_THROW(ControlOwnership owner(name_), SetupError);
   EXPECT_THROW(Segment::attach(name_), SetupError);
 }
 
 TEST_F(SegmentFile, a_data_plane_of_another_release_keeps_its_segment) {
   const auto owner = Segment::open_or_create(name_);
+  auto data_plane = std::make_unique<DataPlaneOwnership>(*owner, name_);
   start_heartbeat(owner->layout().data_plane, monotonic_ns(), wall_ns());
   ConfigBlock config;
   config.generation = 7;
@@ -117,7 +122,7 @@ TEST_F(SegmentFile, a_data_plane_of_another_release_keeps_its_segment) {
   for (const off_t size : {off_t{sizeof(Layout)}, off_t{sizeof(Layout) / 2}}) {
     ASSERT_EQ(::truncate(Segment::path_of(name_).c_str(), size), 0);
     try {
-      Segment::open_or_create(name_);
+      ControlOwnership next(name_);
       FAIL();
     } catch (const SetupError& error) {
       EXPECT_NE(std::string(error.what()).find("of another release (process " + std::to_string(::getpid())),
@@ -127,8 +132,10 @@ TEST_F(SegmentFile, a_data_plane_of_another_release_keeps_its_segment) {
   }
   ASSERT_EQ(::truncate(Segment::path_of(name_).c_str(), sizeof(Layout)), 0);
   EXPECT_EQ(owner->layout().config.read_copy()->generation, 7u);
-  owner->layout().data_plane.pid = 0;
-  EXPECT_TRUE(Segment::open_or_create(name_)->created());
+  data_plane.reset();
+  ControlOwnership next(name_);
+  next.take();
+  EXPECT_TRUE(next.segment().created());
 }
 
 TEST_F(SegmentFile, heartbeats_tell_the_living_from_the_dead) {
@@ -140,10 +147,7 @@ TEST_F(SegmentFile, heartbeats_tell_the_living_from_the_dead) {
   EXPECT_FALSE(alive(heart, 1001 + kHeartbeatTimeoutNs));
   beat(heart, 2000 + kHeartbeatTimeoutNs);
   EXPECT_TRUE(alive(heart, 2000 + kHeartbeatTimeoutNs));
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(0);
-  ::waitpid(child, nullptr, 0);
-  heart.pid = static_cast<std::uint32_t>(child);
+  heart.pid = 0;  // it ended
   EXPECT_FALSE(alive(heart, 2000 + kHeartbeatTimeoutNs));
 }
 

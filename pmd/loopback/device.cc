@@ -57,6 +57,7 @@ MemoryRegion LoopbackDevice::allocate_memory(std::size_t bytes) {
       throw SetupError("The loopback arena of " + std::to_string(fabric_->arena_bytes() >> 20) +
                        " MiB is used up: use fewer or smaller buffers.");
     std::byte* memory = fabric_->arena(number_) + arena_used_;
+    fabric_->allocate(memory, rounded);
     arena_used_ += rounded;
     std::memset(memory, 0, rounded);  // may hold data of an earlier client
     return regions_.add({memory, rounded});

@@ -118,7 +118,8 @@ struct FabricConfig {
 class Fabric {
  public:
   static std::shared_ptr<Fabric> in_process(const FabricConfig& config = {});
-  /// Creates the file (mode 0600), replacing an old one; the destructor removes it.
+  /// Creates the file (mode 0600), its memory allocated but for the arenas, and replaces one whose creator is gone;
+  /// the destructor removes it. Throws SetupError also when another process is the creator of that file.
   static std::shared_ptr<Fabric> create(const std::string& path, const FabricConfig& config = {});
   static std::shared_ptr<Fabric> attach(const std::string& path);
   ~Fabric();
@@ -131,16 +132,20 @@ class Fabric {
   bool across_processes() const noexcept { return arena_bytes_ > 0; }
   std::uint64_t arena_bytes() const noexcept { return arena_bytes_; }
   std::byte* arena(std::uint32_t device) noexcept { return arenas_ + device * arena_bytes_; }
+  /// Setup, before `bytes` of an arena are touched: memory that is missing later would end both processes. Throws
+  /// SetupError when there is none.
+  void allocate(const std::byte* memory, std::size_t bytes);
   /// Whether the creator still has the fabric open. Stays true if its process was killed.
   bool creator_alive() const noexcept { return header_->creator_alive.load(std::memory_order_acquire) != 0; }
 
  private:
-  Fabric(std::byte* memory, std::size_t bytes, std::string path);
+  Fabric(std::byte* memory, std::size_t bytes, int descriptor, std::string path);
   void initialise(const FabricConfig& config, bool shared);
   void locate() noexcept;
 
   std::byte* memory_;
   std::size_t bytes_;
+  int descriptor_;    ///< of the file; the creator's has its lock. -1 within a process
   std::string path_;  ///< removed by the destructor; empty: not the creator
   FabricHeader* header_ = nullptr;
   Link* links_ = nullptr;

@@ -2,16 +2,21 @@
 //
 // The loopback driver between two threads (for the thread sanitizer) and between two processes, one of which
 // is killed.
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <functional>
 #include <optional>
 #include <random>
 #include <string>
 #include <thread>
 
+#include "dataplane/base/setup_error.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/driver/driver_fixture.h"
 
@@ -359,6 +364,71 @@ TEST_F(LoopbackProcesses, a_killed_client_is_let_go_of_and_its_link_used_again) 
   const pid_t living = start_client(false);
   serve(server);
   EXPECT_EQ(status_of(living), 0);
+}
+
+std::string refusal_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const SetupError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST_F(LoopbackProcesses, a_fabric_has_one_creator) {
+  const auto first = loopback::Fabric::create(path_, {.links = 1, .arena_bytes = kBytes});
+  const std::string said =
+      refusal_of([&] { loopback::Fabric::create(path_, {.links = 1, .arena_bytes = kBytes}); });
+  EXPECT_NE(said.find("Another data plane serves the loopback fabric " + path_), std::string::npos) << said;
+  EXPECT_TRUE(loopback::Fabric::attach(path_)->creator_alive());
+}
+
+TEST_F(LoopbackProcesses, what_a_killed_creator_left_is_replaced) {
+  const pid_t dying = ::fork();
+  if (dying == 0) {
+    const auto left = loopback::Fabric::create(path_, {.links = 1, .arena_bytes = kBytes});
+    ::_exit(0);
+  }
+  EXPECT_EQ(status_of(dying), 0);
+  const auto next = loopback::Fabric::create(path_, {.links = 2, .arena_bytes = kBytes});
+  EXPECT_EQ(loopback::Fabric::attach(path_)->links(), 2u);
+}
+
+TEST_F(LoopbackProcesses, what_is_no_fabric_stays_where_it_is) {
+  std::filesystem::create_directory(path_);
+  EXPECT_NE(refusal_of([&] { loopback::Fabric::create(path_); }).find("that is no loopback fabric"),
+            std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_directory(path_));
+  std::filesystem::remove(path_);
+}
+
+/// A process with a file system of 4 MiB.
+TEST_F(LoopbackProcesses, memory_that_is_not_there_is_said_at_setup) {
+  constexpr int kNotPermitted = 77;
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", "/dev/shm", "tmpfs", 0, "size=4m") != 0)
+      ::_exit(kNotPermitted);
+    // 1 of 8 links has room.
+    if (refusal_of([&] {
+          loopback::Fabric::create(path_, {.links = 8});
+        }).find("MiB for the loopback fabric") == std::string::npos)
+      ::_exit(1);
+    if (!std::filesystem::is_empty("/dev/shm")) ::_exit(2);
+    const auto fabric = loopback::Fabric::create(path_, {.links = 1, .arena_bytes = 8 * kBytes});
+    const auto client = loopback::make_device(loopback::Fabric::attach(path_));
+    // The creator itself allocates elsewhere.
+    fabric->header().creator_pid = 1;
+    if (refusal_of([&] { client->allocate_memory(6 * kBytes); }).find("Cannot allocate 6 MiB") ==
+        std::string::npos)
+      ::_exit(3);
+    client->allocate_memory(kBytes);  // what has failed took nothing
+    ::_exit(0);
+  }
+  const int status = status_of(pid);
+  if (status == kNotPermitted) GTEST_SKIP() << "Mount namespaces are not permitted here";
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -21,6 +21,14 @@ struct Socket {
   }
 };
 
+std::string request_line(const std::string& method, const json& parameters) {
+  try {
+    return json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump() + "\n";
+  } catch (const json::type_error&) {
+    throw std::runtime_error("An argument is not UTF-8 text: write it as UTF-8.");
+  }
+}
+
 }  // namespace
 
 json Client::ask(const std::string& method, const json& parameters) const {
@@ -33,8 +41,7 @@ json Client::ask(const std::string& method, const json& parameters) const {
         "Cannot reach the control plane at " + path_ + " (" + std::strerror(errno) +
         "): is sluice-controlplane running? Use --socket if its configuration names another path.");
   ::setsockopt(socket.fd, SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof kTimeout);
-  const std::string request =
-      json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump() + "\n";
+  const std::string request = request_line(method, parameters);
   // Without access, the error response comes, and the other end is closed, before the request is sent.
   for (std::size_t sent = 0; sent < request.size();) {
     const ssize_t bytes = ::send(socket.fd, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);

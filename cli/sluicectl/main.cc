@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // sluicectl: administration through the control plane's admin socket.
-#include <fstream>
 #include <functional>
 #include <iostream>
-#include <sstream>
 
 #include "cli/arguments.h"
 #include "cli/sluicectl/client.h"
 #include "cli/sluicectl/commands.h"
 #include "cli/sluicectl/debug_dump.h"
 #include "cli/sluicectl/print.h"
+#include "dataplane/base/text_file.h"
 
 namespace {
 
@@ -22,14 +21,6 @@ enum ExitCode { kOk = 0, kErrorAnswer = 1, kUnreachable = 3, kForbidden = 4, kDe
 struct Defects : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error("Cannot read " + path + ".");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 /// Options of all commands, and the action of the one that was chosen.
 struct Session {
@@ -181,7 +172,8 @@ void add_config(cli::Command& app, Session& session) {
   static std::string file;
   cli::Command check = command(
       config, session, "check", "Check a file, and show what it would change", [&](const Client& client) {
-        const json result = client.ask("config_check", {{"text", read_file(file)}, {"name", file}});
+        const json result =
+            client.ask("config_check", {{"text", sluice::read_text_file(file)}, {"name", file}});
         if (!result["ok"].get<bool>()) throw Defects(result["defects"].get<std::string>());
         session.show(result["changes"]);
       });

@@ -7,14 +7,13 @@
 #include <cctype>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "controlplane/config/checker.h"
 #include "controlplane/config/host_authentication.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
+#include "dataplane/base/text_file.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::config {
@@ -200,16 +199,40 @@ void read_locks(Checker& check, const toml::table& root, Config& config) {
     check.defect(table->source(), "state has to be the path of a file, from '/', or empty.");
 }
 
-void read_control(Checker& check, const toml::table& root, Config& config) {
+/// HOST:PORT, where a host of IPv6 stands in brackets.
+bool is_host_and_port(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || address.size() - colon > sizeof "65535") return false;
+  const std::string port = address.substr(colon + 1);
+  const bool digits = !port.empty() && port.find_first_not_of("0123456789") == std::string::npos;
+  const bool bare = address.find(':') == colon || (address.front() == '[' && address[colon - 1] == ']');
+  return digits && bare && std::stoul(port) <= 65535;
+}
+
+void read_names(Checker& check, const toml::table& root, Config& config) {
   check.text(root, "segment", config.segment, 64);
-  check.text(root, "log_level", config.log_level, 16, {"debug", "info", "warn", "error"});
+  const auto& name = config.segment;
+  if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
+    check.defect(root["segment"].node()->source(),
+                 "segment has to be the name of a file in /dev/shm: without '/', and not begin with '.'.");
   if (const toml::table* table = check.table(root, "admin")) {
     check.text(*table, "socket", config.admin_socket, 100);
+    if (config.admin_socket.empty() || config.admin_socket.front() != '/')
+      check.defect((*table)["socket"].node()->source(), "socket has to be an absolute path.");
     check.text(*table, "change_group", config.admin_change_group, 64);
     check.text(*table, "read_group", config.admin_read_group, 64);
   }
-  if (const toml::table* table = check.table(root, "metrics"))
+  if (const toml::table* table = check.table(root, "metrics")) {
     check.text(*table, "address", config.metrics_address, 100);
+    if (!config.metrics_address.empty() && !is_host_and_port(config.metrics_address))
+      check.defect((*table)["address"].node()->source(),
+                   "address has to be HOST:PORT, as in \"127.0.0.1:9464\", or \"\" for no metrics.");
+  }
+}
+
+void read_control(Checker& check, const toml::table& root, Config& config) {
+  read_names(check, root, config);
+  check.text(root, "log_level", config.log_level, 16, {"debug", "info", "warn", "error"});
   if (const toml::table* table = check.table(root, "mount")) {
     check.boolean(*table, "enabled", config.mount_enabled);
     check.boolean(*table, "rpcbind", config.mount_rpcbind);
@@ -371,13 +394,15 @@ Config parse(const std::string& text, const std::string& name) {
 }
 
 Config load_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw ConfigError("Cannot read the configuration file " + path + ".\n");
-  std::ostringstream text;
-  text << file.rdbuf();
-  Config config = parse(text.str(), path);
-  config.file = std::filesystem::absolute(path).string();
-  return config;
+  try {
+    Config config = parse(read_text_file(path), path);
+    config.file = std::filesystem::absolute(path).string();
+    return config;
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    throw ConfigError("The configuration cannot be read: " + std::string(error.what()) + '\n');
+  }
 }
 
 }  // namespace sluice::config

@@ -2,11 +2,15 @@
 #include "controlplane/config/config.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
+#include "dataplane/base/text_file.h"
 
 namespace sluice {
 namespace {
@@ -104,6 +108,87 @@ TEST(Config, prefixes_of_both_families) {
   EXPECT_EQ(entry.allowed[1].prefix_bits, 32u);
   EXPECT_EQ(entry.allowed[1].address.bytes[0], 0x20);
   EXPECT_EQ(entry.allowed[2].prefix_bits, 128u);
+}
+
+/// What is behind the name that a person gave.
+class ConfigFile : public testing::Test {
+ protected:
+  ConfigFile() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
+  ~ConfigFile() override { std::filesystem::remove_all(folder_); }
+
+  std::string path() const { return folder_ + "/sluice.toml"; }
+  void write(const std::string& text) { std::ofstream(path(), std::ios::binary) << text; }
+  static std::string defects(const std::string& file) {
+    try {
+      config::load_file(file);
+    } catch (const config::ConfigError& error) {
+      return error.what();
+    }
+    return {};
+  }
+
+  std::string folder_ = "/tmp/sluice-config-test-XXXXXX";
+};
+
+TEST_F(ConfigFile, that_is_read_has_its_absolute_path) {
+  write("segment = \"of-the-file\"\n# \xc3\xa9\xf0\x9f\x98\x80\n");
+  const config::Config read = config::load_file(path());
+  EXPECT_EQ(read.segment, "of-the-file");
+  EXPECT_EQ(read.file, path());
+}
+
+TEST_F(ConfigFile, of_another_kind_is_refused_with_a_sentence_and_waits_for_nobody) {
+  EXPECT_NE(defects(folder_).find(folder_ + " is a directory: name the file in it."), std::string::npos);
+  EXPECT_NE(defects(path()).find("No such file"), std::string::npos);
+  EXPECT_NE(defects("/dev/zero").find("is a pipe or a device"), std::string::npos);
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  EXPECT_NE(defects(path()).find("is a pipe or a device"), std::string::npos);
+}
+
+TEST_F(ConfigFile, of_any_length_is_read_to_a_limit) {
+  write(std::string(kMaxTextBytes, '#'));
+  EXPECT_EQ(defects(path()), "");
+  write(std::string(kMaxTextBytes + 1, '#'));
+  EXPECT_NE(defects(path()).find("has more than 1 MiB"), std::string::npos);
+  std::filesystem::resize_file(path(), std::uintmax_t{1} << 40);
+  EXPECT_NE(defects(path()).find("has more than 1 MiB"), std::string::npos);
+}
+
+TEST_F(ConfigFile, that_is_not_utf_8_is_refused_with_its_line) {
+  const std::string good = "# one\n# two \xc3\xa9\n";
+  for (const char* bad :
+       {"segment = \"\xff\"\n", "# \xc3\n", "# \xed\xa0\x80\n", "# \xc0\xaf\n", "\xf0\x9f\x98"}) {
+    write(good + bad + "\n");
+    EXPECT_NE(defects(path()).find(path() + ":3: this line is not UTF-8 text"), std::string::npos)
+        << defects(path());
+  }
+}
+
+TEST(Config, names_that_lead_elsewhere_are_defects) {
+  const auto defect = [](const std::string& text) {
+    try {
+      config::parse(text, "f");
+    } catch (const config::ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const char* name : {"", "../x", "a/b", ".hidden"})
+    EXPECT_NE(defect("segment = \"" + std::string(name) + "\"\n").find("f:1: segment has to be"),
+              std::string::npos)
+        << name;
+  for (const char* socket : {"", "admin.sock", "./x"})
+    EXPECT_NE(defect("[admin]\nsocket = \"" + std::string(socket) + "\"\n").find("f:2: socket has to be"),
+              std::string::npos)
+        << socket;
+  for (const char* address :
+       {"127.0.0.1", ":9464", "127.0.0.1:", "127.0.0.1:x", "host:70000", "::1:9464", "[::1]9464"})
+    EXPECT_NE(
+        defect("[metrics]\naddress = \"" + std::string(address) + "\"\n").find("f:2: address has to be"),
+        std::string::npos)
+        << address;
+  for (const char* address : {"", "127.0.0.1:9464", "[::1]:9464", "localhost:0"})
+    EXPECT_EQ(defect("[metrics]\naddress = \"" + std::string(address) + "\"\n"), "") << address;
 }
 
 }  // namespace

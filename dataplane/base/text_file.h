@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads a file that a person wrote, whatever is behind its name. Setup; any thread.
+#pragma once
+
+#include <fcntl.h>
+#include <iconv.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace sluice {
+
+/// Far more than a configuration has.
+inline constexpr std::size_t kMaxTextBytes = 1u << 20;
+
+/// Number of the first line that is not UTF-8; zero: all are.
+inline std::size_t line_not_utf8(const std::string& text) {
+  const iconv_t conversion = ::iconv_open("UTF-32LE", "UTF-8");
+  if (conversion == reinterpret_cast<iconv_t>(-1)) return 0;
+  char* from = const_cast<char*>(text.data());
+  std::size_t left = text.size();
+  bool bad = false;
+  while (left > 0 && !bad) {
+    char characters[4096];
+    char* to = characters;
+    std::size_t room = sizeof characters;
+    bad = ::iconv(conversion, &from, &left, &to, &room) == static_cast<std::size_t>(-1) && errno != E2BIG;
+  }
+  ::iconv_close(conversion);
+  return bad ? 1 + static_cast<std::size_t>(std::count(text.data(), static_cast<const char*>(from), '\n'))
+             : 0;
+}
+
+/// Its text. Throws std::runtime_error with a sentence: there is none, it is a directory, a pipe or a device, it has
+/// more than kMaxTextBytes, it is not UTF-8.
+inline std::string read_text_file(const std::string& path) {
+  struct File {
+    int fd;
+    ~File() {
+      if (fd >= 0) ::close(fd);
+    }
+  };
+  // Opening a pipe would wait for a writer.
+  const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat status {};
+  if (file.fd < 0 || ::fstat(file.fd, &status) != 0)
+    throw std::runtime_error("Cannot read " + path + " (" + std::strerror(errno) + ").");
+  if (S_ISDIR(status.st_mode))
+    throw std::runtime_error(path +
+                             " is a directory: name the file in it. (A container makes a directory of a file "
+                             "that is not there when it is mounted.)");
+  if (!S_ISREG(status.st_mode))
+    throw std::runtime_error(path + " is a pipe or a device: name a regular file.");
+  std::string text(kMaxTextBytes + 1, '\0');
+  std::size_t size = 0;
+  ssize_t bytes;
+  while (size < text.size() && (bytes = ::read(file.fd, text.data() + size, text.size() - size)) != 0) {
+    if (bytes > 0) size += static_cast<std::size_t>(bytes);
+    if (bytes < 0 && errno != EINTR)
+      throw std::runtime_error("Cannot read " + path + " (" + std::strerror(errno) + ").");
+  }
+  if (size > kMaxTextBytes)
+    throw std::runtime_error(path + " has more than " + std::to_string(kMaxTextBytes >> 20) +
+                             " MiB: name a configuration.");
+  text.resize(size);
+  if (const std::size_t line = line_not_utf8(text); line != 0)
+    throw std::runtime_error(path + ':' + std::to_string(line) +
+                             ": this line is not UTF-8 text: save the file as UTF-8.");
+  return text;
+}
+
+}  // namespace sluice

@@ -3,8 +3,15 @@
 
 #include <rte_eal.h>
 #include <rte_errno.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/process/devices.h"
@@ -44,7 +51,45 @@ std::vector<std::string> eal_arguments(const segment::ConfigBlock& config, const
   return arguments;
 }
 
+std::string memif_listener(const std::string& ethdev) {
+  std::istringstream words(ethdev);
+  std::string word;
+  std::getline(words, word, ',');
+  if (!word.starts_with("net_memif")) return {};
+  std::string role;
+  std::string socket;
+  bool abstract = true;
+  while (std::getline(words, word, ',')) {
+    if (word.starts_with("role=")) role = word.substr(5);
+    if (word.starts_with("socket=")) socket = word.substr(7);
+    if (word.starts_with("socket-abstract=")) abstract = word.substr(16) != "no";
+  }
+  return !abstract && (role == "server" || role == "master") ? socket : std::string();
+}
+
+void remove_stale_socket(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  struct stat status {};
+  if (path.size() >= sizeof address.sun_path || ::lstat(path.c_str(), &status) != 0 ||
+      !S_ISSOCK(status.st_mode))
+    return;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const int probe = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const bool answered = ::connect(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  const int error = answered ? 0 : errno;
+  ::close(probe);
+  if (error == ECONNREFUSED)
+    ::unlink(path.c_str());
+  else
+    throw SetupError("Another process listens on the memif socket " + path +
+                     ": stop it first, or set another socket in ethdev.");
+}
+
 void start_eal(const segment::ConfigBlock& config, const std::string& segment_name) {
+  if (config.driver == segment::Driver::SoftRoce)
+    if (const std::string socket = memif_listener(config.ethdev); !socket.empty())
+      remove_stale_socket(socket);
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   sched_getaffinity(0, sizeof allowed, &allowed);
@@ -55,7 +100,8 @@ void start_eal(const segment::ConfigBlock& config, const std::string& segment_na
   for (std::string& argument : arguments) argv.push_back(argument.data());
   if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
     throw SetupError("DPDK's environment did not start (" + std::string(rte_strerror(rte_errno)) +
-                     "): check reactor.cpus in the configuration against the processors there are.");
+                     "): check cpus in [reactor] of the configuration against the processors there are, and "
+                     "ethdev in [device].");
 }
 
 }  // namespace sluice::process

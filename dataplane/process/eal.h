@@ -21,6 +21,12 @@ unsigned main_cpu(const segment::ConfigBlock& config, const cpu_set_t& allowed, 
 std::vector<std::string> eal_arguments(const segment::ConfigBlock& config, const std::string& segment_name,
                                        unsigned main_cpu);
 
+/// The socket file that a memif of this role listens on, by the words of `ethdev`; empty: none.
+std::string memif_listener(const std::string& ethdev);
+/// Removes the socket file of a process that was killed, which DPDK takes for a living one's. Throws SetupError when
+/// a process listens on it.
+void remove_stale_socket(const std::string& path);
+
 /// Once in a process. Throws SetupError.
 void start_eal(const segment::ConfigBlock& config, const std::string& segment_name);
 

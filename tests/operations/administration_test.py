@@ -289,6 +289,15 @@ def a_full_dev_shm_is_said_at_start_and_nothing_is_left_there():
     assert done.stdout.splitlines()[-1] == "1", done
 
 
+def a_killed_data_plane_comes_back_on_the_same_memif():
+    planes.data.kill()
+    planes.data.wait()
+    assert os.path.exists(f"{planes.dir}/memif.sock")
+    planes.start_data()
+    planes.up()
+    assert finish(planes.nfs_load(seconds=1))["errors"] == 0
+
+
 def manual_and_completion_know_every_command():
     words = set()
     for path in ([], ["config"], ["exports"], ["connections"], ["debug"]):
@@ -319,7 +328,7 @@ def main():
             draining_ends_connections_without_an_error_and_refuses_new_ones, exit_codes_tell_scripts_what_happened,
             a_dump_for_a_bug_report_has_every_view_and_no_key,
             bad_clients_of_the_admin_socket_do_not_stop_the_planes, who_is_in_no_group_is_refused_and_who_may_look_cannot_change,
-            a_full_dev_shm_is_said_at_start_and_nothing_is_left_there, manual_and_completion_know_every_command)])
+            a_full_dev_shm_is_said_at_start_and_nothing_is_left_there, a_killed_data_plane_comes_back_on_the_same_memif, manual_and_completion_know_every_command)])
     finally:
         planes.stop()
         if os.environ.get("VERBOSE"):

@@ -2,9 +2,17 @@
 #include "dataplane/process/eal.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "dataplane/base/setup_error.h"
+#include "tests/unit/process/process_lab.h"
 
 namespace sluice::process {
 namespace {
@@ -69,6 +77,40 @@ TEST(Eal, the_main_thread_takes_the_first_processor_that_no_reactor_has) {
   CPU_CLR(4, &allowed);
   CPU_CLR(5, &allowed);
   EXPECT_EQ(main_cpu(config, allowed, 9), 9u);
+}
+
+TEST(MemifSocket, is_a_file_of_ours_where_we_listen) {
+  EXPECT_EQ(memif_listener("net_memif0,role=server,id=0,socket=/a/b.sock,socket-abstract=no"), "/a/b.sock");
+  EXPECT_EQ(memif_listener("net_memif0,socket-abstract=no,socket=/a/b.sock,role=master"), "/a/b.sock");
+  EXPECT_EQ(memif_listener("net_memif0,role=client,socket=/a/b.sock,socket-abstract=no"), "");
+  EXPECT_EQ(memif_listener("net_memif0,role=server,socket=/a/b.sock"), "");  // an abstract one
+  EXPECT_EQ(memif_listener("net_memif0,role=server,socket=/a/b.sock,socket-abstract=yes"), "");
+  EXPECT_EQ(memif_listener("net_af_packet0,role=server,socket=/a/b.sock,socket-abstract=no"), "");
+}
+
+TEST(MemifSocket, of_a_killed_process_is_removed_and_that_of_a_living_one_stays) {
+  const std::string path = "/tmp/" + unique_name("memif");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, path.c_str());
+  const int living = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  ASSERT_EQ(::bind(living, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(living, 1), 0);
+  try {
+    remove_stale_socket(path);
+    ADD_FAILURE();
+  } catch (const SetupError& error) {
+    EXPECT_NE(std::string(error.what()).find("listens on the memif socket " + path), std::string::npos);
+  }
+  EXPECT_TRUE(std::filesystem::exists(path));
+  ::close(living);
+  remove_stale_socket(path);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  remove_stale_socket(path);  // there is none
+  std::ofstream(path) << "a file";
+  remove_stale_socket(path);
+  EXPECT_TRUE(std::filesystem::exists(path));
+  std::filesystem::remove(path);
 }
 
 }  // namespace

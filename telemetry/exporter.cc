@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "telemetry/exporter.h"
 
+#include <netdb.h>
 #include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
@@ -358,11 +364,26 @@ class SegmentCollector final : public prometheus::Collectable {
   const segment::Layout& layout_;
 };
 
+/// Connects to our own listener. To a wildcard address is to this host.
+void call(const std::string& address, int port) {
+  std::string host = address.substr(0, address.rfind(':'));
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  const addrinfo hints{.ai_flags = AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
+  const int caller = ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  ::connect(caller, found->ai_addr, found->ai_addrlen);
+  ::close(caller);
+  ::freeaddrinfo(found);
+}
+
 }  // namespace
 
 struct Exporter::State {
   std::shared_ptr<SegmentCollector> collector;
   std::unique_ptr<prometheus::Exposer> exposer;
+  std::string address;  ///< as configured: HOST:PORT
+  int port = 0;         ///< that was taken
 };
 
 Exporter::Exporter(const std::string& address, const segment::Layout& layout)
@@ -377,8 +398,22 @@ Exporter::Exporter(const std::string& address, const segment::Layout& layout)
                      ": set metrics.address to another host:port, or to \"\" for none.");
   }
   state_->exposer->RegisterCollectable(state_->collector);
+  state_->address = address;
+  state_->port = state_->exposer->GetListeningPorts().at(0);
 }
 
-Exporter::~Exporter() = default;
+/// civetweb looks for its end when somebody connects, else every two seconds.
+Exporter::~Exporter() {
+  std::atomic<bool> stopped{false};
+  std::thread caller([&] {
+    while (!stopped) {
+      call(state_->address, state_->port);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  });
+  state_->exposer.reset();
+  stopped = true;
+  caller.join();
+}
 
 }  // namespace sluice::telemetry

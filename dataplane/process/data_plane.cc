@@ -73,7 +73,7 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const std::atomic<bool>& 
   notify::ready();
   while (!stop && !any_stopped()) {
     const int polls = capture.running() ? kPollsPerBeatOfCapture : kPollsPerBeat;
-    for (int i = 0; i < polls; ++i) {
+    for (int i = 0; i < polls && !stop && !any_stopped(); ++i) {
       std::this_thread::sleep_for(kBeatInterval / polls);
       capture.poll();
       config.poll();

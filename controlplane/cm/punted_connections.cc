@@ -21,8 +21,10 @@ constexpr std::uint8_t kAckTimeout = 17;  // 0.5 s; with its retries, 4 s until 
 AgentConfig agent_config(const segment::ConfigBlock& block) {
   const std::uint32_t connections = block.all_connections() * block.reactors;
   constexpr std::uint32_t kLeastHalfOpen = 8;
+  const std::uint32_t half_open = std::clamp(connections / 2, kLeastHalfOpen, AgentConfig{}.max_half_open);
   return {.max_connections = 2 * connections,
-          .max_half_open = std::clamp(connections / 2, kLeastHalfOpen, AgentConfig{}.max_half_open)};
+          .max_half_open = half_open,
+          .max_half_open_per_source = std::max(half_open / 2, kLeastHalfOpen)};
 }
 
 }  // namespace
@@ -44,8 +46,7 @@ bool PuntedConnections::poll(std::uint64_t now_ns) {
     agent_.on_mad({datagram.local, datagram.remote, datagram.remote_link},
                   std::span(datagram.data).first(bytes), now_ns);
   }
-  agent_.advance(now_ns);
-  return any;
+  return agent_.advance(now_ns) || any;
 }
 
 void PuntedConnections::send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) {

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The agent's table of states and events, and what happens in each of its places.
+#include <algorithm>
+
+#include "controlplane/cm/agent.h"
+
+namespace sluice::cm {
+namespace {
+
+constexpr std::uint8_t kTargetAckDelay = 15;
+
+}  // namespace
+
+const char* to_string(State state) noexcept {
+  static constexpr const char* kNames[kStates] = {"request sent", "reply received", "request received",
+                                                  "reply sent",   "established",    "disconnect sent",
+                                                  "time wait"};
+  return kNames[static_cast<std::size_t>(state)];
+}
+
+// Columns in the order of Event. Null: not expected in this state; only counted.
+const Agent::Handler Agent::kTable[kStates][kEvents] = {
+    // RequestSent
+    {nullptr, &Agent::reply_arrived, &Agent::request_rejected, &Agent::wait_longer, nullptr, nullptr, nullptr,
+     &Agent::retry_request, nullptr, nullptr, nullptr, nullptr, &Agent::withdraw},
+    // ReplyReceived
+    {nullptr, nullptr, &Agent::request_rejected, nullptr, nullptr, &Agent::peer_disconnects, nullptr,
+     &Agent::consumer_too_slow, nullptr, nullptr, &Agent::send_ready, nullptr, &Agent::withdraw},
+    // RequestReceived
+    {&Agent::acknowledge_receipt, nullptr, &Agent::request_rejected, nullptr, nullptr, nullptr, nullptr,
+     &Agent::consumer_too_slow, nullptr, &Agent::send_reply, nullptr, &Agent::withdraw, &Agent::withdraw},
+    // ReplySent
+    {&Agent::repeat, nullptr, &Agent::reply_rejected, &Agent::wait_longer, &Agent::established,
+     &Agent::peer_disconnects, nullptr, &Agent::retry_reply, &Agent::established, nullptr, nullptr, nullptr,
+     &Agent::start_disconnect},
+    // Established: a duplicate reply asks for our ready-to-use again
+    {nullptr, &Agent::repeat, &Agent::reply_rejected, nullptr, nullptr, &Agent::peer_disconnects, nullptr,
+     nullptr, nullptr, nullptr, nullptr, nullptr, &Agent::start_disconnect},
+    // DisconnectSent
+    {nullptr, nullptr, nullptr, nullptr, nullptr, &Agent::answer_disconnect, &Agent::disconnected,
+     &Agent::retry_disconnect, nullptr, nullptr, nullptr, nullptr, nullptr},
+    // TimeWait
+    {nullptr, nullptr, nullptr, nullptr, nullptr, &Agent::answer_disconnect, nullptr, &Agent::release,
+     nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+void Agent::repeat(Entry& entry, const Input&) {
+  send_again(entry);
+}
+
+/// The consumer has not answered yet: the peer need not repeat its request while our own timeout runs (12.6.6).
+void Agent::acknowledge_receipt(Entry& entry, const Input&) {
+  ++statistics_.sent;
+  host_.send_mad(
+      entry.endpoint,
+      encode({entry.transaction_id, ReceiptAcknowledgment{.local_id = static_cast<std::uint32_t>(entry.id),
+                                                          .remote_id = entry.remote_id,
+                                                          .about = About::Request,
+                                                          .service_timeout = config_.response_timeout}}));
+}
+
+void Agent::wait_longer(Entry& entry, const Input& input) {
+  const auto& receipt = std::get<ReceiptAcknowledgment>(input.message->body);
+  const std::uint64_t asked = std::min(timeout_ns(receipt.service_timeout), config_.consumer_timeout_ns);
+  timers_.set(entry.timer, std::max(entry.timer.deadline_ns(), input.now_ns + asked));
+}
+
+void Agent::request_rejected(Entry& entry, const Input& input) {
+  const auto& reject = std::get<ConnectReject>(input.message->body);
+  const Id id = entry.id;
+  const ConnectReject copy = reject;
+  erase(entry);
+  host_.on_rejected(id, copy.reason, copy.private_data.bytes);
+}
+
+void Agent::reply_arrived(Entry& entry, const Input& input) {
+  const auto& reply = std::get<ConnectReply>(input.message->body);
+  change_state(entry, State::ReplyReceived);
+  entries_.set_remote(entry, reply.local_id, reply.qpn);
+  timers_.set(entry.timer, input.now_ns + config_.consumer_timeout_ns);
+  PeerParameters peer{.endpoint = entry.endpoint,
+                      .qpn = reply.qpn,
+                      .send_psn = reply.starting_psn,
+                      .path_mtu = entry.path_mtu,
+                      .responder_resources = reply.initiator_depth,
+                      .initiator_depth = reply.responder_resources,
+                      .ack_timeout = config_.ack_timeout,
+                      .rnr_retry = reply.rnr_retry_count,
+                      .private_data = {}};
+  const auto& data = reply.private_data.bytes;
+  peer.private_data.assign(data.begin(), data.end());
+  host_.on_reply(entry.id, peer);
+}
+
+void Agent::send_ready(Entry& entry, const Input&) {
+  change_state(entry, State::Established);
+  timers_.set(entry.timer, 0);
+  ++statistics_.established;
+  send(entry, ready_to_use(entry));
+}
+
+ReadyToUse Agent::ready_to_use(const Entry& entry) const {
+  return {.local_id = static_cast<std::uint32_t>(entry.id), .remote_id = entry.remote_id};
+}
+
+ConnectReply Agent::connect_reply(const Entry& entry) const {
+  ConnectReply reply{.local_id = static_cast<std::uint32_t>(entry.id),
+                     .remote_id = entry.remote_id,
+                     .qpn = entry.own.qpn,
+                     .starting_psn = entry.own.receive_psn,
+                     .responder_resources = entry.own.responder_resources,
+                     .initiator_depth = entry.own.initiator_depth,
+                     .target_ack_delay = kTargetAckDelay,
+                     .rnr_retry_count = entry.own.rnr_retry};
+  reply.private_data.set(entry.own.private_data);
+  return reply;
+}
+
+void Agent::send_reply(Entry& entry, const Input& input) {
+  change_state(entry, State::ReplySent);
+  send(entry, connect_reply(entry));
+  expect_answer(entry, input.now_ns);
+}
+
+void Agent::established(Entry& entry, const Input&) {
+  change_state(entry, State::Established);
+  timers_.set(entry.timer, 0);
+  entry.has_sent = false;
+  ++statistics_.established;
+  host_.on_established(entry.id);
+}
+
+void Agent::reply_rejected(Entry& entry, const Input& input) {
+  enter_time_wait(entry, input.now_ns);
+  host_.on_disconnected(entry.id);
+}
+
+void Agent::peer_disconnects(Entry& entry, const Input& input) {
+  answer_disconnect(entry, input);
+  enter_time_wait(entry, input.now_ns);
+  host_.on_disconnected(entry.id);
+}
+
+void Agent::answer_disconnect(Entry& entry, const Input& input) {
+  ++statistics_.sent;
+  host_.send_mad(entry.endpoint, encode({input.transaction_id, disconnect_reply(entry)}));
+}
+
+void Agent::start_disconnect(Entry& entry, const Input& input) {
+  change_state(entry, State::DisconnectSent);
+  entry.transaction_id = ++next_transaction_;
+  send(entry, DisconnectRequest{.local_id = static_cast<std::uint32_t>(entry.id),
+                                .remote_id = entry.remote_id,
+                                .remote_qpn = entry.remote_qpn});
+  expect_answer(entry, input.now_ns);
+  host_.on_disconnected(entry.id);
+}
+
+void Agent::disconnected(Entry& entry, const Input& input) {
+  enter_time_wait(entry, input.now_ns);
+}
+
+void Agent::retry_request(Entry& entry, const Input& input) {
+  if (retry(entry, input.now_ns)) return;
+  const Id id = entry.id;
+  send(entry, ConnectReject{.local_id = static_cast<std::uint32_t>(entry.id),
+                            .about = About::Other,
+                            .reason = RejectReason::Timeout});
+  erase(entry);
+  host_.on_rejected(id, RejectReason::Timeout, {});
+}
+
+void Agent::retry_reply(Entry& entry, const Input& input) {
+  if (retry(entry, input.now_ns)) return;
+  send(entry, ConnectReject{.local_id = static_cast<std::uint32_t>(entry.id),
+                            .remote_id = entry.remote_id,
+                            .about = About::Reply,
+                            .reason = RejectReason::Timeout});
+  enter_time_wait(entry, input.now_ns);
+  host_.on_disconnected(entry.id);
+}
+
+void Agent::retry_disconnect(Entry& entry, const Input& input) {
+  if (!retry(entry, input.now_ns)) enter_time_wait(entry, input.now_ns);
+}
+
+void Agent::consumer_too_slow(Entry& entry, const Input&) {
+  ++statistics_.timeouts;
+  const Id id = entry.id;
+  const bool passive = entry.state == State::RequestReceived;
+  send(entry, ConnectReject{.local_id = static_cast<std::uint32_t>(entry.id),
+                            .remote_id = entry.remote_id,
+                            .about = passive ? About::Request : About::Reply,
+                            .reason = RejectReason::Timeout});
+  erase(entry);
+  host_.on_rejected(id, RejectReason::Timeout, {});
+}
+
+/// The consumer disconnects before the connection is established.
+void Agent::withdraw(Entry& entry, const Input&) {
+  if (entry.state == State::ReplyReceived)
+    send(entry, ConnectReject{.local_id = static_cast<std::uint32_t>(entry.id),
+                              .remote_id = entry.remote_id,
+                              .about = About::Reply,
+                              .reason = RejectReason::Consumer});
+  erase(entry);
+}
+
+void Agent::release(Entry& entry, const Input&) {
+  erase(entry);
+}
+
+}  // namespace sluice::cm

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Vocabulary of connection management: states and events of a connection (InfiniBand Architecture
+// Specification volume 1, 12.9), and the values that agent and consumer give each other. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dataplane/base/net_address.h"
+
+namespace sluice::cm {
+
+enum class State : std::uint8_t {
+  RequestSent,      ///< active: waits for the peer's reply or reject
+  ReplyReceived,    ///< active: waits for the consumer to make its queue pair ready
+  RequestReceived,  ///< passive: waits for the consumer's accept or reject
+  ReplySent,        ///< passive: waits for ready-to-use, or a packet on the queue pair
+  Established,      ///< waits for either side to disconnect
+  DisconnectSent,   ///< waits for the disconnect reply
+  TimeWait,         ///< waits until no message of the connection can be in flight
+};
+inline constexpr std::size_t kStates = 7;
+const char* to_string(State state) noexcept;
+
+enum class Event : std::uint8_t {
+  RequestAgain,
+  Reply,
+  Reject,
+  ReceiptAcknowledged,
+  ReadyToUse,
+  DisconnectRequest,
+  DisconnectReply,
+  Timer,
+  PacketArrived,  ///< on the queue pair
+  Accepted,       ///< this and the following: calls of the consumer
+  Ready,
+  Refused,
+  Disconnect,
+};
+inline constexpr std::size_t kEvents = 13;
+
+/// Our communication identifier, never zero.
+enum class Id : std::uint32_t {};
+
+/// Addresses of a connection's datagrams. `link` is that of the hop from which the last one arrived;
+/// all zero when not known.
+struct Endpoint {
+  PeerAddress local;
+  PeerAddress remote;
+  LinkAddress link{};
+};
+
+/// The peer's values for the consumer's queue pair.
+struct PeerParameters {
+  Endpoint endpoint;
+  std::uint16_t port = 0;  ///< of the service; requests only
+  std::uint32_t qpn = 0;
+  std::uint32_t send_psn = 0;  ///< of the first packet that we send
+  std::uint16_t path_mtu = 1024;
+  std::uint8_t responder_resources = 0;  ///< RDMA Reads the peer will have outstanding at us, at most
+  std::uint8_t initiator_depth = 0;      ///< RDMA Reads we may have outstanding at the peer
+  std::uint8_t ack_timeout = 0;
+  std::uint8_t retry_count = 7;
+  std::uint8_t rnr_retry = 7;
+  std::vector<std::byte> private_data;  ///< the consumer's own part
+};
+
+/// Values of the consumer's own queue pair.
+struct OwnParameters {
+  std::uint32_t qpn = 0;
+  std::uint32_t receive_psn = 0;  ///< of the first packet that the peer is to send
+  std::uint8_t responder_resources = 16;
+  std::uint8_t initiator_depth = 16;
+  std::uint8_t rnr_retry = 7;
+  std::vector<std::byte> private_data;
+};
+
+/// What another agent needs to take an established connection over.
+/// Trivially copyable, for the connection table.
+struct Snapshot {
+  std::uint32_t id = 0;
+  std::uint32_t remote_id = 0;
+  std::uint64_t transaction_id = 0;
+  std::uint32_t local_qpn = 0;
+  std::uint32_t remote_qpn = 0;
+  Endpoint endpoint;
+};
+
+}  // namespace sluice::cm

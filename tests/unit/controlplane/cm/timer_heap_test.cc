@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/cm/timer_heap.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <random>
+#include <set>
+
+namespace sluice::cm {
+namespace {
+
+/// Against a sorted set, with timers that are set, moved to earlier and later, and stopped.
+TEST(TimerHeap, the_first_is_always_the_earliest_of_those_that_are_set) {
+  std::mt19937 random(11);
+  std::deque<Timer> timers;
+  for (std::uint32_t i = 0; i < 200; ++i) timers.emplace_back(i);
+  TimerHeap heap;
+  std::multiset<std::uint64_t> expected;
+  for (int step = 0; step < 20'000; ++step) {
+    Timer& timer = timers[random() % timers.size()];
+    if (timer.deadline_ns() != 0) expected.erase(expected.find(timer.deadline_ns()));
+    const std::uint64_t deadline_ns = random() % 3 == 0 ? 0 : 1 + random() % 1000;
+    heap.set(timer, deadline_ns);
+    if (deadline_ns != 0) expected.insert(deadline_ns);
+    ASSERT_EQ(heap.size(), expected.size());
+    ASSERT_EQ(heap.first() == nullptr, expected.empty());
+    if (!expected.empty()) {
+      ASSERT_EQ(heap.first()->deadline_ns(), *expected.begin()) << step;
+    }
+  }
+  // Emptied in order.
+  while (Timer* first = heap.first()) {
+    ASSERT_EQ(first->deadline_ns(), *expected.begin());
+    expected.erase(expected.begin());
+    heap.set(*first, 0);
+  }
+  EXPECT_TRUE(expected.empty());
+}
+
+}  // namespace
+}  // namespace sluice::cm

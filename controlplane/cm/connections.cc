@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <array>
 
 #include "dataplane/rpcrdma/link/private_data.h"
 
@@ -18,11 +17,10 @@ bool Connections::command(std::uint32_t reactor, segment::Command command) {
 }
 
 std::uint32_t Connections::least_loaded(std::uint32_t among) const {
-  std::array<std::uint32_t, segment::kMaxReactors> load{};
-  for (const auto& [id, known] : known_) ++load[known.reactor];
   std::uint32_t best = segment::kMaxReactors;
   for (std::uint32_t reactor = 0; reactor < context_.config.block.reactors; ++reactor)
-    if ((among >> reactor & 1) != 0 && (best == segment::kMaxReactors || load[reactor] < load[best]))
+    if ((among >> reactor & 1) != 0 &&
+        (best == segment::kMaxReactors || known_.load(reactor) < known_.load(best)))
       best = reactor;
   return best;
 }

@@ -5,12 +5,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "controlplane/cm/agent.h"
+#include "controlplane/cm/known_connections.h"
 #include "controlplane/config/config.h"
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/credit_keeper.h"
@@ -64,16 +64,6 @@ class Connections {
   virtual bool needs_new_process() const { return false; }
 
  protected:
-  /// A connection from its request on.
-  struct Known {
-    std::uint32_t reactor = 0;
-    bool made = false;  ///< the data plane has its queue pair
-    bool outgoing = false;
-    std::uint32_t connection = 0;  ///< outgoing
-    PeerAddress peer;
-    OwnParameters own;
-  };
-
   bool command(std::uint32_t reactor, segment::Command command);
   /// Reactor with the fewest connections, of those whose bit in `among` is set.
   std::uint32_t least_loaded(std::uint32_t among) const;
@@ -86,7 +76,7 @@ class Connections {
 
   ConnectionContext context_;
   std::uint32_t next_command_ = 1;
-  std::map<Id, Known> known_;
+  KnownConnections known_;
 };
 
 }  // namespace sluice::cm

@@ -109,7 +109,7 @@ void KernelConnections::on_request(Id id, const RdmaCmPeer& peer) {
     context_.admission.disconnected(known.peer);
     return manager_->reject(id, {});
   }
-  known_[id] = std::move(known);
+  known_.put(id, std::move(known));
 }
 
 void KernelConnections::on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t) {
@@ -123,7 +123,7 @@ void KernelConnections::on_connect_wanted(std::uint32_t reactor, const segment::
   const auto id = manager_->connect(event.local, event.peer, static_cast<std::uint16_t>(event.port),
                                     event.queue_pair, {event.private_data, bytes});
   if (!id) return report_failure(known);
-  known_[*id] = std::move(known);
+  known_.put(*id, std::move(known));
 }
 
 void KernelConnections::on_reply(Id id, const RdmaCmPeer& peer) {
@@ -168,9 +168,7 @@ void KernelConnections::on_connection_down(std::uint32_t reactor, const segment:
                                            std::uint64_t) {
   auto id = static_cast<Id>(event.cm_id);
   // A connection that ended before it was established has no identifier of ours.
-  if (event.outgoing != 0)
-    for (const auto& [other, known] : known_)
-      if (known.outgoing && known.reactor == reactor && known.own.qpn == event.queue_pair) id = other;
+  if (event.outgoing != 0) id = known_.dialed(reactor, event.queue_pair).value_or(id);
   known_.erase(id);
   if (manager_) manager_->disconnect(id);
 }
@@ -208,12 +206,12 @@ void KernelConnections::restore() {
       const auto id = static_cast<Id>(info->cm_id);
       there.insert(id);
       // Reactors repeat the request for connections that they open.
-      if (info->state != segment::ConnectionState::Open || known_.count(id) != 0) continue;
-      known_[id] = {.reactor = reactor,
-                    .made = true,
-                    .outgoing = info->outgoing != 0,
-                    .peer = info->peer,
-                    .own = {.qpn = info->queue_pair, .private_data = {}}};
+      if (info->state != segment::ConnectionState::Open || known_.contains(id)) continue;
+      known_.put(id, {.reactor = reactor,
+                      .made = true,
+                      .outgoing = info->outgoing != 0,
+                      .peer = info->peer,
+                      .own = {.qpn = info->queue_pair, .private_data = {}}});
     }
   for (auto at = known_.begin(); at != known_.end();) {
     const bool over = at->second.made && there.count(at->first) == 0;

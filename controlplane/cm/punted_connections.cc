@@ -80,7 +80,7 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
     context_.admission.disconnected(known.peer);
     return refuse(id);
   }
-  known_[id] = std::move(known);
+  known_.put(id, std::move(known));
 }
 
 /// Adds the queue pair's attributes, and what a new control plane needs to take the connection over.
@@ -124,7 +124,7 @@ void PuntedConnections::on_connect_wanted(std::uint32_t reactor, const segment::
   const auto id = agent_.connect({event.local, event.peer, {}}, static_cast<std::uint16_t>(event.port),
                                  static_cast<std::uint16_t>(event.path_mtu), known.own, now_ns);
   if (!id) return report_failure(known);
-  known_[*id] = std::move(known);
+  known_.put(*id, std::move(known));
 }
 
 void PuntedConnections::on_reply(Id id, const PeerParameters& peer) {
@@ -177,9 +177,7 @@ void PuntedConnections::on_connection_down(std::uint32_t reactor, const segment:
   now_ns_ = now_ns;
   auto id = static_cast<Id>(event.cm_id);
   // A connection that ended before it was established has no identifier of ours.
-  if (event.outgoing != 0)
-    for (const auto& [other, known] : known_)
-      if (known.outgoing && known.reactor == reactor && known.own.qpn == event.queue_pair) id = other;
+  if (event.outgoing != 0) id = known_.dialed(reactor, event.queue_pair).value_or(id);
   known_.erase(id);
   agent_.disconnect(id, now_ns);
 }
@@ -219,11 +217,11 @@ void PuntedConnections::restore() {
       std::memcpy(&snapshot, info->cm_state.data(), sizeof snapshot);
       snapshot.local_qpn = info->queue_pair;
       if (!agent_.restore(snapshot)) continue;
-      known_[static_cast<Id>(snapshot.id)] = {.reactor = reactor,
-                                              .made = true,
-                                              .outgoing = info->outgoing != 0,
-                                              .peer = info->peer,
-                                              .own = {.qpn = info->queue_pair, .private_data = {}}};
+      known_.put(static_cast<Id>(snapshot.id), {.reactor = reactor,
+                                                .made = true,
+                                                .outgoing = info->outgoing != 0,
+                                                .peer = info->peer,
+                                                .own = {.qpn = info->queue_pair, .private_data = {}}});
     }
 }
 

@@ -321,14 +321,33 @@ std::optional<Snapshot> Agent::snapshot(Id id) const {
                   .endpoint = entry->endpoint};
 }
 
-bool Agent::restore(const Snapshot& snapshot) {
-  if (snapshot.id == 0 || entries_.find(snapshot.id) != nullptr) return false;
+bool Agent::restore(const Snapshot& snapshot, const Progress& progress) {
+  if (snapshot.id == 0 || entries_.find(snapshot.id) != nullptr ||
+      entries_.find_queue_pair(snapshot.endpoint.remote, snapshot.remote_qpn) != nullptr)
+    return false;
   Entry& entry = entries_.add(snapshot.id, snapshot.endpoint);
   entries_.set_remote(entry, snapshot.remote_id, snapshot.remote_qpn);
   entry.transaction_id = snapshot.transaction_id;
   entry.local_qpn = snapshot.local_qpn;
   entry.retry_interval_ns = timeout_ns(config_.response_timeout);
+  entry.own = {.qpn = snapshot.local_qpn,
+               .receive_psn = snapshot.receive_psn,
+               .responder_resources = snapshot.responder_resources,
+               .initiator_depth = snapshot.initiator_depth,
+               .rnr_retry = snapshot.rnr_retry,
+               .private_data = {progress.private_data.begin(), progress.private_data.end()}};
   change_state(entry, State::Established);
+  if (progress.active) {  // the server repeats its reply until it has our ready-to-use
+    entry.last_sent = encode({entry.transaction_id, ready_to_use(entry)});
+    entry.has_sent = true;
+  } else if (!progress.confirmed && snapshot.has_own != 0) {
+    change_state(entry, State::ReplySent);
+    entry.last_sent = encode({entry.transaction_id, connect_reply(entry)});
+    entry.has_sent = true;
+    entry.retries_left = config_.max_retries;
+    constexpr std::uint64_t kAtOnce = 1;
+    timers_.set(entry.timer, kAtOnce);
+  }
   return true;
 }
 

@@ -99,8 +99,9 @@ class Agent {
   bool packet_arrived(Id id, std::uint64_t now_ns);
 
   std::optional<Snapshot> snapshot(Id id) const;
-  /// Takes over an established connection of another agent. False when it is known already.
-  bool restore(const Snapshot& snapshot);
+  /// Takes over a connection of another agent, and sends again what the peer may not have got. False when it is
+  /// known already, or its peer has asked for a connection of the same queue pair meanwhile.
+  bool restore(const Snapshot& snapshot, const Progress& progress = {});
 
   std::optional<State> state(Id id) const;
   std::size_t connections() const { return entries_.size(); }

@@ -77,7 +77,7 @@ struct OwnParameters {
   std::vector<std::byte> private_data;
 };
 
-/// What another agent needs to take an established connection over.
+/// What another agent needs to take a connection over that has a queue pair.
 /// Trivially copyable, for the connection table.
 struct Snapshot {
   std::uint32_t id = 0;
@@ -86,6 +86,27 @@ struct Snapshot {
   std::uint32_t local_qpn = 0;
   std::uint32_t remote_qpn = 0;
   Endpoint endpoint;
+  // For a reply that has to be sent again.
+  std::uint8_t has_own = 0;  ///< nonzero: the following are set; agents of earlier releases left zeros
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  std::uint8_t rnr_retry = 0;
+  std::uint32_t receive_psn = 0;
+
+  void set_own(const OwnParameters& own) {
+    has_own = 1;
+    responder_resources = own.responder_resources;
+    initiator_depth = own.initiator_depth;
+    rnr_retry = own.rnr_retry;
+    receive_psn = own.receive_psn;
+  }
+};
+
+/// How far a connection of a snapshot had come when its agent was lost.
+struct Progress {
+  bool active = false;                      ///< the connection was asked for by our side
+  bool confirmed = true;                    ///< passive: the peer is known to be ready
+  std::span<const std::byte> private_data;  ///< passive: the consumer's, of the reply
 };
 
 }  // namespace sluice::cm

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "dataplane/rpcrdma/link/private_data.h"
-
 namespace sluice::cm {
 
 bool Connections::command(std::uint32_t reactor, segment::Command command) {
@@ -23,6 +21,11 @@ std::uint32_t Connections::least_loaded(std::uint32_t among) const {
         (best == segment::kMaxReactors || known_.load(reactor) < known_.load(best)))
       best = reactor;
   return best;
+}
+
+std::array<std::byte, rpcrdma::kPrivateDataBytes> own_private_data(const segment::ConfigBlock& block) {
+  return rpcrdma::encode_private_data(
+      {.remote_invalidation = false, .send_bytes = block.inline_bytes, .receive_bytes = block.inline_bytes});
 }
 
 std::optional<segment::Command> judge(const ConnectionContext& context, std::uint32_t reactor,
@@ -43,8 +46,7 @@ std::optional<segment::Command> judge(const ConnectionContext& context, std::uin
                            .receive_inline_bytes = inline_bytes,
                            .send_inline_bytes = rpcrdma::send_inline_bytes(
                                rpcrdma::decode_private_data(private_data), inline_bytes)};
-  const auto ours = rpcrdma::encode_private_data(
-      {.remote_invalidation = false, .send_bytes = inline_bytes, .receive_bytes = inline_bytes});
+  const auto ours = own_private_data(config.block);
   std::copy(ours.begin(), ours.end(), command.private_data);
   command.private_data_bytes = ours.size();
   return command;

@@ -4,6 +4,7 @@
 // by librdmacm. Queue pairs belong to the data plane, which makes them on commands. One thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 #include "controlplane/config/config.h"
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/credit_keeper.h"
+#include "dataplane/rpcrdma/link/private_data.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::cm {
@@ -34,6 +36,9 @@ struct ConnectionContext {
   policy::Admission& admission;
   KeeperStatistics& statistics;
 };
+
+/// Our private data of a reply (RFC 8797).
+std::array<std::byte, rpcrdma::kPrivateDataBytes> own_private_data(const segment::ConfigBlock& block);
 
 /// Admission control of a peer's request. When it is admitted, the command has the connection's credits,
 /// class and inline sizes, and our private data; the caller adds the queue pair's attributes.

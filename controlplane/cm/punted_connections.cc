@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 
 namespace sluice::cm {
 namespace {
@@ -99,8 +100,10 @@ segment::Command PuntedConnections::with_attributes(segment::Command command, Id
                         .ack_timeout = kAckTimeout,
                         .retry_count = 7,
                         .rnr_retry = kRnrForEver};
-  if (const auto snapshot = agent_.snapshot(id))
+  if (auto snapshot = agent_.snapshot(id)) {
+    snapshot->set_own(own);
     std::memcpy(command.cm_state.data(), &*snapshot, sizeof *snapshot);
+  }
   return command;
 }
 
@@ -144,7 +147,8 @@ void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Ev
                                         std::uint64_t now_ns) {
   now_ns_ = now_ns;
   const auto at = known_.find(static_cast<Id>(event.cm_id));
-  if (at == known_.end() || at->second.made || at->second.reactor != reactor) return;
+  if (at == known_.end()) return on_command_of_predecessor(reactor, event);
+  if (at->second.made || at->second.reactor != reactor) return;
   Known& known = at->second;
   if (known.outgoing) {
     known.made = event.status == segment::CommandStatus::Done && agent_.ready(at->first, now_ns);
@@ -165,6 +169,17 @@ void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   // The peer may have given up in the meantime.
   if (!agent_.accept(at->first, known.own, now_ns))
     command(reactor, {.type = segment::CommandType::Ended, .cm_id = event.cm_id});
+}
+
+/// It was still in the ring when this control plane looked at the tables.
+void PuntedConnections::on_command_of_predecessor(std::uint32_t reactor, const segment::Event& event) {
+  const auto& connections = context_.layout.reactors[reactor].connections;
+  if (event.status != segment::CommandStatus::Done || event.queue_pair == 0 ||
+      event.connection >= connections.size())
+    return;
+  const auto info = connections[event.connection].read();
+  if (!info || info->cm_id != event.cm_id || info->queue_pair != event.queue_pair) return;
+  if (take_over(reactor, *info) && info->outgoing == 0) context_.admission.connected(info->peer);
 }
 
 void PuntedConnections::on_connection_up(const segment::Event& event, std::uint64_t now_ns) {
@@ -206,23 +221,50 @@ void PuntedConnections::on_disconnected(Id id) {
   command(at->second.reactor, {.type = segment::CommandType::Ended, .cm_id = static_cast<std::uint32_t>(id)});
 }
 
+/// A connection of the tables that a control plane before this one has made. False when it is known already, or
+/// over: its peer has asked for another of its queue pair.
+bool PuntedConnections::take_over(std::uint32_t reactor, const segment::ConnectionInfo& info) {
+  const bool opening = info.state == segment::ConnectionState::Opening;
+  // Reactors repeat the request for connections that they open.
+  if (info.outgoing != 0 && opening) return false;
+  Snapshot snapshot;
+  std::memcpy(&snapshot, info.cm_state.data(), sizeof snapshot);
+  snapshot.local_qpn = info.queue_pair;
+  const auto ours = own_private_data(context_.config.block);
+  if (!agent_.restore(snapshot,
+                      {.active = info.outgoing != 0, .confirmed = !opening, .private_data = ours})) {
+    if (!agent_.state(Id{snapshot.id}))
+      command(reactor, {.type = segment::CommandType::Ended, .cm_id = info.cm_id});
+    return false;
+  }
+  known_.put(Id{snapshot.id}, {.reactor = reactor,
+                               .made = true,
+                               .outgoing = info.outgoing != 0,
+                               .peer = info.peer,
+                               .own = {.qpn = info.queue_pair, .private_data = {}}});
+  return true;
+}
+
+/// Also forgets those that are no longer in the tables: their data plane has ended, and their peers are told.
 void PuntedConnections::restore() {
+  std::unordered_set<Id> there;
+  bool all_read = true;
   for (std::uint32_t reactor = 0; reactor < context_.config.block.reactors; ++reactor)
     for (const auto& entry : context_.layout.reactors[reactor].connections) {
+      if (entry.sequence() == 0) continue;
       const auto info = entry.read();
+      all_read = all_read && info;
       if (!info || info->state == segment::ConnectionState::Unused || info->queue_pair == 0) continue;
-      // Reactors repeat the request for connections that they open.
-      if (info->outgoing != 0 && info->state == segment::ConnectionState::Opening) continue;
-      Snapshot snapshot;
-      std::memcpy(&snapshot, info->cm_state.data(), sizeof snapshot);
-      snapshot.local_qpn = info->queue_pair;
-      if (!agent_.restore(snapshot)) continue;
-      known_.put(static_cast<Id>(snapshot.id), {.reactor = reactor,
-                                                .made = true,
-                                                .outgoing = info->outgoing != 0,
-                                                .peer = info->peer,
-                                                .own = {.qpn = info->queue_pair, .private_data = {}}});
+      there.insert(Id{info->cm_id});
+      if (!known_.contains(Id{info->cm_id})) take_over(reactor, *info);
     }
+  if (!all_read) return;
+  for (auto at = known_.begin(); at != known_.end();) {
+    const Id id = at->first;
+    const bool over = at->second.made && there.count(id) == 0;
+    at = over ? known_.erase(at) : std::next(at);
+    if (over) agent_.disconnect(id, now_ns_);
+  }
 }
 
 }  // namespace sluice::cm

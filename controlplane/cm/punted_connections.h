@@ -35,6 +35,8 @@ class PuntedConnections final : public Connections, private Agent::Host {
   segment::Command with_attributes(segment::Command command, Id id, const PeerParameters& peer,
                                    const OwnParameters& own) const;
   void refuse(Id id, RejectReason reason = RejectReason::NoResources);
+  void on_command_of_predecessor(std::uint32_t reactor, const segment::Event& event);
+  bool take_over(std::uint32_t reactor, const segment::ConnectionInfo& info);
 
   Agent agent_;
   std::uint64_t now_ns_ = 0;

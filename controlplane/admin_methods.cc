@@ -19,6 +19,7 @@
 #include "controlplane/admin/views/upstreams.h"
 #include "controlplane/control_plane.h"
 #include "controlplane/topology.h"
+#include "dataplane/segment/capture_channel.h"
 
 namespace sluice::controlplane {
 namespace {
@@ -82,7 +83,7 @@ void add_admin_methods(admin::Registry& registry, ControlPlane& plane) {
   add_control_views(registry, plane);
   admin::add_changes(registry, plane, plane.layout(), plane.config());
   admin::add_trace(registry, plane, plane.layout(), plane.config());
-  admin::add_capture(registry, plane.layout());
+  admin::add_capture(registry, plane.layout(), segment::capture_socket_of(plane.config().segment));
 }
 
 }  // namespace sluice::controlplane

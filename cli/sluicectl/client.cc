@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 namespace sluice::ctl {
 namespace {
@@ -29,9 +30,27 @@ std::string request_line(const std::string& method, const json& parameters) {
   }
 }
 
+ssize_t send(int socket, std::string_view text, int passed) {
+  iovec bytes{const_cast<char*>(text.data()), text.size()};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof passed)] = {};
+  if (passed >= 0) {
+    message.msg_control = room;
+    message.msg_controllen = sizeof room;
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof passed);
+    std::memcpy(CMSG_DATA(part), &passed, sizeof passed);
+  }
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL);
+}
+
 }  // namespace
 
-json Client::ask(const std::string& method, const json& parameters) const {
+json Client::ask(const std::string& method, const json& parameters, int passed) const {
   const Socket socket;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -44,7 +63,7 @@ json Client::ask(const std::string& method, const json& parameters) const {
   const std::string request = request_line(method, parameters);
   // Without access, the error response comes, and the other end is closed, before the request is sent.
   for (std::size_t sent = 0; sent < request.size();) {
-    const ssize_t bytes = ::send(socket.fd, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+    const ssize_t bytes = send(socket.fd, std::string_view(request).substr(sent), sent == 0 ? passed : -1);
     if (bytes <= 0) break;
     sent += static_cast<std::size_t>(bytes);
   }

@@ -28,7 +28,8 @@ class Client {
   explicit Client(std::string path) : path_(std::move(path)) {}
   /// The method's result. An error response is thrown:
   /// Forbidden, or std::runtime_error with its message. Throws Unreachable.
-  json ask(const std::string& method, const json& parameters = json::object()) const;
+  /// `passed` is a descriptor that goes with the request (SCM_RIGHTS), which stays the caller's; negative: none.
+  json ask(const std::string& method, const json& parameters = json::object(), int passed = -1) const;
 
  private:
   std::string path_;

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -21,29 +20,6 @@ constexpr std::chrono::milliseconds kPollInterval{50};
 volatile std::sig_atomic_t interrupted = 0;
 
 }  // namespace
-
-json capture(const Client& client, const CaptureOptions& options) {
-  const json started =
-      client.ask("capture_start", {{"file", std::filesystem::absolute(options.file).string()},
-                                   {"packets", options.packets},
-                                   {"snap", options.snap}});
-  const auto end = SteadyClock::now() + std::chrono::seconds(options.seconds);
-  constexpr auto kGrace = std::chrono::seconds(5);
-  bool stopped = false;
-  for (;;) {
-    std::this_thread::sleep_for(kPollInterval);
-    json status = client.ask("capture_status");
-    const bool ours = status.value("id", std::uint64_t{0}) == started["id"].get<std::uint64_t>();
-    if (ours && status["state"] == "failed") throw std::runtime_error(status.value("problem", ""));
-    if (ours && status["state"] == "done") return status;
-    const auto now = SteadyClock::now();
-    if (now > end + kGrace) throw std::runtime_error("The data plane does not answer: is it running?");
-    if (now > end && !stopped) {
-      client.ask("capture_stop");
-      stopped = true;
-    }
-  }
-}
 
 json trace(const Client& client, const TraceOptions& options) {
   json target = {{"reactor", options.reactor}, {"connection", options.connection}};

@@ -10,15 +10,6 @@
 
 namespace sluice::ctl {
 
-struct CaptureOptions {
-  std::string file;
-  unsigned seconds = 10;
-  std::uint64_t packets = 0;
-  std::uint32_t snap = 9216;
-};
-/// Starts a capture, waits for its end, and returns its final status.
-json capture(const Client& client, const CaptureOptions& options);
-
 struct TraceOptions {
   std::uint32_t reactor = 0;
   std::uint32_t connection = 0;

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "cli/arguments.h"
+#include "cli/sluicectl/capture.h"
 #include "cli/sluicectl/client.h"
 #include "cli/sluicectl/commands.h"
 #include "cli/sluicectl/debug_dump.h"
@@ -196,10 +197,23 @@ void add_operations(cli::Command& app, Session& session) {
   static CaptureOptions capture_options;
   cli::Command capturing =
       command(app, session, "capture", "Write a device's packets to a pcapng file, for Wireshark",
-              [&](const Client& client) { session.show(capture(client, capture_options)); });
-  capturing.option("file", capture_options.file, "Output file, written by the data plane").required();
-  capturing.option("--seconds", capture_options.seconds, "Duration").shows_default();
+              [&](const Client& client) {
+                const json status = capture(client, capture_options);
+                // Standard output is the capture's.
+                if (capture_options.file == "-")
+                  std::cerr << status["packets"] << " packets, " << status["dropped"] << " dropped\n";
+                else
+                  session.show(status);
+              });
+  capturing.option("file", capture_options.file, "File to create, or FIFO; '-': standard output");
+  capturing.option("--seconds", capture_options.seconds, "End after so long; 0: no limit").shows_default();
   capturing.option("--packets", capture_options.packets, "End after this many packets; 0: no limit");
+  capturing.option("--mib", capture_options.mib, "End before the file is larger; 0: no limit")
+      .shows_default();
+  capturing.option("--peer", capture_options.peer, "Only packets from and to this address");
+  capturing.option("--queue-pair", capture_options.queue_pair,
+                   "Only packets of this queue pair, as 'sluicectl connections show' names it");
+  capturing.flag("--stop", capture_options.stop, "End the capture that runs, whoever has started it");
   capturing.option("--snap", capture_options.snap, "Bytes kept of each packet").shows_default();
 
   static DrainOptions drain_options;

@@ -1,56 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/capture.h"
 
-#include <cstring>
-#include <string>
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "dataplane/base/net_address.h"
+#include "dataplane/segment/capture_channel.h"
 
 namespace sluice::admin {
 namespace {
 
 using nlohmann::json;
 
-json start_capture(segment::Layout& layout, const json& parameters) {
-  const std::string path = parameters.value("file", "");
-  if (path.empty() || path[0] != '/' || path.size() >= segment::kMaxPathBytes)
-    throw MethodError("file has to be an absolute path of fewer than " +
-                      std::to_string(segment::kMaxPathBytes) + " bytes.");
-  segment::CaptureRequest request = layout.capture_request.read().value_or(segment::CaptureRequest{});
-  ++request.id;
-  request.run = 1;
+constexpr const char* kStates[] = {"none", "running", "done", "failed"};
+
+PeerAddress address_of(const std::string& text) {
+  PeerAddress address = PeerAddress::from_ipv4(0, 0, 0, 0);
+  if (::inet_pton(AF_INET, text.c_str(), address.bytes.data() + 12) == 1 ||
+      ::inet_pton(AF_INET6, text.c_str(), address.bytes.data()) == 1)
+    return address;
+  throw MethodError("'" + text + "' is no IP address: 'sluicectl connections' shows those of peers.");
+}
+
+json start_capture(const segment::Layout& layout, const std::string& socket, const json& parameters,
+                   const FileDescriptor& pipe) {
+  if (!pipe)
+    throw MethodError("capture_start takes the writing end of a pipe, passed with the request (SCM_RIGHTS).");
+  const auto status = layout.capture_status.read();
+  if (status && status->state == segment::CaptureState::Running &&
+      segment::alive(layout.data_plane, segment::monotonic_ns()))
+    throw MethodError("A capture runs already: 'sluicectl capture --stop' ends it.");
+  segment::CaptureRequest request;
+  request.id = segment::monotonic_ns();  // no other has it, nor had before this process
+  request.seconds = parameters.value("seconds", 0u);
   request.snap_bytes = parameters.value("snap", 9216u);
   request.max_packets = parameters.value("packets", std::uint64_t{0});
-  std::memset(request.path, 0, sizeof request.path);
-  std::memcpy(request.path, path.data(), path.size());
-  layout.capture_request.write(request);
+  request.max_bytes = parameters.value("bytes", std::uint64_t{0});
+  request.queue_pair = parameters.value("queue_pair", 0u);
+  if (const std::string peer = parameters.value("peer", ""); !peer.empty()) request.peer = address_of(peer);
+  segment::send_capture_request(socket, request, pipe.get());
   return {{"id", request.id}};
 }
 
-json stop_capture(segment::Layout& layout) {
-  auto request = layout.capture_request.read().value_or(segment::CaptureRequest{});
-  ++request.id;
-  request.run = 0;
-  layout.capture_request.write(request);
+json stop_capture(const std::string& socket, const json& parameters) {
+  segment::CaptureRequest request;
+  request.action = segment::CaptureAction::Stop;
+  request.id = parameters.value("id", std::uint64_t{0});
+  segment::send_capture_request(socket, request, -1);
   return {{"id", request.id}};
 }
 
 json capture_status(const segment::Layout& layout) {
   const auto status = layout.capture_status.read();
   if (!status) return {{"state", "none"}};
-  static constexpr const char* kStates[] = {"none", "running", "done", "failed"};
-  return {{"id", status->id},
-          {"state", kStates[static_cast<std::size_t>(status->state) % 4]},
-          {"packets", status->packets},
-          {"dropped", status->dropped},
-          {"problem", status->problem}};
+  const auto text = [](const auto& from) { return std::string(from, ::strnlen(from, sizeof from)); };
+  json result = {{"id", status->id},
+                 {"state", kStates[static_cast<std::size_t>(status->state) % std::size(kStates)]},
+                 {"packets", status->packets},
+                 {"bytes", status->bytes},
+                 {"dropped", status->dropped}};
+  if (status->state == segment::CaptureState::Done) result["end"] = text(status->end);
+  if (status->state == segment::CaptureState::Failed) result["problem"] = text(status->problem);
+  return result;
 }
 
 }  // namespace
 
-void add_capture(Registry& registry, segment::Layout& layout) {
-  registry.add("capture_start", Access::Change,
-               [&](const json& parameters) { return start_capture(layout, parameters); });
-  registry.add("capture_stop", Access::Change, [&](const json&) { return stop_capture(layout); });
-  registry.add("capture_status", Access::Read, [&](const json&) { return capture_status(layout); });
+void add_capture(Registry& registry, const segment::Layout& layout, const std::string& socket) {
+  registry.add_with_descriptor("capture_start", Access::Change,
+                               [&layout, socket](const json& parameters, const FileDescriptor& pipe) {
+                                 return start_capture(layout, socket, parameters, pipe);
+                               });
+  registry.add("capture_stop", Access::Change,
+               [socket](const json& parameters) { return stop_capture(socket, parameters); });
+  registry.add("capture_status", Access::Read, [&layout](const json&) { return capture_status(layout); });
 }
 
 }  // namespace sluice::admin

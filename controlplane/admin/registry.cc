@@ -10,10 +10,17 @@ namespace sluice::admin {
 using nlohmann::json;
 
 void Registry::add(const std::string& name, Access needed, Method method) {
+  add_with_descriptor(name, needed,
+                      [method = std::move(method)](const json& parameters, const FileDescriptor&) {
+                        return method(parameters);
+                      });
+}
+
+void Registry::add_with_descriptor(const std::string& name, Access needed, DescriptorMethod method) {
   methods_[name] = {needed, std::move(method)};
 }
 
-std::string Registry::answer(const std::string& message, Access access) const {
+std::string Registry::answer(const std::string& message, Access access, const FileDescriptor& passed) const {
   const json request = json::parse(message, nullptr, false);
   if (request.is_discarded()) return error_line(nullptr, kParseError, "The message is not JSON.");
   if (!request.is_object() || !request.contains("jsonrpc") || request["jsonrpc"] != "2.0" ||
@@ -36,7 +43,7 @@ std::string Registry::answer(const std::string& message, Access access) const {
   const json parameters = request.contains("params") ? request["params"] : json::object();
   if (!parameters.is_object()) return fail(kInvalidParameters, "params has to be an object.");
   try {
-    const json result = method->second.method(parameters);
+    const json result = method->second.method(parameters, passed);
     return notification ? "" : to_line({{"jsonrpc", "2.0"}, {"id", id}, {"result", result}});
   } catch (const json::exception&) {
     return fail(kInvalidParameters, "A parameter of '" + name + "' is of the wrong type.");

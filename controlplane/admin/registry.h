@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "dataplane/base/file_descriptor.h"
+
 namespace sluice::admin {
 
 /// Error of a method: a sentence for the client that says what to do.
@@ -25,19 +27,23 @@ enum class Access : std::uint8_t { None, Read, Change };
 /// Takes the request's params, an object, and returns the result. Throws MethodError. An
 /// nlohmann::json::exception is taken for a parameter of the wrong type.
 using Method = std::function<nlohmann::json(const nlohmann::json& parameters)>;
+/// The same, with the descriptor that was passed with the request (SCM_RIGHTS), if any.
+using DescriptorMethod =
+    std::function<nlohmann::json(const nlohmann::json& parameters, const FileDescriptor& passed)>;
 
 class Registry {
  public:
   /// Replaces a method of the same name.
   void add(const std::string& name, Access needed, Method method);
+  void add_with_descriptor(const std::string& name, Access needed, DescriptorMethod method);
   /// The response to one request, without a line end; empty for a notification. Does not throw for anything
   /// that `message` may hold.
-  std::string answer(const std::string& message, Access access) const;
+  std::string answer(const std::string& message, Access access, const FileDescriptor& passed = {}) const;
 
  private:
   struct Entry {
     Access needed = Access::Change;
-    Method method;
+    DescriptorMethod method;
   };
   std::map<std::string, Entry> methods_;
 };

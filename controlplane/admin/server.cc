@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "controlplane/admin/json_rpc.h"
 #include "dataplane/base/setup_error.h"
@@ -152,7 +153,7 @@ void Server::accept_client() {
     ::close(fd);
     return;
   }
-  clients_.push_back(std::make_unique<Client>(Client{fd, access, {}, {}, polls_}));
+  clients_.push_back(std::make_unique<Client>(Client{fd, access, {}, {}, polls_, {}}));
 }
 
 /// Disconnects the client that has been idle longest. False when every client has a request outstanding.
@@ -181,7 +182,7 @@ bool Server::serve(Client& client) {
 bool Server::receive(Client& client) {
   char buffer[4096];
   while (client.received.size() <= kMaxRequestBytes) {
-    const ssize_t bytes = ::recv(client.fd, buffer, sizeof buffer, 0);
+    const ssize_t bytes = receive_bytes(client, buffer);
     if (bytes == 0) return false;
     if (bytes < 0) return errno == EAGAIN || errno == EINTR;
     client.received.append(buffer, static_cast<std::size_t>(bytes));
@@ -191,12 +192,36 @@ bool Server::receive(Client& client) {
   return true;
 }
 
+/// As recv(). Of the descriptors that come along the first is kept for the next request, others are closed.
+ssize_t Server::receive_bytes(Client& client, std::span<char> buffer) {
+  iovec bytes{buffer.data(), buffer.size()};
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int) * 4)];
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = room;
+  message.msg_controllen = sizeof room;
+  const ssize_t got = ::recvmsg(client.fd, &message, MSG_CMSG_CLOEXEC);
+  if (got < 0) return got;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = 0; at + sizeof(int) <= part->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + at, sizeof fd);
+      FileDescriptor taken(fd);
+      if (!client.passed) client.passed = std::move(taken);
+    }
+  }
+  return got;
+}
+
 void Server::answer_lines(Client& client) {
   std::size_t end;
   for (int i = 0; i < kRequestsPerTurn && client.unsent.empty() &&
                   (end = client.received.find('\n')) != std::string::npos;
        ++i) {
-    const std::string reply = registry_.answer(client.received.substr(0, end), client.access);
+    const FileDescriptor passed = std::move(client.passed);
+    const std::string reply = registry_.answer(client.received.substr(0, end), client.access, passed);
     client.received.erase(0, end + 1);
     if (!reply.empty()) client.unsent = reply + '\n';
     if (!send(client)) return;

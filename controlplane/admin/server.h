@@ -11,11 +11,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "controlplane/admin/registry.h"
 #include "controlplane/admin/socket_lock.h"
+#include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::admin {
@@ -62,6 +64,7 @@ class Server {
     std::string received;
     std::string unsent;
     std::uint64_t last_active = 0;  ///< the poll() that last received from it
+    FileDescriptor passed;          ///< for its next request (SCM_RIGHTS); one at a time
     bool busy() const { return !unsent.empty() || received.find('\n') != std::string::npos; }
   };
   void accept_client();
@@ -69,6 +72,7 @@ class Server {
   bool has_its_path() const;
   bool serve(Client& client);
   bool receive(Client& client);
+  static ssize_t receive_bytes(Client& client, std::span<char> buffer);
   void answer_lines(Client& client);
   static bool send(Client& client);
 

@@ -21,7 +21,6 @@ namespace {
 constexpr std::chrono::milliseconds kBeatInterval{100};
 // How often requests of the control plane are looked at between two beats.
 constexpr int kPollsPerBeat = 5;
-constexpr int kPollsPerBeatOfCapture = 20;  ///< while packets are written to a file
 
 }  // namespace
 
@@ -37,8 +36,9 @@ DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Layout& layout
   layout.memory.write(memory_table(config));
 }
 
-void DataPlane::run(const std::atomic<bool>& stop) {
+void DataPlane::run(const std::atomic<bool>& stop, const std::string& capture_socket) {
   debug_anchor = this;
+  CaptureService captures(layout_, capture_socket, devices_.port());
   ProcessHeartbeat heartbeat(layout_, config_.reactors);
   launch_reactors();
   spdlog::info("Serving on port {} with {} reactor(s)", config_.port, config_.reactors);
@@ -69,13 +69,10 @@ bool DataPlane::any_stopped() const {
 void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const std::atomic<bool>& stop) {
   ConfigWatch config(layout_, exports_->update(), config_);
   KeptConnections kept(layout_, devices_);
-  PacketCapture capture(layout_, devices_.port());
   notify::ready();
   while (!stop && !any_stopped()) {
-    const int polls = capture.running() ? kPollsPerBeatOfCapture : kPollsPerBeat;
-    for (int i = 0; i < polls && !stop && !any_stopped(); ++i) {
-      std::this_thread::sleep_for(kBeatInterval / polls);
-      capture.poll();
+    for (int i = 0; i < kPollsPerBeat && !stop && !any_stopped(); ++i) {
+      std::this_thread::sleep_for(kBeatInterval / kPollsPerBeat);
       config.poll();
     }
     devices_.poll_conditions();

@@ -6,15 +6,16 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "dataplane/process/capture_service.h"
 #include "dataplane/process/config_watch.h"
 #include "dataplane/process/core.h"
 #include "dataplane/process/devices.h"
 #include "dataplane/process/exports.h"
 #include "dataplane/process/heartbeat.h"
 #include "dataplane/process/kept_connections.h"
-#include "dataplane/process/packet_capture.h"
 
 namespace sluice::process {
 
@@ -24,8 +25,8 @@ class DataPlane {
   DataPlane(const segment::ConfigBlock& config, segment::Layout& layout);
 
   /// The main thread, once: starts the reactors, and returns when `stop` has been set, or a reactor has got a
-  /// Shutdown, and all have ended.
-  void run(const std::atomic<bool>& stop);
+  /// Shutdown, and all have ended. Requests for captures are taken at `capture_socket`. Throws SetupError.
+  void run(const std::atomic<bool>& stop, const std::string& capture_socket);
 
  private:
   void launch_reactors();

@@ -33,7 +33,7 @@ void serve(const Options& options) {
                                               stop_requested, config);
   const segment::DataPlaneOwnership ownership(*segment, options.segment);
   start_eal(config, options.segment);
-  DataPlane(config, segment->layout()).run(stop_requested);
+  DataPlane(config, segment->layout()).run(stop_requested, segment::capture_socket_of(options.segment));
   spdlog::info("Stopped");
 }
 

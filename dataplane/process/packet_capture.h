@@ -1,45 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies packets to a file when the control plane asks for it. The main thread, where files may be written.
+// One packet capture: from the lanes' rings to a pipe, within limits of packets, bytes and time. Its reader is its
+// lease: when nobody reads the pipe any more, the capture is over. One thread, that of CaptureService, or a test's.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <memory>
+#include <string_view>
 
+#include "dataplane/base/file_descriptor.h"
+#include "dataplane/process/capture_output.h"
+#include "dataplane/segment/capture_channel.h"
 #include "dataplane/segment/segment.h"
 #include "pmd/softroce/capture.h"
-#include "pmd/softroce/softroce.h"
 
 namespace sluice::process {
 
+/// Translates the time-stamp counter to the wall clock, as both are at present.
+class TscToWall {
+ public:
+  explicit TscToWall(std::uint64_t tsc_hz) : ns_per_cycle_(1e9 / static_cast<double>(tsc_hz)) {}
+  /// Looks at both clocks.
+  void set();
+  /// Nanoseconds since 1970.
+  std::uint64_t wall_ns(std::uint64_t tsc) const;
+
+ private:
+  const double ns_per_cycle_;
+  std::uint64_t tsc_ = 0;
+  std::uint64_t wall_ns_ = 0;
+};
+
 class PacketCapture {
  public:
-  /// `port` is null when the driver is not softroce: every request then fails with a sentence. A request that
-  /// is older than this process is not for it. The layout outlives the capture.
-  PacketCapture(segment::Layout& layout, std::shared_ptr<rdma::softroce::Port> port);
+  /// How long the rest of a capture that has ended may wait for its reader.
+  static constexpr std::uint64_t kFlushPatienceNs = 2'000'000'000;
+  /// Frames that one turn takes from the rings at most.
+  static constexpr std::uint32_t kFramesPerTurn = 4096;
+
+  /// Starts `frames`, which outlives it; its destructor stops that. `interface` names the port in the file. Throws
+  /// SetupError.
+  PacketCapture(rdma::softroce::Capture& frames, std::string_view interface,
+                const segment::CaptureRequest& request, FileDescriptor pipe, std::uint64_t tsc_hz,
+                std::uint64_t now_ns);
   ~PacketCapture();
   PacketCapture(const PacketCapture&) = delete;
   PacketCapture& operator=(const PacketCapture&) = delete;
 
-  bool running() const { return capture_ != nullptr; }
-  /// Starts or ends what a new request asks for, writes packets to the file, and publishes the status.
-  void poll();
+  /// Takes what has arrived and writes what the pipe takes. False once all is over; `now_ns` is monotonic.
+  bool turn(std::uint64_t now_ns);
+  /// No more packets; turn() writes what is left. `why` is for the status.
+  void end(std::string_view why, std::uint64_t now_ns);
+  /// At once, whatever is left.
+  void fail(std::string_view sentence);
+
+  const segment::CaptureStatus& status() const { return status_; }
+  const CaptureOutput& output() const { return output_; }
 
  private:
-  void start(const segment::CaptureRequest& request);
-  void stop();
-  void write_packets();
+  std::string_view take_frames();
+  void finish();
 
-  /// Far more than a turn: after this long no lane uses a capture that was taken from it.
-  static constexpr std::chrono::milliseconds kLanesLetGo{50};
-
-  segment::Layout& layout_;
-  const std::shared_ptr<rdma::softroce::Port> port_;
-  std::unique_ptr<rdma::softroce::Capture> capture_;
-  std::uint64_t last_request_ = 0;
-  std::uint64_t max_packets_ = 0;  ///< zero: no limit
+  rdma::softroce::Capture& frames_;
+  const segment::CaptureRequest request_;
+  CaptureOutput output_;
+  TscToWall clock_;
   segment::CaptureStatus status_;
+  std::uint64_t started_ns_;
+  std::uint64_t progress_ns_ = 0;    ///< after end(): when the pipe took something
+  std::uint64_t planned_bytes_ = 0;  ///< written, pending, and the last block
+  std::uint64_t left_ = 0;           ///< frames that had no room at the end
+  bool ending_ = false;
+  bool over_ = false;
 };
 
 }  // namespace sluice::process

@@ -91,7 +91,6 @@ struct Layout {
   std::array<ReactorArea, kMaxReactors> reactors;
   std::array<SeqLock<ExportInfo>, kMaxExports> exports;  ///< the reactor that owns the exports
   SeqLock<MemoryTable> memory;                           ///< data plane, at start
-  SeqLock<CaptureRequest> capture_request;               ///< control plane
   std::array<std::atomic<std::uint64_t>, kControlCounterCount> control_counters;  ///< control plane
   std::array<std::atomic<std::uint64_t>, std::size(kLockGauges)> lock_gauges;     ///< control plane
   std::atomic<std::uint64_t> recomputation_ns;  ///< control plane: duration of the last credit recomputation

@@ -113,23 +113,17 @@ struct ReactorInfo {
 
 inline constexpr std::uint32_t kMaxDeviceStatistics = 64;
 
-/// Requests a packet capture of the softroce devices to a file. A new id is a new request.
-struct CaptureRequest {
-  std::uint64_t id = 0;
-  std::uint32_t run = 0;  ///< zero: stop the capture
-  std::uint32_t snap_bytes = 0;
-  std::uint64_t max_packets = 0;  ///< zero: no limit
-  char path[kMaxPathBytes]{};
-};
-
 enum class CaptureState : std::uint32_t { None, Running, Done, Failed };
 
+/// Of the last packet capture that was asked for (segment/capture_channel.h).
 struct CaptureStatus {
   std::uint64_t id = 0;
   CaptureState state{};
   std::uint64_t packets = 0;
-  std::uint64_t dropped = 0;  ///< packets that found the capture ring full
-  char problem[256]{};        ///< Failed
+  std::uint64_t bytes = 0;    ///< written
+  std::uint64_t dropped = 0;  ///< packets that were not written, since nobody took them in time
+  char end[64]{};             ///< Done: why
+  char problem[256]{};        ///< Failed: a sentence
 };
 
 struct MemoryInfo {

@@ -1,111 +1,108 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/softroce/capture.h"
 
-#include <fcntl.h>
 #include <rte_cycles.h>
-#include <rte_errno.h>
 #include <rte_mbuf.h>
-#include <rte_pcapng.h>
-#include <rte_ring.h>
-#include <rte_version.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <chrono>
 #include <cstring>
-#include <type_traits>
+#include <new>
+#include <string>
+#include <thread>
 
 #include "dataplane/base/setup_error.h"
+#include "pmd/softroce/frame.h"
 
 namespace sluice::rdma::softroce {
 namespace {
 
-constexpr unsigned kBuffers = 4095;
-constexpr std::uint16_t kWriteBurst = 64;
-
-/// rte_pcapng_copy() of DPDK 22.11 to 23.07 takes a timestamp; later ones read it. 23.03 added a comment.
-template <class CopyFunction>
-rte_mbuf* copy_with(CopyFunction* function, std::uint16_t ethdev, const rte_mbuf* packet, rte_mempool* pool,
-                    std::uint32_t bytes, rte_pcapng_direction direction) noexcept {
-  constexpr std::uint32_t kQueue = 0;
-  if constexpr (std::is_invocable_v<CopyFunction, std::uint16_t, std::uint32_t, const rte_mbuf*, rte_mempool*,
-                                    std::uint32_t, rte_pcapng_direction, const char*>)
-    return function(ethdev, kQueue, packet, pool, bytes, direction, nullptr);
-  else if constexpr (std::is_invocable_v<CopyFunction, std::uint16_t, std::uint32_t, const rte_mbuf*,
-                                         rte_mempool*, std::uint32_t, std::uint64_t, rte_pcapng_direction>)
-    return function(ethdev, kQueue, packet, pool, bytes, rte_get_tsc_cycles(), direction);
-  else
-    return function(ethdev, kQueue, packet, pool, bytes, rte_get_tsc_cycles(), direction, nullptr);
-}
-
-/// Writes the interface description block. DPDK before 23.03 writes one for every ethdev by itself.
-bool describe_interface([[maybe_unused]] rte_pcapng* file, [[maybe_unused]] std::uint16_t ethdev) {
-#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
-  return rte_pcapng_add_interface(file, ethdev, nullptr, nullptr, nullptr) >= 0;
-#else
-  return true;
-#endif
-}
+constexpr std::chrono::microseconds kLookAgain{100};
 
 }  // namespace
 
-Capture::Capture(const PortConfig& port, const std::string& path, std::uint32_t snap_bytes)
-    : ethdev_(port.ethdev), snap_bytes_(std::clamp<std::uint32_t>(snap_bytes, 64, 9216)) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
-  if (fd < 0)
-    throw SetupError("Cannot write the capture to " + path + " (" + std::strerror(errno) +
-                     "): give a path in a directory that the data plane may write to.");
-  file_ = rte_pcapng_fdopen(fd, nullptr, nullptr, "sluice", nullptr);
-  pool_ =
-      rte_pktmbuf_pool_create("capture", kBuffers, 128, 0,
-                              static_cast<std::uint16_t>(rte_pcapng_mbuf_size(snap_bytes_)), SOCKET_ID_ANY);
-  for (std::uint32_t lane = 0; lane < port.lanes; ++lane)
-    lanes_[lane].ring = rte_ring_create(("capture" + std::to_string(lane)).c_str(), kCaptureDepth,
-                                        SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
-  const bool described = file_ != nullptr && describe_interface(file_, ethdev_);
-  if (!described || pool_ == nullptr || lanes_[port.lanes - 1].ring == nullptr)
-    throw SetupError("Not enough memory for a capture (" + std::string(rte_strerror(rte_errno)) +
-                     "): raise dpdk_memory_mib in the configuration, or capture fewer bytes of each packet.");
-}
+Capture::Capture(const PortConfig& port)
+    : lane_count_(port.lanes),
+      longest_frame_bytes_(port.link_mtu + static_cast<std::uint32_t>(kEthernetBytes + kVlanBytes)) {}
 
-Capture::~Capture() {
-  write();
-  for (Lane& lane : lanes_) rte_ring_free(lane.ring);
-  if (file_ != nullptr) rte_pcapng_close(file_);
-  rte_mempool_free(pool_);
-}
-
-void Capture::add(std::uint32_t number, std::span<rte_mbuf* const> packets, Way way) noexcept {
-  Lane& lane = lanes_[number];
-  for (rte_mbuf* packet : packets) {
-    rte_mbuf* copy = copy_with(&rte_pcapng_copy, ethdev_, packet, pool_, snap_bytes_,
-                               way == Way::In ? RTE_PCAPNG_DIRECTION_IN : RTE_PCAPNG_DIRECTION_OUT);
-    if (copy != nullptr && rte_ring_sp_enqueue(lane.ring, copy) == 0) continue;
-    rte_pktmbuf_free(copy);
-    lane.dropped.store(lane.dropped.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+void Capture::start(const CaptureFilter& filter, std::uint32_t snap_bytes) {
+  kept_bytes_ = std::min(std::clamp(snap_bytes, kMinSnapBytes, kMaxSnapBytes), longest_frame_bytes_);
+  filter_ = filter;
+  try {
+    for (std::uint32_t i = 0; i < lane_count_; ++i) lanes_[i].ring.allocate(kept_bytes_);
+  } catch (const std::bad_alloc&) {
+    release();
+    throw SetupError("There is no memory for a capture: it takes " +
+                     std::to_string(lane_count_ * kFrameRingBytes >> 20) + " MiB.");
   }
+  for (Lane& lane : lanes_) lane.dropped.store(0, std::memory_order_relaxed);
+  queue_pair_.store(filter.queue_pair, std::memory_order_relaxed);
+  running_.store(true, std::memory_order_seq_cst);
 }
 
-std::uint64_t Capture::write() {
-  std::uint64_t written = 0;
-  for (Lane& lane : lanes_) {
-    if (lane.ring == nullptr) continue;
-    rte_mbuf* packets[kWriteBurst];
-    unsigned count;
-    while ((count = rte_ring_sc_dequeue_burst(lane.ring, reinterpret_cast<void**>(packets), kWriteBurst,
-                                              nullptr)) > 0) {
-      rte_pcapng_write_packets(file_, packets, static_cast<std::uint16_t>(count));
-      rte_pktmbuf_free_bulk(packets, count);
-      written += count;
-    }
+void Capture::stop() {
+  running_.store(false, std::memory_order_seq_cst);
+  queue_pair_.store(0, std::memory_order_relaxed);
+  for (const Lane& lane : lanes_)
+    while (lane.inside.load(std::memory_order_seq_cst)) std::this_thread::sleep_for(kLookAgain);
+}
+
+void Capture::release() {
+  for (Lane& lane : lanes_) lane.ring.release();
+}
+
+const CapturedFrame* Capture::next() noexcept {
+  const CapturedFrame* oldest = nullptr;
+  for (std::uint32_t i = 0; i < lane_count_; ++i) {
+    const CapturedFrame* frame = lanes_[i].ring.front();
+    if (frame == nullptr || (oldest != nullptr && oldest->tsc <= frame->tsc)) continue;
+    oldest = frame;
+    from_ = &lanes_[i].ring;
   }
-  return written;
+  return oldest;
+}
+
+void Capture::pop() noexcept {
+  from_->pop();
 }
 
 std::uint64_t Capture::dropped() const noexcept {
   std::uint64_t sum = 0;
   for (const Lane& lane : lanes_) sum += lane.dropped.load(std::memory_order_relaxed);
   return sum;
+}
+
+// Sequentially consistent with stop(): either this sees that it has ended, or stop() sees the lane inside.
+void Capture::add(std::uint32_t number, std::span<rte_mbuf* const> packets, Way way) noexcept {
+  if (packets.empty()) return;
+  Lane& lane = lanes_[number];
+  lane.inside.store(true, std::memory_order_seq_cst);
+  if (running_.load(std::memory_order_seq_cst)) {
+    const std::uint64_t tsc = rte_rdtsc();
+    for (const rte_mbuf* packet : packets) add_one(lane, *packet, way, tsc);
+  }
+  lane.inside.store(false, std::memory_order_release);
+}
+
+void Capture::add_one(Lane& lane, const rte_mbuf& packet, Way way, std::uint64_t tsc) noexcept {
+  const auto* head = rte_pktmbuf_mtod(&packet, const std::byte*);
+  if (!matches(filter_, lane.flow, way, {head, packet.data_len})) return;
+  CapturedFrame* frame = lane.ring.claim();
+  if (frame == nullptr) {
+    lane.dropped.store(lane.dropped.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    return;
+  }
+  std::uint32_t kept = 0;
+  for (const rte_mbuf* piece = &packet; piece != nullptr && kept < kept_bytes_; piece = piece->next) {
+    const std::uint32_t bytes = std::min<std::uint32_t>(piece->data_len, kept_bytes_ - kept);
+    std::memcpy(frame->bytes() + kept, rte_pktmbuf_mtod(piece, const std::byte*), bytes);
+    kept += bytes;
+  }
+  frame->tsc = tsc;
+  frame->wire_bytes = packet.pkt_len;
+  frame->kept_bytes = kept;
+  frame->way = way;
+  lane.ring.publish();
 }
 
 }  // namespace sluice::rdma::softroce

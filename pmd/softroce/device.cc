@@ -165,7 +165,6 @@ std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
 void SoftDevice::receive() noexcept {
   rte_mbuf* buffers[kReceiveBurst];
   const auto take = [&](std::uint16_t count) {
-    if (Capture* capture = port_->capture()) capture->add(lane_, {buffers, count}, Capture::Way::In);
     for (std::uint16_t i = 0; i < count; ++i) rte_prefetch0(rte_pktmbuf_mtod(buffers[i], void*));
     for (std::uint16_t i = 0; i < count; ++i) {
       rte_mbuf* buffer = buffers[i];
@@ -177,9 +176,26 @@ void SoftDevice::receive() noexcept {
       on_frame({rte_pktmbuf_mtod(buffer, const std::byte*), buffer->data_len}, buffer);
     }
   };
-  take(port_->receive_from_queue(lane_, buffers, kReceiveBurst));
+  const std::uint16_t arrived = port_->receive_from_queue(lane_, buffers, kReceiveBurst);
+  // Here and not in take(): what another lane hands over has been captured there.
+  if (Capture* capture = port_->capture()) this->capture(*capture, {buffers, arrived});
+  take(arrived);
   for (std::uint32_t from = 0; from < config_.lanes; ++from)
     take(port_->receive_from_lane(from, lane_, buffers, kReceiveBurst));
+}
+
+void SoftDevice::capture(Capture& capture, std::span<rte_mbuf* const> arrived) noexcept {
+  if (const std::uint32_t number = capture.queue_pair(); number != 0)
+    if (const SoftQueuePair* qp = find(number))
+      capture.set_flow(lane_,
+                       {.queue_pair = number, .peer_queue_pair = qp->remote_qp(), .peer = qp->remote()});
+  capture.add(lane_, arrived, Way::In);
+}
+
+SoftQueuePair* SoftDevice::find(std::uint32_t number) const noexcept {
+  const std::uint32_t index = index_of(number);
+  SoftQueuePair* qp = index < queue_pairs_.size() ? queue_pairs_[index] : nullptr;
+  return qp != nullptr && static_cast<std::uint32_t>(qp->number()) == number ? qp : nullptr;
 }
 
 void SoftDevice::on_frame(std::span<const std::byte> bytes, rte_mbuf* buffer) noexcept {
@@ -229,9 +245,8 @@ void SoftDevice::on_roce(const Frame& frame, std::span<const std::byte> bytes) n
   std::memcpy(from.data(), bytes.data() + 6, from.size());
   const std::uint32_t number = packet->bth.destination_qp;
   if (number == kManagementQueuePair) return on_datagram(frame, from, *packet);
-  const std::uint32_t index = index_of(number);
-  SoftQueuePair* qp = index < queue_pairs_.size() ? queue_pairs_[index] : nullptr;
-  if (qp == nullptr || static_cast<std::uint32_t>(qp->number()) != number) {
+  SoftQueuePair* qp = find(number);
+  if (qp == nullptr) {
     ++statistics_.unknown_queue_pair;
     return;
   }

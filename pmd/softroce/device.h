@@ -79,6 +79,9 @@ class SoftDevice final : public SoftRoce {
   };
 
   void receive() noexcept;
+  void capture(Capture& capture, std::span<struct rte_mbuf* const> arrived) noexcept;
+  /// The queue pair of this number; null: there is none on this lane.
+  SoftQueuePair* find(std::uint32_t number) const noexcept;
   void on_frame(std::span<const std::byte> bytes, struct rte_mbuf* buffer) noexcept;
   void on_roce(const Frame& frame, std::span<const std::byte> bytes) noexcept;
   void on_datagram(const Frame& frame, const LinkAddress& from, const Packet& packet) noexcept;

@@ -49,6 +49,9 @@ class SoftQueuePair final : public QueuePair {
   ~SoftQueuePair() override;
 
   QueuePairNumber number() const noexcept override { return number_; }
+  // Of the connection, once there is one.
+  std::uint32_t remote_qp() const noexcept { return remote_qp_; }
+  const PeerAddress& remote() const noexcept { return attributes_.remote; }
   State state() const noexcept override { return state_; }
   std::size_t post_send(std::span<const SendWr> wrs) noexcept override;
   std::size_t post_recv(std::span<const RecvWr> wrs) noexcept override;

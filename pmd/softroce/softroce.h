@@ -66,8 +66,7 @@ class Port {
   virtual std::unique_ptr<SoftRoce> make_device(std::uint32_t lane) = 0;
   virtual const PortConfig& config() const noexcept = 0;
   virtual LinkAddress link_address() const noexcept = 0;
-  /// Any thread. Copies every packet of every lane to `capture`; null stops that. `capture` must exist until,
-  /// after null was set, each lane has polled once more.
+  /// Any thread. Shows frames of every lane to `capture`, which outlives the lanes' last poll; null ends that.
   virtual void set_capture(Capture* capture) noexcept = 0;
 };
 

@@ -174,7 +174,7 @@ rte_mbuf* Transmitter::frame_buffer() noexcept {
 void Transmitter::flush() noexcept {
   if (staged_ == 0) return;
   if (Capture* capture = port_.capture())
-    capture->add(lane_, {packets_.data() + captured_, staged_ - captured_}, Capture::Way::Out);
+    capture->add(lane_, {packets_.data() + captured_, staged_ - captured_}, Way::Out);
   std::uint32_t sent;
   if (queue_owner_ != nullptr)
     sent =

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies of a port's packets in a file, while it works.
+// Copies of a port's frames, while it works.
 #include "pmd/softroce/capture.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
+#include <algorithm>
+#include <vector>
 
 #include "tests/driver/raw_peer.h"
 
@@ -17,70 +13,95 @@ namespace {
 
 using namespace softroce;
 
-class CaptureTest : public RawPeerTest {
- protected:
-  void SetUp() override {
-    open();
-    connect(own);
-    for (std::uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(own.receive(i, own.sge(i * 4096, 4096)));
-  }
-  void TearDown() override { std::filesystem::remove(path_); }
-  /// How often these bytes are in the file.
-  int occurrences(std::span<const std::byte> bytes) const {
-    std::ifstream file(path_, std::ios::binary);
-    const std::string content{std::istreambuf_iterator<char>(file), {}};
-    const std::string_view wanted(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    int found = 0;
-    for (std::size_t at = content.find(wanted); at != std::string::npos; at = content.find(wanted, at + 1))
-      ++found;
-    return found;
-  }
-
-  const std::string path_ = testing::TempDir() + "softroce-capture-" + std::to_string(::getpid()) + ".pcapng";
+struct Kept {
+  Way way;
+  std::uint32_t wire_bytes;
+  Bytes bytes;
 };
 
-TEST_F(CaptureTest, every_packet_of_both_ways_is_in_the_file_once) {
-  Bytes request;
-  {
-    Capture capture(port_->config(), path_, 9216);
-    port_->set_capture(&capture);
-    request = frame(own, Opcode::SendOnly, kPeerPsn, pattern(700));
-    inject(request);
-    settle();
-    EXPECT_EQ(sent.size(), 1u);
-    EXPECT_EQ(capture.write(), 2u);
-    EXPECT_EQ(capture.write(), 0u);
-    peer_sends(Opcode::SendOnly, kPeerPsn + 1, pattern(8));
-    settle();
+class CaptureTest : public RawPeerTest {
+ protected:
+  void SetUp() override { open_port(1); }
+  void TearDown() override {
     port_->set_capture(nullptr);
-    peer_sends(Opcode::SendOnly, kPeerPsn + 2, pattern(9, 5));
     settle();
-    EXPECT_EQ(capture.dropped(), 0u);
-  }  // what was not written yet is now
-  ASSERT_EQ(sent.size(), 3u);
-  EXPECT_EQ(occurrences(request), 1);
-  EXPECT_EQ(occurrences(sent[0].bytes), 1);
-  EXPECT_EQ(occurrences(sent[1].bytes), 1);
-  EXPECT_EQ(occurrences(sent[2].bytes), 0);
+  }
+  void open_port(std::uint32_t lanes) {
+    open([&](PortConfig& config) { config.lanes = lanes; });
+    connect(own);
+    for (std::uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(own.receive(i, own.sge(i * 4096, 4096)));
+    capture_ = std::make_unique<Capture>(port_->config());
+  }
+  void start(const CaptureFilter& filter = {}, std::uint32_t snap_bytes = kMaxSnapBytes) {
+    capture_->start(filter, snap_bytes);
+    port_->set_capture(capture_.get());
+  }
+  std::vector<Kept> take() {
+    std::vector<Kept> kept;
+    for (const CapturedFrame* frame; (frame = capture_->next()) != nullptr; capture_->pop())
+      kept.push_back(
+          {frame->way, frame->wire_bytes, Bytes(frame->bytes(), frame->bytes() + frame->kept_bytes)});
+    return kept;
+  }
+  static long count(const std::vector<Kept>& kept, const Bytes& bytes, Way way) {
+    return std::count_if(kept.begin(), kept.end(),
+                         [&](const Kept& each) { return each.bytes == bytes && each.way == way; });
+  }
+
+  std::unique_ptr<Capture> capture_;
+};
+
+TEST_F(CaptureTest, every_packet_of_both_ways_is_kept_once_while_it_runs) {
+  start();
+  const Bytes request = frame(own, Opcode::SendOnly, kPeerPsn, pattern(700));
+  inject(request);
+  settle();
+  ASSERT_EQ(sent.size(), 1u);
+  std::vector<Kept> kept = take();
+  EXPECT_EQ(kept.size(), 2u);
+  EXPECT_EQ(count(kept, request, Way::In), 1);
+  EXPECT_EQ(count(kept, sent[0].bytes, Way::Out), 1);
+  EXPECT_TRUE(take().empty());
+  peer_sends(Opcode::SendOnly, kPeerPsn + 1, pattern(8));
+  settle();
+  capture_->stop();
+  peer_sends(Opcode::SendOnly, kPeerPsn + 2, pattern(9, 5));
+  settle();
+  EXPECT_EQ(take().size(), 2u) << "what was queued before the stop, and nothing of later";
+  EXPECT_EQ(capture_->dropped(), 0u);
+  capture_->release();
+  peer_sends(Opcode::SendOnly, kPeerPsn + 3, pattern(9, 5));
+  settle();
+  EXPECT_TRUE(take().empty());
+}
+
+TEST_F(CaptureTest, a_packet_that_one_lane_hands_to_another_is_kept_once) {
+  open_port(2);
+  connect(other, kPeerQp + 1, {}, 1);
+  ASSERT_TRUE(other.receive(0, other.sge(0, 4096)));
+  start();
+  const Bytes request = frame(other, Opcode::SendOnly, kPeerPsn, pattern(700));
+  inject(request);
+  settle();
+  EXPECT_EQ(statistics(0).handed_over, 1u);
+  const std::vector<Kept> kept = take();
+  EXPECT_EQ(count(kept, request, Way::In), 1);
+  EXPECT_EQ(kept.size(), 2u) << "the request and its acknowledgement";
 }
 
 TEST_F(CaptureTest, of_each_packet_only_what_was_asked_for_is_kept) {
-  Bytes request;
-  {
-    Capture capture(port_->config(), path_, 100);
-    port_->set_capture(&capture);
-    request = frame(own, Opcode::SendOnly, kPeerPsn, pattern(700));
-    inject(request);
-    settle();
-    port_->set_capture(nullptr);
-  }
-  EXPECT_EQ(occurrences(std::span(request).first(100)), 1);
-  EXPECT_EQ(occurrences(std::span(request).first(101)), 0);
+  start({}, 100);
+  const Bytes request = frame(own, Opcode::SendOnly, kPeerPsn, pattern(700));
+  inject(request);
+  settle();
+  const std::vector<Kept> kept = take();
+  ASSERT_FALSE(kept.empty());
+  EXPECT_EQ(kept[0].bytes, Bytes(request.begin(), request.begin() + 100));
+  EXPECT_EQ(kept[0].wire_bytes, request.size());
 }
 
-TEST_F(CaptureTest, what_nobody_writes_in_time_is_counted_and_the_lane_goes_on) {
-  Capture capture(port_->config(), path_, 64);
-  port_->set_capture(&capture);
+TEST_F(CaptureTest, what_nobody_takes_in_time_is_counted_and_the_lane_goes_on) {
+  start({}, kMinSnapBytes);
   constexpr std::size_t kAsked = kCaptureDepth + 100;
   for (std::size_t i = 0; i < kAsked; ++i) {
     inject(frame(own, Opcode::SendOnly, 0x800000, pattern(8)));  // behind a gap: nothing is sent but one NAK
@@ -88,19 +109,45 @@ TEST_F(CaptureTest, what_nobody_writes_in_time_is_counted_and_the_lane_goes_on) 
   }
   settle();
   EXPECT_EQ(statistics().packets_received, kAsked);
-  port_->set_capture(nullptr);
-  settle();
-  EXPECT_EQ(capture.write() + capture.dropped(), kAsked + sent.size());
-  EXPECT_GT(capture.dropped(), 0u);
+  capture_->stop();
+  EXPECT_EQ(take().size() + capture_->dropped(), kAsked + sent.size());
+  EXPECT_GT(capture_->dropped(), 0u);
+  start();
+  EXPECT_EQ(capture_->dropped(), 0u);
 }
 
-TEST_F(CaptureTest, a_file_that_cannot_be_made_is_refused_with_its_name) {
-  try {
-    Capture capture(port_->config(), "/nowhere/at/all.pcapng", 100);
-    FAIL();
-  } catch (const SetupError& error) {
-    EXPECT_NE(std::string(error.what()).find("/nowhere/at/all.pcapng"), std::string::npos);
-  }
+TEST_F(CaptureTest, a_queue_pair_is_asked_for_by_our_number_of_it_both_ways) {
+  connect(other, kPeerQp + 1);
+  ASSERT_TRUE(other.receive(0, other.sge(0, 4096)));
+  start({.peer = {}, .queue_pair = static_cast<std::uint32_t>(own.qp->number())});
+  inject(frame(other, Opcode::SendOnly, kPeerPsn, pattern(700)));
+  const Bytes request = frame(own, Opcode::SendOnly, kPeerPsn, pattern(700));
+  inject(request);
+  settle();
+  ASSERT_EQ(sent.size(), 2u);
+  const std::vector<Kept> kept = take();
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(count(kept, request, Way::In), 1);
+  for (const Sent& each : sent)
+    EXPECT_EQ(count(kept, each.bytes, Way::Out), each.packet.bth.destination_qp == kPeerQp ? 1 : 0);
+}
+
+TEST_F(CaptureTest, a_peer_is_asked_for_by_its_address) {
+  const PeerAddress stranger = PeerAddress::from_ipv4(192, 0, 2, 77);
+  start({.peer = stranger, .queue_pair = 0});
+  peer_sends(Opcode::SendOnly, kPeerPsn, pattern(700));
+  settle();
+  EXPECT_TRUE(take().empty());
+  const Bytes from_stranger = frame(own, Opcode::SendOnly, kPeerPsn + 1, pattern(700),
+                                    [&](Packet&, Route& route) { route.source = stranger; });
+  inject(from_stranger);
+  settle();
+  EXPECT_EQ(count(take(), from_stranger, Way::In), 1);
+  capture_->stop();
+  start({.peer = kPeer, .queue_pair = 0});
+  peer_sends(Opcode::SendOnly, kPeerPsn + 1, pattern(700));
+  settle();
+  EXPECT_EQ(take().size(), 2u);
 }
 
 }  // namespace

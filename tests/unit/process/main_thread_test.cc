@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the main thread does besides the reactors: heartbeat, packet capture, channels kept for a control
-// plane that has ended.
+// What the main thread does besides the reactors: heartbeat, channels kept for a control plane that
+// has ended.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,7 +10,6 @@
 
 #include "dataplane/process/heartbeat.h"
 #include "dataplane/process/kept_connections.h"
-#include "dataplane/process/packet_capture.h"
 #include "tests/unit/process/process_lab.h"
 
 namespace sluice::process {
@@ -48,42 +47,6 @@ TEST(Heartbeat, its_end_is_shown) {
   MemorySegment segment;
   { ProcessHeartbeat heartbeat(segment.layout(), 1); }
   EXPECT_EQ(segment.layout().data_plane.pid.load(), 0u);
-}
-
-// --- Packet capture
-
-class PacketCaptureTest : public testing::Test {
- protected:
-  void request(std::uint64_t id, std::uint32_t run) {
-    segment_.layout().capture_request.write({.id = id, .run = run});
-  }
-  segment::CaptureStatus status() { return segment_.layout().capture_status.read().value(); }
-
-  MemorySegment segment_;
-};
-
-TEST_F(PacketCaptureTest, without_softroce_a_request_fails_with_a_sentence) {
-  PacketCapture capture(segment_.layout(), nullptr);
-  request(5, 1);
-  capture.poll();
-  EXPECT_EQ(status().id, 5u);
-  EXPECT_EQ(status().state, segment::CaptureState::Failed);
-  EXPECT_STREQ(status().problem, "Only the softroce driver has packets to capture.");
-  EXPECT_FALSE(capture.running());
-}
-
-TEST_F(PacketCaptureTest, a_request_that_is_older_than_the_process_is_not_for_it) {
-  request(5, 1);
-  PacketCapture capture(segment_.layout(), nullptr);
-  capture.poll();
-  EXPECT_EQ(status().state, segment::CaptureState::None);
-}
-
-TEST_F(PacketCaptureTest, ending_what_does_not_run_changes_nothing) {
-  PacketCapture capture(segment_.layout(), nullptr);
-  request(6, 0);
-  capture.poll();
-  EXPECT_EQ(status().state, segment::CaptureState::None);
 }
 
 // --- Kept connections

@@ -7,7 +7,6 @@
 
 #include <vector>
 
-#include "controlplane/admin/capture.h"
 #include "controlplane/admin/trace.h"
 #include "tests/unit/controlplane/lab.h"
 
@@ -47,7 +46,6 @@ class Changes : public ::testing::Test {
   Changes() {
     add_changes(registry, operations, segment.layout(), config);
     add_trace(registry, operations, segment.layout(), config);
-    add_capture(registry, segment.layout());
   }
   json ask(const std::string& method, const json& parameters = json::object()) {
     const json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}};
@@ -135,21 +133,6 @@ TEST_F(Changes, a_trace_is_read_from_where_it_began) {
   result("trace_stop", {{"reactor", 0}, {"connection", 3}});
   EXPECT_EQ(operations.commands.back().on, 0u);
   EXPECT_NE(error("trace_read", {{"reactor", 99}, {"connection", 3}}), "");
-}
-
-TEST_F(Changes, a_capture_is_requested_of_the_data_plane) {
-  EXPECT_NE(error("capture_start", {{"file", "relative"}}), "");
-  const json started = result("capture_start", {{"file", "/tmp/x.pcapng"}, {"packets", 5}});
-  const auto request = segment.layout().capture_request.read();
-  ASSERT_TRUE(request);
-  EXPECT_EQ(request->id, started["id"]);
-  EXPECT_EQ(request->run, 1u);
-  EXPECT_EQ(request->max_packets, 5u);
-  EXPECT_STREQ(request->path, "/tmp/x.pcapng");
-  result("capture_stop");
-  EXPECT_EQ(segment.layout().capture_request.read()->run, 0u);
-  EXPECT_EQ(segment.layout().capture_request.read()->id, request->id + 1);
-  EXPECT_EQ(result("capture_status")["state"], "none");
 }
 
 }  // namespace

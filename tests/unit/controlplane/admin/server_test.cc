@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The admin socket, and clients that misbehave.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -9,7 +10,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "controlplane/admin/server.h"
 #include "dataplane/base/setup_error.h"
@@ -85,6 +88,60 @@ TEST_F(AdminSocket, malformed_requests_get_an_error_each_and_the_connection_goes
   say(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n");
   EXPECT_NE(line(fd).find("\"result\""), std::string::npos);
   ::close(fd);
+}
+
+/// Sends with so many copies of `passed`.
+void say_with(int fd, const std::string& text, const std::vector<int>& passed) {
+  iovec bytes{const_cast<char*>(text.data()), text.size()};
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int) * 16)] = {};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = room;
+  message.msg_controllen = CMSG_SPACE(sizeof(int) * passed.size());
+  cmsghdr* part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(sizeof(int) * passed.size());
+  std::memcpy(CMSG_DATA(part), passed.data(), sizeof(int) * passed.size());
+  ASSERT_EQ(::sendmsg(fd, &message, MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+}
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+TEST_F(AdminSocket, a_descriptor_goes_with_its_request_and_none_is_left_over) {
+  bool has = false;
+  registry.add_with_descriptor("take", Access::Read,
+                               [&](const nlohmann::json&, const FileDescriptor& passed) {
+                                 has = static_cast<bool>(passed);
+                                 return passed && ::write(passed.get(), "x", 1) == 1;
+                               });
+  const std::string take = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"take\"}\n";
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_NONBLOCK), 0);
+  const int fd = connect();
+  const auto before = open_descriptors();
+  say_with(fd, take, {pipe[1]});
+  EXPECT_NE(line(fd).find("true"), std::string::npos);
+  char got = 0;
+  EXPECT_EQ(::read(pipe[0], &got, 1), 1);
+  say(fd, take);
+  EXPECT_NE(line(fd).find("false"), std::string::npos);
+  EXPECT_FALSE(has) << "it was for the request before";
+  // Too many, for a method that takes none, and for no request at all.
+  const std::string echo = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\"}\n";
+  say_with(fd, echo, std::vector<int>(16, pipe[1]));
+  EXPECT_NE(line(fd).find("result"), std::string::npos);
+  EXPECT_EQ(open_descriptors(), before);
+  for (int i = 0; i < 20; ++i) say_with(fd, "{", {pipe[1]});
+  for (int i = 0; i < 20; ++i) server.poll(1);
+  EXPECT_LE(open_descriptors(), before + 1);
+  ::close(fd);
+  for (int i = 0; i < 5; ++i) server.poll(1);
+  EXPECT_LT(open_descriptors(), before);
+  for (const int end : pipe) ::close(end);
 }
 
 TEST_F(AdminSocket, a_huge_request_is_refused_and_ends_its_connection_only) {

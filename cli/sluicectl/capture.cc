@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/sluicectl/capture.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "cli/sluicectl/output_file.h"
+
+namespace sluice::ctl {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr int kPipeBytes = 1 << 20;
+constexpr int kLookMs = 100;
+/// For the data plane's first and last words, and for a reader of ours after the end.
+constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::milliseconds kStatusInterval{20};
+
+volatile std::sig_atomic_t interrupted = 0;
+
+/// The first signal ends the capture in good order, another one the process.
+void end_at_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // and no SA_RESTART
+  for (const int number : {SIGINT, SIGTERM}) ::sigaction(number, &action, nullptr);
+}
+
+struct Pipe {
+  int ends[2] = {-1, -1};
+  Pipe() {
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+      throw std::runtime_error(std::string("Cannot make a pipe (") + std::strerror(errno) +
+                               "): raise the limit of open files.");
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    ::fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);  // where that is more than allowed, it stays as it is
+  }
+  ~Pipe() {
+    close_writer();
+    ::close(ends[0]);
+  }
+  void close_writer() {
+    if (ends[1] >= 0) ::close(ends[1]);
+    ends[1] = -1;
+  }
+};
+
+json parameters_of(const CaptureOptions& options) {
+  return {{"seconds", options.seconds}, {"packets", options.packets}, {"bytes", options.mib << 20},
+          {"snap", options.snap},       {"peer", options.peer},       {"queue_pair", options.queue_pair}};
+}
+
+/// The final status of the capture, which is published before its pipe is closed.
+json final_status(const Client& client, const json& id) {
+  for (const auto end = SteadyClock::now() + kPatience; SteadyClock::now() < end;
+       std::this_thread::sleep_for(kStatusInterval)) {
+    json status = client.ask("capture_status");
+    if (status.value("id", json()) != id || status["state"] == "running") continue;
+    if (status["state"] == "failed") throw std::runtime_error(status.value("problem", ""));
+    return status;
+  }
+  throw std::runtime_error(
+      "The data plane has closed the capture without a word: either it has ended, or another capture was "
+      "faster "
+      "('sluicectl capture --stop' ends that).");
+}
+
+/// Copies the pipe to the output until the data plane closes it.
+class Copy {
+ public:
+  Copy(const Client& client, int from, OutputFile& to, json id)
+      : client_(client), from_(from), to_(to), id_(std::move(id)) {}
+
+  void run() {
+    while (!at_end_ || written_ < buffer_.size()) {
+      if (interrupted && !stopped_) {
+        stopped_ = true;
+        progress_ = SteadyClock::now();
+        client_.ask("capture_stop", {{"id", id_}});
+      }
+      if (written_ < buffer_.size())
+        pass_on();
+      else
+        receive();
+    }
+  }
+
+ private:
+  void receive() {
+    pollfd readable{from_, POLLIN, 0};
+    ::poll(&readable, 1, kLookMs);
+    buffer_.resize(kPipeBytes);
+    const ssize_t bytes = ::read(from_, buffer_.data(), buffer_.size());
+    buffer_.resize(bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+    written_ = 0;
+    at_end_ = bytes == 0;
+    if (bytes > 0) {
+      begun_ = true;
+      progress_ = SteadyClock::now();
+    }
+    // A capture begins with a header, whether there are packets or not.
+    if (bytes < 0 && (!begun_ || stopped_) && SteadyClock::now() > progress_ + kPatience)
+      throw std::runtime_error("The data plane does not answer: is it running ('sluicectl status')?");
+  }
+
+  void pass_on() {
+    const std::size_t bytes = to_.write(std::span(buffer_).subspan(written_), kLookMs);
+    written_ += bytes;
+    if (bytes > 0) progress_ = SteadyClock::now();
+    if (!no_more_ && writer_gone()) {
+      no_more_ = true;
+      progress_ = SteadyClock::now();
+    }
+    if ((no_more_ || stopped_) && SteadyClock::now() > progress_ + kPatience)
+      throw std::runtime_error("The end of the capture is lost: nobody reads the output.");
+  }
+
+  /// The data plane has closed its end, whether there is something left to read or not.
+  bool writer_gone() const {
+    pollfd end{from_, 0, 0};
+    return ::poll(&end, 1, 0) > 0 && (end.revents & POLLHUP) != 0;
+  }
+
+  const Client& client_;
+  const int from_;
+  OutputFile& to_;
+  const json id_;
+  std::vector<char> buffer_;
+  std::size_t written_ = 0;  ///< of buffer_
+  bool begun_ = false;
+  bool at_end_ = false;
+  bool no_more_ = false;  ///< the data plane has closed its end
+  bool stopped_ = false;
+  SteadyClock::time_point progress_ = SteadyClock::now();
+};
+
+}  // namespace
+
+json capture(const Client& client, const CaptureOptions& options) {
+  if (options.stop) {
+    const json status = client.ask("capture_status");
+    if (status["state"] != "running") throw std::runtime_error("No capture runs.");
+    client.ask("capture_stop", {{"id", status["id"]}});
+    return final_status(client, status["id"]);
+  }
+  if (options.file.empty())
+    throw std::runtime_error("Name a file for the packets, or '-' for standard output.");
+  OutputFile output(options.file);
+  Pipe pipe;
+  json id;
+  try {
+    id = client.ask("capture_start", parameters_of(options), pipe.ends[1])["id"];
+  } catch (...) {
+    output.discard();
+    throw;
+  }
+  pipe.close_writer();
+  end_at_signals();
+  Copy(client, pipe.ends[0], output, id).run();
+  output.close();
+  return final_status(client, id);
+}
+
+}  // namespace sluice::ctl

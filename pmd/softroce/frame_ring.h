@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies of frames on their way from the lane that saw them to the thread that captures them: a single-producer
+// single-consumer ring of fixed slots in the process's memory. A full ring takes no more. Nothing allocates between
+// allocate() and release(), which are the consumer's and need a producer that keeps away.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "dataplane/base/cache_line.h"
+#include "pmd/softroce/capture_filter.h"
+
+namespace sluice::rdma::softroce {
+
+/// Most memory of a ring.
+inline constexpr std::size_t kFrameRingBytes = 8u << 20;
+/// Most frames in a ring; there are fewer where they are long.
+inline constexpr std::uint32_t kCaptureDepth = 4096;
+
+/// The bytes of the frame are behind it in its slot.
+struct CapturedFrame {
+  std::uint64_t tsc = 0;         ///< when it was seen
+  std::uint32_t wire_bytes = 0;  ///< its length
+  std::uint32_t kept_bytes = 0;  ///< how many are here
+  Way way = Way::In;
+
+  std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
+  const std::byte* bytes() const noexcept { return reinterpret_cast<const std::byte*>(this + 1); }
+};
+
+class FrameRing {
+ public:
+  /// Empty, with room for `kept_bytes` of each frame. All pages are resident afterwards. Throws std::bad_alloc.
+  void allocate(std::uint32_t kept_bytes) {
+    const std::size_t slot = sizeof(CapturedFrame) + kept_bytes;
+    slot_bytes_ = (slot + alignof(CapturedFrame) - 1) / alignof(CapturedFrame) * alignof(CapturedFrame);
+    slots_ =
+        std::min(kCaptureDepth, static_cast<std::uint32_t>(std::bit_floor(kFrameRingBytes / slot_bytes_)));
+    memory_ = std::vector<std::byte>(slots_ * slot_bytes_);
+    head_.store(0, std::memory_order_relaxed);
+    tail_.store(0, std::memory_order_relaxed);
+  }
+  void release() { memory_ = {}, slots_ = 0; }
+
+  /// Producer: a slot to fill, which publish() passes on; null while the ring is full.
+  CapturedFrame* claim() noexcept {
+    const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+    if (tail - head_.load(std::memory_order_acquire) >= slots_) return nullptr;
+    return new (slot(tail)) CapturedFrame;
+  }
+  void publish() noexcept {
+    tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+
+  /// Consumer: the oldest frame, which is there until pop(); null while there is none.
+  const CapturedFrame* front() const noexcept {
+    const std::uint32_t head = head_.load(std::memory_order_relaxed);
+    if (slots_ == 0 || tail_.load(std::memory_order_acquire) == head) return nullptr;
+    return std::launder(reinterpret_cast<const CapturedFrame*>(slot(head)));
+  }
+  void pop() noexcept { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+
+ private:
+  std::byte* slot(std::uint32_t index) noexcept {
+    return memory_.data() + (index & (slots_ - 1)) * slot_bytes_;
+  }
+  const std::byte* slot(std::uint32_t index) const noexcept {
+    return memory_.data() + (index & (slots_ - 1)) * slot_bytes_;
+  }
+
+  std::vector<std::byte> memory_;
+  std::size_t slot_bytes_ = 0;
+  std::uint32_t slots_ = 0;
+  // Free-running, compared modulo 2^32.
+  alignas(kCacheLine) std::atomic<std::uint32_t> tail_{0};  ///< written by the producer
+  alignas(kCacheLine) std::atomic<std::uint32_t> head_{0};  ///< written by the consumer
+};
+
+}  // namespace sluice::rdma::softroce

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/admin/capture.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "dataplane/segment/capture_channel.h"
+#include "tests/unit/controlplane/lab.h"
+
+namespace sluice::admin {
+namespace {
+
+using nlohmann::json;
+
+/// The test is the data plane.
+class CaptureMethods : public testing::Test {
+ protected:
+  CaptureMethods() {
+    add_capture(registry_, segment_.layout(), path_);
+    inbox_.emplace(path_);
+    EXPECT_EQ(::pipe2(pipe_, O_CLOEXEC), 0);
+  }
+  ~CaptureMethods() override {
+    for (const int end : pipe_) ::close(end);
+  }
+  json answer(const std::string& method, const json& parameters, int passed = -1) {
+    const FileDescriptor descriptor(passed >= 0 ? ::dup(passed) : -1);
+    return json::parse(registry_.answer(
+        json{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}}.dump(),
+        Access::Change, descriptor));
+  }
+  std::string refusal(const json& parameters, int passed) {
+    const json got = answer("capture_start", parameters, passed);
+    return got.contains("error") ? got["error"]["message"].get<std::string>() : "";
+  }
+
+  const std::string path_ = "/dev/shm/sluice-capture-methods-" + std::to_string(::getpid());
+  lab::TestSegment segment_{"capture"};
+  Registry registry_;
+  std::optional<segment::CaptureInbox> inbox_;
+  int pipe_[2];
+};
+
+TEST_F(CaptureMethods, a_request_goes_to_the_data_plane_with_the_clients_pipe) {
+  const json started = answer("capture_start",
+                              {{"packets", 5},
+                               {"bytes", 4096},
+                               {"seconds", 3},
+                               {"snap", 100},
+                               {"peer", "192.0.2.9"},
+                               {"queue_pair", 77}},
+                              pipe_[1])["result"];
+  auto received = inbox_->receive();
+  ASSERT_TRUE(received);
+  const segment::CaptureRequest& request = received->request;
+  EXPECT_EQ(request.action, segment::CaptureAction::Start);
+  EXPECT_EQ(request.id, started["id"]);
+  EXPECT_EQ(request.max_packets, 5u);
+  EXPECT_EQ(request.max_bytes, 4096u);
+  EXPECT_EQ(request.seconds, 3u);
+  EXPECT_EQ(request.snap_bytes, 100u);
+  EXPECT_EQ(request.peer, PeerAddress::from_ipv4(192, 0, 2, 9));
+  EXPECT_EQ(request.queue_pair, 77u);
+  EXPECT_EQ(::write(received->descriptor.get(), "x", 1), 1);
+  char byte = 0;
+  EXPECT_EQ(::read(pipe_[0], &byte, 1), 1);
+  answer("capture_stop", {{"id", started["id"]}});
+  received = inbox_->receive();
+  ASSERT_TRUE(received);
+  EXPECT_EQ(received->request.action, segment::CaptureAction::Stop);
+  EXPECT_EQ(received->request.id, started["id"]);
+  EXPECT_FALSE(received->descriptor);
+  EXPECT_FALSE(inbox_->receive());
+}
+
+TEST_F(CaptureMethods, what_cannot_be_is_refused_with_a_sentence_and_goes_nowhere) {
+  EXPECT_NE(refusal({}, -1).find("pipe"), std::string::npos);
+  EXPECT_NE(refusal({{"peer", "nonsense"}}, pipe_[1]).find("IP address"), std::string::npos);
+  EXPECT_NE(refusal({{"seconds", "x"}}, pipe_[1]), "");
+  segment::Layout& layout = segment_.layout();
+  segment::start_heartbeat(layout.data_plane, segment::monotonic_ns(), segment::wall_ns());
+  layout.capture_status.write({.id = 3, .state = segment::CaptureState::Running});
+  EXPECT_NE(refusal({}, pipe_[1]).find("runs already"), std::string::npos);
+  EXPECT_FALSE(inbox_->receive());
+  layout.data_plane.pid = 0;  // it has died with its capture
+  EXPECT_EQ(refusal({}, pipe_[1]), "");
+  EXPECT_TRUE(inbox_->receive());
+  inbox_.reset();
+  EXPECT_NE(refusal({}, pipe_[1]).find("is it running"), std::string::npos);
+}
+
+TEST_F(CaptureMethods, the_status_says_why_it_has_ended) {
+  segment::Layout& layout = segment_.layout();
+  EXPECT_EQ(answer("capture_status", json::object())["result"]["state"], "none");
+  segment::CaptureStatus status{
+      .id = 9, .state = segment::CaptureState::Done, .packets = 4, .bytes = 5, .dropped = 6};
+  std::strcpy(status.end, "limit of time");
+  layout.capture_status.write(status);
+  const json done = answer("capture_status", json::object())["result"];
+  EXPECT_EQ(done["state"], "done");
+  EXPECT_EQ(done["end"], "limit of time");
+  EXPECT_EQ(done["packets"], 4);
+  EXPECT_EQ(done["dropped"], 6);
+}
+
+}  // namespace
+}  // namespace sluice::admin

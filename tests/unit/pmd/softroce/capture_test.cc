@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A lane that works while captures begin and end. tests/driver shows what is captured of a port.
+#include "pmd/softroce/capture.h"
+
+#include <gtest/gtest.h>
+#include <rte_mbuf.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace sluice::rdma::softroce {
+namespace {
+
+TEST(Capture, a_lane_may_be_anywhere_when_its_memory_is_given_back) {
+  PortConfig port;
+  port.lanes = 2;
+  Capture capture(port);
+  std::atomic<bool> end{false};
+  std::atomic<std::uint64_t> turns{0};
+  std::vector<std::byte> data(1500, std::byte{7});
+  std::thread lane([&] {
+    rte_mbuf frame{};
+    frame.buf_addr = data.data();
+    frame.data_len = static_cast<std::uint16_t>(data.size());
+    frame.pkt_len = frame.data_len;
+    rte_mbuf* burst[] = {&frame, &frame, &frame, &frame};
+    for (; !end; ++turns) capture.add(1, burst, Way::Out);
+  });
+  std::uint64_t taken = 0;
+  for (int i = 0; i < 20; ++i) {
+    capture.start({}, kMaxSnapBytes);
+    const std::uint64_t from = turns;
+    while (turns < from + 3) std::this_thread::yield();
+    capture.stop();
+    for (const CapturedFrame* frame; (frame = capture.next()) != nullptr; capture.pop(), ++taken)
+      EXPECT_EQ(frame->bytes()[frame->kept_bytes - 1], std::byte{7});
+    capture.release();
+  }
+  end = true;
+  lane.join();
+  EXPECT_GE(taken, 20u);
+}
+
+TEST(FrameRing, a_full_one_takes_no_more_and_goes_on_behind_its_end) {
+  FrameRing ring;
+  ring.allocate(100);
+  std::uint32_t written = 0;
+  std::uint32_t read = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (CapturedFrame* frame; (frame = ring.claim()) != nullptr; ring.publish())
+      frame->wire_bytes = written++;
+    EXPECT_EQ(written - read, kCaptureDepth);
+    for (std::uint32_t i = 0; i < kCaptureDepth / 2 + 1; ++i) {
+      ASSERT_EQ(ring.front()->wire_bytes, read++);
+      ring.pop();
+    }
+  }
+  for (; ring.front() != nullptr; ring.pop()) {
+    ASSERT_EQ(ring.front()->wire_bytes, read++);
+  }
+  EXPECT_EQ(read, written);
+  ring.release();
+  EXPECT_EQ(ring.claim(), nullptr);
+  EXPECT_EQ(ring.front(), nullptr);
+}
+
+}  // namespace
+}  // namespace sluice::rdma::softroce

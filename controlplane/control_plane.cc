@@ -337,6 +337,8 @@ void ControlPlane::check_data_plane(std::uint64_t now_ns) {
 }
 
 ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
+  // Here, since what the caller does between two passes belongs to a turn: a reload, for instance.
+  stalls_.turned(admin_->woke_ns(), segment::monotonic_ns());
   admin_->wait(timeout_ms);
   const auto turn = ownership_->enter();
   if (!turn) return Pass::NotOurs;
@@ -391,6 +393,8 @@ void ControlPlane::publish_statistics() {
   set(ControlCounter::policy_recomputations, credits.recomputations);
   set(ControlCounter::policy_changes, credits.changes);
   layout_.recomputation_ns.store(credits.last_recomputation_ns, std::memory_order_relaxed);
+  layout_.longest_stall_ns.store(stalls_.longest_ns(), std::memory_order_relaxed);
+  layout_.recent_stall_ns.store(stalls_.recent_ns(), std::memory_order_relaxed);
   set(ControlCounter::keeper_reaped, keeper_->statistics().reaped);
   set(ControlCounter::keeper_commands_lost, keeper_->statistics().commands_lost);
 }

@@ -19,6 +19,7 @@
 #include "controlplane/mount/mount_server.h"
 #include "controlplane/policy/credit_keeper.h"
 #include "controlplane/properties/property_exchange.h"
+#include "controlplane/stall_clock.h"
 #include "controlplane/upstreams/address_keeper.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/ownership.h"
@@ -93,6 +94,7 @@ class ControlPlane final : public admin::Operations {
   std::uint32_t data_plane_epoch_ = 0;
   bool data_plane_alive_ = false;
   std::uint64_t checked_ns_ = 0;
+  StallClock stalls_;
   std::uint64_t drained_ns_ = 0;
 };
 

@@ -359,6 +359,8 @@ class SegmentCollector final : public prometheus::Collectable {
       families.add("sluice_lock_table_entries", value_of(layout_.lock_gauges[i]),
                    {std::string(segment::kLockGauges[i])});
     families.add("sluice_credit_recomputation_seconds", value_of(layout_.recomputation_ns) * 1e-9, {});
+    families.add("sluice_control_loop_stall_seconds", value_of(layout_.longest_stall_ns) * 1e-9, {"start"});
+    families.add("sluice_control_loop_stall_seconds", value_of(layout_.recent_stall_ns) * 1e-9, {"recent"});
   }
 
   const segment::Layout& layout_;

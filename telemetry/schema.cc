@@ -211,6 +211,14 @@ std::vector<MetricInfo> control() {
        Type::Gauge,
        {},
        "How long the last recomputation of all grants took"},
+      {"sluice_control_loop_stall_seconds",
+       Type::Gauge,
+       {"over"},
+       "Longest time that the loop of the control plane did not come round, since its start (over=\"start\") "
+       "and in "
+       "the last one to two minutes (over=\"recent\"). More than 20 ms says that something kept it waiting: "
+       "a disk, a "
+       "processor"},
   };
 }
 

@@ -17,6 +17,7 @@
 
 #include "controlplane/admin/json_rpc.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/segment/segment.h"
 
 namespace sluice::admin {
 namespace {
@@ -110,7 +111,12 @@ void Server::wait(int timeout_ms) {
     if (ready && client->unsent.empty()) timeout_ms = 0;
     ready_.push_back({client->fd, static_cast<short>(client->unsent.empty() ? POLLIN : POLLOUT), 0});
   }
-  if (::poll(ready_.data(), ready_.size(), timeout_ms) < 0) ready_.clear();
+  constexpr std::uint64_t kMillisecondNs = 1'000'000;
+  const std::uint64_t due_ns =
+      segment::monotonic_ns() + static_cast<std::uint64_t>(timeout_ms) * kMillisecondNs;
+  const int events = ::poll(ready_.data(), ready_.size(), timeout_ms);
+  woke_ns_ = std::min(segment::monotonic_ns(), due_ns);
+  if (events < 0) ready_.clear();
 }
 
 void Server::serve() {

@@ -53,6 +53,8 @@ class Server {
     wait(timeout_ms);
     serve();
   }
+  /// When the last wait() ended, or should have; monotonic. Zero: there was none.
+  std::uint64_t woke_ns() const { return woke_ns_; }
 
   /// Access of a process with this user and these groups. Public for tests.
   Access access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gids) const;
@@ -87,6 +89,7 @@ class Server {
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<pollfd> ready_;  ///< of wait(): the listener, then the clients
   std::uint64_t polls_ = 0;
+  std::uint64_t woke_ns_ = 0;
 };
 
 }  // namespace sluice::admin

@@ -30,7 +30,7 @@ struct CaptureRequest {
   std::uint64_t max_bytes = 0;    ///< of what is written; zero: no limit
   std::uint32_t seconds = 0;      ///< zero: no limit
   std::uint32_t snap_bytes = 0;   ///< of each packet
-  PeerAddress peer;               ///< all zero: of all peers
+  PeerAddress peer{};             ///< all zero: of all peers
   std::uint32_t queue_pair = 0;   ///< zero: of all
   std::uint32_t unused = 0;
 };

@@ -94,6 +94,8 @@ struct Layout {
   std::array<std::atomic<std::uint64_t>, kControlCounterCount> control_counters;  ///< control plane
   std::array<std::atomic<std::uint64_t>, std::size(kLockGauges)> lock_gauges;     ///< control plane
   std::atomic<std::uint64_t> recomputation_ns;  ///< control plane: duration of the last credit recomputation
+  std::atomic<std::uint64_t> longest_stall_ns;  ///< control plane: of its loop, since its start
+  std::atomic<std::uint64_t> recent_stall_ns;   ///< control plane: of its loop, in the last two minutes
   std::atomic<std::uint32_t> draining;          ///< control plane
   std::atomic<std::uint64_t> kept_channel;      ///< control plane, verbs: segment/kept_channel.h
   SeqLock<CaptureStatus> capture_status;        ///< data plane

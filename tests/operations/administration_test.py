@@ -165,6 +165,16 @@ def the_log_level_changes_for_both_planes():
     planes.ctl("log-level", "info")
 
 
+def a_loop_that_stood_still_is_shown():
+    before = planes.ctl("status")["control_loop_stall_ms"]
+    assert 0 < before["recent"] <= before["since_start"], before
+    planes.control.send_signal(signal.SIGSTOP)
+    time.sleep(1)
+    planes.control.send_signal(signal.SIGCONT)
+    after = planes.wait("the stall", lambda: (s := planes.ctl("status")["control_loop_stall_ms"])["recent"] > 900 and s)
+    assert after["recent"] <= after["since_start"], after
+
+
 def draining_ends_connections_without_an_error_and_refuses_new_ones():
     load = planes.load("--seconds", "3", "--depth", "4", "null")
     planes.wait("a connection", lambda: planes.ctl("connections"))
@@ -325,6 +335,7 @@ def main():
             what_is_in_an_export_comes_back_with_it, a_bad_file_changes_nothing_and_its_defects_are_told,
             a_trace_shows_calls_with_their_states, a_connection_is_closed_and_its_client_comes_back_or_ends,
             credits_properties_and_the_other_views_have_their_say, the_log_level_changes_for_both_planes,
+            a_loop_that_stood_still_is_shown,
             draining_ends_connections_without_an_error_and_refuses_new_ones, exit_codes_tell_scripts_what_happened,
             a_dump_for_a_bug_report_has_every_view_and_no_key,
             bad_clients_of_the_admin_socket_do_not_stop_the_planes, who_is_in_no_group_is_refused_and_who_may_look_cannot_change,

@@ -200,7 +200,6 @@ def an_output_that_fails_is_told_and_ends_the_capture():
     ended()
 
 
-@under_load
 def the_data_plane_ends_in_time_during_a_capture_and_says_so():
     # A client that is stopped reads nothing; the data plane's end waits for nobody.
     other = Planes(CONTROL, DATA, CTL, BENCH)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/views/status.h"
 
+#include <atomic>
 #include <cstdint>
 
 #include "controlplane/admin/views/age.h"
@@ -23,6 +24,10 @@ json heartbeat(const segment::Heartbeat& beat, bool alive) {
     result["uptime_s"] = alive ? seconds_since(beat.started_ns.load()) : 0.0;
   }
   return result;
+}
+
+double milliseconds(const std::atomic<std::uint64_t>& ns) {
+  return static_cast<double>(ns.load(std::memory_order_relaxed)) * 1e-6;
 }
 
 /// Where clients find the service: netid and universal address of each of ours, as rpcbind gives them (RFC 8166,
@@ -54,7 +59,10 @@ nlohmann::json status(const segment::Layout& layout, const config::Config& confi
           {"port", config.block.port},
           {"services", services(config.block)},
           {"connection_requests", requests},
-          {"reaped", state.reaped}};
+          {"reaped", state.reaped},
+          {"control_loop_stall_ms",
+           {{"since_start", milliseconds(layout.longest_stall_ns)},
+            {"recent", milliseconds(layout.recent_stall_ns)}}}};
 }
 
 nlohmann::json drain_status(const segment::Layout& layout, const segment::ConfigBlock& config,

@@ -79,19 +79,19 @@ TEST_F(CaptureMethods, a_request_goes_to_the_data_plane_with_the_clients_pipe) {
 }
 
 TEST_F(CaptureMethods, what_cannot_be_is_refused_with_a_sentence_and_goes_nowhere) {
-  EXPECT_NE(refusal({}, -1).find("pipe"), std::string::npos);
+  EXPECT_NE(refusal(json::object(), -1).find("pipe"), std::string::npos);
   EXPECT_NE(refusal({{"peer", "nonsense"}}, pipe_[1]).find("IP address"), std::string::npos);
   EXPECT_NE(refusal({{"seconds", "x"}}, pipe_[1]), "");
   segment::Layout& layout = segment_.layout();
   segment::start_heartbeat(layout.data_plane, segment::monotonic_ns(), segment::wall_ns());
   layout.capture_status.write({.id = 3, .state = segment::CaptureState::Running});
-  EXPECT_NE(refusal({}, pipe_[1]).find("runs already"), std::string::npos);
+  EXPECT_NE(refusal(json::object(), pipe_[1]).find("runs already"), std::string::npos);
   EXPECT_FALSE(inbox_->receive());
   layout.data_plane.pid = 0;  // it has died with its capture
-  EXPECT_EQ(refusal({}, pipe_[1]), "");
+  EXPECT_EQ(refusal(json::object(), pipe_[1]), "");
   EXPECT_TRUE(inbox_->receive());
   inbox_.reset();
-  EXPECT_NE(refusal({}, pipe_[1]).find("is it running"), std::string::npos);
+  EXPECT_NE(refusal(json::object(), pipe_[1]).find("is it running"), std::string::npos);
 }
 
 TEST_F(CaptureMethods, the_status_says_why_it_has_ended) {

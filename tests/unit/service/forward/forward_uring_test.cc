@@ -28,6 +28,7 @@ Bytes plain(const Bytes& arguments) {
 
 TEST_P(ForwardUring, those_in_use_are_shown) {
   ForwardLab lab(options());
+  lab.area->uring_features = ~0u;
   ASSERT_TRUE(lab.until([&] {
     lab.pass(forward::kCreditIntervalNs);
     return lab.area->uring_features.load() == (GetParam().bits() & tcp::uring_features_of_kernel().bits());
@@ -58,9 +59,8 @@ TEST_P(ForwardUring, long_calls_arrive_whole) {
   EXPECT_TRUE(conformance::has_pattern(std::span(seen).subspan(write.call.size(), write.data.size()), 6));
 }
 
-// What the kernel still has of the connection that is lost is not taken for the next one's.
-TEST_P(ForwardUring, a_connection_that_is_lost_in_a_reply_is_made_again_once) {
-  ForwardLab lab(options());
+/// Calls whose first connection says `half(reply)`, is perhaps closed by the upstream, and is made again once.
+void lose_connections(ForwardLab& lab, const std::function<Bytes(const Bytes& reply)>& half, bool closes) {
   LabClient& client = lab.add_client();
   for (std::uint32_t round = 1; round <= 5; ++round) {
     lab.upstream.answer = nullptr;
@@ -68,12 +68,10 @@ TEST_P(ForwardUring, a_connection_that_is_lost_in_a_reply_is_made_again_once) {
     const std::size_t index = client.submit({.payload = plain({}), .max_reply_bytes = 1u << 20});
     ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
     const std::size_t connection = lab.upstream.calls[0].connection;
-    // Half of a reply, and nothing more.
     const Bytes reply = success(lab.upstream.calls[0].xid(), pattern(round * 15'000, round));
-    const Bytes whole = record(reply);
-    lab.upstream.send(connection, std::span(whole).first(whole.size() / 2));
+    lab.upstream.send(connection, half(reply));
     lab.upstream.poll();
-    lab.upstream.close(connection);
+    if (closes) lab.upstream.close(connection);
     lab.upstream.answer = [&](const auto& call) {
       Bytes again = reply;
       xdr::store_u32(again.data(), call.xid());
@@ -83,12 +81,37 @@ TEST_P(ForwardUring, a_connection_that_is_lost_in_a_reply_is_made_again_once) {
       lab.pass(forward::kFirstRetryNs / 10);
       return client.finished[index].has_value();
     }));
-    EXPECT_EQ(client.finished[index]->status, CallStatus::Ok);
+    ASSERT_EQ(client.finished[index]->status, CallStatus::Ok);
     EXPECT_EQ(Bytes(client.finished[index]->message.begin() + 4, client.finished[index]->message.end()),
               Bytes(reply.begin() + 4, reply.end()));
     EXPECT_EQ(lab.count(Counter::disconnects), round);
     EXPECT_EQ(lab.upstream.connections(), round + 1);
   }
+}
+
+// What the kernel still has of the connection that is lost is not taken for the next one's.
+TEST_P(ForwardUring, a_connection_that_is_lost_in_a_reply_is_made_again_once) {
+  ForwardLab lab(options());
+  lose_connections(
+      lab,
+      [](const Bytes& reply) {
+        const Bytes whole = record(reply);
+        return Bytes(whole.begin(), whole.begin() + std::ssize(whole) / 2);
+      },
+      true);
+}
+
+// More bytes come after it was given up than have been received.
+TEST_P(ForwardUring, a_connection_that_says_nonsense_is_made_again_once) {
+  ForwardLab lab(options());
+  lose_connections(
+      lab,
+      [](const Bytes& reply) {
+        Bytes nonsense = words({0x7fffffff});
+        append(nonsense, reply);
+        return nonsense;
+      },
+      false);
 }
 
 }  // namespace

@@ -14,6 +14,8 @@
 namespace sluice::tcp {
 namespace {
 
+constexpr int kMostPolls = 20'000;
+
 using Place = std::array<std::byte, 32>;
 
 /// A connection that receives, and its peer; as others come later.
@@ -52,11 +54,11 @@ struct Receiving : testing::TestWithParam<UringFeatures> {
     for (int i = 0; i < 100; ++i) poll();
   }
   bool gets(std::size_t count) {
-    for (int i = 0; i < 1'000'000 && results.size() < count; ++i) poll();
+    for (int i = 0; i < kMostPolls && results.size() < count; ++i) poll();
     return results.size() == count;
   }
   bool ends() {
-    for (int i = 0; i < 1'000'000 && receiver.busy(); ++i) poll();
+    for (int i = 0; i < kMostPolls && receiver.busy(); ++i) poll();
     return !receiver.busy();
   }
   static bool is_filled(std::span<const std::byte> place, std::byte with) {

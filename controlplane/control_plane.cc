@@ -117,6 +117,7 @@ void ControlPlane::make_servers() {
 void ControlPlane::take_over() {
   ownership_->take();
   const auto turn = ownership_->enter();
+  if (!turn) throw SetupError("Another control plane has taken over segment '" + config_.segment + "'.");
   publish(config_);  // what the predecessor has published until now counts
   credits_->reconfigure(config_.credit_settings());
   keeper_->rebuild();

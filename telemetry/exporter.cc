@@ -370,7 +370,9 @@ class SegmentCollector final : public prometheus::Collectable {
 void call(const std::string& address, int port) {
   std::string host = address.substr(0, address.rfind(':'));
   if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
-  const addrinfo hints{.ai_flags = AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
   const int caller = ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

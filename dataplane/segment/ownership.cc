@@ -64,8 +64,8 @@ struct ForeignHead {
   }
   template <typename T>
   static void get(int fd, T& value, std::size_t at) {
-    T read{};
-    if (::pread(fd, &read, sizeof read, static_cast<off_t>(at)) == sizeof read) value = read;
+    T got{};
+    if (::pread(fd, &got, sizeof got, static_cast<off_t>(at)) == sizeof got) value = got;
   }
   static void read(int fd, Plane& plane, std::size_t at) {
     get(fd, plane.pid, at + offsetof(Heartbeat, pid));

@@ -16,6 +16,7 @@
 // Main thread at setup; enter() is for any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>

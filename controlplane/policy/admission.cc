@@ -28,12 +28,13 @@ Verdict Admission::judge(const PeerAddress& client, std::uint32_t max_of_client,
 Verdict Admission::decide(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns) {
   if (draining_) return Verdict::Draining;
   // The client's own rate first: a request that this refuses takes nothing from the rate of all clients.
-  if (clients_.size() >= total_ + kMaxRemembered) forget_quiet(now_ns);
+  if (quiet_.size() >= kMaxRemembered) forget_quiet(now_ns);
   Client* known = nullptr;
   if (const auto at = clients_.find(client.bytes); at != clients_.end())
     known = &at->second;
-  else if (clients_.size() < total_ + kMaxRemembered)
-    known = &clients_[client.bytes];
+  else if (quiet_.size() < kMaxRemembered)
+    known = &entry_of(client.bytes);
+  if (known != nullptr && known->connections == 0) quiet_.splice(quiet_.end(), quiet_, known->quiet);
   if (known != nullptr && !known->requests.take(limits_.max_requests_per_second_per_client, now_ns))
     return Verdict::TooFastOfClient;
   if (!requests_.take(limits_.max_requests_per_second, now_ns)) return Verdict::TooFast;
@@ -42,21 +43,43 @@ Verdict Admission::decide(const PeerAddress& client, std::uint32_t max_of_client
   return Verdict::Admit;
 }
 
+Admission::Client& Admission::entry_of(const Key& key) {
+  const auto [at, is_new] = clients_.try_emplace(key);
+  if (is_new) at->second.quiet = quiet_.insert(quiet_.end(), key);
+  return at->second;
+}
+
+/// The first in the order is the first whose requests count no longer: nobody behind one that still counts is
+/// looked at.
 void Admission::forget_quiet(std::uint64_t now_ns) {
-  std::erase_if(clients_, [&](const auto& entry) {
-    return entry.second.connections == 0 && entry.second.requests.full(now_ns);
-  });
+  for (std::size_t i = 0; i < kForgottenAtATime && !quiet_.empty(); ++i) {
+    ++looked_at_;
+    const auto at = clients_.find(quiet_.front());
+    if (!at->second.requests.full(now_ns)) return;
+    clients_.erase(at);
+    quiet_.pop_front();
+  }
+}
+
+void Admission::connected(const PeerAddress& client) {
+  Client& entry = entry_of(client.bytes);
+  if (entry.connections++ == 0) quiet_.erase(entry.quiet);
+  ++total_;
 }
 
 void Admission::disconnected(const PeerAddress& client) {
   const auto at = clients_.find(client.bytes);
   if (at == clients_.end() || at->second.connections == 0) return;
   --total_;
-  --at->second.connections;
+  if (--at->second.connections == 0) at->second.quiet = quiet_.insert(quiet_.end(), client.bytes);
 }
 
 void Admission::forget_all() {
-  for (auto& [address, client] : clients_) client.connections = 0;
+  for (auto& [address, client] : clients_) {
+    if (client.connections == 0) continue;
+    client.connections = 0;
+    client.quiet = quiet_.insert(quiet_.end(), address);
+  }
   total_ = 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <list>
 #include <map>
 
 #include "dataplane/base/net_address.h"
@@ -63,28 +64,37 @@ class Admission {
   /// Decides on a request. An admitted one counts as a connection from here on. `max_of_client` is the limit
   /// of the client's class; `now_ns` is monotonic.
   Verdict judge(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
-  void connected(const PeerAddress& client) { ++clients_[client.bytes].connections, ++total_; }
+  void connected(const PeerAddress& client);
   void disconnected(const PeerAddress& client);
   void forget_all();
   std::uint32_t connections() const { return total_; }
   /// Clients with an entry: those with connections, and those whose recent requests count for their rate.
   std::size_t remembered() const { return clients_.size(); }
+  /// Entries that were looked at to make room for others, since the start.
+  std::uint64_t looked_at() const { return looked_at_; }
   /// Requests with this verdict since the start.
   std::uint64_t count(Verdict verdict) const { return counts_[static_cast<std::size_t>(verdict)]; }
 
  private:
   /// Clients without connections that keep an entry, for the rate of their requests.
   static constexpr std::size_t kMaxRemembered = 4096;
+  /// Of these, looked at for one request.
+  static constexpr std::size_t kForgottenAtATime = 4;
+  using Key = std::array<std::uint8_t, 16>;
   struct Client {
     std::uint32_t connections = 0;
     TokenBucket requests;
+    std::list<Key>::iterator quiet;  ///< its place there; while it has no connection
   };
+  Client& entry_of(const Key& key);
   Verdict decide(const PeerAddress& client, std::uint32_t max_of_client, std::uint64_t now_ns);
   void forget_quiet(std::uint64_t now_ns);
 
   AdmissionLimits limits_;
   bool draining_ = false;
-  std::map<std::array<std::uint8_t, 16>, Client> clients_;
+  std::map<Key, Client> clients_;
+  std::list<Key> quiet_;  ///< clients without connections, in the order of their last requests
+  std::uint64_t looked_at_ = 0;
   std::uint32_t total_ = 0;
   TokenBucket requests_;
   std::array<std::uint64_t, std::size(kVerdicts)> counts_{};

@@ -6,7 +6,8 @@
 namespace sluice::policy {
 namespace {
 
-/// Grants up to this are set exactly. Above, a difference of a few percent is not worth a command.
+/// Grants up to this are set exactly. Above, one credit more is not worth a command; one less is, since it is
+/// another's.
 constexpr std::uint32_t kFineGrants = 8;
 /// Recomputations after which the credits that rounding leaves over go to other connections.
 constexpr std::uint32_t kRecomputationsPerTurn = 4;
@@ -15,7 +16,7 @@ constexpr std::uint32_t kRecomputationsPerTurn = 4;
 
 CreditPolicy::CreditPolicy(const CreditLimits& limits, std::uint32_t max_connections)
     : limits_(limits), members_(max_connections) {
-  for (auto* room : {&numbers_, &wanted_}) room->reserve(max_connections);
+  for (auto* room : {&numbers_, &wanted_, &most_}) room->reserve(max_connections);
   claims_.reserve(max_connections);
   changes_.reserve(max_connections);
 }
@@ -26,15 +27,19 @@ const ClassLimits& CreditPolicy::class_of(std::uint32_t client_class) const {
 
 std::uint32_t CreditPolicy::first_grant(std::uint32_t client_class) const {
   const ClassLimits& limits = class_of(client_class);
-  const double fair = std::min<double>(shares_.level * limits.weight, limits.max_credits);
+  const double fair = std::min<double>(level_ * limits.weight, limits.max_credits);
   constexpr double kRounding = 1e-6;  // of fair_shares()
-  return std::max(static_cast<std::uint32_t>(fair + kRounding), limits.min_credits);
+  const auto spare = static_cast<std::uint32_t>(std::min<std::uint64_t>(spare_, limits.max_credits));
+  return std::max({static_cast<std::uint32_t>(fair + kRounding), spare, limits.min_credits});
 }
 
 void CreditPolicy::joined(std::uint32_t connection, std::uint32_t client_class, std::uint32_t granted,
                           std::uint64_t now_ns) {
   Member& member = members_[connection];
-  if (!member.present) ++present_;
+  if (!member.present) {
+    ++present_;
+    spare_ -= std::min<std::uint64_t>(spare_, granted);
+  }
   member = {.present = true,
             .client_class = client_class,
             .granted = granted,
@@ -58,7 +63,8 @@ void CreditPolicy::observed(std::uint32_t connection, std::uint64_t calls, std::
   // A connection that uses its whole grant may want any number. One that does not keeps half as much again as it
   // used, and its demand decays to that slowly.
   const std::uint32_t used = peak_busy >= member.granted ? most : peak_busy + peak_busy / 2 + 1;
-  member.demand = std::min(std::max(used, member.demand - member.demand / 4), most);
+  const std::uint32_t decayed = member.demand - std::max(member.demand / 4, 1u);
+  member.demand = std::min(std::max(used, decayed), most);
 }
 
 bool CreditPolicy::idle(std::uint32_t connection, std::uint64_t now_ns) const {
@@ -68,34 +74,52 @@ bool CreditPolicy::idle(std::uint32_t connection, std::uint64_t now_ns) const {
 std::span<const GrantChange> CreditPolicy::recompute(std::uint64_t now_ns) {
   numbers_.clear();
   claims_.clear();
+  most_.clear();
   changes_.clear();
-  std::uint64_t most_of_all = 0;
   for (std::uint32_t number = 0; number < members_.size(); ++number) {
     const Member& member = members_[number];
     if (!member.present) continue;
     const ClassLimits& limits = class_of(member.client_class);
-    const std::uint32_t most = idle(number, now_ns) ? limits.min_credits : limits.max_credits;
+    const std::uint32_t needed = idle(number, now_ns) ? limits.min_credits : member.demand;
     numbers_.push_back(number);
-    claims_.push_back({.weight = limits.weight, .least = limits.min_credits, .most = most});
-    most_of_all += most;
+    most_.push_back(limits.max_credits);
+    claims_.push_back({.weight = limits.weight,
+                       .least = limits.min_credits,
+                       .most = std::clamp(needed, limits.min_credits, limits.max_credits)});
   }
-  // Demand matters only when the slots do not suffice for the maximum of every connection.
-  if (most_of_all > limits_.slots)
-    for (std::size_t i = 0; i < numbers_.size(); ++i)
-      claims_[i].most = std::clamp(members_[numbers_[i]].demand, claims_[i].least, claims_[i].most);
   wanted_.resize(claims_.size());
   if (++recomputed_ % kRecomputationsPerTurn == 0) first_ += 1 + claims_.size() / 3;
-  shares_ = fair_shares(claims_, limits_.slots, claims_.empty() ? 0 : first_ % claims_.size(), wanted_);
+  const std::size_t first = claims_.empty() ? 0 : first_ % claims_.size();
+  const FairShares needed = fair_shares(claims_, limits_.slots, first, wanted_);
+  level_ = needed.level;
+  spare_ = limits_.slots - std::min(limits_.slots, needed.total);
+  total_ = spare_ > 0 ? divide_rest(needed.total, first) : needed.total;
   for (std::size_t i = 0; i < numbers_.size(); ++i) {
     Member& member = members_[numbers_[i]];
-    const std::uint32_t difference =
-        std::max(wanted_[i], member.granted) - std::min(wanted_[i], member.granted);
-    if (difference == 0 || (difference == 1 && wanted_[i] >= kFineGrants && wanted_[i] < claims_[i].most))
-      continue;
+    const bool one_more =
+        wanted_[i] == member.granted + 1 && wanted_[i] > kFineGrants && wanted_[i] < most_[i];
+    if (wanted_[i] == member.granted || one_more) continue;
     member.granted = wanted_[i];
     changes_.push_back({numbers_[i], wanted_[i]});
   }
   return changes_;
+}
+
+/// Each has what it needs, `needed` in all, and there are slots left. A connection that has more keeps it if that
+/// is possible for all; else those that have most above their need give it back. What nobody has is divided.
+/// Returns the sum.
+std::uint64_t CreditPolicy::divide_rest(std::uint64_t needed, std::size_t first) {
+  const auto kept_of = [&](std::size_t i) {
+    return std::clamp(members_[numbers_[i]].granted, wanted_[i], most_[i]);
+  };
+  std::uint64_t kept = needed;
+  for (std::size_t i = 0; i < claims_.size(); ++i) kept += kept_of(i) - wanted_[i];
+  const bool all_keep = kept <= limits_.slots;
+  for (std::size_t i = 0; i < claims_.size(); ++i) {
+    claims_[i].least = all_keep ? kept_of(i) : wanted_[i];
+    claims_[i].most = all_keep ? most_[i] : kept_of(i);
+  }
+  return fair_shares(claims_, limits_.slots, first, wanted_).total;
 }
 
 }  // namespace sluice::policy

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Credits of each connection of one reactor: weighted max-min fair shares of the reactor's call slots. What a
-// connection does not use is divided among the others; an idle one keeps its class's minimum.
+// Credits of each connection of one reactor: weighted max-min fair shares of the reactor's call slots, up to
+// what each has shown that it can use. What is then left over is divided as well, up to each class's maximum:
+// no slot is unused while somebody could have it. A connection keeps what it has until another needs it, so that
+// grants do not follow every change of what is left over.
 //
 // A grant that shrinks takes effect with the next reply; calls that are in flight were granted and are served
 // (RFC 8166, section 3.3.1; V1-048). Every connection has Receives and slots for its class's maximum, so the
@@ -49,7 +51,7 @@ class CreditPolicy {
               std::uint64_t now_ns);
   void left(std::uint32_t connection);
   /// Use of a connection since the last call: `calls` is the total so far,
-  /// `peak_busy` the most calls at a time.
+  /// `peak_busy` the most calls at a time since then.
   void observed(std::uint32_t connection, std::uint64_t calls, std::uint32_t peak_busy, std::uint64_t now_ns);
   /// The grants that should change; valid until the next call.
   std::span<const GrantChange> recompute(std::uint64_t now_ns);
@@ -57,7 +59,7 @@ class CreditPolicy {
   std::uint32_t granted(std::uint32_t connection) const { return members_[connection].granted; }
   bool idle(std::uint32_t connection, std::uint64_t now_ns) const;
   std::uint32_t connections() const { return present_; }
-  std::uint64_t total() const { return shares_.total; }
+  std::uint64_t total() const { return total_; }
 
  private:
   struct Member {
@@ -69,17 +71,21 @@ class CreditPolicy {
     std::uint64_t active_ns = 0;
   };
   const ClassLimits& class_of(std::uint32_t client_class) const;
+  std::uint64_t divide_rest(std::uint64_t needed, std::size_t first);
 
   CreditLimits limits_;
   std::vector<Member> members_;
   std::uint32_t present_ = 0;
-  FairShares shares_{.level = std::numeric_limits<double>::infinity(), .total = 0};
+  double level_ = std::numeric_limits<double>::infinity();  ///< of the shares that are needed
+  std::uint64_t spare_ = 0;                                 ///< slots that nobody needs
+  std::uint64_t total_ = 0;
   std::size_t first_ = 0;
   std::uint32_t recomputed_ = 0;
   // Scratch memory of recompute().
   std::vector<std::uint32_t> numbers_;
   std::vector<Claim> claims_;
   std::vector<std::uint32_t> wanted_;
+  std::vector<std::uint32_t> most_;
   std::vector<GrantChange> changes_;
 };
 

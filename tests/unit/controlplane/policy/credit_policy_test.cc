@@ -25,7 +25,7 @@ double jain(const std::vector<double>& values) {
 /// what is outstanding. A client learns of a new grant with its next reply.
 class Simulation {
  public:
-  enum class Behaviour { Greedy, Modest, Bursty, Silent };
+  enum class Behaviour { Greedy, Modest, Bursty, Silent, Varying };
 
   explicit Simulation(const CreditLimits& limits, std::uint32_t connections)
       : policy(limits, connections), clients_(connections) {}
@@ -96,7 +96,7 @@ class Simulation {
     std::uint64_t calls = 0;
     double served = 0;
   };
-  std::uint32_t wants(const Client& client) const {
+  std::uint32_t wants(const Client& client) {
     switch (client.behaviour) {
       case Behaviour::Greedy:
         return client.known_grant;
@@ -106,6 +106,8 @@ class Simulation {
         return steps_ / 10 % 2 == 0 ? client.known_grant : 0;
       case Behaviour::Silent:
         return 0;
+      case Behaviour::Varying:
+        return std::min<std::uint32_t>(client.known_grant, random_() % 7);
     }
     return 0;
   }
@@ -113,6 +115,7 @@ class Simulation {
   std::vector<Client> clients_;
   std::uint64_t now_ns_ = 1'000'000'000'000;
   std::uint64_t steps_ = 0;
+  std::mt19937 random_{5};
 };
 
 using Behaviour = Simulation::Behaviour;
@@ -202,15 +205,117 @@ TEST(CreditPolicy, where_there_is_enough_nobody_is_cut) {
     policy.observed(i, 1, 1, kStepNs);
   }
   EXPECT_TRUE(policy.recompute(kStepNs).empty());
-  // An idle connection gives up its credits and gets them back with its next call.
+  EXPECT_TRUE(policy.recompute(20 * kStepNs).empty()) << "nobody else wants what idle ones have";
+  for (std::uint32_t i = 0; i < 10; ++i) EXPECT_EQ(policy.granted(i), 64u);
+}
+
+TEST(CreditPolicy, one_that_is_alone_keeps_its_credits_over_a_pause) {
+  CreditPolicy policy({.slots = 64, .idle_ns = 5 * kStepNs, .classes = {{1, 1, 64}}}, 4);
+  policy.joined(0, 0, 64, kStepNs);
+  for (std::uint64_t step = 1; step < 100; ++step) {
+    policy.observed(0, 1, 0, step * kStepNs);
+    EXPECT_TRUE(policy.recompute(step * kStepNs).empty()) << step;
+  }
+}
+
+/// 15 keep four calls outstanding; the last sends as many as it may, every few milliseconds.
+TEST(CreditPolicy, what_nobody_needs_is_divided_among_all) {
+  CreditPolicy policy({.slots = 256, .idle_ns = 60 * kStepNs, .classes = {{1, 1, 64}}}, 16);
+  for (std::uint32_t i = 0; i < 16; ++i) policy.joined(i, 0, 16, 1);
+  for (std::uint64_t step = 1; step <= 200; ++step) {
+    for (std::uint32_t i = 0; i < 15; ++i) policy.observed(i, step * 100, 4, step * kStepNs);
+    policy.observed(15, step * 100, policy.granted(15), step * kStepNs);
+    policy.recompute(step * kStepNs);
+    if (step < 20) continue;
+    EXPECT_EQ(policy.granted(15), 64u);
+    EXPECT_EQ(policy.total(), 256u) << "none is unused";
+    for (std::uint32_t i = 0; i < 15; ++i) EXPECT_GE(policy.granted(i), 7u);
+  }
+}
+
+TEST(CreditPolicy, what_a_burst_has_brought_is_kept_until_another_needs_it) {
+  CreditPolicy policy({.slots = 96, .idle_ns = 1000 * kStepNs, .classes = {{1, 1, 64}}}, 4);
+  for (std::uint32_t i = 0; i < 4; ++i) policy.joined(i, 0, 24, 1);
+  std::uint64_t step = 1;
+  const auto run = [&](std::uint32_t of_first, std::uint32_t of_second) {
+    std::size_t changes = 0;
+    for (int i = 0; i < 30; ++i, ++step) {
+      for (std::uint32_t number : {2u, 3u}) policy.observed(number, step, 1, step * kStepNs);
+      policy.observed(0, step, std::min(of_first, policy.granted(0)), step * kStepNs);
+      policy.observed(1, step, std::min(of_second, policy.granted(1)), step * kStepNs);
+      changes += policy.recompute(step * kStepNs).size();
+    }
+    return changes;
+  };
+  run(64, 1);
+  EXPECT_EQ(policy.granted(0), 64u);
+  EXPECT_EQ(run(1, 1), 0u) << "nobody else wants them";
+  EXPECT_EQ(policy.granted(0), 64u);
+  run(1, 64);
+  EXPECT_EQ(policy.granted(1), 64u);
+  EXPECT_EQ(policy.total(), 96u);
+}
+
+TEST(CreditPolicy, what_one_leaves_behind_goes_to_the_others) {
+  CreditPolicy policy({.slots = 96, .idle_ns = 1000 * kStepNs, .classes = {{1, 1, 64}}}, 4);
+  for (std::uint32_t i = 0; i < 4; ++i) policy.joined(i, 0, 24, 1);
+  for (std::uint32_t i = 0; i < 4; ++i) policy.observed(i, 1, 1, 2);
+  policy.recompute(2);
+  EXPECT_EQ(policy.total(), 96u);
+  policy.left(3);
+  policy.recompute(3);
+  EXPECT_EQ(policy.total(), 96u);
+  for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(policy.granted(i), 32u);
+}
+
+TEST(CreditPolicy, a_small_demand_decays_to_nothing) {
+  CreditPolicy policy({.slots = 8, .idle_ns = 1000 * kStepNs, .classes = {{1, 1, 64}}}, 2);
+  for (std::uint32_t i : {0u, 1u}) policy.joined(i, 0, 4, 1);
+  for (std::uint64_t step = 1; step < 40; ++step) {
+    policy.observed(0, step, 0, step * kStepNs);  // a call now and then, which no look has seen
+    policy.observed(1, step * 100, policy.granted(1), step * kStepNs);
+    policy.recompute(step * kStepNs);
+  }
+  EXPECT_EQ(policy.granted(0), 1u);
+  EXPECT_EQ(policy.granted(1), 7u);
+}
+
+TEST(CreditPolicy, a_new_connection_starts_with_what_nobody_needs) {
+  CreditPolicy policy({.slots = 100, .idle_ns = 1000 * kStepNs, .classes = {{1, 1, 64}}}, 4);
+  policy.joined(0, 0, 64, 1);
+  for (std::uint64_t step = 1; step < 40; ++step) {
+    policy.observed(0, step, 2, step * kStepNs);
+    policy.recompute(step * kStepNs);
+  }
+  EXPECT_EQ(policy.first_grant(0), 64u);
+  policy.joined(1, 0, 64, 40 * kStepNs);
+  EXPECT_EQ(policy.first_grant(0), 32u) << "100 less 4 that the first needs, and 64";
+}
+
+TEST(CreditSimulation, changing_use_below_the_budget_changes_no_grants) {
+  constexpr std::uint32_t kConnections = 1000;
+  Simulation simulation({.slots = 20000, .idle_ns = 5 * kStepNs, .classes = {{1, 1, 64}}}, kConnections);
+  for (std::uint32_t i = 0; i < kConnections; ++i)
+    simulation.join(i, i % 10 == 0 ? Behaviour::Greedy : Behaviour::Varying);
+  for (int i = 0; i < 100; ++i) simulation.step(100000);
+  EXPECT_EQ(simulation.granted(0), 64u);
+  EXPECT_EQ(simulation.policy.total(), 20000u);
+  simulation.changes = 0;
+  for (int i = 0; i < 200; ++i) simulation.step(100000);
+  EXPECT_EQ(simulation.changes, 0u);
+}
+
+TEST(CreditPolicy, an_idle_one_gives_up_what_another_needs_and_gets_it_back) {
+  CreditPolicy policy({.slots = 640, .idle_ns = 5 * kStepNs, .classes = {{1, 1, 64}}}, 11);
+  for (std::uint32_t i = 0; i < 11; ++i) policy.joined(i, 0, 64, kStepNs);
+  for (std::uint32_t i = 0; i < 10; ++i) policy.observed(i, 100, 64, 20 * kStepNs);
   const auto idle = policy.recompute(20 * kStepNs);
-  EXPECT_EQ(idle.size(), 10u);
-  EXPECT_EQ(policy.granted(3), 1u);
-  policy.observed(3, 2, 1, 21 * kStepNs);
-  const auto again = policy.recompute(21 * kStepNs);
-  ASSERT_EQ(again.size(), 1u);
-  EXPECT_EQ(again[0].connection, 3u);
-  EXPECT_EQ(again[0].credits, 64u);
+  EXPECT_EQ(idle.size(), 2u) << "the idle one, and the one that gives the credit that it keeps";
+  EXPECT_EQ(policy.granted(10), 1u);
+  EXPECT_EQ(policy.total(), 640u);
+  policy.observed(10, 2, 1, 21 * kStepNs);
+  policy.recompute(21 * kStepNs);
+  EXPECT_EQ(policy.granted(10), 58u) << "640 for eleven";
 }
 
 }  // namespace

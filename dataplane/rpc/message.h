@@ -113,6 +113,11 @@ ReplyDecodeResult decode_reply(xdr::Reader& reader) noexcept;
 
 /// Accepted reply with any accept_stat but ProgMismatch; after Success, the caller appends the results.
 void encode_accepted(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier, AcceptStat stat) noexcept;
+/// The same of Success with an empty verifier, into kMinReplyBytes.
+inline void encode_success(std::byte* to, Xid xid) noexcept {
+  xdr::store_words(to, xid, MessageType::Reply, ReplyStat::Accepted, AuthFlavor::None, 0,
+                   AcceptStat::Success);
+}
 void encode_prog_mismatch(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier,
                           VersionRange supported) noexcept;
 void encode_rpc_mismatch(xdr::Writer& writer, Xid xid) noexcept;

@@ -46,6 +46,23 @@ inline void store_u64(std::byte* to, std::uint64_t value) noexcept {
   store_u32(to + kUnit, static_cast<std::uint32_t>(value));
 }
 
+/// A unit as it is encoded, to be compared with encoded(). The caller guarantees four readable bytes.
+inline std::uint32_t load_encoded(const std::byte* from) noexcept {
+  std::uint32_t raw;
+  std::memcpy(&raw, from, sizeof raw);
+  return raw;
+}
+constexpr std::uint32_t encoded(std::uint32_t value) noexcept {
+  if constexpr (std::endian::native == std::endian::little) return __builtin_bswap32(value);
+  return value;
+}
+
+/// Several units, one behind the other. The caller guarantees the room.
+template <typename... Words>
+inline void store_words(std::byte* to, Words... values) noexcept {
+  ((store_u32(to, static_cast<std::uint32_t>(values)), to += kUnit), ...);
+}
+
 class Reader {
  public:
   Reader() = default;
@@ -148,9 +165,9 @@ class Writer {
   template <typename... Words>
   void words(Words... values) noexcept {
     if (remaining() < sizeof...(values) * kUnit) return fail();
-    std::byte* at = at_;  // a store of bytes may change any member
-    ((store_u32(at, static_cast<std::uint32_t>(values)), at += kUnit), ...);
-    at_ = at;
+    std::byte* const at = at_;  // a store of bytes may change any member
+    store_words(at, values...);
+    at_ = at + sizeof...(values) * kUnit;
   }
 
   void i32(std::int32_t value) noexcept { u32(static_cast<std::uint32_t>(value)); }

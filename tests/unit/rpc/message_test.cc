@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rpc/rpc.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "dataplane/rpc/message.h"
@@ -128,6 +129,45 @@ TEST(RpcCall, oversized_credentials_and_foreign_versions_are_named) {
   EXPECT_EQ(with(2, 3), CallDecode::RpcMismatch);
   EXPECT_EQ(with(7, 401), CallDecode::BadCred);
   EXPECT_EQ(with(9, 401), CallDecode::BadVerf);
+}
+
+TEST(RpcCall, a_call_cut_anywhere_in_its_header_is_truncated) {
+  const Bytes credential(8, std::byte{1});
+  const Bytes verifier(5, std::byte{2});
+  Bytes out(128);
+  xdr::Writer writer(out);
+  encode_call(writer, {.xid = Xid{7},
+                       .program = 1,
+                       .version = 2,
+                       .procedure = 3,
+                       .credential = {AuthFlavor::Sys, credential},
+                       .verifier = {AuthFlavor::Short, verifier}});
+  const std::size_t header_bytes = writer.position();
+  writer.u32(99);
+  for (std::size_t size = 0; size <= writer.position(); ++size) {
+    const Bytes cut(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(size));
+    xdr::Reader reader(cut);
+    CallHeader header;
+    const CallDecode decoded = decode_call(reader, header);
+    ASSERT_EQ(decoded, size < header_bytes ? CallDecode::Truncated : CallDecode::Ok) << size;
+    ASSERT_EQ(reader.ok(), size >= header_bytes);
+    if (size < header_bytes) continue;
+    EXPECT_EQ(reader.position(), header_bytes);
+    EXPECT_EQ(header.procedure, 3u);
+    EXPECT_EQ(header.credential.flavor, AuthFlavor::Sys);
+    EXPECT_TRUE(std::ranges::equal(header.credential.body, credential));
+    EXPECT_EQ(header.verifier.flavor, AuthFlavor::Short);
+    EXPECT_TRUE(std::ranges::equal(header.verifier.body, verifier));
+  }
+}
+
+TEST(RpcReply, the_short_form_of_success_is_the_same) {
+  Bytes expected(kMinReplyBytes);
+  xdr::Writer writer(expected);
+  encode_accepted(writer, Xid{0x01020304}, {}, AcceptStat::Success);
+  Bytes out(kMinReplyBytes);
+  encode_success(out.data(), Xid{0x01020304});
+  EXPECT_EQ(out, expected);
 }
 
 TEST(RpcReply, every_arm_round_trips_and_tirpc_agrees) {

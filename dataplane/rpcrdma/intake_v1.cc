@@ -3,12 +3,43 @@
 
 namespace sluice::rpcrdma {
 
+[[gnu::always_inline]] inline void IntakeV1::on_msg(const ReceivedMessage& message) noexcept {
+  Counters& counters = link_.counters();
+  const auto payload = message.payload();
+  if (payload.size() < 2 * xdr::kUnit) {
+    ++counters.no_payload;
+    return roles_.to_either(message, kRefuseXdr);
+  }
+  const std::uint32_t type = xdr::load_u32(payload.data() + xdr::kUnit);
+  if (type == static_cast<std::uint32_t>(rpc::MessageType::Reply)) return roles_.to_requester(message);
+  if (type != static_cast<std::uint32_t>(rpc::MessageType::Call)) {
+    ++counters.no_payload;
+    return roles_.to_either(message, kRefuseXdr);
+  }
+  if (link_.config().active && !message.header.chunks.empty()) {
+    ++counters.reverse_chunks_refused;
+    return roles_.to_responder(message, kRefuseXdr);
+  }
+  roles_.to_responder(message, std::nullopt);
+}
+
 void IntakeV1::arrive(std::uint16_t buffer, std::uint32_t bytes) noexcept {
+  const std::span<const std::byte> message = link_.receive_buffer(buffer).first(bytes);
+  if (link_.version_state() != VersionState::Version1 || !v1::is_plain(message)) [[unlikely]]
+    return arrive_other(buffer, message);
+  ReceivedMessage& plain = roles_.responder().next_message();
+  plain.begin(buffer, message);
+  plain.header.fixed = v1::load_plain(message.data());
+  plain.header.header_bytes = kMinMsgHeaderBytes;
+  on_msg(plain);
+}
+
+void IntakeV1::arrive_other(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept {
   Counters& counters = link_.counters();
   ReceivedMessage& message = roles_.responder().next_message();
-  message.begin(buffer, link_.receive_buffer(buffer).first(bytes));
-  const v1::DecodeResult decoded = v1::decode(message.bytes);
-  message.header.fixed = bytes >= kFixedBytes ? load_fixed(message.bytes.data()) : FixedHeader{};
+  message.begin(buffer, bytes);
+  const v1::DecodeResult decoded = v1::decode(bytes);
+  message.header.fixed = bytes.size() >= kFixedBytes ? load_fixed(bytes.data()) : FixedHeader{};
   message.header.no_msg = decoded.header.procedure == v1::Procedure::NoMsg;
   if (!decoded.header.chunks.empty()) message.header.chunks = decoded.header.chunks;
   message.header.header_bytes = decoded.header.header_bytes;
@@ -71,26 +102,6 @@ bool IntakeV1::usable(const v1::DecodeResult& decoded, const ReceivedMessage& me
       return roles_.to_either(message, kRefuseXdr), false;
   }
   return true;
-}
-
-void IntakeV1::on_msg(const ReceivedMessage& message) noexcept {
-  Counters& counters = link_.counters();
-  const auto payload = message.payload();
-  if (payload.size() < 2 * xdr::kUnit) {
-    ++counters.no_payload;
-    return roles_.to_either(message, kRefuseXdr);
-  }
-  const std::uint32_t type = xdr::load_u32(payload.data() + xdr::kUnit);
-  if (type == static_cast<std::uint32_t>(rpc::MessageType::Reply)) return roles_.to_requester(message);
-  if (type != static_cast<std::uint32_t>(rpc::MessageType::Call)) {
-    ++counters.no_payload;
-    return roles_.to_either(message, kRefuseXdr);
-  }
-  if (link_.config().active && !message.header.chunks.empty()) {
-    ++counters.reverse_chunks_refused;
-    return roles_.to_responder(message, kRefuseXdr);
-  }
-  roles_.to_responder(message, std::nullopt);
 }
 
 }  // namespace sluice::rpcrdma

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/roles.h"
@@ -21,6 +22,7 @@ class IntakeV1 {
   void arrive(std::uint16_t buffer, std::uint32_t bytes) noexcept;
 
  private:
+  void arrive_other(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept;
   bool usable(const v1::DecodeResult& decoded, const ReceivedMessage& message) noexcept;
   void on_msg(const ReceivedMessage& message) noexcept;
 

@@ -47,6 +47,21 @@ void IntakeV2::arrive(const Arrived& arrived) noexcept {
   arrive_other(arrived);
 }
 
+[[gnu::always_inline]] inline void IntakeV2::take_credits(v2::CreditWord credit) noexcept {
+  Counters& counters = link_.counters();
+  if (!link_.flow().on_credits(credit)) ++counters.grants_capped;
+  if (credit.limit() == 0) ++counters.zero_limits;
+  link_.notify_waiting_senders();
+  if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
+}
+
+/// Whether the RPC message is what the transport header says.
+inline bool IntakeV2::as_announced(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept {
+  const auto type = response ? rpc::MessageType::Reply : rpc::MessageType::Call;
+  return payload.size() >= 2 * xdr::kUnit && static_cast<rpc::Xid>(xdr::load_u32(payload.data())) == xid &&
+         xdr::load_encoded(payload.data() + xdr::kUnit) == xdr::encoded(static_cast<std::uint32_t>(type));
+}
+
 /// The same checks in the same order, as far as a plain message can fail them.
 void IntakeV2::arrive_plain(const Arrived& arrived) noexcept {
   const std::span<const std::byte> bytes = message_of(arrived);
@@ -58,7 +73,10 @@ void IntakeV2::arrive_plain(const Arrived& arrived) noexcept {
   message.header.fixed = header.fixed;
   message.header.header_bytes = v2::kMinMsgHeaderBytes;
   message.header.invalidate = header.response ? arrived.invalidated : header.invalidate;
-  hand_over(arrived, message, header.response);
+  if (!as_announced(header.fixed.xid, header.response, bytes.subspan(v2::kMinMsgHeaderBytes)) ||
+      (!header.response && (link_.config().active || link_.config().credit_grant == 0))) [[unlikely]]
+    return hand_over(arrived, message, header.response);
+  header.response ? roles_.to_requester(message) : roles_.responder().on_call(message, std::nullopt);
 }
 
 /// False: the link is closed.
@@ -78,14 +96,6 @@ bool IntakeV2::may_have_invalidated(const Arrived& arrived, bool ends_call) noex
   ++link_.counters().invalidation_errors;
   link_.close(CloseReason::InvalidationError);
   return false;
-}
-
-void IntakeV2::take_credits(v2::CreditWord credit) noexcept {
-  Counters& counters = link_.counters();
-  if (!link_.flow().on_credits(credit)) ++counters.grants_capped;
-  if (credit.limit() == 0) ++counters.zero_limits;
-  link_.notify_waiting_senders();
-  if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
 }
 
 void IntakeV2::arrive_other(const Arrived& arrived) noexcept {
@@ -365,6 +375,7 @@ void IntakeV2::hand_over(const Arrived& arrived, ReceivedMessage& message, bool 
 }
 
 Refusal IntakeV2::payload_refusal(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept {
+  if (as_announced(xid, response, payload)) return std::nullopt;
   Counters& counters = link_.counters();
   if (payload.size() < 2 * xdr::kUnit) {
     ++counters.no_payload;
@@ -374,9 +385,7 @@ Refusal IntakeV2::payload_refusal(rpc::Xid xid, bool response, std::span<const s
     ++counters.xid_mismatch;
     return kRefuseXdr;
   }
-  const auto expected = response ? rpc::MessageType::Reply : rpc::MessageType::Call;
   const std::uint32_t type = xdr::load_u32(payload.data() + xdr::kUnit);
-  if (type == static_cast<std::uint32_t>(expected)) return std::nullopt;
   ++counters.direction_mismatch;
   return type <= 1 ? kRefuseFlags : kRefuseXdr;
 }

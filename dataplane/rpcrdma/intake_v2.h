@@ -69,6 +69,7 @@ class IntakeV2 final : private ShareWaiter {
   Refusal content_refusal(const v2::DecodeResult& decoded) noexcept;
   bool take_part(const Arrived& arrived, const v2::Header& header, Step step) noexcept;
   void take_message(const Arrived& arrived, const v2::Header& header, bool assembled) noexcept;
+  static bool as_announced(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept;
   void hand_over(const Arrived& arrived, ReceivedMessage& message, bool response) noexcept;
   Refusal payload_refusal(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept;
   Refusal reverse_refusal(ReceivedMessage& message) noexcept;

@@ -56,6 +56,8 @@ bool append_pieces(SendStage& stage, std::span<const rdma::Sge> payload, std::ui
 // --- Turns
 
 bool Link::may_send_now(Sender sender) noexcept {
+  if (opening_ == Opening::Complete && sender_.kind == Sender::Kind::None && flow_.balance() >= 2) [[likely]]
+    return true;
   const bool opens = opening_ == Opening::Complete ||
                      (opening_ == Opening::AwaitingProperties && sender.kind == Sender::Kind::Properties) ||
                      (opening_ == Opening::AwaitingCall && sender.kind == Sender::Kind::Call);

@@ -42,6 +42,20 @@ struct DecodeResult {
   Header header;
 };
 
+/// Whether a message is what most are: an RDMA_MSG without chunks. decode() finds nothing more in it than the fixed
+/// words, and the payload behind kMinMsgHeaderBytes.
+inline bool is_plain(std::span<const std::byte> message) noexcept {
+  if (message.size() < kMinMsgHeaderBytes) return false;
+  const auto word = [at = message.data()](std::size_t i) { return xdr::load_encoded(at + i * xdr::kUnit); };
+  return ((word(1) ^ xdr::encoded(kVersion)) | word(3) | word(4) | word(5) | word(6)) == 0;
+}
+/// The caller has asked is_plain().
+inline FixedHeader load_plain(const std::byte* at) noexcept {
+  return {static_cast<rpc::Xid>(xdr::load_u32(at)), kVersion,
+          static_cast<Credits>(xdr::load_u32(at + 2 * xdr::kUnit)),
+          static_cast<std::uint32_t>(Procedure::Msg)};
+}
+
 /// Decodes one received Send. An RDMA_ERROR is decoded whatever its version (V1-018, V1-025).
 DecodeResult decode(std::span<const std::byte> message) noexcept;
 
@@ -49,9 +63,19 @@ std::size_t header_bytes(const CallChunks& chunks) noexcept;
 void encode_call(xdr::Writer& writer, rpc::Xid xid, Credits requested, Procedure procedure,
                  const CallChunks& chunks) noexcept;
 
+/// The same of an RDMA_MSG without chunks, into kMinMsgHeaderBytes.
+inline void store_plain_call(std::byte* to, rpc::Xid xid, Credits requested) noexcept {
+  xdr::store_words(to, xid, kVersion, requested, Procedure::Msg, 0, 0, 0);
+}
+
 std::size_t header_bytes(const ReplyChunks& chunks) noexcept;
 void encode_reply(xdr::Writer& writer, rpc::Xid xid, Credits granted, Procedure procedure,
                   const ReplyChunks& chunks) noexcept;
+
+/// The same of an RDMA_MSG without chunks, into kMinMsgHeaderBytes.
+inline void store_plain_reply(std::byte* to, rpc::Xid xid, Credits granted) noexcept {
+  xdr::store_words(to, xid, kVersion, granted, Procedure::Msg, 0, 0, 0);
+}
 
 inline constexpr std::size_t kErrVersBytes = 28;
 inline constexpr std::size_t kErrChunkBytes = 20;

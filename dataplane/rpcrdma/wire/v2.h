@@ -123,10 +123,9 @@ DecodeResult decode(std::span<const std::byte> message,
 /// to say against it; it differs from the next in XID, credits, direction and handle only.
 inline bool is_plain(std::span<const std::byte> message) noexcept {
   if (message.size() <= kMinMsgHeaderBytes) return false;
-  const auto word = [at = message.data()](std::size_t i) { return xdr::load_u32(at + i * xdr::kUnit); };
-  const std::uint32_t flags = word(4);
-  return ((word(1) ^ kVersion) | word(3) | (flags & ~std::uint32_t{kResponse}) | word(6) | word(7) |
-          word(8)) == 0;
+  const auto word = [at = message.data()](std::size_t i) { return xdr::load_encoded(at + i * xdr::kUnit); };
+  return ((word(1) ^ xdr::encoded(kVersion)) | word(3) | (word(4) & ~xdr::encoded(kResponse)) | word(6) |
+          word(7) | word(8)) == 0;
 }
 
 /// What decode() finds in a plain message.
@@ -138,9 +137,12 @@ struct PlainHeader {
 };
 /// The caller has asked is_plain().
 inline PlainHeader load_plain(const std::byte* at) noexcept {
-  const FixedHeader fixed = load_fixed(at);
-  return {fixed, CreditWord::of(static_cast<std::uint32_t>(fixed.credits)),
-          xdr::load_u32(at + kFixedBytes) != 0, static_cast<rdma::Rkey>(xdr::load_u32(at + kPrefixBytes))};
+  const std::uint32_t credit = xdr::load_u32(at + 2 * xdr::kUnit);
+  return {{static_cast<rpc::Xid>(xdr::load_u32(at)), kVersion, static_cast<Credits>(credit),
+           static_cast<std::uint32_t>(HeaderType::Msg)},
+          CreditWord::of(credit),
+          xdr::load_encoded(at + kFixedBytes) != 0,
+          static_cast<rdma::Rkey>(xdr::load_u32(at + kPrefixBytes))};
 }
 
 // --- Properties (section 5)
@@ -192,9 +194,17 @@ std::size_t header_bytes(const ReplyChunks& chunks) noexcept;
 /// `type` is Msg or NoMsg.
 void encode_call(xdr::Writer& writer, const Prefix& prefix, HeaderType type, rdma::Rkey invalidate,
                  const CallChunks& chunks) noexcept;
+/// The same of a Msg without chunks and flags, into kMinMsgHeaderBytes.
+inline void store_plain_call(std::byte* to, rpc::Xid xid, CreditWord credit) noexcept {
+  xdr::store_words(to, xid, kVersion, credit.word(), HeaderType::Msg, 0, 0, 0, 0, 0);
+}
 /// RESPONSE is set.
 void encode_reply(xdr::Writer& writer, const Prefix& prefix, HeaderType type,
                   const ReplyChunks& chunks) noexcept;
+/// The same of a Msg without chunks, into kMinMsgHeaderBytes.
+inline void store_plain_reply(std::byte* to, rpc::Xid xid, CreditWord credit) noexcept {
+  xdr::store_words(to, xid, kVersion, credit.word(), HeaderType::Msg, kResponse, 0, 0, 0, 0);
+}
 /// XID zero (V2-041).
 void encode_grant(xdr::Writer& writer, CreditWord credit) noexcept;
 

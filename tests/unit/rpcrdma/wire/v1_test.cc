@@ -75,21 +75,12 @@ Bytes round_trip(const Bytes& message) {
   return result;
 }
 
+constexpr std::span<const std::uint32_t> kWorkedExamples[] = {
+    golden::kE1, golden::kE1r, golden::kE2, golden::kE2p, golden::kE3,  golden::kE3a,  golden::kE3b,
+    golden::kE4, golden::kE5,  golden::kE6, golden::kE7,  golden::kE10, golden::kE10r, golden::kE11};
+
 TEST(V1Codec, V1_001_V1_002_V1_014_V1_015_V1_016_V1_017_worked_examples_survive_decode_and_encode_F_23) {
-  for (const auto vector : {std::span<const std::uint32_t>(golden::kE1),
-                            {golden::kE1r},
-                            {golden::kE2},
-                            {golden::kE2p},
-                            {golden::kE3},
-                            {golden::kE3a},
-                            {golden::kE3b},
-                            {golden::kE4},
-                            {golden::kE5},
-                            {golden::kE6},
-                            {golden::kE7},
-                            {golden::kE10},
-                            {golden::kE10r},
-                            {golden::kE11}}) {
+  for (const auto vector : kWorkedExamples) {
     const Bytes message = bytes_of(vector);
     EXPECT_EQ(round_trip(message), message) << std::hex << vector[0] << " with " << vector.size() << " words";
   }
@@ -103,6 +94,43 @@ TEST(V1Codec, V1_006_V1_008_V1_007_sizes_are_those_of_the_format) {
   EXPECT_EQ(v1::decode(bytes_of(golden::kE5)).header.header_bytes, 120u);
   EXPECT_EQ(bytes_of(golden::kE6).size(), v1::kErrVersBytes);
   EXPECT_EQ(bytes_of(golden::kE7).size(), v1::kErrChunkBytes);
+}
+
+TEST(V1Codec, plain_messages_are_those_without_chunks_and_encode_to_the_same_bytes) {
+  std::size_t plain = 0;
+  const auto check = [&plain](const Bytes& message) {
+    const auto [status, header] = v1::decode(message);
+    const bool by_decode =
+        status == v1::Decode::Ok && header.procedure == v1::Procedure::Msg && header.chunks.empty();
+    ASSERT_EQ(v1::is_plain(message), by_decode);
+    if (!by_decode) return;
+    ++plain;
+    EXPECT_EQ(header.header_bytes, kMinMsgHeaderBytes);
+    const FixedHeader fixed = v1::load_plain(message.data());
+    EXPECT_EQ(fixed.xid, header.fixed.xid);
+    EXPECT_EQ(fixed.version, header.fixed.version);
+    EXPECT_EQ(fixed.credits, header.fixed.credits);
+    EXPECT_EQ(fixed.procedure, header.fixed.procedure);
+    const Bytes words(message.begin(), message.begin() + kMinMsgHeaderBytes);
+    Bytes again(kMinMsgHeaderBytes);
+    v1::store_plain_call(again.data(), fixed.xid, fixed.credits);
+    EXPECT_EQ(again, words);
+    Bytes reply(kMinMsgHeaderBytes);
+    v1::store_plain_reply(reply.data(), fixed.xid, fixed.credits);
+    EXPECT_EQ(reply, words);
+  };
+  for (const auto vector : kWorkedExamples) {
+    const Bytes message = bytes_of(vector);
+    for (std::size_t bytes = 0; bytes <= message.size(); ++bytes)
+      check(Bytes(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(bytes)));
+    for (std::size_t at = 0; at < std::min<std::size_t>(message.size(), 40); ++at)
+      for (const int change : {0x01, 0x02, 0x03, 0x04, 0x80}) {
+        Bytes changed = message;
+        changed[at] ^= static_cast<std::byte>(change);
+        check(changed);
+      }
+  }
+  EXPECT_GT(plain, 50u) << "of both kinds there are many";
 }
 
 TEST(V1Codec, V1_012_V1_077_F_25_position_counts_from_the_rpc_message) {

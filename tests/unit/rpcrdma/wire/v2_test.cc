@@ -95,6 +95,16 @@ TEST(V2Codec, plain_messages_are_those_without_chunks_in_one_piece) {
     EXPECT_EQ(quick.credit, header.credit);
     EXPECT_EQ(quick.response, header.response());
     EXPECT_EQ(quick.invalidate, header.invalidate);
+    Bytes expected(kMinMsgHeaderBytes);
+    xdr::Writer call(expected);
+    encode_call(call, {header.fixed.xid, header.credit, 0}, HeaderType::Msg, {}, {});
+    Bytes stored(kMinMsgHeaderBytes);
+    store_plain_call(stored.data(), header.fixed.xid, header.credit);
+    EXPECT_EQ(stored, expected);
+    xdr::Writer reply(expected);
+    encode_reply(reply, {header.fixed.xid, header.credit, 0}, HeaderType::Msg, {});
+    store_plain_reply(stored.data(), header.fixed.xid, header.credit);
+    EXPECT_EQ(stored, expected);
   };
   for (const Bytes& message : messages_with_chunk_fields()) {
     // Cut anywhere, and with each byte of the header changed in some ways.

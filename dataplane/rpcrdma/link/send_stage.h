@@ -55,6 +55,16 @@ class SendStage {
     return true;
   }
 
+  /// A whole work request of one piece. False when the stage is full.
+  bool add(rdma::SendOpcode opcode, std::uint64_t wr_id, std::uint8_t flags, rdma::Sge piece) noexcept {
+    if (size() == kMaxWrs || mark_.sges() == kMaxSges) return false;
+    rdma::Sge& first = sges_[mark_.sges()];
+    first = piece;
+    wrs_[size()] = {.wr_id = wr_id, .sges = {&first, 1}, .opcode = opcode, .flags = flags};
+    mark_.used_ += Mark::kOneWr + Mark::kOneSge;
+    return true;
+  }
+
   /// Adds a piece to the last work request; a piece that continues the previous one extends it. By value, in
   /// registers: a copy of what was stored field by field a moment ago would have to wait for the stores.
   bool append(rdma::Sge piece) noexcept {

@@ -73,8 +73,8 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   service::Service* service_ = nullptr;
   const service::Binding* binding_ = nullptr;  ///< the service's
   std::uint64_t begun_ns_ = 0;
-  std::uint64_t progress_ns_ = 0;      ///< when its state changed last, or a part of its reply went out
-  std::byte* call_memory_ = nullptr;   ///< call with its Read chunks
+  std::uint64_t progress_ns_ = 0;     ///< when it began to wait for the peer, or a part of its reply went out
+  std::byte* call_memory_ = nullptr;  ///< call with its Read chunks
   std::byte* reply_memory_ = nullptr;  ///< payload of a large reply
   // Of the reply: the payload stream starts at payload_, in reply_buffer_ or in reply_memory_.
   std::byte* payload_ = nullptr;
@@ -115,6 +115,12 @@ inline constexpr auto kAfterCallSlotState = [] {
 }();
 constexpr bool may_follow(CallSlot::State from, CallSlot::State to) noexcept {
   return (kAfterCallSlotState[static_cast<std::size_t>(from)] >> static_cast<unsigned>(to) & 1) != 0;
+}
+
+/// Executing is the service's time, and waiting for memory is ours.
+constexpr bool waits_for_peer(CallSlot::State state) noexcept {
+  using enum CallSlot::State;
+  return state == AwaitingReadRoom || state == Pulling || state == Pushing || state == Replying;
 }
 
 using CallSlotQueue = IntrusiveQueue<CallSlot, &CallSlot::link>;

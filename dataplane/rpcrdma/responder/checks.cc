@@ -59,6 +59,14 @@ bool Responder::within_version_2(CallSlot& slot) noexcept {
   return true;
 }
 
+/// False: it is refused.
+[[gnu::always_inline]] inline bool Responder::xid_agrees(CallSlot& slot,
+                                                         std::span<const std::byte> message) noexcept {
+  if (message.size() < xdr::kUnit) return refuse(slot, link_.counters().no_payload), false;
+  if (static_cast<rpc::Xid>(xdr::load_u32(message.data())) == slot.message_.header.fixed.xid) return true;
+  return refuse(slot, link_.counters().xid_mismatch), false;
+}
+
 void Responder::check_call(CallSlot& slot) noexcept {
   Counters& counters = link_.counters();
   const MessageHeader& header = slot.message_.header;
@@ -73,9 +81,7 @@ void Responder::check_call(CallSlot& slot) noexcept {
 
   const auto payload = header.no_msg ? std::span<const std::byte>{} : slot.message_.payload();
   if (!header.no_msg) {
-    if (payload.size() < xdr::kUnit) return refuse(slot, counters.no_payload);
-    if (static_cast<rpc::Xid>(xdr::load_u32(payload.data())) != header.fixed.xid)
-      return refuse(slot, counters.xid_mismatch);
+    if (!xid_agrees(slot, payload)) return;
     if (header.chunks.reads.empty()) return dispatch(slot, payload);
   }
 
@@ -98,7 +104,7 @@ void Responder::check_call(CallSlot& slot) noexcept {
   if (header.no_msg)
     set_state(slot, State::AwaitingCallMemory);
   else if (slot.layout_.chunk_count == 0)
-    dispatch(slot, payload);  // only empty segments
+    dispatch_payload(slot);  // only empty segments
   else
     place_call(slot);
 }
@@ -155,11 +161,19 @@ void Responder::refuse_program(CallSlot& slot) noexcept {
   answer(slot, CallSlot::Outcome::AcceptError);
 }
 
-/// All of the call is in `message`, in one piece.
-void Responder::dispatch(CallSlot& slot, std::span<const std::byte> message) noexcept {
-  if (message.size() < xdr::kUnit) return refuse(slot, link_.counters().no_payload);
-  if (static_cast<rpc::Xid>(xdr::load_u32(message.data())) != slot.message_.header.fixed.xid)
-    return refuse(slot, link_.counters().xid_mismatch);
+/// The call was put together from its Read chunks.
+void Responder::dispatch_pulled(CallSlot& slot) noexcept {
+  const std::span<const std::byte> message{slot.call_memory_, slot.layout_.message_bytes};
+  if (xid_agrees(slot, message)) dispatch(slot, message);
+}
+
+void Responder::dispatch_payload(CallSlot& slot) noexcept {
+  dispatch(slot, slot.message_.payload());
+}
+
+/// All of the call is in `message`, in one piece. Its XID is that of the transport header.
+[[gnu::always_inline]] inline void Responder::dispatch(CallSlot& slot,
+                                                       std::span<const std::byte> message) noexcept {
   xdr::Reader reader(message);
   if (!decode_rpc(slot, reader)) return;
   if (slot.call_memory_ != nullptr && slot.message_.header.no_msg) {

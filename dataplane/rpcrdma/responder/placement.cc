@@ -21,7 +21,7 @@ void Responder::place_call(CallSlot& slot) noexcept {
 
   CallLayout& layout = slot.layout_;
   if (!keep_eligible_chunks(slot)) return;
-  if (layout.chunk_count == 0) return dispatch(slot, payload);
+  if (layout.chunk_count == 0) return dispatch_payload(slot);
 
   const ReadChunk& chunk = layout.chunks[0];
   if (layout.chunk_count == 1 && chunk.position == payload.size() && !slot.binding_->checks_positions) {
@@ -159,7 +159,7 @@ void Responder::on_reads_done(std::uint16_t index) noexcept {
     run_service(slot);
   } else {
     set_state(slot, State::Executing);
-    dispatch(slot, {slot.call_memory_, slot.layout_.message_bytes});
+    dispatch_pulled(slot);
   }
   advance(slot);
 }

@@ -15,6 +15,7 @@ using State = CallSlot::State;
 struct Responder::ReplyPlan {
   enum class Mechanism : std::uint8_t { Inline, ReplyChunk, Continued };
   Mechanism mechanism = Mechanism::Inline;
+  bool plain = false;  ///< no chunks and no items: header and payload are one piece, in reply_buffer_
   std::uint32_t items_in_chunks =
       0;                          ///< bit i: result item i goes to a Write chunk, else it is in the payload
   std::uint32_t chunk_count = 0;  ///< Write chunks with an entry in `written`
@@ -41,9 +42,12 @@ bool Responder::prepare_results(CallSlot& slot) noexcept {
   }
   constexpr std::size_t kLargestErrorReply = 32;  // PROG_MISMATCH with its range
   const ChunkLists& chunks = slot.message_.header.chunks;
-  const ReplyChunks returned{chunks.writes, {}, chunks.reply, 0};
-  const std::size_t headroom =
-      link_.speaks_version_2() ? v2::header_bytes(returned) : v1::header_bytes(returned);
+  const bool version_2 = link_.speaks_version_2();
+  std::size_t headroom = version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
+  if (!chunks.writes.empty() || chunks.reply) {
+    const ReplyChunks returned{chunks.writes, {}, chunks.reply, 0};
+    headroom = version_2 ? v2::header_bytes(returned) : v1::header_bytes(returned);
+  }
   if (headroom + kLargestErrorReply > slot.reply_buffer_.size())
     return refuse(slot, link_.counters().reply_too_large, kRefuseSystem), false;
   slot.payload_ = slot.reply_buffer_.data() + headroom;
@@ -67,8 +71,8 @@ void Responder::finish_payload(CallSlot& slot) noexcept {
   xdr::Writer writer({slot.payload_, rpc::kMinReplyBytes + 2 * xdr::kUnit});
   switch (slot.outcome_) {
     case CallSlot::Outcome::Success:
-      rpc::encode_accepted(writer, xid, {}, rpc::AcceptStat::Success);
-      slot.payload_bytes_ = static_cast<std::uint32_t>(writer.position() + results);
+      rpc::encode_success(slot.payload_, xid);
+      slot.payload_bytes_ = static_cast<std::uint32_t>(rpc::kMinReplyBytes + results);
       return;
     case CallSlot::Outcome::AcceptError:
       if (slot.stat_ == rpc::AcceptStat::ProgMismatch)
@@ -90,9 +94,15 @@ void Responder::finish_payload(CallSlot& slot) noexcept {
 /// Chooses the mechanism. False: no RPC reply is possible, the answer is the slot's refusal (V1-037, V1-038,
 /// V1-107; V2-102, V2-103).
 bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
-  const ChunkLists& chunks = slot.message_.header.chunks;
+  const MessageHeader& header = slot.message_.header;
+  const ChunkLists& chunks = header.chunks;
   Counters& counters = link_.counters();
   plan.payload_bytes = slot.payload_bytes_;
+  plan.header_bytes = link_.speaks_version_2() ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
+  plan.plain = slot.item_count_ == 0 && chunks.empty() && header.invalidate == rdma::Rkey{} &&
+               slot.reply_memory_ == nullptr && slot.continued_bytes_ == 0 &&
+               plan.header_bytes + plan.payload_bytes <= link_.send_bytes();
+  if (plan.plain) return true;
   std::uint32_t send_pieces = 1;
 
   auto chunk = chunks.writes.begin();
@@ -119,7 +129,7 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
     plan.payload_bytes += xdr::padded(item.bytes);
     send_pieces += item.pieces + 2;
   }
-  if (!choose_mechanism(slot, plan, send_pieces <= link_.stage().max_sge())) return false;
+  if (!choose_mechanism(slot, plan, send_pieces <= link_.context().transmit.stage.max_sge())) return false;
   plan.invalidate = handle_to_invalidate(slot);
   return true;
 }
@@ -292,7 +302,23 @@ bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
   return last_is_next;
 }
 
+bool Responder::stage_plain_reply(CallSlot& slot, const ReplyPlan& plan) noexcept {
+  const rpc::Xid xid = slot.message_.header.fixed.xid;
+  std::byte* const at = slot.payload_ - plan.header_bytes;
+  if (link_.speaks_version_2()) {
+    slot.credit_ = link_.offer(slot.holds_receive_ ? 1 : 0);
+    v2::store_plain_reply(at, xid, slot.credit_);
+  } else {
+    v1::store_plain_reply(at, xid, grant());
+  }
+  return link_.stage().add(
+      rdma::SendOpcode::Send, link_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled,
+      {at, static_cast<std::uint32_t>(plan.header_bytes + plan.payload_bytes), reply_lkey_});
+}
+
 bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
+  if (plan.plain) [[likely]]
+    return stage_plain_reply(slot, plan);
   const ChunkLists& chunks = slot.message_.header.chunks;
   SendStage& stage = link_.stage();
   std::uint32_t item = 0;
@@ -329,9 +355,6 @@ bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
     return false;
   stage.last().rkey = plan.invalidate;
   const auto header_bytes = static_cast<std::uint32_t>(plan.header_bytes);
-  const bool one_piece = plan.mechanism == ReplyPlan::Mechanism::Inline && slot.item_count_ == 0 &&
-                         header_at + header_bytes == slot.payload_;
-  if (one_piece) return stage.append({header_at, header_bytes + slot.payload_bytes_, reply_lkey_});
   if (!stage.append({header_at, header_bytes, reply_lkey_})) return false;
   if (in_reply_chunk) return true;
   if (plan.mechanism == ReplyPlan::Mechanism::Continued)
@@ -371,6 +394,33 @@ bool Responder::stage_refusal(CallSlot& slot) noexcept {
              {slot.reply_buffer_.data(), static_cast<std::uint32_t>(writer.position()), reply_lkey_});
 }
 
+[[gnu::always_inline]] inline void Responder::count_sent(const CallSlot& slot,
+                                                         const ReplyPlan& plan) noexcept {
+  Counters& counters = link_.counters();
+  context_.measurement.times.replied(link_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
+  if (slot.refusal_) [[unlikely]] {
+    probe::error_sent(link_.number(), slot.xid(), slot.index_,
+                      static_cast<std::uint32_t>(slot.refusal_->code));
+    if (link_.version() != v1::kVersion) link_.count_error_send();
+    ++(slot.refusal_->code == v2::ErrorCode::Vers ? counters.err_vers_sent
+       : link_.speaks_version_2()                 ? counters.v2_errors_sent
+                                                  : counters.err_chunk_sent);
+    return;
+  }
+  probe::reply_posted(link_.number(), slot.xid(), slot.index_, plan.payload_bytes);
+  if (link_.speaks_version_2()) link_.count_send(slot.credit_);
+  ++counters.replies_sent;
+  if (plan.plain) [[likely]] {
+    counters.inline_bytes_sent += plan.header_bytes + plan.payload_bytes;
+    return;
+  }
+  if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
+  counters.inline_bytes_sent +=
+      plan.header_bytes + (plan.in_reply_chunk() ? 0 : plan.payload_bytes - slot.continued_bytes_);
+  if (plan.in_reply_chunk()) counters.rdma_write_bytes += plan.payload_bytes;
+  for (std::uint64_t bytes : plan.bytes_written()) counters.rdma_write_bytes += bytes;
+}
+
 void Responder::push_reply(CallSlot& slot) noexcept {
   const bool version_2 = link_.speaks_version_2();
   const Sender sender{Sender::Kind::Reply, slot.index_};
@@ -392,7 +442,7 @@ void Responder::push_reply(CallSlot& slot) noexcept {
     const SendStage::Mark mark = stage.mark();
     const bool staged = slot.refusal_ ? stage_refusal(slot) : stage_reply(slot, plan);
     if (staged && link_.stage_fits()) {
-      link_.counters().rdma_writes += stage.size() - mark.wrs() - 1;
+      if (!plan.plain) link_.counters().rdma_writes += stage.size() - mark.wrs() - 1;
       count_sent(slot, plan);
       // The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
       if (slot.holds_receive_) link_.repost(slot.message_.buffer);
@@ -410,28 +460,6 @@ void Responder::push_reply(CallSlot& slot) noexcept {
     if (attempt == 0) link_.flush_stage();
   }
   wait_for_send_room(slot, work_requests);
-}
-
-void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept {
-  Counters& counters = link_.counters();
-  context_.measurement.times.replied(link_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
-  if (slot.refusal_) {
-    probe::error_sent(link_.number(), slot.xid(), slot.index_,
-                      static_cast<std::uint32_t>(slot.refusal_->code));
-    if (link_.version() != v1::kVersion) link_.count_error_send();
-    ++(slot.refusal_->code == v2::ErrorCode::Vers ? counters.err_vers_sent
-       : link_.speaks_version_2()                 ? counters.v2_errors_sent
-                                                  : counters.err_chunk_sent);
-    return;
-  }
-  probe::reply_posted(link_.number(), slot.xid(), slot.index_, plan.payload_bytes);
-  if (link_.speaks_version_2()) link_.count_send(slot.credit_);
-  if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
-  ++counters.replies_sent;
-  counters.inline_bytes_sent +=
-      plan.header_bytes + (plan.in_reply_chunk() ? 0 : plan.payload_bytes - slot.continued_bytes_);
-  if (plan.in_reply_chunk()) counters.rdma_write_bytes += plan.payload_bytes;
-  for (std::uint64_t bytes : plan.bytes_written()) counters.rdma_write_bytes += bytes;
 }
 
 }  // namespace sluice::rpcrdma

@@ -56,12 +56,6 @@ void Responder::set_grant(std::uint32_t grant) noexcept {
   grant_ = std::clamp<std::uint32_t>(grant, 1, std::max<std::uint32_t>(open_slots_, 1));
 }
 
-/// Executing is the service's time, and waiting for memory is ours.
-constexpr bool waits_for_peer(State state) noexcept {
-  return state == State::AwaitingReadRoom || state == State::Pulling || state == State::Pushing ||
-         state == State::Replying;
-}
-
 void Responder::tick() noexcept {
   const std::uint64_t limit_ns = link_.config().progress_timeout_ns;
   if (limit_ns == 0 || busy_ == 0) return;
@@ -142,7 +136,7 @@ void Responder::advance(CallSlot& slot) noexcept {
       case State::Replying:
         break;
     }
-  } while (slot.state_ != before);
+  } while (slot.state_ != before && slot.state_ != State::Replying);
   slot.advancing_ = false;
   if (!link_.is_open()) abandon(slot);
 }
@@ -184,14 +178,6 @@ void Responder::complete(CallSlot& slot, rpc::AcceptStat stat) noexcept {
     answer(slot,
            stat == rpc::AcceptStat::Success ? CallSlot::Outcome::Success : CallSlot::Outcome::AcceptError);
   if (!slot.advancing_) advance(slot);
-}
-
-void Responder::answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept {
-  slot.completed_ = true;
-  slot.outcome_ = outcome;
-  set_state(slot, State::Pushing);
-  // The reply may wait for a credit that comes only when continued calls find memory: it holds none.
-  release_assembly(slot);
 }
 
 void Responder::on_reply_too_long(service::Call& call, std::uint64_t bytes) noexcept {
@@ -274,12 +260,6 @@ void Responder::finish(CallSlot& slot) noexcept {
   if (--busy_ == 0) link_.notify_waiting_senders();
   if (!link_.is_open()) link_.touch();
   free_.push(slot.index_);
-}
-
-void Responder::release_assembly(CallSlot& slot) noexcept {
-  if (slot.message_.assembly == nullptr) return;
-  link_.context().assembly.release(std::exchange(slot.message_.assembly, nullptr));
-  slot.arguments_ = {};
 }
 
 void Responder::serve_pending() noexcept {

@@ -91,9 +91,13 @@ class Responder final : private service::CallHost {
   struct ReplyPlan;
 
   void set_state(CallSlot& slot, CallSlot::State state) noexcept;
-  void note_state(CallSlot& slot) noexcept;
+  [[gnu::cold]] void note_state(CallSlot& slot) noexcept;
   void note_call(const CallSlot& slot) noexcept;
-  segment::CallStatus status_of(const CallSlot& slot) const noexcept;
+  segment::CallStatus status_of(const CallSlot& slot) const noexcept {
+    const bool success = !slot.refusal_ && slot.outcome_ == CallSlot::Outcome::Success;
+    return success ? segment::CallStatus::success : failure_of(slot);
+  }
+  segment::CallStatus failure_of(const CallSlot& slot) const noexcept;
 
   // RX: from the Receive buffer to the service.
   void begin(const ReceivedMessage& message, const Refusal& refusal) noexcept;
@@ -108,6 +112,9 @@ class Responder final : private service::CallHost {
   /// Bytes of all RDMA Reads of the call; nothing when the stage is full.
   std::optional<std::uint64_t> stage_reads(CallSlot& slot) noexcept;
   void post_reads(CallSlot& slot) noexcept;
+  bool xid_agrees(CallSlot& slot, std::span<const std::byte> message) noexcept;
+  void dispatch_pulled(CallSlot& slot) noexcept;
+  void dispatch_payload(CallSlot& slot) noexcept;
   void dispatch(CallSlot& slot, std::span<const std::byte> message) noexcept;
   bool counts_agree(const CallSlot& slot) const noexcept;
   bool chunks_stand_at_items(const CallSlot& slot) const noexcept;
@@ -140,6 +147,7 @@ class Responder final : private service::CallHost {
   bool choose_version_1(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
   bool choose_version_2(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
   bool stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept;
+  bool stage_plain_reply(CallSlot& slot, const ReplyPlan& plan) noexcept;
   bool stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
   bool may_refuse_now(CallSlot& slot) noexcept;
   bool stage_refusal(CallSlot& slot) noexcept;
@@ -192,7 +200,7 @@ class Responder final : private service::CallHost {
 };
 
 /// An illegal change is made all the same: what follows it in the code relies on it.
-inline void Responder::set_state(CallSlot& slot, CallSlot::State state) noexcept {
+[[gnu::always_inline]] inline void Responder::set_state(CallSlot& slot, CallSlot::State state) noexcept {
   const bool legal = SLUICE_INVARIANT(may_follow(slot.state_, state), call_slot_state);
   if (traced_) [[unlikely]]
     note_state(slot);
@@ -200,9 +208,23 @@ inline void Responder::set_state(CallSlot& slot, CallSlot::State state) noexcept
   --slots_in_state[static_cast<std::size_t>(slot.state_)];
   ++slots_in_state[static_cast<std::size_t>(state)];
   slot.state_ = state;
-  slot.progress_ns_ = link_.context().now_ns;
+  if (waits_for_peer(state)) slot.progress_ns_ = link_.context().now_ns;
   if (!legal) [[unlikely]]
     link_.close(CloseReason::InternalError);
+}
+
+inline void Responder::release_assembly(CallSlot& slot) noexcept {
+  if (slot.message_.assembly == nullptr) return;
+  link_.context().assembly.release(std::exchange(slot.message_.assembly, nullptr));
+  slot.arguments_ = {};
+}
+
+inline void Responder::answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept {
+  slot.completed_ = true;
+  slot.outcome_ = outcome;
+  set_state(slot, CallSlot::State::Pushing);
+  // The reply may wait for a credit that comes only when continued calls find memory: it holds none.
+  release_assembly(slot);
 }
 
 }  // namespace sluice::rpcrdma

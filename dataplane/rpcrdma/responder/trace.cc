@@ -23,7 +23,7 @@ void Responder::note_state(CallSlot& slot) noexcept {
   slot.state_since_ns_ = now_ns;
 }
 
-segment::CallStatus Responder::status_of(const CallSlot& slot) const noexcept {
+segment::CallStatus Responder::failure_of(const CallSlot& slot) const noexcept {
   using segment::CallStatus;
   if (slot.refusal_) return CallStatus::rdma_error;
   switch (slot.outcome_) {

@@ -14,7 +14,7 @@ bool Requester::result_needs_bounce(std::span<const rdma::Sge> pieces) const noe
   return config_.round_up_write_chunks && rdma::total_bytes(pieces) % xdr::kUnit != 0;
 }
 
-bool Requester::needs_bounce(const Request& request) const noexcept {
+bool Requester::any_bounces(const Request& request) const noexcept {
   for (const ReadItem& item : request.reads)
     if (config_.single_segment_chunks && item.pieces.size() > 1) return true;
   for (const WriteItem& item : request.writes)

@@ -58,6 +58,7 @@ void Requester::on_unknown_xid() noexcept {
 /// The returned lists have to be what was offered, with lengths no larger (V1-110). An unused chunk may come
 /// back without segments, as old responders do (V1-109).
 bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) noexcept {
+  if (slot.write_items == 0 && header.chunks.empty() && !header.no_msg) return true;
   if (!header.chunks.reads.empty()) return false;  // V1-091
   if (header.chunks.writes.size() > (slot.results_in_reply ? 0u : slot.write_items)) return false;
   std::fill_n(slot.returned.begin(), slot.write_items, 0);

@@ -106,6 +106,7 @@ SubmittedXid Requester::submit(const Request& request) noexcept {
     return SubmittedXid(xid);
   }
   transition(*slot, State::AwaitingTurn);
+  if (send_at_once(*slot)) return SubmittedXid(xid);
   // Nothing may go between the parts of a continued call.
   const Slot* const first = waiting_.front();
   if (slot->urgent && (first == nullptr || !first->in_parts()))

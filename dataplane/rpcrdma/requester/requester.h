@@ -91,7 +91,9 @@ class Requester {
   void on_invalidated(std::uint16_t slot) noexcept;
   void on_invalidation_failed(std::uint16_t slot) noexcept;
   /// Sends what credits and memory allow.
-  void pump() noexcept;
+  void pump() noexcept {
+    if (!waiting_.empty() || !unfenced_.empty()) send_waiting();
+  }
 
  private:
   using Slot = RequestSlot;
@@ -112,7 +114,10 @@ class Requester {
   rdma::Sge payload_of(const Slot& slot) const noexcept;
   bool copy_request(Slot& slot, const Request& request) noexcept;
   bool copy_pieces(Slot& slot, std::span<const rdma::Sge> pieces) noexcept;
-  bool needs_bounce(const Request& request) const noexcept;
+  bool needs_bounce(const Request& request) const noexcept {
+    return (config_.single_segment_chunks || config_.round_up_write_chunks) && any_bounces(request);
+  }
+  bool any_bounces(const Request& request) const noexcept;
   bool result_needs_bounce(std::span<const rdma::Sge> pieces) const noexcept;
   bool bounce_argument(Slot& slot, std::span<const rdma::Sge> pieces) noexcept;
   bool bounce_result(Slot& slot, std::uint32_t item, std::span<const rdma::Sge> pieces) noexcept;
@@ -135,6 +140,28 @@ class Requester {
   bool take_resources(Slot& slot, const Shape& shape) noexcept;
   bool expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint64_t bytes,
               rdma::AccessFlags access) noexcept;
+  void send_waiting() noexcept;
+  /// What most calls are: without chunks, and in one Send, as is their reply.
+  bool is_plain(const Slot& slot) const noexcept {
+    if (slot.read_items + slot.write_items > 0 || slot.force_long || slot.force_reply_chunk ||
+        slot.call_memory != nullptr || slot.continued_bytes > 0 ||
+        config_.inline_bytes < v2::kMinMsgHeaderBytes)
+      return false;
+    if (link_->speaks_version_2())
+      return v2::kMinMsgHeaderBytes + slot.payload_bytes <= link_->send_bytes() &&
+             slot.reply_chunk_least == 0 && slot.max_reply_bytes <= config_.continue_up_to;
+    return kMinMsgHeaderBytes + slot.payload_bytes <= link_->send_bytes() &&
+           kMinMsgHeaderBytes + slot.max_reply_bytes <= link_->config().receive_inline_bytes;
+  }
+  Shape plain_shape() const noexcept {
+    return {.header_bytes = link_->speaks_version_2() ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes,
+            .possible = true};
+  }
+  bool send_at_once(Slot& slot) noexcept;
+  void need_nothing(Slot& slot, const Shape& shape) noexcept;
+  void set_sent(Slot& slot, const Shape& shape) noexcept;
+  bool stage_plain_send(Slot& slot, const Shape& shape) noexcept;
+  void count_send(v2::CreditWord credit) noexcept;
   bool stage_send(Slot& slot, const Shape& shape) noexcept;
   bool stage_send(Slot& slot, const Shape& shape, const CallChunks& chunks) noexcept;
   void on_unknown_xid() noexcept;

@@ -13,7 +13,7 @@ bool Requester::version_2() const noexcept {
   return link_ != nullptr && link_->speaks_version_2();
 }
 
-bool Requester::may_send(const Slot& slot) noexcept {
+[[gnu::always_inline]] inline bool Requester::may_send(const Slot& slot) noexcept {
   if (!connected() || !peer_ready_ || !link_->is_open() || link_->version() == 0) return false;
   if (version_2()) return link_->may_send_now({Sender::Kind::Call, slot.index});
   const std::uint32_t in_flight = outstanding_ + abandoned_ + held_receives_;
@@ -24,7 +24,50 @@ bool Requester::may_send(const Slot& slot) noexcept {
   return in_flight < limit && (granted_ > 0 || in_flight == 0);
 }
 
-void Requester::pump() noexcept {
+/// No windows are bound yet.
+inline void Requester::need_nothing(Slot& slot, const Shape& shape) noexcept {
+  slot.segment_count = 0;
+  slot.invalidate = {};
+  slot.invalidated = false;
+  slot.reply_chunk_bytes = shape.reply_chunk_bytes;
+}
+
+/// The whole call, or its last part, is staged.
+inline void Requester::set_sent(Slot& slot, const Shape& shape) noexcept {
+  transition(slot, State::AwaitingReply);
+  slot.send_posted = true;
+  slot.sent_no_msg = shape.long_call;
+  ++posted_;
+  ++outstanding_;
+  ++link_->counters().calls_sent;
+}
+
+/// Version 2: a call with this credit word is staged.
+inline void Requester::count_send(v2::CreditWord credit) noexcept {
+  link_->count_send(credit);
+  if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
+}
+
+[[gnu::always_inline]] inline bool Requester::stage_plain_send(Slot& slot, const Shape& shape) noexcept {
+  std::byte* const at = slot.send_buffer + config_.inline_bytes - shape.header_bytes;
+  const std::uint64_t bytes = shape.header_bytes + slot.payload_bytes;
+  const bool version_2 = link_->speaks_version_2();
+  v2::CreditWord credit;
+  if (version_2) {
+    credit = link_->offer();
+    v2::store_plain_call(at, slot.xid, credit);
+  } else {
+    v1::store_plain_call(at, slot.xid, static_cast<Credits>(link_->config().credits_requested));
+  }
+  if (!link_->stage().add(rdma::SendOpcode::Send, link_->wr_id(WrKind::CallSent, slot.index), rdma::kSignaled,
+                          {at, static_cast<std::uint32_t>(bytes), send_region_.lkey}))
+    return false;
+  if (version_2) count_send(credit);
+  link_->counters().inline_bytes_sent += bytes;
+  return true;
+}
+
+void Requester::send_waiting() noexcept {
   while (Slot* slot = unfenced_.pop_front()) {
     fence(*slot);
     if (slot->state == State::AwaitingFenceRoom) return;
@@ -66,29 +109,37 @@ bool Requester::send(Slot& slot) noexcept {
   }
   if (!take_resources(slot, shape)) return false;
   const SendStage::Mark mark = stage.mark();
-  if (!stage.begin(rdma::SendOpcode::Send, link_->wr_id(WrKind::CallSent, slot.index), rdma::kSignaled) ||
-      !stage_send(slot, shape)) {
+  if (!(is_plain(slot) ? stage_plain_send(slot, shape) : stage_send(slot, shape))) {
     // Only pieces can be short in an empty stage, and a call has few.
     stage.rollback(mark);
     link_->close(CloseReason::TransportError);
     return false;
   }
+  waiting_.remove(slot);
   on_sent(slot, shape);
+  return true;
+}
+
+/// A call that comes when no other waits, and needs nothing but a credit and a place in the send queue. False: it is
+/// still to be sent.
+bool Requester::send_at_once(Slot& slot) noexcept {
+  if (!connected() || !waiting_.empty() || !unfenced_.empty() || link_->opening() != Opening::Complete ||
+      (link_->speaks_version_2() && link_->flow().balance() < 2) || !is_plain(slot) || !may_send(slot) ||
+      !link_->has_room(1))
+    return false;
+  const Shape shape = plain_shape();
+  need_nothing(slot, shape);
+  if (!stage_plain_send(slot, shape)) return false;
+  set_sent(slot, shape);
   return true;
 }
 
 void Requester::on_sent(Slot& slot, const Shape& shape) noexcept {
   const bool in_parts = slot.in_parts();
   const bool answered = slot.state == State::AwaitingLastPart;
-  waiting_.remove(slot);
-  transition(slot, State::AwaitingReply);
-  slot.send_posted = true;
-  ++posted_;
-  ++outstanding_;
-  ++counters().calls_sent;
+  set_sent(slot, shape);
   // Also when the rest has fitted since the threshold was raised.
   if (in_parts) link_->end_continued_message();
-  slot.sent_no_msg = shape.long_call;
   if (!slot.ends_as) return;
   abandoned_ += answered ? 0 : 1;
   end_call(slot, *slot.ends_as);
@@ -112,10 +163,7 @@ bool Requester::stage_parts(Slot& slot, const Shape& shape) noexcept {
 
 /// Memory for the Reply chunk, and windows over all chunk memory.
 bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
-  slot.segment_count = 0;
-  slot.invalidate = {};
-  slot.invalidated = false;
-  slot.reply_chunk_bytes = shape.reply_chunk_bytes;
+  need_nothing(slot, shape);
   if (shape.segments == 0) return true;
   if (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr) slot.reply_memory = long_memory_.acquire();
   if (shape.segments > free_windows_ || (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr)) {
@@ -179,6 +227,9 @@ bool Requester::expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint6
 }
 
 bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
+  if (!link_->stage().begin(rdma::SendOpcode::Send, link_->wr_id(WrKind::CallSent, slot.index),
+                            rdma::kSignaled))
+    return false;
   if (shape.segments == 0 && slot.write_items == 0) return stage_send(slot, shape, {});
   std::array<ReadSegment, kMaxRequestSegments> reads;
   std::array<std::span<const Segment>, kMaxWriteItems> writes;
@@ -225,10 +276,7 @@ bool Requester::stage_send(Slot& slot, const Shape& shape, const CallChunks& chu
       !stage.append({header_at, static_cast<std::uint32_t>(shape.header_bytes), send_region_.lkey}) ||
       (!shape.long_call && !link_->append_payload({&payload, 1}, slot.continued_bytes)))
     return false;
-  if (version_2()) {
-    link_->count_send(credit);
-    if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
-  }
+  if (version_2()) count_send(credit);
   counters().inline_bytes_sent +=
       shape.header_bytes + (shape.long_call ? 0 : payload.length - slot.continued_bytes);
   return true;

@@ -33,6 +33,7 @@ std::uint32_t Requester::segments_of(std::span<const rdma::Sge> pieces, std::uin
 }
 
 Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
+  if (is_plain(slot)) return plain_shape();
   return version_2() ? shape_v2(slot) : shape_v1(slot);
 }
 

@@ -79,6 +79,8 @@ Load::Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle
   for (Task& task : tasks_) idle_.push_back(&task);
   ended_.reserve(tasks);
   for (const std::uint32_t weight : config.weights) total_weight_ += weight;
+  for (std::size_t i = 0; i < kOperations; ++i)
+    if (total_weight_ > 0 && config.weights[i] == total_weight_) only_ = static_cast<Operation>(i);
 }
 
 Load::~Load() = default;
@@ -167,7 +169,7 @@ void Load::clean_up() {
             "REMOVE of the test file");
 }
 
-Operation Load::pick() noexcept {
+Operation Load::pick_by_weight() noexcept {
   random_ = random_ * 6364136223846793005 + 1442695040888963407;
   auto at = static_cast<std::uint32_t>((random_ >> 33) % total_weight_);
   for (std::size_t i = 0; i < kOperations; ++i) {

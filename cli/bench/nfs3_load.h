@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,7 +71,8 @@ class Load {
   bool submit(Task& task, rpcrdma::Request& request);
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
   void finish(Task& task, const rpcrdma::Reply& reply) noexcept;
-  Operation pick() noexcept;
+  Operation pick() noexcept { return only_ ? *only_ : pick_by_weight(); }
+  Operation pick_by_weight() noexcept;
   std::uint64_t pick_offset() noexcept;
   template <typename Visit>
   void for_each_word(std::size_t bytes, std::uint64_t offset, Visit&& visit) const noexcept;
@@ -92,6 +94,7 @@ class Load {
   LoadResult result_;
   std::uint64_t random_;
   std::uint32_t total_weight_ = 0;
+  std::optional<Operation> only_{};  ///< that has a weight, if no other has
 };
 
 /// Results of a setup call. Throws ClientError that begins with `what` when the call has failed.

@@ -27,7 +27,6 @@ namespace sluice::controlplane {
 namespace {
 
 constexpr std::uint64_t kCheckIntervalNs = 500'000'000;
-constexpr std::uint64_t kDrainIntervalNs = 50'000'000;
 
 config::Config with_cpus(config::Config config) {
   if (!config.choose_cpus) return config;
@@ -68,7 +67,8 @@ std::unique_ptr<properties::HostAuthentication> host_authentication(const config
 ControlPlane::ControlPlane(config::Config config)
     : config_(with_cpus(std::move(config))),
       ownership_(std::make_unique<segment::ControlOwnership>(config_.segment)),
-      layout_(ownership_->layout()) {
+      layout_(ownership_->layout()),
+      outbox_(layout_) {
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
   keep_off_reactors(config_.block);
   try {
@@ -85,9 +85,10 @@ ControlPlane::ControlPlane(config::Config config)
 /// Whatever can fail, and what holds ports and sockets.
 void ControlPlane::make_servers() {
   config_ = merged(std::move(config_));
-  exchange_ = std::make_unique<properties::PropertyExchange>(layout_, config_, host_authentication(config_));
   credits_ = std::make_unique<policy::CreditKeeper>(layout_, config_.credit_settings());
-  keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_);
+  keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_, outbox_);
+  exchange_ =
+      std::make_unique<properties::PropertyExchange>(layout_, config_, outbox_, host_authentication(config_));
   add_admin_methods(methods_, *this);
   const admin::Owner owner{.segment = config_.segment,
                            .epoch = ownership_->epoch(),
@@ -120,14 +121,16 @@ void ControlPlane::take_over() {
   if (!turn) throw SetupError("Another control plane has taken over segment '" + config_.segment + "'.");
   publish(config_);  // what the predecessor has published until now counts
   credits_->reconfigure(config_.credit_settings());
-  keeper_->rebuild();
+  data_plane_epoch_ = segment::epoch_of(layout_.data_plane.owner.load());
+  data_plane_alive_ = data_plane_alive();
+  // A drain goes on under a new control plane. With the data plane it ends.
+  keeper_->set_draining(layout_.draining != 0 && data_plane_alive_);
+  layout_.draining = draining() ? 1 : 0;
+  keeper_->take_over();
   addresses_ = std::make_unique<upstreams::AddressKeeper>(config_.block, layout_,
                                                           [this](const std::function<void()>& write) {
                                                             if (const auto own = ownership_->enter()) write();
                                                           });
-  data_plane_epoch_ = segment::epoch_of(layout_.data_plane.owner.load());
-  data_plane_alive_ = data_plane_alive();
-  layout_.draining = 0;
   segment::start_heartbeat(layout_.control_plane, segment::monotonic_ns(), segment::wall_ns());
   admin_->show();
   spdlog::info("Control plane of segment '{}' is up{}", config_.segment,
@@ -294,30 +297,27 @@ void ControlPlane::set_draining(bool draining) {
   spdlog::info("{}", draining ? "Draining: new connections are refused" : "No longer draining");
 }
 
-bool ControlPlane::command(std::uint32_t reactor, std::uint32_t connection, segment::Command command) {
-  if (reactor >= config_.block.reactors || connection >= config_.block.all_connections()) return false;
+std::optional<std::uint32_t> ControlPlane::incarnation_of(std::uint32_t reactor,
+                                                          std::uint32_t connection) const {
+  if (reactor >= config_.block.reactors || connection >= config_.block.all_connections()) return std::nullopt;
   const auto info = layout_.reactors[reactor].connections[connection].read();
-  if (!info || info->state == segment::ConnectionState::Unused) return false;
-  command.connection = connection;
-  command.cm_id = info->cm_id;
-  return layout_.reactors[reactor].commands.push(command);
+  if (!info || info->state == segment::ConnectionState::Unused) return std::nullopt;
+  return info->incarnation;
 }
 
-/// Repeats the commands until no connection is left: a command may be lost, and a connection may have been on its
-/// way when the drain began.
-void ControlPlane::drain(std::uint64_t now_ns) {
-  if (!draining() || now_ns - drained_ns_ < kDrainIntervalNs) return;
-  drained_ns_ = now_ns;
-  for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
-    auto& area = layout_.reactors[reactor];
-    for (std::uint32_t number = 0; number < config_.block.all_connections(); ++number) {
-      if (area.use[number].open.load(std::memory_order_relaxed) != segment::ConnectionUse::kOfClient)
-        continue;
-      if (area.commands.size() > area.commands.capacity() / 2)
-        break;  // leaves room for other commands; the rest follows
-      command(reactor, number, {.type = segment::CommandType::Drain});
-    }
-  }
+bool ControlPlane::close_connection(std::uint32_t reactor, std::uint32_t connection) {
+  const auto incarnation = incarnation_of(reactor, connection);
+  if (incarnation)
+    segment::WantedWriter(layout_.reactors[reactor].wanted)
+        .end(connection, *incarnation, segment::End::Disconnect);
+  return incarnation.has_value();
+}
+
+bool ControlPlane::trace_connection(std::uint32_t reactor, std::uint32_t connection, bool on) {
+  const auto incarnation = incarnation_of(reactor, connection);
+  if (incarnation)
+    segment::WantedWriter(layout_.reactors[reactor].wanted).trace(connection, *incarnation, on);
+  return incarnation.has_value();
 }
 
 void ControlPlane::check_data_plane(std::uint64_t now_ns) {
@@ -327,7 +327,7 @@ void ControlPlane::check_data_plane(std::uint64_t now_ns) {
   const bool alive = data_plane_alive();
   const std::uint32_t epoch = segment::epoch_of(layout_.data_plane.owner.load());
   if (alive && (!data_plane_alive_ || epoch != data_plane_epoch_)) {
-    keeper_->rebuild();
+    keeper_->on_data_plane_changed(now_ns);
     spdlog::info("Data plane (process {}) is up", layout_.data_plane.pid.load());
   } else if (!alive && data_plane_alive_) {
     spdlog::error("The data plane {}: start sluice-dataplane again",
@@ -349,7 +349,6 @@ ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
   bool any = keeper_->poll(now);
   any |= exchange_->poll(now);
   credits_->poll(now);
-  drain(now);
   check_data_plane(now);
   publish_statistics();
   return any ? Pass::Busy : Pass::Idle;
@@ -389,7 +388,7 @@ void ControlPlane::publish_statistics() {
   set(ControlCounter::properties_authenticated, exchange.authenticated);
   set(ControlCounter::properties_refused, exchange.refused);
   set(ControlCounter::properties_parts_lost, exchange.parts_lost);
-  set(ControlCounter::properties_commands_lost, exchange.commands_lost);
+  set(ControlCounter::properties_parts_delayed, outbox_.statistics().parts_delayed);
   const policy::CreditStatistics& credits = credits_->statistics();
   set(ControlCounter::policy_recomputations, credits.recomputations);
   set(ControlCounter::policy_changes, credits.changes);
@@ -397,7 +396,10 @@ void ControlPlane::publish_statistics() {
   layout_.longest_stall_ns.store(stalls_.longest_ns(), std::memory_order_relaxed);
   layout_.recent_stall_ns.store(stalls_.recent_ns(), std::memory_order_relaxed);
   set(ControlCounter::keeper_reaped, keeper_->statistics().reaped);
-  set(ControlCounter::keeper_commands_lost, keeper_->statistics().commands_lost);
+  set(ControlCounter::keeper_hints_repeated, keeper_->watch().hints_repeated());
+  set(ControlCounter::keeper_commands_delayed, outbox_.statistics().commands_delayed);
+  set(ControlCounter::keeper_datagrams_delayed, outbox_.statistics().datagrams_delayed);
+  set(ControlCounter::keeper_datagrams_lost, outbox_.statistics().datagrams_lost);
 }
 
 void ControlPlane::publish_lock_statistics() {

@@ -17,6 +17,7 @@
 #include "controlplane/kerberos/context_server.h"
 #include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/mount_server.h"
+#include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/credit_keeper.h"
 #include "controlplane/properties/property_exchange.h"
 #include "controlplane/stall_clock.h"
@@ -64,14 +65,15 @@ class ControlPlane final : public admin::Operations {
   bool remove_export(const std::string& path) override;
   void set_draining(bool draining) override;
   bool draining() const override { return keeper_->draining(); }
-  bool command(std::uint32_t reactor, std::uint32_t connection, segment::Command command) override;
+  bool close_connection(std::uint32_t reactor, std::uint32_t connection) override;
+  bool trace_connection(std::uint32_t reactor, std::uint32_t connection, bool on) override;
 
  private:
   config::Config merged(config::Config next) const;
   void make_servers();
   void take_over();
   void publish(config::Config next);
-  void drain(std::uint64_t now_ns);
+  std::optional<std::uint32_t> incarnation_of(std::uint32_t reactor, std::uint32_t connection) const;
   void publish_statistics();
   void publish_lock_statistics();
   void check_data_plane(std::uint64_t now_ns);
@@ -81,6 +83,7 @@ class ControlPlane final : public admin::Operations {
   config::Config config_;
   const std::unique_ptr<segment::ControlOwnership> ownership_;
   segment::Layout& layout_;
+  Outbox outbox_;
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;
   std::unique_ptr<properties::PropertyExchange> exchange_;
@@ -95,7 +98,6 @@ class ControlPlane final : public admin::Operations {
   bool data_plane_alive_ = false;
   std::uint64_t checked_ns_ = 0;
   StallClock stalls_;
-  std::uint64_t drained_ns_ = 0;
 };
 
 }  // namespace sluice::controlplane

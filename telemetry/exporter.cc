@@ -194,6 +194,7 @@ class SegmentCollector final : public prometheus::Collectable {
     };
     ring("commands", area.commands);
     ring("events", area.events);
+    ring("hints", area.wanted.hints);
     ring("punt_up", area.punt_up);
     ring("punt_down", area.punt_down);
     ring("properties_up", area.properties_up);

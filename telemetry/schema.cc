@@ -186,7 +186,8 @@ std::vector<MetricInfo> control() {
       {"sluice_connection_keeper_total",
        Type::Counter,
        {"event"},
-       "Connections of dead processes that were ended, and commands that found their ring full"},
+       "Connections of dead processes that were ended, hints to reactors that were repeated, and what waited "
+       "for room in a ring"},
       {"sluice_mount_total",
        Type::Counter,
        {"event"},

@@ -54,8 +54,7 @@ json remove_export(Operations& operations, const std::string& path) {
 json close_connection(Operations& operations, const json& parameters) {
   const std::uint32_t reactor = number_of(parameters, "reactor");
   const std::uint32_t connection = number_of(parameters, "connection");
-  if (!operations.command(reactor, connection, {.type = segment::CommandType::Close}))
-    throw no_such_connection(reactor, connection);
+  if (!operations.close_connection(reactor, connection)) throw no_such_connection(reactor, connection);
   return {{"closing", true}};
 }
 

@@ -25,9 +25,10 @@ class Operations {
   /// While draining, new connections are refused, and each of the others is closed once it has no call.
   virtual void set_draining(bool draining) = 0;
   virtual bool draining() const = 0;
-  /// Sends `command` to the reactor of a connection.
-  /// False when there is no such connection, or the reactor's ring is full.
-  virtual bool command(std::uint32_t reactor, std::uint32_t connection, segment::Command command) = 0;
+  // Of one connection. False when there is none.
+  virtual bool close_connection(std::uint32_t reactor, std::uint32_t connection) = 0;
+  /// Its reactor records its calls, or no longer.
+  virtual bool trace_connection(std::uint32_t reactor, std::uint32_t connection, bool on) = 0;
 
  protected:
   ~Operations() = default;

@@ -59,8 +59,7 @@ json read_trace(const segment::Layout& layout, const config::Config& config, con
 std::uint32_t switch_trace(Operations& operations, const json& parameters, bool on) {
   const std::uint32_t reactor = number_of(parameters, "reactor");
   const std::uint32_t connection = number_of(parameters, "connection");
-  if (!operations.command(reactor, connection, {.type = segment::CommandType::Trace, .on = on ? 1u : 0u}))
-    throw no_such_connection(reactor, connection);
+  if (!operations.trace_connection(reactor, connection, on)) throw no_such_connection(reactor, connection);
   return reactor;
 }
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "controlplane/cm/kernel_connections.h"
@@ -19,101 +20,151 @@ bool process_exists(std::uint32_t pid) {
 }  // namespace
 
 ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config& config,
-                                   const policy::CreditKeeper& credits)
+                                   const policy::CreditKeeper& credits, controlplane::Outbox& outbox)
     : layout_(layout),
       config_(config),
+      outbox_(outbox),
       admission_(config.admission_limits()),
-      context_{layout, config, credits, admission_, statistics_} {
+      book_(admission_),
+      context_{layout, config, credits, admission_, book_, outbox},
+      watch_(layout, config.block.reactors, config.block.all_connections(), *this) {
   if (config.block.driver == segment::Driver::SoftRoce)
     managed_ = std::make_unique<PuntedConnections>(context_);
   if (config.block.driver == segment::Driver::Verbs) managed_ = std::make_unique<KernelConnections>(context_);
 }
 
-void ConnectionKeeper::rebuild() {
-  admission_.forget_all();
-  reaping_.clear();
-  for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor)
-    for (const auto& entry : layout_.reactors[reactor].connections) {
-      const auto info = entry.read();
-      if (info && info->state != segment::ConnectionState::Unused && info->outgoing == 0)
-        admission_.connected(info->peer);
-    }
-  if (managed_) managed_->restore();
+void ConnectionKeeper::take_over() {
+  for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
+    segment::ReactorArea& area = layout_.reactors[reactor];
+    // Reactors repeat their requests to a new control plane.
+    segment::Event event;
+    for (std::uint32_t i = 0; i < area.events.capacity() && area.events.pop(event); ++i)
+      if (event.type == segment::EventType::CommandDone && managed_)
+        managed_->on_answer_to_predecessor(reactor, event);
+    inherited_[reactor] = area.incarnations.load(std::memory_order_relaxed);
+  }
+  watch_.look_at_all();
 }
 
-bool ConnectionKeeper::command(std::uint32_t reactor, segment::Command command) {
-  command.id = next_command_++;
-  if (layout_.reactors[reactor].commands.push(command)) return true;
-  ++statistics_.commands_lost;
-  return false;
+void ConnectionKeeper::on_data_plane_changed(std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  outbox_.forget();
+  book_.forget_held();
+  if (managed_) managed_->forget_unmade(now_ns);
+  watch_.look_at_all();
 }
+
+void ConnectionKeeper::set_draining(bool draining) {
+  admission_.set_draining(draining);
+  watch_.for_each([&](std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
+    if (!seen.outgoing) wanted(reactor).drain(number, seen.incarnation, draining);
+  });
+}
+
+// --- What the tables show
+
+void ConnectionKeeper::on_appeared(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
+  book_.appeared(reactor, seen);
+  if (!seen.outgoing && wanted(reactor).course(number, seen.incarnation).draining != draining())
+    wanted(reactor).drain(number, seen.incarnation, draining());
+  if (!managed_) return;
+  const bool ours = static_cast<std::int32_t>(seen.incarnation - inherited_[reactor]) > 0;
+  if (ours)
+    managed_->on_appeared(reactor, number, seen);
+  else
+    managed_->restore(reactor, number);
+}
+
+void ConnectionKeeper::on_changed(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
+  if (seen.state != segment::ConnectionState::Open) return;
+  spdlog::debug("Connection {} of reactor {} is up", number, reactor);
+  if (managed_) managed_->on_open(seen, now_ns_);
+}
+
+void ConnectionKeeper::on_gone(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
+  spdlog::debug("Connection {} of reactor {} is down", number, reactor);
+  book_.gone(seen);
+  if (managed_) managed_->on_gone(reactor, seen, now_ns_);
+}
+
+void ConnectionKeeper::on_missed(std::uint32_t reactor, std::uint32_t, const SeenConnection& expected) {
+  book_.failed(reactor, expected.cm_id);
+  if (managed_) managed_->on_gone(reactor, expected, now_ns_);
+}
+
+// --- Events of reactors
 
 bool ConnectionKeeper::poll(std::uint64_t now_ns) {
+  now_ns_ = now_ns;
   bool any = managed_ && managed_->poll(now_ns);
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
     segment::Event event;
     auto& events = layout_.reactors[reactor].events;
     for (std::uint32_t i = 0; i < events.capacity() && events.pop(event); ++i) {
       any = true;
-      switch (event.type) {
-        case segment::EventType::ConnectRequest:
-          on_request(reactor, event, now_ns);
-          break;
-        case segment::EventType::ConnectWanted:
-          if (managed_) managed_->on_connect_wanted(reactor, event, now_ns);
-          break;
-        case segment::EventType::ConnectionUp:
-          spdlog::debug("Connection {} of reactor {} is up", event.connection, reactor);
-          if (managed_) managed_->on_connection_up(event, now_ns);
-          break;
-        case segment::EventType::ConnectionDown:
-          if (event.outgoing == 0) admission_.disconnected(event.peer);
-          spdlog::debug("Connection {} of reactor {} is down (reason {})", event.connection, reactor,
-                        event.reason);
-          if (managed_) managed_->on_connection_down(reactor, event, now_ns);
-          break;
-        case segment::EventType::CommandDone:
-          if (managed_) managed_->on_command_done(reactor, event, now_ns);
-          if (event.status == segment::CommandStatus::Done) break;
-          spdlog::debug("Command {} of reactor {} failed (status {})", event.id, reactor,
-                        static_cast<std::uint32_t>(event.status));
-          rebuild();  // an admitted connection may have failed to open
-          break;
-      }
+      on_event(reactor, event, now_ns);
     }
   }
-  return any;
+  watch_.look_in_turn();
+  return outbox_.flush() || any;
+}
+
+void ConnectionKeeper::on_event(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) {
+  switch (event.type) {
+    case segment::EventType::ConnectRequest:
+      return on_request(reactor, event, now_ns);
+    case segment::EventType::ConnectWanted:
+      if (!managed_) return;
+      managed_->on_connect_wanted(reactor, event, now_ns);
+      return expect(reactor, event, true);
+    case segment::EventType::ConnectionUp:
+    case segment::EventType::ConnectionDown:
+      return watch_.look(reactor, event.connection);
+    case segment::EventType::CommandDone:
+      return on_command_done(reactor, event, now_ns);
+  }
 }
 
 void ConnectionKeeper::on_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) {
   policy::Verdict verdict{};
-  auto accept =
-      judge(context_, reactor, event.peer, {event.private_data, event.private_data_bytes}, verdict, now_ns);
-  if (!accept) {
-    command(reactor, {.type = segment::CommandType::Reject, .cm_id = event.cm_id});
-    return;
-  }
-  accept->type = segment::CommandType::Accept;
-  accept->cm_id = event.cm_id;
-  if (!command(reactor, *accept)) admission_.disconnected(event.peer);
+  const std::size_t bytes = std::min<std::size_t>(event.private_data_bytes, rdma::kMaxPrivateData);
+  auto answer = judge(context_, reactor, event.peer, {event.private_data, bytes}, verdict, now_ns);
+  if (answer)
+    book_.admitted(reactor, event.cm_id, event.peer);
+  else
+    answer.emplace();
+  answer->type =
+      verdict == policy::Verdict::Admit ? segment::CommandType::Accept : segment::CommandType::Reject;
+  answer->cm_id = event.cm_id;
+  answer->id = next_command_++;
+  outbox_.send(reactor, *answer);
+}
+
+void ConnectionKeeper::on_command_done(std::uint32_t reactor, const segment::Event& event,
+                                       std::uint64_t now_ns) {
+  if (managed_) managed_->on_command_done(reactor, event, now_ns);
+  if (event.status == segment::CommandStatus::Done) return expect(reactor, event, false);
+  spdlog::debug("Command {} of reactor {} failed (status {})", event.id, reactor,
+                static_cast<std::uint32_t>(event.status));
+  book_.failed(reactor, event.cm_id);
+}
+
+/// The reactor has published the connection before it sent the event.
+void ConnectionKeeper::expect(std::uint32_t reactor, const segment::Event& event, bool outgoing) {
+  if (event.incarnation == 0) return;
+  watch_.expect(reactor, event.connection,
+                {.incarnation = event.incarnation,
+                 .cm_id = event.cm_id,
+                 .queue_pair = event.queue_pair,
+                 .outgoing = outgoing,
+                 .peer = event.peer});
 }
 
 void ConnectionKeeper::reap() {
-  std::set<std::uint64_t> still_dead;
-  for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor)
-    for (const auto& entry : layout_.reactors[reactor].connections) {
-      const auto info = entry.read();
-      if (!info || info->state == segment::ConnectionState::Unused || info->peer_pid == 0 ||
-          process_exists(info->peer_pid))
-        continue;
-      const std::uint64_t key = std::uint64_t{reactor} << 32 | info->cm_id;
-      if (reaping_.count(key) == 0) {
-        if (!command(reactor, {.type = segment::CommandType::Abandon, .cm_id = info->cm_id})) continue;
-        ++statistics_.reaped;
-      }
-      still_dead.insert(key);
-    }
-  reaping_ = std::move(still_dead);
+  watch_.for_each([&](std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
+    if (seen.peer_pid == 0 || process_exists(seen.peer_pid)) return;
+    if (wanted(reactor).end(number, seen.incarnation, segment::End::Abandon)) ++statistics_.reaped;
+  });
 }
 
 }  // namespace sluice::cm

@@ -1,39 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The control plane's part in connections: admits or refuses requests that reactors report, counts
-// connections, and ends those of client processes that have died. Its state is rebuilt from the connection
-// tables, so that a new control plane can take over. One thread.
+// connections, drains them, and ends those of client processes that have died. Its state follows from the connection
+// tables, whatever events were lost, so that a new control plane can take over. One thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
-#include <set>
 
+#include "controlplane/cm/admission_book.h"
+#include "controlplane/cm/connection_watch.h"
 #include "controlplane/cm/connections.h"
 #include "controlplane/config/config.h"
+#include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/credit_keeper.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::cm {
 
-class ConnectionKeeper {
+struct KeeperStatistics {
+  std::uint64_t reaped = 0;
+};
+
+class ConnectionKeeper final : private ConnectionWatch::Listener {
  public:
-  ConnectionKeeper(segment::Layout& layout, const config::Config& config,
-                   const policy::CreditKeeper& credits);
+  /// All given outlive it. `outbox` may be others' too.
+  ConnectionKeeper(segment::Layout& layout, const config::Config& config, const policy::CreditKeeper& credits,
+                   controlplane::Outbox& outbox);
 
   /// Takes the limits from the configuration, which has changed.
   void reconfigure() { admission_.set_limits(config_.admission_limits()); }
-  void set_draining(bool draining) { admission_.set_draining(draining); }
+  /// New connections are refused, and each of the others ends once it has no call; or no longer.
+  void set_draining(bool draining);
   bool draining() const { return admission_.draining(); }
 
-  /// Counts the connections in the tables. At start, and after a restart of the data plane.
-  void rebuild();
-  /// Handles all events of reactors. True when there was one.
+  /// At start: takes over the connections in the tables.
+  void take_over();
+  /// Another data plane runs.
+  void on_data_plane_changed(std::uint64_t now_ns);
+  /// Handles all events of reactors, and looks at a part of the tables. True when there was an event.
   bool poll(std::uint64_t now_ns);
   /// Ends connections whose client process has died (loopback).
   void reap();
   const KeeperStatistics& statistics() const { return statistics_; }
+  const ConnectionWatch& watch() const { return watch_; }
   const policy::Admission& admission() const { return admission_; }
   /// Null where the driver does connection management itself (loopback).
   const AgentStatistics* agent() const { return managed_ ? &managed_->statistics() : nullptr; }
@@ -41,17 +53,32 @@ class ConnectionKeeper {
   std::uint32_t connections() const { return admission_.connections(); }
 
  private:
+  void on_appeared(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) override;
+  void on_changed(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) override;
+  void on_gone(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) override;
+  void on_missed(std::uint32_t reactor, std::uint32_t number, const SeenConnection& expected) override;
+
+  void on_event(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
   void on_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
-  bool command(std::uint32_t reactor, segment::Command command);
+  void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
+  void expect(std::uint32_t reactor, const segment::Event& event, bool outgoing);
+  segment::WantedWriter wanted(std::uint32_t reactor) {
+    return segment::WantedWriter(layout_.reactors[reactor].wanted);
+  }
 
   segment::Layout& layout_;
   const config::Config& config_;
+  controlplane::Outbox& outbox_;
   policy::Admission admission_;
+  AdmissionBook book_;
   KeeperStatistics statistics_;
   const ConnectionContext context_;
   std::unique_ptr<Connections> managed_;  ///< null where the driver does it
+  ConnectionWatch watch_;
+  /// The last incarnation of each reactor at the takeover: later ones are of our making.
+  std::array<std::uint32_t, segment::kMaxReactors> inherited_{};
   std::uint32_t next_command_ = 1;
-  std::set<std::uint64_t> reaping_;
+  std::uint64_t now_ns_ = 0;
 };
 
 }  // namespace sluice::cm

@@ -7,11 +7,67 @@
 
 namespace sluice::cm {
 
-bool Connections::command(std::uint32_t reactor, segment::Command command) {
+void Connections::command(std::uint32_t reactor, segment::Command command) {
   command.id = next_command_++;
-  if (context_.layout.reactors[reactor].commands.push(command)) return true;
-  ++context_.statistics.commands_lost;
+  context_.outbox.send(reactor, command);
+}
+
+void Connections::end(Id id) {
+  const auto at = known_.find(id);
+  if (at == known_.end()) return;
+  const Known& known = at->second;
+  if (known.made) {  // forgotten when it is gone from its table
+    wanted(known.reactor).end(known.connection, known.incarnation, segment::End::PeerGone);
+    return;
+  }
+  if (known.outgoing) {
+    report_failure(known);
+  } else {
+    // Where it has been sent already, the answer finds nobody who awaits it.
+    context_.outbox.withdraw(known.reactor, static_cast<std::uint32_t>(id));
+    context_.book.failed(known.reactor, static_cast<std::uint32_t>(id));
+  }
+  known_.erase(at);
+}
+
+bool Connections::is_awaited(std::uint32_t reactor, const segment::Event& event) {
+  const auto at = known_.find(static_cast<Id>(event.cm_id));
+  if (at != known_.end() && !at->second.made && at->second.reactor == reactor) return true;
+  if (event.status != segment::CommandStatus::Done || event.incarnation == 0 ||
+      event.connection >= segment::kMaxConnections)
+    return false;
+  // Asked for by a control plane before this one, or given up since: its peer has no reply and asks again. One to a
+  // server works without us.
+  const auto info = context_.layout.reactors[reactor].connections[event.connection].read();
+  if (info && info->incarnation == event.incarnation && info->outgoing != 0) return false;
+  wanted(reactor).end(event.connection, event.incarnation, segment::End::PeerGone);
   return false;
+}
+
+void Connections::on_appeared(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
+  if (seen.outgoing || seen.queue_pair == 0 || known_.contains(static_cast<Id>(seen.cm_id))) return;
+  wanted(reactor).end(number, seen.incarnation, segment::End::PeerGone);
+}
+
+void Connections::on_gone(std::uint32_t reactor, const SeenConnection& seen, std::uint64_t now_ns) {
+  auto id = static_cast<Id>(seen.cm_id);
+  // One to a server that ended before it was established shows no identifier of ours.
+  if (seen.outgoing && seen.cm_id == 0) id = known_.dialed(reactor, seen.queue_pair).value_or(id);
+  const auto at = known_.find(id);
+  if (at == known_.end() || at->second.reactor != reactor || at->second.incarnation != seen.incarnation)
+    return;
+  known_.erase(at);
+  disconnect(id, now_ns);
+}
+
+void Connections::forget_unmade(std::uint64_t now_ns) {
+  std::vector<Id> unmade;
+  for (const auto& [id, known] : known_)
+    if (!known.made && !known.outgoing) unmade.push_back(id);
+  for (const Id id : unmade) {
+    known_.erase(id);
+    refuse_unmade(id, now_ns);
+  }
 }
 
 std::uint32_t Connections::least_loaded(std::uint32_t among) const {
@@ -57,6 +113,7 @@ std::optional<segment::Command> Connections::admit(Id id, Known& known,
                                                    policy::Verdict& verdict, std::uint64_t now_ns) {
   auto command = judge(context_, known.reactor, known.peer, private_data, verdict, now_ns);
   if (!command) return command;
+  context_.book.admitted(known.reactor, static_cast<std::uint32_t>(id), known.peer);
   known.own.private_data.assign(command->private_data, command->private_data + command->private_data_bytes);
   command->type = segment::CommandType::Establish;
   command->cm_id = static_cast<std::uint32_t>(id);

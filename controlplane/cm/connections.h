@@ -10,20 +10,18 @@
 #include <span>
 #include <vector>
 
+#include "controlplane/cm/admission_book.h"
 #include "controlplane/cm/agent.h"
+#include "controlplane/cm/connection_watch.h"
 #include "controlplane/cm/known_connections.h"
 #include "controlplane/config/config.h"
+#include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/credit_keeper.h"
 #include "dataplane/rpcrdma/link/private_data.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::cm {
-
-struct KeeperStatistics {
-  std::uint64_t reaped = 0;
-  std::uint64_t commands_lost = 0;  ///< command ring full
-};
 
 /// RDMA Reads outstanding at a time, of either side.
 inline constexpr std::uint8_t kMaxReads = 16;
@@ -34,7 +32,8 @@ struct ConnectionContext {
   const config::Config& config;
   const policy::CreditKeeper& credits;
   policy::Admission& admission;
-  KeeperStatistics& statistics;
+  AdmissionBook& book;
+  controlplane::Outbox& outbox;
 };
 
 /// Our private data of a reply (RFC 8797).
@@ -56,20 +55,42 @@ class Connections {
   virtual bool poll(std::uint64_t now_ns) = 0;
   // Events of reactors.
   virtual void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) = 0;
+  /// At the takeover, before restore(): an answer to the control plane before this one.
+  virtual void on_answer_to_predecessor(std::uint32_t reactor, const segment::Event& event) {
+    is_awaited(reactor, event);
+  }
   /// The data plane opens a connection to a server.
   virtual void on_connect_wanted(std::uint32_t reactor, const segment::Event& event,
                                  std::uint64_t now_ns) = 0;
-  virtual void on_connection_up(const segment::Event& event, std::uint64_t now_ns) = 0;
-  virtual void on_connection_down(std::uint32_t reactor, const segment::Event& event,
-                                  std::uint64_t now_ns) = 0;
-  /// Takes over the connections in the tables, which a control plane before this one has made.
-  virtual void restore() = 0;
+  // What the tables show.
+  /// A connection that a control plane before this one has made.
+  virtual void restore(std::uint32_t reactor, std::uint32_t number) = 0;
+  /// One that is not to be restored.
+  void on_appeared(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen);
+  /// The reactor has heard the peer, or that was told to it.
+  virtual void on_open(const SeenConnection& seen, std::uint64_t now_ns) = 0;
+  void on_gone(std::uint32_t reactor, const SeenConnection& seen, std::uint64_t now_ns);
+  /// Another data plane runs: what its predecessor was asked for and had not made is refused.
+  void forget_unmade(std::uint64_t now_ns);
+
   virtual const AgentStatistics& statistics() const = 0;
   /// An RDMA device is being removed, which this process cannot release.
   virtual bool needs_new_process() const { return false; }
 
  protected:
-  bool command(std::uint32_t reactor, segment::Command command);
+  void command(std::uint32_t reactor, segment::Command command);
+  /// What is wanted of the connections of a reactor.
+  segment::WantedWriter wanted(std::uint32_t reactor) const {
+    return segment::WantedWriter(context_.layout.reactors[reactor].wanted);
+  }
+  /// The data plane ends what it has made; what it has not made is taken back.
+  void end(Id id);
+  /// The answer to Establish came: false when that was not asked for, or no longer. Then the connection ends.
+  bool is_awaited(std::uint32_t reactor, const segment::Event& event);
+  /// Ends the connection at connection management. Harmless when it is not known there.
+  virtual void disconnect(Id id, std::uint64_t now_ns) = 0;
+  /// Refuses a request that was admitted.
+  virtual void refuse_unmade(Id id, std::uint64_t now_ns) = 0;
   /// Reactor with the fewest connections, of those whose bit in `among` is set.
   std::uint32_t least_loaded(std::uint32_t among) const;
   void report_failure(const Known& known);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
-#include <set>
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/kept_channel.h"
@@ -105,10 +104,7 @@ void KernelConnections::on_request(Id id, const RdmaCmPeer& peer) {
   policy::Verdict verdict{};
   auto make = admit(id, known, peer.private_data, verdict, now_ns_);
   if (!make) return manager_->reject(id, {});
-  if (!command(reactor, with_state(*make, peer))) {
-    context_.admission.disconnected(known.peer);
-    return manager_->reject(id, {});
-  }
+  command(reactor, with_state(*make, peer));
   known_.put(id, std::move(known));
 }
 
@@ -116,6 +112,7 @@ void KernelConnections::on_connect_wanted(std::uint32_t reactor, const segment::
   Known known{.reactor = reactor,
               .outgoing = true,
               .connection = event.connection,
+              .incarnation = event.incarnation,
               .peer = event.peer,
               .own = {.qpn = event.queue_pair, .private_data = {}}};
   const std::size_t bytes = std::min<std::size_t>(event.private_data_bytes, rdma::kMaxPrivateData);
@@ -130,15 +127,12 @@ void KernelConnections::on_reply(Id id, const RdmaCmPeer& peer) {
   const auto at = known_.find(id);
   if (at == known_.end()) return manager_->disconnect(id);
   const segment::Command connect = connect_command(id, at->second, peer.private_data);
-  if (command(at->second.reactor, with_state(connect, peer))) return;
-  report_failure(at->second);
-  known_.erase(at);
-  manager_->disconnect(id);
+  command(at->second.reactor, with_state(connect, peer));
 }
 
 void KernelConnections::on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t) {
+  if (!is_awaited(reactor, event)) return;
   const auto at = known_.find(static_cast<Id>(event.cm_id));
-  if (at == known_.end() || at->second.made || at->second.reactor != reactor) return;
   Known& known = at->second;
   const Id id = at->first;
   const bool done = event.status == segment::CommandStatus::Done;
@@ -149,35 +143,33 @@ void KernelConnections::on_command_done(std::uint32_t reactor, const segment::Ev
     return manager_->disconnect(id);
   }
   if (!done) {
-    context_.admission.disconnected(known.peer);
     known_.erase(at);
     return manager_->reject(id, {});
   }
   known.made = true;
+  known.connection = event.connection;
+  known.incarnation = event.incarnation;
   known.own.qpn = event.queue_pair;
   // The peer may have given up in the meantime.
-  if (!manager_->accept(id, event.queue_pair, known.own.private_data))
-    command(reactor, {.type = segment::CommandType::Ended, .cm_id = event.cm_id});
+  if (!manager_->accept(id, event.queue_pair, known.own.private_data)) end(id);
 }
 
-void KernelConnections::on_connection_up(const segment::Event& event, std::uint64_t) {
-  if (manager_) manager_->packet_arrived(static_cast<Id>(event.cm_id));
+void KernelConnections::on_open(const SeenConnection& seen, std::uint64_t) {
+  if (manager_) manager_->packet_arrived(static_cast<Id>(seen.cm_id));
 }
 
-void KernelConnections::on_connection_down(std::uint32_t reactor, const segment::Event& event,
-                                           std::uint64_t) {
-  auto id = static_cast<Id>(event.cm_id);
-  // A connection that ended before it was established has no identifier of ours.
-  if (event.outgoing != 0) id = known_.dialed(reactor, event.queue_pair).value_or(id);
-  known_.erase(id);
+void KernelConnections::disconnect(Id id, std::uint64_t) {
   if (manager_) manager_->disconnect(id);
+}
+
+void KernelConnections::refuse_unmade(Id id, std::uint64_t) {
+  if (manager_) manager_->reject(id, {});
 }
 
 void KernelConnections::on_established(Id id) {
   const auto at = known_.find(id);
-  if (at == known_.end()) return;
-  command(at->second.reactor,
-          {.type = segment::CommandType::Established, .cm_id = static_cast<std::uint32_t>(id)});
+  if (at == known_.end() || !at->second.made) return;
+  wanted(at->second.reactor).established(at->second.connection, at->second.incarnation);
 }
 
 void KernelConnections::on_rejected(Id id, const std::string& why) {
@@ -191,33 +183,23 @@ void KernelConnections::on_rejected(Id id, const std::string& why) {
 void KernelConnections::on_disconnected(Id id) {
   const auto at = known_.find(id);
   if (at == known_.end()) return manager_->disconnect(id);
-  command(at->second.reactor, {.type = segment::CommandType::Ended, .cm_id = static_cast<std::uint32_t>(id)});
+  const bool made = at->second.made;
+  end(id);
+  if (!made) manager_->disconnect(id);
 }
 
-/// Connections that another control plane made are the data plane's to keep, and count here. Those of ours that are
-/// no longer in its tables have ended.
-void KernelConnections::restore() {
-  std::set<Id> there;
-  for (std::uint32_t reactor = 0; reactor < context_.config.block.reactors; ++reactor)
-    for (const auto& entry : context_.layout.reactors[reactor].connections) {
-      if (entry.sequence() == 0) continue;
-      const auto info = entry.read();
-      if (!info || info->state == segment::ConnectionState::Unused || info->queue_pair == 0) continue;
-      const auto id = static_cast<Id>(info->cm_id);
-      there.insert(id);
-      // Reactors repeat the request for connections that they open.
-      if (info->state != segment::ConnectionState::Open || known_.contains(id)) continue;
-      known_.put(id, {.reactor = reactor,
-                      .made = true,
-                      .outgoing = info->outgoing != 0,
-                      .peer = info->peer,
-                      .own = {.qpn = info->queue_pair, .private_data = {}}});
-    }
-  for (auto at = known_.begin(); at != known_.end();) {
-    const bool over = at->second.made && there.count(at->first) == 0;
-    if (over && manager_) manager_->disconnect(at->first);
-    at = over ? known_.erase(at) : std::next(at);
-  }
+/// The data plane keeps the kernel's part of these.
+void KernelConnections::restore(std::uint32_t reactor, std::uint32_t number) {
+  const auto info = context_.layout.reactors[reactor].connections[number].read();
+  // Reactors repeat the request for connections that they open.
+  if (!info || info->state != segment::ConnectionState::Open || info->queue_pair == 0) return;
+  known_.put(static_cast<Id>(info->cm_id), {.reactor = reactor,
+                                            .made = true,
+                                            .outgoing = info->outgoing != 0,
+                                            .connection = number,
+                                            .incarnation = info->incarnation,
+                                            .peer = info->peer,
+                                            .own = {.qpn = info->queue_pair, .private_data = {}}});
 }
 
 }  // namespace sluice::cm

@@ -21,9 +21,8 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   bool poll(std::uint64_t now_ns) override;
   void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
   void on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
-  void on_connection_up(const segment::Event& event, std::uint64_t now_ns) override;
-  void on_connection_down(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
-  void restore() override;
+  void restore(std::uint32_t reactor, std::uint32_t number) override;
+  void on_open(const SeenConnection& seen, std::uint64_t now_ns) override;
   const AgentStatistics& statistics() const override { return manager_ ? manager_->statistics() : none_; }
   bool needs_new_process() const override { return device_removed_; }
 
@@ -33,6 +32,8 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   void on_established(Id id) override;
   void on_rejected(Id id, const std::string& why) override;
   void on_disconnected(Id id) override;
+  void disconnect(Id id, std::uint64_t now_ns) override;
+  void refuse_unmade(Id id, std::uint64_t now_ns) override;
 
   void open();
   void show_channel();

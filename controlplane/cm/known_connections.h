@@ -20,7 +20,8 @@ struct Known {
   std::uint32_t reactor = 0;
   bool made = false;  ///< the data plane has its queue pair
   bool outgoing = false;
-  std::uint32_t connection = 0;  ///< outgoing
+  std::uint32_t connection = 0;   ///< number and
+  std::uint32_t incarnation = 0;  ///< incarnation: outgoing, or made
   PeerAddress peer;
   OwnParameters own;
 };

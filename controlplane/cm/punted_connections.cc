@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
 
 namespace sluice::cm {
 namespace {
@@ -57,8 +56,7 @@ void PuntedConnections::send_mad(const Endpoint& to, std::span<const std::byte, 
   punt.datagram.remote_link = to.link;
   punt.datagram.bytes = kMadBytes;
   std::copy(mad.begin(), mad.end(), punt.datagram.data.begin());
-  context_.layout.reactors[kManagementReactor].punt_down.push(
-      punt);  // when full, the datagram is lost as on the wire; the agent repeats it
+  context_.outbox.send(kManagementReactor, punt);
 }
 
 void PuntedConnections::refuse(Id id, RejectReason reason) {
@@ -77,10 +75,7 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
   known.own.responder_resources = std::min(peer.responder_resources, kMaxReads);
   known.own.initiator_depth = std::min(peer.initiator_depth, kMaxReads);
   known.own.rnr_retry = kRnrForEver;
-  if (!command(known.reactor, with_attributes(*make, id, peer, known.own))) {
-    context_.admission.disconnected(known.peer);
-    return refuse(id);
-  }
+  command(known.reactor, with_attributes(*make, id, peer, known.own));
   known_.put(id, std::move(known));
 }
 
@@ -115,6 +110,7 @@ void PuntedConnections::on_connect_wanted(std::uint32_t reactor, const segment::
   Known known{.reactor = reactor,
               .outgoing = true,
               .connection = event.connection,
+              .incarnation = event.incarnation,
               .peer = event.peer,
               .own = {.qpn = event.queue_pair,
                       .receive_psn = static_cast<std::uint32_t>(random_() & 0xFFFFFF),
@@ -137,7 +133,6 @@ void PuntedConnections::on_reply(Id id, const PeerParameters& peer) {
   known.own.responder_resources = std::min(peer.responder_resources, kMaxReads);
   known.own.initiator_depth = std::min(peer.initiator_depth, kMaxReads);
   const segment::Command connect = connect_command(id, known, peer.private_data);
-  // Without room for the command the agent's own timeout ends the connection, and on_disconnected() follows.
   command(known.reactor, with_attributes(connect, id, peer, known.own));
 }
 
@@ -146,9 +141,8 @@ void PuntedConnections::on_reply(Id id, const PeerParameters& peer) {
 void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Event& event,
                                         std::uint64_t now_ns) {
   now_ns_ = now_ns;
+  if (!is_awaited(reactor, event)) return;
   const auto at = known_.find(static_cast<Id>(event.cm_id));
-  if (at == known_.end()) return on_command_of_predecessor(reactor, event);
-  if (at->second.made || at->second.reactor != reactor) return;
   Known& known = at->second;
   if (known.outgoing) {
     known.made = event.status == segment::CommandStatus::Done && agent_.ready(at->first, now_ns);
@@ -159,49 +153,39 @@ void PuntedConnections::on_command_done(std::uint32_t reactor, const segment::Ev
   }
   if (event.status != segment::CommandStatus::Done) {
     const Id id = at->first;
-    context_.admission.disconnected(known.peer);
     known_.erase(at);
     return refuse(id, event.status == segment::CommandStatus::Failed ? RejectReason::InvalidPathMtu
                                                                      : RejectReason::NoResources);
   }
   known.made = true;
+  known.connection = event.connection;
+  known.incarnation = event.incarnation;
   known.own.qpn = event.queue_pair;
   // The peer may have given up in the meantime.
-  if (!agent_.accept(at->first, known.own, now_ns))
-    command(reactor, {.type = segment::CommandType::Ended, .cm_id = event.cm_id});
+  if (!agent_.accept(at->first, known.own, now_ns)) end(at->first);
 }
 
-/// It was still in the ring when this control plane looked at the tables.
-void PuntedConnections::on_command_of_predecessor(std::uint32_t reactor, const segment::Event& event) {
-  const auto& connections = context_.layout.reactors[reactor].connections;
-  if (event.status != segment::CommandStatus::Done || event.queue_pair == 0 ||
-      event.connection >= connections.size())
-    return;
-  const auto info = connections[event.connection].read();
-  if (!info || info->cm_id != event.cm_id || info->queue_pair != event.queue_pair) return;
-  if (take_over(reactor, *info) && info->outgoing == 0) context_.admission.connected(info->peer);
-}
-
-void PuntedConnections::on_connection_up(const segment::Event& event, std::uint64_t now_ns) {
+/// Of a connection that is established already the agent knows that.
+void PuntedConnections::on_open(const SeenConnection& seen, std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  agent_.packet_arrived(static_cast<Id>(event.cm_id), now_ns);
+  const auto id = static_cast<Id>(seen.cm_id);
+  if (!seen.outgoing && agent_.state(id) == State::ReplySent) agent_.packet_arrived(id, now_ns);
 }
 
-void PuntedConnections::on_connection_down(std::uint32_t reactor, const segment::Event& event,
-                                           std::uint64_t now_ns) {
+void PuntedConnections::disconnect(Id id, std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  auto id = static_cast<Id>(event.cm_id);
-  // A connection that ended before it was established has no identifier of ours.
-  if (event.outgoing != 0) id = known_.dialed(reactor, event.queue_pair).value_or(id);
-  known_.erase(id);
   agent_.disconnect(id, now_ns);
+}
+
+void PuntedConnections::refuse_unmade(Id id, std::uint64_t now_ns) {
+  now_ns_ = now_ns;
+  refuse(id);
 }
 
 void PuntedConnections::on_established(Id id) {
   const auto at = known_.find(id);
-  if (at == known_.end()) return;
-  command(at->second.reactor,
-          {.type = segment::CommandType::Established, .cm_id = static_cast<std::uint32_t>(id)});
+  if (at == known_.end() || !at->second.made) return;
+  wanted(at->second.reactor).established(at->second.connection, at->second.incarnation);
 }
 
 void PuntedConnections::on_rejected(Id id, RejectReason reason, std::span<const std::byte>) {
@@ -216,55 +200,35 @@ void PuntedConnections::on_rejected(Id id, RejectReason reason, std::span<const 
 }
 
 void PuntedConnections::on_disconnected(Id id) {
-  const auto at = known_.find(id);
-  if (at == known_.end()) return;
-  command(at->second.reactor, {.type = segment::CommandType::Ended, .cm_id = static_cast<std::uint32_t>(id)});
+  end(id);
 }
 
-/// A connection of the tables that a control plane before this one has made. False when it is known already, or
-/// over: its peer has asked for another of its queue pair.
-bool PuntedConnections::take_over(std::uint32_t reactor, const segment::ConnectionInfo& info) {
-  const bool opening = info.state == segment::ConnectionState::Opening;
+/// One that is opening is gone on with: the agent sends its peer the reply that the predecessor had made up.
+void PuntedConnections::restore(std::uint32_t reactor, std::uint32_t number) {
+  const auto info = context_.layout.reactors[reactor].connections[number].read();
+  if (!info || info->state == segment::ConnectionState::Unused || info->queue_pair == 0) return;
+  const bool opening = info->state == segment::ConnectionState::Opening;
   // Reactors repeat the request for connections that they open.
-  if (info.outgoing != 0 && opening) return false;
+  if (info->outgoing != 0 && opening) return;
+  if (wanted(reactor).course(number, info->incarnation).end != segment::End::No) return;
   Snapshot snapshot;
-  std::memcpy(&snapshot, info.cm_state.data(), sizeof snapshot);
-  snapshot.local_qpn = info.queue_pair;
+  std::memcpy(&snapshot, info->cm_state.data(), sizeof snapshot);
+  snapshot.local_qpn = info->queue_pair;
   const auto ours = own_private_data(context_.config.block);
   if (!agent_.restore(snapshot,
-                      {.active = info.outgoing != 0, .confirmed = !opening, .private_data = ours})) {
+                      {.active = info->outgoing != 0, .confirmed = !opening, .private_data = ours})) {
+    // Its peer has asked for another connection of its queue pair since.
     if (!agent_.state(Id{snapshot.id}))
-      command(reactor, {.type = segment::CommandType::Ended, .cm_id = info.cm_id});
-    return false;
+      wanted(reactor).end(number, info->incarnation, segment::End::PeerGone);
+    return;
   }
   known_.put(Id{snapshot.id}, {.reactor = reactor,
                                .made = true,
-                               .outgoing = info.outgoing != 0,
-                               .peer = info.peer,
-                               .own = {.qpn = info.queue_pair, .private_data = {}}});
-  return true;
-}
-
-/// Also forgets those that are no longer in the tables: their data plane has ended, and their peers are told.
-void PuntedConnections::restore() {
-  std::unordered_set<Id> there;
-  bool all_read = true;
-  for (std::uint32_t reactor = 0; reactor < context_.config.block.reactors; ++reactor)
-    for (const auto& entry : context_.layout.reactors[reactor].connections) {
-      if (entry.sequence() == 0) continue;
-      const auto info = entry.read();
-      all_read = all_read && info;
-      if (!info || info->state == segment::ConnectionState::Unused || info->queue_pair == 0) continue;
-      there.insert(Id{info->cm_id});
-      if (!known_.contains(Id{info->cm_id})) take_over(reactor, *info);
-    }
-  if (!all_read) return;
-  for (auto at = known_.begin(); at != known_.end();) {
-    const Id id = at->first;
-    const bool over = at->second.made && there.count(id) == 0;
-    at = over ? known_.erase(at) : std::next(at);
-    if (over) agent_.disconnect(id, now_ns_);
-  }
+                               .outgoing = info->outgoing != 0,
+                               .connection = number,
+                               .incarnation = info->incarnation,
+                               .peer = info->peer,
+                               .own = {.qpn = info->queue_pair, .private_data = {}}});
 }
 
 }  // namespace sluice::cm

@@ -18,10 +18,11 @@ class PuntedConnections final : public Connections, private Agent::Host {
 
   bool poll(std::uint64_t now_ns) override;
   void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
+  /// restore() goes on with it.
+  void on_answer_to_predecessor(std::uint32_t, const segment::Event&) override {}
   void on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
-  void on_connection_up(const segment::Event& event, std::uint64_t now_ns) override;
-  void on_connection_down(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
-  void restore() override;
+  void restore(std::uint32_t reactor, std::uint32_t number) override;
+  void on_open(const SeenConnection& seen, std::uint64_t now_ns) override;
   const AgentStatistics& statistics() const override { return agent_.statistics(); }
 
  private:
@@ -31,12 +32,12 @@ class PuntedConnections final : public Connections, private Agent::Host {
   void on_established(Id id) override;
   void on_rejected(Id id, RejectReason reason, std::span<const std::byte> private_data) override;
   void on_disconnected(Id id) override;
+  void disconnect(Id id, std::uint64_t now_ns) override;
+  void refuse_unmade(Id id, std::uint64_t now_ns) override;
 
   segment::Command with_attributes(segment::Command command, Id id, const PeerParameters& peer,
                                    const OwnParameters& own) const;
   void refuse(Id id, RejectReason reason = RejectReason::NoResources);
-  void on_command_of_predecessor(std::uint32_t reactor, const segment::Event& event);
-  bool take_over(std::uint32_t reactor, const segment::ConnectionInfo& info);
 
   Agent agent_;
   std::uint64_t now_ns_ = 0;

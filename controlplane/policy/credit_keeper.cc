@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/policy/credit_keeper.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace sluice::policy {
@@ -36,17 +35,22 @@ bool CreditKeeper::read_entry(std::uint32_t reactor, std::uint32_t number, std::
   // The budget is for calls that we serve. Connections that the data plane opened to a server are no part of it.
   const bool open = info->outgoing == 0 && (info->state == segment::ConnectionState::Open ||
                                             info->state == segment::ConnectionState::Opening);
-  const bool is_new = open && (!seen.open || info->cm_id != seen.cm_id);
+  const bool is_new = open && (!seen.open || info->incarnation != seen.incarnation);
   if (is_new) {
-    const std::uint32_t granted = area.use[number].granted.load(std::memory_order_relaxed);
-    of.policy.joined(number, info->client_class, granted, now_ns);
-    seen.client_class = info->client_class;
+    // What a control plane before this one wanted stands, also where the reactor has still to follow it.
+    const segment::Grant wanted =
+        segment::WantedWriter(layout_.reactors[reactor].wanted).grant(number, info->incarnation);
+    const std::uint32_t granted =
+        wanted.credits != 0 ? wanted.credits : area.use[number].granted.load(std::memory_order_relaxed);
+    seen.client_class = wanted.client_class != segment::kKeepClass ? wanted.client_class : info->client_class;
+    seen.host.clear();
+    of.policy.joined(number, seen.client_class, granted, now_ns);
   } else if (!open) {
     of.policy.left(number);
   }
   seen.sequence = sequence;
   seen.open = open;
-  seen.cm_id = info->cm_id;
+  seen.incarnation = info->incarnation;
   seen.peer = info->peer;
   if (open && seen.host != info->host.view()) {
     seen.host = info->host.view();
@@ -65,7 +69,7 @@ void CreditKeeper::reclassify(OfReactor& of, std::uint32_t number, std::uint64_t
   const std::uint32_t wanted = class_of_connection(seen);
   if (wanted == seen.client_class) return;
   seen.client_class = wanted;
-  // With zero as its grant the recomputation always finds a change, and the command for that has the new class.
+  // With zero as its grant the recomputation always finds a change, and what is wanted then has the new class.
   of.policy.joined(number, wanted, 0, now_ns);
 }
 
@@ -82,24 +86,11 @@ void CreditKeeper::observe(std::uint32_t reactor, std::uint64_t now_ns) {
   }
 }
 
-/// `changes` are in order of connections. A change that was not sent stays, unless there is a newer one for its
-/// connection: the policy counts it as granted and would not report it again.
-void CreditKeeper::replace_pending(OfReactor& of, std::span<const GrantChange> changes) {
-  of.pending.erase(of.pending.begin(), of.pending.begin() + static_cast<std::ptrdiff_t>(of.sent));
-  of.sent = 0;
-  std::erase_if(of.pending, [&](const GrantChange& old) {
-    return std::binary_search(
-        changes.begin(), changes.end(), old,
-        [](const GrantChange& a, const GrantChange& b) { return a.connection < b.connection; });
-  });
-  of.pending.insert(of.pending.end(), changes.begin(), changes.end());
-}
-
 void CreditKeeper::recompute(std::uint64_t now_ns) {
   const std::uint64_t started_ns = segment::monotonic_ns();
   for (std::uint32_t reactor = 0; reactor < reactors_.size(); ++reactor) {
     observe(reactor, now_ns);
-    replace_pending(reactors_[reactor], reactors_[reactor].policy.recompute(now_ns));
+    for (const GrantChange& change : reactors_[reactor].policy.recompute(now_ns)) want(reactor, change);
   }
   reclassify_ = false;
   recomputed_ns_ = now_ns;
@@ -107,26 +98,21 @@ void CreditKeeper::recompute(std::uint64_t now_ns) {
   statistics_.last_recomputation_ns = segment::monotonic_ns() - started_ns;
 }
 
-void CreditKeeper::send_grants(std::uint32_t reactor) {
-  OfReactor& of = reactors_[reactor];
-  while (of.sent < of.pending.size()) {
-    const GrantChange& change = of.pending[of.sent];
-    const Seen& seen = of.seen[change.connection];
-    if (!layout_.reactors[reactor].commands.push({.type = segment::CommandType::SetCredits,
-                                                  .cm_id = seen.cm_id,
-                                                  .connection = change.connection,
-                                                  .first_grant = change.credits,
-                                                  .client_class = seen.client_class}))
-      return;
-    ++of.sent;
-    ++statistics_.changes;
-  }
+void CreditKeeper::want(std::uint32_t reactor, const GrantChange& change) {
+  const Seen& seen = reactors_[reactor].seen[change.connection];
+  segment::WantedWriter wanted(layout_.reactors[reactor].wanted);
+  segment::Grant grant{.credits = change.credits, .client_class = seen.client_class};
+  // The class that an authenticated host was admitted to, as long as the table does not show the host.
+  const segment::Grant before = wanted.grant(change.connection, seen.incarnation);
+  if (seen.host.empty() && before.client_class != segment::kKeepClass &&
+      wanted.course(change.connection, seen.incarnation).admitted)
+    grant.client_class = before.client_class;
+  if (wanted.grant(change.connection, seen.incarnation, grant)) ++statistics_.changes;
 }
 
 void CreditKeeper::poll(std::uint64_t now_ns) {
   const std::uint64_t interval_ns = std::uint64_t{settings_.interval_ms} * 1'000'000;
   if (recomputed_ns_ == 0 || now_ns - recomputed_ns_ >= interval_ns) recompute(now_ns);
-  for (std::uint32_t reactor = 0; reactor < reactors_.size(); ++reactor) send_grants(reactor);
 }
 
 }  // namespace sluice::policy

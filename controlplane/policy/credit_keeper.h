@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs the credit policy on the shared segment: reads from the connection tables which clients are connected
-// and how much each uses, and sends reactors the grants that change. All of its state follows from those
-// tables, so that a new control plane can take over. One thread.
+// and how much each uses, and writes the grants that change as what is wanted (dataplane/segment/wanted.h). All of its
+// state follows from the segment, so that a new control plane can take over. One thread.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -20,7 +19,7 @@ namespace sluice::policy {
 struct CreditStatistics {
   std::uint64_t recomputations = 0;
   std::uint64_t last_recomputation_ns = 0;  ///< how long it took, for all reactors
-  std::uint64_t changes = 0;                ///< grants that were sent to a reactor
+  std::uint64_t changes = 0;                ///< grants that were changed
 };
 
 class CreditKeeper {
@@ -37,8 +36,7 @@ class CreditKeeper {
   /// Class and first grant of a new connection of this client.
   Start start_of(std::uint32_t reactor, const PeerAddress& client) const;
 
-  /// Recomputes all grants when the interval is over, and sends changed ones as far as the reactors' rings
-  /// have room. `now_ns` is segment::monotonic_ns().
+  /// Recomputes all grants when the interval is over. `now_ns` is segment::monotonic_ns().
   void poll(std::uint64_t now_ns);
   const CreditStatistics& statistics() const { return statistics_; }
   const CreditPolicy& policy(std::uint32_t reactor) const { return reactors_[reactor].policy; }
@@ -47,7 +45,7 @@ class CreditKeeper {
   struct Seen {
     std::uint32_t sequence = 0;  ///< of the table's entry
     bool open = false;
-    std::uint32_t cm_id = 0;
+    std::uint32_t incarnation = 0;
     std::uint32_t client_class = 0;
     std::string host;  ///< empty: not authenticated
     PeerAddress peer;
@@ -56,9 +54,7 @@ class CreditKeeper {
     OfReactor(const CreditLimits& limits, std::uint32_t connections)
         : policy(limits, connections), seen(connections) {}
     CreditPolicy policy;
-    std::vector<Seen> seen;            ///< by number of the connection
-    std::vector<GrantChange> pending;  ///< the first `sent` of them are in the ring
-    std::size_t sent = 0;
+    std::vector<Seen> seen;  ///< by number of the connection
   };
   void recompute(std::uint64_t now_ns);
   /// By its host if that is authenticated and has a class, else by its address.
@@ -66,8 +62,7 @@ class CreditKeeper {
   void observe(std::uint32_t reactor, std::uint64_t now_ns);
   bool read_entry(std::uint32_t reactor, std::uint32_t number, std::uint64_t now_ns);
   void reclassify(OfReactor& of, std::uint32_t number, std::uint64_t now_ns);
-  static void replace_pending(OfReactor& of, std::span<const GrantChange> changes);
-  void send_grants(std::uint32_t reactor);
+  void want(std::uint32_t reactor, const GrantChange& change);
 
   segment::Layout& layout_;
   CreditSettings settings_;

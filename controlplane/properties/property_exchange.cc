@@ -17,14 +17,9 @@ constexpr std::uint64_t kCheckIntervalNs = 500'000'000;
 }  // namespace
 
 PropertyExchange::PropertyExchange(segment::Layout& layout, const config::Config& config,
+                                   controlplane::Outbox& outbox,
                                    std::unique_ptr<HostAuthentication> authentication)
-    : layout_(layout), config_(config), authentication_(std::move(authentication)) {}
-
-bool PropertyExchange::command(std::uint32_t reactor, segment::Command command) {
-  if (layout_.reactors[reactor].commands.push(command)) return true;
-  ++statistics_.commands_lost;
-  return false;
-}
+    : layout_(layout), config_(config), outbox_(outbox), authentication_(std::move(authentication)) {}
 
 bool PropertyExchange::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
@@ -37,17 +32,20 @@ bool PropertyExchange::poll(std::uint64_t now_ns) {
       on_part(reactor, part);
     }
   }
-  any |= send_parts();
   if (now_ns - checked_ns_ >= kCheckIntervalNs) {
     checked_ns_ = now_ns;
-    check_held_connections(now_ns);
+    check_connections(now_ns);
   }
   return any;
 }
 
 void PropertyExchange::on_part(std::uint32_t reactor, const segment::PropertyPart& part) {
   Incoming& incoming = incoming_[reactor];
-  const Key from{reactor, part.connection, part.cm_id};
+  if (part.connection >= segment::kMaxConnections) {
+    ++statistics_.parts_lost;
+    return;
+  }
+  const Key from{reactor, part.connection, part.incarnation};
   if (part.offset == 0) {
     incoming.from = from;
     incoming.body.clear();
@@ -69,21 +67,23 @@ void PropertyExchange::on_set(const Key& from, bool first, std::span<const std::
   const auto properties = rpcrdma::v2::decode_properties(body);
   if (!properties) return;  // not well-formed: the data plane answers that
   if (first) {
-    const auto info =
-        layout_.reactors[from.reactor].connections[from.connection % segment::kMaxConnections].read();
-    rpcrdma::v2::Parameters own;
-    own.max_send_bytes = info && info->own_properties.max_send_bytes > 0 ? info->own_properties.max_send_bytes
-                                                                         : rpcrdma::kMaxInlineBytes;
-    const rpcrdma::v2::Agreement agreed = rpcrdma::v2::agree(own, *properties, &statistics_.clamped);
-    command(from.reactor, {.type = segment::CommandType::SetParameters,
-                           .cm_id = from.cm_id,
-                           .connection = from.connection,
-                           .parameters = {.send_bytes = agreed.send_bytes,
-                                          .max_segment_bytes = agreed.max_segment_bytes,
-                                          .max_segments = agreed.max_segments,
-                                          .reverse = static_cast<std::uint32_t>(agreed.reverse)}});
+    const auto info = layout_.reactors[from.reactor].connections[from.connection].read();
+    want_parameters(from, *properties, info ? info->own_properties.max_send_bytes : 0);
   }
   if (properties->host_authentication) on_authentication(from, *properties->host_authentication);
+}
+
+/// `max_send_bytes` is our property; zero where the table does not show it yet.
+void PropertyExchange::want_parameters(const Key& of, const rpcrdma::v2::Parameters& peer,
+                                       std::uint32_t max_send_bytes) {
+  rpcrdma::v2::Parameters own;
+  own.max_send_bytes = max_send_bytes > 0 ? max_send_bytes : rpcrdma::kMaxInlineBytes;
+  const rpcrdma::v2::Agreement agreed = rpcrdma::v2::agree(own, peer, &statistics_.clamped);
+  wanted(of).parameters(of.connection, of.incarnation,
+                        {.send_bytes = agreed.send_bytes,
+                         .max_segment_bytes = agreed.max_segment_bytes,
+                         .max_segments = agreed.max_segments,
+                         .reverse = static_cast<std::uint32_t>(agreed.reverse)});
 }
 
 void PropertyExchange::on_authentication(const Key& from, std::span<const std::byte> octets) {
@@ -95,7 +95,7 @@ void PropertyExchange::on_authentication(const Key& from, std::span<const std::b
     peer.since_ns = now_ns_;
   }
   HostHandshake::Step step = peer.handshake->on_octets(octets);
-  if (!step.answer.empty()) downward_.push_back({from, std::move(step.answer)});
+  if (!step.answer.empty()) send(from, step.answer);
   switch (step.verdict) {
     case HostHandshake::Verdict::Pending:
       return;
@@ -103,8 +103,8 @@ void PropertyExchange::on_authentication(const Key& from, std::span<const std::b
       ++statistics_.authenticated;
       spdlog::info("Host '{}' has authenticated itself on connection {} of reactor {}", step.peer,
                    from.connection, from.reactor);
-      // With the ring full, the client's next attempt or its time limit decides.
-      peer.ended = admit(from, step.peer);
+      admit(from, step.peer);
+      peer.ended = true;
       peer.handshake.reset();
       return;
     case HostHandshake::Verdict::Refused:
@@ -118,75 +118,78 @@ void PropertyExchange::on_authentication(const Key& from, std::span<const std::b
   }
 }
 
-/// The reactor is told the class with the admission: no call is served in another one.
-bool PropertyExchange::admit(const Key& connection, std::string_view host) {
-  segment::Command admit{.type = segment::CommandType::Admit,
-                         .cm_id = connection.cm_id,
-                         .connection = connection.connection,
-                         .client_class = segment::kKeepClass,
-                         .host = HostName(host)};
+/// The class comes with the admission: no call is served in another one.
+void PropertyExchange::admit(const Key& connection, std::string_view host) {
+  std::uint32_t client_class = segment::kKeepClass;
   if (const config::HostEntry* entry = config::find_host(config_, host))
-    admit.client_class = config::class_of_host(config_, *entry).value_or(segment::kKeepClass);
-  return command(connection.reactor, admit);
+    client_class = config::class_of_host(config_, *entry).value_or(segment::kKeepClass);
+  wanted(connection).admit(connection.connection, connection.incarnation, HostName(host), client_class);
 }
 
 void PropertyExchange::close(const Key& connection) {
-  command(connection.reactor, {.type = segment::CommandType::Close,
-                               .cm_id = connection.cm_id,
-                               .connection = connection.connection,
-                               .reason = static_cast<std::uint32_t>(rpcrdma::CloseReason::NotAuthenticated)});
+  wanted(connection)
+      .end(connection.connection, connection.incarnation, segment::End::Disconnect,
+           static_cast<std::uint32_t>(rpcrdma::CloseReason::NotAuthenticated));
 }
 
-/// In order and without a gap; parts that the ring has no room for wait here.
-bool PropertyExchange::send_parts() {
-  bool any = false;
-  while (!downward_.empty()) {
-    Downward& down = downward_.front();
-    segment::PropertyPart part{.connection = down.to.connection,
-                               .cm_id = down.to.cm_id,
-                               .total_bytes = static_cast<std::uint32_t>(down.octets.size()),
-                               .offset = static_cast<std::uint32_t>(down.sent),
+void PropertyExchange::send(const Key& to, std::span<const std::byte> octets) {
+  for (std::size_t sent = 0; sent < octets.size();) {
+    segment::PropertyPart part{.connection = to.connection,
+                               .incarnation = to.incarnation,
+                               .total_bytes = static_cast<std::uint32_t>(octets.size()),
+                               .offset = static_cast<std::uint32_t>(sent),
                                .bytes = static_cast<std::uint32_t>(std::min<std::size_t>(
-                                   down.octets.size() - down.sent, segment::PropertyPart::kBytes))};
-    std::copy_n(down.octets.begin() + static_cast<std::ptrdiff_t>(down.sent), part.bytes,
-                part.octets.begin());
-    if (!layout_.reactors[down.to.reactor].properties_down.push(part)) return any;
-    any = true;
-    down.sent += part.bytes;
-    if (down.sent == down.octets.size()) downward_.erase(downward_.begin());
+                                   octets.size() - sent, segment::PropertyPart::kBytes))};
+    std::copy_n(octets.begin() + static_cast<std::ptrdiff_t>(sent), part.bytes, part.octets.begin());
+    outbox_.send(to.reactor, part);
+    sent += part.bytes;
   }
-  return any;
 }
 
-/// Closes connections that are held until authentication for too long, and drops the state of those that have ended. A
-/// new control plane finds the held ones here.
-void PropertyExchange::check_held_connections(std::uint64_t now_ns) {
-  const std::uint64_t limit_ns = std::uint64_t{config_.authentication_timeout_s} * 1'000'000'000;
+/// What a control plane before this one took and had not answered is in the tables: connections that are held, and
+/// properties that nobody has judged. Drops the state of connections that have ended.
+void PropertyExchange::check_connections(std::uint64_t now_ns) {
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
     const auto& table = layout_.reactors[reactor].connections;
     for (std::uint32_t number = 0; number < table.size(); ++number) {
+      if (table[number].sequence() == 0) continue;  // never used
       const auto info = table[number].read();
-      if (!info || info->state == segment::ConnectionState::Unused || info->held == 0) continue;
-      const Key key{reactor, number, info->cm_id};
-      Peer& peer = peers_[key];
-      if (peer.since_ns == 0) peer.since_ns = now_ns;
-      if (peer.ended || now_ns - peer.since_ns < limit_ns) continue;
-      peer.ended = true;
-      ++statistics_.refused;
-      spdlog::warn("The peer of connection {} of reactor {} did not authenticate itself within {} s", number,
-                   reactor, config_.authentication_timeout_s);
-      close(key);
+      if (!info || info->state == segment::ConnectionState::Unused || info->outgoing != 0) continue;
+      const Key key{reactor, number, info->incarnation};
+      if (info->held != 0) check_held(key, now_ns);
+      if (info->heard_properties == 0 || wanted(key).course(number, info->incarnation).parameters) continue;
+      const segment::PropertyInfo& peer = info->peer_properties;
+      rpcrdma::v2::Parameters heard;
+      heard.max_send_bytes = peer.max_send_bytes;
+      heard.receive_buffer_bytes = peer.receive_buffer_bytes;
+      heard.max_segment_bytes = peer.max_segment_bytes;
+      heard.max_segments = peer.max_segments;
+      heard.reverse = static_cast<rpcrdma::v2::ReverseSupport>(peer.reverse);
+      want_parameters(key, heard, info->own_properties.max_send_bytes);
     }
   }
   forget_absent_connections();
 }
 
+/// Ends a connection that is held until authentication for too long.
+void PropertyExchange::check_held(const Key& connection, std::uint64_t now_ns) {
+  const std::uint64_t limit_ns = std::uint64_t{config_.authentication_timeout_s} * 1'000'000'000;
+  Peer& peer = peers_[connection];
+  if (peer.since_ns == 0) peer.since_ns = now_ns;
+  if (peer.ended || now_ns - peer.since_ns < limit_ns) return;
+  peer.ended = true;
+  ++statistics_.refused;
+  spdlog::warn("The peer of connection {} of reactor {} did not authenticate itself within {} s",
+               connection.connection, connection.reactor, config_.authentication_timeout_s);
+  close(connection);
+}
+
 /// At the second look: properties of a connection may be here before the reactor has published it.
 void PropertyExchange::forget_absent_connections() {
   for (auto& [key, peer] : peers_) {
-    const auto info =
-        layout_.reactors[key.reactor].connections[key.connection % segment::kMaxConnections].read();
-    const bool absent = info && (info->state == segment::ConnectionState::Unused || info->cm_id != key.cm_id);
+    const auto info = layout_.reactors[key.reactor].connections[key.connection].read();
+    const bool absent =
+        info && (info->state == segment::ConnectionState::Unused || info->incarnation != key.incarnation);
     peer.forgotten = absent && peer.absent;
     peer.absent = absent;
   }

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The control plane's part in version 2: checks the transport properties that clients send (draft, section
-// 5), sends the resulting parameters to reactors, and authenticates hosts. Until then a connection has the
-// default parameters. One thread.
+// 5), writes the resulting parameters as what is wanted of the connection, and authenticates hosts. Until then a
+// connection has the default parameters. One thread.
 #pragma once
 
+#include <array>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <tuple>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "controlplane/config/config.h"
+#include "controlplane/outbox/outbox.h"
 #include "controlplane/properties/host_handshake.h"
+#include "dataplane/rpcrdma/v2/agreement.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::properties {
@@ -22,13 +28,12 @@ struct ExchangeStatistics {
   std::uint64_t authenticated = 0;
   std::uint64_t refused = 0;  ///< did not authenticate, or not in time
   std::uint64_t parts_lost = 0;
-  std::uint64_t commands_lost = 0;  ///< command ring full
 };
 
 class PropertyExchange {
  public:
-  /// `layout` and `config` outlive it. `authentication` is null where hosts cannot authenticate themselves.
-  PropertyExchange(segment::Layout& layout, const config::Config& config,
+  /// The first three outlive it. `authentication` is null where hosts cannot authenticate themselves.
+  PropertyExchange(segment::Layout& layout, const config::Config& config, controlplane::Outbox& outbox,
                    std::unique_ptr<HostAuthentication> authentication);
 
   /// For handshakes that begin from here on.
@@ -44,11 +49,8 @@ class PropertyExchange {
   struct Key {
     std::uint32_t reactor = 0;
     std::uint32_t connection = 0;
-    std::uint32_t cm_id = 0;
-    bool operator==(const Key&) const = default;
-    bool operator<(const Key& other) const {
-      return std::tie(reactor, connection, cm_id) < std::tie(other.reactor, other.connection, other.cm_id);
-    }
+    std::uint32_t incarnation = 0;
+    auto operator<=>(const Key&) const = default;
   };
   struct Peer {
     std::unique_ptr<HostHandshake> handshake;
@@ -57,24 +59,23 @@ class PropertyExchange {
     bool forgotten = false;
     std::uint64_t since_ns = 0;
   };
-  struct Downward {
-    Key to;
-    std::vector<std::byte> octets;
-    std::size_t sent = 0;
-  };
-
   void on_part(std::uint32_t reactor, const segment::PropertyPart& part);
   void on_set(const Key& from, bool first, std::span<const std::byte> body);
   void on_authentication(const Key& from, std::span<const std::byte> octets);
-  bool admit(const Key& connection, std::string_view host);
+  void admit(const Key& connection, std::string_view host);
   void close(const Key& connection);
-  bool send_parts();
-  void check_held_connections(std::uint64_t now_ns);
+  void send(const Key& to, std::span<const std::byte> octets);
+  void want_parameters(const Key& of, const rpcrdma::v2::Parameters& peer, std::uint32_t max_send_bytes);
+  void check_connections(std::uint64_t now_ns);
+  void check_held(const Key& connection, std::uint64_t now_ns);
   void forget_absent_connections();
-  bool command(std::uint32_t reactor, segment::Command command);
+  segment::WantedWriter wanted(const Key& of) {
+    return segment::WantedWriter(layout_.reactors[of.reactor].wanted);
+  }
 
   segment::Layout& layout_;
   const config::Config& config_;
+  controlplane::Outbox& outbox_;
   std::unique_ptr<HostAuthentication> authentication_;
   ExchangeStatistics statistics_;
   struct Incoming {
@@ -83,7 +84,6 @@ class PropertyExchange {
   };
   std::array<Incoming, segment::kMaxReactors> incoming_;
   std::map<Key, Peer> peers_;
-  std::vector<Downward> downward_;  ///< in order
   std::uint64_t now_ns_ = 0;
   std::uint64_t checked_ns_ = 0;
 };

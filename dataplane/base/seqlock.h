@@ -15,6 +15,8 @@
 #include <optional>
 #include <type_traits>
 
+#include "dataplane/base/store_point.h"
+
 namespace sluice {
 
 template <typename T>
@@ -32,12 +34,14 @@ class SeqLock {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&value);
     const std::uint32_t before = sequence_.load(std::memory_order_relaxed) | 1;
     sequence_.store(before, std::memory_order_relaxed);
+    SLUICE_STORE_POINT();
     // Each word is a release store, so that a reader that sees a new word also sees the odd sequence.
     for (std::size_t w = 0; w < kWords; ++w) {
       std::uint64_t word = 0;
       std::memcpy(&word, bytes + w * sizeof word, bytes_of(w));
       words_[w].store(word, std::memory_order_release);
     }
+    SLUICE_STORE_POINT();
     sequence_.store(before + 1, std::memory_order_release);
   }
 

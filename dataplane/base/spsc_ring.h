@@ -16,6 +16,7 @@
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/invariant.h"
+#include "dataplane/base/store_point.h"
 
 namespace sluice {
 
@@ -32,6 +33,7 @@ class SpscRing {
     const std::uint32_t used = tail - head_.load(std::memory_order_acquire);
     if (used == Slots || !SLUICE_INVARIANT(used < Slots, ring_index)) return false;
     slots_[tail & (Slots - 1)] = item;
+    SLUICE_STORE_POINT();
     tail_.store(tail + 1, std::memory_order_release);
     return true;
   }
@@ -42,7 +44,9 @@ class SpscRing {
     const std::uint32_t used = tail_.load(std::memory_order_acquire) - head;
     if (used == 0 || !SLUICE_INVARIANT(used <= Slots, ring_index)) return false;
     item = slots_[head & (Slots - 1)];
+    SLUICE_STORE_POINT();
     head_.store(head + 1, std::memory_order_release);
+    SLUICE_STORE_POINT();
     return true;
   }
 

@@ -20,11 +20,12 @@ inline constexpr std::size_t kCommandsPerPass = 8;
 class Commands {
  public:
   /// Setup. Everything given outlives it.
-  Commands(segment::ReactorArea& area, ConnectionTable& connections, ConnectionSetup& setup,
-           ServerDialer& dialer, Publisher& publisher, EventSender& events, Counters& counters, Clock clock);
+  Commands(segment::ReactorArea& area, ConnectionSetup& setup, ServerDialer& dialer, EventSender& events,
+           Counters& counters, Clock clock);
 
   /// At most kCommandsPerPass of them. One that makes a connection waits until it is due (SetupPace), and
-  /// those behind it with it. True when there were any, or one waits.
+  /// those behind it with it; so do all while an answer finds no room in the events' ring. True when there were
+  /// any, or one waits to be due.
   bool poll() noexcept;
   /// A Shutdown has come.
   bool shutdown_requested() const noexcept { return shutdown_; }
@@ -32,20 +33,17 @@ class Commands {
  private:
   void run(const segment::Command& command) noexcept;
   segment::CommandStatus execute(const segment::Command& command, segment::Event& done) noexcept;
-  segment::CommandStatus execute_on_peer(const segment::Command& command) noexcept;
-  void execute_on(rpcrdma::Connection& connection, const segment::Command& command) noexcept;
-  void set_credits(rpcrdma::Connection& connection, const segment::Command& command) noexcept;
+  bool send_answer() noexcept;
 
   segment::ReactorArea& area_;
-  ConnectionTable& connections_;
   ConnectionSetup& setup_;
   ServerDialer& dialer_;
-  Publisher& publisher_;
   EventSender& events_;
   Counters& counters_;
   const Clock clock_;
   SetupPace pace_;
   std::optional<segment::Command> waiting_;  ///< taken from the ring; it is not due yet
+  std::optional<segment::Event> answer_;     ///< to the last command; it found no room yet
   bool shutdown_ = false;
 };
 

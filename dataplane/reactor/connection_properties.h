@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Binds the connections of a reactor to its property relay: sets of properties go up under the connection's
-// id of connection management, and what the control plane answers reaches only the connection it was meant
+// incarnation, and what the control plane answers reaches only the connection it was meant
 // for. The reactor's thread.
 #pragma once
 

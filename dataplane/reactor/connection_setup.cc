@@ -96,29 +96,33 @@ void ConnectionSetup::forget_announcements() noexcept {
 }
 
 void ConnectionSetup::send_connection_up(rpcrdma::Connection& connection) noexcept {
+  const ConnectionRecord& record = connections_.record(connection);
   events_.send({.type = segment::EventType::ConnectionUp,
-                .cm_id = static_cast<std::uint32_t>(connections_.record(connection).cm_id),
+                .cm_id = static_cast<std::uint32_t>(record.cm_id),
                 .connection = connection.number(),
+                .incarnation = record.incarnation,
                 .peer = connection.peer()});
 }
 
 void ConnectionSetup::report_closed() noexcept {
   while (rpcrdma::Connection* connection = engine_.take_closed()) {
     const ConnectionRecord record = connections_.remove(*connection);
+    publisher_.publish_connection(*connection);  // before the hint to look at it
     events_.send({.type = segment::EventType::ConnectionDown,
                   .cm_id = static_cast<std::uint32_t>(record.cm_id),
                   .connection = connection->number(),
+                  .incarnation = record.incarnation,
                   .queue_pair = record.queue_pair,
                   .outgoing = record.outgoing,
                   .reason = static_cast<std::uint32_t>(connection->close_reason()),
                   .peer = connection->peer()});
-    publisher_.publish_connection(*connection);
   }
 }
 
 // --- Commands
 
-segment::CommandStatus ConnectionSetup::accept(const segment::Command& command) noexcept {
+segment::CommandStatus ConnectionSetup::accept(const segment::Command& command,
+                                               segment::Event& done) noexcept {
   PendingRequest* const pending = find_pending(command.cm_id);
   if (pending == nullptr) return segment::CommandStatus::UnknownConnection;
   const rdma::CmEvent event = pending->event;
@@ -138,9 +142,12 @@ segment::CommandStatus ConnectionSetup::accept(const segment::Command& command) 
     connection->close(rpcrdma::CloseReason::PeerClosed);
     return segment::CommandStatus::Failed;
   }
-  connections_.record(*connection) = {.cm_id = event.id,
-                                      .peer_pid = peers_ != nullptr ? peers_->pid(event.id) : 0,
-                                      .since_ns = segment::wall_ns()};
+  const ConnectionRecord& record =
+      connections_.begin(*connection, {.cm_id = event.id,
+                                       .peer_pid = peers_ != nullptr ? peers_->pid(event.id) : 0,
+                                       .since_ns = segment::wall_ns()});
+  done.connection = connection->number();
+  done.incarnation = record.incarnation;
   publisher_.publish_connection(*connection);
   return segment::CommandStatus::Done;
 }
@@ -165,24 +172,25 @@ segment::CommandStatus ConnectionSetup::establish(const segment::Command& comman
       open(*connection, connection_config(command), command.attributes.remote, nullptr);
   if (qp == nullptr) return segment::CommandStatus::NoRoom;
   const auto queue_pair = static_cast<std::uint32_t>(qp->number());
-  connections_.record(*connection) = {.cm_id = static_cast<rdma::CmId>(command.cm_id),
-                                      .since_ns = segment::wall_ns(),
-                                      .queue_pair = queue_pair,
-                                      .cm_state = command.cm_state};
+  const ConnectionRecord& record =
+      connections_.begin(*connection, {.cm_id = static_cast<rdma::CmId>(command.cm_id),
+                                       .since_ns = segment::wall_ns(),
+                                       .queue_pair = queue_pair,
+                                       .cm_state = command.cm_state});
   if (!qp->connect(command.attributes)) {
     connection->close(rpcrdma::CloseReason::LocalClose);
     return segment::CommandStatus::Failed;
   }
   done.connection = connection->number();
+  done.incarnation = record.incarnation;
   done.queue_pair = queue_pair;
   publisher_.publish_connection(*connection);
   return segment::CommandStatus::Done;
 }
 
-void ConnectionSetup::abandon(rdma::CmId id) noexcept {
-  if (peers_ != nullptr) peers_->abandon(id);
-  if (rpcrdma::Connection* connection = connections_.find(id))
-    connection->close(rpcrdma::CloseReason::PeerClosed);
+void ConnectionSetup::abandon(rpcrdma::Connection& connection) noexcept {
+  if (peers_ != nullptr) peers_->abandon(connections_.record(connection).cm_id);
+  connection.close(rpcrdma::CloseReason::PeerClosed);
 }
 
 rpcrdma::ConnectionConfig ConnectionSetup::connection_config(const segment::Command& command) const noexcept {

@@ -36,12 +36,11 @@ class ConnectionSetup {
   void forget_announcements() noexcept;
 
   // Commands of the control plane.
-  segment::CommandStatus accept(const segment::Command& command) noexcept;
+  /// `done` gets connection and incarnation.
+  segment::CommandStatus accept(const segment::Command& command, segment::Event& done) noexcept;
   segment::CommandStatus reject(const segment::Command& command) noexcept;
-  /// `done` gets connection and queue pair.
+  /// `done` gets connection, incarnation and queue pair.
   segment::CommandStatus establish(const segment::Command& command, segment::Event& done) noexcept;
-  /// The peer's process has died.
-  void abandon(rdma::CmId id) noexcept;
 
   /// A queue pair for a connection that is free, with its Receives posted. Null and counted as refused when
   /// the device has none left.
@@ -49,6 +48,8 @@ class ConnectionSetup {
                         const PeerAddress& peer, rpcrdma::Requester* requester) noexcept;
   /// The queue pair can send. Harmless when that is known.
   void mark_established(rpcrdma::Connection& connection) noexcept;
+  /// Ends a connection whose peer's process has died.
+  void abandon(rpcrdma::Connection& connection) noexcept;
   /// Ends a connection at both sides.
   void disconnect(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept;
 
@@ -56,7 +57,7 @@ class ConnectionSetup {
   void check_peer_ready(rpcrdma::Connection& connection) noexcept;
   /// Ends a connection that was to be drained and has no call left.
   void close_if_drained(rpcrdma::Connection& connection) noexcept;
-  /// ConnectionDown for every connection that has come to its end.
+  /// Publishes the end of every connection that has come to it, and hints at it with ConnectionDown.
   void report_closed() noexcept;
 
  private:

@@ -5,18 +5,20 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "dataplane/rpcrdma/engine.h"
-#include "dataplane/segment/tables.h"
+#include "dataplane/segment/wanted.h"
 
 namespace sluice::reactor {
 
 struct ConnectionRecord {
   rdma::CmId cm_id{};
+  std::uint32_t incarnation = 0;  ///< as in segment::ConnectionInfo
   bool established = false;
   bool draining = false;        ///< to be closed as soon as it has no call
   bool outgoing = false;        ///< opened by this side, to a server
@@ -27,6 +29,8 @@ struct ConnectionRecord {
   std::uint64_t since_ns = 0;    ///< wall clock
   std::uint32_t queue_pair = 0;  ///< number; zero with a driver that manages connections itself
   std::array<std::byte, segment::kCmStateBytes> cm_state{};
+  segment::Followed followed{};           ///< of what the control plane wants
+  std::uint32_t credits_after_drain = 0;  ///< while draining, which may be called off
 
   // What the connection table in the segment shows of version 2's negotiation.
   bool published_properties = false;
@@ -35,8 +39,9 @@ struct ConnectionRecord {
 
 class ConnectionTable {
  public:
-  /// Setup. The engine outlives the table.
-  explicit ConnectionTable(rpcrdma::Engine& engine) : engine_(engine), records_(engine.connection_count()) {}
+  /// Setup. Both outlive the table. `incarnations` is ReactorArea's.
+  ConnectionTable(rpcrdma::Engine& engine, std::atomic<std::uint32_t>& incarnations)
+      : engine_(engine), incarnations_(incarnations), records_(engine.connection_count()) {}
 
   std::uint16_t size() const noexcept { return static_cast<std::uint16_t>(records_.size()); }
   /// Connections that are open, or closed and not yet reported.
@@ -48,6 +53,8 @@ class ConnectionTable {
   }
 
   void add() noexcept { ++in_use_; }
+  /// The record of a connection that begins, under an incarnation of its own.
+  ConnectionRecord& begin(const rpcrdma::Connection& connection, const ConnectionRecord& record) noexcept;
   /// A connection that has ended: its record, which is empty from here on.
   ConnectionRecord remove(const rpcrdma::Connection& connection) noexcept {
     --in_use_;
@@ -56,14 +63,17 @@ class ConnectionTable {
 
   /// The open connection that connection management knows by this id; null when there is none.
   rpcrdma::Connection* find(rdma::CmId id) noexcept;
-  /// The open connection of this number, unless it is a later one than that with `cm_id`. Numbers come from
-  /// another process: any value is valid input.
-  rpcrdma::Connection* find(std::uint32_t number, std::uint32_t cm_id) noexcept;
+  /// The open connection of this number, unless it is another one than `incarnation`. Both come from another
+  /// process: any value is valid input.
+  rpcrdma::Connection* find(std::uint32_t number, std::uint32_t incarnation) noexcept;
+  /// The open connection of this number.
+  rpcrdma::Connection* find_number(std::uint32_t number) noexcept;
   /// The same for one that was dialed and is not established: these have no id of connection management yet.
   rpcrdma::Connection* find_dialed(std::uint32_t number, std::uint32_t queue_pair) noexcept;
 
  private:
   rpcrdma::Engine& engine_;
+  std::atomic<std::uint32_t>& incarnations_;
   std::vector<ConnectionRecord> records_;  ///< by connection number
   std::uint32_t in_use_ = 0;
 };

@@ -13,7 +13,7 @@ class EventSender {
   /// Both outlive the sender.
   EventSender(segment::ReactorArea& area, Counters& counters) : events_(area.events), counters_(counters) {}
 
-  /// For events whose content stands in the segment's tables too: without room it is lost, and counted.
+  /// For hints, whose content stands in the segment's tables: without room it is lost, and counted.
   void send(const segment::Event& event) noexcept {
     if (!events_.push(event)) ++counters_.events_lost;
   }

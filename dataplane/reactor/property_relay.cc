@@ -13,12 +13,12 @@ PropertyRelay::PropertyRelay(segment::ReactorArea& area) : area_(area) {
   inbox_.octets.resize(rpcrdma::kMaxPropertyBytes);
 }
 
-bool PropertyRelay::take(std::uint16_t connection, std::uint32_t cm_id, std::span<const std::byte> body,
+bool PropertyRelay::take(std::uint16_t connection, std::uint32_t incarnation, std::span<const std::byte> body,
                          bool first) noexcept {
   if (free_.empty() || body.size() > rpcrdma::kMaxPropertyBytes) return false;
   Box& box = *free_.pop();
   box.connection = connection;
-  box.cm_id = cm_id;
+  box.incarnation = incarnation;
   box.first = first;
   box.bytes = static_cast<std::uint32_t>(body.size());
   box.sent = 0;
@@ -34,7 +34,7 @@ bool PropertyRelay::push_parts() noexcept {
     Box& box = *sending_.front();
     segment::PropertyPart part{
         .connection = box.connection,
-        .cm_id = box.cm_id,
+        .incarnation = box.incarnation,
         .first_set = box.first ? 1u : 0u,
         .total_bytes = box.bytes,
         .offset = box.sent,
@@ -53,10 +53,11 @@ bool PropertyRelay::pop_part() noexcept {
   if (!area_.properties_down.pop(part)) return false;
   // A control plane that died in the middle of a set leaves a part of it.
   if (part.offset == 0)
-    inbox_.connection = static_cast<std::uint16_t>(part.connection), inbox_.cm_id = part.cm_id,
+    inbox_.connection = static_cast<std::uint16_t>(part.connection), inbox_.incarnation = part.incarnation,
     inbox_.bytes = 0;
   const bool fits = part.bytes <= segment::PropertyPart::kBytes && part.offset == inbox_.bytes &&
-                    part.cm_id == inbox_.cm_id && inbox_.bytes + part.bytes <= inbox_.octets.size();
+                    part.incarnation == inbox_.incarnation &&
+                    inbox_.bytes + part.bytes <= inbox_.octets.size();
   if (!fits) return true;
   std::copy_n(part.octets.begin(), part.bytes, inbox_.octets.begin() + inbox_.bytes);
   inbox_.bytes += part.bytes;

@@ -24,8 +24,8 @@ class PropertyRelay {
 
   explicit PropertyRelay(segment::ReactorArea& area);
 
-  /// The sink of a connection whose control plane knows it as `cm_id`. False: no outbox is free.
-  bool take(std::uint16_t connection, std::uint32_t cm_id, std::span<const std::byte> body,
+  /// The sink of a connection. False: no outbox is free.
+  bool take(std::uint16_t connection, std::uint32_t incarnation, std::span<const std::byte> body,
             bool first) noexcept;
   /// Moves parts; what has come down whole goes to `deliver`, which says whether it was taken. True when
   /// there was something.
@@ -34,7 +34,8 @@ class PropertyRelay {
     bool any = push_parts();
     for (std::size_t i = 0; i < kPartsPerTurn; ++i) {
       if (whole_) {
-        if (!deliver(inbox_.connection, inbox_.cm_id, std::span(inbox_.octets).first(inbox_.bytes))) break;
+        if (!deliver(inbox_.connection, inbox_.incarnation, std::span(inbox_.octets).first(inbox_.bytes)))
+          break;
         whole_ = false;
       }
       if (!pop_part()) break;
@@ -46,7 +47,7 @@ class PropertyRelay {
  private:
   struct Box {
     std::uint16_t connection = 0;
-    std::uint32_t cm_id = 0;
+    std::uint32_t incarnation = 0;
     bool first = false;
     std::uint32_t bytes = 0;
     std::uint32_t sent = 0;

@@ -101,6 +101,7 @@ void Publisher::publish_connection(rpcrdma::Connection& connection) noexcept {
       break;
   }
   info.cm_id = static_cast<std::uint32_t>(record.cm_id);
+  info.incarnation = record.incarnation;
   info.peer_pid = record.peer_pid;
   info.version = connection.version();
   info.peer = connection.peer();
@@ -130,6 +131,9 @@ void Publisher::publish_use(rpcrdma::Connection& connection) noexcept {
   const std::uint32_t direction = connections_.record(connection).outgoing
                                       ? segment::ConnectionUse::kToServer
                                       : segment::ConnectionUse::kOfClient;
+  const segment::Followed& followed = connections_.record(connection).followed;
+  use.followed_course.store(followed.course, std::memory_order_relaxed);
+  use.followed_grant.store(followed.grant, std::memory_order_relaxed);
   use.open.store(connection.is_open() ? direction : 0, std::memory_order_relaxed);
   use.client_class.store(connection.client_class(), std::memory_order_relaxed);
   use.calls.store(responder.calls(), std::memory_order_relaxed);

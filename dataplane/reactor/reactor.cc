@@ -13,14 +13,15 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
       manages_connections_(engine.device().connection_manager() != nullptr),
       now_ns_(clock()),
       time_(counters_),
-      connections_(engine),
+      connections_(engine, area_.incarnations),
       publisher_(config, engine, connections_, counters_, area_),
       events_(area_, counters_),
       properties_(area_, connections_),
       datagrams_(engine.device(), area_, counters_),
       setup_(config, engine, connections_, properties_, publisher_, events_, counters_),
       dialer_(config, engine, connections_, setup_, publisher_, events_),
-      commands_(area_, connections_, setup_, dialer_, publisher_, events_, counters_, clock),
+      follower_(area_, connections_, setup_, publisher_, counters_),
+      commands_(area_, setup_, dialer_, events_, counters_, clock),
       idle_(config.idle, engine.device(), clock) {}
 
 void Reactor::measure_calls() {
@@ -66,6 +67,7 @@ bool Reactor::control_pass() noexcept {
   bool busy = manages_connections_ ? setup_.poll_events() : datagrams_.poll();
   busy |= properties_.poll();
   busy |= commands_.poll();
+  busy |= follower_.poll();
   if (commands_.shutdown_requested()) stop();
   announce_requests();
   setup_.report_closed();
@@ -96,6 +98,8 @@ void Reactor::check_connections() noexcept {
     rpcrdma::Connection& connection = connections_.connection(next_checked_);
     next_checked_ =
         next_checked_ + 1 == count ? std::uint16_t{0} : static_cast<std::uint16_t>(next_checked_ + 1);
+    if (!connection.is_open()) continue;
+    follower_.look(connection);
     if (!connection.is_open()) continue;
     publisher_.publish_negotiation(connection);
     setup_.check_peer_ready(connection);

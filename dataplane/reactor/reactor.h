@@ -15,6 +15,7 @@
 #include "dataplane/reactor/connection_setup.h"
 #include "dataplane/reactor/connection_table.h"
 #include "dataplane/reactor/datagram_relay.h"
+#include "dataplane/reactor/follower.h"
 #include "dataplane/reactor/idle.h"
 #include "dataplane/reactor/publisher.h"
 #include "dataplane/reactor/server_dialer.h"
@@ -27,8 +28,8 @@ namespace sluice::reactor {
 inline constexpr std::uint32_t kTurnsPerControlPass = 256;
 /// A reactor that sleeps makes few turns: it runs a control pass at least this often.
 inline constexpr std::uint64_t kControlIntervalNs = 1'000'000;
-/// Connections that are looked at in one control pass: what they have negotiated, their use, whether they are
-/// drained.
+/// Connections that are looked at in one control pass: what is wanted of them, what they have negotiated, their use,
+/// whether they are drained.
 inline constexpr std::uint32_t kConnectionsPerPass = 64;
 
 /// Work of the reactor's thread that is not on the message path.
@@ -101,6 +102,7 @@ class Reactor final {
   DatagramRelay datagrams_;
   ConnectionSetup setup_;
   ServerDialer dialer_;
+  Follower follower_;
   Commands commands_;
   Idle idle_;
   std::vector<service::Handover*> borrowed_;

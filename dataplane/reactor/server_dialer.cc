@@ -46,12 +46,12 @@ rpcrdma::Connection* ServerDialer::dial(const egress::Server& server, rpcrdma::R
                                            .version2 = version2},
                                           server.address, &requester);
   if (qp == nullptr) return nullptr;
-  ConnectionRecord& record = connections_.record(*connection);
-  record = {.outgoing = true,
-            .server = server.address,
-            .server_port = server.port,
-            .since_ns = segment::wall_ns(),
-            .queue_pair = static_cast<std::uint32_t>(qp->number())};
+  ConnectionRecord& record =
+      connections_.begin(*connection, {.outgoing = true,
+                                       .server = server.address,
+                                       .server_port = server.port,
+                                       .since_ns = segment::wall_ns(),
+                                       .queue_pair = static_cast<std::uint32_t>(qp->number())});
   if (cm_ == nullptr) {
     record.request_unsent = unsent_ = true;
   } else if (const auto id = cm_->connect(*qp, server.port, private_data(dial))) {
@@ -92,6 +92,7 @@ segment::Event ServerDialer::connect_wanted(std::uint16_t number) noexcept {
   const ConnectionRecord& record = connections_.record(number);
   segment::Event event{.type = segment::EventType::ConnectWanted,
                        .connection = number,
+                       .incarnation = record.incarnation,
                        .queue_pair = record.queue_pair,
                        .port = record.server_port,
                        .peer = record.server,
@@ -108,6 +109,7 @@ segment::CommandStatus ServerDialer::connect(const segment::Command& command, se
   ConnectionRecord& record = connections_.record(*connection);
   record.cm_id = static_cast<rdma::CmId>(command.cm_id);
   record.cm_state = command.cm_state;
+  done.incarnation = record.incarnation;
   done.queue_pair = record.queue_pair;
   connection->set_send_inline_bytes(command.send_inline_bytes);
   if (!connection->queue_pair().connect(command.attributes)) {

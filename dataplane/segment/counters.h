@@ -103,7 +103,10 @@
   X(work_completions, reactor, "Work completions handled")                                                       \
   X(commands, reactor, "Commands of the control plane carried out")                                              \
   X(commands_refused, reactor, "Commands that could not be carried out")                                         \
-  X(events_lost, reactor, "Events dropped because their ring was full; the tables have the state")               \
+  X(wants_followed, reactor, "Changes that the control plane wanted of connections, followed")                   \
+  X(wants_found, reactor, "Those of them that no hint had told: found by looking at all connections in turn")     \
+  X(answers_delayed, reactor, "Answers to commands that waited because the events' ring was full")               \
+  X(events_lost, reactor, "Events dropped because their ring was full; what they hint at stands in the tables") \
   X(connect_requests, reactor, "Connection requests seen")                                                       \
   X(connect_requests_refused, reactor, "Connection requests refused without asking the control plane")           \
   X(connections_delayed, reactor, "Connections that were not made at once, to leave time for calls")             \
@@ -139,11 +142,14 @@
   X(properties_authenticated, property_exchange, authenticated)                                 \
   X(properties_refused, property_exchange, refused)                                             \
   X(properties_parts_lost, property_exchange, parts_lost)                                       \
-  X(properties_commands_lost, property_exchange, commands_lost)                                 \
+  X(properties_parts_delayed, property_exchange, parts_delayed)                                 \
   X(policy_recomputations, credit_policy, recomputations)                                       \
   X(policy_changes, credit_policy, grants_changed)                                              \
   X(keeper_reaped, connection_keeper, reaped)                                                   \
-  X(keeper_commands_lost, connection_keeper, commands_lost)                                     \
+  X(keeper_hints_repeated, connection_keeper, hints_repeated)                                   \
+  X(keeper_commands_delayed, connection_keeper, commands_delayed)                               \
+  X(keeper_datagrams_delayed, connection_keeper, datagrams_delayed)                             \
+  X(keeper_datagrams_lost, connection_keeper, datagrams_lost)                                   \
   X(mount_calls, mount, calls)                                                                  \
   X(mount_malformed, mount, malformed)                                                          \
   X(mount_denied, mount, denied)                                                                \

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages between the planes, through a reactor's rings (ReactorArea). Fixed size, trivially copyable; a
-// message is owned by whoever holds the copy. Each type states what its producer does when the ring is full.
+// Messages between the planes, through a reactor's rings (ReactorArea): what makes connections, and hints. All else
+// that the control plane wants is state (wanted.h). Fixed size, trivially copyable; a message is owned by whoever holds
+// the copy. Commands that find the ring full wait in the control plane (controlplane/outbox/outbox.h); each type of
+// event states what its producer does then.
 #pragma once
 
 #include <array>
@@ -18,45 +20,23 @@ enum class CommandType : std::uint32_t {
   Accept,     ///< accept a ConnectRequest: cm_id, credits, inline sizes, private data of the reply
   Reject,     ///< reject a ConnectRequest: cm_id, private data of the reply
   Establish,  ///< create a connection that the control plane's own connection management negotiated: cm_id,
-              ///< credits, inline sizes, attributes, cm_state. CommandDone returns connection and queue_pair
+              ///< credits, inline sizes, attributes, cm_state. CommandDone returns connection, incarnation
+              ///< and queue_pair
   Connect,  ///< a connection requested by ConnectWanted is negotiated: connection, queue_pair, cm_id, inline
             ///< size of the peer, attributes, cm_state
   ConnectFailed,  ///< a connection requested by ConnectWanted failed: connection, queue_pair
-  Established,    ///< the peer is ready (RTU received): cm_id
-  Ended,          ///< the peer has disconnected: cm_id
-  Close,          ///< close a connection: connection, reason
-  Drain,          ///< close a connection once it has no call outstanding: connection, cm_id
-  Abandon,        ///< close a connection whose peer process has died: cm_id
-  SetCredits,     ///< connection, cm_id, first_grant, client_class
-  Trace,          ///< start or stop tracing the calls of a connection: connection, cm_id, on
-  SetParameters,  ///< version 2, limits derived from the peer's properties: connection, cm_id, parameters
-  Admit,          ///< version 2: the peer is authenticated: connection, cm_id, host, client_class
   Shutdown,       ///< terminate the data plane
 };
-
-/// Wire-size form of rpcrdma::v2::Agreement.
-struct Parameters {
-  std::uint32_t send_bytes = 0;
-  std::uint32_t max_segment_bytes = 0;
-  std::uint32_t max_segments = 0;
-  std::uint32_t reverse = 0;
-};
-
-inline constexpr std::uint32_t kKeepClass = 0xFFFFFFFF;
 
 struct Command {
   CommandType type{};
   std::uint32_t id = 0;  ///< returned in CommandDone; zero: no CommandDone is sent
   std::uint32_t cm_id = 0;
-  std::uint32_t connection = 0;
-  std::uint32_t queue_pair = 0;            ///< Connect, ConnectFailed
-  std::uint32_t credits = 0;               ///< upper bound for the connection's lifetime
-  std::uint32_t first_grant = 0;           ///< credits granted now
-  std::uint32_t client_class = 0;          ///< Admit: or kKeepClass
-  std::uint32_t on = 0;                    ///< Trace
-  std::uint32_t reason = 0;                ///< Close: rpcrdma::CloseReason
-  Parameters parameters{};                 ///< SetParameters
-  HostName host{};                         ///< Admit
+  std::uint32_t connection = 0;   ///< Connect, ConnectFailed
+  std::uint32_t queue_pair = 0;   ///< Connect, ConnectFailed
+  std::uint32_t credits = 0;      ///< upper bound for the connection's lifetime
+  std::uint32_t first_grant = 0;  ///< credits granted at first
+  std::uint32_t client_class = 0;
   std::uint32_t receive_inline_bytes = 0;  ///< our inline threshold
   std::uint32_t send_inline_bytes = 0;     ///< the peer's inline threshold
   std::uint32_t private_data_bytes = 0;
@@ -67,12 +47,13 @@ struct Command {
 
 enum class EventType : std::uint32_t {
   ConnectRequest,  ///< answered by Accept or Reject. Ring full: stays pending, reported again later
-  ConnectWanted,   ///< requests a connection to a server: connection, queue_pair, port, peer, local,
-                   ///< path_mtu, private data. Ring full: sent later; sent again to a control plane that
-                   ///< takes over
-  ConnectionUp,    ///< Ring full: dropped and counted; the connection table has the state
-  ConnectionDown,  ///< Ring full: as ConnectionUp
-  CommandDone,     ///< result of a command, in `status`. Ring full: as ConnectionUp
+  ConnectWanted,   ///< requests a connection to a server: connection, incarnation, queue_pair, port, peer,
+                   ///< local, path_mtu, private data. Ring full: sent later; sent again to a control plane
+                   ///< that takes over
+  ConnectionUp,    ///< a hint to look at the entry of `connection`. Ring full: dropped and counted
+  ConnectionDown,  ///< as ConnectionUp
+  CommandDone,  ///< result of a command, in `status`. Ring full: sent later, and before that no further command
+                ///< is taken
 };
 
 enum class CommandStatus : std::uint32_t { Done, UnknownConnection, NoRoom, Failed };
@@ -83,9 +64,10 @@ struct Event {
   CommandStatus status{};  ///< CommandDone
   std::uint32_t cm_id = 0;
   std::uint32_t connection = 0;
-  std::uint32_t queue_pair = 0;  ///< CommandDone of Establish; ConnectWanted; ConnectionDown
-  std::uint32_t outgoing = 0;    ///< ConnectionDown: nonzero if the data plane opened it
-  std::uint32_t reason = 0;      ///< ConnectionDown: rpcrdma::CloseReason
+  std::uint32_t incarnation = 0;  ///< of the connection; CommandDone: zero without one
+  std::uint32_t queue_pair = 0;   ///< CommandDone of Establish; ConnectWanted; ConnectionDown
+  std::uint32_t outgoing = 0;     ///< ConnectionDown: nonzero if the data plane opened it
+  std::uint32_t reason = 0;       ///< ConnectionDown: rpcrdma::CloseReason
   std::uint32_t port = 0;
   std::uint32_t peer_pid = 0;  ///< loopback: the client's process; zero if unknown
   PeerAddress peer;
@@ -96,7 +78,7 @@ struct Event {
 };
 
 /// A management datagram, passed between network and control plane without being interpreted. Ring full:
-/// dropped, as on the wire; connection management retransmits.
+/// upwards dropped, as on the wire, since connection management retransmits; downwards it waits in the control plane.
 struct Punt {
   rdma::Datagram datagram;
 };
@@ -106,8 +88,8 @@ struct Punt {
 struct PropertyPart {
   static constexpr std::uint32_t kBytes = 480;
   std::uint32_t connection = 0;
-  std::uint32_t cm_id = 0;
-  std::uint32_t first_set = 0;  ///< up: nonzero for the first set, which fixes properties 1 to 5
+  std::uint32_t incarnation = 0;  ///< of the connection
+  std::uint32_t first_set = 0;    ///< up: nonzero for the first set, which fixes properties 1 to 5
   std::uint32_t total_bytes = 0;
   std::uint32_t offset = 0;
   std::uint32_t bytes = 0;  ///< in this part

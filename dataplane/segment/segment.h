@@ -28,6 +28,7 @@
 #include "dataplane/segment/tables.h"
 #include "dataplane/segment/trace.h"
 #include "dataplane/segment/upstream_addresses.h"
+#include "dataplane/segment/wanted.h"
 
 namespace sluice::segment {
 
@@ -59,6 +60,7 @@ struct ReactorArea {
   SpscRing<Punt, 64> punt_down;                ///< control plane to reactor
   SpscRing<PropertyPart, 64> properties_up;    ///< reactor to control plane
   SpscRing<PropertyPart, 64> properties_down;  ///< control plane to reactor
+  WantedArea wanted;                           ///< control plane: what it wants of each connection
   // Written by the reactor from here on.
   alignas(kCacheLine) std::array<std::array<std::atomic<std::uint64_t>, kTransportCounterCount>,
                                  kMaxClasses> transport_counters;
@@ -68,6 +70,7 @@ struct ReactorArea {
   std::array<std::atomic<std::uint32_t>, kSlotStateCount> slots_in_state;
   std::array<PoolUse, kSharedPools.size()> pools;
   alignas(kCacheLine) SeqLock<ReactorInfo> info;
+  std::atomic<std::uint32_t> incarnations;  ///< given to connections so far; goes on with the next data plane
   std::array<SeqLock<ConnectionInfo>, kMaxConnections> connections;
   alignas(kCacheLine) std::array<ConnectionUse, kMaxConnections> use;
   alignas(kCacheLine) CallTable calls;

@@ -40,6 +40,8 @@ struct PropertyInfo {
 struct ConnectionInfo {
   ConnectionState state{};
   std::uint32_t cm_id = 0;
+  /// Tells a connection from all others that were or will be in its place: its reactor counts them up. Never zero.
+  std::uint32_t incarnation = 0;
   std::uint32_t peer_pid = 0;
   std::uint32_t version = 0;  ///< of RPC-over-RDMA
   PeerAddress peer;
@@ -77,11 +79,13 @@ struct ConnectionUse {
   static constexpr std::uint32_t kToServer = 2;
   std::atomic<std::uint32_t> open;  ///< zero, kOfClient or kToServer
   std::atomic<std::uint32_t> client_class;
-  std::atomic<std::uint64_t> calls;       ///< received since the connection was opened
-  std::atomic<std::uint32_t> granted;     ///< credits that the next reply grants
-  std::atomic<std::uint32_t> busy;        ///< call slots in use
-  std::atomic<std::uint32_t> peak_busy;   ///< largest `busy` since the last publication
-  std::atomic<std::uint64_t> held_bytes;  ///< of buffers that connections share
+  std::atomic<std::uint64_t> calls;            ///< received since the connection was opened
+  std::atomic<std::uint32_t> granted;          ///< credits that the next reply grants
+  std::atomic<std::uint32_t> busy;             ///< call slots in use
+  std::atomic<std::uint32_t> peak_busy;        ///< largest `busy` since the last publication
+  std::atomic<std::uint64_t> held_bytes;       ///< of buffers that connections share
+  std::atomic<std::uint64_t> followed_course;  ///< of WantedWords, as the reactor followed it last
+  std::atomic<std::uint64_t> followed_grant;
 };
 
 struct ExportInfo {

@@ -79,8 +79,7 @@ int main(int argc, char** argv) {
       ++answered;
       if (event.status != segment::CommandStatus::Done) continue;
       ++made;
-      while (!area.commands.push({.type = segment::CommandType::Established, .cm_id = event.cm_id}))
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      segment::WantedWriter(area.wanted).established(event.connection, event.incarnation);
     }
     idle_ms = any ? 0 : idle_ms + 1;
     if (!any) std::this_thread::sleep_for(std::chrono::milliseconds(1));

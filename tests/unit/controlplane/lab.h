@@ -46,7 +46,8 @@ class TestSegment {
 
   segment::Layout& layout() { return segment_->layout(); }
 
-  /// Connection `number` of reactor 0 as a reactor publishes it. Its cm_id is 1000 + number.
+  /// Connection `number` of reactor 0 as a reactor publishes it. Its cm_id is 1000 + number. One that follows another in
+  /// its place, which was Unused in between, has an incarnation of its own.
   void publish(std::uint32_t number, const PeerAddress& peer, std::uint32_t client_class,
                std::uint32_t granted, segment::ConnectionState state = segment::ConnectionState::Open,
                std::string_view host = {}) {
@@ -56,10 +57,26 @@ class TestSegment {
     segment::ConnectionInfo info;
     info.state = state;
     info.cm_id = 1000 + number;
+    info.incarnation = incarnation(number);
+    if (info.incarnation == 0 && state != segment::ConnectionState::Unused)
+      info.incarnation = ++layout().reactors[0].incarnations;
+    if (state == segment::ConnectionState::Unused) info = {};
     info.client_class = client_class;
     info.peer = peer;
     info.host = HostName(host);
     layout().reactors[0].connections[number].write(info);
+  }
+
+  /// Zero: there is no connection.
+  std::uint32_t incarnation(std::uint32_t number) {
+    return layout().reactors[0].connections[number].read().value_or(segment::ConnectionInfo{}).incarnation;
+  }
+  /// What is wanted of connection `number`.
+  segment::Course course(std::uint32_t number) {
+    return segment::WantedWriter(layout().reactors[0].wanted).course(number, incarnation(number));
+  }
+  segment::Grant grant(std::uint32_t number) {
+    return segment::WantedWriter(layout().reactors[0].wanted).grant(number, incarnation(number));
   }
 
  private:

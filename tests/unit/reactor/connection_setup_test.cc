@@ -301,14 +301,37 @@ TEST_F(OverDatagrams, a_connection_down_without_room_in_the_ring_is_counted) {
   EXPECT_EQ(parts_.counters.events_lost, 1u);
 }
 
+TEST_F(OverDatagrams, no_two_connections_have_the_same_incarnation_also_under_another_data_plane) {
+  parts_.segment.area().incarnations = 0xFFFFFFFE;
+  const std::uint32_t first = parts_.incarnation(parts_.establish(6));
+  const std::uint32_t second = parts_.incarnation(parts_.establish(7));
+  EXPECT_EQ(first, 0xFFFFFFFFu);
+  EXPECT_EQ(second, 1u) << "zero is none";
+  EXPECT_EQ(parts_.segment.area().incarnations, second) << "where the next data plane goes on";
+}
+
+TEST_F(OverDatagrams, the_table_shows_the_end_before_the_hint_comes) {
+  rpcrdma::Connection& connection = parts_.establish(6);
+  const std::uint32_t incarnation = parts_.incarnation(connection);
+  EXPECT_EQ(parts_.segment.entry(connection.number()).incarnation, incarnation);
+  connection.close(rpcrdma::CloseReason::PeerClosed);
+  parts_.settle();
+  parts_.setup.report_closed();
+  const auto down = parts_.segment.event();
+  ASSERT_TRUE(down);
+  EXPECT_EQ(down->incarnation, incarnation);
+  EXPECT_EQ(parts_.segment.entry(connection.number()).state, segment::ConnectionState::Unused);
+}
+
 TEST_F(OverDatagrams, ids_find_open_connections_only) {
   rpcrdma::Connection& connection = parts_.establish(6);
   EXPECT_EQ(parts_.connections.find(rdma::CmId{6}), &connection);
-  EXPECT_EQ(parts_.connections.find(connection.number(), 6), &connection);
-  EXPECT_EQ(parts_.connections.find(connection.number(), 7), nullptr);
+  const std::uint32_t incarnation = parts_.incarnation(connection);
+  EXPECT_EQ(parts_.connections.find(connection.number(), incarnation), &connection);
+  EXPECT_EQ(parts_.connections.find(connection.number(), incarnation + 1), nullptr);
   connection.close(rpcrdma::CloseReason::LocalClose);
   EXPECT_EQ(parts_.connections.find(rdma::CmId{6}), nullptr);
-  EXPECT_EQ(parts_.connections.find(connection.number(), 6), nullptr);
+  EXPECT_EQ(parts_.connections.find(connection.number(), incarnation), nullptr);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "dataplane/reactor/commands.h"
+#include "dataplane/reactor/follower.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/service/api/null.h"
 #include "tests/unit/reactor/fake_device.h"
@@ -35,6 +36,9 @@ struct Parts {
   segment::CommandStatus status_of(const segment::Command& command) { return run(command).status; }
   /// Establishes a client's connection, as a control plane does that sends datagrams itself.
   rpcrdma::Connection& establish(std::uint32_t cm_id);
+  std::uint32_t incarnation(const rpcrdma::Connection& connection) {
+    return connections.record(connection).incarnation;
+  }
   /// Turns of the engine until closed connections are released.
   void settle();
 
@@ -43,13 +47,16 @@ struct Parts {
   rpcrdma::Engine engine;
   MemorySegment segment;
   Counters counters;
-  ConnectionTable connections{engine};
+  ConnectionTable connections{engine, segment.area().incarnations};
   Publisher publisher{config, engine, connections, counters, segment.area()};
   EventSender events{segment.area(), counters};
   ConnectionProperties properties{segment.area(), connections};
   ConnectionSetup setup{config, engine, connections, properties, publisher, events, counters};
   ServerDialer dialer{config, engine, connections, setup, publisher, events};
-  Commands commands{segment.area(), connections, setup, dialer, publisher, events, counters, lab_clock};
+  Follower follower{segment.area(), connections, setup, publisher, counters};
+  Commands commands{segment.area(), setup, dialer, events, counters, lab_clock};
+  /// The control plane's pen.
+  segment::WantedWriter wanted{segment.area().wanted};
 
  private:
   std::uint32_t next_id_ = 1;

@@ -179,11 +179,26 @@ TEST_F(ReactorTest, a_drained_connection_ends_and_is_reported) {
   push({.type = segment::CommandType::Establish, .id = 1, .cm_id = 5, .credits = 4});
   turns(1);
   ASSERT_EQ(segment_.event()->status, segment::CommandStatus::Done);
-  push({.type = segment::CommandType::Drain, .cm_id = 5, .connection = 0});
+  segment::WantedWriter(segment_.area().wanted).drain(0, 1, true);
   turns(3 * kTurnsPerControlPass);
   const auto down = segment_.event();
   ASSERT_TRUE(down && down->type == segment::EventType::ConnectionDown);
   EXPECT_EQ(down->reason, static_cast<std::uint32_t>(rpcrdma::CloseReason::LocalClose));
+}
+
+TEST_F(ReactorTest, what_is_wanted_is_found_within_some_passes_though_its_hint_was_lost) {
+  push({.type = segment::CommandType::Establish, .id = 1, .cm_id = 5, .credits = 4, .first_grant = 4});
+  turns(1);
+  auto& wanted = segment_.area().wanted;
+  segment::WantedWriter(wanted).grant(0, 1, {.credits = 2});
+  std::uint32_t hint = 0;
+  while (wanted.hints.pop(hint)) {
+  }
+  constexpr std::uint32_t kPasses = (kConnections + kConnectionsPerPass - 1) / kConnectionsPerPass;
+  turns((kPasses + 1) * (kTurnsPerControlPass + 1));
+  EXPECT_EQ(segment_.area().use[0].granted.load(), 2u);
+  EXPECT_EQ(segment_.area().use[0].followed_grant.load(), wanted.words[0].grant.load());
+  EXPECT_EQ(counter("wants_found"), 1u);
 }
 
 TEST_F(ReactorTest, a_peer_that_is_heard_is_up_without_a_word_of_the_control_plane) {

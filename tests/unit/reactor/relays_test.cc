@@ -61,9 +61,9 @@ TEST_F(Datagrams, that_find_the_ring_full_are_lost_and_counted) {
 
 class Properties : public testing::Test {
  protected:
-  void send_down(std::uint32_t connection, std::uint32_t cm_id) {
+  void send_down(std::uint32_t connection, std::uint32_t incarnation) {
     segment::PropertyPart part{
-        .connection = connection, .cm_id = cm_id, .total_bytes = 8, .offset = 0, .bytes = 8};
+        .connection = connection, .incarnation = incarnation, .total_bytes = 8, .offset = 0, .bytes = 8};
     ASSERT_TRUE(parts_.segment.area().properties_down.push(part));
   }
 
@@ -73,9 +73,10 @@ class Properties : public testing::Test {
 
 TEST_F(Properties, that_are_meant_for_no_connection_are_dropped) {
   const rpcrdma::Connection& connection = parts_.establish(5);
-  send_down(connection.number(), 6);
-  send_down(kConnections, 5);
-  send_down(0xFFFF, 5);
+  const std::uint32_t incarnation = parts_.incarnation(connection);
+  send_down(connection.number(), incarnation + 1);
+  send_down(kConnections, incarnation);
+  send_down(0xFFFF, incarnation);
   EXPECT_TRUE(parts_.properties.poll());
   EXPECT_EQ(parts_.segment.area().properties_down.size(), 0u);
   EXPECT_FALSE(parts_.properties.poll());
@@ -89,7 +90,7 @@ TEST_F(Properties, of_a_set_longer_than_a_part_go_up_in_order_under_the_id_of_th
   segment::PropertyPart second;
   ASSERT_TRUE(parts_.segment.area().properties_up.pop(first));
   ASSERT_TRUE(parts_.segment.area().properties_up.pop(second));
-  EXPECT_EQ(first.cm_id, 55u);
+  EXPECT_EQ(first.incarnation, 55u);
   EXPECT_EQ(first.connection, 2u);
   EXPECT_EQ(first.first_set, 1u);
   EXPECT_EQ(first.bytes, segment::PropertyPart::kBytes);
@@ -101,12 +102,12 @@ TEST_F(Properties, of_a_set_longer_than_a_part_go_up_in_order_under_the_id_of_th
 TEST_F(Properties, of_a_set_that_breaks_off_are_forgotten_with_the_next_one) {
   PropertyRelay relay(parts_.segment.area());
   auto& down = parts_.segment.area().properties_down;
-  ASSERT_TRUE(down.push({.connection = 1, .cm_id = 9, .total_bytes = 900, .offset = 0, .bytes = 480}));
-  ASSERT_TRUE(down.push({.connection = 2, .cm_id = 10, .total_bytes = 4, .offset = 0, .bytes = 4}));
+  ASSERT_TRUE(down.push({.connection = 1, .incarnation = 9, .total_bytes = 900, .offset = 0, .bytes = 480}));
+  ASSERT_TRUE(down.push({.connection = 2, .incarnation = 10, .total_bytes = 4, .offset = 0, .bytes = 4}));
   std::vector<std::uint32_t> delivered;
-  relay.poll([&](std::uint16_t, std::uint32_t cm_id, std::span<const std::byte> octets) {
+  relay.poll([&](std::uint16_t, std::uint32_t incarnation, std::span<const std::byte> octets) {
     EXPECT_EQ(octets.size(), 4u);
-    delivered.push_back(cm_id);
+    delivered.push_back(incarnation);
     return true;
   });
   EXPECT_EQ(delivered, std::vector<std::uint32_t>{10});
@@ -115,8 +116,8 @@ TEST_F(Properties, of_a_set_that_breaks_off_are_forgotten_with_the_next_one) {
 TEST_F(Properties, with_lengths_that_cannot_be_reach_nobody) {
   PropertyRelay relay(parts_.segment.area());
   auto& down = parts_.segment.area().properties_down;
-  ASSERT_TRUE(down.push({.cm_id = 9, .total_bytes = 481, .offset = 0, .bytes = 481}));
-  ASSERT_TRUE(down.push({.cm_id = 9, .total_bytes = 484, .offset = 480, .bytes = 4}));
+  ASSERT_TRUE(down.push({.incarnation = 9, .total_bytes = 481, .offset = 0, .bytes = 481}));
+  ASSERT_TRUE(down.push({.incarnation = 9, .total_bytes = 484, .offset = 480, .bytes = 4}));
   relay.poll([&](std::uint16_t, std::uint32_t, std::span<const std::byte>) {
     ADD_FAILURE();
     return true;

@@ -1,77 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Admission and connection management on the rings of a segment; the test plays the reactor and the peers.
-#include "controlplane/cm/connection_keeper.h"
-
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <memory>
-#include <optional>
-
-#include "tests/unit/controlplane/lab.h"
+// Admission and connection management on a segment; the test plays the reactor and the peers.
+#include "tests/unit/controlplane/cm/keeper_lab.h"
 
 namespace sluice {
 namespace {
-
-const PeerAddress kServer = PeerAddress::from_ipv4(192, 0, 2, 1);
-
-class Keepers : public ::testing::Test {
- protected:
-  void start(const std::string& more) {
-    config_ = lab::configuration(more);
-    credits_ = std::make_unique<policy::CreditKeeper>(layout(), config_.credit_settings());
-    keeper_ = std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_);
-    keeper_->rebuild();
-  }
-  segment::Layout& layout() { return segment_.layout(); }
-
-  lab::TestSegment segment_{"keeper"};
-  config::Config config_;
-  std::unique_ptr<policy::CreditKeeper> credits_;
-  std::unique_ptr<cm::ConnectionKeeper> keeper_;
-};
-
-/// Connection requests as they come off the network.
-class Requests : public Keepers {
- protected:
-  void ask(const PeerAddress& from, std::uint64_t now_ns) {
-    cm::ConnectRequest request{.local_id = ++asked_,
-                               .service_id = cm::service_id(20049),
-                               .qpn = 0x100 + asked_,
-                               .initiator_depth = 4,
-                               .starting_psn = 7,
-                               .path_mtu = 5};
-    request.private_data.set(cm::encode_ip_addressing({1, from, kServer}));
-    segment::Punt punt;
-    punt.datagram.local = kServer;
-    punt.datagram.remote = from;
-    punt.datagram.bytes = cm::kMadBytes;
-    const auto mad = cm::encode({asked_, request});
-    std::copy(mad.begin(), mad.end(), punt.datagram.data.begin());
-    ASSERT_TRUE(layout().reactors[0].punt_up.push(punt));
-    keeper_->poll(now_ns);
-  }
-  /// Why the newest request was rejected; nothing when it was not.
-  std::optional<cm::RejectReason> rejected() {
-    segment::Punt punt;
-    std::optional<cm::RejectReason> reason;
-    while (layout().reactors[0].punt_down.pop(punt)) {
-      const auto [status, message] = cm::decode(std::span(punt.datagram.data).first(cm::kMadBytes));
-      if (status == cm::Decode::Ok && std::holds_alternative<cm::ConnectReject>(message.body))
-        reason = std::get<cm::ConnectReject>(message.body).reason;
-    }
-    return reason;
-  }
-  std::optional<segment::Command> establish() {
-    segment::Command command;
-    std::optional<segment::Command> found;
-    while (layout().reactors[0].commands.pop(command))
-      if (command.type == segment::CommandType::Establish) found = command;
-    return found;
-  }
-  std::uint32_t asked_ = 0;
-};
 
 TEST_F(Requests, an_admitted_client_gets_the_credits_of_its_class) {
   start("[[client_class]]\nname = \"few\"\nclients = [\"192.0.2.77/32\"]\nmax_credits = 3\n");
@@ -119,13 +52,25 @@ class Outgoing : public Keepers {
   void want() {
     segment::Event event{.type = segment::EventType::ConnectWanted,
                          .connection = kConnection,
+                         .incarnation = ++area().incarnations,
                          .queue_pair = kQueuePair,
                          .port = 20049,
                          .peer = lab::client(99),
                          .local = kServer,
                          .path_mtu = 4096};
     event.private_data_bytes = 4;
+    shown_ = {.state = segment::ConnectionState::Opening,
+              .incarnation = event.incarnation,
+              .peer = lab::client(99),
+              .outgoing = 1,
+              .queue_pair = kQueuePair};
+    show(kConnection, shown_);
     tell(event);
+  }
+  /// The reactor ends the connection.
+  void go_down() {
+    hide(kConnection);
+    tell({.type = segment::EventType::ConnectionDown, .connection = kConnection, .peer = lab::client(99)});
   }
   void tell(const segment::Event& event) {
     ASSERT_TRUE(layout().reactors[0].events.push(event));
@@ -173,11 +118,15 @@ class Outgoing : public Keepers {
   }
   /// The reactor reports that the queue pair is connected.
   void confirm(const segment::Command& connect) {
+    shown_.state = segment::ConnectionState::Open;
+    shown_.cm_id = connect.cm_id;
+    show(kConnection, shown_);
     tell({.type = segment::EventType::CommandDone,
           .id = connect.id,
           .status = segment::CommandStatus::Done,
           .cm_id = connect.cm_id,
           .connection = kConnection,
+          .incarnation = shown_.incarnation,
           .queue_pair = kQueuePair,
           .peer = {}});
   }
@@ -193,6 +142,7 @@ class Outgoing : public Keepers {
     return connect.value_or(segment::Command{});
   }
 
+  segment::ConnectionInfo shown_;
   std::uint64_t transaction_ = 0;
   std::uint64_t now_ns_ = lab::kSecondNs;
 };
@@ -252,18 +202,11 @@ TEST_F(Outgoing, a_server_that_never_answers_is_a_failure_in_the_end) {
 TEST_F(Outgoing, the_ends_of_a_connection_are_told_to_the_other_side) {
   start("");
   segment::Command connect = establish();
-  tell({.type = segment::EventType::ConnectionDown,
-        .cm_id = connect.cm_id,
-        .connection = kConnection,
-        .queue_pair = kQueuePair,
-        .outgoing = 1,
-        .peer = lab::client(99)});
+  go_down();
   EXPECT_TRUE(sent<cm::DisconnectRequest>());
   connect = establish();
   answer(cm::DisconnectRequest{.local_id = kServersId, .remote_id = connect.cm_id, .remote_qpn = kQueuePair});
-  const auto ended = command(segment::CommandType::Ended);
-  ASSERT_TRUE(ended);
-  EXPECT_EQ(ended->cm_id, connect.cm_id);
+  EXPECT_EQ(segment_.course(kConnection).end, segment::End::PeerGone);
 }
 
 TEST_F(Outgoing, one_that_the_reactor_gives_up_on_its_way_is_withdrawn) {
@@ -271,12 +214,25 @@ TEST_F(Outgoing, one_that_the_reactor_gives_up_on_its_way_is_withdrawn) {
   want();
   const auto request = sent<cm::ConnectRequest>();
   ASSERT_TRUE(request);
-  tell({.type = segment::EventType::ConnectionDown,
-        .connection = kConnection,
-        .queue_pair = kQueuePair,
-        .outgoing = 1,
-        .peer = lab::client(99)});
+  go_down();
   sent<cm::ConnectRequest>();
+  answer(reply_to(*request));
+  EXPECT_FALSE(command(segment::CommandType::Connect));
+}
+
+TEST_F(Outgoing, one_that_is_gone_before_its_request_is_read_is_withdrawn) {
+  start("");
+  const std::uint32_t incarnation = ++area().incarnations;
+  tell({.type = segment::EventType::ConnectWanted,
+        .connection = kConnection,
+        .incarnation = incarnation,
+        .queue_pair = kQueuePair,
+        .port = 20049,
+        .peer = lab::client(99),
+        .local = kServer,
+        .path_mtu = 4096});
+  const auto request = sent<cm::ConnectRequest>();
+  ASSERT_TRUE(request);
   answer(reply_to(*request));
   EXPECT_FALSE(command(segment::CommandType::Connect));
 }

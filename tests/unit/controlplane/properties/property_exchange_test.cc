@@ -21,12 +21,15 @@ using Verdict = HostHandshake::Verdict;
 
 class Exchange : public testing::Test {
  protected:
-  Exchange() : memory_(operator new (sizeof(segment::Layout), std::align_val_t{64})) {
-    std::memset(memory_, 0, sizeof(segment::Layout));
-    layout_ = static_cast<segment::Layout*>(memory_);
+  Exchange()
+      : memory_(std::memset(operator new (sizeof(segment::Layout), std::align_val_t{64}), 0,
+                            sizeof(segment::Layout))),
+        layout_(static_cast<segment::Layout*>(memory_)),
+        outbox_(*layout_),
+        wanted_(layout_->reactors[0].wanted) {
     segment::ConnectionInfo info{};
     info.state = segment::ConnectionState::Open;
-    info.cm_id = 77;
+    info.incarnation = 77;
     area().connections[3].write(info);
     relay_ = std::make_unique<reactor::PropertyRelay>(area());
   }
@@ -48,18 +51,28 @@ class Exchange : public testing::Test {
     rpcrdma::v2::encode_host_authentication(writer, octets);
     return bytes;
   }
-  std::optional<segment::Command> command() {
-    segment::Command command;
-    if (!area().commands.pop(command)) return std::nullopt;
-    return command;
+  /// What is wanted of connection 3, or another one.
+  segment::Course course(std::uint32_t number = 3, std::uint32_t incarnation = 77) {
+    return wanted_.course(number, incarnation);
+  }
+  segment::Parameters parameters(std::uint32_t number) {
+    segment::Parameters parameters;
+    std::memcpy(static_cast<void*>(&parameters), &area().wanted.details[number].parameters,
+                sizeof parameters);
+    return parameters;
+  }
+  std::string host(std::uint32_t number) {
+    HostName host;
+    std::memcpy(static_cast<void*>(&host), &area().wanted.details[number].host, sizeof host);
+    return std::string(host.view());
   }
   /// The properties received from the control plane for connection 3.
-  Octets down() {
+  Octets down(std::uint32_t incarnation = 77) {
     Octets result;
     for (int i = 0; i < 100 && result.empty(); ++i)
-      relay_->poll([&](std::uint16_t connection, std::uint32_t cm_id, std::span<const std::byte> octets) {
+      relay_->poll([&](std::uint16_t connection, std::uint32_t to, std::span<const std::byte> octets) {
         EXPECT_EQ(connection, 3);
-        EXPECT_EQ(cm_id, 77u);
+        EXPECT_EQ(to, incarnation);
         result.assign(octets.begin(), octets.end());
         return true;
       });
@@ -69,82 +82,77 @@ class Exchange : public testing::Test {
     for (int i = 0; i < 40; ++i) {
       relay_->poll([](std::uint16_t, std::uint32_t, std::span<const std::byte>) { return false; });
       exchange.poll(now_ns_ += 1'000'000);
+      outbox_.flush();
     }
   }
 
   config::Config config_ = config::defaults();
   void* memory_;
   segment::Layout* layout_;
+  controlplane::Outbox outbox_;
+  segment::WantedWriter wanted_;
   std::unique_ptr<reactor::PropertyRelay> relay_;
   std::uint64_t now_ns_ = 1;
 };
 
 TEST_F(Exchange, V2_047_V2_052_what_follows_from_a_set_goes_down) {
-  PropertyExchange exchange(*layout_, config_, {});
+  PropertyExchange exchange(*layout_, config_, outbox_, {});
   EXPECT_TRUE(relay_->take(3, 77, set({3, 2, 4, 8192, 3, 4, 65536, 4, 4, 7}), true));
   poll(exchange);
-  const auto sent = command();
-  ASSERT_TRUE(sent);
-  EXPECT_EQ(sent->type, segment::CommandType::SetParameters);
-  EXPECT_EQ(sent->connection, 3u);
-  EXPECT_EQ(sent->cm_id, 77u);
-  EXPECT_EQ(sent->parameters.send_bytes, 8192u);
-  EXPECT_EQ(sent->parameters.max_segment_bytes, 65536u);
-  EXPECT_EQ(sent->parameters.max_segments, 7u);
-  EXPECT_EQ(sent->parameters.reverse, 1u);
+  ASSERT_TRUE(course().parameters);
+  const segment::Parameters sent = parameters(3);
+  EXPECT_EQ(sent.send_bytes, 8192u);
+  EXPECT_EQ(sent.max_segment_bytes, 65536u);
+  EXPECT_EQ(sent.max_segments, 7u);
+  EXPECT_EQ(sent.reverse, 1u);
   // A later set fixes nothing (V2-059).
   EXPECT_TRUE(relay_->take(3, 77, set({1, 2, 4, 65536}), false));
   poll(exchange);
-  EXPECT_FALSE(command());
+  EXPECT_EQ(parameters(3), sent);
   EXPECT_EQ(exchange.statistics().sets, 2u);
 }
 
 TEST_F(Exchange, V2_065_values_out_of_range_are_clamped_and_counted) {
-  PropertyExchange exchange(*layout_, config_, {});
+  PropertyExchange exchange(*layout_, config_, outbox_, {});
   EXPECT_TRUE(relay_->take(3, 77, set({4, 2, 4, 1, 3, 4, 1, 4, 4, 0, 5, 4, 9}), true));
   poll(exchange);
-  const auto sent = command();
-  ASSERT_TRUE(sent);
-  EXPECT_EQ(sent->parameters.send_bytes, 1024u);
-  EXPECT_EQ(sent->parameters.max_segment_bytes, 4096u);
-  EXPECT_EQ(sent->parameters.max_segments, 1u);
-  EXPECT_EQ(sent->parameters.reverse, 1u);
+  ASSERT_TRUE(course().parameters);
+  const segment::Parameters sent = parameters(3);
+  EXPECT_EQ(sent.send_bytes, 1024u);
+  EXPECT_EQ(sent.max_segment_bytes, 4096u);
+  EXPECT_EQ(sent.max_segments, 1u);
+  EXPECT_EQ(sent.reverse, 1u);
   EXPECT_EQ(exchange.statistics().clamped, 3u);
 }
 
 TEST_F(Exchange, V2_062_V2_063_a_host_that_shows_who_it_is_is_admitted) {
-  PropertyExchange exchange(*layout_, config_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
   PskClient client = client_of("client");
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), true));
   poll(exchange);
-  EXPECT_EQ(command()->type, segment::CommandType::SetParameters);
+  EXPECT_TRUE(course().parameters);
+  EXPECT_FALSE(course().admitted);
   const auto step = client.on_octets(down());
   EXPECT_EQ(step.verdict, Verdict::Accepted);
   EXPECT_TRUE(relay_->take(3, 77, authentication(step.answer), false));
   poll(exchange);
-  const auto admitted = command();
-  ASSERT_TRUE(admitted);
-  EXPECT_EQ(admitted->type, segment::CommandType::Admit);
+  EXPECT_TRUE(course().admitted);
   EXPECT_EQ(exchange.statistics().authenticated, 1u);
 }
 
 TEST_F(Exchange, a_handshake_uses_the_keys_that_are_in_force_when_it_begins) {
-  PropertyExchange exchange(*layout_, config_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
   PskClient client = client_of("client");
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), false));
   poll(exchange);
   exchange.set_authentication(authentication_of(hosts_of({{"client", "the key that replaces it"}})));
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.on_octets(down()).answer), false));
   poll(exchange);
-  const auto admitted = command();
-  ASSERT_TRUE(admitted);
-  EXPECT_EQ(admitted->type, segment::CommandType::Admit);
+  EXPECT_TRUE(course().admitted);
   // The old key is of no use to the next connection.
   EXPECT_TRUE(relay_->take(3, 78, authentication(client_of("client").begin()), false));
   poll(exchange);
-  const auto closed = command();
-  ASSERT_TRUE(closed);
-  EXPECT_EQ(closed->type, segment::CommandType::Close);
+  EXPECT_EQ(course(3, 78).end, segment::End::Disconnect);
 }
 
 TEST_F(Exchange, a_host_is_admitted_with_its_name_and_into_its_class) {
@@ -153,73 +161,65 @@ TEST_F(Exchange, a_host_is_admitted_with_its_name_and_into_its_class) {
       "[[host_authentication.host]]\nname = \"a\"\nkey_files = [\"/a\"]\nclass = \"gold\"\n"
       "[[host_authentication.host]]\nname = \"b\"\nkey_files = [\"/b\"]\n",
       "f");
+  std::uint32_t incarnation = 77;
   const auto admission_of = [&](const std::string& name) {
-    PropertyExchange exchange(*layout_, config_, authentication_of(hosts_of({{name, kKey}})));
+    ++incarnation;
+    PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{name, kKey}})));
     PskClient client = client_of(name);
-    EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), false));
+    EXPECT_TRUE(relay_->take(3, incarnation, authentication(client.begin()), false));
     poll(exchange);
-    EXPECT_TRUE(relay_->take(3, 77, authentication(client.on_octets(down()).answer), false));
+    EXPECT_TRUE(
+        relay_->take(3, incarnation, authentication(client.on_octets(down(incarnation)).answer), false));
     poll(exchange);
-    return command().value_or(segment::Command{});
+    EXPECT_TRUE(course(3, incarnation).admitted);
+    return std::pair(host(3), wanted_.grant(3, incarnation).client_class);
   };
-  const segment::Command gold = admission_of("a");
-  EXPECT_EQ(gold.type, segment::CommandType::Admit);
-  EXPECT_EQ(gold.host.view(), "a");
-  EXPECT_EQ(gold.client_class, 1u);
-  const segment::Command plain = admission_of("b");
-  EXPECT_EQ(plain.type, segment::CommandType::Admit);
-  EXPECT_EQ(plain.host.view(), "b");
-  EXPECT_EQ(plain.client_class, segment::kKeepClass);
-  EXPECT_EQ(admission_of(std::string(64, 'n')).host.view(), std::string(64, 'n'));
+  EXPECT_EQ(admission_of("a"), std::pair(std::string("a"), 1u));
+  EXPECT_EQ(admission_of("b"), std::pair(std::string("b"), segment::kKeepClass));
+  EXPECT_EQ(admission_of(std::string(64, 'n')).first, std::string(64, 'n'));
 }
 
 TEST_F(Exchange, V2_062_a_handshake_goes_on_though_its_connection_is_not_published_yet) {
   const auto published = area().connections[3].read();
   ASSERT_TRUE(published);
   area().connections[3].write({});
-  PropertyExchange exchange(*layout_, config_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
   PskClient client = client_of("client");
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), true));
   now_ns_ += 600'000'000;  // the exchange reads the table before the reactor writes it
   poll(exchange);
-  EXPECT_TRUE(command());
+  EXPECT_TRUE(course().parameters);
   area().connections[3].write(*published);
   const auto step = client.on_octets(down());
   EXPECT_TRUE(relay_->take(3, 77, authentication(step.answer), false));
   poll(exchange);
-  const auto admitted = command();
-  ASSERT_TRUE(admitted);
-  EXPECT_EQ(admitted->type, segment::CommandType::Admit);
+  EXPECT_TRUE(course().admitted);
 }
 
 TEST_F(Exchange, V2_062_one_that_does_not_is_closed_at_once_or_in_time) {
-  PropertyExchange exchange(*layout_, config_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
   EXPECT_TRUE(relay_->take(3, 77, authentication(set({1, 2, 3})), false));
   poll(exchange);
-  auto closed = command();
-  ASSERT_TRUE(closed);
-  EXPECT_EQ(closed->type, segment::CommandType::Close);
-  EXPECT_EQ(static_cast<rpcrdma::CloseReason>(closed->reason), rpcrdma::CloseReason::NotAuthenticated);
+  EXPECT_EQ(course().end, segment::End::Disconnect);
+  EXPECT_EQ(static_cast<rpcrdma::CloseReason>(course().reason), rpcrdma::CloseReason::NotAuthenticated);
   // Connection 4 never sends a property.
   segment::ConnectionInfo held{};
   held.state = segment::ConnectionState::Open;
-  held.cm_id = 78;
+  held.incarnation = 78;
   held.held = 1;
   area().connections[4].write(held);
   poll(exchange);
   now_ns_ += 600'000'000;
   poll(exchange);
-  EXPECT_FALSE(command());
+  EXPECT_EQ(course(4, 78).end, segment::End::No);
   now_ns_ += 11'000'000'000;
   poll(exchange);
-  closed = command();
-  ASSERT_TRUE(closed);
-  EXPECT_EQ(closed->connection, 4u);
+  EXPECT_EQ(course(4, 78).end, segment::End::Disconnect);
   EXPECT_EQ(exchange.statistics().refused, 2u);
 }
 
 TEST_F(Exchange, V2_063_large_sets_go_in_parts_and_wait_for_room) {
-  PropertyExchange exchange(*layout_, config_, {});
+  PropertyExchange exchange(*layout_, config_, outbox_, {});
   Octets large(60'000, std::byte{7});
   Octets body(12 + large.size());
   xdr::Writer writer(body);
@@ -235,15 +235,61 @@ TEST_F(Exchange, V2_063_large_sets_go_in_parts_and_wait_for_room) {
   EXPECT_TRUE(relay_->take(3, 77, body, false));
 }
 
+TEST_F(Exchange, one_that_is_to_be_closed_is_though_the_ring_has_no_room) {
+  PropertyExchange exchange(*layout_, config_, outbox_, {});
+  while (area().commands.push({})) {
+  }
+  while (area().wanted.hints.push(0)) {
+  }
+  auto held = area().connections[3].read().value();
+  held.held = 1;
+  area().connections[3].write(held);
+  exchange.poll(now_ns_ += 600'000'000);
+  exchange.poll(now_ns_ += 100'000'000'000);
+  EXPECT_EQ(course().end, segment::End::Disconnect);
+}
+
+TEST_F(Exchange, properties_that_a_predecessor_took_and_did_not_judge_are_judged_from_the_table) {
+  auto info = area().connections[3].read().value();
+  info.heard_properties = 1;
+  info.own_properties.max_send_bytes = 4096;
+  info.peer_properties = {.max_send_bytes = 1024,
+                          .receive_buffer_bytes = 8192,
+                          .max_segment_bytes = 65536,
+                          .max_segments = 7,
+                          .reverse = 0};
+  area().connections[3].write(info);
+  PropertyExchange exchange(*layout_, config_, outbox_, {});
+  exchange.poll(now_ns_ += 600'000'000);
+  ASSERT_TRUE(course().parameters);
+  EXPECT_EQ(
+      parameters(3),
+      (segment::Parameters{.send_bytes = 4096, .max_segment_bytes = 65536, .max_segments = 7, .reverse = 0}));
+}
+
+TEST_F(Exchange, an_answer_that_finds_no_room_is_sent_when_there_is) {
+  PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
+  while (area().properties_down.push({})) {
+  }
+  EXPECT_TRUE(relay_->take(3, 77, authentication(client_of("client").begin()), false));
+  exchange.poll(now_ns_ += 1);
+  EXPECT_EQ(outbox_.waiting(), 1u);
+  EXPECT_EQ(outbox_.statistics().parts_delayed, 1u);
+  segment::PropertyPart part;
+  ASSERT_TRUE(area().properties_down.pop(part));
+  EXPECT_TRUE(outbox_.flush());
+  EXPECT_EQ(outbox_.waiting(), 0u);
+}
+
 TEST_F(Exchange, the_end_of_a_set_whose_beginning_a_predecessor_took_is_dropped) {
-  segment::PropertyPart part{.connection = 3, .cm_id = 77, .total_bytes = 8, .offset = 4, .bytes = 4};
+  segment::PropertyPart part{.connection = 3, .incarnation = 77, .total_bytes = 8, .offset = 4, .bytes = 4};
   area().properties_up.push(part);
-  PropertyExchange exchange(*layout_, config_, {});
+  PropertyExchange exchange(*layout_, config_, outbox_, {});
   exchange.poll(1);
   EXPECT_EQ(exchange.statistics().parts_lost, 1u);
   EXPECT_EQ(exchange.statistics().sets, 0u);
   // A malicious or corrupt length does no harm either.
-  part = {.connection = 3, .cm_id = 77, .total_bytes = 0xffffffff, .offset = 0, .bytes = 0xffffffff};
+  part = {.connection = 3, .incarnation = 77, .total_bytes = 0xffffffff, .offset = 0, .bytes = 0xffffffff};
   area().properties_up.push(part);
   exchange.poll(2);
   EXPECT_EQ(exchange.statistics().parts_lost, 2u);

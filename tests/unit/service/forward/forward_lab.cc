@@ -95,8 +95,8 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
   device = rdma::loopback::make_device(fabric, {.name = "gateway"});
   engine = std::make_unique<rpcrdma::Engine>(*device, server_engine(options));
   set_addresses(options.addresses);
-  forward::UpstreamsConfig config{
-      .upstreams = {setup_of(upstream, options.routes, options.tag, *area)}, .uring = options.uring};
+  forward::UpstreamsConfig config{.upstreams = {setup_of(upstream, options.routes, options.tag, *area)},
+                                  .uring = options.uring};
   if (!options.hung_routes.empty()) {
     hung = std::make_unique<FakeUpstream>();
     config.upstreams.push_back(setup_of(*hung, options.hung_routes, options.hung_tag, *hung_area));

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the control plane wants of each connection: state that a reactor follows, instead of messages that can be lost.
+//
+// The control plane is the only writer, its one thread. Each word is whole in itself and bears the incarnation of the
+// connection that it is for (ConnectionInfo), so that a word for a former connection in the same place is never
+// followed, and a side that dies between two stores leaves nothing torn. What needs more than one word is stored before
+// the flag that shows it, and once for an incarnation. A hint tells the reactor where to look; one that finds the ring
+// full may be lost, since reactors look at all words in turn as well, and show what they have followed (ConnectionUse).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "dataplane/base/host_name.h"
+#include "dataplane/base/spsc_ring.h"
+#include "dataplane/base/store_point.h"
+#include "dataplane/segment/tables.h"
+
+namespace sluice::segment {
+
+/// Wire-size form of rpcrdma::v2::Agreement.
+struct Parameters {
+  std::uint32_t send_bytes = 0;
+  std::uint32_t max_segment_bytes = 0;
+  std::uint32_t max_segments = 0;
+  std::uint32_t reverse = 0;
+  bool operator==(const Parameters&) const = default;
+};
+
+/// How a connection is to end.
+enum class End : std::uint32_t {
+  No,
+  PeerGone,    ///< the peer has disconnected
+  Disconnect,  ///< this side ends it, for a rpcrdma::CloseReason
+  Abandon,     ///< the peer's process has died
+};
+
+/// The course of a connection.
+struct Course {
+  bool established = false;  ///< the peer is ready
+  bool draining = false;     ///< one credit, and the end once it has no call
+  bool traced = false;
+  bool parameters = false;  ///< version 2: WantedDetails::parameters are valid
+  bool admitted = false;    ///< version 2: the peer is authenticated, WantedDetails::host is valid
+  End end = End::No;
+  std::uint32_t reason = 0;  ///< End::Disconnect: rpcrdma::CloseReason
+  bool operator==(const Course&) const = default;
+};
+
+inline constexpr std::uint32_t kKeepClass = 0xFF;
+inline constexpr std::uint32_t kMaxWantedCredits = (1u << 24) - 1;
+
+struct Grant {
+  std::uint32_t credits = 0;                ///< zero: as they are
+  std::uint32_t client_class = kKeepClass;  ///< or kKeepClass
+  bool operator==(const Grant&) const = default;
+};
+
+/// What is wanted of one connection; 16 bytes, since reactors look at all of them in turn.
+struct WantedWords {
+  std::atomic<std::uint64_t> course;
+  std::atomic<std::uint64_t> grant;
+};
+
+struct WantedDetails {
+  static constexpr std::size_t kHostWords = sizeof(HostName) / sizeof(std::uint64_t);
+  std::array<std::atomic<std::uint64_t>, 2> parameters;
+  std::array<std::atomic<std::uint64_t>, kHostWords> host;
+};
+static_assert(sizeof(HostName) % sizeof(std::uint64_t) == 0);
+
+struct WantedArea {
+  SpscRing<std::uint32_t, 1024> hints;  ///< numbers of connections
+  alignas(kCacheLine) std::array<WantedWords, kMaxConnections> words;
+  std::array<WantedDetails, kMaxConnections> details;
+};
+
+/// A reactor's note of the words that it has followed for a connection.
+struct Followed {
+  std::uint64_t course = 0;
+  std::uint64_t grant = 0;
+};
+
+// --- Words: the incarnation above, the value below. No incarnation is zero.
+
+constexpr std::uint32_t incarnation_of(std::uint64_t word) noexcept {
+  return static_cast<std::uint32_t>(word >> 32);
+}
+constexpr std::uint64_t pack(std::uint32_t incarnation, std::uint32_t value) noexcept {
+  return std::uint64_t{incarnation} << 32 | value;
+}
+constexpr std::uint32_t encode(const Course& course) noexcept {
+  return static_cast<std::uint32_t>(course.established) | static_cast<std::uint32_t>(course.draining) << 1 |
+         static_cast<std::uint32_t>(course.traced) << 2 | static_cast<std::uint32_t>(course.parameters) << 3 |
+         static_cast<std::uint32_t>(course.admitted) << 4 |
+         (static_cast<std::uint32_t>(course.end) & 3) << 8 | (course.reason & 0xFF) << 16;
+}
+constexpr Course decode_course(std::uint64_t word) noexcept {
+  const auto value = static_cast<std::uint32_t>(word);
+  return {.established = (value & 1) != 0,
+          .draining = (value >> 1 & 1) != 0,
+          .traced = (value >> 2 & 1) != 0,
+          .parameters = (value >> 3 & 1) != 0,
+          .admitted = (value >> 4 & 1) != 0,
+          .end = static_cast<End>(value >> 8 & 3),
+          .reason = value >> 16 & 0xFF};
+}
+constexpr std::uint32_t encode(const Grant& grant) noexcept {
+  return std::min(grant.credits, kMaxWantedCredits) | (grant.client_class & 0xFF) << 24;
+}
+constexpr Grant decode_grant(std::uint64_t word) noexcept {
+  const auto value = static_cast<std::uint32_t>(word);
+  return {.credits = value & kMaxWantedCredits, .client_class = value >> 24};
+}
+
+// --- The reactor's side
+
+/// Brings a connection to what is wanted of it. `Connection` has, all noexcept: set_parameters(Parameters),
+/// admit(HostName), set_grant(Grant), set_established(), set_draining(bool), set_traced(bool), end(End, reason). Each
+/// is called once for a change. True when there was one.
+template <typename Connection>
+bool follow(const WantedArea& wanted, std::uint32_t number, std::uint32_t incarnation, Followed& followed,
+            Connection&& connection) noexcept {
+  const WantedWords& words = wanted.words[number];
+  // The course first: the class of an admitted host is in the other word before the flag.
+  const std::uint64_t course_word = words.course.load(std::memory_order_acquire);
+  const std::uint64_t grant_word = words.grant.load(std::memory_order_acquire);
+  const bool course_changed = course_word != followed.course && incarnation_of(course_word) == incarnation;
+  const bool grant_changed = grant_word != followed.grant && incarnation_of(grant_word) == incarnation;
+  if (!course_changed && !grant_changed) return false;
+  if (grant_changed) {
+    followed.grant = grant_word;
+    connection.set_grant(decode_grant(grant_word));
+  }
+  if (!course_changed) return true;
+  const Course before = decode_course(followed.course);
+  const Course now = decode_course(course_word);
+  followed.course = course_word;
+  if (now.end != End::No) {
+    if (before.end == End::No) connection.end(now.end, now.reason);
+    return true;
+  }
+  const WantedDetails& details = wanted.details[number];
+  if (now.parameters && !before.parameters) {
+    std::array<std::uint64_t, 2> raw;
+    for (std::size_t i = 0; i < raw.size(); ++i)
+      raw[i] = details.parameters[i].load(std::memory_order_relaxed);
+    Parameters parameters;
+    static_assert(sizeof raw == sizeof parameters);
+    std::memcpy(static_cast<void*>(&parameters), raw.data(), sizeof parameters);
+    connection.set_parameters(parameters);
+  }
+  if (now.admitted && !before.admitted) {
+    std::array<std::uint64_t, WantedDetails::kHostWords> raw;
+    for (std::size_t i = 0; i < raw.size(); ++i) raw[i] = details.host[i].load(std::memory_order_relaxed);
+    HostName host;
+    std::memcpy(static_cast<void*>(&host), raw.data(), sizeof host);
+    connection.admit(host);
+  }
+  if (now.established && !before.established) connection.set_established();
+  if (now.draining != before.draining) connection.set_draining(now.draining);
+  if (now.traced != before.traced) connection.set_traced(now.traced);
+  return true;
+}
+
+// --- The control plane's side
+
+/// Writes what is wanted of the connections of one reactor. Any number of these may be there, in the control plane's
+/// one thread. All are false when a later connection than `incarnation` is in the place, or nothing changes; `number`
+/// is below kMaxConnections and comes from a table of ours or is checked by the caller.
+class WantedWriter {
+ public:
+  explicit WantedWriter(WantedArea& area) : area_(area) {}
+
+  bool grant(std::uint32_t number, std::uint32_t incarnation, const Grant& grant) noexcept {
+    return store(area_.words[number].grant, number, incarnation, encode(grant));
+  }
+  bool established(std::uint32_t number, std::uint32_t incarnation) noexcept {
+    return change(number, incarnation, [](Course& course) { course.established = true; });
+  }
+  bool drain(std::uint32_t number, std::uint32_t incarnation, bool on) noexcept {
+    return change(number, incarnation, [on](Course& course) { course.draining = on; });
+  }
+  bool trace(std::uint32_t number, std::uint32_t incarnation, bool on) noexcept {
+    return change(number, incarnation, [on](Course& course) { course.traced = on; });
+  }
+  /// The first end stands.
+  bool end(std::uint32_t number, std::uint32_t incarnation, End how, std::uint32_t reason = 0) noexcept {
+    return change(number, incarnation, [=](Course& course) {
+      if (course.end != End::No) return;
+      course.end = how;
+      course.reason = reason;
+    });
+  }
+  /// The first ones stand.
+  bool parameters(std::uint32_t number, std::uint32_t incarnation, const Parameters& parameters) noexcept {
+    if (is_past(area_.words[number].course, incarnation) || course(number, incarnation).parameters)
+      return false;
+    put(area_.details[number].parameters, parameters);
+    return change(number, incarnation, [](Course& course) { course.parameters = true; });
+  }
+  /// The first host stands. `client_class` may be kKeepClass.
+  bool admit(std::uint32_t number, std::uint32_t incarnation, const HostName& host,
+             std::uint32_t client_class) noexcept {
+    if (is_past(area_.words[number].course, incarnation) || course(number, incarnation).admitted)
+      return false;
+    put(area_.details[number].host, host);
+    Grant granted = grant(number, incarnation);
+    if (client_class != kKeepClass) granted.client_class = client_class;
+    if (granted != Grant{}) grant(number, incarnation, granted);
+    return change(number, incarnation, [](Course& course) { course.admitted = true; });
+  }
+
+  /// What is wanted, by this control plane or one before it.
+  Course course(std::uint32_t number, std::uint32_t incarnation) const noexcept {
+    const std::uint64_t word = area_.words[number].course.load(std::memory_order_relaxed);
+    return incarnation_of(word) == incarnation ? decode_course(word) : Course{};
+  }
+  Grant grant(std::uint32_t number, std::uint32_t incarnation) const noexcept {
+    const std::uint64_t word = area_.words[number].grant.load(std::memory_order_relaxed);
+    return incarnation_of(word) == incarnation ? decode_grant(word) : Grant{};
+  }
+  /// Whether `incarnation`, which has followed these words, has still to follow others.
+  bool is_behind(std::uint32_t number, std::uint32_t incarnation, const Followed& followed) const noexcept {
+    const WantedWords& words = area_.words[number];
+    const auto differs = [&](const std::atomic<std::uint64_t>& wanted, std::uint64_t of) {
+      const std::uint64_t word = wanted.load(std::memory_order_relaxed);
+      return incarnation_of(word) == incarnation && word != of;
+    };
+    return differs(words.course, followed.course) || differs(words.grant, followed.grant);
+  }
+  /// Lost when the ring is full.
+  void hint(std::uint32_t number) noexcept { area_.hints.push(number); }
+
+ private:
+  /// Incarnations of a reactor count up, modulo 2^32.
+  static bool is_past(const std::atomic<std::uint64_t>& word, std::uint32_t incarnation) noexcept {
+    const std::uint32_t there = incarnation_of(word.load(std::memory_order_relaxed));
+    return there != 0 && static_cast<std::int32_t>(incarnation - there) < 0;
+  }
+  template <typename Change>
+  bool change(std::uint32_t number, std::uint32_t incarnation, Change&& apply) noexcept {
+    Course next = course(number, incarnation);
+    apply(next);
+    return store(area_.words[number].course, number, incarnation, encode(next));
+  }
+  bool store(std::atomic<std::uint64_t>& word, std::uint32_t number, std::uint32_t incarnation,
+             std::uint32_t value) noexcept {
+    if (is_past(word, incarnation)) return false;
+    const std::uint64_t next = pack(incarnation, value);
+    if (word.load(std::memory_order_relaxed) == next) return false;
+    SLUICE_STORE_POINT();
+    word.store(next, std::memory_order_release);
+    SLUICE_STORE_POINT();
+    hint(number);
+    return true;
+  }
+  template <std::size_t N, typename Value>
+  static void put(std::array<std::atomic<std::uint64_t>, N>& to, const Value& value) noexcept {
+    static_assert(sizeof value == N * sizeof(std::uint64_t));
+    std::array<std::uint64_t, N> raw;
+    std::memcpy(raw.data(), &value, sizeof value);
+    for (std::size_t i = 0; i < N; ++i) {
+      SLUICE_STORE_POINT();
+      to[i].store(raw[i], std::memory_order_relaxed);
+    }
+  }
+
+  WantedArea& area_;
+};
+
+}  // namespace sluice::segment

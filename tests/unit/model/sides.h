@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Both planes reduced to what they do with each other's memory: their rings, tables and words are the real ones, and so
+// are the control plane's watch, book and outbox; connections are plain structs. A side that is killed is destroyed, and
+// its successor has the segment alone.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+
+#include "controlplane/cm/admission_book.h"
+#include "controlplane/cm/connection_watch.h"
+#include "controlplane/outbox/outbox.h"
+#include "controlplane/policy/admission.h"
+#include "dataplane/segment/segment.h"
+
+namespace sluice::model {
+
+inline constexpr std::uint32_t kPlaces = 4;
+inline constexpr std::uint32_t kMostConnections = 5;  ///< of admission: more than there are places
+
+using Random = std::mt19937;
+inline bool one_in(Random& random, std::uint32_t n) {
+  return random() % n == 0;
+}
+
+/// What the control plane has wanted for certain, by incarnation: it was not killed before it had done so.
+struct Ghost {
+  std::optional<segment::Grant> grant;
+  bool ended = false;
+  bool ending = false;  ///< ended, or killed while it did that
+  std::optional<bool> established;
+};
+
+struct World {
+  explicit World(segment::Layout& used, std::uint32_t seed) : layout(used), random(seed) {}
+  segment::ReactorArea& area() { return layout.reactors[0]; }
+
+  segment::Layout& layout;
+  Random random;
+  bool settling = false;  ///< nobody wants anything new
+  std::uint32_t next_cm_id = 1;
+  std::map<std::uint32_t, Ghost> ghosts;
+};
+
+class ModelReactor {
+ public:
+  struct Connection {
+    bool open = false;
+    std::uint32_t incarnation = 0;
+    std::uint32_t cm_id = 0;
+    segment::Grant grant{.credits = 1, .client_class = 0};
+    bool established = false;
+    bool draining = false;
+    std::optional<segment::Parameters> parameters{};
+    HostName host{};
+    segment::Followed followed{};
+  };
+
+  explicit ModelReactor(World& world) : world_(world), area_(world.area()) {}
+  /// Setup of a data plane.
+  void start();
+  /// One control pass.
+  void turn();
+  const Connection& connection(std::uint32_t number) const { return connections_[number]; }
+  bool idle() const { return !answer_; }
+
+ private:
+  void take_commands();
+  bool send_answer();
+  segment::Event execute(const segment::Command& command);
+  void follow(std::uint32_t number);
+  void publish(std::uint32_t number);
+  void close(std::uint32_t number);
+
+  World& world_;
+  segment::ReactorArea& area_;
+  std::array<Connection, kPlaces> connections_;
+  std::optional<segment::Event> answer_;
+  std::uint32_t next_ = 0;
+};
+
+class ModelControlPlane final : private cm::ConnectionWatch::Listener {
+ public:
+  explicit ModelControlPlane(World& world);
+  void take_over();
+  void turn();
+
+  const policy::Admission& admission() const { return admission_; }
+  std::size_t held() const { return book_.held(); }
+  const cm::ConnectionWatch& watch() const { return watch_; }
+  std::size_t waiting() const { return outbox_.waiting(); }
+  /// Connections that it believes to be made: incarnations.
+  std::set<std::uint32_t> made() const;
+  std::size_t unmade() const;
+
+ private:
+  struct Known {
+    bool made = false;
+    std::uint32_t number = 0;
+    std::uint32_t incarnation = 0;
+  };
+  void on_appeared(std::uint32_t, std::uint32_t number, const cm::SeenConnection& seen) override;
+  void on_changed(std::uint32_t, std::uint32_t, const cm::SeenConnection&) override {}
+  void on_gone(std::uint32_t, std::uint32_t, const cm::SeenConnection& seen) override;
+  void on_missed(std::uint32_t, std::uint32_t, const cm::SeenConnection& expected) override;
+
+  void on_event(const segment::Event& event);
+  void on_answer(const segment::Event& event);
+  void notice_data_plane();
+  void admit_a_peer();
+  void want_something();
+  void end(std::uint32_t number, std::uint32_t incarnation);
+  void forget(const cm::SeenConnection& seen);
+
+  World& world_;
+  segment::ReactorArea& area_;
+  controlplane::Outbox outbox_;
+  policy::Admission admission_;
+  cm::AdmissionBook book_;
+  cm::ConnectionWatch watch_;
+  segment::WantedWriter wanted_;
+  std::map<std::uint32_t, Known> known_;  ///< by cm_id
+  std::uint32_t inherited_ = 0;
+  std::uint32_t data_plane_ = 0;
+  std::uint64_t now_ns_ = 1;
+};
+
+}  // namespace sluice::model

@@ -84,6 +84,8 @@ void CreditKeeper::observe(std::uint32_t reactor, std::uint64_t now_ns) {
     of.policy.observed(number, use.calls.load(std::memory_order_relaxed),
                        use.peak_busy.load(std::memory_order_relaxed), now_ns);
   }
+  // What was busy between the reading and this is not in the next peaks: some milliseconds of an interval.
+  layout_.reactors[reactor].peaks_read.fetch_add(1, std::memory_order_relaxed);
 }
 
 void CreditKeeper::recompute(std::uint64_t now_ns) {

@@ -35,6 +35,7 @@ struct ConnectionRecord {
   // What the connection table in the segment shows of version 2's negotiation.
   bool published_properties = false;
   std::uint32_t published_version = 0;
+  std::uint32_t peaks_read = 0;  ///< of the reactor's area, when the peak that is shown started
 };
 
 class ConnectionTable {

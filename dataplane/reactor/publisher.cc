@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/reactor/publisher.h"
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "dataplane/base/invariant.h"
 
@@ -92,6 +94,7 @@ void Publisher::publish_connection(rpcrdma::Connection& connection) noexcept {
   switch (connection.state()) {
     case rpcrdma::Connection::State::Closed:
       area_.use[number].open.store(0, std::memory_order_relaxed);
+      area_.use[number].peak_busy.store(0, std::memory_order_relaxed);
       return area_.connections[number].write(info);
     case rpcrdma::Connection::State::Draining:
       info.state = segment::ConnectionState::Closing;
@@ -139,10 +142,18 @@ void Publisher::publish_use(rpcrdma::Connection& connection) noexcept {
   use.calls.store(responder.calls(), std::memory_order_relaxed);
   use.granted.store(static_cast<std::uint32_t>(responder.grant()), std::memory_order_relaxed);
   use.busy.store(responder.busy_slots(), std::memory_order_relaxed);
-  use.peak_busy.store(responder.take_peak(), std::memory_order_relaxed);
+  publish_peak(connection, use);
   std::uint64_t held_bytes = connection.shared_bytes();
   for (const service::Poller* poller : pollers_) held_bytes += poller->held_bytes(connection.number());
   use.held_bytes.store(held_bytes, std::memory_order_relaxed);
+}
+
+/// Publications are more frequent than who decides by the peak looks: it lasts until then.
+void Publisher::publish_peak(rpcrdma::Connection& connection, segment::ConnectionUse& use) noexcept {
+  const std::uint32_t peaks_read = area_.peaks_read.load(std::memory_order_relaxed);
+  const bool anew = std::exchange(connections_.record(connection).peaks_read, peaks_read) != peaks_read;
+  const std::uint32_t shown = anew ? 0 : use.peak_busy.load(std::memory_order_relaxed);
+  use.peak_busy.store(std::max(connection.responder().take_peak(), shown), std::memory_order_relaxed);
 }
 
 void Publisher::publish_negotiation(rpcrdma::Connection& connection) noexcept {

@@ -30,7 +30,7 @@ class Publisher {
   void publish_stopped() noexcept;
   /// The connection's entry in the connection table, its use included.
   void publish_connection(rpcrdma::Connection& connection) noexcept;
-  /// Load of a connection: calls, credits, busy slots. The peak starts anew.
+  /// Load of a connection: calls, credits, busy slots.
   void publish_use(rpcrdma::Connection& connection) noexcept;
   /// The version of a connection and version 2's properties settle with the client's first messages:
   /// publishes the entry when that has changed.
@@ -39,6 +39,7 @@ class Publisher {
  private:
   void publish_counters() noexcept;
   void publish_pools() noexcept;
+  void publish_peak(rpcrdma::Connection& connection, segment::ConnectionUse& use) noexcept;
   void publish_info(segment::ReactorState state, std::uint32_t connections) noexcept;
 
   const ReactorConfig config_;

@@ -77,6 +77,7 @@ struct ReactorArea {
   TraceRing trace;
   std::array<UpstreamArea, kMaxUpstreams> upstreams;
   IngressArea ingress;
+  std::atomic<std::uint32_t> peaks_read;  ///< control plane: how often it has read every `peak_busy`
 };
 
 /// Magic, version and heartbeats have the same offsets in every version, so that a release can see whether a

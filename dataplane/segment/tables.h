@@ -82,7 +82,7 @@ struct ConnectionUse {
   std::atomic<std::uint64_t> calls;            ///< received since the connection was opened
   std::atomic<std::uint32_t> granted;          ///< credits that the next reply grants
   std::atomic<std::uint32_t> busy;             ///< call slots in use
-  std::atomic<std::uint32_t> peak_busy;        ///< largest `busy` since the last publication
+  std::atomic<std::uint32_t> peak_busy;        ///< largest `busy` since the control plane has read it
   std::atomic<std::uint64_t> held_bytes;       ///< of buffers that connections share
   std::atomic<std::uint64_t> followed_course;  ///< of WantedWords, as the reactor followed it last
   std::atomic<std::uint64_t> followed_grant;

@@ -129,6 +129,24 @@ TEST_F(PublisherTest, use_shows_grant_direction_and_class) {
   EXPECT_EQ(use.open.load(), segment::ConnectionUse::kToServer);
 }
 
+TEST_F(PublisherTest, a_peak_is_shown_until_the_control_plane_has_read_it) {
+  rpcrdma::Connection& connection = parts_.establish(1);
+  std::atomic<std::uint32_t>& peak = area().use[connection.number()].peak_busy;
+  peak = 9;  // of a publication before
+  for (int i = 0; i < 3; ++i) parts_.publisher.publish_use(connection);
+  EXPECT_EQ(peak.load(), 9u);
+  area().peaks_read = 1;
+  parts_.publisher.publish_use(connection);
+  EXPECT_EQ(peak.load(), 0u) << "nothing was busy since";
+  peak = 5;
+  parts_.publisher.publish_use(connection);
+  EXPECT_EQ(peak.load(), 5u) << "it starts anew once for each reading";
+  connection.close(rpcrdma::CloseReason::LocalClose);
+  parts_.settle();
+  parts_.setup.report_closed();
+  EXPECT_EQ(peak.load(), 0u) << "the next connection in this place has its own";
+}
+
 TEST_F(PublisherTest, what_pollers_hold_for_a_client_counts_as_its_own) {
   struct Holder final : service::Poller {
     bool poll(std::uint64_t) noexcept override { return false; }

@@ -57,6 +57,7 @@ TEST_F(Keeper, grants_go_to_living_connections_and_follow_their_use) {
   }
   EXPECT_EQ(layout().reactors[0].use[4].granted, 64u);
   EXPECT_EQ(layout().reactors[0].use[5].granted, 4u);
+  EXPECT_EQ(layout().reactors[0].peaks_read.load(), 19u) << "peaks start anew with each look";
   // It ends, and another takes its place with a grant of its own.
   segment_.publish(4, lab::client(10), 0, 64, segment::ConnectionState::Unused);
   credits_->poll(21 * lab::kSecondNs);

@@ -275,5 +275,23 @@ TEST(RequesterCredits, V1_056_the_spare_credit_is_for_an_urgent_call_which_goes_
   EXPECT_EQ(xid_of(got(lab, 3)), *urgent);
 }
 
+TEST(RequesterCredits, a_call_that_a_completion_makes_goes_behind_those_that_wait) {
+  ClientLab lab;
+  lab.submit_null();
+  lab.settle();
+  const auto second = lab.submit_null();  // one credit at first
+  std::optional<std::uint32_t> third;
+  lab.on_reply = [&](const rpcrdma::Reply&) {
+    if (!third) third = lab.submit_null();
+  };
+  lab.settle();
+  ASSERT_EQ(lab.peer->inbox.size(), 1u);
+  lab.peer->send(ClientLab::success(xid_of(got(lab, 0)), 2));
+  lab.settle();
+  ASSERT_EQ(lab.peer->inbox.size(), 3u);
+  EXPECT_EQ(xid_of(got(lab, 1)), *second);
+  EXPECT_EQ(xid_of(got(lab, 2)), *third);
+}
+
 }  // namespace
 }  // namespace sluice::conformance

@@ -91,6 +91,16 @@ TEST(V2Invalidation, V2_128_a_handle_of_none_of_its_chunks_is_not_invalidated) {
   EXPECT_EQ(lab.counters().remote_invalidations, 0u);
 }
 
+TEST(V2Invalidation, V2_128_nor_is_that_of_a_call_without_chunks) {
+  Server lab;
+  lab.hello();
+  const auto memory = lab.peer->expose(64, rdma::kRemoteWrite);
+  const Header header{.xid = 5, .invalidate = handle(memory.segment)};
+  const Op send = reply_to(lab, header.with(test_call(5, TestService::kNull)));
+  EXPECT_FALSE(send.with_invalidate);
+  EXPECT_EQ(lab.counters().unmatched_invalidate, 1u);
+}
+
 TEST(V2Invalidation, V2_127_a_device_that_cannot_invalidate_is_not_asked_to) {
   LabOptions options = Server::defaults();
   options.remote_invalidation = false;

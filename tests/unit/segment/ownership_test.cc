@@ -180,19 +180,35 @@ TEST_F(Owners, one_that_comes_back_before_its_successor_takes_stays) {
   EXPECT_FALSE(second.enter());
 }
 
+TEST_F(Owners, one_that_writes_when_its_successor_takes_stays_until_it_has_written) {
+  const auto first = started();
+  ControlOwnership second(name_);
+  {
+    const auto turn = first->enter();
+    EXPECT_NE(refusal([&] { second.take(); }).find(kStopIt), std::string::npos);
+    EXPECT_FALSE(second.enter());
+  }
+  EXPECT_EQ(refusal([&] { second.take(); }), "");
+  EXPECT_FALSE(first->enter());
+  EXPECT_TRUE(second.enter());
+}
+
 /// The one is continued at any moment of the other's taking.
 TEST_F(Owners, two_never_have_a_turn_at_the_same_time) {
   const auto first = started();
   ControlOwnership second(name_);
   std::atomic<int> inside{0};
   std::atomic<int> overlaps{0};
+  std::atomic<int> turns{0};
   std::thread continued([&] {
     while (const auto turn = first->enter()) {
+      ++turns;
       if (++inside != 1) ++overlaps;
       std::this_thread::yield();
       --inside;
     }
   });
+  while (turns == 0) std::this_thread::yield();
   while (!refusal([&] { second.take(); }).empty()) std::this_thread::yield();
   for (int i = 0; i < 1000; ++i) {
     const auto turn = second.enter();

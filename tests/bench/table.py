@@ -14,7 +14,7 @@ IS_RESULT = re.compile(r'\{"figure"')  # lines of results among other output
 
 def readable(number, unit):
     """Seconds, bytes and counts with three digits: 1.84 million/s, 9.6 GB/s."""
-    if unit in ("ns", "us", "ms", "MiB") or unit.startswith("ns "):
+    if unit in ("ns", "us", "ms", "s", "MiB") or unit.startswith("ns "):
         return f"{number:.3g} {unit.split()[0]}" if number < 1000 else f"{number / 1000:.3g} us" if unit.startswith("ns") else f"{number:.0f} {unit}"
     if unit.startswith("bytes"):
         for scale, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1, "B")):

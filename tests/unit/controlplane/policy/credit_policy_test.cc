@@ -107,7 +107,7 @@ class Simulation {
       case Behaviour::Silent:
         return 0;
       case Behaviour::Varying:
-        return std::min<std::uint32_t>(client.known_grant, random_() % 7);
+        return std::min(client.known_grant, static_cast<std::uint32_t>(random_() % 7));
     }
     return 0;
   }

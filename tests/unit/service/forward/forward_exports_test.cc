@@ -35,7 +35,7 @@ struct ForwardExports : testing::Test {
 
   FakeUpstream& upstream_of(std::uint32_t tag) { return tag == kOneTag ? lab.upstream : *lab.hung; }
   FakeUpstream& other_than(std::uint32_t tag) { return tag == kOneTag ? *lab.hung : lab.upstream; }
-  Outcome call(const Bytes& message, std::uint32_t max_reply_bytes = 9000) {
+  Outcome call(const Bytes& message, std::uint32_t max_reply_bytes = 20'000) {
     return lab.call(client, {.payload = message, .max_reply_bytes = max_reply_bytes});
   }
   /// What a client sees of `results`, which the upstream with this tag gives to a call with one of its handles.
@@ -231,6 +231,18 @@ TEST_F(ForwardExports, an_upstream_that_answers_nothing_stops_the_other_one_in_n
   EXPECT_EQ(
       std::count_if(client.finished.begin(), client.finished.end(), [](const auto& each) { return !each; }),
       3);
+}
+
+/// Whatever memory of the transport the results just fit without their tags.
+TEST_F(ForwardExports, directories_of_every_length_arrive_with_their_tags) {
+  std::vector<Bytes> plain, tagged;
+  for (std::uint32_t i = 1; i <= 90; ++i) {
+    plain.push_back(handle(28, i));
+    tagged.push_back(handle(28, i, kOneTag));
+    EXPECT_EQ(seen(kOneTag, ulb::kNfs3ReadDirPlus, test3::directory(plain, 5)),
+              test3::directory(tagged, 5 ^ kOneTag))
+        << i;
+  }
 }
 
 /// Waits for replies until the transport has memory: the tags are put on once.

@@ -52,6 +52,10 @@ COMPARISONS = {
     "cm_tick_us_131k": Comparison("reconnect", "tick_us_131k", "tick_us_1k", "us", None, "lower", processors=1, value_goal=100),
     "reconnect_storm_s": Comparison("reconnect", "storm_100k_s", "storm_10k_s", "s", None, "lower", processors=1, pairs=1, value_goal=60),
     "reconnect_storm_fairness": Comparison("reconnect", "storm_fairness", "one", "times", 0.95, processors=1, pairs=1),
+    "softroce_loss_0_1pct_write": Comparison("lossy_wire", "write_losing_1", "write_losing_0", "bytes/s", 0.9, processors=1),
+    "softroce_loss_1pct_write": Comparison("lossy_wire", "write_losing_10", "write_losing_0", "bytes/s", 0.6, processors=1),
+    "softroce_loss_1pct_read": Comparison("lossy_wire", "read_losing_10", "read_losing_0", "bytes/s", 0.6, processors=1),
+    "softroce_loss_1pct_small_p99_us": Comparison("lossy_wire", "small_losing_10_p99_us", "small_losing_0_us", "us", 20, "lower", processors=1),
     "softroce_packets_vs_memif": Comparison("memif_pair", "driver_packets", "packets", "packets/s"),
 }
 

@@ -134,7 +134,7 @@ void FaultyWire::carry(Direction& direction) {
     rte_pktmbuf_free(sent);
     if (frame == nullptr) throw std::runtime_error("the wire has no frames left");
     ++counts_.carried;
-    if (happens()) {
+    if (happens() || (faults_.drops_per_mille > 0 && random_() % 1000 < faults_.drops_per_mille)) {
       ++counts_.dropped;
       rte_pktmbuf_free(frame);
       continue;

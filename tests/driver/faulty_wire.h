@@ -23,6 +23,7 @@ struct WireFaults {
   std::uint32_t per_mille = 0;  ///< of the frames, of each kind of fault
   std::uint32_t seed = 1;
   std::uint32_t marks_per_mille = 0;  ///< of the frames get a congestion mark
+  std::uint32_t drops_per_mille = 0;  ///< of the frames are lost, besides those of per_mille
 };
 
 class FaultyWire {

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Deadlines of many owners: a hierarchical timing wheel (Varghese and Lauck, SOSP 1987, scheme 7). What a call
+// costs does not depend on how many deadlines there are; a long pause between calls costs nothing either.
+//
+// A Timer is linked into its owner's wheel and has to be cancelled before it ends. Only the owning reactor
+// may call. Times in ns. No errors, no allocation.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+
+namespace sluice::rdma::softroce {
+
+template <typename Owner>
+class TimerWheel {
+ public:
+  struct Timer {
+    explicit Timer(Owner& of) noexcept : owner(&of) {}
+    Timer(const Timer&) = delete;
+    Timer& operator=(const Timer&) = delete;
+
+    Owner* owner;
+
+   private:
+    friend class TimerWheel;
+    Timer* previous = nullptr;
+    Timer* next = nullptr;
+    std::uint64_t due = 0;  ///< tick
+    std::uint8_t level = 0;
+    std::uint8_t slot = 0;
+    bool linked = false;
+  };
+
+  /// In place of an earlier deadline of the same timer. Rounded up to ticks of 1024 ns; what is very far comes
+  /// up before.
+  void schedule(Timer& timer, std::uint64_t at_ns) noexcept {
+    cancel(timer);
+    timer.due = std::clamp((at_ns >> kTickBits) + 1, tick_, tick_ + kReach);
+    link(timer);
+  }
+  /// The same, but leaves a timer that comes due before: its owner then has to look whether it is time, and
+  /// schedule again. Deadlines that keep being put off cost little in this way.
+  void schedule_no_later(Timer& timer, std::uint64_t at_ns) noexcept {
+    if (!timer.linked || timer.due > (at_ns >> kTickBits) + 1) schedule(timer, at_ns);
+  }
+  void cancel(Timer& timer) noexcept {
+    if (!timer.linked) return;
+    Timer*& first = slots_[timer.level][timer.slot];
+    if (timer.next != nullptr) timer.next->previous = timer.previous;
+    if (timer.previous != nullptr)
+      timer.previous->next = timer.next;
+    else
+      first = timer.next;
+    if (first == nullptr) used_[timer.level] &= ~(std::uint64_t{1} << timer.slot);
+    timer.linked = false;
+  }
+
+  /// A timer that is due, taken out of the wheel; null: there is none, or `steps` are used up. A step is one
+  /// timer moved or one stretch of time passed.
+  Timer* take_due(std::uint64_t now_ns, std::uint32_t& steps) noexcept {
+    const std::uint64_t now = now_ns >> kTickBits;
+    if (now < quiet_until_) {
+      tick_ = std::max(tick_, now);
+      return nullptr;
+    }
+    while (steps > 0) {
+      --steps;
+      if (Timer* timer = slots_[0][index(tick_, 0)]; timer != nullptr) {
+        cancel(*timer);
+        return timer;
+      }
+      if (cascade()) continue;
+      const std::uint64_t next = next_used();
+      if (next > now) {
+        tick_ = std::max(tick_, now);
+        quiet_until_ = next;
+        return nullptr;
+      }
+      tick_ = next;
+    }
+    return nullptr;
+  }
+
+ private:
+  static constexpr unsigned kTickBits = 10;
+  static constexpr unsigned kSlotBits = 6;
+  static constexpr unsigned kSlots = 1u << kSlotBits;
+  static constexpr unsigned kLevels = 8;  // nine years
+  /// The farthest deadline, in ticks: 73 minutes. Later ones come up then.
+  static constexpr std::uint64_t kReach = std::uint64_t{1} << 32;
+
+  static unsigned index(std::uint64_t tick, unsigned level) noexcept {
+    return static_cast<unsigned>(tick >> (level * kSlotBits)) & (kSlots - 1);
+  }
+  /// On the level of the highest digit in which its tick differs from the present one, so that a slot of a
+  /// higher level never holds what is due in its own stretch of time.
+  void link(Timer& timer) noexcept {
+    const std::uint64_t differing = timer.due ^ tick_;
+    const unsigned digit =
+        differing == 0 ? 0 : (static_cast<unsigned>(std::bit_width(differing)) - 1) / kSlotBits;
+    const unsigned level = std::min(digit, kLevels - 1);
+    const unsigned slot = index(timer.due, level);
+    Timer*& first = slots_[level][slot];
+    timer.previous = nullptr;
+    timer.next = first;
+    if (first != nullptr) first->previous = &timer;
+    first = &timer;
+    timer.level = static_cast<std::uint8_t>(level);
+    timer.slot = static_cast<std::uint8_t>(slot);
+    timer.linked = true;
+    used_[level] |= std::uint64_t{1} << slot;
+    const unsigned shift = level * kSlotBits;
+    quiet_until_ = std::min(quiet_until_, timer.due >> shift << shift);
+  }
+  /// Moves one timer of the present stretch of a higher level to where it belongs. False: there is none.
+  bool cascade() noexcept {
+    for (unsigned level = kLevels - 1; level > 0; --level) {
+      Timer* timer = slots_[level][index(tick_, level)];
+      if (timer == nullptr) continue;
+      cancel(*timer);
+      timer->due = std::max(timer->due, tick_);
+      link(*timer);
+      return true;
+    }
+    return false;
+  }
+  /// The start of the next slot in use.
+  std::uint64_t next_used() const noexcept {
+    for (unsigned level = 0; level < kLevels; ++level) {
+      const unsigned here = index(tick_, level);
+      const std::uint64_t later = here + 1 == kSlots ? 0 : used_[level] >> (here + 1) << (here + 1);
+      if (later == 0) continue;
+      const unsigned shift = level * kSlotBits;
+      const auto slot = static_cast<std::uint64_t>(std::countr_zero(later));
+      return ((tick_ >> (shift + kSlotBits)) << kSlotBits | slot) << shift;
+    }
+    return ~std::uint64_t{0};
+  }
+
+  std::uint64_t tick_ = 0;         ///< everything due before it has been taken
+  std::uint64_t quiet_until_ = 0;  ///< nothing is to be done before
+  std::array<std::uint64_t, kLevels> used_{};
+  std::array<std::array<Timer*, kSlots>, kLevels> slots_{};
+};
+
+}  // namespace sluice::rdma::softroce

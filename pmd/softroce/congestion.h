@@ -127,14 +127,18 @@ class CongestionRate {
 /// Round-trip time estimate and the retransmission timeout derived from it (RFC 6298).
 class RoundTrip {
  public:
-  static constexpr std::uint64_t kMinTimeoutNs = 4'000'000;
+  /// The peer polls as we do, or answers from an interrupt: it need not wait for anything else.
+  static constexpr std::uint64_t kMinTimeoutNs = 200'000;
+  /// Least wait before the last packet is sent once more to ask for its acknowledgement (RFC 8985, section 7).
+  static constexpr std::uint64_t kMinProbeNs = 10'000;
 
   void open(std::uint64_t max_timeout_ns) noexcept {
     *this = {};
     max_timeout_ns_ = std::max(max_timeout_ns, kMinTimeoutNs);
   }
   void sample(std::uint64_t ns) noexcept {
-    if (smoothed_ns_ == 0) {
+    if (!measured_) {
+      measured_ = true;
       smoothed_ns_ = ns;
       variation_ns_ = ns / 2;
     } else {
@@ -142,17 +146,30 @@ class RoundTrip {
       variation_ns_ = (3 * variation_ns_ + error) / 4;
       smoothed_ns_ = (7 * smoothed_ns_ + ns) / 8;
     }
+    doublings_ = 0;
   }
-  /// Doubles with each successive retry.
-  std::uint64_t timeout_ns(std::uint32_t retries) const noexcept {
-    const std::uint64_t base = smoothed_ns_ == 0 ? max_timeout_ns_ / 4 : smoothed_ns_ + 4 * variation_ns_;
+  std::uint64_t smoothed_ns() const noexcept { return smoothed_ns_; }
+  /// Doubles with each timeout until the next sample: an acknowledgement of what was sent twice says nothing
+  /// about the round trip (sections 3 and 5.5).
+  void on_timeout() noexcept { doublings_ = std::min(doublings_ + 1, kMaxDoublings); }
+  std::uint64_t timeout_ns() const noexcept {
+    const std::uint64_t base = measured_ ? smoothed_ns_ + 4 * variation_ns_ : max_timeout_ns_ / 4;
     const std::uint64_t first = std::clamp(base, kMinTimeoutNs, max_timeout_ns_);
-    return std::min(first << std::min(retries, 8u), max_timeout_ns_);
+    return std::min(first << doublings_, max_timeout_ns_);
+  }
+  /// Two round trips. Not less than timeout_ns(): a probe would come too late.
+  std::uint64_t probe_ns() const noexcept {
+    if (!measured_ || doublings_ > 0) return timeout_ns();
+    return std::max(2 * smoothed_ns_ + variation_ns_, kMinProbeNs);
   }
 
  private:
+  static constexpr std::uint32_t kMaxDoublings = 12;
+
+  bool measured_ = false;
   std::uint64_t smoothed_ns_ = 0;
   std::uint64_t variation_ns_ = 0;
+  std::uint32_t doublings_ = 0;
   std::uint64_t max_timeout_ns_ = kMinTimeoutNs;
 };
 

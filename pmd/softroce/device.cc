@@ -30,7 +30,7 @@ constexpr std::uint32_t index_of(std::uint32_t qpn) noexcept {
   return qpn >> kLaneBits & (kMaxQueuePairs - 1);
 }
 
-std::uint64_t clock_ns() noexcept {
+std::uint64_t counter_ns() noexcept {
   static const double ns_per_cycle = 1e9 / static_cast<double>(rte_get_tsc_hz());
   return static_cast<std::uint64_t>(static_cast<double>(rte_rdtsc()) * ns_per_cycle);
 }
@@ -69,11 +69,11 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
       neighbours_(config_, mac_),
       transmitter_(name_, *port_, lane, port_->frame_bytes(), port_->transmit_in_place(), port_->numa_node(),
                    statistics_),
-      now_ns_(clock_ns()),
+      clock_ns_(config_.clock_ns != nullptr ? config_.clock_ns : counter_ns),
+      now_ns_(clock_ns_()),
       queue_pairs_(config_.max_queue_pairs),
       generation_(random_word()),
-      active_(config_.max_queue_pairs),
-      timed_(config_.max_queue_pairs) {}
+      active_(config_.max_queue_pairs) {}
 
 SoftDevice::~SoftDevice() {
   transmitter_.flush();
@@ -119,7 +119,7 @@ void SoftDevice::remove(SoftQueuePair& qp) noexcept {
   --queue_pair_count_;
   depth_ -= qp.depth();
   active_.erase_if([&](const SoftQueuePair* each) { return each == &qp; });
-  timed_.erase_if([&](const SoftQueuePair* each) { return each == &qp; });
+  timers_.cancel(qp.timer);
   completions_.erase_if([&](const WorkCompletion& each) { return each.qp == qp.number(); });
 }
 
@@ -151,7 +151,7 @@ std::size_t SoftDevice::read_statistics(std::span<std::uint64_t> values) const n
 // --- Polling
 
 std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
-  now_ns_ = clock_ns();
+  now_ns_ = clock_ns_();
   transmitter_.flush();  // packets of post_send() since the last poll
   if (completions_.size() <= completions_.capacity() / 2) {
     receive();
@@ -286,21 +286,17 @@ void SoftDevice::activate(SoftQueuePair& qp) noexcept {
 }
 
 void SoftDevice::watch(SoftQueuePair& qp) noexcept {
-  if (qp.timed) return;
-  qp.timed = true;
-  static_cast<void>(SLUICE_INVARIANT(timed_.push_back(&qp), ring_index));
+  timers_.schedule_no_later(qp.timer, qp.deadline_ns());
 }
 
 void SoftDevice::run_timers() noexcept {
-  for (std::size_t i = std::min(timed_.size(), kTimersPerPoll); i > 0; --i) {
-    SoftQueuePair* qp = timed_.pop_front();
-    qp->timed = false;
-    const std::uint64_t deadline = qp->deadline_ns();
-    if (deadline == 0) continue;
-    if (now_ns_ >= deadline)
-      qp->on_timer(now_ns_);
+  std::uint32_t steps = kTimerSteps;
+  while (auto* timer = timers_.take_due(now_ns_, steps)) {
+    SoftQueuePair& qp = *timer->owner;  // its deadline may have been put off, or be gone
+    if (now_ns_ >= qp.deadline_ns())
+      qp.on_timer(now_ns_);
     else
-      watch(*qp);
+      watch(qp);
   }
 }
 

@@ -28,8 +28,8 @@ class EthernetPort;
 inline constexpr std::uint16_t kReceiveBurst = 32;
 /// Queue pairs that may transmit per poll.
 inline constexpr std::size_t kTransmitsPerPoll = 8;
-/// Timers checked per poll.
-inline constexpr std::size_t kTimersPerPoll = 2;
+/// Steps of the timer wheel per poll: timers that come due or change their place in it.
+inline constexpr std::uint32_t kTimerSteps = 64;
 /// Received management datagrams queued for receive_datagrams().
 inline constexpr std::size_t kMaxDatagramsWaiting = 64;
 
@@ -66,6 +66,7 @@ class SoftDevice final : public SoftRoce {
   std::size_t completion_room() const noexcept { return completions_.capacity() - completions_.size(); }
   void complete(const WorkCompletion& completion) noexcept;
   void activate(SoftQueuePair& qp) noexcept;
+  /// Has qp.on_timer() called when its deadline has come, or before.
   void watch(SoftQueuePair& qp) noexcept;
   void remove(SoftQueuePair& qp) noexcept;
   Route route_to(const PeerAddress& local, const PeerAddress& remote, const LinkAddress& link,
@@ -102,7 +103,8 @@ class SoftDevice final : public SoftRoce {
   MemoryTable memory_;
   Neighbours neighbours_;
   Transmitter transmitter_;
-  std::uint64_t now_ns_ = 0;
+  std::uint64_t (*const clock_ns_)() noexcept;
+  std::uint64_t now_ns_;
 
   /// By the index in the QPN; the generation above it distinguishes a queue pair from its predecessor.
   std::vector<SoftQueuePair*> queue_pairs_;
@@ -110,7 +112,7 @@ class SoftDevice final : public SoftRoce {
   std::uint32_t generation_;
   std::uint32_t queue_pair_count_ = 0;
   FixedRing<SoftQueuePair*> active_;  ///< want to transmit; each once
-  FixedRing<SoftQueuePair*> timed_;   ///< have a deadline; each once
+  TimerWheel<SoftQueuePair> timers_;
 
   /// Room for at least twice all outstanding work requests.
   FixedRing<WorkCompletion, RingStorage<WorkCompletion>> completions_;

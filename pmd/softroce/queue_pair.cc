@@ -13,6 +13,10 @@ constexpr bool valid_path_mtu(std::uint32_t bytes) noexcept {
   return std::has_single_bit(bytes) && bytes >= 256 && bytes <= 4096;
 }
 
+std::uint32_t max_inflight_packets(const SoftDevice& device) noexcept {
+  return std::max(device.config().max_inflight_packets, CongestionWindow::kMin);
+}
+
 }  // namespace
 
 SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const QueuePairLimits& limits)
@@ -21,6 +25,7 @@ SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const Q
       send_depth_(limits.send_depth),
       max_sge_(std::min<std::uint32_t>(limits.max_send_sge, kMaxPayloadPieces)),
       send_mask_(std::bit_ceil(limits.send_depth) - 1),
+      responses_(max_inflight_packets(device) + kReadRequestPackets),
       send_queue_(std::size_t{send_mask_} + 1),
       send_sges_((std::size_t{send_mask_} + 1) * max_sge_),
       recv_queue_(limits.recv_depth) {
@@ -46,12 +51,12 @@ bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
   latest_link_ = attributes.remote_link;
   remote_qp_ = static_cast<std::uint32_t>(attributes.remote_qp);
   path_mtu_ = attributes.path_mtu;
-  const std::uint32_t max_inflight = std::max(device_.config().max_inflight_packets, CongestionWindow::kMin);
+  const std::uint32_t max_inflight = max_inflight_packets(device_);
   psns_.open(attributes.send_psn, max_inflight - 1 + kReadRequestPackets);
   expected_psn_ = attributes.receive_psn & kPsnMask;
   window_.open(max_inflight);
-  round_trip_.open(attributes.ack_timeout == 0 ? ~std::uint64_t{0} >> 16
-                                               : ack_timeout_ns(attributes.ack_timeout));
+  round_trip_.open(ack_timeout_ns(attributes.ack_timeout));
+  answered_ = cut_until_ = psns_.unacknowledged();
   state_ = State::ReadyToSend;
   return true;
 }
@@ -99,7 +104,7 @@ std::optional<Rkey> SoftQueuePair::bind_window(MemoryWindow window, std::span<st
 void SoftQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
   state_ = State::Error;
-  deadline_ns_ = 0;
+  deadline_ns_ = retry_at_ns_ = pace_until_ns_ = 0;
   reads_.clear();
   ack_pending_ = nak_pending_ = false;
   while (head_ != tail_) complete(entry(head_), WcStatus::WrFlushError);
@@ -165,8 +170,8 @@ bool SoftQueuePair::transmit() noexcept {
   const std::uint32_t budget = kPacketsPerTransmit - transmit_responses(kPacketsPerTransmit);
   if (state_ == State::ReadyToSend) transmit_requests(budget);
   if (state_ != State::ReadyToSend) return false;
-  const bool responses = !reads_.empty() || ack_pending_ || nak_pending_;
-  return responses || may_send_more();
+  if (reads_.empty() && (ack_pending_ || nak_pending_)) return true;
+  return pace_until_ns_ == 0 && (!reads_.empty() || may_send_more());
 }
 
 bool SoftQueuePair::send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A reliable connection (InfiniBand Architecture Specification volume 1, 9.7). requester.cc sends requests
-// and handles acknowledgements and read responses; responder.cc handles requests and sends acknowledgements
-// and read responses.
+// A reliable connection (InfiniBand Architecture Specification volume 1, 9.7). requester.cc sends requests,
+// recovery.cc handles acknowledgements and read responses and repairs losses; responder.cc handles requests
+// and sends acknowledgements and read responses, reordering.cc handles requests that come before their turn.
 //
 // Only the reactor that owns its device may call; the device outlives it. Memory of posted work requests
 // belongs to the queue pair until their completion. PSNs are 24 bits, times ns, sizes bytes; errors are
@@ -19,8 +19,10 @@
 #include "dataplane/base/ring_storage.h"
 #include "pmd/softroce/congestion.h"
 #include "pmd/softroce/frame.h"
+#include "pmd/softroce/psn_bitmap.h"
 #include "pmd/softroce/psn_window.h"
 #include "pmd/softroce/softroce.h"
+#include "pmd/softroce/timer_wheel.h"
 #include "pmd/softroce/wire.h"
 
 namespace sluice::rdma::softroce {
@@ -36,6 +38,10 @@ inline constexpr std::uint32_t kReadRequestPackets = 16;
 inline constexpr std::uint32_t kAckRequestInterval = 16;
 /// RDMA Read requests of the peer whose responses are queued, duplicates included.
 inline constexpr std::uint32_t kMaxReadsServed = 32;
+/// Packets that are kept although an earlier one is missing, counted from that one.
+inline constexpr std::uint32_t kMaxKeptPackets = 1024;
+/// A gap that is still there after this time, while packets come, is told again.
+inline constexpr std::uint64_t kNakAgainNs = 100'000;
 /// Largest message (InfiniBand 9.7.7).
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
 /// Minimum time between congestion notifications to one peer.
@@ -72,7 +78,7 @@ class SoftQueuePair final : public QueuePair {
   std::size_t depth() const noexcept { return send_depth_ + recv_queue_.capacity(); }
 
   bool active = false;  ///< in the device's list of queue pairs to transmit
-  bool timed = false;   ///< in the device's list of queue pairs with a deadline
+  TimerWheel<SoftQueuePair>::Timer timer{*this};
 
  private:
   friend struct QueuePairProbe;  // tests/driver/softroce_invariant_test.cc breaks the PSN invariants
@@ -85,7 +91,7 @@ class SoftQueuePair final : public QueuePair {
     std::uint32_t immediate = 0;
     std::uint32_t first_psn = 0;
     std::uint32_t packets = 0;           ///< number of its PSNs; zero for local work
-    std::uint32_t packets_received = 0;  ///< RdmaRead: response packets
+    std::uint32_t packets_received = 0;  ///< RdmaRead: response packets, up to the first missing one
     std::uint16_t sge_count = 0;
     SendOpcode opcode = SendOpcode::Send;
     std::uint8_t flags = 0;
@@ -102,6 +108,7 @@ class SoftQueuePair final : public QueuePair {
     Rkey rkey{};
     std::uint32_t bytes = 0;
     std::uint64_t address = 0;
+    bool again = false;  ///< has been answered before
   };
 
   enum class Incoming : std::uint8_t { None, Send, Write };
@@ -123,31 +130,44 @@ class SoftQueuePair final : public QueuePair {
   void transmit_requests(std::uint32_t budget) noexcept;
   bool may_send_more() const noexcept;
   bool start(SendEntry& work) noexcept;
-  std::uint32_t send_read_request(const SendEntry& work) noexcept;
-  std::uint32_t send_data_packet(const SendEntry& work) noexcept;
+  std::uint32_t send_read_request(const SendEntry& work, std::uint32_t number) noexcept;
+  bool send_data_packet(std::uint32_t index, std::uint32_t number, bool ask) noexcept;
+  bool last_on_the_wire(std::uint32_t index) noexcept;
   std::size_t gather(std::uint32_t index, std::uint32_t offset, std::uint32_t bytes) noexcept;
+  bool wait_for_rate() noexcept;
+
+  // recovery.cc
   void on_response(const Packet& packet) noexcept;
   void on_acknowledge(const Packet& packet) noexcept;
+  void on_sequence_error(std::uint32_t psn) noexcept;
   void on_read_response(const Packet& packet) noexcept;
-  void acknowledge_through(std::uint32_t psn) noexcept;
+  void place_response(std::uint32_t index, std::uint32_t number, const Packet& packet) noexcept;
+  void pass_responses() noexcept;
+  void answered_before(std::uint32_t psn) noexcept;
+  void ask_again(const SendEntry& work, std::uint32_t from, std::uint32_t end) noexcept;
   void acknowledge_before(std::uint32_t psn) noexcept;
+  std::uint32_t find(std::uint32_t psn) noexcept;
+  void cut_window(std::uint32_t psn) noexcept;
+  void repair(std::uint32_t psn) noexcept;
   void go_back() noexcept;
   void reposition() noexcept;
   void complete_sends() noexcept;
   void complete(SendEntry& work, WcStatus status) noexcept;
-  void set_deadline(std::uint64_t at_ns) noexcept;
+  void set_deadline() noexcept;
   void restart_timer() noexcept;
+  void on_timeout(std::uint64_t now_ns) noexcept;
+  void probe() noexcept;
   void on_rnr_nak(std::uint8_t code) noexcept;
   bool outstanding() const noexcept { return psns_.outstanding(); }
 
   // responder.cc
   void on_request(const Packet& packet) noexcept;
-  void on_duplicate(const Packet& packet) noexcept;
   bool in_sequence(const OpcodeTraits& kind, Opcode opcode) const noexcept;
+  bool length_fits(const Packet& packet) const noexcept;
   void on_send(const Packet& packet) noexcept;
   void on_write(const Packet& packet) noexcept;
   void on_read(const Packet& packet) noexcept;
-  void on_duplicate_read(const Packet& packet) noexcept;
+  std::uint32_t reads_unanswered() noexcept;
   bool receive_ready() noexcept;
   void end_message(const Packet& packet, std::uint32_t bytes) noexcept;
   void accepted(const Packet& packet, std::uint32_t packets) noexcept;
@@ -159,6 +179,13 @@ class SoftQueuePair final : public QueuePair {
   bool send_acknowledge(Syndrome syndrome, std::uint8_t value, std::uint32_t psn) noexcept;
   void notify_congestion() noexcept;
   void schedule_transmit() noexcept;
+
+  // reordering.cc
+  void on_early(const Packet& packet) noexcept;
+  void keep(const Packet& packet) noexcept;
+  void pass_kept() noexcept;
+  void on_duplicate(const Packet& packet) noexcept;
+  void on_duplicate_read(const Packet& packet) noexcept;
 
   SoftDevice& device_;
   const QueuePairNumber number_;
@@ -186,13 +213,26 @@ class SoftQueuePair final : public QueuePair {
   PsnWindow psns_;
   std::uint32_t reads_pending_ = 0;  ///< read requests on the wire
   std::uint32_t since_ack_request_ = 0;
-  bool went_back_ = false;  ///< has gone back, without progress since
   std::uint32_t retries_ = 0;
   std::uint32_t rnr_rounds_ = 0;
   bool rnr_wait_ = false;
   std::uint64_t last_progress_ns_ = 0;
-  std::uint64_t deadline_ns_ = 0;  ///< zero: none
-  std::uint64_t pace_until_ns_ = 0;
+  std::uint64_t retry_at_ns_ = 0;    ///< when to probe, to retransmit, or to end the wait after an RNR NAK
+  std::uint64_t pace_until_ns_ = 0;  ///< when the rate allows the next packet
+  std::uint64_t deadline_ns_ = 0;    ///< the earlier of the two; zero: none
+
+  // Recovery. A gap is repaired once; the repair's loss is for the timer.
+  std::uint32_t answered_ = 0;  ///< the peer has executed, and answered, everything before
+  PsnBitmap responses_;         ///< read responses behind a missing one
+  bool probed_ = false;         ///< a probe was sent, without progress since
+  bool repaired_ = false;       ///< went back or sent one packet again, without progress since
+  std::uint64_t repaired_ns_ = 0;
+  bool after_nak_ = false;  ///< went back because of a NAK
+  /// The peer keeps what comes behind a missing packet: it has acknowledged more than was sent since that one.
+  bool peer_keeps_ = false;
+  bool single_ = false;  ///< only one packet, single_psn_, was sent again
+  std::uint32_t single_psn_ = 0;
+  std::uint32_t cut_until_ = 0;  ///< losses before this PSN have narrowed the window already
   std::uint32_t timed_psn_ = 0;  ///< packet whose round trip is being measured
   std::uint64_t timed_since_ns_ = 0;
   CongestionWindow window_;
@@ -213,8 +253,12 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t write_bytes_ = 0;
   std::uint64_t write_address_ = 0;
   Rkey write_rkey_{};
-  bool gap_nak_sent_ = false;       ///< a NAK or RNR NAK for expected_psn_ was scheduled: send no second one
-  std::optional<NakCode> refused_;  ///< NAK code of the fatal error at expected_psn_
+  bool nak_sent_ = false;            ///< a NAK or RNR NAK for expected_psn_ was scheduled
+  std::uint64_t nak_ns_ = 0;         ///< when
+  std::uint32_t early_psn_ = 0;      ///< of the latest packet behind the gap
+  std::uint32_t highest_psn_ = 0;    ///< of the packets behind the gap
+  PsnBitmap kept_{kMaxKeptPackets};  ///< packets of the Write that have been placed already
+  std::optional<NakCode> refused_;   ///< NAK code of the fatal error at expected_psn_
   bool ack_pending_ = false;
   bool nak_pending_ = false;
   Syndrome nak_syndrome_ = Syndrome::Nak;

@@ -13,11 +13,7 @@ namespace sluice::rdma::softroce {
 void SoftQueuePair::on_request(const Packet& packet) noexcept {
   const std::int32_t ahead = psn_distance(expected_psn_, packet.bth.psn);
   if (ahead < 0) return on_duplicate(packet);
-  if (ahead > 0) {
-    if (gap_nak_sent_) return;
-    ++device_.stats().sequence_errors;
-    return schedule_nak(Syndrome::Nak, static_cast<std::uint8_t>(NakCode::SequenceError));
-  }
+  if (ahead > 0) return on_early(packet);
   if (!in_sequence(packet.kind, packet.bth.opcode)) return refuse(NakCode::InvalidRequest);
   if (packet.kind.send)
     on_send(packet);
@@ -35,16 +31,12 @@ bool SoftQueuePair::in_sequence(const OpcodeTraits& kind, Opcode opcode) const n
   return incoming_ == (kind.send ? Incoming::Send : Incoming::Write);
 }
 
-namespace {
-
-bool length_fits(const Packet& packet, std::uint32_t path_mtu) noexcept {
+bool SoftQueuePair::length_fits(const Packet& packet) const noexcept {
   const std::size_t bytes = packet.payload.size();
-  if (!packet.kind.last) return bytes == path_mtu && packet.bth.pad_bytes == 0;
-  if (bytes > path_mtu || packet.bth.pad_bytes != pad_bytes(bytes)) return false;
+  if (!packet.kind.last) return bytes == path_mtu_ && packet.bth.pad_bytes == 0;
+  if (bytes > path_mtu_ || packet.bth.pad_bytes != pad_bytes(bytes)) return false;
   return packet.kind.first || bytes > 0;
 }
-
-}  // namespace
 
 bool SoftQueuePair::receive_ready() noexcept {
   if (!recv_queue_.empty()) return true;
@@ -53,7 +45,7 @@ bool SoftQueuePair::receive_ready() noexcept {
 }
 
 void SoftQueuePair::on_send(const Packet& packet) noexcept {
-  if (!length_fits(packet, path_mtu_)) return refuse(NakCode::InvalidRequest);
+  if (!length_fits(packet)) return refuse(NakCode::InvalidRequest);
   if (packet.kind.first) {
     if (!receive_ready()) return;
     incoming_bytes_ = 0;
@@ -83,7 +75,7 @@ void SoftQueuePair::on_send(const Packet& packet) noexcept {
 }
 
 void SoftQueuePair::on_write(const Packet& packet) noexcept {
-  if (!length_fits(packet, path_mtu_)) return refuse(NakCode::InvalidRequest);
+  if (!length_fits(packet)) return refuse(NakCode::InvalidRequest);
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
   if (packet.kind.first) {
     write_address_ = packet.reth.address;
@@ -136,18 +128,29 @@ void SoftQueuePair::end_message(const Packet& packet, std::uint32_t bytes) noexc
 void SoftQueuePair::accepted(const Packet& packet, std::uint32_t packets) noexcept {
   if (!SLUICE_INVARIANT(packet.bth.psn == expected_psn_, psn_window)) return to_error();
   expected_psn_ = psn_add(expected_psn_, packets);
-  gap_nak_sent_ = false;
+  nak_sent_ = false;
   nak_pending_ = false;
-  if (!packet.bth.ack_request || packet.bth.opcode == Opcode::ReadRequest) return;
-  ack_pending_ = true;
-  schedule_transmit();
+  if (packet.bth.ack_request && packet.bth.opcode != Opcode::ReadRequest) {
+    ack_pending_ = true;
+    schedule_transmit();
+  }
+  pass_kept();
+}
+
+/// RDMA Reads whose responses the peer has not got the first time. Those that it asks for again are not among
+/// the ones that it may have outstanding.
+std::uint32_t SoftQueuePair::reads_unanswered() noexcept {
+  std::uint32_t count = 0;
+  for (std::size_t i = 0; i < reads_.size(); ++i) count += !reads_[i].again;
+  return count;
 }
 
 void SoftQueuePair::on_read(const Packet& packet) noexcept {
   const Reth& reth = packet.reth;
   if (reth.length > kMaxMessageBytes || !packet.payload.empty() ||
-      reads_.size() >= std::min<std::uint32_t>(attributes_.responder_resources, kMaxReadsServed))
+      reads_unanswered() >= std::min<std::uint32_t>(attributes_.responder_resources, kMaxReadsServed))
     return refuse(NakCode::InvalidRequest);
+  if (reads_.full()) return;  // of Reads asked for again: as if it had been lost
   if (reth.length > 0 && device_.memory().remote(static_cast<Rkey>(reth.rkey), reth.address, reth.length,
                                                  kRemoteRead, *this) == nullptr) {
     ++device_.stats().access_errors;
@@ -166,43 +169,6 @@ void SoftQueuePair::on_read(const Packet& packet) noexcept {
   schedule_transmit();
 }
 
-/// Duplicate Sends and Writes are acknowledged again but not executed; RDMA Reads are executed (9.7.5.1.4).
-void SoftQueuePair::on_duplicate(const Packet& packet) noexcept {
-  ++device_.stats().duplicates;
-  if (packet.bth.opcode == Opcode::ReadRequest) return on_duplicate_read(packet);
-  ack_pending_ = true;
-  schedule_transmit();
-}
-
-/// Keeps the queue in PSN order. A Read that is still queued is replaced by the new request, since the
-/// requester takes further responses as those of the new request; one that is no longer queued is added
-/// again.
-void SoftQueuePair::on_duplicate_read(const Packet& packet) noexcept {
-  ++device_.stats().duplicate_reads;
-  const Reth& reth = packet.reth;
-  const std::uint32_t psn = packet.bth.psn;
-  const std::uint32_t packets = packets_of(reth.length);
-  if (reth.length > kMaxMessageBytes || psn_distance(psn_add(psn, packets), expected_psn_) < 0) return;
-  if (reth.length > 0 && device_.memory().remote(static_cast<Rkey>(reth.rkey), reth.address, reth.length,
-                                                 kRemoteRead, *this) == nullptr)
-    return;  // invalidated since, so the requester has the data already
-  const ReadServed again{.first_psn = psn,
-                         .packets = packets,
-                         .msn = msn_,
-                         .rkey = static_cast<Rkey>(reth.rkey),
-                         .bytes = reth.length,
-                         .address = reth.address};
-  std::size_t at = 0;
-  while (at < reads_.size() && psn_distance(psn_add(reads_[at].first_psn, reads_[at].packets), psn) >= 0)
-    ++at;
-  if (at == reads_.size() || psn_distance(reads_[at].first_psn, psn) < 0) {
-    if (!reads_.push_back(again)) return;
-    for (std::size_t i = reads_.size() - 1; i > at; --i) reads_[i] = reads_[i - 1];
-  }
-  reads_[at] = again;
-  schedule_transmit();
-}
-
 /// A fatal error: sends the NAK now, and again when the request is retransmitted, so that the peer learns the
 /// reason even if the NAK is lost.
 void SoftQueuePair::refuse(NakCode code) noexcept {
@@ -218,7 +184,8 @@ void SoftQueuePair::on_request_in_error(const Packet& packet) noexcept {
 }
 
 void SoftQueuePair::schedule_nak(Syndrome syndrome, std::uint8_t value) noexcept {
-  gap_nak_sent_ = true;
+  nak_sent_ = true;
+  nak_ns_ = device_.now_ns();
   nak_pending_ = true;
   nak_syndrome_ = syndrome;
   nak_value_ = value;
@@ -229,6 +196,7 @@ void SoftQueuePair::schedule_nak(Syndrome syndrome, std::uint8_t value) noexcept
 std::uint32_t SoftQueuePair::transmit_responses(std::uint32_t budget) noexcept {
   std::uint32_t sent = 0;
   while (!reads_.empty() && sent < budget) {
+    if (wait_for_rate()) return sent;
     ReadServed& read = reads_.front();
     if (!send_read_response(read)) return sent;
     ++sent;
@@ -273,7 +241,9 @@ bool SoftQueuePair::send_read_response(const ReadServed& read) noexcept {
                             : (last ? Opcode::ReadResponseLast : Opcode::ReadResponseMiddle);
   packet.bth.psn = psn_add(read.first_psn, read.next);
   packet.aeth.msn = read.msn;
-  return send_packet(packet, {&payload, bytes > 0 ? 1u : 0u});
+  if (!send_packet(packet, {&payload, bytes > 0 ? 1u : 0u})) return false;
+  rate_.charge(bytes, device_.now_ns());
+  return true;
 }
 
 bool SoftQueuePair::send_acknowledge(Syndrome syndrome, std::uint8_t value, std::uint32_t psn) noexcept {

@@ -45,6 +45,8 @@ struct PortConfig {
   std::uint32_t max_inflight_packets = 256;
   /// Transmit payload in place (zero copy). False: copy it once.
   bool transmit_in_place = true;
+  /// The time of all timers, from any fixed point on. Null: that of the processor's counter.
+  std::uint64_t (*clock_ns)() noexcept = nullptr;
 };
 
 class SoftRoce : public Device {

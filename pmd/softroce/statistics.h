@@ -40,6 +40,9 @@ struct Statistics {
   X(duplicate_reads, "duplicate RDMA Read requests")                                         \
   X(go_backs, "times a sender went back to the oldest unacknowledged packet")                \
   X(timeouts, "acknowledge timeouts")                                                        \
+  X(probes, "last packets sent again to ask for their acknowledgement")                      \
+  X(repairs, "single packets, or parts of RDMA Reads, sent again because they were missed")  \
+  X(packets_kept, "request and response packets placed although an earlier one was missing") \
   X(packets_sent_again, "request packets sent again")                                        \
   X(stale_responses, "acknowledgements and responses that match nothing outstanding")        \
   X(sends, "Sends completed")                                                                \

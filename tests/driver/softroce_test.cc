@@ -370,18 +370,6 @@ TEST(Congestion, loss_halves_the_window_and_progress_widens_it) {
   EXPECT_EQ(window.packets(), 256u);
 }
 
-TEST(Congestion, the_timeout_follows_the_round_trip_within_its_bounds) {
-  RoundTrip trip;
-  trip.open(1'000'000'000);
-  EXPECT_EQ(trip.timeout_ns(0), 250'000'000u);
-  for (int i = 0; i < 50; ++i) trip.sample(100'000);
-  EXPECT_EQ(trip.timeout_ns(0), RoundTrip::kMinTimeoutNs);
-  EXPECT_EQ(trip.timeout_ns(3), RoundTrip::kMinTimeoutNs * 8);
-  EXPECT_EQ(trip.timeout_ns(200), 1'000'000'000u);
-  for (int i = 0; i < 50; ++i) trip.sample(900'000'000);
-  EXPECT_EQ(trip.timeout_ns(5), 1'000'000'000u);
-}
-
 // --- Several reactors on one port
 
 TEST_F(SoftRoceTest, packets_find_the_lane_that_owns_their_queue_pair) {

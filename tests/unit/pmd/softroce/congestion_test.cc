@@ -184,26 +184,56 @@ TEST(RoundTripNumbers, the_timeout_is_the_mean_and_four_variations) {
   RoundTrip trip;
   trip.open(1'000'000'000);
   trip.sample(10'000'000);
-  EXPECT_EQ(trip.timeout_ns(0), 30'000'000u);
+  EXPECT_EQ(trip.timeout_ns(), 30'000'000u);
   trip.sample(20'000'000);
-  EXPECT_EQ(trip.timeout_ns(0), 36'250'000u);
+  EXPECT_EQ(trip.timeout_ns(), 36'250'000u);
   trip.sample(1'250'000);
-  EXPECT_EQ(trip.timeout_ns(0), 38'750'000u);
-  EXPECT_EQ(trip.timeout_ns(1), 77'500'000u);
-  EXPECT_EQ(trip.timeout_ns(2), 155'000'000u);
+  EXPECT_EQ(trip.timeout_ns(), 38'750'000u);
+  trip.on_timeout();
+  EXPECT_EQ(trip.timeout_ns(), 77'500'000u);
+  trip.on_timeout();
+  EXPECT_EQ(trip.timeout_ns(), 155'000'000u);
   trip.open(1'000'000'000);
-  EXPECT_EQ(trip.timeout_ns(0), 250'000'000u);
+  EXPECT_EQ(trip.timeout_ns(), 250'000'000u);
 }
 
-TEST(RoundTripNumbers, doubling_ends_with_the_eighth_retry_and_the_least_timeout_holds) {
+TEST(RoundTripNumbers, doubling_has_an_end_and_the_least_timeout_holds) {
   RoundTrip trip;
   trip.open(10'000'000'000'000);
-  trip.sample(1'000'000);
-  EXPECT_EQ(trip.timeout_ns(0), RoundTrip::kMinTimeoutNs);
-  EXPECT_EQ(trip.timeout_ns(8), RoundTrip::kMinTimeoutNs << 8);
-  EXPECT_EQ(trip.timeout_ns(9), RoundTrip::kMinTimeoutNs << 8);
+  trip.sample(1000);
+  EXPECT_EQ(trip.timeout_ns(), RoundTrip::kMinTimeoutNs);
+  for (int i = 0; i < 12; ++i) trip.on_timeout();
+  EXPECT_EQ(trip.timeout_ns(), RoundTrip::kMinTimeoutNs << 12);
+  trip.on_timeout();
+  EXPECT_EQ(trip.timeout_ns(), RoundTrip::kMinTimeoutNs << 12);
   trip.open(1);
-  EXPECT_EQ(trip.timeout_ns(3), RoundTrip::kMinTimeoutNs);
+  trip.on_timeout();
+  EXPECT_EQ(trip.timeout_ns(), RoundTrip::kMinTimeoutNs);
+}
+
+/// A peer that always answers later than the timeout would else be timed out at each of its answers.
+TEST(RoundTripNumbers, a_doubled_timeout_stays_until_the_next_sample) {
+  RoundTrip trip;
+  trip.open(1'000'000'000);
+  trip.sample(1'000'000);
+  trip.on_timeout();
+  EXPECT_EQ(trip.timeout_ns(), 6'000'000u);
+  EXPECT_EQ(trip.timeout_ns(), 6'000'000u);
+  trip.sample(1'000'000);
+  EXPECT_EQ(trip.timeout_ns(), 2'500'000u);
+}
+
+TEST(RoundTripNumbers, a_probe_is_due_after_two_round_trips_and_none_without_a_measured_one) {
+  RoundTrip trip;
+  trip.open(1'000'000'000);
+  EXPECT_EQ(trip.probe_ns(), trip.timeout_ns());
+  trip.sample(1'000'000);
+  EXPECT_EQ(trip.probe_ns(), 2'500'000u);  // and a variation
+  EXPECT_LT(trip.probe_ns(), trip.timeout_ns());
+  trip.on_timeout();
+  EXPECT_EQ(trip.probe_ns(), trip.timeout_ns());
+  for (int i = 0; i < 100; ++i) trip.sample(10);
+  EXPECT_EQ(trip.probe_ns(), RoundTrip::kMinProbeNs);
 }
 
 }  // namespace

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requester half of a queue pair: acknowledgements and read responses (InfiniBand 9.7.5), and what is done
+// when they do not come (9.7.6).
+//
+// The wire keeps the order of packets, so what is passed over was lost. Read responses behind a missing one are
+// placed, and what is missing is asked for at once. Requests are sent again from the missing one on (go-back-N),
+// unless the peer has shown that it keeps what comes behind: then only the missing one.
+#include <algorithm>
+#include <cstring>
+
+#include "pmd/softroce/device.h"
+#include "pmd/softroce/queue_pair.h"
+
+namespace sluice::rdma::softroce {
+
+void SoftQueuePair::on_response(const Packet& packet) noexcept {
+  // Acknowledges a PSN that was not sent (stale packet of an earlier connection, or forged), or an old one.
+  if (!psns_.contains(packet.bth.psn)) {
+    ++device_.stats().stale_responses;
+    return;
+  }
+  if (packet.kind.read_response)
+    on_read_response(packet);
+  else
+    on_acknowledge(packet);
+  if (state_ != State::ReadyToSend) return;
+  complete_sends();
+  if (state_ == State::ReadyToSend && may_send_more()) schedule_transmit();
+}
+
+void SoftQueuePair::on_acknowledge(const Packet& packet) noexcept {
+  Statistics& stats = device_.stats();
+  const std::uint32_t psn = packet.bth.psn;
+  switch (packet.aeth.syndrome) {
+    case Syndrome::Ack:
+      ++stats.acks_received;
+      return answered_before(psn_add(psn, 1));
+    case Syndrome::RnrNak:
+      ++stats.rnr_naks_received;
+      answered_before(psn);
+      if (psn == psns_.unacknowledged()) on_rnr_nak(packet.aeth.value);
+      return;
+    case Syndrome::Nak:
+      break;
+    default:
+      ++stats.stale_responses;
+      return;
+  }
+  ++stats.naks_received;
+  answered_before(psn);
+  complete_sends();
+  if (state_ != State::ReadyToSend) return;
+  switch (static_cast<NakCode>(packet.aeth.value)) {
+    case NakCode::SequenceError:
+      return on_sequence_error(psn);
+    case NakCode::InvalidRequest:
+      return fail(WcStatus::RemoteInvalidRequest);
+    case NakCode::RemoteAccess:
+      return fail(WcStatus::RemoteAccessError);
+    default:
+      return fail(WcStatus::RemoteOperationError);
+  }
+}
+
+/// The peer has executed everything before `psn`. Responses of RDMA Reads before it that have not arrived were
+/// lost.
+void SoftQueuePair::answered_before(std::uint32_t psn) noexcept {
+  const std::uint32_t answered = psn_distance(answered_, psn) > 0 ? psn : answered_;
+  std::uint32_t complete = answered;
+  for (std::uint32_t i = head_; i != started_; ++i) {
+    const SendEntry& work = entry(i);
+    if (work.packets == 0) continue;
+    const std::int32_t into = psn_distance(work.first_psn, answered);
+    if (into <= 0) break;
+    const std::uint32_t end = std::min(work.packets, static_cast<std::uint32_t>(into));
+    if (work.opcode != SendOpcode::RdmaRead || work.packets_received >= end) continue;
+    if (complete == answered) complete = psn_add(work.first_psn, work.packets_received);
+    const std::int32_t asked = psn_distance(work.first_psn, answered_);
+    ask_again(work, std::max(work.packets_received, static_cast<std::uint32_t>(std::max(asked, 0))), end);
+  }
+  answered_ = answered;
+  acknowledge_before(complete);
+}
+
+/// Asks for the responses from `from` to before `end` that have not arrived.
+void SoftQueuePair::ask_again(const SendEntry& work, std::uint32_t from, std::uint32_t end) noexcept {
+  for (;;) {
+    while (from < end && responses_.holds(psn_add(work.first_psn, from))) ++from;
+    if (from >= end) return;
+    cut_window(psn_add(work.first_psn, from));
+    const std::uint32_t packets = send_read_request(work, from);
+    if (packets == 0) return;  // as if the request had been lost
+    timed_since_ns_ = 0;
+    ++device_.stats().repairs;
+    from += packets;
+  }
+}
+
+void SoftQueuePair::acknowledge_before(std::uint32_t psn) noexcept {
+  const std::int32_t packets = psn_distance(psns_.unacknowledged(), psn);
+  if (packets <= 0) return;
+  const bool unsent = psn_distance(psns_.next(), psn) > 0;  // since it went back
+  if (!psns_.acknowledge_before(psn)) return to_error();
+  if (timed_since_ns_ != 0 && psn_distance(timed_psn_, psn) > 0) {
+    round_trip_.sample(device_.now_ns() - timed_since_ns_);
+    timed_since_ns_ = 0;
+  }
+  window_.on_acknowledged(static_cast<std::uint32_t>(packets));
+  repaired_ = probed_ = false;
+  retries_ = 0;
+  rnr_rounds_ = 0;
+  rnr_wait_ = false;
+  last_progress_ns_ = device_.now_ns();
+  if (psn_distance(cut_until_, psn) > 0) cut_until_ = psn;
+  if (psn_distance(answered_, psn) > 0) answered_ = psn;
+  if (unsent) {
+    peer_keeps_ = peer_keeps_ || after_nak_;
+    reposition();
+  }
+  restart_timer();
+  if (!single_ || psn_distance(single_psn_, psn) <= 0) return;
+  single_ = false;
+  // The peer had nothing of what came behind the packet that it missed.
+  if (psn == psn_add(single_psn_, 1) && outstanding()) go_back();
+}
+
+// --- RDMA Read responses
+
+void SoftQueuePair::on_read_response(const Packet& packet) noexcept {
+  Statistics& stats = device_.stats();
+  const std::uint32_t psn = packet.bth.psn;
+  const std::uint32_t index = find(psn);
+  if (index == started_ || entry(index).opcode != SendOpcode::RdmaRead) {
+    ++stats.stale_responses;
+    return;
+  }
+  const SendEntry& work = entry(index);
+  const auto number = static_cast<std::uint32_t>(psn_distance(work.first_psn, psn));
+  if (number < work.packets_received || responses_.holds(psn)) {
+    ++stats.stale_responses;
+    return;
+  }
+  if (packet.payload.size() != std::min(work.bytes - number * path_mtu_, path_mtu_))
+    return fail(WcStatus::RemoteOperationError);
+  place_response(index, number, packet);
+  responses_.add(psn);
+  pass_responses();
+  if (responses_.holds(psn)) ++stats.packets_kept;
+  answered_before(psn_add(psn, 1));
+}
+
+void SoftQueuePair::place_response(std::uint32_t index, std::uint32_t number, const Packet& packet) noexcept {
+  const std::size_t pieces =
+      gather(index, number * path_mtu_, static_cast<std::uint32_t>(packet.payload.size()));
+  const std::byte* from = packet.payload.data();
+  for (std::size_t i = 0; i < pieces; ++i) {
+    std::memcpy(const_cast<std::byte*>(pieces_[i].data()), from, pieces_[i].size());
+    from += pieces_[i].size();
+  }
+}
+
+/// Counts the responses that have arrived without a gap, Read by Read.
+void SoftQueuePair::pass_responses() noexcept {
+  for (std::uint32_t i = head_; i != started_; ++i) {
+    SendEntry& work = entry(i);
+    if (work.opcode != SendOpcode::RdmaRead) continue;
+    while (work.packets_received < work.packets &&
+           responses_.take(psn_add(work.first_psn, work.packets_received))) {
+      ++work.packets_received;
+      const std::uint32_t passed = psn_add(work.first_psn, work.packets_received);
+      if (psn_distance(answered_, passed) > 0) answered_ = passed;
+      const bool request_ends =
+          work.packets_received % kReadRequestPackets == 0 || work.packets_received == work.packets;
+      if (request_ends && reads_pending_ > 0) --reads_pending_;
+    }
+    if (work.packets_received < work.packets) return;
+  }
+}
+
+// --- Sending again
+
+/// The started entry that the PSN belongs to; started_: none.
+std::uint32_t SoftQueuePair::find(std::uint32_t psn) noexcept {
+  for (std::uint32_t i = head_; i != started_; ++i) {
+    const std::int32_t number = psn_distance(entry(i).first_psn, psn);
+    if (number >= 0 && number < static_cast<std::int32_t>(entry(i).packets)) return i;
+  }
+  return started_;
+}
+
+/// Once for all the losses among the packets that are on their way (RFC 6582, recovery point).
+void SoftQueuePair::cut_window(std::uint32_t psn) noexcept {
+  if (psn_distance(cut_until_, psn) < 0) return;
+  window_.on_loss();
+  cut_until_ = psns_.end();
+}
+
+void SoftQueuePair::on_sequence_error(std::uint32_t psn) noexcept {
+  // May answer packets that were sent before it went back.
+  if (repaired_ && device_.now_ns() - repaired_ns_ < round_trip_.smoothed_ns() / 2) return;
+  cut_window(psn);
+  const bool oldest = psn == psns_.unacknowledged();  // else an RDMA Read before it lacks responses
+  if (oldest && psn == psns_.next()) return schedule_transmit();
+  if (oldest && peer_keeps_) return repair(psn);
+  go_back();
+  after_nak_ = oldest;
+}
+
+/// Sends one packet again.
+void SoftQueuePair::repair(std::uint32_t psn) noexcept {
+  const std::uint32_t index = find(psn);
+  if (index == started_ || entry(index).opcode == SendOpcode::RdmaRead ||
+      !send_data_packet(index, static_cast<std::uint32_t>(psn_distance(entry(index).first_psn, psn)), true)) {
+    go_back();
+    after_nak_ = true;
+    return;
+  }
+  ++device_.stats().repairs;
+  ++device_.stats().packets_sent_again;
+  single_ = true;
+  single_psn_ = psn;
+  repaired_ = true;
+  repaired_ns_ = device_.now_ns();
+  timed_since_ns_ = 0;
+  restart_timer();
+}
+
+/// Go-back-N: retransmits from the oldest unacknowledged packet.
+void SoftQueuePair::go_back() noexcept {
+  ++device_.stats().go_backs;
+  repaired_ = true;
+  repaired_ns_ = device_.now_ns();
+  after_nak_ = single_ = false;
+  answered_ = psns_.unacknowledged();
+  timed_since_ns_ = 0;  // no round-trip sample from a retransmitted packet (RFC 6298, section 3)
+  since_ack_request_ = 0;
+  reposition();
+  schedule_transmit();
+}
+
+/// Makes the oldest unacknowledged packet the next one to send.
+void SoftQueuePair::reposition() noexcept {
+  reads_pending_ = 0;
+  psns_.go_back();
+  next_packet_ = 0;
+  for (next_ = head_; next_ != started_; ++next_) {
+    const SendEntry& work = entry(next_);
+    const std::int32_t into = psn_distance(work.first_psn, psns_.unacknowledged());
+    if (work.packets == 0 || into >= static_cast<std::int32_t>(work.packets)) continue;
+    next_packet_ = static_cast<std::uint32_t>(std::max(into, 0));
+    return;
+  }
+}
+
+void SoftQueuePair::on_rnr_nak(std::uint8_t code) noexcept {
+  if (attributes_.rnr_retry < 7 && rnr_rounds_ >= attributes_.rnr_retry)
+    return fail(WcStatus::RnrRetryExceeded);
+  ++rnr_rounds_;
+  go_back();
+  rnr_wait_ = true;
+  last_progress_ns_ = device_.now_ns();
+  retry_at_ns_ = device_.now_ns() + rnr_timer_ns(code);
+  set_deadline();
+}
+
+void SoftQueuePair::complete_sends() noexcept {
+  while (head_ != tail_) {
+    SendEntry& work = entry(head_);
+    if (work.status != WcStatus::Success) return fail(work.status);
+    if (head_ == started_) return;
+    if (work.packets == 0 ? !work.done
+                          : psn_distance(psn_add(work.first_psn, work.packets), psns_.unacknowledged()) < 0)
+      return;
+    if (work.opcode == SendOpcode::RdmaRead && work.packets_received < work.packets) return;
+    if (!SLUICE_INVARIANT(head_ != next_, psn_window)) return to_error();  // completed, but not sent
+    Statistics& stats = device_.stats();
+    switch (completion_opcode(work.opcode)) {
+      case WcOpcode::Send:
+        ++stats.sends;
+        break;
+      case WcOpcode::RdmaRead:
+        ++stats.reads;
+        break;
+      case WcOpcode::RdmaWrite:
+        ++stats.writes;
+        break;
+      default:
+        break;
+    }
+    complete(work, WcStatus::Success);
+  }
+}
+
+void SoftQueuePair::complete(SendEntry& work, WcStatus status) noexcept {
+  ++head_;
+  if (status == WcStatus::WrFlushError) ++device_.stats().flushed;
+  if (status == WcStatus::Success && (work.flags & kSignaled) == 0) return;
+  device_.complete({.wr_id = work.wr_id,
+                    .byte_len = work.bytes,
+                    .qp = number_,
+                    .status = status,
+                    .opcode = completion_opcode(work.opcode)});
+}
+
+// --- Timers
+
+void SoftQueuePair::set_deadline() noexcept {
+  deadline_ns_ = pace_until_ns_ == 0 || (retry_at_ns_ != 0 && retry_at_ns_ < pace_until_ns_) ? retry_at_ns_
+                                                                                             : pace_until_ns_;
+  if (deadline_ns_ != 0) device_.watch(*this);
+}
+
+/// Something was sent or acknowledged. Without an acknowledge timeout nothing is ever sent again unasked
+/// (InfiniBand 9.7.6.1.3).
+void SoftQueuePair::restart_timer() noexcept {
+  if (outstanding() && attributes_.ack_timeout != 0) {
+    if (retry_at_ns_ == 0) last_progress_ns_ = device_.now_ns();
+    const std::uint64_t timeout = round_trip_.timeout_ns();
+    retry_at_ns_ = device_.now_ns() + (probed_ ? timeout : std::min(timeout, round_trip_.probe_ns()));
+  } else {
+    retry_at_ns_ = 0;
+  }
+  set_deadline();
+}
+
+void SoftQueuePair::on_timer(std::uint64_t now_ns) noexcept {
+  deadline_ns_ = 0;
+  if (state_ != State::ReadyToSend) return;
+  if (pace_until_ns_ != 0 && now_ns >= pace_until_ns_) {
+    pace_until_ns_ = 0;
+    if (!rnr_wait_) restart_timer();
+    schedule_transmit();
+  }
+  if (retry_at_ns_ != 0 && now_ns >= retry_at_ns_) on_timeout(now_ns);
+  if (state_ == State::ReadyToSend) set_deadline();
+}
+
+void SoftQueuePair::on_timeout(std::uint64_t now_ns) noexcept {
+  retry_at_ns_ = 0;
+  if (rnr_wait_) {
+    rnr_wait_ = false;
+    return schedule_transmit();
+  }
+  if (!outstanding()) return;
+  const std::uint64_t timeout = round_trip_.timeout_ns();
+  const std::uint64_t probe_after = round_trip_.probe_ns();
+  if (!probed_ && probe_after < timeout) {
+    probed_ = true;
+    probe();
+    retry_at_ns_ = now_ns + timeout - probe_after;
+    return;
+  }
+  ++device_.stats().timeouts;
+  const std::uint64_t patience =
+      ack_timeout_ns(attributes_.ack_timeout) * (std::uint64_t{attributes_.retry_count} + 1);
+  // Both conditions: time also passes while this process does not run, and that must not end the connection.
+  const bool retried = retries_ >= attributes_.retry_count;
+  if (retried && now_ns - last_progress_ns_ >= patience) return fail(WcStatus::RetryExceeded);
+  ++retries_;
+  round_trip_.on_timeout();
+  window_.on_timeout();
+  cut_until_ = psns_.end();
+  go_back();
+  retry_at_ns_ = now_ns + round_trip_.timeout_ns();
+}
+
+/// Asks for what is missing without going back: if the last packet was lost, or its acknowledgement was, no NAK
+/// tells (RFC 8985, section 7). A peer that misses more answers with a NAK.
+void SoftQueuePair::probe() noexcept {
+  ++device_.stats().probes;
+  std::uint32_t index = find(psns_.unacknowledged());
+  if (index == started_) return;
+  if (entry(index).opcode == SendOpcode::RdmaRead) {
+    send_read_request(entry(index), entry(index).packets_received);
+    return;
+  }
+  const std::uint32_t last = psn_add(psns_.next(), kPsnMask);
+  index = find(last);
+  if (index == started_) return;  // went back, and could send nothing since
+  const SendEntry& work = entry(index);
+  const auto number = static_cast<std::uint32_t>(psn_distance(work.first_psn, last));
+  if (work.opcode == SendOpcode::RdmaRead)
+    send_read_request(work, number);
+  else
+    send_data_packet(index, number, true);
+}
+
+}  // namespace sluice::rdma::softroce

@@ -305,6 +305,19 @@ TEST_F(Responses, what_was_acknowledged_behind_a_read_completes_with_it) {
   EXPECT_EQ(count(Opcode::SendOnly), 1u);
 }
 
+TEST_F(Responses, that_were_kept_count_after_a_timeout_too) {
+  attributes_.ack_timeout = 1;
+  connect(own);
+  ASSERT_TRUE(own.post(SendOpcode::RdmaRead, 1, {own.sge(0, kPackets * kMtu)}, kAddress, Rkey{5}));
+  settle();
+  for (std::uint32_t number = 0; number < kPackets; ++number)
+    if (number != 3) respond(number);
+  pass(RoundTrip::kMinTimeoutNs + 2 * kUs);
+  ASSERT_EQ(statistics().timeouts, 1u);
+  respond(3);
+  EXPECT_NE(own.find(1), nullptr);
+}
+
 TEST_F(Responses, that_are_too_short_end_the_connection_also_before_their_turn) {
   peer_sends(Opcode::ReadResponseMiddle, kOwnPsn + 3, pattern(10));
   EXPECT_TRUE(completed(own, 1, WcStatus::RemoteOperationError));

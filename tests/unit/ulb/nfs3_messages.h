@@ -170,9 +170,7 @@ inline Bytes results(std::uint32_t procedure, const Bytes& made, std::uint32_t f
 inline Bytes failure(std::uint32_t procedure, std::uint32_t error) {
   static constexpr std::array<std::size_t, ulb::kNfs3Procedures> kFlags = {0, 0, 2, 1, 1, 1, 1, 2, 2, 2, 2,
                                                                            2, 2, 2, 4, 3, 1, 1, 1, 1, 1, 2};
-  Bytes all = words({error});
-  all.resize(all.size() + 4 * kFlags[procedure]);
-  return all;
+  return joined({words({error}), Bytes(xdr::kUnit * kFlags[procedure])});
 }
 
 }  // namespace sluice::test3

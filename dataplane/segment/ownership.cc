@@ -227,8 +227,12 @@ ControlOwnership::~ControlOwnership() {
 }
 
 DataPlaneOwnership::DataPlaneOwnership(Segment& segment, const std::string& name) : segment_(segment) {
-  if (file_lock::take(segment.descriptor(), kDataPlaneLock)) return;
-  const Heartbeat& heart = segment.layout().data_plane;
+  Heartbeat& heart = segment.layout().data_plane;
+  if (file_lock::take(segment.descriptor(), kDataPlaneLock)) {
+    // The last beat of a predecessor that was killed may be a moment old, and this one does not serve yet.
+    heart.pid = 0;
+    return;
+  }
   const bool beats = alive(heart, monotonic_ns());
   throw SetupError("Another data plane" + process(heart.pid.load()) + " serves segment '" + name + "'" +
                    (beats ? "" : ", and does not turn") + ": stop it first" +

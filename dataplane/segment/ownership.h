@@ -87,7 +87,7 @@ class ControlOwnership {
   std::uint64_t stopped_beats_ = 0;
 };
 
-/// Held by the data plane while it lives. The segment outlives it.
+/// Held by the data plane while it lives; it is alive for others from its start_heartbeat() on. The segment outlives it.
 class DataPlaneOwnership {
  public:
   /// Throws SetupError when another data plane has it.

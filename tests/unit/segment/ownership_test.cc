@@ -298,7 +298,12 @@ TEST_F(Owners, a_data_plane_that_was_killed_has_a_successor_at_once) {
   ::waitid(P_PID, static_cast<id_t>(child), &unused, WEXITED | WNOWAIT);
   EXPECT_FALSE(control->segment().data_plane_runs());
   const auto segment = Segment::attach(name_);
-  EXPECT_EQ(refusal([&] { const DataPlaneOwnership second(*segment, name_); }), "");
+  EXPECT_EQ(refusal([&] {
+              const DataPlaneOwnership second(*segment, name_);
+              EXPECT_FALSE(alive(segment->layout().data_plane, monotonic_ns()))
+                  << "the heart of the one before";
+            }),
+            "");
   ::waitpid(child, nullptr, 0);
 }
 

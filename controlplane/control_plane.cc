@@ -127,6 +127,7 @@ void ControlPlane::take_over() {
   keeper_->set_draining(layout_.draining != 0 && data_plane_alive_);
   layout_.draining = draining() ? 1 : 0;
   keeper_->take_over();
+  layout_.reading_epoch.store(ownership_->epoch(), std::memory_order_release);
   addresses_ = std::make_unique<upstreams::AddressKeeper>(config_.block, layout_,
                                                           [this](const std::function<void()>& write) {
                                                             if (const auto own = ownership_->enter()) write();

@@ -81,7 +81,7 @@ bool Reactor::control_pass() noexcept {
 
 /// Connection requests go to the control plane; one that takes over gets those that its predecessor left.
 void Reactor::announce_requests() noexcept {
-  const std::uint32_t epoch = segment::epoch_of(layout_.control_plane.owner.load(std::memory_order_acquire));
+  const std::uint32_t epoch = layout_.reading_epoch.load(std::memory_order_acquire);
   if (epoch != control_plane_epoch_) {
     control_plane_epoch_ = epoch;
     ++counters_.control_plane_changes;

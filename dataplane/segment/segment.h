@@ -101,9 +101,12 @@ struct Layout {
   std::atomic<std::uint64_t> longest_stall_ns;  ///< control plane: of its loop, since its start
   std::atomic<std::uint64_t> recent_stall_ns;   ///< control plane: of its loop, in the last two minutes
   std::atomic<std::uint32_t> draining;          ///< control plane
-  std::atomic<std::uint64_t> kept_channel;      ///< control plane, verbs: segment/kept_channel.h
-  SeqLock<CaptureStatus> capture_status;        ///< data plane
-  SharedUpstreamAddresses upstream_addresses;   ///< control plane, the thread that resolves them
+  /// Epoch of the control plane that has taken over and reads the rings. It is later than that of Heartbeat::owner: what
+  /// a predecessor has not read is dropped in between, and reactors then repeat what they wait for.
+  std::atomic<std::uint32_t> reading_epoch;
+  std::atomic<std::uint64_t> kept_channel;     ///< control plane, verbs: segment/kept_channel.h
+  SeqLock<CaptureStatus> capture_status;       ///< data plane
+  SharedUpstreamAddresses upstream_addresses;  ///< control plane, the thread that resolves them
 };
 
 /// Age of a heartbeat in ns; the largest value if the plane has never started.

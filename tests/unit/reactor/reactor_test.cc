@@ -162,9 +162,11 @@ TEST_F(ReactorTest, a_control_plane_that_takes_over_is_counted) {
   turns(1);
   EXPECT_EQ(counter("control_plane_changes"), 0u);
   segment_.layout().control_plane.pid = 4711;  // which may be that of the one before
+  segment_.layout().control_plane.owner = std::uint64_t{1}
+                                          << 32;  // before it has read what its predecessor left
   turns(2 * kTurnsPerControlPass + 2);
   EXPECT_EQ(counter("control_plane_changes"), 0u);
-  segment_.layout().control_plane.owner = std::uint64_t{1} << 32;
+  segment_.layout().reading_epoch = 1;
   turns(2 * kTurnsPerControlPass + 2);
   EXPECT_EQ(counter("control_plane_changes"), 1u);
 }

@@ -17,6 +17,7 @@ constexpr std::uint16_t kEtherVlan = 0x8100;
 constexpr std::uint16_t kEtherIpv6 = 0x86DD;
 constexpr std::uint8_t kProtocolUdp = 17;
 constexpr std::byte kIpv4NoOptions{0x45};
+constexpr std::byte kIpv4MostOptions{0x4F};
 constexpr std::uint16_t kDontFragment = 0x4000;
 constexpr std::uint16_t kFragmentMask = 0x3FFF;  // more-fragments flag and offset
 
@@ -26,7 +27,9 @@ PeerAddress mapped_ipv4(const std::byte* at) noexcept {
 }
 
 bool parse_ipv4(Frame& frame, std::span<const std::byte> packet) noexcept {
-  if (packet.size() < kIpv4Bytes || packet[0] != kIpv4NoOptions) return false;
+  if (packet.size() < kIpv4Bytes) return false;
+  if (packet[0] > kIpv4NoOptions && packet[0] <= kIpv4MostOptions) return true;  // IGMP, for one
+  if (packet[0] != kIpv4NoOptions) return false;
   const std::size_t total = load_be16(packet.data() + 2);
   if (total < kIpv4Bytes || total > packet.size()) return false;
   if ((load_be16(packet.data() + 6) & kFragmentMask) != 0) return false;

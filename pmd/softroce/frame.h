@@ -67,8 +67,8 @@ struct Frame {
   PeerAddress destination;
 };
 
-/// Parses Ethernet, IP and UDP headers. `bytes` may have padding behind the packet. IP fragments and IPv4
-/// options are Malformed: RoCEv2 uses neither.
+/// Parses Ethernet, IP and UDP headers. `bytes` may have padding behind the packet. IP fragments are
+/// Malformed and packets with IPv4 options Other: RoCEv2 has neither, and hosts send the latter of their own (IGMP).
 Frame parse(std::span<const std::byte> bytes) noexcept;
 
 /// Bytes that write_network_headers() writes.

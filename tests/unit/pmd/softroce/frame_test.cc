@@ -127,7 +127,9 @@ TEST(FrameParse, ipv4_headers_that_rocev2_does_not_have_are_malformed) {
     return parse(frame).kind;
   };
   EXPECT_EQ(changed(14, 0x45), FrameKind::Roce);
-  EXPECT_EQ(changed(14, 0x46), FrameKind::Malformed);  // options
+  EXPECT_EQ(changed(14, 0x46), FrameKind::Other);      // options
+  EXPECT_EQ(changed(14, 0x44), FrameKind::Malformed);  // shorter than its own header
+  EXPECT_EQ(changed(14, 0x55), FrameKind::Malformed);
   EXPECT_EQ(changed(20, 0x00), FrameKind::Roce);       // may be fragmented, but is not
   EXPECT_EQ(changed(20, 0x60), FrameKind::Malformed);  // first fragment of several
   EXPECT_EQ(changed(20, 0x41), FrameKind::Malformed);  // a later fragment

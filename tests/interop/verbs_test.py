@@ -59,7 +59,7 @@ class VerbsBench(Bench):
             for number in (1, 2):
                 self.lab.add_tap(f"{bridge}{number}", bridge=bridge)
         self.lab.add_tap("bond3", bridge="bond")
-        self.server = Guest(self.lab, 2, image, ["roce2", "plain2", "bond2", "bond3"], cpus=2, memory_mib=1536)
+        self.server = Guest(self.lab, 2, image, ["roce2", "plain2", "bond2", "bond3"], cpus=2, memory_mib=2048)
         self.guest = Guest(self.lab, 1, image, ["roce1", "plain1", "bond1"])
         drivers = pack(f"{self.server.dir}/sluice", self.programs, ["net_virtio", "bus_pci", "bus_vdev", "mempool_ring"])
         self.server.sh(f"rdma_link {mac(2, 0)} {ROCE_HOST}/24 {MTU}\nplain_link {mac(2, 1)} {PLAIN_HOST}/24\n"
@@ -100,7 +100,7 @@ class VerbsBench(Bench):
 
     def stop(self, name):
         self.sluice("".join(f"kill $(cat /tmp/{name}-{plane}.pid)\nwhile kill -0 $(cat /tmp/{name}-{plane}.pid) 2> /dev/null; do usleep 50000; done\n"
-                            for plane in ("data", "control")))
+                            for plane in ("data", "control")) + f"rm -f /dev/shm/{name}\n")
 
     def ctl(self, *words, name="admin"):
         """The answer of a control plane, which may just be restarting."""

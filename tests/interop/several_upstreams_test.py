@@ -159,18 +159,30 @@ def one_that_stands_still_holds_up_only_its_own_files(b):
         b.sh('wait; until [ "$(cat /mnt/other/late)" = late ]; do sleep 0.1; done')
 
 
-def exports_come_with_a_reload(b):
-    with BothMounted(b), b.under_random_io("/mnt/nfs/meanwhile", 5):
-        b.rewrite(lambda text: re.sub(r"(?m)^exports = .*$", f'exports = ["{b.upstream.dir}/vfs", "/mem"]', text))
-        told = run(*b.ctl("config", "reload"))
-        if "restart" in told and "upstream.first" in told.split("restart", 1)[1]:
-            raise Failed(told)
-        call = mount("/mem", "/tmp/mem")
-    b.sh("mkdir -p /tmp/mem\n" + call + "echo new > /tmp/mem/file; drop_caches; grep -q new /tmp/mem/file; umount /tmp/mem")
+def exports_move_by_a_reload(b):
+    """What is mounted goes on: handles have the upstream's name, not the path."""
+    with BothMounted(b):
+        with b.under_random_io("/mnt/other/meanwhile", 5):
+            b.rewrite(lambda text: text.replace('prefix = "/second"', 'prefix = "/moved"'))
+            told = run(*b.ctl("config", "reload"))
+            if "restart" in told and "upstream.second" in told.split("restart", 1)[1]:
+                raise Failed(told)
+        b.sh("mkdir -p /tmp/moved\n" + mount(f"/moved{b.second.dir}/vfs", "/tmp/moved") +
+             "echo new > /tmp/moved/file; drop_caches; grep -q new /mnt/other/file; umount /tmp/moved")
+
+
+def one_whose_handles_leave_no_room_is_refused(b):
+    """Those of nfs-ganesha's export in memory have 64 bytes."""
+    b.rewrite(lambda text: re.sub(r"(?m)^exports = .*$", f'exports = ["{b.upstream.dir}/vfs", "/mem"]', text))
+    run(*b.ctl("config", "reload"))
+    b.sh("mkdir -p /tmp/mem\n! " + mount("/mem", "/tmp/mem"))
+    if "its file handles have 64 bytes" not in b.planes.text():
+        raise Failed("the log does not say why")
 
 
 TESTS = [exports_of_both_are_listed, trees_on_both, a_folder_of_a_thousand_files, one_that_stands_still_holds_up_only_its_own_files,
-         handles_last_over_restarts_of_both_planes_and_another_order, exports_come_with_a_reload]
+         handles_last_over_restarts_of_both_planes_and_another_order, exports_move_by_a_reload,
+         one_whose_handles_leave_no_room_is_refused]
 
 
 def main():

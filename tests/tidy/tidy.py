@@ -96,7 +96,7 @@ def equivalent_mutants_are_of_lines_that_exist(tree):
         return []
     cited = re.findall(r"^file: (.*)\nline: (.*)$", tree.text(EQUIVALENT), re.M)
     return [f"{EQUIVALENT}: {name} has no line '{line}'" for name, line in cited
-            if name not in tree.files or line not in map(str.strip, tree.text(name).split("\n"))]
+            if name not in tree.files or line not in (" ".join(there.split()) for there in tree.text(name).split("\n"))]
 
 
 def report(tree):

@@ -8,6 +8,8 @@ namespace {
 
 constexpr std::uint8_t kReliableConnection = 0;
 constexpr std::uint8_t kRoceHopLimit = 64;
+/// Of a peer's queue pair that hears nothing of ours. Linux's rxe takes 7, the most there is, for ever.
+constexpr std::uint8_t kRetries = 6;
 
 std::uint64_t random_seed(std::uint64_t seed) {
   return seed != 0 ? seed : std::uint64_t{std::random_device{}()} << 32 | std::random_device{}();
@@ -262,7 +264,7 @@ std::optional<Id> Agent::connect(const Endpoint& to, std::uint16_t port, std::ui
                          .transport_service = kReliableConnection,
                          .starting_psn = own.receive_psn,
                          .local_response_timeout = config_.response_timeout,
-                         .retry_count = 7,
+                         .retry_count = kRetries,
                          .path_mtu = path_mtu_code(path_mtu),
                          .rnr_retry_count = own.rnr_retry,
                          .max_cm_retries = config_.max_retries};

@@ -377,7 +377,7 @@ void call(const std::string& address, int port) {
   addrinfo* found = nullptr;
   if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
   const int caller = ::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  ::connect(caller, found->ai_addr, found->ai_addrlen);
+  static_cast<void>(::connect(caller, found->ai_addr, found->ai_addrlen));
   ::close(caller);
   ::freeaddrinfo(found);
 }

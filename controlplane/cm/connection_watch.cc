@@ -51,8 +51,8 @@ void ConnectionWatch::look(std::uint32_t reactor, std::uint32_t number) {
 
 void ConnectionWatch::expect(std::uint32_t reactor, std::uint32_t number, const SeenConnection& connection) {
   if (reactor >= reactors_ || number >= connections_) return;
-  Expected expected{reactor, number, connection};
-  if (!settle(expected)) expected_.push_back(std::move(expected));
+  const Expected expected{reactor, number, connection};
+  if (!settle(expected)) expected_.push_back(expected);
 }
 
 bool ConnectionWatch::settle(const Expected& expected) {

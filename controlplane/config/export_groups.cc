@@ -122,8 +122,13 @@ void check_beside(Checker& check, const toml::source_region& where, const segmen
   for (const std::string& mine : roots_of(entry))
     for (const std::string& its : roots_of(other))
       if (is_at_or_below(mine, its) || is_at_or_below(its, mine))
-        check.defect(where, "clients would find " + its + " of " + its_name + " and " + mine +
-                                " of this one at the same place: give one of them a prefix.");
+        check.defect(where, std::string("clients would find ")
+                                .append(its)
+                                .append(" of ")
+                                .append(its_name)
+                                .append(" and ")
+                                .append(mine)
+                                .append(" of this one at the same place: give one of them a prefix."));
 }
 
 bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next) {

@@ -50,7 +50,7 @@ class PropertyExchange {
     std::uint32_t reactor = 0;
     std::uint32_t connection = 0;
     std::uint32_t incarnation = 0;
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Peer {
     std::unique_ptr<HostHandshake> handshake;

@@ -112,8 +112,11 @@ ControlOwnership::ControlOwnership(const std::string& name) : name_(name) {
                        "): remove it if it is not another Sluice's, or set another segment name.");
     if (file->fd >= 0) {
       if (const std::string reason = why_untrusted(file->fd); !reason.empty())
-        throw SetupError("The shared segment " + path + " cannot be used: " + reason +
-                         ". Remove it, or set another segment name.");
+        throw SetupError(std::string("The shared segment ")
+                             .append(path)
+                             .append(" cannot be used: ")
+                             .append(reason)
+                             .append(". Remove it, or set another segment name."));
       if (!reserve(file)) continue;
     }
     if (segment_ == nullptr) {

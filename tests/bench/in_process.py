@@ -16,7 +16,6 @@ class Comparison:
     seconds: float = 0.3
     processors: int = 2
     pairs: int = PAIRS
-    value_goal: float = None  # of the value itself, not of the ratio
 
 
 # A goal that used to be absolute is expressed relative to the baseline measured with it.
@@ -62,7 +61,7 @@ def compare(build, figure):
         round_trip = probe.side("round_trip_ns", 0) if c.processors == 2 else None
         pairs, dropped = alternate(worker.side(c.value, c.seconds), worker.side(c.baseline, c.seconds), round_trip,
                                    c.pairs)
-    say(figure, pairs, dropped, c.unit, c.goal, c.better, **({"value_goal": c.value_goal} if c.value_goal else {}))
+    say(figure, pairs, dropped, c.unit, c.goal, c.better)
 
 
 TARGETS = sorted({f"tests/bench/{c.program}" for c in COMPARISONS.values()} | {"tests/bench/placement"})

@@ -100,7 +100,7 @@ struct WorkCompletion {
   std::uint64_t wr_id = 0;
   std::uint32_t byte_len = 0;  ///< Receive, RdmaRead: bytes placed. Only valid with Success.
   QueuePairNumber qp{};
-  Rkey invalidated{};  ///< Receive with remote_invalidate: the handle the peer invalidated
+  Rkey invalidated{};  ///< Receive with remote_invalidate: the handle the peer invalidated; else zero
   WcStatus status = WcStatus::Success;
   WcOpcode opcode = WcOpcode::Send;
   bool remote_invalidate = false;

@@ -123,8 +123,7 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
       ++counters().messages_received;
       counters().inline_bytes_received += wc.byte_len;
       if (link_.version_state() != VersionState::Version1 && version_.is_version_2(id.index, wc.byte_len))
-        return intake_v2_.arrive(
-            {id.index, wc.byte_len, wc.remote_invalidate ? wc.invalidated : rdma::Rkey{}});
+        return intake_v2_.arrive(id.index, wc.byte_len, wc.invalidated);
       return intake_v1_.arrive(id.index, wc.byte_len);
     case WrKind::Transfer:
       return;

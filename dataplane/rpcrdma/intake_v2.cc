@@ -28,23 +28,24 @@ void IntakeV2::drop_assembly() noexcept {
   link_.context().assembly.release(std::exchange(assembly_, nullptr));
 }
 
-std::span<const std::byte> IntakeV2::message_of(const Arrived& arrived) noexcept {
+std::span<const std::byte> IntakeV2::message_of(Arrived arrived) noexcept {
   return link_.receive_buffer(arrived.buffer).first(arrived.bytes);
 }
 
-v2::DecodeResult IntakeV2::decode(const Arrived& arrived) noexcept {
+v2::DecodeResult IntakeV2::decode(Arrived arrived) noexcept {
   return v2::decode(message_of(arrived),
                     link_.negotiating() ? v2::Negotiation::Open : v2::Negotiation::Fixed);
 }
 
 // --- Steps 1 to 4 of the order of checks
 
-void IntakeV2::arrive(const Arrived& arrived) noexcept {
-  const bool in_order = link_.version_state() == VersionState::Version2 && wait_ == Wait::Nothing &&
-                        sequence_.idle() && v2::is_plain(message_of(arrived));
-  if (in_order) [[likely]]
-    return arrive_plain(arrived);
-  arrive_other(arrived);
+void IntakeV2::arrive(std::uint16_t buffer, std::uint32_t bytes, rdma::Rkey invalidated) noexcept {
+  const std::span<const std::byte> message = link_.receive_buffer(buffer).first(bytes);
+  const bool plain = link_.version_state() == VersionState::Version2 && wait_ == Wait::Nothing &&
+                     sequence_.idle() && invalidated == rdma::Rkey{} && v2::is_plain(message);
+  if (plain) [[likely]]
+    return arrive_plain(buffer, message);
+  arrive_other({buffer, bytes, invalidated});
 }
 
 [[gnu::always_inline]] inline void IntakeV2::take_credits(v2::CreditWord credit) noexcept {
@@ -55,50 +56,43 @@ void IntakeV2::arrive(const Arrived& arrived) noexcept {
   if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
 }
 
-/// Whether the RPC message is what the transport header says.
-inline bool IntakeV2::as_announced(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept {
-  const auto type = response ? rpc::MessageType::Reply : rpc::MessageType::Call;
-  return payload.size() >= 2 * xdr::kUnit && static_cast<rpc::Xid>(xdr::load_u32(payload.data())) == xid &&
-         xdr::load_encoded(payload.data() + xdr::kUnit) == xdr::encoded(static_cast<std::uint32_t>(type));
-}
-
-/// The same checks in the same order, as far as a plain message can fail them.
-void IntakeV2::arrive_plain(const Arrived& arrived) noexcept {
-  const std::span<const std::byte> bytes = message_of(arrived);
-  const v2::PlainHeader header = v2::load_plain(bytes.data());
-  if (!within_credits(false) || !may_have_invalidated(arrived, header.response)) return;
-  take_credits(header.credit);
-  ReceivedMessage& message = roles_.responder().next_message();
-  message.begin(arrived.buffer, bytes);
-  message.header.fixed = header.fixed;
-  message.header.header_bytes = v2::kMinMsgHeaderBytes;
-  message.header.invalidate = header.response ? arrived.invalidated : header.invalidate;
-  if (!as_announced(header.fixed.xid, header.response, bytes.subspan(v2::kMinMsgHeaderBytes)) ||
-      (!header.response && (link_.config().active || link_.config().credit_grant == 0))) [[unlikely]]
-    return hand_over(arrived, message, header.response);
-  header.response ? roles_.to_requester(message) : roles_.responder().on_call(message, std::nullopt);
-}
-
 /// False: the link is closed.
-bool IntakeV2::within_credits(bool grant_only) noexcept {
+inline bool IntakeV2::within_credits(bool grant_only) noexcept {
   const auto arrival = link_.flow().on_receive();
-  if (arrival == v2::FlowControl::Arrival::Credited ||
-      (arrival == v2::FlowControl::Arrival::Reserve && grant_only))
+  if (arrival == v2::FlowControl::Arrival::Credited) [[likely]]
     return true;
+  if (arrival == v2::FlowControl::Arrival::Reserve && grant_only) return true;
   ++link_.counters().credit_overruns;
   link_.close(CloseReason::CreditOverrun);
   return false;
 }
 
 /// False: the link is closed.
-bool IntakeV2::may_have_invalidated(const Arrived& arrived, bool ends_call) noexcept {
-  if (arrived.invalidated == rdma::Rkey{} || ends_call) return true;
+inline bool IntakeV2::may_have_invalidated(Arrived arrived, bool ends_call) noexcept {
+  if (arrived.invalidated == rdma::Rkey{} || ends_call) [[likely]]
+    return true;
   ++link_.counters().invalidation_errors;
   link_.close(CloseReason::InvalidationError);
   return false;
 }
 
-void IntakeV2::arrive_other(const Arrived& arrived) noexcept {
+/// The same checks in the same order, as far as a plain message can fail them.
+[[gnu::always_inline]] inline void IntakeV2::arrive_plain(std::uint16_t buffer,
+                                                          std::span<const std::byte> bytes) noexcept {
+  const v2::PlainHeader header = v2::load_plain(bytes.data());
+  if (!within_credits(false)) return;
+  take_credits(header.credit);
+  ReceivedMessage& message = roles_.responder().next_message();
+  message.begin(buffer, bytes);
+  message.header.fixed = header.fixed;
+  message.header.header_bytes = v2::kMinMsgHeaderBytes;
+  if (header.response) return roles_.to_requester(message);
+  if (link_.config().active || link_.config().credit_grant == 0) [[unlikely]]
+    return hand_over({buffer, static_cast<std::uint32_t>(bytes.size()), {}}, message, false);
+  roles_.responder().on_call(message, std::nullopt);
+}
+
+void IntakeV2::arrive_other(Arrived arrived) noexcept {
   Counters& counters = link_.counters();
   const v2::DecodeResult decoded = decode(arrived);
   const v2::Header& header = decoded.header;
@@ -123,7 +117,7 @@ void IntakeV2::arrive_other(const Arrived& arrived) noexcept {
 
 /// Messages without a credit word that counts: fragments, wrong versions, and ERROR, which may come between the
 /// parts of a continued message (D2-38). False: it is none of these.
-bool IntakeV2::take_without_order(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept {
+bool IntakeV2::take_without_order(Arrived arrived, const v2::DecodeResult& decoded) noexcept {
   Counters& counters = link_.counters();
   const v2::Header& header = decoded.header;
   switch (decoded.status) {
@@ -171,7 +165,7 @@ void IntakeV2::take_error(const v2::Header& header) noexcept {
 // --- What has to wait
 
 /// There is room for every Receive.
-void IntakeV2::defer(const Arrived& arrived) noexcept {
+void IntakeV2::defer(Arrived arrived) noexcept {
   deferred_.push_back(arrived);
 }
 
@@ -209,7 +203,7 @@ void IntakeV2::tick() noexcept {
 
 // --- Steps 5 to 10
 
-bool IntakeV2::take(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept {
+bool IntakeV2::take(Arrived arrived, const v2::DecodeResult& decoded) noexcept {
   const v2::Header& header = decoded.header;
   if (refuse_before_sequence(arrived, decoded)) return true;
   const bool part = header.more() || sequence_.in_progress();
@@ -248,7 +242,7 @@ bool IntakeV2::take(const Arrived& arrived, const v2::DecodeResult& decoded) noe
 }
 
 /// What says nothing of the sequence that it might belong to. True: it is refused.
-bool IntakeV2::refuse_before_sequence(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept {
+bool IntakeV2::refuse_before_sequence(Arrived arrived, const v2::DecodeResult& decoded) noexcept {
   Counters& counters = link_.counters();
   const v2::Header& header = decoded.header;
   const bool more_than_parts = (header.flags & ~v2::kKnownFlags) != 0 || header.type == HeaderType::NoMsg;
@@ -267,7 +261,7 @@ bool IntakeV2::refuse_before_sequence(const Arrived& arrived, const v2::DecodeRe
   return break_sequence(arrived, header, *refusal), true;
 }
 
-std::span<const std::byte> IntakeV2::part_of(const Arrived& arrived, const v2::Header& header) noexcept {
+std::span<const std::byte> IntakeV2::part_of(Arrived arrived, const v2::Header& header) noexcept {
   if (header.type == HeaderType::ConnProp) return header.properties;
   const std::span<const std::byte> message = link_.receive_buffer(arrived.buffer).first(arrived.bytes);
   return message.subspan(std::min<std::size_t>(header.header_bytes, message.size()));
@@ -314,7 +308,7 @@ Refusal IntakeV2::content_refusal(const v2::DecodeResult& decoded) noexcept {
 }
 
 /// Parts are copied out, so that no Receive is held while a message grows (D2-41).
-bool IntakeV2::take_part(const Arrived& arrived, const v2::Header& header, Step step) noexcept {
+bool IntakeV2::take_part(Arrived arrived, const v2::Header& header, Step step) noexcept {
   const bool properties = header.type == HeaderType::ConnProp;
   const auto part = part_of(arrived, header);
   std::size_t room = link_.context().assembly.most_bytes();
@@ -346,7 +340,7 @@ bool IntakeV2::take_part(const Arrived& arrived, const v2::Header& header, Step 
 }
 
 /// Step 10: the RPC message has to be what its header says.
-void IntakeV2::take_message(const Arrived& arrived, const v2::Header& header, bool assembled) noexcept {
+void IntakeV2::take_message(Arrived arrived, const v2::Header& header, bool assembled) noexcept {
   ReceivedMessage& message = roles_.responder().next_message();
   message.begin(arrived.buffer, link_.receive_buffer(arrived.buffer).first(arrived.bytes));
   message.header.fixed = load_fixed(message.bytes.data());
@@ -362,7 +356,7 @@ void IntakeV2::take_message(const Arrived& arrived, const v2::Header& header, bo
 }
 
 /// To the role that it is for, unless it is refused.
-void IntakeV2::hand_over(const Arrived& arrived, ReceivedMessage& message, bool response) noexcept {
+void IntakeV2::hand_over(Arrived arrived, ReceivedMessage& message, bool response) noexcept {
   const rpc::Xid xid = message.header.fixed.xid;
   Refusal refusal;
   if (!message.header.no_msg) refusal = payload_refusal(xid, response, message.payload());
@@ -375,7 +369,6 @@ void IntakeV2::hand_over(const Arrived& arrived, ReceivedMessage& message, bool 
 }
 
 Refusal IntakeV2::payload_refusal(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept {
-  if (as_announced(xid, response, payload)) return std::nullopt;
   Counters& counters = link_.counters();
   if (payload.size() < 2 * xdr::kUnit) {
     ++counters.no_payload;
@@ -386,6 +379,8 @@ Refusal IntakeV2::payload_refusal(rpc::Xid xid, bool response, std::span<const s
     return kRefuseXdr;
   }
   const std::uint32_t type = xdr::load_u32(payload.data() + xdr::kUnit);
+  if (type == static_cast<std::uint32_t>(response ? rpc::MessageType::Reply : rpc::MessageType::Call))
+    return std::nullopt;
   ++counters.direction_mismatch;
   return type <= 1 ? kRefuseFlags : kRefuseXdr;
 }
@@ -410,7 +405,7 @@ Refusal IntakeV2::reverse_refusal(ReceivedMessage& message) noexcept {
 
 // --- Faults
 
-void IntakeV2::fault(const Arrived& arrived, rpc::Xid xid, bool response, const v2::Error& error) noexcept {
+void IntakeV2::fault(Arrived arrived, rpc::Xid xid, bool response, const v2::Error& error) noexcept {
   if (!response)
     return roles_.responder().on_call(
         {.buffer = arrived.buffer, .bytes = {}, .header = {.fixed = {.xid = xid, .version = v2::kVersion}}},
@@ -422,8 +417,7 @@ void IntakeV2::fault(const Arrived& arrived, rpc::Xid xid, bool response, const 
 
 /// One ERROR for each XID involved, the sequence's and the intruder's (D2-40). Never more of them than
 /// Receives, but for one: what is answered keeps its Receive.
-void IntakeV2::break_sequence(const Arrived& arrived, const v2::Header& header,
-                              const v2::Error& error) noexcept {
+void IntakeV2::break_sequence(Arrived arrived, const v2::Header& header, const v2::Error& error) noexcept {
   const v2::InboundSequence::Identity broken = sequence_.broken();
   drop_assembly();
   const bool same = broken.xid == header.fixed.xid && broken.response == header.response();

@@ -31,7 +31,8 @@ class IntakeV2 final : private ShareWaiter {
   void open() noexcept;
   /// The link is Draining.
   void on_closed() noexcept;
-  void arrive(const Arrived& arrived) noexcept;
+  /// A completed Receive of version 2. `invalidated`: by the peer, with this message; zero: nothing.
+  void arrive(std::uint16_t buffer, std::uint32_t bytes, rdma::Rkey invalidated) noexcept;
   /// Closes the link when a continued message does not go on, and asks the property sink again.
   void tick() noexcept;
 
@@ -49,39 +50,38 @@ class IntakeV2 final : private ShareWaiter {
 
   void on_share() noexcept override { resume(); }
   void resume() noexcept;
-  void defer(const Arrived& arrived) noexcept;
-  std::span<const std::byte> message_of(const Arrived& arrived) noexcept;
-  v2::DecodeResult decode(const Arrived& arrived) noexcept;
-  void arrive_plain(const Arrived& arrived) noexcept;
-  void arrive_other(const Arrived& arrived) noexcept;
+  void defer(Arrived arrived) noexcept;
+  std::span<const std::byte> message_of(Arrived arrived) noexcept;
+  v2::DecodeResult decode(Arrived arrived) noexcept;
+  void arrive_plain(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept;
+  void arrive_other(Arrived arrived) noexcept;
   bool within_credits(bool grant_only) noexcept;
-  bool may_have_invalidated(const Arrived& arrived, bool ends_call) noexcept;
+  bool may_have_invalidated(Arrived arrived, bool ends_call) noexcept;
   void take_credits(v2::CreditWord credit) noexcept;
-  bool take_without_order(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept;
+  bool take_without_order(Arrived arrived, const v2::DecodeResult& decoded) noexcept;
 
   /// Steps 5 to 10 of the order of checks. False: it has to wait for memory or for the property sink, and
   /// nothing has happened yet.
-  bool take(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept;
-  bool refuse_before_sequence(const Arrived& arrived, const v2::DecodeResult& decoded) noexcept;
+  bool take(Arrived arrived, const v2::DecodeResult& decoded) noexcept;
+  bool refuse_before_sequence(Arrived arrived, const v2::DecodeResult& decoded) noexcept;
   bool has_assembly(std::size_t part_bytes) noexcept;
   void await_assembly(std::size_t bytes) noexcept;
-  std::span<const std::byte> part_of(const Arrived& arrived, const v2::Header& header) noexcept;
+  std::span<const std::byte> part_of(Arrived arrived, const v2::Header& header) noexcept;
   Refusal content_refusal(const v2::DecodeResult& decoded) noexcept;
-  bool take_part(const Arrived& arrived, const v2::Header& header, Step step) noexcept;
-  void take_message(const Arrived& arrived, const v2::Header& header, bool assembled) noexcept;
-  static bool as_announced(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept;
-  void hand_over(const Arrived& arrived, ReceivedMessage& message, bool response) noexcept;
+  bool take_part(Arrived arrived, const v2::Header& header, Step step) noexcept;
+  void take_message(Arrived arrived, const v2::Header& header, bool assembled) noexcept;
+  void hand_over(Arrived arrived, ReceivedMessage& message, bool response) noexcept;
   Refusal payload_refusal(rpc::Xid xid, bool response, std::span<const std::byte> payload) noexcept;
   Refusal reverse_refusal(ReceivedMessage& message) noexcept;
   void take_error(const v2::Header& header) noexcept;
 
   /// Ends what the message is about: an ERROR to its sender, or the end of our own RPC (D2-07). The message's
   /// Receive is used up.
-  void fault(const Arrived& arrived, rpc::Xid xid, bool response, const v2::Error& error) noexcept;
-  void fault(const Arrived& arrived, const v2::Header& header, const v2::Error& error) noexcept {
+  void fault(Arrived arrived, rpc::Xid xid, bool response, const v2::Error& error) noexcept;
+  void fault(Arrived arrived, const v2::Header& header, const v2::Error& error) noexcept {
     fault(arrived, header.fixed.xid, header.response(), error);
   }
-  void break_sequence(const Arrived& arrived, const v2::Header& header, const v2::Error& error) noexcept;
+  void break_sequence(Arrived arrived, const v2::Header& header, const v2::Error& error) noexcept;
   void drop_assembly() noexcept;
 
   Link& link_;

@@ -56,6 +56,17 @@ constexpr std::uint32_t encoded(std::uint32_t value) noexcept {
   if constexpr (std::endian::native == std::endian::little) return __builtin_bswap32(value);
   return value;
 }
+/// The same of two units. The caller guarantees eight readable bytes.
+inline std::uint64_t load_encoded_pair(const std::byte* from) noexcept {
+  std::uint64_t raw;
+  std::memcpy(&raw, from, sizeof raw);
+  return raw;
+}
+constexpr std::uint64_t encoded_pair(std::uint32_t first, std::uint32_t second) noexcept {
+  const std::uint64_t value = std::uint64_t{first} << 32 | second;
+  if constexpr (std::endian::native == std::endian::little) return __builtin_bswap64(value);
+  return value;
+}
 
 /// Several units, one behind the other. The caller guarantees the room.
 template <typename... Words>

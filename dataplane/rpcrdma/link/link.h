@@ -210,7 +210,12 @@ class Link final : private TurnEntry {
   // --- Turns of senders in version 2 (sending.cc)
   /// Needs a credit and no other sender inside a continued message. On false, the sender's role is asked
   /// again when that has changed.
-  bool may_send_now(Sender sender) noexcept;
+  bool may_send_now(Sender sender) noexcept {
+    if (opening_ == Opening::Complete && sender_.kind == Sender::Kind::None && flow_.balance() >= 2)
+        [[likely]]
+      return true;
+    return may_send_out_of_turn(sender);
+  }
   /// What may_send_now() depends on has changed.
   void notify_waiting_senders() noexcept {
     if (retry_ == Retry::OnNotice) retry_at_turn_end();
@@ -255,6 +260,7 @@ class Link final : private TurnEntry {
 
   void transition(State to) noexcept;
   void take_stage() noexcept;
+  bool may_send_out_of_turn(Sender sender) noexcept;
   bool grant_goes_now() noexcept;
   void flush_receives() noexcept;
   void wait_for_notice() noexcept {

@@ -55,9 +55,8 @@ bool append_pieces(SendStage& stage, std::span<const rdma::Sge> payload, std::ui
 
 // --- Turns
 
-bool Link::may_send_now(Sender sender) noexcept {
-  if (opening_ == Opening::Complete && sender_.kind == Sender::Kind::None && flow_.balance() >= 2) [[likely]]
-    return true;
+/// Somebody is inside a continued message, the last credit is asked for, or not everybody may send yet.
+bool Link::may_send_out_of_turn(Sender sender) noexcept {
   const bool opens = opening_ == Opening::Complete ||
                      (opening_ == Opening::AwaitingProperties && sender.kind == Sender::Kind::Properties) ||
                      (opening_ == Opening::AwaitingCall && sender.kind == Sender::Kind::Call);

@@ -18,7 +18,7 @@ class FlowControl {
   static constexpr std::uint32_t kMinWindow = 2;
   static constexpr std::uint32_t kMaxWindow = 65535;
   /// Most credits of the peer's that count; what it grants beyond them is lost (V2-043).
-  static constexpr std::uint32_t kMaxBalance = 65535;
+  static constexpr std::int32_t kMaxBalance = 65535;
 
   enum class Arrival : std::uint8_t {
     Credited,  ///< the peer had a credit for it
@@ -37,46 +37,46 @@ class FlowControl {
   std::uint32_t window() const noexcept { return window_; }
   std::uint32_t most_receives() const noexcept { return window_ + 1; }
   /// Messages that we may still send; -1 when the peer's reserve is used as well.
-  std::int32_t balance() const noexcept { return static_cast<std::int32_t>(got_ - sent_); }
+  std::int32_t balance() const noexcept { return balance_; }
   /// Credits the peer has not used; negative when it has used the reserve.
-  std::int32_t unused() const noexcept { return static_cast<std::int32_t>(granted_ - received_); }
+  std::int32_t unused() const noexcept { return unused_; }
   std::uint16_t peer_limit() const noexcept { return peer_limit_; }
 
   /// A Receive has completed, whatever is in it.
   Arrival on_receive() noexcept {
-    ++received_;
-    return unused() >= 0 ? Arrival::Credited : unused() == -1 ? Arrival::Reserve : Arrival::Overrun;
+    --unused_;
+    return unused_ >= 0 ? Arrival::Credited : unused_ == -1 ? Arrival::Reserve : Arrival::Overrun;
   }
   /// The credit word of a message that is no ERROR. False when some of it cannot be counted.
   bool on_credits(CreditWord word) noexcept {
     heard_ = granted_to_us_ = true;
     peer_limit_ = word.limit();
-    const auto room = static_cast<std::uint32_t>(static_cast<std::int32_t>(kMaxBalance) - balance());
-    got_ += std::min<std::uint32_t>(word.granted(), room);
-    return word.granted() <= room;
+    balance_ += word.granted();
+    if (balance_ <= kMaxBalance) [[likely]]
+      return true;
+    balance_ = kMaxBalance;
+    return false;
   }
   /// An ERROR gives the client its starting credit back until the server has granted one (D2-16).
   void on_error() noexcept {
     heard_ = true;
-    if (client_ && !granted_to_us_) ++got_;
+    if (client_ && !granted_to_us_) ++balance_;
   }
 
   /// What the next message offers, when `posted` Receives are posted before it goes out.
   CreditWord offer(std::uint32_t posted) const noexcept {
-    const std::int64_t room =
-        std::int64_t{std::min(posted, most_receives())} - 1 - static_cast<std::int64_t>(unused());
-    return {static_cast<std::uint16_t>(std::clamp<std::int64_t>(room, 0, 65535)),
-            static_cast<std::uint16_t>(window_)};
+    const std::int32_t room = static_cast<std::int32_t>(std::min(posted, most_receives())) - 1 - unused_;
+    return {static_cast<std::uint16_t>(std::clamp(room, 0, 65535)), static_cast<std::uint16_t>(window_)};
   }
   /// A message with this credit word is on its way.
   void on_send(CreditWord word) noexcept {
-    ++sent_;
-    granted_ += word.granted();
+    --balance_;
+    unused_ += word.granted();
     we_granted_ = true;
   }
   void on_send_error() noexcept {
-    ++sent_;
-    if (!client_ && !we_granted_) ++granted_;
+    --balance_;
+    if (!client_ && !we_granted_) ++unused_;
   }
 
   /// Whether the peer runs short and nothing but a grant-only message tells it of new Receives (V2-042).
@@ -86,17 +86,15 @@ class FlowControl {
   }
 
  private:
+  // Each end starts with one credit.
+  std::int32_t unused_ = 1;
+  std::int32_t balance_ = 1;
   std::uint32_t window_ = kMinWindow;
   bool client_ = false;
   bool heard_ = false;          ///< the peer has sent something
   bool granted_to_us_ = false;  ///< by a message that is no ERROR
   bool we_granted_ = false;
   std::uint16_t peer_limit_ = 0;
-  // Free-running; differences are signed. Each end starts with one credit.
-  std::uint32_t granted_ = 1;
-  std::uint32_t received_ = 0;
-  std::uint32_t got_ = 1;
-  std::uint32_t sent_ = 0;
 };
 
 }  // namespace sluice::rpcrdma::v2

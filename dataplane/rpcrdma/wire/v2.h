@@ -119,13 +119,20 @@ enum class Negotiation : std::uint8_t {
 DecodeResult decode(std::span<const std::byte> message,
                     Negotiation negotiation = Negotiation::Fixed) noexcept;
 
-/// Whether a message is what most are: a Msg in one piece, with a payload and without chunks. decode() has nothing
-/// to say against it; it differs from the next in XID, credits, direction and handle only.
+/// Whether a message is what most are: a Msg in one piece, without chunks and without a handle to invalidate, and an
+/// RPC message that is what the header says. decode() has nothing to say against it; it differs from the next in
+/// XID, credits and direction only.
 inline bool is_plain(std::span<const std::byte> message) noexcept {
-  if (message.size() <= kMinMsgHeaderBytes) return false;
+  if (message.size() < kMinMsgHeaderBytes + 2 * xdr::kUnit) return false;
   const auto word = [at = message.data()](std::size_t i) { return xdr::load_encoded(at + i * xdr::kUnit); };
-  return ((word(1) ^ xdr::encoded(kVersion)) | word(3) | (word(4) & ~xdr::encoded(kResponse)) | word(6) |
-          word(7) | word(8)) == 0;
+  const auto pair = [at = message.data()](std::size_t i) {
+    return xdr::load_encoded_pair(at + i * xdr::kUnit);
+  };
+  // Words 4 and 5 are flags and handle, 6 to 8 the chunk lists, 9 and 10 XID and direction of the RPC message.
+  static_assert(kResponse == static_cast<std::uint32_t>(rpc::MessageType::Reply));
+  static_assert(static_cast<std::uint32_t>(rpc::MessageType::Call) == 0);
+  return ((pair(4) & ~xdr::encoded_pair(kResponse, 0)) | pair(6) | (word(1) ^ xdr::encoded(kVersion)) |
+          word(3) | word(8) | (word(0) ^ word(9)) | (word(4) ^ word(10))) == 0;
 }
 
 /// What decode() finds in a plain message.
@@ -133,7 +140,6 @@ struct PlainHeader {
   FixedHeader fixed{};
   CreditWord credit{};
   bool response = false;
-  rdma::Rkey invalidate{};
 };
 /// The caller has asked is_plain().
 inline PlainHeader load_plain(const std::byte* at) noexcept {
@@ -141,8 +147,7 @@ inline PlainHeader load_plain(const std::byte* at) noexcept {
   return {{static_cast<rpc::Xid>(xdr::load_u32(at)), kVersion, static_cast<Credits>(credit),
            static_cast<std::uint32_t>(HeaderType::Msg)},
           CreditWord::of(credit),
-          xdr::load_encoded(at + kFixedBytes) != 0,
-          static_cast<rdma::Rkey>(xdr::load_u32(at + kPrefixBytes))};
+          xdr::load_encoded(at + kFixedBytes) != 0};
 }
 
 // --- Properties (section 5)

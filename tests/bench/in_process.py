@@ -30,6 +30,7 @@ COMPARISONS = {
     "loopback_write1m_vs_memcpy": Comparison("loopback", "write1m", "memcpy1m", "bytes/s", 0.7),
     "loopback_v2_null_rps": Comparison("loopback", "null_v2", "null", "RPC/s", 0.83),
     "loopback_v2_getattr_rps": Comparison("loopback", "getattr_v2", "getattr", "RPC/s", 0.7),
+    "v2_vs_v1_null_loopback": Comparison("one_core", "null_v2", "null", "RPC/s", 0.97, processors=1),
     "loopback_null_p99_us": Comparison("loopback", "null_p99_us", "driver_round_trip_us", "us", None, "lower"),
     "isolation_p99_ratio": Comparison("isolation", "worst_p99_ratio", "one", "times", 2, "lower", 0.02, processors=1, pairs=1),
     "isolation_throughput_ratio": Comparison("isolation", "worst_throughput_ratio", "one", "times", 0.0625, "higher", 0.02, processors=1, pairs=1),

@@ -104,8 +104,8 @@ TEST_F(MountGroup, the_client_gets_the_handle_behind_the_tag_of_its_upstream) {
   for (const std::size_t bytes : {1u, 28u, 60u}) {
     const MountAnswer answer =
         answered("/vol1", {MountStatus::Ok, Bytes(bytes, std::byte{7}), {390003, 1, 0}});
-    Bytes wanted = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
-    wanted.resize(4 + bytes, std::byte{7});
+    Bytes wanted(4 + bytes, std::byte{7});
+    for (std::size_t i = 0; i < 4; ++i) wanted[i] = static_cast<std::byte>(i + 1);
     EXPECT_EQ(answer.status, MountStatus::Ok);
     EXPECT_EQ(answer.handle, wanted);
     EXPECT_EQ(answer.flavors, (std::vector<std::uint32_t>{1, 0})) << "a signed call could not be forwarded";

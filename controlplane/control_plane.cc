@@ -27,6 +27,8 @@ namespace sluice::controlplane {
 namespace {
 
 constexpr std::uint64_t kCheckIntervalNs = 500'000'000;
+/// For the data plane's part of the segment, which it makes when it starts for the first time.
+constexpr std::uint64_t kLookIntervalNs = 50'000'000;
 
 config::Config with_cpus(config::Config config) {
   if (!config.choose_cpus) return config;
@@ -321,6 +323,24 @@ bool ControlPlane::trace_connection(std::uint32_t reactor, std::uint32_t connect
   return incarnation.has_value();
 }
 
+std::string ControlPlane::reason_for_new_process() const {
+  if (keeper_->needs_new_process())
+    return "An RDMA device is being removed, and only a new process releases it";
+  if (data_part_replaced_) return "A data plane has made its part of the segment anew";
+  return {};
+}
+
+void ControlPlane::look_for_data_plane(std::uint64_t now_ns) {
+  if (now_ns - looked_ns_ < kLookIntervalNs) return;
+  looked_ns_ = now_ns;
+  segment::Segment& segment = ownership_->segment();
+  const segment::Segment::Found found = segment.look_for(segment::Part::Data);
+  data_part_replaced_ |= found == segment::Segment::Found::Replaced;
+  const bool unusable = found == segment::Segment::Found::Unusable;
+  if (unusable && segment.problem() != data_part_problem_) spdlog::error("{}", segment.problem());
+  data_part_problem_ = unusable ? segment.problem() : "";
+}
+
 void ControlPlane::check_data_plane(std::uint64_t now_ns) {
   if (now_ns - checked_ns_ < kCheckIntervalNs) return;
   checked_ns_ = now_ns;
@@ -350,6 +370,7 @@ ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
   bool any = keeper_->poll(now);
   any |= exchange_->poll(now);
   credits_->poll(now);
+  look_for_data_plane(now);
   check_data_plane(now);
   publish_statistics();
   return any ? Pass::Busy : Pass::Idle;

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "controlplane/admin/operations.h"
 #include "controlplane/admin/registry.h"
@@ -57,6 +58,8 @@ class ControlPlane final : public admin::Operations {
   bool data_plane_alive() const;
   /// True when the data plane has applied the published configuration, or when there is no data plane.
   bool in_force() const;
+  /// Why this process has to be replaced by a new one of the same program; empty: it has not.
+  std::string reason_for_new_process() const;
 
   // admin::Operations. These throw config::ConfigError.
   config::Changes reload() override;
@@ -76,6 +79,7 @@ class ControlPlane final : public admin::Operations {
   std::optional<std::uint32_t> incarnation_of(std::uint32_t reactor, std::uint32_t connection) const;
   void publish_statistics();
   void publish_lock_statistics();
+  void look_for_data_plane(std::uint64_t now_ns);
   void check_data_plane(std::uint64_t now_ns);
   locks::LockSettings lock_settings() const;
   std::unique_ptr<mount::Exports> mount_exports(mount::MountStatistics& statistics) const;
@@ -97,6 +101,9 @@ class ControlPlane final : public admin::Operations {
   std::uint32_t data_plane_epoch_ = 0;
   bool data_plane_alive_ = false;
   std::uint64_t checked_ns_ = 0;
+  std::uint64_t looked_ns_ = 0;
+  bool data_part_replaced_ = false;
+  std::string data_part_problem_;  ///< as it was logged
   StallClock stalls_;
 };
 

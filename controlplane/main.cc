@@ -36,7 +36,10 @@ Outcome run(config::Config config) {
   notify::ready();
   int wait_ms = kMinWaitMs;
   while (!stop_requested) {
-    if (plane.keeper().needs_new_process()) return Outcome::NeedsNewProcess;
+    if (const std::string reason = plane.reason_for_new_process(); !reason.empty()) {
+      spdlog::warn("{}: the control plane restarts itself", reason);
+      return Outcome::NeedsNewProcess;
+    }
     const ControlPlane::Pass pass = plane.poll(wait_ms);
     if (pass == ControlPlane::Pass::NotOurs) {
       spdlog::error(
@@ -79,8 +82,7 @@ int main(int argc, char** argv) {
     using sluice::controlplane::Outcome;
     const Outcome outcome = sluice::controlplane::run(config);
     if (outcome != Outcome::NeedsNewProcess) return outcome == Outcome::Stopped ? 0 : 1;
-    // The new process finds all it needs in the segment. librdmacm lets go of a device only with its process.
-    spdlog::warn("An RDMA device is being removed: the control plane restarts itself to release it");
+    // The new process finds all it needs in the segment.
     ::close_range(STDERR_FILENO + 1, ~0u, 0);
     ::execv("/proc/self/exe", argv);
     spdlog::error("The control plane cannot restart itself ({}): start it again", std::strerror(errno));

@@ -52,7 +52,7 @@ stop() {
   trap - EXIT INT TERM
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
   for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
-  rm -rf "$work" "/dev/shm/$segment"
+  rm -rf "$work" "/dev/shm/$segment.control" "/dev/shm/$segment.data"
 }
 trap stop EXIT INT TERM
 

@@ -89,7 +89,7 @@ class Planes:
         self.socket = f"{self.dir}/admin.sock"
         self.config = f"{self.dir}/sluice.toml"
         self.log = open(f"{self.dir}/log", "a+", encoding="utf-8")
-        self.leftovers = [f"/dev/shm/{self.name}", f"/dev/shm/{self.name}.capture", f"{self.dir}/memif.sock"]
+        self.leftovers = [*(f"/dev/shm/{self.name}.{of}" for of in ("control", "data", "capture")), f"{self.dir}/memif.sock"]
         self.control = self.data = None
 
     def write_config(self, text):

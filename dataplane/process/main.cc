@@ -31,7 +31,7 @@ void serve(const Options& options) {
   segment::ConfigBlock config;
   const auto segment = wait_for_configuration(options.segment, std::chrono::seconds(options.wait_seconds),
                                               stop_requested, config);
-  const segment::DataPlaneOwnership ownership(*segment, options.segment);
+  const segment::DataPlaneOwnership ownership(*segment);
   start_eal(config, options.segment);
   DataPlane(config, segment->layout()).run(stop_requested, segment::capture_socket_of(options.segment));
   spdlog::info("Stopped");

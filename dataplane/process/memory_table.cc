@@ -99,7 +99,7 @@ segment::MemoryTable memory_table(const segment::ConfigBlock& config) {
       {"inodes and directory entries (resident as files are made)",
        config.max_files * (sizeof(service::memory::Inode) + 2 * sizeof(service::memory::Entry))},
       driver_line(config),
-      {"shared segment", sizeof(segment::Layout)},
+      {"shared segment", sizeof(segment::ControlPart) + sizeof(segment::DataPart)},
   };
   segment::MemoryTable table{};
   static_assert(std::size(lines) <= segment::kMaxMemoryEntries);

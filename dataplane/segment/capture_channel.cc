@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "dataplane/segment/segment.h"
+#include "dataplane/segment/part_file.h"
 
 namespace sluice::segment {
 namespace {
@@ -54,7 +54,7 @@ bool read_ancillary(msghdr& message, FileDescriptor& descriptor) {
 }  // namespace
 
 std::string capture_socket_of(const std::string& segment) {
-  return Segment::path_of(segment) + ".capture";
+  return base_path_of(segment) + ".capture";
 }
 
 void send_capture_request(const std::string& path, const CaptureRequest& request, int descriptor) {

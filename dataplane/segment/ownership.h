@@ -2,7 +2,7 @@
 //
 // Who may write the segment: one control plane and one data plane at a time, of whatever PID namespace.
 //
-// Each plane holds a lock on a byte of the segment's file for its life (base/file_lock.h). The data plane's is always
+// Each plane holds a lock on a byte of its own part's file for its life (base/file_lock.h). The data plane's is always
 // the same byte. Control planes are numbered by epochs, and the one of epoch e holds the byte kControlPlaneLocks + e,
 // so that a successor can have its own while a predecessor that is stopped (SIGSTOP, a frozen container) still holds
 // its own. Heartbeat::owner says whose turn it is:
@@ -23,6 +23,7 @@
 #include <string>
 #include <utility>
 
+#include "dataplane/segment/former_segment.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::segment {
@@ -47,7 +48,7 @@ class ControlOwnership {
     std::atomic<std::uint64_t>* owner_;
   };
 
-  /// Finds the segment of that name, or makes one that nobody sees yet, and reserves the next epoch. Changes
+  /// Finds the control plane's part of that segment, or makes one that nobody sees yet, and reserves the next epoch. Changes
   /// nothing that others look at. Throws SetupError: another control plane lives, which takes
   /// kHeartbeatTimeoutNs to find out when it is stopped; the file is another user's; a plane of another release
   /// works with it.
@@ -65,38 +66,48 @@ class ControlOwnership {
 
   Layout& layout() noexcept { return segment_->layout(); }
   Segment& segment() noexcept { return *segment_; }
+  /// Whether it has made its part anew, rather than found one.
+  bool made_new() const noexcept { return new_; }
   const std::string& name() const noexcept { return name_; }
   std::uint32_t epoch() const noexcept { return epoch_; }
   /// A predecessor that is stopped, not gone: it still holds its lock, its sockets and its ports. Zero: none.
   std::uint32_t stopped_predecessor() const noexcept { return stopped_; }
 
  private:
-  struct File;
-
-  bool reserve(std::unique_ptr<File>& file);
-  void check_other_layout(const File& file) const;
+  bool reserve(PartFile& file);
+  void check_other_layout(const PartFile& file) const;
+  void keep_data_plane_away();
+  void make();
   void wait_for_predecessor();
   void take_shown();
   void take_new();
 
   const std::string name_;
-  std::unique_ptr<File> replaced_;  ///< of another layout, or no segment at all: removed by take()
+  std::optional<PartFile> replaced_;  ///< of another layout, or no segment at all: removed by take()
+  std::optional<FormerSegment> former_;
+  std::optional<PartFile> away_;  ///< the data plane's, whose lock we have
   std::unique_ptr<Segment> segment_;
+  bool new_ = false;
   std::uint32_t epoch_ = 0;
   std::uint32_t stopped_ = 0;
   std::uint64_t stopped_beats_ = 0;
 };
 
-/// Held by the data plane while it lives; it is alive for others from its start_heartbeat() on. The segment outlives it.
+/// Held by the data plane while it lives, with its part of the segment, which it maps; it is alive for others from its
+/// start_heartbeat() on. The segment outlives it.
 class DataPlaneOwnership {
  public:
-  /// Throws SetupError when another data plane has it.
-  DataPlaneOwnership(Segment& segment, const std::string& name);
+  /// Takes the part that is there, or makes one. Throws SetupError when another data plane has it.
+  explicit DataPlaneOwnership(Segment& segment);
   ~DataPlaneOwnership();
   DataPlaneOwnership(const DataPlaneOwnership&) = delete;
   DataPlaneOwnership& operator=(const DataPlaneOwnership&) = delete;
 
  private:
+  bool take(std::optional<PartFile> file);
+  bool take_new(std::optional<PartFile> replaced);
+  [[noreturn]] void refuse(const PartFile& file) const;
+
   Segment& segment_;
 };
 

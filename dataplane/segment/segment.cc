@@ -1,187 +1,166 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/segment/segment.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <limits>
-#include <string_view>
 #include <utility>
 
 #include "dataplane/base/file_lock.h"
-#include "dataplane/base/setup_error.h"
 #include "dataplane/segment/ownership.h"
-#include "dataplane/segment/version.h"
 
 namespace sluice::segment {
 namespace {
 
-/// Owns a descriptor.
-struct File {
-  int fd;
-  ~File() {
-    if (fd >= 0) ::close(fd);
-  }
-  int release() { return std::exchange(fd, -1); }
-};
+constexpr std::size_t kPageBytes = 4096;
 
-/// All of it now: memory that is missing later would end whoever touches it.
-void allocate(int fd, const std::string& path) {
-  const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(sizeof(Layout)));
-  if (error == 0) return;
-  constexpr std::size_t kMiB = 1u << 20;
-  throw SetupError("Cannot allocate the shared segment " + path + " (" + std::strerror(error) +
-                   "): /dev/shm needs " + std::to_string((sizeof(Layout) + kMiB - 1) / kMiB) +
-                   " MiB of free space, which a container is given as its shm size.");
+constexpr std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+constexpr std::size_t kDataAt = whole_pages(sizeof(ControlPart));
+constexpr std::size_t kBytes = kDataAt + whole_pages(sizeof(DataPart));
+
+std::byte* reserve(int protection) {
+  void* const memory =
+      ::mmap(nullptr, kBytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    throw SetupError(std::string("There is no address space for the shared segment (") +
+                     std::strerror(errno) + ").");
+  return static_cast<std::byte*>(memory);
 }
 
-Layout* memory_of(int fd) {
-  void* memory = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED)
-    throw SetupError(std::string("Cannot map the shared segment (") + std::strerror(errno) + ").");
-  return static_cast<Layout*>(memory);
+std::string cannot_be_used(const PartFile& file, const std::string& defect) {
+  return "The shared segment " + file.path() + " cannot be used: " + defect +
+         ". Stop both planes, remove the file and start both planes of one release.";
+}
+
+/// The last incarnation that is wanted anything of, so that those of a new part come after it.
+std::uint32_t last_incarnation(const WantedPart& wanted) {
+  std::uint32_t last = 0;
+  const auto consider = [&](const std::atomic<std::uint64_t>& word) {
+    const std::uint32_t of = incarnation_of(word.load(std::memory_order_relaxed));
+    if (of != 0 && (last == 0 || static_cast<std::int32_t>(of - last) > 0)) last = of;
+  };
+  for (const WantedWords& words : wanted.words) {
+    consider(words.course);
+    consider(words.grant);
+  }
+  return last;
 }
 
 }  // namespace
 
-std::string why_untrusted(int descriptor) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return "it is not a file";
-  if (status.st_uid == 0 || status.st_uid == ::geteuid()) return {};
-  return "it belongs to user " + std::to_string(status.st_uid);
+Segment::Segment(std::string name) : Segment(std::move(name), PROT_READ) {}
+
+Segment::Segment(std::string name, int protection)
+    : name_(std::move(name)), memory_(reserve(protection)), layout_(control_part(), data_part()) {}
+
+Segment::~Segment() {
+  ::munmap(memory_, kBytes);
 }
 
-std::string defect_of(int descriptor) {
-  if (std::string reason = why_untrusted(descriptor); !reason.empty()) return reason;
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || status.st_size != static_cast<off_t>(sizeof(Layout)))
-    return "it has another size";
-  std::array<std::byte, 24> head;
-  if (::pread(descriptor, head.data(), head.size(), 0) != static_cast<ssize_t>(head.size()))
-    return "it cannot be read";
-  std::uint64_t magic;
-  std::uint32_t version;
-  std::uint32_t counters;
-  std::memcpy(&magic, head.data(), sizeof magic);
-  std::memcpy(&version, head.data() + 8, sizeof version);
-  std::memcpy(&counters, head.data() + 12, sizeof counters);
-  if (magic != kMagic) return "it is not a Sluice segment";
-  if (version != kLayoutVersion || counters != kCounterCount) return "it has another layout";
-  return {};
+ControlPart& Segment::control_part() noexcept {
+  return *reinterpret_cast<ControlPart*>(memory_);
+}
+DataPart& Segment::data_part() noexcept {
+  return *reinterpret_cast<DataPart*>(memory_ + kDataAt);
 }
 
-std::uint64_t monotonic_ns() noexcept {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                        std::chrono::steady_clock::now().time_since_epoch())
-                                        .count());
+PartFile* Segment::file(Part part) noexcept {
+  std::optional<PartFile>& file = slot(part);
+  return file ? &*file : nullptr;
 }
 
-std::uint64_t wall_ns() noexcept {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                        std::chrono::system_clock::now().time_since_epoch())
-                                        .count());
+void Segment::map(PartFile file) {
+  std::byte* const at = memory_ + (file.part() == Part::Control ? 0 : kDataAt);
+  const int protection = file.writable() ? PROT_READ | PROT_WRITE : PROT_READ;
+  if (::mmap(at, bytes_of(file.part()), protection, MAP_SHARED | MAP_FIXED, file.descriptor(), 0) ==
+      MAP_FAILED)
+    throw SetupError(std::string("Cannot map the shared segment (") + std::strerror(errno) + ").");
+  slot(file.part()) = std::move(file);
 }
 
-std::uint64_t heartbeat_age_ns(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
-  if (heartbeat.pid.load(std::memory_order_acquire) == 0) return std::numeric_limits<std::uint64_t>::max();
-  const std::uint64_t last = heartbeat.beat_ns.load(std::memory_order_relaxed);
-  return monotonic_now_ns > last ? monotonic_now_ns - last : 0;
-}
-
-bool alive(const Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
-  return heartbeat_age_ns(heartbeat, monotonic_now_ns) <= kHeartbeatTimeoutNs;
-}
-
-std::string version_of(const Heartbeat& heartbeat) {
-  std::string version;
-  for (const std::atomic<char>& character : heartbeat.version) {
-    const char read = character.load(std::memory_order_relaxed);
-    if (read == '\0') break;
-    version += read;
+Segment::Found Segment::look_for(Part part) {
+  const std::optional<PartFile>& known = slot(part);
+  if (known && known->has_its_name()) return Found::Same;
+  try {
+    auto file = PartFile::open(name_, part, PartFile::Access::Read);
+    if (!file) return Found::Nothing;
+    if (std::string defect = file->defect(); !defect.empty()) {
+      problem_ = cannot_be_used(*file, defect);
+      return Found::Unusable;
+    }
+    const Found found = known ? Found::Replaced : Found::Appeared;
+    map(std::move(*file));
+    return found;
+  } catch (const SetupError& error) {
+    problem_ = error.what();
+    return Found::Unusable;
   }
-  return version;
-}
-
-void start_heartbeat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns,
-                     std::uint64_t wall_now_ns) noexcept {
-  const std::string_view version = kVersion;
-  for (std::size_t i = 0; i < heartbeat.version.size(); ++i)
-    heartbeat.version[i].store(i < version.size() ? version[i] : '\0', std::memory_order_relaxed);
-  heartbeat.started_ns.store(wall_now_ns, std::memory_order_relaxed);
-  beat(heartbeat, monotonic_now_ns);
-  heartbeat.pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_release);
-}
-
-void beat(Heartbeat& heartbeat, std::uint64_t monotonic_now_ns) noexcept {
-  heartbeat.beat_ns.store(monotonic_now_ns, std::memory_order_relaxed);
-  heartbeat.beats.store(heartbeat.beats.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-}
-
-std::unique_ptr<Segment> Segment::make(const std::string& name) {
-  // Without a name: nobody sees a segment that is not complete, and a process that ends here leaves nothing.
-  File file{::open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0660)};
-  if (file.fd < 0)
-    throw SetupError("Cannot create the shared segment " + path_of(name) + " (" + std::strerror(errno) +
-                     "): /dev/shm has to be a tmpfs that is writable for this user.");
-  allocate(file.fd, path_of(name));
-  Layout* const layout = memory_of(file.fd);
-  layout->layout_version = kLayoutVersion;
-  layout->counter_count = kCounterCount;
-  layout->total_bytes = sizeof(Layout);
-  layout->magic = kMagic;
-  return std::unique_ptr<Segment>(new Segment(layout, file.release(), true));
-}
-
-bool Segment::show(const std::string& name) {
-  const std::string anonymous = "/proc/self/fd/" + std::to_string(descriptor_);
-  const std::string path = path_of(name);
-  if (::linkat(AT_FDCWD, anonymous.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0) return true;
-  if (errno == EEXIST) return false;
-  throw SetupError("Cannot create the shared segment " + path + " (" + std::strerror(errno) +
-                   "): /dev/shm has to be writable for this user, and /proc mounted.");
-}
-
-std::unique_ptr<Segment> Segment::map(int descriptor) {
-  File file{descriptor};
-  Layout* const layout = memory_of(descriptor);
-  return std::unique_ptr<Segment>(new Segment(layout, file.release(), false));
-}
-
-std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
-  auto made = make(name);
-  if (made->show(name)) return made;
-  return attach(name);
 }
 
 std::unique_ptr<Segment> Segment::attach(const std::string& name) {
-  const std::string path = path_of(name);
-  File file{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
-  if (file.fd < 0)
-    throw SetupError("There is no shared segment " + path + " (" + std::strerror(errno) +
-                     "): start sluice-controlplane first, with the same segment name.");
-  const std::string defect = defect_of(file.fd);
-  if (!defect.empty())
-    throw SetupError("The shared segment " + path + " cannot be used: " + defect +
-                     ". Stop both planes, remove the file and start both planes of one release.");
-  return map(file.release());
+  auto segment = std::make_unique<Segment>(name);
+  const Found found = segment->look_for(Part::Control);
+  if (found == Found::Unusable) throw SetupError(segment->problem());
+  if (found == Found::Nothing)
+    throw SetupError("There is no shared segment " + path_of(name, Part::Control) +
+                     ": start sluice-controlplane first, with the same segment name.");
+  segment->look_for(Part::Data);
+  return segment;
+}
+
+std::unique_ptr<Segment> Segment::open_or_create(const std::string& name) {
+  auto segment = std::make_unique<Segment>(name);
+  for (const Part part : {Part::Control, Part::Data}) {
+    auto file = PartFile::open(name, part, PartFile::Access::Write);
+    if (!file) {
+      file = PartFile::make(name, part);
+      file->show();
+    }
+    if (const std::string defect = file->defect(); !defect.empty())
+      throw SetupError(cannot_be_used(*file, defect));
+    segment->map(std::move(*file));
+  }
+  return segment;
+}
+
+std::unique_ptr<Segment> Segment::in_memory() {
+  return std::unique_ptr<Segment>(new Segment("", PROT_READ | PROT_WRITE));
 }
 
 void Segment::remove(const std::string& name) noexcept {
-  ::unlink(path_of(name).c_str());
+  for (const Part part : {Part::Control, Part::Data}) ::unlink(path_of(name, part).c_str());
 }
 
 bool Segment::data_plane_runs() const noexcept {
-  return file_lock::taken_by_other(descriptor_, kDataPlaneLock);
+  return data_ && file_lock::taken_by_other(data_->descriptor(), kDataPlaneLock);
 }
 
-Segment::~Segment() {
-  ::munmap(layout_, sizeof(Layout));
-  ::close(descriptor_);
+void Segment::begin(Part part) noexcept {
+  for (std::uint32_t i = 0; i < kMaxReactors; ++i) {
+    ReactorArea& area = layout_.reactors[i];
+    if (part == Part::Control) {
+      area.commands.begin_to_produce();
+      area.punt_down.begin_to_produce();
+      area.properties_down.begin_to_produce();
+      area.wanted.hints.begin_to_produce();
+      area.events.begin_to_consume();
+      area.punt_up.begin_to_consume();
+      area.properties_up.begin_to_consume();
+    } else {
+      area.commands.begin_to_consume();
+      area.punt_down.begin_to_consume();
+      area.properties_down.begin_to_consume();
+      area.wanted.hints.begin_to_consume();
+      area.events.begin_to_produce();
+      area.punt_up.begin_to_produce();
+      area.properties_up.begin_to_produce();
+      area.incarnations = last_incarnation(control_part().reactors[i].wanted);
+    }
+  }
 }
 
 }  // namespace sluice::segment

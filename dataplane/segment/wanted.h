@@ -74,10 +74,22 @@ struct WantedDetails {
 };
 static_assert(sizeof(HostName) % sizeof(std::uint64_t) == 0);
 
-struct WantedArea {
-  SpscRing<std::uint32_t, 1024> hints;  ///< numbers of connections
+inline constexpr std::uint32_t kHints = 1024;
+
+/// What the control plane writes.
+struct WantedPart {
+  RingOfProducer<std::uint32_t, kHints> hints;  ///< numbers of connections
   alignas(kCacheLine) std::array<WantedWords, kMaxConnections> words;
   std::array<WantedDetails, kMaxConnections> details;
+};
+
+/// With what the reactor writes. Refers to both.
+struct WantedArea {
+  WantedArea(WantedPart& part, RingOfConsumer& hints_read) noexcept
+      : hints(part.hints, hints_read), words(part.words), details(part.details) {}
+  Ring<std::uint32_t, kHints> hints;
+  std::array<WantedWords, kMaxConnections>& words;
+  std::array<WantedDetails, kMaxConnections>& details;
 };
 
 /// A reactor's note of the words that it has followed for a connection.

@@ -128,7 +128,7 @@ def dataplane_rss_mib(build):
             for process in (data, control):
                 process.terminate()
                 process.wait()
-        for path in (f"/dev/shm/{name}", f"/dev/shm/{name}-loopback"):
+        for path in (f"/dev/shm/{name}.control", f"/dev/shm/{name}.data", f"/dev/shm/{name}-loopback"):
             if os.path.exists(path):
                 os.unlink(path)
     say("dataplane_rss_mib", pairs, 0, "MiB", better="lower", value_goal=256)

@@ -58,7 +58,7 @@ segment::Command connection_to(std::uint32_t peer, const PeerAddress& local, std
 int main(int argc, char** argv) {
   if (argc != 4) return std::fprintf(stderr, "simulated_peers SEGMENT COUNT CREDITS\n"), 2;
   const auto count = static_cast<std::uint32_t>(std::atoi(argv[2]));
-  const auto segment = segment::Segment::attach(argv[1]);
+  const auto segment = segment::Segment::open_or_create(argv[1]);
   segment::Layout& layout = segment->layout();
   const auto config = layout.config.read_copy();
   if (!config || config->address_count == 0)

@@ -115,7 +115,7 @@ def the_admin_socket_of_another_segment_is_left_alone():
     before = os.stat(planes.socket).st_ino
     other = variant("other", {f'segment = "{planes.name}"': f'segment = "{planes.name}-other"'})
     is_refused(run(CONTROL, "--config", other), "serves the admin socket")
-    assert not os.path.exists(f"/dev/shm/{planes.name}-other")
+    assert not os.path.exists(f"/dev/shm/{planes.name}-other.control")
     assert os.stat(planes.socket).st_ino == before and control_pid() == planes.control.pid
 
 

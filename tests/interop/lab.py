@@ -407,6 +407,6 @@ rpcbind = false
         for process in (self.data, self.control):
             if process:
                 self.lab.kill(process)
-        for leftover in (f"/dev/shm/{self.segment}",):
+        for leftover in (f"/dev/shm/{self.segment}.control", f"/dev/shm/{self.segment}.data"):
             if os.path.exists(leftover):
                 os.unlink(leftover)

@@ -100,7 +100,7 @@ class VerbsBench(Bench):
 
     def stop(self, name):
         self.sluice("".join(f"kill $(cat /tmp/{name}-{plane}.pid)\nwhile kill -0 $(cat /tmp/{name}-{plane}.pid) 2> /dev/null; do usleep 50000; done\n"
-                            for plane in ("data", "control")) + f"rm -f /dev/shm/{name}\n")
+                            for plane in ("data", "control")) + f"rm -f /dev/shm/{name}.control /dev/shm/{name}.data\n")
 
     def ctl(self, *words, name="admin"):
         """The answer of a control plane, which may just be restarting."""

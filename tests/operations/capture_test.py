@@ -101,7 +101,7 @@ def a_file_is_for_its_owner_has_its_limits_and_is_never_replaced():
     size = os.path.getsize(file)
     assert 1000 * 1024 < size <= 1 << 20, size
     assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
-    for precious in (file, f"/dev/shm/{planes.name}"):
+    for precious in (file, f"/dev/shm/{planes.name}.data"):
         size = os.path.getsize(precious)
         code, _, err = Capture(precious).finish()
         assert code == 1 and "name a file that does not exist" in err and os.path.getsize(precious) == size, (code, err)

@@ -139,8 +139,8 @@ class Control:
         if error[0]:
             print("".join(f"# {line}\n" for line in self.text().splitlines()), end="")
         shutil.rmtree(self.dir)
-        if os.path.exists(f"/dev/shm/{self.segment}"):
-            os.unlink(f"/dev/shm/{self.segment}")
+        if os.path.exists(f"/dev/shm/{self.segment}.control"):
+            os.unlink(f"/dev/shm/{self.segment}.control")
 
 
 def confined():

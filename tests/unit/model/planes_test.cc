@@ -32,22 +32,16 @@ constexpr std::uint32_t kRuns = 2000;
 constexpr std::uint32_t kStepsPerRun = 1500;
 constexpr std::uint32_t kTurnsToSettle = 400;
 
-/// A segment that is zero again for each run. Untouched pages take no memory.
+/// A segment that is zero again for each run.
 class Memory {
  public:
-  Memory()
-      : at_(::mmap(nullptr, sizeof(segment::Layout), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
-    if (at_ == MAP_FAILED) throw std::bad_alloc();
-  }
-  ~Memory() { ::munmap(at_, sizeof(segment::Layout)); }
   segment::Layout& zeroed() {
-    ::madvise(at_, sizeof(segment::Layout), MADV_DONTNEED);
-    return *static_cast<segment::Layout*>(at_);
+    segment_ = segment::Segment::in_memory();
+    return segment_->layout();
   }
 
  private:
-  void* at_;
+  std::unique_ptr<segment::Segment> segment_;
 };
 
 /// One plane and its successors.

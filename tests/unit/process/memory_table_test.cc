@@ -33,7 +33,7 @@ TEST(MemoryTable, what_each_connection_has_is_summed_over_all_reactors) {
             2u * 3 * (5 + rpcrdma::kSpareReceives) * buffer_stride(4096));
   EXPECT_EQ(reserved(config, "reply buffers of call slots"), 2u * 3 * 5 * buffer_stride(8192));
   EXPECT_EQ(reserved(config, "Receives that connections share"), 2u * 7 * 4096);
-  EXPECT_EQ(reserved(config, "shared segment"), sizeof(segment::Layout));
+  EXPECT_EQ(reserved(config, "shared segment"), sizeof(segment::ControlPart) + sizeof(segment::DataPart));
 }
 
 TEST(MemoryTable, receives_for_replies_and_the_fewest_call_slots_count_too) {

@@ -143,7 +143,8 @@ TEST(Settings, a_pool_too_small_for_any_call_refuses_start_and_names_its_holders
   EXPECT_EQ(refusal([&] { rpcrdma::Engine(*device, without_assembly); }),
             "assembly_buffers is 0, less than the sum of 1 for a continued message whose parts come in.");
 
-  const auto area = std::make_unique<segment::ReactorArea>();
+  const auto segment = segment::Segment::in_memory();
+  segment::ReactorArea* const area = &segment->layout().reactors[0];
   segment::ConfigBlock config;
   config.reverse.record_buffers = 1;
   EXPECT_EQ(refusal([&] { ingress_config(config); }),
@@ -186,7 +187,8 @@ TEST(Settings, an_upstream_has_the_tag_of_its_file_handles) {
   segment::ConfigBlock config;
   config.upstream_count = 2;
   config.upstreams[1].handle_tag = 7;
-  const auto area = std::make_unique<segment::ReactorArea>();
+  const auto segment = segment::Segment::in_memory();
+  segment::ReactorArea* const area = &segment->layout().reactors[0];
   const auto upstreams = upstreams_config(config, *area, kAddresses, request_caches(config)).upstreams;
   EXPECT_EQ(upstreams.at(0).config.handle_tag, 0u);
   EXPECT_EQ(upstreams.at(1).config.handle_tag, 7u);
@@ -204,7 +206,8 @@ TEST(Settings, an_upstream_over_rdma_is_no_upstream_over_tcp) {
   config.upstreams[1].port = 1234;
   config.upstreams[1].connections = 3;
   config.upstreams[1].call_timeout_s = 7;
-  const auto area = std::make_unique<segment::ReactorArea>();
+  const auto segment = segment::Segment::in_memory();
+  segment::ReactorArea* const area = &segment->layout().reactors[0];
   const auto caches = request_caches(config);
   EXPECT_NE(caches[0], nullptr);
   EXPECT_EQ(caches[1], nullptr);
@@ -256,7 +259,8 @@ TEST(Settings, an_upstream_has_its_area_and_its_routes) {
   std::strcpy(config.upstreams[0].name, "first");
   config.upstreams[0].call_timeout_s = 9;
   config.upstreams[0].withheld = {.pnfs = 1, .referrals = 0};
-  const auto area = std::make_unique<segment::ReactorArea>();
+  const auto segment = segment::Segment::in_memory();
+  segment::ReactorArea* const area = &segment->layout().reactors[0];
   const forward::UpstreamsConfig upstreams =
       upstreams_config(config, *area, kAddresses, request_caches(config));
   ASSERT_EQ(upstreams.upstreams.size(), 1u);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -11,13 +12,8 @@ namespace sluice::reactor {
 /// A segment of this process alone. Untouched pages take no memory.
 class MemorySegment {
  public:
-  MemorySegment();
-  ~MemorySegment();
-  MemorySegment(const MemorySegment&) = delete;
-  MemorySegment& operator=(const MemorySegment&) = delete;
-
-  segment::Layout& layout() { return *layout_; }
-  segment::ReactorArea& area() { return layout_->reactors[0]; }
+  segment::Layout& layout() { return segment_->layout(); }
+  segment::ReactorArea& area() { return layout().reactors[0]; }
 
   /// The next event of the reactor's.
   std::optional<segment::Event> event();
@@ -27,7 +23,7 @@ class MemorySegment {
   segment::ConnectionInfo entry(std::uint16_t connection);
 
  private:
-  segment::Layout* layout_;
+  const std::unique_ptr<segment::Segment> segment_ = segment::Segment::in_memory();
 };
 
 }  // namespace sluice::reactor

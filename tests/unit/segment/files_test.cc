@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The segment's file: existing ones, invalid ones, leftovers, and the heartbeat of its owner.
+// The segment's files: existing ones, invalid ones, leftovers, and the heartbeat of its owner.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,6 +11,8 @@
 #include <limits>
 #include <set>
 
+#include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/file_lock.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/ownership.h"
 #include "dataplane/segment/segment.h"
@@ -23,7 +25,10 @@ constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
 class SegmentFiles : public testing::Test {
  protected:
-  void TearDown() override { std::filesystem::remove_all(path_); }
+  void TearDown() override {
+    for (const std::string& path : {path_, data_path_, base_path_of(name_)})
+      std::filesystem::remove_all(path);
+  }
 
   /// The sentence of the exception; empty when there is none.
   template <typename Action>
@@ -50,13 +55,13 @@ class SegmentFiles : public testing::Test {
       if (line.find(name_) != std::string::npos) return true;
     return false;
   }
-  /// A file of `bytes` with the header of a segment, except for what `spoil` changes.
+  /// A file of `bytes` with the head of the control plane's part, except for what `spoil` changes.
   template <typename Spoil>
   void make_file(off_t bytes, Spoil spoil) {
     struct {
       std::uint64_t magic = kMagic;
       std::uint32_t version = kLayoutVersion;
-      std::uint32_t counters = kCounterCount;
+      Part part = Part::Control;
     } head;
     spoil(head);
     const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -66,23 +71,27 @@ class SegmentFiles : public testing::Test {
   }
 
   std::string name_ = "sluice-files-test-" + std::to_string(::getpid());
-  std::string path_ = Segment::path_of(name_);
+  std::string path_ = path_of(name_, Part::Control);
+  std::string data_path_ = path_of(name_, Part::Data);
 };
 
 TEST_F(SegmentFiles, a_fresh_one_has_its_head_its_mode_and_nothing_else) {
   const mode_t before = ::umask(0);
   const auto segment = Segment::open_or_create(name_);
   ::umask(before);
-  const Layout& layout = segment->layout();
-  EXPECT_EQ(layout.magic, kMagic);
-  EXPECT_EQ(layout.layout_version, kLayoutVersion);
-  EXPECT_EQ(layout.counter_count, kCounterCount);
-  EXPECT_EQ(layout.total_bytes, sizeof(Layout));
-  EXPECT_EQ(layout.data_plane.pid, 0u);
-  struct stat status {};
-  ASSERT_EQ(::stat(path_.c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 0777, 0660u);
-  EXPECT_EQ(status.st_size, static_cast<off_t>(sizeof(Layout)));
+  EXPECT_EQ(segment->data_part().head.part, Part::Data);
+  EXPECT_EQ(segment->layout().data_plane.pid, 0u);
+  for (const Part part : {Part::Control, Part::Data}) {
+    const PartHead& head = part == Part::Control ? segment->control_part().head : segment->data_part().head;
+    EXPECT_EQ(head.magic, kMagic);
+    EXPECT_EQ(head.layout_version, kLayoutVersion);
+    EXPECT_EQ(head.part, part);
+    EXPECT_EQ(head.total_bytes, bytes_of(part));
+    struct stat status {};
+    ASSERT_EQ(::stat(path_of(name_, part).c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0640u);
+    EXPECT_EQ(status.st_size, static_cast<off_t>(bytes_of(part)));
+  }
 }
 
 TEST_F(SegmentFiles, descriptors_and_memory_are_let_go_of) {
@@ -91,7 +100,7 @@ TEST_F(SegmentFiles, descriptors_and_memory_are_let_go_of) {
     const auto owner = Segment::open_or_create(name_);
     const auto again = Segment::open_or_create(name_);
     const auto other = Segment::attach(name_);
-    EXPECT_EQ(open_files(), before + 3);
+    EXPECT_EQ(open_files(), before + 6);
     EXPECT_TRUE(mapped());
   }
   EXPECT_EQ(open_files(), before);
@@ -105,20 +114,22 @@ TEST_F(SegmentFiles, one_that_is_being_made_has_no_name_that_could_stay_behind) 
     return all;
   };
   const std::set<std::string> before = names();
-  const auto made = Segment::make(name_);
+  PartFile made = PartFile::make(name_, Part::Control);
   for (const std::string& name : names())
     EXPECT_TRUE(before.count(name) > 0 || name.find(std::to_string(::getpid())) == std::string::npos) << name;
   EXPECT_NE(attach_refusal().find("There is no shared segment"), std::string::npos);
-  EXPECT_TRUE(made->show(name_));
+  EXPECT_TRUE(made.show());
   EXPECT_EQ(attach_refusal(), "");
-  EXPECT_FALSE(Segment::make(name_)->show(name_));
+  EXPECT_FALSE(PartFile::make(name_, Part::Control).show());
 }
 
 TEST_F(SegmentFiles, all_of_its_memory_is_there_before_it_is_shown) {
-  const auto made = Segment::make(name_);
-  struct stat status {};
-  ASSERT_EQ(::fstat(made->descriptor(), &status), 0);
-  EXPECT_GE(static_cast<std::size_t>(status.st_blocks) * 512, sizeof(Layout));
+  for (const Part part : {Part::Control, Part::Data}) {
+    const PartFile made = PartFile::make(name_, part);
+    struct stat status {};
+    ASSERT_EQ(::fstat(made.descriptor(), &status), 0);
+    EXPECT_GE(static_cast<std::size_t>(status.st_blocks) * 512, bytes_of(part));
+  }
 }
 
 TEST_F(SegmentFiles, a_removed_one_is_gone) {
@@ -129,19 +140,18 @@ TEST_F(SegmentFiles, a_removed_one_is_gone) {
 }
 
 TEST_F(SegmentFiles, each_defect_has_its_sentence) {
-  make_file(sizeof(Layout) - 1, [](auto&) {});
+  make_file(sizeof(ControlPart) - 1, [](auto&) {});
   EXPECT_NE(attach_refusal().find("it has another size"), std::string::npos) << attach_refusal();
-  make_file(sizeof(Layout) + 1, [](auto&) {});
+  make_file(sizeof(ControlPart) + 1, [](auto&) {});
   EXPECT_NE(attach_refusal().find("it has another size"), std::string::npos) << attach_refusal();
-  make_file(sizeof(Layout), [](auto& head) { head.magic += 1; });
+  make_file(sizeof(ControlPart), [](auto& head) { head.magic += 1; });
   EXPECT_NE(attach_refusal().find("it is not a Sluice segment"), std::string::npos) << attach_refusal();
-  make_file(sizeof(Layout), [](auto& head) { head.version += 1; });
+  make_file(sizeof(ControlPart), [](auto& head) { head.version += 1; });
   EXPECT_NE(attach_refusal().find("it has another layout"), std::string::npos) << attach_refusal();
-  make_file(sizeof(Layout), [](auto& head) { head.counters += 1; });
-  EXPECT_NE(attach_refusal().find("it has another layout"), std::string::npos) << attach_refusal();
-  make_file(sizeof(Layout), [](auto&) {});
+  make_file(sizeof(ControlPart), [](auto& head) { head.part = Part::Data; });
+  EXPECT_NE(attach_refusal().find("it is not a Sluice segment"), std::string::npos) << attach_refusal();
+  make_file(sizeof(ControlPart), [](auto&) {});
   EXPECT_EQ(attach_refusal(), "");
-  EXPECT_FALSE(Segment::open_or_create(name_)->created());
 }
 
 TEST_F(SegmentFiles, a_pipe_is_refused_by_both_planes_and_left_alone) {
@@ -162,28 +172,38 @@ TEST_F(SegmentFiles, where_no_file_can_be_made_a_sentence_says_so) {
   EXPECT_NE(said.find("Cannot create the shared segment"), std::string::npos) << said;
 }
 
-/// The owner replaces the file of another release unless a plane lives with it.
+/// A plane replaces its file of another release, unless a plane lives with it.
 class OtherRelease : public SegmentFiles {
  protected:
   void SetUp() override {
     owner_ = Segment::open_or_create(name_);
-    owner_->layout().layout_version = kLayoutVersion + 1;
+    owner_->control_part().head.layout_version = kLayoutVersion + 1;
+    owner_->data_part().head.layout_version = kLayoutVersion + 1;
+  }
+  std::string data_refusal() {
+    return refusal([&] {
+      Segment segment(name_);
+      const DataPlaneOwnership ownership(segment);
+    });
   }
   std::unique_ptr<Segment> owner_;
 };
 
 TEST_F(OtherRelease, whose_data_plane_lives_is_left_alone) {
-  const DataPlaneOwnership lives(*owner_, name_);
-  start_heartbeat(owner_->layout().data_plane, monotonic_ns() - 2 * kHeartbeatTimeoutNs, wall_ns());
+  owner_->layout().data_plane.pid = static_cast<std::uint32_t>(::getpid());
+  file_lock::take(owner_->file(Part::Data)->descriptor(), kDataPlaneLock);
   EXPECT_NE(open_refusal().find("A data plane of another release (process " + std::to_string(::getpid())),
             std::string::npos)
       << open_refusal();
+  EXPECT_NE(data_refusal().find("Another data plane (process " + std::to_string(::getpid())),
+            std::string::npos)
+      << data_refusal();
 }
 TEST_F(OtherRelease, whose_control_plane_lives_is_left_alone) {
-  owner_->layout().layout_version = kLayoutVersion;
+  owner_->control_part().head.layout_version = kLayoutVersion;
   ControlOwnership lives(name_);
   lives.take();
-  owner_->layout().layout_version = kLayoutVersion + 1;
+  owner_->control_part().head.layout_version = kLayoutVersion + 1;
   EXPECT_NE(open_refusal().find("A control plane of another release"), std::string::npos) << open_refusal();
 }
 TEST_F(OtherRelease, whose_planes_are_gone_is_replaced_however_young_their_last_beats) {
@@ -193,47 +213,152 @@ TEST_F(OtherRelease, whose_planes_are_gone_is_replaced_however_young_their_last_
   next.take();
   EXPECT_EQ(attach_refusal(), "");
   EXPECT_EQ(epoch_of(Segment::attach(name_)->layout().control_plane.owner), 1u);
+  EXPECT_EQ(next.segment().look_for(Part::Data), Segment::Found::Unusable);
+  EXPECT_NE(next.segment().problem().find(data_path_), std::string::npos) << next.segment().problem();
+  EXPECT_EQ(data_refusal(), "");
+  EXPECT_EQ(next.segment().look_for(Part::Data), Segment::Found::Appeared);
 }
 TEST_F(OtherRelease, that_is_about_to_be_replaced_gets_no_data_plane) {
   ControlOwnership next(name_);
-  EXPECT_NE(refusal([&] { const DataPlaneOwnership late(*owner_, name_); }), "");
+  EXPECT_NE(data_refusal(), "");
+  next.take();
+  EXPECT_EQ(data_refusal(), "");
 }
 TEST_F(OtherRelease, that_is_no_segment_at_all_is_replaced_whatever_stands_in_it) {
-  const DataPlaneOwnership lives(*owner_, name_);
-  owner_->layout().magic = kMagic + 1;
+  file_lock::take(owner_->file(Part::Data)->descriptor(), kDataPlaneLock);
+  owner_->control_part().head.magic = kMagic + 1;
+  owner_->data_part().head.magic = kMagic + 1;
   EXPECT_EQ(open_refusal(), "");
 }
-TEST_F(OtherRelease, that_is_cut_short_before_its_heartbeat_is_replaced) {
-  ASSERT_EQ(::truncate(path_.c_str(), offsetof(Layout, data_plane) + sizeof(Heartbeat) - 1), 0);
+TEST_F(OtherRelease, that_is_cut_short_is_replaced) {
+  ASSERT_EQ(::truncate(path_.c_str(), 60), 0);
+  ASSERT_EQ(::truncate(data_path_.c_str(), 60), 0);
+  EXPECT_EQ(open_refusal(), "");
+  EXPECT_EQ(data_refusal(), "");
+}
+
+/// A data plane that runs has begun with a file of the control plane's; another one means nothing to it.
+TEST_F(SegmentFiles, one_that_is_gone_while_its_data_plane_runs_is_not_made_anew) {
+  ControlOwnership(name_).take();
+  const auto segment = Segment::attach(name_);
+  {
+    const DataPlaneOwnership runs(*segment);
+    std::filesystem::remove(path_);
+    EXPECT_NE(open_refusal().find("whose file " + path_ + " is gone: stop it first"), std::string::npos)
+        << open_refusal();
+  }
   EXPECT_EQ(open_refusal(), "");
 }
 
-/// Of a release whose planes hold no locks: the heart decides.
-class ReleaseWithoutLocks : public SegmentFiles {
- protected:
-  void SetUp() override {
-    owner_ = Segment::open_or_create(name_);
-    start_heartbeat(owner_->layout().data_plane, monotonic_ns(), wall_ns());
-    owner_->layout().layout_version = 17;
+TEST_F(SegmentFiles, of_the_other_plane_cannot_be_written) {
+  ControlOwnership control(name_);
+  control.take();
+  const auto segment = Segment::attach(name_);
+  const DataPlaneOwnership data(*segment);
+  control.segment().look_for(Part::Data);
+  EXPECT_DEATH(segment->layout().reading_epoch = 1, "");
+  EXPECT_DEATH(control.layout().generation_applied = 1, "");
+  for (Segment* const of : {segment.get(), &control.segment()})
+    for (const Part part : {Part::Control, Part::Data}) {
+      const bool own = (part == Part::Data) == (of == segment.get());
+      EXPECT_EQ(::ftruncate(of->file(part)->descriptor(), static_cast<off_t>(bytes_of(part))) == 0, own);
+    }
+}
+
+/// What was there when one part is made anew is neither repeated nor in the way.
+TEST_F(SegmentFiles, a_new_part_goes_on_where_the_older_one_is) {
+  auto control = std::make_unique<ControlOwnership>(name_);
+  control->take();
+  WantedWriter(control->layout().reactors[2].wanted).grant(7, 4711, {.credits = 3});
+  Command command;
+  command.id = 1;
+  for (int round = 0; round < 3; ++round) {
+    std::filesystem::remove(data_path_);
+    const auto segment = Segment::attach(name_);
+    const DataPlaneOwnership data(*segment);
+    control->segment().look_for(Part::Data);
+    ReactorArea& of_control = control->layout().reactors[2];
+    ReactorArea& of_data = segment->layout().reactors[2];
+    EXPECT_EQ(of_data.incarnations, 4711u);
+    EXPECT_EQ(of_data.commands.size(), 0u);
+    EXPECT_EQ(of_data.wanted.hints.size(), 0u);
+    EXPECT_TRUE(of_control.commands.push(command));
+    EXPECT_TRUE(of_data.commands.pop(command));
+    EXPECT_TRUE(of_control.commands.push(command));  // is left behind
+    Event event;
+    for (int i = 0; i < 5; ++i)
+      EXPECT_TRUE(of_data.events.push({.type = EventType::ConnectionUp, .peer = {}}));
+    for (int i = 0; i < 4; ++i) EXPECT_TRUE(of_control.events.pop(event));
+    EXPECT_EQ(of_control.events.size(), 1u);
   }
-  std::unique_ptr<Segment> owner_;
+  control.reset();
+  std::filesystem::remove(path_);
+  ControlOwnership next(name_);
+  next.take();
+  ReactorArea& area = next.layout().reactors[2];
+  EXPECT_EQ(area.events.size(), 0u);
+  EXPECT_EQ(area.commands.size(), 0u);
+  EXPECT_TRUE(area.commands.push(command));
+  EXPECT_EQ(area.commands.size(), 1u);
+}
+
+/// The one file of releases before: what they say is in their head.
+class FormerRelease : public SegmentFiles {
+ protected:
+  struct Head {
+    std::uint64_t magic = 0x736c756963653031;
+    std::uint32_t layout_version = 18;
+    std::uint32_t counters = 1;
+    std::uint64_t bytes = 0;
+    Heartbeat control{};
+    Heartbeat data{};
+  };
+  void write(std::uint32_t layout_version) {
+    head_.layout_version = layout_version;
+    fd_.reset(::open(base_path_of(name_).c_str(), O_RDWR | O_CREAT, 0600));
+    ASSERT_EQ(::pwrite(fd_.get(), static_cast<const void*>(&head_), sizeof head_, 0),
+              static_cast<ssize_t>(sizeof head_));
+  }
+  bool is_there() const { return std::filesystem::exists(base_path_of(name_)); }
+  Head head_;
+  FileDescriptor fd_;
 };
 
-TEST_F(ReleaseWithoutLocks, whose_data_plane_lives_is_left_alone) {
-  EXPECT_NE(open_refusal().find("of another release (process " + std::to_string(::getpid())),
-            std::string::npos);
+TEST_F(FormerRelease, whose_planes_hold_locks_is_left_alone) {
+  head_.control.owner = std::uint64_t{3} << 32;
+  write(18);
+  file_lock::take(fd_.get(), 1 + 3);
+  EXPECT_NE(open_refusal().find("A control plane of another release"), std::string::npos) << open_refusal();
+  file_lock::give_back(fd_.get(), 1 + 3);
+  file_lock::take(fd_.get(), 0);
+  EXPECT_NE(open_refusal().find("A data plane of another release"), std::string::npos) << open_refusal();
+  EXPECT_TRUE(is_there());
+  file_lock::give_back(fd_.get(), 0);
+  EXPECT_EQ(open_refusal(), "");
+  EXPECT_FALSE(is_there());
 }
-TEST_F(ReleaseWithoutLocks, whose_data_plane_has_a_beat_from_later_lives) {
-  beat(owner_->layout().data_plane, monotonic_ns() + 60'000'000'000);
+TEST_F(FormerRelease, without_locks_lives_as_long_as_its_heart_beats) {
+  start_heartbeat(head_.data, monotonic_ns(), wall_ns());
+  write(17);
+  EXPECT_NE(open_refusal().find("A data plane of another release (process " + std::to_string(::getpid())),
+            std::string::npos)
+      << open_refusal();
+  beat(head_.data, monotonic_ns() + 60'000'000'000);
+  write(17);
   EXPECT_NE(open_refusal().find("of another release"), std::string::npos);
-}
-TEST_F(ReleaseWithoutLocks, whose_heart_stands_still_is_replaced) {
-  beat(owner_->layout().data_plane, monotonic_ns() - kHeartbeatTimeoutNs - 1'000'000);
+  beat(head_.data, monotonic_ns() - kHeartbeatTimeoutNs - 1'000'000);
+  write(17);
+  EXPECT_EQ(open_refusal(), "");
+  start_heartbeat(head_.data, monotonic_ns(), wall_ns());
+  head_.data.pid = 0;
+  write(17);
   EXPECT_EQ(open_refusal(), "");
 }
-TEST_F(ReleaseWithoutLocks, whose_data_plane_has_ended_is_replaced) {
-  owner_->layout().data_plane.pid = 0;
+TEST_F(FormerRelease, a_file_that_is_none_stays) {
+  head_.magic += 1;
+  write(18);
   EXPECT_EQ(open_refusal(), "");
+  EXPECT_TRUE(is_there());
 }
 
 TEST(Hearts, age_is_that_of_the_last_beat) {

@@ -61,7 +61,7 @@ class Owners : public testing::Test {
     ::close(ready[1]);
     return child;
   }
-  bool exists() const { return std::filesystem::exists(Segment::path_of(name_)); }
+  bool exists() const { return std::filesystem::exists(path_of(name_, Part::Control)); }
 
   const std::string name_ = "sluice-owners-test-" + std::to_string(::getpid());
 };
@@ -110,7 +110,7 @@ TEST_F(Owners, a_start_that_is_given_up_leaves_the_segment_as_it_was) {
   started().reset();
   const auto onlooker = Segment::attach(name_);
   const auto bytes = [&] {
-    return std::string(reinterpret_cast<const char*>(&onlooker->layout()), sizeof(Layout));
+    return std::string(reinterpret_cast<const char*>(&onlooker->control_part()), sizeof(ControlPart));
   };
   const std::string before = bytes();
   {
@@ -271,11 +271,12 @@ TEST_F(Owners, one_data_plane_has_a_segment_until_it_ends) {
   EXPECT_FALSE(onlooker.data_plane_runs());
   const auto segment = Segment::attach(name_);
   {
-    const DataPlaneOwnership first(*segment, name_);
+    const DataPlaneOwnership first(*segment);
     start_heartbeat(segment->layout().data_plane, monotonic_ns(), wall_ns());
+    EXPECT_EQ(onlooker.look_for(Part::Data), Segment::Found::Appeared);
     EXPECT_TRUE(onlooker.data_plane_runs());
     const auto again = Segment::attach(name_);
-    const auto another = [&] { const DataPlaneOwnership second(*again, name_); };
+    const auto another = [&] { const DataPlaneOwnership second(*again); };
     EXPECT_NE(refusal(another).find(kStopIt), std::string::npos);
     beat(segment->layout().data_plane, monotonic_ns() - kHeartbeatTimeoutNs - 1);
     EXPECT_NE(refusal(another).find("does not turn"), std::string::npos) << refusal(another);
@@ -287,11 +288,12 @@ TEST_F(Owners, a_data_plane_that_was_killed_has_a_successor_at_once) {
   const auto control = started();
   const pid_t child = process([&](auto ready) {
     const auto segment = Segment::attach(name_);
-    const DataPlaneOwnership killed(*segment, name_);
+    const DataPlaneOwnership killed(*segment);
     start_heartbeat(segment->layout().data_plane, monotonic_ns(), wall_ns());
     ready();
     ::pause();
   });
+  EXPECT_EQ(control->segment().look_for(Part::Data), Segment::Found::Appeared);
   EXPECT_TRUE(control->segment().data_plane_runs());
   ::kill(child, SIGKILL);
   siginfo_t unused;
@@ -299,7 +301,7 @@ TEST_F(Owners, a_data_plane_that_was_killed_has_a_successor_at_once) {
   EXPECT_FALSE(control->segment().data_plane_runs());
   const auto segment = Segment::attach(name_);
   EXPECT_EQ(refusal([&] {
-              const DataPlaneOwnership second(*segment, name_);
+              const DataPlaneOwnership second(*segment);
               EXPECT_FALSE(alive(segment->layout().data_plane, monotonic_ns()))
                   << "the heart of the one before";
             }),

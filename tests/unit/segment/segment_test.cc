@@ -46,14 +46,13 @@ class SegmentFile : public testing::Test {
 TEST_F(SegmentFile, what_one_process_writes_the_other_reads) {
   EXPECT_THROW(Segment::attach(name_), SetupError);
   const auto owner = Segment::open_or_create(name_);
-  EXPECT_TRUE(owner->created());
   ConfigBlock config;
   config.generation = 4;
   config.credits = 17;
   owner->layout().config.write(config);
   const pid_t child = ::fork();
   if (child == 0) {
-    const auto other = Segment::attach(name_);
+    const auto other = Segment::open_or_create(name_);
     const auto read = other->layout().config.read_copy();
     other->layout().reactors[0].events.push({.type = EventType::ConnectionUp, .connection = 3, .peer = {}});
     ::_exit(read && read->generation == 4 && read->credits == 17 ? 0 : 1);
@@ -64,20 +63,20 @@ TEST_F(SegmentFile, what_one_process_writes_the_other_reads) {
   Event event;
   ASSERT_TRUE(owner->layout().reactors[0].events.pop(event));
   EXPECT_EQ(event.connection, 3u);
-  EXPECT_FALSE(Segment::open_or_create(name_)->created());
 }
 
 TEST_F(SegmentFile, files_that_are_no_segment_are_refused_with_a_sentence) {
   const auto write = [&](off_t size, std::uint64_t magic, std::uint32_t version) {
-    const int fd = ::open(Segment::path_of(name_).c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    const int fd = ::open(path_of(name_, Part::Control).c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
     ASSERT_EQ(::ftruncate(fd, size), 0);
     ASSERT_EQ(::pwrite(fd, &magic, 8, 0), 8);
     ASSERT_EQ(::pwrite(fd, &version, 4, 8), 4);
     ::close(fd);
   };
-  for (const auto& [size, magic, version] : {std::tuple{off_t{100}, kMagic, kLayoutVersion},
-                                             std::tuple{off_t{sizeof(Layout)}, kMagic + 1, kLayoutVersion},
-                                             std::tuple{off_t{sizeof(Layout)}, kMagic, kLayoutVersion + 1}}) {
+  for (const auto& [size, magic, version] :
+       {std::tuple{off_t{100}, kMagic, kLayoutVersion},
+        std::tuple{off_t{sizeof(ControlPart)}, kMagic + 1, kLayoutVersion},
+        std::tuple{off_t{sizeof(ControlPart)}, kMagic, kLayoutVersion + 1}}) {
     write(size, magic, version);
     try {
       Segment::attach(name_);
@@ -93,7 +92,7 @@ TEST_F(SegmentFile, files_that_are_no_segment_are_refused_with_a_sentence) {
 
 TEST_F(SegmentFile, another_users_file_is_refused_and_left_alone) {
   Segment::open_or_create(name_);
-  const std::string path = Segment::path_of(name_);
+  const std::string path = path_of(name_, Part::Control);
   if (::geteuid() != 0 || ::chown(path.c_str(), 12345, 12345) != 0)
     GTEST_SKIP() << "only root gives files away";
   for (const bool create : {true, false}) {
@@ -111,31 +110,22 @@ TEST_F(SegmentFile, another_users_file_is_refused_and_left_alone) {
   EXPECT_THROW(Segment::attach(name_), SetupError);
 }
 
-TEST_F(SegmentFile, a_data_plane_of_another_release_keeps_its_segment) {
-  const auto owner = Segment::open_or_create(name_);
-  auto data_plane = std::make_unique<DataPlaneOwnership>(*owner, name_);
-  start_heartbeat(owner->layout().data_plane, monotonic_ns(), wall_ns());
-  ConfigBlock config;
-  config.generation = 7;
-  owner->layout().config.write(config);
-  owner->layout().layout_version = kLayoutVersion + 1;
-  for (const off_t size : {off_t{sizeof(Layout)}, off_t{sizeof(Layout) / 2}}) {
-    ASSERT_EQ(::truncate(Segment::path_of(name_).c_str(), size), 0);
-    try {
-      ControlOwnership next(name_);
-      FAIL();
-    } catch (const SetupError& error) {
-      EXPECT_NE(std::string(error.what()).find("of another release (process " + std::to_string(::getpid())),
-                std::string::npos)
-          << error.what();
-    }
-  }
-  ASSERT_EQ(::truncate(Segment::path_of(name_).c_str(), sizeof(Layout)), 0);
-  EXPECT_EQ(owner->layout().config.read_copy()->generation, 7u);
-  data_plane.reset();
-  ControlOwnership next(name_);
-  next.take();
-  EXPECT_TRUE(next.segment().created());
+/// Where strangers can make files, only those of root and of this user count.
+TEST_F(SegmentFile, another_users_data_is_taken_only_in_a_guarded_folder) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+  char folder[] = "/dev/shm/sluice-guarded-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string name = std::string(folder) + "/segment";
+  Segment::open_or_create(name);
+  ASSERT_EQ(::chown(path_of(name, Part::Data).c_str(), 12345, 12345), 0);
+  EXPECT_NE(Segment::attach(name)->file(Part::Data), nullptr);
+  ASSERT_EQ(::chmod(folder, 01777), 0);
+  EXPECT_EQ(Segment::attach(name)->file(Part::Data), nullptr);
+  ASSERT_EQ(::chmod(folder, 0700), 0);
+  ASSERT_EQ(::chown(folder, 12345, 12345), 0);
+  EXPECT_EQ(Segment::attach(name)->file(Part::Data), nullptr);
+  Segment::remove(name);
+  ::rmdir(folder);
 }
 
 TEST_F(SegmentFile, heartbeats_tell_the_living_from_the_dead) {

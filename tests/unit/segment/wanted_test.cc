@@ -35,13 +35,15 @@ class Wanted : public testing::Test {
   static constexpr std::uint32_t kNumber = 7;
   Calls follow(std::uint32_t incarnation) {
     recorder_.calls.clear();
-    const bool any = segment::follow(*area_, kNumber, incarnation, followed_, recorder_);
+    const bool any = segment::follow(area_, kNumber, incarnation, followed_, recorder_);
     EXPECT_EQ(any, !recorder_.calls.empty());
     return recorder_.calls;
   }
 
-  std::unique_ptr<WantedArea> area_ = std::make_unique<WantedArea>();
-  WantedWriter writer_{*area_};
+  std::unique_ptr<WantedPart> part_ = std::make_unique<WantedPart>();
+  RingOfConsumer hints_read_{};
+  WantedArea area_{*part_, hints_read_};
+  WantedWriter writer_{area_};
   Followed followed_;
   Recorder recorder_;
 };
@@ -72,7 +74,7 @@ TEST_F(Wanted, each_change_is_followed_once) {
 TEST_F(Wanted, what_is_taken_back_before_it_was_seen_is_not_followed) {
   writer_.drain(kNumber, 1, true);
   writer_.drain(kNumber, 1, false);
-  EXPECT_TRUE(segment::follow(*area_, kNumber, 1, followed_, recorder_));
+  EXPECT_TRUE(segment::follow(area_, kNumber, 1, followed_, recorder_));
   EXPECT_EQ(recorder_.calls, Calls{});
 }
 
@@ -91,7 +93,7 @@ TEST_F(Wanted, an_end_is_followed_once_and_alone) {
   writer_.established(kNumber, 1);
   EXPECT_EQ(follow(1), Calls{"end 2 9"});
   writer_.trace(kNumber, 1, true);
-  EXPECT_TRUE(segment::follow(*area_, kNumber, 1, followed_, recorder_));
+  EXPECT_TRUE(segment::follow(area_, kNumber, 1, followed_, recorder_));
   EXPECT_EQ(recorder_.calls, Calls{"end 2 9"});
 }
 
@@ -109,7 +111,7 @@ TEST_F(Wanted, nothing_of_a_predecessor_is_written_over_its_successor) {
   // Incarnations count up modulo 2^32; zero is none.
   for (const auto& [past, next] :
        {std::pair{1u, 2u}, std::pair{0xFFFFFFFFu, 1u}, std::pair{5u, 0x80000004u}}) {
-    area_->words[kNumber].course = area_->words[kNumber].grant = 0;
+    area_.words[kNumber].course = area_.words[kNumber].grant = 0;
     EXPECT_TRUE(writer_.established(kNumber, past)) << past;
     EXPECT_TRUE(writer_.established(kNumber, next)) << past;
     EXPECT_TRUE(writer_.grant(kNumber, next, {.credits = 5})) << past;
@@ -136,8 +138,8 @@ TEST_F(Wanted, who_has_not_followed_yet_is_behind) {
 TEST_F(Wanted, a_hint_comes_with_each_change_and_with_nothing_else) {
   writer_.grant(kNumber, 1, {.credits = 5});
   writer_.grant(kNumber, 1, {.credits = 5});
-  EXPECT_EQ(area_->hints.size(), 1u);
-  while (area_->hints.push(0)) {
+  EXPECT_EQ(area_.hints.size(), 1u);
+  while (area_.hints.push(0)) {
   }
   EXPECT_TRUE(writer_.grant(kNumber, 1, {.credits = 6})) << "also without room for a hint";
   EXPECT_EQ(writer_.grant(kNumber, 1).credits, 6u);

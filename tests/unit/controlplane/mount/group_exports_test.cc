@@ -162,18 +162,19 @@ TEST_F(MountGroup, parts_change_while_it_runs) {
 }
 
 TEST(MountGroupParts, are_those_of_the_published_configuration) {
-  const auto layout = std::make_unique<segment::Layout>();
+  const auto segment = segment::Segment::in_memory();
+  const segment::Layout& layout = segment->layout();
   auto block = std::make_unique<segment::ConfigBlock>();
   block->upstream_count = 2;
   std::strcpy(block->upstreams[1].name, "b");
   std::strcpy(block->upstreams[1].prefix, "/nas");
   block->upstreams[1].export_count = 1;
   std::strcpy(block->upstreams[1].exports[0].data(), "/vol1");
-  layout->config.write(*block);
-  EXPECT_EQ(export_paths_of(*layout, "b").of_upstream("/nas/vol1"), "/vol1");
-  EXPECT_EQ(export_paths_of(*layout, "b").of_upstream("/nas/vol2"), std::nullopt);
+  layout.config.write(*block);
+  EXPECT_EQ(export_paths_of(layout, "b").of_upstream("/nas/vol1"), "/vol1");
+  EXPECT_EQ(export_paths_of(layout, "b").of_upstream("/nas/vol2"), std::nullopt);
   for (const char* const path : {"/nas/vol1", "/", "//"})
-    EXPECT_EQ(export_paths_of(*layout, "gone").of_upstream(path), std::nullopt) << path;
+    EXPECT_EQ(export_paths_of(layout, "gone").of_upstream(path), std::nullopt) << path;
 }
 
 /// With real servers of MOUNT behind it: one that is silent delays the other in nothing.

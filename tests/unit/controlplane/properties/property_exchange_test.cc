@@ -21,20 +21,15 @@ using Verdict = HostHandshake::Verdict;
 
 class Exchange : public testing::Test {
  protected:
-  Exchange()
-      : memory_(std::memset(operator new (sizeof(segment::Layout), std::align_val_t{64}), 0,
-                            sizeof(segment::Layout))),
-        layout_(static_cast<segment::Layout*>(memory_)),
-        outbox_(*layout_),
-        wanted_(layout_->reactors[0].wanted) {
+  Exchange() : outbox_(layout()), wanted_(area().wanted) {
     segment::ConnectionInfo info{};
     info.state = segment::ConnectionState::Open;
     info.incarnation = 77;
     area().connections[3].write(info);
     relay_ = std::make_unique<reactor::PropertyRelay>(area());
   }
-  ~Exchange() override { operator delete (memory_, std::align_val_t{64}); }
-  segment::ReactorArea& area() { return layout_->reactors[0]; }
+  segment::Layout& layout() { return segment_->layout(); }
+  segment::ReactorArea& area() { return layout().reactors[0]; }
 
   static Octets set(std::initializer_list<std::uint32_t> list) {
     Octets bytes(list.size() * 4);
@@ -87,8 +82,7 @@ class Exchange : public testing::Test {
   }
 
   config::Config config_ = config::defaults();
-  void* memory_;
-  segment::Layout* layout_;
+  const std::unique_ptr<segment::Segment> segment_ = segment::Segment::in_memory();
   controlplane::Outbox outbox_;
   segment::WantedWriter wanted_;
   std::unique_ptr<reactor::PropertyRelay> relay_;
@@ -96,7 +90,7 @@ class Exchange : public testing::Test {
 };
 
 TEST_F(Exchange, V2_047_V2_052_what_follows_from_a_set_goes_down) {
-  PropertyExchange exchange(*layout_, config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {});
   EXPECT_TRUE(relay_->take(3, 77, set({3, 2, 4, 8192, 3, 4, 65536, 4, 4, 7}), true));
   poll(exchange);
   ASSERT_TRUE(course().parameters);
@@ -113,7 +107,7 @@ TEST_F(Exchange, V2_047_V2_052_what_follows_from_a_set_goes_down) {
 }
 
 TEST_F(Exchange, V2_065_values_out_of_range_are_clamped_and_counted) {
-  PropertyExchange exchange(*layout_, config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {});
   EXPECT_TRUE(relay_->take(3, 77, set({4, 2, 4, 1, 3, 4, 1, 4, 4, 0, 5, 4, 9}), true));
   poll(exchange);
   ASSERT_TRUE(course().parameters);
@@ -126,7 +120,7 @@ TEST_F(Exchange, V2_065_values_out_of_range_are_clamped_and_counted) {
 }
 
 TEST_F(Exchange, V2_062_V2_063_a_host_that_shows_who_it_is_is_admitted) {
-  PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
   PskClient client = client_of("client");
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), true));
   poll(exchange);
@@ -141,7 +135,7 @@ TEST_F(Exchange, V2_062_V2_063_a_host_that_shows_who_it_is_is_admitted) {
 }
 
 TEST_F(Exchange, a_handshake_uses_the_keys_that_are_in_force_when_it_begins) {
-  PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
   PskClient client = client_of("client");
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), false));
   poll(exchange);
@@ -164,7 +158,7 @@ TEST_F(Exchange, a_host_is_admitted_with_its_name_and_into_its_class) {
   std::uint32_t incarnation = 77;
   const auto admission_of = [&](const std::string& name) {
     ++incarnation;
-    PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{name, kKey}})));
+    PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{name, kKey}})));
     PskClient client = client_of(name);
     EXPECT_TRUE(relay_->take(3, incarnation, authentication(client.begin()), false));
     poll(exchange);
@@ -183,7 +177,7 @@ TEST_F(Exchange, V2_062_a_handshake_goes_on_though_its_connection_is_not_publish
   const auto published = area().connections[3].read();
   ASSERT_TRUE(published);
   area().connections[3].write({});
-  PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
   PskClient client = client_of("client");
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), true));
   now_ns_ += 600'000'000;  // the exchange reads the table before the reactor writes it
@@ -197,7 +191,7 @@ TEST_F(Exchange, V2_062_a_handshake_goes_on_though_its_connection_is_not_publish
 }
 
 TEST_F(Exchange, V2_062_one_that_does_not_is_closed_at_once_or_in_time) {
-  PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
   EXPECT_TRUE(relay_->take(3, 77, authentication(set({1, 2, 3})), false));
   poll(exchange);
   EXPECT_EQ(course().end, segment::End::Disconnect);
@@ -219,7 +213,7 @@ TEST_F(Exchange, V2_062_one_that_does_not_is_closed_at_once_or_in_time) {
 }
 
 TEST_F(Exchange, V2_063_large_sets_go_in_parts_and_wait_for_room) {
-  PropertyExchange exchange(*layout_, config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {});
   Octets large(60'000, std::byte{7});
   Octets body(12 + large.size());
   xdr::Writer writer(body);
@@ -236,7 +230,7 @@ TEST_F(Exchange, V2_063_large_sets_go_in_parts_and_wait_for_room) {
 }
 
 TEST_F(Exchange, one_that_is_to_be_closed_is_though_the_ring_has_no_room) {
-  PropertyExchange exchange(*layout_, config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {});
   while (area().commands.push({})) {
   }
   while (area().wanted.hints.push(0)) {
@@ -259,7 +253,7 @@ TEST_F(Exchange, properties_that_a_predecessor_took_and_did_not_judge_are_judged
                           .max_segments = 7,
                           .reverse = 0};
   area().connections[3].write(info);
-  PropertyExchange exchange(*layout_, config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {});
   exchange.poll(now_ns_ += 600'000'000);
   ASSERT_TRUE(course().parameters);
   EXPECT_EQ(
@@ -268,7 +262,7 @@ TEST_F(Exchange, properties_that_a_predecessor_took_and_did_not_judge_are_judged
 }
 
 TEST_F(Exchange, an_answer_that_finds_no_room_is_sent_when_there_is) {
-  PropertyExchange exchange(*layout_, config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
   while (area().properties_down.push({})) {
   }
   EXPECT_TRUE(relay_->take(3, 77, authentication(client_of("client").begin()), false));
@@ -284,7 +278,7 @@ TEST_F(Exchange, an_answer_that_finds_no_room_is_sent_when_there_is) {
 TEST_F(Exchange, the_end_of_a_set_whose_beginning_a_predecessor_took_is_dropped) {
   segment::PropertyPart part{.connection = 3, .incarnation = 77, .total_bytes = 8, .offset = 4, .bytes = 4};
   area().properties_up.push(part);
-  PropertyExchange exchange(*layout_, config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {});
   exchange.poll(1);
   EXPECT_EQ(exchange.statistics().parts_lost, 1u);
   EXPECT_EQ(exchange.statistics().sets, 0u);

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A value of one writer that is whole at any moment, also when the writer dies within a write: two sequence locks in
+// turn, and a count that says which of them is the newest. Zeroed memory holds a zeroed value.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "dataplane/base/seqlock.h"
+#include "dataplane/base/store_point.h"
+
+namespace sluice {
+
+template <typename T>
+class TwoCopies {
+ public:
+  /// The single writer only. Readers have the old value until it returns.
+  void write(const T& value) noexcept {
+    const std::uint32_t next = written_.load(std::memory_order_relaxed) + 1;
+    copies_[next % 2].write(value);
+    SLUICE_STORE_POINT();
+    written_.store(next, std::memory_order_release);
+  }
+
+  /// Any thread or process. False if the writer overtook every attempt; `value` is then undefined.
+  [[nodiscard]] bool read(T& value) const noexcept {
+    constexpr int kTries = 8;
+    for (int i = 0; i < kTries; ++i)
+      if (copies_[written_.load(std::memory_order_acquire) % 2].read(value)) return true;
+    return false;
+  }
+  /// The same, in memory of its own; nullptr for false. Not on the message path: it allocates.
+  std::unique_ptr<T> read_copy() const {
+    auto value = std::make_unique<T>();
+    if (!read(*value)) value.reset();
+    return value;
+  }
+
+  /// Changes with every write.
+  std::uint32_t sequence() const noexcept { return written_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<std::uint32_t> written_;
+  std::array<SeqLock<T>, 2> copies_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Both parts of the segment together, as each process sees them: references to where they are mapped. Nothing of it
+// lies in shared memory. A member is written by the plane whose part it is in (dataplane/segment/parts.h); in any other
+// process it cannot be written. May be read by any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "dataplane/segment/parts.h"
+
+namespace sluice::segment {
+
+/// A member of the control plane's part, and one of the data plane's.
+template <typename T>
+using OfControl = T&;
+template <typename T>
+using OfData = T&;
+
+struct ReactorArea {
+  ReactorArea(ReactorControl& control, ReactorData& data) noexcept
+      : commands(control.commands, data.commands),
+        events(data.events, control.events),
+        punt_up(data.punt_up, control.punt_up),
+        punt_down(control.punt_down, data.punt_down),
+        properties_up(data.properties_up, control.properties_up),
+        properties_down(control.properties_down, data.properties_down),
+        wanted(control.wanted, data.hints),
+        peaks_read(control.peaks_read),
+        transport_counters(data.transport_counters),
+        counters(data.counters),
+        invariant_failures(data.invariant_failures),
+        device_statistics(data.device_statistics),
+        slots_in_state(data.slots_in_state),
+        pools(data.pools),
+        info(data.info),
+        incarnations(data.incarnations),
+        connections(data.connections),
+        use(data.use),
+        calls(data.calls),
+        trace(data.trace),
+        upstreams(data.upstreams),
+        ingress(data.ingress) {}
+
+  Ring<Command, kCommandSlots> commands;               ///< control plane to reactor
+  Ring<Event, kEventSlots> events;                     ///< reactor to control plane
+  Ring<Punt, kPuntSlots> punt_up;                      ///< reactor to control plane
+  Ring<Punt, kPuntSlots> punt_down;                    ///< control plane to reactor
+  Ring<PropertyPart, kPropertySlots> properties_up;    ///< reactor to control plane
+  Ring<PropertyPart, kPropertySlots> properties_down;  ///< control plane to reactor
+  WantedArea wanted;                                   ///< control plane: what it wants of each connection
+  OfControl<decltype(ReactorControl::peaks_read)> peaks_read;  ///< how often it has read every `peak_busy`
+  // Written by the reactor from here on.
+  OfData<decltype(ReactorData::transport_counters)> transport_counters;
+  OfData<decltype(ReactorData::counters)> counters;
+  OfData<decltype(ReactorData::invariant_failures)> invariant_failures;
+  OfData<decltype(ReactorData::device_statistics)> device_statistics;
+  OfData<decltype(ReactorData::slots_in_state)> slots_in_state;
+  OfData<decltype(ReactorData::pools)> pools;
+  OfData<decltype(ReactorData::info)> info;
+  OfData<decltype(ReactorData::incarnations)> incarnations;
+  OfData<decltype(ReactorData::connections)> connections;
+  OfData<decltype(ReactorData::use)> use;
+  OfData<CallTable> calls;
+  OfData<TraceRing> trace;
+  OfData<decltype(ReactorData::upstreams)> upstreams;
+  OfData<IngressArea> ingress;
+};
+
+struct Layout {
+  Layout(ControlPart& control, DataPart& data) noexcept
+      : Layout(control, data, std::make_index_sequence<kMaxReactors>()) {}
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+
+  OfControl<Heartbeat> control_plane;
+  OfData<Heartbeat> data_plane;
+  OfControl<decltype(ControlPart::config)> config;
+  OfData<decltype(DataPart::generation_applied)> generation_applied;
+  std::array<ReactorArea, kMaxReactors> reactors;
+  OfData<decltype(DataPart::exports)> exports;
+  OfData<decltype(DataPart::memory)> memory;
+  OfControl<decltype(ControlPart::control_counters)> control_counters;
+  OfControl<decltype(ControlPart::lock_gauges)> lock_gauges;
+  OfControl<decltype(ControlPart::recomputation_ns)> recomputation_ns;
+  OfControl<decltype(ControlPart::longest_stall_ns)> longest_stall_ns;
+  OfControl<decltype(ControlPart::recent_stall_ns)> recent_stall_ns;
+  OfControl<decltype(ControlPart::draining)> draining;
+  OfControl<decltype(ControlPart::reading_epoch)> reading_epoch;
+  OfControl<decltype(ControlPart::kept_channel)> kept_channel;
+  OfData<decltype(DataPart::capture_status)> capture_status;
+  OfControl<SharedUpstreamAddresses> upstream_addresses;
+
+ private:
+  template <std::size_t... I>
+  Layout(ControlPart& control, DataPart& data, std::index_sequence<I...>) noexcept
+      : control_plane(control.head.plane),
+        data_plane(data.head.plane),
+        config(control.config),
+        generation_applied(data.generation_applied),
+        reactors{ReactorArea(control.reactors[I], data.reactors[I])...},
+        exports(data.exports),
+        memory(data.memory),
+        control_counters(control.control_counters),
+        lock_gauges(control.lock_gauges),
+        recomputation_ns(control.recomputation_ns),
+        longest_stall_ns(control.longest_stall_ns),
+        recent_stall_ns(control.recent_stall_ns),
+        draining(control.draining),
+        reading_epoch(control.reading_epoch),
+        kept_channel(control.kept_channel),
+        capture_status(data.capture_status),
+        upstream_addresses(control.upstream_addresses) {}
+};
+
+}  // namespace sluice::segment

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two parts of the shared segment, by who writes them: each is a file that its plane maps for writing and every
+// other process for reading only. Whoever reads the other plane's part takes no index, count or length from it without
+// a look (dataplane/segment/clamp.h).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "dataplane/base/cache_line.h"
+#include "dataplane/base/invariant.h"
+#include "dataplane/base/seqlock.h"
+#include "dataplane/base/spsc_ring.h"
+#include "dataplane/base/two_copies.h"
+#include "dataplane/segment/call_table.h"
+#include "dataplane/segment/config_block.h"
+#include "dataplane/segment/counters.h"
+#include "dataplane/segment/heartbeat.h"
+#include "dataplane/segment/ingress.h"
+#include "dataplane/segment/messages.h"
+#include "dataplane/segment/tables.h"
+#include "dataplane/segment/trace.h"
+#include "dataplane/segment/upstream_addresses.h"
+#include "dataplane/segment/wanted.h"
+
+namespace sluice::segment {
+
+inline constexpr std::uint64_t kMagic = 0x736c756963653032;  // "sluice02"
+inline constexpr std::uint32_t kLayoutVersion = 19;
+
+/// Which plane writes it.
+enum class Part : std::uint32_t { Control = 1, Data = 2 };
+
+inline constexpr std::uint32_t kCommandSlots = 256;
+inline constexpr std::uint32_t kEventSlots = 512;
+inline constexpr std::uint32_t kPuntSlots = 64;
+inline constexpr std::uint32_t kPropertySlots = 64;
+
+/// Has the same place and size in every version, so that a release can see whether a plane of another one is alive.
+struct PartHead {
+  std::uint64_t magic;
+  std::uint32_t layout_version;
+  Part part;
+  std::uint64_t total_bytes;
+  Heartbeat plane;
+};
+
+/// Of one reactor, written by the control plane.
+struct ReactorControl {
+  RingOfProducer<Command, kCommandSlots> commands;
+  RingOfConsumer events;
+  RingOfConsumer punt_up;
+  RingOfProducer<Punt, kPuntSlots> punt_down;
+  RingOfConsumer properties_up;
+  RingOfProducer<PropertyPart, kPropertySlots> properties_down;
+  WantedPart wanted;
+  std::atomic<std::uint32_t> peaks_read;
+};
+
+/// Of one reactor, written by it.
+struct ReactorData {
+  RingOfConsumer commands;
+  RingOfProducer<Event, kEventSlots> events;
+  RingOfProducer<Punt, kPuntSlots> punt_up;
+  RingOfConsumer punt_down;
+  RingOfProducer<PropertyPart, kPropertySlots> properties_up;
+  RingOfConsumer properties_down;
+  RingOfConsumer hints;
+  alignas(kCacheLine) std::array<std::array<std::atomic<std::uint64_t>, kTransportCounterCount>,
+                                 kMaxClasses> transport_counters;
+  std::array<std::atomic<std::uint64_t>, kReactorCounterCount> counters;
+  std::array<std::atomic<std::uint64_t>, kInvariantCount> invariant_failures;
+  std::array<std::atomic<std::uint64_t>, kMaxDeviceStatistics> device_statistics;
+  std::array<std::atomic<std::uint32_t>, kSlotStateCount> slots_in_state;
+  std::array<PoolUse, kSharedPools.size()> pools;
+  alignas(kCacheLine) SeqLock<ReactorInfo> info;
+  std::atomic<std::uint32_t> incarnations;  ///< given to connections so far; goes on with the next data plane
+  std::array<SeqLock<ConnectionInfo>, kMaxConnections> connections;
+  alignas(kCacheLine) std::array<ConnectionUse, kMaxConnections> use;
+  alignas(kCacheLine) CallTable calls;
+  TraceRing trace;
+  std::array<UpstreamArea, kMaxUpstreams> upstreams;
+  IngressArea ingress;
+};
+
+struct ControlPart {
+  PartHead head;
+  TwoCopies<ConfigBlock> config;
+  std::array<ReactorControl, kMaxReactors> reactors;
+  std::array<std::atomic<std::uint64_t>, kControlCounterCount> control_counters;
+  std::array<std::atomic<std::uint64_t>, std::size(kLockGauges)> lock_gauges;
+  std::atomic<std::uint64_t> recomputation_ns;  ///< duration of the last credit recomputation
+  std::atomic<std::uint64_t> longest_stall_ns;  ///< of its loop, since its start
+  std::atomic<std::uint64_t> recent_stall_ns;   ///< of its loop, in the last two minutes
+  std::atomic<std::uint32_t> draining;
+  /// Epoch of the control plane that has taken over and reads the rings. It is later than that of Heartbeat::owner: what
+  /// a predecessor has not read is dropped in between, and reactors then repeat what they wait for.
+  std::atomic<std::uint32_t> reading_epoch;
+  std::atomic<std::uint64_t> kept_channel;     ///< verbs: segment/kept_channel.h
+  SharedUpstreamAddresses upstream_addresses;  ///< the thread that resolves them
+};
+
+struct DataPart {
+  PartHead head;
+  std::atomic<std::uint64_t>
+      generation_applied;  ///< configuration generation whose reloadable part is in force
+  std::array<ReactorData, kMaxReactors> reactors;
+  std::array<SeqLock<ExportInfo>, kMaxExports> exports;  ///< the reactor that owns the exports
+  SeqLock<MemoryTable> memory;                           ///< at start
+  SeqLock<CaptureStatus> capture_status;
+};
+
+}  // namespace sluice::segment

@@ -94,7 +94,7 @@ DIRECTORIES = {
 ENVIRONMENT = {
     "build-asan": {"ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
                    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"},
-    "build-tsan": {"TSAN_OPTIONS": "halt_on_error=1"},
+    "build-tsan": {"TSAN_OPTIONS": f"halt_on_error=1:suppressions={os.path.dirname(os.path.abspath(__file__))}/tsan.supp"},
 }
 
 

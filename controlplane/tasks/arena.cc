@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/tasks/arena.h"
+
+#include <sys/eventfd.h>
+#include <tbb/concurrent_queue.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+
+#include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/setup_error.h"
+
+namespace sluice::tasks {
+namespace {
+
+/// Written before a hand-over to the library, read after it: an order that the thread sanitizer sees (threads.h).
+std::atomic<std::uint64_t> handed_over{0};
+/// Of the arenas that there are.
+std::atomic<std::uint32_t> threads_in_use{0};
+
+std::uint32_t reserved(std::uint32_t threads) {
+  if (threads_in_use.fetch_add(threads) + threads <= kMaxThreads) return threads;
+  threads_in_use.fetch_sub(threads);
+  throw std::logic_error("The arenas of a process have more than kMaxThreads threads.");
+}
+
+}  // namespace
+
+/// Held by the arena, and by each call of run_one() to come. The last one deletes it.
+struct Arena::Shared {
+  explicit Shared(const ArenaLimits& limits) : wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    waiting.set_capacity(limits.threads + limits.queued);
+    results.set_capacity(limits.threads + limits.queued);
+  }
+  void let_go() {
+    if (holders.fetch_sub(1) == 1) delete this;
+  }
+  void add(Work work);
+  /// Runs the next task that waits, if the arena has not ended meanwhile. On a thread of the arena.
+  void run_one();
+  void end(std::uint32_t wait_ms);
+
+  const FileDescriptor wake;
+  // As many as start() lets in: neither is ever full.
+  tbb::concurrent_bounded_queue<Work> waiting;
+  tbb::concurrent_bounded_queue<Done> results;
+  std::atomic<std::uint32_t> holders{1};
+  std::mutex mutex;
+  std::condition_variable idle;
+  std::uint32_t running = 0;  ///< under mutex
+  bool ended = false;         ///< under mutex
+};
+
+void Arena::Shared::add(Work work) {
+  const std::lock_guard lock(mutex);
+  waiting.try_push(std::move(work));
+  holders.fetch_add(1);
+}
+
+void Arena::Shared::run_one() {
+  Work work;
+  {
+    const std::lock_guard lock(mutex);
+    if (ended || !waiting.try_pop(work)) return;
+    ++running;
+  }
+  Done done;
+  try {
+    done = work();
+  } catch (...) {
+    done = [thrown = std::current_exception()] { std::rethrow_exception(thrown); };
+  }
+  work = nullptr;
+  const std::lock_guard lock(mutex);
+  --running;
+  idle.notify_all();
+  if (ended) return;
+  results.try_push(std::move(done));
+  ::eventfd_write(wake.get(), 1);
+}
+
+void Arena::Shared::end(std::uint32_t wait_ms) {
+  std::unique_lock lock(mutex);
+  ended = true;
+  waiting.clear();
+  idle.wait_for(lock, std::chrono::milliseconds(wait_ms), [this] { return running == 0; });
+  results.clear();
+}
+
+Arena::Arena(ArenaLimits limits)
+    : limits_(limits), threads_(reserved(limits.threads), kMaxThreads), shared_(new Shared(limits)) {
+  if (!shared_->wake) {
+    shared_->let_go();
+    threads_in_use.fetch_sub(limits_.threads);
+    throw SetupError("No file descriptor is left for the wake-up of a loop: raise LimitNOFILE.");
+  }
+}
+
+Arena::~Arena() {
+  shared_->end(limits_.end_ms);
+  shared_->let_go();
+  threads_in_use.fetch_sub(limits_.threads);
+}
+
+bool Arena::start(Work work) {
+  if (outstanding_ == limits_.threads + limits_.queued) {
+    ++statistics_.refused;
+    return false;
+  }
+  if (outstanding_ >= limits_.threads) ++statistics_.delayed;
+  ++outstanding_;
+  ++statistics_.started;
+  shared_->add(std::move(work));
+  handed_over.fetch_add(1, std::memory_order_release);
+  threads_.enqueue(
+      [](void* argument) {
+        handed_over.load(std::memory_order_acquire);
+        auto* const shared = static_cast<Shared*>(argument);
+        shared->run_one();
+        shared->let_go();
+      },
+      shared_);
+  return true;
+}
+
+int Arena::descriptor() const {
+  return shared_->wake.get();
+}
+
+void Arena::deliver() {
+  eventfd_t ignored = 0;
+  ::eventfd_read(shared_->wake.get(), &ignored);
+  Done done;
+  for (std::uint32_t most = outstanding_; most > 0 && shared_->results.try_pop(done); --most) {
+    --outstanding_;
+    if (done) done();
+  }
+}
+
+}  // namespace sluice::tasks

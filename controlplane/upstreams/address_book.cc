@@ -29,8 +29,8 @@ bool is_well(std::span<const std::byte> reply) {
 
 }  // namespace
 
-AddressBook::AddressBook(const segment::UpstreamConfig& upstream, LookUp look_up)
-    : upstream_(upstream), look_up_(std::move(look_up)) {
+AddressBook::AddressBook(const segment::UpstreamConfig& upstream, tasks::Arena& arena, LookUp look_up)
+    : upstream_(upstream), arena_(arena), look_up_(std::move(look_up)) {
   std::memcpy(list_.name, upstream_.name, sizeof list_.name);
   for (std::uint32_t i = 0; i < upstream_.host_count; ++i) {
     Host& host = *hosts_.emplace_back(std::make_unique<Host>());
@@ -82,9 +82,9 @@ void AddressBook::look_up_hosts(std::uint64_t now_ns) {
     if (!host->is_name) continue;
     if (auto result = host->lookup.take()) found(*host, std::move(*result), now_ns);
     if (host->lookup.running() || now_ns < host->next_ns) continue;
-    host->begun_ns = now_ns;
-    host->next_ns = now_ns + kLookupNs;
-    host->lookup.begin(look_up_, host->text);
+    const bool begun = host->lookup.begin(arena_, look_up_, host->text);
+    host->next_ns = now_ns + (begun ? kLookupNs : kCrowdedLookupNs);
+    if (begun) host->begun_ns = now_ns;
   }
 }
 
@@ -138,7 +138,7 @@ void AddressBook::answered(Check& check, bool well) {
 
 void AddressBook::prepare(mount::PollSet& set) {
   for (const auto& host : hosts_)
-    if (host->is_name) set.wake_at(host->lookup.running() ? now_ns_ + kLookupPollNs : host->next_ns);
+    if (host->is_name && !host->lookup.running()) set.wake_at(host->next_ns);
   if (checks_.size() < 2) return;
   for (const auto& check : checks_) {
     check->link.prepare(set);

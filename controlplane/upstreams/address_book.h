@@ -14,6 +14,7 @@
 
 #include "controlplane/mount/poll_set.h"
 #include "controlplane/mount/rpc_link.h"
+#include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/host_lookup.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/upstream_addresses.h"
@@ -24,12 +25,13 @@ namespace sluice::upstreams {
 inline constexpr std::uint64_t kLookupNs = 60'000'000'000;
 /// The same while it cannot be resolved, or the upstream cannot be reached.
 inline constexpr std::uint64_t kUrgentLookupNs = 5'000'000'000;
-/// How soon the end of a lookup is noticed.
-inline constexpr std::uint64_t kLookupPollNs = 50'000'000;
+/// The same while there are too many lookups.
+inline constexpr std::uint64_t kCrowdedLookupNs = 1'000'000'000;
 
 class AddressBook {
  public:
-  AddressBook(const segment::UpstreamConfig& upstream, LookUp look_up);
+  /// `arena` outlives it, and its owner delivers what its tasks have found.
+  AddressBook(const segment::UpstreamConfig& upstream, tasks::Arena& arena, LookUp look_up);
 
   const segment::UpstreamAddressList& list() const { return list_; }
   /// Connections to an upstream have failed: names are looked up again soon.
@@ -66,6 +68,7 @@ class AddressBook {
   void write_list();
 
   const segment::UpstreamConfig upstream_;
+  tasks::Arena& arena_;
   const LookUp look_up_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<std::unique_ptr<Check>> checks_;  ///< of all addresses, in order of preference

@@ -36,7 +36,7 @@ AddressService::AddressService(const Upstreams& upstreams, segment::SharedUpstre
 void AddressService::read(const Upstreams& upstreams) {
   books_.clear();
   for (const segment::UpstreamConfig& upstream : upstreams)
-    books_.push_back(std::make_unique<AddressBook>(upstream, look_up_));
+    books_.push_back(std::make_unique<AddressBook>(upstream, arena_, look_up_));
   publish();
 }
 
@@ -66,10 +66,12 @@ void AddressService::look_around(std::uint64_t now_ns) {
 
 void AddressService::prepare(mount::PollSet& set) {
   set.wake_at(look_around_ns_);
+  set.add(arena_.descriptor(), POLLIN);
   for (const auto& book : books_) book->prepare(set);
 }
 
 void AddressService::turn(const mount::PollSet& set, std::uint64_t now_ns) {
+  arena_.deliver();
   bool changed = false;
   for (const auto& book : books_) changed |= book->turn(set, now_ns);
   if (changed) publish();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Keeps the addresses of all upstreams in the segment up to date (segment/upstream_addresses.h), in a thread of its
-// own, on which nothing blocks.
+// own, on which nothing blocks: names are resolved in an arena.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "controlplane/mount/poll_thread.h"
+#include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/address_book.h"
 #include "controlplane/upstreams/host_lookup.h"
 #include "dataplane/segment/segment.h"
@@ -20,6 +21,11 @@ namespace sluice::upstreams {
 
 /// Period of looking for another configuration, and for connections that have failed.
 inline constexpr std::uint64_t kLookAroundNs = 500'000'000;
+
+/// Names that are looked up at a time, of all upstreams. Of more names, some wait for those that a name server is slow with.
+inline constexpr std::uint32_t kLookupThreads = 8;
+/// Each host once, and those of a configuration before this one.
+inline constexpr std::uint32_t kLookupsQueued = 2 * segment::kMaxUpstreams * segment::kMaxUpstreamHosts;
 
 class AddressService final : public mount::PolledService {
  public:
@@ -37,6 +43,7 @@ class AddressService final : public mount::PolledService {
 
   /// Any thread: the upstreams of a new configuration.
   void reconfigure(Upstreams upstreams);
+  const tasks::ArenaStatistics& lookups() const { return arena_.statistics(); }
   // The service's thread.
   void prepare(mount::PollSet& set) override;
   void turn(const mount::PollSet& set, std::uint64_t now_ns) override;
@@ -50,6 +57,7 @@ class AddressService final : public mount::PolledService {
   const Failures failures_;
   const LookUp look_up_;
   const AsOwner as_owner_;
+  tasks::Arena arena_{{.threads = kLookupThreads, .queued = kLookupsQueued}};
   std::vector<std::unique_ptr<AddressBook>> books_;
   std::uint64_t failures_seen_ = 0;
   std::uint64_t look_around_ns_ = 0;
@@ -63,6 +71,7 @@ class AddressKeeper {
   AddressKeeper(const segment::ConfigBlock& config, segment::Layout& layout,
                 AddressService::AsOwner as_owner);
   void reconfigure(const segment::ConfigBlock& config);
+  const tasks::ArenaStatistics& lookups() const { return service_.lookups(); }
 
  private:
   AddressService service_;

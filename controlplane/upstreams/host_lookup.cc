@@ -7,21 +7,13 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "dataplane/tcp/sockets.h"
 
 namespace sluice::upstreams {
-
-struct HostLookup::Pending {
-  LookupResult result;
-  std::atomic<bool> done{false};  ///< then the result belongs to the owner
-};
 
 std::optional<PeerAddress> parse_address(const std::string& text) {
   std::array<std::uint8_t, 4> four{};
@@ -52,22 +44,21 @@ LookupResult look_up(const std::string& host) {
   return result;
 }
 
-void HostLookup::begin(const LookUp& look_up, const std::string& host) {
-  pending_ = std::make_shared<Pending>();
-  try {
-    std::thread([pending = pending_, look_up, host] {
-      pending->result = look_up(host);
-      pending->done.store(true, std::memory_order_release);
-    }).detach();
-  } catch (const std::system_error& error) {
-    pending_->result.problem = std::string("no thread can be started: ") + error.what();
-    pending_->done = true;
-  }
+bool HostLookup::begin(tasks::Arena& arena, const LookUp& look_up, const std::string& host) {
+  auto pending = std::make_shared<Pending>();
+  const bool begun = arena.start([wanted = std::weak_ptr(pending), look_up, host]() -> tasks::Arena::Done {
+    if (wanted.expired()) return {};
+    return [wanted, result = look_up(host)] {
+      if (const auto waiting = wanted.lock()) *waiting = result;
+    };
+  });
+  if (begun) pending_ = std::move(pending);
+  return begun;
 }
 
 std::optional<LookupResult> HostLookup::take() {
-  if (pending_ == nullptr || !pending_->done.load(std::memory_order_acquire)) return std::nullopt;
-  return std::move(std::exchange(pending_, nullptr)->result);
+  if (pending_ == nullptr || !pending_->has_value()) return std::nullopt;
+  return std::move(*std::exchange(pending_, nullptr));
 }
 
 }  // namespace sluice::upstreams

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resolves host names without making its caller wait: each name in a thread of its own, so that a name server that
-// is slow with one name holds up no other.
+// Resolves host names without making its caller wait: in the threads of an arena, so that a name server that is slow with
+// some names holds up no other.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "controlplane/tasks/arena.h"
 #include "dataplane/base/net_address.h"
 
 namespace sluice::upstreams {
@@ -26,20 +27,20 @@ LookupResult look_up(const std::string& host);
 /// Of an address in text form; none for a name.
 std::optional<PeerAddress> parse_address(const std::string& text);
 
-/// One lookup at a time. One thread, its owner's.
+/// One lookup at a time. One thread, that of the arena's loop. One that nobody waits for any more is not begun, and what it
+/// has found is dropped.
 class HostLookup {
  public:
-  /// Starts; not while running(). What the last one has found is dropped.
-  void begin(const LookUp& look_up, const std::string& host);
+  /// Starts; not while running(). False: the arena is full.
+  [[nodiscard]] bool begin(tasks::Arena& arena, const LookUp& look_up, const std::string& host);
   /// A result has not been taken yet.
   bool running() const { return pending_ != nullptr; }
   /// None until there is one.
   std::optional<LookupResult> take();
 
  private:
-  struct Pending;
-  /// Shared with the thread, which outlives a lookup that nobody waits for any more.
-  std::shared_ptr<Pending> pending_;
+  using Pending = std::optional<LookupResult>;
+  std::shared_ptr<Pending> pending_;  ///< the task looks whether it is still there
 };
 
 }  // namespace sluice::upstreams

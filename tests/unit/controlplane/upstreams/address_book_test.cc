@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,10 +54,11 @@ class Book : public testing::Test {
     upstream.route_count = 1;
     upstream.routes[0] = {100003, 4};
     for (const char* host : hosts) std::strcpy(upstream.hosts[upstream.host_count++].data(), host);
-    book_.emplace(upstream, names_->look_up());
+    book_.emplace(upstream, arena_, names_->look_up());
   }
   void until(const std::function<bool()>& done) {
     turn_until(*book_, now_ns_, [&] {
+      arena_.deliver();
       server_.pump();
       other_.pump();
       return done();
@@ -87,6 +89,7 @@ class Book : public testing::Test {
   std::shared_ptr<Names> names_ = std::make_shared<Names>();
   FakeServer server_;
   FakeServer other_{kOther, server_.port()};
+  tasks::Arena arena_{{.threads = 2, .queued = 2}};
   std::optional<AddressBook> book_;
 };
 
@@ -168,6 +171,26 @@ TEST_F(Book, failed_connections_hurry_a_lookup_but_not_each) {
   now_ns_ += kUrgentLookupNs;
   book_->hurry(now_ns_);
   until_asked(2);
+}
+
+TEST_F(Book, a_name_that_finds_the_arena_full_is_looked_up_later) {
+  const auto open_gate = std::make_shared<std::promise<void>>();
+  const std::shared_future<void> gate = open_gate->get_future().share();
+  for (int i = 0; i < 4; ++i)
+    ASSERT_TRUE(arena_.start([gate] {
+      gate.wait();
+      return tasks::Arena::Done();
+    }));
+  names_->set("nas", {kFour});
+  open({"nas"});
+  turns(*book_, now_ns_);
+  EXPECT_EQ(arena_.statistics().refused, 1u) << "asked once, not in each turn";
+  open_gate->set_value();
+  until([&] { return arena_.outstanding() == 0; });
+  turns(*book_, now_ns_);
+  EXPECT_EQ(names_->asked(), 0);
+  now_ns_ += kCrowdedLookupNs;
+  until([&] { return addresses() == std::vector<PeerAddress>{kFour}; });
 }
 
 TEST_F(Book, an_only_address_is_not_asked) {

@@ -2,20 +2,22 @@
 #include "controlplane/upstreams/host_lookup.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
-#include <chrono>
+#include <atomic>
 #include <future>
 #include <memory>
-#include <thread>
 
 namespace sluice::upstreams {
 namespace {
 
 /// Waits; what does not come ends the test by its limit.
-LookupResult taken(HostLookup& lookup) {
+LookupResult taken(tasks::Arena& arena, HostLookup& lookup) {
   for (;;) {
     if (auto result = lookup.take()) return *std::move(result);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    pollfd wake{arena.descriptor(), POLLIN, 0};
+    ::poll(&wake, 1, -1);
+    arena.deliver();
   }
 }
 
@@ -41,35 +43,74 @@ TEST(HostLookup, a_name_that_nobody_has_is_a_problem) {
 }
 
 TEST(HostLookup, nothing_waits_for_a_slow_one) {
+  tasks::Arena arena({.threads = 2, .queued = 2});
   auto answer = std::make_shared<std::promise<LookupResult>>();
   HostLookup slow;
-  slow.begin([answer](const std::string&) { return answer->get_future().get(); }, "slow");
+  ASSERT_TRUE(slow.begin(
+      arena, [answer](const std::string&) { return answer->get_future().get(); }, "slow"));
   EXPECT_TRUE(slow.running());
   EXPECT_FALSE(slow.take());
   HostLookup quick;
-  quick.begin([](const std::string& host) { return LookupResult{{}, host}; }, "quick");
-  EXPECT_EQ(taken(quick).problem, "quick");
+  ASSERT_TRUE(quick.begin(
+      arena,
+      [](const std::string& host) {
+        return LookupResult{{}, host};
+      },
+      "quick"));
+  EXPECT_EQ(taken(arena, quick).problem, "quick");
   EXPECT_FALSE(quick.running());
   EXPECT_FALSE(slow.take());
   answer->set_value({{PeerAddress::from_ipv4(10, 0, 0, 1)}, {}});
-  EXPECT_EQ(taken(slow).addresses.size(), 1u);
+  EXPECT_EQ(taken(arena, slow).addresses.size(), 1u);
 }
 
 TEST(HostLookup, one_that_is_not_waited_for_any_more_ends_alone) {
+  tasks::Arena arena({.threads = 1, .queued = 2});
   auto answer = std::make_shared<std::promise<LookupResult>>();
-  auto ended = std::make_shared<std::promise<void>>();
+  auto asked = std::make_shared<std::promise<void>>();
+  auto never = std::make_shared<std::atomic<int>>(0);
   {
     HostLookup lookup;
-    lookup.begin(
-        [answer, ended](const std::string&) {
-          LookupResult result = answer->get_future().get();
-          ended->set_value();
-          return result;
+    ASSERT_TRUE(lookup.begin(
+        arena,
+        [answer, asked](const std::string&) {
+          asked->set_value();
+          return answer->get_future().get();
         },
-        "slow");
+        "slow"));
+    asked->get_future().wait();
+    HostLookup waits;
+    ASSERT_TRUE(waits.begin(
+        arena,
+        [never](const std::string&) {
+          ++*never;
+          return LookupResult{};
+        },
+        "waits"));
   }
   answer->set_value({});
-  ended->get_future().wait();
+  HostLookup last;
+  ASSERT_TRUE(last.begin(
+      arena,
+      [](const std::string& host) {
+        return LookupResult{{}, host};
+      },
+      "last"));
+  EXPECT_EQ(taken(arena, last).problem, "last");
+  EXPECT_EQ(*never, 0) << "it was dropped before its turn";
+}
+
+TEST(HostLookup, a_full_arena_refuses) {
+  tasks::Arena arena({.threads = 1, .queued = 0});
+  auto answer = std::make_shared<std::promise<LookupResult>>();
+  HostLookup slow;
+  HostLookup other;
+  const LookUp wait = [answer](const std::string&) { return answer->get_future().get(); };
+  ASSERT_TRUE(slow.begin(arena, wait, "slow"));
+  EXPECT_FALSE(other.begin(arena, wait, "other"));
+  EXPECT_FALSE(other.running());
+  answer->set_value({{}, "late"});
+  EXPECT_EQ(taken(arena, slow).problem, "late");
 }
 
 }  // namespace

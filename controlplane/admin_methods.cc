@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin_methods.h"
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -53,10 +54,33 @@ void add_segment_views(admin::Registry& registry, const segment::Layout& layout,
   read("memory", [&](const json&) { return admin::memory(layout, config.block); });
   read("devices", [&](const json&) { return admin::devices(layout, config.block); });
   read("config_show", [&](const json&) { return config::describe(config); });
-  read("config_check", [&](const json& parameters) {
-    return admin::check_configuration(parameters.value("text", ""), parameters.value("name", "configuration"),
-                                      config);
+}
+
+/// Answers with what `work` returns, on a thread of the arena. It has nothing but copies.
+void answer_by_task(tasks::Arena& arena, const admin::Answer& answer, std::function<json()> work) {
+  const bool started = arena.start([answer, work = std::move(work)]() -> tasks::Arena::Done {
+    try {
+      return [answer, result = work()] { answer.result(result); };
+    } catch (const std::exception& error) {
+      return [answer, problem = std::string(error.what())] { answer.problem(problem); };
+    }
   });
+  if (!started) answer.problem("The control plane has too much to do at the moment: try again later.");
+}
+
+/// What reads hundreds of files below /sys, or a text that a client has sent.
+void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
+  registry.add_later("topology", admin::Access::Read, [&](const json&, const admin::Answer& answer) {
+    answer_by_task(plane.tasks(), answer,
+                   [block = plane.config().block] { return admin::topology(topology::describe(), block); });
+  });
+  registry.add_later(
+      "config_check", admin::Access::Read, [&](const json& parameters, const admin::Answer& answer) {
+        answer_by_task(
+            plane.tasks(), answer,
+            [text = parameters.value("text", ""), name = parameters.value("name", "configuration"),
+             running = plane.config()] { return admin::check_configuration(text, name, running); });
+      });
 }
 
 /// Views that also show what the control plane's own parts keep.
@@ -71,8 +95,6 @@ void add_control_views(admin::Registry& registry, ControlPlane& plane) {
   registry.add("credits", admin::Access::Read, [&](const json&) {
     return admin::credits(plane.layout(), plane.config(), plane.credits(), segment::monotonic_ns());
   });
-  registry.add("topology", admin::Access::Read,
-               [&](const json&) { return admin::topology(topology::describe(), plane.config().block); });
   registry.add("version", admin::Access::Read, [](const json&) { return admin::version(); });
 }
 
@@ -81,6 +103,7 @@ void add_control_views(admin::Registry& registry, ControlPlane& plane) {
 void add_admin_methods(admin::Registry& registry, ControlPlane& plane) {
   add_segment_views(registry, plane.layout(), plane.config());
   add_control_views(registry, plane);
+  add_slow_views(registry, plane);
   admin::add_changes(registry, plane, plane.layout(), plane.config());
   admin::add_trace(registry, plane, plane.layout(), plane.config());
   admin::add_capture(registry, plane.layout(), segment::capture_socket_of(plane.config().segment));

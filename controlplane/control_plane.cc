@@ -169,19 +169,38 @@ void ControlPlane::publish(config::Config next) {
   layout_.config.write(config_.block);
 }
 
-config::Changes ControlPlane::reload() {
-  const auto turn = ownership_->enter();
-  if (!turn) throw config::ConfigError("Another control plane has taken over this segment.\n");
-  if (config_.file.empty())
-    throw config::ConfigError(
-        "The control plane runs on its built-in defaults: start it with --config FILE to have something to "
-        "reload.\n");
-  const config::Config next = config::load_file(config_.file);
+void ControlPlane::reload(admin::Reloaded done) {
+  if (!config_.file.empty()) return reloader_.request(std::move(done));
+  done({.changes = {},
+        .problem = "The control plane runs on its built-in defaults: start it with --config FILE to have "
+                   "something to "
+                   "reload.\n"});
+}
+
+/// Files may be anywhere, also on a server that does not answer: they are read in the arena.
+Reloader::Read ControlPlane::begin_reload() {
+  struct Content {
+    config::Config next;
+    std::unique_ptr<properties::HostAuthentication> keys;
+  };
+  return [this, running = config_]() -> Reloader::Apply {
+    try {
+      const auto content = std::make_shared<Content>();
+      content->next = config::load_file(running.file);
+      content->keys = host_authentication(config::live_part(running, content->next));
+      return [this, content] { return apply(std::move(content->next), std::move(content->keys)); };
+    } catch (const std::exception& error) {
+      return [problem = std::string(error.what())] { return admin::ReloadResult{{}, problem}; };
+    }
+  };
+}
+
+/// In a turn: the loop delivers what the arena has done in one.
+admin::ReloadResult ControlPlane::apply(config::Config next,
+                                        std::unique_ptr<properties::HostAuthentication> keys) {
   config::Changes changes = config::compare(config_, next);
-  config::Config live = config::live_part(config_, next);
-  auto authentication = host_authentication(live);  // throws before anything has changed
-  publish(std::move(live));
-  exchange_->set_authentication(std::move(authentication));
+  publish(config::live_part(config_, next));
+  exchange_->set_authentication(std::move(keys));
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
   credits_->reconfigure(config_.credit_settings());
   keeper_->reconfigure();
@@ -189,7 +208,7 @@ config::Changes ControlPlane::reload() {
   spdlog::info("Configuration {} read from {}: {} changes in force, {} need a restart",
                config_.block.generation, config_.file, changes.live.size(),
                changes.restart_control.size() + changes.restart_both.size());
-  return changes;
+  return {.changes = std::move(changes), .problem = {}};
 }
 
 void ControlPlane::set_log_level(const std::string& level) {
@@ -359,11 +378,12 @@ void ControlPlane::check_data_plane(std::uint64_t now_ns) {
 }
 
 ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
-  // Here, since what the caller does between two passes belongs to a turn: a reload, for instance.
+  // Here, since what the caller does between two passes belongs to a turn.
   stalls_.turned(admin_->woke_ns(), segment::monotonic_ns());
-  admin_->wait(timeout_ms);
+  admin_->wait(timeout_ms, tasks_.descriptor());
   const auto turn = ownership_->enter();
   if (!turn) return Pass::NotOurs;
+  tasks_.deliver();
   admin_->serve();
   const std::uint64_t now = segment::monotonic_ns();
   segment::beat(layout_.control_plane, now);
@@ -404,6 +424,11 @@ void ControlPlane::publish_statistics() {
 #undef SLUICE_CONTEXTS_SET
   }
   if (locks_) publish_lock_statistics();
+  const tasks::ArenaStatistics& tasks = tasks_.statistics();
+  const tasks::ArenaStatistics& lookups = addresses_->lookups();
+  set(ControlCounter::tasks_started, tasks.started + lookups.started);
+  set(ControlCounter::tasks_delayed, tasks.delayed + lookups.delayed);
+  set(ControlCounter::tasks_refused, tasks.refused + lookups.refused);
   const properties::ExchangeStatistics& exchange = exchange_->statistics();
   set(ControlCounter::properties_sets, exchange.sets);
   set(ControlCounter::properties_clamped, exchange.clamped);

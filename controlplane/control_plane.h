@@ -2,7 +2,8 @@
 //
 // The control plane: its parts, and the operations that administrators call. One thread, apart from those of
 // MOUNT, of Kerberos contexts, of locks and of the exporter, which only read the segment, and that which writes the addresses
-// of upstreams there. Whoever writes there has a turn (segment/ownership.h).
+// of upstreams there. Whoever writes there has a turn (segment/ownership.h). What would make the loop wait for a disk runs
+// in an arena (tasks/arena.h).
 #pragma once
 
 #include <memory>
@@ -21,7 +22,9 @@
 #include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/credit_keeper.h"
 #include "controlplane/properties/property_exchange.h"
+#include "controlplane/reloader.h"
 #include "controlplane/stall_clock.h"
+#include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/address_keeper.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/ownership.h"
@@ -61,8 +64,11 @@ class ControlPlane final : public admin::Operations {
   /// Why this process has to be replaced by a new one of the same program; empty: it has not.
   std::string reason_for_new_process() const;
 
+  /// For slow work of the loop's.
+  tasks::Arena& tasks() { return tasks_; }
+
   // admin::Operations. These throw config::ConfigError.
-  config::Changes reload() override;
+  void reload(admin::Reloaded done) override;
   void set_log_level(const std::string& level) override;
   void set_export(const segment::ExportConfig& entry) override;
   bool remove_export(const std::string& path) override;
@@ -72,6 +78,11 @@ class ControlPlane final : public admin::Operations {
   bool trace_connection(std::uint32_t reactor, std::uint32_t connection, bool on) override;
 
  private:
+  /// As many as clients can ask for at a time, one of them by a signal.
+  static constexpr tasks::ArenaLimits kTasks{.threads = 2, .queued = admin::kMaxClients + 1};
+
+  Reloader::Read begin_reload();
+  admin::ReloadResult apply(config::Config next, std::unique_ptr<properties::HostAuthentication> keys);
   config::Config merged(config::Config next) const;
   void make_servers();
   void take_over();
@@ -91,6 +102,8 @@ class ControlPlane final : public admin::Operations {
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;
   std::unique_ptr<properties::PropertyExchange> exchange_;
+  tasks::Arena tasks_{kTasks};
+  Reloader reloader_{tasks_, [this] { return begin_reload(); }};
   admin::Registry methods_;
   std::unique_ptr<admin::Server> admin_;
   std::unique_ptr<telemetry::Exporter> exporter_;

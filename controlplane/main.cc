@@ -31,6 +31,13 @@ void on_signal(int number) {
 
 enum class Outcome { Stopped, NeedsNewProcess, TakenOver };
 
+void log_reload(const admin::ReloadResult& result) {
+  if (!result.problem.empty())
+    spdlog::error("The configuration was not reloaded, the old one stays in force: {}", result.problem);
+  for (const auto* keys : {&result.changes.restart_control, &result.changes.restart_both})
+    for (const std::string& key : *keys) spdlog::warn("{} changes only with a restart", key);
+}
+
 Outcome run(config::Config config) {
   ControlPlane plane(std::move(config));
   notify::ready();
@@ -51,13 +58,7 @@ Outcome run(config::Config config) {
     wait_ms = pass == ControlPlane::Pass::Busy ? kMinWaitMs : std::min(2 * wait_ms, kMaxWaitMs);
     notify::alive();
     if (!reload_requested.exchange(false)) continue;
-    try {
-      const config::Changes changes = plane.reload();
-      for (const auto* keys : {&changes.restart_control, &changes.restart_both})
-        for (const std::string& key : *keys) spdlog::warn("{} changes only with a restart", key);
-    } catch (const std::exception& error) {
-      spdlog::error("The configuration was not reloaded, the old one stays in force: {}", error.what());
-    }
+    plane.reload(log_reload);
   }
   notify::stopping();
   return Outcome::Stopped;

@@ -188,6 +188,12 @@ std::vector<MetricInfo> control() {
        {"event"},
        "Connections of dead processes that were ended, hints to reactors that were repeated, and what waited "
        "for room in a ring"},
+      {"sluice_tasks_total",
+       Type::Counter,
+       {"event"},
+       "Slow work of the control plane, such as names and files: tasks started, those of them that found all "
+       "threads at "
+       "work (delayed), and those refused because too many waited"},
       {"sluice_mount_total",
        Type::Counter,
        {"event"},

@@ -29,13 +29,11 @@ segment::ExportConfig parse_export(const json& parameters, const config::Config&
   }
 }
 
-json reload(Operations& operations) {
-  try {
-    return describe_changes(operations.reload());
-  } catch (const config::ConfigError& error) {
-    throw MethodError("The configuration was not reloaded; the old one stays in force:\n" +
-                      std::string(error.what()));
-  }
+void reload(Operations& operations, const Answer& answer) {
+  operations.reload([answer](const ReloadResult& result) {
+    if (result.problem.empty()) return answer.result(describe_changes(result.changes));
+    answer.problem("The configuration was not reloaded; the old one stays in force:\n" + result.problem);
+  });
 }
 
 json set_log_level(Operations& operations, const std::string& level) {
@@ -77,7 +75,8 @@ void add_drain(Registry& registry, Operations& operations, const segment::Layout
 
 void add_changes(Registry& registry, Operations& operations, const segment::Layout& layout,
                  const config::Config& config) {
-  registry.add("config_reload", Access::Change, [&](const json&) { return reload(operations); });
+  registry.add_later("config_reload", Access::Change,
+                     [&](const json&, const Answer& answer) { reload(operations, answer); });
   registry.add("log_level", Access::Change, [&](const json& parameters) {
     return set_log_level(operations, parameters.value("level", ""));
   });

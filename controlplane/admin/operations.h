@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "controlplane/config/describe.h"
@@ -12,11 +13,17 @@
 
 namespace sluice::admin {
 
+/// What came of a reload.
+struct ReloadResult {
+  config::Changes changes;
+  std::string problem;  ///< defects, a line for each: nothing has changed. Empty: none
+};
+using Reloaded = std::function<void(const ReloadResult&)>;
+
 class Operations {
  public:
-  /// Reads the configuration file again and applies what can take effect. Throws config::ConfigError, and
-  /// then nothing has changed.
-  virtual config::Changes reload() = 0;
+  /// Reads the configuration file again and applies what can take effect; calls `done` when it has, or at once.
+  virtual void reload(Reloaded done) = 0;
   virtual void set_log_level(const std::string& level) = 0;
   /// Adds an export, or changes the one of this path; the file stays as it is. Throws config::ConfigError.
   virtual void set_export(const segment::ExportConfig& entry) = 0;

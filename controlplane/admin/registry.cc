@@ -17,10 +17,15 @@ void Registry::add(const std::string& name, Access needed, Method method) {
 }
 
 void Registry::add_with_descriptor(const std::string& name, Access needed, DescriptorMethod method) {
-  methods_[name] = {needed, std::move(method)};
+  methods_[name] = {needed, std::move(method), {}};
 }
 
-std::string Registry::answer(const std::string& message, Access access, const FileDescriptor& passed) const {
+void Registry::add_later(const std::string& name, Access needed, LaterMethod method) {
+  methods_[name] = {needed, {}, std::move(method)};
+}
+
+std::string Registry::answer(const std::string& message, Access access, const FileDescriptor& passed,
+                             const Later& later) const {
   const json request = json::parse(message, nullptr, false);
   if (request.is_discarded()) return error_line(nullptr, kParseError, "The message is not JSON.");
   if (!request.is_object() || !request.contains("jsonrpc") || request["jsonrpc"] != "2.0" ||
@@ -42,7 +47,10 @@ std::string Registry::answer(const std::string& message, Access access, const Fi
                 "change_group in [admin] names, or be root.");
   const json parameters = request.contains("params") ? request["params"] : json::object();
   if (!parameters.is_object()) return fail(kInvalidParameters, "params has to be an object.");
+  const bool answers_later = static_cast<bool>(method->second.later);
+  const Answer answer(id, answers_later && !notification && later ? later() : Answer::Send());
   try {
+    if (answers_later) return method->second.later(parameters, answer), "";
     const json result = method->second.method(parameters, passed);
     return notification ? "" : to_line({{"jsonrpc", "2.0"}, {"id", id}, {"result", result}});
   } catch (const json::exception&) {

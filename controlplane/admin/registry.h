@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "controlplane/admin/answer.h"
 #include "dataplane/base/file_descriptor.h"
 
 namespace sluice::admin {
@@ -31,19 +32,28 @@ using Method = std::function<nlohmann::json(const nlohmann::json& parameters)>;
 using DescriptorMethod =
     std::function<nlohmann::json(const nlohmann::json& parameters, const FileDescriptor& passed)>;
 
+/// The same for what takes its time: it does not wait, and answers later.
+using LaterMethod = std::function<void(const nlohmann::json& parameters, const Answer& answer)>;
+
 class Registry {
  public:
+  /// Called for a request that is answered later; what it returns is called with the response, also at once.
+  using Later = std::function<Answer::Send()>;
+
   /// Replaces a method of the same name.
   void add(const std::string& name, Access needed, Method method);
   void add_with_descriptor(const std::string& name, Access needed, DescriptorMethod method);
-  /// The response to one request, without a line end; empty for a notification. Does not throw for anything
-  /// that `message` may hold.
-  std::string answer(const std::string& message, Access access, const FileDescriptor& passed = {}) const;
+  void add_later(const std::string& name, Access needed, LaterMethod method);
+  /// The response to one request, without a line end; empty for a notification, and for what is answered later. Does not
+  /// throw for anything that `message` may hold.
+  std::string answer(const std::string& message, Access access, const FileDescriptor& passed = {},
+                     const Later& later = {}) const;
 
  private:
   struct Entry {
     Access needed = Access::Change;
     DescriptorMethod method;
+    LaterMethod later;  ///< instead of it
   };
   std::map<std::string, Entry> methods_;
 };

@@ -102,15 +102,16 @@ Access Server::access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gi
   return member(read_gid_) ? Access::Read : Access::None;
 }
 
-void Server::wait(int timeout_ms) {
+void Server::wait(int timeout_ms, int other) {
   ready_ = {{listener_, POLLIN, 0}};
   for (const auto& client : clients_) {
     // A complete request that the last pass did not get to needs no wait. While a client does not read its
     // responses, nothing more is received from it.
-    const bool ready = client->received.find('\n') != std::string::npos;
-    if (ready && client->unsent.empty()) timeout_ms = 0;
-    ready_.push_back({client->fd, static_cast<short>(client->unsent.empty() ? POLLIN : POLLOUT), 0});
+    if (client->has_request() && client->unsent.empty()) timeout_ms = 0;
+    const int awaited = client->waits ? 0 : client->unsent.empty() ? POLLIN : POLLOUT;
+    ready_.push_back({client->fd, static_cast<short>(awaited), 0});
   }
+  ready_.push_back({other, POLLIN, 0});
   constexpr std::uint64_t kMillisecondNs = 1'000'000;
   const std::uint64_t due_ns =
       segment::monotonic_ns() + static_cast<std::uint64_t>(timeout_ms) * kMillisecondNs;
@@ -123,8 +124,10 @@ void Server::serve() {
   if (ready_.empty()) return;
   ++polls_;
   for (std::size_t i = clients_.size(); i-- > 0;) {
-    const bool ready = clients_[i]->received.find('\n') != std::string::npos;
-    if ((ready_[i + 1].revents == 0 && !ready) || serve(*clients_[i])) continue;
+    Client& client = *clients_[i];
+    const bool reported = ready_[i + 1].revents != 0;
+    // Of one that waits nothing is reported but its end.
+    if (client.waits ? !reported : (!reported && !client.has_request()) || serve(client)) continue;
     ::close(clients_[i]->fd);
     clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -159,7 +162,7 @@ void Server::accept_client() {
     ::close(fd);
     return;
   }
-  clients_.push_back(std::make_unique<Client>(Client{fd, access, {}, {}, polls_, {}}));
+  clients_.push_back(std::make_unique<Client>(Client{fd, access, {}, {}, polls_, {}, ++accepted_}));
 }
 
 /// Disconnects the client that has been idle longest. False when every client has a request outstanding.
@@ -179,7 +182,7 @@ bool Server::serve(Client& client) {
   const bool open = receive(client);
   answer_lines(client);
   const bool sent = send(client);
-  const bool more = !client.unsent.empty() || client.received.find('\n') != std::string::npos;
+  const bool more = client.busy();
   return sent && client.received.size() <= kMaxRequestBytes && client.unsent.size() <= kMaxUnsentBytes &&
          (open || more);
 }
@@ -223,11 +226,11 @@ ssize_t Server::receive_bytes(Client& client, std::span<char> buffer) {
 
 void Server::answer_lines(Client& client) {
   std::size_t end;
-  for (int i = 0; i < kRequestsPerTurn && client.unsent.empty() &&
+  for (int i = 0; i < kRequestsPerTurn && client.unsent.empty() && !client.waits &&
                   (end = client.received.find('\n')) != std::string::npos;
        ++i) {
     const FileDescriptor passed = std::move(client.passed);
-    const std::string reply = registry_.answer(client.received.substr(0, end), client.access, passed);
+    const std::string reply = answer(client, client.received.substr(0, end), passed);
     client.received.erase(0, end + 1);
     if (!reply.empty()) client.unsent = reply + '\n';
     if (!send(client)) return;
@@ -236,6 +239,23 @@ void Server::answer_lines(Client& client) {
     client.unsent = error_line(nullptr, kInvalidRequest,
                                "A request has at most " + std::to_string(kMaxRequestBytes) + " bytes.") +
                     '\n';
+}
+
+std::string Server::answer(Client& client, const std::string& request, const FileDescriptor& passed) {
+  std::string response = registry_.answer(request, client.access, passed, [&] {
+    client.waits = true;
+    return [this, number = client.number](const std::string& line) { answer_later(number, line); };
+  });
+  if (!response.empty()) client.waits = false;
+  return response;
+}
+
+void Server::answer_later(std::uint64_t client, const std::string& response) {
+  const auto at = std::find_if(clients_.begin(), clients_.end(),
+                               [client](const auto& one) { return one->number == client; });
+  if (at == clients_.end() || !(*at)->waits) return;
+  (*at)->waits = false;
+  (*at)->unsent = response + '\n';
 }
 
 bool Server::send(Client& client) {

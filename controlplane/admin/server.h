@@ -44,8 +44,8 @@ class Server {
 
   /// Gives the socket its path, where there may be a predecessor's. Throws SetupError.
   void show();
-  /// Waits at most `timeout_ms` for requests.
-  void wait(int timeout_ms);
+  /// Waits at most `timeout_ms` for requests, or until `other` can be read.
+  void wait(int timeout_ms, int other = -1);
   /// Answers those that wait() has found.
   void serve();
   /// Both.
@@ -67,7 +67,10 @@ class Server {
     std::string unsent;
     std::uint64_t last_active = 0;  ///< the poll() that last received from it
     FileDescriptor passed;          ///< for its next request (SCM_RIGHTS); one at a time
-    bool busy() const { return !unsent.empty() || received.find('\n') != std::string::npos; }
+    std::uint64_t number = 0;       ///< no other has had it
+    bool waits = false;             ///< for a response that comes later; its next request waits, too
+    bool has_request() const { return !waits && received.find('\n') != std::string::npos; }
+    bool busy() const { return waits || !unsent.empty() || has_request(); }
   };
   void accept_client();
   bool make_room();
@@ -76,6 +79,8 @@ class Server {
   bool receive(Client& client);
   static ssize_t receive_bytes(Client& client, std::span<char> buffer);
   void answer_lines(Client& client);
+  std::string answer(Client& client, const std::string& request, const FileDescriptor& passed);
+  void answer_later(std::uint64_t client, const std::string& response);
   static bool send(Client& client);
 
   const Registry& registry_;
@@ -89,6 +94,7 @@ class Server {
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<pollfd> ready_;  ///< of wait(): the listener, then the clients
   std::uint64_t polls_ = 0;
+  std::uint64_t accepted_ = 0;
   std::uint64_t woke_ns_ = 0;
 };
 

@@ -150,6 +150,9 @@
   X(keeper_commands_delayed, connection_keeper, commands_delayed)                               \
   X(keeper_datagrams_delayed, connection_keeper, datagrams_delayed)                             \
   X(keeper_datagrams_lost, connection_keeper, datagrams_lost)                                   \
+  X(tasks_started, tasks, started)                                                              \
+  X(tasks_delayed, tasks, delayed)                                                              \
+  X(tasks_refused, tasks, refused)                                                              \
   X(mount_calls, mount, calls)                                                                  \
   X(mount_malformed, mount, malformed)                                                          \
   X(mount_denied, mount, denied)                                                                \

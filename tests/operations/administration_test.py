@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 
+from held_file import HeldFile
 from planes import PATIENCE_S, Planes, Skipped, end, finish, run_tap
 
 CONTROL, DATA, CTL, BENCH, DEPLOY = sys.argv[1:6]
@@ -98,6 +99,24 @@ def a_bad_file_changes_nothing_and_its_defects_are_told():
     generation = planes.ctl("status")["configuration"]["generation"]
     planes.control.send_signal(signal.SIGHUP)
     planes.wait("the reload by signal", lambda: planes.ctl("status")["configuration"]["generation"] > generation)
+
+
+def a_file_that_does_not_answer_holds_up_only_who_waits_for_it():
+    before = planes.ctl("status")
+    with HeldFile(planes.config) as held:
+        reload = subprocess.Popen([CTL, "--socket", planes.socket, "--json", "config", "reload"], stdout=subprocess.PIPE, text=True)
+        held.wait_for_opener()
+        planes.control.send_signal(signal.SIGHUP)  # another reload: it waits for the first
+        for _ in range(20):
+            assert planes.ctl("status")["control_plane"]["alive"] and planes.ctl("topology")["processors"]
+        assert finish(planes.nfs_load(seconds=1))["errors"] == 0, "new connections are made meanwhile"
+        assert reload.poll() is None
+        assert planes.ctl("status")["configuration"]["generation"] == before["configuration"]["generation"]
+        held.let_go()
+        assert json.loads(reload.communicate(timeout=PATIENCE_S)[0])["in_force"] == []
+        held.wait_for_opener()
+        held.let_go()
+        planes.wait("the second", lambda: planes.ctl("status")["configuration"]["generation"] == before["configuration"]["generation"] + 2)
 
 
 def a_trace_shows_calls_with_their_states():
@@ -333,6 +352,7 @@ def main():
         return run_tap([(f.__name__, f) for f in (
             a_reload_changes_exports_policy_and_log_level_and_loses_no_call, exports_are_added_changed_and_removed_under_load,
             what_is_in_an_export_comes_back_with_it, a_bad_file_changes_nothing_and_its_defects_are_told,
+            a_file_that_does_not_answer_holds_up_only_who_waits_for_it,
             a_trace_shows_calls_with_their_states, a_connection_is_closed_and_its_client_comes_back_or_ends,
             credits_properties_and_the_other_views_have_their_say, the_log_level_changes_for_both_planes,
             a_loop_that_stood_still_is_shown,

@@ -18,9 +18,9 @@ using nlohmann::json;
 
 class FakeOperations final : public Operations {
  public:
-  config::Changes reload() override {
-    if (!defects.empty()) throw config::ConfigError(defects);
-    return {.live = {"log_level"}, .restart_control = {}, .restart_both = {"transport.credits"}};
+  void reload(Reloaded done) override {
+    done({.changes = {.live = {"log_level"}, .restart_control = {}, .restart_both = {"transport.credits"}},
+          .problem = defects});
   }
   void set_log_level(const std::string& level) override { log_level = level; }
   void set_export(const segment::ExportConfig& entry) override { exports.push_back(entry); }
@@ -56,7 +56,11 @@ class Changes : public ::testing::Test {
   }
   json ask(const std::string& method, const json& parameters = json::object()) {
     const json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}};
-    return json::parse(registry.answer(request.dump(), Access::Change));
+    std::string late;
+    const std::string at_once = registry.answer(request.dump(), Access::Change, {}, [&late] {
+      return [&late](const std::string& line) { late = line; };
+    });
+    return json::parse(late.empty() ? at_once : late);
   }
   json result(const std::string& method, const json& parameters = json::object()) {
     return ask(method, parameters)["result"];

@@ -29,6 +29,12 @@ class AdminSocket : public ::testing::Test {
     registry.add("big", Access::Read, [](const nlohmann::json&) { return std::string(1 << 20, 'x'); });
     registry.add("typed", Access::Read,
                  [](const nlohmann::json& params) { return params.at("n").get<std::uint32_t>(); });
+    registry.add_later("slow", Access::Read,
+                       [this](const nlohmann::json& params, const admin::Answer& answer) {
+                         if (params.value("at_once", false)) return answer.result("at once");
+                         if (params.at("n") == 0) throw admin::MethodError("Not zero.");
+                         slow.push_back(answer);
+                       });
     server.show();
   }
   ~AdminSocket() override { ::unlink((path + ".lock").c_str()); }
@@ -68,7 +74,73 @@ class AdminSocket : public ::testing::Test {
   const std::string path = "/tmp/sluice-admin-bad-" + std::to_string(::getpid());
   admin::Registry registry;
   admin::Server server{registry, path, "", ""};
+  std::vector<admin::Answer> slow;  ///< awaited
 };
+
+constexpr const char* kSlow = R"({"jsonrpc":"2.0","id":7,"method":"slow","params":{"n":1}})"
+                              "\n";
+constexpr const char* kEcho = R"({"jsonrpc":"2.0","id":8,"method":"echo"})"
+                              "\n";
+
+TEST_F(AdminSocket, a_method_may_answer_later_and_others_are_answered_meanwhile) {
+  const int fd = connect();
+  say(fd, std::string(kSlow) + kEcho);
+  server.poll(10);
+  ASSERT_EQ(slow.size(), 1u);
+  EXPECT_TRUE(works()) << "nobody waits for it";
+  char byte;
+  EXPECT_EQ(::recv(fd, &byte, 1, 0), -1) << "its own next request waits";
+  slow[0].result("late");
+  std::string got = line(fd);
+  EXPECT_NE(got.find("\"id\":7"), std::string::npos);
+  EXPECT_NE(got.find("\"late\""), std::string::npos);
+  if (got.find("\"id\":8") == std::string::npos) got = line(fd);
+  EXPECT_NE(got.find("\"id\":8"), std::string::npos) << got;
+  slow[0].result("again");
+  EXPECT_TRUE(works());
+  EXPECT_EQ(::recv(fd, &byte, 1, 0), -1) << "one response to one request";
+  ::close(fd);
+}
+
+TEST_F(AdminSocket, a_late_answer_to_a_client_that_is_gone_is_dropped) {
+  for (int i = 0; i < 100; ++i) {
+    const int fd = connect();
+    say(fd, kSlow);
+    server.poll(10);
+    ASSERT_EQ(slow.size(), 1u) << i << " clients have gone";
+    ::close(fd);
+    server.poll(10);
+    slow[0].result("nobody hears it");
+    slow.clear();
+  }
+  EXPECT_TRUE(works());
+}
+
+TEST_F(AdminSocket, a_client_that_has_said_all_gets_its_late_answer) {
+  const int fd = connect();
+  say(fd, kSlow);
+  ::shutdown(fd, SHUT_WR);
+  server.poll(10);
+  server.poll(1);
+  ASSERT_EQ(slow.size(), 1u);
+  slow[0].problem("It failed.");
+  EXPECT_NE(line(fd).find("It failed."), std::string::npos);
+  ::close(fd);
+}
+
+TEST_F(AdminSocket, what_could_be_late_may_answer_at_once_or_fail) {
+  const int fd = connect();
+  say(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"slow\",\"params\":{\"at_once\":true}}\n");
+  EXPECT_NE(line(fd).find("at once"), std::string::npos);
+  say(fd, "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"slow\",\"params\":{\"n\":0}}\n");
+  EXPECT_NE(line(fd).find("Not zero."), std::string::npos);
+  say(fd, "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"slow\"}\n");
+  EXPECT_NE(line(fd).find("-32602"), std::string::npos);
+  say(fd, "{\"jsonrpc\":\"2.0\",\"method\":\"slow\",\"params\":{\"at_once\":true}}\n");
+  say(fd, kEcho);
+  EXPECT_NE(line(fd).find("\"id\":8"), std::string::npos) << "a notification has no answer";
+  ::close(fd);
+}
 
 TEST_F(AdminSocket, malformed_requests_get_an_error_each_and_the_connection_goes_on) {
   const int fd = connect();

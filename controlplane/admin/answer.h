@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The answer to a request whose method takes its time. It is given once, now or later. One thread, the server's.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "controlplane/admin/json_rpc.h"
+
+namespace sluice::admin {
+
+class Answer {
+ public:
+  /// Takes the response, one line. It may be called when the client has gone.
+  using Send = std::function<void(const std::string& line)>;
+
+  /// Without `send` it is the answer to a notification: nobody hears of it.
+  Answer(nlohmann::json id, Send send) : id_(std::move(id)), send_(std::move(send)) {}
+
+  void result(const nlohmann::json& result) const {
+    if (send_) send_(to_line({{"jsonrpc", "2.0"}, {"id", id_}, {"result", result}}));
+  }
+  /// A sentence that says what to do.
+  void problem(const std::string& what) const {
+    if (send_) send_(error_line(id_, kMethodFailed, what));
+  }
+
+ private:
+  nlohmann::json id_;
+  Send send_;
+};
+
+}  // namespace sluice::admin

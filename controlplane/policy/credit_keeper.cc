@@ -15,7 +15,7 @@ void CreditKeeper::reconfigure(CreditSettings settings) {
   settings_ = std::move(settings);
   for (OfReactor& reactor : reactors_) reactor.policy.set_limits(settings_.limits);
   reclassify_ = true;
-  recomputed_ns_ = 0;
+  round_ns_ = 0;
 }
 
 CreditKeeper::Start CreditKeeper::start_of(std::uint32_t reactor, const PeerAddress& client) const {
@@ -79,7 +79,7 @@ void CreditKeeper::observe(std::uint32_t reactor, std::uint64_t now_ns) {
     if (!read_entry(reactor, number, now_ns)) continue;
     Seen& seen = of.seen[number];
     if (!seen.open) continue;
-    if (reclassify_) reclassify(of, number, now_ns);
+    if (reclassifying_) reclassify(of, number, now_ns);
     const segment::ConnectionUse& use = layout_.reactors[reactor].use[number];
     of.policy.observed(number, use.calls.load(std::memory_order_relaxed),
                        use.peak_busy.load(std::memory_order_relaxed), now_ns);
@@ -88,16 +88,9 @@ void CreditKeeper::observe(std::uint32_t reactor, std::uint64_t now_ns) {
   layout_.reactors[reactor].peaks_read.fetch_add(1, std::memory_order_relaxed);
 }
 
-void CreditKeeper::recompute(std::uint64_t now_ns) {
-  const std::uint64_t started_ns = segment::monotonic_ns();
-  for (std::uint32_t reactor = 0; reactor < reactors_.size(); ++reactor) {
-    observe(reactor, now_ns);
-    for (const GrantChange& change : reactors_[reactor].policy.recompute(now_ns)) want(reactor, change);
-  }
-  reclassify_ = false;
-  recomputed_ns_ = now_ns;
-  ++statistics_.recomputations;
-  statistics_.last_recomputation_ns = segment::monotonic_ns() - started_ns;
+void CreditKeeper::recompute(std::uint32_t reactor, std::uint64_t now_ns) {
+  observe(reactor, now_ns);
+  for (const GrantChange& change : reactors_[reactor].policy.recompute(now_ns)) want(reactor, change);
 }
 
 void CreditKeeper::want(std::uint32_t reactor, const GrantChange& change) {
@@ -114,7 +107,19 @@ void CreditKeeper::want(std::uint32_t reactor, const GrantChange& change) {
 
 void CreditKeeper::poll(std::uint64_t now_ns) {
   const std::uint64_t interval_ns = std::uint64_t{settings_.interval_ms} * 1'000'000;
-  if (recomputed_ns_ == 0 || now_ns - recomputed_ns_ >= interval_ns) recompute(now_ns);
+  if (round_ns_ == 0 || (next_ == reactors_.size() && now_ns - round_ns_ >= interval_ns)) {
+    next_ = 0;
+    round_ns_ = now_ns;
+    round_took_ns_ = 0;
+    reclassifying_ = std::exchange(reclassify_, false);
+  }
+  if (next_ == reactors_.size()) return;
+  const std::uint64_t started_ns = segment::monotonic_ns();
+  recompute(next_++, now_ns);
+  round_took_ns_ += segment::monotonic_ns() - started_ns;
+  if (next_ < reactors_.size()) return;
+  ++statistics_.recomputations;
+  statistics_.last_recomputation_ns = round_took_ns_;
 }
 
 }  // namespace sluice::policy

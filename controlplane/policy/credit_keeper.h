@@ -17,7 +17,7 @@
 namespace sluice::policy {
 
 struct CreditStatistics {
-  std::uint64_t recomputations = 0;
+  std::uint64_t recomputations = 0;         ///< rounds
   std::uint64_t last_recomputation_ns = 0;  ///< how long it took, for all reactors
   std::uint64_t changes = 0;                ///< grants that were changed
 };
@@ -36,7 +36,9 @@ class CreditKeeper {
   /// Class and first grant of a new connection of this client.
   Start start_of(std::uint32_t reactor, const PeerAddress& client) const;
 
-  /// Recomputes all grants when the interval is over. `now_ns` is segment::monotonic_ns().
+  /// Recomputes the grants of one reactor, of the next in each call, until a round of all is done; the next round begins
+  /// when the interval is over. So no pass of the loop takes longer than one reactor does. `now_ns` is
+  /// segment::monotonic_ns().
   void poll(std::uint64_t now_ns);
   const CreditStatistics& statistics() const { return statistics_; }
   const CreditPolicy& policy(std::uint32_t reactor) const { return reactors_[reactor].policy; }
@@ -56,7 +58,7 @@ class CreditKeeper {
     CreditPolicy policy;
     std::vector<Seen> seen;  ///< by number of the connection
   };
-  void recompute(std::uint64_t now_ns);
+  void recompute(std::uint32_t reactor, std::uint64_t now_ns);
   /// By its host if that is authenticated and has a class, else by its address.
   std::uint32_t class_of_connection(const Seen& seen) const;
   void observe(std::uint32_t reactor, std::uint64_t now_ns);
@@ -67,8 +69,11 @@ class CreditKeeper {
   segment::Layout& layout_;
   CreditSettings settings_;
   std::vector<OfReactor> reactors_;
-  std::uint64_t recomputed_ns_ = 0;  ///< zero: recompute at the next poll
-  bool reclassify_ = false;
+  std::uint32_t next_ = 0;      ///< reactor of this round; as many as there are: the round is done
+  std::uint64_t round_ns_ = 0;  ///< when it began; zero: begin another at the next poll
+  std::uint64_t round_took_ns_ = 0;
+  bool reclassify_ = false;     ///< from the next round on
+  bool reclassifying_ = false;  ///< in this round
   CreditStatistics statistics_;
 };
 

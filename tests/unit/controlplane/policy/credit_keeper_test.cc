@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 
 #include "controlplane/config/describe.h"
 #include "tests/unit/controlplane/lab.h"
@@ -187,6 +188,29 @@ TEST_F(Keeper, the_next_connection_in_a_place_is_no_longer_that_of_the_host) {
   credits_->reconfigure(config_.credit_settings());
   credits_->poll(4 * lab::kSecondNs);
   EXPECT_TRUE(follow().empty());
+}
+
+TEST_F(Keeper, a_round_takes_one_reactor_in_each_pass) {
+  start("[reactor]\ncount = 3\n[policy]\ninterval_ms = 500\n");
+  const auto looks = [this] {
+    std::string text;
+    for (std::uint32_t reactor = 0; reactor < 3; ++reactor)
+      text += std::to_string(layout().reactors[reactor].peaks_read.load()) + ' ';
+    return text;
+  };
+  const std::uint64_t at = lab::kSecondNs;
+  for (const char* expected : {"1 0 0 ", "1 1 0 ", "1 1 1 ", "1 1 1 "}) {
+    credits_->poll(at);
+    EXPECT_EQ(looks(), expected);
+    EXPECT_EQ(credits_->statistics().recomputations, looks() == "1 1 1 " ? 1u : 0u);
+  }
+  credits_->poll(at + 499'999'999);
+  EXPECT_EQ(looks(), "1 1 1 ") << "the interval is between the beginnings of rounds";
+  credits_->poll(at + 500'000'000);
+  EXPECT_EQ(looks(), "2 1 1 ");
+  credits_->reconfigure(config_.credit_settings());
+  for (int pass = 0; pass < 3; ++pass) credits_->poll(at + 500'000'001);
+  EXPECT_EQ(looks(), "3 2 2 ") << "a new configuration begins a round of all";
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ class CongestionWindow {
 
 class CongestionRate {
  public:
-  static constexpr double kLineRate = 12.5;  ///< bytes per nanosecond: 100 Gbit/s
+  static constexpr double kDefaultLineRate = 12.5;  ///< 100 Gbit/s, of a link that does not say
   static constexpr double kMinRate = 0.01;
   static constexpr double kGain = 1.0 / 16;
   static constexpr double kAdditiveStep = 0.05;
@@ -67,15 +67,27 @@ class CongestionRate {
   static constexpr std::uint64_t kIncreaseIntervalNs = 300'000;
   static constexpr std::uint64_t kAlphaIntervalNs = 55'000;
 
+  /// In bytes per ns, of a link's speed in Mbit/s as DPDK says it: zero and the largest number mean unknown.
+  static constexpr double of_link(std::uint32_t megabits) noexcept {
+    return megabits == 0 || megabits == ~std::uint32_t{0} ? kDefaultLineRate : megabits / 8e3;
+  }
+  /// For a new connection on a link of this rate.
+  void open(double line_rate) noexcept {
+    *this = {};
+    line_rate_ = rate_ = target_ = std::max(line_rate, kMinRate);
+  }
   bool limited() const noexcept { return limited_; }
-  double bytes_per_ns() const noexcept { return limited_ ? rate_ : kLineRate; }
+  double bytes_per_ns() const noexcept { return limited_ ? rate_ : line_rate_; }
 
-  void on_notification(std::uint64_t now_ns) noexcept {
+  /// False: no packet was sent since the last cut, so that none can have met congestion; or that was just now.
+  /// Notifications have no sequence number: whoever forges them gets no more than one cut for each packet.
+  bool on_notification(std::uint64_t now_ns) noexcept {
     advance(now_ns);
-    if (limited_ && now_ns - last_cut_ns_ < kCutIntervalNs) return;
+    if (!sent_ || (limited_ && now_ns - last_cut_ns_ < kCutIntervalNs)) return false;
+    sent_ = false;
     if (!limited_) {
       limited_ = true;
-      rate_ = kLineRate;
+      rate_ = line_rate_;
       alpha_ = 1;
       next_send_ns_ = now_ns;
     }
@@ -84,6 +96,7 @@ class CongestionRate {
     alpha_ = (1 - kGain) * alpha_ + kGain;
     last_cut_ns_ = last_alpha_ns_ = last_increase_ns_ = now_ns;
     increases_ = 0;
+    return true;
   }
 
   /// When the next packet may be sent; zero: now.
@@ -93,6 +106,7 @@ class CongestionRate {
     return limited_ && next_send_ns_ > now_ns ? next_send_ns_ : 0;
   }
   void charge(std::uint32_t bytes, std::uint64_t now_ns) noexcept {
+    sent_ = true;
     if (!limited_) return;
     next_send_ns_ = std::max(next_send_ns_, now_ns) + static_cast<std::uint64_t>(bytes / rate_);
   }
@@ -109,13 +123,15 @@ class CongestionRate {
       last_increase_ns_ += kIncreaseIntervalNs;
       if (++increases_ > kFastRecoverySteps) target_ += kAdditiveStep * increases_;
       rate_ = (rate_ + target_) / 2;
-      if (rate_ >= kLineRate) limited_ = false;
+      if (rate_ >= line_rate_) limited_ = false;
     }
   }
 
   bool limited_ = false;
-  double rate_ = kLineRate;
-  double target_ = kLineRate;
+  bool sent_ = false;  ///< a packet, since the last cut
+  double line_rate_ = kDefaultLineRate;
+  double rate_ = kDefaultLineRate;
+  double target_ = kDefaultLineRate;
   double alpha_ = 1;
   int increases_ = 0;
   std::uint64_t next_send_ns_ = 0;

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "dataplane/base/setup_error.h"
@@ -17,19 +18,14 @@
 namespace sluice::rdma::softroce {
 namespace {
 
-constexpr std::uint32_t kIndexBits = 14;
-static_assert(1u << kIndexBits == kMaxQueuePairs);
-constexpr std::uint32_t kGenerationBits = 24 - kIndexBits - kLaneBits;
+static_assert(kLaneBits + NumberPermutation::kBits == 24);
+static_assert(2 * kMaxQueuePairs <= 1u << NumberPermutation::kBits);
 constexpr std::uint32_t kMaxMessage = 1u << 30;
 constexpr std::uint32_t kMaxSend = 1u << 20;
 
 constexpr std::uint32_t lane_of(std::uint32_t qpn) noexcept {
   return qpn == kManagementQueuePair ? 0 : qpn & (kMaxLanes - 1);
 }
-constexpr std::uint32_t index_of(std::uint32_t qpn) noexcept {
-  return qpn >> kLaneBits & (kMaxQueuePairs - 1);
-}
-
 std::uint64_t counter_ns() noexcept {
   static const double ns_per_cycle = 1e9 / static_cast<double>(rte_get_tsc_hz());
   return static_cast<std::uint64_t>(static_cast<double>(rte_rdtsc()) * ns_per_cycle);
@@ -49,11 +45,11 @@ std::vector<PeerAddress> plain_addresses(const PortConfig& config) {
   return result;
 }
 
-std::uint32_t random_word() {
-  std::uint32_t word = 0;
-  if (::getrandom(&word, sizeof word, 0) != static_cast<ssize_t>(sizeof word))
+HashKey random_key() {
+  HashKey key;
+  if (::getrandom(key.data(), key.size(), 0) != static_cast<ssize_t>(key.size()))
     throw SetupError("Cannot get random numbers from the kernel.");
-  return word;
+  return key;
 }
 
 }  // namespace
@@ -65,14 +61,15 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
       name_(config_.name + "." + std::to_string(lane)),
       mac_(port_->link_address()),
       max_path_mtu_(path_mtu_for(config_.link_mtu)),
+      line_rate_(port_->line_rate()),
       addresses_(plain_addresses(config_)),
       neighbours_(config_, mac_),
       transmitter_(name_, *port_, lane, port_->frame_bytes(), port_->transmit_in_place(), port_->numa_node(),
                    statistics_),
       clock_ns_(config_.clock_ns != nullptr ? config_.clock_ns : counter_ns),
       now_ns_(clock_ns_()),
-      queue_pairs_(config_.max_queue_pairs),
-      generation_(random_word()),
+      queue_pairs_(std::bit_ceil(2 * std::size_t{config_.max_queue_pairs})),
+      numbers_(random_key()),
       active_(config_.max_queue_pairs) {}
 
 SoftDevice::~SoftDevice() {
@@ -90,31 +87,30 @@ DeviceLimits SoftDevice::limits() const noexcept {
 }
 
 std::unique_ptr<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& limits) {
-  // Round-robin, so that an index is reused as late as possible.
-  const auto from = queue_pairs_.begin() + next_index_;
-  auto free = std::find(from, queue_pairs_.end(), nullptr);
-  if (free == queue_pairs_.end()) free = std::find(queue_pairs_.begin(), from, nullptr);
-  if (free == queue_pairs_.end() || *free != nullptr)
+  if (queue_pair_count_ == config_.max_queue_pairs)
     throw SetupError("All " + std::to_string(config_.max_queue_pairs) + " queue pairs of " + name_ +
                      " are in use.");
-  // The generation keeps late packets of a destroyed queue pair from its successor. It is never zero, so that
-  // no number is that of a management queue pair.
-  if ((++generation_ & ((1u << kGenerationBits) - 1)) == 0) ++generation_;
-  const auto index = static_cast<std::uint32_t>(free - queue_pairs_.begin());
-  next_index_ = index + 1 == queue_pairs_.size() ? 0 : index + 1;
-  const std::uint32_t number =
-      (generation_ & ((1u << kGenerationBits) - 1)) << (kIndexBits + kLaneBits) | index << kLaneBits | lane_;
+  const std::uint32_t number = free_number();
   auto qp = std::make_unique<SoftQueuePair>(*this, static_cast<QueuePairNumber>(number), limits);
-  *free = qp.get();
+  queue_pairs_[index_of(number)] = qp.get();
   ++queue_pair_count_;
   depth_ += qp->depth();
   if (completions_.capacity() < 2 * depth_) completions_.grow(4 * depth_);
   return qp;
 }
 
+/// A number that nobody can guess who has not seen it on the link, and that was not given for as long as possible:
+/// late packets of a destroyed queue pair are for nobody. At least half of the table is free.
+std::uint32_t SoftDevice::free_number() noexcept {
+  for (;;) {
+    const std::uint32_t number = numbers_.next() << kLaneBits | lane_;
+    if (number > kManagementQueuePair && queue_pairs_[index_of(number)] == nullptr) return number;
+  }
+}
+
 void SoftDevice::remove(SoftQueuePair& qp) noexcept {
-  const std::uint32_t index = index_of(static_cast<std::uint32_t>(qp.number()));
-  if (index >= queue_pairs_.size() || queue_pairs_[index] != &qp) return;
+  const std::size_t index = index_of(static_cast<std::uint32_t>(qp.number()));
+  if (queue_pairs_[index] != &qp) return;
   queue_pairs_[index] = nullptr;
   --queue_pair_count_;
   depth_ -= qp.depth();
@@ -193,8 +189,7 @@ void SoftDevice::capture(Capture& capture, std::span<rte_mbuf* const> arrived) n
 }
 
 SoftQueuePair* SoftDevice::find(std::uint32_t number) const noexcept {
-  const std::uint32_t index = index_of(number);
-  SoftQueuePair* qp = index < queue_pairs_.size() ? queue_pairs_[index] : nullptr;
+  SoftQueuePair* qp = queue_pairs_[index_of(number)];
   return qp != nullptr && static_cast<std::uint32_t>(qp->number()) == number ? qp : nullptr;
 }
 

@@ -16,6 +16,7 @@
 #include "dataplane/base/ring_storage.h"
 #include "pmd/softroce/memory.h"
 #include "pmd/softroce/neighbours.h"
+#include "pmd/softroce/number_permutation.h"
 #include "pmd/softroce/queue_pair.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/softroce/transmitter.h"
@@ -62,6 +63,7 @@ class SoftDevice final : public SoftRoce {
   Transmitter& transmitter() noexcept { return transmitter_; }
   Statistics& stats() noexcept { return statistics_; }
   const PortConfig& config() const noexcept { return config_; }
+  double line_rate() const noexcept { return line_rate_; }  ///< bytes per ns
   std::uint64_t now_ns() const noexcept { return now_ns_; }
   std::size_t completion_room() const noexcept { return completions_.capacity() - completions_.size(); }
   void complete(const WorkCompletion& completion) noexcept;
@@ -79,6 +81,10 @@ class SoftDevice final : public SoftRoce {
     Datagram datagram;
   };
 
+  std::size_t index_of(std::uint32_t number) const noexcept {
+    return number >> kLaneBits & (queue_pairs_.size() - 1);
+  }
+  std::uint32_t free_number() noexcept;
   void receive() noexcept;
   void capture(Capture& capture, std::span<struct rte_mbuf* const> arrived) noexcept;
   /// The queue pair of this number; null: there is none on this lane.
@@ -98,6 +104,7 @@ class SoftDevice final : public SoftRoce {
   const std::string name_;
   const MacAddress mac_;
   const std::uint16_t max_path_mtu_;
+  const double line_rate_;
   std::vector<PeerAddress> addresses_;
   Statistics statistics_;
   MemoryTable memory_;
@@ -106,10 +113,9 @@ class SoftDevice final : public SoftRoce {
   std::uint64_t (*const clock_ns_)() noexcept;
   std::uint64_t now_ns_;
 
-  /// By the index in the QPN; the generation above it distinguishes a queue pair from its predecessor.
+  /// By the low bits of the QPN above the lane. A power of two, at least twice the number of queue pairs.
   std::vector<SoftQueuePair*> queue_pairs_;
-  std::uint32_t next_index_ = 0;  ///< where the search for a free entry of queue_pairs_ starts
-  std::uint32_t generation_;
+  NumberPermutation numbers_;
   std::uint32_t queue_pair_count_ = 0;
   FixedRing<SoftQueuePair*> active_;  ///< want to transmit; each once
   TimerWheel<SoftQueuePair> timers_;

@@ -86,8 +86,8 @@ void EthernetPort::configure() {
     conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
     conf.rx_adv_conf.rss_conf.rss_hf = (RTE_ETH_RSS_UDP | RTE_ETH_RSS_IP) & info.flow_type_rss_offloads;
   }
-  // Only for PCI devices: a virtual ethdev has the MTU of the interface below it.
-  if (info.device != nullptr && std::string_view(rte_bus_name(rte_dev_bus(info.device))) == "pci") {
+  on_card_ = info.device != nullptr && std::string_view(rte_bus_name(rte_dev_bus(info.device))) == "pci";
+  if (on_card_) {  // a virtual ethdev has the MTU of the interface below it
     if (config_.link_mtu > info.max_mtu)
       throw SetupError("The network card of softroce supports packets of at most " +
                        std::to_string(info.max_mtu) + " bytes: lower mtu in [device] to that.");
@@ -131,6 +131,13 @@ void EthernetPort::configure() {
             make_ring(config_.name + "-" + std::to_string(from) + "to" + std::to_string(to), numa_node_);
     if (from >= queues_) to_queue_[from] = make_ring(config_.name + "-tx" + std::to_string(from), numa_node_);
   }
+}
+
+/// Of virtual ethdevs it is made up.
+double EthernetPort::line_rate() const noexcept {
+  rte_eth_link link{};
+  const bool known = on_card_ && rte_eth_link_get_nowait(config_.ethdev, &link) == 0;
+  return CongestionRate::of_link(known ? link.link_speed : RTE_ETH_SPEED_NUM_UNKNOWN);
 }
 
 std::unique_ptr<SoftRoce> EthernetPort::make_device(std::uint32_t lane) {

@@ -33,6 +33,8 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   void set_capture(Capture* capture) noexcept override { capture_.store(capture, std::memory_order_release); }
   Capture* capture() const noexcept { return capture_.load(std::memory_order_acquire); }
 
+  /// Of the link when the lanes were made, in bytes per ns.
+  double line_rate() const noexcept;
   int numa_node() const noexcept { return numa_node_; }
   std::uint32_t frame_bytes() const noexcept { return frame_bytes_; }
   /// The ring to the lane that transmits for a lane without a hardware queue; null: it has one.
@@ -58,6 +60,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   int numa_node_ = 0;
   std::uint32_t frame_bytes_ = 0;
   std::uint32_t queues_ = 1;
+  bool on_card_ = false;                   ///< a PCI device
   std::unique_ptr<InterruptGuard> guard_;  ///< null: the driver's interrupts do no harm
   std::array<rte_mempool*, kMaxLanes> pools_{};
   std::array<std::array<rte_ring*, kMaxLanes>, kMaxLanes> to_lane_{};  ///< [from][to]

@@ -55,6 +55,7 @@ bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
   psns_.open(attributes.send_psn, max_inflight - 1 + kReadRequestPackets);
   expected_psn_ = attributes.receive_psn & kPsnMask;
   window_.open(max_inflight);
+  rate_.open(device_.line_rate());
   round_trip_.open(ack_timeout_ns(attributes.ack_timeout));
   answered_ = cut_until_ = psns_.unacknowledged();
   state_ = State::ReadyToSend;
@@ -140,7 +141,7 @@ void SoftQueuePair::on_packet(const Frame& frame, const LinkAddress& from, const
   if ((frame.traffic_class & kEcnMask) == kEcnCongested) notify_congestion();
   if (packet.bth.opcode == Opcode::CongestionNotification) {
     ++device_.stats().cnps_received;
-    rate_.on_notification(device_.now_ns());
+    device_.stats().rate_cuts += rate_.on_notification(device_.now_ns());
   } else if (response) {
     const std::uint32_t before = psns_.unacknowledged();
     on_response(packet);

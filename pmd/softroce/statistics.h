@@ -56,6 +56,7 @@ struct Statistics {
   X(congestion_marks, "packets received with a congestion mark")                             \
   X(cnps_sent, "congestion notifications sent")                                              \
   X(cnps_received, "congestion notifications received")                                      \
+  X(rate_cuts, "congestion notifications that slowed a sender down")                         \
   X(transmit_waits, "bursts that the ethdev did not accept completely")                      \
   X(buffer_waits, "packets that waited for a buffer")                                        \
   X(arp_replies, "ARP requests and neighbour solicitations answered")                        \

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "pmd/softroce/byte_order.h"
+#include "pmd/softroce/number_permutation.h"
 #include "tests/driver/raw_peer.h"
 
 namespace sluice::rdma::conformance {
@@ -37,18 +38,45 @@ TEST_F(SoftDeviceTest, the_path_mtu_is_the_largest_whose_packets_the_link_carrie
   }
 }
 
-/// Four places and 127 generations: a packet for a destroyed queue pair does not soon reach another one.
-TEST_F(SoftDeviceTest, a_queue_pair_number_comes_again_as_late_as_it_can) {
+/// A packet for a destroyed queue pair does not reach another one, and to know some numbers is not to know the next.
+TEST_F(SoftDeviceTest, queue_pair_numbers_are_unpredictable_and_come_again_as_late_as_they_can) {
+  constexpr int kMade = 4000;
   open([](PortConfig& config) { config.max_queue_pairs = 4; });
   std::vector<std::uint32_t> numbers;
-  for (int i = 0; i < 4 * 127; ++i)
+  for (int i = 0; i < kMade; ++i)
     numbers.push_back(static_cast<std::uint32_t>(device().create_queue_pair({})->number()));
   EXPECT_EQ(std::set<std::uint32_t>(numbers.begin(), numbers.end()).size(), numbers.size());
   for (const std::uint32_t number : numbers) {
     EXPECT_GT(number, 1u);  // 0 and 1 are for management
     EXPECT_LE(number, 0xFFFFFFu);
+    EXPECT_EQ(number % kMaxLanes, 0u);  // of the lane
   }
-  EXPECT_EQ(static_cast<std::uint32_t>(device().create_queue_pair({})->number()), numbers[0]);
+  std::set<std::uint32_t> steps;
+  for (int i = 1; i < kMade; ++i) steps.insert((numbers[i] - numbers[i - 1]) & 0xFFFFFF);
+  EXPECT_GT(steps.size(), kMade * 9u / 10);
+  for (unsigned bit = kLaneBits; bit < 24; ++bit) {
+    const auto set = std::count_if(numbers.begin(), numbers.end(),
+                                   [&](std::uint32_t number) { return number >> bit & 1; });
+    EXPECT_NEAR(static_cast<double>(set), kMade / 2, kMade / 8) << bit;
+  }
+}
+
+TEST(NumberPermutation, no_number_comes_twice_and_another_key_has_another_order) {
+  constexpr std::uint32_t kNumbers = 20'000;
+  HashKey key{};
+  NumberPermutation some(key);
+  key[0] = std::byte{1};
+  const NumberPermutation another(key);
+  std::vector<bool> seen(NumberPermutation::kMask + std::size_t{1});
+  std::uint32_t same = 0;
+  for (std::uint32_t i = 0; i < kNumbers; ++i) {
+    const std::uint32_t number = some.next();
+    ASSERT_LE(number, NumberPermutation::kMask);
+    ASSERT_FALSE(seen[number]) << i;
+    seen[number] = true;
+    same += number == another.at(i);
+  }
+  EXPECT_LT(same, 10u);
 }
 
 TEST_F(SoftDeviceTest, numbers_of_queue_pairs_that_live_are_left_out) {

@@ -520,14 +520,23 @@ TEST_F(Recovery, a_send_before_a_local_invalidate_asks_for_its_acknowledgement) 
 // --- Responses and the rate
 
 TEST_F(EarlyWrites, read_responses_are_cut_by_congestion_notifications) {
+  const auto read = [&](std::uint32_t psn, std::uint32_t bytes) {
+    peer_sends(Opcode::ReadRequest, psn, {}, [&](Packet& packet, Route&) {
+      packet.reth = reth_;
+      packet.reth.length = bytes;
+    });
+    settle();
+  };
+  read(kPeerPsn, 4);
+  ASSERT_EQ(sent.size(), 1u);
   peer_sends(Opcode::CongestionNotification, 0, Bytes(kCnpPayloadBytes), [](Packet& packet, Route&) {
     packet.bth.becn = true;
     packet.bth.ack_request = false;
   });
   settle();
-  ASSERT_EQ(statistics().cnps_received, 1u);
-  peer_sends(Opcode::ReadRequest, kPeerPsn, {}, [&](Packet& packet, Route&) { packet.reth = reth_; });
-  settle();
+  ASSERT_EQ(statistics().rate_cuts, 1u);
+  sent.clear();
+  read(kPeerPsn + 1, reth_.length);
   EXPECT_EQ(sent.size(), 1u);
   for (std::uint32_t packets = 2; packets <= kPackets; ++packets) {
     pass(kMtu / 6 + 1024);  // at half of 12.5 bytes a nanosecond, and a tick

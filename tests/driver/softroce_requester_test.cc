@@ -131,18 +131,56 @@ TEST_F(Requester, the_timeout_follows_the_round_trips_that_were_measured) {
 }
 
 TEST_F(Requester, a_sender_told_of_congestion_waits_between_packets_which_is_no_timeout) {
+  ASSERT_NO_FATAL_FAILURE(send(1, 10, kOwnPsn));
+  peer_acknowledges(kOwnPsn);
   peer_notifies_congestion();
-  poll();
+  ASSERT_TRUE(completed(own, 1));
+  settle();
   EXPECT_EQ(statistics().cnps_received, 1u);
-  ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, 10 * 1024)}));
-  EXPECT_EQ(statistics().packets_sent, 1u);  // the next one waits for the pacing interval
+  EXPECT_EQ(statistics().rate_cuts, 1u);
+  sent.clear();
+  ASSERT_TRUE(own.post(SendOpcode::Send, 2, {own.sge(0, 10 * 1024)}));
+  EXPECT_EQ(statistics().packets_sent, 2u);  // the next one waits for the pacing interval
   ASSERT_TRUE(until([&] { return sent.size() >= 10; }));
   settle();
   EXPECT_EQ(sent.size(), 10u);
   EXPECT_EQ(statistics().timeouts, 0u);
   EXPECT_EQ(statistics().packets_sent_again, 0u);
-  peer_acknowledges(kOwnPsn + 9);
-  EXPECT_TRUE(completed(own, 1));
+  peer_acknowledges(kOwnPsn + 10);
+  EXPECT_TRUE(completed(own, 2));
+}
+
+/// Anybody who knows addresses and numbers of queue pairs can make them up.
+TEST_F(Requester, notifications_of_congestion_that_no_packet_can_have_met_slow_nobody_down) {
+  for (int i = 0; i < 100; ++i) peer_notifies_congestion();
+  settle();
+  EXPECT_EQ(statistics().cnps_received, 100u);
+  EXPECT_EQ(statistics().rate_cuts, 0u);
+  ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, 10 * 1024)}));
+  EXPECT_EQ(statistics().packets_sent, 10u);  // at once
+}
+
+/// A NAK ends the connection, or has packets sent again, only if its number is that of one that is outstanding.
+TEST_F(Requester, naks_of_packets_that_are_not_outstanding_change_nothing) {
+  ASSERT_NO_FATAL_FAILURE(send(1, 10, kOwnPsn));
+  peer_acknowledges(kOwnPsn);
+  ASSERT_TRUE(completed(own, 1));
+  ASSERT_TRUE(own.post(SendOpcode::Send, 2, {own.sge(0, 3 * 1024)}));
+  settle();
+  const std::uint64_t packets = statistics().packets_sent;
+  std::uint64_t forged = 0;
+  for (const std::uint32_t psn : {kOwnPsn - 1, kOwnPsn, kOwnPsn + 4, kOwnPsn + 0x7FFFFF})
+    for (const Syndrome syndrome : {Syndrome::Nak, Syndrome::RnrNak})
+      for (std::uint8_t value = 0; value < 4; ++value, ++forged)
+        peer_sends(Opcode::Acknowledge, psn & kPsnMask, {}, [&](Packet& packet, Route&) {
+          packet.aeth = {syndrome, value, 0};
+        });
+  settle();
+  EXPECT_EQ(statistics().stale_responses, forged);
+  EXPECT_EQ(statistics().packets_sent, packets);
+  EXPECT_EQ(own.qp->state(), QueuePair::State::ReadyToSend);
+  peer_acknowledges(kOwnPsn + 3);
+  EXPECT_TRUE(completed(own, 2));
 }
 
 TEST_F(Requester, what_was_done_is_counted) {

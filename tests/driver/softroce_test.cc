@@ -336,17 +336,21 @@ TEST_F(SoftRoceTest, congestion_marks_are_told_to_the_sender_who_slows_down) {
 }
 
 TEST(Congestion, a_notification_cuts_the_rate_and_time_restores_it) {
+  constexpr double kLineRate = 1.25;
   CongestionRate rate;
+  rate.open(kLineRate);
   EXPECT_FALSE(rate.limited());
   EXPECT_EQ(rate.wait_until(1000), 0u);
   std::uint64_t now = 1'000'000;
-  rate.on_notification(now);
+  rate.charge(4096, now);
+  EXPECT_TRUE(rate.on_notification(now));
   ASSERT_TRUE(rate.limited());
   const double first = rate.bytes_per_ns();
-  EXPECT_LT(first, CongestionRate::kLineRate * 0.6);
-  rate.on_notification(now + 1000);  // at once again: once in an interval is enough
+  EXPECT_LT(first, kLineRate * 0.6);
+  rate.charge(4096, now);
+  EXPECT_FALSE(rate.on_notification(now + 1000));  // at once again: once in an interval is enough
   EXPECT_EQ(rate.bytes_per_ns(), first);
-  rate.on_notification(now += 60'000);
+  EXPECT_TRUE(rate.on_notification(now += 60'000));
   EXPECT_LT(rate.bytes_per_ns(), first);
   rate.charge(4096, now);
   EXPECT_GT(rate.wait_until(now), now);

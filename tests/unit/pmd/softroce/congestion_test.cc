@@ -73,54 +73,60 @@ TEST(CongestionWindowNumbers, opening_starts_anew) {
   EXPECT_EQ(window.packets(), 74u);
 }
 
+/// Of a packet that has been sent.
+bool notify(CongestionRate& rate, std::uint64_t now_ns) {
+  rate.charge(0, now_ns);
+  return rate.on_notification(now_ns);
+}
+
 TEST(CongestionRateNumbers,
      the_first_notification_halves_the_line_rate_and_the_next_counts_after_an_interval) {
   CongestionRate rate;
-  rate.on_notification(kStart);
+  notify(rate, kStart);
   EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 6.25);
-  rate.on_notification(kStart + CongestionRate::kCutIntervalNs - 1);
+  notify(rate, kStart + CongestionRate::kCutIntervalNs - 1);
   EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 6.25);
-  rate.on_notification(kStart + CongestionRate::kCutIntervalNs);
+  notify(rate, kStart + CongestionRate::kCutIntervalNs);
   EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 3.125);
 }
 
 TEST(CongestionRateNumbers, a_quiet_interval_makes_the_next_cut_smaller) {
   CongestionRate rate;
-  rate.on_notification(kStart);
-  rate.on_notification(kStart + CongestionRate::kAlphaIntervalNs);
+  notify(rate, kStart);
+  notify(rate, kStart + CongestionRate::kAlphaIntervalNs);
   EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 6.25 * (1 - 15.0 / 16 / 2));
   CongestionRate later;
-  later.on_notification(kStart);
-  later.on_notification(kStart + 2 * CongestionRate::kAlphaIntervalNs);
+  notify(later, kStart);
+  notify(later, kStart + 2 * CongestionRate::kAlphaIntervalNs);
   EXPECT_DOUBLE_EQ(later.bytes_per_ns(), 6.25 * (1 - 15.0 / 16 * 15 / 16 / 2));
   // The cut itself moves it half way back: (15/16)(15/16) + 1/16.
   const double before = later.bytes_per_ns();
-  later.on_notification(kStart + 2 * CongestionRate::kAlphaIntervalNs + CongestionRate::kCutIntervalNs);
+  notify(later, kStart + 2 * CongestionRate::kAlphaIntervalNs + CongestionRate::kCutIntervalNs);
   EXPECT_DOUBLE_EQ(later.bytes_per_ns(), before * (1 - (15.0 / 16 * 15 / 16 * 15 / 16 + 1.0 / 16) / 2));
 }
 
 TEST(CongestionRateNumbers, five_halvings_of_the_gap_and_then_steps_until_the_line_rate_is_back) {
   CongestionRate rate;
-  rate.on_notification(kStart);
+  notify(rate, kStart);
   std::uint64_t now = kStart;
   EXPECT_EQ(rate.wait_until(now + CongestionRate::kIncreaseIntervalNs - 1), 0u);
   EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 6.25);
   double gap = 6.25;
   for (int step = 0; step < CongestionRate::kFastRecoverySteps; ++step) {
     rate.wait_until(now += CongestionRate::kIncreaseIntervalNs);
-    EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), CongestionRate::kLineRate - (gap /= 2)) << step;
+    EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), CongestionRate::kDefaultLineRate - (gap /= 2)) << step;
   }
   EXPECT_TRUE(rate.limited());
   rate.wait_until(now += CongestionRate::kIncreaseIntervalNs);  // the target rises by 6 * 0.05
   EXPECT_FALSE(rate.limited());
-  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), CongestionRate::kLineRate);
+  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), CongestionRate::kDefaultLineRate);
 }
 
 TEST(CongestionRateNumbers, recovery_aims_at_the_rate_before_the_cut_and_rises_beyond_in_growing_steps) {
   CongestionRate rate;
-  rate.on_notification(kStart);
+  notify(rate, kStart);
   std::uint64_t now = kStart + CongestionRate::kCutIntervalNs;
-  rate.on_notification(now);  // from 6.25 to 3.125
+  notify(rate, now);  // from 6.25 to 3.125
   double expected = 3.125;
   double target = 6.25;
   for (int step = 1; step <= 8; ++step) {
@@ -133,12 +139,12 @@ TEST(CongestionRateNumbers, recovery_aims_at_the_rate_before_the_cut_and_rises_b
 
 TEST(CongestionRateNumbers, a_cut_begins_recovery_anew) {
   CongestionRate rate;
-  rate.on_notification(kStart);
+  notify(rate, kStart);
   std::uint64_t now = kStart;
   for (int step = 0; step < 3; ++step) rate.wait_until(now += CongestionRate::kIncreaseIntervalNs);
-  rate.on_notification(now += CongestionRate::kCutIntervalNs);
+  notify(rate, now += CongestionRate::kCutIntervalNs);
   double expected = rate.bytes_per_ns();
-  const double target = CongestionRate::kLineRate - 6.25 / 8;
+  const double target = CongestionRate::kDefaultLineRate - 6.25 / 8;
   for (int step = 0; step < CongestionRate::kFastRecoverySteps; ++step) {
     rate.wait_until(now += CongestionRate::kIncreaseIntervalNs);
     EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), expected = (expected + target) / 2) << step;
@@ -148,14 +154,14 @@ TEST(CongestionRateNumbers, a_cut_begins_recovery_anew) {
 TEST(CongestionRateNumbers, it_is_never_cut_below_its_least) {
   CongestionRate rate;
   for (int cut = 0; cut < 20; ++cut)
-    rate.on_notification(kStart + static_cast<std::uint64_t>(cut) * CongestionRate::kCutIntervalNs);
+    notify(rate, kStart + static_cast<std::uint64_t>(cut) * CongestionRate::kCutIntervalNs);
   EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), CongestionRate::kMinRate);
 }
 
 TEST(CongestionRateNumbers, packets_wait_for_the_time_that_those_before_take) {
   CongestionRate rate;
   rate.charge(1'000'000, kStart);  // costs nothing yet
-  rate.on_notification(kStart);
+  notify(rate, kStart);
   EXPECT_EQ(rate.wait_until(kStart), 0u);
   rate.charge(6250, kStart);
   EXPECT_EQ(rate.wait_until(kStart), kStart + 1000);
@@ -169,15 +175,42 @@ TEST(CongestionRateNumbers, packets_wait_for_the_time_that_those_before_take) {
 
 TEST(CongestionRateNumbers, what_was_sent_under_an_earlier_limit_is_no_debt_under_the_next) {
   CongestionRate rate;
-  rate.on_notification(kStart);
+  notify(rate, kStart);
   rate.charge(1'000'000'000, kStart);  // 160 ms at 6.25 bytes a nanosecond
   const std::uint64_t free = kStart + 6 * CongestionRate::kIncreaseIntervalNs;
   EXPECT_EQ(rate.wait_until(free), 0u);  // the line rate is back
   ASSERT_FALSE(rate.limited());
-  rate.on_notification(free + 1000);
+  notify(rate, free + 1000);
   EXPECT_EQ(rate.wait_until(free + 1000), 0u);
   rate.charge(6250, free + 1000);
   EXPECT_EQ(rate.wait_until(free + 1000), free + 2000);
+}
+
+TEST(CongestionRateNumbers, it_begins_at_the_rate_of_the_link_if_that_is_known) {
+  EXPECT_DOUBLE_EQ(CongestionRate::of_link(25'000), 3.125);
+  EXPECT_DOUBLE_EQ(CongestionRate::of_link(0), 12.5);
+  EXPECT_DOUBLE_EQ(CongestionRate::of_link(0xFFFFFFFF), 12.5);  // RTE_ETH_SPEED_NUM_UNKNOWN
+  CongestionRate rate;
+  rate.open(CongestionRate::of_link(25'000));
+  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 3.125);
+  notify(rate, kStart);
+  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 3.125 / 2);
+  for (std::uint64_t now = kStart;
+       rate.limited() && now < kStart + 100 * CongestionRate::kIncreaseIntervalNs;)
+    rate.wait_until(now += CongestionRate::kIncreaseIntervalNs);
+  EXPECT_DOUBLE_EQ(rate.bytes_per_ns(), 3.125);
+}
+
+/// They have no sequence number, so anybody can make them up.
+TEST(CongestionRateNumbers, a_notification_counts_once_for_packets_sent_since_the_last_one) {
+  CongestionRate rate;
+  std::uint64_t now = kStart;
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(rate.on_notification(now += CongestionRate::kCutIntervalNs));
+  EXPECT_FALSE(rate.limited());
+  rate.charge(64, now);
+  int cuts = 0;
+  for (int i = 0; i < 100; ++i) cuts += rate.on_notification(now += CongestionRate::kCutIntervalNs);
+  EXPECT_EQ(cuts, 1);
 }
 
 TEST(RoundTripNumbers, the_timeout_is_the_mean_and_four_variations) {

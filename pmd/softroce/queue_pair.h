@@ -175,6 +175,7 @@ class SoftQueuePair final : public QueuePair {
   void on_request_in_error(const Packet& packet) noexcept;
   void schedule_nak(Syndrome syndrome, std::uint8_t value) noexcept;
   std::uint32_t transmit_responses(std::uint32_t budget) noexcept;
+  bool is_readable(const ReadServed& read) const noexcept;
   bool send_read_response(const ReadServed& read) noexcept;
   bool send_acknowledge(Syndrome syndrome, std::uint8_t value, std::uint32_t psn) noexcept;
   void notify_congestion() noexcept;

@@ -198,6 +198,10 @@ std::uint32_t SoftQueuePair::transmit_responses(std::uint32_t budget) noexcept {
   while (!reads_.empty() && sent < budget) {
     if (wait_for_rate()) return sent;
     ReadServed& read = reads_.front();
+    if (read.again && !is_readable(read)) {  // invalidated since, so the requester has the data already
+      reads_.pop_front();
+      continue;
+    }
     if (!send_read_response(read)) return sent;
     ++sent;
     if (++read.next == read.packets) reads_.pop_front();
@@ -213,6 +217,11 @@ std::uint32_t SoftQueuePair::transmit_responses(std::uint32_t budget) noexcept {
     ++sent;
   }
   return sent;
+}
+
+bool SoftQueuePair::is_readable(const ReadServed& read) const noexcept {
+  return read.bytes == 0 ||
+         device_.memory().remote(read.rkey, read.address, read.bytes, kRemoteRead, *this) != nullptr;
 }
 
 bool SoftQueuePair::send_read_response(const ReadServed& read) noexcept {

@@ -164,6 +164,28 @@ TEST_F(Responder, a_read_that_comes_again_is_answered_before_those_behind_it) {
   EXPECT_EQ(statistics().duplicate_reads, 1u);
 }
 
+/// The peer had the data, else it would not end the access to it: its request is a copy that was under way.
+TEST_F(Responder, a_read_that_comes_again_before_its_memory_is_invalidated_is_not_answered_and_no_error) {
+  const Reth window = expose(400);
+  receives(1);
+  peer_reads(kPeerPsn, window);
+  settle();
+  ASSERT_EQ(sent.size(), 1u);
+  peer_reads(kPeerPsn, window);
+  peer_sends(Opcode::SendOnlyWithInvalidate, kPeerPsn + 1, pattern(8),
+             [&](Packet& packet, Route&) { packet.invalidate_rkey = window.rkey; });
+  settle();
+  EXPECT_EQ(statistics().duplicate_reads, 1u);
+  EXPECT_EQ(statistics().access_errors, 0u);
+  EXPECT_EQ(statistics().receives, 1u);
+  EXPECT_EQ(own.qp->state(), QueuePair::State::ReadyToSend);
+  // One that is new is refused.
+  peer_reads(kPeerPsn + 2, window);
+  settle();
+  EXPECT_EQ(statistics().access_errors, 1u);
+  EXPECT_EQ(own.qp->state(), QueuePair::State::Error);
+}
+
 constexpr LinkAddress kElsewhere{2, 0, 0, 0, 0, 10};
 
 bool goes_to(const Sent& frame, const LinkAddress& link) {

@@ -50,6 +50,7 @@ void add_segment_views(admin::Registry& registry, const segment::Layout& layout,
   read("reverse", [&](const json&) { return admin::reverse(layout, config.block); });
   read("reverse_counters", [&](const json&) { return admin::reverse_counters(layout, config.block); });
   read("reactors", [&](const json&) { return admin::reactors(layout, config.block); });
+  read("procedures", [&](const json&) { return admin::procedures(layout, config.block); });
   read("counters", [&](const json&) { return admin::counters(layout, config.block); });
   read("memory", [&](const json&) { return admin::memory(layout, config.block); });
   read("devices", [&](const json&) { return admin::devices(layout, config.block); });

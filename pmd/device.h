@@ -80,12 +80,17 @@ class Device {
 
   /// Makes bounded progress on all queue pairs and returns the number of work completions written.
   virtual std::size_t poll(std::span<WorkCompletion> completions) noexcept = 0;
+  /// Whether the last poll() did work of which no completion has come yet, such as a part of a long transfer.
+  bool moved() const noexcept { return moved_; }
 
   /// Not message path: sleeps for at most `limit_ns`. Call only if the polls since the last wait() found
   /// nothing. May return early.
   virtual void wait(std::uint64_t limit_ns) noexcept;
   /// Whether wait() returns as soon as poll() has work.
   virtual bool wakes() const noexcept { return false; }
+
+ protected:
+  bool moved_ = false;  ///< a driver sets it in each poll()
 };
 
 }  // namespace sluice::rdma

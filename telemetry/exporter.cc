@@ -254,6 +254,7 @@ class SegmentCollector final : public prometheus::Collectable {
         const auto latency = std::make_unique<segment::Histogram>();
         std::array<std::uint64_t, segment::kCallStatusCount> calls{};
         std::uint64_t total = 0;
+        double time_ns = 0;
         for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
           const segment::ProcedureUse& use = layout_.reactors[reactor].calls.use[number][procedure];
           std::uint64_t of_reactor = 0;
@@ -263,6 +264,7 @@ class SegmentCollector final : public prometheus::Collectable {
             of_reactor += count;
           }
           if (of_reactor > 0) latency->merge(use.latency);
+          time_ns += value_of(use.time_ns);
           total += of_reactor;
         }
         if (total == 0) continue;
@@ -276,6 +278,7 @@ class SegmentCollector final : public prometheus::Collectable {
           families.add("sluice_rpc_calls_total", static_cast<double>(calls[status]), with_status);
         }
         fill(families.place("sluice_rpc_latency_seconds", labels), *latency);
+        families.add("sluice_rpc_time_seconds_total", time_ns * 1e-9, labels);
       }
   }
 

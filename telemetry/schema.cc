@@ -60,8 +60,9 @@ std::vector<MetricInfo> calls() {
        "Always 1; the labels are where a reactor polls"},
       {"sluice_reactor_time_seconds_total",
        Type::Counter,
-       {"reactor", "state"},
-       "Time of a reactor's loop, busy in turns that found work and idle in others"},
+       {"reactor", "stage"},
+       "Where the time of a reactor's loop goes: the stages of a turn that found work, control passes, or "
+       "idle"},
       {"sluice_connections", Type::Gauge, {"reactor", "class"}, "Connections that are open"},
       {"sluice_credits_granted",
        Type::Gauge,
@@ -86,6 +87,10 @@ std::vector<MetricInfo> calls() {
        Type::Histogram,
        {"class", "program", "version", "procedure"},
        "From the turn of the loop that took a call to the end of the one that gave its reply to the device"},
+      {"sluice_rpc_time_seconds_total",
+       Type::Counter,
+       {"class", "program", "version", "procedure"},
+       "Time of the reactors that calls took in handling their completions, estimated by samples"},
       {"sluice_bytes_total",
        Type::Counter,
        {"reactor", "class", "direction", "path"},
@@ -289,8 +294,13 @@ std::string reference() {
     if (counter.group == "error") errors.emplace_back(counter.name, counter.help);
     if (counter.group == "wait") waits.emplace_back(counter.name.substr(6), counter.help);
   }
+  std::vector<std::pair<std::string, std::string>> stages;
+  for (const auto& counter : segment::kReactorCounters)
+    if (counter.group == "time")
+      stages.emplace_back(counter.name.substr(0, counter.name.find('_')), counter.help);
   list_values(out, "sluice_protocol_errors_total", "kind", errors);
   list_values(out, "sluice_waits_total", "reason", waits);
+  list_values(out, "sluice_reactor_time_seconds_total", "stage", stages);
   std::vector<std::pair<std::string, std::string>> invariants;
   for (const InvariantInfo& invariant : kInvariants) invariants.emplace_back(invariant.name, invariant.help);
   list_values(out, "sluice_invariant_failures_total", "invariant", invariants);

@@ -34,7 +34,4 @@ json drain(const Client& client, const DrainOptions& options);
 /// Waits until the data plane has applied the published configuration. Throws when it does not.
 void wait_until_in_force(const Client& client);
 
-/// A live view until SIGINT, or for `turns` updates if not zero; `interval` in seconds.
-void top(const Client& client, double interval, unsigned turns);
-
 }  // namespace sluice::ctl

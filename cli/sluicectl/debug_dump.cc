@@ -15,10 +15,11 @@ namespace sluice::ctl {
 namespace {
 
 /// Methods without parameters; each is a section of its name.
-constexpr std::array kViews{"status",   "config_show",      "properties",     "reactors",
-                            "credits",  "counters",         "devices",        "memory",
-                            "topology", "exports",          "upstreams",      "upstream_counters",
-                            "reverse",  "reverse_counters", "capture_status", "export_stats"};
+constexpr std::array kViews{
+    "status",         "config_show", "properties",        "reactors", "procedures",
+    "credits",        "counters",    "devices",           "memory",   "topology",
+    "exports",        "upstreams",   "upstream_counters", "reverse",  "reverse_counters",
+    "capture_status", "export_stats"};
 
 json ask_or_explain(const Client& client, const std::string& method,
                     const json& parameters = json::object()) {

@@ -10,6 +10,7 @@
 #include "cli/sluicectl/commands.h"
 #include "cli/sluicectl/debug_dump.h"
 #include "cli/sluicectl/print.h"
+#include "cli/sluicectl/top.h"
 #include "dataplane/base/text_file.h"
 
 namespace {
@@ -44,7 +45,8 @@ cli::Command command(cli::Command& parent, Session& session, const std::string& 
 void add_views(cli::Command& app, Session& session) {
   for (const auto& [name, help] : std::vector<std::pair<std::string, std::string>>{
            {"status", "Summary of both planes"},
-           {"reactors", "Reactors: state, processor, polls, calls, bytes"},
+           {"reactors", "Reactors: state, processor, calls, bytes, and where their time goes"},
+           {"procedures", "Procedures by class: calls, and the reactors' time that they take"},
            {"devices", "RDMA ports of this machine, and counters of each reactor's device"},
            {"credits", "Credit policy: call slots of each reactor, and grants by class"},
            {"properties", "Transport properties of version 2 connections, ours and the client's"},
@@ -227,8 +229,9 @@ void add_operations(cli::Command& app, Session& session) {
 
   static double interval = 1;
   static unsigned turns = 0;
-  cli::Command live = command(app, session, "top", "A live view: reactors, exports, the busiest connections",
-                              [&](const Client& client) { top(client, interval, turns); });
+  cli::Command live =
+      command(app, session, "top", "A live view: reactors, procedures, exports, the busiest connections",
+              [&](const Client& client) { top(client, interval, turns); });
   live.option("--interval", interval, "Seconds between updates").shows_default();
   live.option("--turns", turns, "End after this many updates; 0: at SIGINT");
 }

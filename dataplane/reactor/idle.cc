@@ -7,10 +7,10 @@
 
 namespace sluice::reactor {
 
-std::optional<std::uint64_t> Idle::on_no_work(bool only_device) noexcept {
+bool Idle::on_no_work(bool only_device) noexcept {
   if (policy_ == segment::IdlePolicy::Spin) {
     cpu::pause();
-    return std::nullopt;
+    return false;
   }
   const std::uint64_t now_ns = clock_();
   if (idle_since_ns_ == 0) idle_since_ns_ = now_ns;
@@ -18,11 +18,11 @@ std::optional<std::uint64_t> Idle::on_no_work(bool only_device) noexcept {
   const bool woken = only_device && device_.wakes();
   if (idle_ns < (woken ? kSpinBeforeWaitNs : kSpinBeforeSleepNs)) {
     cpu::pause();
-    return std::nullopt;
+    return false;
   }
   // Waiting as long as it has been idle: the wake-up then costs a small part of the time.
   device_.wait(woken ? std::min(idle_ns, kMaxWaitNs) : kSleepNs);
-  return clock_();
+  return true;
 }
 
 }  // namespace sluice::reactor

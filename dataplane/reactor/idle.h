@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/segment/config_block.h"
@@ -29,8 +28,8 @@ class Idle {
   /// A turn found work: idle time starts anew.
   void on_work() noexcept { idle_since_ns_ = 0; }
   /// A turn found none. `only_device`: all work that can come comes from the device, so that its wake-up
-  /// suffices. The time when the core was given away and is back; nothing when it only paused.
-  std::optional<std::uint64_t> on_no_work(bool only_device) noexcept;
+  /// suffices. Whether the core was given away, and did not only pause.
+  bool on_no_work(bool only_device) noexcept;
 
  private:
   const segment::IdlePolicy policy_;

@@ -12,7 +12,6 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
       clock_(clock),
       manages_connections_(engine.device().connection_manager() != nullptr),
       now_ns_(clock()),
-      time_(counters_),
       connections_(engine, area_.incarnations),
       publisher_(config, engine, connections_, counters_, area_),
       events_(area_, counters_),
@@ -22,7 +21,9 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
       dialer_(config, engine, connections_, setup_, publisher_, events_),
       follower_(area_, connections_, setup_, publisher_, counters_),
       commands_(area_, setup_, dialer_, events_, counters_, clock),
-      idle_(config.idle, engine.device(), clock) {}
+      idle_(config.idle, engine.device(), clock) {
+  engine.stages().measure(clock);
+}
 
 void Reactor::measure_calls() {
   engine_.measure(area_.calls, clock_);
@@ -30,15 +31,12 @@ void Reactor::measure_calls() {
 }
 
 void Reactor::run() noexcept {
-  time_.start(clock_());
+  engine_.stages().start();
   while (!stopped()) {
-    if (poll_once()) {
-      time_.on_busy_turn();
+    if (poll_once())
       idle_.on_work();
-    } else {
-      time_.on_idle_turn(clock_());
+    else
       idle();
-    }
   }
   now_ns_ = clock_();
   publisher_.publish_stopped();
@@ -49,10 +47,9 @@ bool Reactor::poll_once() noexcept {
   const std::size_t completions =
       engine_.poll(now_ns_);  // RX: completions; calls that waited; TX: what was staged
   counters_.work_completions += completions;
-  bool busy = completions > 0;
-  for (service::Handover* handover : lent_) busy |= handover->serve();        // RX: calls of other reactors
-  for (service::Handover* handover : borrowed_) busy |= handover->collect();  // TX: answers of other reactors
-  for (service::Poller* poller : pollers_) busy |= poller->poll(now_ns_);     // RX, TX: TCP
+  bool busy = engine_.worked();
+  busy |= poll_services();
+  busy |= poll_upstreams();
   if (turns_to_control_pass_-- == 0) {
     turns_to_control_pass_ = kTurnsPerControlPass;
     busy |= control_pass();
@@ -61,9 +58,25 @@ bool Reactor::poll_once() noexcept {
   return busy;
 }
 
+bool Reactor::poll_services() noexcept {
+  bool busy = false;
+  for (service::Handover* handover : lent_) busy |= handover->serve();        // RX: calls of other reactors
+  for (service::Handover* handover : borrowed_) busy |= handover->collect();  // TX: answers of other reactors
+  if (busy) engine_.stages().end(Stage::Services);
+  return busy;
+}
+
+bool Reactor::poll_upstreams() noexcept {
+  bool busy = false;
+  for (service::Poller* poller : pollers_) busy |= poller->poll(now_ns_);  // RX, TX: TCP
+  if (busy) engine_.stages().end(Stage::Upstreams);
+  return busy;
+}
+
 /// Work off the message path, every kTurnsPerControlPass turns.
 bool Reactor::control_pass() noexcept {
-  now_ns_ = last_control_pass_ns_ = clock_();
+  StageTimes& stages = engine_.stages();
+  now_ns_ = last_control_pass_ns_ = stages.end(Stage::Idle);  // what came last in this turn found nothing
   bool busy = manages_connections_ ? setup_.poll_events() : datagrams_.poll();
   busy |= properties_.poll();
   busy |= commands_.poll();
@@ -72,11 +85,25 @@ bool Reactor::control_pass() noexcept {
   announce_requests();
   setup_.report_closed();
   check_connections();
-  for (service::Service* service : engine_.services()) busy |= service->background(now_ns_);
-  time_.settle(now_ns_);
-  publisher_.publish_reactor();
+  stages.end(Stage::Control);
+  bool worked = false;
+  for (service::Service* service : engine_.services()) worked |= service->background(now_ns_);
+  stages.end(worked ? Stage::Services : Stage::Control);
+  publish();
   for (ControlTask* task : control_tasks_) task->on_control_pass(now_ns_);
-  return busy;
+  stages.end(Stage::Control);
+  return busy || worked;
+}
+
+void Reactor::publish() noexcept {
+  const StageTimes& stages = engine_.stages();
+  counters_.device_ns = stages.sum_ns(Stage::Device);
+  counters_.calls_ns = stages.sum_ns(Stage::Calls);
+  counters_.services_ns = stages.sum_ns(Stage::Services);
+  counters_.upstreams_ns = stages.sum_ns(Stage::Upstreams);
+  counters_.control_ns = stages.sum_ns(Stage::Control);
+  counters_.idle_ns = stages.sum_ns(Stage::Idle);
+  publisher_.publish_reactor();
 }
 
 /// Connection requests go to the control plane; one that takes over gets those that its predecessor left.
@@ -110,10 +137,10 @@ void Reactor::check_connections() noexcept {
 
 void Reactor::idle() noexcept {
   const bool only_device = pollers_.empty() && lent_.empty() && borrowed_.empty();
-  const auto back_ns = idle_.on_no_work(only_device);
-  if (!back_ns) return;
-  now_ns_ = *back_ns;
-  time_.on_back(now_ns_);
+  const bool slept = idle_.on_no_work(only_device);
+  const std::uint64_t back_ns = engine_.stages().end(Stage::Idle);
+  if (!slept) return;
+  now_ns_ = back_ns;
   if (now_ns_ - last_control_pass_ns_ >= kControlIntervalNs) turns_to_control_pass_ = 0;
 }
 

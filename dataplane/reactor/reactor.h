@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "dataplane/reactor/busy_time.h"
 #include "dataplane/reactor/commands.h"
 #include "dataplane/reactor/config.h"
 #include "dataplane/reactor/connection_properties.h"
@@ -76,7 +75,10 @@ class Reactor final {
   bool poll_once() noexcept;
 
  private:
+  bool poll_services() noexcept;
+  bool poll_upstreams() noexcept;
   bool control_pass() noexcept;
+  void publish() noexcept;
   void announce_requests() noexcept;
   void check_connections() noexcept;
   void idle() noexcept;
@@ -94,7 +96,6 @@ class Reactor final {
   std::uint16_t next_checked_ = 0;  ///< connection
 
   Counters counters_;
-  BusyTime time_;
   ConnectionTable connections_;
   Publisher publisher_;
   EventSender events_;

@@ -84,19 +84,37 @@ rdma::QueuePairLimits Engine::queue_pair_limits() const noexcept {
 std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
   links_.now_ns = now_ns;
   responders_.refusals.begin_turn();
+  CallTimes& times = responders_.measurement.times;
   const std::size_t count = device_.poll(completions_);
-  if (count > 0) responders_.measurement.times.begin_turn();
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint16_t number = WrId::decode(completions_[i].wr_id).connection;
-    connections_[number]->on_completion(completions_[i]);
+  worked_ = count > 0 || device_.moved();
+  if (worked_) {
+    const std::uint64_t begun_ns = stages_.end(Stage::Device);
+    if (count > 0) times.begin_turn(begun_ns);
   }
+  if (times.sampled()) [[unlikely]]
+    handle_sampled({completions_.data(), count});
+  else
+    for (std::size_t i = 0; i < count; ++i) handle(completions_[i]);
   responders_.memory.calls.resume_waiters();
   responders_.memory.replies.resume_waiters();
   links_.assembly.resume_waiters();
   responders_.refusals.resume_waiters();
   if (now_ns >= next_tick_ns_) tick(now_ns);
-  if (!links_.transmit.turn_end.empty()) end_turn();
+  const bool staged = !links_.transmit.turn_end.empty();
+  if (staged) end_turn();
+  if (staged || count > 0) {
+    worked_ = true;
+    times.end_turn(stages_.end(Stage::Calls));
+  }
   return count;
+}
+
+/// One turn in CallTimes::kTurnsPerSample: the time of each completion is its call's.
+void Engine::handle_sampled(std::span<const rdma::WorkCompletion> completions) noexcept {
+  for (const rdma::WorkCompletion& completion : completions) {
+    handle(completion);
+    responders_.measurement.times.end_sample();
+  }
 }
 
 /// One connection at a time, so that each has its turn once in kTickNs.
@@ -120,7 +138,6 @@ void Engine::end_turn() noexcept {
     connection.end_turn();
     if (connection.reap()) closed_.push_back(connection);
   }
-  responders_.measurement.times.end_turn();
 }
 
 /// The latest comes first: its memory may still be in the cache.

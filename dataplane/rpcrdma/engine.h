@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/base/stage_times.h"
 #include "dataplane/rpcrdma/connection.h"
 
 namespace sluice::rpcrdma {
@@ -60,7 +61,10 @@ class Engine {
   void measure(segment::CallTable& table, Clock clock) {
     responders_.services.describe(table);
     responders_.measurement.times.measure(table, clock);
+    stages_.measure(clock);
   }
+  /// Those of the loop that this engine is polled in.
+  StageTimes& stages() noexcept { return stages_; }
   /// Setup: calls of connections that are traced are noted in `trace`, which has to outlive the engine.
   void set_trace(segment::TraceRing& trace) noexcept { responders_.measurement.trace = &trace; }
   Counters& counters(std::uint32_t client_class = 0) noexcept { return links_.counters.of(client_class); }
@@ -93,11 +97,17 @@ class Engine {
   /// One turn: RX completions, waiting calls, TX. `now_ns` is monotonic. Returns the work completions
   /// handled.
   std::size_t poll(std::uint64_t now_ns) noexcept;
+  /// Whether the last poll() did anything: handled completions, moved data, or handed work requests to the device.
+  bool worked() const noexcept { return worked_; }
 
   /// Connections that have become Closed since the last call, one at a time; null when there are none.
   Connection* take_closed() noexcept;
 
  private:
+  void handle(const rdma::WorkCompletion& completion) noexcept {
+    connections_[WrId::decode(completion.wr_id).connection]->on_completion(completion);
+  }
+  void handle_sampled(std::span<const rdma::WorkCompletion> completions) noexcept;
   void tick(std::uint64_t now_ns) noexcept;
   void end_turn() noexcept;
 
@@ -109,6 +119,8 @@ class Engine {
   std::vector<std::unique_ptr<Connection>> connections_;
   ConnectionQueue free_;
   ConnectionQueue closed_;  ///< that take_closed() has not given yet
+  StageTimes stages_;
+  bool worked_ = false;
   std::uint64_t next_tick_ns_ = 0;
   std::size_t next_ticked_ = 0;
   std::array<rdma::WorkCompletion, kCompletionsPerTurn> completions_;

@@ -55,10 +55,16 @@ struct ProcedureUse {
   std::array<std::atomic<std::uint64_t>, kCallStatusCount> calls;
   /// In ns, from the loop turn that received the call to the end of the turn that posted its reply.
   Histogram latency;
+  /// In ns, of the reactor: an estimate by samples (rpcrdma::CallTimes). What services do for a call outside of the
+  /// turns that handle its completions is not in it.
+  std::atomic<std::uint64_t> time_ns;
 
   void count(CallStatus status) noexcept {
     auto& calls_of = calls[static_cast<std::size_t>(status)];
     calls_of.store(calls_of.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  void add_time(std::uint64_t ns) noexcept {
+    time_ns.store(time_ns.load(std::memory_order_relaxed) + ns, std::memory_order_relaxed);
   }
 };
 

@@ -98,8 +98,12 @@
 #define SLUICE_REACTOR_COUNTERS(X)                                                                               \
   X(polls_busy, reactor, "Turns of the loop that found work")                                                    \
   X(polls_idle, reactor, "Turns of the loop that found none")                                                    \
-  X(busy_ns, time, "Nanoseconds in turns that found work")                                                       \
-  X(idle_ns, time, "Nanoseconds in other turns, pauses between them included")                                   \
+  X(device_ns, time, "Nanoseconds in the device's polls that found work")                                        \
+  X(calls_ns, time, "Nanoseconds in handling work completions, and in handing work requests to the device")      \
+  X(services_ns, time, "Nanoseconds in calls that cross between reactors, and in services' background work")     \
+  X(upstreams_ns, time, "Nanoseconds in connections to upstream servers and of TCP clients")                     \
+  X(control_ns, time, "Nanoseconds in control passes: what is not on the message path")                          \
+  X(idle_ns, time, "Nanoseconds in turns that found no work, pauses and sleep behind them included")             \
   X(work_completions, reactor, "Work completions handled")                                                       \
   X(commands, reactor, "Commands of the control plane carried out")                                              \
   X(commands_refused, reactor, "Commands that could not be carried out")                                         \

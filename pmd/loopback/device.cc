@@ -110,6 +110,7 @@ Rkey LoopbackDevice::next_rkey(std::uint32_t window) noexcept {
 
 std::size_t LoopbackDevice::poll(std::span<WorkCompletion> completions) noexcept {
   CompletionSink sink(completions);
+  moved_ = false;
   const std::size_t count = queue_pairs_.size();
   if (next_polled_ >= count) next_polled_ = 0;
   for (std::size_t i = 0; i < count && !sink.full(); ++i) {

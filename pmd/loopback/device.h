@@ -94,6 +94,7 @@ class LoopbackDevice final : public Loopback {
   Statistics& stats() noexcept { return statistics_; }
   std::uint32_t number() const noexcept { return number_; }
   void remove(LoopbackQueuePair& qp) noexcept;
+  void on_moved() noexcept { moved_ = true; }
   bool local_access(const Sge& sge) const noexcept { return regions_.covers(sge); }
   std::vector<LoopbackQueuePair*>& window_owners() noexcept { return window_owners_; }
   Rkey next_rkey(std::uint32_t window) noexcept;

@@ -487,7 +487,9 @@ void LoopbackQueuePair::poll(CompletionSink& sink) noexcept {
     const bool peer_dead = peer().dead.load(std::memory_order_acquire) != 0;
     std::uint32_t copy_budget = kCopyBytesPerPoll;
     complete_sends(sink);
+    const std::uint32_t executed = execute_;
     if (state_ == State::ReadyToSend) execute_posted(copy_budget);
+    if (execute_ != executed || copy_budget != kCopyBytesPerPoll) device_.on_moved();
     if (state_ == State::ReadyToSend) {
       publish();
       receive(sink);

@@ -148,19 +148,21 @@ std::size_t SoftDevice::read_statistics(std::span<std::uint64_t> values) const n
 
 std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
   now_ns_ = clock_ns_();
-  transmitter_.flush();  // packets of post_send() since the last poll
+  const std::uint64_t sent = statistics_.packets_sent;
+  moved_ = transmitter_.flush();  // packets of post_send() since the last poll
   if (completions_.size() <= completions_.capacity() / 2) {
     receive();
     run_timers();
     transmit_active();
   }
-  port_->transmit_for_others(lane_);
+  moved_ |= port_->transmit_for_others(lane_) || statistics_.packets_sent != sent;
   return completions_.pop_front(completions);
 }
 
 void SoftDevice::receive() noexcept {
   rte_mbuf* buffers[kReceiveBurst];
   const auto take = [&](std::uint16_t count) {
+    moved_ |= count > 0;
     for (std::uint16_t i = 0; i < count; ++i) rte_prefetch0(rte_pktmbuf_mtod(buffers[i], void*));
     for (std::uint16_t i = 0; i < count; ++i) {
       rte_mbuf* buffer = buffers[i];

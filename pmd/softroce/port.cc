@@ -172,16 +172,19 @@ std::uint16_t EthernetPort::transmit(std::uint32_t lane, rte_mbuf** buffers,
   return rte_eth_tx_burst(config_.ethdev, static_cast<std::uint16_t>(lane), buffers, count);
 }
 
-void EthernetPort::transmit_for_others(std::uint32_t lane) noexcept {
-  if (lane >= queues_) return;
+bool EthernetPort::transmit_for_others(std::uint32_t lane) noexcept {
+  if (lane >= queues_) return false;
+  bool any = false;
   for (std::uint32_t other = lane + queues_; other < config_.lanes; other += queues_) {
     rte_mbuf* buffers[kTransmitBurst];
     const unsigned count = rte_ring_sc_dequeue_burst(to_queue_[other], reinterpret_cast<void**>(buffers),
                                                      kTransmitBurst, nullptr);
     if (count == 0) continue;
+    any = true;
     const std::uint16_t sent = transmit(lane, buffers, static_cast<std::uint16_t>(count));
     for (unsigned i = sent; i < count; ++i) rte_pktmbuf_free(buffers[i]);  // dropped, as by a full switch
   }
+  return any;
 }
 
 std::shared_ptr<Port> Port::open(const PortConfig& config) {

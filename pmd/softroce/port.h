@@ -48,8 +48,8 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
                                   std::uint16_t room) noexcept;
   /// To the hardware queue of `lane`, which it has. Returns how many were taken; the rest stays the caller's.
   std::uint16_t transmit(std::uint32_t lane, rte_mbuf** buffers, std::uint16_t count) const noexcept;
-  /// Transmits the packets of lanes without a hardware queue that share the queue of `lane`.
-  void transmit_for_others(std::uint32_t lane) noexcept;
+  /// Transmits the packets of lanes without a hardware queue that share the queue of `lane`. False: there were none.
+  bool transmit_for_others(std::uint32_t lane) noexcept;
 
  private:
   void configure();

@@ -171,8 +171,8 @@ rte_mbuf* Transmitter::frame_buffer() noexcept {
   return rte_pktmbuf_alloc(frames_);
 }
 
-void Transmitter::flush() noexcept {
-  if (staged_ == 0) return;
+bool Transmitter::flush() noexcept {
+  if (staged_ == 0) return false;
   if (Capture* capture = port_.capture())
     capture->add(lane_, {packets_.data() + captured_, staged_ - captured_}, Way::Out);
   std::uint32_t sent;
@@ -187,6 +187,7 @@ void Transmitter::flush() noexcept {
   }
   staged_ -= sent;
   captured_ = staged_;  // packets still staged were captured already
+  return sent > 0;
 }
 
 }  // namespace sluice::rdma::softroce

@@ -53,7 +53,8 @@ class Transmitter {
   /// An empty buffer for send_frame(), owned by the caller; null: none is free.
   rte_mbuf* frame_buffer() noexcept;
 
-  void flush() noexcept;
+  /// False: there was nothing to send, or the ethdev has no room.
+  bool flush() noexcept;
 
  private:
   rte_mbuf* build(const Route& route, Packet& packet, std::span<const std::span<const std::byte>> pieces,

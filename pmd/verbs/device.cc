@@ -228,6 +228,7 @@ void VerbsDevice::complete(const WorkCompletion& completion) noexcept {
 std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
   if (request_.load(std::memory_order_relaxed) != Request::None) [[unlikely]]
     handle_request();
+  moved_ = !staged_.empty() || !failed_.empty();
   while (!staged_.empty()) staged_.back()->ring_doorbell();
   std::size_t waiting = 0;
   if (!flushed_.empty()) [[unlikely]]

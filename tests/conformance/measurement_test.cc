@@ -105,6 +105,66 @@ TEST(CallTimes, a_turn_looks_at_the_clock_once_for_all_its_replies) {
   }
 }
 
+/// Turns of calls of two procedures, mixed, of which one takes nine times as long.
+TEST(CallTimes, time_of_procedures_is_estimated_from_samples) {
+  constexpr std::uint16_t kShort = 1, kLong = 2;
+  static std::uint64_t now;
+  now = 1'000'000;
+  const auto table = std::make_unique<segment::CallTable>();
+  rpcrdma::CallTimes times;
+  times.measure(*table, []() noexcept { return now; });
+  std::uint64_t spent[3]{}, all = 0;
+  std::uint32_t random = 1;
+  for (int turn = 0; turn < 100'000; ++turn) {
+    times.begin_turn(now);
+    random = random * 1664525 + 1013904223;
+    for (std::uint32_t calls = 1 + (random >> 16) % 5; calls-- > 0;) {
+      random = random * 1664525 + 1013904223;
+      const std::uint16_t procedure = (random >> 20) % 3 == 0 ? kLong : kShort;
+      const std::uint64_t took = procedure == kLong ? 900 : 100;
+      now += took;
+      spent[procedure] += took;
+      times.touch(1, procedure);
+      times.replied(1, procedure, CallStatus::success, now);
+      if (times.sampled()) times.end_sample();
+    }
+    now += 50;  // the device's part, for all of them
+    times.end_turn(now);
+    all = now - 1'000'000;
+  }
+  const auto shown = [&](std::uint16_t procedure) {
+    return static_cast<double>(table->use[1][procedure].time_ns.load());
+  };
+  for (const std::uint16_t procedure : {kShort, kLong})
+    EXPECT_NEAR(shown(procedure) / static_cast<double>(spent[procedure]), 1, 0.15) << procedure;
+  EXPECT_NEAR((shown(kShort) + shown(kLong)) / static_cast<double>(all), 1, 0.05);
+  EXPECT_EQ(table->use[0][segment::kOtherProcedure].time_ns.load(), 0u);
+}
+
+TEST_F(Measurement, time_counts_for_the_procedure_and_class_whose_call_makes_progress) {
+  constexpr int kTurns = 8 * rpcrdma::CallTimes::kTurnsPerSample;
+  lab.connection->set_client_class(2);
+  for (int i = 0; i < kTurns; ++i) ask(TestService::kNull);
+  const auto time_of = [&](std::uint32_t client_class, std::uint16_t procedure) {
+    return table->use[client_class][procedure].time_ns.load();
+  };
+  const std::uint64_t of_null = time_of(2, 1 + TestService::kNull);
+  EXPECT_GT(of_null, 0u);
+  EXPECT_EQ(time_of(0, 1 + TestService::kNull), 0u);
+  // Nor is the completion of its reply another's.
+  EXPECT_EQ(time_of(0, segment::kOtherProcedure) + time_of(2, segment::kOtherProcedure), 0u);
+  // One that waits has no reply in the turn that it comes in.
+  for (int i = 0; i < kTurns; ++i) {
+    lab.peer->send(RawCall{.xid = 1u << 20 | i}.with(test_call(1u << 20 | i, TestService::kLater)));
+    lab.settle();
+    if (i % 8 == 7) {
+      lab.service->complete_later();
+      lab.settle();
+    }
+  }
+  EXPECT_GT(time_of(2, 1 + TestService::kLater), 0u);
+}
+
 TEST_F(Measurement, a_connection_counts_for_its_class) {
   ask(TestService::kNull);
   lab.connection->set_client_class(3);

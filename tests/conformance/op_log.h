@@ -191,6 +191,7 @@ class LoggedDevice final : public rdma::Device {
 
   std::size_t poll(std::span<rdma::WorkCompletion> completions) noexcept override {
     const std::size_t count = next(completions);
+    moved_ = inner_->moved();
     for (const rdma::WorkCompletion& wc : completions.first(count)) {
       const bool ok = wc.status == rdma::WcStatus::Success;
       OpKind kind = OpKind::SendDone;

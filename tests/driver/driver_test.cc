@@ -97,6 +97,27 @@ TEST_P(DriverTest, writes_are_placed_before_a_later_send_is_received) {
   }
 }
 
+TEST_P(DriverTest, it_says_that_it_moves_data_before_the_completion_comes) {
+  const Window window = expose(a, 0, 1u << 20, kRemoteWrite);
+  quiesce();
+  EXPECT_TRUE(until([&] {
+    turn();
+    return !a.device->moved() && !b.device->moved();
+  })) << "nothing is under way";
+  fill(b, 0, 1u << 20, 5);
+  ASSERT_TRUE(b.post(SendOpcode::RdmaWrite, 41, {b.sge(0, 1u << 20)}, window.address, window.rkey));
+  bool moved = false;
+  EXPECT_TRUE(until([&] {
+    moved |= b.device->moved();
+    return b.find(41) != nullptr;
+  }));
+  EXPECT_TRUE(moved);
+  EXPECT_TRUE(until([&] {
+    turn();
+    return !a.device->moved() && !b.device->moved();
+  }));
+}
+
 TEST_P(DriverTest, V2_045_reads_bring_the_memory_and_more_than_the_depth_wait) {
   fill(a, 0, 1u << 20, 5);
   const Window window = expose(a, 0, 1u << 20, kRemoteRead);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/views/reactors.h"
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "controlplane/admin/views/age.h"
@@ -22,6 +24,33 @@ const char* to_string(segment::ReactorState state) {
       return "stopped";
   }
   return "?";
+}
+
+std::string text_of(const char* chars, std::size_t most) {
+  return {chars, ::strnlen(chars, most)};
+}
+
+/// Share of `part` in `whole`, as percent.
+double percent(double part, double whole) {
+  return whole > 0 ? 100 * part / whole : 0;
+}
+
+/// Where the time since the reactor's start went. Control passes come once in so many turns, and the more often the
+/// less there is to do: they are in none of the two that make the busy share.
+json times_of(const json& counters) {
+  static constexpr const char* kBusy[] = {"device", "calls", "services", "upstreams"};
+  const auto ns = [&](const std::string& stage) { return counters[stage + "_ns"].get<std::uint64_t>(); };
+  std::uint64_t busy = 0;
+  json of;
+  for (const char* stage : kBusy) busy += ns(stage);
+  const std::uint64_t idle = ns("idle");
+  const auto all = static_cast<double>(busy + idle + ns("control"));
+  of["busy_ns"] = busy;
+  of["idle_ns"] = idle;
+  of["busy_percent"] = percent(static_cast<double>(busy), static_cast<double>(busy + idle));
+  for (const char* stage : {"device", "calls", "services", "upstreams", "control", "idle"})
+    of["stages_percent"][stage] = percent(static_cast<double>(ns(stage)), all);
+  return of;
 }
 
 json counters_of(const segment::ReactorArea& area) {
@@ -50,8 +79,6 @@ nlohmann::json reactors(const segment::Layout& layout, const segment::ConfigBloc
                     {"cpu", info->cpu},
                     {"numa_node", info->numa_node},
                     {"connections", info->connections},
-                    {"busy_ns", counters["busy_ns"]},
-                    {"idle_ns", counters["idle_ns"]},
                     {"calls", counters["calls_received"]},
                     {"bytes_in", counters["inline_bytes_received"].get<std::uint64_t>() +
                                      counters["rdma_read_bytes"].get<std::uint64_t>()},
@@ -59,7 +86,39 @@ nlohmann::json reactors(const segment::Layout& layout, const segment::ConfigBloc
                                       counters["rdma_write_bytes"].get<std::uint64_t>()},
                     {"errors", counters["connection_errors"]},
                     {"uptime_s", seconds_since(info->started_ns)}});
+    list.back().update(times_of(counters));
   }
+  return list;
+}
+
+nlohmann::json procedures(const segment::Layout& layout, const segment::ConfigBlock& config) {
+  json list = json::array();
+  const segment::CallTable& first = layout.reactors[0].calls;
+  const std::uint32_t known =
+      std::min(first.procedures.load(std::memory_order_acquire), segment::kMaxProcedures);
+  const std::uint32_t classes = std::clamp<std::uint32_t>(config.class_count, 1, segment::kMaxClasses);
+  const std::uint32_t reactors = std::min(config.reactors, segment::kMaxReactors);
+  for (std::uint32_t number = 0; number < classes; ++number)
+    for (std::uint32_t procedure = 0; procedure < known; ++procedure) {
+      std::uint64_t calls = 0;
+      std::uint64_t time_ns = 0;
+      for (std::uint32_t reactor = 0; reactor < reactors; ++reactor) {
+        const segment::ProcedureUse& use = layout.reactors[reactor].calls.use[number][procedure];
+        for (const auto& count : use.calls) calls += count.load(std::memory_order_relaxed);
+        time_ns += use.time_ns.load(std::memory_order_relaxed);
+      }
+      if (calls == 0 && time_ns == 0) continue;
+      const segment::ProcedureInfo& info = first.info[procedure];
+      const auto& name = config.class_names[number];
+      list.push_back({{"class", text_of(name.data(), name.size())},
+                      {"program", text_of(info.program_name, sizeof info.program_name)},
+                      {"version", info.version},
+                      {"procedure", text_of(info.procedure_name, sizeof info.procedure_name)},
+                      {"calls", calls},
+                      {"time_ns", time_ns},
+                      {"us_per_call",
+                       calls > 0 ? static_cast<double>(time_ns) / 1e3 / static_cast<double>(calls) : 0.0}});
+    }
   return list;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl reactors', 'sluicectl counters' and 'sluicectl topology'. Reads the segment.
+// 'sluicectl reactors', 'sluicectl procedures', 'sluicectl counters' and 'sluicectl topology'. Reads the segment.
 // The control plane's thread.
 #pragma once
 
@@ -12,6 +12,8 @@ namespace sluice::admin {
 
 /// State, processor and totals of each reactor that has started.
 nlohmann::json reactors(const segment::Layout& layout, const segment::ConfigBlock& config);
+/// Calls, and the reactors' time that they took by samples, of each procedure and class that had any.
+nlohmann::json procedures(const segment::Layout& layout, const segment::ConfigBlock& config);
 /// All transport and reactor counters, one object per reactor.
 nlohmann::json counters(const segment::Layout& layout, const segment::ConfigBlock& config);
 /// `machine`, as topology::describe() gives it, with the processors that reactors poll on.

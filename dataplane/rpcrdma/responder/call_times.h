@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Counts calls by procedure and status, and measures how long they took with two looks at the clock per turn,
-// not per call: replies go to the driver at the end of a turn together.
+// not per call: replies go to the driver at the end of a turn together. The reactor's time is shared out to procedures by
+// sampling: in one turn of many the clock is read behind each completion, and its time counts for all of them.
 #pragma once
 
 #include <array>
@@ -15,6 +16,8 @@ namespace sluice::rpcrdma {
 class CallTimes {
  public:
   static constexpr std::size_t kPerTurn = 256;
+  /// A prime, so that a load with a period is seen as it is.
+  static constexpr std::uint32_t kTurnsPerSample = 61;
 
   /// Setup. Without it nothing is counted, and the clock stands still.
   void measure(segment::CallTable& table, Clock clock) noexcept {
@@ -24,29 +27,47 @@ class CallTimes {
   std::uint64_t now_ns() const noexcept { return clock_ != nullptr ? clock_() : 0; }
 
   /// Before the work completions of a turn are handled.
-  void begin_turn() noexcept {
-    if (clock_ != nullptr) turn_ns_ = clock_();
+  void begin_turn(std::uint64_t now_ns) noexcept {
+    turn_ns_ = now_ns;
+    if (--turns_to_sample_ > 0 || table_ == nullptr) return;
+    turns_to_sample_ = kTurnsPerSample;
+    sampled_ = true;
+    sampled_ns_ = now_ns;
   }
   std::uint64_t turn_ns() const noexcept { return turn_ns_; }
 
+  // --- The reactor's time
+  /// Whether this turn is a sample.
+  bool sampled() const noexcept { return sampled_; }
+  /// A call has made progress. What is done until end_sample() is for it.
+  void touch(std::uint32_t client_class, std::uint16_t procedure) noexcept {
+    if (sampled_) [[unlikely]]
+      touched_ = &table_->use[client_class][procedure];
+  }
+  /// In a sample: a work completion has been handled.
+  void end_sample() noexcept {
+    const std::uint64_t now_ns = clock_();
+    segment::ProcedureUse& use = touched_ != nullptr ? *touched_ : table_->use[0][segment::kOtherProcedure];
+    use.add_time((now_ns - sampled_ns_) * kTurnsPerSample);
+    sampled_ns_ = now_ns;
+    touched_ = nullptr;
+  }
+
+  // --- Calls
   /// A call that was taken at `begun_ns` has its reply in the stage.
   void replied(std::uint32_t client_class, std::uint16_t procedure, segment::CallStatus status,
                std::uint64_t begun_ns) noexcept {
     if (table_ == nullptr) return;
     segment::ProcedureUse& use = table_->use[client_class][procedure];
     use.count(status);
-    if (count_ == kPerTurn) end_turn();
+    if (count_ == kPerTurn) record(clock_());
     replied_[count_++] = {&use, begun_ns};
   }
   /// What was staged is with the driver.
-  void end_turn() noexcept {
-    if (count_ == 0) return;
-    const std::uint64_t end_ns = clock_();
-    for (std::size_t i = 0; i < count_; ++i) {
-      const std::uint64_t begun_ns = replied_[i].begun_ns;
-      replied_[i].use->latency.record(end_ns > begun_ns ? end_ns - begun_ns : 0);
-    }
-    count_ = 0;
+  void end_turn(std::uint64_t now_ns) noexcept {
+    if (sampled_) [[unlikely]]
+      share_rest(now_ns);
+    record(now_ns);
   }
 
  private:
@@ -54,9 +75,30 @@ class CallTimes {
     segment::ProcedureUse* use;
     std::uint64_t begun_ns;
   };
+
+  void record(std::uint64_t end_ns) noexcept {
+    for (std::size_t i = 0; i < count_; ++i) {
+      const std::uint64_t begun_ns = replied_[i].begun_ns;
+      replied_[i].use->latency.record(end_ns > begun_ns ? end_ns - begun_ns : 0);
+    }
+    count_ = 0;
+  }
+  /// What was done for all calls of the turn together, in equal parts.
+  void share_rest(std::uint64_t now_ns) noexcept {
+    const std::uint64_t rest_ns = (now_ns - sampled_ns_) * kTurnsPerSample;
+    sampled_ = false;
+    touched_ = nullptr;
+    if (count_ == 0) return table_->use[0][segment::kOtherProcedure].add_time(rest_ns);
+    for (std::size_t i = 0; i < count_; ++i) replied_[i].use->add_time(rest_ns / count_);
+  }
+
   segment::CallTable* table_ = nullptr;
   Clock clock_ = nullptr;
   std::uint64_t turn_ns_ = 0;
+  std::uint64_t sampled_ns_ = 0;  ///< up to where a sample's time has been shared out
+  std::uint32_t turns_to_sample_ = kTurnsPerSample;
+  bool sampled_ = false;
+  segment::ProcedureUse* touched_ = nullptr;  ///< in a sample
   std::array<Replied, kPerTurn> replied_;
   std::size_t count_ = 0;
 };

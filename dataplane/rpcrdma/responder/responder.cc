@@ -138,6 +138,7 @@ void Responder::advance(CallSlot& slot) noexcept {
     }
   } while (slot.state_ != before && slot.state_ != State::Replying);
   slot.advancing_ = false;
+  context_.measurement.times.touch(link_.client_class(), slot.procedure_);
   if (!link_.is_open()) abandon(slot);
 }
 
@@ -242,6 +243,7 @@ void Responder::on_failed(std::uint16_t index, bool last) noexcept {
 }
 
 void Responder::finish(CallSlot& slot) noexcept {
+  context_.measurement.times.touch(link_.client_class(), slot.procedure_);
   if (std::exchange(slot.with_service_, false)) slot.service_->release(slot);
   if (slot.call_memory_ != nullptr) {
     context_.memory.calls.release(slot.call_memory_);

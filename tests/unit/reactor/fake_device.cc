@@ -73,6 +73,7 @@ std::size_t FakeDevice::read_statistics(std::span<std::uint64_t> values) const n
 }
 
 std::size_t FakeDevice::poll(std::span<rdma::WorkCompletion> to) noexcept {
+  if (on_poll) on_poll(moved_);
   const std::size_t count = std::min(to.size(), completions.size());
   std::copy_n(completions.begin(), count, to.begin());
   completions.erase(completions.begin(), completions.begin() + static_cast<std::ptrdiff_t>(count));

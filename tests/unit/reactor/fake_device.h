@@ -80,6 +80,7 @@ class FakeDevice final : public rdma::Device {
   bool can_wake = false;
   std::vector<std::uint64_t> waits;  ///< limits in nanoseconds
   std::function<void()> on_wait;
+  std::function<void(bool& moved)> on_poll;
   std::vector<std::uint64_t> statistics;
   std::vector<PeerAddress> own_addresses;
   std::deque<rdma::Datagram> received;

@@ -35,7 +35,7 @@ TEST_F(IdleTest, a_device_that_does_not_wake_is_slept_on_after_the_long_spin) {
   EXPECT_FALSE(idle_.on_no_work(true));
   EXPECT_TRUE(device_.waits.empty());
   now_ns += 1;
-  EXPECT_EQ(idle_.on_no_work(true), now_ns);
+  EXPECT_TRUE(idle_.on_no_work(true));
   EXPECT_EQ(device_.waits, std::vector<std::uint64_t>{kSleepNs});
 }
 

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/sluicectl/top.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace sluice::ctl {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::size_t kConnectionsShown = 15;
+constexpr std::size_t kProceduresShown = 8;
+
+volatile std::sig_atomic_t interrupted = 0;
+
+std::string text_of(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+/// Change per second of values since the last update.
+class Rates {
+ public:
+  void begin_update() {
+    const auto now = SteadyClock::now();
+    seconds_ = before_.empty() ? 0 : std::chrono::duration<double>(now - looked_).count();
+    looked_ = now;
+  }
+  double operator()(const std::string& key, const json& value) {
+    const double now = value.get<double>();
+    const auto at = before_.find(key);
+    const double result = at == before_.end() || seconds_ <= 0 ? 0 : (now - at->second) / seconds_;
+    before_[key] = now;
+    return std::max(result, 0.0);
+  }
+
+ private:
+  std::map<std::string, double> before_;
+  SteadyClock::time_point looked_;
+  double seconds_ = 0;
+};
+
+double percent(double part, double whole) {
+  return whole > 0 ? 100 * part / whole : 0;
+}
+
+void show_reactors(const Client& client, Rates& rate) {
+  static constexpr const char* kStages[] = {"device", "calls", "services", "upstreams", "control", "idle"};
+  const json reactors = client.ask("reactors");
+  const json counters = client.ask("counters");
+  std::printf("%-8s %5s %12s %7s %12s %12s  ", "reactor", "cpu", "calls/s", "busy", "MB in/s", "MB out/s");
+  for (const char* stage : kStages) std::printf("%10s", stage);
+  std::printf("\n");
+  for (const json& r : reactors) {
+    const std::string key = "r" + r["reactor"].dump();
+    const double busy = rate(key + "b", r["busy_ns"]);
+    const double idle = rate(key + "i", r["idle_ns"]);
+    std::printf("%-8s %5s %12.0f %6.1f%% %12.1f %12.1f  ", r["reactor"].dump().c_str(),
+                r["cpu"].dump().c_str(), rate(key + "c", r["calls"]), percent(busy, busy + idle),
+                rate(key + "I", r["bytes_in"]) / 1e6, rate(key + "O", r["bytes_out"]) / 1e6);
+    const auto number = r["reactor"].get<std::size_t>();
+    if (number < counters.size()) {
+      std::vector<double> spent;
+      double all = 0;
+      for (const char* stage : kStages) {
+        spent.push_back(rate(key + stage, counters[number][std::string(stage) + "_ns"]));
+        all += spent.back();
+      }
+      for (const double each : spent) std::printf("%9.1f%%", percent(each, all));
+    }
+    std::printf("\n");
+  }
+}
+
+/// Those that take most of the reactors' time.
+void show_procedures(const Client& client, Rates& rate) {
+  struct Row {
+    double calls = 0, time_ns = 0;
+    std::string name, of_class;
+  };
+  std::vector<Row> rows;
+  double all = 0;
+  for (const json& p : client.ask("procedures")) {
+    const std::string name =
+        text_of(p["program"]) + '.' + text_of(p["version"]) + ' ' + text_of(p["procedure"]);
+    const std::string key = "p" + text_of(p["class"]) + ' ' + name;
+    rows.push_back({rate(key + "c", p["calls"]), rate(key + "t", p["time_ns"]), name, text_of(p["class"])});
+    all += rows.back().time_ns;
+  }
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    return std::pair(a.time_ns, a.calls) > std::pair(b.time_ns, b.calls);
+  });
+  if (rows.size() > kProceduresShown) rows.resize(kProceduresShown);
+  std::printf("\n%-28s %-10s %12s %12s %10s\n", "procedure", "class", "calls/s", "us/call", "of time");
+  for (const Row& row : rows)
+    std::printf("%-28.28s %-10.10s %12.0f %12.2f %9.1f%%\n", row.name.c_str(), row.of_class.c_str(),
+                row.calls, row.calls > 0 ? row.time_ns / row.calls / 1e3 : 0.0, percent(row.time_ns, all));
+}
+
+void show_exports(const Client& client, Rates& rate) {
+  std::printf("\n%-24s %12s %12s %12s %10s\n", "export", "calls/s", "MB read/s", "MB written/s", "errors/s");
+  for (const json& e : client.ask("exports")) {
+    const std::string path = e["path"].get<std::string>();
+    std::printf("%-24.24s %12.0f %12.1f %12.1f %10.0f\n", path.c_str(), rate("e" + path + "c", e["calls"]),
+                rate("e" + path + "r", e["read_bytes"]) / 1e6,
+                rate("e" + path + "w", e["written_bytes"]) / 1e6, rate("e" + path + "e", e["errors"]));
+  }
+}
+
+void show_connections(const Client& client, Rates& rate) {
+  const json connections = client.ask("connections");
+  std::vector<std::pair<double, const json*>> busiest;
+  for (const json& c : connections)
+    busiest.emplace_back(rate("c" + c["reactor"].dump() + '.' + c["connection"].dump(), c["calls"]), &c);
+  std::sort(busiest.begin(), busiest.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  if (busiest.size() > kConnectionsShown) busiest.resize(kConnectionsShown);
+  std::printf("\n%-12s %-28s %-10s %8s %6s %12s\n", "connection", "peer", "class", "credits", "busy",
+              "calls/s");
+  for (const auto& [calls, c] : busiest)
+    std::printf("%-12s %-28.28s %-10.10s %8s %6s %12.0f\n",
+                ((*c)["reactor"].dump() + '.' + (*c)["connection"].dump()).c_str(),
+                (*c)["peer"].get<std::string>().c_str(), (*c)["class"].get<std::string>().c_str(),
+                (*c)["credits"].dump().c_str(), (*c)["busy"].dump().c_str(), calls);
+}
+
+void show_status(const Client& client) {
+  const json status = client.ask("status");
+  std::printf("sluice %s   data plane %s   %llu connections%s\n\n",
+              status["version"].get<std::string>().c_str(),
+              status["data_plane"]["alive"].get<bool>() ? "up" : "DOWN",
+              static_cast<unsigned long long>(status["connections"].get<std::uint64_t>()),
+              status["draining"].get<bool>() ? "   draining" : "");
+}
+
+}  // namespace
+
+void top(const Client& client, double interval, unsigned turns) {
+  std::signal(SIGINT, [](int) { interrupted = 1; });
+  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
+  Rates rate;
+  for (unsigned turn = 0; !interrupted && (turns == 0 || turn <= turns); ++turn) {
+    rate.begin_update();
+    if (terminal) std::printf("\033[H\033[2J");
+    show_status(client);
+    show_reactors(client, rate);
+    show_procedures(client, rate);
+    show_exports(client, rate);
+    show_connections(client, rate);
+    std::fflush(stdout);
+    if (turns != 0 && turn == turns) break;
+    std::this_thread::sleep_for(std::chrono::duration<double>(interval));
+  }
+}
+
+}  // namespace sluice::ctl

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// 'sluicectl top'.
+#pragma once
+
+#include "cli/sluicectl/client.h"
+
+namespace sluice::ctl {
+
+/// A live view until SIGINT, or for `turns` updates if not zero; `interval` in seconds.
+void top(const Client& client, double interval, unsigned turns);
+
+}  // namespace sluice::ctl

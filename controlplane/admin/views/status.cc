@@ -55,6 +55,7 @@ nlohmann::json status(const segment::Layout& layout, const config::Config& confi
           {"configuration", {{"generation", config.block.generation}, {"in_force", state.in_force}}},
           {"draining", state.admission.draining()},
           {"connections", count_connections(layout, config.block)},
+          {"admitted_connections", state.admission.connections()},
           {"exports", exports(layout).size()},
           {"port", config.block.port},
           {"services", services(config.block)},

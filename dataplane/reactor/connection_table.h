@@ -31,6 +31,7 @@ struct ConnectionRecord {
   std::array<std::byte, segment::kCmStateBytes> cm_state{};
   segment::Followed followed{};           ///< of what the control plane wants
   std::uint32_t credits_after_drain = 0;  ///< while draining, which may be called off
+  bool unattended = false;                ///< has all its credits, since the control plane is away
 
   // What the connection table in the segment shows of version 2's negotiation.
   bool published_properties = false;

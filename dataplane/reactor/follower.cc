@@ -73,7 +73,31 @@ bool Follower::poll() noexcept {
 }
 
 void Follower::look(rpcrdma::Connection& connection) noexcept {
+  ConnectionRecord& record = connections_.record(connection);
+  if (unattended_) {
+    if (!record.unattended && !record.draining && !record.outgoing) restore_credits(connection);
+  } else if (record.unattended) {
+    record.unattended = false;
+    record.followed.grant = 0;  // what is wanted counts again, also if it is what it was
+  }
   if (follow(connection)) ++counters_.wants_found;
+}
+
+void Follower::observe(std::uint64_t beats, std::uint64_t now_ns) noexcept {
+  if (beats != beats_ || beat_ns_ == 0) {
+    beats_ = beats;
+    beat_ns_ = now_ns;
+  }
+  unattended_ = now_ns - beat_ns_ >= segment::kHeartbeatTimeoutNs;
+}
+
+void Follower::restore_credits(rpcrdma::Connection& connection) noexcept {
+  const std::uint32_t all = connection.config().credit_grant;
+  connections_.record(connection).unattended = true;
+  if (static_cast<std::uint32_t>(connection.responder().grant()) >= all) return;
+  connection.set_credits(all);
+  ++counters_.credits_restored;
+  publisher_.publish_connection(connection);
 }
 
 bool Follower::follow(rpcrdma::Connection& connection) noexcept {

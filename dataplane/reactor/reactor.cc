@@ -80,6 +80,7 @@ bool Reactor::control_pass() noexcept {
   bool busy = manages_connections_ ? setup_.poll_events() : datagrams_.poll();
   busy |= properties_.poll();
   busy |= commands_.poll();
+  follower_.observe(layout_.control_plane.beats.load(std::memory_order_relaxed), now_ns_);
   busy |= follower_.poll();
   if (commands_.shutdown_requested()) stop();
   announce_requests();

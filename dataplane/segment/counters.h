@@ -109,6 +109,7 @@
   X(commands_refused, reactor, "Commands that could not be carried out")                                         \
   X(wants_followed, reactor, "Changes that the control plane wanted of connections, followed")                   \
   X(wants_found, reactor, "Those of them that no hint had told: found by looking at all connections in turn")     \
+  X(credits_restored, reactor, "Connections that got all their credits because the control plane was away")        \
   X(answers_delayed, reactor, "Answers to commands that waited because the events' ring was full")               \
   X(events_lost, reactor, "Events dropped because their ring was full; what they hint at stands in the tables") \
   X(connect_requests, reactor, "Connection requests seen")                                                       \

@@ -114,6 +114,45 @@ TEST_F(FollowerTest,
   EXPECT_EQ(granted(), 6u);
 }
 
+/// Which has beaten once, at time 1.
+TEST_F(FollowerTest, without_a_control_plane_a_connection_has_all_its_credits_until_there_is_one_again) {
+  parts_.follower.observe(7, 1);
+  parts_.wanted.grant(number_, incarnation_, {.credits = 3});
+  parts_.follower.observe(7, segment::kHeartbeatTimeoutNs);
+  parts_.follower.look(connection_);
+  EXPECT_EQ(granted(), 3u) << "it may still be there";
+  parts_.follower.observe(7, segment::kHeartbeatTimeoutNs + 1);
+  parts_.follower.look(connection_);
+  EXPECT_EQ(granted(), 8u);
+  EXPECT_EQ(use().granted.load(), 8u);
+  EXPECT_EQ(parts_.counters.credits_restored, 1u);
+  parts_.follower.look(connection_);
+  EXPECT_EQ(parts_.counters.credits_restored, 1u) << "once";
+  // It is back, and wants what it wanted: the word has not changed.
+  parts_.follower.observe(8, segment::kHeartbeatTimeoutNs + 2);
+  parts_.follower.look(connection_);
+  EXPECT_EQ(granted(), 3u);
+  EXPECT_EQ(use().granted.load(), 3u);
+}
+
+TEST_F(FollowerTest, a_control_plane_that_writes_without_a_heartbeat_is_followed) {
+  parts_.follower.observe(7, 1);
+  parts_.follower.observe(7, segment::kHeartbeatTimeoutNs + 1);
+  parts_.follower.look(connection_);
+  parts_.wanted.grant(number_, incarnation_, {.credits = 2});
+  EXPECT_TRUE(parts_.follower.poll());
+  EXPECT_EQ(granted(), 2u);
+}
+
+TEST_F(FollowerTest, a_draining_connection_gets_no_credits_when_the_control_plane_goes_away) {
+  parts_.follower.observe(7, 1);
+  parts_.wanted.drain(number_, incarnation_, true);
+  EXPECT_TRUE(parts_.follower.poll());
+  parts_.follower.observe(7, 2 * segment::kHeartbeatTimeoutNs);
+  parts_.follower.look(connection_);
+  EXPECT_EQ(granted(), 1u);
+}
+
 TEST_F(FollowerTest, one_whose_peer_is_ready_is_open) {
   parts_.wanted.established(number_, incarnation_);
   EXPECT_TRUE(parts_.follower.poll());

@@ -233,6 +233,27 @@ TEST_F(ReactorTest, what_is_wanted_is_found_within_some_passes_though_its_hint_w
   EXPECT_EQ(counter("wants_found"), 1u);
 }
 
+TEST_F(ReactorTest, credits_are_restored_while_the_control_planes_heart_does_not_beat) {
+  push({.type = segment::CommandType::Establish, .id = 1, .cm_id = 5, .credits = 4, .first_grant = 1});
+  turns(1);
+  segment::WantedWriter(segment_.area().wanted).grant(0, 1, {.credits = 2});
+  constexpr std::uint32_t kPasses = (kConnections + kConnectionsPerPass - 1) / kConnectionsPerPass;
+  const auto granted = [&] {
+    turns((kPasses + 1) * (kTurnsPerControlPass + 1));
+    return segment_.area().use[0].granted.load();
+  };
+  EXPECT_EQ(granted(), 2u);
+  for (int i = 0; i < 3; ++i) {
+    now_ns += segment::kHeartbeatTimeoutNs;
+    ++segment_.layout().control_plane.beats;
+    EXPECT_EQ(granted(), 2u) << "it beats";
+  }
+  now_ns += segment::kHeartbeatTimeoutNs;
+  EXPECT_EQ(granted(), 4u);
+  ++segment_.layout().control_plane.beats;
+  EXPECT_EQ(granted(), 2u);
+}
+
 TEST_F(ReactorTest, a_peer_that_is_heard_is_up_without_a_word_of_the_control_plane) {
   push({.type = segment::CommandType::Establish, .cm_id = 5, .credits = 4});
   turns(1);

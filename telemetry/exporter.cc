@@ -19,6 +19,7 @@
 
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/segment/checked.h"
 #include "dataplane/segment/version.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"
@@ -109,6 +110,7 @@ class SegmentCollector final : public prometheus::Collectable {
  private:
   using Config = segment::ConfigBlock;
   using Area = segment::ReactorArea;
+  using CounterFamily = segment::CounterFamily;
 
   std::vector<MetricFamily> collect(Families& families, const Config& config) const {
     add_planes(families, config);
@@ -122,6 +124,10 @@ class SegmentCollector final : public prometheus::Collectable {
     return families.take();
   }
 
+  template <typename Counters>
+  double counter(CounterFamily family, std::size_t own, const Counters& counters) const {
+    return static_cast<double>(layout_.places.value(family, own, counters));
+  }
   static std::uint32_t classes(const Config& config) {
     return std::clamp<std::uint32_t>(config.class_count, 1, segment::kMaxClasses);
   }
@@ -145,7 +151,7 @@ class SegmentCollector final : public prometheus::Collectable {
     families.add("sluice_draining", value_of(layout_.draining), {});
     families.add("sluice_config_generation", static_cast<double>(config.generation), {"control"});
     families.add("sluice_config_generation", value_of(layout_.generation_applied), {"data"});
-    if (const auto memory = layout_.memory.read())
+    if (const auto memory = segment::checked(layout_.memory))
       for (const segment::MemoryInfo& part : *memory)
         if (part.reserved_bytes > 0)
           families.add("sluice_memory_reserved_bytes", static_cast<double>(part.reserved_bytes), {part.what});
@@ -158,14 +164,16 @@ class SegmentCollector final : public prometheus::Collectable {
                    {reactor, std::to_string(info->cpu), std::to_string(info->numa_node)});
     for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i) {
       const std::string name(segment::kReactorCounters[i].name);
+      const double value = counter(CounterFamily::Reactor, i, area.counters);
       if (segment::kReactorCounters[i].group == "time")
-        families.add("sluice_reactor_time_seconds_total", value_of(area.counters[i]) * 1e-9,
+        families.add("sluice_reactor_time_seconds_total", value * 1e-9,
                      {reactor, name.substr(0, name.find('_'))});
       else
-        families.add("sluice_reactor_" + name + "_total", value_of(area.counters[i]), {reactor});
+        families.add("sluice_reactor_" + name + "_total", value, {reactor});
     }
     for (std::size_t i = 0; i < kInvariantCount; ++i)
-      families.add("sluice_invariant_failures_total", value_of(area.invariant_failures[i]),
+      families.add("sluice_invariant_failures_total",
+                   counter(CounterFamily::Invariant, i, area.invariant_failures),
                    {reactor, std::string(kInvariants[i].name)});
     for (std::size_t state = 0; state < segment::kSlotStateCount; ++state)
       families.add("sluice_call_slots", value_of(area.slots_in_state[state]),
@@ -180,11 +188,11 @@ class SegmentCollector final : public prometheus::Collectable {
     if (config.driver == segment::Driver::Verbs)
       for (std::size_t i = 0; i < std::size(rdma::verbs::kStatistics); ++i)
         families.add("sluice_verbs_" + std::string(rdma::verbs::kStatistics[i].name) + "_total",
-                     value_of(area.device_statistics[i]), {reactor});
+                     counter(CounterFamily::Verbs, i, area.device_statistics), {reactor});
     if (config.driver == segment::Driver::SoftRoce)
       for (std::size_t i = 0; i < std::size(rdma::softroce::kStatistics); ++i)
         families.add("sluice_roce_" + std::string(rdma::softroce::kStatistics[i].name) + "_total",
-                     value_of(area.device_statistics[i]), {reactor});
+                     counter(CounterFamily::SoftRoce, i, area.device_statistics), {reactor});
     for (std::uint32_t number = 0; number < classes(config); ++number)
       add_transport(families, area.transport_counters[number], reactor, class_name(config, number));
     add_connections(families, config, area, reactor);
@@ -202,11 +210,11 @@ class SegmentCollector final : public prometheus::Collectable {
   }
 
   template <typename Counters>
-  static void add_transport(Families& families, const Counters& counters, const std::string& reactor,
-                            const std::string& client_class) {
+  void add_transport(Families& families, const Counters& counters, const std::string& reactor,
+                     const std::string& client_class) const {
     for (std::size_t i = 0; i < segment::kTransportCounterCount; ++i) {
       const segment::CounterInfo& info = segment::kTransportCounters[i];
-      const double value = value_of(counters[i]);
+      const double value = counter(CounterFamily::Transport, i, counters);
       const std::string name(info.name);
       if (info.group == "error")
         families.add("sluice_protocol_errors_total", value, {reactor, client_class, name});
@@ -268,7 +276,7 @@ class SegmentCollector final : public prometheus::Collectable {
           total += of_reactor;
         }
         if (total == 0) continue;
-        const segment::ProcedureInfo& info = first.info[procedure];
+        const segment::ProcedureInfo info = segment::checked(first.info[procedure]);
         const std::vector<std::string> labels = {class_name(config, number), info.program_name,
                                                  std::to_string(info.version), info.procedure_name};
         for (std::size_t status = 0; status < calls.size(); ++status) {
@@ -304,7 +312,7 @@ class SegmentCollector final : public prometheus::Collectable {
         families.add("sluice_upstream_credit_limit", value_of(area.credit_limit), {reactor, name});
         for (std::size_t c = 0; c < std::size(segment::kUpstreamCounters); ++c)
           families.add("sluice_upstream_" + std::string(segment::kUpstreamCounters[c].name) + "_total",
-                       value_of(area.counters[c]), {reactor, name});
+                       counter(CounterFamily::Upstream, c, area.counters), {reactor, name});
         upstream->merge(area.upstream_ns);
         gateway->merge(area.gateway_ns);
       }
@@ -324,7 +332,7 @@ class SegmentCollector final : public prometheus::Collectable {
       families.add("sluice_ingress_calls", value_of(area.outstanding), {reactor});
       for (std::size_t c = 0; c < std::size(segment::kIngressCounters); ++c)
         families.add("sluice_ingress_" + std::string(segment::kIngressCounters[c].name) + "_total",
-                     value_of(area.counters[c]), {reactor});
+                     counter(CounterFamily::Ingress, c, area.counters), {reactor});
       latency->merge(area.server_ns);
     }
     fill(families.place("sluice_ingress_latency_seconds", {}), *latency);
@@ -334,10 +342,12 @@ class SegmentCollector final : public prometheus::Collectable {
     const segment::CallTable& table = layout_.reactors[0].calls;
     std::array<std::string, segment::kMaxNfsProcedures> names;
     constexpr std::uint32_t kNfs = 100003;
-    for (const segment::ProcedureInfo& info : table.info)
+    for (const segment::ProcedureInfo& shared : table.info) {
+      const segment::ProcedureInfo info = segment::checked(shared);
       if (info.program == kNfs && info.procedure < names.size()) names[info.procedure] = info.procedure_name;
+    }
     for (const auto& entry : layout_.exports) {
-      const auto info = entry.read();
+      const auto info = segment::checked(entry);
       if (!info || info->in_use == 0) continue;
       const std::string path = info->path;
       for (std::size_t i = 0; i < names.size(); ++i) {

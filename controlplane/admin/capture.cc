@@ -8,6 +8,7 @@
 
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/capture_channel.h"
+#include "dataplane/segment/checked.h"
 
 namespace sluice::admin {
 namespace {
@@ -28,7 +29,7 @@ json start_capture(const segment::Layout& layout, const std::string& socket, con
                    const FileDescriptor& pipe) {
   if (!pipe)
     throw MethodError("capture_start takes the writing end of a pipe, passed with the request (SCM_RIGHTS).");
-  const auto status = layout.capture_status.read();
+  const auto status = segment::checked(layout.capture_status);
   if (status && status->state == segment::CaptureState::Running &&
       segment::alive(layout.data_plane, segment::monotonic_ns()))
     throw MethodError("A capture runs already: 'sluicectl capture --stop' ends it.");
@@ -53,16 +54,15 @@ json stop_capture(const std::string& socket, const json& parameters) {
 }
 
 json capture_status(const segment::Layout& layout) {
-  const auto status = layout.capture_status.read();
+  const auto status = segment::checked(layout.capture_status);
   if (!status) return {{"state", "none"}};
-  const auto text = [](const auto& from) { return std::string(from, ::strnlen(from, sizeof from)); };
   json result = {{"id", status->id},
-                 {"state", kStates[static_cast<std::size_t>(status->state) % std::size(kStates)]},
+                 {"state", kStates[static_cast<std::size_t>(status->state)]},
                  {"packets", status->packets},
                  {"bytes", status->bytes},
                  {"dropped", status->dropped}};
-  if (status->state == segment::CaptureState::Done) result["end"] = text(status->end);
-  if (status->state == segment::CaptureState::Failed) result["problem"] = text(status->problem);
+  if (status->state == segment::CaptureState::Done) result["end"] = status->end;
+  if (status->state == segment::CaptureState::Failed) result["problem"] = status->problem;
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "controlplane/admin/parameters.h"
+#include "dataplane/segment/checked.h"
 
 namespace sluice::admin {
 namespace {
@@ -13,10 +14,12 @@ using nlohmann::json;
 
 /// "NFS.GETATTR" where the data plane has a name for it, "100003.3.1" where not.
 std::string procedure_name(const segment::CallTable& table, const segment::TraceRecord& record) {
-  for (const segment::ProcedureInfo& info : table.info)
+  for (const segment::ProcedureInfo& shared : table.info) {
+    const segment::ProcedureInfo info = segment::checked(shared);
     if (info.program != 0 && info.program == record.program && info.version == record.version &&
         info.procedure == record.procedure)
       return std::string(info.program_name) + '.' + info.procedure_name;
+  }
   return std::to_string(record.program) + '.' + std::to_string(record.version) + '.' +
          std::to_string(record.procedure);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/mount/segment_exports.h"
+#include "dataplane/segment/checked.h"
 
 namespace sluice::mount {
 
@@ -30,9 +31,8 @@ MountAnswer SegmentExports::answer(const std::string& path, const PeerAddress& c
     const segment::ExportConfig& entry = published->exports[i];
     if (entry.in_use == 0 || path != entry.path) continue;
     if (!allowed(entry.allowed, entry.allowed_count, client)) return {MountStatus::Acces, {}};
-    const auto info = layout_.exports[i].read();
-    if (!info || info->in_use == 0 || info->root_handle_bytes > segment::kMaxHandleBytes)
-      return {MountStatus::ServerFault, {}};
+    const auto info = segment::checked(layout_.exports[i]);
+    if (!info || info->in_use == 0 || info->root_handle_bytes == 0) return {MountStatus::ServerFault, {}};
     return {MountStatus::Ok, {info->root_handle, info->root_handle + info->root_handle_bytes}};
   }
   return {MountStatus::NoEnt, {}};

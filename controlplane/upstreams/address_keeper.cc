@@ -17,7 +17,8 @@ std::uint64_t failures_of(const segment::Layout& layout) {
   for (const segment::ReactorArea& reactor : layout.reactors)
     for (const segment::UpstreamArea& upstream : reactor.upstreams)
       for (const Counter counter : {Counter::connect_failures, Counter::silent_resets})
-        sum += upstream.counters[static_cast<std::size_t>(counter)].load(std::memory_order_relaxed);
+        sum += layout.places.value(segment::CounterFamily::Upstream, static_cast<std::size_t>(counter),
+                                   upstream.counters);
   return sum;
 }
 

@@ -8,6 +8,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/process/settings.h"
+#include "dataplane/segment/checked.h"
 
 namespace sluice::process {
 namespace {
@@ -31,6 +32,10 @@ std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segm
       auto segment = segment::Segment::attach(segment_name);
       const auto published = segment->layout().config.read_copy();
       if (published && published->generation > 0) {
+        const std::string defect = segment::defect_of(*published);
+        if (!defect.empty())
+          throw SetupError("The configuration in segment '" + segment_name + "' cannot be used (" + defect +
+                           "): it is not as a control plane of this release writes it.");
         config = *published;
         return segment;
       }
@@ -60,6 +65,11 @@ void ConfigWatch::poll() {
   sequence_ = layout_.config.sequence();
   const auto config = layout_.config.read_copy();
   if (!config || config->generation == generation_) return;
+  if (const std::string defect = segment::defect_of(*config); !defect.empty()) {
+    spdlog::error("Configuration {} is not taken, the old one stays in force: {}", config->generation,
+                  defect);
+    return;
+  }
   generation_ = config->generation;
   set_log_level(*config);
   pending_ = std::make_unique<ExportUpdate::List>(export_options(*config));

@@ -11,7 +11,14 @@
 #include <string_view>
 
 // clang-format off
+#ifdef SLUICE_TEST_OTHER_COUNTERS  // a release with other counters, for tests
+#define SLUICE_TEST_COUNTER(X) X(counter_of_another_release, rx, "A counter that this release has not")
+#else
+#define SLUICE_TEST_COUNTER(X)
+#endif
+
 #define SLUICE_TRANSPORT_COUNTERS(X)                                                                            \
+  SLUICE_TEST_COUNTER(X)                                                                                         \
   X(messages_received, rx, "Sends received")                                                                     \
   X(calls_received, rx, "RPC calls taken into a call slot")                                                      \
   X(replies_received, rx, "RPC replies received for calls of ours")                                              \
@@ -96,6 +103,7 @@
   X(invalidation_errors, connection, "Memory that could not be invalidated")
 
 #define SLUICE_REACTOR_COUNTERS(X)                                                                               \
+  SLUICE_TEST_COUNTER(X)                                                                                         \
   X(polls_busy, reactor, "Turns of the loop that found work")                                                    \
   X(polls_idle, reactor, "Turns of the loop that found none")                                                    \
   X(device_ns, time, "Nanoseconds in the device's polls that found work")                                        \
@@ -242,7 +250,18 @@ inline constexpr CounterInfo kReactorCounters[] = {SLUICE_REACTOR_COUNTERS(SLUIC
 #undef SLUICE_COUNTER_INFO
 inline constexpr std::size_t kTransportCounterCount = std::size(kTransportCounters);
 inline constexpr std::size_t kReactorCounterCount = std::size(kReactorCounters);
-inline constexpr std::uint32_t kCounterCount =
-    kTransportCounterCount + kReactorCounterCount + kControlCounterCount;
+
+/// Room for counters in the segment, so that one that is added moves nothing else: a release finds another's counters by
+/// their names (dataplane/segment/counter_names.h).
+inline constexpr std::size_t kTransportCounterRoom = 128;
+inline constexpr std::size_t kReactorCounterRoom = 64;
+inline constexpr std::size_t kInvariantRoom = 32;
+inline constexpr std::size_t kUpstreamCounterRoom = 96;
+inline constexpr std::size_t kIngressCounterRoom = 64;
+inline constexpr std::size_t kControlCounterRoom = 192;
+inline constexpr std::size_t kLockGaugeRoom = 16;
+static_assert(kTransportCounterCount <= kTransportCounterRoom &&
+              kReactorCounterCount <= kReactorCounterRoom && kControlCounterCount <= kControlCounterRoom &&
+              std::size(kLockGauges) <= kLockGaugeRoom);
 
 }  // namespace sluice::segment

@@ -62,7 +62,8 @@ inline constexpr CounterInfo kIngressCounters[] = {
 };
 
 struct IngressArea {
-  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(IngressCounter::kCount)> counters{};
+  static_assert(static_cast<std::size_t>(IngressCounter::kCount) <= kIngressCounterRoom);
+  std::array<std::atomic<std::uint64_t>, kIngressCounterRoom> counters{};
   std::atomic<std::uint32_t> clients{0};      ///< TCP connections
   std::atomic<std::uint32_t> connected{0};    ///< open connections to the server
   std::atomic<std::uint32_t> outstanding{0};  ///< calls received and not answered

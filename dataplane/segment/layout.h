@@ -84,14 +84,16 @@ struct Layout {
   OfData<decltype(DataPart::memory)> memory;
   OfControl<decltype(ControlPart::control_counters)> control_counters;
   OfControl<decltype(ControlPart::lock_gauges)> lock_gauges;
-  OfControl<decltype(ControlPart::recomputation_ns)> recomputation_ns;
-  OfControl<decltype(ControlPart::longest_stall_ns)> longest_stall_ns;
-  OfControl<decltype(ControlPart::recent_stall_ns)> recent_stall_ns;
-  OfControl<decltype(ControlPart::draining)> draining;
-  OfControl<decltype(ControlPart::reading_epoch)> reading_epoch;
-  OfControl<decltype(ControlPart::kept_channel)> kept_channel;
+  OfControl<decltype(ControlState::recomputation_ns)> recomputation_ns;
+  OfControl<decltype(ControlState::longest_stall_ns)> longest_stall_ns;
+  OfControl<decltype(ControlState::recent_stall_ns)> recent_stall_ns;
+  OfControl<decltype(ControlState::draining)> draining;
+  OfControl<decltype(ControlState::reading_epoch)> reading_epoch;
+  OfControl<decltype(ControlState::kept_channel)> kept_channel;
   OfData<decltype(DataPart::capture_status)> capture_status;
   OfControl<SharedUpstreamAddresses> upstream_addresses;
+  /// Of this process: where the data plane's counters are.
+  CounterPlaces places;
 
  private:
   template <std::size_t... I>
@@ -105,12 +107,12 @@ struct Layout {
         memory(data.memory),
         control_counters(control.control_counters),
         lock_gauges(control.lock_gauges),
-        recomputation_ns(control.recomputation_ns),
-        longest_stall_ns(control.longest_stall_ns),
-        recent_stall_ns(control.recent_stall_ns),
-        draining(control.draining),
-        reading_epoch(control.reading_epoch),
-        kept_channel(control.kept_channel),
+        recomputation_ns(control.state.recomputation_ns),
+        longest_stall_ns(control.state.longest_stall_ns),
+        recent_stall_ns(control.state.recent_stall_ns),
+        draining(control.state.draining),
+        reading_epoch(control.state.reading_epoch),
+        kept_channel(control.state.kept_channel),
         capture_status(data.capture_status),
         upstream_addresses(control.upstream_addresses) {}
 };

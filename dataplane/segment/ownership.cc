@@ -177,6 +177,7 @@ ControlOwnership::~ControlOwnership() {
 DataPlaneOwnership::DataPlaneOwnership(Segment& segment) : segment_(segment) {
   for (int i = 0; i < kTries; ++i) {
     if (!take(PartFile::open(segment.name(), Part::Data, PartFile::Access::Write))) continue;
+    segment.name_counters();
     // The last beat of a predecessor that was killed may be a moment old, and this one does not serve yet.
     segment.layout().data_plane.pid = 0;
     return;

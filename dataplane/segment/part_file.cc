@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/segment/sections.h"
 
 namespace sluice::segment {
 namespace {
@@ -94,6 +95,7 @@ PartFile PartFile::make(const std::string& segment, Part part) {
   head->layout_version = kLayoutVersion;
   head->part = part;
   head->total_bytes = bytes_of(part);
+  head->sections = sections_of(part);
   head->magic = kMagic;
   ::munmap(memory, sizeof(PartHead));
   return file;
@@ -132,17 +134,15 @@ std::string PartFile::why_untrusted() const {
 std::string PartFile::defect() const {
   if (std::string reason = why_untrusted(); !reason.empty()) return reason;
   struct stat status {};
-  std::array<std::byte, 24> bytes;
-  if (::fstat(descriptor(), &status) != 0 ||
-      ::pread(descriptor(), bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    return "it is not a Sluice segment";
+  if (::fstat(descriptor(), &status) != 0) return "it is not a file";
   const Head its = head();
   std::uint32_t part = 0;
   get(descriptor(), part, offsetof(PartHead, part));
   if (its.magic != kMagic || part != static_cast<std::uint32_t>(part_)) return "it is not a Sluice segment";
   if (its.layout_version != kLayoutVersion) return "it has another layout";
-  if (status.st_size != static_cast<off_t>(bytes_of(part_))) return "it has another size";
-  return {};
+  std::array<Section, kMaxSections> sections{};
+  get(descriptor(), sections, offsetof(PartHead, sections));
+  return difference(part_, sections, static_cast<std::uint64_t>(status.st_size));
 }
 
 PartFile::Head PartFile::head() const noexcept {

@@ -17,6 +17,7 @@
 #include "dataplane/base/two_copies.h"
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/config_block.h"
+#include "dataplane/segment/counter_names.h"
 #include "dataplane/segment/counters.h"
 #include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/ingress.h"
@@ -39,6 +40,18 @@ inline constexpr std::uint32_t kEventSlots = 512;
 inline constexpr std::uint32_t kPuntSlots = 64;
 inline constexpr std::uint32_t kPropertySlots = 64;
 
+/// A section is shared by releases that agree on its place, size, version and hash.
+struct Section {
+  std::array<char, 24> name;
+  std::uint32_t
+      version;  ///< changes when what stands there means something else, though its shape is the same
+  std::uint32_t unused;
+  std::uint64_t offset;
+  std::uint64_t bytes;
+  std::uint64_t hash;  ///< of its shape: dataplane/segment/shape.h
+};
+inline constexpr std::size_t kMaxSections = 16;
+
 /// Has the same place and size in every version, so that a release can see whether a plane of another one is alive.
 struct PartHead {
   std::uint64_t magic;
@@ -46,6 +59,7 @@ struct PartHead {
   Part part;
   std::uint64_t total_bytes;
   Heartbeat plane;
+  std::array<Section, kMaxSections> sections;  ///< those without a name are none
 };
 
 /// Of one reactor, written by the control plane.
@@ -69,10 +83,10 @@ struct ReactorData {
   RingOfProducer<PropertyPart, kPropertySlots> properties_up;
   RingOfConsumer properties_down;
   RingOfConsumer hints;
-  alignas(kCacheLine) std::array<std::array<std::atomic<std::uint64_t>, kTransportCounterCount>,
+  alignas(kCacheLine) std::array<std::array<std::atomic<std::uint64_t>, kTransportCounterRoom>,
                                  kMaxClasses> transport_counters;
-  std::array<std::atomic<std::uint64_t>, kReactorCounterCount> counters;
-  std::array<std::atomic<std::uint64_t>, kInvariantCount> invariant_failures;
+  std::array<std::atomic<std::uint64_t>, kReactorCounterRoom> counters;
+  std::array<std::atomic<std::uint64_t>, kInvariantRoom> invariant_failures;
   std::array<std::atomic<std::uint64_t>, kMaxDeviceStatistics> device_statistics;
   std::array<std::atomic<std::uint32_t>, kSlotStateCount> slots_in_state;
   std::array<PoolUse, kSharedPools.size()> pools;
@@ -86,12 +100,7 @@ struct ReactorData {
   IngressArea ingress;
 };
 
-struct ControlPart {
-  PartHead head;
-  TwoCopies<ConfigBlock> config;
-  std::array<ReactorControl, kMaxReactors> reactors;
-  std::array<std::atomic<std::uint64_t>, kControlCounterCount> control_counters;
-  std::array<std::atomic<std::uint64_t>, std::size(kLockGauges)> lock_gauges;
+struct ControlState {
   std::atomic<std::uint64_t> recomputation_ns;  ///< duration of the last credit recomputation
   std::atomic<std::uint64_t> longest_stall_ns;  ///< of its loop, since its start
   std::atomic<std::uint64_t> recent_stall_ns;   ///< of its loop, in the last two minutes
@@ -99,7 +108,17 @@ struct ControlPart {
   /// Epoch of the control plane that has taken over and reads the rings. It is later than that of Heartbeat::owner: what
   /// a predecessor has not read is dropped in between, and reactors then repeat what they wait for.
   std::atomic<std::uint32_t> reading_epoch;
-  std::atomic<std::uint64_t> kept_channel;     ///< verbs: segment/kept_channel.h
+  std::atomic<std::uint64_t> kept_channel;  ///< verbs: segment/kept_channel.h
+};
+
+struct ControlPart {
+  PartHead head;
+  TwoCopies<ConfigBlock> config;
+  std::array<ReactorControl, kMaxReactors> reactors;
+  /// Only the control plane reads them, and writes all of them anew.
+  std::array<std::atomic<std::uint64_t>, kControlCounterRoom> control_counters;
+  std::array<std::atomic<std::uint64_t>, kLockGaugeRoom> lock_gauges;
+  ControlState state;
   SharedUpstreamAddresses upstream_addresses;  ///< the thread that resolves them
 };
 
@@ -111,6 +130,7 @@ struct DataPart {
   std::array<SeqLock<ExportInfo>, kMaxExports> exports;  ///< the reactor that owns the exports
   SeqLock<MemoryTable> memory;                           ///< at start
   SeqLock<CaptureStatus> capture_status;
+  SeqLock<CounterNames> counter_names;  ///< at start
 };
 
 }  // namespace sluice::segment

@@ -36,6 +36,12 @@ std::string cannot_be_used(const PartFile& file, const std::string& defect) {
          ". Stop both planes, remove the file and start both planes of one release.";
 }
 
+template <typename Counters>
+void clear(Counters& counters) {
+  for (auto& counter : counters)
+    if (counter.load(std::memory_order_relaxed) != 0) counter.store(0, std::memory_order_relaxed);
+}
+
 /// The last incarnation that is wanted anything of, so that those of a new part come after it.
 std::uint32_t last_incarnation(const WantedPart& wanted) {
   std::uint32_t last = 0;
@@ -84,7 +90,10 @@ void Segment::map(PartFile file) {
 
 Segment::Found Segment::look_for(Part part) {
   const std::optional<PartFile>& known = slot(part);
-  if (known && known->has_its_name()) return Found::Same;
+  if (known && known->has_its_name()) {
+    find_counters();
+    return Found::Same;
+  }
   try {
     auto file = PartFile::open(name_, part, PartFile::Access::Read);
     if (!file) return Found::Nothing;
@@ -94,6 +103,7 @@ Segment::Found Segment::look_for(Part part) {
     }
     const Found found = known ? Found::Replaced : Found::Appeared;
     map(std::move(*file));
+    find_counters();
     return found;
   } catch (const SetupError& error) {
     problem_ = error.what();
@@ -137,6 +147,33 @@ void Segment::remove(const std::string& name) noexcept {
 
 bool Segment::data_plane_runs() const noexcept {
   return data_ && file_lock::taken_by_other(data_->descriptor(), kDataPlaneLock);
+}
+
+void Segment::name_counters() {
+  SeqLock<CounterNames>& shared = data_part().counter_names;
+  const auto names = std::make_unique<CounterNames>();
+  own_counter_names(*names);
+  const auto there = shared.read_copy();
+  if (there && *there == *names) return;
+  for (ReactorData& reactor : data_part().reactors) {
+    for (auto& of_class : reactor.transport_counters) clear(of_class);
+    clear(reactor.counters);
+    clear(reactor.invariant_failures);
+    clear(reactor.device_statistics);
+    for (UpstreamArea& upstream : reactor.upstreams) clear(upstream.counters);
+    clear(reactor.ingress.counters);
+  }
+  shared.write(*names);
+}
+
+void Segment::find_counters() {
+  const SeqLock<CounterNames>& shared = data_part().counter_names;
+  const std::uint32_t sequence = shared.sequence();
+  if (sequence == counter_names_) return;
+  const auto names = shared.read_copy();
+  if (!names) return;
+  layout_.places.follow(*names);
+  counter_names_ = sequence;
 }
 
 void Segment::begin(Part part) noexcept {

@@ -62,6 +62,12 @@ class Segment {
   /// For a plane that has made a new part while the other's is older: goes on in rings and counts where the other is.
   void begin(Part part) noexcept;
 
+  /// Of the data plane, when it starts: its names; counters that another release has left under other ones begin
+  /// again at zero.
+  void name_counters();
+  /// Of a reader: finds the counters where the data plane has them.
+  void find_counters();
+
   ControlPart& control_part() noexcept;
   DataPart& data_part() noexcept;
 
@@ -75,6 +81,7 @@ class Segment {
   std::optional<PartFile> control_;
   std::optional<PartFile> data_;
   std::string problem_;
+  std::uint32_t counter_names_ = 0;  ///< sequence of those that were found
 };
 
 }  // namespace sluice::segment

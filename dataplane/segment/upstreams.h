@@ -88,7 +88,8 @@ inline constexpr std::array<const char*, 3> kUpstreamPools = {"numbers", "short 
 
 /// One upstream, on one reactor.
 struct UpstreamArea {
-  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(UpstreamCounter::kCount)> counters{};
+  static_assert(static_cast<std::size_t>(UpstreamCounter::kCount) <= kUpstreamCounterRoom);
+  std::array<std::atomic<std::uint64_t>, kUpstreamCounterRoom> counters{};
   std::atomic<std::uint32_t> connections{0};     ///< established
   std::atomic<std::uint32_t> connecting{0};      ///< being established, or waiting for the next attempt
   std::atomic<std::uint32_t> outstanding{0};     ///< calls sent and not answered

@@ -6,6 +6,7 @@
 #include "controlplane/admin/parameters.h"
 #include "controlplane/admin/views/age.h"
 #include "dataplane/base/net_address.h"
+#include "dataplane/segment/checked.h"
 
 namespace sluice::admin {
 namespace {
@@ -68,7 +69,7 @@ void for_each_connection(const segment::Layout& layout, const segment::ConfigBlo
     const segment::ReactorArea& area = layout.reactors[reactor];
     for (std::uint32_t number = 0; number < config.all_connections(); ++number) {
       if (area.use[number].open.load(std::memory_order_relaxed) == 0) continue;
-      const auto info = area.connections[number].read();
+      const auto info = segment::checked(area.connections[number]);
       if (info && info->state != segment::ConnectionState::Unused) each(area, *info, reactor, number);
     }
   }
@@ -97,7 +98,7 @@ nlohmann::json connections(const segment::Layout& layout, const config::Config& 
 nlohmann::json show_connection(const segment::Layout& layout, const config::Config& config,
                                std::uint32_t reactor, std::uint32_t number) {
   const bool there = reactor < config.block.reactors && number < config.block.all_connections();
-  const auto info = there ? layout.reactors[reactor].connections[number].read() : std::nullopt;
+  const auto info = there ? segment::checked(layout.reactors[reactor].connections[number]) : std::nullopt;
   if (!info || info->state == segment::ConnectionState::Unused) throw no_such_connection(reactor, number);
   json entry = describe_connection(layout.reactors[reactor], *info, reactor, number, config);
   entry["peak_busy"] = layout.reactors[reactor].use[number].peak_busy.load();

@@ -18,11 +18,12 @@ static_assert(std::size(rdma::softroce::kStatistics) <= segment::kMaxDeviceStati
 static_assert(std::size(rdma::verbs::kStatistics) <= segment::kMaxDeviceStatistics);
 
 template <typename Names>
-json counted(const segment::ReactorArea& area, std::uint32_t reactor, const char* driver,
-             const Names& names) {
+json counted(const segment::Layout& layout, std::uint32_t reactor, segment::CounterFamily family,
+             const char* driver, const Names& names) {
+  const segment::ReactorArea& area = layout.reactors[reactor];
   json values = {{"reactor", reactor}, {"driver", driver}};
   for (std::size_t i = 0; i < std::size(names); ++i)
-    values[std::string(names[i].name)] = area.device_statistics[i].load();
+    values[std::string(names[i].name)] = layout.places.value(family, i, area.device_statistics);
   return values;
 }
 
@@ -67,11 +68,12 @@ json describe_port(const segment::ConfigBlock& block, const rdma::verbs::PortInf
 json devices(const segment::Layout& layout, const segment::ConfigBlock& block) {
   json polled = json::array();
   for (std::uint32_t reactor = 0; reactor < block.reactors; ++reactor) {
-    const segment::ReactorArea& area = layout.reactors[reactor];
     if (block.driver == segment::Driver::SoftRoce)
-      polled.push_back(counted(area, reactor, "softroce", rdma::softroce::kStatistics));
+      polled.push_back(counted(layout, reactor, segment::CounterFamily::SoftRoce, "softroce",
+                               rdma::softroce::kStatistics));
     if (block.driver == segment::Driver::Verbs)
-      polled.push_back(counted(area, reactor, "verbs", rdma::verbs::kStatistics));
+      polled.push_back(
+          counted(layout, reactor, segment::CounterFamily::Verbs, "verbs", rdma::verbs::kStatistics));
   }
   json ports = json::array();
   for (const rdma::verbs::PortInfo& port : rdma::verbs::list_ports())

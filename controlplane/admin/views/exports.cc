@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/views/exports.h"
+#include "dataplane/segment/checked.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +23,7 @@ nlohmann::json exports(const segment::Layout& layout) {
   nlohmann::json list = nlohmann::json::array();
   const auto config = layout.config.read_copy();
   for (std::size_t i = 0; i < layout.exports.size(); ++i) {
-    const auto info = layout.exports[i].read();
+    const auto info = segment::checked(layout.exports[i]);
     if (!info || info->in_use == 0) continue;
     list.push_back({{"path", info->path},
                     {"read_only", info->read_only != 0},
@@ -41,9 +42,10 @@ nlohmann::json exports(const segment::Layout& layout) {
 nlohmann::json export_statistics(const segment::Layout& layout, const std::string& path) {
   nlohmann::json list = nlohmann::json::array();
   for (const auto& entry : layout.exports) {
-    const auto info = entry.read();
+    const auto info = segment::checked(entry);
     if (!info || info->in_use == 0 || (!path.empty() && path != info->path)) continue;
-    for (const segment::ProcedureInfo& procedure : layout.reactors[0].calls.info) {
+    for (const segment::ProcedureInfo& shared : layout.reactors[0].calls.info) {
+      const segment::ProcedureInfo procedure = segment::checked(shared);
       if (procedure.program != kNfsProgram || procedure.procedure >= segment::kMaxNfsProcedures ||
           info->procedure_calls[procedure.procedure] == 0)
         continue;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dataplane/base/net_address.h"
+#include "dataplane/segment/checked.h"
 
 namespace sluice::admin {
 namespace {
@@ -85,7 +86,7 @@ json describe_holders(const segment::Layout& layout, const segment::ConfigBlock&
 
 nlohmann::json memory(const segment::Layout& layout, const segment::ConfigBlock& config) {
   json parts = json::array();
-  if (const auto table = layout.memory.read())
+  if (const auto table = segment::checked(layout.memory))
     for (const auto& part : *table)
       if (part.reserved_bytes > 0)
         parts.push_back({{"what", part.what}, {"reserved_bytes", part.reserved_bytes}});

@@ -53,15 +53,18 @@ json times_of(const json& counters) {
   return of;
 }
 
-json counters_of(const segment::ReactorArea& area) {
+json counters_of(const segment::Layout& layout, const segment::ReactorArea& area) {
+  using segment::CounterFamily;
   json result;
   for (std::size_t i = 0; i < segment::kTransportCounterCount; ++i) {
     std::uint64_t sum = 0;
-    for (const auto& of_class : area.transport_counters) sum += of_class[i].load(std::memory_order_relaxed);
+    for (const auto& of_class : area.transport_counters)
+      sum += layout.places.value(CounterFamily::Transport, i, of_class);
     result[std::string(segment::kTransportCounters[i].name)] = sum;
   }
   for (std::size_t i = 0; i < segment::kReactorCounterCount; ++i)
-    result[std::string(segment::kReactorCounters[i].name)] = area.counters[i].load(std::memory_order_relaxed);
+    result[std::string(segment::kReactorCounters[i].name)] =
+        layout.places.value(CounterFamily::Reactor, i, area.counters);
   return result;
 }
 
@@ -73,7 +76,7 @@ nlohmann::json reactors(const segment::Layout& layout, const segment::ConfigBloc
     const auto& area = layout.reactors[number];
     const auto info = area.info.read();
     if (!info) continue;
-    const json counters = counters_of(area);
+    const json counters = counters_of(layout, area);
     list.push_back({{"reactor", number},
                     {"state", to_string(info->state)},
                     {"cpu", info->cpu},
@@ -124,7 +127,7 @@ nlohmann::json procedures(const segment::Layout& layout, const segment::ConfigBl
 
 nlohmann::json counters(const segment::Layout& layout, const segment::ConfigBlock& config) {
   json list = json::array();
-  for (std::uint32_t i = 0; i < config.reactors; ++i) list.push_back(counters_of(layout.reactors[i]));
+  for (std::uint32_t i = 0; i < config.reactors; ++i) list.push_back(counters_of(layout, layout.reactors[i]));
   return list;
 }
 

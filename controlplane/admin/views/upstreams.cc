@@ -54,7 +54,7 @@ void sum_up(Sum& sum, const segment::Layout& layout, const segment::ConfigBlock&
   for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor) {
     const segment::UpstreamArea& area = layout.reactors[reactor].upstreams[number];
     for (std::size_t i = 0; i < kCounters; ++i)
-      sum.counters[i] += area.counters[i].load(std::memory_order_relaxed);
+      sum.counters[i] += layout.places.value(segment::CounterFamily::Upstream, i, area.counters);
     sum.connections += area.connections.load(std::memory_order_relaxed);
     sum.connecting += area.connecting.load(std::memory_order_relaxed);
     sum.outstanding += area.outstanding.load(std::memory_order_relaxed);
@@ -194,7 +194,8 @@ json reverse_counters(const segment::Layout& layout, const segment::ConfigBlock&
   for (std::size_t c = 0; c < std::size(segment::kIngressCounters); ++c) {
     std::uint64_t sum = 0;
     for (std::uint32_t reactor = 0; reactor < config.reactors; ++reactor)
-      sum += layout.reactors[reactor].ingress.counters[c].load(std::memory_order_relaxed);
+      sum +=
+          layout.places.value(segment::CounterFamily::Ingress, c, layout.reactors[reactor].ingress.counters);
     shown[std::string(segment::kIngressCounters[c].name)] = sum;
   }
   return shown;

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/segment/sections.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
+#include "dataplane/segment/shapes.h"
+
+namespace sluice::segment {
+namespace {
+
+using Sections = std::array<Section, kMaxSections>;
+
+constexpr Section section(std::string_view name, std::uint32_t version, std::size_t offset, std::size_t bytes,
+                          shape::Hash hash) {
+  Section made{};
+  std::copy(name.begin(), name.end(), made.name.begin());
+  made.version = version;
+  made.offset = offset;
+  made.bytes = bytes;
+  made.hash = hash;
+  return made;
+}
+
+#define SLUICE_SECTION(part, member, version) \
+  section(#member, version, offsetof(part, member), sizeof(part::member), shape::of<decltype(part::member)>)
+
+// The versions: count one up where the meaning of what stands there changes and its shape does not.
+constexpr Sections kControl = {
+    SLUICE_SECTION(ControlPart, config, 1),
+    SLUICE_SECTION(ControlPart, reactors, 1),
+    SLUICE_SECTION(ControlPart, control_counters, 1),
+    SLUICE_SECTION(ControlPart, lock_gauges, 1),
+    SLUICE_SECTION(ControlPart, state, 1),
+    SLUICE_SECTION(ControlPart, upstream_addresses, 1),
+};
+constexpr Sections kData = {
+    SLUICE_SECTION(DataPart, generation_applied, 1),
+    SLUICE_SECTION(DataPart, reactors, 1),
+    SLUICE_SECTION(DataPart, exports, 1),
+    SLUICE_SECTION(DataPart, memory, 1),
+    SLUICE_SECTION(DataPart, capture_status, 1),
+    SLUICE_SECTION(DataPart, counter_names, 1),
+};
+#undef SLUICE_SECTION
+
+std::string name_of(const Section& section) {
+  const auto end = std::find(section.name.begin(), section.name.end(), '\0');
+  return {section.name.begin(), end};
+}
+
+}  // namespace
+
+const Sections& sections_of(Part part) noexcept {
+  return part == Part::Control ? kControl : kData;
+}
+
+std::string difference(Part part, const Sections& theirs, std::uint64_t file_bytes) {
+  for (const Section& ours : sections_of(part)) {
+    if (ours.name[0] == '\0') continue;
+    const auto its = std::find_if(theirs.begin(), theirs.end(),
+                                  [&](const Section& other) { return other.name == ours.name; });
+    const std::string name = "its section '" + name_of(ours) + "' ";
+    if (its == theirs.end()) return name + "is missing";
+    if (its->version != ours.version)
+      return name + "has version " + std::to_string(its->version) + ", not " + std::to_string(ours.version);
+    if (its->offset != ours.offset || its->bytes != ours.bytes || its->hash != ours.hash)
+      return name + "has another layout";
+    if (ours.offset + ours.bytes > file_bytes) return "it is cut short";
+  }
+  return {};
+}
+
+}  // namespace sluice::segment

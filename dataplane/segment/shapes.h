@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shapes of all types in the shared segment (dataplane/segment/shape.h). Constants only.
+#pragma once
+
+#include "dataplane/segment/parts.h"
+#include "dataplane/segment/shape.h"
+
+namespace sluice::segment::shape {
+
+SLUICE_SHAPE(PeerAddress, bytes)
+SLUICE_SHAPE(AllowedPrefix, address, prefix_bits)
+SLUICE_SHAPE(ExportConfig, in_use, path, read_only, root_squash, all_squash, anonuid, anongid, quota_bytes,
+             allowed_count, allowed, host_count, hosts)
+SLUICE_SHAPE(RouteConfig, program, version)
+SLUICE_SHAPE(WithheldConfig, pnfs, referrals)
+SLUICE_SHAPE(UpstreamConfig, name, host_count, hosts, transport, port, connections, max_calls, call_timeout_s,
+             privileged_port, withheld, mount_port, allowed_count, allowed, route_count, routes, handle_tag,
+             prefix, export_count, exports)
+SLUICE_SHAPE(ReverseConfig, in_use, listen_address, listen_port, server, server_port, clients, connections,
+             calls, record_buffers, item_buffers, call_timeout_s, withheld, mount_address, mount_port,
+             allowed_count, allowed)
+SLUICE_SHAPE(VerbsPort, device, port)
+SLUICE_SHAPE(ConfigBlock, generation, reactors, cpus, numa_nodes, driver, idle, loopback_path, loopback_links,
+             loopback_arena_bytes, ethdev, address_count, addresses, verbs_port_count, verbs_ports,
+             shared_receives, traffic_class, service_level, gateway_count, gateways, vlan, mtu,
+             hardware_queues, hugepages, dpdk_memory_mib, port, class_count, class_names, log_level,
+             max_connections, credits, inline_bytes, max_version, max_segments, keep_alive_s, probe_after_s,
+             progress_timeout_s, hold_calls, version_1_memory_s, reply_buffer_bytes, call_buffers,
+             large_reply_buffers, reply_chunks_if_needed, memory_bytes, max_files, handle_key, upstream_count,
+             upstreams, record_buffers, item_buffers, request_cache, callback_clients, reverse, exports)
+
+SLUICE_SHAPE(UpstreamAddress, address, answers, failures)
+SLUICE_SHAPE(UpstreamAddressList, name, count, addresses)
+
+SLUICE_SHAPE(rdma::RcAttributes, local, remote, remote_link, remote_qp, send_psn, receive_psn, path_mtu,
+             responder_resources, initiator_depth, ack_timeout, retry_count, rnr_retry, service_level,
+             traffic_class)
+SLUICE_SHAPE(rdma::Datagram, local, remote, remote_link, remote_qp, bytes, data)
+SLUICE_SHAPE(Command, type, id, cm_id, connection, queue_pair, credits, first_grant, client_class,
+             receive_inline_bytes, send_inline_bytes, private_data_bytes, private_data, attributes, cm_state)
+SLUICE_SHAPE(Event, type, id, status, cm_id, connection, incarnation, queue_pair, outgoing, reason, port,
+             peer_pid, peer, local, path_mtu, private_data_bytes, private_data)
+SLUICE_SHAPE(Punt, datagram)
+SLUICE_SHAPE(PropertyPart, connection, incarnation, first_set, total_bytes, offset, bytes, octets)
+SLUICE_SHAPE(WantedWords, course, grant)
+SLUICE_SHAPE(WantedDetails, parameters, host)
+SLUICE_SHAPE(WantedPart, hints, words, details)
+
+SLUICE_SHAPE(PropertyInfo, max_send_bytes, receive_buffer_bytes, max_segment_bytes, max_segments, reverse)
+SLUICE_SHAPE(ConnectionInfo, state, cm_id, incarnation, peer_pid, version, peer, client_class,
+             receive_inline_bytes, send_inline_bytes, window, peer_window, own_properties, peer_properties,
+             heard_properties, held, host, outgoing, since_ns, queue_pair, cm_state)
+SLUICE_SHAPE(ConnectionUse, open, client_class, calls, granted, busy, peak_busy, held_bytes, followed_course,
+             followed_grant)
+SLUICE_SHAPE(ExportInfo, in_use, read_only, path, root_handle_bytes, root_handle, quota_bytes, used_bytes,
+             files, calls, errors, read_bytes, written_bytes, procedure_calls, procedure_errors)
+SLUICE_SHAPE(ReactorInfo, state, cpu, numa_node, connections, started_ns)
+SLUICE_SHAPE(CaptureStatus, id, state, packets, bytes, dropped, end, problem)
+SLUICE_SHAPE(MemoryInfo, what, reserved_bytes)
+SLUICE_SHAPE(PoolUse, buffers, held, waiting)
+SLUICE_SHAPE(ProcedureInfo, program, version, procedure, program_name, procedure_name)
+SLUICE_SHAPE(ProcedureUse, calls, latency)
+SLUICE_SHAPE(CallTable, procedures, info, use)
+SLUICE_SHAPE(TraceRecord, connection, xid, program, version, procedure, status, begun_ns, total_ns,
+             call_bytes, reply_bytes, state_ns)
+SLUICE_SHAPE(TraceRing, written, records)
+SLUICE_SHAPE(UpstreamArea, counters, connections, connecting, outstanding, waiting, credit_limit,
+             uring_features, address, pools, upstream_ns, gateway_ns)
+SLUICE_SHAPE(IngressArea, counters, clients, connected, outstanding, server_ns)
+
+SLUICE_SHAPE(CounterNames, names)
+SLUICE_SHAPE(ControlState, recomputation_ns, longest_stall_ns, recent_stall_ns, draining, reading_epoch,
+             kept_channel)
+SLUICE_SHAPE(ReactorControl, commands, events, punt_up, punt_down, properties_up, properties_down, wanted,
+             peaks_read)
+SLUICE_SHAPE(ReactorData, commands, events, punt_up, punt_down, properties_up, properties_down, hints,
+             transport_counters, counters, invariant_failures, device_statistics, slots_in_state, pools, info,
+             incarnations, connections, use, calls, trace, upstreams, ingress)
+
+}  // namespace sluice::segment::shape

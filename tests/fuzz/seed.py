@@ -90,6 +90,12 @@ def main():
             with open(f"{folder}/{number:03}", "wb") as file:
                 file.write(bytes([number % 2]) + b"".join(bytes(step) for step in steps))
         return
+    if target.startswith("hostile_"):  # each kind of write, of small words and of large ones, one after the other
+        for number in range(128):
+            words = bytes([number % 4 if number < 64 else 0xff, 0, 0, 0 if number < 64 else 0xff]) * 150
+            with open(f"{folder}/{number:03}", "wb") as file:
+                file.write(bytes([number % 5, number % 3]) + b"".join(bytes([(number + i) % 64]) + words for i in range(3)))
+        return
     source = f"{golden}/captured_messages.txt"
     for number, line in enumerate(open(source, encoding="ascii")):
         message = bytes.fromhex(line.strip())

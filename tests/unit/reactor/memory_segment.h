@@ -13,6 +13,7 @@ namespace sluice::reactor {
 class MemorySegment {
  public:
   segment::Layout& layout() { return segment_->layout(); }
+  segment::ControlPart& control() { return segment_->control_part(); }
   segment::ReactorArea& area() { return layout().reactors[0]; }
 
   /// The next event of the reactor's.

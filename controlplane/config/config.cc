@@ -209,12 +209,24 @@ bool is_host_and_port(const std::string& address) {
   return digits && bare && std::stoul(port) <= 65535;
 }
 
+bool names_a_segment(const std::string& name) {
+  const bool is_path = name.starts_with('/');
+  if (!is_path && name.find('/') != std::string::npos) return false;
+  for (std::size_t at = is_path ? 1 : 0;;) {
+    if (at >= name.size() || name[at] == '/' || name[at] == '.') return false;
+    const std::size_t next = name.find('/', at);
+    if (next == std::string::npos) return true;
+    at = next + 1;
+  }
+}
+
 void read_names(Checker& check, const toml::table& root, Config& config) {
   check.text(root, "segment", config.segment, 64);
-  const auto& name = config.segment;
-  if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
-    check.defect(root["segment"].node()->source(),
-                 "segment has to be the name of a file in /dev/shm: without '/', and not begin with '.'.");
+  if (!names_a_segment(config.segment))
+    check.defect(
+        root["segment"].node()->source(),
+        "segment has to be a name of files in /dev/shm, without '/', or a path that begins with '/'; no "
+        "part of it may be empty or begin with '.'.");
   if (const toml::table* table = check.table(root, "admin")) {
     check.text(*table, "socket", config.admin_socket, 100);
     if (config.admin_socket.empty() || config.admin_socket.front() != '/')

@@ -30,16 +30,11 @@ std::vector<std::string> eal_arguments(const segment::ConfigBlock& config, const
   std::string lcores = "0@" + std::to_string(main_cpu);
   for (std::uint32_t i = 0; i < config.reactors; ++i)
     lcores += "," + std::to_string(i + 1) + "@" + std::to_string(config.cpus[i]);
-  std::vector<std::string> arguments = {"sluice-dataplane",
-                                        "--lcores",
-                                        lcores,
-                                        "-m",
-                                        std::to_string(config.dpdk_memory_mib),
-                                        "--no-telemetry",
-                                        "--file-prefix",
-                                        segment_name,
-                                        "--log-level",
-                                        "error"};
+  std::string prefix = segment_name;
+  std::replace(prefix.begin(), prefix.end(), '/', '-');
+  std::vector<std::string> arguments = {
+      "sluice-dataplane", "--lcores",      lcores, "-m",          std::to_string(config.dpdk_memory_mib),
+      "--no-telemetry",   "--file-prefix", prefix, "--log-level", "error"};
   if (config.hugepages == 0) arguments.emplace_back("--no-huge");
   if (config.driver == segment::Driver::SoftRoce && !is_vdev(config)) {
     arguments.insert(arguments.end(), {"-a", config.ethdev});

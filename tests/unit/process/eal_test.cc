@@ -45,6 +45,8 @@ TEST(Eal, each_reactor_has_a_pinned_lcore_beside_the_main_thread) {
   EXPECT_EQ(value_of(arguments, "--lcores"), "0@2,1@5,2@7");
   EXPECT_EQ(value_of(arguments, "-m"), "64");
   EXPECT_EQ(value_of(arguments, "--file-prefix"), "name");
+  EXPECT_EQ(value_of(eal_arguments(config, "/run/sluice/segment", 2), "--file-prefix"),
+            "-run-sluice-segment");
 }
 
 TEST(Eal, hugepages_are_used_when_asked_for) {

@@ -173,10 +173,12 @@ TEST(Config, names_that_lead_elsewhere_are_defects) {
     }
     return std::string();
   };
-  for (const char* name : {"", "../x", "a/b", ".hidden"})
+  for (const char* name : {"", "../x", "a/b", ".hidden", "/", "/run/", "/run//x", "/run/../x", "//x"})
     EXPECT_NE(defect("segment = \"" + std::string(name) + "\"\n").find("f:1: segment has to be"),
               std::string::npos)
         << name;
+  for (const char* name : {"x", "a.b", "/run/sluice/segment", "/x"})
+    EXPECT_EQ(config::parse("segment = \"" + std::string(name) + "\"\n", "f").segment, name);
   for (const char* socket : {"", "admin.sock", "./x"})
     EXPECT_NE(defect("[admin]\nsocket = \"" + std::string(socket) + "\"\n").find("f:2: socket has to be"),
               std::string::npos)

@@ -6,6 +6,7 @@ owners_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH SAMPLE_CONFIG"""
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -199,6 +200,58 @@ kill $control; wait $control; echo control $?; ls -A /dev/shm"""
     assert "status 1\n" in done.stdout and "control 0\n" in done.stdout, done
 
 
+def planes_of_two_users_work_together_and_neither_writes_the_others_file():
+    if os.geteuid() != 0:
+        raise Skipped("Only root can become other users.")
+    control_user, data_user, group = 23451, 23452, 23450
+    folder = f"/dev/shm/{planes.name}-two"  # as /run/sluice: nobody but the group makes files, and each removes its own only
+    os.mkdir(folder)
+    os.chown(folder, 0, group)
+    os.chmod(folder, 0o3770)
+    os.chmod(planes.dir, 0o755)
+    admin = f"{planes.dir}/two"
+    os.mkdir(admin)
+    os.chown(admin, control_user, group)
+    other = variant("two", {f'segment = "{planes.name}"': f'segment = "{folder}/segment"', planes.fabric: f"{folder}/loopback",
+                            planes.socket: f"{admin}/admin.sock"})
+
+    def as_user(user):
+        return ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"]
+
+    def start_data():
+        return planes.run(*as_user(data_user), "env", f"RUNTIME_DIRECTORY={folder}", DATA, "--segment", f"{folder}/segment")
+
+    def status():
+        done = run(CTL, "--socket", f"{admin}/admin.sock", "--json", "status")
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def start_control():
+        return planes.run(*as_user(control_user), CONTROL, "--config", other)
+
+    control = start_control()
+    data = start_data()
+    try:
+        planes.wait("both", lambda: (s := status()) and s["data_plane"]["alive"] and s["configuration"]["in_force"])
+        for user, part in ((control_user, "data"), (data_user, "control")):
+            path = f"{folder}/segment.{part}"
+            for what in (f"cat {path} > /dev/null && ! echo x >> {path}", f"! truncate -s 0 {path}", f"! rm -f {path}"):
+                done = run(*as_user(user), "sh", "-c", what)
+                assert done.returncode == 0, done
+        control.kill()
+        control.wait()
+        control = start_control()
+        planes.wait("the next", lambda: (s := status()) and s["control_plane"]["pid"] == control.pid and s["data_plane"]["alive"])
+        data.kill()
+        data.wait()
+        data = start_data()
+        planes.wait("the next", lambda: (s := status()) and s["data_plane"]["pid"] == data.pid and s["data_plane"]["alive"])
+    finally:
+        for plane in (data, control):
+            plane.terminate()
+            plane.wait()
+        shutil.rmtree(folder)
+
+
 def a_stop_is_graceful_and_leaves_no_socket():
     for plane in (planes.data, planes.control):
         begin = time.monotonic()
@@ -216,7 +269,8 @@ def main():
             a_stopped_data_plane_keeps_its_segment_and_its_clients, the_admin_socket_of_another_segment_is_left_alone,
             of_control_planes_started_together_one_stays, a_refused_start_changes_nothing,
             a_killed_predecessor_that_nobody_reaps_is_in_nobodys_way, planes_in_another_pid_namespace_are_seen,
-            a_dev_shm_without_room_for_the_loopback_file_is_said_at_start, a_stop_is_graceful_and_leaves_no_socket)])
+            a_dev_shm_without_room_for_the_loopback_file_is_said_at_start,
+            planes_of_two_users_work_together_and_neither_writes_the_others_file, a_stop_is_graceful_and_leaves_no_socket)])
     finally:
         planes.stop()
         if os.environ.get("VERBOSE"):

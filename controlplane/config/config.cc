@@ -2,6 +2,7 @@
 #include "controlplane/config/config.h"
 
 #include <spdlog/common.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -405,9 +406,20 @@ Config parse(const std::string& text, const std::string& name) {
   return config;
 }
 
+void check_processors(const Config& config, std::uint32_t processors) {
+  if (config.choose_cpus) return;
+  for (std::uint32_t i = 0; i < config.block.reactors; ++i)
+    if (config.block.cpus[i] >= processors)
+      throw ConfigError("cpus in [reactor] names processor " + std::to_string(config.block.cpus[i]) +
+                        ", and the last one of this machine is " + std::to_string(processors - 1) +
+                        ": name others, or leave cpus out.\n");
+}
+
 Config load_file(const std::string& path) {
   try {
     Config config = parse(read_text_file(path), path);
+    const long processors = ::sysconf(_SC_NPROCESSORS_CONF);
+    if (processors > 0) check_processors(config, static_cast<std::uint32_t>(processors));
     config.file = std::filesystem::absolute(path).string();
     return config;
   } catch (const ConfigError&) {

@@ -79,7 +79,9 @@ const HostEntry* find_host(const Config& config, std::string_view name);
 void fill_derived(Config& config);
 /// The built-in defaults: one export /export, served from memory.
 Config defaults();
-/// Throws ConfigError, with all defects of the file.
+/// Throws ConfigError if it names a processor that is not one of the first `processors`.
+void check_processors(const Config& config, std::uint32_t processors);
+/// For this machine. Throws ConfigError, with all defects of the file.
 Config load_file(const std::string& path);
 Config parse(const std::string& text, const std::string& name);
 /// `text` is one table [[export]]; the hosts that it names have to be those of `running`. Throws ConfigError.

@@ -5,6 +5,16 @@
 #include <tbb/task_arena.h>
 
 namespace sluice::tasks {
+namespace {
+
+/// Before the first arena: else there are as many threads as processors, and work that blocks needs more. The one is
+/// the caller's own.
+std::uint32_t allowed(std::uint32_t count, std::uint32_t most_of_process) {
+  static const tbb::global_control control(tbb::global_control::max_allowed_parallelism, most_of_process + 1);
+  return count;
+}
+
+}  // namespace
 
 struct Threads::Arena {
   explicit Arena(std::uint32_t count) : arena(static_cast<int>(count), 0) { arena.initialize(); }
@@ -12,10 +22,7 @@ struct Threads::Arena {
 };
 
 Threads::Threads(std::uint32_t count, std::uint32_t most_of_process)
-    : arena_(std::make_unique<Arena>(count)) {
-  // Else there are as many as processors, and work that blocks needs more. The one is the caller's own.
-  static const tbb::global_control control(tbb::global_control::max_allowed_parallelism, most_of_process + 1);
-}
+    : arena_(std::make_unique<Arena>(allowed(count, most_of_process))) {}
 
 Threads::~Threads() = default;
 

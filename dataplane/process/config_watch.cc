@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/process/settings.h"
@@ -24,10 +23,10 @@ void set_log_level(const segment::ConfigBlock& config) {
 
 std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segment_name,
                                                          std::chrono::milliseconds limit,
-                                                         const std::atomic<bool>& stop,
+                                                         const StopSignal& stop,
                                                          segment::ConfigBlock& config) {
   std::string problem;
-  for (std::chrono::milliseconds waited{0}; waited <= limit && !stop; waited += kRetryInterval) {
+  for (std::chrono::milliseconds waited{0}; waited <= limit && !stop.requested(); waited += kRetryInterval) {
     try {
       auto segment = segment::Segment::attach(segment_name);
       const auto published = segment->layout().config.read_copy();
@@ -43,7 +42,7 @@ std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segm
     } catch (const SetupError& error) {
       problem = error.what();
     }
-    std::this_thread::sleep_for(kRetryInterval);
+    stop.wait(kRetryInterval);
   }
   throw SetupError(problem + " Start: sluice-controlplane --config FILE.");
 }

@@ -4,22 +4,22 @@
 // runs. The main thread.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "dataplane/base/stop_signal.h"
 #include "dataplane/process/exports.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::process {
 
 /// Attaches to the segment and waits until there is a configuration in it. Throws SetupError when there is
-/// none in time, or `stop` has been set.
+/// none in time, or `stop` has been requested.
 std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segment_name,
                                                          std::chrono::milliseconds limit,
-                                                         const std::atomic<bool>& stop,
+                                                         const StopSignal& stop,
                                                          segment::ConfigBlock& config);
 
 /// Brings changes into force that need no restart: exports and log level. Everything else takes effect with

@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "dataplane/process/clocks.h"
 #include "dataplane/process/debug_anchor.h"
 #include "dataplane/process/memory_table.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/segment/notify.h"
+#include "pmd/softroce/pools.h"
 
 namespace sluice::process {
 namespace {
@@ -36,7 +36,7 @@ DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Layout& layout
   layout.memory.write(memory_table(config));
 }
 
-void DataPlane::run(const std::atomic<bool>& stop, const std::string& capture_socket) {
+void DataPlane::run(const StopSignal& stop, const std::string& capture_socket) {
   debug_anchor = this;
   CaptureService captures(layout_, capture_socket, devices_.port());
   ProcessHeartbeat heartbeat(layout_, config_.reactors);
@@ -46,6 +46,7 @@ void DataPlane::run(const std::atomic<bool>& stop, const std::string& capture_so
   notify::stopping();
   for (auto& core : cores_) core->reactor.stop();
   rte_eal_mp_wait_lcore();
+  rdma::softroce::leave_pools(true);
   debug_anchor = nullptr;
 }
 
@@ -66,13 +67,13 @@ bool DataPlane::any_stopped() const {
   return std::any_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->reactor.stopped(); });
 }
 
-void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const std::atomic<bool>& stop) {
+void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop) {
   ConfigWatch config(layout_, exports_->update(), config_);
   KeptConnections kept(layout_, devices_);
   notify::ready();
-  while (!stop && !any_stopped()) {
-    for (int i = 0; i < kPollsPerBeat && !stop && !any_stopped(); ++i) {
-      std::this_thread::sleep_for(kBeatInterval / kPollsPerBeat);
+  while (!stop.requested() && !any_stopped()) {
+    for (int i = 0; i < kPollsPerBeat && !stop.requested() && !any_stopped(); ++i) {
+      stop.wait(kBeatInterval / kPollsPerBeat);
       config.poll();
     }
     devices_.poll_conditions();

@@ -4,11 +4,11 @@
 // work while the reactors run. DPDK's environment is up.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "dataplane/base/stop_signal.h"
 #include "dataplane/process/capture_service.h"
 #include "dataplane/process/config_watch.h"
 #include "dataplane/process/core.h"
@@ -24,14 +24,14 @@ class DataPlane {
   /// Setup; throws SetupError. The layout outlives the data plane.
   DataPlane(const segment::ConfigBlock& config, segment::Layout& layout);
 
-  /// The main thread, once: starts the reactors, and returns when `stop` has been set, or a reactor has got a
+  /// The main thread, once: starts the reactors, and returns when `stop` has been requested, or a reactor has got a
   /// Shutdown, and all have ended. Requests for captures are taken at `capture_socket`. Throws SetupError.
-  void run(const std::atomic<bool>& stop, const std::string& capture_socket);
+  void run(const StopSignal& stop, const std::string& capture_socket);
 
  private:
   void launch_reactors();
   bool any_stopped() const;
-  void main_loop(ProcessHeartbeat& heartbeat, const std::atomic<bool>& stop);
+  void main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop);
 
   const segment::ConfigBlock config_;
   segment::Layout& layout_;

@@ -5,13 +5,13 @@
 #include <rte_version.h>
 #include <spdlog/spdlog.h>
 
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <string>
 
 #include "cli/arguments.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/base/stop_signal.h"
 #include "dataplane/process/config_watch.h"
 #include "dataplane/process/data_plane.h"
 #include "dataplane/process/eal.h"
@@ -20,20 +20,21 @@
 namespace sluice::process {
 namespace {
 
-std::atomic<bool> stop_requested{false};
+/// Of the signal handler.
+StopSignal* stop_signal = nullptr;
 
 struct Options {
   std::string segment = "sluice";
   unsigned wait_seconds = 30;
 };
 
-void serve(const Options& options) {
+void serve(const Options& options, const StopSignal& stop) {
   segment::ConfigBlock config;
-  const auto segment = wait_for_configuration(options.segment, std::chrono::seconds(options.wait_seconds),
-                                              stop_requested, config);
+  const auto segment =
+      wait_for_configuration(options.segment, std::chrono::seconds(options.wait_seconds), stop, config);
   const segment::DataPlaneOwnership ownership(*segment);
   start_eal(config, options.segment);
-  DataPlane(config, segment->layout()).run(stop_requested, segment::capture_socket_of(options.segment));
+  DataPlane(config, segment->layout()).run(stop, segment::capture_socket_of(options.segment));
   spdlog::info("Stopped");
 }
 
@@ -51,9 +52,12 @@ int main(int argc, char** argv) {
       .option("--wait", options.wait_seconds, "Seconds to wait for the control plane")
       .shows_default();
   if (const auto ended = program.parse(argc, argv)) return *ended;
-  for (const int signal : {SIGTERM, SIGINT}) std::signal(signal, [](int) { process::stop_requested = true; });
   try {
-    process::serve(options);
+    static StopSignal stop;
+    process::stop_signal = &stop;
+    for (const int signal : {SIGTERM, SIGINT})
+      std::signal(signal, [](int) { process::stop_signal->request(); });
+    process::serve(options, stop);
     return 0;
   } catch (const std::exception& error) {
     spdlog::error("{}", error.what());

@@ -60,7 +60,7 @@ SLUICE_SHAPE(CaptureStatus, id, state, packets, bytes, dropped, end, problem)
 SLUICE_SHAPE(MemoryInfo, what, reserved_bytes)
 SLUICE_SHAPE(PoolUse, buffers, held, waiting)
 SLUICE_SHAPE(ProcedureInfo, program, version, procedure, program_name, procedure_name)
-SLUICE_SHAPE(ProcedureUse, calls, latency)
+SLUICE_SHAPE(ProcedureUse, calls, latency, time_ns)
 SLUICE_SHAPE(CallTable, procedures, info, use)
 SLUICE_SHAPE(TraceRecord, connection, xid, program, version, procedure, status, begun_ns, total_ns,
              call_bytes, reply_bytes, state_ns)

@@ -14,6 +14,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "pmd/softroce/device.h"
+#include "pmd/softroce/pools.h"
 
 namespace sluice::rdma::softroce {
 namespace {
@@ -64,7 +65,7 @@ EthernetPort::~EthernetPort() {
   rte_eth_dev_close(config_.ethdev);
   if (guard_) guard_->release();
   guard_.reset();
-  for (rte_mempool* pool : pools_) rte_mempool_free(pool);
+  for (rte_mempool* pool : pools_) free_pool(pool);
 }
 
 void EthernetPort::configure() {

@@ -12,6 +12,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "pmd/softroce/capture.h"
+#include "pmd/softroce/pools.h"
 #include "pmd/softroce/port.h"
 
 namespace sluice::rdma::softroce {
@@ -63,7 +64,7 @@ Transmitter::Transmitter(const std::string& name, const EthernetPort& port, std:
 
 Transmitter::~Transmitter() {
   for (std::uint32_t i = 0; i < staged_; ++i) rte_pktmbuf_free(packets_[i]);
-  for (rte_mempool* pool : {headers_, frames_, pieces_}) rte_mempool_free(pool);
+  for (rte_mempool* pool : {headers_, frames_, pieces_}) free_pool(pool);
 }
 
 bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last,

@@ -9,6 +9,7 @@
 
 #include <string>
 
+#include "pmd/softroce/pools.h"
 #include "tests/driver/raw_peer.h"
 
 namespace sluice::rdma::conformance {
@@ -50,6 +51,21 @@ TEST_F(SoftPort, no_lane_and_more_than_there_can_be_are_refused) {
   }
   config.lanes = 1;
   EXPECT_EQ(refusal(config), "");
+}
+
+TEST_F(SoftPort, the_pools_of_a_process_that_ends_are_left_to_the_kernel) {
+  RawWire wire;
+  RawWire second_wire;
+  const PortConfig freed = config_of(wire);
+  Port::open(freed)->make_device(0);
+  EXPECT_EQ(rte_mempool_lookup((freed.name + "-rx0").c_str()), nullptr);
+  const PortConfig left = config_of(second_wire);
+  leave_pools(true);
+  Port::open(left)->make_device(0);
+  leave_pools(false);
+  rte_mempool* const pool = rte_mempool_lookup((left.name + "-rx0").c_str());
+  ASSERT_NE(pool, nullptr) << "DPDK would have written zeros over all of it";
+  free_pool(pool);
 }
 
 TEST_F(SoftPort, a_port_of_a_name_that_is_taken_is_refused_and_says_what_failed) {

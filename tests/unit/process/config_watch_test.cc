@@ -27,7 +27,7 @@ class WaitForConfiguration : public testing::Test {
   }
 
   const std::string name_ = unique_name("segment");
-  std::atomic<bool> stop_{false};
+  StopSignal stop_;
   segment::ConfigBlock config_;
 };
 
@@ -59,7 +59,7 @@ TEST_F(WaitForConfiguration, a_signal_ends_it) {
   segment::ConfigBlock published;
   published.generation = 6;
   segment->layout().config.write(published);
-  stop_ = true;
+  stop_.request();
   EXPECT_NE(problem(), "none");
 }
 

@@ -20,7 +20,7 @@ namespace sluice::mount {
 inline constexpr const char* kRpcbindSocket = "/run/rpcbind.sock";
 inline constexpr std::uint64_t kRegistrationNs = 5'000'000'000;  ///< for each of rpcbind's answers
 inline constexpr std::uint64_t kRegisterAgainNs = 60'000'000'000;
-inline constexpr std::uint64_t kWithdrawNs = 1'000'000'000;  ///< in all; rpcbind may hang
+inline constexpr std::uint64_t kWithdrawNs = 60'000'000;  ///< in all; rpcbind may hang, and a stop has 200 ms
 
 /// Words for the log.
 struct ServiceName {

@@ -20,7 +20,7 @@ namespace sluice::tasks {
 inline constexpr std::uint32_t kMaxThreads = 16;
 /// How long an arena waits at its end for work that is running. Work that takes longer, as a name server or a file
 /// server that does not answer makes it, is left to itself: it has nothing of its owner's.
-inline constexpr std::uint32_t kEndMs = 50;
+inline constexpr std::uint32_t kEndMs = 25;
 
 struct ArenaLimits {
   std::uint32_t threads = 1;

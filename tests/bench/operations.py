@@ -16,6 +16,7 @@ from planes import MemifPlanes, ask, planes_of_tests, resident_mib
 MANY = 10000
 TRANSPORT = f"max_connections = {MANY + 10}\ncredits = 4"
 POLICY = f"max_connections_per_client = {MANY + 10}\nmax_credits = 4"
+STOP_RUNS = 5
 MEMORY_RUNS = 3  # resident memory does not depend on the speed of the machine
 
 
@@ -134,6 +135,42 @@ def dataplane_rss_mib(build):
     say("dataplane_rss_mib", pairs, 0, "MiB", better="lower", value_goal=256)
 
 
+def time_of_stop_ms(process):
+    """From SIGTERM until the process has gone."""
+    began = time.monotonic()
+    process.terminate()
+    assert process.wait(planes_of_tests.PATIENCE_S) == 0, process.args
+    return (time.monotonic() - began) * 1000
+
+
+def stop_ms(build):
+    """A graceful stop of a data plane on memif, and of one with the loopback driver; also the slowest of their control planes'."""
+    drivers = {"memif": lambda folder: f'driver = "softroce"\nethdev = "{planes_of_tests.memif_ethdev(folder, "server")}"\naddresses = ["192.0.2.1/24"]',
+               "loopback": lambda folder: f'driver = "loopback"\nloopback_path = "{folder}/loopback"'}
+    controls = []
+
+    def stop(driver):
+        with tempfile.TemporaryDirectory() as folder:
+            name = f"sluice-bench-{os.getpid()}"
+            with open(f"{folder}/sluice.toml", "w", encoding="utf-8") as file:
+                file.write(f'segment = "{name}"\n[device]\n{drivers[driver](folder)}\n[admin]\nsocket = "{folder}/admin"\n[metrics]\naddress = ""\n'
+                           '[mount]\nport = 0\nrpcbind = false\n[[export]]\npath = "/export"\n')
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            control = subprocess.Popen([f"{build}/controlplane/sluice-controlplane", "--config", f"{folder}/sluice.toml"], **quiet)
+            data = subprocess.Popen([f"{build}/sluice-dataplane", "--segment", name], **quiet)
+            until = time.monotonic() + planes_of_tests.PATIENCE_S
+            while not (ask(f"{folder}/admin", "status") or {}).get("data_plane", {}).get("alive"):
+                assert time.monotonic() < until, "the data plane does not come up"
+                time.sleep(0.05)
+            took = time_of_stop_ms(data)
+            controls.append(time_of_stop_ms(control))
+            os.unlink(f"/dev/shm/{name}")
+            return took
+
+    pairs = [Pair("stop", stop("memif"), stop("loopback")) for _ in range(STOP_RUNS)]
+    say("stop_ms", pairs, 0, "ms", better="lower", value_goal=200, control_plane_ms=round(max(controls), 1))
+
+
 def conn_idle_bytes(build):
     """Resident memory of a data plane per connection that is open and has had a few calls, and what a connection can use at most:
     its share of the slots' buffers."""
@@ -157,4 +194,4 @@ def conn_idle_bytes(build):
 
 TARGETS = ["tests/bench/placement", "tests/bench/simulated_peers"]
 FIGURES = {measure.__name__: measure for measure in (idle_connections, cp_restart_ms, scrape_cost_ratio, dataplane_rss_mib,
-                                                     conn_idle_bytes)}
+                                                     conn_idle_bytes, stop_ms)}

@@ -41,7 +41,7 @@ struct Arena::Shared {
     if (holders.fetch_sub(1) == 1) delete this;
   }
   void add(Work work);
-  /// Runs the next task that waits, if the arena has not ended meanwhile. On a thread of the arena.
+  /// Runs the next task that waits; there is none when the arena has ended meanwhile. On a thread of the arena.
   void run_one();
   void end(std::uint32_t wait_ms);
 
@@ -53,7 +53,6 @@ struct Arena::Shared {
   std::mutex mutex;
   std::condition_variable idle;
   std::uint32_t running = 0;  ///< under mutex
-  bool ended = false;         ///< under mutex
 };
 
 void Arena::Shared::add(Work work) {
@@ -66,7 +65,7 @@ void Arena::Shared::run_one() {
   Work work;
   {
     const std::lock_guard lock(mutex);
-    if (ended || !waiting.try_pop(work)) return;
+    if (!waiting.try_pop(work)) return;
     ++running;
   }
   Done done;
@@ -79,14 +78,12 @@ void Arena::Shared::run_one() {
   const std::lock_guard lock(mutex);
   --running;
   idle.notify_all();
-  if (ended) return;
   results.try_push(std::move(done));
   ::eventfd_write(wake.get(), 1);
 }
 
 void Arena::Shared::end(std::uint32_t wait_ms) {
   std::unique_lock lock(mutex);
-  ended = true;
   waiting.clear();
   idle.wait_for(lock, std::chrono::milliseconds(wait_ms), [this] { return running == 0; });
   results.clear();

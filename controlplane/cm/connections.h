@@ -48,7 +48,9 @@ std::optional<segment::Command> judge(const ConnectionContext& context, std::uin
 
 class Connections {
  public:
-  explicit Connections(const ConnectionContext& context) : context_(context) {}
+  explicit Connections(const ConnectionContext& context)
+      : context_(context),
+        known_(std::size_t{context.config.block.all_connections()} * context.config.block.reactors) {}
   virtual ~Connections() = default;
 
   /// Messages and timers. True when a message has arrived.

@@ -31,6 +31,9 @@ class KnownConnections {
   using Map = std::unordered_map<Id, Known>;
   using iterator = Map::iterator;
 
+  /// For so many: a table that grows moves all that it has in one pass of the loop.
+  explicit KnownConnections(std::size_t most = 0) { known_.reserve(most); }
+
   iterator begin() { return known_.begin(); }
   iterator end() { return known_.end(); }
   iterator find(Id id) { return known_.find(id); }

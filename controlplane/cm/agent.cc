@@ -109,7 +109,23 @@ void Agent::on_mad(const Endpoint& from, std::span<const std::byte> mad, std::ui
                                  DisconnectReply{.local_id = end->remote_id, .remote_id = end->local_id}}));
   } else if (const auto* ended = std::get_if<DisconnectReply>(&message.body)) {
     to(ended->remote_id, Event::DisconnectReply);
+  } else if (const auto* load = std::get_if<LoadAlternatePath>(&message.body)) {
+    refuse_path(from, message.transaction_id, *load);
   }
+}
+
+/// RoCE has no alternate paths. The peer would ask again for as long as it gets no answer.
+void Agent::refuse_path(const Endpoint& from, std::uint64_t transaction, const LoadAlternatePath& load) {
+  const Entry* entry = entries_.find(load.remote_id);
+  const bool known =
+      entry != nullptr && entry->endpoint.remote == from.remote && entry->remote_id == load.local_id;
+  ++(known ? statistics_.unexpected : statistics_.unknown);
+  ++statistics_.sent;
+  host_.send_mad(
+      from, encode({transaction, AlternatePathResponse{.local_id = load.remote_id,
+                                                       .remote_id = load.local_id,
+                                                       .status = known ? PathStatus::NotSupported
+                                                                       : PathStatus::InvalidConnection}}));
 }
 
 std::optional<RejectReason> Agent::judge(const ConnectRequest& request) const {
@@ -171,6 +187,8 @@ void Agent::on_request(const Endpoint& from, const Message& message, std::uint64
                       .ack_timeout = request.primary.ack_timeout,
                       .retry_count = request.retry_count,
                       .rnr_retry = request.rnr_retry_count,
+                      .traffic_class = request.primary.traffic_class,
+                      .service_level = request.primary.service_level,
                       .private_data = {}};
   const auto own_data = std::span(request.private_data.bytes).subspan(IpAddressing::kBytes);
   peer.private_data.assign(own_data.begin(), own_data.end());
@@ -270,7 +288,9 @@ std::optional<Id> Agent::connect(const Endpoint& to, std::uint16_t port, std::ui
                          .max_cm_retries = config_.max_retries};
   request.primary.local_gid = to.local.bytes;
   request.primary.remote_gid = to.remote.bytes;
+  request.primary.traffic_class = config_.traffic_class;
   request.primary.hop_limit = kRoceHopLimit;
+  request.primary.service_level = config_.service_level;
   request.primary.ack_timeout = config_.ack_timeout;
   request.private_data.set(encode_ip_addressing({0, to.local, to.remote}));
   std::copy_n(own.private_data.begin(),

@@ -34,7 +34,9 @@ struct AgentConfig {
   std::uint8_t max_retries = 15;
   std::uint64_t consumer_timeout_ns = 10'000'000'000;  ///< for accept() or reject()
   std::uint64_t time_wait_ns = 1'000'000'000;
-  std::uint8_t ack_timeout = 16;  ///< sent to the peer, for its retries: 0.27 s
+  std::uint8_t ack_timeout = 16;   ///< sent to the peer, for its retries: 0.27 s
+  std::uint8_t traffic_class = 0;  ///< of the connections that we ask for: DSCP
+  std::uint8_t service_level = 0;  ///< of the same
 };
 
 struct AgentStatistics {
@@ -123,6 +125,7 @@ class Agent {
   Entry& create(const Endpoint& endpoint);
   void on_request(const Endpoint& from, const Message& message, std::uint64_t now_ns);
   std::optional<RejectReason> judge(const ConnectRequest& request) const;
+  void refuse_path(const Endpoint& from, std::uint64_t transaction, const LoadAlternatePath& load);
   void refuse(const Endpoint& to, const Message& message, RejectReason reason);
   bool make_half_open_place(const PeerAddress& source, std::uint64_t now_ns);
   bool give_way(const HalfOpen::Request& oldest, std::uint64_t now_ns);

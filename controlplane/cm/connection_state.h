@@ -64,6 +64,8 @@ struct PeerParameters {
   std::uint8_t ack_timeout = 0;
   std::uint8_t retry_count = 7;
   std::uint8_t rnr_retry = 7;
+  std::uint8_t traffic_class = 0;       ///< that the peer wants for both directions; requests only
+  std::uint8_t service_level = 0;       ///< the same
   std::vector<std::byte> private_data;  ///< the consumer's own part
 };
 

@@ -191,11 +191,32 @@ void fields(Field& f, M& m) {
   f.bytes(m.private_data.bytes);
 }
 
+template <typename Field, Is<LoadAlternatePath> M>
+void fields(Field& f, M& m) {
+  f.number(m.local_id, 4);
+  f.number(m.remote_id, 4);
+  f.skip(4);
+  f.number(m.remote_qpn, 3);
+  f.bytes(m.path.bytes);
+}
+
+template <typename Field, Is<AlternatePathResponse> M>
+void fields(Field& f, M& m) {
+  f.number(m.local_id, 4);
+  f.number(m.remote_id, 4);
+  f.number(m.info_bytes, 1);
+  f.number(m.status, 1);
+  f.skip(2);
+  f.bytes(m.info.bytes);
+  f.bytes(m.private_data.bytes);
+}
+
 constexpr Attribute attribute_of(const Body& body) {
-  constexpr Attribute kByIndex[] = {Attribute::ConnectRequest, Attribute::MessageReceiptAcknowledgment,
-                                    Attribute::ConnectReject,  Attribute::ConnectReply,
-                                    Attribute::ReadyToUse,     Attribute::DisconnectRequest,
-                                    Attribute::DisconnectReply};
+  constexpr Attribute kByIndex[] = {Attribute::ConnectRequest,       Attribute::MessageReceiptAcknowledgment,
+                                    Attribute::ConnectReject,        Attribute::ConnectReply,
+                                    Attribute::ReadyToUse,           Attribute::DisconnectRequest,
+                                    Attribute::DisconnectReply,      Attribute::LoadAlternatePath,
+                                    Attribute::AlternatePathResponse};
   static_assert(std::size(kByIndex) == std::variant_size_v<Body>);
   return kByIndex[body.index()];
 }
@@ -216,6 +237,10 @@ std::optional<Body> empty_body(Attribute attribute) {
       return DisconnectRequest{};
     case Attribute::DisconnectReply:
       return DisconnectReply{};
+    case Attribute::LoadAlternatePath:
+      return LoadAlternatePath{};
+    case Attribute::AlternatePathResponse:
+      return AlternatePathResponse{};
   }
   return std::nullopt;
 }

@@ -26,6 +26,8 @@ enum class Attribute : std::uint16_t {
   ReadyToUse = 0x14,
   DisconnectRequest = 0x15,
   DisconnectReply = 0x16,
+  LoadAlternatePath = 0x19,
+  AlternatePathResponse = 0x1A,
 };
 
 /// Reasons of a ConnectReject (table 108).
@@ -161,8 +163,30 @@ struct DisconnectReply {
   bool operator==(const DisconnectReply&) const = default;
 };
 
+/// Asks for a second path, which RoCE has not.
+struct LoadAlternatePath {
+  std::uint32_t local_id = 0;
+  std::uint32_t remote_id = 0;
+  std::uint32_t remote_qpn = 0;
+  PrivateData<217> path{};  ///< and private data
+  bool operator==(const LoadAlternatePath&) const = default;
+};
+
+/// Answers to a LoadAlternatePath (table 115).
+enum class PathStatus : std::uint8_t { InvalidConnection = 1, NotSupported = 2 };
+
+struct AlternatePathResponse {
+  std::uint32_t local_id = 0;
+  std::uint32_t remote_id = 0;
+  std::uint8_t info_bytes = 0;
+  PathStatus status = PathStatus::NotSupported;
+  PrivateData<72> info{};
+  PrivateData<148> private_data{};
+  bool operator==(const AlternatePathResponse&) const = default;
+};
+
 using Body = std::variant<ConnectRequest, ReceiptAcknowledgment, ConnectReject, ConnectReply, ReadyToUse,
-                          DisconnectRequest, DisconnectReply>;
+                          DisconnectRequest, DisconnectReply, LoadAlternatePath, AlternatePathResponse>;
 
 struct Message {
   std::uint64_t transaction_id = 0;

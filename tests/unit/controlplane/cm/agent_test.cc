@@ -386,6 +386,28 @@ TEST(CmAgent, the_end_of_what_is_not_known_is_confirmed) {
   EXPECT_EQ(answer.message.transaction_id, 9u);
 }
 
+TEST(CmAgent, alternate_paths_are_refused_at_once_and_change_nothing) {
+  World w;
+  const auto [ours, theirs] = w.establish();
+  for (const bool known : {true, false}) {
+    const auto asked = LoadAlternatePath{.local_id = static_cast<std::uint32_t>(ours) + (known ? 0u : 1u),
+                                         .remote_id = static_cast<std::uint32_t>(theirs),
+                                         .remote_qpn = 0x22};
+    const std::uint64_t sent = w.sent;
+    w.inject(*w.server, {77, asked});
+    ASSERT_EQ(w.sent, sent + 1);
+    const DecodeResult answer = decode(w.last);
+    ASSERT_EQ(answer.status, Decode::Ok);
+    EXPECT_EQ(answer.message.transaction_id, 77u);
+    const auto& refusal = std::get<AlternatePathResponse>(answer.message.body);
+    EXPECT_EQ(refusal.local_id, asked.remote_id);
+    EXPECT_EQ(refusal.remote_id, asked.local_id);
+    EXPECT_EQ(refusal.status, known ? PathStatus::NotSupported : PathStatus::InvalidConnection);
+  }
+  EXPECT_EQ(w.server->agent.statistics().unexpected, 1u);
+  EXPECT_EQ(w.server->agent.state(theirs), State::Established);
+}
+
 TEST(CmAgent, truncated_and_foreign_messages_end_nothing) {
   World w;
   const auto [ours, theirs] = w.establish();

@@ -24,7 +24,9 @@ AgentConfig agent_config(const segment::ConfigBlock& block) {
   const std::uint32_t half_open = std::clamp(connections / 2, kLeastHalfOpen, AgentConfig{}.max_half_open);
   return {.max_connections = 2 * connections,
           .max_half_open = half_open,
-          .max_half_open_per_source = std::max(half_open / 2, kLeastHalfOpen)};
+          .max_half_open_per_source = std::max(half_open / 2, kLeastHalfOpen),
+          .traffic_class = static_cast<std::uint8_t>(block.traffic_class),
+          .service_level = static_cast<std::uint8_t>(block.priority())};
 }
 
 }  // namespace
@@ -83,18 +85,24 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
 segment::Command PuntedConnections::with_attributes(segment::Command command, Id id,
                                                     const PeerParameters& peer,
                                                     const OwnParameters& own) const {
-  command.attributes = {.local = peer.endpoint.local,
-                        .remote = peer.endpoint.remote,
-                        .remote_link = peer.endpoint.link,
-                        .remote_qp = static_cast<rdma::QueuePairNumber>(peer.qpn),
-                        .send_psn = peer.send_psn,
-                        .receive_psn = own.receive_psn,
-                        .path_mtu = peer.path_mtu,
-                        .responder_resources = own.responder_resources,
-                        .initiator_depth = own.initiator_depth,
-                        .ack_timeout = kAckTimeout,
-                        .retry_count = 7,
-                        .rnr_retry = kRnrForEver};
+  const segment::ConfigBlock& block = context_.config.block;
+  const bool own_class = block.traffic_class != 0;
+  const bool own_level = own_class || block.service_level <= segment::kMaxServiceLevel;
+  command.attributes = {
+      .local = peer.endpoint.local,
+      .remote = peer.endpoint.remote,
+      .remote_link = peer.endpoint.link,
+      .remote_qp = static_cast<rdma::QueuePairNumber>(peer.qpn),
+      .send_psn = peer.send_psn,
+      .receive_psn = own.receive_psn,
+      .path_mtu = peer.path_mtu,
+      .responder_resources = own.responder_resources,
+      .initiator_depth = own.initiator_depth,
+      .ack_timeout = kAckTimeout,
+      .retry_count = 7,
+      .rnr_retry = kRnrForEver,
+      .service_level = own_level ? static_cast<std::uint8_t>(block.priority()) : peer.service_level,
+      .traffic_class = own_class ? static_cast<std::uint8_t>(block.traffic_class) : peer.traffic_class};
   if (auto snapshot = agent_.snapshot(id)) {
     snapshot->set_own(own);
     std::memcpy(command.cm_state.data(), &*snapshot, sizeof *snapshot);

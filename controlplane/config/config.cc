@@ -111,6 +111,7 @@ void read_softroce(Checker& check, const toml::table& table, segment::ConfigBloc
   block.gateway_count = read_prefixes(check, table, "gateways", gateways);
   for (std::uint32_t i = 0; i < block.gateway_count; ++i) block.gateways[i] = gateways[i].address;
   check.integer(table, "vlan", block.vlan, 0, 4094);
+  check.integer(table, "cnp_traffic_class", block.cnp_traffic_class, 0, 255);
   check.integer(table, "mtu", block.mtu, 512, 9000);
   check.integer(table, "hardware_queues", block.hardware_queues, 1, segment::kMaxReactors);
   check.boolean(table, "hugepages", block.hugepages);

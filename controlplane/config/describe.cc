@@ -66,6 +66,7 @@ json describe_device(const segment::ConfigBlock& block) {
                  {"devices", devices},
                  {"shared_receives", block.shared_receives},
                  {"traffic_class", block.traffic_class},
+                 {"cnp_traffic_class", block.cnp_traffic_class},
                  {"loopback_path", block.loopback_path},
                  {"loopback_links", block.loopback_links},
                  {"loopback_arena_mib", block.loopback_arena_bytes >> 20},

@@ -31,6 +31,10 @@ rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
         {config.addresses[i].address, static_cast<std::uint8_t>(config.addresses[i].prefix_bits)});
   for (std::uint32_t i = 0; i < config.gateway_count; ++i) port.gateways.push_back(config.gateways[i]);
   port.vlan = static_cast<std::uint16_t>(config.vlan);
+  port.announce = true;
+  port.traffic_class = static_cast<std::uint8_t>(config.traffic_class);
+  port.service_level = static_cast<std::uint8_t>(config.priority());
+  port.cnp_traffic_class = static_cast<std::uint8_t>(config.cnp_traffic_class);
   port.link_mtu = static_cast<std::uint16_t>(config.mtu);
   port.frame_buffer_bytes = kFrameBufferBytes;
   port.max_queue_pairs = config.all_connections() + kSpareQueuePairs;

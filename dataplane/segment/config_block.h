@@ -142,9 +142,10 @@ struct ConfigBlock {
   std::array<AllowedPrefix, kMaxAddresses> addresses;  ///< softroce: local addresses
   std::uint32_t verbs_port_count = 0;                  ///< verbs; zero: the first usable port
   std::array<VerbsPort, kMaxReactors> verbs_ports{};
-  std::uint32_t shared_receives = 0;   ///< verbs, per reactor; zero: Receives per connection
-  std::uint32_t traffic_class = 0;     ///< verbs
-  std::uint32_t service_level = 0xFF;  ///< verbs; above kMaxServiceLevel: from the kernel's priority map
+  std::uint32_t shared_receives = 0;      ///< verbs, per reactor; zero: Receives per connection
+  std::uint32_t traffic_class = 0;        ///< softroce and verbs; zero: that of the client's request
+  std::uint32_t service_level = 0xFF;     ///< above kMaxServiceLevel: from the traffic class
+  std::uint32_t cnp_traffic_class = 192;  ///< softroce: of congestion notifications
   std::uint32_t gateway_count = 0;
   std::array<PeerAddress, 2> gateways;
   std::uint32_t vlan = 0xFFFF;  ///< 0xFFFF: untagged
@@ -184,6 +185,10 @@ struct ConfigBlock {
   std::uint32_t callback_clients = 64;  ///< per reactor: clients that upstreams may call back
   ReverseConfig reverse;
 
+  /// softroce: the priority in a VLAN tag. verbs: the kernel has a map, if it is not configured.
+  std::uint32_t priority() const noexcept {
+    return service_level <= kMaxServiceLevel ? service_level : traffic_class >> 5;
+  }
   /// Per reactor: from clients, and from the gateways to RPC-over-RDMA servers.
   std::uint32_t all_connections() const noexcept { return max_connections + connections_to_servers(); }
   std::uint32_t connections_to_servers() const noexcept {

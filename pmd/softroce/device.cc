@@ -63,14 +63,15 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
       max_path_mtu_(path_mtu_for(config_.link_mtu)),
       line_rate_(port_->line_rate()),
       addresses_(plain_addresses(config_)),
-      neighbours_(config_, mac_),
+      neighbours_(config_, mac_, port_->neighbours(), now_ns_),
       transmitter_(name_, *port_, lane, port_->frame_bytes(), port_->transmit_in_place(), port_->numa_node(),
                    statistics_),
       clock_ns_(config_.clock_ns != nullptr ? config_.clock_ns : counter_ns),
       now_ns_(clock_ns_()),
       queue_pairs_(std::bit_ceil(2 * std::size_t{config_.max_queue_pairs})),
       numbers_(random_key()),
-      active_(config_.max_queue_pairs) {}
+      active_(config_.max_queue_pairs),
+      announcer_(config_, mac_, now_ns_) {}
 
 SoftDevice::~SoftDevice() {
   transmitter_.flush();
@@ -125,6 +126,8 @@ Route SoftDevice::route_to(const PeerAddress& local, const PeerAddress& remote, 
   route.source_mac = mac_;
   route.destination_mac = link;
   route.vlan = config_.vlan;
+  route.priority = config_.service_level;
+  route.traffic_class = class_of(config_.traffic_class);
   route.source = local;
   route.destination = remote;
   // One source port per queue pair, so that ECMP and RSS distribute them (A17.3.1.1).
@@ -150,6 +153,7 @@ std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
   now_ns_ = clock_ns_();
   const std::uint64_t sent = statistics_.packets_sent;
   moved_ = transmitter_.flush();  // packets of post_send() since the last poll
+  if (lane_ == 0 && announcer_.due(now_ns_)) announce();
   if (completions_.size() <= completions_.capacity() / 2) {
     receive();
     run_timers();
@@ -206,6 +210,9 @@ void SoftDevice::on_frame(std::span<const std::byte> bytes, rte_mbuf* buffer) no
     on_roce(frame, bytes);
   } else if (frame.kind == FrameKind::Malformed) {
     ++statistics_.frames_malformed;
+  } else if (lane_ != 0) {  // which has what is known of neighbours
+    ++(port_->hand_over(lane_, 0, buffer) ? statistics_.handed_over : statistics_.hand_over_drops);
+    return;
   } else {
     on_other(frame, bytes);
   }
@@ -218,7 +225,7 @@ void SoftDevice::on_roce(const Frame& frame, std::span<const std::byte> bytes) n
     ++statistics_.frames_misaddressed;
     return;
   }
-  if (frame.vlan != config_.vlan || !neighbours_.is_own(frame.destination)) {
+  if (frame.vlan != vlan_of(config_.vlan) || !neighbours_.is_own(frame.destination)) {
     ++statistics_.frames_foreign;
     return;
   }
@@ -253,7 +260,9 @@ void SoftDevice::on_roce(const Frame& frame, std::span<const std::byte> bytes) n
 void SoftDevice::on_other(const Frame& frame, std::span<const std::byte> bytes) noexcept {
   rte_mbuf* answer = transmitter_.frame_buffer();
   std::size_t length = 0;
-  if (answer != nullptr && bytes.size() <= answer->buf_len - std::size_t{answer->data_off})
+  const std::uint64_t conflicts = statistics_.address_conflicts;
+  const std::size_t most = bytes.size() - frame.network_offset + kEthernetBytes + kVlanBytes;
+  if (answer != nullptr && most <= answer->buf_len - std::size_t{answer->data_off})
     length = neighbours_.on_frame(frame, bytes, rte_pktmbuf_mtod(answer, std::byte*), statistics_);
   if (length > 0) {
     answer->data_len = static_cast<std::uint16_t>(length);
@@ -263,7 +272,19 @@ void SoftDevice::on_other(const Frame& frame, std::span<const std::byte> bytes) 
     rte_pktmbuf_free(answer);
     ++statistics_.frames_ignored;
   }
+  if (statistics_.address_conflicts != conflicts) announcer_.defend(now_ns_);
   if (unresolved_.waiting) send_resolved();
+}
+
+/// One frame each time.
+void SoftDevice::announce() noexcept {
+  rte_mbuf* frame = transmitter_.frame_buffer();
+  if (frame == nullptr) return;
+  const std::size_t length = announcer_.next(now_ns_, rte_pktmbuf_mtod(frame, std::byte*));
+  if (length == 0) return rte_pktmbuf_free(frame);
+  frame->data_len = static_cast<std::uint16_t>(length);
+  frame->pkt_len = frame->data_len;
+  transmitter_.send_frame(frame);
 }
 
 void SoftDevice::transmit_active() noexcept {
@@ -331,29 +352,45 @@ bool SoftDevice::send_datagram(const Datagram& datagram) noexcept {
   if (datagram.bytes > Datagram::kMaxBytes || !neighbours_.is_own(datagram.local)) return false;
   if (datagram.remote_link != LinkAddress{}) {
     send_to(datagram, datagram.remote_link);
-  } else if (const auto link = neighbours_.find(datagram.remote)) {
-    send_to(datagram, *link);
+  } else if (const auto hop = neighbours_.find(datagram.remote)) {
+    if (hop->stale) ask_for(datagram.remote);
+    send_to(datagram, hop->link);
   } else {
     if (unresolved_.waiting) ++statistics_.datagrams_dropped;
     unresolved_ = {true, datagram};
-    rte_mbuf* question = transmitter_.frame_buffer();
-    if (question == nullptr) return false;
-    const std::size_t length = neighbours_.ask(datagram.remote, rte_pktmbuf_mtod(question, std::byte*));
-    question->data_len = static_cast<std::uint16_t>(length);
-    question->pkt_len = question->data_len;
-    if (length > 0)
-      transmitter_.send_frame(question);
-    else
-      rte_pktmbuf_free(question);
+    return ask_for(datagram.remote);
   }
   return true;
 }
 
+bool SoftDevice::ask_for(const PeerAddress& remote) noexcept {
+  rte_mbuf* question = transmitter_.frame_buffer();
+  if (question == nullptr) return false;
+  const std::size_t length = neighbours_.ask(remote, rte_pktmbuf_mtod(question, std::byte*));
+  question->data_len = static_cast<std::uint16_t>(length);
+  question->pkt_len = question->data_len;
+  if (length > 0)
+    transmitter_.send_frame(question);
+  else
+    rte_pktmbuf_free(question);
+  return true;
+}
+
+void SoftDevice::look_for(const PeerAddress& remote, LinkAddress& link) noexcept {
+  if (const auto hop = neighbours_.find(remote); hop && hop->link != link) {
+    link = hop->link;
+    ++statistics_.hops_changed;
+  }
+  if (now_ns_ - asked_ns_ < kAskAgainNs) return;
+  asked_ns_ = now_ns_;
+  ask_for(remote);
+}
+
 void SoftDevice::send_resolved() noexcept {
-  const auto link = neighbours_.find(unresolved_.datagram.remote);
-  if (!link) return;
+  const auto hop = neighbours_.find(unresolved_.datagram.remote);
+  if (!hop) return;
   unresolved_.waiting = false;
-  send_to(unresolved_.datagram, *link);
+  send_to(unresolved_.datagram, hop->link);
 }
 
 void SoftDevice::send_to(const Datagram& datagram, const LinkAddress& link) noexcept {

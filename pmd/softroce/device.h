@@ -14,6 +14,7 @@
 
 #include "dataplane/base/fixed_ring.h"
 #include "dataplane/base/ring_storage.h"
+#include "pmd/softroce/announcer.h"
 #include "pmd/softroce/memory.h"
 #include "pmd/softroce/neighbours.h"
 #include "pmd/softroce/number_permutation.h"
@@ -31,6 +32,8 @@ inline constexpr std::uint16_t kReceiveBurst = 32;
 inline constexpr std::size_t kTransmitsPerPoll = 8;
 /// Steps of the timer wheel per poll: timers that come due or change their place in it.
 inline constexpr std::uint32_t kTimerSteps = 64;
+/// Least time between questions for the next hops of queue pairs that get no answers.
+inline constexpr std::uint64_t kAskAgainNs = 100'000'000;
 /// Received management datagrams queued for receive_datagrams().
 inline constexpr std::size_t kMaxDatagramsWaiting = 64;
 
@@ -71,6 +74,9 @@ class SoftDevice final : public SoftRoce {
   /// Has qp.on_timer() called when its deadline has come, or before.
   void watch(SoftQueuePair& qp) noexcept;
   void remove(SoftQueuePair& qp) noexcept;
+  /// A queue pair gets no answers: its peer, or the router, may have moved. Changes `link` to what is known of the
+  /// next hop, and asks for it.
+  void look_for(const PeerAddress& remote, LinkAddress& link) noexcept;
   Route route_to(const PeerAddress& local, const PeerAddress& remote, const LinkAddress& link,
                  QueuePairNumber qp) const noexcept;
 
@@ -95,6 +101,8 @@ class SoftDevice final : public SoftRoce {
   void on_other(const Frame& frame, std::span<const std::byte> bytes) noexcept;
   void send_to(const Datagram& datagram, const LinkAddress& link) noexcept;
   void send_resolved() noexcept;
+  bool ask_for(const PeerAddress& remote) noexcept;
+  void announce() noexcept;
   void transmit_active() noexcept;
   void run_timers() noexcept;
 
@@ -108,7 +116,7 @@ class SoftDevice final : public SoftRoce {
   std::vector<PeerAddress> addresses_;
   Statistics statistics_;
   MemoryTable memory_;
-  Neighbours neighbours_;
+  Neighbours neighbours_;  ///< reads now_ns_
   Transmitter transmitter_;
   std::uint64_t (*const clock_ns_)() noexcept;
   std::uint64_t now_ns_;
@@ -126,6 +134,8 @@ class SoftDevice final : public SoftRoce {
 
   FixedRing<Datagram> datagrams_{kMaxDatagramsWaiting};
   Unresolved unresolved_;
+  Announcer announcer_;
+  std::uint64_t asked_ns_ = 0;  ///< by look_for()
   std::uint32_t datagram_psn_ = 0;
 };
 

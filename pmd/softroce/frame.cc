@@ -86,7 +86,9 @@ Frame parse(std::span<const std::byte> bytes) noexcept {
       frame.kind = FrameKind::Malformed;
       return frame;
     }
-    frame.vlan = load_be16(bytes.data() + 14) & 0x0FFF;
+    const std::uint16_t tag = load_be16(bytes.data() + 14);
+    frame.vlan = vlan_of(tag & 0x0FFF);
+    frame.priority = static_cast<std::uint8_t>(tag >> 13);
     type = load_be16(bytes.data() + 16);
     offset += kVlanBytes;
   }
@@ -118,7 +120,7 @@ void write_network_headers(const Route& route, std::size_t transport_bytes, std:
   at += 12;
   if (route.vlan != kNoVlan) {
     store_be16(at, kEtherVlan);
-    store_be16(at + 2, route.vlan);
+    store_be16(at + 2, tag_of(route.vlan, route.priority));
     at += kVlanBytes;
   }
   const bool v4 = is_ipv4(route.source);

@@ -27,17 +27,27 @@ inline constexpr std::size_t kIcrcBytes = 4;
 inline constexpr std::size_t kMaxNetworkHeaderBytes = kEthernetBytes + kVlanBytes + kIpv6Bytes + kUdpBytes;
 
 inline constexpr std::uint16_t kNoVlan = 0xFFFF;
+/// The VLAN of a tag's identifier: a priority tag, with identifier zero, is of none (IEEE 802.1Q, table 9-2).
+constexpr std::uint16_t vlan_of(std::uint16_t identifier) noexcept {
+  return identifier == 0 ? kNoVlan : identifier;
+}
 
 /// Explicit congestion notification, the low bits of the traffic class (RFC 3168).
 inline constexpr std::uint8_t kEcnMask = 3;
 inline constexpr std::uint8_t kEcnCapable = 2;
 inline constexpr std::uint8_t kEcnCongested = 3;
 
+/// Of packets that want to be marked rather than dropped.
+constexpr std::uint8_t class_of(std::uint8_t traffic_class) noexcept {
+  return static_cast<std::uint8_t>((traffic_class & ~kEcnMask) | kEcnCapable);
+}
+
 /// Header fields of one direction of a flow.
 struct Route {
   MacAddress source_mac{};
   MacAddress destination_mac{};
-  std::uint16_t vlan = kNoVlan;  ///< identifier, 0 to 4095
+  std::uint16_t vlan = kNoVlan;  ///< identifier, 0 to 4095; kNoVlan: without a tag
+  std::uint8_t priority = 0;     ///< in the tag, 0 to 7
   PeerAddress source;
   PeerAddress destination;
   std::uint16_t udp_source_port = 0xC000;  ///< entropy for ECMP and RSS
@@ -56,7 +66,8 @@ enum class FrameKind : std::uint8_t { Roce, Arp, Ipv4, Ipv6, Malformed, Other };
 /// A frame as it was received; offsets are from its first byte.
 struct Frame {
   FrameKind kind = FrameKind::Other;
-  std::uint16_t vlan = kNoVlan;
+  std::uint16_t vlan = kNoVlan;        ///< vlan_of() its tag
+  std::uint8_t priority = 0;           ///< of its tag
   std::uint16_t network_offset = 0;    ///< ARP, IPv4 or IPv6 header
   std::uint16_t transport_offset = 0;  ///< Roce: base transport header; Ipv4, Ipv6: end of the IP header
   std::uint16_t udp_source_port = 0;
@@ -70,6 +81,11 @@ struct Frame {
 /// Parses Ethernet, IP and UDP headers. `bytes` may have padding behind the packet. IP fragments are
 /// Malformed and packets with IPv4 options Other: RoCEv2 has neither, and hosts send the latter of their own (IGMP).
 Frame parse(std::span<const std::byte> bytes) noexcept;
+
+/// The tag's priority and identifier (IEEE 802.1Q, 9.6).
+constexpr std::uint16_t tag_of(std::uint16_t vlan, std::uint8_t priority) noexcept {
+  return static_cast<std::uint16_t>(priority << 13 | vlan);
+}
 
 /// Bytes that write_network_headers() writes.
 std::size_t network_header_bytes(const Route& route) noexcept;

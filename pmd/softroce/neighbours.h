@@ -2,7 +2,8 @@
 //
 // Minimal host functions on Ethernet: replies to ARP (RFC 826), neighbour solicitations (RFC 4861) and echo
 // requests (RFC 792, RFC 4443) for the port's addresses, and resolves the link addresses of peers. One per
-// lane; only the owning reactor may call. The caller owns the frames; the configuration outlives it.
+// lane; only the owning reactor may call. on_frame() and learn() are for lane 0, which has all such frames. The caller
+// owns the frames; configuration, cache and clock outlive it.
 #pragma once
 
 #include <array>
@@ -12,19 +13,23 @@
 #include <span>
 
 #include "pmd/softroce/frame.h"
+#include "pmd/softroce/host_frames.h"
+#include "pmd/softroce/neighbour_cache.h"
 #include "pmd/softroce/softroce.h"
 
 namespace sluice::rdma::softroce {
 
-/// Entries of the neighbour cache. The oldest is replaced.
-inline constexpr std::size_t kMaxNeighbours = 64;
 /// Largest frame that is sent from here.
 inline constexpr std::size_t kMaxAnswerBytes = 2048;
 
 class Neighbours {
  public:
-  Neighbours(const PortConfig& config, const MacAddress& own) : config_(config), own_(own) {}
+  /// `now_ns` is the owner's time.
+  Neighbours(const PortConfig& config, const MacAddress& own, NeighbourCache& cache,
+             const std::uint64_t& now_ns)
+      : config_(config), own_(own), cache_(cache), now_ns_(now_ns) {}
 
+  /// Of this port.
   bool is_own(const PeerAddress& address) const noexcept;
 
   /// Handles a frame that is not RoCEv2. Writes a reply to `out` (kMaxAnswerBytes) and returns its length;
@@ -32,19 +37,17 @@ class Neighbours {
   std::size_t on_frame(const Frame& frame, std::span<const std::byte> bytes, std::byte* out,
                        Statistics& statistics) noexcept;
 
-  /// Link address of the next hop to `remote`; nullopt: not in the cache.
-  std::optional<MacAddress> find(const PeerAddress& remote) const noexcept;
-  void learn(const PeerAddress& remote, const MacAddress& link) noexcept;
+  /// The next hop to `remote`; nullopt: not in the cache.
+  std::optional<NeighbourCache::Found> find(const PeerAddress& remote) const noexcept {
+    return cache_.find(next_hop(remote), now_ns_);
+  }
+  void learn(const PeerAddress& remote, const MacAddress& link) noexcept {
+    cache_.learn(remote, link, now_ns_);
+  }
   /// Writes an ARP request or neighbour solicitation for the next hop to `remote`; returns its length.
   std::size_t ask(const PeerAddress& remote, std::byte* out) const noexcept;
 
  private:
-  struct Neighbour {
-    bool known = false;
-    PeerAddress address;
-    MacAddress link{};
-  };
-
   const PeerAddress& next_hop(const PeerAddress& remote) const noexcept;
   const PeerAddress* own_of_family(bool v4) const noexcept;
   std::size_t on_arp(const Frame& frame, std::span<const std::byte> bytes, std::byte* out,
@@ -53,12 +56,18 @@ class Neighbours {
                       Statistics& statistics) const noexcept;
   std::size_t on_icmp6(const Frame& frame, std::span<const std::byte> bytes, std::byte* out,
                        Statistics& statistics) noexcept;
-  std::size_t ethernet_header(const MacAddress& to, std::uint16_t type, std::byte* out) const noexcept;
+  std::size_t on_solicitation(const Frame& frame, const MacAddress& sender, std::byte* out,
+                              Statistics& statistics) noexcept;
+  void on_advertisement(const Frame& frame, Statistics& statistics) noexcept;
+  std::size_t on_group_query(const Frame& frame, std::byte* out) const noexcept;
+  std::size_t ethernet_header(const MacAddress& to, std::uint16_t type, std::byte* out) const noexcept {
+    return write_ethernet(config_, own_, to, type, out);
+  }
 
   const PortConfig& config_;
   const MacAddress own_;
-  std::array<Neighbour, kMaxNeighbours> neighbours_{};
-  std::size_t next_ = 0;
+  NeighbourCache& cache_;
+  const std::uint64_t& now_ns_;
 };
 
 }  // namespace sluice::rdma::softroce

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "pmd/softroce/interrupt_guard.h"
+#include "pmd/softroce/neighbour_cache.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/softroce/transmitter.h"
 
@@ -35,6 +36,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
 
   /// Of the link when the lanes were made, in bytes per ns.
   double line_rate() const noexcept;
+  NeighbourCache& neighbours() noexcept { return neighbours_; }
   int numa_node() const noexcept { return numa_node_; }
   std::uint32_t frame_bytes() const noexcept { return frame_bytes_; }
   /// The ring to the lane that transmits for a lane without a hardware queue; null: it has one.
@@ -55,6 +57,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   void configure();
 
   PortConfig config_;
+  NeighbourCache neighbours_;
   std::atomic<Capture*> capture_{nullptr};
   MacAddress mac_{};
   int numa_node_ = 0;

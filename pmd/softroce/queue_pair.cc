@@ -48,6 +48,8 @@ bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
   attributes_.initiator_depth = depth;
   attributes_.rnr_retry = rnr_retry;
   route_ = device_.route_to(attributes.local, attributes.remote, attributes.remote_link, number_);
+  route_.traffic_class = class_of(attributes.traffic_class);
+  route_.priority = attributes.service_level & 7;
   latest_link_ = attributes.remote_link;
   remote_qp_ = static_cast<std::uint32_t>(attributes.remote_qp);
   path_mtu_ = attributes.path_mtu;
@@ -191,7 +193,13 @@ void SoftQueuePair::notify_congestion() noexcept {
   Packet packet;
   packet.bth.opcode = Opcode::CongestionNotification;
   packet.bth.becn = true;
-  if (!send_packet(packet, payload)) return;
+  packet.kind = traits(packet.bth.opcode);
+  packet.bth.destination_qp = remote_qp_;
+  // In a class of its own it overtakes what it is about. A mark on it would be told by another one.
+  Route route = route_;
+  route.traffic_class = static_cast<std::uint8_t>(device_.config().cnp_traffic_class & ~kEcnMask);
+  route.priority = static_cast<std::uint8_t>(device_.config().cnp_traffic_class >> 5);
+  if (!device_.transmitter().send(route, packet, payload)) return;
   last_notification_ns_ = now;
   ++stats.cnps_sent;
 }

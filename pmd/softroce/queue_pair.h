@@ -42,6 +42,8 @@ inline constexpr std::uint32_t kMaxReadsServed = 32;
 inline constexpr std::uint32_t kMaxKeptPackets = 1024;
 /// A gap that is still there after this time, while packets come, is told again.
 inline constexpr std::uint64_t kNakAgainNs = 100'000;
+/// Timeouts in a row that loss alone explains. After more of them the next hop is looked for.
+inline constexpr std::uint32_t kRetriesOfLoss = 2;
 /// Largest message (InfiniBand 9.7.7).
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
 /// Minimum time between congestion notifications to one peer.

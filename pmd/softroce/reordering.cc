@@ -74,6 +74,7 @@ void SoftQueuePair::pass_kept() noexcept {
 /// Duplicate Sends and Writes are acknowledged again but not executed; RDMA Reads are executed (9.7.5.1.4).
 void SoftQueuePair::on_duplicate(const Packet& packet) noexcept {
   ++device_.stats().duplicates;
+  if (packet.kind.unsupported) return;  // was never executed
   if (packet.bth.opcode == Opcode::ReadRequest) return on_duplicate_read(packet);
   ack_pending_ = true;
   schedule_transmit();

@@ -36,7 +36,10 @@ struct PortConfig {
   std::uint32_t hardware_queues = 1;  ///< receive and transmit queues; at most `lanes`
   std::vector<InterfaceAddress> addresses;
   std::vector<PeerAddress> gateways;     ///< next hops for addresses outside all prefixes, one per family
-  std::uint16_t vlan = 0xFFFF;           ///< 0 to 4095; 0xFFFF is untagged
+  std::uint16_t vlan = 0xFFFF;           ///< 0 to 4095; 0 is a tag with a priority only, 0xFFFF none
+  std::uint8_t traffic_class = 0;        ///< of datagrams; queue pairs have their RcAttributes
+  std::uint8_t service_level = 0;        ///< the same
+  std::uint8_t cnp_traffic_class = 0;    ///< of congestion notifications; its precedence is their priority
   std::uint16_t link_mtu = 1500;         ///< bytes of the largest IP packet
   std::uint32_t frame_buffer_bytes = 0;  ///< minimum size of a receive buffer; zero: as link_mtu requires
   std::uint32_t receive_buffers = 2048;  ///< per hardware queue
@@ -45,6 +48,8 @@ struct PortConfig {
   std::uint32_t max_inflight_packets = 256;
   /// Transmit payload in place (zero copy). False: copy it once.
   bool transmit_in_place = true;
+  /// Announce the addresses at start, and ask whether another host has them.
+  bool announce = false;
   /// The time of all timers, from any fixed point on. Null: that of the processor's counter.
   std::uint64_t (*clock_ns)() noexcept = nullptr;
 };

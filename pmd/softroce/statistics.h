@@ -60,6 +60,8 @@ struct Statistics {
   X(transmit_waits, "bursts that the ethdev did not accept completely")                      \
   X(buffer_waits, "packets that waited for a buffer")                                        \
   X(arp_replies, "ARP requests and neighbour solicitations answered")                        \
+  X(address_conflicts, "frames of other hosts that use an address of ours")                  \
+  X(hops_changed, "queue pairs that follow their next hop to another link address")          \
   X(echo_replies, "echo requests answered")                                                  \
   X(flushed, "work requests flushed")
 #define SLUICE_STATISTIC_FIELD(name, help) std::uint64_t name = 0;

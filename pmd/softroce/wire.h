@@ -31,6 +31,8 @@ enum class Opcode : std::uint8_t {
   ReadResponseLast = 0x0f,
   ReadResponseOnly = 0x10,
   Acknowledge = 0x11,
+  CompareAndSwap = 0x13,
+  FetchAndAdd = 0x14,
   SendLastWithInvalidate = 0x16,
   SendOnlyWithInvalidate = 0x17,
   DatagramSendOnly = 0x64,
@@ -40,8 +42,9 @@ enum class Opcode : std::uint8_t {
 /// Which headers follow the base transport header, and the packet's role in its message.
 struct OpcodeTraits {
   bool known = false;
-  bool first = false;  ///< starts a message (First or Only)
-  bool last = false;   ///< ends a message (Last or Only)
+  bool unsupported = false;  ///< a request of a reliable connection that is reserved or not supported
+  bool first = false;        ///< starts a message (First or Only)
+  bool last = false;         ///< ends a message (Last or Only)
   bool send = false;
   bool write = false;
   bool read_response = false;
@@ -136,8 +139,8 @@ struct Packet {
   std::span<const std::byte> payload;  ///< without pad
 };
 
-/// Decodes everything between the UDP header and the invariant CRC. nullopt: truncated, unknown opcode or
-/// transport version, or padding longer than the payload.
+/// Decodes everything between the UDP header and the invariant CRC. nullopt: truncated, opcode of another transport
+/// or unknown version, or padding longer than the payload. Of an unsupported request all is payload.
 std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept;
 
 /// Writes the headers of `packet` (not its payload) and returns their length, kind.header_bytes(). `out`

@@ -179,8 +179,9 @@ TEST_F(SoftDeviceTest, a_frame_that_no_buffer_holds_is_dropped_and_counted) {
 TEST_F(SoftDeviceTest, a_packet_of_an_unknown_kind_is_malformed_and_no_packet) {
   open();
   connect(own);
-  peer_sends(Opcode::SendOnly, kPeerPsn, {},
-             [](Packet& packet, Route&) { packet.bth.opcode = static_cast<Opcode>(0x1F); });
+  peer_sends(Opcode::SendOnly, kPeerPsn, {}, [](Packet& packet, Route&) {
+    packet.bth.opcode = static_cast<Opcode>(0x24);  // an unreliable connection's
+  });
   peer_sends(Opcode::SendOnly, kPeerPsn, {}, [](Packet& packet, Route&) { packet.bth.version = 1; });
   settle();
   EXPECT_EQ(statistics().frames_malformed, 2u);
@@ -220,6 +221,57 @@ TEST_F(SoftDeviceTest, an_echo_request_that_fills_the_link_is_answered_and_one_b
 }
 
 // --- Management datagrams
+
+TEST_F(SoftDeviceTest, addresses_are_announced_at_start) {
+  open([](PortConfig& config) { config.announce = true; });
+  settle();
+  ASSERT_EQ(sent.size(), 2u);  // a question, and the announcement
+  for (const Sent& each : sent) EXPECT_EQ(each.frame.kind, FrameKind::Arp);
+  EXPECT_EQ(std::memcmp(sent[1].bytes.data() + 28, kOwn.bytes.data() + 12, 4), 0);  // sender
+  EXPECT_EQ(std::memcmp(sent[1].bytes.data() + 38, kOwn.bytes.data() + 12, 4), 0);  // target
+}
+
+/// An ARP reply of kPeer at `link`.
+Bytes arp_reply(const LinkAddress& link, const LinkAddress& to, const PeerAddress& from,
+                const PeerAddress& own) {
+  Bytes frame(42);
+  const auto put = [&](std::size_t at, const auto& octets, std::size_t skip = 0) {
+    for (std::size_t i = skip; i < octets.size(); ++i) frame[at++] = static_cast<std::byte>(octets[i]);
+  };
+  put(0, to);
+  put(6, link);
+  put(12, std::array{0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 2});
+  put(22, link);
+  put(28, from.bytes, 12);
+  put(32, to);
+  put(38, own.bytes, 12);
+  return frame;
+}
+
+/// Its acknowledgements cannot show where it is: it gets nothing that it could acknowledge.
+TEST_F(SoftDeviceTest, a_queue_pair_without_answers_asks_for_its_peer_and_follows_it_also_from_another_lane) {
+  constexpr LinkAddress kElsewhere{2, 0, 0, 0, 0, 0x33};
+  for (const std::size_t lane : {0u, 1u}) {
+    open([](PortConfig& config) { config.lanes = 2; });
+    attributes_.ack_timeout = 8;  // 1 ms
+    attributes_.retry_count = 7;
+    connect(own, kPeerQp, {}, lane);
+    ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, 8)}));
+    const auto asked = [&] {
+      return std::any_of(sent.begin(), sent.end(),
+                         [](const Sent& each) { return each.frame.kind == FrameKind::Arp; });
+    };
+    ASSERT_TRUE(until(asked));
+    EXPECT_EQ(statistics(lane).hops_changed, 0u);
+    inject(arp_reply(kElsewhere, port_->link_address(), kPeer, kOwn));
+    ASSERT_TRUE(until(
+        [&] { return std::memcmp(sent.back().bytes.data(), kElsewhere.data(), kElsewhere.size()) == 0; }));
+    EXPECT_EQ(statistics(lane).hops_changed, 1u);
+    peer_acknowledges(kOwnPsn);
+    EXPECT_TRUE(completed(own, 1));
+    attributes_ = {};
+  }
+}
 
 TEST_F(SoftDeviceTest, a_datagram_comes_with_what_is_needed_to_answer_it) {
   open();

@@ -65,6 +65,28 @@ TEST_F(Responder, a_request_that_asks_is_acknowledged_by_itself_and_another_is_n
   EXPECT_EQ(sent.size(), 1u);
 }
 
+/// InfiniBand 9.9.3: a responder that does not have an operation says so, instead of leaving its peer to its timeouts.
+TEST_F(Responder, atomics_and_reserved_requests_are_invalid_ones) {
+  constexpr std::size_t kAtomicHeader = 28;
+  for (const int opcode : {0x13, 0x14, 0x15, 0x18, 0x1f}) {
+    SetUp();
+    receives(1);
+    const auto as = [&](Packet& packet, Route&) {
+      packet.bth.opcode = static_cast<Opcode>(opcode);
+      packet.kind = traits(packet.bth.opcode);
+    };
+    peer_sends(Opcode::SendOnly, kPeerPsn - 1, pattern(kAtomicHeader), as);  // not its turn
+    settle();
+    EXPECT_TRUE(sent.empty());
+    peer_sends(Opcode::SendOnly, kPeerPsn, pattern(kAtomicHeader), as);
+    settle();
+    ASSERT_EQ(sent.size(), 1u) << opcode;
+    expect_nak(sent[0], NakCode::InvalidRequest, kPeerPsn, 0);
+    EXPECT_EQ(statistics().invalid_requests, 1u);
+    EXPECT_EQ(own.qp->state(), QueuePair::State::Error);
+  }
+}
+
 TEST_F(Responder, requests_that_come_together_are_acknowledged_together) {
   receives(3);
   for (std::uint32_t i = 0; i < 3; ++i) peer_sends(Opcode::SendOnly, kPeerPsn + i, pattern(8));
@@ -250,6 +272,85 @@ TEST_F(LinkAddresses, what_has_no_number_of_the_sequence_does_not_count) {
   ASSERT_TRUE(until([&] { return !sent.empty(); }));
   EXPECT_TRUE(goes_to(sent[0], kPeerLink));
   EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn, kPeerLink));
+}
+
+// --- Classes of traffic
+
+class Classes : public Responder {
+ protected:
+  static constexpr std::uint8_t kClass = 26 << 2;     // what mlx5 takes for RoCE in the makers' guides
+  static constexpr std::uint8_t kCnpClass = 48 << 2;  // and for congestion notifications
+  void SetUp() override { with(kVlan); }
+  void with(std::uint16_t vlan) {
+    open([&](PortConfig& config) {
+      config.vlan = vlan;
+      config.traffic_class = 8 << 2;  // of datagrams
+      config.cnp_traffic_class = kCnpClass;
+    });
+    attributes_.traffic_class = kClass | kEcnCongested;  // its ECN bits are not for the peer's routers
+    attributes_.service_level = 3;
+    connect(own);
+  }
+  void tagged(Opcode opcode, std::uint32_t psn, std::span<const std::byte> payload, std::uint16_t vlan,
+              std::uint8_t priority, std::uint8_t ecn = kEcnCapable) {
+    peer_sends(opcode, psn, payload, [&](Packet&, Route& route) {
+      route.vlan = vlan;
+      route.priority = priority;
+      route.traffic_class = ecn;
+    });
+    settle();
+  }
+  void expect(const Sent& each, std::uint8_t traffic_class, std::uint8_t ecn, std::uint8_t priority) {
+    EXPECT_EQ(each.frame.traffic_class, traffic_class | ecn);
+    EXPECT_EQ(each.frame.priority, priority);
+  }
+  static constexpr std::uint16_t kVlan = 7;
+};
+
+TEST_F(Classes, data_and_acknowledgements_have_that_of_their_connection_and_notifications_their_own) {
+  receives(2);
+  ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, 8)}));
+  tagged(Opcode::SendOnly, kPeerPsn, pattern(8), kVlan, 5, kEcnCongested);
+  tagged(Opcode::SendOnly, kPeerPsn + 2, pattern(8), kVlan, 5);  // behind a gap
+  int data = 0;
+  int acknowledgements = 0;
+  int notifications = 0;
+  for (const Sent& each : sent) {
+    EXPECT_EQ(each.frame.vlan, kVlan);
+    if (each.packet.bth.opcode == Opcode::CongestionNotification) {
+      ++notifications;
+      expect(each, kCnpClass, 0, 6);
+      continue;
+    }
+    ++(each.packet.bth.opcode == Opcode::Acknowledge ? acknowledgements : data);
+    expect(each, kClass, kEcnCapable, 3);
+  }
+  EXPECT_EQ(data, 1);
+  EXPECT_EQ(acknowledgements, 2);
+  EXPECT_EQ(notifications, 1);
+}
+
+/// IEEE 802.1Q: a tag without an identifier says a priority and no VLAN.
+TEST_F(Classes, priority_tagged_frames_are_taken_where_untagged_ones_are) {
+  for (const std::uint16_t vlan : {kNoVlan, std::uint16_t{0}}) {
+    with(vlan);
+    receives(2);
+    tagged(Opcode::SendOnly, kPeerPsn, pattern(8), 0, 5);
+    tagged(Opcode::SendOnly, kPeerPsn + 1, pattern(8), kNoVlan, 0);
+    EXPECT_TRUE(completed(own, 0));
+    EXPECT_TRUE(completed(own, 1));
+    ASSERT_EQ(sent.size(), 2u);
+    EXPECT_EQ(sent[0].bytes[12] == std::byte{0x81}, vlan == 0);  // a priority of ours wants a tag
+    EXPECT_EQ(sent[0].frame.priority, vlan == 0 ? 3 : 0);
+    tagged(Opcode::SendOnly, kPeerPsn + 2, pattern(8), kVlan, 5);
+    EXPECT_EQ(statistics().frames_foreign, 1u);
+  }
+  with(kVlan);
+  receives(1);
+  tagged(Opcode::SendOnly, kPeerPsn, pattern(8), 0, 5);
+  EXPECT_EQ(statistics().frames_foreign, 1u);
+  tagged(Opcode::SendOnly, kPeerPsn, pattern(8), kVlan, 0);
+  EXPECT_TRUE(completed(own, 0));
 }
 
 TEST_F(Responder, packets_for_other_ethernet_addresses_reach_no_queue_pair) {

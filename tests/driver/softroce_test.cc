@@ -466,15 +466,24 @@ class Host : public testing::Test {
   PortConfig other_config_;
   const MacAddress mac_{2, 0, 0, 0, 0, 1};
   const MacAddress other_mac_{2, 0, 0, 0, 0, 2};
+  static MacAddress link_of(Neighbours& host, const PeerAddress& remote) {
+    const auto hop = host.find(remote);
+    return hop ? hop->link : MacAddress{};
+  }
   Statistics statistics_;
+  NeighbourCache cache_;
+  NeighbourCache other_cache_;
+  std::uint64_t now_ns_ = 1'000'000'000;
 };
 
 TEST_F(Host, neighbours_find_each_other_by_arp_and_neighbour_discovery) {
   for (const bool six : {false, true})
     for (const std::uint16_t vlan : {kNoVlan, std::uint16_t{9}}) {
       config_.vlan = other_config_.vlan = vlan;
-      Neighbours here(config_, mac_);
-      Neighbours there(other_config_, other_mac_);
+      NeighbourCache cache;
+      NeighbourCache other_cache;
+      Neighbours here(config_, mac_, cache, now_ns_);
+      Neighbours there(other_config_, other_mac_, other_cache, now_ns_);
       const PeerAddress remote = six ? v6(2) : PeerAddress::from_ipv4(192, 0, 2, 2);
       EXPECT_FALSE(here.find(remote));
       const Bytes asked = question(here, remote);
@@ -482,21 +491,22 @@ TEST_F(Host, neighbours_find_each_other_by_arp_and_neighbour_discovery) {
       const Bytes reply = answer(there, asked);
       ASSERT_FALSE(reply.empty());
       EXPECT_TRUE(answer(here, reply).empty());
-      EXPECT_EQ(here.find(remote), other_mac_);
-      EXPECT_EQ(there.find(six ? v6(1) : PeerAddress::from_ipv4(192, 0, 2, 1)), mac_);  // from our question
+      EXPECT_EQ(link_of(here, remote), other_mac_);
+      EXPECT_EQ(link_of(there, six ? v6(1) : PeerAddress::from_ipv4(192, 0, 2, 1)),
+                mac_);  // from our question
     }
 }
 
 TEST_F(Host, what_is_off_the_link_goes_by_the_gateway) {
-  Neighbours here(config_, mac_);
+  Neighbours here(config_, mac_, cache_, now_ns_);
   here.learn(PeerAddress::from_ipv4(192, 0, 2, 254), other_mac_);
-  EXPECT_EQ(here.find(PeerAddress::from_ipv4(198, 51, 100, 7)), other_mac_);
+  EXPECT_EQ(link_of(here, PeerAddress::from_ipv4(198, 51, 100, 7)), other_mac_);
   EXPECT_FALSE(here.find(PeerAddress::from_ipv4(192, 0, 2, 7)));
 }
 
 TEST_F(Host, questions_about_others_and_broken_ones_are_not_answered) {
-  Neighbours here(config_, mac_);
-  Neighbours there(other_config_, other_mac_);
+  Neighbours here(config_, mac_, cache_, now_ns_);
+  Neighbours there(other_config_, other_mac_, other_cache_, now_ns_);
   EXPECT_TRUE(answer(here, question(there, PeerAddress::from_ipv4(192, 0, 2, 9))).empty());
   EXPECT_TRUE(answer(here, question(there, v6(9))).empty());
   Bytes solicitation = question(there, v6(1));
@@ -509,7 +519,7 @@ TEST_F(Host, questions_about_others_and_broken_ones_are_not_answered) {
 }
 
 TEST_F(Host, echo_requests_come_back_whole) {
-  Neighbours here(config_, mac_);
+  Neighbours here(config_, mac_, cache_, now_ns_);
   const auto from_hex = [](std::string_view hex) {
     Bytes out;
     for (std::size_t i = 0; i + 1 < hex.size(); i += 2)

@@ -22,7 +22,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                       {sluice::PeerAddress{{0xfe, 0x80}}, 64}};
     return made;
   }();
-  static Neighbours neighbours(config, {2, 0, 0, 0, 0, 1});
+  static NeighbourCache cache;
+  static const std::uint64_t now_ns = 0;
+  static Neighbours neighbours(config, {2, 0, 0, 0, 0, 1}, cache, now_ns);
   static Statistics statistics;
   const Frame parsed = parse(frame);
   if (parsed.kind != FrameKind::Roce) {

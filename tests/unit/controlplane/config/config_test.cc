@@ -40,6 +40,17 @@ TEST(Config, reactors_take_the_rdma_ports_in_turn) {
   EXPECT_EQ(config::parse("[device]\ndriver = \"verbs\"\n", "test").block.verbs_port(0), nullptr);
 }
 
+TEST(Config, the_priority_follows_from_the_traffic_class_unless_it_is_set) {
+  const segment::ConfigBlock block = config::parse("[device]\ntraffic_class = 104\n", "test").block;
+  EXPECT_EQ(block.traffic_class, 104u);
+  EXPECT_EQ(block.cnp_traffic_class, 192u);
+  EXPECT_EQ(block.priority(), 3u);
+  const auto set =
+      config::parse("[device]\ntraffic_class = 104\nservice_level = 5\ncnp_traffic_class = 8\n", "test");
+  EXPECT_EQ(set.block.priority(), 5u);
+  EXPECT_EQ(set.block.cnp_traffic_class, 8u);
+}
+
 TEST(Config, mount_has_the_clients_of_an_upstream_and_of_the_reverse_gateway) {
   const auto upstream = config::parse(
       "[[upstream]]\nname = \"u\"\naddress = \"::1\"\nprograms = [\"nfs3\"]\nclients = [\"192.0.2.0/24\"]\n",

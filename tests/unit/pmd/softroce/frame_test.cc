@@ -283,8 +283,13 @@ TEST(TransportHeaders, every_opcode_reads_back_what_was_written) {
 
 TEST(TransportHeaders, unknown_opcodes_and_versions_are_not_read) {
   Bytes bytes(64);
-  bytes[0] = std::byte{0x1F};
-  EXPECT_FALSE(decode(bytes));
+  for (const int opcode : {0x12, 0x24, 0xFF}) {
+    bytes[0] = std::byte(opcode);
+    EXPECT_FALSE(decode(bytes)) << opcode;
+  }
+  bytes[0] = std::byte{0x1F};  // reserved, of reliable connections: to be refused
+  ASSERT_TRUE(decode(bytes));
+  EXPECT_TRUE(decode(bytes)->kind.unsupported);
   bytes[0] = std::byte{4};  // Send Only
   EXPECT_TRUE(decode(bytes));
   bytes[1] = std::byte{1};

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pmd/softroce/announcer.h"
 #include "pmd/softroce/byte_order.h"
 #include "tests/unit/pmd/softroce/hex.h"
 
@@ -51,7 +52,13 @@ class NeighbourFrames : public testing::Test {
   }
 
   PortConfig config_;
-  Neighbours here_{config_, kOurMac};
+  std::optional<MacAddress> link_of(const PeerAddress& remote) {
+    const auto hop = here_.find(remote);
+    return hop ? std::optional(hop->link) : std::nullopt;
+  }
+  std::uint64_t now_ns_ = 5'000'000'000;
+  NeighbourCache cache_;
+  Neighbours here_{config_, kOurMac, cache_, now_ns_};
   Statistics statistics_;
 };
 
@@ -94,7 +101,7 @@ TEST_F(NeighbourFrames, an_arp_request_is_answered_with_our_address) {
                                           "00010800060400020200000000"
                                           "01c0000201020000000002c0000202"));
   EXPECT_EQ(statistics_.arp_replies, 1u);
-  EXPECT_EQ(here_.find(four(2)), kPeerMac);  // the sender of the request is learned
+  EXPECT_EQ(link_of(four(2)), kPeerMac);  // the sender of the request is learned
 }
 
 TEST_F(NeighbourFrames, what_is_no_arp_request_for_us_is_not_answered) {
@@ -109,7 +116,7 @@ TEST_F(NeighbourFrames, an_arp_reply_is_learned_from_and_not_answered) {
   reply[21] = std::byte{2};
   EXPECT_TRUE(answer(reply).empty());
   EXPECT_EQ(statistics_.arp_replies, 0u);
-  EXPECT_EQ(here_.find(four(2)), kPeerMac);
+  EXPECT_EQ(link_of(four(2)), kPeerMac);
 }
 
 TEST_F(NeighbourFrames, arp_for_others_teaches_nothing) {
@@ -128,6 +135,202 @@ TEST_F(NeighbourFrames, frames_of_another_vlan_are_not_ours) {
   const Bytes reply = answer(tagged);
   ASSERT_EQ(reply.size(), tagged.size());
   EXPECT_EQ(Bytes(reply.begin() + 12, reply.begin() + 18), from_hex("810000090806"));
+}
+
+TEST_F(NeighbourFrames, a_priority_tag_is_no_vlan_and_is_not_answered_with_one) {
+  Bytes tagged = kArpRequest;
+  const Bytes tag = from_hex("8100a000");
+  tagged.insert(tagged.begin() + 12, tag.begin(), tag.end());
+  EXPECT_EQ(answer(tagged), answer(kArpRequest));
+  EXPECT_FALSE(answer(tagged).empty());
+}
+
+Bytes advertisement();
+
+// --- Neighbours that move, and that are gone
+
+TEST_F(NeighbourFrames, a_neighbour_is_asked_again_when_it_is_old_and_forgotten_when_it_is_older) {
+  here_.learn(four(2), kPeerMac);
+  EXPECT_FALSE(here_.find(four(2))->stale);
+  now_ns_ += kNeighbourFreshNs;
+  EXPECT_FALSE(here_.find(four(2))->stale);
+  now_ns_ += 1;
+  EXPECT_TRUE(here_.find(four(2))->stale);
+  EXPECT_EQ(link_of(four(2)), kPeerMac);
+  answer(kArpRequest);  // a sign of life
+  EXPECT_FALSE(here_.find(four(2))->stale);
+  now_ns_ += kNeighbourForgottenNs;
+  EXPECT_TRUE(here_.find(four(2))->stale);
+  now_ns_ += 1;
+  EXPECT_FALSE(here_.find(four(2)));
+}
+
+constexpr MacAddress kNewMac{2, 0, 0, 0, 0, 0x22};
+
+/// 192.0.2.2 tells everybody that it is at 02:...:22.
+const Bytes kGratuitousArp = from_hex(
+    "ffffffffffff0200000000220806"
+    "00010800060400010200000000"
+    "22c0000202000000000000c0000202");
+
+TEST_F(NeighbourFrames, a_gratuitous_arp_is_followed_by_who_knows_its_sender_and_makes_nobody_known) {
+  EXPECT_TRUE(answer(kGratuitousArp).empty());
+  EXPECT_FALSE(here_.find(four(2)));
+  here_.learn(four(2), kPeerMac);
+  Bytes from_group = kGratuitousArp;
+  from_group[22] |= std::byte{1};
+  answer(from_group);
+  EXPECT_EQ(link_of(four(2)), kPeerMac);
+  answer(kGratuitousArp);
+  EXPECT_EQ(link_of(four(2)), kNewMac);
+}
+
+TEST_F(NeighbourFrames, an_advertisement_to_everybody_is_followed_if_it_replaces_what_is_known) {
+  Bytes announced = from_hex(
+      "3333000000010200000000220000"
+      "6000000000203aff"
+      "20010db8000000000000000000000002"
+      "ff020000000000000000000000000001"
+      "8800000020000000"
+      "20010db8000000000000000000000002"
+      "0201020000000022");
+  announced[12] = std::byte{0x86};
+  announced[13] = std::byte{0xdd};
+  answer(with_checksum(announced));
+  EXPECT_FALSE(here_.find(six(2)));
+  here_.learn(six(2), kPeerMac);
+  Bytes weak = announced;
+  weak[58] = std::byte{0};  // without the override flag
+  answer(with_checksum(weak));
+  EXPECT_EQ(link_of(six(2)), kPeerMac);
+  answer(with_checksum(announced));
+  EXPECT_EQ(link_of(six(2)), kNewMac);
+}
+
+// --- Addresses that two hosts have
+
+TEST_F(NeighbourFrames, who_asks_whether_an_address_of_ours_is_in_use_is_told_so) {
+  Bytes probe = kArpRequest;
+  for (std::size_t i = 28; i < 32; ++i) probe[i] = std::byte{0};
+  EXPECT_FALSE(answer(probe).empty());
+  EXPECT_FALSE(here_.find(four(0)));
+  EXPECT_FALSE(here_.find(PeerAddress::from_ipv4(0, 0, 0, 0)));
+  Bytes solicited = solicitation();  // RFC 4862: from no address and without an option
+  std::fill(solicited.begin() + 22, solicited.begin() + 38, std::byte{0});
+  solicited.resize(78);
+  solicited[19] = std::byte{24};
+  EXPECT_EQ(answer(with_checksum(solicited)), with_checksum(from_hex("33330000000102000000000186dd"
+                                                                     "6000000000203aff"
+                                                                     "20010db8000000000000000000000001"
+                                                                     "ff020000000000000000000000000001"
+                                                                     "8800000020000000"
+                                                                     "20010db8000000000000000000000001"
+                                                                     "0201020000000001")));
+  EXPECT_FALSE(here_.find(PeerAddress{}));
+}
+
+TEST_F(NeighbourFrames, another_host_with_an_address_of_ours_is_counted_and_not_learned) {
+  Bytes claim = kGratuitousArp;
+  claim[31] = claim[41] = std::byte{1};
+  EXPECT_TRUE(answer(claim).empty());
+  EXPECT_EQ(statistics_.address_conflicts, 1u);
+  Bytes advertised = advertisement();
+  advertised[77] = std::byte{1};
+  answer(with_checksum(advertised));
+  EXPECT_EQ(statistics_.address_conflicts, 2u);
+  std::copy(kOurMac.begin(), kOurMac.end(), reinterpret_cast<std::uint8_t*>(claim.data()) + 22);
+  answer(claim);  // our own, come back
+  EXPECT_EQ(statistics_.address_conflicts, 2u);
+}
+
+// --- What is said without being asked
+
+std::vector<Bytes> said(Announcer& announcer, std::uint64_t now_ns) {
+  std::vector<Bytes> frames;
+  for (int i = 0; i < 20 && announcer.due(now_ns); ++i) {
+    Bytes out(kMaxAnswerBytes, std::byte{0xA5});
+    out.resize(announcer.next(now_ns, out.data()));
+    if (!out.empty()) frames.push_back(out);
+  }
+  return frames;
+}
+
+TEST_F(NeighbourFrames, at_start_addresses_are_asked_for_and_announced_and_groups_reported) {
+  config_.announce = true;
+  Announcer announcer(config_, kOurMac, now_ns_);
+  const std::vector<Bytes> first = said(announcer, now_ns_);
+  ASSERT_EQ(first.size(), 5u);
+  EXPECT_EQ(first[0], from_hex("ffffffffffff0200000000010806"
+                               "00010800060400010200000000"
+                               "0100000000000000000000c0000201"));
+  EXPECT_EQ(first[1], from_hex("ffffffffffff0200000000010806"
+                               "00010800060400010200000000"
+                               "01c0000201000000000000c0000201"));
+  EXPECT_EQ(first[2], with_checksum(from_hex("3333ff00000102000000000186dd"
+                                             "6000000000183aff"
+                                             "00000000000000000000000000000000"
+                                             "ff0200000000000000000001ff000001"
+                                             "8700000000000000"
+                                             "20010db8000000000000000000000001")));
+  EXPECT_EQ(first[3], with_checksum(from_hex("33330000000102000000000186dd"
+                                             "6000000000203aff"
+                                             "20010db8000000000000000000000001"
+                                             "ff020000000000000000000000000001"
+                                             "8800000020000000"
+                                             "20010db8000000000000000000000001"
+                                             "0201020000000001")));
+  // RFC 3810: hop limit 1, router alert, one record that excludes nobody; its checksum begins at the message.
+  Bytes report = first[4];
+  ASSERT_EQ(report.size(), 14u + 40 + 8 + 28);
+  EXPECT_EQ(Bytes(report.begin(), report.begin() + 62), from_hex("33330000001602000000000186dd"
+                                                                 "6000000000240001"
+                                                                 "00000000000000000000000000000000"
+                                                                 "ff020000000000000000000000000016"
+                                                                 "3a00050200000100"));
+  EXPECT_EQ(icmp6_checksum(PeerAddress{}, PeerAddress{{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x16}},
+                           std::span(report).subspan(62)),
+            0);
+  EXPECT_EQ(report[62], std::byte{143});
+  EXPECT_EQ(Bytes(report.begin() + 66, report.end()), from_hex("0000000104000000"
+                                                               "ff0200000000000000000001ff000001"));
+  EXPECT_FALSE(announcer.due(now_ns_ + kAnnounceIntervalNs - 1));
+  for (std::uint32_t again = 1; again < kAnnouncements; ++again)
+    EXPECT_EQ(said(announcer, now_ns_ += kAnnounceIntervalNs),
+              (std::vector<Bytes>{first[1], first[3], first[4]}));
+  EXPECT_FALSE(announcer.due(~std::uint64_t{0} - 1));
+}
+
+TEST_F(NeighbourFrames, an_address_is_defended_once_in_a_while) {
+  config_.announce = true;
+  Announcer announcer(config_, kOurMac, now_ns_);
+  for (std::uint32_t i = 0; i < kAnnouncements; ++i) said(announcer, now_ns_ += kAnnounceIntervalNs);
+  announcer.defend(now_ns_);
+  EXPECT_EQ(said(announcer, now_ns_).size(), 3u);
+  announcer.defend(now_ns_ += kDefendIntervalNs - 1);
+  EXPECT_TRUE(said(announcer, now_ns_).empty());
+  announcer.defend(now_ns_ += 1);
+  EXPECT_EQ(said(announcer, now_ns_).size(), 3u);
+}
+
+TEST_F(NeighbourFrames, who_asks_for_listeners_is_told_our_groups) {
+  Bytes query = from_hex(
+      "33330000000102000000000286dd"
+      "6000000000240001"
+      "fe800000000000000000000000000002"
+      "ff020000000000000000000000000001"
+      "3a00050200000100"
+      "8200000003e80000"
+      "00000000000000000000000000000000"
+      "027d0000");
+  const auto message = std::span(query).subspan(62);
+  const PeerAddress from{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}};
+  store_be16(query.data() + 64, icmp6_checksum(from, kAllNodes, message));
+  const Bytes report = answer(query);
+  ASSERT_EQ(report.size(), 90u);
+  EXPECT_EQ(report[70], std::byte{2});  // is listening
+  only_as_it_is(query, {20, 21, 54, 62, 64});
+  for (std::size_t bytes = 0; bytes < query.size(); ++bytes)
+    EXPECT_TRUE(answer(Bytes(query.begin(), query.begin() + static_cast<std::ptrdiff_t>(bytes))).empty());
 }
 
 TEST_F(NeighbourFrames, questions_go_to_everybody_or_to_the_solicited_group) {
@@ -181,7 +384,7 @@ TEST_F(NeighbourFrames, a_solicitation_is_answered_with_an_advertisement) {
                                                   "20010db8000000000000000000000001"
                                                   "0201020000000001")));
   EXPECT_EQ(statistics_.arp_replies, 1u);
-  EXPECT_EQ(here_.find(six(2)), kPeerMac);
+  EXPECT_EQ(link_of(six(2)), kPeerMac);
 }
 
 TEST_F(NeighbourFrames, a_solicitation_from_off_the_link_or_about_others_is_not_answered) {
@@ -221,12 +424,13 @@ Bytes advertisement() {
 
 TEST_F(NeighbourFrames, an_advertisement_to_us_is_learned_from_and_not_answered) {
   EXPECT_TRUE(answer(with_checksum(advertisement())).empty());
-  EXPECT_EQ(here_.find(six(2)), kPeerMac);
+  EXPECT_EQ(link_of(six(2)), kPeerMac);
 }
 
 TEST_F(NeighbourFrames, advertisements_without_their_option_or_to_others_teach_nothing) {
   const auto learns = [&](auto change) {
-    Neighbours fresh{config_, kOurMac};
+    NeighbourCache cache;
+    Neighbours fresh{config_, kOurMac, cache, now_ns_};
     Bytes frame = advertisement();
     change(frame);
     frame = with_checksum(frame);
@@ -317,8 +521,8 @@ TEST_F(NeighbourFrames, a_neighbour_that_moves_is_known_at_its_new_place_and_tak
     here_.learn(four(2), {2, 0, 0, 0, 1, static_cast<std::uint8_t>(time)});
     if (time == 0) here_.learn(four(3), kPeerMac);
   }
-  EXPECT_EQ(here_.find(four(2)), (MacAddress{2, 0, 0, 0, 1, kMaxNeighbours}));
-  EXPECT_EQ(here_.find(four(3)), kPeerMac);
+  EXPECT_EQ(link_of(four(2)), (MacAddress{2, 0, 0, 0, 1, kMaxNeighbours}));
+  EXPECT_EQ(link_of(four(3)), kPeerMac);
 }
 
 TEST_F(NeighbourFrames, the_oldest_neighbour_gives_way) {

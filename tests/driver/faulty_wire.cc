@@ -107,8 +107,8 @@ void FaultyWire::mark(rte_mbuf* frame) {
 
 void FaultyWire::deliver(Direction& direction, rte_mbuf* frame) {
   const bool to_right = &direction == &directions_[0];
-  const std::span<const std::byte> bytes{rte_pktmbuf_mtod(frame, const std::byte*), frame->data_len};
-  if (lose && lose(to_right, bytes)) {
+  const std::span<std::byte> bytes{rte_pktmbuf_mtod(frame, std::byte*), frame->data_len};
+  if ((edit && !edit(to_right, bytes)) || (lose && lose(to_right, bytes))) {
     ++counts_.dropped;
     rte_pktmbuf_free(frame);
     return;

@@ -41,6 +41,8 @@ class FaultyWire {
   void inject(bool to_right, std::span<const std::byte> frame);
   /// Called with every frame that arrives.
   std::function<void(bool to_right, std::span<const std::byte> frame)> watch;
+  /// May change a frame that arrives; one for which it says false is lost.
+  std::function<bool(bool to_right, std::span<std::byte> frame)> edit;
   /// Frames for which it says true are lost.
   std::function<bool(bool to_right, std::span<const std::byte> frame)> lose;
 

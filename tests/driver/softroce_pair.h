@@ -19,6 +19,8 @@ class SoftRocePair final : public DriverPair {
     std::uint16_t vlan = 0xFFFF;  ///< untagged
     bool in_place = true;
     std::uint16_t link_mtu = 4200;
+    std::uint32_t max_queue_pairs = 16;
+    std::uint64_t (*clock_ns)() noexcept = nullptr;  ///< null: the processor's
     std::uint32_t right_lanes = 1;  ///< reactors of the right port; right() is the device of the last
   };
 
@@ -29,7 +31,8 @@ class SoftRocePair final : public DriverPair {
     config.vlan = options.vlan;
     config.link_mtu = options.link_mtu;
     config.transmit_in_place = options.in_place;
-    config.max_queue_pairs = 16;
+    config.max_queue_pairs = options.max_queue_pairs;
+    config.clock_ns = options.clock_ns;
     config.name = name + "l";
     config.ethdev = wire_.left();
     config.addresses = {{address(options.v6, 1), 120}};

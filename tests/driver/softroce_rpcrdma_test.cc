@@ -9,6 +9,7 @@
 
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/segment/config_block.h"
 #include "tests/conformance/lab.h"
 #include "tests/conformance/raw_call.h"
 #include "tests/driver/softroce_pair.h"
@@ -35,13 +36,13 @@ class Faulty : public testing::TestWithParam<Case> {
   };
 
   void SetUp() override {
-    pair_ = std::make_unique<SoftRocePair>(
-        SoftRocePair::Options{.faults = {.per_mille = GetParam().per_mille, .seed = 7}});
+    options_.faults = {.per_mille = GetParam().per_mille, .seed = 7};
+    pair_ = std::make_unique<SoftRocePair>(options_);
     ends_[0].device = &pair_->left();
     ends_[1].device = &pair_->right();
     for (End& end : ends_) {
       rpcrdma::EngineConfig engine;
-      engine.max_connections = 2;
+      engine.max_connections = max_connections_;
       engine.capacity.requests = 32;
       end.engine = std::make_unique<rpcrdma::Engine>(*end.device, engine);
     }
@@ -80,7 +81,7 @@ class Faulty : public testing::TestWithParam<Case> {
       attributes.send_psn = side == 0 ? 100 : 200;
       attributes.receive_psn = side == 0 ? 200 : 100;
       attributes.path_mtu = 1024;
-      attributes.ack_timeout = 10;  // 4 ms
+      attributes.ack_timeout = ack_timeout_;
       (side == 0 ? attributes.responder_resources : attributes.initiator_depth) = GetParam().read_depth;
       ASSERT_TRUE(ends_[side].connection->queue_pair().connect(attributes));
     }
@@ -93,6 +94,9 @@ class Faulty : public testing::TestWithParam<Case> {
     for (End& end : ends_) end.engine->poll(now_ns_);
   }
 
+  SoftRocePair::Options options_;
+  std::uint32_t max_connections_ = 2;
+  std::uint8_t ack_timeout_ = 10;  // 4 ms
   std::unique_ptr<SoftRocePair> pair_;
   End ends_[2];
   std::unique_ptr<TestService> service_;
@@ -263,6 +267,50 @@ TEST_P(Silence, a_peer_that_is_gone_is_found_out) {
   }
   EXPECT_EQ(ends_[1].connection->close_reason(), rpcrdma::CloseReason::TransportError);
 }
+/// What a gateway has unless it is configured otherwise, and the time that this takes.
+class LostPower : public Faulty {
+ protected:
+  LostPower() {
+    probe_after_ns_ = segment::ConfigBlock{}.probe_after_s * kSecond;
+    ack_timeout_ = 17;  // controlplane/cm: 0.5 s, and seven retries
+    max_connections_ = 1;
+    options_.max_queue_pairs = 1;
+    options_.clock_ns = []() noexcept { return clock_ns_; };
+  }
+  void pass(std::uint64_t ns) {
+    for (const std::uint64_t end = clock_ns_ + ns; clock_ns_ < end;) {
+      now_ns_ = clock_ns_ += kSecond / 1000;
+      for (int i = 0; i < 4; ++i) {
+        pair_->carry();
+        for (End& end_of : ends_) end_of.engine->poll(now_ns_);
+      }
+    }
+  }
+  static constexpr std::uint64_t kSecond = 1'000'000'000;
+  static inline std::uint64_t clock_ns_ = kSecond;
+};
+TEST_P(LostPower, an_idle_client_is_missed_within_thirty_seconds_and_its_places_are_free) {
+  pass(25 * kSecond);  // idle, and there
+  ASSERT_TRUE(ends_[1].connection->is_open());
+  const std::uint64_t probes = ends_[1].engine->counters().probes_sent;
+  EXPECT_GE(probes, 2u);
+  EXPECT_LE(probes, 3u);
+  pair_->wire().lose = [](bool, std::span<const std::byte>) { return true; };
+  pass(9 * kSecond / 2);
+  EXPECT_TRUE(
+      ends_[1].connection->is_open());  // a link that is down for some seconds costs nobody his connection
+  std::uint64_t gone_ns = clock_ns_;
+  while (ends_[1].connection->is_open() && clock_ns_ - gone_ns < 30 * kSecond) pass(kSecond / 10);
+  pass(kSecond / 100);
+  EXPECT_EQ(ends_[1].connection->close_reason(), rpcrdma::CloseReason::TransportError);
+  EXPECT_LT(clock_ns_ - gone_ns + 9 * kSecond / 2, 30 * kSecond);
+  EXPECT_EQ(ends_[1].engine->take_closed(), ends_[1].connection);
+  EXPECT_NE(ends_[1].device->create_queue_pair(ends_[1].engine->queue_pair_limits()), nullptr);
+  EXPECT_EQ(ends_[1].engine->free_connection(), ends_[1].connection);
+}
+INSTANTIATE_TEST_SUITE_P(Versions, LostPower, testing::Values(Case{"v1", 1, 0}, Case{"v2", 2, 0}),
+                         [](const auto& chosen) { return std::string(chosen.param.name); });
+
 INSTANTIATE_TEST_SUITE_P(Versions, Silence, testing::Values(Case{"v1", 1, 0}, Case{"v2", 2, 0}),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
 

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// softroce on wires that fail in ways of their own: every kind of fault at several rates, bursts, a link that flaps,
+// a peer that moves. Data is compared, nobody's connection ends, and each run is over after a bounded time.
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "pmd/softroce/byte_order.h"
+#include "tests/driver/softroce_pair.h"
+
+namespace sluice::rdma::conformance {
+namespace {
+
+constexpr std::uint64_t kMs = 1'000'000;
+
+class BadWire : public DriverTest {
+ protected:
+  void SetUp() override {}
+  /// Time passes with polls: 5 us each.
+  void open(const WireFaults& faults = {}) {
+    a = {};
+    b = {};
+    pair_.reset();
+    auto made = std::make_unique<SoftRocePair>(
+        SoftRocePair::Options{.faults = faults, .clock_ns = []() noexcept { return now_ns_ += 5'000; }});
+    soft_ = made.get();
+    pair_ = std::move(made);
+    attributes_.ack_timeout = 17;  // of a gateway's connections: 4.3 s with its retries
+    connect();
+    window_ = expose(b, kTo, kBytes, kRemoteRead | kRemoteWrite);
+    began_ns_ = now_ns_;
+  }
+  /// A Write, a Send and a Read of what was written.
+  void round(std::uint32_t number) {
+    const std::uint64_t id = 10 * (number + std::uint64_t{1});
+    fill(a, 0, kBytes, number);
+    std::memset(a.memory.bytes.data() + kBack, 0, kBytes);
+    ASSERT_TRUE(b.receive(id, b.sge(kMessage, kMessageBytes)));
+    ASSERT_TRUE(a.post(SendOpcode::RdmaWrite, id + 1, {a.sge(0, kBytes)}, window_.address, window_.rkey));
+    ASSERT_TRUE(a.post(SendOpcode::Send, id + 2, {a.sge(0, kMessageBytes)}));
+    ASSERT_TRUE(a.post(SendOpcode::RdmaRead, id + 3, {a.sge(kBack, kBytes)}, window_.address, window_.rkey));
+    ASSERT_EQ(status_of(b, id), WcStatus::Success) << number;
+    ASSERT_EQ(status_of(a, id + 3), WcStatus::Success) << number;
+    ASSERT_TRUE(same(a, 0, b, kTo, kBytes)) << number;
+    ASSERT_TRUE(same(a, 0, b, kMessage, kMessageBytes)) << number;
+    ASSERT_TRUE(same(a, 0, a, kBack, kBytes)) << number;
+    a.completions.clear();
+    b.completions.clear();
+  }
+  void rounds(std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) ASSERT_NO_FATAL_FAILURE(round(i));
+  }
+  std::uint64_t passed_ns() const { return now_ns_ - began_ns_; }
+  FaultyWire& wire() { return soft_->wire(); }
+
+  static constexpr std::uint32_t kBytes = 200'000;
+  static constexpr std::uint32_t kMessageBytes = 3000;
+  static constexpr std::uint32_t kTo = 1u << 20;
+  static constexpr std::uint32_t kBack = 1u << 20;
+  static constexpr std::uint32_t kMessage = 2u << 20;
+  static inline std::uint64_t now_ns_ = 1'000 * kMs;
+  SoftRocePair* soft_ = nullptr;
+  Window window_;
+  std::uint64_t began_ns_ = 0;
+};
+
+TEST_F(BadWire, faults_of_every_kind_at_every_rate_cost_round_trips) {
+  struct Case {
+    std::uint32_t per_mille;
+    std::uint64_t most_ms;  ///< of the wire's time, for a round
+  };
+  for (const Case& each : {Case{1, 50}, Case{10, 100}, Case{50, 1000}, Case{100, 3000}}) {
+    constexpr std::uint32_t kRounds = 10;
+    open({.per_mille = each.per_mille, .seed = each.per_mille});
+    ASSERT_NO_FATAL_FAILURE(rounds(kRounds)) << each.per_mille;
+    EXPECT_LT(passed_ns(), kRounds * each.most_ms * kMs) << each.per_mille;
+    const FaultyWire::Counts& counts = wire().counts();
+    if (each.per_mille < 10) continue;
+    EXPECT_GT(counts.dropped, 0u);
+    EXPECT_GT(counts.duplicated, 0u);
+    EXPECT_GT(counts.reordered, 0u);
+    EXPECT_GT(counts.corrupted, 0u);
+  }
+}
+
+/// A switch whose buffers overflow: nothing of up to 1000 frames arrives, or of what is sent in 20 ms.
+TEST_F(BadWire, bursts_of_a_thousand_lost_packets_end_nothing) {
+  open();
+  std::uint32_t until_burst = 300;
+  std::uint32_t left = 0;
+  std::uint64_t since_ns = 0;
+  std::uint32_t bursts = 0;
+  wire().lose = [&](bool, std::span<const std::byte>) {
+    if (left > 0 && now_ns_ - since_ns < 20 * kMs) {
+      --left;
+      return true;
+    }
+    left = 0;
+    if (--until_burst > 0) return false;
+    until_burst = 1500;
+    left = 1000;
+    since_ns = now_ns_;
+    ++bursts;
+    return true;
+  };
+  ASSERT_NO_FATAL_FAILURE(rounds(40));
+  EXPECT_GT(bursts, 2u);
+  EXPECT_LT(passed_ns(), (bursts + 1) * 500 * kMs);
+}
+
+TEST_F(BadWire, a_link_that_flaps_each_second_ends_nothing) {
+  open();
+  constexpr std::uint64_t kHalfNs = 500 * kMs;
+  wire().lose = [&](bool, std::span<const std::byte>) { return (now_ns_ / kHalfNs) % 2 == 1; };
+  std::uint32_t done = 0;
+  while (passed_ns() < 5'000 * kMs) ASSERT_NO_FATAL_FAILURE(round(done++));
+  EXPECT_GT(wire().counts().dropped, 0u);
+  EXPECT_GT(done, 20u);
+}
+
+/// Both of them in turn: one is followed by what it sends, the other, which only answers, by asking where it is.
+TEST_F(BadWire, a_peer_whose_link_address_changes_is_followed) {
+  for (const bool right_moves : {false, true}) {
+    open();
+    ASSERT_NO_FATAL_FAILURE(round(0));
+    const LinkAddress real = right_moves ? soft_->link_of_right() : soft_->link_of_left();
+    const LinkAddress moved{2, 0, 0, 0, 0x77, 1};
+    wire().edit = [&](bool to_right, std::span<std::byte> frame) {
+      if (to_right != right_moves) {  // from the one that has moved
+        std::memcpy(frame.data() + 6, moved.data(), moved.size());
+        if (softroce::load_be16(frame.data() + 12) == 0x0806)
+          std::memcpy(frame.data() + 22, moved.data(), moved.size());
+        return true;
+      }
+      const bool all = frame[0] == std::byte{0xff};
+      if (!all && std::memcmp(frame.data(), moved.data(), moved.size()) != 0)
+        return false;  // nobody is there
+      if (!all) std::memcpy(frame.data(), real.data(), real.size());
+      return true;
+    };
+    ASSERT_NO_FATAL_FAILURE(rounds(3)) << right_moves;
+    EXPECT_LT(passed_ns(), 4'000 * kMs) << right_moves;
+    EXPECT_EQ(soft_->left().statistics().hops_changed, right_moves ? 1u : 0u);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::rdma::conformance

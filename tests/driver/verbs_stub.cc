@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/driver/verbs_stub.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+
+#undef ibv_query_port
+#undef ibv_reg_mr
+
+namespace sluice::rdma::conformance {
+namespace {
+
+ibv_device device = [] {
+  ibv_device made{};
+  made.node_type = IBV_NODE_CA;
+  made.transport_type = IBV_TRANSPORT_IB;
+  std::strcpy(made.name, "stub0");
+  std::strcpy(made.dev_path, "/");
+  return made;
+}();
+ibv_device* devices[] = {&device, nullptr};
+ibv_pd domain;
+ibv_cq completion_queue;
+ibv_mr region;
+
+int post_receives(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) {
+  return 0;
+}
+
+ibv_context context = [] {
+  ibv_context made{};
+  made.device = &device;
+  made.async_fd = -1;
+  made.ops.poll_cq = [](ibv_cq*, int count, ibv_wc* into) { return VerbsStub::get().poll(count, into); };
+  made.ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr**) {
+    return VerbsStub::get().post(qp, wr);
+  };
+  made.ops.post_recv = post_receives;
+  return made;
+}();
+
+}  // namespace
+
+VerbsStub& VerbsStub::get() {
+  static VerbsStub stub;
+  return stub;
+}
+
+int VerbsStub::post(ibv_qp* qp, ibv_send_wr* first) {
+  for (const ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
+    Posted posted{.wr_id = wr->wr_id,
+                  .queue_pair = qp->qp_num,
+                  .opcode = wr->opcode,
+                  .signaled = (wr->send_flags & IBV_SEND_SIGNALED) != 0};
+    for (int i = 0; i < wr->num_sge; ++i) posted.bytes += wr->sg_list[i].length;
+    posted_.push_back(posted);
+    if (peer_gone_)
+      outstanding_.push_back(posted);
+    else if (posted.signaled)
+      complete(posted, IBV_WC_SUCCESS);
+  }
+  return 0;
+}
+
+void VerbsStub::complete(const Posted& posted, ibv_wc_status status) {
+  ibv_wc wc{};
+  wc.wr_id = posted.wr_id;
+  wc.status = status;
+  wc.qp_num = posted.queue_pair;
+  completions_.push_back(wc);
+}
+
+void VerbsStub::give_up() {
+  for (ibv_wc_status status = IBV_WC_RETRY_EXC_ERR; !outstanding_.empty(); status = IBV_WC_WR_FLUSH_ERR) {
+    complete(outstanding_.front(), status);
+    outstanding_.pop_front();
+  }
+}
+
+int VerbsStub::poll(int count, ibv_wc* into) {
+  const auto taken = std::min(static_cast<std::size_t>(count), completions_.size());
+  std::copy_n(completions_.begin(), taken, into);
+  completions_.erase(completions_.begin(), completions_.begin() + static_cast<std::ptrdiff_t>(taken));
+  return static_cast<int>(taken);
+}
+
+ibv_qp* VerbsStub::make(const ibv_qp_init_attr& wanted) {
+  auto* qp = new ibv_qp{};
+  qp->context = &context;
+  qp->qp_context = wanted.qp_context;
+  qp->qp_num = next_number_++;
+  ++queue_pairs_;
+  return qp;
+}
+
+void VerbsStub::destroy(ibv_qp* qp) {
+  delete qp;
+  --queue_pairs_;
+}
+
+void VerbsStub::modify(const ibv_qp_attr& attributes, int mask) {
+  if ((mask & IBV_QP_RETRY_CNT) != 0) attributes_ = attributes;
+}
+
+}  // namespace sluice::rdma::conformance
+
+using sluice::rdma::conformance::VerbsStub;
+namespace stub = sluice::rdma::conformance;
+
+extern "C" {
+
+ibv_device** ibv_get_device_list(int* count) {
+  *count = 1;
+  return stub::devices;
+}
+void ibv_free_device_list(ibv_device**) {}
+const char* ibv_get_device_name(ibv_device* device) {
+  return device->name;
+}
+ibv_context* ibv_open_device(ibv_device*) {
+  return &stub::context;
+}
+int ibv_close_device(ibv_context*) {
+  return 0;
+}
+int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
+  *attributes = {};
+  attributes->max_sge = 16;
+  attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 16;
+  attributes->max_cqe = 1 << 16;
+  return 0;
+}
+int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compat) {
+  auto& port = *reinterpret_cast<ibv_port_attr*>(compat);
+  port.state = IBV_PORT_ACTIVE;
+  port.active_mtu = IBV_MTU_4096;
+  port.max_msg_sz = 1u << 30;
+  port.link_layer = IBV_LINK_LAYER_ETHERNET;
+  return 0;
+}
+ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t, std::uint32_t, size_t) {
+  entries[0] = {};
+  entries[0].port_num = 1;
+  entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
+  constexpr std::uint8_t kMapped[] = {0xff, 0xff, 192, 0, 2, 1};
+  std::copy(std::begin(kMapped), std::end(kMapped), entries[0].gid.raw + 10);
+  return 1;
+}
+ibv_pd* ibv_alloc_pd(ibv_context*) {
+  stub::domain.context = &stub::context;
+  return &stub::domain;
+}
+int ibv_dealloc_pd(ibv_pd*) {
+  return 0;
+}
+ibv_mr* ibv_reg_mr(ibv_pd*, void*, size_t, int) {
+  return &stub::region;
+}
+ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void*, size_t, std::uint64_t, unsigned) {
+  return &stub::region;
+}
+int ibv_dereg_mr(ibv_mr*) {
+  return 0;
+}
+ibv_comp_channel* ibv_create_comp_channel(ibv_context*) {
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+ibv_cq* ibv_create_cq(ibv_context*, int, void*, ibv_comp_channel*, int) {
+  stub::completion_queue.context = &stub::context;
+  return &stub::completion_queue;
+}
+int ibv_destroy_cq(ibv_cq*) {
+  return 0;
+}
+ibv_qp* ibv_create_qp(ibv_pd*, ibv_qp_init_attr* wanted) {
+  return VerbsStub::get().make(*wanted);
+}
+int ibv_destroy_qp(ibv_qp* qp) {
+  VerbsStub::get().destroy(qp);
+  return 0;
+}
+int ibv_modify_qp(ibv_qp*, ibv_qp_attr* attributes, int mask) {
+  VerbsStub::get().modify(*attributes, mask);
+  return 0;
+}
+
+}  // extern "C"

@@ -25,7 +25,8 @@ ibv_pd domain;
 ibv_cq completion_queue;
 ibv_mr region;
 
-int post_receives(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) {
+int post_receives(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr**) {
+  VerbsStub::get().post(qp, wr);
   return 0;
 }
 
@@ -62,6 +63,11 @@ int VerbsStub::post(ibv_qp* qp, ibv_send_wr* first) {
       complete(posted, IBV_WC_SUCCESS);
   }
   return 0;
+}
+
+void VerbsStub::post(ibv_qp* qp, ibv_recv_wr* first) {
+  for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next)
+    receives_.push_back({.wr_id = wr->wr_id, .queue_pair = qp->qp_num});
 }
 
 void VerbsStub::complete(const Posted& posted, ibv_wc_status status) {
@@ -102,6 +108,9 @@ void VerbsStub::destroy(ibv_qp* qp) {
 
 void VerbsStub::modify(const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_RETRY_CNT) != 0) attributes_ = attributes;
+  if ((mask & IBV_QP_STATE) == 0 || attributes.qp_state != IBV_QPS_ERR) return;
+  for (const Posted& receive : receives_) complete(receive, IBV_WC_WR_FLUSH_ERR);
+  receives_.clear();
 }
 
 }  // namespace sluice::rdma::conformance

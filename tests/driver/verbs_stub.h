@@ -38,6 +38,8 @@ class VerbsStub {
   int poll(int count, ibv_wc* into);
   ibv_qp* make(const ibv_qp_init_attr& wanted);
   void destroy(ibv_qp* qp);
+  void post(ibv_qp* qp, ibv_recv_wr* first);
+  /// A queue pair in Error gets its Receives back. There is one with Receives at a time.
   void modify(const ibv_qp_attr& attributes, int mask);
 
  private:
@@ -45,6 +47,7 @@ class VerbsStub {
 
   std::vector<Posted> posted_;
   std::deque<Posted> outstanding_;
+  std::deque<Posted> receives_;
   std::deque<ibv_wc> completions_;
   ibv_qp_attr attributes_{};
   std::uint32_t queue_pairs_ = 0;

@@ -104,15 +104,16 @@ std::size_t Neighbours::on_arp(const Frame& frame, std::span<const std::byte> by
   const MacAddress sender = mac_at(arp.data() + 8);
   const PeerAddress sender_address = ipv4_at(arp.data() + 14);
   const PeerAddress target = ipv4_at(arp.data() + 24);
-  if (sender == own_ || !is_unicast(sender)) return 0;
+  if (!is_unicast(sender)) return 0;
+  const bool nobodys = sender_address == PeerAddress::from_ipv4(0, 0, 0, 0);
+  if (nobodys && sender == own_) return 0;  // our own question, come back
   if (is_own(sender_address)) {
-    ++statistics.address_conflicts;
+    statistics.address_conflicts += sender != own_;
     return 0;
   }
   cache_.follow(sender_address, sender, now_ns_);  // whatever it is about (RFC 826; RFC 5227, section 3)
   if (!is_own(target)) return 0;
-  if (sender_address != PeerAddress::from_ipv4(0, 0, 0, 0))
-    learn(sender_address, sender);  // else it asks for a duplicate
+  if (!nobodys) learn(sender_address, sender);  // else it asks for a duplicate
   if (operation != kArpRequest) return 0;
   std::byte* at = out + ethernet_header(sender, kTypeArp, out);
   std::memcpy(at, arp.data(), 6);
@@ -158,7 +159,9 @@ std::size_t Neighbours::on_icmp6(const Frame& frame, std::span<const std::byte> 
     ++statistics.echo_replies;
     return static_cast<std::size_t>(at + message.size() - out);
   }
-  if (!on_link || message.size() < kNeighbourBytes || sender == own_) return 0;
+  if (!on_link || message.size() < kNeighbourBytes) return 0;
+  // Our own announcement or question, come back.
+  if (sender == own_ && (frame.source == kNoAddress || is_own(frame.source))) return 0;
   if (message[0] == kNeighbourAdvertisement) on_advertisement(frame, statistics);
   return message[0] == kNeighbourSolicitation ? on_solicitation(frame, sender, out, statistics) : 0;
 }

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "dataplane/base/clock.h"
 #include "dataplane/segment/call_table.h"
@@ -50,7 +51,7 @@ class CallTimes {
     segment::ProcedureUse& use = touched_ != nullptr ? *touched_ : table_->use[0][segment::kOtherProcedure];
     use.add_time((now_ns - sampled_ns_) * kTurnsPerSample);
     sampled_ns_ = now_ns;
-    touched_ = nullptr;
+    if (touched_ != nullptr) last_touched_ = std::exchange(touched_, nullptr);
   }
 
   // --- Calls
@@ -83,12 +84,15 @@ class CallTimes {
     }
     count_ = 0;
   }
-  /// What was done for all calls of the turn together, in equal parts.
+  /// What was done for all calls of the turn together, in equal parts; without replies, for the last call that was
+  /// touched.
   void share_rest(std::uint64_t now_ns) noexcept {
     const std::uint64_t rest_ns = (now_ns - sampled_ns_) * kTurnsPerSample;
     sampled_ = false;
     touched_ = nullptr;
-    if (count_ == 0) return table_->use[0][segment::kOtherProcedure].add_time(rest_ns);
+    segment::ProcedureUse* const last = std::exchange(last_touched_, nullptr);
+    if (count_ == 0)
+      return (last != nullptr ? *last : table_->use[0][segment::kOtherProcedure]).add_time(rest_ns);
     for (std::size_t i = 0; i < count_; ++i) replied_[i].use->add_time(rest_ns / count_);
   }
 
@@ -98,7 +102,8 @@ class CallTimes {
   std::uint64_t sampled_ns_ = 0;  ///< up to where a sample's time has been shared out
   std::uint32_t turns_to_sample_ = kTurnsPerSample;
   bool sampled_ = false;
-  segment::ProcedureUse* touched_ = nullptr;  ///< in a sample
+  segment::ProcedureUse* touched_ = nullptr;       ///< in a sample
+  segment::ProcedureUse* last_touched_ = nullptr;  ///< by an earlier completion of the sample
   std::array<Replied, kPerTurn> replied_;
   std::size_t count_ = 0;
 };

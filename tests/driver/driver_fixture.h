@@ -33,6 +33,8 @@ class DriverPair {
   /// Whether queue pairs share Receives: a message is received even if its queue pair has posted none or a
   /// short one.
   virtual bool shares_receives() { return false; }
+  /// Whether poll() itself moves the data, instead of a card.
+  virtual bool moves_data() { return true; }
   virtual LinkAddress link_of_left() { return {}; }
   virtual LinkAddress link_of_right() { return {}; }
 };

@@ -111,7 +111,7 @@ TEST_P(DriverTest, it_says_that_it_moves_data_before_the_completion_comes) {
     moved |= b.device->moved();
     return b.find(41) != nullptr;
   }));
-  EXPECT_TRUE(moved);
+  EXPECT_EQ(moved, pair_->moves_data());
   EXPECT_TRUE(until([&] {
     turn();
     return !a.device->moved() && !b.device->moved();

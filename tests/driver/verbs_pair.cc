@@ -31,6 +31,7 @@ class VerbsPair final : public DriverPair {
   WcStatus refusal_of_too_long() override { return WcStatus::RemoteOperationError; }
   bool holds_window_bounds() override { return false; }
   bool shares_receives() override { return shares_receives_; }
+  bool moves_data() override { return false; }
 
  private:
   static std::unique_ptr<verbs::Verbs> open(verbs::Interface interface, std::uint32_t shared_receives) {

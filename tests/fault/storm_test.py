@@ -313,8 +313,8 @@ class Storm:
         client.judge([])
         self.planes.wait("no connection", lambda: self.planes.ctl("connections") == [])
         # Only what clients that lost their connection could not remove.
-        files = self.planes.ctl("exports")[0]["files"]
-        assert self.kills or files <= 1, files
+        if not self.kills:
+            self.planes.wait("no file", lambda: self.planes.ctl("exports")[0]["files"] <= 1)
 
 
 def under_a_storm_nothing_is_wrong_and_nothing_is_left(storm):

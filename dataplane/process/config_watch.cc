@@ -19,6 +19,11 @@ void set_log_level(const segment::ConfigBlock& config) {
       std::min<std::uint32_t>(config.log_level, spdlog::level::level_enum::off)));
 }
 
+SetupError unusable(const std::string& segment_name, const std::string& defect) {
+  return SetupError("The configuration in segment '" + segment_name + "' cannot be used (" + defect +
+                    "): it is not as a control plane of this release writes it.");
+}
+
 }  // namespace
 
 std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segment_name,
@@ -32,9 +37,7 @@ std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segm
       const auto published = segment->layout().config.read_copy();
       if (published && published->generation > 0) {
         const std::string defect = segment::defect_of(*published);
-        if (!defect.empty())
-          throw SetupError("The configuration in segment '" + segment_name + "' cannot be used (" + defect +
-                           "): it is not as a control plane of this release writes it.");
+        if (!defect.empty()) throw unusable(segment_name, defect);
         config = *published;
         return segment;
       }

@@ -39,7 +39,8 @@ EVERYTHING = ["sluice reactors", "sluice connections", "sluice slots", "sluice q
 
 def compare(printed, planes):
     """The connection, as sluicectl shows it, whose replies were sent and not yet received by the client."""
-    shown = planes.ctl("connections", "show", "0", "0")
+    # While gdb had the data plane stopped, it may have counted as dead.
+    shown = planes.wait("the connection", lambda: planes.ctl("connections", "show", "0", "0"))
     connection, = table(printed, ["connection", "state", "peer"])
     same = {"state": "Open", "peer": shown["peer"], "version": f"Version{shown['version']}", "credits": str(shown["credits"]),
             "busy": str(shown["busy"]), "calls": str(shown["calls"])}

@@ -172,7 +172,7 @@ struct LoadAlternatePath {
   bool operator==(const LoadAlternatePath&) const = default;
 };
 
-/// Answers to a LoadAlternatePath (table 115).
+/// Answers to a LoadAlternatePath.
 enum class PathStatus : std::uint8_t { InvalidConnection = 1, NotSupported = 2 };
 
 struct AlternatePathResponse {

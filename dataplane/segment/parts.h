@@ -2,7 +2,7 @@
 //
 // The two parts of the shared segment, by who writes them: each is a file that its plane maps for writing and every
 // other process for reading only. Whoever reads the other plane's part takes no index, count or length from it without
-// a look (dataplane/segment/clamp.h).
+// a look (dataplane/segment/checked.h).
 #pragma once
 
 #include <array>

@@ -24,7 +24,7 @@ void SoftQueuePair::on_request(const Packet& packet) noexcept {
 }
 
 /// First, Middle and Last follow each other, and all but the last packet of a message are full (9.7.4.1.2 to
-/// 9.7.4.1.5). Reserved and unsupported opcodes, atomics among them, are invalid requests (9.9.3, table 58).
+/// 9.7.4.1.5). Reserved and unsupported opcodes, atomics among them, are invalid requests (9.9.3).
 bool SoftQueuePair::in_sequence(const OpcodeTraits& kind, Opcode opcode) const noexcept {
   if (!kind.send && !kind.write) return opcode == Opcode::ReadRequest && incoming_ == Incoming::None;
   if (kind.first) return incoming_ == Incoming::None;

@@ -33,7 +33,7 @@ constexpr std::array<OpcodeTraits, 256> make_traits() {
   set(Opcode::ReadResponseLast, {.last = true, .read_response = true, .has_aeth = true});
   set(Opcode::ReadResponseOnly, {.first = true, .last = true, .read_response = true, .has_aeth = true});
   set(Opcode::Acknowledge, {.first = true, .last = true, .has_aeth = true});
-  // Atomics, and what is reserved of a reliable connection's opcodes (table 38); 0x12 is a response.
+  // Atomics, and what is reserved of a reliable connection's opcodes; 0x12 is a response.
   constexpr std::uint8_t kUnsupported[] = {0x13, 0x14, 0x15, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x1d, 0x1e, 0x1f};
   for (const std::uint8_t code : kUnsupported)
     set(static_cast<Opcode>(code), {.unsupported = true, .first = true, .last = true});

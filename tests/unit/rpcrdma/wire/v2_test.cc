@@ -81,7 +81,7 @@ bool is_plain_by_decode(const Bytes& message) {
   if (status != Decode::Ok || header.type != HeaderType::Msg || header.more() || !header.chunks.empty() ||
       header.invalidate != rdma::Rkey{})
     return false;
-  xdr::Reader payload(std::span(message).subspan(header.header_bytes));
+  xdr::Reader payload{std::span(message).subspan(header.header_bytes)};
   const bool same_xid = static_cast<rpc::Xid>(payload.u32()) == header.fixed.xid;
   const auto type = header.response() ? rpc::MessageType::Reply : rpc::MessageType::Call;
   return payload.u32() == static_cast<std::uint32_t>(type) && same_xid && payload.ok();

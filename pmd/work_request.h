@@ -48,7 +48,7 @@ enum SendFlags : std::uint8_t {
 /// to the driver, until the work completion.
 struct SendWr {
   std::uint64_t wr_id = 0;
-  std::span<const Sge> sges;
+  std::span<const Sge> sges{};
   std::uint64_t remote_address = 0;  ///< RdmaWrite, RdmaRead
   Rkey rkey{};  ///< RdmaWrite, RdmaRead: the peer's; SendWithInvalidate: the peer's handle to
                 ///< invalidate; LocalInvalidate: our window's

@@ -50,8 +50,8 @@ struct ConnectionInfo {
   std::uint32_t send_inline_bytes = 0;
   std::uint32_t window = 0;            ///< version 2: Receives that we have granted to the peer
   std::uint32_t peer_window = 0;       ///< version 2: Receives that the peer has granted to us
-  PropertyInfo own_properties;         ///< version 2
-  PropertyInfo peer_properties;        ///< version 2
+  PropertyInfo own_properties{};       ///< version 2
+  PropertyInfo peer_properties{};      ///< version 2
   std::uint32_t heard_properties = 0;  ///< version 2: the peer has sent its properties
   std::uint32_t held = 0;              ///< version 2: calls are held until the peer is authenticated
   HostName host{};                     ///< version 2; empty: it has not authenticated itself

@@ -16,7 +16,7 @@ constexpr std::uint32_t kMtu = 1024;
 class Recovery : public RawPeerTest {
  protected:
   void SetUp() override {
-    open([](PortConfig& config) { config.clock_ns = [] noexcept { return now_ns_; }; });
+    open([](PortConfig& config) { config.clock_ns = []() noexcept { return now_ns_; }; });
     connect(own);
   }
   void pass(std::uint64_t ns) {
@@ -140,9 +140,9 @@ TEST_F(EarlyWrites, that_contradict_their_message_are_not_kept) {
 /// It could write where an earlier message has still to write.
 TEST_F(EarlyWrites, of_the_next_message_wait_for_their_turn) {
   write({0, 2, 3, 4, 5});
-  const Bytes other = pattern(100, 9);
+  const Bytes payload = pattern(100, 9);
   const auto next = [&] {
-    peer_sends(Opcode::WriteOnly, kPeerPsn + kPackets, other, [&](Packet& packet, Route&) {
+    peer_sends(Opcode::WriteOnly, kPeerPsn + kPackets, payload, [&](Packet& packet, Route&) {
       packet.reth = {reth_.address + kMtu, reth_.rkey, 100};
     });
     settle();
@@ -152,7 +152,7 @@ TEST_F(EarlyWrites, of_the_next_message_wait_for_their_turn) {
   EXPECT_TRUE(placed(1));
   expect_acknowledgement(Syndrome::Nak, kPeerPsn + kPackets);  // it was seen
   next();
-  EXPECT_TRUE(std::ranges::equal(other, own.memory.bytes.subspan(2 * kMtu, 100)));
+  EXPECT_TRUE(std::ranges::equal(payload, own.memory.bytes.subspan(2 * kMtu, 100)));
 }
 
 TEST_F(EarlyWrites, are_not_kept_once_their_window_is_gone) {

@@ -11,6 +11,7 @@ The load makes, writes, compares, renames and removes files of names that are us
 client that was there when the data plane was killed loses its connection, and the memory export its files: nothing else may go wrong, to
 it or to others. Afterwards no file, connection, buffer, call slot or admission is left over."""
 import json
+import math
 import os
 import random
 import re
@@ -102,11 +103,11 @@ class Client:
             self.process.terminate()
         self.process.wait(timeout=PATIENCE_S)
 
-    def judge(self, kills):
-        """What it has done, or Failed. A connection may be lost when the data plane was killed meanwhile."""
+    def judge(self, outages):
+        """What it has done, or Failed. A connection may be lost, or not be made, while the data plane is away."""
         self.has_ended()
         out, err = self.process.communicate()
-        excused = any(self.started <= kill <= self.ended for kill in kills)
+        excused = any(self.started <= outage.end and outage.begin <= self.ended for outage in outages)
         if excused and self.process.returncode == -signal.SIGKILL:
             return {"operations": 0, "files": 0, "bytes_compared": 0}
         if self.process.returncode != 0 and not (self.process.returncode == LOST and excused):
@@ -115,12 +116,19 @@ class Client:
         return json.loads(out)
 
 
+class Outage:
+    """From a kill of the data plane until all that was there then has ended, and another is up."""
+
+    def __init__(self):
+        self.begin, self.end = time.monotonic(), math.inf
+
+
 class Storm:
     def __init__(self, planes):
         self.planes = planes
         self.random = random.Random(SEED)
         self.clients = []
-        self.kills = []  # of the data plane
+        self.outages = []  # of the data plane
         self.faults = []
         self.done = {"operations": 0, "files": 0, "bytes_compared": 0}
         self.began = time.monotonic()
@@ -145,7 +153,7 @@ class Storm:
                                        self.random.choice(VERSIONS)))
 
     def judge(self, client):
-        done = client.judge(self.kills)
+        done = client.judge(self.outages)
         for name in self.done:
             self.done[name] += done[name]
 
@@ -176,9 +184,8 @@ class Storm:
     def kill(self, plane):
         self.lives(plane)
         self.say(f"kill {plane}")
-        # It is gone for those that are there now, and for those that come before its death is noticed.
         if plane == "data":
-            self.kills.append(time.monotonic())
+            self.outages.append(Outage())
         self.process(plane).kill()
         self.process(plane).wait()
         if plane == "data":
@@ -193,7 +200,6 @@ class Storm:
     def start(self, plane):
         self.say(f"start {plane}")
         if plane == "data":
-            self.kills.append(time.monotonic())
             self.planes.start_data()
         else:
             self.planes.start_control()
@@ -236,13 +242,12 @@ class Storm:
 
     def run(self):
         while time.monotonic() < self.began + SECONDS:
-            kills = len(self.kills)
             self.fault()
             self.planes.wait("both planes up", self.up)
-            if len(self.kills) > kills:
+            if self.outages and self.outages[-1].end == math.inf:
                 # Who came until now may have found what the one before had left.
-                self.kills.append(time.monotonic())
                 self.kill_clients()
+                self.outages[-1].end = time.monotonic()
             self.rest(self.random.choice([0, 0.5, 3]) * self.random.random())
             self.lives("control")
             self.lives("data")
@@ -313,7 +318,7 @@ class Storm:
         client.judge([])
         self.planes.wait("no connection", lambda: self.planes.ctl("connections") == [])
         # Only what clients that lost their connection could not remove.
-        if not self.kills:
+        if not self.outages:
             self.planes.wait("no file", lambda: self.planes.ctl("exports")[0]["files"] <= 1)
 
 
@@ -323,7 +328,7 @@ def under_a_storm_nothing_is_wrong_and_nothing_is_left(storm):
     storm.clear()
     storm.check_books()
     storm.check_service()
-    print(f"# {storm.done}, {len(storm.faults)} steps, data plane killed {len(storm.kills) // 3} times")
+    print(f"# {storm.done}, {len(storm.faults)} steps, data plane killed {len(storm.outages)} times")
     assert storm.done["files"] > 0, storm.done
 
 

@@ -188,7 +188,7 @@ Reloader::Read ControlPlane::begin_reload() {
       const auto content = std::make_shared<Content>();
       content->next = config::load_file(running.file);
       content->keys = host_authentication(config::live_part(running, content->next));
-      return [this, content] { return apply(std::move(content->next), std::move(content->keys)); };
+      return [this, content] { return apply(content->next, std::move(content->keys)); };
     } catch (const std::exception& error) {
       return [problem = std::string(error.what())] { return admin::ReloadResult{{}, problem}; };
     }
@@ -196,7 +196,7 @@ Reloader::Read ControlPlane::begin_reload() {
 }
 
 /// In a turn: the loop delivers what the arena has done in one.
-admin::ReloadResult ControlPlane::apply(config::Config next,
+admin::ReloadResult ControlPlane::apply(const config::Config& next,
                                         std::unique_ptr<properties::HostAuthentication> keys) {
   config::Changes changes = config::compare(config_, next);
   publish(config::live_part(config_, next));

@@ -82,7 +82,7 @@ class ControlPlane final : public admin::Operations {
   static constexpr tasks::ArenaLimits kTasks{.threads = 2, .queued = admin::kMaxClients + 1};
 
   Reloader::Read begin_reload();
-  admin::ReloadResult apply(config::Config next, std::unique_ptr<properties::HostAuthentication> keys);
+  admin::ReloadResult apply(const config::Config& next, std::unique_ptr<properties::HostAuthentication> keys);
   config::Config merged(config::Config next) const;
   void make_servers();
   void take_over();

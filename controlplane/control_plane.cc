@@ -360,21 +360,26 @@ void ControlPlane::look_for_data_plane(std::uint64_t now_ns) {
   data_part_problem_ = unusable ? segment.problem() : "";
 }
 
+/// Before its first events are read: what is made for it must not be taken for what its predecessor has left.
+void ControlPlane::notice_new_data_plane(std::uint64_t now_ns) {
+  const std::uint32_t epoch = segment::epoch_of(layout_.data_plane.owner.load());
+  if (epoch == data_plane_epoch_) return;
+  data_plane_epoch_ = epoch;
+  data_plane_alive_ = false;
+  keeper_->on_data_plane_changed(now_ns);
+}
+
 void ControlPlane::check_data_plane(std::uint64_t now_ns) {
   if (now_ns - checked_ns_ < kCheckIntervalNs) return;
   checked_ns_ = now_ns;
   keeper_->reap();
   const bool alive = data_plane_alive();
-  const std::uint32_t epoch = segment::epoch_of(layout_.data_plane.owner.load());
-  if (alive && (!data_plane_alive_ || epoch != data_plane_epoch_)) {
-    keeper_->on_data_plane_changed(now_ns);
+  if (alive && !data_plane_alive_)
     spdlog::info("Data plane (process {}) is up", layout_.data_plane.pid.load());
-  } else if (!alive && data_plane_alive_) {
+  else if (!alive && data_plane_alive_)
     spdlog::error("The data plane {}: start sluice-dataplane again",
                   ownership_->segment().data_plane_runs() ? "has stopped its heartbeat" : "has ended");
-  }
   data_plane_alive_ = alive;
-  data_plane_epoch_ = epoch;
 }
 
 ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
@@ -387,6 +392,7 @@ ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
   admin_->serve();
   const std::uint64_t now = segment::monotonic_ns();
   segment::beat(layout_.control_plane, now);
+  notice_new_data_plane(now);
   bool any = keeper_->poll(now);
   any |= exchange_->poll(now);
   credits_->poll(now);

@@ -91,6 +91,7 @@ class ControlPlane final : public admin::Operations {
   void publish_statistics();
   void publish_lock_statistics();
   void look_for_data_plane(std::uint64_t now_ns);
+  void notice_new_data_plane(std::uint64_t now_ns);
   void check_data_plane(std::uint64_t now_ns);
   locks::LockSettings lock_settings() const;
   std::unique_ptr<mount::Exports> mount_exports(mount::MountStatistics& statistics) const;

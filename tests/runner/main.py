@@ -118,19 +118,21 @@ def report(run, words):
         print(f"  {taken:6.0f}  {name}")
     print(f"  {seconds:6.0f}  in all")
     product_s = run.seconds.get("product") or earlier.get("product_s")
-    total = Outcome(**{key: earlier[key] for key in ("passed", "failed", "skipped")}) if earlier else Outcome()
+    total = Outcome(**{key: earlier[key] for key in ("passed", "failed", "skipped", "excerpts")}) if earlier else Outcome()
     for step in run.steps:
         if step.name in run.outcomes and (step.kind == "suite" or run.outcomes[step.name].failed):
             total.add(run.outcomes[step.name])
     if words == ["quick"] and product_s:
         with open(QUICK_RESULTS, "w", encoding="utf-8") as file:
             json.dump({"seconds": seconds, "product_s": product_s, "passed": total.passed, "failed": total.failed,
-                       "skipped": total.skipped}, file)
+                       "skipped": total.skipped, "excerpts": total.excerpts}, file)
         figure("quick_tier_vs_product_build", seconds, product_s, 6)
     if words in (["all"], ["rest"]) and product_s and not run.left_out:
         figure("all_tier_vs_product_build", seconds + earlier.get("seconds", 0), product_s, 22)
     for name, reason in total.skipped:
         print(f"SKIPPED {name}: {reason}")
+    for line in total.excerpts:
+        print(line)
     for name in total.failed:
         print(f"FAILED {name}")
     if run.left_out:

@@ -6,6 +6,7 @@ the JSON log only, so both are read."""
 import dataclasses
 import json
 import os
+import re
 import xml.etree.ElementTree as ElementTree
 
 
@@ -14,11 +15,13 @@ class Outcome:
     passed: int = 0
     failed: list = dataclasses.field(default_factory=list)  # names
     skipped: list = dataclasses.field(default_factory=list)  # (name, reason)
+    excerpts: list = dataclasses.field(default_factory=list)  # lines of what programs that failed have printed
 
     def add(self, other):
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.excerpts += other.excerpts
 
     def line(self):
         text = f"{self.passed} passed, {len(self.failed)} failed"
@@ -30,6 +33,17 @@ def short(text):
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
     reason = lines[-1] if lines else "no reason given"
     return reason.split("# SKIP", 1)[-1].strip()
+
+
+FAILURE = re.compile(r"^not ok|: Failure$|\*\*\* |ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error:")
+LINES_OF_A_FAILURE, CHARACTERS_OF_A_LINE = 12, 200
+
+
+def excerpt(test):
+    """What a program of meson's JSON log says of its first failure: the last that is kept where a log is cut."""
+    lines = (test.get("stdout", "") + "\n" + test.get("stderr", "")).splitlines()
+    first = next((number for number, line in enumerate(lines) if FAILURE.search(line)), max(len(lines) - LINES_OF_A_FAILURE, 0))
+    return [f"{test['name']}: {line[:CHARACTERS_OF_A_LINE]}" for line in lines[first:first + LINES_OF_A_FAILURE] if line.strip()]
 
 
 def read_junit(path):
@@ -62,7 +76,10 @@ def read_meson(build, log):
     outcome, programs = read_junit(f"{base}.junit.xml") if os.path.exists(f"{base}.junit.xml") else (Outcome(), set())
     with open(f"{base}.json", encoding="utf-8") as file:
         for test in map(json.loads, file):
-            if test["result"] not in ("OK", "SKIP", "EXPECTEDFAIL") and test["name"] not in programs:
+            if test["result"] in ("OK", "SKIP", "EXPECTEDFAIL"):
+                continue
+            outcome.excerpts += excerpt(test)
+            if test["name"] not in programs:
                 outcome.failed.append(f"{test['name']} ({test['result']}, exit {test['returncode']})")
     if not outcome.passed and not outcome.failed and not outcome.skipped:
         outcome.failed.append(f"{log}: no test ran")

@@ -20,7 +20,7 @@ from steps import Command, Failed, Step, Unfinished, finish  # noqa: E402
 # TAP programs, and the counts that the runner has to give for each: passed, failed, skipped.
 PROGRAMS = {
     "fine": ('echo "1..2"; echo "ok 1 a"; echo "ok 2 b"', (2, 0, 0)),
-    "one_fails": ('echo "1..2"; echo "ok 1 a"; echo "not ok 2 b"', (1, 1, 0)),
+    "one_fails": ('echo "1..2"; echo "ok 1 a"; echo "not ok 2 b"; echo "# why"', (1, 1, 0)),
     "hangs_after_a_pass": ('echo "1..2"; echo "ok 1 a"; exec sleep 60', (1, 1, 0)),
     "ends_early": ('echo "1..3"; echo "ok 1 a"', (1, 1, 0)),
     "passes_and_exits_1": ('echo "1..1"; echo "ok 1 a"; exit 1', (1, 1, 0)),
@@ -47,6 +47,9 @@ def what_programs_say_is_counted_as_they_ended():
             outcome = read_meson(f"{folder}/build", program)
             seen = outcome.passed, len(outcome.failed), len(outcome.skipped)
             assert seen == wanted, f"{program}: {outcome}"
+            assert bool(outcome.excerpts) == bool(outcome.failed), outcome
+            if program == "one_fails":
+                assert outcome.excerpts == ["one_fails: not ok 2 b", "one_fails: # why"], outcome
             if outcome.skipped:
                 assert outcome.skipped[0][1] == "qemu-system-x86_64 is not installed", outcome
 

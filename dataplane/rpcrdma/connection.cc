@@ -122,6 +122,7 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
       if (!is_open()) return;
       ++counters().messages_received;
       counters().inline_bytes_received += wc.byte_len;
+      if (intake_v2_.arrive_plain(id.index, wc.byte_len, wc.invalidated)) return;
       if (link_.version_state() != VersionState::Version1 && version_.is_version_2(id.index, wc.byte_len))
         return intake_v2_.arrive(id.index, wc.byte_len, wc.invalidated);
       return intake_v1_.arrive(id.index, wc.byte_len);

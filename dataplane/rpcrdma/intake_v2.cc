@@ -11,6 +11,7 @@ using v2::Decode;
 using v2::HeaderType;
 
 void IntakeV2::open() noexcept {
+  settled_ = false;
   sequence_ = {};
   assembly_ = nullptr;
   deferred_.clear();
@@ -18,6 +19,7 @@ void IntakeV2::open() noexcept {
 }
 
 void IntakeV2::on_closed() noexcept {
+  settled_ = false;
   drop_assembly();
   link_.context().assembly.forget(link_.assembly_account(), *this);
   deferred_.clear();
@@ -39,16 +41,7 @@ v2::DecodeResult IntakeV2::decode(Arrived arrived) noexcept {
 
 // --- Steps 1 to 4 of the order of checks
 
-void IntakeV2::arrive(std::uint16_t buffer, std::uint32_t bytes, rdma::Rkey invalidated) noexcept {
-  const std::span<const std::byte> message = link_.receive_buffer(buffer).first(bytes);
-  const bool plain = link_.version_state() == VersionState::Version2 && wait_ == Wait::Nothing &&
-                     sequence_.idle() && invalidated == rdma::Rkey{} && v2::is_plain(message);
-  if (plain) [[likely]]
-    return arrive_plain(buffer, message);
-  arrive_other({buffer, bytes, invalidated});
-}
-
-[[gnu::always_inline]] inline void IntakeV2::take_credits(v2::CreditWord credit) noexcept {
+void IntakeV2::take_credits(v2::CreditWord credit) noexcept {
   Counters& counters = link_.counters();
   if (!link_.flow().on_credits(credit)) ++counters.grants_capped;
   if (credit.limit() == 0) ++counters.zero_limits;
@@ -77,19 +70,23 @@ inline bool IntakeV2::may_have_invalidated(Arrived arrived, bool ends_call) noex
 }
 
 /// The same checks in the same order, as far as a plain message can fail them.
-[[gnu::always_inline]] inline void IntakeV2::arrive_plain(std::uint16_t buffer,
-                                                          std::span<const std::byte> bytes) noexcept {
-  const v2::PlainHeader header = v2::load_plain(bytes.data());
-  if (!within_credits(false)) return;
-  take_credits(header.credit);
+bool IntakeV2::arrive_settled(std::uint16_t buffer, std::uint32_t bytes) noexcept {
+  const std::span<const std::byte> octets = link_.receive_buffer(buffer).first(bytes);
+  if (!v2::is_plain(octets)) [[unlikely]]
+    return false;
+  const v2::PlainHeader header = v2::load_plain(octets.data());
+  if (!link_.flow().on_credited_message(header.credit)) [[unlikely]]
+    return false;
+  link_.notify_waiting_senders();
   ReceivedMessage& message = roles_.responder().next_message();
-  message.begin(buffer, bytes);
+  message.begin(buffer, octets);
   message.header.fixed = header.fixed;
   message.header.header_bytes = v2::kMinMsgHeaderBytes;
-  if (header.response) return roles_.to_requester(message);
+  if (header.response) return roles_.to_requester(message), true;
   if (link_.config().active || link_.config().credit_grant == 0) [[unlikely]]
-    return hand_over({buffer, static_cast<std::uint32_t>(bytes.size()), {}}, message, false);
+    return hand_over({buffer, bytes, {}}, message, false), true;
   roles_.responder().on_call(message, std::nullopt);
+  return true;
 }
 
 void IntakeV2::arrive_other(Arrived arrived) noexcept {
@@ -199,6 +196,7 @@ void IntakeV2::tick() noexcept {
     return link_.close(CloseReason::SequenceTimeout);
   }
   if (wait_ == Wait::PropertiesRoom || wait_ == Wait::JoinedProperties) resume();
+  note_settled();
 }
 
 // --- Steps 5 to 10

@@ -32,7 +32,15 @@ class IntakeV2 final : private ShareWaiter {
   /// The link is Draining.
   void on_closed() noexcept;
   /// A completed Receive of version 2. `invalidated`: by the peer, with this message; zero: nothing.
-  void arrive(std::uint16_t buffer, std::uint32_t bytes, rdma::Rkey invalidated) noexcept;
+  void arrive(std::uint16_t buffer, std::uint32_t bytes, rdma::Rkey invalidated) noexcept {
+    arrive_other({buffer, bytes, invalidated});
+    note_settled();
+  }
+  /// The same of what most messages are, in a connection that is past its beginning and where nothing waits. False:
+  /// it is something else, for arrive().
+  bool arrive_plain(std::uint16_t buffer, std::uint32_t bytes, rdma::Rkey invalidated) noexcept {
+    return settled_ && invalidated == rdma::Rkey{} && arrive_settled(buffer, bytes);
+  }
   /// Closes the link when a continued message does not go on, and asks the property sink again.
   void tick() noexcept;
 
@@ -48,12 +56,20 @@ class IntakeV2 final : private ShareWaiter {
   };
   using Step = v2::InboundSequence::Step;
 
-  void on_share() noexcept override { resume(); }
+  void on_share() noexcept override {
+    resume();
+    note_settled();
+  }
+  /// Whatever ends in another state than it began in ends here.
+  void note_settled() noexcept {
+    settled_ = link_.is_open() && link_.version_state() == VersionState::Version2 &&
+               link_.opening() == Opening::Complete && wait_ == Wait::Nothing && sequence_.idle();
+  }
   void resume() noexcept;
   void defer(Arrived arrived) noexcept;
   std::span<const std::byte> message_of(Arrived arrived) noexcept;
   v2::DecodeResult decode(Arrived arrived) noexcept;
-  void arrive_plain(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept;
+  bool arrive_settled(std::uint16_t buffer, std::uint32_t bytes) noexcept;
   void arrive_other(Arrived arrived) noexcept;
   bool within_credits(bool grant_only) noexcept;
   bool may_have_invalidated(Arrived arrived, bool ends_call) noexcept;
@@ -84,6 +100,7 @@ class IntakeV2 final : private ShareWaiter {
   void break_sequence(Arrived arrived, const v2::Header& header, const v2::Error& error) noexcept;
   void drop_assembly() noexcept;
 
+  bool settled_ = false;  ///< of version 2 for good, no sequence in progress, and nothing waits
   Link& link_;
   Roles& roles_;
   VersionChoice& version_;

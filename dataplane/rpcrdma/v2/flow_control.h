@@ -47,6 +47,17 @@ class FlowControl {
     --unused_;
     return unused_ >= 0 ? Arrival::Credited : unused_ == -1 ? Arrival::Reserve : Arrival::Overrun;
   }
+  /// Both of the next two for a message that is not the peer's first: true when all of it is in order. Otherwise
+  /// nothing has been counted.
+  bool on_credited_message(CreditWord word) noexcept {
+    const std::int32_t balance = balance_ + word.granted();
+    if (unused_ <= 0 || balance > kMaxBalance || word.limit() == 0 || !granted_to_us_) [[unlikely]]
+      return false;
+    --unused_;
+    balance_ = balance;
+    peer_limit_ = word.limit();
+    return true;
+  }
   /// The credit word of a message that is no ERROR. False when some of it cannot be counted.
   bool on_credits(CreditWord word) noexcept {
     heard_ = granted_to_us_ = true;

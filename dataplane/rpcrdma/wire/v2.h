@@ -128,11 +128,12 @@ inline bool is_plain(std::span<const std::byte> message) noexcept {
   const auto pair = [at = message.data()](std::size_t i) {
     return xdr::load_encoded_pair(at + i * xdr::kUnit);
   };
-  // Words 4 and 5 are flags and handle, 6 to 8 the chunk lists, 9 and 10 XID and direction of the RPC message.
+  // Word 3 is the header type, 4 and 5 are flags and handle, 6 to 8 the chunk lists, 9 and 10 XID and direction of
+  // the RPC message.
   static_assert(kResponse == static_cast<std::uint32_t>(rpc::MessageType::Reply));
   static_assert(static_cast<std::uint32_t>(rpc::MessageType::Call) == 0);
-  return ((pair(4) & ~xdr::encoded_pair(kResponse, 0)) | pair(6) | (word(1) ^ xdr::encoded(kVersion)) |
-          word(3) | word(8) | (word(0) ^ word(9)) | (word(4) ^ word(10))) == 0;
+  return ((pair(3) & ~xdr::encoded_pair(0, kResponse)) | pair(5) | pair(7) |
+          (word(1) ^ xdr::encoded(kVersion)) | (word(0) ^ word(9)) | (word(4) ^ word(10))) == 0;
 }
 
 /// What decode() finds in a plain message.

@@ -63,6 +63,10 @@ inline bool& count_invariants() noexcept {
   return count;
 }
 
+inline void count_failure(Invariant invariant) noexcept {
+  ++invariant_failures()[static_cast<std::size_t>(invariant)];
+}
+
 /// Use SLUICE_INVARIANT.
 [[gnu::cold, gnu::noinline]] inline void invariant_failed(Invariant invariant, const char* condition,
                                                           const char* file, int line) noexcept {
@@ -71,7 +75,7 @@ inline bool& count_invariants() noexcept {
                  kInvariants[static_cast<std::size_t>(invariant)].name.data(), condition);
     std::abort();
   }
-  ++invariant_failures()[static_cast<std::size_t>(invariant)];
+  count_failure(invariant);
 }
 
 }  // namespace sluice

@@ -47,7 +47,7 @@ class Ring {
   bool push(const T& item) const noexcept {
     const std::uint32_t tail = producer_.tail.load(std::memory_order_relaxed);
     const std::uint32_t used = tail - consumer_.head.load(std::memory_order_acquire);
-    if (used == Slots || !SLUICE_INVARIANT(used < Slots, ring_index)) return false;
+    if (used == Slots || !is_possible(used)) return false;
     producer_.slots[tail & (Slots - 1)] = item;
     SLUICE_STORE_POINT();
     producer_.tail.store(tail + 1, std::memory_order_release);
@@ -58,7 +58,7 @@ class Ring {
   bool pop(T& item) const noexcept {
     const std::uint32_t head = consumer_.head.load(std::memory_order_relaxed);
     const std::uint32_t used = producer_.tail.load(std::memory_order_acquire) - head;
-    if (used == 0 || !SLUICE_INVARIANT(used <= Slots, ring_index)) return false;
+    if (used == 0 || !is_possible(used)) return false;
     item = producer_.slots[head & (Slots - 1)];
     SLUICE_STORE_POINT();
     consumer_.head.store(head + 1, std::memory_order_release);
@@ -83,6 +83,13 @@ class Ring {
   }
 
  private:
+  /// Counted and never an abort: the index may be another plane's, which writes what it likes, or has cut its file short.
+  static bool is_possible(std::uint32_t used) noexcept {
+    if (used <= Slots) return true;
+    count_failure(Invariant::ring_index);
+    return false;
+  }
+
   RingOfProducer<T, Slots>& producer_;
   RingOfConsumer& consumer_;
 };

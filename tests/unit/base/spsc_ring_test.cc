@@ -61,5 +61,23 @@ TEST(SpscRing, its_size_is_never_more_than_it_holds) {
   EXPECT_EQ(ring.size(), 4u);
 }
 
+/// As the other plane may write them, or have them read as zeros.
+TEST(SpscRing, indices_that_cannot_be_are_counted_and_neither_read_nor_written_by) {
+  const auto producer = std::make_unique<RingOfProducer<int, 4>>();
+  RingOfConsumer consumer{};
+  const Ring<int, 4> ring(*producer, consumer);
+  std::uint64_t& counted = invariant_failures()[static_cast<std::size_t>(Invariant::ring_index)];
+  const std::uint64_t before = counted;
+  consumer.head = 7;
+  int item = 3;
+  EXPECT_FALSE(ring.pop(item));
+  EXPECT_FALSE(ring.push(9));
+  EXPECT_EQ(item, 3);
+  EXPECT_EQ(counted, before + 2);
+  producer->tail = 8;
+  EXPECT_TRUE(ring.push(9));
+  EXPECT_EQ(counted, before + 2);
+}
+
 }  // namespace
 }  // namespace sluice

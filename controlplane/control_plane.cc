@@ -356,7 +356,10 @@ void ControlPlane::look_for_data_plane(std::uint64_t now_ns) {
   const segment::Segment::Found found = segment.look_for(segment::Part::Data);
   data_part_replaced_ |= found == segment::Segment::Found::Replaced;
   const bool unusable = found == segment::Segment::Found::Unusable;
-  if (unusable && segment.problem() != data_part_problem_) spdlog::error("{}", segment.problem());
+  if (unusable && segment.problem() != data_part_problem_) {
+    spdlog::error("{}", segment.problem());
+    if (segment.was_cut(segment::Part::Data)) ++data_parts_cut_;
+  }
   data_part_problem_ = unusable ? segment.problem() : "";
 }
 
@@ -453,6 +456,7 @@ void ControlPlane::publish_statistics() {
   set(ControlCounter::keeper_commands_delayed, outbox_.statistics().commands_delayed);
   set(ControlCounter::keeper_datagrams_delayed, outbox_.statistics().datagrams_delayed);
   set(ControlCounter::keeper_datagrams_lost, outbox_.statistics().datagrams_lost);
+  set(ControlCounter::keeper_data_parts_cut, data_parts_cut_);
 }
 
 void ControlPlane::publish_lock_statistics() {

@@ -117,6 +117,7 @@ class ControlPlane final : public admin::Operations {
   std::uint64_t checked_ns_ = 0;
   std::uint64_t looked_ns_ = 0;
   bool data_part_replaced_ = false;
+  std::uint64_t data_parts_cut_ = 0;
   std::string data_part_problem_;  ///< as it was logged
   StallClock stalls_;
 };

@@ -12,6 +12,7 @@
 #include "dataplane/process/debug_anchor.h"
 #include "dataplane/process/memory_table.h"
 #include "dataplane/process/settings.h"
+#include "dataplane/segment/capture_channel.h"
 #include "dataplane/segment/notify.h"
 #include "pmd/softroce/pools.h"
 
@@ -24,21 +25,25 @@ constexpr int kPollsPerBeat = 5;
 
 }  // namespace
 
-DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Layout& layout)
-    : config_(config), layout_(layout), devices_(config), listener_(make_listener(config)) {
+DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Segment& segment)
+    : config_(config),
+      segment_(segment),
+      layout_(segment.layout()),
+      devices_(config),
+      listener_(make_listener(config)) {
   set_wall_clock();
   const Core::Shared shared{.listener = listener_.get(), .caches = request_caches(config)};
   for (std::uint32_t i = 0; i < config.reactors; ++i)
-    cores_.push_back(std::make_unique<Core>(config, i, devices_, shared, layout, &tsc_ns));
-  exports_ = std::make_unique<Exports>(config, *cores_[0], layout, &wall_ns);
+    cores_.push_back(std::make_unique<Core>(config, i, devices_, shared, layout_, &tsc_ns));
+  exports_ = std::make_unique<Exports>(config, *cores_[0], layout_, &wall_ns);
   for (std::uint32_t i = 1; i < config.reactors; ++i) exports_->lend_to(*cores_[i]);
   for (auto& core : cores_) core->reactor.measure_calls();
-  layout.memory.write(memory_table(config));
+  layout_.memory.write(memory_table(config));
 }
 
-void DataPlane::run(const StopSignal& stop, const std::string& capture_socket) {
+void DataPlane::run(const StopSignal& stop) {
   debug_anchor = this;
-  CaptureService captures(layout_, capture_socket, devices_.port());
+  CaptureService captures(layout_, segment::capture_socket_of(segment_.name()), devices_.port());
   ProcessHeartbeat heartbeat(layout_, config_.reactors);
   launch_reactors();
   spdlog::info("Serving on port {} with {} reactor(s)", config_.port, config_.reactors);
@@ -67,6 +72,17 @@ bool DataPlane::any_stopped() const {
   return std::any_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->reactor.stopped(); });
 }
 
+/// Which reads as zeros then: as of a control plane that is not there.
+void DataPlane::look_at_control_part() {
+  if (control_part_cut_ || !segment_.was_cut(segment::Part::Control)) return;
+  control_part_cut_ = true;
+  spdlog::error(
+      "The control plane's part of segment '{}' was cut short: calls of the connections that there are go "
+      "on, others "
+      "cannot be made. Stop both planes and start them again",
+      segment_.name());
+}
+
 void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop) {
   ConfigWatch config(layout_, exports_->update(), config_);
   KeptConnections kept(layout_, devices_);
@@ -78,6 +94,7 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop) {
     }
     devices_.poll_conditions();
     kept.poll(segment::monotonic_ns());
+    look_at_control_part();
     set_wall_clock();
     if (heartbeat.beat()) notify::alive();
   }

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "dataplane/base/stop_signal.h"
@@ -16,30 +15,34 @@
 #include "dataplane/process/exports.h"
 #include "dataplane/process/heartbeat.h"
 #include "dataplane/process/kept_connections.h"
+#include "dataplane/segment/segment.h"
 
 namespace sluice::process {
 
 class DataPlane {
  public:
-  /// Setup; throws SetupError. The layout outlives the data plane.
-  DataPlane(const segment::ConfigBlock& config, segment::Layout& layout);
+  /// Setup; throws SetupError. The segment outlives the data plane.
+  DataPlane(const segment::ConfigBlock& config, segment::Segment& segment);
 
   /// The main thread, once: starts the reactors, and returns when `stop` has been requested, or a reactor has got a
-  /// Shutdown, and all have ended. Requests for captures are taken at `capture_socket`. Throws SetupError.
-  void run(const StopSignal& stop, const std::string& capture_socket);
+  /// Shutdown, and all have ended. Throws SetupError.
+  void run(const StopSignal& stop);
 
  private:
   void launch_reactors();
   bool any_stopped() const;
   void main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop);
+  void look_at_control_part();
 
   const segment::ConfigBlock config_;
+  segment::Segment& segment_;
   segment::Layout& layout_;
   // Built in order and destroyed in reverse.
   Devices devices_;
   std::unique_ptr<ingress::Listener> listener_;  ///< null without the reverse gateway
   std::vector<std::unique_ptr<Core>> cores_;
   std::unique_ptr<Exports> exports_;
+  bool control_part_cut_ = false;  ///< and said
 };
 
 }  // namespace sluice::process

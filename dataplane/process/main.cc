@@ -34,7 +34,7 @@ void serve(const Options& options, const StopSignal& stop) {
       wait_for_configuration(options.segment, std::chrono::seconds(options.wait_seconds), stop, config);
   const segment::DataPlaneOwnership ownership(*segment);
   start_eal(config, options.segment);
-  DataPlane(config, segment->layout()).run(stop, segment::capture_socket_of(options.segment));
+  DataPlane(config, *segment).run(stop);
   spdlog::info("Stopped");
 }
 

@@ -36,6 +36,13 @@ std::string cannot_be_used(const PartFile& file, const std::string& defect) {
          ". Stop both planes, remove the file and start both planes of one release.";
 }
 
+std::string was_cut_short(const PartFile& file) {
+  const bool control = file.part() == Part::Control;
+  return "The shared segment " + file.path() + " was cut short: " +
+         (control ? "stop both planes, remove the file and start both planes."
+                  : "stop sluice-dataplane and start it again, which makes the file anew.");
+}
+
 template <typename Counters>
 void clear(Counters& counters) {
   for (auto& counter : counters)
@@ -61,9 +68,15 @@ std::uint32_t last_incarnation(const WantedPart& wanted) {
 Segment::Segment(std::string name) : Segment(std::move(name), PROT_READ) {}
 
 Segment::Segment(std::string name, int protection)
-    : name_(std::move(name)), memory_(reserve(protection)), layout_(control_part(), data_part()) {}
+    : name_(std::move(name)),
+      memory_(reserve(protection)),
+      layout_(control_part(), data_part()),
+      control_guard_(memory_, kDataAt),
+      data_guard_(memory_ + kDataAt, kBytes - kDataAt) {}
 
 Segment::~Segment() {
+  control_guard_.release();
+  data_guard_.release();
   ::munmap(memory_, kBytes);
 }
 
@@ -81,6 +94,11 @@ PartFile* Segment::file(Part part) noexcept {
 
 void Segment::map(PartFile file) {
   std::byte* const at = memory_ + (file.part() == Part::Control ? 0 : kDataAt);
+  // A process that cuts its own file short is not protected from itself.
+  if (file.writable())
+    guard(file.part()).release();
+  else
+    guard(file.part()).guard();
   const int protection = file.writable() ? PROT_READ | PROT_WRITE : PROT_READ;
   if (::mmap(at, bytes_of(file.part()), protection, MAP_SHARED | MAP_FIXED, file.descriptor(), 0) ==
       MAP_FAILED)
@@ -91,6 +109,10 @@ void Segment::map(PartFile file) {
 Segment::Found Segment::look_for(Part part) {
   const std::optional<PartFile>& known = slot(part);
   if (known && known->has_its_name()) {
+    if (was_cut(part)) {
+      problem_ = was_cut_short(*known);
+      return Found::Unusable;
+    }
     find_counters();
     return Found::Same;
   }

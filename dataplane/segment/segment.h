@@ -4,8 +4,8 @@
 // by side.
 //
 // Each plane makes its own and writes no other; both outlive both processes, and either plane may start first. A part
-// whose file is not there yet reads as zeros, and appears in its place later. Segment itself is for the main threads;
-// the members of Layout may be read by any thread.
+// whose file is not there yet reads as zeros, and appears in its place later; one that its plane cuts short reads as
+// zeros again. Segment itself is for the main threads; the members of Layout may be read by any thread.
 #pragma once
 
 #include <array>
@@ -15,6 +15,7 @@
 #include <string>
 
 #include "dataplane/base/setup_error.h"
+#include "dataplane/segment/cut_guard.h"
 #include "dataplane/segment/layout.h"
 #include "dataplane/segment/part_file.h"
 
@@ -45,7 +46,7 @@ class Segment {
     Same,      ///< as before
     Appeared,  ///< it was not there before
     Replaced,  ///< another one than before: what was read there no longer holds
-    Unusable,  ///< see problem(); what was there before stays
+    Unusable,  ///< see problem(); what was there before stays, as zeros if it was cut
   };
   /// Looks for the file of the other plane and maps it for reading.
   Found look_for(Part part);
@@ -56,6 +57,9 @@ class Segment {
   const std::string& name() const noexcept { return name_; }
   /// Null: it is not mapped.
   PartFile* file(Part part) noexcept;
+  /// Whether the other plane has cut the file that is mapped for reading short: until another comes in its place, the part
+  /// reads as zeros.
+  bool was_cut(Part part) const noexcept { return guard(part).was_cut(); }
   /// Whether a process holds the data plane's lock, in whatever PID namespace it is.
   bool data_plane_runs() const noexcept;
 
@@ -74,12 +78,18 @@ class Segment {
  private:
   Segment(std::string name, int protection);
   std::optional<PartFile>& slot(Part part) noexcept { return part == Part::Control ? control_ : data_; }
+  const CutGuard& guard(Part part) const noexcept {
+    return part == Part::Control ? control_guard_ : data_guard_;
+  }
+  CutGuard& guard(Part part) noexcept { return part == Part::Control ? control_guard_ : data_guard_; }
 
   const std::string name_;
   std::byte* const memory_;
   Layout layout_;
   std::optional<PartFile> control_;
   std::optional<PartFile> data_;
+  CutGuard control_guard_;
+  CutGuard data_guard_;
   std::string problem_;
   std::uint32_t counter_names_ = 0;  ///< sequence of those that were found
 };

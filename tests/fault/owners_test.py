@@ -14,7 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from planes_test import CONTROL, CTL, DATA, Planes  # noqa: E402
+from planes_test import BENCH, CONTROL, CTL, DATA, Planes  # noqa: E402
 from planes_of_tests import PATIENCE_S, Failed, Skipped, end, finish, run_tap  # noqa: E402
 
 STOP_IT = "stop it first"
@@ -200,56 +200,103 @@ kill $control; wait $control; echo control $?; ls -A /dev/shm"""
     assert "status 1\n" in done.stdout and "control 0\n" in done.stdout, done
 
 
-def planes_of_two_users_work_together_and_neither_writes_the_others_file():
-    if os.geteuid() != 0:
-        raise Skipped("Only root can become other users.")
+class TwoUsers:
+    """Planes of two users of one group, in a folder as the units have it: nobody but the group makes files there, and each user
+    removes its own only."""
     control_user, data_user, group = 23451, 23452, 23450
-    folder = f"/dev/shm/{planes.name}-two"  # as /run/sluice: nobody but the group makes files, and each removes its own only
-    os.mkdir(folder)
-    os.chown(folder, 0, group)
-    os.chmod(folder, 0o3770)
-    os.chmod(planes.dir, 0o755)
-    admin = f"{planes.dir}/two"
-    os.mkdir(admin)
-    os.chown(admin, control_user, group)
-    other = variant("two", {f'segment = "{planes.name}"': f'segment = "{folder}/segment"', planes.fabric: f"{folder}/loopback",
-                            planes.socket: f"{admin}/admin.sock"})
 
-    def as_user(user):
-        return ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups"]
+    def __init__(self):
+        if os.geteuid() != 0:
+            raise Skipped("Only root can become other users.")
+        self.folder = f"/dev/shm/{planes.name}-two"
+        self.segment = f"{self.folder}/segment"
+        self.fabric = f"{self.folder}/loopback"
+        os.mkdir(self.folder)
+        os.chown(self.folder, 0, self.group)
+        os.chmod(self.folder, 0o3770)
+        os.chmod(planes.dir, 0o755)
+        admin = f"{planes.dir}/two"
+        os.makedirs(admin, exist_ok=True)
+        os.chown(admin, self.control_user, self.group)
+        self.socket = f"{admin}/admin.sock"
+        self.config = variant("two", {f'segment = "{planes.name}"': f'segment = "{self.segment}"', planes.fabric: self.fabric,
+                                      planes.socket: self.socket})
+        self.control = self.data = None
 
-    def start_data():
-        return planes.run(*as_user(data_user), "env", f"RUNTIME_DIRECTORY={folder}", DATA, "--segment", f"{folder}/segment")
+    def __enter__(self):
+        self.start_control()
+        self.start_data()
+        planes.wait("both", lambda: (s := self.status()) and s["data_plane"]["alive"] and s["configuration"]["in_force"])
+        return self
 
-    def status():
-        done = run(CTL, "--socket", f"{admin}/admin.sock", "--json", "status")
-        return json.loads(done.stdout) if done.returncode == 0 else None
-
-    def start_control():
-        return planes.run(*as_user(control_user), CONTROL, "--config", other)
-
-    control = start_control()
-    data = start_data()
-    try:
-        planes.wait("both", lambda: (s := status()) and s["data_plane"]["alive"] and s["configuration"]["in_force"])
-        for user, part in ((control_user, "data"), (data_user, "control")):
-            path = f"{folder}/segment.{part}"
-            for what in (f"cat {path} > /dev/null && ! echo x >> {path}", f"! truncate -s 0 {path}", f"! rm -f {path}"):
-                done = run(*as_user(user), "sh", "-c", what)
-                assert done.returncode == 0, done
-        control.kill()
-        control.wait()
-        control = start_control()
-        planes.wait("the next", lambda: (s := status()) and s["control_plane"]["pid"] == control.pid and s["data_plane"]["alive"])
-        data.kill()
-        data.wait()
-        data = start_data()
-        planes.wait("the next", lambda: (s := status()) and s["data_plane"]["pid"] == data.pid and s["data_plane"]["alive"])
-    finally:
-        for plane in (data, control):
+    def __exit__(self, *_):
+        for plane in (self.data, self.control):
             plane.terminate()
             plane.wait()
-        shutil.rmtree(folder)
+        shutil.rmtree(self.folder)
+
+    def as_user(self, user):
+        return ["setpriv", f"--reuid={user}", f"--regid={self.group}", "--clear-groups"]
+
+    def start_data(self):
+        self.data = planes.run(*self.as_user(self.data_user), "env", f"RUNTIME_DIRECTORY={self.folder}", DATA, "--segment", self.segment)
+
+    def start_control(self):
+        self.control = planes.run(*self.as_user(self.control_user), CONTROL, "--config", self.config)
+
+    def ctl(self, *words):
+        done = run(CTL, "--socket", self.socket, "--json", *words)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def status(self):
+        return self.ctl("status")
+
+    def is_up(self):
+        status = self.status()
+        return status and status["control_plane"]["pid"] == self.control.pid and status["data_plane"]["pid"] == self.data.pid and \
+            status["data_plane"]["alive"]
+
+
+def planes_of_two_users_work_together_and_neither_writes_the_others_file():
+    with TwoUsers() as two:
+        for user, part in ((two.control_user, "data"), (two.data_user, "control")):
+            path = f"{two.segment}.{part}"
+            for what in (f"cat {path} > /dev/null && ! echo x >> {path}", f"! truncate -s 0 {path}", f"! rm -f {path}"):
+                done = run(*two.as_user(user), "sh", "-c", what)
+                assert done.returncode == 0, done
+        two.control.kill()
+        two.control.wait()
+        two.start_control()
+        planes.wait("the next", two.is_up)
+        two.data.kill()
+        two.data.wait()
+        two.start_data()
+        planes.wait("the next", two.is_up)
+
+
+def a_plane_that_cuts_its_file_short_ends_alone():
+    with TwoUsers() as two:
+        os.truncate(f"{two.segment}.data", 0)
+        assert two.data.wait(timeout=PATIENCE_S) != 0
+        planes.wait("its end", lambda: (s := two.status()) and not s["data_plane"]["alive"])
+        assert two.control.poll() is None
+        planes.wait("a sentence", lambda: f"{two.segment}.data was cut short: stop sluice-dataplane and start it again" in planes.text_of_log())
+        two.start_data()
+        planes.wait("the next", two.is_up)
+
+        load = subprocess.Popen([BENCH, "--fabric", two.fabric, "--json", "--seconds", str(PATIENCE_S), "null"], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+        try:
+            planes.wait("load", lambda: [c for c in two.ctl("connections") or [] if c["calls"] > 1000])
+            os.truncate(f"{two.segment}.control", 0)
+            assert two.control.wait(timeout=PATIENCE_S) != 0
+            planes.wait("a sentence or its end", lambda: two.data.poll() is not None or
+                        f"part of segment '{two.segment}' was cut short: calls of the connections" in planes.text_of_log())
+            time.sleep(1)  # serves without it
+            assert two.data.poll() is None and end(load)["errors"] == 0
+        finally:
+            load.kill()
+        is_refused(run(*two.as_user(two.control_user), CONTROL, "--config", two.config), "stop it first, then start both planes")
 
 
 def a_stop_is_graceful_and_leaves_no_socket():
@@ -270,7 +317,7 @@ def main():
             of_control_planes_started_together_one_stays, a_refused_start_changes_nothing,
             a_killed_predecessor_that_nobody_reaps_is_in_nobodys_way, planes_in_another_pid_namespace_are_seen,
             a_dev_shm_without_room_for_the_loopback_file_is_said_at_start,
-            planes_of_two_users_work_together_and_neither_writes_the_others_file, a_stop_is_graceful_and_leaves_no_socket)])
+            planes_of_two_users_work_together_and_neither_writes_the_others_file, a_plane_that_cuts_its_file_short_ends_alone, a_stop_is_graceful_and_leaves_no_socket)])
     finally:
         planes.stop()
         if os.environ.get("VERBOSE"):

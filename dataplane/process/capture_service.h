@@ -25,7 +25,7 @@ class CaptureService {
  public:
   /// `port` is null when the driver is not softroce: every request then fails with a sentence. The layout outlives
   /// it. Throws SetupError if the socket at `path` cannot be made.
-  CaptureService(segment::Layout& layout, const std::string& path,
+  CaptureService(segment::Layout& layout, const std::string& path, uid_t control_plane_user,
                  std::shared_ptr<rdma::softroce::Port> port);
   /// Ends what runs, at once.
   ~CaptureService();

@@ -43,7 +43,8 @@ DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Segment& segme
 
 void DataPlane::run(const StopSignal& stop) {
   debug_anchor = this;
-  CaptureService captures(layout_, segment::capture_socket_of(segment_.name()), devices_.port());
+  CaptureService captures(layout_, segment::capture_socket_of(segment_.name()),
+                          segment_.file(segment::Part::Control)->user(), devices_.port());
   ProcessHeartbeat heartbeat(layout_, config_.reactors);
   launch_reactors();
   spdlog::info("Serving on port {} with {} reactor(s)", config_.port, config_.reactors);

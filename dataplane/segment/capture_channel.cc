@@ -30,15 +30,15 @@ struct Ancillary {
   alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int) * 4) + CMSG_SPACE(sizeof(ucred))];
 };
 
-/// Takes the first descriptor that came with a message and closes the others. Whether the sender may ask.
-bool read_ancillary(msghdr& message, FileDescriptor& descriptor) {
-  bool allowed = false;
+/// Takes the first descriptor that came with a message and closes the others. The sender's user, if the kernel says it.
+std::optional<uid_t> read_ancillary(msghdr& message, FileDescriptor& descriptor) {
+  std::optional<uid_t> user;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET) continue;
     if (part->cmsg_type == SCM_CREDENTIALS) {
       ucred sender{};
       std::memcpy(&sender, CMSG_DATA(part), sizeof sender);
-      allowed = sender.uid == 0 || sender.uid == ::geteuid();
+      user = sender.uid;
     } else if (part->cmsg_type == SCM_RIGHTS) {
       for (std::size_t at = 0; at + sizeof(int) <= part->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
         int fd = -1;
@@ -48,7 +48,7 @@ bool read_ancillary(msghdr& message, FileDescriptor& descriptor) {
       }
     }
   }
-  return allowed;
+  return user;
 }
 
 }  // namespace
@@ -82,8 +82,10 @@ void send_capture_request(const std::string& path, const CaptureRequest& request
                    "): is it running ('sluicectl status')?");
 }
 
-CaptureInbox::CaptureInbox(std::string path)
-    : path_(std::move(path)), socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
+CaptureInbox::CaptureInbox(std::string path, uid_t control_plane_user)
+    : path_(std::move(path)),
+      control_plane_user_(control_plane_user),
+      socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
   const sockaddr_un address = address_of(path_);
   constexpr int kOn = 1;
   ::unlink(path_.c_str());
@@ -99,6 +101,10 @@ CaptureInbox::~CaptureInbox() {
   ::unlink(path_.c_str());
 }
 
+bool CaptureInbox::may_ask(uid_t user) const {
+  return user == 0 || user == ::geteuid() || user == control_plane_user_;
+}
+
 std::optional<CaptureInbox::Received> CaptureInbox::receive() {
   Received received;
   Ancillary ancillary;
@@ -110,10 +116,10 @@ std::optional<CaptureInbox::Received> CaptureInbox::receive() {
   message.msg_controllen = sizeof ancillary.bytes;
   const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
   if (got < 0) return std::nullopt;
-  const bool allowed = read_ancillary(message, received.descriptor);
+  const std::optional<uid_t> sender = read_ancillary(message, received.descriptor);
   const bool whole =
       got == static_cast<ssize_t>(sizeof received.request) && (message.msg_flags & MSG_TRUNC) == 0;
-  if (!allowed || !whole || received.request.magic != kCaptureMagic) return std::nullopt;
+  if (!sender || !may_ask(*sender) || !whole || received.request.magic != kCaptureMagic) return std::nullopt;
   return received;
 }
 

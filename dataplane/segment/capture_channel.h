@@ -4,8 +4,11 @@
 // to a UNIX socket beside the segment. Neither side waits for the other. What comes of it is in Layout::capture_status,
 // and in the pipe.
 //
-// The kernel says who has sent a datagram: those of other users than root and the data plane's are dropped.
+// The kernel says who has sent a datagram: those of other users than root, the data plane's and the control plane's are
+// dropped.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <optional>
@@ -52,7 +55,7 @@ class CaptureInbox {
   };
 
   /// Makes the socket, in place of one that nobody has any more: a segment has one data plane. Throws SetupError.
-  explicit CaptureInbox(std::string path);
+  CaptureInbox(std::string path, uid_t control_plane_user);
   ~CaptureInbox();
   CaptureInbox(const CaptureInbox&) = delete;
   CaptureInbox& operator=(const CaptureInbox&) = delete;
@@ -63,7 +66,10 @@ class CaptureInbox {
   std::optional<Received> receive();
 
  private:
+  bool may_ask(uid_t user) const;
+
   const std::string path_;
+  const uid_t control_plane_user_;
   FileDescriptor socket_;
 };
 

@@ -127,6 +127,11 @@ bool PartFile::is_same_as(const PartFile& other) const noexcept {
          mine.st_ino == its.st_ino && mine.st_dev == its.st_dev;
 }
 
+uid_t PartFile::user() const noexcept {
+  struct stat status {};
+  return ::fstat(descriptor(), &status) == 0 ? status.st_uid : 0;
+}
+
 std::string PartFile::why_untrusted() const {
   return segment::why_untrusted(descriptor(), path_, access_ == Access::Read);
 }

@@ -4,6 +4,8 @@
 // Setup, and the control plane's main thread, which looks for the data plane's.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,6 +37,8 @@ class PartFile {
   bool has_its_name() const noexcept;
   bool is_same_as(const PartFile& other) const noexcept;
 
+  /// Of its plane.
+  uid_t user() const noexcept;
   /// Why it must not be used at all, such as that it is a stranger's; or empty.
   std::string why_untrusted() const;
   /// The same, or why it is not this part of a segment of this layout; or empty.

@@ -249,7 +249,7 @@ class CaptureServiceTest : public testing::Test {
 };
 
 TEST_F(CaptureServiceTest, without_softroce_a_request_fails_with_a_sentence_and_its_pipe_is_closed) {
-  CaptureService service(segment_.layout(), path_, nullptr);
+  CaptureService service(segment_.layout(), path_, ::geteuid(), nullptr);
   Pipe pipe;
   segment::send_capture_request(path_, {.id = 5}, pipe.writer.get());
   const segment::CaptureStatus status = status_of(5, CaptureState::Failed);
@@ -261,7 +261,7 @@ TEST_F(CaptureServiceTest, without_softroce_a_request_fails_with_a_sentence_and_
 }
 
 TEST_F(CaptureServiceTest, what_is_no_request_is_dropped_and_the_next_one_is_taken) {
-  CaptureService service(segment_.layout(), path_, nullptr);
+  CaptureService service(segment_.layout(), path_, ::geteuid(), nullptr);
   segment::send_capture_request(path_, {.magic = 1, .id = 4}, -1);
   segment::send_capture_request(path_, {.action = segment::CaptureAction::Stop, .id = 4}, -1);
   segment::send_capture_request(path_, {.id = 5}, -1);
@@ -271,7 +271,7 @@ TEST_F(CaptureServiceTest, what_is_no_request_is_dropped_and_the_next_one_is_tak
 TEST_F(CaptureServiceTest, its_socket_goes_with_it_and_one_that_was_left_behind_is_replaced) {
   { std::ofstream left(path_); }
   {
-    CaptureService service(segment_.layout(), path_, nullptr);
+    CaptureService service(segment_.layout(), path_, ::geteuid(), nullptr);
     segment::send_capture_request(path_, {.id = 5}, -1);
     EXPECT_EQ(status_of(5, CaptureState::Failed).id, 5u);
   }

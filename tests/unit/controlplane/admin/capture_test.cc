@@ -22,7 +22,7 @@ class CaptureMethods : public testing::Test {
  protected:
   CaptureMethods() {
     add_capture(registry_, segment_.layout(), path_);
-    inbox_.emplace(path_);
+    inbox_.emplace(path_, ::geteuid());
     EXPECT_EQ(::pipe2(pipe_, O_CLOEXEC), 0);
   }
   ~CaptureMethods() override {

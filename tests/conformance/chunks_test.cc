@@ -200,7 +200,7 @@ TEST(ReadChunks, sixteen_calls_with_read_chunks_at_once_are_served) {
 
 struct LongCall {
   RawCall call;
-  RawPeer::Exposed memory;
+  Exposed memory;
 };
 LongCall long_call(ServerLab& lab, const Bytes& rpc, const std::vector<std::uint32_t>& cuts,
                    std::uint32_t xid) {

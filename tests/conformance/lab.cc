@@ -8,14 +8,9 @@
 
 namespace sluice::conformance {
 
-// Not inline: gcc 12 warns of an overflow when it sees the size of a new vector.
-void append(Bytes& to, std::span<const std::byte> more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
 namespace {
 
 constexpr std::size_t kSourceBytes = 1u << 20;
-constexpr std::size_t kRawArenaBytes = 8u << 20;
 constexpr std::uint32_t kStatusNoData = 5;
 bool calls_are_handed_over = false;
 
@@ -206,111 +201,13 @@ void TestService::complete_later(rpc::AcceptStat stat) {
 
 // --- The raw peer
 
-RawPeer::RawPeer(rdma::Device& device, std::uint32_t receive_bytes, std::uint32_t receives)
-    : device_(device),
-      receive_bytes_(receive_bytes),
-      receives_(receives),
-      receive_region_(device.allocate_memory(std::size_t{receive_bytes} * receives)),
-      arena_(device.allocate_memory(kRawArenaBytes)) {}
-
-std::unique_ptr<rdma::QueuePair> RawPeer::make_queue_pair(bool with_receives) {
-  rdma::QueuePairLimits limits;
-  limits.recv_depth = receives_;
-  limits.send_depth = 4096;
-  auto qp = device_.create_queue_pair(limits);
-  adopt(*qp);
-  if (with_receives) post_receives();
-  return qp;
-}
-
 void RawPeer::adopt(rdma::QueuePair& qp) {
-  qp_ = &qp;
+  RawEndpoint::adopt(qp);
   connection_ = MessageRecord::of_this_run().next_connection();
 }
 
-void RawPeer::post_receives() {
-  for (std::uint32_t i = 0; i < receives_; ++i) {
-    const rdma::RecvWr wr{i,
-                          {receive_region_.bytes.data() + std::size_t{i} * receive_bytes_, receive_bytes_,
-                           receive_region_.lkey}};
-    qp_->post_recv({&wr, 1});
-  }
-}
-
-rdma::MemoryRegion RawPeer::allocate(std::size_t bytes) {
-  const std::size_t rounded = (bytes + 63) / 64 * 64 + 64;
-  if (arena_used_ + rounded > arena_.bytes.size()) arena_used_ = 0;  // tests use only recent memory
-  const rdma::MemoryRegion part{arena_.bytes.subspan(arena_used_, bytes), arena_.lkey};
-  arena_used_ += rounded;
-  return part;
-}
-
-void RawPeer::send(std::span<const std::byte> bytes, rdma::Rkey invalidate) {
-  const rdma::MemoryRegion copy = allocate(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), copy.bytes.begin());
-  const rdma::Sge sge{copy.bytes.data(), static_cast<std::uint32_t>(bytes.size()), copy.lkey};
-  const bool invalidates = invalidate != rdma::Rkey{};
-  const rdma::SendWr wr{
-      .wr_id = next_send_++,
-      .sges = {&sge, 1},
-      .rkey = invalidate,
-      .opcode = invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send};
-  ASSERT_EQ(qp_->post_send({&wr, 1}), 1u);
-  MessageRecord::of_this_run().add(connection_, true, bytes);
-}
-
-RawPeer::Exposed RawPeer::expose(std::size_t bytes, rdma::AccessFlags access) {
-  const rdma::MemoryRegion part = allocate(bytes);
-  const auto rkey = qp_->bind_window(device_.allocate_window(), part.bytes, part.lkey, access);
-  EXPECT_TRUE(rkey.has_value());
-  return {part.bytes,
-          {rkey.value_or(rdma::Rkey{0}), static_cast<std::uint32_t>(bytes),
-           reinterpret_cast<std::uintptr_t>(part.bytes.data())}};
-}
-
-void RawPeer::write_remote(const rpcrdma::Segment& segment, std::span<const std::byte> bytes) {
-  const rdma::MemoryRegion copy = allocate(bytes.size());
-  std::copy(bytes.begin(), bytes.end(), copy.bytes.begin());
-  const rdma::Sge sge{copy.bytes.data(), static_cast<std::uint32_t>(bytes.size()), copy.lkey};
-  const rdma::SendWr wr{.wr_id = next_send_++,
-                        .sges = {&sge, 1},
-                        .remote_address = segment.offset,
-                        .rkey = segment.handle,
-                        .opcode = rdma::SendOpcode::RdmaWrite};
-  ASSERT_EQ(qp_->post_send({&wr, 1}), 1u);
-}
-
-std::span<const std::byte> RawPeer::read_remote(const rpcrdma::Segment& segment, std::size_t bytes) {
-  const rdma::MemoryRegion sink = allocate(bytes);
-  const rdma::Sge sge{sink.bytes.data(), static_cast<std::uint32_t>(bytes), sink.lkey};
-  const rdma::SendWr wr{.wr_id = next_send_++,
-                        .sges = {&sge, 1},
-                        .remote_address = segment.offset,
-                        .rkey = segment.handle,
-                        .opcode = rdma::SendOpcode::RdmaRead};
-  EXPECT_EQ(qp_->post_send({&wr, 1}), 1u);
-  return sink.bytes.first(bytes);
-}
-
-void RawPeer::poll() {
-  rdma::WorkCompletion completions[32];
-  const std::size_t count = device_.poll(completions);
-  for (const rdma::WorkCompletion& wc : std::span(completions, count)) {
-    if (wc.status != rdma::WcStatus::Success) {
-      if (!failed) first_error = wc.status;
-      failed = true;
-    }
-    if (wc.opcode != rdma::WcOpcode::Receive) {
-      send_completions.push_back(wc);
-      continue;
-    }
-    if (wc.status != rdma::WcStatus::Success) continue;
-    std::byte* at = receive_region_.bytes.data() + wc.wr_id * receive_bytes_;
-    MessageRecord::of_this_run().add(connection_, false, {at, wc.byte_len});
-    inbox.push_back({Bytes(at, at + wc.byte_len), wc.remote_invalidate});
-    const rdma::RecvWr wr{wc.wr_id, {at, receive_bytes_, receive_region_.lkey}};
-    qp_->post_recv({&wr, 1});
-  }
+void RawPeer::on_message(bool sent, std::span<const std::byte> bytes) {
+  MessageRecord::of_this_run().add(connection_, sent, bytes);
 }
 
 // --- Our engine as server

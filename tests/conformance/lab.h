@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cli/conformance/raw_endpoint.h"
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester/requester.h"
 #include "dataplane/service/api/service.h"
@@ -21,46 +21,7 @@
 
 namespace sluice::conformance {
 
-using Bytes = std::vector<std::byte>;
 inline constexpr std::uint16_t kPort = 20049;
-
-/// XDR words, big-endian, as the vectors of the requirement tables are written.
-inline Bytes words(std::initializer_list<std::uint32_t> list) {
-  Bytes bytes(list.size() * 4);
-  std::size_t at = 0;
-  for (const std::uint32_t word : list) {
-    xdr::store_u32(bytes.data() + at, word);
-    at += 4;
-  }
-  return bytes;
-}
-void append(Bytes& to, std::span<const std::byte> more);
-inline std::uint32_t word_at(std::span<const std::byte> bytes, std::size_t index) {
-  return (index + 1) * 4 <= bytes.size() ? xdr::load_u32(bytes.data() + index * 4) : 0xDEADDEADu;
-}
-
-/// RPC call header with AUTH_NONE, 40 bytes.
-inline Bytes rpc_call(std::uint32_t xid, std::uint32_t program, std::uint32_t version,
-                      std::uint32_t procedure) {
-  return words({xid, 0, 2, program, version, procedure, 0, 0, 0, 0});
-}
-/// Version 1 header without chunks, 28 bytes.
-inline Bytes plain_header(std::uint32_t xid, std::uint32_t credits, std::uint32_t proc = 0) {
-  return words({xid, 1, credits, proc, 0, 0, 0});
-}
-
-/// Deterministic content, different for each seed.
-inline std::byte pattern_byte(std::uint32_t seed, std::size_t at) {
-  return static_cast<std::byte>((at * 131 + seed * 29 + (at >> 8)) & 0xff);
-}
-inline void fill_pattern(std::span<std::byte> bytes, std::uint32_t seed) {
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = pattern_byte(seed, i);
-}
-inline bool has_pattern(std::span<const std::byte> bytes, std::uint32_t seed) {
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    if (bytes[i] != pattern_byte(seed, i)) return false;
-  return true;
-}
 
 /// Program 0x20000099 version 1:
 ///   0 NULL
@@ -112,11 +73,6 @@ class TestService final : public service::Service {
   std::vector<service::Call*> later_;
 };
 
-struct Received {
-  Bytes bytes;
-  bool remote_invalidate = false;
-};
-
 struct LabOptions {
   rpcrdma::EngineConfig engine;
   rpcrdma::ConnectionConfig connection;  ///< of our engine's side
@@ -127,46 +83,15 @@ struct LabOptions {
   bool remote_invalidation = true;  ///< a feature of our engine's device
 };
 
-/// The side that is not our engine: posts Receives, sends bytes, exposes memory, and checks nothing.
-class RawPeer {
+/// The side that is not our engine. What it sends and gets is part of the MessageRecord.
+class RawPeer final : public RawEndpoint {
  public:
-  RawPeer(rdma::Device& device, std::uint32_t receive_bytes, std::uint32_t receives);
-
-  /// With its Receives posted, or without.
-  std::unique_ptr<rdma::QueuePair> make_queue_pair(bool with_receives = true);
-  void adopt(rdma::QueuePair& qp);
-  void post_receives();
-
-  /// With an rkey of the engine's: Send With Invalidate.
-  void send(std::span<const std::byte> bytes, rdma::Rkey invalidate = {});
-  /// Exposes fresh memory of this size; `access` kRemoteRead or kRemoteWrite.
-  struct Exposed {
-    std::span<std::byte> bytes;
-    rpcrdma::Segment segment;
-  };
-  Exposed expose(std::size_t bytes, rdma::AccessFlags access);
-  void write_remote(const rpcrdma::Segment& segment, std::span<const std::byte> bytes);
-  /// Where the bytes will be once the RDMA Read is complete.
-  std::span<const std::byte> read_remote(const rpcrdma::Segment& segment, std::size_t bytes);
-
-  void poll();
-  std::vector<Received> inbox;
-  std::vector<rdma::WorkCompletion> send_completions;
-  bool failed = false;  ///< a work completion with an error was seen
-  rdma::WcStatus first_error = rdma::WcStatus::Success;
-  std::unique_ptr<rdma::QueuePair> owned_qp;
+  using RawEndpoint::RawEndpoint;
+  void adopt(rdma::QueuePair& qp) override;
 
  private:
-  rdma::MemoryRegion allocate(std::size_t bytes);
+  void on_message(bool sent, std::span<const std::byte> bytes) override;
 
-  rdma::Device& device_;
-  rdma::QueuePair* qp_ = nullptr;
-  std::uint32_t receive_bytes_;
-  std::uint32_t receives_;
-  rdma::MemoryRegion receive_region_;
-  rdma::MemoryRegion arena_;
-  std::size_t arena_used_ = 0;
-  std::uint64_t next_send_ = 1u << 20;
   std::uint32_t connection_ = 0;  ///< number in the MessageRecord
 };
 

@@ -79,7 +79,7 @@ struct Positions : ::testing::Test {
 
   TwoItems service;
   ServerLab lab;
-  RawPeer::Exposed memory;
+  Exposed memory;
 };
 
 Bytes call_with(const Bytes& arguments) {

@@ -12,45 +12,6 @@
 
 namespace sluice::conformance::v2 {
 
-inline constexpr std::uint32_t kMsg = 0;
-inline constexpr std::uint32_t kNoMsg = 1;
-inline constexpr std::uint32_t kError = 4;
-inline constexpr std::uint32_t kConnProp = 5;
-inline constexpr std::uint32_t kResponse = 1;
-inline constexpr std::uint32_t kMore = 2;
-
-struct Header {
-  std::uint32_t xid = 0x11111111;
-  std::uint32_t version = 2;
-  std::uint32_t credit = 0x00400001;
-  std::uint32_t type = kMsg;
-  std::uint32_t flags = 0;
-  std::uint32_t invalidate = 0;
-  std::vector<RawRead> reads{};
-  std::vector<std::vector<rpcrdma::Segment>> writes{};
-  std::optional<std::vector<rpcrdma::Segment>> reply{};
-
-  Bytes prefix() const { return words({xid, version, credit, type, flags}); }
-  Bytes bytes() const {
-    Bytes out = prefix();
-    append(out, words({invalidate}));
-    // The chunk lists are version 1's.
-    const Bytes lists = RawCall{.reads = reads, .writes = writes, .reply = reply}.header();
-    append(out, std::span(lists).subspan(16));
-    return out;
-  }
-  Bytes with(std::span<const std::byte> payload) const {
-    Bytes out = bytes();
-    append(out, payload);
-    return out;
-  }
-  Bytes then(std::initializer_list<std::uint32_t> body) const {
-    Bytes out = prefix();
-    append(out, words(body));
-    return out;
-  }
-};
-
 inline std::uint32_t handle(const rpcrdma::Segment& segment) {
   return static_cast<std::uint32_t>(segment.handle);
 }
@@ -59,14 +20,6 @@ inline Bytes null_call(std::uint32_t xid, std::uint32_t credit = 0x00400001) {
   return Header{.xid = xid, .credit = credit}.with(test_call(xid, 0));
 }
 
-inline bool is_grant(const Bytes& message) {
-  return message.size() == 36 && word_at(message, 3) == kNoMsg;
-}
-inline bool is_error(const Bytes& message, std::uint32_t xid, std::uint32_t code) {
-  return message.size() >= 24 && word_at(message, 0) == xid && word_at(message, 1) == 2 &&
-         word_at(message, 2) == (word_at(message, 2) & 0xffff0000) && word_at(message, 2) != 0 &&
-         word_at(message, 3) == kError && word_at(message, 4) == kResponse && word_at(message, 5) == code;
-}
 /// accept_stat of a reply without chunks.
 inline std::uint32_t accept_stat(const Bytes& reply) {
   return word_at(reply, 9 + 5);

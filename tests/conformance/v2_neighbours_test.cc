@@ -209,7 +209,7 @@ class Vandal {
   std::uint32_t random() { return (seed_ = seed_ * 1664525 + 1013904223) >> 8; }
 
   Server& lab_;
-  RawPeer::Exposed memory_;
+  Exposed memory_;
   std::uint32_t seed_ = 1;
 };
 

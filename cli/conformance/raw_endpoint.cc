@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/conformance/raw_endpoint.h"
+
+#include <algorithm>
+
+namespace sluice::conformance {
+namespace {
+
+constexpr std::size_t kArenaBytes = 8u << 20;
+constexpr std::uint32_t kSendDepth = 4096;
+
+}  // namespace
+
+RawEndpoint::RawEndpoint(rdma::Device& device, std::uint32_t receive_bytes, std::uint32_t receives)
+    : device_(device),
+      receive_bytes_(receive_bytes),
+      receives_(receives),
+      receive_region_(device.allocate_memory(std::size_t{receive_bytes} * receives)),
+      arena_(device.allocate_memory(kArenaBytes)) {}
+
+std::unique_ptr<rdma::QueuePair> RawEndpoint::make_queue_pair(bool with_receives) {
+  rdma::QueuePairLimits limits;
+  limits.recv_depth = receives_;
+  limits.send_depth = kSendDepth;
+  auto qp = device_.create_queue_pair(limits);
+  adopt(*qp);
+  if (with_receives) post_receives();
+  return qp;
+}
+
+void RawEndpoint::adopt(rdma::QueuePair& qp) {
+  qp_ = &qp;
+}
+
+void RawEndpoint::post_receives() {
+  for (std::uint32_t i = 0; i < receives_; ++i) {
+    const rdma::RecvWr wr{i,
+                          {receive_region_.bytes.data() + std::size_t{i} * receive_bytes_, receive_bytes_,
+                           receive_region_.lkey}};
+    qp_->post_recv({&wr, 1});
+  }
+}
+
+rdma::MemoryRegion RawEndpoint::allocate(std::size_t bytes) {
+  const std::size_t rounded = (bytes + 63) / 64 * 64 + 64;
+  if (rounded > arena_.bytes.size()) throw EndpointError("More memory is wanted than there is.");
+  if (arena_used_ + rounded > arena_.bytes.size()) arena_used_ = 0;  // tests use only recent memory
+  const rdma::MemoryRegion part{arena_.bytes.subspan(arena_used_, bytes), arena_.lkey};
+  arena_used_ += rounded;
+  return part;
+}
+
+void RawEndpoint::post(const rdma::SendWr& wr) {
+  if (qp_->post_send({&wr, 1}) != 1) throw EndpointError("The send queue is full.");
+}
+
+void RawEndpoint::send(std::span<const std::byte> bytes, rdma::Rkey invalidate) {
+  const rdma::MemoryRegion copy = allocate(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), copy.bytes.begin());
+  const rdma::Sge sge{copy.bytes.data(), static_cast<std::uint32_t>(bytes.size()), copy.lkey};
+  const bool invalidates = invalidate != rdma::Rkey{};
+  post({.wr_id = next_send_++,
+        .sges = {&sge, 1},
+        .rkey = invalidate,
+        .opcode = invalidates ? rdma::SendOpcode::SendWithInvalidate : rdma::SendOpcode::Send});
+  on_message(true, bytes);
+}
+
+Exposed RawEndpoint::expose(std::size_t bytes, rdma::AccessFlags access) {
+  const rdma::MemoryRegion part = allocate(bytes);
+  const auto rkey = qp_->bind_window(device_.allocate_window(), part.bytes, part.lkey, access);
+  if (!rkey) throw EndpointError("No memory window can be bound.");
+  return {part.bytes,
+          {*rkey, static_cast<std::uint32_t>(bytes), reinterpret_cast<std::uintptr_t>(part.bytes.data())}};
+}
+
+void RawEndpoint::write_remote(const rpcrdma::Segment& segment, std::span<const std::byte> bytes) {
+  const rdma::MemoryRegion copy = allocate(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), copy.bytes.begin());
+  const rdma::Sge sge{copy.bytes.data(), static_cast<std::uint32_t>(bytes.size()), copy.lkey};
+  post({.wr_id = next_send_++,
+        .sges = {&sge, 1},
+        .remote_address = segment.offset,
+        .rkey = segment.handle,
+        .opcode = rdma::SendOpcode::RdmaWrite});
+}
+
+std::span<const std::byte> RawEndpoint::read_remote(const rpcrdma::Segment& segment, std::size_t bytes) {
+  const rdma::MemoryRegion sink = allocate(bytes);
+  const rdma::Sge sge{sink.bytes.data(), static_cast<std::uint32_t>(bytes), sink.lkey};
+  post({.wr_id = next_send_++,
+        .sges = {&sge, 1},
+        .remote_address = segment.offset,
+        .rkey = segment.handle,
+        .opcode = rdma::SendOpcode::RdmaRead});
+  return sink.bytes.first(bytes);
+}
+
+void RawEndpoint::forget() {
+  inbox.clear();
+  send_completions.clear();
+  failed = false;
+  first_error = rdma::WcStatus::Success;
+}
+
+void RawEndpoint::poll() {
+  rdma::WorkCompletion completions[32];
+  const std::size_t count = device_.poll(completions);
+  for (const rdma::WorkCompletion& wc : std::span(completions, count)) {
+    if (wc.status != rdma::WcStatus::Success) {
+      if (!failed) first_error = wc.status;
+      failed = true;
+    }
+    if (wc.opcode != rdma::WcOpcode::Receive) {
+      send_completions.push_back(wc);
+      continue;
+    }
+    if (wc.status != rdma::WcStatus::Success) continue;
+    std::byte* at = receive_region_.bytes.data() + wc.wr_id * receive_bytes_;
+    on_message(false, {at, wc.byte_len});
+    inbox.push_back({Bytes(at, at + wc.byte_len), wc.remote_invalidate});
+    const rdma::RecvWr wr{wc.wr_id, {at, receive_bytes_, receive_region_.lkey}};
+    qp_->post_recv({&wr, 1});
+  }
+}
+
+}  // namespace sluice::conformance

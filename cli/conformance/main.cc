@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// sluice-conformance: plays a client of RPC-over-RDMA against any server, and judges it row by row.
+#include <algorithm>
+#include <iostream>
+#include <random>
+
+#include "cli/arguments.h"
+#include "cli/bench/client.h"
+#include "cli/bench/device.h"
+#include "cli/bench/mount_client.h"
+#include "cli/conformance/run.h"
+
+namespace sluice::conformance {
+namespace {
+
+constexpr std::uint32_t kXidsOfATest = 1u << 16;
+constexpr int kUsage = 2;
+constexpr int kNoServer = 3;
+
+struct Options {
+  bench::DeviceOptions device;
+  std::uint16_t port = 20049;
+  int version = 1;
+  std::vector<std::string> rows;
+  std::string mount_host, mount_path = "/export", handle;
+  std::uint16_t mount_port = 0;
+  double patience_s = 5;
+  std::uint32_t quiet_ms = 50;
+  bool strict = false, json = false, list = false;
+};
+
+std::vector<const Test*> chosen_tests(const Options& options) {
+  std::vector<const Test*> tests = tests_of(static_cast<std::uint32_t>(options.version));
+  if (options.rows.empty()) return tests;
+  std::erase_if(tests, [&](const Test* test) {
+    const auto rows = rows_of(*test);
+    return std::none_of(options.rows.begin(), options.rows.end(), [&](const std::string& wanted) {
+      return wanted == test->name || std::find(rows.begin(), rows.end(), wanted) != rows.end();
+    });
+  });
+  return tests;
+}
+
+Bytes bytes_of_hex(const std::string& text) {
+  if (text.size() % 2 != 0 || text.size() > 128 ||
+      text.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
+    throw LinkError("--handle has to be a file handle in hexadecimal, of at most 64 bytes.");
+  Bytes bytes;
+  for (std::size_t at = 0; at < text.size(); at += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoul(text.substr(at, 2), nullptr, 16)));
+  return bytes;
+}
+
+Bytes root_of(const Options& options) {
+  if (!options.handle.empty()) return bytes_of_hex(options.handle);
+  if (options.mount_port == 0) return {};
+  return bench::mount_root(options.mount_host.empty() ? options.device.server : options.mount_host,
+                           options.mount_port, options.mount_path);
+}
+
+/// The file is made and removed in version 1, which every server speaks.
+void prepare(Link& link, Target& target, const Limits& limits, std::uint32_t first_xid) {
+  if (target.root.empty()) return;
+  Trial trial(link, target, limits, first_xid);
+  try {
+    make_file(trial, target);
+  } catch (const Failure& failure) {
+    std::cerr << "The file for the tests cannot be made: " << failure.what() << '\n';
+  }
+}
+
+int run(const Options& options, std::span<const Test* const> tests) {
+  const std::uint32_t seed = std::random_device{}();
+  Target target{.root = root_of(options), .file = {}, .name = "sluice-conformance." + std::to_string(seed)};
+  bench::ToolDevice device = bench::open_device(options.device);
+  Link link(*device.device, device.manager(), options.port);
+  const Limits limits{.answer_ns = static_cast<std::uint64_t>(options.patience_s * 1e9),
+                      .quiet_ns = std::uint64_t{options.quiet_ms} * 1'000'000};
+  std::uint32_t first_xid = seed;
+  prepare(link, target, limits, first_xid);
+  std::vector<Result> results;
+  if (!options.json) std::cout << "1.." << tests.size() << '\n';
+  for (const Test* test : tests) {
+    results.push_back(run_test(*test, link, target, limits, options.strict, first_xid += kXidsOfATest));
+    if (!options.json) print_tap(std::cout, results.size(), results.back());
+  }
+  if (options.json) print_json(std::cout, results);
+  try {
+    Trial trial(link, target, limits, first_xid + kXidsOfATest);
+    remove_file(trial, target);
+  } catch (const Failure& failure) {
+    std::cerr << "The file of the tests, " << target.name << ", is left over: " << failure.what() << '\n';
+  }
+  link.disconnect();
+  return std::any_of(results.begin(), results.end(),
+                     [](const Result& result) { return result.outcome == Outcome::Failed; });
+}
+
+void add_options(cli::Command& app, Options& options) {
+  app.option("--device", options.device.driver, "RDMA driver")
+      .one_of({"loopback", "softroce", "verbs"})
+      .shows_default();
+  app.option("--server", options.device.server, "Address of the server");
+  app.option("--port", options.port, "Its port").shows_default();
+  app.option("--fabric", options.device.fabric, "loopback: fabric of the server");
+  app.option("--ethdev", options.device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
+  app.option("--address", options.device.address, "softroce: local address, with prefix length");
+  app.option("--rdma-device", options.device.rdma_device,
+             "verbs: such as mlx5_0; the first that can be used");
+  app.option("--cpu", options.device.cpu, "Processor to run on");
+  app.option("--rpcrdma", options.version, "Version of RPC-over-RDMA that is tested")
+      .one_of({1, 2})
+      .shows_default();
+  app.option("--row", options.rows,
+             "Only tests of this row, such as V1-022, or of this name; may be given again");
+  app.option("--mount-host", options.mount_host,
+             "Host that is asked for the export by MOUNT over TCP; as --server");
+  app.option("--mount-port", options.mount_port,
+             "Its TCP port; without it, and without --handle, tests of NFS are skipped");
+  app.option("--export", options.mount_path, "The export, NFS version 3, in which a file is made")
+      .shows_default();
+  app.option("--handle", options.handle, "File handle of a folder in hexadecimal, instead of MOUNT");
+  app.option("--patience", options.patience_s, "Longest wait for an answer, in seconds").shows_default();
+  app.option("--quiet-ms", options.quiet_ms, "Wait for messages that must not come, in ms").shows_default();
+  app.flag("--strict", options.strict, "SHOULD and decisions fail like MUST");
+  app.flag("--json", options.json, "JSON instead of TAP");
+  app.flag("--list", options.list, "List the tests with what they ask, and count the rows");
+}
+
+}  // namespace
+}  // namespace sluice::conformance
+
+int main(int argc, char** argv) {
+  using namespace sluice;
+  conformance::Options options;
+  cli::Program program("Judges an RPC-over-RDMA server by the requirements of the protocol.");
+  conformance::add_options(program.command(), options);
+  if (const auto ended = program.parse(argc, argv)) return *ended;
+  try {
+    const auto tests = conformance::chosen_tests(options);
+    if (tests.empty()) {
+      std::cerr << "No test has this --row: see --list.\n";
+      return conformance::kUsage;
+    }
+    if (options.list) {
+      conformance::print_list(std::cout, tests);
+      return 0;
+    }
+    return conformance::run(options, tests);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return conformance::kNoServer;
+  }
+}

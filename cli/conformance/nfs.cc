@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/conformance/nfs.h"
+
+#include <algorithm>
+
+#include "dataplane/ulb/nfs3.h"
+
+namespace sluice::conformance {
+namespace {
+
+constexpr std::uint32_t kInlineBytes = 512;  // of file data in a message without chunks
+constexpr std::uint32_t kMostEntries = 64;   // of a list in a reply
+constexpr std::size_t kAttributeBytes = 84;
+constexpr std::uint32_t kFileSync = 2;
+
+void opaque(Bytes& to, std::span<const std::byte> bytes) {
+  append(to, words({static_cast<std::uint32_t>(bytes.size())}));
+  append(to, bytes);
+  to.resize(xdr::padded(to.size()));
+}
+void text(Bytes& to, const std::string& string) {
+  opaque(to, std::as_bytes(std::span(string)));
+}
+
+Bytes call(std::uint32_t xid, std::uint32_t procedure) {
+  Bytes out = words({xid, 0, 2, ulb::kNfsProgram, ulb::kNfs3Version, procedure, 1, 28, 0});
+  text(out, "conform");
+  append(out, words({0, 0, 0, 0, 0}));
+  return out;
+}
+Bytes call(std::uint32_t xid, std::uint32_t procedure, const Bytes& handle) {
+  Bytes out = call(xid, procedure);
+  opaque(out, handle);
+  return out;
+}
+
+Segments read_segments(xdr::Reader& reader) {
+  const std::uint32_t count = reader.u32();
+  Segments result;
+  for (std::uint32_t i = 0; i < count && reader.ok() && i < kMostEntries; ++i) {
+    const auto handle = static_cast<rdma::Rkey>(reader.u32());
+    const std::uint32_t length = reader.u32();
+    result.push_back({handle, length, reader.u64()});
+  }
+  if (result.size() != count) throw Failure("The chunks of a reply cannot be read.");
+  return result;
+}
+
+void read_lists(xdr::Reader& reader, RawReply& result) {
+  if (reader.u32() != 0) throw Failure("A reply has a Read list (V1-090).");
+  while (reader.boolean() && result.writes.size() < kMostEntries)
+    result.writes.push_back(read_segments(reader));
+  if (reader.boolean()) result.reply = read_segments(reader);
+  if (!reader.ok()) throw Failure("The header of a reply cannot be read.");
+  const auto rest = reader.rest();
+  result.payload.assign(rest.begin(), rest.end());
+}
+
+xdr::Reader results_of(std::span<const std::byte> payload) {
+  const std::uint32_t stat = accept_stat_of(payload);
+  if (stat != 0) throw Failure("The call was answered with accept_stat " + std::to_string(stat) + ".");
+  xdr::Reader reader(payload);
+  for (int i = 0; i < 4; ++i) reader.u32();
+  reader.opaque(400);
+  reader.u32();
+  return reader;
+}
+
+void expect_ok(Trial& trial, const Bytes& payload, const char* what) {
+  const std::uint32_t status = nfs_status(payload);
+  trial.expect(status == 0, std::string(what) + " succeeds, but its status is " + std::to_string(status));
+}
+
+}  // namespace
+
+RawReply read_v1(const Bytes& message) {
+  xdr::Reader reader(message);
+  RawReply result;
+  result.xid = reader.u32();
+  result.version = reader.u32();
+  result.credit = reader.u32();
+  result.proc = reader.u32();
+  if (result.proc > 1)
+    throw Failure("The answer is no reply: rdma_proc is " + std::to_string(result.proc) +
+                  (result.proc == 4 ? ", rdma_err " + std::to_string(word_at(message, 4)) : std::string()) +
+                  ".");
+  read_lists(reader, result);
+  return result;
+}
+
+RawReply read_v2(const Bytes& message) {
+  xdr::Reader reader(message);
+  RawReply result;
+  result.xid = reader.u32();
+  result.version = reader.u32();
+  result.credit = reader.u32();
+  result.proc = reader.u32();
+  const std::uint32_t flags = reader.u32();
+  if (result.proc > 1)
+    throw Failure("The answer is no reply: its type is " + std::to_string(result.proc) +
+                  (result.proc == 4 ? ", its error " + std::to_string(word_at(message, 5)) : std::string()) +
+                  ".");
+  if ((flags & v2::kResponse) == 0) throw Failure("A reply has no RESPONSE flag (V2-024).");
+  reader.u32();
+  read_lists(reader, result);
+  return result;
+}
+
+std::uint64_t bytes_in(const Segments& segments) {
+  std::uint64_t sum = 0;
+  for (const auto& segment : segments) sum += segment.length;
+  return sum;
+}
+
+std::uint32_t accept_stat_of(std::span<const std::byte> payload) {
+  xdr::Reader reader(payload);
+  reader.u32();
+  const bool is_reply = reader.u32() == 1;
+  const bool accepted = reader.u32() == 0;
+  reader.u32();
+  reader.opaque(400);
+  const std::uint32_t stat = reader.u32();
+  if (!reader.ok() || !is_reply || !accepted) throw Failure("The payload is no accepted RPC reply.");
+  return stat;
+}
+
+Bytes null_payload(std::uint32_t xid) {
+  return rpc_call(xid, ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Null);
+}
+Bytes null_v1(std::uint32_t xid) {
+  return RawCall{.xid = xid}.with(null_payload(xid));
+}
+Bytes null_v2(std::uint32_t xid) {
+  return v2::Header{.xid = xid}.with(null_payload(xid));
+}
+
+Bytes getattr_payload(std::uint32_t xid, const Bytes& handle) {
+  return call(xid, ulb::kNfs3GetAttr, handle);
+}
+Bytes lookup_payload(std::uint32_t xid, const Bytes& folder, const std::string& name) {
+  Bytes out = call(xid, ulb::kNfs3Lookup, folder);
+  text(out, name);
+  return out;
+}
+Bytes read_payload(std::uint32_t xid, const Bytes& file, std::uint64_t offset, std::uint32_t count) {
+  Bytes out = call(xid, ulb::kNfs3Read, file);
+  append(out, words({static_cast<std::uint32_t>(offset >> 32), static_cast<std::uint32_t>(offset), count}));
+  return out;
+}
+Bytes write_payload(std::uint32_t xid, const Bytes& file, std::uint64_t offset, std::uint32_t count) {
+  Bytes out = call(xid, ulb::kNfs3Write, file);
+  append(out, words({static_cast<std::uint32_t>(offset >> 32), static_cast<std::uint32_t>(offset), count,
+                     kFileSync, count}));
+  return out;
+}
+Bytes create_payload(std::uint32_t xid, const Bytes& folder, const std::string& name) {
+  Bytes out = call(xid, ulb::kNfs3Create, folder);
+  text(out, name);
+  append(out, words({0, 1, 0644, 0, 0, 0, 0, 0}));  // UNCHECKED; the mode is given, nothing else
+  return out;
+}
+Bytes remove_payload(std::uint32_t xid, const Bytes& folder, const std::string& name) {
+  Bytes out = call(xid, ulb::kNfs3Remove, folder);
+  text(out, name);
+  return out;
+}
+Bytes symlink_payload(std::uint32_t xid, const Bytes& folder, const std::string& name,
+                      std::uint32_t path_bytes) {
+  Bytes out = call(xid, ulb::kNfs3SymLink, folder);
+  text(out, name);
+  append(out, words({1, 0777, 0, 0, 0, 0, 0, path_bytes}));
+  return out;
+}
+Bytes readlink_payload(std::uint32_t xid, const Bytes& link) {
+  return call(xid, ulb::kNfs3ReadLink, link);
+}
+Bytes readdir_payload(std::uint32_t xid, const Bytes& folder, std::uint32_t count) {
+  Bytes out = call(xid, ulb::kNfs3ReadDir, folder);
+  append(out, words({0, 0, 0, 0, count}));
+  return out;
+}
+
+std::uint32_t nfs_status(std::span<const std::byte> payload) {
+  xdr::Reader reader = results_of(payload);
+  const std::uint32_t status = reader.u32();
+  if (!reader.ok()) throw Failure("The results end before their status.");
+  return status;
+}
+
+ReadResult read_result(std::span<const std::byte> payload) {
+  xdr::Reader reader = results_of(payload);
+  const std::uint32_t status = reader.u32();
+  if (status != 0) throw Failure("READ failed with status " + std::to_string(status) + ".");
+  if (reader.boolean()) reader.skip(kAttributeBytes);
+  ReadResult result;
+  result.count = reader.u32();
+  reader.u32();
+  result.length = reader.u32();
+  if (!reader.ok()) throw Failure("The results of READ cannot be read.");
+  const auto rest = reader.rest();
+  result.inline_data.assign(rest.begin(), rest.end());
+  return result;
+}
+
+Bytes made_handle(std::span<const std::byte> payload) {
+  xdr::Reader reader = results_of(payload);
+  reader.u32();
+  if (!reader.boolean()) return {};
+  const auto handle = reader.opaque(64);
+  return {handle.begin(), handle.end()};
+}
+
+void make_file(Trial& trial, Target& target) {
+  trial.connect();
+  std::uint32_t xid = trial.next_xid();
+  const Bytes made =
+      read_v1(trial.ask(RawCall{.xid = xid}.with(create_payload(xid, target.root, target.name)))).payload;
+  if (nfs_status(made) != 0) return;
+  const Bytes handle = made_handle(made);
+  Bytes content(kInlineBytes);
+  for (std::uint32_t at = 0; at < kFileBytes; at += kInlineBytes) {
+    xid = trial.next_xid();
+    Bytes payload = write_payload(xid, handle, at, kInlineBytes);
+    for (std::uint32_t i = 0; i < kInlineBytes; ++i) content[i] = pattern_byte(kFileSeed, at + i);
+    append(payload, content);
+    expect_ok(trial, read_v1(trial.ask(RawCall{.xid = xid}.with(payload))).payload, "a WRITE without chunks");
+  }
+  target.file = handle;
+}
+
+void remove_file(Trial& trial, const Target& target) {
+  if (target.file.empty()) return;
+  trial.connect();
+  const std::uint32_t xid = trial.next_xid();
+  trial.ask(RawCall{.xid = xid}.with(remove_payload(xid, target.root, target.name)));
+}
+
+Bytes file_content(Trial& trial, std::uint64_t offset, std::uint32_t bytes) {
+  Bytes content;
+  while (content.size() < bytes) {
+    const std::uint32_t xid = trial.next_xid();
+    const auto count =
+        std::min<std::uint32_t>(kInlineBytes, bytes - static_cast<std::uint32_t>(content.size()));
+    const ReadResult result =
+        read_result(read_v1(trial.ask(RawCall{.xid = xid}.with(
+                                read_payload(xid, trial.target.file, offset + content.size(), count))))
+                        .payload);
+    if (result.count != count || result.inline_data.size() < count)
+      throw Failure("A READ without chunks returned less than was written.");
+    append(content, std::span(result.inline_data).first(count));
+  }
+  return content;
+}
+
+}  // namespace sluice::conformance

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tests, each named after the requirement rows that it shows (tests/conformance/requirements). Static; any thread.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/conformance/nfs.h"
+
+namespace sluice::conformance {
+
+enum class Level : std::uint8_t {
+  Must,
+  Should,    ///< also what a MUST of one document is a MAY of another
+  Decision,  ///< the documents leave it open; Sluice's own
+};
+const char* to_string(Level level);
+
+enum class Needs : std::uint8_t { Nothing, Root, File };
+
+struct Test {
+  const char* name;  ///< ids of rows, then what the server does, with underscores
+  Level level;
+  Needs needs;
+  const char* asks;  ///< what the documents say, and where
+  void (*run)(Trial& trial);
+};
+
+/// For the version of RPC-over-RDMA, in the order of the rows.
+std::vector<const Test*> tests_of(std::uint32_t version);
+/// "V1-022" and so on.
+std::vector<std::string> rows_of(const Test& test);
+
+// The tables.
+std::span<const Test> tests_of_messages();
+std::span<const Test> tests_of_errors();
+std::span<const Test> tests_of_credits();
+std::span<const Test> tests_of_read_chunks();
+std::span<const Test> tests_of_write_chunks();
+std::span<const Test> tests_of_long_messages();
+std::span<const Test> tests_of_version_2();
+std::span<const Test> tests_of_version_2_chunks();
+
+}  // namespace sluice::conformance

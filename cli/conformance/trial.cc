@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/conformance/trial.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/conformance/nfs.h"
+
+namespace sluice::conformance {
+namespace {
+
+constexpr std::size_t kWordsShown = 48;
+constexpr std::size_t kHistoryKept = 200;
+constexpr std::uint16_t kCreditsForServer = 200;
+
+}  // namespace
+
+void Trial::connect(const std::optional<rpcrdma::PrivateData>& own) {
+  link_.connect(own);
+  version_ = 1;
+  largest_ = own ? own->receive_bytes : 1024;
+  granted_ = 0;
+  read_ = 0;
+  heard_.clear();
+  history_.push_back(own ? "connected, with private data" : "connected");
+}
+
+void Trial::connect_v2() {
+  connect();
+  version_ = 2;
+  granted_ = 1;
+  const std::uint32_t xid = next_xid();
+  send(v2::Header{.xid = xid, .credit = 0x00400000u | kCreditsForServer, .type = v2::kConnProp}.then({0}));
+  const bool first =
+      link_.wait(limits_.answer_ns, [this] { return read_ < link_.end().inbox.size() || lost(); });
+  if (!first || lost()) throw Skipped("The server does not answer a first message of version 2.");
+  const Bytes& message = link_.end().inbox[read_].bytes;
+  if (word_at(message, 3) == v2::kError && word_at(message, 4) == 1)
+    throw Skipped("The server does not support version 2.");
+  expect(link_.wait(limits_.answer_ns,
+                    [this] {
+                      next();
+                      return granted_ > 0 || lost();
+                    }) &&
+             !lost(),
+         "credits with the first messages of the server (V2-010)");
+}
+
+void Trial::note(const char* what, std::span<const std::byte> message) {
+  if (history_.size() == kHistoryKept) history_.push_back("(more messages are not shown)");
+  if (history_.size() > kHistoryKept) return;
+  std::string line = std::string(what) + " " + std::to_string(message.size()) + " bytes:";
+  for (std::size_t i = 0; i < std::min(message.size() / 4, kWordsShown); ++i) {
+    char word[12];
+    std::snprintf(word, sizeof word, " %08X", word_at(message, i));
+    line += word;
+  }
+  if (message.size() / 4 > kWordsShown) line += " ...";
+  history_.push_back(line);
+}
+
+void Trial::send(std::span<const std::byte> message) {
+  if (version_ == 2) {
+    expect(link_.wait(limits_.answer_ns, [this] { return granted_ > 0 || lost() || (next(), false); }),
+           "credits to go on with (V2-036)");
+    --granted_;
+  }
+  note("sent", message);
+  link_.end().send(message);
+}
+
+void Trial::check_v1(const Received& received) {
+  const Bytes& message = received.bytes;
+  const std::uint32_t proc = word_at(message, 3);
+  expect(message.size() >= 20, "no message of the server is shorter than ERR_CHUNK (V1-008)");
+  expect(proc == 0 || proc == 1 || proc == 4,
+         "the server sends RDMA_MSG, RDMA_NOMSG and RDMA_ERROR alone (V1-019)");
+  expect(word_at(message, 2) != 0, "no message grants zero credits (V1-042)");
+  expect(message.size() <= largest_, "no message is longer than the receiver's threshold (V1-009, V1-062)");
+  expect(!received.remote_invalidate, "no remote invalidation without an announcement (V1-150)");
+  if (proc == 4) return;
+  expect(message.size() >= 28 && word_at(message, 1) == 1, "replies are of version 1 (V1-004)");
+  expect(word_at(message, 4) == 0, "a reply has no Read list (V1-090)");
+}
+
+void Trial::take_credits(const Bytes& message) {
+  if (word_at(message, 3) != v2::kError) granted_ += word_at(message, 2) & 0xffff;
+}
+
+std::optional<Bytes> Trial::next() {
+  auto& inbox = link_.end().inbox;
+  while (read_ < inbox.size()) {
+    const Received& received = inbox[read_++];
+    note("got ", received.bytes);
+    if (version_ == 1) {
+      check_v1(received);
+      return received.bytes;
+    }
+    heard_.push_back(received.bytes);
+    take_credits(received.bytes);
+    if (!v2::is_grant(received.bytes) && word_at(received.bytes, 3) != v2::kConnProp) return received.bytes;
+  }
+  return std::nullopt;
+}
+
+Bytes Trial::answer() {
+  std::optional<Bytes> message;
+  link_.wait(limits_.answer_ns, [&] { return (message = next()) || lost(); });
+  if (message) return *message;
+  if (lost())
+    throw Failure(std::string("The connection ended instead of an answer (") + link_.why_lost() + ").");
+  throw Failure("There was no answer in time.");
+}
+
+std::size_t Trial::overheard() {
+  std::size_t count = 0;
+  link_.wait(limits_.quiet_ns, [&] {
+    if (next()) ++count;
+    return lost();
+  });
+  return count;
+}
+
+void Trial::expect_silence(std::span<const std::byte> message) {
+  send(message);
+  expect_alive();
+  expect(overheard() == 0, "no answer to this message");
+}
+
+void Trial::expect_alive() {
+  const std::uint32_t xid = next_xid();
+  const Bytes reply = ask(version_ == 1 ? null_v1(xid) : null_v2(xid));
+  expect(word_at(reply, 0) == xid, "the next message answers the NULL call that followed");
+  const Bytes payload = version_ == 1 ? read_v1(reply).payload : read_v2(reply).payload;
+  expect(word_at(payload, 0) == xid && accept_stat_of(payload) == 0, "a NULL call succeeds");
+}
+
+bool Trial::ends() {
+  return link_.wait(limits_.answer_ns, [this] { return (next(), lost()); });
+}
+
+Exposed Trial::readable(std::size_t bytes, std::uint32_t seed) {
+  const Exposed memory = link_.end().expose(bytes, rdma::kRemoteRead);
+  fill_pattern(memory.bytes, seed);
+  return memory;
+}
+
+Exposed Trial::writable(std::size_t bytes) {
+  const Exposed memory = link_.end().expose(bytes, rdma::kRemoteWrite);
+  std::fill(memory.bytes.begin(), memory.bytes.end(), std::byte{0xA5});
+  return memory;
+}
+
+}  // namespace sluice::conformance

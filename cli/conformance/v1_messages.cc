@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Version 1: framing and messages that get no reply, at the server.
+#include "cli/conformance/tests.h"
+
+namespace sluice::conformance {
+namespace {
+
+const Test kTests[] = {
+    {"V1_001_V1_002_V1_004_V1_005_V1_006_V1_010_V1_065_a_short_reply_is_one_RDMA_MSG_without_chunks",
+     Level::Must, Needs::Nothing,
+     "RFC 8166, 4.1 and 4.2: four words, three chunk fields, then the RPC message with the same XID, in one "
+     "Send.",
+     [](Trial& t) {
+       t.connect();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes reply = t.ask(null_v1(xid));
+       t.expect(reply == words({xid, 1, word_at(reply, 2), 0, 0, 0, 0, xid, 1, 0, 0, 0, 0}),
+                "the 52 bytes of a reply to NULL");
+     }},
+    {"V1_020_a_fragment_is_dropped", Level::Must, Needs::Nothing,
+     "RFC 8166, 4.5: a message shorter than the shortest header is silently discarded.",
+     [](Trial& t) {
+       t.connect();
+       t.expect_alive();
+       t.expect_silence(words({t.next_xid(), 1, 32}));
+     }},
+    {"V1_020_an_RDMA_MSG_that_ends_before_its_chunk_fields_is_dropped", Level::Must, Needs::Nothing,
+     "RFC 8166, 4.5: fewer than 28 octets are silently discarded.",
+     [](Trial& t) {
+       t.connect();
+       t.expect_alive();
+       t.expect_silence(words({t.next_xid(), 1, 32, 0, 0, 0}));
+     }},
+    {"V1_020_octets_behind_an_RDMA_NOMSG_are_ignored", Level::Decision, Needs::Nothing,
+     "A-21: the documents do not mention them.",
+     [](Trial& t) {
+       t.connect();
+       const std::uint32_t xid = t.next_xid();
+       const Exposed memory = t.readable(40, 0);
+       const Bytes payload = null_payload(xid);
+       std::copy(payload.begin(), payload.end(), memory.bytes.begin());
+       const RawCall call{.xid = xid, .proc = 1, .reads = {{0, memory.segment}}};
+       t.expect(accept_stat_of(read_v1(t.ask(call.with(words({7, 7})))).payload) == 0, "the call succeeds");
+     }},
+    {"V1_028_errors_are_never_answered", Level::Must, Needs::Nothing,
+     "RFC 8166, 4.5: an RDMA_ERROR, whole or not, is discarded by a responder.",
+     [](Trial& t) {
+       t.connect();
+       t.expect_alive();
+       const std::uint32_t xid = t.next_xid();
+       t.expect_silence(words({xid, 1, 16, 4}));
+       t.expect_silence(words({xid, 1, 16, 4, 7}));
+       t.expect_silence(words({xid, 1, 16, 4, 1, 1}));
+       t.expect_silence(words({xid, 1, 16, 4, 2}));
+     }},
+    {"V1_028_errors_of_another_version_are_never_answered", Level::Must, Needs::Nothing,
+     "RFC 8166, 4.5: an RDMA_ERROR is not answered, whatever its version.",
+     [](Trial& t) {
+       t.connect();
+       t.expect_alive();
+       t.expect_silence(words({t.next_xid(), 7, 16, 4, 2}));
+     }},
+    {"V1_174_an_error_with_an_unknown_XID_changes_nothing", Level::Must, Needs::Nothing,
+     "RFC 8167, 5.3: its rdma_credit is ignored.",
+     [](Trial& t) {
+       t.connect();
+       t.expect_alive();
+       t.expect_silence(words({t.next_xid(), 1, 1000, 4, 2}));
+       t.expect_silence(words({t.next_xid(), 1, 0, 4, 2}));
+     }},
+    {"V1_132_RDMA_MSGP_is_refused", Level::Should, Needs::Nothing,
+     "RFC 8166, 4.6.1: a responder SHOULD answer RDMA_MSGP with ERR_CHUNK.",
+     [](Trial& t) {
+       t.connect();
+       const std::uint32_t xid = t.next_xid();
+       Bytes message = words({xid, 1, 32, 2, 64, 64, 0, 0, 0});
+       append(message, null_payload(xid));
+       t.expect(is_err_chunk(t.ask(message), xid), "ERR_CHUNK");
+       t.expect_alive();
+     }},
+    {"V1_135_RDMA_DONE_is_dropped", Level::Must, Needs::Nothing,
+     "RFC 8166, 4.6.2: RDMA_DONE is silently discarded.",
+     [](Trial& t) {
+       t.connect();
+       t.expect_alive();
+       for (int i = 0; i < 20; ++i) t.expect_silence(words({t.next_xid(), 1, 32, 3}));
+     }},
+    {"V1_137_a_program_that_is_not_served_at_connect_time_costs_nothing", Level::Must, Needs::Nothing,
+     "RFC 5531, 9: PROG_UNAVAIL. RFC 8166 has no Connection Configuration Protocol.",
+     [](Trial& t) {
+       t.connect();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes reply = t.ask(RawCall{.xid = xid}.with(rpc_call(xid, 100417, 1, 0)));
+       t.expect(accept_stat_of(read_v1(reply).payload) == 1, "PROG_UNAVAIL");
+       t.expect_alive();
+     }},
+    {"V1_150_replies_do_not_invalidate", Level::Must, Needs::File,
+     "RFC 8797, 4: remote invalidation only with a requester that announced it.",
+     [](Trial& t) {
+       t.connect();
+       const std::uint32_t xid = t.next_xid();
+       const Exposed memory = t.writable(512);
+       read_v1(t.ask(RawCall{.xid = xid, .writes = {{memory.segment}}}.with(
+           read_payload(xid, t.target.file, 0, 512))));  // checked for each message
+       t.expect_alive();
+     }},
+    {"V1_170_a_server_calls_nobody_who_has_not_asked_for_it", Level::Must, Needs::Nothing,
+     "RFC 8167, 5.5: no call in the reverse direction before the client's upper layer is ready.",
+     [](Trial& t) {
+       t.connect();
+       t.expect(t.overheard() == 0, "no message before the first call");
+       t.expect_alive();
+       t.expect(t.overheard() == 0, "no message after the last reply");
+     }},
+    {"V1_146_random_messages_neither_stop_nor_confuse_the_server", Level::Must, Needs::Nothing,
+     "RFC 8166, 8.1: header fields are hostile input.",
+     [](Trial& t) {
+       t.connect();
+       std::uint64_t state = 88172645463325252ull;
+       const auto next = [&state] {
+         return state ^= state << 13, state ^= state >> 7, state ^= state << 17, state;
+       };
+       for (int i = 0; i < 300; ++i) {
+         Bytes message(4 + next() % 300);
+         for (auto& b : message) b = static_cast<std::byte>(next());
+         if (message.size() >= 16 && i % 2 == 0) {
+           xdr::store_u32(message.data() + 4, 1);
+           xdr::store_u32(message.data() + 12, static_cast<std::uint32_t>(next() % 5));
+         }
+         t.send(message);
+         t.link().wait(1'000'000, [&] { return t.lost(); });
+         if (t.lost()) t.connect();
+       }
+       t.overheard();
+       t.connect();
+       t.expect_alive();
+     }},
+};
+
+}  // namespace
+
+std::span<const Test> tests_of_messages() {
+  return kTests;
+}
+
+}  // namespace sluice::conformance

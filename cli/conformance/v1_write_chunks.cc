@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Version 1: Write chunks at the server.
+#include <algorithm>
+
+#include "cli/conformance/tests.h"
+
+namespace sluice::conformance {
+namespace {
+
+RawReply read_into(Trial& t, std::vector<Segments> writes, std::uint32_t count, std::uint64_t offset = 0) {
+  const RawCall call{.xid = t.next_xid(), .writes = std::move(writes)};
+  return read_v1(t.ask(call.with(read_payload(call.xid, t.target.file, offset, count))));
+}
+
+bool same_places(const Segments& a, const Segments& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.handle == y.handle && x.offset == y.offset;
+  });
+}
+
+bool untouched(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0xA5}; });
+}
+
+const Test kTests[] = {
+    {"V1_093_V1_195_data_goes_into_the_Write_chunk_however_short", Level::Must, Needs::File,
+     "RFC 8166, 4.3.2: with a Write list, eligible results are moved by RDMA Write.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(8);
+       const RawReply reply = read_into(t, {{memory.segment}}, 8);
+       const ReadResult result = read_result(reply.payload);
+       t.expect(result.length == 8 && result.inline_data.empty(), "the count in the reply, and no data");
+       t.expect(has_pattern(memory.bytes, kFileSeed), "the data in the chunk");
+     }},
+    {"V1_094_V1_095_V1_096_segments_are_filled_in_order", Level::Must, Needs::File,
+     "RFC 8166, 3.4.6: each segment before the next; the reply returns all, with the lengths written.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(4096);
+       const Segments offered{part(memory.segment, 0, 1024), part(memory.segment, 2048, 1024)};
+       const RawReply reply = read_into(t, {offered}, 1501);
+       t.expect(reply.writes.size() == 1 && same_places(reply.writes[0], offered),
+                "the chunk with both segments");
+       t.expect(reply.writes[0][0].length == 1024 && reply.writes[0][1].length == 477,
+                "lengths of 1024 and 477");
+       const Bytes second(memory.bytes.begin() + 2048, memory.bytes.begin() + 2048 + 477);
+       bool right = has_pattern(memory.bytes.first(1024), kFileSeed);
+       for (std::size_t i = 0; i < second.size(); ++i)
+         right = right && second[i] == pattern_byte(kFileSeed, 1024 + i);
+       t.expect(right, "the data in order");
+     }},
+    {"V1_096_V1_097_a_segment_that_is_not_reached_comes_back_with_length_zero", Level::Must, Needs::File,
+     "RFC 8166, 3.4.6: the number of segments does not change.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(3072);
+       const Segments offered{part(memory.segment, 0, 1024), part(memory.segment, 1024, 1024),
+                              part(memory.segment, 2048, 1024)};
+       const RawReply reply = read_into(t, {offered}, 600);
+       t.expect(reply.writes.size() == 1 && same_places(reply.writes[0], offered),
+                "the chunk with all segments");
+       t.expect(reply.writes[0][0].length == 600 && reply.writes[0][1].length == 0 &&
+                    reply.writes[0][2].length == 0,
+                "lengths of 600, 0 and 0");
+       t.expect(untouched(memory.bytes.subspan(600)), "nothing behind the data");
+     }},
+    {"V1_095_V1_097_chunks_without_a_result_come_back_unused", Level::Must, Needs::File,
+     "RFC 8166, 4.3.2.2: the Write list comes back with all its chunks; unused ones with length zero.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(3072);
+       const std::vector<Segments> offered{{part(memory.segment, 0, 1024)},
+                                           {part(memory.segment, 1024, 1024)},
+                                           {part(memory.segment, 2048, 1024)}};
+       const RawReply reply = read_into(t, offered, 1000);
+       t.expect(reply.writes.size() == 3, "three chunks");
+       for (std::size_t i = 0; i < 3; ++i)
+         t.expect(same_places(reply.writes[i], offered[i]), "the chunks in their order");
+       t.expect(bytes_in(reply.writes[0]) == 1000 && bytes_in(reply.writes[1]) == 0 &&
+                    bytes_in(reply.writes[2]) == 0,
+                "lengths of 1000, 0 and 0");
+       t.expect(untouched(memory.bytes.subspan(1024)), "nothing in the others");
+     }},
+    {"V1_097_V1_196_a_READ_that_fails_returns_its_chunk_unused", Level::Must, Needs::File,
+     "RFC 8166, 4.3.2.2: a result that is absent uses no chunk.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(1024);
+       const RawCall call{.xid = t.next_xid(), .writes = {{memory.segment}}};
+       const RawReply reply = read_v1(t.ask(call.with(read_payload(call.xid, t.target.root, 0, 1024))));
+       t.expect(nfs_status(reply.payload) != 0, "a READ of a folder fails");
+       t.expect(reply.writes.size() == 1 && reply.writes[0].size() == 1 && bytes_in(reply.writes[0]) == 0,
+                "the chunk with its segment and length zero");
+       t.expect(untouched(memory.bytes), "nothing in the chunk");
+     }},
+    {"V1_101_V1_102_round_up_is_neither_written_nor_sent", Level::Must, Needs::File,
+     "RFC 8166, 3.4.6.2 and 3.4.4: padding of a reduced result is in neither place.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(2048);
+       const RawReply reply = read_into(t, {{memory.segment}}, 1501);
+       t.expect(bytes_in(reply.writes.at(0)) == 1501, "a length of 1501");
+       t.expect(untouched(memory.bytes.subspan(1501)), "nothing behind 1501 bytes");
+       t.expect(read_result(reply.payload).inline_data.empty(), "a payload that ends with the count");
+     }},
+    {"V1_101_a_chunk_without_room_for_round_up_is_enough", Level::Must, Needs::File,
+     "RFC 8166, 3.4.6.2: a requester provides no space for padding.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(2048);
+       const RawReply reply = read_into(t, {{part(memory.segment, 0, 1501)}}, 1501);
+       t.expect(read_result(reply.payload).count == 1501 && has_pattern(memory.bytes.first(1501), kFileSeed),
+                "the data in the chunk");
+     }},
+    {"V1_106_the_data_is_there_when_the_reply_is", Level::Must, Needs::File,
+     "RFC 8166, 4.3.2 and 2.2.2: RDMA Writes are posted before the Send.",
+     [](Trial& t) {
+       t.connect();
+       for (int i = 0; i < 50; ++i) {
+         const Exposed memory = t.writable(kFileBytes);
+         read_into(t, {{memory.segment}}, kFileBytes);
+         t.expect(has_pattern(memory.bytes, kFileSeed), "all data in the chunk");
+       }
+     }},
+    {"V1_107_a_result_that_does_not_fit_its_chunk_is_refused", Level::Must, Needs::File,
+     "RFC 8166, 4.5.3: ERR_CHUNK; nothing is written past the chunk.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(2048);
+       const RawCall call{.xid = t.next_xid(), .writes = {{part(memory.segment, 0, 1000)}}};
+       const Bytes answer = t.ask(call.with(read_payload(call.xid, t.target.file, 0, 1001)));
+       t.expect(untouched(memory.bytes.subspan(1000)), "nothing behind the chunk");
+       t.expect(is_err_chunk(answer, call.xid), "ERR_CHUNK");
+       t.expect_alive();
+     }},
+    {"V1_111_a_chunk_without_segments_lets_its_result_go_inline", Level::Should, Needs::File,
+     "RFC 8166, 4.3.2.3: an empty Write chunk means that the result is not reduced.",
+     [](Trial& t) {
+       t.connect();
+       const RawReply reply = read_into(t, {{}}, 200);
+       const ReadResult result = read_result(reply.payload);
+       t.expect(result.inline_data.size() == 200 && has_pattern(result.inline_data, kFileSeed),
+                "the data in the reply");
+       t.expect(reply.writes.size() == 1 && reply.writes[0].empty(), "the chunk, without segments");
+     }},
+    {"V1_111_segments_of_length_zero_are_skipped", Level::Decision, Needs::File,
+     "A-11: the documents neither forbid nor describe them.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(1024);
+       const RawReply reply = read_into(t, {{part(memory.segment, 0, 0), memory.segment}}, 600);
+       t.expect(reply.writes.at(0).size() == 2 && reply.writes[0][0].length == 0 &&
+                    reply.writes[0][1].length == 600,
+                "lengths of 0 and 600");
+       t.expect(has_pattern(memory.bytes.first(600), kFileSeed), "the data in the second segment");
+     }},
+    {"V1_099_without_a_Write_list_the_data_is_inline", Level::Must, Needs::File,
+     "RFC 8166, 4.3.2: results without a chunk stay in the payload.",
+     [](Trial& t) {
+       t.connect();
+       const ReadResult result = read_result(read_into(t, {}, 501).payload);
+       t.expect(result.inline_data.size() == 504 &&
+                    has_pattern(std::span(result.inline_data).first(501), kFileSeed),
+                "501 bytes and their padding in the reply");
+     }},
+    {"V1_189_a_Write_list_where_nothing_is_eligible_is_returned_unused_or_refused", Level::Should,
+     Needs::Root, "RFC 8166, 4.3.2.2 and 6.1; RFC 5667, 4 lets NFS servers ignore it.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(1024);
+       const RawCall call{.xid = t.next_xid(), .writes = {{memory.segment}}};
+       const Bytes answer = t.ask(call.with(getattr_payload(call.xid, t.target.root)));
+       if (!is_err_chunk(answer, call.xid)) {
+         const RawReply reply = read_v1(answer);
+         t.expect(nfs_status(reply.payload) == 0, "GETATTR succeeds, or ERR_CHUNK");
+         t.expect(reply.writes.size() == 1 && bytes_in(reply.writes[0]) == 0, "the chunk with length zero");
+       }
+       t.expect(untouched(memory.bytes), "nothing in the chunk");
+     }},
+};
+
+}  // namespace
+
+std::span<const Test> tests_of_write_chunks() {
+  return kTests;
+}
+
+}  // namespace sluice::conformance

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Version 2: chunks, long messages, continuation and remote invalidation at the server.
+#include <algorithm>
+
+#include "cli/conformance/tests.h"
+
+namespace sluice::conformance {
+namespace {
+
+using v2::Header;
+
+Bytes content_of(Trial& t, std::uint32_t bytes) {
+  const Exposed memory = t.writable(bytes);
+  const std::uint32_t xid = t.next_xid();
+  const RawReply reply = read_v2(t.ask(
+      Header{.xid = xid, .writes = {{memory.segment}}}.with(read_payload(xid, t.target.file, 0, bytes))));
+  if (read_result(reply.payload).count != bytes) throw Failure("A READ returned less than was written.");
+  return {memory.bytes.begin(), memory.bytes.end()};
+}
+
+bool untouched(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0xA5}; });
+}
+
+/// The joined payload of a reply in one or more MSG.
+Bytes joined(Trial& t, Bytes message) {
+  Bytes payload;
+  for (int parts = 0; parts < 64; ++parts) {
+    append(payload, read_v2(message).payload);
+    if ((word_at(message, 4) & v2::kMore) == 0) return payload;
+    message = t.answer();
+  }
+  throw Failure("A reply does not end.");
+}
+
+/// The payload in parts of so many bytes; all but the last have MORE.
+void send_in_parts(Trial& t, Header last, std::span<const std::byte> payload, std::size_t bytes) {
+  while (payload.size() > bytes) {
+    t.send(Header{.xid = last.xid, .flags = v2::kMore}.with(payload.first(bytes)));
+    payload = payload.subspan(bytes);
+  }
+  t.send(last.with(payload));
+}
+
+void write_in(Trial& t, std::uint32_t count, std::uint32_t seed, const std::vector<std::uint32_t>& cuts) {
+  const std::uint32_t xid = t.next_xid();
+  const Exposed memory = t.readable(count, seed);
+  const Bytes payload = write_payload(xid, t.target.file, 0, count);
+  Header call{.xid = xid};
+  std::uint32_t at = 0;
+  for (const std::uint32_t cut : cuts) {
+    call.reads.push_back({position_of(payload), part(memory.segment, at, cut)});
+    at += cut;
+  }
+  t.expect(nfs_status(read_v2(t.ask(call.with(payload))).payload) == 0, "the WRITE succeeds");
+  t.expect(has_pattern(content_of(t, count), seed), "the file holds what is in the chunk");
+}
+
+const Test kTests[] = {
+    {"V2_067_a_Position_Zero_chunk_in_a_MSG_is_refused", Level::Decision, Needs::Nothing, "D2-34: BAD_XDR.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes answer =
+           t.ask(Header{.xid = xid, .reads = {{0, t.readable(40, 1).segment}}}.with(null_payload(xid)));
+       t.expect(v2::is_error(answer, xid, 2), "an ERROR BAD_XDR");
+       t.expect_alive();
+     }},
+    {"V2_068_V2_069_a_long_call_is_executed", Level::Must, Needs::Root,
+     "Version 2, 4.5.4 and 6.4.2: NOMSG with a Position Zero chunk, whatever the size.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes payload = getattr_payload(xid, t.target.root);
+       const Exposed memory = t.readable(payload.size(), 0);
+       std::copy(payload.begin(), payload.end(), memory.bytes.begin());
+       const Bytes answer =
+           t.ask(Header{.xid = xid, .type = v2::kNoMsg, .reads = {{0, memory.segment}}}.bytes());
+       t.expect(nfs_status(read_v2(answer).payload) == 0, "GETATTR succeeds");
+     }},
+    {"V2_070_octets_behind_the_body_are_a_fault", Level::Decision, Needs::Nothing, "D2-31: BAD_XDR.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes answer =
+           t.ask(Header{.xid = xid, .type = v2::kNoMsg, .reads = {{0, t.readable(40, 1).segment}}}.with(
+               words({7})));
+       t.expect(v2::is_error(answer, xid, 2), "an ERROR BAD_XDR");
+     }},
+    {"V2_071_V2_072_V2_076_segments_are_joined_in_list_order", Level::Must, Needs::File,
+     "Version 2, 4.4.5: data of odd length, without round-up, in pieces of any length.",
+     [](Trial& t) {
+       t.connect_v2();
+       write_in(t, 116, 3, {7, 9, 100});
+       write_in(t, 5001, 4, {4096, 905});
+       write_in(t, kFileBytes, kFileSeed, {kFileBytes});
+     }},
+    {"V2_071_V2_078_V2_096_results_are_written_without_round_up", Level::Must, Needs::File,
+     "Version 2, 4.4.6 and 4.4.6.2: segments in order, lengths as written, no padding.",
+     [](Trial& t) {
+       t.connect_v2();
+       const Exposed memory = t.writable(2048);
+       const std::uint32_t xid = t.next_xid();
+       const Header call{.xid = xid,
+                         .writes = {{part(memory.segment, 0, 1024), part(memory.segment, 1024, 1024)}}};
+       const RawReply reply = read_v2(t.ask(call.with(read_payload(xid, t.target.file, 0, 1501))));
+       t.expect(reply.writes.size() == 1 && reply.writes[0].size() == 2 &&
+                    reply.writes[0][0].length == 1024 && reply.writes[0][1].length == 477,
+                "lengths of 1024 and 477");
+       t.expect(has_pattern(memory.bytes.first(1501), kFileSeed) && untouched(memory.bytes.subspan(1501)),
+                "the data in order, and nothing behind it");
+       t.expect(read_result(reply.payload).inline_data.empty(), "no data in the reply");
+     }},
+    {"V2_079_unused_chunks_come_back_with_length_zero", Level::Must, Needs::File,
+     "Version 2 as RFC 8166, 4.3.",
+     [](Trial& t) {
+       t.connect_v2();
+       const Exposed memory = t.writable(1024);
+       const std::uint32_t xid = t.next_xid();
+       const RawReply reply = read_v2(t.ask(
+           Header{.xid = xid, .writes = {{memory.segment}}}.with(read_payload(xid, t.target.root, 0, 1024))));
+       t.expect(nfs_status(reply.payload) != 0, "a READ of a folder fails");
+       t.expect(reply.writes.size() == 1 && reply.writes[0].size() == 1 && bytes_in(reply.writes[0]) == 0,
+                "the chunk with its segment and length zero");
+     }},
+    {"V2_079_empty_chunks_let_the_result_go_inline", Level::Must, Needs::File,
+     "Version 2 as RFC 8166, 4.3.2.3.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       const RawReply reply =
+           read_v2(t.ask(Header{.xid = xid, .writes = {{}}}.with(read_payload(xid, t.target.file, 0, 200))));
+       const ReadResult result = read_result(reply.payload);
+       t.expect(result.inline_data.size() == 200 && has_pattern(result.inline_data, kFileSeed),
+                "the data in the reply");
+     }},
+    {"V2_080_V2_081_the_data_is_there_when_the_reply_is", Level::Must, Needs::File,
+     "Version 2, 3.2.2.4: RDMA Writes are posted before the Send; no segment is the server's.",
+     [](Trial& t) {
+       t.connect_v2();
+       for (int i = 0; i < 50; ++i)
+         t.expect(has_pattern(content_of(t, kFileBytes), kFileSeed), "all data in the chunk");
+     }},
+    {"V2_075_V2_082_positions_that_cannot_be_are_BAD_XDR", Level::Decision, Needs::File, "D2-35 and 4.4.5.",
+     [](Trial& t) {
+       t.connect_v2();
+       for (const int form : {0, 1, 2}) {
+         const std::uint32_t xid = t.next_xid();
+         const Bytes payload = write_payload(xid, t.target.file, 0, 64);
+         const rpcrdma::Segment segment = t.readable(64, 1).segment;
+         Header call{.xid = xid};
+         if (form == 0) call.reads = {{position_of(payload) - 2, segment}};
+         if (form == 1) call.reads = {{position_of(payload) + 4000, segment}};
+         if (form == 2) call.reads = {{position_of(payload), segment}, {position_of(payload) - 8, segment}};
+         t.expect(v2::is_error(t.ask(call.with(payload)), xid, 2), "an ERROR BAD_XDR");
+       }
+       t.expect_alive();
+     }},
+    {"V2_083_V2_147_lengths_beyond_all_limits_are_refused", Level::Must, Needs::File,
+     "Version 2, 10.1.4: such chunks need not be pulled; an ERROR ends the RPC.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes payload = write_payload(xid, t.target.file, 0, 0xFFFFFFF0);
+       rpcrdma::Segment huge = t.readable(64, 1).segment;
+       huge.length = 0xFFFFFFFF;
+       const Header call{.xid = xid, .reads = {{position_of(payload), huge}, {position_of(payload), huge}}};
+       const Bytes answer = t.ask(call.with(payload));
+       t.expect(word_at(answer, 3) == v2::kError || accept_stat_of(read_v2(answer).payload) == 4,
+                "an ERROR or GARBAGE_ARGS");
+       t.expect_alive();
+     }},
+    {"V2_084_a_call_in_parts_is_executed", Level::Must, Needs::File,
+     "Version 2, 6.3.2.2: parts of any length, MORE in all but the last.",
+     [](Trial& t) {
+       t.connect_v2();
+       for (const std::size_t bytes : {100u, 24u, 1000u}) {
+         const std::uint32_t xid = t.next_xid();
+         Bytes payload = write_payload(xid, t.target.file, 0, 2048);
+         for (std::uint32_t i = 0; i < 2048; ++i) payload.push_back(pattern_byte(kFileSeed, i));
+         send_in_parts(t, {.xid = xid}, payload, bytes);
+         t.expect(nfs_status(joined(t, t.answer())) == 0, "the WRITE succeeds");
+         t.expect(has_pattern(content_of(t, 2048), kFileSeed), "the file holds the data");
+       }
+     }},
+    {"V2_088_V2_089_chunks_ride_in_the_last_part", Level::Must, Needs::File,
+     "Version 2, 6.3.2.2 and 4.5.3: reduction and continuation together.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes payload = write_payload(xid, t.target.file, 0, kFileBytes);
+       send_in_parts(
+           t, {.xid = xid, .reads = {{position_of(payload), t.readable(kFileBytes, kFileSeed).segment}}},
+           payload, 60);
+       t.expect(nfs_status(joined(t, t.answer())) == 0, "the WRITE succeeds");
+       t.expect(has_pattern(content_of(t, kFileBytes), kFileSeed), "the file holds the data");
+     }},
+    {"V2_088_MORE_with_chunks_is_refused", Level::Must, Needs::Nothing, "Version 2, 6.3.2.2: INVAL_FLAG.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       const Header call{.xid = xid, .flags = v2::kMore, .reads = {{40, t.readable(8, 1).segment}}};
+       t.expect(v2::is_error(t.ask(call.with(null_payload(xid))), xid, 4), "an ERROR INVAL_FLAG");
+     }},
+    {"V2_087_MORE_with_types_that_do_not_go_on_is_refused", Level::Must, Needs::Nothing,
+     "Version 2, 6.3.2.2: INVAL_FLAG for all but MSG and CONNPROP.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       const Header call{
+           .xid = xid, .type = v2::kNoMsg, .flags = v2::kMore, .reads = {{0, t.readable(40, 1).segment}}};
+       t.expect(v2::is_error(t.ask(call.bytes()), xid, 4), "an ERROR INVAL_FLAG");
+     }},
+    {"V2_086_parts_of_two_messages_are_refused", Level::Must, Needs::Nothing,
+     "Version 2, 6.3.2.2: all parts have the same XID, else INVAL_FLAG, and nothing is executed.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t first = t.next_xid();
+       const std::uint32_t second = t.next_xid();
+       const Bytes payload = null_payload(first);
+       t.send(Header{.xid = first, .flags = v2::kMore}.with(std::span(payload).first(20)));
+       const Bytes answer = t.ask(Header{.xid = second}.with(std::span(payload).subspan(20)));
+       t.expect(v2::is_error(answer, first, 4) || v2::is_error(answer, second, 4), "an ERROR INVAL_FLAG");
+     }},
+    {"V2_093_a_part_without_payload_is_refused", Level::Decision, Needs::Nothing, "D2-30: BAD_XDR.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       t.expect(v2::is_error(t.ask(Header{.xid = xid, .flags = v2::kMore}.bytes()), xid, 2),
+                "an ERROR BAD_XDR");
+     }},
+    {"V2_098_V2_046_V2_047_a_reply_beyond_the_threshold_is_continued", Level::Must, Needs::File,
+     "Version 2, 6.3.3.1 and 4.3.2: without a Reply chunk, in parts of no more than 4096 octets.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes payload =
+           joined(t, t.ask(Header{.xid = xid}.with(read_payload(xid, t.target.file, 0, 10001))));
+       const ReadResult result = read_result(payload);
+       t.expect(result.inline_data.size() == 10004 &&
+                    has_pattern(std::span(result.inline_data).first(10001), kFileSeed),
+                "10001 bytes and their padding");
+       for (const Bytes& message : t.heard()) {
+         t.expect(message.size() <= 4096, "no message beyond the default threshold");
+         t.expect(word_at(message, 0) == xid || word_at(message, 3) != v2::kMsg, "the same XID in all parts");
+       }
+     }},
+    {"V2_097_V2_101_a_Reply_chunk_takes_a_long_reply", Level::Should, Needs::File,
+     "Version 2, 4.5.4: it is used when the reply exceeds the threshold; continuation is allowed too (6.5).",
+     [](Trial& t) {
+       t.connect_v2();
+       const Exposed memory = t.writable(12000);
+       const std::uint32_t xid = t.next_xid();
+       const RawReply reply = read_v2(t.ask(
+           Header{.xid = xid, .reply = {{memory.segment}}}.with(read_payload(xid, t.target.file, 0, 10000))));
+       t.expect(reply.proc == v2::kNoMsg && reply.reply && reply.payload.empty(),
+                "NOMSG with the Reply chunk");
+       const ReadResult result =
+           read_result(memory.bytes.first(static_cast<std::size_t>(bytes_in(*reply.reply))));
+       t.expect(result.count == 10000 && has_pattern(result.inline_data, kFileSeed),
+                "10000 bytes of the file in it");
+     }},
+    {"V2_099_a_Reply_chunk_that_is_too_small_is_not_exceeded", Level::Should, Needs::File,
+     "Version 2, 6.5: the reply is continued instead.",
+     [](Trial& t) {
+       t.connect_v2();
+       const Exposed memory = t.writable(256);
+       const std::uint32_t xid = t.next_xid();
+       const Header call{.xid = xid, .reply = {{part(memory.segment, 0, 64)}}};
+       const ReadResult result =
+           read_result(joined(t, t.ask(call.with(read_payload(xid, t.target.file, 0, 6000)))));
+       t.expect(result.count == 6000, "the data in parts");
+       t.expect(untouched(memory.bytes.subspan(64)), "nothing behind the chunk");
+     }},
+    {"V2_102_V2_118_a_Write_chunk_that_is_too_small_is_WRITE_RESOURCE", Level::Must, Needs::File,
+     "Version 2, 6.4.3: the index of the chunk and the octets that it needs.",
+     [](Trial& t) {
+       t.connect_v2();
+       const Exposed memory = t.writable(2048);
+       const std::uint32_t xid = t.next_xid();
+       const Header call{.xid = xid, .writes = {{part(memory.segment, 0, 1000)}}};
+       const Bytes answer = t.ask(call.with(read_payload(xid, t.target.file, 0, 1001)));
+       t.expect(v2::is_error(answer, xid, 8), "an ERROR WRITE_RESOURCE");
+       t.expect(word_at(answer, 6) == 1 && word_at(answer, 7) == 1001, "chunk 1, 1001 octets");
+       t.expect(untouched(memory.bytes.subspan(1000)), "nothing behind the chunk");
+       t.expect_alive();
+     }},
+    {"V2_113_more_Read_chunks_than_are_taken_are_READ_CHUNKS", Level::Must, Needs::File,
+     "Version 2, 6.4.3: with the most that the responder takes.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes payload = write_payload(xid, t.target.file, 0, 512);
+       Header call{.xid = xid};
+       for (std::uint32_t i = 0; i < 14; ++i)
+         call.reads.push_back({position_of(payload) + 8 * i, t.readable(4, 1).segment});
+       const Bytes answer = t.ask(call.with(payload));
+       const std::uint32_t code = word_at(answer, 5);
+       t.expect(word_at(answer, 3) == v2::kError && (code == 5 || code == 7 || code == 2),
+                "an ERROR READ_CHUNKS, SEGMENTS or BAD_XDR");
+       if (code == 5) t.expect(answer.size() == 28 && word_at(answer, 6) < 14, "the most that it takes");
+       t.expect_alive();
+     }},
+    {"V2_127_V2_128_a_handle_that_was_named_may_be_invalidated", Level::Must, Needs::File,
+     "Version 2, 6.3.3.2: the handle of inv_handle or none; the reply is right either way.",
+     [](Trial& t) {
+       t.connect_v2();
+       const Exposed memory = t.writable(1024);
+       const std::uint32_t xid = t.next_xid();
+       const Header call{.xid = xid,
+                         .invalidate = static_cast<std::uint32_t>(memory.segment.handle),
+                         .writes = {{memory.segment}}};
+       t.expect(
+           read_result(read_v2(t.ask(call.with(read_payload(xid, t.target.file, 0, 1024)))).payload).count ==
+               1024,
+           "READ succeeds");
+       t.expect(has_pattern(memory.bytes, kFileSeed), "the data in the chunk");
+       t.expect_alive();
+     }},
+    {"V2_127_without_inv_handle_nothing_is_invalidated", Level::Must, Needs::File,
+     "Version 2, 6.3.3.2: a plain Send.",
+     [](Trial& t) {
+       t.connect_v2();
+       content_of(t, 512);
+       for (const Received& received : t.link().end().inbox)
+         t.expect(!received.remote_invalidate, "plain Sends alone");
+     }},
+};
+
+}  // namespace
+
+std::span<const Test> tests_of_version_2_chunks() {
+  return kTests;
+}
+
+}  // namespace sluice::conformance

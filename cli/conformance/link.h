@@ -27,7 +27,8 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// Ends the connection that there is, and makes a new one. Without `own`, no private data is sent. Throws LinkError.
+  /// Ends the connection that there is, and makes a new one; a server that refuses is asked again for some seconds.
+  /// Without `own`, no private data is sent. Throws LinkError.
   void connect(const std::optional<rpcrdma::PrivateData>& own);
   /// Returns when both sides have let go, or after a while.
   void disconnect();

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tests of sluice-conformance: our server passes them in one process, and one that breaks a rule does not.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <sstream>
+
+#include "cli/conformance/run.h"
+#include "dataplane/rpcrdma/engine.h"
+#include "dataplane/service/memory/memory_service.h"
+#include "pmd/loopback/loopback.h"
+
+namespace sluice::conformance {
+namespace {
+
+constexpr std::uint16_t kServerPort = 20049;
+
+std::uint64_t wall_clock() noexcept {
+  return 1'700'000'000'000'000'000;
+}
+
+class LocalServer {
+ public:
+  explicit LocalServer(std::shared_ptr<rdma::loopback::Fabric> fabric)
+      : device_(rdma::loopback::make_device(std::move(fabric), {.name = "server"})),
+        engine_(*device_, config()),
+        memory_(device_->allocate_memory(16u << 20),
+                device_->allocate_memory(service::memory::kLargeBytes + 64), exports(), &wall_clock) {
+    engine_.add_service(memory_);
+    device_->connection_manager()->listen(kServerPort);
+  }
+  void turn() {
+    engine_.poll(now_ns_ += 10'000);
+    while (engine_.take_closed() != nullptr) {
+    }
+    rdma::CmEvent events[4];
+    const std::size_t count = device_->connection_manager()->poll_events(events);
+    for (const rdma::CmEvent& event : std::span(events, count)) {
+      if (event.type != rdma::CmEventType::ConnectRequest) continue;
+      auto qp = device_->create_queue_pair(engine_.queue_pair_limits());
+      rdma::QueuePair& queue_pair = *qp;
+      rpcrdma::Connection* connection = engine_.free_connection();
+      ASSERT_NE(connection, nullptr);
+      connection->open(std::move(qp), {.credit_grant = 32, .max_version = 2}, event.peer_address, nullptr);
+      ASSERT_TRUE(device_->connection_manager()->accept(event.id, queue_pair, {}));
+      connection->established();
+    }
+  }
+  Bytes root() const {
+    const auto handle = memory_.root_handle(0);
+    return {handle.begin(), handle.end()};
+  }
+
+ private:
+  static rpcrdma::EngineConfig config() {
+    rpcrdma::EngineConfig config;
+    config.max_connections = 4;
+    return config;
+  }
+  static service::memory::MemoryServiceConfig exports() {
+    service::memory::MemoryServiceConfig config{.max_files = 100, .handle_key = {}, .exports = {}};
+    config.exports = {{.path = "/", .root_squash = false, .allowed = {}}};
+    return config;
+  }
+
+  std::unique_ptr<rdma::loopback::Loopback> device_;
+  rpcrdma::Engine engine_;
+  service::memory::MemoryService memory_;
+  std::uint64_t now_ns_ = 1;
+};
+
+/// Changes a message of the server on its way; false: it is lost.
+using Deviation = std::function<bool(Bytes&)>;
+
+class LocalLink final : public Link {
+ public:
+  LocalLink(rdma::Device& device, LocalServer& server)
+      : Link(device, *device.connection_manager(), kServerPort), server_(server) {}
+  Deviation deviation;
+
+ private:
+  void other_side() override { server_.turn(); }
+  void arrived(std::vector<Received>& inbox, std::size_t first) override {
+    if (!deviation) return;
+    for (std::size_t i = first; i < inbox.size();) {
+      if (deviation(inbox[i].bytes))
+        ++i;
+      else
+        inbox.erase(inbox.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+
+  LocalServer& server_;
+};
+
+struct Bench {
+  std::shared_ptr<rdma::loopback::Fabric> fabric = rdma::loopback::Fabric::in_process({.links = 8});
+  LocalServer server{fabric};
+  std::unique_ptr<rdma::loopback::Loopback> device = rdma::loopback::make_device(fabric, {.name = "client"});
+  LocalLink link{*device, server};
+  Limits limits{.answer_ns = 200'000'000, .quiet_ns = 2'000'000};
+  Target target{.root = server.root(), .file = {}, .name = "file"};
+  std::uint32_t xid = 1;
+
+  Bench() {
+    Trial trial(link, target, limits, xid);
+    make_file(trial, target);
+  }
+  Result run(const conformance::Test& test) {
+    return run_test(test, link, target, limits, true, xid += 65536);
+  }
+};
+
+class OfVersion : public ::testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(OfVersion, our_server_passes) {
+  Bench bench;
+  ASSERT_FALSE(bench.target.file.empty());
+  bench.limits.answer_ns = 5'000'000'000;
+  for (const auto* test : tests_of(GetParam())) {
+    if (std::string(test->name).starts_with("V1_063")) continue;  // this server has no private data
+    const Result result = bench.run(*test);
+    EXPECT_EQ(result.outcome, Outcome::Passed) << test->name << ": " << result.detail;
+  }
+}
+
+/// What no test may take for right.
+TEST_P(OfVersion, a_server_that_does_not_answer_fails_every_test) {
+  Bench bench;
+  bench.link.deviation = [](Bytes&) { return false; };
+  bench.limits.answer_ns = 5'000'000;
+  for (const auto* test : tests_of(GetParam()))
+    EXPECT_NE(bench.run(*test).outcome, Outcome::Passed) << test->name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, OfVersion, ::testing::Values(1u, 2u));
+
+/// A rule that is broken, and a test that has to see it.
+struct Broken {
+  const char* row;
+  Deviation deviation;
+};
+
+TEST(Deviations, each_is_seen_by_the_test_of_its_row) {
+  const auto set = [](std::size_t word, std::uint32_t value) {
+    return [=](Bytes& m) {
+      return m.size() > word * 4 ? xdr::store_u32(m.data() + word * 4, value) : void(), true;
+    };
+  };
+  const auto in_errors = [](Deviation change) {
+    return [=](Bytes& m) { return word_at(m, 3) != 4 || change(m); };
+  };
+  const std::vector<Broken> all = {
+      {"V1-001", set(0, 7)},
+      {"V1-004", set(1, 2)},
+      {"V1-042", set(2, 0)},
+      {"V1-019", set(3, 3)},
+      {"V1-010", [](Bytes& m) { return m.insert(m.begin(), 4, std::byte{}), true; }},
+      {"V1-022", in_errors([](Bytes&) { return false; })},
+      {"V1-024", in_errors(set(1, 1))},
+      {"V1-031", in_errors(set(4, 1))},
+      {"V1-034", in_errors([](Bytes& m) { return m.resize(28), true; })},
+      {"V1-062", [](Bytes& m) { return m.resize(std::max<std::size_t>(m.size(), 1028)), true; }},
+      {"V1-090", set(4, 1)},
+      {"V1-094",
+       [](Bytes& m) {
+         return m.size() > 44 && word_at(m, 5) == 1 ? xdr::store_u32(m.data() + 32, 1000) : void(), true;
+       }},
+      {"V1-051", [n = 1u](Bytes& m) mutable { return xdr::store_u32(m.data() + 8, ++n), true; }},
+  };
+  for (const Broken& broken : all) {
+    Bench bench;
+    bench.link.deviation = broken.deviation;
+    std::size_t failed = 0;
+    for (const auto* test : tests_of(1)) {
+      const auto rows = rows_of(*test);
+      const bool wanted = std::find(rows.begin(), rows.end(), broken.row) != rows.end() ||
+                          (std::string(broken.row) == "V1-019" && rows.front() == "V1-001");
+      if (!wanted) continue;
+      const Result result = bench.run(*test);
+      failed += result.outcome == Outcome::Failed;
+      EXPECT_FALSE(result.outcome == Outcome::Failed && result.detail.empty());
+    }
+    EXPECT_GT(failed, 0u) << broken.row;
+  }
+}
+
+TEST(Report, says_what_was_asked_wanted_and_seen) {
+  Bench bench;
+  bench.link.deviation = [](Bytes& m) { return xdr::store_u32(m.data() + 8, 0), true; };
+  const conformance::Test& test = *tests_of(1).front();
+  const Result result = bench.run(test);
+  std::ostringstream out;
+  print_tap(out, 3, result);
+  EXPECT_EQ(
+      out.str().rfind(std::string("not ok 3 ") + test.name + "\n# asked: " + test.asks + "\n# Wanted: ", 0),
+      0u);
+  EXPECT_NE(out.str().find("\n#   sent 68 bytes: "), std::string::npos);
+  EXPECT_NE(out.str().find("\n#   got  52 bytes: "), std::string::npos);
+}
+
+TEST(Tests, have_rows_in_their_names_and_no_name_twice) {
+  std::vector<std::string> names;
+  for (const std::uint32_t version : {1u, 2u})
+    for (const auto* test : tests_of(version)) {
+      names.push_back(test->name);
+      ASSERT_FALSE(rows_of(*test).empty()) << test->name;
+      for (const std::string& row : rows_of(*test)) EXPECT_EQ(row.substr(0, 3), version == 1 ? "V1-" : "V2-");
+    }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+  EXPECT_EQ(rows_of({.name = "V1_001_V1_020_a", .level = {}, .needs = {}, .asks = "", .run = nullptr}),
+            (std::vector<std::string>{"V1-001", "V1-020"}));
+}
+
+}  // namespace
+}  // namespace sluice::conformance

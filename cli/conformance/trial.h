@@ -38,8 +38,8 @@ struct Limits {
 
 class Trial {
  public:
-  Trial(Link& link, const Target& target, const Limits& limits, std::uint32_t first_xid)
-      : target(target), link_(link), limits_(limits), xid_(first_xid) {}
+  Trial(Link& link, const Target& at, const Limits& limits, std::uint32_t first_xid)
+      : target(at), link_(link), limits_(limits), xid_(first_xid) {}
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
 

@@ -7,6 +7,7 @@
 
 #include "controlplane/admin/capture.h"
 #include "controlplane/admin/changes.h"
+#include "controlplane/admin/events.h"
 #include "controlplane/admin/parameters.h"
 #include "controlplane/admin/trace.h"
 #include "controlplane/admin/views/configuration.h"
@@ -87,11 +88,13 @@ void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
 /// Views that also show what the control plane's own parts keep.
 void add_control_views(admin::Registry& registry, ControlPlane& plane) {
   registry.add("status", admin::Access::Read, [&](const json&) {
-    return admin::status(plane.layout(), plane.config(),
-                         {.admission = plane.keeper().admission(),
-                          .data_plane_alive = plane.data_plane_alive(),
-                          .in_force = plane.in_force(),
-                          .reaped = plane.keeper().statistics().reaped});
+    json status = admin::status(plane.layout(), plane.config(),
+                                {.admission = plane.keeper().admission(),
+                                 .data_plane_alive = plane.data_plane_alive(),
+                                 .in_force = plane.in_force(),
+                                 .reaped = plane.keeper().statistics().reaped});
+    status["events"] = plane.event_statistics();
+    return status;
   });
   registry.add("credits", admin::Access::Read, [&](const json&) {
     return admin::credits(plane.layout(), plane.config(), plane.credits(), segment::monotonic_ns());
@@ -106,6 +109,7 @@ void add_admin_methods(admin::Registry& registry, ControlPlane& plane) {
   add_control_views(registry, plane);
   add_slow_views(registry, plane);
   admin::add_changes(registry, plane, plane.layout(), plane.config());
+  admin::add_events(registry, plane.journal());
   admin::add_trace(registry, plane, plane.layout(), plane.config());
   admin::add_capture(registry, plane.layout(), segment::capture_socket_of(plane.config().segment));
 }

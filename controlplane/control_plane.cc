@@ -14,6 +14,8 @@
 #include "controlplane/admin_methods.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
+#include "controlplane/events/kinds.h"
+#include "controlplane/events/text.h"
 #include "controlplane/mount/group_exports.h"
 #include "controlplane/mount/segment_exports.h"
 #include "controlplane/mount/upstream_exports.h"
@@ -64,13 +66,22 @@ std::unique_ptr<properties::HostAuthentication> host_authentication(const config
   }
 }
 
+void log_event(const events::Event& event) {
+  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::info, spdlog::level::warn,
+                                                          spdlog::level::err};
+  spdlog::log(kLevels[static_cast<std::size_t>(event.kind->severity)], "{}", events::to_log_line(event));
+}
+
 }  // namespace
 
-ControlPlane::ControlPlane(config::Config config)
+ControlPlane::ControlPlane(config::Config config, std::shared_ptr<events::LogQueue> log)
     : config_(with_cpus(std::move(config))),
+      log_(std::move(log)),
+      journal_(std::make_shared<events::Journal>(log_event)),
       ownership_(std::make_unique<segment::ControlOwnership>(config_.segment)),
       layout_(ownership_->layout()),
-      outbox_(layout_) {
+      outbox_(layout_),
+      reach_(*journal_, layout_) {
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
   keep_off_reactors(config_.block);
   try {
@@ -87,10 +98,11 @@ ControlPlane::ControlPlane(config::Config config)
 /// Whatever can fail, and what holds ports and sockets.
 void ControlPlane::make_servers() {
   config_ = merged(std::move(config_));
+  make_sinks();
   credits_ = std::make_unique<policy::CreditKeeper>(layout_, config_.credit_settings());
-  keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_, outbox_);
-  exchange_ =
-      std::make_unique<properties::PropertyExchange>(layout_, config_, outbox_, host_authentication(config_));
+  keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_, outbox_, *journal_);
+  exchange_ = std::make_unique<properties::PropertyExchange>(layout_, config_, outbox_,
+                                                             host_authentication(config_), *journal_);
   add_admin_methods(methods_, *this);
   const admin::Owner owner{.segment = config_.segment,
                            .epoch = ownership_->epoch(),
@@ -102,7 +114,7 @@ void ControlPlane::make_servers() {
   if (config_.mount_enabled) {
     mount_ = std::make_unique<mount::MountServer>(
         config_.mount_port, config_.mount_rpcbind ? mount::kRpcbindSocket : "",
-        [this](mount::MountStatistics& statistics) { return mount_exports(statistics); });
+        [this](mount::MountStatistics& statistics) { return mount_exports(statistics); }, *journal_);
     spdlog::info("MOUNT on port {}", mount_->port());
   }
   if (config_.kerberos_enabled) {
@@ -114,6 +126,14 @@ void ControlPlane::make_servers() {
     locks_ = std::make_unique<locks::LockServer>(lock_settings());
     spdlog::info("Locks of NFS version 3 (NLM) on port {}", locks_->port());
   }
+}
+
+void ControlPlane::make_sinks() {
+  if (!config_.events_file.empty())
+    sinks_.push_back(
+        std::make_unique<events::Sink>(journal_, std::make_unique<events::FileTarget>(config_.events_file)));
+  if (config_.events_journald)
+    sinks_.push_back(std::make_unique<events::Sink>(journal_, std::make_unique<events::JournaldTarget>()));
 }
 
 /// From here on others see this control plane.
@@ -136,10 +156,9 @@ void ControlPlane::take_over() {
                                                           });
   segment::start_heartbeat(layout_.control_plane, segment::monotonic_ns(), segment::wall_ns());
   admin_->show();
-  spdlog::info("Control plane of segment '{}' is up{}", config_.segment,
-               keeper_->connections() > 0
-                   ? ", with " + std::to_string(keeper_->connections()) + " connections taken over"
-                   : "");
+  journal_->add(events::Takeover{.segment = config_.segment,
+                                 .process = static_cast<std::uint64_t>(::getpid()),
+                                 .connections = keeper_->connections()});
   if (ownership_->stopped_predecessor() != 0)
     spdlog::warn("The control plane before this one has been stopped, and ends when it is continued");
 }
@@ -190,7 +209,10 @@ Reloader::Read ControlPlane::begin_reload() {
       content->keys = host_authentication(config::live_part(running, content->next));
       return [this, content] { return apply(content->next, std::move(content->keys)); };
     } catch (const std::exception& error) {
-      return [problem = std::string(error.what())] { return admin::ReloadResult{{}, problem}; };
+      return [this, problem = std::string(error.what())] {
+        journal_->add(events::ConfigurationRefused{.problem = problem});
+        return admin::ReloadResult{{}, problem};
+      };
     }
   };
 }
@@ -205,9 +227,11 @@ admin::ReloadResult ControlPlane::apply(const config::Config& next,
   credits_->reconfigure(config_.credit_settings());
   keeper_->reconfigure();
   addresses_->reconfigure(config_.block);
-  spdlog::info("Configuration {} read from {}: {} changes in force, {} need a restart",
-               config_.block.generation, config_.file, changes.live.size(),
-               changes.restart_control.size() + changes.restart_both.size());
+  journal_->add(events::ConfigurationRead{
+      .generation = config_.block.generation,
+      .file = config_.file,
+      .changes = changes.live.size(),
+      .need_restart = changes.restart_control.size() + changes.restart_both.size()});
   return {.changes = std::move(changes), .problem = {}};
 }
 
@@ -231,6 +255,7 @@ void ControlPlane::set_export(const segment::ExportConfig& entry) {
                               " exports already: remove one first.\n");
   *place = entry;
   publish(std::move(next));
+  journal_->add(events::ExportChanged{.path = entry.path, .change = "set"});
 }
 
 bool ControlPlane::remove_export(const std::string& path) {
@@ -239,6 +264,7 @@ bool ControlPlane::remove_export(const std::string& path) {
     if (entry.in_use == 0 || path != entry.path) continue;
     entry.in_use = 0;
     publish(std::move(next));
+    journal_->add(events::ExportChanged{.path = path, .change = "removed"});
     return true;
   }
   return false;
@@ -314,9 +340,12 @@ locks::LockSettings ControlPlane::lock_settings() const {
 }
 
 void ControlPlane::set_draining(bool draining) {
+  if (draining && !keeper_->draining())
+    journal_->add(events::DrainBegun{.connections = keeper_->connections()});
+  else if (!draining && keeper_->draining())
+    journal_->add(events::DrainEnded{});
   keeper_->set_draining(draining);
   layout_.draining = draining ? 1 : 0;
-  spdlog::info("{}", draining ? "Draining: new connections are refused" : "No longer draining");
 }
 
 std::optional<std::uint32_t> ControlPlane::incarnation_of(std::uint32_t reactor,
@@ -377,12 +406,24 @@ void ControlPlane::check_data_plane(std::uint64_t now_ns) {
   checked_ns_ = now_ns;
   keeper_->reap();
   const bool alive = data_plane_alive();
-  if (alive && !data_plane_alive_)
-    spdlog::info("Data plane (process {}) is up", layout_.data_plane.pid.load());
-  else if (!alive && data_plane_alive_)
-    spdlog::error("The data plane {}: start sluice-dataplane again",
-                  ownership_->segment().data_plane_runs() ? "has stopped its heartbeat" : "has ended");
+  if (alive && !data_plane_alive_) {
+    journal_->add(events::DataPlaneFound{.process = layout_.data_plane.pid.load()});
+  } else if (!alive && data_plane_alive_) {
+    journal_->add(
+        events::DataPlaneLost{.reason = ownership_->segment().data_plane_runs() ? "silent" : "ended"});
+  }
   data_plane_alive_ = alive;
+  reach_.look(config_.block, alive, now_ns);
+  check_configuration();
+  journal_->turn();
+}
+
+/// Only the data plane's word counts: it may refuse what is published.
+void ControlPlane::check_configuration() {
+  const std::uint64_t applied = layout_.generation_applied.load();
+  if (!data_plane_alive_ || applied != config_.block.generation || applied == generation_told_) return;
+  generation_told_ = applied;
+  journal_->add(events::ConfigurationInForce{.generation = applied});
 }
 
 ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
@@ -457,6 +498,17 @@ void ControlPlane::publish_statistics() {
   set(ControlCounter::keeper_datagrams_delayed, outbox_.statistics().datagrams_delayed);
   set(ControlCounter::keeper_datagrams_lost, outbox_.statistics().datagrams_lost);
   set(ControlCounter::keeper_data_parts_cut, data_parts_cut_);
+}
+
+nlohmann::json ControlPlane::event_statistics() const {
+  const events::JournalStatistics& events = journal_->statistics();
+  std::uint64_t lost = 0;
+  for (const auto& sink : sinks_) lost += sink->lost();
+  return {{"recorded", events.recorded.load(std::memory_order_relaxed)},
+          {"suppressed", events.suppressed.load(std::memory_order_relaxed)},
+          {"overwritten_unread", events.unread.load(std::memory_order_relaxed)},
+          {"lost_by_targets", lost},
+          {"log_lines_dropped", log_ ? log_->dropped() : 0}};
 }
 
 void ControlPlane::publish_lock_statistics() {

@@ -7,8 +7,10 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "controlplane/admin/operations.h"
 #include "controlplane/admin/registry.h"
@@ -16,6 +18,9 @@
 #include "controlplane/cm/connection_keeper.h"
 #include "controlplane/config/config.h"
 #include "controlplane/config/describe.h"
+#include "controlplane/events/journal.h"
+#include "controlplane/events/log_queue.h"
+#include "controlplane/events/sinks.h"
 #include "controlplane/kerberos/context_server.h"
 #include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/mount_server.h"
@@ -26,6 +31,7 @@
 #include "controlplane/stall_clock.h"
 #include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/address_keeper.h"
+#include "controlplane/upstreams/reach_watch.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/ownership.h"
 #include "dataplane/segment/segment.h"
@@ -37,7 +43,8 @@ class ControlPlane final : public admin::Operations {
  public:
   /// Takes over the segment, or makes it. All that can fail comes first: a start that is refused changes nothing
   /// that others see. Throws SetupError and config::ConfigError.
-  explicit ControlPlane(config::Config config);
+  /// `log` is null where the log has no queue.
+  explicit ControlPlane(config::Config config, std::shared_ptr<events::LogQueue> log = {});
   /// Clears only what is its own: after another one has taken over that is nothing.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
@@ -55,6 +62,9 @@ class ControlPlane final : public admin::Operations {
   segment::Layout& layout() { return layout_; }
   const cm::ConnectionKeeper& keeper() const { return *keeper_; }
   const policy::CreditKeeper& credits() const { return *credits_; }
+  events::Journal& journal() { return *journal_; }
+  /// What of events and of the log was recorded, and what was lost on the way.
+  nlohmann::json event_statistics() const;
   const properties::PropertyExchange& exchange() const { return *exchange_; }
 
   /// Whether there is a data plane, and its heart beats.
@@ -90,6 +100,8 @@ class ControlPlane final : public admin::Operations {
   std::optional<std::uint32_t> incarnation_of(std::uint32_t reactor, std::uint32_t connection) const;
   void publish_statistics();
   void publish_lock_statistics();
+  void make_sinks();
+  void check_configuration();
   void look_for_data_plane(std::uint64_t now_ns);
   void notice_new_data_plane(std::uint64_t now_ns);
   void check_data_plane(std::uint64_t now_ns);
@@ -97,6 +109,8 @@ class ControlPlane final : public admin::Operations {
   std::unique_ptr<mount::Exports> mount_exports(mount::MountStatistics& statistics) const;
 
   config::Config config_;
+  const std::shared_ptr<events::LogQueue> log_;
+  const std::shared_ptr<events::Journal> journal_;
   const std::unique_ptr<segment::ControlOwnership> ownership_;
   segment::Layout& layout_;
   Outbox outbox_;
@@ -106,6 +120,7 @@ class ControlPlane final : public admin::Operations {
   tasks::Arena tasks_{kTasks};
   Reloader reloader_{tasks_, [this] { return begin_reload(); }};
   admin::Registry methods_;
+  std::vector<std::unique_ptr<events::Sink>> sinks_;
   std::unique_ptr<admin::Server> admin_;
   std::unique_ptr<telemetry::Exporter> exporter_;
   std::unique_ptr<upstreams::AddressKeeper> addresses_;
@@ -120,6 +135,8 @@ class ControlPlane final : public admin::Operations {
   std::uint64_t data_parts_cut_ = 0;
   std::string data_part_problem_;  ///< as it was logged
   StallClock stalls_;
+  upstreams::ReachWatch reach_;
+  std::uint64_t generation_told_ = 0;
 };
 
 }  // namespace sluice::controlplane

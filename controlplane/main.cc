@@ -14,6 +14,7 @@
 
 #include "cli/arguments.h"
 #include "controlplane/control_plane.h"
+#include "controlplane/events/kinds.h"
 #include "dataplane/segment/notify.h"
 
 namespace sluice::controlplane {
@@ -38,8 +39,8 @@ void log_reload(const admin::ReloadResult& result) {
     for (const std::string& key : *keys) spdlog::warn("{} changes only with a restart", key);
 }
 
-Outcome run(config::Config config) {
-  ControlPlane plane(std::move(config));
+Outcome run(config::Config config, const std::shared_ptr<events::LogQueue>& log) {
+  ControlPlane plane(std::move(config), log);
   notify::ready();
   int wait_ms = kMinWaitMs;
   while (!stop_requested) {
@@ -49,6 +50,7 @@ Outcome run(config::Config config) {
     }
     const ControlPlane::Pass pass = plane.poll(wait_ms);
     if (pass == ControlPlane::Pass::NotOurs) {
+      plane.journal().add(events::TakenOver{.process = plane.layout().control_plane.pid.load()});
       spdlog::error(
           "Another control plane (process {}) has taken over segment '{}' while this one stood still: this "
           "one ends",
@@ -80,9 +82,11 @@ int main(int argc, char** argv) {
   try {
     const auto config = file.empty() ? sluice::config::defaults() : sluice::config::load_file(file);
     if (check_only) return 0;
+    const auto log = sluice::events::log_by_queue();
     using sluice::controlplane::Outcome;
-    const Outcome outcome = sluice::controlplane::run(config);
+    const Outcome outcome = sluice::controlplane::run(config, log);
     if (outcome != Outcome::NeedsNewProcess) return outcome == Outcome::Stopped ? 0 : 1;
+    log->drain(sluice::events::kEndMs);
     // The new process finds all it needs in the segment.
     ::close_range(STDERR_FILENO + 1, ~0u, 0);
     ::execv("/proc/self/exe", argv);

@@ -9,6 +9,7 @@
 #include "cli/sluicectl/client.h"
 #include "cli/sluicectl/commands.h"
 #include "cli/sluicectl/debug_dump.h"
+#include "cli/sluicectl/events.h"
 #include "cli/sluicectl/print.h"
 #include "cli/sluicectl/top.h"
 #include "dataplane/base/text_file.h"
@@ -195,6 +196,15 @@ void add_config(cli::Command& app, Session& session) {
   log.option("level", level, "debug, info, warn or error").required();
 }
 
+void add_events(cli::Command& app, Session& session) {
+  static EventOptions options;
+  cli::Command events =
+      command(app, session, "events", "What has happened: connections, refusals, upstreams, configurations",
+              [&](const Client& client) { print_events(client, options, session.as_json); });
+  events.flag("--follow", options.follow, "Go on with what happens from now on, until SIGINT");
+  events.option("--since", options.since, "Begin with this sequence number").shows_default();
+}
+
 void add_operations(cli::Command& app, Session& session) {
   static CaptureOptions capture_options;
   cli::Command capturing =
@@ -269,6 +279,7 @@ int main(int argc, char** argv) {
   add_exports(app, session);
   add_gateways(app, session);
   add_config(app, session);
+  add_events(app, session);
   add_operations(app, session);
   add_debug(app, session);
   if (const auto ended = program.parse(argc, argv)) return *ended;

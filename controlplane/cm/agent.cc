@@ -143,6 +143,7 @@ void Agent::refuse(const Endpoint& to, const Message& message, RejectReason reas
   ++statistics_.sent;
   host_.send_mad(
       to, encode({message.transaction_id, ConnectReject{.remote_id = request.local_id, .reason = reason}}));
+  host_.on_refused(to, reason);
 }
 
 void Agent::on_request(const Endpoint& from, const Message& message, std::uint64_t now_ns) {

@@ -70,6 +70,8 @@ class Agent {
     virtual void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) = 0;
     /// Passive: call accept() or reject(), now or later.
     virtual void on_request(Id id, const PeerParameters& peer) = 0;
+    /// Passive: the agent has refused a request itself.
+    virtual void on_refused(const Endpoint& /*from*/, RejectReason /*reason*/) {}
     /// Active: connect the queue pair, then call ready(); or call disconnect().
     virtual void on_reply(Id id, const PeerParameters& peer) = 0;
     /// Passive: the peer is ready.

@@ -2,13 +2,13 @@
 #include "controlplane/cm/connection_keeper.h"
 
 #include <signal.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cerrno>
 
 #include "controlplane/cm/kernel_connections.h"
 #include "controlplane/cm/punted_connections.h"
+#include "controlplane/events/kinds.h"
 
 namespace sluice::cm {
 namespace {
@@ -20,13 +20,15 @@ bool process_exists(std::uint32_t pid) {
 }  // namespace
 
 ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config& config,
-                                   const policy::CreditKeeper& credits, controlplane::Outbox& outbox)
+                                   const policy::CreditKeeper& credits, controlplane::Outbox& outbox,
+                                   events::Journal& journal)
     : layout_(layout),
       config_(config),
       outbox_(outbox),
       admission_(config.admission_limits()),
       book_(admission_),
-      context_{layout, config, credits, admission_, book_, outbox},
+      reports_(journal),
+      context_{layout, config, credits, admission_, book_, outbox, journal},
       watch_(layout, config.block.reactors, config.block.all_connections(), *this) {
   if (config.block.driver == segment::Driver::SoftRoce)
     managed_ = std::make_unique<PuntedConnections>(context_);
@@ -67,8 +69,9 @@ void ConnectionKeeper::on_appeared(std::uint32_t reactor, std::uint32_t number, 
   book_.appeared(reactor, seen);
   if (!seen.outgoing && wanted(reactor).course(number, seen.incarnation).draining != draining())
     wanted(reactor).drain(number, seen.incarnation, draining());
-  if (!managed_) return;
   const bool ours = static_cast<std::int32_t>(seen.incarnation - inherited_[reactor]) > 0;
+  if (ours && seen.was_up) reports_.up(reactor, number, seen);
+  if (!managed_) return;
   if (ours)
     managed_->on_appeared(reactor, number, seen);
   else
@@ -77,12 +80,12 @@ void ConnectionKeeper::on_appeared(std::uint32_t reactor, std::uint32_t number, 
 
 void ConnectionKeeper::on_changed(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
   if (seen.state != segment::ConnectionState::Open) return;
-  spdlog::debug("Connection {} of reactor {} is up", number, reactor);
+  reports_.up(reactor, number, seen);
   if (managed_) managed_->on_open(seen, now_ns_);
 }
 
 void ConnectionKeeper::on_gone(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
-  spdlog::debug("Connection {} of reactor {} is down", number, reactor);
+  reports_.gone(reactor, number, seen, now_ns_);
   book_.gone(seen);
   if (managed_) managed_->on_gone(reactor, seen, now_ns_);
 }
@@ -106,6 +109,7 @@ bool ConnectionKeeper::poll(std::uint64_t now_ns) {
     }
   }
   watch_.look_in_turn();
+  reports_.turn(now_ns);
   return outbox_.flush() || any;
 }
 
@@ -117,8 +121,10 @@ void ConnectionKeeper::on_event(std::uint32_t reactor, const segment::Event& eve
       if (!managed_) return;
       managed_->on_connect_wanted(reactor, event, now_ns);
       return expect(reactor, event, true);
-    case segment::EventType::ConnectionUp:
     case segment::EventType::ConnectionDown:
+      reports_.reason(reactor, event.incarnation, event.reason, now_ns);
+      [[fallthrough]];
+    case segment::EventType::ConnectionUp:
       return watch_.look(reactor, event.connection);
     case segment::EventType::CommandDone:
       return on_command_done(reactor, event, now_ns);
@@ -144,9 +150,16 @@ void ConnectionKeeper::on_command_done(std::uint32_t reactor, const segment::Eve
                                        std::uint64_t now_ns) {
   if (managed_) managed_->on_command_done(reactor, event, now_ns);
   if (event.status == segment::CommandStatus::Done) return expect(reactor, event, false);
-  spdlog::debug("Command {} of reactor {} failed (status {})", event.id, reactor,
-                static_cast<std::uint32_t>(event.status));
+  refused(event.peer, event.status);
   book_.failed(reactor, event.cm_id);
+}
+
+/// A request that was admitted. A close or a grant whose connection has gone meanwhile refuses nobody.
+void ConnectionKeeper::refused(const PeerAddress& peer, segment::CommandStatus status) {
+  if (status == segment::CommandStatus::UnknownConnection || peer == PeerAddress{}) return;
+  const bool no_room = status == segment::CommandStatus::NoRoom;
+  context_.journal.add(events::ConnectionRefused{
+      .peer = to_string(peer), .reason = no_room ? "no_room_in_data_plane" : "failed_in_data_plane"});
 }
 
 /// The reactor has published the connection before it sent the event.

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "controlplane/cm/admission_book.h"
+#include "controlplane/cm/connection_reports.h"
 #include "controlplane/cm/connection_watch.h"
 #include "controlplane/cm/connections.h"
 #include "controlplane/config/config.h"
@@ -28,7 +29,7 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
  public:
   /// All given outlive it. `outbox` may be others' too.
   ConnectionKeeper(segment::Layout& layout, const config::Config& config, const policy::CreditKeeper& credits,
-                   controlplane::Outbox& outbox);
+                   controlplane::Outbox& outbox, events::Journal& journal);
 
   /// Takes the limits from the configuration, which has changed.
   void reconfigure() { admission_.set_limits(config_.admission_limits()); }
@@ -61,6 +62,7 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   void on_event(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
   void on_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
   void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
+  void refused(const PeerAddress& peer, segment::CommandStatus status);
   void expect(std::uint32_t reactor, const segment::Event& event, bool outgoing);
   segment::WantedWriter wanted(std::uint32_t reactor) {
     return segment::WantedWriter(layout_.reactors[reactor].wanted);
@@ -72,6 +74,7 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   policy::Admission admission_;
   AdmissionBook book_;
   KeeperStatistics statistics_;
+  ConnectionReports reports_;
   const ConnectionContext context_;
   std::unique_ptr<Connections> managed_;  ///< null where the driver does it
   ConnectionWatch watch_;

@@ -30,6 +30,7 @@ bool ConnectionWatch::read(std::uint32_t reactor, std::uint32_t number) {
     listener_.on_gone(reactor, number, gone);
   }
   if (!there) return true;
+  const bool was_up = (same && seen.was_up) || info->state == segment::ConnectionState::Open;
   const bool changed = same && (info->state != seen.state || info->cm_id != seen.cm_id);
   seen = {.state = info->state,
           .incarnation = info->incarnation,
@@ -37,7 +38,9 @@ bool ConnectionWatch::read(std::uint32_t reactor, std::uint32_t number) {
           .queue_pair = info->queue_pair,
           .peer_pid = info->peer_pid,
           .outgoing = info->outgoing != 0,
-          .peer = info->peer};
+          .peer = info->peer,
+          .was_up = was_up,
+          .since_ns = info->since_ns};
   if (!same)
     listener_.on_appeared(reactor, number, seen);
   else if (changed)

@@ -23,6 +23,8 @@ struct SeenConnection {
   std::uint32_t peer_pid = 0;
   bool outgoing = false;
   PeerAddress peer;
+  bool was_up = false;         ///< it has been Open
+  std::uint64_t since_ns = 0;  ///< wall clock
 };
 
 class ConnectionWatch {

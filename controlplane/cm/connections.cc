@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/cm/connections.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
+
+#include "controlplane/events/kinds.h"
 
 namespace sluice::cm {
 
@@ -92,7 +92,8 @@ std::optional<segment::Command> judge(const ConnectionContext& context, std::uin
   verdict =
       context.admission.judge(peer, config.classes[start.client_class].max_connections_per_client, now_ns);
   if (verdict != policy::Verdict::Admit) {
-    spdlog::warn("Connection request refused: {}", policy::to_string(verdict));
+    context.journal.add(
+        events::ConnectionRefused{.peer = to_string(peer), .reason = policy::name_of(verdict)});
     return std::nullopt;
   }
   const std::uint32_t inline_bytes = config.block.inline_bytes;

@@ -15,6 +15,7 @@
 #include "controlplane/cm/connection_watch.h"
 #include "controlplane/cm/known_connections.h"
 #include "controlplane/config/config.h"
+#include "controlplane/events/journal.h"
 #include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/credit_keeper.h"
@@ -34,6 +35,7 @@ struct ConnectionContext {
   policy::Admission& admission;
   AdmissionBook& book;
   controlplane::Outbox& outbox;
+  events::Journal& journal;
 };
 
 /// Our private data of a reply (RFC 8797).

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 
+#include "controlplane/events/kinds.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/kept_channel.h"
 
@@ -95,9 +96,10 @@ std::uint32_t KernelConnections::reactors_of(const RdmaCmPeer& peer) const {
 void KernelConnections::on_request(Id id, const RdmaCmPeer& peer) {
   const std::uint32_t reactor = least_loaded(reactors_of(peer));
   if (reactor >= context_.config.block.reactors) {
-    spdlog::warn(
-        "A connection request came by {} port {}, which no reactor polls: add it to devices in [device]",
-        peer.device, peer.device_port);
+    const std::string port = peer.device + '/' + std::to_string(peer.device_port);
+    context_.journal.add(
+        events::ConnectionRefused{.peer = to_string(peer.attributes.remote),
+                                  .reason = "no reactor polls " + port + ": add it to devices in [device]"});
     return manager_->reject(id, {});
   }
   Known known{.reactor = reactor, .peer = peer.attributes.remote, .own = {}};
@@ -175,7 +177,7 @@ void KernelConnections::on_established(Id id) {
 void KernelConnections::on_rejected(Id id, const std::string& why) {
   const auto at = known_.find(id);
   if (at == known_.end()) return;
-  spdlog::warn("No connection to the server: {}", why);
+  context_.journal.add(events::ServerRefused{.peer = to_string(at->second.peer), .reason = why});
   report_failure(at->second);
   known_.erase(at);
 }

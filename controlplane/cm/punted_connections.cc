@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/cm/punted_connections.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <cstring>
+
+#include "controlplane/events/kinds.h"
 
 namespace sluice::cm {
 namespace {
@@ -27,6 +27,30 @@ AgentConfig agent_config(const segment::ConfigBlock& block) {
           .max_half_open_per_source = std::max(half_open / 2, kLeastHalfOpen),
           .traffic_class = static_cast<std::uint8_t>(block.traffic_class),
           .service_level = static_cast<std::uint8_t>(block.priority())};
+}
+
+const char* name_of(RejectReason reason) {
+  switch (reason) {
+    case RejectReason::NoQueuePair:
+      return "no_queue_pair";
+    case RejectReason::NoResources:
+      return "no_resources";
+    case RejectReason::Timeout:
+      return "timeout";
+    case RejectReason::UnsupportedRequest:
+      return "unsupported_request";
+    case RejectReason::InvalidServiceId:
+      return "invalid_service_id";
+    case RejectReason::InvalidTransportServiceType:
+      return "invalid_transport_service_type";
+    case RejectReason::StaleConnection:
+      return "stale_connection";
+    case RejectReason::InvalidPathMtu:
+      return "invalid_path_mtu";
+    case RejectReason::Consumer:
+      return "consumer";
+  }
+  return "other";
 }
 
 }  // namespace
@@ -79,6 +103,10 @@ void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
   known.own.rnr_retry = kRnrForEver;
   command(known.reactor, with_attributes(*make, id, peer, known.own));
   known_.put(id, std::move(known));
+}
+
+void PuntedConnections::on_refused(const Endpoint& from, RejectReason reason) {
+  context_.journal.add(events::ConnectionRefused{.peer = to_string(from.remote), .reason = name_of(reason)});
 }
 
 /// Adds the queue pair's attributes, and what a new control plane needs to take the connection over.
@@ -199,7 +227,8 @@ void PuntedConnections::on_established(Id id) {
 void PuntedConnections::on_rejected(Id id, RejectReason reason, std::span<const std::byte>) {
   const auto at = known_.find(id);
   if (at != known_.end() && at->second.outgoing) {
-    spdlog::warn("The server has refused a connection (reason {})", static_cast<unsigned>(reason));
+    context_.journal.add(
+        events::ServerRefused{.peer = to_string(at->second.peer), .reason = name_of(reason)});
     report_failure(at->second);
     known_.erase(at);
     return;

@@ -28,6 +28,7 @@ class PuntedConnections final : public Connections, private Agent::Host {
  private:
   void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) override;
   void on_request(Id id, const PeerParameters& peer) override;
+  void on_refused(const Endpoint& from, RejectReason reason) override;
   void on_reply(Id id, const PeerParameters& peer) override;
   void on_established(Id id) override;
   void on_rejected(Id id, RejectReason reason, std::span<const std::byte> private_data) override;

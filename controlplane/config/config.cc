@@ -2,7 +2,6 @@
 #include "controlplane/config/config.h"
 
 #include <spdlog/common.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -12,6 +11,7 @@
 
 #include "controlplane/config/checker.h"
 #include "controlplane/config/host_authentication.h"
+#include "controlplane/config/machine.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/text_file.h"
@@ -26,6 +26,8 @@ void read_export(Checker& check, const toml::table& table, segment::ExportConfig
   check.text(table, "path", path, segment::kMaxPathBytes - 1);
   if (path.empty() || path[0] != '/')
     check.defect(table.source(), "path is needed and has to start with '/'.");
+  else if (path.find("//") != std::string::npos || (path.size() > 1 && path.back() == '/'))
+    check.defect(table.source(), "path has a '/' too many: clients name it without, as in \"/export\".");
   std::memcpy(out.path, path.c_str(), path.size() + 1);
   check.boolean(table, "read_only", out.read_only);
   check.boolean(table, "root_squash", out.root_squash);
@@ -36,6 +38,18 @@ void read_export(Checker& check, const toml::table& table, segment::ExportConfig
   out.quota_bytes <<= 20;
   out.allowed_count = read_prefixes(check, table, "clients", out.allowed);
   out.host_count = read_export_hosts(check, table, out.hosts);
+}
+
+/// Clients would take the one for a folder of the other, which it is not: each has files of its own.
+bool overlap(const std::string& one, const std::string& other) {
+  const std::string& outer = one.size() < other.size() ? one : other;
+  const std::string& inner = one.size() < other.size() ? other : one;
+  return !outer.empty() && inner.size() > outer.size() && inner.starts_with(outer) &&
+         (outer.back() == '/' || inner[outer.size()] == '/');
+}
+
+std::string overlap_defect(const std::string& one, const std::string& other) {
+  return "exports '" + one + "' and '" + other + "' overlap: rename one, so that neither lies in the other.";
 }
 
 void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
@@ -53,6 +67,8 @@ void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock&
     read_export(check, *item.as_table(), entry);
     if (!paths.insert(entry.path).second)
       check.defect(item.source(), "there is an export '" + std::string(entry.path) + "' already.");
+    for (const std::string& other : paths)
+      if (overlap(entry.path, other)) check.defect(item.source(), overlap_defect(entry.path, other));
     block.exports[count++] = entry;
   }
 }
@@ -256,6 +272,14 @@ void read_control(Checker& check, const toml::table& root, Config& config) {
     check.boolean(*table, "enabled", config.kerberos_enabled);
     check.integer(*table, "port", config.kerberos_port, 0, 65535);
   }
+  if (const toml::table* table = check.table(root, "events")) {
+    check.text(*table, "file", config.events_file, 255);
+    check.boolean(*table, "journald", config.events_journald);
+    if (!config.events_file.empty() &&
+        (config.events_file.front() != '/' || config.events_file.back() == '/'))
+      check.defect((*table)["file"].node()->source(),
+                   "file has to be the path of a file, from '/', or \"\" for none.");
+  }
   read_locks(check, root, config);
 }
 
@@ -374,6 +398,9 @@ segment::ExportConfig parse_export(const std::string& text, const Config& runnin
   segment::ConfigBlock block;
   read_exports(check, root, block);
   check_export_hosts(check, root, block, running);
+  for (const segment::ExportConfig& other : running.block.exports)
+    if (other.in_use != 0 && overlap(block.exports[0].path, other.path))
+      check.defect(root.source(), overlap_defect(block.exports[0].path, other.path));
   check.finish();
   return block.exports[0];
 }
@@ -407,20 +434,10 @@ Config parse(const std::string& text, const std::string& name) {
   return config;
 }
 
-void check_processors(const Config& config, std::uint32_t processors) {
-  if (config.choose_cpus) return;
-  for (std::uint32_t i = 0; i < config.block.reactors; ++i)
-    if (config.block.cpus[i] >= processors)
-      throw ConfigError("cpus in [reactor] names processor " + std::to_string(config.block.cpus[i]) +
-                        ", and the last one of this machine is " + std::to_string(processors - 1) +
-                        ": name others, or leave cpus out.\n");
-}
-
 Config load_file(const std::string& path) {
   try {
     Config config = parse(read_text_file(path), path);
-    const long processors = ::sysconf(_SC_NPROCESSORS_CONF);
-    if (processors > 0) check_processors(config, static_cast<std::uint32_t>(processors));
+    check_machine(config);
     config.file = std::filesystem::absolute(path).string();
     return config;
   } catch (const ConfigError&) {

@@ -42,6 +42,8 @@ struct Config {
   std::string admin_read_group{};                  ///< read access; empty: none
   std::string metrics_address = "127.0.0.1:9464";  ///< empty: no exporter
   std::string log_level = "info";
+  std::string events_file{};  ///< of JSON lines; empty: none
+  bool events_journald = false;
   bool mount_enabled = true;
   std::uint16_t mount_port = 20048;
   bool mount_rpcbind = true;
@@ -79,8 +81,6 @@ const HostEntry* find_host(const Config& config, std::string_view name);
 void fill_derived(Config& config);
 /// The built-in defaults: one export /export, served from memory.
 Config defaults();
-/// Throws ConfigError if it names a processor that is not one of the first `processors`.
-void check_processors(const Config& config, std::uint32_t processors);
 /// For this machine. Throws ConfigError, with all defects of the file.
 Config load_file(const std::string& path);
 Config parse(const std::string& text, const std::string& name);

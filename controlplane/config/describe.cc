@@ -139,8 +139,8 @@ bool is_live(const std::string& key) {
 
 /// Whether only the control plane uses the key.
 bool is_control(const std::string& key) {
-  return key.rfind("admin.", 0) == 0 || key.rfind("metrics.", 0) == 0 || key.rfind("mount.", 0) == 0 ||
-         key.rfind("locks.", 0) == 0 ||
+  return key.rfind("admin.", 0) == 0 || key.rfind("metrics.", 0) == 0 || key.rfind("events.", 0) == 0 ||
+         key.rfind("mount.", 0) == 0 || key.rfind("locks.", 0) == 0 ||
          (key.rfind("host_authentication.", 0) == 0 && key != "host_authentication.required");
 }
 
@@ -188,6 +188,7 @@ json describe(const Config& config) {
         {"change_group", config.admin_change_group},
         {"read_group", config.admin_read_group}}},
       {"metrics", {{"address", config.metrics_address}}},
+      {"events", {{"file", config.events_file}, {"journald", config.events_journald}}},
       {"mount",
        {{"enabled", config.mount_enabled}, {"port", config.mount_port}, {"rpcbind", config.mount_rpcbind}}},
       {"kerberos", {{"enabled", config.kerberos_enabled}, {"port", config.kerberos_port}}},

@@ -3,7 +3,8 @@
 
 namespace sluice::mount {
 
-MountServer::MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports)
-    : service_(port, rpcbind, make_exports(statistics_), statistics_), thread_(service_) {}
+MountServer::MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports,
+                         events::Journal& journal)
+    : service_(port, rpcbind, make_exports(statistics_), statistics_, journal), thread_(service_) {}
 
 }  // namespace sluice::mount

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "controlplane/events/journal.h"
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/mount_service.h"
 #include "controlplane/mount/poll_thread.h"
@@ -22,8 +23,9 @@ using MakeExports = std::function<std::unique_ptr<Exports>(MountStatistics&)>;
 class MountServer {
  public:
   /// Binds `port` (zero: any that is free) and starts the thread. `rpcbind`: path of its socket to register
-  /// there if it runs, or empty. Throws SetupError when the port is taken.
-  MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports);
+  /// there if it runs, or empty. Throws SetupError when the port is taken. `journal` outlives it.
+  MountServer(std::uint16_t port, const std::string& rpcbind, const MakeExports& make_exports,
+              events::Journal& journal);
 
   std::uint16_t port() const { return service_.port(); }
   const MountStatistics& statistics() const { return statistics_; }

@@ -6,9 +6,9 @@
 namespace sluice::mount {
 
 MountService::MountService(std::uint16_t port, const std::string& rpcbind, std::unique_ptr<Exports> exports,
-                           MountStatistics& statistics)
+                           MountStatistics& statistics, events::Journal& journal)
     : exports_(std::move(exports)),
-      procedures_(*exports_, statistics),
+      procedures_(*exports_, statistics, journal),
       sockets_(port, Sockets::Transports::TcpAndUdp, "MOUNT",
                "set mount.port to another one, or mount.enabled = false."),
       clients_(sockets_.listeners(), procedures_, statistics) {

@@ -23,9 +23,9 @@ namespace sluice::mount {
 class MountService final : public PolledService {
  public:
   /// Binds `port`; zero: any that is free. `rpcbind`: path of its socket to register there, or empty. Throws
-  /// SetupError. `statistics` outlives it.
+  /// SetupError. `statistics` and `journal` outlive it.
   MountService(std::uint16_t port, const std::string& rpcbind, std::unique_ptr<Exports> exports,
-               MountStatistics& statistics);
+               MountStatistics& statistics, events::Journal& journal);
   MountService(const MountService&) = delete;
   MountService& operator=(const MountService&) = delete;
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/mount/procedures.h"
 
-#include <spdlog/spdlog.h>
-
-#include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
+#include "controlplane/events/kinds.h"
 #include "controlplane/mount/protocol.h"
 
 namespace sluice::mount {
@@ -106,12 +105,7 @@ void Procedures::mount(rpc::Xid xid, xdr::Reader arguments, const Asker& asker, 
 
 void Procedures::refused(const std::string& path, const Asker& asker) {
   count(statistics_.denied);
-  if (asker.now_ns < next_line_ns_) return;
-  next_line_ns_ = asker.now_ns + kRefusalLineNs;
-  std::string printable = path.substr(0, kMaxLoggedPath);
-  std::replace_if(
-      printable.begin(), printable.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  spdlog::info("MOUNT of {} is refused to {}", printable, to_string(asker.address));
+  journal_.add(events::MountDenied{.peer = to_string(asker.address), .path = path});
 }
 
 void Procedures::list(rpc::Xid xid, const Asker& asker, std::size_t max_reply_bytes, const Reply& reply) {

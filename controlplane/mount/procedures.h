@@ -6,8 +6,9 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
+#include <string>
 
+#include "controlplane/events/journal.h"
 #include "controlplane/mount/call_handler.h"
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/statistics.h"
@@ -15,14 +16,11 @@
 
 namespace sluice::mount {
 
-/// Between one line of the log about a refused mount and the next: who is refused could fill it.
-inline constexpr std::uint64_t kRefusalLineNs = 1'000'000'000;
-inline constexpr std::size_t kMaxLoggedPath = 128;
-
 class Procedures final : public CallHandler {
  public:
-  /// Both outlive it.
-  Procedures(Exports& exports, MountStatistics& statistics) : exports_(exports), statistics_(statistics) {}
+  /// All outlive it.
+  Procedures(Exports& exports, MountStatistics& statistics, events::Journal& journal)
+      : exports_(exports), statistics_(statistics), journal_(journal) {}
 
   bool answer(std::span<const std::byte> call, const Asker& asker, std::size_t max_reply_bytes,
               const Reply& reply) override;
@@ -35,7 +33,7 @@ class Procedures final : public CallHandler {
 
   Exports& exports_;
   MountStatistics& statistics_;
-  std::uint64_t next_line_ns_ = 0;
+  events::Journal& journal_;
 };
 
 }  // namespace sluice::mount

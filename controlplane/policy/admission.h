@@ -32,6 +32,13 @@ inline constexpr const char* kVerdicts[] = {
     SLUICE_VERDICTS(SLUICE_VERDICT)
 #undef SLUICE_VERDICT
 };
+/// For programs: values of a metric and of events.
+inline constexpr const char* kVerdictNames[] = {"admitted", "too_many_connections", "too_many_of_client",
+                                                "too_fast", "too_fast_of_client",   "draining"};
+static_assert(std::size(kVerdictNames) == std::size(kVerdicts));
+inline const char* name_of(Verdict verdict) {
+  return kVerdictNames[static_cast<std::size_t>(verdict)];
+}
 inline const char* to_string(Verdict verdict) {
   return kVerdicts[static_cast<std::size_t>(verdict)];
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/properties/property_exchange.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 
+#include "controlplane/events/kinds.h"
 #include "dataplane/rpcrdma/link/close_reason.h"
 #include "dataplane/rpcrdma/link/config.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
@@ -18,8 +17,13 @@ constexpr std::uint64_t kCheckIntervalNs = 500'000'000;
 
 PropertyExchange::PropertyExchange(segment::Layout& layout, const config::Config& config,
                                    controlplane::Outbox& outbox,
-                                   std::unique_ptr<HostAuthentication> authentication)
-    : layout_(layout), config_(config), outbox_(outbox), authentication_(std::move(authentication)) {}
+                                   std::unique_ptr<HostAuthentication> authentication,
+                                   events::Journal& journal)
+    : layout_(layout),
+      config_(config),
+      outbox_(outbox),
+      journal_(journal),
+      authentication_(std::move(authentication)) {}
 
 bool PropertyExchange::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
@@ -101,21 +105,29 @@ void PropertyExchange::on_authentication(const Key& from, std::span<const std::b
       return;
     case HostHandshake::Verdict::Accepted:
       ++statistics_.authenticated;
-      spdlog::info("Host '{}' has authenticated itself on connection {} of reactor {}", step.peer,
-                   from.connection, from.reactor);
+      journal_.add(events::HostAuthenticated{
+          .reactor = from.reactor, .connection = from.connection, .host = std::string(step.peer)});
       admit(from, step.peer);
       peer.ended = true;
       peer.handshake.reset();
       return;
     case HostHandshake::Verdict::Refused:
       ++statistics_.refused;
-      spdlog::warn("The peer of connection {} of reactor {} failed host authentication", from.connection,
-                   from.reactor);
+      report_refusal(from, "failed");
       peer.handshake.reset();
       peer.ended = true;
       close(from);
       return;
   }
+}
+
+void PropertyExchange::report_refusal(const Key& connection, const char* reason) {
+  const auto info = layout_.reactors[connection.reactor].connections[connection.connection].read();
+  const bool there = info && info->incarnation == connection.incarnation;
+  journal_.add(events::HostRefused{.reactor = connection.reactor,
+                                   .connection = connection.connection,
+                                   .peer = there ? to_string(info->peer) : "",
+                                   .reason = reason});
 }
 
 /// The class comes with the admission: no call is served in another one.
@@ -179,8 +191,7 @@ void PropertyExchange::check_held(const Key& connection, std::uint64_t now_ns) {
   if (peer.ended || now_ns - peer.since_ns < limit_ns) return;
   peer.ended = true;
   ++statistics_.refused;
-  spdlog::warn("The peer of connection {} of reactor {} did not authenticate itself within {} s",
-               connection.connection, connection.reactor, config_.authentication_timeout_s);
+  report_refusal(connection, "overdue");
   close(connection);
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "controlplane/config/config.h"
+#include "controlplane/events/journal.h"
 #include "controlplane/outbox/outbox.h"
 #include "controlplane/properties/host_handshake.h"
 #include "dataplane/rpcrdma/v2/agreement.h"
@@ -32,9 +33,9 @@ struct ExchangeStatistics {
 
 class PropertyExchange {
  public:
-  /// The first three outlive it. `authentication` is null where hosts cannot authenticate themselves.
+  /// The first three and `journal` outlive it. `authentication` is null where hosts cannot authenticate themselves.
   PropertyExchange(segment::Layout& layout, const config::Config& config, controlplane::Outbox& outbox,
-                   std::unique_ptr<HostAuthentication> authentication);
+                   std::unique_ptr<HostAuthentication> authentication, events::Journal& journal);
 
   /// For handshakes that begin from here on.
   void set_authentication(std::unique_ptr<HostAuthentication> authentication) {
@@ -64,6 +65,7 @@ class PropertyExchange {
   void on_authentication(const Key& from, std::span<const std::byte> octets);
   void admit(const Key& connection, std::string_view host);
   void close(const Key& connection);
+  void report_refusal(const Key& connection, const char* reason);
   void send(const Key& to, std::span<const std::byte> octets);
   void want_parameters(const Key& of, const rpcrdma::v2::Parameters& peer, std::uint32_t max_send_bytes);
   void check_connections(std::uint64_t now_ns);
@@ -76,6 +78,7 @@ class PropertyExchange {
   segment::Layout& layout_;
   const config::Config& config_;
   controlplane::Outbox& outbox_;
+  events::Journal& journal_;
   std::unique_ptr<HostAuthentication> authentication_;
   ExchangeStatistics statistics_;
   struct Incoming {

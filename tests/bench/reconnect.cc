@@ -53,7 +53,7 @@ class Lab {
   void start() {
     outbox_ = std::make_unique<controlplane::Outbox>(layout());
     credits_ = std::make_unique<policy::CreditKeeper>(layout(), config_.credit_settings());
-    keeper_ = std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_, *outbox_);
+    keeper_ = std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_, *outbox_, journal_);
     keeper_->take_over();
   }
   segment::Layout& layout() { return segment_->layout(); }
@@ -90,6 +90,7 @@ class Lab {
   std::unique_ptr<segment::Segment> segment_;
   std::unique_ptr<SimulatedClients> clients_;
   std::unique_ptr<SimulatedReactors> reactors_;
+  events::Journal journal_{[](const events::Event&) {}};
   std::unique_ptr<controlplane::Outbox> outbox_;
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;

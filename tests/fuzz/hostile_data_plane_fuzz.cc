@@ -151,8 +151,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   layout.config.write(config.block);
   controlplane::Outbox outbox(layout);
   policy::CreditKeeper credits(layout, config.credit_settings());
-  cm::ConnectionKeeper keeper(layout, config, credits, outbox);
-  properties::PropertyExchange exchange(layout, config, outbox, nullptr);
+  events::Journal journal([](const events::Event&) {});
+  cm::ConnectionKeeper keeper(layout, config, credits, outbox, journal);
+  properties::PropertyExchange exchange(layout, config, outbox, nullptr, journal);
   Script script(data, size);
   for (std::uint32_t i = script.byte() % 8; i > 0; --i) write_something(segment->data_part(), script);
   keeper.take_over();

@@ -29,7 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
   MountStatistics statistics;
   OneExport exports;
-  Procedures procedures(exports, statistics);
+  events::Journal journal([](const events::Event&) {});
+  Procedures procedures(exports, statistics, journal);
   int replies = 0;
   const bool called = procedures.answer(bytes, {}, kMaxReply, [&](std::span<const std::byte> reply) {
     ++replies;

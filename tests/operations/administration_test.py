@@ -75,6 +75,57 @@ def what_is_in_an_export_comes_back_with_it():
     assert finish(planes.nfs_load(seconds=1))["errors"] == 0
 
 
+def events(*words):
+    done = planes.run_ctl("--json", "events", *words)
+    assert done.returncode == 0, done
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def events_say_what_has_happened_and_are_followed():
+    follower = subprocess.Popen([CTL, "--socket", planes.socket, "events", "--follow"], stdout=subprocess.PIPE, text=True)
+    done = planes.nfs_load(seconds=1)
+    assert finish(done)["errors"] == 0
+    planes.ctl("drain", "--no-wait")
+    planes.ctl("drain", "--stop")
+    planes.wait("the connection's end", lambda: any(e["event"] == "connection_down" for e in events()))
+    names = [e["event"] for e in events()]
+    assert {"takeover", "data_plane_found", "configuration_in_force", "connection_up", "drain_begun", "drain_ended"} <= set(names), names
+    assert [e["sequence"] for e in events()] == sorted(e["sequence"] for e in events())
+    up = [e for e in events() if e["event"] == "connection_up"][-1]
+    assert up["fields"]["peer"] == "192.0.2.2" and up["severity"] == "info", up
+    assert up["sequence"] == events("--since", str(up["sequence"]))[0]["sequence"]
+    with open(f"{planes.dir}/events", encoding="utf-8") as file:
+        assert [json.loads(line)["event"] for line in file][:len(names)] == names
+    assert "event=connection_up" in planes.text_of_log()
+    follower.send_signal(signal.SIGINT)
+    followed = follower.communicate()[0].splitlines()
+    assert any(" info drain_ended" in line for line in followed), followed
+
+
+def a_log_that_nobody_reads_stops_nothing():
+    reader, writer = os.pipe()
+    while True:  # full
+        os.set_blocking(writer, False)
+        try:
+            os.write(writer, bytes(4096))
+        except BlockingIOError:
+            break
+    os.set_blocking(writer, True)
+    end(planes.control)
+    planes.control = subprocess.Popen([CONTROL, "--config", planes.config], stdout=writer, stderr=writer)
+    os.close(writer)
+    planes.up()
+    for _ in range(200):
+        planes.run_ctl("drain", "--no-wait")
+        planes.run_ctl("drain", "--stop")
+    assert planes.ctl("status")["data_plane"]["alive"]
+    planes.control.terminate()
+    assert planes.control.wait(PATIENCE_S) == 0
+    os.close(reader)
+    planes.start_control()
+    planes.up()
+
+
 def a_bad_file_changes_nothing_and_its_defects_are_told():
     with open(planes.config, encoding="utf-8") as file:
         good = file.read()
@@ -350,6 +401,7 @@ def main():
     planes.start()
     try:
         return run_tap([(f.__name__, f) for f in (
+            events_say_what_has_happened_and_are_followed, a_log_that_nobody_reads_stops_nothing,
             a_reload_changes_exports_policy_and_log_level_and_loses_no_call, exports_are_added_changed_and_removed_under_load,
             what_is_in_an_export_comes_back_with_it, a_bad_file_changes_nothing_and_its_defects_are_told,
             a_file_that_does_not_answer_holds_up_only_who_waits_for_it,

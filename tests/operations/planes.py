@@ -31,6 +31,8 @@ addresses = ["192.0.2.1/24"]
 socket = "{self.socket}"
 [metrics]
 address = "{self.metrics}"
+[events]
+file = "{self.dir}/events"
 [mount]
 port = 0
 rpcbind = false

@@ -28,7 +28,7 @@ class Keepers : public ::testing::Test {
   void take_over(bool draining = false) {
     outbox_ = std::make_unique<controlplane::Outbox>(layout());
     credits_ = std::make_unique<policy::CreditKeeper>(layout(), config_.credit_settings());
-    keeper_ = std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_, *outbox_);
+    keeper_ = std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_, *outbox_, journal_);
     keeper_->set_draining(draining);
     keeper_->take_over();
   }
@@ -47,6 +47,7 @@ class Keepers : public ::testing::Test {
 
   lab::TestSegment segment_{"keeper"};
   config::Config config_;
+  events::Journal journal_{[](const events::Event&) {}};
   std::unique_ptr<controlplane::Outbox> outbox_;
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <utility>
 
+#include "controlplane/config/machine.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/text_file.h"

@@ -43,7 +43,9 @@ class Mount : public testing::TestWithParam<std::tuple<bool, bool>> {};
 
 TEST_P(Mount, V1_182_clients_get_handles_over_tcp_and_udp) {
   const auto [tcp, six] = GetParam();
-  MountServer server(0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); });
+  events::Journal journal([](const events::Event&) {});
+  MountServer server(
+      0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
   sockaddr_storage address;
   const socklen_t bytes = tcp::socket_address(six ? kSix : kFour, server.port(), address);
   const int socket = ::socket(six ? AF_INET6 : AF_INET, tcp ? SOCK_STREAM : SOCK_DGRAM, 0);
@@ -99,7 +101,9 @@ INSTANTIATE_TEST_SUITE_P(Transports, Mount, testing::Combine(testing::Bool(), te
 
 /// From the address that the call went to, whatever the machine's own way back would be.
 TEST(MountDatagrams, a_reply_leaves_from_where_the_call_went) {
-  MountServer server(0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); });
+  events::Journal journal([](const events::Event&) {});
+  MountServer server(
+      0, "", [](MountStatistics&) { return std::make_unique<TwoExports>(); }, journal);
   sockaddr_storage other;
   socklen_t bytes = tcp::socket_address(PeerAddress::from_ipv4(127, 0, 0, 9), server.port(), other);
   const int socket = ::socket(AF_INET, SOCK_DGRAM, 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/mount/procedures.h"
+#include "controlplane/events/text.h"
 
 #include <gtest/gtest.h>
 
@@ -41,7 +42,8 @@ class MountProcedures : public testing::Test {
 
   MountStatistics statistics_;
   SomeExports exports_;
-  Procedures procedures_{exports_, statistics_};
+  events::Journal journal_{[](const events::Event&) {}};
+  Procedures procedures_{exports_, statistics_, journal_};
   Bytes reply_;
   std::uint64_t now_ns_ = kStartNs;
 };
@@ -79,19 +81,18 @@ TEST_F(MountProcedures, what_is_no_call_has_no_reply) {
   EXPECT_EQ(statistics_.calls.load(), 0u);
 }
 
-TEST_F(MountProcedures, refused_mounts_are_counted_and_logged_with_their_client_but_do_not_fill_the_log) {
-  const CapturedLog log;
-  const Bytes refused = call_message(1, kMntCall, path_argument("/a\nb" + std::string(500, 'x')));
-  answer(refused);
-  answer(refused);
+TEST_F(MountProcedures, refused_mounts_are_counted_and_in_the_journal_with_their_client) {
+  const std::string path = "/a\nb\xff" + std::string(events::kMaxTextBytes, 'x');
+  answer(call_message(1, kMntCall, path_argument(path)));
   answer(call_message(1, kMntCall, path_argument("/none")));
-  const std::string line =
-      "MOUNT of /a?b" + std::string(kMaxLoggedPath - 4, 'x') + " is refused to 192.0.2.7\n";
-  EXPECT_EQ(log.text(), line);
-  now_ns_ += kRefusalLineNs;
-  answer(refused);
-  EXPECT_EQ(log.text(), line + line);
-  EXPECT_EQ(statistics_.denied.load(), 3u);
+  EXPECT_EQ(statistics_.denied.load(), 1u);
+  const auto part = journal_.read(1, 16);
+  ASSERT_EQ(part.events.size(), 1u);
+  const std::string line = events::to_log_line(part.events[0]);
+  EXPECT_EQ(
+      line.find("MOUNT is refused to a client: event=mount_denied peer=192.0.2.7 path=\"/a\\nb\\ufffdxxx"),
+      0u)
+      << line;
 }
 
 TEST_F(MountProcedures, a_list_that_cannot_be_had_or_does_not_fit_is_an_error_and_not_empty) {

@@ -121,10 +121,11 @@ TEST_F(MountUpstream, a_connection_that_was_silent_is_replaced) {
 }
 
 TEST_F(MountUpstream, the_service_answers_others_while_the_upstream_is_silent) {
+  events::Journal journal([](const events::Event&) {});
   MountService service(0, "",
                        std::make_unique<UpstreamExports>(
                            upstream_at(server_.port()), [] { return kFour; }, statistics_),
-                       statistics_);
+                       statistics_, journal);
   const auto waiting = connect_to(service.port());
   waiting->send(record(call_message(1, kMntCall, path_argument("/silent"))));
   turn_until(service, now_ns_, [&] { return server_.pump(), server_.calls.size() == 1; });

@@ -83,6 +83,7 @@ class Exchange : public testing::Test {
 
   config::Config config_ = config::defaults();
   const std::unique_ptr<segment::Segment> segment_ = segment::Segment::in_memory();
+  events::Journal journal_{[](const events::Event&) {}};
   controlplane::Outbox outbox_;
   segment::WantedWriter wanted_;
   std::unique_ptr<reactor::PropertyRelay> relay_;
@@ -90,7 +91,7 @@ class Exchange : public testing::Test {
 };
 
 TEST_F(Exchange, V2_047_V2_052_what_follows_from_a_set_goes_down) {
-  PropertyExchange exchange(layout(), config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {}, journal_);
   EXPECT_TRUE(relay_->take(3, 77, set({3, 2, 4, 8192, 3, 4, 65536, 4, 4, 7}), true));
   poll(exchange);
   ASSERT_TRUE(course().parameters);
@@ -107,7 +108,7 @@ TEST_F(Exchange, V2_047_V2_052_what_follows_from_a_set_goes_down) {
 }
 
 TEST_F(Exchange, V2_065_values_out_of_range_are_clamped_and_counted) {
-  PropertyExchange exchange(layout(), config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {}, journal_);
   EXPECT_TRUE(relay_->take(3, 77, set({4, 2, 4, 1, 3, 4, 1, 4, 4, 0, 5, 4, 9}), true));
   poll(exchange);
   ASSERT_TRUE(course().parameters);
@@ -120,7 +121,8 @@ TEST_F(Exchange, V2_065_values_out_of_range_are_clamped_and_counted) {
 }
 
 TEST_F(Exchange, V2_062_V2_063_a_host_that_shows_who_it_is_is_admitted) {
-  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})),
+                            journal_);
   PskClient client = client_of("client");
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), true));
   poll(exchange);
@@ -135,7 +137,8 @@ TEST_F(Exchange, V2_062_V2_063_a_host_that_shows_who_it_is_is_admitted) {
 }
 
 TEST_F(Exchange, a_handshake_uses_the_keys_that_are_in_force_when_it_begins) {
-  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})),
+                            journal_);
   PskClient client = client_of("client");
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), false));
   poll(exchange);
@@ -158,7 +161,8 @@ TEST_F(Exchange, a_host_is_admitted_with_its_name_and_into_its_class) {
   std::uint32_t incarnation = 77;
   const auto admission_of = [&](const std::string& name) {
     ++incarnation;
-    PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{name, kKey}})));
+    PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{name, kKey}})),
+                              journal_);
     PskClient client = client_of(name);
     EXPECT_TRUE(relay_->take(3, incarnation, authentication(client.begin()), false));
     poll(exchange);
@@ -177,7 +181,8 @@ TEST_F(Exchange, V2_062_a_handshake_goes_on_though_its_connection_is_not_publish
   const auto published = area().connections[3].read();
   ASSERT_TRUE(published);
   area().connections[3].write({});
-  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})),
+                            journal_);
   PskClient client = client_of("client");
   EXPECT_TRUE(relay_->take(3, 77, authentication(client.begin()), true));
   now_ns_ += 600'000'000;  // the exchange reads the table before the reactor writes it
@@ -191,7 +196,8 @@ TEST_F(Exchange, V2_062_a_handshake_goes_on_though_its_connection_is_not_publish
 }
 
 TEST_F(Exchange, V2_062_one_that_does_not_is_closed_at_once_or_in_time) {
-  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})),
+                            journal_);
   EXPECT_TRUE(relay_->take(3, 77, authentication(set({1, 2, 3})), false));
   poll(exchange);
   EXPECT_EQ(course().end, segment::End::Disconnect);
@@ -213,7 +219,7 @@ TEST_F(Exchange, V2_062_one_that_does_not_is_closed_at_once_or_in_time) {
 }
 
 TEST_F(Exchange, V2_063_large_sets_go_in_parts_and_wait_for_room) {
-  PropertyExchange exchange(layout(), config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {}, journal_);
   Octets large(60'000, std::byte{7});
   Octets body(12 + large.size());
   xdr::Writer writer(body);
@@ -230,7 +236,7 @@ TEST_F(Exchange, V2_063_large_sets_go_in_parts_and_wait_for_room) {
 }
 
 TEST_F(Exchange, one_that_is_to_be_closed_is_though_the_ring_has_no_room) {
-  PropertyExchange exchange(layout(), config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {}, journal_);
   while (area().commands.push({})) {
   }
   while (area().wanted.hints.push(0)) {
@@ -253,7 +259,7 @@ TEST_F(Exchange, properties_that_a_predecessor_took_and_did_not_judge_are_judged
                           .max_segments = 7,
                           .reverse = 0};
   area().connections[3].write(info);
-  PropertyExchange exchange(layout(), config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {}, journal_);
   exchange.poll(now_ns_ += 600'000'000);
   ASSERT_TRUE(course().parameters);
   EXPECT_EQ(
@@ -262,7 +268,8 @@ TEST_F(Exchange, properties_that_a_predecessor_took_and_did_not_judge_are_judged
 }
 
 TEST_F(Exchange, an_answer_that_finds_no_room_is_sent_when_there_is) {
-  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})));
+  PropertyExchange exchange(layout(), config_, outbox_, authentication_of(hosts_of({{"client", kKey}})),
+                            journal_);
   while (area().properties_down.push({})) {
   }
   EXPECT_TRUE(relay_->take(3, 77, authentication(client_of("client").begin()), false));
@@ -278,7 +285,7 @@ TEST_F(Exchange, an_answer_that_finds_no_room_is_sent_when_there_is) {
 TEST_F(Exchange, the_end_of_a_set_whose_beginning_a_predecessor_took_is_dropped) {
   segment::PropertyPart part{.connection = 3, .incarnation = 77, .total_bytes = 8, .offset = 4, .bytes = 4};
   area().properties_up.push(part);
-  PropertyExchange exchange(layout(), config_, outbox_, {});
+  PropertyExchange exchange(layout(), config_, outbox_, {}, journal_);
   exchange.poll(1);
   EXPECT_EQ(exchange.statistics().parts_lost, 1u);
   EXPECT_EQ(exchange.statistics().sets, 0u);

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tells the journal of connections that come up and go down. What is there follows from the tables; why one has ended only the
+// reactor's event says, which may come before or after, or be lost: a connection that is gone waits for it a little. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "controlplane/cm/connection_watch.h"
+#include "controlplane/events/journal.h"
+
+namespace sluice::cm {
+
+/// How long a connection that is gone waits for the reactor to say why.
+inline constexpr std::uint64_t kReasonWaitNs = 500'000'000;
+
+class ConnectionReports {
+ public:
+  /// `journal` outlives it.
+  explicit ConnectionReports(events::Journal& journal) : journal_(journal) {}
+
+  /// Its peer was heard.
+  void up(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen);
+  void gone(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen, std::uint64_t now_ns);
+  /// The reactor's event. `reason` is an rpcrdma::CloseReason, or any number.
+  void reason(std::uint32_t reactor, std::uint32_t incarnation, std::uint32_t reason, std::uint64_t now_ns);
+  /// Reports those that have waited long enough.
+  void turn(std::uint64_t now_ns);
+  std::size_t waiting() const { return waiting_.size(); }
+
+ private:
+  /// At most so many wait; what is beyond is reported without a reason, or its reason is dropped.
+  static constexpr std::size_t kMaxWaiting = 4096;
+  struct Half {
+    std::uint32_t number = 0;
+    SeenConnection seen{};  ///< incarnation zero: it is not gone yet
+    const char* why = nullptr;
+    std::uint64_t since_ns = 0;
+  };
+  using Key = std::pair<std::uint32_t, std::uint32_t>;  ///< reactor, incarnation
+  void report(std::uint32_t reactor, const Half& half);
+
+  events::Journal& journal_;
+  std::map<Key, Half> waiting_;
+};
+
+}  // namespace sluice::cm

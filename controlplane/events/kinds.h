@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All kinds of events, each with the types of its fields. A name, once released, keeps its meaning. Values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+
+#include "controlplane/events/event.h"
+
+namespace sluice::events {
+
+// Each has kKind and `each(visit)`, which calls `visit(name, value, meaning)` for its fields.
+
+struct ConnectionUp {
+  static constexpr Kind kKind{"connection_up", "A connection is up", Severity::Info, Cause::Peers};
+  std::uint32_t reactor = 0;
+  std::uint32_t connection = 0;
+  std::string peer{};
+  bool outgoing = false;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("reactor", reactor, "reactor that serves it");
+    visit("connection", connection, "its number there");
+    visit("peer", peer, "the peer's address");
+    visit("outgoing", outgoing, "whether Sluice has opened it");
+  }
+};
+
+struct ConnectionDown {
+  static constexpr Kind kKind{"connection_down", "A connection has ended", Severity::Info, Cause::Peers};
+  std::uint32_t reactor = 0;
+  std::uint32_t connection = 0;
+  std::string peer{};
+  bool outgoing = false;
+  std::string reason{};
+  bool was_up = false;
+  double age_s = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("reactor", reactor, "reactor that served it");
+    visit("connection", connection, "its number there, which others may have now");
+    visit("peer", peer, "the peer's address");
+    visit("outgoing", outgoing, "whether Sluice had opened it");
+    visit("reason", reason, "why it ended, as the reactor knows it; unknown: the reactor's message was lost");
+    visit("was_up", was_up, "false: it ended before the peer was heard");
+    visit("age_s", age_s, "seconds since it was made");
+  }
+};
+
+struct ConnectionRefused {
+  static constexpr Kind kKind{"connection_refused", "A connection request is refused", Severity::Warning,
+                              Cause::Peers};
+  std::string peer{};
+  std::string reason{};
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("peer", peer, "the address that asked");
+    visit("reason", reason, "the limit or the defect that it is refused for");
+  }
+};
+
+struct ServerRefused {
+  static constexpr Kind kKind{"server_refused", "A server cannot be connected to", Severity::Warning,
+                              Cause::Ourselves};
+  std::string peer{};
+  std::string reason{};
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("peer", peer, "the server's address");
+    visit("reason", reason, "what connection management says");
+  }
+};
+
+struct HostAuthenticated {
+  static constexpr Kind kKind{"host_authenticated", "A host has authenticated itself", Severity::Info,
+                              Cause::Peers};
+  std::uint32_t reactor = 0;
+  std::uint32_t connection = 0;
+  std::string host{};
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("reactor", reactor, "reactor that serves its connection");
+    visit("connection", connection, "the connection's number there");
+    visit("host", host, "the host's name");
+  }
+};
+
+struct HostRefused {
+  static constexpr Kind kKind{"host_refused", "A peer has not authenticated itself", Severity::Warning,
+                              Cause::Peers};
+  std::uint32_t reactor = 0;
+  std::uint32_t connection = 0;
+  std::string peer{};
+  std::string reason{};
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("reactor", reactor, "reactor that serves its connection");
+    visit("connection", connection, "the connection's number there");
+    visit("peer", peer, "the peer's address");
+    visit("reason", reason, "failed: it showed no key that is known; overdue: it was silent too long");
+  }
+};
+
+struct MountDenied {
+  static constexpr Kind kKind{"mount_denied", "MOUNT is refused to a client", Severity::Warning,
+                              Cause::Peers};
+  std::string peer{};
+  std::string path{};
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("peer", peer, "the client's address");
+    visit("path", path, "what it asked for");
+  }
+};
+
+struct UpstreamLost {
+  static constexpr Kind kKind{"upstream_lost", "An upstream cannot be reached", Severity::Error,
+                              Cause::Ourselves};
+  std::string upstream{};
+  std::uint64_t waiting = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("upstream", upstream, "its name");
+    visit("waiting", waiting, "calls that wait for it");
+  }
+};
+
+struct UpstreamFound {
+  static constexpr Kind kKind{"upstream_found", "An upstream is reached", Severity::Info, Cause::Ourselves};
+  std::string upstream{};
+  double lost_s = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("upstream", upstream, "its name");
+    visit("lost_s", lost_s, "seconds since it was lost; 0: it was not");
+  }
+};
+
+struct ConfigurationInForce {
+  static constexpr Kind kKind{"configuration_in_force", "The data plane has applied a configuration",
+                              Severity::Info, Cause::Ourselves};
+  std::uint64_t generation = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("generation", generation, "number of the configuration");
+  }
+};
+
+struct ConfigurationRead {
+  static constexpr Kind kKind{"configuration_read", "The configuration file has been read again",
+                              Severity::Info, Cause::Ourselves};
+  std::uint64_t generation = 0;
+  std::string file{};
+  std::uint64_t changes = 0;
+  std::uint64_t need_restart = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("generation", generation, "number of the configuration that it makes");
+    visit("file", file, "the file");
+    visit("changes", changes, "keys that differ and take effect");
+    visit("need_restart", need_restart, "keys that differ and need a restart");
+  }
+};
+
+struct ConfigurationRefused {
+  static constexpr Kind kKind{"configuration_refused",
+                              "The configuration was not reloaded, the old one stays in force",
+                              Severity::Error, Cause::Ourselves};
+  std::string problem{};
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("problem", problem, "its first defects");
+  }
+};
+
+struct ExportChanged {
+  static constexpr Kind kKind{"export_changed", "An administrator has changed an export", Severity::Info,
+                              Cause::Ourselves};
+  std::string path{};
+  std::string change{};
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("path", path, "the export's path");
+    visit("change", change, "set or removed");
+  }
+};
+
+struct Takeover {
+  static constexpr Kind kKind{"takeover", "A control plane is up", Severity::Info, Cause::Ourselves};
+  std::string segment{};
+  std::uint64_t process = 0;
+  std::uint64_t connections = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("segment", segment, "the segment that it owns");
+    visit("process", process, "its process");
+    visit("connections", connections, "connections that it has taken over");
+  }
+};
+
+struct TakenOver {
+  static constexpr Kind kKind{"taken_over", "Another control plane has taken over: this one ends",
+                              Severity::Error, Cause::Ourselves};
+  std::uint64_t process = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("process", process, "the other's process");
+  }
+};
+
+struct DataPlaneFound {
+  static constexpr Kind kKind{"data_plane_found", "The data plane is up", Severity::Info, Cause::Ourselves};
+  std::uint64_t process = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("process", process, "its process");
+  }
+};
+
+struct DataPlaneLost {
+  static constexpr Kind kKind{"data_plane_lost", "The data plane is lost: start sluice-dataplane again",
+                              Severity::Error, Cause::Ourselves};
+  std::string reason{};
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("reason", reason, "ended: its process has; silent: its heart does not beat");
+  }
+};
+
+struct DrainBegun {
+  static constexpr Kind kKind{"drain_begun", "Draining: new connections are refused", Severity::Info,
+                              Cause::Ourselves};
+  std::uint64_t connections = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("connections", connections, "connections at that time");
+  }
+};
+
+struct DrainEnded {
+  static constexpr Kind kKind{"drain_ended", "No longer draining", Severity::Info, Cause::Ourselves};
+  template <typename Visit>
+  void each(Visit&&) const {}
+};
+
+struct EventsSuppressed {
+  static constexpr Kind kKind{"events_suppressed", "Events of one kind came too fast to be recorded",
+                              Severity::Warning, Cause::Ourselves};
+  std::string event{};
+  std::uint64_t count = 0;
+  template <typename Visit>
+  void each(Visit&& visit) const {
+    visit("event", event, "their name");
+    visit("count", count, "how many");
+  }
+};
+
+using AllKinds = std::tuple<ConnectionUp, ConnectionDown, ConnectionRefused, ServerRefused, HostAuthenticated,
+                            HostRefused, MountDenied, UpstreamLost, UpstreamFound, ConfigurationInForce,
+                            ConfigurationRead, ConfigurationRefused, ExportChanged, Takeover, TakenOver,
+                            DataPlaneFound, DataPlaneLost, DrainBegun, DrainEnded, EventsSuppressed>;
+
+}  // namespace sluice::events

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The log behind a queue: who logs never waits for what standard output leads to, be it a pipe that nobody reads, a terminal
+// that was stopped or a disk that is full. Lines that find the queue full are dropped and counted, and the log says how many.
+// Any thread.
+#pragma once
+
+#include <spdlog/sinks/base_sink.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace sluice::events {
+
+inline constexpr std::size_t kMaxQueuedLines = 4096;
+inline constexpr std::size_t kMaxLineBytes = 4096;
+
+class LogQueue final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  /// Starts a thread that writes to `descriptor`, which stays open and has its flags as they are.
+  explicit LogQueue(int descriptor);
+  /// Waits for what is queued, at most kEndMs (sinks.h).
+  ~LogQueue() override;
+
+  std::uint64_t dropped() const;
+  /// Waits until what is queued has been written, at most `limit_ms`.
+  void drain(std::uint32_t limit_ms);
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override;
+  void flush_() override {}
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;  ///< shared with the thread, which a target that blocks keeps
+};
+
+/// Makes it the target of spdlog's default logger, on standard output.
+std::shared_ptr<LogQueue> log_by_queue();
+
+}  // namespace sluice::events

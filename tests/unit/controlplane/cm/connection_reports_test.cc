@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the journal says of connections: who was refused and why, and which came and ended, whatever the order of the reactor's
+// event and of what the table shows.
+#include "controlplane/cm/connection_reports.h"
+
+#include "controlplane/events/text.h"
+#include "dataplane/rpcrdma/link/close_reason.h"
+#include "tests/unit/controlplane/cm/keeper_lab.h"
+
+namespace sluice {
+namespace {
+
+class Reports : public Requests {
+ protected:
+  /// New events of this name, as they are logged, without their sentence.
+  std::vector<std::string> events(const std::string& name) {
+    std::vector<std::string> found;
+    for (const events::Event& event : journal_.read(1, 256).events) {
+      const std::string line = events::to_log_line(event);
+      if (event.kind->name == name) found.push_back(line.substr(line.find("event=")));
+    }
+    return found;
+  }
+  void connect(std::uint32_t number) {
+    segment_.publish(number, lab::client(7), 0, 1);
+    look_everywhere(now_ns_);
+  }
+  void disconnect(std::uint32_t number) {
+    segment_.publish(number, lab::client(7), 0, 1, segment::ConnectionState::Unused);
+    look_everywhere(now_ns_);
+  }
+  void say_why(std::uint32_t incarnation, rpcrdma::CloseReason reason) {
+    ASSERT_TRUE(area().events.push({.type = segment::EventType::ConnectionDown,
+                                    .connection = 3,
+                                    .incarnation = incarnation,
+                                    .reason = static_cast<std::uint32_t>(reason)}));
+    keeper_->poll(now_ns_);
+  }
+  std::uint64_t now_ns_ = lab::kSecondNs;
+};
+
+TEST_F(Reports, a_refused_client_is_named_with_the_limit) {
+  start("[admission]\nmax_requests_per_second = 100\nmax_requests_per_second_per_client = 1\n");
+  ask(lab::client(12), now_ns_);
+  ask(lab::client(12), now_ns_);
+  keeper_->set_draining(true);
+  ask(lab::client(13), now_ns_);
+  EXPECT_EQ(events("connection_refused"),
+            (std::vector<std::string>{"event=connection_refused peer=192.0.2.12 reason=too_fast_of_client",
+                                      "event=connection_refused peer=192.0.2.13 reason=draining"}));
+}
+
+TEST_F(Reports, the_reason_may_come_after_the_connection_is_gone) {
+  start("");
+  connect(3);
+  ASSERT_EQ(events("connection_up").size(), 1u);
+  EXPECT_EQ(events("connection_up")[0],
+            "event=connection_up reactor=0 connection=3 peer=192.0.2.7 outgoing=false");
+  const std::uint32_t incarnation = segment_.incarnation(3);
+  disconnect(3);
+  EXPECT_TRUE(events("connection_down").empty());
+  say_why(incarnation, rpcrdma::CloseReason::Silent);
+  ASSERT_EQ(events("connection_down").size(), 1u);
+  EXPECT_NE(events("connection_down")[0].find("reason=silent was_up=true"), std::string::npos)
+      << events("connection_down")[0];
+  now_ns_ += 10 * lab::kSecondNs;
+  keeper_->poll(now_ns_);
+  EXPECT_EQ(events("connection_down").size(), 1u);
+}
+
+TEST_F(Reports, the_reason_may_come_before) {
+  start("");
+  connect(3);
+  const std::uint32_t incarnation = segment_.incarnation(3);
+  segment_.publish(3, lab::client(7), 0, 1, segment::ConnectionState::Unused);
+  say_why(incarnation, rpcrdma::CloseReason::PeerClosed);
+  ASSERT_EQ(events("connection_down").size(), 1u);
+  EXPECT_NE(events("connection_down")[0].find("reason=peer_closed"), std::string::npos);
+}
+
+TEST_F(Reports, without_a_reason_it_is_told_a_little_later) {
+  start("");
+  connect(3);
+  disconnect(3);
+  now_ns_ += cm::kReasonWaitNs - 1;
+  keeper_->poll(now_ns_);
+  EXPECT_TRUE(events("connection_down").empty());
+  now_ns_ += 1;
+  keeper_->poll(now_ns_);
+  ASSERT_EQ(events("connection_down").size(), 1u);
+  EXPECT_NE(events("connection_down")[0].find("reason=unknown"), std::string::npos);
+}
+
+TEST_F(Reports, connections_that_are_taken_over_are_no_news) {
+  start("");
+  connect(3);
+  take_over();
+  look_everywhere(now_ns_);
+  EXPECT_EQ(events("connection_up").size(), 1u);
+}
+
+TEST_F(Reports, any_reason_and_any_incarnation_are_valid_input) {
+  start("");
+  connect(3);
+  const std::uint32_t incarnation = segment_.incarnation(3);
+  for (std::uint32_t i = 0; i < 10'000; ++i) say_why(incarnation + 1 + i, rpcrdma::CloseReason::None);
+  say_why(incarnation, static_cast<rpcrdma::CloseReason>(200));
+  disconnect(3);
+  ASSERT_EQ(events("connection_down").size(), 1u);
+  EXPECT_NE(events("connection_down")[0].find("reason=unknown"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Events and the log on their way out: what peers put into them stays inside, and targets that block or are full keep nobody.
+#include "controlplane/events/sinks.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <thread>
+
+#include "controlplane/events/kinds.h"
+#include "controlplane/events/log_queue.h"
+#include "controlplane/events/text.h"
+#include "dataplane/base/setup_error.h"
+
+namespace sluice::events {
+namespace {
+
+using nlohmann::json;
+
+const std::string kHostile = "a\"b\nc\x1b[2J\xff=\\ d";
+
+void until(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!condition() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  EXPECT_TRUE(condition());
+}
+
+class Sinks : public testing::Test {
+ protected:
+  Sinks() { std::filesystem::create_directories(folder_); }
+  ~Sinks() override { std::filesystem::remove_all(folder_); }
+
+  void deny(const std::string& path) { journal_->add(MountDenied{.peer = "192.0.2.7", .path = path}); }
+  Event only_event() { return journal_->read(1, 1).events.at(0); }
+  std::vector<json> lines(const std::string& name) const {
+    std::ifstream file(folder_ + '/' + name);
+    std::vector<json> all;
+    for (std::string line; std::getline(file, line);) all.push_back(json::parse(line));
+    return all;
+  }
+
+  const std::string folder_ = "/tmp/sluice-sinks-test-" + std::to_string(::getpid());
+  std::shared_ptr<Journal> journal_ = std::make_shared<Journal>([](const Event&) {});
+};
+
+TEST_F(Sinks, what_a_peer_has_sent_stays_in_its_field) {
+  deny(kHostile);
+  const std::string line = to_log_line(only_event());
+  EXPECT_EQ(line,
+            "MOUNT is refused to a client: event=mount_denied peer=192.0.2.7 "
+            "path=\"a\\\"b\\nc\\u001b[2J\\ufffd=\\\\ d\"");
+  const std::string text = to_json_line(only_event(), 7);
+  EXPECT_EQ(text.find('\n'), text.size() - 1);
+  const json parsed = json::parse(text);
+  EXPECT_EQ(parsed["fields"]["path"], "a\"b\nc\x1b[2J\xef\xbf\xbd=\\ d");
+  EXPECT_EQ(parsed["event"], "mount_denied");
+  EXPECT_EQ(parsed["severity"], "warning");
+  EXPECT_EQ(parsed["journal"], 7);
+  // journald's fields have a length in front: a newline begins no other field.
+  const std::string entry = to_journald(only_event());
+  const std::size_t at = entry.find("\nSLUICE_PATH\n");
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_EQ(static_cast<std::size_t>(entry.at(at + 13)), kHostile.size());
+  EXPECT_EQ(entry.substr(at + 21, kHostile.size() + 1), kHostile + '\n');
+}
+
+TEST_F(Sinks, a_file_gets_a_line_for_each_event_and_is_followed_when_it_is_renamed) {
+  const std::string path = folder_ + "/events";
+  {
+    const Sink sink(journal_, std::make_unique<FileTarget>(path));
+    deny("/one");
+    until([&] { return lines("events").size() == 1; });
+    std::filesystem::rename(path, path + ".1");
+    deny("/two");
+    until([&] { return std::filesystem::exists(path) && lines("events").size() == 1; });
+    deny("/three");
+  }
+  EXPECT_EQ(lines("events.1").at(0)["fields"]["path"], "/one");
+  ASSERT_EQ(lines("events").size(), 2u);  // what came before the end is there
+  EXPECT_EQ(lines("events").at(1)["fields"]["path"], "/three");
+}
+
+TEST_F(Sinks, a_full_disk_loses_events_and_counts_them) {
+  const Sink sink(journal_, std::make_unique<FileTarget>("/dev/full"));
+  deny("/one");
+  deny("/two");
+  until([&] { return sink.lost() == 2; });
+}
+
+TEST_F(Sinks, a_fifo_that_nobody_reads_loses_whole_events_and_what_comes_through_is_whole) {
+  const std::string path = folder_ + "/fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  FileDescriptor reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  FileTarget target(path);
+  deny(std::string(kMaxTextBytes, 'x'));
+  std::size_t written = 0;
+  while (target.write(only_event(), 7)) ++written;
+  EXPECT_GT(written, 10u);
+  std::string received;
+  std::array<char, 5000> room;
+  const auto receive = [&] {
+    for (ssize_t bytes; (bytes = ::read(reader.get(), room.data(), room.size())) > 0;)
+      received.append(room.data(), static_cast<std::size_t>(bytes));
+  };
+  receive();
+  EXPECT_TRUE(target.write(only_event(), 7));
+  receive();
+  std::istringstream text(received);
+  std::size_t whole = 0;
+  for (std::string line; std::getline(text, line); ++whole)
+    EXPECT_FALSE(json::parse(line, nullptr, false).is_discarded());
+  EXPECT_EQ(whole, written + 1);
+}
+
+/// Blocks until it is told to go on.
+struct BlockedTarget final : Target {
+  explicit BlockedTarget(std::shared_ptr<std::atomic<bool>> go) : go_on(std::move(go)) {}
+  bool write(const Event&, std::uint64_t) override {
+    while (!*go_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return true;
+  }
+  std::shared_ptr<std::atomic<bool>> go_on;
+};
+
+TEST_F(Sinks, a_target_that_blocks_keeps_neither_who_adds_events_nor_the_end) {
+  const auto go_on = std::make_shared<std::atomic<bool>>(false);
+  {
+    const Sink sink(journal_, std::make_unique<BlockedTarget>(go_on));
+    for (int i = 0; i < 10; ++i) deny("/a");
+    EXPECT_EQ(journal_->statistics().recorded.load(), 10u);
+  }
+  *go_on = true;
+  until([&] { return journal_.use_count() == 1; });  // its thread has ended
+}
+
+TEST_F(Sinks, journald_gets_a_datagram_for_each_event) {
+  const std::string path = folder_ + "/socket";
+  EXPECT_THROW(JournaldTarget{path}, SetupError);
+  const FileDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, path.c_str());
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  JournaldTarget target(path);
+  deny("/a");
+  EXPECT_TRUE(target.write(only_event(), 7));
+  std::array<char, 4096> room;
+  const ssize_t bytes = ::recv(socket.get(), room.data(), room.size(), 0);
+  EXPECT_EQ(std::string(room.data(), static_cast<std::size_t>(bytes)), to_journald(only_event()));
+  while (target.write(only_event(), 7)) continue;  // full: an error at once
+}
+
+TEST_F(Sinks, a_file_that_cannot_be_opened_is_a_sentence) {
+  EXPECT_THROW(FileTarget{folder_}, SetupError);
+  EXPECT_THROW(FileTarget{folder_ + "/none/events"}, SetupError);
+}
+
+TEST(Log, a_pipe_that_nobody_reads_keeps_nobody_and_what_is_lost_is_said) {
+  std::array<int, 2> pipe;
+  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+  const auto queue = std::make_shared<LogQueue>(pipe[1]);
+  spdlog::logger logger("", queue);
+  logger.set_pattern("%v");
+  for (std::size_t i = 0; i < 3 * kMaxQueuedLines; ++i) logger.info("{:1000}", i);
+  EXPECT_GT(queue->dropped(), kMaxQueuedLines);
+  std::atomic<std::size_t> told{0};
+  std::thread reader([&] {
+    std::string text;
+    std::array<char, 65536> room;
+    for (ssize_t bytes; (bytes = ::read(pipe[0], room.data(), room.size())) > 0;)
+      text.append(room.data(), static_cast<std::size_t>(bytes));
+    for (std::size_t at = 0; (at = text.find(" lines of the log are lost", at)) != std::string::npos; ++at) {
+      const std::size_t begin = text.rfind('\n', at) + 1;
+      told += std::stoul(text.substr(begin, at - begin));
+    }
+  });
+  queue->drain(60'000);
+  ::close(pipe[1]);
+  reader.join();
+  ::close(pipe[0]);
+  EXPECT_EQ(told.load(), queue->dropped());
+}
+
+}  // namespace
+}  // namespace sluice::events

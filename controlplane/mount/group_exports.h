@@ -17,6 +17,9 @@
 
 namespace sluice::mount {
 
+/// Between one line of the log about an export that cannot be mounted and the next: who asks could fill it.
+inline constexpr std::uint64_t kRefusalLineNs = 1'000'000'000;
+
 class GroupExports final : public Exports {
  public:
   struct Member {

@@ -32,7 +32,7 @@ class MountClients : public testing::Test {
   MountClients() {
     auto exports = std::make_unique<HeldExports>();
     exports_ = exports.get();
-    service_.emplace(0, "", std::move(exports), statistics_);
+    service_.emplace(0, "", std::move(exports), statistics_, journal_);
   }
   auto connect(std::uint8_t last = 1, int receive_bytes = 0) {
     return connect_to(service_->port(), last, receive_bytes);
@@ -59,6 +59,7 @@ class MountClients : public testing::Test {
   }
   static std::uint64_t value(const std::atomic<std::uint64_t>& counter) { return counter.load(); }
 
+  events::Journal journal_{[](const events::Event&) {}};
   MountStatistics statistics_;
   HeldExports* exports_ = nullptr;
   std::optional<MountService> service_;

@@ -45,7 +45,7 @@ inline Bytes plain_header(std::uint32_t xid, std::uint32_t credits, std::uint32_
 
 /// Deterministic content, different for each seed.
 inline std::byte pattern_byte(std::uint32_t seed, std::size_t at) {
-  return static_cast<std::byte>((at * 131 + seed * 29 + (at >> 8)) & 0xff);
+  return static_cast<std::byte>((at * 131 + std::size_t{seed} * 29 + (at >> 8)) & 0xff);
 }
 inline void fill_pattern(std::span<std::byte> bytes, std::uint32_t seed) {
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = pattern_byte(seed, i);

@@ -35,7 +35,7 @@ Bytes joined(Trial& t, Bytes message) {
 }
 
 /// The payload in parts of so many bytes; all but the last have MORE.
-void send_in_parts(Trial& t, Header last, std::span<const std::byte> payload, std::size_t bytes) {
+void send_in_parts(Trial& t, const Header& last, std::span<const std::byte> payload, std::size_t bytes) {
   while (payload.size() > bytes) {
     t.send(Header{.xid = last.xid, .flags = v2::kMore}.with(payload.first(bytes)));
     payload = payload.subspan(bytes);

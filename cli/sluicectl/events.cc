@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kFollowInterval{250};
 
 /// Escaped, since it may be a peer's: no control character gets to the terminal.
 std::string word_of(const json& value) {
-  const std::string quoted = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  std::string quoted = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (!value.is_string()) return quoted;
   const auto text = value.get<std::string>();
   const bool bare = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {

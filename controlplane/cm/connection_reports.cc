@@ -50,7 +50,7 @@ const char* name_of(std::uint32_t reason) {
 
 double seconds_since(std::uint64_t wall_ns) {
   const std::uint64_t now_ns = segment::wall_ns();
-  return wall_ns != 0 && now_ns > wall_ns ? static_cast<double>((now_ns - wall_ns) / 1'000'000) * 1e-3 : 0;
+  return wall_ns != 0 && now_ns > wall_ns ? static_cast<double>(now_ns - wall_ns) * 1e-9 : 0;
 }
 
 }  // namespace

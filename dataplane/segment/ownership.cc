@@ -185,13 +185,25 @@ DataPlaneOwnership::DataPlaneOwnership(Segment& segment) : segment_(segment) {
   throw SetupError("Another data plane of segment '" + segment.name() + "' starts just now: stop it first.");
 }
 
+/// A process that was killed keeps its locks until its memory has been freed. False: there is another data plane, which
+/// beats, or stands still for too long to be on its way out.
+bool DataPlaneOwnership::lock_after_predecessor(const PartFile& file) {
+  const std::uint64_t beats = file.head().beats;
+  const std::uint64_t since_ns = monotonic_ns();
+  while (!file_lock::take(file.descriptor(), kDataPlaneLock)) {
+    if (file.head().beats != beats || monotonic_ns() - since_ns > kHeartbeatTimeoutNs) return false;
+    std::this_thread::sleep_for(kLook);
+  }
+  return true;
+}
+
 /// False when it is no longer the file of that name.
 bool DataPlaneOwnership::take(std::optional<PartFile> file) {
   if (!file) return take_new(std::nullopt);
   if (const std::string reason = file->why_untrusted(); !reason.empty())
     throw SetupError("The shared segment " + file->path() + " cannot be used: " + reason +
                      ". Remove it, or use another --segment.");
-  if (!file_lock::take(file->descriptor(), kDataPlaneLock)) refuse(*file);
+  if (!lock_after_predecessor(*file)) refuse(*file);
   if (!file->has_its_name()) return false;
   if (!file->defect().empty()) return take_new(std::move(file));
   segment_.map(std::move(*file));

@@ -104,6 +104,7 @@ class DataPlaneOwnership {
   DataPlaneOwnership& operator=(const DataPlaneOwnership&) = delete;
 
  private:
+  static bool lock_after_predecessor(const PartFile& file);
   bool take(std::optional<PartFile> file);
   bool take_new(std::optional<PartFile> replaced);
   [[noreturn]] void refuse(const PartFile& file) const;

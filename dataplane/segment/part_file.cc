@@ -156,6 +156,7 @@ PartFile::Head PartFile::head() const noexcept {
   get(descriptor(), head.layout_version, offsetof(PartHead, layout_version));
   get(descriptor(), head.pid, offsetof(PartHead, plane) + offsetof(Heartbeat, pid));
   get(descriptor(), head.owner, offsetof(PartHead, plane) + offsetof(Heartbeat, owner));
+  get(descriptor(), head.beats, offsetof(PartHead, plane) + offsetof(Heartbeat, beats));
   return head;
 }
 

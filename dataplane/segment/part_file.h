@@ -50,6 +50,7 @@ class PartFile {
     std::uint32_t layout_version = 0;
     std::uint32_t pid = 0;
     std::uint64_t owner = 0;
+    std::uint64_t beats = 0;
   };
   Head head() const noexcept;
 

@@ -284,6 +284,19 @@ TEST_F(Owners, one_data_plane_has_a_segment_until_it_ends) {
   EXPECT_FALSE(onlooker.data_plane_runs());
 }
 
+TEST_F(Owners, a_data_plane_waits_for_one_that_is_about_to_end) {
+  const auto control = started();
+  const auto segment = Segment::attach(name_);
+  auto first = std::make_unique<DataPlaneOwnership>(*segment);
+  const auto again = Segment::attach(name_);
+  std::thread end([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    first.reset();
+  });
+  EXPECT_EQ(refusal([&] { const DataPlaneOwnership second(*again); }), "");
+  end.join();
+}
+
 TEST_F(Owners, a_data_plane_that_was_killed_has_a_successor_at_once) {
   const auto control = started();
   const pid_t child = process([&](auto ready) {

@@ -3,6 +3,8 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -38,8 +40,10 @@ Place* place_of(std::uintptr_t address) noexcept {
 
 bool read_as_zeros(Place& place) noexcept {
   auto* const memory = reinterpret_cast<void*>(place.begin.load(std::memory_order_relaxed));
-  if (::mmap(memory, place.bytes.load(std::memory_order_relaxed), PROT_READ,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+  // By its number: the C library does not promise that mmap() may be called in a handler, and ThreadSanitizer takes it
+  // for a write that races with the reads of other threads.
+  if (::syscall(SYS_mmap, memory, place.bytes.load(std::memory_order_relaxed), PROT_READ,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == -1)
     return false;
   place.cut.store(true, std::memory_order_release);
   return true;

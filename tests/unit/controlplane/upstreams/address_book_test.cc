@@ -151,6 +151,7 @@ TEST_F(Book, a_name_that_cannot_be_resolved_is_said_once_and_tried_often) {
   open({"nas"});
   // Nothing is looked up before the last answer has come, whenever that is.
   const auto pass_time = [&] {
+    arena_.deliver();
     turns(*book_, now_ns_);
     now_ns_ += kUrgentLookupNs;
   };

@@ -47,8 +47,8 @@ class FlowControl {
     --unused_;
     return unused_ >= 0 ? Arrival::Credited : unused_ == -1 ? Arrival::Reserve : Arrival::Overrun;
   }
-  /// Both of the next two for a message that is not the peer's first: true when all of it is in order. Otherwise
-  /// nothing has been counted.
+  /// on_receive() and on_credits() in one step, once the peer has granted something. False: some of it needs a closer
+  /// look, and nothing has been counted.
   bool on_credited_message(CreditWord word) noexcept {
     const std::int32_t balance = balance_ + word.granted();
     if (unused_ <= 0 || balance > kMaxBalance || word.limit() == 0 || !granted_to_us_) [[unlikely]]

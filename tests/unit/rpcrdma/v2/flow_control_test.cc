@@ -66,6 +66,24 @@ TEST(FlowControl, V2_043_no_more_credits_count_than_can_be_counted) {
   EXPECT_EQ(flow.balance(), 65535);
 }
 
+/// What both steps would have counted, or nothing.
+TEST(FlowControl, V2_039_V2_043_a_message_in_order_is_counted_in_one_step) {
+  FlowControl flow = opened(10);
+  EXPECT_FALSE(flow.on_credited_message({4, 10})) << "the first";
+  EXPECT_EQ(flow.on_receive(), Arrival::Credited);
+  EXPECT_TRUE(flow.on_credits({4, 10}));
+  EXPECT_FALSE(flow.on_credited_message({4, 10})) << "no credit for it";
+  flow.on_send({2, 10});
+  EXPECT_FALSE(flow.on_credited_message({4, 0})) << "a limit of zero is counted";
+  EXPECT_FALSE(flow.on_credited_message({65535, 10})) << "more than can be counted";
+  EXPECT_EQ(flow.unused(), 2);
+  EXPECT_EQ(flow.balance(), 4);
+  EXPECT_TRUE(flow.on_credited_message({3, 9}));
+  EXPECT_EQ(flow.unused(), 1);
+  EXPECT_EQ(flow.balance(), 7);
+  EXPECT_EQ(flow.peer_limit(), 9);
+}
+
 TEST(FlowControl, V2_038_what_is_offered_has_a_receive_behind_it_and_one_is_kept) {
   FlowControl flow = opened(8);
   // The peer has one credit from the beginning.

@@ -13,7 +13,6 @@
 
 #include "cli/bench/client.h"
 #include "dataplane/service/api/null.h"
-#include "dataplane/ulb/nfs3.h"
 #include "pmd/loopback/loopback.h"
 #include "tests/bench/worker.h"
 
@@ -132,9 +131,15 @@ class Pair {
     request.context = &tasks_[index];
     return client_->sessions()[index % kConnections].requester->submit(request).has_value();
   }
+  /// Accepted, with accept_stat as the last of its words.
+  static bool is_success(std::span<const std::byte> reply) {
+    constexpr auto kSuccess = static_cast<std::uint32_t>(rpc::AcceptStat::Success);
+    return reply.size() == rpc::kMinReplyBytes &&
+           xdr::load_u32(reply.last(xdr::kUnit).data()) == kSuccess;
+  }
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept {
     const Task& task = *static_cast<Task*>(context);
-    if (reply.status() != rpcrdma::CallStatus::Ok) std::abort();
+    if (reply.status() != rpcrdma::CallStatus::Ok || !is_success(reply.message())) std::abort();
     ++task.pair->done_;
     task.pair->idle_.push_back(task.index);
   }
@@ -143,7 +148,7 @@ class Pair {
   Server server_;
   std::unique_ptr<rdma::loopback::Loopback> device_;
   std::unique_ptr<Client> client_;
-  CallBuilder call_{ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Null, false};
+  CallBuilder call_{service::kNullProgram, service::kNullVersion, service::kNullProcedure, false};
   std::array<Task, kConnections * kDepth> tasks_{};
   std::vector<std::size_t> idle_;
   std::uint64_t done_ = 0;

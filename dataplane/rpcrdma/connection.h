@@ -124,6 +124,7 @@ class Connection final : public service::Client, private LinkOwner {
   bool no_calls_in_progress() const noexcept override {
     return responder_.idle() && (roles_.requester() == nullptr || roles_.requester()->awaited_replies() == 0);
   }
+  void on_received(std::uint16_t buffer, const rdma::WorkCompletion& wc) noexcept;
   void on_failed_completion(const rdma::WorkCompletion& wc, WrId id) noexcept;
   void on_control_sent(std::uint16_t index) noexcept;
   void close_stranger() noexcept;

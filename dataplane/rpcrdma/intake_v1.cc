@@ -20,7 +20,7 @@ namespace sluice::rpcrdma {
     ++counters.reverse_chunks_refused;
     return roles_.to_responder(message, kRefuseXdr);
   }
-  roles_.to_responder(message, std::nullopt);
+  roles_.to_responder(message, kNoRefusal);
 }
 
 void IntakeV1::arrive(std::uint16_t buffer, std::uint32_t bytes) noexcept {
@@ -34,7 +34,7 @@ void IntakeV1::arrive(std::uint16_t buffer, std::uint32_t bytes) noexcept {
   on_msg(plain);
 }
 
-void IntakeV1::arrive_other(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept {
+[[gnu::noinline]] void IntakeV1::arrive_other(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept {
   Counters& counters = link_.counters();
   ReceivedMessage& message = roles_.responder().next_message();
   message.begin(buffer, bytes);
@@ -58,7 +58,7 @@ void IntakeV1::arrive_other(std::uint16_t buffer, std::span<const std::byte> byt
     case v1::Procedure::NoMsg:
       // Only forward messages have chunks (V1-157): a reply to the side that opened the connection, else a
       // call. No call is without Read chunks: that is the late reply to one that was given up.
-      if (!link_.config().active) return roles_.to_responder(message, std::nullopt);
+      if (!link_.config().active) return roles_.to_responder(message, kNoRefusal);
       if (message.header.chunks.reads.empty() || roles_.awaits_reply(message.header.fixed.xid))
         return roles_.to_requester(message);
       ++counters.reverse_chunks_refused;

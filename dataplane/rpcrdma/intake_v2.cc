@@ -12,6 +12,7 @@ using v2::HeaderType;
 
 void IntakeV2::open() noexcept {
   settled_ = false;
+  serves_calls_ = !link_.config().active && link_.config().credit_grant > 0;
   sequence_ = {};
   assembly_ = nullptr;
   deferred_.clear();
@@ -74,22 +75,21 @@ bool IntakeV2::arrive_settled(std::uint16_t buffer, std::uint32_t bytes) noexcep
   const std::span<const std::byte> octets = link_.receive_buffer(buffer).first(bytes);
   if (!v2::is_plain(octets)) [[unlikely]]
     return false;
-  const v2::PlainHeader header = v2::load_plain(octets.data());
-  if (!link_.flow().on_credited_message(header.credit)) [[unlikely]]
+  if (!link_.flow().on_credited_message(v2::plain_credit(octets.data()))) [[unlikely]]
     return false;
   link_.notify_waiting_senders();
   ReceivedMessage& message = roles_.responder().next_message();
   message.begin(buffer, octets);
-  message.header.fixed = header.fixed;
+  message.header.fixed = v2::load_plain(octets.data());
   message.header.header_bytes = v2::kMinMsgHeaderBytes;
-  if (header.response) return roles_.to_requester(message), true;
-  if (link_.config().active || link_.config().credit_grant == 0) [[unlikely]]
+  if (v2::plain_response(octets.data())) return roles_.to_requester(message), true;
+  if (!serves_calls_) [[unlikely]]
     return hand_over({buffer, bytes, {}}, message, false), true;
-  roles_.responder().on_call(message, std::nullopt);
+  roles_.responder().on_call(message, kNoRefusal);
   return true;
 }
 
-void IntakeV2::arrive_other(Arrived arrived) noexcept {
+[[gnu::noinline]] void IntakeV2::arrive_other(Arrived arrived) noexcept {
   Counters& counters = link_.counters();
   const v2::DecodeResult decoded = decode(arrived);
   const v2::Header& header = decoded.header;
@@ -361,7 +361,7 @@ void IntakeV2::hand_over(Arrived arrived, ReceivedMessage& message, bool respons
   if (response && !refusal) return roles_.to_requester(message);
   if (!response && !refusal && link_.config().active) refusal = reverse_refusal(message);
   if (!response && link_.config().credit_grant > 0 && !refusal)
-    return roles_.responder().on_call(message, std::nullopt);
+    return roles_.responder().on_call(message, kNoRefusal);
   link_.context().assembly.release(message.assembly);
   fault(arrived, xid, response, refusal.value_or(kRefuseSystem));
 }

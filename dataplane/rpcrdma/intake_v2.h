@@ -63,7 +63,8 @@ class IntakeV2 final : private ShareWaiter {
   /// Whatever ends in another state than it began in ends here.
   void note_settled() noexcept {
     settled_ = link_.is_open() && link_.version_state() == VersionState::Version2 &&
-               link_.opening() == Opening::Complete && wait_ == Wait::Nothing && sequence_.idle();
+               link_.opening() == Opening::Complete && link_.flow().peer_limit() != 0 && wait_ == Wait::Nothing &&
+               sequence_.idle();
   }
   void resume() noexcept;
   void defer(Arrived arrived) noexcept;
@@ -100,7 +101,8 @@ class IntakeV2 final : private ShareWaiter {
   void break_sequence(Arrived arrived, const v2::Header& header, const v2::Error& error) noexcept;
   void drop_assembly() noexcept;
 
-  bool settled_ = false;  ///< of version 2 for good, no sequence in progress, and nothing waits
+  bool settled_ = false;       ///< of version 2 for good, no sequence in progress, and nothing waits
+  bool serves_calls_ = false;  ///< in the forward direction, which needs no closer look
   Link& link_;
   Roles& roles_;
   VersionChoice& version_;

@@ -118,6 +118,7 @@ TEST(V2Timers, V2_040_keep_alive_is_after_a_silence_of_ours) {
   turn_at(lab, 10 * kSecond);
   lab.log.clear();
   ASSERT_TRUE(lab.submit_null());
+  turn_at(lab, 10 * kSecond);
   turn_at(lab, 11 * kSecond);
   EXPECT_EQ(lab.log.count(OpKind::PostSend), 1u) << "the call";
   turn_at(lab, 11 * kSecond + 1);

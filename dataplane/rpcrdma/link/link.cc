@@ -28,6 +28,7 @@ void Link::transition(State to) noexcept {
 void Link::transition(VersionState to) noexcept {
   const bool legal = SLUICE_INVARIANT(may_follow(version_, to), connection_state);
   version_ = to;
+  bound_receives();
   if (!legal) close(CloseReason::InternalError);
 }
 
@@ -54,10 +55,11 @@ void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& con
   retry_ = Retry::None;
   send_room_ = 0;
   sender_ = {};
-  last_send_ns_ = alive_ns_ = context_.now_ns;
+  last_post_ns_ = alive_ns_ = context_.now_ns;
   probing_ = grant_put_off_ = false;
   control_.reset();
-  receives_.open(config_.receive_inline_bytes);
+  receives_.open(config_.receive_inline_bytes,
+                 config_.credit_grant + config_.credits_requested + kSpareReceives);
   flow_.open(config_.credit_grant + config_.credits_requested, config_.active);
   agreement_ = {};
   agreement_.send_bytes = std::min(v2::kDefaultSendBytes, own_parameters().max_send_bytes);
@@ -67,6 +69,7 @@ void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& con
 void Link::begin(VersionState version, Opening opening) noexcept {
   version_ = version;
   opening_ = opening;
+  bound_receives();
 }
 
 void Link::post_first_receives() noexcept {
@@ -139,8 +142,7 @@ void Link::apply(const v2::Agreement& agreement) noexcept {
 // --- Receives
 
 void Link::repost(std::uint16_t buffer) noexcept {
-  if (speaks_version_2() && receives_.posted_and_staged() >= flow_.most_receives())
-    return receives_.keep_spare(buffer);
+  if (receives_.keep_surplus(buffer)) return;
   Transmit& transmit = context_.transmit;
   if (transmit.receives_for != this || transmit.receives.count == ReceiveStage::kMaxWrs) {
     if (transmit.receives_for != nullptr) transmit.receives_for->flush_receives();
@@ -157,11 +159,18 @@ void Link::flush_receives() noexcept {
   transmit.receives_for = nullptr;
 }
 
-/// As many as the window of credits has room for.
+/// Version 2 needs as many as its window of credits.
+void Link::bound_receives() noexcept {
+  receives_.bound(speaks_version_2() ? flow_.most_receives() : Receives::kNoBound);
+}
+
+void Link::set_window(std::uint32_t credits) noexcept {
+  flow_.set_window(credits);
+  bound_receives();
+}
+
 void Link::repost_spares() noexcept {
-  while (receives_.has_spare() &&
-         (!speaks_version_2() || receives_.posted_and_staged() < flow_.most_receives()))
-    repost(receives_.take_spare());
+  while (receives_.may_use_spare()) repost(receives_.use_spare());
 }
 
 // --- Sending
@@ -188,6 +197,7 @@ void Link::flush_stage() noexcept {
   // All of it is taken: room was checked, and a queue pair in Error takes work requests to flush them.
   send_room_ -= std::min(send_room_, qp_->post_send(stage.wrs()));  // it may have been forgotten
   stage.clear();
+  last_post_ns_ = context_.now_ns;
 }
 
 void Link::flush() noexcept {

@@ -77,7 +77,7 @@ class Link final : private TurnEntry {
   void begin(VersionState version, Opening opening) noexcept;
   void post_first_receives() noexcept;
   /// The queue pair is ReadyToSend.
-  void established() noexcept { last_send_ns_ = alive_ns_ = context_.now_ns; }
+  void established() noexcept { last_post_ns_ = alive_ns_ = context_.now_ns; }
   /// Ends the link; harmless if it has ended.
   void close(CloseReason reason) noexcept;
   /// Draining, and nothing is out any more but what the roles know of.
@@ -147,6 +147,7 @@ class Link final : private TurnEntry {
   void on_receive_completed() noexcept { receives_.on_completed(); }
   /// Posts a Receive buffer again, before anything that is staged later (V1-052).
   void repost(std::uint16_t buffer) noexcept;
+  /// Posts those that may be used again.
   void repost_spares() noexcept;
 
   // --- Sending
@@ -170,6 +171,8 @@ class Link final : private TurnEntry {
     return stage_fits(work_requests);
   }
   void forget_send_room() noexcept { send_room_ = 0; }
+  /// Whether a work request of one piece can be staged.
+  bool fits_one() noexcept { return stage_fits(1) && context_.transmit.stage.mark().sges() < SendStage::kMaxSges; }
   /// Hands the stage to the driver to make room in it.
   void flush_stage() noexcept;
   /// There is something to do at the end of the turn.
@@ -193,29 +196,36 @@ class Link final : private TurnEntry {
   v2::FlowControl& flow() noexcept { return flow_; }
   const v2::FlowControl& flow() const noexcept { return flow_; }
   /// Credits that the peer may use at once, of both directions together.
-  void set_window(std::uint32_t credits) noexcept { flow_.set_window(credits); }
+  void set_window(std::uint32_t credits) noexcept;
   /// The credit word of the next message; `freed` Receives will be posted in front of it.
-  v2::CreditWord offer(std::uint32_t freed = 0) const noexcept {
+  [[gnu::always_inline]] v2::CreditWord offer(std::uint32_t freed = 0) const noexcept {
     return flow_.offer(receives_.posted_and_staged() + freed);
+  }
+  /// The credit word of a message that is staged now; may_reply_now() was true.
+  [[gnu::always_inline]] v2::CreditWord use_credit(std::uint32_t freed) noexcept {
+    const v2::CreditWord word = offer(freed);
+    flow_.on_send(word);
+    return word;
   }
   /// A message with this credit word is staged.
   void count_send(v2::CreditWord word) noexcept {
     flow_.on_send(word);
-    last_send_ns_ = context_.now_ns;
     if (!SLUICE_INVARIANT(flow_.balance() >= -1, credit_balance)) close(CloseReason::InternalError);
   }
   void count_error_send() noexcept { flow_.on_send_error(); }
-  std::uint64_t last_send_ns() const noexcept { return last_send_ns_; }
+  /// When something was last handed to the driver.
+  std::uint64_t last_post_ns() const noexcept { return last_post_ns_; }
 
   // --- Turns of senders in version 2 (sending.cc)
   /// Needs a credit and no other sender inside a continued message. On false, the sender's role is asked
   /// again when that has changed.
   bool may_send_now(Sender sender) noexcept {
-    if (opening_ == Opening::Complete && sender_.kind == Sender::Kind::None && flow_.balance() >= 2)
-        [[likely]]
+    if (may_send_whole(2)) [[likely]]
       return true;
     return may_send_out_of_turn(sender);
   }
+  /// The same of a reply in one piece. On false, may_send_now() has the answer.
+  bool may_reply_now() const noexcept { return may_send_whole(1); }
   /// What may_send_now() depends on has changed.
   void notify_waiting_senders() noexcept {
     if (retry_ == Retry::OnNotice) retry_at_turn_end();
@@ -259,10 +269,14 @@ class Link final : private TurnEntry {
   static constexpr std::uint32_t kVersion1 = 1;
 
   void transition(State to) noexcept;
+  bool may_send_whole(std::int32_t least_balance) const noexcept {
+    return opening_ == Opening::Complete && sender_.kind == Sender::Kind::None && flow_.balance() >= least_balance;
+  }
   void take_stage() noexcept;
   bool may_send_out_of_turn(Sender sender) noexcept;
   bool grant_goes_now() noexcept;
   void flush_receives() noexcept;
+  void bound_receives() noexcept;
   void wait_for_notice() noexcept {
     if (retry_ == Retry::None) retry_ = Retry::OnNotice;
   }
@@ -282,7 +296,7 @@ class Link final : private TurnEntry {
   std::size_t send_room_ = 0;   ///< at least this much; asked again when it does not do
   std::unique_ptr<rdma::QueuePair> qp_;
   Receives receives_;
-  std::uint64_t last_send_ns_ = 0;
+  std::uint64_t last_post_ns_ = 0;
   v2::FlowControl flow_;
   Sender sender_;  ///< inside a continued message
   v2::Agreement agreement_;

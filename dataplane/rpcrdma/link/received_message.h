@@ -49,6 +49,7 @@ struct ReceivedMessage {
 /// Why a message gets an error message instead of a reply. Version 1 has ERR_VERS and ERR_CHUNK only:
 /// everything but Version is the latter.
 using Refusal = std::optional<v2::Error>;
+inline constexpr Refusal kNoRefusal;
 inline constexpr v2::Error kRefuseVersion{.code = v2::ErrorCode::Vers};
 inline constexpr v2::Error kRefuseXdr{.code = v2::ErrorCode::BadXdr};
 inline constexpr v2::Error kRefuseFlags{.code = v2::ErrorCode::InvalFlag};

@@ -25,14 +25,24 @@ struct ReceiveStage {
 
 class Receives {
  public:
+  static constexpr std::uint32_t kNoBound = ~std::uint32_t{0};
+
   /// Setup: `region` holds `count` buffers of `buffer_bytes`, buffer_stride() apart.
   Receives(rdma::MemoryRegion region, std::uint32_t count, std::uint32_t buffer_bytes)
       : region_(region), buffer_bytes_(buffer_bytes), stride_(buffer_stride(buffer_bytes)), spare_(count) {}
 
-  /// A connection starts with nothing posted; Receives take messages of up to `message_bytes`.
-  void open(std::uint32_t message_bytes) noexcept {
+  /// A connection starts with nothing posted, and posts the first `count`; Receives take messages of up to
+  /// `message_bytes`.
+  void open(std::uint32_t message_bytes, std::uint32_t count) noexcept {
     message_bytes_ = message_bytes;
     spare_.clear();
+    in_use_ = count;
+    bound(kNoBound);
+  }
+  /// How many may be in use. Those that are too many become spare when they come back.
+  void bound(std::uint32_t most) noexcept {
+    most_ = most;
+    surplus_ = in_use_ > most ? in_use_ - most : 0;
   }
 
   std::span<std::byte> buffer(std::uint16_t index) noexcept {
@@ -56,10 +66,20 @@ class Receives {
     stage.count = staged_ = 0;
   }
 
-  /// A buffer that is not posted, since the window of credits is smaller.
-  void keep_spare(std::uint16_t index) noexcept { spare_.push(index); }
-  bool has_spare() const noexcept { return !spare_.empty(); }
-  std::uint16_t take_spare() noexcept { return spare_.pop(); }
+  /// A buffer that has come back. True: it is one too many, and is kept.
+  bool keep_surplus(std::uint16_t index) noexcept {
+    if (surplus_ == 0) [[likely]]
+      return false;
+    --surplus_;
+    --in_use_;
+    spare_.push(index);
+    return true;
+  }
+  bool may_use_spare() const noexcept { return !spare_.empty() && in_use_ < most_; }
+  std::uint16_t use_spare() noexcept {
+    ++in_use_;
+    return spare_.pop();
+  }
 
  private:
   rdma::MemoryRegion region_;
@@ -68,6 +88,9 @@ class Receives {
   std::uint32_t message_bytes_ = 0;
   std::uint32_t posted_ = 0;
   std::uint32_t staged_ = 0;
+  std::uint32_t surplus_ = 0;  ///< buffers in use beyond most_
+  std::uint32_t in_use_ = 0;   ///< posted, staged, or with a message that is being served
+  std::uint32_t most_ = kNoBound;
   FixedStack<std::uint16_t> spare_;  ///< indices of buffers
 };
 

@@ -55,14 +55,12 @@ class SendStage {
     return true;
   }
 
-  /// A whole work request of one piece. False when the stage is full.
-  bool add(rdma::SendOpcode opcode, std::uint64_t wr_id, std::uint8_t flags, rdma::Sge piece) noexcept {
-    if (size() == kMaxWrs || mark_.sges() == kMaxSges) return false;
+  /// A whole work request of one piece; there is room for both.
+  void add(rdma::SendOpcode opcode, std::uint64_t wr_id, std::uint8_t flags, rdma::Sge piece) noexcept {
     rdma::Sge& first = sges_[mark_.sges()];
     first = piece;
     wrs_[size()] = {.wr_id = wr_id, .sges = {&first, 1}, .opcode = opcode, .flags = flags};
     mark_.used_ += Mark::kOneWr + Mark::kOneSge;
-    return true;
   }
 
   /// Adds a piece to the last work request; a piece that continues the previous one extends it. By value, in

@@ -53,7 +53,7 @@ void Requester::fence(Slot& slot) noexcept {
   ++posted_;
 }
 
-void Requester::on_invalidated(std::uint16_t index) noexcept {
+[[gnu::noinline]] void Requester::on_invalidated(std::uint16_t index) noexcept {
   --posted_;
   Slot& slot = slots_[index];
   if (slot.after_fence == Slot::AfterFence::Resend) {
@@ -65,7 +65,7 @@ void Requester::on_invalidated(std::uint16_t index) noexcept {
   pump();
 }
 
-void Requester::on_invalidation_failed(std::uint16_t index) noexcept {
+[[gnu::noinline]] void Requester::on_invalidation_failed(std::uint16_t index) noexcept {
   // The connection is being closed. The memory is handed back when its queue pair is gone (V1-143): detach().
   // More than one of its invalidations may fail.
   Slot& slot = slots_[index];

@@ -14,7 +14,7 @@ using State = RequestSlot::State;
 
 void Requester::on_reply(const ReceivedMessage& message) noexcept {
   Slot* slot = find(message.header.fixed.xid);
-  const rdma::Rkey invalidated = version_2() ? message.header.invalidate : rdma::Rkey{};
+  const rdma::Rkey invalidated = message.header.invalidate;  // version 1 has none
   if (invalidated != rdma::Rkey{} && (slot == nullptr || slot->invalidate != invalidated)) {
     // Memory of another call may be gone (V2-129).
     context_.assembly.release(message.assembly);

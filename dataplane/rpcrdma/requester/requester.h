@@ -160,7 +160,7 @@ class Requester {
   bool send_at_once(Slot& slot) noexcept;
   void need_nothing(Slot& slot, const Shape& shape) noexcept;
   void set_sent(Slot& slot, const Shape& shape) noexcept;
-  bool stage_plain_send(Slot& slot, const Shape& shape) noexcept;
+  void stage_plain_send(Slot& slot, const Shape& shape) noexcept;
   void count_send(v2::CreditWord credit) noexcept;
   bool stage_send(Slot& slot, const Shape& shape) noexcept;
   bool stage_send(Slot& slot, const Shape& shape, const CallChunks& chunks) noexcept;

@@ -48,23 +48,20 @@ inline void Requester::count_send(v2::CreditWord credit) noexcept {
   if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
 }
 
-[[gnu::always_inline]] inline bool Requester::stage_plain_send(Slot& slot, const Shape& shape) noexcept {
+/// There is room for it.
+[[gnu::always_inline]] inline void Requester::stage_plain_send(Slot& slot, const Shape& shape) noexcept {
   std::byte* const at = slot.send_buffer + config_.inline_bytes - shape.header_bytes;
   const std::uint64_t bytes = shape.header_bytes + slot.payload_bytes;
-  const bool version_2 = link_->speaks_version_2();
-  v2::CreditWord credit;
-  if (version_2) {
-    credit = link_->offer();
+  if (link_->speaks_version_2()) {
+    const v2::CreditWord credit = link_->offer();
     v2::store_plain_call(at, slot.xid, credit);
+    count_send(credit);
   } else {
     v1::store_plain_call(at, slot.xid, static_cast<Credits>(link_->config().credits_requested));
   }
-  if (!link_->stage().add(rdma::SendOpcode::Send, link_->wr_id(WrKind::CallSent, slot.index), rdma::kSignaled,
-                          {at, static_cast<std::uint32_t>(bytes), send_region_.lkey}))
-    return false;
-  if (version_2) count_send(credit);
+  link_->stage().add(rdma::SendOpcode::Send, link_->wr_id(WrKind::CallSent, slot.index), rdma::kSignaled,
+                     {at, static_cast<std::uint32_t>(bytes), send_region_.lkey});
   link_->counters().inline_bytes_sent += bytes;
-  return true;
 }
 
 void Requester::send_waiting() noexcept {
@@ -109,7 +106,9 @@ bool Requester::send(Slot& slot) noexcept {
   }
   if (!take_resources(slot, shape)) return false;
   const SendStage::Mark mark = stage.mark();
-  if (!(is_plain(slot) ? stage_plain_send(slot, shape) : stage_send(slot, shape))) {
+  if (is_plain(slot) && link_->fits_one()) {
+    stage_plain_send(slot, shape);
+  } else if (!stage_send(slot, shape)) {
     // Only pieces can be short in an empty stage, and a call has few.
     stage.rollback(mark);
     link_->close(CloseReason::TransportError);
@@ -125,11 +124,11 @@ bool Requester::send(Slot& slot) noexcept {
 bool Requester::send_at_once(Slot& slot) noexcept {
   if (!connected() || !waiting_.empty() || !unfenced_.empty() || link_->opening() != Opening::Complete ||
       (link_->speaks_version_2() && link_->flow().balance() < 2) || !is_plain(slot) || !may_send(slot) ||
-      !link_->has_room(1))
+      !link_->has_room(1) || !link_->fits_one())
     return false;
   const Shape shape = plain_shape();
   need_nothing(slot, shape);
-  if (!stage_plain_send(slot, shape)) return false;
+  stage_plain_send(slot, shape);
   set_sent(slot, shape);
   return true;
 }

@@ -150,7 +150,7 @@ void Responder::post_reads(CallSlot& slot) noexcept {
   wait_for_send_room(slot, work_requests);
 }
 
-void Responder::on_reads_done(std::uint16_t index) noexcept {
+[[gnu::noinline]] void Responder::on_reads_done(std::uint16_t index) noexcept {
   CallSlot& slot = slots_[index];
   --posted_;
   probe::reads_finished(link_.number(), slot.xid(), slot.index_);

@@ -15,7 +15,6 @@ using State = CallSlot::State;
 struct Responder::ReplyPlan {
   enum class Mechanism : std::uint8_t { Inline, ReplyChunk, Continued };
   Mechanism mechanism = Mechanism::Inline;
-  bool plain = false;  ///< no chunks and no items: header and payload are one piece, in reply_buffer_
   std::uint32_t items_in_chunks =
       0;                          ///< bit i: result item i goes to a Write chunk, else it is in the payload
   std::uint32_t chunk_count = 0;  ///< Write chunks with an entry in `written`
@@ -94,15 +93,9 @@ void Responder::finish_payload(CallSlot& slot) noexcept {
 /// Chooses the mechanism. False: no RPC reply is possible, the answer is the slot's refusal (V1-037, V1-038,
 /// V1-107; V2-102, V2-103).
 bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
-  const MessageHeader& header = slot.message_.header;
-  const ChunkLists& chunks = header.chunks;
+  const ChunkLists& chunks = slot.message_.header.chunks;
   Counters& counters = link_.counters();
   plan.payload_bytes = slot.payload_bytes_;
-  plan.header_bytes = link_.speaks_version_2() ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
-  plan.plain = slot.item_count_ == 0 && chunks.empty() && header.invalidate == rdma::Rkey{} &&
-               slot.reply_memory_ == nullptr && slot.continued_bytes_ == 0 &&
-               plan.header_bytes + plan.payload_bytes <= link_.send_bytes();
-  if (plan.plain) return true;
   std::uint32_t send_pieces = 1;
 
   auto chunk = chunks.writes.begin();
@@ -302,23 +295,7 @@ bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
   return last_is_next;
 }
 
-bool Responder::stage_plain_reply(CallSlot& slot, const ReplyPlan& plan) noexcept {
-  const rpc::Xid xid = slot.message_.header.fixed.xid;
-  std::byte* const at = slot.payload_ - plan.header_bytes;
-  if (link_.speaks_version_2()) {
-    slot.credit_ = link_.offer(slot.holds_receive_ ? 1 : 0);
-    v2::store_plain_reply(at, xid, slot.credit_);
-  } else {
-    v1::store_plain_reply(at, xid, grant());
-  }
-  return link_.stage().add(
-      rdma::SendOpcode::Send, link_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled,
-      {at, static_cast<std::uint32_t>(plan.header_bytes + plan.payload_bytes), reply_lkey_});
-}
-
 bool Responder::stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
-  if (plan.plain) [[likely]]
-    return stage_plain_reply(slot, plan);
   const ChunkLists& chunks = slot.message_.header.chunks;
   SendStage& stage = link_.stage();
   std::uint32_t item = 0;
@@ -394,8 +371,7 @@ bool Responder::stage_refusal(CallSlot& slot) noexcept {
              {slot.reply_buffer_.data(), static_cast<std::uint32_t>(writer.position()), reply_lkey_});
 }
 
-[[gnu::always_inline]] inline void Responder::count_sent(const CallSlot& slot,
-                                                         const ReplyPlan& plan) noexcept {
+inline void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) noexcept {
   Counters& counters = link_.counters();
   context_.measurement.times.replied(link_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
   if (slot.refusal_) [[unlikely]] {
@@ -410,10 +386,6 @@ bool Responder::stage_refusal(CallSlot& slot) noexcept {
   probe::reply_posted(link_.number(), slot.xid(), slot.index_, plan.payload_bytes);
   if (link_.speaks_version_2()) link_.count_send(slot.credit_);
   ++counters.replies_sent;
-  if (plan.plain) [[likely]] {
-    counters.inline_bytes_sent += plan.header_bytes + plan.payload_bytes;
-    return;
-  }
   if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
   counters.inline_bytes_sent +=
       plan.header_bytes + (plan.in_reply_chunk() ? 0 : plan.payload_bytes - slot.continued_bytes_);
@@ -421,15 +393,59 @@ bool Responder::stage_refusal(CallSlot& slot) noexcept {
   for (std::uint64_t bytes : plan.bytes_written()) counters.rdma_write_bytes += bytes;
 }
 
-void Responder::push_reply(CallSlot& slot) noexcept {
+/// The Send that ends the call is staged.
+inline void Responder::set_replying(CallSlot& slot) noexcept {
+  // The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
+  if (slot.holds_receive_) link_.repost(slot.message_.buffer);
+  slot.holds_receive_ = false;
+  ++posted_;
+  ++replying_;
+  set_state(slot, State::Replying);
+}
+
+/// What most replies are: no chunks and no items, so that header and payload are one piece of reply_buffer_, and
+/// nothing to wait for. False: it is another, and nothing has happened yet.
+[[gnu::always_inline]] inline bool Responder::push_plain_reply(CallSlot& slot) noexcept {
+  const MessageHeader& header = slot.message_.header;
   const bool version_2 = link_.speaks_version_2();
-  const Sender sender{Sender::Kind::Reply, slot.index_};
-  ReplyPlan plan;
+  const std::size_t header_bytes = version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
+  const std::size_t bytes = header_bytes + slot.payload_bytes_;
+  if (slot.item_count_ > 0 || !header.chunks.empty() || header.invalidate != rdma::Rkey{} ||
+      slot.reply_memory_ != nullptr || slot.continued_bytes_ > 0 || bytes > link_.send_bytes())
+    return false;
+  if (version_2 && !(waiting_send_room_.empty() && link_.may_reply_now())) return false;
+  SendStage& stage = link_.stage();
+  if (!link_.fits_one()) return false;
+
+  std::byte* const at = slot.payload_ - header_bytes;
+  if (version_2)
+    v2::store_plain_reply(at, header.fixed.xid, link_.use_credit(slot.holds_receive_ ? 1 : 0));
+  else
+    v1::store_plain_reply(at, header.fixed.xid, grant());
+  stage.add(rdma::SendOpcode::Send, link_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled,
+            {at, static_cast<std::uint32_t>(bytes), reply_lkey_});
+  Counters& counters = link_.counters();
+  ++counters.replies_sent;
+  counters.inline_bytes_sent += bytes;
+  context_.measurement.times.replied(link_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
+  probe::reply_posted(link_.number(), slot.xid(), slot.index_, slot.payload_bytes_);
+  set_replying(slot);
+  return true;
+}
+
+void Responder::push_reply(CallSlot& slot) noexcept {
   if (!slot.refusal_) {
     finish_payload(slot);
-    plan_reply(slot, plan);
+    if (push_plain_reply(slot)) return;
   }
-  if (version_2) {
+  push_other_reply(slot);
+}
+
+[[gnu::noinline]] void Responder::push_other_reply(CallSlot& slot) noexcept {
+  const Sender sender{Sender::Kind::Reply, slot.index_};
+  ReplyPlan plan;
+  if (!slot.refusal_) plan_reply(slot, plan);
+  if (link_.speaks_version_2()) {
     // One that has begun in parts has to stay the first.
     if (!retrying_ && !waiting_send_room_.empty()) return wait_for_credit(slot);
     const bool continued = !slot.refusal_ && plan.mechanism == ReplyPlan::Mechanism::Continued;
@@ -442,14 +458,9 @@ void Responder::push_reply(CallSlot& slot) noexcept {
     const SendStage::Mark mark = stage.mark();
     const bool staged = slot.refusal_ ? stage_refusal(slot) : stage_reply(slot, plan);
     if (staged && link_.stage_fits()) {
-      if (!plan.plain) link_.counters().rdma_writes += stage.size() - mark.wrs() - 1;
+      link_.counters().rdma_writes += stage.size() - mark.wrs() - 1;
       count_sent(slot, plan);
-      // The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
-      if (slot.holds_receive_) link_.repost(slot.message_.buffer);
-      slot.holds_receive_ = false;
-      ++posted_;
-      ++replying_;
-      set_state(slot, State::Replying);
+      set_replying(slot);
       // A refusal may end it too: a threshold that was lowered in the middle.
       if (plan.mechanism == ReplyPlan::Mechanism::Continued || slot.continued_bytes_ > 0)
         link_.end_continued_message();

@@ -223,7 +223,7 @@ void Responder::on_await_memory(service::Call& call) noexcept {
 
 // --- Ends
 
-void Responder::on_reply_sent(std::uint16_t index) noexcept {
+[[gnu::noinline]] void Responder::on_reply_sent(std::uint16_t index) noexcept {
   --posted_;
   --replying_;
   finish(slots_[index]);

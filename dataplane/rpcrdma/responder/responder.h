@@ -140,6 +140,9 @@ class Responder final : private service::CallHost {
   bool prepare_results(CallSlot& slot) noexcept;
   void finish_payload(CallSlot& slot) noexcept;
   void push_reply(CallSlot& slot) noexcept;
+  bool push_plain_reply(CallSlot& slot) noexcept;
+  void push_other_reply(CallSlot& slot) noexcept;
+  void set_replying(CallSlot& slot) noexcept;
   bool reply_will_fit(CallSlot& slot, std::uint64_t results_bytes) noexcept;
   bool plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
   void refuse_long_reply(CallSlot& slot, std::uint64_t bytes) noexcept;
@@ -147,7 +150,6 @@ class Responder final : private service::CallHost {
   bool choose_version_1(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
   bool choose_version_2(const CallSlot& slot, ReplyPlan& plan, bool pieces_fit) noexcept;
   bool stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept;
-  bool stage_plain_reply(CallSlot& slot, const ReplyPlan& plan) noexcept;
   bool stage_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
   bool may_refuse_now(CallSlot& slot) noexcept;
   bool stage_refusal(CallSlot& slot) noexcept;

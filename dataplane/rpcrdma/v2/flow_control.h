@@ -16,7 +16,8 @@ class FlowControl {
  public:
   /// A window of one, or a mark of half of two, would let two idle peers grant to each other for ever.
   static constexpr std::uint32_t kMinWindow = 2;
-  static constexpr std::uint32_t kMaxWindow = 65535;
+  /// With the reserve, what may have to be granted at once still fits a credit word.
+  static constexpr std::uint32_t kMaxWindow = 65534;
   /// Most credits of the peer's that count; what it grants beyond them is lost (V2-043).
   static constexpr std::int32_t kMaxBalance = 65535;
 
@@ -47,15 +48,14 @@ class FlowControl {
     --unused_;
     return unused_ >= 0 ? Arrival::Credited : unused_ == -1 ? Arrival::Reserve : Arrival::Overrun;
   }
-  /// on_receive() and on_credits() in one step, once the peer has granted something. False: some of it needs a closer
-  /// look, and nothing has been counted.
+  /// on_receive() and on_credits() in one step, of a peer that has granted something and keeps its limit, which is not
+  /// zero. False: some of it needs a closer look, and nothing has been counted.
   bool on_credited_message(CreditWord word) noexcept {
     const std::int32_t balance = balance_ + word.granted();
-    if (unused_ <= 0 || balance > kMaxBalance || word.limit() == 0 || !granted_to_us_) [[unlikely]]
+    if (unused_ <= 0 || balance > kMaxBalance || word.limit() != peer_limit_) [[unlikely]]
       return false;
     --unused_;
     balance_ = balance;
-    peer_limit_ = word.limit();
     return true;
   }
   /// The credit word of a message that is no ERROR. False when some of it cannot be counted.
@@ -75,9 +75,9 @@ class FlowControl {
   }
 
   /// What the next message offers, when `posted` Receives are posted before it goes out.
-  CreditWord offer(std::uint32_t posted) const noexcept {
-    const std::int32_t room = static_cast<std::int32_t>(std::min(posted, most_receives())) - 1 - unused_;
-    return {static_cast<std::uint16_t>(std::clamp(room, 0, 65535)), static_cast<std::uint16_t>(window_)};
+  [[gnu::always_inline]] CreditWord offer(std::uint32_t posted) const noexcept {
+    const auto receives = static_cast<std::int32_t>(std::min(posted, most_receives()));
+    return {static_cast<std::uint16_t>(std::max(receives - 1 - unused_, 0)), static_cast<std::uint16_t>(window_)};
   }
   /// A message with this credit word is on its way.
   void on_send(CreditWord word) noexcept {

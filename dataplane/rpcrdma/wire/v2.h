@@ -136,19 +136,18 @@ inline bool is_plain(std::span<const std::byte> message) noexcept {
           (word(1) ^ xdr::encoded(kVersion)) | (word(0) ^ word(9)) | (word(4) ^ word(10))) == 0;
 }
 
-/// What decode() finds in a plain message.
-struct PlainHeader {
-  FixedHeader fixed{};
-  CreditWord credit{};
-  bool response = false;
-};
-/// The caller has asked is_plain().
-inline PlainHeader load_plain(const std::byte* at) noexcept {
-  const std::uint32_t credit = xdr::load_u32(at + 2 * xdr::kUnit);
-  return {{static_cast<rpc::Xid>(xdr::load_u32(at)), kVersion, static_cast<Credits>(credit),
-           static_cast<std::uint32_t>(HeaderType::Msg)},
-          CreditWord::of(credit),
-          xdr::load_encoded(at + kFixedBytes) != 0};
+/// What decode() finds in a message of which is_plain() is true, part by part: a struct of them would be stored
+/// word by word and read again as a whole, and such a read waits for the stores.
+inline CreditWord plain_credit(const std::byte* at) noexcept {
+  return CreditWord::of(xdr::load_u32(at + 2 * xdr::kUnit));
+}
+inline bool plain_response(const std::byte* at) noexcept {
+  return xdr::load_encoded(at + kFixedBytes) != 0;
+}
+inline FixedHeader load_plain(const std::byte* at) noexcept {
+  return {static_cast<rpc::Xid>(xdr::load_u32(at)), kVersion,
+          static_cast<Credits>(xdr::load_u32(at + 2 * xdr::kUnit)),
+          static_cast<std::uint32_t>(HeaderType::Msg)};
 }
 
 // --- Properties (section 5)

@@ -201,10 +201,10 @@ TEST(ConnectionCapacity, a_connection_that_serves_no_calls_has_slots_for_the_err
 TEST_F(LinkTest, silence_counts_from_when_the_connection_is_established) {
   context.now_ns = 5 * kSecond;
   open({.probe_after_ns = kSecond});
-  EXPECT_EQ(link.last_send_ns(), 5 * kSecond);
+  EXPECT_EQ(link.last_post_ns(), 5 * kSecond);
   context.now_ns = 100 * kSecond;
   link.established();
-  EXPECT_EQ(link.last_send_ns(), 100 * kSecond);
+  EXPECT_EQ(link.last_post_ns(), 100 * kSecond);
   link.probe_if_silent();
   context.now_ns += kSecond - 1;
   link.probe_if_silent();

@@ -139,7 +139,8 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
 }
 
 /// Apart, so that no other completion pays for its registers.
-[[gnu::noinline]] void Connection::on_received(std::uint16_t buffer, const rdma::WorkCompletion& wc) noexcept {
+[[gnu::noinline]] void Connection::on_received(std::uint16_t buffer,
+                                               const rdma::WorkCompletion& wc) noexcept {
   link_.on_receive_completed();
   if (!is_open()) return;
   ++counters().messages_received;
@@ -150,7 +151,8 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
   intake_v1_.arrive(buffer, wc.byte_len);
 }
 
-[[gnu::cold, gnu::noinline]] void Connection::on_failed_completion(const rdma::WorkCompletion& wc, WrId id) noexcept {
+[[gnu::cold, gnu::noinline]] void Connection::on_failed_completion(const rdma::WorkCompletion& wc,
+                                                                   WrId id) noexcept {
   const bool transfer = id.kind == WrKind::Transfer || id.kind == WrKind::ReadsDone;
   switch (wc.status) {
     case rdma::WcStatus::RemoteAccessError:

@@ -34,7 +34,8 @@ void IntakeV1::arrive(std::uint16_t buffer, std::uint32_t bytes) noexcept {
   on_msg(plain);
 }
 
-[[gnu::noinline]] void IntakeV1::arrive_other(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept {
+[[gnu::noinline]] void IntakeV1::arrive_other(std::uint16_t buffer,
+                                              std::span<const std::byte> bytes) noexcept {
   Counters& counters = link_.counters();
   ReceivedMessage& message = roles_.responder().next_message();
   message.begin(buffer, bytes);

@@ -63,8 +63,8 @@ class IntakeV2 final : private ShareWaiter {
   /// Whatever ends in another state than it began in ends here.
   void note_settled() noexcept {
     settled_ = link_.is_open() && link_.version_state() == VersionState::Version2 &&
-               link_.opening() == Opening::Complete && link_.flow().peer_limit() != 0 && wait_ == Wait::Nothing &&
-               sequence_.idle();
+               link_.opening() == Opening::Complete && link_.flow().peer_limit() != 0 &&
+               wait_ == Wait::Nothing && sequence_.idle();
   }
   void resume() noexcept;
   void defer(Arrived arrived) noexcept;

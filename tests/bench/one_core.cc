@@ -134,8 +134,7 @@ class Pair {
   /// Accepted, with accept_stat as the last of its words.
   static bool is_success(std::span<const std::byte> reply) {
     constexpr auto kSuccess = static_cast<std::uint32_t>(rpc::AcceptStat::Success);
-    return reply.size() == rpc::kMinReplyBytes &&
-           xdr::load_u32(reply.last(xdr::kUnit).data()) == kSuccess;
+    return reply.size() == rpc::kMinReplyBytes && xdr::load_u32(reply.last(xdr::kUnit).data()) == kSuccess;
   }
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept {
     const Task& task = *static_cast<Task*>(context);

@@ -181,6 +181,12 @@ void Link::take_stage() noexcept {
   transmit.staged_for = this;
 }
 
+bool Link::make_room_for_one() noexcept {
+  if (stage_fits(1) && context_.transmit.stage.mark().sges() < SendStage::kMaxSges) return true;
+  flush_stage();
+  return stage_fits(1);
+}
+
 /// With nothing out no completion would come.
 void Link::wait_for_send_room() noexcept {
   ++counters().waits_send_queue;

@@ -152,7 +152,7 @@ class Link final : private TurnEntry {
 
   // --- Sending
   /// The reactor's stage, holding only requests of this link.
-  SendStage& stage() noexcept {
+  [[gnu::always_inline]] SendStage& stage() noexcept {
     if (context_.transmit.staged_for != this) take_stage();
     touch();
     return context_.transmit.stage;
@@ -171,12 +171,23 @@ class Link final : private TurnEntry {
     return stage_fits(work_requests);
   }
   void forget_send_room() noexcept { send_room_ = 0; }
-  /// Whether a work request of one piece can be staged.
-  bool fits_one() noexcept { return stage_fits(1) && context_.transmit.stage.mark().sges() < SendStage::kMaxSges; }
+  /// Whether a work request of one piece can be staged. If so, the stage is the link's.
+  [[gnu::always_inline]] bool has_room_for_one() noexcept {
+    SendStage& staged = stage();
+    const std::size_t needed = staged.size() + 1;
+    if (needed <= send_room_ && needed <= SendStage::kMaxWrs && staged.mark().sges() < SendStage::kMaxSges)
+        [[likely]]
+      return true;
+    return make_room_for_one();
+  }
+  /// Adds a work request of one piece; has_room_for_one() was true.
+  void stage_one(rdma::SendOpcode opcode, std::uint64_t wr_id, rdma::Sge piece) noexcept {
+    context_.transmit.stage.add(opcode, wr_id, rdma::kSignaled, piece);
+  }
   /// Hands the stage to the driver to make room in it.
   void flush_stage() noexcept;
   /// There is something to do at the end of the turn.
-  void touch() noexcept {
+  [[gnu::always_inline]] void touch() noexcept {
     TurnEntry& entry = *this;
     if (!entry.link.linked()) context_.transmit.turn_end.push_back(entry);
   }
@@ -270,9 +281,11 @@ class Link final : private TurnEntry {
 
   void transition(State to) noexcept;
   bool may_send_whole(std::int32_t least_balance) const noexcept {
-    return opening_ == Opening::Complete && sender_.kind == Sender::Kind::None && flow_.balance() >= least_balance;
+    return opening_ == Opening::Complete && sender_.kind == Sender::Kind::None &&
+           flow_.balance() >= least_balance;
   }
   void take_stage() noexcept;
+  bool make_room_for_one() noexcept;
   bool may_send_out_of_turn(Sender sender) noexcept;
   bool grant_goes_now() noexcept;
   void flush_receives() noexcept;

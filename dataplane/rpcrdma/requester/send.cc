@@ -59,8 +59,8 @@ inline void Requester::count_send(v2::CreditWord credit) noexcept {
   } else {
     v1::store_plain_call(at, slot.xid, static_cast<Credits>(link_->config().credits_requested));
   }
-  link_->stage().add(rdma::SendOpcode::Send, link_->wr_id(WrKind::CallSent, slot.index), rdma::kSignaled,
-                     {at, static_cast<std::uint32_t>(bytes), send_region_.lkey});
+  link_->stage_one(rdma::SendOpcode::Send, link_->wr_id(WrKind::CallSent, slot.index),
+                   {at, static_cast<std::uint32_t>(bytes), send_region_.lkey});
   link_->counters().inline_bytes_sent += bytes;
 }
 
@@ -105,14 +105,16 @@ bool Requester::send(Slot& slot) noexcept {
     return false;
   }
   if (!take_resources(slot, shape)) return false;
-  const SendStage::Mark mark = stage.mark();
-  if (is_plain(slot) && link_->fits_one()) {
+  if (is_plain(slot) && link_->has_room_for_one()) {
     stage_plain_send(slot, shape);
-  } else if (!stage_send(slot, shape)) {
-    // Only pieces can be short in an empty stage, and a call has few.
-    stage.rollback(mark);
-    link_->close(CloseReason::TransportError);
-    return false;
+  } else {
+    const SendStage::Mark mark = stage.mark();
+    if (!stage_send(slot, shape)) {
+      // Only pieces can be short in an empty stage, and a call has few.
+      stage.rollback(mark);
+      link_->close(CloseReason::TransportError);
+      return false;
+    }
   }
   waiting_.remove(slot);
   on_sent(slot, shape);
@@ -124,7 +126,7 @@ bool Requester::send(Slot& slot) noexcept {
 bool Requester::send_at_once(Slot& slot) noexcept {
   if (!connected() || !waiting_.empty() || !unfenced_.empty() || link_->opening() != Opening::Complete ||
       (link_->speaks_version_2() && link_->flow().balance() < 2) || !is_plain(slot) || !may_send(slot) ||
-      !link_->has_room(1) || !link_->fits_one())
+      !link_->has_room_for_one())
     return false;
   const Shape shape = plain_shape();
   need_nothing(slot, shape);

@@ -414,16 +414,15 @@ inline void Responder::set_replying(CallSlot& slot) noexcept {
       slot.reply_memory_ != nullptr || slot.continued_bytes_ > 0 || bytes > link_.send_bytes())
     return false;
   if (version_2 && !(waiting_send_room_.empty() && link_.may_reply_now())) return false;
-  SendStage& stage = link_.stage();
-  if (!link_.fits_one()) return false;
+  if (!link_.has_room_for_one()) return false;
 
   std::byte* const at = slot.payload_ - header_bytes;
   if (version_2)
     v2::store_plain_reply(at, header.fixed.xid, link_.use_credit(slot.holds_receive_ ? 1 : 0));
   else
     v1::store_plain_reply(at, header.fixed.xid, grant());
-  stage.add(rdma::SendOpcode::Send, link_.wr_id(WrKind::ReplySent, slot.index_), rdma::kSignaled,
-            {at, static_cast<std::uint32_t>(bytes), reply_lkey_});
+  link_.stage_one(rdma::SendOpcode::Send, link_.wr_id(WrKind::ReplySent, slot.index_),
+                  {at, static_cast<std::uint32_t>(bytes), reply_lkey_});
   Counters& counters = link_.counters();
   ++counters.replies_sent;
   counters.inline_bytes_sent += bytes;

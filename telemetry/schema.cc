@@ -152,7 +152,7 @@ std::vector<MetricInfo> gateways() {
       {"sluice_upstream_credit_limit",
        Type::Gauge,
        {"reactor", "upstream"},
-       "Credits left to the client whose calls wait longest to be sent; 0: all have what the policy grants"},
+       "Fewest credits that the upstream would leave to a client, as its calls wait; 0: it limits nobody"},
       {"sluice_upstream_latency_seconds",
        Type::Histogram,
        {"upstream", "part"},

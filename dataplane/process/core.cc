@@ -9,18 +9,19 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
            segment::Layout& layout, Clock clock)
     : device(devices.make_device(config, number)),
       engine(*device, engine_config(config)),
+      credits(engine.connection_count()),
       reactor(reactor_config(config, number), engine, layout, clock) {
   segment::ReactorArea& area = layout.reactors[number];
   engine.add_service(null);
   if (config.upstream_count > 0) {
     upstreams = std::make_unique<forward::Upstreams>(
-        *device, upstreams_config(config, area, layout.upstream_addresses, shared.caches), clock);
+        *device, credits, upstreams_config(config, area, layout.upstream_addresses, shared.caches), clock);
     for (const auto& service : upstreams->services()) engine.add_service(*service);
     reactor.add_poller(*upstreams);
   }
   for (const RelaySetup& setup : relays_config(config, area, layout.upstream_addresses)) {
     relays.push_back(
-        std::make_unique<relay::Relay>(engine, reactor.dialer(), setup.config, *setup.area, clock));
+        std::make_unique<relay::Relay>(engine, reactor.dialer(), credits, setup.config, *setup.area, clock));
     for (const auto& service : relays.back()->services()) engine.add_service(*service);
     reactor.add_poller(*relays.back());
   }

@@ -32,6 +32,7 @@ struct Core {
   std::unique_ptr<rdma::Device> device;
   rpcrdma::Engine engine;
   service::NullService null;
+  forward::CreditLimits credits;                  ///< that upstreams leave to clients
   std::unique_ptr<forward::Upstreams> upstreams;  ///< null without upstreams
   reactor::Reactor reactor;
   std::vector<std::unique_ptr<relay::Relay>> relays;  ///< upstreams over RDMA

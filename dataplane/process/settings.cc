@@ -164,6 +164,7 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
     const segment::UpstreamConfig& from = config.upstreams[i];
     if (is_rdma(from)) continue;
     forward::UpstreamSetup setup{.config = upstream_config(config, from, addresses, replies),
+                                 .number = i,
                                  .routes = {},
                                  .area = &area.upstreams[i]};
     setup.config.cache = caches[i];
@@ -182,6 +183,7 @@ std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segmen
     if (!is_rdma(from)) continue;
     relays.push_back(
         {.config = {.name = from.name,
+                    .number = i,
                     .addresses = &addresses,
                     .port = static_cast<std::uint16_t>(from.port),
                     .server_side = {.connections = from.connections,

@@ -22,9 +22,11 @@ egress::ServerCounters counters_of(segment::UpstreamArea& area) {
 
 }  // namespace
 
-Relay::Relay(rpcrdma::Engine& engine, egress::Dialer& dialer, const RelayConfig& config,
-             segment::UpstreamArea& area, Clock clock)
-    : port_(config.port),
+Relay::Relay(rpcrdma::Engine& engine, egress::Dialer& dialer, forward::CreditLimits& credits,
+             const RelayConfig& config, segment::UpstreamArea& area, Clock clock)
+    : credits_(credits),
+      number_(config.number),
+      port_(config.port),
       area_(area),
       clock_(clock),
       addresses_(*config.addresses, config.name),
@@ -35,6 +37,7 @@ Relay::Relay(rpcrdma::Engine& engine, egress::Dialer& dialer, const RelayConfig&
   for (const service::Route& route : config.routes)
     services_.push_back(
         std::make_unique<RelayService>(*this, ulb::binding_or_plain(route.program, route.version)));
+  credits_.use(number_);
   follow_address();
 }
 

@@ -19,6 +19,7 @@
 #include "dataplane/segment/upstreams.h"
 #include "dataplane/service/api/service.h"
 #include "dataplane/service/forward/addresses.h"
+#include "dataplane/service/forward/credit_limits.h"
 
 namespace sluice::relay {
 
@@ -27,6 +28,7 @@ inline constexpr std::uint64_t kTickNs = 20'000'000;
 
 struct RelayConfig {
   std::string name;
+  std::uint32_t number = 0;                                     ///< among all upstreams of the configuration
   const segment::SharedUpstreamAddresses* addresses = nullptr;  ///< outlives the relay
   std::uint16_t port = 0;
   egress::ServerSideConfig server_side{};
@@ -38,8 +40,8 @@ class Relay final : public service::Poller {
   using Counter = segment::UpstreamCounter;
 
   /// Setup. The references and `clock` outlive it.
-  Relay(rpcrdma::Engine& engine, egress::Dialer& dialer, const RelayConfig& config,
-        segment::UpstreamArea& area, Clock clock);
+  Relay(rpcrdma::Engine& engine, egress::Dialer& dialer, forward::CreditLimits& credits,
+        const RelayConfig& config, segment::UpstreamArea& area, Clock clock);
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
@@ -53,6 +55,11 @@ class Relay final : public service::Poller {
   RelayClient& client(const service::Client& client) noexcept { return *clients_[client.number()]; }
   egress::ServerSide& server() noexcept { return server_; }
   segment::UpstreamArea& area() noexcept { return area_; }
+  /// The client has made its first call: more than one connection to the server takes would wait here.
+  void limit_credits(service::Client& client) noexcept {
+    credits_.set(client, number_, server_.config().calls, 0);
+  }
+  void forget_credits(service::Client& client) noexcept { credits_.forget(client.number(), number_); }
   void count(Counter counter) noexcept {
     egress::ServerSide::count(area_.counters[static_cast<std::size_t>(counter)]);
   }
@@ -73,6 +80,8 @@ class Relay final : public service::Poller {
   void follow_address() noexcept;
   void publish() noexcept;
 
+  forward::CreditLimits& credits_;
+  const std::uint32_t number_;
   const std::uint16_t port_;
   segment::UpstreamArea& area_;
   const Clock clock_;

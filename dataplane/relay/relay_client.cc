@@ -30,7 +30,7 @@ RelayClient::RelayClient(Relay& relay) : relay_(relay), buffers_(relay.server())
 void RelayClient::submit(RelayCall& relayed, service::Client& client) noexcept {
   if (client_ == nullptr) {
     client_ = &client;
-    client.limit_credits(relay_.server().config().calls);
+    relay_.limit_credits(client);
   }
   relayed.state = State::Waiting;
   waiting_.push_back(relayed);
@@ -197,7 +197,7 @@ void RelayClient::free(ClientCall& call) noexcept {
 /// The requester may be busy with its calls: those at the server are ended by act().
 void RelayClient::gone() noexcept {
   if (client_ == nullptr) return;
-  client_ = nullptr;
+  relay_.forget_credits(*std::exchange(client_, nullptr));
   disconnects_ = false;
   closing_ = cancels_ = true;
   relay_.server().connections().forget(*this);

@@ -94,7 +94,7 @@ struct UpstreamArea {
   std::atomic<std::uint32_t> connecting{0};      ///< being established, or waiting for the next attempt
   std::atomic<std::uint32_t> outstanding{0};     ///< calls sent and not answered
   std::atomic<std::uint32_t> waiting{0};         ///< calls that could not be sent yet
-  std::atomic<std::uint32_t> credit_limit{0};    ///< lowest of any client, whose calls wait; zero: none
+  std::atomic<std::uint32_t> credit_limit{0};    ///< lowest of any client, whose calls wait here; zero: none
   std::atomic<std::uint32_t> uring_features{0};  ///< UringFeatures in use; none over RDMA
   SeqLock<PeerAddress> address{};                ///< where connections go; all zero: not known yet
   std::array<PoolUse, kUpstreamPools.size()> pools{};

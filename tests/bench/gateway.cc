@@ -43,6 +43,7 @@ Gateway::Gateway(const GatewayShape& shape)
       client_device_(rdma::loopback::make_device(fabric_, {.name = "client"})),
       server_(*server_device_, server_config(shape)),
       client_(*client_device_, client_config(shape)),
+      credits_(server_.connection_count()),
       dialer_(*server_device_, server_) {
   segment::UpstreamAddressTable table{};
   std::strcpy(table[0].name, kUpstream);
@@ -53,8 +54,8 @@ Gateway::Gateway(const GatewayShape& shape)
 }
 
 Gateway::Gateway(std::uint16_t upstream_port, const GatewayShape& shape) : Gateway(shape) {
-  upstreams_ =
-      std::make_unique<forward::Upstreams>(*server_device_, upstream_config(upstream_port, shape), &now_ns);
+  upstreams_ = std::make_unique<forward::Upstreams>(*server_device_, credits_,
+                                                    upstream_config(upstream_port, shape), &now_ns);
   for (const auto& service : upstreams_->services()) server_.add_service(*service);
   for (std::uint32_t i = 0; i < shape.clients; ++i) connect();
 }
@@ -62,7 +63,7 @@ Gateway::Gateway(std::uint16_t upstream_port, const GatewayShape& shape) : Gatew
 Gateway::Gateway(const ForwardedShape& calls, const GatewayShape& shape) : Gateway(shape) {
   rdma_server_ = std::make_unique<RdmaServer>(fabric_, calls);
   relay_ = std::make_unique<relay::Relay>(
-      server_, dialer_,
+      server_, dialer_, credits_,
       relay::RelayConfig{
           .name = kUpstream,
           .addresses = addresses_.get(),

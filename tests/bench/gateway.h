@@ -63,6 +63,7 @@ class Gateway {
   rpcrdma::Engine server_;
   rpcrdma::Engine client_;
   // One or the other.
+  forward::CreditLimits credits_;
   std::unique_ptr<forward::Upstreams> upstreams_;
   std::unique_ptr<RdmaServer> rdma_server_;
   RelayDialer dialer_;

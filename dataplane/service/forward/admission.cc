@@ -95,6 +95,12 @@ void Admission::release(ForwardedCall& forwarded) noexcept {
     memory_.of(forwarded.need).release(memory);
 }
 
+std::uint32_t Admission::calls_of(std::uint32_t client) const noexcept {
+  std::uint32_t calls = numbers_of(client);
+  for (const Queue& queue : shares_[client].queues) calls += queue.calls.size();
+  return calls;
+}
+
 bool Admission::lacks_numbers(std::uint32_t client) const noexcept {
   const auto& queues = shares_[client].queues;
   return std::any_of(queues.begin(), queues.end(),

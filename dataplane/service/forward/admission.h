@@ -61,6 +61,8 @@ class Admission {
   }
   /// Calls of the client that are outstanding, or about to be sent.
   std::uint32_t numbers_of(std::uint32_t client) const noexcept { return shares_[client].numbers.held(); }
+  /// Calls of the client that wait or are outstanding.
+  std::uint32_t calls_of(std::uint32_t client) const noexcept;
   /// The client has more calls than its share of the numbers.
   bool lacks_numbers(std::uint32_t client) const noexcept;
 

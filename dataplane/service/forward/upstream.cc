@@ -34,6 +34,7 @@ Upstream::Upstream(const UpstreamConfig& config, const Context& context, std::ui
   retiring_.reserve(total);
   retrying_.reserve(2 * std::size_t{total});
   dirty_.reserve(total);
+  credits_.use(number_);
   publish_address();
 }
 
@@ -554,7 +555,11 @@ void Upstream::update_credit_limits(std::uint64_t now_ns) noexcept {
     if (entry.client == nullptr) continue;
     const std::uint32_t limit = next_credit_limit(i, now_ns);
     lowest_credit_limit_ = std::min(lowest_credit_limit_, limit);
-    if (std::exchange(entry.credit_limit, limit) != limit) credits_.set(*entry.client, number_, limit);
+    const bool changed = std::exchange(entry.credit_limit, limit) != limit;
+    if (limit != kNoLimit)
+      credits_.set(*entry.client, number_, limit, admission_.calls_of(i));
+    else if (changed)
+      credits_.set(*entry.client, number_, kNoLimit, 0);
   }
 }
 

@@ -31,22 +31,16 @@ std::uint32_t operations(const UpstreamsConfig& config) {
   return most;
 }
 
-std::uint32_t most_clients(const UpstreamsConfig& config) {
-  std::uint32_t most = 0;
-  for (const UpstreamSetup& setup : config.upstreams) most = std::max(most, setup.config.max_clients);
-  return most;
-}
-
 }  // namespace
 
-Upstreams::Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept)
-    : uring_(operations(config), config.uring), clock_(clock), credits_(most_clients(config)) {
+Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const UpstreamsConfig& config,
+                     std::uint64_t (*clock)() noexcept)
+    : uring_(operations(config), config.uring), clock_(clock) {
   for (const UpstreamSetup& setup : config.upstreams) {
     check_privilege(setup.config);
     std::construct_at(setup.area);  // drops the counts of an earlier data plane
-    const Upstream::Context context{.uring = uring_, .device = device, .credits = credits_, .clock = clock_};
-    const auto number = static_cast<std::uint32_t>(upstreams_.size());
-    upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, number, *setup.area));
+    const Upstream::Context context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
+    upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, setup.number, *setup.area));
     for (const Route& route : setup.routes) add_route(*upstreams_.back(), route);
   }
 }

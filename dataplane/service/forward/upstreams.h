@@ -20,6 +20,7 @@ using service::Route;
 
 struct UpstreamSetup {
   UpstreamConfig config;
+  std::uint32_t number = 0;  ///< among all upstreams of the configuration
   std::vector<Route> routes;
   segment::UpstreamArea* area = nullptr;  ///< counters in shared memory, reset at setup; outlives it
 };
@@ -31,8 +32,9 @@ struct UpstreamsConfig {
 
 class Upstreams final : public service::Poller {
  public:
-  /// Setup. `device` and `clock` outlive it. Throws SetupError.
-  Upstreams(rdma::Device& device, const UpstreamsConfig& config, std::uint64_t (*clock)() noexcept);
+  /// Setup. `device`, `credits` and `clock` outlive it. Throws SetupError.
+  Upstreams(rdma::Device& device, CreditLimits& credits, const UpstreamsConfig& config,
+            std::uint64_t (*clock)() noexcept);
 
   /// To be added to the engine of the same reactor; owned here.
   const std::vector<service::Service*>& services() const noexcept { return services_; }
@@ -45,7 +47,6 @@ class Upstreams final : public service::Poller {
 
   tcp::Uring uring_;
   TurnClock clock_;
-  CreditLimits credits_;
   std::vector<std::unique_ptr<Upstream>> upstreams_;
   std::vector<std::unique_ptr<ForwardService>> forwarding_;  ///< a program to an upstream
   std::vector<std::unique_ptr<ExportGroup>> groups_;         ///< a program to several

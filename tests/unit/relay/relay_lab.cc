@@ -27,10 +27,11 @@ RelaySide::RelaySide(std::shared_ptr<rdma::loopback::Fabric> fabric, const Relay
                                       .version = options.server_version,
                                       .calls = options.calls,
                                       .engine = engine_config(options)}),
+      limits(engine.connection_count()),
       credits_(kCredits) {
   if (options.knows_address) set_address();
   relay = std::make_unique<relay::Relay>(
-      engine, *this,
+      engine, *this, limits,
       relay::RelayConfig{.name = kName,
                          .addresses = addresses.get(),
                          .port = 20049,

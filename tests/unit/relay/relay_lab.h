@@ -48,6 +48,7 @@ class RelaySide final : public egress_test::DialingSide {
   std::unique_ptr<segment::SharedUpstreamAddresses> addresses =
       std::make_unique<segment::SharedUpstreamAddresses>();
   std::unique_ptr<segment::UpstreamArea> area = std::make_unique<segment::UpstreamArea>();
+  forward::CreditLimits limits;
   std::unique_ptr<relay::Relay> relay;
   std::vector<rpcrdma::Connection*> accepted;  ///< from clients, in order
 

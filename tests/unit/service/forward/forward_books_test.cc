@@ -121,7 +121,7 @@ TEST(ForwardBooks, what_a_predecessor_left_in_the_segment_is_gone) {
   setup.config.addresses = lab.addresses.get();
   setup.config.replies = {.records = 1, .items = 1};
   const forward::UpstreamsConfig config{.upstreams = {setup}};
-  const forward::Upstreams upstreams(*lab.device, config, &ForwardLab::clock);
+  const forward::Upstreams upstreams(*lab.device, *lab.credits, config, &ForwardLab::clock);
   for (const auto& counter : area.counters) EXPECT_EQ(counter.load(), 0u);
   EXPECT_EQ(area.connections.load(), 0u);
   EXPECT_EQ(area.upstream_ns.count(), 0u);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whose credits are lowered, by what, and for how long: only those of clients whose own calls wait in the gateway.
+#include <algorithm>
+
 #include "tests/unit/service/forward/forward_lab.h"
 
 namespace sluice::forward_test {
@@ -104,7 +106,39 @@ struct TwoUpstreams : Credits {
   TwoUpstreams() : Credits({.credits = kCredits, .shared_connections = 1, .hung_routes = {kOther}}) {}
 };
 
-TEST_F(TwoUpstreams, the_lowest_limit_of_any_upstream_counts) {
+TEST_F(TwoUpstreams, one_that_hangs_takes_nothing_of_what_there_is_for_the_other) {
+  LabClient& client = warmed_client();
+  lab.hung->shut();
+  submit(client, 3, kOther.program);
+  intervals(10);
+  EXPECT_EQ(lab.hung_area->credit_limit.load(), 1u) << "for itself";
+  EXPECT_EQ(grant(0), kCredits);
+  client.finished.clear();
+  submit(client, kCredits - 3);
+  EXPECT_TRUE(lab.until([&] {
+    return std::all_of(client.finished.begin(), client.finished.end(),
+                       [](const auto& outcome) { return outcome.has_value(); });
+  }));
+}
+
+TEST_F(TwoUpstreams, each_has_its_limit_beside_the_calls_that_the_other_holds) {
+  LabClient& client = warmed_client();
+  lab.hung->shut();
+  lab.upstream.shut();
+  lab.upstream.close(0);
+  lab.turns(20);
+  submit(client, 5, kOther.program);
+  submit(client, 2);
+  intervals(10);
+  EXPECT_EQ(lab.area->credit_limit.load(), 1u);
+  EXPECT_EQ(lab.hung_area->credit_limit.load(), 1u);
+  EXPECT_EQ(grant(0), 6u) << "one call beside five";
+  lab.upstream.reopen();
+  EXPECT_TRUE(granted(0, kCredits)) << "this upstream has no reason left";
+  EXPECT_EQ(lab.hung_area->credit_limit.load(), 1u);
+}
+
+TEST_F(TwoUpstreams, limits_go_with_their_client) {
   LabClient& client = warmed_client();
   lab.hung->shut();
   lab.upstream.shut();
@@ -113,22 +147,15 @@ TEST_F(TwoUpstreams, the_lowest_limit_of_any_upstream_counts) {
   submit(client, 1, kOther.program);
   submit(client, 1);
   intervals(10);
-  ASSERT_EQ(grant(0), 1u);
-  lab.upstream.reopen();
-  ASSERT_TRUE(lab.until([&] {
-    lab.pass(forward::kCreditIntervalNs);
-    return client.finished.back().has_value();
-  }));
-  intervals(10);
-  EXPECT_EQ(lab.area->credit_limit.load(), 0u) << "this upstream has no reason left";
-  EXPECT_EQ(grant(0), 1u);
+  ASSERT_EQ(grant(0), 2u);
   lab.disconnect(client);
   intervals(1);
-  LabClient& next = warmed_client();
+  LabClient& next = lab.add_client();
   ASSERT_TRUE(lab.engine->connection(0).is_open()) << "in the place of the other";
   submit(next, 1, kOther.program);
-  lab.call(next, {.payload = plain(), .max_reply_bytes = 64});
-  EXPECT_EQ(grant(0), kCredits);
+  intervals(10);
+  EXPECT_EQ(lab.hung_area->credit_limit.load(), 1u);
+  EXPECT_EQ(grant(0), kCredits) << "it has no calls at the other upstream";
 }
 
 }  // namespace

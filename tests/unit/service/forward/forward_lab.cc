@@ -100,8 +100,10 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
   if (!options.hung_routes.empty()) {
     hung = std::make_unique<FakeUpstream>();
     config.upstreams.push_back(setup_of(*hung, options.hung_routes, options.hung_tag, *hung_area));
+    config.upstreams.back().number = 1;
   }
-  upstreams = std::make_unique<forward::Upstreams>(*device, config, &clock);
+  credits = std::make_unique<forward::CreditLimits>(engine->connection_count());
+  upstreams = std::make_unique<forward::Upstreams>(*device, *credits, config, &clock);
   for (const auto& service : upstreams->services()) engine->add_service(*service);
   device->connection_manager()->listen(conformance::kPort);
 }

@@ -133,6 +133,7 @@ class ForwardLab {
   std::shared_ptr<rdma::loopback::Fabric> fabric;
   std::unique_ptr<rdma::loopback::Loopback> device;
   std::unique_ptr<rpcrdma::Engine> engine;
+  std::unique_ptr<forward::CreditLimits> credits;
   std::unique_ptr<forward::Upstreams> upstreams;
   std::deque<std::unique_ptr<LabClient>> clients;
   std::vector<std::unique_ptr<rdma::Device>> raw_devices;

@@ -78,10 +78,11 @@ void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
   });
   registry.add_later(
       "config_check", admin::Access::Read, [&](const json& parameters, const admin::Answer& answer) {
-        answer_by_task(
-            plane.tasks(), answer,
-            [text = parameters.value("text", ""), name = parameters.value("name", "configuration"),
-             running = plane.config()] { return admin::check_configuration(text, name, running); });
+        answer_by_task(plane.tasks(), answer,
+                       [text = parameters.value("text", ""), name = parameters.value("name", "configuration"),
+                        running = plane.config(), places = plane.upstream_places()] {
+                         return admin::check_configuration(text, name, running, places);
+                       });
       });
 }
 

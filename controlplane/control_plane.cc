@@ -173,6 +173,7 @@ config::Config ControlPlane::merged(config::Config next) const {
     next.block.handle_key = published->handle_key;
     next.block.generation = published->generation + 1;
     config::keep_places(*published, next.block);
+    config::keep_upstreams(*published, next.block);
     config::keep_classes(*published, next);
   } else {
     if (::getrandom(next.block.handle_key.data(), next.block.handle_key.size(), 0) !=
@@ -220,8 +221,9 @@ Reloader::Read ControlPlane::begin_reload() {
 /// In a turn: the loop delivers what the arena has done in one.
 admin::ReloadResult ControlPlane::apply(const config::Config& next,
                                         std::unique_ptr<properties::HostAuthentication> keys) {
-  config::Changes changes = config::compare(config_, next);
-  publish(config::live_part(config_, next));
+  const segment::UpstreamPlaces places = upstream_places();
+  config::Changes changes = config::compare(config_, next, places);
+  publish(config::live_part(config_, next, places));
   exchange_->set_authentication(std::move(keys));
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
   credits_->reconfigure(config_.credit_settings());
@@ -275,13 +277,17 @@ bool ControlPlane::data_plane_alive() const {
          ownership_->segment().data_plane_runs();
 }
 
+segment::UpstreamPlaces ControlPlane::upstream_places() const {
+  return layout_.upstream_places.read().value_or(segment::UpstreamPlaces{});
+}
+
 bool ControlPlane::in_force() const {
   return !data_plane_alive() || layout_.generation_applied.load() == config_.block.generation;
 }
 
 /// NFSv3 clients ask here wherever their calls go: to exports in memory, to an upstream, to the server of [reverse].
 std::unique_ptr<mount::Exports> ControlPlane::mount_exports(mount::MountStatistics& statistics) const {
-  const auto of_upstream = [&](const segment::UpstreamConfig& upstream) {
+  const auto of_upstream = [this, &statistics](const segment::UpstreamConfig& upstream) {
     return std::make_unique<mount::UpstreamExports>(
         upstream,
         [this, name = std::string(upstream.name)] {
@@ -289,6 +295,8 @@ std::unique_ptr<mount::Exports> ControlPlane::mount_exports(mount::MountStatisti
         },
         statistics);
   };
+  mount::GroupExports::Newcomers newcomers{.in_force = [this] { return mount::group_in_force(layout_); },
+                                           .make = of_upstream};
   std::vector<mount::GroupExports::Member> group;
   for (std::uint32_t i = 0; i < config_.block.upstream_count; ++i) {
     const segment::UpstreamConfig& upstream = config_.block.upstreams[i];
@@ -298,7 +306,7 @@ std::unique_ptr<mount::Exports> ControlPlane::mount_exports(mount::MountStatisti
   if (!group.empty())
     return std::make_unique<mount::GroupExports>(
         std::move(group), [this](const std::string& name) { return mount::export_paths_of(layout_, name); },
-        statistics);
+        statistics, std::move(newcomers));
   if (const auto* upstream = config::upstream_of(config_.block, {ulb::kNfsProgram, ulb::kNfs3Version}))
     return of_upstream(*upstream);
   const segment::ReverseConfig& reverse = config_.block.reverse;

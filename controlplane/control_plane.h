@@ -71,6 +71,8 @@ class ControlPlane final : public admin::Operations {
   bool data_plane_alive() const;
   /// True when the data plane has applied the published configuration, or when there is no data plane.
   bool in_force() const;
+  /// Of the data plane, or of the last one that there was.
+  segment::UpstreamPlaces upstream_places() const;
   /// Why this process has to be replaced by a new one of the same program; empty: it has not.
   std::string reason_for_new_process() const;
 

@@ -207,7 +207,8 @@ json describe(const Config& config) {
        {{"record_buffers", block.record_buffers},
         {"item_buffers", block.item_buffers},
         {"request_cache", block.request_cache},
-        {"callback_clients", block.callback_clients}}},
+        {"callback_clients", block.callback_clients},
+        {"spare_upstreams", block.spare_upstreams}}},
       {"upstream", describe_upstreams(block)},
       {"reverse", describe_reverse(block)},
       {"client_class", json::array()},
@@ -230,7 +231,7 @@ json describe(const Config& config) {
   return result;
 }
 
-Changes compare(const Config& running, const Config& next) {
+Changes compare(const Config& running, const Config& next, const segment::UpstreamPlaces& places) {
   // Entries of lists are compared by name, not by position.
   const auto flat = [](const Config& config) {
     std::map<std::string, json> keys;
@@ -249,16 +250,19 @@ Changes compare(const Config& running, const Config& next) {
   std::erase_if(names, [&](const std::string& key) {
     return is_part_of_upstream(key) && !(before.count(key) != 0 && after.count(key) != 0);
   });
+  std::set<std::string> coming;
+  for (const segment::UpstreamConfig* entry : newcomers(running.block, next.block, places))
+    coming.insert("upstream." + std::string(entry->name));
   Changes changes;
   for (const std::string& key : names)
-    (is_live(key)      ? changes.live
-     : is_control(key) ? changes.restart_control
-                       : changes.restart_both)
+    (is_live(key) || coming.count(key) != 0 ? changes.live
+     : is_control(key)                      ? changes.restart_control
+                                            : changes.restart_both)
         .push_back(key);
   return changes;
 }
 
-Config live_part(const Config& running, const Config& next) {
+Config live_part(const Config& running, const Config& next, const segment::UpstreamPlaces& places) {
   Config result = running;
   result.log_level = next.log_level;
   result.authentication_timeout_s = next.authentication_timeout_s;
@@ -277,6 +281,8 @@ Config live_part(const Config& running, const Config& next) {
   result.max_requests_per_second_per_client = next.max_requests_per_second_per_client;
   for (std::uint32_t i = 0; i < result.block.upstream_count; ++i)
     take_live_parts(result.block.upstreams[i], next.block);
+  for (const segment::UpstreamConfig* entry : newcomers(running.block, next.block, places))
+    result.block.upstreams[result.block.upstream_count++] = *entry;
   result.block.exports = next.block.exports;
   result.block.class_count = next.block.class_count;
   result.block.class_names = next.block.class_names;
@@ -306,6 +312,17 @@ void keep_places(const segment::ConfigBlock& before, segment::ConfigBlock& block
                         "that are gone.\n");
     *place = entry;
   }
+}
+
+void keep_upstreams(const segment::ConfigBlock& before, segment::ConfigBlock& block) {
+  const auto place_of = [&](const segment::UpstreamConfig& entry) {
+    std::uint32_t place = 0;
+    while (place < before.upstream_count && std::string_view(before.upstreams[place].name) != entry.name)
+      ++place;
+    return place;
+  };
+  std::stable_sort(block.upstreams.begin(), block.upstreams.begin() + block.upstream_count,
+                   [&](const auto& one, const auto& other) { return place_of(one) < place_of(other); });
 }
 
 void keep_classes(const segment::ConfigBlock& before, Config& config) {

@@ -20,14 +20,18 @@ struct Changes {
   std::vector<std::string> restart_both;     ///< keys that need a restart of both planes
 };
 
-Changes compare(const Config& running, const Config& next);
+/// `places`: for upstreams, of the running data plane.
+Changes compare(const Config& running, const Config& next, const segment::UpstreamPlaces& places = {});
 
 /// `running` with those values of `next` that take effect without a restart.
-Config live_part(const Config& running, const Config& next);
+Config live_part(const Config& running, const Config& next, const segment::UpstreamPlaces& places = {});
 
 /// Gives each export of `block` the index that its path has in `before`: file handles contain it. Throws
 /// ConfigError when no index is left.
 void keep_places(const segment::ConfigBlock& before, segment::ConfigBlock& block);
+
+/// Puts the upstreams that `before` has in its order, in front of the others: their counters go by index.
+void keep_upstreams(const segment::ConfigBlock& before, segment::ConfigBlock& block);
 
 /// The same for classes of clients, whose counters go by index. A class that is no longer configured keeps
 /// its index while there is room, has no clients, and is not described.

@@ -18,6 +18,11 @@ void check_beside(Checker& check, const toml::source_region& where, const segmen
                   const segment::UpstreamConfig& entry);
 /// Whether the upstream's part of `exports` is another one with the same data plane: both are for one with a tag.
 bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next);
+/// Upstreams of `next` that a running data plane with these places can take up: those that `running` does not have, in the
+/// spare places behind the ones that it has. Point into `next`.
+std::vector<const segment::UpstreamConfig*> newcomers(const segment::ConfigBlock& running,
+                                                      const segment::ConfigBlock& next,
+                                                      const segment::UpstreamPlaces& places);
 nlohmann::json describe_own_exports(const segment::UpstreamConfig& entry);
 
 }  // namespace sluice::config

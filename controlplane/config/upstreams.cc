@@ -151,6 +151,17 @@ void check_rdma(Checker& check, const toml::node& node, const segment::ConfigBlo
                                     std::to_string(segment::kMaxConnections) + " together.");
 }
 
+void check_spares(Checker& check, const toml::table& root, const segment::ConfigBlock& block) {
+  if (block.spare_upstreams == 0) return;
+  const toml::source_region& where = root.get("forward")->source();
+  if (block.model_of_spares() == nullptr)
+    check.defect(
+        where, "spare_upstreams are made like the first [[upstream]] with exports or prefix: there is none.");
+  if (block.upstream_count + block.spare_upstreams > segment::kMaxUpstreams)
+    check.defect(where, "spare_upstreams and the [[upstream]] tables are more than " +
+                            std::to_string(segment::kMaxUpstreams) + " together.");
+}
+
 }  // namespace
 
 void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
@@ -159,9 +170,10 @@ void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBloc
     check.integer(*table, "item_buffers", block.item_buffers, 1, 65536);
     check.integer(*table, "request_cache", block.request_cache, 16, 1u << 20);
     check.integer(*table, "callback_clients", block.callback_clients, 0, 4096);
+    check.integer(*table, "spare_upstreams", block.spare_upstreams, 0, segment::kMaxUpstreams - 1);
   }
   const toml::node* node = check.take(root, "upstream");
-  if (node == nullptr) return;
+  if (node == nullptr) return check_spares(check, root, block);
   const toml::array* list = node->as_array();
   if (list == nullptr || !list->is_array_of_tables() || list->size() > segment::kMaxUpstreams)
     return check.defect(node->source(), "upstream has to be a list of at most " +
@@ -179,6 +191,7 @@ void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBloc
     block.upstreams[block.upstream_count++] = entry;
   }
   check_rdma(check, *node, block);
+  check_spares(check, root, block);
   if (!serves_exports_beside_upstreams(block)) {
     if (root.contains("export"))
       check.defect(node->source(), "an upstream has nfs3, and so has [[export]]: remove one of them.");

@@ -35,10 +35,23 @@ struct Listing {
 
 }  // namespace
 
-GroupExports::GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics)
-    : members_(std::move(members)), parts_(std::move(parts)), statistics_(statistics) {}
+GroupExports::GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics,
+                           Newcomers newcomers)
+    : members_(std::make_move_iterator(members.begin()), std::make_move_iterator(members.end())),
+      parts_(std::move(parts)),
+      statistics_(statistics),
+      newcomers_(std::move(newcomers)) {}
+
+void GroupExports::take_newcomers() {
+  for (const segment::UpstreamConfig& upstream : newcomers_.in_force()) {
+    const bool known = std::any_of(members_.begin(), members_.end(),
+                                   [&](const Member& member) { return member.name == upstream.name; });
+    if (!known) members_.push_back({upstream.name, upstream.handle_tag, newcomers_.make(upstream)});
+  }
+}
 
 void GroupExports::mount(const std::string& path, const Asker& asker, OnMount done) {
+  take_newcomers();
   for (const Member& member : members_) {
     const auto its_path = parts_(member.name).of_upstream(path);
     if (!its_path) continue;
@@ -79,6 +92,7 @@ MountAnswer GroupExports::refused(const Member& member, MountStatus status, cons
 }
 
 void GroupExports::list(const Asker& asker, OnList done) {
+  take_newcomers();
   const auto listing = std::make_shared<Listing>();
   listing->paths.resize(members_.size());
   listing->awaited = members_.size();

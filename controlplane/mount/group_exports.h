@@ -3,9 +3,10 @@
 // Exports of several upstreams, each of which has a part of the paths. The file handles that clients get have the tag of
 // their upstream in front, by which the data plane knows later where a call goes.
 //
-// Which part is whose is asked with each call, so that it can change.
+// Which part is whose is asked with each call, so that it can change, and so is whether there are others.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -29,9 +30,14 @@ class GroupExports final : public Exports {
   };
   /// The parts of the members, by their names.
   using Parts = std::function<ExportPaths(const std::string& name)>;
+  /// Of members that a reload adds.
+  struct Newcomers {
+    std::function<std::vector<segment::UpstreamConfig>()> in_force;  ///< all, known ones too
+    std::function<std::unique_ptr<Exports>(const segment::UpstreamConfig& upstream)> make;
+  };
 
   /// `statistics` outlives it.
-  GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics);
+  GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics, Newcomers newcomers);
   void mount(const std::string& path, const Asker& asker, OnMount done) override;
   /// Without those of upstreams that do not answer; null if none does.
   void list(const Asker& asker, OnList done) override;
@@ -39,12 +45,14 @@ class GroupExports final : public Exports {
   void turn(const PollSet& set, std::uint64_t now_ns) override;
 
  private:
+  void take_newcomers();
   MountAnswer tagged(const Member& member, MountAnswer answer, std::uint64_t now_ns);
   MountAnswer refused(const Member& member, MountStatus status, const std::string& why, std::uint64_t now_ns);
 
-  const std::vector<Member> members_;
+  std::deque<Member> members_;  ///< which stay where they are
   const Parts parts_;
   MountStatistics& statistics_;
+  const Newcomers newcomers_;
   std::uint64_t next_line_ns_ = 0;
 };
 

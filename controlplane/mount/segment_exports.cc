@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/mount/segment_exports.h"
+
+#include <algorithm>
+#include <span>
+
 #include "dataplane/segment/checked.h"
 
 namespace sluice::mount {
@@ -9,6 +13,17 @@ ExportPaths export_paths_of(const segment::Layout& layout, const std::string& up
     for (const segment::UpstreamConfig& entry : published->upstreams)
       if (upstream == entry.name) return export_paths(entry);
   return {.prefix = "//", .exports = {}};
+}
+
+std::vector<segment::UpstreamConfig> group_in_force(const segment::Layout& layout) {
+  std::vector<segment::UpstreamConfig> group;
+  const auto published = layout.config.read_copy();
+  const auto places = layout.upstream_places.read();
+  if (!published || !places || published->generation != layout.generation_applied.load()) return group;
+  const auto count = std::min(published->upstream_count, segment::kMaxUpstreams);
+  for (const segment::UpstreamConfig& entry : std::span(published->upstreams).first(count))
+    if (entry.handle_tag != 0 && places->serves(entry.name)) group.push_back(entry);
+  return group;
 }
 
 void SegmentExports::list(const Asker& asker, OnList done) {

@@ -17,6 +17,9 @@ namespace sluice::mount {
 /// is in.
 ExportPaths export_paths_of(const segment::Layout& layout, const std::string& upstream);
 
+/// Upstreams with a part of the exports, when the data plane serves what is published; else none.
+std::vector<segment::UpstreamConfig> group_in_force(const segment::Layout& layout);
+
 class SegmentExports final : public Exports {
  public:
   /// `layout` outlives it, and is only read. Answers at once.

@@ -50,16 +50,17 @@ std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segm
   throw SetupError(problem + " Start: sluice-controlplane --config FILE.");
 }
 
-ConfigWatch::ConfigWatch(segment::Layout& layout, ExportUpdate& exports, const segment::ConfigBlock& started)
-    : layout_(layout), exports_(exports), generation_(started.generation) {
+ConfigWatch::ConfigWatch(segment::Layout& layout, ExportUpdate& exports, Newcomers& newcomers,
+                         const segment::ConfigBlock& started)
+    : layout_(layout), exports_(exports), newcomers_(newcomers), generation_(started.generation) {
   set_log_level(started);
   layout_.generation_applied = generation_;
 }
 
 void ConfigWatch::poll() {
-  if (pending_) {
-    if (exports_.take_back() == nullptr) return;
-    pending_.reset();
+  if (pending_ && exports_.take_back() != nullptr) pending_.reset();
+  if (pending_ || !newcomers_.taken()) return;
+  if (layout_.generation_applied != generation_) {
     layout_.generation_applied = generation_;
     spdlog::info("Configuration {} is in force", generation_);
   }
@@ -74,6 +75,7 @@ void ConfigWatch::poll() {
   }
   generation_ = config->generation;
   set_log_level(*config);
+  newcomers_.look(*config);
   pending_ = std::make_unique<ExportUpdate::List>(export_options(*config));
   exports_.offer(*pending_);
 }

@@ -11,6 +11,7 @@
 
 #include "dataplane/base/stop_signal.h"
 #include "dataplane/process/exports.h"
+#include "dataplane/process/newcomers.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::process {
@@ -22,20 +23,21 @@ std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segm
                                                          const StopSignal& stop,
                                                          segment::ConfigBlock& config);
 
-/// Brings changes into force that need no restart: exports and log level. Everything else takes effect with
+/// Brings changes into force that need no restart: exports, upstreams that come, and the log level. Everything else takes effect with
 /// the next start.
 class ConfigWatch {
  public:
   /// `started` is what the data plane was built from. The others outlive the watch.
-  ConfigWatch(segment::Layout& layout, ExportUpdate& exports, const segment::ConfigBlock& started);
+  ConfigWatch(segment::Layout& layout, ExportUpdate& exports, Newcomers& newcomers,
+              const segment::ConfigBlock& started);
 
-  /// Acts on what has been published since. Layout::generation_applied follows when the reactor has taken the
-  /// exports.
+  /// Acts on what has been published since. Layout::generation_applied follows when the reactors have taken it.
   void poll();
 
  private:
   segment::Layout& layout_;
   ExportUpdate& exports_;
+  Newcomers& newcomers_;
   std::uint64_t generation_ = 0;
   std::uint32_t sequence_ = 0;  ///< of Layout::config; zero: what was published during the start is looked at
   std::unique_ptr<ExportUpdate::List> pending_;  ///< with the reactor

@@ -85,7 +85,11 @@ void DataPlane::look_at_control_part() {
 }
 
 void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop) {
-  ConfigWatch config(layout_, exports_->update(), config_);
+  std::vector<const forward::Upstreams*> upstreams;
+  for (const auto& core : cores_)
+    if (core->upstreams) upstreams.push_back(core->upstreams.get());
+  Newcomers newcomers(config_, std::move(upstreams), layout_.upstream_places);
+  ConfigWatch config(layout_, exports_->update(), newcomers, config_);
   KeptConnections kept(layout_, devices_);
   notify::ready();
   while (!stop.requested() && !any_stopped()) {

@@ -24,8 +24,13 @@ std::uint32_t rdma_upstreams(const segment::ConfigBlock& config) {
                     [](const auto& upstream) { return upstream.transport == segment::Transport::Rdma; }));
 }
 
+/// With the spare ones.
+std::uint32_t tcp_upstreams(const segment::ConfigBlock& config) {
+  return config.upstream_places() - rdma_upstreams(config);
+}
+
 std::uint64_t upstream_bytes(const segment::ConfigBlock& config) {
-  const std::uint32_t over_tcp = config.upstream_count - rdma_upstreams(config);
+  const std::uint32_t over_tcp = tcp_upstreams(config);
   if (over_tcp == 0) return 0;
   const forward::ReplyBuffers replies{.records = config.record_buffers, .items = config.item_buffers};
   const std::uint64_t each = replies.records * std::uint64_t{tcp::kMaxRecordBytes} +
@@ -44,8 +49,7 @@ std::uint64_t relay_bytes(const segment::ConfigBlock& config) {
 }
 
 std::uint64_t cache_bytes(const segment::ConfigBlock& config) {
-  return std::uint64_t{config.upstream_count - rdma_upstreams(config)} * config.request_cache *
-         forward::kKeptBytes;
+  return std::uint64_t{tcp_upstreams(config)} * config.request_cache * forward::kKeptBytes;
 }
 
 std::uint64_t reverse_bytes(const segment::ConfigBlock& config) {

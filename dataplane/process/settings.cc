@@ -5,6 +5,7 @@
 
 #include "dataplane/base/pool_size.h"
 #include "dataplane/tcp/sockets.h"
+#include "dataplane/ulb/bindings.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::process {
@@ -42,6 +43,15 @@ std::vector<service::Route> routes(const segment::UpstreamConfig& from) {
   for (std::uint32_t r = 0; r < from.route_count; ++r)
     routes.push_back({from.routes[r].program, from.routes[r].version});
   return routes;
+}
+
+/// What another upstream may serve beside the one that a spare one is made like.
+std::vector<service::Route> routes_of_spares(const segment::UpstreamConfig& model) {
+  std::vector<service::Route> shared = routes(model);
+  std::erase_if(shared, [](const service::Route& route) {
+    return !forward::ExportGroup::shares(ulb::binding_or_plain(route.program, route.version));
+  });
+  return shared;
 }
 
 }  // namespace
@@ -143,8 +153,8 @@ std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& con
 
 forward::RequestCaches request_caches(const segment::ConfigBlock& config) {
   forward::RequestCaches caches;
-  for (std::uint32_t i = 0; i < config.upstream_count; ++i)
-    caches.push_back(is_rdma(config.upstreams[i])
+  for (std::uint32_t i = 0; i < config.upstream_places(); ++i)
+    caches.push_back(i < config.upstream_count && is_rdma(config.upstreams[i])
                          ? nullptr
                          : std::make_shared<forward::RequestCache>(
                                config.request_cache, config.reactors * config.all_connections()));
@@ -170,6 +180,17 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
     setup.config.cache = caches[i];
     setup.config.handle_tag = from.handle_tag;
     setup.routes = routes(from);
+    upstreams.upstreams.push_back(std::move(setup));
+  }
+  for (std::uint32_t i = config.upstream_count; i < config.upstream_places(); ++i) {
+    const segment::UpstreamConfig& model = *config.model_of_spares();
+    forward::UpstreamSetup setup{.config = upstream_config(config, model, addresses, replies),
+                                 .number = i,
+                                 .routes = routes_of_spares(model),
+                                 .area = &area.upstreams[i]};
+    setup.config.name.clear();  // which no upstream has
+    setup.config.cache = caches[i];
+    setup.config.spare = true;
     upstreams.upstreams.push_back(std::move(setup));
   }
   return upstreams;

@@ -27,7 +27,7 @@ reactor::DialConfig dial_config(const segment::ConfigBlock& config);
 ingress::IngressConfig ingress_config(const segment::ConfigBlock& config);
 /// Null without the reverse gateway.
 std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& config);
-/// Of the upstreams in order, for all reactors; null for those over RDMA.
+/// Of the upstreams in order, the spare ones behind them, for all reactors; null for those over RDMA.
 forward::RequestCaches request_caches(const segment::ConfigBlock& config);
 struct RelaySetup {
   relay::RelayConfig config;
@@ -36,7 +36,7 @@ struct RelaySetup {
 /// The upstreams that are reached over RDMA, for the reactor of `area`. `addresses` and the area outlive them.
 std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                       const segment::SharedUpstreamAddresses& addresses);
-/// The others, for the reactor of `area`. `addresses` and the area outlive the upstreams.
+/// The others, and behind them the spare ones, for the reactor of `area`. `addresses` and the area outlive the upstreams.
 forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, segment::ReactorArea& area,
                                           const segment::SharedUpstreamAddresses& addresses,
                                           const forward::RequestCaches& caches);

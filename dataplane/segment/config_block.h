@@ -12,6 +12,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <string_view>
 
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/tables.h"
@@ -90,6 +91,28 @@ struct UpstreamConfig {
   char prefix[kMaxPathBytes]{};    ///< of the paths of its exports on the clients' side; empty: none
   std::uint32_t export_count = 0;  ///< those that are its part, by its own paths; zero: all
   std::array<std::array<char, kMaxPathBytes>, kMaxUpstreamExports> exports{};
+
+  /// Whether the data plane does the same for both but for their names, addresses, ports and programs.
+  bool is_served_like(const UpstreamConfig& other) const noexcept {
+    return transport == other.transport && connections == other.connections && max_calls == other.max_calls &&
+           call_timeout_s == other.call_timeout_s && privileged_port == other.privileged_port &&
+           withheld.pnfs == other.withheld.pnfs && withheld.referrals == other.withheld.referrals;
+  }
+};
+
+/// Upstreams that a data plane has room for, and which of them it serves.
+struct UpstreamPlaces {
+  std::uint32_t count = 0;
+  std::array<std::array<char, kMaxNameBytes>, kMaxUpstreams> names{};  ///< empty: spare
+
+  bool has_spare(std::size_t place) const noexcept {
+    return place < std::min(count, kMaxUpstreams) && names[place][0] == '\0';
+  }
+  bool serves(std::string_view name) const noexcept {
+    return std::any_of(names.begin(), names.end(), [&](const auto& each) {
+      return std::string_view(each.data(), std::find(each.begin(), each.end(), '\0') - each.begin()) == name;
+    });
+  }
 };
 
 /// The reverse gateway: TCP clients in, calls out to an RPC-over-RDMA server.
@@ -183,6 +206,7 @@ struct ConfigBlock {
   std::uint32_t item_buffers = 512;     ///< per reactor and upstream, for calls with short replies
   std::uint32_t request_cache = 4096;   ///< calls and replies kept per upstream
   std::uint32_t callback_clients = 64;  ///< per reactor: clients that upstreams may call back
+  std::uint32_t spare_upstreams = 0;    ///< made at start for those that a reload adds
   ReverseConfig reverse;
 
   /// softroce: the priority in a VLAN tag. verbs: the kernel has a map, if it is not configured.
@@ -206,6 +230,19 @@ struct ConfigBlock {
   std::uint32_t calls_to_servers() const noexcept {
     const std::uint32_t reversed = reverse.in_use != 0 ? reverse.connections : 0;
     return reversed * reverse.calls + (connections_to_servers() - reversed) * calls_to_upstream();
+  }
+
+  /// What spare upstreams are made like: the first that has exports of its own. Null: there is none. Points into this
+  /// block.
+  const UpstreamConfig* model_of_spares() const noexcept {
+    for (std::uint32_t i = 0; i < upstream_count; ++i)
+      if (upstreams[i].handle_tag != 0) return &upstreams[i];
+    return nullptr;
+  }
+  /// With the spare ones.
+  std::uint32_t upstream_places() const noexcept {
+    const std::uint32_t spare = model_of_spares() != nullptr ? spare_upstreams : 0;
+    return upstream_count + std::min(spare, kMaxUpstreams - upstream_count);
   }
 
   /// The configured port that `reactor` polls; null: the first usable port. Points into this block.

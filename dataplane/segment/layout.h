@@ -79,6 +79,7 @@ struct Layout {
   OfData<Heartbeat> data_plane;
   OfControl<decltype(ControlPart::config)> config;
   OfData<decltype(DataPart::generation_applied)> generation_applied;
+  OfData<decltype(DataPart::upstream_places)> upstream_places;
   std::array<ReactorArea, kMaxReactors> reactors;
   OfData<decltype(DataPart::exports)> exports;
   OfData<decltype(DataPart::memory)> memory;
@@ -102,6 +103,7 @@ struct Layout {
         data_plane(data.head.plane),
         config(control.config),
         generation_applied(data.generation_applied),
+        upstream_places(data.upstream_places),
         reactors{ReactorArea(control.reactors[I], data.reactors[I])...},
         exports(data.exports),
         memory(data.memory),

@@ -126,6 +126,7 @@ struct DataPart {
   PartHead head;
   std::atomic<std::uint64_t>
       generation_applied;  ///< configuration generation whose reloadable part is in force
+  SeqLock<UpstreamPlaces> upstream_places;
   std::array<ReactorData, kMaxReactors> reactors;
   std::array<SeqLock<ExportInfo>, kMaxExports> exports;  ///< the reactor that owns the exports
   SeqLock<MemoryTable> memory;                           ///< at start

@@ -37,6 +37,7 @@ constexpr Sections kControl = {
 };
 constexpr Sections kData = {
     SLUICE_SECTION(DataPart, generation_applied, 1),
+    SLUICE_SECTION(DataPart, upstream_places, 1),
     SLUICE_SECTION(DataPart, reactors, 1),
     SLUICE_SECTION(DataPart, exports, 1),
     SLUICE_SECTION(DataPart, memory, 1),

@@ -17,6 +17,7 @@ SLUICE_SHAPE(WithheldConfig, pnfs, referrals)
 SLUICE_SHAPE(UpstreamConfig, name, host_count, hosts, transport, port, connections, max_calls, call_timeout_s,
              privileged_port, withheld, mount_port, allowed_count, allowed, route_count, routes, handle_tag,
              prefix, export_count, exports)
+SLUICE_SHAPE(UpstreamPlaces, count, names)
 SLUICE_SHAPE(ReverseConfig, in_use, listen_address, listen_port, server, server_port, clients, connections,
              calls, record_buffers, item_buffers, call_timeout_s, withheld, mount_address, mount_port,
              allowed_count, allowed)
@@ -28,7 +29,8 @@ SLUICE_SHAPE(ConfigBlock, generation, reactors, cpus, numa_nodes, driver, idle, 
              max_connections, credits, inline_bytes, max_version, max_segments, keep_alive_s, probe_after_s,
              progress_timeout_s, hold_calls, version_1_memory_s, reply_buffer_bytes, call_buffers,
              large_reply_buffers, reply_chunks_if_needed, memory_bytes, max_files, handle_key, upstream_count,
-             upstreams, record_buffers, item_buffers, request_cache, callback_clients, reverse, exports)
+             upstreams, record_buffers, item_buffers, request_cache, callback_clients, spare_upstreams,
+             reverse, exports)
 
 SLUICE_SHAPE(UpstreamAddress, address, answers, failures)
 SLUICE_SHAPE(UpstreamAddressList, name, count, addresses)

@@ -10,10 +10,10 @@ nlohmann::json describe_changes(const config::Changes& changes) {
 }
 
 nlohmann::json check_configuration(const std::string& text, const std::string& name,
-                                   const config::Config& running) {
+                                   const config::Config& running, const segment::UpstreamPlaces& places) {
   try {
     const config::Config next = config::parse(text, name);
-    return {{"ok", true}, {"changes", describe_changes(config::compare(running, next))}};
+    return {{"ok", true}, {"changes", describe_changes(config::compare(running, next, places))}};
   } catch (const config::ConfigError& error) {
     return {{"ok", false}, {"defects", error.what()}};
   }

@@ -14,8 +14,8 @@ namespace sluice::admin {
 /// Keys that a reload changed, by what puts them in force.
 nlohmann::json describe_changes(const config::Changes& changes);
 /// The file `text` and what it would change of `running`, or its defects.
-/// `name` is the name of the file in messages.
+/// `name` is the name of the file in messages, `places` as config::compare() takes it.
 nlohmann::json check_configuration(const std::string& text, const std::string& name,
-                                   const config::Config& running);
+                                   const config::Config& running, const segment::UpstreamPlaces& places);
 
 }  // namespace sluice::admin

@@ -8,6 +8,13 @@ namespace sluice::forward {
 
 Addresses::Addresses(const segment::SharedUpstreamAddresses& shared, std::string upstream)
     : shared_(shared), upstream_(std::move(upstream)) {
+  upstream_.reserve(segment::kMaxNameBytes);
+  poll(0);
+}
+
+void Addresses::look_for(std::string_view upstream) noexcept {
+  upstream_ = upstream.substr(0, segment::kMaxNameBytes);
+  sequence_ = count_ = current_ = 0;
   poll(0);
 }
 

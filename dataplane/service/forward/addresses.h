@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "dataplane/segment/upstream_addresses.h"
 
@@ -29,6 +30,9 @@ class Addresses {
   /// Null: none is known yet.
   const PeerAddress* current() const noexcept { return count_ > 0 ? &entries_[current_].address : nullptr; }
   bool has_others() const noexcept { return count_ > 1; }
+
+  /// The upstream is another one from now on: of what was known before nothing is kept.
+  void look_for(std::string_view upstream) noexcept;
 
   // Both return whether current() has changed.
 
@@ -55,7 +59,7 @@ class Addresses {
   std::uint32_t preferred() const noexcept;
 
   const segment::SharedUpstreamAddresses& shared_;
-  const std::string upstream_;
+  std::string upstream_;        ///< has room for each name
   std::uint32_t sequence_ = 0;  ///< of what was read last
   std::array<Entry, segment::kMaxUpstreamAddresses> entries_{};
   std::uint32_t count_ = 0;

@@ -23,7 +23,7 @@ bool ExportGroup::shares(const service::Binding& binding) noexcept {
 
 ForwardService* ExportGroup::find(std::uint32_t tag) const noexcept {
   for (std::size_t i = 0; i < count_; ++i)
-    if (members_[i]->handle_tag() == tag) return members_[i];
+    if (tag != 0 && members_[i]->handle_tag() == tag) return members_[i];  // without a tag: spare
   return nullptr;
 }
 

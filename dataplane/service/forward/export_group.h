@@ -23,7 +23,7 @@ class ExportGroup final : public service::Service {
 
   /// Setup.
   explicit ExportGroup(const service::Binding& binding) : binding_(binding) {}
-  /// Setup: one of at most segment::kMaxUpstreams, with a tag of its own; outlives the group, which needs one to serve calls.
+  /// Setup: one of at most segment::kMaxUpstreams, with a tag of its own, or none while it is spare; outlives the group, which needs one to serve calls.
   void add(ForwardService& member) noexcept { members_[count_++] = &member; }
 
   const service::Binding& binding() const noexcept override { return binding_; }

@@ -29,6 +29,8 @@ class ForwardService final : public service::Service {
 
   const service::Binding& binding() const noexcept override { return binding_; }
   std::uint32_t handle_tag() const noexcept { return handle_tag_; }
+  /// Of a spare upstream, which has had no calls.
+  void set_handle_tag(std::uint32_t tag) noexcept { handle_tag_ = tag; }
   void count(Upstream::Counter counter) noexcept { upstream_.count(counter); }
   service::Execution execute(service::Call& call) noexcept override;
   /// The same of a call whose handles have its tag. Not of one under RPCSEC_GSS, which signs the message.
@@ -57,7 +59,7 @@ class ForwardService final : public service::Service {
   Upstream& upstream_;
   const service::Binding binding_;
   const bool own_connections_;
-  const std::uint32_t handle_tag_;
+  std::uint32_t handle_tag_;
 };
 
 }  // namespace sluice::forward

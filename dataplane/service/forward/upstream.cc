@@ -34,11 +34,18 @@ Upstream::Upstream(const UpstreamConfig& config, const Context& context, std::ui
   retiring_.reserve(total);
   retrying_.reserve(2 * std::size_t{total});
   dirty_.reserve(total);
-  credits_.use(number_);
+  if (!config.spare) credits_.use(number_);
   publish_address();
 }
 
 Upstream::~Upstream() = default;
+
+void Upstream::become(std::string_view name, std::uint16_t port) noexcept {
+  config_.port = port;
+  credits_.use(number_);
+  addresses_.look_for(name);
+  publish_address();
+}
 
 // --- From the services
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dataplane/segment/upstreams.h"
@@ -65,6 +66,7 @@ struct UpstreamConfig {
   ReplyBuffers replies;
   std::shared_ptr<RequestCache> cache = {};  ///< of all reactors
   std::uint32_t handle_tag = 0;              ///< of its handles of NFS 3 on the clients' side; zero: none
+  bool spare = false;                        ///< which upstream it is comes later: SpareUpstream
 
   /// Connections of a reactor, shared and dedicated.
   std::uint32_t connections() const noexcept { return shared_connections + max_clients + kSpareConnections; }
@@ -93,6 +95,8 @@ class Upstream {
   Upstream& operator=(const Upstream&) = delete;
 
   const UpstreamConfig& config() const noexcept { return config_; }
+  /// A spare one: is this upstream from now on.
+  void become(std::string_view name, std::uint16_t port) noexcept;
 
   // For the services.
   /// ForwardedCall::message is what is sent.
@@ -190,7 +194,7 @@ class Upstream {
   void update_credit_limits(std::uint64_t now_ns) noexcept;
   void publish() noexcept;
 
-  const UpstreamConfig config_;
+  UpstreamConfig config_;
   const std::uint32_t number_;
   tcp::Uring& uring_;
   CreditLimits& credits_;

@@ -41,23 +41,35 @@ Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const Upstream
     std::construct_at(setup.area);  // drops the counts of an earlier data plane
     const Upstream::Context context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
     upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, setup.number, *setup.area));
-    for (const Route& route : setup.routes) add_route(*upstreams_.back(), route);
+    std::vector<ForwardService*> its;
+    for (const Route& route : setup.routes) its.push_back(&add_route(*upstreams_.back(), route));
+    if (setup.config.spare)
+      spares_.push_back(std::make_unique<SpareUpstream>(*upstreams_.back(), std::move(its)));
   }
 }
 
-void Upstreams::add_route(Upstream& upstream, const Route& route) {
+ForwardService& Upstreams::add_route(Upstream& upstream, const Route& route) {
+  const UpstreamConfig& config = upstream.config();
   const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
-  const std::uint32_t tag = ExportGroup::shares(binding) ? upstream.config().handle_tag : 0;
+  const bool by_export = ExportGroup::shares(binding) && (config.handle_tag != 0 || config.spare);
+  const std::uint32_t tag = by_export ? config.handle_tag : 0;
   forwarding_.push_back(std::make_unique<ForwardService>(upstream, binding, tag));
   ForwardService& forwarding = *forwarding_.back();
-  if (tag == 0) return services_.push_back(&forwarding);
+  if (!by_export) {
+    services_.push_back(&forwarding);
+    return forwarding;
+  }
   const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
     return group->binding().program == binding.program;
   });
-  if (known != groups_.end()) return (*known)->add(forwarding);
-  groups_.push_back(std::make_unique<ExportGroup>(binding));
-  groups_.back()->add(forwarding);
-  services_.push_back(groups_.back().get());
+  if (known == groups_.end()) {
+    groups_.push_back(std::make_unique<ExportGroup>(binding));
+    services_.push_back(groups_.back().get());
+    groups_.back()->add(forwarding);
+  } else {
+    (*known)->add(forwarding);
+  }
+  return forwarding;
 }
 
 std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
@@ -67,6 +79,7 @@ std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
 }
 
 bool Upstreams::poll(std::uint64_t now_ns) noexcept {
+  for (const auto& spare : spares_) spare->poll();
   for (const auto& upstream : upstreams_) upstream->flush();
   clock_.pass();
   const std::size_t count =

@@ -79,11 +79,12 @@ class ConfigWatchTest : public testing::Test {
   MemorySegment segment_;
   segment::ConfigBlock config_;
   ExportUpdate update_;
+  Newcomers newcomers_{config_, {}, segment_.layout().upstream_places};
 };
 
 TEST_F(ConfigWatchTest, what_the_data_plane_was_built_from_is_in_force_at_once) {
   config_.log_level = spdlog::level::err;
-  ConfigWatch watch(segment_.layout(), update_, config_);
+  ConfigWatch watch(segment_.layout(), update_, newcomers_, config_);
   EXPECT_EQ(applied(), 3u);
   EXPECT_EQ(spdlog::get_level(), spdlog::level::err);
   publish(3);
@@ -92,7 +93,7 @@ TEST_F(ConfigWatchTest, what_the_data_plane_was_built_from_is_in_force_at_once) 
 }
 
 TEST_F(ConfigWatchTest, a_change_is_in_force_when_the_reactor_has_taken_the_exports) {
-  ConfigWatch watch(segment_.layout(), update_, config_);
+  ConfigWatch watch(segment_.layout(), update_, newcomers_, config_);
   config_.exports[0].in_use = 1;
   std::strcpy(config_.exports[0].path, "/more");
   publish(4);
@@ -109,7 +110,7 @@ TEST_F(ConfigWatchTest, a_change_is_in_force_when_the_reactor_has_taken_the_expo
 }
 
 TEST_F(ConfigWatchTest, one_change_at_a_time_is_with_the_reactor) {
-  ConfigWatch watch(segment_.layout(), update_, config_);
+  ConfigWatch watch(segment_.layout(), update_, newcomers_, config_);
   publish(4);
   watch.poll();
   publish(5);
@@ -129,7 +130,7 @@ TEST_F(ConfigWatchTest, one_change_at_a_time_is_with_the_reactor) {
 }
 
 TEST_F(ConfigWatchTest, the_log_level_changes_and_one_that_is_none_is_off) {
-  ConfigWatch watch(segment_.layout(), update_, config_);
+  ConfigWatch watch(segment_.layout(), update_, newcomers_, config_);
   config_.log_level = spdlog::level::debug;
   publish(4);
   watch.poll();

@@ -70,6 +70,11 @@ TEST(MemoryTable, file_data_and_gateways_count_where_they_are_in_use) {
   EXPECT_EQ(reserved(config, "calls kept"), std::uint64_t{config.request_cache} * 2048);
   EXPECT_EQ(reserved(config, "large reply buffers"),
             std::uint64_t{config.large_reply_buffers} * tcp::kMaxRecordBytes);
+  const std::uint64_t of_one = reserved(config, "replies of upstreams");
+  config.upstreams[0].handle_tag = 7;
+  config.spare_upstreams = 2;
+  EXPECT_EQ(reserved(config, "replies of upstreams"), 3 * of_one);
+  EXPECT_EQ(reserved(config, "calls kept"), 3 * std::uint64_t{config.request_cache} * 2048);
   config.reverse.in_use = 1;
   EXPECT_GE(reserved(config, "calls and replies of the reverse gateway"),
             std::uint64_t{config.reverse.record_buffers} * tcp::kMaxRecordBytes);

@@ -194,6 +194,45 @@ TEST(Settings, an_upstream_has_the_tag_of_its_file_handles) {
   EXPECT_EQ(upstreams.at(1).config.handle_tag, 7u);
 }
 
+TEST(Settings, spare_upstreams_are_like_the_first_that_has_exports_of_its_own) {
+  segment::ConfigBlock config;
+  config.upstream_count = 2;
+  config.spare_upstreams = 3;
+  segment::UpstreamConfig& model = config.upstreams[1];
+  const auto segment = segment::Segment::in_memory();
+  segment::ReactorArea& area = segment->layout().reactors[0];
+  EXPECT_EQ(upstreams_config(config, area, kAddresses, request_caches(config)).upstreams.size(), 2u)
+      << "there is none";
+  std::strcpy(model.name, "nas");
+  model.handle_tag = 7;
+  model.port = 1234;
+  model.max_calls = 32;
+  model.route_count = 3;
+  model.routes[0] = {100003, 3};
+  model.routes[1] = {100003, 4};
+  model.routes[2] = {100227, 3};
+  const auto caches = request_caches(config);
+  const auto upstreams = upstreams_config(config, area, kAddresses, caches).upstreams;
+  ASSERT_EQ(upstreams.size(), 5u);
+  EXPECT_FALSE(upstreams[1].config.spare);
+  for (std::uint32_t i = 2; i < 5; ++i) {
+    const forward::UpstreamSetup& spare = upstreams[i];
+    EXPECT_TRUE(spare.config.spare);
+    EXPECT_EQ(spare.config.name, "");
+    EXPECT_EQ(spare.config.handle_tag, 0u);
+    EXPECT_EQ(spare.config.port, 1234u);
+    EXPECT_EQ(spare.config.max_calls, 32u);
+    EXPECT_EQ(spare.number, i);
+    EXPECT_EQ(spare.area, &area.upstreams[i]);
+    EXPECT_EQ(spare.config.cache, caches.at(i));
+    ASSERT_EQ(spare.routes.size(), 2u) << "NFS 4 is the model's alone";
+    EXPECT_EQ(spare.routes[1].program, 100227u);
+  }
+  EXPECT_NE(caches[3], caches[4]);
+  config.spare_upstreams = 100;
+  EXPECT_EQ(config.upstream_places(), segment::kMaxUpstreams);
+}
+
 TEST(Settings, an_upstream_over_rdma_is_no_upstream_over_tcp) {
   segment::ConfigBlock config;
   config.max_connections = 5;

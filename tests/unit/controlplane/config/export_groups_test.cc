@@ -144,6 +144,105 @@ TEST(ExportGroups, exports_change_with_a_reload_and_whether_there_are_any_does_n
   }
 }
 
+/// Of a data plane that serves one upstream.
+segment::UpstreamPlaces places(std::uint32_t count) {
+  segment::UpstreamPlaces places{.count = count, .names = {}};
+  places.names[0] = {'a'};
+  return places;
+}
+
+TEST(SpareUpstreams, one_with_exports_of_its_own_comes_by_a_reload_while_there_is_a_place) {
+  const auto parsed = [](const std::string& text) {
+    return config::parse("[forward]\nspare_upstreams = 1\n" + text, "f");
+  };
+  const std::string a = upstream("a", exports("\"/vol1\""));
+  const std::string b = upstream("b", "prefix = \"/b\"");
+  const std::string c = upstream("c", "prefix = \"/c\"");
+  const auto before = parsed(a);
+  const auto after = parsed(c + a + b);
+  const config::Changes changes = config::compare(before, after, places(2));
+  EXPECT_EQ(changes.live, std::vector<std::string>{"upstream.c"});
+  EXPECT_EQ(changes.restart_both, std::vector<std::string>{"upstream.b"}) << "the place is taken";
+  const config::Config live = config::live_part(before, after, places(2));
+  ASSERT_EQ(live.block.upstream_count, 2u);
+  EXPECT_STREQ(live.block.upstreams[0].name, "a");
+  EXPECT_STREQ(live.block.upstreams[1].name, "c");
+  EXPECT_STREQ(live.block.upstreams[1].prefix, "/c");
+  EXPECT_EQ(config::compare(live, after, places(2)).live, std::vector<std::string>{});
+  EXPECT_EQ(config::compare(live, after, places(3)).live, std::vector<std::string>{"upstream.b"});
+  EXPECT_EQ(config::compare(before, after).live, std::vector<std::string>{}) << "no data plane has a place";
+  EXPECT_EQ(config::live_part(before, after).block.upstream_count, 1u);
+  segment::UpstreamPlaces taken = places(2);
+  taken.names[1] = {'z'};
+  EXPECT_EQ(config::live_part(before, after, taken).block.upstream_count, 1u) << "another one has it";
+}
+
+TEST(SpareUpstreams, what_is_not_served_like_the_first_wants_a_restart) {
+  const auto parsed = [](const std::string& text) {
+    return config::parse("[forward]\nspare_upstreams = 1\n" + text, "f");
+  };
+  const std::string a = upstream("a", exports("\"/vol1\""), R"(["nfs3", "nfs4"])");
+  const auto before = parsed(a);
+  const std::string mine = "prefix = \"/b\"\n";
+  EXPECT_EQ(config::compare(before, parsed(a + upstream("b", mine)), places(2)).live.size(), 1u);
+  EXPECT_EQ(config::compare(
+                before, parsed(a + upstream("b", mine + "port = 2050\nmount_port = 7\nclients = [\"::/0\"]")),
+                places(2))
+                .live.size(),
+            1u)
+      << "what its place can take";
+  for (const char* const other : {"connections = 5", "max_calls = 64", "call_timeout_s = 9",
+                                  "privileged_port = true", "pnfs = \"pass\"", "referrals = \"pass\""}) {
+    const auto after = parsed(a + upstream("b", mine + other));
+    EXPECT_EQ(config::compare(before, after, places(2)).restart_both, std::vector<std::string>{"upstream.b"})
+        << other;
+    EXPECT_EQ(config::live_part(before, after, places(2)).block.upstream_count, 1u) << other;
+  }
+  const auto programs = [&](const std::string& list) {
+    return config::compare(before, parsed(a + upstream("b", mine, list)), places(2)).live.size();
+  };
+  EXPECT_EQ(programs(R"(["nfs3", "536871203.1"])"), 0u) << "a program that no place has";
+  const auto plain = parsed(a + upstream("b", "", R"(["536871203.1"])"));
+  EXPECT_TRUE(config::compare(before, plain, places(2)).live.empty()) << "it has no exports of its own";
+  // The lists of access go with files: all upstreams have them or none.
+  auto without = parsed(upstream("a", exports("\"/vol1\"")));
+  const auto with = parsed(upstream("a", exports("\"/vol1\""), R"(["nfs3", "nfsacl3"])") +
+                           upstream("b", mine, R"(["nfs3", "nfsacl3"])"));
+  EXPECT_TRUE(config::compare(without, with, places(2)).live.empty());
+}
+
+TEST(SpareUpstreams, there_are_none_without_one_to_be_made_like_nor_more_than_fit) {
+  const std::string spare = "[forward]\nspare_upstreams = 7\n";
+  const std::string none =
+      "spare_upstreams are made like the first [[upstream]] with exports or prefix: there is none.";
+  EXPECT_NE(refusal(spare).find(none), std::string::npos);
+  EXPECT_NE(refusal(spare + upstream("a", "")).find(none), std::string::npos);
+  const std::string a = upstream("a", exports("\"/vol1\""));
+  EXPECT_EQ(refusal(spare + a), "");
+  EXPECT_NE(refusal(spare + a + upstream("b", "prefix = \"/b\""))
+                .find("spare_upstreams and the [[upstream]] tables are more than 8 together."),
+            std::string::npos);
+}
+
+TEST(SpareUpstreams, upstreams_keep_their_order) {
+  const auto names = [](const segment::ConfigBlock& block) {
+    std::string all;
+    for (std::uint32_t i = 0; i < block.upstream_count; ++i) all += block.upstreams[i].name;
+    return all;
+  };
+  const auto block_of = [](const std::string& names) {
+    std::string text;
+    for (const char name : names) text += upstream({name}, "prefix = \"/" + std::string{name} + "\"");
+    return config::parse(text, "f").block;
+  };
+  segment::ConfigBlock next = block_of("dcxab");
+  config::keep_upstreams(block_of("abcd"), next);
+  EXPECT_EQ(names(next), "abcdx");
+  next = block_of("xdy");
+  config::keep_upstreams(block_of("abcd"), next);
+  EXPECT_EQ(names(next), "dxy");
+}
+
 TEST(ExportPath, plain_paths_and_what_is_below) {
   for (const char* const path : {"/", "/a", "/a/b", "/.a", "/..a/b...", "/a b"})
     EXPECT_TRUE(is_plain_path(path)) << path;

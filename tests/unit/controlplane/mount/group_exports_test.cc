@@ -44,7 +44,14 @@ class MountGroup : public testing::Test {
       members_.push_back({name, kTag + static_cast<std::uint32_t>(name[0] - 'a'), std::move(fake)});
     }
     exports_ = std::make_unique<GroupExports>(
-        std::move(members_), [this](const std::string& name) { return parts_[name]; }, statistics_);
+        std::move(members_), [this](const std::string& name) { return parts_[name]; }, statistics_,
+        GroupExports::Newcomers{.in_force = [this] { return in_force_; },
+                                .make =
+                                    [this](const segment::UpstreamConfig& upstream) {
+                                      auto fake = std::make_unique<FakeExports>();
+                                      fakes_[upstream.name] = fake.get();
+                                      return fake;
+                                    }});
   }
   void mount(const std::string& path) {
     exports_->mount(path, asker_, [this](const MountAnswer& answer) { answers_.push_back(answer); });
@@ -76,6 +83,7 @@ class MountGroup : public testing::Test {
       {"a", {"", {"/vol1", "/home"}}}, {"b", {"/nas", {}}}, {"c", {"/far/away", {"/", "/vol1"}}}};
   std::map<std::string, FakeExports*> fakes_;
   std::vector<GroupExports::Member> members_;
+  std::vector<segment::UpstreamConfig> in_force_;
   MountStatistics statistics_;
   std::unique_ptr<GroupExports> exports_;
   std::vector<MountAnswer> answers_;
@@ -177,6 +185,53 @@ TEST(MountGroupParts, are_those_of_the_published_configuration) {
     EXPECT_EQ(export_paths_of(layout, "gone").of_upstream(path), std::nullopt) << path;
 }
 
+TEST_F(MountGroup, one_that_comes_has_its_part_from_then_on) {
+  parts_["d"] = {"/new", {}};
+  EXPECT_EQ(asked("/new/vol1"), Asked()) << "it has not come";
+  segment::UpstreamConfig upstream;
+  std::strcpy(upstream.name, "a");
+  in_force_.push_back(upstream);
+  std::strcpy(upstream.name, "d");
+  upstream.handle_tag = 0xABCD;
+  in_force_.push_back(upstream);
+  EXPECT_EQ(asked("/new/vol1"), Asked("d", "/vol1"));
+  EXPECT_EQ(asked("/vol1"), Asked("a", "/vol1")) << "those that are there stay";
+  answers_.clear();
+  mount("/new");
+  fakes_["d"]->mounts.back()({MountStatus::Ok, Bytes(8, std::byte{9})});
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(xdr::load_u32(answers_[0].handle.data()), 0xABCDu);
+  bool listed = false;
+  exports_->list(asker_, [&](const auto* paths) { listed = paths != nullptr; });
+  for (auto& [name, fake] : fakes_) {
+    const std::vector<std::string> none;
+    ASSERT_EQ(fake->lists.size(), 1u) << name;
+    fake->lists.back()(&none);
+  }
+  EXPECT_TRUE(listed);
+}
+
+TEST(MountGroupParts, the_upstreams_with_a_part_count_once_they_are_served) {
+  const auto segment = segment::Segment::in_memory();
+  segment::Layout& layout = segment->layout();
+  EXPECT_TRUE(group_in_force(layout).empty());
+  auto block = std::make_unique<segment::ConfigBlock>();
+  block->generation = 5;
+  block->upstream_count = 3;
+  block->upstreams[1].handle_tag = block->upstreams[2].handle_tag = 7;
+  std::strcpy(block->upstreams[2].name, "c");
+  std::strcpy(block->upstreams[1].name, "b");
+  layout.config.write(*block);
+  segment::UpstreamPlaces places{.count = 2, .names = {}};
+  places.names[1] = {'b'};
+  layout.upstream_places.write(places);
+  layout.generation_applied = 4;
+  EXPECT_TRUE(group_in_force(layout).empty()) << "not in force";
+  layout.generation_applied = 5;
+  ASSERT_EQ(group_in_force(layout).size(), 1u) << "the last is not served";
+  EXPECT_STREQ(group_in_force(layout)[0].name, "b");
+}
+
 /// With real servers of MOUNT behind it: one that is silent delays the other in nothing.
 TEST(MountGroupUpstreams, one_that_is_silent_delays_no_other) {
   MountStatistics statistics;
@@ -197,7 +252,8 @@ TEST(MountGroupUpstreams, one_that_is_silent_delays_no_other) {
       [](const std::string& name) {
         return ExportPaths{'/' + name, {}};
       },
-      statistics);
+      statistics,
+      GroupExports::Newcomers{.in_force = [] { return std::vector<segment::UpstreamConfig>{}; }, .make = {}});
   std::uint64_t now_ns = kStartNs;
   const Asker asker{PeerAddress::from_ipv4(192, 0, 2, 1), now_ns, true};
   std::optional<MountAnswer> waiting;

@@ -57,6 +57,23 @@ TEST_F(Chosen, another_upstreams_addresses_are_not_ours) {
   EXPECT_EQ(addresses.current(), nullptr);
 }
 
+TEST_F(Chosen, another_name_has_addresses_of_its_own) {
+  std::strcpy(table[1].name, "other");
+  table[1].count = 1;
+  table[1].addresses[0].address = kC;
+  found({{.address = kA}, {.address = kB}});
+  addresses.poll(kNow);
+  addresses.failed(kA, kNow);
+  ASSERT_EQ(current(), kB);
+  addresses.look_for("other");
+  EXPECT_EQ(current(), kC);
+  EXPECT_FALSE(addresses.has_others());
+  addresses.look_for("unknown");
+  EXPECT_EQ(addresses.current(), nullptr);
+  addresses.look_for("nas");
+  EXPECT_EQ(current(), kA) << "what was known of it is not kept";
+}
+
 TEST_F(Chosen, one_that_does_not_answer_is_passed_over) {
   found({{.address = kA}, {.address = kB, .failures = segment::kBadChecks}, {.address = kC}});
   addresses.poll(kNow);

@@ -158,5 +158,26 @@ TEST_F(TwoUpstreams, limits_go_with_their_client) {
   EXPECT_EQ(grant(0), kCredits) << "it has no calls at the other upstream";
 }
 
+struct CreditsWithASpare : Credits {
+  CreditsWithASpare()
+      : Credits({.credits = kCredits,
+                 .shared_connections = 1,
+                 .hung_routes = {{ulb::kNfsProgram, 3}},
+                 .hung_is_spare = true,
+                 .routes = {{0x20000123, 1}}}) {}
+};
+
+TEST_F(CreditsWithASpare, an_upstream_counts_from_when_it_has_come) {
+  LabClient& client = warmed_client();
+  lab.upstream.shut();
+  lab.upstream.close(0);
+  lab.turns(20);
+  submit(client, 2);
+  intervals(10);
+  EXPECT_EQ(grant(0), 1u);
+  lab.bring(7);
+  EXPECT_TRUE(granted(0, kCredits));
+}
+
 }  // namespace
 }  // namespace sluice::forward_test

@@ -295,5 +295,38 @@ TEST_F(ForwardExportsRepeat, a_call_that_comes_again_gets_the_same_handle_and_is
   EXPECT_EQ(lab.hung_count(Counter::replayed), 1u);
 }
 
+struct ExportsWithASpare : ForwardExports {
+  static ForwardOptions options() {
+    ForwardOptions options = two_upstreams();
+    options.hung_tag = 0;
+    options.hung_is_spare = true;
+    return options;
+  }
+  ExportsWithASpare() : ForwardExports(options()) {
+    lab.hung->answer = [](const auto& asked) {
+      return success(asked.xid(), test3::results(ulb::kNfs3GetAttr, handle(28, 1), 5));
+    };
+  }
+  std::uint32_t status(std::uint32_t tag) {
+    Bytes its = handle(28, 1, kOtherTag);
+    xdr::store_u32(its.data(), tag);
+    return word_at(results_of(call(nfs3(ulb::kNfs3GetAttr, opaque(its)))), 0);
+  }
+};
+
+TEST_F(ExportsWithASpare, a_spare_upstream_has_no_handles_until_it_becomes_one) {
+  EXPECT_EQ(status(kOtherTag), kStale);
+  EXPECT_EQ(status(0), kStale) << "which would be its tag";
+  lab.bring(kOtherTag);
+  EXPECT_EQ(status(kOtherTag), 0u);
+  EXPECT_EQ(status(0), kStale);
+  EXPECT_EQ(lab.hung->calls.size(), 1u);
+  EXPECT_EQ(seen(kOtherTag, ulb::kNfs3Lookup, test3::results(ulb::kNfs3Lookup, handle(60, 3), 5)),
+            test3::results(ulb::kNfs3Lookup, handle(60, 3, kOtherTag), 5 ^ kOtherTag));
+  EXPECT_EQ(seen(kOneTag, ulb::kNfs3Lookup, test3::results(ulb::kNfs3Lookup, handle(60, 3), 5)),
+            test3::results(ulb::kNfs3Lookup, handle(60, 3, kOneTag), 5 ^ kOneTag))
+      << "the other has what it had";
+}
+
 }  // namespace
 }  // namespace sluice::forward_test

@@ -101,6 +101,11 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
     hung = std::make_unique<FakeUpstream>();
     config.upstreams.push_back(setup_of(*hung, options.hung_routes, options.hung_tag, *hung_area));
     config.upstreams.back().number = 1;
+    if (options.hung_is_spare) {
+      config.upstreams.back().config.name.clear();
+      config.upstreams.back().config.port = 1;
+      config.upstreams.back().config.spare = true;
+    }
   }
   credits = std::make_unique<forward::CreditLimits>(engine->connection_count());
   upstreams = std::make_unique<forward::Upstreams>(*device, *credits, config, &clock);
@@ -136,6 +141,14 @@ void ForwardLab::set_addresses(const std::vector<segment::UpstreamAddress>& list
   table_[0].count = static_cast<std::uint32_t>(list.size());
   std::copy(list.begin(), list.end(), table_[0].addresses.begin());
   addresses->write(table_);
+}
+
+void ForwardLab::bring(std::uint32_t tag) {
+  forward::SpareUpstream& spare = *upstreams->spares().at(0);
+  spare.offer({.name = kName, .port = hung->port(), .handle_tag = tag});
+  EXPECT_FALSE(spare.taken());
+  turn();
+  EXPECT_TRUE(spare.taken());
 }
 
 ForwardLab::~ForwardLab() {

@@ -42,6 +42,7 @@ struct ForwardOptions {
       {};                      ///< to an upstream of their own, which answers nothing by itself
   std::uint32_t tag = 0;       ///< of the upstream's file handles; zero: none
   std::uint32_t hung_tag = 0;  ///< of those of the other
+  bool hung_is_spare = false;  ///< the other is one that comes later
   std::vector<forward::Route> routes = {
       {ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {ulb::kMountProgram, 3}, {0x20000123, 1}};
 };
@@ -115,6 +116,9 @@ class ForwardLab {
   Outcome call(LabClient& client, rpcrdma::Request request, std::vector<std::uint32_t> item_counts = {});
   /// What the control plane has found: the addresses of the upstream, in order of preference.
   void set_addresses(const std::vector<segment::UpstreamAddress>& addresses);
+
+  /// The spare upstream becomes one with this tag of its handles.
+  void bring(std::uint32_t tag);
 
   std::uint64_t hung_count(segment::UpstreamCounter counter) const {
     return hung_area->counters[static_cast<std::size_t>(counter)].load();

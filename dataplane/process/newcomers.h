@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Upstreams that a reload adds: each is given to the spare one of its place on every reactor. The main thread.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "dataplane/base/seqlock.h"
+#include "dataplane/segment/config_block.h"
+#include "dataplane/service/forward/upstreams.h"
+
+namespace sluice::process {
+
+class Newcomers {
+ public:
+  /// `started` is what the data plane was built from. `reactors`: the upstreams of each, which outlive it. `shown` says
+  /// which place is whose, and outlives it too.
+  Newcomers(const segment::ConfigBlock& started, std::vector<const forward::Upstreams*> reactors,
+            SeqLock<segment::UpstreamPlaces>& shown);
+
+  /// Those that have come since. One that is not served as the spare ones are is left for the next start, and so are
+  /// those for which there is no place.
+  void look(const segment::ConfigBlock& config);
+  /// Every reactor serves what it was given.
+  bool taken() const noexcept;
+
+ private:
+  bool may_come(const segment::UpstreamConfig& entry) const;
+
+  const std::vector<const forward::Upstreams*> reactors_;
+  const std::size_t first_spare_;
+  std::optional<segment::UpstreamConfig> model_;  ///< none: there are no spare ones
+  segment::UpstreamPlaces places_;
+  SeqLock<segment::UpstreamPlaces>& shown_;
+  std::vector<const forward::SpareUpstream*> given_;
+};
+
+}  // namespace sluice::process

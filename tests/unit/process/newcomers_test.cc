@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/newcomers.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+
+#include "dataplane/process/config_watch.h"
+#include "dataplane/process/settings.h"
+#include "tests/unit/process/process_lab.h"
+
+namespace sluice::process {
+namespace {
+
+class NewcomersTest : public testing::Test {
+ protected:
+  NewcomersTest() {
+    config_.generation = 3;
+    config_.reactors = 2;
+    config_.spare_upstreams = 2;
+    config_.record_buffers = config_.item_buffers = 2;
+    add("first");
+    devices_ = std::make_unique<Devices>(config_);
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      cores_.push_back(std::make_unique<Core>(
+          config_, i, *devices_, Core::Shared{.listener = nullptr, .caches = request_caches(config_)},
+          segment_.layout(), &test_clock));
+      upstreams_.push_back(cores_.back()->upstreams.get());
+    }
+    newcomers_ = std::make_unique<Newcomers>(config_, upstreams_, segment_.layout().upstream_places);
+  }
+  segment::UpstreamConfig& add(const char* name) {
+    segment::UpstreamConfig& entry = config_.upstreams[config_.upstream_count++];
+    std::strcpy(entry.name, name);
+    entry.handle_tag = config_.upstream_count;
+    entry.route_count = 1;
+    entry.routes[0] = {100003, 3};
+    return entry;
+  }
+  bool taken(std::size_t reactor, std::size_t spare) { return upstreams_[reactor]->spares()[spare]->taken(); }
+  segment::UpstreamPlaces shown() { return segment_.layout().upstream_places.read().value(); }
+  void turn(std::size_t reactor) { cores_[reactor]->upstreams->poll(test_now_ns); }
+
+  segment::ConfigBlock config_ = loopback_config();
+  MemorySegment segment_;
+  std::unique_ptr<Devices> devices_;
+  std::vector<std::unique_ptr<Core>> cores_;
+  std::vector<const forward::Upstreams*> upstreams_;
+  std::unique_ptr<Newcomers> newcomers_;
+};
+
+TEST_F(NewcomersTest, one_that_comes_takes_the_spare_place_that_is_its_own_on_every_reactor) {
+  newcomers_->look(config_);
+  EXPECT_TRUE(newcomers_->taken()) << "nothing has come";
+  EXPECT_EQ(shown().count, 3u);
+  EXPECT_TRUE(shown().serves("first") && shown().has_spare(1) && shown().has_spare(2) &&
+              !shown().has_spare(3));
+  add("second");
+  newcomers_->look(config_);
+  EXPECT_FALSE(newcomers_->taken());
+  turn(0);
+  EXPECT_FALSE(newcomers_->taken()) << "not on every reactor";
+  turn(1);
+  EXPECT_TRUE(newcomers_->taken());
+  EXPECT_TRUE(taken(0, 0) && taken(1, 0));
+  EXPECT_TRUE(shown().serves("second") && !shown().has_spare(1));
+  add("third");
+  add("fourth");
+  newcomers_->look(config_);
+  turn(0);
+  turn(1);
+  EXPECT_TRUE(taken(0, 1) && taken(1, 1));
+  EXPECT_TRUE(newcomers_->taken()) << "for the fourth there is no place";
+}
+
+TEST_F(NewcomersTest, one_that_is_served_otherwise_or_is_known_waits_for_the_next_start) {
+  add("second").connections = 5;
+  add("first");
+  newcomers_->look(config_);
+  config_.upstreams[1].connections = 4;
+  config_.upstreams[1].handle_tag = 0;
+  newcomers_->look(config_);
+  turn(0);
+  EXPECT_FALSE(taken(0, 0) || taken(0, 1));
+  EXPECT_TRUE(newcomers_->taken());
+}
+
+TEST_F(NewcomersTest, a_place_is_given_once) {
+  add("second");
+  newcomers_->look(config_);
+  turn(0);
+  turn(1);
+  std::strcpy(config_.upstreams[1].name, "other");
+  newcomers_->look(config_);
+  EXPECT_TRUE(newcomers_->taken());
+  EXPECT_FALSE(shown().serves("other"));
+}
+
+TEST_F(NewcomersTest, a_configuration_is_in_force_when_its_upstreams_are_served) {
+  ExportUpdate update;
+  ConfigWatch watch(segment_.layout(), update, *newcomers_, config_);
+  add("second");
+  config_.generation = 4;
+  segment_.layout().config.write(config_);
+  watch.poll();
+  update.give_back(*update.take());
+  watch.poll();
+  EXPECT_EQ(segment_.layout().generation_applied.load(), 3u);
+  turn(0);
+  turn(1);
+  watch.poll();
+  EXPECT_EQ(segment_.layout().generation_applied.load(), 4u);
+}
+
+}  // namespace
+}  // namespace sluice::process

@@ -145,16 +145,43 @@ bool is_control(const std::string& key) {
 }
 
 void take_live_parts(segment::UpstreamConfig& upstream, const segment::ConfigBlock& next) {
-  for (std::uint32_t i = 0; i < next.upstream_count; ++i) {
-    const segment::UpstreamConfig& entry = next.upstreams[i];
-    if (std::string_view(entry.name) != upstream.name) continue;
-    upstream.host_count = entry.host_count;
-    upstream.hosts = entry.hosts;
-    if (!changes_live(upstream, entry)) continue;
-    upstream.export_count = entry.export_count;
-    upstream.exports = entry.exports;
-    std::memcpy(upstream.prefix, entry.prefix, sizeof upstream.prefix);
+  const segment::UpstreamConfig* const entry = upstream_named(next, upstream.name);
+  upstream.removed = entry == nullptr && serves_only_exports(upstream) ? 1 : 0;
+  if (entry == nullptr) return;
+  upstream.host_count = entry->host_count;
+  upstream.hosts = entry->hosts;
+  if (!changes_live(upstream, *entry)) return;
+  upstream.export_count = entry->export_count;
+  upstream.exports = entry->exports;
+  std::memcpy(upstream.prefix, entry->prefix, sizeof upstream.prefix);
+}
+
+/// Keys of upstreams that come, go, or come back.
+struct Movements {
+  std::set<std::string> live;
+  std::set<std::string> back;
+};
+
+Movements movements(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
+                    const segment::UpstreamPlaces& places) {
+  Movements found;
+  const auto key = [](const segment::UpstreamConfig& entry) { return "upstream." + std::string(entry.name); };
+  for (const segment::UpstreamConfig* entry : newcomers(running, next, places))
+    found.live.insert(key(*entry));
+  for (std::uint32_t i = 0; i < running.upstream_count; ++i) {
+    const segment::UpstreamConfig& entry = running.upstreams[i];
+    const bool stays = upstream_named(next, entry.name) != nullptr;
+    if (!stays && serves_only_exports(entry)) found.live.insert(key(entry));
+    if (stays && entry.removed != 0) found.back.insert(key(entry));
   }
+  return found;
+}
+
+/// As if none of the upstreams that `next` has was removed.
+Config with_those_of(Config running, const segment::ConfigBlock& next) {
+  for (segment::UpstreamConfig& entry : running.block.upstreams)
+    if (upstream_named(next, entry.name) != nullptr) entry.removed = 0;
+  return running;
 }
 
 }  // namespace
@@ -239,7 +266,8 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
     split_upstreams(keys);
     return keys;
   };
-  const auto before = flat(running);
+  Movements upstreams = movements(running.block, next.block, places);
+  const auto before = flat(with_those_of(running, next.block));
   const auto after = flat(next);
   std::set<std::string> names;
   for (const auto& [key, value] : before)
@@ -250,14 +278,13 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
   std::erase_if(names, [&](const std::string& key) {
     return is_part_of_upstream(key) && !(before.count(key) != 0 && after.count(key) != 0);
   });
-  std::set<std::string> coming;
-  for (const segment::UpstreamConfig* entry : newcomers(running.block, next.block, places))
-    coming.insert("upstream." + std::string(entry->name));
+  for (const std::string& key : upstreams.back)
+    if (names.insert(key).second) upstreams.live.insert(key);
   Changes changes;
   for (const std::string& key : names)
-    (is_live(key) || coming.count(key) != 0 ? changes.live
-     : is_control(key)                      ? changes.restart_control
-                                            : changes.restart_both)
+    (is_live(key) || upstreams.live.count(key) != 0 ? changes.live
+     : is_control(key)                              ? changes.restart_control
+                                                    : changes.restart_both)
         .push_back(key);
   return changes;
 }

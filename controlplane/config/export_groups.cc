@@ -36,12 +36,6 @@ std::uint32_t tag_of(std::string_view name) {
   return tag != 0 ? tag : 1;
 }
 
-const segment::UpstreamConfig* upstream_named(const segment::ConfigBlock& block, std::string_view name) {
-  for (std::uint32_t i = 0; i < block.upstream_count; ++i)
-    if (block.upstreams[i].name == name) return &block.upstreams[i];
-  return nullptr;
-}
-
 /// Programs with file handles of NFS 2 and 3 that are passed as they are.
 bool passes_handles(const segment::RouteConfig& route) {
   const bool version_2 = route.program == ulb::kNfsProgram || route.program == ulb::kNfsAclProgram;
@@ -137,20 +131,28 @@ void check_beside(Checker& check, const toml::source_region& where, const segmen
                                 .append(" of this one at the same place: give one of them a prefix."));
 }
 
+const segment::UpstreamConfig* upstream_named(const segment::ConfigBlock& block, std::string_view name) {
+  for (std::uint32_t i = 0; i < block.upstream_count; ++i)
+    if (block.upstreams[i].name == name) return &block.upstreams[i];
+  return nullptr;
+}
+
+bool serves_only_exports(const segment::UpstreamConfig& upstream) {
+  return upstream.handle_tag != 0 &&
+         upstream.route_count == std::uint32_t{takes(upstream, kNfs3)} + takes(upstream, kNfsAcl3);
+}
+
 std::vector<const segment::UpstreamConfig*> newcomers(const segment::ConfigBlock& running,
                                                       const segment::ConfigBlock& next,
                                                       const segment::UpstreamPlaces& places) {
   std::vector<const segment::UpstreamConfig*> found;
   const segment::UpstreamConfig* const model = running.model_of_spares();
   if (model == nullptr) return found;
-  const auto only_by_export = [](const segment::UpstreamConfig& entry) {
-    return entry.route_count == std::uint32_t{takes(entry, kNfs3)} + takes(entry, kNfsAcl3);
-  };
   for (std::uint32_t i = 0; i < next.upstream_count; ++i) {
     const segment::UpstreamConfig& entry = next.upstreams[i];
     if (!places.has_spare(running.upstream_count + found.size())) break;
-    if (upstream_named(running, entry.name) != nullptr || entry.handle_tag == 0) continue;
-    if (entry.is_served_like(*model) && only_by_export(entry) &&
+    if (upstream_named(running, entry.name) != nullptr) continue;
+    if (entry.is_served_like(*model) && serves_only_exports(entry) &&
         takes(entry, kNfsAcl3) == takes(*model, kNfsAcl3))
       found.push_back(&entry);
   }

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
 
 #include "controlplane/config/checker.h"
 #include "dataplane/segment/config_block.h"
@@ -16,8 +18,12 @@ void read_own_exports(Checker& check, const toml::table& table, segment::Upstrea
 /// Whether both may have the same program: defects of `entry` beside `other`, which stands in front of it.
 void check_beside(Checker& check, const toml::source_region& where, const segment::UpstreamConfig& other,
                   const segment::UpstreamConfig& entry);
+/// Null: there is none of that name. Points into `block`.
+const segment::UpstreamConfig* upstream_named(const segment::ConfigBlock& block, std::string_view name);
 /// Whether the upstream's part of `exports` is another one with the same data plane: both are for one with a tag.
 bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next);
+/// Whether the upstream serves nothing but its own exports: such ones come and go by a reload.
+bool serves_only_exports(const segment::UpstreamConfig& upstream);
 /// Upstreams of `next` that a running data plane with these places can take up: those that `running` does not have, in the
 /// spare places behind the ones that it has. Point into `next`.
 std::vector<const segment::UpstreamConfig*> newcomers(const segment::ConfigBlock& running,

@@ -218,6 +218,7 @@ nlohmann::json describe_upstreams(const segment::ConfigBlock& block) {
   nlohmann::json list = nlohmann::json::array();
   for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
     const segment::UpstreamConfig& entry = block.upstreams[i];
+    if (entry.removed != 0) continue;
     nlohmann::json programs = nlohmann::json::array();
     for (std::uint32_t r = 0; r < entry.route_count; ++r) programs.push_back(to_text(entry.routes[r]));
     nlohmann::json hosts = nlohmann::json::array();

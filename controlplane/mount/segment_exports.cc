@@ -11,7 +11,7 @@ namespace sluice::mount {
 ExportPaths export_paths_of(const segment::Layout& layout, const std::string& upstream) {
   if (const auto published = layout.config.read_copy())
     for (const segment::UpstreamConfig& entry : published->upstreams)
-      if (upstream == entry.name) return export_paths(entry);
+      if (upstream == entry.name && entry.removed == 0) return export_paths(entry);
   return {.prefix = "//", .exports = {}};
 }
 

@@ -13,8 +13,8 @@
 
 namespace sluice::mount {
 
-/// The part of one of several upstreams, as the configuration in force has it. One that is not there has a part that no path
-/// is in.
+/// The part of one of several upstreams, as the configuration in force has it. One that is not there, or removed, has a part
+/// that no path is in.
 ExportPaths export_paths_of(const segment::Layout& layout, const std::string& upstream);
 
 /// Upstreams with a part of the exports, when the data plane serves what is published; else none.

@@ -91,6 +91,8 @@ struct UpstreamConfig {
   char prefix[kMaxPathBytes]{};    ///< of the paths of its exports on the clients' side; empty: none
   std::uint32_t export_count = 0;  ///< those that are its part, by its own paths; zero: all
   std::array<std::array<char, kMaxPathBytes>, kMaxUpstreamExports> exports{};
+  std::uint32_t removed =
+      0;  ///< by a reload: MOUNT offers it no more, and the data plane serves who has mounted it
 
   /// Whether the data plane does the same for both but for their names, addresses, ports and programs.
   bool is_served_like(const UpstreamConfig& other) const noexcept {

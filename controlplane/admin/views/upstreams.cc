@@ -129,7 +129,7 @@ json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config
         {{"name", upstream.name},
          {"addresses", addresses_of(layout, config, i)},
          {"port", upstream.port},
-         {"state", state_of(sum)},
+         {"state", upstream.removed != 0 ? "removed" : state_of(sum)},
          {"connections", sum.connections},
          {"connecting", sum.connecting},
          {"outstanding", sum.outstanding},

@@ -211,6 +211,34 @@ TEST(SpareUpstreams, what_is_not_served_like_the_first_wants_a_restart) {
   EXPECT_TRUE(config::compare(without, with, places(2)).live.empty());
 }
 
+TEST(RemovedUpstreams, one_with_nothing_but_its_exports_goes_and_comes_back_by_a_reload) {
+  const auto parsed = [](const std::string& text) { return config::parse(text, "f"); };
+  const std::string a = upstream("a", exports("\"/vol1\""), R"(["nfs3", "nfs4"])");
+  const std::string b = upstream("b", "prefix = \"/b\"");
+  const auto both = parsed(a + b);
+  config::Changes changes = config::compare(both, parsed(a));
+  EXPECT_EQ(changes.live, std::vector<std::string>{"upstream.b"});
+  EXPECT_TRUE(changes.restart_both.empty());
+  const config::Config without = config::live_part(both, parsed(a));
+  ASSERT_EQ(without.block.upstream_count, 2u) << "it keeps its place";
+  EXPECT_EQ(without.block.upstreams[0].removed, 0u);
+  EXPECT_EQ(without.block.upstreams[1].removed, 1u);
+  EXPECT_EQ(config::describe(without), config::describe(parsed(a)));
+  EXPECT_TRUE(config::compare(without, parsed(a)).live.empty()) << "it is removed already";
+
+  changes = config::compare(without, both);
+  EXPECT_EQ(changes.live, std::vector<std::string>{"upstream.b"});
+  EXPECT_TRUE(changes.restart_both.empty());
+  EXPECT_EQ(config::live_part(without, both).block.upstreams[1].removed, 0u);
+  changes = config::compare(without, parsed(a + upstream("b", "prefix = \"/b\"\nport = 7")));
+  EXPECT_EQ(changes.restart_both, std::vector<std::string>{"upstream.b"});
+  EXPECT_TRUE(changes.live.empty());
+
+  EXPECT_EQ(config::compare(both, parsed(b)).restart_both, std::vector<std::string>{"upstream.a"})
+      << "NFS 4 goes with it";
+  EXPECT_EQ(config::live_part(both, parsed(b)).block.upstreams[0].removed, 0u);
+}
+
 TEST(SpareUpstreams, there_are_none_without_one_to_be_made_like_nor_more_than_fit) {
   const std::string spare = "[forward]\nspare_upstreams = 7\n";
   const std::string none =

@@ -183,6 +183,9 @@ TEST(MountGroupParts, are_those_of_the_published_configuration) {
   EXPECT_EQ(export_paths_of(layout, "b").of_upstream("/nas/vol2"), std::nullopt);
   for (const char* const path : {"/nas/vol1", "/", "//"})
     EXPECT_EQ(export_paths_of(layout, "gone").of_upstream(path), std::nullopt) << path;
+  block->upstreams[1].removed = 1;
+  layout.config.write(*block);
+  EXPECT_EQ(export_paths_of(layout, "b").of_upstream("/nas/vol1"), std::nullopt);
 }
 
 TEST_F(MountGroup, one_that_comes_has_its_part_from_then_on) {

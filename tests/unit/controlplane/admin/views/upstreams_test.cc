@@ -32,5 +32,18 @@ TEST(Upstreams, show_what_all_reactors_use_of_io_uring) {
   EXPECT_EQ(upstreams(segment.layout(), config.block)[0]["io_uring"], json::array());
 }
 
+TEST(Upstreams, one_that_is_removed_is_shown_as_such_while_it_is_served) {
+  lab::TestSegment segment{"upstreams"};
+  config::Config config = lab::configuration("");
+  config.block.upstream_count = 1;
+  config.block.upstreams[0].removed = 1;
+  segment.layout().reactors[0].upstreams[0].connections = 2;
+  segment.layout().reactors[0].upstreams[0].outstanding = 3;
+  const json shown = upstreams(segment.layout(), config.block);
+  ASSERT_EQ(shown.size(), 1u);
+  EXPECT_EQ(shown[0]["state"], "removed");
+  EXPECT_EQ(shown[0]["outstanding"], 3u);
+}
+
 }  // namespace
 }  // namespace sluice::admin

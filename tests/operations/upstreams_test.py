@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Upstreams that come and go by a reload: both planes in front of two nfs-ganesha, and clients of either. Speaks TAP.
+
+upstreams_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH"""
+import os
+import subprocess
+import sys
+
+from planes import PATIENCE_S, common, end, need, run_tap
+
+CONTROL, DATA, CTL, BENCH = sys.argv[1:5]
+IN_NAMESPACE = "SLUICE_UPSTREAMS_TEST_IN_NAMESPACE"
+GANESHA = """
+NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {port}; MNT_Port = {mount}; Enable_NLM = false; Enable_RQUOTA = false; }}
+NFSV4 {{ RecoveryBackend = "fs"; RecoveryRoot = "{dir}/recovery"; }}
+EXPORT_DEFAULTS {{ SecType = sys; Access_Type = RW; Squash = No_Root_Squash; Protocols = 3; Transports = TCP; }}
+EXPORT {{ Export_Id = 2; Path = {dir}/vfs; FSAL {{ Name = VFS; }} }}
+LOG {{ Default_Log_Level = EVENT; }}
+"""
+
+
+class Filer:
+    def __init__(self, folder, name, port, mount):
+        self.name, self.port, self.mount, self.dir = name, port, mount, f"{folder}/{name}"
+        for below in ("vfs", "recovery"):
+            os.makedirs(f"{self.dir}/{below}")
+        with open(f"{self.dir}/conf", "w", encoding="utf-8") as file:
+            file.write(GANESHA.format(dir=self.dir, port=port, mount=mount))
+        script = (f"mount -t tmpfs none /run; rpcbind -w; exec ganesha.nfsd -F -f {self.dir}/conf -L {self.dir}/log -p {self.dir}/pid")
+        with open(f"{self.dir}/out", "w", encoding="utf-8") as out:
+            self.process = subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdout=out, stderr=out)
+
+    def entry(self):
+        return (f'[[upstream]]\nname = "{self.name}"\naddress = "127.0.0.1"\nport = {self.port}\nprograms = ["nfs3"]\n'
+                f'mount_port = {self.mount}\nprefix = "/{self.name}"\n')
+
+    def path(self):
+        return f"/{self.name}{self.dir}/vfs"
+
+    def listens(self):
+        sockets = subprocess.run(["ss", "-Hltn"], capture_output=True, text=True, check=True).stdout
+        return f":{self.port} " in sockets and f":{self.mount} " in sockets
+
+
+class Planes(common.Planes):
+    def __init__(self):
+        super().__init__("upstreams", CONTROL, DATA, CTL, BENCH)
+        self.fabric = f"/dev/shm/{self.name}-loopback"
+        self.leftovers.append(self.fabric)
+        self.first = Filer(self.dir, "first", 2049, 20047)
+        self.second = Filer(self.dir, "second", 2059, 20057)
+
+    def serve(self, *filers):
+        self.write_config(f'segment = "{self.name}"\n[reactor]\nidle = "backoff"\n[device]\nloopback_path = "{self.fabric}"\n'
+                          f'[admin]\nsocket = "{self.socket}"\n[metrics]\naddress = ""\n[mount]\nport = 0\nrpcbind = false\n'
+                          "[forward]\nspare_upstreams = 1\nrecord_buffers = 64\n" + "".join(filer.entry() for filer in filers))
+
+    def up(self):
+        self.wait("both planes up", lambda: (s := self.ctl("status")) and s["data_plane"]["alive"])
+
+    def load(self, filer, seconds=PATIENCE_S):
+        return subprocess.Popen([BENCH, "--fabric", self.fabric, "--json", "--seconds", str(seconds), "nfs3", "--verify", "--file-mib", "4",
+                                 "--mount-port", self.mount_port(), "--path", filer.path()],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def can_be_mounted(self, filer):
+        load = self.load(filer, 1)
+        out, err = load.communicate(timeout=PATIENCE_S)
+        assert load.returncode == 0 or "MOUNT" in err or "mount" in err, (out, err)
+        return load.returncode == 0
+
+    def shown(self):
+        return {each["name"]: each for each in self.ctl("upstreams")}
+
+    def reload(self, *filers):
+        self.serve(*filers)
+        changes = self.ctl("config", "reload")
+        assert changes["restart_both_planes"] == [] and changes["restart_control_plane"] == [], changes
+        return changes["in_force"]
+
+
+def one_comes_and_goes_and_comes_back_and_no_call_is_lost():
+    planes = Planes()
+    try:
+        come_and_go(planes)
+    finally:
+        planes.stop()
+        for filer in (planes.first, planes.second):
+            filer.process.kill()
+            filer.process.wait()
+
+
+def come_and_go(planes):
+    for filer in (planes.first, planes.second):
+        planes.wait("nfs-ganesha", filer.listens)
+    planes.serve(planes.first)
+    planes.start()
+    load = planes.load(planes.first)
+    planes.loaded()
+    assert not planes.can_be_mounted(planes.second)
+
+    assert planes.reload(planes.first, planes.second) == ["upstream.second"]
+    planes.wait("it can be mounted", lambda: planes.can_be_mounted(planes.second))
+    of_second = planes.load(planes.second)
+    planes.wait("calls to it", lambda: planes.shown()["second"]["calls"] > 1000)
+
+    assert planes.reload(planes.first) == ["upstream.second"]
+    planes.wait("it can be mounted no more", lambda: not planes.can_be_mounted(planes.second))
+    shown = planes.shown()["second"]
+    assert shown["state"] == "removed", shown
+    planes.wait("further calls to it", lambda: planes.shown()["second"]["calls"] > shown["calls"] + 1000)
+
+    assert planes.reload(planes.first, planes.second) == ["upstream.second"]
+    planes.wait("it can be mounted again", lambda: planes.can_be_mounted(planes.second))
+    for each in (of_second, load):
+        result = end(each)
+        assert result["errors"] == 0 and result["mismatches"] == 0 and result["operations"] > 1000, result
+
+
+def main():
+    need("ganesha.nfsd", "rpcbind", "unshare", "ip", "ss", root_for="a network namespace of their own for two nfs-ganesha")
+    if IN_NAMESPACE not in os.environ:
+        os.environ[IN_NAMESPACE] = "1"
+        os.execvp("unshare", ["unshare", "-n", "-m", sys.executable, *sys.argv])
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    return run_tap([(test.__name__, test) for test in (one_comes_and_goes_and_comes_back_and_no_call_is_lost,)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

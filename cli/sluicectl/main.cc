@@ -193,7 +193,8 @@ void add_config(cli::Command& app, Session& session) {
                              [&](const Client& client) {
                                session.show(client.ask("log_level", {{"level", level}}));
                              });
-  log.option("level", level, "debug, info, warn or error").required();
+  log.option("level", level, "info, warn or error; debug is accepted, and shows no more than info")
+      .required();
 }
 
 void add_events(cli::Command& app, Session& session) {

@@ -24,6 +24,9 @@ struct Kind {
   Cause cause;
 };
 
+/// The field that names who has caused an event: the address of a client, where the kind has one.
+inline constexpr const char* kPeerField = "peer";
+
 /// A text may hold whatever a peer has sent: it is escaped where it is written.
 using Value = std::variant<std::string, std::uint64_t, double, bool>;
 

@@ -2,13 +2,38 @@
 #include "controlplane/events/journal.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "controlplane/events/kinds.h"
 
 namespace sluice::events {
 namespace {
 
-constexpr std::uint64_t kIntervalNs = 1'000'000'000 / kPerSecond;
+constexpr std::uint64_t kSecondNs = 1'000'000'000;
+
+/// A rate: so many at once, and then one in each interval.
+struct Rate {
+  std::uint64_t burst;
+  std::uint64_t interval_ns;
+};
+constexpr Rate kOfKind{kBurst, kSecondNs / kPerSecond};
+constexpr Rate kOfPeer{kBurstOfPeer, kSecondNs / kPerSecondOfPeer};
+/// After which nothing of a burst counts any more.
+constexpr std::uint64_t kRestNs = kOfKind.burst * kOfKind.interval_ns;
+static_assert(kRestNs >= kOfPeer.burst * kOfPeer.interval_ns);
+
+bool may_take(std::uint64_t spent_until_ns, Rate rate, std::uint64_t now_ns) {
+  return std::max(spent_until_ns, now_ns) + rate.interval_ns <= now_ns + rate.burst * rate.interval_ns;
+}
+void take_one(std::uint64_t& spent_until_ns, Rate rate, std::uint64_t now_ns) {
+  spent_until_ns = std::max(spent_until_ns, now_ns) + rate.interval_ns;
+}
+
+const std::string* peer_of(const std::vector<Field>& fields) {
+  for (const Field& field : fields)
+    if (std::string_view(field.name) == kPeerField) return std::get_if<std::string>(&field.value);
+  return nullptr;
+}
 
 bool is_before(const Event& event, std::uint64_t sequence) {
   return event.sequence < sequence;
@@ -18,11 +43,31 @@ bool is_before(const Event& event, std::uint64_t sequence) {
 
 Journal::Journal(Log log, Clock clock) : log_(std::move(log)), clock_(clock), id_(segment::wall_ns()) {}
 
-bool Journal::take(Limit& limit, std::uint64_t now_ns) const {
-  limit.spent_until_ns = std::max(limit.spent_until_ns, now_ns);
-  if (limit.spent_until_ns + kIntervalNs > now_ns + kBurst * kIntervalNs) return false;
-  limit.spent_until_ns += kIntervalNs;
+/// Only an event that finds room in both rates takes from them. The kind's is asked first: a flood from many addresses
+/// makes no work here.
+bool Journal::take(const Kind& kind, const std::vector<Field>& fields, Limit& limit, std::uint64_t now_ns) {
+  if (!may_take(limit.spent_until_ns, kOfKind, now_ns)) return false;
+  const std::string* const peer = kind.cause == Cause::Peers ? peer_of(fields) : nullptr;
+  if (peer != nullptr) {
+    std::uint64_t& spent_until_ns = spent_by(kind, *peer, now_ns);
+    if (!may_take(spent_until_ns, kOfPeer, now_ns)) return false;
+    take_one(spent_until_ns, kOfPeer, now_ns);
+  }
+  take_one(limit.spent_until_ns, kOfKind, now_ns);
   return true;
+}
+
+std::uint64_t& Journal::spent_by(const Kind& kind, const std::string& peer, std::uint64_t now_ns) {
+  const PeerOfKind key{&kind, peer};
+  if (const auto at = peers_.find(key); at != peers_.end()) return at->second;
+  if (peers_.size() >= kPeersKnown)
+    std::erase_if(peers_, [now_ns](const auto& known) { return known.second <= now_ns; });
+  return peers_[key];
+}
+
+std::size_t Journal::peers_known() {
+  const std::lock_guard lock(mutex_);
+  return peers_.size();
 }
 
 void Journal::record(const Kind& kind, std::vector<Field> fields) {
@@ -30,8 +75,10 @@ void Journal::record(const Kind& kind, std::vector<Field> fields) {
   {
     const std::lock_guard lock(mutex_);
     Limit& limit = limits_[&kind];
-    if (!take(limit, clock_())) {
+    const std::uint64_t now_ns = clock_();
+    if (!take(kind, event.fields, limit, now_ns)) {
       ++limit.suppressed;
+      limit.suppressed_ns = now_ns;
       statistics_.suppressed.fetch_add(1, std::memory_order_relaxed);
       return;
     }
@@ -55,7 +102,7 @@ void Journal::turn() {
     const std::lock_guard lock(mutex_);
     const std::uint64_t now_ns = clock_();
     for (auto& [kind, limit] : limits_)
-      if (limit.suppressed > 0 && limit.spent_until_ns <= now_ns)
+      if (limit.suppressed > 0 && limit.suppressed_ns + kRestNs <= now_ns)
         over.push_back({kind->name, std::exchange(limit.suppressed, 0)});
   }
   for (const EventsSuppressed& event : over) add(event);

@@ -29,6 +29,12 @@ inline constexpr std::size_t kEventsKept = 2048;
 /// neither ring nor log.
 inline constexpr std::uint32_t kBurst = 128;
 inline constexpr std::uint32_t kPerSecond = 16;
+/// Of each kind and peer, of these: one peer leaves room for the others.
+inline constexpr std::uint32_t kBurstOfPeer = kBurst / 4;
+inline constexpr std::uint32_t kPerSecondOfPeer = kPerSecond / 4;
+/// Pairs of kind and peer from which those are forgotten that have rested. The rates of the kinds bound the others: they are
+/// fewer than two bursts of each.
+inline constexpr std::size_t kPeersKnown = 1024;
 
 /// Any thread may read them.
 struct JournalStatistics {
@@ -80,14 +86,19 @@ class Journal {
   /// Tells this journal from that of another control plane, whose sequence numbers mean other events.
   std::uint64_t id() const { return id_; }
   const JournalStatistics& statistics() const { return statistics_; }
+  std::size_t peers_known();
 
  private:
   struct Limit {
     std::uint64_t spent_until_ns = 0;
     std::uint64_t suppressed = 0;
+    std::uint64_t suppressed_ns = 0;  ///< the last time
   };
+  using PeerOfKind = std::pair<const Kind*, std::string>;
+
   void record(const Kind& kind, std::vector<Field> fields);
-  bool take(Limit& limit, std::uint64_t now_ns) const;
+  bool take(const Kind& kind, const std::vector<Field>& fields, Limit& limit, std::uint64_t now_ns);
+  std::uint64_t& spent_by(const Kind& kind, const std::string& peer, std::uint64_t now_ns);
 
   const Log log_;
   const Clock clock_;
@@ -98,6 +109,7 @@ class Journal {
   // Under mutex_.
   std::array<std::deque<Event>, kCauses> rings_;
   std::map<const Kind*, Limit> limits_;
+  std::map<PeerOfKind, std::uint64_t> peers_;  ///< up to when each has spent what it has
   std::uint64_t next_ = 1;
   std::uint64_t read_to_ = 1;  ///< the farthest that any reader has come
   bool stopped_ = false;

@@ -22,6 +22,7 @@ class Journals : public testing::Test {
   void refuse(const std::string& peer = "192.0.2.7") {
     journal_.add(ConnectionRefused{.peer = peer, .reason = "too_fast"});
   }
+  static std::string peer(std::uint32_t number) { return "2001:db8::" + std::to_string(number); }
   /// So many, none of them too fast.
   void refuse_slowly(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -63,18 +64,51 @@ TEST_F(Journals, what_is_overwritten_is_missed_by_who_asks_for_it_and_counted_un
 }
 
 TEST_F(Journals, a_flood_of_one_kind_is_counted_and_the_next_of_it_says_how_many_were_not_recorded) {
-  for (std::uint32_t i = 0; i < kBurst + 1000; ++i) refuse();
+  for (std::uint32_t i = 0; i < kBurst + 1000; ++i) refuse(peer(i));
   EXPECT_EQ(logged_.size(), kBurst);
   EXPECT_EQ(journal_.statistics().suppressed.load(), 1000u);
   journal_.add(MountDenied{.peer = "192.0.2.8", .path = "/a"});  // another kind is not in it
   EXPECT_EQ(logged_.size(), kBurst + 1);
   now_ns += kSecondNs / kPerSecond;
-  refuse();
+  refuse(peer(5000));
   EXPECT_EQ(logged_.back().suppressed, 1000u);
 }
 
+TEST_F(Journals, one_peer_leaves_room_for_the_others) {
+  for (std::uint32_t i = 0; i < 10 * kBurst; ++i) refuse();
+  EXPECT_EQ(logged_.size(), kBurstOfPeer);
+  refuse(peer(1));
+  ASSERT_EQ(logged_.size(), kBurstOfPeer + 1);
+  EXPECT_EQ(std::get<std::string>(logged_.back().fields[0].value), peer(1));
+  // Of another kind the same peer has its own room.
+  journal_.add(MountDenied{.peer = "192.0.2.7", .path = "/a"});
+  EXPECT_EQ(logged_.size(), kBurstOfPeer + 2);
+  now_ns += kSecondNs / kPerSecondOfPeer;
+  refuse();
+  refuse();
+  EXPECT_EQ(logged_.size(), kBurstOfPeer + 3);
+}
+
+TEST_F(Journals, peers_that_come_once_are_forgotten) {
+  for (std::uint32_t i = 0; i < 10 * kPeersKnown; ++i) {
+    now_ns += kSecondNs / kPerSecond;
+    refuse(peer(i));
+  }
+  EXPECT_EQ(logged_.size(), 10 * kPeersKnown);  // none was in the way of another
+  EXPECT_LE(journal_.peers_known(), kPeersKnown);
+}
+
+TEST_F(Journals, during_a_flood_of_one_peer_our_own_ring_gets_nothing) {
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    now_ns += kSecondNs / 100;
+    refuse();
+    journal_.turn();
+  }
+  for (const Event& event : logged_) EXPECT_STREQ(event.kind->name, "connection_refused");
+}
+
 TEST_F(Journals, of_a_flood_that_is_over_an_event_tells) {
-  for (std::uint32_t i = 0; i < kBurst + 5; ++i) refuse();
+  for (std::uint32_t i = 0; i < kBurst + 5; ++i) refuse(peer(i));
   journal_.turn();
   EXPECT_EQ(logged_.size(), kBurst);
   now_ns += 60 * kSecondNs;

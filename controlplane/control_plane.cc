@@ -500,6 +500,10 @@ void ControlPlane::publish_statistics() {
   layout_.recomputation_ns.store(credits.last_recomputation_ns, std::memory_order_relaxed);
   layout_.longest_stall_ns.store(stalls_.longest_ns(), std::memory_order_relaxed);
   layout_.recent_stall_ns.store(stalls_.recent_ns(), std::memory_order_relaxed);
+  const EventCounts events = event_counts();
+#define SLUICE_EVENTS_SET(name) set(ControlCounter::events_##name, events.name);
+  SLUICE_EVENT_COUNTS(SLUICE_EVENTS_SET)
+#undef SLUICE_EVENTS_SET
   set(ControlCounter::keeper_reaped, keeper_->statistics().reaped);
   set(ControlCounter::keeper_hints_repeated, keeper_->watch().hints_repeated());
   set(ControlCounter::keeper_commands_delayed, outbox_.statistics().commands_delayed);
@@ -508,15 +512,23 @@ void ControlPlane::publish_statistics() {
   set(ControlCounter::keeper_data_parts_cut, data_parts_cut_);
 }
 
-nlohmann::json ControlPlane::event_statistics() const {
+ControlPlane::EventCounts ControlPlane::event_counts() const {
   const events::JournalStatistics& events = journal_->statistics();
-  std::uint64_t lost = 0;
-  for (const auto& sink : sinks_) lost += sink->lost();
-  return {{"recorded", events.recorded.load(std::memory_order_relaxed)},
-          {"suppressed", events.suppressed.load(std::memory_order_relaxed)},
-          {"overwritten_unread", events.unread.load(std::memory_order_relaxed)},
-          {"lost_by_targets", lost},
-          {"log_lines_dropped", log_ ? log_->dropped() : 0}};
+  EventCounts counts{.recorded = events.recorded.load(std::memory_order_relaxed),
+                     .suppressed = events.suppressed.load(std::memory_order_relaxed),
+                     .overwritten_unread = events.unread.load(std::memory_order_relaxed),
+                     .log_lines_dropped = log_ ? log_->dropped() : 0};
+  for (const auto& sink : sinks_) counts.lost_by_targets += sink->lost();
+  return counts;
+}
+
+nlohmann::json ControlPlane::event_statistics() const {
+  const EventCounts counts = event_counts();
+  nlohmann::json result;
+#define SLUICE_EVENTS_SHOW(name) result[#name] = counts.name;
+  SLUICE_EVENT_COUNTS(SLUICE_EVENTS_SHOW)
+#undef SLUICE_EVENTS_SHOW
+  return result;
 }
 
 void ControlPlane::publish_lock_statistics() {

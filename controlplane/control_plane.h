@@ -37,6 +37,14 @@
 #include "dataplane/segment/segment.h"
 #include "telemetry/exporter.h"
 
+// X(name): of segment::ControlCounter's family events, and of 'sluicectl status'.
+#define SLUICE_EVENT_COUNTS(X) \
+  X(recorded)                  \
+  X(suppressed)                \
+  X(overwritten_unread)        \
+  X(lost_by_targets)           \
+  X(log_lines_dropped)
+
 namespace sluice::controlplane {
 
 class ControlPlane final : public admin::Operations {
@@ -93,6 +101,13 @@ class ControlPlane final : public admin::Operations {
   /// As many as clients can ask for at a time, one of them by a signal.
   static constexpr tasks::ArenaLimits kTasks{.threads = 2, .queued = admin::kMaxClients + 1};
 
+  struct EventCounts {
+#define SLUICE_EVENT_COUNT(name) std::uint64_t name = 0;
+    SLUICE_EVENT_COUNTS(SLUICE_EVENT_COUNT)
+#undef SLUICE_EVENT_COUNT
+  };
+
+  EventCounts event_counts() const;
   Reloader::Read begin_reload();
   admin::ReloadResult apply(const config::Config& next, std::unique_ptr<properties::HostAuthentication> keys);
   config::Config merged(config::Config next) const;

@@ -20,9 +20,11 @@
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/checked.h"
+#include "dataplane/segment/process_use.h"
 #include "dataplane/segment/version.h"
 #include "pmd/softroce/statistics.h"
 #include "pmd/verbs/statistics.h"
+#include "telemetry/health_pages.h"
 #include "telemetry/schema.h"
 
 namespace sluice::telemetry {
@@ -148,6 +150,10 @@ class SegmentCollector final : public prometheus::Collectable {
                    static_cast<double>(segment::heartbeat_age_ns(*heartbeat, now)) * 1e-9, {plane});
       families.add("sluice_plane_start_time_seconds", value_of(heartbeat->started_ns) * 1e-9, {plane});
     }
+    segment::ProcessUse own{};
+    segment::measure_process(own);
+    add_process(families, "control", own);
+    if (segment::alive(layout_.data_plane, now)) add_process(families, "data", layout_.process);
     families.add("sluice_draining", value_of(layout_.draining), {});
     families.add("sluice_config_generation", static_cast<double>(config.generation), {"control"});
     families.add("sluice_config_generation", value_of(layout_.generation_applied), {"data"});
@@ -155,6 +161,18 @@ class SegmentCollector final : public prometheus::Collectable {
       for (const segment::MemoryInfo& part : *memory)
         if (part.reserved_bytes > 0)
           families.add("sluice_memory_reserved_bytes", static_cast<double>(part.reserved_bytes), {part.what});
+  }
+
+  /// By the names of Prometheus's own clients. A plane that has not measured itself yet has none.
+  static void add_process(Families& families, const std::string& plane, const segment::ProcessUse& use) {
+    if (use.started_ns.load(std::memory_order_relaxed) == 0) return;
+    families.add("process_cpu_seconds_total", value_of(use.cpu_ns) * 1e-9, {plane});
+    families.add("process_resident_memory_bytes", value_of(use.resident_bytes), {plane});
+    families.add("process_virtual_memory_bytes", value_of(use.virtual_bytes), {plane});
+    families.add("process_open_fds", value_of(use.open_descriptors), {plane});
+    if (use.max_descriptors.load(std::memory_order_relaxed) != 0)
+      families.add("process_max_fds", value_of(use.max_descriptors), {plane});
+    families.add("process_start_time_seconds", value_of(use.started_ns) * 1e-9, {plane});
   }
 
   void add_reactor(Families& families, const Config& config, const Area& area,
@@ -407,10 +425,12 @@ struct Exporter::State {
 Exporter::Exporter(const std::string& address, const segment::Layout& layout)
     : state_(std::make_unique<State>()) {
   state_->collector = std::make_shared<SegmentCollector>(layout);
+  const HealthPages pages(layout);
   try {
     state_->exposer = std::make_unique<prometheus::Exposer>(
         std::vector<std::string>{"listening_ports", address, "num_threads", std::to_string(kScrapers),
-                                 "request_timeout_ms", std::to_string(kScrapeTimeoutMs)});
+                                 "request_timeout_ms", std::to_string(kScrapeTimeoutMs)},
+        pages.callbacks());
   } catch (const std::exception&) {
     throw SetupError("Cannot serve metrics on " + address +
                      ": set metrics.address to another host:port, or to \"\" for none.");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Prometheus exporter: reads the shared segment on each scrape, on threads of its own.
+// The Prometheus exporter, with pages for probes beside it (telemetry/health_pages.h): reads the shared segment on each scrape, on threads of its own.
 // It costs the reactors nothing.
 #pragma once
 

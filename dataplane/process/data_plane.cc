@@ -22,6 +22,7 @@ namespace {
 constexpr std::chrono::milliseconds kBeatInterval{100};
 // How often requests of the control plane are looked at between two beats.
 constexpr int kPollsPerBeat = 5;
+constexpr unsigned kBeatsPerMeasurement = 10;
 
 }  // namespace
 
@@ -92,7 +93,7 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop) {
   ConfigWatch config(layout_, exports_->update(), newcomers, config_);
   KeptConnections kept(layout_, devices_);
   notify::ready();
-  while (!stop.requested() && !any_stopped()) {
+  for (unsigned turn = 0; !stop.requested() && !any_stopped(); ++turn) {
     for (int i = 0; i < kPollsPerBeat && !stop.requested() && !any_stopped(); ++i) {
       stop.wait(kBeatInterval / kPollsPerBeat);
       config.poll();
@@ -101,6 +102,7 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop) {
     kept.poll(segment::monotonic_ns());
     look_at_control_part();
     set_wall_clock();
+    if (turn % kBeatsPerMeasurement == 0) segment::measure_process(layout_.process);
     if (heartbeat.beat()) notify::alive();
   }
 }

@@ -167,6 +167,11 @@
   X(tasks_started, tasks, started)                                                              \
   X(tasks_delayed, tasks, delayed)                                                              \
   X(tasks_refused, tasks, refused)                                                              \
+  X(events_recorded, events, recorded)                                                          \
+  X(events_suppressed, events, suppressed)                                                      \
+  X(events_overwritten_unread, events, overwritten_unread)                                      \
+  X(events_lost_by_targets, events, lost_by_targets)                                            \
+  X(events_log_lines_dropped, events, log_lines_dropped)                                        \
   X(mount_calls, mount, calls)                                                                  \
   X(mount_malformed, mount, malformed)                                                          \
   X(mount_denied, mount, denied)                                                                \

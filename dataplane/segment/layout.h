@@ -92,6 +92,7 @@ struct Layout {
   OfControl<decltype(ControlState::reading_epoch)> reading_epoch;
   OfControl<decltype(ControlState::kept_channel)> kept_channel;
   OfData<decltype(DataPart::capture_status)> capture_status;
+  OfData<ProcessUse> process;
   OfControl<SharedUpstreamAddresses> upstream_addresses;
   /// Of this process: where the data plane's counters are.
   CounterPlaces places;
@@ -116,6 +117,7 @@ struct Layout {
         reading_epoch(control.state.reading_epoch),
         kept_channel(control.state.kept_channel),
         capture_status(data.capture_status),
+        process(data.process),
         upstream_addresses(control.upstream_addresses) {}
 };
 

@@ -22,6 +22,7 @@
 #include "dataplane/segment/heartbeat.h"
 #include "dataplane/segment/ingress.h"
 #include "dataplane/segment/messages.h"
+#include "dataplane/segment/process_use.h"
 #include "dataplane/segment/tables.h"
 #include "dataplane/segment/trace.h"
 #include "dataplane/segment/upstream_addresses.h"
@@ -132,6 +133,7 @@ struct DataPart {
   SeqLock<MemoryTable> memory;                           ///< at start
   SeqLock<CaptureStatus> capture_status;
   SeqLock<CounterNames> counter_names;  ///< at start
+  ProcessUse process;                   ///< the main thread, each second
 };
 
 }  // namespace sluice::segment

@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 from planes import PATIENCE_S, Planes, end, finish, free_port, need, run_tap
 from prometheus_server import Prometheus, samples, total
@@ -64,6 +66,65 @@ def a_server_scrapes_under_load_and_counts_what_was_done():
     assert total(text, "sluice_roce_packets_sent_total") > 0
     slots = total(text, "sluice_call_slots")
     assert slots == 32 * 64, slots
+
+
+def page(path):
+    """(status, text) of a page of the metrics port."""
+    try:
+        with urllib.request.urlopen(f"http://{planes.metrics}{path}", timeout=PATIENCE_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def probes_are_told_whether_it_lives_and_is_ready_and_why_not():
+    assert page("/healthz") == (200, "alive\n")
+    planes.wait("readiness", lambda: page("/readyz") == (200, "ready\n"))
+    planes.ctl("drain", "--no-wait")
+    status, why = page("/readyz")
+    assert status == 503 and "draining" in why, (status, why)
+    assert page("/healthz")[0] == 200
+    planes.ctl("drain", "--stop")
+    assert page("/readyz")[0] == 200
+    planes.data.terminate()
+    planes.data.wait()
+    status, why = page("/readyz")
+    assert status == 503 and "start sluice-dataplane" in why, (status, why)
+    assert page("/healthz")[0] == 200, "the control plane is well without it"
+    planes.start_data()
+    planes.up()
+    planes.wait("readiness again", lambda: page("/readyz")[0] == 200)
+    with socket.create_connection(planes.metrics.split(":")) as client:
+        client.sendall(b"HEAD /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n") and answer.endswith(b"\r\n\r\n"), answer
+    assert "sluice_plane_up" in scrape()
+
+
+def each_plane_measures_its_process():
+    for plane, process in (("control", planes.control), ("data", planes.data)):
+        def value(name):
+            return total(scrape(), name, plane=plane)
+
+        planes.wait("a measurement", lambda: value("process_cpu_seconds_total") > 0)
+        spent_s = value("process_cpu_seconds_total")
+        planes.wait("more processor time", lambda: value("process_cpu_seconds_total") > spent_s)
+        with open(f"/proc/{process.pid}/statm", encoding="ascii") as file:
+            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+        assert 0.5 < value("process_resident_memory_bytes") / resident < 2, resident
+        assert value("process_virtual_memory_bytes") > value("process_resident_memory_bytes")
+        # A scrape's own connection is one of them.
+        planes.wait("the count of descriptors", lambda: abs(value("process_open_fds") - len(os.listdir(f"/proc/{process.pid}/fd"))) <= 2)
+        assert value("process_max_fds") > value("process_open_fds")
+        started = value("process_start_time_seconds")
+        assert abs(started - os.stat(f"/proc/{process.pid}").st_mtime) < 60 and started == value("process_start_time_seconds"), started
+
+
+def losses_of_the_journal_are_counted():
+    counts = planes.ctl("status")["events"]
+    assert counts["recorded"] > 0
+    planes.wait("the same counts", lambda: {labels["event"]: value for labels, value in samples(scrape(), "sluice_events_total")}
+                == planes.ctl("status")["events"])
 
 
 def metrics_are_what_promtool_wants():
@@ -147,8 +208,10 @@ def main():
         return run_tap([(f.__name__, f) for f in (
             rules_and_configuration_are_what_promtool_wants, the_reference_is_made_from_the_schema,
             a_server_scrapes_under_load_and_counts_what_was_done, metrics_are_what_promtool_wants,
+            each_plane_measures_its_process, losses_of_the_journal_are_counted,
             only_documented_series_and_not_too_many, latency_buckets_are_cumulative_and_end_in_the_count,
             every_query_of_the_dashboard_returns_data, all_alerts_are_loaded_and_none_fires,
+            probes_are_told_whether_it_lives_and_is_ready_and_why_not,
             slow_and_many_scrapers_disturb_nobody)])
     finally:
         server.process.terminate()

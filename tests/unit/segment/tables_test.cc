@@ -4,8 +4,10 @@
 // ranges.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/config_block.h"

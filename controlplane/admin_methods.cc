@@ -9,6 +9,7 @@
 #include "controlplane/admin/changes.h"
 #include "controlplane/admin/events.h"
 #include "controlplane/admin/parameters.h"
+#include "controlplane/admin/slow_calls.h"
 #include "controlplane/admin/trace.h"
 #include "controlplane/admin/views/configuration.h"
 #include "controlplane/admin/views/connections.h"
@@ -111,6 +112,7 @@ void add_admin_methods(admin::Registry& registry, ControlPlane& plane) {
   add_slow_views(registry, plane);
   admin::add_changes(registry, plane, plane.layout(), plane.config());
   admin::add_events(registry, plane.journal());
+  admin::add_slow_calls(registry, plane.layout(), plane.config());
   admin::add_trace(registry, plane, plane.layout(), plane.config());
   admin::add_capture(registry, plane.layout(), segment::capture_socket_of(plane.config().segment));
 }

@@ -251,7 +251,7 @@ class SegmentCollector final : public prometheus::Collectable {
   static void add_connections(Families& families, const Config& config, const Area& area,
                               const std::string& reactor) {
     struct Sums {
-      double connections = 0, granted = 0, used = 0;
+      double connections = 0, granted = 0, used = 0, oldest_ns = 0;
     };
     std::array<Sums, segment::kMaxClasses> sums{};
     for (std::uint32_t i = 0; i < std::min(config.all_connections(), segment::kMaxConnections); ++i) {
@@ -261,12 +261,15 @@ class SegmentCollector final : public prometheus::Collectable {
       of.connections += 1;
       of.granted += value_of(use.granted);
       of.used += value_of(use.busy);
+      if (use.oldest_state.load(std::memory_order_relaxed) != 0)
+        of.oldest_ns = std::max(of.oldest_ns, value_of(use.oldest_ns));
     }
     for (std::uint32_t number = 0; number < classes(config); ++number) {
       const std::string name = class_name(config, number);
       families.add("sluice_connections", sums[number].connections, {reactor, name});
       families.add("sluice_credits_granted", sums[number].granted, {reactor, name});
       families.add("sluice_credits_used", sums[number].used, {reactor, name});
+      families.add("sluice_oldest_call_seconds", sums[number].oldest_ns * 1e-9, {reactor, name});
     }
   }
 

@@ -16,10 +16,10 @@ namespace {
 
 /// Methods without parameters; each is a section of its name.
 constexpr std::array kViews{
-    "status",         "config_show", "properties",        "reactors", "procedures",
-    "credits",        "counters",    "devices",           "memory",   "topology",
-    "exports",        "upstreams",   "upstream_counters", "reverse",  "reverse_counters",
-    "capture_status", "export_stats"};
+    "status",         "config_show",  "properties",        "reactors", "procedures",
+    "credits",        "counters",     "devices",           "memory",   "topology",
+    "exports",        "upstreams",    "upstream_counters", "reverse",  "reverse_counters",
+    "capture_status", "export_stats", "slow_calls"};
 
 json ask_or_explain(const Client& client, const std::string& method,
                     const json& parameters = json::object()) {

@@ -26,7 +26,9 @@ std::string word_of(const json& value) {
   return bare ? text : quoted;
 }
 
-std::string line_of(const json& event) {
+}  // namespace
+
+std::string line_of_event(const json& event) {
   std::string line = std::to_string(event.value("sequence", std::uint64_t{0}));
   for (const char* const part : {"time", "severity", "event"})
     line += ' ' + event.value(part, std::string("?"));
@@ -35,7 +37,15 @@ std::string line_of(const json& event) {
   return line;
 }
 
-}  // namespace
+json all_events(const Client& client) {
+  json all = json::array();
+  for (std::uint64_t next = 1;;) {
+    json part = client.ask("events_read", {{"since", next}});
+    if (part["events"].empty()) return all;
+    next = part["next"].get<std::uint64_t>();
+    for (json& event : part["events"]) all.push_back(std::move(event));
+  }
+}
 
 void print_events(const Client& client, const EventOptions& options, bool as_json) {
   std::uint64_t next = options.since;
@@ -59,7 +69,8 @@ void print_events(const Client& client, const EventOptions& options, bool as_jso
       std::cerr << missed << " events have been overwritten before they were read\n";
     for (json event : part["events"]) {
       event["journal"] = journal;
-      std::cout << (as_json ? event.dump(-1, ' ', true, json::error_handler_t::replace) : line_of(event))
+      std::cout << (as_json ? event.dump(-1, ' ', true, json::error_handler_t::replace)
+                            : line_of_event(event))
                 << '\n';
     }
     std::cout.flush();

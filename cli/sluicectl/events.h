@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "cli/sluicectl/client.h"
 
@@ -17,5 +18,9 @@ struct EventOptions {
 /// A line for each event: text, or with `as_json` one JSON object. Returns unless it follows; then only a signal, or standard output
 /// that is closed, ends it. Goes on with the journal of a control plane that has been started anew.
 void print_events(const Client& client, const EventOptions& options, bool as_json);
+/// Those that the journal still has.
+json all_events(const Client& client);
+/// Without its end, and without control characters, whatever a peer has sent.
+std::string line_of_event(const json& event);
 
 }  // namespace sluice::ctl

@@ -11,7 +11,9 @@
 #include "cli/sluicectl/debug_dump.h"
 #include "cli/sluicectl/events.h"
 #include "cli/sluicectl/print.h"
+#include "cli/sluicectl/slow.h"
 #include "cli/sluicectl/top.h"
+#include "cli/sluicectl/why.h"
 #include "dataplane/base/text_file.h"
 
 namespace {
@@ -82,6 +84,19 @@ void add_connections(cli::Command& app, Session& session) {
   });
   close.option("reactor", reactor, "As 'sluicectl connections' shows it").required();
   close.option("connection", number, "As 'sluicectl connections' shows it").required();
+
+  static ConnectionNumber asked;
+  cli::Command reasons =
+      command(app, session, "why",
+              "What is known of a connection: state, credits, calls, events, slow calls, why it "
+              "has ended",
+              [&](const Client& client) {
+                const json known = why(client, asked);
+                session.as_json ? print(known, true) : print_why(known);
+              });
+  reasons.option("reactor", asked.reactor, "As 'sluicectl connections' and 'sluicectl events' show it")
+      .required();
+  reasons.option("connection", asked.connection, "As they show it").required();
 
   static TraceOptions trace_options;
   cli::Command tracing =
@@ -206,6 +221,15 @@ void add_events(cli::Command& app, Session& session) {
   events.option("--since", options.since, "Begin with this sequence number").shows_default();
 }
 
+void add_slow_calls(cli::Command& app, Session& session) {
+  static bool follow = false;
+  cli::Command slow =
+      command(app, session, "slow",
+              "Calls that took longer than [observability] slow_call_ms, and where their time went",
+              [&](const Client& client) { print_slow_calls(client, follow, session.as_json); });
+  slow.flag("--follow", follow, "Go on with those to come, until SIGINT");
+}
+
 void add_operations(cli::Command& app, Session& session) {
   static CaptureOptions capture_options;
   cli::Command capturing =
@@ -281,6 +305,7 @@ int main(int argc, char** argv) {
   add_gateways(app, session);
   add_config(app, session);
   add_events(app, session);
+  add_slow_calls(app, session);
   add_operations(app, session);
   add_debug(app, session);
   if (const auto ended = program.parse(argc, argv)) return *ended;

@@ -263,6 +263,8 @@ void read_names(Checker& check, const toml::table& root, Config& config) {
 void read_control(Checker& check, const toml::table& root, Config& config) {
   read_names(check, root, config);
   check.text(root, "log_level", config.log_level, 16, {"debug", "info", "warn", "error"});
+  if (const toml::table* table = check.table(root, "observability"))
+    check.integer(*table, "slow_call_ms", config.block.slow_call_ms, 0, 3'600'000);
   if (const toml::table* table = check.table(root, "mount")) {
     check.boolean(*table, "enabled", config.mount_enabled);
     check.boolean(*table, "rpcbind", config.mount_rpcbind);

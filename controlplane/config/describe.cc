@@ -125,6 +125,7 @@ void split_upstreams(std::map<std::string, json>& keys) {
 bool is_live(const std::string& key) {
   if (is_part_of_upstream(key)) return true;
   static const char* kLive[] = {"log_level",
+                                "observability",
                                 "export",
                                 "client_class",
                                 "policy",
@@ -216,6 +217,7 @@ json describe(const Config& config) {
         {"read_group", config.admin_read_group}}},
       {"metrics", {{"address", config.metrics_address}}},
       {"events", {{"file", config.events_file}, {"journald", config.events_journald}}},
+      {"observability", {{"slow_call_ms", block.slow_call_ms}}},
       {"mount",
        {{"enabled", config.mount_enabled}, {"port", config.mount_port}, {"rpcbind", config.mount_rpcbind}}},
       {"kerberos", {{"enabled", config.kerberos_enabled}, {"port", config.kerberos_port}}},
@@ -314,6 +316,7 @@ Config live_part(const Config& running, const Config& next, const segment::Upstr
   result.block.class_count = next.block.class_count;
   result.block.class_names = next.block.class_names;
   result.block.log_level = next.block.log_level;
+  result.block.slow_call_ms = next.block.slow_call_ms;
   return result;
 }
 

@@ -31,7 +31,16 @@ std::string to_word(const Field& field) {
   return bare && text->find('\0') == std::string::npos ? *text : escaped(*text);
 }
 
-/// RFC 3339, in UTC, with microseconds.
+/// A field whose value may hold newlines: its name, its length as eight bytes, little-endian, and the value.
+void add_journald(std::string& out, const std::string& name, const std::string& value) {
+  out += name + '\n';
+  for (int shift = 0; shift < 64; shift += 8)
+    out += static_cast<char>(static_cast<std::uint64_t>(value.size()) >> shift & 0xff);
+  out += value + '\n';
+}
+
+}  // namespace
+
 std::string time_of(std::uint64_t wall_ns) {
   constexpr std::uint64_t kSecondNs = 1'000'000'000;
   const auto seconds = static_cast<std::time_t>(wall_ns / kSecondNs);
@@ -43,16 +52,6 @@ std::string time_of(std::uint64_t wall_ns) {
                                                    static_cast<unsigned>(wall_ns % kSecondNs / 1000)));
   return {text.data(), length};
 }
-
-/// A field whose value may hold newlines: its name, its length as eight bytes, little-endian, and the value.
-void add_journald(std::string& out, const std::string& name, const std::string& value) {
-  out += name + '\n';
-  for (int shift = 0; shift < 64; shift += 8)
-    out += static_cast<char>(static_cast<std::uint64_t>(value.size()) >> shift & 0xff);
-  out += value + '\n';
-}
-
-}  // namespace
 
 std::string to_log_line(const Event& event) {
   std::string line = event.kind->sentence;

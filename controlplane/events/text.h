@@ -4,6 +4,7 @@
 // quotes, newlines, control characters and bytes that are not UTF-8 are escaped or replaced. Any thread.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -11,6 +12,8 @@
 
 namespace sluice::events {
 
+/// RFC 3339, in UTC, with microseconds.
+std::string time_of(std::uint64_t wall_ns);
 /// `A connection request is refused: event=connection_refused peer=192.0.2.7 reason=too_fast`, without a line end. All ASCII.
 std::string to_log_line(const Event& event);
 /// {"sequence", "time", "severity", "event", "fields"}, and "suppressed" where there are such.

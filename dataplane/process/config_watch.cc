@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/process/settings.h"
@@ -51,10 +52,19 @@ std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segm
 }
 
 ConfigWatch::ConfigWatch(segment::Layout& layout, ExportUpdate& exports, Newcomers& newcomers,
-                         const segment::ConfigBlock& started)
-    : layout_(layout), exports_(exports), newcomers_(newcomers), generation_(started.generation) {
-  set_log_level(started);
+                         SetSlowCall set_slow_call_ns, const segment::ConfigBlock& started)
+    : layout_(layout),
+      exports_(exports),
+      newcomers_(newcomers),
+      set_slow_call_ns_(std::move(set_slow_call_ns)),
+      generation_(started.generation) {
+  apply_at_once(started);
   layout_.generation_applied = generation_;
+}
+
+void ConfigWatch::apply_at_once(const segment::ConfigBlock& config) const {
+  set_log_level(config);
+  set_slow_call_ns_(std::uint64_t{config.slow_call_ms} * 1'000'000);
 }
 
 void ConfigWatch::poll() {
@@ -74,7 +84,7 @@ void ConfigWatch::poll() {
     return;
   }
   generation_ = config->generation;
-  set_log_level(*config);
+  apply_at_once(*config);
   newcomers_.look(*config);
   pending_ = std::make_unique<ExportUpdate::List>(export_options(*config));
   exports_.offer(*pending_);

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,21 +24,26 @@ std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segm
                                                          const StopSignal& stop,
                                                          segment::ConfigBlock& config);
 
-/// Brings changes into force that need no restart: exports, upstreams that come, and the log level. Everything else takes effect with
-/// the next start.
+/// Brings changes into force that need no restart: exports, upstreams that come, log level and the limit of slow calls.
+/// Everything else takes effect with the next start.
 class ConfigWatch {
  public:
+  using SetSlowCall = std::function<void(std::uint64_t ns)>;
+
   /// `started` is what the data plane was built from. The others outlive the watch.
-  ConfigWatch(segment::Layout& layout, ExportUpdate& exports, Newcomers& newcomers,
+  ConfigWatch(segment::Layout& layout, ExportUpdate& exports, Newcomers& newcomers, SetSlowCall set_slow_call_ns,
               const segment::ConfigBlock& started);
 
   /// Acts on what has been published since. Layout::generation_applied follows when the reactors have taken it.
   void poll();
 
  private:
+  void apply_at_once(const segment::ConfigBlock& config) const;
+
   segment::Layout& layout_;
   ExportUpdate& exports_;
   Newcomers& newcomers_;
+  const SetSlowCall set_slow_call_ns_;
   std::uint64_t generation_ = 0;
   std::uint32_t sequence_ = 0;  ///< of Layout::config; zero: what was published during the start is looked at
   std::unique_ptr<ExportUpdate::List> pending_;  ///< with the reactor

@@ -38,7 +38,10 @@ DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Segment& segme
     cores_.push_back(std::make_unique<Core>(config, i, devices_, shared, layout_, &tsc_ns));
   exports_ = std::make_unique<Exports>(config, *cores_[0], layout_, &wall_ns);
   for (std::uint32_t i = 1; i < config.reactors; ++i) exports_->lend_to(*cores_[i]);
-  for (auto& core : cores_) core->reactor.measure_calls();
+  for (std::uint32_t i = 0; i < config.reactors; ++i) {
+    cores_[i]->reactor.measure_calls();
+    cores_[i]->engine.set_slow_calls(layout_.slow_calls[i], &wall_ns);
+  }
   layout_.memory.write(memory_table(config));
 }
 
@@ -90,7 +93,10 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop) {
   for (const auto& core : cores_)
     if (core->upstreams) upstreams.push_back(core->upstreams.get());
   Newcomers newcomers(config_, std::move(upstreams), layout_.upstream_places);
-  ConfigWatch config(layout_, exports_->update(), newcomers, config_);
+  const auto set_slow_call_ns = [this](std::uint64_t ns) {
+    for (auto& core : cores_) core->engine.set_slow_call_ns(ns);
+  };
+  ConfigWatch config(layout_, exports_->update(), newcomers, set_slow_call_ns, config_);
   KeptConnections kept(layout_, devices_);
   notify::ready();
   for (unsigned turn = 0; !stop.requested() && !any_stopped(); ++turn) {

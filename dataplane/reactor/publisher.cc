@@ -143,6 +143,9 @@ void Publisher::publish_use(rpcrdma::Connection& connection) noexcept {
   use.granted.store(static_cast<std::uint32_t>(responder.grant()), std::memory_order_relaxed);
   use.busy.store(responder.busy_slots(), std::memory_order_relaxed);
   publish_peak(connection, use);
+  use.oldest_state.store(static_cast<std::uint32_t>(responder.oldest_call().state),
+                         std::memory_order_relaxed);
+  use.oldest_ns.store(responder.oldest_call_age_ns(), std::memory_order_relaxed);
   std::uint64_t held_bytes = connection.shared_bytes();
   for (const service::Poller* poller : pollers_) held_bytes += poller->held_bytes(connection.number());
   use.held_bytes.store(held_bytes, std::memory_order_relaxed);

@@ -132,7 +132,9 @@ void RelayClient::on_reply(ClientCall& call, const rpcrdma::Reply& reply) noexce
   buffers_.release(call.arguments);
   auto& relayed = call.served->state<RelayCall>();
   if (egress::is_answer(reply.status())) call.server->note_answer();
-  relay_.area().upstream_ns.record(relay_.server().now_ns() - call.begun_ns);
+  const std::uint64_t took_ns = relay_.server().now_ns() - call.begun_ns;
+  relay_.area().upstream_ns.record(took_ns);
+  call.served->note_upstream_ns(took_ns);
   switch (reply.status()) {
     case rpcrdma::CallStatus::Ok:
       break;

@@ -67,6 +67,15 @@ class Engine {
   StageTimes& stages() noexcept { return stages_; }
   /// Setup: calls of connections that are traced are noted in `trace`, which has to outlive the engine.
   void set_trace(segment::TraceRing& trace) noexcept { responders_.measurement.trace = &trace; }
+  /// Setup: where calls are noted that take long. The ring has to outlive the engine.
+  void set_slow_calls(segment::SlowCallRing& ring, Clock wall_clock) noexcept {
+    responders_.measurement.slow_calls = &ring;
+    responders_.measurement.wall_clock = wall_clock;
+  }
+  /// Any thread, after set_slow_calls(): how long; zero: none is noted.
+  void set_slow_call_ns(std::uint64_t ns) noexcept {
+    responders_.measurement.slow_ns.store(ns != 0 ? ns : CallMeasurement::kNever, std::memory_order_relaxed);
+  }
   Counters& counters(std::uint32_t client_class = 0) noexcept { return links_.counters.of(client_class); }
   /// Classes below this one have had a connection.
   std::uint32_t classes_seen() const noexcept { return links_.counters.seen(); }

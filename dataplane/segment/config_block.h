@@ -210,6 +210,7 @@ struct ConfigBlock {
   std::uint32_t callback_clients = 64;  ///< per reactor: clients that upstreams may call back
   std::uint32_t spare_upstreams = 0;    ///< made at start for those that a reload adds
   ReverseConfig reverse;
+  std::uint32_t slow_call_ms = 1000;  ///< calls that take longer are noted; zero: none
 
   /// softroce: the priority in a VLAN tag. verbs: the kernel has a map, if it is not configured.
   std::uint32_t priority() const noexcept {

@@ -35,6 +35,7 @@
   X(rdma_writes, rdma, "RDMA Write work requests posted")                                                        \
   X(rdma_write_bytes, bytes, "Bytes placed by RDMA Write")                                                        \
   X(probes_sent, tx, "RDMA Writes of no bytes sent to peers that had been silent")                               \
+  X(slow_calls, rx, "RPC calls that took longer than [observability] slow_call_ms")                                \
   X(stalled_calls, error, "Connections closed because a call waited too long for the peer")                       \
   X(parts_before_admission, error,                                                                                \
     "Continued calls refused because the peer had not shown yet who it is")                                       \

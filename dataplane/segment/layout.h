@@ -93,6 +93,7 @@ struct Layout {
   OfControl<decltype(ControlState::kept_channel)> kept_channel;
   OfData<decltype(DataPart::capture_status)> capture_status;
   OfData<ProcessUse> process;
+  OfData<SlowCalls> slow_calls;
   OfControl<SharedUpstreamAddresses> upstream_addresses;
   /// Of this process: where the data plane's counters are.
   CounterPlaces places;
@@ -118,6 +119,7 @@ struct Layout {
         kept_channel(control.state.kept_channel),
         capture_status(data.capture_status),
         process(data.process),
+        slow_calls(data.slow_calls),
         upstream_addresses(control.upstream_addresses) {}
 };
 

@@ -23,6 +23,7 @@
 #include "dataplane/segment/ingress.h"
 #include "dataplane/segment/messages.h"
 #include "dataplane/segment/process_use.h"
+#include "dataplane/segment/slow_calls.h"
 #include "dataplane/segment/tables.h"
 #include "dataplane/segment/trace.h"
 #include "dataplane/segment/upstream_addresses.h"
@@ -134,6 +135,7 @@ struct DataPart {
   SeqLock<CaptureStatus> capture_status;
   SeqLock<CounterNames> counter_names;  ///< at start
   ProcessUse process;                   ///< the main thread, each second
+  SlowCalls slow_calls;                 ///< each reactor its own
 };
 
 }  // namespace sluice::segment

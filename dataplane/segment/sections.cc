@@ -44,6 +44,7 @@ constexpr Sections kData = {
     SLUICE_SECTION(DataPart, capture_status, 1),
     SLUICE_SECTION(DataPart, counter_names, 1),
     SLUICE_SECTION(DataPart, process, 1),
+    SLUICE_SECTION(DataPart, slow_calls, 1),
 };
 #undef SLUICE_SECTION
 

@@ -30,7 +30,7 @@ SLUICE_SHAPE(ConfigBlock, generation, reactors, cpus, numa_nodes, driver, idle, 
              progress_timeout_s, hold_calls, version_1_memory_s, reply_buffer_bytes, call_buffers,
              large_reply_buffers, reply_chunks_if_needed, memory_bytes, max_files, handle_key, upstream_count,
              upstreams, record_buffers, item_buffers, request_cache, callback_clients, spare_upstreams,
-             reverse, exports)
+             reverse, slow_call_ms, exports)
 
 SLUICE_SHAPE(UpstreamAddress, address, answers, failures)
 SLUICE_SHAPE(UpstreamAddressList, name, count, addresses)
@@ -53,8 +53,8 @@ SLUICE_SHAPE(PropertyInfo, max_send_bytes, receive_buffer_bytes, max_segment_byt
 SLUICE_SHAPE(ConnectionInfo, state, cm_id, incarnation, peer_pid, version, peer, client_class,
              receive_inline_bytes, send_inline_bytes, window, peer_window, own_properties, peer_properties,
              heard_properties, held, host, outgoing, since_ns, queue_pair, cm_state)
-SLUICE_SHAPE(ConnectionUse, open, client_class, calls, granted, busy, peak_busy, held_bytes, followed_course,
-             followed_grant)
+SLUICE_SHAPE(ConnectionUse, open, client_class, calls, granted, busy, peak_busy, oldest_state, oldest_ns,
+             served, served_ns, held_bytes, followed_course, followed_grant)
 SLUICE_SHAPE(ExportInfo, in_use, read_only, path, root_handle_bytes, root_handle, quota_bytes, used_bytes,
              files, calls, errors, read_bytes, written_bytes, procedure_calls, procedure_errors)
 SLUICE_SHAPE(ReactorInfo, state, cpu, numa_node, connections, started_ns)
@@ -67,6 +67,8 @@ SLUICE_SHAPE(CallTable, procedures, info, use)
 SLUICE_SHAPE(TraceRecord, connection, xid, program, version, procedure, status, begun_ns, total_ns,
              call_bytes, reply_bytes, state_ns)
 SLUICE_SHAPE(TraceRing, written, records)
+SLUICE_SHAPE(SlowCall, number, ended_ns, upstream_ns, peer, client_class, replied, call)
+SLUICE_SHAPE(SlowCallRing, written, records)
 SLUICE_SHAPE(UpstreamArea, counters, connections, connecting, outstanding, waiting, credit_limit,
              uring_features, address, pools, upstream_ns, gateway_ns)
 SLUICE_SHAPE(IngressArea, counters, clients, connected, outstanding, server_ns)

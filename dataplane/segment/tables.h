@@ -79,11 +79,15 @@ struct ConnectionUse {
   static constexpr std::uint32_t kToServer = 2;
   std::atomic<std::uint32_t> open;  ///< zero, kOfClient or kToServer
   std::atomic<std::uint32_t> client_class;
-  std::atomic<std::uint64_t> calls;            ///< received since the connection was opened
-  std::atomic<std::uint32_t> granted;          ///< credits that the next reply grants
-  std::atomic<std::uint32_t> busy;             ///< call slots in use
-  std::atomic<std::uint32_t> peak_busy;        ///< largest `busy` since the control plane has read it
-  std::atomic<std::uint64_t> held_bytes;       ///< of buffers that connections share
+  std::atomic<std::uint64_t> calls;         ///< received since the connection was opened
+  std::atomic<std::uint32_t> granted;       ///< credits that the next reply grants
+  std::atomic<std::uint32_t> busy;          ///< call slots in use
+  std::atomic<std::uint32_t> peak_busy;     ///< largest `busy` since the control plane has read it
+  std::atomic<std::uint32_t> oldest_state;  ///< of the oldest call in a slot: kSlotStates; zero: none
+  std::atomic<std::uint64_t> oldest_ns;     ///< since when that call is there, as an age
+  std::atomic<std::uint64_t> served;        ///< calls whose replies are out, since the connection was opened
+  std::atomic<std::uint64_t> served_ns;     ///< time that they took, together
+  std::atomic<std::uint64_t> held_bytes;    ///< of buffers that connections share
   std::atomic<std::uint64_t> followed_course;  ///< of WantedWords, as the reactor followed it last
   std::atomic<std::uint64_t> followed_grant;
 };

@@ -36,16 +36,18 @@ struct TraceRecord {
 
 /// The newest records of a reactor; record n is at index n modulo kRecords. A reader may find it overwritten
 /// by a newer one.
-struct TraceRing {
-  static constexpr std::uint32_t kRecords = 256;
+template <typename Record, std::uint32_t Records>
+struct RecordRing {
+  static constexpr std::uint32_t kRecords = Records;
   std::atomic<std::uint64_t> written;
-  std::array<SeqLock<TraceRecord>, kRecords> records;
+  std::array<SeqLock<Record>, kRecords> records;
 
-  void add(const TraceRecord& record) noexcept {
+  void add(const Record& record) noexcept {
     const std::uint64_t at = written.load(std::memory_order_relaxed);
     records[at % kRecords].write(record);
     written.store(at + 1, std::memory_order_release);
   }
 };
+using TraceRing = RecordRing<TraceRecord, 256>;
 
 }  // namespace sluice::segment

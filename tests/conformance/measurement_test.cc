@@ -254,6 +254,125 @@ TEST_F(Measurement, a_trace_begins_with_the_first_call_after_it) {
   for (const std::uint64_t ns : record->state_ns) EXPECT_LE(ns, record->total_ns);
 }
 
+class SlowCalls : public Measurement {
+ protected:
+  static constexpr std::uint64_t kMillisecondNs = 1'000'000;
+  static constexpr std::uint64_t kEndedNs = 77;
+
+  SlowCalls() {
+    lab.engine->set_slow_calls(*slow, []() noexcept { return kEndedNs; });
+    lab.engine->set_slow_call_ns(5 * kMillisecondNs);
+  }
+  void begin_later(std::uint32_t xid) {
+    lab.peer->send(RawCall{.xid = xid}.with(test_call(xid, TestService::kLater)));
+    lab.settle();
+  }
+  segment::SlowCall last() const {
+    return *slow->records[(slow->written.load() - 1) % segment::SlowCallRing::kRecords].read();
+  }
+  static std::uint64_t in(const segment::SlowCall& call, rpcrdma::CallSlot::State state) {
+    return call.call.state_ns[static_cast<std::size_t>(state)];
+  }
+
+  std::unique_ptr<segment::SlowCallRing> slow = std::make_unique<segment::SlowCallRing>();
+};
+
+TEST_F(SlowCalls, a_call_that_takes_long_is_noted_with_where_its_time_went) {
+  ask(TestService::kNull);
+  EXPECT_EQ(slow->written.load(), 0u) << "it was fast";
+  begin_later(700);
+  time_ns += 20 * kMillisecondNs;
+  ask(TestService::kNull);  // the clock of turns is that of completions
+  lab.service->complete_later();
+  lab.settle();
+  ASSERT_EQ(slow->written.load(), 1u);
+  const segment::SlowCall noted = last();
+  EXPECT_EQ(noted.number, 0u);
+  EXPECT_EQ(noted.call.xid, 700u);
+  EXPECT_EQ(noted.call.program, kTestProgram);
+  EXPECT_EQ(noted.call.procedure, TestService::kLater);
+  EXPECT_EQ(noted.call.status, CallStatus::success);
+  EXPECT_EQ(noted.call.connection, lab.connection->number());
+  EXPECT_EQ(noted.replied, 1u);
+  EXPECT_EQ(noted.ended_ns, kEndedNs);
+  EXPECT_GE(in(noted, rpcrdma::CallSlot::State::Executing), 20 * kMillisecondNs);
+  EXPECT_LT(in(noted, rpcrdma::CallSlot::State::Replying), kMillisecondNs);
+  std::uint64_t sum = 0;
+  for (const std::uint64_t ns : noted.call.state_ns) sum += ns;
+  EXPECT_EQ(sum, noted.call.total_ns);
+  EXPECT_EQ(lab.connection->counters().slow_calls, 1u);
+}
+
+/// The slot has been used before: nothing of that call is left in its times.
+TEST_F(SlowCalls, each_call_has_its_own_times) {
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    begin_later(700 + i);
+    time_ns += 20 * kMillisecondNs;
+    ask(TestService::kNull);
+    lab.service->complete_later();
+    lab.settle();
+    ASSERT_EQ(slow->written.load(), i + 1);
+    EXPECT_EQ(last().number, i);
+    EXPECT_LT(in(last(), rpcrdma::CallSlot::State::Executing), 30 * kMillisecondNs);
+  }
+}
+
+TEST_F(SlowCalls, one_whose_client_has_gone_is_noted_without_a_reply) {
+  begin_later(700);
+  time_ns += 20 * kMillisecondNs;
+  ask(TestService::kNull);
+  lab.connection->close(rpcrdma::CloseReason::LocalClose);
+  lab.settle();
+  EXPECT_EQ(slow->written.load(), 0u) << "the service still has it";
+  lab.service->complete_later();
+  lab.settle();
+  ASSERT_EQ(slow->written.load(), 1u);
+  EXPECT_EQ(last().call.xid, 700u);
+  EXPECT_EQ(last().replied, 0u);
+}
+
+TEST_F(SlowCalls, the_oldest_call_in_a_slot_is_found_in_rounds) {
+  rpcrdma::Responder& responder = lab.connection->responder();
+  const auto round = [&] {
+    for (std::uint32_t i = 0; i < 2 * responder.slot_count(); ++i) responder.tick();
+  };
+  round();
+  EXPECT_EQ(responder.oldest_call().state, rpcrdma::CallSlot::State::Free);
+  EXPECT_EQ(responder.oldest_call_age_ns(), 0u);
+  begin_later(700);
+  time_ns += 20 * kMillisecondNs;
+  begin_later(701);
+  round();
+  EXPECT_EQ(responder.oldest_call().state, rpcrdma::CallSlot::State::Executing);
+  EXPECT_GE(responder.oldest_call_age_ns(), 20 * kMillisecondNs);
+  lab.service->complete_later();
+  lab.settle();
+  begin_later(702);
+  round();
+  EXPECT_LT(responder.oldest_call_age_ns(), 20 * kMillisecondNs);
+  lab.service->complete_later();
+  lab.settle();
+  responder.tick();
+  EXPECT_EQ(responder.oldest_call_age_ns(), 0u);
+}
+
+TEST_F(SlowCalls, zero_notes_none_and_the_limit_may_change_meanwhile) {
+  begin_later(700);
+  time_ns += 20 * kMillisecondNs;
+  ask(TestService::kNull);
+  lab.engine->set_slow_call_ns(0);
+  lab.service->complete_later();
+  lab.settle();
+  EXPECT_EQ(slow->written.load(), 0u);
+  begin_later(701);
+  time_ns += 20 * kMillisecondNs;
+  ask(TestService::kNull);
+  lab.engine->set_slow_call_ns(10 * kMillisecondNs);
+  lab.service->complete_later();
+  lab.settle();
+  EXPECT_EQ(slow->written.load(), 1u);
+}
+
 TEST_F(Measurement, the_trace_keeps_the_newest_calls) {
   lab.connection->responder().set_traced(true);
   for (std::uint32_t i = 0; i < segment::TraceRing::kRecords + 10; ++i) ask(TestService::kNull);

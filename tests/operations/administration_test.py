@@ -212,6 +212,70 @@ def a_trace_shows_calls_with_their_states():
         assert done.returncode == 1 and "sluicectl connections" in done.stderr, done
 
 
+def slow_calls():
+    done = planes.run_ctl("--json", "slow")
+    assert done.returncode == 0, done
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def slow_calls_are_noted_with_where_their_time_went():
+    with open(f"{planes.dir}/slow", "w", encoding="utf-8") as file:
+        follower = subprocess.Popen([CTL, "--socket", planes.socket, "slow", "--follow"], stdout=file)
+    before = len(slow_calls())
+    load = planes.nfs_load()
+    connection = planes.loaded()
+    planes.data.send_signal(signal.SIGSTOP)
+    time.sleep(1.5)
+    planes.data.send_signal(signal.SIGCONT)
+    slow = planes.wait("slow calls", lambda: slow_calls()[before:])
+    for call in slow:
+        assert call["peer"] == "192.0.2.2" and call["connection"] == connection["connection"], call
+        assert call["procedure"] in ("nfs.read", "nfs.write", "nfs.getattr") and call["status"] == "success", call
+        assert call["total_us"] >= 1e6 and abs(sum(call["states_us"].values()) - call["total_us"]) < 1, call
+    where = (str(connection["reactor"]), str(connection["connection"]))
+    why = planes.ctl("why", *where)
+    assert why["shown"]["peer"] == "192.0.2.2" and why["ended"] is None, why
+    assert any("slow calls" in finding for finding in why["findings"]), why["findings"]
+    assert any(event["event"] == "connection_up" for event in why["events"]), why["events"]
+    assert {call["xid"] for call in slow} <= {call["xid"] for call in why["slow_calls"]}
+    # Zero notes none; a reload is enough.
+    planes.write_config(extra="[observability]\nslow_call_ms = 0\n")
+    assert "observability.slow_call_ms" in planes.ctl("config", "reload")["in_force"]
+    noted = len(slow_calls())
+    planes.data.send_signal(signal.SIGSTOP)
+    time.sleep(1.5)
+    planes.data.send_signal(signal.SIGCONT)
+    at = planes.ctl("connections", "show", *where)["calls"]
+    planes.wait("calls after it", lambda: planes.ctl("connections", "show", *where)["calls"] > at + 1000)
+    assert len(slow_calls()) == noted
+    end(load)
+    planes.write_config()
+    planes.ctl("config", "reload")
+    with open(f"{planes.dir}/slow", encoding="utf-8") as file:
+        planes.wait("the follower", lambda: " ms status=success " in file.read())
+    follower.send_signal(signal.SIGINT)
+    follower.wait(PATIENCE_S)
+
+
+def why_a_connection_has_ended_is_said_afterwards():
+    load = planes.load("--seconds", str(PATIENCE_S), "--depth", "4", "null")
+    connection = planes.loaded()
+    where = (str(connection["reactor"]), str(connection["connection"]))
+    text = planes.run_ctl("why", *where)
+    assert text.returncode == 0 and "peer: 192.0.2.2" in text.stdout and "connection_up" in text.stdout, text
+    in_journal = ends()
+    planes.ctl("connections", "close", *where)
+    load.communicate()
+    planes.wait("its end in the journal", lambda: ends() > in_journal)
+    why = planes.wait("its end", lambda: (known := planes.ctl("why", *where)) and known["ended"] and known)
+    assert why["shown"] is None and why["ended"]["fields"]["reason"] == "local_close" and why["peer"] == "192.0.2.2", why
+    assert "local_close" in why["findings"][0] and [e for e in why["events"] if e["event"] == "connection_down"], why
+    text = planes.run_ctl("why", *where)
+    assert text.returncode == 0 and "it has ended local_close" in text.stdout, text
+    done = planes.run_ctl("why", "0", "31")
+    assert done.returncode == 1 and "Nothing is known" in done.stderr, done
+
+
 def a_connection_is_closed_and_its_client_comes_back_or_ends():
     load = planes.load("--seconds", "4", "--depth", "4", "null")
     connection = planes.wait("a connection", lambda: planes.ctl("connections"))[0]
@@ -414,6 +478,7 @@ def main():
             a_reload_changes_exports_policy_and_log_level_and_loses_no_call, exports_are_added_changed_and_removed_under_load,
             what_is_in_an_export_comes_back_with_it, a_bad_file_changes_nothing_and_its_defects_are_told,
             a_file_that_does_not_answer_holds_up_only_who_waits_for_it,
+            slow_calls_are_noted_with_where_their_time_went, why_a_connection_has_ended_is_said_afterwards,
             a_trace_shows_calls_with_their_states, a_connection_is_closed_and_its_client_comes_back_or_ends,
             credits_properties_and_the_other_views_have_their_say, the_log_level_changes_for_both_planes,
             a_loop_that_stood_still_is_shown,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/views/connections.h"
 
+#include <string>
 #include <utility>
 
 #include "controlplane/admin/parameters.h"
@@ -75,6 +76,44 @@ void for_each_connection(const segment::Layout& layout, const segment::ConfigBlo
   }
 }
 
+/// Null: no call is in progress.
+json oldest_call(const segment::ConnectionUse& use) {
+  const std::uint32_t state = use.oldest_state.load(std::memory_order_relaxed);
+  if (state == 0 || state >= segment::kSlotStateCount || use.busy.load(std::memory_order_relaxed) == 0)
+    return nullptr;
+  return {{"age_s", static_cast<double>(use.oldest_ns.load(std::memory_order_relaxed)) * 1e-9},
+          {"state", segment::kSlotStates[state]}};
+}
+
+/// What the control plane wants of it; nothing of that where the words are another's.
+json describe_wanted(const segment::WantedWords& words, std::uint32_t incarnation) {
+  const std::uint64_t course_word = words.course.load(std::memory_order_relaxed);
+  const std::uint64_t grant_word = words.grant.load(std::memory_order_relaxed);
+  json wanted = {{"draining", false}, {"traced", false}, {"ending", false}, {"credits_wanted", 0}};
+  if (segment::incarnation_of(course_word) == incarnation) {
+    const segment::Course course = segment::decode_course(course_word);
+    wanted["draining"] = course.draining;
+    wanted["traced"] = course.traced;
+    wanted["ending"] = course.end != segment::End::No;
+  }
+  if (segment::incarnation_of(grant_word) == incarnation)
+    wanted["credits_wanted"] = segment::decode_grant(grant_word).credits;
+  return wanted;
+}
+
+/// Errors and waits of the connections of its class on its reactor: there are none of a connection alone.
+template <typename Counters>
+json counters_of_class(const segment::Layout& layout, const Counters& counters) {
+  json result = json::object();
+  for (std::size_t i = 0; i < segment::kTransportCounterCount; ++i) {
+    const segment::CounterInfo& info = segment::kTransportCounters[i];
+    if (info.group != "error" && info.group != "wait") continue;
+    const std::uint64_t value = layout.places.value(segment::CounterFamily::Transport, i, counters);
+    if (value > 0) result[std::string(info.name)] = value;
+  }
+  return result;
+}
+
 json both_properties(const segment::ConnectionInfo& info) {
   return {{"ours", describe_properties(info.own_properties)},
           {"client", info.heard_properties != 0 ? describe_properties(info.peer_properties) : json(nullptr)}};
@@ -103,6 +142,11 @@ nlohmann::json show_connection(const segment::Layout& layout, const config::Conf
   json entry = describe_connection(layout.reactors[reactor], *info, reactor, number, config);
   entry["peak_busy"] = layout.reactors[reactor].use[number].peak_busy.load();
   entry["queue_pair"] = info->queue_pair;
+  entry["held_bytes"] = layout.reactors[reactor].use[number].held_bytes.load();
+  entry["oldest_call"] = oldest_call(layout.reactors[reactor].use[number]);
+  entry.update(describe_wanted(layout.reactors[reactor].wanted.words[number], info->incarnation));
+  entry["counters_of_class"] =
+      counters_of_class(layout, layout.reactors[reactor].transport_counters[info->client_class]);
   entry["cm_id"] = info->cm_id;
   if (info->peer_pid != 0) entry["client_process"] = info->peer_pid;
   if (info->version == 2) entry["properties"] = both_properties(*info);

@@ -72,7 +72,9 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   v2::CreditWord credit_;  ///< of the reply's last Send
   service::Service* service_ = nullptr;
   const service::Binding* binding_ = nullptr;  ///< the service's
+  bool traced_ = false;                        ///< its connection was traced when it began
   std::uint64_t begun_ns_ = 0;
+  std::uint64_t state_since_ns_ = 0;  ///< up to where state_ns_ counts; begun_ns_: not at all yet
   std::uint64_t progress_ns_ = 0;     ///< when it began to wait for the peer, or a part of its reply went out
   std::byte* call_memory_ = nullptr;  ///< call with its Read chunks
   std::byte* reply_memory_ = nullptr;  ///< payload of a large reply
@@ -89,8 +91,6 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   std::size_t wanted_results_ = 0;  ///< bytes that the service has asked for in vain
   std::uint32_t wanted_room_ = 0;   ///< work requests that there was no room for; none: it waits for a credit
 
-  // Of a connection that is traced.
-  std::uint64_t state_since_ns_ = 0;
   std::array<std::uint64_t, segment::kSlotStateCount> state_ns_{};
 };
 

@@ -45,6 +45,7 @@ void CallSlot::on_share() noexcept {
 void Responder::open(std::uint32_t grant, bool hold_calls) noexcept {
   holds_calls_ = hold_calls;
   calls_ = peak_busy_ = 0;
+  oldest_ = oldest_so_far_ = {};
   traced_ = false;
   open_slots_ = std::min(grant, max_slots_);
   grant_ = std::max<std::uint32_t>(open_slots_, 1);
@@ -57,15 +58,27 @@ void Responder::set_grant(std::uint32_t grant) noexcept {
 }
 
 void Responder::tick() noexcept {
-  const std::uint64_t limit_ns = link_.config().progress_timeout_ns;
-  if (limit_ns == 0 || busy_ == 0) return;
+  if (busy_ == 0) {
+    oldest_ = oldest_so_far_ = {};
+    return;
+  }
   next_checked_ = next_checked_ + 1 < open_slots_ ? next_checked_ + 1 : 0;
   const CallSlot& slot = slots_[next_checked_];
+  look_for_oldest(slot);
+  const std::uint64_t limit_ns = link_.config().progress_timeout_ns;
+  if (limit_ns == 0) return;
   const std::uint64_t now_ns = link_.context().now_ns;
   if (!waits_for_peer(slot.state_) || now_ns <= slot.progress_ns_ || now_ns - slot.progress_ns_ < limit_ns)
     return;
   ++link_.counters().stalled_calls;
   link_.close(CloseReason::NoProgress);
+}
+
+void Responder::look_for_oldest(const CallSlot& slot) noexcept {
+  if (next_checked_ == 0) oldest_ = std::exchange(oldest_so_far_, {});
+  if (slot.state_ == State::Free) return;
+  if (oldest_so_far_.state == State::Free || slot.begun_ns_ < oldest_so_far_.begun_ns)
+    oldest_so_far_ = {slot.state_, slot.begun_ns_};
 }
 
 void Responder::on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept {
@@ -85,7 +98,9 @@ void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) no
   ++busy_;
   peak_busy_ = std::max(peak_busy_, busy_);
   ++calls_;
-  slot.begun_ns_ = context_.measurement.times.turn_ns();
+  slot.begun_ns_ = slot.state_since_ns_ = context_.measurement.times.turn_ns();
+  slot.traced_ = traced_;
+  slot.upstream_ns_ = 0;
   slot.procedure_ = segment::kOtherProcedure;
   slot.header_.program = 0;
   if (&message != &slot.message_) slot.message_ = message;
@@ -256,9 +271,12 @@ void Responder::finish(CallSlot& slot) noexcept {
   release_assembly(slot);
   if (slot.holds_receive_ && link_.is_open()) link_.repost(slot.message_.buffer);
   const bool replied = slot.state_ == State::Replying;
+  const std::uint64_t took_ns = turn_ns() - slot.begun_ns_;
+  const bool slow = took_ns >= context_.measurement.slow_ns.load(std::memory_order_relaxed);
+  if (slow || slot.traced_) [[unlikely]]
+    note_end(slot, replied, slow);
   set_state(slot, State::Free);
   probe::slot_released(link_.number(), slot.xid(), slot.index_);
-  if (traced_ && replied) note_call(slot);
   if (--busy_ == 0) link_.notify_waiting_senders();
   if (!link_.is_open()) link_.touch();
   free_.push(slot.index_);

@@ -46,6 +46,15 @@ class Responder final : private service::CallHost {
   void set_traced(bool traced) noexcept;
   bool traced() const noexcept { return traced_; }
   std::uint32_t busy_slots() const noexcept { return busy_; }
+  struct OldestCall {
+    CallSlot::State state = CallSlot::State::Free;  ///< Free: there is none
+    std::uint64_t begun_ns = 0;
+  };
+  /// Of the calls in slots, as of the last round of tick() over all of them; how long ago that began, in ns.
+  const OldestCall& oldest_call() const noexcept { return oldest_; }
+  std::uint64_t oldest_call_age_ns() const noexcept {
+    return oldest_.state != CallSlot::State::Free ? turn_ns() - oldest_.begun_ns : 0;
+  }
   /// Of memory that connections share.
   std::uint64_t shared_bytes() const noexcept {
     return context_.memory.calls.held_bytes(call_account_) +
@@ -59,7 +68,8 @@ class Responder final : private service::CallHost {
   }
   /// A call, or a message to be refused. Takes over the Receive buffer and the assembled payload.
   void on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept;
-  /// Looks at one slot, the next one each time: closes the link when its call waits too long for the peer.
+  /// Looks at one slot, the next one each time: closes the link when its call waits too long for the peer, and finds the
+  /// oldest call.
   void tick() noexcept;
   /// Calls that waited for a slot, or to be admitted.
   void serve_pending() noexcept;
@@ -91,8 +101,12 @@ class Responder final : private service::CallHost {
   struct ReplyPlan;
 
   void set_state(CallSlot& slot, CallSlot::State state) noexcept;
-  [[gnu::cold]] void note_state(CallSlot& slot) noexcept;
-  void note_call(const CallSlot& slot) noexcept;
+  void look_for_oldest(const CallSlot& slot) noexcept;
+  std::uint64_t turn_ns() const noexcept;
+  void note_state(CallSlot& slot) noexcept;
+  [[gnu::cold]] void add_state_time(CallSlot& slot, std::uint64_t now_ns) noexcept;
+  [[gnu::cold]] void note_end(CallSlot& slot, bool replied, bool slow) noexcept;
+  segment::TraceRecord record_of(const CallSlot& slot) const noexcept;
   segment::CallStatus status_of(const CallSlot& slot) const noexcept {
     const bool success = !slot.refusal_ && slot.outcome_ == CallSlot::Outcome::Success;
     return success ? segment::CallStatus::success : failure_of(slot);
@@ -196,16 +210,31 @@ class Responder final : private service::CallHost {
   std::uint32_t max_slots_;
   std::uint32_t open_slots_ = 0;
   std::uint32_t next_checked_ = 0;  ///< slot
+  OldestCall oldest_;
+  OldestCall oldest_so_far_;  ///< of this round
   SharedMemory::Account call_account_;
   SharedMemory::Account reply_account_;
   ShareAccount refusal_account_;
 };
 
+/// Costs no look at the clock. Between completions it is the time of the last control pass.
+inline std::uint64_t Responder::turn_ns() const noexcept {
+  return std::max(context_.measurement.times.turn_ns(), link_.context().now_ns);
+}
+
+/// Most calls change their state within the turn in which they have come: their time is not shared out.
+[[gnu::always_inline]] inline void Responder::note_state(CallSlot& slot) noexcept {
+  std::uint64_t now_ns = turn_ns();
+  if (traced_) [[unlikely]]
+    now_ns = context_.measurement.times.now_ns();
+  if (now_ns > slot.state_since_ns_) [[unlikely]]
+    add_state_time(slot, now_ns);
+}
+
 /// An illegal change is made all the same: what follows it in the code relies on it.
 [[gnu::always_inline]] inline void Responder::set_state(CallSlot& slot, CallSlot::State state) noexcept {
   const bool legal = SLUICE_INVARIANT(may_follow(slot.state_, state), call_slot_state);
-  if (traced_) [[unlikely]]
-    note_state(slot);
+  if (state != CallSlot::State::Free && slot.state_ != CallSlot::State::Free) note_state(slot);
   auto& slots_in_state = context_.measurement.slots_in_state;
   --slots_in_state[static_cast<std::size_t>(slot.state_)];
   ++slots_in_state[static_cast<std::size_t>(state)];

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,6 +15,7 @@
 #include "dataplane/rpcrdma/responder/failed_transfers.h"
 #include "dataplane/rpcrdma/responder/refusal_pace.h"
 #include "dataplane/rpcrdma/responder/service_table.h"
+#include "dataplane/segment/slow_calls.h"
 #include "dataplane/segment/trace.h"
 
 namespace sluice::rpcrdma {
@@ -26,7 +28,12 @@ struct CallMemory {
 
 struct CallMeasurement {
   CallTimes times;
-  segment::TraceRing* trace = nullptr;  ///< of calls of connections that are traced
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+  segment::TraceRing* trace = nullptr;          ///< of calls of connections that are traced
+  std::atomic<std::uint64_t> slow_ns{kNever};   ///< calls that take at least so long are noted; any thread
+  segment::SlowCallRing* slow_calls = nullptr;  ///< not null unless `slow_ns` is kNever
+  Clock wall_clock = nullptr;                   ///< likewise
   std::array<std::uint32_t, segment::kSlotStateCount> slots_in_state{};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How calls ended, and what is noted of those of a traced connection.
+// How calls ended, and what is noted of slow ones and of those of a traced connection.
 #include "dataplane/rpcrdma/responder/responder.h"
 
 namespace sluice::rpcrdma {
@@ -9,17 +9,11 @@ using State = CallSlot::State;
 
 void Responder::set_traced(bool traced) noexcept {
   traced_ = traced;
-  for (std::uint32_t i = 0; i < max_slots_; ++i) slots_[i].state_since_ns_ = 0;
 }
 
-/// Of a call that was there before the trace nothing is known of the states that it has been in.
-void Responder::note_state(CallSlot& slot) noexcept {
-  if (slot.state_ != State::Free && slot.state_since_ns_ == 0) return;
-  const std::uint64_t now_ns = context_.measurement.times.now_ns();
-  if (slot.state_ == State::Free)
-    slot.state_ns_ = {};
-  else
-    slot.state_ns_[static_cast<std::size_t>(slot.state_)] += now_ns - slot.state_since_ns_;
+void Responder::add_state_time(CallSlot& slot, std::uint64_t now_ns) noexcept {
+  if (slot.state_since_ns_ == slot.begun_ns_) slot.state_ns_ = {};
+  slot.state_ns_[static_cast<std::size_t>(slot.state_)] += now_ns - slot.state_since_ns_;
   slot.state_since_ns_ = now_ns;
 }
 
@@ -53,11 +47,10 @@ segment::CallStatus Responder::failure_of(const CallSlot& slot) const noexcept {
   return CallStatus::system_err;
 }
 
-/// A call of a traced connection whose reply is out.
-void Responder::note_call(const CallSlot& slot) noexcept {
-  if (context_.measurement.trace == nullptr || slot.state_since_ns_ == 0) return;
+/// As of now, which has been noted as the end of its last state.
+segment::TraceRecord Responder::record_of(const CallSlot& slot) const noexcept {
   segment::TraceRecord record{.connection = link_.number(),
-                              .xid = static_cast<std::uint32_t>(slot.message_.header.fixed.xid),
+                              .xid = slot.xid(),
                               .program = slot.header_.program,
                               .version = slot.header_.version,
                               .procedure = slot.header_.procedure,
@@ -65,10 +58,29 @@ void Responder::note_call(const CallSlot& slot) noexcept {
                               .begun_ns = slot.begun_ns_,
                               .total_ns = slot.state_since_ns_ - slot.begun_ns_,
                               .call_bytes = slot.arguments_.size() + slot.placed_bytes_,
-                              .reply_bytes = slot.payload_bytes_,
-                              .state_ns = slot.state_ns_};
+                              .reply_bytes = slot.payload_bytes_};
+  // Of one that has begun and ended in the same turn there is nothing in it.
+  if (record.total_ns > 0) record.state_ns = slot.state_ns_;
   for (const service::ResultItem& item : slot.items()) record.reply_bytes += item.bytes;
-  context_.measurement.trace->add(record);
+  return record;
+}
+
+/// A call that is over: of a connection that was traced when it began and is still, or one that took long.
+void Responder::note_end(CallSlot& slot, bool replied, bool slow) noexcept {
+  note_state(slot);
+  CallMeasurement& measurement = context_.measurement;
+  const segment::TraceRecord record = record_of(slot);
+  if (measurement.trace != nullptr && traced_ && slot.traced_ && replied) measurement.trace->add(record);
+  if (!slow) return;
+  ++link_.counters().slow_calls;
+  segment::SlowCallRing& ring = *measurement.slow_calls;
+  ring.add({.number = ring.written.load(std::memory_order_relaxed),
+            .ended_ns = measurement.wall_clock(),
+            .upstream_ns = slot.upstream_ns_,
+            .peer = link_.peer(),
+            .client_class = link_.client_class(),
+            .replied = replied ? 1u : 0u,
+            .call = record});
 }
 
 }  // namespace sluice::rpcrdma

@@ -199,6 +199,9 @@ class Call {
     host_->on_complete(*this, rpc::AcceptStat::SystemErr);
   }
 
+  /// How long another server had it, for who looks at slow calls.
+  void note_upstream_ns(std::uint64_t ns) noexcept { upstream_ns_ = ns; }
+
   /// Most bytes that an RPC reply message can have to reach the client, eligible items included; kAnyReply
   /// where there is no limit. Linear in the segments that the client offers.
   std::uint64_t reply_room() const noexcept { return host_->reply_room(*this); }
@@ -284,6 +287,7 @@ class Call {
   std::uint16_t piece_count_ = 0;
   std::uint16_t item_count_ = 0;
   rpc::AuthStat auth_error_ = rpc::AuthStat::Ok;
+  std::uint64_t upstream_ns_ = 0;
   xdr::Writer results_;
   bool has_state_ = false;  ///< the service has asked for its state in this call
 

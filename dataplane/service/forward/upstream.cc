@@ -437,7 +437,9 @@ bool Upstream::deliver_held(ForwardedCall& forwarded) noexcept {
 void Upstream::answered(ForwardedCall& forwarded) noexcept {
   if (forwarded.connection == nullptr) return;  // it was held
   forwarded.connection->note_answer();
-  area_.upstream_ns.record(now_ns() - forwarded.sent_ns);
+  const std::uint64_t took_ns = now_ns() - forwarded.sent_ns;
+  area_.upstream_ns.record(took_ns);
+  if (forwarded.call != nullptr) forwarded.call->note_upstream_ns(took_ns);
   count(Counter::replies);
   unlink(forwarded);
 }

@@ -80,11 +80,13 @@ class ConfigWatchTest : public testing::Test {
   segment::ConfigBlock config_;
   ExportUpdate update_;
   Newcomers newcomers_{config_, {}, segment_.layout().upstream_places};
+  std::uint64_t slow_call_ns_ = 0;
+  const ConfigWatch::SetSlowCall set_slow_call_ = [this](std::uint64_t ns) { slow_call_ns_ = ns; };
 };
 
 TEST_F(ConfigWatchTest, what_the_data_plane_was_built_from_is_in_force_at_once) {
   config_.log_level = spdlog::level::err;
-  ConfigWatch watch(segment_.layout(), update_, newcomers_, config_);
+  ConfigWatch watch(segment_.layout(), update_, newcomers_, set_slow_call_, config_);
   EXPECT_EQ(applied(), 3u);
   EXPECT_EQ(spdlog::get_level(), spdlog::level::err);
   publish(3);
@@ -93,7 +95,7 @@ TEST_F(ConfigWatchTest, what_the_data_plane_was_built_from_is_in_force_at_once) 
 }
 
 TEST_F(ConfigWatchTest, a_change_is_in_force_when_the_reactor_has_taken_the_exports) {
-  ConfigWatch watch(segment_.layout(), update_, newcomers_, config_);
+  ConfigWatch watch(segment_.layout(), update_, newcomers_, set_slow_call_, config_);
   config_.exports[0].in_use = 1;
   std::strcpy(config_.exports[0].path, "/more");
   publish(4);
@@ -110,7 +112,7 @@ TEST_F(ConfigWatchTest, a_change_is_in_force_when_the_reactor_has_taken_the_expo
 }
 
 TEST_F(ConfigWatchTest, one_change_at_a_time_is_with_the_reactor) {
-  ConfigWatch watch(segment_.layout(), update_, newcomers_, config_);
+  ConfigWatch watch(segment_.layout(), update_, newcomers_, set_slow_call_, config_);
   publish(4);
   watch.poll();
   publish(5);
@@ -129,8 +131,17 @@ TEST_F(ConfigWatchTest, one_change_at_a_time_is_with_the_reactor) {
   EXPECT_EQ(applied(), 6u);
 }
 
+TEST_F(ConfigWatchTest, the_limit_of_slow_calls_changes_at_once) {
+  ConfigWatch watch(segment_.layout(), update_, newcomers_, set_slow_call_, config_);
+  EXPECT_EQ(slow_call_ns_, 1'000'000'000u);
+  config_.slow_call_ms = 0;
+  publish(4);
+  watch.poll();
+  EXPECT_EQ(slow_call_ns_, 0u);
+}
+
 TEST_F(ConfigWatchTest, the_log_level_changes_and_one_that_is_none_is_off) {
-  ConfigWatch watch(segment_.layout(), update_, newcomers_, config_);
+  ConfigWatch watch(segment_.layout(), update_, newcomers_, set_slow_call_, config_);
   config_.log_level = spdlog::level::debug;
   publish(4);
   watch.poll();

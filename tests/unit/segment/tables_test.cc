@@ -12,6 +12,7 @@
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/kept_channel.h"
+#include "dataplane/segment/slow_calls.h"
 #include "dataplane/segment/trace.h"
 
 namespace sluice::segment {
@@ -85,6 +86,40 @@ TEST(Trace, a_ring_keeps_the_newest_records_in_their_places) {
   EXPECT_EQ(ring->records[0].read()->xid, TraceRing::kRecords);
   EXPECT_EQ(ring->records[1].read()->xid, TraceRing::kRecords + 1);
   EXPECT_EQ(ring->records[2].read()->xid, 2u);
+}
+
+TEST(SlowCalls, a_reader_knows_by_its_number_that_a_record_was_overwritten) {
+  auto ring = std::make_unique<SlowCallRing>();
+  for (std::uint64_t i = 0; i < SlowCallRing::kRecords + 1; ++i)
+    ring->add({.number = ring->written.load(), .ended_ns = 1000 + i, .peer = {}, .call = {}});
+  EXPECT_EQ(ring->records[0].read()->number, SlowCallRing::kRecords);
+  EXPECT_EQ(ring->records[0].read()->ended_ns, 1000u + SlowCallRing::kRecords);
+  EXPECT_EQ(ring->records[1].read()->number, 1u);
+}
+
+/// One that is read while it is written is whole, or it is not there.
+TEST(SlowCalls, a_reader_beside_the_writer_never_sees_half_a_record) {
+  auto ring = std::make_unique<SlowCallRing>();
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (std::uint64_t i = 0; !stop; ++i) {
+      SlowCall slow{.number = i, .ended_ns = i, .upstream_ns = i, .peer = {}, .call = {}};
+      slow.call.state_ns.fill(i);
+      ring->add(slow);
+    }
+  });
+  while (ring->written.load() < 2 * SlowCallRing::kRecords) std::this_thread::yield();
+  std::size_t whole = 0;
+  for (std::size_t i = 0; whole < 10'000; ++i) {
+    const auto slow = ring->records[i % SlowCallRing::kRecords].read();
+    if (!slow) continue;
+    ++whole;
+    EXPECT_EQ(slow->ended_ns, slow->number);
+    EXPECT_EQ(slow->upstream_ns, slow->number);
+    for (const std::uint64_t ns : slow->call.state_ns) EXPECT_EQ(ns, slow->number);
+  }
+  stop = true;
+  writer.join();
 }
 
 TEST(CallTable, calls_are_counted_by_what_became_of_them) {

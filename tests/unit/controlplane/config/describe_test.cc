@@ -58,13 +58,15 @@ TEST(Config, the_sample_has_every_key_and_says_what_it_is_for) {
 TEST(Config, a_reload_tells_what_takes_effect_and_what_wants_a_restart) {
   const auto before = config::parse("[[export]]\npath = \"/a\"\n[[export]]\npath = \"/b\"\n", "f");
   const auto after = config::parse(
-      "log_level = \"debug\"\n[transport]\ncredits = 32\n[admin]\nread_group = "
+      "log_level = \"debug\"\n[observability]\nslow_call_ms = 250\n[transport]\ncredits = "
+      "32\n[admin]\nread_group = "
       "\"adm\"\n[policy]\nmax_credits = 32\nslots = 7\n"
       "[[export]]\npath = \"/b\"\nread_only = true\n[[export]]\npath = \"/c\"\n",
       "f");
   const config::Changes changes = config::compare(before, after);
-  EXPECT_EQ(changes.live, (std::vector<std::string>{"export./a", "export./b", "export./c", "log_level",
-                                                    "policy.max_credits", "policy.slots"}));
+  EXPECT_EQ(changes.live,
+            (std::vector<std::string>{"export./a", "export./b", "export./c", "log_level",
+                                      "observability.slow_call_ms", "policy.max_credits", "policy.slots"}));
   EXPECT_EQ(changes.restart_control, std::vector<std::string>{"admin.read_group"});
   EXPECT_EQ(changes.restart_both, std::vector<std::string>{"transport.credits"});
   const config::Config live = config::live_part(before, after);
@@ -72,6 +74,7 @@ TEST(Config, a_reload_tells_what_takes_effect_and_what_wants_a_restart) {
   EXPECT_EQ(live.admin_read_group, "");
   EXPECT_EQ(live.policy_slots, 7u);
   EXPECT_EQ(live.log_level, "debug");
+  EXPECT_EQ(live.block.slow_call_ms, 250u);
 }
 
 TEST(Config, addresses_of_an_upstream_change_with_a_reload) {

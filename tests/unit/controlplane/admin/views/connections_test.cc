@@ -50,6 +50,34 @@ TEST_F(Connections, one_that_does_not_exist_is_an_error) {
   EXPECT_THROW(show_connection(layout(), config, 0, 0xffffffff), MethodError);
 }
 
+TEST_F(Connections, one_shows_what_is_wanted_of_it_what_it_holds_and_what_its_class_was_refused) {
+  layout().reactors[0].use[5].held_bytes = 4096;
+  layout().reactors[0].use[5].oldest_state = 5;
+  layout().reactors[0].use[5].oldest_ns = 2 * lab::kSecondNs;
+  for (std::size_t i = 0; i < segment::kTransportCounterCount; ++i)
+    if (segment::kTransportCounters[i].name == "bad_fragment")
+      layout().reactors[0].transport_counters[1][i] = 3;
+  segment::WantedWriter wanted(layout().reactors[0].wanted);
+  wanted.grant(5, segment.incarnation(5), {.credits = 9});
+  wanted.drain(5, segment.incarnation(5), true);
+  auto info = *layout().reactors[0].connections[5].read();
+  json shown = show_connection(layout(), config, 0, 5);
+  EXPECT_EQ(shown["held_bytes"], 4096);
+  EXPECT_EQ(shown["oldest_call"], (json{{"age_s", 2.0}, {"state", "executing"}}));
+  EXPECT_TRUE(show_connection(layout(), config, 0, 2)["oldest_call"].is_null());
+  EXPECT_EQ(shown["credits_wanted"], 9);
+  EXPECT_EQ(shown["draining"], true);
+  EXPECT_EQ(shown["ending"], false);
+  EXPECT_EQ(shown["counters_of_class"], (json{{"bad_fragment", 3}}));
+  EXPECT_EQ(show_connection(layout(), config, 0, 2)["counters_of_class"], json::object());
+  // What was wanted of one before it in its place is nothing of its own.
+  info.incarnation += 1;
+  layout().reactors[0].connections[5].write(info);
+  shown = show_connection(layout(), config, 0, 5);
+  EXPECT_EQ(shown["credits_wanted"], 0);
+  EXPECT_EQ(shown["draining"], false);
+}
+
 TEST_F(Connections, only_version_2_has_transport_properties) {
   EXPECT_TRUE(connection_properties(layout(), config.block).empty());
   auto info = *layout().reactors[0].connections[2].read();

@@ -154,6 +154,8 @@ void ControlPlane::take_over() {
                                                           [this](const std::function<void()>& write) {
                                                             if (const auto own = ownership_->enter()) write();
                                                           });
+  clients_ = std::make_unique<clients::ClientWatch>(layout_, config_.block.reactors,
+                                                    config_.block.all_connections());
   segment::start_heartbeat(layout_.control_plane, segment::monotonic_ns(), segment::wall_ns());
   admin_->show();
   journal_->add(events::Takeover{.segment = config_.segment,
@@ -448,6 +450,7 @@ ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
   bool any = keeper_->poll(now);
   any |= exchange_->poll(now);
   credits_->poll(now);
+  clients_->poll(now);
   look_for_data_plane(now);
   check_data_plane(now);
   publish_statistics();

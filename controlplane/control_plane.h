@@ -15,6 +15,7 @@
 #include "controlplane/admin/operations.h"
 #include "controlplane/admin/registry.h"
 #include "controlplane/admin/server.h"
+#include "controlplane/clients/client_watch.h"
 #include "controlplane/cm/connection_keeper.h"
 #include "controlplane/config/config.h"
 #include "controlplane/config/describe.h"
@@ -141,6 +142,7 @@ class ControlPlane final : public admin::Operations {
   std::unique_ptr<admin::Server> admin_;
   std::unique_ptr<telemetry::Exporter> exporter_;
   std::unique_ptr<upstreams::AddressKeeper> addresses_;
+  std::unique_ptr<clients::ClientWatch> clients_;
   std::unique_ptr<mount::MountServer> mount_;
   std::unique_ptr<kerberos::ContextServer> contexts_;
   std::unique_ptr<locks::LockServer> locks_;

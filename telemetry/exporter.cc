@@ -122,6 +122,7 @@ class SegmentCollector final : public prometheus::Collectable {
     add_upstreams(families, config);
     add_ingress(families, config);
     add_exports(families);
+    add_clients(families);
     add_control(families);
     return families.take();
   }
@@ -309,6 +310,18 @@ class SegmentCollector final : public prometheus::Collectable {
         fill(families.place("sluice_rpc_latency_seconds", labels), *latency);
         families.add("sluice_rpc_time_seconds_total", time_ns * 1e-9, labels);
       }
+  }
+
+  void add_clients(Families& families) const {
+    const auto table = layout_.clients.read_copy();
+    if (!table) return;
+    const auto add = [&](const std::string& client, const segment::ServedCalls& served) {
+      families.add("sluice_client_calls_total", static_cast<double>(served.calls), {client});
+      families.add("sluice_client_time_seconds_total", static_cast<double>(served.time_ns) * 1e-9, {client});
+    };
+    for (const segment::ShownClient& client : table->clients)
+      if (client.in_use != 0) add(to_string(client.peer), client.served);
+    add("others", table->others);
   }
 
   void add_upstreams(Families& families, const Config& config) const {

@@ -113,6 +113,17 @@ std::vector<MetricInfo> calls() {
        Type::Counter,
        {"class", "program", "version", "procedure"},
        "Time of the reactors that calls took in handling their completions, estimated by samples"},
+      {"sluice_client_calls_total",
+       Type::Counter,
+       {"client"},
+       "RPC calls answered, by the client's address: of the 16 clients that are busiest for a while, each "
+       "since it is "
+       "one of them, and of all others together"},
+      {"sluice_client_time_seconds_total",
+       Type::Counter,
+       {"client"},
+       "How long these calls took, each from its arrival until its reply was out; by their number: the mean "
+       "latency"},
       {"sluice_bytes_total",
        Type::Counter,
        {"reactor", "class", "direction", "path"},

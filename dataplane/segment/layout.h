@@ -94,6 +94,7 @@ struct Layout {
   OfData<decltype(DataPart::capture_status)> capture_status;
   OfData<ProcessUse> process;
   OfData<SlowCalls> slow_calls;
+  OfControl<decltype(ControlPart::clients)> clients;
   OfControl<SharedUpstreamAddresses> upstream_addresses;
   /// Of this process: where the data plane's counters are.
   CounterPlaces places;
@@ -120,6 +121,7 @@ struct Layout {
         capture_status(data.capture_status),
         process(data.process),
         slow_calls(data.slow_calls),
+        clients(control.clients),
         upstream_addresses(control.upstream_addresses) {}
 };
 

@@ -16,6 +16,7 @@
 #include "dataplane/base/spsc_ring.h"
 #include "dataplane/base/two_copies.h"
 #include "dataplane/segment/call_table.h"
+#include "dataplane/segment/client_table.h"
 #include "dataplane/segment/config_block.h"
 #include "dataplane/segment/counter_names.h"
 #include "dataplane/segment/counters.h"
@@ -122,6 +123,7 @@ struct ControlPart {
   std::array<std::atomic<std::uint64_t>, kLockGaugeRoom> lock_gauges;
   ControlState state;
   SharedUpstreamAddresses upstream_addresses;  ///< the thread that resolves them
+  SeqLock<ClientTable> clients;
 };
 
 struct DataPart {

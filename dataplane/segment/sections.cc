@@ -34,6 +34,7 @@ constexpr Sections kControl = {
     SLUICE_SECTION(ControlPart, lock_gauges, 1),
     SLUICE_SECTION(ControlPart, state, 1),
     SLUICE_SECTION(ControlPart, upstream_addresses, 1),
+    SLUICE_SECTION(ControlPart, clients, 1),
 };
 constexpr Sections kData = {
     SLUICE_SECTION(DataPart, generation_applied, 1),

@@ -120,6 +120,20 @@ def each_plane_measures_its_process():
         assert abs(started - os.stat(f"/proc/{process.pid}").st_mtime) < 60 and started == value("process_start_time_seconds"), started
 
 
+def the_busiest_clients_have_series_of_their_own():
+    load = planes.nfs_load()
+    of = {"client": "192.0.2.2"}
+    before = total(scrape(), "sluice_client_calls_total", **of)
+    planes.wait("the client's own series", lambda: total(scrape(), "sluice_client_calls_total", **of) > before + 1000)
+    text = scrape()
+    mean_s = total(text, "sluice_client_time_seconds_total", **of) / total(text, "sluice_client_calls_total", **of)
+    assert 0 < mean_s < 1, mean_s
+    assert {labels["client"] for labels, _ in samples(text, "sluice_client_calls_total")} == {"192.0.2.2", "others"}
+    assert samples(text, "sluice_oldest_call_seconds")
+    end(load)
+    assert total(scrape(), "sluice_client_calls_total") <= total(scrape(), "sluice_rpc_calls_total")
+
+
 def losses_of_the_journal_are_counted():
     counts = planes.ctl("status")["events"]
     assert counts["recorded"] > 0
@@ -209,6 +223,7 @@ def main():
             rules_and_configuration_are_what_promtool_wants, the_reference_is_made_from_the_schema,
             a_server_scrapes_under_load_and_counts_what_was_done, metrics_are_what_promtool_wants,
             each_plane_measures_its_process, losses_of_the_journal_are_counted,
+            the_busiest_clients_have_series_of_their_own,
             only_documented_series_and_not_too_many, latency_buckets_are_cumulative_and_end_in_the_count,
             every_query_of_the_dashboard_returns_data, all_alerts_are_loaded_and_none_fires,
             probes_are_told_whether_it_lives_and_is_ready_and_why_not,

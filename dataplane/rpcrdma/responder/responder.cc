@@ -45,6 +45,7 @@ void CallSlot::on_share() noexcept {
 void Responder::open(std::uint32_t grant, bool hold_calls) noexcept {
   holds_calls_ = hold_calls;
   calls_ = peak_busy_ = 0;
+  served_ = served_ns_ = 0;
   oldest_ = oldest_so_far_ = {};
   traced_ = false;
   open_slots_ = std::min(grant, max_slots_);
@@ -272,6 +273,7 @@ void Responder::finish(CallSlot& slot) noexcept {
   if (slot.holds_receive_ && link_.is_open()) link_.repost(slot.message_.buffer);
   const bool replied = slot.state_ == State::Replying;
   const std::uint64_t took_ns = turn_ns() - slot.begun_ns_;
+  if (replied) ++served_, served_ns_ += took_ns;
   const bool slow = took_ns >= context_.measurement.slow_ns.load(std::memory_order_relaxed);
   if (slow || slot.traced_) [[unlikely]]
     note_end(slot, replied, slow);

@@ -46,6 +46,9 @@ class Responder final : private service::CallHost {
   void set_traced(bool traced) noexcept;
   bool traced() const noexcept { return traced_; }
   std::uint32_t busy_slots() const noexcept { return busy_; }
+  /// Calls whose replies are out, since the connection was opened, and the time that they took together.
+  std::uint64_t served() const noexcept { return served_; }
+  std::uint64_t served_ns() const noexcept { return served_ns_; }
   struct OldestCall {
     CallSlot::State state = CallSlot::State::Free;  ///< Free: there is none
     std::uint64_t begun_ns = 0;
@@ -186,6 +189,8 @@ class Responder final : private service::CallHost {
   std::unique_ptr<CallSlot[]> slots_;
   FixedStack<std::uint16_t> free_;  ///< indices
   std::uint64_t calls_ = 0;
+  std::uint64_t served_ = 0;
+  std::uint64_t served_ns_ = 0;
   std::uint32_t busy_ = 0;
   std::uint32_t peak_busy_ = 0;
   std::uint32_t posted_ = 0;    ///< slots with a signaled work request out

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the control plane asks the data plane for a packet capture: a datagram with the writing end of a pipe (SCM_RIGHTS)
-// to a UNIX socket beside the segment. Neither side waits for the other. What comes of it is in Layout::capture_status,
-// and in the pipe.
-//
-// The kernel says who has sent a datagram: those of other users than root, the data plane's and the control plane's are
-// dropped.
+// How the control plane asks the data plane for a packet capture: a datagram with the writing end of a pipe
+// (segment/datagram_socket.h). What comes of it is in Layout::capture_status, and in the pipe.
 #pragma once
 
 #include <sys/types.h>
@@ -17,6 +13,7 @@
 #include "dataplane/base/file_descriptor.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/segment/datagram_socket.h"
 
 namespace sluice::segment {
 
@@ -54,23 +51,16 @@ class CaptureInbox {
     FileDescriptor descriptor;  ///< none where the sender has passed none
   };
 
-  /// Makes the socket, in place of one that nobody has any more: a segment has one data plane. Throws SetupError.
+  /// Throws SetupError.
   CaptureInbox(std::string path, uid_t control_plane_user);
-  ~CaptureInbox();
-  CaptureInbox(const CaptureInbox&) = delete;
-  CaptureInbox& operator=(const CaptureInbox&) = delete;
 
   /// For poll(): readable when something has arrived.
-  int descriptor() const { return socket_.get(); }
+  int descriptor() const { return inbox_.descriptor(); }
   /// None when there is no request left, or the next datagram is none. Does not block.
   std::optional<Received> receive();
 
  private:
-  bool may_ask(uid_t user) const;
-
-  const std::string path_;
-  const uid_t control_plane_user_;
-  FileDescriptor socket_;
+  DatagramInbox inbox_;
 };
 
 }  // namespace sluice::segment

@@ -2,11 +2,9 @@
 #include "controlplane/cm/kernel_connections.h"
 
 #include <spdlog/spdlog.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 
 #include "controlplane/events/kinds.h"
 #include "dataplane/base/setup_error.h"
@@ -28,7 +26,7 @@ RdmaCmOptions options_of(const segment::ConfigBlock& block) {
 }  // namespace
 
 KernelConnections::KernelConnections(const ConnectionContext& context)
-    : Connections(context), token_(std::random_device{}() | 1) {
+    : Connections(context), channel_offer_(context.layout, context.config.segment) {
   try {
     open();
   } catch (const SetupError& error) {
@@ -42,21 +40,12 @@ void KernelConnections::open() {
   auto manager = std::make_unique<RdmaCm>(static_cast<RdmaCm::Host&>(*this), options_of(block));
   if (block.reverse.in_use == 0) manager->listen(static_cast<std::uint16_t>(block.port));
   manager_ = std::move(manager);
-  channel_shown_ = false;
-}
-
-/// In a pass of the owner: the segment may belong to another control plane while this one starts.
-void KernelConnections::show_channel() {
-  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // the data plane takes a descriptor from us (pidfd_getfd)
-  context_.layout.kept_channel.store(segment::kept_channel(token_, manager_->kept_channel()),
-                                     std::memory_order_release);
-  channel_shown_ = true;
 }
 
 /// Adds the queue pair's attributes, and the channel whose descriptor keeps the connection when this process ends.
 segment::Command KernelConnections::with_state(segment::Command command, const RdmaCmPeer& peer) const {
   command.attributes = peer.attributes;
-  const segment::KeptConnection kept{.token = token_};
+  const segment::KeptConnection kept{.epoch = channel_offer_.epoch()};
   std::memcpy(command.cm_state.data(), &kept, sizeof kept);
   return command;
 }
@@ -77,7 +66,7 @@ bool KernelConnections::poll(std::uint64_t now_ns) {
     }
   }
   if (!manager_) return false;
-  if (!channel_shown_) show_channel();
+  channel_offer_.poll(manager_->kept_channel(), now_ns);
   return manager_->poll();
 }
 

@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "controlplane/cm/channel_offer.h"
 #include "controlplane/cm/connections.h"
 #include "controlplane/cm/rdma_cm.h"
 #include "dataplane/base/setup_error.h"
@@ -36,14 +37,12 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   void refuse_unmade(Id id, std::uint64_t now_ns) override;
 
   void open();
-  void show_channel();
   segment::Command with_state(segment::Command command, const RdmaCmPeer& peer) const;
   std::uint32_t reactors_of(const RdmaCmPeer& peer) const;
 
   std::unique_ptr<RdmaCm> manager_;  ///< null until there is a device
   const AgentStatistics none_;
-  const std::uint32_t token_;   ///< of our channel
-  bool channel_shown_ = false;  ///< to the data plane, which keeps it
+  ChannelOffer channel_offer_;
   bool device_removed_ = false;
   std::uint64_t now_ns_ = 0;
   std::uint64_t checked_ns_ = 0;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "dataplane/process/clocks.h"
 #include "dataplane/process/debug_anchor.h"
@@ -49,10 +50,12 @@ void DataPlane::run(const StopSignal& stop) {
   debug_anchor = this;
   CaptureService captures(layout_, segment::capture_socket_of(segment_.name()),
                           segment_.file(segment::Part::Control)->user(), devices_.port());
+  std::optional<KeptConnections> kept;  // where connections are the kernel's
+  if (config_.driver == segment::Driver::Verbs) kept.emplace(segment_, devices_);
   ProcessHeartbeat heartbeat(layout_, config_.reactors);
   launch_reactors();
   spdlog::info("Serving on port {} with {} reactor(s)", config_.port, config_.reactors);
-  main_loop(heartbeat, stop);
+  main_loop(heartbeat, kept ? &*kept : nullptr, stop);
   notify::stopping();
   for (auto& core : cores_) core->reactor.stop();
   rte_eal_mp_wait_lcore();
@@ -88,7 +91,7 @@ void DataPlane::look_at_control_part() {
       segment_.name());
 }
 
-void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop) {
+void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, const StopSignal& stop) {
   std::vector<const forward::Upstreams*> upstreams;
   for (const auto& core : cores_)
     if (core->upstreams) upstreams.push_back(core->upstreams.get());
@@ -97,7 +100,6 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop) {
     for (auto& core : cores_) core->engine.set_slow_call_ns(ns);
   };
   ConfigWatch config(layout_, exports_->update(), newcomers, set_slow_call_ns, config_);
-  KeptConnections kept(layout_, devices_);
   notify::ready();
   for (unsigned turn = 0; !stop.requested() && !any_stopped(); ++turn) {
     for (int i = 0; i < kPollsPerBeat && !stop.requested() && !any_stopped(); ++i) {
@@ -105,7 +107,7 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop) {
       config.poll();
     }
     devices_.poll_conditions();
-    kept.poll(segment::monotonic_ns());
+    if (kept != nullptr) kept->poll(segment::monotonic_ns());
     look_at_control_part();
     set_wall_clock();
     if (turn % kBeatsPerMeasurement == 0) segment::measure_process(layout_.process);

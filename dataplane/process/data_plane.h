@@ -31,7 +31,7 @@ class DataPlane {
  private:
   void launch_reactors();
   bool any_stopped() const;
-  void main_loop(ProcessHeartbeat& heartbeat, const StopSignal& stop);
+  void main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, const StopSignal& stop);
   void look_at_control_part();
 
   const segment::ConfigBlock config_;

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/process/kept_connections.h"
 
-#include <signal.h>
 #include <spdlog/spdlog.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
+#include <span>
+#include <utility>
 
 namespace sluice::process {
 namespace {
 
 constexpr std::uint64_t kProbeIntervalNs = 5'000'000'000;
+constexpr int kOffersPerPoll = 16;
+/// One for each control plane that has made a connection which is still there.
+constexpr std::size_t kMaxChannels = 1024;
+/// Who cannot write to the socket cannot fill it either, so that the control plane's offers find room.
+constexpr mode_t kSocketMode = 0660;
 
 segment::KeptConnection kept_of(const segment::ConnectionInfo& info) {
   segment::KeptConnection kept;
@@ -22,57 +25,52 @@ segment::KeptConnection kept_of(const segment::ConnectionInfo& info) {
   return kept;
 }
 
-/// A descriptor of our own for what another process has open.
-int descriptor_of_process(std::uint32_t pid, int descriptor) {
-  const auto process = static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
-  if (process < 0) return -1;
-  const auto copy = static_cast<int>(::syscall(SYS_pidfd_getfd, process, descriptor, 0));
-  const int error = errno;
-  ::close(process);
-  errno = error;
-  return copy;
-}
-
 }  // namespace
 
-KeptConnections::~KeptConnections() {
-  for (const Channel& channel : channels_) ::close(channel.descriptor);
+KeptConnections::KeptConnections(segment::Segment& segment, PeerProbe& probe)
+    : segment_(segment),
+      layout_(segment.layout()),
+      probe_(probe),
+      inbox_(segment::kept_socket_of(segment.name()), kSocketMode,
+             segment.file(segment::Part::Control)->user()) {
+  layout_.kept_epoch.store(0, std::memory_order_release);
 }
 
 void KeptConnections::poll(std::uint64_t now_ns) {
-  take_newest();
+  take_offered();
+  const std::uint32_t owner = segment::epoch_of(layout_.control_plane.owner.load(std::memory_order_acquire));
+  layout_.kept_epoch.store(holds(owner) ? owner : 0, std::memory_order_release);
   if (now_ns - probed_ns_ >= kProbeIntervalNs) {
     probed_ns_ = now_ns;
     for (const Channel& channel : channels_)
       if (is_orphan(channel)) probe_peers(channel);
   }
-  std::erase_if(channels_, [this](const Channel& channel) {
-    if (!is_orphan(channel) || in_use(channel)) return false;
-    ::close(channel.descriptor);
-    return true;
-  });
+  std::erase_if(channels_, [this](const Channel& channel) { return is_orphan(channel) && !in_use(channel); });
 }
 
-void KeptConnections::take_newest() {
-  const std::uint64_t published = layout_.kept_channel.load(std::memory_order_acquire);
-  const std::uint32_t pid = layout_.control_plane.pid.load(std::memory_order_acquire);
-  if (published == 0 || published == seen_ || pid == 0) return;
-  const int copy = descriptor_of_process(pid, segment::descriptor_of(published));
-  if (copy < 0 && errno == ESRCH) return;  // its successor has not published its own yet
-  seen_ = published;
-  if (copy < 0) {
-    spdlog::warn("Connections will end with the control plane: its channel cannot be kept open ({})",
-                 std::strerror(errno));
-    return;
+/// Also those of a control plane that has ended since: its connections may need them.
+void KeptConnections::take_offered() {
+  for (int i = 0; i < kOffersPerPoll; ++i) {
+    segment::KeptChannel offer;
+    FileDescriptor descriptor;
+    const auto got = inbox_.receive(std::as_writable_bytes(std::span(&offer, 1)), descriptor);
+    if (got == segment::DatagramInbox::Got::Nothing) return;
+    const bool is_offer = got == segment::DatagramInbox::Got::Datagram &&
+                          offer.magic == segment::kKeptChannelMagic && offer.epoch != 0 && descriptor;
+    if (is_offer && !holds(offer.epoch) && channels_.size() < kMaxChannels)
+      channels_.push_back({.epoch = offer.epoch, .descriptor = std::move(descriptor)});
   }
-  channels_.push_back({.token = segment::token_of(published), .owner_pid = pid, .descriptor = copy});
 }
 
-/// The control plane that opened it has ended: it has a successor, or its process is gone.
+bool KeptConnections::holds(std::uint32_t epoch) const {
+  return std::any_of(channels_.begin(), channels_.end(),
+                     [epoch](const Channel& channel) { return channel.epoch == epoch; });
+}
+
+/// The control plane that opened it has a successor, or is gone.
 bool KeptConnections::is_orphan(const Channel& channel) const {
-  const std::uint64_t published = layout_.kept_channel.load(std::memory_order_acquire);
-  if (published != 0 && segment::token_of(published) != channel.token) return true;
-  return ::kill(static_cast<pid_t>(channel.owner_pid), 0) != 0 && errno == ESRCH;
+  const std::uint64_t owner = layout_.control_plane.owner.load(std::memory_order_acquire);
+  return segment::epoch_of(owner) != channel.epoch || !segment_.control_plane_runs(channel.epoch);
 }
 
 bool KeptConnections::in_use(const Channel& channel) const {
@@ -81,7 +79,7 @@ bool KeptConnections::in_use(const Channel& channel) const {
       if (entry.sequence() == 0) continue;
       const auto info = entry.read();
       if (!info) return true;
-      if (info->state != segment::ConnectionState::Unused && kept_of(*info).token == channel.token)
+      if (info->state != segment::ConnectionState::Unused && kept_of(*info).epoch == channel.epoch)
         return true;
     }
   return false;
@@ -94,7 +92,7 @@ void KeptConnections::probe_peers(const Channel& channel) {
     for (const auto& entry : layout_.reactors[reactor].connections) {
       if (entry.sequence() == 0) continue;
       const auto info = entry.read();
-      if (info && info->state == segment::ConnectionState::Open && kept_of(*info).token == channel.token)
+      if (info && info->state == segment::ConnectionState::Open && kept_of(*info).epoch == channel.epoch)
         probe_.probe(reactor, info->queue_pair);
     }
 }

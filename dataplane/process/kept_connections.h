@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps the kernel's connections of the verbs driver when the control plane ends: holds its channel open
+// Keeps the kernel's connections of the verbs driver when the control plane ends: holds the channel that it has passed
 // (segment/kept_channel.h), and from then on probes their peers. The main thread.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "dataplane/base/file_descriptor.h"
+#include "dataplane/segment/datagram_socket.h"
 #include "dataplane/segment/kept_channel.h"
 #include "dataplane/segment/segment.h"
 
@@ -23,31 +25,30 @@ class PeerProbe {
 
 class KeptConnections {
  public:
-  /// Both outlive it.
-  KeptConnections(segment::Layout& layout, PeerProbe& probe) : layout_(layout), probe_(probe) {}
-  ~KeptConnections();
-  KeptConnections(const KeptConnections&) = delete;
-  KeptConnections& operator=(const KeptConnections&) = delete;
+  /// Makes the socket, and says that nothing is held yet. The control plane's part is mapped. Both outlive it. Throws
+  /// SetupError.
+  KeptConnections(segment::Segment& segment, PeerProbe& probe);
 
-  /// Takes over a channel that the control plane has published; closes those that no connection needs.
-  /// `now_ns` is monotonic. Bounded; makes system calls.
+  /// Takes channels that the control plane has passed; closes those that no connection needs. `now_ns` is monotonic.
+  /// Bounded; makes system calls.
   void poll(std::uint64_t now_ns);
 
  private:
   struct Channel {
-    std::uint32_t token = 0;
-    std::uint32_t owner_pid = 0;
-    int descriptor = -1;
+    std::uint32_t epoch = 0;  ///< of the control plane that has opened it
+    FileDescriptor descriptor;
   };
 
-  void take_newest();
+  void take_offered();
+  bool holds(std::uint32_t epoch) const;
   bool is_orphan(const Channel& channel) const;
   bool in_use(const Channel& channel) const;
   void probe_peers(const Channel& channel);
 
+  segment::Segment& segment_;
   segment::Layout& layout_;
   PeerProbe& probe_;
-  std::uint64_t seen_ = 0;
+  segment::DatagramInbox inbox_;
   std::uint64_t probed_ns_ = 0;
   std::vector<Channel> channels_;
 };

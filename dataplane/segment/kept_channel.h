@@ -1,30 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keeps connections of the verbs driver open when the control plane exits. The kernel disconnects them when
-// the last descriptor of their rdma_cm event channel is closed, so the control plane publishes its channel in
-// Layout::kept_channel and the data plane holds a duplicate (process/kept_connections.h).
+// Keeps connections of the verbs driver when the control plane ends. The kernel disconnects them when the last
+// descriptor of their rdma_cm event channel is closed, so the control plane passes one to the data plane, which holds it
+// (cm/channel_offer.h, process/kept_connections.h).
 //
-// Pure functions and plain values; any thread. The descriptor number belongs to the publishing process.
+// A channel is known by the epoch of the control plane that has opened it: one channel for each, and no epoch comes
+// again while a data plane runs. Layout::kept_epoch says what has arrived; until it does, the offer is repeated.
+//
+// Pure functions and plain values; any thread.
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "dataplane/segment/part_file.h"
 
 namespace sluice::segment {
 
-/// Value of Layout::kept_channel. Zero: no channel.
-constexpr std::uint64_t kept_channel(std::uint32_t token, int descriptor) noexcept {
-  return std::uint64_t{token} << 32 | static_cast<std::uint32_t>(descriptor);
-}
-constexpr std::uint32_t token_of(std::uint64_t channel) noexcept {
-  return static_cast<std::uint32_t>(channel >> 32);
-}
-constexpr int descriptor_of(std::uint64_t channel) noexcept {
-  return static_cast<int>(static_cast<std::uint32_t>(channel));
-}
+inline constexpr std::uint32_t kKeptChannelMagic = 0x534c4b31;  // "SLK1"
+
+/// The datagram that a descriptor of a channel comes with (segment/datagram_socket.h).
+struct KeptChannel {
+  std::uint32_t magic = kKeptChannelMagic;
+  std::uint32_t epoch = 0;  ///< never zero
+};
 
 /// Stored in a connection's cm_state: the channel that it belongs to.
 struct KeptConnection {
-  std::uint32_t token = 0;  ///< never zero
+  std::uint32_t epoch = 0;  ///< never zero
 };
+
+/// The data plane's socket for a segment.
+inline std::string kept_socket_of(const std::string& segment) {
+  return base_path_of(segment) + ".kept";
+}
 
 }  // namespace sluice::segment

@@ -90,7 +90,7 @@ struct Layout {
   OfControl<decltype(ControlState::recent_stall_ns)> recent_stall_ns;
   OfControl<decltype(ControlState::draining)> draining;
   OfControl<decltype(ControlState::reading_epoch)> reading_epoch;
-  OfControl<decltype(ControlState::kept_channel)> kept_channel;
+  OfData<decltype(DataPart::kept_epoch)> kept_epoch;
   OfData<decltype(DataPart::capture_status)> capture_status;
   OfData<ProcessUse> process;
   OfData<SlowCalls> slow_calls;
@@ -117,7 +117,7 @@ struct Layout {
         recent_stall_ns(control.state.recent_stall_ns),
         draining(control.state.draining),
         reading_epoch(control.state.reading_epoch),
-        kept_channel(control.state.kept_channel),
+        kept_epoch(data.kept_epoch),
         capture_status(data.capture_status),
         process(data.process),
         slow_calls(data.slow_calls),

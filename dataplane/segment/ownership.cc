@@ -21,9 +21,6 @@ constexpr std::uint64_t turns_of(std::uint64_t owner) {
 constexpr std::uint64_t without_turns(std::uint32_t epoch) {
   return std::uint64_t{epoch} << 32;
 }
-constexpr std::uint64_t lock_of(std::uint32_t epoch) {
-  return kControlPlaneLocks + epoch;
-}
 
 std::string process(std::uint32_t pid) {
   return " (process " + std::to_string(pid) + ")";
@@ -59,7 +56,7 @@ ControlOwnership::ControlOwnership(const std::string& name)
 bool ControlOwnership::reserve(PartFile& file) {
   const PartFile::Head head = file.head();
   const std::uint32_t epoch = epoch_of(head.owner);
-  if (!file_lock::take(file.descriptor(), lock_of(epoch + 1))) refuse_beside(0, name_);
+  if (!file_lock::take(file.descriptor(), control_plane_lock(epoch + 1))) refuse_beside(0, name_);
   if (!file.has_its_name()) return false;
   if (!file.defect().empty()) {
     check_other_layout(file);
@@ -78,7 +75,8 @@ bool ControlOwnership::reserve(PartFile& file) {
 void ControlOwnership::check_other_layout(const PartFile& file) const {
   const PartFile::Head head = file.head();
   const std::uint32_t epoch = epoch_of(head.owner);
-  if (head.magic == kMagic && epoch != 0 && file_lock::taken_by_other(file.descriptor(), lock_of(epoch)))
+  if (head.magic == kMagic && epoch != 0 &&
+      file_lock::taken_by_other(file.descriptor(), control_plane_lock(epoch)))
     throw SetupError("A control plane of another release" + process(head.pid) + " owns the shared segment " +
                      file.path() + ": stop it first.");
 }
@@ -104,7 +102,7 @@ void ControlOwnership::make() {
   segment_->begin(Part::Control);
   new_ = true;
   epoch_ = 1;
-  file_lock::take(segment_->file(Part::Control)->descriptor(), lock_of(epoch_));
+  file_lock::take(segment_->file(Part::Control)->descriptor(), control_plane_lock(epoch_));
 }
 
 /// Looks at its heart rather than at the clock: clocks differ between time namespaces.
@@ -113,7 +111,8 @@ void ControlOwnership::wait_for_predecessor() {
   const Heartbeat& heart = layout().control_plane;
   const std::uint64_t beats = heart.beats.load();
   const std::uint64_t since_ns = monotonic_ns();
-  while (file_lock::taken_by_other(segment_->file(Part::Control)->descriptor(), lock_of(predecessor))) {
+  while (file_lock::taken_by_other(segment_->file(Part::Control)->descriptor(),
+                                   control_plane_lock(predecessor))) {
     if (heart.beats.load() != beats) refuse_beside(heart.pid.load(), name_);
     if (monotonic_ns() - since_ns > kHeartbeatTimeoutNs) {
       stopped_ = predecessor;
@@ -149,7 +148,7 @@ void ControlOwnership::take_new() {
 
 void ControlOwnership::take_shown() {
   Heartbeat& heart = layout().control_plane;
-  if (!file_lock::taken_by_other(segment_->file(Part::Control)->descriptor(), lock_of(epoch_ - 1)))
+  if (!file_lock::taken_by_other(segment_->file(Part::Control)->descriptor(), control_plane_lock(epoch_ - 1)))
     stopped_ = 0;
   std::uint64_t owner = heart.owner.load();
   // One that is gone may have left its turns.

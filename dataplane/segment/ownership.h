@@ -31,6 +31,9 @@ namespace sluice::segment {
 // The same in every release.
 inline constexpr std::uint64_t kDataPlaneLock = 0;
 inline constexpr std::uint64_t kControlPlaneLocks = 1;
+constexpr std::uint64_t control_plane_lock(std::uint32_t epoch) noexcept {
+  return kControlPlaneLocks + epoch;
+}
 
 class ControlOwnership {
  public:

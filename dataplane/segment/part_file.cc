@@ -30,7 +30,7 @@ void allocate(int fd, std::size_t bytes, const std::string& path) {
   constexpr std::size_t kMiB = 1u << 20;
   throw SetupError("Cannot allocate the shared segment " + path + " (" + std::strerror(error) +
                    "): " + folder_of(path) + " needs " + std::to_string((bytes + kMiB - 1) / kMiB) +
-                   " MiB of free space, which a container is given as its shm size.");
+                   " MiB of free space; a container is given that of /dev/shm as its shm size.");
 }
 
 /// Strangers can make no file there.

@@ -111,7 +111,6 @@ struct ControlState {
   /// Epoch of the control plane that has taken over and reads the rings. It is later than that of Heartbeat::owner: what
   /// a predecessor has not read is dropped in between, and reactors then repeat what they wait for.
   std::atomic<std::uint32_t> reading_epoch;
-  std::atomic<std::uint64_t> kept_channel;  ///< verbs: segment/kept_channel.h
 };
 
 struct ControlPart {
@@ -138,6 +137,8 @@ struct DataPart {
   SeqLock<CounterNames> counter_names;  ///< at start
   ProcessUse process;                   ///< the main thread, each second
   SlowCalls slow_calls;                 ///< each reactor its own
+  /// verbs: the control plane in charge whose channel is held (segment/kept_channel.h). Zero: its is not. Main thread.
+  std::atomic<std::uint32_t> kept_epoch;
 };
 
 }  // namespace sluice::segment

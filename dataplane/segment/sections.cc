@@ -46,6 +46,7 @@ constexpr Sections kData = {
     SLUICE_SECTION(DataPart, counter_names, 1),
     SLUICE_SECTION(DataPart, process, 1),
     SLUICE_SECTION(DataPart, slow_calls, 1),
+    SLUICE_SECTION(DataPart, kept_epoch, 1),
 };
 #undef SLUICE_SECTION
 

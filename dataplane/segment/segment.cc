@@ -171,6 +171,10 @@ bool Segment::data_plane_runs() const noexcept {
   return data_ && file_lock::taken_by_other(data_->descriptor(), kDataPlaneLock);
 }
 
+bool Segment::control_plane_runs(std::uint32_t epoch) const noexcept {
+  return control_ && file_lock::taken_by_other(control_->descriptor(), control_plane_lock(epoch));
+}
+
 void Segment::name_counters() {
   SeqLock<CounterNames>& shared = data_part().counter_names;
   const auto names = std::make_unique<CounterNames>();

@@ -62,6 +62,8 @@ class Segment {
   bool was_cut(Part part) const noexcept { return guard(part).was_cut(); }
   /// Whether a process holds the data plane's lock, in whatever PID namespace it is.
   bool data_plane_runs() const noexcept;
+  /// Likewise for the lock of the control plane of an epoch, which may be stopped and have a successor.
+  bool control_plane_runs(std::uint32_t epoch) const noexcept;
 
   /// For a plane that has made a new part while the other's is older: goes on in rings and counts where the other is.
   void begin(Part part) noexcept;

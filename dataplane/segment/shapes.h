@@ -78,8 +78,7 @@ SLUICE_SHAPE(ProcessUse, cpu_ns, resident_bytes, virtual_bytes, open_descriptors
 SLUICE_SHAPE(ServedCalls, calls, time_ns)
 SLUICE_SHAPE(ShownClient, peer, in_use, unused, served)
 SLUICE_SHAPE(ClientTable, clients, others)
-SLUICE_SHAPE(ControlState, recomputation_ns, longest_stall_ns, recent_stall_ns, draining, reading_epoch,
-             kept_channel)
+SLUICE_SHAPE(ControlState, recomputation_ns, longest_stall_ns, recent_stall_ns, draining, reading_epoch)
 SLUICE_SHAPE(ReactorControl, commands, events, punt_up, punt_down, properties_up, properties_down, wanted,
              peaks_read)
 SLUICE_SHAPE(ReactorData, commands, events, punt_up, punt_down, properties_up, properties_down, hints,

@@ -121,6 +121,15 @@ TEST_F(Owners, a_start_that_is_given_up_leaves_the_segment_as_it_was) {
   EXPECT_EQ(started()->epoch(), 2u);
 }
 
+TEST_F(Owners, a_reader_that_locks_the_file_keeps_the_next_one_from_starting) {
+  started().reset();
+  auto reader = PartFile::open(name_, Part::Control, PartFile::Access::Read);
+  ASSERT_TRUE(reader && file_lock::take_shared(reader->descriptor(), control_plane_lock(2)));
+  EXPECT_NE(refusal_of_another().find("owns segment '" + name_ + "'"), std::string::npos);
+  reader.reset();
+  EXPECT_EQ(started()->epoch(), 2u);
+}
+
 TEST_F(Owners, one_that_ended_shows_it_and_has_a_successor_at_once) {
   started().reset();
   const auto onlooker = Segment::attach(name_);

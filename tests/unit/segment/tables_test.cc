@@ -11,7 +11,6 @@
 
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/config_block.h"
-#include "dataplane/segment/kept_channel.h"
 #include "dataplane/segment/slow_calls.h"
 #include "dataplane/segment/trace.h"
 
@@ -150,13 +149,6 @@ TEST(ConfigBlock, reactors_share_the_ports_in_turn) {
   EXPECT_EQ(config.verbs_port(0), &config.verbs_ports[0]);
   EXPECT_EQ(config.verbs_port(1), &config.verbs_ports[1]);
   EXPECT_EQ(config.verbs_port(2), &config.verbs_ports[0]);
-}
-
-TEST(KeptChannel, a_token_and_a_descriptor_go_into_one_word) {
-  const std::uint64_t channel = kept_channel(0x89ABCDEF, 0x7FFFFFFF);
-  EXPECT_EQ(token_of(channel), 0x89ABCDEFu);
-  EXPECT_EQ(descriptor_of(channel), 0x7FFFFFFF);
-  EXPECT_EQ(kept_channel(1, 0), std::uint64_t{1} << 32);
 }
 
 }  // namespace

@@ -257,11 +257,12 @@ class TwoUsers:
             status["data_plane"]["alive"]
 
 
-def planes_of_two_users_work_together_and_neither_writes_the_others_file():
+def planes_of_two_users_work_together_and_neither_writes_the_others_file_or_traces_it():
     with TwoUsers() as two:
-        for user, part in ((two.control_user, "data"), (two.data_user, "control")):
+        for user, part, other in ((two.control_user, "data", two.data), (two.data_user, "control", two.control)):
             path = f"{two.segment}.{part}"
-            for what in (f"cat {path} > /dev/null && ! echo x >> {path}", f"! truncate -s 0 {path}", f"! rm -f {path}"):
+            for what in (f"cat {path} > /dev/null && ! echo x >> {path}", f"! truncate -s 0 {path}", f"! rm -f {path}",
+                         f"! cat /proc/{other.pid}/environ", f"! kill {other.pid}"):
                 done = run(*two.as_user(user), "sh", "-c", what)
                 assert done.returncode == 0, done
         two.control.kill()
@@ -317,7 +318,7 @@ def main():
             of_control_planes_started_together_one_stays, a_refused_start_changes_nothing,
             a_killed_predecessor_that_nobody_reaps_is_in_nobodys_way, planes_in_another_pid_namespace_are_seen,
             a_dev_shm_without_room_for_the_loopback_file_is_said_at_start,
-            planes_of_two_users_work_together_and_neither_writes_the_others_file, a_plane_that_cuts_its_file_short_ends_alone, a_stop_is_graceful_and_leaves_no_socket)])
+            planes_of_two_users_work_together_and_neither_writes_the_others_file_or_traces_it, a_plane_that_cuts_its_file_short_ends_alone, a_stop_is_graceful_and_leaves_no_socket)])
     finally:
         planes.stop()
         if os.environ.get("VERBOSE"):

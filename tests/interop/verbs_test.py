@@ -19,6 +19,8 @@ SLUICE = "/mnt/host/sluice"
 # rxe of rdma-core 44 does not support scatter/gather lists in the extended interface.
 LISTS = ("gather_lists_and_unsignaled_requests", "writes_are_placed_before_a_later_send_is_received",
          "V2_045_reads_bring_the_memory_and_more_than_the_depth_wait")
+# As the units have it: a user of each plane, and a folder of the segment for both.
+CONTROL_USER, DATA_USER, GROUP = 23451, 23452, 23450
 CONFIG = """
 log_level = "debug"
 segment = "%s"
@@ -66,6 +68,8 @@ class VerbsBench(Bench):
                        f"ln -sfn /run /var/run; mkdir -p {os.path.dirname(drivers)}; ln -s {SLUICE}/pmds {drivers}\necho /mnt/host/core > /proc/sys/kernel/core_pattern")
         self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24")
         self.planes = self
+        self.of_two_users = {"admin"}
+        self.server.sh(f"mkdir /run/segment; chown 0:{GROUP} /run/segment; chmod 3770 /run/segment")
         self.start("admin", EXPORT)
 
     def close(self):
@@ -83,19 +87,25 @@ class VerbsBench(Bench):
     def sluice(self, script, timeout=480):
         return self.server.sh(f"export LD_LIBRARY_PATH={SLUICE}/lib\n{script}", timeout)
 
+    def segment(self, name):
+        return f"/run/segment/{name}" if name in self.of_two_users else name
+
+    def as_user(self, name, user):
+        return f"setpriv --reuid={user} --regid={GROUP} --clear-groups" if name in self.of_two_users else ""
+
     def start(self, name, serves, *, driver="verbs", device="", mount_port=20048, port=20049):
         """Both planes in the server guest."""
         with open(f"{self.server.dir}/{name}.toml", "w", encoding="utf-8") as file:
-            file.write(CONFIG % (name, f'driver = "{driver}"\n{device}', name, mount_port, port) + serves)
+            file.write(CONFIG % (self.segment(name), f'driver = "{driver}"\n{device}', name, mount_port, port) + serves)
         self.start_control(name)
-        self.sluice(f"ulimit -c unlimited; {SLUICE}/sluice-dataplane --segment {name} >> /mnt/host/{name}-data.log 2>&1 &\n"
+        self.sluice(f"ulimit -c unlimited -l unlimited; {self.as_user(name, DATA_USER)} {SLUICE}/sluice-dataplane --segment {self.segment(name)} >> /mnt/host/{name}-data.log 2>&1 &\n"
                     f"echo $! > /tmp/{name}-data.pid\n"
                     f"for i in $(seq 300); do {SLUICE}/sluicectl --socket /tmp/{name}.sock --json status 2> /dev/null | "
                     "grep -A3 data_plane | grep -q '\"alive\": true' && exit 0; usleep 100000; done\n"
                     f"cat /mnt/host/{name}-*.log; exit 1")
 
     def start_control(self, name):
-        self.sluice(f"{SLUICE}/sluice-controlplane --config /mnt/host/{name}.toml >> /mnt/host/{name}-control.log 2>&1 &\n"
+        self.sluice(f"{self.as_user(name, CONTROL_USER)} {SLUICE}/sluice-controlplane --config /mnt/host/{name}.toml >> /mnt/host/{name}-control.log 2>&1 &\n"
                     f"echo $! > /tmp/{name}-control.pid\n")
 
     def stop(self, name):

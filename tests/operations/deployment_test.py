@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -71,7 +72,19 @@ def refused_by(unit, calls):
     return calls - allowed
 
 
-def it_is_installed_and_both_planes_run_as_its_user():
+def neither_writes_what_is_the_others(segment):
+    """The folder of the segment: each plane reads both parts. That of the admin socket, and of keys: the control plane's."""
+    both = f"cat {segment}.control {segment}.data > /dev/null"
+    for user, script in (("sluice-dataplane", f"{both} && ! echo x >> {segment}.control && ! rm -f {segment}.control"),
+                         ("sluice-controlplane", f"{both} && ! echo x >> {segment}.data && ! rm -f {segment}.data"),
+                         ("sluice-dataplane", "! ls /etc/sluice && ! touch /run/sluice/x && ! mv /run/sluice/admin.sock /run/sluice/x"),
+                         ("sluice-controlplane", "cat /etc/sluice/sluice.toml > /dev/null && ! mv /run/sluice/segment /run/sluice/x"),
+                         ("nobody", f"test -S /run/sluice/admin.sock && ! ls /run/sluice/segment && ! cat {segment}.data")):
+        done = run("setpriv", f"--reuid={user}", f"--regid={user if user != 'nobody' else 'nogroup'}", "--init-groups", "sh", "-c", script)
+        assert done.returncode == 0, (user, script, done)
+
+
+def it_is_installed_and_each_plane_runs_as_a_user_of_its_own():
     if not ROOT:
         raise Skipped("Only root may install packages.")
     [package] = glob.glob(f"{folder}/sluice_*.deb")
@@ -79,14 +92,21 @@ def it_is_installed_and_both_planes_run_as_its_user():
     assert done.returncode == 0, done.stdout + done.stderr
     planes = []
     try:
-        assert run("getent", "passwd", "sluice").returncode == 0
+        for user in ("sluice-controlplane", "sluice-dataplane"):
+            assert "sluice" in run("id", "-nG", user).stdout.split(), user
         for group in ("sluice-admin", "sluice-monitor"):
             assert run("getent", "group", group).returncode == 0
-        run("systemd-tmpfiles", "--create", "sluice.conf")
+        for _ in range(2):  # also where everything is there
+            done = run("systemd-tmpfiles", "--create", "sluice.conf")
+            assert done.returncode == 0 and not done.stderr, done
+        os.makedirs("/run/sluice-dataplane", exist_ok=True)  # RuntimeDirectory= of the unit
+        shutil.chown("/run/sluice-dataplane", "sluice-dataplane", "sluice-dataplane")
         config = f"{folder}/sluice.toml"
         with open("/etc/sluice/sluice.toml", encoding="utf-8") as file:
             text = file.read()
-        text = re.sub('^segment = ".*?"', f'segment = "sluice-package-{os.getpid()}"', text, flags=re.M)
+        segment = f"/run/sluice/segment/package-{os.getpid()}"
+        assert 'segment = "/run/sluice/segment/sluice"' in text
+        text = text.replace("/run/sluice/segment/sluice", segment)
         text = text.replace('"/dev/shm/sluice-loopback"', f'"/dev/shm/sluice-package-{os.getpid()}-loopback"')
         text = text.replace("port = 20048", "port = 0").replace("rpcbind = true", "rpcbind = false").replace("127.0.0.1:9464", f"127.0.0.1:{free_port()}")
         text = text.replace('change_group = ""', 'change_group = "sluice-admin"').replace('read_group = ""', 'read_group = "sluice-monitor"')
@@ -103,12 +123,12 @@ def it_is_installed_and_both_planes_run_as_its_user():
                 confine.append(f"--ambient-caps={keep}")
             log = open(f"{folder}/{unit}.log", "w", encoding="utf-8")
             watch = ["strace", "-f", "-qq", "-o", f"{folder}/{unit}.calls"] if traced else []
-            planes.append(subprocess.Popen([*watch, "setpriv", "--reuid=sluice", "--regid=sluice", "--init-groups", *confine, f"/usr/bin/{unit}", *words],
-                                           stdout=log, stderr=log, env={**os.environ, "RUNTIME_DIRECTORY": "/run/sluice"}))
+            planes.append(subprocess.Popen([*watch, "setpriv", f"--reuid={unit}", f"--regid={unit}", "--init-groups", *confine, f"/usr/bin/{unit}", *words],
+                                           stdout=log, stderr=log, env={**os.environ, **({"RUNTIME_DIRECTORY": f"/run/{unit}"} if unit == "sluice-dataplane" else {})}))
 
         traced = run("strace", "-f", "-o", "/dev/null", "true").returncode == 0
         start("sluice-controlplane", "--config", config)
-        start("sluice-dataplane", "--segment", f"sluice-package-{os.getpid()}")
+        start("sluice-dataplane", "--segment", segment)
         deadline = time.monotonic() + PATIENCE_S
         while True:
             status = run("sluicectl", "--json", "status")
@@ -118,10 +138,11 @@ def it_is_installed_and_both_planes_run_as_its_user():
                                                          ("sluice-controlplane", "sluice-dataplane")])
             time.sleep(0.1)
         assert json.loads(status.stdout)["version"] == VERSION
-        probe = run("setpriv", "--reuid=sluice", "--regid=sluice", "--clear-groups", "sluice-bench", "--fabric",
+        probe = run("setpriv", "--reuid=sluice-dataplane", "--regid=sluice-dataplane", "--clear-groups", "sluice-bench", "--fabric",
                     f"/dev/shm/sluice-package-{os.getpid()}-loopback", "probe")
         assert probe.returncode == 0, probe
         assert run("sluicectl", "exports", "add", "/added").returncode == 0
+        neither_writes_what_is_the_others(segment)
     finally:
         for plane in planes:
             run("pkill", "-TERM", "-P", str(plane.pid)) if traced else plane.terminate()
@@ -129,6 +150,8 @@ def it_is_installed_and_both_planes_run_as_its_user():
             plane.wait()
         for path in glob.glob(f"/dev/shm/sluice-package-{os.getpid()}*"):
             os.unlink(path)
+        for left in ("/run/sluice", "/run/sluice-dataplane"):
+            shutil.rmtree(left, ignore_errors=True)
         run("dpkg", "--purge", "sluice")
     assert run("dpkg", "-s", "sluice").returncode != 0
     # System calls that they made, checked against the units' filters; DPDK tries to get I/O ports, but works without.
@@ -153,7 +176,7 @@ def units_are_well_formed_and_exposed_below_3():
         done = run("systemd-analyze", "security", "--offline=true", "--threshold=30", path)
         level = re.search(r"exposure level for .*?: ([\d.]+)", done.stdout)
         assert done.returncode == 0 and level and float(level.group(1)) < 3.0, done.stdout[-400:] + done.stderr
-        for word in ("SystemCallErrorNumber=EPERM", "WatchdogSec=", "Restart=always", "Type=notify", "User=sluice"):
+        for word in ("SystemCallErrorNumber=EPERM", "WatchdogSec=", "Restart=always", "Type=notify", f"User={unit.removesuffix('.service')}\n"):
             assert word in text, (unit, word)
 
 
@@ -219,7 +242,23 @@ def sluice_tune_is_content_with_a_host_that_is_ready():
     assert found["reactor processors"]["state"] == "bad" and "share a core" in found["reactor processors"]["found"]
 
 
+def sluice_tune_looks_for_room_where_the_segment_is():
+    root, config = a_fake_host()
+    assert "/dev/shm" in tune(root, config)[1]
+    with open(config, "r+", encoding="utf-8") as file:
+        text = file.read()
+        file.seek(0)
+        file.write('segment = "/run/sluice/segment/sluice"\n' + text)
+    _, found = tune(root, config)
+    assert found["/run/sluice/segment"]["state"] == "bad" and "systemd-tmpfiles" in found["/run/sluice/segment"]["do"], found
+    assert "/dev/shm" not in found  # softroce has no file there
+    os.makedirs(f"{root}/run/sluice/segment")
+    _, found = tune(root, config)
+    assert found["/run/sluice/segment"]["found"].endswith("MiB free"), found
+
+
 need("dpkg-buildpackage", "dh", "systemd-analyze", "setpriv")
 sys.exit(run_tap([(f.__name__, f) for f in (
-    the_package_is_built, it_is_installed_and_both_planes_run_as_its_user, units_are_well_formed_and_exposed_below_3, samples_are_accepted,
-    sluice_tune_finds_what_is_wrong_and_sets_what_it_can, sluice_tune_is_content_with_a_host_that_is_ready)]))
+    the_package_is_built, it_is_installed_and_each_plane_runs_as_a_user_of_its_own, units_are_well_formed_and_exposed_below_3, samples_are_accepted,
+    sluice_tune_finds_what_is_wrong_and_sets_what_it_can, sluice_tune_is_content_with_a_host_that_is_ready,
+    sluice_tune_looks_for_room_where_the_segment_is)]))

@@ -31,8 +31,8 @@ class ConfigWatch {
   using SetSlowCall = std::function<void(std::uint64_t ns)>;
 
   /// `started` is what the data plane was built from. The others outlive the watch.
-  ConfigWatch(segment::Layout& layout, ExportUpdate& exports, Newcomers& newcomers, SetSlowCall set_slow_call_ns,
-              const segment::ConfigBlock& started);
+  ConfigWatch(segment::Layout& layout, ExportUpdate& exports, Newcomers& newcomers,
+              SetSlowCall set_slow_call_ns, const segment::ConfigBlock& started);
 
   /// Acts on what has been published since. Layout::generation_applied follows when the reactors have taken it.
   void poll();

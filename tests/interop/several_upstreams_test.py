@@ -171,25 +171,6 @@ def exports_move_by_a_reload(b):
              "echo new > /tmp/moved/file; drop_caches; grep -q new /mnt/other/file; umount /tmp/moved")
 
 
-def another_one_comes_by_a_reload(b):
-    """What is mounted goes on, and the new one's exports can be mounted beside it."""
-    b.lab.kill(b.planes.control)
-    b.lab.kill(b.planes.data)
-    b.rewrite(lambda text: text.replace(entry(SECOND, b.second), "[forward]\nspare_upstreams = 1\n"))
-    b.planes.start()
-    b.sh(mount(f"{b.upstream.dir}/vfs", "/mnt/nfs") + f"! {mount(f'/second{b.second.dir}/vfs', '/mnt/other')}")
-    with b.under_random_io("/mnt/nfs/meanwhile", 5):
-        b.rewrite(lambda text: text + entry(SECOND, b.second))
-        told = run(*b.ctl("config", "reload"))
-        if "restart" in told and "upstream.second" in told.split("restart", 1)[1]:
-            raise Failed(told)
-        b.sh(mount(f"/second{b.second.dir}/vfs", "/mnt/other") + "echo new > /mnt/other/come; drop_caches; grep -q new /mnt/other/come")
-    b.sh("umount /mnt/nfs /mnt/other")
-    with open(f"{b.second.dir}/vfs/come", encoding="ascii") as file:
-        if file.read() != "new\n":
-            raise Failed("the file is not at the new upstream")
-
-
 def one_whose_handles_leave_no_room_is_refused(b):
     """Those of nfs-ganesha's export in memory have 64 bytes."""
     b.rewrite(lambda text: re.sub(r"(?m)^exports = .*$", f'exports = ["{b.upstream.dir}/vfs", "/mem"]', text))
@@ -200,7 +181,7 @@ def one_whose_handles_leave_no_room_is_refused(b):
 
 
 TESTS = [exports_of_both_are_listed, trees_on_both, a_folder_of_a_thousand_files, one_that_stands_still_holds_up_only_its_own_files,
-         handles_last_over_restarts_of_both_planes_and_another_order, exports_move_by_a_reload, another_one_comes_by_a_reload,
+         handles_last_over_restarts_of_both_planes_and_another_order, exports_move_by_a_reload,
          one_whose_handles_leave_no_room_is_refused]
 
 

@@ -208,9 +208,9 @@ class Link final : private TurnEntry {
   const v2::FlowControl& flow() const noexcept { return flow_; }
   /// Credits that the peer may use at once, of both directions together.
   void set_window(std::uint32_t credits) noexcept;
-  /// The credit word of the next message; `freed` Receives will be posted in front of it.
+  /// The credit word of the next message; `freed` Receives, none or one, come back in front of it.
   [[gnu::always_inline]] v2::CreditWord offer(std::uint32_t freed = 0) const noexcept {
-    return flow_.offer(receives_.posted_and_staged() + freed);
+    return flow_.offer(receives_.posted_and_staged() + receives_.returning(freed));
   }
   /// The credit word of a message that is staged now; may_reply_now() was true.
   [[gnu::always_inline]] v2::CreditWord use_credit(std::uint32_t freed) noexcept {

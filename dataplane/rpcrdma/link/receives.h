@@ -75,6 +75,8 @@ class Receives {
     spare_.push(index);
     return true;
   }
+  /// How many of `count` buffers, none or one, will be posted when they come back.
+  std::uint32_t returning(std::uint32_t count) const noexcept { return surplus_ == 0 ? count : 0; }
   bool may_use_spare() const noexcept { return !spare_.empty() && in_use_ < most_; }
   std::uint16_t use_spare() noexcept {
     ++in_use_;

@@ -40,6 +40,16 @@ TEST_F(ReceivesTest, V2_037_what_is_in_use_beyond_the_bound_is_kept_as_it_comes_
   EXPECT_FALSE(receives.may_use_spare());
 }
 
+/// A credit for one that is kept would have no Receive behind it.
+TEST_F(ReceivesTest, V2_038_one_that_will_be_kept_is_not_counted_as_returning) {
+  EXPECT_EQ(receives.returning(1), 1u);
+  receives.bound(7);
+  EXPECT_EQ(receives.returning(1), 0u);
+  EXPECT_EQ(kept_of(1), 1u);
+  EXPECT_EQ(receives.returning(1), 1u);
+  EXPECT_EQ(receives.returning(0), 0u);
+}
+
 TEST_F(ReceivesTest, V2_037_spares_are_used_again_up_to_the_new_bound) {
   receives.bound(4);
   EXPECT_EQ(kept_of(4), 4u);

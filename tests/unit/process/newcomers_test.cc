@@ -99,7 +99,8 @@ TEST_F(NewcomersTest, a_place_is_given_once) {
 
 TEST_F(NewcomersTest, a_configuration_is_in_force_when_its_upstreams_are_served) {
   ExportUpdate update;
-  ConfigWatch watch(segment_.layout(), update, *newcomers_, [](std::uint64_t) {}, config_);
+  ConfigWatch watch(
+      segment_.layout(), update, *newcomers_, [](std::uint64_t) {}, config_);
   add("second");
   config_.generation = 4;
   segment_.layout().config.write(config_);

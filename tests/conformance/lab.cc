@@ -199,6 +199,12 @@ void TestService::complete_later(rpc::AcceptStat stat) {
   for (service::Call* call : calls) call->complete(stat);
 }
 
+void TestService::complete_oldest() {
+  service::Call* const call = later_.front();
+  later_.erase(later_.begin());
+  call->complete(rpc::AcceptStat::Success);
+}
+
 // --- The raw peer
 
 void RawPeer::adopt(rdma::QueuePair& qp) {

@@ -53,6 +53,7 @@ class TestService final : public service::Service {
   void release(service::Call&) noexcept override { ++releases; }
 
   void complete_later(rpc::AcceptStat stat = rpc::AcceptStat::Success);
+  void complete_oldest();
   std::size_t held() const { return later_.size(); }
 
   /// place() answers with a sink in registered memory instead of having arguments assembled.

@@ -3,10 +3,25 @@
 // Version 2 at the responder: credits, grants and the limits of both.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/conformance/v2_lab.h"
 
 namespace sluice::conformance::v2 {
 namespace {
+
+/// From the log alone: for each unused credit that was granted a Receive is posted, and one more.
+void expect_receives_behind_credits(const OpLog& log) {
+  std::int64_t posted = 0;
+  std::int64_t unused = 1;
+  for (const Op& op : log.ops()) {
+    if (op.kind == OpKind::PostReceive) ++posted;
+    if (op.kind == OpKind::ReceiveDone) --posted, --unused;
+    if (op.kind != OpKind::PostSend) continue;
+    if (word_at(op.content, 3) != kError) unused += word_at(op.content, 2) & 0xffff;
+    ASSERT_GE(posted, unused + 1);
+  }
+}
 
 TEST(V2Credits, V2_034_V2_035_V2_139_replies_go_out_as_far_as_the_client_has_granted) {
   for (const std::uint32_t limit : {0x00010000u, 0xffff0000u}) {
@@ -63,16 +78,26 @@ TEST(V2Credits, V2_038_no_grant_goes_out_before_its_receive_is_posted) {
           test_call(xid, xid % 5 == 0 ? TestService::kList : TestService::kNull, {9000})));
     lab.settle();
   }
-  // From the log alone: for each unused credit that was granted a Receive is posted, and one more.
-  std::int64_t posted = 0;
-  std::int64_t unused = 1;
-  for (const Op& op : lab.log.ops()) {
-    if (op.kind == OpKind::PostReceive) ++posted;
-    if (op.kind == OpKind::ReceiveDone) --posted, --unused;
-    if (op.kind != OpKind::PostSend) continue;
-    if (word_at(op.content, 3) != kError) unused += word_at(op.content, 2) & 0xffff;
-    ASSERT_GE(posted, unused + 1);
+  expect_receives_behind_credits(lab.log);
+  EXPECT_FALSE(lab.peer->failed);
+}
+
+/// Calls hold their Receives while the window shrinks: those beyond it are kept as they come back, and no reply may
+/// grant a credit for one of them.
+TEST(V2Credits, V2_037_V2_038_no_credit_stands_for_a_receive_that_a_smaller_window_keeps) {
+  Server lab;
+  lab.hello();
+  std::uint32_t xid = 1;
+  for (const std::uint32_t window : {8u, 64u, 3u, 40u, 1u}) {
+    const auto held = static_cast<std::uint32_t>(std::max(lab.connection->flow_control().unused(), 1));
+    for (std::uint32_t i = 0; i < held; ++i, ++xid)
+      lab.peer->send(Header{.xid = xid}.with(test_call(xid, TestService::kLater)));
+    lab.settle();
+    lab.connection->set_credits(window);
+    for (; lab.service->held() > 0; lab.settle()) lab.service->complete_oldest();
+    for (int i = 0; i < 64; ++i, ++xid) EXPECT_TRUE(lab.alive2(xid));
   }
+  expect_receives_behind_credits(lab.log);
   EXPECT_FALSE(lab.peer->failed);
 }
 

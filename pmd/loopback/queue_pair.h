@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "dataplane/base/ring_storage.h"
@@ -21,7 +22,8 @@ class CompletionSink {
   explicit CompletionSink(std::span<WorkCompletion> room) noexcept : room_(room) {}
   bool full() const noexcept { return count_ == room_.size(); }
   std::size_t count() const noexcept { return count_; }
-  WorkCompletion& add() noexcept { return room_[count_++] = {}; }
+  /// Made where it stays: a copy of one just made is loaded wider than it was stored, and has to wait.
+  WorkCompletion& add() noexcept { return *std::construct_at(&room_[count_++]); }
 
  private:
   std::span<WorkCompletion> room_;

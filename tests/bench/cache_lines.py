@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts the cache lines of data that the server touches for a NULL of version 1 over loopback, from the Receive to the completion
+of the reply.
+
+cache_lines.py BUILD: a build without link-time optimization, whose functions are all there, with tests/bench/one_core. The driver
+and the stack are left out: every transport pays for them. Needs valgrind."""
+import bisect
+import collections
+import statistics
+import subprocess
+import sys
+
+BASE = 0x108000  # where valgrind loads a program that may lie anywhere
+LINE_BITS = 6
+CALLS = 400
+STACK = 0x1FFE000000
+RECEIVED, SENT = "Connection::on_received(", "Responder::on_reply_sent("
+ENDS = ("Connection::on_completion(", "Engine::end_turn(", "Engine::poll(", "Client::poll(")
+DRIVER = ("sluice::rdma::loopback::",)
+
+
+def functions(program):
+    """(start, end, name), sorted."""
+    found = []
+    for line in subprocess.run(["nm", "-C", "-S", "--defined-only", program], capture_output=True, text=True, check=True).stdout.splitlines():
+        words = line.split(" ", 3)
+        if len(words) == 4 and words[2] in "tTwW":
+            found.append((BASE + int(words[0], 16), BASE + int(words[0], 16) + int(words[1], 16), words[3]))
+    return sorted(found)
+
+
+class Trace:
+    """Follows the instructions of a trace, and keeps the lines of each piece of work of a call."""
+
+    def __init__(self, table):
+        self.table = table
+        self.starts = [start for start, _, _ in table]
+        self.entries = {start: name for start, _, name in table
+                        if any(part in name for part in (RECEIVED, SENT, *ENDS))}
+        self.lines = None   # of the piece that goes on
+        self.kind = None
+        self.driver = {}    # instruction -> whether it is of the driver
+        self.in_driver = False
+        self.pending = collections.deque()  # sets of lines, of calls whose reply is not complete
+        self.calls = []
+
+    def is_driver(self, pc):
+        at = bisect.bisect(self.starts, pc) - 1
+        return at >= 0 and pc < self.table[at][1] and any(part in self.table[at][2] for part in DRIVER)
+
+    def end_piece(self):
+        if self.kind == RECEIVED:
+            self.pending.append(self.lines)
+        elif self.kind == SENT and self.pending:
+            # The call whose slot it is: the one that has most lines in common.
+            call = max(self.pending, key=lambda lines: len(lines & self.lines))
+            self.pending.remove(call)
+            self.calls.append(call | self.lines)
+        self.lines = self.kind = None
+
+    def instruction(self, pc):
+        name = self.entries.get(pc)
+        if name is not None:
+            if self.lines is not None:
+                self.end_piece()
+            for kind in (RECEIVED, SENT):
+                if kind in name:
+                    self.kind, self.lines = kind, set()
+        if self.lines is not None:
+            known = self.driver.get(pc)
+            if known is None:
+                known = self.driver[pc] = self.is_driver(pc)
+            self.in_driver = known
+
+    def access(self, address, size):
+        if self.in_driver or address >= STACK:
+            return
+        for line in range(address >> LINE_BITS, (address + size - 1 >> LINE_BITS) + 1):
+            self.lines.add(line)
+
+
+def read(trace, stream):
+    for line in stream:
+        kind = line[:3]
+        if kind == "I  ":
+            trace.instruction(int(line[3:line.index(",")], 16))
+        elif trace.lines is not None and kind in (" L ", " S ", " M "):
+            address, size = line[3:].split(",")
+            trace.access(int(address, 16), int(size))
+        if len(trace.calls) >= CALLS:
+            return
+
+
+def main():
+    program = f"{sys.argv[1]}/tests/bench/one_core"
+    trace = Trace(functions(program))
+    with subprocess.Popen(["valgrind", "--tool=lackey", "--trace-mem=yes", "--log-fd=1", program], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as valgrind:
+        valgrind.stdin.write("null 0.001\n")
+        valgrind.stdin.flush()
+        read(trace, valgrind.stdout)
+        valgrind.kill()
+    counts = [len(lines) for lines in trace.calls]
+    if not counts:
+        sys.exit("No call was seen: is this a build with link-time optimization?")
+    print(f"{statistics.median(counts):.0f} cache lines ({min(counts)} to {max(counts)}) of {len(counts)} calls")
+
+
+if __name__ == "__main__":
+    main()

@@ -258,9 +258,9 @@ TEST(SpareUpstreams, upstreams_keep_their_order) {
     for (std::uint32_t i = 0; i < block.upstream_count; ++i) all += block.upstreams[i].name;
     return all;
   };
-  const auto block_of = [](const std::string& names) {
+  const auto block_of = [](const std::string& listed) {
     std::string text;
-    for (const char name : names) text += upstream({name}, "prefix = \"/" + std::string{name} + "\"");
+    for (const char name : listed) text += upstream({name}, "prefix = \"/" + std::string{name} + "\"");
     return config::parse(text, "f").block;
   };
   segment::ConfigBlock next = block_of("dcxab");

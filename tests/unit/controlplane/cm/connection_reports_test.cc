@@ -34,7 +34,8 @@ class Reports : public Requests {
     ASSERT_TRUE(area().events.push({.type = segment::EventType::ConnectionDown,
                                     .connection = 3,
                                     .incarnation = incarnation,
-                                    .reason = static_cast<std::uint32_t>(reason)}));
+                                    .reason = static_cast<std::uint32_t>(reason),
+                                    .peer = {}}));
     keeper_->poll(now_ns_);
   }
   std::uint64_t now_ns_ = lab::kSecondNs;

@@ -22,7 +22,7 @@ class CompletionSink {
   explicit CompletionSink(std::span<WorkCompletion> room) noexcept : room_(room) {}
   bool full() const noexcept { return count_ == room_.size(); }
   std::size_t count() const noexcept { return count_; }
-  /// Made where it stays: a copy of one just made is loaded wider than it was stored, and has to wait.
+  /// Constructed in place: to assign a temporary copies it by loads wider than its stores, which cannot be forwarded.
   WorkCompletion& add() noexcept { return *std::construct_at(&room_[count_++]); }
 
  private:

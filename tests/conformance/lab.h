@@ -53,6 +53,7 @@ class TestService final : public service::Service {
   void release(service::Call&) noexcept override { ++releases; }
 
   void complete_later(rpc::AcceptStat stat = rpc::AcceptStat::Success);
+  /// One is held.
   void complete_oldest();
   std::size_t held() const { return later_.size(); }
 

@@ -2,6 +2,7 @@
 """Runs the requested steps, and those that they need. Ends in the line 'N passed, N failed[, N skipped]'.
 
 main.py [TIER | SUITE...]"""
+import collections
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import plan
 from results import Outcome
 from steps import DEADLINE, LOGS, RUNNING, Failed, Unfinished, end_process
 
+MANY_ALIKE = 10  # skipped cases that get a line each
 QUICK_RESULTS = f"{LOGS}/quick.json"
 
 
@@ -106,6 +108,18 @@ def figure(name, seconds, product_s, goal):
                       "product_build_minutes": round(product_s / 60, 1), "cache_hits": cache_hits(), "goal": goal}))
 
 
+def skipped_lines(skipped):
+    """One for each skipped case, or one for many of the same program and reason."""
+    alike = collections.defaultdict(list)
+    for name, reason in skipped:
+        alike[name.rpartition(" / ")[0], reason].append(name)
+    for (program, reason), names in alike.items():
+        if len(names) > MANY_ALIKE:
+            yield f"SKIPPED {len(names)} cases, the last {names[-1]}: {reason}"
+        else:
+            yield from (f"SKIPPED {name}: {reason}" for name in names)
+
+
 def report(run, words):
     """Prints the times, the figures, what failed and what was not run; last the totals."""
     seconds = time.monotonic() - run.started
@@ -129,8 +143,8 @@ def report(run, words):
         figure("quick_tier_vs_product_build", seconds, product_s, 6)
     if words in (["all"], ["rest"]) and product_s and not run.left_out:
         figure("all_tier_vs_product_build", seconds + earlier.get("seconds", 0), product_s, 22)
-    for name, reason in total.skipped:
-        print(f"SKIPPED {name}: {reason}")
+    for line in skipped_lines(total.skipped):
+        print(line)
     for line in total.excerpts:
         print(line)
     for name in total.failed:

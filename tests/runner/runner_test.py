@@ -130,9 +130,16 @@ def every_step_comes_after_what_it_needs():
         assert not missing, f"{step.name} needs {missing}"
 
 
+def many_cases_skipped_alike_are_one_line():
+    many = [(f"suite / program.{number}", "no time was left") for number in range(20)]
+    assert list(main.skipped_lines([*many, ("suite / other", "no device")])) == [
+        "SKIPPED 20 cases, the last suite / program.19: no time was left", "SKIPPED suite / other: no device"]
+
+
 TESTS = [what_programs_say_is_counted_as_they_ended, a_suite_without_tests_fails, a_suite_whose_build_failed_fails_too,
          a_fault_of_the_runner_is_a_failure, after_the_deadline_no_step_starts_and_the_run_says_which,
-         what_does_not_end_in_time_is_ended_and_left_out, a_command_that_fails_is_a_failed_case, every_step_comes_after_what_it_needs]
+         what_does_not_end_in_time_is_ended_and_left_out, a_command_that_fails_is_a_failed_case, every_step_comes_after_what_it_needs,
+         many_cases_skipped_alike_are_one_line]
 
 if __name__ == "__main__":
     sys.exit(run_tap([(test.__name__, test) for test in TESTS]))

@@ -56,7 +56,11 @@ void add_segment_views(admin::Registry& registry, const segment::Layout& layout,
   read("counters", [&](const json&) { return admin::counters(layout, config.block); });
   read("memory", [&](const json&) { return admin::memory(layout, config.block); });
   read("devices", [&](const json&) { return admin::devices(layout, config.block); });
-  read("config_show", [&](const json&) { return config::describe(config); });
+  read("config_show", [&](const json&) {
+    json shown = config::describe(config);
+    shown["saved"] = config::describe(config.saved);
+    return shown;
+  });
 }
 
 /// Answers with what `work` returns, on a thread of the arena. It has nothing but copies.

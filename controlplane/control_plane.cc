@@ -145,8 +145,9 @@ void ControlPlane::take_over() {
   credits_->reconfigure(config_.credit_settings());
   data_plane_epoch_ = segment::epoch_of(layout_.data_plane.owner.load());
   data_plane_alive_ = data_plane_alive();
-  // A drain goes on under a new control plane. With the data plane it ends.
-  keeper_->set_draining(layout_.draining != 0 && data_plane_alive_);
+  // A drain goes on under a new control plane. With the data plane it ends, unless it is saved.
+  const bool goes_on = layout_.draining != 0 && data_plane_alive_;
+  keeper_->set_draining(goes_on || config_.saved.drain);
   layout_.draining = draining() ? 1 : 0;
   keeper_->take_over();
   layout_.reading_epoch.store(ownership_->epoch(), std::memory_order_release);
@@ -161,6 +162,10 @@ void ControlPlane::take_over() {
   journal_->add(events::Takeover{.segment = config_.segment,
                                  .process = static_cast<std::uint64_t>(::getpid()),
                                  .connections = keeper_->connections()});
+  if (draining() && !goes_on) {
+    journal_->add(events::DrainBegun{.connections = keeper_->connections()});
+    spdlog::warn("{} has a drain: 'sluicectl drain --stop --save' ends it", config_.saved_changes);
+  }
   if (ownership_->stopped_predecessor() != 0)
     spdlog::warn("The control plane before this one has been stopped, and ends when it is continued");
 }
@@ -260,6 +265,27 @@ void ControlPlane::set_export(const segment::ExportConfig& entry) {
   *place = entry;
   publish(std::move(next));
   journal_->add(events::ExportChanged{.path = entry.path, .change = "set"});
+}
+
+/// In the same arena as reloads, since it reads and writes their files.
+void ControlPlane::save(const config::Change& change, admin::Saved done) {
+  if (config_.saved_changes.empty())
+    return done((config_.file.empty() ? "The control plane runs on its built-in defaults: start it with "
+                                        "--config FILE, and there let "
+                                      : "There is no file to save it in: in " + config_.file + " let ") +
+                "saved_changes name one, as \"/var/lib/sluice/saved.toml\", and reload.");
+  const bool started = file_tasks_.start([this, change, done, running = config_]() -> tasks::Arena::Done {
+    try {
+      const config::SavedChanges saved = config::save_change(change, running);
+      return [this, done, saved] {
+        config_.saved = saved;
+        done({});
+      };
+    } catch (const std::exception& error) {
+      return [done, problem = std::string(error.what())] { done(problem); };
+    }
+  });
+  if (!started) done("The control plane has too much to do at the moment: try again later.");
 }
 
 bool ControlPlane::remove_export(const std::string& path) {
@@ -439,10 +465,11 @@ void ControlPlane::check_configuration() {
 ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
   // Here, since what the caller does between two passes belongs to a turn.
   stalls_.turned(admin_->woke_ns(), segment::monotonic_ns());
-  admin_->wait(timeout_ms, tasks_.descriptor());
+  admin_->wait(timeout_ms, {tasks_.descriptor(), file_tasks_.descriptor()});
   const auto turn = ownership_->enter();
   if (!turn) return Pass::NotOurs;
   tasks_.deliver();
+  file_tasks_.deliver();
   admin_->serve();
   const std::uint64_t now = segment::monotonic_ns();
   segment::beat(layout_.control_plane, now);
@@ -486,10 +513,11 @@ void ControlPlane::publish_statistics() {
   }
   if (locks_) publish_lock_statistics();
   const tasks::ArenaStatistics& tasks = tasks_.statistics();
+  const tasks::ArenaStatistics& files = file_tasks_.statistics();
   const tasks::ArenaStatistics& lookups = addresses_->lookups();
-  set(ControlCounter::tasks_started, tasks.started + lookups.started);
-  set(ControlCounter::tasks_delayed, tasks.delayed + lookups.delayed);
-  set(ControlCounter::tasks_refused, tasks.refused + lookups.refused);
+  set(ControlCounter::tasks_started, tasks.started + files.started + lookups.started);
+  set(ControlCounter::tasks_delayed, tasks.delayed + files.delayed + lookups.delayed);
+  set(ControlCounter::tasks_refused, tasks.refused + files.refused + lookups.refused);
   const properties::ExchangeStatistics& exchange = exchange_->statistics();
   set(ControlCounter::properties_sets, exchange.sets);
   set(ControlCounter::properties_clamped, exchange.clamped);

@@ -93,6 +93,7 @@ class ControlPlane final : public admin::Operations {
   void set_log_level(const std::string& level) override;
   void set_export(const segment::ExportConfig& entry) override;
   bool remove_export(const std::string& path) override;
+  void save(const config::Change& change, admin::Saved done) override;
   void set_draining(bool draining) override;
   bool draining() const override { return keeper_->draining(); }
   bool close_connection(std::uint32_t reactor, std::uint32_t connection) override;
@@ -101,6 +102,8 @@ class ControlPlane final : public admin::Operations {
  private:
   /// As many as clients can ask for at a time, one of them by a signal.
   static constexpr tasks::ArenaLimits kTasks{.threads = 2, .queued = admin::kMaxClients + 1};
+  /// One after the other: a reload has read what was saved before it, and nothing that is saved after it gets lost.
+  static constexpr tasks::ArenaLimits kFileTasks{.threads = 1, .queued = admin::kMaxClients + 1};
 
   struct EventCounts {
 #define SLUICE_EVENT_COUNT(name) std::uint64_t name = 0;
@@ -136,7 +139,8 @@ class ControlPlane final : public admin::Operations {
   std::unique_ptr<cm::ConnectionKeeper> keeper_;
   std::unique_ptr<properties::PropertyExchange> exchange_;
   tasks::Arena tasks_{kTasks};
-  Reloader reloader_{tasks_, [this] { return begin_reload(); }};
+  tasks::Arena file_tasks_{kFileTasks};
+  Reloader reloader_{file_tasks_, [this] { return begin_reload(); }};
   admin::Registry methods_;
   std::vector<std::unique_ptr<events::Sink>> sinks_;
   std::unique_ptr<admin::Server> admin_;

@@ -40,9 +40,14 @@ json trace(const Client& client, const TraceOptions& options) {
   return calls;
 }
 
+json to_be_saved(json parameters, bool save) {
+  if (save) parameters["save"] = true;
+  return parameters;
+}
+
 json drain(const Client& client, const DrainOptions& options) {
-  if (options.stop) return client.ask("drain_stop");
-  json status = client.ask("drain_start");
+  if (options.stop) return client.ask("drain_stop", to_be_saved(json::object(), options.save));
+  json status = client.ask("drain_start", to_be_saved(json::object(), options.save));
   if (options.no_wait) return status;
   const auto end = SteadyClock::now() + std::chrono::seconds(options.seconds);
   while (status["connections"].get<std::uint64_t>() > 0) {

@@ -23,10 +23,14 @@ struct TraceOptions {
 /// the next ones, or with `last` recorded ones.
 json trace(const Client& client, const TraceOptions& options);
 
+/// With the wish that a change is kept over restarts. A control plane of an older release does not know it.
+json to_be_saved(json parameters, bool save);
+
 struct DrainOptions {
   unsigned seconds = 30;
   bool stop = false;
   bool no_wait = false;
+  bool save = false;  ///< over restarts
 };
 /// Waits until no connection is left. Throws when some are left after `seconds`.
 json drain(const Client& client, const DrainOptions& options);

@@ -34,6 +34,11 @@ struct Session {
   std::function<void(const Client&)> chosen;
 
   void show(const json& result) const { print(result, as_json); }
+  /// `not_saved` is the sentence for a change that a restart undoes. JSON has a key for it.
+  void show_change(const json& result, const char* not_saved) const {
+    show(result);
+    if (!as_json && !result.value("saved", false)) std::cout << not_saved << '\n';
+  }
 };
 
 cli::Command command(cli::Command& parent, Session& session, const std::string& name, const std::string& help,
@@ -123,9 +128,9 @@ void add_exports(cli::Command& app, Session& session) {
   static std::uint64_t quota_mib = 0;
   static std::vector<std::string> clients;
   static std::vector<std::string> hosts;
-  const auto not_saved = [&] {
-    if (!session.as_json)
-      std::cout << "In force until the next reload: change the configuration file as well, to keep it.\n";
+  static bool save = false;
+  const auto show = [&](const json& result) {
+    session.show_change(result, "In force until the next reload or restart: with --save it is kept.");
   };
   cli::Command stats =
       command(exports, session, "stats", "Calls and errors by procedure", [&](const Client& client) {
@@ -133,19 +138,19 @@ void add_exports(cli::Command& app, Session& session) {
       });
   stats.option("path", path, "Only of this export");
   cli::Command add =
-      command(exports, session, "add", "Add an export, or change one", [&, not_saved](const Client& client) {
-        const json result = client.ask("export_add", {{"path", path},
-                                                      {"read_only", read_only},
-                                                      {"root_squash", !no_root_squash},
-                                                      {"all_squash", all_squash},
-                                                      {"anonuid", anonuid},
-                                                      {"anongid", anongid},
-                                                      {"quota_mib", quota_mib},
-                                                      {"clients", clients},
-                                                      {"hosts", hosts}});
+      command(exports, session, "add", "Add an export, or change one", [&, show](const Client& client) {
+        const json parameters = {{"path", path},
+                                 {"read_only", read_only},
+                                 {"root_squash", !no_root_squash},
+                                 {"all_squash", all_squash},
+                                 {"anonuid", anonuid},
+                                 {"anongid", anongid},
+                                 {"quota_mib", quota_mib},
+                                 {"clients", clients},
+                                 {"hosts", hosts}};
+        const json result = client.ask("export_add", to_be_saved(parameters, save));
         wait_until_in_force(client);
-        session.show(result);
-        not_saved();
+        show(result);
       });
   add.option("path", path, "Begins with '/'").required();
   add.flag("--read-only", read_only, "Refuse changes");
@@ -160,13 +165,14 @@ void add_exports(cli::Command& app, Session& session) {
              "Name of a permitted host that authenticates itself, repeatable; default: every host");
   cli::Command remove =
       command(exports, session, "remove", "Remove an export; its files are kept, for when it is added again",
-              [&, not_saved](const Client& client) {
-                const json result = client.ask("export_remove", {{"path", path}});
+              [&, show](const Client& client) {
+                const json result = client.ask("export_remove", to_be_saved({{"path", path}}, save));
                 wait_until_in_force(client);
-                session.show(result);
-                not_saved();
+                show(result);
               });
   remove.option("path", path, "As 'sluicectl exports' shows it").required();
+  for (cli::Command* change : {&add, &remove})
+    change->flag("--save", save, "Keep it over reloads and restarts, in the file that saved_changes names");
 }
 
 void add_gateways(cli::Command& app, Session& session) {
@@ -254,12 +260,18 @@ void add_operations(cli::Command& app, Session& session) {
   capturing.option("--snap", capture_options.snap, "Bytes kept of each packet").shows_default();
 
   static DrainOptions drain_options;
-  cli::Command draining =
-      command(app, session, "drain",
-              "Refuse new connections and close each of the others once it has no call; for upgrades",
-              [&](const Client& client) { session.show(drain(client, drain_options)); });
+  cli::Command draining = command(
+      app, session, "drain",
+      "Refuse new connections and close each of the others once it has no call; for upgrades",
+      [&](const Client& client) {
+        session.show_change(drain(client, drain_options),
+                            drain_options.stop ? "The next start drains again: with --save it does not."
+                                               : "A restart of both planes ends it: with --save it is kept.");
+      });
   draining.option("--seconds", drain_options.seconds, "Maximum wait until none is left").shows_default();
   draining.flag("--stop", drain_options.stop, "Admit connections again");
+  draining.flag("--save", drain_options.save,
+                "Keep it over restarts, or that it has ended, in the file that saved_changes names");
   draining.flag("--no-wait", drain_options.no_wait, "Start, and do not wait");
 
   static double interval = 1;

@@ -20,6 +20,7 @@ segment::ExportConfig parse_export(const json& parameters, const config::Config&
   for (const auto& [key, value] : parameters.items()) {
     if (key.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") != std::string::npos)
       throw MethodError("There is no key '" + key + "' of an export.");
+    if (key == "save") continue;
     text << key << " = " << value.dump() << '\n';
   }
   try {
@@ -43,10 +44,39 @@ json set_log_level(Operations& operations, const std::string& level) {
   return {{"log_level", level}};
 }
 
-json remove_export(Operations& operations, const std::string& path) {
-  if (!operations.remove_export(path))
-    throw MethodError("There is no export '" + path + "': 'sluicectl exports' lists those there are.");
-  return {{"path", path}, {"saved", false}};
+/// `apply` puts the change in force and returns the result. With the parameter "save" it is called when the change is kept,
+/// and not at all if that fails.
+void carry_out(Operations& operations, const json& parameters, const Answer& answer,
+               const config::Change& change, const std::function<json(bool saved)>& apply) {
+  if (!parameters.value("save", false)) return answer.result(apply(false));
+  operations.save(change, [answer, apply](const std::string& problem) {
+    if (!problem.empty()) return answer.problem("Nothing is saved, and nothing has changed: " + problem);
+    try {
+      answer.result(apply(true));
+    } catch (const std::runtime_error& error) {
+      answer.problem(std::string("It is saved, and not in force before a restart: ") + error.what());
+    }
+  });
+}
+
+void add_export(Operations& operations, const json& parameters, const Answer& answer,
+                const config::Config& running) {
+  const segment::ExportConfig entry = parse_export(parameters, running);
+  carry_out(operations, parameters, answer, entry, [&operations, entry](bool saved) -> json {
+    operations.set_export(entry);
+    return {{"path", entry.path}, {"saved", saved}};
+  });
+}
+
+void remove_export(Operations& operations, const json& parameters, const Answer& answer) {
+  const std::string path = parameters.value("path", "");
+  carry_out(
+      operations, parameters, answer, config::RemovedExport{path}, [&operations, path](bool saved) -> json {
+        // One that is saved may have been removed before.
+        if (!operations.remove_export(path) && !saved)
+          throw MethodError("There is no export '" + path + "': 'sluicectl exports' lists those there are.");
+        return {{"path", path}, {"saved", saved}};
+      });
 }
 
 json close_connection(Operations& operations, const json& parameters) {
@@ -59,15 +89,18 @@ json close_connection(Operations& operations, const json& parameters) {
 /// drain_start, drain_stop, drain_status.
 void add_drain(Registry& registry, Operations& operations, const segment::Layout& layout,
                const config::Config& config) {
-  const auto status = [&] { return drain_status(layout, config.block, operations.draining()); };
-  registry.add("drain_start", Access::Change, [&operations, status](const json&) {
-    operations.set_draining(true);
-    return status();
-  });
-  registry.add("drain_stop", Access::Change, [&operations, status](const json&) {
-    operations.set_draining(false);
-    return status();
-  });
+  const auto status = [&] { return drain_status(layout, config, operations.draining()); };
+  const auto add = [&](const char* name, bool on) {
+    registry.add_later(
+        name, Access::Change, [&operations, status, on](const json& parameters, const Answer& answer) {
+          carry_out(operations, parameters, answer, config::Drain{on}, [&operations, status, on](bool) {
+            operations.set_draining(on);
+            return status();
+          });
+        });
+  };
+  add("drain_start", true);
+  add("drain_stop", false);
   registry.add("drain_status", Access::Read, [status](const json&) { return status(); });
 }
 
@@ -80,13 +113,11 @@ void add_changes(Registry& registry, Operations& operations, const segment::Layo
   registry.add("log_level", Access::Change, [&](const json& parameters) {
     return set_log_level(operations, parameters.value("level", ""));
   });
-  registry.add("export_add", Access::Change, [&](const json& parameters) -> json {
-    const segment::ExportConfig entry = parse_export(parameters, config);
-    operations.set_export(entry);
-    return {{"path", entry.path}, {"saved", false}};
+  registry.add_later("export_add", Access::Change, [&](const json& parameters, const Answer& answer) {
+    add_export(operations, parameters, answer, config);
   });
-  registry.add("export_remove", Access::Change, [&](const json& parameters) {
-    return remove_export(operations, parameters.value("path", ""));
+  registry.add_later("export_remove", Access::Change, [&](const json& parameters, const Answer& answer) {
+    remove_export(operations, parameters, answer);
   });
   registry.add("connection_close", Access::Change,
                [&](const json& parameters) { return close_connection(operations, parameters); });

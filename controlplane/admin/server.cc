@@ -102,7 +102,7 @@ Access Server::access_of(std::uint32_t uid, const std::vector<std::uint32_t>& gi
   return member(read_gid_) ? Access::Read : Access::None;
 }
 
-void Server::wait(int timeout_ms, int other) {
+void Server::wait(int timeout_ms, std::initializer_list<int> others) {
   ready_ = {{listener_, POLLIN, 0}};
   for (const auto& client : clients_) {
     // A complete request that the last pass did not get to needs no wait. While a client does not read its
@@ -111,7 +111,7 @@ void Server::wait(int timeout_ms, int other) {
     const int awaited = client->waits ? 0 : client->unsent.empty() ? POLLIN : POLLOUT;
     ready_.push_back({client->fd, static_cast<short>(awaited), 0});
   }
-  ready_.push_back({other, POLLIN, 0});
+  for (const int other : others) ready_.push_back({other, POLLIN, 0});
   constexpr std::uint64_t kMillisecondNs = 1'000'000;
   const std::uint64_t due_ns =
       segment::monotonic_ns() + static_cast<std::uint64_t>(timeout_ms) * kMillisecondNs;

@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,8 +45,8 @@ class Server {
 
   /// Gives the socket its path, where there may be a predecessor's. Throws SetupError.
   void show();
-  /// Waits at most `timeout_ms` for requests, or until `other` can be read.
-  void wait(int timeout_ms, int other = -1);
+  /// Waits at most `timeout_ms` for requests, or until one of `others` can be read.
+  void wait(int timeout_ms, std::initializer_list<int> others = {});
   /// Answers those that wait() has found.
   void serve();
   /// Both.

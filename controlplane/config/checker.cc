@@ -10,6 +10,15 @@
 
 namespace sluice::config {
 
+toml::table parse_toml(const std::string& text, const std::string& name) {
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(name + ':' + std::to_string(error.source().begin.line) + ": " +
+                      std::string(error.description()) + '\n');
+  }
+}
+
 bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix) {
   const auto slash = text.find('/');
   const std::string address = text.substr(0, slash);
@@ -61,8 +70,11 @@ std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std:
 }
 
 std::string to_text(const segment::AllowedPrefix& prefix) {
-  const bool v4 = is_mapped_ipv4(prefix.address) && prefix.prefix_bits >= 96;
-  return to_string(prefix.address) + '/' + std::to_string(prefix.prefix_bits - (v4 ? 96 : 0));
+  if (is_mapped_ipv4(prefix.address) && prefix.prefix_bits >= 96)
+    return to_string(prefix.address) + '/' + std::to_string(prefix.prefix_bits - 96);
+  char text[INET6_ADDRSTRLEN] = "";
+  ::inet_ntop(AF_INET6, prefix.address.bytes.data(), text, sizeof text);
+  return std::string(text) + '/' + std::to_string(prefix.prefix_bits);
 }
 
 }  // namespace sluice::config

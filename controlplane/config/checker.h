@@ -103,6 +103,8 @@ class Checker {
   std::map<const toml::table*, std::set<std::string>> known_;
 };
 
+/// Throws ConfigError.
+toml::table parse_toml(const std::string& text, const std::string& name);
 /// "10.0.0.0/8", "192.0.2.7", "2001:db8::/32".
 bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix);
 /// Inverse of parse_prefix().

@@ -10,68 +10,17 @@
 #include <set>
 
 #include "controlplane/config/checker.h"
+#include "controlplane/config/exports.h"
 #include "controlplane/config/host_authentication.h"
 #include "controlplane/config/machine.h"
 #include "controlplane/config/reverse.h"
+#include "controlplane/config/saved_changes.h"
 #include "controlplane/config/upstreams.h"
 #include "dataplane/base/text_file.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::config {
 namespace {
-
-void read_export(Checker& check, const toml::table& table, segment::ExportConfig& out) {
-  out.in_use = 1;
-  std::string path;
-  check.text(table, "path", path, segment::kMaxPathBytes - 1);
-  if (path.empty() || path[0] != '/')
-    check.defect(table.source(), "path is needed and has to start with '/'.");
-  else if (path.find("//") != std::string::npos || (path.size() > 1 && path.back() == '/'))
-    check.defect(table.source(), "path has a '/' too many: clients name it without, as in \"/export\".");
-  std::memcpy(out.path, path.c_str(), path.size() + 1);
-  check.boolean(table, "read_only", out.read_only);
-  check.boolean(table, "root_squash", out.root_squash);
-  check.boolean(table, "all_squash", out.all_squash);
-  check.integer(table, "anonuid", out.anonuid, 0, 0xffffffff);
-  check.integer(table, "anongid", out.anongid, 0, 0xffffffff);
-  check.integer(table, "quota_mib", out.quota_bytes, 0, 1u << 20);
-  out.quota_bytes <<= 20;
-  out.allowed_count = read_prefixes(check, table, "clients", out.allowed);
-  out.host_count = read_export_hosts(check, table, out.hosts);
-}
-
-/// Clients would take the one for a folder of the other, which it is not: each has files of its own.
-bool overlap(const std::string& one, const std::string& other) {
-  const std::string& outer = one.size() < other.size() ? one : other;
-  const std::string& inner = one.size() < other.size() ? other : one;
-  return !outer.empty() && inner.size() > outer.size() && inner.starts_with(outer) &&
-         (outer.back() == '/' || inner[outer.size()] == '/');
-}
-
-std::string overlap_defect(const std::string& one, const std::string& other) {
-  return "exports '" + one + "' and '" + other + "' overlap: rename one, so that neither lies in the other.";
-}
-
-void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block) {
-  const toml::node* node = check.take(root, "export");
-  if (node == nullptr) return;
-  const toml::array* list = node->as_array();
-  if (list == nullptr || !list->is_array_of_tables() || list->size() > segment::kMaxExports)
-    return check.defect(node->source(), "export has to be a list of at most " +
-                                            std::to_string(segment::kMaxExports) + " tables: [[export]].");
-  block.exports = {};
-  std::uint32_t count = 0;
-  std::set<std::string> paths;
-  for (const toml::node& item : *list) {
-    segment::ExportConfig entry;
-    read_export(check, *item.as_table(), entry);
-    if (!paths.insert(entry.path).second)
-      check.defect(item.source(), "there is an export '" + std::string(entry.path) + "' already.");
-    for (const std::string& other : paths)
-      if (overlap(entry.path, other)) check.defect(item.source(), overlap_defect(entry.path, other));
-    block.exports[count++] = entry;
-  }
-}
 
 void read_reactors(Checker& check, const toml::table& root, Config& config) {
   const toml::table* table = check.table(root, "reactor");
@@ -262,6 +211,11 @@ void read_names(Checker& check, const toml::table& root, Config& config) {
 
 void read_control(Checker& check, const toml::table& root, Config& config) {
   read_names(check, root, config);
+  check.text(root, "saved_changes", config.saved_changes, 255);
+  if (!config.saved_changes.empty() &&
+      (config.saved_changes.front() != '/' || config.saved_changes.back() == '/'))
+    check.defect(root["saved_changes"].node()->source(),
+                 "saved_changes has to be the path of a file, from '/', or \"\" for none.");
   check.text(root, "log_level", config.log_level, 16, {"debug", "info", "warn", "error"});
   if (const toml::table* table = check.table(root, "observability"))
     check.integer(*table, "slow_call_ms", config.block.slow_call_ms, 0, 3'600'000);
@@ -341,15 +295,6 @@ void read_policy(Checker& check, const toml::table& root, Config& config) {
   }
 }
 
-toml::table parse_toml(const std::string& text, const std::string& name) {
-  try {
-    return toml::parse(text, name);
-  } catch (const toml::parse_error& error) {
-    throw ConfigError(name + ':' + std::to_string(error.source().begin.line) + ": " +
-                      std::string(error.description()) + '\n');
-  }
-}
-
 }  // namespace
 
 void fill_derived(Config& config) {
@@ -394,19 +339,6 @@ Config defaults() {
   return config;
 }
 
-segment::ExportConfig parse_export(const std::string& text, const Config& running) {
-  const toml::table root = parse_toml(text, "export");
-  Checker check("export");
-  segment::ConfigBlock block;
-  read_exports(check, root, block);
-  check_export_hosts(check, root, block, running);
-  for (const segment::ExportConfig& other : running.block.exports)
-    if (other.in_use != 0 && overlap(block.exports[0].path, other.path))
-      check.defect(root.source(), overlap_defect(block.exports[0].path, other.path));
-  check.finish();
-  return block.exports[0];
-}
-
 Config parse(const std::string& text, const std::string& name) {
   Config config = defaults();
   const toml::table root = parse_toml(text, name);
@@ -439,6 +371,7 @@ Config parse(const std::string& text, const std::string& name) {
 Config load_file(const std::string& path) {
   try {
     Config config = parse(read_text_file(path), path);
+    load_saved_changes(config);
     check_machine(config);
     config.file = std::filesystem::absolute(path).string();
     return config;

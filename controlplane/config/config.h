@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "controlplane/config/saved_changes.h"
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/client_classes.h"
 #include "controlplane/policy/credit_settings.h"
@@ -36,7 +37,9 @@ struct Config {
   bool choose_cpus = true;     ///< reactor.cpus is not set: taken from the topology
 
   std::string segment = "sluice";
-  std::string file{};  ///< absolute path; empty: built-in defaults
+  std::string file{};           ///< absolute path; empty: built-in defaults
+  std::string saved_changes{};  ///< file of what is saved; empty: none
+  SavedChanges saved{};         ///< its content, which `block` has, too
   std::string admin_socket = "/run/sluice/admin.sock";
   std::string admin_change_group{};                ///< access to all methods, as root has
   std::string admin_read_group{};                  ///< read access; empty: none
@@ -81,8 +84,9 @@ const HostEntry* find_host(const Config& config, std::string_view name);
 void fill_derived(Config& config);
 /// The built-in defaults: one export /export, served from memory.
 Config defaults();
-/// For this machine. Throws ConfigError, with all defects of the file.
+/// For this machine, with what is saved. Throws ConfigError, with all defects of the file.
 Config load_file(const std::string& path);
+/// Without what is saved.
 Config parse(const std::string& text, const std::string& name);
 /// `text` is one table [[export]]; the hosts that it names have to be those of `running`. Throws ConfigError.
 segment::ExportConfig parse_export(const std::string& text, const Config& running);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "controlplane/config/export_groups.h"
+#include "controlplane/config/exports.h"
 #include "controlplane/config/host_authentication.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
@@ -21,20 +22,6 @@ json to_json(const Prefixes& prefixes, std::size_t count) {
   json list = json::array();
   for (std::size_t i = 0; i < count; ++i) list.push_back(to_text(prefixes[i]));
   return list;
-}
-
-json describe_export(const segment::ExportConfig& entry) {
-  json hosts = json::array();
-  for (std::uint32_t i = 0; i < entry.host_count; ++i) hosts.push_back(entry.hosts[i].view());
-  return {{"path", entry.path},
-          {"read_only", entry.read_only != 0},
-          {"root_squash", entry.root_squash != 0},
-          {"all_squash", entry.all_squash != 0},
-          {"anonuid", entry.anonuid},
-          {"anongid", entry.anongid},
-          {"quota_mib", entry.quota_bytes >> 20},
-          {"clients", to_json(entry.allowed, entry.allowed_count)},
-          {"hosts", hosts}};
 }
 
 json describe_class(const policy::ClientClass& entry) {
@@ -125,6 +112,7 @@ void split_upstreams(std::map<std::string, json>& keys) {
 bool is_live(const std::string& key) {
   if (is_part_of_upstream(key)) return true;
   static const char* kLive[] = {"log_level",
+                                "saved_changes",
                                 "observability",
                                 "export",
                                 "client_class",
@@ -192,6 +180,7 @@ json describe(const Config& config) {
   json result = {
       {"segment", config.segment},
       {"log_level", config.log_level},
+      {"saved_changes", config.saved_changes},
       {"reactor",
        {{"count", block.reactors}, {"idle", block.idle == segment::IdlePolicy::Spin ? "spin" : "backoff"}}},
       {"transport",
@@ -294,6 +283,8 @@ Changes compare(const Config& running, const Config& next, const segment::Upstre
 Config live_part(const Config& running, const Config& next, const segment::UpstreamPlaces& places) {
   Config result = running;
   result.log_level = next.log_level;
+  result.saved_changes = next.saved_changes;
+  result.saved = next.saved;
   result.authentication_timeout_s = next.authentication_timeout_s;
   result.authentication_hosts = next.authentication_hosts;
   result.classes = next.classes;

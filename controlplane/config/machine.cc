@@ -64,6 +64,7 @@ void check_machine(const Config& config) {
   Defects defects;
   check_group(defects, "change_group in [admin]", config.admin_change_group);
   check_group(defects, "read_group in [admin]", config.admin_read_group);
+  check_new_file(defects, "saved_changes", config.saved_changes);
   check_new_file(defects, "file in [events]", config.events_file);
   if (config.locks_enabled) check_new_file(defects, "state in [locks]", config.locks_state);
   if (is_directory(config.admin_socket))

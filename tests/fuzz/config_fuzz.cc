@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A configuration file: it has defects, each with its line, or it is one whose every key can be shown and
+// A configuration file, and the same text as what is saved beside one: it has defects, each with its line, or it is one whose every key can be shown and
 // whose limits hold.
 #include <cstdlib>
 #include <string>
@@ -9,7 +9,27 @@
 
 using namespace sluice;
 
+namespace {
+
+/// What is saved can be written again, and is then the same.
+void read_as_saved(const std::string& text) {
+  try {
+    config::Config once = config::defaults();
+    config::add_saved_changes(once, text, "f");
+    config::Config again = config::defaults();
+    config::add_saved_changes(again, config::to_toml(once.saved), "f");
+    if (config::describe(once) != config::describe(again) ||
+        config::describe(once.saved) != config::describe(again.saved))
+      std::abort();
+  } catch (const config::ConfigError& error) {
+    if (std::string(error.what()).rfind("f:", 0) != 0) std::abort();
+  }
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  read_as_saved({reinterpret_cast<const char*>(data), size});
   static const config::Config kDefaults = config::defaults();
   try {
     const config::Config parsed = config::parse({reinterpret_cast<const char*>(data), size}, "f");

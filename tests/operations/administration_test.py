@@ -321,7 +321,7 @@ def a_loop_that_stood_still_is_shown():
 def draining_ends_connections_without_an_error_and_refuses_new_ones():
     load = planes.load("--seconds", "3", "--depth", "4", "null")
     planes.wait("a connection", lambda: planes.ctl("connections"))
-    assert planes.ctl("drain", "--seconds", "20") == {"connections": 0, "draining": True}
+    assert planes.ctl("drain", "--seconds", "20") == {"connections": 0, "draining": True, "saved": False}
     load.communicate()
     refused = planes.load("--seconds", "1", "null")
     _, err = refused.communicate()

@@ -106,6 +106,7 @@ def it_is_installed_and_each_plane_runs_as_a_user_of_its_own():
             text = file.read()
         segment = f"/run/sluice/segment/package-{os.getpid()}"
         assert 'segment = "/run/sluice/segment/sluice"' in text
+        assert 'saved_changes = "/var/lib/sluice/saved.toml"' in text
         text = text.replace("/run/sluice/segment/sluice", segment)
         text = text.replace('"/dev/shm/sluice-loopback"', f'"/dev/shm/sluice-package-{os.getpid()}-loopback"')
         text = text.replace("port = 20048", "port = 0").replace("rpcbind = true", "rpcbind = false").replace("127.0.0.1:9464", f"127.0.0.1:{free_port()}")
@@ -141,7 +142,8 @@ def it_is_installed_and_each_plane_runs_as_a_user_of_its_own():
         probe = run("setpriv", "--reuid=sluice-dataplane", "--regid=sluice-dataplane", "--clear-groups", "sluice-bench", "--fabric",
                     f"/dev/shm/sluice-package-{os.getpid()}-loopback", "probe")
         assert probe.returncode == 0, probe
-        assert run("sluicectl", "exports", "add", "/added").returncode == 0
+        saved = run("sluicectl", "exports", "add", "/added", "--save")
+        assert saved.returncode == 0 and os.stat("/var/lib/sluice/saved.toml").st_mode & 0o777 == os.stat(config).st_mode & 0o666, saved
         neither_writes_what_is_the_others(segment)
     finally:
         for plane in planes:
@@ -150,7 +152,7 @@ def it_is_installed_and_each_plane_runs_as_a_user_of_its_own():
             plane.wait()
         for path in glob.glob(f"/dev/shm/sluice-package-{os.getpid()}*"):
             os.unlink(path)
-        for left in ("/run/sluice", "/run/sluice-dataplane"):
+        for left in ("/run/sluice", "/run/sluice-dataplane", "/var/lib/sluice"):
             shutil.rmtree(left, ignore_errors=True)
         run("dpkg", "--purge", "sluice")
     assert run("dpkg", "-s", "sluice").returncode != 0

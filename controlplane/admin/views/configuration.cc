@@ -12,9 +12,11 @@ nlohmann::json describe_changes(const config::Changes& changes) {
 nlohmann::json check_configuration(const std::string& text, const std::string& name,
                                    const config::Config& running, const segment::UpstreamPlaces& places) {
   try {
-    const config::Config next = config::parse(text, name);
+    config::Config next = config::parse(text, name);
+    // Another file than the one in use is not opened for whoever may ask.
+    if (next.saved_changes == running.saved_changes) config::load_saved_changes(next);
     return {{"ok", true}, {"changes", describe_changes(config::compare(running, next, places))}};
-  } catch (const config::ConfigError& error) {
+  } catch (const std::runtime_error& error) {
     return {{"ok", false}, {"defects", error.what()}};
   }
 }

@@ -66,9 +66,10 @@ nlohmann::json status(const segment::Layout& layout, const config::Config& confi
             {"recent", milliseconds(layout.recent_stall_ns)}}}};
 }
 
-nlohmann::json drain_status(const segment::Layout& layout, const segment::ConfigBlock& config,
-                            bool draining) {
-  return {{"draining", draining}, {"connections", count_connections(layout, config)}};
+nlohmann::json drain_status(const segment::Layout& layout, const config::Config& config, bool draining) {
+  return {{"draining", draining},
+          {"connections", count_connections(layout, config.block)},
+          {"saved", draining == config.saved.drain}};
 }
 
 nlohmann::json version() {

@@ -21,7 +21,8 @@ struct ControlPlaneState {
 
 nlohmann::json status(const segment::Layout& layout, const config::Config& config,
                       const ControlPlaneState& state);
-nlohmann::json drain_status(const segment::Layout& layout, const segment::ConfigBlock& config, bool draining);
+/// "saved": whether the next start finds it so.
+nlohmann::json drain_status(const segment::Layout& layout, const config::Config& config, bool draining);
 nlohmann::json version();
 
 }  // namespace sluice::admin

@@ -23,10 +23,17 @@ class FakeOperations final : public Operations {
           .problem = defects});
   }
   void set_log_level(const std::string& level) override { log_level = level; }
-  void set_export(const segment::ExportConfig& entry) override { exports.push_back(entry); }
+  void set_export(const segment::ExportConfig& entry) override {
+    if (full) throw config::ConfigError("There is no place.\n");
+    exports.push_back(entry);
+  }
   bool remove_export(const std::string& path) override { return path == "/a"; }
   void set_draining(bool draining) override { draining_ = draining; }
   bool draining() const override { return draining_; }
+  void save(const config::Change& change, Saved done) override {
+    saved.push_back(change);
+    waiting = std::move(done);
+  }
   bool close_connection(std::uint32_t reactor, std::uint32_t connection) override {
     if (reactor != 0 || connection != 3) return false;
     ++closed;
@@ -43,6 +50,9 @@ class FakeOperations final : public Operations {
   std::vector<segment::ExportConfig> exports;
   int closed = 0;
   std::optional<bool> traced;
+  bool full = false;
+  std::vector<config::Change> saved;
+  Saved waiting;
 
  private:
   bool draining_ = false;
@@ -62,6 +72,22 @@ class Changes : public ::testing::Test {
     });
     return json::parse(late.empty() ? at_once : late);
   }
+  /// The answer is in `answer_of_save` when the save that waits has been done.
+  void ask_to_save(const std::string& method, json parameters) {
+    parameters["save"] = true;
+    answer_of_save.clear();
+    const json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}};
+    ASSERT_EQ(registry.answer(request.dump(), Access::Change, {},
+                              [this] { return [this](const std::string& line) { answer_of_save = line; }; }),
+              "");
+    ASSERT_EQ(answer_of_save, "") << "before it is saved";
+  }
+  json saved_result(const std::string& method, const json& parameters, const std::string& problem = {}) {
+    ask_to_save(method, parameters);
+    operations.waiting(problem);
+    const json answer = json::parse(answer_of_save);
+    return answer.contains("error") ? answer["error"]["message"] : answer["result"];
+  }
   json result(const std::string& method, const json& parameters = json::object()) {
     return ask(method, parameters)["result"];
   }
@@ -74,6 +100,7 @@ class Changes : public ::testing::Test {
   config::Config config = lab::configuration();
   FakeOperations operations;
   Registry registry;
+  std::string answer_of_save;
 };
 
 TEST_F(Changes, a_reload_says_what_is_in_force_and_what_needs_a_restart) {
@@ -113,9 +140,47 @@ TEST_F(Changes, only_known_log_levels_are_set) {
 }
 
 TEST_F(Changes, a_drain_starts_and_stops) {
-  EXPECT_EQ(result("drain_start"), (json{{"draining", true}, {"connections", 0}}));
+  EXPECT_EQ(result("drain_start"), (json{{"draining", true}, {"connections", 0}, {"saved", false}}));
   EXPECT_EQ(result("drain_status")["draining"], true);
-  EXPECT_EQ(result("drain_stop")["draining"], false);
+  EXPECT_EQ(result("drain_stop"), (json{{"draining", false}, {"connections", 0}, {"saved", true}}));
+  config.saved.drain = true;
+  EXPECT_EQ(result("drain_stop")["saved"], false) << "the next start drains again";
+}
+
+TEST_F(Changes, what_is_to_be_saved_is_in_force_when_it_has_been) {
+  ask_to_save("export_add", {{"path", "/b"}, {"read_only", true}});
+  ASSERT_TRUE(operations.exports.empty());
+  operations.waiting("");
+  EXPECT_EQ(json::parse(answer_of_save)["result"], (json{{"path", "/b"}, {"saved", true}}));
+  ASSERT_EQ(operations.exports.size(), 1u);
+  EXPECT_STREQ(std::get<segment::ExportConfig>(operations.saved.at(0)).path, "/b");
+  EXPECT_EQ(saved_result("export_remove", {{"path", "/a"}}), (json{{"path", "/a"}, {"saved", true}}));
+  EXPECT_EQ(std::get<config::RemovedExport>(operations.saved.at(1)).path, "/a");
+  EXPECT_EQ(saved_result("export_remove", {{"path", "/z"}})["saved"], true) << "it was removed before";
+  EXPECT_EQ(saved_result("drain_start", json::object())["draining"], true);
+  EXPECT_TRUE(std::get<config::Drain>(operations.saved.at(3)).on);
+  EXPECT_EQ(saved_result("drain_stop", json::object())["draining"], false);
+  EXPECT_FALSE(std::get<config::Drain>(operations.saved.at(4)).on);
+}
+
+TEST_F(Changes, what_cannot_be_saved_changes_nothing) {
+  EXPECT_EQ(saved_result("export_add", {{"path", "/b"}}, "The disk is full."),
+            "Nothing is saved, and nothing has changed: The disk is full.");
+  EXPECT_EQ(saved_result("drain_start", json::object(), "The disk is full."),
+            "Nothing is saved, and nothing has changed: The disk is full.");
+  EXPECT_TRUE(operations.exports.empty());
+  EXPECT_FALSE(operations.draining());
+  EXPECT_NE(error("export_add", {{"path", "/b"}, {"save", 3}}).find("wrong type"), std::string::npos);
+  EXPECT_NE(error("export_add", {{"path", "relative"}, {"save", true}}).find("start with '/'"),
+            std::string::npos);
+  EXPECT_EQ(operations.saved.size(), 2u) << "a defect is found before";
+}
+
+TEST_F(Changes, what_is_saved_and_has_no_place_is_said_to_be_so) {
+  operations.full = true;
+  EXPECT_EQ(saved_result("export_add", {{"path", "/b"}}),
+            "It is saved, and not in force before a restart: There is no place.\n");
+  EXPECT_EQ(error("export_add", {{"path", "/b"}}), "There is no place.\n");
 }
 
 TEST_F(Changes, a_command_needs_a_connection_that_exists) {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <utility>
 
+#include "controlplane/config/checker.h"
 #include "controlplane/config/machine.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/upstreams.h"
@@ -120,6 +121,15 @@ TEST(Config, prefixes_of_both_families) {
   EXPECT_EQ(entry.allowed[1].prefix_bits, 32u);
   EXPECT_EQ(entry.allowed[1].address.bytes[0], 0x20);
   EXPECT_EQ(entry.allowed[2].prefix_bits, 128u);
+}
+
+TEST(Config, the_text_of_a_prefix_is_that_prefix) {
+  for (const char* text :
+       {"192.0.2.0/24", "0.0.0.0/0", "10.1.2.3/32", "2001:db8::/32", "::/0", "::ffff:0.0.0.0/40"}) {
+    segment::AllowedPrefix prefix;
+    ASSERT_TRUE(config::parse_prefix(text, prefix)) << text;
+    EXPECT_EQ(config::to_text(prefix), text);
+  }
 }
 
 /// What is behind the name that a person gave.

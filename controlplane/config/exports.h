@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The [[export]] tables of a configuration. Setup and reload; one thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "controlplane/config/checker.h"
+
+namespace sluice::config {
+
+/// Replaces the exports of `block` by those of `root`, if it has any. Defects go to `check`.
+void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block);
+/// Whether clients would take one path for a folder of the other, which it is not: each has files of its own.
+bool overlap(const std::string& one, const std::string& other);
+std::string overlap_defect(const std::string& one, const std::string& other);
+/// Its keys, as the file has them.
+nlohmann::json describe_export(const segment::ExportConfig& entry);
+
+}  // namespace sluice::config

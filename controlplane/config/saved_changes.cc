@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/config/saved_changes.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <sstream>
+#include <string_view>
+#include <type_traits>
+
+#include "controlplane/config/checker.h"
+#include "controlplane/config/exports.h"
+#include "controlplane/config/host_authentication.h"
+#include "controlplane/config/replace_file.h"
+#include "controlplane/config/upstreams.h"
+#include "dataplane/base/text_file.h"
+
+namespace sluice::config {
+namespace {
+
+using Exports = std::vector<segment::ExportConfig>;
+
+constexpr const char* kFirstLine =
+    "# Written by sluice-controlplane for 'sluicectl ... --save'. Edit it if you like: comments are lost "
+    "with the next "
+    "change.\n";
+
+Exports exports_of(const segment::ConfigBlock& block) {
+  Exports exports;
+  for (const segment::ExportConfig& entry : block.exports)
+    if (entry.in_use != 0) exports.push_back(entry);
+  return exports;
+}
+
+bool has_path(const Exports& exports, std::string_view path) {
+  return std::any_of(exports.begin(), exports.end(),
+                     [&](const segment::ExportConfig& entry) { return path == entry.path; });
+}
+
+void erase_path(Exports& exports, std::string_view path) {
+  std::erase_if(exports, [&](const segment::ExportConfig& entry) { return path == entry.path; });
+}
+
+toml::table parse_saved(const std::string& text, const std::string& name) {
+  try {
+    return parse_toml(text, name);
+  } catch (const ConfigError& error) {
+    const std::string what = error.what();
+    throw ConfigError(what.substr(0, what.find_last_not_of('\n') + 1) +
+                      ": correct this line, or move the file away and with it what was saved.\n");
+  }
+}
+
+void read_removed(Checker& check, const toml::table& root, SavedChanges& saved) {
+  const toml::node* node = check.take(root, "removed_exports");
+  if (node == nullptr) return;
+  const toml::array* list = node->as_array();
+  if (list == nullptr)
+    return check.defect(node->source(), "removed_exports has to be a list of paths, as in [\"/export\"].");
+  for (const toml::node& item : *list) {
+    const std::string path = item.value_exact<std::string>().value_or("");
+    if (!path.starts_with('/'))
+      check.defect(item.source(), "removed_exports takes paths of exports, which start with '/'.");
+    else if (has_path(saved.exports, path))
+      check.defect(item.source(), "there is an [[export]] with path '" + path +
+                                      "' in this file, too: remove it from one of the two.");
+    saved.removed_exports.push_back(path);
+  }
+}
+
+/// Of `block`, which has those of the configuration.
+void merge_exports(Checker& check, const toml::table& root, const SavedChanges& saved,
+                   segment::ConfigBlock& block) {
+  if (!serves_exports(block)) {
+    if (!saved.exports.empty())
+      check.defect(root["export"].node()->source(),
+                   "NFS version 3 is forwarded to another server: remove the exports here.");
+    return;
+  }
+  Exports merged = exports_of(block);
+  for (const std::string& path : saved.removed_exports) erase_path(merged, path);
+  for (const segment::ExportConfig& entry : saved.exports) erase_path(merged, entry.path);
+  for (std::size_t i = 0; i < saved.exports.size(); ++i)
+    for (const segment::ExportConfig& other : merged)
+      if (overlap(saved.exports[i].path, other.path))
+        check.defect(root["export"][i].node()->source(), overlap_defect(saved.exports[i].path, other.path));
+  merged.insert(merged.end(), saved.exports.begin(), saved.exports.end());
+  if (merged.size() > block.exports.size())
+    return check.defect(root["export"].node()->source(), "with those of the configuration there are " +
+                                                             std::to_string(merged.size()) +
+                                                             " exports: remove some, there may be " +
+                                                             std::to_string(block.exports.size()) + ".");
+  block.exports = {};
+  std::copy(merged.begin(), merged.end(), block.exports.begin());
+}
+
+void apply(SavedChanges& saved, const segment::ExportConfig& entry, const Exports&) {
+  std::erase(saved.removed_exports, entry.path);
+  erase_path(saved.exports, entry.path);
+  saved.exports.push_back(entry);
+}
+
+void apply(SavedChanges& saved, const RemovedExport& removed, const Exports& configured) {
+  erase_path(saved.exports, removed.path);
+  std::erase(saved.removed_exports, removed.path);
+  if (has_path(configured, removed.path)) saved.removed_exports.push_back(removed.path);
+}
+
+void apply(SavedChanges& saved, const Drain& drain, const Exports&) {
+  saved.drain = drain.on;
+}
+
+/// What is removed has to be somewhere.
+void check_known(const Change& change, const Config& whole, const Config& running) {
+  const auto* const removed = std::get_if<RemovedExport>(&change);
+  if (removed == nullptr || has_path(exports_of(whole.block), removed->path) ||
+      has_path(exports_of(running.block), removed->path))
+    return;
+  throw ConfigError("There is no export '" + removed->path + "': 'sluicectl exports' lists those there are.");
+}
+
+mode_t mode_of(const std::string& path) {
+  struct stat found {};
+  return ::stat(path.c_str(), &found) == 0 ? found.st_mode & 0666 : 0600;
+}
+
+toml::table to_toml(const nlohmann::json& object) {
+  toml::table table;
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_boolean()) {
+      table.insert(key, value.get<bool>());
+    } else if (value.is_number()) {
+      table.insert(key, value.get<std::int64_t>());
+    } else if (value.is_string()) {
+      table.insert(key, value.get<std::string>());
+    } else {
+      toml::array list;
+      for (const auto& item : value) list.push_back(item.get<std::string>());
+      table.insert(key, std::move(list));
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+void add_saved_changes(Config& config, const std::string& text, const std::string& name) {
+  const toml::table root = parse_saved(text, name);
+  Checker check(name);
+  SavedChanges saved;
+  check.boolean(root, "drain", saved.drain);
+  segment::ConfigBlock own;
+  read_exports(check, root, own);
+  check_export_hosts(check, root, own, config);
+  saved.exports = exports_of(own);
+  read_removed(check, root, saved);
+  merge_exports(check, root, saved, config.block);
+  check.finish();
+  config.saved = std::move(saved);
+}
+
+void load_saved_changes(Config& config) {
+  const std::string& path = config.saved_changes;
+  struct stat ignored {};
+  if (path.empty() || (::stat(path.c_str(), &ignored) != 0 && errno == ENOENT)) return;
+  add_saved_changes(config, read_text_file(path), path);
+}
+
+SavedChanges save_change(const Change& change, const Config& running) {
+  Config configured = parse(read_text_file(running.file), running.file);
+  if (configured.saved_changes != running.saved_changes)
+    throw ConfigError("saved_changes is another in " + running.file +
+                      " by now: 'sluicectl config reload' puts it in force.");
+  Config whole = configured;
+  load_saved_changes(whole);
+  check_known(change, whole, running);
+  SavedChanges saved = whole.saved;
+  std::visit([&](const auto& one) { apply(saved, one, exports_of(configured.block)); }, change);
+  const std::string text = to_toml(saved);
+  if (text == to_toml(whole.saved)) return saved;
+  add_saved_changes(configured, text, running.saved_changes);
+  replace_file(running.saved_changes, text, mode_of(running.file));
+  return saved;
+}
+
+std::string to_toml(const SavedChanges& saved) {
+  toml::table root;
+  if (saved.drain) root.insert("drain", true);
+  if (!saved.removed_exports.empty()) {
+    toml::array paths;
+    for (const std::string& path : saved.removed_exports) paths.push_back(path);
+    root.insert("removed_exports", std::move(paths));
+  }
+  if (!saved.exports.empty()) {
+    toml::array tables;
+    for (const segment::ExportConfig& entry : saved.exports)
+      tables.push_back(to_toml(describe_export(entry)));
+    root.insert("export", std::move(tables));
+  }
+  std::ostringstream text;
+  text << kFirstLine << root << '\n';
+  return text.str();
+}
+
+nlohmann::json describe(const SavedChanges& saved) {
+  nlohmann::json paths = nlohmann::json::array();
+  for (const segment::ExportConfig& entry : saved.exports) paths.push_back(entry.path);
+  return {{"drain", saved.drain}, {"export", paths}, {"removed_exports", saved.removed_exports}};
+}
+
+}  // namespace sluice::config

@@ -88,9 +88,9 @@ class FixedRing {
     return place < slots_.size() ? place : place - slots_.size();
   }
 
-  Storage slots_;
+  std::size_t count_ = 0;  ///< first: an empty ring is asked for nothing else
   std::size_t head_ = 0;
-  std::size_t count_ = 0;
+  Storage slots_;
 };
 
 }  // namespace sluice

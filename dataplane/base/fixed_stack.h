@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "dataplane/base/invariant.h"
@@ -16,7 +17,7 @@ class FixedStack {
  public:
   /// Setup: allocates.
   explicit FixedStack(std::size_t capacity)
-      : elements_(std::make_unique<T[]>(capacity)), capacity_(capacity) {}
+      : elements_(std::make_unique<T[]>(capacity)), capacity_(static_cast<std::uint32_t>(capacity)) {}
 
   bool empty() const noexcept { return size_ == 0; }
   bool full() const noexcept { return size_ == capacity_; }
@@ -35,8 +36,8 @@ class FixedStack {
 
  private:
   std::unique_ptr<T[]> elements_;
-  std::size_t capacity_;
-  std::size_t size_ = 0;
+  std::uint32_t capacity_;
+  std::uint32_t size_ = 0;
 };
 
 }  // namespace sluice

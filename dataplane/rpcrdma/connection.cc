@@ -11,14 +11,14 @@ namespace sluice::rpcrdma {
 Connection::Connection(LinkContext& links, ResponderContext& responders, ReverseCallers& callers,
                        std::uint16_t number, const ConnectionCapacity& capacity,
                        const ConnectionMemory& memory)
-    : callers_(callers),
+    : roles_(link_, responder_),
+      intake_v1_(link_, roles_, version_),
       link_(links, *this, number, capacity, memory.receives, memory.control),
       responder_(responders, link_, *this, capacity, memory.replies),
-      roles_(link_, responder_),
+      intake_v2_(link_, roles_, version_, properties_, capacity.receives()),
       version_(link_, roles_),
       properties_(link_, *this),
-      intake_v1_(link_, roles_, version_),
-      intake_v2_(link_, roles_, version_, properties_, capacity.receives()) {}
+      callers_(callers) {}
 
 // --- Life
 
@@ -145,8 +145,9 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
   if (!is_open()) return;
   ++counters().messages_received;
   counters().inline_bytes_received += wc.byte_len;
+  if (link_.version_state() == VersionState::Version1) return intake_v1_.arrive(buffer, wc.byte_len);
   if (intake_v2_.arrive_plain(buffer, wc.byte_len, wc.invalidated)) return;
-  if (link_.version_state() != VersionState::Version1 && version_.is_version_2(buffer, wc.byte_len))
+  if (version_.is_version_2(buffer, wc.byte_len))
     return intake_v2_.arrive(buffer, wc.byte_len, wc.invalidated);
   intake_v1_.arrive(buffer, wc.byte_len);
 }

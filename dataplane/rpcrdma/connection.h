@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/rpcrdma/intake_v1.h"
 #include "dataplane/rpcrdma/intake_v2.h"
@@ -27,7 +28,7 @@ struct ConnectionMemory {
   rdma::MemoryRegion control;   ///< kControlBuffers of kControlBytes
 };
 
-class Connection final : public service::Client, private LinkOwner {
+class alignas(kCacheLine) Connection final : public service::Client, private LinkOwner {
  public:
   using State = LinkState;
 
@@ -117,8 +118,6 @@ class Connection final : public service::Client, private LinkOwner {
   /// A first part waits for memory to be joined in.
   bool waits_for_assembly() const noexcept { return intake_v2_.waits_for_memory(); }
 
-  QueueLink<Connection> engine_link;  ///< of the engine's queue of free or of closed connections
-
  private:
   void on_link_closed() noexcept override;
   bool no_calls_in_progress() const noexcept override {
@@ -129,18 +128,22 @@ class Connection final : public service::Client, private LinkOwner {
   void on_control_sent(std::uint16_t index) noexcept;
   void close_stranger() noexcept;
 
-  ReverseCallers& callers_;
+  // What every message needs comes first, here and in the members that are large.
+  Roles roles_;
+  IntakeV1 intake_v1_;
   Link link_;
   Responder responder_;
-  Roles roles_;
+  IntakeV2 intake_v2_;
   VersionChoice version_;
   Properties properties_;
-  IntakeV1 intake_v1_;
-  IntakeV2 intake_v2_;
+  ReverseCallers& callers_;
   std::uint64_t opened_ns_ = 0;                     ///< or established, once it is
   bool requester_borrowed_ = false;                 ///< the requester goes back to callers_
   std::uint32_t credits_ = 0;                       ///< as the credit policy has set them
   std::uint32_t credit_limit_ = ~std::uint32_t{0};  ///< by a service
+
+ public:
+  QueueLink<Connection> engine_link;  ///< of the engine's queue of free or of closed connections
 };
 
 using ConnectionQueue = IntrusiveQueue<Connection, &Connection::engine_link>;

@@ -25,11 +25,11 @@
   X(errors_received, rx, "RDMA_ERROR messages that ended a call of ours")                                        \
   X(inline_bytes_received, bytes, "Bytes received by Send")                                                         \
   X(replies_sent, tx, "RPC replies sent")                                                                        \
+  X(inline_bytes_sent, bytes, "Bytes sent by Send")                                                                 \
   X(calls_sent, tx, "RPC calls sent")                                                                            \
   X(calls_replanned, tx, "RPC calls sent again in the shape that the responder asked for")                       \
   X(err_vers_sent, tx, "RDMA_ERROR ERR_VERS sent")                                                               \
   X(err_chunk_sent, tx, "RDMA_ERROR ERR_CHUNK sent")                                                             \
-  X(inline_bytes_sent, bytes, "Bytes sent by Send")                                                                 \
   X(rdma_reads, rdma, "RDMA Read work requests posted")                                                          \
   X(rdma_read_bytes, bytes, "Bytes asked for by RDMA Read")                                                       \
   X(rdma_writes, rdma, "RDMA Write work requests posted")                                                        \

@@ -81,6 +81,7 @@ class Pair {
       while (!connected) {
         server_.poll_cm();
         server_.poll();
+        std::this_thread::yield();  // where threads take turns, as under a tracer, the client's goes on
       }
     });
     device_ = rdma::loopback::make_device(fabric_, {.name = "client"});

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/segment/counters.h"
 
 namespace sluice::rpcrdma {
 
-struct Counters {
+/// The first line of them has what nearly every call counts.
+struct alignas(kCacheLine) Counters {
 #define SLUICE_COUNTER_FIELD(name, group, help) std::uint64_t name = 0;
   SLUICE_TRANSPORT_COUNTERS(SLUICE_COUNTER_FIELD)
 #undef SLUICE_COUNTER_FIELD

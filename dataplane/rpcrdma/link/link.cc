@@ -11,10 +11,10 @@ Link::Link(LinkContext& context, LinkOwner& owner, std::uint16_t number, const C
            rdma::MemoryRegion receives, rdma::MemoryRegion control)
     : TurnEntry(number),
       context_(context),
-      owner_(owner),
       counters_(&context.counters.of(0)),
       receives_(receives, capacity.receives(), capacity.receive_bytes),
       capacity_(capacity),
+      owner_(owner),
       control_(control) {}
 
 // --- Life

@@ -296,7 +296,6 @@ class Link final : private TurnEntry {
 
   // What every message needs comes first, so that a connection that has been quiet takes few cache lines.
   LinkContext& context_;
-  LinkOwner& owner_;
   Counters* counters_;
   std::uint16_t generation_ = 0;  ///< completions of an earlier life are dropped
   State state_ = State::Closed;
@@ -317,6 +316,7 @@ class Link final : private TurnEntry {
   const ConnectionCapacity capacity_;
   PeerAddress peer_;
   HostName peer_host_;
+  LinkOwner& owner_;
   bool probing_ = false;  ///< a probe is out
   std::uint32_t property_xid_ = 0;
   SharedMemory::Account assembly_account_;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/rpcrdma/link/counters.h"
 #include "dataplane/rpcrdma/link/receives.h"
@@ -29,12 +30,13 @@ struct TurnEntry {
 using TurnQueue = IntrusiveQueue<TurnEntry, &TurnEntry::link>;
 
 /// Each stage serves all links of the reactor, one at a time: the one whose requests it holds.
-struct Transmit {
-  SendStage stage;
-  Link* staged_for = nullptr;
+struct alignas(kCacheLine) Transmit {
+  // How much is staged, and for whom, is one line between the large arrays.
   ReceiveStage receives;
   Link* receives_for = nullptr;
+  Link* staged_for = nullptr;
   TurnQueue turn_end;
+  SendStage stage;
 };
 
 /// Counters by class of client.

@@ -19,8 +19,8 @@ namespace sluice::rpcrdma {
 struct ReceiveStage {
   static constexpr std::size_t kMaxWrs = 64;
 
-  std::size_t count = 0;
   std::array<rdma::RecvWr, kMaxWrs> wrs;
+  std::size_t count = 0;
 };
 
 class Receives {

@@ -104,8 +104,8 @@ class CallTimes {
   bool sampled_ = false;
   segment::ProcedureUse* touched_ = nullptr;       ///< in a sample
   segment::ProcedureUse* last_touched_ = nullptr;  ///< by an earlier completion of the sample
-  std::array<Replied, kPerTurn> replied_;
   std::size_t count_ = 0;
+  std::array<Replied, kPerTurn> replied_;
 };
 
 }  // namespace sluice::rpcrdma

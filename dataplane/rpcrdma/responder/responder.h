@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/fixed_ring.h"
 #include "dataplane/base/fixed_stack.h"
 #include "dataplane/base/intrusive_queue.h"
@@ -19,7 +20,7 @@
 
 namespace sluice::rpcrdma {
 
-class Responder final : private service::CallHost {
+class alignas(kCacheLine) Responder final : private service::CallHost {
  public:
   /// Setup: `reply_region` holds capacity.slots() buffers of capacity.reply_buffer_bytes,
   /// buffer_stride() apart. `client` is the
@@ -208,8 +209,8 @@ class Responder final : private service::CallHost {
     ReceivedMessage message;
     Refusal refusal;
   };
-  FixedRing<Pending> pending_;
   CallSlotQueue waiting_send_room_;
+  FixedRing<Pending> pending_;
   service::Client& client_;
   std::unique_ptr<service::CallStorage[]> storage_;  ///< of the slots
   std::uint32_t max_slots_;

@@ -26,15 +26,16 @@ struct CallMemory {
   SharedMemory replies;  ///< payload of large replies
 };
 
-struct CallMeasurement {
-  CallTimes times;
+struct alignas(kCacheLine) CallMeasurement {
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-  segment::TraceRing* trace = nullptr;          ///< of calls of connections that are traced
+  // A line that every call needs; the next one is the first of `times`.
+  std::array<std::uint32_t, segment::kSlotStateCount> slots_in_state{};
   std::atomic<std::uint64_t> slow_ns{kNever};   ///< calls that take at least so long are noted; any thread
   segment::SlowCallRing* slow_calls = nullptr;  ///< not null unless `slow_ns` is kNever
-  Clock wall_clock = nullptr;                   ///< likewise
-  std::array<std::uint32_t, segment::kSlotStateCount> slots_in_state{};
+  segment::TraceRing* trace = nullptr;          ///< of calls of connections that are traced
+  CallTimes times;
+  Clock wall_clock = nullptr;  ///< as slow_calls
 };
 
 struct ResponderContext {

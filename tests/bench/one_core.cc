@@ -22,6 +22,7 @@ namespace {
 constexpr std::uint32_t kConnections = 2;
 constexpr std::uint32_t kDepth = 64;  ///< of each connection
 constexpr std::uint32_t kReplyBytes = 256;
+constexpr double kPatienceS = 600;  ///< a tracer makes the connecting slow
 constexpr std::uint64_t kCallsBetweenClocks = 10'000;
 
 std::uint64_t tsc() noexcept {
@@ -86,7 +87,9 @@ class Pair {
     });
     device_ = rdma::loopback::make_device(fabric_, {.name = "client"});
     client_ = std::make_unique<Client>(
-        *device_, ClientConfig{.connections = kConnections, .depth = kDepth, .version = version});
+        *device_,
+        ClientConfig{
+            .connections = kConnections, .depth = kDepth, .version = version, .timeout_s = kPatienceS});
     connected = true;
     thread.join();
     for (std::size_t i = 0; i < kConnections * kDepth; ++i) idle_.push_back(i);

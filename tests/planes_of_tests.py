@@ -148,10 +148,13 @@ class Planes:
                 "192.0.2.2/24", "--server", "192.0.2.1", "--json", *words]
 
     def stop(self):
+        """With VERBOSE in the environment it shows what the planes have logged."""
         for process in (self.data, self.control):
             if process and process.poll() is None:
                 process.terminate()
                 process.wait()
+        if os.environ.get("VERBOSE"):
+            print("".join(f"# {line}\n" for line in self.text_of_log().splitlines()))
         for path in self.leftovers:
             if os.path.exists(path):
                 os.unlink(path)

@@ -2,6 +2,7 @@
 #include "controlplane/config/replace_file.h"
 
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,9 +40,14 @@ void replace_file(const std::string& path, const std::string& text, mode_t mode)
   const std::string fresh = path + ".new";
   const std::string folder = std::filesystem::path(path).parent_path();
   const FileDescriptor in(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (in && write_new(fresh, text, mode) && ::rename(fresh.c_str(), path.c_str()) == 0 &&
-      ::fsync(in.get()) == 0)
+  if (in && write_new(fresh, text, mode) && ::rename(fresh.c_str(), path.c_str()) == 0) {
+    // It is replaced: to report a failure now would be to say that the old text is there.
+    if (::fsync(in.get()) != 0)
+      spdlog::warn(
+          "{} is written, but its folder may not be on the disk ({}): look at the disk, and save again", path,
+          std::strerror(errno));
     return;
+  }
   const int error = errno;
   if (in) ::unlink(fresh.c_str());
   throw std::runtime_error("Cannot write " + path + " (" + std::strerror(error) +

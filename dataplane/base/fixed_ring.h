@@ -88,7 +88,7 @@ class FixedRing {
     return place < slots_.size() ? place : place - slots_.size();
   }
 
-  std::size_t count_ = 0;  ///< first: an empty ring is asked for nothing else
+  std::size_t count_ = 0;  // first, since most rings are empty, and are asked for nothing else
   std::size_t head_ = 0;
   Storage slots_;
 };

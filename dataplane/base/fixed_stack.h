@@ -16,8 +16,8 @@ template <typename T>
 class FixedStack {
  public:
   /// Setup: allocates.
-  explicit FixedStack(std::size_t capacity)
-      : elements_(std::make_unique<T[]>(capacity)), capacity_(static_cast<std::uint32_t>(capacity)) {}
+  explicit FixedStack(std::uint32_t capacity)
+      : elements_(std::make_unique<T[]>(capacity)), capacity_(capacity) {}
 
   bool empty() const noexcept { return size_ == 0; }
   bool full() const noexcept { return size_ == capacity_; }

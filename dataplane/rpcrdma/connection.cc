@@ -145,10 +145,11 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
   if (!is_open()) return;
   ++counters().messages_received;
   counters().inline_bytes_received += wc.byte_len;
-  if (link_.version_state() == VersionState::Version1) return intake_v1_.arrive(buffer, wc.byte_len);
-  if (intake_v2_.arrive_plain(buffer, wc.byte_len, wc.invalidated)) return;
-  if (version_.is_version_2(buffer, wc.byte_len))
-    return intake_v2_.arrive(buffer, wc.byte_len, wc.invalidated);
+  if (link_.version_state() != VersionState::Version1) {
+    if (intake_v2_.arrive_plain(buffer, wc.byte_len, wc.invalidated)) return;
+    if (version_.is_version_2(buffer, wc.byte_len))
+      return intake_v2_.arrive(buffer, wc.byte_len, wc.invalidated);
+  }
   intake_v1_.arrive(buffer, wc.byte_len);
 }
 

@@ -143,7 +143,8 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   std::uint32_t credit_limit_ = ~std::uint32_t{0};  ///< by a service
 
  public:
-  QueueLink<Connection> engine_link;  ///< of the engine's queue of free or of closed connections
+  /// Of the engine's queue of free or of closed connections. Last, since no message needs it.
+  QueueLink<Connection> engine_link;
 };
 
 using ConnectionQueue = IntrusiveQueue<Connection, &Connection::engine_link>;

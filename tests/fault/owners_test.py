@@ -321,8 +321,6 @@ def main():
             planes_of_two_users_work_together_and_neither_writes_the_others_file_or_traces_it, a_plane_that_cuts_its_file_short_ends_alone, a_stop_is_graceful_and_leaves_no_socket)])
     finally:
         planes.stop()
-        if os.environ.get("VERBOSE"):
-            print("".join(f"# {line}\n" for line in planes.text_of_log().splitlines()))
 
 
 if __name__ == "__main__":

@@ -488,8 +488,6 @@ def main():
             a_full_dev_shm_is_said_at_start_and_nothing_is_left_there, a_killed_data_plane_comes_back_on_the_same_memif, manual_and_completion_know_every_command)])
     finally:
         planes.stop()
-        if os.environ.get("VERBOSE"):
-            print("".join(f"# {line}\n" for line in planes.text_of_log().splitlines()))
 
 
 sys.exit(main())

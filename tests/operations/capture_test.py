@@ -235,8 +235,6 @@ def main():
             the_data_plane_ends_in_time_during_a_capture_and_says_so)])
     finally:
         planes.stop()
-        if os.environ.get("VERBOSE"):
-            print("".join(f"# {line}\n" for line in planes.text_of_log().splitlines()))
 
 
 sys.exit(main())

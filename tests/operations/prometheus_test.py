@@ -232,8 +232,6 @@ def main():
         server.process.terminate()
         server.process.wait()
         planes.stop()
-        if os.environ.get("VERBOSE"):
-            print("".join(f"# {line}\n" for line in planes.text_of_log().splitlines()))
 
 
 sys.exit(main())

@@ -192,8 +192,6 @@ def main():
             where_the_file_cannot_be_written_nothing_changes, a_disk_that_does_not_answer_holds_up_only_who_saves)])
     finally:
         planes.stop()
-        if os.environ.get("VERBOSE"):
-            print("".join(f"# {line}\n" for line in planes.text_of_log().splitlines()))
 
 
 sys.exit(main())

@@ -32,6 +32,7 @@ using TurnQueue = IntrusiveQueue<TurnEntry, &TurnEntry::link>;
 /// Each stage serves all links of the reactor, one at a time: the one whose requests it holds.
 struct alignas(kCacheLine) Transmit {
   // How much is staged, and for whom, is one line between the large arrays.
+  static_assert(sizeof(ReceiveStage::wrs) % kCacheLine == 0);
   ReceiveStage receives;
   Link* receives_for = nullptr;
   Link* staged_for = nullptr;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/rpcrdma/link/shared_memory.h"
 #include "dataplane/rpcrdma/responder/call_slot.h"
 #include "dataplane/rpcrdma/responder/call_times.h"
@@ -26,16 +27,16 @@ struct CallMemory {
   SharedMemory replies;  ///< payload of large replies
 };
 
-struct alignas(kCacheLine) CallMeasurement {
+struct CallMeasurement {
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-  // A line that every call needs; the next one is the first of `times`.
-  std::array<std::uint32_t, segment::kSlotStateCount> slots_in_state{};
+  // Every call needs this line and the first of `times`.
+  alignas(kCacheLine) std::array<std::uint32_t, segment::kSlotStateCount> slots_in_state{};
   std::atomic<std::uint64_t> slow_ns{kNever};   ///< calls that take at least so long are noted; any thread
   segment::SlowCallRing* slow_calls = nullptr;  ///< not null unless `slow_ns` is kNever
   segment::TraceRing* trace = nullptr;          ///< of calls of connections that are traced
-  CallTimes times;
-  Clock wall_clock = nullptr;  ///< as slow_calls
+  alignas(kCacheLine) CallTimes times;
+  Clock wall_clock = nullptr;  ///< not null where slow_calls is not
 };
 
 struct ResponderContext {

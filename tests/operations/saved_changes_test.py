@@ -127,6 +127,7 @@ def a_reload_and_a_check_read_what_people_write_into_the_file():
     write_saved('[[export]]\npath = "/mine"\n')
     assert planes.ctl("config", "check", planes.config)["in_force"] == ["export./mine"]
     assert planes.ctl("config", "reload")["in_force"] == ["export./mine"] and set(exports()) == {"/export", "/mine"}
+    assert planes.ctl("config", "show")["saved"]["export"] == ["/mine"]
     planes.ctl("exports", "add", "/more", "--save")
     restart_control()
     assert set(exports()) == {"/export", "/mine", "/more"}

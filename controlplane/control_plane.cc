@@ -13,6 +13,7 @@
 
 #include "controlplane/admin_methods.h"
 #include "controlplane/config/reverse.h"
+#include "controlplane/config/started.h"
 #include "controlplane/config/upstreams.h"
 #include "controlplane/events/kinds.h"
 #include "controlplane/events/text.h"
@@ -74,15 +75,17 @@ void log_event(const events::Event& event) {
 
 }  // namespace
 
-ControlPlane::ControlPlane(config::Config config, std::shared_ptr<events::LogQueue> log)
+ControlPlane::ControlPlane(config::Config config, std::shared_ptr<LogQueue> log)
     : config_(with_cpus(std::move(config))),
       log_(std::move(log)),
       journal_(std::make_shared<events::Journal>(log_event)),
       ownership_(std::make_unique<segment::ControlOwnership>(config_.segment)),
       layout_(ownership_->layout()),
       outbox_(layout_),
+      starts_(layout_),
       reach_(*journal_, layout_) {
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
+  keep_to_data_plane();
   keep_off_reactors(config_.block);
   try {
     make_servers();
@@ -93,6 +96,24 @@ ControlPlane::ControlPlane(config::Config config, std::shared_ptr<events::LogQue
                      ") has been stopped, not ended, and keeps its ports: kill -KILL ends it.");
   }
   take_over();
+}
+
+/// Its own parts would otherwise have other sizes and addresses than the data plane's.
+void ControlPlane::keep_to_data_plane() {
+  beside_data_plane_ = data_plane_has_started(ownership_->segment(), layout_);
+  const auto started = beside_data_plane_ ? layout_.config.read_copy() : nullptr;
+  if (started == nullptr) return;
+  auto [config, later] = config::beside_data_plane(config_, *started, upstream_places());
+  config_ = std::move(config);
+  for (const std::string& key : later)
+    spdlog::warn("{} changes only with a restart of the data plane, which has started with another value",
+                 key);
+  set_pending(std::move(later));
+}
+
+void ControlPlane::set_pending(std::vector<std::string> keys) {
+  pending_ = std::move(keys);
+  starts_.set_changed(!pending_.empty());
 }
 
 /// Whatever can fail, and what holds ports and sockets.
@@ -141,7 +162,9 @@ void ControlPlane::take_over() {
   ownership_->take();
   const auto turn = ownership_->enter();
   if (!turn) throw SetupError("Another control plane has taken over segment '" + config_.segment + "'.");
+  starts_.look(segment::monotonic_ns());
   publish(config_);  // what the predecessor has published until now counts
+  if (!beside_data_plane_) starts_.answered();
   credits_->reconfigure(config_.credit_settings());
   data_plane_epoch_ = segment::epoch_of(layout_.data_plane.owner.load());
   data_plane_alive_ = data_plane_alive();
@@ -231,6 +254,7 @@ admin::ReloadResult ControlPlane::apply(const config::Config& next,
   const segment::UpstreamPlaces places = upstream_places();
   config::Changes changes = config::compare(config_, next, places);
   publish(config::live_part(config_, next, places));
+  set_pending(changes.restart_both);
   exchange_->set_authentication(std::move(keys));
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
   credits_->reconfigure(config_.credit_settings());
@@ -411,6 +435,7 @@ std::string ControlPlane::reason_for_new_process() const {
   if (keeper_->needs_new_process())
     return "An RDMA device is being removed, and only a new process releases it";
   if (data_part_replaced_) return "A data plane has made its part of the segment anew";
+  if (begin_anew_) return "A data plane starts, with which changed keys come into force";
   return {};
 }
 
@@ -426,6 +451,20 @@ void ControlPlane::look_for_data_plane(std::uint64_t now_ns) {
     if (segment.was_cut(segment::Part::Data)) ++data_parts_cut_;
   }
   data_part_problem_ = unusable ? segment.problem() : "";
+}
+
+void ControlPlane::answer_start(std::uint64_t now_ns) {
+  switch (starts_.look(now_ns)) {
+    case StartWatch::Step::Nothing:
+      return;
+    case StartWatch::Step::Answer:
+      publish(config_);
+      return starts_.answered();
+    case StartWatch::Step::Read:
+      return reload([this](const admin::ReloadResult& result) { starts_.has_read(result.problem.empty()); });
+    case StartWatch::Step::BeginAnew:
+      begin_anew_ = true;
+  }
 }
 
 /// Before its first events are read: what is made for it must not be taken for what its predecessor has left.
@@ -474,6 +513,7 @@ ControlPlane::Pass ControlPlane::poll(int timeout_ms) {
   const std::uint64_t now = segment::monotonic_ns();
   segment::beat(layout_.control_plane, now);
   notice_new_data_plane(now);
+  answer_start(now);
   bool any = keeper_->poll(now);
   any |= exchange_->poll(now);
   credits_->poll(now);

@@ -20,7 +20,6 @@
 #include "controlplane/config/config.h"
 #include "controlplane/config/describe.h"
 #include "controlplane/events/journal.h"
-#include "controlplane/events/log_queue.h"
 #include "controlplane/events/sinks.h"
 #include "controlplane/kerberos/context_server.h"
 #include "controlplane/locks/lock_service.h"
@@ -30,10 +29,12 @@
 #include "controlplane/properties/property_exchange.h"
 #include "controlplane/reloader.h"
 #include "controlplane/stall_clock.h"
+#include "controlplane/start_watch.h"
 #include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/address_keeper.h"
 #include "controlplane/upstreams/reach_watch.h"
 #include "dataplane/base/setup_error.h"
+#include "dataplane/log/log_queue.h"
 #include "dataplane/segment/ownership.h"
 #include "dataplane/segment/segment.h"
 #include "telemetry/exporter.h"
@@ -53,7 +54,7 @@ class ControlPlane final : public admin::Operations {
   /// Takes over the segment, or makes it. All that can fail comes first: a start that is refused changes nothing
   /// that others see. Throws SetupError and config::ConfigError.
   /// `log` is null where the log has no queue.
-  explicit ControlPlane(config::Config config, std::shared_ptr<events::LogQueue> log = {});
+  explicit ControlPlane(config::Config config, std::shared_ptr<LogQueue> log = {});
   /// Clears only what is its own: after another one has taken over that is nothing.
   ~ControlPlane();
   ControlPlane(const ControlPlane&) = delete;
@@ -80,6 +81,8 @@ class ControlPlane final : public admin::Operations {
   bool data_plane_alive() const;
   /// True when the data plane has applied the published configuration, or when there is no data plane.
   bool in_force() const;
+  /// Keys of the file that are not in force before a data plane starts.
+  const std::vector<std::string>& pending() const { return pending_; }
   /// Of the data plane, or of the last one that there was.
   segment::UpstreamPlaces upstream_places() const;
   /// Why this process has to be replaced by a new one of the same program; empty: it has not.
@@ -115,6 +118,7 @@ class ControlPlane final : public admin::Operations {
   Reloader::Read begin_reload();
   admin::ReloadResult apply(const config::Config& next, std::unique_ptr<properties::HostAuthentication> keys);
   config::Config merged(config::Config next) const;
+  void keep_to_data_plane();
   void make_servers();
   void take_over();
   void publish(config::Config next);
@@ -122,6 +126,8 @@ class ControlPlane final : public admin::Operations {
   void publish_statistics();
   void publish_lock_statistics();
   void make_sinks();
+  void set_pending(std::vector<std::string> keys);
+  void answer_start(std::uint64_t now_ns);
   void check_configuration();
   void look_for_data_plane(std::uint64_t now_ns);
   void notice_new_data_plane(std::uint64_t now_ns);
@@ -130,11 +136,15 @@ class ControlPlane final : public admin::Operations {
   std::unique_ptr<mount::Exports> mount_exports(mount::MountStatistics& statistics) const;
 
   config::Config config_;
-  const std::shared_ptr<events::LogQueue> log_;
+  const std::shared_ptr<LogQueue> log_;
   const std::shared_ptr<events::Journal> journal_;
   const std::unique_ptr<segment::ControlOwnership> ownership_;
   segment::Layout& layout_;
   Outbox outbox_;
+  StartWatch starts_;
+  std::vector<std::string> pending_;
+  bool begin_anew_ = false;         ///< for a data plane that starts
+  bool beside_data_plane_ = false;  ///< this control plane has found one running
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;
   std::unique_ptr<properties::PropertyExchange> exchange_;

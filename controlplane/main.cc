@@ -2,6 +2,7 @@
 //
 // sluice-controlplane: checks the configuration, owns the shared segment, admits connections, serves the admin
 // socket, Prometheus and MOUNT. It may be killed and restarted at any time without effect on connections.
+#include <sched.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -39,7 +40,7 @@ void log_reload(const admin::ReloadResult& result) {
     for (const std::string& key : *keys) spdlog::warn("{} changes only with a restart", key);
 }
 
-Outcome run(config::Config config, const std::shared_ptr<events::LogQueue>& log) {
+Outcome run(config::Config config, const std::shared_ptr<LogQueue>& log) {
   ControlPlane plane(std::move(config), log);
   notify::ready();
   int wait_ms = kMinWaitMs;
@@ -79,16 +80,20 @@ int main(int argc, char** argv) {
                          "Check the configuration file and exit: 0 without defects, 2 with");
   if (const auto ended = program.parse(argc, argv)) return *ended;
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) ::signal(number, sluice::controlplane::on_signal);
+  // Of the process, before it keeps off the reactors of one configuration.
+  cpu_set_t cpus;
+  const bool has_cpus = ::sched_getaffinity(0, sizeof cpus, &cpus) == 0;
   try {
     const auto config = file.empty() ? sluice::config::defaults() : sluice::config::load_file(file);
     if (check_only) return 0;
-    const auto log = sluice::events::log_by_queue();
+    const auto log = sluice::log_by_queue();
     using sluice::controlplane::Outcome;
     const Outcome outcome = sluice::controlplane::run(config, log);
     if (outcome != Outcome::NeedsNewProcess) return outcome == Outcome::Stopped ? 0 : 1;
-    log->drain(sluice::events::kEndMs);
+    log->drain(sluice::kLogEndMs);
     // The new process finds all it needs in the segment.
     ::close_range(STDERR_FILENO + 1, ~0u, 0);
+    if (has_cpus) ::sched_setaffinity(0, sizeof cpus, &cpus);
     ::execv("/proc/self/exe", argv);
     spdlog::error("The control plane cannot restart itself ({}): start it again", std::strerror(errno));
     return 1;

@@ -154,7 +154,10 @@ class SegmentCollector final : public prometheus::Collectable {
     segment::ProcessUse own{};
     segment::measure_process(own);
     add_process(families, "control", own);
-    if (segment::alive(layout_.data_plane, now)) add_process(families, "data", layout_.process);
+    if (segment::alive(layout_.data_plane, now)) {
+      add_process(families, "data", layout_.process);
+      families.add("sluice_data_plane_log_lines_lost_total", value_of(layout_.process.log_lines_lost), {});
+    }
     families.add("sluice_draining", value_of(layout_.draining), {});
     families.add("sluice_config_generation", static_cast<double>(config.generation), {"control"});
     families.add("sluice_config_generation", value_of(layout_.generation_applied), {"data"});

@@ -6,50 +6,18 @@
 #include <algorithm>
 #include <utility>
 
-#include "dataplane/base/setup_error.h"
 #include "dataplane/process/settings.h"
 #include "dataplane/segment/checked.h"
 
 namespace sluice::process {
 namespace {
 
-constexpr std::chrono::milliseconds kRetryInterval{100};
-
 void set_log_level(const segment::ConfigBlock& config) {
   spdlog::set_level(static_cast<spdlog::level::level_enum>(
       std::min<std::uint32_t>(config.log_level, spdlog::level::level_enum::off)));
 }
 
-SetupError unusable(const std::string& segment_name, const std::string& defect) {
-  return SetupError("The configuration in segment '" + segment_name + "' cannot be used (" + defect +
-                    "): it is not as a control plane of this release writes it.");
-}
-
 }  // namespace
-
-std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segment_name,
-                                                         std::chrono::milliseconds limit,
-                                                         const StopSignal& stop,
-                                                         segment::ConfigBlock& config) {
-  std::string problem;
-  for (std::chrono::milliseconds waited{0}; waited <= limit && !stop.requested(); waited += kRetryInterval) {
-    try {
-      auto segment = segment::Segment::attach(segment_name);
-      const auto published = segment->layout().config.read_copy();
-      if (published && published->generation > 0) {
-        const std::string defect = segment::defect_of(*published);
-        if (!defect.empty()) throw unusable(segment_name, defect);
-        config = *published;
-        return segment;
-      }
-      problem = "The control plane has not published a configuration in segment '" + segment_name + "'.";
-    } catch (const SetupError& error) {
-      problem = error.what();
-    }
-    stop.wait(kRetryInterval);
-  }
-  throw SetupError(problem + " Start: sluice-controlplane --config FILE.");
-}
 
 ConfigWatch::ConfigWatch(segment::Layout& layout, ExportUpdate& exports, Newcomers& newcomers,
                          SetSlowCall set_slow_call_ns, const segment::ConfigBlock& started)

@@ -1,28 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The configuration as the control plane publishes it: the first one, and what changes while the data plane
-// runs. The main thread.
+// The configuration as the control plane publishes it while the data plane runs. The main thread.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 
-#include "dataplane/base/stop_signal.h"
 #include "dataplane/process/exports.h"
 #include "dataplane/process/newcomers.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::process {
-
-/// Attaches to the segment and waits until there is a configuration in it. Throws SetupError when there is
-/// none in time, or `stop` has been requested.
-std::unique_ptr<segment::Segment> wait_for_configuration(const std::string& segment_name,
-                                                         std::chrono::milliseconds limit,
-                                                         const StopSignal& stop,
-                                                         segment::ConfigBlock& config);
 
 /// Brings changes into force that need no restart: exports, upstreams that come, log level and the limit of slow calls.
 /// Everything else takes effect with the next start.

@@ -46,7 +46,7 @@ DataPlane::DataPlane(const segment::ConfigBlock& config, segment::Segment& segme
   layout_.memory.write(memory_table(config));
 }
 
-void DataPlane::run(const StopSignal& stop) {
+void DataPlane::run(const StopSignal& stop, const LogQueue& log) {
   debug_anchor = this;
   CaptureService captures(layout_, segment::capture_socket_of(segment_.name()),
                           segment_.file(segment::Part::Control)->user(), devices_.port());
@@ -55,7 +55,7 @@ void DataPlane::run(const StopSignal& stop) {
   ProcessHeartbeat heartbeat(layout_, config_.reactors);
   launch_reactors();
   spdlog::info("Serving on port {} with {} reactor(s)", config_.port, config_.reactors);
-  main_loop(heartbeat, kept ? &*kept : nullptr, stop);
+  main_loop(heartbeat, kept ? &*kept : nullptr, stop, log);
   notify::stopping();
   for (auto& core : cores_) core->reactor.stop();
   rte_eal_mp_wait_lcore();
@@ -91,7 +91,8 @@ void DataPlane::look_at_control_part() {
       segment_.name());
 }
 
-void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, const StopSignal& stop) {
+void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, const StopSignal& stop,
+                          const LogQueue& log) {
   std::vector<const forward::Upstreams*> upstreams;
   for (const auto& core : cores_)
     if (core->upstreams) upstreams.push_back(core->upstreams.get());
@@ -110,7 +111,10 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, co
     if (kept != nullptr) kept->poll(segment::monotonic_ns());
     look_at_control_part();
     set_wall_clock();
-    if (turn % kBeatsPerMeasurement == 0) segment::measure_process(layout_.process);
+    if (turn % kBeatsPerMeasurement == 0) {
+      segment::measure_process(layout_.process);
+      layout_.process.log_lines_lost.store(log.dropped(), std::memory_order_relaxed);
+    }
     if (heartbeat.beat()) notify::alive();
   }
 }

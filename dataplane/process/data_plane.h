@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dataplane/base/stop_signal.h"
+#include "dataplane/log/log_queue.h"
 #include "dataplane/process/capture_service.h"
 #include "dataplane/process/config_watch.h"
 #include "dataplane/process/core.h"
@@ -26,12 +27,13 @@ class DataPlane {
 
   /// The main thread, once: starts the reactors, and returns when `stop` has been requested, or a reactor has got a
   /// Shutdown, and all have ended. Throws SetupError.
-  void run(const StopSignal& stop);
+  void run(const StopSignal& stop, const LogQueue& log);
 
  private:
   void launch_reactors();
   bool any_stopped() const;
-  void main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, const StopSignal& stop);
+  void main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, const StopSignal& stop,
+                 const LogQueue& log);
   void look_at_control_part();
 
   const segment::ConfigBlock config_;

@@ -15,6 +15,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/process/devices.h"
+#include "dataplane/process/dpdk_log.h"
 
 namespace sluice::process {
 
@@ -93,6 +94,7 @@ void start_eal(const segment::ConfigBlock& config, const std::string& segment_na
   std::vector<char*> argv;
   argv.reserve(arguments.size());
   for (std::string& argument : arguments) argv.push_back(argument.data());
+  take_dpdk_log();
   if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
     throw SetupError("DPDK's environment did not start (" + std::string(rte_strerror(rte_errno)) +
                      "): check cpus in [reactor] of the configuration against the processors there are, and "

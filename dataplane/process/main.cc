@@ -12,10 +12,10 @@
 #include "cli/arguments.h"
 #include "dataplane/base/setup_error.h"
 #include "dataplane/base/stop_signal.h"
-#include "dataplane/process/config_watch.h"
+#include "dataplane/log/log_queue.h"
 #include "dataplane/process/data_plane.h"
 #include "dataplane/process/eal.h"
-#include "dataplane/segment/ownership.h"
+#include "dataplane/process/start.h"
 
 namespace sluice::process {
 namespace {
@@ -28,13 +28,10 @@ struct Options {
   unsigned wait_seconds = 30;
 };
 
-void serve(const Options& options, const StopSignal& stop) {
-  segment::ConfigBlock config;
-  const auto segment =
-      wait_for_configuration(options.segment, std::chrono::seconds(options.wait_seconds), stop, config);
-  const segment::DataPlaneOwnership ownership(*segment);
-  start_eal(config, options.segment);
-  DataPlane(config, *segment).run(stop);
+void serve(const Options& options, const StopSignal& stop, const LogQueue& log) {
+  const Start start = wait_for_start(options.segment, std::chrono::seconds(options.wait_seconds), stop);
+  start_eal(*start.config, options.segment);
+  DataPlane(*start.config, *start.segment).run(stop, log);
   spdlog::info("Stopped");
 }
 
@@ -52,12 +49,13 @@ int main(int argc, char** argv) {
       .option("--wait", options.wait_seconds, "Seconds to wait for the control plane")
       .shows_default();
   if (const auto ended = program.parse(argc, argv)) return *ended;
+  const auto log = log_by_queue();
   try {
     static StopSignal stop;
     process::stop_signal = &stop;
     for (const int signal : {SIGTERM, SIGINT})
       std::signal(signal, [](int) { process::stop_signal->request(); });
-    process::serve(options, stop);
+    process::serve(options, stop, *log);
     return 0;
   } catch (const std::exception& error) {
     spdlog::error("{}", error.what());

@@ -91,6 +91,8 @@ struct Layout {
   OfControl<decltype(ControlState::draining)> draining;
   OfControl<decltype(ControlState::reading_epoch)> reading_epoch;
   OfData<decltype(DataPart::kept_epoch)> kept_epoch;
+  OfData<decltype(DataPart::start_asked)> start_asked;
+  OfControl<decltype(ControlPart::start_answered)> start_answered;
   OfData<decltype(DataPart::capture_status)> capture_status;
   OfData<ProcessUse> process;
   OfData<SlowCalls> slow_calls;
@@ -118,6 +120,8 @@ struct Layout {
         draining(control.state.draining),
         reading_epoch(control.state.reading_epoch),
         kept_epoch(data.kept_epoch),
+        start_asked(data.start_asked),
+        start_answered(control.start_answered),
         capture_status(data.capture_status),
         process(data.process),
         slow_calls(data.slow_calls),

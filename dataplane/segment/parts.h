@@ -123,6 +123,8 @@ struct ControlPart {
   ControlState state;
   SharedUpstreamAddresses upstream_addresses;  ///< the thread that resolves them
   SeqLock<ClientTable> clients;
+  /// DataPart::start_asked of the data plane that `config` has been published for, after it.
+  std::atomic<std::uint64_t> start_answered;
 };
 
 struct DataPart {
@@ -139,6 +141,9 @@ struct DataPart {
   SlowCalls slow_calls;                 ///< each reactor its own
   /// verbs: the control plane in charge whose channel is held (segment/kept_channel.h). Zero: its is not. Main thread.
   std::atomic<std::uint32_t> kept_epoch;
+  /// The data plane that starts waits for a configuration with this number, which no start before it had. What it then starts
+  /// with stays as it is in `config` while it runs.
+  std::atomic<std::uint64_t> start_asked;
 };
 
 }  // namespace sluice::segment

@@ -17,6 +17,7 @@ struct ProcessUse {
   std::atomic<std::uint64_t> open_descriptors;
   std::atomic<std::uint64_t> max_descriptors;  ///< zero: no limit
   std::atomic<std::uint64_t> started_ns;       ///< wall clock
+  std::atomic<std::uint64_t> log_lines_lost;   ///< set by the plane itself
 };
 
 /// Of this process. It reads files below /proc, and lists all descriptors: not on the message path. What cannot be

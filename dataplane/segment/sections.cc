@@ -35,6 +35,7 @@ constexpr Sections kControl = {
     SLUICE_SECTION(ControlPart, state, 1),
     SLUICE_SECTION(ControlPart, upstream_addresses, 1),
     SLUICE_SECTION(ControlPart, clients, 1),
+    SLUICE_SECTION(ControlPart, start_answered, 1),
 };
 constexpr Sections kData = {
     SLUICE_SECTION(DataPart, generation_applied, 1),
@@ -47,6 +48,7 @@ constexpr Sections kData = {
     SLUICE_SECTION(DataPart, process, 1),
     SLUICE_SECTION(DataPart, slow_calls, 1),
     SLUICE_SECTION(DataPart, kept_epoch, 1),
+    SLUICE_SECTION(DataPart, start_asked, 1),
 };
 #undef SLUICE_SECTION
 

@@ -74,7 +74,8 @@ SLUICE_SHAPE(UpstreamArea, counters, connections, connecting, outstanding, waiti
 SLUICE_SHAPE(IngressArea, counters, clients, connected, outstanding, server_ns)
 
 SLUICE_SHAPE(CounterNames, names)
-SLUICE_SHAPE(ProcessUse, cpu_ns, resident_bytes, virtual_bytes, open_descriptors, max_descriptors, started_ns)
+SLUICE_SHAPE(ProcessUse, cpu_ns, resident_bytes, virtual_bytes, open_descriptors, max_descriptors, started_ns,
+             log_lines_lost)
 SLUICE_SHAPE(ServedCalls, calls, time_ns)
 SLUICE_SHAPE(ShownClient, peer, in_use, unused, served)
 SLUICE_SHAPE(ClientTable, clients, others)

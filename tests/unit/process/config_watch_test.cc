@@ -6,64 +6,10 @@
 
 #include <cstring>
 
-#include "dataplane/base/setup_error.h"
 #include "tests/unit/process/process_lab.h"
 
 namespace sluice::process {
 namespace {
-
-// --- The first configuration
-
-class WaitForConfiguration : public testing::Test {
- protected:
-  ~WaitForConfiguration() override { segment::Segment::remove(name_); }
-  std::string problem() {
-    try {
-      wait_for_configuration(name_, std::chrono::milliseconds(0), stop_, config_);
-    } catch (const SetupError& error) {
-      return error.what();
-    }
-    return "none";
-  }
-
-  const std::string name_ = unique_name("segment");
-  StopSignal stop_;
-  segment::ConfigBlock config_;
-};
-
-TEST_F(WaitForConfiguration, without_a_segment_it_says_what_to_start) {
-  const std::string said = problem();
-  EXPECT_NE(said.find("There is no shared segment /dev/shm/" + name_), std::string::npos) << said;
-  EXPECT_NE(said.find("Start: sluice-controlplane --config FILE."), std::string::npos) << said;
-}
-
-TEST_F(WaitForConfiguration, a_segment_without_a_configuration_is_not_enough) {
-  const auto segment = segment::Segment::open_or_create(name_);
-  EXPECT_NE(problem().find("has not published a configuration in segment '" + name_ + "'"),
-            std::string::npos);
-}
-
-TEST_F(WaitForConfiguration, what_is_published_is_what_it_returns) {
-  const auto segment = segment::Segment::open_or_create(name_);
-  segment::ConfigBlock published;
-  published.generation = 6;
-  published.port = 4711;
-  segment->layout().config.write(published);
-  EXPECT_EQ(problem(), "none");
-  EXPECT_EQ(config_.generation, 6u);
-  EXPECT_EQ(config_.port, 4711u);
-}
-
-TEST_F(WaitForConfiguration, a_signal_ends_it) {
-  const auto segment = segment::Segment::open_or_create(name_);
-  segment::ConfigBlock published;
-  published.generation = 6;
-  segment->layout().config.write(published);
-  stop_.request();
-  EXPECT_NE(problem(), "none");
-}
-
-// --- Changes
 
 class ConfigWatchTest : public testing::Test {
  protected:

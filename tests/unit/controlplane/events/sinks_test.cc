@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events and the log on their way out: what peers put into them stays inside, and targets that block or are full keep nobody.
+// Events on their way out: what peers put into them stays inside, and targets that block or are full keep nobody.
 #include "controlplane/events/sinks.h"
 
 #include <fcntl.h>
@@ -22,7 +22,6 @@
 #include <thread>
 
 #include "controlplane/events/kinds.h"
-#include "controlplane/events/log_queue.h"
 #include "controlplane/events/text.h"
 #include "dataplane/base/setup_error.h"
 
@@ -168,32 +167,6 @@ TEST_F(Sinks, journald_gets_a_datagram_for_each_event) {
 TEST_F(Sinks, a_file_that_cannot_be_opened_is_a_sentence) {
   EXPECT_THROW(FileTarget{folder_}, SetupError);
   EXPECT_THROW(FileTarget{folder_ + "/none/events"}, SetupError);
-}
-
-TEST(Log, a_pipe_that_nobody_reads_keeps_nobody_and_what_is_lost_is_said) {
-  std::array<int, 2> pipe;
-  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
-  const auto queue = std::make_shared<LogQueue>(pipe[1]);
-  spdlog::logger logger("", queue);
-  logger.set_pattern("%v");
-  for (std::size_t i = 0; i < 3 * kMaxQueuedLines; ++i) logger.info("{:1000}", i);
-  EXPECT_GT(queue->dropped(), kMaxQueuedLines);
-  std::atomic<std::size_t> told{0};
-  std::thread reader([&] {
-    std::string text;
-    std::array<char, 65536> room;
-    for (ssize_t bytes; (bytes = ::read(pipe[0], room.data(), room.size())) > 0;)
-      text.append(room.data(), static_cast<std::size_t>(bytes));
-    for (std::size_t at = 0; (at = text.find(" lines of the log are lost", at)) != std::string::npos; ++at) {
-      const std::size_t begin = text.rfind('\n', at) + 1;
-      told += std::stoul(text.substr(begin, at - begin));
-    }
-  });
-  queue->drain(60'000);
-  ::close(pipe[1]);
-  reader.join();
-  ::close(pipe[0]);
-  EXPECT_EQ(told.load(), queue->dropped());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controlplane/events/log_queue.h"
+#include "dataplane/log/log_queue.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -16,9 +16,7 @@
 #include <thread>
 #include <utility>
 
-#include "controlplane/events/sinks.h"
-
-namespace sluice::events {
+namespace sluice {
 
 struct LogQueue::State {
   explicit State(int to) : descriptor(to) {}
@@ -77,7 +75,7 @@ LogQueue::LogQueue(int descriptor) : state_(std::make_shared<State>(descriptor))
 }
 
 LogQueue::~LogQueue() {
-  drain(kEndMs);
+  drain(kLogEndMs);
   const std::lock_guard lock(state_->mutex);
   state_->stopped = true;
   state_->changed.notify_all();
@@ -113,4 +111,4 @@ std::shared_ptr<LogQueue> log_by_queue() {
   return queue;
 }
 
-}  // namespace sluice::events
+}  // namespace sluice

@@ -13,16 +13,18 @@
 #include <mutex>
 #include <string>
 
-namespace sluice::events {
+namespace sluice {
 
 inline constexpr std::size_t kMaxQueuedLines = 4096;
 inline constexpr std::size_t kMaxLineBytes = 4096;
+/// What is queued when a process ends has so long.
+inline constexpr std::uint32_t kLogEndMs = 500;
 
 class LogQueue final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   /// Starts a thread that writes to `descriptor`, which stays open and has its flags as they are.
   explicit LogQueue(int descriptor);
-  /// Waits for what is queued, at most kEndMs (sinks.h).
+  /// Waits for what is queued, at most kLogEndMs.
   ~LogQueue() override;
 
   std::uint64_t dropped() const;
@@ -41,4 +43,4 @@ class LogQueue final : public spdlog::sinks::base_sink<std::mutex> {
 /// Makes it the target of spdlog's default logger, on standard output.
 std::shared_ptr<LogQueue> log_by_queue();
 
-}  // namespace sluice::events
+}  // namespace sluice

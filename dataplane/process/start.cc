@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dataplane/process/start.h"
+
+#include <utility>
+
+#include "dataplane/base/setup_error.h"
+#include "dataplane/segment/checked.h"
+
+namespace sluice::process {
+namespace {
+
+constexpr std::chrono::milliseconds kRetryInterval{20};
+
+/// The time that all steps have together.
+class Patience {
+ public:
+  Patience(std::chrono::milliseconds limit, const StopSignal& stop) : left_(limit), stop_(stop) {}
+
+  /// Throws SetupError when nothing is left, with what to do about `problem`.
+  void wait(const std::string& problem) {
+    if (left_.count() <= 0 || stop_.requested())
+      throw SetupError(problem + " Start: sluice-controlplane --config FILE.");
+    stop_.wait(kRetryInterval);
+    left_ -= kRetryInterval;
+  }
+
+ private:
+  std::chrono::milliseconds left_;
+  const StopSignal& stop_;
+};
+
+std::unique_ptr<segment::Segment> attach(const std::string& name, Patience& patience) {
+  for (;;) {
+    std::string problem;
+    try {
+      return segment::Segment::attach(name);
+    } catch (const SetupError& error) {
+      problem = error.what();
+    }
+    patience.wait(problem);
+  }
+}
+
+std::unique_ptr<segment::ConfigBlock> ask(segment::Segment& segment, Patience& patience) {
+  segment::Layout& layout = segment.layout();
+  const std::uint64_t asked = segment::monotonic_ns();
+  layout.start_asked.store(asked, std::memory_order_release);
+  for (;;) {
+    if (layout.start_answered.load(std::memory_order_acquire) == asked) {
+      auto config = layout.config.read_copy();
+      if (config) return config;
+    }
+    patience.wait("No control plane has published a configuration in segment '" + segment.name() +
+                  "' for this data plane.");
+  }
+}
+
+}  // namespace
+
+Start wait_for_start(const std::string& segment_name, std::chrono::milliseconds limit,
+                     const StopSignal& stop) {
+  Patience patience(limit, stop);
+  Start start;
+  start.segment = attach(segment_name, patience);
+  start.ownership = std::make_unique<segment::DataPlaneOwnership>(*start.segment);
+  start.config = ask(*start.segment, patience);
+  if (const std::string defect = segment::defect_of(*start.config); !defect.empty())
+    throw SetupError("The configuration in segment '" + segment_name + "' cannot be used (" + defect +
+                     "): it is not as a control plane of this release writes it.");
+  return start;
+}
+
+}  // namespace sluice::process

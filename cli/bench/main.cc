@@ -210,6 +210,8 @@ void add_load_options(cli::Command& app, Options& options) {
   app.option("--seconds", options.load.seconds, "Duration").shows_default();
   app.option("--operations", options.load.max_operations,
              "End after this many operations; 0: no limit but the duration");
+  app.option("--rate", options.load.calls_per_s,
+             "null, nfs3: calls per second over all connections, at most; 0: as fast as they are answered");
   app.flag("--json", options.as_json, "Print JSON");
 }
 

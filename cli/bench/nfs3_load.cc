@@ -273,6 +273,27 @@ void Load::record_latencies() {
   ended_.clear();
 }
 
+/// How many calls may have been started by now.
+std::uint64_t Load::due(std::uint64_t begin) const noexcept {
+  const std::uint64_t most = config_.max_operations == 0 ? UINT64_MAX : config_.max_operations;
+  if (config_.calls_per_s <= 0) return most;
+  const double seconds = static_cast<double>(client_.now() - begin) * 1e-9;
+  return std::min(most, static_cast<std::uint64_t>(seconds * config_.calls_per_s));
+}
+
+void Load::start_due(std::uint64_t begin) {
+  const std::uint64_t most = due(begin);
+  while (!idle_.empty() && started_ < most) {
+    Task& task = *idle_.back();
+    idle_.pop_back();
+    if (!start(task)) {
+      idle_.push_back(&task);
+      return;
+    }
+    ++started_;
+  }
+}
+
 LoadResult Load::run(void (*progress)(const LoadResult&)) {
   constexpr std::uint64_t kProgressNs = 200'000'000;
   if (!config_.verify)
@@ -282,18 +303,10 @@ LoadResult Load::run(void (*progress)(const LoadResult&)) {
   const std::uint64_t begin = client_.now();
   const std::uint64_t end = begin + static_cast<std::uint64_t>(config_.seconds * 1e9);
   std::uint64_t shown = begin;
-  std::uint64_t started = 0;
+  started_ = 0;
   while (client_.now() < end && !interruptible_.told_to_end() &&
-         (config_.max_operations == 0 || started < config_.max_operations)) {
-    while (!idle_.empty() && (config_.max_operations == 0 || started < config_.max_operations)) {
-      Task& task = *idle_.back();
-      idle_.pop_back();
-      if (!start(task)) {
-        idle_.push_back(&task);
-        break;
-      }
-      ++started;
-    }
+         (config_.max_operations == 0 || started_ < config_.max_operations)) {
+    start_due(begin);
     client_.poll();
     record_latencies();
     if (progress != nullptr && client_.now() - shown > kProgressNs) {

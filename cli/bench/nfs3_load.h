@@ -30,6 +30,7 @@ struct LoadConfig {
   bool verify = false;
   double seconds = 2;
   std::uint64_t max_operations = 0;  ///< zero: no limit but the time
+  double calls_per_s = 0;            ///< at most, over all connections; zero: as fast as they are answered
 };
 
 struct LoadResult {
@@ -43,7 +44,8 @@ struct LoadResult {
   std::uint64_t mismatches = 0;
 };
 
-/// Closed loop: `depth` calls outstanding on each session.
+/// `depth` calls outstanding on each session, or less at a given rate. A call that is due and finds all in use is made as soon
+/// as one is answered.
 class Load {
  public:
   /// Registers memory for depth * connections blocks. `root` is the directory for the file.
@@ -66,6 +68,8 @@ class Load {
     std::span<std::byte> buffer;
   };
 
+  void start_due(std::uint64_t begin);
+  std::uint64_t due(std::uint64_t begin) const noexcept;
   bool start(Task& task);
   void record_latencies();
   bool submit(Task& task, rpcrdma::Request& request);
@@ -92,6 +96,7 @@ class Load {
   std::vector<std::vector<std::byte>> prebuilt_;  ///< NULL, GETATTR and LOOKUP never change
   std::unique_ptr<segment::Histogram> latency_;
   LoadResult result_;
+  std::uint64_t started_ = 0;
   std::uint64_t random_;
   std::uint32_t total_weight_ = 0;
   std::optional<Operation> only_{};  ///< that has a weight, if no other has

@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 
+import busy
 import in_process
 import operations
 import over_memif
 import processor_time
 
 GUEST_FIGURES = ("guest_vs_knfsd_read4k", "guest_vs_knfsd_read1m", "verbs_vs_knfsd_read4k", "verbs_vs_knfsd_read1m")
-GROUPS = (in_process, over_memif, processor_time, operations)
+GROUPS = (in_process, over_memif, processor_time, operations, busy)
 PROGRAMS = ("controlplane/sluice-controlplane", "sluice-dataplane", "cli/sluicectl", "cli/sluice-bench")
 
 

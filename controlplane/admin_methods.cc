@@ -98,8 +98,7 @@ void add_control_views(admin::Registry& registry, ControlPlane& plane) {
                                 {.admission = plane.keeper().admission(),
                                  .data_plane_alive = plane.data_plane_alive(),
                                  .in_force = plane.in_force(),
-                                 .pending = plane.pending(),
-                                 .reaped = plane.keeper().statistics().reaped});
+                                 .pending = plane.pending()});
     status["events"] = plane.event_statistics();
     return status;
   });

@@ -479,7 +479,6 @@ void ControlPlane::notice_new_data_plane(std::uint64_t now_ns) {
 void ControlPlane::check_data_plane(std::uint64_t now_ns) {
   if (now_ns - checked_ns_ < kCheckIntervalNs) return;
   checked_ns_ = now_ns;
-  keeper_->reap();
   const bool alive = data_plane_alive();
   if (alive && !data_plane_alive_) {
     journal_->add(events::DataPlaneFound{.process = layout_.data_plane.pid.load()});
@@ -575,7 +574,6 @@ void ControlPlane::publish_statistics() {
 #define SLUICE_EVENTS_SET(name) set(ControlCounter::events_##name, events.name);
   SLUICE_EVENT_COUNTS(SLUICE_EVENTS_SET)
 #undef SLUICE_EVENTS_SET
-  set(ControlCounter::keeper_reaped, keeper_->statistics().reaped);
   set(ControlCounter::keeper_hints_repeated, keeper_->watch().hints_repeated());
   set(ControlCounter::keeper_commands_delayed, outbox_.statistics().commands_delayed);
   set(ControlCounter::keeper_datagrams_delayed, outbox_.statistics().datagrams_delayed);

@@ -29,14 +29,14 @@ struct CmEvent {
   std::byte private_data[kMaxPrivateData]{};
 };
 
-/// The processes at the other ends, of a driver whose connections stay on one machine: for a control plane
-/// that cleans up after one that has died.
+/// The processes at the other ends, of a driver whose connections stay on one machine.
 class PeerProcesses {
  public:
   /// Of the connecting side; zero when unknown.
   virtual std::uint32_t pid(CmId id) const noexcept = 0;
-  /// Gives up the other side's share of a connection whose process has died.
-  virtual void abandon(CmId id) noexcept = 0;
+  /// Finds those that have ended: their connections are reported as Disconnected. Calls the kernel: for a thread that may, one at
+  /// a time.
+  virtual void look() noexcept = 0;
 
  protected:
   ~PeerProcesses() = default;

@@ -228,7 +228,7 @@ std::vector<MetricInfo> control() {
       {"sluice_connection_keeper_total",
        Type::Counter,
        {"event"},
-       "Connections of dead processes that were ended, hints to reactors that were repeated, what waited for "
+       "Hints to reactors that were repeated, what waited for "
        "room in a ring, and times that the data plane's part of the segment was cut short"},
       {"sluice_tasks_total",
        Type::Counter,

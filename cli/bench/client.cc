@@ -14,6 +14,8 @@ namespace {
 
 /// Polls of the device between two polls of connection management.
 constexpr std::uint32_t kTurnsPerCm = 1024;
+/// A server that was killed says nothing.
+constexpr std::uint64_t kLookNs = 100'000'000;
 /// The clock costs as much as a poll that finds nothing.
 constexpr std::uint32_t kIdleTurnsPerClock = 16;
 constexpr std::uint32_t kLongBufferBytes = 128 * 1024;
@@ -165,7 +167,15 @@ void Client::start(Session& session) {
         "No connection can be started: all links of the device are in use. End other clients first.");
 }
 
+void Client::look_for_server() {
+  rdma::PeerProcesses* const peers = manager_.peer_processes();
+  if (peers == nullptr || now_ns_ - looked_ns_ < kLookNs) return;
+  looked_ns_ = now_ns_;
+  peers->look();
+}
+
 void Client::poll_cm() {
+  look_for_server();
   rdma::CmEvent events[8];
   const std::size_t count = manager_.poll_events(events);
   for (const rdma::CmEvent& event : std::span(events, count))

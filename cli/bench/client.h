@@ -78,6 +78,7 @@ class Client {
 
  private:
   void start(Session& session);
+  void look_for_server();
   void poll_cm();
   bool ready(Session& session);
   static void authenticate(Session& session, std::vector<std::byte> octets);
@@ -90,6 +91,7 @@ class Client {
   rpcrdma::Engine engine_;
   std::vector<Session> sessions_;
   std::uint64_t now_ns_ = bench::now_ns();
+  std::uint64_t looked_ns_ = now_ns_;
   std::uint32_t turns_ = 0;
 };
 

@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/cm/connection_keeper.h"
 
-#include <signal.h>
-
 #include <algorithm>
-#include <cerrno>
 
 #include "controlplane/cm/kernel_connections.h"
 #include "controlplane/cm/punted_connections.h"
 #include "controlplane/events/kinds.h"
 
 namespace sluice::cm {
-namespace {
-
-bool process_exists(std::uint32_t pid) {
-  return ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
-}
-
-}  // namespace
 
 ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config& config,
                                    const policy::CreditKeeper& credits, controlplane::Outbox& outbox,
@@ -171,13 +161,6 @@ void ConnectionKeeper::expect(std::uint32_t reactor, const segment::Event& event
                  .queue_pair = event.queue_pair,
                  .outgoing = outgoing,
                  .peer = event.peer});
-}
-
-void ConnectionKeeper::reap() {
-  watch_.for_each([&](std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
-    if (seen.peer_pid == 0 || process_exists(seen.peer_pid)) return;
-    if (wanted(reactor).end(number, seen.incarnation, segment::End::Abandon)) ++statistics_.reaped;
-  });
 }
 
 }  // namespace sluice::cm

@@ -21,10 +21,6 @@
 
 namespace sluice::cm {
 
-struct KeeperStatistics {
-  std::uint64_t reaped = 0;
-};
-
 class ConnectionKeeper final : private ConnectionWatch::Listener {
  public:
   /// All given outlive it. `outbox` may be others' too.
@@ -43,9 +39,6 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   void on_data_plane_changed(std::uint64_t now_ns);
   /// Handles all events of reactors, and looks at a part of the tables. True when there was an event.
   bool poll(std::uint64_t now_ns);
-  /// Ends connections whose client process has died (loopback).
-  void reap();
-  const KeeperStatistics& statistics() const { return statistics_; }
   const ConnectionWatch& watch() const { return watch_; }
   const policy::Admission& admission() const { return admission_; }
   /// Null where the driver does connection management itself (loopback).
@@ -73,7 +66,6 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   controlplane::Outbox& outbox_;
   policy::Admission admission_;
   AdmissionBook book_;
-  KeeperStatistics statistics_;
   ConnectionReports reports_;
   const ConnectionContext context_;
   std::unique_ptr<Connections> managed_;  ///< null where the driver does it

@@ -36,7 +36,6 @@ bool ConnectionWatch::read(std::uint32_t reactor, std::uint32_t number) {
           .incarnation = info->incarnation,
           .cm_id = info->cm_id,
           .queue_pair = info->queue_pair,
-          .peer_pid = info->peer_pid,
           .outgoing = info->outgoing != 0,
           .peer = info->peer,
           .was_up = was_up,

@@ -20,7 +20,6 @@ struct SeenConnection {
   std::uint32_t incarnation = 0;  ///< zero: there is none
   std::uint32_t cm_id = 0;
   std::uint32_t queue_pair = 0;
-  std::uint32_t peer_pid = 0;
   bool outgoing = false;
   PeerAddress peer;
   bool was_up = false;         ///< it has been Open

@@ -99,6 +99,7 @@ void Devices::probe(std::uint32_t reactor, std::uint32_t queue_pair) {
 }
 
 void Devices::poll_conditions() {
+  if (fabric_) fabric_->look_for_peers();
   for (std::size_t i = 0; i < verbs_.size(); ++i) {
     verbs_[i]->look();
     const rdma::verbs::Condition condition = verbs_[i]->condition();

@@ -188,11 +188,6 @@ segment::CommandStatus ConnectionSetup::establish(const segment::Command& comman
   return segment::CommandStatus::Done;
 }
 
-void ConnectionSetup::abandon(rpcrdma::Connection& connection) noexcept {
-  if (peers_ != nullptr) peers_->abandon(connections_.record(connection).cm_id);
-  connection.close(rpcrdma::CloseReason::PeerClosed);
-}
-
 rpcrdma::ConnectionConfig ConnectionSetup::connection_config(const segment::Command& command) const noexcept {
   return {.receive_inline_bytes = command.receive_inline_bytes,
           .send_inline_bytes = command.send_inline_bytes,

@@ -48,8 +48,6 @@ class ConnectionSetup {
                         const PeerAddress& peer, rpcrdma::Requester* requester) noexcept;
   /// The queue pair can send. Harmless when that is known.
   void mark_established(rpcrdma::Connection& connection) noexcept;
-  /// Ends a connection whose peer's process has died.
-  void abandon(rpcrdma::Connection& connection) noexcept;
   /// Ends a connection at both sides.
   void disconnect(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept;
 

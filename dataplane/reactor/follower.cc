@@ -47,8 +47,6 @@ class Changes {
         return connection_.close(rpcrdma::CloseReason::PeerClosed);
       case segment::End::Disconnect:
         return setup_.disconnect(connection_, close_reason(reason));
-      case segment::End::Abandon:
-        return setup_.abandon(connection_);
     }
   }
 

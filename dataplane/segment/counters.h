@@ -159,7 +159,6 @@
   X(properties_parts_delayed, property_exchange, parts_delayed)                                 \
   X(policy_recomputations, credit_policy, recomputations)                                       \
   X(policy_changes, credit_policy, grants_changed)                                              \
-  X(keeper_reaped, connection_keeper, reaped)                                                   \
   X(keeper_hints_repeated, connection_keeper, hints_repeated)                                   \
   X(keeper_commands_delayed, connection_keeper, commands_delayed)                               \
   X(keeper_datagrams_delayed, connection_keeper, datagrams_delayed)                             \

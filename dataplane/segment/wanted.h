@@ -37,7 +37,6 @@ enum class End : std::uint32_t {
   No,
   PeerGone,    ///< the peer has disconnected
   Disconnect,  ///< this side ends it, for a rpcrdma::CloseReason
-  Abandon,     ///< the peer's process has died
 };
 
 /// The course of a connection.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "dataplane/base/setup_error.h"
 #include "pmd/loopback/device.h"
@@ -13,11 +14,12 @@
 namespace sluice::rdma::loopback {
 namespace {
 
+constexpr std::uint32_t kStateMask = (1u << kStateBits) - 1;
 constexpr std::uint32_t kLinkBits = 8;
 static_assert(kMaxLinks == 1u << kLinkBits);
 
 LinkState state_of(const Link& link) noexcept {
-  return static_cast<LinkState>(link.state.load(std::memory_order_acquire));
+  return static_cast<LinkState>(link.state.load(std::memory_order_acquire) & kStateMask);
 }
 
 void set_state(Link& link, LinkState state) noexcept {
@@ -68,6 +70,18 @@ std::optional<std::uint32_t> LoopbackCm::listener(std::uint16_t port) noexcept {
   return std::nullopt;
 }
 
+void LoopbackCm::set_device(Link& link, std::uint32_t side, std::uint32_t device) noexcept {
+  link.devices[side].store(device, std::memory_order_relaxed);
+  link.claims[side].store(fabric_.header().devices[device].claims.load(), std::memory_order_relaxed);
+}
+
+bool LoopbackCm::peer_is_gone(std::uint32_t number) const noexcept {
+  const Link& link = fabric_.link(number);
+  const std::uint32_t peer = 1 - local_[number].side;
+  return fabric_.gone(link.devices[peer].load(std::memory_order_relaxed),
+                      link.claims[peer].load(std::memory_order_relaxed));
+}
+
 void LoopbackCm::set_private_data(Link& link, std::uint32_t side, std::span<const std::byte> data) noexcept {
   const std::size_t bytes = std::min(data.size(), kMaxPrivateData);
   if (bytes > 0) std::memcpy(link.private_data[side].data(), data.data(), bytes);
@@ -85,7 +99,7 @@ std::optional<CmId> LoopbackCm::connect(QueuePair& qp, std::uint16_t port,
     const std::uint32_t number = (next_link_ + i) % fabric_.links();
     Link& link = fabric_.link(number);
     auto free = static_cast<std::uint32_t>(LinkState::Free);
-    if (!link.state.compare_exchange_strong(free, static_cast<std::uint32_t>(LinkState::Claimed))) continue;
+    if (!link.state.compare_exchange_strong(free, claimed_by(device_))) continue;
     next_link_ = number + 1;
     const std::uint32_t generation = (link.generation.load() + 1) & ((1u << (32 - kLinkBits)) - 1);
     link.generation.store(generation, std::memory_order_relaxed);
@@ -97,10 +111,10 @@ std::optional<CmId> LoopbackCm::connect(QueuePair& qp, std::uint16_t port,
       side.hazard.store(0, std::memory_order_relaxed);
     }
     link.closed.store(0, std::memory_order_relaxed);
-    link.users.store(2, std::memory_order_relaxed);
+    link.dropped.store(0, std::memory_order_relaxed);
     link.port.store(port, std::memory_order_relaxed);
     link.connector_pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
-    link.devices[kConnector].store(device_, std::memory_order_relaxed);
+    set_device(link, kConnector, device_);
     set_private_data(link, kConnector, private_data);
     local_[number] = {.mine = true,
                       .side = kConnector,
@@ -110,13 +124,13 @@ std::optional<CmId> LoopbackCm::connect(QueuePair& qp, std::uint16_t port,
     const auto target = listener(port);
     if (!target) {  // no listener: reject on its behalf
       set_private_data(link, kAcceptor, {});
-      link.devices[kAcceptor].store(device_, std::memory_order_relaxed);
-      drop_side(link);
+      set_device(link, kAcceptor, device_);
+      fabric_.drop_side(link, kAcceptor);
       set_state(link, LinkState::Rejected);
       ring(link, kConnector);
       return id_of(number);
     }
-    link.devices[kAcceptor].store(*target, std::memory_order_relaxed);
+    set_device(link, kAcceptor, *target);
     set_state(link, LinkState::Requested);
     ring(link, kAcceptor);
     return id_of(number);
@@ -153,7 +167,7 @@ void LoopbackCm::drop_request(std::uint32_t number) noexcept {
   local_[number] = {};
   set_state(link, LinkState::Rejected);
   ring(link, kConnector);
-  drop_side(link);
+  fabric_.drop_side(link, kAcceptor);
 }
 
 void LoopbackCm::disconnect(CmId id) noexcept {
@@ -167,11 +181,6 @@ void LoopbackCm::disconnect(CmId id) noexcept {
   ring(link, local.side);
 }
 
-/// The last side to drop the link frees it.
-void LoopbackCm::drop_side(Link& link) noexcept {
-  if (link.users.fetch_sub(1, std::memory_order_acq_rel) == 1) set_state(link, LinkState::Free);
-}
-
 void LoopbackCm::release_link(const LoopbackQueuePair& qp) noexcept {
   for (std::uint32_t number = 0; number < fabric_.links(); ++number) {
     Local& local = local_[number];
@@ -179,8 +188,7 @@ void LoopbackCm::release_link(const LoopbackQueuePair& qp) noexcept {
     Link& link = fabric_.link(number);
     link.closed.fetch_or(1u << local.side, std::memory_order_release);
     ring(link, 1 - local.side);
-    local = {};
-    drop_side(link);
+    fabric_.drop_side(link, std::exchange(local, {}).side);
     return;
   }
 }
@@ -190,18 +198,16 @@ std::uint32_t LoopbackCm::pid(CmId id) const noexcept {
   return link == nullptr ? 0 : link->connector_pid.load(std::memory_order_relaxed);
 }
 
-void LoopbackCm::abandon(CmId id) noexcept {
-  const auto number = number_of(id);
-  if (!number) return;
-  Link& link = fabric_.link(*number);
-  const std::uint32_t dead_side = 1 - local_[*number].side;
+/// What the peer's process would have done at its end.
+void LoopbackCm::give_up_for_peer(std::uint32_t number) noexcept {
+  Link& link = fabric_.link(number);
+  const std::uint32_t dead_side = 1 - local_[number].side;
   Side& side = link.sides[dead_side];
   for (WindowEntry& window : side.windows) window.key.store(0, std::memory_order_relaxed);
   side.hazard.store(0, std::memory_order_relaxed);
   side.dead.store(1, std::memory_order_release);
   link.closed.fetch_or(1u << dead_side, std::memory_order_release);
-  ring(link, local_[*number].side);
-  drop_side(link);
+  fabric_.drop_side(link, dead_side);
 }
 
 void LoopbackCm::fill(CmEvent& event, CmEventType type, std::uint32_t number,
@@ -252,7 +258,7 @@ bool LoopbackCm::check_as_connector(std::uint32_t number, CmEvent& event) noexce
     case LinkState::Rejected:
       fill(event, CmEventType::Rejected, number, kAcceptor);
       local = {};
-      drop_side(link);
+      fabric_.drop_side(link, kConnector);
       return true;
     default:
       return false;
@@ -262,6 +268,7 @@ bool LoopbackCm::check_as_connector(std::uint32_t number, CmEvent& event) noexce
 /// Reports one new event of a link. False: none.
 bool LoopbackCm::check_link(std::uint32_t number, CmEvent& event) noexcept {
   Local& local = local_[number];
+  if (local.mine && !local.disconnect_reported && peer_is_gone(number)) give_up_for_peer(number);
   if (local.mine && local.side == kConnector) {
     if (check_as_connector(number, event)) return true;
   } else if (check_as_acceptor(number, event)) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/loopback/device.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -16,26 +14,12 @@ constexpr std::uint32_t kMaxSge = 32;
 }  // namespace
 
 LoopbackDevice::LoopbackDevice(std::shared_ptr<Fabric> fabric, const DeviceConfig& config)
-    : fabric_(std::move(fabric)), config_(config), number_(claim_number()), cm_(*fabric_, number_) {
+    : fabric_(std::move(fabric)), config_(config), number_(fabric_->claim_device()), cm_(*fabric_, number_) {
   queue_pairs_.reserve(config.max_queue_pairs);
 }
 
 LoopbackDevice::~LoopbackDevice() {
-  DeviceEntry& entry = fabric_->header().devices[number_];
-  entry.pid.store(0, std::memory_order_relaxed);
-  entry.in_use.store(0, std::memory_order_release);
-}
-
-std::uint32_t LoopbackDevice::claim_number() {
-  FabricHeader& header = fabric_->header();
-  for (std::uint32_t i = 0; i < kMaxDevices; ++i) {
-    std::uint32_t unused = 0;
-    if (!header.devices[i].in_use.compare_exchange_strong(unused, 1)) continue;
-    header.devices[i].pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
-    return i;
-  }
-  throw SetupError("All " + std::to_string(kMaxDevices) +
-                   " devices of the loopback fabric are in use: stop another client first.");
+  fabric_->release_device(number_);
 }
 
 DeviceLimits LoopbackDevice::limits() const noexcept {
@@ -51,8 +35,7 @@ DeviceLimits LoopbackDevice::limits() const noexcept {
 /// can expose it.
 MemoryRegion LoopbackDevice::allocate_memory(std::size_t bytes) {
   const std::size_t rounded = page_bytes(bytes);
-  const bool is_creator = fabric_->header().creator_pid == static_cast<std::uint32_t>(::getpid());
-  if (fabric_->across_processes() && !is_creator) {
+  if (fabric_->across_processes() && !fabric_->is_creator()) {
     if (rounded > fabric_->arena_bytes() - arena_used_)
       throw SetupError("The loopback arena of " + std::to_string(fabric_->arena_bytes() >> 20) +
                        " MiB is used up: use fewer or smaller buffers.");

@@ -49,7 +49,7 @@ class LoopbackCm final : public ConnectionManager, private PeerProcesses {
   };
 
   std::uint32_t pid(CmId id) const noexcept override;
-  void abandon(CmId id) noexcept override;
+  void look() noexcept override { fabric_.look_for_peers(); }
 
   CmId id_of(std::uint32_t link) const noexcept;
   std::optional<std::uint32_t> number_of(CmId id) const noexcept;
@@ -61,7 +61,9 @@ class LoopbackCm final : public ConnectionManager, private PeerProcesses {
   void set_private_data(Link& link, std::uint32_t side, std::span<const std::byte> data) noexcept;
   void ring(Link& link, std::uint32_t side) noexcept;
   void drop_request(std::uint32_t number) noexcept;
-  void drop_side(Link& link) noexcept;
+  void set_device(Link& link, std::uint32_t side, std::uint32_t device) noexcept;
+  bool peer_is_gone(std::uint32_t number) const noexcept;
+  void give_up_for_peer(std::uint32_t number) noexcept;
 
   Fabric& fabric_;
   const std::uint32_t device_;
@@ -102,8 +104,6 @@ class LoopbackDevice final : public Loopback {
   std::optional<std::uint64_t> arena_offset(std::span<const std::byte> bytes) noexcept;
 
  private:
-  std::uint32_t claim_number();
-
   std::shared_ptr<Fabric> fabric_;
   DeviceConfig config_;
   const std::uint32_t number_;

@@ -18,7 +18,7 @@ namespace sluice::rdma::loopback {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x534c5549434c4201;  // "SLUICLB", 1
-constexpr std::uint32_t kLayoutVersion = 2;
+constexpr std::uint32_t kLayoutVersion = 3;
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes) {
@@ -46,8 +46,9 @@ std::byte* map(int fd, std::size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-/// Of the file's bytes, that which the creator has locked for its life.
+// Of the file's bytes, those that the creator, and each device's process, have locked for their lives.
 constexpr std::uint64_t kCreatorLock = 0;
+constexpr std::uint64_t kDeviceLocks = 1;
 
 /// Owns a descriptor.
 struct File {
@@ -101,6 +102,88 @@ void Fabric::allocate(const std::byte* memory, std::size_t bytes) {
   allocate_file(descriptor_, static_cast<std::uint64_t>(memory - memory_), bytes);
 }
 
+std::uint32_t Fabric::claim_device() {
+  for (std::uint32_t number = 0; number < kMaxDevices; ++number) {
+    DeviceEntry& entry = header_->devices[number];
+    std::uint32_t unused = 0;
+    if (!entry.in_use.compare_exchange_strong(unused, 1)) {
+      if (!across_processes() || own_[number] || !take_over(number)) continue;
+    } else if (across_processes() && !file_lock::take(descriptor_, kDeviceLocks + number)) {
+      entry.in_use.store(0);  // whoever releases it has the lock for a moment longer
+      continue;
+    }
+    own_[number].store(true);
+    if (entry.claims.fetch_add(1) + 1 == 0) entry.claims.store(1);  // zero: none
+    return number;
+  }
+  throw SetupError("All " + std::to_string(kMaxDevices) +
+                   " devices of the loopback fabric are in use: stop another client first.");
+}
+
+/// The number of a process that has ended, once nobody has a link with it any more: its arena is then nobody's.
+bool Fabric::take_over(std::uint32_t number) noexcept {
+  if (!file_lock::take(descriptor_, kDeviceLocks + number)) return false;
+  for (std::uint32_t i = 0; i < link_count_; ++i) {
+    const Link& link = links_[i];
+    const std::uint32_t state = link.state.load(std::memory_order_acquire);
+    if (state != static_cast<std::uint32_t>(LinkState::Free) &&
+        (state == claimed_by(number) || link.devices[kConnector].load() == number ||
+         link.devices[kAcceptor].load() == number)) {
+      file_lock::give_back(descriptor_, kDeviceLocks + number);
+      return false;
+    }
+  }
+  return true;
+}
+
+void Fabric::release_device(std::uint32_t number) noexcept {
+  own_[number].store(false);
+  header_->devices[number].in_use.store(0, std::memory_order_release);
+  if (across_processes()) file_lock::give_back(descriptor_, kDeviceLocks + number);
+}
+
+void Fabric::look_for_peers() noexcept {
+  if (!across_processes()) return;
+  bool any = false;
+  for (std::uint32_t number = 0; number < kMaxDevices; ++number) {
+    const DeviceEntry& entry = header_->devices[number];
+    if (entry.in_use.load(std::memory_order_acquire) == 0 || own_[number].load()) continue;
+    // Before the lock is looked at: a process that takes the number over meanwhile counts on.
+    const std::uint32_t claim = entry.claims.load();
+    if (file_lock::taken_by_other(descriptor_, kDeviceLocks + number)) continue;
+    any |= gone_[number].exchange(claim, std::memory_order_acq_rel) != claim;
+  }
+  free_links();
+  for (std::uint32_t number = 0; any && number < kMaxDevices; ++number)
+    if (own_[number].load()) header_->devices[number].doorbell.fetch_add(1, std::memory_order_release);
+}
+
+/// Whose connecting side has gone before the other one knew of it, or after that has rejected it. Nobody else frees such a link,
+/// nor gives a number out that has claimed one: it does not change here between the looks at it.
+void Fabric::free_links() noexcept {
+  constexpr std::uint32_t kRejected = static_cast<std::uint32_t>(LinkState::Rejected);
+  constexpr std::uint32_t kFree = static_cast<std::uint32_t>(LinkState::Free);
+  for (std::uint32_t i = 0; i < link_count_; ++i) {
+    Link& link = links_[i];
+    const bool only_connector_left = link.dropped.load(std::memory_order_acquire) == 1u << kAcceptor;
+    std::uint32_t state = link.state.load(std::memory_order_acquire);
+    const std::uint32_t number = state >> kStateBits;
+    if (state == kRejected && only_connector_left &&
+        gone(link.devices[kConnector].load(), link.claims[kConnector].load()))
+      drop_side(link, kConnector);
+    else if (number < kMaxDevices && state == claimed_by(number) &&
+             gone(number, header_->devices[number].claims.load()))
+      link.state.compare_exchange_strong(state, kFree);
+  }
+}
+
+void Fabric::drop_side(Link& link, std::uint32_t side) noexcept {
+  constexpr std::uint32_t kBoth = 3;
+  const std::uint32_t before = link.dropped.fetch_or(1u << side, std::memory_order_acq_rel);
+  if (before != kBoth && (before | 1u << side) == kBoth)
+    link.state.store(static_cast<std::uint32_t>(LinkState::Free), std::memory_order_release);
+}
+
 void Fabric::locate() noexcept {
   header_ = reinterpret_cast<FabricHeader*>(memory_);
   link_count_ = header_->links;
@@ -116,7 +199,7 @@ void Fabric::initialise(const FabricConfig& config, bool shared) {
   header->links = config.links;
   header->total_bytes = bytes_;
   header->arena_bytes = shared ? round_up(config.arena_bytes) : 0;
-  header->creator_pid = static_cast<std::uint32_t>(::getpid());
+  creator_ = true;
   header->creator_alive.store(1, std::memory_order_release);
   header->magic = kMagic;
   locate();

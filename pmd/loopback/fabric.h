@@ -6,6 +6,10 @@
 // that may open the file is trusted with availability, but not with memory safety: each side reads a word
 // once and then checks it, so that a peer that corrupts the fabric can break only its own connections.
 //
+// Each device has a number and holds a lock on a byte of the file while its process lives, so that the others notice when
+// that has ended, however it did, in whatever PID namespace: its connections end, and its number and its links are free
+// again.
+//
 // Creation is setup and throws SetupError. Afterwards a Side is written by its own device (by the other one
 // once its process has died); words that both sides write are atomics, and bulk data is ordered by the
 // release store of an atomic. Sizes in bytes. Devices share ownership of the Fabric, which unmaps the memory.
@@ -63,12 +67,17 @@ struct Side {
 
 enum class LinkState : std::uint32_t {
   Free,
-  Claimed,    ///< the connecting side is filling it in
+  Claimed,    ///< the connecting side is filling it in; its device's number is above kStateBits
   Requested,  ///< waits for accept() or reject()
   Accepted,   ///< waits for the connecting side to notice
   Rejected,   ///< waits for the connecting side to notice
   Established,
 };
+
+inline constexpr std::uint32_t kStateBits = 8;
+constexpr std::uint32_t claimed_by(std::uint32_t device) noexcept {
+  return static_cast<std::uint32_t>(LinkState::Claimed) | device << kStateBits;
+}
 
 inline constexpr std::uint32_t kConnector = 0;
 inline constexpr std::uint32_t kAcceptor = 1;
@@ -76,10 +85,11 @@ inline constexpr std::uint32_t kAcceptor = 1;
 struct Link {
   alignas(kCacheLine) std::atomic<std::uint32_t> state;
   std::atomic<std::uint32_t> generation;
-  std::atomic<std::uint32_t> users;   ///< sides that use the link; the last one to drop it frees it
-  std::atomic<std::uint32_t> closed;  ///< bit per side that has disconnected
+  std::atomic<std::uint32_t> dropped;  ///< bit per side that no longer uses the link; the second one frees it
+  std::atomic<std::uint32_t> closed;   ///< bit per side that has disconnected
   std::atomic<std::uint32_t> port;
   std::atomic<std::uint32_t> devices[2];  ///< device number of each side
+  std::atomic<std::uint32_t> claims[2];   ///< DeviceEntry::claims of that device
   std::atomic<std::uint32_t> connector_pid;
   std::atomic<std::uint32_t> private_data_bytes[2];
   std::array<std::byte, kMaxPrivateData> private_data[2];
@@ -89,7 +99,7 @@ struct Link {
 struct DeviceEntry {
   alignas(kCacheLine) std::atomic<std::uint32_t> in_use;
   std::atomic<std::uint32_t> doorbell;  ///< incremented when connection management has events for the device
-  std::atomic<std::uint32_t> pid;
+  std::atomic<std::uint32_t> claims;    ///< how often the number has been given out: tells its holders apart
 };
 
 struct Listener {
@@ -103,7 +113,6 @@ struct FabricHeader {
   std::uint32_t links;
   std::uint64_t total_bytes;
   std::uint64_t arena_bytes;  ///< per device; zero within a process, where memory is addressed directly
-  std::uint32_t creator_pid;
   std::atomic<std::uint32_t> creator_alive;
   std::array<DeviceEntry, kMaxDevices> devices;
   std::array<Listener, kMaxListeners> listeners;
@@ -131,6 +140,21 @@ class Fabric {
   std::uint32_t links() const noexcept { return link_count_; }
   bool across_processes() const noexcept { return arena_bytes_ > 0; }
   std::uint64_t arena_bytes() const noexcept { return arena_bytes_; }
+  bool is_creator() const noexcept { return creator_; }
+
+  /// Setup. A number for a device of this process. Throws SetupError when all are in use.
+  std::uint32_t claim_device();
+  void release_device(std::uint32_t number) noexcept;
+  /// Finds devices whose processes have ended, and frees the links that such a process was making. Rings the doorbells of this process's devices,
+  /// which then end what they have with them. Calls the kernel: for a thread that does not poll, one at a time.
+  void look_for_peers() noexcept;
+  /// Whether the process that held the number then has ended. Any thread.
+  bool gone(std::uint32_t device, std::uint32_t claim) const noexcept {
+    return gone_[device % kMaxDevices].load(std::memory_order_acquire) == claim;
+  }
+  /// A side uses the link no longer. Any thread, more than once too.
+  void drop_side(Link& link, std::uint32_t side) noexcept;
+
   std::byte* arena(std::uint32_t device) noexcept { return arenas_ + device * arena_bytes_; }
   /// Setup, before `bytes` of an arena are touched: memory that is missing later would end both processes. Throws
   /// SetupError when there is none.
@@ -142,11 +166,16 @@ class Fabric {
   Fabric(std::byte* memory, std::size_t bytes, int descriptor, std::string path);
   void initialise(const FabricConfig& config, bool shared);
   void locate() noexcept;
+  bool take_over(std::uint32_t number) noexcept;
+  void free_links() noexcept;
 
   std::byte* memory_;
   std::size_t bytes_;
   int descriptor_;    ///< of the file; the creator's has its lock. -1 within a process
   std::string path_;  ///< removed by the destructor; empty: not the creator
+  bool creator_ = false;
+  std::array<std::atomic<bool>, kMaxDevices> own_{};            ///< numbers of this process's devices
+  std::array<std::atomic<std::uint32_t>, kMaxDevices> gone_{};  ///< claims whose processes have ended
   FabricHeader* header_ = nullptr;
   Link* links_ = nullptr;
   std::byte* arenas_ = nullptr;

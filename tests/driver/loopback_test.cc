@@ -43,6 +43,16 @@ struct Party {
   Sge sge(std::size_t at, std::uint32_t bytes) const {
     return {memory.bytes.data() + at, bytes, memory.lkey};
   }
+  std::vector<CmEventType> events() {
+    std::vector<CmEventType> types;
+    CmEvent found[4];
+    while (const std::size_t count = device->connection_manager()->poll_events(found))
+      for (const CmEvent& event : std::span(found, count)) {
+        types.push_back(event.type);
+        id = event.id;
+      }
+    return types;
+  }
   void poll() {
     WorkCompletion wcs[16];
     const std::size_t count = device->poll(wcs);
@@ -347,7 +357,7 @@ TEST_F(LoopbackProcesses, a_killed_client_is_let_go_of_and_its_link_used_again) 
   auto fabric = loopback::Fabric::create(path_, {.links = 1, .arena_bytes = 8 * kBytes});
   Party server(fabric, "server");
   server.device->connection_manager()->listen(kPort);
-  for (int round = 0; round < 3; ++round) {
+  for (std::uint32_t round = 0; round < loopback::kMaxDevices + 2; ++round) {
     const pid_t dying = start_client(true);
     welcome(server);
     ASSERT_TRUE(server.receive(20, server.sge(0, 16)));
@@ -355,8 +365,10 @@ TEST_F(LoopbackProcesses, a_killed_client_is_let_go_of_and_its_link_used_again) 
               static_cast<std::uint32_t>(dying));
     ::kill(dying, SIGKILL);
     ::waitpid(dying, nullptr, 0);
-    server.device->connection_manager()->peer_processes()->abandon(*server.id);
-    ASSERT_TRUE(server.until([&] { return server.qp->state() == QueuePair::State::Error; }));
+    EXPECT_EQ(server.events(), std::vector{CmEventType::Established});
+    server.device->connection_manager()->peer_processes()->look();
+    EXPECT_EQ(server.events(), std::vector{CmEventType::Disconnected});
+    ASSERT_EQ(server.qp->state(), QueuePair::State::Error);
     EXPECT_EQ(server.await(20)->status, WcStatus::WrFlushError);
     server.qp = server.device->create_queue_pair({});
     server.completions.clear();
@@ -364,6 +376,67 @@ TEST_F(LoopbackProcesses, a_killed_client_is_let_go_of_and_its_link_used_again) 
   const pid_t living = start_client(false);
   serve(server);
   EXPECT_EQ(status_of(living), 0);
+}
+
+TEST_F(LoopbackProcesses, a_client_that_was_killed_before_it_had_an_answer_leaves_its_link) {
+  auto fabric = loopback::Fabric::create(path_, {.links = 1, .arena_bytes = 8 * kBytes});
+  Party server(fabric, "server");
+  server.device->connection_manager()->listen(kPort);
+  for (const bool rejected : {false, true}) {
+    const pid_t dying = start_client(true);
+    ASSERT_TRUE(server.until([&] { return server.events() == std::vector{CmEventType::ConnectRequest}; }));
+    ::kill(dying, SIGKILL);
+    ::waitpid(dying, nullptr, 0);
+    if (rejected) server.device->connection_manager()->reject(*server.id, {});
+    server.device->connection_manager()->peer_processes()->look();
+    EXPECT_EQ(server.events(),
+              rejected ? std::vector<CmEventType>{} : std::vector{CmEventType::Disconnected});
+  }
+  const pid_t living = start_client(false);
+  serve(server);
+  EXPECT_EQ(status_of(living), 0);
+}
+
+TEST_F(LoopbackProcesses, a_client_notices_that_its_server_was_killed) {
+  const pid_t dying = ::fork();
+  if (dying == 0) {
+    Party server(loopback::Fabric::create(path_, {.links = 1, .arena_bytes = 8 * kBytes}), "server");
+    server.device->connection_manager()->listen(kPort);
+    ::_exit(server.accept() && ::pause() == 0 ? 0 : 1);
+  }
+  std::shared_ptr<loopback::Fabric> fabric;
+  for (const auto end = std::chrono::steady_clock::now() + kPatience;
+       fabric == nullptr && std::chrono::steady_clock::now() < end; std::this_thread::yield())
+    if (std::filesystem::exists(path_)) fabric = loopback::Fabric::attach(path_);
+  ASSERT_NE(fabric, nullptr);
+  Party client(fabric, "client");
+  ASSERT_TRUE(client.connect());
+  client.device->connection_manager()->peer_processes()->look();
+  EXPECT_EQ(client.events(), std::vector<CmEventType>{});
+  ::kill(dying, SIGKILL);
+  ::waitpid(dying, nullptr, 0);
+  client.device->connection_manager()->peer_processes()->look();
+  EXPECT_EQ(client.events(), std::vector{CmEventType::Disconnected});
+  EXPECT_EQ(client.qp->state(), QueuePair::State::Error);
+}
+
+TEST_F(LoopbackProcesses, the_number_of_a_dead_client_is_free_once_its_links_are) {
+  auto fabric = loopback::Fabric::create(path_, {.links = 2, .arena_bytes = 8 * kBytes});
+  Party server(fabric, "server");
+  server.device->connection_manager()->listen(kPort);
+  const pid_t dying = start_client(true);
+  welcome(server);
+  ::kill(dying, SIGKILL);
+  ::waitpid(dying, nullptr, 0);
+  std::vector<std::unique_ptr<loopback::Loopback>> others;
+  const auto take_one = [&] { others.push_back(loopback::make_device(loopback::Fabric::attach(path_))); };
+  for (std::uint32_t i = 0; i < loopback::kMaxDevices - 2; ++i) take_one();
+  EXPECT_THROW(take_one(), SetupError);
+  EXPECT_EQ(server.events(), std::vector{CmEventType::Established});
+  server.device->connection_manager()->peer_processes()->look();
+  EXPECT_EQ(server.events(), std::vector{CmEventType::Disconnected});
+  server.qp.reset();
+  take_one();
 }
 
 std::string refusal_of(const std::function<void()>& action) {
@@ -418,8 +491,6 @@ TEST_F(LoopbackProcesses, memory_that_is_not_there_is_said_at_setup) {
     if (!std::filesystem::is_empty("/dev/shm")) ::_exit(2);
     const auto fabric = loopback::Fabric::create(path_, {.links = 1, .arena_bytes = 8 * kBytes});
     const auto client = loopback::make_device(loopback::Fabric::attach(path_));
-    // The creator itself allocates elsewhere.
-    fabric->header().creator_pid = 1;
     if (refusal_of([&] { client->allocate_memory(6 * kBytes); }).find("Cannot allocate 6 MiB") ==
         std::string::npos)
       ::_exit(3);

@@ -98,18 +98,23 @@ def a_new_control_plane_takes_over_and_no_client_notices(planes):
     assert end(load)["errors"] == 0
 
 
-def what_a_killed_client_leaves_is_reaped(planes):
-    load = planes.load()
-    planes.loaded()
-    load.kill()
-    load.communicate()
-    planes.wait("no connection", lambda: planes.ctl("connections") == [])
+def killed_clients_leave_their_places(planes):
+    for _ in range(18):  # the fabric has room for 16 devices
+        load = planes.load()
+        planes.loaded(10)
+        load.kill()
+        load.communicate()
+        planes.wait("no connection", lambda: planes.ctl("connections") == [])
     assert finish(planes.bench("probe"))["answer"] == "ok"
 
 
 def a_killed_data_plane_is_noticed_and_comes_back_with_the_same_root(planes):
+    load = planes.load()
+    planes.loaded()
     planes.data.send_signal(signal.SIGKILL)
     planes.data.wait()
+    _, said = load.communicate(timeout=PATIENCE_S)
+    assert load.returncode == 3 and "The connection was lost" in said, (load.returncode, said)
     planes.wait("its death", lambda: not planes.ctl("status")["data_plane"]["alive"])
     planes.start_data()
     planes.up()
@@ -256,7 +261,7 @@ class Tap:
 def main():
     both = [killing_the_control_plane_under_load_loses_no_call,
             a_new_control_plane_takes_over_and_no_client_notices,
-            what_a_killed_client_leaves_is_reaped,
+            killed_clients_leave_their_places,
             a_killed_data_plane_is_noticed_and_comes_back_with_the_same_root]
     once = [bad_configuration_starts_nothing, a_second_plane_of_each_kind_is_refused_with_a_sentence]
     hosts = [hosts_have_to_show_who_they_are, a_key_is_rotated_by_reloads_without_a_failure,

@@ -62,7 +62,6 @@ nlohmann::json status(const segment::Layout& layout, const config::Config& confi
       {"port", config.block.port},
       {"services", services(config.block)},
       {"connection_requests", requests},
-      {"reaped", state.reaped},
       {"control_loop_stall_ms",
        {{"since_start", milliseconds(layout.longest_stall_ns)},
         {"recent", milliseconds(layout.recent_stall_ns)}}}};

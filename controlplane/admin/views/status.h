@@ -17,7 +17,6 @@ struct ControlPlaneState {
   bool data_plane_alive = false;
   bool in_force = false;                    ///< the data plane has applied the published configuration
   const std::vector<std::string>& pending;  ///< keys that a start of the data plane brings into force
-  std::uint64_t reaped = 0;                 ///< connections of dead processes that were ended
 };
 
 nlohmann::json status(const segment::Layout& layout, const config::Config& config,

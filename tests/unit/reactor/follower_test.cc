@@ -164,10 +164,6 @@ TEST_F(FollowerTest, one_whose_peer_has_gone_ends) {
   EXPECT_EQ(reason_after(End::PeerGone), rpcrdma::CloseReason::PeerClosed);
 }
 
-TEST_F(FollowerTest, one_whose_peers_process_has_died_ends) {
-  EXPECT_EQ(reason_after(End::Abandon), rpcrdma::CloseReason::PeerClosed);
-}
-
 TEST_F(FollowerTest, one_that_is_to_be_disconnected_ends_for_that_reason) {
   EXPECT_EQ(reason_after(End::Disconnect, static_cast<std::uint32_t>(rpcrdma::CloseReason::NotAuthenticated)),
             rpcrdma::CloseReason::NotAuthenticated);

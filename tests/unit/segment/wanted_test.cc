@@ -51,7 +51,7 @@ class Wanted : public testing::Test {
 TEST_F(Wanted, words_say_what_was_put_into_them) {
   for (const Course& course : {Course{}, Course{.established = true}, Course{.draining = true},
                                Course{.traced = true}, Course{.parameters = true}, Course{.admitted = true},
-                               Course{.end = End::Abandon}, Course{.end = End::Disconnect, .reason = 255}})
+                               Course{.end = End::PeerGone}, Course{.end = End::Disconnect, .reason = 255}})
     EXPECT_EQ(decode_course(pack(9, encode(course))), course);
   for (const Grant& grant : {Grant{}, Grant{.credits = kMaxWantedCredits, .client_class = 0}})
     EXPECT_EQ(decode_grant(pack(9, encode(grant))), grant);

@@ -247,24 +247,5 @@ TEST_F(Loopback, a_connection_that_came_and_went_unseen_holds_no_place) {
   EXPECT_EQ(keeper_->connections(), 0u);
 }
 
-TEST_F(Loopback, connections_of_dead_processes_end) {
-  start();
-  const pid_t dead = ::fork();
-  if (dead == 0) ::_exit(0);
-  ASSERT_EQ(::waitpid(dead, nullptr, 0), dead);
-  for (const std::uint32_t number : {1u, 2u})
-    show(number, {.state = segment::ConnectionState::Open,
-                  .cm_id = number,
-                  .incarnation = ++area().incarnations,
-                  .peer_pid = static_cast<std::uint32_t>(number == 1 ? dead : ::getpid()),
-                  .peer = lab::client(10)});
-  look_everywhere(lab::kSecondNs);
-  keeper_->reap();
-  keeper_->reap();
-  EXPECT_EQ(segment_.course(1).end, segment::End::Abandon);
-  EXPECT_EQ(segment_.course(2).end, segment::End::No);
-  EXPECT_EQ(keeper_->statistics().reaped, 1u);
-}
-
 }  // namespace
 }  // namespace sluice

@@ -48,7 +48,11 @@ std::string Registry::answer(const std::string& message, Access access, const Fi
   const json parameters = request.contains("params") ? request["params"] : json::object();
   if (!parameters.is_object()) return fail(kInvalidParameters, "params has to be an object.");
   const bool answers_later = static_cast<bool>(method->second.later);
-  const Answer answer(id, answers_later && !notification && later ? later() : Answer::Send());
+  const bool wants_answer = answers_later && !notification && later;
+  const Answer::Send send = wants_answer ? later() : Answer::Send();
+  if (wants_answer && !send)
+    return fail(kMethodFailed, "Too many requests wait for their answers already: try again later.");
+  const Answer answer(id, send);
   try {
     if (answers_later) return method->second.later(parameters, answer), "";
     const json result = method->second.method(parameters, passed);

@@ -37,7 +37,8 @@ using LaterMethod = std::function<void(const nlohmann::json& parameters, const A
 
 class Registry {
  public:
-  /// Called for a request that is answered later; what it returns is called with the response, also at once.
+  /// Called for a request that is answered later; what it returns is called with the response, also at once. If it returns nothing
+  /// the request fails.
   using Later = std::function<Answer::Send()>;
 
   /// Replaces a method of the same name.

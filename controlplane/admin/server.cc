@@ -177,6 +177,12 @@ bool Server::make_room() {
   return true;
 }
 
+bool Server::may_wait() const {
+  const auto waiting =
+      std::count_if(clients_.begin(), clients_.end(), [](const auto& one) { return one->waits; });
+  return static_cast<std::size_t>(waiting) < kMaxWaitingClients;
+}
+
 bool Server::serve(Client& client) {
   if (!client.unsent.empty()) return send(client);
   const bool open = receive(client);
@@ -242,7 +248,8 @@ void Server::answer_lines(Client& client) {
 }
 
 std::string Server::answer(Client& client, const std::string& request, const FileDescriptor& passed) {
-  std::string response = registry_.answer(request, client.access, passed, [&] {
+  std::string response = registry_.answer(request, client.access, passed, [&]() -> Answer::Send {
+    if (!may_wait()) return {};
     client.waits = true;
     return [this, number = client.number](const std::string& line) { answer_later(number, line); };
   });

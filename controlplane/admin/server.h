@@ -25,6 +25,9 @@ namespace sluice::admin {
 
 /// Clients at a time. When all are taken, a new one replaces the one that has been idle longest.
 inline constexpr std::size_t kMaxClients = 32;
+/// Of them, those that wait for an answer that comes later, as of a reload whose disk does not answer: the others remain
+/// for who wants to know why.
+inline constexpr std::size_t kMaxWaitingClients = kMaxClients / 2;
 inline constexpr std::size_t kMaxRequestBytes = 64u << 10;
 /// Responses that a client has not read yet. A client with more is disconnected.
 inline constexpr std::size_t kMaxUnsentBytes = 16u << 20;
@@ -75,6 +78,7 @@ class Server {
   };
   void accept_client();
   bool make_room();
+  bool may_wait() const;
   bool has_its_path() const;
   bool serve(Client& client);
   bool receive(Client& client);

@@ -280,6 +280,28 @@ TEST_F(AdminSocket, one_client_too_many_is_told_so_where_all_wait_for_answers) {
   EXPECT_TRUE(works());
 }
 
+TEST_F(AdminSocket, who_waits_leaves_half_of_the_places_to_others) {
+  std::vector<int> clients;
+  for (std::size_t i = 0; i < admin::kMaxWaitingClients; ++i) {
+    clients.push_back(connect());
+    say(clients.back(), kSlow);
+  }
+  for (int i = 0; i < 50; ++i) server.poll(1);
+  EXPECT_EQ(slow.size(), admin::kMaxWaitingClients);
+  const int one_more = connect();
+  say(one_more, kSlow);
+  EXPECT_NE(line(one_more).find("try again later"), std::string::npos);
+  EXPECT_EQ(slow.size(), admin::kMaxWaitingClients);
+  EXPECT_TRUE(works());
+  slow[0].result("late");
+  EXPECT_NE(line(clients[0]).find("late"), std::string::npos);
+  say(one_more, kSlow);
+  server.poll(10);
+  EXPECT_EQ(slow.size(), admin::kMaxWaitingClients + 1);
+  ::close(one_more);
+  for (const int fd : clients) ::close(fd);
+}
+
 TEST_F(AdminSocket, one_that_asks_without_end_does_not_keep_others_waiting) {
   const int busy = connect();
   std::string requests;

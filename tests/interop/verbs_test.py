@@ -174,6 +174,8 @@ def administrators_see_ports_and_their_limits(bench):
     polled, = seen["polled"]
     if polled["driver"] != "verbs" or polled["work_completions"] == 0 or polled["unsignaled"] == 0 or polled["inline_sends"] == 0:
         raise Failed(str(polled))
+    stall = bench.ctl("status")["control_loop_stall_ms"]["since_start"]
+    print(f"# the control plane's loop has not turned for {stall:.1f} ms at most", flush=True)
 
 
 @contextlib.contextmanager

@@ -277,7 +277,8 @@ void add_operations(cli::Command& app, Session& session) {
   static double interval = 1;
   static unsigned turns = 0;
   cli::Command live =
-      command(app, session, "top", "A live view: reactors, procedures, exports, the busiest connections",
+      command(app, session, "top",
+              "A live view: reactors, procedures, exports, upstreams, the busiest clients and connections",
               [&](const Client& client) { top(client, interval, turns); });
   live.option("--interval", interval, "Seconds between updates").shows_default();
   live.option("--turns", turns, "End after this many updates; 0: at SIGINT");

@@ -19,6 +19,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::size_t kConnectionsShown = 15;
+constexpr std::size_t kClientsShown = 8;
 constexpr std::size_t kProceduresShown = 8;
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -116,8 +117,50 @@ void show_exports(const Client& client, Rates& rate) {
   }
 }
 
-void show_connections(const Client& client, Rates& rate) {
-  const json connections = client.ask("connections");
+void show_upstreams(const Client& client, Rates& rate) {
+  const json upstreams = client.ask("upstreams");
+  if (upstreams.empty()) return;
+  std::printf("\n%-24s %-12s %12s %12s %10s %10s %12s\n", "upstream", "state", "calls/s", "outstanding",
+              "waiting", "resent/s", "p99 us");
+  for (const json& u : upstreams) {
+    const std::string name = u["name"].get<std::string>();
+    std::printf("%-24.24s %-12s %12.0f %12s %10s %10.0f %12.0f\n", name.c_str(),
+                u["state"].get<std::string>().c_str(), rate("u" + name + "c", u["calls"]),
+                u["outstanding"].dump().c_str(), u["waiting"].dump().c_str(),
+                rate("u" + name + "r", u["resent"]), u["upstream_p99_us"].get<double>());
+  }
+}
+
+/// All connections of an address together.
+void show_clients(const json& connections, Rates& rate) {
+  struct Row {
+    double calls = 0;
+    std::string peer;
+    std::uint64_t connections = 0, busy = 0, credits = 0;
+  };
+  std::map<std::string, Row> by_peer;
+  for (const json& c : connections) {
+    Row& row = by_peer[c["peer"].get<std::string>()];
+    row.calls += rate("k" + c["reactor"].dump() + '.' + c["connection"].dump(), c["calls"]);
+    ++row.connections;
+    row.busy += c["busy"].get<std::uint64_t>();
+    row.credits += c["credits"].get<std::uint64_t>();
+  }
+  std::vector<Row> rows;
+  for (auto& [peer, row] : by_peer) {
+    row.peer = peer;
+    rows.push_back(row);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.calls > b.calls; });
+  if (rows.size() > kClientsShown) rows.resize(kClientsShown);
+  std::printf("\n%-40s %12s %12s %8s %8s\n", "client", "connections", "calls/s", "busy", "credits");
+  for (const Row& row : rows)
+    std::printf("%-40.40s %12llu %12.0f %8llu %8llu\n", row.peer.c_str(),
+                static_cast<unsigned long long>(row.connections), row.calls,
+                static_cast<unsigned long long>(row.busy), static_cast<unsigned long long>(row.credits));
+}
+
+void show_connections(const json& connections, Rates& rate) {
   std::vector<std::pair<double, const json*>> busiest;
   for (const json& c : connections)
     busiest.emplace_back(rate("c" + c["reactor"].dump() + '.' + c["connection"].dump(), c["calls"]), &c);
@@ -154,7 +197,10 @@ void top(const Client& client, double interval, unsigned turns) {
     show_reactors(client, rate);
     show_procedures(client, rate);
     show_exports(client, rate);
-    show_connections(client, rate);
+    show_upstreams(client, rate);
+    const json connections = client.ask("connections");
+    show_clients(connections, rate);
+    show_connections(connections, rate);
     std::fflush(stdout);
     if (turns != 0 && turn == turns) break;
     std::this_thread::sleep_for(std::chrono::duration<double>(interval));

@@ -4,6 +4,7 @@
 
 upstreams_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH"""
 import os
+import re
 import subprocess
 import sys
 
@@ -105,6 +106,9 @@ def come_and_go(planes):
     before = planes.shown()["second"]["calls"]
     of_second = planes.load(planes.second)
     planes.wait("calls of the load to it", lambda: planes.shown()["second"]["calls"] > before + 5000)
+    top = planes.run_ctl("top", "--interval", "0.5", "--turns", "2")
+    for name in ("first", "second"):
+        assert re.search(rf"^{name} +\S+ +[1-9]\d* ", top.stdout, re.M), top  # with its calls
 
     assert planes.reload(planes.first) == ["upstream.second"]
     planes.wait("it can be mounted no more", lambda: not planes.can_be_mounted(planes.second))

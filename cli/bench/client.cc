@@ -14,6 +14,8 @@ namespace {
 
 /// Polls of the device between two polls of connection management.
 constexpr std::uint32_t kTurnsPerCm = 1024;
+/// A server that was killed after it had acknowledged all calls is missed by nobody else.
+constexpr std::uint64_t kProbeAfterNs = 10'000'000'000;
 /// A server that was killed says nothing.
 constexpr std::uint64_t kLookNs = 100'000'000;
 /// The clock costs as much as a poll that finds nothing.
@@ -154,6 +156,7 @@ void Client::start(Session& session) {
                             .credit_grant = 0,
                             .credits_requested = credits_of(config_),
                             .active = true,
+                            .probe_after_ns = kProbeAfterNs,
                             .max_version = config_.version},
                            {}, session.requester.get());
   if (!config_.psk_files.empty()) session.handshake = handshake(config_);

@@ -320,6 +320,17 @@ def a_loop_that_stood_still_is_shown():
     assert after["recent"] <= after["since_start"], after
 
 
+def a_client_without_calls_notices_that_the_data_plane_was_killed():
+    load = planes.load("--seconds", str(PATIENCE_S), "--rate", "0.0001", "null")
+    planes.wait("a connection", lambda: planes.ctl("connections"))
+    planes.data.kill()
+    planes.data.wait()
+    _, said = load.communicate(timeout=PATIENCE_S)
+    assert load.returncode == 3 and "The connection was lost" in said, (load.returncode, said)
+    planes.start_data()
+    planes.up()
+
+
 def draining_ends_connections_without_an_error_and_refuses_new_ones():
     load = planes.load("--seconds", "3", "--depth", "4", "null")
     planes.wait("a connection", lambda: planes.ctl("connections"))
@@ -483,7 +494,7 @@ def main():
             slow_calls_are_noted_with_where_their_time_went, why_a_connection_has_ended_is_said_afterwards,
             a_trace_shows_calls_with_their_states, a_connection_is_closed_and_its_client_comes_back_or_ends,
             credits_properties_and_the_other_views_have_their_say, the_log_level_changes_for_both_planes,
-            a_loop_that_stood_still_is_shown,
+            a_loop_that_stood_still_is_shown, a_client_without_calls_notices_that_the_data_plane_was_killed,
             draining_ends_connections_without_an_error_and_refuses_new_ones, exit_codes_tell_scripts_what_happened,
             a_dump_for_a_bug_report_has_every_view_and_no_key,
             bad_clients_of_the_admin_socket_do_not_stop_the_planes, who_is_in_no_group_is_refused_and_who_may_look_cannot_change,

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -102,6 +103,65 @@ def scrape_cost_ratio(build):
     say("scrape_cost_ratio", pairs, dropped, "RPC/s")
 
 
+def slow_ring_cost_ratio(build):
+    """NULL calls over memif while calls that take a millisecond are noted, against the same while none are."""
+    with MemifPlanes(build) as planes, placement_probe(build) as probe:
+        with open(planes.config, encoding="utf-8") as file:
+            text = file.read()
+
+        def null_with_limit(limit_ms):
+            def side():
+                planes.write_config(f"{text}[observability]\nslow_call_ms = {limit_ms}\n")
+                planes.ctl("config", "reload")
+                return planes.load("--depth", "64", "null", seconds=1.2)["operations_per_s"]
+            return side
+
+        pairs, dropped = alternate(null_with_limit(1), null_with_limit(0), planes.beside(probe.side("round_trip_ns", 0)), most=30)
+    say("slow_ring_cost_ratio", pairs, dropped, "RPC/s", 0.99)
+
+
+EVENTS_PER_S = 100
+
+
+def mount_of_nothing(xid):
+    """A MOUNT call (RFC 1813, appendix I) for a path that nobody exports: an event each."""
+    path = b"/none"
+    return struct.pack(">10I", xid, 0, 2, 100005, 3, 1, 0, 0, 0, 0) + struct.pack(">I", len(path)) + path + bytes(-len(path) % 4)
+
+
+def journal_cost_ratio(build):
+    """NULL calls over memif while the journal of events is written to a file, against the same without; in both there are denied
+    mounts. The data plane that is not measured is paused."""
+    with tempfile.TemporaryDirectory() as folder, MemifPlanes(build, more=f'[events]\nfile = "{folder}/events"') as kept, \
+            MemifPlanes(build) as unkept, placement_probe(build) as probe:
+        def null_of(planes, other):
+            port, stop = int(planes.mount_port()), threading.Event()
+
+            def deny():
+                os.sched_setaffinity(0, {0})  # for this thread, off the reactor's processor
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+                    xid = 0
+                    while not stop.wait(1 / EVENTS_PER_S):
+                        xid += 1
+                        client.sendto(mount_of_nothing(xid), ("127.0.0.1", port))
+
+            def side():
+                stop.clear()
+                thread = threading.Thread(target=deny)
+                thread.start()
+                result = planes.load("--depth", "64", "null", seconds=1.2)["operations_per_s"]
+                stop.set()
+                thread.join()
+                return result
+            return other.beside(side)
+
+        both_paused = kept.beside(unkept.beside(probe.side("round_trip_ns", 0)))
+        pairs, dropped = alternate(null_of(kept, unkept), null_of(unkept, kept), both_paused, most=30)
+        with open(f"{folder}/events", encoding="utf-8") as file:
+            written = sum('"mount_denied"' in line for line in file)
+    say("journal_cost_ratio", pairs, dropped, "RPC/s", 0.99, events_written=written)
+
+
 def dataplane_rss_mib(build):
     """Resident memory of an idle data plane with the default configuration, and of an empty process."""
     pairs = []
@@ -193,5 +253,5 @@ def conn_idle_bytes(build):
 
 
 TARGETS = ["tests/bench/placement", "tests/bench/simulated_peers"]
-FIGURES = {measure.__name__: measure for measure in (idle_connections, cp_restart_ms, scrape_cost_ratio, dataplane_rss_mib,
+FIGURES = {measure.__name__: measure for measure in (idle_connections, cp_restart_ms, scrape_cost_ratio, slow_ring_cost_ratio, journal_cost_ratio, dataplane_rss_mib,
                                                      conn_idle_bytes, stop_ms)}

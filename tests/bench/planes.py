@@ -40,7 +40,7 @@ def ask(path, method):
 class MemifPlanes(planes_of_tests.Planes):
     """A data plane on memif with its control plane. Its reactor polls all the time."""
 
-    def __init__(self, build, transport="", policy="max_connections_per_client = 64", metrics=""):
+    def __init__(self, build, transport="", policy="max_connections_per_client = 64", metrics="", more=""):
         super().__init__("bench", f"{build}/controlplane/sluice-controlplane", f"{build}/sluice-dataplane",
                          f"{build}/cli/sluicectl", f"{build}/cli/sluice-bench")
         self.write_config(f"""segment = "{self.name}"
@@ -64,6 +64,7 @@ address = "{metrics}"
 [mount]
 port = 0
 rpcbind = false
+{more}
 """)
         self.start()
 

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two reactors, of which one owns the files: calls that arrive at the other one are handed over."""
+import json
+import shutil
+import subprocess
+import time
+
+from pairs import Pair, say
+from planes import planes_of_tests
+
+CLIENTS, CONNECTIONS, DEPTH = 6, 16, 64
+SECONDS = 5
+RUNS = 5
+
+
+class TwoReactors(planes_of_tests.Planes):
+    """On the loopback driver, whose clients go to the reactors in turn."""
+
+    def __init__(self, build):
+        super().__init__("bench", f"{build}/controlplane/sluice-controlplane", f"{build}/sluice-dataplane",
+                         f"{build}/cli/sluicectl", f"{build}/cli/sluice-bench")
+        self.write_config(f"""segment = "{self.name}"
+[reactor]
+count = 2
+[transport]
+max_connections = {CLIENTS * CONNECTIONS}
+[device]
+loopback_path = "{self.dir}/loopback"
+loopback_links = {2 * CLIENTS * CONNECTIONS}
+[[export]]
+path = "/export"
+root_squash = false
+[admin]
+socket = "{self.socket}"
+[metrics]
+address = ""
+[policy]
+max_connections_per_client = {CLIENTS * CONNECTIONS}
+[mount]
+port = 0
+rpcbind = false
+""")
+        self.start()
+
+    def getattrs(self, connections, depth):
+        return subprocess.Popen([self.programs["bench"], "--fabric", f"{self.dir}/loopback", "--json", "--seconds", str(SECONDS), "--connections",
+                                 str(connections), "--depth", str(depth), "nfs3", "--mount-port", self.mount_port(), "--mix", "getattr=1"],
+                                stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failed):
+        self.stop()
+        if failed == (None, None, None):
+            shutil.rmtree(self.dir)
+
+
+def handover_system_err(build):
+    """GETATTRs that fail while more calls are outstanding than the hand-over has room for."""
+    with TwoReactors(build) as planes:
+        clients = [planes.getattrs(CONNECTIONS, DEPTH) for _ in range(CLIENTS)]
+        results = [json.loads(client.communicate()[0]) for client in clients]
+        handed_over = sum(reactor["calls_received"] for reactor in planes.ctl("counters")[1:])
+    calls, errors = (sum(result[key] for result in results) for key in ("operations", "errors"))
+    assert handed_over > 0, "no call was handed over"
+    print(json.dumps({"figure": "handover_system_err", "unit": "calls", "value": errors, "goal": 0, "of": calls, "handed_over": handed_over}), flush=True)
+
+
+def foreign_reactor_getattr_ratio(build):
+    """Calls of one client on a connection to the reactor that does not own the file, against those on its connection to the one that does."""
+    pairs = []
+    with TwoReactors(build) as planes:
+        for _ in range(RUNS):
+            client = planes.getattrs(2, 16)
+            planes.wait("both connections", lambda: len([c for c in planes.ctl("connections") if c["calls"] > 1000]) == 2)
+            first = {c["reactor"]: c["calls"] for c in planes.ctl("connections")}
+            time.sleep(SECONDS / 2)
+            last = {c["reactor"]: c["calls"] for c in planes.ctl("connections")}
+            client.communicate()
+            pairs.append(Pair("two reactors", last[1] - first[1], last[0] - first[0]))
+    say("foreign_reactor_getattr_ratio", pairs, 0, "calls")
+
+
+TARGETS = []
+FIGURES = {"handover_system_err": handover_system_err, "foreign_reactor_getattr_ratio": foreign_reactor_getattr_ratio}

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <utility>
 
 namespace sluice::bench {
 namespace {
@@ -120,6 +121,17 @@ bool Client::on_properties(void* context, rpcrdma::Connection& connection, std::
 }
 
 Client::~Client() {
+  close();
+}
+
+/// Also ends the calls that are outstanding, while those who made them are still there.
+void Client::give_up(const ClientError& error) {
+  close();
+  throw error;
+}
+
+void Client::close() {
+  if (std::exchange(closed_, true)) return;
   for (Session& session : sessions_) {
     if (session.connection == nullptr) continue;
     session.connection->close(rpcrdma::CloseReason::LocalClose);
@@ -186,7 +198,7 @@ void Client::poll_cm() {
       if (session.cm_id != event.id) continue;
       if (event.type == rdma::CmEventType::Rejected) session.rejected = true;
       if (event.type == rdma::CmEventType::Disconnected)
-        throw lost(session, "the server ended it (its counters say why)");
+        give_up(lost(session, "the server ended it (its counters say why)"));
       if (event.type == rdma::CmEventType::Established) {
         session.peer = rpcrdma::decode_private_data({event.private_data, event.private_data_bytes});
         session.connection->set_send_inline_bytes(
@@ -206,7 +218,7 @@ std::size_t Client::poll() {
   if (count == 0) {
     for (const Session& session : sessions_)
       if (session.connection->state() != rpcrdma::Connection::State::Open)
-        throw lost(session, to_string(session.connection->close_reason()));
+        give_up(lost(session, to_string(session.connection->close_reason())));
   }
   return count;
 }
@@ -231,7 +243,7 @@ Client::Answer Client::call(const rpcrdma::Request& request, std::vector<std::ui
   const std::uint64_t deadline = now_ns() + static_cast<std::uint64_t>(config_.timeout_s * 1e9);
   while (!waiting.done) {
     poll();
-    if (now_ns_ > deadline) throw ClientError("The server did not answer a call in time.");
+    if (now_ns_ > deadline) give_up(ClientError("The server did not answer a call in time."));
   }
   return waiting.answer;
 }

@@ -78,6 +78,8 @@ class Client {
 
  private:
   void start(Session& session);
+  [[noreturn]] void give_up(const ClientError& error);
+  void close();
   void look_for_server();
   void poll_cm();
   bool ready(Session& session);
@@ -92,6 +94,7 @@ class Client {
   std::vector<Session> sessions_;
   std::uint64_t now_ns_ = bench::now_ns();
   std::uint64_t looked_ns_ = now_ns_;
+  bool closed_ = false;
   std::uint32_t turns_ = 0;
 };
 

@@ -199,7 +199,6 @@ void Fabric::initialise(const FabricConfig& config, bool shared) {
   header->links = config.links;
   header->total_bytes = bytes_;
   header->arena_bytes = shared ? round_up(config.arena_bytes) : 0;
-  creator_ = true;
   header->creator_alive.store(1, std::memory_order_release);
   header->magic = kMagic;
   locate();

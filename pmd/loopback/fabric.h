@@ -140,7 +140,7 @@ class Fabric {
   std::uint32_t links() const noexcept { return link_count_; }
   bool across_processes() const noexcept { return arena_bytes_ > 0; }
   std::uint64_t arena_bytes() const noexcept { return arena_bytes_; }
-  bool is_creator() const noexcept { return creator_; }
+  bool is_creator() const noexcept { return !path_.empty(); }
 
   /// Setup. A number for a device of this process. Throws SetupError when all are in use.
   std::uint32_t claim_device();
@@ -173,7 +173,6 @@ class Fabric {
   std::size_t bytes_;
   int descriptor_;    ///< of the file; the creator's has its lock. -1 within a process
   std::string path_;  ///< removed by the destructor; empty: not the creator
-  bool creator_ = false;
   std::array<std::atomic<bool>, kMaxDevices> own_{};            ///< numbers of this process's devices
   std::array<std::atomic<std::uint32_t>, kMaxDevices> gone_{};  ///< claims whose processes have ended
   FabricHeader* header_ = nullptr;

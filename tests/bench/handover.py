@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two reactors, of which one owns the files: calls that arrive at the other one are handed over."""
 import json
-import shutil
 import subprocess
 import time
 
 from pairs import Pair, say
-from planes import planes_of_tests
+from planes import BenchPlanes
 
 CLIENTS, CONNECTIONS, DEPTH = 6, 16, 64
 SECONDS = 5
 RUNS = 5
 
 
-class TwoReactors(planes_of_tests.Planes):
+class TwoReactors(BenchPlanes):
     """On the loopback driver, whose clients go to the reactors in turn."""
 
     def __init__(self, build):
-        super().__init__("bench", f"{build}/controlplane/sluice-controlplane", f"{build}/sluice-dataplane",
-                         f"{build}/cli/sluicectl", f"{build}/cli/sluice-bench")
+        super().__init__(build)
         self.write_config(f"""segment = "{self.name}"
 [reactor]
 count = 2
@@ -46,14 +44,6 @@ rpcbind = false
         return subprocess.Popen([self.programs["bench"], "--fabric", f"{self.dir}/loopback", "--json", "--seconds", str(SECONDS), "--connections",
                                  str(connections), "--depth", str(depth), "nfs3", "--mount-port", self.mount_port(), "--mix", "getattr=1"],
                                 stdout=subprocess.PIPE, text=True)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *failed):
-        self.stop()
-        if failed == (None, None, None):
-            shutil.rmtree(self.dir)
 
 
 def handover_system_err(build):

@@ -37,12 +37,25 @@ def ask(path, method):
         return None
 
 
-class MemifPlanes(planes_of_tests.Planes):
+class BenchPlanes(planes_of_tests.Planes):
+    def __init__(self, build):
+        super().__init__("bench", f"{build}/controlplane/sluice-controlplane", f"{build}/sluice-dataplane",
+                         f"{build}/cli/sluicectl", f"{build}/cli/sluice-bench")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failed):
+        self.stop()
+        if failed == (None, None, None):
+            shutil.rmtree(self.dir)
+
+
+class MemifPlanes(BenchPlanes):
     """A data plane on memif with its control plane. Its reactor polls all the time."""
 
     def __init__(self, build, transport="", policy="max_connections_per_client = 64", metrics="", more=""):
-        super().__init__("bench", f"{build}/controlplane/sluice-controlplane", f"{build}/sluice-dataplane",
-                         f"{build}/cli/sluicectl", f"{build}/cli/sluice-bench")
+        super().__init__(build)
         self.write_config(f"""segment = "{self.name}"
 [reactor]
 idle = "spin"
@@ -67,14 +80,6 @@ rpcbind = false
 {more}
 """)
         self.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *failed):
-        self.stop()
-        if failed == (None, None, None):
-            shutil.rmtree(self.dir)
 
     def load(self, *words, seconds=0.4):
         return json.loads(subprocess.run(self.over_memif("--seconds", str(seconds), *words), capture_output=True, text=True, check=True).stdout)

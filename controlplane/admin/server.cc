@@ -37,10 +37,11 @@ constexpr std::string_view kHidden = ".new";
 }  // namespace
 
 Server::Server(const Registry& registry, const std::string& path, const std::string& change_group,
-               const std::string& read_group, const Owner& owner)
+               const std::string& read_group, const Owner& owner, std::uint64_t max_unread_ns)
     : registry_(registry),
       path_(path),
       hidden_path_(path + std::string(kHidden)),
+      max_unread_ns_(max_unread_ns),
       change_gid_(gid_of(change_group, "change_group")),
       read_gid_(gid_of(read_group, "read_group")) {
   sockaddr_un address{};
@@ -162,19 +163,32 @@ void Server::accept_client() {
     ::close(fd);
     return;
   }
-  clients_.push_back(std::make_unique<Client>(Client{fd, access, {}, {}, polls_, {}, ++accepted_}));
+  clients_.push_back(std::make_unique<Client>(
+      Client{.fd = fd, .access = access, .last_active = polls_, .number = ++accepted_}));
 }
 
-/// Disconnects the client that has been idle longest. False when every client has a request outstanding.
+bool Server::keeps_its_place(const Client& client) const {
+  if (client.unsent.empty()) return client.busy();
+  return segment::monotonic_ns() - client.unread_since_ns < max_unread_ns_;
+}
+
+/// Disconnects, of the clients that do not keep their places, the one that has been silent longest.
 bool Server::make_room() {
   if (clients_.size() < kMaxClients) return true;
-  const auto idlest = std::min_element(clients_.begin(), clients_.end(), [](const auto& a, const auto& b) {
-    return std::pair(a->busy(), a->last_active) < std::pair(b->busy(), b->last_active);
-  });
-  if ((*idlest)->busy()) return false;
+  const auto idlest =
+      std::min_element(clients_.begin(), clients_.end(), [this](const auto& a, const auto& b) {
+        return std::pair(keeps_its_place(*a), a->last_active) <
+               std::pair(keeps_its_place(*b), b->last_active);
+      });
+  if (keeps_its_place(**idlest)) return false;
   ::close((*idlest)->fd);
   clients_.erase(idlest);
   return true;
+}
+
+void Server::Client::respond(const std::string& response) {
+  unsent = response + '\n';
+  unread_since_ns = segment::monotonic_ns();
 }
 
 bool Server::may_wait() const {
@@ -238,13 +252,12 @@ void Server::answer_lines(Client& client) {
     const FileDescriptor passed = std::move(client.passed);
     const std::string reply = answer(client, client.received.substr(0, end), passed);
     client.received.erase(0, end + 1);
-    if (!reply.empty()) client.unsent = reply + '\n';
+    if (!reply.empty()) client.respond(reply);
     if (!send(client)) return;
   }
   if (client.received.size() > kMaxRequestBytes && client.unsent.empty())
-    client.unsent = error_line(nullptr, kInvalidRequest,
-                               "A request has at most " + std::to_string(kMaxRequestBytes) + " bytes.") +
-                    '\n';
+    client.respond(error_line(nullptr, kInvalidRequest,
+                              "A request has at most " + std::to_string(kMaxRequestBytes) + " bytes."));
 }
 
 std::string Server::answer(Client& client, const std::string& request, const FileDescriptor& passed) {
@@ -262,7 +275,7 @@ void Server::answer_later(std::uint64_t client, const std::string& response) {
                                [client](const auto& one) { return one->number == client; });
   if (at == clients_.end() || !(*at)->waits) return;
   (*at)->waits = false;
-  (*at)->unsent = response + '\n';
+  (*at)->respond(response);
 }
 
 bool Server::send(Client& client) {

@@ -23,7 +23,7 @@
 
 namespace sluice::admin {
 
-/// Clients at a time. When all are taken, a new one replaces the one that has been idle longest.
+/// Clients at a time. When all are taken, a new one replaces the one that has been idle longest, or does not read.
 inline constexpr std::size_t kMaxClients = 32;
 /// Of them, those that wait for an answer that comes later, as of a reload whose disk does not answer: the others remain
 /// for who wants to know why.
@@ -31,6 +31,8 @@ inline constexpr std::size_t kMaxWaitingClients = kMaxClients / 2;
 inline constexpr std::size_t kMaxRequestBytes = 64u << 10;
 /// Responses that a client has not read yet. A client with more is disconnected.
 inline constexpr std::size_t kMaxUnsentBytes = 16u << 20;
+/// From a response until it is read. Who takes longer gives its place to a new client when all are taken.
+inline constexpr std::uint64_t kMaxUnreadNs = 10'000'000'000;
 /// Requests of one client that one poll() answers, so that none keeps the others waiting.
 inline constexpr int kRequestsPerTurn = 16;
 
@@ -40,7 +42,7 @@ class Server {
   /// missing. Groups by name, empty for none. Throws SetupError. `registry` outlives the server; methods may be
   /// added to it at any time.
   Server(const Registry& registry, const std::string& path, const std::string& change_group,
-         const std::string& read_group, const Owner& owner = {});
+         const std::string& read_group, const Owner& owner = {}, std::uint64_t max_unread_ns = kMaxUnreadNs);
   /// Removes the socket, if the path still leads to this one.
   ~Server();
   Server(const Server&) = delete;
@@ -67,17 +69,20 @@ class Server {
   struct Client {
     int fd;
     Access access;
-    std::string received;
-    std::string unsent;
-    std::uint64_t last_active = 0;  ///< the poll() that last received from it
-    FileDescriptor passed;          ///< for its next request (SCM_RIGHTS); one at a time
-    std::uint64_t number = 0;       ///< no other has had it
-    bool waits = false;             ///< for a response that comes later; its next request waits, too
+    std::string received{};
+    std::string unsent{};
+    std::uint64_t last_active = 0;      ///< the poll() that last received from it
+    FileDescriptor passed{};            ///< for its next request (SCM_RIGHTS); one at a time
+    std::uint64_t number = 0;           ///< no other has had it
+    bool waits = false;                 ///< for a response that comes later; its next request waits, too
+    std::uint64_t unread_since_ns = 0;  ///< where there is something unsent
     bool has_request() const { return !waits && received.find('\n') != std::string::npos; }
     bool busy() const { return waits || !unsent.empty() || has_request(); }
+    void respond(const std::string& response);
   };
   void accept_client();
   bool make_room();
+  bool keeps_its_place(const Client& client) const;
   bool may_wait() const;
   bool has_its_path() const;
   bool serve(Client& client);
@@ -91,6 +96,7 @@ class Server {
   const Registry& registry_;
   const std::string path_;
   std::string hidden_path_;  ///< before show()
+  const std::uint64_t max_unread_ns_;
   std::unique_ptr<SocketLock> lock_;
   std::uint64_t inode_ = 0;  ///< of the socket in the file system
   int listener_ = -1;

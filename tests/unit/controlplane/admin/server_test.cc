@@ -22,6 +22,9 @@ namespace {
 
 using admin::Access;
 
+/// To read a response in.
+constexpr std::uint64_t kForEver = ~std::uint64_t{0};
+
 class AdminSocket : public ::testing::Test {
  protected:
   AdminSocket() {
@@ -39,13 +42,14 @@ class AdminSocket : public ::testing::Test {
   }
   ~AdminSocket() override { ::unlink((path + ".lock").c_str()); }
 
-  int connect() {
+  int connect() { return connect_to(server, path); }
+  static int connect_to(admin::Server& to, const std::string& at) {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    std::copy(path.begin(), path.end(), address.sun_path);
+    std::copy(at.begin(), at.end(), address.sun_path);
     EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    server.poll(10);
+    to.poll(10);
     return fd;
   }
   /// Receives until the end of a line or of the connection.
@@ -73,7 +77,7 @@ class AdminSocket : public ::testing::Test {
 
   const std::string path = "/tmp/sluice-admin-bad-" + std::to_string(::getpid());
   admin::Registry registry;
-  admin::Server server{registry, path, "", ""};
+  admin::Server server{registry, path, "", "", {}, kForEver};
   std::vector<admin::Answer> slow;  ///< awaited
 };
 
@@ -300,6 +304,31 @@ TEST_F(AdminSocket, who_waits_leaves_half_of_the_places_to_others) {
   EXPECT_EQ(slow.size(), admin::kMaxWaitingClients + 1);
   ::close(one_more);
   for (const int fd : clients) ::close(fd);
+}
+
+TEST_F(AdminSocket, who_does_not_read_gives_its_place_to_another) {
+  const auto crowd = [this](std::uint64_t max_unread_ns) {
+    admin::Server crowded(registry, path + ".crowded", "", "", {}, max_unread_ns);
+    crowded.show();
+    std::vector<int> clients;
+    for (std::size_t i = 0; i < admin::kMaxClients; ++i) {
+      clients.push_back(connect_to(crowded, path + ".crowded"));
+      say(clients.back(), R"({"jsonrpc":"2.0","id":9,"method":"big"})"
+                          "\n");
+      for (int turn = 0; turn < 5; ++turn) crowded.poll(1);
+    }
+    clients.push_back(connect_to(crowded, path + ".crowded"));
+    ::send(clients.back(), kEcho, std::strlen(kEcho), MSG_NOSIGNAL);  // fails where it was refused
+    std::string got(4096, 0);
+    for (int turn = 0; turn < 5; ++turn) crowded.poll(1);
+    got.resize(
+        static_cast<std::size_t>(std::max<ssize_t>(::recv(clients.back(), got.data(), got.size(), 0), 0)));
+    for (const int fd : clients) ::close(fd);
+    return got;
+  };
+  EXPECT_NE(crowd(0).find("\"id\":8"), std::string::npos) << "their time is over";
+  EXPECT_NE(crowd(kForEver).find("try again later"), std::string::npos) << "it is not";
+  ::unlink((path + ".crowded.lock").c_str());
 }
 
 TEST_F(AdminSocket, one_that_asks_without_end_does_not_keep_others_waiting) {

@@ -85,7 +85,7 @@ void add_slow_views(admin::Registry& registry, ControlPlane& plane) {
       "config_check", admin::Access::Read, [&](const json& parameters, const admin::Answer& answer) {
         answer_by_task(plane.tasks(), answer,
                        [text = parameters.value("text", ""), name = parameters.value("name", "configuration"),
-                        running = plane.config(), places = plane.upstream_places()] {
+                        running = plane.config(), places = plane.configuration().upstream_places()] {
                          return admin::check_configuration(text, name, running, places);
                        });
       });
@@ -98,8 +98,8 @@ void add_control_views(admin::Registry& registry, ControlPlane& plane) {
                                 {.admission = plane.keeper().admission(),
                                  .data_plane_alive = plane.data_plane_alive(),
                                  .in_force = plane.in_force(),
-                                 .pending = plane.pending()});
-    status["events"] = plane.event_statistics();
+                                 .pending = plane.configuration().pending()});
+    status["events"] = to_json(plane.event_counts());
     return status;
   });
   registry.add("credits", admin::Access::Read, [&](const json&) {

@@ -7,9 +7,9 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "controlplane/admin/operations.h"
@@ -18,7 +18,7 @@
 #include "controlplane/clients/client_watch.h"
 #include "controlplane/cm/connection_keeper.h"
 #include "controlplane/config/config.h"
-#include "controlplane/config/describe.h"
+#include "controlplane/configuration.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/events/sinks.h"
 #include "controlplane/kerberos/context_server.h"
@@ -27,9 +27,8 @@
 #include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/credit_keeper.h"
 #include "controlplane/properties/property_exchange.h"
-#include "controlplane/reloader.h"
 #include "controlplane/stall_clock.h"
-#include "controlplane/start_watch.h"
+#include "controlplane/statistics.h"
 #include "controlplane/tasks/arena.h"
 #include "controlplane/upstreams/address_keeper.h"
 #include "controlplane/upstreams/reach_watch.h"
@@ -38,14 +37,6 @@
 #include "dataplane/segment/ownership.h"
 #include "dataplane/segment/segment.h"
 #include "telemetry/exporter.h"
-
-// X(name): of segment::ControlCounter's family events, and of 'sluicectl status'.
-#define SLUICE_EVENT_COUNTS(X) \
-  X(recorded)                  \
-  X(suppressed)                \
-  X(overwritten_unread)        \
-  X(lost_by_targets)           \
-  X(log_lines_dropped)
 
 namespace sluice::controlplane {
 
@@ -68,23 +59,19 @@ class ControlPlane final : public admin::Operations {
   /// One pass over all parts; waits at most `timeout_ms` for requests on the admin socket.
   Pass poll(int timeout_ms);
 
+  const Configuration& configuration() const { return configuration_; }
   const config::Config& config() const { return config_; }
   segment::Layout& layout() { return layout_; }
   const cm::ConnectionKeeper& keeper() const { return *keeper_; }
   const policy::CreditKeeper& credits() const { return *credits_; }
   events::Journal& journal() { return *journal_; }
-  /// What of events and of the log was recorded, and what was lost on the way.
-  nlohmann::json event_statistics() const;
+  EventCounts event_counts() const;
   const properties::PropertyExchange& exchange() const { return *exchange_; }
 
   /// Whether there is a data plane, and its heart beats.
   bool data_plane_alive() const;
   /// True when the data plane has applied the published configuration, or when there is no data plane.
   bool in_force() const;
-  /// Keys of the file that are not in force before a data plane starts.
-  const std::vector<std::string>& pending() const { return pending_; }
-  /// Of the data plane, or of the last one that there was.
-  segment::UpstreamPlaces upstream_places() const;
   /// Why this process has to be replaced by a new one of the same program; empty: it has not.
   std::string reason_for_new_process() const;
 
@@ -92,11 +79,13 @@ class ControlPlane final : public admin::Operations {
   tasks::Arena& tasks() { return tasks_; }
 
   // admin::Operations. These throw config::ConfigError.
-  void reload(admin::Reloaded done) override;
-  void set_log_level(const std::string& level) override;
-  void set_export(const segment::ExportConfig& entry) override;
-  bool remove_export(const std::string& path) override;
-  void save(const config::Change& change, admin::Saved done) override;
+  void reload(admin::Reloaded done) override { configuration_.reload(std::move(done)); }
+  void set_log_level(const std::string& level) override { configuration_.set_log_level(level); }
+  void set_export(const segment::ExportConfig& entry) override { configuration_.set_export(entry); }
+  bool remove_export(const std::string& path) override { return configuration_.remove_export(path); }
+  void save(const config::Change& change, admin::Saved done) override {
+    configuration_.save(change, std::move(done));
+  }
   void set_draining(bool draining) override;
   bool draining() const override { return keeper_->draining(); }
   bool close_connection(std::uint32_t reactor, std::uint32_t connection) override;
@@ -105,52 +94,32 @@ class ControlPlane final : public admin::Operations {
  private:
   /// As many as clients can ask for at a time, one of them by a signal.
   static constexpr tasks::ArenaLimits kTasks{.threads = 2, .queued = admin::kMaxClients + 1};
-  /// One after the other: a reload has read what was saved before it, and nothing that is saved after it gets lost.
+  /// Of the configuration (configuration.h).
   static constexpr tasks::ArenaLimits kFileTasks{.threads = 1, .queued = admin::kMaxClients + 1};
 
-  struct EventCounts {
-#define SLUICE_EVENT_COUNT(name) std::uint64_t name = 0;
-    SLUICE_EVENT_COUNTS(SLUICE_EVENT_COUNT)
-#undef SLUICE_EVENT_COUNT
-  };
-
-  EventCounts event_counts() const;
-  Reloader::Read begin_reload();
-  admin::ReloadResult apply(const config::Config& next, std::unique_ptr<properties::HostAuthentication> keys);
-  config::Config merged(config::Config next) const;
-  void keep_to_data_plane();
   void make_servers();
+  void make_sinks();
   void take_over();
-  void publish(config::Config next);
+  void reconfigure(std::unique_ptr<properties::HostAuthentication> keys);
   std::optional<std::uint32_t> incarnation_of(std::uint32_t reactor, std::uint32_t connection) const;
   void publish_statistics();
-  void publish_lock_statistics();
-  void make_sinks();
-  void set_pending(std::vector<std::string> keys);
-  void answer_start(std::uint64_t now_ns);
   void check_configuration();
   void look_for_data_plane(std::uint64_t now_ns);
   void notice_new_data_plane(std::uint64_t now_ns);
   void check_data_plane(std::uint64_t now_ns);
-  locks::LockSettings lock_settings() const;
-  std::unique_ptr<mount::Exports> mount_exports(mount::MountStatistics& statistics) const;
 
-  config::Config config_;
   const std::shared_ptr<LogQueue> log_;
   const std::shared_ptr<events::Journal> journal_;
   const std::unique_ptr<segment::ControlOwnership> ownership_;
   segment::Layout& layout_;
   Outbox outbox_;
-  StartWatch starts_;
-  std::vector<std::string> pending_;
-  bool begin_anew_ = false;         ///< for a data plane that starts
-  bool beside_data_plane_ = false;  ///< this control plane has found one running
+  tasks::Arena file_tasks_{kFileTasks};
+  Configuration configuration_;
+  const config::Config& config_;  ///< its current one
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;
   std::unique_ptr<properties::PropertyExchange> exchange_;
   tasks::Arena tasks_{kTasks};
-  tasks::Arena file_tasks_{kFileTasks};
-  Reloader reloader_{file_tasks_, [this] { return begin_reload(); }};
   admin::Registry methods_;
   std::vector<std::unique_ptr<events::Sink>> sinks_;
   std::unique_ptr<admin::Server> admin_;

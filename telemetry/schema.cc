@@ -228,8 +228,9 @@ std::vector<MetricInfo> control() {
       {"sluice_connection_keeper_total",
        Type::Counter,
        {"event"},
-       "Hints to reactors that were repeated, what waited for "
-       "room in a ring, and times that the data plane's part of the segment was cut short"},
+       "Hints to reactors that were repeated, what waited for room in a ring, times that the data plane's "
+       "part of the "
+       "segment was cut short, and starts of a data plane that were answered"},
       {"sluice_tasks_total",
        Type::Counter,
        {"event"},

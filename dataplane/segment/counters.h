@@ -164,6 +164,7 @@
   X(keeper_datagrams_delayed, connection_keeper, datagrams_delayed)                             \
   X(keeper_datagrams_lost, connection_keeper, datagrams_lost)                                   \
   X(keeper_data_parts_cut, connection_keeper, data_parts_cut)                                   \
+  X(keeper_starts_answered, connection_keeper, starts_answered)                                 \
   X(tasks_started, tasks, started)                                                              \
   X(tasks_delayed, tasks, delayed)                                                              \
   X(tasks_refused, tasks, refused)                                                              \

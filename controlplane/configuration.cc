@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/configuration.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/random.h>
+
+#include <string_view>
+#include <utility>
+
+#include "controlplane/config/started.h"
+#include "controlplane/config/upstreams.h"
+#include "controlplane/events/kinds.h"
+#include "controlplane/properties/configured_hosts.h"
+#include "dataplane/base/setup_error.h"
+
+namespace sluice::controlplane {
+
+Configuration::Configuration(config::Config config, segment::Segment& segment, segment::Layout& layout,
+                             events::Journal& journal, tasks::Arena& files, Applied applied)
+    : config_(std::move(config)),
+      segment_(segment),
+      layout_(layout),
+      journal_(journal),
+      files_(files),
+      applied_(std::move(applied)),
+      starts_(layout) {}
+
+/// The control plane's own parts would otherwise have other sizes and addresses than the data plane's.
+void Configuration::keep_to_data_plane() {
+  beside_data_plane_ = data_plane_has_started(segment_, layout_);
+  const auto started = beside_data_plane_ ? layout_.config.read_copy() : nullptr;
+  if (started == nullptr) return;
+  auto [config, later] = config::beside_data_plane(config_, *started, upstream_places());
+  config_ = std::move(config);
+  for (const std::string& key : later)
+    spdlog::warn("{} changes only with a restart of the data plane, which has started with another value",
+                 key);
+  set_pending(std::move(later));
+}
+
+void Configuration::take_over(std::uint64_t now_ns) {
+  starts_.look(now_ns);
+  publish(config_);  // what the predecessor has published until now counts
+  if (!beside_data_plane_) starts_.answered();
+}
+
+segment::UpstreamPlaces Configuration::upstream_places() const {
+  return layout_.upstream_places.read().value_or(segment::UpstreamPlaces{});
+}
+
+void Configuration::set_pending(std::vector<std::string> keys) {
+  pending_ = std::move(keys);
+  starts_.set_changed(!pending_.empty());
+}
+
+/// The key of file handles, the numbers of exports and those of classes stay as first published: handles and
+/// counters of a running data plane depend on them.
+config::Config Configuration::merged(config::Config next) const {
+  const auto published = layout_.config.read_copy();
+  if (published && published->generation > 0) {
+    next.block.handle_key = published->handle_key;
+    next.block.generation = published->generation + 1;
+    config::keep_places(*published, next.block);
+    config::keep_upstreams(*published, next.block);
+    config::keep_classes(*published, next);
+  } else {
+    if (::getrandom(next.block.handle_key.data(), next.block.handle_key.size(), 0) !=
+        static_cast<ssize_t>(next.block.handle_key.size()))
+      throw SetupError("The kernel gives no random bytes (getrandom) for the key of file handles.");
+    next.block.generation = 1;
+  }
+  return next;
+}
+
+void Configuration::publish(config::Config next) {
+  config_ = merged(std::move(next));
+  layout_.config.write(config_.block);
+}
+
+void Configuration::poll(std::uint64_t now_ns) {
+  switch (starts_.look(now_ns)) {
+    case StartWatch::Step::Nothing:
+      return;
+    case StartWatch::Step::Answer:
+      return answer();
+    case StartWatch::Step::Read:
+      return reload([this](const admin::ReloadResult& result) { starts_.has_read(result.problem.empty()); });
+    case StartWatch::Step::BeginAnew:
+      begins_anew_ = true;
+  }
+}
+
+void Configuration::answer() {
+  publish(config_);
+  starts_.answered();
+  ++starts_answered_;
+}
+
+void Configuration::reload(admin::Reloaded done) {
+  if (!config_.file.empty()) return reloader_.request(std::move(done));
+  done({.changes = {},
+        .problem = "The control plane runs on its built-in defaults: start it with --config FILE to have "
+                   "something to reload.\n"});
+}
+
+Reloader::Read Configuration::begin_reload() {
+  struct Content {
+    config::Config next;
+    std::unique_ptr<properties::HostAuthentication> keys;
+  };
+  return [this, running = config_]() -> Reloader::Apply {
+    try {
+      const auto content = std::make_shared<Content>();
+      content->next = config::load_file(running.file);
+      content->keys = properties::configured_authentication(config::live_part(running, content->next));
+      return [this, content] { return apply(content->next, std::move(content->keys)); };
+    } catch (const std::exception& error) {
+      return [this, problem = std::string(error.what())] {
+        journal_.add(events::ConfigurationRefused{.problem = problem});
+        return admin::ReloadResult{{}, problem};
+      };
+    }
+  };
+}
+
+/// In a turn: the loop delivers what the arena has done in one.
+admin::ReloadResult Configuration::apply(const config::Config& next,
+                                         std::unique_ptr<properties::HostAuthentication> keys) {
+  const segment::UpstreamPlaces places = upstream_places();
+  config::Changes changes = config::compare(config_, next, places);
+  publish(config::live_part(config_, next, places));
+  set_pending(changes.restart_both);
+  spdlog::set_level(spdlog::level::from_str(config_.log_level));
+  applied_(std::move(keys));
+  journal_.add(events::ConfigurationRead{
+      .generation = config_.block.generation,
+      .file = config_.file,
+      .changes = changes.live.size(),
+      .need_restart = changes.restart_control.size() + changes.restart_both.size()});
+  return {.changes = std::move(changes), .problem = {}};
+}
+
+void Configuration::set_log_level(const std::string& level) {
+  config::Config next = config_;
+  next.log_level = level;
+  next.block.log_level = static_cast<std::uint32_t>(spdlog::level::from_str(level));
+  publish(std::move(next));
+  spdlog::set_level(spdlog::level::from_str(level));
+}
+
+void Configuration::set_export(const segment::ExportConfig& entry) {
+  if (!config::serves_exports(config_.block))
+    throw config::ConfigError("NFS version 3 is forwarded to another server: there are no exports here.\n");
+  config::Config next = config_;
+  segment::ExportConfig* place = nullptr;
+  for (segment::ExportConfig& known : next.block.exports)
+    if (std::string_view(known.path) == entry.path || (place == nullptr && known.in_use == 0)) place = &known;
+  if (place == nullptr)
+    throw config::ConfigError("There are " + std::to_string(next.block.exports.size()) +
+                              " exports already: remove one first.\n");
+  *place = entry;
+  publish(std::move(next));
+  journal_.add(events::ExportChanged{.path = entry.path, .change = "set"});
+}
+
+bool Configuration::remove_export(const std::string& path) {
+  config::Config next = config_;
+  for (segment::ExportConfig& entry : next.block.exports) {
+    if (entry.in_use == 0 || path != entry.path) continue;
+    entry.in_use = 0;
+    publish(std::move(next));
+    journal_.add(events::ExportChanged{.path = path, .change = "removed"});
+    return true;
+  }
+  return false;
+}
+
+void Configuration::save(const config::Change& change, admin::Saved done) {
+  if (config_.saved_changes.empty())
+    return done((config_.file.empty() ? "The control plane runs on its built-in defaults: start it with "
+                                        "--config FILE, and there let "
+                                      : "There is no file to save it in: in " + config_.file + " let ") +
+                "saved_changes name one, as \"/var/lib/sluice/saved.toml\", and reload.");
+  const bool started = files_.start([this, change, done, running = config_]() -> tasks::Arena::Done {
+    try {
+      const config::SavedChanges saved = config::save_change(change, running);
+      return [this, done, saved] {
+        config_.saved = saved;
+        done({});
+      };
+    } catch (const std::exception& error) {
+      return [done, problem = std::string(error.what())] { done(problem); };
+    }
+  });
+  if (!started) done("The control plane has too much to do at the moment: try again later.");
+}
+
+}  // namespace sluice::controlplane

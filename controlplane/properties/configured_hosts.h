@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "controlplane/config/config.h"
+#include "controlplane/properties/host_handshake.h"
+
+namespace sluice::properties {
+
+/// With the keys as they are in their files now; null where the configuration has no method. It waits for the files. Any
+/// thread. Throws config::ConfigError.
+std::unique_ptr<HostAuthentication> configured_authentication(const config::Config& config);
+
+}  // namespace sluice::properties

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/statistics.h"
+
+#include <iterator>
+
+namespace sluice::controlplane {
+namespace {
+
+using segment::ControlCounter;
+
+class Writer {
+ public:
+  explicit Writer(segment::Layout& layout) : layout_(layout) {}
+
+  void set(ControlCounter counter, std::uint64_t value) const {
+    layout_.control_counters[static_cast<std::size_t>(counter)].store(value, std::memory_order_relaxed);
+  }
+  void set(ControlCounter counter, const std::atomic<std::uint64_t>& value) const {
+    set(counter, value.load(std::memory_order_relaxed));
+  }
+  void set(segment::LockGauge gauge, const std::atomic<std::uint64_t>& value) const {
+    layout_.lock_gauges[static_cast<std::size_t>(gauge)].store(value.load(std::memory_order_relaxed),
+                                                               std::memory_order_relaxed);
+  }
+
+ private:
+  segment::Layout& layout_;
+};
+
+void publish_connections(const Writer& writer, const StatisticsSources& sources) {
+  for (std::size_t i = 0; i < std::size(policy::kVerdicts); ++i)
+    writer.set(static_cast<ControlCounter>(static_cast<std::size_t>(ControlCounter::requests_admitted) + i),
+               sources.keeper.admission().count(static_cast<policy::Verdict>(i)));
+  if (const cm::AgentStatistics* agent = sources.keeper.agent()) {
+#define SLUICE_CM_SET(name, help) writer.set(ControlCounter::cm_##name, agent->name);
+    SLUICE_CM_STATISTICS(SLUICE_CM_SET)
+#undef SLUICE_CM_SET
+  }
+  writer.set(ControlCounter::keeper_hints_repeated, sources.keeper.watch().hints_repeated());
+  writer.set(ControlCounter::keeper_data_parts_cut, sources.data_parts_cut);
+  writer.set(ControlCounter::keeper_starts_answered, sources.starts_answered);
+}
+
+void publish_outbox(const Writer& writer, const Outbox& outbox) {
+  writer.set(ControlCounter::keeper_commands_delayed, outbox.statistics().commands_delayed);
+  writer.set(ControlCounter::keeper_datagrams_delayed, outbox.statistics().datagrams_delayed);
+  writer.set(ControlCounter::keeper_datagrams_lost, outbox.statistics().datagrams_lost);
+  writer.set(ControlCounter::properties_parts_delayed, outbox.statistics().parts_delayed);
+}
+
+void publish_servers(const Writer& writer, const StatisticsSources& sources) {
+  if (const mount::MountStatistics* mount = sources.mount) {
+#define SLUICE_MOUNT_SET(name) writer.set(ControlCounter::mount_##name, mount->name);
+    SLUICE_MOUNT_STATISTICS(SLUICE_MOUNT_SET)
+#undef SLUICE_MOUNT_SET
+  }
+  if (const mount::MountStatistics* contexts = sources.contexts) {
+#define SLUICE_CONTEXTS_SET(name) writer.set(ControlCounter::kerberos_##name, contexts->name);
+    SLUICE_CONTEXT_STATISTICS(SLUICE_CONTEXTS_SET)
+#undef SLUICE_CONTEXTS_SET
+  }
+}
+
+void publish_locks(const Writer& writer, const locks::LockStatistics& locks) {
+#define SLUICE_LOCKS_SET(name) writer.set(ControlCounter::locks_##name, locks.name);
+  SLUICE_LOCK_STATISTICS(SLUICE_LOCKS_SET)
+#undef SLUICE_LOCKS_SET
+#define SLUICE_LOCKS_SET(name) writer.set(ControlCounter::locks_##name, locks.sockets.name);
+  SLUICE_LOCK_SOCKET_STATISTICS(SLUICE_LOCKS_SET)
+#undef SLUICE_LOCKS_SET
+  writer.set(segment::LockGauge::Held, locks.held);
+  writer.set(segment::LockGauge::Owners, locks.owners);
+  writer.set(segment::LockGauge::Waiting, locks.waiting);
+}
+
+void publish_tasks(const Writer& writer, const StatisticsSources& sources) {
+  tasks::ArenaStatistics sum;
+  for (const tasks::ArenaStatistics* arena : sources.arenas) {
+    sum.started += arena->started;
+    sum.delayed += arena->delayed;
+    sum.refused += arena->refused;
+  }
+  writer.set(ControlCounter::tasks_started, sum.started);
+  writer.set(ControlCounter::tasks_delayed, sum.delayed);
+  writer.set(ControlCounter::tasks_refused, sum.refused);
+}
+
+void publish_properties(const Writer& writer, const properties::ExchangeStatistics& exchange) {
+  writer.set(ControlCounter::properties_sets, exchange.sets);
+  writer.set(ControlCounter::properties_clamped, exchange.clamped);
+  writer.set(ControlCounter::properties_authenticated, exchange.authenticated);
+  writer.set(ControlCounter::properties_refused, exchange.refused);
+  writer.set(ControlCounter::properties_parts_lost, exchange.parts_lost);
+}
+
+}  // namespace
+
+nlohmann::json to_json(const EventCounts& counts) {
+  nlohmann::json result;
+#define SLUICE_EVENTS_SHOW(name) result[#name] = counts.name;
+  SLUICE_EVENT_COUNTS(SLUICE_EVENTS_SHOW)
+#undef SLUICE_EVENTS_SHOW
+  return result;
+}
+
+void publish_statistics(segment::Layout& layout, const StatisticsSources& sources) {
+  const Writer writer(layout);
+  publish_connections(writer, sources);
+  publish_outbox(writer, sources.outbox);
+  publish_servers(writer, sources);
+  if (sources.locks != nullptr) publish_locks(writer, *sources.locks);
+  publish_tasks(writer, sources);
+  publish_properties(writer, sources.exchange.statistics());
+  const policy::CreditStatistics& credits = sources.credits.statistics();
+  writer.set(ControlCounter::policy_recomputations, credits.recomputations);
+  writer.set(ControlCounter::policy_changes, credits.changes);
+  layout.recomputation_ns.store(credits.last_recomputation_ns, std::memory_order_relaxed);
+#define SLUICE_EVENTS_SET(name) writer.set(ControlCounter::events_##name, sources.events.name);
+  SLUICE_EVENT_COUNTS(SLUICE_EVENTS_SET)
+#undef SLUICE_EVENTS_SET
+}
+
+}  // namespace sluice::controlplane

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Counters of the control plane's parts, gathered where the exporter and 'sluicectl' read them. The control plane's loop.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "controlplane/cm/connection_keeper.h"
+#include "controlplane/locks/lock_service.h"
+#include "controlplane/mount/statistics.h"
+#include "controlplane/outbox/outbox.h"
+#include "controlplane/policy/credit_keeper.h"
+#include "controlplane/properties/property_exchange.h"
+#include "controlplane/tasks/arena.h"
+#include "dataplane/segment/segment.h"
+
+// X(name): of segment::ControlCounter's family events, and of 'sluicectl status'.
+#define SLUICE_EVENT_COUNTS(X) \
+  X(recorded)                  \
+  X(suppressed)                \
+  X(overwritten_unread)        \
+  X(lost_by_targets)           \
+  X(log_lines_dropped)
+
+namespace sluice::controlplane {
+
+/// What of events and of the log was recorded, and what was lost on the way.
+struct EventCounts {
+#define SLUICE_EVENT_COUNT(name) std::uint64_t name = 0;
+  SLUICE_EVENT_COUNTS(SLUICE_EVENT_COUNT)
+#undef SLUICE_EVENT_COUNT
+};
+
+nlohmann::json to_json(const EventCounts& counts);
+
+/// Null: there is no such part.
+struct StatisticsSources {
+  const cm::ConnectionKeeper& keeper;
+  const properties::PropertyExchange& exchange;
+  const policy::CreditKeeper& credits;
+  const Outbox& outbox;
+  const mount::MountStatistics* mount = nullptr;
+  const mount::MountStatistics* contexts = nullptr;  ///< of Kerberos
+  const locks::LockStatistics* locks = nullptr;
+  std::array<const tasks::ArenaStatistics*, 3> arenas{};
+  EventCounts events;
+  std::uint64_t data_parts_cut = 0;
+  std::uint64_t starts_answered = 0;
+};
+
+/// Copies them to `layout`.
+void publish_statistics(segment::Layout& layout, const StatisticsSources& sources);
+
+}  // namespace sluice::controlplane

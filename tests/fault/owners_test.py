@@ -186,6 +186,25 @@ def planes_in_another_pid_namespace_are_seen():
     assert finish(planes.load(1))["errors"] == 0
 
 
+def clients_in_other_pid_namespaces_are_served_and_their_ends_noticed():
+    need_pid_namespaces()
+    command = [*NEW_PID_NAMESPACE, BENCH, "--fabric", planes.fabric, "--json", "--seconds", str(PATIENCE_S), "null"]
+    for _ in range(18):  # more than the fabric has places; each is process 1 of its own
+        client = planes.run(*command)
+        planes.wait("calls", lambda: [c for c in planes.ctl("connections") if c["calls"] > 10])
+        client.kill()
+        client.wait()
+        planes.wait("no connection", lambda: planes.ctl("connections") == [])
+    first = planes.load()
+    planes.loaded()
+    second = planes.run(*command)
+    planes.wait("both", lambda: len([c for c in planes.ctl("connections") if c["calls"] > 10]) == 2)
+    second.kill()
+    second.wait()
+    planes.wait("its end", lambda: len(planes.ctl("connections")) == 1)
+    assert end(first)["errors"] == 0
+
+
 def a_dev_shm_without_room_for_the_loopback_file_is_said_at_start():
     if os.geteuid() != 0:
         raise Skipped("Only root may have a /dev/shm of its own.")
@@ -317,7 +336,7 @@ def main():
             a_stopped_data_plane_keeps_its_segment_and_its_clients, the_admin_socket_of_another_segment_is_left_alone,
             of_control_planes_started_together_one_stays, a_refused_start_changes_nothing,
             a_killed_predecessor_that_nobody_reaps_is_in_nobodys_way, planes_in_another_pid_namespace_are_seen,
-            a_dev_shm_without_room_for_the_loopback_file_is_said_at_start,
+            clients_in_other_pid_namespaces_are_served_and_their_ends_noticed, a_dev_shm_without_room_for_the_loopback_file_is_said_at_start,
             planes_of_two_users_work_together_and_neither_writes_the_others_file_or_traces_it, a_plane_that_cuts_its_file_short_ends_alone, a_stop_is_graceful_and_leaves_no_socket)])
     finally:
         planes.stop()

@@ -2,14 +2,11 @@
 """Two reactors, of which one owns the files: calls that arrive at the other one are handed over."""
 import json
 import subprocess
-import time
 
-from pairs import Pair, say
 from planes import BenchPlanes
 
 CLIENTS, CONNECTIONS, DEPTH = 6, 16, 64
 SECONDS = 5
-RUNS = 5
 
 
 class TwoReactors(BenchPlanes):
@@ -57,20 +54,5 @@ def handover_system_err(build):
     print(json.dumps({"figure": "handover_system_err", "unit": "calls", "value": errors, "goal": 0, "of": calls, "handed_over": handed_over}), flush=True)
 
 
-def foreign_reactor_getattr_ratio(build):
-    """Calls of one client on a connection to the reactor that does not own the file, against those on its connection to the one that does."""
-    pairs = []
-    with TwoReactors(build) as planes:
-        for _ in range(RUNS):
-            client = planes.getattrs(2, 16)
-            planes.wait("both connections", lambda: len([c for c in planes.ctl("connections") if c["calls"] > 1000]) == 2)
-            first = {c["reactor"]: c["calls"] for c in planes.ctl("connections")}
-            time.sleep(SECONDS / 2)
-            last = {c["reactor"]: c["calls"] for c in planes.ctl("connections")}
-            client.communicate()
-            pairs.append(Pair("two reactors", last[1] - first[1], last[0] - first[0]))
-    say("foreign_reactor_getattr_ratio", pairs, 0, "calls")
-
-
 TARGETS = []
-FIGURES = {"handover_system_err": handover_system_err, "foreign_reactor_getattr_ratio": foreign_reactor_getattr_ratio}
+FIGURES = {"handover_system_err": handover_system_err}

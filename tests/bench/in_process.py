@@ -33,7 +33,11 @@ COMPARISONS = {
     "loopback_v2_null_rps": Comparison("loopback", "null_v2", "null", "RPC/s", 0.83),
     "loopback_v2_getattr_rps": Comparison("loopback", "getattr_v2", "getattr", "RPC/s", 0.7),
     "v2_vs_v1_null_loopback": Comparison("one_core", "null_v2", "null", "RPC/s", 0.97, processors=1, pairs=2, workers=10),
+    # Readings of the clock for stages and for the time of calls, of which a turn needs two.
+    "stages_cost_ratio": Comparison("one_core", "null", "null_unmeasured", "RPC/s", 0.99, processors=1, pairs=2, workers=10),
+    "stages_cost_ratio_d1": Comparison("one_core", "single_null", "single_null_unmeasured", "RPC/s", processors=1, pairs=2, workers=10),
     "loopback_null_p99_us": Comparison("loopback", "null_p99_us", "driver_round_trip_us", "us", None, "lower"),
+    "foreign_reactor_getattr_ratio": Comparison("two_reactors", "foreign", "own", "RPC/s", 0.8),
     "isolation_p99_ratio": Comparison("isolation", "worst_p99_ratio", "one", "times", 2, "lower", 0.02, processors=1, pairs=1),
     "isolation_throughput_ratio": Comparison("isolation", "worst_throughput_ratio", "one", "times", 0.0625, "higher", 0.02, processors=1, pairs=1),
     "turn_cost_silent_clients": Comparison("isolation", "turn_with_silent_clients_ns", "turn_ns", "ns", 1.5, "lower", 0.1, processors=1),

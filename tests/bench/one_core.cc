@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // NULL over the loopback driver with both ends on one core, by the processor time of their thread: what a version
-// costs, whatever else runs and however far apart two cores are.
+// costs, and what the measuring of stages and calls, whatever else runs and however far apart two cores are.
 #include <rte_cycles.h>
 
 #include <array>
@@ -11,9 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "cli/bench/client.h"
-#include "dataplane/service/api/null.h"
-#include "pmd/loopback/loopback.h"
+#include "tests/bench/polled_server.h"
 #include "tests/bench/worker.h"
 
 namespace sluice::bench {
@@ -29,53 +27,18 @@ std::uint64_t tsc() noexcept {
   return rte_rdtsc();
 }
 
-class Server {
- public:
-  explicit Server(std::shared_ptr<rdma::loopback::Fabric> fabric)
-      : device_(rdma::loopback::make_device(std::move(fabric), {.name = "server"})),
-        engine_(*device_, config()) {
-    engine_.add_service(null_);
-    engine_.measure(*calls_, &tsc);  // as the data plane does
-    device_->connection_manager()->listen(20049);
-  }
-  void poll() { engine_.poll(now_ns_); }
-  void poll_cm() {
-    now_ns_ = now_ns();
-    std::array<rdma::CmEvent, kConnections> events;
-    const std::size_t count = device_->connection_manager()->poll_events(events);
-    for (const auto& event : std::span(events).first(count)) {
-      if (event.type != rdma::CmEventType::ConnectRequest) continue;
-      auto qp = device_->create_queue_pair(engine_.queue_pair_limits());
-      auto& queue_pair = *qp;
-      engine_.free_connection()->open(
-          std::move(qp),
-          {.send_inline_bytes = 4096, .credit_grant = 2 * kDepth, .max_version = rpcrdma::v2::kVersion},
-          event.peer_address, nullptr);
-      device_->connection_manager()->accept(
-          event.id, queue_pair, rpcrdma::encode_private_data({.send_bytes = 4096, .receive_bytes = 4096}));
-    }
-  }
-
- private:
-  static rpcrdma::EngineConfig config() {
-    rpcrdma::EngineConfig config;
-    config.max_connections = kConnections;
-    config.capacity.call_slots = 2 * kDepth;
-    return config;
-  }
-
-  std::unique_ptr<segment::CallTable> calls_ = std::make_unique<segment::CallTable>();
-  std::unique_ptr<rdma::loopback::Loopback> device_;
-  rpcrdma::Engine engine_;
-  service::NullService null_;
-  std::uint64_t now_ns_ = now_ns();
-};
+/// A server that reads this one measures nothing, with the same instructions otherwise.
+std::uint64_t stopped() noexcept {
+  return 0;
+}
 
 /// A server and its client, connected for good.
 class Pair {
  public:
-  explicit Pair(std::uint32_t version)
-      : fabric_(rdma::loopback::Fabric::in_process({.links = 2 * kConnections})), server_(fabric_) {
+  explicit Pair(std::uint32_t version, Clock clock = &tsc, std::size_t outstanding = kConnections * kDepth)
+      : fabric_(rdma::loopback::Fabric::in_process({.links = 2 * kConnections})),
+        server_(fabric_, {.connections = kConnections, .call_slots = 2 * kDepth}) {
+    server_.start(clock);
     // The client's constructor waits for the connections.
     std::atomic<bool> connected{false};
     std::thread thread([this, &connected] {
@@ -92,7 +55,7 @@ class Pair {
             .connections = kConnections, .depth = kDepth, .version = version, .timeout_s = kPatienceS});
     connected = true;
     thread.join();
-    for (std::size_t i = 0; i < kConnections * kDepth; ++i) idle_.push_back(i);
+    for (std::size_t i = 0; i < outstanding; ++i) idle_.push_back(i);
     run(kCallsBetweenClocks);
   }
 
@@ -148,7 +111,7 @@ class Pair {
   }
 
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
-  Server server_;
+  PolledServer server_;
   std::unique_ptr<rdma::loopback::Loopback> device_;
   std::unique_ptr<Client> client_;
   CallBuilder call_{service::kNullProgram, service::kNullVersion, service::kNullProcedure, false};
@@ -157,16 +120,34 @@ class Pair {
   std::uint64_t done_ = 0;
 };
 
+double rate_of(Pair& pair, double seconds) {
+  pin(kServerCpu);
+  return pair.rate(seconds);
+}
+
 template <std::uint32_t kVersion>
 double null_calls(double seconds) {
   static Pair pair(kVersion);
-  pin(kServerCpu);
-  return pair.rate(seconds);
+  return rate_of(pair, seconds);
+}
+
+template <std::size_t kOutstanding>
+double unmeasured_null_calls(double seconds) {
+  static Pair pair(1, &stopped, kOutstanding);
+  return rate_of(pair, seconds);
+}
+
+double single_null_calls(double seconds) {
+  static Pair pair(1, &tsc, 1);
+  return rate_of(pair, seconds);
 }
 
 constexpr Side kSides[] = {
     {"null", null_calls<1>},
     {"null_v2", null_calls<rpcrdma::v2::kVersion>},
+    {"null_unmeasured", unmeasured_null_calls<kConnections * kDepth>},
+    {"single_null", single_null_calls},
+    {"single_null_unmeasured", unmeasured_null_calls<1>},
 };
 
 }  // namespace

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GETATTR over the loopback driver with two reactors, of which one has the files: calls on connections to that one, and on
+// connections to the other, which hands them over. The first has a processor of its own; the second shares one with the
+// client, in one thread, so that neither waits for the other's time slice.
+#include <rte_cycles.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "dataplane/service/handover.h"
+#include "dataplane/service/memory/memory_service.h"
+#include "dataplane/ulb/nfs3.h"
+#include "tests/bench/polled_server.h"
+#include "tests/bench/worker.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr std::uint32_t kConnections = 2;
+constexpr std::uint32_t kDepth = 64;  ///< of each connection
+constexpr std::uint32_t kReplyBytes = 256;
+constexpr std::uint64_t kCallsBetweenClocks = 10'000;
+constexpr std::uint64_t kTurnsPerControlPass = 256;
+constexpr std::uint16_t kOwnersPort = 20049;
+constexpr std::uint16_t kBorrowersPort = 20050;
+
+std::uint64_t tsc() noexcept {
+  return rte_rdtsc();
+}
+
+service::memory::MemoryServiceConfig exports() {
+  service::memory::MemoryServiceConfig config{.max_files = 1000, .handle_key = {}, .exports = {}};
+  config.exports = {{.path = "/", .root_squash = false, .allowed = {}}};
+  return config;
+}
+
+class Reactors {
+ public:
+  Reactors()
+      : owner_(fabric_, {.name = "owner", .port = kOwnersPort}),
+        borrower_(fabric_, {.name = "borrower", .port = kBorrowersPort}),
+        data_(owner_.device().allocate_memory(64u << 20)),
+        zeros_(owner_.device().allocate_memory(service::memory::kLargeBytes + 64)),
+        memory_(data_, zeros_, exports(), &now_ns),
+        handover_(keys(), borrower_.engine().connection_count()),
+        borrowed_(handover_, memory_) {
+    owner_.engine().add_service(memory_);
+    borrower_.engine().add_service(borrowed_);
+    owner_.start(&tsc);
+    borrower_.start(&tsc);
+    thread_ = std::thread([this] { run_owner(); });
+  }
+  ~Reactors() {
+    stop_ = true;
+    thread_.join();
+  }
+  Reactors(const Reactors&) = delete;
+  Reactors& operator=(const Reactors&) = delete;
+
+  const std::shared_ptr<rdma::loopback::Fabric>& fabric() const { return fabric_; }
+  std::vector<std::byte> root() const {
+    const auto handle = memory_.root_handle(0);
+    return {handle.begin(), handle.end()};
+  }
+  /// A turn of the borrower.
+  void poll() noexcept {
+    borrower_.poll();
+    handover_.collect();
+  }
+  void poll_cm() { borrower_.poll_cm(); }
+
+ private:
+  std::vector<service::Handover::KeyPair> keys() {
+    std::vector<service::Handover::KeyPair> keys;
+    for (const rdma::MemoryRegion& region : {data_, zeros_})
+      keys.push_back({region.lkey, borrower_.device().register_memory(region.bytes).lkey});
+    return keys;
+  }
+  void run_owner() {
+    pin(kServerCpu);
+    for (std::uint64_t turn = 0; !stop_.load(std::memory_order_relaxed); ++turn) {
+      owner_.poll();
+      handover_.serve();
+      if (turn % kTurnsPerControlPass != 0) continue;
+      owner_.poll_cm();
+      memory_.background(owner_.time_ns());
+    }
+  }
+
+  const std::shared_ptr<rdma::loopback::Fabric> fabric_ =
+      rdma::loopback::Fabric::in_process({.links = 4 * kConnections});
+  PolledServer owner_;
+  PolledServer borrower_;
+  const rdma::MemoryRegion data_;
+  const rdma::MemoryRegion zeros_;
+  service::memory::MemoryService memory_;
+  service::Handover handover_;
+  service::BorrowedService borrowed_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+/// GETATTRs to one of the two.
+class Calls {
+ public:
+  explicit Calls(std::uint16_t port)
+      : device_(rdma::loopback::make_device(reactors_.fabric(), {.name = "client"})) {
+    call_.arguments().opaque(reactors_.root());
+    connect(port);
+    for (std::size_t i = 0; i < tasks_.size(); ++i) idle_.push_back(i);
+    run(kCallsBetweenClocks);
+  }
+
+  double per_second(double seconds) {
+    const std::uint64_t begin = now_ns();
+    const auto end = begin + static_cast<std::uint64_t>(seconds * 1e9);
+    std::uint64_t calls = 0;
+    std::uint64_t now = begin;
+    for (; now < end; now = now_ns()) {
+      run(kCallsBetweenClocks);
+      calls += kCallsBetweenClocks;
+    }
+    return static_cast<double>(calls) * 1e9 / static_cast<double>(now - begin);
+  }
+
+ private:
+  struct Task {
+    Calls* calls;
+    std::size_t index;
+  };
+
+  /// The client's constructor waits for its connections: the borrower has a thread of its own meanwhile.
+  void connect(std::uint16_t port) {
+    std::atomic<bool> connected{false};
+    std::thread borrower([this, &connected] {
+      while (!connected) {
+        reactors_.poll_cm();
+        reactors_.poll();
+        std::this_thread::yield();
+      }
+    });
+    client_ = std::make_unique<Client>(
+        *device_, ClientConfig{.port = port, .connections = kConnections, .depth = kDepth});
+    connected = true;
+    borrower.join();
+  }
+  void run(std::uint64_t calls) {
+    done_ = 0;
+    for (std::uint64_t started = 0; done_ < calls;) {
+      while (!idle_.empty() && started < calls && submit(idle_.back())) {
+        idle_.pop_back();
+        ++started;
+      }
+      client_->poll();
+      reactors_.poll();
+    }
+  }
+  bool submit(std::size_t index) {
+    tasks_[index] = {this, index};
+    rpcrdma::Request request;
+    request.payload = call_.message();
+    request.max_reply_bytes = kReplyBytes;
+    request.completion = &completed;
+    request.context = &tasks_[index];
+    return client_->sessions()[index % kConnections].requester->submit(request).has_value();
+  }
+  /// accept_stat, then status of NFS.
+  static bool is_success(std::span<const std::byte> reply) {
+    constexpr std::size_t kAcceptAt = rpc::kMinReplyBytes - xdr::kUnit;
+    return reply.size() > rpc::kMinReplyBytes + xdr::kUnit && xdr::load_u32(&reply[kAcceptAt]) == 0 &&
+           xdr::load_u32(&reply[rpc::kMinReplyBytes]) == 0;
+  }
+  static void completed(void* context, const rpcrdma::Reply& reply) noexcept {
+    const Task& task = *static_cast<Task*>(context);
+    if (reply.status() != rpcrdma::CallStatus::Ok || !is_success(reply.message())) std::abort();
+    ++task.calls->done_;
+    task.calls->idle_.push_back(task.index);
+  }
+
+  Reactors reactors_;
+  std::unique_ptr<rdma::loopback::Loopback> device_;
+  std::unique_ptr<Client> client_;
+  CallBuilder call_{ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3GetAttr};
+  std::array<Task, kConnections * kDepth> tasks_{};
+  std::vector<std::size_t> idle_;
+  std::uint64_t done_ = 0;
+};
+
+template <std::uint16_t kPort>
+double getattrs(double seconds) {
+  Calls calls(kPort);
+  pin(kClientCpu);
+  return calls.per_second(seconds);
+}
+
+constexpr Side kSides[] = {
+    {"foreign", getattrs<kBorrowersPort>},
+    {"own", getattrs<kOwnersPort>},
+};
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main() {
+  return sluice::bench::serve(sluice::bench::kSides);
+}

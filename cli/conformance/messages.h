@@ -4,6 +4,7 @@
 // transport under test judges itself. Pure functions, any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -54,6 +55,11 @@ inline bool has_pattern(std::span<const std::byte> bytes, std::uint32_t seed) {
   for (std::size_t i = 0; i < bytes.size(); ++i)
     if (bytes[i] != pattern_byte(seed, i)) return false;
   return true;
+}
+
+/// Memory as Trial::writable() gives it out.
+inline bool untouched(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0xA5}; });
 }
 
 struct RawRead {

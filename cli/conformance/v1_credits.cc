@@ -62,6 +62,18 @@ const Test kTests[] = {
          t.expect_alive();
        }
      }},
+    {"V1_048_the_request_may_change_with_each_call", Level::Must, Needs::Nothing,
+     "RFC 8166, 3.3.1: both values may go up and down at any message.",
+     [](Trial& t) {
+       t.connect();
+       for (const std::uint32_t credits : {1u, 128u, 2u, 0xFFFFFFFFu, 1u, 64u}) {
+         const RawCall call{.xid = t.next_xid(), .credits = credits};
+         const RawReply reply = read_v1(t.ask(call.with(null_payload(call.xid))));
+         t.expect(accept_stat_of(reply.payload) == 0, "a NULL call succeeds");
+         t.expect(reply.credit >= 1, "a grant of at least one");
+         if (credits > 1) all_answered(t, std::min({reply.credit, credits, kMostAtOnce}));
+       }
+     }},
     {"V1_052_all_that_is_granted_may_be_sent_at_once", Level::Must, Needs::Nothing,
      "RFC 8166, 3.3.1: each granted request has a Receive.",
      [](Trial& t) {
@@ -104,6 +116,26 @@ const Test kTests[] = {
        }
        t.connect();
        t.expect_alive();
+     }},
+    {"V1_057_calls_with_many_segments_come_all_at_once", Level::Must, Needs::File,
+     "RFC 8166, 3.3.1: how many RDMA Reads may be in progress is not conveyed; a responder minds it itself.",
+     [](Trial& t) {
+       constexpr std::uint32_t kSegments = 8, kSegmentBytes = 512;
+       t.connect();
+       const std::uint32_t calls = std::min(grant_of(t), kMostAtOnce);
+       const Exposed memory = t.readable(kSegments * kSegmentBytes, kFileSeed);
+       for (std::uint32_t i = 0; i < calls; ++i) {
+         RawCall call{.xid = t.next_xid()};
+         const Bytes payload = write_payload(call.xid, t.target.file, 0, kSegments * kSegmentBytes);
+         for (std::uint32_t n = 0; n < kSegments; ++n)
+           call.reads.push_back(
+               {position_of(payload), part(memory.segment, n * kSegmentBytes, kSegmentBytes)});
+         t.send(call.with(payload));
+       }
+       for (std::uint32_t i = 0; i < calls; ++i)
+         t.expect(nfs_status(read_v1(t.answer()).payload) == 0, "each WRITE succeeds");
+       t.expect(has_pattern(file_content(t, 0, kSegments * kSegmentBytes), kFileSeed),
+                "the file holds what is in the chunk");
      }},
     {"V1_060_each_request_gives_its_credit_back", Level::Must, Needs::Nothing,
      "RFC 8166, 4.5: requests that cannot be processed are answered, one by one, without end.",
@@ -159,6 +191,25 @@ const Test kTests[] = {
        t.expect(result.count == 3000 && has_pattern(std::span(result.inline_data).first(3000), kFileSeed),
                 "3000 bytes in one message");
      }},
+    {"V1_067_a_header_beyond_the_threshold_is_not_sent", Level::Should, Needs::File,
+     "RFC 8166, 4.5.3: ERR_CHUNK; no reply chunk helps when the chunk lists alone are too long.",
+     [](Trial& t) {
+       constexpr std::uint32_t kChunks = 5, kSegments = 14;
+       t.connect(rpcrdma::PrivateData{.send_bytes = 4096, .receive_bytes = 1024});
+       if (!t.link().server_data() || t.link().server_data()->receive_bytes < 4096)
+         t.skip("The server does not announce that it receives messages of 4096 bytes.");
+       const Exposed memory = t.writable(kChunks * kSegments * 16);
+       RawCall call{.xid = t.next_xid()};
+       for (std::uint32_t i = 0; i < kChunks; ++i) {
+         Segments chunk;
+         for (std::uint32_t n = 0; n < kSegments; ++n)
+           chunk.push_back(part(memory.segment, (i * kSegments + n) * 16, 16));
+         call.writes.push_back(chunk);
+       }
+       t.expect(is_err_chunk(t.ask(call.with(read_payload(call.xid, t.target.file, 0, 100))), call.xid),
+                "ERR_CHUNK");
+       t.expect_alive();
+     }},
     {"V1_068_two_programs_share_a_connection", Level::Must, Needs::Root,
      "RFC 8166, 3.3: thresholds and credits are those of the connection, whatever the program.",
      [](Trial& t) {
@@ -172,6 +223,36 @@ const Test kTests[] = {
                  read_v1(t.ask(RawCall{.xid = other}.with(getattr_payload(other, t.target.root)))).payload) ==
                  0,
              "GETATTR succeeds between calls of NFSACL");
+       }
+     }},
+    {"V1_152_a_call_that_is_sent_again_on_another_connection_is_answered", Level::Must, Needs::Root,
+     "RFC 8166, 4.5.4: after a connection is lost, pending calls are sent again with the same XID.",
+     [](Trial& t) {
+       for (const bool awaited : {false, true}) {
+         t.connect();
+         const RawCall call{.xid = t.next_xid()};
+         const Bytes message = call.with(getattr_payload(call.xid, t.target.root));
+         t.send(message);
+         if (awaited) t.answer();
+         t.connect();
+         const Bytes reply = read_v1(t.ask(message)).payload;
+         t.expect(word_at(reply, 0) == call.xid && nfs_status(reply) == 0, "GETATTR succeeds");
+       }
+     }},
+    {"V1_153_a_call_that_is_sent_again_has_new_chunks", Level::Must, Needs::File,
+     "RFC 8166, 3.4.2 and 4.5.4: the old handles are gone; the reply uses those of the call that it answers.",
+     [](Trial& t) {
+       const std::uint32_t xid = t.next_xid();
+       for (int i = 0; i < 3; ++i) {
+         t.connect();
+         const Exposed memory = t.writable(1000);
+         const RawReply reply = read_v1(t.ask(RawCall{.xid = xid, .writes = {{memory.segment}}}.with(
+             read_payload(xid, t.target.file, 0, 1000))));
+         t.expect(reply.writes.size() == 1 && reply.writes[0].size() == 1 &&
+                      reply.writes[0][0].handle == memory.segment.handle &&
+                      reply.writes[0][0].offset == memory.segment.offset,
+                  "the chunk of this call");
+         t.expect(has_pattern(memory.bytes, kFileSeed), "the data in it");
        }
      }},
 };

@@ -33,6 +33,15 @@ Bytes reply_in(Trial& t, const RawReply& reply, const Exposed& memory) {
   return {memory.bytes.begin(), memory.bytes.begin() + static_cast<std::ptrdiff_t>(bytes_in(*reply.reply))};
 }
 
+/// How a call was taken, so that two can be compared.
+std::string verdict(const Bytes& answer, std::uint32_t xid) {
+  if (is_err_chunk(answer, xid)) return "ERR_CHUNK";
+  const Bytes payload = read_v1(answer).payload;
+  const std::uint32_t stat = accept_stat_of(payload);
+  return "accept_stat " + std::to_string(stat) +
+         (stat == 0 ? ", status " + std::to_string(nfs_status(payload)) : std::string());
+}
+
 const Test kTests[] = {
     {"V1_114_a_short_call_may_be_long", Level::Must, Needs::Nothing,
      "RFC 8166, 3.5.3: any call may be sent as RDMA_NOMSG with a Position Zero Read chunk.",
@@ -153,6 +162,27 @@ const Test kTests[] = {
        t.expect(bytes_in(reply.writes.at(0)) == 2001 && has_pattern(data.bytes.first(2001), kFileSeed),
                 "the data in the Write chunk");
      }},
+    {"V1_066_what_is_too_long_when_it_is_reduced_goes_to_the_Reply_chunk", Level::Should, Needs::File,
+     "RFC 8166, 3.5.3: the chunk lists of the reply count, and here they leave no room for the rest.",
+     [](Trial& t) {
+       constexpr std::uint32_t kChunks = 4, kSegments = 14, kSegmentBytes = 64;
+       t.connect();
+       const Exposed data = t.writable(kChunks * kSegments * kSegmentBytes);
+       const Exposed rest = t.writable(1024);
+       const std::uint32_t xid = t.next_xid();
+       RawCall call = long_call(t, xid, read_payload(xid, t.target.file, 0, 500));
+       for (std::uint32_t i = 0; i < kChunks; ++i) {
+         Segments chunk;
+         for (std::uint32_t n = 0; n < kSegments; ++n)
+           chunk.push_back(part(data.segment, (i * kSegments + n) * kSegmentBytes, kSegmentBytes));
+         call.writes.push_back(chunk);
+       }
+       call.reply = {{rest.segment}};
+       const RawReply reply = read_v1(t.ask(call.header()));  // no longer than the threshold, as each message
+       const ReadResult result = read_result(reply_in(t, reply, rest));
+       t.expect(result.length == 500 && result.inline_data.empty(), "the count in the reply, and no data");
+       t.expect(has_pattern(data.bytes.first(500), kFileSeed), "the data in the first Write chunk");
+     }},
     {"V1_128_long_call_and_long_reply", Level::Must, Needs::File, "RFC 8166, 3.5.3: one RPC may use both.",
      [](Trial& t) {
        t.connect();
@@ -183,6 +213,30 @@ const Test kTests[] = {
        const RawCall call{.xid = t.next_xid()};
        const RawReply reply = read_v1(t.ask(call.with(readdir_payload(call.xid, t.target.root, 512))));
        t.expect(reply.proc == 0 && nfs_status(reply.payload) == 0, "READDIR of 512 bytes in an RDMA_MSG");
+     }},
+    {"V1_191_a_long_call_makes_nothing_eligible", Level::Should, Needs::Root,
+     "RFC 8166, 6.1: a chunk for the name of LOOKUP is judged as in a call that is not long.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed name = t.readable(4, 1);
+       const Bytes text = words({0x7A7A7A00});  // "zzz"
+       std::copy(text.begin(), text.end(), name.bytes.begin());
+       const auto lookup = [&](std::uint32_t xid) {
+         Bytes payload = lookup_payload(xid, t.target.root, "zzz");
+         payload.resize(payload.size() - 4);
+         return payload;
+       };
+       const RawRead chunk{position_of(lookup(0)), part(name.segment, 0, 3)};
+       const RawCall inline_call{.xid = t.next_xid(), .reads = {chunk}};
+       const std::string as_message =
+           verdict(t.ask(inline_call.with(lookup(inline_call.xid))), inline_call.xid);
+       const std::uint32_t xid = t.next_xid();
+       RawCall call = long_call(t, xid, lookup(xid));
+       call.reads.push_back(chunk);
+       const std::string as_long_call = verdict(t.ask(call.header()), xid);
+       t.expect(as_long_call == as_message,
+                "the same answer to both, but they are " + as_message + " and " + as_long_call);
+       t.expect_alive();
      }},
     {"V1_197_V1_194_a_long_READDIR_is_executed", Level::Must, Needs::Root,
      "RFC 8267, 4: its data is not eligible; call and reply may be long.",

@@ -18,6 +18,24 @@ const Test kTests[] = {
        t.expect(reply == words({xid, 1, word_at(reply, 2), 0, 0, 0, 0, xid, 1, 0, 0, 0, 0}),
                 "the 52 bytes of a reply to NULL");
      }},
+    {"V1_019_messages_have_the_forms_of_version_1_and_no_other", Level::Must, Needs::File,
+     "RFC 8166, 4.2 and 7.1: another form of a message is another version of the protocol.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(2048);
+       RawCall call{.xid = t.next_xid(), .writes = {{memory.segment}}};
+       const RawReply reduced = read_v1(t.ask(call.with(read_payload(call.xid, t.target.file, 0, 1001))));
+       t.expect(reduced.proc == 0 && word_at(reduced.payload, 0) == call.xid,
+                "an RDMA_MSG whose payload follows the chunk fields");
+       call = {.xid = t.next_xid(), .reply = {{memory.segment}}};
+       const RawReply longer = read_v1(t.ask(call.with(read_payload(call.xid, t.target.file, 0, 1501))));
+       t.expect(longer.proc == 1 && longer.payload.empty(), "an RDMA_NOMSG that ends with the chunk fields");
+       call = {.xid = t.next_xid(), .proc = 9};
+       t.expect(is_err_chunk(t.ask(call.with(null_payload(call.xid))), call.xid), "ERR_CHUNK of 20 bytes");
+       call = {.xid = t.next_xid(), .version = 9};
+       const Bytes error = t.ask(call.with(null_payload(call.xid)));
+       t.expect(error.size() == 28 && word_at(error, 4) == 1, "ERR_VERS of 28 bytes");
+     }},
     {"V1_020_a_fragment_is_dropped", Level::Must, Needs::Nothing,
      "RFC 8166, 4.5: a message shorter than the shortest header is silently discarded.",
      [](Trial& t) {
@@ -69,6 +87,20 @@ const Test kTests[] = {
        t.expect_silence(words({t.next_xid(), 1, 1000, 4, 2}));
        t.expect_silence(words({t.next_xid(), 1, 0, 4, 2}));
      }},
+    {"V1_131_no_reply_is_an_RDMA_MSGP", Level::Must, Needs::File,
+     "RFC 8166, 4.6.1: it is not sent, to a requester that sends it neither.",
+     [](Trial& t) {
+       t.connect();
+       for (const std::uint32_t threshold : {4u, 64u, 1024u}) {
+         const std::uint32_t xid = t.next_xid();
+         Bytes message = words({xid, 1, 32, 2, 64, threshold, 0, 0, 0});
+         append(message, read_payload(xid, t.target.file, 0, 600));
+         t.expect(word_at(t.ask(message), 3) != 2, "an answer that is no RDMA_MSGP");
+         const RawCall call{.xid = t.next_xid()};
+         t.expect(read_v1(t.ask(call.with(read_payload(call.xid, t.target.file, 0, 600)))).proc == 0,
+                  "600 bytes in an RDMA_MSG");
+       }
+     }},
     {"V1_132_RDMA_MSGP_is_refused", Level::Should, Needs::Nothing,
      "RFC 8166, 4.6.1: a responder SHOULD answer RDMA_MSGP with ERR_CHUNK.",
      [](Trial& t) {
@@ -78,6 +110,18 @@ const Test kTests[] = {
        append(message, null_payload(xid));
        t.expect(is_err_chunk(t.ask(message), xid), "ERR_CHUNK");
        t.expect_alive();
+     }},
+    {"V1_134_no_RDMA_DONE_follows_what_was_read", Level::Must, Needs::File,
+     "RFC 8166, 4.6.2: RDMA_DONE is not sent; the reply alone tells that the chunks were read.",
+     [](Trial& t) {
+       t.connect();
+       for (const std::uint32_t bytes : {64u, kFileBytes}) {
+         RawCall call{.xid = t.next_xid()};
+         const Bytes payload = write_payload(call.xid, t.target.file, 0, bytes);
+         call.reads = {{position_of(payload), t.readable(bytes, kFileSeed).segment}};
+         t.expect(nfs_status(read_v1(t.ask(call.with(payload))).payload) == 0, "the WRITE succeeds");
+         t.expect(t.overheard() == 0, "nothing but its reply");
+       }
      }},
     {"V1_135_RDMA_DONE_is_dropped", Level::Must, Needs::Nothing,
      "RFC 8166, 4.6.2: RDMA_DONE is silently discarded.",
@@ -104,6 +148,33 @@ const Test kTests[] = {
        read_v1(t.ask(RawCall{.xid = xid, .writes = {{memory.segment}}}.with(
            read_payload(xid, t.target.file, 0, 512))));  // checked for each message
        t.expect_alive();
+     }},
+    {"V1_157_a_reply_is_no_call", Level::Should, Needs::Nothing,
+     "RFC 8167, 4.3: msg_type tells the direction. A reply that nobody awaits is dropped.",
+     [](Trial& t) {
+       t.connect();
+       t.expect_alive();
+       const std::uint32_t xid = t.next_xid();
+       t.expect_silence(RawCall{.xid = xid}.with(words({xid, 1, 0, 0, 0, 0})));
+       t.expect(accept_stat_of(read_v1(t.ask(null_v1(xid))).payload) == 0, "a call with its XID succeeds");
+     }},
+    {"V1_158_a_call_and_a_reply_may_have_the_same_XID", Level::Should, Needs::File,
+     "RFC 8167, 3: the XIDs of the two directions have nothing to do with each other.",
+     [](Trial& t) {
+       t.connect();
+       t.expect_alive();
+       for (const bool reply_first : {false, true}) {
+         const Exposed memory = t.writable(kFileBytes);
+         const RawCall call{.xid = t.next_xid(), .writes = {{memory.segment}}};
+         const Bytes reply = RawCall{.xid = call.xid}.with(words({call.xid, 1, 0, 0, 0, 0}));
+         if (reply_first) t.send(reply);
+         t.send(call.with(read_payload(call.xid, t.target.file, 0, kFileBytes)));
+         if (!reply_first) t.send(reply);
+         t.expect(read_result(read_v1(t.answer()).payload).count == kFileBytes &&
+                      has_pattern(memory.bytes, kFileSeed),
+                  "the READ succeeds");
+         t.expect(t.overheard() == 0, "one answer");
+       }
      }},
     {"V1_170_a_server_calls_nobody_who_has_not_asked_for_it", Level::Must, Needs::Nothing,
      "RFC 8167, 5.5: no call in the reverse direction before the client's upper layer is ready.",

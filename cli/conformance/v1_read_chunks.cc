@@ -111,6 +111,30 @@ const Test kTests[] = {
        refused_or_garbage(t, call, payload);
        t.expect(has_pattern(file_content(t, 0, 64), kFileSeed), "the file is as it was");
      }},
+    {"V1_071_a_chunk_holds_all_of_its_item", Level::Should, Needs::File,
+     "RFC 8166, 3.4.4: an item is moved as a whole; here the second half is in the payload.",
+     [](Trial& t) {
+       t.connect();
+       RawCall call{.xid = t.next_xid()};
+       Bytes payload = write_payload(call.xid, t.target.file, 0, 64);
+       call.reads = {{position_of(payload), t.readable(32, 1).segment}};
+       payload.resize(payload.size() + 32);
+       refused_or_garbage(t, call, payload);
+       t.expect(has_pattern(file_content(t, 0, 64), kFileSeed), "the file is as it was");
+     }},
+    {"V1_077_a_chunk_begins_behind_the_count", Level::Should, Needs::File,
+     "RFC 8166, 3.4.4 and 3.4.5: the count of an item stays in the payload; here the chunk holds it too.",
+     [](Trial& t) {
+       t.connect();
+       RawCall call{.xid = t.next_xid()};
+       Bytes payload = write_payload(call.xid, t.target.file, 0, 64);
+       payload.resize(payload.size() - 4);
+       const Exposed memory = t.readable(68, 1);
+       xdr::store_u32(memory.bytes.data(), 64);
+       call.reads = {{position_of(payload), memory.segment}};
+       refused_or_garbage(t, call, payload);
+       t.expect(has_pattern(file_content(t, 0, 64), kFileSeed), "the file is as it was");
+     }},
     {"V1_078_a_position_that_is_not_aligned_is_refused", Level::Must, Needs::File,
      "RFC 8166, 3.4.5: positions are multiples of four.",
      [](Trial& t) {

@@ -19,11 +19,41 @@ bool same_places(const Segments& a, const Segments& b) {
   });
 }
 
-bool untouched(std::span<const std::byte> bytes) {
-  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0xA5}; });
-}
-
 const Test kTests[] = {
+    {"V1_003_a_reply_with_a_long_chunk_list_is_one_Send", Level::Must, Needs::File,
+     "RFC 8166, 4.1: the whole header and the payload are in one Send; RDMA moves nothing of a header.",
+     [](Trial& t) {
+       constexpr std::uint32_t kSegments = 16, kSegmentBytes = 8;
+       t.connect();
+       const Exposed memory = t.writable(kSegments * kSegmentBytes);
+       Segments offered;
+       for (std::uint32_t i = 0; i < kSegments; ++i)
+         offered.push_back(part(memory.segment, i * kSegmentBytes, kSegmentBytes));
+       const RawReply reply = read_into(t, {offered}, 100);
+       t.expect(reply.writes.size() == 1 && same_places(reply.writes[0], offered), "all sixteen segments");
+       t.expect(read_result(reply.payload).count == 100, "the results behind them");
+       t.expect(has_pattern(memory.bytes.first(100), kFileSeed) && untouched(memory.bytes.subspan(100)),
+                "the data, and nothing else, in the chunk");
+       t.expect(t.overheard() == 0, "one message");
+     }},
+    {"V1_070_what_is_not_eligible_stays_out_of_Write_chunks", Level::Must, Needs::Root,
+     "RFC 8166, 3.4.3 and RFC 8267, 4: the entries of READDIR are not eligible, however long.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(4096);
+       const Exposed rest = t.writable(8192 + 512);
+       const RawCall call{.xid = t.next_xid(), .writes = {{memory.segment}}, .reply = {{rest.segment}}};
+       const Bytes answer = t.ask(call.with(readdir_payload(call.xid, t.target.root, 4096)));
+       if (!is_err_chunk(answer, call.xid)) {
+         const RawReply reply = read_v1(answer);
+         t.expect(reply.writes.size() == 1 && bytes_in(reply.writes[0]) == 0, "the chunk with length zero");
+         const std::size_t bytes = reply.proc == 1 && reply.reply ? bytes_in(*reply.reply) : 0;
+         const Bytes in_chunk(rest.bytes.begin(), rest.bytes.begin() + static_cast<std::ptrdiff_t>(bytes));
+         t.expect(nfs_status(reply.proc == 1 ? in_chunk : reply.payload) == 0,
+                  "READDIR succeeds, or ERR_CHUNK");
+       }
+       t.expect(untouched(memory.bytes), "nothing in the chunk");
+     }},
     {"V1_093_V1_195_data_goes_into_the_Write_chunk_however_short", Level::Must, Needs::File,
      "RFC 8166, 4.3.2: with a Write list, eligible results are moved by RDMA Write.",
      [](Trial& t) {
@@ -94,6 +124,19 @@ const Test kTests[] = {
        t.expect(reply.writes.size() == 1 && reply.writes[0].size() == 1 && bytes_in(reply.writes[0]) == 0,
                 "the chunk with its segment and length zero");
        t.expect(untouched(memory.bytes), "nothing in the chunk");
+     }},
+    {"V1_098_results_and_chunks_are_paired_in_their_order", Level::Should, Needs::File,
+     "RFC 8166, 4.3.2: the first chunk is that of the first result, also when it has no room on purpose.",
+     [](Trial& t) {
+       t.connect();
+       const Exposed memory = t.writable(1024);
+       const RawReply reply = read_into(t, {{}, {memory.segment}}, 200);
+       const ReadResult result = read_result(reply.payload);
+       t.expect(result.inline_data.size() == 200 && has_pattern(result.inline_data, kFileSeed),
+                "the data in the reply");
+       t.expect(reply.writes.size() == 2 && reply.writes[0].empty() && bytes_in(reply.writes[1]) == 0,
+                "the empty chunk, and the second with length zero");
+       t.expect(untouched(memory.bytes), "nothing in the second");
      }},
     {"V1_101_V1_102_round_up_is_neither_written_nor_sent", Level::Must, Needs::File,
      "RFC 8166, 3.4.6.2 and 3.4.4: padding of a reduced result is in neither place.",

@@ -19,10 +19,6 @@ Bytes content_of(Trial& t, std::uint32_t bytes) {
   return {memory.bytes.begin(), memory.bytes.end()};
 }
 
-bool untouched(std::span<const std::byte> bytes) {
-  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0xA5}; });
-}
-
 /// The joined payload of a reply in one or more MSG.
 Bytes joined(Trial& t, Bytes message) {
   Bytes payload;

@@ -297,6 +297,9 @@ Refusal IntakeV2::content_refusal(const v2::DecodeResult& decoded) noexcept {
     case Decode::TooManySegments:
       ++counters.too_many_segments;
       return v2::Error{.code = v2::ErrorCode::Segments, .maximum = link_.own_parameters().max_segments};
+    case Decode::TooManyWrites:
+      ++counters.too_many_chunks;
+      return too_many_write_chunks(link_.config().version2);
     case Decode::BadFlags:
       ++counters.bad_flags;
       return kRefuseFlags;

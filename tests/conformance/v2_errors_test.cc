@@ -66,6 +66,19 @@ TEST(V2Errors, V2_115_more_write_chunks_than_are_filled) {
   }
 }
 
+TEST(V2Errors, V2_115_more_write_chunks_than_a_header_is_read_for) {
+  Server lab;
+  lab.hello();
+  const auto memory = lab.peer->expose(64, rdma::kRemoteWrite);
+  for (const std::size_t chunks : {17u, 40u}) {
+    const Header call{.xid = 1, .writes = {chunks, {memory.segment}}};
+    const Bytes answer = lab.answer(call.with(test_call(1, TestService::kPair, {8, 8})));
+    EXPECT_TRUE(is_error(answer, 1, 6));
+    EXPECT_EQ(word_at(answer, 6), 16u);
+  }
+  EXPECT_TRUE(lab.service->executed.empty());
+}
+
 TEST(V2Errors, V2_117_more_segments_than_were_announced) {
   LabOptions options = Server::defaults();
   options.connection.version2.parameters.max_segments = 16;

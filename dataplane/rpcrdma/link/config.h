@@ -3,6 +3,7 @@
 // Parameters of RPC-over-RDMA connections. Fixed when a connection is made (V1-063).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -66,6 +67,12 @@ struct Version2Config {
   std::uint64_t first_answer_ns = 5'000'000'000;          ///< longest wait for the first answer (V2-015)
   std::uint64_t version_1_memory_ns = 3'600'000'000'000;  ///< how long a peer is taken for version 1 only
 };
+
+/// What answers a call with more Write chunks than are filled (V2-115). Who fills none has only the Reply chunk (D2-46).
+inline v2::Error too_many_write_chunks(const Version2Config& limits) noexcept {
+  if (limits.max_write_chunks == 0) return {.code = v2::ErrorCode::ReplyResource};
+  return {.code = v2::ErrorCode::WriteChunks, .maximum = std::min(limits.max_write_chunks, kMaxWriteChunks)};
+}
 
 struct ConnectionConfig {
   /// The size of our Receives, which is the peer's limit for sending; and the other way round.

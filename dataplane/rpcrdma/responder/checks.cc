@@ -46,11 +46,8 @@ bool Responder::within_version_2(CallSlot& slot) noexcept {
     return refuse(slot, counters.too_many_chunks,
                   {.code = v2::ErrorCode::ReadChunks, .maximum = max_read_chunks}),
            false;
-  if (chunks.writes.size() > limits.max_write_chunks) {
-    v2::Error error{.code = v2::ErrorCode::WriteChunks, .maximum = limits.max_write_chunks};
-    if (limits.max_write_chunks == 0) error = {.code = v2::ErrorCode::ReplyResource};
-    return refuse(slot, counters.too_many_chunks, error), false;
-  }
+  if (chunks.writes.size() > limits.max_write_chunks)
+    return refuse(slot, counters.too_many_chunks, too_many_write_chunks(limits)), false;
   const std::uint32_t max_segments = link_.own_parameters().max_segments;
   if (segments > max_segments)
     return refuse(slot, counters.too_many_segments,

@@ -31,7 +31,8 @@ struct ReplyChunks {
 enum class ChunkDefect : std::uint8_t {
   None,
   Malformed,
-  TooMany,  ///< well formed as far as read, but over our limits
+  TooMany,        ///< well formed as far as read, but over our limits
+  TooManyWrites,  ///< the same, of the number of Write chunks
 };
 
 /// Three empty chunk fields.
@@ -78,7 +79,7 @@ class ChunkCursor {
     std::uint32_t chunks = 0;
     std::uint32_t segments = 0;
     while (discriminator()) {
-      if (chunks == kMaxWriteChunks) return reject(ChunkDefect::TooMany), WriteList{};
+      if (chunks == kMaxWriteChunks) return reject(ChunkDefect::TooManyWrites), WriteList{};
       segments += segment_array(kMaxWriteSegments - segments);
       if (defect_ != ChunkDefect::None) return {};
       ++chunks;

@@ -11,6 +11,7 @@ constexpr Decode decode_of(ChunkDefect defect) noexcept {
     case ChunkDefect::Malformed:
       return Decode::BadChunks;
     case ChunkDefect::TooMany:
+    case ChunkDefect::TooManyWrites:
       return Decode::TooManySegments;
   }
   return Decode::BadChunks;

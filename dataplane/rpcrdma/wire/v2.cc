@@ -55,6 +55,7 @@ Decode decode_chunk_fields(std::span<const std::byte> message, Header& header) n
   if (cursor.defect() == ChunkDefect::None && (header.type == HeaderType::NoMsg) == left_over)
     return Decode::BadXdr;
   if (header.more() && !header.chunks.empty()) return Decode::BadFlags;
+  if (cursor.defect() == ChunkDefect::TooManyWrites) return Decode::TooManyWrites;
   return cursor.defect() == ChunkDefect::None ? Decode::Ok : Decode::TooManySegments;
 }
 

@@ -81,6 +81,7 @@ enum class Decode : std::uint8_t {
   BadFlags,         ///< prefix valid; answer INVAL_FLAG (V2-023)
   BadXdr,           ///< prefix valid; answer BAD_XDR (V2-110)
   TooManySegments,  ///< prefix valid; answer SEGMENTS
+  TooManyWrites,    ///< prefix valid; answer WRITE_CHUNKS (V2-115)
   BadError,         ///< an RDMA2_ERROR that cannot be used: drop it (V2-108)
   NoVersion2,  ///< while the version is open: version 1's ERR_CHUNK, so the peer does not speak version 2
                ///< (D2-01)

@@ -460,7 +460,9 @@ TEST(V2Codec, agrees_with_rpcgen_on_random_and_mutated_headers) {
     }
     // Ours also refuses what the grammar allows: payload where none belongs or none where one does, and too
     // many.
-    if (ours.status == Decode::TooManySegments || ours.status == Decode::BadFlags) continue;
+    if (ours.status == Decode::TooManySegments || ours.status == Decode::TooManyWrites ||
+        ours.status == Decode::BadFlags)
+      continue;
     if (theirs && !taken_by_us) {
       const bool nothing_left = end == message.size();
       ASSERT_TRUE(ours.header.type == HeaderType::Msg ? nothing_left : !nothing_left) << "round " << round;

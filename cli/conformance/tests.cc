@@ -33,6 +33,9 @@ std::vector<const Test*> tests_of(std::uint32_t version) {
   } else {
     add(tests_of_version_2());
     add(tests_of_version_2_chunks());
+    add(tests_of_version_2_continuation());
+    add(tests_of_version_2_credits());
+    add(tests_of_version_2_properties());
   }
   std::stable_sort(result.begin(), result.end(),
                    [](const Test* a, const Test* b) { return rows_of(*a).front() < rows_of(*b).front(); });

@@ -42,5 +42,8 @@ std::span<const Test> tests_of_write_chunks();
 std::span<const Test> tests_of_long_messages();
 std::span<const Test> tests_of_version_2();
 std::span<const Test> tests_of_version_2_chunks();
+std::span<const Test> tests_of_version_2_continuation();
+std::span<const Test> tests_of_version_2_credits();
+std::span<const Test> tests_of_version_2_properties();
 
 }  // namespace sluice::conformance

@@ -25,22 +25,26 @@ void Trial::connect(const std::optional<rpcrdma::PrivateData>& own) {
   history_.push_back(own ? "connected, with private data" : "connected");
 }
 
-void Trial::connect_v2() {
-  connect();
+void Trial::connect_v2(const std::optional<rpcrdma::PrivateData>& own) {
+  connect(own);
+  const std::uint32_t xid = next_xid();
+  open_v2(v2::Header{.xid = xid, .credit = 0x00400000u | kCreditsForServer, .type = v2::kConnProp}.then({0}));
+}
+
+void Trial::open_v2(std::span<const std::byte> first) {
+  const std::vector<Received>& inbox = link_.end().inbox;
   version_ = 2;
   granted_ = 1;
-  const std::uint32_t xid = next_xid();
-  send(v2::Header{.xid = xid, .credit = 0x00400000u | kCreditsForServer, .type = v2::kConnProp}.then({0}));
-  const bool first =
-      link_.wait(limits_.answer_ns, [this] { return read_ < link_.end().inbox.size() || lost(); });
-  if (!first || lost()) throw Skipped("The server does not answer a first message of version 2.");
-  const Bytes& message = link_.end().inbox[read_].bytes;
+  send(first);
+  const bool heard = link_.wait(limits_.answer_ns, [&] { return read_ < inbox.size() || lost(); });
+  if (!heard || lost()) throw Skipped("The server does not answer a first message of version 2.");
+  const Bytes& message = inbox[read_].bytes;
   if (word_at(message, 3) == v2::kError && word_at(message, 4) == 1)
     throw Skipped("The server does not support version 2.");
   expect(link_.wait(limits_.answer_ns,
-                    [this] {
-                      next();
-                      return granted_ > 0 || lost();
+                    [&] {
+                      take_control();
+                      return granted_ > 0 || read_ < inbox.size() || lost();
                     }) &&
              !lost(),
          "credits with the first messages of the server (V2-010)");
@@ -83,24 +87,36 @@ void Trial::check_v1(const Received& received) {
   expect(word_at(message, 4) == 0, "a reply has no Read list (V1-090)");
 }
 
-void Trial::take_credits(const Bytes& message) {
+void Trial::take(const Bytes& message) {
+  note("got ", message);
+  heard_.push_back(message);
   if (word_at(message, 3) != v2::kError) granted_ += word_at(message, 2) & 0xffff;
+  ++read_;
+}
+
+/// Grants and properties, up to the next message that is neither.
+void Trial::take_control() {
+  const auto& inbox = link_.end().inbox;
+  while (read_ < inbox.size()) {
+    const Bytes& message = inbox[read_].bytes;
+    if (!v2::is_grant(message) && word_at(message, 3) != v2::kConnProp) return;
+    take(message);
+  }
 }
 
 std::optional<Bytes> Trial::next() {
-  auto& inbox = link_.end().inbox;
-  while (read_ < inbox.size()) {
-    const Received& received = inbox[read_++];
-    note("got ", received.bytes);
-    if (version_ == 1) {
-      check_v1(received);
-      return received.bytes;
-    }
-    heard_.push_back(received.bytes);
-    take_credits(received.bytes);
-    if (!v2::is_grant(received.bytes) && word_at(received.bytes, 3) != v2::kConnProp) return received.bytes;
+  const auto& inbox = link_.end().inbox;
+  if (version_ == 2) take_control();
+  if (read_ == inbox.size()) return std::nullopt;
+  const Received& received = inbox[read_];
+  if (version_ == 2) {
+    take(received.bytes);
+    return received.bytes;
   }
-  return std::nullopt;
+  ++read_;
+  note("got ", received.bytes);
+  check_v1(received);
+  return received.bytes;
 }
 
 Bytes Trial::answer() {

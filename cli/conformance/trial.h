@@ -48,7 +48,10 @@ class Trial {
   /// A fresh connection, of version 1.
   void connect(const std::optional<rpcrdma::PrivateData>& own = {});
   /// A fresh connection whose first message is properties of version 2. Skips when the server does not speak it.
-  void connect_v2();
+  void connect_v2(const std::optional<rpcrdma::PrivateData>& own = {});
+  /// This message makes the connection one of version 2. Skips when the server does not speak it. What answers it,
+  /// other than grants and properties, is the next answer().
+  void open_v2(std::span<const std::byte> first);
 
   std::uint32_t next_xid() { return xid_++; }
   void send(std::span<const std::byte> message);
@@ -85,7 +88,8 @@ class Trial {
   std::optional<Bytes> next();
   void note(const char* what, std::span<const std::byte> message);
   void check_v1(const Received& received);
-  void take_credits(const Bytes& message);
+  void take(const Bytes& message);
+  void take_control();
 
   Link& link_;
   const Limits limits_;

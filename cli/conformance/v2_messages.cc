@@ -21,6 +21,16 @@ bool is_err_vers(const Bytes& answer, std::uint32_t xid, std::uint32_t version, 
          word_at(answer, 6) == high;
 }
 
+/// Behind errors. The server has shown elsewhere that it speaks version 2, so that here it has to.
+void goes_on_in_version_2(Trial& t) {
+  try {
+    t.open_v2(Header{.xid = t.next_xid(), .credit = 0x00400080, .type = v2::kConnProp}.then({0}));
+  } catch (const Skipped&) {
+    throw Failure("Wanted: version 2 on the connection that had its version refused");
+  }
+  t.expect_alive();
+}
+
 const Test kTests[] = {
     {"V2_010_V2_036_the_first_answer_is_of_version_2_and_grants", Level::Must, Needs::Nothing,
      "Version 2, 4.3.3.1 and 4.3.1.1: a server that supports version 2 answers in it, with at least one "
@@ -55,6 +65,33 @@ const Test kTests[] = {
        for (int i = 0; i < 10; ++i) t.expect_alive();
        t.overheard();
        for (const Bytes& message : t.heard()) t.expect(word_at(message, 1) == 2, "version 2 in each message");
+     }},
+    {"V2_009_errors_give_the_first_credit_back", Level::Decision, Needs::Nothing,
+     "D2-16: before the server has granted anything, each ERROR gives the one starting credit back.",
+     [](Trial& t) {
+       t.connect_v2();
+       t.connect();
+       for (int i = 0; i < 5; ++i) {
+         const std::uint32_t xid = t.next_xid();
+         const Bytes answer = t.ask(Header{.xid = xid, .version = 7}.with(null_payload(xid)));
+         t.expect(word_at(answer, 0) == xid && word_at(answer, 3) == v2::kError, "ERR_VERS for each");
+       }
+       goes_on_in_version_2(t);
+     }},
+    {"V2_014_V2_159_a_connection_goes_on_in_a_version_of_the_range", Level::Must, Needs::Nothing,
+     "Version 2, 4.3.3.2, B and C.1: the first four words are those of all versions. A client that was told "
+     "the "
+     "range takes a version out of it.",
+     [](Trial& t) {
+       t.connect_v2();
+       t.connect();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes answer = t.ask(words({xid, 0x80000002, 0x00400001, 0xFFFFFFFF, 0xA5A5A5A5, 0x5A5A5A5A}));
+       t.expect(word_at(answer, 0) == xid && word_at(answer, 1) == 0x80000002 && word_at(answer, 2) != 0 &&
+                    word_at(answer, 3) == v2::kError && word_at(answer, 4) == 1,
+                "ERR_VERS with XID, version and credits in their places");
+       t.expect(word_at(answer, 5) <= 2 && word_at(answer, 6) >= 2, "version 2 in the range");
+       goes_on_in_version_2(t);
      }},
     {"V2_018_another_version_is_refused_on_a_connection_of_version_2", Level::Decision, Needs::Nothing,
      "D2-02: ERR_VERS with the version that was fixed as the only one.",
@@ -114,6 +151,24 @@ const Test kTests[] = {
          refused(t, xid, Header{.xid = xid, .flags = flags}.with(null_payload(xid)), 4, "INVAL_FLAG");
        }
        t.expect_alive();
+     }},
+    {"V2_026_a_call_and_a_response_may_have_the_same_XID", Level::Must, Needs::File,
+     "Version 2, 6.3.2.1: RESPONSE alone tells which of the two XID spaces is meant.",
+     [](Trial& t) {
+       t.connect_v2();
+       for (const bool response_first : {false, true}) {
+         const Exposed memory = t.writable(kFileBytes);
+         const std::uint32_t xid = t.next_xid();
+         const Header call{.xid = xid, .writes = {{memory.segment}}};
+         const Bytes response = Header{.xid = xid, .flags = v2::kResponse}.with(words({xid, 1, 0, 0, 0, 0}));
+         if (response_first) t.send(response);
+         t.send(call.with(read_payload(xid, t.target.file, 0, kFileBytes)));
+         if (!response_first) t.send(response);
+         t.expect(read_result(read_v2(t.answer()).payload).count == kFileBytes &&
+                      has_pattern(memory.bytes, kFileSeed),
+                  "the READ succeeds");
+         t.expect(t.overheard() == 0, "one answer");
+       }
      }},
     {"V2_027_a_reply_without_RESPONSE_is_refused", Level::Decision, Needs::Nothing,
      "D2-11: flag and msg_type agree (6.3.2.1), else INVAL_FLAG.",
@@ -252,6 +307,18 @@ const Test kTests[] = {
        payload.resize(68 + 4);
        t.expect(accept_stat_of(read_v2(t.ask(Header{.xid = xid}.with(payload))).payload) == 4,
                 "GARBAGE_ARGS");
+     }},
+    {"V2_154_two_programs_share_a_connection", Level::Must, Needs::Root,
+     "Version 2, A.3: with the same parameters, whatever the program.",
+     [](Trial& t) {
+       t.connect_v2();
+       for (int i = 0; i < 5; ++i) {
+         const std::uint32_t xid = t.next_xid();
+         accept_stat_of(read_v2(t.ask(Header{.xid = xid}.with(rpc_call(xid, 100227, 3, 0)))).payload);
+         const std::uint32_t other = t.next_xid();
+         const Bytes answer = t.ask(Header{.xid = other}.with(getattr_payload(other, t.target.root)));
+         t.expect(nfs_status(read_v2(answer).payload) == 0, "GETATTR succeeds between calls of NFSACL");
+       }
      }},
     {"V2_141_random_messages_neither_stop_nor_confuse_the_server", Level::Must, Needs::Nothing,
      "Version 2, 10.1: use of the transport opens no way into the host.",

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests of version 2 have in common: replies in parts, and properties. Functions throw Failure for replies that
+// cannot be read. The thread of the link.
+#pragma once
+
+#include <initializer_list>
+
+#include "cli/conformance/nfs.h"
+
+namespace sluice::conformance {
+
+/// The joined payload of a reply in one or more MSG, of which this is the first.
+Bytes joined(Trial& t, Bytes message);
+/// The beginning of the file, by a Write chunk.
+Bytes content_of(Trial& t, std::uint32_t bytes);
+
+struct Property {
+  std::uint32_t id = 0;
+  std::uint32_t value = 0;
+};
+inline constexpr std::uint32_t kSendSize = 1;
+inline constexpr std::uint32_t kReceiveSize = 2;
+inline constexpr std::uint32_t kSegmentSize = 3;
+inline constexpr std::uint32_t kSegmentCount = 4;
+inline constexpr std::uint32_t kReverseSupport = 5;
+inline constexpr std::uint32_t kDefaultThreshold = 4096;
+
+/// A CONNPROP with properties of one word each, and so many new credits for the server.
+Bytes properties(std::uint32_t xid, std::initializer_list<Property> list, std::uint16_t credits = 200);
+/// What the server has said of this property on this connection.
+std::optional<std::uint32_t> announced(const Trial& t, std::uint32_t id);
+
+/// A READ of the file without chunks.
+Bytes read_v2_call(Trial& t, std::uint32_t xid, std::uint32_t count, std::uint32_t credit = 0x00400001);
+
+}  // namespace sluice::conformance

@@ -9,7 +9,7 @@ namespace sluice::conformance {
 namespace {
 
 constexpr std::uint32_t kInlineBytes = 512;  // of file data in a message without chunks
-constexpr std::uint32_t kMostEntries = 64;   // of a list in a reply
+constexpr std::uint32_t kMostEntries = 256;  // of a list in a reply
 constexpr std::size_t kAttributeBytes = 84;
 constexpr std::uint32_t kFileSync = 2;
 

@@ -25,6 +25,27 @@ void write_in(Trial& t, std::uint32_t count, std::uint32_t seed, const std::vect
   t.expect(has_pattern(content_of(t, count), seed), "the file holds what is in the chunk");
 }
 
+/// A READ of 16 bytes whose call has so many Write chunks of so many segments.
+Bytes read_with(Trial& t, std::uint32_t xid, std::uint32_t chunks, std::uint32_t segments) {
+  constexpr std::uint32_t kBytes = 16;
+  const Exposed memory = t.writable(chunks * segments * kBytes);
+  Header call{.xid = xid};
+  for (std::uint32_t i = 0; i < chunks; ++i) {
+    Segments chunk;
+    for (std::uint32_t n = 0; n < segments; ++n)
+      chunk.push_back(part(memory.segment, (i * segments + n) * kBytes, kBytes));
+    call.writes.push_back(chunk);
+  }
+  return t.ask(call.with(read_payload(xid, t.target.file, 0, kBytes)));
+}
+
+/// The READ was answered with all its chunks.
+bool served(const Bytes& answer, std::size_t chunks, std::size_t segments) {
+  const RawReply reply = read_v2(answer);
+  return read_result(reply.payload).count == 16 && reply.writes.size() == chunks &&
+         reply.writes.back().size() == segments && bytes_in(reply.writes.front()) == 16;
+}
+
 const Test kTests[] = {
     {"V2_067_a_Position_Zero_chunk_in_a_MSG_is_refused", Level::Decision, Needs::Nothing, "D2-34: BAD_XDR.",
      [](Trial& t) {
@@ -109,6 +130,35 @@ const Test kTests[] = {
        t.connect_v2();
        for (int i = 0; i < 50; ++i)
          t.expect(has_pattern(content_of(t, kFileBytes), kFileSeed), "all data in the chunk");
+     }},
+    {"V2_073_what_is_not_eligible_stays_out_of_Write_chunks", Level::Must, Needs::Root,
+     "Version 2, 4.4.2 and A.1, and RFC 8267, 4: the entries of READDIR are not eligible.",
+     [](Trial& t) {
+       t.connect_v2();
+       const Exposed memory = t.writable(4096);
+       const std::uint32_t xid = t.next_xid();
+       const Header call{.xid = xid, .writes = {{memory.segment}}};
+       const Bytes answer = t.ask(call.with(readdir_payload(xid, t.target.root, 512)));
+       if (word_at(answer, 3) != v2::kError) {
+         const RawReply reply = read_v2(answer);
+         t.expect(nfs_status(reply.payload) == 0, "READDIR succeeds, or an ERROR");
+         t.expect(reply.writes.size() == 1 && bytes_in(reply.writes[0]) == 0, "the chunk with length zero");
+       }
+       t.expect(untouched(memory.bytes), "nothing in the chunk");
+     }},
+    {"V2_074_a_chunk_holds_all_of_its_item", Level::Must, Needs::File,
+     "Version 2, 4.4.4: one chunk is one item; here the second half is in the payload, and its count is that "
+     "of all.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       Bytes payload = write_payload(xid, t.target.file, 0, 64);
+       const Header call{.xid = xid, .reads = {{position_of(payload), t.readable(32, 1).segment}}};
+       payload.resize(payload.size() + 32);
+       const Bytes answer = t.ask(call.with(payload));
+       t.expect(v2::is_error(answer, xid, 2) || accept_stat_of(read_v2(answer).payload) == 4,
+                "an ERROR BAD_XDR, or GARBAGE_ARGS");
+       t.expect(has_pattern(content_of(t, 64), kFileSeed), "the file is as it was");
      }},
     {"V2_075_V2_082_positions_that_cannot_be_are_BAD_XDR", Level::Decision, Needs::File, "D2-35 and 4.4.5.",
      [](Trial& t) {
@@ -195,6 +245,33 @@ const Test kTests[] = {
        if (code == 5) t.expect(answer.size() == 28 && word_at(answer, 6) < 14, "the most that it takes");
        t.expect_alive();
      }},
+    {"V2_115_the_most_Write_chunks_are_told_and_taken", Level::Must, Needs::File,
+     "Version 2, 6.4.3: WRITE_CHUNKS with the most that the responder fills.",
+     [](Trial& t) {
+       constexpr std::uint32_t kTooMany = 40;
+       t.connect_v2();
+       std::uint32_t xid = t.next_xid();
+       const Bytes answer = read_with(t, xid, kTooMany, 1);
+       if (word_at(answer, 3) != v2::kError) return t.expect(served(answer, kTooMany, 1), "all chunks");
+       t.expect(v2::is_error(answer, xid, 6) && answer.size() == 28, "an ERROR WRITE_CHUNKS of 28 octets");
+       const std::uint32_t most = word_at(answer, 6);
+       t.expect(most < kTooMany, "a number below what was refused");
+       if (most > 0) t.expect(served(read_with(t, t.next_xid(), most, 1), most, 1), "as many are served");
+     }},
+    {"V2_117_the_most_segments_are_told_and_taken", Level::Must, Needs::File,
+     "Version 2, 5.2.4 and 6.4.3: SEGMENTS with the most that is supported.",
+     [](Trial& t) {
+       constexpr std::uint32_t kTooMany = 230;  // that a header of 4096 octets has room for
+       t.connect_v2();
+       const std::uint32_t xid = t.next_xid();
+       const Bytes answer = read_with(t, xid, 1, kTooMany);
+       if (word_at(answer, 3) != v2::kError) return t.expect(served(answer, 1, kTooMany), "all segments");
+       t.expect(v2::is_error(answer, xid, 7) && answer.size() == 28, "an ERROR SEGMENTS of 28 octets");
+       const std::uint32_t most = word_at(answer, 6);
+       t.expect(most < kTooMany && most >= announced(t, kSegmentCount).value_or(16),
+                "a number below what was refused, and not below what was announced");
+       t.expect(served(read_with(t, t.next_xid(), 1, most), 1, most), "as many are served");
+     }},
     {"V2_127_V2_128_a_handle_that_was_named_may_be_invalidated", Level::Must, Needs::File,
      "Version 2, 6.3.3.2: the handle of inv_handle or none; the reply is right either way.",
      [](Trial& t) {
@@ -218,6 +295,26 @@ const Test kTests[] = {
        content_of(t, 512);
        for (const Received& received : t.link().end().inbox)
          t.expect(!received.remote_invalidate, "plain Sends alone");
+     }},
+    {"V2_155_a_reduced_argument_that_is_not_eligible_is_reported", Level::Must, Needs::Root,
+     "Version 2, A.1: the call is not processed. Here the name of CREATE is in a chunk.",
+     [](Trial& t) {
+       t.connect_v2();
+       const std::string name = "conform8";
+       std::uint32_t xid = t.next_xid();
+       Bytes payload = create_payload(xid, t.target.root, name);
+       const std::size_t at = getattr_payload(xid, t.target.root).size() + 4;
+       const Exposed memory = t.readable(name.size(), 1);
+       const auto begin = payload.begin() + static_cast<std::ptrdiff_t>(at);
+       std::copy(begin, begin + 8, memory.bytes.begin());
+       payload.erase(begin, begin + 8);
+       const Header call{.xid = xid, .reads = {{static_cast<std::uint32_t>(at), memory.segment}}};
+       const Bytes answer = t.ask(call.with(payload));
+       t.expect(v2::is_error(answer, xid, 2) || accept_stat_of(read_v2(answer).payload) == 4,
+                "an ERROR BAD_XDR, or GARBAGE_ARGS");
+       xid = t.next_xid();
+       const Bytes found = t.ask(Header{.xid = xid}.with(lookup_payload(xid, t.target.root, name)));
+       t.expect(nfs_status(read_v2(found).payload) == 2, "no such file");
      }},
 };
 

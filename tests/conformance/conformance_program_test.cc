@@ -145,46 +145,56 @@ TEST_P(OfVersion, a_server_that_does_not_answer_fails_every_test) {
     EXPECT_NE(bench.run(*test).outcome, Outcome::Passed) << test->name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, OfVersion, ::testing::Values(1u, 2u));
-
 /// A rule that is broken, and a test that has to see it.
 struct Broken {
   const char* row;
   Deviation deviation;
 };
 
-TEST(Deviations, each_is_seen_by_the_test_of_its_row) {
-  const auto set = [](std::size_t word, std::uint32_t value) {
-    return [=](Bytes& m) {
-      return m.size() > word * 4 ? xdr::store_u32(m.data() + word * 4, value) : void(), true;
-    };
+Deviation set(std::size_t word, std::uint32_t value) {
+  return [=](Bytes& m) {
+    return m.size() > word * 4 ? xdr::store_u32(m.data() + word * 4, value) : void(), true;
   };
-  const auto in_errors = [](Deviation change) {
-    return [=](Bytes& m) { return word_at(m, 3) != 4 || change(m); };
+}
+Deviation in_errors(Deviation change) {
+  return [=](Bytes& m) { return word_at(m, 3) != 4 || change(m); };
+}
+Deviation unless_error(Deviation change) {
+  return [=](Bytes& m) { return word_at(m, 3) == 4 || change(m); };
+}
+bool lost(Bytes&) {
+  return false;
+}
+Deviation cut_to(std::size_t bytes) {
+  return [=](Bytes& m) { return m.resize(std::min(m.size(), bytes)), true; };
+}
+/// Of the first Write chunk of a reply, version 1.
+Deviation chunk_has(std::uint32_t bytes) {
+  return [=](Bytes& m) {
+    return m.size() > 44 && word_at(m, 5) == 1 ? xdr::store_u32(m.data() + 32, bytes) : void(), true;
   };
-  const auto chunk_has = [](std::uint32_t bytes) {
-    return [=](Bytes& m) {
-      return m.size() > 44 && word_at(m, 5) == 1 ? xdr::store_u32(m.data() + 32, bytes) : void(), true;
-    };
-  };
-  const std::vector<Broken> all = {
+}
+
+std::vector<Broken> broken_in_version_1() {
+  return {
       {"V1-001", set(0, 7)},
-      {"V1-003", [](Bytes& m) { return m.resize(std::min<std::size_t>(m.size(), 256)), true; }},
+      {"V1-003", cut_to(256)},
       {"V1-004", set(1, 2)},
       {"V1-042", set(2, 0)},
       {"V1-048", [n = 0](Bytes&) mutable { return ++n != 3; }},
+      {"V1-051", [n = 1u](Bytes& m) mutable { return xdr::store_u32(m.data() + 8, ++n), true; }},
       {"V1-057", [n = 0](Bytes&) mutable { return ++n != 30; }},
       {"V1-019", in_errors([](Bytes& m) { return m.resize(m.size() + 4), true; })},
       {"V1-010", [](Bytes& m) { return m.insert(m.begin(), 4, std::byte{}), true; }},
-      {"V1-022", in_errors([](Bytes&) { return false; })},
+      {"V1-022", in_errors(lost)},
       {"V1-024", in_errors(set(1, 1))},
       {"V1-031", in_errors(set(4, 1))},
       {"V1-034", in_errors([](Bytes& m) { return m.resize(28), true; })},
       {"V1-062", [](Bytes& m) { return m.resize(std::max<std::size_t>(m.size(), 1028)), true; }},
       {"V1-066",
        [](Bytes& m) { return m.resize(word_at(m, 5) == 1 ? std::max(m.size(), 1028ul) : m.size()), true; }},
-      {"V1-090", set(4, 1)},
       {"V1-070", chunk_has(1000)},
+      {"V1-090", set(4, 1)},
       {"V1-094", chunk_has(1000)},
       {"V1-098",
        [](Bytes& m) {
@@ -198,13 +208,51 @@ TEST(Deviations, each_is_seen_by_the_test_of_its_row) {
        [n = 0](Bytes& m) mutable {
          return ++n > 1 && m.size() > 32 ? xdr::store_u32(&m[28], 7) : void(), true;
        }},
-      {"V1-051", [n = 1u](Bytes& m) mutable { return xdr::store_u32(m.data() + 8, ++n), true; }},
   };
-  for (const Broken& broken : all) {
+}
+
+/// Adds to a word of each message that is no error.
+Deviation add(std::size_t word, std::uint32_t value) {
+  return unless_error([=](Bytes& m) {
+    return m.size() > word * 4 ? xdr::store_u32(m.data() + word * 4, word_at(m, word) + value) : void(), true;
+  });
+}
+
+std::vector<Broken> broken_in_version_2() {
+  const auto properties_say = [](std::size_t word, std::uint32_t value) {
+    return [=](Bytes& m) { return word_at(m, 3) != v2::kConnProp || set(word, value)(m); };
+  };
+  const auto in_parts = [](Deviation change) {
+    return [=](Bytes& m) { return (word_at(m, 4) & v2::kMore) == 0 || change(m); };
+  };
+  return {
+      {"V2-011", [](Bytes& m) { return m.size() < 4096; }},
+      {"V2-014", in_errors(set(6, 1))},
+      {"V2-026", [](Bytes& m) { return set(3, v2::kError)(m); }},
+      {"V2-033", unless_error([](Bytes& m) { return set(2, word_at(m, 2) >> 16 | 0x00200000)(m); })},
+      {"V2-038", add(2, 64)},
+      {"V2-048", properties_say(11, 8192)},
+      {"V2-057", in_parts([](Bytes& m) { return m.resize(4100), true; })},
+      {"V2-073",
+       [](Bytes& m) {
+         return m.size() > 48 && word_at(m, 7) == 1 ? xdr::store_u32(m.data() + 40, 64) : void(), true;
+       }},
+      {"V2-085", in_parts([n = 0u](Bytes& m) mutable { return ++n % 2 == 0 || set(0, 5)(m); })},
+      {"V2-092", in_errors(set(5, 2))},
+      {"V2-115", in_errors(set(6, 17))},
+      {"V2-117", in_errors(set(6, 129))},
+      {"V2-154", [n = 0](Bytes&) mutable { return ++n != 4; }},
+      {"V2-158", [](Bytes& m) { return word_at(m, 3) != v2::kNoMsg || set(3, 6)(m); }},
+      {"V2-159", in_errors(set(1, 2))},
+  };
+}
+
+TEST_P(OfVersion, a_deviation_is_seen_by_the_test_of_its_row) {
+  for (const Broken& broken : GetParam() == 1 ? broken_in_version_1() : broken_in_version_2()) {
     Bench bench;
     bench.link.deviation = broken.deviation;
     std::size_t failed = 0;
-    for (const auto* test : tests_of(1)) {
+    for (const auto* test : tests_of(GetParam())) {
       const auto rows = rows_of(*test);
       if (std::find(rows.begin(), rows.end(), broken.row) == rows.end()) continue;
       const Result result = bench.run(*test);
@@ -214,6 +262,8 @@ TEST(Deviations, each_is_seen_by_the_test_of_its_row) {
     EXPECT_GT(failed, 0u) << broken.row;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Conformance, OfVersion, ::testing::Values(1u, 2u));
 
 TEST(Report, says_what_was_asked_wanted_and_seen) {
   Bench bench;

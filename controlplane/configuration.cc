@@ -175,7 +175,7 @@ bool Configuration::remove_export(const std::string& path) {
   return false;
 }
 
-void Configuration::save(const config::Change& change, admin::Saved done) {
+void Configuration::save(const config::Change& change, const admin::Saved& done) {
   if (config_.saved_changes.empty())
     return done((config_.file.empty() ? "The control plane runs on its built-in defaults: start it with "
                                         "--config FILE, and there let "

@@ -83,9 +83,7 @@ class ControlPlane final : public admin::Operations {
   void set_log_level(const std::string& level) override { configuration_.set_log_level(level); }
   void set_export(const segment::ExportConfig& entry) override { configuration_.set_export(entry); }
   bool remove_export(const std::string& path) override { return configuration_.remove_export(path); }
-  void save(const config::Change& change, admin::Saved done) override {
-    configuration_.save(change, std::move(done));
-  }
+  void save(const config::Change& change, admin::Saved done) override { configuration_.save(change, done); }
   void set_draining(bool draining) override;
   bool draining() const override { return keeper_->draining(); }
   bool close_connection(std::uint32_t reactor, std::uint32_t connection) override;

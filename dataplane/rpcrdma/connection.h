@@ -94,7 +94,7 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   /// Needs ConnectionConfig::credits_requested, and one of the engine's ReverseCallers, which stays with the
   /// connection until that ends.
   bool call_back(std::span<const std::byte> call, CallBackDone done, void* context) noexcept override;
-  /// Version 2. Without a sink the peer's properties are applied here, by v2::agree().
+  /// Version 2. The peer's first properties are applied by v2::agree() once the sink has taken them.
   void set_property_sink(PropertySink sink, void* context) noexcept { properties_.set_sink(sink, context); }
   void apply(const v2::Agreement& agreement) noexcept { link_.apply(agreement); }
   /// Sends host authentication, in as many parts as it takes. False when the set before is still on its way.

@@ -36,11 +36,9 @@ bool Properties::take(std::span<const std::byte> body, const v2::Header& header,
     ++counters.late_properties;
     return true;
   }
-  if (sink_ != nullptr) {
-    if (!sink_(sink_context_, connection_, body, !heard_)) return false;
-  } else if (!heard_) {
-    link_.apply(v2::agree(link_.own_parameters(), *properties, &counters.clamped_properties));
-  }
+  if (sink_ != nullptr && !sink_(sink_context_, connection_, body, !heard_)) return false;
+  // At once: a call may come right behind it, whose reply has to fit the peer's Receives (V2-047).
+  if (!heard_) link_.apply(v2::agree(link_.own_parameters(), *properties, &counters.clamped_properties));
   ++counters.properties_received;
   if (!heard_) peer_ = *properties;
   heard_ = true;

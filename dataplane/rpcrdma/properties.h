@@ -15,7 +15,7 @@ namespace sluice::rpcrdma {
 
 class Connection;
 
-/// Judges a set of properties that can be decoded; `first` is set for the one set that fixes properties 1 to
+/// Hears of a set of properties that can be decoded; `first` is set for the one set that fixes properties 1 to
 /// 5 (D2-24). False: there is no room for it now, ask again.
 using PropertySink = bool (*)(void* context, Connection& connection, std::span<const std::byte> body,
                               bool first) noexcept;
@@ -27,7 +27,7 @@ class Properties {
   void open() noexcept;
   /// The link is Draining.
   void on_closed() noexcept;
-  /// Without a sink they are applied by v2::agree().
+  /// The first set is applied by v2::agree() once the sink has taken it.
   void set_sink(PropertySink sink, void* context) noexcept {
     sink_ = sink;
     sink_context_ = context;

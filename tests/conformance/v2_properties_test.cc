@@ -34,6 +34,21 @@ TEST(V2Properties, V2_047_V2_048_thresholds_follow_from_both_ends) {
   }
 }
 
+TEST(V2Properties, V2_047_a_small_receive_buffer_counts_from_the_next_call_on) {
+  Server lab;
+  lab.connection->set_property_sink(
+      [](void*, rpcrdma::Connection&, std::span<const std::byte>, bool) noexcept { return true; }, nullptr);
+  lab.peer->send(Header{.xid = 1, .credit = 0x00400100, .type = kConnProp}.then({1, 2, 4, 2048}));
+  lab.peer->send(Header{.xid = 2}.with(test_call(2, TestService::kList, {10000})));
+  lab.settle();
+  std::size_t bytes = 0;
+  for (const Bytes& message : lab.answers()) {
+    EXPECT_LE(message.size(), 2048u);
+    bytes += message.size();
+  }
+  EXPECT_GT(bytes, 10000u);
+}
+
 TEST(V2Properties, V2_052_V2_053_V2_056_V2_061_unknown_ones_are_skipped_and_the_order_does_not_matter) {
   const auto after = [](std::initializer_list<std::uint32_t> body) {
     Server lab;

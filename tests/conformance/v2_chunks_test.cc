@@ -205,6 +205,10 @@ TEST(V2Chunks, V2_155_an_ineligible_argument_that_is_reduced_is_refused) {
   EXPECT_TRUE(is_error(lab.answer(Header{.xid = 14, .reads = {{44, memory.segment}}}.with(
                            test_call(14, TestService::kName, {64}))),
                        14, 2));
+  // Also where version 1 leaves such a chunk alone (V1-194).
+  EXPECT_TRUE(is_error(lab.answer(Header{.xid = 15, .reads = {{48, memory.segment}}}.with(
+                           test_call(15, TestService::kName, {4, 0x41424344}, kTestProgram + 1))),
+                       15, 2));
   EXPECT_TRUE(lab.service->executed.empty());
 }
 

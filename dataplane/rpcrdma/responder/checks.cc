@@ -200,7 +200,7 @@ bool Responder::keep_eligible_chunks(CallSlot& slot) noexcept {
   CallLayout& layout = slot.layout_;
   const std::uint32_t eligible = binding.procedure(slot.header_.procedure).eligible_arguments;
   if (layout.chunk_count <= eligible) return true;
-  if (binding.unusable == service::UnusableChunks::Refuse)
+  if (binding.unusable == service::UnusableChunks::Refuse || link_.speaks_version_2())  // V2-155
     return refuse(slot, link_.counters().not_eligible), false;
   ++link_.counters().not_eligible;
   for (std::uint32_t i = eligible; i < layout.chunk_count; ++i)

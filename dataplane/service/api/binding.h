@@ -41,7 +41,8 @@ class PlacedResults {
   ~PlacedResults() = default;
 };
 
-/// What a responder does with chunks for items that a procedure cannot have.
+/// What a responder does with chunks for items that a procedure cannot have. Read chunks of version 2 are always refused
+/// (V2-155).
 enum class UnusableChunks : std::uint8_t {
   Refuse,  ///< ERR_CHUNK (V1-189)
   Ignore,  ///< Read chunks unused, Write chunks returned unused (NFSv2 and NFSv3, V1-194)

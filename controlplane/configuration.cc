@@ -82,18 +82,13 @@ void Configuration::poll(std::uint64_t now_ns) {
     case StartWatch::Step::Nothing:
       return;
     case StartWatch::Step::Answer:
-      return answer();
+      publish(config_);
+      return starts_.answered();
     case StartWatch::Step::Read:
       return reload([this](const admin::ReloadResult& result) { starts_.has_read(result.problem.empty()); });
     case StartWatch::Step::BeginAnew:
       begins_anew_ = true;
   }
-}
-
-void Configuration::answer() {
-  publish(config_);
-  starts_.answered();
-  ++starts_answered_;
 }
 
 void Configuration::reload(admin::Reloaded done) {

@@ -49,7 +49,7 @@ class Configuration {
   const std::vector<std::string>& pending() const { return pending_; }
   /// A data plane starts, with which pending keys come into force: a new process of the control plane has to answer it.
   bool begins_anew() const { return begins_anew_; }
-  std::uint64_t starts_answered() const { return starts_answered_; }
+  std::uint64_t starts_answered() const { return starts_.starts_answered(); }
   /// Of the data plane, or of the last one that there was.
   segment::UpstreamPlaces upstream_places() const;
 
@@ -69,7 +69,6 @@ class Configuration {
   config::Config merged(config::Config next) const;
   void publish(config::Config next);
   void set_pending(std::vector<std::string> keys);
-  void answer();
 
   config::Config config_;
   const segment::Segment& segment_;
@@ -82,7 +81,6 @@ class Configuration {
   std::vector<std::string> pending_;
   bool begins_anew_ = false;
   bool beside_data_plane_ = false;  ///< this control plane has found one running
-  std::uint64_t starts_answered_ = 0;
 };
 
 }  // namespace sluice::controlplane

@@ -20,6 +20,7 @@ void StartWatch::has_read(bool usable) {
 
 void StartWatch::answered() {
   files_ = Files::NotRead;
+  if (asked_ != layout_.start_answered.load(std::memory_order_relaxed)) ++starts_answered_;
   layout_.start_answered.store(asked_, std::memory_order_release);
 }
 

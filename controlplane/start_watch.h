@@ -30,6 +30,7 @@ class StartWatch {
   void has_read(bool usable);
   /// What is published is for the data plane that has asked last.
   void answered();
+  std::uint64_t starts_answered() const { return starts_answered_; }
 
  private:
   /// Reading takes longer only from a disk or server that does not answer: the data plane then starts with what there is.
@@ -38,6 +39,7 @@ class StartWatch {
 
   segment::Layout& layout_;
   std::uint64_t asked_ = 0;  ///< as seen last
+  std::uint64_t starts_answered_ = 0;
   bool changed_ = false;
   Files files_ = Files::NotRead;
   std::uint64_t reading_since_ns_ = 0;

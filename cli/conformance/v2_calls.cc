@@ -28,7 +28,7 @@ Bytes content_of(Trial& t, std::uint32_t bytes) {
 }
 
 Bytes properties(std::uint32_t xid, std::initializer_list<Property> list, std::uint16_t credits) {
-  Bytes out = v2::Header{.xid = xid, .credit = 0x00400000u | credits, .type = v2::kConnProp}.then(
+  Bytes out = v2::Header{.xid = xid, .credit = kNoCredits | credits, .type = v2::kConnProp}.then(
       {static_cast<std::uint32_t>(list.size())});
   for (const Property& property : list) append(out, words({property.id, 4, property.value}));
   return out;

@@ -10,6 +10,9 @@
 
 namespace sluice::conformance {
 
+/// A credit word that gives none, and lets 64 be outstanding.
+inline constexpr std::uint32_t kNoCredits = 0x00400000;
+
 /// The joined payload of a reply in one or more MSG, of which this is the first.
 Bytes joined(Trial& t, Bytes message);
 /// The beginning of the file, by a Write chunk.

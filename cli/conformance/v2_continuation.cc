@@ -20,8 +20,6 @@ void send_in_parts(Trial& t, const Header& last, std::span<const std::byte> payl
   t.send(last.with(payload));
 }
 
-constexpr std::uint32_t kNoCredits = 0x00400000;
-
 /// The payloads of all parts of the reply that were heard.
 Bytes heard_of(const Trial& t, std::uint32_t xid) {
   Bytes payload;

@@ -11,8 +11,6 @@ namespace {
 
 using v2::Header;
 
-constexpr std::uint32_t kNoCredits = 0x00400000;
-
 std::uint32_t limit_of(const Bytes& message) {
   return word_at(message, 2) >> 16;
 }

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "cli/bench/client.h"
@@ -75,5 +77,23 @@ class PolledServer {
   service::NullService null_;
   std::uint64_t now_ns_ = now_ns();
 };
+
+/// A client of servers that this thread polls: its constructor waits for its connections, so that the servers have a thread of
+/// their own meanwhile.
+template <typename PollServers>
+std::unique_ptr<Client> connect_to(rdma::Device& device, const ClientConfig& config,
+                                   const PollServers& poll_servers) {
+  std::atomic<bool> connected{false};
+  std::thread servers([&] {
+    while (!connected) {
+      poll_servers();
+      std::this_thread::yield();  // where threads take turns, as under a tracer, the client's goes on
+    }
+  });
+  auto client = std::make_unique<Client>(device, *device.connection_manager(), config);
+  connected = true;
+  servers.join();
+  return client;
+}
 
 }  // namespace sluice::bench

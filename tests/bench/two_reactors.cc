@@ -5,9 +5,7 @@
 // client, in one thread, so that neither waits for the other's time slice.
 #include <rte_cycles.h>
 
-#include <array>
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "dataplane/service/handover.h"
 #include "dataplane/service/memory/memory_service.h"
 #include "dataplane/ulb/nfs3.h"
+#include "tests/bench/closed_loop.h"
 #include "tests/bench/polled_server.h"
 #include "tests/bench/worker.h"
 
@@ -22,9 +21,8 @@ namespace sluice::bench {
 namespace {
 
 constexpr std::uint32_t kConnections = 2;
-constexpr std::uint32_t kDepth = 64;  ///< of each connection
-constexpr std::uint32_t kReplyBytes = 256;
-constexpr std::uint64_t kCallsBetweenClocks = 10'000;
+constexpr std::uint32_t kDepth = 64;                               ///< of each connection
+constexpr std::size_t kReplyBytes = rpc::kMinReplyBytes + 4 + 84;  ///< with status and fattr3 (RFC 1813, 2.5)
 constexpr std::uint64_t kTurnsPerControlPass = 256;
 constexpr std::uint16_t kOwnersPort = 20049;
 constexpr std::uint16_t kBorrowersPort = 20050;
@@ -109,86 +107,25 @@ class Reactors {
 class Calls {
  public:
   explicit Calls(std::uint16_t port)
-      : device_(rdma::loopback::make_device(reactors_.fabric(), {.name = "client"})) {
+      : device_(rdma::loopback::make_device(reactors_.fabric(), {.name = "client"})),
+        client_(connect_to(*device_, {.port = port, .connections = kConnections, .depth = kDepth}, [this] {
+          reactors_.poll_cm();
+          reactors_.poll();
+        })) {
     call_.arguments().opaque(reactors_.root());
-    connect(port);
-    for (std::size_t i = 0; i < tasks_.size(); ++i) idle_.push_back(i);
-    run(kCallsBetweenClocks);
+    calls_ = std::make_unique<ClosedLoop>(*client_, call_.message(), kReplyBytes, kConnections * kDepth);
+    calls_->warm_up([this] { reactors_.poll(); });
   }
-
   double per_second(double seconds) {
-    const std::uint64_t begin = now_ns();
-    const auto end = begin + static_cast<std::uint64_t>(seconds * 1e9);
-    std::uint64_t calls = 0;
-    std::uint64_t now = begin;
-    for (; now < end; now = now_ns()) {
-      run(kCallsBetweenClocks);
-      calls += kCallsBetweenClocks;
-    }
-    return static_cast<double>(calls) * 1e9 / static_cast<double>(now - begin);
+    return calls_->rate(seconds, now_ns, [this] { reactors_.poll(); });
   }
 
  private:
-  struct Task {
-    Calls* calls;
-    std::size_t index;
-  };
-
-  /// The client's constructor waits for its connections: the borrower has a thread of its own meanwhile.
-  void connect(std::uint16_t port) {
-    std::atomic<bool> connected{false};
-    std::thread borrower([this, &connected] {
-      while (!connected) {
-        reactors_.poll_cm();
-        reactors_.poll();
-        std::this_thread::yield();
-      }
-    });
-    client_ = std::make_unique<Client>(
-        *device_, ClientConfig{.port = port, .connections = kConnections, .depth = kDepth});
-    connected = true;
-    borrower.join();
-  }
-  void run(std::uint64_t calls) {
-    done_ = 0;
-    for (std::uint64_t started = 0; done_ < calls;) {
-      while (!idle_.empty() && started < calls && submit(idle_.back())) {
-        idle_.pop_back();
-        ++started;
-      }
-      client_->poll();
-      reactors_.poll();
-    }
-  }
-  bool submit(std::size_t index) {
-    tasks_[index] = {this, index};
-    rpcrdma::Request request;
-    request.payload = call_.message();
-    request.max_reply_bytes = kReplyBytes;
-    request.completion = &completed;
-    request.context = &tasks_[index];
-    return client_->sessions()[index % kConnections].requester->submit(request).has_value();
-  }
-  /// accept_stat, then status of NFS.
-  static bool is_success(std::span<const std::byte> reply) {
-    constexpr std::size_t kAcceptAt = rpc::kMinReplyBytes - xdr::kUnit;
-    return reply.size() > rpc::kMinReplyBytes + xdr::kUnit && xdr::load_u32(&reply[kAcceptAt]) == 0 &&
-           xdr::load_u32(&reply[rpc::kMinReplyBytes]) == 0;
-  }
-  static void completed(void* context, const rpcrdma::Reply& reply) noexcept {
-    const Task& task = *static_cast<Task*>(context);
-    if (reply.status() != rpcrdma::CallStatus::Ok || !is_success(reply.message())) std::abort();
-    ++task.calls->done_;
-    task.calls->idle_.push_back(task.index);
-  }
-
   Reactors reactors_;
   std::unique_ptr<rdma::loopback::Loopback> device_;
   std::unique_ptr<Client> client_;
   CallBuilder call_{ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3GetAttr};
-  std::array<Task, kConnections * kDepth> tasks_{};
-  std::vector<std::size_t> idle_;
-  std::uint64_t done_ = 0;
+  std::unique_ptr<ClosedLoop> calls_;
 };
 
 template <std::uint16_t kPort>

@@ -26,6 +26,8 @@ TEST_F(StartWatchTest, a_data_plane_is_answered_once) {
   watch_.answered();
   EXPECT_EQ(answer(), 7u);
   EXPECT_EQ(watch_.look(3), Step::Nothing);
+  watch_.answered();  // of what is published for no new one
+  EXPECT_EQ(watch_.starts_answered(), 1u);
 }
 
 TEST_F(StartWatchTest, the_answer_is_for_the_one_that_was_seen) {

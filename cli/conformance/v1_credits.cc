@@ -123,7 +123,7 @@ const Test kTests[] = {
        constexpr std::uint32_t kSegments = 8, kSegmentBytes = 512;
        t.connect();
        const std::uint32_t calls = std::min(grant_of(t), kMostAtOnce);
-       const Exposed memory = t.readable(kSegments * kSegmentBytes, kFileSeed);
+       const Exposed memory = t.readable(std::size_t{kSegments} * kSegmentBytes, kFileSeed);
        for (std::uint32_t i = 0; i < calls; ++i) {
          RawCall call{.xid = t.next_xid()};
          const Bytes payload = write_payload(call.xid, t.target.file, 0, kSegments * kSegmentBytes);
@@ -198,7 +198,7 @@ const Test kTests[] = {
        t.connect(rpcrdma::PrivateData{.send_bytes = 4096, .receive_bytes = 1024});
        if (!t.link().server_data() || t.link().server_data()->receive_bytes < 4096)
          t.skip("The server does not announce that it receives messages of 4096 bytes.");
-       const Exposed memory = t.writable(kChunks * kSegments * 16);
+       const Exposed memory = t.writable(std::size_t{kChunks} * kSegments * 16);
        RawCall call{.xid = t.next_xid()};
        for (std::uint32_t i = 0; i < kChunks; ++i) {
          Segments chunk;

@@ -167,7 +167,7 @@ const Test kTests[] = {
      [](Trial& t) {
        constexpr std::uint32_t kChunks = 4, kSegments = 14, kSegmentBytes = 64;
        t.connect();
-       const Exposed data = t.writable(kChunks * kSegments * kSegmentBytes);
+       const Exposed data = t.writable(std::size_t{kChunks} * kSegments * kSegmentBytes);
        const Exposed rest = t.writable(1024);
        const std::uint32_t xid = t.next_xid();
        RawCall call = long_call(t, xid, read_payload(xid, t.target.file, 0, 500));

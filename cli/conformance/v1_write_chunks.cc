@@ -25,7 +25,7 @@ const Test kTests[] = {
      [](Trial& t) {
        constexpr std::uint32_t kSegments = 16, kSegmentBytes = 8;
        t.connect();
-       const Exposed memory = t.writable(kSegments * kSegmentBytes);
+       const Exposed memory = t.writable(std::size_t{kSegments} * kSegmentBytes);
        Segments offered;
        for (std::uint32_t i = 0; i < kSegments; ++i)
          offered.push_back(part(memory.segment, i * kSegmentBytes, kSegmentBytes));

@@ -28,7 +28,7 @@ void write_in(Trial& t, std::uint32_t count, std::uint32_t seed, const std::vect
 /// A READ of 16 bytes whose call has so many Write chunks of so many segments.
 Bytes read_with(Trial& t, std::uint32_t xid, std::uint32_t chunks, std::uint32_t segments) {
   constexpr std::uint32_t kBytes = 16;
-  const Exposed memory = t.writable(chunks * segments * kBytes);
+  const Exposed memory = t.writable(std::size_t{chunks} * segments * kBytes);
   Header call{.xid = xid};
   for (std::uint32_t i = 0; i < chunks; ++i) {
     Segments chunk;

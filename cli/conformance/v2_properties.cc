@@ -77,7 +77,7 @@ const Test kTests[] = {
          const Exposed memory = t.writable(8192);
          const std::uint32_t xid = t.next_xid();
          const Header call{.xid = xid, .reply = {{memory.segment}}};
-         const Bytes answer = t.ask(call.with(read_payload(xid, t.target.file, 0, count)));
+         Bytes answer = t.ask(call.with(read_payload(xid, t.target.file, 0, count)));
          if (word_at(answer, 3) == v2::kMsg) joined(t, answer);
          return answer;
        };

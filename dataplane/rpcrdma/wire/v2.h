@@ -83,8 +83,7 @@ enum class Decode : std::uint8_t {
   TooManySegments,  ///< prefix valid; answer SEGMENTS
   TooManyWrites,    ///< prefix valid; answer WRITE_CHUNKS (V2-115)
   BadError,         ///< an RDMA2_ERROR that cannot be used: drop it (V2-108)
-  NoVersion2,  ///< while the version is open: version 1's ERR_CHUNK, so the peer does not speak version 2
-               ///< (D2-01)
+  NoVersion2,       ///< while the version is open: version 1's ERR_CHUNK: no speaker of version 2 (D2-01)
 };
 
 struct Header {

@@ -59,9 +59,9 @@ struct ProcedureUse {
   /// turns that handle its completions is not in it.
   std::atomic<std::uint64_t> time_ns;
 
-  void count(CallStatus status) noexcept {
+  void count(CallStatus status, std::uint64_t number = 1) noexcept {
     auto& calls_of = calls[static_cast<std::size_t>(status)];
-    calls_of.store(calls_of.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    calls_of.store(calls_of.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
   }
   void add_time(std::uint64_t ns) noexcept {
     time_ns.store(time_ns.load(std::memory_order_relaxed) + ns, std::memory_order_relaxed);

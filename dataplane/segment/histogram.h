@@ -35,9 +35,9 @@ class Histogram {
   }
 
   /// The single writer only.
-  void record(std::uint64_t value) noexcept {
-    add(counts_[bucket_of(value)], 1);
-    add(sum_, value);
+  void record(std::uint64_t value, std::uint64_t times = 1) noexcept {
+    add(counts_[bucket_of(value)], times);
+    add(sum_, value * times);
   }
 
   std::uint64_t count() const noexcept {

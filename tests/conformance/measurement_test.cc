@@ -92,17 +92,38 @@ Readings readings_for(std::uint32_t calls) {
 }
 
 TEST(CallTimes, a_turn_looks_at_the_clock_once_for_all_its_replies) {
-  for (const std::uint32_t calls : {1u, 100u, 256u}) {
+  for (const std::uint32_t calls : {1u, 100u, 512u}) {
     const Readings seen = readings_for(calls);
     EXPECT_EQ(seen.readings, 1u) << calls;
     EXPECT_EQ(seen.measured, calls);
   }
-  // One reading serves up to 256 replies.
-  for (const std::uint32_t calls : {257u, 512u}) {
-    const Readings seen = readings_for(calls);
-    EXPECT_EQ(seen.readings, 2u) << calls;
-    EXPECT_EQ(seen.measured, calls);
+}
+
+/// Those of one kind that came together are kept as one.
+TEST(CallTimes, every_reply_of_a_turn_is_counted_where_it_belongs) {
+  constexpr std::size_t kReplies = 2 * rpcrdma::CallTimes::kRunsPerTurn + 10;
+  static std::uint64_t readings;
+  readings = 0;
+  const auto table = std::make_unique<segment::CallTable>();
+  rpcrdma::CallTimes times;
+  times.measure(*table, []() noexcept { return ++readings, std::uint64_t{1'000'000}; });
+  for (std::size_t i = 0; i < kReplies; ++i)
+    times.replied(1, static_cast<std::uint16_t>(1 + i % 2), CallStatus::success, 1000);
+  for (std::size_t i = 0; i < kReplies; ++i) times.replied(2, 3, CallStatus::success, 1000);
+  times.replied(2, 3, CallStatus::garbage_args, 1000);
+  times.replied(2, 3, CallStatus::garbage_args, 2000);
+  times.end_turn(1'000'000);
+  times.end_turn(2'000'000);
+  EXPECT_EQ(readings, 2u) << "two times there was no room for another kind";
+  for (const segment::ProcedureUse* use : {&table->use[1][1], &table->use[1][2]}) {
+    EXPECT_EQ(use->calls[static_cast<std::size_t>(CallStatus::success)].load(), kReplies / 2);
+    EXPECT_EQ(use->latency.count(), kReplies / 2);
+    EXPECT_EQ(use->latency.sum(), kReplies / 2 * 999'000);
   }
+  const segment::ProcedureUse& three = table->use[2][3];
+  EXPECT_EQ(three.calls[static_cast<std::size_t>(CallStatus::success)].load(), kReplies);
+  EXPECT_EQ(three.calls[static_cast<std::size_t>(CallStatus::garbage_args)].load(), 2u);
+  EXPECT_EQ(three.latency.count(), kReplies + 2);
 }
 
 /// Turns of calls of two procedures, mixed, of which one takes nine times as long.

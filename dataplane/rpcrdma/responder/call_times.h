@@ -5,8 +5,10 @@
 // sampling: in one turn of many the clock is read behind each completion, and its time counts for all of them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "dataplane/base/clock.h"
@@ -16,7 +18,7 @@ namespace sluice::rpcrdma {
 
 class CallTimes {
  public:
-  static constexpr std::size_t kPerTurn = 256;
+  static constexpr std::size_t kRunsPerTurn = 256;
   /// A prime, so that a load with a period is seen as it is.
   static constexpr std::uint32_t kTurnsPerSample = 61;
 
@@ -59,10 +61,11 @@ class CallTimes {
   void replied(std::uint32_t client_class, std::uint16_t procedure, segment::CallStatus status,
                std::uint64_t begun_ns) noexcept {
     if (table_ == nullptr) return;
-    segment::ProcedureUse& use = table_->use[client_class][procedure];
-    use.count(status);
-    if (count_ == kPerTurn) record(clock_());
-    replied_[count_++] = {&use, begun_ns};
+    const Kind kind(client_class, procedure, status);
+    Run* run = &runs_[last_run_];
+    if (run->kind != kind || run->begun_ns != begun_ns) [[unlikely]]
+      run = &begin_run(kind, begun_ns);
+    ++run->calls;
   }
   /// What was staged is with the driver.
   void end_turn(std::uint64_t now_ns) noexcept {
@@ -72,18 +75,48 @@ class CallTimes {
   }
 
  private:
-  struct Replied {
-    segment::ProcedureUse* use;
-    std::uint64_t begun_ns;
+  /// What the calls of a run have in common, in one word.
+  class Kind {
+   public:
+    Kind() = default;
+    Kind(std::uint32_t client_class, std::uint16_t procedure, segment::CallStatus status) noexcept
+        : word_(client_class << 24 | std::uint32_t{procedure} << 8 | static_cast<std::uint32_t>(status)) {}
+    bool operator==(const Kind&) const = default;
+    segment::ProcedureUse& use(segment::CallTable& table) const noexcept {
+      return table.use[word_ >> 24][word_ >> 8 & 0xffff];
+    }
+    segment::CallStatus status() const noexcept { return static_cast<segment::CallStatus>(word_ & 0xff); }
+
+   private:
+    std::uint32_t word_ = 0;
+  };
+  /// Replies that follow each other, to calls of one kind that came in one turn: most turns have few runs.
+  struct Run {
+    std::uint64_t begun_ns = 0;
+    Kind kind;
+    std::uint32_t calls = 0;
   };
 
-  void record(std::uint64_t end_ns) noexcept {
-    for (std::size_t i = 0; i < count_; ++i) {
-      const std::uint64_t begun_ns = replied_[i].begun_ns;
-      replied_[i].use->latency.record(end_ns > begun_ns ? end_ns - begun_ns : 0);
+  [[gnu::noinline]] Run& begin_run(Kind kind, std::uint64_t begun_ns) noexcept {
+    if (runs_[last_run_].calls > 0 && ++last_run_ == kRunsPerTurn) {
+      --last_run_;
+      record(clock_());
     }
-    count_ = 0;
+    runs_[last_run_] = {begun_ns, kind, 0};
+    return runs_[last_run_];
   }
+  void record(std::uint64_t end_ns) noexcept {
+    if (runs_[0].calls == 0) return;
+    for (const Run& run : runs()) {
+      segment::ProcedureUse& use = run.kind.use(*table_);
+      use.count(run.kind.status(), run.calls);
+      use.latency.record(end_ns > run.begun_ns ? end_ns - run.begun_ns : 0, run.calls);
+    }
+    last_run_ = 0;
+    runs_[0].calls = 0;
+  }
+  /// The last of them may be empty.
+  std::span<const Run> runs() const noexcept { return std::span(runs_).first(last_run_ + 1); }
   /// What was done for all calls of the turn together, in equal parts; without replies, for the last call that was
   /// touched.
   void share_rest(std::uint64_t now_ns) noexcept {
@@ -91,9 +124,11 @@ class CallTimes {
     sampled_ = false;
     touched_ = nullptr;
     segment::ProcedureUse* const last = std::exchange(last_touched_, nullptr);
-    if (count_ == 0)
+    std::uint64_t calls = 0;
+    for (const Run& run : runs()) calls += run.calls;
+    if (calls == 0)
       return (last != nullptr ? *last : table_->use[0][segment::kOtherProcedure]).add_time(rest_ns);
-    for (std::size_t i = 0; i < count_; ++i) replied_[i].use->add_time(rest_ns / count_);
+    for (const Run& run : runs()) run.kind.use(*table_).add_time(rest_ns / calls * run.calls);
   }
 
   segment::CallTable* table_ = nullptr;
@@ -104,8 +139,8 @@ class CallTimes {
   bool sampled_ = false;
   segment::ProcedureUse* touched_ = nullptr;       ///< in a sample
   segment::ProcedureUse* last_touched_ = nullptr;  ///< by an earlier completion of the sample
-  std::size_t count_ = 0;
-  std::array<Replied, kPerTurn> replied_;
+  std::size_t last_run_ = 0;
+  std::array<Run, kRunsPerTurn> runs_{};
 };
 
 }  // namespace sluice::rpcrdma

@@ -27,48 +27,50 @@ namespace sluice::probe {
 // --- Connections
 
 /// The queue pair can send.
-inline void connection_established(std::uint16_t connection) noexcept {
+[[gnu::always_inline]] inline void connection_established(std::uint16_t connection) noexcept {
   SLUICE_PROBE(connection_established, connection);
 }
 /// `reason` is a CloseReason. Its slots become free later, as their work requests are flushed.
-inline void connection_closed(std::uint16_t connection, std::uint8_t reason) noexcept {
+[[gnu::always_inline]] inline void connection_closed(std::uint16_t connection, std::uint8_t reason) noexcept {
   SLUICE_PROBE(connection_closed, connection, reason);
 }
 
 // --- Calls that are served
 
 /// A call has got a call slot. `bytes` of its first message, transport header included.
-inline void call_received(std::uint16_t connection, std::uint32_t xid, std::uint16_t slot,
-                          std::uint64_t bytes) noexcept {
+[[gnu::always_inline]] inline void call_received(std::uint16_t connection, std::uint32_t xid,
+                                                 std::uint16_t slot, std::uint64_t bytes) noexcept {
   SLUICE_PROBE(call_received, connection, xid, slot, bytes);
 }
 /// Its RDMA Reads are staged; `bytes` of all of them.
-inline void reads_posted(std::uint16_t connection, std::uint32_t xid, std::uint16_t slot,
-                         std::uint64_t bytes) noexcept {
+[[gnu::always_inline]] inline void reads_posted(std::uint16_t connection, std::uint32_t xid,
+                                                std::uint16_t slot, std::uint64_t bytes) noexcept {
   SLUICE_PROBE(reads_posted, connection, xid, slot, bytes);
 }
 /// The last of them has completed.
-inline void reads_finished(std::uint16_t connection, std::uint32_t xid, std::uint16_t slot) noexcept {
+[[gnu::always_inline]] inline void reads_finished(std::uint16_t connection, std::uint32_t xid,
+                                                  std::uint16_t slot) noexcept {
   SLUICE_PROBE(reads_finished, connection, xid, slot);
 }
 /// The service is called; again after a wait for memory. `bytes` of arguments, those in its sink not counted.
-inline void call_executing(std::uint16_t connection, std::uint32_t xid, std::uint16_t slot,
-                           std::uint64_t bytes) noexcept {
+[[gnu::always_inline]] inline void call_executing(std::uint16_t connection, std::uint32_t xid,
+                                                  std::uint16_t slot, std::uint64_t bytes) noexcept {
   SLUICE_PROBE(call_executing, connection, xid, slot, bytes);
 }
 /// The reply is staged, with the RDMA Writes in front of it.
 /// `bytes` of its payload stream, whatever carries it.
-inline void reply_posted(std::uint16_t connection, std::uint32_t xid, std::uint16_t slot,
-                         std::uint64_t bytes) noexcept {
+[[gnu::always_inline]] inline void reply_posted(std::uint16_t connection, std::uint32_t xid,
+                                                std::uint16_t slot, std::uint64_t bytes) noexcept {
   SLUICE_PROBE(reply_posted, connection, xid, slot, bytes);
 }
 /// An error message is staged instead of a reply; `code` is a v2::ErrorCode.
-inline void error_sent(std::uint16_t connection, std::uint32_t xid, std::uint16_t slot,
-                       std::uint32_t code) noexcept {
+[[gnu::always_inline]] inline void error_sent(std::uint16_t connection, std::uint32_t xid, std::uint16_t slot,
+                                              std::uint32_t code) noexcept {
   SLUICE_PROBE(error_sent, connection, xid, slot, code);
 }
 /// The slot is free for another call: its reply is complete, or its connection has ended.
-inline void slot_released(std::uint16_t connection, std::uint32_t xid, std::uint16_t slot) noexcept {
+[[gnu::always_inline]] inline void slot_released(std::uint16_t connection, std::uint32_t xid,
+                                                 std::uint16_t slot) noexcept {
   SLUICE_PROBE(slot_released, connection, xid, slot);
 }
 
@@ -76,12 +78,13 @@ inline void slot_released(std::uint16_t connection, std::uint32_t xid, std::uint
 
 /// The call is in the send queue to its upstream, under an XID of that connection.
 /// `bytes` of the RPC message.
-inline void upstream_call_sent(std::uint32_t xid, std::uint32_t upstream_xid, std::uint64_t bytes) noexcept {
+[[gnu::always_inline]] inline void upstream_call_sent(std::uint32_t xid, std::uint32_t upstream_xid,
+                                                      std::uint64_t bytes) noexcept {
   SLUICE_PROBE(upstream_call_sent, xid, upstream_xid, bytes);
 }
 /// The upstream's reply; again after a wait for memory. `bytes` of the RPC message.
-inline void upstream_reply_received(std::uint32_t xid, std::uint32_t upstream_xid,
-                                    std::uint64_t bytes) noexcept {
+[[gnu::always_inline]] inline void upstream_reply_received(std::uint32_t xid, std::uint32_t upstream_xid,
+                                                           std::uint64_t bytes) noexcept {
   SLUICE_PROBE(upstream_reply_received, xid, upstream_xid, bytes);
 }
 

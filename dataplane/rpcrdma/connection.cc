@@ -111,12 +111,29 @@ void Connection::admit(const HostName& host) noexcept {
 
 void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
   const WrId id = WrId::decode(wc.wr_id);
+  if (!link_.serves(id) || wc.status != rdma::WcStatus::Success) [[unlikely]]
+    return on_other_completion(wc, WrId::decode(wc.wr_id));
+  link_.note_alive();
+  if (id.kind == WrKind::Receive) return on_received(id.index, wc);
+  link_.notify_waiting_senders();  // there is more room
+  if (id.kind == WrKind::ReplySent) return responder_.on_reply_sent(id.index);
+  on_sent(WrId::decode(wc.wr_id));
+}
+
+/// That failed, or of a connection that has ended.
+[[gnu::cold, gnu::noinline]] void Connection::on_other_completion(const rdma::WorkCompletion& wc,
+                                                                  WrId id) noexcept {
   if (!link_.owns(id)) return;
   if (!is_open()) link_.touch();  // it may have been the last
   if (wc.status != rdma::WcStatus::Success) return on_failed_completion(wc, id);
   link_.note_alive();
-  if (id.kind == WrKind::Receive) return on_received(id.index, wc);
-  link_.notify_waiting_senders();  // there is more room
+  if (id.kind == WrKind::Receive) return link_.on_receive_completed();
+  link_.notify_waiting_senders();
+  on_sent(id);
+}
+
+/// A work request of the send queue has completed well.
+[[gnu::noinline]] void Connection::on_sent(WrId id) noexcept {
   switch (id.kind) {
     case WrKind::Receive:
     case WrKind::Transfer:
@@ -142,7 +159,6 @@ void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
 [[gnu::noinline]] void Connection::on_received(std::uint16_t buffer,
                                                const rdma::WorkCompletion& wc) noexcept {
   link_.on_receive_completed();
-  if (!is_open()) return;
   ++counters().messages_received;
   counters().inline_bytes_received += wc.byte_len;
   if (link_.version_state() != VersionState::Version1) {

@@ -124,6 +124,8 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
     return responder_.idle() && (roles_.requester() == nullptr || roles_.requester()->awaited_replies() == 0);
   }
   void on_received(std::uint16_t buffer, const rdma::WorkCompletion& wc) noexcept;
+  void on_other_completion(const rdma::WorkCompletion& wc, WrId id) noexcept;
+  void on_sent(WrId id) noexcept;
   void on_failed_completion(const rdma::WorkCompletion& wc, WrId id) noexcept;
   void on_control_sent(std::uint16_t index) noexcept;
   void close_stranger() noexcept;

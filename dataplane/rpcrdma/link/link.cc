@@ -41,6 +41,7 @@ void Link::transition(Opening to) noexcept {
 void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& config,
                 const PeerAddress& peer) noexcept {
   ++generation_;
+  wr_id_base_ = WrId{.generation = generation_, .connection = connection}.encode();
   qp_ = std::move(qp);
   config_ = config;
   config_.receive_inline_bytes = std::min(config.receive_inline_bytes, capacity_.receive_bytes);
@@ -100,11 +101,7 @@ void Link::close(CloseReason reason) noexcept {
   probe::connection_closed(number(), static_cast<std::uint8_t>(reason));
   ++counters().connections_closed;
   if (is_failure(reason)) ++counters().connection_errors;
-  if (context_.transmit.staged_for == this) {
-    // What is staged counts as posted by the slots and requests: they get their completions as flushed work.
-    flush_stage();
-    context_.transmit.staged_for = nullptr;
-  }
+  give_up_stage();  // it counts as posted by the slots and requests: they get their completions as flushed work
   context_.assembly.forget_all(assembly_account_);
   flush_receives();
   qp_->to_error();
@@ -142,14 +139,15 @@ void Link::apply(const v2::Agreement& agreement) noexcept {
 // --- Receives
 
 void Link::repost(std::uint16_t buffer) noexcept {
-  if (receives_.keep_surplus(buffer)) return;
+  repost_now(buffer);
+}
+
+/// Or makes room in it.
+[[gnu::noinline]] void Link::take_receives() noexcept {
   Transmit& transmit = context_.transmit;
-  if (transmit.receives_for != this || transmit.receives.count == ReceiveStage::kMaxWrs) {
-    if (transmit.receives_for != nullptr) transmit.receives_for->flush_receives();
-    transmit.receives_for = this;
-  }
+  if (transmit.receives_for != nullptr) transmit.receives_for->flush_receives();
+  transmit.receives_for = this;
   touch();
-  receives_.stage(buffer, wr_id(WrKind::Receive, buffer), transmit.receives);
 }
 
 void Link::flush_receives() noexcept {
@@ -179,6 +177,13 @@ void Link::take_stage() noexcept {
   Transmit& transmit = context_.transmit;
   if (transmit.staged_for != nullptr) transmit.staged_for->flush_stage();
   transmit.staged_for = this;
+  touch();
+}
+
+void Link::give_up_stage() noexcept {
+  if (context_.transmit.staged_for != this) return;
+  flush_stage();
+  context_.transmit.staged_for = nullptr;
 }
 
 bool Link::make_room_for_one() noexcept {
@@ -209,7 +214,7 @@ void Link::flush_stage() noexcept {
 void Link::flush() noexcept {
   if (state_ != State::Closed) {
     if (grant_goes_now()) send_grant();
-    if (context_.transmit.staged_for == this) flush_stage();
+    give_up_stage();
     flush_receives();
   }
   TurnEntry& entry = *this;

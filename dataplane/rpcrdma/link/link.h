@@ -99,10 +99,12 @@ class Link final : private TurnEntry {
   // --- What it is
   std::uint16_t number() const noexcept { return connection; }
   std::uint64_t wr_id(WrKind kind, std::uint16_t index) const noexcept {
-    return WrId{kind, generation_, connection, index}.encode();
+    return WrId::encode(wr_id_base_, kind, index);
   }
   /// Of this life of the connection.
   bool owns(WrId id) const noexcept { return id.generation == generation_ && state_ != State::Closed; }
+  /// The same of one that is open.
+  bool serves(WrId id) const noexcept { return id.generation == generation_ && state_ == State::Open; }
   const PeerAddress& peer() const noexcept { return peer_; }
   /// Empty until the peer has authenticated itself.
   const HostName& peer_host() const noexcept { return peer_host_; }
@@ -138,8 +140,10 @@ class Link final : private TurnEntry {
   /// What we have announced to the peer, or its defaults.
   v2::Parameters own_parameters() const noexcept;
   /// Largest Send that the peer takes now.
-  std::uint32_t send_bytes() const noexcept {
-    return speaks_version_2() ? agreement_.send_bytes : config_.send_inline_bytes;
+  std::uint32_t send_bytes() const noexcept { return send_bytes(speaks_version_2()); }
+  /// The same, where the version is known.
+  std::uint32_t send_bytes(bool version_2) const noexcept {
+    return version_2 ? agreement_.send_bytes : config_.send_inline_bytes;
   }
 
   // --- Receives
@@ -147,14 +151,22 @@ class Link final : private TurnEntry {
   void on_receive_completed() noexcept { receives_.on_completed(); }
   /// Posts a Receive buffer again, before anything that is staged later (V1-052).
   void repost(std::uint16_t buffer) noexcept;
+  /// The same, where every message comes by.
+  [[gnu::always_inline]] void repost_now(std::uint16_t buffer) noexcept {
+    if (receives_.keep_surplus(buffer)) return;
+    const Transmit& transmit = context_.transmit;
+    if (transmit.receives_for != this || transmit.receives.count == ReceiveStage::kMaxWrs) [[unlikely]]
+      take_receives();
+    receives_.stage(buffer, wr_id(WrKind::Receive, buffer), context_.transmit.receives);
+  }
   /// Posts those that may be used again.
   void repost_spares() noexcept;
 
   // --- Sending
-  /// The reactor's stage, holding only requests of this link.
+  /// The reactor's stage, holding only requests of this link. Whoever has it has something to do at the end of the turn.
   [[gnu::always_inline]] SendStage& stage() noexcept {
-    if (context_.transmit.staged_for != this) take_stage();
-    touch();
+    if (context_.transmit.staged_for != this) [[unlikely]]
+      take_stage();
     return context_.transmit.stage;
   }
   /// Whether the send queue has room for all that is staged and `further` work requests.
@@ -181,7 +193,8 @@ class Link final : private TurnEntry {
     return make_room_for_one();
   }
   /// Adds a work request of one piece; has_room_for_one() was true.
-  void stage_one(rdma::SendOpcode opcode, std::uint64_t wr_id, rdma::Sge piece) noexcept {
+  [[gnu::always_inline]] void stage_one(rdma::SendOpcode opcode, std::uint64_t wr_id,
+                                        rdma::Sge piece) noexcept {
     context_.transmit.stage.add(opcode, wr_id, rdma::kSignaled, piece);
   }
   /// Hands the stage to the driver to make room in it.
@@ -285,6 +298,8 @@ class Link final : private TurnEntry {
            flow_.balance() >= least_balance;
   }
   void take_stage() noexcept;
+  void give_up_stage() noexcept;
+  void take_receives() noexcept;
   bool make_room_for_one() noexcept;
   bool may_send_out_of_turn(Sender sender) noexcept;
   bool grant_goes_now() noexcept;
@@ -297,6 +312,7 @@ class Link final : private TurnEntry {
   // What every message needs comes first, so that a connection that has been quiet takes few cache lines.
   LinkContext& context_;
   Counters* counters_;
+  std::uint64_t wr_id_base_ = 0;
   std::uint16_t generation_ = 0;  ///< completions of an earlier life are dropped
   State state_ = State::Closed;
   VersionState version_ = VersionState::Version1;

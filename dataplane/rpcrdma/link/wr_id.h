@@ -28,6 +28,10 @@ struct WrId {
     return std::uint64_t{static_cast<std::uint8_t>(kind)} << 48 | std::uint64_t{generation} << 32 |
            std::uint64_t{connection} << 16 | index;
   }
+  /// Of another kind and index, where both of this are zero: the rest is the same for all of a connection.
+  static constexpr std::uint64_t encode(std::uint64_t base, WrKind kind, std::uint16_t index) noexcept {
+    return base | std::uint64_t{static_cast<std::uint8_t>(kind)} << 48 | index;
+  }
   static constexpr WrId decode(std::uint64_t wr_id) noexcept {
     return {static_cast<WrKind>(wr_id >> 48), static_cast<std::uint16_t>(wr_id >> 32),
             static_cast<std::uint16_t>(wr_id >> 16), static_cast<std::uint16_t>(wr_id)};

@@ -53,9 +53,9 @@ inline void Requester::count_send(v2::CreditWord credit) noexcept {
   std::byte* const at = slot.send_buffer + config_.inline_bytes - shape.header_bytes;
   const std::uint64_t bytes = shape.header_bytes + slot.payload_bytes;
   if (link_->speaks_version_2()) {
-    const v2::CreditWord credit = link_->offer();
-    v2::store_plain_call(at, slot.xid, credit);
-    count_send(credit);
+    v2::store_plain_call(at, slot.xid, link_->use_credit(0));
+    if (link_->opening() == Opening::AwaitingCall) [[unlikely]]
+      link_->on_greeted();
   } else {
     v1::store_plain_call(at, slot.xid, static_cast<Credits>(link_->config().credits_requested));
   }

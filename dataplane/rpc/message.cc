@@ -81,40 +81,6 @@ bool has_integrity(const OpaqueAuth& credential) noexcept {
   return credential.flavor == AuthFlavor::RpcSecGss && gss_service(credential) == kServiceIntegrity;
 }
 
-/// Word by word, each after its length was checked: every call of a client comes through here.
-CallDecode decode_call(xdr::Reader& reader, CallHeader& header) noexcept {
-  constexpr std::size_t kCalled = 3 * xdr::kUnit;  // program, version, procedure
-  constexpr std::size_t kAuthHead = 2 * xdr::kUnit;
-  constexpr std::size_t kCredential = 2 * kCalled + kAuthHead;
-  const std::span<const std::byte> bytes = reader.rest();
-  const auto word = [at = bytes.data()](std::size_t from) { return xdr::load_u32(at + from); };
-  const auto truncated = [&reader] { return reader.fail(), CallDecode::Truncated; };
-
-  if (bytes.size() < kCalled) return truncated();
-  header.xid = static_cast<Xid>(word(0));
-  if (word(xdr::kUnit) != static_cast<std::uint32_t>(MessageType::Call)) return CallDecode::NotACall;
-  if (word(2 * xdr::kUnit) != kRpcVersion) return CallDecode::RpcMismatch;
-  if (bytes.size() < kCredential) return truncated();
-  header.program = word(kCalled);
-  header.version = word(kCalled + xdr::kUnit);
-  header.procedure = word(kCalled + 2 * xdr::kUnit);
-
-  const std::uint32_t credential_bytes = word(kCredential - xdr::kUnit);
-  if (credential_bytes > kMaxAuthBytes) return CallDecode::BadCred;
-  const std::size_t verifier = kCredential + xdr::padded(credential_bytes) + kAuthHead;
-  if (bytes.size() < verifier) return truncated();
-  const std::uint32_t verifier_bytes = word(verifier - xdr::kUnit);
-  if (verifier_bytes > kMaxAuthBytes) return CallDecode::BadVerf;
-  const std::size_t end = verifier + xdr::padded(verifier_bytes);
-  if (bytes.size() < end) return truncated();
-  header.credential = {static_cast<AuthFlavor>(word(kCredential - kAuthHead)),
-                       bytes.subspan(kCredential, credential_bytes)};
-  header.verifier = {static_cast<AuthFlavor>(word(verifier - kAuthHead)),
-                     bytes.subspan(verifier, verifier_bytes)};
-  reader.skip(end);
-  return CallDecode::Ok;
-}
-
 void encode_call(xdr::Writer& writer, const CallHeader& header) noexcept {
   writer.words(header.xid, MessageType::Call, kRpcVersion, header.program, header.version, header.procedure);
   encode_auth(writer, header.credential);

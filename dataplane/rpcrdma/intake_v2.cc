@@ -78,14 +78,16 @@ bool IntakeV2::arrive_settled(std::uint16_t buffer, std::uint32_t bytes) noexcep
   if (!link_.flow().on_credited_message(v2::plain_credit(octets.data()))) [[unlikely]]
     return false;
   link_.notify_waiting_senders();
+  const bool response = v2::plain_response(octets.data());
+  if (!response && serves_calls_) return roles_.responder().on_plain_call<v2::kVersion>(buffer, octets), true;
   ReceivedMessage& message = roles_.responder().next_message();
   message.begin(buffer, octets);
   message.header.fixed = v2::load_plain(octets.data());
   message.header.header_bytes = v2::kMinMsgHeaderBytes;
-  if (v2::plain_response(octets.data())) return roles_.to_requester(message), true;
-  if (!serves_calls_) [[unlikely]]
-    return hand_over({buffer, bytes, {}}, message, false), true;
-  roles_.responder().on_call(message, kNoRefusal);
+  if (response)
+    roles_.to_requester(message);
+  else
+    hand_over({buffer, bytes, {}}, message, false);
   return true;
 }
 

@@ -20,6 +20,7 @@ inline constexpr std::uint16_t kNoReceive = 0xffff;
 /// and gives `assembly` back.
 struct ReceivedMessage {
   std::uint16_t buffer = 0;  ///< index of the Receive buffer, or kNoReceive
+  bool plain = false;        ///< begin_plain() was the last to change it
   std::span<const std::byte> bytes;
   MessageHeader header{};
   std::byte* assembly = nullptr;      ///< payload of a continued message, in LinkContext::assembly
@@ -29,6 +30,7 @@ struct ReceivedMessage {
   /// wait for the stores that filled the source.
   void begin(std::uint16_t index, std::span<const std::byte> message) noexcept {
     buffer = index;
+    plain = false;
     bytes = message;
     header.no_msg = false;
     header.chunks.reads = {};
@@ -38,6 +40,22 @@ struct ReceivedMessage {
     header.invalidate = {};
     assembly = nullptr;
     assembled_bytes = 0;
+  }
+
+  /// A message without chunks whose header is `header_bytes` long, in this version and with a procedure or type of
+  /// zero. Most messages are such, and come behind one: there is little to change.
+  [[gnu::always_inline]] void begin_plain(std::uint16_t index, std::span<const std::byte> message,
+                                          std::uint32_t version, std::size_t header_bytes) noexcept {
+    if (!plain) [[unlikely]]
+      begin(index, message);
+    plain = true;
+    buffer = index;
+    bytes = message;
+    header.fixed.xid = static_cast<rpc::Xid>(xdr::load_u32(message.data()));
+    header.fixed.version = version;
+    header.fixed.credits = static_cast<Credits>(xdr::load_u32(message.data() + 2 * xdr::kUnit));
+    header.fixed.procedure = 0;
+    header.header_bytes = header_bytes;
   }
 
   std::span<const std::byte> payload() const noexcept {

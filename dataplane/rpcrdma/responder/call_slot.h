@@ -61,18 +61,22 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   std::uint16_t index_ = 0;
   std::uint16_t procedure_ = segment::kOtherProcedure;  ///< in the call table
   State state_ = State::Free;
+  State counted_state_ =
+      State::Free;  ///< what slots_in_state has it as: it does not follow every step of a turn
   Outcome outcome_ = Outcome::Success;
-  bool advancing_ = false;  ///< advance() is on the stack: complete() only changes the state
-  bool completed_ = false;
-  bool with_service_ = false;  ///< place() or execute() was called, so release() is due
-  bool into_sink_ = false;     ///< the RDMA Reads go to the service's pieces
+  /// No chunks, no handle to invalidate, no refusal, and no memory but its own.
+  bool plain_ = true;
   bool holds_receive_ = false;
+  bool advancing_ = false;     ///< advance() is on the stack: complete() leaves the state to it
+  bool with_service_ = false;  ///< place() or execute() was called, so release() is due
+  bool completed_ = false;
+  bool into_sink_ = false;   ///< the RDMA Reads go to the service's pieces
   bool impossible_ = false;  ///< the service asked for more result memory than there ever is
+  bool traced_ = false;      ///< its connection was traced when it began
   rpc::AcceptStat stat_ = rpc::AcceptStat::Success;
   v2::CreditWord credit_;  ///< of the reply's last Send
   service::Service* service_ = nullptr;
   const service::Binding* binding_ = nullptr;  ///< the service's
-  bool traced_ = false;                        ///< its connection was traced when it began
   std::uint64_t begun_ns_ = 0;
   std::uint64_t state_since_ns_ = 0;  ///< up to where state_ns_ counts; begun_ns_: not at all yet
   std::uint64_t progress_ns_ = 0;     ///< when it began to wait for the peer, or a part of its reply went out
@@ -84,7 +88,7 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   std::uint32_t parts_posted_ = 0;     ///< parts whose Sends are not complete
   std::uint64_t continued_bytes_ = 0;  ///< of the payload stream, sent in parts so far (version 2)
   ReceivedMessage message_;
-  Refusal refusal_;
+  Refusal refusal_;  ///< of a slot that is Free: none
 
   CallLayout layout_;
   rpc::VersionRange supported_;     ///< of the program, when the call's version is not

@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "dataplane/base/probes.h"
-#include "dataplane/rpcrdma/responder/responder.h"
+#include "dataplane/rpcrdma/responder/steps.h"
 
 namespace sluice::rpcrdma {
 
@@ -15,6 +14,7 @@ using State = CallSlot::State;
 void Responder::refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error) noexcept {
   ++counter;
   slot.refusal_ = error;
+  slot.plain_ = false;
   set_state(slot, State::Pushing);
 }
 
@@ -106,48 +106,8 @@ void Responder::check_call(CallSlot& slot) noexcept {
     place_call(slot);
 }
 
-/// Decodes the RPC header, finds the service, and sees to room for the reply of what must not be repeated.
-/// False when the call is answered or refused already.
 bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
-  Counters& counters = link_.counters();
-  const rpc::CallDecode decoded = rpc::decode_call(reader, slot.header_);
-  if (decoded == rpc::CallDecode::NotACall && link_.speaks_version_2())
-    return refuse(slot, counters.direction_mismatch, kRefuseFlags), false;  // D2-11
-  if (decoded == rpc::CallDecode::Truncated || decoded == rpc::CallDecode::NotACall)
-    return refuse(slot, counters.no_payload), false;
-  if (!prepare_results(slot)) return false;
-
-  switch (decoded) {
-    case rpc::CallDecode::RpcMismatch:
-      ++counters.rpc_mismatch;
-      return answer(slot, CallSlot::Outcome::RpcMismatch), false;
-    case rpc::CallDecode::BadCred:
-    case rpc::CallDecode::BadVerf:
-      ++counters.rpc_bad_auth;
-      slot.auth_error_ =
-          decoded == rpc::CallDecode::BadCred ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf;
-      return answer(slot, CallSlot::Outcome::AuthError), false;
-    default:
-      break;
-  }
-  if (service::Service* const sole = link_.config().sole_service) {
-    slot.service_ = sole;
-    slot.binding_ = &sole->binding();
-  } else {
-    const ServiceTable::Entry* const entry =
-        context_.services.find(slot.header_.program, slot.header_.version);
-    if (entry == nullptr) return refuse_program(slot), false;
-    slot.service_ = entry->service;
-    slot.binding_ = entry->binding;
-    slot.procedure_ = entry->place_of(slot.header_.procedure);
-  }
-  const service::Binding& binding = *slot.binding_;
-  const service::ProcedureBinding procedure = binding.procedure(slot.header_.procedure);
-  if (!slot.message_.header.chunks.writes.empty() && binding.unusable == service::UnusableChunks::Refuse &&
-      !link_.speaks_version_2() && procedure.eligible_results == 0)
-    return refuse(slot, counters.not_eligible), false;  // V1-189
-  return procedure.idempotent ||
-         reply_will_fit(slot, binding.max_results_bytes(slot.header_.procedure, reader.rest()));
+  return find_service(slot, reader, [this, &slot] { return prepare_results(slot); });
 }
 
 void Responder::refuse_program(CallSlot& slot) noexcept {
@@ -250,16 +210,9 @@ void Responder::close_gaps(CallSlot& slot, const CallLayout& pulled) noexcept {
   }
 }
 
-void Responder::enter_service(CallSlot& slot) noexcept {
-  slot.with_service_ = true;
-  set_state(slot, State::Executing);
-}
-
 void Responder::run_service(CallSlot& slot) noexcept {
   enter_service(slot);
-  probe::call_executing(link_.number(), slot.xid(), slot.index_, slot.arguments_.size());
-  if (slot.service_->execute(slot) == service::Execution::Started) return;
-  await_reply_memory(slot);
+  execute(slot);
 }
 
 void Responder::await_reply_memory(CallSlot& slot) noexcept {

@@ -5,8 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "dataplane/base/probes.h"
-#include "dataplane/rpcrdma/responder/responder.h"
+#include "dataplane/rpcrdma/responder/steps.h"
 
 namespace sluice::rpcrdma {
 

@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "dataplane/base/probes.h"
-#include "dataplane/rpcrdma/responder/responder.h"
+#include "dataplane/rpcrdma/responder/steps.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 
 namespace sluice::rpcrdma {
@@ -39,40 +38,28 @@ bool Responder::prepare_results(CallSlot& slot) noexcept {
                                  context_.memory.replies.bytes_of(slot.reply_memory_) - rpc::kMinReplyBytes});
     return true;
   }
-  constexpr std::size_t kLargestErrorReply = 32;  // PROG_MISMATCH with its range
   const ChunkLists& chunks = slot.message_.header.chunks;
-  const bool version_2 = link_.speaks_version_2();
-  std::size_t headroom = version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
-  if (!chunks.writes.empty() || chunks.reply) {
-    const ReplyChunks returned{chunks.writes, {}, chunks.reply, 0};
-    headroom = version_2 ? v2::header_bytes(returned) : v1::header_bytes(returned);
-  }
-  if (headroom + kLargestErrorReply > slot.reply_buffer_.size())
-    return refuse(slot, link_.counters().reply_too_large, kRefuseSystem), false;
-  slot.payload_ = slot.reply_buffer_.data() + headroom;
-  slot.results_ = xdr::Writer(slot.reply_buffer_.subspan(headroom + rpc::kMinReplyBytes));
-  return true;
+  const ReplyChunks returned{chunks.writes, {}, chunks.reply, 0};
+  return reserve_headroom(slot,
+                          link_.speaks_version_2() ? v2::header_bytes(returned) : v1::header_bytes(returned));
 }
 
-/// Writes the RPC reply header in front of the results; results of anything but Success are dropped.
-void Responder::finish_payload(CallSlot& slot) noexcept {
-  if (slot.outcome_ == CallSlot::Outcome::Success && !slot.results_.ok()) {
+/// All but Success with the RPC header that is not the service's.
+void Responder::finish_other_payload(CallSlot& slot) noexcept {
+  const rpc::Xid xid = slot.message_.header.fixed.xid;
+  if (slot.outcome_ == CallSlot::Outcome::Success && slot.results_.ok()) {
+    xdr::store_u32(slot.payload_, static_cast<std::uint32_t>(xid));
+    slot.payload_bytes_ = static_cast<std::uint32_t>(slot.results_offset_ + slot.results_.position());
+    return;
+  }
+  if (slot.outcome_ == CallSlot::Outcome::Success) {
     slot.outcome_ = CallSlot::Outcome::AcceptError;
     slot.stat_ = rpc::AcceptStat::SystemErr;
-  }
-  const rpc::Xid xid = slot.message_.header.fixed.xid;
-  const std::size_t results = slot.results_.position();
-  if (slot.outcome_ == CallSlot::Outcome::Success && slot.results_offset_ != rpc::kMinReplyBytes) {
-    xdr::store_u32(slot.payload_, static_cast<std::uint32_t>(xid));
-    slot.payload_bytes_ = static_cast<std::uint32_t>(slot.results_offset_ + results);
-    return;
   }
   xdr::Writer writer({slot.payload_, rpc::kMinReplyBytes + 2 * xdr::kUnit});
   switch (slot.outcome_) {
     case CallSlot::Outcome::Success:
-      rpc::encode_success(slot.payload_, xid);
-      slot.payload_bytes_ = static_cast<std::uint32_t>(rpc::kMinReplyBytes + results);
-      return;
+      break;
     case CallSlot::Outcome::AcceptError:
       if (slot.stat_ == rpc::AcceptStat::ProgMismatch)
         rpc::encode_prog_mismatch(writer, xid, {}, slot.supported_);
@@ -109,6 +96,7 @@ bool Responder::plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept {
       if (target.size() > 0) {
         if (target.capacity() < item.bytes) {
           ++counters.write_chunk_too_small;
+          slot.plain_ = false;
           slot.refusal_ = v2::Error{
               .code = v2::ErrorCode::WriteResource, .chunk_index = number + 1, .bytes_needed = item.bytes};
           return false;
@@ -146,6 +134,7 @@ bool Responder::choose_mechanism(CallSlot& slot, ReplyPlan& plan, bool pieces_fi
 
 void Responder::refuse_long_reply(CallSlot& slot, std::uint64_t bytes) noexcept {
   ++link_.counters().reply_too_large;
+  slot.plain_ = false;
   slot.refusal_ = link_.speaks_version_2() ? v2::Error{.code = v2::ErrorCode::ReplyResource,
                                                        .bytes_needed = static_cast<std::uint32_t>(bytes)}
                                            : kRefuseXdr;
@@ -291,7 +280,10 @@ bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
                                                .payload_bytes = plan.payload_bytes,
                                                .last_header_bytes = plan.header_bytes},
                                               slot.continued_bytes_, slot.parts_posted_);
-  if (slot.continued_bytes_ > before) slot.progress_ns_ = link_.context().now_ns;
+  if (slot.continued_bytes_ > before) {
+    slot.progress_ns_ = link_.context().now_ns;
+    slot.plain_ = false;
+  }
   return last_is_next;
 }
 
@@ -393,54 +385,16 @@ inline void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) n
   for (std::uint64_t bytes : plan.bytes_written()) counters.rdma_write_bytes += bytes;
 }
 
-/// The Send that ends the call is staged.
-inline void Responder::set_replying(CallSlot& slot) noexcept {
-  // The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
-  if (slot.holds_receive_) link_.repost(slot.message_.buffer);
-  slot.holds_receive_ = false;
-  ++posted_;
-  ++replying_;
-  set_state(slot, State::Replying);
-}
-
-/// What most replies are: no chunks and no items, so that header and payload are one piece of reply_buffer_, and
-/// nothing to wait for. False: it is another, and nothing has happened yet.
-[[gnu::always_inline]] inline bool Responder::push_plain_reply(CallSlot& slot) noexcept {
-  const MessageHeader& header = slot.message_.header;
-  const bool version_2 = link_.speaks_version_2();
-  const std::size_t header_bytes = version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
-  const std::size_t bytes = header_bytes + slot.payload_bytes_;
-  if (slot.item_count_ > 0 || !header.chunks.empty() || header.invalidate != rdma::Rkey{} ||
-      slot.reply_memory_ != nullptr || slot.continued_bytes_ > 0 || bytes > link_.send_bytes())
-    return false;
-  if (version_2 && !(waiting_send_room_.empty() && link_.may_reply_now())) return false;
-  if (!link_.has_room_for_one()) return false;
-
-  std::byte* const at = slot.payload_ - header_bytes;
-  if (version_2)
-    v2::store_plain_reply(at, header.fixed.xid, link_.use_credit(slot.holds_receive_ ? 1 : 0));
-  else
-    v1::store_plain_reply(at, header.fixed.xid, grant());
-  link_.stage_one(rdma::SendOpcode::Send, link_.wr_id(WrKind::ReplySent, slot.index_),
-                  {at, static_cast<std::uint32_t>(bytes), reply_lkey_});
-  Counters& counters = link_.counters();
-  ++counters.replies_sent;
-  counters.inline_bytes_sent += bytes;
-  context_.measurement.times.replied(link_.client_class(), slot.procedure_, status_of(slot), slot.begun_ns_);
-  probe::reply_posted(link_.number(), slot.xid(), slot.index_, slot.payload_bytes_);
-  set_replying(slot);
-  return true;
-}
-
 void Responder::push_reply(CallSlot& slot) noexcept {
   if (!slot.refusal_) {
     finish_payload(slot);
-    if (push_plain_reply(slot)) return;
+    if (slot.plain_ && stage_plain_reply(slot, link_.speaks_version_2()))
+      return set_state(slot, State::Replying);
   }
   push_other_reply(slot);
 }
 
-[[gnu::noinline]] void Responder::push_other_reply(CallSlot& slot) noexcept {
+void Responder::push_other_reply(CallSlot& slot) noexcept {
   const Sender sender{Sender::Kind::Reply, slot.index_};
   ReplyPlan plan;
   if (!slot.refusal_) plan_reply(slot, plan);
@@ -459,7 +413,8 @@ void Responder::push_reply(CallSlot& slot) noexcept {
     if (staged && link_.stage_fits()) {
       link_.counters().rdma_writes += stage.size() - mark.wrs() - 1;
       count_sent(slot, plan);
-      set_replying(slot);
+      on_reply_staged(slot);
+      set_state(slot, State::Replying);
       // A refusal may end it too: a threshold that was lowered in the middle.
       if (plan.mechanism == ReplyPlan::Mechanism::Continued || slot.continued_bytes_ > 0)
         link_.end_continued_message();

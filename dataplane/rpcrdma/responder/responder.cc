@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "dataplane/base/buffer_stride.h"
-#include "dataplane/base/probes.h"
+#include "dataplane/rpcrdma/responder/steps.h"
 
 namespace sluice::rpcrdma {
 
@@ -51,7 +51,7 @@ void Responder::open(std::uint32_t grant, bool hold_calls) noexcept {
   open_slots_ = std::min(grant, max_slots_);
   grant_ = std::max<std::uint32_t>(open_slots_, 1);
   free_.clear();
-  for (std::uint32_t i = open_slots_; i-- > 0;) free_.push(slots_[i].index_);
+  for (std::uint32_t i = open_slots_; i-- > 0;) free_.push(&slots_[i]);
 }
 
 void Responder::set_grant(std::uint32_t grant) noexcept {
@@ -95,32 +95,14 @@ void Responder::on_call(const ReceivedMessage& message, const Refusal& refusal) 
 }
 
 void Responder::begin(const ReceivedMessage& message, const Refusal& refusal) noexcept {
-  CallSlot& slot = slots_[free_.pop()];
-  ++busy_;
-  peak_busy_ = std::max(peak_busy_, busy_);
-  ++calls_;
-  slot.begun_ns_ = slot.state_since_ns_ = context_.measurement.times.turn_ns();
-  slot.traced_ = traced_;
-  slot.upstream_ns_ = 0;
-  slot.procedure_ = segment::kOtherProcedure;
-  slot.header_.program = 0;
+  CallSlot& slot = take_slot();
   if (&message != &slot.message_) slot.message_ = message;
   slot.offered_results_ = message.header.chunks.writes.size();
-  if (refusal)
-    slot.refusal_ = refusal;
-  else
-    slot.refusal_.reset();
-  set_state(slot, State::Received);
+  slot.plain_ = message.header.chunks.empty() && message.header.invalidate == rdma::Rkey{} && !refusal &&
+                message.assembly == nullptr;
   slot.holds_receive_ = message.buffer != kNoReceive;
-  slot.has_state_ = slot.completed_ = slot.into_sink_ = slot.impossible_ = false;
-  slot.auth_error_ = rpc::AuthStat::Ok;
-  slot.placed_bytes_ = 0;
-  slot.results_offset_ = rpc::kMinReplyBytes;
-  slot.piece_count_ = slot.item_count_ = 0;
-  slot.payload_ = nullptr;
-  slot.continued_bytes_ = 0;
-  ++link_.counters().calls_received;
-  probe::call_received(link_.number(), slot.xid(), slot.index_, message.bytes.size());
+  slot.refusal_ = refusal;
+  start(slot);
   advance(slot);
 }
 
@@ -152,9 +134,9 @@ void Responder::advance(CallSlot& slot) noexcept {
       case State::Replying:
         break;
     }
+    if (slot.completed_ && slot.state_ != State::Free && slot.state_ < State::Pushing) begin_pushing(slot);
   } while (slot.state_ != before && slot.state_ != State::Replying);
-  slot.advancing_ = false;
-  context_.measurement.times.touch(link_.client_class(), slot.procedure_);
+  end_advance(slot);
   if (!link_.is_open()) abandon(slot);
 }
 
@@ -188,13 +170,19 @@ void Responder::on_complete(service::Call& call, rpc::AcceptStat stat) noexcept 
 
 void Responder::complete(CallSlot& slot, rpc::AcceptStat stat) noexcept {
   if (slot.completed_) return;
+  slot.completed_ = true;
   slot.stat_ = stat;
-  if (slot.auth_error_ != rpc::AuthStat::Ok)
-    answer(slot, CallSlot::Outcome::AuthError);
-  else
-    answer(slot,
-           stat == rpc::AcceptStat::Success ? CallSlot::Outcome::Success : CallSlot::Outcome::AcceptError);
-  if (!slot.advancing_) advance(slot);
+  slot.outcome_ =
+      stat == rpc::AcceptStat::Success ? CallSlot::Outcome::Success : CallSlot::Outcome::AcceptError;
+  if (slot.auth_error_ != rpc::AuthStat::Ok) [[unlikely]]
+    slot.outcome_ = CallSlot::Outcome::AuthError;
+  if (!slot.advancing_) advance_completed(slot);
+}
+
+/// It was completed out of advance().
+[[gnu::noinline]] void Responder::advance_completed(CallSlot& slot) noexcept {
+  begin_pushing(slot);
+  advance(slot);
 }
 
 void Responder::on_reply_too_long(service::Call& call, std::uint64_t bytes) noexcept {
@@ -217,6 +205,7 @@ bool Responder::on_grow_results(service::Call& call, std::size_t bytes) noexcept
   }
   slot.reply_memory_ = memory.acquire(reply_account_, slot.wanted_results_);
   if (slot.reply_memory_ == nullptr) return false;
+  slot.plain_ = false;
   slot.payload_ = slot.reply_memory_;
   slot.results_ = xdr::Writer(
       {slot.reply_memory_ + rpc::kMinReplyBytes, memory.bytes_of(slot.reply_memory_) - rpc::kMinReplyBytes});
@@ -242,8 +231,8 @@ void Responder::on_await_memory(service::Call& call) noexcept {
 [[gnu::noinline]] void Responder::on_reply_sent(std::uint16_t index) noexcept {
   --posted_;
   --replying_;
-  finish(slots_[index]);
-  serve_pending();
+  end_call(slots_[index], true);
+  if (!pending_.empty()) serve_pending();
 }
 
 void Responder::on_part_sent(std::uint16_t index) noexcept {
@@ -259,29 +248,14 @@ void Responder::on_failed(std::uint16_t index, bool last) noexcept {
 }
 
 void Responder::finish(CallSlot& slot) noexcept {
-  context_.measurement.times.touch(link_.client_class(), slot.procedure_);
-  if (std::exchange(slot.with_service_, false)) slot.service_->release(slot);
-  if (slot.call_memory_ != nullptr) {
-    context_.memory.calls.release(slot.call_memory_);
-    slot.call_memory_ = nullptr;
-  }
-  if (slot.reply_memory_ != nullptr) {
-    context_.memory.replies.release(slot.reply_memory_);
-    slot.reply_memory_ = nullptr;
-  }
+  end_call(slot, slot.state_ == State::Replying);
+}
+
+[[gnu::noinline]] void Responder::release_extras(CallSlot& slot) noexcept {
+  context_.memory.calls.release(std::exchange(slot.call_memory_, nullptr));
+  context_.memory.replies.release(std::exchange(slot.reply_memory_, nullptr));
   release_assembly(slot);
-  if (slot.holds_receive_ && link_.is_open()) link_.repost(slot.message_.buffer);
-  const bool replied = slot.state_ == State::Replying;
-  const std::uint64_t took_ns = turn_ns() - slot.begun_ns_;
-  if (replied) ++served_, served_ns_ += took_ns;
-  const bool slow = took_ns >= context_.measurement.slow_ns.load(std::memory_order_relaxed);
-  if (slow || slot.traced_) [[unlikely]]
-    note_end(slot, replied, slow);
-  set_state(slot, State::Free);
-  probe::slot_released(link_.number(), slot.xid(), slot.index_);
-  if (--busy_ == 0) link_.notify_waiting_senders();
-  if (!link_.is_open()) link_.touch();
-  free_.push(slot.index_);
+  slot.refusal_.reset();
 }
 
 void Responder::serve_pending() noexcept {

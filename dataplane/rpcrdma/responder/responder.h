@@ -68,8 +68,12 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   /// Where a message that has arrived is decoded: in the call slot that is the next to be used. It is the
   /// caller's until on_call(), or until the next message.
   ReceivedMessage& next_message() noexcept {
-    return free_.empty() ? context_.message : slots_[free_.top()].message_;
+    return free_.empty() ? context_.message : free_.top()->message_;
   }
+  /// A call without chunks that is whole, with the same XID in both headers: what most messages are. It lies in the
+  /// Receive buffer of that index, which is taken over.
+  template <std::uint32_t kVersion>
+  void on_plain_call(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept;
   /// A call, or a message to be refused. Takes over the Receive buffer and the assembled payload.
   void on_call(const ReceivedMessage& message, const Refusal& refusal) noexcept;
   /// Looks at one slot, the next one each time: closes the link when its call waits too long for the peer, and finds the
@@ -105,6 +109,9 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   struct ReplyPlan;
 
   void set_state(CallSlot& slot, CallSlot::State state) noexcept;
+  template <CallSlot::State kFrom, CallSlot::State kTo>
+  void step(CallSlot& slot) noexcept;
+  void count_state(CallSlot& slot) noexcept;
   void look_for_oldest(const CallSlot& slot) noexcept;
   std::uint64_t turn_ns() const noexcept;
   void note_state(CallSlot& slot) noexcept;
@@ -119,6 +126,11 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
 
   // RX: from the Receive buffer to the service.
   void begin(const ReceivedMessage& message, const Refusal& refusal) noexcept;
+  CallSlot& take_slot() noexcept;
+  void start(CallSlot& slot) noexcept;
+  template <std::uint32_t kVersion>
+  void begin_plain_call(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept;
+  void end_advance(CallSlot& slot) noexcept;
   void advance(CallSlot& slot) noexcept;
   void check_call(CallSlot& slot) noexcept;
   void place_call(CallSlot& slot) noexcept;
@@ -137,8 +149,11 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   bool counts_agree(const CallSlot& slot) const noexcept;
   bool chunks_stand_at_items(const CallSlot& slot) const noexcept;
   bool decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept;
+  template <typename Prepare>
+  bool find_service(CallSlot& slot, xdr::Reader& reader, const Prepare& prepare) noexcept;
   void refuse_program(CallSlot& slot) noexcept;
   void enter_service(CallSlot& slot) noexcept;
+  void execute(CallSlot& slot) noexcept;
   void run_service(CallSlot& slot) noexcept;
   void refuse(CallSlot& slot, std::uint64_t& counter, const v2::Error& error = kRefuseXdr) noexcept;
   bool within_version_2(CallSlot& slot) noexcept;
@@ -152,15 +167,19 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   std::optional<rdma::Lkey> message_lkey(const service::Call& call) const noexcept override;
   void on_reply_too_long(service::Call& call, std::uint64_t bytes) noexcept override;
   void complete(CallSlot& slot, rpc::AcceptStat stat) noexcept;
+  void advance_completed(CallSlot& slot) noexcept;
+  void begin_pushing(CallSlot& slot) noexcept;
   void answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept;
 
   // TX: from the results to the Send.
   bool prepare_results(CallSlot& slot) noexcept;
+  bool reserve_headroom(CallSlot& slot, std::size_t headroom) noexcept;
   void finish_payload(CallSlot& slot) noexcept;
+  void finish_other_payload(CallSlot& slot) noexcept;
   void push_reply(CallSlot& slot) noexcept;
-  bool push_plain_reply(CallSlot& slot) noexcept;
+  bool stage_plain_reply(CallSlot& slot, bool version_2) noexcept;
   void push_other_reply(CallSlot& slot) noexcept;
-  void set_replying(CallSlot& slot) noexcept;
+  void on_reply_staged(CallSlot& slot) noexcept;
   bool reply_will_fit(CallSlot& slot, std::uint64_t results_bytes) noexcept;
   bool plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept;
   void refuse_long_reply(CallSlot& slot, std::uint64_t bytes) noexcept;
@@ -182,13 +201,15 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void wait_for_credit(CallSlot& slot) noexcept;
   void abandon(CallSlot& slot) noexcept;
   void finish(CallSlot& slot) noexcept;
+  void end_call(CallSlot& slot, bool replied) noexcept;
+  void release_extras(CallSlot& slot) noexcept;
   void release_assembly(CallSlot& slot) noexcept;
 
   // What every call needs comes first, as in the link.
   ResponderContext& context_;
   Link& link_;
   std::unique_ptr<CallSlot[]> slots_;
-  FixedStack<std::uint16_t> free_;  ///< indices
+  FixedStack<CallSlot*> free_;
   std::uint64_t calls_ = 0;
   std::uint64_t served_ = 0;
   std::uint64_t served_ns_ = 0;
@@ -222,46 +243,5 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   SharedMemory::Account reply_account_;
   ShareAccount refusal_account_;
 };
-
-/// Costs no look at the clock. Between completions it is the time of the last control pass.
-inline std::uint64_t Responder::turn_ns() const noexcept {
-  return std::max(context_.measurement.times.turn_ns(), link_.context().now_ns);
-}
-
-/// Most calls change their state within the turn in which they have come: their time is not shared out.
-[[gnu::always_inline]] inline void Responder::note_state(CallSlot& slot) noexcept {
-  std::uint64_t now_ns = turn_ns();
-  if (traced_) [[unlikely]]
-    now_ns = context_.measurement.times.now_ns();
-  if (now_ns > slot.state_since_ns_) [[unlikely]]
-    add_state_time(slot, now_ns);
-}
-
-/// An illegal change is made all the same: what follows it in the code relies on it.
-[[gnu::always_inline]] inline void Responder::set_state(CallSlot& slot, CallSlot::State state) noexcept {
-  const bool legal = SLUICE_INVARIANT(may_follow(slot.state_, state), call_slot_state);
-  if (state != CallSlot::State::Free && slot.state_ != CallSlot::State::Free) note_state(slot);
-  auto& slots_in_state = context_.measurement.slots_in_state;
-  --slots_in_state[static_cast<std::size_t>(slot.state_)];
-  ++slots_in_state[static_cast<std::size_t>(state)];
-  slot.state_ = state;
-  if (waits_for_peer(state)) slot.progress_ns_ = link_.context().now_ns;
-  if (!legal) [[unlikely]]
-    link_.close(CloseReason::InternalError);
-}
-
-inline void Responder::release_assembly(CallSlot& slot) noexcept {
-  if (slot.message_.assembly == nullptr) return;
-  link_.context().assembly.release(std::exchange(slot.message_.assembly, nullptr));
-  slot.arguments_ = {};
-}
-
-inline void Responder::answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept {
-  slot.completed_ = true;
-  slot.outcome_ = outcome;
-  set_state(slot, CallSlot::State::Pushing);
-  // The reply may wait for a credit that comes only when continued calls find memory: it holds none.
-  release_assembly(slot);
-}
 
 }  // namespace sluice::rpcrdma

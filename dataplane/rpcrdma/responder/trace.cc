@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How calls ended, and what is noted of slow ones and of those of a traced connection.
-#include "dataplane/rpcrdma/responder/responder.h"
+#include "dataplane/rpcrdma/responder/steps.h"
 
 namespace sluice::rpcrdma {
 

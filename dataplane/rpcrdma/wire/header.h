@@ -150,10 +150,10 @@ struct FixedHeader {
 /// What the two roles need of a message with an RPC payload or chunks, in every version.
 struct MessageHeader {
   FixedHeader fixed{};
+  std::size_t header_bytes = 0;  ///< where the payload stream begins
   bool no_msg = false;  ///< RDMA_NOMSG: the payload is in the position-zero chunk or in the Reply chunk
   ChunkLists chunks{};
-  std::size_t header_bytes = 0;  ///< where the payload stream begins
-  rdma::Rkey invalidate{};       ///< version 2: handle that the responder may invalidate; zero: none
+  rdma::Rkey invalidate{};  ///< version 2: handle that the responder may invalidate; zero: none
 };
 
 /// The caller guarantees kFixedBytes readable bytes.

@@ -49,6 +49,13 @@ inline bool is_plain(std::span<const std::byte> message) noexcept {
   const auto word = [at = message.data()](std::size_t i) { return xdr::load_encoded(at + i * xdr::kUnit); };
   return ((word(1) ^ xdr::encoded(kVersion)) | word(3) | word(4) | word(5) | word(6)) == 0;
 }
+/// Of a message of which is_plain() is true: whether its payload is an RPC call with the XID of the header.
+inline bool is_plain_call(std::span<const std::byte> message) noexcept {
+  if (message.size() < kMinMsgHeaderBytes + 2 * xdr::kUnit) return false;
+  const auto word = [at = message.data()](std::size_t i) { return xdr::load_encoded(at + i * xdr::kUnit); };
+  static_assert(static_cast<std::uint32_t>(rpc::MessageType::Call) == 0);
+  return ((word(0) ^ word(7)) | word(8)) == 0;
+}
 /// The caller has asked is_plain().
 inline FixedHeader load_plain(const std::byte* at) noexcept {
   return {static_cast<rpc::Xid>(xdr::load_u32(at)), kVersion,

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Steps of a call that are part of the functions that take them: most calls are short, and to call a function for each
+// step would cost as much as what it does. For the sources of the responder.
+#pragma once
+
+#include <algorithm>
+
+#include "dataplane/base/probes.h"
+#include "dataplane/rpcrdma/responder/responder.h"
+#include "dataplane/rpcrdma/wire/v1.h"
+#include "dataplane/rpcrdma/wire/v2.h"
+
+namespace sluice::rpcrdma {
+
+// --- States
+
+/// Costs no look at the clock. Between completions it is the time of the last control pass.
+inline std::uint64_t Responder::turn_ns() const noexcept {
+  return std::max(context_.measurement.times.turn_ns(), link_.context().now_ns);
+}
+
+/// Most calls change their state within the turn in which they have come: their time is not shared out.
+[[gnu::always_inline]] inline void Responder::note_state(CallSlot& slot) noexcept {
+  std::uint64_t now_ns = turn_ns();
+  if (traced_) [[unlikely]]
+    now_ns = context_.measurement.times.now_ns();
+  if (now_ns > slot.state_since_ns_) [[unlikely]]
+    add_state_time(slot, now_ns);
+}
+
+/// An illegal change is made all the same: what follows it in the code relies on it.
+[[gnu::always_inline]] inline void Responder::set_state(CallSlot& slot, CallSlot::State state) noexcept {
+  const CallSlot::State before = slot.state_;
+  if (state != CallSlot::State::Free && before != CallSlot::State::Free) note_state(slot);
+  slot.state_ = state;
+  if (waits_for_peer(state)) slot.progress_ns_ = link_.context().now_ns;
+  if (!SLUICE_INVARIANT(may_follow(before, state), call_slot_state)) [[unlikely]]
+    link_.close(CloseReason::InternalError);
+}
+
+/// The same, where the state before is known and has begun in this turn, of a call that is not traced: no time has passed.
+template <CallSlot::State kFrom, CallSlot::State kTo>
+[[gnu::always_inline]] inline void Responder::step(CallSlot& slot) noexcept {
+  static_assert(may_follow(kFrom, kTo));
+  const bool as_known = SLUICE_INVARIANT(slot.state_ == kFrom, call_slot_state);
+  slot.state_ = kTo;
+  if (waits_for_peer(kTo)) slot.progress_ns_ = link_.context().now_ns;
+  if (!as_known) [[unlikely]]
+    link_.close(CloseReason::InternalError);
+}
+
+[[gnu::always_inline]] inline void Responder::count_state(CallSlot& slot) noexcept {
+  auto& slots_in_state = context_.measurement.slots_in_state;
+  --slots_in_state[static_cast<std::size_t>(slot.counted_state_)];
+  ++slots_in_state[static_cast<std::size_t>(slot.state_)];
+  slot.counted_state_ = slot.state_;
+}
+
+// --- RX
+
+/// The slot is Free; its message and refusal are the caller's to set.
+[[gnu::always_inline]] inline CallSlot& Responder::take_slot() noexcept {
+  CallSlot& slot = *free_.pop();
+  ++busy_;
+  peak_busy_ = std::max(peak_busy_, busy_);
+  ++calls_;
+  slot.begun_ns_ = slot.state_since_ns_ = context_.measurement.times.turn_ns();
+  slot.upstream_ns_ = 0;
+  slot.procedure_ = segment::kOtherProcedure;
+  slot.header_.program = 0;
+  slot.with_service_ = slot.completed_ = slot.into_sink_ = slot.impossible_ = false;
+  slot.traced_ = traced_;
+  slot.has_state_ = false;
+  slot.auth_error_ = rpc::AuthStat::Ok;
+  slot.placed_bytes_ = 0;
+  slot.results_offset_ = rpc::kMinReplyBytes;
+  slot.piece_count_ = slot.item_count_ = 0;
+  slot.continued_bytes_ = 0;
+  return slot;
+}
+
+/// Its message is there.
+[[gnu::always_inline]] inline void Responder::start(CallSlot& slot) noexcept {
+  step<CallSlot::State::Free, CallSlot::State::Received>(slot);
+  ++link_.counters().calls_received;
+  probe::call_received(link_.number(), slot.xid(), slot.index_, slot.message_.bytes.size());
+}
+
+[[gnu::always_inline]] inline void Responder::end_advance(CallSlot& slot) noexcept {
+  slot.advancing_ = false;
+  count_state(slot);
+  context_.measurement.times.touch(link_.client_class(), slot.procedure_);
+}
+
+[[gnu::always_inline]] inline bool Responder::reserve_headroom(CallSlot& slot,
+                                                               std::size_t headroom) noexcept {
+  constexpr std::size_t kLargestErrorReply = 32;  // PROG_MISMATCH with its range
+  if (headroom + kLargestErrorReply > slot.reply_buffer_.size()) [[unlikely]]
+    return refuse(slot, link_.counters().reply_too_large, kRefuseSystem), false;
+  slot.payload_ = slot.reply_buffer_.data() + headroom;
+  slot.results_ = xdr::Writer(slot.reply_buffer_.subspan(headroom + rpc::kMinReplyBytes));
+  return true;
+}
+
+/// Decodes the RPC header, finds the service, and sees to room for the reply of what must not be repeated.
+/// `prepare` makes room for the results.
+/// False when the call is answered or refused already.
+template <typename Prepare>
+[[gnu::always_inline]] inline bool Responder::find_service(CallSlot& slot, xdr::Reader& reader,
+                                                           const Prepare& prepare) noexcept {
+  Counters& counters = link_.counters();
+  const rpc::CallDecode decoded = rpc::decode_call(reader, slot.header_);
+  if (decoded == rpc::CallDecode::NotACall && link_.speaks_version_2())
+    return refuse(slot, counters.direction_mismatch, kRefuseFlags), false;  // D2-11
+  if (decoded == rpc::CallDecode::Truncated || decoded == rpc::CallDecode::NotACall)
+    return refuse(slot, counters.no_payload), false;
+  if (!prepare()) return false;
+
+  switch (decoded) {
+    case rpc::CallDecode::RpcMismatch:
+      ++counters.rpc_mismatch;
+      return answer(slot, CallSlot::Outcome::RpcMismatch), false;
+    case rpc::CallDecode::BadCred:
+    case rpc::CallDecode::BadVerf:
+      ++counters.rpc_bad_auth;
+      slot.auth_error_ =
+          decoded == rpc::CallDecode::BadCred ? rpc::AuthStat::BadCred : rpc::AuthStat::BadVerf;
+      return answer(slot, CallSlot::Outcome::AuthError), false;
+    default:
+      break;
+  }
+  if (service::Service* const sole = link_.config().sole_service) {
+    slot.service_ = sole;
+    slot.binding_ = &sole->binding();
+  } else {
+    const ServiceTable::Entry* const entry =
+        context_.services.find(slot.header_.program, slot.header_.version);
+    if (entry == nullptr) return refuse_program(slot), false;
+    slot.service_ = entry->service;
+    slot.binding_ = entry->binding;
+    slot.procedure_ = entry->place_of(slot.header_.procedure);
+  }
+  const service::Binding& binding = *slot.binding_;
+  const service::ProcedureBinding procedure = binding.procedure(slot.header_.procedure);
+  if (!slot.plain_ && !slot.message_.header.chunks.writes.empty() &&
+      binding.unusable == service::UnusableChunks::Refuse && !link_.speaks_version_2() &&
+      procedure.eligible_results == 0)
+    return refuse(slot, counters.not_eligible), false;  // V1-189
+  return procedure.idempotent ||
+         reply_will_fit(slot, binding.max_results_bytes(slot.header_.procedure, reader.rest()));
+}
+
+[[gnu::always_inline]] inline void Responder::enter_service(CallSlot& slot) noexcept {
+  slot.with_service_ = true;
+  set_state(slot, CallSlot::State::Executing);
+}
+
+[[gnu::always_inline]] inline void Responder::execute(CallSlot& slot) noexcept {
+  probe::call_executing(link_.number(), slot.xid(), slot.index_, slot.arguments_.size());
+  if (slot.service_->execute(slot) == service::Execution::Started) return;
+  await_reply_memory(slot);
+}
+
+// --- From the service
+
+inline void Responder::release_assembly(CallSlot& slot) noexcept {
+  if (slot.message_.assembly == nullptr) return;
+  link_.context().assembly.release(std::exchange(slot.message_.assembly, nullptr));
+  slot.arguments_ = {};
+}
+
+[[gnu::always_inline]] inline void Responder::answer(CallSlot& slot, CallSlot::Outcome outcome) noexcept {
+  slot.completed_ = true;
+  slot.outcome_ = outcome;
+  begin_pushing(slot);
+}
+
+/// It is completed.
+[[gnu::always_inline]] inline void Responder::begin_pushing(CallSlot& slot) noexcept {
+  set_state(slot, CallSlot::State::Pushing);
+  // The reply may wait for a credit that comes only when continued calls find memory: it holds none.
+  if (!slot.plain_) release_assembly(slot);
+}
+
+// --- TX
+
+/// Writes the RPC reply header in front of the results; results of anything but Success are dropped.
+[[gnu::always_inline]] inline void Responder::finish_payload(CallSlot& slot) noexcept {
+  if (slot.outcome_ != CallSlot::Outcome::Success || !slot.results_.ok() ||
+      slot.results_offset_ != rpc::kMinReplyBytes)
+    return finish_other_payload(slot);
+  rpc::encode_success(slot.payload_, slot.message_.header.fixed.xid);
+  slot.payload_bytes_ = static_cast<std::uint32_t>(rpc::kMinReplyBytes + slot.results_.position());
+}
+
+/// The Send that ends the call is staged, and the state is the caller's to set.
+[[gnu::always_inline]] inline void Responder::on_reply_staged(CallSlot& slot) noexcept {
+  // The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
+  if (slot.holds_receive_) link_.repost_now(slot.message_.buffer);
+  slot.holds_receive_ = false;
+  ++posted_;
+  ++replying_;
+}
+
+/// What most replies are: no chunks and no items, so that header and payload are one piece of reply_buffer_, and
+/// nothing to wait for. The call is plain_. False: it is another, and nothing has happened yet.
+[[gnu::always_inline]] inline bool Responder::stage_plain_reply(CallSlot& slot, bool version_2) noexcept {
+  Link& link = link_;
+  const std::size_t header_bytes = version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
+  const std::size_t bytes = header_bytes + slot.payload_bytes_;
+  if (slot.item_count_ > 0 || bytes > link.send_bytes(version_2)) return false;
+  if (version_2 && !(waiting_send_room_.empty() && link.may_reply_now())) return false;
+  if (!link.has_room_for_one()) return false;
+
+  std::byte* const at = slot.payload_ - header_bytes;
+  const rpc::Xid xid = slot.message_.header.fixed.xid;
+  if (version_2)
+    v2::store_plain_reply(at, xid, link.use_credit(slot.holds_receive_ ? 1 : 0));
+  else
+    v1::store_plain_reply(at, xid, grant());
+  link.stage_one(rdma::SendOpcode::Send, link.wr_id(WrKind::ReplySent, slot.index_),
+                 {at, static_cast<std::uint32_t>(bytes), reply_lkey_});
+  Counters& counters = link.counters();
+  ++counters.replies_sent;
+  counters.inline_bytes_sent += bytes;
+  const bool success = slot.outcome_ == CallSlot::Outcome::Success;
+  context_.measurement.times.replied(link.client_class(), slot.procedure_,
+                                     success ? segment::CallStatus::success : failure_of(slot),
+                                     slot.begun_ns_);
+  probe::reply_posted(link.number(), static_cast<std::uint32_t>(xid), slot.index_, slot.payload_bytes_);
+  on_reply_staged(slot);
+  return true;
+}
+
+// --- Ends
+
+[[gnu::always_inline]] inline void Responder::end_call(CallSlot& slot, bool replied) noexcept {
+  context_.measurement.times.touch(link_.client_class(), slot.procedure_);
+  if (std::exchange(slot.with_service_, false)) slot.service_->release(slot);
+  if (slot.holds_receive_ && link_.is_open()) [[unlikely]]
+    link_.repost(slot.message_.buffer);
+  const std::uint64_t took_ns = turn_ns() - slot.begun_ns_;
+  if (replied) ++served_, served_ns_ += took_ns;
+  const bool slow = took_ns >= context_.measurement.slow_ns.load(std::memory_order_relaxed);
+  if (slow || slot.traced_) [[unlikely]]
+    note_end(slot, replied, slow);
+  if (!slot.plain_) release_extras(slot);
+  set_state(slot, CallSlot::State::Free);
+  count_state(slot);
+  probe::slot_released(link_.number(), slot.xid(), slot.index_);
+  if (--busy_ == 0) link_.notify_waiting_senders();
+  if (!link_.is_open()) [[unlikely]]
+    link_.touch();
+  free_.push(&slot);
+}
+
+}  // namespace sluice::rpcrdma

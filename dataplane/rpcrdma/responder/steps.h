@@ -15,11 +15,6 @@ namespace sluice::rpcrdma {
 
 // --- States
 
-/// Costs no look at the clock. Between completions it is the time of the last control pass.
-inline std::uint64_t Responder::turn_ns() const noexcept {
-  return std::max(context_.measurement.times.turn_ns(), link_.context().now_ns);
-}
-
 /// Most calls change their state within the turn in which they have come: their time is not shared out.
 [[gnu::always_inline]] inline void Responder::note_state(CallSlot& slot) noexcept {
   std::uint64_t now_ns = turn_ns();

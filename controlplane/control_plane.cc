@@ -79,7 +79,7 @@ void ControlPlane::make_servers() {
   configuration_.keep_numbers();
   make_sinks();
   credits_ = std::make_unique<policy::CreditKeeper>(layout_, config_.credit_settings());
-  keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_, outbox_, *journal_);
+  keeper_ = std::make_unique<cm::ConnectionKeeper>(layout_, config_, *credits_, outbox_, *journal_, tasks_);
   exchange_ = std::make_unique<properties::PropertyExchange>(
       layout_, config_, outbox_, properties::configured_authentication(config_), *journal_);
   add_admin_methods(methods_, *this);

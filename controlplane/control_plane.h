@@ -112,12 +112,12 @@ class ControlPlane final : public admin::Operations {
   segment::Layout& layout_;
   Outbox outbox_;
   tasks::Arena file_tasks_{kFileTasks};
+  tasks::Arena tasks_{kTasks};
   Configuration configuration_;
   const config::Config& config_;  ///< its current one
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;
   std::unique_ptr<properties::PropertyExchange> exchange_;
-  tasks::Arena tasks_{kTasks};
   admin::Registry methods_;
   std::vector<std::unique_ptr<events::Sink>> sinks_;
   std::unique_ptr<admin::Server> admin_;

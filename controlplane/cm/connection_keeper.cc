@@ -11,14 +11,14 @@ namespace sluice::cm {
 
 ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config& config,
                                    const policy::CreditKeeper& credits, controlplane::Outbox& outbox,
-                                   events::Journal& journal)
+                                   events::Journal& journal, tasks::Arena& tasks)
     : layout_(layout),
       config_(config),
       outbox_(outbox),
       admission_(config.admission_limits()),
       book_(admission_),
       reports_(journal),
-      context_{layout, config, credits, admission_, book_, outbox, journal},
+      context_{layout, config, credits, admission_, book_, outbox, journal, tasks},
       watch_(layout, config.block.reactors, config.block.all_connections(), *this) {
   if (config.block.driver == segment::Driver::SoftRoce)
     managed_ = std::make_unique<PuntedConnections>(context_);

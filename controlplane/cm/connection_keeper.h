@@ -25,7 +25,7 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
  public:
   /// All given outlive it. `outbox` may be others' too.
   ConnectionKeeper(segment::Layout& layout, const config::Config& config, const policy::CreditKeeper& credits,
-                   controlplane::Outbox& outbox, events::Journal& journal);
+                   controlplane::Outbox& outbox, events::Journal& journal, tasks::Arena& tasks);
 
   /// Takes the limits from the configuration, which has changed.
   void reconfigure() { admission_.set_limits(config_.admission_limits()); }

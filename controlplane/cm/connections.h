@@ -19,6 +19,7 @@
 #include "controlplane/outbox/outbox.h"
 #include "controlplane/policy/admission.h"
 #include "controlplane/policy/credit_keeper.h"
+#include "controlplane/tasks/arena.h"
 #include "dataplane/rpcrdma/link/private_data.h"
 #include "dataplane/segment/segment.h"
 
@@ -36,6 +37,7 @@ struct ConnectionContext {
   AdmissionBook& book;
   controlplane::Outbox& outbox;
   events::Journal& journal;
+  tasks::Arena& tasks;
 };
 
 /// Our private data of a reply (RFC 8797).

@@ -28,18 +28,37 @@ RdmaCmOptions options_of(const segment::ConfigBlock& block) {
 KernelConnections::KernelConnections(const ConnectionContext& context)
     : Connections(context), channel_offer_(context.layout, context.config.segment) {
   try {
-    open();
+    manager_ = open(*this, context.config.block);
   } catch (const SetupError& error) {
     if (!segment::alive(context.layout.data_plane, segment::monotonic_ns())) throw;
     spdlog::warn("{}", error.what());
   }
 }
 
-void KernelConnections::open() {
-  const segment::ConfigBlock& block = context_.config.block;
-  auto manager = std::make_unique<RdmaCm>(static_cast<RdmaCm::Host&>(*this), options_of(block));
+std::unique_ptr<RdmaCm> KernelConnections::open(RdmaCm::Host& host, const segment::ConfigBlock& block) {
+  auto manager = std::make_unique<RdmaCm>(host, options_of(block));
   if (block.reverse.in_use == 0) manager->listen(static_cast<std::uint16_t>(block.port));
+  return manager;
+}
+
+/// By a task: the kernel opens every RDMA device of the machine for it.
+void KernelConnections::open_again() {
+  auto work = [this, block = context_.config.block]() -> tasks::Arena::Done {
+    std::shared_ptr<RdmaCm> made;
+    try {
+      made = open(*this, block);
+    } catch (const SetupError&) {  // the next attempt may find a device
+    }
+    return [this, made] { on_opened(made); };
+  };
+  opening_ = context_.tasks.start(std::move(work));
+}
+
+void KernelConnections::on_opened(std::shared_ptr<RdmaCm> manager) {
+  opening_ = false;
+  if (!manager) return;
   manager_ = std::move(manager);
+  spdlog::info("The RDMA device is available: connections are accepted");
 }
 
 /// Adds the queue pair's attributes, and the channel whose descriptor keeps the connection when this process ends.
@@ -56,13 +75,8 @@ bool KernelConnections::poll(std::uint64_t now_ns) {
     checked_ns_ = now_ns;
     if (manager_) {
       device_removed_ = manager_->device_removed();
-    } else {
-      try {
-        open();
-        spdlog::info("The RDMA device is available: connections are accepted");
-      } catch (const SetupError&) {
-        return false;
-      }
+    } else if (!opening_) {
+      open_again();
     }
   }
   if (!manager_) return false;

@@ -36,13 +36,16 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   void disconnect(Id id, std::uint64_t now_ns) override;
   void refuse_unmade(Id id, std::uint64_t now_ns) override;
 
-  void open();
+  static std::unique_ptr<RdmaCm> open(RdmaCm::Host& host, const segment::ConfigBlock& block);
+  void open_again();
+  void on_opened(std::shared_ptr<RdmaCm> manager);
   segment::Command with_state(segment::Command command, const RdmaCmPeer& peer) const;
   std::uint32_t reactors_of(const RdmaCmPeer& peer) const;
 
-  std::unique_ptr<RdmaCm> manager_;  ///< null until there is a device
+  std::shared_ptr<RdmaCm> manager_;  ///< null until there is a device
   const AgentStatistics none_;
   ChannelOffer channel_offer_;
+  bool opening_ = false;  ///< by a task
   bool device_removed_ = false;
   std::uint64_t now_ns_ = 0;
   std::uint64_t checked_ns_ = 0;

@@ -53,7 +53,8 @@ class Lab {
   void start() {
     outbox_ = std::make_unique<controlplane::Outbox>(layout());
     credits_ = std::make_unique<policy::CreditKeeper>(layout(), config_.credit_settings());
-    keeper_ = std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_, *outbox_, journal_);
+    keeper_ =
+        std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_, *outbox_, journal_, tasks_);
     keeper_->take_over();
   }
   segment::Layout& layout() { return segment_->layout(); }
@@ -91,6 +92,7 @@ class Lab {
   std::unique_ptr<SimulatedClients> clients_;
   std::unique_ptr<SimulatedReactors> reactors_;
   events::Journal journal_{[](const events::Event&) {}};
+  tasks::Arena tasks_{{}};
   std::unique_ptr<controlplane::Outbox> outbox_;
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;

@@ -152,7 +152,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   controlplane::Outbox outbox(layout);
   policy::CreditKeeper credits(layout, config.credit_settings());
   events::Journal journal([](const events::Event&) {});
-  cm::ConnectionKeeper keeper(layout, config, credits, outbox, journal);
+  static tasks::Arena tasks({});
+  cm::ConnectionKeeper keeper(layout, config, credits, outbox, journal, tasks);
   properties::PropertyExchange exchange(layout, config, outbox, nullptr, journal);
   Script script(data, size);
   for (std::uint32_t i = script.byte() % 8; i > 0; --i) write_something(segment->data_part(), script);

@@ -28,7 +28,8 @@ class Keepers : public ::testing::Test {
   void take_over(bool draining = false) {
     outbox_ = std::make_unique<controlplane::Outbox>(layout());
     credits_ = std::make_unique<policy::CreditKeeper>(layout(), config_.credit_settings());
-    keeper_ = std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_, *outbox_, journal_);
+    keeper_ =
+        std::make_unique<cm::ConnectionKeeper>(layout(), config_, *credits_, *outbox_, journal_, tasks_);
     keeper_->set_draining(draining);
     keeper_->take_over();
   }
@@ -48,6 +49,7 @@ class Keepers : public ::testing::Test {
   lab::TestSegment segment_{"keeper"};
   config::Config config_;
   events::Journal journal_{[](const events::Event&) {}};
+  tasks::Arena tasks_{{}};
   std::unique_ptr<controlplane::Outbox> outbox_;
   std::unique_ptr<policy::CreditKeeper> credits_;
   std::unique_ptr<cm::ConnectionKeeper> keeper_;

@@ -14,7 +14,6 @@
 namespace sluice::conformance {
 namespace {
 
-constexpr std::uint32_t kXidsOfATest = 1u << 16;
 constexpr int kUsage = 2;
 constexpr int kNoServer = 3;
 

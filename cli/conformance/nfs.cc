@@ -212,20 +212,24 @@ Bytes made_handle(std::span<const std::byte> payload) {
 
 void make_file(Trial& trial, Target& target) {
   trial.connect();
-  std::uint32_t xid = trial.next_xid();
+  const std::uint32_t xid = trial.next_xid();
   const Bytes made =
       read_v1(trial.ask(RawCall{.xid = xid}.with(create_payload(xid, target.root, target.name)))).payload;
   if (nfs_status(made) != 0) return;
   const Bytes handle = made_handle(made);
+  write_file(trial, handle);
+  target.file = handle;
+}
+
+void write_file(Trial& trial, const Bytes& handle) {
   Bytes content(kInlineBytes);
   for (std::uint32_t at = 0; at < kFileBytes; at += kInlineBytes) {
-    xid = trial.next_xid();
+    const std::uint32_t xid = trial.next_xid();
     Bytes payload = write_payload(xid, handle, at, kInlineBytes);
     for (std::uint32_t i = 0; i < kInlineBytes; ++i) content[i] = pattern_byte(kFileSeed, at + i);
     append(payload, content);
     expect_ok(trial, read_v1(trial.ask(RawCall{.xid = xid}.with(payload))).payload, "a WRITE without chunks");
   }
-  target.file = handle;
 }
 
 void remove_file(Trial& trial, const Target& target) {

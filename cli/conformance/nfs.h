@@ -65,6 +65,8 @@ Bytes made_handle(std::span<const std::byte> payload);
 /// Makes the file with messages that have no chunks. Without the right to write, the target has none.
 /// Throws Failure when the server cannot even do that.
 void make_file(Trial& trial, Target& target);
+/// Its content is as it was made.
+void write_file(Trial& trial, const Bytes& handle);
 void remove_file(Trial& trial, const Target& target);
 
 /// What the file holds there, by READ calls without chunks on the trial's connection (version 1).

@@ -12,7 +12,7 @@ namespace sluice::conformance {
 enum class Outcome : std::uint8_t {
   Passed,
   Failed,
-  Unmet,  ///< of a test that is no MUST, unless all are strict
+  Unmet,  ///< of a test that is no MUST, or by the end of the connection behind what was asked; unless all are strict
   Skipped,
 };
 
@@ -23,7 +23,9 @@ struct Result {
   std::vector<std::string> history;  ///< what was sent and seen
 };
 
-/// A LinkError ends the run and is not caught: nothing can be said of a server that cannot be reached.
+inline constexpr std::uint32_t kXidsOfATest = 1u << 16;
+
+/// The file is as it was afterwards. A LinkError ends the run and is not caught: nothing can be said of a server that cannot be reached.
 Result run_test(const Test& test, Link& link, const Target& target, const Limits& limits, bool strict,
                 std::uint32_t first_xid);
 

@@ -139,11 +139,22 @@ std::size_t Trial::overheard() {
 
 void Trial::expect_silence(std::span<const std::byte> message) {
   send(message);
-  expect_alive();
+  expect_null_reply();
   expect(overheard() == 0, "no answer to this message");
 }
 
 void Trial::expect_alive() {
+  const bool first = read_ == 0;
+  try {
+    expect_null_reply();
+  } catch (const Failure& failure) {
+    if (first || !lost()) throw;
+    throw EndedAfterwards(std::string("After its answer the server ended the connection (") +
+                          link_.why_lost() + ").");
+  }
+}
+
+void Trial::expect_null_reply() {
   const std::uint32_t xid = next_xid();
   const Bytes reply = ask(version_ == 1 ? null_v1(xid) : null_v2(xid));
   expect(word_at(reply, 0) == xid, "the next message answers the NULL call that followed");

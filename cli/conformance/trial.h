@@ -18,6 +18,12 @@ class Failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The server did what was asked, and then ended the connection: the documents leave that open.
+class EndedAfterwards : public Failure {
+ public:
+  using Failure::Failure;
+};
+
 /// The test needs what this server does not offer. what() is a sentence.
 class Skipped : public std::runtime_error {
  public:
@@ -63,7 +69,7 @@ class Trial {
   }
   /// Nothing answers this message, and the server goes on with the next one.
   void expect_silence(std::span<const std::byte> message);
-  /// A NULL call is answered.
+  /// A NULL call is answered. Throws EndedAfterwards where the connection is gone after other answers.
   void expect_alive();
   /// Waits for the end of the connection.
   bool ends();
@@ -86,6 +92,7 @@ class Trial {
 
  private:
   std::optional<Bytes> next();
+  void expect_null_reply();
   void note(const char* what, std::span<const std::byte> message);
   void check_v1(const Received& received);
   void take(const Bytes& message);

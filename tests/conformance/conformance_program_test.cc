@@ -145,6 +145,44 @@ TEST_P(OfVersion, a_server_that_does_not_answer_fails_every_test) {
     EXPECT_NE(bench.run(*test).outcome, Outcome::Passed) << test->name;
 }
 
+const conformance::Test kEndsTheConnection = {
+    "ends", Level::Must, Needs::Nothing, "", [](Trial& t) {
+      t.connect();
+      t.expect_alive();
+      RawCall call{.xid = t.next_xid(), .proc = 1};
+      call.reads = {{0, {.handle = rdma::Rkey{0xBAD}, .length = 128, .offset = 0}}};
+      t.send(call.header());
+      t.ends();
+      t.expect_alive();
+    }};
+
+TEST(Verdicts, a_connection_that_ends_behind_a_right_answer_is_no_broken_must) {
+  Bench bench;
+  for (const bool strict : {false, true}) {
+    const Result result = run_test(kEndsTheConnection, bench.link, bench.target, bench.limits, strict,
+                                   bench.xid += kXidsOfATest);
+    EXPECT_EQ(result.outcome, strict ? Outcome::Failed : Outcome::Unmet) << result.detail;
+  }
+}
+
+const conformance::Test kSpoilsTheFile = {"spoils", Level::Must, Needs::File, "", [](Trial& t) {
+                                            t.connect();
+                                            const std::uint32_t xid = t.next_xid();
+                                            Bytes payload = write_payload(xid, t.target.file, 0, 64);
+                                            payload.resize(payload.size() + 64);
+                                            t.ask(RawCall{.xid = xid}.with(payload));
+                                            throw Failure("It has to be restored.");
+                                          }};
+
+TEST(Verdicts, what_a_failed_test_has_left_in_the_file_is_gone_in_the_next) {
+  Bench bench;
+  EXPECT_EQ(bench.run(kSpoilsTheFile).detail, "It has to be restored.");
+  Trial trial(bench.link, bench.target, bench.limits, bench.xid += kXidsOfATest);
+  trial.connect();
+  const Bytes content = file_content(trial, 0, 64);
+  for (std::uint32_t i = 0; i < content.size(); ++i) EXPECT_EQ(content[i], pattern_byte(kFileSeed, i)) << i;
+}
+
 /// A rule that is broken, and a test that has to see it.
 struct Broken {
   const char* row;

@@ -3,7 +3,7 @@
 """The verbs driver on a real kernel's RDMA: Sluice runs in one Linux guest, on its rxe, and another Linux guest is its
 client, or its server. And softroce there, on a network card that DPDK drives.
 
-verbs_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH DRIVER_TEST [TEST...]      results in TAP"""
+verbs_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH DRIVER_TEST CONFORMANCE [TEST...]      results in TAP"""
 import contextlib
 import json
 import os
@@ -152,6 +152,19 @@ def both_versions_work_by_ipv6_to_an_address_that_is_new(bench):
         report = json.loads(text)
         if report["errors"] or report["mismatches"] or not report["verified_bytes"]:
             raise Failed(text)
+
+
+def meets_every_row_of(version):
+    """sluice-conformance, in the server's guest too: rxe loops packets to its own address back."""
+    def test(bench):
+        text = bench.sluice(f"{SLUICE}/sluice-conformance --device verbs --server {ROCE_HOST} --mount-host 127.0.0.1 --mount-port 20048 --strict --json "
+                            f"--rpcrdma {version} || true", 900)
+        result = json.loads(text)
+        if result["passed"] != len(result["tests"]) or not result["tests"]:
+            raise Failed(json.dumps([test for test in result["tests"] if test["outcome"] != "passed"], indent=1))
+        print(f"# version {version}: {result['passed']} tests of {result['rows']} rows")
+    test.__name__ = f"sluice_meets_every_row_of_version_{version}"
+    return test
 
 
 def random_files_are_read_back(bench):
@@ -456,7 +469,7 @@ def gdb_shows_queue_pairs_in_a_core(bench):
 
 
 TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads,
-         both_versions_work_by_ipv6_to_an_address_that_is_new, random_files_are_read_back,
+         both_versions_work_by_ipv6_to_an_address_that_is_new, meets_every_row_of(1), meets_every_row_of(2), random_files_are_read_back,
          administrators_see_ports_and_their_limits, a_device_that_goes_and_comes_back_loses_nothing,
          the_control_plane_is_restarted_under_io, a_client_that_vanishes_is_let_go_and_comes_back,
          the_requester_side_reads_and_writes_the_kernels_server, tcp_clients_reach_the_kernels_server_by_rdma,
@@ -466,7 +479,7 @@ TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads
 
 
 def main():
-    programs, wanted = sys.argv[1:6], sys.argv[6:]
+    programs, wanted = sys.argv[1:7], sys.argv[7:]
     tests = [test for test in TESTS if not wanted or test.__name__ in wanted]
     need_lab()
     bench = VerbsBench(programs)

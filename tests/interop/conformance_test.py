@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""sluice-conformance judges the Linux kernel's server, and the page that says what that does otherwise is right. Speaks TAP.
+
+conformance_test.py SLUICE_CONFORMANCE PAGE [--write]      (--write: makes the page anew)"""
+import json
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from lab import ETHDEV, MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Failed, Guest, build_image, mac, need_lab, run_tests  # noqa: E402
+
+CONFORMANCE, PAGE = sys.argv[1:3]
+LONGEST_S = 900
+WORDS_SHOWN = 28
+INTRODUCTION = """# The Linux kernel's server, judged
+
+What `sluice-conformance` finds at the NFS server of a Linux kernel, `{kernel}`, over its Soft RoCE, in version 1, which is all that it speaks:
+{passed} tests passed, {failed} that ask for a MUST did not, and {unmet} did not where the documents ask for less, or where the
+server ended the connection after an answer that was right. What can be done to a server is told in [Judging another server](conformance.md).
+
+`tests/interop/conformance_test.py SLUICE_CONFORMANCE PAGE --write` makes this page, and the suite `interop` fails when the server is seen to do
+otherwise than the page says. XIDs, handles and addresses are those of one run. Messages are shown as words of 32 bits, the first ones of them.
+"""
+
+
+class KernelServer(Bench):
+    """Linux's NFS server over rxe in the guest; of Sluice there is the judge alone."""
+
+    def set_up(self):
+        image = build_image()
+        self.lab.add_tap("roce")
+        self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
+        self.guest = Guest(self.lab, 1, image, ["roce", "plain"])
+        self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24\nnfsd_on_rdma")
+
+    def judged(self, *words):
+        done = subprocess.run(self.lab.netns(CONFORMANCE, "--device", "softroce", "--ethdev", ETHDEV, "--address", f"{ROCE_HOST}/24", "--server", ROCE_GUEST,
+                                             "--mount-host", PLAIN_GUEST, "--mount-port", "20048", "--json", *words),
+                              capture_output=True, text=True, timeout=LONGEST_S, check=False)
+        if done.returncode not in (0, 1):
+            raise Failed(f"exit status {done.returncode}: {done.stderr[-2000:]}")
+        return json.loads(done.stdout)
+
+
+def deviations(result):
+    return {test["name"]: test for test in result["tests"] if test["outcome"] in ("failed", "unmet")}
+
+
+def shortened(line):
+    words = line.split(" ")
+    return line if len(words) <= WORDS_SHOWN else " ".join(words[:WORDS_SHOWN] + ["..."])
+
+
+def section(test):
+    asked = test["asks"]
+    seen = "\n".join(f"    {shortened(line)}" for line in test["seen"][-6:])
+    return f"## {test['name']}\n\n{test['level']}. {asked}\n{test['detail']}\n\n{seen}\n"
+
+
+def page_of(result, kernel):
+    found = deviations(result)
+    return "\n".join([INTRODUCTION.format(kernel=kernel, **result), *(section(found[name]) for name in found)])
+
+
+def the_page_says_what_linux_does_otherwise(bench):
+    result = bench.judged("--rpcrdma", "1")
+    if len(result["tests"]) < 100 or result["skipped"]:
+        raise Failed(f"{len(result['tests'])} tests, {result['skipped']} skipped")
+    if "--write" in sys.argv:
+        with open(PAGE, "w", encoding="utf-8") as page:
+            page.write(page_of(result, bench.sh("uname -rv").strip()))
+    with open(PAGE, encoding="utf-8") as page:
+        documented = set(re.findall(r"^## (V1_\w+)$", page.read(), re.MULTILINE))
+    found = deviations(result)
+    if documented != set(found):
+        raise Failed(json.dumps({"documented, and not seen": sorted(documented - set(found)),
+                                 "seen, and not documented": [found[name] for name in sorted(set(found) - documented)]}, indent=1))
+
+
+def linux_has_no_version_2(bench):
+    result = bench.judged("--rpcrdma", "2")
+    if result["skipped"] != len(result["tests"]) or "version 2" not in result["tests"][0]["detail"]:
+        raise Failed(json.dumps(deviations(result)))
+
+
+if __name__ == "__main__":
+    need_lab()
+    print("1..2", flush=True)
+    sys.exit(run_tests(KernelServer(), [the_page_says_what_linux_does_otherwise, linux_has_no_version_2]) != 0)

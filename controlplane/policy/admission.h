@@ -13,7 +13,7 @@
 
 namespace sluice::policy {
 
-// X(name, text): the texts are label values of a metric.
+// X(name, text): the texts are for people.
 #define SLUICE_VERDICTS(X)                                          \
   X(Admit, "admitted")                                              \
   X(TooManyConnections, "too many connections")                     \
@@ -32,7 +32,7 @@ inline constexpr const char* kVerdicts[] = {
     SLUICE_VERDICTS(SLUICE_VERDICT)
 #undef SLUICE_VERDICT
 };
-/// For programs: values of a metric and of events.
+/// For programs: label values of a metric, fields of events and of the status.
 inline constexpr const char* kVerdictNames[] = {"admitted", "too_many_connections", "too_many_of_client",
                                                 "too_fast", "too_fast_of_client",   "draining"};
 static_assert(std::size(kVerdictNames) == std::size(kVerdicts));

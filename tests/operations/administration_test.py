@@ -339,7 +339,7 @@ def draining_ends_connections_without_an_error_and_refuses_new_ones():
     refused = planes.load("--seconds", "1", "null")
     _, err = refused.communicate()
     assert refused.returncode != 0 and "refused" in err, err
-    assert planes.ctl("status")["connection_requests"]["the appliance is being drained"] > 0
+    assert planes.ctl("status")["connection_requests"]["draining"] > 0
     assert planes.ctl("drain", "--stop")["draining"] is False
     assert finish(planes.load("--seconds", "1", "null"))["operations"] > 0
 

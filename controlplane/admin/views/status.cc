@@ -47,8 +47,8 @@ json services(const segment::ConfigBlock& config) {
 nlohmann::json status(const segment::Layout& layout, const config::Config& config,
                       const ControlPlaneState& state) {
   json requests;
-  for (std::size_t i = 0; i < std::size(policy::kVerdicts); ++i)
-    requests[policy::kVerdicts[i]] = state.admission.count(static_cast<policy::Verdict>(i));
+  for (std::size_t i = 0; i < std::size(policy::kVerdictNames); ++i)
+    requests[policy::kVerdictNames[i]] = state.admission.count(static_cast<policy::Verdict>(i));
   return {
       {"version", kVersion},
       {"control_plane", heartbeat(layout.control_plane, true)},

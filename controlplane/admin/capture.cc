@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "controlplane/admin/declarations/declarations.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/segment/capture_channel.h"
 #include "dataplane/segment/checked.h"
@@ -35,12 +36,13 @@ json start_capture(const segment::Layout& layout, const std::string& socket, con
     throw MethodError("A capture runs already: 'sluicectl capture --stop' ends it.");
   segment::CaptureRequest request;
   request.id = segment::monotonic_ns();  // no other has it, nor had before this process
-  request.seconds = parameters.value("seconds", 0u);
-  request.snap_bytes = parameters.value("snap", 9216u);
-  request.max_packets = parameters.value("packets", std::uint64_t{0});
-  request.max_bytes = parameters.value("bytes", std::uint64_t{0});
-  request.queue_pair = parameters.value("queue_pair", 0u);
-  if (const std::string peer = parameters.value("peer", ""); !peer.empty()) request.peer = address_of(peer);
+  request.seconds = parameters.at("seconds").get<std::uint32_t>();
+  request.snap_bytes = parameters.at("snap").get<std::uint32_t>();
+  request.max_packets = parameters.at("packets").get<std::uint64_t>();
+  request.max_bytes = parameters.at("bytes").get<std::uint64_t>();
+  request.queue_pair = parameters.at("queue_pair").get<std::uint32_t>();
+  if (const auto peer = parameters.at("peer").get<std::string>(); !peer.empty())
+    request.peer = address_of(peer);
   segment::send_capture_request(socket, request, pipe.get());
   return {{"id", request.id}};
 }
@@ -48,7 +50,7 @@ json start_capture(const segment::Layout& layout, const std::string& socket, con
 json stop_capture(const std::string& socket, const json& parameters) {
   segment::CaptureRequest request;
   request.action = segment::CaptureAction::Stop;
-  request.id = parameters.value("id", std::uint64_t{0});
+  request.id = parameters.at("id").get<std::uint64_t>();
   segment::send_capture_request(socket, request, -1);
   return {{"id", request.id}};
 }
@@ -69,13 +71,13 @@ json capture_status(const segment::Layout& layout) {
 }  // namespace
 
 void add_capture(Registry& registry, const segment::Layout& layout, const std::string& socket) {
-  registry.add_with_descriptor("capture_start", Access::Change,
+  registry.add_with_descriptor(declared("capture_start"),
                                [&layout, socket](const json& parameters, const FileDescriptor& pipe) {
                                  return start_capture(layout, socket, parameters, pipe);
                                });
-  registry.add("capture_stop", Access::Change,
+  registry.add(declared("capture_stop"),
                [socket](const json& parameters) { return stop_capture(socket, parameters); });
-  registry.add("capture_status", Access::Read, [&layout](const json&) { return capture_status(layout); });
+  registry.add(declared("capture_status"), [&layout](const json&) { return capture_status(layout); });
 }
 
 }  // namespace sluice::admin

@@ -4,6 +4,7 @@
 #include <sstream>
 #include <string>
 
+#include "controlplane/admin/declarations/declarations.h"
 #include "controlplane/admin/parameters.h"
 #include "controlplane/admin/views/configuration.h"
 #include "controlplane/admin/views/status.h"
@@ -17,12 +18,8 @@ using nlohmann::json;
 segment::ExportConfig parse_export(const json& parameters, const config::Config& running) {
   std::ostringstream text;
   text << "[[export]]\n";
-  for (const auto& [key, value] : parameters.items()) {
-    if (key.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") != std::string::npos)
-      throw MethodError("There is no key '" + key + "' of an export.");
-    if (key == "save") continue;
-    text << key << " = " << value.dump() << '\n';
-  }
+  for (const auto& [key, value] : parameters.items())
+    if (key != "save") text << key << " = " << value.dump() << '\n';
   try {
     return config::parse_export(text.str(), running);
   } catch (const config::ConfigError& error) {
@@ -38,8 +35,6 @@ void reload(Operations& operations, const Answer& answer) {
 }
 
 json set_log_level(Operations& operations, const std::string& level) {
-  if (level != "debug" && level != "info" && level != "warn" && level != "error")
-    throw MethodError("level has to be one of debug, info, warn, error.");
   operations.set_log_level(level);
   return {{"log_level", level}};
 }
@@ -48,7 +43,7 @@ json set_log_level(Operations& operations, const std::string& level) {
 /// and not at all if that fails.
 void carry_out(Operations& operations, const json& parameters, const Answer& answer,
                const config::Change& change, const std::function<json(bool saved)>& apply) {
-  if (!parameters.value("save", false)) return answer.result(apply(false));
+  if (!parameters.at("save").get<bool>()) return answer.result(apply(false));
   operations.save(change, [answer, apply](const std::string& problem) {
     if (!problem.empty()) return answer.problem("Nothing is saved, and nothing has changed: " + problem);
     try {
@@ -69,7 +64,7 @@ void add_export(Operations& operations, const json& parameters, const Answer& an
 }
 
 void remove_export(Operations& operations, const json& parameters, const Answer& answer) {
-  const std::string path = parameters.value("path", "");
+  const auto path = parameters.at("path").get<std::string>();
   carry_out(
       operations, parameters, answer, config::RemovedExport{path}, [&operations, path](bool saved) -> json {
         // One that is saved may have been removed before.
@@ -92,7 +87,7 @@ void add_drain(Registry& registry, Operations& operations, const segment::Layout
   const auto status = [&] { return drain_status(layout, config, operations.draining()); };
   const auto add = [&](const char* name, bool on) {
     registry.add_later(
-        name, Access::Change, [&operations, status, on](const json& parameters, const Answer& answer) {
+        declared(name), [&operations, status, on](const json& parameters, const Answer& answer) {
           carry_out(operations, parameters, answer, config::Drain{on}, [&operations, status, on](bool) {
             operations.set_draining(on);
             return status();
@@ -101,25 +96,25 @@ void add_drain(Registry& registry, Operations& operations, const segment::Layout
   };
   add("drain_start", true);
   add("drain_stop", false);
-  registry.add("drain_status", Access::Read, [status](const json&) { return status(); });
+  registry.add(declared("drain_status"), [status](const json&) { return status(); });
 }
 
 }  // namespace
 
 void add_changes(Registry& registry, Operations& operations, const segment::Layout& layout,
                  const config::Config& config) {
-  registry.add_later("config_reload", Access::Change,
+  registry.add_later(declared("config_reload"),
                      [&](const json&, const Answer& answer) { reload(operations, answer); });
-  registry.add("log_level", Access::Change, [&](const json& parameters) {
-    return set_log_level(operations, parameters.value("level", ""));
+  registry.add(declared("log_level"), [&](const json& parameters) {
+    return set_log_level(operations, parameters.at("level").get<std::string>());
   });
-  registry.add_later("export_add", Access::Change, [&](const json& parameters, const Answer& answer) {
+  registry.add_later(declared("export_add"), [&](const json& parameters, const Answer& answer) {
     add_export(operations, parameters, answer, config);
   });
-  registry.add_later("export_remove", Access::Change, [&](const json& parameters, const Answer& answer) {
+  registry.add_later(declared("export_remove"), [&](const json& parameters, const Answer& answer) {
     remove_export(operations, parameters, answer);
   });
-  registry.add("connection_close", Access::Change,
+  registry.add(declared("connection_close"),
                [&](const json& parameters) { return close_connection(operations, parameters); });
   add_drain(registry, operations, layout, config);
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "controlplane/admin/declarations/declarations.h"
 #include "controlplane/events/text.h"
 
 namespace sluice::admin {
@@ -12,7 +13,7 @@ using nlohmann::json;
 
 json read_events(events::Journal& journal, const json& parameters) {
   const events::Journal::Part part =
-      journal.read(parameters.value("since", std::uint64_t{1}), kEventsPerAnswer);
+      journal.read(parameters.at("since").get<std::uint64_t>(), kEventsPerAnswer);
   json list = json::array();
   for (const events::Event& event : part.events) list.push_back(events::to_json(event));
   return {{"journal", journal.id()}, {"next", part.next}, {"missed", part.missed}, {"events", list}};
@@ -21,7 +22,7 @@ json read_events(events::Journal& journal, const json& parameters) {
 }  // namespace
 
 void add_events(Registry& registry, events::Journal& journal) {
-  registry.add("events_read", Access::Read,
+  registry.add(declared("events_read"),
                [&journal](const json& parameters) { return read_events(journal, parameters); });
 }
 

@@ -6,9 +6,7 @@
 namespace sluice::admin {
 
 std::uint32_t number_of(const nlohmann::json& parameters, const char* name) {
-  if (!parameters.contains(name) || !parameters[name].is_number_unsigned())
-    throw MethodError(std::string(name) + " is needed: a number, as 'sluicectl connections' shows it.");
-  return parameters[name].get<std::uint32_t>();
+  return parameters.at(name).get<std::uint32_t>();
 }
 
 MethodError no_such_connection(std::uint32_t reactor, std::uint32_t connection) {

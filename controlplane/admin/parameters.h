@@ -10,7 +10,7 @@
 
 namespace sluice::admin {
 
-/// The number `name` of `parameters`. Throws MethodError when it is missing or no unsigned number.
+/// The number `name` of `parameters`, which fits in 32 bits as it is declared.
 std::uint32_t number_of(const nlohmann::json& parameters, const char* name);
 /// What to throw when the parameters name a connection that does not exist.
 MethodError no_such_connection(std::uint32_t reactor, std::uint32_t connection);

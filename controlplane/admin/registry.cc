@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/admin/registry.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "controlplane/admin/json_rpc.h"
@@ -9,19 +10,55 @@ namespace sluice::admin {
 
 using nlohmann::json;
 
-void Registry::add(const std::string& name, Access needed, Method method) {
-  add_with_descriptor(name, needed,
+namespace {
+
+std::string names_of(const Fields& parameters) {
+  std::string names;
+  for (const Field& one : parameters) names += (names.empty() ? "" : ", ") + one.name;
+  return names.empty() ? "none" : names;
+}
+
+/// Gives parameters that are left out their defaults. Returns what is wrong with the others; empty: nothing.
+std::string complete(json& parameters, const Declaration& method) {
+  for (const auto& [name, value] : parameters.items())
+    if (std::none_of(method.parameters.begin(), method.parameters.end(),
+                     [&name = name](const Field& one) { return one.name == name; }))
+      return "'" + method.name + "' has no parameter '" + name + "'; it has: " + names_of(method.parameters) +
+             ".";
+  for (const Field& declared : method.parameters) {
+    const auto given = parameters.find(declared.name);
+    if (given == parameters.end()) {
+      if (declared.by_default.is_null())
+        return declared.name + " is needed: " + kind_of(declared) + ", " + declared.meaning + ".";
+      parameters[declared.name] = declared.by_default;
+    } else if (const std::string wrong = mismatch(declared, *given, declared.name); !wrong.empty()) {
+      return wrong + ".";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+void Registry::add(const Declaration& declaration, Method method) {
+  add_with_descriptor(declaration,
                       [method = std::move(method)](const json& parameters, const FileDescriptor&) {
                         return method(parameters);
                       });
 }
 
-void Registry::add_with_descriptor(const std::string& name, Access needed, DescriptorMethod method) {
-  methods_[name] = {needed, std::move(method), {}};
+void Registry::add_with_descriptor(const Declaration& declaration, DescriptorMethod method) {
+  methods_[declaration.name] = {declaration, std::move(method), {}};
 }
 
-void Registry::add_later(const std::string& name, Access needed, LaterMethod method) {
-  methods_[name] = {needed, {}, std::move(method)};
+void Registry::add_later(const Declaration& declaration, LaterMethod method) {
+  methods_[declaration.name] = {declaration, {}, std::move(method)};
+}
+
+std::vector<Declaration> Registry::declarations() const {
+  std::vector<Declaration> all;
+  for (const auto& [name, entry] : methods_) all.push_back(entry.declaration);
+  return all;
 }
 
 std::string Registry::answer(const std::string& message, Access access, const FileDescriptor& passed,
@@ -41,12 +78,14 @@ std::string Registry::answer(const std::string& message, Access access, const Fi
   const std::string name = request["method"].get<std::string>();
   const auto method = methods_.find(name);
   if (method == methods_.end()) return fail(kMethodNotFound, "There is no method '" + name + "'.");
-  if (access < method->second.needed)
+  if (access < method->second.declaration.needed)
     return fail(kForbidden,
                 "You have read access only: ask to be a member of the group that "
                 "change_group in [admin] names, or be root.");
-  const json parameters = request.contains("params") ? request["params"] : json::object();
+  json parameters = request.contains("params") ? request["params"] : json::object();
   if (!parameters.is_object()) return fail(kInvalidParameters, "params has to be an object.");
+  if (const std::string wrong = complete(parameters, method->second.declaration); !wrong.empty())
+    return fail(kInvalidParameters, wrong);
   const bool answers_later = static_cast<bool>(method->second.later);
   const bool wants_answer = answers_later && !notification && later;
   const Answer::Send send = wants_answer ? later() : Answer::Send();
@@ -57,8 +96,6 @@ std::string Registry::answer(const std::string& message, Access access, const Fi
     if (answers_later) return method->second.later(parameters, answer), "";
     const json result = method->second.method(parameters, passed);
     return notification ? "" : to_line({{"jsonrpc", "2.0"}, {"id", id}, {"result", result}});
-  } catch (const json::exception&) {
-    return fail(kInvalidParameters, "A parameter of '" + name + "' is of the wrong type.");
   } catch (const std::runtime_error& error) {
     return fail(kMethodFailed, error.what());
   } catch (const std::exception& error) {

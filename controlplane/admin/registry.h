@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Methods of the admin interface by name, each with the access that it needs, and JSON-RPC 2.0 on them. It
-// knows neither sockets nor the control plane. One thread.
+// Methods of the admin interface by name, each as it is declared, and JSON-RPC 2.0 on them. It knows neither sockets nor
+// the control plane. One thread.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "controlplane/admin/answer.h"
+#include "controlplane/admin/declaration.h"
 #include "dataplane/base/file_descriptor.h"
 
 namespace sluice::admin {
@@ -22,11 +23,8 @@ class MethodError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Each includes the one before it.
-enum class Access : std::uint8_t { None, Read, Change };
-
-/// Takes the request's params, an object, and returns the result. Throws MethodError. An
-/// nlohmann::json::exception is taken for a parameter of the wrong type.
+/// Takes the request's params, which are as they are declared: all are there, those that the client has left out with their
+/// defaults. Returns the result. Throws MethodError.
 using Method = std::function<nlohmann::json(const nlohmann::json& parameters)>;
 /// The same, with the descriptor that was passed with the request (SCM_RIGHTS), if any.
 using DescriptorMethod =
@@ -42,9 +40,11 @@ class Registry {
   using Later = std::function<Answer::Send()>;
 
   /// Replaces a method of the same name.
-  void add(const std::string& name, Access needed, Method method);
-  void add_with_descriptor(const std::string& name, Access needed, DescriptorMethod method);
-  void add_later(const std::string& name, Access needed, LaterMethod method);
+  void add(const Declaration& declaration, Method method);
+  void add_with_descriptor(const Declaration& declaration, DescriptorMethod method);
+  void add_later(const Declaration& declaration, LaterMethod method);
+  /// Of all methods, by name.
+  std::vector<Declaration> declarations() const;
   /// The response to one request, without a line end; empty for a notification, and for what is answered later. Does not
   /// throw for anything that `message` may hold.
   std::string answer(const std::string& message, Access access, const FileDescriptor& passed = {},
@@ -52,7 +52,7 @@ class Registry {
 
  private:
   struct Entry {
-    Access needed = Access::Change;
+    Declaration declaration;
     DescriptorMethod method;
     LaterMethod later;  ///< instead of it
   };

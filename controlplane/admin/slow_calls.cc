@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "controlplane/admin/declarations/declarations.h"
 #include "controlplane/admin/views/calls.h"
 #include "controlplane/events/text.h"
 #include "dataplane/base/net_address.h"
@@ -60,7 +61,7 @@ struct Reader {
 };
 
 json read_slow_calls(const segment::Layout& layout, const config::Config& config, const json& parameters) {
-  const auto from = parameters.value("from", std::vector<std::uint64_t>{});
+  const auto from = parameters.at("from").get<std::vector<std::uint64_t>>();
   Reader reader{layout, config};
   json next = json::array();
   for (std::uint32_t i = 0; i < config.block.reactors; ++i)
@@ -75,7 +76,7 @@ json read_slow_calls(const segment::Layout& layout, const config::Config& config
 }  // namespace
 
 void add_slow_calls(Registry& registry, const segment::Layout& layout, const config::Config& config) {
-  registry.add("slow_calls", Access::Read,
+  registry.add(declared("slow_calls"),
                [&](const json& parameters) { return read_slow_calls(layout, config, parameters); });
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "controlplane/admin/declarations/declarations.h"
 #include "controlplane/admin/parameters.h"
 #include "controlplane/admin/views/calls.h"
 
@@ -20,7 +21,7 @@ json read_trace(const segment::Layout& layout, const config::Config& config, con
     throw MethodError("There is no reactor " + std::to_string(reactor) + ".");
   const segment::TraceRing& ring = layout.reactors[reactor].trace;
   const std::uint64_t end = ring.written.load(std::memory_order_acquire);
-  std::uint64_t at = std::min(parameters.value("from", std::uint64_t{0}), end);
+  std::uint64_t at = std::min(parameters.at("from").get<std::uint64_t>(), end);
   at = std::max(at, end > ring.records.size() ? end - ring.records.size() : 0);
   json calls = json::array();
   for (; at < end; ++at) {
@@ -43,15 +44,15 @@ std::uint32_t switch_trace(Operations& operations, const json& parameters, bool 
 
 void add_trace(Registry& registry, Operations& operations, const segment::Layout& layout,
                const config::Config& config) {
-  registry.add("trace_start", Access::Change, [&](const json& parameters) -> json {
+  registry.add(declared("trace_start"), [&](const json& parameters) -> json {
     const std::uint32_t reactor = switch_trace(operations, parameters, true);
     return {{"next", layout.reactors[reactor].trace.written.load()}};
   });
-  registry.add("trace_stop", Access::Change, [&](const json& parameters) {
+  registry.add(declared("trace_stop"), [&](const json& parameters) {
     switch_trace(operations, parameters, false);
     return json::object();
   });
-  registry.add("trace_read", Access::Read,
+  registry.add(declared("trace_read"),
                [&](const json& parameters) { return read_trace(layout, config, parameters); });
 }
 

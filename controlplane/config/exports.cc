@@ -23,7 +23,7 @@ void read_export(Checker& check, const toml::table& table, segment::ExportConfig
   check.boolean(table, "all_squash", out.all_squash);
   check.integer(table, "anonuid", out.anonuid, 0, 0xffffffff);
   check.integer(table, "anongid", out.anongid, 0, 0xffffffff);
-  check.integer(table, "quota_mib", out.quota_bytes, 0, 1u << 20);
+  check.integer(table, "quota_mib", out.quota_bytes, 0, kMaxQuotaMib);
   out.quota_bytes <<= 20;
   out.allowed_count = read_prefixes(check, table, "clients", out.allowed);
   out.host_count = read_export_hosts(check, table, out.hosts);

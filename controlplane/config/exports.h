@@ -10,6 +10,9 @@
 
 namespace sluice::config {
 
+/// Of one export.
+inline constexpr std::uint32_t kMaxQuotaMib = 1u << 20;
+
 /// Replaces the exports of `block` by those of `root`, if it has any. Defects go to `check`.
 void read_exports(Checker& check, const toml::table& root, segment::ConfigBlock& block);
 /// Whether clients would take one path for a folder of the other, which it is not: each has files of its own.

@@ -12,10 +12,18 @@ using namespace sluice;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const admin::Registry registry = [] {
     admin::Registry made;
-    made.add("echo", admin::Access::Read, [](const nlohmann::json& parameters) { return parameters; });
-    made.add("number", admin::Access::Read,
-             [](const nlohmann::json& parameters) { return parameters.value("n", 7u); });
-    made.add("change", admin::Access::Change, [](const nlohmann::json&) -> nlohmann::json { std::abort(); });
+    made.add({.name = "echo",
+              .needed = admin::Access::Read,
+              .parameters = {{.name = "any", .by_default = 1},
+                             admin::list("list", "numbers", admin::number("", "")).or_else({1}),
+                             admin::map("map", "words", admin::text("", "")).or_else({{"a", "b"}})}},
+             [](const nlohmann::json& parameters) { return parameters; });
+    made.add({.name = "number",
+              .needed = admin::Access::Read,
+              .parameters = {admin::whole32("n", "a number").or_else(7)}},
+             [](const nlohmann::json& parameters) { return parameters.at("n").get<std::uint32_t>(); });
+    made.add({.name = "change", .needed = admin::Access::Change},
+             [](const nlohmann::json&) -> nlohmann::json { std::abort(); });
     return made;
   }();
   const std::string answer =

@@ -83,6 +83,8 @@ def main():
         for number, method in enumerate(("echo", "number", "change", "none")):
             with open(f"{folder}/{number:03}", "w", encoding="ascii") as file:
                 file.write('{"jsonrpc": "2.0", "id": 1, "method": "%s", "params": {"n": [1, "x", null]}}' % method)
+        with open(f"{folder}/declared", "w", encoding="ascii") as file:
+            file.write('{"jsonrpc": "2.0", "id": 1, "method": "echo", "params": {"any": {}, "list": [1, 2.5], "map": {"a_1": "x"}}}')
         return
     if target == "connections":  # each call in each direction, then turns, and each disturbance
         for number in range(64):

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace sluice::admin {
 namespace {
 
@@ -13,11 +17,24 @@ constexpr const char* kEcho = R"({"jsonrpc":"2.0","id":7,"method":"echo","params
 class Methods : public ::testing::Test {
  protected:
   Methods() {
-    registry.add("echo", Access::Read, [](const json& parameters) { return parameters; });
-    registry.add("change", Access::Change, [this](const json&) -> json { return ++changes; });
-    registry.add("fail", Access::Read, [](const json&) -> json { throw MethodError("No such thing."); });
-    registry.add("typed", Access::Read,
-                 [](const json& parameters) { return parameters.at("n").get<std::uint32_t>(); });
+    registry.add(
+        {.name = "echo",
+         .needed = Access::Read,
+         .parameters = {whole("a", "any number"), text("b", "any text").or_else("x"),
+                        list("c", "numbers", whole32("", "a number")).at_most(2).or_else(json::array())}},
+        [](const json& parameters) { return parameters; });
+    registry.add({.name = "change"}, [this](const json&) -> json { return ++changes; });
+    registry.add({.name = "fail", .needed = Access::Read},
+                 [](const json&) -> json { throw MethodError("No such thing."); });
+    registry.add({.name = "broken", .needed = Access::Read},
+                 [](const json& parameters) { return parameters.at("undeclared"); });
+  }
+  /// The code and the message of the error that `parameters` are answered with.
+  std::pair<int, std::string> refusal(const json& parameters) const {
+    const json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", "echo"}, {"params", parameters}};
+    const json answer = ask(request.dump());
+    if (!answer.contains("error")) return {0, answer.dump()};
+    return {answer["error"]["code"].get<int>(), answer["error"]["message"].get<std::string>()};
   }
   json ask(const std::string& text, Access access = Access::Change) const {
     return json::parse(registry.answer(text, access));
@@ -41,10 +58,36 @@ TEST_F(Methods, each_defect_has_its_error_code) {
   EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":{},"method":"echo"})")["error"]["code"], -32600);
   EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"nope"})")["error"]["code"], -32601);
   EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"echo","params":[1]})")["error"]["code"], -32602);
-  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"typed"})")["error"]["code"], -32602);
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"echo"})")["error"]["code"], -32602);
+  EXPECT_EQ(ask(R"({"jsonrpc":"2.0","id":1,"method":"broken"})")["error"]["code"], -32603);
   const json failed = ask(R"({"jsonrpc":"2.0","id":1,"method":"fail"})");
   EXPECT_EQ(failed["error"]["code"], -32000);
   EXPECT_EQ(failed["error"]["message"], "No such thing.");
+}
+
+TEST_F(Methods, parameters_are_as_they_are_declared_or_refused) {
+  using Refusal = std::pair<int, std::string>;
+  EXPECT_EQ(refusal(json::object()), Refusal(-32602, "a is needed: a whole number, any number."));
+  EXPECT_EQ(refusal({{"a", 1}, {"z", 2}}), Refusal(-32602, "'echo' has no parameter 'z'; it has: a, b, c."));
+  EXPECT_EQ(refusal({{"a", "1"}}), Refusal(-32602, "a has to be a whole number."));
+  for (const json& a : {json(-1), json(1.5), json(nullptr), json(true), json::array(), json::object()})
+    EXPECT_EQ(refusal({{"a", a}}).first, -32602) << a;
+  EXPECT_EQ(refusal({{"a", 1}, {"b", 1}}), Refusal(-32602, "b has to be text."));
+  EXPECT_EQ(refusal({{"a", 1}, {"c", {1, 2, 3}}}).first, -32602) << "too many";
+  EXPECT_EQ(refusal({{"a", 1}, {"c", {1, 1ull << 32}}}),
+            Refusal(-32602, "c[1] has to be a whole number of at most 4294967295."));
+}
+
+TEST_F(Methods, a_parameter_that_is_left_out_has_its_default) {
+  EXPECT_EQ(ask(kEcho)["result"], (json{{"a", 1}, {"b", "x"}, {"c", json::array()}}));
+  const std::string most = R"({"jsonrpc":"2.0","id":7,"method":"echo","params":{"a":18446744073709551615}})";
+  EXPECT_EQ(ask(most)["result"]["a"], ~std::uint64_t{0});
+}
+
+TEST_F(Methods, a_registry_names_what_it_has) {
+  std::vector<std::string> names;
+  for (const Declaration& one : registry.declarations()) names.push_back(one.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"broken", "change", "echo", "fail"}));
 }
 
 TEST_F(Methods, a_notification_is_executed_and_not_answered) {

@@ -28,13 +28,18 @@ constexpr std::uint64_t kForEver = ~std::uint64_t{0};
 class AdminSocket : public ::testing::Test {
  protected:
   AdminSocket() {
-    registry.add("echo", Access::Read, [](const nlohmann::json& params) { return params; });
-    registry.add("big", Access::Read, [](const nlohmann::json&) { return std::string(1 << 20, 'x'); });
-    registry.add("typed", Access::Read,
+    registry.add({.name = "echo", .needed = Access::Read},
+                 [](const nlohmann::json& params) { return params; });
+    registry.add({.name = "big", .needed = Access::Read},
+                 [](const nlohmann::json&) { return std::string(1 << 20, 'x'); });
+    registry.add({.name = "typed", .needed = Access::Read, .parameters = {admin::whole32("n", "a number")}},
                  [](const nlohmann::json& params) { return params.at("n").get<std::uint32_t>(); });
-    registry.add_later("slow", Access::Read,
+    registry.add_later({.name = "slow",
+                        .needed = Access::Read,
+                        .parameters = {admin::flag("at_once", "whether it answers at once").or_else(false),
+                                       admin::whole("n", "a number").or_else(0)}},
                        [this](const nlohmann::json& params, const admin::Answer& answer) {
-                         if (params.value("at_once", false)) return answer.result("at once");
+                         if (params.at("at_once").get<bool>()) return answer.result("at once");
                          if (params.at("n") == 0) throw admin::MethodError("Not zero.");
                          slow.push_back(answer);
                        });
@@ -138,7 +143,7 @@ TEST_F(AdminSocket, what_could_be_late_may_answer_at_once_or_fail) {
   EXPECT_NE(line(fd).find("at once"), std::string::npos);
   say(fd, "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"slow\",\"params\":{\"n\":0}}\n");
   EXPECT_NE(line(fd).find("Not zero."), std::string::npos);
-  say(fd, "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"slow\"}\n");
+  say(fd, "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"slow\",\"params\":{\"n\":\"x\"}}\n");
   EXPECT_NE(line(fd).find("-32602"), std::string::npos);
   say(fd, "{\"jsonrpc\":\"2.0\",\"method\":\"slow\",\"params\":{\"at_once\":true}}\n");
   say(fd, kEcho);
@@ -189,7 +194,7 @@ std::ptrdiff_t open_descriptors() {
 
 TEST_F(AdminSocket, a_descriptor_goes_with_its_request_and_none_is_left_over) {
   bool has = false;
-  registry.add_with_descriptor("take", Access::Read,
+  registry.add_with_descriptor({.name = "take", .needed = Access::Read},
                                [&](const nlohmann::json&, const FileDescriptor& passed) {
                                  has = static_cast<bool>(passed);
                                  return passed && ::write(passed.get(), "x", 1) == 1;

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each method's answer is held against its declaration, on a segment that has something of everything.
+#include "controlplane/admin/declarations/declarations.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "controlplane/admin/capture.h"
+#include "controlplane/admin/changes.h"
+#include "controlplane/admin/events.h"
+#include "controlplane/admin/open_rpc.h"
+#include "controlplane/admin/segment_views.h"
+#include "controlplane/admin/slow_calls.h"
+#include "controlplane/admin/trace.h"
+#include "controlplane/admin/views/configuration.h"
+#include "controlplane/admin/views/credits.h"
+#include "controlplane/admin/views/reactors.h"
+#include "controlplane/admin/views/status.h"
+#include "controlplane/events/kinds.h"
+#include "controlplane/statistics.h"
+#include "controlplane/topology.h"
+#include "dataplane/segment/capture_channel.h"
+#include "tests/unit/controlplane/admin/fake_operations.h"
+#include "tests/unit/controlplane/lab.h"
+
+namespace sluice::admin {
+namespace {
+
+using nlohmann::json;
+
+const char* const kConfiguration = R"(
+[[client_class]]
+name = "few"
+clients = ["192.0.2.77/32"]
+[[export]]
+path = "/a"
+)";
+
+class Declarations : public ::testing::Test {
+ protected:
+  Declarations() {
+    add_capture(registry_, segment_.layout(), socket_);
+    add_changes(registry_, operations_, segment_.layout(), config_);
+    add_discovery(registry_, "1.2.3");
+    add_events(registry_, journal_);
+    add_segment_views(registry_, segment_.layout(), config_);
+    add_slow_calls(registry_, segment_.layout(), config_);
+    add_trace(registry_, operations_, segment_.layout(), config_);
+    add_views_of_the_control_plane();
+    fill();
+  }
+  segment::Layout& layout() { return segment_.layout(); }
+
+  /// Those that need a whole control plane: the rest of each is its own view.
+  void add_views_of_the_control_plane() {
+    registry_.add(declared("status"), [this](const json&) {
+      json shown = status(layout(), config_, {.admission = admission_, .pending = pending_});
+      shown["events"] = to_json(controlplane::EventCounts{});
+      return shown;
+    });
+    registry_.add(declared("credits"), [this](const json&) {
+      const policy::CreditKeeper keeper(layout(), config_.credit_settings());
+      return credits(layout(), config_, keeper, lab::kSecondNs);
+    });
+    registry_.add(declared("version"), [](const json&) { return version(); });
+    registry_.add(declared("topology"),
+                  [this](const json&) { return topology(topology::describe(), config_.block); });
+    registry_.add(declared("config_check"), [this](const json& parameters) {
+      return check_configuration(parameters.at("text").get<std::string>(),
+                                 parameters.at("name").get<std::string>(), config_, {});
+    });
+  }
+
+  void fill() {
+    segment_.publish(2, lab::client(10), 0, 7);
+    segment_.publish(3, lab::client(77), 1, 3, segment::ConnectionState::Open, "host.example");
+    segment::ReactorArea& area = layout().reactors[0];
+    auto info = *area.connections[3].read();
+    info.version = 2;
+    info.heard_properties = 1;
+    info.peer_pid = 7;
+    area.connections[3].write(info);
+    area.use[3].busy = 1;
+    area.use[3].oldest_state = 5;
+    area.use[3].held_bytes = 4096;
+    for (auto& of_class : area.transport_counters)
+      for (auto& counter : of_class) counter = 3;
+    area.info.write({.state = segment::ReactorState::Running});
+    area.calls.info[0] = {.program = 100003, .version = 3, .procedure = 6};
+    area.calls.use[0][0].calls[0] = 1;
+    area.calls.procedures = 1;
+    segment::TraceRecord call{.connection = 3, .xid = 1};
+    call.state_ns.fill(1000);
+    area.trace.add(call);
+    layout().slow_calls[0].add({.number = 0, .peer = lab::client(10), .upstream_ns = 1, .call = call});
+    segment::ExportInfo shared{.in_use = 1};
+    std::strcpy(shared.path, "/a");
+    shared.procedure_calls[6] = 1;
+    layout().exports[0].write(shared);
+    config_.block.upstream_count = 1;
+    std::strcpy(config_.block.upstreams[0].name, "filer");
+    segment::start_heartbeat(layout().data_plane, segment::monotonic_ns(), segment::wall_ns());
+    journal_.add(events::ConnectionRefused{.peer = "192.0.2.9", .reason = "too_fast"});
+  }
+
+  json ask(const std::string& method, const json& parameters = json::object(), int passed = -1) {
+    const json request = {{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", parameters}};
+    std::string late;
+    const std::string at_once =
+        registry_.answer(request.dump(), Access::Change, FileDescriptor(passed >= 0 ? ::dup(passed) : -1),
+                         [&late] { return [&late](const std::string& line) { late = line; }; });
+    return json::parse(late.empty() ? at_once : late);
+  }
+  /// The result, which is as it is declared.
+  json result(const std::string& method, const json& parameters = json::object(), int passed = -1) {
+    json answer = ask(method, parameters, passed);
+    EXPECT_TRUE(answer.contains("result")) << method << ": " << answer;
+    EXPECT_EQ(mismatch(declared(method).result, answer["result"]), "") << method;
+    asked_.insert(method);
+    return answer["result"];
+  }
+
+  const std::string socket_ = "/dev/shm/sluice-declarations-" + std::to_string(::getpid());
+  lab::TestSegment segment_{"declarations"};
+  config::Config config_ = lab::configuration(kConfiguration);
+  policy::Admission admission_{{.max_connections = 4}};
+  const std::vector<std::string> pending_ = {"transport.credits"};
+  FakeOperations operations_;
+  events::Journal journal_{[](const events::Event&) {}};
+  Registry registry_;
+  std::set<std::string> asked_;
+};
+
+TEST_F(Declarations, every_result_is_as_it_is_declared) {
+  segment::CaptureInbox inbox(socket_, ::geteuid());
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  result("capture_start", json::object(), pipe[1]);
+  result("capture_stop");
+  for (const int end : pipe) ::close(end);
+  const json connection = {{"reactor", 0}, {"connection", 3}};
+  const std::map<std::string, json> with_parameters = {{"config_check", {{"text", kConfiguration}}},
+                                                       {"connection_close", connection},
+                                                       {"connection_show", connection},
+                                                       {"export_add", {{"path", "/b"}}},
+                                                       {"export_remove", {{"path", "/a"}}},
+                                                       {"log_level", {{"level", "warn"}}},
+                                                       {"trace_read", connection},
+                                                       {"trace_start", connection},
+                                                       {"trace_stop", connection}};
+  for (const Chapter& chapter : chapters())
+    for (const Declaration& method : chapter.methods) {
+      if (asked_.count(method.name) != 0) continue;
+      const auto parameters = with_parameters.find(method.name);
+      const json shown =
+          result(method.name, parameters == with_parameters.end() ? json::object() : parameters->second);
+      EXPECT_FALSE(shown.is_array() && shown.empty()) << method.name << " has nothing to be held against";
+    }
+  EXPECT_EQ(asked_.size(), registry_.declarations().size()) << "a method that no chapter has";
+}
+
+TEST_F(Declarations, results_that_have_several_forms_are_as_declared_in_each) {
+  EXPECT_EQ(result("reverse"), json::object());
+  config_.block.reverse.in_use = 1;
+  EXPECT_EQ(result("reverse")["state"], "idle");
+  EXPECT_EQ(result("config_check", {{"text", "nonsense"}})["ok"], false);
+  EXPECT_EQ(result("capture_status")["state"], "none");
+  for (const auto state :
+       {segment::CaptureState::Running, segment::CaptureState::Done, segment::CaptureState::Failed}) {
+    layout().capture_status.write({.id = 9, .state = state});
+    EXPECT_EQ(result("capture_status")["id"], 9);
+  }
+  layout().data_plane.pid = 0;
+  EXPECT_FALSE(result("status")["data_plane"].contains("uptime_s"));
+  EXPECT_TRUE(result("connection_show", {{"reactor", 0}, {"connection", 2}})["oldest_call"].is_null());
+  config_.block.driver = segment::Driver::Verbs;
+  EXPECT_EQ(result("devices")["polled"][0]["driver"], "verbs");
+  config_.block.driver = segment::Driver::Loopback;
+  EXPECT_TRUE(result("devices")["polled"].empty());
+}
+
+void check_names(const Field& field, const std::string& where) {
+  for (const Field& part : field.parts) {
+    const bool element = field.type == Type::List || field.type == Type::Map;
+    EXPECT_EQ(part.name.empty(), element) << where;
+    EXPECT_EQ(part.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"), std::string::npos)
+        << where << '.' << part.name;
+    EXPECT_TRUE(element || !part.meaning.empty()) << where << '.' << part.name;
+    check_names(part, where + '.' + part.name);
+  }
+}
+
+TEST_F(Declarations, names_are_words_and_sentences_are_sentences) {
+  std::set<std::string> names;
+  for (const Chapter& chapter : chapters())
+    for (const Declaration& method : chapter.methods) {
+      EXPECT_TRUE(names.insert(method.name).second) << method.name << " is declared twice";
+      EXPECT_TRUE(method.summary.ends_with(".")) << method.name;
+      for (const std::string& error : method.errors) EXPECT_TRUE(error.ends_with(".")) << method.name;
+      check_names(object("", "", method.parameters), method.name);
+      check_names(method.result, method.name);
+    }
+  EXPECT_THROW(declared("nonsense"), std::logic_error);
+}
+
+TEST_F(Declarations, every_default_is_a_value_that_may_be_given) {
+  for (const Chapter& chapter : chapters())
+    for (const Declaration& method : chapter.methods)
+      for (const Field& parameter : method.parameters)
+        if (!parameter.by_default.is_null())
+          EXPECT_EQ(mismatch(parameter, parameter.by_default, method.name + '.' + parameter.name), "");
+}
+
+TEST_F(Declarations, a_client_can_ask_for_them) {
+  const json document = result("rpc.discover");
+  EXPECT_EQ(document["info"]["version"], "1.2.3");
+  const auto& methods = document["methods"];
+  const auto drain = std::find_if(methods.begin(), methods.end(),
+                                  [](const json& one) { return one["name"] == "drain_start"; });
+  ASSERT_NE(drain, methods.end());
+  EXPECT_EQ((*drain)["x-access"], "change");
+  EXPECT_EQ((*drain)["params"][0]["name"], "save");
+  EXPECT_EQ((*drain)["params"][0]["required"], false);
+  EXPECT_EQ((*drain)["params"][0]["schema"]["default"], false);
+  EXPECT_EQ((*drain)["errors"][0]["code"], -32000);
+}
+
+}  // namespace
+}  // namespace sluice::admin

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Administration by sluicectl while clients are served. Speaks TAP.
 
-administration_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH DEPLOY"""
+administration_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH SLUICE_ADMIN_REFERENCE DEPLOY"""
 import base64
 import json
 import os
@@ -17,7 +17,7 @@ import time
 from held_file import HeldFile
 from planes import PATIENCE_S, Planes, Skipped, end, finish, run_tap
 
-CONTROL, DATA, CTL, BENCH, DEPLOY = sys.argv[1:6]
+CONTROL, DATA, CTL, BENCH, REFERENCE, DEPLOY = sys.argv[1:7]
 planes = Planes(CONTROL, DATA, CTL, BENCH)
 
 
@@ -303,6 +303,12 @@ def credits_properties_and_the_other_views_have_their_say():
     end(load)
 
 
+def the_reference_is_made_from_the_declarations():
+    made = subprocess.run([REFERENCE], capture_output=True, text=True, check=True).stdout
+    with open(f"{DEPLOY}/docs/json-rpc.md", encoding="utf-8") as file:
+        assert made == file.read(), "make deploy/docs/json-rpc.md again: controlplane/sluice-admin-reference > deploy/docs/json-rpc.md"
+
+
 def the_log_level_changes_for_both_planes():
     assert planes.ctl("log-level", "error") == {"log_level": "error"}
     assert planes.ctl("config", "show")["log_level"] == "error"
@@ -493,7 +499,7 @@ def main():
             a_file_that_does_not_answer_holds_up_only_who_waits_for_it,
             slow_calls_are_noted_with_where_their_time_went, why_a_connection_has_ended_is_said_afterwards,
             a_trace_shows_calls_with_their_states, a_connection_is_closed_and_its_client_comes_back_or_ends,
-            credits_properties_and_the_other_views_have_their_say, the_log_level_changes_for_both_planes,
+            credits_properties_and_the_other_views_have_their_say, the_reference_is_made_from_the_declarations, the_log_level_changes_for_both_planes,
             a_loop_that_stood_still_is_shown, a_client_without_calls_notices_that_the_data_plane_was_killed,
             draining_ends_connections_without_an_error_and_refuses_new_ones, exit_codes_tell_scripts_what_happened,
             a_dump_for_a_bug_report_has_every_view_and_no_key,

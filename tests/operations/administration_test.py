@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 
+from admin_client import ask, check_names, mismatch
 from held_file import HeldFile
 from planes import PATIENCE_S, Planes, Skipped, end, finish, run_tap
 
@@ -303,6 +304,60 @@ def credits_properties_and_the_other_views_have_their_say():
     end(load)
 
 
+def every_answer_is_as_it_is_declared():
+    load = planes.load("--seconds", str(PATIENCE_S), "--rpcrdma", "2", "--depth", "4", "null")
+    connection = planes.loaded()
+    where = {"reactor": connection["reactor"], "connection": connection["connection"]}
+    with open(planes.config, encoding="utf-8") as file:
+        text = file.read()
+    parameters = {"config_check": {"text": text}, "connection_show": where, "connection_close": where, "export_add": {"path": "/declared"},
+                  "export_remove": {"path": "/declared"}, "log_level": {"level": "info"}, "trace_start": where, "trace_read": where,
+                  "trace_stop": where}
+    methods = {m["name"]: m for m in ask(planes.socket, "rpc.discover")["result"]["methods"]}
+    for name, method in methods.items():
+        unknown = ask(planes.socket, name, {**parameters.get(name, {}), "nonsense": 1})
+        assert unknown["error"]["code"] == -32602 and "'nonsense'" in unknown["error"]["message"], unknown
+        required = {p["name"] for p in method["params"] if p["required"]}
+        assert required == set(parameters.get(name, {})) - {"text"}, (name, required)
+        if required:
+            assert ask(planes.socket, name)["error"]["code"] == -32602, name
+        for parameter in method["params"]:
+            wrong = ask(planes.socket, name, {**parameters.get(name, {}), parameter["name"]: {}})
+            assert wrong["error"]["code"] == -32602 and parameter["name"] in wrong["error"]["message"], wrong
+    reader, writer = os.pipe()
+    in_order = ["trace_start", "trace_read", "trace_stop", "capture_start", "capture_status", "capture_stop", "export_add", "export_remove",
+                "connection_close", "drain_start", "drain_stop"]
+    for name in sorted(methods, key=lambda name: in_order.index(name) if name in in_order else -1):
+        answer = ask(planes.socket, name, parameters.get(name), [writer] if name == "capture_start" else [])
+        assert "result" in answer, (name, answer)
+        found = mismatch(methods[name]["result"]["schema"], answer["result"])
+        assert found is None, (name, found)
+    os.close(reader)
+    os.close(writer)
+    load.kill()
+    load.communicate()
+    with open(f"{DEPLOY}/docs/json-rpc.md", encoding="utf-8") as file:
+        assert set(re.findall(r"^### (.+)$", file.read(), re.M)) == set(methods)
+
+
+def every_command_prints_json_that_programs_can_read():
+    load = planes.load("--seconds", str(PATIENCE_S), "--rpcrdma", "2", "--depth", "4", "null")
+    connection = planes.loaded()
+    where = f"{connection['reactor']} {connection['connection']}"
+    commands = f"""status; reactors; procedures; devices; credits; properties; topology; memory; counters; version; connections; connections show {where};
+        why {where}; trace {where} --calls 5; exports; exports stats; exports add /json; exports remove /json; upstreams; upstreams stats; reverse;
+        reverse stats; config show; config check {planes.config}; config reload; log-level info; events; slow; capture {planes.dir}/packets --packets 5;
+        debug dump; connections close {where}; drain --no-wait; drain --stop"""
+    commands = [command.split() for command in commands.split(";")]
+    for command in commands:
+        assert planes.run_ctl("--json", *command).returncode == 0, command  # which checks the keys
+    text = subprocess.run([CTL, "--help"], capture_output=True, text=True, check=True).stdout
+    known = set(re.findall(r"^  ([a-z][\w-]*) ", text[text.index("Subcommands:"):], re.M))
+    assert {command[0] for command in commands} == known - {"top"}, known
+    load.kill()
+    load.communicate()
+
+
 def the_reference_is_made_from_the_declarations():
     made = subprocess.run([REFERENCE], capture_output=True, text=True, check=True).stdout
     with open(f"{DEPLOY}/docs/json-rpc.md", encoding="utf-8") as file:
@@ -403,6 +458,7 @@ key_files = ["{key_file}"]
         with open(file, encoding="utf-8") as opened:
             text = opened.read()
         dump = json.loads(text)
+        check_names(dump)
         for view, words in (("config_show", ["config", "show"]), ("topology", ["topology"])):
             assert dump[view] == dumped.ctl(*words), view
         # Values that change meanwhile have at least the same structure.
@@ -499,7 +555,8 @@ def main():
             a_file_that_does_not_answer_holds_up_only_who_waits_for_it,
             slow_calls_are_noted_with_where_their_time_went, why_a_connection_has_ended_is_said_afterwards,
             a_trace_shows_calls_with_their_states, a_connection_is_closed_and_its_client_comes_back_or_ends,
-            credits_properties_and_the_other_views_have_their_say, the_reference_is_made_from_the_declarations, the_log_level_changes_for_both_planes,
+            credits_properties_and_the_other_views_have_their_say, every_answer_is_as_it_is_declared,
+            every_command_prints_json_that_programs_can_read, the_reference_is_made_from_the_declarations, the_log_level_changes_for_both_planes,
             a_loop_that_stood_still_is_shown, a_client_without_calls_notices_that_the_data_plane_was_killed,
             draining_ends_connections_without_an_error_and_refuses_new_ones, exit_codes_tell_scripts_what_happened,
             a_dump_for_a_bug_report_has_every_view_and_no_key,

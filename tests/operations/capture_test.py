@@ -4,15 +4,14 @@
 
 capture_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH"""
 import collections
-import json
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
 import time
 
+from admin_client import ask
 from planes import PATIENCE_S, Planes, Skipped, end, missing, run_tap
 
 CONTROL, DATA, CTL, BENCH = sys.argv[1:5]
@@ -39,10 +38,7 @@ class Capture:
 
 def status():
     """What the control plane knows of the last capture."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(planes.socket)
-        client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"capture_status"}\n')
-        return json.loads(client.makefile().readline())["result"]
+    return ask(planes.socket, "capture_status")["result"]
 
 
 def ended():

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both planes on memif, with a client beside them."""
+import json
 import os
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import planes_of_tests as common  # noqa: E402
+from admin_client import check_names  # noqa: E402
 from planes_of_tests import PATIENCE_S, Skipped, end, finish, free_port, missing, need, run_tap  # noqa: E402,F401
 
 
@@ -45,6 +47,14 @@ quota_mib = 512
             assert old in text, old
             text = text.replace(old, new)
         super().write_config(text)
+
+    def run_ctl(self, *words):
+        """Whatever the command, programs can rely on the keys of its JSON."""
+        done = super().run_ctl(*words)
+        if "--json" in words and done.returncode == 0:
+            for document in done.stdout.splitlines() if {"events", "slow"} & set(words) else [done.stdout]:
+                check_names(json.loads(document))
+        return done
 
     def load(self, *words):
         return subprocess.Popen(self.over_memif(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

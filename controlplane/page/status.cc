@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/page/status.h"
+
+#include <utility>
+
+#include "controlplane/admin/json_rpc.h"
+#include "controlplane/admin/views/age.h"
+#include "controlplane/admin/views/connections.h"
+#include "controlplane/admin/views/exports.h"
+#include "controlplane/admin/views/reactors.h"
+#include "controlplane/admin/views/upstreams.h"
+#include "controlplane/events/text.h"
+#include "dataplane/base/net_address.h"
+#include "dataplane/segment/version.h"
+
+namespace sluice::page {
+namespace {
+
+using nlohmann::json;
+
+/// Events that are read at a time: an event that is added meanwhile waits for their copies.
+constexpr std::size_t kEventsAtATime = 64;
+
+double seconds(std::uint64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
+
+json plane(const segment::Heartbeat& beat, std::uint64_t now_ns) {
+  const bool alive = segment::alive(beat, now_ns);
+  const bool runs = beat.pid.load(std::memory_order_acquire) != 0;
+  return {{"alive", alive},
+          {"started", segment::epoch_of(beat.owner.load()) != 0},
+          {"heartbeat_age_s", runs ? seconds(segment::heartbeat_age_ns(beat, now_ns)) : 0},
+          {"uptime_s", alive ? admin::seconds_since(beat.started_ns.load()) : 0}};
+}
+
+/// The busiest, however many there are, and all others together.
+json clients(const segment::Layout& layout) {
+  json list = json::array();
+  const auto table = layout.clients.read_copy();
+  if (!table) return list;
+  const auto add = [&](const std::string& client, const segment::ServedCalls& served) {
+    list.push_back({{"client", client}, {"calls", served.calls}, {"time_s", seconds(served.time_ns)}});
+  };
+  for (const segment::ShownClient& client : table->clients)
+    if (client.in_use != 0) add(to_string(client.peer), client.served);
+  if (table->others.calls != 0) add("others", table->others);
+  return list;
+}
+
+}  // namespace
+
+void Status::read_events() {
+  for (bool more = true; more;) {
+    const events::Journal::Part part = journal_.read(next_, kEventsAtATime);
+    for (const events::Event& event : part.events) events_.push_back(events::to_json(event));
+    while (events_.size() > kEventsShown) events_.pop_front();
+    next_ = part.next;
+    more = part.events.size() == kEventsAtATime;
+  }
+}
+
+std::string Status::look() {
+  read_events();
+  const std::uint64_t now = segment::monotonic_ns();
+  json shown = {
+      {"version", kVersion},
+      {"time_s", seconds(now)},
+      {"control_plane", plane(layout_.control_plane, now)},
+      {"data_plane", plane(layout_.data_plane, now)},
+      {"draining", layout_.draining.load() != 0},
+      {"control_loop_stall_ms", seconds(layout_.recent_stall_ns.load(std::memory_order_relaxed)) * 1000},
+      {"clients", clients(layout_)},
+      {"exports", admin::exports(layout_)},
+      {"events", events_}};
+  const auto config = layout_.config.read_copy();
+  shown["configuration"] = {{"generation", config ? config->generation : 0},
+                            {"applied", layout_.generation_applied.load()}};
+  shown["connections"] = config ? admin::count_connections(layout_, *config) : 0;
+  shown["reactors"] = config ? admin::reactors(layout_, *config) : json::array();
+  shown["upstreams"] = config ? admin::upstreams(layout_, *config) : json::array();
+  return admin::to_line(shown);
+}
+
+}  // namespace sluice::page

@@ -8,6 +8,7 @@
 #include "controlplane/admin_methods.h"
 #include "controlplane/events/kinds.h"
 #include "controlplane/events/text.h"
+#include "controlplane/page/status.h"
 #include "controlplane/properties/configured_hosts.h"
 #include "controlplane/server_settings.h"
 #include "controlplane/statistics.h"
@@ -90,6 +91,7 @@ void ControlPlane::make_servers() {
                                            config_.admin_read_group, owner);
   if (!config_.metrics_address.empty())
     exporter_ = std::make_unique<telemetry::Exporter>(config_.metrics_address, layout_);
+  if (!config_.page_address.empty()) make_page();
   if (config_.mount_enabled) {
     mount_ = std::make_unique<mount::MountServer>(
         config_.mount_port, config_.mount_rpcbind ? mount::kRpcbindSocket : "",
@@ -116,6 +118,13 @@ void ControlPlane::make_sinks() {
         std::make_unique<events::Sink>(journal_, std::make_unique<events::FileTarget>(config_.events_file)));
   if (config_.events_journald)
     sinks_.push_back(std::make_unique<events::Sink>(journal_, std::make_unique<events::JournaldTarget>()));
+}
+
+void ControlPlane::make_page() {
+  auto status = std::make_shared<page::Status>(layout_, *journal_);
+  page_ = std::make_unique<page::PageServer>(config_.page_address, config_.page_name,
+                                             [status = std::move(status)] { return status->look(); });
+  spdlog::info("Status page on port {}", page_->port());
 }
 
 /// From here on others see this control plane.

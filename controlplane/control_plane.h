@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The control plane: its parts, and the operations that administrators call. One thread, apart from those of
-// MOUNT, of Kerberos contexts, of locks and of the exporter, which only read the segment, and that which writes the addresses
+// MOUNT, of Kerberos contexts, of locks of the exporter and of the status page, which only read the segment, and that which writes the addresses
 // of upstreams there. Whoever writes there has a turn (segment/ownership.h). What would make the loop wait for a disk runs
 // in an arena (tasks/arena.h).
 #pragma once
@@ -25,6 +25,7 @@
 #include "controlplane/locks/lock_service.h"
 #include "controlplane/mount/mount_server.h"
 #include "controlplane/outbox/outbox.h"
+#include "controlplane/page/page_server.h"
 #include "controlplane/policy/credit_keeper.h"
 #include "controlplane/properties/property_exchange.h"
 #include "controlplane/stall_clock.h"
@@ -97,6 +98,7 @@ class ControlPlane final : public admin::Operations {
 
   void make_servers();
   void make_sinks();
+  void make_page();
   void take_over();
   void reconfigure(std::unique_ptr<properties::HostAuthentication> keys);
   std::optional<std::uint32_t> incarnation_of(std::uint32_t reactor, std::uint32_t connection) const;
@@ -122,6 +124,7 @@ class ControlPlane final : public admin::Operations {
   std::vector<std::unique_ptr<events::Sink>> sinks_;
   std::unique_ptr<admin::Server> admin_;
   std::unique_ptr<telemetry::Exporter> exporter_;
+  std::unique_ptr<page::PageServer> page_;
   std::unique_ptr<upstreams::AddressKeeper> addresses_;
   std::unique_ptr<clients::ClientWatch> clients_;
   std::unique_ptr<mount::MountServer> mount_;

@@ -48,6 +48,15 @@ bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix) {
   return true;
 }
 
+bool is_host_and_port(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || address.size() - colon > sizeof "65535") return false;
+  const std::string port = address.substr(colon + 1);
+  const bool digits = !port.empty() && port.find_first_not_of("0123456789") == std::string::npos;
+  const bool bare = address.find(':') == colon || (address.front() == '[' && address[colon - 1] == ']');
+  return digits && bare && std::stoul(port) <= 65535;
+}
+
 std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std::string& key,
                             std::span<segment::AllowedPrefix> out) {
   const toml::node* node = check.take(table, key);

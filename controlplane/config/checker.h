@@ -109,6 +109,8 @@ toml::table parse_toml(const std::string& text, const std::string& name);
 bool parse_prefix(const std::string& text, segment::AllowedPrefix& prefix);
 /// Inverse of parse_prefix().
 std::string to_text(const segment::AllowedPrefix& prefix);
+/// HOST:PORT, where a host of IPv6 stands in brackets.
+bool is_host_and_port(const std::string& address);
 /// A list of prefixes. Returns how many of `out` it has filled.
 std::uint32_t read_prefixes(Checker& check, const toml::table& table, const std::string& key,
                             std::span<segment::AllowedPrefix> out);

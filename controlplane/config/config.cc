@@ -13,6 +13,7 @@
 #include "controlplane/config/exports.h"
 #include "controlplane/config/host_authentication.h"
 #include "controlplane/config/machine.h"
+#include "controlplane/config/page.h"
 #include "controlplane/config/reverse.h"
 #include "controlplane/config/saved_changes.h"
 #include "controlplane/config/upstreams.h"
@@ -166,16 +167,6 @@ void read_locks(Checker& check, const toml::table& root, Config& config) {
     check.defect(table->source(), "state has to be the path of a file, from '/', or empty.");
 }
 
-/// HOST:PORT, where a host of IPv6 stands in brackets.
-bool is_host_and_port(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0 || address.size() - colon > sizeof "65535") return false;
-  const std::string port = address.substr(colon + 1);
-  const bool digits = !port.empty() && port.find_first_not_of("0123456789") == std::string::npos;
-  const bool bare = address.find(':') == colon || (address.front() == '[' && address[colon - 1] == ']');
-  return digits && bare && std::stoul(port) <= 65535;
-}
-
 bool names_a_segment(const std::string& name) {
   const bool is_path = name.starts_with('/');
   if (!is_path && name.find('/') != std::string::npos) return false;
@@ -207,6 +198,7 @@ void read_names(Checker& check, const toml::table& root, Config& config) {
       check.defect((*table)["address"].node()->source(),
                    "address has to be HOST:PORT, as in \"127.0.0.1:9464\", or \"\" for no metrics.");
   }
+  read_page(check, root, config);
 }
 
 void read_control(Checker& check, const toml::table& root, Config& config) {

@@ -44,6 +44,9 @@ struct Config {
   std::string admin_change_group{};                ///< access to all methods, as root has
   std::string admin_read_group{};                  ///< read access; empty: none
   std::string metrics_address = "127.0.0.1:9464";  ///< empty: no exporter
+  std::string page_address{};                      ///< of the status page: "127.0.0.1:9465"; empty: none
+  bool page_allow_remote = false;
+  std::string page_name{};  ///< that browsers may come by, besides addresses and localhost; empty: none
   std::string log_level = "info";
   std::string events_file{};  ///< of JSON lines; empty: none
   bool events_journald = false;

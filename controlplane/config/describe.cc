@@ -129,7 +129,7 @@ bool is_live(const std::string& key) {
 /// Whether only the control plane uses the key.
 bool is_control(const std::string& key) {
   return key.rfind("admin.", 0) == 0 || key.rfind("metrics.", 0) == 0 || key.rfind("events.", 0) == 0 ||
-         key.rfind("mount.", 0) == 0 || key.rfind("locks.", 0) == 0 ||
+         key.rfind("page.", 0) == 0 || key.rfind("mount.", 0) == 0 || key.rfind("locks.", 0) == 0 ||
          (key.rfind("host_authentication.", 0) == 0 && key != "host_authentication.required");
 }
 
@@ -205,6 +205,10 @@ json describe(const Config& config) {
         {"change_group", config.admin_change_group},
         {"read_group", config.admin_read_group}}},
       {"metrics", {{"address", config.metrics_address}}},
+      {"page",
+       {{"address", config.page_address},
+        {"allow_remote", config.page_allow_remote},
+        {"name", config.page_name}}},
       {"events", {{"file", config.events_file}, {"journald", config.events_journald}}},
       {"observability", {{"slow_call_ms", block.slow_call_ms}}},
       {"mount",

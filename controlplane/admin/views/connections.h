@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl connections' and 'sluicectl properties'. Reads the segment. The control plane's thread.
+// 'sluicectl connections' and 'sluicectl properties'. Reads the segment. The control plane's thread, but for
+// count_connections(): any.
 #pragma once
 
 #include <cstdint>

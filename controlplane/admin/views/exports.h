@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl exports' and 'sluicectl export-stats'. Reads the segment. The control plane's thread.
+// 'sluicectl exports' and 'sluicectl export-stats'. Reads the segment. Any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>

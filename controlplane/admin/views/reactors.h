@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // 'sluicectl reactors', 'sluicectl procedures', 'sluicectl counters' and 'sluicectl topology'. Reads the segment.
-// The control plane's thread.
+// Any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>

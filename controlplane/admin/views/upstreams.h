@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 'sluicectl upstreams' and 'sluicectl reverse'. Reads the segment. The control plane's thread.
+// 'sluicectl upstreams' and 'sluicectl reverse'. Reads the segment. Any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>

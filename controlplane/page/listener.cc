@@ -12,8 +12,8 @@
 namespace sluice::page {
 namespace {
 
-/// Connections that wait to be taken.
-constexpr int kBacklog = 128;
+/// Connections that wait to be taken in: who finds no room among them tries again after a second.
+constexpr int kBacklog = 1024;
 
 [[noreturn]] void refuse(const std::string& address, const std::string& problem) {
   throw SetupError("Cannot serve the status page on " + address + " (" + problem +

@@ -2,11 +2,13 @@
 #include "controlplane/page/page_server.h"
 
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <string_view>
 #include <thread>
@@ -16,6 +18,7 @@
 #include "controlplane/page/host_names.h"
 #include "controlplane/page/listener.h"
 #include "dataplane/base/file_descriptor.h"
+#include "dataplane/base/net_address.h"
 #include "dataplane/segment/heartbeat.h"
 #include "status_html.h"
 
@@ -46,6 +49,19 @@ Response make_response(std::string_view text, const char* type) {
   return response;
 }
 
+/// Who has one address of a network of IPv6 has 2^64: all of them are one source.
+PeerAddress source_of(MHD_Connection* connection) {
+  const sockaddr* const from =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+  PeerAddress source = PeerAddress::from_ipv4(0, 0, 0, 0);
+  if (from->sa_family == AF_INET6)
+    std::memcpy(source.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, 16);
+  else
+    std::memcpy(source.bytes.data() + 12, &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
+  if (!is_mapped_ipv4(source)) std::fill(source.bytes.begin() + 8, source.bytes.end(), 0);
+  return source;
+}
+
 constexpr const char* kText = "text/plain; charset=utf-8";
 
 }  // namespace
@@ -62,6 +78,7 @@ class PageServer::State {
   struct Open {
     MHD_Connection* connection;
     int fd;
+    PeerAddress source;
     std::uint64_t since_ns;
     bool ended = false;  ///< shut down; the library closes it
   };
@@ -76,6 +93,8 @@ class PageServer::State {
   void run();
   void wait();
   void end_overdue();
+  static void end(Open& one);
+  Open& most_dispensable();
 
   const std::string name_;
   const Look look_;
@@ -133,19 +152,33 @@ void PageServer::State::wait() {
   ::poll(events, std::size(events), at_once ? 0 : open_.empty() ? -1 : kSweepMs);
 }
 
-/// The oldest come first: they have had their time, and their requests would have been answered.
 void PageServer::State::end_overdue() {
   const std::uint64_t now = segment::monotonic_ns();
-  const auto left = std::count_if(open_.begin(), open_.end(), [](const Open& one) { return !one.ended; });
-  const std::size_t keep = limits_.connections - limits_.room;
-  std::size_t too_many = static_cast<std::size_t>(left) - std::min(static_cast<std::size_t>(left), keep);
+  for (Open& one : open_)
+    if (now - one.since_ns >= limits_.deadline_ns) end(one);
+  auto left = std::count_if(open_.begin(), open_.end(), [](const Open& one) { return !one.ended; });
+  for (const auto keep = limits_.connections - limits_.room; left > keep; --left) end(most_dispensable());
+}
+
+void PageServer::State::end(Open& one) {
+  if (!one.ended) ::shutdown(one.fd, SHUT_RDWR);
+  one.ended = true;
+}
+
+/// The oldest of the source that has most: it has had its time, and its request would have been answered. There is one.
+PageServer::State::Open& PageServer::State::most_dispensable() {
+  Open* found = &open_.front();
+  std::ptrdiff_t most = 0;
   for (Open& one : open_) {
     if (one.ended) continue;
-    if (too_many == 0 && now - one.since_ns < limits_.deadline_ns) break;
-    one.ended = true;
-    ::shutdown(one.fd, SHUT_RDWR);
-    if (too_many > 0) --too_many;
+    const auto of_source = std::count_if(open_.begin(), open_.end(), [&one](const Open& other) {
+      return !other.ended && other.source == one.source;
+    });
+    if (of_source <= most) continue;
+    most = of_source;
+    found = &one;
   }
+  return *found;
 }
 
 void PageServer::State::on_connection(void* self, MHD_Connection* connection, void**,
@@ -154,7 +187,7 @@ void PageServer::State::on_connection(void* self, MHD_Connection* connection, vo
   if (what == MHD_CONNECTION_NOTIFY_STARTED)
     open.push_back({connection,
                     MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
-                    segment::monotonic_ns()});
+                    source_of(connection), segment::monotonic_ns()});
   else
     std::erase_if(open, [connection](const Open& one) { return one.connection == connection; });
 }

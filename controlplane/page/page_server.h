@@ -4,8 +4,9 @@
 // from whoever can reach the address.
 //
 // One thread of its own, which waits for none of its peers. Whoever is silent, slow or many gets no more than a connection for
-// a time: each is closed with its answer, or at its deadline, and where they are scarce the oldest makes room for a new one. So a
-// reader whose request is there when it is taken in is answered at once, however many others say nothing.
+// a time: each is closed with its answer, or at its deadline, and where they are scarce the oldest of the source that has
+// most makes room for a new one. So a reader whose request is there when it is taken in is answered at once, however many others say
+// nothing, and one from another host than theirs has its time in any case.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,8 @@
 namespace sluice::page {
 
 struct Limits {
-  std::uint32_t connections = 64;
-  std::uint32_t room = 16;  ///< of them, kept for new ones
+  std::uint32_t connections = 128;
+  std::uint32_t room = 32;  ///< of them, kept for new ones
   /// Of one connection: the request's headers, and those of the answer.
   std::size_t connection_bytes = 16u << 10;
   /// From when a connection is taken in to its end, whatever it does.

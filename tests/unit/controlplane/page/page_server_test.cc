@@ -42,8 +42,12 @@ class PageServerTest : public ::testing::Test {
         },
         limits);
   }
-  FileDescriptor connect() const {
+  FileDescriptor connect(in_addr_t source = INADDR_LOOPBACK) const {
     FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in from{};
+    from.sin_family = AF_INET;
+    from.sin_addr.s_addr = htonl(source);
+    EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&from), sizeof from), 0);
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -192,13 +196,18 @@ TEST_F(PageServerTest, a_thousand_that_say_nothing_keep_nobody_off_the_page) {
   files.rlim_cur = files.rlim_max;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
   std::vector<FileDescriptor> silent;
+  FileDescriptor reader;
   for (int i = 0; i < 1000; ++i) {
     silent.push_back(connect());
+    if (i == 0) reader = connect(INADDR_LOOPBACK + 1);
     if (i % 100 == 99) EXPECT_EQ(status_of(get("/status.json")), "HTTP/1.1 200 OK") << i;
   }
+  // Nor does another host lose its place to them.
+  send(reader, std::string("GET /status.json HTTP/1.1\r\n") + kHost + "\r\n");
+  EXPECT_EQ(status_of(rest(reader)), "HTTP/1.1 200 OK");
   // Of all but a few the server has taken its leave.
   char byte;
-  for (int i = 0; i < 900; ++i) EXPECT_EQ(::recv(silent[i].get(), &byte, 1, 0), 0) << i;
+  for (int i = 0; i < 870; ++i) EXPECT_EQ(::recv(silent[i].get(), &byte, 1, 0), 0) << i;
 }
 
 TEST_F(PageServerTest, who_sends_or_reads_slowly_keeps_nobody_waiting) {

@@ -96,6 +96,8 @@ Done; both planes are stopped. To run them yourself, as root:
   build/controlplane/sluice-controlplane --config deploy/sluice.toml &
   build/sluice-dataplane &
   build/cli/sluicectl status
+A Linux kernel mounts it over RDMA, on this machine:
+  sudo deploy/first-mount.sh
 With driver "softroce" and an ethdev on a network interface in deploy/sluice.toml, a Linux client can mount over RDMA:
   rdma link add rxe0 type rxe netdev eth0        # unless the client has an RDMA NIC
   mount -t nfs -o vers=3,proto=rdma,port=20049,nolock,mountproto=tcp,mountport=20048,mountaddr=HOST SLUICE:/export /mnt

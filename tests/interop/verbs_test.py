@@ -7,6 +7,7 @@ verbs_test.py CONTROLPLANE DATAPLANE SLUICECTL BENCH DRIVER_TEST CONFORMANCE [TE
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -63,7 +64,7 @@ class VerbsBench(Bench):
         self.lab.add_tap("bond3", bridge="bond")
         self.server = Guest(self.lab, 2, image, ["roce2", "plain2", "bond2", "bond3"], cpus=2, memory_mib=2048)
         self.guest = Guest(self.lab, 1, image, ["roce1", "plain1", "bond1"])
-        drivers = pack(f"{self.server.dir}/sluice", self.programs, ["net_virtio", "bus_pci", "bus_vdev", "mempool_ring"])
+        drivers = pack(f"{self.server.dir}/sluice", self.programs, ["net_virtio", "bus_pci", "bus_vdev", "mempool_ring", "net_af_packet"])
         self.server.sh(f"rdma_link {mac(2, 0)} {ROCE_HOST}/24 {MTU}\nplain_link {mac(2, 1)} {PLAIN_HOST}/24\n"
                        f"ln -sfn /run /var/run; mkdir -p {os.path.dirname(drivers)}; ln -s {SLUICE}/pmds {drivers}\necho /mnt/host/core > /proc/sys/kernel/core_pattern")
         self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24")
@@ -326,6 +327,16 @@ def softroce_takes_a_network_card_from_the_kernel(bench):
         bench.guest.sh("rdma link delete rxe3")
 
 
+def the_first_mount_of_the_quick_start_works(bench):
+    """deploy/first-mount.sh, where the kernel that mounts is that of Sluice's own machine."""
+    shutil.copy(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../deploy/first-mount.sh"), f"{bench.server.dir}/sluice")
+    text = bench.sluice(f"bash {SLUICE}/first-mount.sh --programs {SLUICE}")
+    print("# " + "\n# ".join(text.splitlines()))
+    left = bench.server.sh("ip link show type veth; ls /dev/shm; rdma link show | grep -v rxe0 || true; ls /tmp | grep '^tmp' || true")
+    if "3000000 bytes came back" not in text or "proto=rdma" not in text or left.strip():
+        raise Failed(f"{text}\nleft over: {left}")
+
+
 def a_client_that_vanishes_is_let_go_and_comes_back(bench):
     bench.mount()
     bench.sh("dd if=/dev/urandom of=/tmp/data bs=1M count=32 2> /dev/null; cp /tmp/data /mnt/nfs/data; sync")
@@ -475,7 +486,7 @@ TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads
          the_requester_side_reads_and_writes_the_kernels_server, tcp_clients_reach_the_kernels_server_by_rdma,
          version_4_1_is_forwarded, two_devices_are_polled_by_a_reactor_each,
          receives_are_shared_and_packets_carry_the_traffic_class, a_vlan_is_crossed, a_bond_changes_its_link_under_io,
-         gdb_shows_queue_pairs_in_a_core, softroce_takes_a_network_card_from_the_kernel]
+         gdb_shows_queue_pairs_in_a_core, softroce_takes_a_network_card_from_the_kernel, the_first_mount_of_the_quick_start_works]
 
 
 def main():

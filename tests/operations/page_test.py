@@ -115,7 +115,7 @@ def a_page_of_another_site_reads_nothing():
     except urllib.error.HTTPError as error:
         assert error.code == 421, error
     # Of this machine, too: browsers have other reasons to keep a site of the Internet from an address like this.
-    other = http.server.HTTPServer(("127.0.0.1", 0), OtherSite)
+    other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), OtherSite)
     threading.Thread(target=other.serve_forever, daemon=True).start()
     chromium.call("Page.navigate", url=f"http://127.0.0.1:{other.server_port}/")
     planes.wait("another origin", lambda: chromium.value("document.title") == "evil")

@@ -163,6 +163,12 @@ def journal_cost_ratio(build):
     say("journal_cost_ratio", pairs, dropped, "RPC/s", 0.99, events_written=written)
 
 
+def remove_shared(*names):
+    for path in (f"/dev/shm/{name}" for name in names):
+        if os.path.exists(path):
+            os.unlink(path)
+
+
 def dataplane_rss_mib(build):
     """Resident memory of an idle data plane with the default configuration, and of an empty process."""
     pairs = []
@@ -190,9 +196,7 @@ def dataplane_rss_mib(build):
             for process in (data, control):
                 process.terminate()
                 process.wait()
-        for path in (f"/dev/shm/{name}.control", f"/dev/shm/{name}.data", f"/dev/shm/{name}-loopback"):
-            if os.path.exists(path):
-                os.unlink(path)
+        remove_shared(f"{name}.control", f"{name}.data", f"{name}-loopback")
     say("dataplane_rss_mib", pairs, 0, "MiB", better="lower", value_goal=256)
 
 
@@ -225,7 +229,7 @@ def stop_ms(build):
                 time.sleep(0.05)
             took = time_of_stop_ms(data)
             controls.append(time_of_stop_ms(control))
-            os.unlink(f"/dev/shm/{name}")
+            remove_shared(f"{name}.control", f"{name}.data")
             return took
 
     pairs = [Pair("stop", stop("memif"), stop("loopback")) for _ in range(STOP_RUNS)]

@@ -122,10 +122,15 @@ def slow_ring_cost_ratio(build):
 
 
 EVENTS_PER_S = 100
+REFUSED_EXPORT = """
+[[export]]
+path = "/none"
+clients = ["192.0.2.77"]
+"""
 
 
-def mount_of_nothing(xid):
-    """A MOUNT call (RFC 1813, appendix I) for a path that nobody exports: an event each."""
+def mount_of_what_is_refused(xid):
+    """A MOUNT call (RFC 1813, appendix I) for an export that is not for this client: an event each."""
     path = b"/none"
     return struct.pack(">10I", xid, 0, 2, 100005, 3, 1, 0, 0, 0, 0) + struct.pack(">I", len(path)) + path + bytes(-len(path) % 4)
 
@@ -133,8 +138,8 @@ def mount_of_nothing(xid):
 def journal_cost_ratio(build):
     """NULL calls over memif while the journal of events is written to a file, against the same without; in both there are denied
     mounts. The data plane that is not measured is paused."""
-    with tempfile.TemporaryDirectory() as folder, MemifPlanes(build, more=f'[events]\nfile = "{folder}/events"') as kept, \
-            MemifPlanes(build) as unkept, placement_probe(build) as probe:
+    with tempfile.TemporaryDirectory() as folder, MemifPlanes(build, more=f'[events]\nfile = "{folder}/events"{REFUSED_EXPORT}') as kept, \
+            MemifPlanes(build, more=REFUSED_EXPORT) as unkept, placement_probe(build) as probe:
         def null_of(planes, other):
             port, stop = int(planes.mount_port()), threading.Event()
 
@@ -144,7 +149,7 @@ def journal_cost_ratio(build):
                     xid = 0
                     while not stop.wait(1 / EVENTS_PER_S):
                         xid += 1
-                        client.sendto(mount_of_nothing(xid), ("127.0.0.1", port))
+                        client.sendto(mount_of_what_is_refused(xid), ("127.0.0.1", port))
 
             def side():
                 stop.clear()
@@ -160,6 +165,7 @@ def journal_cost_ratio(build):
         pairs, dropped = alternate(null_of(kept, unkept), null_of(unkept, kept), both_paused, most=30)
         with open(f"{folder}/events", encoding="utf-8") as file:
             written = sum('"mount_denied"' in line for line in file)
+    assert written > 0, "no MOUNT was refused"
     say("journal_cost_ratio", pairs, dropped, "RPC/s", 0.99, events_written=written)
 
 

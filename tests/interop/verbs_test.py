@@ -330,11 +330,13 @@ def softroce_takes_a_network_card_from_the_kernel(bench):
 def the_first_mount_of_the_quick_start_works(bench):
     """deploy/first-mount.sh, where the kernel that mounts is that of Sluice's own machine."""
     shutil.copy(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../deploy/first-mount.sh"), f"{bench.server.dir}/sluice")
+    inventory = "ls /sys/class/net /sys/class/infiniband /dev/shm /tmp; grep /tmp/ /proc/mounts || true"
+    before = bench.server.sh(inventory)
     text = bench.sluice(f"bash {SLUICE}/first-mount.sh --programs {SLUICE}")
     print("# " + "\n# ".join(text.splitlines()))
-    left = bench.server.sh("ip link show type veth; ls /dev/shm; rdma link show | grep -v rxe0 || true; ls /tmp | grep '^tmp' || true")
-    if "3000000 bytes came back" not in text or "proto=rdma" not in text or left.strip():
-        raise Failed(f"{text}\nleft over: {left}")
+    after = bench.server.sh(inventory)
+    if "3000000 bytes came back" not in text or "proto=rdma" not in text or after != before:
+        raise Failed(f"{text}\nbefore: {before}\nafter: {after}")
 
 
 def a_client_that_vanishes_is_let_go_and_comes_back(bench):

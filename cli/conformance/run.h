@@ -12,7 +12,7 @@ namespace sluice::conformance {
 enum class Outcome : std::uint8_t {
   Passed,
   Failed,
-  Unmet,  ///< of a test that is no MUST, or by the end of the connection behind what was asked; unless all are strict
+  Unmet,  ///< of a test that is no MUST, or by the end of a connection behind an error; unless all are strict
   Skipped,
 };
 

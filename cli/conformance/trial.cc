@@ -21,6 +21,7 @@ void Trial::connect(const std::optional<rpcrdma::PrivateData>& own) {
   largest_ = own ? own->receive_bytes : 1024;
   granted_ = 0;
   read_ = 0;
+  refused_ = false;
   heard_.clear();
   history_.push_back(own ? "connected, with private data" : "connected");
 }
@@ -82,7 +83,10 @@ void Trial::check_v1(const Received& received) {
   expect(word_at(message, 2) != 0, "no message grants zero credits (V1-042)");
   expect(message.size() <= largest_, "no message is longer than the receiver's threshold (V1-009, V1-062)");
   expect(!received.remote_invalidate, "no remote invalidation without an announcement (V1-150)");
-  if (proc == 4) return;
+  if (proc == 4) {
+    refused_ = true;
+    return;
+  }
   expect(message.size() >= 28 && word_at(message, 1) == 1, "replies are of version 1 (V1-004)");
   expect(word_at(message, 4) == 0, "a reply has no Read list (V1-090)");
 }
@@ -90,6 +94,7 @@ void Trial::check_v1(const Received& received) {
 void Trial::take(const Bytes& message) {
   note("got ", message);
   heard_.push_back(message);
+  refused_ |= word_at(message, 3) == v2::kError;
   if (word_at(message, 3) != v2::kError) granted_ += word_at(message, 2) & 0xffff;
   ++read_;
 }
@@ -123,6 +128,9 @@ Bytes Trial::answer() {
   std::optional<Bytes> message;
   link_.wait(limits_.answer_ns, [&] { return (message = next()) || lost(); });
   if (message) return *message;
+  if (lost() && refused_)
+    throw EndedAfterwards(std::string("After an error the server ended the connection (") + link_.why_lost() +
+                          ").");
   if (lost())
     throw Failure(std::string("The connection ended instead of an answer (") + link_.why_lost() + ").");
   throw Failure("There was no answer in time.");
@@ -139,22 +147,11 @@ std::size_t Trial::overheard() {
 
 void Trial::expect_silence(std::span<const std::byte> message) {
   send(message);
-  expect_null_reply();
+  expect_alive();
   expect(overheard() == 0, "no answer to this message");
 }
 
 void Trial::expect_alive() {
-  const bool first = read_ == 0;
-  try {
-    expect_null_reply();
-  } catch (const Failure& failure) {
-    if (first || !lost()) throw;
-    throw EndedAfterwards(std::string("After its answer the server ended the connection (") +
-                          link_.why_lost() + ").");
-  }
-}
-
-void Trial::expect_null_reply() {
   const std::uint32_t xid = next_xid();
   const Bytes reply = ask(version_ == 1 ? null_v1(xid) : null_v2(xid));
   expect(word_at(reply, 0) == xid, "the next message answers the NULL call that followed");

@@ -18,7 +18,7 @@ class Failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The server did what was asked, and then ended the connection: the documents leave that open.
+/// The server ended the connection after it had answered with an error: the documents leave that open.
 class EndedAfterwards : public Failure {
  public:
   using Failure::Failure;
@@ -61,7 +61,8 @@ class Trial {
 
   std::uint32_t next_xid() { return xid_++; }
   void send(std::span<const std::byte> message);
-  /// The next message; in version 2 other than grants and properties.
+  /// The next message; in version 2 other than grants and properties. Throws EndedAfterwards where the connection is gone
+  /// and an error has come before.
   Bytes answer();
   Bytes ask(std::span<const std::byte> message) {
     send(message);
@@ -69,7 +70,7 @@ class Trial {
   }
   /// Nothing answers this message, and the server goes on with the next one.
   void expect_silence(std::span<const std::byte> message);
-  /// A NULL call is answered. Throws EndedAfterwards where the connection is gone after other answers.
+  /// A NULL call is answered.
   void expect_alive();
   /// Waits for the end of the connection.
   bool ends();
@@ -92,7 +93,6 @@ class Trial {
 
  private:
   std::optional<Bytes> next();
-  void expect_null_reply();
   void note(const char* what, std::span<const std::byte> message);
   void check_v1(const Received& received);
   void take(const Bytes& message);
@@ -105,6 +105,7 @@ class Trial {
   std::uint32_t largest_ = 1024;  ///< that the server may send, version 1
   std::uint32_t granted_ = 0;     ///< version 2: credits that are left
   std::size_t read_ = 0;          ///< of the inbox
+  bool refused_ = false;          ///< an error has come on this connection
   std::vector<Bytes> heard_;
   std::vector<std::string> history_;
 };

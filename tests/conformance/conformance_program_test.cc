@@ -148,7 +148,8 @@ TEST_P(OfVersion, a_server_that_does_not_answer_fails_every_test) {
 const conformance::Test kEndsTheConnection = {
     "ends", Level::Must, Needs::Nothing, "", [](Trial& t) {
       t.connect();
-      t.expect_alive();
+      const std::uint32_t refused = t.next_xid();
+      t.ask(RawCall{.xid = refused, .proc = 9}.with(null_payload(refused)));
       RawCall call{.xid = t.next_xid(), .proc = 1};
       call.reads = {{0, {.handle = rdma::Rkey{0xBAD}, .length = 128, .offset = 0}}};
       t.send(call.header());
@@ -156,7 +157,7 @@ const conformance::Test kEndsTheConnection = {
       t.expect_alive();
     }};
 
-TEST(Verdicts, a_connection_that_ends_behind_a_right_answer_is_no_broken_must) {
+TEST(Verdicts, a_connection_that_ends_behind_an_error_is_no_broken_must) {
   Bench bench;
   for (const bool strict : {false, true}) {
     const Result result = run_test(kEndsTheConnection, bench.link, bench.target, bench.limits, strict,

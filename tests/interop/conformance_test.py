@@ -14,15 +14,18 @@ from lab import ETHDEV, MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Ben
 
 CONFORMANCE, PAGE = sys.argv[1:3]
 LONGEST_S = 900
+ATTEMPTS = 3  # an emulated kernel on a busy machine may be later with an answer than a test waits
 WORDS_SHOWN = 28
+# The kernel closes such a connection at its leisure: at times the next call is answered before.
+LATE_END = "After an error the server ended the connection"
 INTRODUCTION = """# The Linux kernel's server, judged
 
 What `sluice-conformance` finds at the NFS server of a Linux kernel, `{kernel}`, over its Soft RoCE, in version 1, which is all that it speaks:
 {passed} tests passed, {failed} that ask for a MUST did not, and {unmet} did not where the documents ask for less, or where the
-server ended the connection after an answer that was right. What can be done to a server is told in [Judging another server](conformance.md).
+server ended the connection after an error that was right. What can be done to a server is told in [Judging another server](conformance.md).
 
 `tests/interop/conformance_test.py SLUICE_CONFORMANCE PAGE --write` makes this page, and the suite `interop` fails when the server is seen to do
-otherwise than the page says. XIDs, handles and addresses are those of one run. Messages are shown as words of 32 bits, the first ones of them.
+otherwise than the page says, but for late ends of connections, which depend on the time. XIDs, handles and addresses are those of one run. Messages are shown as words of 32 bits, the first ones of them.
 """
 
 
@@ -54,6 +57,13 @@ def shortened(line):
     return line if len(words) <= WORDS_SHOWN else " ".join(words[:WORDS_SHOWN] + ["..."])
 
 
+def odd_ones(result, documented):
+    """Names of tests of which page and server say different things."""
+    found = {name for name, test in deviations(result).items() if LATE_END not in test["detail"]}
+    judged = {test["name"] for test in result["tests"]}
+    return (documented & judged) ^ found
+
+
 def section(test):
     asked = test["asks"]
     seen = "\n".join(f"    {shortened(line)}" for line in test["seen"][-6:])
@@ -73,11 +83,18 @@ def the_page_says_what_linux_does_otherwise(bench):
         with open(PAGE, "w", encoding="utf-8") as page:
             page.write(page_of(result, bench.sh("uname -rv").strip()))
     with open(PAGE, encoding="utf-8") as page:
-        documented = set(re.findall(r"^## (V1_\w+)$", page.read(), re.MULTILINE))
-    found = deviations(result)
-    if documented != set(found):
-        raise Failed(json.dumps({"documented, and not seen": sorted(documented - set(found)),
-                                 "seen, and not documented": [found[name] for name in sorted(set(found) - documented)]}, indent=1))
+        sections = re.findall(r"^## (V1_\w+)$(.*?)(?=^## |\Z)", page.read(), re.MULTILINE | re.DOTALL)
+    documented = {name for name, text in sections if LATE_END not in text}
+    if unknown := documented - {test["name"] for test in result["tests"]}:
+        raise Failed(f"the page has tests that there are not: {unknown}")
+    odd = odd_ones(result, documented)
+    for _ in range(1, ATTEMPTS):
+        if not odd:
+            break
+        result = bench.judged("--rpcrdma", "1", *(word for name in sorted(odd) for word in ("--row", name)))
+        odd = odd_ones(result, documented)
+    if odd:
+        raise Failed(json.dumps({"the page": sorted(odd & documented), "the server": [test for test in result["tests"] if test["name"] in odd]}, indent=1))
 
 
 def linux_has_no_version_2(bench):

@@ -80,12 +80,6 @@ void write_errors(std::ostream& out) {
   out << "\nThe errors of a method below come with " << kMethodFailed << ".\n\n";
 }
 
-std::string join(const std::vector<std::string>& words) {
-  std::string all;
-  for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
-  return all;
-}
-
 /// In the words of JSON.
 std::string type_of(const Field& field) {
   switch (field.type) {

@@ -13,9 +13,9 @@ using nlohmann::json;
 namespace {
 
 std::string names_of(const Fields& parameters) {
-  std::string names;
-  for (const Field& one : parameters) names += (names.empty() ? "" : ", ") + one.name;
-  return names.empty() ? "none" : names;
+  std::vector<std::string> names;
+  for (const Field& one : parameters) names.push_back(one.name);
+  return names.empty() ? "none" : join(names);
 }
 
 /// Gives parameters that are left out their defaults. Returns what is wrong with the others; empty: nothing.

@@ -78,12 +78,6 @@ std::string mismatch_in_list(const Field& declared, const json& value, const std
   return "";
 }
 
-std::string join(const std::vector<std::string>& words) {
-  std::string all;
-  for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
-  return all;
-}
-
 json schema_of_object(const Field& declared) {
   json schema = {
       {"properties", json::object()}, {"required", json::array()}, {"additionalProperties", false}};
@@ -178,6 +172,12 @@ Field list(std::string name, std::string meaning, Field element) {
 }
 Field rows(std::string name, std::string meaning, Fields fields) {
   return list(std::move(name), std::move(meaning), object("", "", std::move(fields)));
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string all;
+  for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
+  return all;
 }
 
 std::string kind_of(const Field& declared) {

@@ -63,6 +63,8 @@ Field list(std::string name, std::string meaning, Field element);
 /// A list of objects.
 Field rows(std::string name, std::string meaning, Fields fields);
 
+/// "a, b, c".
+std::string join(const std::vector<std::string>& words);
 /// What `value` would have to be: "a whole number of at most 7".
 std::string kind_of(const Field& declared);
 /// Why `value`, which came by the path `where`, is not as it is declared; empty: it is.

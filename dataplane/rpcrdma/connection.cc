@@ -109,31 +109,21 @@ void Connection::admit(const HostName& host) noexcept {
 
 // --- RX
 
-void Connection::on_completion(const rdma::WorkCompletion& wc) noexcept {
-  const WrId id = WrId::decode(wc.wr_id);
-  if (!link_.serves(id) || wc.status != rdma::WcStatus::Success) [[unlikely]]
-    return on_other_completion(wc, WrId::decode(wc.wr_id));
-  link_.note_alive();
-  if (id.kind == WrKind::Receive) return on_received(id.index, wc);
-  link_.notify_waiting_senders();  // there is more room
-  if (id.kind == WrKind::ReplySent) return responder_.on_reply_sent(id.index);
-  on_sent(WrId::decode(wc.wr_id));
-}
-
 /// That failed, or of a connection that has ended.
-[[gnu::cold, gnu::noinline]] void Connection::on_other_completion(const rdma::WorkCompletion& wc,
-                                                                  WrId id) noexcept {
+[[gnu::cold, gnu::noinline]] void Connection::on_other_completion(const rdma::WorkCompletion& wc) noexcept {
+  const WrId id = WrId::decode(wc.wr_id);
   if (!link_.owns(id)) return;
   if (!is_open()) link_.touch();  // it may have been the last
   if (wc.status != rdma::WcStatus::Success) return on_failed_completion(wc, id);
   link_.note_alive();
   if (id.kind == WrKind::Receive) return link_.on_receive_completed();
   link_.notify_waiting_senders();
-  on_sent(id);
+  on_sent(wc);
 }
 
 /// A work request of the send queue has completed well.
-[[gnu::noinline]] void Connection::on_sent(WrId id) noexcept {
+[[gnu::noinline]] void Connection::on_sent(const rdma::WorkCompletion& wc) noexcept {
+  const WrId id = WrId::decode(wc.wr_id);
   switch (id.kind) {
     case WrKind::Receive:
     case WrKind::Transfer:

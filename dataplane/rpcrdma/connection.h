@@ -107,7 +107,17 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   bool holds_calls() const noexcept { return responder_.holds_calls(); }
 
   // --- For the engine
-  void on_completion(const rdma::WorkCompletion& wc) noexcept;
+  [[gnu::always_inline]] void on_completion(const rdma::WorkCompletion& wc) noexcept {
+    const WrId id = WrId::decode(wc.wr_id);
+    if (!link_.serves(id) || wc.status != rdma::WcStatus::Success) [[unlikely]]
+      return on_other_completion(wc);
+    link_.note_alive();
+    if (id.kind == WrKind::Receive) [[likely]]
+      return on_received(id.index, wc);
+    link_.notify_waiting_senders();  // there is more room
+    if (id.kind == WrKind::ReplySent) return responder_.on_reply_sent(id.index);
+    on_sent(wc);
+  }
   /// Timers; about once in a millisecond.
   void tick() noexcept;
   /// End of a turn: who could not send is asked again, then what was staged goes to the driver.
@@ -124,8 +134,8 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
     return responder_.idle() && (roles_.requester() == nullptr || roles_.requester()->awaited_replies() == 0);
   }
   void on_received(std::uint16_t buffer, const rdma::WorkCompletion& wc) noexcept;
-  void on_other_completion(const rdma::WorkCompletion& wc, WrId id) noexcept;
-  void on_sent(WrId id) noexcept;
+  void on_other_completion(const rdma::WorkCompletion& wc) noexcept;
+  void on_sent(const rdma::WorkCompletion& wc) noexcept;
   void on_failed_completion(const rdma::WorkCompletion& wc, WrId id) noexcept;
   void on_control_sent(std::uint16_t index) noexcept;
   void close_stranger() noexcept;

@@ -29,6 +29,7 @@ void IntakeV1::arrive(std::uint16_t buffer, std::uint32_t bytes) noexcept {
     return arrive_other(buffer, message);
   if (v1::is_plain_call(message) && link_.config().credit_grant > 0)
     return roles_.responder().on_plain_call<v1::kVersion>(buffer, message);
+  if (v1::is_plain_reply(message) && roles_.take_plain_reply(buffer, message, kMinMsgHeaderBytes)) return;
   ReceivedMessage& plain = roles_.responder().next_message();
   plain.begin(buffer, message);
   plain.header.fixed = v1::load_plain(message.data());

@@ -80,6 +80,7 @@ bool IntakeV2::arrive_settled(std::uint16_t buffer, std::uint32_t bytes) noexcep
   link_.notify_waiting_senders();
   const bool response = v2::plain_response(octets.data());
   if (!response && serves_calls_) return roles_.responder().on_plain_call<v2::kVersion>(buffer, octets), true;
+  if (response && roles_.take_plain_reply(buffer, octets, v2::kMinMsgHeaderBytes)) return true;
   ReceivedMessage& message = roles_.responder().next_message();
   message.begin(buffer, octets);
   message.header.fixed = v2::load_plain(octets.data());

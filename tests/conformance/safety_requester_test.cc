@@ -264,6 +264,31 @@ TEST(SafetyRequester, V1_142_V1_056_calls_that_are_given_up_give_back_their_wind
   }
 }
 
+// --- Completions
+
+/// Of calls that are staged one after the other only the last has a completion. One that fails has its own.
+TEST(SafetyRequester, V1_152_calls_that_share_a_completion_all_go_out_again_over_the_next_connection) {
+  constexpr std::uint32_t kCalls = 12;
+  for (const std::uint32_t received : {0u, 5u}) {
+    LabOptions options;
+    options.raw_receives = 5;
+    Caller lab(options);
+    for (std::uint32_t i = 0; i < kCalls; ++i) ASSERT_TRUE(lab.submit_null());
+    lab.engine->poll(++lab.now_ns);
+    if (received > 0) lab.peer->poll();
+    ASSERT_EQ(lab.peer->inbox.size(), received);
+    lab.disconnect();
+    lab.peer->inbox.clear();
+    lab.connect();
+    lab.settle();
+    for (std::size_t i = 0; i < lab.peer->inbox.size(); ++i)
+      lab.answer(ClientLab::success(word_at(lab.peer->inbox[i].bytes, 0), kCalls));
+    EXPECT_EQ(lab.peer->inbox.size(), kCalls);
+    EXPECT_EQ(lab.finished.size(), kCalls);
+    EXPECT_TRUE(lab.requester->balanced());
+  }
+}
+
 // --- Buffers
 
 TEST(SafetyRequester, V1_056_buffers_of_long_calls_and_replies_come_back_however_a_call_ends) {

@@ -58,6 +58,29 @@ TEST(SafetyResponder, V1_154_V1_156_completions_of_an_earlier_connection_mean_no
   EXPECT_TRUE(lab.alive());
 }
 
+/// Of replies that are staged one after the other only the last has a completion. One that fails has its own.
+TEST(SafetyResponder, V1_154_replies_that_share_a_completion_all_end_with_their_connection) {
+  constexpr std::uint32_t kCalls = 12;
+  for (const std::uint32_t received : {0u, 5u}) {
+    LabOptions options;
+    options.raw_receives = 5;
+    ServerLab lab(options);
+    for (std::uint32_t i = 0; i < kCalls; ++i) lab.peer->send(later_call(1 + i));
+    lab.settle();
+    ASSERT_EQ(lab.service->held(), kCalls);
+    lab.service->complete_later();
+    lab.turn();
+    if (received > 0) lab.peer->poll();
+    ASSERT_EQ(lab.peer->inbox.size(), received);
+    lab.turn();
+    EXPECT_EQ(lab.service->releases, 0u) << "no completion has come";
+    lab.reconnect();
+    EXPECT_EQ(lab.service->releases, kCalls);
+    EXPECT_TRUE(lab.engine->memory_balanced());
+    EXPECT_TRUE(lab.alive());
+  }
+}
+
 // --- Queues of the connections of a reactor
 
 TEST(SafetyResponder, closing_takes_calls_out_of_the_queue_for_call_memory) {

@@ -192,10 +192,9 @@ class Link final : private TurnEntry {
       return true;
     return make_room_for_one();
   }
-  /// Adds a work request of one piece; has_room_for_one() was true.
-  [[gnu::always_inline]] void stage_one(rdma::SendOpcode opcode, std::uint64_t wr_id,
-                                        rdma::Sge piece) noexcept {
-    context_.transmit.stage.add(opcode, wr_id, rdma::kSignaled, piece);
+  /// Adds a Send of one piece; has_room_for_one() was true. Returns what SendStage::add_send() does.
+  [[gnu::always_inline]] std::uint16_t stage_one(WrKind kind, std::uint16_t index, rdma::Sge piece) noexcept {
+    return context_.transmit.stage.add_send(wr_id(kind, index), piece);
   }
   /// Hands the stage to the driver to make room in it.
   void flush_stage() noexcept;
@@ -250,6 +249,8 @@ class Link final : private TurnEntry {
   }
   /// The same of a reply in one piece. On false, may_send_now() has the answer.
   bool may_reply_now() const noexcept { return may_send_whole(1); }
+  /// The same of a call in one piece.
+  bool may_call_now() const noexcept { return may_send_whole(2); }
   /// What may_send_now() depends on has changed.
   void notify_waiting_senders() noexcept {
     if (retry_ == Retry::OnNotice) retry_at_turn_end();

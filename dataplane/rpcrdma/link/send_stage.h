@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "dataplane/rpcrdma/link/wr_id.h"
 #include "dataplane/rpcrdma/wire/header.h"
 #include "pmd/work_request.h"
 
@@ -20,6 +21,8 @@ class SendStage {
   /// One call's largest set: a Read or Write per segment or piece boundary, and its Send.
   static constexpr std::size_t kMaxWrs = 512;
   static constexpr std::size_t kMaxSges = 1024;
+  /// Sends that one work completion stands for, beside its own: what they hold comes back no later than that.
+  static constexpr std::uint32_t kMaxSilent = 15;
 
   /// How much of the stage is used. One word: two that were stored a moment ago are slow to read as one.
   class Mark {
@@ -41,7 +44,10 @@ class SendStage {
   std::size_t size() const noexcept { return mark_.wrs(); }
   bool empty() const noexcept { return size() == 0; }
   Mark mark() const noexcept { return mark_; }
-  void rollback(Mark mark) noexcept { mark_ = mark; }
+  void rollback(Mark mark) noexcept {
+    mark_ = mark;
+    run_end_ = kNoRun;
+  }
   void clear() noexcept { rollback({}); }
   std::span<const rdma::SendWr> wrs() const noexcept { return {wrs_.data(), size()}; }
   rdma::SendWr& last() noexcept { return wrs_[size() - 1]; }
@@ -55,12 +61,25 @@ class SendStage {
     return true;
   }
 
-  /// A whole work request of one piece; there is room for both.
-  void add(rdma::SendOpcode opcode, std::uint64_t wr_id, std::uint8_t flags, rdma::Sge piece) noexcept {
+  /// A Send of one piece; there is room for both. Sends that follow one another directly, with identifiers of the
+  /// same kind, share the work completion of the last: a queue pair completes them in order. Returns the index of
+  /// the one before it that has no completion of its own now, unless it fails; kNoWr: none.
+  [[gnu::always_inline]] std::uint16_t add_send(std::uint64_t wr_id, rdma::Sge piece) noexcept {
+    rdma::SendWr* const wr = &wrs_[size()];
+    std::uint16_t before = kNoWr;
+    if (run_end_ == mark_.used_ && run_left_ > 0 && WrId::same_but_index(wr[-1].wr_id, wr_id)) {
+      wr[-1].flags = 0;
+      before = WrId::index_of(wr[-1].wr_id);
+      --run_left_;
+    } else {
+      run_left_ = kMaxSilent;
+    }
     rdma::Sge& first = sges_[mark_.sges()];
     first = piece;
-    wrs_[size()] = {.wr_id = wr_id, .sges = {&first, 1}, .opcode = opcode, .flags = flags};
+    *wr = {.wr_id = wr_id, .sges = {&first, 1}, .opcode = rdma::SendOpcode::Send, .flags = rdma::kSignaled};
     mark_.used_ += Mark::kOneWr + Mark::kOneSge;
+    run_end_ = mark_.used_;
+    return before;
   }
 
   /// Adds a piece to the last work request; a piece that continues the previous one extends it. By value, in
@@ -100,7 +119,11 @@ class SendStage {
   void begin_transfers() noexcept { continues_ = false; }
 
  private:
+  static constexpr std::uint64_t kNoRun = ~std::uint64_t{0};
+
   Mark mark_;
+  std::uint64_t run_end_ = kNoRun;  ///< the mark behind the last of add_send()
+  std::uint32_t run_left_ = 0;      ///< Sends that may still follow it in its run
   std::uint32_t max_sge_ = 16;
   bool continues_ = false;
   std::uint64_t remote_end_ = 0;

@@ -18,6 +18,8 @@ enum class WrKind : std::uint8_t {
   Probe,        ///< RDMA Write of no bytes
 };
 
+inline constexpr std::uint16_t kNoWr = 0xffff;  ///< no index
+
 struct WrId {
   WrKind kind = WrKind::Receive;
   std::uint16_t generation = 0;  ///< of the connection: completions of an earlier life are dropped
@@ -31,6 +33,12 @@ struct WrId {
   /// Of another kind and index, where both of this are zero: the rest is the same for all of a connection.
   static constexpr std::uint64_t encode(std::uint64_t base, WrKind kind, std::uint16_t index) noexcept {
     return base | std::uint64_t{static_cast<std::uint8_t>(kind)} << 48 | index;
+  }
+  static constexpr bool same_but_index(std::uint64_t a, std::uint64_t b) noexcept {
+    return (a ^ b) >> 16 == 0;
+  }
+  static constexpr std::uint16_t index_of(std::uint64_t wr_id) noexcept {
+    return static_cast<std::uint16_t>(wr_id);
   }
   static constexpr WrId decode(std::uint64_t wr_id) noexcept {
     return {static_cast<WrKind>(wr_id >> 48), static_cast<std::uint16_t>(wr_id >> 32),

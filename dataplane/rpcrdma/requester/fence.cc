@@ -3,7 +3,7 @@
 // How calls end: the responder's access to their memory first, then the caller's completion, then their buffers.
 #include <utility>
 
-#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/rpcrdma/requester/steps.h"
 
 namespace sluice::rpcrdma {
 
@@ -12,7 +12,6 @@ using State = RequestSlot::State;
 void Requester::set_outcome(Slot& slot, CallStatus status) noexcept {
   slot.reply.status_ = status;
   slot.reply.xid_ = slot.xid;
-  slot.reply.slot_ = slot.index;
   slot.reply.write_items_ = slot.write_items;
   slot.reply.returned_ = {slot.returned.data(), slot.write_items};
   slot.reply.write_segments_ = {slot.write_segments.data(), slot.write_items};
@@ -74,12 +73,21 @@ void Requester::fence(Slot& slot) noexcept {
   transition(slot, State::AwaitingDetach);
 }
 
+/// And those before it that complete with it. Of these, who failed had a completion, and so had all before it.
 void Requester::on_call_sent(std::uint16_t index) noexcept {
+  do {
+    Slot& slot = slots_[index];
+    if (!slot.send_posted) return;
+    index = std::exchange(slot.sent_before, kNoWr);
+    on_send_done(slot);
+  } while (index != kNoWr);
+}
+
+inline void Requester::on_send_done(Slot& slot) noexcept {
   --posted_;
-  Slot& slot = slots_[index];
   slot.send_posted = false;
   if (slot.state == State::AwaitingSendDone && slot.parts_posted == 0) recycle(slot);
-  if (slot.being_resent()) {
+  if (slot.being_resent()) [[unlikely]] {
     requeue(slot);
     pump();
   }
@@ -97,17 +105,15 @@ void Requester::deliver(Slot& slot) noexcept {
   free_windows(slot);
   transition(slot, State::AwaitingSendDone);
   if (slot.completion != nullptr) slot.completion(slot.context, slot.reply);
-  if (slot.receive != kNoReceive) {
-    --held_receives_;
-    const std::uint16_t receive = std::exchange(slot.receive, kNoReceive);
-    if (link_ != nullptr && link_->is_open()) link_->repost(receive);
-  }
   if (slot.reply_memory != nullptr) {
     long_memory_.release(slot.reply_memory);
     slot.reply_memory = nullptr;
   }
   context_.assembly.release(std::exchange(slot.assembly, nullptr));
-  if (!slot.send_posted) recycle(slot);
+  if (slot.receive != kNoReceive)
+    end_delivery(slot, std::exchange(slot.receive, kNoReceive));
+  else if (!slot.send_posted)
+    recycle(slot);
 }
 
 std::byte* Requester::keep_reply(const Reply& reply) noexcept {
@@ -120,7 +126,8 @@ void Requester::free_windows(Slot& slot) noexcept {
   while (slot.window_count > 0) windows_[free_windows_++] = slot.windows[--slot.window_count];
 }
 
-void Requester::recycle(Slot& slot) noexcept {
+/// Of what only some calls need, whoever has changed it.
+[[gnu::noinline]] void Requester::clear(Slot& slot) noexcept {
   if (slot.call_memory != nullptr) {
     long_memory_.release(slot.call_memory);
     slot.call_memory = nullptr;
@@ -129,8 +136,10 @@ void Requester::recycle(Slot& slot) noexcept {
     bounce_memory_.release(slot.bounce_memory);
     slot.bounce_memory = nullptr;
   }
-  transition(slot, State::Free);
-  free_.push(slot.index);
+  static_cast<CallForm&>(slot) = {};
+  slot.reply.write_items_ = 0;
+  slot.reply.returned_ = {};
+  slot.reply.write_segments_ = {};
 }
 
 }  // namespace sluice::rpcrdma

@@ -230,6 +230,7 @@ bool Requester::unreduce(Slot& slot) noexcept {
 void Requester::resend(Slot& slot) noexcept {
   --outstanding_;
   ++counters().calls_replanned;
+  slot.plain = false;
   slot.resent = true;
   slot.continued_bytes = 0;
   if (slot.window_count > 0) {

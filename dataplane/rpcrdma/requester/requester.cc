@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls as their caller sees them, and what becomes of them when connections come and go.
-#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/rpcrdma/requester/steps.h"
 
 #include <algorithm>
 #include <bit>
@@ -19,6 +19,7 @@ using State = RequestSlot::State;
 Requester::Requester(RequesterContext context, rdma::Device& device, const RequesterConfig& config)
     : context_(*context.links_),
       config_(config),
+      plain_calls_(!config.keep_xids && config.inline_bytes >= v2::kMinMsgHeaderBytes),
       xid_sequence_(std::random_device{}()),
       send_region_(
           device.allocate_memory(buffer_stride(std::size_t{2} * config.inline_bytes) * config.requests)),
@@ -43,6 +44,7 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
   if (config.keep_xids) xids_.resize(config.requests);
   for (std::uint32_t i = 0; i < config.requests; ++i) {
     slots_[i].index = static_cast<std::uint16_t>(i);
+    slots_[i].reply.slot_ = static_cast<std::uint16_t>(i);
     slots_[i].send_buffer =
         send_region_.bytes.data() + buffer_stride(std::size_t{2} * config.inline_bytes) * i;
   }
@@ -84,52 +86,9 @@ bool Requester::is_outstanding(rpc::Xid xid) const noexcept {
 
 // --- From the caller
 
-SubmittedXid Requester::submit(const Request& request) noexcept {
-  if (free_.empty()) return {};
-  if (request.payload.size() > config_.inline_bytes &&
-      request.payload.size() <= long_memory_.buffer_bytes() && long_memory_.available() == 0)
-    return {};
-  if (needs_bounce(request) && bounce_memory_.available() == 0) return {};
-  Slot* const slot = &slots_[free_.pop()];
-  slot->xid = static_cast<rpc::Xid>(++xid_sequence_ * config_.requests | slot->index);
-  if (config_.keep_xids && request.payload.size() >= xdr::kUnit) {
-    slot->xid = static_cast<rpc::Xid>(xdr::load_u32(request.payload.data()));
-    xids_[slot->index] = slot->xid;
-  }
-  slot->sequence = ++sequence_;
-  slot->completion = request.completion;
-  slot->context = request.context;
-  slot->deadline_ns = request.deadline_ns;
-  const rpc::Xid xid = slot->xid;
-  if (!copy_request(*slot, request)) {
-    end_call(*slot, CallStatus::TooLarge);
-    return SubmittedXid(xid);
-  }
-  transition(*slot, State::AwaitingTurn);
-  if (send_at_once(*slot)) return SubmittedXid(xid);
-  // Nothing may go between the parts of a continued call.
-  const Slot* const first = waiting_.front();
-  if (slot->urgent && (first == nullptr || !first->in_parts()))
-    waiting_.push_front(*slot);
-  else
-    waiting_.push_back(*slot);
-  pump();
-  return SubmittedXid(xid);
-}
-
 bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
-  slot.read_items = slot.write_items = slot.piece_count = 0;
-  slot.max_reply_bytes = request.max_reply_bytes;
   slot.force_long = request.as_long_call;
   slot.force_reply_chunk = request.offer_reply_chunk;
-  slot.repeatable = request.repeatable;
-  slot.send_once = request.send_once;
-  slot.urgent = request.urgent;
-  slot.arguments = Slot::Arguments::InChunks;
-  forget_refusal(slot);
-  slot.ends_as.reset();
-  slot.continued_bytes = 0;
-  slot.reply_chunk_least = 0;
   if (request.payload.size() < rpc::kMinCallBytes || request.reads.size() > kMaxReadItems ||
       request.writes.size() > kMaxWriteItems)
     return false;
@@ -144,8 +103,6 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
   slot.payload_bytes = static_cast<std::uint32_t>(request.payload.size());
 
   if (needs_bounce(request)) slot.bounce_memory = bounce_memory_.acquire();
-  slot.bounce_used = 0;
-  slot.callers_piece_count = 0;
   for (const ReadItem& item : request.reads) {
     slot.read_positions[slot.read_items] = item.position;
     const std::uint8_t before = slot.piece_count;
@@ -277,7 +234,8 @@ void Requester::forget_refusal(Slot& slot) noexcept {
 
 /// Nothing of the call is out any more, and nobody can reach its memory.
 void Requester::detach(Slot& slot) noexcept {
-  slot.send_posted = false;
+  slot.send_posted = slot.plain = false;
+  slot.sent_before = kNoWr;
   slot.parts_posted = 0;
   slot.continued_bytes = 0;
   forget_refusal(slot);

@@ -81,6 +81,10 @@ class Requester {
   void detach() noexcept;
   bool quiescent() const noexcept { return posted_ == 0; }
   void on_reply(const ReceivedMessage& message) noexcept;
+  /// A reply without chunks that says nothing of invalidation, and whose RPC message has the XID of its header. False:
+  /// it is for on_reply(), since there is more to its call.
+  bool take_plain_reply(std::uint16_t buffer, std::span<const std::byte> message,
+                        std::size_t header_bytes) noexcept;
   void on_error(const v1::Header& header) noexcept;
   void on_error(rpc::Xid xid, const v2::Error& error) noexcept;
   /// The connection goes on with version 1: what was sent in version 2 is sent again.
@@ -109,6 +113,8 @@ class Requester {
   };
 
   void transition(Slot& slot, Slot::State to) noexcept;
+  template <Slot::State kFrom, Slot::State kTo>
+  void step(Slot& slot) noexcept;
   Slot& slot_of(rpc::Xid xid) noexcept;
   Slot* find(rpc::Xid xid) noexcept;
   rdma::Sge payload_of(const Slot& slot) const noexcept;
@@ -157,10 +163,15 @@ class Requester {
     return {.header_bytes = link_->speaks_version_2() ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes,
             .possible = true};
   }
-  bool send_at_once(Slot& slot) noexcept;
+  bool sends_at_once(const Request& request) noexcept;
+  Slot& take_slot(const Request& request) noexcept;
+  SubmittedXid submit_other(const Request& request) noexcept;
+  bool has_credit(bool urgent) const noexcept;
   void need_nothing(Slot& slot, const Shape& shape) noexcept;
-  void set_sent(Slot& slot, const Shape& shape) noexcept;
-  void stage_plain_send(Slot& slot, const Shape& shape) noexcept;
+  void set_sent(Slot& slot) noexcept;
+  void stage_plain_send(Slot& slot, bool version_2) noexcept;
+  void end_delivery(Slot& slot, std::uint16_t receive) noexcept;
+  void clear(Slot& slot) noexcept;
   void count_send(v2::CreditWord credit) noexcept;
   bool stage_send(Slot& slot, const Shape& shape) noexcept;
   bool stage_send(Slot& slot, const Shape& shape, const CallChunks& chunks) noexcept;
@@ -179,6 +190,7 @@ class Requester {
   void end_call(Slot& slot, CallStatus status) noexcept;
   void fence(Slot& slot) noexcept;
   void deliver(Slot& slot) noexcept;
+  void on_send_done(Slot& slot) noexcept;
   void free_windows(Slot& slot) noexcept;
   void recycle(Slot& slot) noexcept;
   void forget_refusal(Slot& slot) noexcept;
@@ -186,6 +198,8 @@ class Requester {
 
   LinkContext& context_;
   const RequesterConfig config_;
+  const bool
+      plain_calls_;  ///< of this configuration: their XIDs are ours, and a Send has room for the header
   Counters& counters() noexcept;
   Link* link_ = nullptr;  ///< null: calls wait for a connection
   bool established_ = false;

@@ -3,7 +3,7 @@
 // TX half of the requester: from the first of the waiting calls to its Send.
 #include <algorithm>
 
-#include "dataplane/rpcrdma/requester/requester.h"
+#include "dataplane/rpcrdma/requester/steps.h"
 
 namespace sluice::rpcrdma {
 
@@ -11,17 +11,6 @@ using State = RequestSlot::State;
 
 bool Requester::version_2() const noexcept {
   return link_ != nullptr && link_->speaks_version_2();
-}
-
-[[gnu::always_inline]] inline bool Requester::may_send(const Slot& slot) noexcept {
-  if (!connected() || !peer_ready_ || !link_->is_open() || link_->version() == 0) return false;
-  if (version_2()) return link_->may_send_now({Sender::Kind::Call, slot.index});
-  const std::uint32_t in_flight = outstanding_ + abandoned_ + held_receives_;
-  const std::uint32_t requested = link_->config().credits_requested;
-  // A zero grant stops new calls, but never the only one (V1-055).
-  std::uint32_t limit = std::min(requested, std::max<std::uint32_t>(granted_, 1));
-  if (config_.spare_credit && !slot.urgent && limit > 1) --limit;
-  return in_flight < limit && (granted_ > 0 || in_flight == 0);
 }
 
 /// No windows are bound yet.
@@ -32,36 +21,16 @@ inline void Requester::need_nothing(Slot& slot, const Shape& shape) noexcept {
   slot.reply_chunk_bytes = shape.reply_chunk_bytes;
 }
 
-/// The whole call, or its last part, is staged.
-inline void Requester::set_sent(Slot& slot, const Shape& shape) noexcept {
-  transition(slot, State::AwaitingReply);
-  slot.send_posted = true;
-  slot.sent_no_msg = shape.long_call;
-  ++posted_;
-  ++outstanding_;
-  ++link_->counters().calls_sent;
-}
-
 /// Version 2: a call with this credit word is staged.
 inline void Requester::count_send(v2::CreditWord credit) noexcept {
   link_->count_send(credit);
   if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
 }
 
-/// There is room for it.
-[[gnu::always_inline]] inline void Requester::stage_plain_send(Slot& slot, const Shape& shape) noexcept {
-  std::byte* const at = slot.send_buffer + config_.inline_bytes - shape.header_bytes;
-  const std::uint64_t bytes = shape.header_bytes + slot.payload_bytes;
-  if (link_->speaks_version_2()) {
-    v2::store_plain_call(at, slot.xid, link_->use_credit(0));
-    if (link_->opening() == Opening::AwaitingCall) [[unlikely]]
-      link_->on_greeted();
-  } else {
-    v1::store_plain_call(at, slot.xid, static_cast<Credits>(link_->config().credits_requested));
-  }
-  link_->stage_one(rdma::SendOpcode::Send, link_->wr_id(WrKind::CallSent, slot.index),
-                   {at, static_cast<std::uint32_t>(bytes), send_region_.lkey});
-  link_->counters().inline_bytes_sent += bytes;
+bool Requester::may_send(const Slot& slot) noexcept {
+  if (!connected() || !peer_ready_ || !link_->is_open() || link_->version() == 0) return false;
+  if (version_2()) return link_->may_send_now({Sender::Kind::Call, slot.index});
+  return has_credit(slot.urgent);
 }
 
 void Requester::send_waiting() noexcept {
@@ -106,7 +75,7 @@ bool Requester::send(Slot& slot) noexcept {
   }
   if (!take_resources(slot, shape)) return false;
   if (is_plain(slot) && link_->has_room_for_one()) {
-    stage_plain_send(slot, shape);
+    stage_plain_send(slot, version_2());
   } else {
     const SendStage::Mark mark = stage.mark();
     if (!stage_send(slot, shape)) {
@@ -121,24 +90,12 @@ bool Requester::send(Slot& slot) noexcept {
   return true;
 }
 
-/// A call that comes when no other waits, and needs nothing but a credit and a place in the send queue. False: it is
-/// still to be sent.
-bool Requester::send_at_once(Slot& slot) noexcept {
-  if (!connected() || !waiting_.empty() || !unfenced_.empty() || link_->opening() != Opening::Complete ||
-      (link_->speaks_version_2() && link_->flow().balance() < 2) || !is_plain(slot) || !may_send(slot) ||
-      !link_->has_room_for_one())
-    return false;
-  const Shape shape = plain_shape();
-  need_nothing(slot, shape);
-  stage_plain_send(slot, shape);
-  set_sent(slot, shape);
-  return true;
-}
-
 void Requester::on_sent(Slot& slot, const Shape& shape) noexcept {
   const bool in_parts = slot.in_parts();
   const bool answered = slot.state == State::AwaitingLastPart;
-  set_sent(slot, shape);
+  transition(slot, State::AwaitingReply);
+  set_sent(slot);
+  slot.sent_no_msg = shape.long_call;
   // Also when the rest has fitted since the threshold was raised.
   if (in_parts) link_->end_continued_message();
   if (!slot.ends_as) return;

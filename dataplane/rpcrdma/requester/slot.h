@@ -11,6 +11,7 @@
 
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/rpcrdma/link/received_message.h"
+#include "dataplane/rpcrdma/link/wr_id.h"
 #include "dataplane/rpcrdma/requester/request.h"
 #include "dataplane/service/api/service.h"
 #include "pmd/memory.h"
@@ -24,7 +25,44 @@ struct BouncedResult {
   std::uint8_t pieces = 0;
 };
 
-struct RequestSlot {
+/// What only some calls need: chunks, parts, a second try, memory beside the Send's. A free slot has it as it is here.
+struct CallForm {
+  /// Where the reduced arguments are.
+  enum class Arguments : std::uint8_t {
+    InChunks,
+    ToBeUnreduced,  ///< the responder takes no Read chunks: they go back into the payload
+    InPayload,
+  };
+
+  /// The caller gave the call up, or the responder refused it, where it cannot end: between its parts, or
+  /// while it is fenced to be sent again. It ends so when that is over.
+  std::optional<CallStatus> ends_as;
+  bool force_long = false;         ///< Request::as_long_call
+  bool force_reply_chunk = false;  ///< Request::offer_reply_chunk
+
+  // The form in which it goes out; what a refusal changes for the second try.
+  Arguments arguments = Arguments::InChunks;
+  bool resent = false;                             ///< once is enough (V2-105, V2-114)
+  bool results_in_reply = false;                   ///< no Write chunks: the responder fills none
+  bool sent_no_msg = false;                        ///< as RDMA2_NOMSG
+  std::uint32_t reply_chunk_least = 0;             ///< bytes that the responder asked for
+  std::uint32_t max_segments = ~std::uint32_t{0};  ///< that the responder takes
+  std::uint64_t continued_bytes = 0;               ///< of the payload, sent in parts
+
+  std::uint32_t bounce_used = 0;
+  std::uint32_t reply_chunk_bytes = 0;
+  rdma::Rkey invalidate{};   ///< handle that the responder may invalidate
+  bool invalidated = false;  ///< its reply says that it has
+  std::uint8_t read_items = 0;
+  std::uint8_t write_items = 0;
+  std::uint8_t piece_count = 0;
+  std::uint8_t callers_piece_count = 0;
+  std::uint16_t window_count = 0;
+  std::uint16_t first_write_segment = 0;
+  std::uint16_t segment_count = 0;
+};
+
+struct RequestSlot : CallForm {
   enum class State : std::uint8_t {
     Free,               ///< waits for a request
     AwaitingTurn,       ///< waits for a credit, windows, memory, room in the send queue, or a connection
@@ -39,29 +77,21 @@ struct RequestSlot {
   };
   /// What is done when its memory is fenced.
   enum class AfterFence : std::uint8_t { Deliver, Resend };
-  /// Where the reduced arguments are.
-  enum class Arguments : std::uint8_t {
-    InChunks,
-    ToBeUnreduced,  ///< the responder takes no Read chunks: they go back into the payload
-    InPayload,
-  };
 
+  // What every call needs comes first.
   State state = State::Free;  ///< changed by Requester::transition() alone
   AfterFence after_fence = AfterFence::Deliver;
-  /// The caller gave the call up, or the responder refused it, where it cannot end: between its parts, or
-  /// while it is fenced to be sent again. It ends so when that is over.
-  std::optional<CallStatus> ends_as;
+  bool plain = false;  ///< sent at once, without anything of its CallForm
   std::uint16_t index = 0;
   rpc::Xid xid{};
 
   // What the driver has. No states: the reply may come before the completion of the Send that it answers.
   bool send_posted = false;  ///< the Send of the whole message, or of its last part
   std::uint32_t parts_posted = 0;
+  std::uint16_t sent_before = kNoWr;   ///< slot whose Send completes with this one's
   std::uint16_t receive = kNoReceive;  ///< that holds the reply until it is delivered
 
   // Of the request, as it was submitted.
-  bool force_long = false;         ///< Request::as_long_call
-  bool force_reply_chunk = false;  ///< Request::offer_reply_chunk
   bool repeatable = false;
   bool send_once = false;
   bool urgent = false;
@@ -71,34 +101,20 @@ struct RequestSlot {
   std::uint64_t sequence = 0;  ///< of submission: the order in which pending calls are sent again
   Completion completion = nullptr;
   void* context = nullptr;
+  std::byte* send_buffer = nullptr;  ///< header room of inline_bytes, then the payload
+  Reply reply;
+
   service::Client::CallBackDone call_back_done = nullptr;  ///< with its own context
   void* call_back_context = nullptr;
-
-  // The form in which it goes out; what a refusal changes for the second try.
-  Arguments arguments = Arguments::InChunks;
-  bool resent = false;                             ///< once is enough (V2-105, V2-114)
-  bool results_in_reply = false;                   ///< no Write chunks: the responder fills none
-  bool sent_no_msg = false;                        ///< as RDMA2_NOMSG
-  std::uint32_t reply_chunk_least = 0;             ///< bytes that the responder asked for
-  std::uint32_t max_segments = ~std::uint32_t{0};  ///< that the responder takes
-  std::uint64_t continued_bytes = 0;               ///< of the payload, sent in parts
+  QueueLink<RequestSlot> link;  ///< of the one queue it is in
 
   // Memory.
-  std::byte* send_buffer = nullptr;   ///< header room of inline_bytes, then the payload
   std::byte* call_memory = nullptr;   ///< payload that is longer than a Send
   std::byte* reply_memory = nullptr;  ///< Reply chunk
   std::byte* assembly = nullptr;      ///< continued reply, in LinkContext::assembly
   std::byte* bounce_memory = nullptr;
-  std::uint32_t bounce_used = 0;
   std::uint64_t exposed_sum = 0;  ///< RequesterConfig::check_exposed_memory
 
-  rdma::Rkey invalidate{};   ///< handle that the responder may invalidate
-  bool invalidated = false;  ///< its reply says that it has
-  std::uint8_t read_items = 0;
-  std::uint8_t write_items = 0;
-  std::uint8_t piece_count = 0;
-  std::uint16_t window_count = 0;
-  std::uint32_t reply_chunk_bytes = 0;
   std::array<Position, kMaxReadItems> read_positions;
   std::array<std::uint8_t, kMaxReadItems> read_pieces;  ///< pieces per item
   std::array<std::uint8_t, kMaxWriteItems> write_pieces;
@@ -107,14 +123,9 @@ struct RequestSlot {
   std::array<rdma::MemoryWindow, kMaxRequestSegments> windows;
   std::array<Segment, kMaxRequestSegments> segments;  ///< as offered: reads, position zero, writes, reply
   std::array<std::uint8_t, kMaxWriteItems> write_segments;  ///< segments per write item
-  std::uint16_t first_write_segment = 0;
-  std::uint16_t segment_count = 0;
   std::array<std::uint64_t, kMaxWriteItems> returned;
   std::array<BouncedResult, kMaxWriteItems> bounced;
   std::array<rdma::Sge, kMaxRequestPieces> callers_pieces;  ///< of bounced results
-  std::uint8_t callers_piece_count = 0;
-  Reply reply;
-  QueueLink<RequestSlot> link;  ///< of the one queue it is in
 
   bool in_parts() const noexcept {
     return state == State::AwaitingNextPart || state == State::AwaitingLastPart;

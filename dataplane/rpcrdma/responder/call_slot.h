@@ -12,6 +12,7 @@
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/rpcrdma/link/received_message.h"
+#include "dataplane/rpcrdma/link/wr_id.h"
 #include "dataplane/rpcrdma/responder/call_layout.h"
 #include "dataplane/rpcrdma/wire/v2.h"
 #include "dataplane/segment/trace.h"
@@ -70,9 +71,10 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   bool advancing_ = false;     ///< advance() is on the stack: complete() leaves the state to it
   bool with_service_ = false;  ///< place() or execute() was called, so release() is due
   bool completed_ = false;
-  bool into_sink_ = false;   ///< the RDMA Reads go to the service's pieces
-  bool impossible_ = false;  ///< the service asked for more result memory than there ever is
-  bool traced_ = false;      ///< its connection was traced when it began
+  bool into_sink_ = false;             ///< the RDMA Reads go to the service's pieces
+  bool impossible_ = false;            ///< the service asked for more result memory than there ever is
+  bool traced_ = false;                ///< its connection was traced when it began
+  std::uint16_t sent_before_ = kNoWr;  ///< slot whose reply's Send completes with this one's
   rpc::AcceptStat stat_ = rpc::AcceptStat::Success;
   v2::CreditWord credit_;  ///< of the reply's last Send
   service::Service* service_ = nullptr;

@@ -36,17 +36,16 @@ void Responder::on_plain_call(std::uint16_t buffer, std::span<const std::byte> b
   slot.with_service_ = true;
   step<State::Received, State::Executing>(slot);
   execute(slot);
-  if (slot.completed_ && slot.state_ == State::Executing) {
-    step<State::Executing, State::Pushing>(slot);
-    if (slot.plain_ && link_.is_open()) {
-      finish_payload(slot);
-      if (stage_plain_reply(slot, kVersion == v2::kVersion)) {
-        step<State::Pushing, State::Replying>(slot);
-        return end_advance(slot);
-      }
-    }
-  }
-  advance(slot);
+  if (!slot.completed_ || slot.state_ != State::Executing) [[unlikely]]
+    return advance(slot);
+  step<State::Executing, State::Pushing>(slot);
+  if (!slot.plain_ || !link_.is_open()) [[unlikely]]
+    return advance(slot);
+  finish_payload(slot);
+  if (!stage_plain_reply(slot, kVersion == v2::kVersion)) [[unlikely]]
+    return advance(slot);
+  step<State::Pushing, State::Replying>(slot);
+  end_advance(slot);
 }
 
 template <std::uint32_t kVersion>

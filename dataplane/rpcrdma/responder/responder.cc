@@ -228,10 +228,17 @@ void Responder::on_await_memory(service::Call& call) noexcept {
 
 // --- Ends
 
+/// And those before it that complete with it.
 [[gnu::noinline]] void Responder::on_reply_sent(std::uint16_t index) noexcept {
-  --posted_;
-  --replying_;
-  end_call(slots_[index], true);
+  do {
+    CallSlot& slot = slots_[index];
+    index = std::exchange(slot.sent_before_, kNoWr);
+    --posted_;
+    --replying_;
+    let_go(slot, true);
+    step<State::Replying, State::Free>(slot);
+    give_back(slot);
+  } while (index != kNoWr);
   if (!pending_.empty()) serve_pending();
 }
 
@@ -242,13 +249,20 @@ void Responder::on_part_sent(std::uint16_t index) noexcept {
 
 void Responder::on_failed(std::uint16_t index, bool last) noexcept {
   if (!last) return;
-  --posted_;
-  if (slots_[index].state_ == State::Replying) --replying_;
-  finish(slots_[index]);
+  do {
+    CallSlot& slot = slots_[index];
+    index = std::exchange(slot.sent_before_, kNoWr);
+    --posted_;
+    if (slot.state_ == State::Replying) --replying_;
+    finish(slot);
+    // Of those that complete with it, who failed had a completion, and so had all before it.
+  } while (index != kNoWr && slots_[index].state_ == State::Replying);
 }
 
 void Responder::finish(CallSlot& slot) noexcept {
-  end_call(slot, slot.state_ == State::Replying);
+  let_go(slot, slot.state_ == State::Replying);
+  set_state(slot, State::Free);
+  give_back(slot);
 }
 
 [[gnu::noinline]] void Responder::release_extras(CallSlot& slot) noexcept {

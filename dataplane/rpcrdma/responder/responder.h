@@ -205,7 +205,8 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void wait_for_credit(CallSlot& slot) noexcept;
   void abandon(CallSlot& slot) noexcept;
   void finish(CallSlot& slot) noexcept;
-  void end_call(CallSlot& slot, bool replied) noexcept;
+  void let_go(CallSlot& slot, bool replied) noexcept;
+  void give_back(CallSlot& slot) noexcept;
   void release_extras(CallSlot& slot) noexcept;
   void release_assembly(CallSlot& slot) noexcept;
 

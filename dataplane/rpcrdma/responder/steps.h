@@ -214,8 +214,8 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
     v2::store_plain_reply(at, xid, link.use_credit(slot.holds_receive_ ? 1 : 0));
   else
     v1::store_plain_reply(at, xid, grant());
-  link.stage_one(rdma::SendOpcode::Send, link.wr_id(WrKind::ReplySent, slot.index_),
-                 {at, static_cast<std::uint32_t>(bytes), reply_lkey_});
+  slot.sent_before_ =
+      link.stage_one(WrKind::ReplySent, slot.index_, {at, static_cast<std::uint32_t>(bytes), reply_lkey_});
   Counters& counters = link.counters();
   ++counters.replies_sent;
   counters.inline_bytes_sent += bytes;
@@ -230,7 +230,8 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
 
 // --- Ends
 
-[[gnu::always_inline]] inline void Responder::end_call(CallSlot& slot, bool replied) noexcept {
+/// What a call has in hand goes back; its state is the caller's to set.
+[[gnu::always_inline]] inline void Responder::let_go(CallSlot& slot, bool replied) noexcept {
   context_.measurement.times.touch(link_.client_class(), slot.procedure_);
   if (std::exchange(slot.with_service_, false)) slot.service_->release(slot);
   if (slot.holds_receive_ && link_.is_open()) [[unlikely]]
@@ -241,7 +242,10 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   if (slow || slot.traced_) [[unlikely]]
     note_end(slot, replied, slow);
   if (!slot.plain_) release_extras(slot);
-  set_state(slot, CallSlot::State::Free);
+}
+
+/// It is Free.
+[[gnu::always_inline]] inline void Responder::give_back(CallSlot& slot) noexcept {
   count_state(slot);
   probe::slot_released(link_.number(), slot.xid(), slot.index_);
   if (--busy_ == 0) link_.notify_waiting_senders();

@@ -56,6 +56,13 @@ inline bool is_plain_call(std::span<const std::byte> message) noexcept {
   static_assert(static_cast<std::uint32_t>(rpc::MessageType::Call) == 0);
   return ((word(0) ^ word(7)) | word(8)) == 0;
 }
+/// The same of an RPC reply.
+inline bool is_plain_reply(std::span<const std::byte> message) noexcept {
+  if (message.size() < kMinMsgHeaderBytes + 2 * xdr::kUnit) return false;
+  const auto word = [at = message.data()](std::size_t i) { return xdr::load_encoded(at + i * xdr::kUnit); };
+  constexpr std::uint32_t kReply = xdr::encoded(static_cast<std::uint32_t>(rpc::MessageType::Reply));
+  return ((word(0) ^ word(7)) | (word(8) ^ kReply)) == 0;
+}
 /// The caller has asked is_plain().
 inline FixedHeader load_plain(const std::byte* at) noexcept {
   return {static_cast<rpc::Xid>(xdr::load_u32(at)), kVersion,

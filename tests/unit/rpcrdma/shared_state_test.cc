@@ -182,6 +182,47 @@ TEST_F(Stage, a_work_request_has_as_many_pieces_as_the_device_takes) {
   EXPECT_EQ(stage.wrs()[1].remote_address, 1024u);
 }
 
+TEST_F(Stage, sends_that_follow_one_another_share_the_completion_of_the_last) {
+  const auto id = [](WrKind kind, std::uint16_t index) {
+    return WrId{.kind = kind, .generation = 3, .connection = 2, .index = index}.encode();
+  };
+  const auto send = [&](WrKind kind, std::uint16_t index) {
+    return stage.add_send(id(kind, index), piece(std::size_t{index} * 64, 8));
+  };
+  const auto flags = [&](std::size_t i) { return stage.wrs()[i].flags; };
+  EXPECT_EQ(send(WrKind::ReplySent, 4), kNoWr);
+  EXPECT_EQ(flags(0), rdma::kSignaled) << "nothing has followed it yet";
+  EXPECT_EQ(send(WrKind::ReplySent, 9), 4);
+  EXPECT_EQ(flags(0), 0);
+  EXPECT_EQ(flags(1), rdma::kSignaled);
+  EXPECT_EQ(send(WrKind::CallSent, 1), kNoWr) << "another owner's";
+  EXPECT_EQ(flags(1), rdma::kSignaled);
+  // What stands between two ends the run.
+  ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, id(WrKind::ControlSent, 0), rdma::kSignaled));
+  EXPECT_EQ(send(WrKind::CallSent, 2), kNoWr);
+  EXPECT_EQ(flags(2), rdma::kSignaled);
+  // As does the end of the burst, and taking back what was staged.
+  const SendStage::Mark mark = stage.mark();
+  ASSERT_TRUE(stage.begin(rdma::SendOpcode::RdmaWrite, id(WrKind::Transfer, 5), 0));
+  stage.rollback(mark);
+  EXPECT_EQ(send(WrKind::CallSent, 3), kNoWr);
+  EXPECT_EQ(flags(4), rdma::kSignaled);
+  stage.clear();
+  EXPECT_EQ(send(WrKind::CallSent, 6), kNoWr);
+}
+
+TEST_F(Stage, a_completion_stands_for_a_bounded_number_of_sends) {
+  constexpr std::size_t kRun = SendStage::kMaxSilent + 1;
+  std::size_t signaled = 0;
+  for (std::uint16_t i = 0; i < 4 * kRun; ++i) {
+    const std::uint16_t before =
+        stage.add_send(WrId{.kind = WrKind::ReplySent, .index = i}.encode(), piece(0, 8));
+    EXPECT_EQ(before, i % kRun == 0 ? kNoWr : i - 1) << i;
+  }
+  for (const rdma::SendWr& wr : stage.wrs()) signaled += wr.flags == rdma::kSignaled ? 1 : 0;
+  EXPECT_EQ(signaled, 4u);
+}
+
 TEST_F(Stage, it_holds_as_much_as_it_says) {
   for (std::size_t i = 0; i < SendStage::kMaxWrs; ++i)
     ASSERT_TRUE(stage.begin(rdma::SendOpcode::Send, i, 0)) << i;

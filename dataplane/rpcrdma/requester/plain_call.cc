@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The calls that most are: without chunks, sent at once, and answered in one Send. One function takes such a call to its
+// Send, and one its reply to the caller; they touch nothing of the slot but what such a call needs.
+#include <cstring>
+
+#include "dataplane/rpcrdma/requester/steps.h"
+
+namespace sluice::rpcrdma {
+
+using State = RequestSlot::State;
+
+/// Whether a call needs nothing but a credit and a place in the send queue, and has both.
+[[gnu::always_inline]] inline bool Requester::sends_at_once(const Request& request) noexcept {
+  if (request.reads.size() + request.writes.size() > 0 || request.as_long_call || request.offer_reply_chunk ||
+      !plain_calls_ || free_.empty() || !connected() || !peer_ready_ || !waiting_.empty() ||
+      !unfenced_.empty())
+    return false;
+  const Link& link = *link_;
+  const std::size_t bytes = request.payload.size();
+  if (bytes < rpc::kMinCallBytes || bytes > config_.inline_bytes || !link.is_open()) return false;
+  if (link.version_state() != VersionState::Version1)
+    return link.speaks_version_2() && v2::kMinMsgHeaderBytes + bytes <= link.send_bytes(true) &&
+           request.max_reply_bytes <= config_.continue_up_to && link.may_call_now() &&
+           link_->has_room_for_one();
+  return kMinMsgHeaderBytes + bytes <= link.send_bytes(false) &&
+         kMinMsgHeaderBytes + request.max_reply_bytes <= link.config().receive_inline_bytes &&
+         has_credit(request.urgent) && link_->has_room_for_one();
+}
+
+SubmittedXid Requester::submit(const Request& request) noexcept {
+  if (!sends_at_once(request)) [[unlikely]]
+    return submit_other(request);
+  Slot& slot = take_slot(request);
+  slot.plain = true;
+  slot.payload_bytes = static_cast<std::uint32_t>(request.payload.size());
+  std::byte* const payload = slot.send_buffer + config_.inline_bytes;
+  std::memcpy(payload, request.payload.data(), request.payload.size());
+  xdr::store_u32(payload, static_cast<std::uint32_t>(slot.xid));
+  step<State::Free, State::AwaitingTurn>(slot);
+  stage_plain_send(slot, link_->speaks_version_2());
+  step<State::AwaitingTurn, State::AwaitingReply>(slot);
+  set_sent(slot);
+  return SubmittedXid(slot.xid);
+}
+
+/// There is a free one. What only some calls need is as in a new slot.
+[[gnu::always_inline]] inline RequestSlot& Requester::take_slot(const Request& request) noexcept {
+  Slot& slot = slots_[free_.pop()];
+  slot.xid = static_cast<rpc::Xid>(++xid_sequence_ * config_.requests | slot.index);
+  slot.sequence = ++sequence_;
+  slot.completion = request.completion;
+  slot.context = request.context;
+  slot.deadline_ns = request.deadline_ns;
+  slot.max_reply_bytes = request.max_reply_bytes;
+  slot.repeatable = request.repeatable;
+  slot.send_once = request.send_once;
+  slot.urgent = request.urgent;
+  return slot;
+}
+
+[[gnu::noinline]] SubmittedXid Requester::submit_other(const Request& request) noexcept {
+  if (free_.empty()) return {};
+  if (request.payload.size() > config_.inline_bytes &&
+      request.payload.size() <= long_memory_.buffer_bytes() && long_memory_.available() == 0)
+    return {};
+  if (needs_bounce(request) && bounce_memory_.available() == 0) return {};
+  Slot& slot = take_slot(request);
+  slot.plain = false;
+  if (config_.keep_xids && request.payload.size() >= xdr::kUnit) {
+    slot.xid = static_cast<rpc::Xid>(xdr::load_u32(request.payload.data()));
+    xids_[slot.index] = slot.xid;
+  }
+  const rpc::Xid xid = slot.xid;
+  if (!copy_request(slot, request)) {
+    end_call(slot, CallStatus::TooLarge);
+    return SubmittedXid(xid);
+  }
+  transition(slot, State::AwaitingTurn);
+  // Nothing may go between the parts of a continued call.
+  const Slot* const first = waiting_.front();
+  if (slot.urgent && (first == nullptr || !first->in_parts()))
+    waiting_.push_front(slot);
+  else
+    waiting_.push_back(slot);
+  pump();
+  return SubmittedXid(xid);
+}
+
+bool Requester::take_plain_reply(std::uint16_t buffer, std::span<const std::byte> message,
+                                 std::size_t header_bytes) noexcept {
+  const auto xid = static_cast<rpc::Xid>(xdr::load_u32(message.data()));
+  Slot* const slot = find(xid);
+  if (slot == nullptr || !slot->plain || message.size() < header_bytes + rpc::kMinDeniedReplyBytes)
+      [[unlikely]]
+    return false;
+  ++link_->counters().replies_received;
+  granted_ = xdr::load_u32(message.data() + 2 * xdr::kUnit);
+  --outstanding_;
+  ++held_receives_;
+  Reply& reply = slot->reply;
+  reply.status_ = CallStatus::Ok;
+  reply.xid_ = xid;
+  reply.version_2_ = link_->speaks_version_2();
+  reply.message_ = message.subspan(header_bytes);
+  step<State::AwaitingReply, State::AwaitingSendDone>(*slot);
+  if (slot->completion != nullptr) slot->completion(slot->context, reply);
+  end_delivery(*slot, buffer);
+  pump();
+  return true;
+}
+
+}  // namespace sluice::rpcrdma

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Steps of a call that are part of the functions that take them: most calls are short, and to call a function for each
+// step would cost as much as what it does. For the sources of the requester.
+#pragma once
+
+#include <algorithm>
+
+#include "dataplane/base/invariant.h"
+#include "dataplane/rpcrdma/requester/requester.h"
+
+namespace sluice::rpcrdma {
+
+/// transition() where the state before is known.
+template <RequestSlot::State kFrom, RequestSlot::State kTo>
+[[gnu::always_inline]] inline void Requester::step(Slot& slot) noexcept {
+  static_assert(may_follow(kFrom, kTo));
+  const bool as_known = SLUICE_INVARIANT(slot.state == kFrom, request_state);
+  slot.state = kTo;
+  if (!as_known && link_ != nullptr) [[unlikely]]
+    link_->close(CloseReason::InternalError);
+}
+
+/// Version 1.
+[[gnu::always_inline]] inline bool Requester::has_credit(bool urgent) const noexcept {
+  const std::uint32_t in_flight = outstanding_ + abandoned_ + held_receives_;
+  // A zero grant stops new calls, but never the only one (V1-055).
+  std::uint32_t limit = std::min(link_->config().credits_requested, std::max<std::uint32_t>(granted_, 1));
+  if (config_.spare_credit && !urgent && limit > 1) --limit;
+  return in_flight < limit && (granted_ > 0 || in_flight == 0);
+}
+
+/// The whole call, or its last part, is staged.
+[[gnu::always_inline]] inline void Requester::set_sent(Slot& slot) noexcept {
+  slot.send_posted = true;
+  ++posted_;
+  ++outstanding_;
+  ++link_->counters().calls_sent;
+}
+
+/// There is room for it.
+[[gnu::always_inline]] inline void Requester::stage_plain_send(Slot& slot, bool version_2) noexcept {
+  const std::size_t header_bytes = version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
+  std::byte* const at = slot.send_buffer + config_.inline_bytes - header_bytes;
+  const std::uint64_t bytes = header_bytes + slot.payload_bytes;
+  if (version_2) {
+    v2::store_plain_call(at, slot.xid, link_->use_credit(0));
+    if (link_->opening() == Opening::AwaitingCall) [[unlikely]]
+      link_->on_greeted();
+  } else {
+    v1::store_plain_call(at, slot.xid, static_cast<Credits>(link_->config().credits_requested));
+  }
+  slot.sent_before = link_->stage_one(WrKind::CallSent, slot.index,
+                                      {at, static_cast<std::uint32_t>(bytes), send_region_.lkey});
+  link_->counters().inline_bytes_sent += bytes;
+}
+
+[[gnu::always_inline]] inline void Requester::recycle(Slot& slot) noexcept {
+  if (!slot.plain) [[unlikely]]
+    clear(slot);
+  step<RequestSlot::State::AwaitingSendDone, RequestSlot::State::Free>(slot);
+  free_.push(slot.index);
+}
+
+/// Posts the Receive of its reply again; it is delivered, and its Send may still be out.
+[[gnu::always_inline]] inline void Requester::end_delivery(Slot& slot, std::uint16_t receive) noexcept {
+  --held_receives_;
+  if (link_ != nullptr && link_->is_open()) link_->repost_now(receive);
+  if (!slot.send_posted) recycle(slot);
+}
+
+}  // namespace sluice::rpcrdma

@@ -54,7 +54,8 @@ void start_dpdk() {
   static_cast<void>(started);
 }
 
-FaultyWire::FaultyWire(const WireFaults& faults) : faults_(faults), random_(faults.seed) {
+FaultyWire::FaultyWire(const WireFaults& faults, const WireLength& length)
+    : faults_(faults), length_(length), random_(faults.seed) {
   start_dpdk();
   const std::string name = "wire" + std::to_string(wires_made++);
   pool_ = rte_pktmbuf_pool_create((name + "-pool").c_str(), kFrames, 256, 0, kFrameRoom, 0);
@@ -63,8 +64,8 @@ FaultyWire::FaultyWire(const WireFaults& faults) : faults_(faults), random_(faul
   rte_ring* to_right = make_ring(name + "-r");
   rte_ring* from_left = make_ring(name + "-L");
   rte_ring* from_right = make_ring(name + "-R");
-  directions_[0] = {from_left, to_right, {}};
-  directions_[1] = {from_right, to_left, {}};
+  directions_[0] = {from_left, to_right, {}, {kRingFrames, length.one_way_ns}};
+  directions_[1] = {from_right, to_left, {}, {kRingFrames, length.one_way_ns}};
   ports_[0] =
       static_cast<std::uint16_t>(rte_eth_from_rings((name + "a").c_str(), &to_left, 1, &from_left, 1, 0));
   ports_[1] =
@@ -74,6 +75,7 @@ FaultyWire::FaultyWire(const WireFaults& faults) : faults_(faults), random_(faul
 FaultyWire::~FaultyWire() {
   for (Direction& direction : directions_) {
     for (const Late& late : direction.late) rte_pktmbuf_free(late.frame);
+    while (const auto frame = direction.underway.take()) rte_pktmbuf_free(*frame);
     for (rte_ring* ring : {direction.from, direction.to}) {
       empty(ring);
       rte_ring_free(ring);
@@ -105,22 +107,34 @@ void FaultyWire::mark(rte_mbuf* frame) {
   ++counts_.marked;
 }
 
+void FaultyWire::drop(rte_mbuf* frame) {
+  ++counts_.dropped;
+  rte_pktmbuf_free(frame);
+}
+
 void FaultyWire::deliver(Direction& direction, rte_mbuf* frame) {
+  if (length_.one_way_ns == 0) return arrive(direction, frame);
+  if (!direction.underway.push(frame, length_.clock_ns())) drop(frame);
+}
+
+void FaultyWire::arrive(Direction& direction, rte_mbuf* frame) {
   const bool to_right = &direction == &directions_[0];
   const std::span<std::byte> bytes{rte_pktmbuf_mtod(frame, std::byte*), frame->data_len};
-  if ((edit && !edit(to_right, bytes)) || (lose && lose(to_right, bytes))) {
-    ++counts_.dropped;
-    rte_pktmbuf_free(frame);
-    return;
-  }
+  if ((edit && !edit(to_right, bytes)) || (lose && lose(to_right, bytes))) return drop(frame);
   if (watch) watch(to_right, bytes);
-  if (rte_ring_sp_enqueue(direction.to, frame) != 0) {
-    ++counts_.dropped;
-    rte_pktmbuf_free(frame);
-  }
+  if (rte_ring_sp_enqueue(direction.to, frame) != 0) drop(frame);
+}
+
+std::optional<std::uint64_t> FaultyWire::next_arrival_ns() {
+  std::optional<std::uint64_t> next;
+  for (Direction& direction : directions_)
+    if (const auto one = direction.underway.next_ns(); one && (!next || *one < *next)) next = one;
+  return next;
 }
 
 void FaultyWire::carry(Direction& direction) {
+  if (length_.one_way_ns > 0)
+    while (const auto frame = direction.underway.take(length_.clock_ns())) arrive(direction, *frame);
   for (Late& late : direction.late) --late.turns;
   while (!direction.late.empty() && direction.late.front().turns <= 0) {
     deliver(direction, direction.late.front().frame);
@@ -135,8 +149,7 @@ void FaultyWire::carry(Direction& direction) {
     if (frame == nullptr) throw std::runtime_error("the wire has no frames left");
     ++counts_.carried;
     if (happens() || (faults_.drops_per_mille > 0 && random_() % 1000 < faults_.drops_per_mille)) {
-      ++counts_.dropped;
-      rte_pktmbuf_free(frame);
+      drop(frame);
       continue;
     }
     if (faults_.marks_per_mille > 0 && random_() % 1000 < faults_.marks_per_mille) mark(frame);

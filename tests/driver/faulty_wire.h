@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A cable between two ethdevs made of rings, which drops, duplicates, reorders, delays and corrupts frames by
-// a seed. Without faults it is a cable.
+// a seed. Without faults it is a cable, which may be long.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
 #include <utility>
+
+#include "tests/driver/delay_line.h"
 
 struct rte_mbuf;
 struct rte_mempool;
@@ -26,9 +29,15 @@ struct WireFaults {
   std::uint32_t drops_per_mille = 0;  ///< of the frames are lost, besides those of per_mille
 };
 
+/// How long each frame is on its way, whatever its size.
+struct WireLength {
+  std::uint64_t one_way_ns = 0;
+  std::uint64_t (*clock_ns)() noexcept = nullptr;  ///< there is one unless the wire has no length
+};
+
 class FaultyWire {
  public:
-  explicit FaultyWire(const WireFaults& faults);
+  explicit FaultyWire(const WireFaults& faults, const WireLength& length = {});
   ~FaultyWire();
   FaultyWire(const FaultyWire&) = delete;
   FaultyWire& operator=(const FaultyWire&) = delete;
@@ -37,6 +46,8 @@ class FaultyWire {
   std::uint16_t right() const noexcept { return ports_[1]; }
   /// Moves frames both ways.
   void carry();
+  /// When the next frame arrives that is on its way.
+  std::optional<std::uint64_t> next_arrival_ns();
   /// A frame that nobody sent.
   void inject(bool to_right, std::span<const std::byte> frame);
   /// Called with every frame that arrives.
@@ -61,13 +72,17 @@ class FaultyWire {
     rte_ring* from = nullptr;
     rte_ring* to = nullptr;
     std::deque<Late> late;
+    DelayLine<rte_mbuf*> underway;
   };
   void carry(Direction& direction);
   void deliver(Direction& direction, rte_mbuf* frame);
+  void arrive(Direction& direction, rte_mbuf* frame);
+  void drop(rte_mbuf* frame);
   void mark(rte_mbuf* frame);
   bool happens() { return faults_.per_mille > 0 && random_() % 1000 < faults_.per_mille; }
 
   WireFaults faults_;
+  WireLength length_;
   std::mt19937 random_;
   Counts counts_;
   rte_mempool* pool_;

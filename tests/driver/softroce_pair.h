@@ -15,6 +15,7 @@ class SoftRocePair final : public DriverPair {
  public:
   struct Options {
     WireFaults faults{};
+    std::uint64_t one_way_ns = 0;  ///< of the wire; needs clock_ns
     bool v6 = false;
     std::uint16_t vlan = 0xFFFF;  ///< untagged
     bool in_place = true;
@@ -24,7 +25,8 @@ class SoftRocePair final : public DriverPair {
     std::uint32_t right_lanes = 1;  ///< reactors of the right port; right() is the device of the last
   };
 
-  explicit SoftRocePair(const Options& options) : wire_(options.faults) {
+  explicit SoftRocePair(const Options& options)
+      : wire_(options.faults, {options.one_way_ns, options.clock_ns}) {
     static int made = 0;
     const std::string name = "sr" + std::to_string(made++);
     softroce::PortConfig config;

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A wire of some length, and how often a call crosses it, by the version of RPC-over-RDMA. Time passes only when the
+// test says so.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "dataplane/rpc/message.h"
+#include "dataplane/service/api/null.h"
+#include "tests/driver/rpcrdma_pair.h"
+
+namespace sluice::rdma::conformance {
+namespace {
+
+TEST(DelayLine, items_arrive_in_order_and_not_before_their_time) {
+  DelayLine<int> line(2, 100);
+  EXPECT_FALSE(line.next_ns());
+  EXPECT_TRUE(line.push(1, 1000));
+  EXPECT_TRUE(line.push(2, 1050));
+  EXPECT_FALSE(line.push(3, 1060)) << "there is room for two";
+  EXPECT_EQ(line.next_ns(), 1100u);
+  EXPECT_FALSE(line.take(1099));
+  EXPECT_EQ(line.take(1100), 1);
+  EXPECT_FALSE(line.take(1149));
+  EXPECT_EQ(line.take(1150), 2);
+  EXPECT_FALSE(line.take(~std::uint64_t{0}));
+}
+
+struct Case {
+  const char* name;
+  std::uint32_t version;
+  std::uint32_t inline_bytes;
+};
+
+class Trips : public testing::TestWithParam<Case> {
+ protected:
+  static constexpr std::uint64_t kOneWayNs = 20'000;
+  static constexpr std::uint32_t kBytes = 8192;
+
+  Trips()
+      : pair_({.ports = {.one_way_ns = kOneWayNs, .clock_ns = []() noexcept { return now_ns_; }},
+               .version = GetParam().version,
+               .inline_bytes = GetParam().inline_bytes}) {
+    pair_.server().add_service(null_);
+  }
+  void SetUp() override {
+    trips_of(0, 0);  // what the ends say to each other first is not part of a call
+    while (pass()) {
+    }
+  }
+  void TearDown() override { EXPECT_EQ(pair_.ports().wire().counts().dropped, 0u); }
+
+  /// Lets the next frame arrive. False: there is none on its way.
+  bool pass() {
+    pair_.settle();
+    const auto next = pair_.ports().wire().next_arrival_ns();
+    if (next) now_ns_ = *next;
+    return next.has_value();
+  }
+  /// Calls with this much of arguments and results: how many times the wire was crossed until the reply was there.
+  std::uint64_t trips_of(std::uint32_t call_bytes, std::uint32_t reply_bytes) {
+    std::vector<std::byte> call(rpc::kMinCallBytes + xdr::kUnit + call_bytes);
+    xdr::Writer writer(call);
+    rpc::encode_call(writer, {.program = service::kNullProgram,
+                              .version = service::kNullVersion,
+                              .procedure = service::kBulkProcedure,
+                              .credential = {},
+                              .verifier = {}});
+    writer.u32(reply_bytes);
+    const std::uint64_t begun_ns = now_ns_;
+    std::size_t replied_bytes = 0;
+    const auto completed = [](void* context, const rpcrdma::Reply& reply) noexcept {
+      if (reply.status() == rpcrdma::CallStatus::Ok)
+        *static_cast<std::size_t*>(context) = reply.message().size();
+    };
+    EXPECT_TRUE(pair_.requester().submit(
+        {.payload = call,
+         .max_reply_bytes = static_cast<std::uint32_t>(rpc::kMinReplyBytes) + reply_bytes,
+         .completion = completed,
+         .context = &replied_bytes}));
+    pair_.settle();
+    while (replied_bytes == 0 && pass()) pair_.settle();
+    EXPECT_EQ(replied_bytes, rpc::kMinReplyBytes + reply_bytes);
+    EXPECT_EQ((now_ns_ - begun_ns) % kOneWayNs, 0u);
+    return (now_ns_ - begun_ns) / kOneWayNs;
+  }
+  bool version_2() const { return GetParam().version == 2; }
+
+  static inline std::uint64_t now_ns_ = 1'000'000'000;
+  service::NullService null_;
+  RpcRdmaPair pair_;
+};
+
+TEST_P(Trips, a_short_call_and_its_reply_cross_the_wire_once_each) {
+  EXPECT_EQ(trips_of(0, 0), 2u);
+}
+
+/// The responder has to fetch a Long Call; the parts of a continued one come by themselves.
+TEST_P(Trips, a_call_of_8_kib_is_fetched_in_version_1_and_comes_by_itself_in_version_2) {
+  const RpcRdmaPair::Operations before = pair_.operations();
+  EXPECT_EQ(trips_of(kBytes, 0), version_2() ? 2u : 4u);
+  while (pass()) {
+  }
+  EXPECT_EQ(pair_.operations().reads - before.reads, version_2() ? 0u : 1u);
+  EXPECT_EQ(pair_.operations().writes - before.writes, 0u);
+}
+
+/// RDMA Writes into a Reply chunk need no answer before the reply that follows them.
+TEST_P(Trips, a_reply_of_8_kib_crosses_the_wire_once_in_either_version) {
+  const RpcRdmaPair::Operations before = pair_.operations();
+  EXPECT_EQ(trips_of(0, kBytes), 2u);
+  while (pass()) {
+  }
+  EXPECT_EQ(pair_.operations().reads - before.reads, 0u);
+  EXPECT_EQ(pair_.operations().writes - before.writes, version_2() ? 0u : 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, Trips,
+                         testing::Values(Case{"v1_1_kib", 1, 1024}, Case{"v1_4_kib", 1, 4096},
+                                         Case{"v2_4_kib", 2, 4096}),
+                         [](const auto& chosen) { return std::string(chosen.param.name); });
+
+}  // namespace
+}  // namespace sluice::rdma::conformance

@@ -63,6 +63,11 @@ COMPARISONS = {
     "softroce_loss_1pct_write": Comparison("lossy_wire", "write_losing_10", "write_losing_0", "bytes/s", 0.6, processors=1),
     "softroce_loss_1pct_read": Comparison("lossy_wire", "read_losing_10", "read_losing_0", "bytes/s", 0.6, processors=1),
     "softroce_loss_1pct_small_p99_us": Comparison("lossy_wire", "small_losing_10_p99_us", "small_losing_0_us", "us", 20, "lower", processors=1),
+    # Time of version 1 : time of version 2. The cores do not matter: one thread is both ends and the wire.
+    "v2_vs_v1_8k_call_at_20us": Comparison("delay", "us v1_1k call_8k 20 1", "us v2 call_8k 20 1", "us", 1.5, processors=1),
+    "v2_vs_v1_8k_call_at_20us_d8": Comparison("delay", "us v1_1k call_8k 20 8", "us v2 call_8k 20 8", "us", processors=1),
+    "v2_vs_v1_8k_reply_at_20us": Comparison("delay", "us v1_1k reply_8k 20 1", "us v2 reply_8k 20 1", "us", 1.5, processors=1),
+    "v2_vs_v1_8k_reply_at_20us_d8": Comparison("delay", "us v1_1k reply_8k 20 8", "us v2 reply_8k 20 8", "us", processors=1),
     "softroce_packets_vs_memif": Comparison("memif_pair", "driver_packets", "packets", "packets/s"),
 }
 

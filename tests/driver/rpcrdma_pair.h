@@ -21,7 +21,7 @@ class RpcRdmaPair {
     std::uint32_t version = 1;          ///< of RPC-over-RDMA
     std::uint32_t inline_bytes = 4096;  ///< largest Send, both ways
     std::uint32_t credits = 64;
-    std::uint32_t requests = 32;  ///< queued or outstanding; a power of two
+    std::uint32_t calls = 8;  ///< whose memory is in use at the client; a power of two
   };
 
   explicit RpcRdmaPair(const Options& options)
@@ -30,9 +30,10 @@ class RpcRdmaPair {
         client_(ports_.left(), engine_config(0, options.credits)),
         server_(ports_.right(), engine_config(options.credits, 0)),
         requester_(client_.requester_context(), ports_.left(),
-                   {.requests = options.requests,
+                   {.requests = options.calls,
                     .inline_bytes = options.inline_bytes,
-                    .credits_requested = options.credits}),
+                    .credits_requested = options.credits,
+                    .long_buffers = options.calls}),
         client_end_(open(client_, ports_.left(), true)),
         server_end_(open(server_, ports_.right(), false)) {
     join(client_end_, ports_.left(), server_end_, ports_.right(), ports_.link_of_right());

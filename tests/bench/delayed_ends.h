@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A client and a server with a wire of some length between them, all in one thread, so that nothing but the wire and the
+// work of both ends takes time. Of the two clocks, one is the processor's. The other stands still while anybody has
+// something to do, and then goes on to when the next frame arrives: with it trips are counted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "dataplane/service/api/null.h"
+#include "dataplane/service/memory/memory_service.h"
+#include "tests/bench/delayed_calls.h"
+#include "tests/driver/rpcrdma_pair.h"
+
+namespace sluice::bench {
+
+class DelayedEnds {
+ public:
+  enum class Clock : std::uint8_t { Processor, Trips };
+
+  DelayedEnds(const Transport& transport, std::uint64_t one_way_ns, Clock clock);
+  ~DelayedEnds();
+  DelayedEnds(const DelayedEnds&) = delete;
+  DelayedEnds& operator=(const DelayedEnds&) = delete;
+
+  const DelayedFiles& files() const { return files_; }
+  /// Makes `calls` in turn, `depth` of them at a time. For so long, but each once at least.
+  void run(std::span<const DelayedCall> calls, std::uint32_t depth, double seconds);
+  /// How long the calls of the last run took.
+  const std::vector<double>& latencies_ns() const { return latencies_ns_; }
+  /// RDMA operations of both ends. Waits until there is nothing on the wire.
+  rdma::conformance::RpcRdmaPair::Operations operations();
+
+ private:
+  struct Task {
+    DelayedEnds* ends = nullptr;
+    std::uint64_t begun_ns = 0;
+    std::span<std::byte> data;  ///< of a WRITE
+    bool has_status = false;
+    Bytes reply;
+    bool done = true;
+  };
+
+  static rdma::conformance::RpcRdmaPair::Options options(const Transport& transport,
+                                                         std::uint64_t one_way_ns);
+  static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
+  void start(Task& task, const DelayedCall& call);
+  /// A turn, or whatever happens until the next frame arrives.
+  void step();
+  bool next_arrival();
+  bool goes_inline(const DelayedCall& call) const;
+  Bytes transact(const DelayedCall& call);
+
+  const Transport& transport_;
+  const Clock clock_;
+  service::NullService null_;
+  rdma::conformance::RpcRdmaPair pair_;
+  service::memory::MemoryService memory_;
+  rdma::MemoryRegion client_memory_;
+  std::vector<Task> tasks_;
+  DelayedFiles files_;
+  std::vector<double> latencies_ns_;
+};
+
+}  // namespace sluice::bench

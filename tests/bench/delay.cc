@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls over a wire of some length by version and threshold. A side is 'QUANTITY TRANSPORT WORK ONE_WAY_US DEPTH':
-// us                     time of a call, that of the processor: the median's, by the depth
+// us                     time of a call: the median of each call of the work, divided by the depth
 // round_trips            of a call, exact
 // sends, reads, writes   RDMA operations of both ends for a call
 #include <algorithm>
@@ -53,7 +53,9 @@ double microseconds(const Asked& asked, const Transport& transport, const Work& 
   const auto calls = work.calls(ends.files());
   ends.run(calls, asked.depth, asked.seconds / 10);  // not measured: what is not warm yet
   ends.run(calls, asked.depth, asked.seconds);
-  return median(ends.latencies_ns()) / asked.depth / 1000;
+  double sum_ns = 0;
+  for (const auto& of_call : ends.latencies_ns()) sum_ns += median(of_call);
+  return sum_ns / static_cast<double>(calls.size()) / asked.depth / 1000;
 }
 
 double counted(const Asked& asked, const Transport& transport, const Work& work) {
@@ -63,13 +65,15 @@ double counted(const Asked& asked, const Transport& transport, const Work& work)
   const auto before = ends.operations();
   ends.run(calls, asked.depth, asked.seconds);
   const auto after = ends.operations();
-  const auto& latencies = ends.latencies_ns();
-  const auto of_calls = static_cast<double>(latencies.size());
+  double sum_ns = 0;
+  double of_calls = 0;
+  for (const auto& latencies : ends.latencies_ns()) {
+    of_calls += static_cast<double>(latencies.size());
+    for (const double ns : latencies) sum_ns += ns;
+  }
   if (asked.quantity == "sends") return static_cast<double>(after.sends - before.sends) / of_calls;
   if (asked.quantity == "reads") return static_cast<double>(after.reads - before.reads) / of_calls;
   if (asked.quantity == "writes") return static_cast<double>(after.writes - before.writes) / of_calls;
-  double sum_ns = 0;
-  for (const double ns : latencies) sum_ns += ns;
   return sum_ns / of_calls / (2000.0 * asked.one_way_us);
 }
 

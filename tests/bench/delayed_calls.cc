@@ -74,12 +74,12 @@ DelayedCall readdirplus(const DelayedFiles& files) {
     out.words(0, 0, 0, 0, kLongBytes, kLongBytes);
   });
 }
-DelayedCall write(const DelayedFiles& files) {
+DelayedCall write(const DelayedFiles& files, std::uint32_t bytes) {
   DelayedCall call = nfs3(ulb::kNfs3Write, [&](xdr::Writer& out) {
     out.opaque(files.file);
-    out.words(0, 0, kSmallWriteBytes, kUnstable, kSmallWriteBytes);
+    out.words(0, 0, bytes, kUnstable, bytes);
   });
-  call.data_bytes = kSmallWriteBytes;
+  call.data_bytes = bytes;
   return call;
 }
 
@@ -87,7 +87,8 @@ constexpr Work kWorks[] = {
     {"call_8k", [](const DelayedFiles&) { return std::vector{bulk(kLongBytes, 0)}; }},
     {"reply_8k", [](const DelayedFiles&) { return std::vector{bulk(0, kLongBytes)}; }},
     {"readdir", [](const DelayedFiles& files) { return std::vector{readdir(files)}; }},
-    {"write_4k", [](const DelayedFiles& files) { return std::vector{write(files)}; }},
+    {"write_2k", [](const DelayedFiles& files) { return std::vector{write(files, kMostWriteBytes / 2)}; }},
+    {"write_4k", [](const DelayedFiles& files) { return std::vector{write(files, kMostWriteBytes)}; }},
     {"metadata",
      [](const DelayedFiles& files) {
        return std::vector{getattr(files), lookup(files),      access(files), getattr(files), lookup(files),

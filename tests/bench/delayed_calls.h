@@ -36,7 +36,7 @@ struct DelayedFiles {
   Bytes file;
 };
 inline constexpr std::uint32_t kLongBytes = 8192;
-inline constexpr std::uint32_t kSmallWriteBytes = 4096;
+inline constexpr std::uint32_t kMostWriteBytes = 4096;
 
 /// `transact` sends a call and returns its reply.
 DelayedFiles make_files(std::span<const std::byte> root,

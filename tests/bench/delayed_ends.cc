@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "cli/bench/client.h"
 
@@ -14,9 +15,9 @@ namespace {
 using rdma::conformance::RpcRdmaPair;
 
 constexpr std::uint32_t kMostDepth = 32;
+constexpr std::size_t kMostCalls = 1u << 18;  ///< of a run
 /// Acknowledgements of several Sends come together, and the memory of a call is free again with that of its own.
 constexpr std::uint32_t kCallsInMemory = 4 * kMostDepth;
-constexpr std::size_t kMostLatencies = 1u << 20;
 
 /// Of the ends that are being made or used: the ports take a function.
 bool counts_trips = false;
@@ -49,20 +50,21 @@ DelayedEnds::DelayedEnds(const Transport& transport, std::uint64_t one_way_ns, C
       pair_(options(transport, one_way_ns)),
       memory_(pair_.ports().right().allocate_memory(8u << 20),
               pair_.ports().right().allocate_memory(service::memory::kLargeBytes + 64), exports(), &now_ns),
-      client_memory_(pair_.ports().left().allocate_memory(kMostDepth * kSmallWriteBytes)),
+      client_memory_(pair_.ports().left().allocate_memory(kMostDepth * kMostWriteBytes)),
       tasks_(kMostDepth) {
   pair_.server().add_service(null_);
   pair_.server().add_service(memory_);
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
     tasks_[i].ends = this;
-    tasks_[i].data = client_memory_.bytes.subspan(i * kSmallWriteBytes, kSmallWriteBytes);
+    tasks_[i].data = client_memory_.bytes.subspan(i * kMostWriteBytes, kMostWriteBytes);
   }
-  latencies_ns_.reserve(kMostLatencies);
   const auto root = memory_.root_handle(0);
   files_ = make_files(root, [this](const DelayedCall& call) { return transact(call); });
 }
 
-DelayedEnds::~DelayedEnds() = default;
+DelayedEnds::~DelayedEnds() {
+  pair_.close();
+}
 
 /// An argument may always stay in its call, if that fits. In version 2 long calls go in parts.
 bool DelayedEnds::goes_inline(const DelayedCall& call) const {
@@ -81,12 +83,13 @@ void DelayedEnds::start(Task& task, const DelayedCall& call) {
   const rpcrdma::ReadItem item{static_cast<rpcrdma::Position>(call.message.size()), {&piece, 1}};
   if (call.data_bytes > 0 && goes_inline(call)) {
     whole = call.message;
-    whole.insert(whole.end(), task.data.begin(), task.data.end());
+    whole.insert(whole.end(), task.data.begin(), task.data.begin() + call.data_bytes);
     request.payload = whole;
   } else if (call.data_bytes > 0) {
     request.reads = {&item, 1};
   }
   task.has_status = call.has_status;
+  task.reply.clear();
   task.done = false;
   task.begun_ns = clock_ns();
   if (!pair_.requester().submit(request)) throw std::runtime_error("All request slots are in use.");
@@ -96,7 +99,7 @@ void DelayedEnds::completed(void* context, const rpcrdma::Reply& reply) noexcept
   Task& task = *static_cast<Task*>(context);
   if (reply.status() == rpcrdma::CallStatus::Ok)
     task.reply.assign(reply.message().begin(), reply.message().end());
-  task.ends->latencies_ns_.push_back(static_cast<double>(clock_ns() - task.begun_ns));
+  task.ends->latencies_ns_[task.call].push_back(static_cast<double>(clock_ns() - task.begun_ns));
   task.done = true;
 }
 
@@ -118,24 +121,26 @@ void DelayedEnds::step() {
 
 void DelayedEnds::run(std::span<const DelayedCall> calls, std::uint32_t depth, double seconds) {
   counts_trips = clock_ == Clock::Trips;
-  latencies_ns_.clear();
+  latencies_ns_.assign(calls.size(), {});
+  for (auto& one : latencies_ns_) one.reserve(kMostCalls / calls.size() + 1);
   const auto tasks = std::span(tasks_).first(depth);
   const std::uint64_t end_ns = now_ns() + static_cast<std::uint64_t>(seconds * 1e9);
   std::size_t started = 0;
-  for (bool busy = true; busy;) {
+  for (bool busy = true; busy; step()) {
     busy = false;
     for (Task& task : tasks) {
-      if (task.done && started > 0 && !task.reply.empty()) expect_success(task.reply, task.has_status);
-      const bool more = started < calls.size() || now_ns() < end_ns;
-      if (task.done && more && latencies_ns_.size() + depth < kMostLatencies)
-        start(task, calls[started++ % calls.size()]);
+      if (task.done && std::exchange(task.begun_ns, 0) > 0) expect_success(task.reply, task.has_status);
+      if (task.done && (started < calls.size() || (now_ns() < end_ns && started < kMostCalls))) {
+        task.call = started++ % calls.size();
+        start(task, calls[task.call]);
+      }
       busy = busy || !task.done;
     }
-    step();
   }
 }
 
 Bytes DelayedEnds::transact(const DelayedCall& call) {
+  latencies_ns_.assign(1, {});
   start(tasks_[0], call);
   while (!tasks_[0].done) step();
   return tasks_[0].reply;

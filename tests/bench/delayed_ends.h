@@ -29,8 +29,8 @@ class DelayedEnds {
   const DelayedFiles& files() const { return files_; }
   /// Makes `calls` in turn, `depth` of them at a time. For so long, but each once at least.
   void run(std::span<const DelayedCall> calls, std::uint32_t depth, double seconds);
-  /// How long the calls of the last run took.
-  const std::vector<double>& latencies_ns() const { return latencies_ns_; }
+  /// How long the calls of the last run took, by their index in `calls`.
+  const std::vector<std::vector<double>>& latencies_ns() const { return latencies_ns_; }
   /// RDMA operations of both ends. Waits until there is nothing on the wire.
   rdma::conformance::RpcRdmaPair::Operations operations();
 
@@ -38,6 +38,7 @@ class DelayedEnds {
   struct Task {
     DelayedEnds* ends = nullptr;
     std::uint64_t begun_ns = 0;
+    std::size_t call = 0;       ///< which one of those of the run
     std::span<std::byte> data;  ///< of a WRITE
     bool has_status = false;
     Bytes reply;
@@ -62,7 +63,7 @@ class DelayedEnds {
   rdma::MemoryRegion client_memory_;
   std::vector<Task> tasks_;
   DelayedFiles files_;
-  std::vector<double> latencies_ns_;
+  std::vector<std::vector<double>> latencies_ns_;
 };
 
 }  // namespace sluice::bench

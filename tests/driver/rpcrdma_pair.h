@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "dataplane/rpcrdma/engine.h"
 #include "dataplane/rpcrdma/requester/requester.h"
@@ -41,7 +42,10 @@ class RpcRdmaPair {
     client_end_.established();
     server_end_.established();
   }
-  ~RpcRdmaPair() {
+  ~RpcRdmaPair() { close(); }
+  /// For whoever has services that end before this does.
+  void close() {
+    if (std::exchange(closed_, true)) return;
     constexpr int kTurnsToDrain = 2000;
     client_end_.close(rpcrdma::CloseReason::LocalClose);
     server_end_.close(rpcrdma::CloseReason::LocalClose);
@@ -121,6 +125,7 @@ class RpcRdmaPair {
       throw std::runtime_error("The queue pairs cannot be connected.");
   }
 
+  bool closed_ = false;
   const Options options_;
   SoftRocePair ports_;
   rpcrdma::Engine client_;

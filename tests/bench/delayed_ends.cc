@@ -47,6 +47,7 @@ RpcRdmaPair::Options DelayedEnds::options(const Transport& transport, std::uint6
 DelayedEnds::DelayedEnds(const Transport& transport, std::uint64_t one_way_ns, Clock clock)
     : transport_(transport),
       clock_((counts_trips = clock == Clock::Trips, clock)),
+      one_way_ns_(one_way_ns),
       pair_(options(transport, one_way_ns)),
       memory_(pair_.ports().right().allocate_memory(8u << 20),
               pair_.ports().right().allocate_memory(service::memory::kLargeBytes + 64), exports(), &now_ns),
@@ -105,9 +106,12 @@ void DelayedEnds::completed(void* context, const rpcrdma::Reply& reply) noexcept
 
 bool DelayedEnds::next_arrival() {
   pair_.settle();
-  const auto next = pair_.ports().wire().next_arrival_ns();
-  if (next) trips_ns = *next;
-  return next.has_value();
+  const std::uint64_t next_ns =
+      std::min(pair_.ports().wire().next_arrival_ns().value_or(kNever), next_start_ns_);
+  if (next_ns == kNever) return false;
+  trips_ns = next_ns;
+  pair_.settle();
+  return true;
 }
 
 void DelayedEnds::step() {
@@ -115,20 +119,23 @@ void DelayedEnds::step() {
   if (pair_.ports().wire().counts().dropped > 0) throw std::runtime_error("The wire lost frames.");
   if (clock_ == Clock::Processor)
     pair_.turn();
-  else if (!next_arrival())
-    pair_.settle();
+  else
+    next_arrival();
 }
 
 void DelayedEnds::run(std::span<const DelayedCall> calls, std::uint32_t depth, double seconds) {
   counts_trips = clock_ == Clock::Trips;
   latencies_ns_.assign(calls.size(), {});
   for (auto& one : latencies_ns_) one.reserve(kMostCalls / calls.size() + 1);
-  const auto tasks = std::span(tasks_).first(depth);
+  const std::uint64_t apart_ns = 2 * one_way_ns_ / depth;
+  const std::uint64_t begun_ns = clock_ns();
   const std::uint64_t end_ns = now_ns() + static_cast<std::uint64_t>(seconds * 1e9);
   std::size_t started = 0;
   for (bool busy = true; busy; step()) {
-    busy = false;
-    for (Task& task : tasks) {
+    const std::size_t in_use = std::min<std::uint64_t>(depth, 1 + (clock_ns() - begun_ns) / apart_ns);
+    busy = in_use < depth;
+    next_start_ns_ = busy ? begun_ns + in_use * apart_ns : kNever;
+    for (Task& task : std::span(tasks_).first(in_use)) {
       if (task.done && std::exchange(task.begun_ns, 0) > 0) expect_success(task.reply, task.has_status);
       if (task.done && (started < calls.size() || (now_ns() < end_ns && started < kMostCalls))) {
         task.call = started++ % calls.size();

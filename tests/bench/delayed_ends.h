@@ -27,7 +27,8 @@ class DelayedEnds {
   DelayedEnds& operator=(const DelayedEnds&) = delete;
 
   const DelayedFiles& files() const { return files_; }
-  /// Makes `calls` in turn, `depth` of them at a time. For so long, but each once at least.
+  /// Makes `calls` in turn, `depth` of them at a time, which begin one after the other in the time of a round trip. For so
+  /// long, but each once at least.
   void run(std::span<const DelayedCall> calls, std::uint32_t depth, double seconds);
   /// How long the calls of the last run took, by their index in `calls`.
   const std::vector<std::vector<double>>& latencies_ns() const { return latencies_ns_; }
@@ -35,6 +36,8 @@ class DelayedEnds {
   rdma::conformance::RpcRdmaPair::Operations operations();
 
  private:
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
   struct Task {
     DelayedEnds* ends = nullptr;
     std::uint64_t begun_ns = 0;
@@ -57,6 +60,7 @@ class DelayedEnds {
 
   const Transport& transport_;
   const Clock clock_;
+  const std::uint64_t one_way_ns_;
   service::NullService null_;
   rdma::conformance::RpcRdmaPair pair_;
   service::memory::MemoryService memory_;
@@ -64,6 +68,7 @@ class DelayedEnds {
   std::vector<Task> tasks_;
   DelayedFiles files_;
   std::vector<std::vector<double>> latencies_ns_;
+  std::uint64_t next_start_ns_ = kNever;  ///< of a further call at a time
 };
 
 }  // namespace sluice::bench

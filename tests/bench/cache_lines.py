@@ -53,12 +53,16 @@ class Trace:
     def end_piece(self):
         if self.kind == RECEIVED:
             self.pending.append(self.lines)
-        elif self.kind == SENT and self.pending:
-            # The call whose slot it is: the one that has most lines in common.
-            call = max(self.pending, key=lambda lines: len(lines & self.lines))
-            self.pending.remove(call)
-            self.calls.append(call | self.lines)
+        elif self.kind == SENT:
+            self.end_calls(self.lines)
         self.lines = self.kind = None
+
+    def end_calls(self, lines):
+        """A completion stands for several replies: for those calls that have a line of their own among its lines."""
+        users = collections.Counter(line for call in self.pending for line in call)
+        ended = [call for call in self.pending if any(users[line] == 1 for line in call & lines)]
+        self.pending = [call for call in self.pending if call not in ended]
+        self.calls += [call | {line for line in lines if users[line] == 0} for call in ended]
 
     def instruction(self, pc):
         name = self.entries.get(pc)

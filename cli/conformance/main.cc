@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sluice-conformance: plays a client of RPC-over-RDMA against any server, and judges it row by row.
+// sluice-conformance: plays a client of RPC-over-RDMA against any server, or a server for any client, and judges it row by row.
 #include <algorithm>
 #include <iostream>
 #include <random>
@@ -9,6 +9,7 @@
 #include "cli/bench/client.h"
 #include "cli/bench/device.h"
 #include "cli/bench/mount_client.h"
+#include "cli/conformance/listen.h"
 #include "cli/conformance/run.h"
 
 namespace sluice::conformance {
@@ -26,6 +27,8 @@ struct Options {
   std::uint16_t mount_port = 0;
   double patience_s = 5;
   std::uint32_t quiet_ms = 50;
+  std::string listen;
+  ListenOptions client;
   bool strict = false, json = false, list = false;
 };
 
@@ -96,12 +99,35 @@ int run(const Options& options, std::span<const Test* const> tests) {
                      [](const Result& result) { return result.outcome == Outcome::Failed; });
 }
 
+int report(const std::vector<Result>& results, bool json) {
+  if (json) {
+    print_json(std::cout, results);
+  } else {
+    std::cout << "1.." << results.size() << '\n';
+    for (std::size_t i = 0; i < results.size(); ++i) print_tap(std::cout, i + 1, results[i]);
+  }
+  return std::any_of(results.begin(), results.end(),
+                     [](const Result& result) { return result.outcome == Outcome::Failed; });
+}
+
+int judge_client(Options options) {
+  options.device.address = options.device.server = options.listen;
+  bench::ToolDevice device = bench::open_device(options.device);
+  options.client.responder.port = options.port;
+  options.client.strict = options.strict;
+  return report(listen(*device.device, device.manager(), options.client, std::cerr), options.json);
+}
+
 void add_options(cli::Command& app, Options& options) {
   app.option("--device", options.device.driver, "RDMA driver")
       .one_of({"loopback", "softroce", "verbs"})
       .shows_default();
   app.option("--server", options.device.server, "Address of the server");
-  app.option("--port", options.port, "Its port").shows_default();
+  app.option("--port", options.port, "Its port, or that to listen on").shows_default();
+  app.option("--listen", options.listen,
+             "Judges clients: own address to listen on, softroce: with prefix length");
+  app.option("--upstream", options.client.upstream,
+             "--listen: NFS server over TCP that answers, as 127.0.0.1:2049; else only NULL is served");
   app.option("--fabric", options.device.fabric, "loopback: fabric of the server");
   app.option("--ethdev", options.device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
   app.option("--address", options.device.address, "softroce: local address, with prefix length");
@@ -146,6 +172,7 @@ int main(int argc, char** argv) {
       conformance::print_list(std::cout, tests);
       return 0;
     }
+    if (!options.listen.empty()) return conformance::judge_client(options);
     return conformance::run(options, tests);
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/conformance/messages.h"
 
+#include <cstdio>
+
 namespace sluice::conformance {
+namespace {
+
+constexpr std::size_t kWordsShown = 48;
+
+}  // namespace
 
 // Not inline: gcc 12 warns of an overflow when it sees the size of a new vector.
 void append(Bytes& to, std::span<const std::byte> more) {
@@ -31,6 +38,17 @@ Bytes RawCall::header() const {
     for (const auto& s : *reply) segment(s);
   }
   return out;
+}
+
+std::string shown(const char* what, std::span<const std::byte> message) {
+  std::string line = std::string(what) + " " + std::to_string(message.size()) + " bytes:";
+  for (std::size_t i = 0; i < std::min(message.size() / 4, kWordsShown); ++i) {
+    char word[12];
+    std::snprintf(word, sizeof word, " %08X", word_at(message, i));
+    line += word;
+  }
+  if (message.size() / 4 > kWordsShown) line += " ...";
+  return line;
 }
 
 }  // namespace sluice::conformance

@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "dataplane/rpcrdma/wire/header.h"
@@ -91,6 +92,9 @@ inline Bytes bytes_of(std::span<const std::uint32_t> list) {
   for (std::size_t i = 0; i < list.size(); ++i) xdr::store_u32(bytes.data() + i * 4, list[i]);
   return bytes;
 }
+
+/// A line for the report: the first words of the message.
+std::string shown(const char* what, std::span<const std::byte> message);
 
 inline rpcrdma::Segment part(const rpcrdma::Segment& whole, std::uint32_t from, std::uint32_t bytes) {
   return {whole.handle, bytes, whole.offset + from};

@@ -106,22 +106,24 @@ void RawEndpoint::forget() {
 void RawEndpoint::poll() {
   rdma::WorkCompletion completions[32];
   const std::size_t count = device_.poll(completions);
-  for (const rdma::WorkCompletion& wc : std::span(completions, count)) {
-    if (wc.status != rdma::WcStatus::Success) {
-      if (!failed) first_error = wc.status;
-      failed = true;
-    }
-    if (wc.opcode != rdma::WcOpcode::Receive) {
-      send_completions.push_back(wc);
-      continue;
-    }
-    if (wc.status != rdma::WcStatus::Success) continue;
-    std::byte* at = receive_region_.bytes.data() + wc.wr_id * receive_bytes_;
-    on_message(false, {at, wc.byte_len});
-    inbox.push_back({Bytes(at, at + wc.byte_len), wc.remote_invalidate});
-    const rdma::RecvWr wr{wc.wr_id, {at, receive_bytes_, receive_region_.lkey}};
-    qp_->post_recv({&wr, 1});
+  for (const rdma::WorkCompletion& wc : std::span(completions, count)) take(wc);
+}
+
+void RawEndpoint::take(const rdma::WorkCompletion& wc) {
+  if (wc.status != rdma::WcStatus::Success) {
+    if (!failed) first_error = wc.status;
+    failed = true;
   }
+  if (wc.opcode != rdma::WcOpcode::Receive) {
+    send_completions.push_back(wc);
+    return;
+  }
+  if (wc.status != rdma::WcStatus::Success) return;
+  std::byte* at = receive_region_.bytes.data() + wc.wr_id * receive_bytes_;
+  on_message(false, {at, wc.byte_len});
+  inbox.push_back({Bytes(at, at + wc.byte_len), wc.remote_invalidate});
+  const rdma::RecvWr wr{wc.wr_id, {at, receive_bytes_, receive_region_.lkey}};
+  qp_->post_recv({&wr, 1});
 }
 
 }  // namespace sluice::conformance

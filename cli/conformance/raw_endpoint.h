@@ -52,7 +52,9 @@ class RawEndpoint {
   /// Where the bytes will be once the RDMA Read is complete.
   std::span<const std::byte> read_remote(const rpcrdma::Segment& segment, std::size_t bytes);
 
+  /// Polls the device, whose completions are all of this end.
   void poll();
+  void take(const rdma::WorkCompletion& wc);
   /// What came before counts no more; for a new connection.
   void forget();
 

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/conformance/trial.h"
 
-#include <algorithm>
-#include <cstdio>
-
 #include "cli/conformance/nfs.h"
 
 namespace sluice::conformance {
 namespace {
 
-constexpr std::size_t kWordsShown = 48;
 constexpr std::size_t kHistoryKept = 200;
 constexpr std::uint16_t kCreditsForServer = 200;
 
@@ -54,14 +50,7 @@ void Trial::open_v2(std::span<const std::byte> first) {
 void Trial::note(const char* what, std::span<const std::byte> message) {
   if (history_.size() == kHistoryKept) history_.push_back("(more messages are not shown)");
   if (history_.size() > kHistoryKept) return;
-  std::string line = std::string(what) + " " + std::to_string(message.size()) + " bytes:";
-  for (std::size_t i = 0; i < std::min(message.size() / 4, kWordsShown); ++i) {
-    char word[12];
-    std::snprintf(word, sizeof word, " %08X", word_at(message, i));
-    line += word;
-  }
-  if (message.size() / 4 > kWordsShown) line += " ...";
-  history_.push_back(line);
+  history_.push_back(shown(what, message));
 }
 
 void Trial::send(std::span<const std::byte> message) {

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Judges a client by what its responder sees. It is told each connection, message and transfer, and asks every rule whether it
+// holds; it sends nothing itself. The thread of the responder.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+
+#include "cli/conformance/run.h"
+#include "cli/conformance/upper_layer.h"
+#include "dataplane/rpcrdma/link/private_data.h"
+
+namespace sluice::conformance {
+
+/// A connection as its responder sees it.
+struct Conversation {
+  std::uint32_t number = 0;  ///< counted from one
+  Bytes private_data{};      ///< of the client's request, with the padding of connection management
+  std::optional<rpcrdma::PrivateData> client_data{};
+  std::uint32_t receive_bytes = 1024;  ///< what the client was told that it may send
+
+  std::uint32_t messages = 0;
+  std::uint32_t replies = 0;
+  /// No call can legally raise the number of unanswered ones beyond `grant`, but `in_flight` of them: those that may have been
+  /// sent before a smaller grant was seen.
+  std::uint32_t grant = 1;
+  std::uint32_t in_flight = 0;
+  bool beyond_grant = false;  ///< the message that came last was one call too many
+  std::set<std::uint32_t> unanswered{};
+  bool xid_again = false;  ///< the message that came last has the XID of an unanswered call
+
+  std::uint32_t client_receive_bytes() const { return client_data ? client_data->receive_bytes : 1024; }
+  void count_call(std::uint32_t xid);
+  /// Before the reply is sent.
+  void count_reply(std::uint32_t xid, std::uint32_t granted);
+};
+
+/// A call whose RPC message has been put together.
+struct CallSight {
+  RpcCall rpc;
+  UpperLayer upper;
+  std::vector<ReadChunk> chunks;  ///< with their bytes
+  bool whole = false;             ///< all positions are inside the message
+  bool changed = false;           ///< its memory was not the same when it was read again
+  bool again = false;             ///< it was not answered on an earlier connection
+  bool old_handles = false;       ///< and has handles of then
+  bool same_handles = false;      ///< has a handle of the call with chunks before it
+};
+
+struct Sight {
+  const Conversation& at;
+  const ClientMessage* message = nullptr;  ///< unless of a connection or a transfer
+  const CallSight* call = nullptr;         ///< of a call
+  rdma::WcOpcode transfer{};  ///< of a transfer of the responder that the client could have made fail
+  rdma::WcStatus status{};
+};
+
+enum class What : std::uint8_t { Connection, Message, Call, Transfer };
+
+/// What was found of one rule.
+class Finding {
+ public:
+  explicit Finding(const std::deque<std::string>& recent) : recent_(&recent) {}
+  /// The rule applied once more.
+  void holds(bool kept, const std::string& wanted);
+  Result result(const Test& test, const char* needs, bool strict) const;
+
+ private:
+  const std::deque<std::string>* recent_;
+  std::uint32_t seen_ = 0;
+  std::uint32_t broken_ = 0;
+  std::string wanted_;  ///< the first time
+  std::vector<std::string> history_{};
+};
+
+/// A rule that all messages keep.
+struct Rule {
+  Test test;
+  const char* needs;  ///< "a call with a Read chunk": what has to be seen, or nothing can be said
+  What what;
+  void (*look)(const Sight& sight, Finding& finding);
+};
+std::span<const Rule> rules_of_messages();
+std::span<const Rule> rules_of_calls();
+std::vector<const Rule*> client_rules();
+
+class Judge {
+ public:
+  Judge();
+  Judge(const Judge&) = delete;
+  Judge& operator=(const Judge&) = delete;
+
+  void connected(Conversation& at, std::span<const std::byte> private_data);
+  void came(Conversation& at, const ClientMessage& message);
+  /// Behind came() of the same message.
+  void assembled_call(const Conversation& at, const ClientMessage& message, CallSight call);
+  /// Before the reply is sent.
+  void answered(Conversation& at, std::uint32_t xid, std::uint32_t granted);
+  void transferred(const Conversation& at, rdma::WcOpcode opcode, rdma::WcStatus status);
+  /// What was sent, or done, for the report.
+  void note(const std::string& line);
+  void ended(const Conversation& at);
+
+  std::vector<Result> results(bool strict) const;
+  std::vector<std::string> recent() const { return {recent_.begin(), recent_.end()}; }
+
+ private:
+  struct Lost {
+    std::uint32_t program, procedure;
+    std::vector<rdma::Rkey> handles;
+  };
+  void ask(What what, const Sight& sight);
+
+  std::deque<std::string> recent_;
+  std::vector<const Rule*> rules_;
+  std::vector<Finding> findings_;
+  std::map<std::uint32_t, Lost> open_;  ///< calls that are not answered, by XID
+  std::map<std::uint32_t, Lost> lost_;  ///< calls of ended connections that were not answered
+  std::vector<rdma::Rkey> handles_before_;
+};
+
+}  // namespace sluice::conformance

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who answers the calls of a client under judgement: a real server over TCP, or nobody but for NULL. The thread of the responder.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "cli/conformance/messages.h"
+
+namespace sluice::conformance {
+
+/// Of one connection of the client.
+class Upstream {
+ public:
+  virtual ~Upstream() = default;
+  /// A whole RPC message of the client: a call, or a reply in the reverse direction.
+  virtual void send(std::span<const std::byte> message) = 0;
+  /// The next whole RPC message for the client, if there is one.
+  virtual std::optional<Bytes> receive() = 0;
+};
+using MakeUpstream = std::function<std::unique_ptr<Upstream>()>;
+
+/// NULL succeeds; nothing else is there.
+class NullUpstream final : public Upstream {
+ public:
+  void send(std::span<const std::byte> message) override;
+  std::optional<Bytes> receive() override;
+
+ private:
+  std::deque<Bytes> replies_;
+};
+
+/// An RPC server over TCP (RFC 5531, section 11). Throws LinkError when it cannot be reached, or has ended the connection.
+class TcpUpstream final : public Upstream {
+ public:
+  /// "127.0.0.1:2049".
+  explicit TcpUpstream(const std::string& address);
+  ~TcpUpstream() override;
+  void send(std::span<const std::byte> message) override;
+  std::optional<Bytes> receive() override;
+
+ private:
+  int socket_ = -1;
+  Bytes incoming_;
+  Bytes record_;  ///< fragments before the last one
+};
+
+}  // namespace sluice::conformance

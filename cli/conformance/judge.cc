@@ -30,15 +30,35 @@ void Conversation::count_call(std::uint32_t xid) {
   if (unanswered.size() <= grant) return;
   beyond_grant = in_flight == 0;
   if (in_flight > 0) --in_flight;
+  too_many += beyond_grant;
 }
 
 void Conversation::count_reply(std::uint32_t xid, std::uint32_t granted) {
+  granted = std::max(granted, 1u);  // with nothing open, one call may always be sent
   // Calls that the client sent before it sees this reply are within the old grant.
   if (granted < grant && unanswered.size() < grant)
     in_flight += grant - static_cast<std::uint32_t>(unanswered.size());
   grant = granted;
   ++replies;
   unanswered.erase(xid);
+}
+
+CallSight see_call(const ClientMessage& message, std::vector<ReadChunk> chunks) {
+  CallSight sight;
+  Bytes stream(message.payload().begin(), message.payload().end());
+  std::vector<ReadChunk> normal = chunks;
+  const auto zero =
+      std::find_if(normal.begin(), normal.end(), [](const auto& chunk) { return chunk.position == 0; });
+  if (message.header.proc == 1 && zero != normal.end()) {
+    stream = std::move(zero->bytes);
+    normal.erase(zero);
+  }
+  auto whole = assembled(stream, std::move(normal));
+  sight.whole = whole.has_value();
+  sight.rpc = read_rpc_call(whole ? std::move(*whole) : std::move(stream));
+  sight.upper = upper_layer_of(sight.rpc);
+  sight.chunks = std::move(chunks);
+  return sight;
 }
 
 void Finding::holds(bool kept, const std::string& wanted) {
@@ -95,6 +115,7 @@ void Judge::connected(Conversation& at, std::span<const std::byte> private_data)
 void Judge::came(Conversation& at, const ClientMessage& message) {
   ++at.messages;
   at.beyond_grant = at.xid_again = false;
+  at.errors += message.bytes.size() >= 16 && message.header.proc == 4;
   if (message.is_call()) at.count_call(message.header.xid);
   note(shown("got ", message.bytes));
   ask(What::Message, {.at = at, .message = &message});

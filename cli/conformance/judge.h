@@ -27,7 +27,9 @@ struct Conversation {
   /// sent before a smaller grant was seen.
   std::uint32_t grant = 1;
   std::uint32_t in_flight = 0;
-  bool beyond_grant = false;  ///< the message that came last was one call too many
+  bool beyond_grant = false;   ///< the message that came last was one call too many
+  std::uint32_t too_many = 0;  ///< such calls
+  std::uint32_t errors = 0;    ///< RDMA_ERRORs of the client
   std::set<std::uint32_t> unanswered{};
   bool xid_again = false;  ///< the message that came last has the XID of an unanswered call
 
@@ -48,6 +50,9 @@ struct CallSight {
   bool old_handles = false;       ///< and has handles of then
   bool same_handles = false;      ///< has a handle of the call with chunks before it
 };
+
+/// Puts the call together, from its message and its Read chunks with their bytes.
+CallSight see_call(const ClientMessage& message, std::vector<ReadChunk> chunks);
 
 struct Sight {
   const Conversation& at;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/conformance/listen.h"
 
+#include <algorithm>
 #include <csignal>
 #include <ostream>
+
+#include "cli/conformance/stage.h"
 
 namespace sluice::conformance {
 namespace {
@@ -18,10 +21,18 @@ MakeUpstream upstream_of(const std::string& address) {
   return [address] { return std::make_unique<TcpUpstream>(address); };
 }
 
+void serve(Responder& responder, const std::function<bool()>& done) {
+  while (!done()) {
+    responder.turn();
+    if (!responder.waiting().empty()) responder.serve(responder.take());
+  }
+}
+
 }  // namespace
 
 std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manager,
-                           const ListenOptions& options, std::ostream& log) {
+                           const ListenOptions& options, std::span<const Test* const> tests,
+                           std::ostream& log) {
   Judge judge;
   const MakeUpstream make_upstream = upstream_of(options.upstream);
   make_upstream();  // a wrong address is told at once
@@ -29,11 +40,35 @@ std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manage
   std::signal(SIGINT, request_stop);
   std::signal(SIGTERM, request_stop);
   log << "Listening on port " << options.responder.port << "." << std::endl;
-  while (stop_requested == 0) {
-    responder.turn();
-    if (!responder.waiting().empty()) responder.serve(responder.take());
+  const auto chosen = [&](const Test& test) {
+    return std::find(tests.begin(), tests.end(), &test) != tests.end();
+  };
+  const std::function<bool()> stopped = [] { return stop_requested != 0; };
+  std::vector<Result> results;
+  serve(responder,
+        [&] { return stopped() || (!options.calm && responder.calls_served() >= options.first_calls); });
+  if (!options.calm) {
+    for (const Provocation& provocation : provocations())
+      if (chosen(provocation.test))
+        results.push_back(provoke(provocation, responder,
+                                  static_cast<std::uint64_t>(options.patience_s * 1e9), options.strict,
+                                  stopped));
+    log << "All has been tried." << std::endl;
   }
-  return judge.results(options.strict);
+  serve(responder, stopped);
+  for (Result& result : judge.results(options.strict))
+    if (chosen(*result.test)) results.push_back(std::move(result));
+  std::stable_sort(results.begin(), results.end(), [](const Result& a, const Result& b) {
+    return rows_of(*a.test).front() < rows_of(*b.test).front();
+  });
+  return results;
+}
+
+std::vector<const Test*> client_tests() {
+  std::vector<const Test*> tests;
+  for (const Rule* rule : client_rules()) tests.push_back(&rule->test);
+  for (const Provocation& provocation : provocations()) tests.push_back(&provocation.test);
+  return tests;
 }
 
 }  // namespace sluice::conformance

@@ -11,12 +11,19 @@ namespace sluice::conformance {
 
 struct ListenOptions {
   ResponderConfig responder;
-  std::string upstream;  ///< "127.0.0.1:2049"; empty: only NULL is served
+  std::string upstream;             ///< "127.0.0.1:2049"; empty: only NULL is served
+  bool calm = false;                ///< nothing is provoked
+  std::uint32_t first_calls = 200;  ///< that are served before anything is provoked
+  double patience_s = 5;            ///< longest wait for what a provocation needs
   bool strict = false;
 };
 
-/// SIGINT or SIGTERM ends it. Says on `log` that clients may come.
+/// Results of these tests alone. SIGINT or SIGTERM ends it. Says on `log` when clients may come, and when all has been tried.
 std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manager,
-                           const ListenOptions& options, std::ostream& log);
+                           const ListenOptions& options, std::span<const Test* const> tests,
+                           std::ostream& log);
+
+/// All of them, for a list.
+std::vector<const Test*> client_tests();
 
 }  // namespace sluice::conformance

@@ -33,7 +33,8 @@ struct Options {
 };
 
 std::vector<const Test*> chosen_tests(const Options& options) {
-  std::vector<const Test*> tests = tests_of(static_cast<std::uint32_t>(options.version));
+  std::vector<const Test*> tests =
+      options.listen.empty() ? tests_of(static_cast<std::uint32_t>(options.version)) : client_tests();
   if (options.rows.empty()) return tests;
   std::erase_if(tests, [&](const Test* test) {
     const auto rows = rows_of(*test);
@@ -110,12 +111,13 @@ int report(const std::vector<Result>& results, bool json) {
                      [](const Result& result) { return result.outcome == Outcome::Failed; });
 }
 
-int judge_client(Options options) {
+int judge_client(Options options, std::span<const Test* const> tests) {
   options.device.address = options.device.server = options.listen;
   bench::ToolDevice device = bench::open_device(options.device);
   options.client.responder.port = options.port;
+  options.client.patience_s = options.patience_s;
   options.client.strict = options.strict;
-  return report(listen(*device.device, device.manager(), options.client, std::cerr), options.json);
+  return report(listen(*device.device, device.manager(), options.client, tests, std::cerr), options.json);
 }
 
 void add_options(cli::Command& app, Options& options) {
@@ -128,6 +130,10 @@ void add_options(cli::Command& app, Options& options) {
              "Judges clients: own address to listen on, softroce: with prefix length");
   app.option("--upstream", options.client.upstream,
              "--listen: NFS server over TCP that answers, as 127.0.0.1:2049; else only NULL is served");
+  app.flag("--calm", options.client.calm, "--listen: only looks at what the client sends, provokes nothing");
+  app.option("--first-calls", options.client.first_calls,
+             "--listen: calls that are served before anything is provoked")
+      .shows_default();
   app.option("--fabric", options.device.fabric, "loopback: fabric of the server");
   app.option("--ethdev", options.device.ethdev, "softroce: DPDK vdev with its arguments, or PCI address");
   app.option("--address", options.device.address, "softroce: local address, with prefix length");
@@ -172,7 +178,7 @@ int main(int argc, char** argv) {
       conformance::print_list(std::cout, tests);
       return 0;
     }
-    if (!options.listen.empty()) return conformance::judge_client(options);
+    if (!options.listen.empty()) return conformance::judge_client(options, tests);
     return conformance::run(options, tests);
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';

@@ -152,7 +152,10 @@ void Responder::take_message(Visit& visit, Bytes bytes) {
   ClientMessage message = read_client_message(std::move(bytes));
   judge_.came(visit.talk, message);
   if (message.is_call()) return visit.calls.push_back(std::move(message));
-  if (message.is_reply()) return visit.upstream->send(message.payload());
+  if (message.is_reply()) {
+    if (visit.reverse.erase(message.header.xid) != 0) visit.upstream->send(message.payload());
+    return;
+  }
   if (message.bytes.size() < 16 || message.header.proc == 3 || message.header.proc == 4) return;
   error(visit, message.header, message.header.version == 1 ? kErrChunk : kErrVers);
 }
@@ -166,25 +169,16 @@ void Responder::take_from_upstream(Visit& visit) {
     const RawCall header{.xid = word_at(*message, 0), .credits = grant_};
     if (header.header().size() + message->size() <= visit.talk.client_receive_bytes())
       send(visit, header.with(*message));
+    visit.reverse.insert(header.xid);
   }
 }
 
 void Responder::take_call(const std::shared_ptr<Visit>& visit, ClientMessage message) {
-  CallSight sight;
-  sight.chunks = read_chunks(message.header);
-  if (!pull(*visit, sight.chunks, sight.changed)) return;
-  std::vector<ReadChunk> normal = sight.chunks;
-  Bytes stream(message.payload().begin(), message.payload().end());
-  if (const auto zero =
-          std::find_if(normal.begin(), normal.end(), [](const auto& c) { return c.position == 0; });
-      message.header.proc == 1 && zero != normal.end()) {
-    stream = zero->bytes;
-    normal.erase(zero);
-  }
-  auto whole = assembled(stream, std::move(normal));
-  sight.whole = whole.has_value();
-  sight.rpc = read_rpc_call(whole ? std::move(*whole) : std::move(stream));
-  sight.upper = upper_layer_of(sight.rpc);
+  std::vector<ReadChunk> chunks = read_chunks(message.header);
+  bool changed = false;
+  if (!pull(*visit, chunks, changed)) return;
+  CallSight sight = see_call(message, std::move(chunks));
+  sight.changed = changed;
   judge_.assembled_call(visit->talk, message, sight);
   WaitingCall call{visit, std::move(message), std::move(sight)};
   if (call.sight.whole && call.sight.rpc.readable)
@@ -201,8 +195,7 @@ bool Responder::pull(Visit& visit, std::vector<ReadChunk>& chunks, bool& changed
   for (auto& once : twice)
     for (const ReadChunk& chunk : chunks)
       for (const rpcrdma::Segment& segment : chunk.segments) {
-        once.push_back(visit.end->read_remote(segment, segment.length));
-        ++visit.posted;
+        once.push_back(read(visit, segment));
       }
   if (!settle(visit)) return false;
   std::size_t at = 0;
@@ -241,10 +234,19 @@ void Responder::write(Visit& visit, Segments& chunk, std::span<const std::byte> 
   for (rpcrdma::Segment& segment : chunk) {
     segment.length = static_cast<std::uint32_t>(std::min<std::size_t>(segment.length, bytes.size()));
     if (segment.length == 0) continue;
-    visit.end->write_remote(segment, bytes.first(segment.length));
-    ++visit.posted;
+    write(visit, segment, bytes.first(segment.length));
     bytes = bytes.subspan(segment.length);
   }
+}
+
+void Responder::write(Visit& visit, const rpcrdma::Segment& segment, std::span<const std::byte> bytes) {
+  visit.end->write_remote(segment, bytes);
+  ++visit.posted;
+}
+
+std::span<const std::byte> Responder::read(Visit& visit, const rpcrdma::Segment& segment) {
+  ++visit.posted;
+  return visit.end->read_remote(segment, segment.length);
 }
 
 void Responder::answer(const WaitingCall& call, std::span<const std::byte> reply, const Manner& manner) {
@@ -256,6 +258,8 @@ void Responder::answer(const WaitingCall& call, std::span<const std::byte> reply
                  .writes = call.message.header.writes,
                  .reply = call.message.header.reply};
   PlacedReply placed = place_results(call.sight.rpc, reply, header.writes.size());
+  if (manner.padded_results)
+    for (Bytes& result : placed.results) result.resize(padded(result.size()));
   for (std::size_t i = 0; i < header.writes.size(); ++i) {
     const std::span<const std::byte> result = i < placed.results.size()
                                                   ? std::span<const std::byte>(placed.results[i])

@@ -30,6 +30,7 @@ struct Visit {
   std::unique_ptr<Upstream> upstream;
   std::deque<ClientMessage> calls{};  ///< whose Read chunks are not pulled yet
   std::deque<Bytes> replies{};        ///< of the upstream
+  std::set<std::uint32_t> reverse{};  ///< XIDs of the upstream's calls
   std::size_t posted = 0;             ///< work requests without a completion
   bool unjudged = false;              ///< a transfer is made that has to fail
   bool ended = false;
@@ -47,6 +48,7 @@ struct WaitingCall {
 struct Manner {
   std::optional<std::uint32_t> grant{};  ///< instead of what the responder is set to
   bool always_reply_chunk = false;       ///< where one is offered
+  bool padded_results = false;           ///< in their Write chunks
   rdma::Rkey invalidate{};               ///< of the call
 };
 
@@ -76,6 +78,9 @@ class Responder {
   void send(Visit& visit, std::span<const std::byte> message, rdma::Rkey invalidate = {});
   /// From the first octet of the chunk on; its lengths are then what was written.
   void write(Visit& visit, Segments& chunk, std::span<const std::byte> bytes);
+  void write(Visit& visit, const rpcrdma::Segment& segment, std::span<const std::byte> bytes);
+  /// Where the octets will be once the RDMA Read is complete.
+  std::span<const std::byte> read(Visit& visit, const rpcrdma::Segment& segment);
   /// Waits for all work requests; false: the connection has failed or ended.
   bool settle(Visit& visit);
   void hang_up(Visit& visit);
@@ -84,6 +89,7 @@ class Responder {
   void set_grant(std::uint32_t credits) { grant_ = credits; }
   /// For connections from now on; zero: no private data, which leaves 1024 octets.
   void set_receive_bytes(std::uint32_t bytes) { receive_bytes_ = bytes; }
+  std::uint32_t receive_bytes() const { return receive_bytes_; }
   std::uint64_t calls_served() const { return served_; }
   std::size_t connections() const { return visits_.size(); }
   Judge& judge() { return judge_; }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/conformance/upper_layer.h"
 
+#include <algorithm>
+
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::conformance {
@@ -21,7 +23,7 @@ class Arguments {
   EligibleArgument eligible() {
     const std::uint32_t bytes = reader_.u32();
     const EligibleArgument item{static_cast<std::uint32_t>(base_ + reader_.position()), bytes};
-    reader_.skip(padded(bytes));
+    reader_.skip(std::min<std::uint64_t>(padded(bytes), reader_.remaining()));  // a chunk may be too short
     return item;
   }
 

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/conformance/stage.h"
+
+#include "dataplane/ulb/nfs3.h"
+
+namespace sluice::conformance {
+namespace {
+
+/// That have to come behind a call that is done: more than one client keeps open at once by chance.
+constexpr int kCallsBehind = 3;
+
+}  // namespace
+
+bool Stage::is_nfs(const WaitingCall& call) {
+  return call.sight.rpc.program == kNfs && call.sight.rpc.procedure != 0;
+}
+
+bool Stage::is_harmless(const WaitingCall& call) {
+  const RpcCall& rpc = call.sight.rpc;
+  return rpc.is(kNfs, 3, ulb::kNfs3GetAttr) || rpc.is(kNfs, 3, ulb::kNfs3Lookup) ||
+         rpc.is(kNfs, 3, ulb::kNfs3Access);
+}
+
+std::optional<WaitingCall> Stage::next(const Suits& suits) {
+  std::optional<WaitingCall> found;
+  responder.wait(patience_ns_, [&] {
+    while (!found && !responder.waiting().empty()) {
+      WaitingCall call = responder.take();
+      if (suits(call))
+        found = std::move(call);
+      else
+        responder.serve(call);
+    }
+    return found || stopped_();
+  });
+  return found;
+}
+
+WaitingCall Stage::await(const Suits& suits, const std::string& what) {
+  auto call = next(suits);
+  if (!call) skip("Not seen: " + what + ".");
+  return std::move(*call);
+}
+
+void Stage::serve(std::uint32_t calls) {
+  for (; calls > 0; --calls) responder.serve(await([](const WaitingCall&) { return true; }, "further calls"));
+}
+
+void Stage::expect_done(const WaitingCall& call) {
+  for (int i = 0; i < kCallsBehind; ++i) {
+    const auto behind = next([](const WaitingCall&) { return true; });
+    if (stopped_()) skip("It was stopped before the client went on.");
+    expect(behind.has_value(), "further calls of the client");
+    expect(behind->xid() != call.xid(), "that the call is not repeated");
+    responder.serve(*behind);
+  }
+  expect(!call.visit->ended, "the connection to stay");
+  expect(call.visit->talk.errors == 0, "no RDMA_ERROR of the client");
+}
+
+void Stage::expect_again(const WaitingCall& call) {
+  const auto again =
+      next([&](const WaitingCall& other) { return other.xid() == call.xid() && other.visit != call.visit; });
+  if (!again && stopped_()) skip("It was stopped before the client came back.");
+  expect(again.has_value(), "the call with its XID on a new connection");
+  expect(again->sight.rpc.procedure == call.sight.rpc.procedure, "the same call");
+  responder.serve(*again);
+}
+
+Result provoke(const Provocation& provocation, Responder& responder, std::uint64_t patience_ns, bool strict,
+               const std::function<bool()>& stopped) {
+  Result result{.test = &provocation.test, .detail = {}, .history = {}};
+  const std::uint32_t grant = responder.grant();
+  const std::uint32_t receive_bytes = responder.receive_bytes();
+  Stage stage(responder, patience_ns, stopped);
+  responder.judge().note(std::string("--- ") + provocation.test.name);
+  try {
+    provocation.run(stage);
+  } catch (const Skipped& why) {
+    result.outcome = Outcome::Skipped;
+    result.detail = why.what();
+  } catch (const Failure& failure) {
+    result.outcome = provocation.test.level == Level::Must || strict ? Outcome::Failed : Outcome::Unmet;
+    result.detail = failure.what();
+    result.history = responder.judge().recent();
+  }
+  responder.set_grant(grant);
+  responder.set_receive_bytes(receive_bytes);
+  return result;
+}
+
+}  // namespace sluice::conformance

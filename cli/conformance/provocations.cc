@@ -191,7 +191,7 @@ const Provocation kProvocations[] = {
        s.responder.serve(call);
        s.expect_done(call);
      }},
-    {{"V1_157_V1_158_V1_171_a_reverse_call_is_no_reply", Level::Must, Needs::Nothing,
+    {{"V1_157_V1_158_V1_171_a_reverse_call_is_no_reply", Level::Should, Needs::Nothing,
       "RFC 8167, 4.3 and 5.5: msg_type tells the direction, not the XID; who serves nothing answers with an "
       "error or not at all.",
       nullptr},

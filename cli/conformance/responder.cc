@@ -144,7 +144,7 @@ void Responder::look_at(Visit& visit) {
   }
   visit.end->send_completions.clear();
   for (Received& received : std::exchange(visit.end->inbox, {}))
-    take_message(visit, std::move(received.bytes));
+    if (arrives(received.bytes)) take_message(visit, std::move(received.bytes));
   take_from_upstream(visit);
 }
 

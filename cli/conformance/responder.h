@@ -97,6 +97,11 @@ class Responder {
  protected:
   /// A client in the same thread takes its turn.
   virtual void other_side() {}
+  /// A message has come, and may be changed; false: it is lost.
+  virtual bool arrives(Bytes& message) {
+    static_cast<void>(message);
+    return true;
+  }
 
  private:
   void poll();

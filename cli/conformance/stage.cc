@@ -6,8 +6,8 @@
 namespace sluice::conformance {
 namespace {
 
-/// That have to come behind a call that is done: more than one client keeps open at once by chance.
-constexpr int kCallsBehind = 3;
+/// That have to come behind a call that is done: some may have been sent before.
+constexpr int kCallsBehind = 10;
 
 }  // namespace
 
@@ -33,7 +33,13 @@ std::optional<WaitingCall> Stage::next(const Suits& suits) {
     }
     return found || stopped_();
   });
+  if (found) taken_.push_back(*found);
   return found;
+}
+
+void Stage::serve_what_is_left() {
+  for (const WaitingCall& call : taken_)
+    if (!call.visit->ended && call.visit->talk.unanswered.count(call.xid()) != 0) responder.serve(call);
 }
 
 WaitingCall Stage::await(const Suits& suits, const std::string& what) {
@@ -51,8 +57,8 @@ void Stage::expect_done(const WaitingCall& call) {
     const auto behind = next([](const WaitingCall&) { return true; });
     if (stopped_()) skip("It was stopped before the client went on.");
     expect(behind.has_value(), "further calls of the client");
-    expect(behind->xid() != call.xid(), "that the call is not repeated");
     responder.serve(*behind);
+    expect(behind->xid() != call.xid(), "that the call is not repeated");
   }
   expect(!call.visit->ended, "the connection to stay");
   expect(call.visit->talk.errors == 0, "no RDMA_ERROR of the client");
@@ -84,6 +90,7 @@ Result provoke(const Provocation& provocation, Responder& responder, std::uint64
     result.detail = failure.what();
     result.history = responder.judge().recent();
   }
+  stage.serve_what_is_left();
   responder.set_grant(grant);
   responder.set_receive_bytes(receive_bytes);
   return result;

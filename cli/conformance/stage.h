@@ -32,6 +32,8 @@ class Stage {
   void expect_done(const WaitingCall& call);
   /// The call comes again on another connection, and is served.
   void expect_again(const WaitingCall& call);
+  /// Calls that were awaited and are not answered.
+  void serve_what_is_left();
   void expect(bool holds, const std::string& wanted) {
     if (!holds) throw Failure("Wanted: " + wanted);
   }
@@ -46,6 +48,7 @@ class Stage {
 
   std::uint64_t patience_ns_;
   const std::function<bool()>& stopped_;
+  std::vector<WaitingCall> taken_;
 };
 
 /// What a responder may do, or what older ones did.

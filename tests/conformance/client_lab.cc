@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/conformance/client_lab.h"
+
+#include "tests/unit/service/memory/call_harness.h"
+
+namespace sluice::conformance {
+namespace {
+
+constexpr std::uint16_t kPort = 20049;
+constexpr std::uint32_t kInlineBytes = 4096;
+constexpr std::uint32_t kTasks = 6;
+constexpr std::uint32_t kTaskBytes = 16384;
+constexpr std::uint32_t kDirectoryBytes = 8192;
+constexpr std::uint64_t kQuietNs = 2'000'000'000;
+/// Of the file: what is read at its end is no multiple of four.
+constexpr std::uint32_t kOddBytes = kFileBytes - 1;
+/// Of a READ's reply: count, then eof.
+constexpr std::size_t kCountWord = 29;
+
+std::uint64_t wall_clock() noexcept {
+  return 1'700'000'000'000'000'000;
+}
+
+service::memory::MemoryServiceConfig exports() {
+  service::memory::MemoryServiceConfig config{.max_files = 100, .handle_key = {}, .exports = {}};
+  config.exports = {{.path = "/", .root_squash = false, .allowed = {}}};
+  return config;
+}
+
+rpcrdma::EngineConfig engine_config() {
+  rpcrdma::EngineConfig config;
+  config.max_connections = 2;
+  config.capacity.requests = 64;
+  return config;
+}
+
+/// One call of the memory service per reply.
+class FilesUpstream final : public Upstream {
+ public:
+  explicit FilesUpstream(MemoryFiles& files) : files_(files) {}
+  void send(std::span<const std::byte> message) override { replies_.push_back(files_.reply_to(message)); }
+  std::optional<Bytes> receive() override {
+    if (replies_.empty()) return std::nullopt;
+    Bytes reply = std::move(replies_.front());
+    replies_.pop_front();
+    return reply;
+  }
+
+ private:
+  MemoryFiles& files_;
+  std::deque<Bytes> replies_;
+};
+
+}  // namespace
+
+MemoryFiles::MemoryFiles(rdma::Device& device)
+    : service_(device.allocate_memory(16u << 20), device.allocate_memory(service::memory::kLargeBytes + 64),
+               exports(), &wall_clock) {}
+
+Bytes MemoryFiles::root() const {
+  const auto handle = service_.root_handle(0);
+  return {handle.begin(), handle.end()};
+}
+
+Bytes MemoryFiles::reply_to(std::span<const std::byte> message) {
+  xdr::Reader reader(message);
+  service::test::TestCall call;
+  rpc::decode_call(reader, call.header());
+  Bytes reply = words({word_at(message, 0), 1, 0, 0, 0, 0});
+  if (call.header().procedure == 0) return reply;
+  call.start(reader.rest());
+  call.execute(service_);
+  xdr::store_u32(reply.data() + 20, static_cast<std::uint32_t>(call.accepted()));
+  append(reply, call.results());
+  call.release(service_);
+  return reply;
+}
+
+Bytes MemoryFiles::make_file(const std::string& name) {
+  const Bytes handle = made_handle(reply_to(create_payload(1, root(), name)));
+  Bytes write = write_payload(2, handle, 0, kOddBytes);
+  Bytes content(kOddBytes);
+  fill_pattern(content, kFileSeed);
+  append(write, content);
+  write.resize(padded(write.size()));
+  reply_to(write);
+  return handle;
+}
+
+OwnClient::OwnClient(std::shared_ptr<rdma::loopback::Fabric> fabric, Bytes root, Bytes file)
+    : device_(rdma::loopback::make_device(std::move(fabric), {.name = "client"})),
+      engine_(*device_, engine_config()),
+      requester_(engine_.requester_context(), *device_, {.requests = 16, .credits_requested = 8}),
+      root_(std::move(root)),
+      file_(std::move(file)),
+      tasks_(kTasks) {
+  for (Task& task : tasks_) {
+    task.client = this;
+    task.memory = device_->allocate_memory(kTaskBytes);
+    idle_.push_back(&task);
+  }
+}
+
+void OwnClient::open() {
+  connection_ = engine_.free_connection();
+  auto qp = device_->create_queue_pair(engine_.queue_pair_limits());
+  rdma::QueuePair& queue_pair = *qp;
+  connection_->open(std::move(qp),
+                    {.receive_inline_bytes = kInlineBytes,
+                     .credit_grant = 0,
+                     .credits_requested = 8,
+                     .active = true,
+                     .max_version = 1},
+                    {}, &requester_);
+  const auto own = rpcrdma::encode_private_data({.send_bytes = kInlineBytes, .receive_bytes = kInlineBytes});
+  cm_id_ = device_->connection_manager()->connect(queue_pair, kPort, own);
+}
+
+void OwnClient::turn() {
+  if (connection_ == nullptr) open();
+  rdma::CmEvent events[4];
+  const std::size_t count = device_->connection_manager()->poll_events(events);
+  for (const rdma::CmEvent& event : std::span(events, count)) {
+    if (event.id != cm_id_) continue;
+    if (event.type == rdma::CmEventType::Established) {
+      const auto peer = rpcrdma::decode_private_data({event.private_data, event.private_data_bytes});
+      connection_->set_send_inline_bytes(rpcrdma::send_inline_bytes(peer, kInlineBytes));
+      connection_->established();
+    } else {
+      connection_->close(rpcrdma::CloseReason::LocalClose);
+    }
+  }
+  engine_.poll(now_ns_ += 10'000);
+  while (engine_.take_closed() != nullptr) connection_ = nullptr;
+  for (Task* task : std::exchange(idle_, {})) start(*task);
+}
+
+void OwnClient::start(Task& task) {
+  task.read = false;
+  switch (with_chunks ? next_++ % 6 : 0) {
+    case 0:
+      return submit(task, {.payload = getattr_payload(0, file_)});
+    case 1:
+      return submit_read(task, kTaskBytes / 2, kTaskBytes / 2);
+    case 2:
+      return submit_read(task, 4096, 5001);
+    case 3: {
+      const Bytes payload = write_payload(0, file_, 0, 5001);
+      fill_pattern(task.memory.bytes, kFileSeed);
+      const rdma::Sge piece{task.memory.bytes.data(), 5001, task.memory.lkey};
+      const rpcrdma::ReadItem item{static_cast<rpcrdma::Position>(position_of(payload)), {&piece, 1}};
+      return submit(task, {.payload = payload, .reads = {&item, 1}});
+    }
+    case 4:
+      return submit(task, {.payload = readdir_payload(0, root_, kDirectoryBytes),
+                           .max_reply_bytes = kDirectoryBytes + 100});
+    default:
+      return submit(task, {.payload = lookup_payload(0, root_, "file"), .as_long_call = true});
+  }
+}
+
+void OwnClient::submit(Task& task, rpcrdma::Request request) {
+  if (request.max_reply_bytes == 0) request.max_reply_bytes = 512;
+  request.completion = &on_reply;
+  request.context = &task;
+  if (!requester_.submit(request)) idle_.push_back(&task);
+}
+
+void OwnClient::submit_read(Task& task, std::uint32_t offset, std::uint32_t bytes) {
+  task.read = true;
+  task.offset = offset;
+  task.bytes = bytes;
+  const rdma::Sge piece{task.memory.bytes.data(), bytes, task.memory.lkey};
+  const rpcrdma::WriteItem item{{&piece, 1}};
+  submit(task, {.payload = read_payload(0, file_, offset, bytes), .writes = {&item, 1}});
+}
+
+void OwnClient::check_read(Task& task, const rpcrdma::Reply& reply) {
+  const std::uint32_t count = word_at(reply.message(), kCountWord);
+  bool right =
+      count > 0 && count <= task.bytes && reply.item(0, count).where == rpcrdma::ItemResult::Where::Placed;
+  for (std::uint32_t i = 0; right && i < count; ++i)
+    right = task.memory.bytes[i] == pattern_byte(kFileSeed, task.offset + i);
+  wrong += !right;
+  const bool at_end = word_at(reply.message(), kCountWord + 1) == 1;
+  if (right && count < task.bytes && !at_end)
+    submit_read(task, task.offset + count, task.bytes - count);
+  else
+    idle_.push_back(&task);
+}
+
+void OwnClient::on_reply(void* context, const rpcrdma::Reply& reply) noexcept {
+  auto& task = *static_cast<Task*>(context);
+  OwnClient& client = *task.client;
+  ++client.completed;
+  if (reply.status() == rpcrdma::CallStatus::Ok && task.read) return client.check_read(task, reply);
+  client.refused += reply.status() != rpcrdma::CallStatus::Ok;
+  client.idle_.push_back(&task);
+}
+
+JudgedClient::Local::Local(JudgedClient& all, const ResponderConfig& config)
+    : Responder(
+          *all.device_, *all.device_->connection_manager(), all.judge_,
+          [&all] { return std::make_unique<FilesUpstream>(all.files_); }, config),
+      all_(all) {}
+
+JudgedClient::JudgedClient()
+    : fabric_(rdma::loopback::Fabric::in_process({.links = 8})),
+      device_(rdma::loopback::make_device(fabric_, {.name = "judge"})),
+      files_(*device_),
+      client_(fabric_, files_.root(), files_.make_file("file")),
+      responder_(*this, {.port = kPort, .receive_bytes = kInlineBytes, .grant = 4}) {}
+
+void JudgedClient::serve(std::uint64_t calls) {
+  const std::uint64_t end = responder_.calls_served() + calls;
+  while (responder_.calls_served() < end &&
+         responder_.wait(kQuietNs, [this] { return !responder_.waiting().empty(); }))
+    responder_.serve(responder_.take());
+}
+
+Result JudgedClient::provoke(const Provocation& provocation, std::uint64_t patience_ns) {
+  return conformance::provoke(provocation, responder_, patience_ns, true, [] { return false; });
+}
+
+}  // namespace sluice::conformance

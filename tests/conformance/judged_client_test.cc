@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Our requester is judged as any client is: it keeps the rules and bears every provocation. A client that does not is seen.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/client_lab.h"
+
+namespace sluice::conformance {
+namespace {
+
+constexpr std::uint64_t kPatienceNs = 5'000'000'000;
+constexpr std::uint64_t kShortNs = 50'000'000;
+
+bool is(const Provocation& provocation, const char* row) {
+  const auto rows = rows_of(provocation.test);
+  return std::find(rows.begin(), rows.end(), row) != rows.end();
+}
+
+TEST(JudgedClient, our_requester_keeps_the_rules) {
+  JudgedClient lab;
+  lab.serve(500);
+  EXPECT_GE(lab.client().completed, 490u);
+  EXPECT_EQ(lab.client().wrong, 0u);
+  EXPECT_EQ(lab.client().refused, 0u);
+  std::size_t passed = 0;
+  for (const Result& result : lab.results()) {
+    EXPECT_NE(result.outcome, Outcome::Failed) << result.test->name << ": " << result.detail;
+    passed += result.outcome == Outcome::Passed;
+  }
+  EXPECT_GE(passed, 33u);
+}
+
+TEST(JudgedClient, our_requester_bears_every_provocation) {
+  JudgedClient lab;
+  lab.serve(50);
+  for (const Provocation& provocation : provocations()) {
+    const Result result = lab.provoke(provocation, kPatienceNs);
+    // It does not offer remote invalidation.
+    EXPECT_EQ(result.outcome, is(provocation, "V1-150") ? Outcome::Skipped : Outcome::Passed)
+        << provocation.test.name << ": " << result.detail;
+  }
+  EXPECT_EQ(lab.client().wrong, 0u);
+  for (const Result& result : lab.results())
+    EXPECT_NE(result.outcome, Outcome::Failed) << result.test->name << ": " << result.detail;
+}
+
+/// What no provocation may take for right.
+TEST(JudgedClient, a_client_that_falls_silent_bears_none) {
+  for (const Provocation& provocation : provocations()) {
+    JudgedClient lab;
+    lab.serve(50);
+    lab.spoil = [](Bytes&) { return false; };
+    EXPECT_NE(lab.provoke(provocation, kShortNs).outcome, Outcome::Passed) << provocation.test.name;
+  }
+}
+
+/// Breaks what one provocation asks.
+struct Defiant {
+  const char* row;
+  Spoil spoil;
+};
+
+Spoil repeats() {
+  return [first = Bytes()](Bytes& message) mutable {
+    if (first.empty()) first = message;
+    return message = first, true;
+  };
+}
+Spoil changes_xids() {
+  return [n = 0u](Bytes& message) mutable {
+    const std::uint32_t xid = word_at(message, 0);
+    for (std::size_t at = 0; at + 4 <= message.size(); at += 4)
+      if (word_at(message, at / 4) == xid) xdr::store_u32(message.data() + at, 0x12340000 + n);
+    return ++n, true;
+  };
+}
+
+TEST(JudgedClient, a_client_that_defies_a_provocation_is_seen) {
+  const Spoil swells = [](Bytes& message) {
+    return message.resize(std::max<std::size_t>(message.size(), 1100)), true;
+  };
+  const std::vector<Defiant> defiant = {
+      {"V1-121", repeats()},      {"V1-100", repeats()}, {"V1-104", repeats()}, {"V1-055", repeats()},
+      {"V1-155", repeats()},      {"V1-133", repeats()}, {"V1-157", repeats()}, {"V1-174", repeats()},
+      {"V1-027", repeats()},      {"V1-029", repeats()}, {"V1-139", repeats()}, {"V1-152", changes_xids()},
+      {"V1-147", changes_xids()}, {"V1-062", swells}};
+  for (const Defiant& one : defiant)
+    for (const Provocation& provocation : provocations()) {
+      if (!is(provocation, one.row)) continue;
+      JudgedClient lab;
+      lab.serve(50);
+      lab.spoil = one.spoil;
+      const Result result = lab.provoke(provocation, kShortNs);
+      EXPECT_NE(result.outcome, Outcome::Passed) << provocation.test.name;
+      // What repeats one call may never make the one that is waited for.
+      EXPECT_TRUE(result.outcome == Outcome::Failed || result.detail.rfind("Not seen", 0) == 0)
+          << result.detail;
+    }
+}
+
+}  // namespace
+}  // namespace sluice::conformance

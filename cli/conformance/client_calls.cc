@@ -193,7 +193,7 @@ const Rule kRules[] = {
      [](const Sight& s, Finding& f) {
        for_sized_results(s, [&](const Segments& chunk, std::uint32_t bytes) {
          if (bytes % 4 != 0)
-           f.holds(bytes_in(chunk) != padded(bytes),
+           f.holds(bytes_in(chunk) <= bytes,
                    "room for the " + std::to_string(bytes) + " octets of the data alone");
        });
      }},

@@ -165,7 +165,7 @@ void add_options(cli::Command& app, Options& options) {
 int main(int argc, char** argv) {
   using namespace sluice;
   conformance::Options options;
-  cli::Program program("Judges an RPC-over-RDMA server by the requirements of the protocol.");
+  cli::Program program("Judges an RPC-over-RDMA server or client by the requirements of the protocol.");
   conformance::add_options(program.command(), options);
   if (const auto ended = program.parse(argc, argv)) return *ended;
   try {

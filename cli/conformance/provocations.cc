@@ -182,7 +182,7 @@ const Provocation kProvocations[] = {
       "RFC 8166, 4.6: neither is of any use to a requester.", nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();
-       if (!call.visit->ended) s.responder.send(*call.visit, words({call.xid(), 1, s.responder.grant(), 3}));
+       if (!call.visit->ended) s.responder.send(*call.visit, words({~call.xid(), 1, s.responder.grant(), 3}));
        Bytes aligned = words({64, 64, 0, 0, 0});
        append(aligned, empty_reply(~call.xid()));
        Bytes message = words({~call.xid(), 1, s.responder.grant(), 2});

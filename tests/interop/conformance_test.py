@@ -5,24 +5,23 @@
 conformance_test.py SLUICE_CONFORMANCE PAGE [--write]      (--write: makes the page anew)"""
 import json
 import os
-import re
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from judged import deviations, page_of, sections_of  # noqa: E402
 from lab import ETHDEV, MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Failed, Guest, build_image, mac, need_lab, run_tests  # noqa: E402
 
 CONFORMANCE, PAGE = sys.argv[1:3]
 LONGEST_S = 900
 ATTEMPTS = 3  # an emulated kernel on a busy machine may be later with an answer than a test waits
-WORDS_SHOWN = 28
 # The kernel closes such a connection at its leisure: at times the next call is answered before.
 LATE_END = "After an error the server ended the connection"
 INTRODUCTION = """# The Linux kernel's server, judged
 
 What `sluice-conformance` finds at the NFS server of a Linux kernel, `{kernel}`, over its Soft RoCE, in version 1, which is all that it speaks:
 {passed} tests passed, {failed} that ask for a MUST did not, and {unmet} did not where the documents ask for less, or where the
-server ended the connection after an error that was right. What can be done to a server is told in [Judging another server](conformance.md).
+server ended the connection after an error that was right. What can be done to a server is told in [Judging another implementation](conformance.md).
 
 `tests/interop/conformance_test.py SLUICE_CONFORMANCE PAGE --write` makes this page, and the suite `interop` fails when the server is seen to do
 otherwise than the page says, but for late ends of connections, which depend on the time. XIDs, handles and addresses are those of one run. Messages are shown as words of 32 bits, the first ones of them.
@@ -48,31 +47,11 @@ class KernelServer(Bench):
         return json.loads(done.stdout)
 
 
-def deviations(result):
-    return {test["name"]: test for test in result["tests"] if test["outcome"] in ("failed", "unmet")}
-
-
-def shortened(line):
-    words = line.split(" ")
-    return line if len(words) <= WORDS_SHOWN else " ".join(words[:WORDS_SHOWN] + ["..."])
-
-
 def odd_ones(result, documented):
     """Names of tests of which page and server say different things."""
     found = {name for name, test in deviations(result).items() if LATE_END not in test["detail"]}
     judged = {test["name"] for test in result["tests"]}
     return (documented & judged) ^ found
-
-
-def section(test):
-    asked = test["asks"]
-    seen = "\n".join(f"    {shortened(line)}" for line in test["seen"][-6:])
-    return f"## {test['name']}\n\n{test['level']}. {asked}\n{test['detail']}\n\n{seen}\n"
-
-
-def page_of(result, kernel):
-    found = deviations(result)
-    return "\n".join([INTRODUCTION.format(kernel=kernel, **result), *(section(found[name]) for name in found)])
 
 
 def the_page_says_what_linux_does_otherwise(bench):
@@ -81,10 +60,8 @@ def the_page_says_what_linux_does_otherwise(bench):
         raise Failed(f"{len(result['tests'])} tests, {result['skipped']} skipped")
     if "--write" in sys.argv:
         with open(PAGE, "w", encoding="utf-8") as page:
-            page.write(page_of(result, bench.sh("uname -rv").strip()))
-    with open(PAGE, encoding="utf-8") as page:
-        sections = re.findall(r"^## (V1_\w+)$(.*?)(?=^## |\Z)", page.read(), re.MULTILINE | re.DOTALL)
-    documented = {name for name, text in sections if LATE_END not in text}
+            page.write(page_of(result, INTRODUCTION.format(kernel=bench.sh("uname -rv").strip(), **result)))
+    documented = {name for name, text in sections_of(PAGE).items() if LATE_END not in text}
     if unknown := documented - {test["name"] for test in result["tests"]}:
         raise Failed(f"the page has tests that there are not: {unknown}")
     odd = odd_ones(result, documented)

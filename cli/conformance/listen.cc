@@ -10,6 +10,8 @@
 namespace sluice::conformance {
 namespace {
 
+constexpr std::uint32_t kCallsBetween = 30;
+
 volatile std::sig_atomic_t stop_requested = 0;
 
 void request_stop(int) {
@@ -26,6 +28,15 @@ void serve(Responder& responder, const std::function<bool()>& done) {
     responder.turn();
     if (!responder.waiting().empty()) responder.serve(responder.take());
   }
+}
+
+/// Lest what one provocation has caused is laid to the next.
+void serve_some(Responder& responder, std::uint64_t patience_ns, const std::function<bool()>& stopped) {
+  const std::uint64_t end = responder.calls_served() + kCallsBetween;
+  responder.wait(patience_ns, [&] {
+    if (!responder.waiting().empty()) responder.serve(responder.take());
+    return responder.calls_served() >= end || stopped();
+  });
 }
 
 }  // namespace
@@ -48,11 +59,12 @@ std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manage
   serve(responder,
         [&] { return stopped() || (!options.calm && responder.calls_served() >= options.first_calls); });
   if (!options.calm) {
-    for (const Provocation& provocation : provocations())
-      if (chosen(provocation.test))
-        results.push_back(provoke(provocation, responder,
-                                  static_cast<std::uint64_t>(options.patience_s * 1e9), options.strict,
-                                  stopped));
+    const auto patience_ns = static_cast<std::uint64_t>(options.patience_s * 1e9);
+    for (const Provocation& provocation : provocations()) {
+      if (!chosen(provocation.test)) continue;
+      serve_some(responder, patience_ns, stopped);
+      results.push_back(provoke(provocation, responder, patience_ns, options.strict, stopped));
+    }
     log << "All has been tried." << std::endl;
   }
   serve(responder, stopped);

@@ -62,7 +62,7 @@ void Responder::poll() {
 void Responder::turn() {
   poll();
   for (const auto& visit : std::vector(visits_)) {
-    if (!visit->ended && visit->end->failed) hang_up(*visit);
+    if (!visit->ended && (visit->end->failed || visit->upstream->gone())) hang_up(*visit);
     while (!visit->calls.empty() && !visit->ended) {
       ClientMessage message = std::move(visit->calls.front());
       visit->calls.pop_front();
@@ -181,7 +181,7 @@ void Responder::take_call(const std::shared_ptr<Visit>& visit, ClientMessage mes
   sight.changed = changed;
   judge_.assembled_call(visit->talk, message, sight);
   WaitingCall call{visit, std::move(message), std::move(sight)};
-  if (call.sight.whole && call.sight.rpc.readable)
+  if (call.sight.whole && call.sight.rpc.readable && call.sight.rpc.xid == call.xid())
     waiting_.push_back(std::move(call));
   else
     refuse(call, kErrChunk);
@@ -225,7 +225,7 @@ std::optional<Bytes> Responder::result_of(const WaitingCall& call) {
       if (word_at(visit.replies.front(), 0) == call.xid()) result = std::move(visit.replies.front());
       visit.replies.pop_front();
     }
-    return result || visit.ended;
+    return result || visit.ended || visit.upstream->gone();
   });
   return result;
 }

@@ -8,8 +8,6 @@ namespace {
 
 /// That have to come behind a call that is done: some may have been sent before.
 constexpr int kCallsBehind = 10;
-/// Between two provocations, lest what one has caused is laid to the next.
-constexpr std::uint32_t kCallsBetween = 30;
 
 }  // namespace
 
@@ -82,7 +80,6 @@ Result provoke(const Provocation& provocation, Responder& responder, std::uint64
   const std::uint32_t receive_bytes = responder.receive_bytes();
   Stage stage(responder, patience_ns, stopped);
   try {
-    stage.serve(kCallsBetween);
     responder.judge().note(std::string("--- ") + provocation.test.name);
     provocation.run(stage);
   } catch (const Skipped& why) {

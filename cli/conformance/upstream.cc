@@ -34,10 +34,6 @@ sockaddr_in parsed(const std::string& text) {
   return address;
 }
 
-[[noreturn]] void gone() {
-  throw LinkError("The server behind --upstream has ended the connection.");
-}
-
 }  // namespace
 
 void NullUpstream::send(std::span<const std::byte> message) {
@@ -78,17 +74,19 @@ void TcpUpstream::send(std::span<const std::byte> message) {
   append(record, message);
   for (std::span<const std::byte> left = record; !left.empty();) {
     const ssize_t sent = ::send(socket_, left.data(), left.size(), MSG_NOSIGNAL);
-    if (sent <= 0) gone();
+    gone_ |= sent <= 0;
+    if (gone_) return;
     left = left.subspan(static_cast<std::size_t>(sent));
   }
 }
 
 std::optional<Bytes> TcpUpstream::receive() {
   std::array<std::byte, kChunkBytes> chunk;
-  for (;;) {
+  while (!gone_) {
     const ssize_t got = ::recv(socket_, chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    if (got <= 0) gone();
+    gone_ |= got <= 0;
+    if (gone_) break;
     append(incoming_, std::span(chunk).first(static_cast<std::size_t>(got)));
   }
   while (incoming_.size() >= 4) {

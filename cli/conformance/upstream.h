@@ -19,6 +19,8 @@ class Upstream {
   virtual void send(std::span<const std::byte> message) = 0;
   /// The next whole RPC message for the client, if there is one.
   virtual std::optional<Bytes> receive() = 0;
+  /// It answers no more: the client's connection has to end too.
+  virtual bool gone() const { return false; }
 };
 using MakeUpstream = std::function<std::unique_ptr<Upstream>()>;
 
@@ -32,17 +34,19 @@ class NullUpstream final : public Upstream {
   std::deque<Bytes> replies_;
 };
 
-/// An RPC server over TCP (RFC 5531, section 11). Throws LinkError when it cannot be reached, or has ended the connection.
+/// An RPC server over TCP (RFC 5531, section 11).
 class TcpUpstream final : public Upstream {
  public:
-  /// "127.0.0.1:2049".
+  /// "127.0.0.1:2049". Throws LinkError when it cannot be reached.
   explicit TcpUpstream(const std::string& address);
   ~TcpUpstream() override;
   void send(std::span<const std::byte> message) override;
   std::optional<Bytes> receive() override;
+  bool gone() const override { return gone_; }
 
  private:
   int socket_ = -1;
+  bool gone_ = false;
   Bytes incoming_;
   Bytes record_;  ///< fragments before the last one
 };

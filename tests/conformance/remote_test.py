@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import planes_of_tests  # noqa: E402
@@ -115,8 +116,33 @@ def what_the_server_lacks_is_skipped():
             raise Failed(f"exit status {status}: {sentence}")
 
 
+def clients_are_judged():
+    """By NULL calls alone: files are for the tests of the kernel's client."""
+    with tempfile.TemporaryDirectory(prefix="sluice-judge-") as folder:
+        judge = [CONFORMANCE, "--device", "softroce", "--ethdev", memif_ethdev(folder, "server"), "--listen", "192.0.2.1/24"]
+        done = subprocess.run([*judge, "--upstream", "nowhere"], capture_output=True, text=True, timeout=LONGEST_S, check=False)
+        if done.returncode != 3 or "--upstream has to be" not in done.stderr:
+            raise Failed(f"exit status {done.returncode}: {done.stderr}")
+        with subprocess.Popen([*judge, "--first-calls", "100", "--patience", "0.2", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                while (line := process.stderr.readline()) and "Listening" not in line:
+                    pass
+                subprocess.run([BENCH, "--device", "softroce", "--ethdev", memif_ethdev(folder, "client"), "--address", "192.0.2.2/24", "--server", "192.0.2.1",
+                                "--operations", "500", "--seconds", "60", "null"], capture_output=True, timeout=LONGEST_S, check=True)
+                while (line := process.stderr.readline()) and "All has been tried" not in line:
+                    pass
+                process.terminate()
+                result = json.loads(process.communicate(timeout=LONGEST_S)[0])
+            finally:
+                process.kill()
+        if process.returncode != 0 or result["failed"] or result["unmet"] or result["passed"] < 14:
+            raise Failed(f"exit status {process.returncode}: {unless_passed(result)}")
+        print(f"# {result['passed']} rules were kept, {result['skipped']} were not seen")
+
+
 if __name__ == "__main__":
     sys.exit(run_tap([("sluice_meets_every_row_of_version_1", sluice_meets_every_row(1)),
                       ("sluice_meets_every_row_of_version_2", sluice_meets_every_row(2)),
                       ("a_deviation_is_found", a_deviation_is_found),
-                      ("what_the_server_lacks_is_skipped", what_the_server_lacks_is_skipped)]))
+                      ("what_the_server_lacks_is_skipped", what_the_server_lacks_is_skipped),
+                      ("clients_are_judged", clients_are_judged)]))

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// softroce with both ends and a wire between them on one core, by the processor time of their thread: a call is a Send,
+// its answer an RDMA Write of the data that a READ asks for, and a Send. What a packet costs, whatever else runs, and with
+// `valgrind --tool=callgrind --toggle-collect='*answer*'` in instructions.
+#include <array>
+#include <memory>
+#include <stdexcept>
+
+#include "cli/bench/client.h"
+#include "tests/bench/worker.h"
+#include "tests/driver/softroce_pair.h"
+
+namespace sluice::bench {
+namespace {
+
+using namespace rdma;
+
+constexpr std::uint32_t kBufferBytes = 256;
+constexpr std::uint32_t kBuffers = 256;
+
+struct Shape {
+  std::uint32_t outstanding = 64;
+  std::uint32_t call_bytes =
+      68;  ///< headers of version 1 without chunks (RFC 8166), a call with AUTH_NONE (RFC 5531)
+  std::uint32_t reply_bytes = 52;
+  std::uint32_t data_bytes = 0;
+};
+
+struct End {
+  explicit End(softroce::SoftRoce& of)
+      : device(of),
+        qp(of.create_queue_pair({.send_depth = 512, .recv_depth = 512})),
+        buffers(of.allocate_memory(kBuffers * kBufferBytes)) {
+    for (std::uint64_t i = 0; i < kBuffers; ++i) repost(i);
+  }
+  Sge buffer(std::uint64_t number, std::uint32_t bytes) const {
+    return {buffers.bytes.data() + number * kBufferBytes, bytes, buffers.lkey};
+  }
+  void repost(std::uint64_t number) {
+    const RecvWr wr{number, buffer(number, kBufferBytes)};
+    if (qp->post_recv({&wr, 1}) != 1) throw std::runtime_error("The receive queue is full.");
+  }
+
+  softroce::SoftRoce& device;
+  std::unique_ptr<QueuePair> qp;
+  MemoryRegion buffers;
+};
+
+class Core {
+ public:
+  Core() : client_(pair_.left()), server_(pair_.right()) {
+    connect(client_, server_, pair_.link_of_right(), 100, 200);
+    connect(server_, client_, pair_.link_of_left(), 200, 100);
+    const auto key =
+        client_.qp->bind_window(client_.device.allocate_window(), placed_.bytes, placed_.lkey, kRemoteWrite);
+    if (!key) throw std::runtime_error("The window cannot be bound.");
+    key_ = *key;
+  }
+
+  double calls_per_second(const Shape& shape, double seconds) {
+    const std::uint64_t begun_ns = thread_ns();
+    const std::uint32_t calls = shape.data_bytes > kCallsOfMoreBytes ? 64 : 10'000;
+    std::uint64_t done = 0;
+    do {
+      answer(shape, calls);
+      done += calls;
+    } while (static_cast<double>(thread_ns() - begun_ns) < seconds * 1e9);
+    return static_cast<double>(done) * 1e9 / static_cast<double>(thread_ns() - begun_ns);
+  }
+
+ private:
+  static constexpr std::uint32_t kMostData = 1u << 20;
+  static constexpr std::uint32_t kCallsOfMoreBytes = 64u << 10;
+  static constexpr std::size_t kBurst = 64;
+
+  static void connect(End& from, End& to, const LinkAddress& link, std::uint32_t send_psn,
+                      std::uint32_t receive_psn) {
+    RcAttributes attributes;
+    attributes.local = from.device.addresses()[0];
+    attributes.remote = to.device.addresses()[0];
+    attributes.remote_link = link;
+    attributes.remote_qp = to.qp->number();
+    attributes.send_psn = send_psn;
+    attributes.receive_psn = receive_psn;
+    attributes.path_mtu = from.device.max_path_mtu();
+    if (!from.qp->connect(attributes)) throw std::runtime_error("The queue pair cannot be connected.");
+  }
+
+  [[gnu::noinline]] void answer(const Shape& shape, std::uint32_t calls) {
+    std::uint32_t sent = std::min(shape.outstanding, calls);
+    post(client_, sent, shape.call_bytes, 0);
+    for (std::uint32_t answered = 0; answered < calls;) {
+      pair_.carry();
+      post(server_, received(server_), shape.reply_bytes, shape.data_bytes);
+      const std::uint32_t now = received(client_);
+      answered += now;
+      const std::uint32_t more = std::min(now, calls - sent);
+      post(client_, more, shape.call_bytes, 0);
+      sent += more;
+    }
+  }
+  /// Messages that have arrived since.
+  static std::uint32_t received(End& end) {
+    std::array<WorkCompletion, kBurst> completions;
+    std::uint32_t messages = 0;
+    for (const WorkCompletion& each : std::span(completions).first(end.device.poll(completions))) {
+      if (each.status != WcStatus::Success) throw std::runtime_error("The connection was lost.");
+      if (each.opcode != WcOpcode::Receive) continue;
+      end.repost(each.wr_id);
+      ++messages;
+    }
+    return messages;
+  }
+  void post(End& end, std::uint32_t messages, std::uint32_t bytes, std::uint32_t data_bytes) {
+    if (messages == 0) return;
+    const Sge message = end.buffer(0, bytes);
+    const Sge data{data_.bytes.data(), data_bytes, data_.lkey};
+    std::size_t count = 0;
+    for (std::uint32_t i = 0; i < messages; ++i) {
+      if (data_bytes > 0)
+        wrs_[count++] = {.sges = {&data, 1},
+                         .remote_address = reinterpret_cast<std::uintptr_t>(placed_.bytes.data()),
+                         .rkey = key_,
+                         .opcode = SendOpcode::RdmaWrite};
+      wrs_[count++] = {.sges = {&message, 1}};
+    }
+    if (end.qp->post_send({wrs_.data(), count}) != count) throw std::runtime_error("The send queue is full.");
+  }
+
+  conformance::SoftRocePair pair_{{}};
+  End client_;
+  End server_;
+  MemoryRegion placed_ = client_.device.allocate_memory(kMostData);
+  MemoryRegion data_ = server_.device.allocate_memory(kMostData);
+  Rkey key_{};
+  std::array<SendWr, 2 * kBurst> wrs_;
+};
+
+Core& core() {
+  static Core core;
+  return core;
+}
+template <Shape kShape>
+double calls(double seconds) {
+  pin(kServerCpu);
+  return core().calls_per_second(kShape, seconds);
+}
+
+constexpr Side kSides[] = {
+    {"null", calls<Shape{}>},
+    {"read4k", calls<Shape{.call_bytes = 148, .reply_bytes = 184, .data_bytes = 4096}>},
+    {"read1m", calls<Shape{.outstanding = 8, .call_bytes = 148, .reply_bytes = 184, .data_bytes = 1u << 20}>},
+};
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main() {
+  return sluice::bench::serve(sluice::bench::kSides);
+}

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/softroce/frame.h"
 
-#include <isa-l/crc.h>
-
 #include <cstring>
 
 #include "pmd/softroce/byte_order.h"
@@ -155,40 +153,13 @@ void write_network_headers(const Route& route, std::size_t transport_bytes, std:
   store_be16(at + 6, 0);  // A17.3.1: no UDP checksum, since there is an invariant CRC
 }
 
-std::uint32_t icrc_start(const std::byte* network, std::size_t network_bytes) noexcept {
-  // Eight bytes of ones replace the local routing header; fields that routers change are masked with ones
-  // (A17.3.3).
-  constexpr std::size_t kPseudo = 8;
-  std::byte masked[kPseudo + kIpv6Bytes + kUdpBytes + kBthBytes];
-  std::memset(masked, 0xFF, kPseudo);
-  std::byte* ip = masked + kPseudo;
-  const std::size_t ip_bytes = network_bytes - kUdpBytes;
-  std::memcpy(ip, network, network_bytes + kBthBytes);
-  if (ip_bytes == kIpv4Bytes) {
-    ip[1] = std::byte{0xFF};
-    ip[8] = std::byte{0xFF};
-    ip[10] = ip[11] = std::byte{0xFF};
-  } else {
-    ip[0] |= std::byte{0x0F};
-    ip[1] = ip[2] = ip[3] = std::byte{0xFF};
-    ip[7] = std::byte{0xFF};
-  }
-  ip[ip_bytes + 6] = ip[ip_bytes + 7] = std::byte{0xFF};
-  ip[network_bytes + 4] = std::byte{0xFF};
-  return crc32_gzip_refl(0, reinterpret_cast<const unsigned char*>(masked),
-                         kPseudo + network_bytes + kBthBytes);
-}
-
-std::uint32_t icrc_continue(std::uint32_t crc, std::span<const std::byte> bytes) noexcept {
-  return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
-}
-
 bool icrc_correct(const Frame& frame, std::span<const std::byte> bytes) noexcept {
-  std::uint32_t crc = icrc_start(bytes.data() + frame.network_offset,
-                                 std::size_t{frame.transport_offset} - frame.network_offset);
-  crc = icrc_continue(crc, frame.transport.subspan(kBthBytes));
-  const auto expected = icrc_bytes(crc);
-  return std::memcmp(expected.data(), frame.transport.data() + frame.transport.size(), kIcrcBytes) == 0;
+  const std::uint32_t crc =
+      icrc_start(bytes.data() + frame.network_offset,
+                 std::size_t{frame.transport_offset} - frame.network_offset, frame.transport.size());
+  std::uint32_t expected;  // least significant byte first, as the processor stores it
+  std::memcpy(&expected, frame.transport.data() + frame.transport.size(), kIcrcBytes);
+  return crc == expected;
 }
 
 std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint32_t start) noexcept {

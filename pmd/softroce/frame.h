@@ -12,6 +12,7 @@
 #include <span>
 
 #include "dataplane/base/net_address.h"
+#include "pmd/softroce/icrc.h"
 
 namespace sluice::rdma::softroce {
 
@@ -23,7 +24,6 @@ inline constexpr std::size_t kVlanBytes = 4;
 inline constexpr std::size_t kIpv4Bytes = 20;
 inline constexpr std::size_t kIpv6Bytes = 40;
 inline constexpr std::size_t kUdpBytes = 8;
-inline constexpr std::size_t kIcrcBytes = 4;
 inline constexpr std::size_t kMaxNetworkHeaderBytes = kEthernetBytes + kVlanBytes + kIpv6Bytes + kUdpBytes;
 
 inline constexpr std::uint16_t kNoVlan = 0xFFFF;
@@ -93,16 +93,6 @@ std::size_t network_header_bytes(const Route& route) noexcept;
 /// Writes Ethernet, IP and UDP headers of a packet with `transport_bytes` behind the UDP header (including
 /// the invariant CRC).
 void write_network_headers(const Route& route, std::size_t transport_bytes, std::byte* out) noexcept;
-
-/// Starts an invariant CRC over the part with masked fields: pseudo header, IP and UDP headers at `network`
-/// (`network_bytes` of them) and the base transport header behind them.
-std::uint32_t icrc_start(const std::byte* network, std::size_t network_bytes) noexcept;
-/// Continues over the bytes behind the base transport header.
-std::uint32_t icrc_continue(std::uint32_t crc, std::span<const std::byte> bytes) noexcept;
-/// The CRC in wire order.
-inline std::array<std::byte, kIcrcBytes> icrc_bytes(std::uint32_t crc) noexcept {
-  return {std::byte(crc), std::byte(crc >> 8), std::byte(crc >> 16), std::byte(crc >> 24)};
-}
 
 /// Whether the invariant CRC of a Roce frame is correct.
 bool icrc_correct(const Frame& frame, std::span<const std::byte> bytes) noexcept;

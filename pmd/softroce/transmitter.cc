@@ -102,9 +102,7 @@ rte_mbuf* Transmitter::build(const Route& route, Packet& packet,
   write_network_headers(route, transport_bytes, at);
   encode_headers(packet, at + network_bytes);
   const std::size_t link_bytes = kEthernetBytes + (route.vlan == kNoVlan ? 0 : kVlanBytes);
-  std::uint32_t crc = icrc_start(at + link_bytes, network_bytes - link_bytes);
   std::size_t written = network_bytes + packet.kind.header_bytes();
-  std::byte* checked_from = at + network_bytes + kBthBytes;
 
   if (copy) {
     for (const auto& piece : pieces) {
@@ -113,8 +111,8 @@ rte_mbuf* Transmitter::build(const Route& route, Packet& packet,
     }
     std::memset(at + written, 0, packet.bth.pad_bytes);
     written += packet.bth.pad_bytes;
-    crc = icrc_continue(crc, {checked_from, at + written});
-    const auto check = icrc_bytes(crc);
+    const auto check =
+        icrc_bytes(icrc_start(at + link_bytes, network_bytes - link_bytes, written - network_bytes));
     std::memcpy(at + written, check.data(), check.size());
     written += check.size();
     head->data_len = static_cast<std::uint16_t>(written);
@@ -124,7 +122,7 @@ rte_mbuf* Transmitter::build(const Route& route, Packet& packet,
 
   head->data_len = static_cast<std::uint16_t>(written);
   head->pkt_len = head->data_len;
-  crc = icrc_continue(crc, {checked_from, at + written});
+  std::uint32_t crc = icrc_start(at + link_bytes, network_bytes - link_bytes, packet.kind.header_bytes());
   rte_mbuf* last = head;
   bool whole = true;
   for (const auto& piece : pieces) {

@@ -172,10 +172,8 @@ class RoceRequester {
     at += encode_headers(packet, at);
     if (!payload.empty()) std::memcpy(at, payload.data(), payload.size());
     at += payload.size();
-    std::uint32_t crc = icrc_start(frame + kEthernetBytes, kTransportAt - kEthernetBytes);
-    const std::byte* covered = frame + kTransportAt + kBthBytes;
-    crc = icrc_continue(crc, {covered, static_cast<std::size_t>(at - covered)});
-    const auto check = icrc_bytes(crc);
+    const auto check =
+        icrc_bytes(icrc_start(frame + kEthernetBytes, kTransportAt - kEthernetBytes, transport - kIcrcBytes));
     std::memcpy(at, check.data(), check.size());
     outgoing_[staged_++] = buffer;
   }

@@ -30,7 +30,7 @@ std::vector<std::byte> build_frame(const Route& route, const Packet& packet,
   std::copy(payload.begin(), payload.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
   const std::size_t end = bytes.size() - kIcrcBytes;
   const std::size_t link = kEthernetBytes + (route.vlan == kNoVlan ? 0 : kVlanBytes);
-  std::uint32_t crc = icrc_start(bytes.data() + link, network - link);
+  std::uint32_t crc = icrc_start(bytes.data() + link, network - link, kBthBytes);
   crc = icrc_continue(crc, std::span(bytes).first(end).subspan(network + kBthBytes));
   const auto check = icrc_bytes(crc);
   std::copy(check.begin(), check.end(), bytes.begin() + static_cast<std::ptrdiff_t>(end));

@@ -180,7 +180,7 @@ TEST(InvariantCrc, what_routers_change_is_not_covered_and_everything_else_is) {
   for (const bool six : {false, true}) {
     const Bytes whole = frame_of(route(six), 16);
     const std::size_t network = network_header_bytes(route(six)) - kEthernetBytes;
-    const std::uint32_t expected = icrc_start(whole.data() + kEthernetBytes, network);
+    const std::uint32_t expected = icrc_start(whole.data() + kEthernetBytes, network, kBthBytes);
     for (std::size_t at = 0; at < network + kBthBytes; ++at) {
       Bytes frame = whole;
       frame[kEthernetBytes + at] ^= std::byte{0x55};
@@ -189,7 +189,7 @@ TEST(InvariantCrc, what_routers_change_is_not_covered_and_everything_else_is) {
       const bool six_varies = six && (at <= 3 || at == 7);
       const bool varies =
           four_varies || six_varies || at == network - 2 || at == network - 1 || at == network + 4;
-      EXPECT_EQ(icrc_start(frame.data() + kEthernetBytes, network) == expected, varies)
+      EXPECT_EQ(icrc_start(frame.data() + kEthernetBytes, network, kBthBytes) == expected, varies)
           << six << " byte " << at;
     }
   }
@@ -199,7 +199,7 @@ TEST(InvariantCrc, a_packet_with_its_own_is_right) {
   for (const bool six : {false, true}) {
     Bytes frame = frame_of(route(six), 20);
     const std::size_t network = network_header_bytes(route(six));
-    std::uint32_t crc = icrc_start(frame.data() + kEthernetBytes, network - kEthernetBytes);
+    std::uint32_t crc = icrc_start(frame.data() + kEthernetBytes, network - kEthernetBytes, kBthBytes);
     crc = icrc_continue(crc, std::span(frame).subspan(network + kBthBytes, 4));
     const auto check = icrc_bytes(crc);
     std::copy(check.begin(), check.end(), frame.end() - 4);

@@ -56,7 +56,8 @@ Bytes make_again(const Bytes& original, const Frame& frame, const Packet& packet
   made.resize(made.size() + packet.bth.pad_bytes);
   // The invariant CRC covers the original's identification.
   std::memcpy(made.data() + frame.network_offset + 4, original.data() + frame.network_offset + 4, 4);
-  std::uint32_t crc = icrc_start(made.data() + frame.network_offset, network - frame.network_offset);
+  std::uint32_t crc =
+      icrc_start(made.data() + frame.network_offset, network - frame.network_offset, kBthBytes);
   crc = icrc_continue(crc, std::span(made).subspan(network + kBthBytes));
   const auto check = icrc_bytes(crc);
   made.insert(made.end(), check.begin(), check.end());

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <stdexcept>
@@ -76,6 +77,7 @@ class PingPong {
  private:
   static constexpr std::uint16_t kPort = 1;
   static constexpr std::uint64_t kTurnsPerCm = 1024;
+  static constexpr std::size_t kBurst = 64;  ///< completions of a turn
 
   rdma::Sge buffer(std::uint64_t i, std::uint32_t bytes) {
     return {memory_.bytes.data() + i * kBufferBytes, bytes, memory_.lkey};
@@ -86,20 +88,17 @@ class PingPong {
   }
   /// Handles the completions there are; sends `answer_bytes` for each message received.
   std::size_t turn(std::uint32_t answer_bytes) {
-    rdma::WorkCompletion completions[64];
-    rdma::Sge sges[64];
-    rdma::SendWr wrs[64];
     std::size_t sends = 0;
-    const std::size_t count = device_.poll(completions);
-    for (const auto& wc : std::span(completions, count)) {
+    const std::size_t count = device_.poll(completions_);
+    for (const auto& wc : std::span(completions_).first(count)) {
       if (wc.status != rdma::WcStatus::Success) throw std::runtime_error("The connection was lost.");
       if (wc.opcode != rdma::WcOpcode::Receive) continue;
       repost(wc.wr_id);
-      sges[sends] = buffer(wc.wr_id, answer_bytes);
-      wrs[sends] = {.wr_id = 0, .sges = {&sges[sends], 1}};
+      sges_[sends] = buffer(wc.wr_id, answer_bytes);
+      wrs_[sends] = {.wr_id = 0, .sges = {&sges_[sends], 1}};
       ++sends;
     }
-    if (sends > 0) qp_->post_send({wrs, sends});
+    if (sends > 0) qp_->post_send({wrs_.data(), sends});
     return sends;
   }
 
@@ -107,6 +106,10 @@ class PingPong {
   rdma::ConnectionManager& manager_;
   rdma::MemoryRegion memory_;
   std::unique_ptr<rdma::QueuePair> qp_;
+  // Not on the stack, where each turn would clear them.
+  std::array<rdma::WorkCompletion, kBurst> completions_;
+  std::array<rdma::Sge, kBurst> sges_;
+  std::array<rdma::SendWr, kBurst> wrs_;
 };
 
 }  // namespace sluice::bench

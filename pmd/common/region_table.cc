@@ -12,12 +12,6 @@
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::rdma {
-namespace {
-
-constexpr std::uint32_t kRegionBits = 12;  ///< low bits of an lkey: the region's index
-
-}  // namespace
-
 SteeringTags::SteeringTags() {
   if (::getrandom(key_.data(), key_.size(), 0) != static_cast<ssize_t>(key_.size()))
     throw SetupError("Cannot get random numbers for steering tags from the kernel.");
@@ -49,15 +43,6 @@ MemoryRegion RegionTable::add(std::span<std::byte> bytes) {
       static_cast<Lkey>(static_cast<std::uint32_t>(tags_.next()) << kRegionBits | regions_.size());
   regions_.push_back({bytes, lkey});
   return regions_.back();
-}
-
-bool RegionTable::covers(const Sge& sge) const noexcept {
-  const std::size_t number = static_cast<std::uint32_t>(sge.lkey) & ((1u << kRegionBits) - 1);
-  if (number >= regions_.size() || regions_[number].lkey != sge.lkey) return false;
-  const auto& bytes = regions_[number].bytes;
-  const auto address = reinterpret_cast<std::uintptr_t>(sge.address);
-  const auto base = reinterpret_cast<std::uintptr_t>(bytes.data());
-  return address >= base && address - base <= bytes.size() && sge.length <= bytes.size() - (address - base);
 }
 
 }  // namespace sluice::rdma

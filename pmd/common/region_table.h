@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,9 +27,18 @@ class RegionTable {
   MemoryRegion allocate(std::size_t bytes) { return add(pages_.allocate(bytes)); }
 
   /// Whether `sge` lies entirely inside the region of its lkey.
-  bool covers(const Sge& sge) const noexcept;
+  bool covers(const Sge& sge) const noexcept {
+    const std::size_t number = static_cast<std::uint32_t>(sge.lkey) & ((1u << kRegionBits) - 1);
+    if (number >= regions_.size() || regions_[number].lkey != sge.lkey) return false;
+    const auto& bytes = regions_[number].bytes;
+    const auto address = reinterpret_cast<std::uintptr_t>(sge.address);
+    const auto base = reinterpret_cast<std::uintptr_t>(bytes.data());
+    return address >= base && address - base <= bytes.size() && sge.length <= bytes.size() - (address - base);
+  }
 
  private:
+  static constexpr std::uint32_t kRegionBits = 12;  ///< low bits of an lkey: the region's index
+
   const std::string device_;
   SteeringTags& tags_;
   Pages pages_;

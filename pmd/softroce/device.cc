@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstring>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/setup_error.h"
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/capture.h"
@@ -167,16 +168,20 @@ void SoftDevice::receive() noexcept {
   rte_mbuf* buffers[kReceiveBurst];
   const auto take = [&](std::uint16_t count) {
     moved_ |= count > 0;
-    for (std::uint16_t i = 0; i < count; ++i) rte_prefetch0(rte_pktmbuf_mtod(buffers[i], void*));
+    for (std::uint16_t i = 0; i < count; ++i) {
+      rte_prefetch0(rte_pktmbuf_mtod(buffers[i], void*));
+      rte_prefetch0(rte_pktmbuf_mtod_offset(buffers[i], void*, kCacheLine));
+    }
+    unsigned kept = 0;
     for (std::uint16_t i = 0; i < count; ++i) {
       rte_mbuf* buffer = buffers[i];
-      if (buffer->nb_segs > 1 && rte_pktmbuf_linearize(buffer) != 0) {
+      if (buffer->nb_segs > 1 && rte_pktmbuf_linearize(buffer) != 0)
         ++statistics_.frames_malformed;
-        rte_pktmbuf_free(buffer);
+      else if (on_frame({rte_pktmbuf_mtod(buffer, const std::byte*), buffer->data_len}, buffer))
         continue;
-      }
-      on_frame({rte_pktmbuf_mtod(buffer, const std::byte*), buffer->data_len}, buffer);
+      buffers[kept++] = buffer;
     }
+    rte_pktmbuf_free_bulk(buffers, kept);
   };
   const std::uint16_t arrived = port_->receive_from_queue(lane_, buffers, kReceiveBurst);
   // Here and not in take(): what another lane hands over has been captured there.
@@ -199,29 +204,30 @@ SoftQueuePair* SoftDevice::find(std::uint32_t number) const noexcept {
   return qp != nullptr && static_cast<std::uint32_t>(qp->number()) == number ? qp : nullptr;
 }
 
-void SoftDevice::on_frame(std::span<const std::byte> bytes, rte_mbuf* buffer) noexcept {
+bool SoftDevice::hand_over(std::uint32_t lane, rte_mbuf* buffer) noexcept {
+  ++(port_->hand_over(lane_, lane, buffer) ? statistics_.handed_over : statistics_.hand_over_drops);
+  return true;
+}
+
+bool SoftDevice::on_frame(std::span<const std::byte> bytes, rte_mbuf* buffer) noexcept {
   const Frame frame = parse(bytes);
   if (frame.kind == FrameKind::Roce) {
     const std::uint32_t owner = lane_of(load_be32(frame.transport.data() + 4) & 0xFFFFFF);
-    if (owner != lane_) {
-      ++(port_->hand_over(lane_, owner, buffer) ? statistics_.handed_over : statistics_.hand_over_drops);
-      return;
-    }
+    if (owner != lane_) return hand_over(owner, buffer);
     on_roce(frame, bytes);
   } else if (frame.kind == FrameKind::Malformed) {
     ++statistics_.frames_malformed;
   } else if (lane_ != 0) {  // which has what is known of neighbours
-    ++(port_->hand_over(lane_, 0, buffer) ? statistics_.handed_over : statistics_.hand_over_drops);
-    return;
+    return hand_over(0, buffer);
   } else {
     on_other(frame, bytes);
   }
-  rte_pktmbuf_free(buffer);
+  return false;
 }
 
 void SoftDevice::on_roce(const Frame& frame, std::span<const std::byte> bytes) noexcept {
   // Reliable connections have no groups, and what a switch floods is for somebody else (RFC 1122, section 3.3.6).
-  if (std::memcmp(bytes.data(), mac_.data(), mac_.size()) != 0) {
+  if (!same(mac_, bytes.data())) {
     ++statistics_.frames_misaddressed;
     return;
   }
@@ -245,10 +251,9 @@ void SoftDevice::on_roce(const Frame& frame, std::span<const std::byte> bytes) n
     ++statistics_.partition_errors;
     return;
   }
-  LinkAddress from;
-  std::memcpy(from.data(), bytes.data() + 6, from.size());
+  const std::byte* from = bytes.data() + sizeof(MacAddress);
   const std::uint32_t number = packet->bth.destination_qp;
-  if (number == kManagementQueuePair) return on_datagram(frame, from, *packet);
+  if (number == kManagementQueuePair) return on_datagram(frame, mac_at(from), *packet);
   SoftQueuePair* qp = find(number);
   if (qp == nullptr) {
     ++statistics_.unknown_queue_pair;
@@ -376,14 +381,15 @@ bool SoftDevice::ask_for(const PeerAddress& remote) noexcept {
   return true;
 }
 
-void SoftDevice::look_for(const PeerAddress& remote, LinkAddress& link) noexcept {
-  if (const auto hop = neighbours_.find(remote); hop && hop->link != link) {
-    link = hop->link;
-    ++statistics_.hops_changed;
+LinkAddress SoftDevice::next_hop(const PeerAddress& remote, const LinkAddress& link) noexcept {
+  const auto hop = neighbours_.find(remote);
+  const LinkAddress found = hop ? hop->link : link;
+  statistics_.hops_changed += found != link;
+  if (now_ns_ - asked_ns_ >= kAskAgainNs) {
+    asked_ns_ = now_ns_;
+    ask_for(remote);
   }
-  if (now_ns_ - asked_ns_ < kAskAgainNs) return;
-  asked_ns_ = now_ns_;
-  ask_for(remote);
+  return found;
 }
 
 void SoftDevice::send_resolved() noexcept {
@@ -403,8 +409,8 @@ void SoftDevice::send_to(const Datagram& datagram, const LinkAddress& link) noex
   packet.bth.psn = datagram_psn_ = psn_add(datagram_psn_, 1);
   packet.deth = {kManagementQueueKey, kManagementQueuePair};
   const std::span<const std::byte> payload{datagram.data.data(), datagram.bytes};
-  ++(transmitter_.send(route, packet, {&payload, 1}) ? statistics_.datagrams_sent
-                                                     : statistics_.datagrams_dropped);
+  ++(transmitter_.send(HeaderTemplate(route), packet, {&payload, 1}) ? statistics_.datagrams_sent
+                                                                     : statistics_.datagrams_dropped);
 }
 
 }  // namespace sluice::rdma::softroce

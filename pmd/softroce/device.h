@@ -74,9 +74,9 @@ class SoftDevice final : public SoftRoce {
   /// Has qp.on_timer() called when its deadline has come, or before.
   void watch(SoftQueuePair& qp) noexcept;
   void remove(SoftQueuePair& qp) noexcept;
-  /// A queue pair gets no answers: its peer, or the router, may have moved. Changes `link` to what is known of the
-  /// next hop, and asks for it.
-  void look_for(const PeerAddress& remote, LinkAddress& link) noexcept;
+  /// A queue pair gets no answers: its peer, or the router, may have moved. Asks for the next hop, and returns what is
+  /// known of it; `link` if that is nothing.
+  LinkAddress next_hop(const PeerAddress& remote, const LinkAddress& link) noexcept;
   Route route_to(const PeerAddress& local, const PeerAddress& remote, const LinkAddress& link,
                  QueuePairNumber qp) const noexcept;
 
@@ -95,7 +95,9 @@ class SoftDevice final : public SoftRoce {
   void capture(Capture& capture, std::span<struct rte_mbuf* const> arrived) noexcept;
   /// The queue pair of this number; null: there is none on this lane.
   SoftQueuePair* find(std::uint32_t number) const noexcept;
-  void on_frame(std::span<const std::byte> bytes, struct rte_mbuf* buffer) noexcept;
+  /// True: the buffer was handed over.
+  bool on_frame(std::span<const std::byte> bytes, struct rte_mbuf* buffer) noexcept;
+  bool hand_over(std::uint32_t lane, struct rte_mbuf* buffer) noexcept;
   void on_roce(const Frame& frame, std::span<const std::byte> bytes) noexcept;
   void on_datagram(const Frame& frame, const LinkAddress& from, const Packet& packet) noexcept;
   void on_other(const Frame& frame, std::span<const std::byte> bytes) noexcept;
@@ -135,7 +137,7 @@ class SoftDevice final : public SoftRoce {
   FixedRing<Datagram> datagrams_{kMaxDatagramsWaiting};
   Unresolved unresolved_;
   Announcer announcer_;
-  std::uint64_t asked_ns_ = 0;  ///< by look_for()
+  std::uint64_t asked_ns_ = 0;  ///< by next_hop()
   std::uint32_t datagram_psn_ = 0;
 };
 

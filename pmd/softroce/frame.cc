@@ -19,9 +19,28 @@ constexpr std::byte kIpv4MostOptions{0x4F};
 constexpr std::uint16_t kDontFragment = 0x4000;
 constexpr std::uint16_t kFragmentMask = 0x3FFF;  // more-fragments flag and offset
 
+std::uint16_t folded(std::uint64_t sum) noexcept {
+  sum = (sum & 0xFFFFFFFF) + (sum >> 32);
+  sum = (sum & 0xFFFF) + (sum >> 16);
+  sum = (sum & 0xFFFF) + (sum >> 16);
+  return static_cast<std::uint16_t>((sum & 0xFFFF) + (sum >> 16));
+}
+
+/// As internet_checksum(), for every packet: the sum of the words is all ones, in either order of bytes.
+bool ipv4_checksum_correct(const std::byte* header) noexcept {
+  std::uint64_t first, second;
+  std::uint32_t third;
+  std::memcpy(&first, header, sizeof first);
+  std::memcpy(&second, header + 8, sizeof second);
+  std::memcpy(&third, header + 16, sizeof third);
+  return folded((first & 0xFFFFFFFF) + (first >> 32) + (second & 0xFFFFFFFF) + (second >> 32) + third) ==
+         0xFFFF;
+}
+
 PeerAddress mapped_ipv4(const std::byte* at) noexcept {
-  return PeerAddress::from_ipv4(std::to_integer<std::uint8_t>(at[0]), std::to_integer<std::uint8_t>(at[1]),
-                                std::to_integer<std::uint8_t>(at[2]), std::to_integer<std::uint8_t>(at[3]));
+  PeerAddress address = PeerAddress::from_ipv4(0, 0, 0, 0);
+  std::memcpy(address.bytes.data() + 12, at, 4);
+  return address;
 }
 
 bool parse_ipv4(Frame& frame, std::span<const std::byte> packet) noexcept {
@@ -31,7 +50,7 @@ bool parse_ipv4(Frame& frame, std::span<const std::byte> packet) noexcept {
   const std::size_t total = load_be16(packet.data() + 2);
   if (total < kIpv4Bytes || total > packet.size()) return false;
   if ((load_be16(packet.data() + 6) & kFragmentMask) != 0) return false;
-  if (internet_checksum(packet.first(kIpv4Bytes)) != 0) return false;
+  if (!ipv4_checksum_correct(packet.data())) return false;
   frame.kind = FrameKind::Ipv4;
   frame.traffic_class = std::to_integer<std::uint8_t>(packet[1]);
   frame.protocol = std::to_integer<std::uint8_t>(packet[9]);
@@ -167,8 +186,7 @@ std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint32_t 
   std::size_t i = 0;
   for (; i + 2 <= bytes.size(); i += 2) sum += load_be16(bytes.data() + i);
   if (i < bytes.size()) sum += std::to_integer<std::uint32_t>(bytes[i]) << 8;
-  while (sum >> 16) sum = (sum & 0xFFFF) + (sum >> 16);
-  return static_cast<std::uint16_t>(~sum);
+  return static_cast<std::uint16_t>(~folded(sum));
 }
 
 }  // namespace sluice::rdma::softroce

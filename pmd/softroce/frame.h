@@ -6,8 +6,10 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 
@@ -59,6 +61,28 @@ constexpr bool is_ipv4(const PeerAddress& address) noexcept {
   for (int i = 0; i < 10; ++i)
     if (address.bytes[i] != 0) return false;
   return address.bytes[10] == 0xFF && address.bytes[11] == 0xFF;
+}
+
+// Comparisons of each packet, for which the compiler would call memcmp().
+constexpr bool same(const PeerAddress& a, const PeerAddress& b) noexcept {
+  using Halves = std::array<std::uint64_t, 2>;
+  const auto x = std::bit_cast<Halves>(a);
+  const auto y = std::bit_cast<Halves>(b);
+  return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
+}
+inline MacAddress mac_at(const std::byte* at) noexcept {
+  MacAddress result;
+  std::memcpy(result.data(), at, result.size());
+  return result;
+}
+inline bool same(const MacAddress& a, const std::byte* b) noexcept {
+  std::uint32_t x, y;
+  std::uint16_t v, w;
+  std::memcpy(&x, a.data(), sizeof x);
+  std::memcpy(&v, a.data() + sizeof x, sizeof v);
+  std::memcpy(&y, b, sizeof y);
+  std::memcpy(&w, b + sizeof y, sizeof w);
+  return x == y && v == w;
 }
 
 enum class FrameKind : std::uint8_t { Roce, Arp, Ipv4, Ipv6, Malformed, Other };

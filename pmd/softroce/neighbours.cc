@@ -30,11 +30,6 @@ PeerAddress ipv6_at(const std::byte* at) noexcept {
   std::memcpy(address.bytes.data(), at, 16);
   return address;
 }
-MacAddress mac_at(const std::byte* at) noexcept {
-  MacAddress mac;
-  std::memcpy(mac.data(), at, mac.size());
-  return mac;
-}
 
 /// Of one host: neither all of them nor a group.
 bool is_unicast(const MacAddress& link) noexcept {
@@ -42,11 +37,6 @@ bool is_unicast(const MacAddress& link) noexcept {
 }
 
 }  // namespace
-
-bool Neighbours::is_own(const PeerAddress& address) const noexcept {
-  return std::any_of(config_.addresses.begin(), config_.addresses.end(),
-                     [&](const InterfaceAddress& own) { return own.address == address; });
-}
 
 const PeerAddress* Neighbours::own_of_family(bool v4) const noexcept {
   for (const InterfaceAddress& own : config_.addresses)

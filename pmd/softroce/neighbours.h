@@ -30,7 +30,11 @@ class Neighbours {
       : config_(config), own_(own), cache_(cache), now_ns_(now_ns) {}
 
   /// Of this port.
-  bool is_own(const PeerAddress& address) const noexcept;
+  bool is_own(const PeerAddress& address) const noexcept {
+    for (const InterfaceAddress& own : config_.addresses)
+      if (same(own.address, address)) return true;
+    return false;
+  }
 
   /// Handles a frame that is not RoCEv2. Writes a reply to `out` (kMaxAnswerBytes) and returns its length;
   /// zero: no reply.

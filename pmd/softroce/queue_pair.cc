@@ -50,9 +50,11 @@ bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
   route_ = device_.route_to(attributes.local, attributes.remote, attributes.remote_link, number_);
   route_.traffic_class = class_of(attributes.traffic_class);
   route_.priority = attributes.service_level & 7;
+  headers_ = HeaderTemplate(route_);
   latest_link_ = attributes.remote_link;
   remote_qp_ = static_cast<std::uint32_t>(attributes.remote_qp);
   path_mtu_ = attributes.path_mtu;
+  path_mtu_bits_ = static_cast<std::uint32_t>(std::countr_zero(path_mtu_));
   const std::uint32_t max_inflight = max_inflight_packets(device_);
   psns_.open(attributes.send_psn, max_inflight - 1 + kReadRequestPackets);
   expected_psn_ = attributes.receive_psn & kPsnMask;
@@ -127,9 +129,9 @@ void SoftQueuePair::fail(WcStatus status) noexcept {
   to_error();
 }
 
-void SoftQueuePair::on_packet(const Frame& frame, const LinkAddress& from, const Packet& packet) noexcept {
+void SoftQueuePair::on_packet(const Frame& frame, const std::byte* from, const Packet& packet) noexcept {
   if (state_ == State::Init) return;
-  if (frame.source != route_.destination || frame.destination != route_.source) {
+  if (!same(frame.source, route_.destination) || !same(frame.destination, route_.source)) {
     ++device_.stats().wrong_peer;
     return;
   }
@@ -162,9 +164,17 @@ bool SoftQueuePair::is_current(const Packet& packet) const noexcept {
 }
 
 /// A packet of the peer's came from here. Link addresses change with the peer's port, or a router's; one packet alone may be forged or damaged.
-void SoftQueuePair::follow(const LinkAddress& from) noexcept {
-  if (from == latest_link_) route_.destination_mac = from;
-  latest_link_ = from;
+void SoftQueuePair::follow(const std::byte* from) noexcept {
+  if (same(latest_link_, from))
+    send_to(latest_link_);
+  else
+    latest_link_ = mac_at(from);
+}
+
+void SoftQueuePair::send_to(const LinkAddress& hop) noexcept {
+  if (same(route_.destination_mac, std::as_bytes(std::span(hop)).data())) return;
+  route_.destination_mac = hop;
+  headers_ = HeaderTemplate(route_);
 }
 
 /// Responses first: the peer's progress also frees our resources.
@@ -180,7 +190,7 @@ bool SoftQueuePair::transmit() noexcept {
 bool SoftQueuePair::send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept {
   packet.kind = traits(packet.bth.opcode);
   packet.bth.destination_qp = remote_qp_;
-  return device_.transmitter().send(route_, packet, pieces);
+  return device_.transmitter().send(headers_, packet, pieces);
 }
 
 void SoftQueuePair::notify_congestion() noexcept {
@@ -199,7 +209,7 @@ void SoftQueuePair::notify_congestion() noexcept {
   Route route = route_;
   route.traffic_class = static_cast<std::uint8_t>(device_.config().cnp_traffic_class & ~kEcnMask);
   route.priority = static_cast<std::uint8_t>(device_.config().cnp_traffic_class >> 5);
-  if (!device_.transmitter().send(route, packet, payload)) return;
+  if (!device_.transmitter().send(HeaderTemplate(route), packet, payload)) return;
   last_notification_ns_ = now;
   ++stats.cnps_sent;
 }

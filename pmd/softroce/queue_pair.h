@@ -19,6 +19,7 @@
 #include "dataplane/base/ring_storage.h"
 #include "pmd/softroce/congestion.h"
 #include "pmd/softroce/frame.h"
+#include "pmd/softroce/header_template.h"
 #include "pmd/softroce/psn_bitmap.h"
 #include "pmd/softroce/psn_window.h"
 #include "pmd/softroce/softroce.h"
@@ -71,7 +72,8 @@ class SoftQueuePair final : public QueuePair {
   bool heard_from_peer() const noexcept override { return heard_; }
 
   // For the device.
-  void on_packet(const Frame& frame, const LinkAddress& from, const Packet& packet) noexcept;
+  /// `from` is the link address of the last hop.
+  void on_packet(const Frame& frame, const std::byte* from, const Packet& packet) noexcept;
   /// Sends up to kPacketsPerTransmit packets. True: there is more to send.
   bool transmit() noexcept;
   /// At deadline_ns() or later.
@@ -120,12 +122,13 @@ class SoftQueuePair final : public QueuePair {
     return &send_sges_[std::size_t{index & send_mask_} * max_sge_];
   }
   std::uint32_t packets_of(std::uint32_t bytes) const noexcept {
-    return bytes == 0 ? 1 : (bytes - 1) / path_mtu_ + 1;
+    return bytes == 0 ? 1 : ((bytes - 1) >> path_mtu_bits_) + 1;
   }
   bool send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept;
   void fail(WcStatus status) noexcept;
   bool is_current(const Packet& packet) const noexcept;
-  void follow(const LinkAddress& from) noexcept;
+  void follow(const std::byte* from) noexcept;
+  void send_to(const LinkAddress& hop) noexcept;
 
   // requester.cc
   void add_entry(const SendWr& wr) noexcept;
@@ -200,9 +203,11 @@ class SoftQueuePair final : public QueuePair {
 
   // Connection.
   Route route_;
+  HeaderTemplate headers_;     ///< of route_
   LinkAddress latest_link_{};  ///< of the peer's latest current packet
   std::uint32_t remote_qp_ = 0;
   std::uint32_t path_mtu_ = 1024;
+  std::uint32_t path_mtu_bits_ = 10;  ///< its binary logarithm
   RcAttributes attributes_;
 
   // Requester. Not a FixedRing, since retransmission goes back within it. Indices are free-running:

@@ -357,7 +357,7 @@ void SoftQueuePair::on_timeout(std::uint64_t now_ns) noexcept {
   // Both conditions: time also passes while this process does not run, and that must not end the connection.
   const bool retried = retries_ >= attributes_.retry_count;
   if (retried && now_ns - last_progress_ns_ >= patience) return fail(WcStatus::RetryExceeded);
-  if (++retries_ > kRetriesOfLoss) device_.look_for(attributes_.remote, route_.destination_mac);
+  if (++retries_ > kRetriesOfLoss) send_to(device_.next_hop(attributes_.remote, route_.destination_mac));
   round_trip_.on_timeout();
   window_.on_timeout();
   cut_until_ = psns_.end();

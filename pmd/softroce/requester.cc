@@ -9,26 +9,28 @@
 namespace sluice::rdma::softroce {
 namespace {
 
+/// Opcodes of packets by their place in a message.
 struct DataOpcodes {
   Opcode first, middle, last, only;
-};
-constexpr DataOpcodes data_opcodes(SendOpcode opcode) noexcept {
-  switch (opcode) {
-    case SendOpcode::SendWithInvalidate:
-      return {Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLastWithInvalidate,
-              Opcode::SendOnlyWithInvalidate};
-    case SendOpcode::SendWithImmediate:
-      return {Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLastWithImmediate,
-              Opcode::SendOnlyWithImmediate};
-    case SendOpcode::RdmaWrite:
-      return {Opcode::WriteFirst, Opcode::WriteMiddle, Opcode::WriteLast, Opcode::WriteOnly};
-    case SendOpcode::RdmaWriteWithImmediate:
-      return {Opcode::WriteFirst, Opcode::WriteMiddle, Opcode::WriteLastWithImmediate,
-              Opcode::WriteOnlyWithImmediate};
-    default:
-      return {Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLast, Opcode::SendOnly};
+
+  constexpr Opcode at(bool is_first, bool is_last) const noexcept {
+    return is_first ? (is_last ? only : first) : (is_last ? last : middle);
   }
-}
+};
+/// By SendOpcode; of those that send no data there is none.
+constexpr DataOpcodes kDataOpcodes[] = {
+    {Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLast, Opcode::SendOnly},
+    {Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLastWithInvalidate, Opcode::SendOnlyWithInvalidate},
+    {Opcode::WriteFirst, Opcode::WriteMiddle, Opcode::WriteLast, Opcode::WriteOnly},
+    {},
+    {},
+    {Opcode::SendFirst, Opcode::SendMiddle, Opcode::SendLastWithImmediate, Opcode::SendOnlyWithImmediate},
+    {Opcode::WriteFirst, Opcode::WriteMiddle, Opcode::WriteLastWithImmediate,
+     Opcode::WriteOnlyWithImmediate}};
+static_assert(static_cast<int>(SendOpcode::SendWithInvalidate) == 1 &&
+              static_cast<int>(SendOpcode::RdmaWrite) == 2 &&
+              static_cast<int>(SendOpcode::SendWithImmediate) == 5 &&
+              static_cast<int>(SendOpcode::RdmaWriteWithImmediate) == 6);
 
 }  // namespace
 
@@ -45,9 +47,11 @@ void SoftQueuePair::add_entry(const SendWr& wr) noexcept {
   Sge* sges = sges_of(tail_);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < added.sge_count; ++i) {
-    sges[i] = wr.sges[i];
-    bytes += sges[i].length;
-    if (!device_.memory().local_access(sges[i])) added.status = WcStatus::LocalProtectionError;
+    const auto [address, length, lkey] = wr.sges[i];  // each as it was written
+    sges[i] = {address, length, lkey};
+    bytes += length;
+    if (!device_.memory().local_access({address, length, lkey}))
+      added.status = WcStatus::LocalProtectionError;
   }
   if (bytes > device_.limits().max_message_bytes) added.status = WcStatus::LocalLengthError;
   added.bytes = static_cast<std::uint32_t>(bytes);
@@ -164,9 +168,8 @@ bool SoftQueuePair::send_data_packet(std::uint32_t index, std::uint32_t number, 
   const bool last = number + 1 == work.packets;
   const std::uint32_t offset = number * path_mtu_;
   const std::uint32_t bytes = std::min(work.bytes - offset, path_mtu_);
-  const DataOpcodes opcodes = data_opcodes(work.opcode);
   Packet packet;
-  packet.bth.opcode = first ? (last ? opcodes.only : opcodes.first) : (last ? opcodes.last : opcodes.middle);
+  packet.bth.opcode = kDataOpcodes[static_cast<std::size_t>(work.opcode)].at(first, last);
   packet.bth.psn = psn_add(work.first_psn, number);
   packet.bth.solicited = last && (work.flags & kSolicited) != 0;
   packet.bth.ack_request = ask || psns_.in_flight() + 1 >= window_.packets() ||
@@ -183,12 +186,16 @@ bool SoftQueuePair::send_data_packet(std::uint32_t index, std::uint32_t number, 
 
 /// Fills pieces_ with `bytes` of an entry's memory from `offset` on, continuing at the last call's position.
 std::size_t SoftQueuePair::gather(std::uint32_t index, std::uint32_t offset, std::uint32_t bytes) noexcept {
+  const SendEntry& work = entry(index);
+  const Sge* sges = sges_of(index);
+  if (work.sge_count == 1) {
+    pieces_[0] = {sges->address + offset, bytes};
+    return bytes > 0 ? 1 : 0;
+  }
   if (gather_entry_ != index || offset < gather_sge_start_ || offset == 0) {
     gather_entry_ = index;
     gather_sge_ = gather_sge_start_ = 0;
   }
-  const SendEntry& work = entry(index);
-  const Sge* sges = sges_of(index);
   std::size_t count = 0;
   while (bytes > 0 && gather_sge_ < work.sge_count) {
     const Sge& sge = sges[gather_sge_];

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "dataplane/base/setup_error.h"
+#include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/capture.h"
 #include "pmd/softroce/pools.h"
 #include "pmd/softroce/port.h"
@@ -56,10 +57,12 @@ Transmitter::Transmitter(const std::string& name, const EthernetPort& port, std:
       statistics_(statistics) {
   const auto frame_room = static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + frame_bytes);
   headers_ = make_pool(name + "-h", kHeaderBuffers, 0, RTE_PKTMBUF_HEADROOM + kHeaderRoom, numa_node);
+  header_stock_.open(headers_);
   frames_ = make_pool(name + "-f", kFrameBuffers, 0, frame_room, numa_node);
   if (in_place_)
     pieces_ =
         make_pool(name + "-p", kPieceBuffers, RTE_ALIGN(sizeof(rte_mbuf_ext_shared_info), 8), 0, numa_node);
+  piece_stock_.open(pieces_);
 }
 
 Transmitter::~Transmitter() {
@@ -69,7 +72,7 @@ Transmitter::~Transmitter() {
 
 bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last,
                                   std::span<const std::byte> piece) noexcept {
-  rte_mbuf* buffer = rte_pktmbuf_alloc(pieces_);
+  rte_mbuf* buffer = piece_stock_.take();
   if (buffer == nullptr) return false;
   rte_mbuf_ext_shared_info& info = shared_info(buffer);
   info.free_cb = keep_memory;
@@ -87,29 +90,29 @@ bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last,
   return true;
 }
 
-rte_mbuf* Transmitter::build(const Route& route, Packet& packet,
+rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
                              std::span<const std::span<const std::byte>> pieces,
                              std::size_t payload_bytes) noexcept {
   const bool copy = payload_bytes <= kCopyBytes || !in_place_ || pieces.size() > 4;
-  rte_mbuf* head = rte_pktmbuf_alloc(copy && payload_bytes > kCopyBytes ? frames_ : headers_);
+  rte_mbuf* head = copy && payload_bytes > kCopyBytes ? frame_buffer() : header_stock_.take();
   if (head == nullptr) return nullptr;
 
   packet.bth.pad_bytes = pad_bytes(payload_bytes);
-  const std::size_t network_bytes = network_header_bytes(route);
+  const std::size_t network_bytes = headers.bytes();
   const std::size_t transport_bytes =
-      packet.kind.header_bytes() + payload_bytes + packet.bth.pad_bytes + kIcrcBytes;
+      packet.kind.header_bytes + payload_bytes + packet.bth.pad_bytes + kIcrcBytes;
   std::byte* at = data_of(head);
-  write_network_headers(route, transport_bytes, at);
+  headers.write(transport_bytes, at);
   encode_headers(packet, at + network_bytes);
-  const std::size_t link_bytes = kEthernetBytes + (route.vlan == kNoVlan ? 0 : kVlanBytes);
-  std::size_t written = network_bytes + packet.kind.header_bytes();
+  const std::size_t link_bytes = headers.network_at();
+  std::size_t written = network_bytes + packet.kind.header_bytes;
 
   if (copy) {
     for (const auto& piece : pieces) {
       std::memcpy(at + written, piece.data(), piece.size());
       written += piece.size();
     }
-    std::memset(at + written, 0, packet.bth.pad_bytes);
+    store_be32(at + written, 0);  // as many as the padding may be, and the rest is the CRC's
     written += packet.bth.pad_bytes;
     const auto check =
         icrc_bytes(icrc_start(at + link_bytes, network_bytes - link_bytes, written - network_bytes));
@@ -122,7 +125,7 @@ rte_mbuf* Transmitter::build(const Route& route, Packet& packet,
 
   head->data_len = static_cast<std::uint16_t>(written);
   head->pkt_len = head->data_len;
-  std::uint32_t crc = icrc_start(at + link_bytes, network_bytes - link_bytes, packet.kind.header_bytes());
+  std::uint32_t crc = icrc_start(at + link_bytes, network_bytes - link_bytes, packet.kind.header_bytes);
   rte_mbuf* last = head;
   bool whole = true;
   for (const auto& piece : pieces) {
@@ -141,12 +144,12 @@ rte_mbuf* Transmitter::build(const Route& route, Packet& packet,
   return nullptr;
 }
 
-bool Transmitter::send(const Route& route, Packet& packet,
+bool Transmitter::send(const HeaderTemplate& headers, Packet& packet,
                        std::span<const std::span<const std::byte>> pieces) noexcept {
   if (staged_ == kTransmitBurst) return false;
-  std::size_t payload_bytes = 0;
-  for (const auto& piece : pieces) payload_bytes += piece.size();
-  rte_mbuf* frame = build(route, packet, pieces, payload_bytes);
+  std::size_t payload_bytes = pieces.empty() ? 0 : pieces.front().size();
+  for (std::size_t i = 1; i < pieces.size(); ++i) payload_bytes += pieces[i].size();
+  rte_mbuf* frame = build(headers, packet, pieces, payload_bytes);
   if (frame == nullptr) {
     ++statistics_.buffer_waits;
     return false;

@@ -9,7 +9,8 @@
 #include <cstdint>
 #include <span>
 
-#include "pmd/softroce/frame.h"
+#include "pmd/softroce/buffer_stock.h"
+#include "pmd/softroce/header_template.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/softroce/wire.h"
 
@@ -46,7 +47,8 @@ class Transmitter {
   /// packet, which it has received before.
   ///
   /// False: no room or no buffer; try again later.
-  bool send(const Route& route, Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept;
+  bool send(const HeaderTemplate& headers, Packet& packet,
+            std::span<const std::span<const std::byte>> pieces) noexcept;
 
   /// Stages a complete frame. Consumes it, also if there is no room.
   void send_frame(rte_mbuf* frame) noexcept;
@@ -57,8 +59,8 @@ class Transmitter {
   bool flush() noexcept;
 
  private:
-  rte_mbuf* build(const Route& route, Packet& packet, std::span<const std::span<const std::byte>> pieces,
-                  std::size_t payload_bytes) noexcept;
+  rte_mbuf* build(const HeaderTemplate& headers, Packet& packet,
+                  std::span<const std::span<const std::byte>> pieces, std::size_t payload_bytes) noexcept;
   bool append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<const std::byte> piece) noexcept;
 
   const EthernetPort& port_;
@@ -69,6 +71,8 @@ class Transmitter {
   rte_mempool* headers_ = nullptr;  ///< headers, with small payloads
   rte_mempool* frames_ = nullptr;   ///< complete frames
   rte_mempool* pieces_ = nullptr;   ///< buffers attached to payload elsewhere
+  BufferStock header_stock_;
+  BufferStock piece_stock_;
   std::uint32_t staged_ = 0;
   std::uint32_t captured_ = 0;  ///< staged packets that the capture has already seen
   std::array<rte_mbuf*, kTransmitBurst> packets_{};

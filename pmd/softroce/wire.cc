@@ -10,6 +10,10 @@ constexpr std::array<OpcodeTraits, 256> make_traits() {
   std::array<OpcodeTraits, 256> table{};
   const auto set = [&](Opcode opcode, OpcodeTraits value) {
     value.known = true;
+    value.header_bytes = static_cast<std::uint8_t>(
+        kBthBytes + (value.has_reth ? kRethBytes : 0) + (value.has_aeth ? kAethBytes : 0) +
+        (value.has_immediate ? kImmediateBytes : 0) + (value.has_ieth ? kIethBytes : 0) +
+        (value.has_deth ? kDethBytes : 0));
     table[static_cast<std::uint8_t>(opcode)] = value;
   };
   set(Opcode::SendFirst, {.first = true, .send = true});
@@ -52,9 +56,10 @@ const OpcodeTraits& traits(Opcode opcode) noexcept {
 }
 
 std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept {
-  if (bytes.size() < kBthBytes) return std::nullopt;
+  std::optional<Packet> decoded;  // returned everywhere, so that it is made where it is wanted
+  if (bytes.size() < kBthBytes) return decoded;
   const std::byte* at = bytes.data();
-  Packet packet;
+  Packet& packet = decoded.emplace();
   Bth& bth = packet.bth;
   bth.opcode = static_cast<Opcode>(at[0]);
   const auto flags = std::to_integer<std::uint8_t>(at[1]);
@@ -69,9 +74,11 @@ std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept {
   bth.ack_request = std::to_integer<std::uint8_t>(at[8]) >> 7 & 1;
   bth.psn = load_be32(at + 8) & k24Bits;
   packet.kind = traits(bth.opcode);
-  const std::size_t header_bytes = packet.kind.header_bytes();
-  if (!packet.kind.known || bth.version != 0 || bytes.size() < header_bytes + bth.pad_bytes)
-    return std::nullopt;
+  const std::size_t header_bytes = packet.kind.header_bytes;
+  if (!packet.kind.known || bth.version != 0 || bytes.size() < header_bytes + bth.pad_bytes) {
+    decoded.reset();
+    return decoded;
+  }
   at += kBthBytes;
   if (packet.kind.has_deth) {
     packet.deth = {load_be32(at), load_be32(at + 4) & k24Bits};
@@ -93,7 +100,7 @@ std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept {
   }
   if (packet.kind.has_ieth) packet.invalidate_rkey = load_be32(at);
   packet.payload = bytes.subspan(header_bytes, bytes.size() - header_bytes - bth.pad_bytes);
-  return packet;
+  return decoded;
 }
 
 std::size_t encode_headers(const Packet& packet, std::byte* out) noexcept {

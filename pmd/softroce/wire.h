@@ -39,6 +39,15 @@ enum class Opcode : std::uint8_t {
   CongestionNotification = 0x81,
 };
 
+inline constexpr std::size_t kBthBytes = 12;
+inline constexpr std::size_t kRethBytes = 16;
+inline constexpr std::size_t kAethBytes = 4;
+inline constexpr std::size_t kImmediateBytes = 4;
+inline constexpr std::size_t kIethBytes = 4;
+inline constexpr std::size_t kDethBytes = 8;
+inline constexpr std::size_t kCnpPayloadBytes = 16;
+inline constexpr std::size_t kMaxTransportHeaderBytes = kBthBytes + kRethBytes + kImmediateBytes;
+
 /// Which headers follow the base transport header, and the packet's role in its message.
 struct OpcodeTraits {
   bool known = false;
@@ -53,23 +62,8 @@ struct OpcodeTraits {
   bool has_immediate = false;
   bool has_ieth = false;
   bool has_deth = false;
-
-  constexpr std::size_t header_bytes() const noexcept;
+  std::uint8_t header_bytes = kBthBytes;  ///< of all of them
 };
-
-inline constexpr std::size_t kBthBytes = 12;
-inline constexpr std::size_t kRethBytes = 16;
-inline constexpr std::size_t kAethBytes = 4;
-inline constexpr std::size_t kImmediateBytes = 4;
-inline constexpr std::size_t kIethBytes = 4;
-inline constexpr std::size_t kDethBytes = 8;
-inline constexpr std::size_t kCnpPayloadBytes = 16;
-inline constexpr std::size_t kMaxTransportHeaderBytes = kBthBytes + kRethBytes + kImmediateBytes;
-
-constexpr std::size_t OpcodeTraits::header_bytes() const noexcept {
-  return kBthBytes + (has_reth ? kRethBytes : 0) + (has_aeth ? kAethBytes : 0) +
-         (has_immediate ? kImmediateBytes : 0) + (has_ieth ? kIethBytes : 0) + (has_deth ? kDethBytes : 0);
-}
 
 const OpcodeTraits& traits(Opcode opcode) noexcept;
 
@@ -143,7 +137,7 @@ struct Packet {
 /// or unknown version, or padding longer than the payload. Of an unsupported request all is payload.
 std::optional<Packet> decode(std::span<const std::byte> bytes) noexcept;
 
-/// Writes the headers of `packet` (not its payload) and returns their length, kind.header_bytes(). `out`
+/// Writes the headers of `packet` (not its payload) and returns their length, kind.header_bytes. `out`
 /// holds kMaxTransportHeaderBytes.
 std::size_t encode_headers(const Packet& packet, std::byte* out) noexcept;
 

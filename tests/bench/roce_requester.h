@@ -139,12 +139,12 @@ class RoceRequester {
     const std::size_t udp_bytes =
         std::to_integer<std::size_t>(bth[-4]) << 8 | std::to_integer<std::size_t>(bth[-3]);
     const std::size_t pad = std::to_integer<std::size_t>(bth[1]) >> 4 & 3;
-    const std::size_t payload = udp_bytes - kUdpBytes - kind.header_bytes() - pad - kIcrcBytes;
+    const std::size_t payload = udp_bytes - kUdpBytes - kind.header_bytes - pad - kIcrcBytes;
     if (kind.write) {
       arrived.written_bytes += payload;
     } else {
       ++arrived.messages;
-      on_message(frame.subspan(kTransportAt + kind.header_bytes(), payload));
+      on_message(frame.subspan(kTransportAt + kind.header_bytes, payload));
     }
     return std::to_integer<unsigned>(bth[8]) >> 7 != 0;
   }
@@ -164,7 +164,7 @@ class RoceRequester {
     if (buffer == nullptr) throw std::runtime_error("No buffer for a packet.");
     packet.kind = traits(packet.bth.opcode);
     packet.bth.destination_qp = peer_;
-    const std::size_t transport = packet.kind.header_bytes() + payload.size() + kIcrcBytes;
+    const std::size_t transport = packet.kind.header_bytes + payload.size() + kIcrcBytes;
     auto* frame = reinterpret_cast<std::byte*>(
         rte_pktmbuf_append(buffer, static_cast<std::uint16_t>(kTransportAt + transport)));
     write_network_headers(route_, transport, frame);

@@ -22,8 +22,7 @@ Packet make_packet(Opcode opcode, std::uint32_t queue_pair, std::uint32_t psn,
 std::vector<std::byte> build_frame(const Route& route, const Packet& packet,
                                    std::span<const std::byte> payload) {
   const std::size_t network = network_header_bytes(route);
-  const std::size_t transport =
-      packet.kind.header_bytes() + payload.size() + packet.bth.pad_bytes + kIcrcBytes;
+  const std::size_t transport = packet.kind.header_bytes + payload.size() + packet.bth.pad_bytes + kIcrcBytes;
   std::vector<std::byte> bytes(network + transport);
   write_network_headers(route, transport, bytes.data());
   const std::size_t at = network + encode_headers(packet, bytes.data() + network);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "pmd/softroce/byte_order.h"
+#include "pmd/softroce/header_template.h"
 #include "pmd/softroce/wire.h"
 #include "tests/unit/pmd/softroce/hex.h"
 
@@ -79,6 +80,23 @@ TEST(FrameHeaders, are_the_same_in_a_buffer_that_was_used_before) {
       write_network_headers(route(six, vlan), 16, used.data());
       const Bytes fresh = frame_of(route(six, vlan), 16);
       EXPECT_EQ(used, Bytes(fresh.begin(), fresh.begin() + static_cast<std::ptrdiff_t>(bytes)));
+    }
+}
+
+TEST(HeaderTemplates, write_what_is_written_field_by_field) {
+  for (const bool six : {false, true})
+    for (const std::uint16_t vlan : {kNoVlan, std::uint16_t{7}}) {
+      const HeaderTemplate headers(route(six, vlan));
+      ASSERT_EQ(headers.bytes(), network_header_bytes(route(six, vlan)));
+      EXPECT_EQ(headers.network_at(), vlan == kNoVlan ? kEthernetBytes : kEthernetBytes + kVlanBytes);
+      for (std::size_t transport = kBthBytes; transport < 9000; ++transport) {
+        Bytes made(HeaderTemplate::kRoom);
+        headers.write(transport, made.data());
+        made.resize(headers.bytes());
+        Bytes expected = frame_of(route(six, vlan), transport);
+        expected.resize(headers.bytes());
+        ASSERT_EQ(made, expected) << six << ' ' << vlan << ' ' << transport;
+      }
     }
 }
 
@@ -248,7 +266,7 @@ TEST(TransportHeaders, every_opcode_reads_back_what_was_written) {
     if (packet.kind.has_ieth) packet.invalidate_rkey = static_cast<std::uint32_t>(random());
     Bytes bytes(kMaxTransportHeaderBytes);
     const std::size_t headers = encode_headers(packet, bytes.data());
-    ASSERT_EQ(headers, packet.kind.header_bytes()) << number;
+    ASSERT_EQ(headers, packet.kind.header_bytes) << number;
     bytes.resize(headers + 5 + packet.bth.pad_bytes);
     const auto read = decode(bytes);
     ASSERT_TRUE(read) << number;

@@ -48,7 +48,7 @@ Bytes make_again(const Bytes& original, const Frame& frame, const Packet& packet
       .hop_limit = std::to_integer<std::uint8_t>(original[frame.network_offset + std::size_t{8}])};
   Bytes made(network_header_bytes(route) + kMaxTransportHeaderBytes);
   const std::size_t transport =
-      packet.kind.header_bytes() + packet.payload.size() + packet.bth.pad_bytes + kIcrcBytes;
+      packet.kind.header_bytes + packet.payload.size() + packet.bth.pad_bytes + kIcrcBytes;
   write_network_headers(route, transport, made.data());
   const std::size_t network = network_header_bytes(route);
   made.resize(network + encode_headers(packet, made.data() + network));
@@ -218,8 +218,8 @@ TEST(RoceWire, ipv6_and_vlan_headers_read_back) {
       packet.bth.destination_qp = 0x123456;
       packet.aeth = {Syndrome::RnrNak, 12, 0xABCDEF};
       const std::size_t network = network_header_bytes(route);
-      Bytes bytes(network + packet.kind.header_bytes() + kIcrcBytes);
-      write_network_headers(route, packet.kind.header_bytes() + kIcrcBytes, bytes.data());
+      Bytes bytes(network + packet.kind.header_bytes + kIcrcBytes);
+      write_network_headers(route, packet.kind.header_bytes + kIcrcBytes, bytes.data());
       encode_headers(packet, bytes.data() + network);
       const Frame parsed = parse(bytes);
       ASSERT_EQ(parsed.kind, FrameKind::Roce);

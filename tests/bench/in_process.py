@@ -68,6 +68,7 @@ COMPARISONS = {
     "v2_vs_v1_8k_call_at_20us_d8": Comparison("delay", "us v1_1k call_8k 20 8", "us v2 call_8k 20 8", "us", processors=1),
     "v2_vs_v1_8k_reply_at_20us": Comparison("delay", "us v1_1k reply_8k 20 1", "us v2 reply_8k 20 1", "us", 1.5, processors=1),
     "v2_vs_v1_8k_reply_at_20us_d8": Comparison("delay", "us v1_1k reply_8k 20 8", "us v2 reply_8k 20 8", "us", processors=1),
+    "softroce_null_vs_packets": Comparison("softroce_core", "null", "packets", "exchanges/s", processors=1),
     "softroce_packets_vs_memif": Comparison("memif_pair", "driver_packets", "packets", "packets/s"),
 }
 

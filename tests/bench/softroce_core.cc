@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // softroce with both ends and a wire between them on one core, by the processor time of their thread: a call is a Send,
-// its answer an RDMA Write of the data that a READ asks for, and a Send. What a packet costs, whatever else runs, and with
+// its answer an RDMA Write of the data that a READ asks for, and a Send; and bare packets of the same sizes to and fro on
+// the same wire. What a packet costs, whatever else runs, and with
 // `valgrind --tool=callgrind --toggle-collect='*answer*'` in instructions.
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+
 #include <array>
 #include <memory>
 #include <stdexcept>
 
 #include "cli/bench/client.h"
+#include "pmd/softroce/frame.h"
+#include "pmd/softroce/wire.h"
 #include "tests/bench/worker.h"
 #include "tests/driver/softroce_pair.h"
 
@@ -59,20 +65,21 @@ class Core {
   }
 
   double calls_per_second(const Shape& shape, double seconds) {
-    const std::uint64_t begun_ns = thread_ns();
-    const std::uint32_t calls = shape.data_bytes > kCallsOfMoreBytes ? 64 : 10'000;
-    std::uint64_t done = 0;
-    do {
-      answer(shape, calls);
-      done += calls;
-    } while (static_cast<double>(thread_ns() - begun_ns) < seconds * 1e9);
-    return static_cast<double>(done) * 1e9 / static_cast<double>(thread_ns() - begun_ns);
+    const std::uint32_t calls = shape.data_bytes > kCallsOfMoreBytes ? 64 : kCalls;
+    return rate(seconds, calls, [&] { answer(shape, calls); });
+  }
+  double packet_exchanges_per_second(const Shape& shape, double seconds) {
+    return rate(seconds, kCalls, [&] { exchange_packets(shape, kCalls); });
   }
 
  private:
+  static constexpr std::uint32_t kCalls = 10'000;
   static constexpr std::uint32_t kMostData = 1u << 20;
   static constexpr std::uint32_t kCallsOfMoreBytes = 64u << 10;
-  static constexpr std::size_t kBurst = 64;
+  static constexpr std::uint16_t kBurst = 64;
+  static constexpr std::uint32_t kHeaderBytes = rdma::softroce::kEthernetBytes + rdma::softroce::kIpv4Bytes +
+                                                rdma::softroce::kUdpBytes + rdma::softroce::kBthBytes +
+                                                rdma::softroce::kIcrcBytes;
 
   static void connect(End& from, End& to, const LinkAddress& link, std::uint32_t send_psn,
                       std::uint32_t receive_psn) {
@@ -85,6 +92,17 @@ class Core {
     attributes.receive_psn = receive_psn;
     attributes.path_mtu = from.device.max_path_mtu();
     if (!from.qp->connect(attributes)) throw std::runtime_error("The queue pair cannot be connected.");
+  }
+
+  template <typename Calls>
+  static double rate(double seconds, std::uint32_t calls, const Calls& make_calls) {
+    const std::uint64_t begun_ns = thread_ns();
+    std::uint64_t done = 0;
+    do {
+      make_calls();
+      done += calls;
+    } while (static_cast<double>(thread_ns() - begun_ns) < seconds * 1e9);
+    return static_cast<double>(done) * 1e9 / static_cast<double>(thread_ns() - begun_ns);
   }
 
   [[gnu::noinline]] void answer(const Shape& shape, std::uint32_t calls) {
@@ -112,6 +130,26 @@ class Core {
     }
     return messages;
   }
+  void exchange_packets(const Shape& shape, std::uint32_t exchanges) {
+    std::array<rte_mbuf*, kBurst> packets;
+    const auto send = [&](std::uint16_t port, std::uint16_t count, std::uint32_t message_bytes) {
+      for (rte_mbuf* packet : std::span(packets).first(count))
+        packet->data_len = static_cast<std::uint16_t>(packet->pkt_len = kHeaderBytes + message_bytes);
+      if (rte_eth_tx_burst(port, 0, packets.data(), count) != count)
+        throw std::runtime_error("The wire is full.");
+      pair_.carry();
+    };
+    const auto receive = [&](std::uint16_t port) {
+      return rte_eth_rx_burst(port, 0, packets.data(), kBurst);
+    };
+    for (std::uint32_t done = 0; done < exchanges; done += kBurst) {
+      if (rte_pktmbuf_alloc_bulk(pool_, packets.data(), kBurst) != 0) throw std::runtime_error("No buffers.");
+      send(pair_.wire().left(), kBurst, shape.call_bytes);
+      send(pair_.wire().right(), receive(pair_.wire().right()), shape.reply_bytes);
+      if (receive(pair_.wire().left()) != kBurst) throw std::runtime_error("Packets were lost.");
+      rte_pktmbuf_free_bulk(packets.data(), kBurst);
+    }
+  }
   void post(End& end, std::uint32_t messages, std::uint32_t bytes, std::uint32_t data_bytes) {
     if (messages == 0) return;
     const Sge message = end.buffer(0, bytes);
@@ -134,6 +172,7 @@ class Core {
   MemoryRegion placed_ = client_.device.allocate_memory(kMostData);
   MemoryRegion data_ = server_.device.allocate_memory(kMostData);
   Rkey key_{};
+  rte_mempool* pool_ = rte_pktmbuf_pool_create("packets", 1023, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, 0);
   std::array<SendWr, 2 * kBurst> wrs_;
 };
 
@@ -148,6 +187,11 @@ double calls(double seconds) {
 }
 
 constexpr Side kSides[] = {
+    {"packets",
+     [](double seconds) {
+       pin(kServerCpu);
+       return core().packet_exchanges_per_second(Shape{}, seconds);
+     }},
     {"null", calls<Shape{}>},
     {"read4k", calls<Shape{.call_bytes = 148, .reply_bytes = 184, .data_bytes = 4096}>},
     {"read1m", calls<Shape{.outstanding = 8, .call_bytes = 148, .reply_bytes = 184, .data_bytes = 1u << 20}>},

@@ -101,7 +101,7 @@ class Declarations : public ::testing::Test {
     segment::TraceRecord call{.connection = 3, .xid = 1};
     call.state_ns.fill(1000);
     area.trace.add(call);
-    layout().slow_calls[0].add({.number = 0, .peer = lab::client(10), .upstream_ns = 1, .call = call});
+    layout().slow_calls[0].add({.number = 0, .upstream_ns = 1, .peer = lab::client(10), .call = call});
     segment::ExportInfo shared{.in_use = 1};
     std::strcpy(shared.path, "/a");
     shared.procedure_calls[6] = 1;
@@ -215,9 +215,10 @@ TEST_F(Declarations, names_are_words_and_sentences_are_sentences) {
 TEST_F(Declarations, every_default_is_a_value_that_may_be_given) {
   for (const Chapter& chapter : chapters())
     for (const Declaration& method : chapter.methods)
-      for (const Field& parameter : method.parameters)
-        if (!parameter.by_default.is_null())
-          EXPECT_EQ(mismatch(parameter, parameter.by_default, method.name + '.' + parameter.name), "");
+      for (const Field& parameter : method.parameters) {
+        if (parameter.by_default.is_null()) continue;
+        EXPECT_EQ(mismatch(parameter, parameter.by_default, method.name + '.' + parameter.name), "");
+      }
 }
 
 TEST_F(Declarations, a_client_can_ask_for_them) {

@@ -19,9 +19,11 @@ NullUpstream::~NullUpstream() {
 
 void NullUpstream::run() {
   pin(kUpstreamCpu);
+  constexpr std::uint32_t kTurnsPerAccept =
+      64;  // the kernel makes a socket before it looks whether anybody has come
   std::vector<Peer> peers;
-  while (!stop_.load(std::memory_order_relaxed)) {
-    const int socket = peers.size() < 8 ? listener_.accept() : -1;
+  for (std::uint32_t turn = 0; !stop_.load(std::memory_order_relaxed); ++turn) {
+    const int socket = turn % kTurnsPerAccept == 0 && peers.size() < 8 ? listener_.accept() : -1;
     if (socket >= 0) peers.emplace_back().socket = socket;
     for (Peer& peer : peers) serve(peer);
   }

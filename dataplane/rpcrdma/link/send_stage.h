@@ -21,7 +21,7 @@ class SendStage {
   /// One call's largest set: a Read or Write per segment or piece boundary, and its Send.
   static constexpr std::size_t kMaxWrs = 512;
   static constexpr std::size_t kMaxSges = 1024;
-  /// Sends that one work completion stands for, beside its own: what they hold comes back no later than that.
+  /// Unsignaled Sends in a row before a signaled one. Their buffers are held until its work completion.
   static constexpr std::uint32_t kMaxSilent = 15;
 
   /// How much of the stage is used. One word: two that were stored a moment ago are slow to read as one.

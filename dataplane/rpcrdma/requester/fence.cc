@@ -73,7 +73,8 @@ void Requester::fence(Slot& slot) noexcept {
   transition(slot, State::AwaitingDetach);
 }
 
-/// And those before it that complete with it. Of these, who failed had a completion, and so had all before it.
+/// The Sends without a completion of their own that were posted before this one are complete too. One of them that
+/// was flushed has had its own completion already, and has ended those before it.
 void Requester::on_call_sent(std::uint16_t index) noexcept {
   do {
     Slot& slot = slots_[index];

@@ -89,6 +89,7 @@ SubmittedXid Requester::submit(const Request& request) noexcept {
 
 bool Requester::take_plain_reply(std::uint16_t buffer, std::span<const std::byte> message,
                                  std::size_t header_bytes) noexcept {
+  if (!plain_calls_) return false;  // find() may have to search, and on_reply() does so in any case
   const auto xid = static_cast<rpc::Xid>(xdr::load_u32(message.data()));
   Slot* const slot = find(xid);
   if (slot == nullptr || !slot->plain || message.size() < header_bytes + rpc::kMinDeniedReplyBytes)

@@ -167,7 +167,6 @@ class Requester {
   Slot& take_slot(const Request& request) noexcept;
   SubmittedXid submit_other(const Request& request) noexcept;
   bool has_credit(bool urgent) const noexcept;
-  void need_nothing(Slot& slot, const Shape& shape) noexcept;
   void set_sent(Slot& slot) noexcept;
   void stage_plain_send(Slot& slot, bool version_2) noexcept;
   void end_delivery(Slot& slot, std::uint16_t receive) noexcept;
@@ -198,8 +197,8 @@ class Requester {
 
   LinkContext& context_;
   const RequesterConfig config_;
-  const bool
-      plain_calls_;  ///< of this configuration: their XIDs are ours, and a Send has room for the header
+  /// This configuration allows plain_call.cc: the XIDs are ours, and a Send has room for the header.
+  const bool plain_calls_;
   Counters& counters() noexcept;
   Link* link_ = nullptr;  ///< null: calls wait for a connection
   bool established_ = false;

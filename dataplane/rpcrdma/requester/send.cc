@@ -13,14 +13,6 @@ bool Requester::version_2() const noexcept {
   return link_ != nullptr && link_->speaks_version_2();
 }
 
-/// No windows are bound yet.
-inline void Requester::need_nothing(Slot& slot, const Shape& shape) noexcept {
-  slot.segment_count = 0;
-  slot.invalidate = {};
-  slot.invalidated = false;
-  slot.reply_chunk_bytes = shape.reply_chunk_bytes;
-}
-
 /// Version 2: a call with this credit word is staged.
 inline void Requester::count_send(v2::CreditWord credit) noexcept {
   link_->count_send(credit);
@@ -121,7 +113,10 @@ bool Requester::stage_parts(Slot& slot, const Shape& shape) noexcept {
 
 /// Memory for the Reply chunk, and windows over all chunk memory.
 bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
-  need_nothing(slot, shape);
+  slot.segment_count = 0;
+  slot.invalidate = {};
+  slot.invalidated = false;
+  slot.reply_chunk_bytes = shape.reply_chunk_bytes;
   if (shape.segments == 0) return true;
   if (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr) slot.reply_memory = long_memory_.acquire();
   if (shape.segments > free_windows_ || (shape.reply_chunk_bytes > 0 && slot.reply_memory == nullptr)) {

@@ -228,7 +228,7 @@ void Responder::on_await_memory(service::Call& call) noexcept {
 
 // --- Ends
 
-/// And those before it that complete with it.
+/// The replies without a completion of their own whose Sends were posted before this one are complete too.
 [[gnu::noinline]] void Responder::on_reply_sent(std::uint16_t index) noexcept {
   do {
     CallSlot& slot = slots_[index];
@@ -255,7 +255,7 @@ void Responder::on_failed(std::uint16_t index, bool last) noexcept {
     --posted_;
     if (slot.state_ == State::Replying) --replying_;
     finish(slot);
-    // Of those that complete with it, who failed had a completion, and so had all before it.
+    // A Send before it that was flushed has had a completion of its own, and has ended those before it.
   } while (index != kNoWr && slots_[index].state_ == State::Replying);
 }
 

@@ -192,8 +192,9 @@ const Provocation kProvocations[] = {
        s.expect_done(call);
      }},
     {{"V1_157_V1_158_V1_171_a_reverse_call_is_no_reply", Level::Should, Needs::Nothing,
-      "RFC 8167, 4.3 and 5.5: msg_type tells the direction, not the XID; who serves nothing answers with an "
-      "error or not at all.",
+      "RFC 8167, 5.5 and 6: msg_type tells the direction, not the XID; who is not prepared for such calls "
+      "may "
+      "lose the connection, and does better to drop them or to answer with an error.",
       nullptr},
      [](Stage& s) {
        const WaitingCall call = s.await_harmless();

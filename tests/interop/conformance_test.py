@@ -9,8 +9,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from judged import deviations, page_of, sections_of  # noqa: E402
-from lab import ETHDEV, MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, ROCE_HOST, Bench, Failed, Guest, build_image, mac, need_lab, run_tests  # noqa: E402
+from judged import JudgedKernel, deviations, page_of, sections_of  # noqa: E402
+from lab import ETHDEV, PLAIN_GUEST, ROCE_GUEST, ROCE_HOST, Failed, need_lab, run_tests  # noqa: E402
 
 CONFORMANCE, PAGE = sys.argv[1:3]
 LONGEST_S = 900
@@ -28,15 +28,8 @@ otherwise than the page says, but for late ends of connections, which depend on 
 """
 
 
-class KernelServer(Bench):
+class KernelServer(JudgedKernel):
     """Linux's NFS server over rxe in the guest; of Sluice there is the judge alone."""
-
-    def set_up(self):
-        image = build_image()
-        self.lab.add_tap("roce")
-        self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
-        self.guest = Guest(self.lab, 1, image, ["roce", "plain"])
-        self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24\nnfsd_on_rdma")
 
     def judged(self, *words):
         done = subprocess.run(self.lab.netns(CONFORMANCE, "--device", "softroce", "--ethdev", ETHDEV, "--address", f"{ROCE_HOST}/24", "--server", ROCE_GUEST,

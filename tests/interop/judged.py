@@ -3,7 +3,20 @@
 import json
 import re
 
+from lab import MTU, PLAIN_GUEST, PLAIN_HOST, ROCE_GUEST, Bench, Guest, build_image, mac
+
 WORDS_SHOWN = 28
+
+
+class JudgedKernel(Bench):
+    """A kernel with rxe and its own NFS server in the guest; of Sluice there is the judge alone."""
+
+    def set_up(self):
+        image = build_image()
+        self.lab.add_tap("roce")
+        self.lab.add_tap("plain", address=f"{PLAIN_HOST}/24")
+        self.guest = Guest(self.lab, 1, image, ["roce", "plain"])
+        self.guest.sh(f"rdma_link {mac(1, 0)} {ROCE_GUEST}/24 {MTU}\nplain_link {mac(1, 1)} {PLAIN_GUEST}/24\nnfsd_on_rdma")
 
 
 def read_result(text):

@@ -24,10 +24,15 @@ constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   return x ^ x >> 33;
 }
 
-/// True for an accepted, successful reply with NFS3_OK. The reader is then after the status.
-bool nfs_ok(xdr::Reader& reader) noexcept {
+/// True for an accepted, successful reply. The reader is then at the results.
+bool accepted(xdr::Reader& reader) noexcept {
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
-  return reply.ok && reply.header.success() && reader.u32() == 0 && reader.ok();
+  return reply.ok && reply.header.success();
+}
+
+/// The same with NFS3_OK. The reader is then after the status.
+bool nfs_ok(xdr::Reader& reader) noexcept {
+  return accepted(reader) && reader.u32() == 0 && reader.ok();
 }
 
 void skip_post_op_attr(xdr::Reader& reader) noexcept {
@@ -244,11 +249,7 @@ void Load::finish(Task& task, const rpcrdma::Reply& reply) noexcept {
   ++result_.by_operation[static_cast<std::size_t>(task.operation)];
   xdr::Reader reader(reply.message());
   bool ok = reply.status() == rpcrdma::CallStatus::Ok;
-  if (task.operation == Operation::Null) {
-    ok = ok && rpc::decode_reply(reader).header.success();
-  } else {
-    ok = ok && nfs_ok(reader);
-  }
+  ok = ok && (task.operation == Operation::Null ? accepted(reader) : nfs_ok(reader));
   if (ok && task.operation == Operation::Read) {
     skip_post_op_attr(reader);
     const std::uint32_t count = reader.u32();

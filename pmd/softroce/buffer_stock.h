@@ -9,6 +9,8 @@
 #include <array>
 #include <cstdint>
 
+#include "pmd/softroce/pool_sizes.h"
+
 namespace sluice::rdma::softroce {
 
 class BufferStock {
@@ -22,18 +24,16 @@ class BufferStock {
   /// Null: the pool is empty.
   rte_mbuf* take() noexcept {
     if (count_ == 0) {
-      if (rte_pktmbuf_alloc_bulk(pool_, buffers_.data(), kBuffers) != 0) return rte_pktmbuf_alloc(pool_);
-      count_ = kBuffers;
+      if (rte_pktmbuf_alloc_bulk(pool_, buffers_.data(), kStockBuffers) != 0) return rte_pktmbuf_alloc(pool_);
+      count_ = kStockBuffers;
     }
     return buffers_[--count_];
   }
 
  private:
-  static constexpr std::uint32_t kBuffers = 32;
-
   rte_mempool* pool_ = nullptr;
   std::uint32_t count_ = 0;
-  std::array<rte_mbuf*, kBuffers> buffers_{};
+  std::array<rte_mbuf*, kStockBuffers> buffers_{};
 };
 
 }  // namespace sluice::rdma::softroce

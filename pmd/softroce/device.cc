@@ -160,7 +160,7 @@ std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
     run_timers();
     transmit_active();
   }
-  moved_ |= port_->transmit_for_others(lane_) || statistics_.packets_sent != sent;
+  moved_ |= transmitter_.take_turns() || statistics_.packets_sent != sent;
   return completions_.pop_front(completions);
 }
 

@@ -27,7 +27,6 @@ namespace sluice::rdma::softroce {
 class EthernetPort;
 
 /// Packets received per poll, from the ethdev and from each other lane.
-inline constexpr std::uint16_t kReceiveBurst = 32;
 /// Queue pairs that may transmit per poll.
 inline constexpr std::size_t kTransmitsPerPoll = 8;
 /// Steps of the timer wheel per poll: timers that come due or change their place in it.

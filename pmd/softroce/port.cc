@@ -20,7 +20,6 @@ namespace sluice::rdma::softroce {
 namespace {
 
 constexpr std::uint16_t kDescriptors = 1024;
-constexpr unsigned kPoolCache = 256;
 
 SetupError port_error(const PortConfig& config, const char* what, int error) {
   return SetupError("softroce port " + config.name + ": cannot " + what + " (" + rte_strerror(error) +
@@ -62,6 +61,7 @@ EthernetPort::~EthernetPort() {
   for (auto& row : to_lane_)
     for (rte_ring* ring : row) free_all(ring);
   for (rte_ring* ring : to_queue_) free_all(ring);
+  for (InHand& each : in_hand_) rte_pktmbuf_free_bulk(each.buffers.data(), each.count);
   rte_eth_dev_close(config_.ethdev);
   if (guard_) guard_->release();
   guard_.reset();
@@ -76,14 +76,14 @@ void EthernetPort::configure() {
     guard_ = std::make_unique<InterruptGuard>(config_.lanes);
   const int socket = rte_eth_dev_socket_id(config_.ethdev);
   numa_node_ = socket < 0 ? 0 : socket;
-  queues_ = std::clamp<std::uint32_t>(
+  const auto queue_count = std::clamp<std::uint32_t>(
       config_.hardware_queues, 1,
       std::min<std::uint32_t>({config_.lanes, info.max_rx_queues, info.max_tx_queues}));
   frame_bytes_ =
       std::max<std::uint32_t>(config_.link_mtu + kEthernetBytes + kVlanBytes, config_.frame_buffer_bytes);
 
   rte_eth_conf conf{};
-  if (queues_ > 1) {
+  if (queue_count > 1) {
     conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
     conf.rx_adv_conf.rss_conf.rss_hf = (RTE_ETH_RSS_UDP | RTE_ETH_RSS_IP) & info.flow_type_rss_offloads;
   }
@@ -95,18 +95,22 @@ void EthernetPort::configure() {
     conf.rxmode.mtu = config_.link_mtu;
   }
   conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
-  const auto queues = static_cast<std::uint16_t>(queues_);
+  const auto queues = static_cast<std::uint16_t>(queue_count);
   if (const int error = rte_eth_dev_configure(config_.ethdev, queues, queues, &conf); error != 0)
     throw port_error(config_, "configure the ethdev", -error);
   std::uint16_t rx = kDescriptors;
   std::uint16_t tx = kDescriptors;
   rte_eth_dev_adjust_nb_rx_tx_desc(config_.ethdev, &rx, &tx);
+  shape_ = {
+      .lanes = config_.lanes, .queues = queue_count, .receive_descriptors = rx, .transmit_descriptors = tx};
   for (std::uint16_t queue = 0; queue < queues; ++queue) {
     const std::string name = config_.name + "-rx" + std::to_string(queue);
     pools_[queue] =
-        rte_pktmbuf_pool_create(name.c_str(), config_.receive_buffers, kPoolCache, 0,
+        rte_pktmbuf_pool_create(name.c_str(), receive_buffers(shape_), kReceiveCache, 0,
                                 static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + frame_bytes_), numa_node_);
-    if (pools_[queue] == nullptr) throw port_error(config_, "make receive buffers", rte_errno);
+    if (pools_[queue] == nullptr)
+      throw SetupError("softroce port " + config_.name + ": cannot make receive buffers (" +
+                       rte_strerror(rte_errno) + "): give DPDK more memory (dpdk_memory_mib in [device]).");
     const auto socket_id = static_cast<unsigned>(numa_node_);
     if (const int error =
             rte_eth_rx_queue_setup(config_.ethdev, queue, rx, socket_id, nullptr, pools_[queue]);
@@ -130,7 +134,8 @@ void EthernetPort::configure() {
       if (from != to)
         to_lane_[from][to] =
             make_ring(config_.name + "-" + std::to_string(from) + "to" + std::to_string(to), numa_node_);
-    if (from >= queues_) to_queue_[from] = make_ring(config_.name + "-tx" + std::to_string(from), numa_node_);
+    if (from >= queue_count)
+      to_queue_[from] = make_ring(config_.name + "-tx" + std::to_string(from), numa_node_);
   }
 }
 
@@ -153,7 +158,7 @@ bool EthernetPort::hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buf
 
 std::uint16_t EthernetPort::receive_from_queue(std::uint32_t lane, rte_mbuf** buffers,
                                                std::uint16_t room) noexcept {
-  if (lane >= queues_) return 0;
+  if (lane >= shape_.queues) return 0;
   const Burst burst(guard_.get(), lane);
   if (!burst) return 0;
   return rte_eth_rx_burst(config_.ethdev, static_cast<std::uint16_t>(lane), buffers, room);
@@ -166,26 +171,57 @@ std::uint16_t EthernetPort::receive_from_lane(std::uint32_t from, std::uint32_t 
       rte_ring_sc_dequeue_burst(to_lane_[from][to], reinterpret_cast<void**>(buffers), room, nullptr));
 }
 
-std::uint16_t EthernetPort::transmit(std::uint32_t lane, rte_mbuf** buffers,
-                                     std::uint16_t count) const noexcept {
-  const Burst burst(guard_.get(), lane);
-  if (!burst) return 0;
-  return rte_eth_tx_burst(config_.ethdev, static_cast<std::uint16_t>(lane), buffers, count);
+std::uint16_t EthernetPort::burst(std::uint32_t lane, std::span<rte_mbuf*> packets) const noexcept {
+  if (packets.empty()) return 0;
+  const Burst guarded(guard_.get(), lane);
+  if (!guarded) return 0;
+  return rte_eth_tx_burst(config_.ethdev, static_cast<std::uint16_t>(lane), packets.data(),
+                          static_cast<std::uint16_t>(packets.size()));
+}
+
+std::uint16_t EthernetPort::transmit(std::uint32_t lane, std::span<rte_mbuf*> packets) noexcept {
+  return shares_queue(lane) ? take_turns(lane, packets).own : burst(lane, packets);
 }
 
 bool EthernetPort::transmit_for_others(std::uint32_t lane) noexcept {
-  if (lane >= queues_) return false;
-  bool any = false;
-  for (std::uint32_t other = lane + queues_; other < config_.lanes; other += queues_) {
-    rte_mbuf* buffers[kTransmitBurst];
-    const unsigned count = rte_ring_sc_dequeue_burst(to_queue_[other], reinterpret_cast<void**>(buffers),
-                                                     kTransmitBurst, nullptr);
-    if (count == 0) continue;
-    any = true;
-    const std::uint16_t sent = transmit(lane, buffers, static_cast<std::uint16_t>(count));
-    for (unsigned i = sent; i < count; ++i) rte_pktmbuf_free(buffers[i]);  // dropped, as by a full switch
+  return take_turns(lane, {}).others;
+}
+
+EthernetPort::Turn EthernetPort::take_turns(std::uint32_t lane, std::span<rte_mbuf*> own) noexcept {
+  Turn turn;
+  auto& [at, left] = turns_[lane];
+  for (std::uint32_t visited = lane; visited < config_.lanes; visited += shape_.queues) {
+    const bool is_own = at == 0;
+    const std::span<rte_mbuf*> packets = is_own ? own : in_hand(lane + at * shape_.queues);
+    const auto offered = packets.first(std::min<std::size_t>(packets.size(), left));
+    const std::uint16_t sent = burst(lane, offered);
+    if (is_own)
+      turn.own = sent;
+    else
+      turn.others |= drop_from_hand(lane + at * shape_.queues, sent);
+    if (sent < offered.size()) {
+      left -= sent;
+      return turn;
+    }
+    at = lane + (at + 1) * shape_.queues < config_.lanes ? at + 1 : 0;
+    left = kTransmitBurst;
   }
-  return any;
+  return turn;
+}
+
+std::span<rte_mbuf*> EthernetPort::in_hand(std::uint32_t lane) noexcept {
+  auto& [count, buffers] = in_hand_[lane];
+  if (count == 0)
+    count = rte_ring_sc_dequeue_burst(to_queue_[lane], reinterpret_cast<void**>(buffers.data()),
+                                      kTransmitBurst, nullptr);
+  return {buffers.data(), count};
+}
+
+bool EthernetPort::drop_from_hand(std::uint32_t lane, std::uint16_t sent) noexcept {
+  auto& [count, buffers] = in_hand_[lane];
+  std::copy(buffers.begin() + sent, buffers.begin() + count, buffers.begin());
+  count -= sent;
+  return sent > 0;
 }
 
 std::shared_ptr<Port> Port::open(const PortConfig& config) {

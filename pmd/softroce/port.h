@@ -10,16 +10,19 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 
+#include "dataplane/base/cache_line.h"
 #include "pmd/softroce/interrupt_guard.h"
 #include "pmd/softroce/neighbour_cache.h"
+#include "pmd/softroce/pool_sizes.h"
 #include "pmd/softroce/softroce.h"
-#include "pmd/softroce/transmitter.h"
+
+struct rte_mbuf;
+struct rte_mempool;
+struct rte_ring;
 
 namespace sluice::rdma::softroce {
-
-/// Size of the ring from one lane to another, in packets.
-inline constexpr unsigned kHandOverDepth = 512;
 
 /// The ethdev, shared by its lanes. Rings between lanes have one producer and one consumer each.
 class EthernetPort final : public Port, public std::enable_shared_from_this<EthernetPort> {
@@ -39,6 +42,8 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   NeighbourCache& neighbours() noexcept { return neighbours_; }
   int numa_node() const noexcept { return numa_node_; }
   std::uint32_t frame_bytes() const noexcept { return frame_bytes_; }
+  /// What the pools of its packet buffers are made for.
+  const PortShape& shape() const noexcept { return shape_; }
   /// The ring to the lane that transmits for a lane without a hardware queue; null: it has one.
   rte_ring* queue_owner(std::uint32_t lane) const noexcept { return to_queue_[lane]; }
   bool transmit_in_place() const noexcept { return config_.transmit_in_place; }
@@ -48,13 +53,38 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   std::uint16_t receive_from_queue(std::uint32_t lane, rte_mbuf** buffers, std::uint16_t room) noexcept;
   std::uint16_t receive_from_lane(std::uint32_t from, std::uint32_t to, rte_mbuf** buffers,
                                   std::uint16_t room) noexcept;
-  /// To the hardware queue of `lane`, which it has. Returns how many were taken; the rest stays the caller's.
-  std::uint16_t transmit(std::uint32_t lane, rte_mbuf** buffers, std::uint16_t count) const noexcept;
-  /// Transmits the packets of lanes without a hardware queue that share the queue of `lane`. False: there were none.
+  /// Whether `lane` has a hardware queue by which others transmit.
+  bool shares_queue(std::uint32_t lane) const noexcept {
+    return lane + shape_.queues < config_.lanes && lane < shape_.queues;
+  }
+  // Lanes without a hardware queue of their own take turns at that of another: a burst of each, and then the next lane.
+  // What the queue has no room for is kept.
+  /// Packets of `lane`, to its hardware queue. Returns how many were taken; the rest stays the caller's.
+  std::uint16_t transmit(std::uint32_t lane, std::span<rte_mbuf*> packets) noexcept;
+  /// Packets of the lanes that share the queue of `lane`, which has none. False: none was taken.
   bool transmit_for_others(std::uint32_t lane) noexcept;
 
  private:
+  /// Packets of a lane without a hardware queue that the lane with its queue has taken from it.
+  struct alignas(kCacheLine) InHand {
+    std::uint32_t count = 0;
+    std::array<rte_mbuf*, kTransmitBurst> buffers{};
+  };
+  /// Whose turn it is at a queue.
+  struct alignas(kCacheLine) QueueTurn {
+    std::uint32_t at = 0;                 ///< 0: the lane that has the queue; n: the n-th of the others
+    std::uint32_t left = kTransmitBurst;  ///< packets
+  };
+  struct Turn {
+    std::uint16_t own = 0;  ///< packets taken
+    bool others = false;    ///< packets of others were taken
+  };
+
   void configure();
+  std::uint16_t burst(std::uint32_t lane, std::span<rte_mbuf*> packets) const noexcept;
+  Turn take_turns(std::uint32_t lane, std::span<rte_mbuf*> own) noexcept;
+  std::span<rte_mbuf*> in_hand(std::uint32_t lane) noexcept;
+  bool drop_from_hand(std::uint32_t lane, std::uint16_t sent) noexcept;
 
   PortConfig config_;
   NeighbourCache neighbours_;
@@ -62,12 +92,14 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   MacAddress mac_{};
   int numa_node_ = 0;
   std::uint32_t frame_bytes_ = 0;
-  std::uint32_t queues_ = 1;
+  PortShape shape_;
   bool on_card_ = false;                   ///< a PCI device
   std::unique_ptr<InterruptGuard> guard_;  ///< null: the driver's interrupts do no harm
   std::array<rte_mempool*, kMaxLanes> pools_{};
   std::array<std::array<rte_ring*, kMaxLanes>, kMaxLanes> to_lane_{};  ///< [from][to]
   std::array<rte_ring*, kMaxLanes> to_queue_{};                        ///< by lane; null: has a queue
+  std::array<InHand, kMaxLanes> in_hand_{};                            ///< the same
+  std::array<QueueTurn, kMaxLanes> turns_{};                           ///< by queue
 };
 
 }  // namespace sluice::rdma::softroce

@@ -42,7 +42,6 @@ struct PortConfig {
   std::uint8_t cnp_traffic_class = 0;    ///< of congestion notifications; its precedence is their priority
   std::uint16_t link_mtu = 1500;         ///< bytes of the largest IP packet
   std::uint32_t frame_buffer_bytes = 0;  ///< minimum size of a receive buffer; zero: as link_mtu requires
-  std::uint32_t receive_buffers = 2048;  ///< per hardware queue
   std::uint32_t max_queue_pairs = 128;   ///< per lane
   /// Upper bound of the congestion window: unacknowledged packets per queue pair.
   std::uint32_t max_inflight_packets = 256;

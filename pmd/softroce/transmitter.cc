@@ -19,11 +19,6 @@
 namespace sluice::rdma::softroce {
 namespace {
 
-// Pool sizes: buffers in the ethdev's ring, in the rings to other lanes, and staged.
-constexpr unsigned kHeaderBuffers = 4096 - 1;
-constexpr unsigned kFrameBuffers = 1024 - 1;
-constexpr unsigned kPieceBuffers = 2 * 4096 - 1;
-constexpr unsigned kCache = 256;
 constexpr std::uint16_t kHeaderRoom =
     kMaxNetworkHeaderBytes + kMaxTransportHeaderBytes + kCopyBytes + 3 + kIcrcBytes + 16;
 
@@ -33,10 +28,11 @@ std::byte* data_of(rte_mbuf* buffer) noexcept {
 
 rte_mempool* make_pool(const std::string& name, unsigned count, std::uint16_t private_bytes,
                        std::uint16_t room, int numa_node) {
-  rte_mempool* pool = rte_pktmbuf_pool_create(name.c_str(), count, kCache, private_bytes, room, numa_node);
+  rte_mempool* pool =
+      rte_pktmbuf_pool_create(name.c_str(), count, kTransmitCache, private_bytes, room, numa_node);
   if (pool == nullptr)
     throw SetupError("Cannot allocate the packet buffers '" + name + "' (" + rte_strerror(rte_errno) +
-                     "): give DPDK more memory (--dpdk-memory).");
+                     "): give DPDK more memory (dpdk_memory_mib in [device], --dpdk-memory of a tool).");
   return pool;
 }
 
@@ -48,20 +44,22 @@ rte_mbuf_ext_shared_info& shared_info(rte_mbuf* buffer) noexcept {
 
 }  // namespace
 
-Transmitter::Transmitter(const std::string& name, const EthernetPort& port, std::uint32_t lane,
+Transmitter::Transmitter(const std::string& name, EthernetPort& port, std::uint32_t lane,
                          std::uint32_t frame_bytes, bool in_place, int numa_node, Statistics& statistics)
     : port_(port),
       lane_(lane),
       queue_owner_(port.queue_owner(lane)),
       in_place_(in_place),
       statistics_(statistics) {
+  const PortShape& shape = port.shape();
+  const std::uint32_t buffers = transmit_buffers(shape, lane);
   const auto frame_room = static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + frame_bytes);
-  headers_ = make_pool(name + "-h", kHeaderBuffers, 0, RTE_PKTMBUF_HEADROOM + kHeaderRoom, numa_node);
+  headers_ = make_pool(name + "-h", buffers, 0, RTE_PKTMBUF_HEADROOM + kHeaderRoom, numa_node);
   header_stock_.open(headers_);
-  frames_ = make_pool(name + "-f", kFrameBuffers, 0, frame_room, numa_node);
+  frames_ = make_pool(name + "-f", buffers, 0, frame_room, numa_node);
   if (in_place_)
-    pieces_ =
-        make_pool(name + "-p", kPieceBuffers, RTE_ALIGN(sizeof(rte_mbuf_ext_shared_info), 8), 0, numa_node);
+    pieces_ = make_pool(name + "-p", piece_buffers(shape, lane),
+                        RTE_ALIGN(sizeof(rte_mbuf_ext_shared_info), 8), 0, numa_node);
   piece_stock_.open(pieces_);
 }
 
@@ -93,7 +91,7 @@ bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last,
 rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
                              std::span<const std::span<const std::byte>> pieces,
                              std::size_t payload_bytes) noexcept {
-  const bool copy = payload_bytes <= kCopyBytes || !in_place_ || pieces.size() > 4;
+  const bool copy = payload_bytes <= kCopyBytes || !in_place_ || pieces.size() > kInPlacePieces;
   rte_mbuf* head = copy && payload_bytes > kCopyBytes ? frame_buffer() : header_stock_.take();
   if (head == nullptr) return nullptr;
 
@@ -182,7 +180,7 @@ bool Transmitter::flush() noexcept {
     sent =
         rte_ring_sp_enqueue_burst(queue_owner_, reinterpret_cast<void**>(packets_.data()), staged_, nullptr);
   else
-    sent = port_.transmit(lane_, packets_.data(), static_cast<std::uint16_t>(staged_));
+    sent = port_.transmit(lane_, {packets_.data(), staged_});
   if (sent < staged_) {
     ++statistics_.transmit_waits;
     std::copy(packets_.begin() + sent, packets_.begin() + staged_, packets_.begin());
@@ -190,6 +188,11 @@ bool Transmitter::flush() noexcept {
   staged_ -= sent;
   captured_ = staged_;  // packets still staged were captured already
   return sent > 0;
+}
+
+bool Transmitter::take_turns() noexcept {
+  if (!port_.shares_queue(lane_)) return false;
+  return staged_ > 0 ? flush() : port_.transmit_for_others(lane_);
 }
 
 }  // namespace sluice::rdma::softroce

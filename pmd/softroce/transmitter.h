@@ -11,6 +11,7 @@
 
 #include "pmd/softroce/buffer_stock.h"
 #include "pmd/softroce/header_template.h"
+#include "pmd/softroce/pool_sizes.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/softroce/wire.h"
 
@@ -22,8 +23,6 @@ namespace sluice::rdma::softroce {
 
 class EthernetPort;
 
-/// Capacity for staged packets, which are passed to the ethdev in one burst.
-inline constexpr std::uint32_t kTransmitBurst = 64;
 /// Payloads up to this size are copied behind their headers: cheaper than two more buffers.
 inline constexpr std::uint32_t kCopyBytes = 512;
 /// Pieces of memory per packet payload.
@@ -32,8 +31,8 @@ inline constexpr std::size_t kMaxPayloadPieces = 32;
 class Transmitter {
  public:
   /// Setup. `name` prefixes the names of the mempools. Throws SetupError.
-  Transmitter(const std::string& name, const EthernetPort& port, std::uint32_t lane,
-              std::uint32_t frame_bytes, bool in_place, int numa_node, Statistics& statistics);
+  Transmitter(const std::string& name, EthernetPort& port, std::uint32_t lane, std::uint32_t frame_bytes,
+              bool in_place, int numa_node, Statistics& statistics);
   ~Transmitter();
   Transmitter(const Transmitter&) = delete;
   Transmitter& operator=(const Transmitter&) = delete;
@@ -57,13 +56,15 @@ class Transmitter {
 
   /// False: there was nothing to send, or the ethdev has no room.
   bool flush() noexcept;
+  /// The lanes that share its transmit queue have theirs, and this one too where it has packets. False: nothing was sent.
+  bool take_turns() noexcept;
 
  private:
   rte_mbuf* build(const HeaderTemplate& headers, Packet& packet,
                   std::span<const std::span<const std::byte>> pieces, std::size_t payload_bytes) noexcept;
   bool append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<const std::byte> piece) noexcept;
 
-  const EthernetPort& port_;
+  EthernetPort& port_;
   const std::uint32_t lane_;
   rte_ring* const queue_owner_;  ///< EthernetPort::queue_owner()
   const bool in_place_;

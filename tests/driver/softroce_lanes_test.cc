@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lanes that share a card whose driver frees late: no frame is lost, and nothing comes to a stop, for want of a buffer or of
+// room.
+#include <memory>
+#include <vector>
+
+#include "pmd/softroce/softroce.h"
+#include "tests/driver/driver_fixture.h"
+#include "tests/driver/lazy_card.h"
+
+namespace sluice::rdma::conformance {
+namespace {
+
+using namespace softroce;
+
+constexpr std::uint32_t kBytes = 1u << 20;  ///< of a message
+constexpr int kPatience = 100'000;          ///< turns; for failing tests
+
+/// Moves on by less than a retransmission waits for in all the turns of a test that passes.
+std::uint64_t now_ns = 1;
+constexpr std::uint64_t kTurnNs = 500;
+
+struct Shape {
+  std::uint32_t lanes = 8;
+  std::uint16_t queues = 1;
+  bool in_place = true;
+};
+
+/// A card, the port on it, and an endpoint of each lane.
+struct Side {
+  Side(const char* prefix, std::uint8_t host, const Shape& shape)
+      : card(shape.queues), moving(shape.lanes), address(PeerAddress::from_ipv4(192, 0, 2, host)) {
+    static int made = 0;
+    PortConfig config;
+    config.name = prefix + std::to_string(made++);
+    config.ethdev = card.ethdev();
+    config.lanes = shape.lanes;
+    config.hardware_queues = shape.queues;
+    config.addresses = {{address, 120}};
+    config.transmit_in_place = shape.in_place;
+    config.max_queue_pairs = 4;
+    config.clock_ns = []() noexcept { return now_ns; };
+    port = Port::open(config);
+    for (std::uint32_t lane = 0; lane < shape.lanes; ++lane) {
+      devices.push_back(port->make_device(lane));
+      Endpoint& endpoint = endpoints.emplace_back();
+      endpoint.device = devices.back().get();
+      endpoint.qp = endpoint.device->create_queue_pair({});
+      endpoint.memory = endpoint.device->allocate_memory(2 * std::size_t{kBytes});
+    }
+    for (std::uint32_t queue = 0; queue < shape.queues; ++queue) refill(queue);
+  }
+  ~Side() { endpoints.clear(); }
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+
+  void connect(std::size_t lane, const Side& peer) {
+    RcAttributes attributes;
+    attributes.path_mtu = 1024;
+    attributes.local = address;
+    attributes.remote = peer.address;
+    attributes.remote_link = peer.port->link_address();
+    attributes.remote_qp = peer.endpoints[lane].qp->number();
+    ASSERT_TRUE(endpoints[lane].qp->connect(attributes));
+  }
+  /// A turn of each lane, and then a step of the link.
+  void turn(Side& peer) {
+    now_ns += kTurnNs;
+    for (std::uint32_t lane = 0; lane < moving; ++lane) {
+      const AsLane as(lane);
+      if (lane < card.queues()) refill(lane);
+      WorkCompletion completions[16];
+      const std::size_t count = devices[lane]->poll(completions);
+      endpoints[lane].completions.insert(endpoints[lane].completions.end(), completions, completions + count);
+      if (lane < card.queues()) card.carry_to(peer.card, lane);
+    }
+  }
+  void refill(std::uint32_t queue) {
+    const AsLane as(queue);
+    card.refill(port->config().name, queue);
+  }
+  /// Of all lanes.
+  template <typename Counter>
+  std::uint64_t sum(Counter Statistics::*counter) const {
+    std::uint64_t sum = 0;
+    for (const auto& device : devices) sum += device->statistics().*counter;
+    return sum;
+  }
+
+  LazyCard card;
+  std::uint32_t moving;  ///< lanes that take turns, from the first on
+  const PeerAddress address;
+  std::shared_ptr<Port> port;
+  std::vector<std::unique_ptr<SoftRoce>> devices;
+  std::vector<Endpoint> endpoints;
+};
+
+class SoftLanes : public testing::Test {
+ protected:
+  void open(const Shape& shape) {
+    left = std::make_unique<Side>("lanes-l", 1, shape);
+    right = std::make_unique<Side>("lanes-r", 2, shape);
+    for (std::size_t lane = 0; lane < shape.lanes; ++lane) {
+      left->connect(lane, *right);
+      right->connect(lane, *left);
+    }
+  }
+  /// Both have a work completion with this identifier in the end.
+  static void send(Side& from, Side& to, std::size_t lane, std::uint64_t wr_id) {
+    ASSERT_TRUE(to.endpoints[lane].receive(wr_id, to.endpoints[lane].sge(kBytes, kBytes)));
+    ASSERT_TRUE(from.endpoints[lane].post(SendOpcode::Send, wr_id, {from.endpoints[lane].sge(0, kBytes)}));
+  }
+  /// Turns until all lanes from `first_lane` on have this work completion; false: they never have.
+  bool done(const Side& side, std::size_t first_lane, std::uint64_t wr_id) {
+    const auto all = [&] {
+      return std::all_of(side.endpoints.begin() + static_cast<std::ptrdiff_t>(first_lane),
+                         side.endpoints.end(),
+                         [wr_id](const Endpoint& each) { return each.find(wr_id) != nullptr; });
+    };
+    for (int turn = 0; turn < kPatience && !all(); ++turn) {
+      left->turn(*right);
+      right->turn(*left);
+    }
+    return all();
+  }
+  void expect_no_loss() const {
+    for (const Side* side : {left.get(), right.get()}) {
+      EXPECT_EQ(side->card.lost(), 0u);
+      EXPECT_EQ(side->card.short_of_buffers(), 0u);
+      EXPECT_EQ(side->sum(&Statistics::hand_over_drops), 0u);
+      EXPECT_EQ(side->sum(&Statistics::packets_sent_again), 0u);
+      EXPECT_EQ(side->sum(&Statistics::sequence_errors), 0u);
+    }
+  }
+
+  std::unique_ptr<Side> left;
+  std::unique_ptr<Side> right;
+};
+
+TEST_F(SoftLanes, lanes_8_frames_lost_is_zero_where_one_queue_serves_them_all) {
+  open({.lanes = 8, .queues = 1});
+  for (std::uint64_t round = 0; round < 2; ++round) {
+    for (std::size_t lane = 0; lane < 8; ++lane) {
+      send(*left, *right, lane, 2 * round);
+      send(*right, *left, lane, 2 * round + 1);
+    }
+    for (const std::uint64_t wr_id : {2 * round, 2 * round + 1}) {
+      ASSERT_TRUE(done(*left, 0, wr_id)) << "came to a stop in round " << round;
+      ASSERT_TRUE(done(*right, 0, wr_id)) << "came to a stop in round " << round;
+    }
+  }
+  expect_no_loss();
+}
+
+TEST_F(SoftLanes, lanes_8_frames_lost_is_zero_where_the_link_distributes_by_other_rules_than_the_owner) {
+  open({.lanes = 8, .queues = 4});
+  for (std::size_t lane = 0; lane < 8; ++lane) send(*left, *right, lane, 1);
+  ASSERT_TRUE(done(*left, 0, 1)) << "came to a stop";
+  expect_no_loss();
+}
+
+TEST_F(SoftLanes, lanes_that_share_a_queue_share_its_room) {
+  constexpr std::size_t kLanes = 4;
+  open({.lanes = kLanes, .queues = 1, .in_place = false});
+  for (std::uint64_t message = 1; message <= 4; ++message)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) send(*left, *right, lane, message);
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    ASSERT_TRUE(done(*left, lane, 1));
+    EXPECT_EQ(left->endpoints[0].find(4), nullptr)
+        << "the lane with the queue has sent everything, lane " << lane << " a quarter";
+  }
+  for (std::size_t lane = 1; lane < kLanes; ++lane)
+    EXPECT_EQ(left->endpoints[lane].find(4), nullptr)
+        << "lane " << lane << " has sent everything, others a quarter";
+  ASSERT_TRUE(done(*left, 0, 4));
+  expect_no_loss();
+}
+
+TEST_F(SoftLanes, lanes_that_stand_still_leave_the_others_their_buffers) {
+  open({.lanes = 8, .queues = 1});
+  for (std::uint64_t message = 1; message <= 2; ++message) {
+    for (std::size_t lane = 0; lane < 8; ++lane) send(*left, *right, lane, message);
+    right->moving = message == 1 ? 8 : 1;
+    for (int turn = 0; turn < kPatience && right->endpoints[0].find(message) == nullptr; ++turn) {
+      left->turn(*right);
+      right->turn(*left);
+    }
+    ASSERT_NE(right->endpoints[0].find(message), nullptr) << "message " << message;
+    EXPECT_EQ(right->card.short_of_buffers(), 0u);
+    right->moving = 8;
+    ASSERT_TRUE(done(*left, 0, message));
+  }
+}
+
+TEST_F(SoftLanes, a_lane_goes_on_while_the_card_keeps_as_many_frames_as_it_has_descriptors) {
+  for (const bool in_place : {false, true}) {
+    open({.lanes = 2, .queues = 1, .in_place = in_place});
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+      send(*left, *right, 1, round);
+      ASSERT_TRUE(done(*left, 1, round)) << "came to a stop in round " << round;
+    }
+    expect_no_loss();
+  }
+}
+
+}  // namespace
+}  // namespace sluice::rdma::conformance

@@ -58,15 +58,18 @@ void measure_memory(ProcessUse& use) {
 }
 
 void measure_descriptors(ProcessUse& use) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
+    set(use.max_descriptors, limit.rlim_cur == RLIM_INFINITY ? 0 : limit.rlim_cur);
   std::error_code error;
   std::uint64_t open = 0;
   for (std::filesystem::directory_iterator each("/proc/self/fd", error), end; !error && each != end;
        each.increment(error))
     ++open;
-  if (!error && open > 0) set(use.open_descriptors, open - 1);  // without that of the list itself
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0)
-    set(use.max_descriptors, limit.rlim_cur == RLIM_INFINITY ? 0 : limit.rlim_cur);
+  if (error == std::errc::too_many_files_open)
+    set(use.open_descriptors, limit.rlim_cur);  // not even one for the list is left
+  else if (!error && open > 0)
+    set(use.open_descriptors, open - 1);  // without that of the list itself
 }
 
 }  // namespace

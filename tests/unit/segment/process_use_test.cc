@@ -28,6 +28,21 @@ TEST(ProcessUse, descriptors_are_counted_and_their_limit_is_told) {
   EXPECT_EQ(after.max_descriptors.load(), limit.rlim_cur == RLIM_INFINITY ? 0 : limit.rlim_cur);
 }
 
+TEST(ProcessUse, when_no_descriptor_is_left_all_are_counted) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit low{.rlim_cur = 64, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  std::vector<FileDescriptor> files;
+  do files.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  while (files.back());
+  ProcessUse use{};
+  measure_process(use);
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(use.open_descriptors.load(), low.rlim_cur);
+  EXPECT_EQ(use.max_descriptors.load(), low.rlim_cur);
+}
+
 TEST(ProcessUse, processor_time_grows_with_work) {
   ProcessUse use{};
   measure_process(use);

@@ -26,16 +26,16 @@ def total(text, name, **labels):
 
 
 class Prometheus:
-    """Scrapes `metrics` each second. `start` runs a command as a process."""
+    """Scrapes `metrics`, and `others` beside it, each second. `start` runs a command as a process."""
 
-    def __init__(self, start, folder, deploy, metrics, address):
+    def __init__(self, start, folder, deploy, metrics, address, others=(), rules=None):
         self.url = f"http://{address}"
         self.metrics = metrics
         os.makedirs(folder)
         with open(f"{deploy}/prometheus/sluice.yml", encoding="utf-8") as file:
             config = file.read()
-        for shipped, here in (("scrape_interval: 15s", "scrape_interval: 1s\n  evaluation_interval: 1s"), ("127.0.0.1:9464", metrics),
-                              ("rules.yml", f"{deploy}/prometheus/rules.yml")):
+        for shipped, here in (("scrape_interval: 15s", "scrape_interval: 1s\n  evaluation_interval: 1s"), ("127.0.0.1:9464", '", "'.join([metrics, *others])),
+                              ("rules.yml", rules or f"{deploy}/prometheus/rules.yml")):
             assert shipped in config, shipped
             config = config.replace(shipped, here)
         with open(f"{folder}/prometheus.yml", "w", encoding="utf-8") as file:
@@ -58,6 +58,17 @@ class Prometheus:
     def number(self, expression):
         """The value of an expression with one result; 0 without any."""
         return sum(float(result["value"][1]) for result in self.query(expression) or [])
+
+    def firing(self):
+        """(instance, alert) of all that fire."""
+        return self.alerts('ALERTS{alertstate="firing"}')
+
+    def fired(self, seconds):
+        """Of all that have fired in the last seconds."""
+        return self.alerts(f'count_over_time(ALERTS{{alertstate="firing"}}[{max(1, int(seconds))}s])')
+
+    def alerts(self, expression):
+        return {(of["metric"]["instance"], of["metric"]["alertname"]) for of in self.query(expression) or []}
 
     def scrapes(self, more):
         """Waits until the server has that many more samples of the exporter."""

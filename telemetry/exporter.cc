@@ -321,6 +321,8 @@ class SegmentCollector final : public prometheus::Collectable {
     const auto add = [&](const std::string& client, const segment::ServedCalls& served) {
       families.add("sluice_client_calls_total", static_cast<double>(served.calls), {client});
       families.add("sluice_client_time_seconds_total", static_cast<double>(served.time_ns) * 1e-9, {client});
+      families.add("sluice_client_bytes_total", static_cast<double>(served.received_bytes), {client, "in"});
+      families.add("sluice_client_bytes_total", static_cast<double>(served.sent_bytes), {client, "out"});
     };
     for (const segment::ShownClient& client : table->clients)
       if (client.in_use != 0) add(to_string(client.peer), client.served);

@@ -128,6 +128,10 @@ std::vector<MetricInfo> calls() {
        {"client"},
        "How long these calls took, each from its arrival until its reply was out; by their number: the mean "
        "latency"},
+      {"sluice_client_bytes_total",
+       Type::Counter,
+       {"client", "direction"},
+       "Bytes in and out for the same clients: of messages, and placed directly by RDMA Read and Write"},
       {"sluice_bytes_total",
        Type::Counter,
        {"reactor", "class", "direction", "path"},

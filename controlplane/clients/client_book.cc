@@ -16,6 +16,8 @@ constexpr double kMuchBusier = 2;
 void add_to(segment::ServedCalls& sum, const segment::ServedCalls& served) {
   sum.calls += served.calls;
   sum.time_ns += served.time_ns;
+  sum.received_bytes += served.received_bytes;
+  sum.sent_bytes += served.sent_bytes;
 }
 
 }  // namespace

@@ -11,6 +11,22 @@ namespace {
 constexpr std::uint64_t kLookIntervalNs = 1'000'000'000;
 constexpr std::uint32_t kLooksPerInterval = 10;
 
+segment::ServedCalls shown_by(const segment::ConnectionUse& use) {
+  return {.calls = use.served.load(std::memory_order_relaxed),
+          .time_ns = use.served_ns.load(std::memory_order_relaxed),
+          .received_bytes = use.received_bytes.load(std::memory_order_relaxed),
+          .sent_bytes = use.sent_bytes.load(std::memory_order_relaxed)};
+}
+
+/// Its parts are not written at once, so that any may be behind.
+segment::ServedCalls since(const segment::ServedCalls& before, const segment::ServedCalls& now) {
+  const auto more = [](std::uint64_t from, std::uint64_t to) { return to - std::min(from, to); };
+  return {.calls = more(before.calls, now.calls),
+          .time_ns = more(before.time_ns, now.time_ns),
+          .received_bytes = more(before.received_bytes, now.received_bytes),
+          .sent_bytes = more(before.sent_bytes, now.sent_bytes)};
+}
+
 }  // namespace
 
 ClientWatch::ClientWatch(segment::Layout& layout, std::uint32_t reactors, std::uint32_t connections)
@@ -26,8 +42,7 @@ ClientWatch::ClientWatch(segment::Layout& layout, std::uint32_t reactors, std::u
 void ClientWatch::look(std::uint32_t reactor, std::uint32_t number, bool counts) {
   const segment::ConnectionUse& use = layout_.reactors[reactor].use[number];
   if (use.open.load(std::memory_order_relaxed) != segment::ConnectionUse::kOfClient) return;
-  const segment::ServedCalls served{.calls = use.served.load(std::memory_order_relaxed),
-                                    .time_ns = use.served_ns.load(std::memory_order_relaxed)};
+  const segment::ServedCalls served = shown_by(use);
   Seen& seen = seen_[reactor * connections_ + number];
   if (seen.incarnation != 0 && served.calls == seen.served.calls) return;
   const auto info = segment::checked(layout_.reactors[reactor].connections[number]);
@@ -37,8 +52,7 @@ void ClientWatch::look(std::uint32_t reactor, std::uint32_t number, bool counts)
                                                                                  : segment::ServedCalls{};
   seen = {.incarnation = info->incarnation, .served = served};
   if (!counts || served.calls == before.calls) return;
-  book_.add(info->peer, {.calls = served.calls - before.calls,
-                         .time_ns = served.time_ns - std::min(before.time_ns, served.time_ns)});
+  book_.add(info->peer, since(before, served));
 }
 
 void ClientWatch::poll(std::uint64_t now_ns) {

@@ -40,7 +40,11 @@ json clients(const segment::Layout& layout) {
   const auto table = layout.clients.read_copy();
   if (!table) return list;
   const auto add = [&](const std::string& client, const segment::ServedCalls& served) {
-    list.push_back({{"client", client}, {"calls", served.calls}, {"time_s", seconds(served.time_ns)}});
+    list.push_back({{"client", client},
+                    {"calls", served.calls},
+                    {"time_s", seconds(served.time_ns)},
+                    {"bytes_in", served.received_bytes},
+                    {"bytes_out", served.sent_bytes}});
   };
   for (const segment::ShownClient& client : table->clients)
     if (client.in_use != 0) add(to_string(client.peer), client.served);

@@ -147,6 +147,8 @@ void Publisher::publish_use(rpcrdma::Connection& connection) noexcept {
                          std::memory_order_relaxed);
   use.served.store(responder.served(), std::memory_order_relaxed);
   use.served_ns.store(responder.served_ns(), std::memory_order_relaxed);
+  use.received_bytes.store(connection.traffic().received, std::memory_order_relaxed);
+  use.sent_bytes.store(connection.traffic().sent, std::memory_order_relaxed);
   use.oldest_ns.store(responder.oldest_call_age_ns(), std::memory_order_relaxed);
   std::uint64_t held_bytes = connection.shared_bytes();
   for (const service::Poller* poller : pollers_) held_bytes += poller->held_bytes(connection.number());

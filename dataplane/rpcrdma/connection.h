@@ -68,6 +68,7 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   Requester* requester() noexcept { return roles_.requester(); }
   rdma::QueuePair& queue_pair() noexcept { return link_.queue_pair(); }
   bool heard_from_peer() const noexcept { return link_.heard_from_peer(); }
+  const Traffic& traffic() const noexcept { return link_.traffic(); }
   /// What the connection holds of memory that all share.
   std::uint64_t shared_bytes() const noexcept { return link_.shared_bytes() + responder_.shared_bytes(); }
 

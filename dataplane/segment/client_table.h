@@ -15,7 +15,9 @@ inline constexpr std::uint32_t kClientsShown = 16;
 
 struct ServedCalls {
   std::uint64_t calls = 0;
-  std::uint64_t time_ns = 0;  ///< of all of them, each from its arrival to the end of its reply
+  std::uint64_t time_ns = 0;         ///< of all of them, each from its arrival to the end of its reply
+  std::uint64_t received_bytes = 0;  ///< of messages and RDMA Reads
+  std::uint64_t sent_bytes = 0;      ///< of messages and RDMA Writes
 };
 
 struct ShownClient {

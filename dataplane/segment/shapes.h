@@ -54,7 +54,7 @@ SLUICE_SHAPE(ConnectionInfo, state, cm_id, incarnation, peer_pid, version, peer,
              receive_inline_bytes, send_inline_bytes, window, peer_window, own_properties, peer_properties,
              heard_properties, held, host, outgoing, since_ns, queue_pair, cm_state)
 SLUICE_SHAPE(ConnectionUse, open, client_class, calls, granted, busy, peak_busy, oldest_state, oldest_ns,
-             served, served_ns, held_bytes, followed_course, followed_grant)
+             served, served_ns, received_bytes, sent_bytes, held_bytes, followed_course, followed_grant)
 SLUICE_SHAPE(ExportInfo, in_use, read_only, path, root_handle_bytes, root_handle, quota_bytes, used_bytes,
              files, calls, errors, read_bytes, written_bytes, procedure_calls, procedure_errors)
 SLUICE_SHAPE(ReactorInfo, state, cpu, numa_node, connections, started_ns)

@@ -87,7 +87,9 @@ struct ConnectionUse {
   std::atomic<std::uint64_t> oldest_ns;     ///< since when that call is there, as an age
   std::atomic<std::uint64_t> served;        ///< calls whose replies are out, since the connection was opened
   std::atomic<std::uint64_t> served_ns;     ///< time that they took, together
-  std::atomic<std::uint64_t> held_bytes;    ///< of buffers that connections share
+  std::atomic<std::uint64_t> received_bytes;   ///< of messages and of our RDMA Reads, since it was opened
+  std::atomic<std::uint64_t> sent_bytes;       ///< of messages and of our RDMA Writes
+  std::atomic<std::uint64_t> held_bytes;       ///< of buffers that connections share
   std::atomic<std::uint64_t> followed_course;  ///< of WantedWords, as the reactor followed it last
   std::atomic<std::uint64_t> followed_grant;
 };

@@ -25,4 +25,20 @@ inline Counted counted(rpcrdma::Engine& engine, const rpcrdma::Counters& before 
   return result;
 }
 
+/// Runs some traffic: the counters that it changes, and that the connection has counted the same bytes as its class.
+template <typename Lab, typename Case>
+void expect_counted(Lab& lab, const Case& some) {
+  SCOPED_TRACE(some.what);
+  const rpcrdma::Counters before = lab.engine->counters();
+  const rpcrdma::Traffic traffic_before = lab.connection->traffic();
+  some.run(lab);
+  Counted counts = counted(*lab.engine, before);
+  EXPECT_EQ(counts, some.expected);
+  if (counts["connections_opened"] > 0) return;  // its own begin anew
+  const rpcrdma::Traffic& traffic = lab.connection->traffic();
+  EXPECT_EQ(traffic.received - traffic_before.received,
+            counts["inline_bytes_received"] + counts["rdma_read_bytes"]);
+  EXPECT_EQ(traffic.sent - traffic_before.sent, counts["inline_bytes_sent"] + counts["rdma_write_bytes"]);
+}
+
 }  // namespace sluice::conformance

@@ -19,9 +19,7 @@ struct Case {
 void expect_counts(std::initializer_list<Case> cases, const LabOptions& options = {}) {
   for (const Case& some : cases) {
     ClientLab lab(options);
-    const rpcrdma::Counters before = lab.engine->counters();
-    some.run(lab);
-    EXPECT_EQ(counted(*lab.engine, before), some.expected) << some.what;
+    expect_counted(lab, some);
   }
 }
 

@@ -27,9 +27,7 @@ inline void expect_counts(std::initializer_list<Case<Server>> cases,
   for (const auto& some : cases) {
     Server lab(options);
     lab.hello();
-    const rpcrdma::Counters before = lab.engine->counters();
-    some.run(lab);
-    EXPECT_EQ(counted(*lab.engine, before), some.expected) << some.what;
+    expect_counted(lab, some);
   }
 }
 inline void expect_counts(std::initializer_list<Case<Client>> cases,
@@ -37,9 +35,7 @@ inline void expect_counts(std::initializer_list<Case<Client>> cases,
   for (const auto& some : cases) {
     Client lab(options);
     lab.confirm();
-    const rpcrdma::Counters before = lab.engine->counters();
-    some.run(lab);
-    EXPECT_EQ(counted(*lab.engine, before), some.expected) << some.what;
+    expect_counted(lab, some);
   }
 }
 

@@ -132,6 +132,9 @@ def the_busiest_clients_have_series_of_their_own():
     assert samples(text, "sluice_oldest_call_seconds")
     end(load)
     assert total(scrape(), "sluice_client_calls_total") <= total(scrape(), "sluice_rpc_calls_total")
+    for direction in ("in", "out"):
+        mine = total(text, "sluice_client_bytes_total", direction=direction, **of)
+        assert 1000 * 40 < mine <= total(scrape(), "sluice_bytes_total", direction=direction), (direction, mine)
 
 
 def losses_of_the_journal_are_counted():

@@ -64,6 +64,8 @@ Declaration connection_show() {
           joined(connection_fields(),
                  {whole("peak_busy", "the most calls in progress at a time, of late"),
                   whole("queue_pair", "its queue pair's number"),
+                  whole("received_bytes", "of messages and of RDMA Reads of the gateway, since it is open"),
+                  whole("sent_bytes", "of messages and of RDMA Writes of the gateway, since it is open"),
                   whole("held_bytes", "of buffers that connections share, those that it holds"),
                   object("oldest_call", "the oldest call in progress; null: there is none",
                          {age_s("since it came"), text("state", "what it waits for").one_of(slot_states())})

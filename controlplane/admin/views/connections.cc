@@ -142,7 +142,10 @@ nlohmann::json show_connection(const segment::Layout& layout, const config::Conf
   json entry = describe_connection(layout.reactors[reactor], *info, reactor, number, config);
   entry["peak_busy"] = layout.reactors[reactor].use[number].peak_busy.load();
   entry["queue_pair"] = info->queue_pair;
-  entry["held_bytes"] = layout.reactors[reactor].use[number].held_bytes.load();
+  const segment::ConnectionUse& use = layout.reactors[reactor].use[number];
+  entry["received_bytes"] = use.received_bytes.load();
+  entry["sent_bytes"] = use.sent_bytes.load();
+  entry["held_bytes"] = use.held_bytes.load();
   entry["oldest_call"] = oldest_call(layout.reactors[reactor].use[number]);
   entry.update(describe_wanted(layout.reactors[reactor].wanted.words[number], info->incarnation));
   entry["counters_of_class"] =

@@ -55,6 +55,7 @@ void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& con
   transition(State::Open);
   retry_ = Retry::None;
   send_room_ = 0;
+  traffic_ = {};
   sender_ = {};
   last_post_ns_ = alive_ns_ = context_.now_ns;
   probing_ = grant_put_off_ = false;

@@ -47,6 +47,12 @@ struct ConnectionCapacity {
   }
 };
 
+/// Bytes that went over a connection, with what was placed directly.
+struct Traffic {
+  std::uint64_t received = 0;
+  std::uint64_t sent = 0;
+};
+
 /// The connection that has a link and the two roles.
 class LinkOwner {
  public:
@@ -115,6 +121,25 @@ class Link final : private TurnEntry {
   void set_client_class(std::uint32_t client_class) noexcept;
   /// Of the client's class.
   Counters& counters() noexcept { return *counters_; }
+  // Bytes that went over it: of messages, and those that are placed by RDMA Reads and Writes.
+  void count_message_received(std::uint64_t bytes) noexcept {
+    counters().inline_bytes_received += bytes;
+    traffic_.received += bytes;
+  }
+  void count_message_sent(std::uint64_t bytes) noexcept {
+    counters().inline_bytes_sent += bytes;
+    traffic_.sent += bytes;
+  }
+  void count_read(std::uint64_t bytes) noexcept {
+    counters().rdma_read_bytes += bytes;
+    traffic_.received += bytes;
+  }
+  void count_written(std::uint64_t bytes) noexcept {
+    counters().rdma_write_bytes += bytes;
+    traffic_.sent += bytes;
+  }
+  /// All of them since open(); the RDMA operations are ours.
+  const Traffic& traffic() const noexcept { return traffic_; }
   LinkContext& context() noexcept { return context_; }
   SharedMemory::Account& assembly_account() noexcept { return assembly_account_; }
   /// Of memory that connections share.
@@ -322,7 +347,8 @@ class Link final : private TurnEntry {
   CloseReason close_reason_ = CloseReason::None;
   bool grant_put_off_ = false;  ///< it was due at the end of the last turn
   std::uint64_t alive_ns_ = 0;  ///< when the peer was last known to be there
-  std::size_t send_room_ = 0;   ///< at least this much; asked again when it does not do
+  Traffic traffic_;
+  std::size_t send_room_ = 0;  ///< at least this much; asked again when it does not do
   std::unique_ptr<rdma::QueuePair> qp_;
   Receives receives_;
   std::uint64_t last_post_ns_ = 0;

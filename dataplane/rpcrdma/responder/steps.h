@@ -216,9 +216,8 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
     v1::store_plain_reply(at, xid, grant());
   slot.sent_before_ =
       link.stage_one(WrKind::ReplySent, slot.index_, {at, static_cast<std::uint32_t>(bytes), reply_lkey_});
-  Counters& counters = link.counters();
-  ++counters.replies_sent;
-  counters.inline_bytes_sent += bytes;
+  ++link.counters().replies_sent;
+  link.count_message_sent(bytes);
   const bool success = slot.outcome_ == CallSlot::Outcome::Success;
   context_.measurement.times.replied(link.client_class(), slot.procedure_,
                                      success ? segment::CallStatus::success : failure_of(slot),

@@ -32,10 +32,13 @@ TEST(ClientBook, the_busiest_have_places_and_the_others_count_together) {
   for (std::uint32_t i = 4; i < segment::kClientsShown + 4; ++i)
     EXPECT_EQ(shown(book.table(), peer(i)).value().calls, 0u) << "from now on";
   const std::uint64_t others = book.table().others.calls;
-  book.add(peer(10), {5, 50});
+  book.add(peer(10), {5, 50, 500, 5000});
+  book.add(peer(10), {0, 0, 1, 2});
   book.add(peer(0), {3, 30});
   EXPECT_EQ(shown(book.table(), peer(10)).value().calls, 5u);
   EXPECT_EQ(shown(book.table(), peer(10)).value().time_ns, 50u);
+  EXPECT_EQ(shown(book.table(), peer(10)).value().received_bytes, 501u);
+  EXPECT_EQ(shown(book.table(), peer(10)).value().sent_bytes, 5002u);
   EXPECT_EQ(book.table().others.calls, others + 3);
 }
 
@@ -82,6 +85,8 @@ class ClientWatches : public testing::Test {
     segment::ConnectionUse& use = segment_.layout().reactors[0].use[number];
     use.served = calls;
     use.served_ns = ns;
+    use.received_bytes = 100 * calls;
+    use.sent_bytes = 10 * calls;
   }
   void look() { watch_->poll(now_ns_ += lab::kSecondNs); }
   segment::ClientTable table() { return segment_.layout().clients.read().value(); }
@@ -108,11 +113,15 @@ TEST_F(ClientWatches, connections_of_one_client_count_together_and_only_what_is_
   look();
   EXPECT_EQ(calls(), 15u);
   EXPECT_EQ(table().others.time_ns, 1500u);
+  EXPECT_EQ(table().others.received_bytes, 1500u);
+  EXPECT_EQ(table().others.sent_bytes, 150u);
   for (int i = 0; i < 10; ++i) look();
   serve(1, 1011, 2100);
   look();
   EXPECT_EQ(shown(table(), lab::client(7)).value().calls, 1u);
   EXPECT_EQ(shown(table(), lab::client(7)).value().time_ns, 100u);
+  EXPECT_EQ(shown(table(), lab::client(7)).value().received_bytes, 100u);
+  EXPECT_EQ(shown(table(), lab::client(7)).value().sent_bytes, 10u);
 }
 
 TEST_F(ClientWatches, another_connection_in_the_same_place_begins_with_nothing) {

@@ -36,8 +36,7 @@ std::unique_ptr<mount::Exports> mount_exports(const segment::ConfigBlock& block,
   std::vector<mount::GroupExports::Member> group;
   for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
     const segment::UpstreamConfig& upstream = block.upstreams[i];
-    if (upstream.handle_tag != 0)
-      group.push_back({upstream.name, upstream.handle_tag, of_upstream(upstream)});
+    if (upstream.handle_tag != 0) group.push_back({upstream, of_upstream(upstream)});
   }
   if (!group.empty())
     return std::make_unique<mount::GroupExports>(

@@ -133,10 +133,14 @@ bool is_control(const std::string& key) {
          (key.rfind("host_authentication.", 0) == 0 && key != "host_authentication.required");
 }
 
-void take_live_parts(segment::UpstreamConfig& upstream, const segment::ConfigBlock& next) {
+void take_live_parts(segment::UpstreamConfig& upstream, const segment::ConfigBlock& next,
+                     std::uint32_t generation) {
   const segment::UpstreamConfig* const entry = upstream_named(next, upstream.name);
-  upstream.removed = entry == nullptr && serves_only_exports(upstream) ? 1 : 0;
-  if (entry == nullptr) return;
+  if (entry == nullptr) {
+    if (upstream.removed == 0 && serves_only_exports(upstream)) upstream.removed = generation;
+    return;
+  }
+  upstream.removed = 0;
   upstream.host_count = entry->host_count;
   upstream.hosts = entry->hosts;
   if (!changes_live(upstream, *entry)) return;
@@ -155,8 +159,8 @@ Movements movements(const segment::ConfigBlock& running, const segment::ConfigBl
                     const segment::UpstreamPlaces& places) {
   Movements found;
   const auto key = [](const segment::UpstreamConfig& entry) { return "upstream." + std::string(entry.name); };
-  for (const segment::UpstreamConfig* entry : newcomers(running, next, places))
-    found.live.insert(key(*entry));
+  for (const Newcomer& newcomer : newcomers(running, next, places))
+    found.live.insert(key(*newcomer.upstream));
   for (std::uint32_t i = 0; i < running.upstream_count; ++i) {
     const segment::UpstreamConfig& entry = running.upstreams[i];
     const bool stays = upstream_named(next, entry.name) != nullptr;
@@ -303,10 +307,13 @@ Config live_part(const Config& running, const Config& next, const segment::Upstr
   result.max_connections = next.max_connections;
   result.max_requests_per_second = next.max_requests_per_second;
   result.max_requests_per_second_per_client = next.max_requests_per_second_per_client;
+  const auto generation = static_cast<std::uint32_t>(running.block.generation) + 1;
   for (std::uint32_t i = 0; i < result.block.upstream_count; ++i)
-    take_live_parts(result.block.upstreams[i], next.block);
-  for (const segment::UpstreamConfig* entry : newcomers(running.block, next.block, places))
-    result.block.upstreams[result.block.upstream_count++] = *entry;
+    take_live_parts(result.block.upstreams[i], next.block, generation);
+  for (const auto& [place, upstream] : newcomers(running.block, next.block, places)) {
+    result.block.upstreams[place] = *upstream;
+    result.block.upstream_count = std::max(result.block.upstream_count, place + 1);
+  }
   result.block.exports = next.block.exports;
   result.block.class_count = next.block.class_count;
   result.block.class_names = next.block.class_names;
@@ -340,14 +347,23 @@ void keep_places(const segment::ConfigBlock& before, segment::ConfigBlock& block
 }
 
 void keep_upstreams(const segment::ConfigBlock& before, segment::ConfigBlock& block) {
-  const auto place_of = [&](const segment::UpstreamConfig& entry) {
-    std::uint32_t place = 0;
-    while (place < before.upstream_count && std::string_view(before.upstreams[place].name) != entry.name)
-      ++place;
-    return place;
+  std::vector<std::pair<std::uint32_t, segment::UpstreamConfig>> placed;
+  std::uint32_t free = 0;
+  const auto is_free = [&](std::uint32_t place) {
+    return place >= before.upstream_count || upstream_named(block, before.upstreams[place].name) == nullptr;
   };
-  std::stable_sort(block.upstreams.begin(), block.upstreams.begin() + block.upstream_count,
-                   [&](const auto& one, const auto& other) { return place_of(one) < place_of(other); });
+  for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
+    const segment::UpstreamConfig& entry = block.upstreams[i];
+    if (const segment::UpstreamConfig* const known = upstream_named(before, entry.name)) {
+      placed.emplace_back(static_cast<std::uint32_t>(known - before.upstreams.data()), entry);
+      continue;
+    }
+    while (!is_free(free)) ++free;
+    placed.emplace_back(free++, entry);
+  }
+  std::stable_sort(placed.begin(), placed.end(),
+                   [](const auto& one, const auto& other) { return one.first < other.first; });
+  for (std::uint32_t i = 0; i < placed.size(); ++i) block.upstreams[i] = placed[i].second;
 }
 
 void keep_classes(const segment::ConfigBlock& before, Config& config) {

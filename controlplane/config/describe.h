@@ -30,7 +30,8 @@ Config live_part(const Config& running, const Config& next, const segment::Upstr
 /// ConfigError when no index is left.
 void keep_places(const segment::ConfigBlock& before, segment::ConfigBlock& block);
 
-/// Puts the upstreams that `before` has in its order, in front of the others: their counters go by index.
+/// Puts the upstreams that `before` has in the places that they had there, and the others in those that are left: their
+/// counters go by index.
 void keep_upstreams(const segment::ConfigBlock& before, segment::ConfigBlock& block);
 
 /// The same for classes of clients, whose counters go by index. A class that is no longer configured keeps

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/config/export_groups.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "dataplane/base/export_path.h"
@@ -73,6 +74,27 @@ void read_paths(Checker& check, const toml::table& table, segment::UpstreamConfi
   }
 }
 
+/// In the order in which they are given.
+std::vector<std::uint32_t> places_for_others(const segment::ConfigBlock& running,
+                                             const segment::ConfigBlock& next,
+                                             const segment::UpstreamPlaces& places) {
+  std::vector<std::uint32_t> free;
+  for (std::uint32_t i = running.upstream_count; places.has_spare(i); ++i) free.push_back(i);
+  const auto spare = static_cast<std::ptrdiff_t>(free.size());
+  for (std::uint32_t i = 0; i < running.upstream_count; ++i)
+    if (places.may_change(i) && serves_only_exports(running.upstreams[i]) &&
+        upstream_named(next, running.upstreams[i].name) == nullptr)
+      free.push_back(i);
+  constexpr std::uint32_t kNow = ~std::uint32_t{0};
+  const auto since = [&](std::uint32_t place) {
+    const std::uint32_t removed = running.upstreams[place].removed;
+    return removed != 0 ? removed : kNow;
+  };
+  std::stable_sort(free.begin() + spare, free.end(),
+                   [&](std::uint32_t one, std::uint32_t other) { return since(one) < since(other); });
+  return free;
+}
+
 }  // namespace
 
 void read_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
@@ -142,19 +164,18 @@ bool serves_only_exports(const segment::UpstreamConfig& upstream) {
          upstream.route_count == std::uint32_t{takes(upstream, kNfs3)} + takes(upstream, kNfsAcl3);
 }
 
-std::vector<const segment::UpstreamConfig*> newcomers(const segment::ConfigBlock& running,
-                                                      const segment::ConfigBlock& next,
-                                                      const segment::UpstreamPlaces& places) {
-  std::vector<const segment::UpstreamConfig*> found;
+std::vector<Newcomer> newcomers(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
+                                const segment::UpstreamPlaces& places) {
+  std::vector<Newcomer> found;
   const segment::UpstreamConfig* const model = running.model_of_spares();
   if (model == nullptr) return found;
-  for (std::uint32_t i = 0; i < next.upstream_count; ++i) {
+  const std::vector<std::uint32_t> free = places_for_others(running, next, places);
+  for (std::uint32_t i = 0; i < next.upstream_count && found.size() < free.size(); ++i) {
     const segment::UpstreamConfig& entry = next.upstreams[i];
-    if (!places.has_spare(running.upstream_count + found.size())) break;
     if (upstream_named(running, entry.name) != nullptr) continue;
     if (entry.is_served_like(*model) && serves_only_exports(entry) &&
         takes(entry, kNfsAcl3) == takes(*model, kNfsAcl3))
-      found.push_back(&entry);
+      found.push_back({free[found.size()], &entry});
   }
   return found;
 }

@@ -24,11 +24,15 @@ const segment::UpstreamConfig* upstream_named(const segment::ConfigBlock& block,
 bool changes_live(const segment::UpstreamConfig& running, const segment::UpstreamConfig& next);
 /// Whether the upstream serves nothing but its own exports: such ones come and go by a reload.
 bool serves_only_exports(const segment::UpstreamConfig& upstream);
-/// Upstreams of `next` that a running data plane with these places can take up: those that `running` does not have, in the
-/// spare places behind the ones that it has. Point into `next`.
-std::vector<const segment::UpstreamConfig*> newcomers(const segment::ConfigBlock& running,
-                                                      const segment::ConfigBlock& next,
-                                                      const segment::UpstreamPlaces& places);
+/// An upstream that a running data plane can take up.
+struct Newcomer {
+  std::uint32_t place = 0;
+  const segment::UpstreamConfig* upstream = nullptr;
+};
+/// Those of `next` that `running` does not have: in the spare places behind the ones that it has, and then in those of
+/// removed ones, who was removed first before the others. Point into `next`.
+std::vector<Newcomer> newcomers(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
+                                const segment::UpstreamPlaces& places);
 nlohmann::json describe_own_exports(const segment::UpstreamConfig& entry);
 
 }  // namespace sluice::config

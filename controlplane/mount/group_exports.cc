@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "controlplane/mount/procedures.h"
@@ -20,8 +22,8 @@ constexpr std::uint32_t kLastPlainFlavor = 1;
 
 /// Of all members, in their order.
 struct Listing {
-  std::vector<std::vector<std::string>> paths;
-  std::size_t awaited = 0;
+  std::list<std::vector<std::string>> paths;
+  std::size_t awaited = 1;  ///< with who asks them
   bool answered = false;
   Exports::OnList done;
 
@@ -33,6 +35,19 @@ struct Listing {
   }
 };
 
+/// Whether an UpstreamExports of one is good for the other.
+bool is_asked_like(const segment::UpstreamConfig& one, const segment::UpstreamConfig& other) {
+  const auto same = [](const segment::AllowedPrefix& mine, const segment::AllowedPrefix& its) {
+    return mine.address == its.address && mine.prefix_bits == its.prefix_bits;
+  };
+  const auto allowed = [](const segment::UpstreamConfig& of) {
+    return std::span(of.allowed).first(std::min(of.allowed_count, segment::kMaxAllowed));
+  };
+  return std::string_view(one.name) == other.name && one.mount_port == other.mount_port &&
+         one.privileged_port == other.privileged_port &&
+         std::ranges::equal(allowed(one), allowed(other), same);
+}
+
 }  // namespace
 
 GroupExports::GroupExports(std::vector<Member> members, Parts parts, MountStatistics& statistics,
@@ -42,18 +57,29 @@ GroupExports::GroupExports(std::vector<Member> members, Parts parts, MountStatis
       statistics_(statistics),
       newcomers_(std::move(newcomers)) {}
 
-void GroupExports::take_newcomers() {
-  for (const segment::UpstreamConfig& upstream : newcomers_.in_force()) {
-    const bool known = std::any_of(members_.begin(), members_.end(),
-                                   [&](const Member& member) { return member.name == upstream.name; });
-    if (!known) members_.push_back({upstream.name, upstream.handle_tag, newcomers_.make(upstream)});
+void GroupExports::follow_reloads(std::uint64_t now_ns) {
+  const auto in_force = newcomers_.in_force();
+  for (Member& member : members_)
+    if (member.retired_ns == 0 && !in_force.empty() &&
+        std::none_of(in_force.begin(), in_force.end(),
+                     [&](const auto& upstream) { return is_asked_like(upstream, member.upstream); }))
+      member.retired_ns = now_ns;
+  members_.remove_if([now_ns](const Member& member) {
+    return member.retired_ns != 0 && now_ns - member.retired_ns > kRetiredNs;
+  });
+  for (const segment::UpstreamConfig& upstream : in_force) {
+    const bool known = std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+      return member.retired_ns == 0 && is_asked_like(upstream, member.upstream);
+    });
+    if (!known) members_.push_back({upstream, newcomers_.make(upstream)});
   }
 }
 
 void GroupExports::mount(const std::string& path, const Asker& asker, OnMount done) {
-  take_newcomers();
+  follow_reloads(asker.now_ns);
   for (const Member& member : members_) {
-    const auto its_path = parts_(member.name).of_upstream(path);
+    if (member.retired_ns != 0) continue;
+    const auto its_path = parts_(member.upstream.name).of_upstream(path);
     if (!its_path) continue;
     return member.exports->mount(*its_path, asker,
                                  [this, &member, now_ns = asker.now_ns, done = std::move(done)](
@@ -77,7 +103,7 @@ MountAnswer GroupExports::tagged(const Member& member, MountAnswer answer, std::
     return refused(member, MountStatus::Acces,
                    "it wants Kerberos, which there is not with several upstreams for nfs3", now_ns);
   std::array<std::byte, kTagBytes> tag;
-  xdr::store_u32(tag.data(), member.handle_tag);
+  xdr::store_u32(tag.data(), member.upstream.handle_tag);
   answer.handle.insert(answer.handle.begin(), tag.begin(), tag.end());
   return answer;
 }
@@ -86,27 +112,31 @@ MountAnswer GroupExports::refused(const Member& member, MountStatus status, cons
                                   std::uint64_t now_ns) {
   if (now_ns >= next_line_ns_) {
     next_line_ns_ = now_ns + kRefusalLineNs;
-    spdlog::warn("An export of upstream '{}' cannot be mounted here: {}", member.name, why);
+    spdlog::warn("An export of upstream '{}' cannot be mounted here: {}",
+                 std::string_view(member.upstream.name), why);
   }
   return {status, {}};
 }
 
 void GroupExports::list(const Asker& asker, OnList done) {
-  take_newcomers();
+  follow_reloads(asker.now_ns);
   const auto listing = std::make_shared<Listing>();
-  listing->paths.resize(members_.size());
-  listing->awaited = members_.size();
   listing->done = std::move(done);
-  for (std::size_t i = 0; i < members_.size(); ++i)
-    members_[i].exports->list(asker, [this, i, listing](const std::vector<std::string>* paths) {
+  for (const Member& member : members_) {
+    if (member.retired_ns != 0) continue;
+    ++listing->awaited;
+    auto& known_as = listing->paths.emplace_back();
+    member.exports->list(asker, [this, &member, &known_as, listing](const std::vector<std::string>* paths) {
       if (paths != nullptr) {
         listing->answered = true;
-        const ExportPaths part = parts_(members_[i].name);
+        const ExportPaths part = parts_(member.upstream.name);
         for (const std::string& path : *paths)
-          if (auto known_as = part.of_clients(path)) listing->paths[i].push_back(std::move(*known_as));
+          if (auto clients = part.of_clients(path)) known_as.push_back(std::move(*clients));
       }
       listing->one_less();
     });
+  }
+  listing->one_less();
 }
 
 void GroupExports::prepare(PollSet& set) {

@@ -3,11 +3,11 @@
 // Exports of several upstreams, each of which has a part of the paths. The file handles that clients get have the tag of
 // their upstream in front, by which the data plane knows later where a call goes.
 //
-// Which part is whose is asked with each call, so that it can change, and so is whether there are others.
+// Which part is whose is asked with each call, so that it can change, and so is who the upstreams are.
 #pragma once
 
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,24 +15,27 @@
 #include "controlplane/mount/export_paths.h"
 #include "controlplane/mount/exports.h"
 #include "controlplane/mount/statistics.h"
+#include "controlplane/mount/upstream_exports.h"
 
 namespace sluice::mount {
 
+/// A member that is none any more answers what it was asked before for so long.
+inline constexpr std::uint64_t kRetiredNs = 2 * kQuestionNs;
 /// Between one line of the log about an export that cannot be mounted and the next: who asks could fill it.
 inline constexpr std::uint64_t kRefusalLineNs = 1'000'000'000;
 
 class GroupExports final : public Exports {
  public:
   struct Member {
-    std::string name;
-    std::uint32_t handle_tag = 0;
+    segment::UpstreamConfig upstream;
     std::unique_ptr<Exports> exports;
+    std::uint64_t retired_ns = 0;  ///< zero: it is not
   };
   /// The parts of the members, by their names.
   using Parts = std::function<ExportPaths(const std::string& name)>;
-  /// Of members that a reload adds.
+  /// Of members that a reload adds, removes or changes.
   struct Newcomers {
-    std::function<std::vector<segment::UpstreamConfig>()> in_force;  ///< all, known ones too
+    std::function<std::vector<segment::UpstreamConfig>()> in_force;  ///< all; none: those that there were
     std::function<std::unique_ptr<Exports>(const segment::UpstreamConfig& upstream)> make;
   };
 
@@ -45,11 +48,11 @@ class GroupExports final : public Exports {
   void turn(const PollSet& set, std::uint64_t now_ns) override;
 
  private:
-  void take_newcomers();
+  void follow_reloads(std::uint64_t now_ns);
   MountAnswer tagged(const Member& member, MountAnswer answer, std::uint64_t now_ns);
   MountAnswer refused(const Member& member, MountStatus status, const std::string& why, std::uint64_t now_ns);
 
-  std::deque<Member> members_;  ///< which stay where they are
+  std::list<Member> members_;
   const Parts parts_;
   MountStatistics& statistics_;
   const Newcomers newcomers_;

@@ -22,7 +22,7 @@ std::vector<segment::UpstreamConfig> group_in_force(const segment::Layout& layou
   if (!published || !places || published->generation != layout.generation_applied.load()) return group;
   const auto count = std::min(published->upstream_count, segment::kMaxUpstreams);
   for (const segment::UpstreamConfig& entry : std::span(published->upstreams).first(count))
-    if (entry.handle_tag != 0 && places->serves(entry.name)) group.push_back(entry);
+    if (entry.handle_tag != 0 && entry.removed == 0 && places->serves(entry.name)) group.push_back(entry);
   return group;
 }
 

@@ -26,6 +26,7 @@ void ReachWatch::look(const segment::ConfigBlock& config, bool data_plane_alive,
       waiting += area.waiting.load(std::memory_order_relaxed);
     }
     State& state = states_[i];
+    if (state.upstream != config.upstreams[i].name) state = {.upstream = config.upstreams[i].name};
     state.looks_without = connections == 0 && connecting > 0 ? state.looks_without + 1 : 0;
     if (connections > 0 && state.reach != Reach::Found) {
       const bool was_lost = state.reach == Reach::Lost;

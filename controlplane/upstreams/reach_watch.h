@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "controlplane/events/journal.h"
 #include "dataplane/segment/segment.h"
@@ -23,6 +24,7 @@ class ReachWatch {
  private:
   enum class Reach : std::uint8_t { Unknown, Lost, Found };
   struct State {
+    std::string upstream;  ///< another one may have its place later
     Reach reach = Reach::Unknown;
     std::uint64_t lost_ns = 0;
     std::uint32_t looks_without = 0;  ///< in a row: none was there, and some were being made

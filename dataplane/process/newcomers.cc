@@ -4,43 +4,53 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace sluice::process {
 
 Newcomers::Newcomers(const segment::ConfigBlock& started, std::vector<const forward::Upstreams*> reactors,
                      SeqLock<segment::UpstreamPlaces>& shown)
-    : reactors_(std::move(reactors)), first_spare_(started.upstream_count), shown_(shown) {
+    : reactors_(std::move(reactors)), shown_(shown) {
+  if (const segment::UpstreamConfig* const model = started.model_of_spares()) model_ = *model;
   places_.count = started.upstream_places();
-  for (std::size_t i = 0; i < first_spare_; ++i)
-    std::ranges::copy(started.upstreams[i].name, places_.names[i].begin());
-  if (places_.count > first_spare_) model_ = *started.model_of_spares();
+  for (std::uint32_t i = 0; i < places_.count; ++i) {
+    const segment::UpstreamConfig& entry = started.upstreams[i];
+    const bool spare = i >= started.upstream_count;
+    const bool can_change = !reactors_.empty() && reactors_.front()->place(i) != nullptr;
+    places_.changes[i] = can_change && (spare || entry.is_served_like(*model_)) ? 1 : 0;
+    if (!spare) std::ranges::copy(entry.name, places_.names[i].begin());
+  }
   shown_.write(places_);
 }
 
 bool Newcomers::may_come(const segment::UpstreamConfig& entry) const {
-  return entry.handle_tag != 0 && entry.is_served_like(*model_) && !places_.serves(entry.name);
+  return entry.handle_tag != 0 && entry.removed == 0 && entry.is_served_like(*model_) &&
+         !places_.serves(entry.name);
 }
 
 void Newcomers::look(const segment::ConfigBlock& config) {
-  for (std::size_t i = first_spare_; i < config.upstream_count; ++i) {
+  for (std::uint32_t i = 0; i < config.upstream_count; ++i) {
     const segment::UpstreamConfig& entry = config.upstreams[i];
-    if (!places_.has_spare(i) || !may_come(entry)) continue;
+    if (!places_.may_change(i) || !may_come(entry)) continue;
+    if (!places_.has_spare(i))
+      spdlog::info("Upstream '{}' is served no more", std::string_view(places_.names[i].data()));
     std::ranges::copy(entry.name, places_.names[i].begin());
-    for (const forward::Upstreams* const upstreams : reactors_) {
-      forward::SpareUpstream& spare = *upstreams->spares()[i - first_spare_];
-      spare.offer({.name = entry.name,
-                   .port = static_cast<std::uint16_t>(entry.port),
-                   .handle_tag = entry.handle_tag});
-      given_.push_back(&spare);
-    }
+    for (const forward::Upstreams* const upstreams : reactors_)
+      upstreams->place(i)->offer({.name = entry.name,
+                                  .port = static_cast<std::uint16_t>(entry.port),
+                                  .handle_tag = entry.handle_tag});
     spdlog::info("Upstream '{}' is served from now on", entry.name);
   }
   shown_.write(places_);
 }
 
 bool Newcomers::taken() const noexcept {
-  return std::all_of(given_.begin(), given_.end(), [](const auto* spare) { return spare->taken(); });
+  return std::all_of(reactors_.begin(), reactors_.end(), [this](const forward::Upstreams* upstreams) {
+    for (std::uint32_t i = 0; i < places_.count; ++i)
+      if (places_.may_change(i) && !upstreams->place(i)->settled()) return false;
+    return true;
+  });
 }
 
 }  // namespace sluice::process

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Upstreams that a reload adds: each is given to the spare one of its place on every reactor. The main thread.
+// Upstreams that a reload adds: each gets its place on every reactor, a spare one, or that of one that the reload or an
+// earlier one has removed. The main thread.
 #pragma once
 
 #include <optional>
@@ -22,18 +23,16 @@ class Newcomers {
   /// Those that have come since. One that is not served as the spare ones are is left for the next start, and so are
   /// those for which there is no place.
   void look(const segment::ConfigBlock& config);
-  /// Every reactor serves what it was given.
+  /// Every reactor serves what it was given; look() waits for that.
   bool taken() const noexcept;
 
  private:
   bool may_come(const segment::UpstreamConfig& entry) const;
 
   const std::vector<const forward::Upstreams*> reactors_;
-  const std::size_t first_spare_;
-  std::optional<segment::UpstreamConfig> model_;  ///< none: there are no spare ones
+  std::optional<segment::UpstreamConfig> model_;  ///< none: no upstream has exports of its own
   segment::UpstreamPlaces places_;
   SeqLock<segment::UpstreamPlaces>& shown_;
-  std::vector<const forward::SpareUpstream*> given_;
 };
 
 }  // namespace sluice::process

@@ -91,8 +91,9 @@ struct UpstreamConfig {
   char prefix[kMaxPathBytes]{};    ///< of the paths of its exports on the clients' side; empty: none
   std::uint32_t export_count = 0;  ///< those that are its part, by its own paths; zero: all
   std::array<std::array<char, kMaxPathBytes>, kMaxUpstreamExports> exports{};
-  std::uint32_t removed =
-      0;  ///< by a reload: MOUNT offers it no more, and the data plane serves who has mounted it
+  /// Generation of the reload that removed it: MOUNT offers it no more, and the data plane serves who has mounted it until
+  /// another one takes its place. Zero: it is there.
+  std::uint32_t removed = 0;
 
   /// Whether the data plane does the same for both but for their names, addresses, ports and programs.
   bool is_served_like(const UpstreamConfig& other) const noexcept {
@@ -106,10 +107,12 @@ struct UpstreamConfig {
 struct UpstreamPlaces {
   std::uint32_t count = 0;
   std::array<std::array<char, kMaxNameBytes>, kMaxUpstreams> names{};  ///< empty: spare
+  std::array<std::uint32_t, kMaxUpstreams> changes{};                  ///< may be given to another upstream
 
-  bool has_spare(std::size_t place) const noexcept {
-    return place < std::min(count, kMaxUpstreams) && names[place][0] == '\0';
+  bool may_change(std::size_t place) const noexcept {
+    return place < std::min(count, kMaxUpstreams) && changes[place] != 0;
   }
+  bool has_spare(std::size_t place) const noexcept { return may_change(place) && names[place][0] == '\0'; }
   bool serves(std::string_view name) const noexcept {
     return std::any_of(names.begin(), names.end(), [&](const auto& each) {
       return std::string_view(each.data(), std::find(each.begin(), each.end(), '\0') - each.begin()) == name;

@@ -40,6 +40,12 @@ class Histogram {
     add(sum_, value * times);
   }
 
+  /// The same.
+  void clear() noexcept {
+    for (auto& count : counts_) count.store(0, std::memory_order_relaxed);
+    sum_.store(0, std::memory_order_relaxed);
+  }
+
   std::uint64_t count() const noexcept {
     std::uint64_t total = 0;
     for (const auto& count : counts_) total += count.load(std::memory_order_relaxed);

@@ -100,6 +100,14 @@ struct UpstreamArea {
   std::array<PoolUse, kUpstreamPools.size()> pools{};
   Histogram upstream_ns;  ///< from sending the call to the last byte of its reply
   Histogram gateway_ns;   ///< from the service's execute() to sending the call
+
+  /// The single writer: another upstream has the place. Gauges follow by themselves.
+  void clear() noexcept {
+    for (auto& counter : counters) counter.store(0, std::memory_order_relaxed);
+    address.write({});
+    upstream_ns.clear();
+    gateway_ns.clear();
+  }
 };
 
 }  // namespace sluice::segment

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Upstreams that come and go by a reload: both planes in front of two nfs-ganesha, and clients of either. Speaks TAP.
+"""Upstreams that come and go by a reload: both planes in front of nfs-ganesha, and clients of each. Speaks TAP.
 
 upstreams_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH"""
+import json
 import os
 import re
 import subprocess
@@ -51,6 +52,8 @@ class Planes(common.Planes):
         self.leftovers.append(self.fabric)
         self.first = Filer(self.dir, "first", 2049, 20047)
         self.second = Filer(self.dir, "second", 2059, 20057)
+        self.third = Filer(self.dir, "third", 2069, 20067)
+        self.filers = (self.first, self.second, self.third)
 
     def serve(self, *filers):
         self.write_config(f'segment = "{self.name}"\n[reactor]\nidle = "backoff"\n[device]\nloopback_path = "{self.fabric}"\n'
@@ -87,13 +90,13 @@ def one_comes_and_goes_and_comes_back_and_no_call_is_lost():
         come_and_go(planes)
     finally:
         planes.stop()
-        for filer in (planes.first, planes.second):
+        for filer in planes.filers:
             filer.process.kill()
             filer.process.wait()
 
 
 def come_and_go(planes):
-    for filer in (planes.first, planes.second):
+    for filer in planes.filers:
         planes.wait("nfs-ganesha", filer.listens)
     planes.serve(planes.first)
     planes.start()
@@ -118,13 +121,42 @@ def come_and_go(planes):
 
     assert planes.reload(planes.first, planes.second) == ["upstream.second"]
     planes.wait("it can be mounted again", lambda: planes.can_be_mounted(planes.second))
-    for each in (of_second, load):
-        result = end(each)
-        assert result["errors"] == 0 and result["mismatches"] == 0 and result["operations"] > 1000, result
+    all_is_well(of_second)
+    takes_its_place(planes)
+    all_is_well(load)
+
+
+def all_is_well(load):
+    result = end(load)
+    assert result["errors"] == 0 and result["mismatches"] == 0 and result["operations"] > 1000, result
+
+
+def files_are_stale(load):
+    load.terminate()
+    result = json.loads(load.communicate(timeout=PATIENCE_S)[0])
+    assert load.returncode != 0 and result["errors"] > 0 and result["mismatches"] == 0, result
+
+
+def takes_its_place(planes):
+    """The third one has that of the second, whose clients are told that their files are gone; there is no other."""
+    of_second = planes.load(planes.second)
+    before = planes.shown()["second"]["calls"]
+    planes.wait("calls of the load to it", lambda: planes.shown()["second"]["calls"] > before + 1000)
+    assert planes.reload(planes.first) == ["upstream.second"]
+    assert planes.reload(planes.first, planes.third) == ["upstream.third"]
+    planes.wait("it can be mounted", lambda: planes.can_be_mounted(planes.third))
+    files_are_stale(of_second)
+    assert not planes.can_be_mounted(planes.second)
+    assert sorted(planes.shown()) == ["first", "third"], planes.shown()
+    of_third = planes.load(planes.third)
+    planes.wait("calls of the load to it", lambda: planes.shown()["third"]["calls"] > 1000)
+    assert planes.reload(planes.first, planes.second) == ["upstream.second", "upstream.third"]
+    planes.wait("the second is back", lambda: planes.can_be_mounted(planes.second))
+    files_are_stale(of_third)
 
 
 def main():
-    need("ganesha.nfsd", "rpcbind", "unshare", "ip", "ss", root_for="a network namespace of their own for two nfs-ganesha")
+    need("ganesha.nfsd", "rpcbind", "unshare", "ip", "ss", root_for="a network namespace of their own for nfs-ganesha")
     if IN_NAMESPACE not in os.environ:
         os.environ[IN_NAMESPACE] = "1"
         os.execvp("unshare", ["unshare", "-n", "-m", sys.executable, *sys.argv])

@@ -53,6 +53,7 @@ void ForwardService::begin(service::Call& call, ForwardedCall& forwarded) noexce
   const bool signs_xid = call.header().credential.flavor == rpc::AuthFlavor::RpcSecGss;
   forwarded.call = &call;
   forwarded.service = this;
+  forwarded.handle_tag = handle_tag_;
   forwarded.own_connection = own_connections_ || signs_xid;
   forwarded.keeps_xid = signs_xid;
   forwarded.in_session =
@@ -85,14 +86,15 @@ ReplyNeed ForwardService::need_of(service::Call& call) const noexcept {
 }
 
 void ForwardService::adapt(const ForwardedCall& forwarded, std::span<std::byte> record) const noexcept {
-  if (!forwarded.announces_sizes && !forwarded.tells_withheld && handle_tag_ == 0) return;
+  if (!forwarded.announces_sizes && !forwarded.tells_withheld && forwarded.handle_tag == 0) return;
   xdr::Reader reader(record);
   const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
   if (!reply.ok || !reply.header.success()) return;
   const auto results = record.subspan(reader.position());
   if (forwarded.announces_sizes) binding_.cap_sizes(results, kCarried, nullptr);
   if (forwarded.tells_withheld) binding_.withhold_in_results(results, upstream_.config().withheld, nullptr);
-  if (handle_tag_ != 0) ulb::tag_file_systems(binding_.program, forwarded.procedure, results, handle_tag_);
+  if (forwarded.handle_tag != 0)
+    ulb::tag_file_systems(binding_.program, forwarded.procedure, results, forwarded.handle_tag);
 }
 
 bool ForwardService::refuses_connection(const ForwardedCall& forwarded,
@@ -115,7 +117,7 @@ bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record
         call.header().procedure, reader.rest(), nullptr,
         std::span(items).first(std::min<std::size_t>(items.size(), call.offered_results())));
   const std::size_t results_at = record.bytes.size() - reader.remaining();
-  const bool tagged = handle_tag_ != 0 && binding_.program == ulb::kNfsProgram && reply.ok &&
+  const bool tagged = forwarded.handle_tag != 0 && binding_.program == ulb::kNfsProgram && reply.ok &&
                       reply.header.success() && item_count == 0;
 
   std::size_t results_bytes = xdr::padded(record.bytes.size());
@@ -151,9 +153,9 @@ bool ForwardService::deliver(ForwardedCall& forwarded, const ReplyRecord& record
   if (tagged) {
     results.opaque_fixed(record.bytes.subspan(from, results_at - from));
     from = record.bytes.size();
-    upstream_.count(
-        Upstream::Counter::long_handles,
-        ulb::write_tagged(results, forwarded.procedure, record.bytes.subspan(results_at), handle_tag_));
+    upstream_.count(Upstream::Counter::long_handles,
+                    ulb::write_tagged(results, forwarded.procedure, record.bytes.subspan(results_at),
+                                      forwarded.handle_tag));
   }
   results.opaque_fixed(record.bytes.subspan(from));
   if (data_bytes == 0) upstream_.release(forwarded);

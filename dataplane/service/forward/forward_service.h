@@ -29,7 +29,7 @@ class ForwardService final : public service::Service {
 
   const service::Binding& binding() const noexcept override { return binding_; }
   std::uint32_t handle_tag() const noexcept { return handle_tag_; }
-  /// Of a spare upstream, which has had no calls.
+  /// Of calls that begin from now on. Zero, of an upstream in a group: there are none.
   void set_handle_tag(std::uint32_t tag) noexcept { handle_tag_ = tag; }
   void count(Upstream::Counter counter) noexcept { upstream_.count(counter); }
   service::Execution execute(service::Call& call) noexcept override;

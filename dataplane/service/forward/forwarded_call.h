@@ -49,9 +49,10 @@ struct ForwardedCall {
   service::Repetition repetition;
   std::uint8_t procedure;  ///< of a program whose handles have tags
   std::uint32_t xid;
-  std::uint32_t record_bytes;          ///< Held
-  std::uint32_t trial;                 ///< of the connection, in which it was sent; zero: none
-  service::Call* call;                 ///< null: the client has gone, and the upstream may execute it still
+  std::uint32_t record_bytes;  ///< Held
+  std::uint32_t trial;         ///< of the connection, in which it was sent; zero: none
+  std::uint32_t handle_tag;    ///< of the handles in it, as its client knows them; zero: they have none
+  service::Call* call;         ///< null: the client has gone, and the upstream may execute it still
   std::span<const std::byte> message;  ///< to be sent; empty where the call has gone and was not kept
   RequestHost* host;
   RequestCache::Entry* entry;  ///< null: it need not be recognised if it comes again

@@ -18,7 +18,8 @@ RequestKey key_of(const ForwardedCall& forwarded, const RequestCache& cache) noe
           .program = header.program,
           .version = header.version,
           .procedure = header.procedure,
-          .bytes = forwarded.message.size(),
+          .handle_tag = forwarded.handle_tag,
+          .bytes = static_cast<std::uint32_t>(forwarded.message.size()),
           .checksum = cache.checksum(forwarded.message)};
 }
 

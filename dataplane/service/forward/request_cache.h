@@ -40,8 +40,9 @@ struct RequestKey {
   std::uint32_t program = 0;
   std::uint32_t version = 0;
   std::uint32_t procedure = 0;
-  std::uint64_t bytes = 0;     ///< of the message
-  std::uint64_t checksum = 0;  ///< of its beginning, behind the XID
+  std::uint32_t handle_tag = 0;  ///< of the upstream: another one may have had its place
+  std::uint32_t bytes = 0;       ///< of the message
+  std::uint64_t checksum = 0;    ///< of its beginning, behind the XID
   bool operator==(const RequestKey&) const = default;
 };
 

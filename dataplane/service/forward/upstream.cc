@@ -42,6 +42,7 @@ Upstream::~Upstream() = default;
 
 void Upstream::become(std::string_view name, std::uint16_t port) noexcept {
   config_.port = port;
+  area_.clear();
   credits_.use(number_);
   addresses_.look_for(name);
   publish_address();

@@ -49,6 +49,9 @@ inline constexpr std::uint64_t kStuckNs = 500'000'000;
 /// Period of halving or doubling credit limits, of looking at silent connections and of publishing gauges.
 inline constexpr std::uint64_t kCreditIntervalNs = 200'000'000;
 
+/// Calls at an upstream whose place another one takes may be answered for so long.
+inline constexpr std::uint64_t kLeaveNs = 30'000'000'000;
+
 /// Dedicated connections that may still be closing while their successors are open.
 inline constexpr std::uint32_t kSpareConnections = 16;
 
@@ -66,7 +69,7 @@ struct UpstreamConfig {
   ReplyBuffers replies;
   std::shared_ptr<RequestCache> cache = {};  ///< of all reactors
   std::uint32_t handle_tag = 0;              ///< of its handles of NFS 3 on the clients' side; zero: none
-  bool spare = false;                        ///< which upstream it is comes later: SpareUpstream
+  bool spare = false;                        ///< which upstream it is comes later: UpstreamPlace
 
   /// Connections of a reactor, shared and dedicated.
   std::uint32_t connections() const noexcept { return shared_connections + max_clients + kSpareConnections; }
@@ -95,7 +98,10 @@ class Upstream {
   Upstream& operator=(const Upstream&) = delete;
 
   const UpstreamConfig& config() const noexcept { return config_; }
-  /// A spare one: is this upstream from now on.
+  /// In each turn until it is true: nothing of the upstream is left here. Before, it gets no calls any more; those that it
+  /// has are answered within kLeaveNs, or their clients disconnected.
+  bool leave() noexcept;
+  /// Behind leave(): is this upstream from now on, whose counters begin at zero.
   void become(std::string_view name, std::uint16_t port) noexcept;
 
   // For the services.
@@ -171,6 +177,9 @@ class Upstream {
   void publish_address() noexcept;
   void use_address() noexcept;
   ForwardedCall* find(UpstreamConnection& connection, std::uint32_t xid) noexcept;
+  std::span<const std::unique_ptr<UpstreamConnection>> shared_connections() const noexcept {
+    return std::span(connections_).first(config_.shared_connections);
+  }
   ReplyMemory& memory() noexcept { return admission_.memory(); }
   ForwardedCall* find_awaited(UpstreamConnection& connection, std::uint32_t xid) noexcept;
   void on_reply(UpstreamConnection& connection, std::span<std::byte> record) noexcept;
@@ -184,6 +193,9 @@ class Upstream {
   void give_up_calls_of(ForwardedCallList& calls, const service::Client& client) noexcept;
   void end(ForwardedCall& forwarded) noexcept;
   void end_unanswerable() noexcept;
+  bool has_calls() const noexcept;
+  void end_calls_of(UpstreamConnection& connection) noexcept;
+  void part_from_clients() noexcept;
   bool may_go_again(const ForwardedCall& forwarded) noexcept;
   bool is_due(const ForwardedCall& forwarded, std::uint64_t age_ns) const noexcept;
   void expire(std::uint64_t now_ns) noexcept;
@@ -229,6 +241,8 @@ class Upstream {
   std::uint32_t lowest_credit_limit_ = kNoLimit;
   std::uint64_t interval_start_ns_ = 0;
   std::uint64_t ticked_ns_ = 0;
+  std::uint64_t leaving_since_ns_ = 0;  ///< zero: it is not
+  bool parted_ = false;                 ///< leaving, it has no calls and no clients any more
 };
 
 }  // namespace sluice::forward

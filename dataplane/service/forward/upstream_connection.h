@@ -83,10 +83,14 @@ class UpstreamConnection {
   /// Looks whether that is so.
   void retire_if_done() noexcept;
   bool retired() const noexcept { return retiring_ && state_ == State::Idle; }
-  /// After retired(): makes the connection available for another client.
+  /// Closes the connection: no call on it is to be sent again.
+  void retire() noexcept;
+  /// After retired(): makes the connection available for another client, or another upstream.
   void reuse() noexcept {
-    leaving_ = retiring_ = false;
+    leaving_ = retiring_ = answered_ = false;
     port_ = 0;
+    retry_after_ns_ = kFirstRetryNs;
+    probe_answer_ns_ = kFirstProbeAnswerNs;
   }
 
   /// Takes a call that has its XID; it stays on the connection until remove().
@@ -160,7 +164,6 @@ class UpstreamConnection {
   void finish_closing() noexcept;
   int next_socket() noexcept;
   void give_up_port() noexcept;
-  void retire() noexcept;
   void probe() noexcept;
   bool busy() const noexcept { return connecting_ || receiver_.busy() || sending_; }
   void mark_dirty() noexcept;

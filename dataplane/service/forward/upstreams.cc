@@ -43,15 +43,21 @@ Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const Upstream
     upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, setup.number, *setup.area));
     std::vector<ForwardService*> its;
     for (const Route& route : setup.routes) its.push_back(&add_route(*upstreams_.back(), route));
-    if (setup.config.spare)
-      spares_.push_back(std::make_unique<SpareUpstream>(*upstreams_.back(), std::move(its)));
+    if (std::all_of(setup.routes.begin(), setup.routes.end(),
+                    [&](const Route& route) { return is_by_export(setup.config, route); }))
+      places_[setup.number] = std::make_unique<UpstreamPlace>(*upstreams_.back(), std::move(its));
   }
+}
+
+bool Upstreams::is_by_export(const UpstreamConfig& config, const Route& route) {
+  return ExportGroup::shares(ulb::binding_or_plain(route.program, route.version)) &&
+         (config.handle_tag != 0 || config.spare);
 }
 
 ForwardService& Upstreams::add_route(Upstream& upstream, const Route& route) {
   const UpstreamConfig& config = upstream.config();
   const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
-  const bool by_export = ExportGroup::shares(binding) && (config.handle_tag != 0 || config.spare);
+  const bool by_export = is_by_export(config, route);
   const std::uint32_t tag = by_export ? config.handle_tag : 0;
   forwarding_.push_back(std::make_unique<ForwardService>(upstream, binding, tag));
   ForwardService& forwarding = *forwarding_.back();
@@ -79,7 +85,8 @@ std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {
 }
 
 bool Upstreams::poll(std::uint64_t now_ns) noexcept {
-  for (const auto& spare : spares_) spare->poll();
+  for (const auto& place : places_)
+    if (place) place->poll();
   for (const auto& upstream : upstreams_) upstream->flush();
   clock_.pass();
   const std::size_t count =

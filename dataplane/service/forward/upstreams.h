@@ -4,14 +4,15 @@
 // only the owning reactor may call.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "dataplane/service/forward/export_group.h"
 #include "dataplane/service/forward/forward_service.h"
-#include "dataplane/service/forward/spare_upstream.h"
 #include "dataplane/service/forward/upstream.h"
+#include "dataplane/service/forward/upstream_place.h"
 #include "dataplane/tcp/uring.h"
 #include "pmd/device.h"
 
@@ -40,21 +41,22 @@ class Upstreams final : public service::Poller {
   /// To be added to the engine of the same reactor; owned here.
   const std::vector<service::Service*>& services() const noexcept { return services_; }
 
-  /// The main thread, for what a reload adds: in the order of the configuration's places behind those in use.
-  const std::vector<std::unique_ptr<SpareUpstream>>& spares() const noexcept { return spares_; }
+  /// Of the upstream with this number, for the main thread. Null: a reload does not change which upstream that is.
+  UpstreamPlace* place(std::uint32_t number) const noexcept { return places_[number].get(); }
 
   bool poll(std::uint64_t now_ns) noexcept override;
   std::uint64_t held_bytes(std::uint16_t client) const noexcept override;
 
  private:
+  static bool is_by_export(const UpstreamConfig& config, const Route& route);
   ForwardService& add_route(Upstream& upstream, const Route& route);
 
   tcp::Uring uring_;
   TurnClock clock_;
   std::vector<std::unique_ptr<Upstream>> upstreams_;
-  std::vector<std::unique_ptr<ForwardService>> forwarding_;  ///< a program to an upstream
-  std::vector<std::unique_ptr<ExportGroup>> groups_;         ///< a program to several
-  std::vector<std::unique_ptr<SpareUpstream>> spares_;
+  std::vector<std::unique_ptr<ForwardService>> forwarding_;                    ///< a program to an upstream
+  std::vector<std::unique_ptr<ExportGroup>> groups_;                           ///< a program to several
+  std::array<std::unique_ptr<UpstreamPlace>, segment::kMaxUpstreams> places_;  ///< by number
   std::vector<service::Service*> services_;
 };
 

@@ -38,7 +38,9 @@ class NewcomersTest : public testing::Test {
     entry.routes[0] = {100003, 3};
     return entry;
   }
-  bool taken(std::size_t reactor, std::size_t spare) { return upstreams_[reactor]->spares()[spare]->taken(); }
+  bool settled(std::size_t reactor, std::uint32_t place) {
+    return upstreams_[reactor]->place(place)->settled();
+  }
   segment::UpstreamPlaces shown() { return segment_.layout().upstream_places.read().value(); }
   void turn(std::size_t reactor) { cores_[reactor]->upstreams->poll(test_now_ns); }
 
@@ -63,14 +65,12 @@ TEST_F(NewcomersTest, one_that_comes_takes_the_spare_place_that_is_its_own_on_ev
   EXPECT_FALSE(newcomers_->taken()) << "not on every reactor";
   turn(1);
   EXPECT_TRUE(newcomers_->taken());
-  EXPECT_TRUE(taken(0, 0) && taken(1, 0));
   EXPECT_TRUE(shown().serves("second") && !shown().has_spare(1));
   add("third");
   add("fourth");
   newcomers_->look(config_);
   turn(0);
   turn(1);
-  EXPECT_TRUE(taken(0, 1) && taken(1, 1));
   EXPECT_TRUE(newcomers_->taken()) << "for the fourth there is no place";
 }
 
@@ -81,20 +81,39 @@ TEST_F(NewcomersTest, one_that_is_served_otherwise_or_is_known_waits_for_the_nex
   config_.upstreams[1].connections = 4;
   config_.upstreams[1].handle_tag = 0;
   newcomers_->look(config_);
-  turn(0);
-  EXPECT_FALSE(taken(0, 0) || taken(0, 1));
   EXPECT_TRUE(newcomers_->taken());
+  EXPECT_TRUE(settled(0, 1) && settled(0, 2));
+  EXPECT_TRUE(shown().has_spare(1) && shown().has_spare(2));
 }
 
-TEST_F(NewcomersTest, a_place_is_given_once) {
-  add("second");
+TEST_F(NewcomersTest, a_place_is_given_to_another_one_as_often_as_wanted) {
+  for (const char* const name : {"second", "third", "second"}) {
+    if (config_.upstream_count == 1) add(name);
+    std::strcpy(config_.upstreams[1].name, name);
+    newcomers_->look(config_);
+    EXPECT_FALSE(newcomers_->taken());
+    turn(0);
+    EXPECT_FALSE(newcomers_->taken()) << "not on every reactor";
+    turn(1);
+    EXPECT_TRUE(newcomers_->taken());
+    EXPECT_TRUE(shown().serves(name)) << name;
+  }
+  EXPECT_FALSE(shown().serves("third"));
+}
+
+TEST_F(NewcomersTest, one_that_was_there_at_start_gives_its_place_as_well) {
+  std::strcpy(config_.upstreams[0].name, "other");
   newcomers_->look(config_);
   turn(0);
   turn(1);
-  std::strcpy(config_.upstreams[1].name, "other");
+  EXPECT_TRUE(shown().serves("other") && !shown().serves("first"));
+}
+
+TEST_F(NewcomersTest, one_that_is_removed_keeps_its_place_until_another_one_wants_it) {
+  config_.upstreams[0].removed = 4;
   newcomers_->look(config_);
   EXPECT_TRUE(newcomers_->taken());
-  EXPECT_FALSE(shown().serves("other"));
+  EXPECT_TRUE(shown().serves("first"));
 }
 
 TEST_F(NewcomersTest, a_configuration_is_in_force_when_its_upstreams_are_served) {

@@ -146,8 +146,9 @@ TEST(ExportGroups, exports_change_with_a_reload_and_whether_there_are_any_does_n
 
 /// Of a data plane that serves one upstream.
 segment::UpstreamPlaces places(std::uint32_t count) {
-  segment::UpstreamPlaces places{.count = count, .names = {}};
+  segment::UpstreamPlaces places{.count = count, .names = {}, .changes = {}};
   places.names[0] = {'a'};
+  for (std::uint32_t i = 1; i < count; ++i) places.changes[i] = 1;
   return places;
 }
 
@@ -239,6 +240,43 @@ TEST(RemovedUpstreams, one_with_nothing_but_its_exports_goes_and_comes_back_by_a
   EXPECT_EQ(config::live_part(both, parsed(b)).block.upstreams[0].removed, 0u);
 }
 
+TEST(RemovedUpstreams,
+     their_places_are_given_to_others_behind_the_spare_ones_who_went_first_before_the_rest) {
+  const auto parsed = [](const std::string& listed) {
+    std::string text;
+    for (const char name : listed) text += upstream({name}, "prefix = \"/" + std::string{name} + "\"");
+    return config::parse("[forward]\nspare_upstreams = 1\n" + text, "f");
+  };
+  segment::UpstreamPlaces served = places(4);
+  served.names[1] = {'b'};
+  served.names[2] = {'c'};
+  auto running = parsed("abc");
+  const auto reload = [&](const std::string& listed) {
+    auto next = parsed(listed);
+    const config::Changes changes = config::compare(running, next, served);
+    const std::uint64_t generation = running.block.generation + 1;
+    running = config::live_part(running, next, served);
+    running.block.generation = generation;
+    config::keep_upstreams(running.block, running.block);
+    std::string names;
+    for (std::uint32_t i = 0; i < running.block.upstream_count; ++i) {
+      std::memcpy(served.names[i].data(), running.block.upstreams[i].name, segment::kMaxNameBytes);
+      names += running.block.upstreams[i].name;
+    }
+    for (const std::string& key : changes.restart_both) names += " " + key;
+    return names;
+  };
+  EXPECT_EQ(reload("ab"), "abc");
+  EXPECT_EQ(reload("a"), "abc");
+  EXPECT_EQ(reload("ax"), "abcx") << "a spare place";
+  EXPECT_EQ(reload("axy"), "abyx") << "that of the one removed first";
+  EXPECT_EQ(reload("abxy"), "abyx") << "it is back";
+  EXPECT_EQ(reload("abxyz"), "abyx upstream.z") << "nobody has gone";
+  EXPECT_EQ(reload("abxz"), "abzx") << "of one that goes by the same reload";
+  EXPECT_EQ(reload("xz"), "abzx");
+  EXPECT_EQ(reload("xzcd"), "aczx upstream.d") << "the first one is none that changes";
+}
+
 TEST(SpareUpstreams, there_are_none_without_one_to_be_made_like_nor_more_than_fit) {
   const std::string spare = "[forward]\nspare_upstreams = 7\n";
   const std::string none =
@@ -268,7 +306,10 @@ TEST(SpareUpstreams, upstreams_keep_their_order) {
   EXPECT_EQ(names(next), "abcdx");
   next = block_of("xdy");
   config::keep_upstreams(block_of("abcd"), next);
-  EXPECT_EQ(names(next), "dxy");
+  EXPECT_EQ(names(next), "xyd") << "newcomers take the places that are left";
+  next = block_of("axcy");
+  config::keep_upstreams(block_of("abc"), next);
+  EXPECT_EQ(names(next), "axcy");
 }
 
 TEST(ExportPath, plain_paths_and_what_is_below) {

@@ -41,7 +41,8 @@ class MountGroup : public testing::Test {
     for (const char* const name : {"a", "b", "c"}) {
       auto fake = std::make_unique<FakeExports>();
       fakes_[name] = fake.get();
-      members_.push_back({name, kTag + static_cast<std::uint32_t>(name[0] - 'a'), std::move(fake)});
+      members_.push_back({upstream(name), std::move(fake)});
+      in_force_.push_back(upstream(name));
     }
     exports_ = std::make_unique<GroupExports>(
         std::move(members_), [this](const std::string& name) { return parts_[name]; }, statistics_,
@@ -52,6 +53,12 @@ class MountGroup : public testing::Test {
                                       fakes_[upstream.name] = fake.get();
                                       return fake;
                                     }});
+  }
+  static segment::UpstreamConfig upstream(const char* name) {
+    segment::UpstreamConfig upstream;
+    std::strcpy(upstream.name, name);
+    upstream.handle_tag = kTag + static_cast<std::uint32_t>(name[0] - 'a');
+    return upstream;
   }
   void mount(const std::string& path) {
     exports_->mount(path, asker_, [this](const MountAnswer& answer) { answers_.push_back(answer); });
@@ -191,19 +198,14 @@ TEST(MountGroupParts, are_those_of_the_published_configuration) {
 TEST_F(MountGroup, one_that_comes_has_its_part_from_then_on) {
   parts_["d"] = {"/new", {}};
   EXPECT_EQ(asked("/new/vol1"), Asked()) << "it has not come";
-  segment::UpstreamConfig upstream;
-  std::strcpy(upstream.name, "a");
-  in_force_.push_back(upstream);
-  std::strcpy(upstream.name, "d");
-  upstream.handle_tag = 0xABCD;
-  in_force_.push_back(upstream);
+  in_force_.push_back(upstream("d"));
   EXPECT_EQ(asked("/new/vol1"), Asked("d", "/vol1"));
   EXPECT_EQ(asked("/vol1"), Asked("a", "/vol1")) << "those that are there stay";
   answers_.clear();
   mount("/new");
   fakes_["d"]->mounts.back()({MountStatus::Ok, Bytes(8, std::byte{9})});
   ASSERT_EQ(answers_.size(), 1u);
-  EXPECT_EQ(xdr::load_u32(answers_[0].handle.data()), 0xABCDu);
+  EXPECT_EQ(xdr::load_u32(answers_[0].handle.data()), kTag + 3);
   bool listed = false;
   exports_->list(asker_, [&](const auto* paths) { listed = paths != nullptr; });
   for (auto& [name, fake] : fakes_) {
@@ -212,6 +214,33 @@ TEST_F(MountGroup, one_that_comes_has_its_part_from_then_on) {
     fake->lists.back()(&none);
   }
   EXPECT_TRUE(listed);
+}
+
+TEST_F(MountGroup, one_that_goes_is_asked_no_more_and_answers_what_it_was_asked) {
+  mount("/vol1");
+  in_force_.clear();
+  EXPECT_EQ(asked("/vol1"), Asked("a", "/vol1")) << "none is in force: the data plane is not there";
+  in_force_ = {upstream("b"), upstream("c")};
+  EXPECT_EQ(asked("/vol1"), Asked());
+  answers_.clear();
+  fakes_["a"]->mounts.front()({MountStatus::Ok, Bytes(8, std::byte{9})});
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(xdr::load_u32(answers_[0].handle.data()), kTag);
+  bool listed = false;
+  exports_->list(asker_, [&](const auto* paths) { listed = paths != nullptr; });
+  EXPECT_TRUE(fakes_["a"]->lists.empty());
+  const std::vector<std::string> none;
+  for (const char* const name : {"b", "c"}) fakes_[name]->lists.back()(&none);
+  EXPECT_TRUE(listed);
+}
+
+TEST_F(MountGroup, one_that_comes_back_otherwise_is_asked_as_it_is_now) {
+  FakeExports* const before = fakes_["a"];
+  in_force_[0].mount_port = 7;
+  EXPECT_EQ(asked("/vol1"), Asked("a", "/vol1"));
+  EXPECT_NE(fakes_["a"], before);
+  asker_.now_ns += kRetiredNs + 1;
+  EXPECT_EQ(asked("/vol1"), Asked("a", "/vol1")) << "the former one is forgotten";
 }
 
 TEST(MountGroupParts, the_upstreams_with_a_part_count_once_they_are_served) {
@@ -225,7 +254,7 @@ TEST(MountGroupParts, the_upstreams_with_a_part_count_once_they_are_served) {
   std::strcpy(block->upstreams[2].name, "c");
   std::strcpy(block->upstreams[1].name, "b");
   layout.config.write(*block);
-  segment::UpstreamPlaces places{.count = 2, .names = {}};
+  segment::UpstreamPlaces places{.count = 2, .names = {}, .changes = {}};
   places.names[1] = {'b'};
   layout.upstream_places.write(places);
   layout.generation_applied = 4;
@@ -233,6 +262,9 @@ TEST(MountGroupParts, the_upstreams_with_a_part_count_once_they_are_served) {
   layout.generation_applied = 5;
   ASSERT_EQ(group_in_force(layout).size(), 1u) << "the last is not served";
   EXPECT_STREQ(group_in_force(layout)[0].name, "b");
+  block->upstreams[1].removed = 4;
+  layout.config.write(*block);
+  EXPECT_TRUE(group_in_force(layout).empty());
 }
 
 /// With real servers of MOUNT behind it: one that is silent delays the other in nothing.
@@ -246,9 +278,9 @@ TEST(MountGroupUpstreams, one_that_is_silent_delays_no_other) {
     segment::UpstreamConfig upstream;
     std::strcpy(upstream.name, each == &silent ? "silent" : "nas");
     upstream.mount_port = each->port();
-    members.push_back({upstream.name, tag++,
-                       std::make_unique<UpstreamExports>(
-                           upstream, [] { return kFour; }, statistics)});
+    upstream.handle_tag = tag++;
+    members.push_back({upstream, std::make_unique<UpstreamExports>(
+                                     upstream, [] { return kFour; }, statistics)});
   }
   GroupExports exports(
       std::move(members),

@@ -144,11 +144,11 @@ void ForwardLab::set_addresses(const std::vector<segment::UpstreamAddress>& list
 }
 
 void ForwardLab::bring(std::uint32_t tag) {
-  forward::SpareUpstream& spare = *upstreams->spares().at(0);
-  spare.offer({.name = kName, .port = hung->port(), .handle_tag = tag});
-  EXPECT_FALSE(spare.taken());
+  forward::UpstreamPlace& place = *upstreams->place(1);
+  place.offer({.name = kName, .port = hung->port(), .handle_tag = tag});
+  EXPECT_FALSE(place.settled());
   turn();
-  EXPECT_TRUE(spare.taken());
+  EXPECT_TRUE(place.settled());
 }
 
 ForwardLab::~ForwardLab() {

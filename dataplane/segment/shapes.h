@@ -76,7 +76,7 @@ SLUICE_SHAPE(IngressArea, counters, clients, connected, outstanding, server_ns)
 SLUICE_SHAPE(CounterNames, names)
 SLUICE_SHAPE(ProcessUse, cpu_ns, resident_bytes, virtual_bytes, open_descriptors, max_descriptors, started_ns,
              log_lines_lost)
-SLUICE_SHAPE(ServedCalls, calls, time_ns)
+SLUICE_SHAPE(ServedCalls, calls, time_ns, received_bytes, sent_bytes)
 SLUICE_SHAPE(ShownClient, peer, in_use, unused, served)
 SLUICE_SHAPE(ClientTable, clients, others)
 SLUICE_SHAPE(ControlState, recomputation_ns, longest_stall_ns, recent_stall_ns, draining, reading_epoch)

@@ -12,6 +12,10 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from planes_of_tests import PATIENCE_S  # noqa: E402
 
 
+def exposition(address):
+    return urllib.request.urlopen(f"http://{address}/metrics", timeout=20).read().decode()
+
+
 def samples(text, name):
     """[(labels, value)] of one series name in an exposition."""
     found = []
@@ -25,8 +29,12 @@ def total(text, name, **labels):
     return sum(value for have, value in samples(text, name) if labels.items() <= have.items())
 
 
+def of_gateways(expression):
+    return "sluice_upstream_" in expression or "sluice_ingress_" in expression
+
+
 class Prometheus:
-    """Scrapes `metrics`, and `others` beside it, each second. `start` runs a command as a process."""
+    """Scrapes `metrics`, which scrapes() and exposition() are about, and `others` each second. `start` runs a command as a process."""
 
     def __init__(self, start, folder, deploy, metrics, address, others=(), rules=None):
         self.url = f"http://{address}"
@@ -59,6 +67,15 @@ class Prometheus:
         """The value of an expression with one result; 0 without any."""
         return sum(float(result["value"][1]) for result in self.query(expression) or [])
 
+    def without_data(self, deploy, wanted):
+        """Of the dashboard's queries that are wanted."""
+        with open(f"{deploy}/grafana/sluice.json", encoding="utf-8") as file:
+            dashboard = json.load(file)
+        queries = [(panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "20s"))
+                   for panel in dashboard["panels"] for target in panel["targets"] if wanted(target["expr"])]
+        assert len(queries) > 20, queries
+        return [f"{title}: {expression}" for title, expression in queries if not self.query(expression)]
+
     def firing(self):
         """(instance, alert) of all that fire."""
         return self.alerts('ALERTS{alertstate="firing"}')
@@ -74,9 +91,10 @@ class Prometheus:
         """Waits until the server has that many more samples of the exporter."""
         until = time.time() + more
         deadline = time.monotonic() + PATIENCE_S
-        while self.number('timestamp(up{job="sluice"}) and up{job="sluice"} == 1') < until:
+        up = f'up{{job="sluice", instance="{self.metrics}"}}'
+        while self.number(f"timestamp({up}) and {up} == 1") < until:
             assert time.monotonic() < deadline, f"Prometheus no longer scrapes {self.metrics}"
             time.sleep(0.1)
 
     def exposition(self):
-        return urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=20).read().decode()
+        return exposition(self.metrics)

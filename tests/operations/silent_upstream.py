@@ -4,6 +4,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 
 MOUNT, NFS = 100005, 100003
 NULL, MNT, WRITE, CREATE = 0, 1, 7, 8
@@ -39,6 +40,7 @@ class SilentUpstream:
     def __init__(self, port):
         self.port = port
         self.refuses = False
+        self.delay_s = 0
         self.mount = self.listen(0)
 
     def comes(self):
@@ -65,6 +67,7 @@ class SilentUpstream:
         program, _, procedure = struct.unpack(">3I", call[12:24])
         if program == MOUNT:
             return struct.pack(">II8sII", 0, len(HANDLE), HANDLE, 1, 1) if procedure == MNT else b""
+        time.sleep(self.delay_s)
         if self.refuses:
             return b"" if procedure == NULL else struct.pack(">I", NFS3ERR_IO) + WITHOUT_ATTRIBUTES
         if procedure == CREATE:

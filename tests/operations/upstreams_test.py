@@ -3,7 +3,6 @@
 """Upstreams that come and go by a reload: both planes in front of nfs-ganesha, and clients of each. Speaks TAP.
 
 upstreams_test.py CONTROLPLANE DATAPLANE SLUICECTL SLUICE_BENCH"""
-import json
 import os
 import re
 import subprocess
@@ -100,7 +99,7 @@ def come_and_go(planes):
         planes.wait("nfs-ganesha", filer.listens)
     planes.serve(planes.first)
     planes.start()
-    load = planes.load(planes.first)
+    load = planes.load(planes.first, 4 * PATIENCE_S)
     planes.loaded()
     assert not planes.can_be_mounted(planes.second)
 
@@ -133,23 +132,24 @@ def all_is_well(load):
 
 def files_are_stale(load):
     load.terminate()
-    result = json.loads(load.communicate(timeout=PATIENCE_S)[0])
-    assert load.returncode != 0 and result["errors"] > 0 and result["mismatches"] == 0, result
+    out, err = load.communicate(timeout=PATIENCE_S)
+    assert load.returncode != 0 and "REMOVE of the test file failed" in err, (load.returncode, out, err)
 
 
 def takes_its_place(planes):
     """The third one has that of the second, whose clients are told that their files are gone; there is no other."""
     of_second = planes.load(planes.second)
     before = planes.shown()["second"]["calls"]
-    planes.wait("calls of the load to it", lambda: planes.shown()["second"]["calls"] > before + 1000)
+    planes.wait("calls of the load to it", lambda: planes.shown()["second"]["calls"] > before + 5000)
     assert planes.reload(planes.first) == ["upstream.second"]
     assert planes.reload(planes.first, planes.third) == ["upstream.third"]
     planes.wait("it can be mounted", lambda: planes.can_be_mounted(planes.third))
     files_are_stale(of_second)
     assert not planes.can_be_mounted(planes.second)
     assert sorted(planes.shown()) == ["first", "third"], planes.shown()
+    before = planes.shown()["third"]["calls"]
     of_third = planes.load(planes.third)
-    planes.wait("calls of the load to it", lambda: planes.shown()["third"]["calls"] > 1000)
+    planes.wait("calls of the load to it", lambda: planes.shown()["third"]["calls"] > before + 5000)
     assert planes.reload(planes.first, planes.second) == ["upstream.second", "upstream.third"]
     planes.wait("the second is back", lambda: planes.can_be_mounted(planes.second))
     files_are_stale(of_third)

@@ -84,14 +84,14 @@ void add_flat(std::map<std::string, json>& keys, const std::string& prefix, cons
   }
 }
 
-/// What can be changed without the rest of its upstream: "upstream.name.address".
+/// What can be changed without the rest of its upstream: "upstream.name.address". No name has a dot.
 bool is_part_of_upstream(const std::string& key) {
-  return key.starts_with("upstream.") &&
-         (key.ends_with(".address") || key.ends_with(".exports") || key.ends_with(".prefix"));
+  constexpr std::string_view kUpstream = "upstream.";
+  return key.starts_with(kUpstream) && key.find('.', kUpstream.size()) != std::string::npos;
 }
 
-/// Makes keys of their own of each upstream's address, and of its exports where it has its own: whether it has is for the data
-/// plane to know.
+/// Makes keys of their own of each upstream's address and port, and of its exports and what MOUNT does with them where it has
+/// its own: whether it has is for the data plane to know.
 void split_upstreams(std::map<std::string, json>& keys) {
   std::map<std::string, json> parts;
   for (auto& [key, value] : keys) {
@@ -102,8 +102,9 @@ void split_upstreams(std::map<std::string, json>& keys) {
     };
     const bool by_export = !value["exports"].empty() || value["prefix"] != "";
     split("address");
-    if (by_export) split("exports");
-    if (by_export) split("prefix");
+    split("port");
+    if (!by_export) continue;
+    for (const char* const part : {"exports", "prefix", "clients", "mount_port"}) split(part);
   }
   keys.merge(parts);
 }
@@ -143,9 +144,13 @@ void take_live_parts(segment::UpstreamConfig& upstream, const segment::ConfigBlo
   upstream.removed = 0;
   upstream.host_count = entry->host_count;
   upstream.hosts = entry->hosts;
+  upstream.port = entry->port;
   if (!changes_live(upstream, *entry)) return;
   upstream.export_count = entry->export_count;
   upstream.exports = entry->exports;
+  upstream.mount_port = entry->mount_port;
+  upstream.allowed_count = entry->allowed_count;
+  upstream.allowed = entry->allowed;
   std::memcpy(upstream.prefix, entry->prefix, sizeof upstream.prefix);
 }
 

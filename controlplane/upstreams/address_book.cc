@@ -32,6 +32,7 @@ bool is_well(std::span<const std::byte> reply) {
 AddressBook::AddressBook(const segment::UpstreamConfig& upstream, tasks::Arena& arena, LookUp look_up)
     : upstream_(upstream), arena_(arena), look_up_(std::move(look_up)) {
   std::memcpy(list_.name, upstream_.name, sizeof list_.name);
+  list_.port = upstream_.port;
   for (std::uint32_t i = 0; i < upstream_.host_count; ++i) {
     Host& host = *hosts_.emplace_back(std::make_unique<Host>());
     host.text = upstream_.hosts[i].data();

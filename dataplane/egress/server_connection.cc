@@ -70,7 +70,7 @@ void ServerConnection::lend(ServerUser& client) noexcept {
   state_ = State::Lent;
   client_ = &client;
   lent_ns_ = side_.now_ns();
-  yields_ = cancelled_ = false;
+  yields_ = moves_ = cancelled_ = false;
   silence_.heard(lent_ns_);
   dial_after_ns_ = kFirstDialNs;
   dial();
@@ -108,13 +108,20 @@ void ServerConnection::hang_up(rpcrdma::CloseReason reason) noexcept {
   side_.hang_up(*connection_, reason);
 }
 
+void ServerConnection::move() noexcept {
+  if (state_ != State::Lent || !requester_.attached()) return;
+  if (!requester_.connected()) return hang_up(rpcrdma::CloseReason::LocalClose);
+  if (!std::exchange(moves_, true)) moves_until_ns_ = side_.now_ns() + kMoveNs;
+}
+
 void ServerConnection::tick(std::uint64_t now_ns) noexcept {
   if (state_ == State::Free) return;
   requester_.expire(now_ns);
   watch_server(now_ns);
   if (requester_.connected()) dial_after_ns_ = kFirstDialNs;
+  if (moves_ && now_ns >= moves_until_ns_) hang_up(rpcrdma::CloseReason::LocalClose);
   if (requester_.attached()) return;
-  hanging_up_ = false;
+  hanging_up_ = moves_ = false;
   if (connection_ != nullptr) {
     side_.unbind(*std::exchange(connection_, nullptr), *this);
     if (!cancelled_) side_.count(side_.counters().disconnects);

@@ -24,6 +24,8 @@ class ServerSide;
 /// Delay between attempts to connect to the server: doubles from the first to the last.
 inline constexpr std::uint64_t kFirstDialNs = 50'000'000;
 inline constexpr std::uint64_t kLastDialNs = 3'000'000'000;
+/// A connection to where the server is no more ends when its calls are answered, or after this time.
+inline constexpr std::uint64_t kMoveNs = 10'000'000'000;
 
 /// Approximate memory of one, with its requester's.
 std::uint64_t server_connection_bytes(std::uint32_t calls) noexcept;
@@ -46,9 +48,12 @@ class ServerConnection {
   bool connected() const noexcept { return requester_.connected(); }
   std::uint32_t in_use() const noexcept { return in_use_; }
   std::uint64_t lent_ns() const noexcept { return lent_ns_; }
-  /// Others wait: it takes no more calls, and is returned when it has none.
-  bool yields() const noexcept { return yields_; }
+  /// Others wait, or the server is elsewhere: it takes no more calls, and is returned when it has none.
+  bool yields() const noexcept { return yields_ || moves_; }
   void set_yields(bool yields) noexcept { yields_ = yields; }
+  bool moves() const noexcept { return moves_; }
+  /// The next connection goes elsewhere: this one ends, and calls that are left by then go again on that one.
+  void move() noexcept;
 
   /// Free: dials.
   void lend(ServerUser& client) noexcept;
@@ -90,6 +95,8 @@ class ServerConnection {
   ServerUser* client_ = nullptr;
   std::uint64_t lent_ns_ = 0;
   bool yields_ = false;
+  bool moves_ = false;
+  std::uint64_t moves_until_ns_ = 0;
   bool cancelled_ = false;   ///< cancel_calls() was called: no more dialing
   bool hanging_up_ = false;  ///< until the requester is detached
   rpcrdma::Connection* connection_ = nullptr;

@@ -42,6 +42,7 @@ void ServerConnections::give_back(ServerConnection& connection) noexcept {
 
 void ServerConnections::tick(std::uint64_t now_ns) noexcept {
   for (const auto& connection : connections_) connection->tick(now_ns);
+  return_moving();
   collect_returned();
   while (!wanted_.empty() && !free_.empty()) {
     ServerUser& client = *wanted_.pop_front();
@@ -61,6 +62,20 @@ void ServerConnections::collect_returned() noexcept {
     if (connection->state() != State::Returned || !connection->become_free()) continue;
     free_.push(connection.get());
     --returned_count_;
+  }
+}
+
+void ServerConnections::move() noexcept {
+  for (const auto& connection : connections_) connection->move();
+}
+
+/// Without calls.
+void ServerConnections::return_moving() noexcept {
+  ServerConnection* next = idle_.front();
+  while (next != nullptr) {
+    ServerConnection& connection = *next;
+    next = idle_.next(connection);
+    if (connection.moves() && connection.client()->on_taken()) give_back(connection);
   }
 }
 

@@ -36,6 +36,8 @@ class ServerConnections {
   void on_busy(ServerConnection& connection) noexcept { idle_.remove(connection); }
   void on_idle(ServerConnection& connection) noexcept { idle_.push_back(connection); }
 
+  /// The server is elsewhere from now on, where those that are lent next go.
+  void move() noexcept;
   void tick(std::uint64_t now_ns) noexcept;
   std::uint32_t connected() const noexcept;
   /// Of those with calls, how many are not connected.
@@ -45,6 +47,7 @@ class ServerConnections {
  private:
   ServerConnection& lend_to(ServerUser& client) noexcept;
   void collect_returned() noexcept;
+  void return_moving() noexcept;
   void take_idle(std::uint64_t now_ns) noexcept;
   void ask_to_yield(std::uint64_t now_ns) noexcept;
   void stop_yielding() noexcept;

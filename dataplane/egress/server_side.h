@@ -58,8 +58,11 @@ class ServerSide {
   ServerSide(const ServerSide&) = delete;
   ServerSide& operator=(const ServerSide&) = delete;
 
-  /// Where the next connections go. Until the first of these calls none is made.
-  void set_server(const Server& server) noexcept { server_ = server; }
+  /// Where connections go. Until the first of these calls none is made.
+  void set_server(const Server& server) noexcept {
+    server_ = server;
+    connections_.move();
+  }
 
   // For the clients of the gateway.
   ServerConnections& connections() noexcept { return connections_; }

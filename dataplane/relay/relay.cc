@@ -26,10 +26,9 @@ Relay::Relay(rpcrdma::Engine& engine, egress::Dialer& dialer, forward::CreditLim
              const RelayConfig& config, segment::UpstreamArea& area, Clock clock)
     : credits_(credits),
       number_(config.number),
-      port_(config.port),
       area_(area),
       clock_(clock),
-      addresses_(*config.addresses, config.name),
+      addresses_(*config.addresses, config.name, config.port),
       server_(engine, dialer, config.server_side, counters_of(area), clock) {
   std::construct_at(&area_);  // drops the counts of an earlier data plane
   for (std::uint32_t i = 0; i < engine.connection_count(); ++i)
@@ -53,7 +52,10 @@ bool Relay::poll(std::uint64_t now_ns) noexcept {
 }
 
 void Relay::tick(std::uint64_t now_ns) noexcept {
-  if (addresses_.poll(now_ns)) follow_address();
+  if (addresses_.poll(now_ns)) {
+    count(Counter::address_changes);
+    follow_address();
+  }
   server_.tick(now_ns);
   finish_closing();
   resume_waiting();  // the requester may have released resources without note_release()
@@ -80,7 +82,8 @@ void Relay::finish_closing() noexcept {
 void Relay::follow_address() noexcept {
   const PeerAddress* const address = addresses_.current();
   if (address == nullptr) return;
-  server_.set_server({.address = *address, .port = port_, .credits_requested = server_.config().calls});
+  server_.set_server(
+      {.address = *address, .port = addresses_.port(), .credits_requested = server_.config().calls});
   area_.address.write(*address);
 }
 

@@ -30,7 +30,7 @@ struct RelayConfig {
   std::string name;
   std::uint32_t number = 0;                                     ///< among all upstreams of the configuration
   const segment::SharedUpstreamAddresses* addresses = nullptr;  ///< outlives the relay
-  std::uint16_t port = 0;
+  std::uint16_t port = 0;  ///< at first; later it is found with the addresses
   egress::ServerSideConfig server_side{};
   std::vector<service::Route> routes;
 };
@@ -82,7 +82,6 @@ class Relay final : public service::Poller {
 
   forward::CreditLimits& credits_;
   const std::uint32_t number_;
-  const std::uint16_t port_;
   segment::UpstreamArea& area_;
   const Clock clock_;
   forward::Addresses addresses_;

@@ -33,7 +33,7 @@ SLUICE_SHAPE(ConfigBlock, generation, reactors, cpus, numa_nodes, driver, idle, 
              reverse, slow_call_ms, exports)
 
 SLUICE_SHAPE(UpstreamAddress, address, answers, failures)
-SLUICE_SHAPE(UpstreamAddressList, name, count, addresses)
+SLUICE_SHAPE(UpstreamAddressList, name, port, count, addresses)
 
 SLUICE_SHAPE(rdma::RcAttributes, local, remote, remote_link, remote_qp, send_psn, receive_psn, path_mtu,
              responder_resources, initiator_depth, ack_timeout, retry_count, rnr_retry, service_level,

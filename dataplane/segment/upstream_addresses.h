@@ -36,7 +36,8 @@ struct UpstreamAddress {
 
 struct UpstreamAddressList {
   char name[kMaxNameBytes]{};  ///< of the upstream
-  std::uint32_t count = 0;     ///< zero: none of its hosts has been resolved yet
+  std::uint32_t port = 0;
+  std::uint32_t count = 0;  ///< zero: none of its hosts has been resolved yet
   std::array<UpstreamAddress, kMaxUpstreamAddresses> addresses;  ///< in order of preference
 };
 

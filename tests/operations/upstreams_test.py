@@ -16,18 +16,19 @@ GANESHA = """
 NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {port}; MNT_Port = {mount}; Enable_NLM = false; Enable_RQUOTA = false; }}
 NFSV4 {{ RecoveryBackend = "fs"; RecoveryRoot = "{dir}/recovery"; }}
 EXPORT_DEFAULTS {{ SecType = sys; Access_Type = RW; Squash = No_Root_Squash; Protocols = 3; Transports = TCP; }}
-EXPORT {{ Export_Id = 2; Path = {dir}/vfs; FSAL {{ Name = VFS; }} }}
+EXPORT {{ Export_Id = 2; Path = {path}; FSAL {{ Name = VFS; }} }}
 LOG {{ Default_Log_Level = EVENT; }}
 """
 
 
 class Filer:
-    def __init__(self, folder, name, port, mount):
+    def __init__(self, folder, name, port, mount, twin_of=None):
         self.name, self.port, self.mount, self.dir = name, port, mount, f"{folder}/{name}"
+        self.exported = twin_of.exported if twin_of else f"{self.dir}/vfs"
         for below in ("vfs", "recovery"):
             os.makedirs(f"{self.dir}/{below}")
         with open(f"{self.dir}/conf", "w", encoding="utf-8") as file:
-            file.write(GANESHA.format(dir=self.dir, port=port, mount=mount))
+            file.write(GANESHA.format(dir=self.dir, path=self.exported, port=port, mount=mount))
         script = (f"mount -t tmpfs none /run; rpcbind -w; exec ganesha.nfsd -F -f {self.dir}/conf -L {self.dir}/log -p {self.dir}/pid")
         with open(f"{self.dir}/out", "w", encoding="utf-8") as out:
             self.process = subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdout=out, stderr=out)
@@ -37,7 +38,7 @@ class Filer:
                 f'mount_port = {self.mount}\nprefix = "/{self.name}"\n')
 
     def path(self):
-        return f"/{self.name}{self.dir}/vfs"
+        return f"/{self.name}{self.exported}"
 
     def listens(self):
         sockets = subprocess.run(["ss", "-Hltn"], capture_output=True, text=True, check=True).stdout
@@ -52,7 +53,8 @@ class Planes(common.Planes):
         self.first = Filer(self.dir, "first", 2049, 20047)
         self.second = Filer(self.dir, "second", 2059, 20057)
         self.third = Filer(self.dir, "third", 2069, 20067)
-        self.filers = (self.first, self.second, self.third)
+        self.twin = Filer(self.dir, "twin", 2079, 20077, twin_of=self.first)
+        self.filers = (self.first, self.second, self.third, self.twin)
 
     def serve(self, *filers):
         self.write_config(f'segment = "{self.name}"\n[reactor]\nidle = "backoff"\n[device]\nloopback_path = "{self.fabric}"\n'
@@ -122,6 +124,7 @@ def come_and_go(planes):
     planes.wait("it can be mounted again", lambda: planes.can_be_mounted(planes.second))
     all_is_well(of_second)
     takes_its_place(planes)
+    moves(planes)
     all_is_well(load)
 
 
@@ -153,6 +156,19 @@ def takes_its_place(planes):
     assert planes.reload(planes.first, planes.second) == ["upstream.second", "upstream.third"]
     planes.wait("the second is back", lambda: planes.can_be_mounted(planes.second))
     files_are_stale(of_third)
+
+
+def moves(planes):
+    """The first one is at another port; its files are the same."""
+    def connections(port):
+        return len(subprocess.run(["ss", "-Htn", "state", "established", f"dport = :{port}"], capture_output=True, text=True,
+                                  check=True).stdout.splitlines())
+    assert connections(planes.first.port) > 0 and connections(planes.twin.port) == 0
+    before, planes.first.port = planes.first.port, planes.twin.port
+    assert planes.reload(planes.first, planes.second) == ["upstream.first.port"]
+    planes.wait("all connections are there", lambda: connections(planes.twin.port) > 0 and connections(before) == 0)
+    calls = planes.shown()["first"]["calls"]
+    planes.wait("calls of the load there", lambda: planes.shown()["first"]["calls"] > calls + 1000)
 
 
 def main():

@@ -6,13 +6,14 @@
 
 namespace sluice::forward {
 
-Addresses::Addresses(const segment::SharedUpstreamAddresses& shared, std::string upstream)
-    : shared_(shared), upstream_(std::move(upstream)) {
+Addresses::Addresses(const segment::SharedUpstreamAddresses& shared, std::string upstream, std::uint16_t port)
+    : shared_(shared), upstream_(std::move(upstream)), port_(port) {
   upstream_.reserve(segment::kMaxNameBytes);
   poll(0);
 }
 
-void Addresses::look_for(std::string_view upstream) noexcept {
+void Addresses::look_for(std::string_view upstream, std::uint16_t port) noexcept {
+  port_ = port;
   upstream_ = upstream.substr(0, segment::kMaxNameBytes);
   sequence_ = count_ = current_ = 0;
   poll(0);
@@ -38,10 +39,12 @@ void Addresses::take(const segment::UpstreamAddressList& list) noexcept {
   }
   entries_ = entries;
   count_ = count;
+  if (list.port != 0) port_ = static_cast<std::uint16_t>(list.port);
 }
 
 bool Addresses::poll(std::uint64_t now_ns) noexcept {
   const PeerAddress before = count_ > 0 ? entries_[current_].address : PeerAddress{};
+  const std::uint16_t port_before = port_;
   const std::uint32_t sequence = shared_.sequence();
   if (sequence != sequence_ && sequence % 2 == 0) {
     const auto table = shared_.read();
@@ -55,7 +58,7 @@ bool Addresses::poll(std::uint64_t now_ns) noexcept {
   }
   if (count_ == 0) return false;
   current_ = preferred();
-  return entries_[current_].address != before;
+  return entries_[current_].address != before || port_ != port_before;
 }
 
 /// A preferred one that has been well for a while; or another, if the current one answers nobody.

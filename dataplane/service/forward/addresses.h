@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the connections of one upstream go, on one reactor. Several addresses lead to the same server, or to servers
+// Where the connections of one upstream go, on one reactor: a port at one of its addresses. Several addresses lead to the same server, or to servers
 // that share their state, so that calls may go to any of them; all go to one while it works. When it fails the first
 // one of the others that is not known to fail takes its place, and a preferred one gets it back when it has been
 // well for a while.
@@ -24,17 +24,18 @@ inline constexpr std::uint32_t kGraceAnswers = 6;
 
 class Addresses {
  public:
-  /// Setup. `shared` outlives it; `upstream` is the name to look for in it.
-  Addresses(const segment::SharedUpstreamAddresses& shared, std::string upstream);
+  /// Setup. `shared` outlives it; `upstream` is the name to look for in it, and `port` good until the addresses are there.
+  Addresses(const segment::SharedUpstreamAddresses& shared, std::string upstream, std::uint16_t port = 0);
 
   /// Null: none is known yet.
   const PeerAddress* current() const noexcept { return count_ > 0 ? &entries_[current_].address : nullptr; }
+  std::uint16_t port() const noexcept { return port_; }
   bool has_others() const noexcept { return count_ > 1; }
 
   /// The upstream is another one from now on: of what was known before nothing is kept.
-  void look_for(std::string_view upstream) noexcept;
+  void look_for(std::string_view upstream, std::uint16_t port) noexcept;
 
-  // Both return whether current() has changed.
+  // Both return whether current() or port() has changed.
 
   /// Reads what the control plane has found since.
   bool poll(std::uint64_t now_ns) noexcept;
@@ -64,6 +65,7 @@ class Addresses {
   std::array<Entry, segment::kMaxUpstreamAddresses> entries_{};
   std::uint32_t count_ = 0;
   std::uint32_t current_ = 0;
+  std::uint16_t port_;
 };
 
 }  // namespace sluice::forward

@@ -19,7 +19,7 @@ Upstream::Upstream(const UpstreamConfig& config, const Context& context, std::ui
       credits_(context.credits),
       area_(area),
       clock_(context.clock),
-      addresses_(*config.addresses, config.name),
+      addresses_(*config.addresses, config.name, config.port),
       own_(config.max_clients),
       xids_(2 * config.numbers(), std::random_device{}()),
       admission_(*this, context.device, config.numbers(), config.replies, config.max_clients),
@@ -41,10 +41,9 @@ Upstream::Upstream(const UpstreamConfig& config, const Context& context, std::ui
 Upstream::~Upstream() = default;
 
 void Upstream::become(std::string_view name, std::uint16_t port) noexcept {
-  config_.port = port;
   area_.clear();
   credits_.use(number_);
-  addresses_.look_for(name);
+  addresses_.look_for(name, port);
   publish_address();
 }
 

@@ -58,7 +58,7 @@ inline constexpr std::uint32_t kSpareConnections = 16;
 struct UpstreamConfig {
   std::string name;
   const segment::SharedUpstreamAddresses* addresses = nullptr;  ///< outlives the upstream
-  std::uint16_t port = 0;
+  std::uint16_t port = 0;  ///< at first; later it is found with the addresses
   std::uint32_t shared_connections = 4;
   std::uint32_t max_calls = 1024;     ///< outstanding at once; see numbers()
   std::uint32_t max_clients = 64;     ///< client connections of the reactor
@@ -137,6 +137,7 @@ class Upstream {
   // For its connections.
   /// Where they go; null: not known yet.
   const PeerAddress* address() const noexcept { return addresses_.current(); }
+  std::uint16_t port() const noexcept { return addresses_.port(); }
   bool has_other_addresses() const noexcept { return addresses_.has_others(); }
   void on_address_failed(const PeerAddress& address) noexcept;
   void on_record(UpstreamConnection& connection, std::span<std::byte> record) noexcept;

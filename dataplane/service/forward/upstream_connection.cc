@@ -68,10 +68,11 @@ void UpstreamConnection::open() noexcept {
     return finish_closing();
   }
   peer_ = *address;
+  peer_port_ = upstream_.port();
   opened_ns_ = upstream_.now_ns();
   state_ = State::Connecting;
   connecting_ = true;
-  const socklen_t bytes = tcp::socket_address(peer_, upstream_.config().port, peer_socket_address_);
+  const socklen_t bytes = tcp::socket_address(peer_, peer_port_, peer_socket_address_);
   uring_.connect(this, socket_, reinterpret_cast<const sockaddr*>(&peer_socket_address_), bytes);
 }
 
@@ -193,7 +194,7 @@ void UpstreamConnection::follow_address(std::uint64_t now_ns) noexcept {
     upstream_.on_address_failed(peer_);
     return lose();
   }
-  if (state_ != State::Up || moving_ || *address == peer_) return;
+  if (state_ != State::Up || moving_ || (*address == peer_ && upstream_.port() == peer_port_)) return;
   moving_ = true;
   moving_since_ns_ = now_ns;
   upstream_.schedule_retry(*this);

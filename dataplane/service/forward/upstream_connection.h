@@ -180,6 +180,7 @@ class UpstreamConnection {
   int socket_ = -1;        ///< while there is no connection, the next one; negative: none
   int family_ = 0;         ///< of the socket
   PeerAddress peer_;       ///< to which it is connected, or is to be
+  std::uint16_t peer_port_ = 0;
   sockaddr_storage peer_socket_address_{};
   std::uint64_t opened_ns_ = 0;
   std::uint64_t moving_since_ns_ = 0;

@@ -17,10 +17,11 @@ void DialingSide::close_connections() {
   for (int i = 0; i < 100; ++i) engine.poll(1);
 }
 
-rpcrdma::Connection* DialingSide::dial(const egress::Server&, rpcrdma::Requester& requester,
+rpcrdma::Connection* DialingSide::dial(const egress::Server& server, rpcrdma::Requester& requester,
                                        service::Service& callee) noexcept {
   rpcrdma::Connection* const connection = may_dial ? engine.free_connection() : nullptr;
   if (connection == nullptr) return nullptr;
+  servers.push_back(server);
   connection->open(device->create_queue_pair(engine.queue_pair_limits()),
                    {.send_inline_bytes = 4096,
                     .credit_grant = kServerCalls,

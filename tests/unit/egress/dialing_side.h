@@ -41,6 +41,7 @@ class DialingSide : public egress::Dialer {
   std::unique_ptr<rdma::loopback::Loopback> device;
   rpcrdma::Engine engine;
   std::vector<rpcrdma::Connection*> connections;  ///< in the order in which they were dialed
+  std::vector<egress::Server> servers;            ///< of each
   std::vector<rpcrdma::CloseReason> hung_up;
 
  protected:

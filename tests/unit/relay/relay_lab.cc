@@ -47,11 +47,12 @@ RelaySide::RelaySide(std::shared_ptr<rdma::loopback::Fabric> fabric, const Relay
   device->connection_manager()->listen(kRelayPort);
 }
 
-void RelaySide::set_address() {
+void RelaySide::set_address(std::uint8_t last, std::uint16_t port) {
   segment::UpstreamAddressTable table{};
   std::strcpy(table[0].name, kName);
+  table[0].port = port;
   table[0].count = 1;
-  table[0].addresses[0].address = PeerAddress::from_ipv4(10, 0, 0, 1);
+  table[0].addresses[0].address = PeerAddress::from_ipv4(10, 0, 0, last);
   addresses->write(table);
 }
 

@@ -40,7 +40,8 @@ class RelaySide final : public egress_test::DialingSide {
   ~RelaySide() override { close_connections(); }
 
   void poll(std::uint64_t now_ns);
-  void set_address();
+  /// 10.0.0.`last`.
+  void set_address(std::uint8_t last = 1, std::uint16_t port = 20049);
   std::uint64_t count(Counter counter) const {
     return area->counters[static_cast<std::size_t>(counter)].load();
   }

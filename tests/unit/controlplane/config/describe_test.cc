@@ -77,7 +77,7 @@ TEST(Config, a_reload_tells_what_takes_effect_and_what_wants_a_restart) {
   EXPECT_EQ(live.block.slow_call_ms, 250u);
 }
 
-TEST(Config, addresses_of_an_upstream_change_with_a_reload) {
+TEST(Config, addresses_and_ports_of_upstreams_change_with_a_reload) {
   const auto upstream = [](const std::string& name, const std::string& rest) {
     return "[[upstream]]\nname = \"" + name + "\"\n" + rest;
   };
@@ -86,11 +86,12 @@ TEST(Config, addresses_of_an_upstream_change_with_a_reload) {
                                     "f");
   const auto after = config::parse(
       upstream("c", "address = \"192.0.2.3\"\nprograms = [\"mount3\"]\n") +
-          upstream("b", "address = [\"nas\", \"192.0.2.5\"]\nprograms = [\"nfs3\"]\nport = 7\n") +
+          upstream("b",
+                   "address = [\"nas\", \"192.0.2.5\"]\nprograms = [\"nfs3\"]\nport = 7\nmax_calls = 64\n") +
           upstream("a", "address = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n"),
       "f");
   const config::Changes changes = config::compare(before, after);
-  EXPECT_EQ(changes.live, std::vector<std::string>{"upstream.b.address"});
+  EXPECT_EQ(changes.live, (std::vector<std::string>{"upstream.b.address", "upstream.b.port"}));
   EXPECT_EQ(changes.restart_both, (std::vector<std::string>{"upstream.b", "upstream.c"}));
   const config::Config live = config::live_part(before, after);
   ASSERT_EQ(live.block.upstream_count, 2u);
@@ -98,8 +99,18 @@ TEST(Config, addresses_of_an_upstream_change_with_a_reload) {
   EXPECT_EQ(live.block.upstreams[1].host_count, 2u);
   EXPECT_STREQ(live.block.upstreams[1].hosts[0].data(), "nas");
   EXPECT_STREQ(live.block.upstreams[1].hosts[1].data(), "192.0.2.5");
-  EXPECT_EQ(live.block.upstreams[1].port, 2049u);
+  EXPECT_EQ(live.block.upstreams[1].port, 7u);
+  EXPECT_EQ(live.block.upstreams[1].max_calls, 1024u);
   EXPECT_TRUE(config::compare(before, live).restart_both.empty()) << "nothing else has changed";
+}
+
+TEST(Config, an_upstream_may_be_called_like_a_part_of_one) {
+  const auto port = [](const std::string& rest) {
+    return config::parse(
+        "[[upstream]]\nname = \"port\"\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n" + rest, "f");
+  };
+  EXPECT_EQ(config::compare(port(""), port("max_calls = 64")).restart_both,
+            std::vector<std::string>{"upstream.port"});
 }
 
 TEST(Config, hosts_and_their_keys_change_with_a_reload) {

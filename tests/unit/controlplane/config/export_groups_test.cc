@@ -133,6 +133,14 @@ TEST(ExportGroups, exports_change_with_a_reload_and_whether_there_are_any_does_n
   EXPECT_STREQ(live.upstreams[0].exports[1].data(), "/vol2");
   EXPECT_STREQ(live.upstreams[0].prefix, "/a");
 
+  const auto otherwise =
+      parsed(upstream("a", exports("\"/vol1\"") + "\nclients = [\"192.0.2.0/24\"]\nmount_port = 7") + b);
+  EXPECT_EQ(config::compare(before, otherwise).live,
+            (std::vector<std::string>{"upstream.a.clients", "upstream.a.mount_port"}));
+  EXPECT_TRUE(config::compare(before, otherwise).restart_both.empty());
+  EXPECT_EQ(config::live_part(before, otherwise).block.upstreams[0].allowed_count, 1u);
+  EXPECT_EQ(config::live_part(before, otherwise).block.upstreams[0].mount_port, 7u);
+
   const auto without = parsed(upstream("a", ""));
   const auto with = parsed(upstream("a", exports("\"/vol1\"")));
   for (const auto& [from, to] : {std::pair(without, with), std::pair(with, without)}) {
@@ -231,7 +239,7 @@ TEST(RemovedUpstreams, one_with_nothing_but_its_exports_goes_and_comes_back_by_a
   EXPECT_EQ(changes.live, std::vector<std::string>{"upstream.b"});
   EXPECT_TRUE(changes.restart_both.empty());
   EXPECT_EQ(config::live_part(without, both).block.upstreams[1].removed, 0u);
-  changes = config::compare(without, parsed(a + upstream("b", "prefix = \"/b\"\nport = 7")));
+  changes = config::compare(without, parsed(a + upstream("b", "prefix = \"/b\"\nconnections = 7")));
   EXPECT_EQ(changes.restart_both, std::vector<std::string>{"upstream.b"});
   EXPECT_TRUE(changes.live.empty());
 

@@ -96,6 +96,7 @@ class Book : public testing::Test {
 TEST_F(Book, addresses_need_no_resolving) {
   open({"127.0.0.2", "::1"});
   EXPECT_EQ(addresses(), (std::vector<PeerAddress>{kOther, kSix}));
+  EXPECT_EQ(book_->list().port, server_.port());
   EXPECT_EQ(names_->asked(), 0);
 }
 

@@ -229,6 +229,26 @@ TEST_F(Group, a_move_waits_no_longer_than_its_limit) {
   EXPECT_EQ(other.calls.size(), 1u);
 }
 
+TEST_F(Group, connections_follow_another_port) {
+  FakeUpstream there;
+  there.answer = echo;
+  lab.beside = [&] { there.poll(); };
+  lab.upstream.answer = nullptr;
+  const std::size_t before = submit(1);
+  ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 1; }));
+  lab.set_addresses({{.address = kFirst}}, there.port());
+  wait(1);
+  const std::size_t after = submit(2);
+  lab.turns();
+  EXPECT_TRUE(there.calls.empty()) << "a call is under way";
+  lab.upstream.send(0, record(echo(lab.upstream.calls[0])));
+  ASSERT_TRUE(lab.until([&] { return answered(before) && answered(after); }));
+  EXPECT_EQ(there.calls.size(), 1u);
+  EXPECT_EQ(lab.upstream.calls.size(), 1u);
+  EXPECT_EQ(lab.count(Counter::resent), 0u);
+  EXPECT_FALSE(lab.upstream.open(0));
+}
+
 TEST_F(Group, connections_follow_a_name_that_leads_elsewhere) {
   asked(1);
   lab.set_addresses({{.address = kSecondAddress}});

@@ -136,8 +136,9 @@ forward::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
   return setup;
 }
 
-void ForwardLab::set_addresses(const std::vector<segment::UpstreamAddress>& list) {
+void ForwardLab::set_addresses(const std::vector<segment::UpstreamAddress>& list, std::uint16_t port) {
   std::strcpy(table_[0].name, kName);
+  table_[0].port = port;
   table_[0].count = static_cast<std::uint32_t>(list.size());
   std::copy(list.begin(), list.end(), table_[0].addresses.begin());
   addresses->write(table_);

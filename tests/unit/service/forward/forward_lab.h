@@ -114,8 +114,8 @@ class ForwardLab {
   void start_clock() { stopped_ns = 0; }
 
   Outcome call(LabClient& client, rpcrdma::Request request, std::vector<std::uint32_t> item_counts = {});
-  /// What the control plane has found: the addresses of the upstream, in order of preference.
-  void set_addresses(const std::vector<segment::UpstreamAddress>& addresses);
+  /// What the control plane has found: the addresses of the upstream, in order of preference. Port zero: as before.
+  void set_addresses(const std::vector<segment::UpstreamAddress>& addresses, std::uint16_t port = 0);
 
   /// The spare upstream becomes one with this tag of its handles.
   void bring(std::uint32_t tag);

@@ -46,7 +46,9 @@ TEST_F(StatusTest, it_has_reactors_clients_exports_upstreams_and_events) {
   layout.exports[0].write(info);
   auto clients = std::make_unique<segment::ClientTable>();
   clients->clients[0] = {
-      .peer = lab::client(7), .in_use = 1, .served = {.calls = 5, .time_ns = 2'000'000'000}};
+      .peer = lab::client(7),
+      .in_use = 1,
+      .served = {.calls = 5, .time_ns = 2'000'000'000, .received_bytes = 30, .sent_bytes = 40}};
   clients->others = {.calls = 9, .time_ns = 1};
   layout.clients.write(*clients);
   journal.add(events::DrainBegun{.connections = 4});
@@ -55,7 +57,9 @@ TEST_F(StatusTest, it_has_reactors_clients_exports_upstreams_and_events) {
   EXPECT_EQ(shown["connections"], 3);
   EXPECT_EQ(shown["exports"][0]["path"], "/e");
   EXPECT_EQ(shown["upstreams"][0]["name"], "nas");
-  EXPECT_EQ(shown["clients"][0], (json{{"client", "192.0.2.7"}, {"calls", 5}, {"time_s", 2.0}}));
+  EXPECT_EQ(
+      shown["clients"][0],
+      (json{{"client", "192.0.2.7"}, {"calls", 5}, {"time_s", 2.0}, {"bytes_in", 30}, {"bytes_out", 40}}));
   EXPECT_EQ(shown["clients"][1]["client"], "others");
   EXPECT_EQ(shown["events"][0]["event"], "drain_begun");
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the connections of one upstream go, on one reactor: a port at one of its addresses. Several addresses lead to the same server, or to servers
-// that share their state, so that calls may go to any of them; all go to one while it works. When it fails the first
-// one of the others that is not known to fail takes its place, and a preferred one gets it back when it has been
-// well for a while.
+// Where the connections of one upstream go, on one reactor: a port at one of its addresses. Several addresses lead to
+// the same server, or to servers that share their state, so that calls may go to any of them; all go to one while it
+// works. When it fails the first one of the others that is not known to fail takes its place, and a preferred one gets
+// it back when it has been well for a while.
 //
 // Only the owning reactor may call. No allocation.
 #pragma once

@@ -101,7 +101,7 @@ class Upstream {
   /// In each turn until it is true: nothing of the upstream is left here. Before, it gets no calls any more; those that it
   /// has are answered within kLeaveNs, or their clients disconnected.
   bool leave() noexcept;
-  /// Behind leave(): is this upstream from now on, whose counters begin at zero.
+  /// After leave(): is this upstream from now on, whose counters begin at zero.
   void become(std::string_view name, std::uint16_t port) noexcept;
 
   // For the services.

@@ -150,7 +150,7 @@ void Connection::admit(const HostName& host) noexcept {
                                                const rdma::WorkCompletion& wc) noexcept {
   link_.on_receive_completed();
   ++counters().messages_received;
-  link_.count_message_received(wc.byte_len);
+  link_.count_received(&Counters::inline_bytes_received, wc.byte_len);
   if (link_.version_state() != VersionState::Version1) {
     if (intake_v2_.arrive_plain(buffer, wc.byte_len, wc.invalidated)) return;
     if (version_.is_version_2(buffer, wc.byte_len))

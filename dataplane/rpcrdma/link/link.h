@@ -121,21 +121,13 @@ class Link final : private TurnEntry {
   void set_client_class(std::uint32_t client_class) noexcept;
   /// Of the client's class.
   Counters& counters() noexcept { return *counters_; }
-  // Bytes that went over it: of messages, and those that are placed by RDMA Reads and Writes.
-  void count_message_received(std::uint64_t bytes) noexcept {
-    counters().inline_bytes_received += bytes;
+  // Bytes that went over it, also in a counter of its class.
+  void count_received(std::uint64_t Counters::*counter, std::uint64_t bytes) noexcept {
+    counters().*counter += bytes;
     traffic_.received += bytes;
   }
-  void count_message_sent(std::uint64_t bytes) noexcept {
-    counters().inline_bytes_sent += bytes;
-    traffic_.sent += bytes;
-  }
-  void count_read(std::uint64_t bytes) noexcept {
-    counters().rdma_read_bytes += bytes;
-    traffic_.received += bytes;
-  }
-  void count_written(std::uint64_t bytes) noexcept {
-    counters().rdma_write_bytes += bytes;
+  void count_sent(std::uint64_t Counters::*counter, std::uint64_t bytes) noexcept {
+    counters().*counter += bytes;
     traffic_.sent += bytes;
   }
   /// All of them since open(); the RDMA operations are ours.

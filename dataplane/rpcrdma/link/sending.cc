@@ -125,7 +125,7 @@ bool Link::stage_parts(const ContinuedMessage& message, std::uint64_t& sent, std
     sender_ = message.sender;
     count_send(credit);
     ++counters().parts_sent;
-    count_message_sent(header_bytes + bytes);
+    count_sent(&Counters::inline_bytes_sent, header_bytes + bytes);
     sent += bytes;
     ++posted;
   }

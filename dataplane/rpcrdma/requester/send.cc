@@ -230,8 +230,8 @@ bool Requester::stage_send(Slot& slot, const Shape& shape, const CallChunks& chu
       (!shape.long_call && !link_->append_payload({&payload, 1}, slot.continued_bytes)))
     return false;
   if (version_2()) count_send(credit);
-  link_->count_message_sent(shape.header_bytes +
-                            (shape.long_call ? 0 : payload.length - slot.continued_bytes));
+  link_->count_sent(&Counters::inline_bytes_sent,
+                    shape.header_bytes + (shape.long_call ? 0 : payload.length - slot.continued_bytes));
   return true;
 }
 

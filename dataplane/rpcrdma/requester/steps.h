@@ -52,7 +52,7 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
   }
   slot.sent_before = link_->stage_one(WrKind::CallSent, slot.index,
                                       {at, static_cast<std::uint32_t>(bytes), send_region_.lkey});
-  link_->count_message_sent(bytes);
+  link_->count_sent(&Counters::inline_bytes_sent, bytes);
 }
 
 [[gnu::always_inline]] inline void Requester::recycle(Slot& slot) noexcept {

@@ -137,7 +137,7 @@ void Responder::post_reads(CallSlot& slot) noexcept {
       stage.last().wr_id = link_.wr_id(WrKind::ReadsDone, slot.index_);
       stage.last().flags = rdma::kSignaled;
       link_.counters().rdma_reads += work_requests;
-      link_.count_read(*bytes_read);
+      link_.count_received(&Counters::rdma_read_bytes, *bytes_read);
       ++posted_;
       set_state(slot, State::Pulling);
       probe::reads_posted(link_.number(), slot.xid(), slot.index_, *bytes_read);

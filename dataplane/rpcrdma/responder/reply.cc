@@ -379,10 +379,11 @@ inline void Responder::count_sent(const CallSlot& slot, const ReplyPlan& plan) n
   if (link_.speaks_version_2()) link_.count_send(slot.credit_);
   ++counters.replies_sent;
   if (plan.invalidate != rdma::Rkey{}) ++counters.remote_invalidations;
-  link_.count_message_sent(plan.header_bytes +
-                           (plan.in_reply_chunk() ? 0 : plan.payload_bytes - slot.continued_bytes_));
-  if (plan.in_reply_chunk()) link_.count_written(plan.payload_bytes);
-  for (std::uint64_t bytes : plan.bytes_written()) link_.count_written(bytes);
+  link_.count_sent(
+      &Counters::inline_bytes_sent,
+      plan.header_bytes + (plan.in_reply_chunk() ? 0 : plan.payload_bytes - slot.continued_bytes_));
+  if (plan.in_reply_chunk()) link_.count_sent(&Counters::rdma_write_bytes, plan.payload_bytes);
+  for (std::uint64_t bytes : plan.bytes_written()) link_.count_sent(&Counters::rdma_write_bytes, bytes);
 }
 
 void Responder::push_reply(CallSlot& slot) noexcept {

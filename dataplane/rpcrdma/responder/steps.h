@@ -217,7 +217,7 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   slot.sent_before_ =
       link.stage_one(WrKind::ReplySent, slot.index_, {at, static_cast<std::uint32_t>(bytes), reply_lkey_});
   ++link.counters().replies_sent;
-  link.count_message_sent(bytes);
+  link.count_sent(&Counters::inline_bytes_sent, bytes);
   const bool success = slot.outcome_ == CallSlot::Outcome::Success;
   context_.measurement.times.replied(link.client_class(), slot.procedure_,
                                      success ? segment::CallStatus::success : failure_of(slot),

@@ -84,13 +84,13 @@ struct ConnectionConfig {
   /// The calls that the first reply grants; zero: all of credit_grant.
   std::uint32_t first_grant = 0;
   std::uint32_t client_class = 0;  ///< counters and latencies are kept by it
-  ReplyChunkPolicy reply_chunks = ReplyChunkPolicy::Always;
 
   /// As requester: calls we may have outstanding at once. Zero: no calls are made.
   std::uint32_t credits_requested = 0;
 
   /// Serves all calls that come on this connection, whatever their program; null: those of the engine do.
   service::Service* sole_service = nullptr;
+  ReplyChunkPolicy reply_chunks = ReplyChunkPolicy::Always;
 
   /// True on the side that opened the connection: its calls are the forward direction.
   bool active = false;

@@ -20,7 +20,7 @@ inline constexpr std::uint16_t kNoReceive = 0xffff;
 /// and gives `assembly` back.
 struct ReceivedMessage {
   std::uint16_t buffer = 0;  ///< index of the Receive buffer, or kNoReceive
-  bool plain = false;        ///< begin_plain() was the last to change it
+  bool plain = true;         ///< what begin() clears is clear
   std::span<const std::byte> bytes;
   MessageHeader header{};
   std::byte* assembly = nullptr;      ///< payload of a continued message, in LinkContext::assembly

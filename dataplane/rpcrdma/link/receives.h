@@ -29,7 +29,10 @@ class Receives {
 
   /// Setup: `region` holds `count` buffers of `buffer_bytes`, buffer_stride() apart.
   Receives(rdma::MemoryRegion region, std::uint32_t count, std::uint32_t buffer_bytes)
-      : region_(region), buffer_bytes_(buffer_bytes), stride_(buffer_stride(buffer_bytes)), spare_(count) {}
+      : region_(region),
+        buffer_bytes_(buffer_bytes),
+        stride_(static_cast<std::uint32_t>(buffer_stride(buffer_bytes))),
+        spare_(count) {}
 
   /// A connection starts with nothing posted, and posts the first `count`; Receives take messages of up to
   /// `message_bytes`.
@@ -46,7 +49,7 @@ class Receives {
   }
 
   std::span<std::byte> buffer(std::uint16_t index) noexcept {
-    return region_.bytes.subspan(index * stride_, buffer_bytes_);
+    return region_.bytes.subspan(std::size_t{index} * stride_, buffer_bytes_);
   }
   /// With the queue pair.
   std::uint32_t posted() const noexcept { return posted_; }
@@ -86,7 +89,7 @@ class Receives {
  private:
   rdma::MemoryRegion region_;
   const std::uint32_t buffer_bytes_;
-  const std::size_t stride_;
+  const std::uint32_t stride_;
   std::uint32_t message_bytes_ = 0;
   std::uint32_t posted_ = 0;
   std::uint32_t staged_ = 0;

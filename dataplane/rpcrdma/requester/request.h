@@ -82,9 +82,9 @@ class Reply {
   CallStatus status_ = CallStatus::Ok;
   rpc::Xid xid_{};
   std::span<const std::byte> message_;
-  v2::Error error_;
   bool version_2_ = false;
   std::uint16_t slot_ = 0;
+  v2::Error error_;
   std::size_t write_items_ = 0;
   std::span<const std::uint64_t> returned_;       ///< bytes per write item
   std::span<const std::uint8_t> write_segments_;  ///< offered, per write item

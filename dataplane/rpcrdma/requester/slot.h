@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/rpcrdma/link/received_message.h"
 #include "dataplane/rpcrdma/link/wr_id.h"
@@ -62,7 +63,8 @@ struct CallForm {
   std::uint16_t segment_count = 0;
 };
 
-struct RequestSlot : CallForm {
+/// What every call needs, in as few cache lines as it takes.
+struct alignas(kCacheLine) PlainRequest {
   enum class State : std::uint8_t {
     Free,               ///< waits for a request
     AwaitingTurn,       ///< waits for a credit, windows, memory, room in the send queue, or a connection
@@ -78,23 +80,20 @@ struct RequestSlot : CallForm {
   /// What is done when its memory is fenced.
   enum class AfterFence : std::uint8_t { Deliver, Resend };
 
-  // What every call needs comes first.
-  State state = State::Free;  ///< changed by Requester::transition() alone
+  State state = State::Free;  ///< changed by Requester::transition() and step() alone
   AfterFence after_fence = AfterFence::Deliver;
   bool plain = false;  ///< sent at once, without anything of its CallForm
-  std::uint16_t index = 0;
-  rpc::Xid xid{};
-
-  // What the driver has. No states: the reply may come before the completion of the Send that it answers.
-  bool send_posted = false;  ///< the Send of the whole message, or of its last part
-  std::uint32_t parts_posted = 0;
-  std::uint16_t sent_before = kNoWr;   ///< slot whose Send completes with this one's
-  std::uint16_t receive = kNoReceive;  ///< that holds the reply until it is delivered
-
-  // Of the request, as it was submitted.
+  /// The driver has the Send of the whole message, or of its last part. No state: the reply may come before the
+  /// completion of the Send that it answers.
+  bool send_posted = false;
+  // As it was submitted.
   bool repeatable = false;
   bool send_once = false;
   bool urgent = false;
+  std::uint16_t index = 0;
+  std::uint16_t sent_before = kNoWr;   ///< slot whose Send completes with this one's
+  std::uint16_t receive = kNoReceive;  ///< that holds the reply until it is delivered
+  rpc::Xid xid{};
   std::uint32_t payload_bytes = 0;
   std::uint32_t max_reply_bytes = 0;
   std::uint64_t deadline_ns = 0;
@@ -103,7 +102,10 @@ struct RequestSlot : CallForm {
   void* context = nullptr;
   std::byte* send_buffer = nullptr;  ///< header room of inline_bytes, then the payload
   Reply reply;
+};
 
+struct RequestSlot : PlainRequest, CallForm {
+  std::uint32_t parts_posted = 0;                          ///< that the driver has
   service::Client::CallBackDone call_back_done = nullptr;  ///< with its own context
   void* call_back_context = nullptr;
   QueueLink<RequestSlot> link;  ///< of the one queue it is in

@@ -44,7 +44,6 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
 
   State state() const noexcept { return state_; }
   Responder& owner() noexcept { return *responder_; }
-  QueueLink<CallSlot> link;  ///< of the queue for room in the send queue
 
  private:
   friend class Responder;
@@ -56,41 +55,43 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   std::span<const std::byte>& message_span() noexcept { return Call::message_; }
   const std::span<const std::byte>& message_span() const noexcept { return Call::message_; }
 
-  // What every call needs comes first.
-  Responder* responder_ = nullptr;
-  std::span<std::byte> reply_buffer_;
-  std::uint16_t index_ = 0;
-  std::uint16_t procedure_ = segment::kOtherProcedure;  ///< in the call table
+  // What every call needs, in as few cache lines as it takes; behind the call's own. In the order in which a new call
+  // sets them, so that several are one store.
+  bool advancing_ = false;  ///< advance() is on the stack: complete() leaves the state to it
+  bool holds_receive_ = false;
+  bool with_service_ = false;  ///< place() or execute() was called, so release() is due
+  bool completed_ = false;
+  bool into_sink_ = false;   ///< the RDMA Reads go to the service's pieces
+  bool impossible_ = false;  ///< the service asked for more result memory than there ever is
+  bool traced_ = false;      ///< its connection was traced when it began
+  /// No chunks, no handle to invalidate, no refusal, and no memory but its own.
+  bool plain_ = true;
   State state_ = State::Free;
   State counted_state_ =
       State::Free;  ///< what slots_in_state has it as: it does not follow every step of a turn
   Outcome outcome_ = Outcome::Success;
-  /// No chunks, no handle to invalidate, no refusal, and no memory but its own.
-  bool plain_ = true;
-  bool holds_receive_ = false;
-  bool advancing_ = false;     ///< advance() is on the stack: complete() leaves the state to it
-  bool with_service_ = false;  ///< place() or execute() was called, so release() is due
-  bool completed_ = false;
-  bool into_sink_ = false;             ///< the RDMA Reads go to the service's pieces
-  bool impossible_ = false;            ///< the service asked for more result memory than there ever is
-  bool traced_ = false;                ///< its connection was traced when it began
+  std::uint16_t procedure_ = segment::kOtherProcedure;  ///< in the call table
+  std::uint16_t index_ = 0;
   std::uint16_t sent_before_ = kNoWr;  ///< slot whose reply's Send completes with this one's
+  std::uint32_t payload_bytes_ = 0;
   rpc::AcceptStat stat_ = rpc::AcceptStat::Success;
-  v2::CreditWord credit_;  ///< of the reply's last Send
+  // Of the reply: the payload stream starts at payload_, in reply_buffer_ or in reply_memory_.
+  std::byte* payload_ = nullptr;
+  std::span<std::byte> reply_buffer_;
   service::Service* service_ = nullptr;
   const service::Binding* binding_ = nullptr;  ///< the service's
   std::uint64_t begun_ns_ = 0;
   std::uint64_t state_since_ns_ = 0;  ///< up to where state_ns_ counts; begun_ns_: not at all yet
   std::uint64_t progress_ns_ = 0;     ///< when it began to wait for the peer, or a part of its reply went out
-  std::byte* call_memory_ = nullptr;  ///< call with its Read chunks
+  ReceivedMessage message_;           ///< its chunks are the first of what only some calls need
+
+  Responder* responder_ = nullptr;
+  std::byte* call_memory_ = nullptr;   ///< call with its Read chunks
   std::byte* reply_memory_ = nullptr;  ///< payload of a large reply
-  // Of the reply: the payload stream starts at payload_, in reply_buffer_ or in reply_memory_.
-  std::byte* payload_ = nullptr;
-  std::uint32_t payload_bytes_ = 0;
+  v2::CreditWord credit_;              ///< of the reply's last Send
   std::uint32_t parts_posted_ = 0;     ///< parts whose Sends are not complete
   std::uint64_t continued_bytes_ = 0;  ///< of the payload stream, sent in parts so far (version 2)
-  ReceivedMessage message_;
-  Refusal refusal_;  ///< of a slot that is Free: none
+  Refusal refusal_;                    ///< of a slot that is Free: none
 
   CallLayout layout_;
   rpc::VersionRange supported_;     ///< of the program, when the call's version is not
@@ -98,6 +99,9 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   std::uint32_t wanted_room_ = 0;   ///< work requests that there was no room for; none: it waits for a credit
 
   std::array<std::uint64_t, segment::kSlotStateCount> state_ns_{};
+
+ public:
+  QueueLink<CallSlot> link;  ///< of the queue for room in the send queue
 };
 
 /// What may follow each state of a call slot, as bits. Any state but Replying and Pulling ends in Free when

@@ -23,8 +23,6 @@ void Responder::on_plain_call(std::uint16_t buffer, std::span<const std::byte> b
     return begin_plain_call<kVersion>(buffer, bytes);
   CallSlot& slot = take_slot();
   slot.message_.begin_plain(buffer, bytes, kVersion, header_bytes);
-  slot.offered_results_ = 0;
-  slot.plain_ = slot.holds_receive_ = slot.advancing_ = true;
   start(slot);
   const auto payload = bytes.subspan(header_bytes);
   xdr::Reader reader(payload);

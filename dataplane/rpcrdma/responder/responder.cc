@@ -266,6 +266,7 @@ void Responder::finish(CallSlot& slot) noexcept {
 }
 
 [[gnu::noinline]] void Responder::release_extras(CallSlot& slot) noexcept {
+  slot.continued_bytes_ = 0;
   context_.memory.calls.release(std::exchange(slot.call_memory_, nullptr));
   context_.memory.replies.release(std::exchange(slot.reply_memory_, nullptr));
   release_assembly(slot);

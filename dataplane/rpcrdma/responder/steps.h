@@ -60,18 +60,18 @@ template <CallSlot::State kFrom, CallSlot::State kTo>
   ++busy_;
   peak_busy_ = std::max(peak_busy_, busy_);
   ++calls_;
-  slot.begun_ns_ = slot.state_since_ns_ = context_.measurement.times.turn_ns();
-  slot.upstream_ns_ = 0;
-  slot.procedure_ = segment::kOtherProcedure;
   slot.header_.program = 0;
+  slot.offered_results_ = slot.placed_bytes_ = 0;
+  slot.results_offset_ = rpc::kMinReplyBytes;
+  slot.auth_error_ = rpc::AuthStat::Ok;
+  slot.piece_count_ = slot.item_count_ = 0;
+  slot.has_state_ = false;
+  slot.advancing_ = slot.holds_receive_ = true;
   slot.with_service_ = slot.completed_ = slot.into_sink_ = slot.impossible_ = false;
   slot.traced_ = traced_;
-  slot.has_state_ = false;
-  slot.auth_error_ = rpc::AuthStat::Ok;
-  slot.placed_bytes_ = 0;
-  slot.results_offset_ = rpc::kMinReplyBytes;
-  slot.piece_count_ = slot.item_count_ = 0;
-  slot.continued_bytes_ = 0;
+  slot.plain_ = true;
+  slot.procedure_ = segment::kOtherProcedure;
+  slot.begun_ns_ = slot.state_since_ns_ = context_.measurement.times.turn_ns();
   return slot;
 }
 

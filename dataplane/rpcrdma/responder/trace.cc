@@ -76,7 +76,7 @@ void Responder::note_end(CallSlot& slot, bool replied, bool slow) noexcept {
   segment::SlowCallRing& ring = *measurement.slow_calls;
   ring.add({.number = ring.written.load(std::memory_order_relaxed),
             .ended_ns = measurement.wall_clock(),
-            .upstream_ns = slot.upstream_ns_,
+            .upstream_ns = slot.upstream_ns(),
             .peer = link_.peer(),
             .client_class = link_.client_class(),
             .replied = replied ? 1u : 0u,

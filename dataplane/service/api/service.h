@@ -117,6 +117,7 @@ class CallHost {
 struct CallStorage {
   std::array<ResultItem, kMaxResultItems> items;
   std::array<rdma::Sge, kMaxPieces> pieces;
+  std::uint64_t upstream_ns;  ///< of a call that has its state
   alignas(std::max_align_t) std::array<std::byte, kCallStateBytes> state;
 };
 
@@ -200,7 +201,10 @@ class Call {
   }
 
   /// How long another server had it, for who looks at slow calls.
-  void note_upstream_ns(std::uint64_t ns) noexcept { upstream_ns_ = ns; }
+  void note_upstream_ns(std::uint64_t ns) noexcept {
+    if (!has_state_) reset_state();
+    storage_->upstream_ns = ns;
+  }
 
   /// Most bytes that an RPC reply message can have to reach the client, eligible items included; kAnyReply
   /// where there is no limit. Linear in the segments that the client offers.
@@ -227,7 +231,7 @@ class Call {
  protected:
   Call() = default;  ///< set_host() comes before a service sees it
   /// The storage is the call's alone, and outlives it.
-  Call(CallHost& host, CallStorage& storage) noexcept : host_(&host), storage_(&storage) {}
+  Call(CallHost& host, CallStorage& storage) noexcept : storage_(&storage), host_(&host) {}
   ~Call() = default;
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -242,6 +246,7 @@ class Call {
     host_ = &host;
     storage_ = &storage;
   }
+  std::uint64_t upstream_ns() const noexcept { return has_state_ ? storage_->upstream_ns : 0; }
   std::span<const rdma::Sge> pieces() const noexcept { return {storage_->pieces.data(), piece_count_}; }
   std::span<const ResultItem> items() const noexcept { return {storage_->items.data(), item_count_}; }
 
@@ -273,28 +278,30 @@ class Call {
   /// `original` gets what the service has written.
   void copy_results_to(Call& original) const noexcept { original.copy_results_room_of(*this); }
 
-  rpc::CallHeader header_;
-  CallHost* host_ = nullptr;
+  // What few services ask for comes first, and behind it, in few cache lines, what every call writes: hosts put theirs
+  // next to it.
   CallStorage* storage_ = nullptr;
   const PeerAddress* peer_ = nullptr;
   const HostName* peer_host_ = &kNobody;
   Client* client_ = nullptr;
-  std::uint32_t offered_results_ = 0;
+  CallHost* host_ = nullptr;
+  rpc::CallHeader header_;
   std::span<const std::byte> message_;
   std::span<const std::byte> arguments_;
+  xdr::Writer results_;
+  std::uint32_t offered_results_ = 0;
   std::uint32_t placed_bytes_ = 0;
   std::uint32_t results_offset_ = rpc::kMinReplyBytes;  ///< of results_ in the reply
+  rpc::AuthStat auth_error_ = rpc::AuthStat::Ok;
   std::uint16_t piece_count_ = 0;
   std::uint16_t item_count_ = 0;
-  rpc::AuthStat auth_error_ = rpc::AuthStat::Ok;
-  std::uint64_t upstream_ns_ = 0;
-  xdr::Writer results_;
   bool has_state_ = false;  ///< the service has asked for its state in this call
 
  private:
   static constexpr HostName kNobody{};
 
   void reset_state() noexcept {
+    storage_->upstream_ns = 0;
     storage_->state.fill(std::byte{0});
     has_state_ = true;
   }

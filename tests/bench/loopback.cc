@@ -146,7 +146,7 @@ double megabytes_at_a_time(double seconds) {
   return run_load(seconds, kOperation, {.depth = 4, .connections = 1, .block = kMegabyte}).bytes_per_second();
 }
 
-template <std::uint32_t kDepth>
+template <std::uint32_t kDepth, PingPong::Arrays kArrays = PingPong::Arrays::Kept>
 double driver_calls_per_second(double seconds) {
   const auto fabric = rdma::loopback::Fabric::in_process({.links = 2});
   std::atomic<bool> stop{false};
@@ -154,13 +154,13 @@ double driver_calls_per_second(double seconds) {
   std::thread server([&] {
     pin(kServerCpu);
     const auto device = rdma::loopback::make_device(fabric);
-    PingPong(*device, *device->connection_manager()).answer(listening, stop);
+    PingPong(*device, *device->connection_manager(), kArrays).answer(listening, stop);
   });
   pin(kClientCpu);
   while (!listening) {
   }
   const auto device = rdma::loopback::make_device(fabric);
-  PingPong client(*device, *device->connection_manager());
+  PingPong client(*device, *device->connection_manager(), kArrays);
   client.connect();
   const double rate = client.calls_per_second(kDepth, seconds);
   stop = true;
@@ -205,6 +205,7 @@ constexpr Side kSides[] = {
        return run_load(seconds, Operation::Null, {.depth = 1, .connections = 1}).p99_us;
      }},
     {"driver", driver_calls_per_second<128>},
+    {"driver_with_fresh_arrays", driver_calls_per_second<128, PingPong::Arrays::Fresh>},
     {"driver_round_trip_us", [](double seconds) { return 1e6 / driver_calls_per_second<1>(seconds); }},
     {"memcpy1m", memcpy_bytes_per_second},
 };

@@ -26,9 +26,16 @@ class PingPong {
   static constexpr std::uint32_t kBuffers = 256;
   static constexpr std::uint32_t kBufferBytes = 128;
 
-  PingPong(rdma::Device& device, rdma::ConnectionManager& manager)
+  /// Where a turn has its completions and work requests.
+  enum class Arrays : std::uint8_t {
+    Kept,   ///< in the object
+    Fresh,  ///< on the stack, where each turn clears them
+  };
+
+  PingPong(rdma::Device& device, rdma::ConnectionManager& manager, Arrays arrays = Arrays::Kept)
       : device_(device),
         manager_(manager),
+        arrays_(arrays),
         memory_(device.allocate_memory(kBuffers * kBufferBytes)),
         qp_(device.create_queue_pair({.send_depth = 512, .recv_depth = 512})) {
     for (std::uint32_t i = 0; i < kBuffers; ++i) repost(i);
@@ -86,30 +93,39 @@ class PingPong {
     const rdma::RecvWr wr{i, buffer(i, kBufferBytes)};
     qp_->post_recv({&wr, 1});
   }
+  struct Burst {
+    std::array<rdma::WorkCompletion, kBurst> completions;
+    std::array<rdma::Sge, kBurst> sges;
+    std::array<rdma::SendWr, kBurst> wrs;
+  };
+
   /// Handles the completions there are; sends `answer_bytes` for each message received.
   std::size_t turn(std::uint32_t answer_bytes) {
+    if (arrays_ == Arrays::Kept) return turn(burst_, answer_bytes);
+    Burst burst;
+    return turn(burst, answer_bytes);
+  }
+  std::size_t turn(Burst& burst, std::uint32_t answer_bytes) {
     std::size_t sends = 0;
-    const std::size_t count = device_.poll(completions_);
-    for (const auto& wc : std::span(completions_).first(count)) {
+    const std::size_t count = device_.poll(burst.completions);
+    for (const auto& wc : std::span(burst.completions).first(count)) {
       if (wc.status != rdma::WcStatus::Success) throw std::runtime_error("The connection was lost.");
       if (wc.opcode != rdma::WcOpcode::Receive) continue;
       repost(wc.wr_id);
-      sges_[sends] = buffer(wc.wr_id, answer_bytes);
-      wrs_[sends] = {.wr_id = 0, .sges = {&sges_[sends], 1}};
+      burst.sges[sends] = buffer(wc.wr_id, answer_bytes);
+      burst.wrs[sends] = {.wr_id = 0, .sges = {&burst.sges[sends], 1}};
       ++sends;
     }
-    if (sends > 0) qp_->post_send({wrs_.data(), sends});
+    if (sends > 0) qp_->post_send({burst.wrs.data(), sends});
     return sends;
   }
 
   rdma::Device& device_;
   rdma::ConnectionManager& manager_;
+  const Arrays arrays_;
   rdma::MemoryRegion memory_;
   std::unique_ptr<rdma::QueuePair> qp_;
-  // Not on the stack, where each turn would clear them.
-  std::array<rdma::WorkCompletion, kBurst> completions_;
-  std::array<rdma::Sge, kBurst> sges_;
-  std::array<rdma::SendWr, kBurst> wrs_;
+  Burst burst_;
 };
 
 }  // namespace sluice::bench

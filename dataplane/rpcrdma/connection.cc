@@ -145,18 +145,64 @@ void Connection::admit(const HostName& host) noexcept {
   }
 }
 
-/// Apart, so that no other completion pays for its registers.
+/// A plain reply to a plain call. False: it is not.
+[[gnu::always_inline]] inline bool Connection::take_plain_reply(std::uint16_t buffer,
+                                                                std::span<const std::byte> message,
+                                                                std::size_t header_bytes) noexcept {
+  Requester* const requester = roles_.requester();
+  if (requester == nullptr) return false;
+  RequestSlot* const call = requester->plain_call_of(message, header_bytes);
+  if (call == nullptr) return false;
+  return requester->take_plain_reply(*call, buffer, message, header_bytes), true;
+}
+
+/// What most messages are. False: it is something else, and nothing has happened yet.
+[[gnu::always_inline]] inline bool Connection::take_plain_version_1(
+    std::uint16_t buffer, std::span<const std::byte> message) noexcept {
+  if (!v1::is_plain(message)) [[unlikely]]
+    return false;
+  if (v1::plain_response(message.data())) return take_plain_reply(buffer, message, kMinMsgHeaderBytes);
+  if (config().credit_grant == 0) return false;
+  return responder_.on_plain_call<v1::kVersion>(buffer, message), true;
+}
+
+/// The same, with the intake's checks in their order, as far as such a message can fail them.
+[[gnu::always_inline]] inline bool Connection::take_plain_version_2(
+    std::uint16_t buffer, std::span<const std::byte> message) noexcept {
+  const Shortcut shortcut = link_.shortcut();
+  if (shortcut == Shortcut::None || !v2::is_plain(message)) [[unlikely]]
+    return false;
+  if (!link_.flow().on_credited_message(v2::plain_credit(message.data()))) [[unlikely]]
+    return false;
+  link_.notify_waiting_senders();
+  if (v2::plain_response(message.data())) {
+    if (take_plain_reply(buffer, message, v2::kMinMsgHeaderBytes)) return true;
+  } else if (shortcut == Shortcut::CallsAndReplies) {
+    return responder_.on_plain_call<v2::kVersion>(buffer, message), true;
+  }
+  return intake_v2_.on_plain(buffer, message), true;
+}
+
+/// Plain messages leave it by a call that is the last thing done: they pay for none of its registers.
 [[gnu::noinline]] void Connection::on_received(std::uint16_t buffer,
                                                const rdma::WorkCompletion& wc) noexcept {
   link_.on_receive_completed();
   ++counters().messages_received;
   link_.count_received(&Counters::inline_bytes_received, wc.byte_len);
-  if (link_.version_state() != VersionState::Version1) {
-    if (intake_v2_.arrive_plain(buffer, wc.byte_len, wc.invalidated)) return;
-    if (version_.is_version_2(buffer, wc.byte_len))
-      return intake_v2_.arrive(buffer, wc.byte_len, wc.invalidated);
+  const std::span<const std::byte> message = link_.receive_buffer(buffer).first(wc.byte_len);
+  if (link_.version_state() == VersionState::Version1) {
+    if (take_plain_version_1(buffer, message)) return;
+  } else if (wc.invalidated == rdma::Rkey{}) {
+    if (take_plain_version_2(buffer, message)) return;
   }
-  intake_v1_.arrive(buffer, wc.byte_len);
+  on_other_received(buffer, wc);
+}
+
+[[gnu::noinline]] void Connection::on_other_received(std::uint16_t buffer,
+                                                     const rdma::WorkCompletion& wc) noexcept {
+  if (link_.version_state() != VersionState::Version1 && version_.is_version_2(buffer, wc.byte_len))
+    return intake_v2_.arrive(buffer, wc.byte_len, wc.invalidated);
+  intake_v1_.arrive(buffer, link_.receive_buffer(buffer).first(wc.byte_len));
 }
 
 [[gnu::cold, gnu::noinline]] void Connection::on_failed_completion(const rdma::WorkCompletion& wc,

@@ -23,22 +23,7 @@ namespace sluice::rpcrdma {
   roles_.to_responder(message, kNoRefusal);
 }
 
-void IntakeV1::arrive(std::uint16_t buffer, std::uint32_t bytes) noexcept {
-  const std::span<const std::byte> message = link_.receive_buffer(buffer).first(bytes);
-  if (link_.version_state() != VersionState::Version1 || !v1::is_plain(message)) [[unlikely]]
-    return arrive_other(buffer, message);
-  if (v1::is_plain_call(message) && link_.config().credit_grant > 0)
-    return roles_.responder().on_plain_call<v1::kVersion>(buffer, message);
-  if (v1::is_plain_reply(message) && roles_.take_plain_reply(buffer, message, kMinMsgHeaderBytes)) return;
-  ReceivedMessage& plain = roles_.responder().next_message();
-  plain.begin(buffer, message);
-  plain.header.fixed = v1::load_plain(message.data());
-  plain.header.header_bytes = kMinMsgHeaderBytes;
-  on_msg(plain);
-}
-
-[[gnu::noinline]] void IntakeV1::arrive_other(std::uint16_t buffer,
-                                              std::span<const std::byte> bytes) noexcept {
+void IntakeV1::arrive(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept {
   Counters& counters = link_.counters();
   ReceivedMessage& message = roles_.responder().next_message();
   message.begin(buffer, bytes);

@@ -19,10 +19,9 @@ class IntakeV1 {
       : link_(link), roles_(roles), version_(version) {}
 
   /// A completed Receive of a message that is not of version 2.
-  void arrive(std::uint16_t buffer, std::uint32_t bytes) noexcept;
+  void arrive(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept;
 
  private:
-  void arrive_other(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept;
   bool usable(const v1::DecodeResult& decoded, const ReceivedMessage& message) noexcept;
   void on_msg(const ReceivedMessage& message) noexcept;
 

@@ -11,8 +11,7 @@ using v2::Decode;
 using v2::HeaderType;
 
 void IntakeV2::open() noexcept {
-  settled_ = false;
-  serves_calls_ = !link_.config().active && link_.config().credit_grant > 0;
+  link_.set_shortcut(Shortcut::None);
   sequence_ = {};
   assembly_ = nullptr;
   deferred_.clear();
@@ -20,7 +19,7 @@ void IntakeV2::open() noexcept {
 }
 
 void IntakeV2::on_closed() noexcept {
-  settled_ = false;
+  link_.set_shortcut(Shortcut::None);
   drop_assembly();
   link_.context().assembly.forget(link_.assembly_account(), *this);
   deferred_.clear();
@@ -70,26 +69,14 @@ inline bool IntakeV2::may_have_invalidated(Arrived arrived, bool ends_call) noex
   return false;
 }
 
-/// The same checks in the same order, as far as a plain message can fail them.
-bool IntakeV2::arrive_settled(std::uint16_t buffer, std::uint32_t bytes) noexcept {
-  const std::span<const std::byte> octets = link_.receive_buffer(buffer).first(bytes);
-  if (!v2::is_plain(octets)) [[unlikely]]
-    return false;
-  if (!link_.flow().on_credited_message(v2::plain_credit(octets.data()))) [[unlikely]]
-    return false;
-  link_.notify_waiting_senders();
+[[gnu::noinline]] void IntakeV2::on_plain(std::uint16_t buffer, std::span<const std::byte> octets) noexcept {
   const bool response = v2::plain_response(octets.data());
-  if (!response && serves_calls_) return roles_.responder().on_plain_call<v2::kVersion>(buffer, octets), true;
-  if (response && roles_.take_plain_reply(buffer, octets, v2::kMinMsgHeaderBytes)) return true;
   ReceivedMessage& message = roles_.responder().next_message();
   message.begin(buffer, octets);
   message.header.fixed = v2::load_plain(octets.data());
   message.header.header_bytes = v2::kMinMsgHeaderBytes;
-  if (response)
-    roles_.to_requester(message);
-  else
-    hand_over({buffer, bytes, {}}, message, false);
-  return true;
+  if (response) return roles_.to_requester(message);
+  hand_over({buffer, static_cast<std::uint32_t>(octets.size()), {}}, message, false);
 }
 
 [[gnu::noinline]] void IntakeV2::arrive_other(Arrived arrived) noexcept {

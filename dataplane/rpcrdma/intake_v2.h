@@ -36,11 +36,8 @@ class IntakeV2 final : private ShareWaiter {
     arrive_other({buffer, bytes, invalidated});
     note_settled();
   }
-  /// The same of what most messages are, in a connection that is past its beginning and where nothing waits. False:
-  /// it is something else, for arrive().
-  bool arrive_plain(std::uint16_t buffer, std::uint32_t bytes, rdma::Rkey invalidated) noexcept {
-    return settled_ && invalidated == rdma::Rkey{} && arrive_settled(buffer, bytes);
-  }
+  /// A message that has taken the shortcut, but that neither role could take at once.
+  void on_plain(std::uint16_t buffer, std::span<const std::byte> octets) noexcept;
   /// Closes the link when a continued message does not go on, and asks the property sink again.
   void tick() noexcept;
 
@@ -62,15 +59,19 @@ class IntakeV2 final : private ShareWaiter {
   }
   /// Whatever ends in another state than it began in ends here.
   void note_settled() noexcept {
-    settled_ = link_.is_open() && link_.version_state() == VersionState::Version2 &&
-               link_.opening() == Opening::Complete && link_.flow().peer_limit() != 0 &&
-               wait_ == Wait::Nothing && sequence_.idle();
+    const bool settled = link_.is_open() && link_.version_state() == VersionState::Version2 &&
+                         link_.opening() == Opening::Complete && link_.flow().peer_limit() != 0 &&
+                         wait_ == Wait::Nothing && sequence_.idle();
+    const ConnectionConfig& config = link_.config();
+    const bool serves_calls = !config.active && config.credit_grant > 0;
+    link_.set_shortcut(!settled       ? Shortcut::None
+                       : serves_calls ? Shortcut::CallsAndReplies
+                                      : Shortcut::Replies);
   }
   void resume() noexcept;
   void defer(Arrived arrived) noexcept;
   std::span<const std::byte> message_of(Arrived arrived) noexcept;
   v2::DecodeResult decode(Arrived arrived) noexcept;
-  bool arrive_settled(std::uint16_t buffer, std::uint32_t bytes) noexcept;
   void arrive_other(Arrived arrived) noexcept;
   bool within_credits(bool grant_only) noexcept;
   bool may_have_invalidated(Arrived arrived, bool ends_call) noexcept;
@@ -101,8 +102,6 @@ class IntakeV2 final : private ShareWaiter {
   void break_sequence(Arrived arrived, const v2::Header& header, const v2::Error& error) noexcept;
   void drop_assembly() noexcept;
 
-  bool settled_ = false;       ///< of version 2 for good, no sequence in progress, and nothing waits
-  bool serves_calls_ = false;  ///< in the forward direction, which needs no closer look
   Link& link_;
   Roles& roles_;
   VersionChoice& version_;

@@ -29,11 +29,6 @@ class Roles {
     ++link_.counters().direction_not_served;  // V1-171
     link_.repost(message.buffer);
   }
-  /// See Requester::take_plain_reply().
-  bool take_plain_reply(std::uint16_t buffer, std::span<const std::byte> message,
-                        std::size_t header_bytes) noexcept {
-    return requester_ != nullptr && requester_->take_plain_reply(buffer, message, header_bytes);
-  }
   void to_requester(const ReceivedMessage& message) noexcept {
     if (requester_ != nullptr) return requester_->on_reply(message);
     ++link_.counters().unknown_xid;

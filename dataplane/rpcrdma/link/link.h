@@ -143,6 +143,9 @@ class Link final : private TurnEntry {
   std::uint32_t version() const noexcept {
     return std::min<std::uint32_t>(static_cast<std::uint32_t>(version_), 2);
   }
+  /// As the intake of version 2 has set it.
+  Shortcut shortcut() const noexcept { return shortcut_; }
+  void set_shortcut(Shortcut shortcut) noexcept { shortcut_ = shortcut; }
   bool speaks_version_2() const noexcept { return version_ >= VersionState::AwaitingAnswer; }
   bool negotiating() const noexcept { return version_ == VersionState::AwaitingAnswer; }
   void transition(VersionState to) noexcept;
@@ -242,8 +245,8 @@ class Link final : private TurnEntry {
     return flow_.offer(receives_.posted_and_staged() + receives_.returning(freed));
   }
   /// The credit word of a message that is staged now; may_reply_now() was true.
-  [[gnu::always_inline]] v2::CreditWord use_credit(std::uint32_t freed) noexcept {
-    const v2::CreditWord word = offer(freed);
+  [[gnu::always_inline]] v2::CreditWord use_credit() noexcept {
+    const v2::CreditWord word = offer();
     flow_.on_send(word);
     return word;
   }
@@ -336,7 +339,7 @@ class Link final : private TurnEntry {
   VersionState version_ = VersionState::Version1;
   Opening opening_ = Opening::Complete;
   Retry retry_ = Retry::None;
-  CloseReason close_reason_ = CloseReason::None;
+  Shortcut shortcut_ = Shortcut::None;
   bool grant_put_off_ = false;  ///< it was due at the end of the last turn
   std::uint64_t alive_ns_ = 0;  ///< when the peer was last known to be there
   Traffic traffic_;
@@ -352,6 +355,7 @@ class Link final : private TurnEntry {
   PeerAddress peer_;
   HostName peer_host_;
   LinkOwner& owner_;
+  CloseReason close_reason_ = CloseReason::None;
   bool probing_ = false;  ///< a probe is out
   std::uint32_t property_xid_ = 0;
   SharedMemory::Account assembly_account_;

@@ -30,6 +30,10 @@ enum class Opening : std::uint8_t {
   AwaitingCall,        ///< the first call goes first, and properties follow (Greeting::Call)
 };
 
+/// Which messages need none of the intake of version 2: whole ones without chunks, of a connection that is past its
+/// beginning and where nothing waits.
+enum class Shortcut : std::uint8_t { None, Replies, CallsAndReplies };
+
 /// Whether somebody who could not send is to be asked again.
 enum class Retry : std::uint8_t {
   None,

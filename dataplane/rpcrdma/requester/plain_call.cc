@@ -87,28 +87,21 @@ SubmittedXid Requester::submit(const Request& request) noexcept {
   return SubmittedXid(xid);
 }
 
-bool Requester::take_plain_reply(std::uint16_t buffer, std::span<const std::byte> message,
+void Requester::take_plain_reply(Slot& slot, std::uint16_t buffer, std::span<const std::byte> message,
                                  std::size_t header_bytes) noexcept {
-  if (!plain_calls_) return false;  // find() may have to search, and on_reply() does so in any case
-  const auto xid = static_cast<rpc::Xid>(xdr::load_u32(message.data()));
-  Slot* const slot = find(xid);
-  if (slot == nullptr || !slot->plain || message.size() < header_bytes + rpc::kMinDeniedReplyBytes)
-      [[unlikely]]
-    return false;
   ++link_->counters().replies_received;
   granted_ = xdr::load_u32(message.data() + 2 * xdr::kUnit);
   --outstanding_;
   ++held_receives_;
-  Reply& reply = slot->reply;
+  Reply& reply = slot.reply;
   reply.status_ = CallStatus::Ok;
-  reply.xid_ = xid;
+  reply.xid_ = slot.xid;
   reply.version_2_ = link_->speaks_version_2();
   reply.message_ = message.subspan(header_bytes);
-  step<State::AwaitingReply, State::AwaitingSendDone>(*slot);
-  if (slot->completion != nullptr) slot->completion(slot->context, reply);
-  end_delivery(*slot, buffer);
+  step<State::AwaitingReply, State::AwaitingSendDone>(slot);
+  if (slot.completion != nullptr) slot.completion(slot.context, reply);
+  end_delivery(slot, buffer);
   pump();
-  return true;
 }
 
 }  // namespace sluice::rpcrdma

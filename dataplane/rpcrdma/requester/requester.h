@@ -81,9 +81,16 @@ class Requester {
   void detach() noexcept;
   bool quiescent() const noexcept { return posted_ == 0; }
   void on_reply(const ReceivedMessage& message) noexcept;
-  /// A reply without chunks that says nothing of invalidation, and whose RPC message has the XID of its header. False:
-  /// it is for on_reply(), since there is more to its call.
-  bool take_plain_reply(std::uint16_t buffer, std::span<const std::byte> message,
+  /// Which call such a reply is for: one without chunks that says nothing of invalidation, and whose RPC message has
+  /// the XID of its header. Null: it is for on_reply(), since there is more to its call.
+  RequestSlot* plain_call_of(std::span<const std::byte> message, std::size_t header_bytes) noexcept {
+    const std::uint32_t xid = xdr::load_u32(message.data());
+    RequestSlot& slot = slots_[xid & (config_.requests - 1)];  // no plain call has an XID of its caller's
+    const bool is_its = slot.plain && slot.state == RequestSlot::State::AwaitingReply &&
+                        static_cast<std::uint32_t>(slot.xid) == xid;
+    return is_its && message.size() >= header_bytes + rpc::kMinDeniedReplyBytes ? &slot : nullptr;
+  }
+  void take_plain_reply(RequestSlot& slot, std::uint16_t buffer, std::span<const std::byte> message,
                         std::size_t header_bytes) noexcept;
   void on_error(const v1::Header& header) noexcept;
   void on_error(rpc::Xid xid, const v2::Error& error) noexcept;

@@ -44,7 +44,7 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
   std::byte* const at = slot.send_buffer + config_.inline_bytes - header_bytes;
   const std::uint64_t bytes = header_bytes + slot.payload_bytes;
   if (version_2) {
-    v2::store_plain_call(at, slot.xid, link_->use_credit(0));
+    v2::store_plain_call(at, slot.xid, link_->use_credit());
     if (link_->opening() == Opening::AwaitingCall) [[unlikely]]
       link_->on_greeted();
   } else {

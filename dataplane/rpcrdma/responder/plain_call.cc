@@ -17,7 +17,8 @@ constexpr std::size_t kPlainHeaderBytes =
 }  // namespace
 
 template <std::uint32_t kVersion>
-void Responder::on_plain_call(std::uint16_t buffer, std::span<const std::byte> bytes) noexcept {
+[[gnu::noinline]] void Responder::on_plain_call(std::uint16_t buffer,
+                                                std::span<const std::byte> bytes) noexcept {
   constexpr std::size_t header_bytes = kPlainHeaderBytes<kVersion>;
   if (free_.empty() || !pending_.empty() || holds_calls_ || traced_) [[unlikely]]
     return begin_plain_call<kVersion>(buffer, bytes);
@@ -36,13 +37,12 @@ void Responder::on_plain_call(std::uint16_t buffer, std::span<const std::byte> b
   execute(slot);
   if (!slot.completed_ || slot.state_ != State::Executing) [[unlikely]]
     return advance(slot);
-  step<State::Executing, State::Pushing>(slot);
   if (!slot.plain_ || !link_.is_open()) [[unlikely]]
     return advance(slot);
   finish_payload(slot);
   if (!stage_plain_reply(slot, kVersion == v2::kVersion)) [[unlikely]]
     return advance(slot);
-  step<State::Pushing, State::Replying>(slot);
+  step<State::Executing, State::Pushing, State::Replying>(slot);
   end_advance(slot);
 }
 

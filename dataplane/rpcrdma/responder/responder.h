@@ -110,7 +110,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   struct ReplyPlan;
 
   void set_state(CallSlot& slot, CallSlot::State state) noexcept;
-  template <CallSlot::State kFrom, CallSlot::State kTo>
+  template <CallSlot::State kFrom, CallSlot::State... kNext>
   void step(CallSlot& slot) noexcept;
   void count_state(CallSlot& slot) noexcept;
   void look_for_oldest(const CallSlot& slot) noexcept;
@@ -183,6 +183,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void push_reply(CallSlot& slot) noexcept;
   bool stage_plain_reply(CallSlot& slot, bool version_2) noexcept;
   void push_other_reply(CallSlot& slot) noexcept;
+  void return_receive(CallSlot& slot) noexcept;
   void on_reply_staged(CallSlot& slot) noexcept;
   bool reply_will_fit(CallSlot& slot, std::uint64_t results_bytes) noexcept;
   bool plan_reply(CallSlot& slot, ReplyPlan& plan) noexcept;

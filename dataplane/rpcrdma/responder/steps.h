@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 
 #include "dataplane/base/probes.h"
 #include "dataplane/rpcrdma/responder/responder.h"
@@ -34,10 +35,15 @@ namespace sluice::rpcrdma {
     link_.close(CloseReason::InternalError);
 }
 
-/// The same, where the state before is known and has begun in this turn, of a call that is not traced: no time has passed.
-template <CallSlot::State kFrom, CallSlot::State kTo>
+/// The same, where the state before is known and has begun in this turn, of a call that is not traced: no time has passed,
+/// and states between the two need not be seen.
+template <CallSlot::State kFrom, CallSlot::State... kNext>
 [[gnu::always_inline]] inline void Responder::step(CallSlot& slot) noexcept {
-  static_assert(may_follow(kFrom, kTo));
+  constexpr CallSlot::State kStates[]{kFrom, kNext...};
+  constexpr CallSlot::State kTo = kStates[sizeof...(kNext)];
+  static_assert(std::adjacent_find(std::begin(kStates), std::end(kStates), [](auto from, auto to) {
+                  return !may_follow(from, to);
+                }) == std::end(kStates));
   const bool as_known = SLUICE_INVARIANT(slot.state_ == kFrom, call_slot_state);
   slot.state_ = kTo;
   if (waits_for_peer(kTo)) slot.progress_ns_ = link_.context().now_ns;
@@ -189,11 +195,15 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   slot.payload_bytes_ = static_cast<std::uint32_t>(rpc::kMinReplyBytes + slot.results_.position());
 }
 
-/// The Send that ends the call is staged, and the state is the caller's to set.
-[[gnu::always_inline]] inline void Responder::on_reply_staged(CallSlot& slot) noexcept {
-  // The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
+/// The call's Receive goes back before its reply goes out (V1-052); the header's views end here.
+[[gnu::always_inline]] inline void Responder::return_receive(CallSlot& slot) noexcept {
   if (slot.holds_receive_) link_.repost_now(slot.message_.buffer);
   slot.holds_receive_ = false;
+}
+
+/// The Send that ends the call is staged, and the state is the caller's to set.
+[[gnu::always_inline]] inline void Responder::on_reply_staged(CallSlot& slot) noexcept {
+  return_receive(slot);
   ++posted_;
   ++replying_;
 }
@@ -210,8 +220,9 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
 
   std::byte* const at = slot.payload_ - header_bytes;
   const rpc::Xid xid = slot.message_.header.fixed.xid;
+  return_receive(slot);  // it is offered again at once
   if (version_2)
-    v2::store_plain_reply(at, xid, link.use_credit(slot.holds_receive_ ? 1 : 0));
+    v2::store_plain_reply(at, xid, link.use_credit());
   else
     v1::store_plain_reply(at, xid, grant());
   slot.sent_before_ =
@@ -223,7 +234,8 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
                                      success ? segment::CallStatus::success : failure_of(slot),
                                      slot.begun_ns_);
   probe::reply_posted(link.number(), static_cast<std::uint32_t>(xid), slot.index_, slot.payload_bytes_);
-  on_reply_staged(slot);
+  ++posted_;
+  ++replying_;
   return true;
 }
 

@@ -42,32 +42,24 @@ struct DecodeResult {
   Header header;
 };
 
-/// Whether a message is what most are: an RDMA_MSG without chunks. decode() finds nothing more in it than the fixed
-/// words, and the payload behind kMinMsgHeaderBytes.
+/// Whether a message is what most are: an RDMA_MSG without chunks, with an RPC call or reply of the same XID. decode()
+/// has nothing to say against it; it differs from the next in XID, credits and direction only.
 inline bool is_plain(std::span<const std::byte> message) noexcept {
-  if (message.size() < kMinMsgHeaderBytes) return false;
-  const auto word = [at = message.data()](std::size_t i) { return xdr::load_encoded(at + i * xdr::kUnit); };
-  return ((word(1) ^ xdr::encoded(kVersion)) | word(3) | word(4) | word(5) | word(6)) == 0;
-}
-/// Of a message of which is_plain() is true: whether its payload is an RPC call with the XID of the header.
-inline bool is_plain_call(std::span<const std::byte> message) noexcept {
   if (message.size() < kMinMsgHeaderBytes + 2 * xdr::kUnit) return false;
   const auto word = [at = message.data()](std::size_t i) { return xdr::load_encoded(at + i * xdr::kUnit); };
+  const auto pair = [at = message.data()](std::size_t i) {
+    return xdr::load_encoded_pair(at + i * xdr::kUnit);
+  };
+  // Word 3 is the procedure, 4 to 6 are the chunk lists, 7 and 8 XID and direction of the RPC message.
+  static_assert(static_cast<std::uint32_t>(Procedure::Msg) == 0);
   static_assert(static_cast<std::uint32_t>(rpc::MessageType::Call) == 0);
-  return ((word(0) ^ word(7)) | word(8)) == 0;
+  constexpr auto kReply = static_cast<std::uint32_t>(rpc::MessageType::Reply);
+  return ((word(1) ^ xdr::encoded(kVersion)) | pair(3) | pair(5) | (word(0) ^ word(7)) |
+          (word(8) & ~xdr::encoded(kReply))) == 0;
 }
-/// The same of an RPC reply.
-inline bool is_plain_reply(std::span<const std::byte> message) noexcept {
-  if (message.size() < kMinMsgHeaderBytes + 2 * xdr::kUnit) return false;
-  const auto word = [at = message.data()](std::size_t i) { return xdr::load_encoded(at + i * xdr::kUnit); };
-  constexpr std::uint32_t kReply = xdr::encoded(static_cast<std::uint32_t>(rpc::MessageType::Reply));
-  return ((word(0) ^ word(7)) | (word(8) ^ kReply)) == 0;
-}
-/// The caller has asked is_plain().
-inline FixedHeader load_plain(const std::byte* at) noexcept {
-  return {static_cast<rpc::Xid>(xdr::load_u32(at)), kVersion,
-          static_cast<Credits>(xdr::load_u32(at + 2 * xdr::kUnit)),
-          static_cast<std::uint32_t>(Procedure::Msg)};
+/// Of a message of which is_plain() is true: its payload is a reply.
+inline bool plain_response(const std::byte* at) noexcept {
+  return xdr::load_encoded(at + kMinMsgHeaderBytes + xdr::kUnit) != 0;
 }
 
 /// Decodes one received Send. An RDMA_ERROR is decoded whatever its version (V1-018, V1-025).

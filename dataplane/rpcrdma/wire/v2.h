@@ -128,12 +128,13 @@ inline bool is_plain(std::span<const std::byte> message) noexcept {
   const auto pair = [at = message.data()](std::size_t i) {
     return xdr::load_encoded_pair(at + i * xdr::kUnit);
   };
-  // Word 3 is the header type, 4 and 5 are flags and handle, 6 to 8 the chunk lists, 9 and 10 XID and direction of
-  // the RPC message.
+  // Words 0 and 1 are XID and version, 3 is the header type, 4 and 5 are flags and handle, 6 to 8 the chunk lists, 9 and
+  // 10 XID and direction of the RPC message: of four words, two are equal to two others.
   static_assert(kResponse == static_cast<std::uint32_t>(rpc::MessageType::Reply));
   static_assert(static_cast<std::uint32_t>(rpc::MessageType::Call) == 0);
   return ((pair(3) & ~xdr::encoded_pair(0, kResponse)) | pair(5) | pair(7) |
-          (word(1) ^ xdr::encoded(kVersion)) | (word(0) ^ word(9)) | (word(4) ^ word(10))) == 0;
+          (pair(0) ^ pair(9) ^ pair(3) ^ xdr::encoded_pair(0, kVersion)) |
+          (word(1) ^ xdr::encoded(kVersion))) == 0;
 }
 
 /// What decode() finds in a message of which is_plain() is true, part by part: a struct of them would be stored

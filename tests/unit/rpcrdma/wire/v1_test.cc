@@ -14,6 +14,7 @@
 #include "dataplane/rpcrdma/wire/v1.h"
 #include "rpcrdma_v1.h"
 #include "tests/golden/v1_vectors.h"
+#include "tests/unit/rpcrdma/wire/changed.h"
 
 namespace sluice::rpcrdma {
 namespace {
@@ -96,21 +97,27 @@ TEST(V1Codec, V1_006_V1_008_V1_007_sizes_are_those_of_the_format) {
   EXPECT_EQ(bytes_of(golden::kE7).size(), v1::kErrChunkBytes);
 }
 
-TEST(V1Codec, plain_messages_are_those_without_chunks_and_encode_to_the_same_bytes) {
+/// As decode() sees it.
+bool is_plain_by_decode(const Bytes& message) {
+  const auto [status, header] = v1::decode(message);
+  if (status != v1::Decode::Ok || header.procedure != v1::Procedure::Msg || !header.chunks.empty())
+    return false;
+  xdr::Reader payload{std::span(message).subspan(header.header_bytes)};
+  const bool same_xid = static_cast<rpc::Xid>(payload.u32()) == header.fixed.xid;
+  return payload.u32() <= static_cast<std::uint32_t>(rpc::MessageType::Reply) && same_xid && payload.ok();
+}
+
+TEST(V1Codec, plain_messages_are_those_without_chunks_with_an_rpc_message_and_encode_to_the_same_bytes) {
   std::size_t plain = 0;
   const auto check = [&plain](const Bytes& message) {
-    const auto [status, header] = v1::decode(message);
-    const bool by_decode =
-        status == v1::Decode::Ok && header.procedure == v1::Procedure::Msg && header.chunks.empty();
-    ASSERT_EQ(v1::is_plain(message), by_decode);
-    if (!by_decode) return;
+    ASSERT_EQ(v1::is_plain(message), is_plain_by_decode(message));
+    if (!v1::is_plain(message)) return;
     ++plain;
+    const v1::Header header = v1::decode(message).header;
     EXPECT_EQ(header.header_bytes, kMinMsgHeaderBytes);
-    const FixedHeader fixed = v1::load_plain(message.data());
-    EXPECT_EQ(fixed.xid, header.fixed.xid);
-    EXPECT_EQ(fixed.version, header.fixed.version);
-    EXPECT_EQ(fixed.credits, header.fixed.credits);
-    EXPECT_EQ(fixed.procedure, header.fixed.procedure);
+    EXPECT_EQ(v1::plain_response(message.data()), xdr::load_u32(&message[kMinMsgHeaderBytes + xdr::kUnit]) ==
+                                                      static_cast<std::uint32_t>(rpc::MessageType::Reply));
+    const FixedHeader& fixed = header.fixed;
     const Bytes words(message.begin(), message.begin() + kMinMsgHeaderBytes);
     Bytes again(kMinMsgHeaderBytes);
     v1::store_plain_call(again.data(), fixed.xid, fixed.credits);
@@ -129,6 +136,7 @@ TEST(V1Codec, plain_messages_are_those_without_chunks_and_encode_to_the_same_byt
         changed[at] ^= static_cast<std::byte>(change);
         check(changed);
       }
+    check_two_words_changed(message, check);
   }
   EXPECT_GT(plain, 50u) << "of both kinds there are many";
 }

@@ -14,6 +14,7 @@
 #include "dataplane/rpcrdma/wire/v2.h"
 #include "rpcrdma_v2.h"
 #include "tests/golden/v2_vectors.h"
+#include "tests/unit/rpcrdma/wire/changed.h"
 
 namespace sluice::rpcrdma::v2 {
 namespace {
@@ -121,6 +122,7 @@ TEST(V2Codec, plain_messages_are_those_in_one_piece_with_an_rpc_message_and_noth
         changed[at] ^= static_cast<std::byte>(change);
         check(changed);
       }
+    check_two_words_changed(message, check);
   }
   EXPECT_GT(plain, 100u) << "of both kinds there are many";
 }

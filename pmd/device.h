@@ -53,6 +53,13 @@ class Device {
   virtual MemoryRegion register_memory(std::span<std::byte> bytes) = 0;
   virtual MemoryWindow allocate_window() = 0;
 
+  /// Setup. So many queue pairs with these limits will be asked for: a device that needs long to make one makes some ahead,
+  /// beside the reactor.
+  virtual void prepare_queue_pairs(const QueuePairLimits& limits, std::uint32_t count) {
+    static_cast<void>(limits), static_cast<void>(count);
+  }
+  /// Whether create_queue_pair() with the prepared limits returns or throws at once. If not, a later poll() has one made.
+  virtual bool has_queue_pair() const noexcept { return true; }
   virtual std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) = 0;
   /// Null when connection management is done by the control plane.
   virtual ConnectionManager* connection_manager() noexcept = 0;

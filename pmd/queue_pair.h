@@ -22,6 +22,7 @@ struct QueuePairLimits {
   std::uint32_t max_send_sge = 16;
   std::uint8_t initiator_depth = 16;  ///< our outstanding RDMA Reads; further ones wait in the queue
   std::uint8_t rnr_retry = 7;         ///< 7 means unlimited
+  friend bool operator==(const QueuePairLimits&, const QueuePairLimits&) = default;
 };
 
 class QueuePair {
@@ -51,11 +52,11 @@ class QueuePair {
   virtual std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                           AccessFlags access) noexcept = 0;
 
-  /// Moves to State::Error; outstanding work requests are flushed through Device::poll().
+  /// Moves to State::Error; outstanding work requests are flushed through Device::poll(), when the peer has no access any more.
   virtual void to_error() noexcept = 0;
 
-  /// Init to ReadyToSend, for drivers without a connection manager. False: invalid attributes, or the driver
-  /// has a connection manager.
+  /// Init to ReadyToSend, at once or by a later Device::poll(), for drivers without a connection manager; to Error if the
+  /// device refuses. False: invalid attributes, or the driver has a connection manager.
   virtual bool connect(const RcAttributes& attributes) noexcept {
     static_cast<void>(attributes);
     return false;

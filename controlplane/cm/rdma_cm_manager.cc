@@ -9,7 +9,7 @@ std::optional<rdma::CmId> RdmaCmManager::connect(rdma::QueuePair& qp, std::uint1
                                                  std::span<const std::byte> private_data) noexcept {
   const auto id = manager_.connect({}, server_, port, static_cast<std::uint32_t>(qp.number()), private_data);
   if (!id) return std::nullopt;
-  links_[*id] = {.qp = &qp, .attributes = {}, .private_data = {}};
+  links_[*id] = {.qp = &qp, .attributes = {}, .private_data = {}, .answer = {}};
   return static_cast<rdma::CmId>(*id);
 }
 
@@ -18,9 +18,12 @@ bool RdmaCmManager::accept(rdma::CmId cm_id, rdma::QueuePair& qp,
   const auto id = static_cast<Id>(cm_id);
   const auto at = links_.find(id);
   if (at == links_.end()) return false;
-  at->second.qp = &qp;
-  return qp.connect(at->second.attributes) &&
-         manager_.accept(id, static_cast<std::uint32_t>(qp.number()), private_data);
+  Link& link = at->second;
+  link.qp = &qp;
+  link.answer.assign(private_data.begin(), private_data.end());
+  link.accepts = true;
+  link.connecting = qp.connect(link.attributes);
+  return link.connecting;
 }
 
 void RdmaCmManager::reject(rdma::CmId id, std::span<const std::byte> private_data) noexcept {
@@ -36,6 +39,8 @@ void RdmaCmManager::disconnect(rdma::CmId cm_id) noexcept {
 
 std::size_t RdmaCmManager::poll_events(std::span<rdma::CmEvent> events) noexcept {
   manager_.poll();
+  for (auto& [id, link] : links_)
+    if (link.connecting && link.qp->state() != rdma::QueuePair::State::Init) on_connected(id, link);
   const std::size_t count = std::min(events.size(), events_.size());
   std::copy_n(events_.begin(), count, events.begin());
   events_.erase(events_.begin(), events_.begin() + static_cast<std::ptrdiff_t>(count));
@@ -57,7 +62,8 @@ void RdmaCmManager::add_event(rdma::CmEventType type, Id id) {
 }
 
 void RdmaCmManager::on_request(Id id, const RdmaCmPeer& peer) {
-  links_[id] = {.qp = nullptr, .attributes = peer.attributes, .private_data = peer.private_data};
+  links_[id] = {
+      .qp = nullptr, .attributes = peer.attributes, .private_data = peer.private_data, .answer = {}};
   add_event(rdma::CmEventType::ConnectRequest, id);
 }
 
@@ -65,8 +71,20 @@ void RdmaCmManager::on_reply(Id id, const RdmaCmPeer& peer) {
   Link& link = links_[id];
   link.attributes = peer.attributes;
   link.private_data = peer.private_data;
-  const bool up = link.qp != nullptr && link.qp->connect(peer.attributes) && manager_.ready(id);
-  add_event(up ? rdma::CmEventType::Established : rdma::CmEventType::Rejected, id);
+  link.connecting = link.qp != nullptr && link.qp->connect(peer.attributes);
+  if (!link.connecting) add_event(rdma::CmEventType::Rejected, id);
+}
+
+/// The device has connected the queue pair, or refuses: the peer may know.
+void RdmaCmManager::on_connected(Id id, Link& link) {
+  link.connecting = false;
+  const bool up = link.qp->state() == rdma::QueuePair::State::ReadyToSend;
+  if (link.accepts) {
+    const auto number = static_cast<std::uint32_t>(link.qp->number());
+    if (!up || !manager_.accept(id, number, link.answer)) add_event(rdma::CmEventType::Disconnected, id);
+    return;
+  }
+  add_event(up && manager_.ready(id) ? rdma::CmEventType::Established : rdma::CmEventType::Rejected, id);
 }
 
 void RdmaCmManager::on_established(Id id) {

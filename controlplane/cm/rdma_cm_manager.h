@@ -33,6 +33,9 @@ class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host
     rdma::QueuePair* qp = nullptr;
     rdma::RcAttributes attributes;
     std::vector<std::byte> private_data;  ///< the peer's
+    std::vector<std::byte> answer;        ///< our private data
+    bool accepts = false;                 ///< the peer has asked for the connection
+    bool connecting = false;              ///< by the device
   };
 
   void on_request(Id id, const RdmaCmPeer& peer) override;
@@ -41,6 +44,7 @@ class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host
   void on_rejected(Id id, const std::string& why) override;
   void on_disconnected(Id id) override;
   void add_event(rdma::CmEventType type, Id id);
+  void on_connected(Id id, Link& link);
 
   RdmaCm manager_;
   const PeerAddress server_;

@@ -9,6 +9,10 @@ bool makes_connection(const segment::Command& command) noexcept {
          command.type == segment::CommandType::Connect;
 }
 
+bool connects(const segment::Command& command) noexcept {
+  return command.type == segment::CommandType::Establish || command.type == segment::CommandType::Connect;
+}
+
 }  // namespace
 
 Commands::Commands(segment::ReactorArea& area, ConnectionSetup& setup, ServerDialer& dialer,
@@ -17,20 +21,25 @@ Commands::Commands(segment::ReactorArea& area, ConnectionSetup& setup, ServerDia
 
 bool Commands::poll() noexcept {
   if (!send_answer()) return false;
+  std::size_t count = 0;
+  if (connecting_) {
+    if (!finish_connecting() || !send_answer()) return true;
+    ++count;
+  }
   segment::Command command;
-  for (std::size_t count = 0; count < kCommandsPerPass; ++count) {
+  for (; count < kCommandsPerPass; ++count) {
     if (waiting_)
       command = *waiting_;
     else if (!area_.commands.pop(command))
       return count > 0;
-    if (makes_connection(command) && !pace_.due(clock_())) {
+    if (makes_connection(command) && !(pace_.due(clock_()) && setup_.has_queue_pair())) {
       if (!waiting_) ++counters_.connections_delayed;
       waiting_ = command;
       return true;
     }
     waiting_.reset();
     run(command);
-    if (!send_answer()) return true;
+    if (connecting_ || !send_answer()) return true;
   }
   return true;
 }
@@ -50,8 +59,24 @@ void Commands::run(const segment::Command& command) noexcept {
   const std::uint64_t begin_ns = makes_connection(command) ? clock_() : 0;
   done.status = execute(command, done);
   if (begin_ns != 0) pace_.made(begin_ns, clock_());
+  if (!connects(command) || done.status != segment::CommandStatus::Done) return answer(done);
+  connecting_ = done;
+  finish_connecting();
+}
+
+/// False while the device connects.
+bool Commands::finish_connecting() noexcept {
+  const auto status = setup_.finish(*connecting_);
+  if (!status) return false;
+  connecting_->status = *status;
+  answer(*connecting_);
+  connecting_.reset();
+  return true;
+}
+
+void Commands::answer(const segment::Event& done) noexcept {
   ++(done.status == segment::CommandStatus::Done ? counters_.commands : counters_.commands_refused);
-  if (command.id == 0) return;
+  if (done.id == 0) return;
   answer_ = done;
   if (!send_answer()) ++counters_.answers_delayed;
 }

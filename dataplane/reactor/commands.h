@@ -23,9 +23,9 @@ class Commands {
   Commands(segment::ReactorArea& area, ConnectionSetup& setup, ServerDialer& dialer, EventSender& events,
            Counters& counters, Clock clock);
 
-  /// At most kCommandsPerPass of them. One that makes a connection waits until it is due (SetupPace), and
-  /// those behind it with it; so do all while an answer finds no room in the events' ring. True when there were
-  /// any, or one waits to be due.
+  /// At most kCommandsPerPass of them. One that makes a connection waits until it is due (SetupPace) and the device has a queue
+  /// pair, and then until the device has connected it, and those behind it with it; so do all while an answer finds no room in
+  /// the events' ring. True when there were any, or one waits, but not for room.
   bool poll() noexcept;
   /// A Shutdown has come.
   bool shutdown_requested() const noexcept { return shutdown_; }
@@ -33,6 +33,8 @@ class Commands {
  private:
   void run(const segment::Command& command) noexcept;
   segment::CommandStatus execute(const segment::Command& command, segment::Event& done) noexcept;
+  bool finish_connecting() noexcept;
+  void answer(const segment::Event& done) noexcept;
   bool send_answer() noexcept;
 
   segment::ReactorArea& area_;
@@ -42,8 +44,9 @@ class Commands {
   Counters& counters_;
   const Clock clock_;
   SetupPace pace_;
-  std::optional<segment::Command> waiting_;  ///< taken from the ring; it is not due yet
-  std::optional<segment::Event> answer_;     ///< to the last command; it found no room yet
+  std::optional<segment::Command> waiting_;   ///< taken from the ring; it is not due yet
+  std::optional<segment::Event> connecting_;  ///< the answer to come, when the device has connected
+  std::optional<segment::Event> answer_;      ///< to the last command; it found no room yet
   bool shutdown_ = false;
 };
 

@@ -188,6 +188,22 @@ segment::CommandStatus ConnectionSetup::establish(const segment::Command& comman
   return segment::CommandStatus::Done;
 }
 
+std::optional<segment::CommandStatus> ConnectionSetup::finish(const segment::Event& done) noexcept {
+  rpcrdma::Connection* const connection = connections_.find(done.connection, done.incarnation);
+  if (connection == nullptr) return segment::CommandStatus::Failed;  // it has ended meanwhile
+  switch (connection->queue_pair().state()) {
+    case rdma::QueuePair::State::Init:
+      return std::nullopt;
+    case rdma::QueuePair::State::ReadyToSend:
+      if (connections_.record(*connection).outgoing) mark_established(*connection);
+      return segment::CommandStatus::Done;
+    case rdma::QueuePair::State::Error:
+      connection->close(rpcrdma::CloseReason::LocalClose);
+      break;
+  }
+  return segment::CommandStatus::Failed;
+}
+
 rpcrdma::ConnectionConfig ConnectionSetup::connection_config(const segment::Command& command) const noexcept {
   return {.receive_inline_bytes = command.receive_inline_bytes,
           .send_inline_bytes = command.send_inline_bytes,

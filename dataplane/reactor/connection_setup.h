@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "dataplane/reactor/config.h"
 #include "dataplane/reactor/connection_properties.h"
@@ -39,8 +40,13 @@ class ConnectionSetup {
   /// `done` gets connection and incarnation.
   segment::CommandStatus accept(const segment::Command& command, segment::Event& done) noexcept;
   segment::CommandStatus reject(const segment::Command& command) noexcept;
-  /// `done` gets connection, incarnation and queue pair.
+  /// `done` gets connection, incarnation and queue pair. Done: finish() says what becomes of it.
   segment::CommandStatus establish(const segment::Command& command, segment::Event& done) noexcept;
+  /// The connection that Establish or Connect has begun to connect, as `done` names it. Nothing while the device connects it.
+  std::optional<segment::CommandStatus> finish(const segment::Event& done) noexcept;
+
+  /// Whether open() finds a queue pair or is refused one at once.
+  bool has_queue_pair() const noexcept { return engine_.device().has_queue_pair(); }
 
   /// A queue pair for a connection that is free, with its Receives posted. Null and counted as refused when
   /// the device has none left.

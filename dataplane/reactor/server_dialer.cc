@@ -28,7 +28,7 @@ ServerDialer::ServerDialer(const ReactorConfig& config, rpcrdma::Engine& engine,
 rpcrdma::Connection* ServerDialer::dial(const egress::Server& server, rpcrdma::Requester& requester,
                                         service::Service& callee) noexcept {
   rpcrdma::Connection* const connection = engine_.free_connection();
-  if (connection == nullptr) return nullptr;
+  if (connection == nullptr || !setup_.has_queue_pair()) return nullptr;
   const DialConfig& dial = config_.dial;
   rpcrdma::Version2Config version2 = config_.version2;
   version2.hold_calls = false;
@@ -116,7 +116,6 @@ segment::CommandStatus ServerDialer::connect(const segment::Command& command, se
     connection->close(rpcrdma::CloseReason::LocalClose);
     return segment::CommandStatus::Failed;
   }
-  setup_.mark_established(*connection);
   return segment::CommandStatus::Done;
 }
 

@@ -28,7 +28,7 @@ class ServerDialer final : public egress::Dialer {
   void forget_announcements() noexcept;
 
   // Commands of the control plane.
-  /// `done` gets the queue pair.
+  /// `done` gets incarnation and queue pair. Done: ConnectionSetup::finish() says what becomes of it.
   segment::CommandStatus connect(const segment::Command& command, segment::Event& done) noexcept;
   segment::CommandStatus connect_failed(const segment::Command& command) noexcept;
 

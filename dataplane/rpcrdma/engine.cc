@@ -68,6 +68,7 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(devic
         ConnectionMemory{part(receives, receive_bytes, i), part(replies, reply_bytes, i),
                          part(control, control_bytes, i)}));
   for (const auto& connection : connections_) free_.push_back(*connection);
+  device.prepare_queue_pairs(queue_pair_limits(), config.max_connections);
 }
 
 Engine::~Engine() {

@@ -11,14 +11,8 @@ std::unique_ptr<CompletionQueue> CompletionQueue::create(ibv_context* context, i
     attributes.cqe = entries;
     attributes.channel = channel;
     attributes.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM;
-    attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
-    attributes.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-    ibv_cq_ex* cq = ibv_create_cq_ex(context, &attributes);
-    if (cq == nullptr) {  // not every provider supports the single-threaded flag
-      attributes.comp_mask = 0;
-      attributes.flags = 0;
-      cq = ibv_create_cq_ex(context, &attributes);
-    }
+    // Not IBV_CREATE_CQ_ATTR_SINGLE_THREADED: a provider removes the completions of a queue pair that the set-up thread destroys.
+    ibv_cq_ex* const cq = ibv_create_cq_ex(context, &attributes);
     if (cq != nullptr)
       return std::unique_ptr<CompletionQueue>(
           new CompletionQueue(ibv_cq_ex_to_cq(cq), cq, entries, in_software));

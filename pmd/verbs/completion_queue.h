@@ -54,6 +54,8 @@ class CompletionQueue {
 
   ibv_cq* handle() const noexcept { return cq_; }
   std::uint32_t entries() const noexcept { return entries_; }
+  /// Entries that nobody has reserved.
+  std::uint32_t room() const noexcept { return entries_ - used_; }
   bool extended() const noexcept { return extended_ != nullptr; }
 
   /// Reserves entries for a queue pair. False: not enough are free.

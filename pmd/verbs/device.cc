@@ -16,8 +16,6 @@ namespace {
 
 constexpr std::uint32_t kMaxSend = 1u << 20;
 constexpr std::uint32_t kMaxWindows = 65536;
-/// Queue pairs of closing connections, while their successors are already open.
-constexpr std::uint32_t kSpareSlots = 16;
 
 }  // namespace
 
@@ -41,12 +39,16 @@ std::unique_ptr<Verbs> open(const DeviceConfig& config) {
 
 VerbsDevice::VerbsDevice(const DeviceConfig& config)
     : config_(config),
-      slots_(config.max_queue_pairs + kSpareSlots),
-      numbers_(config.max_queue_pairs + kSpareSlots),
-      ended_(config.max_queue_pairs + kSpareSlots),
-      probed_(config.max_queue_pairs + kSpareSlots) {
+      slots_(config.max_queue_pairs + kSpareSlots + kReadyQueuePairs),
+      numbers_(slots_.size()),
+      ended_(slots_.size()),
+      probed_(slots_.size()),
+      setup_(*this, slots_.size()) {
   staged_.reserve(slots_.size());
   failed_.reserve(slots_.size());
+  ready_.reserve(slots_.size());
+  for (std::size_t slot = slots_.size(); slot > 0; --slot)
+    free_slots_.push_back(static_cast<std::uint16_t>(slot - 1));
   attach();
   if (config_.shared_receives == 0) return;
   try {
@@ -60,6 +62,7 @@ VerbsDevice::VerbsDevice(const DeviceConfig& config)
 
 VerbsDevice::~VerbsDevice() {
   const std::lock_guard lock(context_lock_);
+  end_all();
   close_context();
 }
 
@@ -79,7 +82,7 @@ void VerbsDevice::attach() {
     if (ibv_query_device(context_, &attributes_) != 0 || ibv_query_port(context_, config_.port, &port) != 0)
       throw SetupError("The RDMA device " + config_.device + " cannot be queried about its port " +
                        std::to_string(config_.port) + ": see `sluicectl devices`.");
-    read_gids();
+    addresses_ = addresses_of(gids_of(context_), config_.port);
     if (const std::string problem = problem_of(port, !addresses_.empty()); !problem.empty())
       throw SetupError("The RDMA device " + name_ + " cannot be used: " + problem + ".");
     max_path_mtu_ = bytes_of(port.active_mtu);
@@ -100,6 +103,7 @@ void VerbsDevice::attach() {
     memory_.attach(pd_, has_windows(attributes_));
     if (shared_) shared_->attach(pd_);
     make_channel();
+    if (prepared_) make_queues(entries_for(*prepared_));
     const int flags = ::fcntl(context_->async_fd, F_GETFL);
     ::fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK);
   } catch (...) {
@@ -131,85 +135,21 @@ void VerbsDevice::make_channel() noexcept {
   ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK);
 }
 
-void VerbsDevice::read_gids() {
-  gids_ = gids_of(context_);
-  addresses_ = addresses_of(gids_, config_.port);
-}
-
-/// Reads the GID table again: addresses change, and a bond that fails over moves them to other indices.
-std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) noexcept {
-  if (context_ == nullptr) return std::nullopt;
+/// Reads the GID table: addresses change, and a bond that fails over moves them to other indices.
+std::optional<std::uint8_t> VerbsDevice::gid_index(const PeerAddress& local) const noexcept {
   try {
-    read_gids();
+    for (const ibv_gid_entry& entry : gids_of(context_))
+      if (is_roce_v2(entry, config_.port) && address_of(entry) == local)
+        return static_cast<std::uint8_t>(entry.gid_index);
   } catch (const std::bad_alloc&) {
-    return std::nullopt;
   }
-  for (const ibv_gid_entry& entry : gids_)
-    if (is_roce_v2(entry, config_.port) && address_of(entry) == local)
-      return static_cast<std::uint8_t>(entry.gid_index);
   return std::nullopt;
-}
-
-std::unique_ptr<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits& limits) {
-  try {
-    if (context_ == nullptr)
-      throw SetupError("The RDMA device " + name_ + " was removed: Sluice waits until it comes back.");
-    auto qp = std::make_unique<VerbsQueuePair>(*this, limits);
-    numbers_[qp->slot()].store(static_cast<std::uint32_t>(qp->number()), std::memory_order_relaxed);
-    if (shared_) slots_by_number_[static_cast<std::uint32_t>(qp->number())] = qp->slot();
-    ++statistics_.queue_pairs_made;
-    return qp;
-  } catch (...) {
-    ++statistics_.queue_pairs_refused;
-    throw;
-  }
-}
-
-VerbsDevice::Slot& VerbsDevice::assign_slot(VerbsQueuePair& qp, std::uint16_t& number) {
-  const auto free =
-      std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.qp == nullptr; });
-  if (free == slots_.end())
-    throw SetupError("All " + std::to_string(slots_.size()) + " queue pairs of the RDMA device " + name_ +
-                     " are in use: raise [transport] max_connections.");
-  free->qp = &qp;
-  free->generation = static_cast<std::uint16_t>((free->generation + 1) % Cookie::kGenerations);
-  number = static_cast<std::uint16_t>(free - slots_.begin());
-  ended_[number].store(0, std::memory_order_relaxed);
-  return *free;
-}
-
-void VerbsDevice::release_slot(VerbsQueuePair& qp) noexcept {
-  slots_[qp.slot()].qp = nullptr;
-  numbers_[qp.slot()].store(0, std::memory_order_relaxed);
-  std::erase(failed_, &qp);
 }
 
 /// Twice the depth: everything outstanding may be flushed while earlier flushes still wait for poll().
 void VerbsDevice::add_depth(std::size_t depth) {
   depth_ += depth;
   if (flushed_.capacity() < 2 * depth_) flushed_.grow(2 * depth_);
-}
-
-CompletionQueue& VerbsDevice::completion_queue(std::uint32_t entries) {
-  for (const auto& queue : completion_queues_)
-    if (queue->take_room(entries)) return *queue;
-  // As large as the device allows, so that few queues have to be polled. All shared Receives may complete in
-  // any one of them.
-  const auto most = static_cast<std::uint32_t>(std::max(attributes_.max_cqe, 1));
-  const std::uint32_t shared = shared_ ? shared_->count() : 0;
-  const std::uint64_t all = std::uint64_t{entries} * slots_.size() + shared;
-  const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
-  auto queue = entries + shared <= size
-                   ? CompletionQueue::create(context_, channel_, size, prefers_extended_, in_software_)
-                   : nullptr;
-  if (queue == nullptr || !queue->take_room(entries + shared))
-    throw SetupError("The RDMA device " + name_ + " cannot create a completion queue with " +
-                     std::to_string(entries + shared) + " entries (its limit is " + std::to_string(most) +
-                     "): lower [transport] credits.");
-  extended_polling_ = queue->extended();
-  completion_queues_.push_back(std::move(queue));
-  armed_ = false;
-  return *completion_queues_.back();
 }
 
 void VerbsDevice::remove_staged(VerbsQueuePair& qp) noexcept {
@@ -228,6 +168,9 @@ void VerbsDevice::complete(const WorkCompletion& completion) noexcept {
 std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
   if (request_.load(std::memory_order_relaxed) != Request::None) [[unlikely]]
     handle_request();
+  for (SetupResult result; setup_.take(result);) handle(result);
+  if (ready_.size() + making_ < ready_wanted_) [[unlikely]]
+    make_ahead();
   moved_ = !staged_.empty() || !failed_.empty();
   while (!staged_.empty()) staged_.back()->ring_doorbell();
   std::size_t waiting = 0;
@@ -250,7 +193,7 @@ std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
   while (!failed_.empty()) {
     VerbsQueuePair* const qp = failed_.back();
     failed_.pop_back();
-    qp->enter_error();
+    fail(qp->slot());
   }
   return count;
 }
@@ -276,13 +219,6 @@ void VerbsDevice::on_shared_receive(std::uint32_t index, const Completion& compl
     slots_[slot->second].qp->on_shared_receive(completion, shared_->message(index, length));
   }
   if (!shared_->give_back(index)) request(Request::Detach);
-}
-
-void VerbsDevice::take_completions_of(VerbsQueuePair& qp, CompletionQueue& queue) noexcept {
-  if (!shared_) return;
-  // Bounded by the capacity of the queue.
-  queue.poll(queue.entries(), [this](const Completion& completion) noexcept { on_completion(completion); });
-  slots_by_number_.erase(static_cast<std::uint32_t>(qp.number()));
 }
 
 /// The first call arms the completion queues and returns, so that the caller polls once more before it
@@ -341,8 +277,7 @@ void VerbsDevice::handle_request() noexcept {
 void VerbsDevice::detach() noexcept {
   if (context_ == nullptr) return;
   ++statistics_.device_lost;
-  for (Slot& slot : slots_)
-    if (slot.qp != nullptr) slot.qp->destroy_and_flush();
+  end_all();
   close_context();
   condition_.store(Condition::Gone, std::memory_order_relaxed);
 }

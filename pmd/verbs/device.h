@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A verbs device of one reactor (see verbs.h). Only that reactor may call, except for look() and probe(),
-// which one other thread calls; the members below context_lock_ are shared with it. Owns the ibv context and
-// everything created from it; outlives its queue pairs. Setup throws SetupError.
+// which one other thread calls; the members below context_lock_ are shared with it. Its set-up thread reads what the const
+// members say of the provider. Owns the ibv context and everything created from it; outlives its queue pairs. Setup throws
+// SetupError.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "pmd/verbs/completion_queue.h"
 #include "pmd/verbs/memory.h"
 #include "pmd/verbs/queue_pair.h"
+#include "pmd/verbs/setup_thread.h"
 #include "pmd/verbs/shared_receives.h"
 #include "pmd/verbs/verbs.h"
 
@@ -28,6 +31,10 @@ namespace sluice::rdma::verbs {
 
 /// Asynchronous events handled per look().
 inline constexpr std::size_t kEventsPerLook = 64;
+/// Queue pairs made ahead: so many connections can begin before the device has made another one.
+inline constexpr std::uint32_t kReadyQueuePairs = 16;
+/// Queue pairs of closing connections, while their successors are already open.
+inline constexpr std::uint32_t kSpareSlots = 16;
 
 class VerbsDevice final : public Verbs {
  public:
@@ -39,6 +46,8 @@ class VerbsDevice final : public Verbs {
   MemoryRegion allocate_memory(std::size_t bytes) override { return memory_.allocate(bytes); }
   MemoryRegion register_memory(std::span<std::byte> bytes) override { return memory_.add(bytes); }
   MemoryWindow allocate_window() override { return memory_.allocate_window(); }
+  void prepare_queue_pairs(const QueuePairLimits& limits, std::uint32_t count) override;
+  bool has_queue_pair() const noexcept override;
   std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
   ConnectionManager* connection_manager() noexcept override { return nullptr; }
   std::span<const PeerAddress> addresses() const noexcept override { return addresses_; }
@@ -57,31 +66,28 @@ class VerbsDevice final : public Verbs {
   bool has_extended_polling() const noexcept override { return extended_polling_; }
 
   // For queue pairs.
-  struct Slot {
-    VerbsQueuePair* qp = nullptr;
-    std::uint16_t generation = 0;
-  };
-  /// Assigns a free slot; throws SetupError if there is none.
-  Slot& assign_slot(VerbsQueuePair& qp, std::uint16_t& number);
-  void release_slot(VerbsQueuePair& qp) noexcept;
+  void ask(SetupStep step, std::uint16_t slot) noexcept;
+  /// Moves the ibv_qp to Error.
+  void fail(std::uint16_t slot) noexcept;
+  /// Has the ibv_qp destroyed. Its windows can be bound again later.
+  void end(VerbsQueuePair& qp) noexcept;
+  /// The queue pair ends. `await`: work requests of it are outstanding, so that its ibv_qp is destroyed before this returns.
+  void release(VerbsQueuePair& qp, bool await) noexcept;
   /// Null: queue pairs have their own Receives.
   SharedReceives* shared_receives() noexcept { return shared_.get(); }
-  /// The queue pair is about to be destroyed: recovers the shared Receives that it has consumed.
-  void take_completions_of(VerbsQueuePair& qp, CompletionQueue& queue) noexcept;
-  /// A completion queue with `entries` reserved in it. Throws SetupError.
-  CompletionQueue& completion_queue(std::uint32_t entries);
   // Setup: a queue pair with `depth` work requests is created or destroyed.
   void add_depth(std::size_t depth);
   void remove_depth(std::size_t depth) noexcept { depth_ -= depth; }
   /// Room for flushed completions: limits what may be posted to a queue pair in Error.
   std::size_t completion_room() const noexcept { return flushed_.capacity() - flushed_.size(); }
-  ibv_pd* protection_domain() noexcept { return pd_; }
-  ibv_context* context() noexcept { return context_; }
+  ibv_pd* protection_domain() const noexcept { return pd_; }
+  ibv_context* context() const noexcept { return context_; }
+  /// Null: queue pairs have their own Receives.
+  ibv_srq* shared_receive_queue() const noexcept { return shared_ ? shared_->handle() : nullptr; }
   const ibv_device_attr& attributes() const noexcept { return attributes_; }
   std::uint8_t port() const noexcept { return config_.port; }
   bool prefers_extended() const noexcept { return prefers_extended_; }
   bool in_software() const noexcept { return in_software_; }
-  void note_posting(bool extended) noexcept { extended_posting_ = extended; }
   MemoryTable& memory() noexcept { return memory_; }
   Statistics& stats() noexcept { return statistics_; }
   void complete(const WorkCompletion& completion) noexcept;
@@ -93,15 +99,51 @@ class VerbsDevice final : public Verbs {
   /// While completions are polled: move the queue pair to Error afterwards.
   void add_failed(VerbsQueuePair& qp) noexcept { failed_.push_back(&qp); }
   /// Index of the RoCEv2 GID with this address; nullopt: the port has none.
-  std::optional<std::uint8_t> gid_index(const PeerAddress& local) noexcept;
+  std::optional<std::uint8_t> gid_index(const PeerAddress& local) const noexcept;
 
  private:
+  struct Slot {
+    enum class Phase : std::uint8_t {
+      Free,
+      Making,      ///< waits for Make
+      Made,        ///< in Init or ReadyToSend
+      Failing,     ///< waits for Fail
+      Failed,      ///< in Error
+      Destroying,  ///< waits for Destroy
+      Destroyed,   ///< waits for release()
+    };
+    VerbsQueuePair* qp = nullptr;  ///< null: made ahead, or released
+    std::uint16_t generation = 0;
+    Phase phase = Phase::Free;
+    bool ends = false;  ///< to be destroyed when it is in Error
+  };
   enum class Request : std::uint8_t { None, LookAtQueuePairs, Detach, Attach };
 
   void attach();
   void detach() noexcept;
   void handle_request() noexcept;
-  void read_gids();
+  // Queue pairs made ahead (queue_pair_slots.cc).
+  std::uint16_t begin_make(const QueuePairLimits& limits, CompletionQueue& queue) noexcept;
+  std::uint16_t take_ready(const QueuePairLimits& limits);
+  void make_ahead() noexcept;
+  void throw_refusal();
+  void make_queues(std::uint32_t entries);
+  CompletionQueue& make_queue(std::uint32_t entries);
+  void await_step() noexcept { handle(setup_.await()); }
+  void handle(const SetupResult& result) noexcept;
+  void on_made(std::uint16_t slot, bool done) noexcept;
+  void on_failed(std::uint16_t slot, bool done) noexcept;
+  void on_destroyed(std::uint16_t slot) noexcept;
+  void end(std::uint16_t slot) noexcept;
+  void destroy(std::uint16_t slot) noexcept;
+  void free_slot(std::uint16_t slot) noexcept;
+  void end_all() noexcept;
+  /// Completion queue entries for a queue pair; shared Receives are not counted.
+  std::uint32_t entries_for(const QueuePairLimits& limits) const noexcept;
+  /// A completion queue with `entries` reserved in it. Null: there is none.
+  CompletionQueue* completion_room(std::uint32_t entries) noexcept;
+  /// The same, made if there is none. Throws SetupError.
+  CompletionQueue& completion_queue(std::uint32_t entries);
   void on_event(const ibv_async_event& event) noexcept;
   bool is_present() const noexcept;
   void close_context() noexcept;
@@ -124,7 +166,6 @@ class VerbsDevice final : public Verbs {
   bool prefers_extended_ = false;
   bool extended_posting_ = false;
   bool extended_polling_ = false;
-  std::vector<ibv_gid_entry> gids_;
   std::vector<PeerAddress> addresses_;
   MemoryTable memory_;
   std::unique_ptr<SharedReceives> shared_;
@@ -132,6 +173,13 @@ class VerbsDevice final : public Verbs {
   std::vector<std::unique_ptr<CompletionQueue>> completion_queues_;
   std::size_t next_queue_ = 0;
   std::vector<Slot> slots_;
+  std::vector<std::uint16_t> free_slots_;
+  std::optional<QueuePairLimits> prepared_;  ///< of those made ahead
+  std::vector<std::uint16_t> ready_;         ///< slots of those that nobody has taken
+  std::uint32_t ready_wanted_ = 0;
+  std::uint32_t making_ = 0;
+  std::uint32_t steps_asked_ = 0;  ///< of the set-up thread, whose results were not taken
+  std::string refusal_;  ///< why the last one could not be made; the next create_queue_pair() throws it
   std::vector<VerbsQueuePair*> staged_;
   std::vector<VerbsQueuePair*> failed_;
   /// Completions for the next poll(); capacity for everything that can be outstanding.
@@ -153,6 +201,8 @@ class VerbsDevice final : public Verbs {
   std::atomic<std::uint64_t> overruns_{0};
   std::atomic<std::uint64_t> port_down_{0};
   std::atomic<std::uint64_t> port_up_{0};
+
+  SetupThread setup_;
 };
 
 }  // namespace sluice::rdma::verbs

@@ -58,9 +58,10 @@ void VerbsDevice::on_event(const ibv_async_event& event) noexcept {
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
       ++queue_pair_events_;
-      // The queue pair cannot be destroyed before its event is acknowledged.
-      ended_[static_cast<VerbsQueuePair*>(event.element.qp->qp_context)->slot()].store(
-          event.element.qp->qp_num, std::memory_order_relaxed);
+      // The queue pair is not destroyed before its event is acknowledged.
+      for (std::size_t i = 0; i < numbers_.size(); ++i)
+        if (numbers_[i].load(std::memory_order_relaxed) == event.element.qp->qp_num)
+          ended_[i].store(event.element.qp->qp_num, std::memory_order_relaxed);
       return request(Request::LookAtQueuePairs);
     case IBV_EVENT_CQ_ERR:  // unknown which queue pairs are affected: restart all
       ++overruns_;

@@ -147,19 +147,25 @@ bool MemoryTable::bound(std::uint32_t rkey, const QueuePair& owner) const noexce
 }
 
 /// A bound window can be invalidated only through its queue pair, and not if that is in Error.
-void MemoryTable::release_all(const QueuePair& owner) noexcept {
-  bool changed = false;
-  for (Window& window : windows_) {
+std::vector<MemoryTable::Replacement> MemoryTable::take_bound(const QueuePair& owner) {
+  std::vector<Replacement> taken;
+  for (std::uint32_t i = 0; i < windows_.size(); ++i) {
+    Window& window = windows_[i];
     if (window.owner != &owner) continue;
-    changed = true;
     window.owner = nullptr;
-    if (window.handle == nullptr) continue;
-    ibv_dealloc_mw(window.handle);
-    window.handle = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+    if (window.handle != nullptr) taken.push_back({i, std::exchange(window.handle, nullptr)});
+  }
+  return taken;
+}
+
+void MemoryTable::replace(std::span<const Replacement> windows) {
+  for (const Replacement& replacement : windows) {
+    Window& window = windows_[replacement.window];
+    window.handle = replacement.handle;
     window.drawn.reset();
     if (window.handle != nullptr) window.rkey = window.handle->rkey;
   }
-  if (changed) index_windows();
+  index_windows();
 }
 
 // --- Attaching and detaching the device

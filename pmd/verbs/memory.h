@@ -68,8 +68,13 @@ class MemoryTable {
   void unbind(std::uint32_t rkey, const QueuePair& owner) noexcept;
   /// Whether a window with this rkey is bound to `owner`.
   bool bound(std::uint32_t rkey, const QueuePair& owner) const noexcept;
-  /// Setup: the owner or its ibv_qp is about to be destroyed. Replaces its windows by new ones.
-  void release_all(const QueuePair& owner) noexcept;
+  struct Replacement {
+    std::uint32_t window = 0;
+    ibv_mw* handle = nullptr;  ///< to be replaced; then the new one, or null
+  };
+  /// Setup: the owner or its ibv_qp is about to be destroyed. Its windows, which cannot be bound until replace().
+  std::vector<Replacement> take_bound(const QueuePair& owner);
+  void replace(std::span<const Replacement> windows);
 
  private:
   static constexpr std::uint32_t kNoKey = 0;

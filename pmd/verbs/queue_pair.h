@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A queue pair of the verbs driver (pmd/queue_pair.h). Only the reactor that owns its device may call; the
-// device outlives it. Owns the ibv_qp, which is destroyed early if the provider fails or the NIC is removed:
-// then everything outstanding is flushed by the driver. Memory of posted work requests belongs to the queue
-// pair until their completion.
+// device outlives it. It posts to an ibv_qp that the device's set-up thread makes, connects and destroys, which happens early if
+// the provider fails or the NIC is removed: then everything outstanding is flushed by the driver. Memory of posted work requests
+// belongs to the queue pair until their completion.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,11 +19,10 @@
 namespace sluice::rdma::verbs {
 
 class VerbsDevice;
+struct Hardware;
 
 /// Scatter/gather elements per work request.
 inline constexpr std::uint32_t kMaxSge = 16;
-/// max_inline_data requested from the device, in bytes.
-inline constexpr std::uint32_t kWantedInline = 256;
 /// Work requests per ibv_post_send() or ibv_post_recv().
 inline constexpr std::uint32_t kClassicBatch = 16;
 
@@ -61,8 +60,8 @@ class PostedRing {
 
 class VerbsQueuePair final : public QueuePair {
  public:
-  /// Setup. Throws SetupError. Takes a slot of the device.
-  VerbsQueuePair(VerbsDevice& device, const QueuePairLimits& limits);
+  /// Setup. `hardware` is in Init, and the queue pair's until release() of the device.
+  VerbsQueuePair(VerbsDevice& device, std::uint16_t slot, std::uint16_t generation, Hardware& hardware);
   ~VerbsQueuePair() override;
 
   QueuePairNumber number() const noexcept override { return number_; }
@@ -74,7 +73,7 @@ class VerbsQueuePair final : public QueuePair {
                                   AccessFlags access) noexcept override;
   void to_error() noexcept override;
   bool connect(const RcAttributes& attributes) noexcept override;
-  bool heard_from_peer() const noexcept override { return heard_; }
+  bool heard_from_peer() const noexcept override { return heard_ && state_ == State::ReadyToSend; }
 
   // For the device.
   std::uint16_t slot() const noexcept { return slot_; }
@@ -82,14 +81,16 @@ class VerbsQueuePair final : public QueuePair {
   void on_completion(const Cookie& cookie, const Completion& completion) noexcept;
   /// A message in a shared Receive, to be copied to the first Receive posted here.
   void on_shared_receive(const Completion& completion, std::span<const std::byte> message) noexcept;
-  /// Posts the staged work requests to the provider. If it refuses, destroy_and_flush().
+  /// Posts the staged work requests to the provider. If it refuses, lose().
   void ring_doorbell() noexcept;
   /// Sends an RDMA Write of length zero, which the peer's device acknowledges without the peer noticing.
   void probe() noexcept;
-  /// Moves the ibv_qp to the Error state too.
-  void enter_error() noexcept;
-  /// Destroys the ibv_qp; everything outstanding completes as flushed.
-  void destroy_and_flush() noexcept;
+  /// The provider fails or the NIC is gone: the ibv_qp ends now, and what is outstanding completes as flushed when it has.
+  void lose() noexcept;
+  // The set-up thread has connected the ibv_qp, or could not; has moved it to Error; has destroyed it.
+  void on_connected(bool done) noexcept;
+  void on_failed() noexcept;
+  void on_destroyed() noexcept;
 
  private:
   struct SendEntry {
@@ -100,12 +101,12 @@ class VerbsQueuePair final : public QueuePair {
     bool probe = false;     ///< posted by probe(): no completion for the caller
   };
 
-  void make(const QueuePairLimits& limits);
-  /// Completion queue entries to reserve; shared Receives are not counted here.
-  std::uint32_t completion_entries() const noexcept {
-    return sends_.depth() + (shares_receives_ ? 0 : receives_.depth());
+  /// Nothing more goes to the provider.
+  void stop_posting() noexcept;
+  /// Whether work requests are outstanding that the device must complete.
+  bool holds_device() const noexcept {
+    return sends_.tail() != device_sends_ || (!shares_receives_ && receives_.tail() != device_receives_);
   }
-  void to_init();
   bool can_inline(const SendWr& wr) const noexcept;
   void stage(const SendWr& wr, bool probe = false) noexcept;
   unsigned flags_for(std::uint8_t flags, bool& signaled) noexcept;
@@ -126,18 +127,20 @@ class VerbsQueuePair final : public QueuePair {
   void flush_receives_after_device() noexcept;
 
   VerbsDevice& device_;
-  const bool shares_receives_;     ///< messages are copied from the device's SharedReceives
-  ibv_qp* qp_ = nullptr;           ///< null after destroy_and_flush()
-  ibv_qp_ex* extended_ = nullptr;  ///< the same, if the provider has the extended interface
-  CompletionQueue* completions_ = nullptr;
-  QueuePairNumber number_{};
-  std::uint16_t slot_ = 0;
-  std::uint16_t generation_ = 0;
+  const bool shares_receives_;  ///< messages are copied from the device's SharedReceives
+  Hardware& hardware_;
+  ibv_qp* const qp_;           ///< not used in Error
+  ibv_qp_ex* const extended_;  ///< the same, if the provider has the extended interface
+  const QueuePairNumber number_;
+  const std::uint16_t slot_;
+  const std::uint16_t generation_;
   State state_ = State::Init;
+  bool connecting_ = false;
+  bool let_go_ =
+      false;  ///< the device takes and flushes no more work requests: the driver flushes what is left
   bool heard_ = false;
   bool staged_ = false;  ///< between ibv_wr_start() and ibv_wr_complete(), or in `chain_`
-  const std::uint8_t rnr_retry_;
-  std::uint32_t max_inline_ = 0;
+  const std::uint32_t max_inline_;
   std::uint32_t since_signaled_ = 0;
   PostedRing<SendEntry> sends_;
   PostedRing<RecvWr> receives_;

@@ -127,9 +127,10 @@ void VerbsQueuePair::on_receive(std::uint64_t wr_id, const Completion& completio
 }
 
 /// Flushes work requests that were posted in Error or whose ibv_qp was destroyed, after those that the device
-/// flushes: not every provider completes what is posted in Error.
+/// flushes: not every provider completes what is posted in Error. Not before the ibv_qp is in Error: until then the peer
+/// may read and write through its windows.
 void VerbsQueuePair::flush_sends_after_device() noexcept {
-  if (state_ != State::Error || sends_.tail() != device_sends_) return;
+  if (!let_go_ || sends_.tail() != device_sends_) return;
   while (!sends_.empty()) {
     const SendEntry entry = sends_.pop();
     ++device_sends_;
@@ -141,7 +142,7 @@ void VerbsQueuePair::flush_sends_after_device() noexcept {
 }
 
 void VerbsQueuePair::flush_receives_after_device() noexcept {
-  if (state_ != State::Error || (!shares_receives_ && receives_.tail() != device_receives_)) return;
+  if (!let_go_ || (!shares_receives_ && receives_.tail() != device_receives_)) return;
   while (!receives_.empty()) {
     ++device_receives_;
     ++device_.stats().flushed_by_driver;

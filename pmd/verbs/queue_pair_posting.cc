@@ -199,7 +199,7 @@ void VerbsQueuePair::post_classic() noexcept {
     return;
   }
   ++device_.stats().post_failures;
-  destroy_and_flush();
+  lose();
 }
 
 void VerbsQueuePair::ring_doorbell() noexcept {
@@ -212,7 +212,7 @@ void VerbsQueuePair::ring_doorbell() noexcept {
     return;
   }
   ++device_.stats().post_failures;
-  destroy_and_flush();
+  lose();
 }
 
 /// A Write of length zero needs no rkey (InfiniBand volume 1, 9.7.4.1.5).
@@ -248,7 +248,7 @@ std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {
     ++device_.stats().receive_doorbells;
     if (ibv_post_recv(qp_, chain.data(), &refused) == 0) continue;
     ++device_.stats().post_failures;
-    destroy_and_flush();
+    lose();
   }
   for (; done < count; ++done) receives_.push(wrs[done]);
   flush_receives_after_device();
@@ -278,7 +278,7 @@ std::optional<Rkey> VerbsQueuePair::bind_window(MemoryWindow window, std::span<s
   }
   // Classic interface: the provider reads the ibv_mw, so post before its rkey is updated below.
   if (extended_ == nullptr) ring_doorbell();
-  if (qp_ == nullptr) return std::nullopt;
+  if (state_ == State::Error) return std::nullopt;
   binding->window->rkey = binding->rkey;
   return static_cast<Rkey>(binding->rkey);
 }

@@ -140,6 +140,8 @@ class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriv
     of_b.receive_psn = of_a.send_psn;
     ASSERT_TRUE(a.qp->connect(of_a));
     ASSERT_TRUE(b.qp->connect(of_b));
+    const auto ready = [](const Endpoint& of) { return of.qp->state() == QueuePair::State::ReadyToSend; };
+    ASSERT_TRUE(until([&] { return ready(a) && ready(b); }));
   }
 
   void turn() {

@@ -39,6 +39,12 @@ ibv_context context = [] {
     return VerbsStub::get().post(qp, wr);
   };
   made.ops.post_recv = post_receives;
+  made.ops.alloc_mw = [](ibv_pd* pd, ibv_mw_type) { return VerbsStub::get().make_window(pd); };
+  made.ops.dealloc_mw = [](ibv_mw* window) {
+    VerbsStub::get().note("ibv_dealloc_mw");
+    delete window;
+    return 0;
+  };
   return made;
 }();
 
@@ -49,7 +55,45 @@ VerbsStub& VerbsStub::get() {
   return stub;
 }
 
+void VerbsStub::watch_this_thread() {
+  const std::lock_guard lock(lock_);
+  watched_ = std::this_thread::get_id();
+  noted_.clear();
+}
+
+void VerbsStub::note(const char* function) {
+  const std::lock_guard lock(lock_);
+  if (std::this_thread::get_id() == watched_) noted_.push_back(function);
+}
+
+void VerbsStub::refuse_queue_pairs(bool refuse) {
+  const std::lock_guard lock(lock_);
+  refuses_ = refuse;
+}
+
+std::uint32_t VerbsStub::queue_pairs() {
+  const std::lock_guard lock(lock_);
+  return queue_pairs_;
+}
+
+std::uint32_t VerbsStub::windows_made() {
+  const std::lock_guard lock(lock_);
+  return windows_made_;
+}
+
+ibv_mw* VerbsStub::make_window(ibv_pd* pd) {
+  note("ibv_alloc_mw");
+  const std::lock_guard lock(lock_);
+  auto* window = new ibv_mw{};
+  window->context = &context;
+  window->pd = pd;
+  window->type = IBV_MW_TYPE_2;
+  window->rkey = ++windows_made_ << 8;
+  return window;
+}
+
 int VerbsStub::post(ibv_qp* qp, ibv_send_wr* first) {
+  const std::lock_guard lock(lock_);
   for (const ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
     Posted posted{.wr_id = wr->wr_id,
                   .queue_pair = qp->qp_num,
@@ -66,6 +110,7 @@ int VerbsStub::post(ibv_qp* qp, ibv_send_wr* first) {
 }
 
 void VerbsStub::post(ibv_qp* qp, ibv_recv_wr* first) {
+  const std::lock_guard lock(lock_);
   for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next)
     receives_.push_back({.wr_id = wr->wr_id, .queue_pair = qp->qp_num});
 }
@@ -79,6 +124,7 @@ void VerbsStub::complete(const Posted& posted, ibv_wc_status status) {
 }
 
 void VerbsStub::give_up() {
+  const std::lock_guard lock(lock_);
   for (ibv_wc_status status = IBV_WC_RETRY_EXC_ERR; !outstanding_.empty(); status = IBV_WC_WR_FLUSH_ERR) {
     complete(outstanding_.front(), status);
     outstanding_.pop_front();
@@ -86,6 +132,7 @@ void VerbsStub::give_up() {
 }
 
 int VerbsStub::poll(int count, ibv_wc* into) {
+  const std::lock_guard lock(lock_);
   const auto taken = std::min(static_cast<std::size_t>(count), completions_.size());
   std::copy_n(completions_.begin(), taken, into);
   completions_.erase(completions_.begin(), completions_.begin() + static_cast<std::ptrdiff_t>(taken));
@@ -93,6 +140,11 @@ int VerbsStub::poll(int count, ibv_wc* into) {
 }
 
 ibv_qp* VerbsStub::make(const ibv_qp_init_attr& wanted) {
+  const std::lock_guard lock(lock_);
+  if (refuses_) {
+    errno = ENOMEM;
+    return nullptr;
+  }
   auto* qp = new ibv_qp{};
   qp->context = &context;
   qp->qp_context = wanted.qp_context;
@@ -102,15 +154,20 @@ ibv_qp* VerbsStub::make(const ibv_qp_init_attr& wanted) {
 }
 
 void VerbsStub::destroy(ibv_qp* qp) {
+  const std::lock_guard lock(lock_);
   delete qp;
   --queue_pairs_;
 }
 
-void VerbsStub::modify(const ibv_qp_attr& attributes, int mask) {
+void VerbsStub::modify(const ibv_qp& qp, const ibv_qp_attr& attributes, int mask) {
+  const std::lock_guard lock(lock_);
   if ((mask & IBV_QP_RETRY_CNT) != 0) attributes_ = attributes;
   if ((mask & IBV_QP_STATE) == 0 || attributes.qp_state != IBV_QPS_ERR) return;
-  for (const Posted& receive : receives_) complete(receive, IBV_WC_WR_FLUSH_ERR);
-  receives_.clear();
+  std::erase_if(receives_, [&](const Posted& receive) {
+    if (receive.queue_pair != qp.qp_num) return false;
+    complete(receive, IBV_WC_WR_FLUSH_ERR);
+    return true;
+  });
 }
 
 }  // namespace sluice::rdma::conformance
@@ -121,6 +178,7 @@ namespace stub = sluice::rdma::conformance;
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* count) {
+  VerbsStub::get().note("ibv_get_device_list");
   *count = 1;
   return stub::devices;
 }
@@ -129,19 +187,25 @@ const char* ibv_get_device_name(ibv_device* device) {
   return device->name;
 }
 ibv_context* ibv_open_device(ibv_device*) {
+  VerbsStub::get().note("ibv_open_device");
   return &stub::context;
 }
 int ibv_close_device(ibv_context*) {
+  VerbsStub::get().note("ibv_close_device");
   return 0;
 }
 int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
+  VerbsStub::get().note("ibv_query_device");
   *attributes = {};
   attributes->max_sge = 16;
   attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 16;
   attributes->max_cqe = 1 << 16;
+  attributes->max_mw = 1 << 16;
+  attributes->device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   return 0;
 }
 int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compat) {
+  VerbsStub::get().note("ibv_query_port");
   auto& port = *reinterpret_cast<ibv_port_attr*>(compat);
   port.state = IBV_PORT_ACTIVE;
   port.active_mtu = IBV_MTU_4096;
@@ -150,6 +214,7 @@ int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compat) {
   return 0;
 }
 ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t, std::uint32_t, size_t) {
+  VerbsStub::get().note("ibv_query_gid_table");
   entries[0] = {};
   entries[0].port_num = 1;
   entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
@@ -158,41 +223,52 @@ ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t, std::
   return 1;
 }
 ibv_pd* ibv_alloc_pd(ibv_context*) {
+  VerbsStub::get().note("ibv_alloc_pd");
   stub::domain.context = &stub::context;
   return &stub::domain;
 }
 int ibv_dealloc_pd(ibv_pd*) {
+  VerbsStub::get().note("ibv_dealloc_pd");
   return 0;
 }
 ibv_mr* ibv_reg_mr(ibv_pd*, void*, size_t, int) {
+  VerbsStub::get().note("ibv_reg_mr");
   return &stub::region;
 }
 ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void*, size_t, std::uint64_t, unsigned) {
+  VerbsStub::get().note("ibv_reg_mr_iova2");
   return &stub::region;
 }
 int ibv_dereg_mr(ibv_mr*) {
+  VerbsStub::get().note("ibv_dereg_mr");
   return 0;
 }
 ibv_comp_channel* ibv_create_comp_channel(ibv_context*) {
+  VerbsStub::get().note("ibv_create_comp_channel");
   errno = EOPNOTSUPP;
   return nullptr;
 }
 ibv_cq* ibv_create_cq(ibv_context*, int, void*, ibv_comp_channel*, int) {
+  VerbsStub::get().note("ibv_create_cq");
   stub::completion_queue.context = &stub::context;
   return &stub::completion_queue;
 }
 int ibv_destroy_cq(ibv_cq*) {
+  VerbsStub::get().note("ibv_destroy_cq");
   return 0;
 }
 ibv_qp* ibv_create_qp(ibv_pd*, ibv_qp_init_attr* wanted) {
+  VerbsStub::get().note("ibv_create_qp");
   return VerbsStub::get().make(*wanted);
 }
 int ibv_destroy_qp(ibv_qp* qp) {
+  VerbsStub::get().note("ibv_destroy_qp");
   VerbsStub::get().destroy(qp);
   return 0;
 }
-int ibv_modify_qp(ibv_qp*, ibv_qp_attr* attributes, int mask) {
-  VerbsStub::get().modify(*attributes, mask);
+int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+  VerbsStub::get().note("ibv_modify_qp");
+  VerbsStub::get().modify(*qp, *attributes, mask);
   return 0;
 }
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An RDMA device that is not there: the functions of libibverbs that the verbs driver calls, and a provider behind
-// them. Work requests complete at once, or when the test says so. One device, one thread.
+// them. Work requests complete at once, or when the test says so. One device. Any thread calls the functions; the
+// test reads what they noted while no other thread does.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 #include <cstdint>
 #include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace sluice::rdma::conformance {
@@ -29,22 +33,35 @@ class VerbsStub {
   /// The device has retried as often as it was told to: the oldest work request fails and the others are flushed.
   void give_up();
   const std::vector<Posted>& posted() const noexcept { return posted_; }
-  std::uint32_t queue_pairs() const noexcept { return queue_pairs_; }
+  std::uint32_t queue_pairs();
   /// What the last queue pair that was connected was told of its retries.
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
+  void refuse_queue_pairs(bool refuse);
+  /// From now on calls that are not of the data path are noted, if the calling thread makes them.
+  void watch_this_thread();
+  /// Their names.
+  const std::vector<std::string>& noted() const noexcept { return noted_; }
+  std::uint32_t windows_made();
 
   // For the functions.
+  /// Of every function that is not of the data path.
+  void note(const char* function);
+  ibv_mw* make_window(ibv_pd* pd);
   int post(ibv_qp* qp, ibv_send_wr* first);
   int poll(int count, ibv_wc* into);
   ibv_qp* make(const ibv_qp_init_attr& wanted);
   void destroy(ibv_qp* qp);
   void post(ibv_qp* qp, ibv_recv_wr* first);
-  /// A queue pair in Error gets its Receives back. There is one with Receives at a time.
-  void modify(const ibv_qp_attr& attributes, int mask);
+  /// A queue pair in Error gets its Receives back.
+  void modify(const ibv_qp& qp, const ibv_qp_attr& attributes, int mask);
 
  private:
   void complete(const Posted& posted, ibv_wc_status status);
 
+  std::mutex lock_;
+  std::thread::id watched_;
+  std::vector<std::string> noted_;
+  std::uint32_t windows_made_ = 0;
   std::vector<Posted> posted_;
   std::deque<Posted> outstanding_;
   std::deque<Posted> receives_;
@@ -53,6 +70,7 @@ class VerbsStub {
   std::uint32_t queue_pairs_ = 0;
   std::uint32_t next_number_ = 0x100;
   bool peer_gone_ = false;
+  bool refuses_ = false;
 };
 
 }  // namespace sluice::rdma::conformance

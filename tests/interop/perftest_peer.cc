@@ -141,6 +141,7 @@ class Peer {
                                          .receive_psn = peer.psn,
                                          .path_mtu = path_mtu,
                                          .ack_timeout = kAckTimeout});
+    while (connected && qp_->state() == rdma::QueuePair::State::Init) device_.poll({});
     if (!connected) throw std::runtime_error("the queue pair refuses the parameters of the client");
     own_.address = reinterpret_cast<std::uintptr_t>(exposed().data());
     if (program_.access == 0) return;

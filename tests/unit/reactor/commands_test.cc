@@ -65,6 +65,69 @@ TEST_F(CommandsTest, what_makes_no_connection_does_not_wait) {
   EXPECT_EQ(parts_.counters.connections_delayed, 0u);
 }
 
+class SlowDevice : public CommandsTest {
+ protected:
+  SlowDevice() { pass_time(SetupPace::kMostNs); }
+  void push(CommandType type, std::uint32_t id) {
+    segment::Command pushed = command(type);
+    pushed.id = pushed.cm_id = id;
+    ASSERT_TRUE(parts_.segment.area().commands.push(pushed));
+  }
+};
+
+TEST_F(SlowDevice, an_answer_comes_when_the_device_has_connected_and_what_is_behind_waits) {
+  device_.connects_later = true;
+  push(CommandType::Establish, 51);
+  push(CommandType::Reject, 52);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(parts_.commands.poll()) << "one that waits is work";
+  EXPECT_TRUE(parts_.segment.events().empty());
+  EXPECT_EQ(parts_.segment.area().commands.size(), 1u);
+  device_.queue_pairs.back()->finish_connect();
+  EXPECT_TRUE(parts_.commands.poll());
+  const auto answers = parts_.segment.events();
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0].id, 51u);
+  EXPECT_EQ(answers[0].status, CommandStatus::Done);
+  EXPECT_EQ(answers[0].queue_pair, static_cast<std::uint32_t>(device_.queue_pairs.back()->number()));
+  EXPECT_EQ(answers[1].id, 52u);
+}
+
+TEST_F(SlowDevice, a_connection_that_the_device_refuses_later_fails_and_ends) {
+  device_.connects_later = true;
+  push(CommandType::Establish, 51);
+  EXPECT_TRUE(parts_.commands.poll());
+  device_.queue_pairs.back()->to_error();
+  EXPECT_TRUE(parts_.commands.poll());
+  const auto answer = parts_.segment.event();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, CommandStatus::Failed);
+  EXPECT_EQ(parts_.connections.find(rdma::CmId{51}), nullptr);
+}
+
+TEST_F(SlowDevice, one_that_ends_while_the_device_connects_it_fails) {
+  device_.connects_later = true;
+  push(CommandType::Establish, 51);
+  EXPECT_TRUE(parts_.commands.poll());
+  parts_.connections.find(rdma::CmId{51})->close(rpcrdma::CloseReason::LocalClose);
+  EXPECT_TRUE(parts_.commands.poll());
+  const auto answer = parts_.segment.event();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, CommandStatus::Failed);
+}
+
+TEST_F(SlowDevice, a_connection_waits_for_a_queue_pair_that_is_being_made) {
+  device_.has_one_ready = false;
+  push(CommandType::Establish, 51);
+  const std::uint64_t delayed = parts_.counters.connections_delayed;
+  EXPECT_TRUE(parts_.commands.poll());
+  EXPECT_TRUE(parts_.commands.poll());
+  EXPECT_EQ(parts_.connections.find(rdma::CmId{51}), nullptr);
+  EXPECT_EQ(parts_.counters.connections_delayed, delayed + 1);
+  device_.has_one_ready = true;
+  EXPECT_TRUE(parts_.commands.poll());
+  EXPECT_NE(parts_.connections.find(rdma::CmId{51}), nullptr);
+}
+
 TEST(SetupPace, a_device_that_needs_long_leaves_more_time_for_calls) {
   SetupPace pace;
   EXPECT_TRUE(pace.due(0));

@@ -39,7 +39,7 @@ void FakeQueuePair::to_error() noexcept {
 bool FakeQueuePair::connect(const rdma::RcAttributes& attributes) noexcept {
   if (!device_.connects) return false;
   connected = attributes;
-  state_ = State::ReadyToSend;
+  if (!device_.connects_later) finish_connect();
   return true;
 }
 

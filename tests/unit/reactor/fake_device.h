@@ -34,6 +34,7 @@ class FakeQueuePair final : public rdma::QueuePair {
   }
   void to_error() noexcept override;
   bool connect(const rdma::RcAttributes& attributes) noexcept override;
+  void finish_connect() noexcept { state_ = State::ReadyToSend; }
   bool heard_from_peer() const noexcept override { return heard; }
 
   bool heard = false;
@@ -60,6 +61,7 @@ class FakeDevice final : public rdma::Device {
   rdma::MemoryRegion allocate_memory(std::size_t bytes) override;
   rdma::MemoryRegion register_memory(std::span<std::byte> bytes) override { return {bytes, rdma::Lkey{1}}; }
   rdma::MemoryWindow allocate_window() override { return {}; }
+  bool has_queue_pair() const noexcept override { return has_one_ready; }
   std::unique_ptr<rdma::QueuePair> create_queue_pair(const rdma::QueuePairLimits&) override;
   rdma::ConnectionManager* connection_manager() noexcept override { return nullptr; }
   std::size_t receive_datagrams(std::span<rdma::Datagram> datagrams) noexcept override;
@@ -76,7 +78,9 @@ class FakeDevice final : public rdma::Device {
 
   // Set and read by tests.
   bool has_queue_pairs = true;
-  bool connects = true;  ///< whether its queue pairs can be connected
+  bool has_one_ready = true;    ///< has_queue_pair()
+  bool connects_later = false;  ///< a queue pair stays in Init until the test calls finish_connect()
+  bool connects = true;         ///< whether its queue pairs can be connected
   bool can_wake = false;
   std::vector<std::uint64_t> waits;  ///< limits in nanoseconds
   std::function<void()> on_wait;

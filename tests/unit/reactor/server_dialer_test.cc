@@ -140,6 +140,9 @@ TEST_F(ServerDialerTest, without_room_nothing_is_dialed) {
   Caller second(parts_);
   EXPECT_EQ(parts_.dialer.dial(kServer, second.requester, second.callee), nullptr);
   device_.has_queue_pairs = true;
+  device_.has_one_ready = false;
+  EXPECT_EQ(parts_.dialer.dial(kServer, second.requester, second.callee), nullptr);
+  device_.has_one_ready = true;
   for (std::uint32_t i = 1; i < kConnections; ++i) parts_.establish(i);
   EXPECT_EQ(parts_.dialer.dial(kServer, second.requester, second.callee), nullptr);
 }

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The part of VerbsDevice that has queue pairs made ahead, and follows each from Make to Destroy by what the set-up thread says.
+#include <algorithm>
+#include <utility>
+
+#include "dataplane/base/setup_error.h"
+#include "pmd/verbs/device.h"
+
+namespace sluice::rdma::verbs {
+
+// --- Beginning
+
+void VerbsDevice::prepare_queue_pairs(const QueuePairLimits& limits, std::uint32_t count) {
+  prepared_ = limits;
+  ready_wanted_ = std::min(count, kReadyQueuePairs);
+  make_queues(entries_for(limits));
+  make_ahead();
+  while (making_ > 0) await_step();
+  throw_refusal();
+}
+
+/// Once for each, and others are tried.
+void VerbsDevice::throw_refusal() {
+  if (refusal_.empty()) return;
+  const SetupError refused(std::exchange(refusal_, {}));
+  make_ahead();
+  throw refused;
+}
+
+void VerbsDevice::make_ahead() noexcept {
+  if (!prepared_ || context_ == nullptr || !refusal_.empty()) return;
+  const std::uint32_t entries = entries_for(*prepared_);
+  while (ready_.size() + making_ < ready_wanted_ && !free_slots_.empty()) {
+    CompletionQueue* const queue = completion_room(entries);
+    if (queue == nullptr) return;
+    begin_make(*prepared_, *queue);
+  }
+}
+
+std::uint16_t VerbsDevice::begin_make(const QueuePairLimits& limits, CompletionQueue& queue) noexcept {
+  const std::uint16_t number = free_slots_.back();
+  free_slots_.pop_back();
+  Slot& slot = slots_[number];
+  slot = {.qp = nullptr,
+          .generation = static_cast<std::uint16_t>((slot.generation + 1) % Cookie::kGenerations),
+          .phase = Slot::Phase::Making};
+  Hardware& hardware = setup_.hardware(number);
+  hardware.limits = limits;
+  hardware.completions = &queue;
+  ++making_;
+  ask(SetupStep::Make, number);
+  return number;
+}
+
+bool VerbsDevice::has_queue_pair() const noexcept {
+  const bool on_the_way = making_ > 0 || steps_asked_ > 0;
+  return !prepared_ || context_ == nullptr || !ready_.empty() || !refusal_.empty() || !on_the_way;
+}
+
+std::unique_ptr<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits& limits) {
+  try {
+    if (context_ == nullptr)
+      throw SetupError("The RDMA device " + name_ + " was removed: Sluice waits until it comes back.");
+    throw_refusal();
+    const std::uint16_t slot = take_ready(limits);
+    auto qp = std::make_unique<VerbsQueuePair>(*this, slot, slots_[slot].generation, setup_.hardware(slot));
+    slots_[slot].qp = qp.get();
+    const auto number = static_cast<std::uint32_t>(qp->number());
+    ended_[slot].store(0, std::memory_order_relaxed);
+    numbers_[slot].store(number, std::memory_order_relaxed);
+    if (shared_) slots_by_number_[number] = slot;
+    ++statistics_.queue_pairs_made;
+    return qp;
+  } catch (...) {
+    ++statistics_.queue_pairs_refused;
+    throw;
+  }
+}
+
+/// Waits for the set-up thread if none with these limits is ready.
+std::uint16_t VerbsDevice::take_ready(const QueuePairLimits& limits) {
+  const auto find = [&] {
+    return std::find_if(ready_.begin(), ready_.end(),
+                        [&](std::uint16_t slot) { return setup_.hardware(slot).limits == limits; });
+  };
+  auto at = find();
+  if (at == ready_.end()) {
+    while (free_slots_.empty() && steps_asked_ > 0) await_step();
+    if (free_slots_.empty())
+      throw SetupError("All " + std::to_string(slots_.size()) + " queue pairs of the RDMA device " + name_ +
+                       " are in use: raise [transport] max_connections.");
+    begin_make(limits, completion_queue(entries_for(limits)));
+    while (making_ > 0) await_step();
+    at = find();
+    if (at == ready_.end()) throw_refusal();
+  }
+  const std::uint16_t slot = *at;
+  ready_.erase(at);
+  make_ahead();
+  return slot;
+}
+
+std::uint32_t VerbsDevice::entries_for(const QueuePairLimits& limits) const noexcept {
+  return limits.send_depth + (shared_ ? 0 : limits.recv_depth);
+}
+
+CompletionQueue* VerbsDevice::completion_room(std::uint32_t entries) noexcept {
+  for (const auto& queue : completion_queues_)
+    if (queue->take_room(entries)) return queue.get();
+  return nullptr;
+}
+
+CompletionQueue& VerbsDevice::completion_queue(std::uint32_t entries) {
+  CompletionQueue* queue = completion_room(entries);
+  if (queue != nullptr) return *queue;
+  queue = &make_queue(entries);
+  queue->take_room(entries);
+  return *queue;
+}
+
+/// As large as the device allows, so that few queues have to be polled. All shared Receives may complete in any one of them.
+CompletionQueue& VerbsDevice::make_queue(std::uint32_t entries) {
+  const auto most = static_cast<std::uint32_t>(std::max(attributes_.max_cqe, 1));
+  const std::uint32_t shared = shared_ ? shared_->count() : 0;
+  const std::uint64_t all = std::uint64_t{entries} * slots_.size() + shared;
+  const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(all, most));
+  auto queue = entries + shared <= size
+                   ? CompletionQueue::create(context_, channel_, size, prefers_extended_, in_software_)
+                   : nullptr;
+  if (queue == nullptr)
+    throw SetupError("The RDMA device " + name_ + " cannot create a completion queue with " +
+                     std::to_string(entries + shared) + " entries (its limit is " + std::to_string(most) +
+                     "): lower [transport] credits.");
+  queue->take_room(shared);
+  extended_polling_ = queue->extended();
+  completion_queues_.push_back(std::move(queue));
+  armed_ = false;
+  return *completion_queues_.back();
+}
+
+/// Those of all queue pairs, so that the reactor makes none; as many as the device has.
+void VerbsDevice::make_queues(std::uint32_t entries) {
+  try {
+    for (std::size_t room = 0; room < slots_.size();) room += make_queue(entries).room() / entries;
+  } catch (const SetupError&) {
+    if (completion_queues_.empty()) throw;
+  }
+}
+
+// --- Ending
+
+void VerbsDevice::ask(SetupStep step, std::uint16_t slot) noexcept {
+  ++steps_asked_;
+  setup_.ask(step, slot);
+}
+
+void VerbsDevice::fail(std::uint16_t slot) noexcept {
+  if (slots_[slot].phase != Slot::Phase::Made) return;
+  slots_[slot].phase = Slot::Phase::Failing;
+  ask(SetupStep::Fail, slot);
+}
+
+/// Through Error, so that it takes no more shared Receives.
+void VerbsDevice::end(std::uint16_t slot) noexcept {
+  slots_[slot].ends = true;
+  fail(slot);
+  if (slots_[slot].phase == Slot::Phase::Failed) destroy(slot);
+}
+
+void VerbsDevice::end(VerbsQueuePair& qp) noexcept {
+  std::vector<MemoryTable::Replacement> windows = memory_.take_bound(qp);
+  if (!windows.empty()) {
+    setup_.hardware(qp.slot()).windows = std::move(windows);
+    ask(SetupStep::ReplaceWindows, qp.slot());
+  }
+  end(qp.slot());
+}
+
+void VerbsDevice::release(VerbsQueuePair& qp, bool await) noexcept {
+  const std::uint16_t number = qp.slot();
+  Slot& slot = slots_[number];
+  end(qp);
+  while (await && slot.phase != Slot::Phase::Destroyed) await_step();
+  slot.qp = nullptr;
+  numbers_[number].store(0, std::memory_order_relaxed);
+  std::erase(failed_, &qp);
+  if (slot.phase == Slot::Phase::Destroyed) free_slot(number);
+}
+
+void VerbsDevice::destroy(std::uint16_t slot) noexcept {
+  const Hardware& hardware = setup_.hardware(slot);
+  if (shared_) {
+    // Recovers the shared Receives that it has consumed. Bounded by the capacity of the queue.
+    hardware.completions->poll(hardware.completions->entries(),
+                               [this](const Completion& completion) noexcept { on_completion(completion); });
+    slots_by_number_.erase(hardware.qp->qp_num);
+  }
+  slots_[slot].phase = Slot::Phase::Destroying;
+  ask(SetupStep::Destroy, slot);
+}
+
+void VerbsDevice::free_slot(std::uint16_t slot) noexcept {
+  slots_[slot].phase = Slot::Phase::Free;
+  free_slots_.push_back(slot);
+}
+
+/// Waits until the device has nothing of any queue pair.
+void VerbsDevice::end_all() noexcept {
+  while (making_ > 0) await_step();
+  for (const std::uint16_t slot : std::exchange(ready_, {})) end(slot);
+  for (const Slot& slot : slots_)
+    if (slot.qp != nullptr) slot.qp->lose();
+  while (steps_asked_ > 0) await_step();
+  ready_.reserve(slots_.size());
+  refusal_.clear();
+}
+
+// --- Results of the set-up thread
+
+void VerbsDevice::handle(const SetupResult& result) noexcept {
+  --steps_asked_;
+  VerbsQueuePair* const qp = slots_[result.slot].qp;
+  switch (result.step) {
+    case SetupStep::Make:
+      return on_made(result.slot, result.done);
+    case SetupStep::Connect:
+      if (qp != nullptr) qp->on_connected(result.done);
+      return;
+    case SetupStep::Fail:
+      return on_failed(result.slot, result.done);
+    case SetupStep::Destroy:
+      return on_destroyed(result.slot);
+    case SetupStep::ReplaceWindows:
+      return memory_.replace(setup_.hardware(result.slot).windows);
+    case SetupStep::Stop:
+      return;
+  }
+}
+
+void VerbsDevice::on_made(std::uint16_t slot, bool done) noexcept {
+  --making_;
+  Hardware& hardware = setup_.hardware(slot);
+  if (done) {
+    slots_[slot].phase = Slot::Phase::Made;
+    extended_posting_ = hardware.extended != nullptr;
+    ready_.push_back(slot);
+    return;
+  }
+  hardware.completions->leave_room(entries_for(hardware.limits));
+  refusal_ = hardware.problem;
+  free_slot(slot);
+}
+
+/// If the device refuses even that, the ibv_qp is destroyed.
+void VerbsDevice::on_failed(std::uint16_t slot, bool done) noexcept {
+  slots_[slot].phase = Slot::Phase::Failed;
+  if (done && slots_[slot].qp != nullptr) slots_[slot].qp->on_failed();
+  if (!done || slots_[slot].ends) destroy(slot);
+}
+
+void VerbsDevice::on_destroyed(std::uint16_t slot) noexcept {
+  const Hardware& hardware = setup_.hardware(slot);
+  hardware.completions->leave_room(entries_for(hardware.limits));
+  slots_[slot].phase = Slot::Phase::Destroyed;
+  if (slots_[slot].qp != nullptr)
+    slots_[slot].qp->on_destroyed();
+  else
+    free_slot(slot);
+}
+
+}  // namespace sluice::rdma::verbs

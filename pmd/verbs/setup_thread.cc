@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pmd/verbs/setup_thread.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+
+#include "dataplane/base/setup_error.h"
+#include "pmd/verbs/device.h"
+
+namespace sluice::rdma::verbs {
+namespace {
+
+/// RNR NAK timer code: the peer retries after 0.64 ms (InfiniBand volume 1, table 45).
+constexpr std::uint8_t kRnrTimer = 12;
+constexpr std::uint8_t kHopLimit = 64;
+/// max_inline_data to ask for, in bytes. A provider refuses what it cannot give instead of giving less: irdma takes 101.
+constexpr std::uint32_t kInlineChoices[] = {256, 192, 128, 96, 64, 0};
+
+ibv_mtu mtu_of(std::uint16_t bytes) noexcept {
+  if (bytes >= 4096) return IBV_MTU_4096;
+  if (bytes >= 2048) return IBV_MTU_2048;
+  if (bytes >= 1024) return IBV_MTU_1024;
+  return bytes >= 512 ? IBV_MTU_512 : IBV_MTU_256;
+}
+
+ibv_qp_init_attr_ex wanted_of(const VerbsDevice& device, const Hardware& hardware) noexcept {
+  const QueuePairLimits& limits = hardware.limits;
+  ibv_srq* const shared = device.shared_receive_queue();
+  ibv_qp_init_attr_ex wanted{};
+  wanted.send_cq = wanted.recv_cq = hardware.completions->handle();
+  wanted.qp_type = IBV_QPT_RC;
+  wanted.cap = {.max_send_wr = limits.send_depth,
+                .max_recv_wr = shared != nullptr ? 0 : limits.recv_depth,
+                .max_send_sge = std::min(limits.max_send_sge, device.limits().max_send_sge),
+                .max_recv_sge = shared != nullptr ? 0u : 1u,
+                .max_inline_data = 0};
+  wanted.srq = shared;
+  wanted.pd = device.protection_domain();
+  return wanted;
+}
+
+void want_extended(const VerbsDevice& device, ibv_qp_init_attr_ex& wanted) noexcept {
+  wanted.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  wanted.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE |
+                          IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
+  if (device.limits().remote_invalidation) wanted.send_ops_flags |= IBV_QP_EX_WITH_SEND_WITH_INV;
+  if (device.limits().max_windows > 0)
+    wanted.send_ops_flags |= IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
+}
+
+/// Zero or an error number.
+int to_init(ibv_qp* qp, std::uint8_t port) noexcept {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.pkey_index = 0;
+  attributes.port_num = port;
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  return ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+bool to_error(ibv_qp* qp) noexcept {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  return ibv_modify_qp(qp, &attributes, IBV_QP_STATE) == 0;
+}
+
+bool replace_windows(std::vector<MemoryTable::Replacement>& windows) noexcept {
+  for (MemoryTable::Replacement& window : windows) {
+    ibv_pd* const pd = window.handle->pd;
+    ibv_dealloc_mw(window.handle);
+    window.handle = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+  }
+  return true;
+}
+
+}  // namespace
+
+SetupThread::SetupThread(const VerbsDevice& device, std::size_t slots)
+    : device_(device),
+      hardware_(slots),
+      wanted_(slots * kStepsPerSlot),
+      results_(slots * kStepsPerSlot),
+      thread_([this] { run(); }) {
+  ::pthread_setname_np(thread_.native_handle(), "verbs-setup");
+}
+
+SetupThread::~SetupThread() {
+  ask(SetupStep::Stop, 0);
+  thread_.join();
+}
+
+void SetupThread::run() noexcept {
+  for (Wanted wanted = wanted_.await(); wanted.step != SetupStep::Stop; wanted = wanted_.await())
+    results_.push({wanted.step, wanted.slot, take_step(wanted)});
+}
+
+bool SetupThread::take_step(const Wanted& wanted) noexcept {
+  Hardware& hardware = hardware_[wanted.slot];
+  switch (wanted.step) {
+    case SetupStep::Make:
+      return make(hardware);
+    case SetupStep::Connect:
+      return connect(hardware);
+    case SetupStep::Fail:
+      return to_error(hardware.qp);
+    case SetupStep::Destroy:
+      return ibv_destroy_qp(hardware.qp) == 0;
+    case SetupStep::ReplaceWindows:
+      return replace_windows(hardware.windows);
+    case SetupStep::Stop:
+      break;
+  }
+  return false;
+}
+
+/// Tries less inline data, which some devices count differently, then the classic interface.
+bool SetupThread::make(Hardware& hardware) noexcept {
+  hardware.qp = nullptr;
+  hardware.extended = nullptr;
+  ibv_qp_init_attr_ex wanted = wanted_of(device_, hardware);
+  for (const bool extended : {true, false}) {
+    if (extended && !device_.prefers_extended()) continue;
+    for (std::size_t i = inline_choice_; i < std::size(kInlineChoices) && hardware.qp == nullptr; ++i) {
+      wanted.cap.max_inline_data = kInlineChoices[i];
+      wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
+      if (extended) want_extended(device_, wanted);
+      hardware.qp = ibv_create_qp_ex(device_.context(), &wanted);
+      if (hardware.qp != nullptr) inline_choice_ = i;
+    }
+    if (hardware.qp == nullptr) continue;
+    if (extended) hardware.extended = ibv_qp_to_qp_ex(hardware.qp);
+    break;
+  }
+  if (hardware.qp == nullptr) {
+    hardware.problem = "The RDMA device " + device_.device_name() + " cannot create a queue pair with " +
+                       std::to_string(hardware.limits.send_depth) + " send and " +
+                       std::to_string(hardware.limits.recv_depth) + " receive work requests (" +
+                       std::strerror(errno) +
+                       "): lower [transport] credits; `sluicectl devices` shows the device's limits.";
+    return false;
+  }
+  // rdma-core 44's rxe corrupts inline data posted through the extended interface.
+  hardware.max_inline =
+      hardware.extended != nullptr && device_.in_software() ? 0 : wanted.cap.max_inline_data;
+  if (const int failed = to_init(hardware.qp, device_.port()); failed != 0) {
+    ibv_destroy_qp(hardware.qp);
+    hardware.qp = nullptr;
+    hardware.problem = "The RDMA device " + device_.device_name() + " refuses a queue pair on port " +
+                       std::to_string(device_.port()) + " (" + std::strerror(failed) + ").";
+    return false;
+  }
+  return true;
+}
+
+bool SetupThread::connect(Hardware& hardware) const noexcept {
+  const RcAttributes& attributes = hardware.attributes;
+  const auto gid = device_.gid_index(attributes.local);
+  if (!gid) return false;
+  ibv_qp_attr receive{};
+  receive.qp_state = IBV_QPS_RTR;
+  receive.path_mtu = mtu_of(attributes.path_mtu);
+  receive.dest_qp_num = static_cast<std::uint32_t>(attributes.remote_qp);
+  receive.rq_psn = attributes.receive_psn;
+  receive.max_dest_rd_atomic = static_cast<std::uint8_t>(
+      std::min<int>(attributes.responder_resources, device_.attributes().max_qp_rd_atom));
+  receive.min_rnr_timer = kRnrTimer;
+  receive.ah_attr.is_global = 1;
+  receive.ah_attr.port_num = device_.port();
+  receive.ah_attr.sl = attributes.service_level;
+  std::copy(attributes.remote.bytes.begin(), attributes.remote.bytes.end(), receive.ah_attr.grh.dgid.raw);
+  receive.ah_attr.grh.sgid_index = *gid;
+  receive.ah_attr.grh.hop_limit = kHopLimit;
+  receive.ah_attr.grh.traffic_class = attributes.traffic_class;
+  if (ibv_modify_qp(hardware.qp, &receive,
+                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0)
+    return false;
+  ibv_qp_attr send{};
+  send.qp_state = IBV_QPS_RTS;
+  send.timeout = attributes.ack_timeout;
+  send.retry_cnt = attributes.retry_count;
+  send.rnr_retry = std::min(attributes.rnr_retry, hardware.limits.rnr_retry);
+  send.sq_psn = attributes.send_psn;
+  send.max_rd_atomic = static_cast<std::uint8_t>(
+      std::min<int>(attributes.initiator_depth, device_.attributes().max_qp_init_rd_atom));
+  return ibv_modify_qp(hardware.qp, &send,
+                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                           IBV_QP_MAX_QP_RD_ATOMIC) == 0;
+}
+
+}  // namespace sluice::rdma::verbs

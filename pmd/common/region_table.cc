@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/common/region_table.h"
 
+#include <linux/mempolicy.h>
+#include <linux/mman.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +16,43 @@
 #include "dataplane/base/setup_error.h"
 
 namespace sluice::rdma {
+namespace {
+
+constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS;
+
+/// Null: there is no room.
+std::byte* map(std::size_t bytes, int flags) noexcept {
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  return memory != MAP_FAILED ? static_cast<std::byte*>(memory) : nullptr;
+}
+
+/// Of pages that become huge ones when they are written, if the kernel finds any.
+std::byte* map_aligned(std::size_t bytes) noexcept {
+  constexpr std::size_t kMore = kHugePageBytes - kPageBytes;
+  std::byte* const all = map(bytes + kMore, kPrivate | MAP_NORESERVE);
+  if (all == nullptr) return nullptr;
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(all) & (kHugePageBytes - 1);
+  if (before > 0) ::munmap(all, before);
+  if (before < kMore) ::munmap(all + before + bytes, kMore - before);
+  ::madvise(all + before, bytes, MADV_HUGEPAGE);
+  return all + before;
+}
+
+/// A preference: without memory on that node the kernel takes another.
+void prefer_node(std::span<std::byte> memory, int node) noexcept {
+  constexpr int kMostNodes = 64;
+  if (node < 0 || node >= kMostNodes) return;
+  const unsigned long mask = 1ul << node;
+  ::syscall(SYS_mbind, memory.data(), memory.size(), MPOL_PREFERRED, &mask, kMostNodes + 1, 0);
+}
+
+[[noreturn]] void fail(std::size_t bytes) {
+  throw SetupError("Cannot allocate " + std::to_string(bytes >> 20) + " MiB of memory (" +
+                   std::strerror(errno) + "): configure smaller exports or fewer connections.");
+}
+
+}  // namespace
+
 SteeringTags::SteeringTags() {
   if (::getrandom(key_.data(), key_.size(), 0) != static_cast<ssize_t>(key_.size()))
     throw SetupError("Cannot get random numbers for steering tags from the kernel.");
@@ -27,12 +68,24 @@ Pages::~Pages() {
 
 std::span<std::byte> Pages::allocate(std::size_t bytes) {
   const std::size_t rounded = page_bytes(bytes);
-  void* memory =
-      ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED)
-    throw SetupError("Cannot allocate " + std::to_string(rounded >> 20) + " MiB of memory (" +
-                     std::strerror(errno) + "): configure smaller exports or fewer connections.");
-  mapped_.push_back({static_cast<std::byte*>(memory), rounded});
+  std::byte* const memory = map(rounded, kPrivate | MAP_NORESERVE);
+  if (memory == nullptr) fail(rounded);
+  mapped_.push_back({memory, rounded});
+  return mapped_.back();
+}
+
+std::span<std::byte> Pages::allocate_for_device(std::size_t bytes, int node) {
+  if (bytes < kHugePageBytes) {
+    const auto memory = allocate(bytes);
+    prefer_node(memory, node);
+    return memory;
+  }
+  const std::size_t rounded = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  std::byte* memory = map(rounded, kPrivate | MAP_HUGETLB | MAP_HUGE_2MB);
+  if (memory == nullptr) memory = map_aligned(rounded);
+  if (memory == nullptr) fail(rounded);
+  mapped_.push_back({memory, rounded});
+  prefer_node(mapped_.back(), node);
   return mapped_.back();
 }
 

@@ -100,7 +100,7 @@ void VerbsDevice::attach() {
     if (pd_ == nullptr)
       throw SetupError("Cannot allocate a protection domain on the RDMA device " + name_ + " (" +
                        std::strerror(errno) + ").");
-    memory_.attach(pd_, has_windows(attributes_));
+    memory_.attach(pd_, has_windows(attributes_), numa_node_of(*context_->device));
     if (shared_) shared_->attach(pd_);
     make_channel();
     if (prepared_) make_queues(entries_for(*prepared_));

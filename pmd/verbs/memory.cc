@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pmd/verbs/memory.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -30,7 +28,10 @@ MemoryTable::~MemoryTable() {
 
 void MemoryTable::register_region(Region& region) {
   if (pd_ == nullptr) return;
-  const int access = IBV_ACCESS_LOCAL_WRITE | (windows_possible_ ? IBV_ACCESS_MW_BIND : 0);
+  // Relaxed: data may pass data on the bus, which nobody reads before the completion, and that passes nothing. libibverbs leaves
+  // it out where the kernel does not offer it.
+  const int access =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING | (windows_possible_ ? IBV_ACCESS_MW_BIND : 0);
   region.handle = ibv_reg_mr(pd_, region.bytes.data(), region.bytes.size(), access);
   if (region.handle == nullptr)
     throw SetupError("Cannot register " + std::to_string(region.bytes.size() >> 20) +
@@ -49,10 +50,7 @@ MemoryRegion MemoryTable::add(std::span<std::byte> bytes) {
 }
 
 MemoryRegion MemoryTable::allocate(std::size_t bytes) {
-  const auto memory = pages_.allocate(bytes);
-  // Huge pages take fewer entries in the device's translation tables.
-  ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
-  return add(memory.first(bytes));
+  return add(pages_.allocate_for_device(bytes, node_).first(bytes));
 }
 
 const MemoryTable::Region* MemoryTable::find(Lkey lkey) const noexcept {
@@ -170,8 +168,9 @@ void MemoryTable::replace(std::span<const Replacement> windows) {
 
 // --- Attaching and detaching the device
 
-void MemoryTable::attach(ibv_pd* pd, bool windows) {
+void MemoryTable::attach(ibv_pd* pd, bool windows, int node) {
   pd_ = pd;
+  node_ = node;
   windows_possible_ = windows;
   try {
     for (Region& region : regions_) register_region(region);

@@ -43,8 +43,9 @@ class MemoryTable {
   MemoryRegion allocate(std::size_t bytes);
   MemoryRegion add(std::span<std::byte> bytes);
   MemoryWindow allocate_window();
-  /// Registers everything in a device's protection domain. On SetupError nothing is registered.
-  void attach(ibv_pd* pd, bool windows);
+  /// Registers everything in a device's protection domain; what is allocated from here on lies on the device's NUMA node. On
+  /// SetupError nothing is registered.
+  void attach(ibv_pd* pd, bool windows, int node);
   /// Deregisters everything, before the protection domain is deallocated.
   void detach() noexcept;
 
@@ -99,6 +100,7 @@ class MemoryTable {
 
   ibv_pd* pd_ = nullptr;
   bool windows_possible_ = false;
+  int node_ = -1;  ///< NUMA node of the device; below zero: unknown
   SteeringTags tags_;
   const std::uint32_t tag_ = static_cast<std::uint32_t>(tags_.next()) << kRegionBits;  ///< of our lkeys
   Pages pages_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <iterator>
 #include <string_view>
 
@@ -163,6 +164,12 @@ std::string no_such_device(const std::string& wanted) {
 
 bool is_software(const ibv_device& device) {
   return provider_of(device) == kSoftwareProvider;
+}
+
+int numa_node_of(const ibv_device& device) {
+  std::ifstream file(std::string(device.ibdev_path) + "/device/numa_node");
+  int node = -1;
+  return file >> node ? node : -1;
 }
 
 std::string no_devices_hint() {

@@ -30,6 +30,8 @@ bool has_windows(const ibv_device_attr& attributes) noexcept;
 /// Whether the device supports Send with Invalidate.
 bool has_remote_invalidation(const ibv_device_attr& attributes) noexcept;
 /// Whether it is a kernel device without hardware, like rxe.
+/// Below zero: unknown, or the machine has one.
+int numa_node_of(const ibv_device& device);
 bool is_software(const ibv_device& device);
 
 /// Why Sluice cannot use a port, and what to do about it; empty: it can.

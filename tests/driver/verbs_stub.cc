@@ -92,13 +92,20 @@ ibv_mw* VerbsStub::make_window(ibv_pd* pd) {
   return window;
 }
 
+ibv_mr* VerbsStub::add_region(void* at, std::size_t bytes, int access) {
+  const std::lock_guard lock(lock_);
+  registered_.push_back({static_cast<const std::byte*>(at), bytes, access});
+  return &region;
+}
+
 int VerbsStub::post(ibv_qp* qp, ibv_send_wr* first) {
   const std::lock_guard lock(lock_);
   for (const ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
     Posted posted{.wr_id = wr->wr_id,
                   .queue_pair = qp->qp_num,
                   .opcode = wr->opcode,
-                  .signaled = (wr->send_flags & IBV_SEND_SIGNALED) != 0};
+                  .signaled = (wr->send_flags & IBV_SEND_SIGNALED) != 0,
+                  .inlined = (wr->send_flags & IBV_SEND_INLINE) != 0};
     for (int i = 0; i < wr->num_sge; ++i) posted.bytes += wr->sg_list[i].length;
     posted_.push_back(posted);
     if (peer_gone_)
@@ -141,8 +148,9 @@ int VerbsStub::poll(int count, ibv_wc* into) {
 
 ibv_qp* VerbsStub::make(const ibv_qp_init_attr& wanted) {
   const std::lock_guard lock(lock_);
-  if (refuses_) {
-    errno = ENOMEM;
+  if (refuses_ || wanted.cap.max_inline_data > max_inline_) {
+    ++refused_;
+    errno = refuses_ ? ENOMEM : EINVAL;
     return nullptr;
   }
   auto* qp = new ibv_qp{};
@@ -231,13 +239,13 @@ int ibv_dealloc_pd(ibv_pd*) {
   VerbsStub::get().note("ibv_dealloc_pd");
   return 0;
 }
-ibv_mr* ibv_reg_mr(ibv_pd*, void*, size_t, int) {
+ibv_mr* ibv_reg_mr(ibv_pd*, void* at, size_t bytes, int access) {
   VerbsStub::get().note("ibv_reg_mr");
-  return &stub::region;
+  return VerbsStub::get().add_region(at, bytes, access);
 }
-ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void*, size_t, std::uint64_t, unsigned) {
+ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* at, size_t bytes, std::uint64_t, unsigned access) {
   VerbsStub::get().note("ibv_reg_mr_iova2");
-  return &stub::region;
+  return VerbsStub::get().add_region(at, bytes, static_cast<int>(access));
 }
 int ibv_dereg_mr(ibv_mr*) {
   VerbsStub::get().note("ibv_dereg_mr");

@@ -26,6 +26,7 @@ class VerbsStub {
     ibv_wr_opcode opcode = IBV_WR_SEND;
     bool signaled = false;
     std::uint32_t bytes = 0;
+    bool inlined = false;
   };
 
   /// Nobody acknowledges what is posted from now on.
@@ -37,6 +38,15 @@ class VerbsStub {
   /// What the last queue pair that was connected was told of its retries.
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
   void refuse_queue_pairs(bool refuse);
+  struct Registered {
+    const std::byte* at = nullptr;
+    std::size_t bytes = 0;
+    int access = 0;  ///< ibv_access_flags
+  };
+  const std::vector<Registered>& registered() const noexcept { return registered_; }
+  /// What the provider takes of inline data; more is refused.
+  void take_inline(std::uint32_t bytes) noexcept { max_inline_ = bytes; }
+  std::uint32_t refused() const noexcept { return refused_; }
   /// From now on calls that are not of the data path are noted, if the calling thread makes them.
   void watch_this_thread();
   /// Their names.
@@ -47,6 +57,7 @@ class VerbsStub {
   /// Of every function that is not of the data path.
   void note(const char* function);
   ibv_mw* make_window(ibv_pd* pd);
+  ibv_mr* add_region(void* at, std::size_t bytes, int access);
   int post(ibv_qp* qp, ibv_send_wr* first);
   int poll(int count, ibv_wc* into);
   ibv_qp* make(const ibv_qp_init_attr& wanted);
@@ -62,6 +73,9 @@ class VerbsStub {
   std::thread::id watched_;
   std::vector<std::string> noted_;
   std::uint32_t windows_made_ = 0;
+  std::uint32_t max_inline_ = 1024;
+  std::uint32_t refused_ = 0;
+  std::vector<Registered> registered_;
   std::vector<Posted> posted_;
   std::deque<Posted> outstanding_;
   std::deque<Posted> receives_;

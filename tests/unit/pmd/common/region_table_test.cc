@@ -2,8 +2,12 @@
 #include "pmd/common/region_table.h"
 
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <set>
 #include <string>
@@ -54,6 +58,51 @@ TEST(Pages, go_with_the_object) {
     EXPECT_TRUE(mapped(at));
   }
   EXPECT_FALSE(mapped(at));
+}
+
+/// The line of /proc/self/smaps that says how the kernel treats the memory at an address.
+std::string flags_of(const std::byte* at) {
+  std::ifstream maps("/proc/self/smaps");
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uint64_t begin = 0, end = 0;
+    const auto address = reinterpret_cast<std::uintptr_t>(at);
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) here = begin <= address && address < end;
+    if (here && line.starts_with("VmFlags:")) return line + ' ';
+  }
+  return {};
+}
+
+TEST(Pages, of_a_device_are_whole_huge_pages) {
+  Pages pages;
+  for (const std::size_t bytes : {kHugePageBytes, 5 * kHugePageBytes + 1}) {
+    const auto memory = pages.allocate_for_device(bytes, -1);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.data()) % kHugePageBytes, 0u);
+    EXPECT_EQ(memory.size() % kHugePageBytes, 0u);
+    EXPECT_GE(memory.size(), bytes);
+    for (std::size_t at = 0; at < memory.size(); at += kPageBytes) {
+      ASSERT_EQ(memory[at], std::byte{0});
+      memory[at] = std::byte{1};
+    }
+    const std::string flags = flags_of(memory.data());
+    // Set aside beforehand, or advised to be.
+    EXPECT_TRUE(flags.find(" ht ") != flags.npos || flags.find(" hg ") != flags.npos) << flags;
+  }
+  EXPECT_EQ(pages.allocate_for_device(4, -1).size(), kPageBytes) << "little takes little";
+  EXPECT_THROW(pages.allocate_for_device(std::size_t{1} << 60, -1), SetupError);
+}
+
+TEST(Pages, of_a_device_prefer_its_numa_node) {
+  Pages pages;
+  for (const std::size_t bytes : {kPageBytes, kHugePageBytes}) {
+    const auto memory = pages.allocate_for_device(bytes, 0);
+    int mode = -1;
+    unsigned long nodes[16] = {};
+    if (::syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof nodes, memory.data(), MPOL_F_ADDR) != 0)
+      GTEST_SKIP() << "this kernel has no NUMA policies";
+    EXPECT_EQ(mode, MPOL_PREFERRED);
+    EXPECT_EQ(nodes[0], 1u);
+  }
 }
 
 class Regions : public testing::Test {

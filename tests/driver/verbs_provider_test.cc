@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the verbs driver asks a provider for, where a NIC has more to give than rxe: seen at a stub.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "pmd/verbs/verbs.h"
+#include "tests/driver/verbs_stub.h"
+
+namespace sluice::rdma::conformance {
+namespace {
+
+constexpr QueuePairLimits kLimits{.send_depth = 16, .recv_depth = 8};
+
+class VerbsProvider : public testing::Test {
+ protected:
+  std::unique_ptr<QueuePair> connected() {
+    auto qp = device_->create_queue_pair(kLimits);
+    RcAttributes attributes;
+    attributes.local = device_->addresses()[0];
+    attributes.remote = PeerAddress::from_ipv4(192, 0, 2, 9);
+    EXPECT_TRUE(qp->connect(attributes));
+    while (qp->state() == QueuePair::State::Init) device_->poll({});
+    return qp;
+  }
+  bool is_inlined(QueuePair& qp, std::uint32_t bytes) {
+    const Sge sge{memory_.bytes.data(), bytes, memory_.lkey};
+    const SendWr send{.wr_id = 1, .sges = {&sge, 1}, .flags = kSignaled};
+    EXPECT_EQ(qp.post_send({&send, 1}), 1u);
+    return stub_.posted().back().inlined;
+  }
+
+  VerbsStub& stub_ = VerbsStub::get();
+  std::unique_ptr<verbs::Verbs> device_ = verbs::open({.device = {}, .max_queue_pairs = 4});
+  const MemoryRegion memory_ = device_->allocate_memory(std::size_t{3} << 20);
+};
+
+TEST_F(VerbsProvider, is_given_whole_huge_pages_and_may_order_what_it_writes_as_it_likes) {
+  constexpr std::uintptr_t kHugePage = 2u << 20;
+  const VerbsStub::Registered& region = stub_.registered().back();
+  EXPECT_EQ(region.at, memory_.bytes.data());
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(region.at) % kHugePage, 0u);
+  EXPECT_EQ(memory_.bytes.size(), std::size_t{3} << 20);
+  EXPECT_NE(region.access & IBV_ACCESS_RELAXED_ORDERING, 0);
+}
+
+TEST_F(VerbsProvider, takes_as_much_inline_data_as_it_has_room_for) {
+  stub_.take_inline(101);  // irdma
+  const auto first = connected();
+  EXPECT_TRUE(is_inlined(*first, 96));
+  EXPECT_FALSE(is_inlined(*first, 102));
+  const std::uint32_t refused = stub_.refused();
+  const auto second = connected();
+  EXPECT_TRUE(is_inlined(*second, 96));
+  EXPECT_EQ(stub_.refused(), refused) << "what it takes is known";
+}
+
+}  // namespace
+}  // namespace sluice::rdma::conformance

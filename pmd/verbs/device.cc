@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "dataplane/base/setup_error.h"
 #include "pmd/verbs/ports.h"
@@ -251,7 +252,8 @@ void VerbsDevice::handle_request() noexcept {
   switch (wanted) {
     case Request::None:
       return;
-    case Request::LookAtQueuePairs:
+    case Request::TakeEvents:
+      if (!changed_addresses_.empty()) addresses_ = std::exchange(changed_addresses_, {});
       for (std::size_t i = 0; i < slots_.size(); ++i) {
         const std::uint32_t ended = ended_[i].exchange(0, std::memory_order_relaxed);
         const std::uint32_t probed = probed_[i].exchange(0, std::memory_order_relaxed);

@@ -117,7 +117,7 @@ class VerbsDevice final : public Verbs {
     Phase phase = Phase::Free;
     bool ends = false;  ///< to be destroyed when it is in Error
   };
-  enum class Request : std::uint8_t { None, LookAtQueuePairs, Detach, Attach };
+  enum class Request : std::uint8_t { None, TakeEvents, Detach, Attach };
 
   void attach();
   void detach() noexcept;
@@ -192,6 +192,8 @@ class VerbsDevice final : public Verbs {
 
   // Shared by the reactor and the thread that calls look() and probe().
   std::mutex context_lock_;  ///< protects `context_`; poll() and look() only try to lock it
+  std::vector<PeerAddress>
+      changed_addresses_;  ///< under context_lock_: for the reactor; empty: they are as before
   std::atomic<Request> request_{Request::None};
   std::atomic<Condition> condition_{Condition::Up};
   std::vector<std::atomic<std::uint32_t>> numbers_;  ///< by slot: QPN

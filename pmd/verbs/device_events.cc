@@ -48,7 +48,7 @@ void VerbsDevice::probe(QueuePairNumber number) noexcept {
   for (std::size_t i = 0; i < numbers_.size(); ++i)
     if (numbers_[i].load(std::memory_order_relaxed) == static_cast<std::uint32_t>(number)) {
       probed_[i].store(static_cast<std::uint32_t>(number), std::memory_order_relaxed);
-      request(Request::LookAtQueuePairs);
+      request(Request::TakeEvents);
     }
 }
 
@@ -62,10 +62,15 @@ void VerbsDevice::on_event(const ibv_async_event& event) noexcept {
       for (std::size_t i = 0; i < numbers_.size(); ++i)
         if (numbers_[i].load(std::memory_order_relaxed) == event.element.qp->qp_num)
           ended_[i].store(event.element.qp->qp_num, std::memory_order_relaxed);
-      return request(Request::LookAtQueuePairs);
+      return request(Request::TakeEvents);
     case IBV_EVENT_CQ_ERR:  // unknown which queue pairs are affected: restart all
       ++overruns_;
       return request(Request::Detach);
+    case IBV_EVENT_GID_CHANGE:
+      // While there is none, requests of connections go on from the address of before, and fail.
+      changed_addresses_ = addresses_of(gids_of(context_), config_.port);
+      return request(Request::TakeEvents);
+    case IBV_EVENT_SRQ_ERR:  // all queue pairs share it
     case IBV_EVENT_DEVICE_FATAL:
       return request(Request::Detach);
     case IBV_EVENT_PORT_ERR:

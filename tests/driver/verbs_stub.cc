@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/driver/verbs_stub.h"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -24,6 +26,7 @@ ibv_device* devices[] = {&device, nullptr};
 ibv_pd domain;
 ibv_cq completion_queue;
 ibv_mr region;
+ibv_srq shared_queue;
 
 int post_receives(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr**) {
   VerbsStub::get().post(qp, wr);
@@ -33,12 +36,13 @@ int post_receives(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr**) {
 ibv_context context = [] {
   ibv_context made{};
   made.device = &device;
-  made.async_fd = -1;
+  made.async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
   made.ops.poll_cq = [](ibv_cq*, int count, ibv_wc* into) { return VerbsStub::get().poll(count, into); };
   made.ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr**) {
     return VerbsStub::get().post(qp, wr);
   };
   made.ops.post_recv = post_receives;
+  made.ops.post_srq_recv = [](ibv_srq*, ibv_recv_wr*, ibv_recv_wr**) { return 0; };
   made.ops.alloc_mw = [](ibv_pd* pd, ibv_mw_type) { return VerbsStub::get().make_window(pd); };
   made.ops.dealloc_mw = [](ibv_mw* window) {
     VerbsStub::get().note("ibv_dealloc_mw");
@@ -64,6 +68,35 @@ void VerbsStub::watch_this_thread() {
 void VerbsStub::note(const char* function) {
   const std::lock_guard lock(lock_);
   if (std::this_thread::get_id() == watched_) noted_.push_back(function);
+}
+
+void VerbsStub::raise(ibv_event_type type, std::uint32_t queue_pair) {
+  const std::lock_guard lock(lock_);
+  ibv_async_event event{};
+  event.event_type = type;
+  if (queue_pair != 0) event.element.qp = made_.at(queue_pair);
+  events_.push_back(event);
+  ::eventfd_write(context.async_fd, 1);
+}
+
+bool VerbsStub::take_event(ibv_async_event& event) {
+  const std::lock_guard lock(lock_);
+  if (events_.empty()) return false;
+  event = events_.front();
+  events_.pop_front();
+  eventfd_t count = 0;
+  ::eventfd_read(context.async_fd, &count);
+  return true;
+}
+
+void VerbsStub::set_address(std::uint8_t last) {
+  const std::lock_guard lock(lock_);
+  address_ = last;
+}
+
+std::uint8_t VerbsStub::address() {
+  const std::lock_guard lock(lock_);
+  return address_;
 }
 
 void VerbsStub::refuse_queue_pairs(bool refuse) {
@@ -158,11 +191,13 @@ ibv_qp* VerbsStub::make(const ibv_qp_init_attr& wanted) {
   qp->qp_context = wanted.qp_context;
   qp->qp_num = next_number_++;
   ++queue_pairs_;
+  made_[qp->qp_num] = qp;
   return qp;
 }
 
 void VerbsStub::destroy(ibv_qp* qp) {
   const std::lock_guard lock(lock_);
+  made_.erase(qp->qp_num);
   delete qp;
   --queue_pairs_;
 }
@@ -209,6 +244,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
   attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 16;
   attributes->max_cqe = 1 << 16;
   attributes->max_mw = 1 << 16;
+  attributes->max_srq = 1;
   attributes->device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   return 0;
 }
@@ -226,8 +262,8 @@ ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, size_t, std::
   entries[0] = {};
   entries[0].port_num = 1;
   entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
-  constexpr std::uint8_t kMapped[] = {0xff, 0xff, 192, 0, 2, 1};
-  std::copy(std::begin(kMapped), std::end(kMapped), entries[0].gid.raw + 10);
+  const std::uint8_t mapped[] = {0xff, 0xff, 192, 0, 2, VerbsStub::get().address()};
+  std::copy(std::begin(mapped), std::end(mapped), entries[0].gid.raw + 10);
   return 1;
 }
 ibv_pd* ibv_alloc_pd(ibv_context*) {
@@ -264,6 +300,22 @@ ibv_cq* ibv_create_cq(ibv_context*, int, void*, ibv_comp_channel*, int) {
 int ibv_destroy_cq(ibv_cq*) {
   VerbsStub::get().note("ibv_destroy_cq");
   return 0;
+}
+ibv_srq* ibv_create_srq(ibv_pd*, ibv_srq_init_attr*) {
+  VerbsStub::get().note("ibv_create_srq");
+  stub::shared_queue.context = &stub::context;
+  return &stub::shared_queue;
+}
+int ibv_destroy_srq(ibv_srq*) {
+  VerbsStub::get().note("ibv_destroy_srq");
+  return 0;
+}
+int ibv_get_async_event(ibv_context*, ibv_async_event* event) {
+  VerbsStub::get().note("ibv_get_async_event");
+  return VerbsStub::get().take_event(*event) ? 0 : -1;
+}
+void ibv_ack_async_event(ibv_async_event*) {
+  VerbsStub::get().note("ibv_ack_async_event");
 }
 ibv_qp* ibv_create_qp(ibv_pd*, ibv_qp_init_attr* wanted) {
   VerbsStub::get().note("ibv_create_qp");

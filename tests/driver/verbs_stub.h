@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -37,6 +38,10 @@ class VerbsStub {
   std::uint32_t queue_pairs();
   /// What the last queue pair that was connected was told of its retries.
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
+  /// An asynchronous event, of the queue pair with this number if it is of one.
+  void raise(ibv_event_type type, std::uint32_t queue_pair = 0);
+  /// The last number of the port's address in 192.0.2.0/24.
+  void set_address(std::uint8_t last);
   void refuse_queue_pairs(bool refuse);
   struct Registered {
     const std::byte* at = nullptr;
@@ -54,6 +59,8 @@ class VerbsStub {
   std::uint32_t windows_made();
 
   // For the functions.
+  bool take_event(ibv_async_event& event);
+  std::uint8_t address();
   /// Of every function that is not of the data path.
   void note(const char* function);
   ibv_mw* make_window(ibv_pd* pd);
@@ -73,6 +80,9 @@ class VerbsStub {
   std::thread::id watched_;
   std::vector<std::string> noted_;
   std::uint32_t windows_made_ = 0;
+  std::deque<ibv_async_event> events_;
+  std::map<std::uint32_t, ibv_qp*> made_;  ///< by number
+  std::uint8_t address_ = 1;
   std::uint32_t max_inline_ = 1024;
   std::uint32_t refused_ = 0;
   std::vector<Registered> registered_;

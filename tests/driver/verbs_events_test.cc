@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Asynchronous events of an RDMA device, which a stub raises: what they end goes on without it.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+
+#include "pmd/verbs/verbs.h"
+#include "tests/driver/verbs_stub.h"
+
+namespace sluice::rdma::conformance {
+namespace {
+
+using verbs::Condition;
+using State = QueuePair::State;
+
+constexpr QueuePairLimits kLimits{.send_depth = 16, .recv_depth = 8};
+
+class VerbsEvents : public testing::Test {
+ protected:
+  void open(std::uint32_t shared_receives) {
+    device_ = verbs::open({.device = {}, .max_queue_pairs = 2, .shared_receives = shared_receives});
+    device_->prepare_queue_pairs(kLimits, 2);
+  }
+  /// Turns of the reactor and of the thread that looks at the device. Generous: it only limits how long a failing test runs.
+  template <typename Condition>
+  bool until(const Condition& condition) {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!condition() && std::chrono::steady_clock::now() < give_up) {
+      device_->look();
+      turn();
+    }
+    return condition();
+  }
+  void turn() {
+    WorkCompletion completions[16];
+    flushed_ += device_->poll(completions);
+  }
+  std::unique_ptr<QueuePair> connected() {
+    EXPECT_TRUE(until([&] { return device_->has_queue_pair(); }));
+    auto qp = device_->create_queue_pair(kLimits);
+    RcAttributes attributes;
+    attributes.local = device_->addresses()[0];
+    attributes.remote = PeerAddress::from_ipv4(192, 0, 2, 9);
+    EXPECT_TRUE(qp->connect(attributes));
+    EXPECT_TRUE(until([&] { return qp->state() == State::ReadyToSend; }));
+    return qp;
+  }
+
+  VerbsStub& stub_ = VerbsStub::get();
+  std::unique_ptr<verbs::Verbs> device_;
+  std::size_t flushed_ = 0;
+};
+
+TEST_F(VerbsEvents, a_queue_pair_that_the_device_has_ended_goes_to_error_and_no_other) {
+  open(0);
+  const auto ended = connected();
+  const auto other = connected();
+  stub_.raise(IBV_EVENT_QP_FATAL, static_cast<std::uint32_t>(ended->number()));
+  EXPECT_TRUE(until([&] { return ended->state() == State::Error; }));
+  EXPECT_EQ(other->state(), State::ReadyToSend);
+  EXPECT_EQ(device_->statistics().queue_pair_events, 1u);
+}
+
+TEST_F(VerbsEvents, an_address_that_changes_is_that_of_the_next_connection) {
+  open(0);
+  EXPECT_EQ(device_->addresses()[0], PeerAddress::from_ipv4(192, 0, 2, 1));
+  stub_.set_address(7);
+  stub_.raise(IBV_EVENT_GID_CHANGE);
+  EXPECT_TRUE(until([&] { return device_->addresses()[0] == PeerAddress::from_ipv4(192, 0, 2, 7); }));
+  EXPECT_EQ(connected()->state(), State::ReadyToSend);
+  stub_.set_address(1);
+}
+
+TEST_F(VerbsEvents, shared_receives_that_fail_are_made_anew_with_the_device) {
+  open(8);
+  const auto qp = connected();
+  const MemoryRegion memory = device_->allocate_memory(4096);
+  const RecvWr wr{1, {memory.bytes.data(), 64, memory.lkey}};
+  ASSERT_EQ(qp->post_recv({&wr, 1}), 1u);
+  stub_.raise(IBV_EVENT_SRQ_ERR);
+  EXPECT_TRUE(until([&] { return qp->state() == State::Error && flushed_ == 1; }));
+  EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 1; }));
+  EXPECT_EQ(device_->condition(), Condition::Up);
+  EXPECT_EQ(connected()->state(), State::ReadyToSend);
+}
+
+}  // namespace
+}  // namespace sluice::rdma::conformance

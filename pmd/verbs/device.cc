@@ -51,6 +51,7 @@ VerbsDevice::VerbsDevice(const DeviceConfig& config)
   for (std::size_t slot = slots_.size(); slot > 0; --slot)
     free_slots_.push_back(static_cast<std::uint16_t>(slot - 1));
   attach();
+  take_port();
   if (config_.shared_receives == 0) return;
   try {
     shared_ =
@@ -62,8 +63,10 @@ VerbsDevice::VerbsDevice(const DeviceConfig& config)
 }
 
 VerbsDevice::~VerbsDevice() {
-  const std::lock_guard lock(context_lock_);
+  await_steps();
   end_all();
+  await_steps();
+  const std::lock_guard lock(context_lock_);
   close_context();
 }
 
@@ -83,20 +86,9 @@ void VerbsDevice::attach() {
     if (ibv_query_device(context_, &attributes_) != 0 || ibv_query_port(context_, config_.port, &port) != 0)
       throw SetupError("The RDMA device " + config_.device + " cannot be queried about its port " +
                        std::to_string(config_.port) + ": see `sluicectl devices`.");
-    addresses_ = addresses_of(gids_of(context_), config_.port);
-    if (const std::string problem = problem_of(port, !addresses_.empty()); !problem.empty())
+    attached_port_ = port_of(port);
+    if (const std::string problem = problem_of(port, !attached_port_.addresses.empty()); !problem.empty())
       throw SetupError("The RDMA device " + name_ + " cannot be used: " + problem + ".");
-    max_path_mtu_ = bytes_of(port.active_mtu);
-    limits_ = {
-        .max_queue_pairs = config_.max_queue_pairs,
-        .max_send_sge = std::min(kMaxSge, static_cast<std::uint32_t>(std::max(attributes_.max_sge, 1))),
-        .max_windows = has_windows(attributes_)
-                           ? std::min(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw))
-                           : 0,
-        .max_message_bytes = port.max_msg_sz,
-        .max_send_bytes = std::min(kMaxSend, port.max_msg_sz),
-        .immediate_data = true,
-        .remote_invalidation = has_remote_invalidation(attributes_)};
     pd_ = ibv_alloc_pd(context_);
     if (pd_ == nullptr)
       throw SetupError("Cannot allocate a protection domain on the RDMA device " + name_ + " (" +
@@ -112,6 +104,38 @@ void VerbsDevice::attach() {
     throw;
   }
   condition_.store(Condition::Up, std::memory_order_relaxed);
+}
+
+VerbsDevice::Port VerbsDevice::port_of(const ibv_port_attr& port) const {
+  return {
+      .limits = {.max_queue_pairs = config_.max_queue_pairs,
+                 .max_send_sge =
+                     std::min(kMaxSge, static_cast<std::uint32_t>(std::max(attributes_.max_sge, 1))),
+                 .max_windows = has_windows(attributes_)
+                                    ? std::min(kMaxWindows, static_cast<std::uint32_t>(attributes_.max_mw))
+                                    : 0,
+                 .max_message_bytes = port.max_msg_sz,
+                 .max_send_bytes = std::min(kMaxSend, port.max_msg_sz),
+                 .immediate_data = true,
+                 .remote_invalidation = has_remote_invalidation(attributes_)},
+      .addresses = addresses_of(gids_of(context_), config_.port),
+      .max_path_mtu = bytes_of(port.active_mtu)};
+}
+
+bool VerbsDevice::attach_again() noexcept {
+  const std::lock_guard lock(context_lock_);
+  try {
+    attach();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void VerbsDevice::detach() noexcept {
+  const std::lock_guard lock(context_lock_);
+  close_context();
+  condition_.store(Condition::Gone, std::memory_order_relaxed);
 }
 
 void VerbsDevice::close_context() noexcept {
@@ -179,15 +203,8 @@ std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
     waiting = flushed_.pop_front(completions);
   room_ = completions.subspan(waiting);
   room_used_ = 0;
-  const std::size_t queues = completion_queues_.size();
-  for (std::size_t i = 0; i < queues && room_used_ < room_.size(); ++i) {
-    if (++next_queue_ >= queues) next_queue_ = 0;
-    statistics_.work_completions += completion_queues_[next_queue_]->poll(
-        room_.size() - room_used_,
-        [this](const Completion& completion) noexcept { on_completion(completion); });
-  }
-  if (shared_ && !shared_->post()) [[unlikely]]
-    request(Request::Detach);
+  if (presence_ == Presence::Attached) [[likely]]
+    poll_queues();
   const std::size_t count = waiting + room_used_;
   room_ = {};
   room_used_ = 0;
@@ -197,6 +214,18 @@ std::size_t VerbsDevice::poll(std::span<WorkCompletion> completions) noexcept {
     fail(qp->slot());
   }
   return count;
+}
+
+void VerbsDevice::poll_queues() noexcept {
+  const std::size_t queues = completion_queues_.size();
+  for (std::size_t i = 0; i < queues && room_used_ < room_.size(); ++i) {
+    if (++next_queue_ >= queues) next_queue_ = 0;
+    statistics_.work_completions += completion_queues_[next_queue_]->poll(
+        room_.size() - room_used_,
+        [this](const Completion& completion) noexcept { on_completion(completion); });
+  }
+  if (shared_ && !shared_->post()) [[unlikely]]
+    request(Request::Detach);
 }
 
 void VerbsDevice::on_completion(const Completion& completion) noexcept {
@@ -225,7 +254,7 @@ void VerbsDevice::on_shared_receive(std::uint32_t index, const Completion& compl
 /// The first call arms the completion queues and returns, so that the caller polls once more before it
 /// sleeps: a completion that arrived before arming would not wake it.
 void VerbsDevice::wait(std::uint64_t limit_ns) noexcept {
-  if (channel_ == nullptr) return Device::wait(limit_ns);
+  if (!wakes()) return Device::wait(limit_ns);
   if (!armed_) {
     armed_ = std::all_of(completion_queues_.begin(), completion_queues_.end(),
                          [](const auto& queue) { return queue->arm(); });
@@ -253,7 +282,7 @@ void VerbsDevice::handle_request() noexcept {
     case Request::None:
       return;
     case Request::TakeEvents:
-      if (!changed_addresses_.empty()) addresses_ = std::exchange(changed_addresses_, {});
+      if (!changed_addresses_.empty()) port_.addresses = std::exchange(changed_addresses_, {});
       for (std::size_t i = 0; i < slots_.size(); ++i) {
         const std::uint32_t ended = ended_[i].exchange(0, std::memory_order_relaxed);
         const std::uint32_t probed = probed_[i].exchange(0, std::memory_order_relaxed);
@@ -264,24 +293,35 @@ void VerbsDevice::handle_request() noexcept {
       }
       return;
     case Request::Detach:
-      return detach();
+      return leave();
     case Request::Attach:
-      try {
-        attach();
-        ++statistics_.device_returned;
-      } catch (const std::exception&) {
-        // The next look() requests it again.
-      }
-      return;
+      if (presence_ != Presence::Detached) return;
+      presence_ = Presence::Attaching;
+      return ask(SetupStep::Attach, 0);
   }
 }
 
-void VerbsDevice::detach() noexcept {
-  if (context_ == nullptr) return;
+/// First the queue pairs, then the device: while it is there it may access memory of theirs.
+void VerbsDevice::leave() noexcept {
+  if (presence_ != Presence::Attached) return;
   ++statistics_.device_lost;
+  presence_ = Presence::Leaving;
   end_all();
-  close_context();
-  condition_.store(Condition::Gone, std::memory_order_relaxed);
+  detach_if_left();
+}
+
+void VerbsDevice::detach_if_left() noexcept {
+  if (presence_ != Presence::Leaving || steps_asked_ > 0) return;
+  presence_ = Presence::Detaching;
+  ask(SetupStep::Detach, 0);
+}
+
+/// If it is not there after all, the next look() requests it again.
+void VerbsDevice::on_attached(bool done) noexcept {
+  presence_ = done ? Presence::Attached : Presence::Detached;
+  if (!done) return;
+  take_port();
+  ++statistics_.device_returned;
 }
 
 Statistics VerbsDevice::statistics() const noexcept {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A verbs device of one reactor (see verbs.h). Only that reactor may call, except for look() and probe(),
-// which one other thread calls; the members below context_lock_ are shared with it. Its set-up thread reads what the const
-// members say of the provider. Owns the ibv context and everything created from it; outlives its queue pairs. Setup throws
-// SetupError.
+// which one other thread calls; the members below context_lock_ are shared with it. What is of the provider belongs to the set-up
+// thread while it attaches or detaches, and both only read it otherwise. Owns the ibv context and everything created from it;
+// outlives its queue pairs. Setup throws SetupError.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "dataplane/base/fixed_ring.h"
@@ -42,7 +43,7 @@ class VerbsDevice final : public Verbs {
   ~VerbsDevice() override;
 
   const std::string& name() const noexcept override { return name_; }
-  DeviceLimits limits() const noexcept override { return limits_; }
+  DeviceLimits limits() const noexcept override { return port_.limits; }
   MemoryRegion allocate_memory(std::size_t bytes) override { return memory_.allocate(bytes); }
   MemoryRegion register_memory(std::span<std::byte> bytes) override { return memory_.add(bytes); }
   MemoryWindow allocate_window() override { return memory_.allocate_window(); }
@@ -50,12 +51,12 @@ class VerbsDevice final : public Verbs {
   bool has_queue_pair() const noexcept override;
   std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
   ConnectionManager* connection_manager() noexcept override { return nullptr; }
-  std::span<const PeerAddress> addresses() const noexcept override { return addresses_; }
-  std::uint16_t max_path_mtu() const noexcept override { return max_path_mtu_; }
+  std::span<const PeerAddress> addresses() const noexcept override { return port_.addresses; }
+  std::uint16_t max_path_mtu() const noexcept override { return port_.max_path_mtu; }
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
   void wait(std::uint64_t limit_ns) noexcept override;
-  bool wakes() const noexcept override { return channel_ != nullptr; }
+  bool wakes() const noexcept override { return presence_ == Presence::Attached && channel_ != nullptr; }
 
   void look() noexcept override;
   void probe(QueuePairNumber number) noexcept override;
@@ -101,7 +102,26 @@ class VerbsDevice final : public Verbs {
   /// Index of the RoCEv2 GID with this address; nullopt: the port has none.
   std::optional<std::uint8_t> gid_index(const PeerAddress& local) const noexcept;
 
+  // For the set-up thread.
+  /// The device has come back. False: not yet.
+  bool attach_again() noexcept;
+  /// All its queue pairs were destroyed.
+  void detach() noexcept;
+
  private:
+  enum class Presence : std::uint8_t {
+    Attached,
+    Leaving,    ///< its queue pairs are being destroyed
+    Detaching,  ///< waits for Detach
+    Detached,   ///< waits for look() to find it
+    Attaching,  ///< waits for Attach
+  };
+  /// What attach() has found, for the reactor.
+  struct Port {
+    DeviceLimits limits;
+    std::vector<PeerAddress> addresses;
+    std::uint16_t max_path_mtu = 1024;
+  };
   struct Slot {
     enum class Phase : std::uint8_t {
       Free,
@@ -120,7 +140,12 @@ class VerbsDevice final : public Verbs {
   enum class Request : std::uint8_t { None, TakeEvents, Detach, Attach };
 
   void attach();
-  void detach() noexcept;
+  Port port_of(const ibv_port_attr& port) const;
+  void take_port() noexcept { port_ = std::exchange(attached_port_, {}); }
+  void leave() noexcept;
+  void on_attached(bool done) noexcept;
+  void detach_if_left() noexcept;
+  void poll_queues() noexcept;
   void handle_request() noexcept;
   // Queue pairs made ahead (queue_pair_slots.cc).
   std::uint16_t begin_make(const QueuePairLimits& limits, CompletionQueue& queue) noexcept;
@@ -130,7 +155,11 @@ class VerbsDevice final : public Verbs {
   void make_queues(std::uint32_t entries);
   CompletionQueue& make_queue(std::uint32_t entries);
   void await_step() noexcept { handle(setup_.await()); }
+  void await_steps() noexcept {
+    while (steps_asked_ > 0) await_step();
+  }
   void handle(const SetupResult& result) noexcept;
+  void take(const SetupResult& result) noexcept;
   void on_made(std::uint16_t slot, bool done) noexcept;
   void on_failed(std::uint16_t slot, bool done) noexcept;
   void on_destroyed(std::uint16_t slot) noexcept;
@@ -160,13 +189,13 @@ class VerbsDevice final : public Verbs {
   bool armed_ = false;                   ///< completion queues are armed, and were polled since
   std::string node_path_;                ///< exists as long as the device does
   ibv_device_attr attributes_{};
-  DeviceLimits limits_{};
-  std::uint16_t max_path_mtu_ = 1024;
   bool in_software_ = false;
   bool prefers_extended_ = false;
   bool extended_posting_ = false;
   bool extended_polling_ = false;
-  std::vector<PeerAddress> addresses_;
+  Presence presence_ = Presence::Attached;  ///< the reactor's
+  Port port_;                               ///< the reactor's
+  Port attached_port_;
   MemoryTable memory_;
   std::unique_ptr<SharedReceives> shared_;
   std::unordered_map<std::uint32_t, std::uint16_t> slots_by_number_;  ///< by QPN; only with shared Receives

@@ -29,7 +29,7 @@ void VerbsDevice::throw_refusal() {
 }
 
 void VerbsDevice::make_ahead() noexcept {
-  if (!prepared_ || context_ == nullptr || !refusal_.empty()) return;
+  if (!prepared_ || presence_ != Presence::Attached || !refusal_.empty()) return;
   const std::uint32_t entries = entries_for(*prepared_);
   while (ready_.size() + making_ < ready_wanted_ && !free_slots_.empty()) {
     CompletionQueue* const queue = completion_room(entries);
@@ -55,12 +55,12 @@ std::uint16_t VerbsDevice::begin_make(const QueuePairLimits& limits, CompletionQ
 
 bool VerbsDevice::has_queue_pair() const noexcept {
   const bool on_the_way = making_ > 0 || steps_asked_ > 0;
-  return !prepared_ || context_ == nullptr || !ready_.empty() || !refusal_.empty() || !on_the_way;
+  return !prepared_ || presence_ != Presence::Attached || !ready_.empty() || !refusal_.empty() || !on_the_way;
 }
 
 std::unique_ptr<QueuePair> VerbsDevice::create_queue_pair(const QueuePairLimits& limits) {
   try {
-    if (context_ == nullptr)
+    if (presence_ != Presence::Attached)
       throw SetupError("The RDMA device " + name_ + " was removed: Sluice waits until it comes back.");
     throw_refusal();
     const std::uint16_t slot = take_ready(limits);
@@ -180,7 +180,7 @@ void VerbsDevice::end(VerbsQueuePair& qp) noexcept {
 void VerbsDevice::release(VerbsQueuePair& qp, bool await) noexcept {
   const std::uint16_t number = qp.slot();
   Slot& slot = slots_[number];
-  end(qp);
+  if (slot.phase != Slot::Phase::Destroyed) end(qp);
   while (await && slot.phase != Slot::Phase::Destroyed) await_step();
   slot.qp = nullptr;
   numbers_[number].store(0, std::memory_order_relaxed);
@@ -205,21 +205,26 @@ void VerbsDevice::free_slot(std::uint16_t slot) noexcept {
   free_slots_.push_back(slot);
 }
 
-/// Waits until the device has nothing of any queue pair.
+/// Those that are being made end when they are.
 void VerbsDevice::end_all() noexcept {
-  while (making_ > 0) await_step();
-  for (const std::uint16_t slot : std::exchange(ready_, {})) end(slot);
+  while (!ready_.empty()) {
+    end(ready_.back());
+    ready_.pop_back();
+  }
   for (const Slot& slot : slots_)
     if (slot.qp != nullptr) slot.qp->lose();
-  while (steps_asked_ > 0) await_step();
-  ready_.reserve(slots_.size());
   refusal_.clear();
 }
 
 // --- Results of the set-up thread
 
 void VerbsDevice::handle(const SetupResult& result) noexcept {
+  take(result);
   --steps_asked_;
+  detach_if_left();
+}
+
+void VerbsDevice::take(const SetupResult& result) noexcept {
   VerbsQueuePair* const qp = slots_[result.slot].qp;
   switch (result.step) {
     case SetupStep::Make:
@@ -233,6 +238,11 @@ void VerbsDevice::handle(const SetupResult& result) noexcept {
       return on_destroyed(result.slot);
     case SetupStep::ReplaceWindows:
       return memory_.replace(setup_.hardware(result.slot).windows);
+    case SetupStep::Attach:
+      return on_attached(result.done);
+    case SetupStep::Detach:
+      presence_ = Presence::Detached;
+      return;
     case SetupStep::Stop:
       return;
   }
@@ -244,7 +254,10 @@ void VerbsDevice::on_made(std::uint16_t slot, bool done) noexcept {
   if (done) {
     slots_[slot].phase = Slot::Phase::Made;
     extended_posting_ = hardware.extended != nullptr;
-    ready_.push_back(slot);
+    if (presence_ == Presence::Attached)
+      ready_.push_back(slot);
+    else
+      end(slot);
     return;
   }
   hardware.completions->leave_room(entries_for(hardware.limits));

@@ -79,7 +79,7 @@ bool replace_windows(std::vector<MemoryTable::Replacement>& windows) noexcept {
 
 }  // namespace
 
-SetupThread::SetupThread(const VerbsDevice& device, std::size_t slots)
+SetupThread::SetupThread(VerbsDevice& device, std::size_t slots)
     : device_(device),
       hardware_(slots),
       wanted_(slots * kStepsPerSlot),
@@ -111,6 +111,11 @@ bool SetupThread::take_step(const Wanted& wanted) noexcept {
       return ibv_destroy_qp(hardware.qp) == 0;
     case SetupStep::ReplaceWindows:
       return replace_windows(hardware.windows);
+    case SetupStep::Attach:
+      return device_.attach_again();
+    case SetupStep::Detach:
+      device_.detach();
+      return true;
     case SetupStep::Stop:
       break;
   }

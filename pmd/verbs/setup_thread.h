@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The thread of a device that makes, connects and ends its queue pairs. Each of these is a call into the kernel, which takes up
-// to milliseconds on a NIC, while the reactor has calls of other connections to serve. The reactor asks for steps, which are
+// The thread of a device that makes, connects and ends its queue pairs, and takes the device again when it has come back. Each of
+// these is a call into the kernel, which takes up to milliseconds on a NIC, while the reactor has calls of other connections to
+// serve. The reactor asks for steps, which are
 // taken in the order asked for, and learns of each in a later poll().
 //
 // Threads: the reactor that owns the device calls everything here. What a Hardware holds belongs to the set-up thread from
@@ -46,6 +47,8 @@ enum class SetupStep : std::uint8_t {
   Fail,     ///< to Error
   Destroy,
   ReplaceWindows,  ///< makes windows anew that were bound to it
+  Attach,          ///< VerbsDevice::attach()
+  Detach,          ///< VerbsDevice::detach()
   Stop,            ///< ends the thread
 };
 
@@ -88,9 +91,8 @@ class HandOver {
 
 class SetupThread {
  public:
-  /// Setup. The thread runs on the processors of the calling one. What `device` says of its provider does not change while
-  /// results are outstanding.
-  SetupThread(const VerbsDevice& device, std::size_t slots);
+  /// Setup. The thread runs on the processors of the calling one.
+  SetupThread(VerbsDevice& device, std::size_t slots);
   /// After the results of all steps were taken.
   ~SetupThread();
   SetupThread(const SetupThread&) = delete;
@@ -116,7 +118,7 @@ class SetupThread {
   bool make(Hardware& hardware) noexcept;
   bool connect(Hardware& hardware) const noexcept;
 
-  const VerbsDevice& device_;
+  VerbsDevice& device_;
   std::vector<Hardware> hardware_;
   /// What the device took last of inline data, so that no queue pair is asked for in vain.
   std::size_t inline_choice_ = 0;

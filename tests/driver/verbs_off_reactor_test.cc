@@ -4,10 +4,12 @@
 // device is a stub, which notes what the reactor's thread asks it for.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "dataplane/base/setup_error.h"
@@ -93,6 +95,36 @@ TEST_F(VerbsOffReactor, connections_come_and_go_without_a_call_into_the_kernel) 
   auto qp = take();
   connect(*qp);
   EXPECT_TRUE(qp->bind_window(window, memory_.bytes.first(64), memory_.lkey, kRemoteRead));
+}
+
+TEST_F(VerbsOffReactor, a_device_goes_and_comes_back_without_a_call_into_the_kernel) {
+  std::vector<std::unique_ptr<QueuePair>> taken;
+  for (std::uint32_t i = 0; i < kQueuePairs; ++i) {
+    taken.push_back(take());
+    receive(*taken.back(), i);
+  }
+  connect(*taken[0]);
+  ASSERT_TRUE(taken[1]->connect(attributes()));
+  const MemoryWindow window = device_->allocate_window();
+  EXPECT_TRUE(taken[0]->bind_window(window, memory_.bytes.first(64), memory_.lkey, kRemoteRead));
+  stub_.raise(IBV_EVENT_DEVICE_FATAL);
+  stub_.watch_this_thread();
+  std::atomic<bool> done{false};
+  std::thread looks([&] {
+    while (!done) device_->look();
+  });
+  EXPECT_TRUE(until([&] { return completions_.size() == kQueuePairs + 1; }));  // with the window's
+  for (const auto& qp : taken) EXPECT_EQ(qp->state(), State::Error);
+  EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 1; }));
+  EXPECT_EQ(device_->statistics().device_lost, 1u);
+  EXPECT_EQ(device_->condition(), verbs::Condition::Up);
+  taken.clear();
+  auto next = take();
+  connect(*next);
+  EXPECT_TRUE(next->bind_window(window, memory_.bytes.first(64), memory_.lkey, kRemoteRead));
+  done = true;
+  looks.join();
+  EXPECT_EQ(stub_.noted(), std::vector<std::string>{});
 }
 
 TEST_F(VerbsOffReactor, some_are_made_ahead_and_the_reactor_knows_whether_one_is_there) {

@@ -93,6 +93,7 @@ void VerbsDevice::attach() {
     if (pd_ == nullptr)
       throw SetupError("Cannot allocate a protection domain on the RDMA device " + name_ + " (" +
                        std::strerror(errno) + ").");
+    make_thread_domain();
     memory_.attach(pd_, has_windows(attributes_), numa_node_of(*context_->device));
     if (shared_) shared_->attach(pd_);
     make_channel();
@@ -146,10 +147,24 @@ void VerbsDevice::close_context() noexcept {
   armed_ = false;
   if (shared_) shared_->detach();
   memory_.detach();
+  if (of_thread_ != nullptr) ibv_dealloc_pd(of_thread_);
+  of_thread_ = nullptr;
+  if (thread_domain_ != nullptr) ibv_dealloc_td(thread_domain_);
+  thread_domain_ = nullptr;
   if (pd_ != nullptr) ibv_dealloc_pd(pd_);
   pd_ = nullptr;
   ibv_close_device(context_);
   context_ = nullptr;
+}
+
+void VerbsDevice::make_thread_domain() noexcept {
+  ibv_td_init_attr none{};
+  thread_domain_ = ibv_alloc_td(context_, &none);
+  if (thread_domain_ == nullptr) return;
+  ibv_parent_domain_init_attr domain{};
+  domain.pd = pd_;
+  domain.td = thread_domain_;
+  of_thread_ = ibv_alloc_parent_domain(context_, &domain);
 }
 
 /// Optional: without a channel the reactor sleeps for fixed times.

@@ -81,7 +81,8 @@ class VerbsDevice final : public Verbs {
   void remove_depth(std::size_t depth) noexcept { depth_ -= depth; }
   /// Room for flushed completions: limits what may be posted to a queue pair in Error.
   std::size_t completion_room() const noexcept { return flushed_.capacity() - flushed_.size(); }
-  ibv_pd* protection_domain() const noexcept { return pd_; }
+  /// Of queue pairs.
+  ibv_pd* protection_domain() const noexcept { return of_thread_ != nullptr ? of_thread_ : pd_; }
   ibv_context* context() const noexcept { return context_; }
   /// Null: queue pairs have their own Receives.
   ibv_srq* shared_receive_queue() const noexcept { return shared_ ? shared_->handle() : nullptr; }
@@ -179,12 +180,16 @@ class VerbsDevice final : public Verbs {
   void on_completion(const Completion& completion) noexcept;
   void on_shared_receive(std::uint32_t index, const Completion& completion) noexcept;
   void make_channel() noexcept;
+  void make_thread_domain() noexcept;
   void request(Request wanted) noexcept;
 
   DeviceConfig config_;
   std::string name_;
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
+  // Null: the provider has no thread domains. With one, posting takes no lock and has a doorbell of its own: only the reactor posts.
+  ibv_td* thread_domain_ = nullptr;
+  ibv_pd* of_thread_ = nullptr;          ///< pd_ in the thread domain
   ibv_comp_channel* channel_ = nullptr;  ///< null: not supported, so that wait() only sleeps
   bool armed_ = false;                   ///< completion queues are armed, and were polled since
   std::string node_path_;                ///< exists as long as the device does

@@ -46,6 +46,17 @@ TEST_F(VerbsProvider, is_given_whole_huge_pages_and_may_order_what_it_writes_as_
   EXPECT_NE(region.access & IBV_ACCESS_RELAXED_ORDERING, 0);
 }
 
+TEST_F(VerbsProvider, is_told_that_one_thread_posts) {
+  const auto qp = connected();
+  EXPECT_TRUE(stub_.made_for_one_thread());
+  EXPECT_EQ(stub_.domains_of_threads(), 2u);
+}
+
+TEST_F(VerbsProvider, gets_its_domains_back) {
+  device_.reset();
+  EXPECT_EQ(stub_.domains_of_threads(), 0u);
+}
+
 TEST_F(VerbsProvider, takes_as_much_inline_data_as_it_has_room_for) {
   stub_.take_inline(101);  // irdma
   const auto first = connected();

@@ -33,8 +33,21 @@ int post_receives(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr**) {
   return 0;
 }
 
-ibv_context context = [] {
-  ibv_context made{};
+verbs_context with_extensions = [] {
+  verbs_context extended{};
+  extended.sz = sizeof extended;
+  extended.alloc_td = [](ibv_context*, ibv_td_init_attr*) { return VerbsStub::get().make_thread_domain(); };
+  extended.dealloc_td = [](ibv_td* domain) {
+    VerbsStub::get().note("ibv_dealloc_td");
+    VerbsStub::get().forget_domain(domain);
+    delete domain;
+    return 0;
+  };
+  extended.alloc_parent_domain = [](ibv_context*, ibv_parent_domain_init_attr* wanted) {
+    return VerbsStub::get().make_domain_of(*wanted);
+  };
+  ibv_context& made = extended.context;
+  made.abi_compat = __VERBS_ABI_IS_EXTENDED;
   made.device = &device;
   made.async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
   made.ops.poll_cq = [](ibv_cq*, int count, ibv_wc* into) { return VerbsStub::get().poll(count, into); };
@@ -49,8 +62,9 @@ ibv_context context = [] {
     delete window;
     return 0;
   };
-  return made;
+  return extended;
 }();
+ibv_context& context = with_extensions.context;
 
 }  // namespace
 
@@ -131,6 +145,32 @@ ibv_mr* VerbsStub::add_region(void* at, std::size_t bytes, int access) {
   return &region;
 }
 
+ibv_td* VerbsStub::make_thread_domain() {
+  note("ibv_alloc_td");
+  const std::lock_guard lock(lock_);
+  auto* const made = new ibv_td{&context};
+  domains_of_threads_.insert(made);
+  return made;
+}
+
+ibv_pd* VerbsStub::make_domain_of(const ibv_parent_domain_init_attr& wanted) {
+  note("ibv_alloc_parent_domain");
+  const std::lock_guard lock(lock_);
+  auto* const made = new ibv_pd{&context, 0};
+  if (wanted.pd == &domain && domains_of_threads_.contains(wanted.td)) domains_of_threads_.insert(made);
+  return made;
+}
+
+void VerbsStub::forget_domain(const void* gone) {
+  const std::lock_guard lock(lock_);
+  domains_of_threads_.erase(gone);
+}
+
+std::uint32_t VerbsStub::domains_of_threads() {
+  const std::lock_guard lock(lock_);
+  return static_cast<std::uint32_t>(domains_of_threads_.size());
+}
+
 int VerbsStub::post(ibv_qp* qp, ibv_send_wr* first) {
   const std::lock_guard lock(lock_);
   for (const ibv_send_wr* wr = first; wr != nullptr; wr = wr->next) {
@@ -179,8 +219,9 @@ int VerbsStub::poll(int count, ibv_wc* into) {
   return static_cast<int>(taken);
 }
 
-ibv_qp* VerbsStub::make(const ibv_qp_init_attr& wanted) {
+ibv_qp* VerbsStub::make(ibv_pd* pd, const ibv_qp_init_attr& wanted) {
   const std::lock_guard lock(lock_);
+  for_one_thread_ = domains_of_threads_.contains(pd);
   if (refuses_ || wanted.cap.max_inline_data > max_inline_) {
     ++refused_;
     errno = refuses_ ? ENOMEM : EINVAL;
@@ -271,8 +312,11 @@ ibv_pd* ibv_alloc_pd(ibv_context*) {
   stub::domain.context = &stub::context;
   return &stub::domain;
 }
-int ibv_dealloc_pd(ibv_pd*) {
+int ibv_dealloc_pd(ibv_pd* pd) {
   VerbsStub::get().note("ibv_dealloc_pd");
+  if (pd == &stub::domain) return 0;
+  VerbsStub::get().forget_domain(pd);
+  delete pd;
   return 0;
 }
 ibv_mr* ibv_reg_mr(ibv_pd*, void* at, size_t bytes, int access) {
@@ -317,9 +361,9 @@ int ibv_get_async_event(ibv_context*, ibv_async_event* event) {
 void ibv_ack_async_event(ibv_async_event*) {
   VerbsStub::get().note("ibv_ack_async_event");
 }
-ibv_qp* ibv_create_qp(ibv_pd*, ibv_qp_init_attr* wanted) {
+ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wanted) {
   VerbsStub::get().note("ibv_create_qp");
-  return VerbsStub::get().make(*wanted);
+  return VerbsStub::get().make(pd, *wanted);
 }
 int ibv_destroy_qp(ibv_qp* qp) {
   VerbsStub::get().note("ibv_destroy_qp");

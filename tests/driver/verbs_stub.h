@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -52,6 +53,10 @@ class VerbsStub {
   /// What the provider takes of inline data; more is refused.
   void take_inline(std::uint32_t bytes) noexcept { max_inline_ = bytes; }
   std::uint32_t refused() const noexcept { return refused_; }
+  /// Whether the last queue pair was made for one thread.
+  bool made_for_one_thread() const noexcept { return for_one_thread_; }
+  /// Thread domains and the protection domains in them that have not gone.
+  std::uint32_t domains_of_threads();
   /// From now on calls that are not of the data path are noted, if the calling thread makes them.
   void watch_this_thread();
   /// Their names.
@@ -67,7 +72,10 @@ class VerbsStub {
   ibv_mr* add_region(void* at, std::size_t bytes, int access);
   int post(ibv_qp* qp, ibv_send_wr* first);
   int poll(int count, ibv_wc* into);
-  ibv_qp* make(const ibv_qp_init_attr& wanted);
+  ibv_qp* make(ibv_pd* pd, const ibv_qp_init_attr& wanted);
+  ibv_td* make_thread_domain();
+  ibv_pd* make_domain_of(const ibv_parent_domain_init_attr& wanted);
+  void forget_domain(const void* domain);
   void destroy(ibv_qp* qp);
   void post(ibv_qp* qp, ibv_recv_wr* first);
   /// A queue pair in Error gets its Receives back.
@@ -82,6 +90,8 @@ class VerbsStub {
   std::uint32_t windows_made_ = 0;
   std::deque<ibv_async_event> events_;
   std::map<std::uint32_t, ibv_qp*> made_;  ///< by number
+  std::set<const void*> domains_of_threads_;
+  bool for_one_thread_ = false;
   std::uint8_t address_ = 1;
   std::uint32_t max_inline_ = 1024;
   std::uint32_t refused_ = 0;

@@ -37,10 +37,10 @@ verbs_context with_extensions = [] {
   verbs_context extended{};
   extended.sz = sizeof extended;
   extended.alloc_td = [](ibv_context*, ibv_td_init_attr*) { return VerbsStub::get().make_thread_domain(); };
-  extended.dealloc_td = [](ibv_td* domain) {
+  extended.dealloc_td = [](ibv_td* gone) {
     VerbsStub::get().note("ibv_dealloc_td");
-    VerbsStub::get().forget_domain(domain);
-    delete domain;
+    VerbsStub::get().forget_domain(gone);
+    delete gone;
     return 0;
   };
   extended.alloc_parent_domain = [](ibv_context*, ibv_parent_domain_init_attr* wanted) {

@@ -104,8 +104,9 @@ ToolDevice open_device(const DeviceOptions& options) {
   unsigned bits = 0;
   unsigned server_bits = 0;
   if (options.driver == "verbs") {
-    pin(cpu);
+    // First the device, whose set-up thread would share the processor that is polled on.
     result.device = rdma::verbs::open({.device = options.rdma_device, .max_queue_pairs = 64});
+    pin(cpu);
     result.own_manager = std::make_unique<cm::RdmaCmManager>(parse_address(options.server, server_bits));
     return result;
   }

@@ -51,7 +51,7 @@ void DataPlane::run(const StopSignal& stop, const LogQueue& log) {
   CaptureService captures(layout_, segment::capture_socket_of(segment_.name()),
                           segment_.file(segment::Part::Control)->user(), devices_.port());
   std::optional<KeptConnections> kept;  // where connections are the kernel's
-  if (config_.driver == segment::Driver::Verbs) kept.emplace(segment_, devices_);
+  if (config_.driver == segment::Driver::Verbs) kept.emplace(segment_);
   ProcessHeartbeat heartbeat(layout_, config_.reactors);
   launch_reactors();
   spdlog::info("Serving on port {} with {} reactor(s)", config_.port, config_.reactors);
@@ -108,7 +108,7 @@ void DataPlane::main_loop(ProcessHeartbeat& heartbeat, KeptConnections* kept, co
       config.poll();
     }
     devices_.poll_conditions();
-    if (kept != nullptr) kept->poll(segment::monotonic_ns());
+    if (kept != nullptr) kept->poll();
     look_at_control_part();
     set_wall_clock();
     if (turn % kBeatsPerMeasurement == 0) {

@@ -94,10 +94,6 @@ std::unique_ptr<rdma::Device> Devices::make_device(const segment::ConfigBlock& c
       fabric_, {.name = "loopback" + std::to_string(reactor), .max_queue_pairs = config.all_connections()});
 }
 
-void Devices::probe(std::uint32_t reactor, std::uint32_t queue_pair) {
-  if (reactor < verbs_.size()) verbs_[reactor]->probe(static_cast<rdma::QueuePairNumber>(queue_pair));
-}
-
 void Devices::poll_conditions() {
   if (fabric_) fabric_->look_for_peers();
   for (std::size_t i = 0; i < verbs_.size(); ++i) {

@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "dataplane/process/kept_connections.h"
 #include "dataplane/segment/config_block.h"
 #include "pmd/device.h"
 #include "pmd/loopback/fabric.h"
@@ -19,7 +18,7 @@ namespace sluice::process {
 bool is_vdev(const segment::ConfigBlock& config);
 
 /// What the devices of all reactors share: port, fabric. It outlives them.
-class Devices final : public PeerProbe {
+class Devices final {
  public:
   /// Setup; DPDK's environment is up. Throws SetupError.
   explicit Devices(const segment::ConfigBlock& config);
@@ -29,7 +28,6 @@ class Devices final : public PeerProbe {
   /// Again and again while the devices live: what drivers do beside their reactor's polling, and a log line
   /// when the condition of a device has changed.
   void poll_conditions();
-  void probe(std::uint32_t reactor, std::uint32_t queue_pair) override;
   /// Null but for softroce.
   const std::shared_ptr<rdma::softroce::Port>& port() const { return port_; }
 

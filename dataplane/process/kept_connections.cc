@@ -11,7 +11,6 @@
 namespace sluice::process {
 namespace {
 
-constexpr std::uint64_t kProbeIntervalNs = 5'000'000'000;
 constexpr int kOffersPerPoll = 16;
 /// One for each control plane that has made a connection which is still there.
 constexpr std::size_t kMaxChannels = 1024;
@@ -27,24 +26,18 @@ segment::KeptConnection kept_of(const segment::ConnectionInfo& info) {
 
 }  // namespace
 
-KeptConnections::KeptConnections(segment::Segment& segment, PeerProbe& probe)
+KeptConnections::KeptConnections(segment::Segment& segment)
     : segment_(segment),
       layout_(segment.layout()),
-      probe_(probe),
       inbox_(segment::kept_socket_of(segment.name()), kSocketMode,
              segment.file(segment::Part::Control)->user()) {
   layout_.kept_epoch.store(0, std::memory_order_release);
 }
 
-void KeptConnections::poll(std::uint64_t now_ns) {
+void KeptConnections::poll() {
   take_offered();
   const std::uint32_t owner = segment::epoch_of(layout_.control_plane.owner.load(std::memory_order_acquire));
   layout_.kept_epoch.store(holds(owner) ? owner : 0, std::memory_order_release);
-  if (now_ns - probed_ns_ >= kProbeIntervalNs) {
-    probed_ns_ = now_ns;
-    for (const Channel& channel : channels_)
-      if (is_orphan(channel)) probe_peers(channel);
-  }
   std::erase_if(channels_, [this](const Channel& channel) { return is_orphan(channel) && !in_use(channel); });
 }
 
@@ -83,18 +76,6 @@ bool KeptConnections::in_use(const Channel& channel) const {
         return true;
     }
   return false;
-}
-
-/// The kernel delivers a channel's events to the process that opened it only. Sending something shows whether
-/// the peer is there.
-void KeptConnections::probe_peers(const Channel& channel) {
-  for (std::uint32_t reactor = 0; reactor < segment::kMaxReactors; ++reactor)
-    for (const auto& entry : layout_.reactors[reactor].connections) {
-      if (entry.sequence() == 0) continue;
-      const auto info = entry.read();
-      if (info && info->state == segment::ConnectionState::Open && kept_of(*info).epoch == channel.epoch)
-        probe_.probe(reactor, info->queue_pair);
-    }
 }
 
 }  // namespace sluice::process

@@ -43,7 +43,6 @@ VerbsDevice::VerbsDevice(const DeviceConfig& config)
       slots_(config.max_queue_pairs + kSpareSlots + kReadyQueuePairs),
       numbers_(slots_.size()),
       ended_(slots_.size()),
-      probed_(slots_.size()),
       setup_(*this, slots_.size()) {
   staged_.reserve(slots_.size());
   failed_.reserve(slots_.size());
@@ -288,7 +287,7 @@ void VerbsDevice::wait(std::uint64_t limit_ns) noexcept {
   armed_ = false;
 }
 
-/// Handles a request of look() or probe(). Never waits for their thread.
+/// Handles a request of look(). Never waits for its thread.
 void VerbsDevice::handle_request() noexcept {
   const std::unique_lock lock(context_lock_, std::try_to_lock);
   if (!lock.owns_lock()) return;
@@ -300,11 +299,9 @@ void VerbsDevice::handle_request() noexcept {
       if (!changed_addresses_.empty()) port_.addresses = std::exchange(changed_addresses_, {});
       for (std::size_t i = 0; i < slots_.size(); ++i) {
         const std::uint32_t ended = ended_[i].exchange(0, std::memory_order_relaxed);
-        const std::uint32_t probed = probed_[i].exchange(0, std::memory_order_relaxed);
         VerbsQueuePair* const qp = slots_[i].qp;
         const std::uint32_t number = qp != nullptr ? static_cast<std::uint32_t>(qp->number()) : 0;
         if (number != 0 && ended == number) qp->to_error();
-        if (number != 0 && probed == number) qp->probe();
       }
       return;
     case Request::Detach:

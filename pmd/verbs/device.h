@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A verbs device of one reactor (see verbs.h). Only that reactor may call, except for look() and probe(),
-// which one other thread calls; the members below context_lock_ are shared with it. What is of the provider belongs to the set-up
+// A verbs device of one reactor (see verbs.h). Only that reactor may call, except for look(), which one
+// other thread calls; the members below context_lock_ are shared with it. What is of the provider belongs to the set-up
 // thread while it attaches or detaches, and both only read it otherwise. Owns the ibv context and everything created from it;
 // outlives its queue pairs. Setup throws SetupError.
 #pragma once
@@ -59,7 +59,6 @@ class VerbsDevice final : public Verbs {
   bool wakes() const noexcept override { return presence_ == Presence::Attached && channel_ != nullptr; }
 
   void look() noexcept override;
-  void probe(QueuePairNumber number) noexcept override;
   Condition condition() const noexcept override { return condition_.load(std::memory_order_relaxed); }
   const std::string& device_name() const noexcept override { return config_.device; }
   Statistics statistics() const noexcept override;
@@ -224,7 +223,7 @@ class VerbsDevice final : public Verbs {
   std::size_t room_used_ = 0;
   Statistics statistics_;
 
-  // Shared by the reactor and the thread that calls look() and probe().
+  // Shared by the reactor and the thread that calls look().
   std::mutex context_lock_;  ///< protects `context_`; poll() and look() only try to lock it
   std::vector<PeerAddress>
       changed_addresses_;  ///< under context_lock_: for the reactor; empty: they are as before
@@ -232,7 +231,6 @@ class VerbsDevice final : public Verbs {
   std::atomic<Condition> condition_{Condition::Up};
   std::vector<std::atomic<std::uint32_t>> numbers_;  ///< by slot: QPN
   std::vector<std::atomic<std::uint32_t>> ended_;    ///< by slot: QPN that an asynchronous event has ended
-  std::vector<std::atomic<std::uint32_t>> probed_;   ///< by slot: QPN to be probed
   std::atomic<std::uint64_t> queue_pair_events_{0};
   std::atomic<std::uint64_t> overruns_{0};
   std::atomic<std::uint64_t> port_down_{0};

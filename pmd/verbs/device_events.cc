@@ -44,14 +44,6 @@ void VerbsDevice::look() noexcept {
   if (!is_present()) request(Request::Detach);
 }
 
-void VerbsDevice::probe(QueuePairNumber number) noexcept {
-  for (std::size_t i = 0; i < numbers_.size(); ++i)
-    if (numbers_[i].load(std::memory_order_relaxed) == static_cast<std::uint32_t>(number)) {
-      probed_[i].store(static_cast<std::uint32_t>(number), std::memory_order_relaxed);
-      request(Request::TakeEvents);
-    }
-}
-
 void VerbsDevice::on_event(const ibv_async_event& event) noexcept {
   switch (event.event_type) {
     case IBV_EVENT_QP_FATAL:

@@ -83,8 +83,6 @@ class VerbsQueuePair final : public QueuePair {
   void on_shared_receive(const Completion& completion, std::span<const std::byte> message) noexcept;
   /// Posts the staged work requests to the provider. If it refuses, lose().
   void ring_doorbell() noexcept;
-  /// Sends an RDMA Write of length zero, which the peer's device acknowledges without the peer noticing.
-  void probe() noexcept;
   /// The provider fails or the NIC is gone: the ibv_qp ends now, and what is outstanding completes as flushed when it has.
   void lose() noexcept;
   // The set-up thread has connected the ibv_qp, or could not; has moved it to Error; has destroyed it.
@@ -98,7 +96,6 @@ class VerbsQueuePair final : public QueuePair {
     std::uint32_t rkey = 0;  ///< LocalInvalidate: of the window
     WcOpcode opcode = WcOpcode::Send;
     bool signaled = false;  ///< the caller requested a completion
-    bool probe = false;     ///< posted by probe(): no completion for the caller
   };
 
   /// Nothing more goes to the provider.
@@ -108,7 +105,7 @@ class VerbsQueuePair final : public QueuePair {
     return sends_.tail() != device_sends_ || (!shares_receives_ && receives_.tail() != device_receives_);
   }
   bool can_inline(const SendWr& wr) const noexcept;
-  void stage(const SendWr& wr, bool probe = false) noexcept;
+  void stage(const SendWr& wr) noexcept;
   unsigned flags_for(std::uint8_t flags, bool& signaled) noexcept;
   std::uint64_t send_cookie(std::uint32_t index) const noexcept {
     return Cookie{slot_, generation_, false, index}.packed();

@@ -97,7 +97,7 @@ void VerbsQueuePair::on_send(std::uint32_t index, const Completion& completion) 
     const WcStatus status = last ? status_of(completion, entry.opcode) : WcStatus::Success;
     if (status == WcStatus::Success && entry.opcode == WcOpcode::LocalInvalidate)
       device_.memory().unbind(entry.rkey, *this);
-    if (!entry.probe && (entry.signaled || status != WcStatus::Success))
+    if (entry.signaled || status != WcStatus::Success)
       device_.complete({.wr_id = entry.wr_id,
                         .byte_len = completion.byte_len,
                         .qp = number_,
@@ -135,7 +135,6 @@ void VerbsQueuePair::flush_sends_after_device() noexcept {
     const SendEntry entry = sends_.pop();
     ++device_sends_;
     ++device_.stats().flushed_by_driver;
-    if (entry.probe) continue;
     device_.complete(
         {.wr_id = entry.wr_id, .qp = number_, .status = WcStatus::WrFlushError, .opcode = entry.opcode});
   }

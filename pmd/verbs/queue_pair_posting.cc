@@ -82,12 +82,10 @@ std::size_t VerbsQueuePair::post_send(std::span<const SendWr> wrs) noexcept {
   return count;
 }
 
-void VerbsQueuePair::stage(const SendWr& wr, bool probe) noexcept {
+void VerbsQueuePair::stage(const SendWr& wr) noexcept {
   ++device_.stats().send_requests;
-  SendEntry entry{.wr_id = wr.wr_id,
-                  .rkey = static_cast<std::uint32_t>(wr.rkey),
-                  .opcode = completion_opcode(wr.opcode),
-                  .probe = probe};
+  SendEntry entry{
+      .wr_id = wr.wr_id, .rkey = static_cast<std::uint32_t>(wr.rkey), .opcode = completion_opcode(wr.opcode)};
   const unsigned flags = flags_for(wr.flags, entry.signaled);
   const std::uint64_t cookie = send_cookie(sends_.push(entry));
   if (state_ == State::Error) return;
@@ -213,15 +211,6 @@ void VerbsQueuePair::ring_doorbell() noexcept {
   }
   ++device_.stats().post_failures;
   lose();
-}
-
-/// A Write of length zero needs no rkey (InfiniBand volume 1, 9.7.4.1.5).
-void VerbsQueuePair::probe() noexcept {
-  if (state_ != State::ReadyToSend || !sends_.empty()) return;  // outstanding work detects a dead peer too
-  const SendWr nothing{.sges = {}, .opcode = SendOpcode::RdmaWrite, .flags = 0};
-  since_signaled_ = sends_.depth();
-  stage(nothing, true);
-  ring_doorbell();
 }
 
 std::size_t VerbsQueuePair::post_recv(std::span<const RecvWr> wrs) noexcept {

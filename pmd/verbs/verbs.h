@@ -44,9 +44,6 @@ class Verbs : public Device {
   /// Called periodically by one other thread: checks for asynchronous events, and whether the device was
   /// removed or has come back. Makes system calls. The reactor acts on the result in its next poll().
   virtual void look() noexcept = 0;
-  /// The same thread: checks whether the peer of a queue pair is alive, by a Write of length zero. If it is
-  /// not acknowledged, the queue pair goes to Error.
-  virtual void probe(QueuePairNumber number) noexcept = 0;
   virtual Condition condition() const noexcept = 0;
   /// The kernel's name of the device.
   virtual const std::string& device_name() const noexcept = 0;

@@ -57,7 +57,6 @@ TEST(Devices, loopback_devices_are_called_by_their_reactor_and_stand_on_one_file
   EXPECT_EQ(devices.make_device(config, 1)->name(), "loopback1");
   EXPECT_EQ(devices.port(), nullptr);
   devices.poll_conditions();
-  devices.probe(0, 1);  // of verbs only
 }
 
 TEST(Devices, virtual_ethdevs_are_told_from_addresses) {

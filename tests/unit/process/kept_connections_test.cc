@@ -24,22 +24,14 @@
 namespace sluice::process {
 namespace {
 
-class RecordedProbe final : public PeerProbe {
- public:
-  void probe(std::uint32_t, std::uint32_t queue_pair) override { probed.push_back(queue_pair); }
-  std::vector<std::uint32_t> probed;
-};
-
 class KeptConnectionsTest : public testing::Test {
  protected:
-  static constexpr std::uint64_t kProbeInterval = 5'000'000'000;
-
   KeptConnectionsTest() {
     EXPECT_EQ(::pipe2(pipe_, O_CLOEXEC | O_NONBLOCK), 0);
     start_control_plane();
     segment_.look_for(segment::Part::Control);
     data_plane_.emplace(segment_);
-    kept_.emplace(segment_, probe_);
+    kept_.emplace(segment_);
   }
   ~KeptConnectionsTest() override {
     segment::Segment::remove(name_);
@@ -93,44 +85,41 @@ class KeptConnectionsTest : public testing::Test {
   std::unique_ptr<segment::ControlOwnership> control_plane_;
   segment::Segment segment_{name_};
   std::optional<segment::DataPlaneOwnership> data_plane_;
-  RecordedProbe probe_;
   std::optional<KeptConnections> kept_;
-  std::uint64_t now_ns_ = 2 * kProbeInterval;
 };
 
 TEST_F(KeptConnectionsTest, a_channel_that_was_passed_is_held_and_that_is_said) {
-  kept_->poll(now_ns_);
+  kept_->poll();
   EXPECT_EQ(confirmed(), 0u);
   pass_channel(1);
-  kept_->poll(now_ns_ + 1);
+  kept_->poll();
   EXPECT_EQ(confirmed(), 1u);
-  kept_->poll(now_ns_ + kProbeInterval);
+  kept_->poll();
   EXPECT_TRUE(is_held());
-  EXPECT_TRUE(probe_.probed.empty());  // not probed while its control plane is alive
 }
 
 TEST_F(KeptConnectionsTest, a_channel_that_is_passed_twice_is_held_once) {
   EXPECT_EQ(send({.epoch = 1}, pipe_[1]), 0);
   pass_channel(1);
-  kept_->poll(now_ns_);
+  kept_->poll();
   EXPECT_EQ(writing_ends(), 1);
   control_plane_.reset();
-  kept_->poll(now_ns_ + 1);
+  kept_->poll();
   EXPECT_EQ(writing_ends(), 0);
 }
 
 TEST_F(KeptConnectionsTest, a_channel_whose_control_plane_is_gone_is_held_while_a_connection_needs_it) {
   show_connection(1, segment::ConnectionState::Open);
   pass_channel(1);
-  kept_->poll(now_ns_);
+  kept_->poll();
   control_plane_.reset();
-  kept_->poll(now_ns_ + 1);
+  kept_->poll();
   EXPECT_TRUE(is_held());
   show_connection(1, segment::ConnectionState::Closing);
-  kept_->poll(now_ns_ + 2);
+  kept_->poll();
   EXPECT_TRUE(is_held());
   show_connection(1, segment::ConnectionState::Unused);
-  kept_->poll(now_ns_ + 3);
+  kept_->poll();
   EXPECT_FALSE(is_held());
 }
 
@@ -138,55 +127,41 @@ TEST_F(KeptConnectionsTest, a_channel_that_arrives_after_the_end_of_its_control_
   show_connection(1, segment::ConnectionState::Open);
   pass_channel(1);
   control_plane_.reset();
-  kept_->poll(now_ns_);
+  kept_->poll();
   EXPECT_TRUE(is_held());
 }
 
 TEST_F(KeptConnectionsTest, a_successor_passes_its_own) {
   show_connection(1, segment::ConnectionState::Open);
   pass_channel(1);
-  kept_->poll(now_ns_);
+  kept_->poll();
   control_plane_.reset();
   start_control_plane();
-  kept_->poll(now_ns_ + 1);
+  kept_->poll();
   EXPECT_EQ(confirmed(), 0u);
   EXPECT_TRUE(is_held());
   EXPECT_EQ(send({.epoch = 2}, pipe_[0]), 0);
-  kept_->poll(now_ns_ + 2);
+  kept_->poll();
   EXPECT_EQ(confirmed(), 2u);
   show_connection(2, segment::ConnectionState::Open);
-  kept_->poll(now_ns_ + 3);
+  kept_->poll();
   EXPECT_FALSE(is_held());
 }
 
 TEST_F(KeptConnectionsTest,
        the_channel_of_one_that_is_stopped_goes_when_it_has_a_successor_and_nothing_needs_it) {
   pass_channel(1);
-  kept_->poll(now_ns_);
+  kept_->poll();
   control_plane_->layout().control_plane.owner = std::uint64_t{2} << 32;  // whose lock it still has
-  kept_->poll(now_ns_ + 1);
+  kept_->poll();
   EXPECT_FALSE(is_held());
-}
-
-TEST_F(KeptConnectionsTest, peers_of_an_orphaned_channel_are_probed_from_time_to_time) {
-  show_connection(1, segment::ConnectionState::Open);
-  pass_channel(1);
-  kept_->poll(now_ns_);
-  control_plane_.reset();
-  kept_->poll(now_ns_ + 1);
-  EXPECT_TRUE(probe_.probed.empty());
-  kept_->poll(now_ns_ + kProbeInterval);
-  EXPECT_EQ(probe_.probed, std::vector<std::uint32_t>{77});
-  show_connection(3, segment::ConnectionState::Open);
-  kept_->poll(now_ns_ + 2 * kProbeInterval);
-  EXPECT_EQ(probe_.probed.size(), 1u);
 }
 
 TEST_F(KeptConnectionsTest, a_new_data_plane_holds_nothing_and_says_so) {
   pass_channel(1);
-  kept_->poll(now_ns_);
+  kept_->poll();
   EXPECT_EQ(confirmed(), 1u);
-  kept_.emplace(segment_, probe_);
+  kept_.emplace(segment_);
   EXPECT_EQ(confirmed(), 0u);
 }
 
@@ -196,7 +171,7 @@ TEST_F(KeptConnectionsTest, what_is_no_offer_is_dropped) {
   EXPECT_EQ(send({.epoch = 0}, pipe_[1]), 0);
   EXPECT_EQ(send({.epoch = 1}, -1), 0);
   ::close(pipe_[1]);
-  kept_->poll(now_ns_);
+  kept_->poll();
   EXPECT_EQ(confirmed(), 0u);
   EXPECT_FALSE(is_held());
 }

@@ -23,7 +23,11 @@ using State = QueuePair::State;
 
 class VerbsOffReactor : public testing::Test {
  protected:
-  VerbsOffReactor() { device_->prepare_queue_pairs(kLimits, kQueuePairs); }
+  explicit VerbsOffReactor(std::uint32_t shared_receives = 0)
+      : device_(
+            verbs::open({.device = {}, .max_queue_pairs = kQueuePairs, .shared_receives = shared_receives})) {
+    device_->prepare_queue_pairs(kLimits, kQueuePairs);
+  }
 
   /// Turns of the reactor until something is so. Generous: it only limits how long a failing test runs.
   template <typename Condition>
@@ -59,7 +63,7 @@ class VerbsOffReactor : public testing::Test {
   static constexpr std::uint32_t kQueuePairs = 3;
   static constexpr QueuePairLimits kLimits{.send_depth = 16, .recv_depth = 8};
   VerbsStub& stub_ = VerbsStub::get();
-  std::unique_ptr<verbs::Verbs> device_ = verbs::open({.device = {}, .max_queue_pairs = kQueuePairs});
+  std::unique_ptr<verbs::Verbs> device_;
   const MemoryRegion memory_ = device_->allocate_memory(4096);
   std::vector<WorkCompletion> completions_;
 };
@@ -185,6 +189,40 @@ TEST_F(VerbsOffReactor, a_refusal_is_said_once_and_the_next_is_tried) {
       return false;
     }
   }));
+}
+
+class SlowToError : public VerbsOffReactor {
+ protected:
+  explicit SlowToError(std::uint32_t shared_receives = 0) : VerbsOffReactor(shared_receives) {}
+  /// What a connection has outstanding is memory that its peer may write to until the device has let go.
+  void nothing_is_flushed_before_the_device_has_let_go() {
+    auto qp = take();
+    connect(*qp);
+    receive(*qp, 1);
+    stub_.hold_errors(true);
+    qp->to_error();
+    receive(*qp, 2);
+    const SendWr send{.wr_id = 3, .sges = {}, .flags = kSignaled};
+    ASSERT_EQ(qp->post_send({&send, 1}), 1u);
+    for (int i = 0; i < 1000; ++i) turn();
+    EXPECT_TRUE(completions_.empty());
+    stub_.hold_errors(false);
+    EXPECT_TRUE(until([&] { return completions_.size() == 3; }));
+    for (const WorkCompletion& completion : completions_)
+      EXPECT_EQ(completion.status, WcStatus::WrFlushError);
+  }
+};
+class SlowToErrorWithSharedReceives : public SlowToError {
+ protected:
+  SlowToErrorWithSharedReceives() : SlowToError(8) {}
+};
+
+TEST_F(SlowToError, nothing_is_flushed_before_the_device_has_let_go) {
+  nothing_is_flushed_before_the_device_has_let_go();
+}
+
+TEST_F(SlowToErrorWithSharedReceives, nothing_is_flushed_before_the_device_has_let_go) {
+  nothing_is_flushed_before_the_device_has_let_go();
 }
 
 }  // namespace

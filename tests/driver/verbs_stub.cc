@@ -113,6 +113,11 @@ std::uint8_t VerbsStub::address() {
   return address_;
 }
 
+void VerbsStub::hold_errors(bool hold) {
+  holds_errors_ = hold;
+  holds_errors_.notify_all();
+}
+
 void VerbsStub::refuse_queue_pairs(bool refuse) {
   const std::lock_guard lock(lock_);
   refuses_ = refuse;
@@ -244,6 +249,7 @@ void VerbsStub::destroy(ibv_qp* qp) {
 }
 
 void VerbsStub::modify(const ibv_qp& qp, const ibv_qp_attr& attributes, int mask) {
+  if ((mask & IBV_QP_STATE) != 0 && attributes.qp_state == IBV_QPS_ERR) holds_errors_.wait(true);
   const std::lock_guard lock(lock_);
   if ((mask & IBV_QP_RETRY_CNT) != 0) attributes_ = attributes;
   if ((mask & IBV_QP_STATE) == 0 || attributes.qp_state != IBV_QPS_ERR) return;

@@ -7,6 +7,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -43,6 +44,8 @@ class VerbsStub {
   void raise(ibv_event_type type, std::uint32_t queue_pair = 0);
   /// The last number of the port's address in 192.0.2.0/24.
   void set_address(std::uint8_t last);
+  /// Keeps who moves a queue pair to Error waiting, as a slow device does, until it is false again.
+  void hold_errors(bool hold);
   void refuse_queue_pairs(bool refuse);
   struct Registered {
     const std::byte* at = nullptr;
@@ -105,6 +108,7 @@ class VerbsStub {
   std::uint32_t next_number_ = 0x100;
   bool peer_gone_ = false;
   bool refuses_ = false;
+  std::atomic<bool> holds_errors_{false};
 };
 
 }  // namespace sluice::rdma::conformance

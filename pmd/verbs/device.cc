@@ -255,12 +255,13 @@ void VerbsDevice::on_completion(const Completion& completion) noexcept {
 
 void VerbsDevice::on_shared_receive(std::uint32_t index, const Completion& completion) noexcept {
   const auto slot = slots_by_number_.find(completion.queue_pair);
-  if (slot == slots_by_number_.end()) {
+  VerbsQueuePair* const qp = slot != slots_by_number_.end() ? slots_[slot->second].qp : nullptr;
+  if (qp == nullptr) {
     ++statistics_.stale_completions;
   } else {
     const std::uint32_t length =
         completion.status == IBV_WC_SUCCESS && completion.in_receive ? completion.byte_len : 0;
-    slots_[slot->second].qp->on_shared_receive(completion, shared_->message(index, length));
+    qp->on_shared_receive(completion, shared_->message(index, length));
   }
   if (!shared_->give_back(index)) request(Request::Detach);
 }

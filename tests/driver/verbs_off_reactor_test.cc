@@ -221,6 +221,21 @@ TEST_F(SlowToError, nothing_is_flushed_before_the_device_has_let_go) {
   nothing_is_flushed_before_the_device_has_let_go();
 }
 
+TEST_F(SlowToErrorWithSharedReceives, one_with_a_message_for_a_queue_pair_that_has_ended_is_posted_again) {
+  const std::size_t all = stub_.shared_receives();
+  auto qp = take();
+  connect(*qp);
+  const auto number = static_cast<std::uint32_t>(qp->number());
+  stub_.deliver(number);
+  stub_.hold_errors(true);
+  qp.reset();
+  turn();
+  stub_.deliver(number);
+  turn();
+  EXPECT_EQ(stub_.shared_receives(), all);
+  stub_.hold_errors(false);
+}
+
 TEST_F(SlowToErrorWithSharedReceives, nothing_is_flushed_before_the_device_has_let_go) {
   nothing_is_flushed_before_the_device_has_let_go();
 }

@@ -55,7 +55,10 @@ verbs_context with_extensions = [] {
     return VerbsStub::get().post(qp, wr);
   };
   made.ops.post_recv = post_receives;
-  made.ops.post_srq_recv = [](ibv_srq*, ibv_recv_wr*, ibv_recv_wr**) { return 0; };
+  made.ops.post_srq_recv = [](ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr**) {
+    VerbsStub::get().post_shared(wr);
+    return 0;
+  };
   made.ops.alloc_mw = [](ibv_pd* pd, ibv_mw_type) { return VerbsStub::get().make_window(pd); };
   made.ops.dealloc_mw = [](ibv_mw* window) {
     VerbsStub::get().note("ibv_dealloc_mw");
@@ -198,6 +201,27 @@ void VerbsStub::post(ibv_qp* qp, ibv_recv_wr* first) {
   const std::lock_guard lock(lock_);
   for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next)
     receives_.push_back({.wr_id = wr->wr_id, .queue_pair = qp->qp_num});
+}
+
+void VerbsStub::post_shared(ibv_recv_wr* first) {
+  const std::lock_guard lock(lock_);
+  for (const ibv_recv_wr* wr = first; wr != nullptr; wr = wr->next) shared_receives_.push_back(wr->wr_id);
+}
+
+void VerbsStub::forget_shared_receives() {
+  const std::lock_guard lock(lock_);
+  shared_receives_.clear();
+}
+
+std::size_t VerbsStub::shared_receives() {
+  const std::lock_guard lock(lock_);
+  return shared_receives_.size();
+}
+
+void VerbsStub::deliver(std::uint32_t queue_pair) {
+  const std::lock_guard lock(lock_);
+  complete({.wr_id = shared_receives_.front(), .queue_pair = queue_pair}, IBV_WC_SUCCESS);
+  shared_receives_.pop_front();
 }
 
 void VerbsStub::complete(const Posted& posted, ibv_wc_status status) {
@@ -358,6 +382,7 @@ ibv_srq* ibv_create_srq(ibv_pd*, ibv_srq_init_attr*) {
 }
 int ibv_destroy_srq(ibv_srq*) {
   VerbsStub::get().note("ibv_destroy_srq");
+  VerbsStub::get().forget_shared_receives();
   return 0;
 }
 int ibv_get_async_event(ibv_context*, ibv_async_event* event) {

@@ -46,6 +46,9 @@ class VerbsStub {
   void set_address(std::uint8_t last);
   /// Keeps who moves a queue pair to Error waiting, as a slow device does, until it is false again.
   void hold_errors(bool hold);
+  /// A message of no bytes arrives at a queue pair, in a shared Receive.
+  void deliver(std::uint32_t queue_pair);
+  std::size_t shared_receives();
   void refuse_queue_pairs(bool refuse);
   struct Registered {
     const std::byte* at = nullptr;
@@ -81,6 +84,8 @@ class VerbsStub {
   void forget_domain(const void* domain);
   void destroy(ibv_qp* qp);
   void post(ibv_qp* qp, ibv_recv_wr* first);
+  void post_shared(ibv_recv_wr* first);
+  void forget_shared_receives();
   /// A queue pair in Error gets its Receives back.
   void modify(const ibv_qp& qp, const ibv_qp_attr& attributes, int mask);
 
@@ -102,6 +107,7 @@ class VerbsStub {
   std::vector<Posted> posted_;
   std::deque<Posted> outstanding_;
   std::deque<Posted> receives_;
+  std::deque<std::uint64_t> shared_receives_;  ///< wr_id of each
   std::deque<ibv_wc> completions_;
   ibv_qp_attr attributes_{};
   std::uint32_t queue_pairs_ = 0;

@@ -1,77 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Four Sluices in a network of their own, and what makes their alerts fire. To be imported by a program with their paths as its arguments."""
 import contextlib
-import os
 import resource
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 
-from planes import PATIENCE_S, common, end, free_port, need
+from planes import end, free_port
 from prometheus_server import exposition, total
 from silent_upstream import NFS, SilentUpstream
-from wire import Wire, claim, damaging, ethdev, forging, ip, losing
+from sites import SERVER, Site, again_and_again, enter_own_network, over_wire
+from wire import Wire, claim, damaging, ethdev, forging, losing
 
-CONTROL, DATA, CTL, BENCH, CONFORMANCE, DEPLOY = sys.argv[1:7]
-IN_NAMESPACE = "SLUICE_ALERTS_TEST_IN_NAMESPACE"
+CONFORMANCE, DEPLOY = sys.argv[5:7]
 TCP_CLIENTS = 60  # for which there are entries
-SERVER = "192.0.2.1"
 WITHOUT_CONDITION = {
     "SluiceInvariantFailed": "no input makes a check of Sluice's own fail; unit tests show that one that does is counted",
     "SluiceVerbsDeviceDown": "wants an RDMA NIC whose port goes down",
 }
-
-
-class Site(common.Planes):
-    def __init__(self, name, more):
-        super().__init__(f"alerts-{name}", CONTROL, DATA, CTL, BENCH)
-        self.fabric = f"/dev/shm/{self.name}-loopback"
-        self.leftovers.append(self.fabric)
-        self.metrics = f"127.0.0.1:{free_port()}"
-        self.more = more
-        self.change()
-
-    def change(self, old="", new=""):
-        text = (f'segment = "{self.name}"\n[reactor]\nidle = "backoff"\n[admin]\nsocket = "{self.socket}"\n[metrics]\n'
-                f'address = "{self.metrics}"\n[mount]\nport = 0\nrpcbind = false\n' + self.more.replace("FABRIC", self.fabric).replace("FOLDER", self.dir))
-        assert old in text, old
-        self.write_config(text.replace(old, new))
-
-    def key(self, name):
-        path = f"{self.dir}/{name}"
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
-            file.write(f"the {name} of this test")
-        return path
-
-    def reload(self, old="", new=""):
-        self.change(old, new)
-        assert self.ctl("config", "reload")
-
-    def up(self):
-        self.wait("both planes up", lambda: (s := self.ctl("status")) and s["data_plane"]["alive"])
-
-    def bench(self, *words):
-        return subprocess.Popen([BENCH, "--fabric", self.fabric, "--json", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def load(self, *words):
-        return self.bench("--seconds", str(PATIENCE_S), *words)
-
-    def probe(self, *words):
-        """Whether it is served or not."""
-        self.bench(*words, "probe").communicate()
-
-
-def enter_own_network():
-    need("prometheus", "unshare", "ip", root_for="a network namespace of its own")
-    if IN_NAMESPACE not in os.environ:
-        os.environ[IN_NAMESPACE] = "1"
-        os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
-    ip("link", "set", "lo", "up")
-
 
 enter_own_network()
 upstream = SilentUpstream(free_port())
@@ -141,25 +90,6 @@ def makes(*where, ends=True):
         function.ends = ends
         return function
     return made
-
-
-@contextlib.contextmanager
-def again_and_again(done):
-    """Calls it all the time."""
-    ended = threading.Event()
-
-    def run():
-        while not ended.is_set():
-            done()
-            ended.wait(0.05)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 @contextlib.contextmanager
@@ -348,9 +278,7 @@ def an_upstream_says_nothing_for_a_while():
 
 @contextlib.contextmanager
 def wire_that_harms(harm):
-    load = subprocess.Popen([BENCH, "--device", "softroce", "--ethdev", ethdev("client"), "--address", "192.0.2.2/24", "--server", SERVER,
-                             "--json", "--seconds", str(PATIENCE_S), "nfs3", "--mount-port", on_wire.mount_port()],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    load = over_wire("nfs3", "--mount-port", on_wire.mount_port())
     try:
         on_wire.loaded(0)
         wire.harm = harm

@@ -9,6 +9,7 @@ import urllib.parse
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import dashboard  # noqa: E402
 from planes_of_tests import PATIENCE_S  # noqa: E402
 
 
@@ -69,10 +70,7 @@ class Prometheus:
 
     def without_data(self, deploy, wanted):
         """Of the dashboard's queries that are wanted."""
-        with open(f"{deploy}/grafana/sluice.json", encoding="utf-8") as file:
-            dashboard = json.load(file)
-        queries = [(panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "20s"))
-                   for panel in dashboard["panels"] for target in panel["targets"] if wanted(target["expr"])]
+        queries = [(panel.title, dashboard.query(expression)) for panel in dashboard.panels(deploy) for expression, _ in panel.targets if wanted(expression)]
         assert len(queries) > 20, queries
         return [f"{title}: {expression}" for title, expression in queries if not self.query(expression)]
 

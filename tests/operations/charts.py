@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Panels of the dashboard as pictures in SVG."""
+import io
+import math
+import re
+
+import matplotlib
+from matplotlib import pyplot
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
+
+COLUMNS = 2
+WIDTH, HEIGHT = 6.4, 2.7  # of a panel, in inches
+MOST_NAMED = 8            # series with an entry in the legend
+UNITS = {"s": "s", "Bps": "B/s", "bytes": "B", "ops": "/s", "pps": "/s"}
+
+matplotlib.use("svg")
+# Text stays text, which is small, and can be searched for; names of elements do not change from run to run.
+matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "sluice", "font.family": "sans-serif", "font.size": 8, "path.simplify": True})
+
+
+def formatter(unit):
+    if unit == "percentunit":
+        return PercentFormatter(1.0, decimals=None)
+    engineering = EngFormatter(UNITS.get(unit, ""), sep=" " if unit in UNITS else "")
+    if unit == "s":
+        return engineering
+    # There is no thousandth of a call.
+    return FuncFormatter(lambda value, _=None: f"{value:g}{engineering.sep}{engineering.unit}" if 0 < value < 1 else engineering(value))
+
+
+def largest(series):
+    return max((value for _, value in series.points if not math.isnan(value)), default=0)
+
+
+def numbers(axes, panel, series):
+    """The last value of each, as a panel of the kind `stat` has it."""
+    axes.set_axis_off()
+    for place, one in enumerate(series):
+        at = (place + 0.5) / len(series)
+        axes.text(at, 0.5, formatter(panel.unit)(one.points[-1][1]), fontsize=28, ha="center", va="center", color="tab:green")
+        axes.text(at, 0.2, one.name, ha="center", va="center")
+
+
+def lines(axes, panel, series, span):
+    moving = sorted((one for one in series if largest(one) > 0), key=largest, reverse=True)
+    for place, one in enumerate(moving):
+        axes.plot([time - span[0] for time, _ in one.points], [value for _, value in one.points], linewidth=1,
+                  label=one.name if place < MOST_NAMED else None)
+    axes.set_xlim(0, span[1] - span[0])
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(formatter(panel.unit))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(EngFormatter("s"))
+    axes.grid(linewidth=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    if moving:
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1.02), frameon=False, fontsize=7, handlelength=1)
+    more = [f"{len(moving) - MOST_NAMED} smaller ones" if len(moving) > MOST_NAMED else "",
+            f"{len(series) - len(moving)} at 0" if len(series) > len(moving) else ""]
+    axes.text(1.02, 0, " and ".join(filter(None, more)), transform=axes.transAxes, fontsize=7, color="grey")
+
+
+def draw(path, drawn, span):
+    """`drawn`: (panel, [Series]) of each."""
+    rows = -(-len(drawn) // COLUMNS)
+    figure, grid = pyplot.subplots(rows, COLUMNS, figsize=(WIDTH * COLUMNS, HEIGHT * rows), squeeze=False, layout="constrained")
+    for axes in grid.flat[len(drawn):]:
+        axes.set_axis_off()
+    for axes, (panel, series) in zip(grid.flat, drawn):
+        axes.set_title(panel.title, loc="left", fontweight="bold")
+        if not series:
+            axes.set_axis_off()
+            axes.text(0.5, 0.5, "no data", ha="center", color="grey")
+        elif panel.kind == "stat":
+            numbers(axes, panel, series)
+        else:
+            lines(axes, panel, series, span)
+    image = io.StringIO()
+    figure.savefig(image, metadata={"Date": None, "Creator": None})
+    pyplot.close(figure)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(re.sub(r"(\d\.\d\d)\d+", r"\1", image.getvalue()))  # a hundredth of a point is enough

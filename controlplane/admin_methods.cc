@@ -63,7 +63,8 @@ void add_control_views(admin::Registry& registry, ControlPlane& plane) {
                                 {.admission = plane.keeper().admission(),
                                  .data_plane_alive = plane.data_plane_alive(),
                                  .in_force = plane.in_force(),
-                                 .pending = plane.configuration().pending()});
+                                 .pending = plane.configuration().pending(),
+                                 .pending_control = plane.configuration().pending_control()});
     status["events"] = to_json(plane.event_counts());
     return status;
   });

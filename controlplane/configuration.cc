@@ -125,6 +125,7 @@ admin::ReloadResult Configuration::apply(const config::Config& next,
   config::Changes changes = config::compare(config_, next, places);
   publish(config::live_part(config_, next, places));
   set_pending(changes.restart_both);
+  pending_control_ = changes.restart_control;
   spdlog::set_level(spdlog::level::from_str(config_.log_level));
   applied_(std::move(keys));
   journal_.add(events::ConfigurationRead{

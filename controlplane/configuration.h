@@ -47,6 +47,8 @@ class Configuration {
   const config::Config& current() const { return config_; }
   /// Keys of the file that are not in force before a data plane starts.
   const std::vector<std::string>& pending() const { return pending_; }
+  /// Those that are not in force before another control plane starts, and need no more.
+  const std::vector<std::string>& pending_control() const { return pending_control_; }
   /// A data plane starts, with which pending keys come into force: a new process of the control plane has to answer it.
   bool begins_anew() const { return begins_anew_; }
   std::uint64_t starts_answered() const { return starts_.starts_answered(); }
@@ -79,6 +81,7 @@ class Configuration {
   StartWatch starts_;
   Reloader reloader_{files_, [this] { return begin_reload(); }};
   std::vector<std::string> pending_;
+  std::vector<std::string> pending_control_;
   bool begins_anew_ = false;
   bool beside_data_plane_ = false;  ///< this control plane has found one running
 };

@@ -90,7 +90,7 @@ void ControlPlane::make_servers() {
   admin_ = std::make_unique<admin::Server>(methods_, config_.admin_socket, config_.admin_change_group,
                                            config_.admin_read_group, owner);
   if (!config_.metrics_address.empty())
-    exporter_ = std::make_unique<telemetry::Exporter>(config_.metrics_address, layout_);
+    exporter_ = std::make_unique<telemetry::Exporter>(config_.metrics_address, layout_, pending_keys_);
   if (!config_.page_address.empty()) make_page();
   if (config_.mount_enabled) {
     mount_ = std::make_unique<mount::MountServer>(
@@ -305,6 +305,8 @@ void ControlPlane::publish_statistics() {
                 .starts_answered = configuration_.starts_answered()});
   layout_.longest_stall_ns.store(stalls_.longest_ns(), std::memory_order_relaxed);
   layout_.recent_stall_ns.store(stalls_.recent_ns(), std::memory_order_relaxed);
+  pending_keys_.control.store(configuration_.pending_control().size(), std::memory_order_relaxed);
+  pending_keys_.both.store(configuration_.pending().size(), std::memory_order_relaxed);
 }
 
 EventCounts ControlPlane::event_counts() const {

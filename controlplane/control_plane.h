@@ -123,6 +123,7 @@ class ControlPlane final : public admin::Operations {
   admin::Registry methods_;
   std::vector<std::unique_ptr<events::Sink>> sinks_;
   std::unique_ptr<admin::Server> admin_;
+  telemetry::PendingKeys pending_keys_;
   std::unique_ptr<telemetry::Exporter> exporter_;
   std::unique_ptr<page::PageServer> page_;
   std::unique_ptr<upstreams::AddressKeeper> addresses_;

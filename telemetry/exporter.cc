@@ -100,7 +100,8 @@ void fill(ClientMetric& metric, const segment::Histogram& histogram) {
 
 class SegmentCollector final : public prometheus::Collectable {
  public:
-  explicit SegmentCollector(const segment::Layout& layout) : layout_(layout) {}
+  SegmentCollector(const segment::Layout& layout, const PendingKeys& pending)
+      : layout_(layout), pending_(pending) {}
 
   std::vector<MetricFamily> Collect() const override {
     Families families;
@@ -161,6 +162,8 @@ class SegmentCollector final : public prometheus::Collectable {
     families.add("sluice_draining", value_of(layout_.draining), {});
     families.add("sluice_config_generation", static_cast<double>(config.generation), {"control"});
     families.add("sluice_config_generation", value_of(layout_.generation_applied), {"data"});
+    families.add("sluice_config_pending_keys", value_of(pending_.control), {"control"});
+    families.add("sluice_config_pending_keys", value_of(pending_.both), {"both"});
     if (const auto memory = segment::checked(layout_.memory))
       for (const segment::MemoryInfo& part : *memory)
         if (part.reserved_bytes > 0)
@@ -417,6 +420,7 @@ class SegmentCollector final : public prometheus::Collectable {
   }
 
   const segment::Layout& layout_;
+  const PendingKeys& pending_;
 };
 
 /// Connects to our own listener. To a wildcard address is to this host.
@@ -443,9 +447,9 @@ struct Exporter::State {
   int port = 0;         ///< that was taken
 };
 
-Exporter::Exporter(const std::string& address, const segment::Layout& layout)
+Exporter::Exporter(const std::string& address, const segment::Layout& layout, const PendingKeys& pending)
     : state_(std::make_unique<State>()) {
-  state_->collector = std::make_shared<SegmentCollector>(layout);
+  state_->collector = std::make_shared<SegmentCollector>(layout, pending);
   const HealthPages pages(layout);
   try {
     state_->exposer = std::make_unique<prometheus::Exposer>(

@@ -9,6 +9,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/segment/segment.h"
+#include "telemetry/pending_keys.h"
 
 namespace sluice::telemetry {
 
@@ -19,8 +20,8 @@ inline constexpr int kScrapeTimeoutMs = 10'000;
 
 class Exporter {
  public:
-  /// Listens on "host:port". `layout` has to outlive it. Throws SetupError.
-  Exporter(const std::string& address, const segment::Layout& layout);
+  /// Listens on "host:port". `layout` and `pending` have to outlive it. Throws SetupError.
+  Exporter(const std::string& address, const segment::Layout& layout, const PendingKeys& pending);
   ~Exporter();
 
  private:

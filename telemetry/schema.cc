@@ -66,6 +66,12 @@ std::vector<MetricInfo> planes() {
        Type::Gauge,
        {"plane"},
        "Configuration that is published (control) and in force (data)"},
+      {"sluice_config_pending_keys",
+       Type::Gauge,
+       {"restart"},
+       "Keys of the configuration's files that wait for a restart: of the control plane (control), or of "
+       "both "
+       "planes (both)"},
       {"sluice_memory_reserved_bytes",
        Type::Gauge,
        {"part"},

@@ -17,6 +17,7 @@ import time
 from admin_client import ask, check_names, mismatch
 from held_file import HeldFile
 from planes import PATIENCE_S, Planes, Skipped, end, finish, run_tap
+from prometheus_server import exposition, samples
 
 CONTROL, DATA, CTL, BENCH, REFERENCE, DEPLOY = sys.argv[1:7]
 planes = Planes(CONTROL, DATA, CTL, BENCH)
@@ -155,11 +156,17 @@ def a_bad_file_changes_nothing_and_its_defects_are_told():
     changes = planes.ctl("config", "reload")
     assert "transport.credits" in changes["restart_both_planes"] and changes["restart_control_plane"] == ["mount.port"], changes
     assert planes.ctl("config", "show")["transport"]["credits"] == 64
+    waiting = planes.ctl("status")["configuration"]
+    assert "transport.credits" in waiting["pending"] and waiting["pending_control"] == ["mount.port"], waiting
+    planes.wait("the same in the metrics", lambda: {of["restart"]: value for of, value in samples(exposition(planes.metrics), "sluice_config_pending_keys")}
+                == {"both": len(waiting["pending"]), "control": 1})
     with open(planes.config, "w", encoding="utf-8") as file:
         file.write(good)
     generation = planes.ctl("status")["configuration"]["generation"]
     planes.control.send_signal(signal.SIGHUP)
     planes.wait("the reload by signal", lambda: planes.ctl("status")["configuration"]["generation"] > generation)
+    waiting = planes.ctl("status")["configuration"]
+    assert waiting["pending"] == [] and waiting["pending_control"] == [], waiting
 
 
 def a_file_that_does_not_answer_holds_up_only_who_waits_for_it():

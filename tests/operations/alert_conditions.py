@@ -136,6 +136,13 @@ def a_data_plane_stands_still_and_more_is_wanted_of_it():
         served.reload()
 
 
+@makes((served, "SluiceConfigurationWaits"))
+def a_key_has_changed_that_only_a_restart_brings_into_force():
+    served.reload("call_buffers = 2", "call_buffers = 3")
+    yield
+    served.reload()
+
+
 @makes((served, "SluiceNotScraped"))
 def a_control_plane_is_gone():
     served.control.terminate()
@@ -309,7 +316,8 @@ def a_host_on_the_wire_poses_as_others():
 # The silent upstream is waited for last, since it takes a minute, beside all that has nothing to do with the gateway.
 CONDITIONS = [an_upstream_is_away, an_upstream_gets_more_calls_than_can_be_remembered, an_upstream_is_slow,
               many_tcp_clients_call_a_server_that_is_being_drained, more_tcp_clients_come_than_there_are_entries,
-              a_data_plane_stands_still_and_more_is_wanted_of_it, a_control_plane_is_gone,
+              a_data_plane_stands_still_and_more_is_wanted_of_it,
+              a_key_has_changed_that_only_a_restart_brings_into_force, a_control_plane_is_gone,
               a_client_wants_more_connections_than_it_may_have, a_host_has_another_key, a_client_sends_nonsense, long_calls_have_few_buffers,
               clients_fill_an_export_and_read_as_fast_as_they_can, a_wire_loses_packets, a_wire_damages_packets,
               a_host_on_the_wire_poses_as_others, a_data_plane_dies_again_and_again, a_control_plane_stands_still,

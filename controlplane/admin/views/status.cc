@@ -49,22 +49,24 @@ nlohmann::json status(const segment::Layout& layout, const config::Config& confi
   json requests;
   for (std::size_t i = 0; i < std::size(policy::kVerdictNames); ++i)
     requests[policy::kVerdictNames[i]] = state.admission.count(static_cast<policy::Verdict>(i));
-  return {
-      {"version", kVersion},
-      {"control_plane", heartbeat(layout.control_plane, true)},
-      {"data_plane", heartbeat(layout.data_plane, state.data_plane_alive)},
-      {"configuration",
-       {{"generation", config.block.generation}, {"in_force", state.in_force}, {"pending", state.pending}}},
-      {"draining", state.admission.draining()},
-      {"connections", count_connections(layout, config.block)},
-      {"admitted_connections", state.admission.connections()},
-      {"exports", exports(layout).size()},
-      {"port", config.block.port},
-      {"services", services(config.block)},
-      {"connection_requests", requests},
-      {"control_loop_stall_ms",
-       {{"since_start", milliseconds(layout.longest_stall_ns)},
-        {"recent", milliseconds(layout.recent_stall_ns)}}}};
+  return {{"version", kVersion},
+          {"control_plane", heartbeat(layout.control_plane, true)},
+          {"data_plane", heartbeat(layout.data_plane, state.data_plane_alive)},
+          {"configuration",
+           {{"generation", config.block.generation},
+            {"in_force", state.in_force},
+            {"pending", state.pending},
+            {"pending_control", state.pending_control}}},
+          {"draining", state.admission.draining()},
+          {"connections", count_connections(layout, config.block)},
+          {"admitted_connections", state.admission.connections()},
+          {"exports", exports(layout).size()},
+          {"port", config.block.port},
+          {"services", services(config.block)},
+          {"connection_requests", requests},
+          {"control_loop_stall_ms",
+           {{"since_start", milliseconds(layout.longest_stall_ns)},
+            {"recent", milliseconds(layout.recent_stall_ns)}}}};
 }
 
 nlohmann::json drain_status(const segment::Layout& layout, const config::Config& config, bool draining) {

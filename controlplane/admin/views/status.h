@@ -15,8 +15,10 @@ namespace sluice::admin {
 struct ControlPlaneState {
   const policy::Admission& admission;
   bool data_plane_alive = false;
-  bool in_force = false;                    ///< the data plane has applied the published configuration
-  const std::vector<std::string>& pending;  ///< keys that a start of the data plane brings into force
+  bool in_force = false;  ///< the data plane has applied the published configuration
+  /// Keys that a start of the data plane brings into force, and those that a start of the control plane does.
+  const std::vector<std::string>& pending;
+  const std::vector<std::string>& pending_control;
 };
 
 nlohmann::json status(const segment::Layout& layout, const config::Config& config,

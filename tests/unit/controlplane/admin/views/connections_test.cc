@@ -120,12 +120,16 @@ TEST_F(Connections, the_status_counts_what_reactors_count) {
   policy::Admission admission({.max_connections = 4});
   admission.set_draining(true);
   const std::vector<std::string> pending = {"transport.credits"};
-  const json shown = status(layout(), config, {.admission = admission, .in_force = true, .pending = pending});
+  const std::vector<std::string> pending_control = {"mount.port"};
+  const json shown = status(
+      layout(), config,
+      {.admission = admission, .in_force = true, .pending = pending, .pending_control = pending_control});
   EXPECT_EQ(shown["connections"], 2);
   EXPECT_EQ(shown["draining"], true);
   EXPECT_EQ(shown["data_plane"]["alive"], false);
   EXPECT_EQ(shown["configuration"]["in_force"], true);
   EXPECT_EQ(shown["configuration"]["pending"], json(pending));
+  EXPECT_EQ(shown["configuration"]["pending_control"], json(pending_control));
 }
 
 }  // namespace

@@ -14,4 +14,4 @@ for part in meson.build README.md LICENSE dataplane controlplane pmd cli telemet
 mv "$copy/deploy/debian" "$copy/debian"
 cd "$copy"
 dpkg-buildpackage -b -us -uc
-cp ../sluice_*.deb "$out/"
+cp ../sluice-gateway_*.deb "$out/"

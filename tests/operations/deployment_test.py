@@ -39,14 +39,14 @@ def quickly():
 def the_package_is_built():
     done = run("bash", f"{DEPLOY}/build-package.sh", folder, env={**os.environ, **quickly()})
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    packages = glob.glob(f"{folder}/sluice_{VERSION}_*.deb")
+    packages = glob.glob(f"{folder}/sluice-gateway_{VERSION}_*.deb")
     assert len(packages) == 1, os.listdir(folder)
     listing = run("dpkg-deb", "-c", packages[0]).stdout
     for path in ("usr/bin/sluicectl", "usr/bin/sluice-controlplane", "usr/bin/sluice-dataplane", "usr/bin/sluice-bench", "usr/bin/sluice-tune",
-                 "usr/bin/sluice-conformance", "share/man/man1/sluice-conformance.1", "doc/sluice/conformance.md", "etc/sluice/sluice.toml", "systemd/system/sluice-controlplane.service", "systemd/system/sluice-dataplane.service",
+                 "usr/bin/sluice-conformance", "share/man/man1/sluice-conformance.1", "doc/sluice-gateway/conformance.md", "etc/sluice/sluice.toml", "systemd/system/sluice-controlplane.service", "systemd/system/sluice-dataplane.service",
                  "systemd/system/sluice-controlplane@.service", "systemd/system/sluice-dataplane@.service",
                  "sysusers.d/sluice.conf", "tmpfiles.d/sluice.conf", "share/man/man8/sluicectl.8", "share/man/man5/sluice.toml.5",
-                 "bash-completion/completions/sluicectl", "doc/sluice/upgrade.md", "share/sluice/gdb/sluice-gdb.py",
+                 "bash-completion/completions/sluicectl", "doc/sluice-gateway/upgrade.md", "share/sluice/gdb/sluice-gdb.py",
                  "share/sluice/wireshark/rpcrdma2.lua", "share/sluice/rules.yml", "share/sluice/sluice.json"):
         assert path in listing, f"{path} is not in the package:\n{listing}"
     assert "/etc/sluice/sluice.toml" in run("dpkg-deb", "-I", packages[0], "conffiles").stdout
@@ -87,7 +87,7 @@ def neither_writes_what_is_the_others(segment):
 def it_is_installed_and_each_plane_runs_as_a_user_of_its_own():
     if not ROOT:
         raise Skipped("Only root may install packages.")
-    [package] = glob.glob(f"{folder}/sluice_*.deb")
+    [package] = glob.glob(f"{folder}/sluice-gateway_*.deb")
     done = run("dpkg", "-i", package, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
     assert done.returncode == 0, done.stdout + done.stderr
     planes = []
@@ -154,8 +154,8 @@ def it_is_installed_and_each_plane_runs_as_a_user_of_its_own():
             os.unlink(path)
         for left in ("/run/sluice", "/run/sluice-dataplane", "/var/lib/sluice"):
             shutil.rmtree(left, ignore_errors=True)
-        run("dpkg", "--purge", "sluice")
-    assert run("dpkg", "-s", "sluice").returncode != 0
+        run("dpkg", "--purge", "sluice-gateway")
+    assert run("dpkg", "-s", "sluice-gateway").returncode != 0
     # System calls that they made, checked against the units' filters; DPDK tries to get I/O ports, but works without.
     for unit, spared in (("sluice-controlplane", set()), ("sluice-dataplane", {"iopl"})) if traced else ():
         with open(f"{folder}/{unit}.calls", encoding="utf-8", errors="replace") as file:

@@ -8,6 +8,7 @@
 #include <rte_ring.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -22,8 +23,11 @@ namespace {
 constexpr std::uint16_t kDescriptors = 1024;
 
 SetupError port_error(const PortConfig& config, const char* what, int error) {
+  const char* const advice = error == EPERM
+                                 ? "an interface of the kernel's wants CAP_NET_RAW and CAP_NET_ADMIN."
+                                 : "check the ethdev in [device] of the configuration.";
   return SetupError("softroce port " + config.name + ": cannot " + what + " (" + rte_strerror(error) +
-                    "): check the ethdev in [device] of the configuration.");
+                    "): " + advice);
 }
 
 rte_ring* make_ring(const std::string& name, int numa_node) {

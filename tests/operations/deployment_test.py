@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian package is built, installed and run as its units would; units, sluice-tune and samples. Speaks TAP.
+"""The Debian package is built, installed and run as its units would, and made an image; units, sluice-tune and samples. Speaks TAP.
 
 deployment_test.py SOURCE VERSION CONTROLPLANE"""
 import glob
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 
+import image
 from planes import PATIENCE_S, Skipped, free_port, missing, need, run_tap
 
 SOURCE, VERSION, CONTROL = sys.argv[1:4]
@@ -166,6 +167,19 @@ def it_is_installed_and_each_plane_runs_as_a_user_of_its_own():
         assert refused_by(unit, calls) <= spared, refused_by(unit, calls)
 
 
+def an_image_is_made_of_the_package():
+    [package] = glob.glob(f"{folder}/sluice-gateway_*.deb")
+    image.make(DEPLOY, package, f"{folder}/image")
+
+
+def its_planes_serve_in_containers():
+    if not ROOT:
+        raise Skipped("Only root may have containers with capabilities here.")
+    if not os.path.exists(f"{folder}/image/index.json"):
+        raise Skipped("There is no image.")
+    image.run(folder, VERSION)
+
+
 def units_are_well_formed_and_exposed_below_3():
     for unit in ("sluice-controlplane.service", "sluice-dataplane.service"):
         with open(f"{DEPLOY}/systemd/{unit}", encoding="utf-8") as file:
@@ -261,6 +275,7 @@ def sluice_tune_looks_for_room_where_the_segment_is():
 
 need("dpkg-buildpackage", "dh", "systemd-analyze", "setpriv")
 sys.exit(run_tap([(f.__name__, f) for f in (
-    the_package_is_built, it_is_installed_and_each_plane_runs_as_a_user_of_its_own, units_are_well_formed_and_exposed_below_3, samples_are_accepted,
+    the_package_is_built, it_is_installed_and_each_plane_runs_as_a_user_of_its_own, an_image_is_made_of_the_package,
+    its_planes_serve_in_containers, units_are_well_formed_and_exposed_below_3, samples_are_accepted,
     sluice_tune_finds_what_is_wrong_and_sets_what_it_can, sluice_tune_is_content_with_a_host_that_is_ready,
     sluice_tune_looks_for_room_where_the_segment_is)]))

@@ -8,7 +8,7 @@
 import contextlib
 import time
 
-from planes import end, free_port
+from planes import PATIENCE_S, end, free_port
 from sites import SERVER, Site, again_and_again, enter_own_network, over_wire
 from wire import Wire, ethdev, losing
 
@@ -70,14 +70,15 @@ programs = ["nfs3"]
 """)
         self.gateway.start()
 
-    def clients(self):
-        """Of the server, and of the gateway."""
+    def clients(self, seconds):
+        """Of the server, and of the gateway. They are there for longer."""
+        seconds += PATIENCE_S
         nfs = ("nfs3", "--mount-port", self.server.mount_port(), *MIX)
-        yield over_wire("--rate", "400", *nfs)
-        yield over_wire("--rpcrdma", "2", "--rate", "200", *nfs, address="192.0.2.3")
+        yield over_wire("--rate", "400", *nfs, seconds=seconds)
+        yield over_wire("--rpcrdma", "2", "--rate", "200", *nfs, address="192.0.2.3", seconds=seconds)
         forwarded = ("nfs3", "--mount-port", self.gateway.mount_port(), *MIX)
-        yield self.gateway.load("--rate", "300", *forwarded)
-        yield self.gateway.load("--rpcrdma", "2", "--rate", "100", *forwarded)
+        yield self.gateway.load("--rate", "300", *forwarded, seconds=seconds)
+        yield self.gateway.load("--rpcrdma", "2", "--rate", "100", *forwarded, seconds=seconds)
 
     def run(self, seconds):
         """Six parts of equal length. Returns when it began and ended."""
@@ -87,7 +88,7 @@ programs = ["nfs3"]
             def until_the_end(load):
                 stack.callback(end, load)
 
-            for load in self.clients():
+            for load in self.clients(seconds):
                 until_the_end(load)
             time.sleep(part_s)
             long_calls = over_wire("--connections", "4", "--depth", "16", "bulk", "--call-bytes", "32768", address="192.0.2.5")

@@ -45,8 +45,8 @@ class Site(common.Planes):
     def bench(self, *words):
         return subprocess.Popen([BENCH, "--fabric", self.fabric, "--json", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def load(self, *words):
-        return self.bench("--seconds", str(PATIENCE_S), *words)
+    def load(self, *words, seconds=PATIENCE_S):
+        return self.bench("--seconds", str(seconds), *words)
 
     def probe(self, *words):
         """Whether it is served or not."""
@@ -61,10 +61,10 @@ def enter_own_network():
     ip("link", "set", "lo", "up")
 
 
-def over_wire(*words, address="192.0.2.2"):
+def over_wire(*words, address="192.0.2.2", seconds=PATIENCE_S):
     """A load from the wire's client."""
     return subprocess.Popen([BENCH, "--device", "softroce", "--ethdev", ethdev("client"), "--address", f"{address}/24", "--server", SERVER,
-                             "--json", "--seconds", str(PATIENCE_S), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                             "--json", "--seconds", str(seconds), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @contextlib.contextmanager

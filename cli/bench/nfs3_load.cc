@@ -70,6 +70,7 @@ Load::Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle
       config_(config),
       root_(std::move(root)),
       name_("sluice-bench." + std::to_string(::getpid())),
+      idle_(static_cast<std::uint32_t>(client.sessions().size() * depth)),
       latency_(std::make_unique<segment::Histogram>()),
       random_(mix(config.seed + 1)) {
   const std::size_t tasks = client.sessions().size() * depth;
@@ -78,11 +79,11 @@ Load::Load(Client& client, const LoadConfig& config, std::uint32_t depth, Handle
   tasks_.resize(tasks);
   for (std::size_t i = 0; i < tasks; ++i) {
     tasks_[i].load = this;
-    tasks_[i].session = static_cast<std::uint32_t>(i % client.sessions().size());
+    tasks_[i].requester = client.sessions()[i % client.sessions().size()].requester.get();
     tasks_[i].buffer = region_.bytes.subspan(i * block, block);
   }
-  for (Task& task : tasks_) idle_.push_back(&task);
-  ended_.reserve(tasks);
+  for (Task& task : tasks_) idle_.push(&task);
+  ended_.resize(tasks);
   for (const std::uint32_t weight : config.weights) total_weight_ += weight;
   for (std::size_t i = 0; i < kOperations; ++i)
     if (total_weight_ > 0 && config.weights[i] == total_weight_) only_ = static_cast<Operation>(i);
@@ -119,7 +120,9 @@ bool Load::matches(std::span<const std::byte> bytes, std::uint64_t offset) const
 void Load::prepare() {
   const bool needs_file = total_weight_ > config_.weights[static_cast<std::size_t>(Operation::Null)];
   const auto keep = [this](const CallBuilder& call) {
-    prebuilt_.emplace_back(call.message().begin(), call.message().end());
+    Prebuilt& kept = prebuilt_.emplace_back();
+    kept.message.assign(call.message().begin(), call.message().end());
+    kept.request = request_of(kept.message);
   };
   keep(CallBuilder(service::kNullProgram, service::kNullVersion, 0, false));
   if (!needs_file) return;
@@ -190,23 +193,32 @@ std::uint64_t Load::pick_offset() noexcept {
   return (random_ >> 33) % blocks * config_.block_bytes;
 }
 
-bool Load::submit(Task& task, rpcrdma::Request& request) {
-  task.started_ns = client_.now();
+rpcrdma::Request Load::request_of(std::span<const std::byte> message) noexcept {
+  rpcrdma::Request request;
+  request.payload = message;
   request.max_reply_bytes = kSmallReplyBytes;
   request.completion = &completed;
+  return request;
+}
+
+bool Load::submit(Task& task, rpcrdma::Request& request) {
+  task.started_ns = client_.now();
   request.context = &task;
-  return client_.sessions()[task.session].requester->submit(request).has_value();
+  return task.requester->submit(request).has_value();
 }
 
 bool Load::start(Task& task) {
   task.operation = pick();
-  rpcrdma::Request request;
+  const auto operation = static_cast<std::size_t>(task.operation);
+  return operation < prebuilt_.size() ? submit(task, prebuilt_[operation].request) : start_io(task);
+}
+
+[[gnu::noinline]] bool Load::start_io(Task& task) {
   switch (task.operation) {
     case Operation::Null:
     case Operation::GetAttr:
     case Operation::Lookup:
-      request.payload = prebuilt_[static_cast<std::size_t>(task.operation)];
-      return submit(task, request);
+      break;
     case Operation::Read: {
       task.offset = pick_offset();
       CallBuilder read(ulb::kNfsProgram, ulb::kNfs3Version, ulb::kNfs3Read);
@@ -215,7 +227,7 @@ bool Load::start(Task& task) {
       read.arguments().u32(config_.block_bytes);
       const rdma::Sge piece{task.buffer.data(), config_.block_bytes, region_.lkey};
       const rpcrdma::WriteItem item{{&piece, 1}};
-      request.payload = read.message();
+      rpcrdma::Request request = request_of(read.message());
       request.writes = {&item, 1};
       return submit(task, request);
     }
@@ -229,7 +241,7 @@ bool Load::start(Task& task) {
         write.arguments().u32(word);
       const rdma::Sge piece{task.buffer.data(), config_.block_bytes, region_.lkey};
       const rpcrdma::ReadItem item{static_cast<rpcrdma::Position>(write.message().size()), {&piece, 1}};
-      request.payload = write.message();
+      rpcrdma::Request request = request_of(write.message());
       request.reads = {&item, 1};
       return submit(task, request);
     }
@@ -237,41 +249,47 @@ bool Load::start(Task& task) {
   return false;
 }
 
+/// A leaf for NULL, whose calls are as many as the client can make.
 void Load::completed(void* context, const rpcrdma::Reply& reply) noexcept {
-  auto& task = *static_cast<Task*>(context);
-  task.load->finish(task, reply);
+  const auto& task = *static_cast<Task*>(context);
+  Load& load = *task.load;
+  load.idle_.push(static_cast<Task*>(context));
+  load.ended_[load.ended_count_++] = task.started_ns;
+  ++load.result_.operations;
+  ++load.result_.by_operation[static_cast<std::size_t>(task.operation)];
+  if (task.operation == Operation::Null && reply.status() == rpcrdma::CallStatus::Ok &&
+      rpc::begins_with_success(reply.message()))
+    return;
+  if (!load.check_results(task, reply)) ++load.result_.errors;
 }
 
-void Load::finish(Task& task, const rpcrdma::Reply& reply) noexcept {
-  idle_.push_back(&task);
-  ended_.push_back(task.started_ns);
-  ++result_.operations;
-  ++result_.by_operation[static_cast<std::size_t>(task.operation)];
+[[gnu::noinline]] bool Load::check_results(const Task& task, const rpcrdma::Reply& reply) noexcept {
+  if (reply.status() != rpcrdma::CallStatus::Ok) return false;
   xdr::Reader reader(reply.message());
-  bool ok = reply.status() == rpcrdma::CallStatus::Ok;
-  ok = ok && (task.operation == Operation::Null ? accepted(reader) : nfs_ok(reader));
-  if (ok && task.operation == Operation::Read) {
-    skip_post_op_attr(reader);
-    const std::uint32_t count = reader.u32();
-    reader.boolean();
-    ok = reader.u32() == count && count == config_.block_bytes &&
-         reply.item(0, count).where == rpcrdma::ItemResult::Where::Placed;
-    result_.bytes_read += count;
-    if (ok && config_.verify) {
-      result_.verified_bytes += count;
-      if (!matches(task.buffer.first(count), task.offset)) ++result_.mismatches;
-    }
+  if (task.operation == Operation::Null) return accepted(reader);
+  if (!nfs_ok(reader)) return false;
+  if (task.operation == Operation::Write) result_.bytes_written += config_.block_bytes;
+  if (task.operation != Operation::Read) return true;
+  skip_post_op_attr(reader);
+  const std::uint32_t count = reader.u32();
+  reader.boolean();
+  const bool placed = reader.u32() == count && count == config_.block_bytes &&
+                      reply.item(0, count).where == rpcrdma::ItemResult::Where::Placed;
+  result_.bytes_read += count;
+  if (placed && config_.verify) {
+    result_.verified_bytes += count;
+    if (!matches(task.buffer.first(count), task.offset)) ++result_.mismatches;
   }
-  if (ok && task.operation == Operation::Write) result_.bytes_written += config_.block_bytes;
-  if (!ok) ++result_.errors;
+  return placed;
 }
 
 /// Of the calls that ended in the last pass.
 void Load::record_latencies() {
-  if (ended_.empty()) return;
+  if (ended_count_ == 0) return;
   const std::uint64_t now = client_.now();
-  for (const std::uint64_t started_ns : ended_) latency_->record(now - started_ns);
-  ended_.clear();
+  for (const std::uint64_t started_ns : std::span(ended_).first(ended_count_))
+    latency_->record(now - started_ns);
+  ended_count_ = 0;
 }
 
 /// How many calls may have been started by now.
@@ -285,12 +303,8 @@ std::uint64_t Load::due(std::uint64_t begin) const noexcept {
 void Load::start_due(std::uint64_t begin) {
   const std::uint64_t most = due(begin);
   while (!idle_.empty() && started_ < most) {
-    Task& task = *idle_.back();
-    idle_.pop_back();
-    if (!start(task)) {
-      idle_.push_back(&task);
-      return;
-    }
+    if (!start(*idle_.top())) return;
+    idle_.pop();
     ++started_;
   }
 }

@@ -11,6 +11,7 @@
 
 #include "cli/bench/client.h"
 #include "cli/bench/interrupt.h"
+#include "dataplane/base/fixed_stack.h"
 #include "dataplane/segment/histogram.h"
 #include "dataplane/ulb/nfs3.h"
 
@@ -61,7 +62,7 @@ class Load {
  private:
   struct Task {
     Load* load = nullptr;
-    std::uint32_t session = 0;
+    rpcrdma::Requester* requester = nullptr;
     Operation operation{};
     std::uint64_t offset = 0;
     std::uint64_t started_ns = 0;
@@ -71,10 +72,12 @@ class Load {
   void start_due(std::uint64_t begin);
   std::uint64_t due(std::uint64_t begin) const noexcept;
   bool start(Task& task);
+  bool start_io(Task& task);
+  static rpcrdma::Request request_of(std::span<const std::byte> message) noexcept;
   void record_latencies();
   bool submit(Task& task, rpcrdma::Request& request);
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept;
-  void finish(Task& task, const rpcrdma::Reply& reply) noexcept;
+  bool check_results(const Task& task, const rpcrdma::Reply& reply) noexcept;
   Operation pick() noexcept { return only_ ? *only_ : pick_by_weight(); }
   Operation pick_by_weight() noexcept;
   std::uint64_t pick_offset() noexcept;
@@ -91,9 +94,15 @@ class Load {
   std::string name_;
   rdma::MemoryRegion region_;
   std::vector<Task> tasks_;
-  std::vector<Task*> idle_;
-  std::vector<std::uint64_t> ended_;              ///< start times of the calls that ended in this pass
-  std::vector<std::vector<std::byte>> prebuilt_;  ///< NULL, GETATTR and LOOKUP never change
+  FixedStack<Task*> idle_;
+  std::vector<std::uint64_t> ended_;  ///< start times of calls; of them, those that ended in this pass are
+  std::size_t ended_count_ = 0;       ///< so many, from the first
+  /// NULL, GETATTR and LOOKUP never change.
+  struct Prebuilt {
+    std::vector<std::byte> message;
+    rpcrdma::Request request;
+  };
+  std::vector<Prebuilt> prebuilt_;  ///< by Operation
   std::unique_ptr<segment::Histogram> latency_;
   LoadResult result_;
   std::uint64_t started_ = 0;

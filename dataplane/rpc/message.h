@@ -151,6 +151,14 @@ inline void encode_success(std::byte* to, Xid xid) noexcept {
   xdr::store_words(to, xid, MessageType::Reply, ReplyStat::Accepted, AuthFlavor::None, 0,
                    AcceptStat::Success);
 }
+/// Whether a reply begins with what encode_success() makes. If not, decode_reply() may still find SUCCESS, with another verifier.
+inline bool begins_with_success(std::span<const std::byte> reply) noexcept {
+  if (reply.size() < kMinReplyBytes) return false;
+  const std::byte* const at = reply.data() + xdr::kUnit;
+  constexpr auto kReply = static_cast<std::uint32_t>(MessageType::Reply);
+  return ((xdr::load_encoded_pair(at) ^ xdr::encoded_pair(kReply, 0)) |
+          xdr::load_encoded_pair(at + 2 * xdr::kUnit) | xdr::load_encoded(at + 4 * xdr::kUnit)) == 0;
+}
 void encode_prog_mismatch(xdr::Writer& writer, Xid xid, const OpaqueAuth& verifier,
                           VersionRange supported) noexcept;
 void encode_rpc_mismatch(xdr::Writer& writer, Xid xid) noexcept;

@@ -67,7 +67,7 @@ class Requester {
   std::uint32_t free_requests() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
   Credits granted() const noexcept { return static_cast<Credits>(granted_); }
   bool is_outstanding(rpc::Xid xid) const noexcept;
-  bool connected() const noexcept { return link_ != nullptr && established_; }
+  bool connected() const noexcept { return established_; }
   /// Of one without calls, for tests: every request slot, window and buffer is back.
   bool balanced() const noexcept;
   /// To a connection, be it established, on its way or ending.
@@ -207,8 +207,8 @@ class Requester {
   /// This configuration allows plain_call.cc: the XIDs are ours, and a Send has room for the header.
   const bool plain_calls_;
   Counters& counters() noexcept;
-  Link* link_ = nullptr;  ///< null: calls wait for a connection
-  bool established_ = false;
+  Link* link_ = nullptr;      ///< null: calls wait for a connection
+  bool established_ = false;  ///< only with a link
   bool peer_ready_ = true;
   std::uint32_t attachments_ = 0;
   bool no_msg_refused_ = false;  ///< version 2: the responder does not know RDMA2_NOMSG

@@ -96,6 +96,7 @@ struct alignas(kCacheLine) PlainRequest {
   rpc::Xid xid{};
   std::uint32_t payload_bytes = 0;
   std::uint32_t max_reply_bytes = 0;
+  std::uint32_t parts_posted = 0;  ///< that the driver has
   std::uint64_t deadline_ns = 0;
   std::uint64_t sequence = 0;  ///< of submission: the order in which pending calls are sent again
   Completion completion = nullptr;
@@ -105,7 +106,6 @@ struct alignas(kCacheLine) PlainRequest {
 };
 
 struct RequestSlot : PlainRequest, CallForm {
-  std::uint32_t parts_posted = 0;                          ///< that the driver has
   service::Client::CallBackDone call_back_done = nullptr;  ///< with its own context
   void* call_back_context = nullptr;
   QueueLink<RequestSlot> link;  ///< of the one queue it is in

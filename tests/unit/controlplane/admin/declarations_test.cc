@@ -63,7 +63,9 @@ class Declarations : public ::testing::Test {
   /// Those that need a whole control plane: the rest of each is its own view.
   void add_views_of_the_control_plane() {
     registry_.add(declared("status"), [this](const json&) {
-      json shown = status(layout(), config_, {.admission = admission_, .pending = pending_});
+      json shown =
+          status(layout(), config_,
+                 {.admission = admission_, .pending = pending_, .pending_control = pending_control_});
       shown["events"] = to_json(controlplane::EventCounts{});
       return shown;
     });
@@ -134,6 +136,7 @@ class Declarations : public ::testing::Test {
   config::Config config_ = lab::configuration(kConfiguration);
   policy::Admission admission_{{.max_connections = 4}};
   const std::vector<std::string> pending_ = {"transport.credits"};
+  const std::vector<std::string> pending_control_ = {"mount.port"};
   FakeOperations operations_;
   events::Journal journal_{[](const events::Event&) {}};
   Registry registry_;

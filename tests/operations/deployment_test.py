@@ -196,6 +196,27 @@ def units_are_well_formed_and_exposed_below_3():
             assert word in text, (unit, word)
 
 
+def udev_gives_the_cards_of_vfio_to_the_data_plane():
+    """The rule with another device for a card, in a /dev of its own."""
+    if not ROOT:
+        raise Skipped("Only root may have a /dev of its own.")
+    if sentence := missing("udevadm"):
+        raise Skipped(sentence)
+    with open(f"{DEPLOY}/systemd/vfio.rules", encoding="utf-8") as file:
+        rule = file.read()
+    for shipped, tried in (('"vfio"', '"mem"'), ('"[0-9]*"', '"full"'), ('"sluice-dataplane"', '"daemon"')):
+        assert shipped in rule, (shipped, rule)
+        rule = rule.replace(shipped, tried)
+    made = run("unshare", "--mount", "sh", "-ec", """
+        mount -t tmpfs none /dev
+        mknod /dev/full c 1 7; mknod -m 666 /dev/null c 1 3; mkdir /dev/rules
+        cat > /dev/rules/70-sluice-vfio.rules
+        mount --bind /dev/rules /etc/udev/rules.d
+        udevadm test /sys/class/mem/full >&2
+        stat -c "%a %G" /dev/full""", input=rule)
+    assert made.stdout == "660 daemon\n", made
+
+
 def samples_are_accepted():
     """But for the processors, of which the machine here may have fewer."""
     for sample in ("sluice.toml", "samples/two-ports.toml"):
@@ -276,6 +297,7 @@ def sluice_tune_looks_for_room_where_the_segment_is():
 need("dpkg-buildpackage", "dh", "systemd-analyze", "setpriv")
 sys.exit(run_tap([(f.__name__, f) for f in (
     the_package_is_built, it_is_installed_and_each_plane_runs_as_a_user_of_its_own, an_image_is_made_of_the_package,
-    its_planes_serve_in_containers, units_are_well_formed_and_exposed_below_3, samples_are_accepted,
+    its_planes_serve_in_containers, units_are_well_formed_and_exposed_below_3,
+    udev_gives_the_cards_of_vfio_to_the_data_plane, samples_are_accepted,
     sluice_tune_finds_what_is_wrong_and_sets_what_it_can, sluice_tune_is_content_with_a_host_that_is_ready,
     sluice_tune_looks_for_room_where_the_segment_is)]))

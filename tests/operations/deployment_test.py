@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 
+import booted
 import image
 from planes import PATIENCE_S, Skipped, free_port, missing, need, run_tap
 
@@ -180,6 +181,14 @@ def its_planes_serve_in_containers():
     image.run(folder, VERSION)
 
 
+def systemd_starts_watches_and_restarts_both_planes():
+    if not ROOT:
+        raise Skipped("Only root may boot a machine.")
+    [package] = glob.glob(f"{folder}/sluice-gateway_*.deb")
+    booted.make(package, f"{folder}/booted")
+    booted.run(package, f"{folder}/booted")
+
+
 def units_are_well_formed_and_exposed_below_3():
     for unit in ("sluice-controlplane.service", "sluice-dataplane.service"):
         with open(f"{DEPLOY}/systemd/{unit}", encoding="utf-8") as file:
@@ -297,7 +306,7 @@ def sluice_tune_looks_for_room_where_the_segment_is():
 need("dpkg-buildpackage", "dh", "systemd-analyze", "setpriv")
 sys.exit(run_tap([(f.__name__, f) for f in (
     the_package_is_built, it_is_installed_and_each_plane_runs_as_a_user_of_its_own, an_image_is_made_of_the_package,
-    its_planes_serve_in_containers, units_are_well_formed_and_exposed_below_3,
+    its_planes_serve_in_containers, systemd_starts_watches_and_restarts_both_planes, units_are_well_formed_and_exposed_below_3,
     udev_gives_the_cards_of_vfio_to_the_data_plane, samples_are_accepted,
     sluice_tune_finds_what_is_wrong_and_sets_what_it_can, sluice_tune_is_content_with_a_host_that_is_ready,
     sluice_tune_looks_for_room_where_the_segment_is)]))

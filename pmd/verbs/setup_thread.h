@@ -2,8 +2,7 @@
 //
 // The thread of a device that makes, connects and ends its queue pairs, and takes the device again when it has come back. Each of
 // these is a call into the kernel, which takes up to milliseconds on a NIC, while the reactor has calls of other connections to
-// serve. The reactor asks for steps, which are
-// taken in the order asked for, and learns of each in a later poll().
+// serve. The reactor asks for steps, which are taken in the order asked for, and learns of each in a later poll().
 //
 // Threads: the reactor that owns the device calls everything here. What a Hardware holds belongs to the set-up thread from
 // ask() until the result of that step was taken.

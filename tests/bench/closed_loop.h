@@ -80,9 +80,7 @@ class ClosedLoop {
     return sessions[task.number % sessions.size()].requester->submit(request).has_value();
   }
   bool succeeded(std::span<const std::byte> reply) const {
-    constexpr auto kSuccess = static_cast<std::uint32_t>(rpc::AcceptStat::Success);
-    constexpr std::size_t kAcceptAt = rpc::kMinReplyBytes - xdr::kUnit;
-    return reply.size() == reply_bytes_ && xdr::load_u32(&reply[kAcceptAt]) == kSuccess;
+    return reply.size() == reply_bytes_ && rpc::begins_with_success(reply);
   }
   static void completed(void* context, const rpcrdma::Reply& reply) noexcept {
     Task& task = *static_cast<Task*>(context);

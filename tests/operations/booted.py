@@ -37,6 +37,8 @@ class Machine:
     def __init__(self, root):
         self.log = open(f"{root}.log", "w+", encoding="utf-8")
         self.nspawn = subprocess.Popen(["unshare", "--mount", "--cgroup", "sh", "-ec", HOLDER, root], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+
+    def boot(self):
         self.wait("systemd is up", lambda: self.leader() and self.run("systemctl", "is-system-running").stdout.strip() in ("running", "degraded"))
 
     def leader(self):
@@ -132,6 +134,7 @@ def units_end_in_time_and_well(machine):
 def run(package, folder):
     machine = Machine(folder)
     try:
+        machine.boot()
         nothing_runs_that_nobody_has_started(machine)
         a_started_unit_serves(machine)
         for unit in UNITS:

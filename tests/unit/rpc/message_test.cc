@@ -170,6 +170,20 @@ TEST(RpcReply, the_short_form_of_success_is_the_same) {
   EXPECT_EQ(out, expected);
 }
 
+TEST(RpcReply, begins_with_success_says_yes_to_what_encode_success_writes_and_to_nothing_else) {
+  Bytes reply(kMinReplyBytes + 4);
+  encode_success(reply.data(), Xid{0x01020304});
+  EXPECT_TRUE(begins_with_success(reply));
+  EXPECT_TRUE(begins_with_success(std::span(reply).first(kMinReplyBytes)));
+  EXPECT_FALSE(begins_with_success(std::span(reply).first(kMinReplyBytes - 1)));
+  for (std::size_t at = 0; at < reply.size(); ++at) {
+    Bytes changed = reply;
+    changed[at] ^= std::byte{1};
+    const bool of_xid_or_results = at < xdr::kUnit || at >= kMinReplyBytes;
+    EXPECT_EQ(begins_with_success(changed), of_xid_or_results) << at;
+  }
+}
+
 TEST(RpcReply, every_arm_round_trips_and_tirpc_agrees) {
   const OpaqueAuth verifier{};
   const auto check = [](const auto& encode, const auto& judge_ours, const auto& judge_theirs) {

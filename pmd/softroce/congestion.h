@@ -168,6 +168,9 @@ class RoundTrip {
   /// Doubles with each timeout until the next sample: an acknowledgement of what was sent twice says nothing
   /// about the round trip (sections 3 and 5.5).
   void on_timeout() noexcept { doublings_ = std::min(doublings_ + 1, kMaxDoublings); }
+  /// Something was acknowledged without a timeout since the last that was, but nothing measured: where many
+  /// packets are lost, nearly all are sent again, and the next sample may be far.
+  void on_progress() noexcept { doublings_ /= 2; }
   std::uint64_t timeout_ns() const noexcept {
     const std::uint64_t base = measured_ ? smoothed_ns_ + 4 * variation_ns_ : max_timeout_ns_ / 4;
     const std::uint64_t first = std::clamp(base, kMinTimeoutNs, max_timeout_ns_);

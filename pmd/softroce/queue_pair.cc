@@ -51,7 +51,7 @@ bool SoftQueuePair::connect(const RcAttributes& attributes) noexcept {
   route_.traffic_class = class_of(attributes.traffic_class);
   route_.priority = attributes.service_level & 7;
   headers_ = HeaderTemplate(route_);
-  latest_link_ = attributes.remote_link;
+  latest_link_ = earlier_link_ = attributes.remote_link;
   remote_qp_ = static_cast<std::uint32_t>(attributes.remote_qp);
   path_mtu_ = attributes.path_mtu;
   path_mtu_bits_ = static_cast<std::uint32_t>(std::countr_zero(path_mtu_));
@@ -136,7 +136,7 @@ void SoftQueuePair::on_packet(const Frame& frame, const std::byte* from, const P
     return;
   }
   const bool response = packet.kind.read_response || packet.bth.opcode == Opcode::Acknowledge;
-  if (!response && is_current(packet)) follow(from);
+  if (!response) locate_peer(packet, from);
   if (state_ == State::Error) {
     if (!response) on_request_in_error(packet);
     return;
@@ -155,10 +155,24 @@ void SoftQueuePair::on_packet(const Frame& frame, const std::byte* from, const P
   }
 }
 
-/// The request is the next one, or the last one again, as from a peer that gets no answer. Who only knows addresses and numbers of queue pairs
-/// has to guess for that.
+/// A peer that gets no answer sends its oldest request again, which need not be the last that came. From where it
+/// was before, that is enough: two damaged packets, or forged ones, do not cut it off.
+void SoftQueuePair::locate_peer(const Packet& packet, const std::byte* from) noexcept {
+  if (packet.bth.opcode == Opcode::CongestionNotification) return;  // has no number of its own
+  if (is_current(packet))
+    follow(from);
+  else if (same(earlier_link_, from) && is_repeated(packet))
+    send_to(earlier_link_);
+}
+
+bool SoftQueuePair::is_repeated(const Packet& packet) const noexcept {
+  const std::int32_t ago = psn_distance(packet.bth.psn, expected_psn_);
+  return ago > 0 && ago <= kRepeatedPackets;
+}
+
+/// The request is the next one, or the last one again. Who only knows addresses and numbers of queue pairs has to
+/// guess for that.
 bool SoftQueuePair::is_current(const Packet& packet) const noexcept {
-  if (packet.bth.opcode == Opcode::CongestionNotification) return false;  // has no number of its own
   const std::uint32_t packets = packet.bth.opcode == Opcode::ReadRequest ? packets_of(packet.reth.length) : 1;
   return packet.bth.psn == expected_psn_ || psn_add(packet.bth.psn, packets) == expected_psn_;
 }
@@ -171,8 +185,9 @@ void SoftQueuePair::follow(const std::byte* from) noexcept {
     latest_link_ = mac_at(from);
 }
 
-void SoftQueuePair::send_to(const LinkAddress& hop) noexcept {
+void SoftQueuePair::send_to(LinkAddress hop) noexcept {
   if (same(route_.destination_mac, std::as_bytes(std::span(hop)).data())) return;
+  earlier_link_ = route_.destination_mac;
   route_.destination_mac = hop;
   headers_ = HeaderTemplate(route_);
 }

@@ -45,6 +45,8 @@ inline constexpr std::uint32_t kMaxKeptPackets = 1024;
 inline constexpr std::uint64_t kNakAgainNs = 100'000;
 /// Timeouts in a row that loss alone explains. After more of them the next hop is looked for.
 inline constexpr std::uint32_t kRetriesOfLoss = 2;
+/// As far back a request counts as one that the peer sends again.
+inline constexpr std::int32_t kRepeatedPackets = 1 << 16;
 /// Largest message (InfiniBand 9.7.7).
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
 /// Minimum time between congestion notifications to one peer.
@@ -126,9 +128,11 @@ class SoftQueuePair final : public QueuePair {
   }
   bool send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept;
   void fail(WcStatus status) noexcept;
+  void locate_peer(const Packet& packet, const std::byte* from) noexcept;
   bool is_current(const Packet& packet) const noexcept;
+  bool is_repeated(const Packet& packet) const noexcept;
   void follow(const std::byte* from) noexcept;
-  void send_to(const LinkAddress& hop) noexcept;
+  void send_to(LinkAddress hop) noexcept;
 
   // requester.cc
   void add_entry(const SendWr& wr) noexcept;
@@ -203,8 +207,9 @@ class SoftQueuePair final : public QueuePair {
 
   // Connection.
   Route route_;
-  HeaderTemplate headers_;     ///< of route_
-  LinkAddress latest_link_{};  ///< of the peer's latest current packet
+  HeaderTemplate headers_;      ///< of route_
+  LinkAddress latest_link_{};   ///< of the peer's latest current packet
+  LinkAddress earlier_link_{};  ///< route_'s before its last change
   std::uint32_t remote_qp_ = 0;
   std::uint32_t path_mtu_ = 1024;
   std::uint32_t path_mtu_bits_ = 10;  ///< its binary logarithm

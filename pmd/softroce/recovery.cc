@@ -105,6 +105,8 @@ void SoftQueuePair::acknowledge_before(std::uint32_t psn) noexcept {
   if (timed_since_ns_ != 0 && psn_distance(timed_psn_, psn) > 0) {
     round_trip_.sample(device_.now_ns() - timed_since_ns_);
     timed_since_ns_ = 0;
+  } else if (retries_ == 0) {
+    round_trip_.on_progress();
   }
   window_.on_acknowledged(static_cast<std::uint32_t>(packets));
   repaired_ = probed_ = false;
@@ -369,6 +371,7 @@ void SoftQueuePair::on_timeout(std::uint64_t now_ns) noexcept {
 /// tells (RFC 8985, section 7). A peer that misses more answers with a NAK.
 void SoftQueuePair::probe() noexcept {
   ++device_.stats().probes;
+  timed_since_ns_ = 0;
   std::uint32_t index = find(psns_.unacknowledged());
   if (index == started_) return;
   if (entry(index).opcode == SendOpcode::RdmaRead) {

@@ -474,6 +474,18 @@ TEST_F(Probe, that_is_answered_ends_the_wait) {
   EXPECT_EQ(statistics().timeouts, 0u);
 }
 
+/// RFC 6298, section 3: the acknowledgement may answer either of the two.
+TEST_F(Probe, is_not_taken_for_a_round_trip) {
+  for (std::uint64_t probes = 1; probes <= 4; ++probes) {
+    ASSERT_TRUE(own.post(SendOpcode::Send, probes, {own.sge(0, 10)}));
+    pass(kProbeNs);
+    ASSERT_EQ(statistics().probes, probes);
+    pass(100 * kUs);
+    peer_acknowledges(psn_++);
+    ASSERT_TRUE(completed(own, probes));
+  }
+}
+
 TEST_F(Probe, asks_for_the_responses_that_a_read_lacks) {
   ASSERT_TRUE(own.post(SendOpcode::RdmaRead, 1, {own.sge(0, 4 * kMtu)}, 0x1000, Rkey{5}));
   settle();
@@ -499,6 +511,31 @@ TEST_F(Probe, is_not_sent_again_until_a_round_trip_was_measured_after_a_timeout)
   pass(RoundTrip::kMinTimeoutNs);
   EXPECT_EQ(statistics().timeouts, 2u);
   EXPECT_EQ(statistics().probes, 1u);
+}
+
+/// What was sent twice measures no round trip, but that it arrives says that the wire carries again. Else a wire
+/// that loses many packets, of which each acknowledges something old, is used at the pace of the longest wait.
+TEST_F(Probe, waits_are_shortened_by_progress_that_measures_nothing) {
+  constexpr std::uint32_t kPackets = 12;
+  ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, kPackets * kMtu)}));
+  pass(kProbeNs);
+  std::uint64_t wait = RoundTrip::kMinTimeoutNs;
+  for (std::uint64_t timeouts = 1; timeouts <= 5; ++timeouts, wait *= 2) {
+    pass(wait + 10 * kUs);
+    ASSERT_EQ(statistics().timeouts, timeouts);
+  }
+  peer_acknowledges(psn_);  // what a timeout has sent: the wait stays
+  settle();
+  pass(wait / 2 + 10 * kUs);
+  EXPECT_EQ(statistics().timeouts, 5u);
+  for (std::uint32_t packet = 1; packet < 7; ++packet) {
+    peer_acknowledges(psn_add(psn_, packet));
+    settle();
+  }
+  pass(kProbeNs);
+  EXPECT_EQ(statistics().probes, 2u);
+  pass(RoundTrip::kMinTimeoutNs);
+  EXPECT_EQ(statistics().timeouts, 6u);
 }
 
 /// Nothing behind it on the wire would ask for its acknowledgement.

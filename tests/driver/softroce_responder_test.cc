@@ -245,6 +245,17 @@ TEST_F(LinkAddresses, a_peer_that_gets_no_answer_is_followed_when_it_sends_its_l
   EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn + 1, kElsewhere));
 }
 
+/// As if a frame had been damaged in its source address, and then doubled.
+TEST_F(LinkAddresses, a_peer_that_was_lost_is_found_when_it_sends_any_request_again) {
+  receives(4);
+  for (std::uint32_t packet = 0; packet < 3; ++packet)
+    EXPECT_TRUE(answered_to(kPeerLink, kPeerPsn + packet, kPeerLink));
+  EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn + 2, kPeerLink));
+  EXPECT_TRUE(answered_to(kElsewhere, kPeerPsn + 2, kElsewhere));
+  EXPECT_TRUE(answered_to({2, 0, 0, 0, 0, 11}, kPeerPsn, kElsewhere)) << "it was never there";
+  EXPECT_TRUE(answered_to(kPeerLink, kPeerPsn, kPeerLink));
+}
+
 TEST_F(LinkAddresses, a_read_that_comes_again_counts) {
   const Reth reth = expose(2000);
   for (const LinkAddress& to : {kPeerLink, kElsewhere}) {

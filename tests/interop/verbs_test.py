@@ -171,7 +171,8 @@ def meets_every_row_of(version):
 def clients_are_judged_over_verbs(bench):
     """By NULL calls of sluice-bench in the same guest; what a kernel's client does is judged over softroce."""
     text = bench.sluice(f"""
-{SLUICE}/sluice-conformance --device verbs --listen {ROCE_HOST} --port 20050 --first-calls 100 --patience 0.2 --json > /tmp/judged 2> /tmp/judge.log & judge=$!
+: > /tmp/judge.log  # there before grep looks for it: what grep says would be in the output
+{SLUICE}/sluice-conformance --device verbs --listen {ROCE_HOST} --port 20050 --first-calls 100 --patience 0.2 --json > /tmp/judged 2>> /tmp/judge.log & judge=$!
 for i in $(seq 100); do grep -q Listening /tmp/judge.log && break; sleep 0.1; done
 {SLUICE}/sluice-bench --device verbs --server {ROCE_HOST} --port 20050 --operations 500 --seconds 60 null > /dev/null
 for i in $(seq 300); do grep -q tried /tmp/judge.log && break; sleep 0.1; done

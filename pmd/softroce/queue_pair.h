@@ -133,6 +133,7 @@ class SoftQueuePair final : public QueuePair {
   bool is_repeated(const Packet& packet) const noexcept;
   void follow(const std::byte* from) noexcept;
   void send_to(LinkAddress hop) noexcept;
+  void try_next_hop() noexcept;
 
   // requester.cc
   void add_entry(const SendWr& wr) noexcept;

@@ -359,12 +359,18 @@ void SoftQueuePair::on_timeout(std::uint64_t now_ns) noexcept {
   // Both conditions: time also passes while this process does not run, and that must not end the connection.
   const bool retried = retries_ >= attributes_.retry_count;
   if (retried && now_ns - last_progress_ns_ >= patience) return fail(WcStatus::RetryExceeded);
-  if (++retries_ > kRetriesOfLoss) send_to(device_.next_hop(attributes_.remote, route_.destination_mac));
+  if (++retries_ > kRetriesOfLoss) try_next_hop();
   round_trip_.on_timeout();
   window_.on_timeout();
   cut_until_ = psns_.end();
   go_back();
   retry_at_ns_ = now_ns + round_trip_.timeout_ns();
+}
+
+/// In turns with where the peer was before: what was learned of the next hop may be wrong, or of another host.
+void SoftQueuePair::try_next_hop() noexcept {
+  const LinkAddress hop = device_.next_hop(attributes_.remote, route_.destination_mac);
+  send_to(hop != route_.destination_mac ? hop : earlier_link_);
 }
 
 /// Asks for what is missing without going back: if the last packet was lost, or its acknowledgement was, no NAK

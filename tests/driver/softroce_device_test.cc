@@ -273,6 +273,30 @@ TEST_F(SoftDeviceTest, a_queue_pair_without_answers_asks_for_its_peer_and_follow
   }
 }
 
+TEST_F(SoftDeviceTest, a_next_hop_that_does_not_answer_is_tried_in_turns_with_the_former) {
+  constexpr LinkAddress kNobody{2, 0, 0, 0, 0, 0x44};
+  open();
+  attributes_.ack_timeout = 8;  // 1 ms
+  connect(own, kPeerQp);
+  const auto sent_to = [&](const LinkAddress& link) {
+    return until([&] {
+      return std::any_of(sent.begin(), sent.end(), [&](const Sent& each) {
+        return each.frame.kind == FrameKind::Roce &&
+               std::memcmp(each.bytes.data(), link.data(), link.size()) == 0;
+      });
+    });
+  };
+  ASSERT_TRUE(own.post(SendOpcode::Send, 1, {own.sge(0, 8)}));
+  ASSERT_TRUE(sent_to(kPeerLink));
+  inject(arp_reply(kNobody, port_->link_address(), kPeer, kOwn));
+  for (const LinkAddress& link : {kNobody, kPeerLink, kNobody, kPeerLink}) {
+    sent.clear();
+    EXPECT_TRUE(sent_to(link));
+  }
+  peer_acknowledges(kOwnPsn);
+  EXPECT_TRUE(completed(own, 1));
+}
+
 TEST_F(SoftDeviceTest, a_datagram_comes_with_what_is_needed_to_answer_it) {
   open();
   const Bytes data = pattern(256);

@@ -45,6 +45,8 @@ inline constexpr std::uint32_t kMaxKeptPackets = 1024;
 inline constexpr std::uint64_t kNakAgainNs = 100'000;
 /// Timeouts in a row that loss alone explains. After more of them the next hop is looked for.
 inline constexpr std::uint32_t kRetriesOfLoss = 2;
+/// One retry of so many goes to where the peer was before.
+inline constexpr std::uint32_t kRetriesOfHop = 4;
 /// As far back a request counts as one that the peer sends again.
 inline constexpr std::int32_t kRepeatedPackets = 1 << 16;
 /// Largest message (InfiniBand 9.7.7).

@@ -367,10 +367,11 @@ void SoftQueuePair::on_timeout(std::uint64_t now_ns) noexcept {
   retry_at_ns_ = now_ns + round_trip_.timeout_ns();
 }
 
-/// In turns with where the peer was before: what was learned of the next hop may be wrong, or of another host.
+/// Now and then where the peer was before: what was learned of the next hop may be wrong, or of another host.
 void SoftQueuePair::try_next_hop() noexcept {
   const LinkAddress hop = device_.next_hop(attributes_.remote, route_.destination_mac);
-  send_to(hop != route_.destination_mac ? hop : earlier_link_);
+  const bool before = retries_ % kRetriesOfHop == 0 && hop == route_.destination_mac;
+  send_to(before ? earlier_link_ : hop);
 }
 
 /// Asks for what is missing without going back: if the last packet was lost, or its acknowledgement was, no NAK

@@ -9,6 +9,7 @@
 #include <rte_ring.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
@@ -26,6 +27,13 @@ rte_ring* make_ring(const std::string& name) {
   rte_ring* ring = rte_ring_create(name.c_str(), kRingFrames, 0, RING_F_SP_ENQ | RING_F_SC_DEQ);
   if (ring == nullptr) throw std::runtime_error("no ring: " + std::string(rte_strerror(rte_errno)));
   return ring;
+}
+
+/// ARP has nothing of its own against damage: what the frame check sequence finds is lost.
+bool relies_on_ethernet(const rte_mbuf* frame) {
+  constexpr std::uint8_t kArp[] = {0x08, 0x06};
+  const auto* bytes = rte_pktmbuf_mtod(frame, const std::uint8_t*);
+  return frame->data_len >= 14 && std::equal(kArp, kArp + 2, bytes + 12);
 }
 
 void empty(rte_ring* ring) {
@@ -154,6 +162,10 @@ void FaultyWire::carry(Direction& direction) {
     }
     if (faults_.marks_per_mille > 0 && random_() % 1000 < faults_.marks_per_mille) mark(frame);
     if (happens()) {
+      if (relies_on_ethernet(frame)) {
+        drop(frame);
+        continue;
+      }
       ++counts_.corrupted;
       auto* bytes = rte_pktmbuf_mtod(frame, std::uint8_t*);
       bytes[random_() % frame->data_len] ^= static_cast<std::uint8_t>(1u << random_() % 8);

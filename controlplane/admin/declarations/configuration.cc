@@ -7,26 +7,60 @@
 namespace sluice::admin {
 namespace {
 
+using nlohmann::json;
+
+constexpr const char* kKeyOfFile = "the key of this name";
+
 Fields changes() {
   return {list("in_force", "keys whose changes take effect without a restart", text("", "a key")),
           list("restart_control_plane", "keys that want a restart of the control plane", text("", "a key")),
           list("restart_both_planes", "keys that want a restart of both planes", text("", "a key"))};
 }
 
-/// Keys of the file: that page has them, and they are the same here.
-Declaration config_show() {
+/// Has an entry in each list, and what is shown only where it is set.
+config::Config with_everything(config::Config config) {
+  config.block.vlan = 1;
+  config.block.service_level = 0;
+  config.block.exports[0].in_use = 1;
+  config.block.upstream_count = 1;
+  config.choose_cpus = false;
+  config.classes.resize(2);
+  config.authentication_hosts.resize(1);
+  return config;
+}
+
+Fields keys_of(const json& table, const json& usual);
+
+/// `usual`: the same with the defaults, for what is inside.
+Field key_of(const std::string& name, const json& value, const json& usual) {
+  if (value.is_object()) return object(name, "the table of this name", keys_of(value, usual));
+  if (value.is_array() && !value.empty() && value[0].is_object())
+    return rows(name, "the tables of this name", keys_of(value[0], value[0]));
+  const bool numbers = value.is_array() && !value.empty() && value[0].is_number();
+  if (value.is_array()) return list(name, kKeyOfFile, numbers ? whole("", "") : text("", ""));
+  if (value.is_boolean()) return flag(name, kKeyOfFile);
+  if (value.is_number_integer()) return whole(name, kKeyOfFile);
+  return value.is_number() ? number(name, kKeyOfFile) : text(name, kKeyOfFile);
+}
+
+Fields keys_of(const json& table, const json& usual) {
   Fields keys;
-  const nlohmann::json usual = config::describe(config::parse("", "defaults"));
-  for (const auto& [name, value] : usual.items()) {
-    const std::string meaning = value.is_structured() ? "the table of this name" : "the key of this name";
-    if (value.is_object())
-      keys.push_back(map(name, meaning, {}));
-    else if (value.is_array())
-      keys.push_back(list(name, "the tables of this name", map("", "a table", {})));
-    else
-      keys.push_back(text(name, meaning));
+  for (const auto& [name, value] : table.items()) {
+    const bool always = usual.contains(name);
+    const Field key = key_of(name, value, always ? usual[name] : json::object());
+    keys.push_back(always ? key : key.if_any());
   }
-  keys.push_back(map("saved", "changes that were saved (saved_changes)", {}));
+  return keys;
+}
+
+/// What the keys mean says the page of the file: they are the same here.
+Declaration config_show() {
+  const config::Config usual = config::parse("", "defaults");
+  Fields keys = keys_of(config::describe(with_everything(usual)), config::describe(usual));
+  keys.push_back(object("saved", "changes that were saved (saved_changes)",
+                        {flag("drain", "whether the appliance drains from its start on"),
+                         list("export", "exports that were added", text("", "a path")),
+                         list("removed_exports", "of the configuration's exports", text("", "a path"))}));
   return {.name = "config_show",
           .needed = Access::Read,
           .summary = "All keys of the configuration in force, as [configuration](configuration.md) has them.",

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "controlplane/config/places.h"
 #include "controlplane/config/started.h"
 #include "controlplane/config/upstreams.h"
 #include "controlplane/events/kinds.h"

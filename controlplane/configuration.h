@@ -14,7 +14,7 @@
 
 #include "controlplane/admin/operations.h"
 #include "controlplane/config/config.h"
-#include "controlplane/config/describe.h"
+#include "controlplane/config/changes.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/properties/host_handshake.h"
 #include "controlplane/reloader.h"

@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-#include "controlplane/config/describe.h"
+#include "controlplane/config/changes.h"
 #include "dataplane/segment/segment.h"
 
 namespace sluice::admin {

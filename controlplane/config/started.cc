@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/config/started.h"
 
-#include "controlplane/config/describe.h"
+#include "controlplane/config/changes.h"
 
 namespace sluice::config {
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "controlplane/config/changes.h"
 #include "controlplane/config/describe.h"
 
 using namespace sluice;

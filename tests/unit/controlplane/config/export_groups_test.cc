@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "controlplane/config/config.h"
+#include "controlplane/config/changes.h"
 #include "controlplane/config/describe.h"
+#include "controlplane/config/places.h"
 #include "dataplane/base/export_path.h"
 
 namespace sluice {

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "controlplane/config/describe.h"
+#include "controlplane/config/changes.h"
 
 namespace sluice {
 namespace {

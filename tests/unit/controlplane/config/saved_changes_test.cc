@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "controlplane/config/config.h"
+#include "controlplane/config/changes.h"
 #include "controlplane/config/describe.h"
 
 namespace sluice {

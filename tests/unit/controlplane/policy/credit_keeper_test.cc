@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "controlplane/config/describe.h"
+#include "controlplane/config/changes.h"
 #include "tests/unit/controlplane/lab.h"
 
 namespace sluice::policy {

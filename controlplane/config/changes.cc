@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controlplane/config/changes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "controlplane/config/describe.h"
+#include "controlplane/config/export_groups.h"
+#include "controlplane/config/upstreams.h"
+
+namespace sluice::config {
+namespace {
+
+using nlohmann::json;
+
+/// Adds every key under its full name: "table.key", and "table.name" for an entry of a list of tables.
+void add_flat(std::map<std::string, json>& keys, const std::string& prefix, const json& table) {
+  for (const auto& [key, value] : table.items()) {
+    const std::string name = prefix + key;
+    if (value.is_object()) {
+      add_flat(keys, name + '.', value);
+    } else if (value.is_array() && (value.empty() || value[0].is_object())) {
+      for (const json& entry : value)
+        keys[name + '.' + entry[name == "export" ? "path" : "name"].get<std::string>()] = entry;
+    } else {
+      keys[name] = value;
+    }
+  }
+}
+
+/// What can be changed without the rest of its upstream: "upstream.name.address". No name has a dot.
+bool is_part_of_upstream(const std::string& key) {
+  constexpr std::string_view kUpstream = "upstream.";
+  return key.starts_with(kUpstream) && key.find('.', kUpstream.size()) != std::string::npos;
+}
+
+/// Makes keys of their own of each upstream's address and port, and of its exports and what MOUNT does with them where it has
+/// its own: whether it has is for the data plane to know.
+void split_upstreams(std::map<std::string, json>& keys) {
+  std::map<std::string, json> parts;
+  for (auto& [key, value] : keys) {
+    if (!key.starts_with("upstream.") || !value.is_object()) continue;
+    const auto split = [&, name = key, entry = &value](const char* part) {
+      parts[name + '.' + part] = (*entry)[part];
+      entry->erase(part);
+    };
+    const bool by_export = !value["exports"].empty() || value["prefix"] != "";
+    split("address");
+    split("port");
+    if (!by_export) continue;
+    for (const char* const part : {"exports", "prefix", "clients", "mount_port"}) split(part);
+  }
+  keys.merge(parts);
+}
+
+/// Tables and keys whose changes take effect without a restart.
+bool is_live(const std::string& key) {
+  if (is_part_of_upstream(key)) return true;
+  static const char* kLive[] = {"log_level",
+                                "saved_changes",
+                                "observability",
+                                "export",
+                                "client_class",
+                                "policy",
+                                "admission",
+                                "host_authentication.timeout_s",
+                                "host_authentication.host"};
+  return std::any_of(std::begin(kLive), std::end(kLive), [&](const std::string& live) {
+    return key == live ||
+           (key.size() > live.size() && key.compare(0, live.size(), live) == 0 && key[live.size()] == '.');
+  });
+}
+
+/// Whether only the control plane uses the key.
+bool is_control(const std::string& key) {
+  return key.rfind("admin.", 0) == 0 || key.rfind("metrics.", 0) == 0 || key.rfind("events.", 0) == 0 ||
+         key.rfind("page.", 0) == 0 || key.rfind("mount.", 0) == 0 || key.rfind("locks.", 0) == 0 ||
+         (key.rfind("host_authentication.", 0) == 0 && key != "host_authentication.required");
+}
+
+void take_live_parts(segment::UpstreamConfig& upstream, const segment::ConfigBlock& next,
+                     std::uint32_t generation) {
+  const segment::UpstreamConfig* const entry = upstream_named(next, upstream.name);
+  if (entry == nullptr) {
+    if (upstream.removed == 0 && serves_only_exports(upstream)) upstream.removed = generation;
+    return;
+  }
+  upstream.removed = 0;
+  upstream.host_count = entry->host_count;
+  upstream.hosts = entry->hosts;
+  upstream.port = entry->port;
+  if (!changes_live(upstream, *entry)) return;
+  upstream.export_count = entry->export_count;
+  upstream.exports = entry->exports;
+  upstream.mount_port = entry->mount_port;
+  upstream.allowed_count = entry->allowed_count;
+  upstream.allowed = entry->allowed;
+  std::memcpy(upstream.prefix, entry->prefix, sizeof upstream.prefix);
+}
+
+/// Keys of upstreams that come, go, or come back.
+struct Movements {
+  std::set<std::string> live;
+  std::set<std::string> back;
+};
+
+Movements movements(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
+                    const segment::UpstreamPlaces& places) {
+  Movements found;
+  const auto key = [](const segment::UpstreamConfig& entry) { return "upstream." + std::string(entry.name); };
+  for (const Newcomer& newcomer : newcomers(running, next, places))
+    found.live.insert(key(*newcomer.upstream));
+  for (std::uint32_t i = 0; i < running.upstream_count; ++i) {
+    const segment::UpstreamConfig& entry = running.upstreams[i];
+    const bool stays = upstream_named(next, entry.name) != nullptr;
+    if (!stays && serves_only_exports(entry)) found.live.insert(key(entry));
+    if (stays && entry.removed != 0) found.back.insert(key(entry));
+  }
+  return found;
+}
+
+/// As if none of the upstreams that `next` has was removed.
+Config with_those_of(Config running, const segment::ConfigBlock& next) {
+  for (segment::UpstreamConfig& entry : running.block.upstreams)
+    if (upstream_named(next, entry.name) != nullptr) entry.removed = 0;
+  return running;
+}
+
+}  // namespace
+
+Changes compare(const Config& running, const Config& next, const segment::UpstreamPlaces& places) {
+  // Entries of lists are compared by name, not by position.
+  const auto flat = [](const Config& config) {
+    std::map<std::string, json> keys;
+    add_flat(keys, "", describe(config));
+    split_upstreams(keys);
+    return keys;
+  };
+  Movements upstreams = movements(running.block, next.block, places);
+  const auto before = flat(with_those_of(running, next.block));
+  const auto after = flat(next);
+  std::set<std::string> names;
+  for (const auto& [key, value] : before)
+    if (const auto at = after.find(key); at == after.end() || at->second != value) names.insert(key);
+  for (const auto& [key, value] : after)
+    if (before.count(key) == 0) names.insert(key);
+  // Those of an upstream that comes or goes are not changes of their own.
+  std::erase_if(names, [&](const std::string& key) {
+    return is_part_of_upstream(key) && !(before.count(key) != 0 && after.count(key) != 0);
+  });
+  for (const std::string& key : upstreams.back)
+    if (names.insert(key).second) upstreams.live.insert(key);
+  Changes changes;
+  for (const std::string& key : names)
+    (is_live(key) || upstreams.live.count(key) != 0 ? changes.live
+     : is_control(key)                              ? changes.restart_control
+                                                    : changes.restart_both)
+        .push_back(key);
+  return changes;
+}
+
+Config live_part(const Config& running, const Config& next, const segment::UpstreamPlaces& places) {
+  Config result = running;
+  result.log_level = next.log_level;
+  result.saved_changes = next.saved_changes;
+  result.saved = next.saved;
+  result.authentication_timeout_s = next.authentication_timeout_s;
+  result.authentication_hosts = next.authentication_hosts;
+  result.classes = next.classes;
+  for (policy::ClientClass& entry : result.classes) {
+    // Connections that are open have room for the old maximum.
+    entry.credits.max_credits = std::min(entry.credits.max_credits, running.block.credits);
+    entry.credits.min_credits = std::min(entry.credits.min_credits, entry.credits.max_credits);
+  }
+  result.policy_slots = next.policy_slots;
+  result.policy_idle_s = next.policy_idle_s;
+  result.policy_interval_ms = next.policy_interval_ms;
+  result.max_connections = next.max_connections;
+  result.max_requests_per_second = next.max_requests_per_second;
+  result.max_requests_per_second_per_client = next.max_requests_per_second_per_client;
+  const auto generation = static_cast<std::uint32_t>(running.block.generation) + 1;
+  for (std::uint32_t i = 0; i < result.block.upstream_count; ++i)
+    take_live_parts(result.block.upstreams[i], next.block, generation);
+  for (const auto& [place, upstream] : newcomers(running.block, next.block, places)) {
+    result.block.upstreams[place] = *upstream;
+    result.block.upstream_count = std::max(result.block.upstream_count, place + 1);
+  }
+  result.block.exports = next.block.exports;
+  result.block.class_count = next.block.class_count;
+  result.block.class_names = next.block.class_names;
+  result.block.log_level = next.block.log_level;
+  result.block.slow_call_ms = next.block.slow_call_ms;
+  return result;
+}
+
+}  // namespace sluice::config

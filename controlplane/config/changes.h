@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The difference that a new configuration makes, and what of it takes effect at once. Pure; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "controlplane/config/config.h"
+
+namespace sluice::config {
+
+struct Changes {
+  std::vector<std::string> live;             ///< keys that take effect at once
+  std::vector<std::string> restart_control;  ///< keys that need a restart of the control plane
+  std::vector<std::string> restart_both;     ///< keys that need a restart of both planes
+};
+
+/// `places`: for upstreams, of the running data plane.
+Changes compare(const Config& running, const Config& next, const segment::UpstreamPlaces& places = {});
+
+/// `running` with those values of `next` that take effect without a restart.
+Config live_part(const Config& running, const Config& next, const segment::UpstreamPlaces& places = {});
+
+}  // namespace sluice::config

@@ -10,7 +10,7 @@ import sys
 from planes import Skipped, need, run_tap
 
 SOURCE, DATA, BUILT = sys.argv[1:4]
-PROBE = re.compile(r"^inline void (\w+)\((.*?)\) noexcept \{\s*SLUICE_PROBE\((.*?)\);\s*\}", re.M | re.S)
+PROBE = re.compile(r"^(?:\[\[gnu::always_inline\]\] )?inline void (\w+)\((.*?)\) noexcept \{\s*SLUICE_PROBE\((.*?)\);\s*\}", re.M | re.S)
 
 
 def text(path):

@@ -23,8 +23,8 @@ QUICK = [
 REST = [
     Build("interop programs", after=("product",), suites=("interop", "operations", "fault")),
     Suite("interop", after=("interop programs",), suite="interop"),
-    Suite("gateway_chaos", after=("product", "guest image"), suite="gateway_chaos"),
     Suite("operations", after=("interop programs",), suite="operations"),
+    Suite("gateway_chaos", after=("product", "guest image"), suite="gateway_chaos"),
     Suite("fault release", after=("interop programs",), suite="fault"),
     Build("threaded tests", after=("product",), lane="back", directory="build-tsan", suites=("tsan",)),
     Suite("tsan", after=("threaded tests",), lane="back", directory="build-tsan", suite="tsan"),

@@ -20,6 +20,11 @@ class Parser {
     header.proc = reader_.u32();
     end_here("it is shorter than the four fixed words");
   }
+  void flags() {
+    out_.flags = reader_.u32();
+    end_here("it is shorter than its prefix");
+  }
+  void invalidate() { out_.invalidate = reader_.u32(); }
   void chunk_fields() {
     while (another()) out_.header.reads.push_back({reader_.u32(), segment()});
     end_here("it ends within its Read list");
@@ -62,11 +67,16 @@ class Parser {
 
 }  // namespace
 
-ClientMessage read_client_message(Bytes bytes) {
-  ClientMessage message{.bytes = std::move(bytes), .header = {.credits = 0}, .defect = {}};
+ClientMessage read_client_message(Bytes bytes, std::uint32_t version) {
+  ClientMessage message{
+      .bytes = std::move(bytes), .header = {.credits = 0}, .version = version, .defect = {}};
   Parser parser(message);
   parser.fixed_words();
-  if (message.readable() && message.header.version == 1 && message.header.proc <= 1) parser.chunk_fields();
+  if (!message.readable() || message.header.version != version) return message;
+  if (version == 2) parser.flags();
+  if (!message.readable() || message.header.proc > 1) return message;
+  if (version == 2) parser.invalidate();
+  parser.chunk_fields();
   return message;
 }
 

@@ -7,22 +7,37 @@
 
 namespace sluice::conformance {
 
-/// A message of version 1 as it came. Of another version the four fixed words alone are read.
+/// A message as it came. Of another version than it is read by, the four fixed words alone are read.
 struct ClientMessage {
   Bytes bytes;
-  RawCall header;                ///< as much of it as could be read
-  std::size_t header_bytes = 0;  ///< where the payload begins
+  RawCall header;                ///< as much of it as could be read; `proc` is the type in version 2
+  std::uint32_t version = 1;     ///< that it is read by
+  std::uint32_t flags = 0;       ///< of version 2, as the next
+  std::uint32_t invalidate = 0;  ///< rdma_inv_handle
+  std::size_t header_bytes = 0;  ///< where the payload begins, or the body of properties and errors
   std::string defect;            ///< why the header cannot be read to its end; empty: it can
   bool odd_discriminator = false;
 
   std::span<const std::byte> payload() const { return std::span(bytes).subspan(header_bytes); }
   bool readable() const { return defect.empty(); }
-  bool is_rpc() const { return readable() && header.version == 1 && header.proc <= 1; }
-  /// msg_type of the RPC message tells the direction; an RDMA_NOMSG of a client is a call (V1-157).
-  bool is_call() const { return is_rpc() && (header.proc == 1 || word_at(payload(), 1) == 0); }
-  bool is_reply() const { return is_rpc() && header.proc == 0 && word_at(payload(), 1) == 1; }
+  bool response() const { return (flags & v2::kResponse) != 0; }
+  bool more() const { return (flags & v2::kMore) != 0; }
+  bool has_chunks() const { return !header.reads.empty() || !header.writes.empty() || header.reply; }
+  /// NOMSG without chunks: new credits, and nothing else (V2-040).
+  bool is_grant() const { return version == 2 && of_its_version() && header.proc == 1 && !has_chunks(); }
+  bool is_rpc() const { return of_its_version() && header.proc <= 1 && !is_grant(); }
+  /// In version 1 msg_type of the RPC message tells the direction; an RDMA_NOMSG of a client is a call (V1-157).
+  bool is_call() const {
+    return is_rpc() && (version == 2 ? !response() : header.proc == 1 || word_at(payload(), 1) == 0);
+  }
+  bool is_reply() const {
+    return is_rpc() && (version == 2 ? response() : header.proc == 0 && word_at(payload(), 1) == 1);
+  }
+
+ private:
+  bool of_its_version() const { return readable() && header.version == version; }
 };
-ClientMessage read_client_message(Bytes bytes);
+ClientMessage read_client_message(Bytes bytes, std::uint32_t version = 1);
 
 /// The header of an RPC call, wherever the message was.
 struct RpcCall {

@@ -83,17 +83,21 @@ Result Finding::result(const Test& test, const char* needs, bool strict) const {
   return result;
 }
 
-std::vector<const Rule*> client_rules() {
+std::vector<const Rule*> client_rules(std::uint32_t version) {
   std::vector<const Rule*> rules;
-  for (const auto table : {rules_of_messages(), rules_of_calls()})
+  const auto add = [&](std::span<const Rule> table) {
     for (const Rule& rule : table) rules.push_back(&rule);
+  };
+  add(version == 1 ? rules_of_messages() : rules_of_version_2_messages());
+  add(version == 1 ? rules_of_calls() : rules_of_version_2_calls());
   std::stable_sort(rules.begin(), rules.end(), [](const Rule* a, const Rule* b) {
     return rows_of(a->test).front() < rows_of(b->test).front();
   });
   return rules;
 }
 
-Judge::Judge() : rules_(client_rules()), findings_(rules_.size(), Finding(recent_)) {}
+Judge::Judge(std::uint32_t version)
+    : version_(version), rules_(client_rules(version)), findings_(rules_.size(), Finding(recent_)) {}
 
 void Judge::note(const std::string& line) {
   if (recent_.size() == kLinesKept) recent_.pop_front();
@@ -101,6 +105,7 @@ void Judge::note(const std::string& line) {
 }
 
 void Judge::ask(What what, const Sight& sight) {
+  if (sight.at.version != version_) return;
   for (std::size_t i = 0; i < rules_.size(); ++i)
     if (rules_[i]->what == what) rules_[i]->look(sight, findings_[i]);
 }
@@ -116,7 +121,8 @@ void Judge::came(Conversation& at, const ClientMessage& message) {
   ++at.messages;
   at.beyond_grant = at.xid_again = false;
   at.errors += message.bytes.size() >= 16 && message.header.proc == 4;
-  if (message.is_call()) at.count_call(message.header.xid);
+  if (at.version == 2) at.v2.came(message);
+  if (message.is_call() && (at.version == 1 || at.v2.begins())) at.count_call(message.header.xid);
   note(shown("got ", message.bytes));
   ask(What::Message, {.at = at, .message = &message});
 }
@@ -134,6 +140,16 @@ void Judge::assembled_call(const Conversation& at, const ClientMessage& message,
   if (!handles.empty()) handles_before_ = handles;
   open_[message.header.xid] = {call.rpc.program, call.rpc.procedure, handles};
   ask(What::Call, {.at = at, .message = &message, .call = &call});
+}
+
+void Judge::learned(Conversation& at, const ClientMessage& message, const PropertySet& set) {
+  ask(What::Properties, {.at = at, .message = &message, .properties = &set});
+  if (set.defect.empty()) at.v2.learn(set);
+}
+
+void Judge::sent(Conversation& at, std::span<const std::byte> message) {
+  note(shown("sent", message));
+  if (at.version == 2) at.v2.sent(message);
 }
 
 void Judge::answered(Conversation& at, std::uint32_t xid, std::uint32_t granted) {

@@ -10,16 +10,19 @@
 
 #include "cli/conformance/run.h"
 #include "cli/conformance/upper_layer.h"
+#include "cli/conformance/v2_conversation.h"
 #include "dataplane/rpcrdma/link/private_data.h"
 
 namespace sluice::conformance {
 
 /// A connection as its responder sees it.
 struct Conversation {
-  std::uint32_t number = 0;  ///< counted from one
-  Bytes private_data{};      ///< of the client's request, with the padding of connection management
+  std::uint32_t number = 0;   ///< counted from one
+  std::uint32_t version = 1;  ///< of RPC-over-RDMA that is spoken
+  Bytes private_data{};       ///< of the client's request, with the padding of connection management
   std::optional<rpcrdma::PrivateData> client_data{};
-  std::uint32_t receive_bytes = 1024;  ///< what the client was told that it may send
+  std::uint32_t receive_bytes = 1024;                     ///< what the client was told that it may send
+  std::uint32_t segment_bytes = 1u << 20, segments = 16;  ///< the same, in version 2
 
   std::uint32_t messages = 0;
   std::uint32_t replies = 0;
@@ -32,8 +35,12 @@ struct Conversation {
   std::uint32_t errors = 0;    ///< RDMA_ERRORs of the client
   std::set<std::uint32_t> unanswered{};
   bool xid_again = false;  ///< the message that came last has the XID of an unanswered call
+  Version2Conversation v2{};
 
-  std::uint32_t client_receive_bytes() const { return client_data ? client_data->receive_bytes : 1024; }
+  std::uint32_t client_receive_bytes() const {
+    if (version == 2) return v2.client().receive_bytes;
+    return client_data ? client_data->receive_bytes : 1024;
+  }
   void count_call(std::uint32_t xid);
   /// Before the reply is sent.
   void count_reply(std::uint32_t xid, std::uint32_t granted);
@@ -58,11 +65,12 @@ struct Sight {
   const Conversation& at;
   const ClientMessage* message = nullptr;  ///< unless of a connection or a transfer
   const CallSight* call = nullptr;         ///< of a call
+  const PropertySet* properties = nullptr;
   rdma::WcOpcode transfer{};  ///< of a transfer of the responder that the client could have made fail
   rdma::WcStatus status{};
 };
 
-enum class What : std::uint8_t { Connection, Message, Call, Transfer };
+enum class What : std::uint8_t { Connection, Message, Call, Properties, Transfer };
 
 /// What was found of one rule.
 class Finding {
@@ -89,11 +97,15 @@ struct Rule {
 };
 std::span<const Rule> rules_of_messages();
 std::span<const Rule> rules_of_calls();
-std::vector<const Rule*> client_rules();
+std::span<const Rule> rules_of_version_2_messages();
+std::span<const Rule> rules_of_version_2_calls();
+/// For clients of this version.
+std::vector<const Rule*> client_rules(std::uint32_t version);
 
 class Judge {
  public:
-  Judge();
+  /// Of clients that speak this version; what others do is not judged.
+  explicit Judge(std::uint32_t version = 1);
   Judge(const Judge&) = delete;
   Judge& operator=(const Judge&) = delete;
 
@@ -101,13 +113,18 @@ class Judge {
   void came(Conversation& at, const ClientMessage& message);
   /// Behind came() of the same message.
   void assembled_call(const Conversation& at, const ClientMessage& message, CallSight call);
+  /// Behind the last part.
+  void learned(Conversation& at, const ClientMessage& message, const PropertySet& set);
   /// Before the reply is sent.
   void answered(Conversation& at, std::uint32_t xid, std::uint32_t granted);
+  /// Before anything else is done.
+  void sent(Conversation& at, std::span<const std::byte> message);
   void transferred(const Conversation& at, rdma::WcOpcode opcode, rdma::WcStatus status);
-  /// What was sent, or done, for the report.
+  /// What was done, for the report.
   void note(const std::string& line);
   void ended(const Conversation& at);
 
+  std::uint32_t version() const { return version_; }
   std::vector<Result> results(bool strict) const;
   std::vector<std::string> recent() const { return {recent_.begin(), recent_.end()}; }
 
@@ -118,6 +135,7 @@ class Judge {
   };
   void ask(What what, const Sight& sight);
 
+  std::uint32_t version_;
   std::deque<std::string> recent_;
   std::vector<const Rule*> rules_;
   std::vector<Finding> findings_;

@@ -44,7 +44,7 @@ void serve_some(Responder& responder, std::uint64_t patience_ns, const std::func
 std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manager,
                            const ListenOptions& options, std::span<const Test* const> tests,
                            std::ostream& log) {
-  Judge judge;
+  Judge judge(options.responder.version);
   const MakeUpstream make_upstream = upstream_of(options.upstream);
   make_upstream();  // a wrong address is told at once
   Responder responder(device, manager, judge, make_upstream, options.responder);
@@ -60,10 +60,10 @@ std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manage
         [&] { return stopped() || (!options.calm && responder.calls_served() >= options.first_calls); });
   if (!options.calm) {
     const auto patience_ns = static_cast<std::uint64_t>(options.patience_s * 1e9);
-    for (const Provocation& provocation : provocations()) {
-      if (!chosen(provocation.test)) continue;
+    for (const Provocation* provocation : provocations_of(options.responder.version)) {
+      if (!chosen(provocation->test)) continue;
       serve_some(responder, patience_ns, stopped);
-      results.push_back(provoke(provocation, responder, patience_ns, options.strict, stopped));
+      results.push_back(provoke(*provocation, responder, patience_ns, options.strict, stopped));
     }
     log << "All has been tried." << std::endl;
   }
@@ -76,10 +76,10 @@ std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manage
   return results;
 }
 
-std::vector<const Test*> client_tests() {
+std::vector<const Test*> client_tests(std::uint32_t version) {
   std::vector<const Test*> tests;
-  for (const Rule* rule : client_rules()) tests.push_back(&rule->test);
-  for (const Provocation& provocation : provocations()) tests.push_back(&provocation.test);
+  for (const Rule* rule : client_rules(version)) tests.push_back(&rule->test);
+  for (const Provocation* provocation : provocations_of(version)) tests.push_back(&provocation->test);
   return tests;
 }
 

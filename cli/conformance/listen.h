@@ -24,6 +24,6 @@ std::vector<Result> listen(rdma::Device& device, rdma::ConnectionManager& manage
                            std::ostream& log);
 
 /// All of them, for a list.
-std::vector<const Test*> client_tests();
+std::vector<const Test*> client_tests(std::uint32_t version);
 
 }  // namespace sluice::conformance

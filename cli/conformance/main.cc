@@ -33,8 +33,8 @@ struct Options {
 };
 
 std::vector<const Test*> chosen_tests(const Options& options) {
-  std::vector<const Test*> tests =
-      options.listen.empty() ? tests_of(static_cast<std::uint32_t>(options.version)) : client_tests();
+  const auto version = static_cast<std::uint32_t>(options.version);
+  std::vector<const Test*> tests = options.listen.empty() ? tests_of(version) : client_tests(version);
   if (options.rows.empty()) return tests;
   std::erase_if(tests, [&](const Test* test) {
     const auto rows = rows_of(*test);
@@ -115,6 +115,7 @@ int judge_client(Options options, std::span<const Test* const> tests) {
   options.device.address = options.device.server = options.listen;
   bench::ToolDevice device = bench::open_device(options.device);
   options.client.responder.port = options.port;
+  options.client.responder.version = static_cast<std::uint32_t>(options.version);
   options.client.patience_s = options.patience_s;
   options.client.strict = options.strict;
   return report(listen(*device.device, device.manager(), options.client, tests, std::cerr), options.json);
@@ -140,7 +141,8 @@ void add_options(cli::Command& app, Options& options) {
   app.option("--rdma-device", options.device.rdma_device,
              "verbs: such as mlx5_0; the first that can be used");
   app.option("--cpu", options.device.cpu, "Processor to run on");
-  app.option("--rpcrdma", options.version, "Version of RPC-over-RDMA that is tested")
+  app.option("--rpcrdma", options.version,
+             "Version of RPC-over-RDMA that is tested; --listen: the latest that is spoken")
       .one_of({1, 2})
       .shows_default();
   app.option("--row", options.rows,

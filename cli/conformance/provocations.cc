@@ -289,5 +289,20 @@ const Provocation kProvocations[] = {
 std::span<const Provocation> provocations() {
   return kProvocations;
 }
+std::span<const Provocation> broken_replies() {
+  return {};
+}
+std::span<const Provocation> provocations_of_version_2() {
+  return {};
+}
+std::span<const Provocation> errors_of_version_2() {
+  return {};
+}
+std::span<const Provocation> broken_replies_of_version_2() {
+  return {};
+}
+std::span<const Provocation> first_answers_of_version_2() {
+  return {};
+}
 
 }  // namespace sluice::conformance

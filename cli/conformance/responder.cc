@@ -38,7 +38,8 @@ Responder::Responder(rdma::Device& device, rdma::ConnectionManager& manager, Jud
       judge_(judge),
       make_upstream_(std::move(make_upstream)),
       grant_(config.grant),
-      receive_bytes_(config.receive_bytes) {
+      receive_bytes_(config.receive_bytes),
+      announcement_(usual_announcement()) {
   manager_.listen(config.port);
 }
 
@@ -114,6 +115,7 @@ void Responder::accept(const rdma::CmEvent& event) {
   visit->upstream = make_upstream_();
   visit->end->owned_qp = visit->end->make_queue_pair();
   visit->talk.number = ++connections_seen_;
+  visit->talk.version = judge_.version();
   visit->talk.receive_bytes = receive_bytes_ != 0 ? receive_bytes_ : rpcrdma::kDefaultInlineBytes;
   const auto data =
       rpcrdma::encode_private_data({.send_bytes = receive_bytes_, .receive_bytes = receive_bytes_});
@@ -146,11 +148,17 @@ void Responder::look_at(Visit& visit) {
   for (Received& received : std::exchange(visit.end->inbox, {}))
     if (arrives(received.bytes)) take_message(visit, std::move(received.bytes));
   take_from_upstream(visit);
+  if (visit.talk.version == 2) flush(visit);
 }
 
 void Responder::take_message(Visit& visit, Bytes bytes) {
-  ClientMessage message = read_client_message(std::move(bytes));
+  ClientMessage message = read_client_message(std::move(bytes), visit.talk.version);
   judge_.came(visit.talk, message);
+  if (visit.talk.version == 2) return take_version_2(visit, std::move(message));
+  take_version_1(visit, std::move(message));
+}
+
+void Responder::take_version_1(Visit& visit, ClientMessage message) {
   if (message.is_call()) return visit.calls.push_back(std::move(message));
   if (message.is_reply()) {
     if (visit.reverse.erase(message.header.xid) != 0) visit.upstream->send(message.payload());
@@ -166,10 +174,11 @@ void Responder::take_from_upstream(Visit& visit) {
       visit.replies.push_back(std::move(*message));
       continue;
     }
-    const RawCall header{.xid = word_at(*message, 0), .credits = grant_};
-    if (header.header().size() + message->size() <= visit.talk.client_receive_bytes())
-      send(visit, header.with(*message));
-    visit.reverse.insert(header.xid);
+    const std::uint32_t xid = word_at(*message, 0);
+    const Bytes call = visit.talk.version == 2 ? v2::Header{.xid = xid}.with(*message)
+                                               : RawCall{.xid = xid, .credits = grant_}.with(*message);
+    if (call.size() <= visit.talk.client_receive_bytes()) send(visit, call);
+    visit.reverse.insert(xid);
   }
 }
 
@@ -267,16 +276,25 @@ void Responder::answer(const WaitingCall& call, std::span<const std::byte> reply
     if (result.size() > bytes_in(header.writes[i])) return refuse(call, kErrChunk);
     write(visit, header.writes[i], result);
   }
-  const bool fits = header.header().size() + placed.payload.size() <= visit.talk.client_receive_bytes();
-  const bool in_chunk = header.reply && (!fits || manner.always_reply_chunk);
-  if (in_chunk ? placed.payload.size() > bytes_in(*header.reply) : !fits) return refuse(call, kErrChunk);
-  if (header.reply)
-    write(visit, *header.reply,
-          in_chunk ? std::span<const std::byte>(placed.payload) : std::span<const std::byte>{});
-  header.proc = in_chunk ? 1 : 0;
-  judge_.answered(visit.talk, call.xid(), granted);
-  send(visit, in_chunk ? header.header() : header.with(placed.payload), manner.invalidate);
+  if (visit.talk.version == 2)
+    reply_version_2(
+        call, {.xid = call.xid(), .flags = v2::kResponse, .writes = header.writes, .reply = header.reply},
+        placed.payload, manner);
+  else
+    reply_version_1(call, std::move(header), placed.payload, manner);
   settle(visit);
+}
+
+void Responder::reply_version_1(const WaitingCall& call, RawCall header, std::span<const std::byte> payload,
+                                const Manner& manner) {
+  Visit& visit = *call.visit;
+  const bool fits = header.header().size() + payload.size() <= visit.talk.client_receive_bytes();
+  const bool in_chunk = header.reply && (!fits || manner.always_reply_chunk);
+  if (in_chunk ? payload.size() > bytes_in(*header.reply) : !fits) return refuse(call, kErrChunk);
+  if (header.reply) write(visit, *header.reply, in_chunk ? payload : std::span<const std::byte>{});
+  header.proc = in_chunk ? 1 : 0;
+  judge_.answered(visit.talk, call.xid(), header.credits);
+  send(visit, in_chunk ? header.header() : header.with(payload), manner.invalidate);
 }
 
 void Responder::serve(const WaitingCall& call, const Manner& manner) {
@@ -284,29 +302,40 @@ void Responder::serve(const WaitingCall& call, const Manner& manner) {
   if (const auto result = result_of(call)) answer(call, *result, manner);
 }
 
-void Responder::refuse(const WaitingCall& call, std::uint32_t code) {
+void Responder::refuse(const WaitingCall& call, std::uint32_t code,
+                       std::initializer_list<std::uint32_t> more) {
   if (call.visit->ended) return;
   judge_.answered(call.visit->talk, call.xid(), grant_);
-  error(*call.visit, call.message.header, code);
+  error(*call.visit, call.message.header, code, more);
   settle(*call.visit);
 }
 
-void Responder::error(Visit& visit, const RawCall& header, std::uint32_t code) {
+void Responder::error(Visit& visit, const RawCall& header, std::uint32_t code,
+                      std::initializer_list<std::uint32_t> more) {
+  if (visit.talk.version == 2 && code != kErrVers) {
+    Bytes message = words({header.xid, 2, grant_ << 16, v2::kError, v2::kResponse, code});
+    append(message, words(more));
+    return send(visit, message);
+  }
+  // In version 2 it has the same form (D2-01).
   Bytes message = words({header.xid, header.version, grant_, 4, code});
-  if (code == kErrVers) append(message, words({1, 1}));
+  const bool fixed = visit.talk.version == 2 && visit.talk.v2.has_granted();
+  if (code == kErrVers) append(message, words({fixed ? 2u : 1u, judge_.version()}));
   send(visit, message);
 }
 
 void Responder::send(Visit& visit, std::span<const std::byte> message, rdma::Rkey invalidate) {
-  judge_.note(shown("sent", message));
+  if (visit.talk.version == 2) return visit.outbox.push_back({{message.begin(), message.end()}, invalidate});
+  judge_.sent(visit.talk, message);
   visit.end->send(message, invalidate);
   ++visit.posted;
 }
 
 bool Responder::settle(Visit& visit) {
-  poll_until(kTransferNs, [&] { return visit.ended || visit.posted == 0 || visit.end->failed; });
+  poll_until(kTransferNs,
+             [&] { return visit.ended || (visit.posted == 0 && visit.outbox.empty()) || visit.end->failed; });
   if (!visit.ended && visit.end->failed) hang_up(visit);
-  return !visit.ended && visit.posted == 0;
+  return !visit.ended && visit.posted == 0 && visit.outbox.empty();
 }
 
 void Responder::hang_up(Visit& visit) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plays a responder of version 1 for a client under judgement: takes its calls, asks an upstream, and answers as it is told to.
-// One call at a time. The thread that polls the device.
+// Plays a responder for a client under judgement: takes its calls, asks an upstream, and answers as it is told to. One call at a
+// time. The thread that polls the device.
 #pragma once
 
 #include <deque>
@@ -12,6 +12,7 @@
 #include "cli/conformance/nfs.h"
 #include "cli/conformance/raw_endpoint.h"
 #include "cli/conformance/upstream.h"
+#include "cli/conformance/v2_calls.h"
 
 namespace sluice::conformance {
 
@@ -19,10 +20,18 @@ struct ResponderConfig {
   std::uint16_t port = 20049;
   std::uint32_t receive_bytes = 4096;  ///< that the client is told
   std::uint32_t grant = 16;
+  std::uint32_t version = 1;  ///< the latest that it speaks
+};
+
+/// A message that may have to wait for a credit of the client.
+struct Outgoing {
+  Bytes bytes;
+  rdma::Rkey invalidate{};
+  bool as_it_is = false;  ///< its credit word stays
 };
 
 /// One connection of the client. It stays while anything refers to it; `ended` says that it is of no use.
-struct Visit {
+struct Visit : std::enable_shared_from_this<Visit> {
   explicit Visit(std::unique_ptr<RawEndpoint> own) : end(std::move(own)) {}
   std::unique_ptr<RawEndpoint> end;
   rdma::CmId id{};
@@ -31,6 +40,7 @@ struct Visit {
   std::deque<ClientMessage> calls{};  ///< whose Read chunks are not pulled yet
   std::deque<Bytes> replies{};        ///< of the upstream
   std::set<std::uint32_t> reverse{};  ///< XIDs of the upstream's calls
+  std::deque<Outgoing> outbox{};      ///< version 2
   std::size_t posted = 0;             ///< work requests without a completion
   bool unjudged = false;              ///< a transfer is made that has to fail
   bool ended = false;
@@ -50,7 +60,13 @@ struct Manner {
   bool always_reply_chunk = false;       ///< where one is offered
   bool padded_results = false;           ///< in their Write chunks
   rdma::Rkey invalidate{};               ///< of the call
+  std::uint32_t part_bytes = 0;          ///< version 2: longest Send; zero: as long as the client can take
+  bool in_parts = false;                 ///< version 2: even if there is a Reply chunk
+  bool echoed_reply_chunk = false;       ///< version 2: also when it is not used
 };
+
+/// What a responder of version 2 says of itself.
+using Announcement = std::vector<std::pair<std::uint32_t, Bytes>>;
 
 class Responder {
  public:
@@ -72,10 +88,15 @@ class Responder {
   std::optional<Bytes> result_of(const WaitingCall& call);
   /// Sends an RPC reply, in the chunks of the call where they are needed.
   void answer(const WaitingCall& call, std::span<const std::byte> reply, const Manner& manner = {});
-  /// RDMA_ERROR: 1 ERR_VERS, 2 ERR_CHUNK.
-  void refuse(const WaitingCall& call, std::uint32_t error);
+  /// RDMA_ERROR: 1 ERR_VERS, 2 ERR_CHUNK. Version 2: any code, and the words behind it.
+  void refuse(const WaitingCall& call, std::uint32_t error, std::initializer_list<std::uint32_t> more = {});
   void serve(const WaitingCall& call, const Manner& manner = {});
+  /// In version 2 as soon as there is a credit, with new ones for the client.
   void send(Visit& visit, std::span<const std::byte> message, rdma::Rkey invalidate = {});
+  /// Version 2: with the credit word that is in it.
+  void send_as_it_is(Visit& visit, std::span<const std::byte> message);
+  /// Version 2: properties and the first credits.
+  void greet(Visit& visit);
   /// From the first octet of the chunk on; its lengths are then what was written.
   void write(Visit& visit, Segments& chunk, std::span<const std::byte> bytes);
   void write(Visit& visit, const rpcrdma::Segment& segment, std::span<const std::byte> bytes);
@@ -90,6 +111,13 @@ class Responder {
   /// For connections from now on; zero: no private data, which leaves 1024 octets.
   void set_receive_bytes(std::uint32_t bytes) { receive_bytes_ = bytes; }
   std::uint32_t receive_bytes() const { return receive_bytes_; }
+  /// Version 2, for connections from now on.
+  void set_announcement(Announcement list) { announcement_ = std::move(list); }
+  /// Takes the place of greet(), and of anything else that is done about the first message, until it is set to null.
+  using FirstAnswer = std::function<void(Visit& visit, const ClientMessage& first)>;
+  void set_first_answer(FirstAnswer answer) { first_answer_ = std::move(answer); }
+  /// As it is at the beginning.
+  Announcement usual_announcement() const;
   std::uint64_t calls_served() const { return served_; }
   std::size_t connections() const { return visits_.size(); }
   Judge& judge() { return judge_; }
@@ -114,7 +142,18 @@ class Responder {
   void take_from_upstream(Visit& visit);
   void take_call(const std::shared_ptr<Visit>& visit, ClientMessage message);
   bool pull(Visit& visit, std::vector<ReadChunk>& chunks, bool& changed);
-  void error(Visit& visit, const RawCall& header, std::uint32_t code);
+  void error(Visit& visit, const RawCall& header, std::uint32_t code,
+             std::initializer_list<std::uint32_t> more = {});
+  void reply_version_1(const WaitingCall& call, RawCall header, std::span<const std::byte> payload,
+                       const Manner& manner);
+  void reply_version_2(const WaitingCall& call, v2::Header header, std::span<const std::byte> payload,
+                       const Manner& manner);
+  void send_parts(Visit& visit, const v2::Header& last, std::span<const std::byte> payload,
+                  const Manner& manner);
+  void take_version_1(Visit& visit, ClientMessage message);
+  void take_version_2(Visit& visit, ClientMessage message);
+  std::uint32_t defect_of(const Visit& visit, const ClientMessage& message) const;
+  void flush(Visit& visit);
 
   rdma::Device& device_;
   rdma::ConnectionManager& manager_;
@@ -122,6 +161,9 @@ class Responder {
   MakeUpstream make_upstream_;
   std::uint32_t grant_;
   std::uint32_t receive_bytes_;
+  Announcement announcement_;
+  FirstAnswer first_answer_;
+  std::uint32_t next_xid_ = 0x5EED0001;
   std::uint32_t connections_seen_ = 0;
   std::uint64_t served_ = 0;
   std::uint32_t turns_ = 0;

@@ -73,6 +73,23 @@ void Stage::expect_again(const WaitingCall& call) {
   responder.serve(*again);
 }
 
+std::vector<const Provocation*> provocations_of(std::uint32_t version) {
+  std::vector<const Provocation*> all;
+  const auto add = [&](std::span<const Provocation> table) {
+    for (const Provocation& provocation : table) all.push_back(&provocation);
+  };
+  if (version == 1) {
+    add(provocations());
+    add(broken_replies());
+  } else {
+    add(provocations_of_version_2());
+    add(errors_of_version_2());
+    add(broken_replies_of_version_2());
+    add(first_answers_of_version_2());
+  }
+  return all;
+}
+
 Result provoke(const Provocation& provocation, Responder& responder, std::uint64_t patience_ns, bool strict,
                const std::function<bool()>& stopped) {
   Result result{.test = &provocation.test, .detail = {}, .history = {}};
@@ -93,6 +110,8 @@ Result provoke(const Provocation& provocation, Responder& responder, std::uint64
   stage.serve_what_is_left();
   responder.set_grant(grant);
   responder.set_receive_bytes(receive_bytes);
+  responder.set_announcement(responder.usual_announcement());
+  responder.set_first_answer(nullptr);
   return result;
 }
 

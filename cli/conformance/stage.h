@@ -56,8 +56,16 @@ struct Provocation {
   Test test;
   void (*run)(Stage& stage);
 };
-/// In the order in which they are to be tried: those that cost the client a call come last.
+/// Of clients of this version, in the order in which they are to be tried: those that cost the client a call come last.
+std::vector<const Provocation*> provocations_of(std::uint32_t version);
+
+// The tables.
 std::span<const Provocation> provocations();
+std::span<const Provocation> broken_replies();
+std::span<const Provocation> provocations_of_version_2();
+std::span<const Provocation> errors_of_version_2();
+std::span<const Provocation> broken_replies_of_version_2();
+std::span<const Provocation> first_answers_of_version_2();
 
 /// The responder is set as it was afterwards.
 Result provoke(const Provocation& provocation, Responder& responder, std::uint64_t patience_ns, bool strict,

@@ -11,6 +11,8 @@ constexpr std::uint32_t kInlineBytes = 4096;
 constexpr std::uint32_t kTasks = 6;
 constexpr std::uint32_t kTaskBytes = 16384;
 constexpr std::uint32_t kDirectoryBytes = 8192;
+/// Of the client's clock.
+constexpr std::uint64_t kVersion1MemoryNs = 20'000'000;
 constexpr std::uint64_t kQuietNs = 2'000'000'000;
 /// Of the file: what is read at its end is no multiple of four.
 constexpr std::uint32_t kOddBytes = kFileBytes - 1;
@@ -87,12 +89,14 @@ Bytes MemoryFiles::make_file(const std::string& name) {
   return handle;
 }
 
-OwnClient::OwnClient(std::shared_ptr<rdma::loopback::Fabric> fabric, Bytes root, Bytes file)
+OwnClient::OwnClient(std::shared_ptr<rdma::loopback::Fabric> fabric, Bytes root, Bytes file,
+                     std::uint32_t version)
     : device_(rdma::loopback::make_device(std::move(fabric), {.name = "client"})),
       engine_(*device_, engine_config()),
       requester_(engine_.requester_context(), *device_, {.requests = 16, .credits_requested = 8}),
       root_(std::move(root)),
       file_(std::move(file)),
+      version_(version),
       tasks_(kTasks) {
   for (Task& task : tasks_) {
     task.client = this;
@@ -110,7 +114,8 @@ void OwnClient::open() {
                      .credit_grant = 0,
                      .credits_requested = 8,
                      .active = true,
-                     .max_version = 1},
+                     .max_version = version_,
+                     .version2 = {.version_1_memory_ns = kVersion1MemoryNs}},
                     {}, &requester_);
   const auto own = rpcrdma::encode_private_data({.send_bytes = kInlineBytes, .receive_bytes = kInlineBytes});
   cm_id_ = device_->connection_manager()->connect(queue_pair, kPort, own);
@@ -137,6 +142,7 @@ void OwnClient::turn() {
 
 void OwnClient::start(Task& task) {
   task.read = false;
+  if (version_ == 2 && with_chunks && next_ % 3 == 0) return start_version_2(task);
   switch (with_chunks ? next_++ % 6 : 0) {
     case 0:
       return submit(task, {.payload = getattr_payload(0, file_)});
@@ -157,6 +163,20 @@ void OwnClient::start(Task& task) {
     default:
       return submit(task, {.payload = lookup_payload(0, root_, "file"), .as_long_call = true});
   }
+}
+
+/// What only version 2 has: a call in parts, and a Reply chunk that need not be used.
+void OwnClient::start_version_2(Task& task) {
+  if (next_++ % 2 == 0)
+    return submit(task, {.payload = readdir_payload(0, root_, kDirectoryBytes),
+                         .max_reply_bytes = kDirectoryBytes + 100,
+                         .offer_reply_chunk = true,
+                         .repeatable = true});
+  Bytes payload = write_payload(0, file_, 0, 5001);
+  const std::size_t data = payload.size();
+  payload.resize(data + padded(5001));
+  fill_pattern(std::span(payload).subspan(data, 5001), kFileSeed);
+  submit(task, {.payload = payload});
 }
 
 void OwnClient::submit(Task& task, rpcrdma::Request request) {
@@ -204,12 +224,13 @@ JudgedClient::Local::Local(JudgedClient& all, const ResponderConfig& config)
           [&all] { return std::make_unique<FilesUpstream>(all.files_); }, config),
       all_(all) {}
 
-JudgedClient::JudgedClient()
+JudgedClient::JudgedClient(std::uint32_t version)
     : fabric_(rdma::loopback::Fabric::in_process({.links = 8})),
       device_(rdma::loopback::make_device(fabric_, {.name = "judge"})),
       files_(*device_),
-      client_(fabric_, files_.root(), files_.make_file("file")),
-      responder_(*this, {.port = kPort, .receive_bytes = kInlineBytes, .grant = 4}) {}
+      client_(fabric_, files_.root(), files_.make_file("file"), version),
+      judge_(version),
+      responder_(*this, {.port = kPort, .receive_bytes = kInlineBytes, .grant = 4, .version = version}) {}
 
 void JudgedClient::serve(std::uint64_t calls) {
   const std::uint64_t end = responder_.calls_served() + calls;

@@ -25,11 +25,11 @@ class MemoryFiles {
   service::memory::MemoryService service_;
 };
 
-/// Keeps some calls open, of which each reads what others write: GETATTR, READ, WRITE, READDIR, a long LOOKUP. Connects again
-/// when its connection ends.
+/// Keeps some calls open, of which each reads what others write: GETATTR, READ, WRITE, READDIR, a long LOOKUP; in version 2 in
+/// parts too. Connects again when its connection ends.
 class OwnClient {
  public:
-  OwnClient(std::shared_ptr<rdma::loopback::Fabric> fabric, Bytes root, Bytes file);
+  OwnClient(std::shared_ptr<rdma::loopback::Fabric> fabric, Bytes root, Bytes file, std::uint32_t version);
   void turn();
 
   std::uint64_t completed = 0;
@@ -46,6 +46,7 @@ class OwnClient {
   };
   void open();
   void start(Task& task);
+  void start_version_2(Task& task);
   void submit(Task& task, rpcrdma::Request request);
   void submit_read(Task& task, std::uint32_t offset, std::uint32_t bytes);
   void check_read(Task& task, const rpcrdma::Reply& reply);
@@ -55,6 +56,7 @@ class OwnClient {
   rpcrdma::Engine engine_;
   rpcrdma::Requester requester_;
   const Bytes root_, file_;
+  const std::uint32_t version_;
   rpcrdma::Connection* connection_ = nullptr;
   std::optional<rdma::CmId> cm_id_;
   std::vector<Task> tasks_;
@@ -69,12 +71,13 @@ using Spoil = std::function<bool(Bytes& message)>;
 /// Judge, responder and client.
 class JudgedClient {
  public:
-  JudgedClient();
+  explicit JudgedClient(std::uint32_t version = 1);
   /// Until so many further calls are served, or nothing comes.
   void serve(std::uint64_t calls);
   Result provoke(const Provocation& provocation, std::uint64_t patience_ns);
   std::vector<Result> results() const { return judge_.results(true); }
   OwnClient& client() { return client_; }
+  Responder& responder() { return responder_; }
   Spoil spoil;
 
  private:

@@ -246,7 +246,7 @@ TEST(Judge, a_bad_client_is_seen_by_the_rule_of_its_row) {
     }
     EXPECT_TRUE(failed) << bad.row << " of " << bad.step;
   }
-  for (const Rule* rule : client_rules()) EXPECT_EQ(shown.count(rule->test.name), 1u) << rule->test.name;
+  for (const Rule* rule : client_rules(1)) EXPECT_EQ(shown.count(rule->test.name), 1u) << rule->test.name;
 }
 
 TEST(Judge, V1_043_calls_on_their_way_when_a_grant_falls_are_no_breach) {

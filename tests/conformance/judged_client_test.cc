@@ -33,11 +33,11 @@ TEST(JudgedClient, our_requester_keeps_the_rules) {
 TEST(JudgedClient, our_requester_bears_every_provocation) {
   JudgedClient lab;
   lab.serve(50);
-  for (const Provocation& provocation : provocations()) {
-    const Result result = lab.provoke(provocation, kPatienceNs);
+  for (const Provocation* provocation : provocations_of(1)) {
+    const Result result = lab.provoke(*provocation, kPatienceNs);
     // It does not offer remote invalidation.
-    EXPECT_EQ(result.outcome, is(provocation, "V1-150") ? Outcome::Skipped : Outcome::Passed)
-        << provocation.test.name << ": " << result.detail;
+    EXPECT_EQ(result.outcome, is(*provocation, "V1-150") ? Outcome::Skipped : Outcome::Passed)
+        << provocation->test.name << ": " << result.detail;
   }
   EXPECT_EQ(lab.client().wrong, 0u);
   for (const Result& result : lab.results())
@@ -46,11 +46,11 @@ TEST(JudgedClient, our_requester_bears_every_provocation) {
 
 /// What no provocation may take for right.
 TEST(JudgedClient, a_client_that_falls_silent_bears_none) {
-  for (const Provocation& provocation : provocations()) {
+  for (const Provocation* provocation : provocations_of(1)) {
     JudgedClient lab;
     lab.serve(50);
     lab.spoil = [](Bytes&) { return false; };
-    EXPECT_NE(lab.provoke(provocation, kShortNs).outcome, Outcome::Passed) << provocation.test.name;
+    EXPECT_NE(lab.provoke(*provocation, kShortNs).outcome, Outcome::Passed) << provocation->test.name;
   }
 }
 
@@ -85,13 +85,13 @@ TEST(JudgedClient, a_client_that_defies_a_provocation_is_seen) {
       {"V1-027", repeats()},      {"V1-029", repeats()}, {"V1-139", repeats()}, {"V1-152", changes_xids()},
       {"V1-147", changes_xids()}, {"V1-062", swells}};
   for (const Defiant& one : defiant)
-    for (const Provocation& provocation : provocations()) {
-      if (!is(provocation, one.row)) continue;
+    for (const Provocation* provocation : provocations_of(1)) {
+      if (!is(*provocation, one.row)) continue;
       JudgedClient lab;
       lab.serve(50);
       lab.spoil = one.spoil;
-      const Result result = lab.provoke(provocation, kShortNs);
-      EXPECT_NE(result.outcome, Outcome::Passed) << provocation.test.name;
+      const Result result = lab.provoke(*provocation, kShortNs);
+      EXPECT_NE(result.outcome, Outcome::Passed) << provocation->test.name;
       // What repeats one call may never make the one that is waited for.
       EXPECT_TRUE(result.outcome == Outcome::Failed || result.detail.rfind("Not seen", 0) == 0)
           << result.detail;

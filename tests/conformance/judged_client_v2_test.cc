@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Our requester is judged in version 2 as any client is.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/client_lab.h"
+
+namespace sluice::conformance {
+namespace {
+
+TEST(JudgedClientV2, our_requester_keeps_the_rules) {
+  JudgedClient lab(2);
+  lab.serve(500);
+  EXPECT_GE(lab.client().completed, 490u);
+  EXPECT_EQ(lab.client().wrong, 0u);
+  EXPECT_EQ(lab.client().refused, 0u);
+  for (const Result& result : lab.results())
+    EXPECT_EQ(result.outcome, Outcome::Passed) << result.test->name << ": " << result.detail;
+}
+
+}  // namespace
+}  // namespace sluice::conformance

@@ -90,7 +90,10 @@ RpcCall read_rpc_call(Bytes message) {
   call.procedure = reader.u32();
   call.flavor = reader.u32();
   const auto credential = reader.opaque(400);
-  if (call.flavor == kRpcSecGss) call.gss_service = word_at(credential, 3);
+  if (call.flavor == kRpcSecGss) {
+    call.gss_control = word_at(credential, 1);
+    call.gss_service = word_at(credential, 3);
+  }
   reader.u32();
   reader.opaque(400);
   call.readable = is_call && reader.ok();

@@ -46,6 +46,7 @@ struct RpcCall {
   std::uint32_t xid = 0, program = 0, version = 0, procedure = 0;
   std::uint32_t flavor = 0;
   std::uint32_t gss_service = 0;  ///< of RPCSEC_GSS: 1 none, 2 integrity, 3 privacy
+  std::uint32_t gss_control = 0;  ///< of RPCSEC_GSS: not zero when the message makes or ends a context
   std::size_t arguments = 0;      ///< where they begin
 
   std::span<const std::byte> argument_bytes() const { return std::span(message).subspan(arguments); }

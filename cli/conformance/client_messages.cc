@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rules for a client: connections, framing, credits, and the memory that it offers.
-#include "cli/conformance/judge.h"
+#include "cli/conformance/call_checks.h"
 
 namespace sluice::conformance {
 namespace {
@@ -144,29 +144,17 @@ const Rule kRules[] = {
       nullptr},
      "a reply",
      What::Transfer,
-     [](const Sight& s, Finding& f) {
-       if (s.transfer == rdma::WcOpcode::Send)
-         f.holds(s.status == rdma::WcStatus::Success,
-                 std::string("a reply that is received, but ") + rdma::to_string(s.status));
-     }},
+     checks::reply_is_received},
     {{"V1_138_V1_139_the_memory_of_Read_chunks_can_be_read", Level::Must, Needs::Nothing,
       "RFC 8166, 3.4: the memory is registered when the call is sent, and until its reply.", nullptr},
      "a Read chunk",
      What::Transfer,
-     [](const Sight& s, Finding& f) {
-       if (s.transfer == rdma::WcOpcode::RdmaRead)
-         f.holds(s.status == rdma::WcStatus::Success,
-                 std::string("an RDMA Read that succeeds, but ") + rdma::to_string(s.status));
-     }},
+     checks::read_chunk_can_be_read},
     {{"V1_138_V1_147_the_memory_of_Write_and_Reply_chunks_can_be_written", Level::Must, Needs::Nothing,
       "RFC 8166, 3.4: the memory is registered when the call is sent, and until its reply.", nullptr},
      "a Write chunk or Reply chunk that was used",
      What::Transfer,
-     [](const Sight& s, Finding& f) {
-       if (s.transfer == rdma::WcOpcode::RdmaWrite)
-         f.holds(s.status == rdma::WcStatus::Success,
-                 std::string("an RDMA Write that succeeds, but ") + rdma::to_string(s.status));
-     }},
+     checks::write_chunk_can_be_written},
 };
 
 }  // namespace

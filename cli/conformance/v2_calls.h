@@ -27,6 +27,7 @@ inline constexpr std::uint32_t kReceiveSize = 2;
 inline constexpr std::uint32_t kSegmentSize = 3;
 inline constexpr std::uint32_t kSegmentCount = 4;
 inline constexpr std::uint32_t kReverseSupport = 5;
+inline constexpr std::uint32_t kHostAuthentication = 6;
 inline constexpr std::uint32_t kDefaultThreshold = 4096;
 
 /// A CONNPROP with properties of one word each, and so many new credits for the server.

@@ -142,8 +142,7 @@ void OwnClient::turn() {
 
 void OwnClient::start(Task& task) {
   task.read = false;
-  if (version_ == 2 && with_chunks && next_ % 3 == 0) return start_version_2(task);
-  switch (with_chunks ? next_++ % 6 : 0) {
+  switch (with_chunks ? next_++ % (version_ == 2 ? 8 : 6) : 0) {
     case 0:
       return submit(task, {.payload = getattr_payload(0, file_)});
     case 1:
@@ -160,18 +159,19 @@ void OwnClient::start(Task& task) {
     case 4:
       return submit(task, {.payload = readdir_payload(0, root_, kDirectoryBytes),
                            .max_reply_bytes = kDirectoryBytes + 100});
+    case 6:  // which need not be used in version 2
+      return submit(task, {.payload = readdir_payload(0, root_, kDirectoryBytes),
+                           .max_reply_bytes = kDirectoryBytes + 100,
+                           .offer_reply_chunk = true,
+                           .repeatable = true});
+    case 7:
+      return start_write_in_parts(task);
     default:
       return submit(task, {.payload = lookup_payload(0, root_, "file"), .as_long_call = true});
   }
 }
 
-/// What only version 2 has: a call in parts, and a Reply chunk that need not be used.
-void OwnClient::start_version_2(Task& task) {
-  if (next_++ % 2 == 0)
-    return submit(task, {.payload = readdir_payload(0, root_, kDirectoryBytes),
-                         .max_reply_bytes = kDirectoryBytes + 100,
-                         .offer_reply_chunk = true,
-                         .repeatable = true});
+void OwnClient::start_write_in_parts(Task& task) {
   Bytes payload = write_payload(0, file_, 0, 5001);
   const std::size_t data = payload.size();
   payload.resize(data + padded(5001));

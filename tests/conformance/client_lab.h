@@ -46,7 +46,7 @@ class OwnClient {
   };
   void open();
   void start(Task& task);
-  void start_version_2(Task& task);
+  void start_write_in_parts(Task& task);
   void submit(Task& task, rpcrdma::Request request);
   void submit_read(Task& task, std::uint32_t offset, std::uint32_t bytes);
   void check_read(Task& task, const rpcrdma::Reply& reply);

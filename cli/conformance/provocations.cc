@@ -1,63 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a client has to bear: what the documents let a responder do, and what older responders did.
-#include "cli/conformance/stage.h"
+#include "cli/conformance/provoking.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::conformance {
 namespace {
 
 constexpr std::uint32_t kCallsWithFewCredits = 20;
-constexpr std::uint32_t kPartOfARead = 1000;
-/// READ3resok behind the RPC header and the status: attributes present, their 84 octets, then count, eof, length.
-constexpr std::size_t kReadCountWord = 6 + 1 + 1 + 21;
-constexpr std::uint32_t kCallBack = 0x40000000;
-
-bool has_chunks(const WaitingCall& call) {
-  const RawCall& header = call.message.header;
-  return !header.reads.empty() || !header.writes.empty() || header.reply;
-}
-
-bool is_read_with_a_chunk(const WaitingCall& call) {
-  return call.sight.rpc.is(kNfs, 3, ulb::kNfs3Read) && call.message.header.writes.size() == 1;
-}
-
-rpcrdma::Segment first_segment(const RawCall& header) {
-  if (!header.reads.empty()) return header.reads.front().segment;
-  if (!header.writes.empty() && !header.writes.front().empty()) return header.writes.front().front();
-  return header.reply && !header.reply->empty() ? header.reply->front() : rpcrdma::Segment{};
-}
-
-/// The result of a call; skips without one.
-Bytes result(Stage& s, const WaitingCall& call) {
-  auto reply = s.responder.result_of(call);
-  if (!reply) s.skip("The upstream did not answer.");
-  return std::move(*reply);
-}
-
-/// A READ that the upstream has answered with at least so many octets, and what it said.
-struct AnsweredRead {
-  WaitingCall call;
-  Bytes reply;
-  std::uint32_t count() const { return word_at(reply, kReadCountWord); }
-};
-AnsweredRead await_read(Stage& s, const std::string& what, bool (*suits)(std::uint32_t count)) {
-  for (;;) {
-    WaitingCall call = s.await(is_read_with_a_chunk, what);
-    Bytes reply = result(s, call);
-    AnsweredRead read{std::move(call), std::move(reply)};
-    const bool has_data = word_at(read.reply, 5) == 0 && word_at(read.reply, 6) == 0 &&
-                          word_at(read.reply, 7) == 1 && read.reply.size() > (kReadCountWord + 3) * 4;
-    if (has_data && suits(read.count())) return read;
-    s.responder.answer(read.call, read.reply);
-  }
-}
-
-std::uint64_t offset_of_read(const WaitingCall& call) {
-  xdr::Reader arguments(call.sight.rpc.argument_bytes());
-  arguments.opaque(kAnySize);
-  return arguments.u64();
-}
 
 /// An RDMA_MSG without chunks.
 void send(Stage& s, const WaitingCall& to, std::uint32_t xid, std::span<const std::byte> payload,
@@ -65,20 +15,6 @@ void send(Stage& s, const WaitingCall& to, std::uint32_t xid, std::span<const st
   if (!to.visit->ended)
     s.responder.send(*to.visit,
                      RawCall{.xid = xid, .credits = s.responder.grant(), .proc = proc}.with(payload));
-}
-
-Bytes empty_reply(std::uint32_t xid) {
-  return words({xid, 1, 0, 0, 0, 0});
-}
-
-/// An access that has to be refused, which ends the connection. Whether it was.
-bool refused(Stage& s, Visit& visit, const rpcrdma::Segment& segment, std::span<const std::byte> written) {
-  visit.unjudged = true;
-  if (written.empty())
-    s.responder.read(visit, segment);
-  else
-    s.responder.write(visit, segment, written);
-  return !s.responder.settle(visit);
 }
 
 void errors_end_the_call(Stage& s, std::uint32_t error) {
@@ -92,9 +28,7 @@ const Provocation kProvocations[] = {
       "RFC 8166, 4.3.3: where a Reply chunk is offered, the responder may use it whatever the size.",
       nullptr},
      [](Stage& s) {
-       const WaitingCall call =
-           s.await([](const WaitingCall& c) { return c.message.header.reply.has_value(); },
-                   "a call with a Reply chunk");
+       const WaitingCall call = s.await(has_reply_chunk, "a call with a Reply chunk");
        s.responder.serve(call, {.always_reply_chunk = true});
        s.expect_done(call);
      }},
@@ -102,26 +36,7 @@ const Provocation kProvocations[] = {
       "RFC 8166, 4.3.2: the lengths that come back are what was written; RFC 1813, 3.3.6: a READ may return "
       "less.",
       nullptr},
-     [](Stage& s) {
-       AnsweredRead read = await_read(s, "a READ of more than 2000 octets with a Write chunk",
-                                      [](std::uint32_t count) { return count > 2 * kPartOfARead; });
-       Bytes& reply = read.reply;
-       xdr::store_u32(reply.data() + kReadCountWord * 4, kPartOfARead);
-       xdr::store_u32(reply.data() + (kReadCountWord + 1) * 4, 0);
-       xdr::store_u32(reply.data() + (kReadCountWord + 2) * 4, kPartOfARead);
-       reply.resize((kReadCountWord + 3) * 4 + kPartOfARead);
-       s.responder.answer(read.call, reply);
-       const std::uint64_t missing = offset_of_read(read.call) + kPartOfARead;
-       const WaitingCall rest = s.await(
-           [&](const WaitingCall& c) {
-             return c.sight.rpc.is(kNfs, 3, ulb::kNfs3Read) && offset_of_read(c) <= missing &&
-                    !c.sight.upper.results.empty() &&
-                    offset_of_read(c) + c.sight.upper.results.front() > missing;
-           },
-           "a READ of the rest");
-       s.responder.serve(rest);
-       s.expect_done(read.call);
-     }},
+     use_a_part_of_a_write_chunk},
     {{"V1_104_V1_105_padding_is_written_behind_a_result", Level::Decision, Needs::Nothing,
       "RFC 5666, 3.7: responders of old round the length up; the count in the reply is what counts.",
       nullptr},
@@ -252,28 +167,10 @@ const Provocation kProvocations[] = {
      }},
     {{"V1_147_memory_that_is_to_be_read_cannot_be_written", Level::Must, Needs::Nothing,
       "RFC 8166, 8.1: the memory of a Read chunk is registered for remote reading alone.", nullptr},
-     [](Stage& s) {
-       const WaitingCall call = s.await([](const WaitingCall& c) { return !c.message.header.reads.empty(); },
-                                        "a call with a Read chunk");
-       if (call.visit->ended) s.skip("The connection ended.");
-       // What is there already, should it be written after all.
-       const rpcrdma::Segment segment = part(call.message.header.reads.front().segment, 0, 4);
-       const bool kept =
-           refused(s, *call.visit, segment, std::span(call.sight.chunks.front().bytes).first(4));
-       s.responder.serve(call);
-       s.expect(kept, "that an RDMA Write to a Read chunk is refused");
-       s.expect_again(call);
-     }},
+     write_to_a_read_chunk},
     {{"V1_139_V1_140_memory_of_an_answered_call_cannot_be_read", Level::Must, Needs::Nothing,
       "RFC 8166, 3.4 and 8.1.3: access ends before the upper layer goes on with the memory.", nullptr},
-     [](Stage& s) {
-       const WaitingCall call = s.await([](const WaitingCall& c) { return !c.message.header.reads.empty(); },
-                                        "a call with a Read chunk");
-       s.responder.serve(call);
-       s.expect_done(call);
-       s.expect(refused(s, *call.visit, part(call.message.header.reads.front().segment, 0, 4), {}),
-                "that an RDMA Read of a handle of an earlier call is refused");
-     }},
+     read_memory_of_an_answered_call},
     {{"V1_027_V1_028_ERR_CHUNK_ends_the_call", Level::Should, Needs::Nothing,
       "RFC 8166, 4.5: an RDMA_ERROR is permanent; the call is not sent again, and the error is not answered.",
       nullptr},
@@ -289,20 +186,4 @@ const Provocation kProvocations[] = {
 std::span<const Provocation> provocations() {
   return kProvocations;
 }
-std::span<const Provocation> broken_replies() {
-  return {};
-}
-std::span<const Provocation> provocations_of_version_2() {
-  return {};
-}
-std::span<const Provocation> errors_of_version_2() {
-  return {};
-}
-std::span<const Provocation> broken_replies_of_version_2() {
-  return {};
-}
-std::span<const Provocation> first_answers_of_version_2() {
-  return {};
-}
-
 }  // namespace sluice::conformance

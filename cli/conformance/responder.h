@@ -20,7 +20,8 @@ struct ResponderConfig {
   std::uint16_t port = 20049;
   std::uint32_t receive_bytes = 4096;  ///< that the client is told
   std::uint32_t grant = 16;
-  std::uint32_t version = 1;  ///< the latest that it speaks
+  std::uint32_t version = 1;                   ///< the latest that it speaks
+  std::uint64_t transfer_ns = 30'000'000'000;  ///< longest wait for a transfer, or for credits of the client
 };
 
 /// A message that may have to wait for a credit of the client.
@@ -88,6 +89,9 @@ class Responder {
   std::optional<Bytes> result_of(const WaitingCall& call);
   /// Sends an RPC reply, in the chunks of the call where they are needed.
   void answer(const WaitingCall& call, std::span<const std::byte> reply, const Manner& manner = {});
+  /// With this message, whatever it is.
+  void answer_as_it_is(const WaitingCall& call, std::span<const std::byte> message,
+                       rdma::Rkey invalidate = {});
   /// RDMA_ERROR: 1 ERR_VERS, 2 ERR_CHUNK. Version 2: any code, and the words behind it.
   void refuse(const WaitingCall& call, std::uint32_t error, std::initializer_list<std::uint32_t> more = {});
   void serve(const WaitingCall& call, const Manner& manner = {});
@@ -116,6 +120,8 @@ class Responder {
   /// Takes the place of greet(), and of anything else that is done about the first message, until it is set to null.
   using FirstAnswer = std::function<void(Visit& visit, const ClientMessage& first)>;
   void set_first_answer(FirstAnswer answer) { first_answer_ = std::move(answer); }
+  /// What such an answer has put off.
+  void take_first(Visit& visit, ClientMessage first);
   /// As it is at the beginning.
   Announcement usual_announcement() const;
   std::uint64_t calls_served() const { return served_; }
@@ -125,10 +131,10 @@ class Responder {
  protected:
   /// A client in the same thread takes its turn.
   virtual void other_side() {}
-  /// A message has come, and may be changed; false: it is lost.
-  virtual bool arrives(Bytes& message) {
+  /// A message has come, and may be changed. How many times it comes; zero: it is lost.
+  virtual int arrives(Bytes& message) {
     static_cast<void>(message);
-    return true;
+    return 1;
   }
 
  private:
@@ -152,6 +158,8 @@ class Responder {
                   const Manner& manner);
   void take_version_1(Visit& visit, ClientMessage message);
   void take_version_2(Visit& visit, ClientMessage message);
+  void take_fixed_version_2(Visit& visit, ClientMessage message);
+  static bool turns_to_version_1(const Visit& visit, std::span<const std::byte> message);
   std::uint32_t defect_of(const Visit& visit, const ClientMessage& message) const;
   void flush(Visit& visit);
 
@@ -161,6 +169,7 @@ class Responder {
   MakeUpstream make_upstream_;
   std::uint32_t grant_;
   std::uint32_t receive_bytes_;
+  const std::uint64_t transfer_ns_;
   Announcement announcement_;
   FirstAnswer first_answer_;
   std::uint32_t next_xid_ = 0x5EED0001;

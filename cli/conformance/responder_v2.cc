@@ -44,6 +44,13 @@ void Responder::greet(Visit& visit) {
 
 // --- What comes
 
+/// A client may begin with version 1, or go on with it when version 2 is refused.
+bool Responder::turns_to_version_1(const Visit& visit, std::span<const std::byte> message) {
+  const Version2Conversation& talk = visit.talk.v2;
+  return visit.talk.version == 2 && word_at(message, 1) == 1 && !talk.has_granted() &&
+         (talk.messages() == 0 || talk.errors_sent() > 0);
+}
+
 /// Why a message that is no reply is answered with an ERROR; zero: it is not.
 std::uint32_t Responder::defect_of(const Visit& visit, const ClientMessage& message) const {
   const std::uint32_t type = message.header.proc;
@@ -56,18 +63,20 @@ std::uint32_t Responder::defect_of(const Visit& visit, const ClientMessage& mess
 
 void Responder::take_version_2(Visit& visit, ClientMessage message) {
   if (message.bytes.size() < kPrefixBytes) return;
-  const std::uint32_t version = message.header.version;
-  if (version == 1 && !visit.talk.v2.has_granted()) {
-    visit.talk.version = 1;
-    ClientMessage older = read_client_message(std::move(message.bytes));
-    if (older.is_call()) visit.talk.count_call(older.header.xid);
-    return take_version_1(visit, std::move(older));
-  }
-  if (version != 2) return error(visit, message.header, kErrVers);
+  if (message.header.version != 2) return error(visit, message.header, kErrVers);
   if (visit.talk.messages == 1) {
     if (first_answer_) return first_answer_(visit, message);
     greet(visit);
   }
+  take_fixed_version_2(visit, std::move(message));
+}
+
+void Responder::take_first(Visit& visit, ClientMessage first) {
+  take_fixed_version_2(visit, std::move(first));
+  flush(visit);
+}
+
+void Responder::take_fixed_version_2(Visit& visit, ClientMessage message) {
   if (message.header.proc == v2::kError || message.is_grant()) return;
   if (const std::uint32_t code = defect_of(visit, message); code != 0) {
     if (!message.response()) error(visit, message.header, code);
@@ -132,8 +141,8 @@ void Responder::send_parts(Visit& visit, const v2::Header& last, std::span<const
   if (manner.part_bytes != 0) limit = std::min(limit, manner.part_bytes);
   const v2::Header part{.xid = last.xid, .flags = last.flags | v2::kMore};
   const std::size_t before_last = last.bytes().size();
-  while (before_last + payload.size() > limit) {
-    // Something is left for the last part.
+  // Something is left for the last part.
+  while (payload.size() > 4 && before_last + payload.size() > limit) {
     const std::size_t taken = std::min((limit - part.bytes().size()) & ~std::size_t{3}, payload.size() - 4);
     send(visit, part.with(payload.first(taken)));
     payload = payload.subspan(taken);

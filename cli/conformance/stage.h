@@ -30,6 +30,8 @@ class Stage {
 
   /// The call is done for the client: it makes other calls on the same connection, and does not repeat this one.
   void expect_done(const WaitingCall& call);
+  /// The same, unless the call comes again on its connection, which is returned and not served.
+  std::optional<WaitingCall> expect_done_or_again(const WaitingCall& call);
   /// The call comes again on another connection, and is served.
   void expect_again(const WaitingCall& call);
   /// Calls that were awaited and are not answered.

@@ -29,6 +29,9 @@ void Version2Conversation::came(const ClientMessage& message) {
   const bool is_error = message.header.version == 2 && message.header.proc == v2::kError;
   if (message.bytes.size() >= 20 && message.header.version == 2 && !is_error)
     balance_ += message.header.credits & 0xFFFF;
+  overdrafts_ += beyond_grant_;
+  longest_ = std::max(longest_, message.bytes.size());
+  if (is_error) refusals_[message.header.xid] = word_at(message.bytes, 5);
   const bool passes = is_error || message.is_grant();
   const bool same = sequence_ && sequence_->xid == message.header.xid &&
                     sequence_->type == message.header.proc && sequence_->response == message.response();

@@ -4,6 +4,7 @@
 // thread.
 #pragma once
 
+#include <map>
 #include <set>
 
 #include "cli/conformance/client_message.h"
@@ -71,6 +72,15 @@ class Version2Conversation {
   bool begins() const { return begins_; }
   /// The responder has sent a message with this XID that is no reply: an ERROR may be about it.
   bool has_asked(std::uint32_t xid) const { return asked_.count(xid) != 0; }
+  /// The code of the ERROR that the client has sent about it.
+  std::optional<std::uint32_t> refusal_of(std::uint32_t xid) const {
+    const auto found = refusals_.find(xid);
+    return found == refusals_.end() ? std::nullopt : std::optional(found->second);
+  }
+  /// Messages without a credit, of all.
+  std::uint32_t overdrafts() const { return overdrafts_; }
+  /// Octets of the longest message.
+  std::size_t longest() const { return longest_; }
   const ClientProperties& client() const { return client_; }
   bool knows_client() const { return sets_ > 0; }
 
@@ -85,6 +95,9 @@ class Version2Conversation {
   bool begins_ = true;
   std::optional<Sequence> sequence_{};
   std::set<std::uint32_t> asked_{};
+  std::map<std::uint32_t, std::uint32_t> refusals_{};
+  std::uint32_t overdrafts_ = 0;
+  std::size_t longest_ = 0;
   ClientProperties client_{};
   std::uint32_t sets_ = 0;
 };

@@ -11,8 +11,10 @@ constexpr std::uint32_t kInlineBytes = 4096;
 constexpr std::uint32_t kTasks = 6;
 constexpr std::uint32_t kTaskBytes = 16384;
 constexpr std::uint32_t kDirectoryBytes = 8192;
-/// Of the client's clock.
-constexpr std::uint64_t kVersion1MemoryNs = 20'000'000;
+constexpr std::uint64_t kTransferNs = 2'000'000'000;
+/// Of the client's clock, which goes on with each turn, whatever the time is.
+constexpr std::uint64_t kFirstAnswerNs = 3'600'000'000'000;
+constexpr std::uint64_t kVersion1MemoryNs = 1'000'000'000;
 constexpr std::uint64_t kQuietNs = 2'000'000'000;
 /// Of the file: what is read at its end is no multiple of four.
 constexpr std::uint32_t kOddBytes = kFileBytes - 1;
@@ -109,14 +111,15 @@ void OwnClient::open() {
   connection_ = engine_.free_connection();
   auto qp = device_->create_queue_pair(engine_.queue_pair_limits());
   rdma::QueuePair& queue_pair = *qp;
-  connection_->open(std::move(qp),
-                    {.receive_inline_bytes = kInlineBytes,
-                     .credit_grant = 0,
-                     .credits_requested = 8,
-                     .active = true,
-                     .max_version = version_,
-                     .version2 = {.version_1_memory_ns = kVersion1MemoryNs}},
-                    {}, &requester_);
+  connection_->open(
+      std::move(qp),
+      {.receive_inline_bytes = kInlineBytes,
+       .credit_grant = 0,
+       .credits_requested = 8,
+       .active = true,
+       .max_version = version_,
+       .version2 = {.first_answer_ns = kFirstAnswerNs, .version_1_memory_ns = kVersion1MemoryNs}},
+      {}, &requester_);
   const auto own = rpcrdma::encode_private_data({.send_bytes = kInlineBytes, .receive_bytes = kInlineBytes});
   cm_id_ = device_->connection_manager()->connect(queue_pair, kPort, own);
 }
@@ -138,6 +141,10 @@ void OwnClient::turn() {
   engine_.poll(now_ns_ += 10'000);
   while (engine_.take_closed() != nullptr) connection_ = nullptr;
   for (Task* task : std::exchange(idle_, {})) start(*task);
+}
+
+void OwnClient::forget_versions() {
+  now_ns_ += 2 * kVersion1MemoryNs;
 }
 
 void OwnClient::start(Task& task) {
@@ -196,11 +203,18 @@ void OwnClient::submit_read(Task& task, std::uint32_t offset, std::uint32_t byte
 }
 
 void OwnClient::check_read(Task& task, const rpcrdma::Reply& reply) {
+  using Where = rpcrdma::ItemResult::Where;
   const std::uint32_t count = word_at(reply.message(), kCountWord);
-  bool right =
-      count > 0 && count <= task.bytes && reply.item(0, count).where == rpcrdma::ItemResult::Where::Placed;
+  const Where where = reply.item(0, count).where;
+  if (where == Where::Defect) {
+    ++refused;
+    return idle_.push_back(&task);
+  }
+  std::span<const std::byte> data = task.memory.bytes;
+  if (where == Where::Inline) data = reply.message().subspan((kCountWord + 3) * 4);
+  bool right = count > 0 && count <= task.bytes && count <= data.size();
   for (std::uint32_t i = 0; right && i < count; ++i)
-    right = task.memory.bytes[i] == pattern_byte(kFileSeed, task.offset + i);
+    right = data[i] == pattern_byte(kFileSeed, task.offset + i);
   wrong += !right;
   const bool at_end = word_at(reply.message(), kCountWord + 1) == 1;
   if (right && count < task.bytes && !at_end)
@@ -230,7 +244,11 @@ JudgedClient::JudgedClient(std::uint32_t version)
       files_(*device_),
       client_(fabric_, files_.root(), files_.make_file("file"), version),
       judge_(version),
-      responder_(*this, {.port = kPort, .receive_bytes = kInlineBytes, .grant = 4, .version = version}) {}
+      responder_(*this, {.port = kPort,
+                         .receive_bytes = kInlineBytes,
+                         .grant = 4,
+                         .version = version,
+                         .transfer_ns = kTransferNs}) {}
 
 void JudgedClient::serve(std::uint64_t calls) {
   const std::uint64_t end = responder_.calls_served() + calls;

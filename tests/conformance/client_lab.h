@@ -31,6 +31,8 @@ class OwnClient {
  public:
   OwnClient(std::shared_ptr<rdma::loopback::Fabric> fabric, Bytes root, Bytes file, std::uint32_t version);
   void turn();
+  /// What it has learned of the responder's version.
+  void forget_versions();
 
   std::uint64_t completed = 0;
   std::uint64_t refused = 0;  ///< calls that ended without a reply
@@ -65,8 +67,8 @@ class OwnClient {
   std::uint32_t next_ = 0;
 };
 
-/// Changes a message of the client; false: it is lost.
-using Spoil = std::function<bool(Bytes& message)>;
+/// Changes a message of the client. How many times it comes; zero: it is lost.
+using Spoil = std::function<int(Bytes& message)>;
 
 /// Judge, responder and client.
 class JudgedClient {
@@ -87,7 +89,7 @@ class JudgedClient {
 
    private:
     void other_side() override { all_.client_.turn(); }
-    bool arrives(Bytes& message) override { return !all_.spoil || all_.spoil(message); }
+    int arrives(Bytes& message) override { return all_.spoil ? all_.spoil(message) : 1; }
     JudgedClient& all_;
   };
 

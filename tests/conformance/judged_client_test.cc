@@ -49,7 +49,7 @@ TEST(JudgedClient, a_client_that_falls_silent_bears_none) {
   for (const Provocation* provocation : provocations_of(1)) {
     JudgedClient lab;
     lab.serve(50);
-    lab.spoil = [](Bytes&) { return false; };
+    lab.spoil = [](Bytes&) { return 0; };
     EXPECT_NE(lab.provoke(*provocation, kShortNs).outcome, Outcome::Passed) << provocation->test.name;
   }
 }

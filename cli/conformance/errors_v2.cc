@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Errors of version 2 as a client has to take them: some ask for another form of the call, the others end it.
+#include "cli/conformance/provoking.h"
+#include "dataplane/ulb/nfs3.h"
+
+namespace sluice::conformance {
+namespace {
+
+constexpr std::uint32_t kReadChunks = 5;
+constexpr std::uint32_t kWriteChunks = 6;
+constexpr std::uint32_t kSegments = 7;
+constexpr std::uint32_t kWriteResource = 8;
+constexpr std::uint32_t kReplyResource = 9;
+constexpr std::uint32_t kSystem = 10;
+constexpr std::uint32_t kUnknown = 77;
+constexpr std::uint32_t kCallsWithoutThatType = 30;
+
+using Better = std::function<bool(const WaitingCall& again)>;
+
+/// The call comes again in a form that the error asks for. It may end instead where `may_end`; the same form is never right.
+void expect_replanned(Stage& s, const WaitingCall& call, const Better& better, const std::string& wanted,
+                      bool may_end) {
+  const auto again = s.expect_done_or_again(call);
+  if (!again && !may_end) throw Failure("Wanted: the call with its XID again, " + wanted);
+  if (!again) return;
+  s.expect(better(*again), wanted);
+  s.responder.serve(*again);
+  s.expect_done(*again);
+}
+
+void error_ends_the_call(Stage& s, std::uint32_t code, std::initializer_list<std::uint32_t> more = {}) {
+  const WaitingCall call = s.await_harmless();
+  s.responder.refuse(call, code, more);
+  s.expect_done(call);
+}
+
+std::size_t segments_of(const RawCall& header) {
+  std::size_t segments = header.reads.size() + (header.reply ? header.reply->size() : 0);
+  for (const auto& chunk : header.writes) segments += chunk.size();
+  return segments;
+}
+
+const Provocation kProvocations[] = {
+    {{"V2_105_V2_119_REPLY_RESOURCE_asks_for_a_larger_Reply_chunk", Level::Should, Needs::Nothing,
+      "Version 2, 6.4.3 and 6.5: the call is repeated with it, or ends.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await(has_reply_chunk, "a call with a Reply chunk");
+       const auto needed = static_cast<std::uint32_t>(bytes_in(*call.message.header.reply)) + 4096;
+       s.responder.refuse(call, kReplyResource, {needed});
+       expect_replanned(
+           s, call,
+           [&](const WaitingCall& c) {
+             return has_reply_chunk(c) && bytes_in(*c.message.header.reply) >= needed;
+           },
+           "with a Reply chunk of " + std::to_string(needed) + " octets", true);
+     }},
+    {{"V2_105_V2_118_WRITE_RESOURCE_asks_for_a_larger_Write_chunk", Level::Should, Needs::Nothing,
+      "Version 2, 6.4.3 and 6.5: the call is repeated with it, or ends.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await(is_read_with_a_chunk, "a READ with a Write chunk");
+       const auto needed = static_cast<std::uint32_t>(bytes_in(call.message.header.writes.front())) + 4096;
+       s.responder.refuse(call, kWriteResource, {1, needed});
+       expect_replanned(
+           s, call,
+           [&](const WaitingCall& c) {
+             return is_read_with_a_chunk(c) && bytes_in(c.message.header.writes.front()) >= needed;
+           },
+           "with a Write chunk of " + std::to_string(needed) + " octets", true);
+     }},
+    {{"V2_114_V2_113_READ_CHUNKS_of_zero_asks_for_a_chunk_of_position_zero", Level::Should, Needs::Nothing,
+      "Version 2, 6.4.3: the call is sent again without other Read chunks.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await(
+           [](const WaitingCall& c) { return has_read_chunk(c) && c.message.header.proc == v2::kMsg; },
+           "a call with a Read chunk");
+       s.responder.refuse(call, kReadChunks, {0});
+       expect_replanned(
+           s, call,
+           [](const WaitingCall& c) { return !has_read_chunk(c) || c.message.header.proc == v2::kNoMsg; },
+           "as a NOMSG, or without chunks", false);
+     }},
+    {{"V2_116_V2_115_WRITE_CHUNKS_asks_for_the_Reply_chunk_alone", Level::Should, Needs::Nothing,
+      "Version 2, 6.4.3: the call is sent again without Write chunks, and with a Reply chunk.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await(is_read_with_a_chunk, "a READ with a Write chunk");
+       s.responder.refuse(call, kWriteChunks, {0});
+       expect_replanned(
+           s, call,
+           [](const WaitingCall& c) { return c.message.header.writes.empty() && has_reply_chunk(c); },
+           "without Write chunks and with a Reply chunk", false);
+     }},
+    {{"V2_122_V2_117_SEGMENTS_asks_for_fewer", Level::Decision, Needs::Nothing,
+      "Version 2, 6.4.3: the call is not sent again with as many segments as before.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await(has_chunks, "a call with chunks");
+       const auto segments = static_cast<std::uint32_t>(segments_of(call.message.header));
+       s.responder.refuse(call, kSegments, {segments - 1});
+       expect_replanned(
+           s, call, [&](const WaitingCall& c) { return segments_of(c.message.header) < segments; },
+           "with fewer segments", true);
+     }},
+    {{"V2_122_BAD_XDR_INVAL_HTYPE_and_INVAL_FLAG_end_the_call", Level::Decision, Needs::Nothing,
+      "Version 2, 6.4.3: the same message would be refused again.", nullptr},
+     [](Stage& s) {
+       for (const std::uint32_t code : {2u, 3u, 4u}) error_ends_the_call(s, code);
+     }},
+    {{"V2_158_V2_111_a_type_that_was_refused_is_not_sent_again", Level::Decision, Needs::Nothing,
+      "Version 2, B.1: after INVAL_HTYPE the responder is known not to take it.", nullptr},
+     [](Stage& s) {
+       const auto is_long = [](const WaitingCall& c) { return c.message.header.proc == v2::kNoMsg; };
+       const WaitingCall call = s.await(is_long, "a NOMSG");
+       s.responder.refuse(call, 3);
+       for (std::uint32_t i = 0; i < kCallsWithoutThatType; ++i) {
+         const WaitingCall next = s.await([](const WaitingCall&) { return true; }, "further calls");
+         s.responder.serve(next);
+         // Some may have been sent before.
+         s.expect(i < kCallsWithoutThatType / 2 || !is_long(next) || next.visit != call.visit,
+                  "no NOMSG on this connection");
+       }
+     }},
+    {{"V2_120_SYSTEM_ends_the_call", Level::Must, Needs::Nothing,
+      "Version 2, 6.4.3: the requester ends the RPC of that XID.", nullptr},
+     [](Stage& s) { error_ends_the_call(s, kSystem); }},
+    {{"V2_121_an_unknown_code_ends_the_call", Level::Decision, Needs::Nothing,
+      "D2-48: it has no words that are known, and is permanent.", nullptr},
+     [](Stage& s) {
+       error_ends_the_call(s, kUnknown);
+       error_ends_the_call(s, kUnknown, {1, 2, 3});
+     }},
+};
+
+}  // namespace
+
+std::span<const Provocation> errors_of_version_2() {
+  return kProvocations;
+}
+
+}  // namespace sluice::conformance

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a client of version 2 has to bear: replies in parts and in chunks, few credits, properties, and what it has to refuse.
+#include "cli/conformance/provoking.h"
+
+namespace sluice::conformance {
+namespace {
+
+using v2::Header;
+
+constexpr std::uint32_t kCallsWithFewCredits = 20;
+constexpr std::uint32_t kFourOctetsInAPart = 40;
+constexpr std::uint32_t kManyCredits = 64;
+
+/// A message of the responder that is no reply, about which the client may send an ERROR.
+void ask(Stage& s, Visit& visit, std::span<const std::byte> message) {
+  if (!visit.ended) s.responder.send(visit, message);
+}
+
+std::uint32_t next_xid() {
+  static std::uint32_t xid = 0x0BAD0000;
+  return ++xid;
+}
+
+/// Sends what the client has to refuse, and looks for its ERROR about the last of these messages.
+void expect_refusal(Stage& s, const std::vector<Bytes>& messages, std::uint32_t code,
+                    const std::string& name) {
+  const WaitingCall call = s.await_call();
+  const auto visit = call.visit;
+  s.responder.serve(call);
+  for (const Bytes& message : messages) ask(s, *visit, message);
+  const std::uint32_t xid = word_at(messages.back(), 0);
+  s.responder.wait(s.patience_ns(), [&] {
+    if (!s.responder.waiting().empty()) s.responder.serve(s.responder.take());
+    return visit->ended || visit->talk.v2.refusal_of(xid).has_value();
+  });
+  const auto refusal = visit->talk.v2.refusal_of(xid);
+  visit->talk.errors = 0;
+  s.expect(!visit->ended, "the connection to stay");
+  s.expect(refusal == code, "an ERROR " + name + " with the XID of the message");
+  s.serve(1);
+}
+void expect_refusal(Stage& s, const Bytes& message, std::uint32_t code, const std::string& name) {
+  expect_refusal(s, std::vector<Bytes>{message}, code, name);
+}
+
+const Provocation kProvocations[] = {
+    {{"V2_084_V2_091_V2_098_a_reply_comes_four_octets_at_a_time", Level::Must, Needs::Nothing,
+      "Version 2, 4.5.2 and 6.3.2.2: a message may be split anywhere, and its receiver grants more credits "
+      "meanwhile.",
+      nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_call();
+       s.responder.serve(call, {.part_bytes = kFourOctetsInAPart});
+       s.expect_done(call);
+     }},
+    {{"V2_089_V2_096_a_reply_in_parts_has_its_chunks_in_the_last", Level::Must, Needs::Nothing,
+      "Version 2, 4.5.3: reduction and continuation go together.", nullptr},
+     [](Stage& s) {
+       const AnsweredRead read = await_read(s, "a READ that returns something, with a Write chunk",
+                                            [](std::uint32_t count) { return count > 0; });
+       s.responder.answer(read.call, read.reply, {.part_bytes = kFourOctetsInAPart});
+       s.expect_done(read.call);
+     }},
+    {{"V2_097_V2_068_a_reply_that_would_fit_comes_in_the_Reply_chunk", Level::Must, Needs::Nothing,
+      "Version 2, 4.5.4 and 6.4.2: a NOMSG with RESPONSE, whose Reply chunk says how long it is.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await(has_reply_chunk, "a call with a Reply chunk");
+       s.responder.serve(call, {.always_reply_chunk = true});
+       s.expect_done(call);
+     }},
+    {{"V2_100_V2_099_a_reply_comes_in_parts_although_there_is_a_Reply_chunk", Level::Must, Needs::Nothing,
+      "Version 2, 6.3.3.1 and 6.5: continuation may be used even so.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await(has_reply_chunk, "a call with a Reply chunk");
+       s.responder.serve(call, {.part_bytes = kFourOctetsInAPart, .in_parts = true});
+       s.expect_done(call);
+     }},
+    {{"V2_101_a_Reply_chunk_that_is_not_used_comes_back_empty", Level::Decision, Needs::Nothing,
+      "D2-33: in an inline Reply it may be absent, or there with lengths of zero.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await(has_reply_chunk, "a call with a Reply chunk");
+       s.responder.serve(call, {.in_parts = true, .echoed_reply_chunk = true});
+       s.expect_done(call);
+     }},
+    {{"V2_078_V2_079_a_part_of_a_Write_chunk_is_used", Level::Must, Needs::Nothing,
+      "Version 2, 4.4.6: the lengths that come back are what was written; RFC 1813, 3.3.6: a READ may return "
+      "less.",
+      nullptr},
+     use_a_part_of_a_write_chunk},
+    {{"V2_036_V2_037_V2_090_the_window_falls_to_two_and_grows", Level::Must, Needs::Nothing,
+      "Version 2, 4.3.1.1: it may change at any time; who has no credit left waits, within a message too.",
+      nullptr},
+     [](Stage& s) {
+       const WaitingCall first = s.await_call();
+       const auto visit = first.visit;
+       s.responder.serve(first);
+       const std::uint32_t before = visit->talk.v2.overdrafts();
+       for (const std::uint32_t window : {2u, kManyCredits}) {
+         s.responder.set_grant(window);
+         s.serve(kCallsWithFewCredits);
+       }
+       s.expect(!visit->ended, "the connection to stay");
+       s.expect(visit->talk.v2.overdrafts() == before, "no message without a credit");
+     }},
+    {{"V2_034_V2_033_the_limit_gives_no_credits", Level::Must, Needs::Nothing,
+      "Version 2, 4.3.1.1: the low half of the credit word alone is added to the balance.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_call();
+       const auto visit = call.visit;
+       const std::uint32_t before = visit->talk.v2.overdrafts();
+       for (const std::uint32_t word : {0xFFFF0000u, 0x00010000u})
+         s.responder.send_as_it_is(*visit, Header{.xid = 0, .credit = word, .type = v2::kNoMsg}.bytes());
+       s.responder.serve(call);
+       s.expect_done(call);
+       s.expect(visit->talk.v2.overdrafts() == before, "no message without a credit");
+     }},
+    {{"V2_041_V2_040_a_grant_with_an_XID_is_no_reply", Level::Must, Needs::Nothing,
+      "Version 2, 6.4.2: empty lists make it a grant; XID and rdma_inv_handle are ignored, and it is not "
+      "answered.",
+      nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_call();
+       for (int i = 0; i < 3; ++i)
+         ask(s, *call.visit, Header{.xid = call.xid(), .type = v2::kNoMsg, .invalidate = 5}.bytes());
+       s.responder.serve(call);
+       s.expect_done(call);
+     }},
+    {{"V2_059_V2_060_later_properties_change_nothing", Level::Must, Needs::Nothing,
+      "Version 2, 6.4.4: what was not in the first set keeps its default, and nothing is answered.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_call();
+       const auto visit = call.visit;
+       ask(s, *visit, properties(next_xid(), {{kReceiveSize, 65536}, {kSegmentSize, 1u << 30}}));
+       ask(s, *visit, properties(next_xid(), {{0, 1}, {0xFFFFFFFF, 2}}));
+       s.responder.serve(call);
+       s.expect_done(call);
+       s.expect(visit->talk.v2.longest() <= visit->talk.receive_bytes, "messages as short as before");
+     }},
+    {{"V2_054_V2_110_a_property_of_a_wrong_length_is_refused", Level::Must, Needs::Nothing,
+      "Version 2, 5.1: BAD_XDR for data that does not fit the type.", nullptr},
+     [](Stage& s) {
+       expect_refusal(s,
+                      Header{.xid = next_xid(), .type = v2::kConnProp}.then({1, kReceiveSize, 3, 0x01020300}),
+                      2, "BAD_XDR");
+     }},
+    {{"V2_055_a_property_beyond_the_message_is_refused", Level::Must, Needs::Nothing,
+      "Version 2, 5.1: BAD_XDR for a length that is too long, of an unknown id too.", nullptr},
+     [](Stage& s) {
+       expect_refusal(s, Header{.xid = next_xid(), .type = v2::kConnProp}.then({1, 0x7FFF0001, 0xFFFFFFF0}),
+                      2, "BAD_XDR");
+       expect_refusal(s, Header{.xid = next_xid(), .type = v2::kConnProp}.then({0x20000000}), 2, "BAD_XDR");
+     }},
+    {{"V2_030_V2_111_unknown_header_types_are_refused", Level::Must, Needs::Nothing,
+      "Version 2, 6.2 and 6.4.3: INVAL_HTYPE, for RDMA_MSGP of version 1 too.", nullptr},
+     [](Stage& s) {
+       for (const std::uint32_t type : {2u, 6u})
+         expect_refusal(s, Header{.xid = next_xid(), .type = type}.bytes(), 3, "INVAL_HTYPE");
+     }},
+    {{"V2_023_V2_112_unknown_flags_are_refused", Level::Must, Needs::Nothing,
+      "Version 2, 6.4.3: INVAL_FLAG; nothing is done.", nullptr},
+     [](Stage& s) {
+       const std::uint32_t xid = next_xid();
+       expect_refusal(s, Header{.xid = xid, .flags = 4}.with(rpc_call(xid, kCallBack, 1, 0)), 4,
+                      "INVAL_FLAG");
+     }},
+    {{"V2_087_a_NOMSG_in_parts_is_refused", Level::Must, Needs::Nothing,
+      "Version 2, 6.3.2.2: INVAL_FLAG for MORE with any type but MSG and CONNPROP.", nullptr},
+     [](Stage& s) {
+       expect_refusal(s, Header{.xid = next_xid(), .type = v2::kNoMsg, .flags = v2::kMore}.bytes(), 4,
+                      "INVAL_FLAG");
+     }},
+    {{"V2_086_parts_with_two_XIDs_are_refused", Level::Must, Needs::Nothing,
+      "Version 2, 6.3.2.2: INVAL_FLAG; D2-40: for each of the XIDs.", nullptr},
+     [](Stage& s) {
+       const std::uint32_t first = next_xid();
+       const std::uint32_t second = next_xid();
+       const Bytes payload = rpc_call(first, kCallBack, 1, 0);
+       expect_refusal(s,
+                      std::vector{Header{.xid = first, .flags = v2::kMore}.with(std::span(payload).first(20)),
+                                  Header{.xid = second}.with(std::span(payload).subspan(20))},
+                      4, "INVAL_FLAG");
+     }},
+    {{"V2_028_V2_107_what_is_wrong_with_RESPONSE_is_dropped", Level::Must, Needs::Nothing,
+      "Version 2, 6.4.3: a requester sends no ERROR about a Reply; D2-07: it is dropped, whatever is wrong.",
+      nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_call();
+       Visit& visit = *call.visit;
+       const std::uint32_t xid = next_xid();
+       ask(s, visit, Header{.xid = xid, .flags = v2::kResponse}.with(empty_reply(xid)));
+       ask(s, visit, Header{.xid = xid, .flags = v2::kResponse}.with(rpc_call(xid, kCallBack, 1, 0)));
+       ask(s, visit, Header{.xid = xid, .type = 9, .flags = v2::kResponse}.bytes());
+       ask(s, visit, Header{.xid = xid, .flags = v2::kResponse | 8}.with(empty_reply(xid)));
+       ask(s, visit, Header{.xid = xid, .flags = v2::kResponse}.then({0, 2, 0, 0}));
+       s.responder.serve(call);
+       s.expect_done(call);
+     }},
+    {{"V2_108_V2_044_an_ERROR_with_an_unknown_XID_changes_nothing", Level::Must, Needs::Nothing,
+      "Version 2, 6.4.3; RFC 8166, 4.2.4: it is not answered, and its credit word is ignored.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_call();
+       const auto visit = call.visit;
+       const std::uint32_t before = visit->talk.v2.overdrafts();
+       const Header error{
+           .xid = next_xid(), .credit = 0x004003E8, .type = v2::kError, .flags = v2::kResponse};
+       for (const Bytes& body : {words({2}), words({77}), words({8, 1}), Bytes{}}) {
+         Bytes message = error.prefix();
+         append(message, body);
+         if (!visit->ended) s.responder.send_as_it_is(*visit, message);
+       }
+       s.responder.serve(call);
+       s.expect_done(call);
+       s.expect(visit->talk.v2.overdrafts() == before, "no message without a credit");
+     }},
+    {{"V2_026_V2_133_a_reverse_call_is_no_reply", Level::Must, Needs::Nothing,
+      "Version 2, 6.3.2.1: RESPONSE tells the direction, not the XID; who serves no such calls sends an "
+      "ERROR.",
+      nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_harmless();
+       ask(s, *call.visit, Header{.xid = call.xid()}.with(rpc_call(call.xid(), kCallBack, 1, 0)));
+       s.responder.serve(call);
+       s.expect(call.visit->talk.errors <= 1, "at most one ERROR");
+       const auto visit = call.visit;
+       for (int i = 0; i < 5; ++i) s.serve(1);
+       visit->talk.errors = 0;
+       s.expect_done(call);
+     }},
+    {{"V2_127_V2_128_a_reply_invalidates_the_handle_that_was_named", Level::Must, Needs::Nothing,
+      "Version 2, 6.3.3.2: the last Send of the Reply, and the rdma_inv_handle of its Call.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await([](const WaitingCall& c) { return c.message.invalidate != 0; },
+                                        "a call that names a handle to invalidate");
+       s.responder.serve(call, {.invalidate = static_cast<rdma::Rkey>(call.message.invalidate),
+                                .part_bytes = kFourOctetsInAPart});
+       s.expect_done(call);
+     }},
+    {{"V2_141_memory_that_is_to_be_read_cannot_be_written", Level::Must, Needs::Nothing,
+      "Version 2, 10.1: the memory of a Read chunk is registered for remote reading alone.", nullptr},
+     write_to_a_read_chunk},
+    {{"V2_144_V2_130_memory_of_an_answered_call_cannot_be_read", Level::Must, Needs::Nothing,
+      "Version 2, 10.1.3: access ends before the upper layer goes on with the memory.", nullptr},
+     read_memory_of_an_answered_call},
+    {{"V2_129_the_handle_of_another_call_is_invalidated", Level::Decision, Needs::Nothing,
+      "D2-51: memory of another call may be gone, so that the connection ends, and the calls are repeated.",
+      nullptr},
+     [](Stage& s) {
+       const WaitingCall first = s.await(has_chunks, "a call with chunks");
+       const WaitingCall second =
+           s.await([&](const WaitingCall& c) { return c.visit == first.visit && has_chunks(c); },
+                   "another one, while the first is open");
+       s.responder.serve(first, {.invalidate = first_segment(second.message.header).handle});
+       s.expect_again(second);
+     }},
+    {{"V2_095_V2_142_a_call_is_repeated_when_its_connection_ends_within_the_reply", Level::Must,
+      Needs::Nothing,
+      "RFC 8166, 4.5.4 and RFC 8881, 2.9.2: the client connects again, and sends the call with the same XID; "
+      "the parts that have come are of no use.",
+      nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await(has_chunks, "a call with chunks");
+       const Header part{.xid = call.xid(), .flags = v2::kResponse | v2::kMore};
+       ask(s, *call.visit, part.with(empty_reply(call.xid())));
+       s.responder.settle(*call.visit);
+       s.responder.hang_up(*call.visit);
+       s.expect_again(call);
+     }},
+};
+
+}  // namespace
+
+std::span<const Provocation> provocations_of_version_2() {
+  return kProvocations;
+}
+
+}  // namespace sluice::conformance

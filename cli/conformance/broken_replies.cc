@@ -16,12 +16,6 @@ RawCall reply_to(Stage& s, const WaitingCall& call) {
           .reply = std::nullopt};
 }
 
-/// A broken reply to such a call, which costs the client that call alone.
-void expect_borne(Stage& s, const WaitingCall& call, std::span<const std::byte> message) {
-  s.responder.answer_as_it_is(call, message);
-  s.expect_done(call);
-}
-
 /// A READ, whose Write chunk comes back as `change` makes it.
 void write_chunk_comes_back(Stage& s, void (*change)(Segments& chunk)) {
   const WaitingCall call = s.await(is_read_with_a_chunk, "a READ with a Write chunk");

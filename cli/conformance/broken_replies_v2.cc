@@ -15,11 +15,6 @@ Header reply_to(const WaitingCall& call) {
   return {.xid = call.xid(), .flags = v2::kResponse, .writes = call.message.header.writes};
 }
 
-void expect_borne(Stage& s, const WaitingCall& call, std::span<const std::byte> message) {
-  s.responder.answer_as_it_is(call, message);
-  s.expect_done(call);
-}
-
 void write_chunk_comes_back(Stage& s, void (*change)(Segments& chunk)) {
   const WaitingCall call = s.await(is_read_with_a_chunk, "a READ with a Write chunk");
   Header reply = reply_to(call);

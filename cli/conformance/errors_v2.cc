@@ -111,6 +111,7 @@ const Provocation kProvocations[] = {
        const auto is_long = [](const WaitingCall& c) { return c.message.header.proc == v2::kNoMsg; };
        const WaitingCall call = s.await(is_long, "a NOMSG");
        s.responder.refuse(call, 3);
+       s.expect_done(call);
        for (std::uint32_t i = 0; i < kCallsWithoutThatType; ++i) {
          const WaitingCall next = s.await([](const WaitingCall&) { return true; }, "further calls");
          s.responder.serve(next);

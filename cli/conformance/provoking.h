@@ -34,6 +34,9 @@ AnsweredRead await_read(Stage& s, const std::string& what, bool (*suits)(std::ui
 /// An access that has to be refused, which ends the connection. Whether it was.
 bool refused(Stage& s, Visit& visit, const rpcrdma::Segment& segment, std::span<const std::byte> written);
 
+/// A reply that cannot be right, which costs the client this call alone.
+void expect_borne(Stage& s, const WaitingCall& call, std::span<const std::byte> message);
+
 // Whole provocations of both versions.
 void use_a_part_of_a_write_chunk(Stage& s);
 void write_to_a_read_chunk(Stage& s);

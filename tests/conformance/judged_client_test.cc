@@ -83,6 +83,7 @@ TEST(JudgedClient, a_client_that_defies_a_provocation_is_seen) {
       {"V1-121", repeats()},      {"V1-100", repeats()}, {"V1-104", repeats()}, {"V1-055", repeats()},
       {"V1-155", repeats()},      {"V1-133", repeats()}, {"V1-157", repeats()}, {"V1-174", repeats()},
       {"V1-027", repeats()},      {"V1-029", repeats()}, {"V1-139", repeats()}, {"V1-152", changes_xids()},
+      {"V1-091", repeats()},      {"V1-110", repeats()}, {"V1-122", repeats()}, {"V1-036", repeats()},
       {"V1-147", changes_xids()}, {"V1-062", swells}};
   for (const Defiant& one : defiant)
     for (const Provocation* provocation : provocations_of(1)) {

@@ -49,5 +49,77 @@ TEST(JudgedClientV2, a_client_that_falls_silent_bears_none) {
   }
 }
 
+bool is_whole_call(const Bytes& m) {
+  return word_at(m, 1) == 2 && word_at(m, 3) == v2::kMsg && word_at(m, 4) == 0;
+}
+bool is_properties(const Bytes& m) {
+  return word_at(m, 1) == 2 && word_at(m, 3) == v2::kConnProp;
+}
+
+/// Begins when the client connects again.
+Spoil on_the_next_connection(const Spoil& spoil) {
+  return [spoil, begun = false](Bytes& message) mutable {
+    begun |= is_properties(message);
+    return begun ? spoil(message) : 1;
+  };
+}
+int twice(Bytes& message) {
+  const bool is_long = word_at(message, 3) == v2::kNoMsg && !v2::is_grant(message);
+  return is_whole_call(message) || is_long || is_properties(message) ? 2 : 1;
+}
+int swells(Bytes& message) {
+  if (is_whole_call(message)) message.resize(std::max<std::size_t>(message.size(), 4100));
+  return 1;
+}
+int loses_errors(Bytes& message) {
+  return word_at(message, 3) != v2::kError;
+}
+int errs_otherwise(Bytes& message) {
+  if (word_at(message, 3) == v2::kError) xdr::store_u32(message.data() + 20, 10);
+  return 1;
+}
+int stays_with_version_2(Bytes& message) {
+  xdr::store_u32(message.data() + 4, 2);
+  return 1;
+}
+Spoil changes_xids() {
+  return on_the_next_connection([n = 0x12340000u](Bytes& message) mutable {
+    const std::uint32_t xid = word_at(message, 0);
+    for (std::size_t at = 0; at + 4 <= message.size() && !is_properties(message); at += 4)
+      if (word_at(message, at / 4) == xid) xdr::store_u32(message.data() + at, n);
+    return ++n, 1;
+  });
+}
+
+/// What breaks each provocation by another way than silence; by default the client sends each call twice.
+Spoil defiance(JudgedClient& lab, const Provocation& provocation) {
+  const std::string row = rows_of(provocation.test).front();
+  const auto is_one_of = [&](std::initializer_list<const char*> rows) {
+    return std::find(rows.begin(), rows.end(), row) != rows.end();
+  };
+  if (is_one_of({"V2-054", "V2-030", "V2-087"})) return errs_otherwise;
+  if (is_one_of({"V2-055", "V2-023", "V2-086"})) return loses_errors;
+  if (is_one_of({"V2-059"})) return swells;
+  if (is_one_of({"V2-010", "V2-047", "V2-064"})) return on_the_next_connection(swells);
+  if (is_one_of({"V2-129", "V2-095", "V2-052", "V2-141"})) return changes_xids();
+  if (is_one_of({"V2-013"})) return on_the_next_connection(stays_with_version_2);
+  if (is_one_of({"V2-015"}))
+    return [&lab](Bytes& message) {
+      if (word_at(message, 1) == 1) lab.client().forget_versions();
+      return 1;
+    };
+  return twice;
+}
+
+TEST(JudgedClientV2, a_client_that_defies_a_provocation_is_seen) {
+  for (const Provocation* provocation : provocations_of(2)) {
+    JudgedClient lab(2);
+    lab.serve(50);
+    lab.spoil = defiance(lab, *provocation);
+    const Result result = lab.provoke(*provocation, kShortNs);
+    EXPECT_EQ(result.outcome, Outcome::Failed) << provocation->test.name << ": " << result.detail;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::conformance

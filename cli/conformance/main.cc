@@ -141,8 +141,9 @@ void add_options(cli::Command& app, Options& options) {
   app.option("--rdma-device", options.device.rdma_device,
              "verbs: such as mlx5_0; the first that can be used");
   app.option("--cpu", options.device.cpu, "Processor to run on");
-  app.option("--rpcrdma", options.version,
-             "Version of RPC-over-RDMA that is tested; --listen: the latest that is spoken")
+  app.option(
+         "--rpcrdma", options.version,
+         "Version of RPC-over-RDMA that is tested; --listen: that is judged, the latest one that is spoken")
       .one_of({1, 2})
       .shows_default();
   app.option("--row", options.rows,

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::uint64_t kPatienceNs = 5'000'000'000;
 constexpr std::uint64_t kShortNs = 50'000'000;
+/// What a bad client does may take a slow machine as long.
+constexpr std::uint64_t kDefianceNs = 2'000'000'000;
 
 TEST(JudgedClientV2, our_requester_keeps_the_rules) {
   JudgedClient lab(2);
@@ -116,7 +118,7 @@ TEST(JudgedClientV2, a_client_that_defies_a_provocation_is_seen) {
     JudgedClient lab(2);
     lab.serve(50);
     lab.spoil = defiance(lab, *provocation);
-    const Result result = lab.provoke(*provocation, kShortNs);
+    const Result result = lab.provoke(*provocation, kDefianceNs);
     EXPECT_EQ(result.outcome, Outcome::Failed) << provocation->test.name << ": " << result.detail;
   }
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kPatienceNs = 5'000'000'000;
 constexpr std::uint64_t kShortNs = 50'000'000;
 /// What a bad client does may take a slow machine as long.
-constexpr std::uint64_t kDefianceNs = 2'000'000'000;
+constexpr std::uint64_t kDefianceNs = 1'000'000'000;
 
 TEST(JudgedClientV2, our_requester_keeps_the_rules) {
   JudgedClient lab(2);

@@ -11,6 +11,9 @@ using v2::Header;
 /// Of nothing that the client has offered.
 constexpr rpcrdma::Segment kForeign{static_cast<rdma::Rkey>(0xEE1), 512, 0x7E0000004000};
 
+constexpr std::size_t kPartOfALongReply = 4060;
+constexpr std::uint32_t kPartsOfALongReply = 600;
+
 Header reply_to(const WaitingCall& call) {
   return {.xid = call.xid(), .flags = v2::kResponse, .writes = call.message.header.writes};
 }
@@ -72,6 +75,20 @@ const Provocation kProvocations[] = {
        if (!call.visit->ended) s.responder.send(*call.visit, part.with(std::span(payload).first(12)));
        part = {.xid = ~call.xid(), .flags = v2::kResponse};
        expect_borne(s, call, part.with(std::span(payload).subspan(12)));
+     }},
+    {{"V2_092_a_Reply_is_longer_than_any", Level::Decision, Needs::Nothing,
+      "D2-41: it ends its RPC, and the rest of it is dropped.", nullptr},
+     [](Stage& s) {
+       const WaitingCall call = s.await_harmless();
+       const Bytes payload(kPartOfALongReply);
+       Header part = reply_to(call);
+       part.writes.clear();
+       part.flags |= v2::kMore;
+       s.responder.send(*call.visit, part.with(empty_reply(call.xid())));
+       for (std::uint32_t i = 0; i < kPartsOfALongReply; ++i)
+         s.responder.send(*call.visit, part.with(payload));
+       part.flags = v2::kResponse;
+       expect_borne(s, call, part.with(payload));
      }},
     {{"V2_156_V2_096_an_eligible_result_stays_inline", Level::Must, Needs::Nothing,
       "Version 2, A.1: where a Write chunk was there, the RPC ends with a permanent error.", nullptr},

@@ -15,6 +15,10 @@ constexpr std::uint32_t kKnownFlags = v2::kResponse | v2::kMore;
 bool has_prefix(const ClientMessage& message) {
   return message.bytes.size() >= kPrefixBytes && message.header.version == 2;
 }
+/// ERR_VERS in the form of version 1, which has the version of the message that it is about (D2-01).
+bool is_version_error(const Bytes& message) {
+  return message.size() == 28 && word_at(message, 3) == v2::kError && word_at(message, 4) == 1;
+}
 bool is_type(const Sight& s, std::uint32_t type) {
   return has_prefix(*s.message) && s.message->header.proc == type;
 }
@@ -57,6 +61,7 @@ const Rule kRules[] = {
      "a message",
      What::Message,
      [](const Sight& s, Finding& f) {
+       if (is_version_error(s.message->bytes)) return;
        f.holds(has_prefix(*s.message), "20 octets or more, and version 2 in the second word");
      }},
     {{"V2_022_V2_158_no_flags_but_RESPONSE_and_MORE_are_set", Level::Must, Needs::Nothing,

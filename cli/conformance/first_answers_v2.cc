@@ -117,6 +117,22 @@ const Provocation kProvocations[] = {
        }
        s.expect(back.visit->talk.v2.longest() <= kSmallReceive, "no message of more than 2048 octets");
      }},
+    {{"V2_065_sizes_that_cannot_be_are_borne", Level::Decision, Needs::Nothing,
+      "D2-20: they are raised to what the client can live with, and are no faults.", nullptr},
+     [](Stage& s) {
+       s.responder.set_announcement({{kSendSize, words({0})},
+                                     {kReceiveSize, words({17})},
+                                     {kSegmentSize, words({1})},
+                                     {kSegmentCount, words({0})}});
+       const Return back = next_connection(s, [&s](Visit& visit, const ClientMessage& first) {
+         s.responder.greet(visit);
+         s.responder.take_first(visit, first);
+       });
+       s.expect_again(back.call);
+       s.serve(1);
+       s.expect(!back.visit->ended && back.visit->talk.errors == 0,
+                "the new connection to stay, and no ERROR");
+     }},
     {{"V2_064_properties_come_in_parts", Level::Must, Needs::Nothing,
       "Version 2, 6.3.2.2 and C.5: the bodies are joined, and decoded once.", nullptr},
      [](Stage& s) {

@@ -42,6 +42,11 @@ Bytes empty_reply(std::uint32_t xid) {
   return words({xid, 1, 0, 0, 0, 0});
 }
 
+std::uint32_t next_xid() {
+  static std::uint32_t xid = 0x0BAD0000;
+  return ++xid;
+}
+
 Bytes result(Stage& s, const WaitingCall& call) {
   auto reply = s.responder.result_of(call);
   if (!reply) s.skip("The upstream did not answer.");

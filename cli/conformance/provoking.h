@@ -19,6 +19,8 @@ bool has_reply_chunk(const WaitingCall& call);
 bool is_read_with_a_chunk(const WaitingCall& call);
 rpcrdma::Segment first_segment(const RawCall& header);
 Bytes empty_reply(std::uint32_t xid);
+/// For a message of the responder; no client will have it.
+std::uint32_t next_xid();
 
 /// The result of a call; skips without one.
 Bytes result(Stage& s, const WaitingCall& call);

@@ -14,6 +14,8 @@ constexpr std::uint32_t kInvalHtype = 3;
 constexpr std::uint32_t kInvalFlag = 4;
 constexpr std::size_t kPrefixBytes = 20;
 constexpr std::uint32_t kLeastWindow = 2;
+constexpr std::uint32_t kLeastReceive = 1024;
+constexpr std::uint32_t kLeastSegment = 4096;
 /// That no client need take longer ones (draft, section 4.3.2).
 constexpr std::uint32_t kDefaultSendBytes = 4096;
 
@@ -34,10 +36,11 @@ void Responder::greet(Visit& visit) {
     append(message, words({id, static_cast<std::uint32_t>(data.size())}));
     append(message, data);
     message.resize(padded(message.size()));
-    if (data.size() != 4) continue;
-    if (id == kReceiveSize) visit.talk.receive_bytes = word_at(data, 0);
-    if (id == kSegmentSize) visit.talk.segment_bytes = word_at(data, 0);
-    if (id == kSegmentCount) visit.talk.segments = word_at(data, 0);
+    const std::uint32_t value = data.size() == 4 ? word_at(data, 0) : 0;
+    // Who cannot live with less need not keep to it (D2-20).
+    if (id == kReceiveSize && value >= kLeastReceive) visit.talk.receive_bytes = value;
+    if (id == kSegmentSize && value >= kLeastSegment) visit.talk.segment_bytes = value;
+    if (id == kSegmentCount && value > 0) visit.talk.segments = value;
   }
   send(visit, message);
 }

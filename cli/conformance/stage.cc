@@ -90,6 +90,7 @@ std::vector<const Provocation*> provocations_of(std::uint32_t version) {
     add(broken_replies());
   } else {
     add(provocations_of_version_2());
+    add(refusals_of_version_2());
     add(errors_of_version_2());
     add(broken_replies_of_version_2());
     add(first_answers_of_version_2());

@@ -65,6 +65,7 @@ std::vector<const Provocation*> provocations_of(std::uint32_t version);
 std::span<const Provocation> provocations();
 std::span<const Provocation> broken_replies();
 std::span<const Provocation> provocations_of_version_2();
+std::span<const Provocation> refusals_of_version_2();
 std::span<const Provocation> errors_of_version_2();
 std::span<const Provocation> broken_replies_of_version_2();
 std::span<const Provocation> first_answers_of_version_2();

@@ -41,7 +41,7 @@ void Version2Conversation::came(const ClientMessage& message) {
 
 void Version2Conversation::sent(std::span<const std::byte> message) {
   --balance_;
-  if (word_at(message, 1) != 2) return;
+  if (message.size() < 20 || word_at(message, 1) != 2) return;
   if (word_at(message, 3) == v2::kError) {
     ++errors_sent_;
     if (!has_granted_) ++granted_;  // D2-16

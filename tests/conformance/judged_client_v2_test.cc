@@ -99,11 +99,13 @@ Spoil defiance(JudgedClient& lab, const Provocation& provocation) {
   const auto is_one_of = [&](std::initializer_list<const char*> rows) {
     return std::find(rows.begin(), rows.end(), row) != rows.end();
   };
-  if (is_one_of({"V2-054", "V2-030", "V2-087"})) return errs_otherwise;
-  if (is_one_of({"V2-055", "V2-023", "V2-086"})) return loses_errors;
+  if (is_one_of({"V2-054", "V2-030", "V2-087", "V2-088", "V2-021", "V2-070"})) return errs_otherwise;
+  if (is_one_of({"V2-055", "V2-023", "V2-086", "V2-093"})) return loses_errors;
+  if (std::string(provocation.test.name) == "V2_027_a_Reply_without_RESPONSE_is_refused")
+    return errs_otherwise;
   if (is_one_of({"V2-059"})) return swells;
   if (is_one_of({"V2-010", "V2-047", "V2-064"})) return on_the_next_connection(swells);
-  if (is_one_of({"V2-129", "V2-095", "V2-052", "V2-141"})) return changes_xids();
+  if (is_one_of({"V2-129", "V2-095", "V2-052", "V2-141", "V2-065"})) return changes_xids();
   if (is_one_of({"V2-013"})) return on_the_next_connection(stays_with_version_2);
   if (is_one_of({"V2-015"}))
     return [&lab](Bytes& message) {

@@ -224,6 +224,8 @@ const Provocation kProvocations[] = {
            s.await([&](const WaitingCall& c) { return c.visit == first.visit && has_chunks(c); },
                    "another one, while the first is open");
        s.responder.serve(first, {.invalidate = first_segment(second.message.header).handle});
+       s.responder.wait(s.patience_ns(), [&] { return first.visit->ended; });
+       s.expect(first.visit->ended, "the connection to end");
        s.expect_again(second);
      }},
     {{"V2_095_V2_142_a_call_is_repeated_when_its_connection_ends_within_the_reply", Level::Must,

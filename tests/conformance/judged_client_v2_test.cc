@@ -80,6 +80,15 @@ int errs_otherwise(Bytes& message) {
   if (word_at(message, 3) == v2::kError) xdr::store_u32(message.data() + 20, 10);
   return 1;
 }
+/// Sends an ERROR where it has nothing to complain of.
+Spoil complains() {
+  return [calls = 0](Bytes& message) mutable {
+    if (is_whole_call(message) && ++calls == 3)
+      message =
+          v2::Header{.xid = 1, .credit = 0x00400001, .type = v2::kError, .flags = v2::kResponse}.then({2});
+    return 1;
+  };
+}
 int stays_with_version_2(Bytes& message) {
   xdr::store_u32(message.data() + 4, 2);
   return 1;
@@ -103,6 +112,7 @@ Spoil defiance(JudgedClient& lab, const Provocation& provocation) {
   if (is_one_of({"V2-055", "V2-023", "V2-086", "V2-093"})) return loses_errors;
   if (std::string(provocation.test.name) == "V2_027_a_Reply_without_RESPONSE_is_refused")
     return errs_otherwise;
+  if (is_one_of({"V2-028", "V2-107"})) return complains();
   if (is_one_of({"V2-059"})) return swells;
   if (is_one_of({"V2-010", "V2-047", "V2-064"})) return on_the_next_connection(swells);
   if (is_one_of({"V2-129", "V2-095", "V2-052", "V2-141", "V2-065"})) return changes_xids();

@@ -146,7 +146,7 @@ void Responder::look_at(Visit& visit) {
   }
   visit.end->send_completions.clear();
   for (Received& received : std::exchange(visit.end->inbox, {}))
-    for (int left = arrives(received.bytes); left > 0 && !visit.ended; --left)
+    for (int before = 0; !visit.ended && arrives(received.bytes, before); ++before)
       take_message(visit, received.bytes);
   take_from_upstream(visit);
   if (visit.talk.version == 2) flush(visit);

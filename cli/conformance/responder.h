@@ -131,10 +131,10 @@ class Responder {
  protected:
   /// A client in the same thread takes its turn.
   virtual void other_side() {}
-  /// A message has come, and may be changed. How many times it comes; zero: it is lost.
-  virtual int arrives(Bytes& message) {
+  /// A message has come, and may be changed. Asked until it is false: whether it comes once more than `before`.
+  virtual bool arrives(Bytes& message, int before) {
     static_cast<void>(message);
-    return 1;
+    return before == 0;
   }
 
  private:

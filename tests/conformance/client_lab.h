@@ -89,8 +89,9 @@ class JudgedClient {
 
    private:
     void other_side() override { all_.client_.turn(); }
-    int arrives(Bytes& message) override { return all_.spoil ? all_.spoil(message) : 1; }
+    bool arrives(Bytes& message, int before) override;
     JudgedClient& all_;
+    int times_ = 1;  ///< that this message comes
   };
 
   std::shared_ptr<rdma::loopback::Fabric> fabric_;

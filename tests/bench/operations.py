@@ -101,7 +101,7 @@ def scrape_cost_ratio(build):
             return result
 
         pairs, dropped = alternate(scraped, null, planes.beside(probe.side("round_trip_ns", 0)), most=30)
-    say("scrape_cost_ratio", pairs, dropped, "RPC/s")
+    say("scrape_cost_ratio", pairs, dropped, "RPC/s", 0.99)
 
 
 def slow_ring_cost_ratio(build):

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "controlplane/admin/operations.h"
-#include "controlplane/config/config.h"
 #include "controlplane/config/changes.h"
+#include "controlplane/config/config.h"
 #include "controlplane/events/journal.h"
 #include "controlplane/properties/host_handshake.h"
 #include "controlplane/reloader.h"

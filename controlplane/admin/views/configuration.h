@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "controlplane/config/config.h"
 #include "controlplane/config/changes.h"
+#include "controlplane/config/config.h"
 
 namespace sluice::admin {
 

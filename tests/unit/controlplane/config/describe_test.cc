@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Descriptions of configurations, and what a reload changes.
-#include "controlplane/config/changes.h"
 #include "controlplane/config/describe.h"
+#include "controlplane/config/changes.h"
 #include "controlplane/config/places.h"
 
 #include <gtest/gtest.h>

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "controlplane/config/config.h"
 #include "controlplane/config/changes.h"
+#include "controlplane/config/config.h"
 #include "controlplane/config/describe.h"
 #include "controlplane/config/places.h"
 #include "dataplane/base/export_path.h"

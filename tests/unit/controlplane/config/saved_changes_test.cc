@@ -11,8 +11,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "controlplane/config/config.h"
 #include "controlplane/config/changes.h"
+#include "controlplane/config/config.h"
 #include "controlplane/config/describe.h"
 
 namespace sluice {

@@ -165,7 +165,7 @@ class RoundTrip {
     doublings_ = 0;
   }
   std::uint64_t smoothed_ns() const noexcept { return smoothed_ns_; }
-  /// Doubles with each timeout until the next sample: an acknowledgement of what was sent twice says nothing
+  /// Doubles with each timeout, and stays so for the next acknowledgement: that of what was sent twice says nothing
   /// about the round trip (sections 3 and 5.5).
   void on_timeout() noexcept { doublings_ = std::min(doublings_ + 1, kMaxDoublings); }
   /// Something was acknowledged without a timeout since the last that was, but nothing measured: where many

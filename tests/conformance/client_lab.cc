@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/client_lab.h"
 
+#include <gtest/gtest.h>
+
 #include "tests/unit/service/memory/call_harness.h"
 
 namespace sluice::conformance {
@@ -267,6 +269,16 @@ void JudgedClient::serve(std::uint64_t calls) {
 
 Result JudgedClient::provoke(const Provocation& provocation, std::uint64_t patience_ns) {
   return conformance::provoke(provocation, responder_, patience_ns, true, [] { return false; });
+}
+
+std::size_t rules_kept(JudgedClient& lab) {
+  EXPECT_EQ(lab.client().wrong, 0u);
+  std::size_t passed = 0;
+  for (const Result& result : lab.results()) {
+    EXPECT_NE(result.outcome, Outcome::Failed) << result.test->name << ": " << result.detail;
+    passed += result.outcome == Outcome::Passed;
+  }
+  return passed;
 }
 
 }  // namespace sluice::conformance

@@ -102,4 +102,7 @@ class JudgedClient {
   Local responder_;
 };
 
+/// Fails for each rule that is broken, and for data that is not what was written. How many rules were kept.
+std::size_t rules_kept(JudgedClient& lab);
+
 }  // namespace sluice::conformance

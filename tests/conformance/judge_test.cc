@@ -3,9 +3,7 @@
 // Every rule that clients are judged by holds for a good client, and is seen to be broken by a bad one.
 #include "cli/conformance/judge.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
+#include "tests/conformance/judge_cases.h"
 
 namespace sluice::conformance {
 namespace {
@@ -125,23 +123,14 @@ class Stand {
 };
 
 TEST(Judge, a_good_client_keeps_every_rule) {
-  for (const Result& result : Stand().judge(good_client()))
-    EXPECT_EQ(result.outcome, Outcome::Passed) << result.test->name << ": " << result.detail;
+  expect_each_passed(Stand().judge(good_client()));
 }
 
 TEST(Judge, what_is_not_seen_is_skipped_with_the_reason) {
-  for (const Result& result : Stand().judge({})) {
-    EXPECT_EQ(result.outcome, Outcome::Skipped) << result.test->name;
-    EXPECT_EQ(result.detail.rfind("Not seen: ", 0), 0u) << result.detail;
-  }
+  expect_each_not_seen(Stand().judge({}));
 }
 
-/// A rule that is broken, in one step, and the row that has to tell.
-struct Bad {
-  const char* row;
-  const char* step;
-  std::function<void(Step&)> change;
-};
+using Bad = BadClient<Step>;
 
 std::function<void(Step&)> words_are(std::size_t at, std::uint32_t value) {
   return [=](Step& s) { s.spoil = [=](Bytes& m) { xdr::store_u32(m.data() + at * 4, value); }; };
@@ -228,25 +217,8 @@ std::vector<Bad> bad_clients() {
 }
 
 TEST(Judge, a_bad_client_is_seen_by_the_rule_of_its_row) {
-  std::set<std::string> shown;
-  for (const Bad& bad : bad_clients()) {
-    std::vector<Step> steps = good_client();
-    const auto step =
-        std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.name == bad.step; });
-    ASSERT_NE(step, steps.end()) << bad.step;
-    bad.change(*step);
-    bool failed = false;
-    for (const Result& result : Stand().judge(steps)) {
-      const auto rows = rows_of(*result.test);
-      if (result.outcome != Outcome::Failed || std::find(rows.begin(), rows.end(), bad.row) == rows.end())
-        continue;
-      failed = true;
-      shown.insert(result.test->name);
-      EXPECT_FALSE(result.history.empty()) << bad.row;
-    }
-    EXPECT_TRUE(failed) << bad.row << " of " << bad.step;
-  }
-  for (const Rule* rule : client_rules(1)) EXPECT_EQ(shown.count(rule->test.name), 1u) << rule->test.name;
+  expect_each_rule_broken(1, good_client(), bad_clients(),
+                          [](const std::vector<Step>& steps) { return Stand().judge(steps); });
 }
 
 TEST(Judge, V1_043_calls_on_their_way_when_a_grant_falls_are_no_breach) {

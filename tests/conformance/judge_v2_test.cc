@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every rule that clients of version 2 are judged by holds for a good client, and is seen to be broken by a bad one.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <functional>
-
 #include "cli/conformance/judge.h"
 #include "cli/conformance/v2_calls.h"
+#include "tests/conformance/judge_cases.h"
 
 namespace sluice::conformance {
 namespace {
@@ -161,23 +157,14 @@ class Stand {
 };
 
 TEST(JudgeV2, a_good_client_keeps_every_rule) {
-  for (const Result& result : Stand().judge(good_client()))
-    EXPECT_EQ(result.outcome, Outcome::Passed) << result.test->name << ": " << result.detail;
+  expect_each_passed(Stand().judge(good_client()));
 }
 
 TEST(JudgeV2, what_is_not_seen_is_skipped_with_the_reason) {
-  for (const Result& result : Stand().judge({})) {
-    EXPECT_EQ(result.outcome, Outcome::Skipped) << result.test->name;
-    EXPECT_EQ(result.detail.rfind("Not seen: ", 0), 0u) << result.detail;
-  }
+  expect_each_not_seen(Stand().judge({}));
 }
 
-/// A rule that is broken, in one step, and the row that has to tell.
-struct Bad {
-  const char* row;
-  const char* step;
-  std::function<void(Step&)> change;
-};
+using Bad = BadClient<Step>;
 
 std::function<void(Step&)> word_is(std::size_t at, std::uint32_t value) {
   return [=](Step& s) { s.spoil = [=](Bytes& m) { xdr::store_u32(m.data() + at * 4, value); }; };
@@ -300,27 +287,10 @@ std::vector<Bad> bad_calls() {
 }
 
 TEST(JudgeV2, a_bad_client_is_seen_by_the_rule_of_its_row) {
-  std::set<std::string> shown;
   std::vector<Bad> all = bad_prefixes();
   for (Bad& bad : bad_calls()) all.push_back(std::move(bad));
-  for (const Bad& bad : all) {
-    std::vector<Step> steps = good_client();
-    const auto step =
-        std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.name == bad.step; });
-    ASSERT_NE(step, steps.end()) << bad.step;
-    bad.change(*step);
-    bool failed = false;
-    for (const Result& result : Stand().judge(steps)) {
-      const auto rows = rows_of(*result.test);
-      if (result.outcome != Outcome::Failed || std::find(rows.begin(), rows.end(), bad.row) == rows.end())
-        continue;
-      failed = true;
-      shown.insert(result.test->name);
-      EXPECT_FALSE(result.history.empty()) << bad.row;
-    }
-    EXPECT_TRUE(failed) << bad.row << " of " << bad.step;
-  }
-  for (const Rule* rule : client_rules(2)) EXPECT_EQ(shown.count(rule->test.name), 1u) << rule->test.name;
+  expect_each_rule_broken(2, good_client(), all,
+                          [](const std::vector<Step>& steps) { return Stand().judge(steps); });
 }
 
 TEST(JudgeV2, V2_034_what_the_limit_says_gives_no_credits) {

@@ -45,9 +45,9 @@ inline constexpr std::uint32_t kMaxKeptPackets = 1024;
 inline constexpr std::uint64_t kNakAgainNs = 100'000;
 /// Timeouts in a row that loss alone explains. After more of them the next hop is looked for.
 inline constexpr std::uint32_t kRetriesOfLoss = 2;
-/// One retry of so many goes to where the peer was before.
+/// Every so many retries, one goes to the link address that the peer had before.
 inline constexpr std::uint32_t kRetriesOfHop = 4;
-/// As far back a request counts as one that the peer sends again.
+/// A request at most so many packets behind the expected one counts as sent again by the peer.
 inline constexpr std::int32_t kRepeatedPackets = 1 << 16;
 /// Largest message (InfiniBand 9.7.7).
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;

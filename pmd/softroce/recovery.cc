@@ -367,7 +367,7 @@ void SoftQueuePair::on_timeout(std::uint64_t now_ns) noexcept {
   retry_at_ns_ = now_ns + round_trip_.timeout_ns();
 }
 
-/// Now and then where the peer was before: what was learned of the next hop may be wrong, or of another host.
+/// Now and then the link address that the peer had before: what ARP or neighbour discovery said may be wrong.
 void SoftQueuePair::try_next_hop() noexcept {
   const LinkAddress hop = device_.next_hop(attributes_.remote, route_.destination_mac);
   const bool before = retries_ % kRetriesOfHop == 0 && hop == route_.destination_mac;

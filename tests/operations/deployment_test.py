@@ -33,7 +33,7 @@ def quickly():
     if missing("ccache"):
         return {"DEB_BUILD_OPTIONS": "noopt", "DEB_CXXFLAGS_STRIP": "-g", "MESON_OPTIONS": "-Db_lto=false"}
     flags = {f"DEB_{kind}_SET": "" for kind in ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")}
-    # Not optimized as a whole, as they are not. debhelper sets another HOME and locale, on which objects do not depend.
+    # Without LTO, as those objects are. debhelper sets another HOME and locale, on which objects do not depend.
     cache = run("ccache", "-k", "cache_dir").stdout.strip()
     return {**flags, "MESON_OPTIONS": "-Doptimization=3 -Db_lto=false", "CCACHE_DIR": cache, "CCACHE_SLOPPINESS": "locale"}
 

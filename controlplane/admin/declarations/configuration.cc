@@ -17,7 +17,7 @@ Fields changes() {
           list("restart_both_planes", "keys that want a restart of both planes", text("", "a key"))};
 }
 
-/// Has an entry in each list, and what is shown only where it is set.
+/// With an entry in each list of tables, and with every key that is shown only where it is set.
 config::Config with_everything(config::Config config) {
   config.block.vlan = 1;
   config.block.service_level = 0;
@@ -31,7 +31,7 @@ config::Config with_everything(config::Config config) {
 
 Fields keys_of(const json& table, const json& usual);
 
-/// `usual`: the same with the defaults, for what is inside.
+/// `usual` is what the defaults have there: a key that they lack is optional.
 Field key_of(const std::string& name, const json& value, const json& usual) {
   if (value.is_object()) return object(name, "the table of this name", keys_of(value, usual));
   if (value.is_array() && !value.empty() && value[0].is_object())
@@ -53,7 +53,7 @@ Fields keys_of(const json& table, const json& usual) {
   return keys;
 }
 
-/// What the keys mean says the page of the file: they are the same here.
+/// The names are those of the file, and configuration.md says what they mean.
 Declaration config_show() {
   const config::Config usual = config::parse("", "defaults");
   Fields keys = keys_of(config::describe(with_everything(usual)), config::describe(usual));

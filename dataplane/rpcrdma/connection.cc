@@ -146,14 +146,15 @@ void Connection::admit(const HostName& host) noexcept {
 }
 
 /// A plain reply to a plain call. False: it is not.
+template <std::uint32_t kVersion>
 [[gnu::always_inline]] inline bool Connection::take_plain_reply(std::uint16_t buffer,
-                                                                std::span<const std::byte> message,
-                                                                std::size_t header_bytes) noexcept {
+                                                                std::span<const std::byte> message) noexcept {
+  constexpr std::size_t header_bytes = kVersion == v2::kVersion ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
   Requester* const requester = roles_.requester();
   if (requester == nullptr) return false;
   RequestSlot* const call = requester->plain_call_of(message, header_bytes);
   if (call == nullptr) return false;
-  return requester->take_plain_reply(*call, buffer, message, header_bytes), true;
+  return requester->take_plain_reply<kVersion>(*call, buffer, message), true;
 }
 
 /// What most messages are. False: it is something else, and nothing has happened yet.
@@ -161,7 +162,7 @@ void Connection::admit(const HostName& host) noexcept {
     std::uint16_t buffer, std::span<const std::byte> message) noexcept {
   if (!v1::is_plain(message)) [[unlikely]]
     return false;
-  if (v1::plain_response(message.data())) return take_plain_reply(buffer, message, kMinMsgHeaderBytes);
+  if (v1::plain_response(message.data())) return take_plain_reply<v1::kVersion>(buffer, message);
   if (config().credit_grant == 0) return false;
   return responder_.on_plain_call<v1::kVersion>(buffer, message), true;
 }
@@ -176,7 +177,7 @@ void Connection::admit(const HostName& host) noexcept {
     return false;
   link_.notify_waiting_senders();
   if (v2::plain_response(message.data())) {
-    if (take_plain_reply(buffer, message, v2::kMinMsgHeaderBytes)) return true;
+    if (take_plain_reply<v2::kVersion>(buffer, message)) return true;
   } else if (shortcut == Shortcut::CallsAndReplies) {
     return responder_.on_plain_call<v2::kVersion>(buffer, message), true;
   }

@@ -136,8 +136,8 @@ class alignas(kCacheLine) Connection final : public service::Client, private Lin
   }
   void on_received(std::uint16_t buffer, const rdma::WorkCompletion& wc) noexcept;
   void on_other_received(std::uint16_t buffer, const rdma::WorkCompletion& wc) noexcept;
-  bool take_plain_reply(std::uint16_t buffer, std::span<const std::byte> message,
-                        std::size_t header_bytes) noexcept;
+  template <std::uint32_t kVersion>
+  bool take_plain_reply(std::uint16_t buffer, std::span<const std::byte> message) noexcept;
   bool take_plain_version_1(std::uint16_t buffer, std::span<const std::byte> message) noexcept;
   bool take_plain_version_2(std::uint16_t buffer, std::span<const std::byte> message) noexcept;
   void on_other_completion(const rdma::WorkCompletion& wc) noexcept;

@@ -46,8 +46,8 @@ bool Requester::bounce_result(Slot& slot, std::uint32_t item, std::span<const rd
   const std::uint64_t offered = config_.round_up_write_chunks ? xdr::padded(bytes) : bytes;
   std::byte* from = bounce_room(slot, offered);
   if (from == nullptr || slot.callers_piece_count + pieces.size() > kMaxRequestPieces) return false;
-  slot.bounced[item] = {from, slot.callers_piece_count, static_cast<std::uint8_t>(pieces.size())};
-  for (const rdma::Sge& piece : pieces) slot.callers_pieces[slot.callers_piece_count++] = piece;
+  slot.chunks->bounced[item] = {from, slot.callers_piece_count, static_cast<std::uint8_t>(pieces.size())};
+  for (const rdma::Sge& piece : pieces) slot.chunks->callers_pieces[slot.callers_piece_count++] = piece;
   const rdma::Sge whole{from, static_cast<std::uint32_t>(offered), bounce_memory_.lkey()};
   return copy_pieces(slot, {&whole, 1});
 }
@@ -55,12 +55,12 @@ bool Requester::bounce_result(Slot& slot, std::uint32_t item, std::span<const rd
 /// Copies what was placed to where the caller wants it; the room for round-up stays behind.
 void Requester::return_bounced(Slot& slot) noexcept {
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {
-    const BouncedResult& bounced = slot.bounced[i];
+    const BouncedResult& bounced = slot.chunks->bounced[i];
     if (bounced.from == nullptr) continue;
     const std::byte* from = bounced.from;
-    std::uint64_t left = slot.returned[i];
+    std::uint64_t left = slot.chunks->returned[i];
     for (std::uint32_t p = 0; p < bounced.pieces && left > 0; ++p) {
-      const rdma::Sge& to = slot.callers_pieces[bounced.first_piece + p];
+      const rdma::Sge& to = slot.chunks->callers_pieces[bounced.first_piece + p];
       const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(left, to.length));
       std::memcpy(to.address, from, bytes);
       from += bytes;
@@ -73,9 +73,9 @@ std::uint64_t Requester::sum_arguments(const Slot& slot) const noexcept {
   static constexpr HashKey kKey{};
   std::uint64_t sum = 0;
   std::uint32_t pieces = 0;
-  for (std::uint32_t i = 0; i < slot.read_items; ++i) pieces += slot.read_pieces[i];
+  for (std::uint32_t i = 0; i < slot.read_items; ++i) pieces += slot.chunks->read_pieces[i];
   for (std::uint32_t i = 0; i < pieces; ++i)
-    sum = sum * 31 + siphash(kKey, {slot.pieces[i].address, slot.pieces[i].length});
+    sum = sum * 31 + siphash(kKey, {slot.chunks->pieces[i].address, slot.chunks->pieces[i].length});
   return sum;
 }
 

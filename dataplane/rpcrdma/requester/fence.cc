@@ -13,8 +13,8 @@ void Requester::set_outcome(Slot& slot, CallStatus status) noexcept {
   slot.reply.status_ = status;
   slot.reply.xid_ = slot.xid;
   slot.reply.write_items_ = slot.write_items;
-  slot.reply.returned_ = {slot.returned.data(), slot.write_items};
-  slot.reply.write_segments_ = {slot.write_segments.data(), slot.write_items};
+  slot.reply.returned_ = {slot.chunks->returned.data(), slot.write_items};
+  slot.reply.write_segments_ = {slot.chunks->write_segments.data(), slot.write_items};
   slot.reply.version_2_ = version_2();
   if (status != CallStatus::Ok) slot.reply.message_ = {};
 }
@@ -43,9 +43,9 @@ void Requester::fence(Slot& slot) noexcept {
     return;
   }
   for (std::uint32_t i = 0; i < slot.window_count; ++i) {
-    if (slot.invalidated && slot.segments[i].handle == slot.invalidate) continue;
+    if (slot.invalidated && slot.chunks->segments[i].handle == slot.invalidate) continue;
     stage.begin(rdma::SendOpcode::LocalInvalidate, link_->wr_id(WrKind::Invalidated, slot.index), 0);
-    stage.last().rkey = slot.segments[i].handle;
+    stage.last().rkey = slot.chunks->segments[i].handle;
   }
   stage.last().flags = rdma::kSignaled;
   transition(slot, State::AwaitingFence);
@@ -73,24 +73,24 @@ void Requester::fence(Slot& slot) noexcept {
   transition(slot, State::AwaitingDetach);
 }
 
-/// The Sends without a completion of their own that were posted before this one are complete too. One of them that
-/// was flushed has had its own completion already, and has ended those before it.
+/// With those before it that have no completion of their own.
 void Requester::on_call_sent(std::uint16_t index) noexcept {
-  do {
-    Slot& slot = slots_[index];
-    if (!slot.send_posted) return;
-    index = std::exchange(slot.sent_before, kNoWr);
-    on_send_done(slot);
-  } while (index != kNoWr);
+  sends_.complete(slots_[index].send_number, [this](std::uint16_t slot) { return end_send(slot); });
 }
 
-inline void Requester::on_send_done(Slot& slot) noexcept {
-  --posted_;
-  slot.send_posted = false;
-  if (slot.state == State::AwaitingSendDone && slot.parts_posted == 0) recycle(slot);
-  if (slot.being_resent()) [[unlikely]] {
-    requeue(slot);
-    pump();
+/// The Send of this slot is done. True: its call waited for that alone.
+bool Requester::end_send(std::uint16_t index) noexcept {
+  Slot& slot = slots_[index];
+  switch (slot.state) {
+    case State::AwaitingSendDone:
+      recycle(slot);
+      return true;
+    case State::AwaitingResend:
+      requeue(slot);
+      pump();
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -113,8 +113,10 @@ void Requester::deliver(Slot& slot) noexcept {
   context_.assembly.release(std::exchange(slot.assembly, nullptr));
   if (slot.receive != kNoReceive)
     end_delivery(slot, std::exchange(slot.receive, kNoReceive));
-  else if (!slot.send_posted)
+  else if (send_done(slot))
     recycle(slot);
+  else
+    sends_.await();
 }
 
 std::byte* Requester::keep_reply(const Reply& reply) noexcept {
@@ -124,7 +126,7 @@ std::byte* Requester::keep_reply(const Reply& reply) noexcept {
 }
 
 void Requester::free_windows(Slot& slot) noexcept {
-  while (slot.window_count > 0) windows_[free_windows_++] = slot.windows[--slot.window_count];
+  while (slot.window_count > 0) windows_[free_windows_++] = slot.chunks->windows[--slot.window_count];
 }
 
 /// Of what only some calls need, whoever has changed it.

@@ -61,15 +61,15 @@ bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) n
   if (slot.write_items == 0 && header.chunks.empty() && !header.no_msg) return true;
   if (!header.chunks.reads.empty()) return false;  // V1-091
   if (header.chunks.writes.size() > (slot.results_in_reply ? 0u : slot.write_items)) return false;
-  std::fill_n(slot.returned.begin(), slot.write_items, 0);
+  std::fill_n(slot.chunks->returned.begin(), slot.write_items, 0);
   std::size_t offered = slot.first_write_segment;
   std::uint32_t item = 0;
   for (const WriteChunk chunk : header.chunks.writes) {
-    const std::uint32_t count = slot.write_segments[item];
+    const std::uint32_t count = slot.chunks->write_segments[item];
     if (chunk.size() != count && chunk.size() != 0) return false;
     for (std::uint32_t i = 0; i < chunk.size(); ++i) {
-      if (chunk[i].length > slot.segments[offered + i].length) return false;
-      slot.returned[item] += chunk[i].length;
+      if (chunk[i].length > slot.chunks->segments[offered + i].length) return false;
+      slot.chunks->returned[item] += chunk[i].length;
     }
     offered += count;
     ++item;
@@ -77,12 +77,12 @@ bool Requester::check_returned_chunks(Slot& slot, const MessageHeader& header) n
   const bool in_reply_chunk = header.no_msg;
   if (!in_reply_chunk) return true;  // a returned Reply chunk does not matter then (V1-121)
   if (!header.chunks.reply || slot.reply_chunk_bytes == 0) return false;
-  for (; item < slot.write_items; ++item) offered += slot.write_segments[item];
+  for (; item < slot.write_items; ++item) offered += slot.chunks->write_segments[item];
   const WriteChunk& reply = *header.chunks.reply;
   if (reply.size() != slot.segment_count - offered) return false;
   bool partial = false;
   for (std::uint32_t i = 0; i < reply.size(); ++i) {
-    const std::uint32_t room = slot.segments[offered + i].length;
+    const std::uint32_t room = slot.chunks->segments[offered + i].length;
     if (reply[i].length > room || (partial && reply[i].length > 0)) return false;
     partial = partial || reply[i].length < room;
   }
@@ -157,11 +157,12 @@ bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
       if (!slot.repeatable || error.chunk_index == 0 || error.chunk_index > slot.write_items) return false;
       const std::uint32_t item = error.chunk_index - 1;
       std::uint32_t first = 0;
-      for (std::uint32_t i = 0; i < slot.read_items; ++i) first += slot.read_pieces[i];
-      for (std::uint32_t i = 0; i < item; ++i) first += slot.write_pieces[i];
-      const std::uint64_t room = rdma::total_bytes({&slot.pieces[first], slot.write_pieces[item]});
-      if (error.bytes_needed > room || error.bytes_needed <= slot.write_offers[item]) return false;
-      slot.write_offers[item] = error.bytes_needed;
+      for (std::uint32_t i = 0; i < slot.read_items; ++i) first += slot.chunks->read_pieces[i];
+      for (std::uint32_t i = 0; i < item; ++i) first += slot.chunks->write_pieces[i];
+      const std::uint64_t room =
+          rdma::total_bytes({&slot.chunks->pieces[first], slot.chunks->write_pieces[item]});
+      if (error.bytes_needed > room || error.bytes_needed <= slot.chunks->write_offers[item]) return false;
+      slot.chunks->write_offers[item] = error.bytes_needed;
       return true;
     }
     case v2::ErrorCode::ReplyResource:
@@ -178,10 +179,10 @@ bool Requester::replan(Slot& slot, const v2::Error& error) noexcept {
 /// Of the call with all its arguments.
 std::uint64_t Requester::unreduced_bytes(const Slot& slot) const noexcept {
   std::uint64_t bytes = slot.payload_bytes;
-  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
   for (std::uint32_t i = 0; i < slot.read_items; ++i) {
-    bytes += xdr::padded(rdma::total_bytes(pieces.first(slot.read_pieces[i])));
-    pieces = pieces.subspan(slot.read_pieces[i]);
+    bytes += xdr::padded(rdma::total_bytes(pieces.first(slot.chunks->read_pieces[i])));
+    pieces = pieces.subspan(slot.chunks->read_pieces[i]);
   }
   return bytes;
 }
@@ -205,10 +206,11 @@ bool Requester::unreduce(Slot& slot) noexcept {
   std::uint64_t from = slot.payload_bytes;
   std::uint64_t to = bytes;
   for (std::uint32_t i = slot.read_items; i-- > 0;) {
-    std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
-    for (std::uint32_t before = 0; before < i; ++before) pieces = pieces.subspan(slot.read_pieces[before]);
-    pieces = pieces.first(slot.read_pieces[i]);
-    const auto item_at = static_cast<std::uint32_t>(slot.read_positions[i]);
+    std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
+    for (std::uint32_t before = 0; before < i; ++before)
+      pieces = pieces.subspan(slot.chunks->read_pieces[before]);
+    pieces = pieces.first(slot.chunks->read_pieces[i]);
+    const auto item_at = static_cast<std::uint32_t>(slot.chunks->read_positions[i]);
     const std::uint64_t item_end = item_at + xdr::padded(rdma::total_bytes(pieces));
     const std::uint64_t run = to - item_end;
     from -= run;
@@ -244,7 +246,9 @@ void Requester::resend(Slot& slot) noexcept {
 
 /// Back to the calls that wait, once nothing of it is out any more.
 void Requester::requeue(Slot& slot) noexcept {
-  if (slot.state != State::AwaitingResend || slot.send_posted || slot.parts_posted > 0) return;
+  if (slot.state != State::AwaitingResend) return;
+  if (!send_done(slot)) return sends_.await();
+  if (slot.parts_posted > 0) return;
   free_windows(slot);
   if (slot.reply_memory != nullptr) long_memory_.release(std::exchange(slot.reply_memory, nullptr));
   if (slot.ends_as) return end_call(slot, *slot.ends_as);

@@ -20,9 +20,10 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
     : context_(*context.links_),
       config_(config),
       plain_calls_(!config.keep_xids && config.inline_bytes >= v2::kMinMsgHeaderBytes),
+      sends_(config.requests),
       xid_sequence_(std::random_device{}()),
-      send_region_(
-          device.allocate_memory(buffer_stride(std::size_t{2} * config.inline_bytes) * config.requests)),
+      send_stride_(static_cast<std::uint32_t>(buffer_stride(std::size_t{2} * config.inline_bytes))),
+      send_region_(device.allocate_memory(std::size_t{send_stride_} * config.requests)),
       long_memory_(config.long_buffers == 0
                        ? rdma::BufferPool{}
                        : rdma::BufferPool(device.allocate_memory(std::size_t{config.long_buffers} *
@@ -33,6 +34,7 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
                          : rdma::BufferPool(device.allocate_memory(std::size_t{config.bounce_buffers} *
                                                                    config.bounce_buffer_bytes),
                                             config.bounce_buffer_bytes)),
+      chunk_arrays_(std::make_unique<ChunkArrays[]>(config.requests)),
       slots_(std::make_unique<Slot[]>(config.requests)),
       free_(config.requests) {
   if (!std::has_single_bit(config.requests) || config.requests > kMaxCredits)
@@ -45,8 +47,7 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
   for (std::uint32_t i = 0; i < config.requests; ++i) {
     slots_[i].index = static_cast<std::uint16_t>(i);
     slots_[i].reply.slot_ = static_cast<std::uint16_t>(i);
-    slots_[i].send_buffer =
-        send_region_.bytes.data() + buffer_stride(std::size_t{2} * config.inline_bytes) * i;
+    slots_[i].chunks = &chunk_arrays_[i];
   }
   for (std::uint32_t i = config.requests; i-- > 0;) free_.push(slots_[i].index);
 }
@@ -54,7 +55,7 @@ Requester::Requester(RequesterContext context, rdma::Device& device, const Reque
 Requester::~Requester() = default;
 
 bool Requester::balanced() const noexcept {
-  return outstanding_ == 0 && posted_ == 0 && free_.size() == config_.requests &&
+  return outstanding_ == 0 && quiescent() && free_.size() == config_.requests &&
          free_windows_ == windows_.size() && long_memory_.available() == config_.long_buffers &&
          bounce_memory_.available() == config_.bounce_buffers;
 }
@@ -93,7 +94,7 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
       request.writes.size() > kMaxWriteItems)
     return false;
 
-  std::byte* payload = slot.send_buffer + config_.inline_bytes;
+  std::byte* payload = send_buffer(slot.index) + config_.inline_bytes;
   if (request.payload.size() > config_.inline_bytes) {
     if (request.payload.size() > long_memory_.buffer_bytes()) return false;
     payload = slot.call_memory = long_memory_.acquire();
@@ -104,29 +105,29 @@ bool Requester::copy_request(Slot& slot, const Request& request) noexcept {
 
   if (needs_bounce(request)) slot.bounce_memory = bounce_memory_.acquire();
   for (const ReadItem& item : request.reads) {
-    slot.read_positions[slot.read_items] = item.position;
+    slot.chunks->read_positions[slot.read_items] = item.position;
     const std::uint8_t before = slot.piece_count;
     const bool bounced = config_.single_segment_chunks && item.pieces.size() > 1;
     if (!(bounced ? bounce_argument(slot, item.pieces) : copy_pieces(slot, item.pieces))) return false;
-    slot.read_pieces[slot.read_items++] = static_cast<std::uint8_t>(slot.piece_count - before);
+    slot.chunks->read_pieces[slot.read_items++] = static_cast<std::uint8_t>(slot.piece_count - before);
   }
   for (const WriteItem& item : request.writes) {
     const std::uint8_t before = slot.piece_count;
     const std::uint64_t room = rdma::total_bytes(item.pieces);
-    slot.write_offers[slot.write_items] = static_cast<std::uint32_t>(
+    slot.chunks->write_offers[slot.write_items] = static_cast<std::uint32_t>(
         item.first_offer_bytes > 0 ? std::min<std::uint64_t>(item.first_offer_bytes, room) : room);
-    slot.bounced[slot.write_items] = {};
+    slot.chunks->bounced[slot.write_items] = {};
     const bool bounced = result_needs_bounce(item.pieces);
     if (!(bounced ? bounce_result(slot, slot.write_items, item.pieces) : copy_pieces(slot, item.pieces)))
       return false;
-    slot.write_pieces[slot.write_items++] = static_cast<std::uint8_t>(slot.piece_count - before);
+    slot.chunks->write_pieces[slot.write_items++] = static_cast<std::uint8_t>(slot.piece_count - before);
   }
   return true;
 }
 
 bool Requester::copy_pieces(Slot& slot, std::span<const rdma::Sge> pieces) noexcept {
   if (slot.piece_count + pieces.size() > kMaxRequestPieces) return false;
-  for (const rdma::Sge& piece : pieces) slot.pieces[slot.piece_count++] = piece;
+  for (const rdma::Sge& piece : pieces) slot.chunks->pieces[slot.piece_count++] = piece;
   return true;
 }
 
@@ -216,6 +217,7 @@ void Requester::detach() noexcept {
   established_ = false;
   granted_ = 1;
   outstanding_ = abandoned_ = 0;
+  sends_.complete_all();
   unfenced_.clear();
   by_sequence_.clear();
   for (std::uint32_t i = 0; i < config_.requests; ++i) detach(slots_[i]);
@@ -234,8 +236,7 @@ void Requester::forget_refusal(Slot& slot) noexcept {
 
 /// Nothing of the call is out any more, and nobody can reach its memory.
 void Requester::detach(Slot& slot) noexcept {
-  slot.send_posted = slot.plain = false;
-  slot.sent_before = kNoWr;
+  slot.plain = false;
   slot.parts_posted = 0;
   slot.continued_bytes = 0;
   forget_refusal(slot);

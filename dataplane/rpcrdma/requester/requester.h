@@ -17,6 +17,7 @@
 #include "dataplane/rpcrdma/link/link.h"
 #include "dataplane/rpcrdma/link/received_message.h"
 #include "dataplane/rpcrdma/requester/request.h"
+#include "dataplane/rpcrdma/requester/send_order.h"
 #include "dataplane/rpcrdma/requester/slot.h"
 #include "dataplane/rpcrdma/wire/v1.h"
 #include "pmd/buffer_pool.h"
@@ -65,7 +66,10 @@ class Requester {
   /// With those of calls that were given up.
   std::uint32_t awaited_replies() const noexcept { return outstanding_ + abandoned_; }
   std::uint32_t free_requests() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
-  Credits granted() const noexcept { return static_cast<Credits>(granted_); }
+  /// By the latest reply; in version 2 the peer's limit.
+  Credits granted() const noexcept {
+    return static_cast<Credits>(version_2() ? link_->flow().peer_limit() : granted_);
+  }
   bool is_outstanding(rpc::Xid xid) const noexcept;
   bool connected() const noexcept { return established_; }
   /// Of one without calls, for tests: every request slot, window and buffer is back.
@@ -79,7 +83,7 @@ class Requester {
   void on_established() noexcept;
   /// The queue pair is gone and with it all remote access: pending calls will be sent again (V1-152, V1-153).
   void detach() noexcept;
-  bool quiescent() const noexcept { return posted_ == 0; }
+  bool quiescent() const noexcept { return posted_ == 0 && sends_.all_done(); }
   void on_reply(const ReceivedMessage& message) noexcept;
   /// Which call such a reply is for: one without chunks that says nothing of invalidation, and whose RPC message has
   /// the XID of its header. Null: it is for on_reply(), since there is more to its call.
@@ -90,8 +94,8 @@ class Requester {
                         static_cast<std::uint32_t>(slot.xid) == xid;
     return is_its && message.size() >= header_bytes + rpc::kMinDeniedReplyBytes ? &slot : nullptr;
   }
-  void take_plain_reply(RequestSlot& slot, std::uint16_t buffer, std::span<const std::byte> message,
-                        std::size_t header_bytes) noexcept;
+  template <std::uint32_t kVersion>
+  void take_plain_reply(RequestSlot& slot, std::uint16_t buffer, std::span<const std::byte> message) noexcept;
   void on_error(const v1::Header& header) noexcept;
   void on_error(rpc::Xid xid, const v2::Error& error) noexcept;
   /// The connection goes on with version 1: what was sent in version 2 is sent again.
@@ -170,12 +174,20 @@ class Requester {
     return {.header_bytes = link_->speaks_version_2() ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes,
             .possible = true};
   }
+  bool is_plain(const Request& request) const noexcept;
+  template <std::uint32_t kVersion>
   bool sends_at_once(const Request& request) noexcept;
-  Slot& take_slot(const Request& request) noexcept;
+  template <std::uint32_t kVersion>
+  SubmittedXid submit_plain(const Request& request) noexcept;
+  Slot& take_slot(const Request& request, std::uint16_t index) noexcept;
   SubmittedXid submit_other(const Request& request) noexcept;
   bool has_credit(bool urgent) const noexcept;
-  void set_sent(Slot& slot) noexcept;
-  void stage_plain_send(Slot& slot, bool version_2) noexcept;
+  void set_sent(Slot& slot, std::uint16_t index) noexcept;
+  void stage_plain_send(Slot& slot, std::uint16_t index, bool version_2) noexcept;
+  /// Of a slot: room for a header that ends at inline_bytes, then the payload.
+  std::byte* send_buffer(std::uint16_t index) const noexcept {
+    return send_region_.bytes.data() + std::size_t{send_stride_} * index;
+  }
   void end_delivery(Slot& slot, std::uint16_t receive) noexcept;
   void clear(Slot& slot) noexcept;
   void count_send(v2::CreditWord credit) noexcept;
@@ -196,7 +208,8 @@ class Requester {
   void end_call(Slot& slot, CallStatus status) noexcept;
   void fence(Slot& slot) noexcept;
   void deliver(Slot& slot) noexcept;
-  void on_send_done(Slot& slot) noexcept;
+  bool end_send(std::uint16_t index) noexcept;
+  bool send_done(const Slot& slot) const noexcept { return sends_.is_done(slot.send_number); }
   void free_windows(Slot& slot) noexcept;
   void recycle(Slot& slot) noexcept;
   void forget_refusal(Slot& slot) noexcept;
@@ -217,14 +230,18 @@ class Requester {
   std::uint32_t abandoned_ = 0;  ///< ended by us, but the responder may still answer: they hold their credit
   std::uint32_t held_receives_ = 0;  ///< by calls that are being fenced
   std::uint64_t sequence_ = 0;
-  std::uint32_t posted_ = 0;  ///< signaled work requests that are out
+  SendOrder sends_;           ///< of whole calls, or of their last parts
+  std::uint32_t posted_ = 0;  ///< signaled work requests that are out, without those Sends
   std::uint32_t xid_sequence_;
-  std::vector<rpc::Xid> xids_;  ///< by slot; keep_xids
+  std::vector<rpc::Xid> xids_;       ///< by slot; keep_xids
+  const std::uint32_t send_stride_;  ///< bytes from one send buffer to the next
   rdma::MemoryRegion send_region_;
+  Reply plain_reply_;  ///< to the plain call that is being delivered
   rdma::BufferPool long_memory_;
   rdma::BufferPool bounce_memory_;
   std::vector<rdma::MemoryWindow> windows_;  ///< free ones
   std::size_t free_windows_ = 0;
+  std::unique_ptr<ChunkArrays[]> chunk_arrays_;
   std::unique_ptr<Slot[]> slots_;
   FixedStack<std::uint16_t> free_;  ///< indices
   RequestQueue waiting_;

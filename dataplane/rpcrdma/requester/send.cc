@@ -67,7 +67,8 @@ bool Requester::send(Slot& slot) noexcept {
   }
   if (!take_resources(slot, shape)) return false;
   if (is_plain(slot) && link_->has_room_for_one()) {
-    stage_plain_send(slot, version_2());
+    stage_plain_send(slot, slot.index, version_2());
+    if (link_->opening() == Opening::AwaitingCall) link_->on_greeted();
   } else {
     const SendStage::Mark mark = stage.mark();
     if (!stage_send(slot, shape)) {
@@ -86,7 +87,7 @@ void Requester::on_sent(Slot& slot, const Shape& shape) noexcept {
   const bool in_parts = slot.in_parts();
   const bool answered = slot.state == State::AwaitingLastPart;
   transition(slot, State::AwaitingReply);
-  set_sent(slot);
+  set_sent(slot, slot.index);
   slot.sent_no_msg = shape.long_call;
   // Also when the rest has fitted since the threshold was raised.
   if (in_parts) link_->end_continued_message();
@@ -130,9 +131,9 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
   const rdma::Sge reply{slot.reply_memory, shape.reply_chunk_bytes, long_memory_.lkey()};
   link_->forget_send_room();  // binding takes work requests past the stage
   bool exposed = !shape.long_call || expose(slot, {&payload, 1}, payload.length, rdma::kRemoteRead);
-  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
   for (std::uint32_t i = 0; i < slot.read_items; ++i) {
-    const auto item = pieces.first(slot.read_pieces[i]);
+    const auto item = pieces.first(slot.chunks->read_pieces[i]);
     exposed = exposed && (slot.arguments != Slot::Arguments::InChunks ||
                           expose(slot, item, rdma::total_bytes(item), rdma::kRemoteRead));
     pieces = pieces.subspan(item.size());
@@ -140,10 +141,10 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
   slot.first_write_segment = slot.segment_count;
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {
     const std::uint16_t before = slot.segment_count;
-    const auto item = pieces.first(slot.write_pieces[i]);
-    const std::uint64_t offered = version_2() ? slot.write_offers[i] : rdma::total_bytes(item);
+    const auto item = pieces.first(slot.chunks->write_pieces[i]);
+    const std::uint64_t offered = version_2() ? slot.chunks->write_offers[i] : rdma::total_bytes(item);
     exposed = exposed && (slot.results_in_reply || expose(slot, item, offered, rdma::kRemoteWrite));
-    slot.write_segments[i] = static_cast<std::uint8_t>(slot.segment_count - before);
+    slot.chunks->write_segments[i] = static_cast<std::uint8_t>(slot.segment_count - before);
     pieces = pieces.subspan(item.size());
   }
   exposed = exposed &&
@@ -154,7 +155,7 @@ bool Requester::take_resources(Slot& slot, const Shape& shape) noexcept {
     return false;
   }
   if (version_2() && config_.remote_invalidation && context_.remote_invalidation)
-    slot.invalidate = slot.segments[0].handle;
+    slot.invalidate = slot.chunks->segments[0].handle;
   return true;
 }
 
@@ -168,10 +169,11 @@ bool Requester::expose(Slot& slot, std::span<const rdma::Sge> pieces, std::uint6
     while (piece.length > 0) {
       const std::uint32_t length = std::min(piece.length, max_segment_bytes());
       const rdma::MemoryWindow window = windows_[--free_windows_];
-      slot.windows[slot.window_count++] = window;
+      slot.chunks->windows[slot.window_count++] = window;
       const auto rkey = link_->queue_pair().bind_window(window, {piece.address, length}, piece.lkey, access);
       if (!rkey) return false;
-      slot.segments[slot.segment_count++] = {*rkey, length, reinterpret_cast<std::uintptr_t>(piece.address)};
+      slot.chunks->segments[slot.segment_count++] = {*rkey, length,
+                                                     reinterpret_cast<std::uintptr_t>(piece.address)};
       piece.address += length;
       piece.length -= length;
     }
@@ -187,8 +189,8 @@ bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
   std::array<ReadSegment, kMaxRequestSegments> reads;
   std::array<std::span<const Segment>, kMaxWriteItems> writes;
   std::size_t read_count = 0;
-  std::span<const Segment> segments{slot.segments.data(), slot.segment_count};
-  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  std::span<const Segment> segments{slot.chunks->segments.data(), slot.segment_count};
+  std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
 
   const auto take = [&](std::uint32_t count) {
     const auto taken = segments.first(count);
@@ -199,20 +201,21 @@ bool Requester::stage_send(Slot& slot, const Shape& shape) noexcept {
     for (const Segment& segment : take(segments_of(std::uint64_t{slot.payload_bytes})))
       reads[read_count++] = {Position{0}, segment};
   for (std::uint32_t i = 0; i < slot.read_items && slot.arguments == Slot::Arguments::InChunks; ++i) {
-    for (const Segment& segment : take(segments_of(pieces.first(slot.read_pieces[i]))))
-      reads[read_count++] = {slot.read_positions[i], segment};
-    pieces = pieces.subspan(slot.read_pieces[i]);
+    for (const Segment& segment : take(segments_of(pieces.first(slot.chunks->read_pieces[i]))))
+      reads[read_count++] = {slot.chunks->read_positions[i], segment};
+    pieces = pieces.subspan(slot.chunks->read_pieces[i]);
   }
   const std::size_t write_count = slot.results_in_reply ? 0 : slot.write_items;
-  if (shape.segments == 0) std::fill_n(slot.write_segments.begin(), slot.write_items, std::uint8_t{0});
-  for (std::size_t i = 0; i < write_count; ++i) writes[i] = take(slot.write_segments[i]);
+  if (shape.segments == 0)
+    std::fill_n(slot.chunks->write_segments.begin(), slot.write_items, std::uint8_t{0});
+  for (std::size_t i = 0; i < write_count; ++i) writes[i] = take(slot.chunks->write_segments[i]);
   CallChunks chunks{{reads.data(), read_count}, {writes.data(), write_count}, std::nullopt};
   if (shape.reply_chunk_bytes > 0) chunks.reply = segments;
   return stage_send(slot, shape, chunks);
 }
 
 bool Requester::stage_send(Slot& slot, const Shape& shape, const CallChunks& chunks) noexcept {
-  std::byte* header_at = slot.send_buffer + config_.inline_bytes - shape.header_bytes;
+  std::byte* header_at = send_buffer(slot.index) + config_.inline_bytes - shape.header_bytes;
   xdr::Writer header({header_at, shape.header_bytes});
   v2::CreditWord credit;
   if (version_2()) {

@@ -10,7 +10,7 @@ namespace sluice::rpcrdma {
 
 rdma::Sge Requester::payload_of(const Slot& slot) const noexcept {
   if (slot.call_memory != nullptr) return {slot.call_memory, slot.payload_bytes, long_memory_.lkey()};
-  return {slot.send_buffer + config_.inline_bytes, slot.payload_bytes, send_region_.lkey};
+  return {send_buffer(slot.index) + config_.inline_bytes, slot.payload_bytes, send_region_.lkey};
 }
 
 std::uint32_t Requester::max_segment_bytes() const noexcept {
@@ -42,7 +42,8 @@ Requester::Shape Requester::shape_of(const Slot& slot) const noexcept {
 Requester::Shape Requester::shape_v2(const Slot& slot) const noexcept {
   std::uint64_t reply_bytes = slot.max_reply_bytes;
   if (slot.results_in_reply)
-    for (std::uint32_t i = 0; i < slot.write_items; ++i) reply_bytes += xdr::padded(slot.write_offers[i]);
+    for (std::uint32_t i = 0; i < slot.write_items; ++i)
+      reply_bytes += xdr::padded(slot.chunks->write_offers[i]);
   const bool chunks = !config_.reverse ||
                       (config_.reverse_chunks && link_->agreement().reverse == v2::ReverseSupport::General);
   const bool reply_chunk = chunks && (slot.force_reply_chunk || slot.results_in_reply ||
@@ -70,21 +71,22 @@ Requester::Shape Requester::shape_v2(const Slot& slot, bool long_call, bool repl
   std::uint32_t write_segments = 0;
   std::size_t write_bytes = 0;
   std::uint64_t reply_bytes = slot.max_reply_bytes;
-  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
   for (std::uint32_t i = 0; i < slot.read_items; ++i) {
     if (slot.arguments == Slot::Arguments::InChunks)
-      read_segments += segments_of(pieces.first(slot.read_pieces[i]));
-    pieces = pieces.subspan(slot.read_pieces[i]);
+      read_segments += segments_of(pieces.first(slot.chunks->read_pieces[i]));
+    pieces = pieces.subspan(slot.chunks->read_pieces[i]);
   }
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {
     if (slot.results_in_reply) {
-      reply_bytes += xdr::padded(slot.write_offers[i]);
+      reply_bytes += xdr::padded(slot.chunks->write_offers[i]);
     } else {
-      const std::uint32_t segments = segments_of(pieces.first(slot.write_pieces[i]), slot.write_offers[i]);
+      const std::uint32_t segments =
+          segments_of(pieces.first(slot.chunks->write_pieces[i]), slot.chunks->write_offers[i]);
       write_bytes += kDiscriminatorBytes + 4 + segments * kSegmentBytes;
       write_segments += segments;
     }
-    pieces = pieces.subspan(slot.write_pieces[i]);
+    pieces = pieces.subspan(slot.chunks->write_pieces[i]);
   }
   std::uint32_t reply_segments = 0;
   if (reply_chunk) {
@@ -112,17 +114,17 @@ Requester::Shape Requester::shape_v1(const Slot& slot) const noexcept {
   Shape shape;
   std::uint32_t read_segments = 0;
   std::size_t write_bytes = 0;
-  std::span<const rdma::Sge> pieces{slot.pieces.data(), slot.piece_count};
+  std::span<const rdma::Sge> pieces{slot.chunks->pieces.data(), slot.piece_count};
   for (std::uint32_t i = 0; i < slot.read_items; ++i) {
     if (slot.arguments == Slot::Arguments::InChunks)
-      read_segments += segments_of(pieces.first(slot.read_pieces[i]));
-    pieces = pieces.subspan(slot.read_pieces[i]);
+      read_segments += segments_of(pieces.first(slot.chunks->read_pieces[i]));
+    pieces = pieces.subspan(slot.chunks->read_pieces[i]);
   }
   for (std::uint32_t i = 0; i < slot.write_items; ++i) {
-    const std::uint32_t segments = segments_of(pieces.first(slot.write_pieces[i]));
+    const std::uint32_t segments = segments_of(pieces.first(slot.chunks->write_pieces[i]));
     write_bytes += kDiscriminatorBytes + 4 + segments * kSegmentBytes;
     shape.segments += segments;
-    pieces = pieces.subspan(slot.write_pieces[i]);
+    pieces = pieces.subspan(slot.chunks->write_pieces[i]);
   }
 
   // The reply returns the Write list; what does not fit our Receive with it needs a Reply chunk.

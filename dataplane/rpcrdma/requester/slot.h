@@ -63,7 +63,23 @@ struct CallForm {
   std::uint16_t segment_count = 0;
 };
 
-/// What every call needs, in as few cache lines as it takes.
+/// What only a call with chunks needs. Far from the slots: with it a slot would have pages of its own, and the TLB room
+/// for few of them.
+struct ChunkArrays {
+  std::array<Position, kMaxReadItems> read_positions;
+  std::array<std::uint8_t, kMaxReadItems> read_pieces;  ///< pieces per item
+  std::array<std::uint8_t, kMaxWriteItems> write_pieces;
+  std::array<std::uint32_t, kMaxWriteItems> write_offers;  ///< bytes per write item
+  std::array<rdma::Sge, kMaxRequestPieces> pieces;         ///< of reads, then of writes
+  std::array<rdma::MemoryWindow, kMaxRequestSegments> windows;
+  std::array<Segment, kMaxRequestSegments> segments;  ///< as offered: reads, position zero, writes, reply
+  std::array<std::uint8_t, kMaxWriteItems> write_segments;  ///< segments per write item
+  std::array<std::uint64_t, kMaxWriteItems> returned;
+  std::array<BouncedResult, kMaxWriteItems> bounced;
+  std::array<rdma::Sge, kMaxRequestPieces> callers_pieces;  ///< of bounced results
+};
+
+/// What every call needs, in one cache line.
 struct alignas(kCacheLine) PlainRequest {
   enum class State : std::uint8_t {
     Free,               ///< waits for a request
@@ -83,29 +99,28 @@ struct alignas(kCacheLine) PlainRequest {
   State state = State::Free;  ///< changed by Requester::transition() and step() alone
   AfterFence after_fence = AfterFence::Deliver;
   bool plain = false;  ///< sent at once, without anything of its CallForm
-  /// The driver has the Send of the whole message, or of its last part. No state: the reply may come before the
-  /// completion of the Send that it answers.
-  bool send_posted = false;
   // As it was submitted.
   bool repeatable = false;
   bool send_once = false;
   bool urgent = false;
   std::uint16_t index = 0;
-  std::uint16_t sent_before = kNoWr;   ///< slot whose Send completes with this one's
   std::uint16_t receive = kNoReceive;  ///< that holds the reply until it is delivered
   rpc::Xid xid{};
   std::uint32_t payload_bytes = 0;
   std::uint32_t max_reply_bytes = 0;
-  std::uint32_t parts_posted = 0;  ///< that the driver has
   std::uint64_t deadline_ns = 0;
   std::uint64_t sequence = 0;  ///< of submission: the order in which pending calls are sent again
   Completion completion = nullptr;
   void* context = nullptr;
-  std::byte* send_buffer = nullptr;  ///< header room of inline_bytes, then the payload
-  Reply reply;
+  /// Among the Sends of this requester, of the whole message or of its last part: see SendOrder. No state, since the reply
+  /// may come before the completion of the Send that it answers.
+  std::uint64_t send_number = 0;
 };
+static_assert(sizeof(PlainRequest) == kCacheLine);
 
 struct RequestSlot : PlainRequest, CallForm {
+  Reply reply;                                             ///< of a call that is not plain
+  std::uint32_t parts_posted = 0;                          ///< that the driver has
   service::Client::CallBackDone call_back_done = nullptr;  ///< with its own context
   void* call_back_context = nullptr;
   QueueLink<RequestSlot> link;  ///< of the one queue it is in
@@ -117,17 +132,7 @@ struct RequestSlot : PlainRequest, CallForm {
   std::byte* bounce_memory = nullptr;
   std::uint64_t exposed_sum = 0;  ///< RequesterConfig::check_exposed_memory
 
-  std::array<Position, kMaxReadItems> read_positions;
-  std::array<std::uint8_t, kMaxReadItems> read_pieces;  ///< pieces per item
-  std::array<std::uint8_t, kMaxWriteItems> write_pieces;
-  std::array<std::uint32_t, kMaxWriteItems> write_offers;  ///< bytes per write item
-  std::array<rdma::Sge, kMaxRequestPieces> pieces;         ///< of reads, then of writes
-  std::array<rdma::MemoryWindow, kMaxRequestSegments> windows;
-  std::array<Segment, kMaxRequestSegments> segments;  ///< as offered: reads, position zero, writes, reply
-  std::array<std::uint8_t, kMaxWriteItems> write_segments;  ///< segments per write item
-  std::array<std::uint64_t, kMaxWriteItems> returned;
-  std::array<BouncedResult, kMaxWriteItems> bounced;
-  std::array<rdma::Sge, kMaxRequestPieces> callers_pieces;  ///< of bounced results
+  ChunkArrays* chunks = nullptr;
 
   bool in_parts() const noexcept {
     return state == State::AwaitingNextPart || state == State::AwaitingLastPart;

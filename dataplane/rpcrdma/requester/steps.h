@@ -31,27 +31,24 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
 }
 
 /// The whole call, or its last part, is staged.
-[[gnu::always_inline]] inline void Requester::set_sent(Slot& slot) noexcept {
-  slot.send_posted = true;
-  ++posted_;
+[[gnu::always_inline]] inline void Requester::set_sent(Slot& slot, std::uint16_t index) noexcept {
+  slot.send_number = sends_.add(index);
   ++outstanding_;
   ++link_->counters().calls_sent;
 }
 
-/// There is room for it.
-[[gnu::always_inline]] inline void Requester::stage_plain_send(Slot& slot, bool version_2) noexcept {
+/// There is room for it. What would have to be read from the slot is the caller's to know: it may not be in the cache yet.
+[[gnu::always_inline]] inline void Requester::stage_plain_send(Slot& slot, std::uint16_t index,
+                                                               bool version_2) noexcept {
   const std::size_t header_bytes = version_2 ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes;
-  std::byte* const at = slot.send_buffer + config_.inline_bytes - header_bytes;
+  std::byte* const at = send_buffer(index) + config_.inline_bytes - header_bytes;
   const std::uint64_t bytes = header_bytes + slot.payload_bytes;
   if (version_2) {
     v2::store_plain_call(at, slot.xid, link_->use_credit());
-    if (link_->opening() == Opening::AwaitingCall) [[unlikely]]
-      link_->on_greeted();
   } else {
     v1::store_plain_call(at, slot.xid, static_cast<Credits>(link_->config().credits_requested));
   }
-  slot.sent_before = link_->stage_one(WrKind::CallSent, slot.index,
-                                      {at, static_cast<std::uint32_t>(bytes), send_region_.lkey});
+  link_->stage_one(WrKind::CallSent, index, {at, static_cast<std::uint32_t>(bytes), send_region_.lkey});
   link_->count_sent(&Counters::inline_bytes_sent, bytes);
 }
 
@@ -66,7 +63,10 @@ template <RequestSlot::State kFrom, RequestSlot::State kTo>
 [[gnu::always_inline]] inline void Requester::end_delivery(Slot& slot, std::uint16_t receive) noexcept {
   --held_receives_;
   if (link_ != nullptr && link_->is_open()) link_->repost_now(receive);
-  if (!slot.send_posted) recycle(slot);
+  if (send_done(slot)) [[likely]]
+    recycle(slot);
+  else
+    sends_.await();
 }
 
 }  // namespace sluice::rpcrdma

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which Sends of a requester are complete, by the completions of a queue pair that leaves most of them out.
+#include "dataplane/rpcrdma/requester/send_order.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace sluice::rpcrdma {
+namespace {
+
+class SendOrderTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t kSlots = 4;
+
+  /// Slots that were looked at; those in `waiting` waited.
+  std::vector<std::uint16_t> complete(std::uint64_t number, std::vector<std::uint16_t> waiting = {}) {
+    std::vector<std::uint16_t> looked_at;
+    order.complete(number, [&](std::uint16_t slot) {
+      looked_at.push_back(slot);
+      return std::erase(waiting, slot) > 0;
+    });
+    return looked_at;
+  }
+
+  SendOrder order{kSlots};
+};
+
+TEST_F(SendOrderTest, a_completion_stands_for_all_before_it) {
+  const std::uint64_t first = order.add(2);
+  const std::uint64_t second = order.add(0);
+  const std::uint64_t third = order.add(1);
+  EXPECT_FALSE(order.is_done(first));
+  complete(second);
+  EXPECT_TRUE(order.is_done(first));
+  EXPECT_TRUE(order.is_done(second));
+  EXPECT_FALSE(order.is_done(third));
+  EXPECT_FALSE(order.all_done());
+  complete(third);
+  EXPECT_TRUE(order.all_done());
+}
+
+TEST_F(SendOrderTest, a_slot_that_has_sent_nothing_waits_for_nothing) {
+  EXPECT_TRUE(order.is_done(0));
+  EXPECT_TRUE(order.all_done());
+}
+
+TEST_F(SendOrderTest, no_slot_is_looked_at_while_none_waits) {
+  order.add(3);
+  EXPECT_TRUE(complete(order.add(1)).empty());
+}
+
+TEST_F(SendOrderTest, slots_are_looked_at_in_order_until_none_waits) {
+  order.add(3);
+  order.add(1);
+  const std::uint64_t last = order.add(0);
+  order.await();
+  EXPECT_EQ(complete(last, {1}), (std::vector<std::uint16_t>{3, 1}));
+  EXPECT_TRUE(order.is_done(last)) << "what nobody waits for is done as well";
+}
+
+TEST_F(SendOrderTest, one_that_waits_for_a_later_completion_is_found_by_that) {
+  const std::uint64_t first = order.add(3);
+  const std::uint64_t second = order.add(1);
+  order.await();
+  EXPECT_EQ(complete(first, {1}), (std::vector<std::uint16_t>{3}));
+  EXPECT_EQ(complete(second, {1}), (std::vector<std::uint16_t>{1}));
+}
+
+/// A flushed Send has a completion of its own, also if it had asked for none.
+TEST_F(SendOrderTest, a_completion_that_tells_nothing_new_changes_nothing) {
+  const std::uint64_t first = order.add(0);
+  const std::uint64_t second = order.add(1);
+  order.await();
+  complete(second, {0});
+  order.add(2);
+  order.await();
+  EXPECT_TRUE(complete(first, {0, 1, 2}).empty());
+  EXPECT_TRUE(complete(second, {0, 1, 2}).empty());
+  EXPECT_FALSE(order.all_done());
+}
+
+/// What is done when one is found may send the next.
+TEST_F(SendOrderTest, a_slot_that_is_found_may_send_again_at_once) {
+  const std::uint64_t first = order.add(0);
+  order.await();
+  std::uint64_t again = 0;
+  order.complete(first, [&](std::uint16_t slot) {
+    again = order.add(slot);
+    return true;
+  });
+  EXPECT_EQ(again, first + 1);
+  EXPECT_FALSE(order.is_done(again));
+  order.await();
+  EXPECT_EQ(complete(again, {0}), (std::vector<std::uint16_t>{0}));
+}
+
+TEST_F(SendOrderTest, with_the_queue_pair_all_ends) {
+  const std::uint64_t number = order.add(0);
+  order.await();
+  order.complete_all();
+  EXPECT_TRUE(order.is_done(number));
+  EXPECT_TRUE(complete(order.add(1)).empty()) << "nobody waits any more";
+}
+
+}  // namespace
+}  // namespace sluice::rpcrdma

@@ -40,6 +40,19 @@ TEST(V2Credits, V2_034_V2_035_V2_139_replies_go_out_as_far_as_the_client_has_gra
   }
 }
 
+/// Nothing else wakes them: no Send is out whose completion would, and the call that brings the credits is not answered yet.
+TEST(V2Credits, V2_034_replies_that_wait_go_out_with_the_credits_of_a_call) {
+  Server lab;
+  lab.hello(1);  // the greeting, and one reply
+  for (std::uint32_t xid = 10; xid < 13; ++xid) lab.peer->send(null_call(xid, 0x00400000));
+  lab.settle();
+  ASSERT_EQ(lab.answers().size(), 1u);
+  lab.peer->send(Header{.xid = 20, .credit = 0x00400002}.with(test_call(20, TestService::kLater)));
+  lab.settle();
+  EXPECT_EQ(lab.service->held(), 1u);
+  EXPECT_EQ(lab.answers().size(), 3u);
+}
+
 TEST(V2Credits, V2_037_the_window_changes_while_calls_are_in_flight) {
   Server lab;
   lab.hello();

@@ -35,6 +35,7 @@ void Link::transition(VersionState to) noexcept {
 void Link::transition(Opening to) noexcept {
   const bool legal = SLUICE_INVARIANT(may_follow(opening_, to), connection_state);
   opening_ = to;
+  hold_back();
   if (!legal) close(CloseReason::InternalError);
 }
 
@@ -56,7 +57,7 @@ void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& con
   retry_ = Retry::None;
   send_room_ = 0;
   traffic_ = {};
-  sender_ = {};
+  set_sender({});
   last_post_ns_ = alive_ns_ = context_.now_ns;
   probing_ = grant_put_off_ = false;
   control_.reset();
@@ -71,6 +72,7 @@ void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& con
 void Link::begin(VersionState version, Opening opening) noexcept {
   version_ = version;
   opening_ = opening;
+  hold_back();
   bound_receives();
 }
 

@@ -15,6 +15,7 @@
 #include <span>
 #include <utility>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/host_name.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/base/net_address.h"
@@ -65,7 +66,7 @@ class LinkOwner {
   ~LinkOwner() = default;
 };
 
-class Link final : private TurnEntry {
+class alignas(kCacheLine) Link final : private TurnEntry {
  public:
   using State = LinkState;
 
@@ -242,7 +243,7 @@ class Link final : private TurnEntry {
   void set_window(std::uint32_t credits) noexcept;
   /// The credit word of the next message; `freed` Receives, none or one, come back in front of it.
   [[gnu::always_inline]] v2::CreditWord offer(std::uint32_t freed = 0) const noexcept {
-    return flow_.offer(receives_.posted_and_staged() + receives_.returning(freed));
+    return flow_.offer(receives_.posted() + receives_.returning(freed));
   }
   /// The credit word of a message that is staged now; may_reply_now() was true.
   [[gnu::always_inline]] v2::CreditWord use_credit() noexcept {
@@ -281,7 +282,7 @@ class Link final : private TurnEntry {
   /// Adds what is left behind `from` to the last work request.
   bool append_payload(std::span<const rdma::Sge> payload, std::uint64_t from) noexcept;
   void end_continued_message() noexcept {
-    sender_ = {};
+    set_sender({});
     notify_waiting_senders();
   }
   /// A control buffer, and the start of its Send. Nothing: there is no room, and the sender is asked again.
@@ -315,8 +316,15 @@ class Link final : private TurnEntry {
 
   void transition(State to) noexcept;
   bool may_send_whole(std::int32_t least_balance) const noexcept {
-    return opening_ == Opening::Complete && sender_.kind == Sender::Kind::None &&
-           flow_.balance() >= least_balance;
+    return flow_.balance() - held_back_ >= least_balance;
+  }
+  void set_sender(Sender sender) noexcept {
+    sender_ = sender;
+    hold_back();
+  }
+  void hold_back() noexcept {
+    const bool free = opening_ == Opening::Complete && sender_.kind == Sender::Kind::None;
+    held_back_ = free ? 0 : v2::FlowControl::kMaxBalance;
   }
   void take_stage() noexcept;
   void give_up_stage() noexcept;
@@ -346,11 +354,13 @@ class Link final : private TurnEntry {
   std::size_t send_room_ = 0;  ///< at least this much; asked again when it does not do
   std::unique_ptr<rdma::QueuePair> qp_;
   Receives receives_;
-  std::uint64_t last_post_ns_ = 0;
   v2::FlowControl flow_;
-  Sender sender_;  ///< inside a continued message
+  /// Credits that no message in one piece may use: none, or all while not everybody may send.
+  std::int32_t held_back_ = 0;
   v2::Agreement agreement_;
   ConnectionConfig config_;
+  std::uint64_t last_post_ns_ = 0;
+  Sender sender_;  ///< inside a continued message
   const ConnectionCapacity capacity_;
   PeerAddress peer_;
   HostName peer_host_;

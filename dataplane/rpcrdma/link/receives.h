@@ -51,22 +51,20 @@ class Receives {
   std::span<std::byte> buffer(std::uint16_t index) noexcept {
     return region_.bytes.subspan(std::size_t{index} * stride_, buffer_bytes_);
   }
-  /// With the queue pair.
+  /// With the queue pair, or staged.
   std::uint32_t posted() const noexcept { return posted_; }
-  /// With those that are staged.
-  std::uint32_t posted_and_staged() const noexcept { return posted_ + staged_; }
   void on_completed() noexcept { --posted_; }
 
   /// There is room in `stage`, and nothing of another connection.
   void stage(std::uint16_t index, std::uint64_t wr_id, ReceiveStage& stage) noexcept {
     stage.wrs[stage.count++] = {wr_id, {buffer(index).data(), message_bytes_, region_.lkey}};
-    ++staged_;
+    ++posted_;
   }
   /// Posts what is staged. The receive queue has room for every buffer there is; a queue pair in Error takes
   /// none.
   void flush(rdma::QueuePair& qp, ReceiveStage& stage) noexcept {
-    posted_ += static_cast<std::uint32_t>(qp.post_recv({stage.wrs.data(), stage.count}));
-    stage.count = staged_ = 0;
+    posted_ -= static_cast<std::uint32_t>(stage.count - qp.post_recv({stage.wrs.data(), stage.count}));
+    stage.count = 0;
   }
 
   /// A buffer that has come back. True: it is one too many, and is kept.
@@ -91,8 +89,7 @@ class Receives {
   const std::uint32_t buffer_bytes_;
   const std::uint32_t stride_;
   std::uint32_t message_bytes_ = 0;
-  std::uint32_t posted_ = 0;
-  std::uint32_t staged_ = 0;
+  std::uint32_t posted_ = 0;   ///< and staged
   std::uint32_t surplus_ = 0;  ///< buffers in use beyond most_
   std::uint32_t in_use_ = 0;   ///< posted, staged, or with a message that is being served
   std::uint32_t most_ = kNoBound;

@@ -122,7 +122,7 @@ bool Link::stage_parts(const ContinuedMessage& message, std::uint64_t& sent, std
     SendStage& stage = context_.transmit.stage;
     stage.append(control_piece(*control, header_bytes));
     append_pieces(stage, message.payload, sent, bytes);
-    sender_ = message.sender;
+    set_sender(message.sender);
     count_send(credit);
     ++counters().parts_sent;
     count_sent(&Counters::inline_bytes_sent, header_bytes + bytes);
@@ -140,8 +140,8 @@ bool Link::append_payload(std::span<const rdma::Sge> payload, std::uint64_t from
 /// A grant that is due waits one turn for a payload that can carry it, such as the calls that follow replies. A peer
 /// that has no credit left gets it at once (V2-036).
 bool Link::grant_goes_now() noexcept {
-  const bool due = speaks_version_2() && is_open() && opening_ == Opening::Complete &&
-                   flow_.grant_due(receives_.posted_and_staged());
+  const bool due =
+      speaks_version_2() && is_open() && opening_ == Opening::Complete && flow_.grant_due(receives_.posted());
   const bool goes = due && (grant_put_off_ || flow_.unused() <= 0);
   grant_put_off_ = due && !goes;
   return goes;

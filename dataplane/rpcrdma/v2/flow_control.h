@@ -76,9 +76,9 @@ class FlowControl {
 
   /// What the next message offers, when `posted` Receives are posted before it goes out.
   [[gnu::always_inline]] CreditWord offer(std::uint32_t posted) const noexcept {
-    const auto receives = static_cast<std::int32_t>(std::min(posted, most_receives()));
-    return {static_cast<std::uint16_t>(std::max(receives - 1 - unused_, 0)),
-            static_cast<std::uint16_t>(window_)};
+    const std::int32_t granted =
+        std::min(static_cast<std::int32_t>(posted) - 1, static_cast<std::int32_t>(window_));
+    return {static_cast<std::uint16_t>(std::max(granted - unused_, 0)), static_cast<std::uint16_t>(window_)};
   }
   /// A message with this credit word is on its way.
   void on_send(CreditWord word) noexcept {

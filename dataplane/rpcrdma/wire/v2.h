@@ -209,7 +209,12 @@ void encode_reply(xdr::Writer& writer, const Prefix& prefix, HeaderType type,
                   const ReplyChunks& chunks) noexcept;
 /// The same of a Msg without chunks, into kMinMsgHeaderBytes.
 inline void store_plain_reply(std::byte* to, rpc::Xid xid, CreditWord credit) noexcept {
-  xdr::store_words(to, xid, kVersion, credit.word(), HeaderType::Msg, kResponse, 0, 0, 0, 0);
+  xdr::store_words(to, xid, kVersion, credit.word());
+  // In pairs, which the compiler does not find here.
+  static_assert(static_cast<std::uint32_t>(HeaderType::Msg) == 0);
+  xdr::store_u64(to + 3 * xdr::kUnit, kResponse);
+  xdr::store_u64(to + 5 * xdr::kUnit, 0);
+  xdr::store_u64(to + 7 * xdr::kUnit, 0);
 }
 /// XID zero (V2-041).
 void encode_grant(xdr::Writer& writer, CreditWord credit) noexcept;

@@ -46,7 +46,7 @@ class SendStage {
   Mark mark() const noexcept { return mark_; }
   void rollback(Mark mark) noexcept {
     mark_ = mark;
-    run_end_ = kNoRun;
+    run_left_ = 0;
   }
   void clear() noexcept { rollback({}); }
   std::span<const rdma::SendWr> wrs() const noexcept { return {wrs_.data(), size()}; }
@@ -58,6 +58,7 @@ class SendStage {
     wrs_[size()] = {
         .wr_id = wr_id, .sges = {sges_.data() + mark_.sges(), 0}, .opcode = opcode, .flags = flags};
     mark_.used_ += Mark::kOneWr;
+    run_left_ = 0;
     return true;
   }
 
@@ -67,7 +68,7 @@ class SendStage {
   [[gnu::always_inline]] std::uint16_t add_send(std::uint64_t wr_id, rdma::Sge piece) noexcept {
     rdma::SendWr* const wr = &wrs_[size()];
     std::uint16_t before = kNoWr;
-    if (run_end_ == mark_.used_ && run_left_ > 0 && WrId::same_but_index(wr[-1].wr_id, wr_id)) {
+    if (run_left_ > 0 && WrId::same_but_index(wr[-1].wr_id, wr_id)) {
       wr[-1].flags = 0;
       before = WrId::index_of(wr[-1].wr_id);
       --run_left_;
@@ -78,7 +79,6 @@ class SendStage {
     first = piece;
     *wr = {.wr_id = wr_id, .sges = {&first, 1}, .opcode = rdma::SendOpcode::Send, .flags = rdma::kSignaled};
     mark_.used_ += Mark::kOneWr + Mark::kOneSge;
-    run_end_ = mark_.used_;
     return before;
   }
 
@@ -119,11 +119,8 @@ class SendStage {
   void begin_transfers() noexcept { continues_ = false; }
 
  private:
-  static constexpr std::uint64_t kNoRun = ~std::uint64_t{0};
-
   Mark mark_;
-  std::uint64_t run_end_ = kNoRun;  ///< the mark behind the last of add_send()
-  std::uint32_t run_left_ = 0;      ///< Sends that may still follow it in its run
+  std::uint32_t run_left_ = 0;  ///< Sends that may still share the completion of the last one
   std::uint32_t max_sge_ = 16;
   bool continues_ = false;
   std::uint64_t remote_end_ = 0;

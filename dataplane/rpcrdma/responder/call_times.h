@@ -131,16 +131,18 @@ class CallTimes {
     for (const Run& run : runs()) run.kind.use(*table_).add_time(rest_ns / calls * run.calls);
   }
 
+  // What every call needs is in one line with the first runs.
   segment::CallTable* table_ = nullptr;
-  Clock clock_ = nullptr;
   std::uint64_t turn_ns_ = 0;
+  std::uint32_t last_run_ = 0;
+  bool sampled_ = false;
+  std::array<Run, kRunsPerTurn> runs_{};
+
+  Clock clock_ = nullptr;
   std::uint64_t sampled_ns_ = 0;  ///< up to where a sample's time has been shared out
   std::uint32_t turns_to_sample_ = kTurnsPerSample;
-  bool sampled_ = false;
   segment::ProcedureUse* touched_ = nullptr;       ///< in a sample
   segment::ProcedureUse* last_touched_ = nullptr;  ///< by an earlier completion of the sample
-  std::size_t last_run_ = 0;
-  std::array<Run, kRunsPerTurn> runs_{};
 };
 
 }  // namespace sluice::rpcrdma

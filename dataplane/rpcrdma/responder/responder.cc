@@ -51,7 +51,7 @@ void Responder::open(std::uint32_t grant, bool hold_calls) noexcept {
   open_slots_ = std::min(grant, max_slots_);
   grant_ = std::max<std::uint32_t>(open_slots_, 1);
   free_.clear();
-  for (std::uint32_t i = open_slots_; i-- > 0;) free_.push(&slots_[i]);
+  for (std::uint32_t i = open_slots_; i-- > 0;) free_.push(slots_[i].index_);
 }
 
 void Responder::set_grant(std::uint32_t grant) noexcept {

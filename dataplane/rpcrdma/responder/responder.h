@@ -69,7 +69,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   /// Where a message that has arrived is decoded: in the call slot that is the next to be used. It is the
   /// caller's until on_call(), or until the next message.
   ReceivedMessage& next_message() noexcept {
-    return free_.empty() ? context_.message : free_.top()->message_;
+    return free_.empty() ? context_.message : slots_[free_.top()].message_;
   }
   /// A call without chunks that is whole, with the same XID in both headers: what most messages are. It lies in the
   /// Receive buffer of that index, which is taken over.
@@ -215,7 +215,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   ResponderContext& context_;
   Link& link_;
   std::unique_ptr<CallSlot[]> slots_;
-  FixedStack<CallSlot*> free_;
+  FixedStack<std::uint16_t> free_;  ///< indices
   std::uint64_t calls_ = 0;
   std::uint64_t served_ = 0;
   std::uint64_t served_ns_ = 0;

@@ -3,20 +3,26 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <string_view>
+
+#include "dataplane/base/setup_error.h"
 
 namespace sluice::rpcrdma {
 
 void ServiceTable::add(service::Service& service) {
   const service::Binding& binding = service.binding();
+  if (count_ == kMaxServices)
+    throw SetupError("More than " + std::to_string(kMaxServices) +
+                     " programs and versions to serve: configure fewer upstreams or services.");
   services_.push_back(&service);
-  entries_.push_back(
-      {.program = binding.program, .version = binding.version, .binding = &binding, .service = &service});
+  entries_[count_++] = {
+      .program = binding.program, .version = binding.version, .binding = &binding, .service = &service};
 }
 
 std::optional<rpc::VersionRange> ServiceTable::versions_of(std::uint32_t program) const noexcept {
   std::optional<rpc::VersionRange> versions;
-  for (const Entry& entry : entries_) {
+  for (const Entry& entry : entries()) {
     if (entry.program != program) continue;
     if (!versions) versions = rpc::VersionRange{entry.version, entry.version};
     versions->low = std::min(versions->low, entry.version);
@@ -33,7 +39,7 @@ void ServiceTable::describe(segment::CallTable& table) {
   std::uint16_t next = segment::kOtherProcedure;
   name(table.info[next].program_name, "other");
   name(table.info[next++].procedure_name, "other");
-  for (Entry& entry : entries_) {
+  for (Entry& entry : std::span(entries_).first(count_)) {
     const service::Binding& binding = *entry.binding;
     if (next + binding.procedure_names.size() > table.info.size()) continue;
     entry.first_procedure = next;

@@ -3,8 +3,10 @@
 // The services of one engine, by program and version. One reactor.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "dataplane/rpc/message.h"
@@ -15,6 +17,9 @@ namespace sluice::rpcrdma {
 
 class ServiceTable {
  public:
+  /// More than all upstreams of a data plane have routes.
+  static constexpr std::uint32_t kMaxServices = 160;
+
   /// A service as calls look for it.
   struct Entry {
     std::uint32_t program = 0;
@@ -31,13 +36,13 @@ class ServiceTable {
     }
   };
 
-  /// Setup. The service's binding stays the same from here on.
+  /// Setup. The service's binding stays the same from here on. Throws SetupError when there are kMaxServices.
   void add(service::Service& service);
   /// Setup, when all services are there: gives their procedures places in the call table.
   void describe(segment::CallTable& table);
   /// Null: nobody serves this program in this version.
   const Entry* find(std::uint32_t program, std::uint32_t version) const noexcept {
-    for (const Entry& entry : entries_)
+    for (const Entry& entry : entries())
       if (entry.program == program && entry.version == version) return &entry;
     return nullptr;
   }
@@ -46,7 +51,11 @@ class ServiceTable {
   const std::vector<service::Service*>& all() const noexcept { return services_; }
 
  private:
-  std::vector<Entry> entries_;
+  std::span<const Entry> entries() const noexcept { return std::span(entries_).first(count_); }
+
+  std::uint32_t count_ = 0;
+  /// Beside their number, since most calls find theirs in the same cache line.
+  std::array<Entry, kMaxServices> entries_;
   std::vector<service::Service*> services_;
 };
 

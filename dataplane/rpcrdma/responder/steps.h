@@ -62,7 +62,7 @@ template <CallSlot::State kFrom, CallSlot::State... kNext>
 
 /// The slot is Free; its message and refusal are the caller's to set.
 [[gnu::always_inline]] inline CallSlot& Responder::take_slot() noexcept {
-  CallSlot& slot = *free_.pop();
+  CallSlot& slot = slots_[free_.pop()];
   ++busy_;
   peak_busy_ = std::max(peak_busy_, busy_);
   ++calls_;
@@ -262,7 +262,7 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   if (--busy_ == 0) link_.notify_waiting_senders();
   if (!link_.is_open()) [[unlikely]]
     link_.touch();
-  free_.push(&slot);
+  free_.push(slot.index_);
 }
 
 }  // namespace sluice::rpcrdma

@@ -20,6 +20,15 @@ void answer(ClientLab& lab, std::span<const std::byte> message) {
 void turns(ClientLab& lab) {
   for (int i = 0; i < 4; ++i) lab.engine->poll(lab.now_ns += 1000);
 }
+void hold_sends(ClientLab& lab) {
+  lab.device->hold = [](const rdma::WorkCompletion& wc) {
+    return rpcrdma::WrId::decode(wc.wr_id).kind == rpcrdma::WrKind::CallSent;
+  };
+}
+void release_sends(ClientLab& lab) {
+  lab.device->hold = nullptr;
+  lab.settle();
+}
 void grant(ClientLab& lab, std::uint32_t credits) {
   const auto xid = lab.submit_null();
   lab.settle();
@@ -29,6 +38,58 @@ void grant(ClientLab& lab, std::uint32_t credits) {
 }
 
 // --- Slots
+
+/// A reply may come before the completion of the Send that it answers; until then the driver may read the Send's buffer.
+TEST(RequesterReuse, a_slot_whose_send_is_not_complete_takes_no_call) {
+  LabOptions options;
+  options.requester.requests = 1;
+  for (const bool as_long_call : {false, true}) {
+    ClientLab lab(options);
+    hold_sends(lab);
+    const auto xid =
+        lab.submit({.payload = null_call(), .max_reply_bytes = 64, .as_long_call = as_long_call});
+    ASSERT_TRUE(xid);
+    lab.settle();
+    answer(lab, ClientLab::success(*xid, 4));
+    ASSERT_EQ(lab.finished.size(), 1u);
+    EXPECT_EQ(lab.finished[0].status, CallStatus::Ok);
+    EXPECT_FALSE(lab.submit_null());
+    release_sends(lab);
+    EXPECT_TRUE(lab.submit_null());
+  }
+}
+
+TEST(RequesterReuse, a_slot_of_a_call_that_was_given_up_waits_for_its_send) {
+  LabOptions options;
+  options.requester.requests = 1;
+  ClientLab lab(options);
+  hold_sends(lab);
+  const auto xid = lab.submit_null();
+  ASSERT_TRUE(xid);
+  lab.settle();
+  ASSERT_TRUE(lab.requester->cancel(static_cast<rpc::Xid>(*xid)));
+  ASSERT_EQ(lab.finished.size(), 1u);
+  EXPECT_FALSE(lab.submit_null());
+  release_sends(lab);
+  EXPECT_TRUE(lab.submit_null());
+}
+
+/// Its Send has no completion any more.
+TEST(RequesterReuse, a_slot_whose_send_was_out_when_its_connection_ended_takes_calls_of_the_next) {
+  LabOptions options;
+  options.requester.requests = 1;
+  ClientLab lab(options);
+  const auto first = lab.submit_null();
+  ASSERT_TRUE(first);
+  turns(lab);
+  lab.disconnect();
+  lab.connect();
+  lab.settle();
+  answer(lab, ClientLab::success(*first, 4));
+  ASSERT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(lab.finished[0].status, CallStatus::Ok);
+  EXPECT_TRUE(lab.submit_null());
+}
 
 TEST(RequesterReuse, V1_108_results_that_an_earlier_call_in_the_slot_asked_for_are_nobodys) {
   LabOptions options;

@@ -83,6 +83,27 @@ TEST(V2Replan, V2_118_a_result_may_grow_to_its_own_memory_behind_the_arguments_m
   }
 }
 
+/// The refusal may come before the completion of the Send that it answers, whose buffer the second one is sent from.
+TEST(V2Replan, V2_118_a_call_goes_out_again_when_its_first_send_is_complete) {
+  Replan lab;
+  lab.device->hold = [](const rdma::WorkCompletion& wc) {
+    return rpcrdma::WrId::decode(wc.wr_id).kind == rpcrdma::WrKind::CallSent;
+  };
+  const rdma::Sge result = lab.piece(1024, 4096);
+  const rpcrdma::WriteItem write{.pieces = {&result, 1}, .first_offer_bytes = kFirstOffer};
+  const Bytes call = lab.call({}, {&write, 1});
+  lab.answer(error(word_at(call, 0), kWriteResource, {1, 4096}));
+  EXPECT_TRUE(lab.sent().empty());
+  lab.device->hold = nullptr;
+  lab.settle();
+  const auto again = lab.sent();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(Replan::offered(again[0]), (std::vector<std::vector<std::uint32_t>>{{4096}}));
+  lab.answer(success(word_at(call, 0)));
+  ASSERT_EQ(lab.finished.size(), 1u);
+  EXPECT_EQ(lab.finished[0].status, rpcrdma::CallStatus::Ok);
+}
+
 TEST(V2Replan, V2_118_the_second_result_may_grow_to_its_own_memory_and_the_first_stays_as_it_is) {
   Replan lab;
   use_the_slot(lab);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "dataplane/base/buffer_stride.h"
@@ -99,6 +100,49 @@ TEST(BufferStride, is_an_odd_number_of_cache_lines_and_holds_the_buffer) {
     EXPECT_LE(stride, bytes + 2 * kCacheLine);
     EXPECT_EQ(stride % (2 * kCacheLine), kCacheLine) << bytes;
   }
+}
+
+// --- Who may send in version 2
+
+/// Two credits of the peer: enough for a reply, and for a call that leaves one to replies.
+TEST_F(LinkTest, V2_058_V2_085_whole_messages_wait_for_the_greeting_and_for_the_end_of_a_continued_one) {
+  open({.credit_grant = 4, .max_version = 2});
+  link.flow().on_credits({1, 4});
+  const auto may_send = [&] { return std::pair(link.may_reply_now(), link.may_call_now()); };
+  constexpr std::pair kBoth{true, true};
+  constexpr std::pair kNeither{false, false};
+
+  link.begin(VersionState::Version2, Opening::AwaitingProperties);
+  EXPECT_EQ(may_send(), kNeither);
+  link.transition(Opening::Complete);
+  EXPECT_EQ(may_send(), kBoth);
+  link.transition(Opening::AwaitingProperties);
+  EXPECT_EQ(may_send(), kNeither);
+  link.transition(Opening::Complete);
+
+  const std::vector<std::byte> bytes(6000);
+  const rdma::Sge payload{const_cast<std::byte*>(bytes.data()), 6000, {}};
+  std::uint64_t sent = 0;
+  std::uint32_t posted = 0;
+  ASSERT_TRUE(link.stage_parts({.sender = {Sender::Kind::Reply, 0},
+                                .payload = {&payload, 1},
+                                .payload_bytes = 6000,
+                                .last_header_bytes = v2::kMinMsgHeaderBytes},
+                               sent, posted));
+  ASSERT_EQ(posted, 1u);
+  link.flow().on_credits({4, 4});
+  EXPECT_EQ(may_send(), kNeither);
+  link.end_continued_message();
+  EXPECT_EQ(may_send(), kBoth);
+}
+
+TEST_F(LinkTest, V2_034_V2_139_the_last_credit_is_no_calls) {
+  open({.credit_grant = 4, .max_version = 2});
+  link.begin(VersionState::Version2, Opening::Complete);
+  EXPECT_TRUE(link.may_reply_now());
+  EXPECT_FALSE(link.may_call_now());
+  link.flow().on_send({});
+  EXPECT_FALSE(link.may_reply_now());
 }
 
 // --- Room in the stage and in the send queue

@@ -217,7 +217,6 @@ void Requester::detach() noexcept {
   established_ = false;
   granted_ = 1;
   outstanding_ = abandoned_ = 0;
-  sends_.complete_all();
   unfenced_.clear();
   by_sequence_.clear();
   for (std::uint32_t i = 0; i < config_.requests; ++i) detach(slots_[i]);

@@ -35,11 +35,6 @@ class SendOrder {
     }
     if (done_ < number) done_ = number;
   }
-  /// The queue pair is gone: nothing is out.
-  void complete_all() noexcept {
-    done_ = added_;
-    awaiting_ = 0;
-  }
 
  private:
   std::uint64_t added_ = 0;

@@ -96,13 +96,5 @@ TEST_F(SendOrderTest, a_slot_that_is_found_may_send_again_at_once) {
   EXPECT_EQ(complete(again, {0}), (std::vector<std::uint16_t>{0}));
 }
 
-TEST_F(SendOrderTest, with_the_queue_pair_all_ends) {
-  const std::uint64_t number = order.add(0);
-  order.await();
-  order.complete_all();
-  EXPECT_TRUE(order.is_done(number));
-  EXPECT_TRUE(complete(order.add(1)).empty()) << "nobody waits any more";
-}
-
 }  // namespace
 }  // namespace sluice::rpcrdma

@@ -20,15 +20,6 @@ void answer(ClientLab& lab, std::span<const std::byte> message) {
 void turns(ClientLab& lab) {
   for (int i = 0; i < 4; ++i) lab.engine->poll(lab.now_ns += 1000);
 }
-void hold_sends(ClientLab& lab) {
-  lab.device->hold = [](const rdma::WorkCompletion& wc) {
-    return rpcrdma::WrId::decode(wc.wr_id).kind == rpcrdma::WrKind::CallSent;
-  };
-}
-void release_sends(ClientLab& lab) {
-  lab.device->hold = nullptr;
-  lab.settle();
-}
 void grant(ClientLab& lab, std::uint32_t credits) {
   const auto xid = lab.submit_null();
   lab.settle();
@@ -39,46 +30,52 @@ void grant(ClientLab& lab, std::uint32_t credits) {
 
 // --- Slots
 
-/// A reply may come before the completion of the Send that it answers; until then the driver may read the Send's buffer.
+/// All calls use the one request slot.
+struct OneSlot : ClientLab {
+  OneSlot() : ClientLab(options_with_one()) {}
+  static LabOptions options_with_one() {
+    LabOptions options;
+    options.requester.requests = 1;
+    return options;
+  }
+  /// Submits a call whose Send does not complete.
+  std::uint32_t call_without_completion(bool as_long_call = false) {
+    device->hold = [](const rdma::WorkCompletion& wc) {
+      return rpcrdma::WrId::decode(wc.wr_id).kind == rpcrdma::WrKind::CallSent;
+    };
+    const auto xid = submit({.payload = null_call(), .max_reply_bytes = 64, .as_long_call = as_long_call});
+    EXPECT_TRUE(xid);
+    settle();
+    return xid.value_or(0);
+  }
+  /// The call has ended; its buffer is the driver's until the Send completes.
+  void expect_free_with_the_completion(CallStatus status) {
+    ASSERT_EQ(finished.size(), 1u);
+    EXPECT_EQ(finished[0].status, status);
+    EXPECT_FALSE(submit_null());
+    device->hold = nullptr;
+    settle();
+    EXPECT_TRUE(submit_null());
+  }
+};
+
 TEST(RequesterReuse, a_slot_whose_send_is_not_complete_takes_no_call) {
-  LabOptions options;
-  options.requester.requests = 1;
   for (const bool as_long_call : {false, true}) {
-    ClientLab lab(options);
-    hold_sends(lab);
-    const auto xid =
-        lab.submit({.payload = null_call(), .max_reply_bytes = 64, .as_long_call = as_long_call});
-    ASSERT_TRUE(xid);
-    lab.settle();
-    answer(lab, ClientLab::success(*xid, 4));
-    ASSERT_EQ(lab.finished.size(), 1u);
-    EXPECT_EQ(lab.finished[0].status, CallStatus::Ok);
-    EXPECT_FALSE(lab.submit_null());
-    release_sends(lab);
-    EXPECT_TRUE(lab.submit_null());
+    OneSlot lab;
+    answer(lab, ClientLab::success(lab.call_without_completion(as_long_call), 4));
+    lab.expect_free_with_the_completion(CallStatus::Ok);
   }
 }
 
 TEST(RequesterReuse, a_slot_of_a_call_that_was_given_up_waits_for_its_send) {
-  LabOptions options;
-  options.requester.requests = 1;
-  ClientLab lab(options);
-  hold_sends(lab);
-  const auto xid = lab.submit_null();
-  ASSERT_TRUE(xid);
-  lab.settle();
-  ASSERT_TRUE(lab.requester->cancel(static_cast<rpc::Xid>(*xid)));
-  ASSERT_EQ(lab.finished.size(), 1u);
-  EXPECT_FALSE(lab.submit_null());
-  release_sends(lab);
-  EXPECT_TRUE(lab.submit_null());
+  OneSlot lab;
+  ASSERT_TRUE(lab.requester->cancel(static_cast<rpc::Xid>(lab.call_without_completion())));
+  lab.expect_free_with_the_completion(CallStatus::Cancelled);
 }
 
-/// Its Send has no completion any more.
+/// The driver gives the Send back as flushed.
 TEST(RequesterReuse, a_slot_whose_send_was_out_when_its_connection_ended_takes_calls_of_the_next) {
-  LabOptions options;
-  options.requester.requests = 1;
-  ClientLab lab(options);
+  OneSlot lab;
   const auto first = lab.submit_null();
   ASSERT_TRUE(first);
   turns(lab);

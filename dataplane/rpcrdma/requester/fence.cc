@@ -83,6 +83,8 @@ bool Requester::end_send(std::uint16_t index) noexcept {
   Slot& slot = slots_[index];
   switch (slot.state) {
     case State::AwaitingSendDone:
+      static_cast<void>(
+          SLUICE_INVARIANT(slot.parts_posted == 0, request_state));  // they were posted before it
       recycle(slot);
       return true;
     case State::AwaitingResend:

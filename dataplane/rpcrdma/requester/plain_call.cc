@@ -11,7 +11,7 @@ namespace sluice::rpcrdma {
 using State = RequestSlot::State;
 
 /// Whether nothing of ours keeps a call from being sent at once, whatever the peer allows.
-[[gnu::always_inline]] inline bool Requester::is_plain(const Request& request) const noexcept {
+[[gnu::always_inline]] inline bool Requester::is_plain_and_ready(const Request& request) const noexcept {
   const std::size_t bytes = request.payload.size();
   return request.reads.size() + request.writes.size() == 0 && !request.as_long_call &&
          !request.offer_reply_chunk && plain_calls_ && !free_.empty() && connected() && peer_ready_ &&
@@ -34,7 +34,7 @@ template <std::uint32_t kVersion>
 }
 
 SubmittedXid Requester::submit(const Request& request) noexcept {
-  if (!is_plain(request)) [[unlikely]]
+  if (!is_plain_and_ready(request)) [[unlikely]]
     return submit_other(request);
   if (link_->speaks_version_2()) return submit_plain<v2::kVersion>(request);
   if (link_->version_state() == VersionState::Version1) [[likely]]

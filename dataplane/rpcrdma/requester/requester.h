@@ -174,7 +174,7 @@ class Requester {
     return {.header_bytes = link_->speaks_version_2() ? v2::kMinMsgHeaderBytes : kMinMsgHeaderBytes,
             .possible = true};
   }
-  bool is_plain(const Request& request) const noexcept;
+  bool is_plain_and_ready(const Request& request) const noexcept;
   template <std::uint32_t kVersion>
   bool sends_at_once(const Request& request) noexcept;
   template <std::uint32_t kVersion>

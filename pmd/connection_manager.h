@@ -29,24 +29,9 @@ struct CmEvent {
   std::byte private_data[kMaxPrivateData]{};
 };
 
-/// The processes at the other ends, of a driver whose connections stay on one machine.
-class PeerProcesses {
- public:
-  /// Of the connecting side; zero when unknown.
-  virtual std::uint32_t pid(CmId id) const noexcept = 0;
-  /// Finds those that have ended: their connections are reported as Disconnected. Calls the kernel: for a thread that may, one at
-  /// a time.
-  virtual void look() noexcept = 0;
-
- protected:
-  ~PeerProcesses() = default;
-};
-
 class ConnectionManager {
  public:
   virtual ~ConnectionManager() = default;
-  /// Null when peers are not processes of this machine. Lives as long as the manager.
-  virtual PeerProcesses* peer_processes() noexcept { return nullptr; }
   /// Setup. Throws SetupError.
   virtual void listen(std::uint16_t port) = 0;
   /// Starts connecting `qp` (in Init, Receives posted); ends in Established or Rejected. nullopt: no
@@ -59,6 +44,11 @@ class ConnectionManager {
   virtual void reject(CmId id, std::span<const std::byte> private_data) noexcept = 0;
   /// Disconnects: both sides get Disconnected and their queue pairs go to Error.
   virtual void disconnect(CmId id) noexcept = 0;
+  /// The connecting side's process; zero when it is not of this machine, or unknown.
+  virtual std::uint32_t peer_pid(CmId id) const noexcept {
+    static_cast<void>(id);
+    return 0;
+  }
   /// Returns up to events.size() events. Bounded work.
   virtual std::size_t poll_events(std::span<CmEvent> events) noexcept = 0;
 };

@@ -41,6 +41,9 @@ struct DeviceLimits {
   bool remote_invalidation = false;  ///< can send and receive SendWithInvalidate
 };
 
+/// Of the link, or of the device itself.
+enum class Condition : std::uint8_t { Up, PortDown, Gone };
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -84,6 +87,12 @@ class Device {
     static_cast<void>(values);
     return 0;
   }
+
+  // Any thread, one at a time.
+  /// Called about ten times in a second: what has happened to the device, or to the processes of its peers, beside what
+  /// polling finds. May call the kernel. The next poll(), or the connection manager's, acts on it.
+  virtual void look() noexcept {}
+  virtual Condition condition() const noexcept { return Condition::Up; }
 
   /// Makes bounded progress on all queue pairs and returns the number of work completions written.
   virtual std::size_t poll(std::span<WorkCompletion> completions) noexcept = 0;

@@ -63,7 +63,7 @@ class QueuePair {
   }
   /// Whether a message from the peer has arrived, which establishes the connection even if the peer's
   /// ready-to-use message was lost (InfiniBand 12.9.7.2, communication established).
-  virtual bool heard_from_peer() const noexcept { return true; }
+  virtual bool heard_from_peer() const noexcept { return false; }
 };
 
 }  // namespace sluice::rdma

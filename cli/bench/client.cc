@@ -183,10 +183,9 @@ void Client::start(Session& session) {
 }
 
 void Client::look_for_server() {
-  rdma::PeerProcesses* const peers = manager_.peer_processes();
-  if (peers == nullptr || now_ns_ - looked_ns_ < kLookNs) return;
+  if (now_ns_ - looked_ns_ < kLookNs) return;
   looked_ns_ = now_ns_;
-  peers->look();
+  device_.look();
 }
 
 void Client::poll_cm() {

@@ -3,11 +3,27 @@
 
 #include <algorithm>
 
+#include "controlplane/cm/driver_connections.h"
 #include "controlplane/cm/kernel_connections.h"
 #include "controlplane/cm/punted_connections.h"
 #include "controlplane/events/kinds.h"
 
 namespace sluice::cm {
+namespace {
+
+std::unique_ptr<Connections> make_connections(const ConnectionContext& context) {
+  switch (context.config.block.driver) {
+    case segment::Driver::SoftRoce:
+      return std::make_unique<PuntedConnections>(context);
+    case segment::Driver::Verbs:
+      return std::make_unique<KernelConnections>(context);
+    case segment::Driver::Loopback:
+      break;
+  }
+  return std::make_unique<DriverConnections>(context);
+}
+
+}  // namespace
 
 ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config& config,
                                    const policy::CreditKeeper& credits, controlplane::Outbox& outbox,
@@ -19,11 +35,8 @@ ConnectionKeeper::ConnectionKeeper(segment::Layout& layout, const config::Config
       book_(admission_),
       reports_(journal),
       context_{layout, config, credits, admission_, book_, outbox, journal, tasks},
-      watch_(layout, config.block.reactors, config.block.all_connections(), *this) {
-  if (config.block.driver == segment::Driver::SoftRoce)
-    managed_ = std::make_unique<PuntedConnections>(context_);
-  if (config.block.driver == segment::Driver::Verbs) managed_ = std::make_unique<KernelConnections>(context_);
-}
+      managed_(make_connections(context_)),
+      watch_(layout, config.block.reactors, config.block.all_connections(), *this) {}
 
 void ConnectionKeeper::take_over() {
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
@@ -31,8 +44,7 @@ void ConnectionKeeper::take_over() {
     // Reactors repeat their requests to a new control plane.
     segment::Event event;
     for (std::uint32_t i = 0; i < area.events.capacity() && area.events.pop(event); ++i)
-      if (event.type == segment::EventType::CommandDone && managed_)
-        managed_->on_answer_to_predecessor(reactor, event);
+      if (event.type == segment::EventType::CommandDone) managed_->on_answer_to_predecessor(reactor, event);
     inherited_[reactor] = area.incarnations.load(std::memory_order_relaxed);
   }
   watch_.look_at_all();
@@ -42,7 +54,7 @@ void ConnectionKeeper::on_data_plane_changed(std::uint64_t now_ns) {
   now_ns_ = now_ns;
   outbox_.forget();
   book_.forget_held();
-  if (managed_) managed_->forget_unmade(now_ns);
+  managed_->forget_unmade(now_ns);
   watch_.look_at_all();
 }
 
@@ -61,7 +73,6 @@ void ConnectionKeeper::on_appeared(std::uint32_t reactor, std::uint32_t number, 
     wanted(reactor).drain(number, seen.incarnation, draining());
   const bool ours = static_cast<std::int32_t>(seen.incarnation - inherited_[reactor]) > 0;
   if (ours && seen.was_up) reports_.up(reactor, number, seen);
-  if (!managed_) return;
   if (ours)
     managed_->on_appeared(reactor, number, seen);
   else
@@ -71,25 +82,25 @@ void ConnectionKeeper::on_appeared(std::uint32_t reactor, std::uint32_t number, 
 void ConnectionKeeper::on_changed(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
   if (seen.state != segment::ConnectionState::Open) return;
   reports_.up(reactor, number, seen);
-  if (managed_) managed_->on_open(seen, now_ns_);
+  managed_->on_open(seen, now_ns_);
 }
 
 void ConnectionKeeper::on_gone(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen) {
   reports_.gone(reactor, number, seen, now_ns_);
   book_.gone(seen);
-  if (managed_) managed_->on_gone(reactor, seen, now_ns_);
+  managed_->on_gone(reactor, seen, now_ns_);
 }
 
 void ConnectionKeeper::on_missed(std::uint32_t reactor, std::uint32_t, const SeenConnection& expected) {
   book_.failed(reactor, expected.cm_id);
-  if (managed_) managed_->on_gone(reactor, expected, now_ns_);
+  managed_->on_gone(reactor, expected, now_ns_);
 }
 
 // --- Events of reactors
 
 bool ConnectionKeeper::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  bool any = managed_ && managed_->poll(now_ns);
+  bool any = managed_->poll(now_ns);
   for (std::uint32_t reactor = 0; reactor < config_.block.reactors; ++reactor) {
     segment::Event event;
     auto& events = layout_.reactors[reactor].events;
@@ -106,9 +117,8 @@ bool ConnectionKeeper::poll(std::uint64_t now_ns) {
 void ConnectionKeeper::on_event(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) {
   switch (event.type) {
     case segment::EventType::ConnectRequest:
-      return on_request(reactor, event, now_ns);
+      return managed_->on_connect_request(reactor, event, now_ns);
     case segment::EventType::ConnectWanted:
-      if (!managed_) return;
       managed_->on_connect_wanted(reactor, event, now_ns);
       return expect(reactor, event, true);
     case segment::EventType::ConnectionDown:
@@ -121,24 +131,9 @@ void ConnectionKeeper::on_event(std::uint32_t reactor, const segment::Event& eve
   }
 }
 
-void ConnectionKeeper::on_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) {
-  policy::Verdict verdict{};
-  const std::size_t bytes = std::min<std::size_t>(event.private_data_bytes, rdma::kMaxPrivateData);
-  auto answer = judge(context_, reactor, event.peer, {event.private_data, bytes}, verdict, now_ns);
-  if (answer)
-    book_.admitted(reactor, event.cm_id, event.peer);
-  else
-    answer.emplace();
-  answer->type =
-      verdict == policy::Verdict::Admit ? segment::CommandType::Accept : segment::CommandType::Reject;
-  answer->cm_id = event.cm_id;
-  answer->id = next_command_++;
-  outbox_.send(reactor, *answer);
-}
-
 void ConnectionKeeper::on_command_done(std::uint32_t reactor, const segment::Event& event,
                                        std::uint64_t now_ns) {
-  if (managed_) managed_->on_command_done(reactor, event, now_ns);
+  managed_->on_command_done(reactor, event, now_ns);
   if (event.status == segment::CommandStatus::Done) return expect(reactor, event, false);
   refused(event.peer, event.status);
   book_.failed(reactor, event.cm_id);

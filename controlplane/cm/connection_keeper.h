@@ -42,8 +42,8 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   const ConnectionWatch& watch() const { return watch_; }
   const policy::Admission& admission() const { return admission_; }
   /// Null where the driver does connection management itself (loopback).
-  const AgentStatistics* agent() const { return managed_ ? &managed_->statistics() : nullptr; }
-  bool needs_new_process() const { return managed_ && managed_->needs_new_process(); }
+  const AgentStatistics* agent() const { return managed_->statistics(); }
+  bool needs_new_process() const { return managed_->needs_new_process(); }
   std::uint32_t connections() const { return admission_.connections(); }
 
  private:
@@ -53,7 +53,6 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   void on_missed(std::uint32_t reactor, std::uint32_t number, const SeenConnection& expected) override;
 
   void on_event(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
-  void on_request(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
   void on_command_done(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns);
   void refused(const PeerAddress& peer, segment::CommandStatus status);
   void expect(std::uint32_t reactor, const segment::Event& event, bool outgoing);
@@ -68,11 +67,10 @@ class ConnectionKeeper final : private ConnectionWatch::Listener {
   AdmissionBook book_;
   ConnectionReports reports_;
   const ConnectionContext context_;
-  std::unique_ptr<Connections> managed_;  ///< null where the driver does it
+  const std::unique_ptr<Connections> managed_;
   ConnectionWatch watch_;
   /// The last incarnation of each reactor at the takeover: later ones are of our making.
   std::array<std::uint32_t, segment::kMaxReactors> inherited_{};
-  std::uint32_t next_command_ = 1;
   std::uint64_t now_ns_ = 0;
 };
 

@@ -116,7 +116,7 @@ std::optional<segment::Command> Connections::admit(Id id, Known& known,
   if (!command) return command;
   context_.book.admitted(known.reactor, static_cast<std::uint32_t>(id), known.peer);
   known.own.private_data.assign(command->private_data, command->private_data + command->private_data_bytes);
-  command->type = segment::CommandType::Establish;
+  command->type = segment::CommandType::Accept;
   command->cm_id = static_cast<std::uint32_t>(id);
   return command;
 }

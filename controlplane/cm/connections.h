@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Base of both kinds of connection management in the control plane: our own over datagrams, and the kernel's
-// by librdmacm. Queue pairs belong to the data plane, which makes them on commands. One thread.
+// Base of the kinds of connection management that the control plane has: our own over datagrams, the kernel's by librdmacm, and
+// a driver's, whose requests it only judges. Queue pairs belong to the data plane, which makes them on commands. One thread.
 #pragma once
 
 #include <array>
@@ -65,21 +65,23 @@ class Connections {
   virtual void on_answer_to_predecessor(std::uint32_t reactor, const segment::Event& event) {
     is_awaited(reactor, event);
   }
-  /// The data plane opens a connection to a server.
-  virtual void on_connect_wanted(std::uint32_t reactor, const segment::Event& event,
-                                 std::uint64_t now_ns) = 0;
+  /// A client's request that the driver has.
+  virtual void on_connect_request(std::uint32_t, const segment::Event&, std::uint64_t) {}
+  /// The data plane opens a connection to a server, and the driver cannot.
+  virtual void on_connect_wanted(std::uint32_t, const segment::Event&, std::uint64_t) {}
   // What the tables show.
   /// A connection that a control plane before this one has made.
   virtual void restore(std::uint32_t reactor, std::uint32_t number) = 0;
   /// One that is not to be restored.
-  void on_appeared(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen);
+  virtual void on_appeared(std::uint32_t reactor, std::uint32_t number, const SeenConnection& seen);
   /// The reactor has heard the peer, or that was told to it.
   virtual void on_open(const SeenConnection& seen, std::uint64_t now_ns) = 0;
   void on_gone(std::uint32_t reactor, const SeenConnection& seen, std::uint64_t now_ns);
   /// Another data plane runs: what its predecessor was asked for and had not made is refused.
   void forget_unmade(std::uint64_t now_ns);
 
-  virtual const AgentStatistics& statistics() const = 0;
+  /// Null when others do connection management.
+  virtual const AgentStatistics* statistics() const { return nullptr; }
   /// An RDMA device is being removed, which this process cannot release.
   virtual bool needs_new_process() const { return false; }
 
@@ -91,7 +93,7 @@ class Connections {
   }
   /// The data plane ends what it has made; what it has not made is taken back.
   void end(Id id);
-  /// The answer to Establish came: false when that was not asked for, or no longer. Then the connection ends.
+  /// The answer to Accept came: false when that was not asked for, or no longer. Then the connection ends.
   bool is_awaited(std::uint32_t reactor, const segment::Event& event);
   /// Ends the connection at connection management. Harmless when it is not known there.
   virtual void disconnect(Id id, std::uint64_t now_ns) = 0;

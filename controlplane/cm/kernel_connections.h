@@ -24,7 +24,7 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   void on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
   void restore(std::uint32_t reactor, std::uint32_t number) override;
   void on_open(const SeenConnection& seen, std::uint64_t now_ns) override;
-  const AgentStatistics& statistics() const override { return manager_ ? manager_->statistics() : none_; }
+  const AgentStatistics* statistics() const override { return manager_ ? &manager_->statistics() : &none_; }
   bool needs_new_process() const override { return device_removed_; }
 
  private:

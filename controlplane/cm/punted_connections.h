@@ -23,7 +23,7 @@ class PuntedConnections final : public Connections, private Agent::Host {
   void on_connect_wanted(std::uint32_t reactor, const segment::Event& event, std::uint64_t now_ns) override;
   void restore(std::uint32_t reactor, std::uint32_t number) override;
   void on_open(const SeenConnection& seen, std::uint64_t now_ns) override;
-  const AgentStatistics& statistics() const override { return agent_.statistics(); }
+  const AgentStatistics* statistics() const override { return &agent_.statistics(); }
 
  private:
   void send_mad(const Endpoint& to, std::span<const std::byte, kMadBytes> mad) override;

@@ -19,7 +19,6 @@ bool move(std::deque<T>& from, Ring& to, std::uint32_t slots = Ring::capacity())
 Outbox::Urgency Outbox::urgency_of(segment::CommandType type) {
   switch (type) {
     case segment::CommandType::Accept:
-    case segment::CommandType::Establish:
     case segment::CommandType::Connect:
       return Make;
     case segment::CommandType::Reject:

@@ -9,6 +9,7 @@
 
 #include "dataplane/base/setup_error.h"
 #include "pmd/loopback/loopback.h"
+#include "pmd/verbs/verbs.h"
 
 namespace sluice::process {
 namespace {
@@ -69,6 +70,13 @@ Devices::Devices(const segment::ConfigBlock& config) {
 
 std::unique_ptr<rdma::Device> Devices::make_device(const segment::ConfigBlock& config,
                                                    std::uint32_t reactor) {
+  auto made = open(config, reactor);
+  made_.push_back(made.get());
+  logged_.push_back(made->condition());
+  return made;
+}
+
+std::unique_ptr<rdma::Device> Devices::open(const segment::ConfigBlock& config, std::uint32_t reactor) {
   switch (config.driver) {
     case segment::Driver::SoftRoce:
       return port_->make_device(reactor);
@@ -85,8 +93,6 @@ std::unique_ptr<rdma::Device> Devices::make_device(const segment::ConfigBlock& c
       }
       auto made = rdma::verbs::open(device);
       spdlog::info("Reactor {} polls the RDMA device {}", reactor, made->name());
-      verbs_.push_back(made.get());
-      logged_.push_back(made->condition());
       return made;
     }
   }
@@ -95,16 +101,23 @@ std::unique_ptr<rdma::Device> Devices::make_device(const segment::ConfigBlock& c
 }
 
 void Devices::poll_conditions() {
-  if (fabric_) fabric_->look_for_peers();
-  for (std::size_t i = 0; i < verbs_.size(); ++i) {
-    verbs_[i]->look();
-    const rdma::verbs::Condition condition = verbs_[i]->condition();
+  for (std::size_t i = 0; i < made_.size(); ++i) {
+    made_[i]->look();
+    const rdma::Condition condition = made_[i]->condition();
     if (condition == logged_[i]) continue;
     logged_[i] = condition;
-    spdlog::warn("The RDMA device {} is {}{}", verbs_[i]->name(), to_string(condition),
-                 condition == rdma::verbs::Condition::Gone
-                     ? ": its connections have ended, and Sluice waits for it"
-                     : "");
+    switch (condition) {
+      case rdma::Condition::Up:
+        spdlog::info("The RDMA device {} is up", made_[i]->name());
+        break;
+      case rdma::Condition::PortDown:
+        spdlog::warn("The RDMA device {} has no link: check cable, switch and peer", made_[i]->name());
+        break;
+      case rdma::Condition::Gone:
+        spdlog::warn("The RDMA device {} is gone: its connections have ended, and Sluice waits for it",
+                     made_[i]->name());
+        break;
+    }
   }
 }
 

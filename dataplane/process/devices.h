@@ -10,7 +10,6 @@
 #include "pmd/device.h"
 #include "pmd/loopback/fabric.h"
 #include "pmd/softroce/softroce.h"
-#include "pmd/verbs/verbs.h"
 
 namespace sluice::process {
 
@@ -23,7 +22,7 @@ class Devices final {
   /// Setup; DPDK's environment is up. Throws SetupError.
   explicit Devices(const segment::ConfigBlock& config);
 
-  /// Setup; throws SetupError.
+  /// Setup; throws SetupError. The devices outlive the last poll_conditions().
   std::unique_ptr<rdma::Device> make_device(const segment::ConfigBlock& config, std::uint32_t reactor);
   /// Again and again while the devices live: what drivers do beside their reactor's polling, and a log line
   /// when the condition of a device has changed.
@@ -32,10 +31,12 @@ class Devices final {
   const std::shared_ptr<rdma::softroce::Port>& port() const { return port_; }
 
  private:
+  std::unique_ptr<rdma::Device> open(const segment::ConfigBlock& config, std::uint32_t reactor);
+
   std::shared_ptr<rdma::softroce::Port> port_;
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
-  std::vector<rdma::verbs::Verbs*> verbs_;
-  std::vector<rdma::verbs::Condition> logged_;  ///< condition of each, as of its last log line
+  std::vector<rdma::Device*> made_;
+  std::vector<rdma::Condition> logged_;  ///< condition of each, as of its last log line
 };
 
 }  // namespace sluice::process

@@ -5,12 +5,7 @@ namespace sluice::reactor {
 namespace {
 
 bool makes_connection(const segment::Command& command) noexcept {
-  return command.type == segment::CommandType::Accept || command.type == segment::CommandType::Establish ||
-         command.type == segment::CommandType::Connect;
-}
-
-bool connects(const segment::Command& command) noexcept {
-  return command.type == segment::CommandType::Establish || command.type == segment::CommandType::Connect;
+  return command.type == segment::CommandType::Accept || command.type == segment::CommandType::Connect;
 }
 
 }  // namespace
@@ -59,7 +54,7 @@ void Commands::run(const segment::Command& command) noexcept {
   const std::uint64_t begin_ns = makes_connection(command) ? clock_() : 0;
   done.status = execute(command, done);
   if (begin_ns != 0) pace_.made(begin_ns, clock_());
-  if (!connects(command) || done.status != segment::CommandStatus::Done) return answer(done);
+  if (!makes_connection(command) || done.status != segment::CommandStatus::Done) return answer(done);
   connecting_ = done;
   finish_connecting();
 }
@@ -88,8 +83,6 @@ segment::CommandStatus Commands::execute(const segment::Command& command, segmen
       return setup_.accept(command, done);
     case segment::CommandType::Reject:
       return setup_.reject(command);
-    case segment::CommandType::Establish:
-      return setup_.establish(command, done);
     case segment::CommandType::Connect:
       return dialer_.connect(command, done);
     case segment::CommandType::ConnectFailed:

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "dataplane/rpcrdma/link/config.h"
+#include "dataplane/rpcrdma/link/private_data.h"
 #include "dataplane/segment/config_block.h"
 
 namespace sluice::reactor {
@@ -14,6 +15,12 @@ namespace sluice::reactor {
 struct DialConfig {
   std::uint32_t inline_bytes = 4096;
   std::uint32_t call_backs = 0;  ///< credits for the server's own calls
+
+  /// Ours, of a request.
+  auto private_data() const noexcept {
+    return rpcrdma::encode_private_data(
+        {.remote_invalidation = false, .send_bytes = inline_bytes, .receive_bytes = inline_bytes});
+  }
 };
 
 struct ReactorConfig {

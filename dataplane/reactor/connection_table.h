@@ -27,7 +27,7 @@ struct ConnectionRecord {
   std::uint16_t server_port = 0;
   std::uint32_t peer_pid = 0;    ///< zero: not a process of this machine
   std::uint64_t since_ns = 0;    ///< wall clock
-  std::uint32_t queue_pair = 0;  ///< number; zero with a driver that manages connections itself
+  std::uint32_t queue_pair = 0;  ///< number
   std::array<std::byte, segment::kCmStateBytes> cm_state{};
   segment::Followed followed{};           ///< of what the control plane wants
   std::uint32_t credits_after_drain = 0;  ///< while draining, which may be called off

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Management datagrams between a device without a connection manager and the control plane. The reactor's
-// thread.
+// Management datagrams between a device without a connection manager and the control plane, for PlaneConnector.
+// The reactor's thread.
 #pragma once
 
 #include <cstddef>

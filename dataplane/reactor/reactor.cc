@@ -10,15 +10,14 @@ Reactor::Reactor(const ReactorConfig& config, rpcrdma::Engine& engine, segment::
       layout_(layout),
       area_(layout.reactors[config.number]),
       clock_(clock),
-      manages_connections_(engine.device().connection_manager() != nullptr),
       now_ns_(clock()),
       connections_(engine, area_.incarnations),
       publisher_(config, engine, connections_, counters_, area_),
       events_(area_, counters_),
       properties_(area_, connections_),
-      datagrams_(engine.device(), area_, counters_),
-      setup_(config, engine, connections_, properties_, publisher_, events_, counters_),
-      dialer_(config, engine, connections_, setup_, publisher_, events_),
+      connector_(make_connector(config, engine.device(), connections_, area_, events_, counters_)),
+      setup_(config, engine, connections_, *connector_, properties_, publisher_, events_, counters_),
+      dialer_(config, engine, connections_, *connector_, setup_, publisher_),
       follower_(area_, connections_, setup_, publisher_, counters_),
       commands_(area_, setup_, dialer_, events_, counters_, clock),
       idle_(config.idle, engine.device(), clock) {
@@ -77,7 +76,7 @@ bool Reactor::poll_upstreams() noexcept {
 bool Reactor::control_pass() noexcept {
   StageTimes& stages = engine_.stages();
   now_ns_ = last_control_pass_ns_ = stages.end(Stage::Idle);  // what came last in this turn found nothing
-  bool busy = manages_connections_ ? setup_.poll_events() : datagrams_.poll();
+  bool busy = setup_.poll();
   busy |= properties_.poll();
   busy |= commands_.poll();
   follower_.observe(layout_.control_plane.beats.load(std::memory_order_relaxed), now_ns_);
@@ -107,16 +106,15 @@ void Reactor::publish() noexcept {
   publisher_.publish_reactor();
 }
 
-/// Connection requests go to the control plane; one that takes over gets those that its predecessor left.
+/// A control plane that takes over gets what its predecessor left.
 void Reactor::announce_requests() noexcept {
   const std::uint32_t epoch = layout_.reading_epoch.load(std::memory_order_acquire);
   if (epoch != control_plane_epoch_) {
     control_plane_epoch_ = epoch;
     ++counters_.control_plane_changes;
-    setup_.forget_announcements();
-    dialer_.forget_announcements();
+    connector_->forget_announcements();
   }
-  if (dialer_.announce_requests()) setup_.announce_requests();
+  connector_->announce();
 }
 
 /// Some of them each time, in turn.

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "dataplane/reactor/commands.h"
@@ -13,7 +14,7 @@
 #include "dataplane/reactor/connection_properties.h"
 #include "dataplane/reactor/connection_setup.h"
 #include "dataplane/reactor/connection_table.h"
-#include "dataplane/reactor/datagram_relay.h"
+#include "dataplane/reactor/connector.h"
 #include "dataplane/reactor/follower.h"
 #include "dataplane/reactor/idle.h"
 #include "dataplane/reactor/publisher.h"
@@ -87,7 +88,6 @@ class Reactor final {
   segment::Layout& layout_;
   segment::ReactorArea& area_;
   const Clock clock_;
-  const bool manages_connections_;  ///< the driver does; otherwise the control plane, by datagrams
   std::atomic<bool> stopped_{false};
   std::uint64_t now_ns_;
   std::uint32_t turns_to_control_pass_ = 0;
@@ -100,7 +100,7 @@ class Reactor final {
   Publisher publisher_;
   EventSender events_;
   ConnectionProperties properties_;
-  DatagramRelay datagrams_;
+  const std::unique_ptr<Connector> connector_;
   ConnectionSetup setup_;
   ServerDialer dialer_;
   Follower follower_;

@@ -1,29 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/reactor/server_dialer.h"
 
-#include <algorithm>
-
-#include "dataplane/rpcrdma/link/private_data.h"
-
 namespace sluice::reactor {
-namespace {
-
-auto private_data(const DialConfig& dial) {
-  return rpcrdma::encode_private_data(
-      {.remote_invalidation = false, .send_bytes = dial.inline_bytes, .receive_bytes = dial.inline_bytes});
-}
-
-}  // namespace
 
 ServerDialer::ServerDialer(const ReactorConfig& config, rpcrdma::Engine& engine, ConnectionTable& connections,
-                           ConnectionSetup& setup, Publisher& publisher, EventSender& events)
+                           Connector& connector, ConnectionSetup& setup, Publisher& publisher)
     : config_(config),
       engine_(engine),
-      cm_(engine.device().connection_manager()),
       connections_(connections),
+      connector_(connector),
       setup_(setup),
-      publisher_(publisher),
-      events_(events) {}
+      publisher_(publisher) {}
 
 rpcrdma::Connection* ServerDialer::dial(const egress::Server& server, rpcrdma::Requester& requester,
                                         service::Service& callee) noexcept {
@@ -52,55 +39,13 @@ rpcrdma::Connection* ServerDialer::dial(const egress::Server& server, rpcrdma::R
                                        .server_port = server.port,
                                        .since_ns = segment::wall_ns(),
                                        .queue_pair = static_cast<std::uint32_t>(qp->number())});
-  if (cm_ == nullptr) {
-    record.request_unsent = unsent_ = true;
-  } else if (const auto id = cm_->connect(*qp, server.port, private_data(dial))) {
-    record.cm_id = *id;
-  } else {
-    connection->close(rpcrdma::CloseReason::PeerClosed);
-  }
+  if (!connector_.connect(*qp, record)) connection->close(rpcrdma::CloseReason::PeerClosed);
   publisher_.publish_connection(*connection);
   return connection;
 }
 
 void ServerDialer::hang_up(rpcrdma::Connection& connection, rpcrdma::CloseReason reason) noexcept {
   setup_.disconnect(connection, reason);
-}
-
-bool ServerDialer::announce_requests() noexcept {
-  if (!unsent_) return true;
-  for (std::uint16_t number = 0; number < connections_.size(); ++number) {
-    ConnectionRecord& record = connections_.record(number);
-    if (!record.request_unsent) continue;
-    if (!events_.try_send(connect_wanted(number))) return false;
-    record.request_unsent = false;
-  }
-  unsent_ = false;
-  return true;
-}
-
-void ServerDialer::forget_announcements() noexcept {
-  if (cm_ != nullptr) return;
-  for (std::uint16_t number = 0; number < connections_.size(); ++number) {
-    ConnectionRecord& record = connections_.record(number);
-    if (record.outgoing && !record.established) record.request_unsent = unsent_ = true;
-  }
-}
-
-segment::Event ServerDialer::connect_wanted(std::uint16_t number) noexcept {
-  const auto data = private_data(config_.dial);
-  const ConnectionRecord& record = connections_.record(number);
-  segment::Event event{.type = segment::EventType::ConnectWanted,
-                       .connection = number,
-                       .incarnation = record.incarnation,
-                       .queue_pair = record.queue_pair,
-                       .port = record.server_port,
-                       .peer = record.server,
-                       .local = local_for(engine_.device().addresses(), record.server),
-                       .path_mtu = engine_.device().max_path_mtu(),
-                       .private_data_bytes = data.size()};
-  std::copy(data.begin(), data.end(), event.private_data);
-  return event;
 }
 
 segment::CommandStatus ServerDialer::connect(const segment::Command& command, segment::Event& done) noexcept {

@@ -17,11 +17,10 @@ namespace sluice::segment {
 
 enum class CommandType : std::uint32_t {
   // After each colon: the fields that are used.
-  Accept,     ///< accept a ConnectRequest: cm_id, credits, inline sizes, private data of the reply
-  Reject,     ///< reject a ConnectRequest: cm_id, private data of the reply
-  Establish,  ///< create a connection that the control plane's own connection management negotiated: cm_id,
-              ///< credits, inline sizes, attributes, cm_state. CommandDone returns connection, incarnation
-              ///< and queue_pair
+  Accept,  ///< make the connection of a client's request: cm_id, credits, inline sizes, the peer in attributes. Where the
+  ///< driver has the request, private data of the reply; otherwise all attributes, and cm_state. CommandDone
+  ///< returns connection, incarnation and queue_pair
+  Reject,   ///< reject a request that the driver has: cm_id, private data of the reply
   Connect,  ///< a connection requested by ConnectWanted is negotiated: connection, queue_pair, cm_id, inline
             ///< size of the peer, attributes, cm_state
   ConnectFailed,  ///< a connection requested by ConnectWanted failed: connection, queue_pair
@@ -41,8 +40,8 @@ struct Command {
   std::uint32_t send_inline_bytes = 0;     ///< the peer's inline threshold
   std::uint32_t private_data_bytes = 0;
   std::byte private_data[rdma::kMaxPrivateData]{};
-  rdma::RcAttributes attributes{};                  ///< Establish, Connect
-  std::array<std::byte, kCmStateBytes> cm_state{};  ///< Establish, Connect
+  rdma::RcAttributes attributes{};                  ///< Accept, Connect
+  std::array<std::byte, kCmStateBytes> cm_state{};  ///< Accept, Connect
 };
 
 enum class EventType : std::uint32_t {
@@ -65,7 +64,7 @@ struct Event {
   std::uint32_t cm_id = 0;
   std::uint32_t connection = 0;
   std::uint32_t incarnation = 0;  ///< of the connection; CommandDone: zero without one
-  std::uint32_t queue_pair = 0;   ///< CommandDone of Establish; ConnectWanted; ConnectionDown
+  std::uint32_t queue_pair = 0;   ///< CommandDone of Accept; ConnectWanted; ConnectionDown
   std::uint32_t outgoing = 0;     ///< ConnectionDown: nonzero if the data plane opened it
   std::uint32_t reason = 0;       ///< ConnectionDown: rpcrdma::CloseReason
   std::uint32_t port = 0;

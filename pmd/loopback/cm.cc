@@ -193,7 +193,7 @@ void LoopbackCm::release_link(const LoopbackQueuePair& qp) noexcept {
   }
 }
 
-std::uint32_t LoopbackCm::pid(CmId id) const noexcept {
+std::uint32_t LoopbackCm::peer_pid(CmId id) const noexcept {
   const Link* const link = link_of(id);
   return link == nullptr ? 0 : link->connector_pid.load(std::memory_order_relaxed);
 }

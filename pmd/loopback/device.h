@@ -19,18 +19,18 @@ class LoopbackDevice;
 
 /// Connection management over the state words of the fabric's links. Each transition is made by one side
 /// only.
-class LoopbackCm final : public ConnectionManager, private PeerProcesses {
+class LoopbackCm final : public ConnectionManager {
  public:
   LoopbackCm(Fabric& fabric, std::uint32_t device) noexcept : fabric_(fabric), device_(device) {}
   ~LoopbackCm() override;
 
-  PeerProcesses* peer_processes() noexcept override { return this; }
   void listen(std::uint16_t port) override;
   std::optional<CmId> connect(QueuePair& qp, std::uint16_t port,
                               std::span<const std::byte> private_data) noexcept override;
   bool accept(CmId id, QueuePair& qp, std::span<const std::byte> private_data) noexcept override;
   void reject(CmId id, std::span<const std::byte> private_data) noexcept override;
   void disconnect(CmId id) noexcept override;
+  std::uint32_t peer_pid(CmId id) const noexcept override;
   std::size_t poll_events(std::span<CmEvent> events) noexcept override;
 
   /// The queue pair is being destroyed: drops its side of the link that it was given to, if any.
@@ -47,9 +47,6 @@ class LoopbackCm final : public ConnectionManager, private PeerProcesses {
     bool disconnect_reported = false;
     LoopbackQueuePair* qp = nullptr;
   };
-
-  std::uint32_t pid(CmId id) const noexcept override;
-  void look() noexcept override { fabric_.look_for_peers(); }
 
   CmId id_of(std::uint32_t link) const noexcept;
   std::optional<std::uint32_t> number_of(CmId id) const noexcept;
@@ -86,6 +83,7 @@ class LoopbackDevice final : public Loopback {
   MemoryWindow allocate_window() override;
   std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
   ConnectionManager* connection_manager() noexcept override { return &cm_; }
+  void look() noexcept override { fabric_->look_for_peers(); }
   std::size_t poll(std::span<WorkCompletion> completions) noexcept override;
   const Statistics& statistics() const noexcept override { return statistics_; }
   DeviceConfig& config() noexcept override { return config_; }

@@ -43,6 +43,7 @@ class LoopbackQueuePair final : public QueuePair {
   std::optional<Rkey> bind_window(MemoryWindow window, std::span<std::byte> bytes, Lkey lkey,
                                   AccessFlags access) noexcept override;
   void to_error() noexcept override;
+  bool heard_from_peer() const noexcept override { return received_ != 0; }
 
   // For the device.
   void attach(Link& link, std::uint32_t side) noexcept;

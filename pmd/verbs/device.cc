@@ -20,18 +20,6 @@ constexpr std::uint32_t kMaxWindows = 65536;
 
 }  // namespace
 
-const char* to_string(Condition condition) noexcept {
-  switch (condition) {
-    case Condition::Up:
-      return "up";
-    case Condition::PortDown:
-      return "port down";
-    case Condition::Gone:
-      return "gone";
-  }
-  return "?";
-}
-
 std::unique_ptr<Verbs> open(const DeviceConfig& config) {
   return std::make_unique<VerbsDevice>(config);
 }

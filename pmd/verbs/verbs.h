@@ -36,15 +36,8 @@ struct DeviceConfig {
   std::uint32_t shared_receive_bytes = 4096;  ///< size of each: the longest message
 };
 
-enum class Condition : std::uint8_t { Up, PortDown, Gone };
-const char* to_string(Condition condition) noexcept;
-
 class Verbs : public Device {
  public:
-  /// Called periodically by one other thread: checks for asynchronous events, and whether the device was
-  /// removed or has come back. Makes system calls. The reactor acts on the result in its next poll().
-  virtual void look() noexcept = 0;
-  virtual Condition condition() const noexcept = 0;
   /// The kernel's name of the device.
   virtual const std::string& device_name() const noexcept = 0;
   virtual Statistics statistics() const noexcept = 0;

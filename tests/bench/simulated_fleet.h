@@ -165,7 +165,7 @@ class SimulatedReactors {
     OfReactor& of = reactors_[reactor];
     segment::Command command;
     while (area(reactor).commands.pop(command))
-      if (command.type == segment::CommandType::Establish) of.commands.push_back(command);
+      if (command.type == segment::CommandType::Accept) of.commands.push_back(command);
     while (!of.commands.empty() && of.free_ns <= now_ns && !of.free.empty()) {
       command = of.commands.front();
       of.commands.pop_front();

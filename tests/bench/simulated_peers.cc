@@ -23,7 +23,7 @@ PeerAddress address_of(std::uint32_t peer) {
 }
 
 segment::Command connection_to(std::uint32_t peer, const PeerAddress& local, std::uint32_t credits) {
-  segment::Command command{.type = segment::CommandType::Establish,
+  segment::Command command{.type = segment::CommandType::Accept,
                            .id = peer + 1,
                            .cm_id = peer + 1,
                            .credits = credits,

@@ -121,7 +121,7 @@ TEST_F(VerbsOffReactor, a_device_goes_and_comes_back_without_a_call_into_the_ker
   for (const auto& qp : taken) EXPECT_EQ(qp->state(), State::Error);
   EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 1; }));
   EXPECT_EQ(device_->statistics().device_lost, 1u);
-  EXPECT_EQ(device_->condition(), verbs::Condition::Up);
+  EXPECT_EQ(device_->condition(), rdma::Condition::Up);
   taken.clear();
   auto next = take();
   connect(*next);

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "dataplane/base/invariant.h"
-#include "dataplane/reactor/datagram_relay.h"
 #include "dataplane/segment/checked.h"
 #include "tests/unit/reactor/reactor_lab.h"
 
@@ -73,7 +72,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Script script{data, size};
   reactor::FakeDevice device;
   reactor::Parts parts(device);
-  reactor::DatagramRelay datagrams(device, parts.segment.area(), parts.counters);
   for (std::uint32_t i = script.byte() % (reactor::kConnections + 1); i > 0; --i) parts.establish(i);
   auto config = std::make_unique<segment::ConfigBlock>();
   if (script.byte() % 4 == 0) script.fill(static_cast<void*>(config.get()), sizeof *config);
@@ -82,7 +80,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   while (script.left > 0) {
     write_something(parts.segment.control(), script);
     reactor::pass_time(10'000'000);
-    datagrams.poll();
+    parts.setup.poll();
+    parts.connector->announce();
     parts.properties.poll();
     parts.commands.poll();
     parts.follower.poll();

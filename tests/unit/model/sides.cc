@@ -73,7 +73,7 @@ segment::Event ModelReactor::execute(const segment::Command& command) {
                       .status = segment::CommandStatus::UnknownConnection,
                       .cm_id = command.cm_id,
                       .peer = {}};
-  if (command.type != segment::CommandType::Establish) return done;
+  if (command.type != segment::CommandType::Accept) return done;
   done.status = segment::CommandStatus::NoRoom;
   for (std::uint32_t number = 0; number < kPlaces; ++number) {
     if (connections_[number].open) continue;
@@ -239,7 +239,7 @@ void ModelControlPlane::admit_a_peer() {
   if (admission_.judge(peer_of(cm_id), kMostConnections, now_ns_) != policy::Verdict::Admit) return;
   book_.admitted(0, cm_id, peer_of(cm_id));
   known_[cm_id] = {};
-  outbox_.send(0, {.type = segment::CommandType::Establish, .id = 1, .cm_id = cm_id});
+  outbox_.send(0, {.type = segment::CommandType::Accept, .id = 1, .cm_id = cm_id});
 }
 
 void ModelControlPlane::end(std::uint32_t number, std::uint32_t incarnation) {

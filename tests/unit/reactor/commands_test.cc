@@ -32,7 +32,7 @@ TEST_F(CommandsTest, a_pass_takes_a_bounded_number) {
 }
 
 TEST_F(CommandsTest, connections_are_made_one_at_a_time_and_what_is_behind_one_waits_with_it) {
-  segment::Command establish = command(CommandType::Establish);
+  segment::Command establish = command(CommandType::Accept);
   for (const std::uint32_t cm_id : {51u, 52u}) {
     establish.cm_id = cm_id;
     ASSERT_TRUE(parts_.segment.area().commands.push(establish));
@@ -56,7 +56,7 @@ TEST_F(CommandsTest, connections_are_made_one_at_a_time_and_what_is_behind_one_w
 
 TEST_F(CommandsTest, what_makes_no_connection_does_not_wait) {
   pass_time(SetupPace::kIntervalNs);
-  segment::Command establish = command(CommandType::Establish);
+  segment::Command establish = command(CommandType::Accept);
   establish.cm_id = 51;
   ASSERT_TRUE(parts_.segment.area().commands.push(establish));
   ASSERT_TRUE(parts_.segment.area().commands.push(command(CommandType::Reject)));
@@ -77,7 +77,7 @@ class SlowDevice : public CommandsTest {
 
 TEST_F(SlowDevice, an_answer_comes_when_the_device_has_connected_and_what_is_behind_waits) {
   device_.connects_later = true;
-  push(CommandType::Establish, 51);
+  push(CommandType::Accept, 51);
   push(CommandType::Reject, 52);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(parts_.commands.poll()) << "one that waits is work";
   EXPECT_TRUE(parts_.segment.events().empty());
@@ -94,7 +94,7 @@ TEST_F(SlowDevice, an_answer_comes_when_the_device_has_connected_and_what_is_beh
 
 TEST_F(SlowDevice, a_connection_that_the_device_refuses_later_fails_and_ends) {
   device_.connects_later = true;
-  push(CommandType::Establish, 51);
+  push(CommandType::Accept, 51);
   EXPECT_TRUE(parts_.commands.poll());
   device_.queue_pairs.back()->to_error();
   EXPECT_TRUE(parts_.commands.poll());
@@ -106,7 +106,7 @@ TEST_F(SlowDevice, a_connection_that_the_device_refuses_later_fails_and_ends) {
 
 TEST_F(SlowDevice, one_that_ends_while_the_device_connects_it_fails) {
   device_.connects_later = true;
-  push(CommandType::Establish, 51);
+  push(CommandType::Accept, 51);
   EXPECT_TRUE(parts_.commands.poll());
   parts_.connections.find(rdma::CmId{51})->close(rpcrdma::CloseReason::LocalClose);
   EXPECT_TRUE(parts_.commands.poll());
@@ -117,7 +117,7 @@ TEST_F(SlowDevice, one_that_ends_while_the_device_connects_it_fails) {
 
 TEST_F(SlowDevice, a_connection_waits_for_a_queue_pair_that_is_being_made) {
   device_.has_one_ready = false;
-  push(CommandType::Establish, 51);
+  push(CommandType::Accept, 51);
   const std::uint64_t delayed = parts_.counters.connections_delayed;
   EXPECT_TRUE(parts_.commands.poll());
   EXPECT_TRUE(parts_.commands.poll());
@@ -141,7 +141,7 @@ TEST(SetupPace, a_device_that_needs_long_leaves_more_time_for_calls) {
 
 TEST_F(CommandsTest, the_answer_names_command_and_connection_and_both_outcomes_are_counted) {
   const std::uint64_t done = parts_.counters.commands;
-  segment::Command establish = command(CommandType::Establish);
+  segment::Command establish = command(CommandType::Accept);
   establish.cm_id = kCmId + 1;
   const segment::Event answer = parts_.run(establish);
   EXPECT_EQ(answer.status, CommandStatus::Done);

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dataplane/reactor/connection_setup.h"
 
-#include <unistd.h>
-
-#include <algorithm>
-
-#include "dataplane/rpcrdma/link/private_data.h"
-#include "pmd/loopback/loopback.h"
 #include "tests/unit/reactor/reactor_lab.h"
 
 namespace sluice::reactor {
@@ -16,228 +10,15 @@ using segment::CommandStatus;
 using segment::CommandType;
 using segment::EventType;
 
-constexpr std::uint16_t kPort = 20049;
-
-// --- With a driver that manages connections itself
-
-class OverLoopback : public testing::Test {
- protected:
-  OverLoopback() { server_->connection_manager()->listen(kPort); }
-  ~OverLoopback() override { peers_.clear(); }
-
-  /// A client that asks for a connection. Returns its handle.
-  rdma::CmId knock(std::span<const std::byte> data = {}) {
-    peers_.push_back(client_->create_queue_pair({}));
-    const auto id = client_->connection_manager()->connect(*peers_.back(), kPort, data);
-    EXPECT_TRUE(id);
-    return id.value_or(rdma::CmId{});
-  }
-  /// The next event of the client's connection management.
-  std::optional<rdma::CmEvent> client_event() {
-    rdma::CmEvent event;
-    if (client_->connection_manager()->poll_events({&event, 1}) == 0) return std::nullopt;
-    return event;
-  }
-  void poll_server() {
-    for (int i = 0; i < 20; ++i) {
-      parts_.setup.poll_events();
-      parts_.settle();
-    }
-    parts_.setup.announce_requests();
-  }
-  segment::Event request() {
-    poll_server();
-    while (const auto event = parts_.segment.event())
-      if (event->type == EventType::ConnectRequest) return *event;
-    ADD_FAILURE() << "no request";
-    return {};
-  }
-  static segment::Command answer(CommandType type, const segment::Event& request) {
-    return {.type = type,
-            .cm_id = request.cm_id,
-            .credits = 8,
-            .receive_inline_bytes = 4096,
-            .send_inline_bytes = 1024};
-  }
-  /// An established connection.
-  rpcrdma::Connection& accepted() {
-    knock();
-    const segment::Event wanted = request();
-    EXPECT_EQ(parts_.status_of(answer(CommandType::Accept, wanted)), CommandStatus::Done);
-    const auto heard = client_event();
-    EXPECT_TRUE(heard && heard->type == rdma::CmEventType::Established);
-    poll_server();
-    return *parts_.connections.find(static_cast<rdma::CmId>(wanted.cm_id));
-  }
-
-  std::shared_ptr<rdma::loopback::Fabric> fabric_ = rdma::loopback::Fabric::in_process({.links = 80});
-  std::unique_ptr<rdma::Device> server_ = rdma::loopback::make_device(fabric_, {.name = "server"});
-  std::unique_ptr<rdma::Device> client_ = rdma::loopback::make_device(fabric_, {.name = "client"});
-  Parts parts_{*server_};
-  std::vector<std::unique_ptr<rdma::QueuePair>> peers_;
-};
-
-TEST_F(OverLoopback, a_request_is_announced_once_with_what_the_client_said) {
-  const auto data = rpcrdma::encode_private_data({.send_bytes = 8192, .receive_bytes = 2048});
-  knock(data);
-  const segment::Event wanted = request();
-  EXPECT_EQ(wanted.port, kPort);
-  EXPECT_EQ(wanted.peer_pid, static_cast<std::uint32_t>(::getpid()));
-  ASSERT_EQ(wanted.private_data_bytes, data.size());
-  EXPECT_TRUE(std::equal(data.begin(), data.end(), wanted.private_data));
-  EXPECT_EQ(parts_.counters.connect_requests, 1u);
-  parts_.setup.announce_requests();
-  EXPECT_FALSE(parts_.segment.event());
-}
-
-TEST_F(OverLoopback, a_successor_of_the_control_plane_gets_the_request_again) {
-  knock();
-  const segment::Event first = request();
-  parts_.setup.forget_announcements();
-  EXPECT_EQ(request().cm_id, first.cm_id);
-}
-
-TEST_F(OverLoopback, a_request_that_found_the_ring_full_is_announced_when_there_is_room) {
-  while (parts_.segment.area().events.push({})) {
-  }
-  knock();
-  poll_server();
-  parts_.segment.events();
-  EXPECT_EQ(parts_.counters.events_lost, 0u);
-  parts_.setup.announce_requests();
-  EXPECT_TRUE(parts_.segment.event());
-}
-
-TEST_F(OverLoopback, accept_answers_with_private_data_and_both_sides_are_up) {
-  knock();
-  const segment::Event wanted = request();
-  segment::Command accept = answer(CommandType::Accept, wanted);
-  accept.private_data[0] = std::byte{0x5a};
-  accept.private_data_bytes = 1;
-  EXPECT_EQ(parts_.status_of(accept), CommandStatus::Done);
-  const auto heard = client_event();
-  ASSERT_TRUE(heard && heard->type == rdma::CmEventType::Established);
-  EXPECT_EQ(heard->private_data_bytes, 1u);
-  EXPECT_EQ(heard->private_data[0], std::byte{0x5a});
-  poll_server();
-  const auto up = parts_.segment.event();
-  ASSERT_TRUE(up && up->type == EventType::ConnectionUp);
-  EXPECT_EQ(up->cm_id, wanted.cm_id);
-  const segment::ConnectionInfo entry = parts_.segment.entry(static_cast<std::uint16_t>(up->connection));
-  EXPECT_EQ(entry.state, segment::ConnectionState::Open);
-  EXPECT_EQ(entry.peer_pid, static_cast<std::uint32_t>(::getpid()));
-  EXPECT_EQ(parts_.connections.in_use(), 1u);
-}
-
-TEST_F(OverLoopback, private_data_longer_than_a_message_is_cut) {
-  knock();
-  segment::Command accept = answer(CommandType::Accept, request());
-  accept.private_data_bytes = 0xFFFFFFFF;
-  EXPECT_EQ(parts_.status_of(accept), CommandStatus::Done);
-  const auto heard = client_event();
-  ASSERT_TRUE(heard);
-  EXPECT_EQ(heard->private_data_bytes, rdma::kMaxPrivateData);
-}
-
-TEST_F(OverLoopback, reject_ends_the_request) {
-  knock();
-  const segment::Event wanted = request();
-  EXPECT_EQ(parts_.status_of(answer(CommandType::Reject, wanted)), CommandStatus::Done);
-  const auto heard = client_event();
-  EXPECT_TRUE(heard && heard->type == rdma::CmEventType::Rejected);
-  EXPECT_EQ(parts_.status_of(answer(CommandType::Reject, wanted)), CommandStatus::UnknownConnection);
-  EXPECT_EQ(parts_.status_of(answer(CommandType::Accept, wanted)), CommandStatus::UnknownConnection);
-}
-
-TEST_F(OverLoopback, a_client_that_goes_before_it_is_answered_takes_its_request_along) {
-  const rdma::CmId id = knock();
-  const segment::Event wanted = request();
-  client_->connection_manager()->disconnect(id);
-  poll_server();
-  EXPECT_EQ(parts_.status_of(answer(CommandType::Accept, wanted)), CommandStatus::UnknownConnection);
-  EXPECT_EQ(parts_.connections.in_use(), 0u);
-}
-
-TEST_F(OverLoopback, without_a_free_connection_the_client_is_refused_and_that_is_counted) {
-  for (std::uint32_t i = 0; i < kConnections; ++i) accepted();
-  parts_.segment.events();
-  knock();
-  EXPECT_EQ(parts_.status_of(answer(CommandType::Accept, request())), CommandStatus::NoRoom);
-  EXPECT_EQ(parts_.counters.connect_requests_refused, 1u);
-  const auto heard = client_event();
-  EXPECT_TRUE(heard && heard->type == rdma::CmEventType::Rejected);
-}
-
-TEST_F(OverLoopback, requests_beyond_the_limit_are_refused_at_once) {
-  for (std::size_t i = 0; i < kMaxPendingRequests + 1; ++i) knock();
-  poll_server();
-  EXPECT_EQ(parts_.counters.connect_requests, kMaxPendingRequests + 1);
-  EXPECT_EQ(parts_.counters.connect_requests_refused, 1u);
-  EXPECT_EQ(parts_.segment.events().size(), kMaxPendingRequests);
-}
-
-TEST_F(OverLoopback, a_client_that_leaves_is_reported_with_the_reason) {
-  rpcrdma::Connection& connection = accepted();
-  const auto cm_id = static_cast<std::uint32_t>(parts_.connections.record(connection).cm_id);
-  parts_.segment.events();
-  peers_.clear();
-  poll_server();
-  parts_.setup.report_closed();
-  const auto down = parts_.segment.event();
-  ASSERT_TRUE(down && down->type == EventType::ConnectionDown);
-  EXPECT_EQ(down->cm_id, cm_id);
-  EXPECT_EQ(down->connection, connection.number());
-  EXPECT_NE(down->reason, 0u);
-  EXPECT_EQ(parts_.connections.in_use(), 0u);
-  EXPECT_EQ(parts_.segment.entry(connection.number()).state, segment::ConnectionState::Unused);
-}
-
-TEST_F(OverLoopback, a_draining_connection_without_a_call_is_disconnected) {
-  rpcrdma::Connection& connection = accepted();
-  parts_.setup.close_if_drained(connection);
-  EXPECT_TRUE(connection.is_open());
-  parts_.connections.record(connection).draining = true;
-  parts_.setup.close_if_drained(connection);
-  EXPECT_EQ(connection.close_reason(), rpcrdma::CloseReason::LocalClose);
-  const auto heard = client_event();
-  EXPECT_TRUE(heard && heard->type == rdma::CmEventType::Disconnected);
-}
-
-TEST_F(OverLoopback, a_dialed_connection_takes_the_size_that_the_server_receives) {
-  Caller caller(parts_);
-  client_->connection_manager()->listen(kPort + 1);  // it plays the server
-  egress::Server server = kServer;
-  server.port = kPort + 1;
-  rpcrdma::Connection* const connection = parts_.dialer.dial(server, caller.requester, caller.callee);
-  ASSERT_NE(connection, nullptr);
-  const auto wanted = client_event();
-  ASSERT_TRUE(wanted && wanted->type == rdma::CmEventType::ConnectRequest);
-  peers_.push_back(client_->create_queue_pair({}));
-  const auto data = rpcrdma::encode_private_data({.receive_bytes = 2048});
-  ASSERT_TRUE(client_->connection_manager()->accept(wanted->id, *peers_.back(), data));
-  poll_server();
-  EXPECT_EQ(connection->config().send_inline_bytes, 2048u);
-  EXPECT_EQ(parts_.segment.entry(connection->number()).outgoing, 1u);
-  parts_.dialer.hang_up(*connection, rpcrdma::CloseReason::LocalClose);
-  EXPECT_EQ(connection->close_reason(), rpcrdma::CloseReason::LocalClose);
-  parts_.settle();
-}
-
-// --- With connection management in the control plane
-
-class OverDatagrams : public testing::Test {
+class ConnectionSetupTest : public testing::Test {
  protected:
   FakeDevice device_;
   Parts parts_{device_};
 };
 
-TEST_F(OverDatagrams, there_are_no_events_of_a_driver) {
-  EXPECT_FALSE(parts_.setup.poll_events());
-}
-
-TEST_F(OverDatagrams, establish_connects_a_queue_pair_with_its_receives_posted) {
+TEST_F(ConnectionSetupTest, accept_connects_a_queue_pair_with_its_receives_posted) {
   segment::Command command{
-      .type = CommandType::Establish, .cm_id = 5, .credits = 8, .receive_inline_bytes = 4096};
+      .type = CommandType::Accept, .cm_id = 5, .credits = 8, .receive_inline_bytes = 4096};
   command.attributes.remote_qp = rdma::QueuePairNumber{0x123};
   command.cm_state[7] = std::byte{9};
   const segment::Event done = parts_.run(command);
@@ -252,23 +33,22 @@ TEST_F(OverDatagrams, establish_connects_a_queue_pair_with_its_receives_posted) 
   EXPECT_EQ(parts_.counters.connect_requests, 1u);
 }
 
-TEST_F(OverDatagrams, establish_without_a_queue_pair_finds_no_room) {
+TEST_F(ConnectionSetupTest, accept_without_a_queue_pair_finds_no_room) {
   device_.has_queue_pairs = false;
-  EXPECT_EQ(parts_.status_of({.type = CommandType::Establish, .cm_id = 5}), CommandStatus::NoRoom);
+  EXPECT_EQ(parts_.status_of({.type = CommandType::Accept, .cm_id = 5}), CommandStatus::NoRoom);
   EXPECT_EQ(parts_.counters.connect_requests_refused, 1u);
   EXPECT_EQ(parts_.connections.in_use(), 0u);
 }
 
-TEST_F(OverDatagrams, establish_without_a_free_connection_finds_no_room) {
+TEST_F(ConnectionSetupTest, accept_without_a_free_connection_finds_no_room) {
   for (std::uint32_t i = 0; i < kConnections; ++i) parts_.establish(i + 1);
-  EXPECT_EQ(parts_.status_of({.type = CommandType::Establish, .cm_id = 50}), CommandStatus::NoRoom);
+  EXPECT_EQ(parts_.status_of({.type = CommandType::Accept, .cm_id = 50}), CommandStatus::NoRoom);
   EXPECT_EQ(parts_.counters.connect_requests_refused, 1u);
 }
 
-TEST_F(OverDatagrams, establish_with_attributes_that_cannot_be_fails_and_is_reported_down) {
+TEST_F(ConnectionSetupTest, accept_with_attributes_that_cannot_be_fails_and_is_reported_down) {
   device_.connects = false;
-  EXPECT_EQ(parts_.status_of({.type = CommandType::Establish, .cm_id = 5, .credits = 8}),
-            CommandStatus::Failed);
+  EXPECT_EQ(parts_.status_of({.type = CommandType::Accept, .cm_id = 5, .credits = 8}), CommandStatus::Failed);
   parts_.settle();
   parts_.setup.report_closed();
   const auto down = parts_.segment.event();
@@ -277,7 +57,7 @@ TEST_F(OverDatagrams, establish_with_attributes_that_cannot_be_fails_and_is_repo
   EXPECT_EQ(parts_.connections.in_use(), 0u);
 }
 
-TEST_F(OverDatagrams, a_packet_of_the_peer_makes_a_connection_established_once) {
+TEST_F(ConnectionSetupTest, a_packet_of_the_peer_makes_a_connection_established_once) {
   rpcrdma::Connection& connection = parts_.establish(6);
   parts_.setup.check_peer_ready(connection);
   EXPECT_FALSE(parts_.segment.event());
@@ -291,7 +71,7 @@ TEST_F(OverDatagrams, a_packet_of_the_peer_makes_a_connection_established_once) 
   EXPECT_FALSE(parts_.segment.event());
 }
 
-TEST_F(OverDatagrams, a_connection_down_without_room_in_the_ring_is_counted) {
+TEST_F(ConnectionSetupTest, a_connection_down_without_room_in_the_ring_is_counted) {
   rpcrdma::Connection& connection = parts_.establish(6);
   while (parts_.segment.area().events.push({})) {
   }
@@ -301,7 +81,7 @@ TEST_F(OverDatagrams, a_connection_down_without_room_in_the_ring_is_counted) {
   EXPECT_EQ(parts_.counters.events_lost, 1u);
 }
 
-TEST_F(OverDatagrams, no_two_connections_have_the_same_incarnation_also_under_another_data_plane) {
+TEST_F(ConnectionSetupTest, no_two_connections_have_the_same_incarnation_also_under_another_data_plane) {
   parts_.segment.area().incarnations = 0xFFFFFFFE;
   const std::uint32_t first = parts_.incarnation(parts_.establish(6));
   const std::uint32_t second = parts_.incarnation(parts_.establish(7));
@@ -310,7 +90,7 @@ TEST_F(OverDatagrams, no_two_connections_have_the_same_incarnation_also_under_an
   EXPECT_EQ(parts_.segment.area().incarnations, second) << "where the next data plane goes on";
 }
 
-TEST_F(OverDatagrams, the_table_shows_the_end_before_the_hint_comes) {
+TEST_F(ConnectionSetupTest, the_table_shows_the_end_before_the_hint_comes) {
   rpcrdma::Connection& connection = parts_.establish(6);
   const std::uint32_t incarnation = parts_.incarnation(connection);
   EXPECT_EQ(parts_.segment.entry(connection.number()).incarnation, incarnation);
@@ -323,7 +103,7 @@ TEST_F(OverDatagrams, the_table_shows_the_end_before_the_hint_comes) {
   EXPECT_EQ(parts_.segment.entry(connection.number()).state, segment::ConnectionState::Unused);
 }
 
-TEST_F(OverDatagrams, ids_find_open_connections_only) {
+TEST_F(ConnectionSetupTest, ids_find_open_connections_only) {
   rpcrdma::Connection& connection = parts_.establish(6);
   EXPECT_EQ(parts_.connections.find(rdma::CmId{6}), &connection);
   const std::uint32_t incarnation = parts_.incarnation(connection);

@@ -55,7 +55,7 @@ segment::Event Parts::run(segment::Command command) {
 }
 
 rpcrdma::Connection& Parts::establish(std::uint32_t cm_id) {
-  segment::Command command{.type = segment::CommandType::Establish,
+  segment::Command command{.type = segment::CommandType::Accept,
                            .cm_id = cm_id,
                            .credits = 8,
                            .receive_inline_bytes = 4096,

@@ -51,8 +51,10 @@ struct Parts {
   Publisher publisher{config, engine, connections, counters, segment.area()};
   EventSender events{segment.area(), counters};
   ConnectionProperties properties{segment.area(), connections};
-  ConnectionSetup setup{config, engine, connections, properties, publisher, events, counters};
-  ServerDialer dialer{config, engine, connections, setup, publisher, events};
+  const std::unique_ptr<Connector> connector =
+      make_connector(config, device, connections, segment.area(), events, counters);
+  ConnectionSetup setup{config, engine, connections, *connector, properties, publisher, events, counters};
+  ServerDialer dialer{config, engine, connections, *connector, setup, publisher};
   Follower follower{segment.area(), connections, setup, publisher, counters};
   Commands commands{segment.area(), setup, dialer, events, counters, lab_clock};
   /// The control plane's pen.

@@ -208,7 +208,7 @@ TEST_F(ReactorTest, datagrams_pass_where_the_control_plane_manages_connections) 
 }
 
 TEST_F(ReactorTest, a_drained_connection_ends_and_is_reported) {
-  push({.type = segment::CommandType::Establish, .id = 1, .cm_id = 5, .credits = 4});
+  push({.type = segment::CommandType::Accept, .id = 1, .cm_id = 5, .credits = 4});
   turns(1);
   ASSERT_EQ(segment_.event()->status, segment::CommandStatus::Done);
   segment::WantedWriter(segment_.area().wanted).drain(0, 1, true);
@@ -219,7 +219,7 @@ TEST_F(ReactorTest, a_drained_connection_ends_and_is_reported) {
 }
 
 TEST_F(ReactorTest, what_is_wanted_is_found_within_some_passes_though_its_hint_was_lost) {
-  push({.type = segment::CommandType::Establish, .id = 1, .cm_id = 5, .credits = 4, .first_grant = 4});
+  push({.type = segment::CommandType::Accept, .id = 1, .cm_id = 5, .credits = 4, .first_grant = 4});
   turns(1);
   auto& wanted = segment_.area().wanted;
   segment::WantedWriter(wanted).grant(0, 1, {.credits = 2});
@@ -234,7 +234,7 @@ TEST_F(ReactorTest, what_is_wanted_is_found_within_some_passes_though_its_hint_w
 }
 
 TEST_F(ReactorTest, credits_are_restored_while_the_control_planes_heart_does_not_beat) {
-  push({.type = segment::CommandType::Establish, .id = 1, .cm_id = 5, .credits = 4, .first_grant = 1});
+  push({.type = segment::CommandType::Accept, .id = 1, .cm_id = 5, .credits = 4, .first_grant = 1});
   turns(1);
   segment::WantedWriter(segment_.area().wanted).grant(0, 1, {.credits = 2});
   constexpr std::uint32_t kPasses = (kConnections + kConnectionsPerPass - 1) / kConnectionsPerPass;
@@ -255,7 +255,7 @@ TEST_F(ReactorTest, credits_are_restored_while_the_control_planes_heart_does_not
 }
 
 TEST_F(ReactorTest, a_peer_that_is_heard_is_up_without_a_word_of_the_control_plane) {
-  push({.type = segment::CommandType::Establish, .cm_id = 5, .credits = 4});
+  push({.type = segment::CommandType::Accept, .cm_id = 5, .credits = 4});
   turns(1);
   device_.queue_pairs[0]->heard = true;
   turns(kTurnsPerControlPass + 1);

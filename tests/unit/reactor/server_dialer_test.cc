@@ -36,7 +36,7 @@ class ServerDialerTest : public testing::Test {
 };
 
 TEST_F(ServerDialerTest, the_control_plane_is_asked_once_with_all_it_needs) {
-  EXPECT_TRUE(parts_.dialer.announce_requests());
+  parts_.connector->announce();
   const auto wanted = parts_.segment.event();
   ASSERT_TRUE(wanted && wanted->type == EventType::ConnectWanted);
   EXPECT_EQ(wanted->connection, dialed_->number());
@@ -48,7 +48,7 @@ TEST_F(ServerDialerTest, the_control_plane_is_asked_once_with_all_it_needs) {
   const auto data = rpcrdma::decode_private_data({wanted->private_data, wanted->private_data_bytes});
   ASSERT_TRUE(data);
   EXPECT_EQ(data->receive_bytes, 4096u);
-  EXPECT_TRUE(parts_.dialer.announce_requests());
+  parts_.connector->announce();
   EXPECT_FALSE(parts_.segment.event());
   EXPECT_EQ(parts_.segment.entry(dialed_->number()).outgoing, 1u);
 }
@@ -56,21 +56,21 @@ TEST_F(ServerDialerTest, the_control_plane_is_asked_once_with_all_it_needs) {
 TEST_F(ServerDialerTest, a_full_ring_is_tried_again) {
   while (parts_.segment.area().events.push({})) {
   }
-  EXPECT_FALSE(parts_.dialer.announce_requests());
+  parts_.connector->announce();
   parts_.segment.events();
-  EXPECT_TRUE(parts_.dialer.announce_requests());
+  parts_.connector->announce();
   EXPECT_TRUE(parts_.segment.event());
 }
 
 TEST_F(ServerDialerTest, a_successor_of_the_control_plane_is_asked_again_until_it_is_up) {
-  parts_.dialer.announce_requests();
+  parts_.connector->announce();
   parts_.segment.events();
-  parts_.dialer.forget_announcements();
-  parts_.dialer.announce_requests();
+  parts_.connector->forget_announcements();
+  parts_.connector->announce();
   EXPECT_TRUE(parts_.segment.event());
   EXPECT_EQ(parts_.status_of(answer(CommandType::Connect)), CommandStatus::Done);
-  parts_.dialer.forget_announcements();
-  parts_.dialer.announce_requests();
+  parts_.connector->forget_announcements();
+  parts_.connector->announce();
   EXPECT_FALSE(parts_.segment.event());
 }
 
@@ -131,7 +131,7 @@ TEST_F(ServerDialerTest, a_connection_that_ended_before_it_was_announced_is_not_
   parts_.settle();
   parts_.setup.report_closed();
   parts_.segment.events();
-  EXPECT_TRUE(parts_.dialer.announce_requests());
+  parts_.connector->announce();
   EXPECT_FALSE(parts_.segment.event());
 }
 

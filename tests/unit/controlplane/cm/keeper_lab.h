@@ -90,7 +90,7 @@ class Requests : public Keepers {
     segment::Command command;
     std::optional<segment::Command> found;
     while (layout().reactors[0].commands.pop(command))
-      if (command.type == segment::CommandType::Establish) found = command;
+      if (command.type == segment::CommandType::Accept && command.cm_id != 0) found = command;
     return found;
   }
   /// Makes the connection that was asked for last, up to the agent's reply; the reactor shows it as `number`.
@@ -108,7 +108,7 @@ class Requests : public Keepers {
     }
     return reply;
   }
-  /// The reactor has carried out an Establish: it shows the connection, and says so by the event returned.
+  /// The reactor has carried out an Accept: it shows the connection, and says so by the event returned.
   segment::Event made(std::uint32_t number, const segment::Command& command, const PeerAddress& peer) {
     const segment::ConnectionInfo info{.state = segment::ConnectionState::Opening,
                                        .cm_id = command.cm_id,

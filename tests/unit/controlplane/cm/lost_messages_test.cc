@@ -235,6 +235,25 @@ TEST_F(Loopback, a_request_that_is_reported_twice_counts_once) {
   EXPECT_EQ(keeper_->connections(), 1u);
 }
 
+TEST_F(Loopback, a_client_is_accepted_by_name_and_its_connection_is_the_drivers) {
+  start();
+  ask(1);
+  segment::Command accept;
+  ASSERT_TRUE(area().commands.pop(accept));
+  EXPECT_EQ(accept.type, segment::CommandType::Accept);
+  EXPECT_EQ(accept.attributes.remote, lab::client(10));
+  EXPECT_GT(accept.private_data_bytes, 0u);
+  show(4, {.state = segment::ConnectionState::Open,
+           .incarnation = ++area().incarnations,
+           .cm_id = 1,
+           .peer = lab::client(10),
+           .queue_pair = 7});
+  look_everywhere(2 * lab::kSecondNs);
+  EXPECT_EQ(segment_.course(4).end, segment::End::No);
+  EXPECT_EQ(keeper_->connections(), 1u);
+  EXPECT_EQ(keeper_->agent(), nullptr);
+}
+
 TEST_F(Loopback, a_connection_that_came_and_went_unseen_holds_no_place) {
   start();
   ask(1);

@@ -28,7 +28,7 @@ class OutboxTest : public testing::Test {
 };
 
 TEST_F(OutboxTest, what_finds_room_goes_at_once) {
-  outbox_.send(0, {.type = Establish, .cm_id = 5});
+  outbox_.send(0, {.type = Accept, .cm_id = 5});
   EXPECT_EQ(take(), std::vector<std::uint32_t>{5});
   EXPECT_EQ(outbox_.waiting(), 0u);
   EXPECT_EQ(outbox_.statistics().commands_delayed, 0u);
@@ -36,7 +36,7 @@ TEST_F(OutboxTest, what_finds_room_goes_at_once) {
 
 TEST_F(OutboxTest, what_makes_connections_leaves_room_for_what_refuses_them) {
   for (std::uint32_t i = 0; i < 2 * area().commands.capacity(); ++i)
-    outbox_.send(0, {.type = Establish, .cm_id = i});
+    outbox_.send(0, {.type = Accept, .cm_id = i});
   EXPECT_EQ(area().commands.size(), kMakingSlots);
   outbox_.send(0, {.type = Reject, .cm_id = 9999});
   EXPECT_EQ(area().commands.size(), kMakingSlots + 1);
@@ -58,7 +58,7 @@ TEST_F(OutboxTest, nothing_is_lost_and_the_order_is_kept) {
 }
 
 TEST_F(OutboxTest, refusals_go_before_what_waited_longer) {
-  for (std::uint32_t i = 0; i < kMakingSlots + 1; ++i) outbox_.send(0, {.type = Establish, .cm_id = 1});
+  for (std::uint32_t i = 0; i < kMakingSlots + 1; ++i) outbox_.send(0, {.type = Accept, .cm_id = 1});
   while (area().commands.push({})) {
   }
   outbox_.send(0, {.type = ConnectFailed, .cm_id = 2});
@@ -84,8 +84,8 @@ TEST_F(OutboxTest, a_full_ring_of_one_reactor_holds_up_no_other) {
 TEST_F(OutboxTest, what_has_not_gone_yet_can_be_taken_back) {
   while (area().commands.push({})) {
   }
-  outbox_.send(0, {.type = Establish, .cm_id = 5});
-  outbox_.send(0, {.type = Establish, .cm_id = 6});
+  outbox_.send(0, {.type = Accept, .cm_id = 5});
+  outbox_.send(0, {.type = Accept, .cm_id = 6});
   EXPECT_TRUE(outbox_.withdraw(0, 5));
   EXPECT_FALSE(outbox_.withdraw(0, 5));
   take();
@@ -105,7 +105,7 @@ TEST_F(OutboxTest, datagrams_wait_up_to_a_limit) {
 TEST_F(OutboxTest, another_data_plane_gets_nothing_of_what_waited) {
   while (area().commands.push({})) {
   }
-  outbox_.send(0, {.type = Establish, .cm_id = 5});
+  outbox_.send(0, {.type = Accept, .cm_id = 5});
   outbox_.forget();
   take();
   EXPECT_FALSE(outbox_.flush());

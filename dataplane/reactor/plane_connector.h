@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Connections that the control plane manages: it has agreed with the peer before it asks for a queue pair, and Accept and
+// Connect carry the attributes. Where it does so by datagrams of the device's port, those are passed on here.
+#pragma once
+
+#include "dataplane/reactor/connector.h"
+#include "dataplane/reactor/datagram_relay.h"
+
+namespace sluice::reactor {
+
+class PlaneConnector final : public Connector {
+ public:
+  PlaneConnector(const DialConfig& dial, rdma::Device& device, ConnectionTable& connections,
+                 segment::ReactorArea& area, EventSender& events, Counters& counters)
+      : dial_(dial),
+        device_(device),
+        connections_(connections),
+        events_(events),
+        counters_(counters),
+        datagrams_(device, area, counters) {}
+
+  bool poll(Listener&) noexcept override { return datagrams_.poll(); }
+  /// ConnectWanted for what is to be connected to a server.
+  void announce() noexcept override;
+  void forget_announcements() noexcept override;
+  bool take_request(const segment::Command& answer) noexcept override;
+  bool accept(const segment::Command& accept, rdma::QueuePair& queue_pair,
+              ConnectionRecord&) noexcept override {
+    return queue_pair.connect(accept.attributes);
+  }
+  /// The control plane does, when it has the answer to its command.
+  void refuse(const segment::Command&) noexcept override {}
+  bool connect(rdma::QueuePair&, ConnectionRecord& record) noexcept override {
+    record.request_unsent = unsent_ = true;
+    return true;
+  }
+  /// The control plane does, when the connection has gone from the table.
+  void disconnect(const ConnectionRecord&) noexcept override {}
+
+ private:
+  segment::Event connect_wanted(std::uint16_t number) const noexcept;
+
+  const DialConfig dial_;
+  rdma::Device& device_;
+  ConnectionTable& connections_;
+  EventSender& events_;
+  Counters& counters_;
+  DatagramRelay datagrams_;
+  bool unsent_ = false;  ///< some connection may have ConnectionRecord::request_unsent
+};
+
+}  // namespace sluice::reactor

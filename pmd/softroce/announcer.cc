@@ -89,6 +89,13 @@ std::size_t Announcer::next(std::uint64_t now_ns, std::byte* out) noexcept {
   return length;
 }
 
+void Announcer::again(std::uint64_t now_ns) noexcept {
+  if (!config_.announce) return;
+  round_ = 0;
+  step_ = 0;
+  next_ns_ = now_ns;
+}
+
 void Announcer::defend(std::uint64_t now_ns) noexcept {
   if (next_ns_ != kNever || !config_.announce) return;  // says so anyway
   if (defended_ns_ != 0 && now_ns - defended_ns_ < kDefendIntervalNs) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a host says without being asked: that it has its addresses, so that those who knew another host there follow
+// What a host says without being asked, when it starts and when its link comes up again: that it has its addresses, so that those who knew another host there follow
 // (RFC 5227, section 2.3; RFC 4861, section 7.2.6), whether somebody else has them (RFC 5227, section 2.1.1; RFC 4862,
 // section 5.4), and to which groups it listens, for switches that look at that (RFC 3810). Addresses are used at
 // once, as in RFC 4429: a restart of the data plane must not cost its clients seconds.
@@ -16,7 +16,7 @@
 
 namespace sluice::rdma::softroce {
 
-/// Times that everything is said at start, and the time between them.
+/// Times that everything is said, and the time between them.
 inline constexpr std::uint32_t kAnnouncements = 3;
 inline constexpr std::uint64_t kAnnounceIntervalNs = 1'000'000'000;
 /// Least time between two defences of an address that another host uses (RFC 5227, section 2.4).
@@ -36,6 +36,8 @@ class Announcer {
   bool due(std::uint64_t now_ns) const noexcept { return now_ns >= next_ns_; }
   /// When due(): writes the next frame and returns its length; zero: there is none this time.
   std::size_t next(std::uint64_t now_ns, std::byte* out) noexcept;
+  /// The link has been away.
+  void again(std::uint64_t now_ns) noexcept;
   /// Another host uses one of our addresses.
   void defend(std::uint64_t now_ns) noexcept;
 

@@ -154,6 +154,8 @@ std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
   now_ns_ = clock_ns_();
   const std::uint64_t sent = statistics_.packets_sent;
   moved_ = transmitter_.flush();  // packets of post_send() since the last poll
+  const std::uint32_t link_changes = link_changes_.load(std::memory_order_relaxed);
+  if (link_changes != link_changes_seen_) on_link_changes(link_changes);
   if (lane_ == 0 && announcer_.due(now_ns_)) announce();
   if (completions_.size() <= completions_.capacity() / 2) {
     receive();
@@ -279,6 +281,24 @@ void SoftDevice::on_other(const Frame& frame, std::span<const std::byte> bytes) 
   }
   if (statistics_.address_conflicts != conflicts) announcer_.defend(now_ns_);
   if (unresolved_.waiting) send_resolved();
+}
+
+// --- The link
+
+void SoftDevice::look() noexcept {
+  if (lane_ != 0) return;
+  const Condition now = port_->link_is_up() ? Condition::Up : Condition::PortDown;
+  if (condition_.exchange(now, std::memory_order_relaxed) != now)
+    link_changes_.fetch_add(1, std::memory_order_relaxed);
+}
+
+/// Whoever is behind a link that is up again may know us at another port of its switch (RFC 5227, section 2.3).
+void SoftDevice::on_link_changes(std::uint32_t changes) noexcept {
+  const std::uint32_t ups = changes / 2 - link_changes_seen_ / 2;
+  statistics_.port_down += changes - link_changes_seen_ - ups;
+  statistics_.port_up += ups;
+  link_changes_seen_ = changes;
+  if (ups > 0) announcer_.again(now_ns_);
 }
 
 /// One frame each time.

@@ -6,6 +6,7 @@
 // allocates.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -59,6 +60,9 @@ class SoftDevice final : public SoftRoce {
   const Statistics& statistics() const noexcept override { return statistics_; }
   std::size_t read_statistics(std::span<std::uint64_t> values) const noexcept override;
   void flush() noexcept override { transmitter_.flush(); }
+  /// Looks at the link, of which lane 0 is the one to tell.
+  void look() noexcept override;
+  Condition condition() const noexcept override { return condition_.load(std::memory_order_relaxed); }
 
   // For queue pairs.
   MemoryTable& memory() noexcept { return memory_; }
@@ -103,6 +107,7 @@ class SoftDevice final : public SoftRoce {
   void send_to(const Datagram& datagram, const LinkAddress& link) noexcept;
   void send_resolved() noexcept;
   bool ask_for(const PeerAddress& remote) noexcept;
+  void on_link_changes(std::uint32_t changes) noexcept;
   void announce() noexcept;
   void transmit_active() noexcept;
   void run_timers() noexcept;
@@ -136,6 +141,9 @@ class SoftDevice final : public SoftRoce {
   FixedRing<Datagram> datagrams_{kMaxDatagramsWaiting};
   Unresolved unresolved_;
   Announcer announcer_;
+  std::atomic<Condition> condition_{Condition::Up};  ///< written by look()
+  std::atomic<std::uint32_t> link_changes_{0};       ///< the same: up and down in turn
+  std::uint32_t link_changes_seen_ = 0;
   std::uint64_t asked_ns_ = 0;  ///< by next_hop()
   std::uint32_t datagram_psn_ = 0;
 };

@@ -150,6 +150,11 @@ double EthernetPort::line_rate() const noexcept {
   return CongestionRate::of_link(known ? link.link_speed : RTE_ETH_SPEED_NUM_UNKNOWN);
 }
 
+bool EthernetPort::link_is_up() const noexcept {
+  rte_eth_link link{};
+  return rte_eth_link_get_nowait(config_.ethdev, &link) != 0 || link.link_status == RTE_ETH_LINK_UP;
+}
+
 std::unique_ptr<SoftRoce> EthernetPort::make_device(std::uint32_t lane) {
   return std::make_unique<SoftDevice>(shared_from_this(), lane);
 }

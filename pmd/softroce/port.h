@@ -38,6 +38,8 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   Capture* capture() const noexcept { return capture_.load(std::memory_order_acquire); }
 
   /// Of the link when the lanes were made, in bytes per ns.
+  /// Any thread. True where the driver cannot say.
+  bool link_is_up() const noexcept;
   double line_rate() const noexcept;
   NeighbourCache& neighbours() noexcept { return neighbours_; }
   int numa_node() const noexcept { return numa_node_; }

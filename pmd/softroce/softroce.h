@@ -47,7 +47,7 @@ struct PortConfig {
   std::uint32_t max_inflight_packets = 256;
   /// Transmit payload in place (zero copy). False: copy it once.
   bool transmit_in_place = true;
-  /// Announce the addresses at start, and ask whether another host has them.
+  /// Announce the addresses at start and when the link comes up again, and ask whether another host has them.
   bool announce = false;
   /// The time of all timers, from any fixed point on. Null: that of the processor's counter.
   std::uint64_t (*clock_ns)() noexcept = nullptr;

@@ -61,6 +61,8 @@ struct Statistics {
   X(buffer_waits, "packets that waited for a buffer")                                        \
   X(arp_replies, "ARP requests and neighbour solicitations answered")                        \
   X(address_conflicts, "frames of other hosts that use an address of ours")                  \
+  X(port_down, "times that the link went down")                                              \
+  X(port_up, "times that the link came up again")                                            \
   X(hops_changed, "queue pairs that follow their next hop to another link address")          \
   X(echo_replies, "echo requests answered")                                                  \
   X(flushed, "work requests flushed")

@@ -2,6 +2,7 @@
 //
 // A softroce lane as a whole: queue pair numbers, turns and timers, frames of every kind, datagrams and
 // counters.
+#include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
 #include <algorithm>
@@ -229,6 +230,38 @@ TEST_F(SoftDeviceTest, addresses_are_announced_at_start) {
   for (const Sent& each : sent) EXPECT_EQ(each.frame.kind, FrameKind::Arp);
   EXPECT_EQ(std::memcmp(sent[1].bytes.data() + 28, kOwn.bytes.data() + 12, 4), 0);  // sender
   EXPECT_EQ(std::memcmp(sent[1].bytes.data() + 38, kOwn.bytes.data() + 12, 4), 0);  // target
+}
+
+TEST_F(SoftDeviceTest, a_link_that_comes_up_again_is_counted_and_the_addresses_are_announced_anew) {
+  open([](PortConfig& config) { config.announce = true; });
+  device().look();
+  settle();
+  EXPECT_EQ(device().condition(), Condition::Up);
+  EXPECT_EQ(statistics().port_down, 0u);
+  sent.clear();
+  ASSERT_EQ(rte_eth_dev_set_link_down(port_->config().ethdev), 0);
+  device().look();
+  device().look();
+  settle();
+  EXPECT_EQ(device().condition(), Condition::PortDown);
+  EXPECT_EQ(statistics().port_down, 1u);
+  EXPECT_EQ(statistics().port_up, 0u);
+  EXPECT_TRUE(sent.empty());
+  ASSERT_EQ(rte_eth_dev_set_link_up(port_->config().ethdev), 0);
+  device().look();
+  settle();
+  EXPECT_EQ(device().condition(), Condition::Up);
+  EXPECT_EQ(statistics().port_up, 1u);
+  ASSERT_EQ(sent.size(), 2u);  // a question, and the announcement
+  for (const Sent& each : sent) EXPECT_EQ(each.frame.kind, FrameKind::Arp);
+  // It flaps between two polls.
+  for (const auto& flap : {rte_eth_dev_set_link_down, rte_eth_dev_set_link_up}) {
+    ASSERT_EQ(flap(port_->config().ethdev), 0);
+    device().look();
+  }
+  settle();
+  EXPECT_EQ(statistics().port_down, 2u);
+  EXPECT_EQ(statistics().port_up, 2u);
 }
 
 /// An ARP reply of kPeer at `link`.

@@ -22,7 +22,7 @@ ConnectionSetup::ConnectionSetup(const ReactorConfig& config, rpcrdma::Engine& e
 
 void ConnectionSetup::on_established(rdma::CmId id, std::span<const std::byte> private_data) noexcept {
   rpcrdma::Connection* const connection = connections_.find(id);
-  if (connection == nullptr || connections_.record(*connection).established) return;
+  if (connection == nullptr) return;
   if (connections_.record(*connection).outgoing)
     connection->set_send_inline_bytes(
         rpcrdma::send_inline_bytes(rpcrdma::decode_private_data(private_data), config_.dial.inline_bytes));

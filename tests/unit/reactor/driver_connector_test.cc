@@ -137,12 +137,17 @@ TEST_F(DriverConnectorTest, private_data_longer_than_a_message_is_cut) {
   EXPECT_EQ(heard->private_data_bytes, rdma::kMaxPrivateData);
 }
 
-TEST_F(DriverConnectorTest, reject_ends_the_request) {
+TEST_F(DriverConnectorTest, reject_ends_the_request_and_says_why) {
   knock();
   const segment::Event wanted = request();
-  EXPECT_EQ(parts_.status_of(answer(CommandType::Reject, wanted)), CommandStatus::Done);
+  segment::Command reject = answer(CommandType::Reject, wanted);
+  reject.private_data[0] = std::byte{0x77};
+  reject.private_data_bytes = 1;
+  EXPECT_EQ(parts_.status_of(reject), CommandStatus::Done);
   const auto heard = client_event();
-  EXPECT_TRUE(heard && heard->type == rdma::CmEventType::Rejected);
+  ASSERT_TRUE(heard && heard->type == rdma::CmEventType::Rejected);
+  EXPECT_EQ(heard->private_data_bytes, 1u);
+  EXPECT_EQ(heard->private_data[0], std::byte{0x77});
   EXPECT_EQ(parts_.status_of(answer(CommandType::Reject, wanted)), CommandStatus::UnknownConnection);
   EXPECT_EQ(parts_.status_of(answer(CommandType::Accept, wanted)), CommandStatus::UnknownConnection);
 }
@@ -216,6 +221,19 @@ TEST_F(DriverConnectorTest, a_client_that_leaves_is_reported_with_the_reason) {
   EXPECT_NE(down->reason, 0u);
   EXPECT_EQ(parts_.connections.in_use(), 0u);
   EXPECT_EQ(parts_.segment.entry(connection.number()).state, segment::ConnectionState::Unused);
+}
+
+TEST_F(DriverConnectorTest, a_client_that_disconnects_ends_its_connection_and_is_the_reason) {
+  const rdma::CmId id = knock();
+  const segment::Event done = parts_.run(answer(CommandType::Accept, request()));
+  EXPECT_TRUE(client_event());
+  poll_server();
+  client_->connection_manager()->disconnect(id);
+  parts_.setup.poll();
+  const rpcrdma::Connection& connection =
+      parts_.connections.connection(static_cast<std::uint16_t>(done.connection));
+  EXPECT_FALSE(connection.is_open());
+  EXPECT_EQ(connection.close_reason(), rpcrdma::CloseReason::PeerClosed);
 }
 
 TEST_F(DriverConnectorTest, a_draining_connection_without_a_call_is_disconnected) {

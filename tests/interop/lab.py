@@ -111,10 +111,14 @@ def pack(folder, programs, drivers=()):
     return where
 
 
-class Guest:
-    """One virtual machine. sh() runs a script in it and returns its output."""
+def vhost_backend(link, socket):
+    return ["-chardev", f"socket,id=c{link},path={socket},server=on,wait=off", "-netdev", f"vhost-user,id=n{link},chardev=c{link}"]
 
-    def __init__(self, lab, number, image, taps, cpus=1, memory_mib=1024):
+
+class Guest:
+    """One virtual machine. sh() runs a script in it and returns its output. A link is a tap's name, or the path of a vhost-user socket."""
+
+    def __init__(self, lab, number, image, links, cpus=1, memory_mib=1024):
         self.lab = lab
         self.dir = f"{lab.dir}/guest{number}"
         os.makedirs(self.dir)
@@ -127,13 +131,27 @@ class Guest:
             "-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable",
             "-fsdev", f"local,id=host,path={self.dir},security_model=none,multidevs=remap",
             "-device", "virtio-9p-pci,fsdev=host,mount_tag=host", "-device", "virtio-rng-pci"]
-        for link, tap in enumerate(taps):
-            self.command += ["-netdev", f"tap,id=n{link},ifname={tap},script=no,downscript=no",
-                        "-device", f"virtio-net-pci,netdev=n{link},mac={mac(number, link)},romfile=,host_mtu={MTU}"]
+        for link, wire in enumerate(links):
+            vhost = wire.startswith("/")
+            self.command += vhost_backend(link, wire) if vhost else ["-netdev", f"tap,id=n{link},ifname={wire},script=no,downscript=no"]
+            # Without vectors: an interrupt that a vhost-user backend raises reaches an emulated processor by the old way alone.
+            self.command += ["-device", f"virtio-net-pci,netdev=n{link},mac={mac(number, link)},romfile=,host_mtu={MTU}"
+                                        + (",vectors=0" if vhost else "")]
+        if any(wire.startswith("/") for wire in links):  # the other process reads and writes the guest's memory
+            self.command += ["-object", f"memory-backend-memfd,id=ram,size={memory_mib}M,share=on", "-numa", "node,memdev=ram"]
         self.power_on()
 
     def power_on(self):
         self.process = self.lab.start(*self.command, log=f"{self.dir}/qemu.log")
+
+    def power_cycle(self):
+        """Takes the power away in the middle of whatever it does, and gives it back."""
+        self.lab.kill(self.process)
+        for file in os.listdir(self.dir):
+            if file not in ("console", "qemu.log"):
+                os.unlink(f"{self.dir}/{file}")
+        self.next = 1
+        self.power_on()
 
     def boot(self):
         """Waits until the guest runs scripts; starts it again when it hangs."""

@@ -7,7 +7,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string_view>
+#include <span>
+
+#include "dataplane/base/descriptor_message.h"
 
 namespace sluice::ctl {
 namespace {
@@ -30,24 +32,6 @@ std::string request_line(const std::string& method, const json& parameters) {
   }
 }
 
-ssize_t send(int socket, std::string_view text, int passed) {
-  iovec bytes{const_cast<char*>(text.data()), text.size()};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof passed)] = {};
-  if (passed >= 0) {
-    message.msg_control = room;
-    message.msg_controllen = sizeof room;
-    cmsghdr* part = CMSG_FIRSTHDR(&message);
-    part->cmsg_level = SOL_SOCKET;
-    part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(sizeof passed);
-    std::memcpy(CMSG_DATA(part), &passed, sizeof passed);
-  }
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL);
-}
-
 }  // namespace
 
 json Client::ask(const std::string& method, const json& parameters, int passed) const {
@@ -63,7 +47,8 @@ json Client::ask(const std::string& method, const json& parameters, int passed) 
   const std::string request = request_line(method, parameters);
   // Without access, the error response comes, and the other end is closed, before the request is sent.
   for (std::size_t sent = 0; sent < request.size();) {
-    const ssize_t bytes = send(socket.fd, std::string_view(request).substr(sent), sent == 0 ? passed : -1);
+    const ssize_t bytes = send_with_descriptor(socket.fd, std::as_bytes(std::span(request).subspan(sent)),
+                                               sent == 0 ? passed : -1);
     if (bytes <= 0) break;
     sent += static_cast<std::size_t>(bytes);
   }

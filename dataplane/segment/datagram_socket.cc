@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "dataplane/base/descriptor_message.h"
+
 namespace sluice::segment {
 namespace {
 
@@ -55,23 +57,7 @@ int send_datagram(const std::string& path, std::span<const std::byte> bytes, int
   if (!address) return ENAMETOOLONG;
   const FileDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return errno;
-  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_name = &*address;
-  message.msg_namelen = sizeof *address;
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof descriptor)] = {};
-  if (descriptor >= 0) {
-    message.msg_control = room;
-    message.msg_controllen = sizeof room;
-    cmsghdr* rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof descriptor);
-    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
-  }
-  return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL) < 0 ? errno : 0;
+  return send_with_descriptor(socket.get(), bytes, descriptor, &*address) < 0 ? errno : 0;
 }
 
 DatagramInbox::DatagramInbox(std::string path, mode_t mode, uid_t control_plane_user)

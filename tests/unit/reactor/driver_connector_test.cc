@@ -57,6 +57,17 @@ class DriverConnectorTest : public testing::Test {
             .receive_inline_bytes = 4096,
             .send_inline_bytes = 1024};
   }
+  /// The client hears the answer, and the octet that goes with it.
+  void expect_heard(segment::Command answer, rdma::CmEventType as) {
+    constexpr std::byte kOctet{0x5a};
+    answer.private_data[0] = kOctet;
+    answer.private_data_bytes = 1;
+    EXPECT_EQ(parts_.status_of(answer), CommandStatus::Done);
+    const auto heard = client_event();
+    ASSERT_TRUE(heard && heard->type == as);
+    EXPECT_EQ(heard->private_data_bytes, 1u);
+    EXPECT_EQ(heard->private_data[0], kOctet);
+  }
   /// An established connection.
   rpcrdma::Connection& accepted() {
     knock();
@@ -109,14 +120,7 @@ TEST_F(DriverConnectorTest, a_request_that_found_the_ring_full_is_announced_when
 TEST_F(DriverConnectorTest, accept_answers_with_private_data_and_both_sides_are_up) {
   knock();
   const segment::Event wanted = request();
-  segment::Command accept = answer(CommandType::Accept, wanted);
-  accept.private_data[0] = std::byte{0x5a};
-  accept.private_data_bytes = 1;
-  EXPECT_EQ(parts_.status_of(accept), CommandStatus::Done);
-  const auto heard = client_event();
-  ASSERT_TRUE(heard && heard->type == rdma::CmEventType::Established);
-  EXPECT_EQ(heard->private_data_bytes, 1u);
-  EXPECT_EQ(heard->private_data[0], std::byte{0x5a});
+  expect_heard(answer(CommandType::Accept, wanted), rdma::CmEventType::Established);
   poll_server();
   const auto up = parts_.segment.event();
   ASSERT_TRUE(up && up->type == EventType::ConnectionUp);
@@ -140,14 +144,7 @@ TEST_F(DriverConnectorTest, private_data_longer_than_a_message_is_cut) {
 TEST_F(DriverConnectorTest, reject_ends_the_request_and_says_why) {
   knock();
   const segment::Event wanted = request();
-  segment::Command reject = answer(CommandType::Reject, wanted);
-  reject.private_data[0] = std::byte{0x77};
-  reject.private_data_bytes = 1;
-  EXPECT_EQ(parts_.status_of(reject), CommandStatus::Done);
-  const auto heard = client_event();
-  ASSERT_TRUE(heard && heard->type == rdma::CmEventType::Rejected);
-  EXPECT_EQ(heard->private_data_bytes, 1u);
-  EXPECT_EQ(heard->private_data[0], std::byte{0x77});
+  expect_heard(answer(CommandType::Reject, wanted), rdma::CmEventType::Rejected);
   EXPECT_EQ(parts_.status_of(answer(CommandType::Reject, wanted)), CommandStatus::UnknownConnection);
   EXPECT_EQ(parts_.status_of(answer(CommandType::Accept, wanted)), CommandStatus::UnknownConnection);
 }

@@ -8,23 +8,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tests/unit/service/forward/forward_lab.h"
+#include "tests/unit/service/forward/echoed_calls.h"
 
 namespace sluice::forward_test {
 namespace {
 
 using Counter = segment::UpstreamCounter;
 
-constexpr std::uint64_t kSecond = 1'000'000'000;
 const PeerAddress kFirst = PeerAddress::from_ipv4(127, 0, 0, 1);
 const PeerAddress kSecondAddress = PeerAddress::from_ipv4(127, 0, 0, 2);
-
-Bytes plain(std::uint32_t word = 0) {
-  return call_of(0x20000123, 1, 7, words({word}));
-}
-Bytes echo(const FakeUpstream::Call& call) {
-  return success(call.xid(), words({word_at(call.message, 10)}));
-}
 
 /// A port at which connections are neither made nor refused: that of a listener whose queue is full.
 class Void {

@@ -4,38 +4,13 @@
 // queues.
 #include <filesystem>
 
-#include "tests/unit/service/forward/forward_lab.h"
+#include "tests/unit/service/forward/echoed_calls.h"
 
 namespace sluice::forward_test {
 namespace {
 
 using Counter = segment::UpstreamCounter;
 
-constexpr std::uint64_t kSecond = 1'000'000'000;
-
-Bytes plain(std::uint32_t word = 0) {
-  return call_of(0x20000123, 1, 7, words({word}));
-}
-Bytes compound() {
-  return call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, words({0, 1, 0}));
-}
-Bytes echo(const FakeUpstream::Call& call) {
-  return success(call.xid(), words({word_at(call.message, 10)}));
-}
-/// A client that has been granted all its credits. The upstream no longer answers.
-LabClient& warmed_client(ForwardLab& lab) {
-  LabClient& client = lab.add_client();
-  lab.upstream.answer = echo;
-  lab.call(client, {.payload = plain(), .max_reply_bytes = 64});
-  lab.upstream.answer = nullptr;
-  lab.upstream.calls.clear();
-  client.finished.clear();
-  return client;
-}
-bool all_finished(const LabClient& client) {
-  return std::all_of(client.finished.begin(), client.finished.end(),
-                     [](const auto& outcome) { return outcome.has_value(); });
-}
 std::size_t descriptors() {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
@@ -155,7 +130,7 @@ TEST(ForwardBooks, own_connections_of_clients_that_leave_are_there_for_others) {
   lab.upstream.answer = echo;
   LabClient& client = lab.add_client();
   for (int round = 0; round < 40; ++round) {
-    ASSERT_EQ(lab.call(client, {.payload = compound(), .max_reply_bytes = 64}).status, CallStatus::Ok)
+    ASSERT_EQ(lab.call(client, {.payload = empty_compound(), .max_reply_bytes = 64}).status, CallStatus::Ok)
         << round;
     lab.disconnect(client);
     ASSERT_TRUE(lab.until([&] {

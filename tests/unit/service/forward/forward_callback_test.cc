@@ -2,7 +2,7 @@
 //
 // Calls of the upstream to its client: over TCP to the gateway, over RDMA in the reverse direction (RFC
 // 8167), and the answers back.
-#include "tests/unit/service/forward/forward_lab.h"
+#include "tests/unit/service/forward/echoed_calls.h"
 
 namespace sluice::forward_test {
 namespace {
@@ -15,9 +15,6 @@ struct Callbacks : testing::TestWithParam<std::uint32_t> {
 INSTANTIATE_TEST_SUITE_P(Forward, Callbacks, testing::Values(1u, 2u),
                          [](const auto& version) { return "v" + std::to_string(version.param); });
 
-Bytes compound() {
-  return call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, words({0, 1, 0}));
-}
 Bytes call_back(std::uint32_t xid, std::uint32_t procedure = 0, const Bytes& arguments = {}) {
   Bytes call = conformance::rpc_call(xid, conformance::kTestProgram, 1, procedure);
   append(call, arguments);
@@ -28,7 +25,7 @@ Bytes call_back(std::uint32_t xid, std::uint32_t procedure = 0, const Bytes& arg
 struct Known {
   explicit Known(ForwardLab& lab) : client(lab.add_client()) {
     lab.upstream.answer = [](const auto& call) { return success(call.xid(), words({0, 0, 0})); };
-    lab.call(client, {.payload = compound(), .max_reply_bytes = 64});
+    lab.call(client, {.payload = empty_compound(), .max_reply_bytes = 64});
     connection = lab.upstream.calls.back().connection;
     lab.upstream.calls.clear();
   }
@@ -68,7 +65,7 @@ TEST_P(Callbacks, many_at_once_while_calls_go_on) {
   std::vector<std::uint32_t> wanted;
   for (std::uint32_t i = 0; i < 40; ++i) {
     lab.upstream.send(known.connection, record(call_back(1000 + i)));
-    const std::size_t index = known.client.submit({.payload = compound(), .max_reply_bytes = 64});
+    const std::size_t index = known.client.submit({.payload = empty_compound(), .max_reply_bytes = 64});
     ASSERT_TRUE(lab.until([&] { return known.client.finished[index].has_value(); }));
   }
   const auto answers = [&] {
@@ -129,7 +126,7 @@ TEST(ForwardCallback, a_connection_that_ends_takes_its_callers_with_it) {
   lab.turns(100);
   known.client.reverse.complete_later();
   lab.turns(100);
-  lab.call(known.client, {.payload = compound(), .max_reply_bytes = 64});
+  lab.call(known.client, {.payload = empty_compound(), .max_reply_bytes = 64});
   for (const auto& call : lab.upstream.calls)
     EXPECT_EQ(word_at(call.message, 1), 0u);  // calls only: no answer on the new connection
 }

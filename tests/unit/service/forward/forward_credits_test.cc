@@ -3,7 +3,7 @@
 // Whose credits are lowered, by what, and for how long: only those of clients whose own calls wait in the gateway.
 #include <algorithm>
 
-#include "tests/unit/service/forward/forward_lab.h"
+#include "tests/unit/service/forward/echoed_calls.h"
 
 namespace sluice::forward_test {
 namespace {
@@ -13,13 +13,9 @@ using Counter = segment::UpstreamCounter;
 constexpr std::uint32_t kCredits = 16;
 constexpr forward::Route kOther{0x20000124, 1};
 
-Bytes plain(std::uint32_t program = 0x20000123) {
+Bytes call_to(std::uint32_t program = 0x20000123) {
   return call_of(program, 1, 7, words({1}));
 }
-Bytes echo(const FakeUpstream::Call& call) {
-  return success(call.xid(), words({word_at(call.message, 10)}));
-}
-
 struct Credits : testing::Test {
   explicit Credits(ForwardOptions options = {.credits = kCredits, .shared_connections = 1})
       : lab(std::move(options)) {
@@ -27,13 +23,13 @@ struct Credits : testing::Test {
   }
   LabClient& warmed_client() {
     LabClient& client = lab.add_client();
-    lab.call(client, {.payload = plain(), .max_reply_bytes = 64});
+    lab.call(client, {.payload = call_to(), .max_reply_bytes = 64});
     client.finished.clear();
     return client;
   }
   void submit(LabClient& client, std::uint32_t calls, std::uint32_t program = 0x20000123) {
     for (std::uint32_t i = 0; i < calls; ++i)
-      client.submit({.payload = plain(program), .max_reply_bytes = 64});
+      client.submit({.payload = call_to(program), .max_reply_bytes = 64});
   }
   std::uint32_t grant(std::uint16_t number) {
     return static_cast<std::uint32_t>(lab.engine->connection(number).responder().grant());

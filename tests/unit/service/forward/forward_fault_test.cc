@@ -2,7 +2,7 @@
 //
 // Upstreams that misbehave, end or stay silent, and clients that disconnect: who gets which answer, and what
 // is counted.
-#include "tests/unit/service/forward/forward_lab.h"
+#include "tests/unit/service/forward/echoed_calls.h"
 
 #include <algorithm>
 
@@ -10,34 +10,6 @@ namespace sluice::forward_test {
 namespace {
 
 using Counter = segment::UpstreamCounter;
-
-constexpr std::uint64_t kSecond = 1'000'000'000;
-
-Bytes plain(std::uint32_t word = 0) {
-  return call_of(0x20000123, 1, 7, words({word}));
-}
-Bytes compound() {
-  return call_of(ulb::kNfsProgram, 4, ulb::kNfs4Compound, words({0, 1, 0}));
-}
-Bytes echo(const FakeUpstream::Call& call) {
-  return success(call.xid(), words({word_at(call.message, 10)}));
-}
-
-/// A client that has been granted all its credits. The upstream no longer answers.
-LabClient& warmed_client(ForwardLab& lab) {
-  LabClient& client = lab.add_client();
-  lab.upstream.answer = echo;
-  lab.call(client, {.payload = plain(), .max_reply_bytes = 64});
-  lab.upstream.answer = nullptr;
-  lab.upstream.calls.clear();
-  client.finished.clear();
-  return client;
-}
-
-bool all_finished(const LabClient& client) {
-  return std::all_of(client.finished.begin(), client.finished.end(),
-                     [](const auto& outcome) { return outcome.has_value(); });
-}
 
 TEST(ForwardFault, calls_of_a_connection_that_is_lost_are_sent_again_with_their_xids) {
   ForwardLab lab({.shared_connections = 1});
@@ -284,7 +256,7 @@ TEST(ForwardFault, replies_that_no_call_waits_for_go_to_nobody) {
   LabClient& client = warmed_client(lab);
   LabClient& other = warmed_client(lab);
   client.submit({.payload = plain(1), .max_reply_bytes = 64});
-  other.submit({.payload = compound(), .max_reply_bytes = 64});
+  other.submit({.payload = empty_compound(), .max_reply_bytes = 64});
   ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 2; }));
   const auto calls = lab.upstream.calls;
   // XIDs that were never used; the other client's, on the wrong connection; a record that is no reply.
@@ -373,7 +345,7 @@ TEST(ForwardFault, clients_that_go_away_get_nothing_and_leave_nothing) {
     LabClient& stays = warmed_client(lab);
     for (std::uint32_t i = 0; i < 6; ++i) {
       client.submit({.payload = plain(i), .max_reply_bytes = 64});
-      client.submit({.payload = compound(), .max_reply_bytes = 64});
+      client.submit({.payload = empty_compound(), .max_reply_bytes = 64});
     }
     stays.submit({.payload = plain(9), .max_reply_bytes = 64});
     ASSERT_TRUE(lab.until([&] { return lab.upstream.calls.size() == 13; }));
@@ -420,7 +392,7 @@ TEST(ForwardFault, a_privileged_port_is_used_where_it_is_wanted) {
   ForwardLab lab({.privileged_port = true});
   LabClient& client = warmed_client(lab);
   lab.upstream.answer = echo;
-  lab.call(client, {.payload = compound(), .max_reply_bytes = 64});
+  lab.call(client, {.payload = empty_compound(), .max_reply_bytes = 64});
   for (std::size_t i = 0; i < lab.upstream.connections(); ++i) EXPECT_LT(lab.upstream.peer_port(i), 1024);
 }
 

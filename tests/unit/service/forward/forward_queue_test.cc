@@ -1,33 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls that wait for a free XID, who frees one, and how often the gateway checks its connections.
-#include "tests/unit/service/forward/forward_lab.h"
+#include "tests/unit/service/forward/echoed_calls.h"
 
 namespace sluice::forward_test {
 namespace {
 
 using Counter = segment::UpstreamCounter;
 
-Bytes plain(std::uint32_t word = 0) {
-  return call_of(0x20000123, 1, 7, words({word}));
-}
-Bytes echo(const FakeUpstream::Call& call) {
-  return success(call.xid(), words({word_at(call.message, 10)}));
-}
-/// A client that has been granted all its credits. The upstream no longer answers.
-LabClient& warmed_client(ForwardLab& lab) {
-  LabClient& client = lab.add_client();
-  lab.upstream.answer = echo;
-  lab.call(client, {.payload = plain(), .max_reply_bytes = 64});
-  lab.upstream.answer = nullptr;
-  lab.upstream.calls.clear();
-  client.finished.clear();
-  return client;
-}
-bool all_back(const LabClient& client) {
-  return std::all_of(client.finished.begin(), client.finished.end(),
-                     [](const auto& outcome) { return outcome.has_value(); });
-}
 void submit(LabClient& client, std::uint32_t calls, std::uint32_t word) {
   for (std::uint32_t i = 0; i < calls; ++i) client.submit({.payload = plain(word), .max_reply_bytes = 64});
 }
@@ -59,11 +39,11 @@ TEST_F(Numbers, clients_whose_calls_hang_leave_each_other_client_some) {
     submit(victim, 1, 3);
     ASSERT_TRUE(has_come(kMost + 3 + round));
     answer(kMost + 2 + round);
-    ASSERT_TRUE(lab.until([&] { return all_back(victim); }));
+    ASSERT_TRUE(lab.until([&] { return all_finished(victim); }));
   }
   lab.upstream.answer = echo;
   for (std::size_t i = 0; i < kMost + 2; ++i) answer(i);
-  EXPECT_TRUE(lab.until([&] { return all_back(first) && all_back(second); }));
+  EXPECT_TRUE(lab.until([&] { return all_finished(first) && all_finished(second); }));
 }
 
 TEST_F(Numbers, clients_that_wait_for_them_are_served_in_turn) {
@@ -121,7 +101,7 @@ TEST_F(Numbers, calls_of_a_client_that_leaves_give_up_their_places) {
   EXPECT_EQ(word_of(kMost + 2), 9u) << "nothing is sent for the client that disconnected";
   EXPECT_EQ(lab.count(Counter::abandoned), kMost + 2u);
   for (std::size_t i = kMost; i < kMost + 3; ++i) answer(i);
-  ASSERT_TRUE(lab.until([&] { return all_back(stays); }));
+  ASSERT_TRUE(lab.until([&] { return all_finished(stays); }));
   // All that it held is back.
   submit(stays, kMost, 5);
   EXPECT_TRUE(has_come(2 * kMost + 3u));
@@ -143,7 +123,7 @@ TEST(ForwardQueue, a_reply_that_waits_for_memory_has_freed_its_number) {
   EXPECT_EQ(word_at(lab.call(client, {.payload = plain(9), .max_reply_bytes = 64}).message, 6), 9u);
   for (std::uint32_t i = 0; i < kMost; ++i) EXPECT_FALSE(client.finished[i].has_value());
   lab.engine->reply_memory().release(taken);
-  ASSERT_TRUE(lab.until([&] { return all_back(client); }));
+  ASSERT_TRUE(lab.until([&] { return all_finished(client); }));
 }
 
 // --- Memory of replies
@@ -248,7 +228,7 @@ TEST_F(Memory, what_is_held_and_who_waits_is_published_and_counts_as_the_clients
   EXPECT_EQ(lab.upstreams->held_bytes(1), forward::kItemBytes);
   lab.upstream.answer = read_reply;
   answer_all(0, 11);
-  ASSERT_TRUE(lab.until([&] { return all_back(client) && all_back(other); }));
+  ASSERT_TRUE(lab.until([&] { return all_finished(client) && all_finished(other); }));
   for (std::size_t pool = 0; pool < segment::kUpstreamPools.size(); ++pool)
     EXPECT_TRUE(shows(pool, {pool == 0 ? lab.options.max_calls : 16, 0, 0}));
   EXPECT_EQ(lab.upstreams->held_bytes(0), 0u);

@@ -3,21 +3,13 @@
 // Upstreams that say nothing: mounts stay hard. Nobody is told what no server has said; a call waits, goes out
 // again, or has its client's connection ended, so that the client repeats it.
 #include "tests/conformance/raw_call.h"
-#include "tests/unit/service/forward/forward_lab.h"
+#include "tests/unit/service/forward/echoed_calls.h"
 
 namespace sluice::forward_test {
 namespace {
 
 using Counter = segment::UpstreamCounter;
 
-constexpr std::uint64_t kSecond = 1'000'000'000;
-
-Bytes plain(std::uint32_t word = 0) {
-  return call_of(0x20000123, 1, 7, words({word}));
-}
-Bytes echo(const FakeUpstream::Call& call) {
-  return success(call.xid(), words({word_at(call.message, 10)}));
-}
 bool is_null(const FakeUpstream::Call& call) {
   return word_at(call.message, 5) == 0;
 }

@@ -30,8 +30,7 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
                                                  ingress_config(config), area.ingress, clock);
     reactor.add_poller(*ingress);
   }
-  if (auto* manager = device->connection_manager(); manager != nullptr && config.reverse.in_use == 0)
-    manager->listen(static_cast<std::uint16_t>(config.port));
+  if (config.reverse.in_use == 0) reactor.listen(static_cast<std::uint16_t>(config.port));
 }
 
 }  // namespace sluice::process

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -34,6 +35,9 @@ class Connector {
   };
 
   virtual ~Connector() = default;
+
+  /// Setup. Clients may ask for connections to this port. Throws SetupError.
+  virtual void listen(std::uint16_t port) = 0;
 
   /// In every control pass. True when something came or went.
   virtual bool poll(Listener& listener) noexcept = 0;

@@ -22,6 +22,7 @@ class DriverConnector final : public Connector {
                   Counters& counters)
       : dial_(dial), manager_(manager), events_(events), counters_(counters) {}
 
+  void listen(std::uint16_t port) override { manager_.listen(port); }
   bool poll(Listener& listener) noexcept override;
   void announce() noexcept override;
   void forget_announcements() noexcept override;

@@ -20,6 +20,8 @@ class PlaneConnector final : public Connector {
         counters_(counters),
         datagrams_(device, area, counters) {}
 
+  /// The control plane does.
+  void listen(std::uint16_t) override {}
   bool poll(Listener&) noexcept override { return datagrams_.poll(); }
   /// ConnectWanted for what is to be connected to a server.
   void announce() noexcept override;

@@ -62,6 +62,8 @@ class Reactor final {
   void add_control_task(ControlTask& task) { control_tasks_.push_back(&task); }
   /// When the engine has all its services: counts and times calls from here on.
   void measure_calls();
+  /// Throws SetupError.
+  void listen(std::uint16_t port) { connector_->listen(port); }
   /// Makes the reverse gateway's connections.
   egress::Dialer& dialer() noexcept { return dialer_; }
 

@@ -329,6 +329,7 @@ Statistics VerbsDevice::statistics() const noexcept {
   Statistics all = statistics_;
   all.queue_pair_events = queue_pair_events_.load(std::memory_order_relaxed);
   all.completion_queue_overruns = overruns_.load(std::memory_order_relaxed);
+  all.shared_receive_errors = shared_receive_errors_.load(std::memory_order_relaxed);
   all.port_down = port_down_.load(std::memory_order_relaxed);
   all.port_up = port_up_.load(std::memory_order_relaxed);
   return all;

@@ -233,6 +233,7 @@ class VerbsDevice final : public Verbs {
   std::vector<std::atomic<std::uint32_t>> ended_;    ///< by slot: QPN that an asynchronous event has ended
   std::atomic<std::uint64_t> queue_pair_events_{0};
   std::atomic<std::uint64_t> overruns_{0};
+  std::atomic<std::uint64_t> shared_receive_errors_{0};
   std::atomic<std::uint64_t> port_down_{0};
   std::atomic<std::uint64_t> port_up_{0};
 

@@ -63,6 +63,8 @@ void VerbsDevice::on_event(const ibv_async_event& event) noexcept {
       changed_addresses_ = addresses_of(gids_of(context_), config_.port);
       return request(Request::TakeEvents);
     case IBV_EVENT_SRQ_ERR:  // all queue pairs share it
+      ++shared_receive_errors_;
+      return request(Request::Detach);
     case IBV_EVENT_DEVICE_FATAL:
       return request(Request::Detach);
     case IBV_EVENT_PORT_ERR:

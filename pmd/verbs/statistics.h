@@ -30,6 +30,7 @@ namespace sluice::rdma::verbs {
   X(queue_pairs_refused, "queue pairs that could not be created")                             \
   X(queue_pair_events, "queue pairs that an asynchronous event has ended")                    \
   X(completion_queue_overruns, "completion queues that an asynchronous event has ended")      \
+  X(shared_receive_errors, "shared receive queues that an asynchronous event has ended")      \
   X(port_down, "times that the port went down")                                               \
   X(port_up, "times that the port came up")                                                   \
   X(device_lost, "times that the device was removed")                                         \

@@ -12,7 +12,7 @@
 namespace sluice::rdma::conformance {
 namespace {
 
-using verbs::Condition;
+using rdma::Condition;
 using State = QueuePair::State;
 
 constexpr QueuePairLimits kLimits{.send_depth = 16, .recv_depth = 8};
@@ -81,6 +81,7 @@ TEST_F(VerbsEvents, shared_receives_that_fail_are_made_anew_with_the_device) {
   ASSERT_EQ(qp->post_recv({&wr, 1}), 1u);
   stub_.raise(IBV_EVENT_SRQ_ERR);
   EXPECT_TRUE(until([&] { return qp->state() == State::Error && flushed_ == 1; }));
+  EXPECT_EQ(device_->statistics().shared_receive_errors, 1u);
   EXPECT_TRUE(until([&] { return device_->statistics().device_returned == 1; }));
   EXPECT_EQ(device_->condition(), Condition::Up);
   EXPECT_EQ(connected()->state(), State::ReadyToSend);

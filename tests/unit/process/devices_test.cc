@@ -53,8 +53,10 @@ TEST(Devices, an_rdma_device_that_is_not_there_is_named_or_there_is_none_at_all)
 TEST(Devices, loopback_devices_are_called_by_their_reactor_and_stand_on_one_file) {
   const segment::ConfigBlock config = loopback_config();
   Devices devices(config);
-  EXPECT_EQ(devices.make_device(config, 0)->name(), "loopback0");
-  EXPECT_EQ(devices.make_device(config, 1)->name(), "loopback1");
+  const auto first = devices.make_device(config, 0);
+  const auto second = devices.make_device(config, 1);
+  EXPECT_EQ(first->name(), "loopback0");
+  EXPECT_EQ(second->name(), "loopback1");
   EXPECT_EQ(devices.port(), nullptr);
   devices.poll_conditions();
 }

@@ -20,7 +20,7 @@ constexpr std::uint16_t kPort = 20049;
 
 class DriverConnectorTest : public testing::Test {
  protected:
-  DriverConnectorTest() { server_->connection_manager()->listen(kPort); }
+  DriverConnectorTest() { parts_.connector->listen(kPort); }
   ~DriverConnectorTest() override { peers_.clear(); }
 
   /// A client that asks for a connection. Returns its handle.

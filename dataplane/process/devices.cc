@@ -39,8 +39,6 @@ rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
   port.link_mtu = static_cast<std::uint16_t>(config.mtu);
   port.frame_buffer_bytes = kFrameBufferBytes;
   port.max_queue_pairs = config.all_connections() + kSpareQueuePairs;
-  // The memory of exports and buffers is not DPDK's own: a NIC cannot reach it without a mapping.
-  port.transmit_in_place = is_vdev(config);
   return port;
 }
 

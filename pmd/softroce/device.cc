@@ -65,7 +65,7 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
       line_rate_(port_->line_rate()),
       addresses_(plain_addresses(config_)),
       neighbours_(config_, mac_, port_->neighbours(), now_ns_),
-      transmitter_(name_, *port_, lane, port_->frame_bytes(), port_->transmit_in_place(), port_->numa_node(),
+      transmitter_(name_, *port_, lane, port_->frame_bytes(), port_->transmits_in_place(), port_->numa_node(),
                    statistics_),
       clock_ns_(config_.clock_ns != nullptr ? config_.clock_ns : counter_ns),
       now_ns_(clock_ns_()),
@@ -163,6 +163,7 @@ std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
     transmit_active();
   }
   moved_ |= transmitter_.take_turns() || statistics_.packets_sent != sent;
+  if (completions_.size() > 0) transmitter_.let_go_of_memory();
   return completions_.pop_front(completions);
 }
 

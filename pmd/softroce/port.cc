@@ -2,6 +2,7 @@
 #include "pmd/softroce/port.h"
 
 #include <rte_bus.h>
+#include <rte_devargs.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -42,6 +44,19 @@ void free_all(rte_ring* ring) noexcept {
   void* buffer;
   while (rte_ring_sc_dequeue(ring, &buffer) == 0) rte_pktmbuf_free(static_cast<rte_mbuf*>(buffer));
   rte_ring_free(ring);
+}
+
+/// The driver has no use for the memory of a packet once it has taken it. That cannot be asked for, but is known of these.
+bool copies_what_it_takes(const rte_eth_dev_info& info) noexcept {
+  // net_ring passes packets on, in tests, to who reads them at once.
+  constexpr std::string_view kDrivers[] = {"net_af_packet", "net_memif", "net_pcap",
+                                           "net_ring",      "net_tap",   "net_vhost"};
+  const rte_devargs* const arguments = info.device != nullptr ? rte_dev_devargs(info.device) : nullptr;
+  const bool shares_memory =
+      arguments != nullptr && arguments->args != nullptr &&
+      std::string_view(arguments->args).find("zero-copy=yes") != std::string_view::npos;  // of memif
+  return !shares_memory &&
+         std::find(std::begin(kDrivers), std::end(kDrivers), info.driver_name) != std::end(kDrivers);
 }
 
 }  // namespace
@@ -78,6 +93,7 @@ void EthernetPort::configure() {
     throw port_error(config_, "query the ethdev", -error);
   if (std::string_view(info.driver_name) == "net_memif")
     guard_ = std::make_unique<InterruptGuard>(config_.lanes);
+  copies_ = copies_what_it_takes(info);
   const int socket = rte_eth_dev_socket_id(config_.ethdev);
   numa_node_ = socket < 0 ? 0 : socket;
   const auto queue_count = std::clamp<std::uint32_t>(

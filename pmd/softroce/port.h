@@ -38,9 +38,9 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   Capture* capture() const noexcept { return capture_.load(std::memory_order_acquire); }
 
   /// Of the link when the lanes were made, in bytes per ns.
+  double line_rate() const noexcept;
   /// Any thread. True where the driver cannot say.
   bool link_is_up() const noexcept;
-  double line_rate() const noexcept;
   NeighbourCache& neighbours() noexcept { return neighbours_; }
   int numa_node() const noexcept { return numa_node_; }
   std::uint32_t frame_bytes() const noexcept { return frame_bytes_; }
@@ -48,7 +48,8 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   const PortShape& shape() const noexcept { return shape_; }
   /// The ring to the lane that transmits for a lane without a hardware queue; null: it has one.
   rte_ring* queue_owner(std::uint32_t lane) const noexcept { return to_queue_[lane]; }
-  bool transmit_in_place() const noexcept { return config_.transmit_in_place; }
+  /// Whether the ethdev is done with a packet's memory when it has taken the packet, so that payload need not be copied first.
+  bool transmits_in_place() const noexcept { return config_.transmit_in_place && copies_; }
   /// Passes a packet from lane `from` to lane `to`. If the ring is full, frees it and returns false.
   bool hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buffer) noexcept;
   // Packets for a lane, from its hardware queue or from another lane; up to `room`. Return how many.
@@ -96,6 +97,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   std::uint32_t frame_bytes_ = 0;
   PortShape shape_;
   bool on_card_ = false;                   ///< a PCI device
+  bool copies_ = false;                    ///< copies_what_it_takes()
   std::unique_ptr<InterruptGuard> guard_;  ///< null: the driver's interrupts do no harm
   std::array<rte_mempool*, kMaxLanes> pools_{};
   std::array<std::array<rte_ring*, kMaxLanes>, kMaxLanes> to_lane_{};  ///< [from][to]

@@ -45,7 +45,8 @@ struct PortConfig {
   std::uint32_t max_queue_pairs = 128;   ///< per lane
   /// Upper bound of the congestion window: unacknowledged packets per queue pair.
   std::uint32_t max_inflight_packets = 256;
-  /// Transmit payload in place (zero copy). False: copy it once.
+  /// Leave payload where it is for ethdevs whose drivers copy what they take. Others always get a copy: they read memory after
+  /// it has been given back, and no NIC reaches what is not mapped for it.
   bool transmit_in_place = true;
   /// Announce the addresses at start and when the link comes up again, and ask whether another host has them.
   bool announce = false;

@@ -49,7 +49,8 @@ Transmitter::Transmitter(const std::string& name, EthernetPort& port, std::uint3
     : port_(port),
       lane_(lane),
       queue_owner_(port.queue_owner(lane)),
-      in_place_(in_place),
+      // Not what another lane hands to the ethdev, nobody here knows when.
+      in_place_(in_place && queue_owner_ == nullptr),
       statistics_(statistics) {
   const PortShape& shape = port.shape();
   const std::uint32_t buffers = transmit_buffers(shape, lane);
@@ -155,6 +156,7 @@ bool Transmitter::send(const HeaderTemplate& headers, Packet& packet,
   ++statistics_.packets_sent;
   statistics_.bytes_sent += frame->pkt_len;
   packets_[staged_++] = frame;
+  in_memory_ |= frame->nb_segs > 1;
   return true;
 }
 
@@ -187,7 +189,37 @@ bool Transmitter::flush() noexcept {
   }
   staged_ -= sent;
   captured_ = staged_;  // packets still staged were captured already
+  in_memory_ &= staged_ > 0;
   return sent > 0;
+}
+
+void Transmitter::let_go_of_memory() noexcept {
+  if (!in_memory_) return;
+  flush();
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < staged_; ++i) {
+    rte_mbuf* const packet = packets_[i]->nb_segs > 1 ? copy_of(packets_[i]) : packets_[i];
+    if (packet != nullptr) packets_[kept++] = packet;
+  }
+  staged_ = captured_ = kept;
+  in_memory_ = false;
+}
+
+/// In its place; null: there is no buffer.
+rte_mbuf* Transmitter::copy_of(rte_mbuf* packet) noexcept {
+  rte_mbuf* const whole = frame_buffer();
+  ++(whole != nullptr ? statistics_.left_overs_copied : statistics_.left_overs_lost);
+  if (whole != nullptr) {
+    std::byte* at = data_of(whole);
+    for (const rte_mbuf* segment = packet; segment != nullptr; segment = segment->next) {
+      std::memcpy(at, rte_pktmbuf_mtod(segment, const std::byte*), segment->data_len);
+      at += segment->data_len;
+    }
+    whole->data_len = static_cast<std::uint16_t>(packet->pkt_len);
+    whole->pkt_len = packet->pkt_len;
+  }
+  rte_pktmbuf_free(packet);
+  return whole;
 }
 
 bool Transmitter::take_turns() noexcept {

@@ -39,13 +39,9 @@ class Transmitter {
 
   std::uint32_t room() const noexcept { return kTransmitBurst - staged_; }
 
-  /// Stages one RoCEv2 packet. `packet` has everything but padding and payload; the payload is in `pieces`.
-  ///
-  /// When transmitting in place, the ethdev may read registered memory after the work completion only for a
-  /// retransmitted packet. If the memory has changed, the invariant CRC is wrong and the peer drops the
-  /// packet, which it has received before.
-  ///
-  /// False: no room or no buffer; try again later.
+  /// Stages one RoCEv2 packet. `packet` has everything but padding and payload; the payload is in `pieces`. When
+  /// transmitting in place, it is read from there until flush(), or let_go_of_memory(). False: no room or no buffer; try again
+  /// later.
   bool send(const HeaderTemplate& headers, Packet& packet,
             std::span<const std::span<const std::byte>> pieces) noexcept;
 
@@ -56,12 +52,16 @@ class Transmitter {
 
   /// False: there was nothing to send, or the ethdev has no room.
   bool flush() noexcept;
+  /// To be called before completions are handed out, for they give memory back: a peer may acknowledge what has not been sent.
+  /// Packets that the ethdev does not take get copies of their payload; one that finds no buffer is lost.
+  void let_go_of_memory() noexcept;
   /// The lanes that share its transmit queue have theirs, and this one too where it has packets. False: nothing was sent.
   bool take_turns() noexcept;
 
  private:
   rte_mbuf* build(const HeaderTemplate& headers, Packet& packet,
                   std::span<const std::span<const std::byte>> pieces, std::size_t payload_bytes) noexcept;
+  rte_mbuf* copy_of(rte_mbuf* packet) noexcept;
   bool append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<const std::byte> piece) noexcept;
 
   EthernetPort& port_;
@@ -75,6 +75,7 @@ class Transmitter {
   BufferStock header_stock_;
   BufferStock piece_stock_;
   std::uint32_t staged_ = 0;
+  bool in_memory_ = false;      ///< a staged packet may have its payload elsewhere
   std::uint32_t captured_ = 0;  ///< staged packets that the capture has already seen
   std::array<rte_mbuf*, kTransmitBurst> packets_{};
 };

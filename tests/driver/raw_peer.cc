@@ -8,6 +8,7 @@
 #include <rte_ring.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -77,6 +78,12 @@ rte_mbuf* RawWire::buffer(std::span<const std::byte> bytes) {
 
 void RawWire::inject(rte_mbuf* frame, std::size_t queue) {
   if (rte_ring_enqueue(to_port_[queue], frame) != 0) throw std::runtime_error("the wire is full");
+}
+
+void RawWire::clog() {
+  const std::array<std::byte, 60> frame{};
+  for (rte_ring* ring : from_port_)
+    while (rte_ring_full(ring) == 0) rte_ring_enqueue(ring, buffer(frame));
 }
 
 rte_mbuf* RawWire::take() {
@@ -161,6 +168,10 @@ void RawPeerTest::poll() {
       owner.completions.push_back(wc);
     }
   }
+  take_frames();
+}
+
+void RawPeerTest::take_frames() {
   while (rte_mbuf* frame = wire_->take()) {
     sent.emplace_back(bytes_of(frame));
     rte_pktmbuf_free(frame);

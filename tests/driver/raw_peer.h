@@ -38,6 +38,8 @@ class RawWire {
   rte_mbuf* buffer(std::span<const std::byte> bytes);
   /// Takes the frame over.
   void inject(rte_mbuf* frame, std::size_t queue = 0);
+  /// Lets nothing more out of the ethdev until frames are taken.
+  void clog();
   /// The next frame that the ethdev was given, owned by the caller from then on; null when there is none.
   rte_mbuf* take();
 
@@ -91,6 +93,8 @@ class RawPeerTest : public testing::Test {
 
   /// One turn of each lane. Packets sent go to `sent`, work completions to `own` and `other`.
   void poll();
+  /// What is on the wire, to `sent`: an ethdev that copies is done with their memory.
+  void take_frames();
   /// Enough turns for everything that waits for no timer.
   void settle();
   /// Turns until `condition` holds; the limit is generous and only ends failing tests.

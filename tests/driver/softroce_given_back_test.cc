@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory that has been given back goes to no peer. A work completion returns the memory of its request, and a hostile peer can have
+// it early: it acknowledges what has not been sent yet. Another client's data may be there by the time the packet goes out.
+#include <algorithm>
+#include <cstring>
+
+#include "tests/driver/raw_peer.h"
+
+namespace sluice::rdma::conformance {
+namespace {
+
+using namespace softroce;
+
+class GivenBack : public RawPeerTest {
+ protected:
+  static constexpr std::uint32_t kMtu = 1024;
+
+  void SetUp() override {
+    open();
+    connect(own);
+  }
+  void write(std::uint64_t wr_id, std::uint32_t packets) {
+    ASSERT_TRUE(own.post(SendOpcode::RdmaWrite, wr_id, {own.sge(0, packets * kMtu)}, 0x1000, Rkey{5}));
+  }
+  void peer_misses(std::uint32_t number) {
+    peer_sends(Opcode::Acknowledge, kOwnPsn + number, {}, [](Packet& packet, Route&) {
+      packet.aeth = {Syndrome::Nak, static_cast<std::uint8_t>(NakCode::SequenceError), 0};
+    });
+  }
+  /// One turn in which nobody takes frames from the wire. Whether this work completion came.
+  bool turn_completes(std::uint64_t wr_id, std::size_t lane = 0) {
+    WorkCompletion wcs[16];
+    const std::size_t count = device(lane).poll(wcs);
+    return std::any_of(wcs, wcs + count, [&](const WorkCompletion& wc) {
+      return wc.wr_id == wr_id && wc.status == WcStatus::Success;
+    });
+  }
+  void use_memory_for_another_client() {
+    std::fill(own.memory.bytes.begin(), own.memory.bytes.end(), std::byte{0xEE});
+  }
+  /// Takes what is on the wire, and what still comes. Whether any of it has what has been written since.
+  bool anything_of_the_other_client() {
+    settle();
+    return std::any_of(sent.begin(), sent.end(), [](const Sent& each) {
+      return each.frame.kind == FrameKind::Roce &&
+             std::find(each.packet.payload.begin(), each.packet.payload.end(), std::byte{0xEE}) !=
+                 each.packet.payload.end();
+    });
+  }
+};
+
+TEST_F(GivenBack, a_packet_that_found_no_room_has_its_own_copy) {
+  wire_->clog();
+  write(1, 1);
+  EXPECT_FALSE(turn_completes(1));
+  EXPECT_EQ(statistics().left_overs_copied, 0u) << "its memory is still its own";
+  peer_acknowledges(kOwnPsn);
+  ASSERT_TRUE(turn_completes(1));
+  EXPECT_EQ(statistics().left_overs_copied, 1u);
+  use_memory_for_another_client();
+  EXPECT_FALSE(anything_of_the_other_client());
+  EXPECT_EQ(count(Opcode::WriteOnly), 1u);
+}
+
+TEST_F(GivenBack, a_packet_sent_again_goes_before_the_completion_that_comes_with_it) {
+  constexpr std::uint32_t kFirst = 60;
+  constexpr std::uint32_t kSecond = 30;
+  write(1, kFirst);
+  settle();
+  peer_misses(10);  // and keeps the others, as its acknowledgement shows
+  settle();
+  peer_acknowledges(kOwnPsn + kFirst - 1);
+  ASSERT_TRUE(completed(own, 1));
+  write(2, kSecond);
+  settle();
+  sent.clear();
+  peer_misses(kFirst + 5);
+  peer_acknowledges(kOwnPsn + kFirst + kSecond - 1);
+  ASSERT_TRUE(turn_completes(2));
+  take_frames();
+  use_memory_for_another_client();
+  EXPECT_FALSE(anything_of_the_other_client());
+  EXPECT_EQ(sent.size(), 1u) << "the one that was missed";
+  EXPECT_EQ(statistics().left_overs_copied, 0u) << "there was room";
+}
+
+TEST_F(GivenBack, a_lane_whose_packets_another_one_sends_copies_them) {
+  open([](PortConfig& config) { config.lanes = 2; });
+  connect(own, kPeerQp, {}, 1);
+  write(1, 1);
+  turn_completes(1, 1);  // now it waits for lane 0
+  use_memory_for_another_client();
+  EXPECT_FALSE(anything_of_the_other_client());
+  EXPECT_EQ(count(Opcode::WriteOnly), 1u);
+}
+
+}  // namespace
+}  // namespace sluice::rdma::conformance

@@ -15,20 +15,21 @@ std::span<const std::byte> private_data(const segment::Command& command) {
 bool DriverConnector::poll(Listener& listener) noexcept {
   std::array<rdma::CmEvent, kCmEventsPerPass> events;
   const std::size_t count = manager_.poll_events(events);
-  for (const rdma::CmEvent& event : std::span(events.data(), count)) switch (event.type) {
-      case rdma::CmEventType::ConnectRequest:
-        on_request(event);
-        break;
-      case rdma::CmEventType::Established:
-        listener.on_established(event.id, {event.private_data, event.private_data_bytes});
-        break;
-      case rdma::CmEventType::Rejected:
-      case rdma::CmEventType::Disconnected:
-        if (PendingRequest* const pending = find(static_cast<std::uint32_t>(event.id))) pending->used = false;
-        listener.on_ended(event.id);
-        break;
-    }
+  for (const rdma::CmEvent& event : std::span(events.data(), count)) on_event(event, listener);
   return count > 0;
+}
+
+void DriverConnector::on_event(const rdma::CmEvent& event, Listener& listener) noexcept {
+  switch (event.type) {
+    case rdma::CmEventType::ConnectRequest:
+      return on_request(event);
+    case rdma::CmEventType::Established:
+      return listener.on_established(event.id, {event.private_data, event.private_data_bytes});
+    case rdma::CmEventType::Rejected:
+    case rdma::CmEventType::Disconnected:
+      if (PendingRequest* const pending = find(static_cast<std::uint32_t>(event.id))) pending->used = false;
+      return listener.on_ended(event.id);
+  }
 }
 
 void DriverConnector::on_request(const rdma::CmEvent& event) noexcept {

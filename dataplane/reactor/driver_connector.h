@@ -40,6 +40,7 @@ class DriverConnector final : public Connector {
     rdma::CmEvent event;
   };
 
+  void on_event(const rdma::CmEvent& event, Listener& listener) noexcept;
   void on_request(const rdma::CmEvent& event) noexcept;
   PendingRequest* find(std::uint32_t cm_id) noexcept;
 

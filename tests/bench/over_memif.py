@@ -43,8 +43,8 @@ def rate(result):
     return result["operations_per_s"]
 
 
-def nfs3(field, mix, depth, version="1", block="4096", scale=1):
-    return load(field, "--rpcrdma", version, "--depth", depth, "nfs3", "--mount-port", "MOUNT", "--file-mib", "16", "--block", block,
+def nfs3(field, mix, depth, version="1", block="4096", scale=1, connections="1"):
+    return load(field, "--rpcrdma", version, "--connections", connections, "--depth", depth, "nfs3", "--mount-port", "MOUNT", "--file-mib", "16", "--block", block,
                 "--mix", mix, scale=scale)
 
 
@@ -64,6 +64,7 @@ COMPARISONS = {
                           program("tcp_baseline", "null_p50_us"), "us", None, "lower"),
     "memif_read1m_gbps": (nfs3(lambda result: result["read_MB_per_s"], "read=1", "16", block="1048576", scale=1e6),
                           program("tcp_baseline", "read1m"), "bytes/s", None, "higher"),
+    "memif_read4k_deep": (nfs3(rate, "read=1", "128", connections="2"), nfs3(rate, "read=1", "8", connections="2"), "RPC/s", 1, "higher"),
     "memif_write1m_gbps": (nfs3(lambda result: result["write_MB_per_s"], "write=1", "16", block="1048576", scale=1e6),
                            program("tcp_baseline", "write1m"), "bytes/s", None, "higher"),
     "memif_null_vs_libtirpc_tcp": (null(), program("tcp_baseline", "libtirpc_null"), "RPC/s", 10, "higher"),
@@ -74,9 +75,13 @@ COMPARISONS = {
 }
 
 
+# [transport] and [policy], where by default a client has fewer credits than calls outstanding.
+CREDITS = {"memif_read4k_deep": ("credits = 128", "max_credits = 128")}
+
+
 def compare(build, figure):
     value, baseline, unit, goal, better = COMPARISONS[figure]
-    with MemifPlanes(build) as planes, Setting(build, planes) as setting:
+    with MemifPlanes(build, *CREDITS.get(figure, ())) as planes, Setting(build, planes) as setting:
         round_trip = planes.beside(setting.worker("placement").side("round_trip_ns", 0))
         pairs, dropped = alternate(value(setting), baseline(setting), round_trip)
     say(figure, pairs, dropped, unit, goal, better)

@@ -11,12 +11,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <iterator>
 #include <string>
 #include <string_view>
 
 #include "dataplane/base/setup_error.h"
 #include "pmd/softroce/device.h"
+#include "pmd/softroce/driver_traits.h"
 #include "pmd/softroce/pools.h"
 
 namespace sluice::rdma::softroce {
@@ -46,17 +46,10 @@ void free_all(rte_ring* ring) noexcept {
   rte_ring_free(ring);
 }
 
-/// The driver has no use for the memory of a packet once it has taken it. That cannot be asked for, but is known of these.
-bool copies_what_it_takes(const rte_eth_dev_info& info) noexcept {
-  // net_ring passes packets on, in tests, to who reads them at once.
-  constexpr std::string_view kDrivers[] = {"net_af_packet", "net_memif", "net_pcap",
-                                           "net_ring",      "net_tap",   "net_vhost"};
-  const rte_devargs* const arguments = info.device != nullptr ? rte_dev_devargs(info.device) : nullptr;
-  const bool shares_memory =
-      arguments != nullptr && arguments->args != nullptr &&
-      std::string_view(arguments->args).find("zero-copy=yes") != std::string_view::npos;  // of memif
-  return !shares_memory &&
-         std::find(std::begin(kDrivers), std::end(kDrivers), info.driver_name) != std::end(kDrivers);
+/// As it was made; empty: not by devargs.
+std::string_view arguments_of(const rte_eth_dev_info& info) noexcept {
+  const rte_devargs* const given = info.device != nullptr ? rte_dev_devargs(info.device) : nullptr;
+  return given != nullptr && given->args != nullptr ? given->args : "";
 }
 
 }  // namespace
@@ -93,7 +86,7 @@ void EthernetPort::configure() {
     throw port_error(config_, "query the ethdev", -error);
   if (std::string_view(info.driver_name) == "net_memif")
     guard_ = std::make_unique<InterruptGuard>(config_.lanes);
-  copies_ = copies_what_it_takes(info);
+  copies_ = copies_what_it_takes(info.driver_name, arguments_of(info));
   const int socket = rte_eth_dev_socket_id(config_.ethdev);
   numa_node_ = socket < 0 ? 0 : socket;
   const auto queue_count = std::clamp<std::uint32_t>(

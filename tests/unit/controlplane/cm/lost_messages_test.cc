@@ -244,8 +244,8 @@ TEST_F(Loopback, a_client_is_accepted_by_name_and_its_connection_is_the_drivers)
   EXPECT_EQ(accept.attributes.remote, lab::client(10));
   EXPECT_GT(accept.private_data_bytes, 0u);
   show(4, {.state = segment::ConnectionState::Open,
-           .incarnation = ++area().incarnations,
            .cm_id = 1,
+           .incarnation = ++area().incarnations,
            .peer = lab::client(10),
            .queue_pair = 7});
   look_everywhere(2 * lab::kSecondNs);

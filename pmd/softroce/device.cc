@@ -163,7 +163,10 @@ std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
     transmit_active();
   }
   moved_ |= transmitter_.take_turns() || statistics_.packets_sent != sent;
-  if (completions_.size() > 0) transmitter_.let_go_of_memory();
+  if (gives_back_) [[unlikely]] {
+    transmitter_.let_go_of_memory();
+    gives_back_ = false;
+  }
   return completions_.pop_front(completions);
 }
 

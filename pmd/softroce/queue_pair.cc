@@ -34,6 +34,7 @@ SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const Q
 }
 
 SoftQueuePair::~SoftQueuePair() {
+  if (!device_.transmitter().have_left(staged_until_)) device_.transmitter().let_go_of_memory();
   device_.memory().unbind_all(*this);
   device_.remove(*this);
 }
@@ -110,6 +111,7 @@ void SoftQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
   state_ = State::Error;
   deadline_ns_ = retry_at_ns_ = pace_until_ns_ = 0;
+  device_.give_back(staged_until_);
   reads_.clear();
   ack_pending_ = nak_pending_ = false;
   while (head_ != tail_) complete(entry(head_), WcStatus::WrFlushError);
@@ -205,7 +207,10 @@ bool SoftQueuePair::transmit() noexcept {
 bool SoftQueuePair::send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept {
   packet.kind = traits(packet.bth.opcode);
   packet.bth.destination_qp = remote_qp_;
-  return device_.transmitter().send(headers_, packet, pieces);
+  Transmitter& transmitter = device_.transmitter();
+  if (!transmitter.send(headers_, packet, pieces)) return false;
+  if (transmitter.in_memory()) staged_until_ = transmitter.ever_staged();
+  return true;
 }
 
 void SoftQueuePair::notify_congestion() noexcept {

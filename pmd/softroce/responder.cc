@@ -67,6 +67,7 @@ void SoftQueuePair::on_send(const Packet& packet) noexcept {
     ++device_.stats().access_errors;
     return refuse(NakCode::RemoteAccess);
   }
+  if (packet.kind.has_ieth) device_.give_back(staged_until_);  // responses to RDMA Reads
   std::memcpy(receive.sge.address + incoming_bytes_, packet.payload.data(), bytes);
   incoming_bytes_ += bytes;
   incoming_ = Incoming::Send;

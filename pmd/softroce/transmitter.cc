@@ -156,6 +156,7 @@ bool Transmitter::send(const HeaderTemplate& headers, Packet& packet,
   ++statistics_.packets_sent;
   statistics_.bytes_sent += frame->pkt_len;
   packets_[staged_++] = frame;
+  ++ever_staged_;
   in_memory_ |= frame->nb_segs > 1;
   return true;
 }
@@ -167,6 +168,7 @@ void Transmitter::send_frame(rte_mbuf* frame) noexcept {
     return;
   }
   packets_[staged_++] = frame;
+  ++ever_staged_;
 }
 
 rte_mbuf* Transmitter::frame_buffer() noexcept {

@@ -52,8 +52,13 @@ class Transmitter {
 
   /// False: there was nothing to send, or the ethdev has no room.
   bool flush() noexcept;
-  /// To be called before completions are handed out, for they give memory back: a peer may acknowledge what has not been sent.
-  /// Packets that the ethdev does not take get copies of their payload; one that finds no buffer is lost.
+  /// Whether a staged packet may have its payload in the caller's memory.
+  bool in_memory() const noexcept { return in_memory_; }
+  /// Packets that were ever staged, and whether that many of them are staged no longer.
+  std::uint64_t ever_staged() const noexcept { return ever_staged_; }
+  bool have_left(std::uint64_t packets) const noexcept { return packets + staged_ <= ever_staged_; }
+  /// To be called before memory of staged packets is given back. Packets that the ethdev does not take get copies of their payload;
+  /// one that finds no buffer is lost.
   void let_go_of_memory() noexcept;
   /// The lanes that share its transmit queue have theirs, and this one too where it has packets. False: nothing was sent.
   bool take_turns() noexcept;
@@ -75,6 +80,7 @@ class Transmitter {
   BufferStock header_stock_;
   BufferStock piece_stock_;
   std::uint32_t staged_ = 0;
+  std::uint64_t ever_staged_ = 0;
   bool in_memory_ = false;      ///< a staged packet may have its payload elsewhere
   std::uint32_t captured_ = 0;  ///< staged packets that the capture has already seen
   std::array<rte_mbuf*, kTransmitBurst> packets_{};

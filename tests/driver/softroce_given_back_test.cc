@@ -85,6 +85,58 @@ TEST_F(GivenBack, a_packet_sent_again_goes_before_the_completion_that_comes_with
   EXPECT_EQ(statistics().left_overs_copied, 0u) << "there was room";
 }
 
+/// The memory of a window is given back when the peer, or this side, has invalidated it.
+TEST_F(GivenBack, a_response_that_found_no_room_has_its_own_copy_when_its_window_is_gone) {
+  const MemoryWindow window = device().allocate_window();
+  for (const bool by_the_peer : {true, false}) {
+    SCOPED_TRACE(by_the_peer);
+    sent.clear();
+    std::fill(own.memory.bytes.begin(), own.memory.bytes.end(), std::byte{0});
+    const auto rkey = own.qp->bind_window(window, own.memory.bytes.first(kMtu), own.memory.lkey, kRemoteRead);
+    ASSERT_TRUE(rkey);
+    ASSERT_TRUE(own.receive(7, own.sge(8192, 64)));
+    const std::uint32_t psn = kPeerPsn + (by_the_peer ? 0 : 2);
+    const auto reads = [&](Packet& packet, Route&) {
+      packet.reth = {reinterpret_cast<std::uintptr_t>(own.memory.bytes.data()),
+                     static_cast<std::uint32_t>(*rkey), kMtu};
+    };
+    wire_->clog();
+    peer_sends(Opcode::ReadRequest, psn, {}, reads);
+    turn_completes(0);
+    const std::uint64_t copied = statistics().left_overs_copied;
+    if (by_the_peer) {
+      peer_sends(Opcode::SendOnlyWithInvalidate, psn + 1, {},
+                 [&](Packet& packet, Route&) { packet.invalidate_rkey = static_cast<std::uint32_t>(*rkey); });
+      ASSERT_TRUE(turn_completes(7));
+    } else {
+      ASSERT_TRUE(own.post(SendOpcode::LocalInvalidate, 8, {}, 0, *rkey));
+      ASSERT_TRUE(turn_completes(8));
+    }
+    EXPECT_EQ(statistics().left_overs_copied, copied + 1);
+    use_memory_for_another_client();
+    EXPECT_FALSE(anything_of_the_other_client());
+    EXPECT_EQ(count(Opcode::ReadResponseOnly), 1u);
+  }
+}
+
+TEST_F(GivenBack, a_connection_that_ends_leaves_no_packet_with_its_memory) {
+  for (const bool destroyed : {false, true}) {
+    SCOPED_TRACE(destroyed);
+    open();
+    connect(own);
+    wire_->clog();
+    write(1, 1);
+    if (destroyed)
+      own.qp.reset();
+    else
+      own.qp->to_error();
+    turn_completes(1);
+    use_memory_for_another_client();
+    EXPECT_FALSE(anything_of_the_other_client());
+    EXPECT_EQ(count(Opcode::WriteOnly), 1u);
+  }
+}
+
 TEST_F(GivenBack, a_lane_whose_packets_another_one_sends_copies_them) {
   open([](PortConfig& config) { config.lanes = 2; });
   connect(own, kPeerQp, {}, 1);

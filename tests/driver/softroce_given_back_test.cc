@@ -85,34 +85,32 @@ TEST_F(GivenBack, a_packet_sent_again_goes_before_the_completion_that_comes_with
   EXPECT_EQ(statistics().left_overs_copied, 0u) << "there was room";
 }
 
-/// The memory of a window is given back when the peer, or this side, has invalidated it.
+/// The memory of a window is given back when the peer or this side has invalidated it, or when the connection has ended.
 TEST_F(GivenBack, a_response_that_found_no_room_has_its_own_copy_when_its_window_is_gone) {
-  const MemoryWindow window = device().allocate_window();
-  for (const bool by_the_peer : {true, false}) {
-    SCOPED_TRACE(by_the_peer);
-    sent.clear();
-    std::fill(own.memory.bytes.begin(), own.memory.bytes.end(), std::byte{0});
-    const auto rkey = own.qp->bind_window(window, own.memory.bytes.first(kMtu), own.memory.lkey, kRemoteRead);
-    ASSERT_TRUE(rkey);
-    ASSERT_TRUE(own.receive(7, own.sge(8192, 64)));
-    const std::uint32_t psn = kPeerPsn + (by_the_peer ? 0 : 2);
-    const auto reads = [&](Packet& packet, Route&) {
+  enum class End { ByThePeer, ByThisSide, OfTheConnection };
+  for (const End end : {End::ByThePeer, End::ByThisSide, End::OfTheConnection}) {
+    SCOPED_TRACE(static_cast<int>(end));
+    open();
+    connect(own);
+    const auto rkey = own.qp->bind_window(device().allocate_window(), own.memory.bytes.first(kMtu),
+                                          own.memory.lkey, kRemoteRead);
+    ASSERT_TRUE(rkey && own.receive(7, own.sge(8192, 64)));
+    wire_->clog();
+    peer_sends(Opcode::ReadRequest, kPeerPsn, {}, [&](Packet& packet, Route&) {
       packet.reth = {reinterpret_cast<std::uintptr_t>(own.memory.bytes.data()),
                      static_cast<std::uint32_t>(*rkey), kMtu};
-    };
-    wire_->clog();
-    peer_sends(Opcode::ReadRequest, psn, {}, reads);
+    });
     turn_completes(0);
-    const std::uint64_t copied = statistics().left_overs_copied;
-    if (by_the_peer) {
-      peer_sends(Opcode::SendOnlyWithInvalidate, psn + 1, {},
+    EXPECT_EQ(statistics().left_overs_copied, 0u);
+    if (end == End::ByThePeer)
+      peer_sends(Opcode::SendOnlyWithInvalidate, kPeerPsn + 1, {},
                  [&](Packet& packet, Route&) { packet.invalidate_rkey = static_cast<std::uint32_t>(*rkey); });
-      ASSERT_TRUE(turn_completes(7));
-    } else {
+    else if (end == End::ByThisSide)
       ASSERT_TRUE(own.post(SendOpcode::LocalInvalidate, 8, {}, 0, *rkey));
-      ASSERT_TRUE(turn_completes(8));
-    }
-    EXPECT_EQ(statistics().left_overs_copied, copied + 1);
+    else
+      own.qp->to_error();
+    turn_completes(0);
+    EXPECT_EQ(statistics().left_overs_copied, 1u);
     use_memory_for_another_client();
     EXPECT_FALSE(anything_of_the_other_client());
     EXPECT_EQ(count(Opcode::ReadResponseOnly), 1u);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a host says without being asked, when it starts and when its link comes up again: that it has its addresses, so that those who knew another host there follow
+// What a host says without being asked, when it starts and when its link comes up again: that it has its addresses, so
+// that those who knew another host there follow
 // (RFC 5227, section 2.3; RFC 4861, section 7.2.6), whether somebody else has them (RFC 5227, section 2.1.1; RFC 4862,
 // section 5.4), and to which groups it listens, for switches that look at that (RFC 3810). Addresses are used at
 // once, as in RFC 4429: a restart of the data plane must not cost its clients seconds.

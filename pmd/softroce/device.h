@@ -73,8 +73,8 @@ class SoftDevice final : public SoftRoce {
   std::uint64_t now_ns() const noexcept { return now_ns_; }
   std::size_t completion_room() const noexcept { return completions_.capacity() - completions_.size(); }
   void complete(const WorkCompletion& completion) noexcept;
-  /// With the next completions somebody gets memory back that so many staged packets may have been read from. A peer may
-  /// acknowledge, or have invalidated, what has not been sent.
+  /// The next completions return memory that one of the first `packets` packets ever staged may still be read from: a peer may
+  /// acknowledge, or invalidate, what has not been sent.
   void give_back(std::uint64_t packets) noexcept { gives_back_ |= !transmitter_.have_left(packets); }
   void activate(SoftQueuePair& qp) noexcept;
   /// Has qp.on_timer() called when its deadline has come, or before.
@@ -140,7 +140,7 @@ class SoftDevice final : public SoftRoce {
   /// Room for at least twice all outstanding work requests.
   FixedRing<WorkCompletion, RingStorage<WorkCompletion>> completions_;
   std::size_t depth_ = 0;
-  bool gives_back_ = false;  ///< memory that a staged packet is read from
+  bool gives_back_ = false;  ///< the next completions return memory that a staged packet names
 
   FixedRing<Datagram> datagrams_{kMaxDatagramsWaiting};
   Unresolved unresolved_;

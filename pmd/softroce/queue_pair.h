@@ -207,8 +207,8 @@ class SoftQueuePair final : public QueuePair {
   const std::uint32_t send_mask_;
   State state_ = State::Init;
   bool heard_ = false;
-  std::uint64_t staged_until_ =
-      0;  ///< Transmitter::ever_staged() with the last packet that may be read from memory
+  /// Transmitter::ever_staged() after the last packet whose payload may be in memory of the caller's.
+  std::uint64_t staged_until_ = 0;
 
   // Connection.
   Route route_;

@@ -49,7 +49,7 @@ Transmitter::Transmitter(const std::string& name, EthernetPort& port, std::uint3
     : port_(port),
       lane_(lane),
       queue_owner_(port.queue_owner(lane)),
-      // Not what another lane hands to the ethdev, nobody here knows when.
+      // Not when another lane hands the packets to the ethdev: this one does not see when that is done.
       in_place_(in_place && queue_owner_ == nullptr),
       statistics_(statistics) {
   const PortShape& shape = port.shape();

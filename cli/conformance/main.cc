@@ -16,7 +16,7 @@ namespace sluice::conformance {
 namespace {
 
 constexpr int kUsage = 2;
-constexpr int kNoServer = 3;
+constexpr int kNotJudged = 3;  ///< no server, or the results could not be written
 
 struct Options {
   bench::DeviceOptions device;
@@ -121,6 +121,11 @@ int judge_client(Options options, std::span<const Test* const> tests) {
   return report(listen(*device.device, device.manager(), options.client, tests, std::cerr), options.json);
 }
 
+int carry_out(const Options& options, std::span<const Test* const> tests) {
+  if (options.list) return print_list(std::cout, tests), 0;
+  return options.listen.empty() ? run(options, tests) : judge_client(options, tests);
+}
+
 void add_options(cli::Command& app, Options& options) {
   app.option("--device", options.device.driver, "RDMA driver")
       .one_of({"loopback", "softroce", "verbs"})
@@ -177,14 +182,11 @@ int main(int argc, char** argv) {
       std::cerr << "No test has this --row: see --list.\n";
       return conformance::kUsage;
     }
-    if (options.list) {
-      conformance::print_list(std::cout, tests);
-      return 0;
-    }
-    if (!options.listen.empty()) return conformance::judge_client(options, tests);
-    return conformance::run(options, tests);
+    const int judged = conformance::carry_out(options, tests);
+    if (!std::cout.flush()) throw std::runtime_error("The results could not be written to standard output.");
+    return judged;
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
-    return conformance::kNoServer;
+    return conformance::kNotJudged;
   }
 }

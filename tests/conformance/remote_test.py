@@ -140,10 +140,18 @@ def clients_are_judged(version, least):
         print(f"# version {version}: {result['passed']} rules were kept, {result['skipped']} were not seen")
 
 
+def results_that_cannot_be_written_are_an_error():
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run([CONFORMANCE, "--list"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=LONGEST_S, check=False)
+    if done.returncode != 3 or "could not be written" not in done.stderr:
+        raise Failed(f"exit status {done.returncode}: {done.stderr}")
+
+
 if __name__ == "__main__":
     sys.exit(run_tap([("sluice_meets_every_row_of_version_1", sluice_meets_every_row(1)),
                       ("sluice_meets_every_row_of_version_2", sluice_meets_every_row(2)),
                       ("a_deviation_is_found", a_deviation_is_found),
                       ("what_the_server_lacks_is_skipped", what_the_server_lacks_is_skipped),
                       ("clients_of_version_1_are_judged", lambda: clients_are_judged(1, 14)),
-                      ("clients_of_version_2_are_judged", lambda: clients_are_judged(2, 12))]))
+                      ("clients_of_version_2_are_judged", lambda: clients_are_judged(2, 12)),
+                      ("results_that_cannot_be_written_are_an_error", results_that_cannot_be_written_are_an_error)]))

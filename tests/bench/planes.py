@@ -82,7 +82,12 @@ rpcbind = false
         self.start()
 
     def load(self, *words, seconds=0.4):
-        return json.loads(subprocess.run(self.over_memif("--seconds", str(seconds), *words), capture_output=True, text=True, check=True).stdout)
+        """The report of a run of sluice-bench."""
+        command = self.over_memif("--seconds", str(seconds), *words)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise planes_of_tests.Failed(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}{done.stdout}")
+        return json.loads(done.stdout)
 
     @contextlib.contextmanager
     def paused(self):

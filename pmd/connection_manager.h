@@ -25,6 +25,8 @@ struct CmEvent {
   CmId id{};
   std::uint16_t port = 0;    ///< ConnectRequest
   PeerAddress peer_address;  ///< ConnectRequest
+  /// Of ConnectRequest, Established at the connecting side, and Rejected. Messages of InfiniBand's connection
+  /// management have fields of fixed size: zeros may follow what was given.
   std::uint8_t private_data_bytes = 0;
   std::byte private_data[kMaxPrivateData]{};
 };
@@ -35,14 +37,15 @@ class ConnectionManager {
   /// Setup. Throws SetupError.
   virtual void listen(std::uint16_t port) = 0;
   /// Starts connecting `qp` (in Init, Receives posted); ends in Established or Rejected. nullopt: no
-  /// resources.
+  /// resources. Here and in accept(): the queue pair stays until Rejected or Disconnected, or until disconnect().
   virtual std::optional<CmId> connect(QueuePair& qp, std::uint16_t port,
                                       std::span<const std::byte> private_data) noexcept = 0;
   /// Accepts a ConnectRequest. False: it is no longer there; a withdrawn one is reported as Disconnected. The
   /// queue pair has its Receives posted; it is ReadyToSend on Established.
   virtual bool accept(CmId id, QueuePair& qp, std::span<const std::byte> private_data) noexcept = 0;
+  /// A refusal may be lost on the wire: then the request comes again, with another id.
   virtual void reject(CmId id, std::span<const std::byte> private_data) noexcept = 0;
-  /// Disconnects: both sides get Disconnected and their queue pairs go to Error.
+  /// Disconnects: both sides get Disconnected, once, and their queue pairs go to Error. Not valid any more: nothing.
   virtual void disconnect(CmId id) noexcept = 0;
   /// The connecting side's process; zero when it is not of this machine, or unknown.
   virtual std::uint32_t peer_pid(CmId id) const noexcept {

@@ -210,16 +210,19 @@ void Client::poll_cm() {
 std::size_t Client::poll() {
   if (turns_-- == 0) {
     turns_ = kTurnsPerCm;
+    give_up_if_lost();  // the manager would act on a queue pair that is gone
     poll_cm();
   }
   const std::size_t count = engine_.poll(now_ns_);
   if (count > 0 || turns_ % kIdleTurnsPerClock == 0) now_ns_ = now_ns();
-  if (count == 0) {
-    for (const Session& session : sessions_)
-      if (session.connection->state() != rpcrdma::Connection::State::Open)
-        give_up(lost(session, to_string(session.connection->close_reason())));
-  }
+  if (count == 0) give_up_if_lost();
   return count;
+}
+
+void Client::give_up_if_lost() {
+  for (const Session& session : sessions_)
+    if (session.connection->state() != rpcrdma::Connection::State::Open)
+      give_up(lost(session, to_string(session.connection->close_reason())));
 }
 
 Client::Answer Client::call(const rpcrdma::Request& request, std::vector<std::uint32_t> item_counts) {

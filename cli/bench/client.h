@@ -82,6 +82,7 @@ class Client {
   void close();
   void look_for_server();
   void poll_cm();
+  void give_up_if_lost();
   bool ready(Session& session);
   static void authenticate(Session& session, std::vector<std::byte> octets);
   static bool on_properties(void* context, rpcrdma::Connection& connection, std::span<const std::byte> body,

@@ -144,6 +144,7 @@ void DeviceManager::on_rejected(Id id, RejectReason, std::span<const std::byte> 
 void DeviceManager::on_disconnected(Id id) {
   const auto at = links_.find(id);
   if (at == links_.end()) return;
+  if (at->second.qp != nullptr) at->second.qp->to_error();
   add_event(rdma::CmEventType::Disconnected, id, at->second.peer, {});
   links_.erase(at);
 }

@@ -177,7 +177,7 @@ void KernelConnections::on_established(Id id) {
   wanted(at->second.reactor).established(at->second.connection, at->second.incarnation);
 }
 
-void KernelConnections::on_rejected(Id id, const std::string& why) {
+void KernelConnections::on_rejected(Id id, const std::string& why, std::span<const std::byte>) {
   const auto at = known_.find(id);
   if (at == known_.end()) return;
   context_.journal.add(events::ServerRefused{.peer = to_string(at->second.peer), .reason = why});

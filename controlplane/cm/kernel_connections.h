@@ -31,7 +31,7 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   void on_request(Id id, const RdmaCmPeer& peer) override;
   void on_reply(Id id, const RdmaCmPeer& peer) override;
   void on_established(Id id) override;
-  void on_rejected(Id id, const std::string& why) override;
+  void on_rejected(Id id, const std::string& why, std::span<const std::byte> private_data) override;
   void on_disconnected(Id id) override;
   void disconnect(Id id, std::uint64_t now_ns) override;
   void refuse_unmade(Id id, std::uint64_t now_ns) override;

@@ -264,7 +264,8 @@ void RdmaCm::handle(const Event& event) {
     case RDMA_CM_EVENT_CONNECT_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_REJECTED:
-      return fail(id, std::string(rdma_event_str(event.type)) + ", status " + std::to_string(event.status));
+      return fail(id, std::string(rdma_event_str(event.type)) + ", status " + std::to_string(event.status),
+                  event.private_data);
     case RDMA_CM_EVENT_DISCONNECTED:
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       return host_.on_disconnected(id);
@@ -273,11 +274,11 @@ void RdmaCm::handle(const Event& event) {
   }
 }
 
-void RdmaCm::fail(Id id, const std::string& why) {
+void RdmaCm::fail(Id id, const std::string& why, std::span<const std::byte> private_data) {
   ++statistics_.timeouts;
   if (entries_.at(id).passive) return host_.on_disconnected(id);
   erase(id);
-  host_.on_rejected(id, why);
+  host_.on_rejected(id, why, private_data);
 }
 
 bool RdmaCm::device_removed() const {
@@ -301,6 +302,7 @@ std::optional<RdmaCmPeer> RdmaCm::describe(Entry& entry, const Event& event) {
   RdmaCmPeer peer{
       .device = ibv_get_device_name(entry.id->verbs->device),
       .device_port = entry.id->port_num,
+      .port = ntohs(rdma_get_src_port(entry.id)),
       .attributes = {.local = address_of(rdma_get_local_addr(entry.id)),
                      .remote = address_of(rdma_get_peer_addr(entry.id)),
                      .remote_qp = static_cast<rdma::QueuePairNumber>(receive.dest_qp_num),

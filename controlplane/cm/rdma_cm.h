@@ -26,6 +26,7 @@ namespace sluice::cm {
 struct RdmaCmPeer {
   std::string device;  ///< as the kernel calls it
   std::uint8_t device_port = 1;
+  std::uint16_t port = 0;         ///< passive: the one that was asked for
   rdma::RcAttributes attributes;  ///< complete but for the caller's own retries
   std::vector<std::byte> private_data;
 };
@@ -47,7 +48,7 @@ class RdmaCm {
     virtual void on_reply(Id id, const RdmaCmPeer& peer) = 0;
     virtual void on_established(Id id) = 0;
     /// The connection was not established. The id is invalid from here on.
-    virtual void on_rejected(Id id, const std::string& why) = 0;
+    virtual void on_rejected(Id id, const std::string& why, std::span<const std::byte> private_data) = 0;
     /// The peer has disconnected, or the device is being removed: call disconnect().
     virtual void on_disconnected(Id id) = 0;
   };
@@ -106,7 +107,7 @@ class RdmaCm {
   void handle(const Event& event);
   void on_request(const Event& event);
   void on_response(Id id, Entry& entry, const Event& event);
-  void fail(Id id, const std::string& why);
+  void fail(Id id, const std::string& why, std::span<const std::byte> private_data = {});
   std::optional<RdmaCmPeer> describe(Entry& entry, const Event& event);
   void set_type_of_service(rdma_cm_id* id);
   rdma_conn_param parameters_of(const Entry& entry) const;

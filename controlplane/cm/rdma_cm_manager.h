@@ -7,6 +7,9 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "controlplane/cm/rdma_cm.h"
 #include "dataplane/base/net_address.h"
@@ -31,6 +34,7 @@ class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host
  private:
   struct Link {
     rdma::QueuePair* qp = nullptr;
+    std::uint16_t port = 0;
     rdma::RcAttributes attributes;
     std::vector<std::byte> private_data;  ///< the peer's
     std::vector<std::byte> answer;        ///< our private data
@@ -41,14 +45,16 @@ class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host
   void on_request(Id id, const RdmaCmPeer& peer) override;
   void on_reply(Id id, const RdmaCmPeer& peer) override;
   void on_established(Id id) override;
-  void on_rejected(Id id, const std::string& why) override;
+  void on_rejected(Id id, const std::string& why, std::span<const std::byte> private_data) override;
   void on_disconnected(Id id) override;
-  void add_event(rdma::CmEventType type, Id id);
-  void on_connected(Id id, Link& link);
+  void add_event(rdma::CmEventType type, Id id, std::span<const std::byte> private_data = {});
+  void on_connected(Id id);
 
   RdmaCm manager_;
   const PeerAddress server_;
   std::map<Id, Link> links_;
+  std::vector<Id>
+      ended_;  ///< disconnect() of the manager is still to be called: it may not be from within its events
   std::deque<rdma::CmEvent> events_;
 };
 

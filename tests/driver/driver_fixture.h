@@ -35,6 +35,9 @@ class DriverPair {
   virtual bool shares_receives() { return false; }
   /// Whether poll() itself moves the data, instead of a card.
   virtual bool moves_data() { return true; }
+  /// Both ends' connection management: the driver's own, or that of the process. Outlived by the devices.
+  virtual ConnectionManager* left_manager() { return left().connection_manager(); }
+  virtual ConnectionManager* right_manager() { return right().connection_manager(); }
   virtual LinkAddress link_of_left() { return {}; }
   virtual LinkAddress link_of_right() { return {}; }
 };
@@ -74,7 +77,9 @@ struct Endpoint {
 
 inline constexpr std::size_t kEndpointBytes = 4u << 20;
 
-class DriverTest : public testing::TestWithParam<std::pair<const char*, MakeDriverPair>> {
+using DriverParam = std::pair<const char*, MakeDriverPair>;
+
+class DriverTest : public testing::TestWithParam<DriverParam> {
  protected:
   void SetUp() override {
     pair_ = GetParam().second();
@@ -228,7 +233,6 @@ class Refusal : public DriverTest {
   }
 };
 
-using DriverParam = std::pair<const char*, MakeDriverPair>;
 inline std::string driver_name(const testing::TestParamInfo<DriverParam>& info) {
   return info.param.first;
 }

@@ -314,49 +314,6 @@ TEST_P(DriverTest, a_full_queue_takes_a_part) {
   EXPECT_EQ(a.qp->send_room(), 8u);
 }
 
-TEST_P(DriverTest, connection_management_carries_private_data_and_reasons) {
-  if (pair_->left().connection_manager() == nullptr)
-    GTEST_SKIP() << "connection management of this driver is the control plane's";
-  auto& left = *pair_->left().connection_manager();
-  auto& right = *pair_->right().connection_manager();
-  CmEvent events[8];
-  quiesce();
-  while (left.poll_events(events) + right.poll_events(events) > 0) {
-  }
-  const std::array<std::byte, 8> hello{std::byte{1}, std::byte{2}};
-  const std::array<std::byte, 3> no{std::byte{9}};
-  QueuePairLimits limits;
-  auto refused = pair_->left().create_queue_pair(limits);
-  ASSERT_TRUE(left.connect(*refused, kPort, hello));
-  bool rejected = false;
-  for (int i = 0; i < 1000 && !rejected; ++i) {
-    std::size_t count = right.poll_events(events);
-    for (const CmEvent& event : std::span(events, count)) {
-      if (event.type != CmEventType::ConnectRequest) continue;
-      EXPECT_EQ(event.port, kPort);
-      EXPECT_EQ(event.private_data_bytes, 8);
-      EXPECT_EQ(event.private_data[1], std::byte{2});
-      right.reject(event.id, no);
-    }
-    count = left.poll_events(events);
-    for (const CmEvent& event : std::span(events, count)) {
-      rejected = rejected || event.type == CmEventType::Rejected;
-      if (event.type == CmEventType::Rejected) {
-        EXPECT_EQ(event.private_data_bytes, 3);
-      }
-    }
-  }
-  EXPECT_TRUE(rejected);
-  auto nobody = pair_->left().create_queue_pair(limits);
-  ASSERT_TRUE(left.connect(*nobody, kPort + 1, {}));
-  rejected = false;
-  for (int i = 0; i < 1000 && !rejected; ++i) {
-    const std::size_t count = left.poll_events(events);
-    for (const CmEvent& event : std::span(events, count)) rejected = event.type == CmEventType::Rejected;
-  }
-  EXPECT_TRUE(rejected);
-}
-
 TEST_P(DriverTest, connections_come_and_go_without_a_leak) {
   for (int i = 0; i < 300; ++i) {
     connect();

@@ -2,7 +2,7 @@
 //
 // The driver suite over two loopback devices in one process.
 #include "pmd/loopback/loopback.h"
-#include "tests/driver/driver_fixture.h"
+#include "tests/driver/connection_fixture.h"
 
 namespace sluice::rdma::conformance {
 namespace {
@@ -23,6 +23,7 @@ DriverParam loopback_driver() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Loopback, DriverTest, testing::Values(loopback_driver()), driver_name);
+INSTANTIATE_TEST_SUITE_P(Loopback, ConnectionTest, testing::Values(loopback_driver()), driver_name);
 INSTANTIATE_TEST_SUITE_P(Loopback, Refusal, testing::Values(loopback_driver()), driver_name);
 
 }  // namespace

@@ -11,7 +11,7 @@
 
 namespace sluice::rdma::conformance {
 
-class SoftRocePair final : public DriverPair {
+class SoftRocePair : public DriverPair {
  public:
   struct Options {
     WireFaults faults{};

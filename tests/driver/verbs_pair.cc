@@ -4,9 +4,10 @@
 // such device: tests/interop/verbs_test.py runs it in a guest that has rxe.
 #include <cstdlib>
 
+#include "controlplane/cm/rdma_cm_manager.h"
 #include "dataplane/base/setup_error.h"
 #include "pmd/verbs/verbs.h"
-#include "tests/driver/driver_fixture.h"
+#include "tests/driver/connection_fixture.h"
 
 namespace sluice::rdma::conformance {
 namespace {
@@ -22,6 +23,8 @@ class VerbsPair final : public DriverPair {
         shares_receives_(shared_receives > 0) {}
   verbs::Verbs& left() override { return *left_; }
   verbs::Verbs& right() override { return *right_; }
+  ConnectionManager* left_manager() override { return managed(left_manager_); }
+  ConnectionManager* right_manager() override { return managed(right_manager_); }
   void carry() override {
     if (++turns_ % kTurnsPerLook != 0) return;
     left_->look();
@@ -41,9 +44,16 @@ class VerbsPair final : public DriverPair {
                         .shared_receives = shared_receives,
                         .shared_receive_bytes = kSharedBytes});
   }
+  /// Both ends are addresses of the same machine.
+  ConnectionManager* managed(std::unique_ptr<cm::RdmaCmManager>& by) {
+    if (by == nullptr) by = std::make_unique<cm::RdmaCmManager>(right_->addresses()[0]);
+    return by.get();
+  }
   static constexpr std::uint32_t kTurnsPerLook = 1000;
   std::unique_ptr<verbs::Verbs> left_;
   std::unique_ptr<verbs::Verbs> right_;
+  std::unique_ptr<cm::RdmaCmManager> left_manager_;
+  std::unique_ptr<cm::RdmaCmManager> right_manager_;
   const bool shares_receives_;
   std::uint32_t turns_ = 0;
 };
@@ -58,6 +68,7 @@ const DriverParam kExtended = over("extended", verbs::Interface::Extended);
 const DriverParam kSharing = over("sharing", verbs::Interface::Newest, kShared);
 
 INSTANTIATE_TEST_SUITE_P(Verbs, DriverTest, testing::Values(kNewest, kExtended, kSharing), driver_name);
+INSTANTIATE_TEST_SUITE_P(Verbs, ConnectionTest, testing::Values(kNewest), driver_name);
 INSTANTIATE_TEST_SUITE_P(Verbs, Refusal, testing::Values(kNewest, kExtended), driver_name);
 
 class SharedReceives : public DriverTest {

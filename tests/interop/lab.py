@@ -182,13 +182,15 @@ class Guest:
         os.rename(part, f"{self.dir}/{number}.sh")
         return number
 
+    def has_ended(self, number):
+        return os.path.exists(f"{self.dir}/{number}.rc")
+
     def end(self, number, timeout=480):
-        rc = f"{self.dir}/{number}.rc"
         try:
-            self.lab.wait(f"script {number} of the guest", lambda: os.path.exists(rc), timeout)
+            self.lab.wait(f"script {number} of the guest", lambda: self.has_ended(number), timeout)
         except Failed as error:
             raise Failed(f"{error}\n{self.output(number)}\n--- console\n{self.tail()}") from None
-        status = int(open(rc, encoding="ascii").read())
+        status = int(open(f"{self.dir}/{number}.rc", encoding="ascii").read())
         if status != 0:
             raise Failed(f"status {status} in the guest:\n{self.output(number)}\n--- console\n{self.tail()}")
         return self.output(number)

@@ -165,10 +165,13 @@ def rping(b, role):
             job = b.guest.begin(f"timeout 300 rping -c -a {ROCE_OTHER} -p {port} -C 20 -S {size} -V > /tmp/rping.out 2>&1 && exit 0\n"
                                 "cat /tmp/rping.out\n"
                                 "grep -q 'rdma_get_cm_event: Bad file descriptor' /tmp/rping.out && ! grep -q mismatch /tmp/rping.out")
-        b.lab.wait("our side ends", lambda: ours.poll() is not None)
-        if ours.returncode != 0:
+        b.lab.wait("one side of rping ends", lambda: ours.poll() is not None or b.guest.has_ended(job), 300)
+        if ours.poll() not in (None, 0):
             raise Failed(open(log, encoding="utf-8").read())
         b.guest.end(job)
+        b.lab.wait("our side of rping ends", lambda: ours.poll() is not None)
+        if ours.returncode != 0:
+            raise Failed(open(log, encoding="utf-8").read())
 
 
 def rping_from_the_guest(b):

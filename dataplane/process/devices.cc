@@ -42,6 +42,16 @@ rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
   return port;
 }
 
+void log_steering(const rdma::softroce::Steering& steering) {
+  if (steering.rules > 0)
+    spdlog::info("The network card brings packets to their reactors by {} rules", steering.rules);
+  else if (!steering.refusal.empty())
+    spdlog::info(
+        "The network card does not look at queue pairs ({}): packets that RSS brings to another reactor are "
+        "handed over",
+        steering.refusal);
+}
+
 }  // namespace
 
 bool is_vdev(const segment::ConfigBlock& config) {
@@ -52,6 +62,7 @@ Devices::Devices(const segment::ConfigBlock& config) {
   switch (config.driver) {
     case segment::Driver::SoftRoce:
       port_ = rdma::softroce::Port::open(port_config(config));
+      log_steering(port_->steering());
       return;
     case segment::Driver::Verbs:
       return;

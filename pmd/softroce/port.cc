@@ -69,6 +69,7 @@ EthernetPort::EthernetPort(const PortConfig& config) : config_(config) {
 
 EthernetPort::~EthernetPort() {
   if (guard_) guard_->hold();
+  flow_rules_.remove();
   rte_eth_dev_stop(config_.ethdev);
   for (auto& row : to_lane_)
     for (rte_ring* ring : row) free_all(ring);
@@ -136,6 +137,7 @@ void EthernetPort::configure() {
   const int error = rte_eth_dev_start(config_.ethdev);
   if (guard_) guard_->release();
   if (error != 0) throw port_error(config_, "start the ethdev", -error);
+  if (queue_count > 1) flow_rules_.make(config_, queue_count);
   rte_eth_allmulticast_enable(
       config_.ethdev);  // for neighbour solicitations; may fail, some ethdevs do not need it
   rte_ether_addr address;

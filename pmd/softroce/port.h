@@ -13,6 +13,7 @@
 #include <span>
 
 #include "dataplane/base/cache_line.h"
+#include "pmd/softroce/flow_rules.h"
 #include "pmd/softroce/interrupt_guard.h"
 #include "pmd/softroce/neighbour_cache.h"
 #include "pmd/softroce/pool_sizes.h"
@@ -33,6 +34,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   std::unique_ptr<SoftRoce> make_device(std::uint32_t lane) override;
   const PortConfig& config() const noexcept override { return config_; }
   LinkAddress link_address() const noexcept override { return mac_; }
+  const Steering& steering() const noexcept override { return flow_rules_.steering(); }
 
   void set_capture(Capture* capture) noexcept override { capture_.store(capture, std::memory_order_release); }
   Capture* capture() const noexcept { return capture_.load(std::memory_order_acquire); }
@@ -96,6 +98,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   int numa_node_ = 0;
   std::uint32_t frame_bytes_ = 0;
   PortShape shape_;
+  FlowRules flow_rules_;
   bool on_card_ = false;                   ///< a PCI device
   bool copies_ = false;                    ///< copies_what_it_takes()
   std::unique_ptr<InterruptGuard> guard_;  ///< null: the driver's interrupts do no harm

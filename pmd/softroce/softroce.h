@@ -10,6 +10,7 @@
 // ownership of the port. Setup throws SetupError.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -64,6 +65,12 @@ class SoftRoce : public Device {
 /// Packet capture (capture.h).
 class Capture;
 
+/// How packets get to the hardware queue of the lane that owns their queue pair.
+struct Steering {
+  std::size_t rules = 0;  ///< of the card; none: by RSS, and lanes hand over what is not theirs
+  std::string refusal;    ///< what the driver says; empty: it was not asked, or there are rules
+};
+
 class Port {
  public:
   /// Setup, after EAL was initialised and the ethdev probed. Configures and starts it. Throws SetupError.
@@ -73,6 +80,7 @@ class Port {
   virtual std::unique_ptr<SoftRoce> make_device(std::uint32_t lane) = 0;
   virtual const PortConfig& config() const noexcept = 0;
   virtual LinkAddress link_address() const noexcept = 0;
+  virtual const Steering& steering() const noexcept = 0;
   /// Any thread. Shows frames of every lane to `capture`, which outlives the lanes' last poll; null ends that.
   virtual void set_capture(Capture* capture) noexcept = 0;
 };

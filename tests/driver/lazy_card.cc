@@ -10,9 +10,11 @@
 
 #include <array>
 #include <cstring>
+#include <span>
 #include <stdexcept>
 
 #include "tests/driver/faulty_wire.h"
+#include "tests/driver/flow_stub.h"
 
 namespace sluice::rdma::conformance {
 namespace {
@@ -85,9 +87,15 @@ void LazyCard::carry_to(LazyCard& peer, std::uint32_t queue) {
   Queue& from = queues_[queue];
   void* frame;
   while (rte_ring_dequeue(from.from_port, &frame) == 0) {
-    peer.receive(*static_cast<rte_mbuf*>(frame), queue % peer.queues());
+    const auto& sent = *static_cast<rte_mbuf*>(frame);
+    peer.receive(sent, peer.queue_for(sent, queue));
     retire(from, static_cast<rte_mbuf*>(frame));
   }
+}
+
+std::uint32_t LazyCard::queue_for(const rte_mbuf& frame, std::uint32_t senders) const {
+  const std::span headers(rte_pktmbuf_mtod(&frame, const std::byte*), frame.data_len);
+  return queue_by_rule(ethdev_, headers).value_or(static_cast<std::uint16_t>(senders % queues()));
 }
 
 void LazyCard::receive(const rte_mbuf& frame, std::uint32_t queue) {

@@ -59,6 +59,8 @@ class LazyCard {
     std::deque<rte_mbuf*> sent;   ///< segments in transmit descriptors
   };
 
+  /// That of a rule (flow_stub.h); without one the number of the sender's, as a hash would have it.
+  std::uint32_t queue_for(const rte_mbuf& frame, std::uint32_t senders) const;
   void receive(const rte_mbuf& frame, std::uint32_t queue);
   static void retire(Queue& queue, rte_mbuf* frame);
 

@@ -7,6 +7,7 @@
 
 #include "pmd/softroce/softroce.h"
 #include "tests/driver/driver_fixture.h"
+#include "tests/driver/flow_stub.h"
 #include "tests/driver/lazy_card.h"
 
 namespace sluice::rdma::conformance {
@@ -25,12 +26,15 @@ struct Shape {
   std::uint32_t lanes = 8;
   std::uint16_t queues = 1;
   bool in_place = true;
+  bool v6 = false;
+  std::uint16_t vlan = 0xFFFF;    ///< untagged
+  std::uint32_t lanes_apart = 0;  ///< from the lane of a queue pair to that of its peer
 };
 
 /// A card, the port on it, and an endpoint of each lane.
 struct Side {
   Side(const char* prefix, std::uint8_t host, const Shape& shape)
-      : card(shape.queues), moving(shape.lanes), address(PeerAddress::from_ipv4(192, 0, 2, host)) {
+      : card(shape.queues), moving(shape.lanes), address(address_of(shape.v6, host)) {
     static int made = 0;
     PortConfig config;
     config.name = prefix + std::to_string(made++);
@@ -38,6 +42,7 @@ struct Side {
     config.lanes = shape.lanes;
     config.hardware_queues = shape.queues;
     config.addresses = {{address, 120}};
+    config.vlan = shape.vlan;
     config.transmit_in_place = shape.in_place;
     config.max_queue_pairs = 4;
     config.clock_ns = []() noexcept { return now_ns; };
@@ -52,16 +57,20 @@ struct Side {
     for (std::uint32_t queue = 0; queue < shape.queues; ++queue) refill(queue);
   }
   ~Side() { endpoints.clear(); }
+  static PeerAddress address_of(bool v6, std::uint8_t host) {
+    if (!v6) return PeerAddress::from_ipv4(192, 0, 2, host);
+    return {{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host}};
+  }
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
 
-  void connect(std::size_t lane, const Side& peer) {
+  void connect(std::size_t lane, const Side& peer, std::size_t peer_lane) {
     RcAttributes attributes;
     attributes.path_mtu = 1024;
     attributes.local = address;
     attributes.remote = peer.address;
     attributes.remote_link = peer.port->link_address();
-    attributes.remote_qp = peer.endpoints[lane].qp->number();
+    attributes.remote_qp = peer.endpoints[peer_lane].qp->number();
     ASSERT_TRUE(endpoints[lane].qp->connect(attributes));
   }
   /// A turn of each lane, and then a step of the link.
@@ -102,14 +111,22 @@ class SoftLanes : public testing::Test {
     left = std::make_unique<Side>("lanes-l", 1, shape);
     right = std::make_unique<Side>("lanes-r", 2, shape);
     for (std::size_t lane = 0; lane < shape.lanes; ++lane) {
-      left->connect(lane, *right);
-      right->connect(lane, *left);
+      const std::size_t other = (lane + shape.lanes_apart) % shape.lanes;
+      left->connect(lane, *right, other);
+      right->connect(other, *left, lane);
     }
   }
   /// Both have a work completion with this identifier in the end.
   static void send(Side& from, Side& to, std::size_t lane, std::uint64_t wr_id) {
     ASSERT_TRUE(to.endpoints[lane].receive(wr_id, to.endpoints[lane].sge(kBytes, kBytes)));
     ASSERT_TRUE(from.endpoints[lane].post(SendOpcode::Send, wr_id, {from.endpoints[lane].sge(0, kBytes)}));
+  }
+  /// Between lanes of different numbers; the identifier is 1.
+  void send_across(std::size_t left_lane, std::size_t right_lane) {
+    Endpoint& from = left->endpoints[left_lane];
+    Endpoint& to = right->endpoints[right_lane];
+    ASSERT_TRUE(to.receive(1, to.sge(kBytes, kBytes)));
+    ASSERT_TRUE(from.post(SendOpcode::Send, 1, {from.sge(0, kBytes)}));
   }
   /// Turns until all lanes from `first_lane` on have this work completion; false: they never have.
   bool done(const Side& side, std::size_t first_lane, std::uint64_t wr_id) {
@@ -202,6 +219,52 @@ TEST_F(SoftLanes, a_lane_goes_on_while_the_card_keeps_as_many_frames_as_it_has_d
     }
     expect_no_loss();
   }
+}
+
+// --- Rules of the card (flow_rules.h). Each queue pair has its peer three lanes further on, and so comes by another queue.
+
+TEST_F(SoftLanes, packets_reach_the_lane_of_their_queue_pair_by_rules_of_the_card) {
+  for (const Shape& shape : {Shape{.lanes = 8, .queues = 8, .lanes_apart = 3},
+                             Shape{.lanes = 8, .queues = 8, .v6 = true, .vlan = 7, .lanes_apart = 3}}) {
+    const FlowStub cards;
+    open(shape);
+    EXPECT_EQ(right->port->steering().rules, 8u);
+    EXPECT_EQ(right->port->steering().refusal, "");
+    for (std::size_t lane = 0; lane < 8; ++lane) send_across(lane, (lane + 3) % 8);
+    ASSERT_TRUE(done(*left, 0, 1));
+    ASSERT_TRUE(done(*right, 0, 1));
+    EXPECT_EQ(left->sum(&Statistics::handed_over), 0u);
+    EXPECT_EQ(right->sum(&Statistics::handed_over), 0u);
+    expect_no_loss();
+    left.reset(), right.reset();
+    EXPECT_TRUE(cards.rules.empty()) << "rules of a port that is gone";
+  }
+}
+
+TEST_F(SoftLanes, without_rules_lanes_hand_over_what_is_not_theirs) {
+  open({.lanes = 8, .queues = 8, .lanes_apart = 3});
+  EXPECT_EQ(right->port->steering().rules, 0u);
+  EXPECT_EQ(right->port->steering().refusal, "no such rules");
+  for (std::size_t lane = 0; lane < 8; ++lane) send_across(lane, (lane + 3) % 8);
+  ASSERT_TRUE(done(*left, 0, 1));
+  ASSERT_TRUE(done(*right, 0, 1));
+  EXPECT_GT(right->sum(&Statistics::handed_over), 0u);
+  expect_no_loss();
+}
+
+TEST_F(SoftLanes, a_card_with_room_for_some_rules_keeps_none) {
+  const FlowStub cards(5);
+  open({.lanes = 8, .queues = 8});
+  EXPECT_TRUE(cards.rules.empty());
+  EXPECT_EQ(right->port->steering().rules, 0u);
+  EXPECT_EQ(right->port->steering().refusal, "no room for rules");
+}
+
+TEST_F(SoftLanes, one_queue_wants_no_rules) {
+  const FlowStub cards;
+  open({.lanes = 8, .queues = 1});
+  EXPECT_TRUE(cards.rules.empty());
+  EXPECT_EQ(right->port->steering().refusal, "");
 }
 
 }  // namespace

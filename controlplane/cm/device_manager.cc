@@ -122,8 +122,9 @@ void DeviceManager::on_reply(Id id, const PeerParameters& peer) {
   if (at == links_.end()) return;
   at->second.peer = peer;
   if (!attach(at->second)) {
+    on_rejected(id, RejectReason::UnsupportedRequest, {});
     agent_.disconnect(id, clock_());
-    return on_rejected(id, RejectReason::UnsupportedRequest, {});
+    return;
   }
   agent_.ready(id, clock_());
   add_event(rdma::CmEventType::Established, id, peer, peer.private_data);

@@ -243,12 +243,24 @@ bool LoopbackCm::check_as_acceptor(std::uint32_t number, CmEvent& event) noexcep
   return false;
 }
 
+/// The queue pair has ended meanwhile: the acceptor is told.
+void LoopbackCm::withdraw(std::uint32_t number, CmEvent& event) noexcept {
+  Link& link = fabric_.link(number);
+  fill(event, CmEventType::Rejected, number, kAcceptor);
+  event.private_data_bytes = 0;
+  local_[number] = {};
+  link.closed.fetch_or(1u << kConnector, std::memory_order_release);
+  ring(link, kAcceptor);
+  fabric_.drop_side(link, kConnector);
+}
+
 bool LoopbackCm::check_as_connector(std::uint32_t number, CmEvent& event) noexcept {
   Link& link = fabric_.link(number);
   Local& local = local_[number];
   if (local.reported != LinkState::Requested) return false;
   switch (state_of(link)) {
     case LinkState::Accepted:
+      if (local.qp->state() != QueuePair::State::Init) return withdraw(number, event), true;
       local.reported = LinkState::Established;
       local.qp->attach(link, kConnector);
       set_state(link, LinkState::Established);

@@ -58,6 +58,7 @@ class LoopbackCm final : public ConnectionManager {
   void set_private_data(Link& link, std::uint32_t side, std::span<const std::byte> data) noexcept;
   void ring(Link& link, std::uint32_t side) noexcept;
   void drop_request(std::uint32_t number) noexcept;
+  void withdraw(std::uint32_t number, CmEvent& event) noexcept;
   void set_device(Link& link, std::uint32_t side, std::uint32_t device) noexcept;
   bool peer_is_gone(std::uint32_t number) const noexcept;
   void give_up_for_peer(std::uint32_t number) noexcept;

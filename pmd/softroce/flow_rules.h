@@ -2,7 +2,8 @@
 //
 // Rules by which a network card brings a RoCE packet to the hardware queue of the lane that owns its queue pair, which the low
 // bits of the destination QP say (InfiniBand Architecture Specification volume 1, 9.2, Base Transport Header). Drivers of
-// cards that cannot look there refuse them: packets are then spread by RSS, and lanes hand over what is not theirs.
+// cards that cannot look there refuse them: packets are then spread by RSS, and lanes hand over what is not theirs, as with
+// management datagrams, whose queue pair has the low bits of another lane.
 // Setup, by the thread that makes the port.
 #pragma once
 

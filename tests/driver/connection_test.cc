@@ -32,6 +32,16 @@ TEST_P(ConnectionTest, nobody_who_listens_is_a_refusal) {
   EXPECT_TRUE(until([&] { return left_->count(CmEventType::Rejected) > 0; }));
 }
 
+TEST_P(ConnectionTest, a_queue_pair_that_has_ended_meanwhile_is_a_refusal_and_the_peer_is_told) {
+  request();
+  left_->qp->to_error();
+  ASSERT_TRUE(right_->manager.accept(*right_->id, *right_->qp, kYes));
+  EXPECT_TRUE(until([&] {
+    return left_->count(CmEventType::Rejected) == 1 && right_->count(CmEventType::Disconnected) == 1;
+  }));
+  EXPECT_EQ(left_->events.size(), 1u);
+}
+
 TEST_P(ConnectionTest, both_ends_learn_that_it_is_established_and_can_send) {
   establish();
   expect_data(left_->event(CmEventType::Established), kYes);

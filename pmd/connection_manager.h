@@ -37,7 +37,7 @@ class ConnectionManager {
   /// Setup. Throws SetupError.
   virtual void listen(std::uint16_t port) = 0;
   /// Starts connecting `qp` (in Init, Receives posted); ends in Established or Rejected. nullopt: no
-  /// resources. Here and in accept(): the queue pair stays until Rejected or Disconnected, or until disconnect().
+  /// resources. Here and in accept(): the queue pair is there at each poll_events() until disconnect() is called.
   virtual std::optional<CmId> connect(QueuePair& qp, std::uint16_t port,
                                       std::span<const std::byte> private_data) noexcept = 0;
   /// Accepts a ConnectRequest. False: it is no longer there; a withdrawn one is reported as Disconnected. The
@@ -45,7 +45,7 @@ class ConnectionManager {
   virtual bool accept(CmId id, QueuePair& qp, std::span<const std::byte> private_data) noexcept = 0;
   /// A refusal may be lost on the wire: then the request comes again, with another id.
   virtual void reject(CmId id, std::span<const std::byte> private_data) noexcept = 0;
-  /// Disconnects: both sides get Disconnected, once, and their queue pairs go to Error. Not valid any more: nothing.
+  /// Both sides get Disconnected, once, the caller if its queue pair is there; the peer's goes to Error. Invalid: nothing.
   virtual void disconnect(CmId id) noexcept = 0;
   /// The connecting side's process; zero when it is not of this machine, or unknown.
   virtual std::uint32_t peer_pid(CmId id) const noexcept {

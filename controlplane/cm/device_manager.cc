@@ -55,14 +55,17 @@ bool DeviceManager::accept(rdma::CmId cm_id, rdma::QueuePair& qp,
   Link& link = at->second;
   link.qp = &qp;
   link.receive_psn = random_() & 0xFFFFFF;
-  if (!attach(link)) return false;
-  return agent_.accept(id,
-                       {.qpn = static_cast<std::uint32_t>(qp.number()),
-                        .receive_psn = link.receive_psn,
-                        .responder_resources = std::min(link.peer.responder_resources, kMaxReads),
-                        .initiator_depth = std::min(link.peer.initiator_depth, kMaxReads),
-                        .private_data = {private_data.begin(), private_data.end()}},
-                       clock_());
+  const bool accepted =
+      attach(link) &&
+      agent_.accept(id,
+                    {.qpn = static_cast<std::uint32_t>(qp.number()),
+                     .receive_psn = link.receive_psn,
+                     .responder_resources = std::min(link.peer.responder_resources, kMaxReads),
+                     .initiator_depth = std::min(link.peer.initiator_depth, kMaxReads),
+                     .private_data = {private_data.begin(), private_data.end()}},
+                    clock_());
+  if (!accepted) links_.erase(id);
+  return accepted;
 }
 
 void DeviceManager::reject(rdma::CmId id, std::span<const std::byte> private_data) noexcept {
@@ -71,6 +74,7 @@ void DeviceManager::reject(rdma::CmId id, std::span<const std::byte> private_dat
 }
 
 void DeviceManager::disconnect(rdma::CmId id) noexcept {
+  if (const auto at = links_.find(static_cast<Id>(id)); at != links_.end()) at->second.qp = nullptr;
   agent_.disconnect(static_cast<Id>(id), clock_());
 }
 

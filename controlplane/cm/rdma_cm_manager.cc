@@ -24,7 +24,10 @@ bool RdmaCmManager::accept(rdma::CmId cm_id, rdma::QueuePair& qp,
   link.answer.assign(private_data.begin(), private_data.end());
   link.accepts = true;
   link.connecting = qp.connect(link.attributes);
-  return link.connecting;
+  if (link.connecting) return true;
+  links_.erase(at);
+  ended_.push_back(id);
+  return false;
 }
 
 void RdmaCmManager::reject(rdma::CmId id, std::span<const std::byte> private_data) noexcept {
@@ -34,6 +37,7 @@ void RdmaCmManager::reject(rdma::CmId id, std::span<const std::byte> private_dat
 
 void RdmaCmManager::disconnect(rdma::CmId cm_id) noexcept {
   const auto id = static_cast<Id>(cm_id);
+  if (const auto at = links_.find(id); at != links_.end()) at->second.qp = nullptr;
   on_disconnected(id);
   manager_.disconnect(id);
 }

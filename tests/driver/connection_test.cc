@@ -52,18 +52,33 @@ TEST_P(ConnectionTest, both_ends_learn_that_it_is_established_and_can_send) {
   EXPECT_EQ(right_->count(CmEventType::Established), 1u);
 }
 
-TEST_P(ConnectionTest, whoever_disconnects_both_learn_it_once_and_both_queue_pairs_end) {
+TEST_P(ConnectionTest, whoever_disconnects_both_learn_it_once_and_the_peers_queue_pair_ends) {
   for (std::optional<ManagedEnd>* const who : {&left_, &right_}) {
     establish();
+    ManagedEnd& peer = who == &left_ ? *right_ : *left_;
     (*who)->manager.disconnect(*(*who)->id);
-    const auto ended = [](const ManagedEnd& end) {
-      return end.count(CmEventType::Disconnected) > 0 && end.qp->state() == QueuePair::State::Error;
-    };
-    EXPECT_TRUE(until([&] { return ended(*left_) && ended(*right_); })) << (who == &left_);
+    EXPECT_TRUE(until([&] {
+      return (*who)->count(CmEventType::Disconnected) > 0 && peer.count(CmEventType::Disconnected) > 0 &&
+             peer.qp->state() == QueuePair::State::Error;
+    })) << (who == &left_);
     for (ManagedEnd* const end : {&*left_, &*right_}) end->manager.disconnect(*end->id);
     quiesce();
     EXPECT_EQ(left_->count(CmEventType::Disconnected), 1u);
     EXPECT_EQ(right_->count(CmEventType::Disconnected), 1u);
+    renew();
+  }
+}
+
+TEST_P(ConnectionTest, a_queue_pair_may_be_gone_before_its_connection_is_ended) {
+  for (std::optional<ManagedEnd>* const who : {&left_, &right_}) {
+    establish();
+    ManagedEnd& peer = who == &left_ ? *right_ : *left_;
+    (*who)->qp.reset();
+    (*who)->manager.disconnect(*(*who)->id);
+    EXPECT_TRUE(until([&] {
+      return peer.count(CmEventType::Disconnected) == 1 && peer.qp->state() == QueuePair::State::Error;
+    })) << (who == &left_);
+    peer.manager.disconnect(*peer.id);
     renew();
   }
 }

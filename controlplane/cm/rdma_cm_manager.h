@@ -53,8 +53,8 @@ class RdmaCmManager final : public rdma::ConnectionManager, private RdmaCm::Host
   RdmaCm manager_;
   const PeerAddress server_;
   std::map<Id, Link> links_;
-  std::vector<Id>
-      ended_;  ///< disconnect() of the manager is still to be called: it may not be from within its events
+  /// The manager is to disconnect these, once it is not calling.
+  std::vector<Id> ended_;
   std::deque<rdma::CmEvent> events_;
 };
 

@@ -18,9 +18,9 @@ ATTEMPTS = 3  # an emulated kernel on a busy machine may end a connection by its
 OPTIONS = f"proto=rdma,port=20049 {ROCE_HOST}:"
 MOUNT3 = f"mount -t nfs -o vers=3,nolock,mountproto=tcp,mountport=20048,mountaddr={PLAIN_GUEST},{OPTIONS}/export /mnt/nfs"
 MOUNT4 = f"mount -t nfs -o vers=4.1,{OPTIONS}/ /mnt/nfs"
-# Linux repeats a call after an error or not, which is a matter of time. An RDMA_NOMSG without a Reply chunk has it read a buffer that nothing was
+# Linux repeats a call after an error, or a reply that is cut off, or not, which is a matter of time. An RDMA_NOMSG without a Reply chunk has it read a buffer that nothing was
 # written to: it takes what an earlier reply has left there, or repeats the call.
-AT_TIMES = {"V1_027_V1_028_ERR_CHUNK_ends_the_call", "V1_029_ERR_VERS_ends_the_call",
+AT_TIMES = {"V1_027_V1_028_ERR_CHUNK_ends_the_call", "V1_029_ERR_VERS_ends_the_call", "V1_036_a_reply_ends_within_its_header",
             "V1_122_V1_036_an_RDMA_NOMSG_comes_without_a_Reply_chunk_in_the_call"}
 # What a client does with files. A provocation may fail an operation; no data may be other than what was written.
 WORK = """
@@ -52,7 +52,7 @@ only looked at, then by version 3 and is provoked: {passed} tests passed, {faile
 documents ask for less. How clients are judged is told in [Judging another implementation](conformance.md).
 
 `tests/interop/client_test.py SLUICE_CONFORMANCE PAGE --write` makes this page, and the suite `interop` fails when the client is seen to do
-otherwise than the page says, but for whether it repeats a call after an error (V1-027, V1-029) or after an RDMA_NOMSG without Reply chunk (V1-122), which is a matter of time. XIDs, handles and addresses are those of one run. Messages are shown as words of 32 bits, the first ones of them.
+otherwise than the page says, but for whether it repeats a call after an error (V1-027, V1-029), a reply that is cut off (V1-036) or an RDMA_NOMSG without Reply chunk (V1-122), which is a matter of time. XIDs, handles and addresses are those of one run. Messages are shown as words of 32 bits, the first ones of them.
 {not_seen}"""
 
 

@@ -44,11 +44,10 @@ rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
 
 void log_steering(const rdma::softroce::Steering& steering) {
   if (steering.rules > 0)
-    spdlog::info("The network card brings packets to their reactors by {} rules", steering.rules);
+    spdlog::info("{} flow rules of the ethdev bring packets to their reactors", steering.rules);
   else if (!steering.refusal.empty())
     spdlog::info(
-        "The network card does not look at queue pairs ({}): packets that RSS brings to another reactor are "
-        "handed over",
+        "The ethdev takes no flow rules for queue pairs ({}): packets for another reactor are handed over",
         steering.refusal);
 }
 

@@ -89,7 +89,7 @@ class ConnectionTest : public testing::TestWithParam<DriverParam> {
     request();
     ASSERT_TRUE(right_->manager.accept(*right_->id, *right_->qp, kYes));
     ASSERT_TRUE(until([&] {
-      return left_->count(CmEventType::Established) + right_->count(CmEventType::Established) == 2;
+      return left_->count(CmEventType::Established) == 1 && right_->count(CmEventType::Established) == 1;
     }));
   }
   static void expect_data(const CmEvent& event, std::span<const std::byte> given) {

@@ -35,7 +35,7 @@ class DriverPair {
   virtual bool shares_receives() { return false; }
   /// Whether poll() itself moves the data, instead of a card.
   virtual bool moves_data() { return true; }
-  /// Both ends' connection management: the driver's own, or that of the process. Outlived by the devices.
+  /// Both ends' connection management: the driver's own, or that of the process. They do not outlive the devices.
   virtual ConnectionManager* left_manager() { return left().connection_manager(); }
   virtual ConnectionManager* right_manager() { return right().connection_manager(); }
   virtual LinkAddress link_of_left() { return {}; }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <stdexcept>
 
 namespace sluice::rdma::conformance {
 namespace {

@@ -121,13 +121,6 @@ class SoftLanes : public testing::Test {
     ASSERT_TRUE(to.endpoints[lane].receive(wr_id, to.endpoints[lane].sge(kBytes, kBytes)));
     ASSERT_TRUE(from.endpoints[lane].post(SendOpcode::Send, wr_id, {from.endpoints[lane].sge(0, kBytes)}));
   }
-  /// Between lanes of different numbers; the identifier is 1.
-  void send_across(std::size_t left_lane, std::size_t right_lane) {
-    Endpoint& from = left->endpoints[left_lane];
-    Endpoint& to = right->endpoints[right_lane];
-    ASSERT_TRUE(to.receive(1, to.sge(kBytes, kBytes)));
-    ASSERT_TRUE(from.post(SendOpcode::Send, 1, {from.sge(0, kBytes)}));
-  }
   /// Turns until all lanes from `first_lane` on have this work completion; false: they never have.
   bool done(const Side& side, std::size_t first_lane, std::uint64_t wr_id) {
     const auto all = [&] {
@@ -140,6 +133,17 @@ class SoftLanes : public testing::Test {
       right->turn(*left);
     }
     return all();
+  }
+  /// A message from each lane of the left to that of its peer, which arrives.
+  void send_across(const Shape& shape) {
+    for (std::size_t lane = 0; lane < shape.lanes; ++lane) {
+      Endpoint& from = left->endpoints[lane];
+      Endpoint& to = right->endpoints[(lane + shape.lanes_apart) % shape.lanes];
+      ASSERT_TRUE(to.receive(1, to.sge(kBytes, kBytes)));
+      ASSERT_TRUE(from.post(SendOpcode::Send, 1, {from.sge(0, kBytes)}));
+    }
+    ASSERT_TRUE(done(*left, 0, 1));
+    ASSERT_TRUE(done(*right, 0, 1));
   }
   void expect_no_loss() const {
     for (const Side* side : {left.get(), right.get()}) {
@@ -230,9 +234,7 @@ TEST_F(SoftLanes, packets_reach_the_lane_of_their_queue_pair_by_rules_of_the_car
     open(shape);
     EXPECT_EQ(right->port->steering().rules, 8u);
     EXPECT_EQ(right->port->steering().refusal, "");
-    for (std::size_t lane = 0; lane < 8; ++lane) send_across(lane, (lane + 3) % 8);
-    ASSERT_TRUE(done(*left, 0, 1));
-    ASSERT_TRUE(done(*right, 0, 1));
+    send_across(shape);
     EXPECT_EQ(left->sum(&Statistics::handed_over), 0u);
     EXPECT_EQ(right->sum(&Statistics::handed_over), 0u);
     expect_no_loss();
@@ -242,12 +244,11 @@ TEST_F(SoftLanes, packets_reach_the_lane_of_their_queue_pair_by_rules_of_the_car
 }
 
 TEST_F(SoftLanes, without_rules_lanes_hand_over_what_is_not_theirs) {
-  open({.lanes = 8, .queues = 8, .lanes_apart = 3});
+  const Shape shape{.lanes = 8, .queues = 8, .lanes_apart = 3};
+  open(shape);
   EXPECT_EQ(right->port->steering().rules, 0u);
   EXPECT_EQ(right->port->steering().refusal, "no such rules");
-  for (std::size_t lane = 0; lane < 8; ++lane) send_across(lane, (lane + 3) % 8);
-  ASSERT_TRUE(done(*left, 0, 1));
-  ASSERT_TRUE(done(*right, 0, 1));
+  send_across(shape);
   EXPECT_GT(right->sum(&Statistics::handed_over), 0u);
   expect_no_loss();
 }

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // softroce beyond the driver suite: bulk transfers on a bad wire against a model, packets that no
-// well-behaved peer sends, host functions on Ethernet, congestion, several lanes, and connection management
-// over its own datagrams.
-#include <time.h>
-
+// well-behaved peer sends, host functions on Ethernet, congestion, and several lanes.
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <random>
 #include <thread>
 
-#include "controlplane/cm/device_manager.h"
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/congestion.h"
 #include "pmd/softroce/frame.h"
@@ -25,12 +20,6 @@ namespace {
 
 using namespace softroce;
 using Bytes = std::vector<std::byte>;
-
-std::uint64_t clock_ns() noexcept {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 /// The fixture of the driver suite, without its parameters.
 class SoftRoceTest : public DriverTest {
@@ -387,55 +376,6 @@ TEST_F(SoftRoceTest, packets_find_the_lane_that_owns_their_queue_pair) {
   EXPECT_TRUE(same(a, 0, b, 0, 100'000));
   EXPECT_GT(soft_->right_lane(0).statistics().handed_over, 0u);
   EXPECT_EQ(right().handed_over, 0u);
-}
-
-// --- Connection management over the device's own datagrams
-
-TEST_F(SoftRoceTest, connection_management_runs_over_its_datagrams_also_on_a_bad_wire) {
-  for (const std::uint32_t per_mille : {0u, 100u}) {
-    SoftRocePair pair({.faults = {.per_mille = per_mille, .seed = 3}});
-    const PeerAddress server = pair.right().addresses()[0];
-    cm::AgentConfig quick;
-    quick.response_timeout = 12;  // 17 ms
-    cm::DeviceManager client(pair.left(), &clock_ns, server, quick);
-    cm::DeviceManager listener(pair.right(), &clock_ns, {}, quick);
-    listener.listen(kPort);
-    auto ours = pair.left().create_queue_pair({});
-    std::unique_ptr<QueuePair> theirs;
-    const std::byte hello[] = {std::byte{42}};
-    const auto id = client.connect(*ours, kPort, hello);
-    ASSERT_TRUE(id);
-    std::map<CmEventType, int> seen;
-    const auto run_until = [&](auto condition) {
-      const std::uint64_t end = clock_ns() + 30'000'000'000;
-      while (!condition() && clock_ns() < end) {
-        pair.carry();
-        WorkCompletion wcs[4];
-        pair.left().poll(wcs);
-        pair.right().poll(wcs);
-        CmEvent events[4];
-        std::size_t count = listener.poll_events(events);
-        for (const CmEvent& event : std::span(events, count)) {
-          if (event.type != CmEventType::ConnectRequest) continue;
-          EXPECT_EQ(event.private_data[0], std::byte{42});
-          theirs = pair.right().create_queue_pair({});
-          EXPECT_TRUE(listener.accept(event.id, *theirs, {}));
-        }
-        count = client.poll_events(events);
-        for (const CmEvent& event : std::span(events, count)) ++seen[event.type];
-      }
-      return condition();
-    };
-    ASSERT_TRUE(run_until([&] { return seen[CmEventType::Established] == 1; }));
-    EXPECT_EQ(ours->state(), QueuePair::State::ReadyToSend);
-    ASSERT_TRUE(theirs);
-    EXPECT_EQ(theirs->state(), QueuePair::State::ReadyToSend);
-    client.disconnect(*id);
-    ASSERT_TRUE(run_until([&] { return seen[CmEventType::Disconnected] == 1; }));
-    auto nobody = pair.left().create_queue_pair({});
-    ASSERT_TRUE(client.connect(*nobody, kPort + 1, {}));
-    ASSERT_TRUE(run_until([&] { return seen[CmEventType::Rejected] == 1; }));
-  }
 }
 
 // --- A host on an Ethernet

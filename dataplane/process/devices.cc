@@ -51,6 +51,13 @@ void log_steering(const rdma::softroce::Steering& steering) {
         steering.refusal);
 }
 
+void log_transmission(const rdma::softroce::Transmission& transmission) {
+  if (transmission.in_place)
+    spdlog::info("Payload is sent from where it lies");
+  else if (!transmission.obstacle.empty())
+    spdlog::info("Payload is copied into packets for the ethdev: {}", transmission.obstacle);
+}
+
 }  // namespace
 
 bool is_vdev(const segment::ConfigBlock& config) {
@@ -62,6 +69,8 @@ Devices::Devices(const segment::ConfigBlock& config) {
     case segment::Driver::SoftRoce:
       port_ = rdma::softroce::Port::open(port_config(config));
       log_steering(port_->steering());
+      log_transmission(port_->transmission());
+      in_place_ = port_->transmission().in_place;
       return;
     case segment::Driver::Verbs:
       return;
@@ -109,6 +118,10 @@ std::unique_ptr<rdma::Device> Devices::open(const segment::ConfigBlock& config, 
 }
 
 void Devices::poll_conditions() {
+  if (port_ && in_place_ != port_->transmission().in_place) {
+    in_place_ = port_->transmission().in_place;
+    log_transmission(port_->transmission());
+  }
   for (std::size_t i = 0; i < made_.size(); ++i) {
     made_[i]->look();
     const rdma::Condition condition = made_[i]->condition();

@@ -35,6 +35,7 @@ class Devices final {
 
   std::shared_ptr<rdma::softroce::Port> port_;
   std::shared_ptr<rdma::loopback::Fabric> fabric_;
+  bool in_place_ = false;  ///< the port's Transmission, as of its last log line
   std::vector<rdma::Device*> made_;
   std::vector<rdma::Condition> logged_;  ///< condition of each, as of its last log line
 };

@@ -25,6 +25,9 @@ class RegionTable {
   /// Registers the caller's memory, which must outlive the table.
   MemoryRegion add(std::span<std::byte> bytes);
   MemoryRegion allocate(std::size_t bytes) { return add(pages_.allocate(bytes)); }
+  MemoryRegion allocate_for_device(std::size_t bytes, int node) {
+    return add(pages_.allocate_for_device(bytes, node));
+  }
 
   /// Whether `sge` lies entirely inside the region of its lkey.
   bool covers(const Sge& sge) const noexcept {

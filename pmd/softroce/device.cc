@@ -65,8 +65,7 @@ SoftDevice::SoftDevice(std::shared_ptr<EthernetPort> port, std::uint32_t lane)
       line_rate_(port_->line_rate()),
       addresses_(plain_addresses(config_)),
       neighbours_(config_, mac_, port_->neighbours(), now_ns_),
-      transmitter_(name_, *port_, lane, port_->frame_bytes(), port_->transmits_in_place(), port_->numa_node(),
-                   statistics_),
+      transmitter_(name_, *port_, lane, port_->frame_bytes(), port_->numa_node(), statistics_),
       clock_ns_(config_.clock_ns != nullptr ? config_.clock_ns : counter_ns),
       now_ns_(clock_ns_()),
       queue_pairs_(std::bit_ceil(2 * std::size_t{config_.max_queue_pairs})),
@@ -86,6 +85,20 @@ DeviceLimits SoftDevice::limits() const noexcept {
           .max_send_bytes = kMaxSend,
           .immediate_data = true,
           .remote_invalidation = true};
+}
+
+MemoryRegion SoftDevice::allocate_memory(std::size_t bytes) {
+  // A card's translation has few entries, and needs the pages from the start.
+  const MemoryRegion region = transmitter_.memory() == PacketMemory::UntilFreed
+                                  ? memory_.allocate_for_device(bytes, port_->numa_node())
+                                  : memory_.allocate(bytes);
+  if (!port_->reach(region.bytes)) transmitter_.copy_all();
+  return region;
+}
+
+MemoryRegion SoftDevice::register_memory(std::span<std::byte> bytes) {
+  if (!port_->reach(bytes)) transmitter_.copy_all();
+  return memory_.add(bytes);
 }
 
 std::unique_ptr<QueuePair> SoftDevice::create_queue_pair(const QueuePairLimits& limits) {
@@ -119,6 +132,7 @@ void SoftDevice::remove(SoftQueuePair& qp) noexcept {
   active_.erase_if([&](const SoftQueuePair* each) { return each == &qp; });
   timers_.cancel(qp.timer);
   completions_.erase_if([&](const WorkCompletion& each) { return each.qp == qp.number(); });
+  gate_.recount();
 }
 
 Route SoftDevice::route_to(const PeerAddress& local, const PeerAddress& remote, const LinkAddress& link,
@@ -163,11 +177,27 @@ std::size_t SoftDevice::poll(std::span<WorkCompletion> completions) noexcept {
     transmit_active();
   }
   moved_ |= transmitter_.take_turns() || statistics_.packets_sent != sent;
-  if (gives_back_) [[unlikely]] {
-    transmitter_.let_go_of_memory();
-    gives_back_ = false;
+  if (!gate_.closed()) [[likely]]
+    return completions_.pop_front(completions);
+  const std::size_t taken =
+      completions_.pop_front(completions.first(std::min(completions.size(), completions_let_go())));
+  gate_.take(taken);
+  return taken;
+}
+
+/// How many completions return no memory that is still read.
+std::size_t SoftDevice::completions_let_go() noexcept {
+  if (transmitter_.memory() == PacketMemory::UntilFreed) {
+    port_->free_sent(lane_);
+    const std::size_t free = gate_.free(completions_.size(), [this](std::uint64_t read_until) noexcept {
+      return transmitter_.lets_go_of(read_until);
+    });
+    statistics_.memory_waits += free < completions_.size();
+    return free;
   }
-  return completions_.pop_front(completions);
+  transmitter_.let_go_of_memory();
+  gate_.open();
+  return completions_.size();
 }
 
 void SoftDevice::receive() noexcept {
@@ -433,8 +463,10 @@ void SoftDevice::send_to(const Datagram& datagram, const LinkAddress& link) noex
   packet.bth.psn = datagram_psn_ = psn_add(datagram_psn_, 1);
   packet.deth = {kManagementQueueKey, kManagementQueuePair};
   const std::span<const std::byte> payload{datagram.data.data(), datagram.bytes};
-  ++(transmitter_.send(HeaderTemplate(route), packet, {&payload, 1}) ? statistics_.datagrams_sent
-                                                                     : statistics_.datagrams_dropped);
+  std::uint64_t read_until = 0;  // it is copied
+  ++(transmitter_.send(HeaderTemplate(route), packet, {&payload, 1}, read_until)
+         ? statistics_.datagrams_sent
+         : statistics_.datagrams_dropped);
 }
 
 }  // namespace sluice::rdma::softroce

@@ -16,6 +16,7 @@
 #include "dataplane/base/fixed_ring.h"
 #include "dataplane/base/ring_storage.h"
 #include "pmd/softroce/announcer.h"
+#include "pmd/softroce/completion_gate.h"
 #include "pmd/softroce/memory.h"
 #include "pmd/softroce/neighbours.h"
 #include "pmd/softroce/number_permutation.h"
@@ -47,8 +48,8 @@ class SoftDevice final : public SoftRoce {
 
   const std::string& name() const noexcept override { return name_; }
   DeviceLimits limits() const noexcept override;
-  MemoryRegion allocate_memory(std::size_t bytes) override { return memory_.allocate(bytes); }
-  MemoryRegion register_memory(std::span<std::byte> bytes) override { return memory_.add(bytes); }
+  MemoryRegion allocate_memory(std::size_t bytes) override;
+  MemoryRegion register_memory(std::span<std::byte> bytes) override;
   MemoryWindow allocate_window() override { return memory_.allocate_window(); }
   std::unique_ptr<QueuePair> create_queue_pair(const QueuePairLimits& limits) override;
   ConnectionManager* connection_manager() noexcept override { return nullptr; }
@@ -73,9 +74,10 @@ class SoftDevice final : public SoftRoce {
   std::uint64_t now_ns() const noexcept { return now_ns_; }
   std::size_t completion_room() const noexcept { return completions_.capacity() - completions_.size(); }
   void complete(const WorkCompletion& completion) noexcept;
-  /// The next completions return memory that one of the first `packets` packets ever staged may still be read from: a peer may
-  /// acknowledge, or invalidate, what has not been sent.
-  void give_back(std::uint64_t packets) noexcept { gives_back_ |= !transmitter_.have_left(packets); }
+  /// The next completions return memory that may be read until Transmitter::lets_go_of(read_until).
+  void give_back(std::uint64_t read_until) noexcept {
+    if (!transmitter_.lets_go_of(read_until)) gate_.need(read_until);
+  }
   void activate(SoftQueuePair& qp) noexcept;
   /// Has qp.on_timer() called when its deadline has come, or before.
   void watch(SoftQueuePair& qp) noexcept;
@@ -114,6 +116,7 @@ class SoftDevice final : public SoftRoce {
   void announce() noexcept;
   void transmit_active() noexcept;
   void run_timers() noexcept;
+  std::size_t completions_let_go() noexcept;
 
   std::shared_ptr<EthernetPort> port_;
   const PortConfig& config_;
@@ -140,7 +143,7 @@ class SoftDevice final : public SoftRoce {
   /// Room for at least twice all outstanding work requests.
   FixedRing<WorkCompletion, RingStorage<WorkCompletion>> completions_;
   std::size_t depth_ = 0;
-  bool gives_back_ = false;  ///< the next completions return memory that a staged packet names
+  CompletionGate gate_;  ///< of completions_
 
   FixedRing<Datagram> datagrams_{kMaxDatagramsWaiting};
   Unresolved unresolved_;

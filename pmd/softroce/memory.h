@@ -26,6 +26,9 @@ class MemoryTable {
 
   // Setup. Throw SetupError. Memory passed to add() must outlive the table.
   MemoryRegion allocate(std::size_t bytes) { return regions_.allocate(bytes); }
+  MemoryRegion allocate_for_device(std::size_t bytes, int node) {
+    return regions_.allocate_for_device(bytes, node);
+  }
   MemoryRegion add(std::span<std::byte> bytes) { return regions_.add(bytes); }
   MemoryWindow allocate_window();
 

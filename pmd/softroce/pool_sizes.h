@@ -16,6 +16,8 @@ inline constexpr std::uint16_t kReceiveBurst = 32;
 inline constexpr std::uint32_t kHandOverDepth = 256;
 /// Pieces of payload that are sent in place; a packet with more is copied.
 inline constexpr std::uint32_t kInPlacePieces = 4;
+/// Of such a packet: headers, pieces, padding with the invariant CRC.
+inline constexpr std::uint32_t kSegmentsInPlace = kInPlacePieces + 2;
 /// Buffers that a lane takes out of a pool at a time (buffer_stock.h).
 inline constexpr std::uint32_t kStockBuffers = 32;
 /// What a mempool keeps for each thread that takes or frees buffers, and what that may grow to before buffers go back (DPDK,

@@ -3,6 +3,7 @@
 
 #include <rte_bus.h>
 #include <rte_devargs.h>
+#include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
@@ -16,7 +17,6 @@
 
 #include "dataplane/base/setup_error.h"
 #include "pmd/softroce/device.h"
-#include "pmd/softroce/driver_traits.h"
 #include "pmd/softroce/pools.h"
 
 namespace sluice::rdma::softroce {
@@ -52,6 +52,10 @@ std::string_view arguments_of(const rte_eth_dev_info& info) noexcept {
   return given != nullptr && given->args != nullptr ? given->args : "";
 }
 
+std::string_view bus_of(const rte_eth_dev_info& info) noexcept {
+  return info.device != nullptr ? rte_bus_name(rte_dev_bus(info.device)) : "";
+}
+
 }  // namespace
 
 EthernetPort::EthernetPort(const PortConfig& config) : config_(config) {
@@ -78,7 +82,9 @@ EthernetPort::~EthernetPort() {
   rte_eth_dev_close(config_.ethdev);
   if (guard_) guard_->release();
   guard_.reset();
+  card_memory_.remove();
   for (rte_mempool* pool : pools_) free_pool(pool);
+  for (rte_mempool* pool : left_pools_) free_pool(pool);
 }
 
 void EthernetPort::configure() {
@@ -87,7 +93,6 @@ void EthernetPort::configure() {
     throw port_error(config_, "query the ethdev", -error);
   if (std::string_view(info.driver_name) == "net_memif")
     guard_ = std::make_unique<InterruptGuard>(config_.lanes);
-  copies_ = copies_what_it_takes(info.driver_name, arguments_of(info));
   const int socket = rte_eth_dev_socket_id(config_.ethdev);
   numa_node_ = socket < 0 ? 0 : socket;
   const auto queue_count = std::clamp<std::uint32_t>(
@@ -101,7 +106,7 @@ void EthernetPort::configure() {
     conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
     conf.rx_adv_conf.rss_conf.rss_hf = (RTE_ETH_RSS_UDP | RTE_ETH_RSS_IP) & info.flow_type_rss_offloads;
   }
-  on_card_ = info.device != nullptr && std::string_view(rte_bus_name(rte_dev_bus(info.device))) == "pci";
+  on_card_ = bus_of(info) == "pci";
   if (on_card_) {  // a virtual ethdev has the MTU of the interface below it
     if (config_.link_mtu > info.max_mtu)
       throw SetupError("The network card of softroce supports packets of at most " +
@@ -130,13 +135,14 @@ void EthernetPort::configure() {
             rte_eth_rx_queue_setup(config_.ethdev, queue, rx, socket_id, nullptr, pools_[queue]);
         error != 0)
       throw port_error(config_, "set up a receive queue", -error);
-    if (const int error = rte_eth_tx_queue_setup(config_.ethdev, queue, tx, socket_id, nullptr); error != 0)
+    if (const int error = set_up_transmit_queue(queue, tx, info); error != 0)
       throw port_error(config_, "set up a transmit queue", -error);
   }
   if (guard_) guard_->hold();
   const int error = rte_eth_dev_start(config_.ethdev);
   if (guard_) guard_->release();
   if (error != 0) throw port_error(config_, "start the ethdev", -error);
+  look_for_obstacles(info);
   if (queue_count > 1) flow_rules_.make(config_, queue_count);
   rte_eth_allmulticast_enable(
       config_.ethdev);  // for neighbour solicitations; may fail, some ethdevs do not need it
@@ -152,6 +158,50 @@ void EthernetPort::configure() {
     if (from >= queue_count)
       to_queue_[from] = make_ring(config_.name + "-tx" + std::to_string(from), numa_node_);
   }
+}
+
+/// A card that reads payload where it lies has to say of each packet that it has been sent, and not of each 32nd.
+int EthernetPort::set_up_transmit_queue(std::uint16_t queue, std::uint16_t descriptors,
+                                        const rte_eth_dev_info& info) const {
+  const auto socket = static_cast<unsigned>(numa_node_);
+  if (config_.transmit_in_place && is_card(bus_of(info))) {
+    rte_eth_txconf each = info.default_txconf;
+    each.tx_rs_thresh = 1;
+    if (rte_eth_tx_queue_setup(config_.ethdev, queue, descriptors, socket, &each) == 0) return 0;
+  }
+  return rte_eth_tx_queue_setup(config_.ethdev, queue, descriptors, socket, nullptr);
+}
+
+/// Of a started ethdev: whether payload can be sent from where it lies.
+void EthernetPort::look_for_obstacles(const rte_eth_dev_info& info) {
+  if (!config_.transmit_in_place) return;
+  const std::uint16_t most_segments = info.tx_desc_lim.nb_mtu_seg_max;  // zero: the driver does not say
+  const EthdevTraits traits{.driver = info.driver_name,
+                            .arguments = arguments_of(info),
+                            .bus = bus_of(info),
+                            .sends_segments = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 &&
+                                              (most_segments == 0 || most_segments >= kSegmentsInPlace),
+                            .frees_when_asked = rte_eth_tx_done_cleanup(config_.ethdev, 0, 0) >= 0,
+                            .addresses_are_virtual = rte_eal_iova_mode() == RTE_IOVA_VA};
+  packet_memory_ = softroce::packet_memory(traits);
+  transmission_.in_place = packet_memory_ != PacketMemory::Unknown;
+  transmission_.obstacle = why_copied(traits);
+  if (packet_memory_ == PacketMemory::UntilFreed && !card_memory_.open(*info.device)) cannot_reach();
+}
+
+void EthernetPort::cannot_reach() {
+  transmission_ = {.obstacle = "memory cannot be mapped for the card (" + card_memory_.error() + ")"};
+}
+
+bool EthernetPort::reach(std::span<std::byte> memory) {
+  if (packet_memory() != PacketMemory::UntilFreed) return true;
+  const bool reached = card_memory_.add(memory);
+  if (!reached) cannot_reach();
+  return reached;
+}
+
+void EthernetPort::free_sent(std::uint32_t lane) const noexcept {
+  rte_eth_tx_done_cleanup(config_.ethdev, static_cast<std::uint16_t>(lane), 0);
 }
 
 /// Of virtual ethdevs it is made up.

@@ -11,14 +11,19 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "dataplane/base/cache_line.h"
+#include "pmd/softroce/card_memory.h"
+#include "pmd/softroce/driver_traits.h"
 #include "pmd/softroce/flow_rules.h"
 #include "pmd/softroce/interrupt_guard.h"
 #include "pmd/softroce/neighbour_cache.h"
+#include "pmd/softroce/pieces_in_use.h"
 #include "pmd/softroce/pool_sizes.h"
 #include "pmd/softroce/softroce.h"
 
+struct rte_eth_dev_info;
 struct rte_mbuf;
 struct rte_mempool;
 struct rte_ring;
@@ -35,6 +40,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   const PortConfig& config() const noexcept override { return config_; }
   LinkAddress link_address() const noexcept override { return mac_; }
   const Steering& steering() const noexcept override { return flow_rules_.steering(); }
+  const Transmission& transmission() const noexcept override { return transmission_; }
 
   void set_capture(Capture* capture) noexcept override { capture_.store(capture, std::memory_order_release); }
   Capture* capture() const noexcept { return capture_.load(std::memory_order_acquire); }
@@ -50,8 +56,18 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   const PortShape& shape() const noexcept { return shape_; }
   /// The ring to the lane that transmits for a lane without a hardware queue; null: it has one.
   rte_ring* queue_owner(std::uint32_t lane) const noexcept { return to_queue_[lane]; }
-  /// Whether the ethdev is done with a packet's memory when it has taken the packet, so that payload need not be copied first.
-  bool transmits_in_place() const noexcept { return config_.transmit_in_place && copies_; }
+  /// Until when the ethdev may read payload that is sent from where it lies. Unknown: it is copied.
+  PacketMemory packet_memory() const noexcept {
+    return transmission_.in_place ? packet_memory_ : PacketMemory::Unknown;
+  }
+  /// Setup. Payload may be sent from there. False: the ethdev cannot read it, and whoever sends from there copies.
+  bool reach(std::span<std::byte> memory);
+  /// Of the pieces that a lane sends where they lie, where PacketMemory is UntilFreed.
+  PiecesInUse& pieces_in_use(std::uint32_t lane) noexcept { return pieces_in_use_[lane]; }
+  /// Has the ethdev free what it has sent of a lane with a hardware queue.
+  void free_sent(std::uint32_t lane) const noexcept;
+  /// Setup. Frees a pool, or null, whose buffers the ethdev may have, when that is closed.
+  void free_later(rte_mempool* pool) { left_pools_.push_back(pool); }
   /// Passes a packet from lane `from` to lane `to`. If the ring is full, frees it and returns false.
   bool hand_over(std::uint32_t from, std::uint32_t to, rte_mbuf* buffer) noexcept;
   // Packets for a lane, from its hardware queue or from another lane; up to `room`. Return how many.
@@ -86,6 +102,10 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   };
 
   void configure();
+  int set_up_transmit_queue(std::uint16_t queue, std::uint16_t descriptors,
+                            const rte_eth_dev_info& info) const;
+  void look_for_obstacles(const rte_eth_dev_info& info);
+  void cannot_reach();
   std::uint16_t burst(std::uint32_t lane, std::span<rte_mbuf*> packets) const noexcept;
   Turn take_turns(std::uint32_t lane, std::span<rte_mbuf*> own) noexcept;
   std::span<rte_mbuf*> in_hand(std::uint32_t lane) noexcept;
@@ -99,8 +119,12 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   std::uint32_t frame_bytes_ = 0;
   PortShape shape_;
   FlowRules flow_rules_;
-  bool on_card_ = false;                   ///< a PCI device
-  bool copies_ = false;                    ///< copies_what_it_takes()
+  bool on_card_ = false;  ///< a PCI device
+  PacketMemory packet_memory_ = PacketMemory::Unknown;
+  Transmission transmission_;
+  CardMemory card_memory_;
+  std::array<PiecesInUse, kMaxLanes> pieces_in_use_;
+  std::vector<rte_mempool*> left_pools_;
   std::unique_ptr<InterruptGuard> guard_;  ///< null: the driver's interrupts do no harm
   std::array<rte_mempool*, kMaxLanes> pools_{};
   std::array<std::array<rte_ring*, kMaxLanes>, kMaxLanes> to_lane_{};  ///< [from][to]

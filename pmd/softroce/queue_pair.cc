@@ -34,7 +34,7 @@ SoftQueuePair::SoftQueuePair(SoftDevice& device, QueuePairNumber number, const Q
 }
 
 SoftQueuePair::~SoftQueuePair() {
-  if (!device_.transmitter().have_left(staged_until_)) device_.transmitter().let_go_of_memory();
+  device_.transmitter().let_go_of_memory();
   device_.memory().unbind_all(*this);
   device_.remove(*this);
 }
@@ -111,7 +111,7 @@ void SoftQueuePair::to_error() noexcept {
   if (state_ == State::Error) return;
   state_ = State::Error;
   deadline_ns_ = retry_at_ns_ = pace_until_ns_ = 0;
-  device_.give_back(staged_until_);
+  device_.give_back(responses_until_);
   reads_.clear();
   ack_pending_ = nak_pending_ = false;
   while (head_ != tail_) complete(entry(head_), WcStatus::WrFlushError);
@@ -204,13 +204,11 @@ bool SoftQueuePair::transmit() noexcept {
   return pace_until_ns_ == 0 && (!reads_.empty() || may_send_more());
 }
 
-bool SoftQueuePair::send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept {
+bool SoftQueuePair::send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces,
+                                std::uint64_t& read_until) noexcept {
   packet.kind = traits(packet.bth.opcode);
   packet.bth.destination_qp = remote_qp_;
-  Transmitter& transmitter = device_.transmitter();
-  if (!transmitter.send(headers_, packet, pieces)) return false;
-  if (transmitter.in_memory()) staged_until_ = transmitter.ever_staged();
-  return true;
+  return device_.transmitter().send(headers_, packet, pieces, read_until);
 }
 
 void SoftQueuePair::notify_congestion() noexcept {
@@ -229,7 +227,8 @@ void SoftQueuePair::notify_congestion() noexcept {
   Route route = route_;
   route.traffic_class = static_cast<std::uint8_t>(device_.config().cnp_traffic_class & ~kEcnMask);
   route.priority = static_cast<std::uint8_t>(device_.config().cnp_traffic_class >> 5);
-  if (!device_.transmitter().send(HeaderTemplate(route), packet, payload)) return;
+  std::uint64_t read_until = 0;  // it is copied
+  if (!device_.transmitter().send(HeaderTemplate(route), packet, payload, read_until)) return;
   last_notification_ns_ = now;
   ++stats.cnps_sent;
 }

@@ -105,6 +105,7 @@ class SoftQueuePair final : public QueuePair {
     std::uint8_t flags = 0;
     bool done = false;  ///< local work: executed
     WcStatus status = WcStatus::Success;
+    std::uint64_t read_until = 0;  ///< its memory; Transmitter::lets_go_of()
   };
 
   /// An RDMA Read request of the peer whose responses are being sent.
@@ -128,7 +129,8 @@ class SoftQueuePair final : public QueuePair {
   std::uint32_t packets_of(std::uint32_t bytes) const noexcept {
     return bytes == 0 ? 1 : ((bytes - 1) >> path_mtu_bits_) + 1;
   }
-  bool send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces) noexcept;
+  bool send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces,
+                   std::uint64_t& read_until) noexcept;
   void fail(WcStatus status) noexcept;
   void locate_peer(const Packet& packet, const std::byte* from) noexcept;
   bool is_current(const Packet& packet) const noexcept;
@@ -207,8 +209,6 @@ class SoftQueuePair final : public QueuePair {
   const std::uint32_t send_mask_;
   State state_ = State::Init;
   bool heard_ = false;
-  /// Transmitter::ever_staged() after the last packet whose payload may be in memory of the caller's.
-  std::uint64_t staged_until_ = 0;
 
   // Connection.
   Route route_;
@@ -283,6 +283,7 @@ class SoftQueuePair final : public QueuePair {
   std::uint8_t nak_value_ = 0;
   std::uint64_t last_notification_ns_ = 0;
   FixedRing<ReadServed> reads_{kMaxReadsServed};  ///< in PSN order
+  std::uint64_t responses_until_ = 0;  ///< memory of their responses is read; Transmitter::lets_go_of()
   FixedRing<RecvWr, RingStorage<RecvWr>> recv_queue_;
 };
 

@@ -296,7 +296,7 @@ void SoftQueuePair::complete_sends() noexcept {
 
 void SoftQueuePair::complete(SendEntry& work, WcStatus status) noexcept {
   ++head_;
-  device_.give_back(staged_until_);
+  device_.give_back(std::max(work.read_until, work.packets == 0 ? responses_until_ : 0));
   if (status == WcStatus::WrFlushError) ++device_.stats().flushed;
   if (status == WcStatus::Success && (work.flags & kSignaled) == 0) return;
   device_.complete({.wr_id = work.wr_id,

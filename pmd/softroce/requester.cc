@@ -145,7 +145,8 @@ std::uint32_t SoftQueuePair::send_read_request(const SendEntry& work, std::uint3
   packet.bth.ack_request = true;
   packet.reth = {work.remote_address + offset, static_cast<std::uint32_t>(work.rkey),
                  std::min(work.bytes - offset, (end - number) * path_mtu_)};
-  if (!send_packet(packet, {})) return 0;
+  std::uint64_t nothing = 0;
+  if (!send_packet(packet, {}, nothing)) return 0;
   since_ack_request_ = 0;
   return end - number;
 }
@@ -163,7 +164,7 @@ bool SoftQueuePair::last_on_the_wire(std::uint32_t index) noexcept {
 /// Sends packet `number` of a Send or Write; `ask` for an acknowledgement also where none is due. False: try
 /// again later.
 bool SoftQueuePair::send_data_packet(std::uint32_t index, std::uint32_t number, bool ask) noexcept {
-  const SendEntry& work = entry(index);
+  SendEntry& work = entry(index);
   const bool first = number == 0;
   const bool last = number + 1 == work.packets;
   const std::uint32_t offset = number * path_mtu_;
@@ -178,7 +179,7 @@ bool SoftQueuePair::send_data_packet(std::uint32_t index, std::uint32_t number, 
   packet.immediate = work.immediate;
   packet.invalidate_rkey = static_cast<std::uint32_t>(work.rkey);
   const std::size_t pieces = gather(index, offset, bytes);
-  if (!send_packet(packet, {pieces_.data(), pieces})) return false;
+  if (!send_packet(packet, {pieces_.data(), pieces}, work.read_until)) return false;
   rate_.charge(bytes, device_.now_ns());
   if (packet.bth.ack_request) since_ack_request_ = 0;
   return true;

@@ -67,7 +67,7 @@ void SoftQueuePair::on_send(const Packet& packet) noexcept {
     ++device_.stats().access_errors;
     return refuse(NakCode::RemoteAccess);
   }
-  if (packet.kind.has_ieth) device_.give_back(staged_until_);  // responses to RDMA Reads
+  if (packet.kind.has_ieth) device_.give_back(responses_until_);
   std::memcpy(receive.sge.address + incoming_bytes_, packet.payload.data(), bytes);
   incoming_bytes_ += bytes;
   incoming_ = Incoming::Send;
@@ -251,7 +251,7 @@ bool SoftQueuePair::send_read_response(const ReadServed& read) noexcept {
                             : (last ? Opcode::ReadResponseLast : Opcode::ReadResponseMiddle);
   packet.bth.psn = psn_add(read.first_psn, read.next);
   packet.aeth.msn = read.msn;
-  if (!send_packet(packet, {&payload, bytes > 0 ? 1u : 0u})) return false;
+  if (!send_packet(packet, {&payload, bytes > 0 ? 1u : 0u}, responses_until_)) return false;
   rate_.charge(bytes, device_.now_ns());
   return true;
 }
@@ -261,7 +261,8 @@ bool SoftQueuePair::send_acknowledge(Syndrome syndrome, std::uint8_t value, std:
   packet.bth.opcode = Opcode::Acknowledge;
   packet.bth.psn = psn;
   packet.aeth = {syndrome, value, msn_};
-  if (!send_packet(packet, {})) return false;
+  std::uint64_t nothing = 0;
+  if (!send_packet(packet, {}, nothing)) return false;
   Statistics& stats = device_.stats();
   ++(syndrome == Syndrome::Ack ? stats.acks_sent
                                : (syndrome == Syndrome::Nak ? stats.naks_sent : stats.rnr_naks_sent));

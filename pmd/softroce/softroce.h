@@ -46,8 +46,7 @@ struct PortConfig {
   std::uint32_t max_queue_pairs = 128;   ///< per lane
   /// Upper bound of the congestion window: unacknowledged packets per queue pair.
   std::uint32_t max_inflight_packets = 256;
-  /// Leave payload where it is for ethdevs whose drivers copy what they take. Others always get a copy: they read memory after
-  /// it has been given back, and no NIC reaches what is not mapped for it.
+  /// Leave payload where it is, for ethdevs of which it is known when they have read it (driver_traits.h).
   bool transmit_in_place = true;
   /// Announce the addresses at start and when the link comes up again, and ask whether another host has them.
   bool announce = false;
@@ -71,6 +70,12 @@ struct Steering {
   std::string refusal;    ///< what the driver says; empty: it was not asked, or there are rules
 };
 
+/// Whether payload is sent from where it lies.
+struct Transmission {
+  bool in_place = false;
+  std::string obstacle;  ///< why not; empty: it is, or is not to be
+};
+
 class Port {
  public:
   /// Setup, after EAL was initialised and the ethdev probed. Configures and starts it. Throws SetupError.
@@ -81,6 +86,8 @@ class Port {
   virtual const PortConfig& config() const noexcept = 0;
   virtual LinkAddress link_address() const noexcept = 0;
   virtual const Steering& steering() const noexcept = 0;
+  /// Of the lanes with a hardware queue, whose devices may find later that they cannot after all.
+  virtual const Transmission& transmission() const noexcept = 0;
   /// Any thread. Shows frames of every lane to `capture`, which outlives the lanes' last poll; null ends that.
   virtual void set_capture(Capture* capture) noexcept = 0;
 };

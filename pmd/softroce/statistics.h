@@ -59,6 +59,7 @@ struct Statistics {
   X(rate_cuts, "congestion notifications that slowed a sender down")                         \
   X(transmit_waits, "bursts that the ethdev did not accept completely")                      \
   X(buffer_waits, "packets that waited for a buffer")                                        \
+  X(memory_waits, "polls after which work completions waited for the ethdev to have sent")   \
   X(left_overs_copied, "packets copied because the ethdev had no room for them")             \
   X(left_overs_lost, "packets lost because there was no buffer to copy them to")             \
   X(arp_replies, "ARP requests and neighbour solicitations answered")                        \

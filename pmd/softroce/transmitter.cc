@@ -13,7 +13,6 @@
 #include "dataplane/base/setup_error.h"
 #include "pmd/softroce/byte_order.h"
 #include "pmd/softroce/capture.h"
-#include "pmd/softroce/pools.h"
 #include "pmd/softroce/port.h"
 
 namespace sluice::rdma::softroce {
@@ -38,19 +37,20 @@ rte_mempool* make_pool(const std::string& name, unsigned count, std::uint16_t pr
 
 void keep_memory(void*, void*) noexcept {}
 
-rte_mbuf_ext_shared_info& shared_info(rte_mbuf* buffer) noexcept {
-  return *static_cast<rte_mbuf_ext_shared_info*>(rte_mbuf_to_priv(buffer));
+PiecesInUse::Piece& piece_of(rte_mbuf* buffer) noexcept {
+  return *static_cast<PiecesInUse::Piece*>(rte_mbuf_to_priv(buffer));
 }
 
 }  // namespace
 
 Transmitter::Transmitter(const std::string& name, EthernetPort& port, std::uint32_t lane,
-                         std::uint32_t frame_bytes, bool in_place, int numa_node, Statistics& statistics)
+                         std::uint32_t frame_bytes, int numa_node, Statistics& statistics)
     : port_(port),
       lane_(lane),
       queue_owner_(port.queue_owner(lane)),
       // Not when another lane hands the packets to the ethdev: this one does not see when that is done.
-      in_place_(in_place && queue_owner_ == nullptr),
+      memory_(queue_owner_ == nullptr ? port.packet_memory() : PacketMemory::Unknown),
+      in_use_(port.pieces_in_use(lane)),
       statistics_(statistics) {
   const PortShape& shape = port.shape();
   const std::uint32_t buffers = transmit_buffers(shape, lane);
@@ -58,25 +58,31 @@ Transmitter::Transmitter(const std::string& name, EthernetPort& port, std::uint3
   headers_ = make_pool(name + "-h", buffers, 0, RTE_PKTMBUF_HEADROOM + kHeaderRoom, numa_node);
   header_stock_.open(headers_);
   frames_ = make_pool(name + "-f", buffers, 0, frame_room, numa_node);
-  if (in_place_)
-    pieces_ = make_pool(name + "-p", piece_buffers(shape, lane),
-                        RTE_ALIGN(sizeof(rte_mbuf_ext_shared_info), 8), 0, numa_node);
+  if (memory_ == PacketMemory::Unknown) return;
+  const std::uint32_t pieces = piece_buffers(shape, lane);
+  pieces_ = make_pool(name + "-p", pieces, RTE_ALIGN(sizeof(PiecesInUse::Piece), 8), 0, numa_node);
   piece_stock_.open(pieces_);
+  in_use_.open(pieces);
 }
 
 Transmitter::~Transmitter() {
   for (std::uint32_t i = 0; i < staged_; ++i) rte_pktmbuf_free(packets_[i]);
-  for (rte_mempool* pool : {headers_, frames_, pieces_}) free_pool(pool);
+  for (rte_mempool* pool : {headers_, frames_, pieces_}) port_.free_later(pool);
 }
 
-bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last,
-                                  std::span<const std::byte> piece) noexcept {
-  rte_mbuf* buffer = piece_stock_.take();
+bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<const std::byte> piece,
+                                  bool of_caller) noexcept {
+  const bool counted = of_caller && memory_ == PacketMemory::UntilFreed;
+  rte_mbuf* buffer = counted && in_use_.full() ? nullptr : piece_stock_.take();
   if (buffer == nullptr) return false;
-  rte_mbuf_ext_shared_info& info = shared_info(buffer);
-  info.free_cb = keep_memory;
-  info.fcb_opaque = nullptr;
-  rte_mbuf_ext_refcnt_set(&info, 1);
+  rte_mbuf_ext_shared_info& info = piece_of(buffer).info;
+  if (counted) {
+    in_use_.add(piece_of(buffer));
+  } else {
+    info.free_cb = keep_memory;
+    info.fcb_opaque = nullptr;
+    rte_mbuf_ext_refcnt_set(&info, 1);
+  }
   auto* memory = const_cast<std::byte*>(piece.data());
   rte_pktmbuf_attach_extbuf(buffer, memory, reinterpret_cast<rte_iova_t>(memory),
                             static_cast<std::uint16_t>(piece.size()), &info);
@@ -92,7 +98,8 @@ bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last,
 rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
                              std::span<const std::span<const std::byte>> pieces,
                              std::size_t payload_bytes) noexcept {
-  const bool copy = payload_bytes <= kCopyBytes || !in_place_ || pieces.size() > kInPlacePieces;
+  const bool copy =
+      payload_bytes <= kCopyBytes || memory_ == PacketMemory::Unknown || pieces.size() > kInPlacePieces;
   rte_mbuf* head = copy && payload_bytes > kCopyBytes ? frame_buffer() : header_stock_.take();
   if (head == nullptr) return nullptr;
 
@@ -129,7 +136,7 @@ rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
   bool whole = true;
   for (const auto& piece : pieces) {
     crc = icrc_continue(crc, piece);
-    whole = whole && append_in_place(head, last, piece);
+    whole = whole && append_in_place(head, last, piece, true);
   }
   // Padding and CRC are stored in the unused room of the head buffer, referred to by one more piece.
   std::byte* trailer = at + written;
@@ -137,14 +144,15 @@ rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
   crc = icrc_continue(crc, {trailer, packet.bth.pad_bytes});
   const auto check = icrc_bytes(crc);
   std::memcpy(trailer + packet.bth.pad_bytes, check.data(), check.size());
-  whole = whole && append_in_place(head, last, {trailer, packet.bth.pad_bytes + check.size()});
+  whole = whole && append_in_place(head, last, {trailer, packet.bth.pad_bytes + check.size()}, false);
   if (whole) return head;
   rte_pktmbuf_free(head);
   return nullptr;
 }
 
 bool Transmitter::send(const HeaderTemplate& headers, Packet& packet,
-                       std::span<const std::span<const std::byte>> pieces) noexcept {
+                       std::span<const std::span<const std::byte>> pieces,
+                       std::uint64_t& read_until) noexcept {
   if (staged_ == kTransmitBurst) return false;
   std::size_t payload_bytes = pieces.empty() ? 0 : pieces.front().size();
   for (std::size_t i = 1; i < pieces.size(); ++i) payload_bytes += pieces[i].size();
@@ -157,7 +165,10 @@ bool Transmitter::send(const HeaderTemplate& headers, Packet& packet,
   statistics_.bytes_sent += frame->pkt_len;
   packets_[staged_++] = frame;
   ++ever_staged_;
-  in_memory_ |= frame->nb_segs > 1;
+  if (frame->nb_segs > 1) {
+    in_memory_ = true;
+    read_until = memory_ == PacketMemory::UntilFreed ? in_use_.end() : ever_staged_;
+  }
   return true;
 }
 

@@ -10,7 +10,9 @@
 #include <span>
 
 #include "pmd/softroce/buffer_stock.h"
+#include "pmd/softroce/driver_traits.h"
 #include "pmd/softroce/header_template.h"
+#include "pmd/softroce/pieces_in_use.h"
 #include "pmd/softroce/pool_sizes.h"
 #include "pmd/softroce/softroce.h"
 #include "pmd/softroce/wire.h"
@@ -32,18 +34,17 @@ class Transmitter {
  public:
   /// Setup. `name` prefixes the names of the mempools. Throws SetupError.
   Transmitter(const std::string& name, EthernetPort& port, std::uint32_t lane, std::uint32_t frame_bytes,
-              bool in_place, int numa_node, Statistics& statistics);
+              int numa_node, Statistics& statistics);
   ~Transmitter();
   Transmitter(const Transmitter&) = delete;
   Transmitter& operator=(const Transmitter&) = delete;
 
   std::uint32_t room() const noexcept { return kTransmitBurst - staged_; }
 
-  /// Stages one RoCEv2 packet. `packet` has everything but padding and payload; the payload is in `pieces`. When
-  /// transmitting in place, it is read from there until flush(), or let_go_of_memory(). False: no room or no buffer; try again
-  /// later.
-  bool send(const HeaderTemplate& headers, Packet& packet,
-            std::span<const std::span<const std::byte>> pieces) noexcept;
+  /// Stages one RoCEv2 packet. `packet` has everything but padding and payload; the payload is in `pieces`. If it is not copied, it
+  /// is read from there until lets_go_of(read_until), which is raised. False: no room or no buffer; try again later.
+  bool send(const HeaderTemplate& headers, Packet& packet, std::span<const std::span<const std::byte>> pieces,
+            std::uint64_t& read_until) noexcept;
 
   /// Stages a complete frame. Consumes it, also if there is no room.
   void send_frame(rte_mbuf* frame) noexcept;
@@ -52,13 +53,17 @@ class Transmitter {
 
   /// False: there was nothing to send, or the ethdev has no room.
   bool flush() noexcept;
-  /// Whether a staged packet may have its payload in the caller's memory.
-  bool in_memory() const noexcept { return in_memory_; }
-  /// Packets that were ever staged, and whether that many of them are staged no longer.
-  std::uint64_t ever_staged() const noexcept { return ever_staged_; }
-  bool have_left(std::uint64_t packets) const noexcept { return packets + staged_ <= ever_staged_; }
+  /// Until when payload that is not copied is read.
+  PacketMemory memory() const noexcept { return memory_; }
+  /// Setup: from now on payload is copied.
+  void copy_all() noexcept { memory_ = PacketMemory::Unknown; }
+  /// Whether what send() has left where it was is read no more.
+  bool lets_go_of(std::uint64_t read_until) const noexcept {
+    return memory_ == PacketMemory::UntilFreed ? in_use_.freed_before(read_until)
+                                               : read_until + staged_ <= ever_staged_;
+  }
   /// To be called before memory of staged packets is given back. Packets that the ethdev does not take get copies of their payload;
-  /// one that finds no buffer is lost.
+  /// one that finds no buffer is lost. What the ethdev has taken is another matter.
   void let_go_of_memory() noexcept;
   /// The lanes that share its transmit queue have theirs, and this one too where it has packets. False: nothing was sent.
   bool take_turns() noexcept;
@@ -67,12 +72,14 @@ class Transmitter {
   rte_mbuf* build(const HeaderTemplate& headers, Packet& packet,
                   std::span<const std::span<const std::byte>> pieces, std::size_t payload_bytes) noexcept;
   rte_mbuf* copy_of(rte_mbuf* packet) noexcept;
-  bool append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<const std::byte> piece) noexcept;
+  bool append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<const std::byte> piece,
+                       bool of_caller) noexcept;
 
   EthernetPort& port_;
   const std::uint32_t lane_;
   rte_ring* const queue_owner_;  ///< EthernetPort::queue_owner()
-  const bool in_place_;
+  PacketMemory memory_;
+  PiecesInUse& in_use_;
   Statistics& statistics_;
   rte_mempool* headers_ = nullptr;  ///< headers, with small payloads
   rte_mempool* frames_ = nullptr;   ///< complete frames
@@ -80,9 +87,9 @@ class Transmitter {
   BufferStock header_stock_;
   BufferStock piece_stock_;
   std::uint32_t staged_ = 0;
-  std::uint64_t ever_staged_ = 0;
-  bool in_memory_ = false;      ///< a staged packet may have its payload elsewhere
-  std::uint32_t captured_ = 0;  ///< staged packets that the capture has already seen
+  std::uint64_t ever_staged_ = 0;  ///< packets
+  bool in_memory_ = false;         ///< a staged packet may have its payload elsewhere
+  std::uint32_t captured_ = 0;     ///< staged packets that the capture has already seen
   std::array<rte_mbuf*, kTransmitBurst> packets_{};
 };
 

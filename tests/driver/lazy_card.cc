@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 #include <span>
 #include <stdexcept>
 
@@ -34,6 +35,17 @@ void free_segments(std::deque<rte_mbuf*>& segments, std::size_t left) {
   for (; segments.size() > left; segments.pop_front()) rte_pktmbuf_free_seg(segments.front());
 }
 
+/// By number of ethdev, which others have later.
+std::map<std::uint16_t, LazyCard*> cards;
+
+/// A driver has no packet of a port's when that is closed.
+int free_all_sent(std::uint16_t ethdev, rte_eth_event_type, void*, void*) {
+  LazyCard* const closed = LazyCard::of(ethdev);
+  for (std::uint32_t queue = 0; closed != nullptr && queue < closed->queues(); ++queue)
+    closed->free_sent(queue);
+  return 0;
+}
+
 }  // namespace
 
 AsLane::AsLane(std::uint32_t lane) noexcept : before_(RTE_PER_LCORE(_lcore_id)) {
@@ -56,11 +68,18 @@ LazyCard::LazyCard(std::uint16_t queues) : queues_(queues) {
       rte_eth_from_rings(fresh_name("lazy").c_str(), to_port.data(), queues, from_port.data(), queues, 0);
   if (made < 0) throw std::runtime_error("no ethdev: " + std::string(rte_strerror(rte_errno)));
   ethdev_ = static_cast<std::uint16_t>(made);
+  cards[ethdev_] = this;
+  rte_eth_dev_callback_register(ethdev_, RTE_ETH_EVENT_DESTROY, free_all_sent, nullptr);
+}
+
+LazyCard* LazyCard::of(std::uint16_t ethdev) {
+  const auto found = cards.find(ethdev);
+  return found != cards.end() ? found->second : nullptr;
 }
 
 LazyCard::~LazyCard() {
+  cards.erase(ethdev_);
   for (Queue& queue : queues_) {
-    free_segments(queue.sent, 0);
     free_segments(queue.empty, 0);
     for (rte_ring* ring : {queue.to_port, queue.from_port}) {
       void* frame;
@@ -112,8 +131,13 @@ void LazyCard::receive(const rte_mbuf& frame, std::uint32_t queue) {
   rte_ring_enqueue(to.to_port, buffer);
 }
 
+void LazyCard::free_sent(std::uint32_t queue) {
+  free_segments(queues_[queue].sent, 0);
+}
+
 /// Its descriptors are those after the last ones used.
 void LazyCard::retire(Queue& queue, rte_mbuf* frame) {
+  in_segments_ += frame->nb_segs > 1;
   for (rte_mbuf* segment = frame; segment != nullptr; segment = segment->next) queue.sent.push_back(segment);
   free_segments(queue.sent, kDescriptors);
 }

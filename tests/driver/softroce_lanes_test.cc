@@ -2,10 +2,12 @@
 //
 // Lanes that share a card whose driver frees late: no frame is lost, and nothing comes to a stop, for want of a buffer or of
 // room.
+#include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "pmd/softroce/softroce.h"
+#include "tests/driver/card_stub.h"
 #include "tests/driver/driver_fixture.h"
 #include "tests/driver/flow_stub.h"
 #include "tests/driver/lazy_card.h"
@@ -14,6 +16,7 @@ namespace sluice::rdma::conformance {
 namespace {
 
 using namespace softroce;
+using Bytes = std::vector<std::byte>;
 
 constexpr std::uint32_t kBytes = 1u << 20;  ///< of a message
 constexpr int kPatience = 100'000;          ///< turns; for failing tests
@@ -222,6 +225,43 @@ TEST_F(SoftLanes, a_lane_goes_on_while_the_card_keeps_as_many_frames_as_it_has_d
       ASSERT_TRUE(done(*left, 1, round)) << "came to a stop in round " << round;
     }
     expect_no_loss();
+  }
+}
+
+// --- Payload that the card reads where it lies
+
+TEST_F(SoftLanes, memory_of_what_a_card_has_sent_is_used_again_and_everything_arrives) {
+  for (const std::uint16_t queues : {std::uint16_t{8}, std::uint16_t{3}}) {
+    CardStub cards;
+    cards.free_sent = [](std::uint16_t ethdev, std::uint16_t queue) {
+      LazyCard::of(ethdev)->free_sent(queue);
+    };
+    open({.lanes = 8, .queues = queues});
+    ASSERT_TRUE(left->port->transmission().in_place) << left->port->transmission().obstacle;
+    for (std::uint64_t round = 1; round <= 5; ++round) {
+      for (std::size_t lane = 0; lane < 8; ++lane) {
+        const auto memory = left->endpoints[lane].memory.bytes.first(kBytes);
+        for (std::size_t i = 0; i < memory.size(); ++i)
+          memory[i] = static_cast<std::byte>(i * 37 + (i >> 9) + round * 11 + lane);
+        send(*left, *right, lane, round);
+      }
+      ASSERT_TRUE(done(*left, 0, round));
+      std::vector<Bytes> sent;
+      for (Endpoint& each : left->endpoints) {
+        const auto memory = each.memory.bytes.first(kBytes);
+        sent.emplace_back(memory.begin(), memory.end());
+        std::fill(memory.begin(), memory.end(), std::byte{0xEE});
+      }
+      ASSERT_TRUE(done(*right, 0, round));
+      for (std::size_t lane = 0; lane < 8; ++lane)
+        EXPECT_TRUE(
+            std::ranges::equal(right->endpoints[lane].memory.bytes.subspan(kBytes, kBytes), sent[lane]))
+            << "lane " << lane << ", round " << round;
+    }
+    EXPECT_GT(left->card.in_segments(), 0u);
+    EXPECT_EQ(right->sum(&Statistics::icrc_errors), 0u);
+    expect_no_loss();
+    left.reset(), right.reset();
   }
 }
 

@@ -21,5 +21,36 @@ TEST(DriverTraits, memif_copies_unless_the_other_side_has_its_memory) {
   EXPECT_FALSE(copies_what_it_takes("net_memif", "role=client,zero-copy=yes"));
 }
 
+TEST(DriverTraits, a_card_is_sent_payload_where_it_lies_only_if_it_says_when_it_has_read_it) {
+  const EthdevTraits good{.driver = "net_ice",
+                          .bus = "pci",
+                          .sends_segments = true,
+                          .frees_when_asked = true,
+                          .addresses_are_virtual = true};
+  EXPECT_EQ(packet_memory(good), PacketMemory::UntilFreed);
+  EXPECT_EQ(why_copied(good), "");
+  for (bool EthdevTraits::*each : {&EthdevTraits::sends_segments, &EthdevTraits::frees_when_asked,
+                                   &EthdevTraits::addresses_are_virtual}) {
+    EthdevTraits bad = good;
+    bad.*each = false;
+    EXPECT_EQ(packet_memory(bad), PacketMemory::Unknown);
+    EXPECT_NE(why_copied(bad), "");
+  }
+  EthdevTraits other = good;
+  other.bus = "auxiliary";
+  EXPECT_EQ(packet_memory(other), PacketMemory::UntilFreed);
+}
+
+TEST(DriverTraits, a_virtual_ethdev_passes_on_memory_that_it_does_not_copy) {
+  const EthdevTraits bonding{.driver = "net_bonding",
+                             .bus = "vdev",
+                             .sends_segments = true,
+                             .frees_when_asked = true,
+                             .addresses_are_virtual = true};
+  EXPECT_EQ(packet_memory(bonding), PacketMemory::Unknown);
+  EXPECT_EQ(why_copied(bonding), "its driver passes packets on");
+  EXPECT_EQ(packet_memory({.driver = "net_tap", .bus = "vdev"}), PacketMemory::UntilTaken);
+}
+
 }  // namespace
 }  // namespace sluice::rdma::softroce

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a network card's driver and the IOMMU before it say, in place of DPDK's own functions: while a CardStub exists, every ethdev
+// is a PCI card that reads memory which is mapped for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+
+namespace sluice::rdma::conformance {
+
+class CardStub {
+ public:
+  CardStub();
+  ~CardStub();
+  CardStub(const CardStub&) = delete;
+  CardStub& operator=(const CardStub&) = delete;
+
+  /// Whether all of it is mapped.
+  bool reaches(std::span<const std::byte> memory) const;
+
+  bool frees_when_asked = true;       ///< rte_eth_tx_done_cleanup()
+  bool addresses_are_virtual = true;  ///< of DMA
+  std::size_t most_mappings = SIZE_MAX;
+  /// What the driver does when asked.
+  std::function<void(std::uint16_t ethdev, std::uint16_t queue)> free_sent;
+  std::map<std::uintptr_t, std::size_t> mapped;  ///< bytes by address
+};
+
+}  // namespace sluice::rdma::conformance

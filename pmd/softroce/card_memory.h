@@ -17,6 +17,7 @@ namespace sluice::rdma::softroce {
 class CardMemory {
  public:
   CardMemory() = default;
+  /// When the card reads nothing any more.
   ~CardMemory() { remove(); }
   CardMemory(const CardMemory&) = delete;
   CardMemory& operator=(const CardMemory&) = delete;
@@ -24,13 +25,12 @@ class CardMemory {
   /// False: no memory can be mapped for this card; error() says why.
   bool open(rte_device& card);
   /// The pages of `bytes`, as far as they are not mapped yet. False: some cannot be, and error() says why. They need not be
-  /// there any more when remove() is called.
+  /// there any more at the end.
   bool add(std::span<std::byte> bytes);
-  /// When the card reads nothing any more.
-  void remove() noexcept;
   const std::string& error() const noexcept { return error_; }
 
  private:
+  void remove() noexcept;
   bool map(std::uintptr_t begin, std::uintptr_t end);
   void unmap(std::uintptr_t begin, std::uintptr_t end) noexcept;
 

@@ -82,7 +82,6 @@ EthernetPort::~EthernetPort() {
   rte_eth_dev_close(config_.ethdev);
   if (guard_) guard_->release();
   guard_.reset();
-  card_memory_.remove();
   for (rte_mempool* pool : pools_) free_pool(pool);
   for (rte_mempool* pool : left_pools_) free_pool(pool);
 }

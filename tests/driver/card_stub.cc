@@ -60,6 +60,13 @@ rte_iova_mode rte_eal_iova_mode() {
   return stub->addresses_are_virtual ? RTE_IOVA_VA : RTE_IOVA_PA;
 }
 
+int rte_eth_tx_queue_setup(std::uint16_t port_id, std::uint16_t tx_queue_id, std::uint16_t nb_tx_desc,
+                           unsigned int socket_id, const rte_eth_txconf* tx_conf) {
+  if (stub != nullptr) stub->tx_rs_thresh = tx_conf != nullptr ? tx_conf->tx_rs_thresh : 0;
+  return original<decltype(rte_eth_tx_queue_setup)>("rte_eth_tx_queue_setup")(port_id, tx_queue_id,
+                                                                              nb_tx_desc, socket_id, tx_conf);
+}
+
 int rte_eth_tx_done_cleanup(std::uint16_t port_id, std::uint16_t queue_id, std::uint32_t) {
   if (stub == nullptr || !stub->frees_when_asked) return -ENOTSUP;
   if (stub->free_sent) stub->free_sent(port_id, queue_id);

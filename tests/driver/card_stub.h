@@ -28,6 +28,7 @@ class CardStub {
   /// What the driver does when asked.
   std::function<void(std::uint16_t ethdev, std::uint16_t queue)> free_sent;
   std::map<std::uintptr_t, std::size_t> mapped;  ///< bytes by address
+  std::uint16_t tx_rs_thresh = 0;                ///< of the last transmit queue; zero: the driver's default
 };
 
 }  // namespace sluice::rdma::conformance

@@ -104,6 +104,15 @@ TEST_F(SoftCard, a_work_request_completes_when_the_card_has_sent_it) {
   EXPECT_EQ(statistics().memory_waits, waits);
 }
 
+/// Drivers whose cards say it of each 32nd packet would keep the last ones until others follow.
+TEST_F(SoftCard, the_card_says_of_each_packet_that_it_was_sent) {
+  open_and_connect();
+  EXPECT_EQ(card.tx_rs_thresh, 1u);
+  end();
+  open([](PortConfig& config) { config.transmit_in_place = false; });
+  EXPECT_EQ(card.tx_rs_thresh, 0u) << "the driver's own";
+}
+
 TEST_F(SoftCard, the_driver_is_asked_to_free_what_has_been_sent) {
   open_and_connect();
   rte_mbuf* sent_frame = nullptr;
@@ -209,8 +218,9 @@ TEST_F(SoftCard, flushed_work_is_waited_for_and_a_queue_pair_that_is_gone_leaves
   rte_mbuf* const of_other = taken();
   inject(RawPeerTest::frame(other, Opcode::Acknowledge, kOwnPsn));
   EXPECT_FALSE(has(2));
-  rte_pktmbuf_free(of_other);
   rte_pktmbuf_free(frame);
+  EXPECT_FALSE(has(2));
+  rte_pktmbuf_free(of_other);
   EXPECT_TRUE(has(2));
   EXPECT_FALSE(has(1)) << "its queue pair is gone";
 }
@@ -251,9 +261,11 @@ TEST_F(SoftCard, payload_is_copied_where_the_card_cannot_do_without_and_the_reas
     SCOPED_TRACE(sentence);
     card.frees_when_asked = card.addresses_are_virtual = true;
     obstruct();
-    open_and_connect();
+    end();
+    open();
     EXPECT_FALSE(port_->transmission().in_place);
     EXPECT_EQ(port_->transmission().obstacle, sentence);
+    connect(own);
     EXPECT_TRUE(card.mapped.empty());
     write(1);
     rte_mbuf* const frame = taken();

@@ -4,9 +4,12 @@
 // that memory is given back when the card has read it, whatever the peer says. Taking a frame from the wire is what the card does,
 // and freeing it what its driver does.
 #include <rte_mbuf.h>
+#include <rte_mempool.h>
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/driver/card_stub.h"
@@ -86,6 +89,7 @@ TEST_F(SoftCard, memory_is_mapped_once_whoever_registers_it) {
   device().register_memory(memory);
   device().register_memory(memory.subspan(100, 5000));
   EXPECT_EQ(card.mapped.size(), before);
+  EXPECT_TRUE(port_->transmission().in_place) << port_->transmission().obstacle;
 }
 
 TEST_F(SoftCard, a_work_request_completes_when_the_card_has_sent_it) {
@@ -246,6 +250,20 @@ TEST_F(SoftCard, a_card_that_never_lets_go_of_a_packet_stops_no_payload_from_bei
   EXPECT_FALSE(has(1));
   rte_pktmbuf_free(kept);
   EXPECT_TRUE(has(1));
+}
+
+/// A driver frees what it has when its ethdev is closed, which is after the lanes have ended.
+TEST_F(SoftCard, buffers_that_the_driver_has_outlive_the_lane) {
+  open_and_connect();
+  const std::string pool = port_->config().name + ".0-p";
+  write(1);
+  rte_mbuf* const frame = taken();
+  own.qp.reset();
+  devices_.clear();
+  EXPECT_NE(rte_mempool_lookup(pool.c_str()), nullptr);
+  rte_pktmbuf_free(frame);
+  port_.reset();
+  EXPECT_EQ(rte_mempool_lookup(pool.c_str()), nullptr);
 }
 
 // --- Cards for which payload is copied

@@ -15,7 +15,8 @@ release=${kernel_package#linux-image-}
 user_packages=busybox-static,bash,coreutils,findutils,kmod,iproute2,mount,util-linux,rdma-core,ibverbs-providers,rdmacm-utils
 user_packages+=,perftest,nfs-common,nfs-kernel-server,rpcbind,netbase,fio,tcpdump,acl,nfs4-acl-tools,libnss-systemd-
 modules="virtio_pci virtio_net virtio_rng 9pnet_virtio 9p rdma_rxe rdma_cm rdma_ucm ib_uverbs rpcrdma nfs nfsv3 nfsv4 nfsd lockd
-  crc32c_generic crc32c-intel crc32_generic crc32-pclmul libcrc32c rpcsec_gss_krb5 cts sch_netem sch_ingress ifb cls_matchall act_mirred 8021q bonding veth uio_pci_generic"
+  crc32c_generic crc32c-intel crc32_generic crc32-pclmul libcrc32c rpcsec_gss_krb5 cts sch_netem sch_ingress ifb cls_matchall act_mirred 8021q bonding veth uio_pci_generic
+  vfio_pci vfio_iommu_type1"
 programs="bash mount umount kmod ip tc rdma tcpdump rping ib_send_lat ib_read_bw ib_write_bw fio
   mount.nfs umount.nfs getfacl setfacl nfs4_getfacl nfs4_setfacl rpc.gssd setpriv exportfs rpc.nfsd rpc.mountd rpc.statd sm-notify rpcbind dd sha256sum md5sum head stat sync timeout find sort readlink cp mv ln"
 

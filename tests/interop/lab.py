@@ -116,9 +116,11 @@ def vhost_backend(link, socket):
 
 
 class Guest:
-    """One virtual machine. sh() runs a script in it and returns its output. A link is a tap's name, or the path of a vhost-user socket."""
+    """One virtual machine. sh() runs a script in it and returns its output. A link is a tap's name, or the path of a vhost-user socket.
+    `behind_iommu` has the indexes of the taps whose cards reach memory through an emulated IOMMU, as VFIO wants it; the other devices
+    go past it with physical addresses."""
 
-    def __init__(self, lab, number, image, links, cpus=1, memory_mib=1024):
+    def __init__(self, lab, number, image, links, cpus=1, memory_mib=1024, behind_iommu=()):
         self.lab = lab
         self.dir = f"{lab.dir}/guest{number}"
         os.makedirs(self.dir)
@@ -128,7 +130,9 @@ class Guest:
             "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35,i8042=off",
             "-smp", str(cpus), "-m", str(memory_mib), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
             "-serial", f"file:{self.console}", "-kernel", f"{image}/vmlinux", "-initrd", f"{image}/initrd.cpio",
-            "-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable",
+            "-append", "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable" + (" intel_iommu=on" if behind_iommu else ""),
+            # With addresses as wide as on a server, and before the devices that it translates for.
+            *(["-device", "intel-iommu,intremap=on,aw-bits=48"] if behind_iommu else []),
             "-fsdev", f"local,id=host,path={self.dir},security_model=none,multidevs=remap",
             "-device", "virtio-9p-pci,fsdev=host,mount_tag=host", "-device", "virtio-rng-pci"]
         for link, wire in enumerate(links):
@@ -136,7 +140,8 @@ class Guest:
             self.command += vhost_backend(link, wire) if vhost else ["-netdev", f"tap,id=n{link},ifname={wire},script=no,downscript=no"]
             # Without vectors: an interrupt that a vhost-user backend raises reaches an emulated processor by the old way alone.
             self.command += ["-device", f"virtio-net-pci,netdev=n{link},mac={mac(number, link)},romfile=,host_mtu={MTU}"
-                                        + (",vectors=0" if vhost else "")]
+                                        + (",vectors=0" if vhost else "")
+                                        + (",iommu_platform=on,disable-legacy=on" if link in behind_iommu else "")]
         if any(wire.startswith("/") for wire in links):  # the other process reads and writes the guest's memory
             self.command += ["-object", f"memory-backend-memfd,id=ram,size={memory_mib}M,share=on", "-numa", "node,memdev=ram"]
         self.power_on()

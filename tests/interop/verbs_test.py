@@ -61,8 +61,9 @@ class VerbsBench(Bench):
             self.lab.ip("link", "set", bridge, "mtu", str(MTU + 100), "up")
             for number in (1, 2):
                 self.lab.add_tap(f"{bridge}{number}", bridge=bridge)
-        self.lab.add_tap("bond3", bridge="bond")
-        self.server = Guest(self.lab, 2, image, ["roce2", "plain2", "bond2", "bond3"], cpus=2, memory_mib=2048)
+        for tap in ("bond3", "bond4"):
+            self.lab.add_tap(tap, bridge="bond")
+        self.server = Guest(self.lab, 2, image, ["roce2", "plain2", "bond2", "bond3", "bond4"], cpus=2, memory_mib=2048, behind_iommu=[4])
         self.guest = Guest(self.lab, 1, image, ["roce1", "plain1", "bond1"])
         drivers = pack(f"{self.server.dir}/sluice", self.programs, ["net_virtio", "bus_pci", "bus_vdev", "mempool_ring", "net_af_packet"])
         self.server.sh(f"rdma_link {mac(2, 0)} {ROCE_HOST}/24 {MTU}\nplain_link {mac(2, 1)} {PLAIN_HOST}/24\n"
@@ -111,7 +112,7 @@ class VerbsBench(Bench):
 
     def stop(self, name):
         self.sluice("".join(f"kill $(cat /tmp/{name}-{plane}.pid)\nwhile kill -0 $(cat /tmp/{name}-{plane}.pid) 2> /dev/null; do usleep 50000; done\n"
-                            for plane in ("data", "control")) + f"rm -f /dev/shm/{name}.control /dev/shm/{name}.data\n")
+                            for plane in ("data", "control")) + f"cd /dev/shm; rm -f {self.segment(name)}.control {self.segment(name)}.data\n")
 
     def ctl(self, *words, name="admin"):
         """The answer of a control plane, which may just be restarting."""
@@ -336,25 +337,58 @@ rdma link add rxe2 type rxe netdev bond0""")
         bench.guest.sh("rdma link delete rxe2")
 
 
-def softroce_takes_a_network_card_from_the_kernel(bench):
-    """A PCI ethdev, with hugepages and without zero-copy transmit: virtio, bound to uio_pci_generic."""
-    pci = bench.server.sh(f"take_card {mac(2, 3)}").split()[-1]
-    bench.guest.sh(f"card=$(card {mac(1, 2)}); ip link set $card mtu {MTU} up; ip addr add 10.81.0.1/24 dev $card\n"
+@contextlib.contextmanager
+def random_io_by_a_card(bench, name, pci, address, mount_port, port):
+    """softroce on that card of the server, with hugepages and without zero-copy transmit, and the other guest's kernel as its client. The
+    body runs while the planes do."""
+    bench.guest.sh(f"card=$(card {mac(1, 2)}); ip link set $card mtu {MTU} up; ip addr replace 10.81.0.1/24 dev $card\n"
                    "rdma link add rxe3 type rxe netdev $card")
-    bench.start("pci", EXPORT, driver="softroce", mount_port=20061, port=20062,
-                device=f'ethdev = "{pci}"\nhugepages = true\naddresses = ["10.81.0.3/24"]\nmtu = {MTU}')
     try:
-        bench.sh(f"mount -t nfs -o proto=rdma,port=20062,vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport=20061 10.81.0.3:/export /mnt/other")
+        bench.start(name, EXPORT, driver="softroce", mount_port=mount_port, port=port,
+                    device=f'ethdev = "{pci}"\nhugepages = true\naddresses = ["{address}/24"]\nmtu = {MTU}')
         try:
-            print("# " + bench.sh("random_io /mnt/other/pci 4 4720; drop_caches; rm /mnt/other/pci").strip())
-            polled, = bench.ctl("devices", name="pci")["polled"]
-            if polled["receives"] == 0 or polled["icrc_errors"] or polled["frames_malformed"]:
-                raise Failed(str(polled))
+            bench.sh(f"mount -t nfs -o proto=rdma,port={port},vers=3,nolock,mountproto=tcp,mountaddr={PLAIN_HOST},mountport={mount_port} "
+                     f"{address}:/export /mnt/other")
+            try:
+                print("# " + bench.sh(f"random_io /mnt/other/{name} 4 4720; drop_caches; rm /mnt/other/{name}").strip())
+                polled, = bench.ctl("devices", name=name)["polled"]
+                if polled["receives"] == 0 or polled["icrc_errors"] or polled["frames_malformed"]:
+                    raise Failed(str(polled))
+                yield
+            finally:
+                bench.unmount("/mnt/other")
         finally:
-            bench.unmount("/mnt/other")
+            bench.stop(name)
+            bench.server.sh("rm -f /dev/hugepages/*")  # DPDK leaves its pages to the next one, but another user cannot take them
     finally:
-        bench.stop("pci")
         bench.guest.sh("rdma link delete rxe3")
+
+
+def softroce_takes_a_network_card_from_the_kernel(bench):
+    """A PCI ethdev: virtio, bound to uio_pci_generic. Its addresses are physical, and nothing checks them."""
+    pci = bench.server.sh(f"take_card {mac(2, 3)}").split()[-1]
+    with random_io_by_a_card(bench, "pci", pci, "10.81.0.3", 20061, 20062):
+        pass
+
+
+def softroce_takes_a_network_card_by_vfio(bench):
+    """Behind an IOMMU: the card is given virtual addresses, and one that DPDK has not mapped is a fault. As it is deployed, the data plane is
+    not root: its user has the card's VFIO group and the huge pages, and could not learn a physical address."""
+    pci = bench.server.sh(f"take_card {mac(2, 4)} vfio-pci {DATA_USER}").split()[-1]
+    bench.of_two_users.add("vfio")
+    with random_io_by_a_card(bench, "vfio", pci, "10.81.0.4", 20063, 20064):
+        # A group of one device, which the data plane has; and the first of DPDK's pages, as it has it: its address for devices and its own.
+        group, devices, iova, address, *held = bench.server.sh(f"""
+group=$(readlink -f /sys/bus/pci/devices/{pci}/iommu_group)
+echo ${{group##*/}} $(ls $group/devices)
+od -A n -t x8 -N 16 /tmp/dpdk/*vfio/fbarray_memseg-2048k-0-0
+readlink /proc/$(cat /tmp/vfio-data.pid)/fd/* | grep /dev/vfio/""").split()
+        print(f"# group {group}: {devices}; {address} is {iova} for the card; open: {' '.join(held)}")
+        if devices != pci or set(held) != {"/dev/vfio/vfio", f"/dev/vfio/{group}"} or iova != address or int(iova, 16) == 0:
+            raise Failed("not by VFIO with virtual addresses")
+    faults = bench.server.sh("dmesg | grep -i 'DMAR.*fault' || true")
+    if faults:
+        raise Failed(faults)
 
 
 def the_first_mount_of_the_quick_start_works(bench):
@@ -519,7 +553,8 @@ TESTS = [the_driver_suite_passes_on_rxe, a_kernel_client_mounts_writes_and_reads
          the_requester_side_reads_and_writes_the_kernels_server, tcp_clients_reach_the_kernels_server_by_rdma,
          version_4_1_is_forwarded, two_devices_are_polled_by_a_reactor_each,
          receives_are_shared_and_packets_carry_the_traffic_class, a_vlan_is_crossed, a_bond_changes_its_link_under_io,
-         gdb_shows_queue_pairs_in_a_core, softroce_takes_a_network_card_from_the_kernel, the_first_mount_of_the_quick_start_works]
+         gdb_shows_queue_pairs_in_a_core, softroce_takes_a_network_card_from_the_kernel, softroce_takes_a_network_card_by_vfio,
+         the_first_mount_of_the_quick_start_works]
 
 
 def main():

@@ -15,17 +15,20 @@ rdma_link() {
   rdma link add rxe0 type rxe netdev "$name"
 }
 
-# take_card MAC: binds that card to a driver for DPDK, and reserves huge pages; prints its PCI address.
+# take_card MAC [DRIVER [USER]]: binds that card to a driver for DPDK, and reserves huge pages; prints its PCI address. With vfio-pci
+# the card has to be behind an IOMMU, and DPDK needs no root: USER gets its VFIO group and the huge pages.
 take_card() {
-  local pci
+  local pci driver=${2:-uio_pci_generic}
   pci=$(basename "$(dirname "$(readlink -f "/sys/class/net/$(card "$1")/device")")")
-  modprobe uio_pci_generic
-  echo uio_pci_generic > "/sys/bus/pci/devices/$pci/driver_override"
+  modprobe "$driver"
+  if [ "$driver" = vfio-pci ]; then modprobe vfio_iommu_type1; fi  # a soft dependency: busybox does not follow these
+  echo "$driver" > "/sys/bus/pci/devices/$pci/driver_override"
   echo "$pci" > "/sys/bus/pci/devices/$pci/driver/unbind"
   echo "$pci" > /sys/bus/pci/drivers_probe
   mkdir -p /dev/hugepages
-  mount -t hugetlbfs none /dev/hugepages
+  grep -q " /dev/hugepages " /proc/mounts || mount -t hugetlbfs none /dev/hugepages
   echo 160 > /proc/sys/vm/nr_hugepages
+  if [ -n "${3:-}" ]; then chown "$3" /dev/hugepages "/dev/vfio/$(basename "$(readlink "/sys/bus/pci/devices/$pci/iommu_group")")"; fi
   echo "$pci"
 }
 

@@ -105,7 +105,7 @@ void EthernetPort::configure() {
     conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
     conf.rx_adv_conf.rss_conf.rss_hf = (RTE_ETH_RSS_UDP | RTE_ETH_RSS_IP) & info.flow_type_rss_offloads;
   }
-  on_card_ = bus_of(info) == "pci";
+  on_card_ = is_card(bus_of(info));
   if (on_card_) {  // a virtual ethdev has the MTU of the interface below it
     if (config_.link_mtu > info.max_mtu)
       throw SetupError("The network card of softroce supports packets of at most " +
@@ -193,10 +193,11 @@ void EthernetPort::cannot_reach() {
 }
 
 bool EthernetPort::reach(std::span<std::byte> memory) {
-  if (packet_memory() != PacketMemory::UntilFreed) return true;
-  const bool reached = card_memory_.add(memory);
-  if (!reached) cannot_reach();
-  return reached;
+  if (packet_memory_ != PacketMemory::UntilFreed) return true;
+  if (!transmission_.in_place) return false;
+  if (card_memory_.add(memory)) return true;
+  cannot_reach();
+  return false;
 }
 
 void EthernetPort::free_sent(std::uint32_t lane) const noexcept {

@@ -119,7 +119,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   std::uint32_t frame_bytes_ = 0;
   PortShape shape_;
   FlowRules flow_rules_;
-  bool on_card_ = false;  ///< a PCI device
+  bool on_card_ = false;
   PacketMemory packet_memory_ = PacketMemory::Unknown;
   Transmission transmission_;
   CardMemory card_memory_;

@@ -50,6 +50,7 @@ Transmitter::Transmitter(const std::string& name, EthernetPort& port, std::uint3
       queue_owner_(port.queue_owner(lane)),
       // Not when another lane hands the packets to the ethdev: this one does not see when that is done.
       memory_(queue_owner_ == nullptr ? port.packet_memory() : PacketMemory::Unknown),
+      copies_all_(memory_ == PacketMemory::Unknown),
       in_use_(port.pieces_in_use(lane)),
       statistics_(statistics) {
   const PortShape& shape = port.shape();
@@ -98,8 +99,7 @@ bool Transmitter::append_in_place(rte_mbuf* head, rte_mbuf*& last, std::span<con
 rte_mbuf* Transmitter::build(const HeaderTemplate& headers, Packet& packet,
                              std::span<const std::span<const std::byte>> pieces,
                              std::size_t payload_bytes) noexcept {
-  const bool copy =
-      payload_bytes <= kCopyBytes || memory_ == PacketMemory::Unknown || pieces.size() > kInPlacePieces;
+  const bool copy = payload_bytes <= kCopyBytes || copies_all_ || pieces.size() > kInPlacePieces;
   rte_mbuf* head = copy && payload_bytes > kCopyBytes ? frame_buffer() : header_stock_.take();
   if (head == nullptr) return nullptr;
 

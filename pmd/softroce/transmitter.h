@@ -55,8 +55,8 @@ class Transmitter {
   bool flush() noexcept;
   /// Until when payload that is not copied is read.
   PacketMemory memory() const noexcept { return memory_; }
-  /// Setup: from now on payload is copied.
-  void copy_all() noexcept { memory_ = PacketMemory::Unknown; }
+  /// From now on payload is copied.
+  void copy_all() noexcept { copies_all_ = true; }
   /// Whether what send() has left where it was is read no more.
   bool lets_go_of(std::uint64_t read_until) const noexcept {
     return memory_ == PacketMemory::UntilFreed ? in_use_.freed_before(read_until)
@@ -78,7 +78,8 @@ class Transmitter {
   EthernetPort& port_;
   const std::uint32_t lane_;
   rte_ring* const queue_owner_;  ///< EthernetPort::queue_owner()
-  PacketMemory memory_;
+  const PacketMemory memory_;
+  bool copies_all_;
   PiecesInUse& in_use_;
   Statistics& statistics_;
   rte_mempool* headers_ = nullptr;  ///< headers, with small payloads

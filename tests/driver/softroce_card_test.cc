@@ -307,5 +307,27 @@ TEST_F(SoftCard, a_lane_whose_memory_cannot_all_be_mapped_copies) {
   rte_pktmbuf_free(frame);
 }
 
+TEST_F(SoftCard, what_one_lane_finds_out_holds_for_memory_that_another_registers_later) {
+  end();
+  open([](PortConfig& config) { config.lanes = config.hardware_queues = 2; }, 2);
+  connect(own);
+  card.most_mappings = card.mapped.size();
+  device(1).allocate_memory(4096);
+  EXPECT_FALSE(port_->transmission().in_place);
+  write(1);
+  rte_mbuf* const before = taken();
+  EXPECT_EQ(before->nb_segs, 3u) << "all that this lane has is mapped";
+  card.most_mappings = SIZE_MAX;
+  device(0).allocate_memory(4096);
+  write(2);
+  rte_mbuf* const after = taken();
+  EXPECT_EQ(after->nb_segs, 1u);
+  peer_acknowledges(kOwnPsn + 1);
+  rte_pktmbuf_free(after);
+  EXPECT_FALSE(has(1)) << "it is still read where it lies";
+  rte_pktmbuf_free(before);
+  EXPECT_TRUE(has(1) && has(2));
+}
+
 }  // namespace
 }  // namespace sluice::rdma::conformance

@@ -81,6 +81,7 @@ void read_softroce(Checker& check, const toml::table& table, segment::ConfigBloc
   check.integer(table, "mtu", block.mtu, 512, 9000);
   check.integer(table, "hardware_queues", block.hardware_queues, 1, segment::kMaxReactors);
   check.boolean(table, "hugepages", block.hugepages);
+  check.boolean(table, "payload_in_place", block.payload_in_place);
   check.integer(table, "dpdk_memory_mib", block.dpdk_memory_mib, 64, 1u << 16);
   if (block.driver != segment::Driver::SoftRoce) return;
   if (ethdev.empty())

@@ -58,6 +58,7 @@ json describe_device(const segment::ConfigBlock& block) {
                  {"mtu", block.mtu},
                  {"hardware_queues", block.hardware_queues},
                  {"hugepages", block.hugepages != 0},
+                 {"payload_in_place", block.payload_in_place != 0},
                  {"dpdk_memory_mib", block.dpdk_memory_mib}};
   if (block.vlan <= 4094) device["vlan"] = block.vlan;
   if (block.service_level <= segment::kMaxServiceLevel) device["service_level"] = block.service_level;

@@ -38,6 +38,7 @@ rdma::softroce::PortConfig port_config(const segment::ConfigBlock& config) {
   port.cnp_traffic_class = static_cast<std::uint8_t>(config.cnp_traffic_class);
   port.link_mtu = static_cast<std::uint16_t>(config.mtu);
   port.frame_buffer_bytes = kFrameBufferBytes;
+  port.card_reads_payload = config.payload_in_place != 0;
   port.max_queue_pairs = config.all_connections() + kSpareQueuePairs;
   return port;
 }

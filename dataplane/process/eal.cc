@@ -82,6 +82,17 @@ void remove_stale_socket(const std::string& path) {
                      ": stop it first, or set another socket in ethdev.");
 }
 
+std::string advice_on_eal(const segment::ConfigBlock& config) {
+  std::string advice =
+      "check cpus in [reactor] of the configuration against the processors there are, and ethdev in "
+      "[device].";
+  if (config.hugepages != 0)
+    advice +=
+        " With hugepages = true this user has to be able to write to /dev/hugepages, and as many have to be "
+        "free as dpdk_memory_mib asks for (/proc/meminfo).";
+  return advice;
+}
+
 void start_eal(const segment::ConfigBlock& config, const std::string& segment_name) {
   if (config.driver == segment::Driver::SoftRoce)
     if (const std::string socket = memif_listener(config.ethdev); !socket.empty())
@@ -97,8 +108,7 @@ void start_eal(const segment::ConfigBlock& config, const std::string& segment_na
   take_dpdk_log();
   if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0)
     throw SetupError("DPDK's environment did not start (" + std::string(rte_strerror(rte_errno)) +
-                     "): check cpus in [reactor] of the configuration against the processors there are, and "
-                     "ethdev in [device].");
+                     "): " + advice_on_eal(config));
 }
 
 }  // namespace sluice::process

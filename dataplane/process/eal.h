@@ -27,6 +27,9 @@ std::string memif_listener(const std::string& ethdev);
 /// a process listens on it.
 void remove_stale_socket(const std::string& path);
 
+/// What to do when DPDK did not start, which says little of why.
+std::string advice_on_eal(const segment::ConfigBlock& config);
+
 /// Once in a process. Throws SetupError.
 void start_eal(const segment::ConfigBlock& config, const std::string& segment_name);
 

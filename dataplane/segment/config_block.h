@@ -180,6 +180,7 @@ struct ConfigBlock {
   std::uint32_t mtu = 4200;     ///< of the link: bytes of the largest IP packet
   std::uint32_t hardware_queues = 1;
   std::uint32_t hugepages = 0;
+  std::uint32_t payload_in_place = 0;  ///< softroce: a network card reads payload where it lies
   std::uint32_t dpdk_memory_mib = 256;
   std::uint32_t port = 20049;
   std::uint32_t class_count = 1;  ///< client classes

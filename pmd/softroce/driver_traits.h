@@ -35,6 +35,12 @@ inline bool copies_what_it_takes(std::string_view driver, std::string_view argum
   return !shares_memory && std::find(std::begin(kDrivers), std::end(kDrivers), driver) != std::end(kDrivers);
 }
 
+/// Drivers that take a packet for sent, once asked to free what has been, when the descriptor of its first segment says so, of which
+/// the card says nothing: they send nothing any more (DPDK 22.11 and later, igb_tx_done_cleanup()).
+inline bool stops_when_asked_to_free(std::string_view driver) noexcept {
+  return driver == "net_e1000_igb" || driver == "net_e1000_igb_vf";
+}
+
 /// Of a card (auxiliary: a function of one) memory that is not DPDK's can be mapped for it.
 inline bool is_card(std::string_view bus) noexcept {
   return bus == "pci" || bus == "auxiliary";
@@ -44,7 +50,8 @@ inline PacketMemory packet_memory(const EthdevTraits& ethdev) noexcept {
   if (!is_card(ethdev.bus))
     return copies_what_it_takes(ethdev.driver, ethdev.arguments) ? PacketMemory::UntilTaken
                                                                  : PacketMemory::Unknown;
-  return ethdev.sends_segments && ethdev.frees_when_asked && ethdev.addresses_are_virtual
+  return ethdev.sends_segments && ethdev.frees_when_asked && !stops_when_asked_to_free(ethdev.driver) &&
+                 ethdev.addresses_are_virtual
              ? PacketMemory::UntilFreed
              : PacketMemory::Unknown;
 }
@@ -55,6 +62,8 @@ inline std::string_view why_copied(const EthdevTraits& ethdev) noexcept {
   if (!is_card(ethdev.bus)) return "its driver passes packets on";
   if (!ethdev.sends_segments) return "it sends no packets of several segments";
   if (!ethdev.frees_when_asked) return "its driver does not free what has been sent when asked to";
+  if (stops_when_asked_to_free(ethdev.driver))
+    return "its driver stops when asked to free what has been sent";
   return "DPDK uses physical addresses: bind the card to vfio-pci, with an IOMMU";
 }
 

@@ -159,11 +159,15 @@ void EthernetPort::configure() {
   }
 }
 
+bool EthernetPort::wants_in_place(const rte_eth_dev_info& info) const noexcept {
+  return config_.transmit_in_place && (config_.card_reads_payload || !is_card(bus_of(info)));
+}
+
 /// A card that reads payload where it lies has to say of each packet that it has been sent, and not of each 32nd.
 int EthernetPort::set_up_transmit_queue(std::uint16_t queue, std::uint16_t descriptors,
                                         const rte_eth_dev_info& info) const {
   const auto socket = static_cast<unsigned>(numa_node_);
-  if (config_.transmit_in_place && is_card(bus_of(info))) {
+  if (is_card(bus_of(info)) && wants_in_place(info)) {
     rte_eth_txconf each = info.default_txconf;
     each.tx_rs_thresh = 1;
     if (rte_eth_tx_queue_setup(config_.ethdev, queue, descriptors, socket, &each) == 0) return 0;
@@ -173,7 +177,7 @@ int EthernetPort::set_up_transmit_queue(std::uint16_t queue, std::uint16_t descr
 
 /// Of a started ethdev: whether payload can be sent from where it lies.
 void EthernetPort::look_for_obstacles(const rte_eth_dev_info& info) {
-  if (!config_.transmit_in_place) return;
+  if (!wants_in_place(info)) return;
   const std::uint16_t most_segments = info.tx_desc_lim.nb_mtu_seg_max;  // zero: the driver does not say
   const EthdevTraits traits{.driver = info.driver_name,
                             .arguments = arguments_of(info),

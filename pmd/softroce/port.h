@@ -102,6 +102,7 @@ class EthernetPort final : public Port, public std::enable_shared_from_this<Ethe
   };
 
   void configure();
+  bool wants_in_place(const rte_eth_dev_info& info) const noexcept;
   int set_up_transmit_queue(std::uint16_t queue, std::uint16_t descriptors,
                             const rte_eth_dev_info& info) const;
   void look_for_obstacles(const rte_eth_dev_info& info);

@@ -48,6 +48,8 @@ struct PortConfig {
   std::uint32_t max_inflight_packets = 256;
   /// Leave payload where it is, for ethdevs of which it is known when they have read it (driver_traits.h).
   bool transmit_in_place = true;
+  /// That for network cards too.
+  bool card_reads_payload = false;
   /// Announce the addresses at start and when the link comes up again, and ask whether another host has them.
   bool announce = false;
   /// The time of all timers, from any fixed point on. Null: that of the processor's counter.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,14 @@ class SoftCard : public RawPeerTest {
   static constexpr std::uint32_t kMtu = 1024;
 
   void TearDown() override { end(); }
+  void open(const std::function<void(PortConfig&)>& change = {}, std::uint16_t queues = 1) {
+    RawPeerTest::open(
+        [&](PortConfig& config) {
+          config.card_reads_payload = true;
+          if (change) change(config);
+        },
+        queues);
+  }
   /// The port is closed while the card is still there.
   void end() {
     while (rte_mbuf* frame = wire_ ? wire_->take() : nullptr) rte_pktmbuf_free(frame);
@@ -113,7 +122,7 @@ TEST_F(SoftCard, the_card_says_of_each_packet_that_it_was_sent) {
   open_and_connect();
   EXPECT_EQ(card.tx_rs_thresh, 1u);
   end();
-  open([](PortConfig& config) { config.transmit_in_place = false; });
+  open([](PortConfig& config) { config.card_reads_payload = false; });
   EXPECT_EQ(card.tx_rs_thresh, 0u) << "the driver's own";
 }
 
@@ -292,6 +301,19 @@ TEST_F(SoftCard, payload_is_copied_where_the_card_cannot_do_without_and_the_reas
     EXPECT_TRUE(has(1)) << "the packet has its own copy";
     rte_pktmbuf_free(frame);
   }
+}
+
+TEST_F(SoftCard, payload_is_copied_unless_the_card_is_to_read_it) {
+  end();
+  open([](PortConfig& config) { config.card_reads_payload = false; });
+  EXPECT_FALSE(port_->transmission().in_place);
+  EXPECT_EQ(port_->transmission().obstacle, "");
+  connect(own);
+  EXPECT_TRUE(card.mapped.empty());
+  write(1);
+  rte_mbuf* const frame = taken();
+  EXPECT_EQ(frame->nb_segs, 1u);
+  rte_pktmbuf_free(frame);
 }
 
 TEST_F(SoftCard, a_lane_whose_memory_cannot_all_be_mapped_copies) {

@@ -46,7 +46,7 @@ struct Side {
     config.hardware_queues = shape.queues;
     config.addresses = {{address, 120}};
     config.vlan = shape.vlan;
-    config.transmit_in_place = shape.in_place;
+    config.transmit_in_place = config.card_reads_payload = shape.in_place;
     config.max_queue_pairs = 4;
     config.clock_ns = []() noexcept { return now_ns; };
     port = Port::open(config);

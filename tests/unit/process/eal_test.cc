@@ -56,6 +56,13 @@ TEST(Eal, hugepages_are_used_when_asked_for) {
   EXPECT_FALSE(has(eal_arguments(config, "name", 0), "--no-huge"));
 }
 
+TEST(Eal, who_asks_for_hugepages_is_told_of_them_when_dpdk_does_not_start) {
+  segment::ConfigBlock config;
+  EXPECT_EQ(advice_on_eal(config).find("hugepages"), std::string::npos);
+  config.hugepages = 1;
+  EXPECT_NE(advice_on_eal(config).find("write to /dev/hugepages"), std::string::npos);
+}
+
 TEST(Eal, devices_are_probed_for_softroce_only) {
   const Arguments loopback = eal_arguments({}, "name", 0);
   EXPECT_TRUE(has(loopback, "--no-pci"));

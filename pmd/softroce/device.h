@@ -74,9 +74,9 @@ class SoftDevice final : public SoftRoce {
   std::uint64_t now_ns() const noexcept { return now_ns_; }
   std::size_t completion_room() const noexcept { return completions_.capacity() - completions_.size(); }
   void complete(const WorkCompletion& completion) noexcept;
-  /// The next completions return memory that may be read until Transmitter::lets_go_of(read_until).
+  /// The next completions return memory that may be read until Transmitter::lets_go_of(read_until); zero: it was copied.
   void give_back(std::uint64_t read_until) noexcept {
-    if (!transmitter_.lets_go_of(read_until)) gate_.need(read_until);
+    if (read_until != 0 && !transmitter_.lets_go_of(read_until)) gate_.need(read_until);
   }
   void activate(SoftQueuePair& qp) noexcept;
   /// Has qp.on_timer() called when its deadline has come, or before.

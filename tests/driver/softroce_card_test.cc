@@ -77,7 +77,7 @@ TEST_F(SoftCard, payload_is_sent_from_memory_that_is_mapped_for_it) {
   open_and_connect();
   EXPECT_TRUE(port_->transmission().in_place) << port_->transmission().obstacle;
   EXPECT_TRUE(card.reaches(own.memory.bytes));
-  std::vector<std::byte> callers(3 * 4096);
+  std::vector<std::byte> callers(12288);
   device().register_memory(callers);
   EXPECT_TRUE(card.reaches(callers));
   write(1, 100);

@@ -18,4 +18,8 @@ void leave_pools(bool leave) noexcept {
   leaving = leave;
 }
 
+bool leaves_pools() noexcept {
+  return leaving;
+}
+
 }  // namespace sluice::rdma::softroce

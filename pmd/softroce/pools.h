@@ -12,5 +12,6 @@ namespace sluice::rdma::softroce {
 void free_pool(rte_mempool* pool) noexcept;
 /// From here on free_pool() leaves pools as they are: the process ends.
 void leave_pools(bool leave) noexcept;
+bool leaves_pools() noexcept;
 
 }  // namespace sluice::rdma::softroce

@@ -11,9 +11,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "dataplane/base/setup_error.h"
 #include "pmd/softroce/device.h"
@@ -23,6 +25,7 @@ namespace sluice::rdma::softroce {
 namespace {
 
 constexpr std::uint16_t kDescriptors = 1024;
+constexpr std::chrono::milliseconds kLastFrames{20};
 
 SetupError port_error(const PortConfig& config, const char* what, int error) {
   const char* const advice = error == EPERM
@@ -72,6 +75,9 @@ EthernetPort::EthernetPort(const PortConfig& config) : config_(config) {
 }
 
 EthernetPort::~EthernetPort() {
+  // What the lanes have sent last, such as an acknowledgement, is lost with an ethdev that is closed before its peer, or the card,
+  // has read it. A process that ends has no time for that.
+  if (!leaves_pools()) std::this_thread::sleep_for(kLastFrames);
   if (guard_) guard_->hold();
   flow_rules_.remove();
   rte_eth_dev_stop(config_.ethdev);

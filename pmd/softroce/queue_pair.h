@@ -131,6 +131,10 @@ class SoftQueuePair final : public QueuePair {
   }
   bool send_packet(Packet& packet, std::span<const std::span<const std::byte>> pieces,
                    std::uint64_t& read_until) noexcept;
+  bool send_without_payload(Packet& packet) noexcept {
+    std::uint64_t nothing_read = 0;
+    return send_packet(packet, {}, nothing_read);
+  }
   void fail(WcStatus status) noexcept;
   void locate_peer(const Packet& packet, const std::byte* from) noexcept;
   bool is_current(const Packet& packet) const noexcept;

@@ -145,8 +145,7 @@ std::uint32_t SoftQueuePair::send_read_request(const SendEntry& work, std::uint3
   packet.bth.ack_request = true;
   packet.reth = {work.remote_address + offset, static_cast<std::uint32_t>(work.rkey),
                  std::min(work.bytes - offset, (end - number) * path_mtu_)};
-  std::uint64_t nothing = 0;
-  if (!send_packet(packet, {}, nothing)) return 0;
+  if (!send_without_payload(packet)) return 0;
   since_ack_request_ = 0;
   return end - number;
 }

@@ -67,7 +67,7 @@ void SoftQueuePair::on_send(const Packet& packet) noexcept {
     ++device_.stats().access_errors;
     return refuse(NakCode::RemoteAccess);
   }
-  if (packet.kind.has_ieth) device_.give_back(responses_until_);
+  if (packet.kind.has_ieth) device_.give_back(responses_until_);  // of the window that is gone
   std::memcpy(receive.sge.address + incoming_bytes_, packet.payload.data(), bytes);
   incoming_bytes_ += bytes;
   incoming_ = Incoming::Send;
@@ -261,8 +261,7 @@ bool SoftQueuePair::send_acknowledge(Syndrome syndrome, std::uint8_t value, std:
   packet.bth.opcode = Opcode::Acknowledge;
   packet.bth.psn = psn;
   packet.aeth = {syndrome, value, msn_};
-  std::uint64_t nothing = 0;
-  if (!send_packet(packet, {}, nothing)) return false;
+  if (!send_without_payload(packet)) return false;
   Statistics& stats = device_.stats();
   ++(syndrome == Syndrome::Ack ? stats.acks_sent
                                : (syndrome == Syndrome::Nak ? stats.naks_sent : stats.rnr_naks_sent));

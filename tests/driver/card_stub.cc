@@ -84,6 +84,7 @@ int rte_dev_dma_map(rte_device*, void* addr, std::uint64_t iova, std::size_t len
 }
 
 int rte_dev_dma_unmap(rte_device*, void* addr, std::uint64_t, std::size_t len) {
+  if (stub == nullptr) return -1;  // a test has failed before its port was closed
   const auto piece = stub->mapped.find(reinterpret_cast<std::uintptr_t>(addr));
   if (piece == stub->mapped.end() || piece->second != len) return -1;
   stub->mapped.erase(piece);

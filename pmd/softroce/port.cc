@@ -25,7 +25,9 @@ namespace sluice::rdma::softroce {
 namespace {
 
 constexpr std::uint16_t kDescriptors = 1024;
-constexpr std::chrono::milliseconds kLastFrames{20};
+/// For a card to send, and for a memif peer, whose process may wait for a processor, to read.
+constexpr std::chrono::milliseconds kLastFramesOfCard{20};
+constexpr std::chrono::milliseconds kLastFramesOfMemif{200};
 
 SetupError port_error(const PortConfig& config, const char* what, int error) {
   const char* const advice = error == EPERM
@@ -77,7 +79,8 @@ EthernetPort::EthernetPort(const PortConfig& config) : config_(config) {
 EthernetPort::~EthernetPort() {
   // What the lanes have sent last, such as an acknowledgement, is lost with an ethdev that is closed before its peer, or the card,
   // has read it. A process that ends has no time for that.
-  if (!leaves_pools()) std::this_thread::sleep_for(kLastFrames);
+  if (!leaves_pools() && (guard_ || on_card_))
+    std::this_thread::sleep_for(guard_ ? kLastFramesOfMemif : kLastFramesOfCard);
   if (guard_) guard_->hold();
   flow_rules_.remove();
   rte_eth_dev_stop(config_.ethdev);

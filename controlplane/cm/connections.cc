@@ -85,8 +85,9 @@ std::array<std::byte, rpcrdma::kPrivateDataBytes> own_private_data(const segment
 }
 
 std::optional<segment::Command> judge(const ConnectionContext& context, std::uint32_t reactor,
-                                      const PeerAddress& peer, std::span<const std::byte> private_data,
-                                      policy::Verdict& verdict, std::uint64_t now_ns) {
+                                      const PeerAddress& peer, std::uint32_t port,
+                                      std::span<const std::byte> private_data, policy::Verdict& verdict,
+                                      std::uint64_t now_ns) {
   const config::Config& config = context.config;
   const policy::CreditKeeper::Start start = context.credits.start_of(reactor, peer);
   verdict =
@@ -97,7 +98,8 @@ std::optional<segment::Command> judge(const ConnectionContext& context, std::uin
     return std::nullopt;
   }
   const std::uint32_t inline_bytes = config.block.inline_bytes;
-  segment::Command command{.credits = config.block.credits,
+  segment::Command command{.services_at = config.block.services_at(port),
+                           .credits = config.block.credits,
                            .first_grant = start.credits,
                            .client_class = start.client_class,
                            .receive_inline_bytes = inline_bytes,
@@ -109,10 +111,10 @@ std::optional<segment::Command> judge(const ConnectionContext& context, std::uin
   return command;
 }
 
-std::optional<segment::Command> Connections::admit(Id id, Known& known,
+std::optional<segment::Command> Connections::admit(Id id, Known& known, std::uint32_t port,
                                                    std::span<const std::byte> private_data,
                                                    policy::Verdict& verdict, std::uint64_t now_ns) {
-  auto command = judge(context_, known.reactor, known.peer, private_data, verdict, now_ns);
+  auto command = judge(context_, known.reactor, known.peer, port, private_data, verdict, now_ns);
   if (!command) return command;
   context_.book.admitted(known.reactor, static_cast<std::uint32_t>(id), known.peer);
   known.own.private_data.assign(command->private_data, command->private_data + command->private_data_bytes);

@@ -43,12 +43,13 @@ struct ConnectionContext {
 /// Our private data of a reply (RFC 8797).
 std::array<std::byte, rpcrdma::kPrivateDataBytes> own_private_data(const segment::ConfigBlock& block);
 
-/// Admission control of a peer's request. When it is admitted, the command has the connection's credits,
+/// Admission control of a peer's request for a connection to `port`. When it is admitted, the command has the connection's credits,
 /// class and inline sizes, and our private data; the caller adds the queue pair's attributes.
 /// `verdict` is always set.
 std::optional<segment::Command> judge(const ConnectionContext& context, std::uint32_t reactor,
-                                      const PeerAddress& peer, std::span<const std::byte> private_data,
-                                      policy::Verdict& verdict, std::uint64_t now_ns);
+                                      const PeerAddress& peer, std::uint32_t port,
+                                      std::span<const std::byte> private_data, policy::Verdict& verdict,
+                                      std::uint64_t now_ns);
 
 class Connections {
  public:
@@ -103,8 +104,9 @@ class Connections {
   std::uint32_t least_loaded(std::uint32_t among) const;
   void report_failure(const Known& known);
   /// judge(), for connection `id`; our private data is kept in `known`.
-  std::optional<segment::Command> admit(Id id, Known& known, std::span<const std::byte> private_data,
-                                        policy::Verdict& verdict, std::uint64_t now_ns);
+  std::optional<segment::Command> admit(Id id, Known& known, std::uint32_t port,
+                                        std::span<const std::byte> private_data, policy::Verdict& verdict,
+                                        std::uint64_t now_ns);
   /// Connects the queue pair of an outgoing connection. The caller adds the attributes.
   segment::Command connect_command(Id id, const Known& known, std::span<const std::byte> private_data) const;
 

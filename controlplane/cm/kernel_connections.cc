@@ -37,7 +37,7 @@ KernelConnections::KernelConnections(const ConnectionContext& context)
 
 std::unique_ptr<RdmaCm> KernelConnections::open(RdmaCm::Host& host, const segment::ConfigBlock& block) {
   auto manager = std::make_unique<RdmaCm>(host, options_of(block));
-  if (block.reverse.in_use == 0) manager->listen(static_cast<std::uint16_t>(block.port));
+  for (const std::uint16_t port : block.listen_ports()) manager->listen(port);
   return manager;
 }
 
@@ -107,7 +107,7 @@ void KernelConnections::on_request(Id id, const RdmaCmPeer& peer) {
   }
   Known known{.reactor = reactor, .peer = peer.attributes.remote, .own = {}};
   policy::Verdict verdict{};
-  auto make = admit(id, known, peer.private_data, verdict, now_ns_);
+  auto make = admit(id, known, peer.port, peer.private_data, verdict, now_ns_);
   if (!make) return manager_->reject(id, {});
   command(reactor, with_state(*make, peer));
   known_.put(id, std::move(known));

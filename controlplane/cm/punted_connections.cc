@@ -57,7 +57,7 @@ const char* name_of(RejectReason reason) {
 
 PuntedConnections::PuntedConnections(const ConnectionContext& context)
     : Connections(context), agent_(*this, agent_config(context.config.block)) {
-  agent_.listen(static_cast<std::uint16_t>(context.config.block.port));
+  for (const std::uint16_t port : context.config.block.listen_ports()) agent_.listen(port);
 }
 
 bool PuntedConnections::poll(std::uint64_t now_ns) {
@@ -92,7 +92,7 @@ void PuntedConnections::refuse(Id id, RejectReason reason) {
 void PuntedConnections::on_request(Id id, const PeerParameters& peer) {
   Known known{.reactor = least_loaded(~0u), .peer = peer.endpoint.remote, .own = {}};
   policy::Verdict verdict{};
-  const auto make = admit(id, known, peer.private_data, verdict, now_ns_);
+  const auto make = admit(id, known, peer.port, peer.private_data, verdict, now_ns_);
   // A limit that may not hold later is reported as lack of resources, a drain as the consumer's decision.
   if (!make)
     return refuse(id,

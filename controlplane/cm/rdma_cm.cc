@@ -76,7 +76,7 @@ RdmaCm::~RdmaCm() {
   // Connections on the kept channel stay while another process has it open, and end otherwise.
   for (const auto& [id, entry] : entries_)
     if (entry.stage < Stage::Accepted) rdma_destroy_id(entry.id);
-  if (listener_ != nullptr) rdma_destroy_id(listener_);
+  for (rdma_cm_id* const listener : listeners_) rdma_destroy_id(listener);
   rdma_destroy_event_channel(kept_);
   rdma_destroy_event_channel(channel_);
 }
@@ -91,13 +91,15 @@ void RdmaCm::listen(std::uint16_t port) {
                       ": " + std::strerror(errno) +
                       "): is another server there, such as the kernel's? see `rdma resource show cm_id`.");
   };
-  if (rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP) != 0) throw fail("no identifier");
-  set_type_of_service(listener_);
+  rdma_cm_id* listener = nullptr;
+  if (rdma_create_id(channel_, &listener, nullptr, RDMA_PS_TCP) != 0) throw fail("no identifier");
+  listeners_.push_back(listener);
+  set_type_of_service(listener);
   sockaddr_storage any{};
   any.ss_family = AF_INET6;
   reinterpret_cast<sockaddr_in6*>(&any)->sin6_port = htons(port);
-  if (rdma_bind_addr(listener_, reinterpret_cast<sockaddr*>(&any)) != 0) throw fail("bind");
-  if (rdma_listen(listener_, kBacklog) != 0) throw fail("listen");
+  if (rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&any)) != 0) throw fail("bind");
+  if (rdma_listen(listener, kBacklog) != 0) throw fail("listen");
 }
 
 void RdmaCm::set_type_of_service(rdma_cm_id* id) {

@@ -59,7 +59,7 @@ class RdmaCm {
   RdmaCm(const RdmaCm&) = delete;
   RdmaCm& operator=(const RdmaCm&) = delete;
 
-  /// On all addresses of both families. Throws SetupError.
+  /// On all addresses of both families; for several ports. Throws SetupError.
   void listen(std::uint16_t port);
   /// Handles pending events. True when there was one.
   bool poll();
@@ -121,7 +121,7 @@ class RdmaCm {
 
   rdma_event_channel* channel_ = nullptr;  ///< of the listener, and of connections being established
   rdma_event_channel* kept_ = nullptr;
-  rdma_cm_id* listener_ = nullptr;
+  std::vector<rdma_cm_id*> listeners_;
   std::uint32_t next_id_;
   std::map<Id, Entry> entries_;
   std::set<std::string> device_nodes_;  ///< exist as long as their devices

@@ -16,10 +16,13 @@ constexpr segment::RouteConfig kNfs3{ulb::kNfsProgram, ulb::kNfs3Version};
 constexpr segment::RouteConfig kNfsAcl3{ulb::kNfsAclProgram, ulb::kNfs3Version};
 constexpr std::uint32_t kLockProgram = 100021;
 
+bool is(const segment::RouteConfig& route, const segment::RouteConfig& other) {
+  return route.program == other.program && route.version == other.version;
+}
+
 bool takes(const segment::UpstreamConfig& upstream, const segment::RouteConfig& route) {
   for (std::uint32_t r = 0; r < upstream.route_count; ++r)
-    if (upstream.routes[r].program == route.program && upstream.routes[r].version == route.version)
-      return true;
+    if (is(upstream.routes[r], route)) return true;
   return false;
 }
 
@@ -97,6 +100,18 @@ std::vector<std::uint32_t> places_for_others(const segment::ConfigBlock& running
 
 }  // namespace
 
+void check_own_port(Checker& check, const toml::table& table, const segment::UpstreamConfig& entry) {
+  if (entry.listen_port == 0) return;
+  for (std::uint32_t r = 0; r < entry.route_count; ++r) {
+    const segment::RouteConfig& route = entry.routes[r];
+    if (passes_handles(route) || is(route, kNfs3) || is(route, kNfsAcl3))
+      check.defect(
+          table.source(),
+          "listen_port is for programs whose clients do not ask MOUNT, which knows no ports: remove " +
+              to_text(route) + " from programs. Several upstreams can have nfs3 by exports or prefix.");
+  }
+}
+
 void read_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out) {
   read_paths(check, table, out);
   std::string prefix;
@@ -121,16 +136,16 @@ void read_own_exports(Checker& check, const toml::table& table, segment::Upstrea
 
 void check_beside(Checker& check, const toml::source_region& where, const segment::UpstreamConfig& other,
                   const segment::UpstreamConfig& entry) {
+  if (other.listen_port != entry.listen_port) return;
   const std::string its_name = "upstream '" + std::string(other.name) + "'";
   const bool both_by_export = other.handle_tag != 0 && entry.handle_tag != 0;
   for (std::uint32_t r = 0; r < entry.route_count; ++r) {
     const segment::RouteConfig& route = entry.routes[r];
-    const bool shared = (route.version == kNfs3.version) &&
-                        (route.program == kNfs3.program || route.program == kNfsAcl3.program);
+    const bool shared = is(route, kNfs3) || is(route, kNfsAcl3);
     if (!takes(other, route) || (shared && both_by_export)) continue;
     check.defect(where, its_name + " has " + to_text(route) + " already" +
                             (shared ? ": several may have it if each says by exports or prefix what is its."
-                                    : ": it goes to one upstream."));
+                                    : ": several may have it if each has a listen_port of its own."));
   }
   if (!both_by_export) return;
   if (takes(other, kNfsAcl3) != takes(entry, kNfsAcl3))

@@ -15,6 +15,8 @@ namespace sluice::config {
 
 /// Behind everything else of the upstream.
 void read_own_exports(Checker& check, const toml::table& table, segment::UpstreamConfig& out);
+/// Whether it may have a port for itself.
+void check_own_port(Checker& check, const toml::table& table, const segment::UpstreamConfig& entry);
 /// Whether both may have the same program: defects of `entry` beside `other`, which stands in front of it.
 void check_beside(Checker& check, const toml::source_region& where, const segment::UpstreamConfig& other,
                   const segment::UpstreamConfig& entry);

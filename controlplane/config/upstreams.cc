@@ -123,6 +123,7 @@ void read_upstream(Checker& check, const toml::table& table, segment::UpstreamCo
   read_hosts(check, table, out);
   read_transport(check, table, out);
   check.integer(table, "port", out.port, 1, 65535);
+  check.integer(table, "listen_port", out.listen_port, 1, 65535);
   check.integer(table, "connections", out.connections, 1, 64);
   check.integer(table, "max_calls", out.max_calls, 16, 65536);
   out.max_calls = std::bit_ceil(out.max_calls);
@@ -133,6 +134,7 @@ void read_upstream(Checker& check, const toml::table& table, segment::UpstreamCo
   out.allowed_count = read_prefixes(check, table, "clients", out.allowed);
   read_routes(check, table, out);
   read_own_exports(check, table, out);
+  check_own_port(check, table, out);
 }
 
 /// What all RDMA upstreams need together.
@@ -182,6 +184,8 @@ void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBloc
   for (const toml::node& item : *list) {
     segment::UpstreamConfig entry;
     read_upstream(check, *item.as_table(), entry);
+    if (entry.listen_port == block.port)
+      check.defect(item.source(), "listen_port is that of all others: leave it out, or choose another one.");
     for (std::uint32_t i = 0; i < block.upstream_count; ++i) {
       const segment::UpstreamConfig& other = block.upstreams[i];
       if (std::string_view(other.name) == entry.name)
@@ -210,7 +214,7 @@ bool serves_exports_beside_upstreams(const segment::ConfigBlock& block) {
 const segment::UpstreamConfig* upstream_of(const segment::ConfigBlock& block,
                                            const segment::RouteConfig& route) {
   for (std::uint32_t i = 0; i < block.upstream_count; ++i)
-    if (takes(block.upstreams[i], route)) return &block.upstreams[i];
+    if (block.upstreams[i].listen_port == 0 && takes(block.upstreams[i], route)) return &block.upstreams[i];
   return nullptr;
 }
 
@@ -229,6 +233,7 @@ nlohmann::json describe_upstreams(const segment::ConfigBlock& block) {
                                   {"address", hosts},
                                   {"transport", entry.transport == segment::Transport::Rdma ? "rdma" : "tcp"},
                                   {"port", entry.port},
+                                  {"listen_port", entry.listen_port},
                                   {"programs", programs},
                                   {"connections", entry.connections},
                                   {"max_calls", entry.max_calls},

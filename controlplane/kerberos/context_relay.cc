@@ -34,7 +34,8 @@ ContextRelay::ContextRelay(const segment::ConfigBlock& block,
 
 ContextRelay::Route ContextRelay::route(std::uint32_t program, std::uint32_t version) const {
   Route found;
-  for (const auto& upstream : upstreams_)
+  for (const auto& upstream : upstreams_) {
+    if (upstream->config.listen_port != 0) continue;  // which of them is meant cannot be told here
     for (std::uint32_t i = 0; i < upstream->config.route_count; ++i) {
       const segment::RouteConfig& route = upstream->config.routes[i];
       if (route.program != program) continue;
@@ -43,6 +44,7 @@ ContextRelay::Route ContextRelay::route(std::uint32_t program, std::uint32_t ver
       found.versions->low = std::min(found.versions->low, route.version);
       found.versions->high = std::max(found.versions->high, route.version);
     }
+  }
   return found;
 }
 

@@ -13,16 +13,18 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
       reactor(reactor_config(config, number), engine, layout, clock) {
   segment::ReactorArea& area = layout.reactors[number];
   engine.add_service(null);
+  for (const std::uint16_t port : config.listen_ports())
+    if (config.services_at(port) != 0) engine.add_service(null, port);
   if (config.upstream_count > 0) {
     upstreams = std::make_unique<forward::Upstreams>(
         *device, credits, upstreams_config(config, area, layout.upstream_addresses, shared.caches), clock);
-    for (const auto& service : upstreams->services()) engine.add_service(*service);
+    for (const auto& [service, port] : upstreams->services()) engine.add_service(*service, port);
     reactor.add_poller(*upstreams);
   }
   for (const RelaySetup& setup : relays_config(config, area, layout.upstream_addresses)) {
     relays.push_back(
         std::make_unique<relay::Relay>(engine, reactor.dialer(), credits, setup.config, *setup.area, clock));
-    for (const auto& service : relays.back()->services()) engine.add_service(*service);
+    for (const auto& service : relays.back()->services()) engine.add_service(*service, setup.listen_port);
     reactor.add_poller(*relays.back());
   }
   if (shared.listener != nullptr) {
@@ -30,7 +32,7 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
                                                  ingress_config(config), area.ingress, clock);
     reactor.add_poller(*ingress);
   }
-  if (config.reverse.in_use == 0) reactor.listen(static_cast<std::uint16_t>(config.port));
+  for (const std::uint16_t port : config.listen_ports()) reactor.listen(port);
 }
 
 }  // namespace sluice::process

@@ -55,6 +55,9 @@ void DataPlane::run(const StopSignal& stop, const LogQueue& log) {
   ProcessHeartbeat heartbeat(layout_, config_.reactors);
   launch_reactors();
   spdlog::info("Serving on port {} with {} reactor(s)", config_.port, config_.reactors);
+  for (std::uint32_t i = 0; i < config_.upstream_count; ++i)
+    if (const segment::UpstreamConfig& upstream = config_.upstreams[i]; upstream.listen_port != 0)
+      spdlog::info("Upstream '{}' is served on port {}", upstream.name, upstream.listen_port);
   main_loop(heartbeat, kept ? &*kept : nullptr, stop, log);
   notify::stopping();
   for (auto& core : cores_) core->reactor.stop();

@@ -176,6 +176,7 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
     forward::UpstreamSetup setup{.config = upstream_config(config, from, addresses, replies),
                                  .number = i,
                                  .routes = {},
+                                 .listen_port = static_cast<std::uint16_t>(from.listen_port),
                                  .area = &area.upstreams[i]};
     setup.config.cache = caches[i];
     setup.config.handle_tag = from.handle_tag;
@@ -217,6 +218,7 @@ std::vector<RelaySetup> relays_config(const segment::ConfigBlock& config, segmen
                                     .call_timeout_ns = std::uint64_t{from.call_timeout_s} * 1'000'000'000,
                                     .withheld = withheld(from.withheld)},
                     .routes = routes(from)},
+         .listen_port = static_cast<std::uint16_t>(from.listen_port),
          .area = &area.upstreams[i]});
   }
   return relays;

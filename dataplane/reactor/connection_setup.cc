@@ -120,6 +120,7 @@ rpcrdma::ConnectionConfig ConnectionSetup::connection_config(const segment::Comm
           .first_grant = command.first_grant,
           .client_class = command.client_class,
           .credits_requested = engine_.config().callers > 0 ? rpcrdma::kCallBacksAtOnce : 0,
+          .services_at = static_cast<std::uint16_t>(command.services_at),
           .reply_chunks = config_.reply_chunks,
           .progress_timeout_ns = config_.progress_timeout_ns,
           .probe_after_ns = config_.probe_after_ns,

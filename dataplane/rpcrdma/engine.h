@@ -51,7 +51,9 @@ class Engine {
   rdma::Device& device() noexcept { return device_; }
   const EngineConfig& config() const noexcept { return config_; }
   /// Setup. The service has to outlive the engine.
-  void add_service(service::Service& service) { responders_.services.add(service); }
+  void add_service(service::Service& service, std::uint16_t port = 0) {
+    responders_.services.add(service, port);
+  }
   const std::vector<service::Service*>& services() const noexcept { return responders_.services.all(); }
   /// For requesters, which share memory and counters with the connections that they are attached to.
   RequesterContext requester_context() noexcept { return RequesterContext(links_); }

@@ -66,6 +66,7 @@ void look_at_upstream(Look& look, const UpstreamConfig& upstream) {
   for (const auto& host : upstream.hosts) look.ends("upstream.hosts", host);
   look.within("upstream.transport", static_cast<std::uint32_t>(upstream.transport), 0,
               static_cast<std::uint32_t>(Transport::Rdma));
+  look.within("upstream.listen_port", upstream.listen_port, 0, 65535);
   look.within("upstream.connections", upstream.connections, 1, 64);
   look.within("upstream.max_calls", upstream.max_calls, 16, 65536);
   look.within("upstream.clients", upstream.allowed_count, 0, kMaxAllowed);

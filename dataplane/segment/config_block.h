@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "dataplane/segment/call_table.h"
 #include "dataplane/segment/tables.h"
@@ -74,6 +75,8 @@ struct UpstreamConfig {
   std::array<std::array<char, kMaxHostBytes>, kMaxUpstreamHosts> hosts{};
   Transport transport = Transport::Tcp;
   std::uint32_t port = 2049;
+  /// At which clients reach it alone. Zero: that of the gateway, which it shares with the others.
+  std::uint32_t listen_port = 0;
   /// Per reactor. Tcp: shared by clients; dedicated ones come on top. Rdma: clients with calls have one each.
   std::uint32_t connections = 4;
   std::uint32_t max_calls = 1024;
@@ -238,6 +241,26 @@ struct ConfigBlock {
     const std::uint32_t reversed = reverse.in_use != 0 ? reverse.connections : 0;
     return reversed * reverse.calls + (connections_to_servers() - reversed) * calls_to_upstream();
   }
+
+  /// Those that clients connect to.
+  std::vector<std::uint16_t> listen_ports() const {
+    std::vector<std::uint16_t> ports;
+    const auto add = [&ports](std::uint32_t each) {
+      const auto known = static_cast<std::uint16_t>(each);
+      if (std::find(ports.begin(), ports.end(), known) == ports.end()) ports.push_back(known);
+    };
+    if (reverse.in_use != 0) return ports;
+    add(port);
+    for (std::uint32_t i = 0; i < upstream_count; ++i)
+      if (upstreams[i].listen_port != 0) add(upstreams[i].listen_port);
+    return ports;
+  }
+  /// At which clients reach the upstream.
+  std::uint32_t port_of(const UpstreamConfig& upstream) const noexcept {
+    return upstream.listen_port != 0 ? upstream.listen_port : port;
+  }
+  /// UpstreamConfig::listen_port of what is served to those who connect to `asked`.
+  std::uint32_t services_at(std::uint32_t asked) const noexcept { return asked == port ? 0 : asked; }
 
   /// What spare upstreams are made like: the first that has exports of its own. Null: there is none. Points into this
   /// block.

@@ -33,6 +33,7 @@ struct Command {
   std::uint32_t cm_id = 0;
   std::uint32_t connection = 0;   ///< Connect, ConnectFailed
   std::uint32_t queue_pair = 0;   ///< Connect, ConnectFailed
+  std::uint32_t services_at = 0;  ///< Accept: as ConfigBlock::services_at() says
   std::uint32_t credits = 0;      ///< upper bound for the connection's lifetime
   std::uint32_t first_grant = 0;  ///< credits granted at first
   std::uint32_t client_class = 0;

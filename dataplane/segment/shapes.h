@@ -14,9 +14,9 @@ SLUICE_SHAPE(ExportConfig, in_use, path, read_only, root_squash, all_squash, ano
              allowed_count, allowed, host_count, hosts)
 SLUICE_SHAPE(RouteConfig, program, version)
 SLUICE_SHAPE(WithheldConfig, pnfs, referrals)
-SLUICE_SHAPE(UpstreamConfig, name, host_count, hosts, transport, port, connections, max_calls, call_timeout_s,
-             privileged_port, withheld, mount_port, allowed_count, allowed, route_count, routes, handle_tag,
-             prefix, export_count, exports, removed)
+SLUICE_SHAPE(UpstreamConfig, name, host_count, hosts, transport, port, listen_port, connections, max_calls,
+             call_timeout_s, privileged_port, withheld, mount_port, allowed_count, allowed, route_count,
+             routes, handle_tag, prefix, export_count, exports, removed)
 SLUICE_SHAPE(UpstreamPlaces, count, names, changes)
 SLUICE_SHAPE(ReverseConfig, in_use, listen_address, listen_port, server, server_port, clients, connections,
              calls, record_buffers, item_buffers, call_timeout_s, withheld, mount_address, mount_port,
@@ -39,8 +39,9 @@ SLUICE_SHAPE(rdma::RcAttributes, local, remote, remote_link, remote_qp, send_psn
              responder_resources, initiator_depth, ack_timeout, retry_count, rnr_retry, service_level,
              traffic_class)
 SLUICE_SHAPE(rdma::Datagram, local, remote, remote_link, remote_qp, bytes, data)
-SLUICE_SHAPE(Command, type, id, cm_id, connection, queue_pair, credits, first_grant, client_class,
-             receive_inline_bytes, send_inline_bytes, private_data_bytes, private_data, attributes, cm_state)
+SLUICE_SHAPE(Command, type, id, cm_id, connection, queue_pair, services_at, credits, first_grant,
+             client_class, receive_inline_bytes, send_inline_bytes, private_data_bytes, private_data,
+             attributes, cm_state)
 SLUICE_SHAPE(Event, type, id, status, cm_id, connection, incarnation, queue_pair, outgoing, reason, port,
              peer_pid, peer, local, path_mtu, private_data_bytes, private_data)
 SLUICE_SHAPE(Punt, datagram)

@@ -56,7 +56,7 @@ Gateway::Gateway(const GatewayShape& shape)
 Gateway::Gateway(std::uint16_t upstream_port, const GatewayShape& shape) : Gateway(shape) {
   upstreams_ = std::make_unique<forward::Upstreams>(*server_device_, credits_,
                                                     upstream_config(upstream_port, shape), &now_ns);
-  for (const auto& service : upstreams_->services()) server_.add_service(*service);
+  for (const auto& [service, port] : upstreams_->services()) server_.add_service(*service, port);
   for (std::uint32_t i = 0; i < shape.clients; ++i) connect();
 }
 

@@ -144,6 +144,24 @@ TEST(Framing, V1_035_chunk_in_the_middle_of_a_fixed_argument_gets_an_error) {
   EXPECT_EQ(accept_stat(reply), 4u);
 }
 
+TEST(Ports, a_program_at_another_port_is_another_service) {
+  constexpr std::uint16_t kOtherPort = 20050;
+  LabOptions options;
+  options.connection.services_at = kOtherPort;
+  ServerLab lab(options);
+  TestService there(*lab.device);
+  const RawCall call;
+  EXPECT_EQ(accept_stat(lab.call(call.with(test_call(call.xid, TestService::kNull)))), 1u) << "PROG_UNAVAIL";
+  lab.engine->add_service(there, kOtherPort);
+  EXPECT_EQ(accept_stat(lab.call(call.with(test_call(call.xid, TestService::kNull)))), 0u);
+  EXPECT_EQ(there.executed.size(), 1u);
+  EXPECT_TRUE(lab.service->executed.empty());
+  TestService newer(*lab.device, kTestProgram + 2);
+  lab.engine->add_service(newer);
+  const Bytes elsewhere = lab.call(call.with(rpc_call(call.xid, kTestProgram + 2, 9, 0)));
+  EXPECT_EQ(accept_stat(elsewhere), 1u) << "its versions are not told there";
+}
+
 TEST(Framing, rpc_level_refusals_are_those_of_RFC_5531) {
   ServerLab lab;
   const RawCall call;

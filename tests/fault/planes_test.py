@@ -46,6 +46,10 @@ class Planes(planes_of_tests.Planes):
     def host(self, name, *keys, more=""):
         return f"\n[[host_authentication.host]]\nname = \"{name}\"\nkey_files = {[self.key(key) for key in keys]}\n{more}\n"
 
+    def add(self, text):
+        self.without_hosts += "\n" + text
+        self.write_config(self.without_hosts)
+
     def reload_hosts(self, text):
         self.write_config(self.without_hosts + text)
         return self.ctl("config", "reload")
@@ -237,6 +241,22 @@ def an_export_is_for_the_hosts_that_it_names(planes):
     assert is_served("other", "other-key") and is_served("sluice-bench", "key")
 
 
+def each_port_has_its_services(planes):
+    """Of an upstream that nobody has to answer for: NULL of Sluice's own program is at every port."""
+    def asks(port, *what):
+        done = planes.bench("--port", str(port), "--seconds", "0.2", *what)
+        out, err = done.communicate(timeout=PATIENCE_S)
+        return out if done.returncode == 0 else err
+
+    mounts = ("nfs3", "--mount-port", planes.mount_port())
+    assert json.loads(asks(20050, "null"))["operations"] > 0
+    assert json.loads(asks(20049, *mounts))["operations"] > 0
+    assert "CREATE of the test file failed" in asks(20050, *mounts), "no NFS 3 is there"
+    assert "refused the connection" in asks(20051, "null") or "does not answer" in asks(20051, "null"), asks(20051, "null")
+    shown, = planes.ctl("upstreams")
+    assert shown["listen_port"] == 20050, shown
+
+
 class Tap:
     def __init__(self, count):
         self.number = self.failed = 0
@@ -266,10 +286,15 @@ def main():
     once = [bad_configuration_starts_nothing, a_second_plane_of_each_kind_is_refused_with_a_sentence]
     hosts = [hosts_have_to_show_who_they_are, a_key_is_rotated_by_reloads_without_a_failure,
              an_authenticated_host_is_in_its_class_whatever_its_address, an_export_is_for_the_hosts_that_it_names]
-    tap = Tap(len(once) + 2 * len(both) + len(hosts))
+    ports = [killing_the_control_plane_under_load_loses_no_call, a_new_control_plane_takes_over_and_no_client_notices,
+             each_port_has_its_services]
+    tap = Tap(len(once) + 2 * len(both) + len(hosts) + len(ports))
     tap.run(Planes(1), once + both, "v1")
     tap.run(Planes(2), both, "v2")
     tap.run(Planes(2, psk=True), hosts, "V2_062")
+    two_ports = Planes(1)
+    two_ports.add('[[upstream]]\nname = "nobody"\naddress = "127.0.0.1"\nport = 9\nprograms = ["nfs4"]\nlisten_port = 20050\n')
+    tap.run(two_ports, ports, "two_ports")
     return 1 if tap.failed else 0
 
 

@@ -23,6 +23,15 @@ transport = "rdma"
 address = "{address}"
 programs = ["nfs3", "nfs4"]
 """
+OWN_PORT = 20050
+AT_ITS_PORT = f"""
+[[upstream]]
+name = "own"
+transport = "rdma"
+address = "{ROCE_GUEST}"
+programs = ["nfs4"]
+listen_port = {OWN_PORT}
+"""
 
 
 class RdmaUpstreamBench(Bench):
@@ -47,11 +56,11 @@ class RdmaUpstreamBench(Bench):
         self.connect_guest(image)
         self.sh("modprobe nfsv4\nnfsd_on_rdma\necho Y > /proc/fs/nfsd/v4_end_grace")
 
-    def serve(self, version, address):
-        """The near Sluice, with the server at that address."""
+    def serve(self, version, address, more=""):
+        """The near Sluice, with the server at that address, and perhaps with another."""
         if self.planes:
             self.planes.close()
-        self.planes = Planes(self.lab, *self.programs, RDMA_UPSTREAM.format(version=version, address=address), interface="near")
+        self.planes = Planes(self.lab, *self.programs, RDMA_UPSTREAM.format(version=version, address=address) + more, interface="near")
         self.planes.start()
 
     def serve_by_sluice(self):
@@ -134,6 +143,18 @@ umount /mnt/other""")
     raise Failed(f"no delegation was recalled: {b.counters()}")
 
 
+def at_a_port_of_its_own(b):
+    b.serve(1, ROCE_GUEST, AT_ITS_PORT)
+    b.sh(mount_command("4.1", "/").replace("port=20049", f"port={OWN_PORT}"))
+    try:
+        b.sh(TREE)
+    finally:
+        b.guest.sh("cd /; umount -f /mnt/nfs")
+    calls = {each["name"]: each["calls"] for each in b.ask(b.planes, "upstreams", "stats")}
+    if calls["upstream"] > 0 or calls["own"] < 100:
+        raise Failed(f"calls: {calls}")
+
+
 def the_connection_to_the_server_is_lost(b):
     """Calls without a reply go again over the next one, and the client notices nothing."""
     b.sh(mount_command("4.1", "/"))
@@ -201,7 +222,7 @@ def data_plane_is_killed(b):
 
 TESTS = [tree("3"), tree("4.0"), tree("4.1"), tree("4.2"), verified_random_io("3"), verified_random_io("4.1"),
          a_delegation_is_recalled_through_the_gateway, the_connection_to_the_server_is_lost, control_plane_is_killed,
-         version_2_on_the_far_side, data_plane_is_killed]
+         at_a_port_of_its_own, version_2_on_the_far_side, data_plane_is_killed]
 
 if __name__ == "__main__":
     chosen = [test for test in TESTS if len(sys.argv) < 5 or test.__name__ in sys.argv[4:]]

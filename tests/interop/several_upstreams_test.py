@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A gateway in front of two nfs-ganesha, each with exports of its own, and an unmodified Linux kernel that mounts both with NFS version 3
-over RDMA. Speaks TAP.
+"""A gateway in front of two nfs-ganesha and an unmodified Linux kernel that mounts both over RDMA: with NFS version 3, each with exports of its own,
+and with NFS version 4, each at a port of its own. Speaks TAP.
 
 several_upstreams_test.py CONTROLPLANE DATAPLANE SLUICECTL [NAME...]   (NAME: only those tests)"""
 import json
@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from gateway_bench import TREE, GatewayBench, Upstream  # noqa: E402
@@ -34,6 +35,15 @@ programs = ["nfs3"]
 mount_port = {mount}
 prefix = "/second"
 """
+OWN_PORT = 20050
+AT_ITS_PORT = """
+[[upstream]]
+name = "fourth_version"
+address = "127.0.0.1"
+port = {port}
+programs = ["nfs4"]
+listen_port = %d
+""" % OWN_PORT
 
 
 def entry(text, upstream):
@@ -48,10 +58,12 @@ class TwoUpstreams(GatewayBench):
     def new_upstream(self):
         self.second = Upstream(self.lab, port=2059, mount_port=20057, name="second")
         self.second.start()
+        # Its client IDs begin with the second in which it was started. With the same one from two servers Linux takes them for one (version 4.0).
+        time.sleep(1)
         return Upstream(self.lab, name="first")
 
     def configuration(self):
-        return entry(FIRST, self.upstream) + entry(SECOND, self.second)
+        return entry(FIRST, self.upstream) + entry(SECOND, self.second) + entry(AT_ITS_PORT, self.second)
 
     def both_counters(self):
         """Of both upstreams, by name."""
@@ -73,14 +85,20 @@ def mount(path, at):
             f"{ROCE_HOST}:{path} {at}\n")
 
 
+def mount_4(version, port, at):
+    return f"mount -t nfs -o proto=rdma,port={port},vers={version} {ROCE_HOST}:/vfs {at}\n"
+
+
 class BothMounted:
     """The first one at /mnt/nfs, the second at /mnt/other."""
 
-    def __init__(self, b):
+    def __init__(self, b, version="3"):
         self.b = b
+        self.commands = (mount(f"{b.upstream.dir}/vfs", "/mnt/nfs") + mount(f"/second{b.second.dir}/vfs", "/mnt/other") if version == "3"
+                         else mount_4(version, 20049, "/mnt/nfs") + mount_4(version, OWN_PORT, "/mnt/other"))
 
     def __enter__(self):
-        self.b.sh(mount(f"{self.b.upstream.dir}/vfs", "/mnt/nfs") + mount(f"/second{self.b.second.dir}/vfs", "/mnt/other"))
+        self.b.sh(self.commands)
 
     def __exit__(self, kind, *ignored):
         if kind is None:
@@ -159,6 +177,65 @@ def one_that_stands_still_holds_up_only_its_own_files(b):
         b.sh('wait; until [ "$(cat /mnt/other/late)" = late ]; do sleep 0.1; done')
 
 
+def version_4_by_ports(b, version):
+    """The same paths at both servers, and one client ID for each."""
+    before = b.both_counters()
+    with BothMounted(b, version):
+        b.sh(TREE)
+        b.sh(TREE.replace("/mnt/nfs", "/mnt/other"))
+        b.sh(f"echo first > /mnt/nfs/is{version}; echo second > /mnt/other/is{version}; drop_caches\n"
+             f'test "$(cat /mnt/nfs/is{version})" = first; test "$(cat /mnt/other/is{version})" = second')
+    for server, text in ((b.upstream, "first\n"), (b.second, "second\n")):
+        with open(f"{server.dir}/vfs/is{version}", encoding="ascii") as file:
+            if file.read() != text:
+                raise Failed(f"{server.dir} has what was written to the other")
+    after = b.both_counters()
+    calls = {name: after[name]["calls"] - before[name]["calls"] for name in after}
+    print(f"# version {version}, calls: {calls}")
+    if min(calls["first"], calls["fourth_version"]) < 100 or calls["second"] > 0:
+        raise Failed(f"calls went elsewhere: {calls}")
+
+
+def version_4_of_both_by_their_ports(b):
+    for version in ("4.0", "4.1", "4.2"):
+        version_4_by_ports(b, version)
+    shown = {each["name"]: each["listen_port"] for each in b.asked("upstreams")}
+    if shown != {"first": 20049, "second": 20049, "fourth_version": OWN_PORT}:
+        raise Failed(f"ports: {shown}")
+
+
+def version_4_of_both_over_ends_of_both_planes(b):
+    """The control plane that comes back knows nothing of the ports of the connections that there are."""
+    with BothMounted(b, "4.2"):
+        b.sh("echo first > /mnt/nfs/kept4; echo second > /mnt/other/kept4")
+        with b.under_random_io("/mnt/other/across4", 23):
+            b.lab.kill(b.planes.control)
+            b.planes.start_control()
+            b.lab.wait("the control plane", b.planes.up)
+            b.lab.kill(b.planes.control)
+            b.lab.kill(b.planes.data)
+            b.planes.start()
+        b.sh('drop_caches; test "$(cat /mnt/nfs/kept4)" = first; test "$(cat /mnt/other/kept4)" = second')
+
+
+def version_4_of_one_that_stands_still(b):
+    with BothMounted(b, "4.2"):
+        os.killpg(b.second.process.pid, signal.SIGSTOP)
+        try:
+            b.sh("(echo late > /mnt/other/late4) & for i in $(seq 20); do echo $i > /mnt/nfs/alive; drop_caches; cat /mnt/nfs/alive; done > /tmp/out\n"
+                 'test "$(tail -n 1 /tmp/out)" = 20')
+        finally:
+            os.killpg(b.second.process.pid, signal.SIGCONT)
+        b.sh('wait; until [ "$(cat /mnt/other/late4)" = late ]; do sleep 0.1; done')
+
+
+def nothing_else_is_at_that_port(b):
+    """Version 3 of the first has a tag in its handles, which any port could read."""
+    path = f"{b.upstream.dir}/vfs"
+    b.sh("mkdir -p /tmp/third\n! timeout 60 " + mount(path, "/tmp/third").replace("port=20049", f"port={OWN_PORT}").strip() + " 2> /tmp/why\n"
+         "! grep -q /tmp/third /proc/mounts")
+
+
 def exports_move_by_a_reload(b):
     """What is mounted goes on: handles have the upstream's name, not the path."""
     with BothMounted(b):
@@ -181,6 +258,8 @@ def one_whose_handles_leave_no_room_is_refused(b):
 
 
 TESTS = [exports_of_both_are_listed, trees_on_both, a_folder_of_a_thousand_files, one_that_stands_still_holds_up_only_its_own_files,
+         version_4_of_both_by_their_ports, version_4_of_one_that_stands_still, version_4_of_both_over_ends_of_both_planes,
+         nothing_else_is_at_that_port,
          handles_last_over_restarts_of_both_planes_and_another_order, exports_move_by_a_reload,
          one_whose_handles_leave_no_room_is_refused]
 

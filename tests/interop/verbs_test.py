@@ -504,6 +504,7 @@ root_squash = false
 
 
 def version_4_1_is_forwarded(bench):
+    """To one upstream by the gateway's port, to another by its own."""
     with kernel_server(bench, "nfsd_on_tcp"):
         forward_to_it(bench)
 
@@ -516,13 +517,22 @@ size_mib = 16
 name = "nas"
 address = "{PLAIN_GUEST}"
 programs = ["nfs4"]
+[[upstream]]
+name = "another"
+address = "{PLAIN_GUEST}"
+programs = ["nfs4"]
+listen_port = 20053
 """, mount_port=20050, port=20051)
     try:
-        bench.sh(f"mount -t nfs -o proto=rdma,port=20051,vers=4.1 {ROCE_HOST}:/ /mnt/other")
-        try:
-            print("# " + bench.sh("random_io /mnt/other/forwarded 4 4715; drop_caches; rm /mnt/other/forwarded").strip())
-        finally:
-            bench.unmount("/mnt/other")
+        for port in (20051, 20053):
+            bench.sh(f"mount -t nfs -o proto=rdma,port={port},vers=4.1 {ROCE_HOST}:/ /mnt/other")
+            try:
+                print("# " + bench.sh("random_io /mnt/other/forwarded 4 4715; drop_caches; rm /mnt/other/forwarded").strip())
+            finally:
+                bench.unmount("/mnt/other")
+        calls = {each["name"]: each["calls"] for each in bench.ctl("upstreams", name="forward")}
+        if min(calls["nas"], calls["another"]) < 100:
+            raise Failed(f"calls: {calls}")
     finally:
         bench.stop("forward")
 

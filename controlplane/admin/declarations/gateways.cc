@@ -23,7 +23,7 @@ Declaration upstreams() {
            rows("addresses", "its addresses, in order of preference; empty: no name of it has been resolved",
                 {text("address", "the address"), flag("in_use", "whether a reactor uses it"),
                  text("answers", "whether it has answered of late").one_of({"yes", "no", "unknown"})}),
-           whole("port", "its port"),
+           whole("port", "its port"), whole("listen_port", "the port at which clients reach it"),
            text("state", "slow: it takes fewer calls than it is sent")
                .one_of({"up", "slow", "unreachable", "idle", "removed"}),
            whole("connections", "connections"), whole("connecting", "connections being made"),

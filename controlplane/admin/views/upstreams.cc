@@ -129,6 +129,7 @@ json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config
         {{"name", upstream.name},
          {"addresses", addresses_of(layout, config, i)},
          {"port", upstream.port},
+         {"listen_port", config.port_of(upstream)},
          {"state", upstream.removed != 0 ? "removed" : state_of(sum)},
          {"connections", sum.connections},
          {"connecting", sum.connecting},

@@ -88,6 +88,8 @@ struct ConnectionConfig {
   /// As requester: calls we may have outstanding at once. Zero: no calls are made.
   std::uint32_t credits_requested = 0;
 
+  /// Which services there are for it: those that were added to the engine with this port.
+  std::uint16_t services_at = 0;
   /// Serves all calls that come on this connection, whatever their program; null: those of the engine do.
   service::Service* sole_service = nullptr;
   ReplyChunkPolicy reply_chunks = ReplyChunkPolicy::Always;

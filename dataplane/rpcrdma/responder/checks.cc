@@ -112,7 +112,8 @@ bool Responder::decode_rpc(CallSlot& slot, xdr::Reader& reader) noexcept {
 
 void Responder::refuse_program(CallSlot& slot) noexcept {
   ++link_.counters().program_unavailable;
-  const std::optional<rpc::VersionRange> versions = context_.services.versions_of(slot.header_.program);
+  const std::optional<rpc::VersionRange> versions =
+      context_.services.versions_of(slot.header_.program, link_.config().services_at);
   slot.supported_ = versions.value_or(rpc::VersionRange{});
   slot.stat_ = versions ? rpc::AcceptStat::ProgMismatch : rpc::AcceptStat::ProgUnavail;
   answer(slot, CallSlot::Outcome::AcceptError);

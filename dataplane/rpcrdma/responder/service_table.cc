@@ -10,20 +10,25 @@
 
 namespace sluice::rpcrdma {
 
-void ServiceTable::add(service::Service& service) {
+void ServiceTable::add(service::Service& service, std::uint16_t port) {
   const service::Binding& binding = service.binding();
   if (count_ == kMaxServices)
     throw SetupError("More than " + std::to_string(kMaxServices) +
                      " programs and versions to serve: configure fewer upstreams or services.");
-  services_.push_back(&service);
-  entries_[count_++] = {
-      .program = binding.program, .version = binding.version, .binding = &binding, .service = &service};
+  if (std::find(services_.begin(), services_.end(), &service) == services_.end())
+    services_.push_back(&service);
+  entries_[count_++] = {.program = binding.program,
+                        .version = binding.version,
+                        .port = port,
+                        .binding = &binding,
+                        .service = &service};
 }
 
-std::optional<rpc::VersionRange> ServiceTable::versions_of(std::uint32_t program) const noexcept {
+std::optional<rpc::VersionRange> ServiceTable::versions_of(std::uint32_t program,
+                                                           std::uint16_t port) const noexcept {
   std::optional<rpc::VersionRange> versions;
   for (const Entry& entry : entries()) {
-    if (entry.program != program) continue;
+    if (entry.program != program || entry.port != port) continue;
     if (!versions) versions = rpc::VersionRange{entry.version, entry.version};
     versions->low = std::min(versions->low, entry.version);
     versions->high = std::max(versions->high, entry.version);
@@ -41,6 +46,14 @@ void ServiceTable::describe(segment::CallTable& table) {
   name(table.info[next++].procedure_name, "other");
   for (Entry& entry : std::span(entries_).first(count_)) {
     const service::Binding& binding = *entry.binding;
+    const auto same = std::find_if(entries_.begin(), entries_.begin() + count_, [&](const Entry& other) {
+      return other.program == entry.program && other.version == entry.version;
+    });
+    if (&*same != &entry) {  // at another port: its calls are counted with those
+      entry.first_procedure = same->first_procedure;
+      entry.procedures = same->procedures;
+      continue;
+    }
     if (next + binding.procedure_names.size() > table.info.size()) continue;
     entry.first_procedure = next;
     entry.procedures = static_cast<std::uint32_t>(binding.procedure_names.size());

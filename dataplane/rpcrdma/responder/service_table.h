@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The services of one engine, by program and version. One reactor.
+// The services of one engine, by program and version, and by the port that their clients connect to where there are several.
+// One reactor.
 #pragma once
 
 #include <array>
@@ -24,10 +25,11 @@ class ServiceTable {
   struct Entry {
     std::uint32_t program = 0;
     std::uint32_t version = 0;
+    std::uint16_t port = 0;
+    std::uint16_t first_procedure = segment::kOtherProcedure;  ///< its place in the call table
+    std::uint32_t procedures = 0;                              ///< that have places there
     const service::Binding* binding = nullptr;
     service::Service* service = nullptr;
-    std::uint32_t procedures = 0;  ///< that have places in the call table, from first_procedure on
-    std::uint16_t first_procedure = segment::kOtherProcedure;
 
     /// In the call table.
     std::uint16_t place_of(std::uint32_t procedure) const noexcept {
@@ -36,18 +38,19 @@ class ServiceTable {
     }
   };
 
-  /// Setup. The service's binding stays the same from here on. Throws SetupError when there are kMaxServices.
-  void add(service::Service& service);
+  /// Setup. The service's binding stays the same from here on. `port`: ConnectionConfig::services_at of those it is for.
+  /// Throws SetupError when there are kMaxServices.
+  void add(service::Service& service, std::uint16_t port);
   /// Setup, when all services are there: gives their procedures places in the call table.
   void describe(segment::CallTable& table);
-  /// Null: nobody serves this program in this version.
-  const Entry* find(std::uint32_t program, std::uint32_t version) const noexcept {
+  /// Null: nobody serves this program in this version there.
+  const Entry* find(std::uint32_t program, std::uint32_t version, std::uint16_t port) const noexcept {
     for (const Entry& entry : entries())
-      if (entry.program == program && entry.version == version) return &entry;
+      if (entry.program == program && entry.version == version && entry.port == port) return &entry;
     return nullptr;
   }
-  /// Nothing: nobody serves the program.
-  std::optional<rpc::VersionRange> versions_of(std::uint32_t program) const noexcept;
+  /// Nothing: nobody serves the program there.
+  std::optional<rpc::VersionRange> versions_of(std::uint32_t program, std::uint16_t port) const noexcept;
   const std::vector<service::Service*>& all() const noexcept { return services_; }
 
  private:

@@ -136,7 +136,7 @@ template <typename Prepare>
     slot.binding_ = &sole->binding();
   } else {
     const ServiceTable::Entry* const entry =
-        context_.services.find(slot.header_.program, slot.header_.version);
+        context_.services.find(slot.header_.program, slot.header_.version, link_.config().services_at);
     if (entry == nullptr) return refuse_program(slot), false;
     slot.service_ = entry->service;
     slot.binding_ = entry->binding;

@@ -42,7 +42,8 @@ Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const Upstream
     const Upstream::Context context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
     upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, setup.number, *setup.area));
     std::vector<ForwardService*> its;
-    for (const Route& route : setup.routes) its.push_back(&add_route(*upstreams_.back(), route));
+    for (const Route& route : setup.routes)
+      its.push_back(&add_route(*upstreams_.back(), route, setup.listen_port));
     if (std::all_of(setup.routes.begin(), setup.routes.end(),
                     [&](const Route& route) { return is_by_export(setup.config, route); }))
       places_[setup.number] = std::make_unique<UpstreamPlace>(*upstreams_.back(), std::move(its));
@@ -54,7 +55,7 @@ bool Upstreams::is_by_export(const UpstreamConfig& config, const Route& route) {
          (config.handle_tag != 0 || config.spare);
 }
 
-ForwardService& Upstreams::add_route(Upstream& upstream, const Route& route) {
+ForwardService& Upstreams::add_route(Upstream& upstream, const Route& route, std::uint16_t port) {
   const UpstreamConfig& config = upstream.config();
   const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
   const bool by_export = is_by_export(config, route);
@@ -62,7 +63,7 @@ ForwardService& Upstreams::add_route(Upstream& upstream, const Route& route) {
   forwarding_.push_back(std::make_unique<ForwardService>(upstream, binding, tag));
   ForwardService& forwarding = *forwarding_.back();
   if (!by_export) {
-    services_.push_back(&forwarding);
+    services_.push_back({&forwarding, port});
     return forwarding;
   }
   const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
@@ -70,7 +71,7 @@ ForwardService& Upstreams::add_route(Upstream& upstream, const Route& route) {
   });
   if (known == groups_.end()) {
     groups_.push_back(std::make_unique<ExportGroup>(binding));
-    services_.push_back(groups_.back().get());
+    services_.push_back({groups_.back().get(), port});
     groups_.back()->add(forwarding);
   } else {
     (*known)->add(forwarding);

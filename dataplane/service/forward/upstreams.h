@@ -24,6 +24,8 @@ struct UpstreamSetup {
   UpstreamConfig config;
   std::uint32_t number = 0;  ///< among all upstreams of the configuration
   std::vector<Route> routes;
+  std::uint16_t listen_port =
+      0;  ///< at which its services are for themselves; zero: they are with the others
   segment::UpstreamArea* area = nullptr;  ///< counters in shared memory, reset at setup; outlives it
 };
 
@@ -38,8 +40,12 @@ class Upstreams final : public service::Poller {
   Upstreams(rdma::Device& device, CreditLimits& credits, const UpstreamsConfig& config,
             std::uint64_t (*clock)() noexcept);
 
+  struct Served {
+    service::Service* service = nullptr;
+    std::uint16_t port = 0;
+  };
   /// To be added to the engine of the same reactor; owned here.
-  const std::vector<service::Service*>& services() const noexcept { return services_; }
+  const std::vector<Served>& services() const noexcept { return services_; }
 
   /// Of the upstream with this number, for the main thread. Null: a reload does not change which upstream that is.
   UpstreamPlace* place(std::uint32_t number) const noexcept { return places_[number].get(); }
@@ -49,7 +55,7 @@ class Upstreams final : public service::Poller {
 
  private:
   static bool is_by_export(const UpstreamConfig& config, const Route& route);
-  ForwardService& add_route(Upstream& upstream, const Route& route);
+  ForwardService& add_route(Upstream& upstream, const Route& route, std::uint16_t port);
 
   tcp::Uring uring_;
   TurnClock clock_;
@@ -57,7 +63,7 @@ class Upstreams final : public service::Poller {
   std::vector<std::unique_ptr<ForwardService>> forwarding_;                    ///< a program to an upstream
   std::vector<std::unique_ptr<ExportGroup>> groups_;                           ///< a program to several
   std::array<std::unique_ptr<UpstreamPlace>, segment::kMaxUpstreams> places_;  ///< by number
-  std::vector<service::Service*> services_;
+  std::vector<Served> services_;
 };
 
 }  // namespace sluice::forward

@@ -74,6 +74,27 @@ TEST(Settings, files_are_served_unless_nfs3_goes_elsewhere) {
   EXPECT_FALSE(serves_memory(reverse));
 }
 
+TEST(Settings, services_of_an_upstream_are_at_its_port) {
+  segment::ConfigBlock config = with_route(100003, 4);
+  config.upstreams[1] = config.upstreams[2] = config.upstreams[0];
+  config.upstream_count = 3;
+  config.upstreams[1].listen_port = 20050;
+  config.upstreams[2].listen_port = 20051;
+  config.upstreams[2].transport = segment::Transport::Rdma;
+  const auto segment = segment::Segment::in_memory();
+  segment::ReactorArea& area = segment->layout().reactors[0];
+  const segment::SharedUpstreamAddresses& addresses = segment->layout().upstream_addresses;
+  const auto over_tcp = upstreams_config(config, area, addresses, request_caches(config));
+  ASSERT_EQ(over_tcp.upstreams.size(), 2u);
+  EXPECT_EQ(over_tcp.upstreams[0].listen_port, 0u);
+  EXPECT_EQ(over_tcp.upstreams[1].listen_port, 20050u);
+  const auto relays = relays_config(config, area, addresses);
+  ASSERT_EQ(relays.size(), 1u);
+  EXPECT_EQ(relays[0].listen_port, 20051u);
+  config.reverse.in_use = 1;
+  EXPECT_TRUE(config.listen_ports().empty()) << "its clients come over TCP";
+}
+
 TEST(Settings, memory_is_reserved_for_exports_that_are_served) {
   segment::ConfigBlock config;
   config.memory_bytes = 3u << 30;

@@ -207,6 +207,13 @@ TEST_F(ReactorTest, datagrams_pass_where_the_control_plane_manages_connections) 
   EXPECT_EQ(segment_.area().punt_up.size(), 1u);
 }
 
+TEST_F(ReactorTest, a_connection_has_the_services_of_the_port_that_it_came_to) {
+  push({.type = segment::CommandType::Accept, .id = 1, .cm_id = 5, .services_at = 20050, .credits = 4});
+  turns(1);
+  ASSERT_EQ(segment_.event()->status, segment::CommandStatus::Done);
+  EXPECT_EQ(engine_.connection(0).config().services_at, 20050u);
+}
+
 TEST_F(ReactorTest, a_drained_connection_ends_and_is_reported) {
   push({.type = segment::CommandType::Accept, .id = 1, .cm_id = 5, .credits = 4});
   turns(1);

@@ -17,6 +17,23 @@ TEST_F(Requests, an_admitted_client_gets_the_credits_of_its_class) {
   EXPECT_FALSE(rejected());
 }
 
+TEST_F(Requests, the_port_of_an_upstream_says_which_services_there_are) {
+  start(
+      "[[upstream]]\nname = \"a\"\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\n"
+      "[[upstream]]\nname = \"b\"\naddress = \"192.0.2.2\"\nprograms = [\"nfs4\"]\nlisten_port = 20050\n");
+  ask(lab::client(10), lab::kSecondNs);
+  auto command = establish();
+  ASSERT_TRUE(command);
+  EXPECT_EQ(command->services_at, 0u);
+  ask(lab::client(11), lab::kSecondNs, 20050);
+  command = establish();
+  ASSERT_TRUE(command);
+  EXPECT_EQ(command->services_at, 20050u);
+  ask(lab::client(12), lab::kSecondNs, 20051);
+  EXPECT_FALSE(establish());
+  EXPECT_EQ(rejected(), cm::RejectReason::InvalidServiceId);
+}
+
 TEST_F(Requests, limits_are_a_lack_of_resources_and_draining_is_a_refusal) {
   start(
       "[policy]\nmax_connections_per_client = 1\n[admission]\nmax_connections = 2\nmax_requests_per_second = "

@@ -58,9 +58,9 @@ class Keepers : public ::testing::Test {
 /// Connection requests as they come off the network.
 class Requests : public Keepers {
  protected:
-  void ask(const PeerAddress& from, std::uint64_t now_ns) {
+  void ask(const PeerAddress& from, std::uint64_t now_ns, std::uint16_t port = 20049) {
     cm::ConnectRequest request{.local_id = ++asked_,
-                               .service_id = cm::service_id(20049),
+                               .service_id = cm::service_id(port),
                                .qpn = 0x100 + asked_,
                                .initiator_depth = 4,
                                .starting_psn = 7,

@@ -13,6 +13,7 @@
 #include "controlplane/config/config.h"
 #include "controlplane/config/describe.h"
 #include "controlplane/config/places.h"
+#include "controlplane/config/upstreams.h"
 #include "dataplane/base/export_path.h"
 
 namespace sluice {
@@ -79,7 +80,7 @@ TEST(ExportGroups, what_contradicts_itself_is_refused) {
       {upstream("a", tagged) + upstream("b", ""), "upstream 'a' has nfs3 already: several may have it"},
       {upstream("a", "") + upstream("b", tagged), "upstream 'a' has nfs3 already: several may have it"},
       {upstream("a", "", R"(["nfs4"])") + upstream("b", "", R"(["nfs4"])"),
-       "upstream 'a' has nfs4 already: it goes to one upstream."},
+       "upstream 'a' has nfs4 already: several may have it if each has a listen_port of its own."},
       {upstream("a", tagged, R"(["nfs3", "nfs4"])") + upstream("b", "prefix = \"/b\"", R"(["nfs3", "nfs4"])"),
        "upstream 'a' has nfs4 already"},
       {upstream("a", tagged, R"(["nfs4"])"), "are for an upstream whose programs include \"nfs3\""},
@@ -120,6 +121,47 @@ TEST(ExportGroups, what_contradicts_itself_is_refused) {
       refusal(upstream("a", "exports = []\nprefix = \"\"", R"(["nfs3", "nfs2", "mount3", "nlm4"])") + locks),
       "");
   EXPECT_EQ(refusal(upstream("a", tagged, R"(["nfs3", "nfsacl3", "nfs4"])")), "");
+}
+
+TEST(OwnPorts, each_port_has_its_programs) {
+  const std::string nfs4 = R"(["nfs4"])";
+  const std::string text =
+      upstream("a", "", R"(["nfs3", "nfs4"])") + upstream("b", "listen_port = 20050", nfs4) +
+      upstream("c", "listen_port = 20051", nfs4) + upstream("d", "listen_port = 20051", R"(["400000.1"])");
+  const config::Config config = config::parse(text, "f");
+  EXPECT_EQ(config.block.listen_ports(), (std::vector<std::uint16_t>{20049, 20050, 20051}));
+  EXPECT_EQ(config.block.services_at(20049), 0u);
+  EXPECT_EQ(config.block.services_at(20051), 20051u);
+  EXPECT_EQ(config.block.port_of(config.block.upstreams[0]), 20049u);
+  EXPECT_EQ(config.block.port_of(config.block.upstreams[1]), 20050u);
+  EXPECT_EQ(config::describe(config)["upstream"][1]["listen_port"], 20050);
+  EXPECT_EQ(config::upstream_of(config.block, {100003, 4}), &config.block.upstreams[0]);
+  EXPECT_EQ(config::upstream_of(config.block, {400000, 1}), nullptr);
+}
+
+TEST(OwnPorts, what_contradicts_itself_is_refused) {
+  const std::string nfs4 = R"(["nfs4"])";
+  const std::pair<std::string, const char*> cases[] = {
+      {upstream("a", "listen_port = 20049", nfs4), "f:1: listen_port is that of all others"},
+      {upstream("a", "listen_port = 0", nfs4), "listen_port has to be"},
+      {upstream("a", "listen_port = 70000", nfs4), "listen_port has to be"},
+      {upstream("a", "listen_port = 20050", R"(["nfs4", "nfs3"])"), "remove nfs3 from programs"},
+      {upstream("a", "listen_port = 20050", R"(["nfsacl3"])"), "remove nfsacl3 from programs"},
+      {upstream("a", "listen_port = 20050", R"(["mount3"])"), "remove mount3 from programs"},
+      {upstream("a", "listen_port = 20050\nprefix = \"/a\"", nfs4),
+       "are for an upstream whose programs include \"nfs3\""},
+      {upstream("a", "listen_port = 20050", nfs4) + upstream("b", "listen_port = 20050", nfs4),
+       "upstream 'a' has nfs4 already"},
+  };
+  for (const auto& [text, expected] : cases)
+    EXPECT_NE(refusal(text).find(expected), std::string::npos) << text << refusal(text);
+}
+
+TEST(OwnPorts, another_one_wants_a_restart) {
+  const auto with = [](const char* port) { return config::parse(upstream("a", port, R"(["nfs4"])"), "f"); };
+  const config::Changes changes = config::compare(with("listen_port = 20050"), with("listen_port = 20051"));
+  EXPECT_TRUE(changes.live.empty());
+  EXPECT_EQ(changes.restart_both, std::vector<std::string>{"upstream.a"});
 }
 
 TEST(ExportGroups, exports_change_with_a_reload_and_whether_there_are_any_does_not) {

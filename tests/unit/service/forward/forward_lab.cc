@@ -101,6 +101,7 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
     hung = std::make_unique<FakeUpstream>();
     config.upstreams.push_back(setup_of(*hung, options.hung_routes, options.hung_tag, *hung_area));
     config.upstreams.back().number = 1;
+    config.upstreams.back().listen_port = options.hung_port;
     if (options.hung_is_spare) {
       config.upstreams.back().config.name.clear();
       config.upstreams.back().config.port = 1;
@@ -109,8 +110,9 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
   }
   credits = std::make_unique<forward::CreditLimits>(engine->connection_count());
   upstreams = std::make_unique<forward::Upstreams>(*device, *credits, config, &clock);
-  for (const auto& service : upstreams->services()) engine->add_service(*service);
+  for (const auto& [service, port] : upstreams->services()) engine->add_service(*service, port);
   device->connection_manager()->listen(conformance::kPort);
+  if (options.hung_port != 0) device->connection_manager()->listen(options.hung_port);
 }
 
 forward::UpstreamSetup ForwardLab::setup_of(const FakeUpstream& server,
@@ -156,11 +158,11 @@ ForwardLab::~ForwardLab() {
   start_clock();
 }
 
-LabClient& ForwardLab::add_client() {
+LabClient& ForwardLab::add_client(std::uint16_t port) {
   clients.push_back(std::make_unique<LabClient>(fabric, options, static_cast<int>(clients.size())));
   LabClient& client = *clients.back();
   rdma::ConnectionManager& cm = *client.device->connection_manager();
-  client.cm_id = cm.connect(client.connection->queue_pair(), conformance::kPort, {});
+  client.cm_id = cm.connect(client.connection->queue_pair(), port, {});
   await_established(cm);
   client.connection->established();
   return client;
@@ -213,6 +215,7 @@ void ForwardLab::accept_clients() {
                      {.send_inline_bytes = 4096,
                       .credit_grant = options.credits,
                       .credits_requested = rpcrdma::kCallBacksAtOnce,
+                      .services_at = event.port == conformance::kPort ? std::uint16_t{0} : event.port,
                       .progress_timeout_ns = options.progress_timeout_ns,
                       .max_version = 2},
                      PeerAddress::from_ipv4(10, 0, 0, options.one_host ? 1 : ++accepted_), nullptr);

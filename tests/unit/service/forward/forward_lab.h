@@ -39,10 +39,11 @@ struct ForwardOptions {
   UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
   bool one_host = false;  ///< all connections are one client's; else each is another one's
   std::vector<forward::Route> hung_routes =
-      {};                      ///< to an upstream of their own, which answers nothing by itself
-  std::uint32_t tag = 0;       ///< of the upstream's file handles; zero: none
-  std::uint32_t hung_tag = 0;  ///< of those of the other
-  bool hung_is_spare = false;  ///< the other is one that comes later
+      {};                       ///< to an upstream of their own, which answers nothing by itself
+  std::uint32_t tag = 0;        ///< of the upstream's file handles; zero: none
+  std::uint32_t hung_tag = 0;   ///< of those of the other
+  bool hung_is_spare = false;   ///< the other is one that comes later
+  std::uint16_t hung_port = 0;  ///< at which clients reach it; zero: at that of the first one
   std::vector<forward::Route> routes = {
       {ulb::kNfsProgram, 3}, {ulb::kNfsProgram, 4}, {ulb::kMountProgram, 3}, {0x20000123, 1}};
 };
@@ -94,7 +95,7 @@ class ForwardLab {
   ~ForwardLab();
 
   /// Connects another client.
-  LabClient& add_client();
+  LabClient& add_client(std::uint16_t port = conformance::kPort);
   std::unique_ptr<conformance::RawPeer> add_raw_peer(std::uint32_t receives = 64);
   void disconnect(LabClient& client);
   /// Connects a client again that has been disconnected.

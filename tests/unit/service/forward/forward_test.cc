@@ -53,6 +53,33 @@ TEST_P(Versions, a_call_reaches_the_upstream_as_it_came_but_for_its_xid) {
   }());
 }
 
+TEST_P(Versions, upstreams_of_one_program_are_told_apart_by_their_ports) {
+  constexpr std::uint16_t kOwnPort = 20050;
+  ForwardOptions chosen = options();
+  chosen.hung_routes = {{0x20000123, 1}};
+  chosen.hung_port = kOwnPort;
+  ForwardLab lab(chosen);
+  LabClient& client = lab.add_client();
+  LabClient& other = lab.add_client(kOwnPort);
+  const auto answers = [](std::uint32_t word) {
+    return [word](const auto& call) { return success(call.xid(), words({word})); };
+  };
+  lab.upstream.answer = answers(1);
+  lab.hung->answer = answers(2);
+  for (const auto& [asker, word] : {std::pair(&client, 1u), std::pair(&other, 2u), std::pair(&client, 1u)}) {
+    const Outcome outcome = lab.call(*asker, {.payload = plain(words({7})), .max_reply_bytes = 64});
+    ASSERT_EQ(outcome.status, CallStatus::Ok);
+    ASSERT_EQ(outcome.message.size(), kResultsAt + 4);
+    EXPECT_EQ(xdr::load_u32(&outcome.message[kResultsAt]), word);
+  }
+  EXPECT_EQ(lab.upstream.calls.size(), 2u);
+  EXPECT_EQ(lab.hung->calls.size(), 1u);
+  const Outcome unknown = lab.call(other, {.payload = nfs3_read(1), .max_reply_bytes = 64});
+  constexpr std::size_t kAcceptStatAt = kResultsAt - 4;
+  ASSERT_GE(unknown.message.size(), kResultsAt);
+  EXPECT_EQ(xdr::load_u32(&unknown.message[kAcceptStatAt]), 1u) << "PROG_UNAVAIL: the first one has it";
+}
+
 TEST_P(Versions, every_kind_of_rpc_reply_comes_back_as_it_is) {
   ForwardLab lab(options());
   LabClient& client = lab.add_client();

@@ -22,6 +22,7 @@ name = "upstream"
 transport = "rdma"
 address = "{address}"
 programs = ["nfs3", "nfs4"]
+connections = {connections}
 """
 OWN_PORT = 20050
 AT_ITS_PORT = f"""
@@ -31,6 +32,7 @@ transport = "rdma"
 address = "{ROCE_GUEST}"
 programs = ["nfs4"]
 listen_port = {OWN_PORT}
+connections = 4
 """
 
 
@@ -56,11 +58,11 @@ class RdmaUpstreamBench(Bench):
         self.connect_guest(image)
         self.sh("modprobe nfsv4\nnfsd_on_rdma\necho Y > /proc/fs/nfsd/v4_end_grace")
 
-    def serve(self, version, address, more=""):
+    def serve(self, version, address, more="", connections=16):
         """The near Sluice, with the server at that address, and perhaps with another."""
         if self.planes:
             self.planes.close()
-        self.planes = Planes(self.lab, *self.programs, RDMA_UPSTREAM.format(version=version, address=address) + more, interface="near")
+        self.planes = Planes(self.lab, *self.programs, RDMA_UPSTREAM.format(version=version, address=address, connections=connections) + more, interface="near")
         self.planes.start()
 
     def serve_by_sluice(self):
@@ -144,7 +146,7 @@ umount /mnt/other""")
 
 
 def at_a_port_of_its_own(b):
-    b.serve(1, ROCE_GUEST, AT_ITS_PORT)
+    b.serve(1, ROCE_GUEST, AT_ITS_PORT, connections=4)
     b.sh(mount_command("4.1", "/").replace("port=20049", f"port={OWN_PORT}"))
     try:
         b.sh(TREE)

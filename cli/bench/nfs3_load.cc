@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "dataplane/service/api/null.h"
 
@@ -35,6 +36,25 @@ bool nfs_ok(xdr::Reader& reader) noexcept {
   return accepted(reader) && reader.u32() == 0 && reader.ok();
 }
 
+/// Of an answer without NFS3_OK.
+std::string reason_of(const Client::Answer& answer) {
+  if (answer.status != rpcrdma::CallStatus::Ok) return to_string(answer.status);
+  xdr::Reader reader(answer.message);
+  const rpc::ReplyDecodeResult reply = rpc::decode_reply(reader);
+  if (!reply.ok) return "the reply cannot be read";
+  if (reply.header.stat == rpc::ReplyStat::Denied) return "the server takes no AUTH_SYS of this client";
+  switch (reply.header.accept) {
+    case rpc::AcceptStat::Success:
+      return "NFS version 3 status " + std::to_string(reader.u32()) +
+             ": may the root of this client write to the export? See root_squash and read_only";
+    case rpc::AcceptStat::ProgUnavail:
+    case rpc::AcceptStat::ProgMismatch:
+      return "the server has no NFS version 3 at this port";
+    default:
+      return "accept_stat " + std::to_string(static_cast<std::uint32_t>(reply.header.accept));
+  }
+}
+
 void skip_post_op_attr(xdr::Reader& reader) noexcept {
   if (reader.boolean()) reader.skip(84);
 }
@@ -60,8 +80,7 @@ const char* to_string(Operation operation) {
 Client::Answer expect_ok(Client::Answer answer, const char* what) {
   xdr::Reader reader(answer.message);
   if (answer.status != rpcrdma::CallStatus::Ok || !nfs_ok(reader))
-    throw ClientError(std::string(what) + " failed (" + to_string(answer.status) +
-                      "): may the root of this client write to the export? See root_squash and read_only.");
+    throw ClientError(std::string(what) + " failed: " + reason_of(answer) + '.');
   return answer;
 }
 

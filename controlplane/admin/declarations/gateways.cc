@@ -36,10 +36,11 @@ Declaration upstreams() {
            whole("resent", "calls sent again"), whole("timeouts", "calls that it has not answered in time"),
            number("upstream_p50_us", "the median of its latency, in microseconds"),
            number("upstream_p99_us", "the 99th percentile of its latency, in microseconds"),
-           object(
-               "mean_us", "the mean latency by where it is spent, in microseconds",
-               {number("upstream", "from sending a call to the last byte of its reply"),
-                number("gateway", "from a call's arrival to sending it on"), number("rdma", "the rest")})})};
+           object("mean_us", "the mean latency by where it is spent, in microseconds",
+                  {number("upstream", "from sending a call to the last byte of its reply"),
+                   number("gateway", "from a call's arrival to sending it on"),
+                   number("rdma",
+                          "the rest, of all upstreams together that have programs in common with it")})})};
 }
 
 Declaration upstream_counters() {

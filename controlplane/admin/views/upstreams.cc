@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "controlplane/admin/views/upstream_latency.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/base/uring_features.h"
 
@@ -20,34 +21,11 @@ struct Sum {
   std::uint32_t connections = 0, connecting = 0, outstanding = 0, waiting = 0, credit_limit = 0;
   UringFeatures uring = UringFeatures::all();  ///< of every reactor
   segment::Histogram upstream_ns;
-  segment::Histogram gateway_ns;
-  std::uint64_t calls = 0;     ///< answered, from the call table
-  std::uint64_t total_ns = 0;  ///< end-to-end latency of those
 
   std::uint64_t operator[](segment::UpstreamCounter counter) const {
     return counters[static_cast<std::size_t>(counter)];
   }
 };
-
-bool is_routed(const segment::UpstreamConfig& upstream, const segment::ProcedureInfo& info) {
-  const auto* const end = upstream.routes.begin() + upstream.route_count;
-  return std::any_of(upstream.routes.begin(), end, [&](const segment::RouteConfig& route) {
-    return route.program == info.program && route.version == info.version;
-  });
-}
-
-/// Number and end-to-end latency of the calls that are routed to it.
-void add_calls(Sum& sum, const segment::CallTable& table, const segment::UpstreamConfig& upstream) {
-  const std::uint32_t procedures =
-      std::min(table.procedures.load(std::memory_order_acquire), segment::kMaxProcedures);
-  for (std::uint32_t procedure = 0; procedure < procedures; ++procedure) {
-    if (!is_routed(upstream, table.info[procedure])) continue;
-    for (const auto& of_class : table.use) {
-      sum.calls += of_class[procedure].latency.count();
-      sum.total_ns += of_class[procedure].latency.sum();
-    }
-  }
-}
 
 void sum_up(Sum& sum, const segment::Layout& layout, const segment::ConfigBlock& config,
             std::uint32_t number) {
@@ -64,18 +42,12 @@ void sum_up(Sum& sum, const segment::Layout& layout, const segment::ConfigBlock&
     if (limit != 0) sum.credit_limit = sum.credit_limit == 0 ? limit : std::min(sum.credit_limit, limit);
     sum.uring = UringFeatures(sum.uring.bits() & area.uring_features.load(std::memory_order_relaxed));
     sum.upstream_ns.merge(area.upstream_ns);
-    sum.gateway_ns.merge(area.gateway_ns);
-    add_calls(sum, layout.reactors[reactor].calls, config.upstreams[number]);
   }
 }
 
 double microseconds(std::uint64_t ns) {
   return static_cast<double>(ns) * 1e-3;
 }
-double mean_us(std::uint64_t sum_ns, std::uint64_t count) {
-  return count == 0 ? 0 : microseconds(sum_ns) / static_cast<double>(count);
-}
-
 const char* state_of(const Sum& sum) {
   if (sum.connections > 0) return sum.credit_limit > 0 ? "slow" : "up";
   return sum.connecting > 0 ? "unreachable" : "idle";
@@ -121,9 +93,7 @@ json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config
     const segment::UpstreamConfig& upstream = config.upstreams[i];
     Sum sum;
     sum_up(sum, layout, config, i);
-    const double total = mean_us(sum.total_ns, sum.calls);
-    const double gateway = mean_us(sum.gateway_ns.sum(), sum.gateway_ns.count());
-    const double away = mean_us(sum.upstream_ns.sum(), sum.upstream_ns.count());
+    const MeanLatency mean = mean_latency(layout, config, i);
     using Counter = segment::UpstreamCounter;
     list.push_back(
         {{"name", upstream.name},
@@ -144,7 +114,7 @@ json upstreams(const segment::Layout& layout, const segment::ConfigBlock& config
          {"upstream_p50_us", microseconds(sum.upstream_ns.percentile(0.5))},
          {"upstream_p99_us", microseconds(sum.upstream_ns.percentile(0.99))},
          {"mean_us",
-          {{"upstream", away}, {"gateway", gateway}, {"rdma", std::max(0.0, total - gateway - away)}}}});
+          {{"upstream", mean.upstream_us}, {"gateway", mean.gateway_us}, {"rdma", mean.rdma_us}}}});
   }
   return list;
 }

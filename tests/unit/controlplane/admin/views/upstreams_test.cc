@@ -45,5 +45,55 @@ TEST(Upstreams, one_that_is_removed_is_shown_as_such_while_it_is_served) {
   EXPECT_EQ(shown[0]["outstanding"], 3u);
 }
 
+/// Calls of one procedure are counted together, wherever they went.
+class Latencies : public testing::Test {
+ protected:
+  Latencies() {
+    config_.block.upstream_count = 3;
+    for (const std::uint32_t i : {0u, 1u}) serve(i, 4);
+    serve(2, 3);
+    segment_.layout().reactors[0].calls.procedures = 3;
+    segment_.layout().reactors[0].calls.info[1] = {.program = 100003, .version = 4};
+    segment_.layout().reactors[0].calls.info[2] = {.program = 100003, .version = 3};
+    answered(0, 1, 100'000, 1'000, 101'000 + 5'000);
+    answered(1, 1, 900'000, 3'000, 903'000 + 5'000);
+    answered(2, 2, 50'000, 1'000, 51'000 + 9'000);
+  }
+  void serve(std::uint32_t upstream, std::uint32_t version) {
+    segment::UpstreamConfig& entry = config_.block.upstreams[upstream];
+    entry.route_count = 1;
+    entry.routes[0] = {100003, version};
+  }
+  void answered(std::uint32_t upstream, std::uint32_t procedure, std::uint64_t upstream_ns,
+                std::uint64_t gateway_ns, std::uint64_t total_ns) {
+    auto& reactor = segment_.layout().reactors[0];
+    reactor.upstreams[upstream].upstream_ns.record(upstream_ns);
+    reactor.upstreams[upstream].gateway_ns.record(gateway_ns);
+    reactor.calls.use[0][procedure].latency.record(total_ns);
+  }
+  void expect(const json& mean, double upstream, double gateway, double rdma) {
+    EXPECT_DOUBLE_EQ(mean["upstream"], upstream);
+    EXPECT_DOUBLE_EQ(mean["gateway"], gateway);
+    EXPECT_NEAR(mean["rdma"], rdma, 1e-9);
+  }
+
+  lab::TestSegment segment_{"upstreams"};
+  config::Config config_ = lab::configuration("");
+};
+
+TEST_F(Latencies, a_slow_upstream_of_a_program_is_not_taken_for_rdma_at_another) {
+  const json shown = upstreams(segment_.layout(), config_.block);
+  expect(shown[0]["mean_us"], 100, 1, 5);
+  expect(shown[1]["mean_us"], 900, 3, 5);
+  expect(shown[2]["mean_us"], 50, 1, 9);
+}
+
+TEST_F(Latencies, who_shares_with_one_that_shares_belongs_to_them) {
+  config_.block.upstreams[0].route_count = 2;
+  config_.block.upstreams[0].routes[1] = {100003, 3};
+  const json shown = upstreams(segment_.layout(), config_.block);
+  for (const json& each : shown) EXPECT_NEAR(each["mean_us"]["rdma"], 19.0 / 3, 1e-9);
+}
+
 }  // namespace
 }  // namespace sluice::admin

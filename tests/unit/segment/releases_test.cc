@@ -195,6 +195,11 @@ TEST(Checked, a_configuration_that_no_control_plane_writes_has_a_defect) {
   EXPECT_EQ(defect([](auto& c) { c.reactors = 9; }), "reactor.count is 9, not from 1 to 8");
   EXPECT_EQ(defect([](auto& c) { c.reactors = 0; }), "reactor.count is 0, not from 1 to 8");
   EXPECT_NE(defect([](auto& c) { c.upstream_count = 9; }), "");
+  EXPECT_EQ(defect([](auto& c) {
+              c.upstream_count = 1;
+              c.upstreams[0].listen_port = 65536;
+            }),
+            "upstream.listen_port is 65536, not from 0 to 65535");
   EXPECT_NE(defect([](auto& c) { c.class_count = 0; }), "");
   EXPECT_NE(defect([](auto& c) { c.max_connections = kMaxConnections + 1; }), "");
   EXPECT_NE(defect([](auto& c) { c.exports[31].allowed_count = kMaxAllowed + 1; }), "");

@@ -127,6 +127,18 @@ TEST_F(Contexts, a_call_goes_to_the_upstream_that_has_its_version) {
   until_calls(server_, 2);
 }
 
+TEST_F(Contexts, an_upstream_at_a_port_of_its_own_is_not_meant) {
+  FakeServer other;
+  serve({{kNfs, 4}}, server_);
+  serve({{kNfs, 4}, {kNfsAcl, 3}}, other);
+  block_.upstreams[1].listen_port = 20050;
+  const auto client = open();
+  client->send(record(context_call(1, 4)));
+  until_calls(server_, 1);
+  EXPECT_EQ(asked(*client, context_call(2, 3, 500, kNfsAcl)).accept, rpc::AcceptStat::ProgUnavail);
+  EXPECT_TRUE(other.calls.empty());
+}
+
 TEST_F(Contexts, everything_else_is_refused_or_answered_here) {
   serve({{kNfs, 3}, {kNfs, 4}}, server_);
   const auto client = open();

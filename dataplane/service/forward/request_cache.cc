@@ -57,6 +57,7 @@ class RequestCache::Entry {
   std::uint32_t bytes = 0;  ///< kept
   std::atomic<std::uint32_t> host{0};
   std::atomic<std::uint64_t> answered_ns{0};
+  std::atomic<bool> asked_again{false};
 };
 
 std::uint64_t RequestCache::checksum(std::span<const std::byte> message) const noexcept {
@@ -195,7 +196,10 @@ RequestCache::Found RequestCache::look_up(const RequestKey& key, RequestHost& ho
       if (at == but) continue;
       const Comparison comparison = compare(at, tag, key);
       if (comparison == Comparison::Answered) return {.seen = Seen::Answered, .entry = &entries_[at]};
-      if (comparison == Comparison::Outstanding) return {.seen = Seen::Outstanding};
+      if (comparison == Comparison::Outstanding) {
+        entries_[at].asked_again.store(true, std::memory_order_relaxed);
+        return {.seen = Seen::Outstanding};
+      }
     }
     return {.seen = Seen::New};
   };
@@ -214,6 +218,7 @@ RequestCache::Found RequestCache::look_up(const RequestKey& key, RequestHost& ho
   }
   entry.key = key;
   entry.bytes = 0;
+  entry.asked_again.store(false, std::memory_order_relaxed);
   entry.host.store(number, std::memory_order_relaxed);
   host.entries.fetch_add(1, std::memory_order_relaxed);
   words_[at].store(tag | bits(State::Outstanding));
@@ -223,6 +228,10 @@ RequestCache::Found RequestCache::look_up(const RequestKey& key, RequestHost& ho
   if (twin.seen == Seen::New) return {.seen = Seen::New, .entry = &entry, .evicted = evicted};
   drop(entry);
   return twin;
+}
+
+bool RequestCache::take_asked_again(Entry& entry) noexcept {
+  return entry.asked_again.exchange(false, std::memory_order_relaxed);
 }
 
 bool RequestCache::keep_call(Entry& entry, std::span<const std::byte> message) noexcept {

@@ -42,6 +42,9 @@ inline constexpr std::uint64_t kAbandonedNs = 10'000'000'000;
 /// Calls of clients that have gone hold up what these ask on other connections: no longer than this, if the
 /// upstream answers others meanwhile.
 inline constexpr std::uint64_t kEarlierNs = 30'000'000'000;
+/// A call that its client repeats, and the upstream does not answer though it answers others, is sent to it again after so
+/// long, as Linux does over TCP: servers drop a call that they have in progress, and lose replies with connections.
+inline constexpr std::uint64_t kForgottenNs = 60'000'000'000;
 /// Period of reconnecting, of recycling connections, and of looking whether earlier calls have ended.
 inline constexpr std::uint64_t kTickNs = 20'000'000;
 /// A client none of whose calls could be sent for so long while some wait is granted half as much, down to one.

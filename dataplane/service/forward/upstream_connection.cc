@@ -233,6 +233,15 @@ void UpstreamConnection::submit(ForwardedCall& forwarded) noexcept {
   if (forwarded.state == ForwardedCall::State::AwaitingSend) upstream_.count(Upstream::Counter::waits_room);
 }
 
+void UpstreamConnection::send_again(ForwardedCall& forwarded) noexcept {
+  if (forwarded.in_send_queue) return;
+  remove(forwarded);
+  forwarded.resent = false;  // no suspect of the loss of a connection
+  forwarded.trial = 0;
+  upstream_.count(Upstream::Counter::resent);
+  submit(forwarded);
+}
+
 void UpstreamConnection::remove(ForwardedCall& forwarded) noexcept {
   if (unsent_ == &forwarded) unsent_ = forwarded.next;
   calls_.remove(forwarded);

@@ -95,6 +95,8 @@ class UpstreamConnection {
 
   /// Takes a call that has its XID; it stays on the connection until remove().
   void submit(ForwardedCall& forwarded) noexcept;
+  /// The same of one of its calls that was sent and is not answered.
+  void send_again(ForwardedCall& forwarded) noexcept;
   /// The upstream has answered a call: resets the retry delay.
   void note_answer() noexcept {
     answered_ = true;

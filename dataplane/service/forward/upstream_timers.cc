@@ -63,7 +63,7 @@ void Upstream::recycle_connections() noexcept {
 }
 
 /// What the upstream does not answer, though it answers others, holds up its client no longer: a WRITE ends with
-/// its connection, and of other calls only the repetitions wait on.
+/// its connection, and of other calls only the repetitions wait on, for which they are sent again.
 void Upstream::watch_orphans(std::uint64_t now_ns) noexcept {
   repeats_.orphans().for_each([&](ForwardedCall& orphan) {
     UpstreamConnection& connection = *orphan.connection;
@@ -73,6 +73,10 @@ void Upstream::watch_orphans(std::uint64_t now_ns) noexcept {
     if (!answers_others || now_ns - orphan.sent_ns < kEarlierNs) return;
     if (orphan.message.empty()) return connection.lose();
     repeats_.no_longer_earlier(orphan);
+    if (now_ns - orphan.sent_ns < kForgottenNs || !repeats_.take_asked_again(orphan)) return;
+    // NFS 4 does not allow it on the same connection (RFC 7530, section 3.1.1): its own is made again.
+    if (orphan.own_connection) return connection.lose();
+    connection.send_again(orphan);
   });
 }
 

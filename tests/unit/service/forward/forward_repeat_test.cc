@@ -280,12 +280,76 @@ TEST_F(Repeat, what_an_upstream_does_not_answer_holds_up_its_repetition_alone_af
   ASSERT_TRUE(has_come(2));
   answer(1, words({70}));
   ASSERT_TRUE(replied(second, 1));
-  send(second, mkdir(7));
-  let_time_pass(lab, connection, 100);
-  EXPECT_EQ(lab.upstream.calls.size(), 2u) << "it is executed still";
+  let_time_pass(lab, connection, 2 * forward::kForgottenNs / kSecond);
+  EXPECT_EQ(lab.upstream.calls.size(), 2u) << "nobody waits for it";
+  leave(second);
+  conformance::RawPeer& third = connect();
+  send(third, mkdir(7));
+  let_time_pass(lab, connection, 1);
   EXPECT_TRUE(lab.upstream.open(connection));
   answer(0, words({0}));
-  EXPECT_TRUE(replied(second, 2));
+  EXPECT_TRUE(replied(third, 1));
+}
+
+/// A server drops a call that it has in progress already, and what it has answered on a connection that was lost is lost.
+TEST_F(Repeat, what_an_upstream_has_forgotten_is_sent_again_to_it_when_its_client_asks_again) {
+  conformance::RawPeer& first = connect();
+  send(first, mkdir(7));
+  ASSERT_TRUE(has_come(1));
+  const auto sent = lab.upstream.calls[0];
+  leave(first);
+  conformance::RawPeer& second = connect();
+  send(second, mkdir(7));
+  let_time_pass(lab, sent.connection, forward::kForgottenNs / kSecond - 2);
+  EXPECT_EQ(lab.upstream.calls.size(), 1u) << "it may be executed still";
+  for (std::size_t times = 2; times < 5; ++times) {
+    let_time_pass(lab, sent.connection, times == 2 ? 4 : forward::kForgottenNs / kSecond);
+    ASSERT_EQ(lab.upstream.calls.size(), times);
+    EXPECT_EQ(lab.upstream.calls.back().message, sent.message) << "byte for byte";
+    EXPECT_EQ(lab.upstream.calls.back().connection, sent.connection);
+  }
+  EXPECT_EQ(lab.count(Counter::resent), 3u);
+  EXPECT_EQ(lab.count(Counter::disconnects), 0u);
+  answer(2, words({0, 0, 0, 0, 0}));
+  ASSERT_TRUE(replied(second, 1));
+  const std::uint64_t unmatched = lab.count(Counter::unmatched_replies);
+  answer(3, words({17}));
+  EXPECT_TRUE(comes_no_more());
+  EXPECT_EQ(second.inbox.size(), 1u);
+  EXPECT_EQ(lab.count(Counter::unmatched_replies), unmatched + 1);
+}
+
+TEST_F(Repeat, an_upstream_that_answers_nothing_has_forgotten_nothing) {
+  conformance::RawPeer& first = connect();
+  send(first, mkdir(7));
+  ASSERT_TRUE(has_come(1));
+  leave(first);
+  conformance::RawPeer& second = connect();
+  send(second, mkdir(7));
+  for (std::uint64_t i = 0; i < forward::kSilenceNs / kSecond; ++i) {
+    lab.pass(kSecond);
+    lab.turns(10);
+  }
+  EXPECT_EQ(lab.count(Counter::resent), 0u);
+}
+
+/// RFC 7530, section 3.1.1: not on the same connection.
+TEST_F(Repeat, a_forgotten_call_of_version_4_0_is_sent_again_on_the_next_connection_of_the_same_port) {
+  conformance::RawPeer& first = connect();
+  send(first, create(7, 0));
+  ASSERT_TRUE(has_come(1));
+  const auto sent = lab.upstream.calls[0];
+  const auto port = lab.upstream.peer_port(sent.connection);
+  leave(first);
+  conformance::RawPeer& second = connect();
+  send(second, create(7, 0));
+  let_time_pass(lab, sent.connection, forward::kForgottenNs / kSecond + 2);
+  ASSERT_TRUE(has_come(2));
+  EXPECT_FALSE(lab.upstream.open(sent.connection));
+  EXPECT_EQ(lab.upstream.calls[1].message, sent.message);
+  EXPECT_EQ(lab.upstream.peer_port(lab.upstream.calls[1].connection), port);
+  answer(1, words({0, 0, 0}));
+  EXPECT_TRUE(replied(second, 1));
 }
 
 TEST_F(Repeat, a_write_that_an_upstream_does_not_answer_ends_with_its_connection) {

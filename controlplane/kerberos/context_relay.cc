@@ -88,7 +88,7 @@ bool ContextRelay::answer(std::span<const std::byte> call, const mount::Asker& a
   xdr::Writer writer(room);
   if (const auto message = local_answer(writer, decoded, header, to, asker); !message.empty())
     reply(message);
-  else
+  else if (to.upstream != nullptr)
     pass_on(*to.upstream, call, header.xid, asker, reply);
   return true;
 }

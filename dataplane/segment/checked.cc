@@ -19,7 +19,7 @@ class Look {
     if (defect_.empty() && std::memchr(std::data(text), '\0', std::size(text)) == nullptr)
       defect_ = std::string(key) + " has no end";
   }
-  std::string defect() { return std::move(defect_); }
+  const std::string& defect() const { return defect_; }
 
  private:
   std::string defect_;
@@ -112,7 +112,7 @@ std::string defect_of(const ConfigBlock& config) {
   look.within("forward.callback_clients", config.callback_clients, 0, 4096);
   if (config.reverse.in_use != 0) look_at_reverse(look, config.reverse);
   look_at_exports(look, config);
-  if (std::string defect = look.defect(); !defect.empty()) return defect;
+  if (!look.defect().empty()) return look.defect();
   look.within("connections in all", config.all_connections(), 1, kMaxConnections);
   return look.defect();
 }

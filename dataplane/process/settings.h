@@ -31,8 +31,8 @@ std::unique_ptr<ingress::Listener> make_listener(const segment::ConfigBlock& con
 forward::RequestCaches request_caches(const segment::ConfigBlock& config);
 struct RelaySetup {
   relay::RelayConfig config;
-  std::uint16_t listen_port =
-      0;  ///< at which its services are for themselves; zero: they are with the others
+  /// At which its services are by themselves; zero: they are with the others.
+  std::uint16_t listen_port = 0;
   segment::UpstreamArea* area = nullptr;  ///< outlives the relay
 };
 /// The upstreams that are reached over RDMA, for the reactor of `area`. `addresses` and the area outlive them.

@@ -24,8 +24,8 @@ struct UpstreamSetup {
   UpstreamConfig config;
   std::uint32_t number = 0;  ///< among all upstreams of the configuration
   std::vector<Route> routes;
-  std::uint16_t listen_port =
-      0;  ///< at which its services are for themselves; zero: they are with the others
+  /// At which its services are by themselves; zero: they are with the others.
+  std::uint16_t listen_port = 0;
   segment::UpstreamArea* area = nullptr;  ///< counters in shared memory, reset at setup; outlives it
 };
 

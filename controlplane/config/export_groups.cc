@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "controlplane/config/routes.h"
 #include "dataplane/base/export_path.h"
 #include "dataplane/base/siphash.h"
-#include "dataplane/ulb/bindings.h"
 #include "dataplane/ulb/nfs3.h"
 
 namespace sluice::config {
@@ -15,22 +15,6 @@ namespace {
 constexpr segment::RouteConfig kNfs3{ulb::kNfsProgram, ulb::kNfs3Version};
 constexpr segment::RouteConfig kNfsAcl3{ulb::kNfsAclProgram, ulb::kNfs3Version};
 constexpr std::uint32_t kLockProgram = 100021;
-
-bool is(const segment::RouteConfig& route, const segment::RouteConfig& other) {
-  return route.program == other.program && route.version == other.version;
-}
-
-bool takes(const segment::UpstreamConfig& upstream, const segment::RouteConfig& route) {
-  for (std::uint32_t r = 0; r < upstream.route_count; ++r)
-    if (is(upstream.routes[r], route)) return true;
-  return false;
-}
-
-std::string to_text(const segment::RouteConfig& route) {
-  for (const ulb::NamedProgram& named : ulb::named_programs())
-    if (named.program == route.program && named.version == route.version) return std::string(named.name);
-  return std::to_string(route.program) + '.' + std::to_string(route.version);
-}
 
 /// Clients keep handles for as long as they have mounted, over restarts and changes of the configuration: so the tag follows
 /// from the name alone, always by the same key.
@@ -104,7 +88,7 @@ void check_own_port(Checker& check, const toml::table& table, const segment::Ups
   if (entry.listen_port == 0) return;
   for (std::uint32_t r = 0; r < entry.route_count; ++r) {
     const segment::RouteConfig& route = entry.routes[r];
-    if (passes_handles(route) || is(route, kNfs3) || is(route, kNfsAcl3))
+    if (passes_handles(route) || is_same(route, kNfs3) || is_same(route, kNfsAcl3))
       check.defect(
           table.source(),
           "listen_port is for programs whose clients do not ask MOUNT, which knows no ports: remove " +
@@ -141,7 +125,7 @@ void check_beside(Checker& check, const toml::source_region& where, const segmen
   const bool both_by_export = other.handle_tag != 0 && entry.handle_tag != 0;
   for (std::uint32_t r = 0; r < entry.route_count; ++r) {
     const segment::RouteConfig& route = entry.routes[r];
-    const bool shared = is(route, kNfs3) || is(route, kNfsAcl3);
+    const bool shared = is_same(route, kNfs3) || is_same(route, kNfsAcl3);
     if (!takes(other, route) || (shared && both_by_export)) continue;
     check.defect(where, its_name + " has " + to_text(route) + " already" +
                             (shared ? ": several may have it if each says by exports or prefix what is its."

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "controlplane/config/export_groups.h"
+#include "controlplane/config/routes.h"
 #include "controlplane/config/withheld.h"
 #include "dataplane/base/net_address.h"
 #include "dataplane/ulb/bindings.h"
@@ -15,13 +16,6 @@
 
 namespace sluice::config {
 namespace {
-
-bool takes(const segment::UpstreamConfig& upstream, const segment::RouteConfig& route) {
-  const auto* end = upstream.routes.begin() + upstream.route_count;
-  return std::any_of(upstream.routes.begin(), end, [&](const segment::RouteConfig& known) {
-    return known.program == route.program && known.version == route.version;
-  });
-}
 
 /// "nfs3", or a program and a version as numbers: "100003.3".
 std::optional<segment::RouteConfig> parse_route(const std::string& text) {
@@ -34,12 +28,6 @@ std::optional<segment::RouteConfig> parse_route(const std::string& text) {
   const auto [rest, version_error] = std::from_chars(dot + 1, end, route.version);
   if (version_error != std::errc{} || rest != end) return std::nullopt;
   return route;
-}
-
-std::string to_text(const segment::RouteConfig& route) {
-  for (const ulb::NamedProgram& named : ulb::named_programs())
-    if (named.program == route.program && named.version == route.version) return std::string(named.name);
-  return std::to_string(route.program) + '.' + std::to_string(route.version);
 }
 
 std::string named_programs() {

@@ -15,7 +15,8 @@ inline constexpr std::uint32_t kMaxCallsToServers = 2048;
 
 /// Reads all of them into `block`. Defects go to `check`.
 void read_upstreams(Checker& check, const toml::table& root, segment::ConfigBlock& block);
-/// The upstream that `route` is forwarded to; null when there is none. Points into `block`.
+/// The upstream that `route` is forwarded to for clients at the gateway's own port; null when there is none. Points into
+/// `block`.
 const segment::UpstreamConfig* upstream_of(const segment::ConfigBlock& block,
                                            const segment::RouteConfig& route);
 /// Whether NFS version 3 is served from the exports in memory.

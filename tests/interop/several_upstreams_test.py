@@ -166,15 +166,18 @@ def handles_last_over_restarts_of_both_planes_and_another_order(b):
         b.sh('drop_caches; test "$(cat /mnt/nfs/kept)" = first; test "$(cat /mnt/other/kept)" = second')
 
 
-def one_that_stands_still_holds_up_only_its_own_files(b):
-    with BothMounted(b):
-        os.killpg(b.second.process.pid, signal.SIGSTOP)
-        try:
-            b.sh("(echo late > /mnt/other/late) & for i in $(seq 20); do echo $i > /mnt/nfs/alive; drop_caches; cat /mnt/nfs/alive; done > /tmp/out\n"
-                 'test "$(tail -n 1 /tmp/out)" = 20')
-        finally:
-            os.killpg(b.second.process.pid, signal.SIGCONT)
-        b.sh('wait; until [ "$(cat /mnt/other/late)" = late ]; do sleep 0.1; done')
+def one_that_stands_still_holds_up_only_its_own_files(version):
+    def test(b):
+        with BothMounted(b, version):
+            os.killpg(b.second.process.pid, signal.SIGSTOP)
+            try:
+                b.sh("(echo late > /mnt/other/late) & for i in $(seq 20); do echo $i > /mnt/nfs/alive; drop_caches; cat /mnt/nfs/alive; done > /tmp/out\n"
+                     'test "$(tail -n 1 /tmp/out)" = 20')
+            finally:
+                os.killpg(b.second.process.pid, signal.SIGCONT)
+            b.sh('wait; until [ "$(cat /mnt/other/late)" = late ]; do sleep 0.1; done; rm /mnt/other/late')
+    test.__name__ = f"one_that_stands_still_holds_up_only_its_own_files_under_version_{version.replace('.', '_')}"
+    return test
 
 
 def version_4_by_ports(b, version):
@@ -218,17 +221,6 @@ def version_4_of_both_over_ends_of_both_planes(b):
         b.sh('drop_caches; test "$(cat /mnt/nfs/kept4)" = first; test "$(cat /mnt/other/kept4)" = second')
 
 
-def version_4_of_one_that_stands_still(b):
-    with BothMounted(b, "4.2"):
-        os.killpg(b.second.process.pid, signal.SIGSTOP)
-        try:
-            b.sh("(echo late > /mnt/other/late4) & for i in $(seq 20); do echo $i > /mnt/nfs/alive; drop_caches; cat /mnt/nfs/alive; done > /tmp/out\n"
-                 'test "$(tail -n 1 /tmp/out)" = 20')
-        finally:
-            os.killpg(b.second.process.pid, signal.SIGCONT)
-        b.sh('wait; until [ "$(cat /mnt/other/late4)" = late ]; do sleep 0.1; done')
-
-
 def nothing_else_is_at_that_port(b):
     """Version 3 of the first has a tag in its handles, which any port could read."""
     path = f"{b.upstream.dir}/vfs"
@@ -257,8 +249,8 @@ def one_whose_handles_leave_no_room_is_refused(b):
         raise Failed("the log does not say why")
 
 
-TESTS = [exports_of_both_are_listed, trees_on_both, a_folder_of_a_thousand_files, one_that_stands_still_holds_up_only_its_own_files,
-         version_4_of_both_by_their_ports, version_4_of_one_that_stands_still, version_4_of_both_over_ends_of_both_planes,
+TESTS = [exports_of_both_are_listed, trees_on_both, a_folder_of_a_thousand_files, one_that_stands_still_holds_up_only_its_own_files("3"),
+         version_4_of_both_by_their_ports, one_that_stands_still_holds_up_only_its_own_files("4.2"), version_4_of_both_over_ends_of_both_planes,
          nothing_else_is_at_that_port,
          handles_last_over_restarts_of_both_planes_and_another_order, exports_move_by_a_reload,
          one_whose_handles_leave_no_room_is_refused]

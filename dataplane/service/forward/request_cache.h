@@ -90,8 +90,8 @@ class RequestCache {
   bool keep_call(Entry& entry, std::span<const std::byte> message) noexcept;
   /// What keep_call() has kept; empty: nothing.
   std::span<const std::byte> call_of(const Entry& entry) const noexcept;
-  /// Of a new entry: whether its call has come again since this was asked. Rarely it has not, when the place was
-  /// another's a moment ago.
+  /// Of a new entry: whether its call has come again since this was last asked. True by mistake, rarely, for an entry
+  /// that was another call's a moment ago.
   bool take_asked_again(Entry& entry) noexcept;
   /// The reply to a new entry's call, of at most kKeptBytes. The caller has the entry no more.
   void answer(Entry& entry, std::span<const std::byte> reply, std::uint64_t now_ns) noexcept;

@@ -95,7 +95,7 @@ class UpstreamConnection {
 
   /// Takes a call that has its XID; it stays on the connection until remove().
   void submit(ForwardedCall& forwarded) noexcept;
-  /// The same of one of its calls that was sent and is not answered.
+  /// Sends one of its calls once more that was sent and is not answered, with the same XID.
   void send_again(ForwardedCall& forwarded) noexcept;
   /// The upstream has answered a call: resets the retry delay.
   void note_answer() noexcept {

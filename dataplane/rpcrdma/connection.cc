@@ -26,7 +26,7 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
                       const PeerAddress& peer, Requester* requester) noexcept {
   ConnectionQueue::unlink(*this);
   link_.open(std::move(qp), config, peer);
-  opened_ns_ = link_.context().now_ns;
+  opened_ns_ = link_.context().now_ns();
   version_.open();
   properties_.open();
   intake_v2_.open();
@@ -34,7 +34,7 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
   const bool version_2 = link_.version_state() != VersionState::Version1;
   responder_.open(clamped.max_version >= v2::kVersion ? std::max(clamped.credit_grant, kLeastSlots)
                                                       : clamped.credit_grant,
-                  version_2 && clamped.version2.hold_calls);
+                  version_2 && clamped.version2.hold_calls, clamped.sole_service);
   credit_limit_ = ~std::uint32_t{0};
   credits_ = clamped.credit_grant;
   if (clamped.first_grant != 0) set_credits(clamped.first_grant);
@@ -45,7 +45,7 @@ void Connection::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfi
 
 void Connection::established() noexcept {
   link_.established();
-  opened_ns_ = link_.context().now_ns;
+  opened_ns_ = link_.context().now_ns();
   probe::connection_established(number());
   if (link_.opening() == Opening::AwaitingProperties) link_.send_greeting();
   if (roles_.requester() != nullptr) roles_.requester()->on_established();
@@ -283,7 +283,7 @@ void Connection::end_turn() noexcept {
 /// The control plane ends a handshake sooner; this is for when it is not there.
 void Connection::close_stranger() noexcept {
   const std::uint64_t limit_ns = config().progress_timeout_ns;
-  const std::uint64_t now_ns = link_.context().now_ns;
+  const std::uint64_t now_ns = link_.context().now_ns();
   if (holds_calls() && limit_ns > 0 && now_ns > opened_ns_ && now_ns - opened_ns_ > limit_ns)
     close(CloseReason::NotAuthenticated);
 }
@@ -299,7 +299,7 @@ void Connection::tick() noexcept {
   if (!is_open()) return;
   intake_v2_.tick();
   const std::uint64_t keep_alive_ns = config().version2.keep_alive_ns;
-  const std::uint64_t now_ns = link_.context().now_ns;
+  const std::uint64_t now_ns = link_.context().now_ns();
   if (is_open() && keep_alive_ns > 0 && !negotiating() && link_.flow().balance() > 0 &&
       now_ns > link_.last_post_ns() && now_ns - link_.last_post_ns() > keep_alive_ns)
     link_.send_grant();

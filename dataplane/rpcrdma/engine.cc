@@ -21,7 +21,8 @@ void require_pools(const EngineConfig& config) {
 
 }  // namespace
 
-Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(device), config_(config) {
+Engine::Engine(rdma::Device& device, const EngineConfig& config)
+    : device_(device), config_(config), connections_(config.max_connections) {
   require_pools(config);
   const auto provide = [&](SharedMemory& memory, std::uint32_t buffers, std::uint32_t bytes,
                            std::uint32_t guaranteed_small = 1, std::uint32_t lent_small = kLentSmall) {
@@ -63,11 +64,11 @@ Engine::Engine(rdma::Device& device, const EngineConfig& config) : device_(devic
     return {all.bytes.subspan(i * bytes, bytes), all.lkey};
   };
   for (std::uint32_t i = 0; i < config.max_connections; ++i)
-    connections_.push_back(std::make_unique<Connection>(
+    connections_.emplace_back(
         links_, responders_, callers_, static_cast<std::uint16_t>(i), capacity,
         ConnectionMemory{part(receives, receive_bytes, i), part(replies, reply_bytes, i),
-                         part(control, control_bytes, i)}));
-  for (const auto& connection : connections_) free_.push_back(*connection);
+                         part(control, control_bytes, i)});
+  for (std::uint32_t i = 0; i < config.max_connections; ++i) free_.push_back(connections_[i]);
   device.prepare_queue_pairs(queue_pair_limits(), config.max_connections);
 }
 
@@ -83,7 +84,7 @@ rdma::QueuePairLimits Engine::queue_pair_limits() const noexcept {
 }
 
 std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
-  links_.now_ns = now_ns;
+  links_.transmit.now_ns = now_ns;
   responders_.refusals.begin_turn();
   CallTimes& times = responders_.measurement.times;
   const std::size_t count = device_.poll(completions_);
@@ -92,10 +93,11 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
     const std::uint64_t begun_ns = stages_.end(Stage::Device);
     if (count > 0) times.begin_turn(begun_ns);
   }
+  const std::span<const rdma::WorkCompletion> completions(completions_.data(), count);
   if (times.sampled()) [[unlikely]]
-    handle_sampled({completions_.data(), count});
+    handle_sampled(completions);
   else
-    for (std::size_t i = 0; i < count; ++i) handle(completions_[i]);
+    handle(completions);
   responders_.memory.calls.resume_waiters();
   responders_.memory.replies.resume_waiters();
   links_.assembly.resume_waiters();
@@ -110,10 +112,18 @@ std::size_t Engine::poll(std::uint64_t now_ns) noexcept {
   return count;
 }
 
+/// The connection is found by its number alone.
+[[gnu::always_inline]] inline void Engine::handle(
+    std::span<const rdma::WorkCompletion> completions) noexcept {
+  const auto connections = connections_.base();
+  for (const rdma::WorkCompletion& completion : completions)
+    connections[WrId::decode(completion.wr_id).connection].on_completion(completion);
+}
+
 /// One turn in CallTimes::kTurnsPerSample: the time of each completion is its call's.
 void Engine::handle_sampled(std::span<const rdma::WorkCompletion> completions) noexcept {
   for (const rdma::WorkCompletion& completion : completions) {
-    handle(completion);
+    handle({&completion, 1});
     responders_.measurement.times.end_sample();
   }
 }
@@ -122,7 +132,7 @@ void Engine::handle_sampled(std::span<const rdma::WorkCompletion> completions) n
 void Engine::tick(std::uint64_t now_ns) noexcept {
   constexpr std::uint64_t kTickNs = 1'000'000;
   next_tick_ns_ = now_ns + kTickNs / connections_.size();
-  connections_[next_ticked_]->tick();
+  connections_[next_ticked_].tick();
   next_ticked_ = (next_ticked_ + 1) % connections_.size();
 }
 
@@ -135,7 +145,7 @@ void Engine::end_turn() noexcept {
   for (bool done = false; !done;) {
     const TurnEntry* const entry = entries.front();
     done = entry == last;
-    Connection& connection = *connections_[entry->connection];
+    Connection& connection = connections_[entry->connection];
     connection.end_turn();
     if (connection.reap()) closed_.push_back(connection);
   }
@@ -149,8 +159,8 @@ Connection* Engine::take_closed() noexcept {
 }
 
 bool Engine::all_closed() const noexcept {
-  for (const auto& connection : connections_)
-    if (connection->state() != Connection::State::Closed) return false;
+  for (std::size_t i = 0; i < connections_.size(); ++i)
+    if (connections_[i].state() != Connection::State::Closed) return false;
   return true;
 }
 

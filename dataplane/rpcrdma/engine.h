@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "dataplane/base/object_array.h"
 #include "dataplane/base/stage_times.h"
 #include "dataplane/rpcrdma/connection.h"
 
@@ -101,7 +103,7 @@ class Engine {
   /// A connection that may be opened, or null when all are in use: refuse the peer, and count. It is the next
   /// one until it is opened.
   Connection* free_connection() noexcept { return free_.front(); }
-  Connection& connection(std::uint16_t number) noexcept { return *connections_[number]; }
+  Connection& connection(std::uint16_t number) noexcept { return connections_[number]; }
   std::uint32_t connection_count() const noexcept { return static_cast<std::uint32_t>(connections_.size()); }
   rdma::QueuePairLimits queue_pair_limits() const noexcept;
 
@@ -115,9 +117,7 @@ class Engine {
   Connection* take_closed() noexcept;
 
  private:
-  void handle(const rdma::WorkCompletion& completion) noexcept {
-    connections_[WrId::decode(completion.wr_id).connection]->on_completion(completion);
-  }
+  void handle(std::span<const rdma::WorkCompletion> completions) noexcept;
   void handle_sampled(std::span<const rdma::WorkCompletion> completions) noexcept;
   void tick(std::uint64_t now_ns) noexcept;
   void end_turn() noexcept;
@@ -127,14 +127,14 @@ class Engine {
   LinkContext links_;
   ResponderContext responders_;
   ReverseCallers callers_;
-  std::vector<std::unique_ptr<Connection>> connections_;
+  ObjectArray<Connection> connections_;
   ConnectionQueue free_;
   ConnectionQueue closed_;  ///< that take_closed() has not given yet
   StageTimes stages_;
   bool worked_ = false;
   std::uint64_t next_tick_ns_ = 0;
   std::size_t next_ticked_ = 0;
-  std::array<rdma::WorkCompletion, kCompletionsPerTurn> completions_;
+  alignas(kCacheLine) std::array<rdma::WorkCompletion, kCompletionsPerTurn> completions_;
 };
 
 }  // namespace sluice::rpcrdma

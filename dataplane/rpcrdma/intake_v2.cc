@@ -163,7 +163,7 @@ void IntakeV2::resume() noexcept {
     if (!properties_.take({assembly_, assembled_bytes_}, header, none)) return;
     drop_assembly();
   }
-  if (wait_ == Wait::AssemblyMemory) first_part_ns_ += link_.context().now_ns - waiting_since_ns_;
+  if (wait_ == Wait::AssemblyMemory) first_part_ns_ += link_.context().now_ns() - waiting_since_ns_;
   wait_ = Wait::Nothing;
   while (!deferred_.empty() && link_.is_open()) {
     const Arrived arrived = deferred_.front();
@@ -175,7 +175,7 @@ void IntakeV2::resume() noexcept {
 }
 
 void IntakeV2::tick() noexcept {
-  const std::uint64_t now_ns = link_.context().now_ns;
+  const std::uint64_t now_ns = link_.context().now_ns();
   const std::uint64_t in_all_ns = link_.config().progress_timeout_ns;
   // Waiting for memory is our time, not the peer's.
   const bool awaits_part = sequence_.in_progress() && wait_ != Wait::AssemblyMemory;
@@ -274,7 +274,7 @@ bool IntakeV2::has_assembly(std::size_t part_bytes) noexcept {
 void IntakeV2::await_assembly(std::size_t bytes) noexcept {
   ++link_.counters().waits_assembly;
   wait_ = Wait::AssemblyMemory;
-  waiting_since_ns_ = link_.context().now_ns;
+  waiting_since_ns_ = link_.context().now_ns();
   link_.context().assembly.await(link_.assembly_account(), bytes, *this);
 }
 
@@ -316,7 +316,7 @@ bool IntakeV2::take_part(Arrived arrived, const v2::Header& header, Step step) n
   if (header.more() && header.invalidate != rdma::Rkey{}) ++link_.counters().parts_with_handle;  // D2-39
   std::memcpy(assembly_ + assembled_bytes_, part.data(), part.size());
   assembled_bytes_ += static_cast<std::uint32_t>(part.size());
-  last_part_ns_ = link_.context().now_ns;
+  last_part_ns_ = link_.context().now_ns();
   if (step == Step::First) first_part_ns_ = last_part_ns_;
   if (step != Step::Last) return link_.repost(arrived.buffer), true;
   if (!properties) return take_message(arrived, header, true), true;

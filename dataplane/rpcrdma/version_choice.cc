@@ -18,7 +18,7 @@ void VersionChoice::open() noexcept {
   LinkContext& context = link_.context();
   const bool version_2 =
       config.max_version >= v2::kVersion &&
-      !(config.active && context.version_memory.version_1_only(server_of(link_), context.now_ns));
+      !(config.active && context.version_memory.version_1_only(server_of(link_), context.now_ns()));
   VersionState version = VersionState::Version1;
   Opening opening = Opening::Complete;
   if (version_2) version = config.active ? VersionState::AwaitingAnswer : VersionState::AwaitingFirstMessage;
@@ -37,12 +37,13 @@ void VersionChoice::on_drained() noexcept {
 
 void VersionChoice::remember_version_1() noexcept {
   LinkContext& context = link_.context();
-  context.version_memory.add(server_of(link_), context.now_ns + link_.config().version2.version_1_memory_ns);
+  context.version_memory.add(server_of(link_),
+                             context.now_ns() + link_.config().version2.version_1_memory_ns);
 }
 
 void VersionChoice::tick() noexcept {
   if (!link_.negotiating()) return;
-  const std::uint64_t now_ns = link_.context().now_ns;
+  const std::uint64_t now_ns = link_.context().now_ns();
   // Connections are made outside of turns, where the clock may stand still: its first tick starts the timer.
   if (link_.opening() == Opening::Complete && asked_ns_ == 0) asked_ns_ = now_ns;
   if (asked_ns_ > 0 && now_ns > asked_ns_ && now_ns - asked_ns_ > link_.config().version2.first_answer_ns)

@@ -75,6 +75,7 @@ inline v2::Error too_many_write_chunks(const Version2Config& limits) noexcept {
 }
 
 struct ConnectionConfig {
+  // What every message needs is the first 32 bytes, beside the Receives in the same cache line of the link.
   /// The size of our Receives, which is the peer's limit for sending; and the other way round.
   std::uint32_t receive_inline_bytes = 4096;
   std::uint32_t send_inline_bytes = kDefaultInlineBytes;

@@ -58,7 +58,7 @@ void Link::open(std::unique_ptr<rdma::QueuePair> qp, const ConnectionConfig& con
   send_room_ = 0;
   traffic_ = {};
   set_sender({});
-  last_post_ns_ = alive_ns_ = context_.now_ns;
+  last_post_ns_ = alive_ns_ = context_.now_ns();
   probing_ = grant_put_off_ = false;
   control_.reset();
   receives_.open(config_.receive_inline_bytes,
@@ -86,7 +86,7 @@ void Link::post_first_receives() noexcept {
 /// Architecture Specification 1.4, volume 1, section 9.7.4.1.6). It needs no credit. A peer that is gone does
 /// not acknowledge it: the driver gives up, and the connection ends.
 void Link::probe_if_silent() noexcept {
-  const std::uint64_t now_ns = context_.now_ns;
+  const std::uint64_t now_ns = context_.now_ns();
   if (config_.probe_after_ns == 0 || probing_ || now_ns <= alive_ns_ ||
       now_ns - alive_ns_ < config_.probe_after_ns || qp_->state() != rdma::QueuePair::State::ReadyToSend)
     return;
@@ -211,7 +211,7 @@ void Link::flush_stage() noexcept {
   // All of it is taken: room was checked, and a queue pair in Error takes work requests to flush them.
   send_room_ -= std::min(send_room_, qp_->post_send(stage.wrs()));  // it may have been forgotten
   stage.clear();
-  last_post_ns_ = context_.now_ns;
+  last_post_ns_ = context_.now_ns();
 }
 
 void Link::flush() noexcept {

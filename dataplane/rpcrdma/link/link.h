@@ -84,7 +84,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   void begin(VersionState version, Opening opening) noexcept;
   void post_first_receives() noexcept;
   /// The queue pair is ReadyToSend.
-  void established() noexcept { last_post_ns_ = alive_ns_ = context_.now_ns; }
+  void established() noexcept { last_post_ns_ = alive_ns_ = context_.now_ns(); }
   /// Ends the link; harmless if it has ended.
   void close(CloseReason reason) noexcept;
   /// Draining, and nothing is out any more but what the roles know of.
@@ -97,7 +97,7 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   CloseReason close_reason() const noexcept { return close_reason_; }
   rdma::QueuePair& queue_pair() noexcept { return *qp_; }
   /// A work request has completed well: but for what is local, the peer was there.
-  void note_alive() noexcept { alive_ns_ = context_.now_ns; }
+  void note_alive() noexcept { alive_ns_ = context_.now_ns(); }
   /// Asks a peer that has been silent whether it is still there.
   void probe_if_silent() noexcept;
   void on_probed() noexcept { probing_ = false; }
@@ -354,11 +354,12 @@ class alignas(kCacheLine) Link final : private TurnEntry {
   std::size_t send_room_ = 0;  ///< at least this much; asked again when it does not do
   std::unique_ptr<rdma::QueuePair> qp_;
   Receives receives_;
-  v2::FlowControl flow_;
+  ConnectionConfig config_;
+  // Version 2 needs a line of its own.
+  alignas(kCacheLine) v2::FlowControl flow_;
   /// Credits that no message in one piece may use: none, or all while not everybody may send.
   std::int32_t held_back_ = 0;
   v2::Agreement agreement_;
-  ConnectionConfig config_;
   std::uint64_t last_post_ns_ = 0;
   Sender sender_;  ///< inside a continued message
   const ConnectionCapacity capacity_;

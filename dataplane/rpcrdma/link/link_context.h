@@ -31,12 +31,13 @@ using TurnQueue = IntrusiveQueue<TurnEntry, &TurnEntry::link>;
 
 /// Each stage serves all links of the reactor, one at a time: the one whose requests it holds.
 struct alignas(kCacheLine) Transmit {
-  // How much is staged, and for whom, is one line between the large arrays.
+  // How much is staged, for whom, and what time it is, are one line between the large arrays: every message needs it.
   static_assert(sizeof(ReceiveStage::wrs) % kCacheLine == 0);
   ReceiveStage receives;
   Link* receives_for = nullptr;
   Link* staged_for = nullptr;
   TurnQueue turn_end;
+  std::uint64_t now_ns = 0;  ///< of the turn; monotonic
   SendStage stage;
 };
 
@@ -54,11 +55,13 @@ class ClassCounters {
 };
 
 struct LinkContext {
+  /// Of the turn; monotonic.
+  std::uint64_t now_ns() const noexcept { return transmit.now_ns; }
+
   Transmit transmit;
   ClassCounters counters;
   SharedMemory assembly;  ///< continued messages
   VersionMemory version_memory;
-  std::uint64_t now_ns = 0;  ///< of the turn; monotonic
 
   // Of the device.
   bool remote_invalidation = false;

@@ -29,10 +29,11 @@ class Receives {
 
   /// Setup: `region` holds `count` buffers of `buffer_bytes`, buffer_stride() apart.
   Receives(rdma::MemoryRegion region, std::uint32_t count, std::uint32_t buffer_bytes)
-      : region_(region),
+      : spare_(count),
+        base_(region.bytes.data()),
+        lkey_(region.lkey),
         buffer_bytes_(buffer_bytes),
-        stride_(static_cast<std::uint32_t>(buffer_stride(buffer_bytes))),
-        spare_(count) {}
+        stride_(static_cast<std::uint32_t>(buffer_stride(buffer_bytes))) {}
 
   /// A connection starts with nothing posted, and posts the first `count`; Receives take messages of up to
   /// `message_bytes`.
@@ -49,7 +50,7 @@ class Receives {
   }
 
   std::span<std::byte> buffer(std::uint16_t index) noexcept {
-    return region_.bytes.subspan(std::size_t{index} * stride_, buffer_bytes_);
+    return {base_ + std::size_t{index} * stride_, buffer_bytes_};
   }
   /// With the queue pair, or staged.
   std::uint32_t posted() const noexcept { return posted_; }
@@ -57,7 +58,7 @@ class Receives {
 
   /// There is room in `stage`, and nothing of another connection.
   void stage(std::uint16_t index, std::uint64_t wr_id, ReceiveStage& stage) noexcept {
-    stage.wrs[stage.count++] = {wr_id, {buffer(index).data(), message_bytes_, region_.lkey}};
+    stage.wrs[stage.count++] = {wr_id, {buffer(index).data(), message_bytes_, lkey_}};
     ++posted_;
   }
   /// Posts what is staged. The receive queue has room for every buffer there is; a queue pair in Error takes
@@ -85,7 +86,10 @@ class Receives {
   }
 
  private:
-  rdma::MemoryRegion region_;
+  FixedStack<std::uint16_t> spare_;  ///< indices of buffers
+  // Every message needs the rest. They are the end of one cache line of the link's, and the first half of the next.
+  std::byte* const base_;  ///< of the first buffer
+  const rdma::Lkey lkey_;
   const std::uint32_t buffer_bytes_;
   const std::uint32_t stride_;
   std::uint32_t message_bytes_ = 0;
@@ -93,7 +97,6 @@ class Receives {
   std::uint32_t surplus_ = 0;  ///< buffers in use beyond most_
   std::uint32_t in_use_ = 0;   ///< posted, staged, or with a message that is being served
   std::uint32_t most_ = kNoBound;
-  FixedStack<std::uint16_t> spare_;  ///< indices of buffers
 };
 
 }  // namespace sluice::rpcrdma

@@ -122,10 +122,11 @@ class SendStage {
   Mark mark_;
   std::uint32_t run_left_ = 0;  ///< Sends that may still share the completion of the last one
   std::uint32_t max_sge_ = 16;
-  bool continues_ = false;
-  std::uint64_t remote_end_ = 0;
   std::array<rdma::SendWr, kMaxWrs> wrs_;
   std::array<rdma::Sge, kMaxSges> sges_;
+  // Of the last transfer().
+  bool continues_ = false;
+  std::uint64_t remote_end_ = 0;
 };
 
 }  // namespace sluice::rpcrdma

@@ -155,7 +155,7 @@ void Link::send_grant() noexcept {
   v2::encode_grant(writer, credit);
   context_.transmit.stage.append(control_piece(*control, writer.position()));
   count_send(credit);
-  last_post_ns_ = context_.now_ns;  // none follows it before it is posted
+  last_post_ns_ = context_.now_ns();  // none follows it before it is posted
   ++counters().grants_sent;
 }
 

@@ -10,6 +10,7 @@
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/intrusive_stack.h"
 #include "dataplane/base/share_ledger.h"
 #include "dataplane/rpcrdma/link/received_message.h"
 #include "dataplane/rpcrdma/link/wr_id.h"
@@ -83,7 +84,12 @@ class alignas(kCacheLine) CallSlot final : public service::Call, private ShareWa
   std::uint64_t begun_ns_ = 0;
   std::uint64_t state_since_ns_ = 0;  ///< up to where state_ns_ counts; begun_ns_: not at all yet
   std::uint64_t progress_ns_ = 0;     ///< when it began to wait for the peer, or a part of its reply went out
-  ReceivedMessage message_;           ///< its chunks are the first of what only some calls need
+
+ public:
+  StackLink<CallSlot> free_link;  ///< of the free slots of its connection
+
+ private:
+  ReceivedMessage message_;  ///< its chunks are the first of what only some calls need
 
   Responder* responder_ = nullptr;
   std::byte* call_memory_ = nullptr;   ///< call with its Read chunks
@@ -134,5 +140,6 @@ constexpr bool waits_for_peer(CallSlot::State state) noexcept {
 }
 
 using CallSlotQueue = IntrusiveQueue<CallSlot, &CallSlot::link>;
+using CallSlotStack = IntrusiveStack<CallSlot, &CallSlot::free_link>;
 
 }  // namespace sluice::rpcrdma

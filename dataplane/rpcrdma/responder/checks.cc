@@ -72,7 +72,7 @@ void Responder::check_call(CallSlot& slot) noexcept {
     return;
   }
   const bool has_chunks = !header.chunks.empty();
-  if (has_chunks && context_.failed_transfers.take(slot.peer(), header.fixed.xid, link_.context().now_ns))
+  if (has_chunks && context_.failed_transfers.take(slot.peer(), header.fixed.xid, link_.context().now_ns()))
     return refuse(slot, counters.failed_transfer_refused, kRefuseSystem);
   if (has_chunks && link_.speaks_version_2() && !within_version_2(slot)) return;
 

@@ -281,7 +281,7 @@ bool Responder::stage_parts(CallSlot& slot, const ReplyPlan& plan) noexcept {
                                                .last_header_bytes = plan.header_bytes},
                                               slot.continued_bytes_, slot.parts_posted_);
   if (slot.continued_bytes_ > before) {
-    slot.progress_ns_ = link_.context().now_ns;
+    slot.progress_ns_ = link_.context().now_ns();
     slot.plain_ = false;
   }
   return last_is_next;

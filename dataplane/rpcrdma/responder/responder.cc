@@ -18,7 +18,6 @@ Responder::Responder(ResponderContext& context, Link& link, service::Client& cli
     : context_(context),
       link_(link),
       slots_(std::make_unique<CallSlot[]>(capacity.slots())),
-      free_(capacity.slots()),
       reply_lkey_(reply_region.lkey),
       pending_(std::size_t{2} * capacity.receives()),
       client_(client),
@@ -42,7 +41,8 @@ void CallSlot::on_share() noexcept {
   responder_->resume(*this);
 }
 
-void Responder::open(std::uint32_t grant, bool hold_calls) noexcept {
+void Responder::open(std::uint32_t grant, bool hold_calls, service::Service* sole_service) noexcept {
+  sole_service_ = sole_service;
   holds_calls_ = hold_calls;
   calls_ = peak_busy_ = 0;
   served_ = served_ns_ = 0;
@@ -51,7 +51,7 @@ void Responder::open(std::uint32_t grant, bool hold_calls) noexcept {
   open_slots_ = std::min(grant, max_slots_);
   grant_ = std::max<std::uint32_t>(open_slots_, 1);
   free_.clear();
-  for (std::uint32_t i = open_slots_; i-- > 0;) free_.push(slots_[i].index_);
+  for (std::uint32_t i = open_slots_; i-- > 0;) free_.push(slots_[i]);
 }
 
 void Responder::set_grant(std::uint32_t grant) noexcept {
@@ -68,7 +68,7 @@ void Responder::tick() noexcept {
   look_for_oldest(slot);
   const std::uint64_t limit_ns = link_.config().progress_timeout_ns;
   if (limit_ns == 0) return;
-  const std::uint64_t now_ns = link_.context().now_ns;
+  const std::uint64_t now_ns = link_.context().now_ns();
   if (!waits_for_peer(slot.state_) || now_ns <= slot.progress_ns_ || now_ns - slot.progress_ns_ < limit_ns)
     return;
   ++link_.counters().stalled_calls;
@@ -325,7 +325,7 @@ void Responder::on_connection_lost() noexcept {
   for (std::uint32_t i = 0; i < max_slots_; ++i)
     if (!slots_[i].advancing_) abandon(slots_[i]);  // one that is advancing abandons itself
   for (service::Service* service : context_.services.all()) service->client_gone(client_);
-  if (service::Service* const sole = link_.config().sole_service) sole->client_gone(client_);
+  if (sole_service_ != nullptr) sole_service_->client_gone(client_);
 }
 
 }  // namespace sluice::rpcrdma

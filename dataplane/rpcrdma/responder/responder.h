@@ -13,7 +13,6 @@
 
 #include "dataplane/base/cache_line.h"
 #include "dataplane/base/fixed_ring.h"
-#include "dataplane/base/fixed_stack.h"
 #include "dataplane/base/intrusive_queue.h"
 #include "dataplane/base/invariant.h"
 #include "dataplane/rpcrdma/link/link.h"
@@ -30,8 +29,9 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
             const ConnectionCapacity& capacity, rdma::MemoryRegion reply_region);
 
   /// The connection starts; `grant` calls may be outstanding, at most the slots there are. With `hold_calls`
-  /// they wait until set_holding(false): the peer has to show who it is first (V2-062).
-  void open(std::uint32_t grant, bool hold_calls) noexcept;
+  /// they wait until set_holding(false): the peer has to show who it is first (V2-062). `sole_service` is that of
+  /// ConnectionConfig.
+  void open(std::uint32_t grant, bool hold_calls, service::Service* sole_service) noexcept;
   bool holds_calls() const noexcept { return holds_calls_; }
   void set_holding(bool holds_calls) noexcept { holds_calls_ = holds_calls; }
   std::uint32_t slot_count() const noexcept { return open_slots_; }
@@ -68,9 +68,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
 
   /// Where a message that has arrived is decoded: in the call slot that is the next to be used. It is the
   /// caller's until on_call(), or until the next message.
-  ReceivedMessage& next_message() noexcept {
-    return free_.empty() ? context_.message : slots_[free_.top()].message_;
-  }
+  ReceivedMessage& next_message() noexcept { return free_.empty() ? context_.message : free_.top().message_; }
   /// A call without chunks that is whole, with the same XID in both headers: what most messages are. It lies in the
   /// Receive buffer of that index, which is taken over.
   template <std::uint32_t kVersion>
@@ -92,7 +90,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   /// The peer's memory refused an RDMA Read or Write of this slot: its retransmission is refused (V1-039).
   void note_failed_transfer(std::uint16_t slot) noexcept {
     context_.failed_transfers.add(link_.peer(), slots_[slot].message_.header.fixed.xid,
-                                  link_.context().now_ns);
+                                  link_.context().now_ns());
   }
 
   /// Slots that waited for room in the send queue.
@@ -116,7 +114,7 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   void look_for_oldest(const CallSlot& slot) noexcept;
   /// Costs no look at the clock. Between completions it is the time of the last control pass.
   std::uint64_t turn_ns() const noexcept {
-    return std::max(context_.measurement.times.turn_ns(), link_.context().now_ns);
+    return std::max(context_.measurement.times.turn_ns(), link_.context().now_ns());
   }
   void note_state(CallSlot& slot) noexcept;
   [[gnu::cold]] void add_state_time(CallSlot& slot, std::uint64_t now_ns) noexcept;
@@ -215,10 +213,11 @@ class alignas(kCacheLine) Responder final : private service::CallHost {
   ResponderContext& context_;
   Link& link_;
   std::unique_ptr<CallSlot[]> slots_;
-  FixedStack<std::uint16_t> free_;  ///< indices
+  CallSlotStack free_;
   std::uint64_t calls_ = 0;
   std::uint64_t served_ = 0;
   std::uint64_t served_ns_ = 0;
+  service::Service* sole_service_ = nullptr;
   std::uint32_t busy_ = 0;
   std::uint32_t peak_busy_ = 0;
   std::uint32_t posted_ = 0;    ///< slots with a signaled work request out

@@ -30,7 +30,7 @@ namespace sluice::rpcrdma {
   const CallSlot::State before = slot.state_;
   if (state != CallSlot::State::Free && before != CallSlot::State::Free) note_state(slot);
   slot.state_ = state;
-  if (waits_for_peer(state)) slot.progress_ns_ = link_.context().now_ns;
+  if (waits_for_peer(state)) slot.progress_ns_ = link_.context().now_ns();
   if (!SLUICE_INVARIANT(may_follow(before, state), call_slot_state)) [[unlikely]]
     link_.close(CloseReason::InternalError);
 }
@@ -46,7 +46,7 @@ template <CallSlot::State kFrom, CallSlot::State... kNext>
                 }) == std::end(kStates));
   const bool as_known = SLUICE_INVARIANT(slot.state_ == kFrom, call_slot_state);
   slot.state_ = kTo;
-  if (waits_for_peer(kTo)) slot.progress_ns_ = link_.context().now_ns;
+  if (waits_for_peer(kTo)) slot.progress_ns_ = link_.context().now_ns();
   if (!as_known) [[unlikely]]
     link_.close(CloseReason::InternalError);
 }
@@ -62,7 +62,7 @@ template <CallSlot::State kFrom, CallSlot::State... kNext>
 
 /// The slot is Free; its message and refusal are the caller's to set.
 [[gnu::always_inline]] inline CallSlot& Responder::take_slot() noexcept {
-  CallSlot& slot = slots_[free_.pop()];
+  CallSlot& slot = free_.pop();
   ++busy_;
   peak_busy_ = std::max(peak_busy_, busy_);
   ++calls_;
@@ -131,9 +131,9 @@ template <typename Prepare>
     default:
       break;
   }
-  if (service::Service* const sole = link_.config().sole_service) {
-    slot.service_ = sole;
-    slot.binding_ = &sole->binding();
+  if (sole_service_ != nullptr) {
+    slot.service_ = sole_service_;
+    slot.binding_ = &sole_service_->binding();
   } else {
     const ServiceTable::Entry* const entry =
         context_.services.find(slot.header_.program, slot.header_.version, link_.config().services_at);
@@ -262,7 +262,7 @@ inline void Responder::release_assembly(CallSlot& slot) noexcept {
   if (--busy_ == 0) link_.notify_waiting_senders();
   if (!link_.is_open()) [[unlikely]]
     link_.touch();
-  free_.push(slot.index_);
+  free_.push(slot);
 }
 
 }  // namespace sluice::rpcrdma

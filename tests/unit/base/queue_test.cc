@@ -2,11 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 #include <vector>
 
+#include "dataplane/base/cache_line.h"
 #include "dataplane/base/fixed_stack.h"
 #include "dataplane/base/intrusive_queue.h"
+#include "dataplane/base/intrusive_stack.h"
+#include "dataplane/base/object_array.h"
 
 namespace sluice {
 namespace {
@@ -102,6 +106,58 @@ TEST(FixedStack, gives_back_the_latest_first_and_takes_no_more_than_it_has_room_
   EXPECT_EQ(stack.pop(), 2);
   EXPECT_EQ(stack.pop(), 1);
   EXPECT_TRUE(stack.empty());
+}
+
+struct Plate {
+  StackLink<Plate> link;
+};
+
+TEST(IntrusiveStack, gives_back_the_latest_first_and_takes_none_twice) {
+  Plate first;
+  Plate second;
+  IntrusiveStack<Plate, &Plate::link> stack;
+  stack.push(first);
+  stack.push(second);
+  if (!kAbortOnInvariant) {
+    const auto& failures = invariant_failures()[static_cast<std::size_t>(Invariant::list_membership)];
+    const std::uint64_t before = failures;
+    stack.push(first);
+    EXPECT_EQ(failures, before + 1);
+  }
+  EXPECT_EQ(&stack.top(), &second);
+  EXPECT_EQ(&stack.pop(), &second);
+  EXPECT_EQ(&stack.pop(), &first);
+  EXPECT_TRUE(stack.empty());
+  stack.push(first);
+  stack.push(second);
+  stack.clear();
+  EXPECT_TRUE(stack.empty());
+  stack.push(second);
+  EXPECT_EQ(&stack.top(), &second);
+}
+
+TEST(ObjectArray, its_objects_stay_where_they_were_made_and_go_the_latest_first) {
+  struct alignas(kCacheLine) Object {
+    Object(std::vector<int>& log, int number) : gone(log), name(number) {}
+    Object(const Object&) = delete;
+    Object& operator=(const Object&) = delete;
+    ~Object() { gone.push_back(name); }
+    std::vector<int>& gone;
+    int name;
+    std::array<std::byte, kCacheLine> more{};  // an even number of cache lines
+  };
+  std::vector<int> gone;
+  {
+    ObjectArray<Object> objects(3);
+    Object& first = objects.emplace_back(gone, 1);
+    Object& second = objects.emplace_back(gone, 2);
+    EXPECT_EQ(objects.size(), 2u);
+    EXPECT_EQ(&objects[0], &first);
+    EXPECT_EQ(&objects.base()[1], &second);
+    const auto apart = reinterpret_cast<std::byte*>(&second) - reinterpret_cast<std::byte*>(&first);
+    EXPECT_EQ(apart / static_cast<std::ptrdiff_t>(kCacheLine) % 2, 1);
+  }
+  EXPECT_EQ(gone, (std::vector{2, 1}));
 }
 
 }  // namespace

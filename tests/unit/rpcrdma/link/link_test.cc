@@ -243,17 +243,17 @@ TEST(ConnectionCapacity, a_connection_that_serves_no_calls_has_slots_for_the_err
 
 /// Connecting takes as long as it takes, in which nobody could have said anything.
 TEST_F(LinkTest, silence_counts_from_when_the_connection_is_established) {
-  context.now_ns = 5 * kSecond;
+  context.transmit.now_ns = 5 * kSecond;
   open({.probe_after_ns = kSecond});
   EXPECT_EQ(link.last_post_ns(), 5 * kSecond);
-  context.now_ns = 100 * kSecond;
+  context.transmit.now_ns = 100 * kSecond;
   link.established();
   EXPECT_EQ(link.last_post_ns(), 100 * kSecond);
   link.probe_if_silent();
-  context.now_ns += kSecond - 1;
+  context.transmit.now_ns += kSecond - 1;
   link.probe_if_silent();
   EXPECT_EQ(counters().probes_sent, 0u);
-  context.now_ns += 1;
+  context.transmit.now_ns += 1;
   link.probe_if_silent();
   EXPECT_EQ(counters().probes_sent, 1u);
 }
@@ -261,7 +261,7 @@ TEST_F(LinkTest, silence_counts_from_when_the_connection_is_established) {
 TEST_F(LinkTest, a_peer_is_probed_when_it_has_been_silent_and_the_queue_pair_is_up) {
   open({.probe_after_ns = kSecond});
   link.established();
-  context.now_ns = kSecond;
+  context.transmit.now_ns = kSecond;
   stage(SendStage::kMaxWrs);
   link.probe_if_silent();
   EXPECT_EQ(counters().probes_sent, 0u) << "a full send queue asks as well";
@@ -269,7 +269,7 @@ TEST_F(LinkTest, a_peer_is_probed_when_it_has_been_silent_and_the_queue_pair_is_
   link.note_alive();
   link.probe_if_silent();
   EXPECT_EQ(counters().probes_sent, 0u);
-  context.now_ns *= 2;
+  context.transmit.now_ns *= 2;
   qp->to_error();
   link.probe_if_silent();
   EXPECT_EQ(counters().probes_sent, 0u);

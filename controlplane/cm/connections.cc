@@ -111,6 +111,16 @@ std::optional<segment::Command> judge(const ConnectionContext& context, std::uin
   return command;
 }
 
+std::vector<std::uint16_t> Connections::new_ports() const {
+  const segment::ConfigBlock& block = context_.config.block;
+  if (context_.layout.generation_applied.load() != block.generation) return {};
+  std::vector<std::uint16_t> ports = block.listen_ports();
+  std::erase_if(ports, [this](std::uint16_t port) {
+    return std::find(ports_.begin(), ports_.end(), port) != ports_.end();
+  });
+  return ports;
+}
+
 std::optional<segment::Command> Connections::admit(Id id, Known& known, std::uint32_t port,
                                                    std::span<const std::byte> private_data,
                                                    policy::Verdict& verdict, std::uint64_t now_ns) {

@@ -55,6 +55,7 @@ class Connections {
  public:
   explicit Connections(const ConnectionContext& context)
       : context_(context),
+        ports_(context.config.block.listen_ports()),
         known_(std::size_t{context.config.block.all_connections()} * context.config.block.reactors) {}
   virtual ~Connections() = default;
 
@@ -87,6 +88,9 @@ class Connections {
   virtual bool needs_new_process() const { return false; }
 
  protected:
+  /// Those of the configuration that a reload has added, for whoever listens, when the data plane serves them: until it does,
+  /// they are new.
+  std::vector<std::uint16_t> new_ports() const;
   void command(std::uint32_t reactor, segment::Command command);
   /// What is wanted of the connections of a reactor.
   segment::WantedWriter wanted(std::uint32_t reactor) const {
@@ -111,6 +115,7 @@ class Connections {
   segment::Command connect_command(Id id, const Known& known, std::span<const std::byte> private_data) const;
 
   ConnectionContext context_;
+  std::vector<std::uint16_t> ports_;  ///< at which it listens
   std::uint32_t next_command_ = 1;
   KnownConnections known_;
 };

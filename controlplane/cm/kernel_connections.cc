@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "controlplane/events/kinds.h"
 #include "dataplane/base/setup_error.h"
@@ -28,25 +29,40 @@ RdmaCmOptions options_of(const segment::ConfigBlock& block) {
 KernelConnections::KernelConnections(const ConnectionContext& context)
     : Connections(context), channel_offer_(context.layout, context.config.segment) {
   try {
-    manager_ = open(*this, context.config.block);
+    manager_ = open(*this, context.config.block, ports_);
   } catch (const SetupError& error) {
     if (!segment::alive(context.layout.data_plane, segment::monotonic_ns())) throw;
     spdlog::warn("{}", error.what());
   }
 }
 
-std::unique_ptr<RdmaCm> KernelConnections::open(RdmaCm::Host& host, const segment::ConfigBlock& block) {
+std::unique_ptr<RdmaCm> KernelConnections::open(RdmaCm::Host& host, const segment::ConfigBlock& block,
+                                                const std::vector<std::uint16_t>& ports) {
   auto manager = std::make_unique<RdmaCm>(host, options_of(block));
-  for (const std::uint16_t port : block.listen_ports()) manager->listen(port);
+  for (const std::uint16_t port : ports) manager->listen(port);
   return manager;
+}
+
+/// A port that is taken is tried again at the next check, and said once.
+void KernelConnections::listen_at_new_ports() {
+  for (const std::uint16_t port : new_ports()) {
+    try {
+      manager_->listen(port);
+    } catch (const SetupError& error) {
+      if (std::exchange(port_taken_, port) != port) spdlog::warn("{}", error.what());
+      continue;
+    }
+    ports_.push_back(port);
+    spdlog::info("Clients may connect to port {} too", port);
+  }
 }
 
 /// By a task: the kernel opens every RDMA device of the machine for it.
 void KernelConnections::open_again() {
-  auto work = [this, block = context_.config.block]() -> tasks::Arena::Done {
+  auto work = [this, block = context_.config.block, ports = ports_]() -> tasks::Arena::Done {
     std::shared_ptr<RdmaCm> made;
     try {
-      made = open(*this, block);
+      made = open(*this, block, ports);
     } catch (const SetupError&) {  // the next attempt may find a device
     }
     return [this, made] { on_opened(made); };
@@ -75,6 +91,7 @@ bool KernelConnections::poll(std::uint64_t now_ns) {
     checked_ns_ = now_ns;
     if (manager_) {
       device_removed_ = manager_->device_removed();
+      listen_at_new_ports();
     } else if (!opening_) {
       open_again();
     }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "controlplane/cm/channel_offer.h"
 #include "controlplane/cm/connections.h"
@@ -36,7 +37,9 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   void disconnect(Id id, std::uint64_t now_ns) override;
   void refuse_unmade(Id id, std::uint64_t now_ns) override;
 
-  static std::unique_ptr<RdmaCm> open(RdmaCm::Host& host, const segment::ConfigBlock& block);
+  static std::unique_ptr<RdmaCm> open(RdmaCm::Host& host, const segment::ConfigBlock& block,
+                                      const std::vector<std::uint16_t>& ports);
+  void listen_at_new_ports();
   void open_again();
   void on_opened(std::shared_ptr<RdmaCm> manager);
   segment::Command with_state(segment::Command command, const RdmaCmPeer& peer) const;
@@ -47,6 +50,7 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   ChannelOffer channel_offer_;
   bool opening_ = false;  ///< by a task
   bool device_removed_ = false;
+  std::uint16_t port_taken_ = 0;  ///< of new ones, by another server; zero: none
   std::uint64_t now_ns_ = 0;
   std::uint64_t checked_ns_ = 0;
 };

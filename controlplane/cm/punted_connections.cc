@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controlplane/cm/punted_connections.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -57,11 +59,20 @@ const char* name_of(RejectReason reason) {
 
 PuntedConnections::PuntedConnections(const ConnectionContext& context)
     : Connections(context), agent_(*this, agent_config(context.config.block)) {
-  for (const std::uint16_t port : context.config.block.listen_ports()) agent_.listen(port);
+  for (const std::uint16_t port : ports_) agent_.listen(port);
+}
+
+void PuntedConnections::listen_at_new_ports() {
+  for (const std::uint16_t port : new_ports()) {
+    agent_.listen(port);
+    ports_.push_back(port);
+    spdlog::info("Clients may connect to port {} too", port);
+  }
 }
 
 bool PuntedConnections::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
+  listen_at_new_ports();
   bool any = false;
   segment::Punt punt;
   for (std::uint32_t i = 0;

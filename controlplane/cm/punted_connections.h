@@ -39,6 +39,7 @@ class PuntedConnections final : public Connections, private Agent::Host {
   segment::Command with_attributes(segment::Command command, Id id, const PeerParameters& peer,
                                    const OwnParameters& own) const;
   void refuse(Id id, RejectReason reason = RejectReason::NoResources);
+  void listen_at_new_ports();
 
   Agent agent_;
   std::uint64_t now_ns_ = 0;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <random>
 
 #include "dataplane/base/setup_error.h"
@@ -93,13 +94,14 @@ void RdmaCm::listen(std::uint16_t port) {
   };
   rdma_cm_id* listener = nullptr;
   if (rdma_create_id(channel_, &listener, nullptr, RDMA_PS_TCP) != 0) throw fail("no identifier");
-  listeners_.push_back(listener);
+  std::unique_ptr<rdma_cm_id, decltype(&rdma_destroy_id)> made(listener, &rdma_destroy_id);
   set_type_of_service(listener);
   sockaddr_storage any{};
   any.ss_family = AF_INET6;
   reinterpret_cast<sockaddr_in6*>(&any)->sin6_port = htons(port);
   if (rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&any)) != 0) throw fail("bind");
   if (rdma_listen(listener, kBacklog) != 0) throw fail("listen");
+  listeners_.push_back(made.release());
 }
 
 void RdmaCm::set_type_of_service(rdma_cm_id* id) {

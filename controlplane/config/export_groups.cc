@@ -61,10 +61,14 @@ void read_paths(Checker& check, const toml::table& table, segment::UpstreamConfi
   }
 }
 
-/// In the order in which they are given.
-std::vector<std::uint32_t> places_for_others(const segment::ConfigBlock& running,
-                                             const segment::ConfigBlock& next,
-                                             const segment::UpstreamPlaces& places) {
+/// In the order in which they are given: spare ones first.
+struct FreePlaces {
+  std::vector<std::uint32_t> places;
+  std::size_t spare = 0;
+};
+
+FreePlaces places_for_others(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
+                             const segment::UpstreamPlaces& places) {
   std::vector<std::uint32_t> free;
   for (std::uint32_t i = running.upstream_count; places.has_spare(i); ++i) free.push_back(i);
   const auto spare = static_cast<std::ptrdiff_t>(free.size());
@@ -79,7 +83,16 @@ std::vector<std::uint32_t> places_for_others(const segment::ConfigBlock& running
   };
   std::stable_sort(free.begin() + spare, free.end(),
                    [&](std::uint32_t one, std::uint32_t other) { return since(one) < since(other); });
-  return free;
+  return {std::move(free), static_cast<std::size_t>(spare)};
+}
+
+/// Whether the data plane has services for it, which it made like those of the upstreams that it began with.
+bool may_come(const segment::UpstreamConfig& entry, const segment::ConfigBlock& running, bool to_spare) {
+  if (!entry.is_served_like(*running.model_of_spares())) return false;
+  if (entry.listen_port != 0)
+    return to_spare && running.listens_later() && entry.has_programs_of(*running.model_at_port());
+  const segment::UpstreamConfig* const model = running.model_with_exports();
+  return model != nullptr && serves_only_exports(entry) && takes(entry, kNfsAcl3) == takes(*model, kNfsAcl3);
 }
 
 }  // namespace
@@ -166,15 +179,13 @@ bool serves_only_exports(const segment::UpstreamConfig& upstream) {
 std::vector<Newcomer> newcomers(const segment::ConfigBlock& running, const segment::ConfigBlock& next,
                                 const segment::UpstreamPlaces& places) {
   std::vector<Newcomer> found;
-  const segment::UpstreamConfig* const model = running.model_of_spares();
-  if (model == nullptr) return found;
-  const std::vector<std::uint32_t> free = places_for_others(running, next, places);
-  for (std::uint32_t i = 0; i < next.upstream_count && found.size() < free.size(); ++i) {
+  if (running.model_of_spares() == nullptr) return found;
+  const FreePlaces free = places_for_others(running, next, places);
+  for (std::uint32_t i = 0; i < next.upstream_count && found.size() < free.places.size(); ++i) {
     const segment::UpstreamConfig& entry = next.upstreams[i];
     if (upstream_named(running, entry.name) != nullptr) continue;
-    if (entry.is_served_like(*model) && serves_only_exports(entry) &&
-        takes(entry, kNfsAcl3) == takes(*model, kNfsAcl3))
-      found.push_back({free[found.size()], &entry});
+    if (may_come(entry, running, found.size() < free.spare))
+      found.push_back({free.places[found.size()], &entry});
   }
   return found;
 }

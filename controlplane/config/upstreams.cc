@@ -145,8 +145,9 @@ void check_spares(Checker& check, const toml::table& root, const segment::Config
   if (block.spare_upstreams == 0) return;
   const toml::source_region& where = root.get("forward")->source();
   if (block.model_of_spares() == nullptr)
-    check.defect(
-        where, "spare_upstreams are made like the first [[upstream]] with exports or prefix: there is none.");
+    check.defect(where,
+                 "spare_upstreams are made like the first [[upstream]] with exports, prefix or listen_port: "
+                 "there is none.");
   if (block.upstream_count + block.spare_upstreams > segment::kMaxUpstreams)
     check.defect(where, "spare_upstreams and the [[upstream]] tables are more than " +
                             std::to_string(segment::kMaxUpstreams) + " together.");

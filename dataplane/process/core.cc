@@ -16,8 +16,10 @@ Core::Core(const segment::ConfigBlock& config, std::uint32_t number, Devices& de
   for (const std::uint16_t port : config.listen_ports())
     if (config.services_at(port) != 0) engine.add_service(null, port);
   if (config.upstream_count > 0) {
-    upstreams = std::make_unique<forward::Upstreams>(
-        *device, credits, upstreams_config(config, area, layout.upstream_addresses, shared.caches), clock);
+    forward::UpstreamsConfig settings =
+        upstreams_config(config, area, layout.upstream_addresses, shared.caches);
+    settings.ports = &engine.service_ports();
+    upstreams = std::make_unique<forward::Upstreams>(*device, credits, settings, clock);
     for (const auto& [service, port] : upstreams->services()) engine.add_service(*service, port);
     reactor.add_poller(*upstreams);
   }

@@ -27,10 +27,13 @@ class Newcomers {
   bool taken() const noexcept;
 
  private:
-  bool may_come(const segment::UpstreamConfig& entry) const;
+  bool may_come(const segment::UpstreamConfig& entry, std::uint32_t place) const;
 
   const std::vector<const forward::Upstreams*> reactors_;
-  std::optional<segment::UpstreamConfig> model_;  ///< none: no upstream has exports of its own
+  std::optional<segment::UpstreamConfig> model_;  ///< none: no upstream has exports or a port of its own
+  std::optional<segment::UpstreamConfig>
+      at_port_;                ///< what one at a port of its own is like; none: there cannot be one
+  bool with_exports_ = false;  ///< there may be one with exports of its own
   segment::UpstreamPlaces places_;
   SeqLock<segment::UpstreamPlaces>& shown_;
 };

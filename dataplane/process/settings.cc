@@ -45,13 +45,18 @@ std::vector<service::Route> routes(const segment::UpstreamConfig& from) {
   return routes;
 }
 
-/// What another upstream may serve beside the one that a spare one is made like.
-std::vector<service::Route> routes_of_spares(const segment::UpstreamConfig& model) {
-  std::vector<service::Route> shared = routes(model);
-  std::erase_if(shared, [](const service::Route& route) {
-    return !forward::ExportGroup::shares(ulb::binding_or_plain(route.program, route.version));
-  });
-  return shared;
+/// What upstreams that come may serve: with exports of their own, what can be shared; at ports of their own, the rest.
+std::vector<service::Route> routes_of_spares(const segment::ConfigBlock& config) {
+  std::vector<service::Route> all;
+  const auto add = [&all](const segment::UpstreamConfig* model, bool shared) {
+    if (model == nullptr) return;
+    for (const service::Route& route : routes(*model))
+      if (forward::ExportGroup::shares(ulb::binding_or_plain(route.program, route.version)) == shared)
+        all.push_back(route);
+  };
+  add(config.model_with_exports(), true);
+  add(config.model_at_port(), false);
+  return all;
 }
 
 }  // namespace
@@ -176,7 +181,7 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
     forward::UpstreamSetup setup{.config = upstream_config(config, from, addresses, replies),
                                  .number = i,
                                  .routes = {},
-                                 .listen_port = static_cast<std::uint16_t>(from.listen_port),
+                                 .listen_port = from.listen_port,
                                  .area = &area.upstreams[i]};
     setup.config.cache = caches[i];
     setup.config.handle_tag = from.handle_tag;
@@ -187,7 +192,8 @@ forward::UpstreamsConfig upstreams_config(const segment::ConfigBlock& config, se
     const segment::UpstreamConfig& model = *config.model_of_spares();
     forward::UpstreamSetup setup{.config = upstream_config(config, model, addresses, replies),
                                  .number = i,
-                                 .routes = routes_of_spares(model),
+                                 .routes = routes_of_spares(config),
+                                 .listen_port = service::kNoPort,
                                  .area = &area.upstreams[i]};
     setup.config.name.clear();  // which no upstream has
     setup.config.cache = caches[i];

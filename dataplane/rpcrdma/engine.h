@@ -53,9 +53,11 @@ class Engine {
   rdma::Device& device() noexcept { return device_; }
   const EngineConfig& config() const noexcept { return config_; }
   /// Setup. The service has to outlive the engine.
-  void add_service(service::Service& service, std::uint16_t port = 0) {
+  void add_service(service::Service& service, std::uint32_t port = 0) {
     responders_.services.add(service, port);
   }
+  /// Of those that were added; lives as long as the engine.
+  service::ServicePorts& service_ports() noexcept { return responders_.services; }
   const std::vector<service::Service*>& services() const noexcept { return responders_.services.all(); }
   /// For requesters, which share memory and counters with the connections that they are attached to.
   RequesterContext requester_context() noexcept { return RequesterContext(links_); }

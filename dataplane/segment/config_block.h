@@ -104,6 +104,17 @@ struct UpstreamConfig {
            call_timeout_s == other.call_timeout_s && privileged_port == other.privileged_port &&
            withheld.pnfs == other.withheld.pnfs && withheld.referrals == other.withheld.referrals;
   }
+  /// Whether both serve the same programs, which each has once.
+  bool has_programs_of(const UpstreamConfig& other) const noexcept {
+    const auto* const end = other.routes.begin() + std::min(other.route_count, kMaxRoutes);
+    return route_count == other.route_count &&
+           std::all_of(routes.begin(), routes.begin() + std::min(route_count, kMaxRoutes),
+                       [&](const RouteConfig& mine) {
+                         return std::any_of(other.routes.begin(), end, [&](const RouteConfig& its) {
+                           return mine.program == its.program && mine.version == its.version;
+                         });
+                       });
+  }
 };
 
 /// Upstreams that a data plane has room for, and which of them it serves.
@@ -262,13 +273,25 @@ struct ConfigBlock {
   /// UpstreamConfig::listen_port of what is served to those who connect to `asked`.
   std::uint32_t services_at(std::uint32_t asked) const noexcept { return asked == port ? 0 : asked; }
 
-  /// What spare upstreams are made like: the first that has exports of its own. Null: there is none. Points into this
-  /// block.
-  const UpstreamConfig* model_of_spares() const noexcept {
+  // What upstreams that a reload adds are served like: the first with exports of its own, and the first over TCP at a port of
+  // its own. Null: there is none. Point into this block.
+  const UpstreamConfig* model_with_exports() const noexcept {
     for (std::uint32_t i = 0; i < upstream_count; ++i)
       if (upstreams[i].handle_tag != 0) return &upstreams[i];
     return nullptr;
   }
+  const UpstreamConfig* model_at_port() const noexcept {
+    for (std::uint32_t i = 0; i < upstream_count; ++i)
+      if (upstreams[i].listen_port != 0 && upstreams[i].transport == Transport::Tcp) return &upstreams[i];
+    return nullptr;
+  }
+  /// What spare upstreams are made like, but for their programs.
+  const UpstreamConfig* model_of_spares() const noexcept {
+    const UpstreamConfig* const model = model_with_exports();
+    return model != nullptr ? model : model_at_port();
+  }
+  /// Whether a reload may add an upstream at a port of its own: the loopback driver listens at start only.
+  bool listens_later() const noexcept { return driver != Driver::Loopback && model_at_port() != nullptr; }
   /// With the spare ones.
   std::uint32_t upstream_places() const noexcept {
     const std::uint32_t spare = model_of_spares() != nullptr ? spare_upstreams : 0;

@@ -44,6 +44,20 @@ port = {port}
 programs = ["nfs4"]
 listen_port = %d
 """ % OWN_PORT
+LATER_PORT = 20051
+LATER = """
+[[upstream]]
+name = "later"
+address = "127.0.0.1"
+port = {port}
+programs = ["nfs4"]
+listen_port = %d
+""" % LATER_PORT
+PLACE = """
+[forward]
+spare_upstreams = 1
+record_buffers = 64
+"""
 
 
 def entry(text, upstream):
@@ -63,7 +77,7 @@ class TwoUpstreams(GatewayBench):
         return Upstream(self.lab, name="first")
 
     def configuration(self):
-        return entry(FIRST, self.upstream) + entry(SECOND, self.second) + entry(AT_ITS_PORT, self.second)
+        return PLACE + entry(FIRST, self.upstream) + entry(SECOND, self.second) + entry(AT_ITS_PORT, self.second)
 
     def both_counters(self):
         """Of both upstreams, by name."""
@@ -240,6 +254,27 @@ def exports_move_by_a_reload(b):
              "echo new > /tmp/moved/file; drop_caches; grep -q new /mnt/other/file; umount /tmp/moved")
 
 
+def one_of_version_4_comes_by_a_reload(b):
+    """It is mounted while another one is used, and both are there when the control plane has ended and come back."""
+    with BothMounted(b, "4.2"):
+        with b.under_random_io("/mnt/other/meanwhile4", 29):
+            b.rewrite(lambda text: text + entry(LATER, b.upstream))
+            told = run(*b.ctl("config", "reload"))
+            if "restart" in told and "upstream.later" in told.split("restart", 1)[1]:
+                raise Failed(told)
+            b.lab.wait("the new port", lambda: f"Clients may connect to port {LATER_PORT} too" in b.planes.text())
+        b.sh("mkdir -p /tmp/later\n" + mount_4("4.1", LATER_PORT, "/tmp/later") + TREE.replace("/mnt/nfs", "/tmp/later"))
+        with b.under_random_io("/tmp/later/across4", 31):
+            b.lab.kill(b.planes.control)
+            b.planes.start_control()
+            b.lab.wait("the control plane", b.planes.up)
+        b.sh("echo later > /tmp/later/came; drop_caches; umount /tmp/later\n" + mount_4("4.2", LATER_PORT, "/tmp/later") +
+             'test "$(cat /tmp/later/came)" = later; umount /tmp/later')
+    shown = {each["name"]: each for each in b.asked("upstreams")}
+    if shown["later"]["listen_port"] != LATER_PORT or shown["later"]["calls"] < 100:
+        raise Failed(shown["later"])
+
+
 def one_whose_handles_leave_no_room_is_refused(b):
     """Those of nfs-ganesha's export in memory have 64 bytes."""
     b.rewrite(lambda text: re.sub(r"(?m)^exports = .*$", f'exports = ["{b.upstream.dir}/vfs", "/mem"]', text))
@@ -253,7 +288,7 @@ TESTS = [exports_of_both_are_listed, trees_on_both, a_folder_of_a_thousand_files
          version_4_of_both_by_their_ports, one_that_stands_still_holds_up_only_its_own_files("4.2"), version_4_of_both_over_ends_of_both_planes,
          nothing_else_is_at_that_port,
          handles_last_over_restarts_of_both_planes_and_another_order, exports_move_by_a_reload,
-         one_whose_handles_leave_no_room_is_refused]
+         one_of_version_4_comes_by_a_reload, one_whose_handles_leave_no_room_is_refused]
 
 
 def main():

@@ -10,7 +10,7 @@
 
 namespace sluice::rpcrdma {
 
-void ServiceTable::add(service::Service& service, std::uint16_t port) {
+void ServiceTable::add(service::Service& service, std::uint32_t port) {
   const service::Binding& binding = service.binding();
   if (count_ == kMaxServices)
     throw SetupError("More than " + std::to_string(kMaxServices) +
@@ -22,6 +22,11 @@ void ServiceTable::add(service::Service& service, std::uint16_t port) {
                         .port = port,
                         .binding = &binding,
                         .service = &service};
+}
+
+void ServiceTable::move(const service::Service& service, std::uint32_t port) noexcept {
+  for (std::uint32_t i = 0; i < count_; ++i)
+    if (entries_[i].service == &service) entries_[i].port = port;
 }
 
 std::optional<rpc::VersionRange> ServiceTable::versions_of(std::uint32_t program,

@@ -13,10 +13,11 @@
 #include "dataplane/rpc/message.h"
 #include "dataplane/segment/call_table.h"
 #include "dataplane/service/api/service.h"
+#include "dataplane/service/api/service_ports.h"
 
 namespace sluice::rpcrdma {
 
-class ServiceTable {
+class ServiceTable final : public service::ServicePorts {
  public:
   /// More than all upstreams of a data plane have routes.
   static constexpr std::uint32_t kMaxServices = 160;
@@ -25,7 +26,7 @@ class ServiceTable {
   struct Entry {
     std::uint32_t program = 0;
     std::uint32_t version = 0;
-    std::uint16_t port = 0;
+    std::uint32_t port = 0;
     std::uint16_t first_procedure = segment::kOtherProcedure;  ///< its place in the call table
     std::uint32_t procedures = 0;                              ///< that have places there
     const service::Binding* binding = nullptr;
@@ -38,9 +39,11 @@ class ServiceTable {
     }
   };
 
-  /// Setup. The service's binding stays the same from here on. `port`: ConnectionConfig::services_at of those it is for.
-  /// Throws SetupError when there are kMaxServices.
-  void add(service::Service& service, std::uint16_t port);
+  /// Setup. The service's binding stays the same from here on. `port`: ConnectionConfig::services_at of those it is for, or
+  /// service::kNoPort. Throws SetupError when there are kMaxServices.
+  void add(service::Service& service, std::uint32_t port);
+  /// Linear in services.
+  void move(const service::Service& service, std::uint32_t port) noexcept override;
   /// Setup, when all services are there: gives their procedures places in the call table.
   void describe(segment::CallTable& table);
   /// Null: nobody serves this program in this version there.

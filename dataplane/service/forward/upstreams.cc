@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "dataplane/base/setup_error.h"
 #include "dataplane/tcp/sockets.h"
@@ -41,12 +42,7 @@ Upstreams::Upstreams(rdma::Device& device, CreditLimits& credits, const Upstream
     std::construct_at(setup.area);  // drops the counts of an earlier data plane
     const Upstream::Context context{.uring = uring_, .device = device, .credits = credits, .clock = clock_};
     upstreams_.push_back(std::make_unique<Upstream>(setup.config, context, setup.number, *setup.area));
-    std::vector<ForwardService*> its;
-    for (const Route& route : setup.routes)
-      its.push_back(&add_route(*upstreams_.back(), route, setup.listen_port));
-    if (std::all_of(setup.routes.begin(), setup.routes.end(),
-                    [&](const Route& route) { return is_by_export(setup.config, route); }))
-      places_[setup.number] = std::make_unique<UpstreamPlace>(*upstreams_.back(), std::move(its));
+    places_[setup.number] = add_routes(*upstreams_.back(), setup, config.ports);
   }
 }
 
@@ -55,28 +51,41 @@ bool Upstreams::is_by_export(const UpstreamConfig& config, const Route& route) {
          (config.handle_tag != 0 || config.spare);
 }
 
-ForwardService& Upstreams::add_route(Upstream& upstream, const Route& route, std::uint16_t port) {
-  const UpstreamConfig& config = upstream.config();
-  const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
-  const bool by_export = is_by_export(config, route);
-  const std::uint32_t tag = by_export ? config.handle_tag : 0;
-  forwarding_.push_back(std::make_unique<ForwardService>(upstream, binding, tag));
-  ForwardService& forwarding = *forwarding_.back();
-  if (!by_export) {
-    services_.push_back({&forwarding, port});
-    return forwarding;
+std::unique_ptr<UpstreamPlace> Upstreams::add_routes(Upstream& upstream, const UpstreamSetup& setup,
+                                                     service::ServicePorts* ports) {
+  std::vector<ForwardService*> shared;
+  std::vector<ForwardService*> alone;
+  for (const Route& route : setup.routes) {
+    if (is_by_export(setup.config, route))
+      shared.push_back(&add_shared(upstream, route));
+    else
+      alone.push_back(&add_alone(upstream, route, setup.listen_port));
   }
+  if (!setup.config.spare && !alone.empty()) return nullptr;
+  return std::make_unique<UpstreamPlace>(upstream, std::move(shared), std::move(alone), ports);
+}
+
+ForwardService& Upstreams::add_alone(Upstream& upstream, const Route& route, std::uint32_t port) {
+  const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
+  forwarding_.push_back(std::make_unique<ForwardService>(upstream, binding));
+  services_.push_back({forwarding_.back().get(), port});
+  return *forwarding_.back();
+}
+
+ForwardService& Upstreams::add_shared(Upstream& upstream, const Route& route) {
+  const service::Binding binding = ulb::binding_or_plain(route.program, route.version);
+  forwarding_.push_back(std::make_unique<ForwardService>(upstream, binding, upstream.config().handle_tag));
   const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) {
     return group->binding().program == binding.program;
   });
-  if (known == groups_.end()) {
-    groups_.push_back(std::make_unique<ExportGroup>(binding));
-    services_.push_back({groups_.back().get(), port});
-    groups_.back()->add(forwarding);
-  } else {
-    (*known)->add(forwarding);
+  if (known != groups_.end()) {
+    (*known)->add(*forwarding_.back());
+    return *forwarding_.back();
   }
-  return forwarding;
+  groups_.push_back(std::make_unique<ExportGroup>(binding));
+  services_.push_back({groups_.back().get()});
+  groups_.back()->add(*forwarding_.back());
+  return *forwarding_.back();
 }
 
 std::uint64_t Upstreams::held_bytes(std::uint16_t client) const noexcept {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "dataplane/service/api/service_ports.h"
 #include "dataplane/service/forward/export_group.h"
 #include "dataplane/service/forward/forward_service.h"
 #include "dataplane/service/forward/upstream.h"
@@ -24,14 +25,16 @@ struct UpstreamSetup {
   UpstreamConfig config;
   std::uint32_t number = 0;  ///< among all upstreams of the configuration
   std::vector<Route> routes;
-  /// At which its services are by themselves; zero: they are with the others.
-  std::uint16_t listen_port = 0;
+  /// At which its services are by themselves; zero: they are with the others. service::kNoPort: of one that is spare, those
+  /// that are not shared wait for one with a port.
+  std::uint32_t listen_port = 0;
   segment::UpstreamArea* area = nullptr;  ///< counters in shared memory, reset at setup; outlives it
 };
 
 struct UpstreamsConfig {
   std::vector<UpstreamSetup> upstreams;
   UringFeatures uring = UringFeatures::all();  ///< used if the kernel has them
+  service::ServicePorts* ports = nullptr;      ///< where spare ones get theirs; outlives the upstreams
 };
 
 class Upstreams final : public service::Poller {
@@ -42,7 +45,7 @@ class Upstreams final : public service::Poller {
 
   struct Served {
     service::Service* service = nullptr;
-    std::uint16_t port = 0;
+    std::uint32_t port = 0;
   };
   /// To be added to the engine of the same reactor; owned here.
   const std::vector<Served>& services() const noexcept { return services_; }
@@ -55,7 +58,11 @@ class Upstreams final : public service::Poller {
 
  private:
   static bool is_by_export(const UpstreamConfig& config, const Route& route);
-  ForwardService& add_route(Upstream& upstream, const Route& route, std::uint16_t port);
+  /// Null unless all of it can change.
+  std::unique_ptr<UpstreamPlace> add_routes(Upstream& upstream, const UpstreamSetup& setup,
+                                            service::ServicePorts* ports);
+  ForwardService& add_shared(Upstream& upstream, const Route& route);
+  ForwardService& add_alone(Upstream& upstream, const Route& route, std::uint32_t port);
 
   tcp::Uring uring_;
   TurnClock clock_;

@@ -86,6 +86,47 @@ TEST_F(NewcomersTest, one_that_is_served_otherwise_or_is_known_waits_for_the_nex
   EXPECT_TRUE(shown().has_spare(1) && shown().has_spare(2));
 }
 
+TEST_F(NewcomersTest, one_at_a_port_of_its_own_has_its_place_for_good) {
+  config_.driver = segment::Driver::SoftRoce;
+  const auto at_port = [this](const char* name, std::uint32_t port) -> segment::UpstreamConfig& {
+    segment::UpstreamConfig& entry = add(name);
+    entry.handle_tag = 0;
+    entry.routes[0] = {100003, 4};
+    entry.listen_port = port;
+    return entry;
+  };
+  at_port("second", 20050);
+  const auto look = [this](Newcomers& newcomers) {
+    newcomers.look(config_);
+    turn(0);
+    turn(1);
+    return newcomers.taken();
+  };
+  segment::ConfigBlock started = config_;
+  started.upstream_count = 1;
+  started.spare_upstreams = 2;
+  Newcomers without(started, upstreams_, segment_.layout().upstream_places);
+  EXPECT_TRUE(look(without));
+  EXPECT_FALSE(shown().serves("second")) << "no place has services for it";
+
+  // As if the first one had a port of its own too: places have their services then.
+  started.upstreams[0] = config_.upstreams[0] = config_.upstreams[1];
+  std::strcpy(started.upstreams[0].name, "first");
+  std::strcpy(config_.upstreams[0].name, "first");
+  Newcomers with(started, upstreams_, segment_.layout().upstream_places);
+  config_.upstreams[1].routes[0].version = 5;
+  EXPECT_TRUE(look(with));
+  EXPECT_FALSE(shown().serves("second")) << "of another program";
+  config_.upstreams[1].routes[0].version = 4;
+  with.look(config_);
+  EXPECT_FALSE(with.taken()) << "not on every reactor";
+  EXPECT_TRUE(look(with));
+  EXPECT_TRUE(shown().serves("second") && !shown().may_change(1) && shown().has_spare(2));
+  std::strcpy(config_.upstreams[1].name, "other");
+  EXPECT_TRUE(look(with));
+  EXPECT_FALSE(shown().serves("other")) << "clients stay with their port";
+}
+
 TEST_F(NewcomersTest, a_place_is_given_to_another_one_as_often_as_wanted) {
   for (const char* const name : {"second", "third", "second"}) {
     if (config_.upstream_count == 1) add(name);

@@ -254,6 +254,37 @@ TEST(Settings, spare_upstreams_are_like_the_first_that_has_exports_of_its_own) {
   EXPECT_EQ(config.upstream_places(), segment::kMaxUpstreams);
 }
 
+TEST(Settings, spare_upstreams_have_the_programs_of_the_first_at_a_port_of_its_own_too) {
+  segment::ConfigBlock config;
+  config.upstream_count = 2;
+  config.spare_upstreams = 1;
+  const auto segment = segment::Segment::in_memory();
+  segment::ReactorArea& area = segment->layout().reactors[0];
+  const auto spare = [&] {
+    return upstreams_config(config, area, kAddresses, request_caches(config)).upstreams.back();
+  };
+  segment::UpstreamConfig& at_port = config.upstreams[1];
+  at_port.listen_port = 20050;
+  at_port.max_calls = 32;
+  at_port.route_count = 1;
+  at_port.routes[0] = {100003, 4};
+  EXPECT_TRUE(spare().config.spare);
+  EXPECT_EQ(spare().config.max_calls, 32u);
+  EXPECT_EQ(spare().listen_port, service::kNoPort);
+  ASSERT_EQ(spare().routes.size(), 1u);
+  EXPECT_EQ(spare().routes[0].version, 4u);
+  segment::UpstreamConfig& with_exports = config.upstreams[0];
+  with_exports.handle_tag = 7;
+  with_exports.max_calls = 64;
+  with_exports.route_count = 1;
+  with_exports.routes[0] = {100003, 3};
+  EXPECT_EQ(spare().config.max_calls, 64u);
+  EXPECT_EQ(spare().routes.size(), 2u);
+  with_exports = {};
+  at_port.transport = segment::Transport::Rdma;
+  EXPECT_EQ(config.upstream_places(), 2u) << "over RDMA there are no places for others";
+}
+
 TEST(Settings, an_upstream_over_rdma_is_no_upstream_over_tcp) {
   segment::ConfigBlock config;
   config.max_connections = 5;

@@ -34,6 +34,27 @@ TEST_F(Requests, the_port_of_an_upstream_says_which_services_there_are) {
   EXPECT_EQ(rejected(), cm::RejectReason::InvalidServiceId);
 }
 
+TEST_F(Requests, a_port_that_a_reload_adds_is_listened_to_when_the_data_plane_serves_it) {
+  const std::string first =
+      "[[upstream]]\nname = \"a\"\naddress = \"192.0.2.1\"\nprograms = [\"nfs4\"]\nlisten_port = 20050\n";
+  start(first);
+  const std::uint64_t generation = config_.block.generation + 1;
+  config_ = lab::configuration(
+      first +
+      "[[upstream]]\nname = \"b\"\naddress = \"192.0.2.2\"\nprograms = [\"nfs4\"]\nlisten_port = 20051\n");
+  config_.block.generation = generation;
+  ask(lab::client(10), lab::kSecondNs, 20051);
+  EXPECT_FALSE(establish());
+  EXPECT_EQ(rejected(), cm::RejectReason::InvalidServiceId);
+  layout().generation_applied.store(generation);
+  ask(lab::client(11), lab::kSecondNs, 20051);
+  const auto command = establish();
+  ASSERT_TRUE(command);
+  EXPECT_EQ(command->services_at, 20051u);
+  ask(lab::client(12), lab::kSecondNs, 20050);
+  EXPECT_TRUE(establish()) << "the others are listened to as before";
+}
+
 TEST_F(Requests, limits_are_a_lack_of_resources_and_draining_is_a_refusal) {
   start(
       "[policy]\nmax_connections_per_client = 1\n[admission]\nmax_connections = 2\nmax_requests_per_second = "

@@ -264,6 +264,47 @@ TEST(SpareUpstreams, what_is_not_served_like_the_first_wants_a_restart) {
   EXPECT_TRUE(config::compare(without, with, places(2)).live.empty());
 }
 
+TEST(SpareUpstreams, one_at_a_port_of_its_own_comes_by_a_reload_beside_one_that_has_a_port) {
+  const auto parsed = [](const std::string& text) {
+    auto config = config::parse("[forward]\nspare_upstreams = 2\n" + text, "f");
+    config.block.driver = segment::Driver::SoftRoce;
+    return config;
+  };
+  const auto at = [](const std::string& name, int port, const std::string& programs = R"(["nfs4"])") {
+    return upstream(name, "listen_port = " + std::to_string(port), programs);
+  };
+  const std::vector<std::string> b{"upstream.b"};
+  const auto before = parsed(at("a", 20050));
+  const auto after = parsed(at("a", 20050) + at("b", 20051));
+  EXPECT_EQ(config::compare(before, after, places(3)).live, b);
+  const config::Config live = config::live_part(before, after, places(3));
+  EXPECT_EQ(live.block.listen_ports(), (std::vector<std::uint16_t>{20049, 20050, 20051}));
+  EXPECT_TRUE(config::compare(live, after, places(3)).live.empty());
+  EXPECT_EQ(config::compare(live, before, places(3)).restart_both, b) << "its clients would be lost";
+  EXPECT_EQ(config::compare(live, parsed(at("a", 20050) + at("b", 20052)), places(3)).restart_both, b);
+
+  EXPECT_EQ(config::compare(before, after, places(1)).restart_both, b) << "there is no place";
+  const auto waits = [&](const config::Config& running, const std::string& more) {
+    return config::compare(running, parsed(at("a", 20050) + more), places(3)).restart_both == b;
+  };
+  EXPECT_TRUE(waits(before, at("b", 20051, R"(["nfs4", "536871203.1"])"))) << "a program that no place has";
+  EXPECT_TRUE(waits(before, at("b", 20051, R"(["536871203.1"])")));
+  EXPECT_TRUE(waits(before, at("b", 20051) + "connections = 5\n"));
+  EXPECT_TRUE(waits(before, upstream("b", "prefix = \"/b\""))) << "nobody has exports of his own";
+  auto loopback = before;
+  auto more = after;
+  loopback.block.driver = more.block.driver = segment::Driver::Loopback;
+  EXPECT_EQ(config::compare(loopback, more, places(3)).restart_both, b) << "it listens at start only";
+
+  // Both kinds come beside each other; a place that somebody has had is for exports only.
+  const std::string c = upstream("c", "prefix = \"/c\"");
+  const auto both = parsed(at("a", 20050) + c);
+  EXPECT_EQ(config::compare(both, parsed(at("a", 20050) + c + at("b", 20051)), places(4)).live, b);
+  auto freed = places(2);
+  freed.names[1] = {'c'};
+  EXPECT_EQ(config::compare(both, parsed(at("a", 20050) + at("b", 20051)), freed).restart_both, b);
+}
+
 TEST(RemovedUpstreams, one_with_nothing_but_its_exports_goes_and_comes_back_by_a_reload) {
   const auto parsed = [](const std::string& text) { return config::parse(text, "f"); };
   const std::string a = upstream("a", exports("\"/vol1\""), R"(["nfs3", "nfs4"])");
@@ -332,7 +373,8 @@ TEST(RemovedUpstreams,
 TEST(SpareUpstreams, there_are_none_without_one_to_be_made_like_nor_more_than_fit) {
   const std::string spare = "[forward]\nspare_upstreams = 7\n";
   const std::string none =
-      "spare_upstreams are made like the first [[upstream]] with exports or prefix: there is none.";
+      "spare_upstreams are made like the first [[upstream]] with exports, prefix or listen_port: there is "
+      "none.";
   EXPECT_NE(refusal(spare).find(none), std::string::npos);
   EXPECT_NE(refusal(spare + upstream("a", "")).find(none), std::string::npos);
   const std::string a = upstream("a", exports("\"/vol1\""));

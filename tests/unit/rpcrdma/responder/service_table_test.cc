@@ -47,6 +47,23 @@ TEST(ServiceTable, a_program_is_served_at_each_port_by_its_own) {
   EXPECT_EQ(table.all().size(), 3u) << "each has its background work once";
 }
 
+TEST(ServiceTable, a_service_is_found_at_the_port_that_it_was_moved_to) {
+  ServiceTable table;
+  OfProgram first(7, 1);
+  OfProgram later(7, 1);
+  table.add(first, 20050);
+  table.add(later, service::kNoPort);
+  for (const std::uint16_t port : std::array<std::uint16_t, 3>{0, 20051, 65535})
+    EXPECT_EQ(table.find(7, 1, port), nullptr) << port;
+  EXPECT_EQ(table.all().size(), 2u) << "it has its background work before";
+  table.move(later, 20051);
+  EXPECT_EQ(table.find(7, 1, 20051)->service, &later);
+  EXPECT_EQ(table.find(7, 1, 20050)->service, &first);
+  EXPECT_TRUE(table.versions_of(7, 20051));
+  table.move(later, service::kNoPort);
+  EXPECT_EQ(table.find(7, 1, 20051), nullptr);
+}
+
 TEST(ServiceTable, calls_of_a_program_are_counted_together_whatever_the_port) {
   ServiceTable table;
   OfProgram main(7, 1);

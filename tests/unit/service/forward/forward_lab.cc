@@ -102,7 +102,9 @@ ForwardLab::ForwardLab(ForwardOptions chosen) : options(std::move(chosen)) {
     config.upstreams.push_back(setup_of(*hung, options.hung_routes, options.hung_tag, *hung_area));
     config.upstreams.back().number = 1;
     config.upstreams.back().listen_port = options.hung_port;
+    config.ports = &engine->service_ports();
     if (options.hung_is_spare) {
+      config.upstreams.back().listen_port = service::kNoPort;
       config.upstreams.back().config.name.clear();
       config.upstreams.back().config.port = 1;
       config.upstreams.back().config.spare = true;
@@ -146,9 +148,9 @@ void ForwardLab::set_addresses(const std::vector<segment::UpstreamAddress>& list
   addresses->write(table_);
 }
 
-void ForwardLab::bring(std::uint32_t tag) {
+void ForwardLab::bring(std::uint32_t tag, std::uint16_t port) {
   forward::UpstreamPlace& place = *upstreams->place(1);
-  place.offer({.name = kName, .port = hung->port(), .handle_tag = tag});
+  place.offer({.name = kName, .port = hung->port(), .handle_tag = tag, .listen_port = port});
   EXPECT_FALSE(place.settled());
   turn();
   EXPECT_TRUE(place.settled());

@@ -118,8 +118,8 @@ class ForwardLab {
   /// What the control plane has found: the addresses of the upstream, in order of preference. Port zero: as before.
   void set_addresses(const std::vector<segment::UpstreamAddress>& addresses, std::uint16_t port = 0);
 
-  /// The spare upstream becomes one with this tag of its handles.
-  void bring(std::uint32_t tag);
+  /// The spare upstream becomes one with this tag of its handles, or at this port of its own.
+  void bring(std::uint32_t tag, std::uint16_t port = 0);
 
   std::uint64_t hung_count(segment::UpstreamCounter counter) const {
     return hung_area->counters[static_cast<std::size_t>(counter)].load();

@@ -80,6 +80,31 @@ TEST_P(Versions, upstreams_of_one_program_are_told_apart_by_their_ports) {
   EXPECT_EQ(xdr::load_u32(&unknown.message[kAcceptStatAt]), 1u) << "PROG_UNAVAIL: the first one has it";
 }
 
+TEST_P(Versions, one_at_a_port_of_its_own_comes_later) {
+  constexpr std::uint16_t kOwnPort = 20050;
+  constexpr std::size_t kAcceptStatAt = kResultsAt - 4;
+  ForwardOptions chosen = options();
+  chosen.hung_routes = {{0x20000123, 1}};
+  chosen.hung_port = kOwnPort;
+  chosen.hung_is_spare = true;
+  ForwardLab lab(chosen);
+  LabClient& client = lab.add_client();
+  LabClient& early = lab.add_client(kOwnPort);
+  lab.upstream.answer = [](const auto& call) { return success(call.xid(), words({1})); };
+  lab.hung->answer = [](const auto& call) { return success(call.xid(), words({2})); };
+  const auto word = [&](LabClient& asker, std::size_t at) {
+    const Outcome outcome = lab.call(asker, {.payload = plain(words({7})), .max_reply_bytes = 64});
+    return outcome.message.size() >= at + 4 ? xdr::load_u32(&outcome.message[at]) : ~0u;
+  };
+  EXPECT_EQ(word(early, kAcceptStatAt), 1u) << "PROG_UNAVAIL: nobody is there yet";
+  EXPECT_EQ(word(client, kResultsAt), 1u);
+  lab.bring(0, kOwnPort);
+  EXPECT_EQ(word(lab.add_client(kOwnPort), kResultsAt), 2u);
+  EXPECT_EQ(word(early, kResultsAt), 2u);
+  EXPECT_EQ(word(client, kResultsAt), 1u) << "the others are where they were";
+  EXPECT_EQ(lab.hung->calls.size(), 2u);
+}
+
 TEST_P(Versions, every_kind_of_rpc_reply_comes_back_as_it_is) {
   ForwardLab lab(options());
   LabClient& client = lab.add_client();

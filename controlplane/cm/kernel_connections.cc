@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "controlplane/events/kinds.h"
 #include "dataplane/base/setup_error.h"
@@ -49,7 +48,7 @@ void KernelConnections::listen_at_new_ports() {
     try {
       manager_->listen(port);
     } catch (const SetupError& error) {
-      if (std::exchange(port_taken_, port) != port) spdlog::warn("{}", error.what());
+      if (ports_taken_.insert(port).second) spdlog::warn("{}", error.what());
       continue;
     }
     ports_.push_back(port);

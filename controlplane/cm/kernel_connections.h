@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "controlplane/cm/channel_offer.h"
@@ -50,7 +51,7 @@ class KernelConnections final : public Connections, private RdmaCm::Host {
   ChannelOffer channel_offer_;
   bool opening_ = false;  ///< by a task
   bool device_removed_ = false;
-  std::uint16_t port_taken_ = 0;  ///< of new ones, by another server; zero: none
+  std::set<std::uint16_t> ports_taken_;  ///< of new ones, by another server
   std::uint64_t now_ns_ = 0;
   std::uint64_t checked_ns_ = 0;
 };

@@ -16,13 +16,20 @@ namespace sluice {
 
 template <typename T>
 class ObjectArray {
+  static_assert(alignof(T) <= kCacheLine);
+
+  /// Room for one. So long that the same member of each does not fall into the same few sets of the level 1 cache.
+  struct alignas(kCacheLine) Place {
+    std::byte bytes[buffer_stride(sizeof(T))];
+    T* object() noexcept { return std::launder(reinterpret_cast<T*>(bytes)); }
+    const T* object() const noexcept { return std::launder(reinterpret_cast<const T*>(bytes)); }
+  };
+
  public:
   /// Setup: room for so many.
-  explicit ObjectArray(std::size_t capacity)
-      : first_(static_cast<std::byte*>(::operator new (capacity* kStride, std::align_val_t{kCacheLine}))) {}
+  explicit ObjectArray(std::size_t capacity) : places_(std::make_unique_for_overwrite<Place[]>(capacity)) {}
   ~ObjectArray() {
-    while (size_ > 0) std::destroy_at(&(*this)[--size_]);
-    ::operator delete (first_, std::align_val_t{kCacheLine});
+    while (size_ > 0) std::destroy_at(places_[--size_].object());
   }
   ObjectArray(const ObjectArray&) = delete;
   ObjectArray& operator=(const ObjectArray&) = delete;
@@ -30,35 +37,28 @@ class ObjectArray {
   /// Setup: there is room for one more.
   template <typename... Arguments>
   T& emplace_back(Arguments&&... arguments) {
-    T* const made = new (first_ + size_ * kStride) T(std::forward<Arguments>(arguments)...);
+    T* const made = new (places_[size_].bytes) T(std::forward<Arguments>(arguments)...);
     ++size_;
     return *made;
   }
 
   std::size_t size() const noexcept { return size_; }
-  T& operator[](std::size_t i) noexcept { return *at(first_, i); }
-  const T& operator[](std::size_t i) const noexcept { return *at(first_, i); }
+  T& operator[](std::size_t i) noexcept { return *places_[i].object(); }
+  const T& operator[](std::size_t i) const noexcept { return *places_[i].object(); }
   /// The same, for a loop that keeps it: then not even the array is looked at.
   class Base {
    public:
-    T& operator[](std::size_t i) const noexcept { return *at(first_, i); }
+    T& operator[](std::size_t i) const noexcept { return *first_[i].object(); }
 
    private:
     friend ObjectArray;
-    explicit Base(std::byte* first) noexcept : first_(first) {}
-    std::byte* first_;
+    explicit Base(Place* first) noexcept : first_(first) {}
+    Place* first_;
   };
-  Base base() noexcept { return Base(first_); }
+  Base base() noexcept { return Base(places_.get()); }
 
  private:
-  static_assert(alignof(T) <= kCacheLine);
-  /// So that the same member of each does not fall into the same few sets of the level 1 cache.
-  static constexpr std::size_t kStride = buffer_stride(sizeof(T));
-  static T* at(std::byte* first, std::size_t i) noexcept {
-    return std::launder(reinterpret_cast<T*>(first + i * kStride));
-  }
-
-  std::byte* const first_;
+  const std::unique_ptr<Place[]> places_;
   std::size_t size_ = 0;
 };
 

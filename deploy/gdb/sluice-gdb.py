@@ -61,6 +61,13 @@ def elements(vector):
     return [begin[i] for i in range(int(end - begin))]
 
 
+def objects(array):
+    """Those of a sluice::ObjectArray."""
+    kind = array.type.strip_typedefs().template_argument(0)
+    first = owned(member(array, "places_"))
+    return [member(first[i], "bytes").address.cast(kind.pointer()).dereference() for i in range(int(member(array, "size_")))]
+
+
 def word(value):
     """The last part of an enumerator's name; the number of one that has no name."""
     for field in value.type.strip_typedefs().unqualified().fields():
@@ -167,8 +174,8 @@ def connections(wanted):
         raise gdb.GdbError(f"'{wanted}' is no connection: give it as REACTOR.CONNECTION, such as 0.3.")
     found = []
     for reactor, core in enumerate(cores()):
-        for number, connection in enumerate(elements(member(core, "engine", "connections_"))):
-            found.append(Connection(f"{reactor}.{number}", core, owned(connection).dereference()))
+        for number, connection in enumerate(objects(member(core, "engine", "connections_"))):
+            found.append(Connection(f"{reactor}.{number}", core, connection))
     if not wanted:
         return [connection for connection in found if not connection.is_closed()]
     chosen = [connection for connection in found if connection.name == wanted]
@@ -230,7 +237,7 @@ def add_slots(table, connection):
     def age_us():
         # The former is as old as the reactor's last turn with work, the latter as its last control pass.
         now_ns = max(integer(member(engine, "responders_", "measurement", "times", "turn_ns_")),
-                     integer(member(engine, "links_", "now_ns")))
+                     integer(member(engine, "links_", "transmit", "now_ns")))
         return f"{(now_ns - integer(member(slot, 'begun_ns_'))) / 1000:.1f}"
 
     slots = owned(connection.responder("slots_"))
@@ -252,7 +259,7 @@ def add_requests(table, connection):
     requester = connection.requester()
     if requester is None:
         return
-    now_ns = integer(member(connection.core, "engine", "links_", "now_ns"))
+    now_ns = integer(member(connection.core, "engine", "links_", "transmit", "now_ns"))
     slots = owned(member(requester, "slots_"))
     for i in range(integer(member(requester, "config_", "requests"))):
         slot = slots[i]

@@ -127,6 +127,23 @@ TEST_F(NewcomersTest, one_at_a_port_of_its_own_has_its_place_for_good) {
   EXPECT_FALSE(shown().serves("other")) << "clients stay with their port";
 }
 
+TEST_F(NewcomersTest, one_at_a_port_of_its_own_takes_no_place_that_another_one_has_had) {
+  config_.driver = segment::Driver::SoftRoce;
+  segment::UpstreamConfig& second = add("second");
+  second.handle_tag = 0;
+  second.routes[0] = {100003, 4};
+  second.listen_port = 20050;
+  segment::ConfigBlock started = config_;
+  started.spare_upstreams = 1;
+  Newcomers newcomers(started, upstreams_, segment_.layout().upstream_places);
+  config_.upstreams[0] = second;
+  std::strcpy(config_.upstreams[0].name, "third");
+  config_.upstreams[0].listen_port = 20051;
+  newcomers.look(config_);
+  EXPECT_TRUE(newcomers.taken());
+  EXPECT_TRUE(shown().serves("first") && !shown().serves("third"));
+}
+
 TEST_F(NewcomersTest, a_place_is_given_to_another_one_as_often_as_wanted) {
   for (const char* const name : {"second", "third", "second"}) {
     if (config_.upstream_count == 1) add(name);

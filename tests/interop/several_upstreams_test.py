@@ -35,24 +35,18 @@ programs = ["nfs3"]
 mount_port = {mount}
 prefix = "/second"
 """
-OWN_PORT = 20050
 AT_ITS_PORT = """
 [[upstream]]
-name = "fourth_version"
+name = "%s"
 address = "127.0.0.1"
 port = {port}
 programs = ["nfs4"]
 listen_port = %d
-""" % OWN_PORT
+"""
+OWN_PORT = 20050
+FOURTH_VERSION = AT_ITS_PORT % ("fourth_version", OWN_PORT)
 LATER_PORT = 20051
-LATER = """
-[[upstream]]
-name = "later"
-address = "127.0.0.1"
-port = {port}
-programs = ["nfs4"]
-listen_port = %d
-""" % LATER_PORT
+LATER = AT_ITS_PORT % ("later", LATER_PORT)
 PLACE = """
 [forward]
 spare_upstreams = 1
@@ -77,7 +71,7 @@ class TwoUpstreams(GatewayBench):
         return Upstream(self.lab, name="first")
 
     def configuration(self):
-        return PLACE + entry(FIRST, self.upstream) + entry(SECOND, self.second) + entry(AT_ITS_PORT, self.second)
+        return PLACE + entry(FIRST, self.upstream) + entry(SECOND, self.second) + entry(FOURTH_VERSION, self.second)
 
     def both_counters(self):
         """Of both upstreams, by name."""

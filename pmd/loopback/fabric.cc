@@ -18,7 +18,7 @@ namespace sluice::rdma::loopback {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x534c5549434c4201;  // "SLUICLB", 1
-constexpr std::uint32_t kLayoutVersion = 3;
+constexpr std::uint32_t kLayoutVersion = 4;
 constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_up(std::size_t bytes) {

@@ -30,8 +30,8 @@ namespace sluice::rdma::loopback {
 inline constexpr std::uint32_t kMaxLinks = 256;
 /// Memory windows per device; the window's number is in the low bits of the rkey.
 inline constexpr std::uint32_t kMaxWindows = 4096;
-inline constexpr std::uint32_t kMaxDevices = 16;
-inline constexpr std::uint32_t kMaxListeners = 16;
+inline constexpr std::uint32_t kMaxDevices = 32;
+inline constexpr std::uint32_t kMaxListeners = 32;
 
 /// Size of the wire of one direction. A Send with its record header must fit in a quarter.
 inline constexpr std::size_t kWireBytes = 256u << 10;

@@ -313,9 +313,11 @@ void LoopbackQueuePair::complete_sends(CompletionSink& sink) noexcept {
     // The peer stores `consumed` before `fault`, so load them in reverse order.
     fault = static_cast<WcStatus>(peer().fault.load(std::memory_order_acquire));
     const std::uint64_t consumed = peer().consumed.load(std::memory_order_acquire);
+    if (waits_for_peer_ && consumed == acknowledged_ && fault == WcStatus::Success) return;
     if (consumed - acknowledged_ > produced_ - acknowledged_) return corrupt();
     acknowledged_ = consumed;
   }
+  waits_for_peer_ = false;
   while (head_ != tail_ && !sink.full()) {
     SendEntry& work = entry(head_);
     if (work.stage == Stage::Done) {
@@ -331,6 +333,7 @@ void LoopbackQueuePair::complete_sends(CompletionSink& sink) noexcept {
       complete_entry(work, work.status, sink);
       return to_error();
     } else {
+      waits_for_peer_ = work.stage == Stage::OnWire;
       return;
     }
   }

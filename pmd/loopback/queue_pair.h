@@ -113,7 +113,8 @@ class LoopbackQueuePair final : public QueuePair {
   std::uint32_t head_ = 0;
   std::uint32_t execute_ = 0;
   std::uint32_t tail_ = 0;
-  std::uint32_t on_wire_ = 0;  ///< Sends not acknowledged yet
+  std::uint32_t on_wire_ = 0;    ///< Sends not acknowledged yet
+  bool waits_for_peer_ = false;  ///< the Send at head_ was not acknowledged when it was looked at last
   std::uint64_t produced_ = 0;
   std::uint64_t published_ = 0;
   std::uint64_t acknowledged_ = 0;  ///< last known `consumed` of the peer

@@ -70,7 +70,7 @@ Served serve(double seconds, std::uint32_t version, const Attack* attack) {
 /// Of the server alone, in nanoseconds, while nobody has anything to say.
 /// Time stands still, so that nobody is ended.
 double quiet_turn_ns(double seconds, const Attack& behaviour) {
-  Site site({.connections = 15});
+  Site site({.connections = 17});
   Victim victim(site, 1);
   Attackers clients(site, behaviour);
   for (int i = 0; i < kTurnsToBegin; ++i) {

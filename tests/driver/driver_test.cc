@@ -235,6 +235,24 @@ TEST_P(DriverTest, receiver_not_ready_waits_for_ever_with_seven_and_gives_up_wit
   EXPECT_EQ(status_of(a, 3), WcStatus::RnrRetryExceeded);
 }
 
+TEST_P(DriverTest, a_send_that_waits_for_a_receive_holds_up_nothing_before_it_and_completes_with_its_own) {
+  if (pair_->shares_receives()) GTEST_SKIP() << "Receives are shared: one is there.";
+  const Window window = expose(b, 0, 64, kRemoteWrite);
+  a.post(SendOpcode::RdmaWrite, 1, {a.sge(0, 64)}, window.address, window.rkey);
+  a.post(SendOpcode::Send, 2, {a.sge(0, 64)});
+  EXPECT_EQ(status_of(a, 1), WcStatus::Success);
+  quiesce();
+  a.post(SendOpcode::Send, 3, {a.sge(0, 64)});
+  quiesce();
+  EXPECT_EQ(a.find(2), nullptr);
+  b.receive(4, b.sge(0, 64));
+  EXPECT_EQ(status_of(a, 2), WcStatus::Success);
+  quiesce();
+  EXPECT_EQ(a.find(3), nullptr);
+  b.receive(5, b.sge(0, 64));
+  EXPECT_EQ(status_of(a, 3), WcStatus::Success);
+}
+
 TEST_P(DriverTest, memory_outside_of_regions_is_a_local_protection_error) {
   std::byte outside[64];
   a.post(SendOpcode::Send, 1, {{outside, 64, a.memory.lkey}});

@@ -103,7 +103,7 @@ def a_new_control_plane_takes_over_and_no_client_notices(planes):
 
 
 def killed_clients_leave_their_places(planes):
-    for _ in range(18):  # the fabric has room for 16 devices
+    for _ in range(34):  # the fabric has room for 32 devices
         load = planes.load()
         planes.loaded(10)
         load.kill()
